@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares tessera_ops.roi_align with torchvision.ops.roi_align, values and gradients, and how long both take.
+"""Compares tessera.roi_align with torchvision.ops.roi_align, values and gradients, and how long both take.
 
     PYTHONPATH=python python3 scripts/check_roi_align.py [--device cuda] [--repetitions 20]
 
@@ -13,7 +13,7 @@ import time
 import torch
 import torchvision
 
-import tessera_ops
+import tessera
 
 TOLERANCE = 1e-5
 
@@ -32,7 +32,7 @@ def random_boxes(count, height, width, device):
 def both(features, boxes, image, output_size, sampling_ratio, aligned):
     """Values and gradients of ours and of torchvision's, channels last."""
     def ours(x):
-        return tessera_ops.roi_align(x, boxes, image, output_size, sampling_ratio=sampling_ratio, aligned=aligned)
+        return tessera.roi_align(x, boxes, image, output_size, sampling_ratio=sampling_ratio, aligned=aligned)
 
     def theirs(x):
         rois = torch.cat([image.unsqueeze(1).to(boxes.dtype), boxes], 1)
@@ -88,7 +88,7 @@ def main():
     rois = torch.cat([image.unsqueeze(1).to(boxes.dtype), boxes], 1)
     channels_first = features.detach().permute(0, 3, 1, 2).contiguous().requires_grad_()
     shape = f"{count} boxes of {images} images of {height} x {width} x {channels}, 1 x 1"
-    for name, function in [("tessera_ops", lambda: tessera_ops.roi_align(features, boxes, image).sum().backward()),
+    for name, function in [("tessera", lambda: tessera.roi_align(features, boxes, image).sum().backward()),
                            ("torchvision", lambda: torchvision.ops.roi_align(channels_first, rois, 1, 1.0, -1, True).sum().backward())]:
         print(f"{name}: {1e3 * seconds(function, arguments.repetitions, arguments.device):.2f} ms forward and backward, {shape}")
     sys.exit(0 if worst <= TOLERANCE else 1)

@@ -27,7 +27,30 @@ def load(path: Union[str, os.PathLike], device: str = "auto", *, architecture: s
     return Model(bound_class("Model")(os.fspath(path), device, architecture))
 
 
-class Model(torch.nn.Module):
+class _Part(torch.nn.Module):
+    """Tensors of the compiled towers, under the last part of their dotted names."""
+
+    def _hold(self, name: str, tensor: Tensor) -> None:
+        first, _, rest = name.partition(".")
+        if rest:
+            self._modules.setdefault(first, _Part())._hold(rest, tensor)
+        elif tensor.requires_grad:
+            tensor._is_param = True  # the tensor itself, whose gradient the towers fill, not a copy made into a Parameter
+            self._parameters[first] = tensor
+        else:
+            self._buffers[first] = tensor
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "_Part":
+        # Parameters are changed in place, buffers replaced by others, of which the compiled towers would not know.
+        buffers = dict(self._buffers)
+        super()._apply(fn, recurse)
+        for name, tensor in buffers.items():
+            tensor.data = self._buffers[name].data
+            self._buffers[name] = tensor
+        return self
+
+
+class Model(_Part):
     """A dual encoder of images and texts. `parameters()` are the model's own, under OpenCLIP's names: fine-tune and move them as ever.
 
     Preprocessing, tokenizer and towers are Tessera's compiled ones, so embeddings equal those of tessera-embed. On a GPU the forward
@@ -38,12 +61,8 @@ class Model(torch.nn.Module):
         super().__init__()
         self._bound = bound
         for name, tensor in bound.tensors().items():
-            if tensor.requires_grad:
-                tensor._is_param = True  # the tensor itself, whose gradient the towers fill, not a copy made into a Parameter
-                self._parameters[name] = tensor
-            else:
-                self._buffers[name] = tensor
-        self.training = False
+            self._hold(name, tensor)
+        self.eval()
 
     @property
     def path(self) -> pathlib.Path:
@@ -62,17 +81,7 @@ class Model(torch.nn.Module):
 
     def train(self, mode: bool = True) -> "Model":
         self._bound.train(mode)
-        self.training = mode
-        return self
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Model":
-        # Parameters are changed in place, buffers replaced by others, of which the compiled towers would not know.
-        buffers = dict(self._buffers)
-        super()._apply(fn, recurse)
-        for name, tensor in buffers.items():
-            tensor.data = self._buffers[name].data
-            self._buffers[name] = tensor
-        return self
+        return super().train(mode)
 
     def preprocess(self, picture: Picture) -> Tensor:
         """A picture as the model's input: uint8 [3, h, w], which encode_image normalizes.

@@ -1,7 +1,7 @@
 """A model trained by Tessera in plain PyTorch: towers and read-outs out of one model file, nothing else to install.
 
-    import torch, tessera_model
-    model = tessera_model.load("model.safetensors")        # a model file, or a checkpoint's model.safetensors
+    import torch, tessera
+    model = tessera.plain_model.load("model.safetensors")        # a model file, or a checkpoint's model.safetensors
     images = model.encode_image(torch.stack([model.preprocess("cat.jpg")]))    # [B, D], Pillow reads the picture
     texts = model.encode_text(ids, mask)                   # ids [B, L] int64, mask [B, L] bool (True: a real token)
     similarity = torch.nn.functional.cosine_similarity(images, texts)
@@ -18,7 +18,7 @@ Texts: `model.tokenizer` is the tokenizer's settings and `model.vocabulary` the 
 
 Self-check against embeddings that Tessera made:
     tessera-embed --checkpoint model.safetensors --images *.jpg --out embeddings.safetensors
-    python tessera_model.py --check model.safetensors embeddings.safetensors
+    python plain_model.py --check model.safetensors embeddings.safetensors
 """
 import argparse
 import base64

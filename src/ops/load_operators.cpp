@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-// python/tessera_ops.py reads this in the file before it loads it: under another PyTorch loading fails at some symbol.
+// python/tessera/_library.py reads this in the file before it loads it: under another PyTorch loading fails at some symbol.
 [[maybe_unused, gnu::used]] const char kMadeFor[] = "tessera_ops for PyTorch " TORCH_VERSION;
 
 [[maybe_unused]] const bool loaded = [] {

@@ -361,7 +361,7 @@ preprocessing: {image_size: 64, resize_mode: squash, mean: [0.5, 0.5, 0.5], std:
   small.tokenizer.settings.set("pad_is_text", config::Node::scalar("false"));
   left_ = 1;
   EXPECT_EQ(error_of(small, "open_clip"), "ours: OpenCLIP has no counterpart of bidirectional attention that leaves out a text's padding: read "
-                                          "this model with python/tessera_model.py, in plain PyTorch");
+                                          "this model with python/tessera/plain_model.py, in plain PyTorch");
 }
 
 TEST_F(Publish, WhatALibraryHasNoClassForIsNamedByItsSetting) {

@@ -1,7 +1,7 @@
-"""python/tessera_ops.py: the examples of its docstrings and of docs/python.md, and how it finds its library. Run by ctest with the
+"""python/tessera/functional.py and _library.py: the examples of its docstrings and of docs/python.md, and how it finds its library. Run by ctest with the
 Python of LibTorch's environment:
 
-  python tests/ops/python_module_test.py build/lib/libtessera_ops.so
+  python tests/ops/python_module_test.py build/lib/libtessera.so
 
 Exit code 77 (ctest: skipped) where torch cannot be imported.
 """
@@ -25,35 +25,37 @@ except ImportError as error:
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LIBRARY = pathlib.Path(sys.argv.pop(1))
-os.environ["TESSERA_OPS_LIBRARY"] = str(LIBRARY)
+os.environ["TESSERA_LIBRARY"] = str(LIBRARY)
 sys.path.insert(0, str(ROOT / "python"))
-import tessera_ops  # noqa: E402
+import tessera  # noqa: E402
+from tessera import functional  # noqa: E402
 
 SHOWN = re.compile(r"^ *print\(.*\)\s+# (.*)$", re.M)
 
 
 def blocks_of_operators():
-    """The Python blocks of docs/python.md before its heading on models, which need a file."""
-    text = (ROOT / "docs/python.md").read_text(encoding="utf-8").split("\n## Models in Python")[0]
+    """The Python blocks of docs/python.md on operators; others need files."""
+    text = (ROOT / "docs/python.md").read_text(encoding="utf-8").split("\n## Operators")[1].split("\n## Models in plain PyTorch")[0]
     return re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
 
 
 def import_with(library, module=None):
-    """What a fresh Python says of `import tessera_ops` with TESSERA_OPS_LIBRARY=library and a use of it."""
+    """What a fresh Python says of `import tessera` with TESSERA_LIBRARY=library and a use of it."""
     environment = {**os.environ, "PYTHONPATH": str(module or ROOT / "python")}
-    environment.pop("TESSERA_OPS_LIBRARY")
+    environment.pop("TESSERA_LIBRARY")
     if library:
-        environment["TESSERA_OPS_LIBRARY"] = str(library)
-    script = "import tessera_ops, torch; print(tessera_ops.flops_regularizer(torch.ones(2, 3)), tessera_ops.load())"
+        environment["TESSERA_LIBRARY"] = str(library)
+    script = "import tessera, torch; print(tessera.flops_regularizer(torch.ones(2, 3)), tessera.load_library())"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
     return ran.stdout + ran.stderr.strip().splitlines()[-1] if ran.returncode else ran.stdout
 
 
 class Examples(unittest.TestCase):
     def test_those_of_the_docstrings_run(self):
-        for name in tessera_ops.__all__:
-            self.assertTrue(getattr(tessera_ops, name).__doc__, name)
-        outcome = doctest.testmod(tessera_ops)
+        for name in functional.__all__:
+            self.assertTrue(getattr(functional, name).__doc__, name)
+            self.assertIs(getattr(tessera, name), getattr(functional, name))
+        outcome = doctest.testmod(functional)
         self.assertEqual(outcome.failed, 0)
         self.assertGreaterEqual(outcome.attempted, 12)
 
@@ -70,25 +72,25 @@ class Examples(unittest.TestCase):
 class Operators(unittest.TestCase):
     def test_compile_takes_them_as_a_whole(self):
         words, patches = torch.randn(2, 3, 4, requires_grad=True), torch.randn(2, 5, 4, requires_grad=True)
-        compiled = torch.compile(lambda w, p: tessera_ops.sparsify_group(w, p).square().sum(), backend="aot_eager", fullgraph=True)
-        torch.testing.assert_close(compiled(words, patches), tessera_ops.sparsify_group(words, patches).square().sum())
+        compiled = torch.compile(lambda w, p: tessera.sparsify_group(w, p).square().sum(), backend="aot_eager", fullgraph=True)
+        torch.testing.assert_close(compiled(words, patches), tessera.sparsify_group(words, patches).square().sum())
 
     def test_a_mask_of_none_means_all(self):
         patches, words = torch.randn(2, 5, 4), torch.randn(3, 6, 4)
         kept = [torch.ones(x.shape[:2], dtype=torch.bool) for x in (patches, words)]
-        for ours, theirs in zip(tessera_ops.max_similarity(patches, words), tessera_ops.max_similarity(patches, words, *kept)):
+        for ours, theirs in zip(tessera.max_similarity(patches, words), tessera.max_similarity(patches, words, *kept)):
             self.assertTrue(torch.equal(ours, theirs))
 
     def test_a_picture_without_kept_patches_has_similarity_0(self):
         patches, words = torch.randn(2, 5, 4), torch.randn(3, 6, 4)
         kept = torch.tensor([[True] * 5, [False] * 5])
         for dtype in (torch.float32, torch.float64):
-            for similarity in tessera_ops.max_similarity(patches.to(dtype), words.to(dtype), kept):
+            for similarity in tessera.max_similarity(patches.to(dtype), words.to(dtype), kept):
                 self.assertTrue(torch.equal(similarity[1], torch.zeros(3, dtype=dtype)))
 
     def test_a_bias_of_none_means_zeros(self):
         tokens, table = torch.randn(2, 5, 4), torch.randn(7, 4)
-        ours, theirs = (tessera_ops.token_max_projection(tokens, None, table, *bias) for bias in ((None,), (torch.zeros(7),)))
+        ours, theirs = (tessera.token_max_projection(tokens, None, table, *bias) for bias in ((None,), (torch.zeros(7),)))
         self.assertTrue(torch.equal(ours[0], theirs[0]))
 
 
@@ -101,29 +103,28 @@ class Finding(unittest.TestCase):
     def test_beside_the_source_tree_and_the_installation(self):
         for module, library in (("tree/python", "tree/build/lib"), ("prefix/share/tessera/python", "prefix/lib"),
                                 ("usr/share/tessera/python", "usr/lib/x86_64-linux-gnu")):
-            (self.folder / module).mkdir(parents=True)
             (self.folder / library).mkdir(parents=True)
-            shutil.copy(ROOT / "python/tessera_ops.py", self.folder / module)
+            shutil.copytree(ROOT / "python/tessera", self.folder / module / "tessera")
             (self.folder / library / LIBRARY.name).symlink_to(LIBRARY.resolve())
             self.assertEqual(import_with(None, self.folder / module), f"tensor(3.) {self.folder / library / LIBRARY.name}\n")
 
     def test_another_pytorch_is_one_line(self):
         other = self.folder / LIBRARY.name
         other.write_bytes(LIBRARY.read_bytes().replace(b"tessera_ops for PyTorch 2.", b"tessera_ops for PyTorch 9."))
-        self.assertRegex(import_with(other), rf"^ImportError: tessera_ops: {other} was built for PyTorch 9\.\d+, but this is PyTorch "
+        self.assertRegex(import_with(other), rf"^ImportError: tessera: {other} was built for PyTorch 9\.\d+, but this is PyTorch "
                                              rf"{re.escape(torch.__version__)}: install torch==9\.\d+\.\*, or build Tessera with this one")
         other.write_text("no library")
-        self.assertEqual(import_with(other), f"ImportError: tessera_ops: {other} is not Tessera's library of operators, or is older than "
+        self.assertEqual(import_with(other), f"ImportError: tessera: {other} is not Tessera's library, or is older than "
                                              "this module")
 
     def test_no_library_says_where_was_looked(self):
         self.assertEqual(import_with(self.folder / "x.so"),
-                         f"ImportError: tessera_ops: TESSERA_OPS_LIBRARY names {self.folder}/x.so, but there is no such file")
+                         f"ImportError: tessera: TESSERA_LIBRARY names {self.folder}/x.so, but there is no such file")
         alone = self.folder / "a/b/c"
         alone.mkdir(parents=True)
-        shutil.copy(ROOT / "python/tessera_ops.py", alone)
-        self.assertRegex(import_with(None, alone), rf"^ImportError: tessera_ops: no libtessera_ops.so in {alone}, {alone.parent}/build/lib, .*: "
-                                                   r"build Tessera \(scripts/setup.sh\), or name the file in TESSERA_OPS_LIBRARY$")
+        shutil.copytree(ROOT / "python/tessera", alone / "tessera")
+        self.assertRegex(import_with(None, alone), rf"^ImportError: tessera: no libtessera.so or libtessera_ops.so in {alone}/tessera/lib, {alone.parent}/build/lib, .*: "
+                                                   r"build Tessera \(scripts/setup.sh\), or name the file in TESSERA_LIBRARY$")
 
 
 if __name__ == "__main__":

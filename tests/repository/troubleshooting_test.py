@@ -40,7 +40,7 @@ class Troubleshooting(unittest.TestCase):
     def setUpClass(cls):
         files = [file for folder in ("src", "tools", "include") for file in (ROOT / folder).rglob("*") if file.suffix in (".h", ".cpp")]
         found = [text for file in files for text in texts(file.read_text(encoding="utf-8"))]
-        found += python_texts((ROOT / "python/tessera_ops.py").read_text(encoding="utf-8"))
+        found += python_texts((ROOT / "python/tessera/_library.py").read_text(encoding="utf-8"))
         cls.all = "\0".join(found)
 
     def test_texts_side_by_side_are_one(self):

@@ -273,7 +273,7 @@ TEST_F(Convert, OpenClipHasNoTokenProjection) {
   EXPECT_EQ(answer.code, 2);
   EXPECT_EQ(answer.text, "tessera-convert: " + path("ours.safetensors") +
                              ": OpenCLIP has no counterpart of the image read-out token_projection: read this model "
-                             "with python/tessera_model.py, in plain PyTorch\n");
+                             "with python/tessera/plain_model.py, in plain PyTorch\n");
   EXPECT_FALSE(fs::exists(path("theirs.safetensors")));
   EXPECT_FALSE(fs::exists(path("open_clip_config.json")));
 }
@@ -385,7 +385,7 @@ TEST_F(ConvertForOpenClip, OneActivationIsForBothTowers) {
       settings("mixed.yaml", "name: vit, patch_size: 8, width: 12, layers: 1, heads: 3, activation: quick_gelu", linear));
   EXPECT_EQ(answer.code, 2);
   EXPECT_NE(answer.text.find("OpenCLIP has no counterpart of quick_gelu in one tower alone: read this model with "
-                             "python/tessera_model.py"),
+                             "python/tessera/plain_model.py"),
             std::string::npos)
       << answer.text;
 }

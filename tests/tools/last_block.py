@@ -11,7 +11,7 @@ import sys
 import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
-import tessera_model
+from tessera import plain_model
 
 
 def weights_of(kind, q, k, grid, first):
@@ -45,7 +45,7 @@ def last_block(kind, part, x, heads, activation, eps, grid, first, feed_forward)
     x = x + update
     mlp, y = part.inner("mlp"), part.norm("ln_2", x, eps)
     y = feed_forward(mlp, y) if feed_forward else \
-        mlp.linear("c_proj", tessera_model.activate(mlp.linear("c_fc", y), activation))
+        mlp.linear("c_proj", plain_model.activate(mlp.linear("c_fc", y), activation))
     return x + gamma("ls_2") * y
 
 
@@ -65,10 +65,10 @@ def patches(kind, model, pixels):
     convolved = s("leff", {})
     for i in range(layers):
         with_leff = convolved and i < convolved.get("layers", 9)
-        feed_forward = tessera_model.leff(convolved, activation, grid, first == 1) if with_leff else None
+        feed_forward = plain_model.leff(convolved, activation, grid, first == 1) if with_leff else None
         block = part.inner(f"transformer.resblocks.{i}")
         if i + 1 < layers:
-            x = tessera_model.block(block, x, heads, activation, eps, feed_forward=feed_forward)
+            x = plain_model.block(block, x, heads, activation, eps, feed_forward=feed_forward)
         else:
             x = last_block(kind, block, x, heads, activation, eps, grid, first, feed_forward)
     if s("final_norm", "tokens") != "none":
@@ -80,8 +80,8 @@ def patches(kind, model, pixels):
 def main():
     far = False
     for path, check in zip(sys.argv[1::2], sys.argv[2::2]):
-        model = tessera_model.load(path)
-        expected, _ = tessera_model.read_safetensors(check)
+        model = plain_model.load(path)
+        expected, _ = plain_model.read_safetensors(check)
         pixels = expected.pop("pixels")
         for kind, tensor in expected.items():
             difference = (patches(kind, model, pixels) - tensor).abs().max().item()

@@ -1,4 +1,4 @@
-// python/tessera_model.py: the same embeddings as ours, of models of every part, in one Python process.
+// python/tessera/plain_model.py: the same embeddings as ours, of models of every part, in one Python process.
 #include <cstdlib>
 #include <filesystem>
 #include <unistd.h>
@@ -142,7 +142,7 @@ TEST(PythonModel, GivesOurEmbeddings) {
   const fs::path folder = fs::temp_directory_path() / concat("tessera_python_model_", ::getpid());
   fs::create_directories(folder);
   const at::NoGradGuard guard;
-  std::string command = python + " -B " TESSERA_SOURCE_DIR "/python/tessera_model.py --tolerance 1e-5 --check";
+  std::string command = python + " -B " TESSERA_SOURCE_DIR "/python/tessera/plain_model.py --tolerance 1e-5 --check";
   for (const Case& each : kCases) {
     write_case(folder.string(), each);
     for (const char* ending : {".safetensors", ".check"}) command += " " + (folder / each.name).string() + ending;

@@ -318,7 +318,7 @@ void check_open_clip_can_hold(const ModelFile& file, const std::string& path) {
     if (foreign)
       user_error(path, ": OpenCLIP has no counterpart of ", name,
                  "; only towers with its own blocks and read-outs and linear projections can be converted; "
-                 "python/tessera_model.py reads the others, in plain PyTorch");
+                 "python/tessera/plain_model.py reads the others, in plain PyTorch");
   }
 }
 
@@ -336,7 +336,7 @@ std::vector<std::string> write_open_clip_file(const ModelFile& file, const std::
   if (!sparo) weights = write_by_rules(open_clip_model(configuration, (folder / "open_clip_config.json").string()).rules, weights).tensors;
   io::save_safetensors(path, weights, {{"format", "pt"}});
   if (sparo) {
-    notes.emplace_back("no open_clip_config.json: the file is for SPARO's code; python/tessera_model.py reads the model, too");
+    notes.emplace_back("no open_clip_config.json: the file is for SPARO's code; python/tessera/plain_model.py reads the model, too");
     return notes;
   }
   io::write_file((folder / "open_clip_config.json").string(), configuration);

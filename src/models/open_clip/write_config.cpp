@@ -68,7 +68,7 @@ class OpenClipConfigWriter {
   template <class... Parts>
   [[noreturn]] void refuse(const Parts&... parts) const {
     user_error(path_, ": OpenCLIP has no counterpart of ", parts...,
-               ": read this model with python/tessera_model.py, in plain PyTorch");
+               ": read this model with python/tessera/plain_model.py, in plain PyTorch");
   }
   void require(bool known, const char* what) const {
     if (!known) refuse(what);
