@@ -8,11 +8,15 @@
 # A tarball of --torch cpu makes an image for CPUs.
 FROM debian:12-slim
 
+# Debian's mirrors keep the newest versions alone, so that none can be named.
+# hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends ibverbs-providers libibverbs1 librdmacm1 libstdc++6 \
     && rm -rf /var/lib/apt/lists/*
 
 ARG TARBALL
+# ADD unpacks.
+# hadolint ignore=DL3020
 ADD ${TARBALL} /opt/
 RUN mv /opt/tessera-* /opt/tessera \
     && /opt/tessera/bin/trainer --version
