@@ -21,11 +21,16 @@ if(behind)
   # The front ends look for ../libexec/tessera from where they lie.
   install(TARGETS ${behind} RUNTIME DESTINATION libexec/tessera)
 endif()
+if(TARGET tessera_shared)
+  install(TARGETS tessera_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})  # for python/tessera
+endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 # The pages' examples name the configurations as they lie beside them in the source tree.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/python DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera
-        FILES_MATCHING PATTERN "*.py" PATTERN "__pycache__" EXCLUDE)
+        FILES_MATCHING PATTERN "*.py" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)
+file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/VERSION "${PROJECT_VERSION}\n")
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/VERSION DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
 install(EXPORT TesseraTargets NAMESPACE tessera:: DESTINATION ${config_dir})
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/TesseraConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/TesseraConfig.cmake
                               INSTALL_DESTINATION ${config_dir})

@@ -16,8 +16,7 @@ if(NOT TARGET tessera::tessera)
   add_library(tessera::whole SHARED IMPORTED)
   set_target_properties(tessera::whole PROPERTIES
     IMPORTED_LOCATION "${tessera_prefix}/lib/libtessera.so"
-    IMPORTED_LINK_DEPENDENT_LIBRARIES ""
-    INTERFACE_INCLUDE_DIRECTORIES "${tessera_prefix}/include"
+    INTERFACE_INCLUDE_DIRECTORIES "${tessera_prefix}/include;${TESSERA_TORCH_INCLUDE};${TESSERA_TORCH_INCLUDE}/torch/csrc/api/include"
     INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${TESSERA_TORCH_INCLUDE};${TESSERA_TORCH_INCLUDE}/torch/csrc/api/include"
     INTERFACE_COMPILE_FEATURES cxx_std_20)
   # LibTorch exports an incomplete copy of std::filesystem: the system's libstdc++ has to come first. What a PyTorch without CUDA lacks,

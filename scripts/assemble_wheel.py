@@ -172,7 +172,7 @@ Name: tessera
 Version: {version}
 Summary: Trains fine-grained image-text models: programs, operators and data loader on PyTorch
 License: Apache-2.0
-Requires-Python: >=3.9
+Requires-Python: >=3.10
 Requires-Dist: torch >={series}, <{following}
 Description-Content-Type: text/markdown
 

@@ -9,7 +9,7 @@ usage: scripts/build_wheel.sh [OUT] [--jobs N]
   OUT       the folder to write tessera-VERSION-py3-none-manylinux_2_34_x86_64.whl into (default: build/wheel)
   --jobs N  compiler processes (default: one per core)
 Sets the machine up (scripts/setup.sh), builds in build/ and packs. Debian 12 alone has OpenCV's archives, which keep the wheel small. The wheel
-runs where glibc is 2.34 or newer and Python 3.9 or newer, beside PyTorch 2.11 with CUDA or without; it is one for all versions of Python.
+runs where glibc is 2.34 or newer and Python 3.10 or newer, beside PyTorch 2.11 with CUDA or without; it is one for all versions of Python.
 EOT
 }
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Trains SigLIP 2's and FG-CLIP's terms one by one on the built-in shapes: the sigmoid loss alone, with captioning, with self-distillation, with
-masked prediction, and with all of them; then with boxes and phrases, with these and their hard negatives, with hard negatives of
-captions, and with those of attributes alone. It evaluates every run on configs/suites/shapes_dense.yaml and prints a Markdown table of means and
+masked prediction, and with all of them; then with boxes, phrases and their hard
+negatives; and with hard negatives of captions that change an attribute. It evaluates every run on configs/suites/shapes_dense.yaml and prints a Markdown table of means and
 deviations.
 
   scripts/compare_siglip2.py
 
-Twenty-seven runs. Runs that are complete already are not trained again, and a stopped one goes on from its last checkpoint. Only the standard
+Twenty-one runs. Runs that are complete already are not trained again, and a stopped one goes on from its last checkpoint. Only the standard
 library is needed; the programs must be built (scripts/setup.sh).
 """
 import argparse
@@ -24,14 +24,12 @@ TERMS = {
     "captioning": {"name": "captioning", "decoder": {"layers": 1, "heads": 4}},
     "self_distillation": {"name": "self_distillation", "local_crops": 4, **HEAD},
     "masked_prediction": {"name": "masked_prediction", **HEAD},
-    "regions": {"name": "region_contrast"},
-    "hard_regions": {"name": "region_contrast", "hard_weight": 0.5},
+    "regions": {"name": "region_contrast", "hard_weight": 0.5},
 }
 VOCABULARY = 120
 DENSE = ["captioning", "self_distillation", "masked_prediction"]
 VARIANTS = {"siglip": [], **{f"siglip_{name}": [name] for name in DENSE}, "siglip_all": DENSE,
-            "siglip_regions": ["regions"], "siglip_hard_regions": ["hard_regions"], "siglip_hard_negatives": [],
-            "siglip_attribute_negatives": []}
+            "siglip_regions": ["regions"], "siglip_attribute_negatives": []}
 # siglip_attribute_negatives trains with the first ones alone, so that the others are of kinds that it has not seen.
 ATTRIBUTE_KINDS = ["replace_att", "swap_att", "add_att"]
 OTHER_KINDS = ["replace_obj", "replace_rel", "swap_obj", "add_obj"]

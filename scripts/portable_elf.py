@@ -12,8 +12,8 @@ import sys
 # What manylinux_2_34 has (AlmaLinux 9: glibc 2.34, GCC 11), and Ubuntu 22.04 as well.
 NEWEST = {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 29), "CXXABI": (1, 3, 13), "GCC": (11,)}
 
-# GCC 12 gave condition_variable::wait a second name for being noexcept; the older one, still there, does the same (libstdc++'s
-# src/c++11/condition_variable.cc). Both names are equally long, so that one is written over the other.
+# GCC 12 gave condition_variable::wait a second name for being noexcept; the older one, still there, does the same (libstdc++, its
+# condition_variable.cc). Both names are equally long, so that one is written over the other.
 MOVED = {"_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE": ("GLIBCXX_3.4.30", "GLIBCXX_3.4.11")}
 
 STB_GLOBAL, STB_WEAK = 1, 2

@@ -5,8 +5,11 @@ import re
 
 
 def version() -> str:
-    """That of the installed wheel, or of the source tree that this file lies in; "unknown" where there is neither."""
-    project = pathlib.Path(__file__).resolve().parents[2] / "CMakeLists.txt"
+    """That of the source tree or the installation that this file lies in, or of the wheel; "unknown" where there is none."""
+    root = pathlib.Path(__file__).resolve().parents[2]  # of an installation, share/tessera
+    if (root / "VERSION").is_file():
+        return (root / "VERSION").read_text(encoding="utf-8").strip()
+    project = root / "CMakeLists.txt"
     if project.is_file():
         found = re.search(r"project\(tessera VERSION ([\d.]+)", project.read_text(encoding="utf-8"))
         if found:

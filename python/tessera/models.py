@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-from typing import Any, Callable, Iterable, Sequence, Union
+from typing import Any, Callable, Iterable, Sequence, Union, cast
 
 import torch
 from torch import Tensor
@@ -33,10 +33,14 @@ class _Part(torch.nn.Module):
     def _hold(self, name: str, tensor: Tensor) -> None:
         first, _, rest = name.partition(".")
         if rest:
-            self._modules.setdefault(first, _Part())._hold(rest, tensor)
+            part = self._modules.get(first)
+            if not isinstance(part, _Part):
+                part = self._modules[first] = _Part()
+            part._hold(rest, tensor)
         elif tensor.requires_grad:
-            tensor._is_param = True  # the tensor itself, whose gradient the towers fill, not a copy made into a Parameter
-            self._parameters[first] = tensor
+            # The tensor itself, whose gradient the towers fill, not a copy made into a Parameter.
+            tensor._is_param = True  # type: ignore[attr-defined]
+            self._parameters[first] = cast(torch.nn.Parameter, tensor)
         else:
             self._buffers[first] = tensor
 
@@ -45,8 +49,10 @@ class _Part(torch.nn.Module):
         buffers = dict(self._buffers)
         super()._apply(fn, recurse)
         for name, tensor in buffers.items():
-            tensor.data = self._buffers[name].data
-            self._buffers[name] = tensor
+            changed = self._buffers[name]
+            if tensor is not None and changed is not None:
+                tensor.data = changed.data
+                self._buffers[name] = tensor
         return self
 
 

