@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 // The source of libtessera_ops.so, and one of libtessera.so: torch.ops.load_library runs its initializer. A program that links Tessera
-=======
-// The only source of libtessera_ops.so, and one of libtessera.so: torch.ops.load_library runs its initializer. A program that links Tessera
->>>>>>> 18920f02ef2b82105986152385f84e0df19dff1a
 // statically registers the operators on their first use instead (the linker would drop an initializer there).
 #include "src/ops/operators.h"
 
