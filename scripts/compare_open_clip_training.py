@@ -80,6 +80,8 @@ def write_weights(arguments, file):
             if value.ndim == 1:
                 value.add_(0.02 * torch.randn(value.shape, generator=generator))
     torch.save(model.state_dict(), file)
+    if timm:  # as published: the configuration beside the weights says what their names mean
+        (file.parent / "open_clip_config.json").write_text(json.dumps({"model_cfg": open_clip.get_model_config(arguments.model)}))
     return forced or model.visual.image_size[0]
 
 
