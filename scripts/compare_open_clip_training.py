@@ -14,7 +14,7 @@ augmentation is left; a batch is the whole data set, so that the order in which 
   cooldown        quick GELU, const-cooldown with a power of 2, no warm-up
   locked          --lock-image with two groups unlocked, --lock-text with two layers unlocked
   accumulated     --accum-freq 2
-  timm            vit_medium_patch16_gap_256, an image tower of timm's; mean and std of its own
+  timm            vit_medium_patch16_gap_256, an image tower of timm's, brought from 256 to 64 pixels; mean and std of its own
   long_warmup     more steps of warm-up than steps
 
 The table has the first and last loss of open_clip_train and the greatest difference of a step's loss. Exit code: 0; 1 where a difference
@@ -46,7 +46,7 @@ RECIPES = {
                          "--lr-cooldown-end", "1e-5", "--warmup", "0", "--beta2", "0.95"],
     "locked": SMALL + ["--lock-image", "--lock-image-unlocked-groups", "2", "--lock-text", "--lock-text-unlocked-layers", "2", "--lock-text-freeze-layer-norm", "--warmup", "5"],
     "accumulated": SMALL + ["--accum-freq", "2", "--batch-size", str(SAMPLES // 2), "--warmup", "5"],
-    "timm": ["--model", "vit_medium_patch16_gap_256", "--warmup", "5", "--image-mean", "0.5", "--image-std", "0.5"],
+    "timm": ["--model", "vit_medium_patch16_gap_256", "--force-image-size", "64", "--warmup", "5", "--image-mean", "0.5", "--image-std", "0.5"],
     "long_warmup": SMALL + ["--warmup", "1000", "--lr", "1e-2"],
 }
 COMMON = ["--batch-size", str(SAMPLES), "--epochs", str(STEPS), "--precision", "fp32", "--device", "cpu", "--workers", "0", "--log-every-n-steps", "1",
@@ -69,17 +69,20 @@ def parsed(arguments):
 
 
 def write_weights(arguments, file):
-    """A random model, whose biases are no zeros."""
+    """A random model, whose biases are no zeros. Returns the side of its images."""
     torch.manual_seed(1)
-    size = arguments.force_image_size[0] if arguments.force_image_size else None
-    model = open_clip.create_model(arguments.model, force_image_size=size, pretrained_text=False)
+    forced = arguments.force_image_size[0] if arguments.force_image_size else None
+    timm = "timm_model_name" in open_clip.get_model_config(arguments.model)["vision_cfg"]  # which OpenCLIP resizes behind the weights
+    model = open_clip.create_model(arguments.model, force_image_size=None if timm else forced, pretrained_text=False)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for name, value in model.named_parameters():
             if value.ndim == 1:
                 value.add_(0.02 * torch.randn(value.shape, generator=generator))
     torch.save(model.state_dict(), file)
-    return model.visual.image_size
+    if timm:  # as published: the configuration beside the weights says what their names mean
+        (file.parent / "open_clip_config.json").write_text(json.dumps({"model_cfg": open_clip.get_model_config(arguments.model)}))
+    return forced or model.visual.image_size[0]
 
 
 def losses_of_open_clip(arguments, out):
@@ -107,7 +110,7 @@ def compare(program, name, recipe, folder):
     folder.mkdir()
     arguments = COMMON + recipe + ["--logs", str(folder / "logs"), "--train-data", str(folder / "data/train.csv")]
     side = write_weights(parsed(arguments), folder / "weights.pt")
-    write_data(folder / "data", side[0] if isinstance(side, (tuple, list)) else side)
+    write_data(folder / "data", side)
     arguments += ["--pretrained", str(folder / "weights.pt")]
     run([sys.executable, __file__, "--inner", str(folder / "losses.json"), *arguments])
     theirs = json.loads((folder / "losses.json").read_text())[::parsed(arguments).accum_freq]

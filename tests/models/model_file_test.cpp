@@ -169,7 +169,9 @@ TEST(Architectures, AreOpenClipsByName) {
   for (const std::string& name : architecture_names()) {
     const std::string error = error_of([&] { architecture(name); });
     const bool refused = error.find(name + ": ") != std::string::npos && error.find(" is not read: ") != std::string::npos;
-    if (!refused) ++read, EXPECT_EQ(error, "no UserError") << name;
+    if (refused) continue;
+    ++read;
+    EXPECT_EQ(error, "no UserError") << name;
   }
   EXPECT_EQ(architecture_names().size(), 144u);
   EXPECT_EQ(read, 134u);  // docs/open_clip_architectures.md

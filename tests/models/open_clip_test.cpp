@@ -139,7 +139,7 @@ TEST_F(OpenClipCheckpoints, WithoutConfigurationTheArchitectureIsAskedFor) {
             path("weights.safetensors") +
                 ": weights without our settings, and no open_clip_config.json beside them: say which of OpenCLIP's models "
                 "they are, --architecture ViT-B-32 (tessera-convert --list shows the names), or put its configuration there");
-  EXPECT_NE(error_of([&] { load_open_clip_checkpoint(path("weights.safetensors"), "ViT-B-23"); }).find("ViT-B-32"),
+  EXPECT_NE(error_of([&] { load_open_clip_checkpoint(path("weights.safetensors"), "ViT-B-31"); }).find("ViT-B-32"),
             std::string::npos);
 }
 

@@ -112,6 +112,7 @@ TEST_F(FromOpenClip, AWholeRunOfShardsHasItsStepsAndIsAccepted) {
 
 TEST_F(FromOpenClip, ATableIsCountedAndItsSettingsAreSpeltOut) {
   io::write_file(path("pairs.csv"), "img,text\na.jpg,one\nb.jpg,two\nc.jpg,three\nd.jpg,four\ne.jpg,five\n");
+  for (const char* name : {"a.jpg", "b.jpg", "c.jpg", "d.jpg", "e.jpg"}) io::write_file(path(name), "not looked at");
   const config::Node run = tree("model: RN50\ntrain_data: " + path("pairs.csv") + "\ncsv_separator: ,\ncsv_img_key: img\ncsv_caption_key: text\nbatch_size: 2\nepochs: 10\nwarmup: 0\n"
                                 "lr_scheduler: const-cooldown\nepochs_cooldown: 4\nlr_cooldown_end: 1e-05\nlr_cooldown_power: 2.0\nval_data: " + path("pairs.csv") + "\nval_frequency: 3\n");
   expect(run, "data.train", "{name: csv, path: " + path("pairs.csv") + ", separator: comma, image_key: img, caption_key: [text]}");
@@ -125,6 +126,23 @@ TEST_F(FromOpenClip, ATableIsCountedAndItsSettingsAreSpeltOut) {
   const config::Node missing = tree("train_data: nowhere.csv\nepochs: 7\nmodel: ViT-B-32\n");
   expect(missing, "training", "{epochs: 7, tf32: true, precision: fp16}");
   EXPECT_NE(text_.find("# - --train-data: the table cannot be read here"), std::string::npos) << text_;
+}
+
+TEST_F(FromOpenClip, PartsWithFactorsAreAMixtureAndValidationHasItsOwnKind) {
+  const config::Node run = tree("model: coca_ViT-B-32\ntrain_data: a.tar::b/{0..3}.tar\ntrain_data_upsampling_factors: 1::2.5\ndataset_resampled: True\nval_data: v.csv\ncsv_separator: ,\n"
+                                "world_size: 2\ngrad_clip_norm: 1.0\nimagenet_val: /data/val\n");
+  const auto part = [](const char* label, const char* weight, const char* path) {
+    return concat("{label: ", label, ", weight: ", weight, ", source: {name: webdataset, path: ", path, ", caption_keys: [txt], json_captions: []}}");
+  };
+  expect(run, "data.train", "{name: mixture, mode: weighted, sources: [" + part("part_1", "1", "a.tar") + ", " + part("part_2", "2.5", "\"b/{0..3}.tar\"") + "]}");
+  expect(run, "data.validation", "{name: csv, path: v.csv, separator: comma, image_key: filepath, caption_key: [title]}");
+  EXPECT_EQ(run.find("objective")->find("objectives")->items().size(), 2u);
+  EXPECT_EQ(run.find("evaluation")->find("tasks")->items().size(), 3u);
+  for (const char* remark : {"# - CoCa: ", "# - --dataset-resampled: no counterpart", "# - --gather-with-grad: nothing to set"})
+    EXPECT_NE(text_.find(remark), std::string::npos) << remark << "\n" << text_;
+  io::write_file(path("run.yaml"), text_);
+  const Answer checked = answer_of("trainer --config " + path("run.yaml") + " --print-config");
+  EXPECT_EQ(checked.code, 0) << checked.text;
 }
 
 TEST_F(FromOpenClip, AWarmUpLongerThanTheRunEndsWhereTheirsWould) {

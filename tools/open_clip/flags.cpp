@@ -18,8 +18,10 @@ namespace {
 
 constexpr const char* kNoCounterpart = "no counterpart";
 
-bool is_csv(const Parameters& p) {
-  return dataset_type(p) == "csv";
+/// Whether train_data or val_data is a table; with dataset_type auto the ending of each says so.
+bool is_csv(const Parameters& p, const std::string& name) {
+  const std::string &type = p.text("dataset_type"), &path = p.text(name);
+  return type == "csv" || (type == "auto" && (path.ends_with(".csv") || path.ends_with(".tsv")));
 }
 
 bool is_timm(const Parameters& p) {
@@ -64,12 +66,12 @@ std::string mixture(const std::vector<std::string>& paths, const std::vector<std
     user_error("train_data_upsampling_factors has ", factors.size(), " numbers for the ", paths.size(), " parts of train_data");
   std::string out;
   for (std::size_t i = 0; i < paths.size(); ++i)
-    out += concat(i == 0 ? "" : ", ", "{weight: ", factors[i], ", source: ", shards(yaml_text(paths[i])), "}");
+    out += concat(i == 0 ? "" : ", ", "{label: part_", i + 1, ", weight: ", factors[i], ", source: ", shards(yaml_text(paths[i])), "}");
   return "{name: mixture, mode: weighted, sources: [" + out + "]}";
 }
 
 std::string source_of(const Parameters& p, const std::string& name) {
-  if (is_csv(p)) return "{name: csv, path: " + yaml_text(p.text(name)) + "}";
+  if (is_csv(p, name)) return "{name: csv, path: " + yaml_text(p.text(name)) + "}";
   const std::vector<std::string> paths = parts_of(p.text(name));
   if (paths.size() == 1) return shards(yaml_text(paths[0]));
   const bool weighted = name == "train_data" && p.has("train_data_upsampling_factors");
@@ -87,9 +89,9 @@ Settings training_data(const Parameters& p) {
 
 /// A setting of each table of the run.
 Settings of_tables(const Parameters& p, const std::string& key, const std::string& value) {
-  if (!is_csv(p)) return {};
-  Settings out = {"data.train." + key + "=" + value};
-  if (p.has("val_data")) out.push_back("data.validation." + key + "=" + value);
+  Settings out;
+  if (dataset_type(p) == "csv") out.push_back("data.train." + key + "=" + value);
+  if (p.has("val_data") && is_csv(p, "val_data")) out.push_back("data.validation." + key + "=" + value);
   return out;
 }
 
@@ -381,10 +383,8 @@ Settings tower_settings(const char* key, const std::string& value) {
 }  // namespace
 
 std::string dataset_type(const Parameters& p) {
-  const std::string &type = p.text("dataset_type"), &path = p.text("train_data");
-  if (type != "auto") return type;
-  const std::string& named = p.has("train_data") ? path : p.text("val_data");
-  if (named.ends_with(".csv") || named.ends_with(".tsv")) return "csv";
+  if (p.text("dataset_type") != "auto") return p.text("dataset_type");
+  if (is_csv(p, "train_data")) return "csv";
   const bool columns = p.changed("csv_separator") || p.changed("csv_img_key") || p.changed("csv_caption_key");
   return !p.has("train_data") && !p.has("val_data") && columns ? "csv" : "webdataset";
 }

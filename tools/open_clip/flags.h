@@ -46,7 +46,7 @@ const Flag* find_flag(const std::string& name);
 /// Steps of an epoch as open_clip_train counts them, updates of the weights; 0 where the number of samples is not known.
 std::int64_t steps_per_epoch(const Parameters& parameters);
 
-/// What the data of a run are to open_clip_train: "webdataset", "csv" or "synthetic".
+/// What the training data of a run are to open_clip_train: "webdataset", "csv" or "synthetic".
 std::string dataset_type(const Parameters& parameters);
 
 /// The lines that answer to flags of open_clip_train on a command line, one for each flag; empty where `extra`, the words that belong

@@ -121,7 +121,16 @@ json preprocessing_of(const json& tag) {
   return out;
 }
 
-void add_weights(Draft& draft, const Parameters& p, const json& tags, bool quick_gelu) {
+/// Names of tensors in towers of other libraries follow from the model's configuration.
+void remark_on_named_towers(Draft& draft, const Parameters& p, const json& config) {
+  if (!config.at("vision_cfg").contains("timm_model_name") && !config.at("text_cfg").contains("hf_model_name")) return;
+  draft.remarks.push_back(concat("start.weights: weights with towers of timm or transformers are read with open_clip_config.json beside the file: python3 -c \"import json, open_clip; json.dump({'model_cfg': open_clip.get_model_config('",
+                                 model_name(p), "')}, open('open_clip_config.json', 'w'))\" writes it"));
+}
+
+void add_weights(Draft& draft, const Parameters& p, const json& tags, const json& config) {
+  if (p.has("pretrained") || p.has("resume")) remark_on_named_towers(draft, p, config);
+  const bool quick_gelu = config.value("quick_gelu", false);
   const std::string& name = p.text("pretrained");
   if (!p.has("pretrained") || !find_flag("pretrained")->settings(p).empty() || p.has("resume")) return;
   if (!tags.contains(name)) {
@@ -241,7 +250,7 @@ void add_model(Draft& draft, const Parameters& p) {
   for (const auto& [key, value] : preprocessing.items())
     if (key == "image_size" || value != standard.at(key)) draft.set("model.preprocessing." + key, value.dump());
   add_tokenizer(draft, model, config.at("text_cfg"));
-  add_weights(draft, p, tags, config.value("quick_gelu", false));
+  add_weights(draft, p, tags, config);
   add_frozen(draft, p, model, config);
   add_grad_checkpointing(draft, p, model);
   add_coca(draft, p, config);
