@@ -4,7 +4,7 @@
 Both read the rows in random order, decode, take OpenCLIP's training crop (random-resized, scale 0.9 to 1, bicubic with antialias) of 224 x
 224 and make batches of 64: Python by torch's DataLoader without workers, as normalized floats (ToTensor, Normalize), ours as bytes,
 which the device normalizes. The two take turns. Given are images per second of a core, by the processor's time of the whole process
-but its start, which other load on the machine changes little, and by the clock; and how long a filter over a million rows takes, and in how
+but its start, which other load on the machine changes little, and by the clock; and how long a program takes that filters a million rows, and in how
 much memory.
 
 Pictures: generated ones like photographs (scripts/compare_loading.py), JPEG of quality 90, in row groups of 100, as datasets writes them.
@@ -84,7 +84,7 @@ class Ours:
         self.rows = rows
 
     def measure(self, seconds):
-        epochs = max(2, round(seconds * 400 / self.rows))
+        epochs = max(2, round(seconds * 1000 / self.rows))
         _, start, _ = run(*self.command, "--epochs", 1)
         out, cpu, _ = run(*self.command, "--epochs", 1 + epochs)
         report = json.loads(out)
@@ -108,8 +108,8 @@ def measure_filter(program, folder, rows):
     ended = time.perf_counter()
     described = json.loads(out)["source"]
     assert f"of which {expected:,} pass" in described, described
-    print(f"\na filter over {rows:,} rows, of which {expected:,} pass, takes {ended - between - (between - began):.1f} s and "
-          f"{(memory - without) / 1024:.0f} MiB more than opening the file")
+    print(f"\ntessera-data inspect --samples 1 with a filter over {rows:,} rows, of which {expected:,} pass: {ended - between:.1f} s and "
+          f"{memory / 1024:.0f} MiB at most; without it {between - began:.1f} s and {without / 1024:.0f} MiB")
 
 
 def main():

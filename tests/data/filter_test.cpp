@@ -28,45 +28,89 @@ Truth truth_for(const std::string& text, const Json& object) {
   return expression.of([&](std::size_t field) { return json_member(object, expression.fields()[field]); });
 }
 
-const Json kSideFields = {{"width", 224},         {"similarity", 0.3},      {"language", "en"},     {"nsfw", false},
-                      {"clip score", 0.25},   {"score", "0.7"},         {"missing", nullptr},   {"broken", std::numeric_limits<double>::quiet_NaN()},
-                      {"list", {1, 2}},       {"large", 9007199254740993}, {"meta", {{"source", {{"name", "web"}}}}}, {"a.b", 5}};
+const Json kSideFields = {{"width", 224},
+                          {"similarity", 0.3},
+                          {"language", "en"},
+                          {"nsfw", false},
+                          {"clip score", 0.25},
+                          {"score", "0.7"},
+                          {"missing", nullptr},
+                          {"broken", std::numeric_limits<double>::quiet_NaN()},
+                          {"list", {1, 2}},
+                          {"large", 9007199254740993},
+                          {"meta", {{"source", {{"name", "web"}}}}},
+                          {"a.b", 5}};
 
 TEST(FieldExpression, IsTrueWhereItsConditionHolds) {
-  for (const char* text :
-       {"width >= 224", "width == 224.0", "width <> 225", "width != 225", "width = 224", "224 <= width", "200 < width <= 224 < 300",
-        "similarity > 0.28 and language == 'en'", "similarity > 0.5 or language == \"en\"", "not similarity > 0.5",
-        "NOT (width < 100 OR language IN ('de', 'fr'))", "language in ('de', 'en')", "language not in ('de')", "width in (1, 224)",
-        "missing is null", "nothing is null", "broken is null", "width is not null", "`clip score` < 1", "meta.source.name == 'web'",
-        "nsfw == false", "not nsfw", "true", "width", "score > 0.65", "score == 0.7", "large == 9007199254740993", "large != 9007199254740992",
-        "a.b == 5", "language >= 'e' and language < 'f'", "width > -1", "similarity < 3e-1 or similarity >= 0.3", "'it''s' == 'it''s'",
-        "missing > 5 or width > 5", "not (missing > 5 and width < 5)", "null is null"})
+  for (const char* text : {"width >= 224",
+                           "width == 224.0",
+                           "width <> 225",
+                           "width != 225",
+                           "width = 224",
+                           "224 <= width",
+                           "200 < width <= 224 < 300",
+                           "similarity > 0.28 and language == 'en'",
+                           "similarity > 0.5 or language == \"en\"",
+                           "not similarity > 0.5",
+                           "NOT (width < 100 OR language IN ('de', 'fr'))",
+                           "language in ('de', 'en')",
+                           "language not in ('de')",
+                           "width in (1, 224)",
+                           "missing is null",
+                           "nothing is null",
+                           "broken is null",
+                           "width is not null",
+                           "`clip score` < 1",
+                           "meta.source.name == 'web'",
+                           "nsfw == false",
+                           "not nsfw",
+                           "true",
+                           "width",
+                           "score > 0.65",
+                           "score == 0.7",
+                           "large == 9007199254740993",
+                           "large != 9007199254740992",
+                           "a.b == 5",
+                           "language >= 'e' and language < 'f'",
+                           "width > -1",
+                           "similarity < 3e-1 or similarity >= 0.3",
+                           "'it''s' == 'it''s'",
+                           "missing > 5 or width > 5",
+                           "not (missing > 5 and width < 5)",
+                           "null is null"})
     EXPECT_EQ(truth_for(text, kSideFields), Truth::yes) << text;
 }
 
 TEST(FieldExpression, IsFalseOrUnknownElsewhere) {
-  for (const char* text : {"width > 224", "language == 'EN'", "similarity > 0.28 and language == 'de'", "nsfw", "width in (1, 2)", "width is null",
-                           "missing > 5 and width < 5", "not (missing > 5 or width > 5)", "0"})
+  for (const char* text :
+       {"width > 224", "language == 'EN'", "similarity > 0.28 and language == 'de'", "nsfw", "width in (1, 2)",
+        "width is null", "missing > 5 and width < 5", "not (missing > 5 or width > 5)", "0"})
     EXPECT_EQ(truth_for(text, kSideFields), Truth::no) << text;
-  for (const char* text : {"missing > 5", "not missing > 5", "nothing == 'x'", "missing == null", "missing in (1, 2)", "missing not in (1)", "broken < 5",
-                           "not broken < 5", "list == 1", "language > 5", "width == 'wide'", "nsfw == 1", "missing > 5 and width > 5", "missing",
+  for (const char* text : {"missing > 5", "not missing > 5", "nothing == 'x'", "missing == null", "missing in (1, 2)",
+                           "missing not in (1)", "broken < 5", "not broken < 5", "list == 1", "language > 5",
+                           "width == 'wide'", "nsfw == 1", "missing > 5 and width > 5", "missing",
                            "meta.source.other == 1", "width == width and missing == missing"})
     EXPECT_EQ(truth_for(text, kSideFields), Truth::unknown) << text;
 }
 
 TEST(FieldExpression, NamesEachFieldOnce) {
-  EXPECT_EQ(FieldExpression("width > 1 and (`a b` < 2 or width < 5) and x.y is null").fields(), (std::vector<std::string>{"width", "a b", "x.y"}));
+  EXPECT_EQ(FieldExpression("width > 1 and (`a b` < 2 or width < 5) and x.y is null").fields(),
+            (std::vector<std::string>{"width", "a b", "x.y"}));
 }
 
 TEST(FieldExpression, SaysWhereItIsNotUnderstood) {
   const auto error = [](const std::string& text) { return user_error_of([&] { FieldExpression{text}; }); };
-  EXPECT_EQ(error("width >="), "filter \"width >=\": at character 9: expected a field, a number or a text, got the end");
-  EXPECT_EQ(error("width > 3 language == 'en'"), "filter \"width > 3 language == 'en'\": at character 11: expected and, or, or the end, got \"language\"");
+  EXPECT_EQ(error("width >="),
+            "filter \"width >=\": at character 9: expected a field, a number or a text, got the end");
+  EXPECT_EQ(error("width > 3 language == 'en'"),
+            "filter \"width > 3 language == 'en'\": at character 11: expected and, or, or the end, got \"language\"");
   EXPECT_EQ(error("(width > 3"), "filter \"(width > 3\": at character 11: expected \")\", got the end");
-  EXPECT_EQ(error("language == 'en"), "filter \"language == 'en\": at character 13: the quote that opens here is never closed");
+  EXPECT_EQ(error("language == 'en"),
+            "filter \"language == 'en\": at character 13: the quote that opens here is never closed");
   EXPECT_EQ(error("width & 3"), "filter \"width & 3\": at character 7: \"&\" is not understood");
   EXPECT_EQ(error("width > 3px"), "filter \"width > 3px\": at character 9: \"3px\" is no number");
-  EXPECT_EQ(error("width in (height)"), "filter \"width in (height)\": at character 17: expected numbers and texts in the list, got \")\"");
+  EXPECT_EQ(error("width in (height)"),
+            "filter \"width in (height)\": at character 17: expected numbers and texts in the list, got \")\"");
   EXPECT_EQ(error("width is 3"), "filter \"width is 3\": at character 10: expected null, got \"3\"");
   EXPECT_EQ(error("and"), "filter \"and\": at character 1: expected a field, a number or a text, got \"and\"");
   EXPECT_EQ(error(""), "filter \"\": at character 1: expected a field, a number or a text, got the end");
@@ -94,7 +138,8 @@ TEST(IdList, HoldsTheIdsOfASubsetSortedOrNot) {
   for (const char* name : {"ids.npy", "ids_unsorted.npy", "ids_table.npy"}) {
     const IdList ids(table_file(name));
     EXPECT_EQ(ids.size(), 8);
-    for (int i = 0; i < 45; ++i) EXPECT_EQ(ids.contains(*parse_sample_id(uid_text(i))), i % 5 == 0 && i < 40) << name << " " << i;
+    for (int i = 0; i < 45; ++i)
+      EXPECT_EQ(ids.contains(*parse_sample_id(uid_text(i))), i % 5 == 0 && i < 40) << name << " " << i;
   }
   EXPECT_EQ(parse_sample_id("00000000000000010000000000000aF2"), (SampleId{1, 0xAF2}));
   EXPECT_EQ(parse_sample_id("1"), std::nullopt);
@@ -132,9 +177,11 @@ class Filter : public test::TemporaryFolder {
 TEST_F(Filter, LeavesSamplesOfShardsOutAndSaysWhy) {
   write_shard("a.tar", 0, 12);
   write_shard("b.tar", 12, 20);
-  const auto source = make(concat("{name: webdataset, path: '", path("{a,b}.tar"), "', index_cache: 'off', filter: 'width >= 105 and similarity < 0.15'}"));
+  const auto source = make(concat("{name: webdataset, path: '", path("{a,b}.tar"),
+                                  "', index_cache: 'off', filter: 'width >= 105 and similarity < 0.15'}"));
   EXPECT_EQ(source->size(), 9);
-  EXPECT_EQ(source->describe(), concat("webdataset ", path("a.tar"), " and 1 more shards, 20 samples, of which 9 pass filter width >= 105 and "
+  EXPECT_EQ(source->describe(), concat("webdataset ", path("a.tar"),
+                                       " and 1 more shards, 20 samples, of which 9 pass filter width >= 105 and "
                                        "similarity < 0.15: 9 do not, 2 lack similarity or have it of another kind"));
   const auto names = captions_of(*source);
   EXPECT_TRUE(names.contains("picture 5") && names.contains("picture 14"));
@@ -144,17 +191,22 @@ TEST_F(Filter, LeavesSamplesOfShardsOutAndSaysWhy) {
 
 TEST_F(Filter, IdsAndConditionsBothMustHold) {
   write_shard("a.tar", 0, 20);
-  const std::string start = concat("{name: webdataset, path: '", path("a.tar"), "', index_cache: 'off', filter_ids: '", table_file("ids.npy"), "'");
-  EXPECT_EQ(captions_of(*make(start + "}")), (std::set<std::string>{"picture 0", "picture 10", "picture 15", "picture 5"}));
+  const std::string start = concat("{name: webdataset, path: '", path("a.tar"), "', index_cache: 'off', filter_ids: '",
+                                   table_file("ids.npy"), "'");
+  EXPECT_EQ(captions_of(*make(start + "}")),
+            (std::set<std::string>{"picture 0", "picture 10", "picture 15", "picture 5"}));
   const auto both = make(start + ", filter: 'width > 106'}");
   EXPECT_EQ(captions_of(*both), (std::set<std::string>{"picture 10", "picture 15"}));
-  EXPECT_EQ(both->describe(), concat("webdataset ", path("a.tar"), ", 20 samples, of which 2 pass filter width > 106 and filter_ids ", table_file("ids.npy"),
-                                     ": 7 do not, 11 are not listed"));
+  EXPECT_EQ(both->describe(),
+            concat("webdataset ", path("a.tar"), ", 20 samples, of which 2 pass filter width > 106 and filter_ids ",
+                   table_file("ids.npy"), ": 7 do not, 11 are not listed"));
   EXPECT_EQ(user_error_of([&] { make(start + ", id_field: width}"); }),
             concat("webdataset ", path("a.tar"), ", 20 samples: 0 pass filter_ids ", table_file("ids.npy"),
-                   ": 20 lack width or have it of another kind; no sample has the side field width, or none has it of that kind"));
+                   ": 20 lack width or have it of another kind; no sample has the side field width, or none has it of "
+                   "that kind"));
   EXPECT_TRUE(user_error_of([&] {
-                make(concat("{name: webdataset, path: '", path("a.tar"), "', filter_ids: '", table_file("ids_wrong.npy"), "'}"));
+                make(concat("{name: webdataset, path: '", path("a.tar"), "', filter_ids: '",
+                            table_file("ids_wrong.npy"), "'}"));
               }).starts_with(concat(table_file("ids_wrong.npy"), ": expected ids as pairs of uint64")));
 }
 
@@ -171,10 +223,14 @@ TEST_F(Filter, ASideTableBesideAShardIsAskedFirst) {
   io::write_file(path("00000.parquet"), io::read_file(table_file("side.parquet")));
   const std::string start = concat("{name: webdataset, path: '", path("00000.tar"), "', index_cache: 'off', ");
   // The seventh is not in the table: its json member is asked.
-  EXPECT_EQ(captions_of(*make(start + "filter: 'similarity >= 0.3'}")), (std::set<std::string>{"picture 3", "picture 4", "picture 5", "picture 6"}));
-  EXPECT_EQ(captions_of(*make(start + "filter: 'other == 1'}")).size(), 7U) << "a field that only the json members have";
+  EXPECT_EQ(captions_of(*make(start + "filter: 'similarity >= 0.3'}")),
+            (std::set<std::string>{"picture 3", "picture 4", "picture 5", "picture 6"}));
+  EXPECT_EQ(captions_of(*make(start + "filter: 'other == 1'}")).size(), 7U)
+      << "a field that only the json members have";
   io::write_file(path("00000.parquet"), "no table");
-  EXPECT_TRUE(user_error_of([&] { make(start + "filter: 'similarity >= 0.3'}"); }).starts_with(path("00000.parquet") + ": cannot be read"));
+  EXPECT_TRUE(user_error_of([&] {
+                make(start + "filter: 'similarity >= 0.3'}");
+              }).starts_with(path("00000.parquet") + ": cannot be read"));
 }
 
 TEST_F(Filter, ReadsColumnsOfTablesAndMembersOfLines) {
@@ -182,19 +238,39 @@ TEST_F(Filter, ReadsColumnsOfTablesAndMembersOfLines) {
   for (int i = 0; i < 6; ++i) {
     const std::string n = std::to_string(i);
     write(n + ".png", test::noise_png(i));
-    csv += n + ".png,picture " + n + "," + (i == 4 ? "" : std::to_string(10 * i)) + "," + (i % 2 == 0 ? "en" : "de") + "\n";
+    csv += n + ".png,picture " + n + "," + (i == 4 ? "" : std::to_string(10 * i)) + "," + (i % 2 == 0 ? "en" : "de") +
+           "\n";
     lines += Json{{"image", n + ".png"}, {"caption", "picture " + n}, {"size", {{"width", 10 * i}}}}.dump() + "\n\n";
   }
   write("a.csv", csv);
   write("a.jsonl", lines);
   const auto table = make(concat("{name: csv, path: '", path("a.csv"), "', filter: \"width >= 5 and lang == 'en'\"}"));
   EXPECT_EQ(captions_of(*table), std::set<std::string>{"picture 2"});
-  EXPECT_TRUE(user_error_of([&] { make(concat("{name: csv, path: '", path("a.csv"), "', filter: 'height > 1'}")); })
-                  .starts_with(path("a.csv") + ": has no column height (filter)"));
-  EXPECT_EQ(captions_of(*make(concat("{name: json_lines, path: '", path("a.jsonl"), "', images: '", path(""), "', filter: 'size.width >= 40'}"))),
+  EXPECT_TRUE(user_error_of([&] {
+                make(concat("{name: csv, path: '", path("a.csv"), "', filter: 'height > 1'}"));
+              }).starts_with(path("a.csv") + ": has no column height (filter)"));
+  EXPECT_EQ(captions_of(*make(concat("{name: json_lines, path: '", path("a.jsonl"), "', images: '", path(""),
+                                     "', filter: 'size.width >= 40'}"))),
             (std::set<std::string>{"picture 4", "picture 5"}));
-  EXPECT_TRUE(user_error_of([&] { make("{name: shapes, filter: 'width > 1'}"); }).ends_with("no sample has the side field width, or none has it of that kind"));
-  EXPECT_EQ(make("{name: mixture, sources: [{source: {name: shapes, size: 10}, label: a}, {source: {name: csv, path: '" + path("a.csv") + "', filter: 'width == 10'}}]}")->size(), 11);
+  EXPECT_TRUE(user_error_of([&] {
+                make("{name: shapes, filter: 'width > 1'}");
+              }).ends_with("no sample has the side field width, or none has it of that kind"));
+  EXPECT_EQ(
+      make("{name: mixture, sources: [{source: {name: shapes, size: 10}, label: a}, {source: {name: csv, path: '" +
+           path("a.csv") + "', filter: 'width == 10'}}]}")
+          ->size(),
+      11);
+}
+
+TEST_F(Filter, ASourceWithoutItsPathNamesTheKey) {
+  for (const char* name : {"webdataset", "csv", "json_lines", "parquet"})
+    for (const char* path_text : {"", ", path: ''", ", path: ['', '']"})
+      EXPECT_TRUE(user_error_of([&] {
+                    make(concat("{name: ", name, path_text, "}"));
+                  }).starts_with("test:1: data.train.path: is not set; expected a file"))
+          << name;
+  EXPECT_EQ(user_error_of([&] { make("{name: image_folder}"); }),
+            "test:1: data.train.path: is not set; expected a folder");
 }
 
 TEST_F(Filter, RowsOfParquetKeepTheirGroups) {
@@ -205,25 +281,35 @@ TEST_F(Filter, RowsOfParquetKeepTheirGroups) {
   EXPECT_EQ(indexed(*source).get(6).captions.at(0), "picture 30");
   EXPECT_EQ(dynamic_cast<const GroupedSource&>(*source).group_starts(), (std::vector<std::int64_t>{0, 6, 8, 14}));
   EXPECT_EQ(captions_of(*make(start + "filter_ids: '" + table_file("ids.npy") + "'}")).size(), 8U);
-  EXPECT_TRUE(user_error_of([&] { make(start + "filter: 'height > 1'}"); }).starts_with(table_file("plain-0.parquet") + ": has no column height (filter); its columns are key, "));
-  EXPECT_TRUE(user_error_of([&] { make(start + "filter: 'width > 1000'}"); }).ends_with("40 samples: 0 pass filter width > 1000: 40 do not"));
-  const auto damaged = make(concat("{name: parquet, path: '", table_file("damaged.parquet"), "', filter: 'width >= 100'}"));
-  EXPECT_TRUE(damaged->describe().ends_with("40 samples, of which 32 pass filter width >= 100: 8 cannot be read")) << damaged->describe();
+  EXPECT_TRUE(user_error_of([&] {
+                make(start + "filter: 'height > 1'}");
+              }).starts_with(table_file("plain-0.parquet") + ": has no column height (filter); its columns are key, "));
+  EXPECT_TRUE(user_error_of([&] {
+                make(start + "filter: 'width > 1000'}");
+              }).ends_with("40 samples: 0 pass filter width > 1000: 40 do not"));
+  const auto damaged =
+      make(concat("{name: parquet, path: '", table_file("damaged.parquet"), "', filter: 'width >= 100'}"));
+  EXPECT_TRUE(damaged->describe().ends_with("40 samples, of which 32 pass filter width >= 100: 8 cannot be read"))
+      << damaged->describe();
 }
 
 TEST_F(Filter, StreamsGiveOnlyWhatPassesAndResume) {
   write_shard("a.tar", 0, 20);
   ASSERT_TRUE(shell("gzip " + path("a.tar")));
-  const auto counted = make(concat("{name: webdataset, path: '", path("a.tar.gz"), "', index_cache: 'off', filter: 'width < 112'}"));
+  const auto counted =
+      make(concat("{name: webdataset, path: '", path("a.tar.gz"), "', index_cache: 'off', filter: 'width < 112'}"));
   EXPECT_EQ(counted->size(), 12);
   EXPECT_TRUE(counted->describe().ends_with(", of which 12 pass filter width < 112: 8 do not")) << counted->describe();
-  const auto told = make(concat("{name: webdataset, path: '", path("a.tar.gz"), "', filter: 'width < 112', stream: {samples: 12}}"));
+  const auto told =
+      make(concat("{name: webdataset, path: '", path("a.tar.gz"), "', filter: 'width < 112', stream: {samples: 12}}"));
   EXPECT_EQ(told->size(), 12);
   Preprocessing small;
   small.image_size = 8;
   LoaderSettings settings;
   settings.batch_size = 4;
-  const auto loader = [&] { return std::make_unique<Loader>(told, std::make_shared<test::ByteTokenizer>(), small, settings, Needs{}, 5); };
+  const auto loader = [&] {
+    return std::make_unique<Loader>(told, std::make_shared<test::ByteTokenizer>(), small, settings, Needs{}, 5);
+  };
   const auto whole = loader();
   std::vector<std::vector<std::string>> batches;
   std::vector<DataPosition> positions;
@@ -233,14 +319,18 @@ TEST_F(Filter, StreamsGiveOnlyWhatPassesAndResume) {
   }
   for (int epoch = 0; epoch < 2; ++epoch) {
     std::set<std::string> seen;
-    for (int i = 0; i < 3; ++i) seen.insert(batches[static_cast<std::size_t>(3 * epoch + i)].begin(), batches[static_cast<std::size_t>(3 * epoch + i)].end());
+    for (int i = 0; i < 3; ++i)
+      seen.insert(batches[static_cast<std::size_t>(3 * epoch + i)].begin(),
+                  batches[static_cast<std::size_t>(3 * epoch + i)].end());
     EXPECT_EQ(seen.size(), 12U);
   }
   const auto resumed = loader();
   resumed->seek(positions[4]);
   EXPECT_EQ(resumed->next().keys, batches[4]);
-  EXPECT_TRUE(user_error_of([&] { make(concat("{name: webdataset, path: '", path("a.tar.gz"), "', index_cache: 'off', filter: 'width > 500'}")); })
-                  .ends_with("0 pass filter width > 500: 20 do not"));
+  EXPECT_TRUE(
+      user_error_of([&] {
+        make(concat("{name: webdataset, path: '", path("a.tar.gz"), "', index_cache: 'off', filter: 'width > 500'}"));
+      }).ends_with("0 pass filter width > 500: 20 do not"));
 }
 
 }  // namespace

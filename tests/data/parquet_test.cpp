@@ -42,7 +42,7 @@ class Parquet : public test::TemporaryFolder {
 };
 
 Loader rows_loader(const std::shared_ptr<const Source>& source, std::int64_t threads, const RankSlice& slice = {},
-                 const std::string& caption_choice = "random") {
+                   const std::string& caption_choice = "random") {
   Preprocessing small;
   small.image_size = 8;
   LoaderSettings settings;
@@ -111,7 +111,8 @@ TEST_F(Parquet, HuggingFacesStructsClassesAndSavedFoldersAreTheSameSamples) {
     EXPECT_EQ(one.key, concat("features.parquet:", i));
   }
   EXPECT_EQ(user_error_of([] { make_parquet(rows_in("splits")); }),
-            concat(table_path("splits"), ": holds the splits train and test: name one of them, as in path: ", table_path("splits/train")));
+            concat(table_path("splits"),
+                   ": holds the splits train and test: name one of them, as in path: ", table_path("splits/train")));
   EXPECT_EQ(make_parquet(rows_in("splits/test"))->size(), 2);
 }
 
@@ -129,7 +130,8 @@ TEST_F(Parquet, ADamagedRowGroupIsCountedAndSkipped) {
   const auto source = make_parquet(rows_in("damaged.parquet"));
   EXPECT_EQ(source->size(), 40);
   for (std::int64_t i = 0; i < 40; ++i) {
-    const std::string expected = concat("bad_row_group damaged.parquet:", i, ": ", table_path("damaged.parquet"), ": row group 2 cannot be read: ");
+    const std::string expected = concat("bad_row_group damaged.parquet:", i, ": ", table_path("damaged.parquet"),
+                                        ": row group 2 cannot be read: ");
     if (i / 8 == 2)
       EXPECT_TRUE(row_error(*source, i).starts_with(expected)) << row_error(*source, i);
     else
@@ -146,24 +148,41 @@ TEST_F(Parquet, ADamagedRowGroupIsCountedAndSkipped) {
   EXPECT_EQ(nlohmann::json::parse(found.report)["bad"], (nlohmann::json{{"bad_row_group", 8}}));
 }
 
+TEST_F(Parquet, AFewBytesThatStandForGigabytesAreRefused) {
+  const auto source = make_parquet(rows_in("bomb.parquet"));
+  EXPECT_EQ(source->size(), 1'000'000);
+  EXPECT_TRUE(row_error(*source, 5)
+                  .starts_with(concat("bad_row_group bomb.parquet:5: ", table_path("bomb.parquet"),
+                                      ": row group 0 cannot be read: ")))
+      << row_error(*source, 5);
+  EXPECT_EQ(source->captions(999'999), Captions{"a caption"}) << "the other column alone is small";
+}
+
 TEST_F(Parquet, WrongFilesAndColumnsAreNamedInOneLine) {
   ParquetSettings settings = rows_in("plain-0.parquet");
   settings.image_keys = {"picture", "meta.picture"};
-  EXPECT_EQ(user_error_of([&] { make_parquet(settings); }),
-            concat(table_path("plain-0.parquet"), ": no column has pictures: its columns are key, caption, texts, meta, label, width, similarity, "
-                   "language, uid, embedding and jpg, the picture is looked for in picture and meta.picture (image_keys)"));
+  EXPECT_EQ(
+      user_error_of([&] { make_parquet(settings); }),
+      concat(table_path("plain-0.parquet"),
+             ": no column has pictures: its columns are key, caption, texts, meta, label, width, similarity, "
+             "language, uid, embedding and jpg, the picture is looked for in picture and meta.picture (image_keys)"));
   settings.image_keys = {"texts"};
   EXPECT_EQ(user_error_of([&] { make_parquet(settings); }),
-            concat(table_path("plain-0.parquet"), ": column texts (image_keys) is of type list<element: string>; expected a picture's bytes, "
+            concat(table_path("plain-0.parquet"),
+                   ": column texts (image_keys) is of type list<element: string>; expected a picture's bytes, "
                    "{bytes, path} or a file's name"));
   settings = rows_in("plain-0.parquet");
   settings.text_fields = {"meta.nothing"};
-  EXPECT_TRUE(user_error_of([&] { make_parquet(settings); }).starts_with(concat(table_path("plain-0.parquet"), ": has no column meta.nothing (text_fields)")));
+  EXPECT_TRUE(user_error_of([&] {
+                make_parquet(settings);
+              }).starts_with(concat(table_path("plain-0.parquet"), ": has no column meta.nothing (text_fields)")));
   settings = rows_in("plain-0.parquet");
   settings.path.items.push_back(table_path("features.parquet"));
   EXPECT_EQ(user_error_of([&] { make_parquet(settings); }),
             concat(table_path("features.parquet"), ": has no column jpg, unlike ", table_path("plain-0.parquet")));
-  EXPECT_TRUE(user_error_of([&] { make_parquet(rows_in("make.py")); }).starts_with(concat(table_path("make.py"), ": cannot be read as Parquet or Arrow: ")));
+  EXPECT_TRUE(user_error_of([&] {
+                make_parquet(rows_in("make.py"));
+              }).starts_with(concat(table_path("make.py"), ": cannot be read as Parquet or Arrow: ")));
   EXPECT_TRUE(user_error_of([&] { make_parquet(rows_in("none.parquet")); }).ends_with("none.parquet: no such file"));
   EXPECT_TRUE(user_error_of([&] { make_parquet({}); }).starts_with("path: no file is named"));
   const std::string whole = io::read_file(table_path("plain-0.parquet"));
@@ -182,7 +201,8 @@ TEST_F(Parquet, AStreamOfArrowThatIsCutGivesItsCompleteBatches) {
   io::write_file(path("cut.arrow"), whole.substr(0, whole.size() - 600));
   ParquetSettings settings;
   settings.path = {{path("cut.arrow")}};
-  EXPECT_TRUE(user_error_of([&] { make_parquet(settings); }).ends_with(": hold no rows")) << user_error_of([&] { make_parquet(settings); });
+  EXPECT_TRUE(user_error_of([&] { make_parquet(settings); }).ends_with(": hold no rows"))
+      << user_error_of([&] { make_parquet(settings); });
   io::write_file(path("cut.arrow"), whole.substr(0, whole.size() - 8));  // the mark of its end alone
   EXPECT_EQ(make_parquet(settings)->size(), 6);
 }
@@ -220,7 +240,8 @@ TEST_F(Parquet, AResumeAnywhereGivesTheUnbrokenStreamOnAnyNumberOfThreads) {
     for (const std::size_t start : {0U, 1U, 5U, 12U, 13U, 20U}) {
       Loader resumed = rows_loader(make_parquet(rows_in(name)), 3);
       resumed.seek(positions[start]);
-      for (std::size_t i = start; i < start + 10; ++i) ASSERT_TRUE(same_rows(resumed.next(), batches[i])) << name << " from " << start << " at " << i;
+      for (std::size_t i = start; i < start + 10; ++i)
+        ASSERT_TRUE(same_rows(resumed.next(), batches[i])) << name << " from " << start << " at " << i;
     }
   }
 }

@@ -1,13 +1,13 @@
 // The order of sources whose samples lie in groups that are read whole.
 
+#include "src/data/loading/sampler.h"
+
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <set>
 
 #include <gtest/gtest.h>
-
-#include "src/data/loading/sampler.h"
 
 namespace tessera {
 namespace {
@@ -49,7 +49,8 @@ std::size_t most_open(const Order& order) {
   std::set<std::int64_t> open;
   std::size_t most = 0;
   for (const std::int64_t entry : order) {
-    const std::int64_t group = group_of(entry), size = kGroups.starts[static_cast<std::size_t>(group) + 1] - kGroups.starts[static_cast<std::size_t>(group)];
+    const std::int64_t group = group_of(entry), size = kGroups.starts[static_cast<std::size_t>(group) + 1] -
+                                                       kGroups.starts[static_cast<std::size_t>(group)];
     open.insert(group);
     most = std::max(most, open.size());
     if (++left[group] == size) open.erase(group);

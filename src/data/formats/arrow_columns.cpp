@@ -1,19 +1,18 @@
 // The one source that includes Arrow; libtessera_arrow.so is made of it.
 #include <algorithm>
 #include <array>
-#include <cstring>
-#include <stdexcept>
-#include <system_error>
-
 #include <arrow/api.h>
 #include <arrow/io/file.h>
 #include <arrow/ipc/reader.h>
 #include <arrow/util/float16.h>
 #include <arrow/util/io_util.h>
+#include <cstring>
 #include <parquet/arrow/reader.h>
 #include <parquet/exception.h>
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
+#include <stdexcept>
+#include <system_error>
 
 #include "src/data/formats/column_file.h"
 
@@ -22,8 +21,20 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kDeepest = 32;  // lists and structures in each other
-constexpr std::int64_t kMostRows = std::int64_t{1} << 31;  // of a group
+constexpr int kDeepest = 32;                                   // lists and structures in each other
+constexpr std::int64_t kMostRows = std::int64_t{1} << 31;      // of a group
+constexpr std::int64_t kLeastLimit = std::int64_t{256} << 20;  // bytes that a group may always take
+constexpr std::int64_t kMostGrowth = 16, kMostCompressed = 64;
+
+/// What the values of one group may take: a few bytes of a dictionary may stand for any number of gigabytes.
+struct GroupMemory {
+  /// told: bytes of the group by the footer, which may claim anything; file: those of the file.
+  GroupMemory(std::int64_t told, std::int64_t file)
+      : limited(&counted, kLeastLimit + kMostGrowth * std::min(told, kMostCompressed * file)) {}
+
+  arrow::ProxyMemoryPool counted{arrow::default_memory_pool()};
+  arrow::CappedMemoryPool limited;
+};
 
 // Arrow's messages may have several lines.
 std::string one_line(std::string text) {
@@ -86,7 +97,8 @@ Column column_of(const std::string& name, const arrow::DataType& type, int depth
       return column_of(name, *static_cast<const arrow::ExtensionType&>(type).storage_type(), depth + 1);
     case arrow::Type::STRUCT:
       out.kind = Column::Kind::structure;
-      for (const auto& field : type.fields()) out.members.push_back(column_of(field->name(), *field->type(), depth + 1));
+      for (const auto& field : type.fields())
+        out.members.push_back(column_of(field->name(), *field->type(), depth + 1));
       break;
     case arrow::Type::LIST:
     case arrow::Type::LARGE_LIST:
@@ -200,15 +212,18 @@ Json json_of(const arrow::Array& array, std::int64_t row) {
 /// A column of a group may come in several pieces, where its bytes are more than 32 bits count.
 class ArrowGroup : public ColumnGroup {
  public:
-  explicit ArrowGroup(const std::vector<std::shared_ptr<arrow::ChunkedArray>>& columns, std::int64_t rows)
-      : columns_(columns), rows_(rows) {}
+  /// memory: that the columns lie in; null: in a file's own.
+  ArrowGroup(const std::vector<std::shared_ptr<arrow::ChunkedArray>>& columns, std::int64_t rows,
+             std::shared_ptr<GroupMemory> memory)
+      : memory_(std::move(memory)), columns_(columns), rows_(rows) {}
 
   std::int64_t rows() const override { return rows_; }
   Json json(std::size_t column, std::int64_t row) const override {
     const arrow::Array& piece = piece_of(column, row);
     return json_of(piece, row);
   }
-  std::optional<std::string_view> bytes(std::size_t column, std::int64_t row, const std::string& member) const override {
+  std::optional<std::string_view> bytes(std::size_t column, std::int64_t row,
+                                        const std::string& member) const override {
     const arrow::Array& piece = piece_of(column, row);
     if (member.empty()) return bytes_of(piece, row);
     if (piece.type_id() != arrow::Type::STRUCT || piece.IsNull(row)) return std::nullopt;
@@ -227,6 +242,7 @@ class ArrowGroup : public ColumnGroup {
     throw std::out_of_range("a row behind the end of its group");
   }
 
+  const std::shared_ptr<GroupMemory> memory_;  // goes last
   const std::vector<std::shared_ptr<arrow::ChunkedArray>> columns_;
   const std::int64_t rows_;
 };
@@ -236,7 +252,9 @@ class ArrowFile : public ColumnFile {
  public:
   const std::vector<Column>& columns() const override { return columns_; }
   const std::vector<std::int64_t>& group_rows() const override { return group_rows_; }
-  std::int64_t group_bytes(std::int64_t group) const override { return group_bytes_.at(static_cast<std::size_t>(group)); }
+  std::int64_t group_bytes(std::int64_t group) const override {
+    return group_bytes_.at(static_cast<std::size_t>(group));
+  }
   const std::string& problem() const override { return problem_; }
   std::string metadata(const std::string& key) const override {
     if (!metadata_) return {};
@@ -260,16 +278,18 @@ class ArrowFile : public ColumnFile {
 /// file again, so that threads share nothing.
 class ParquetFile : public ArrowFile {
  public:
-  explicit ParquetFile(std::string path) : path_(std::move(path)) {
+  explicit ParquetFile(std::string path)
+      : path_(std::move(path)), file_bytes_(checked(checked(arrow::io::ReadableFile::Open(path_))->GetSize())) {
     reading([&] {
-      const auto reader = open();
+      const auto reader = open(arrow::default_memory_pool());
       std::shared_ptr<arrow::Schema> schema;
       check(reader->GetSchema(&schema));
       take(*schema);
       const auto footer = reader->parquet_reader()->metadata();
       for (int i = 0; i < footer->num_row_groups(); ++i) {
         const auto group = footer->RowGroup(i);
-        if (group->num_rows() < 0 || group->num_rows() > kMostRows) throw std::runtime_error("a row group of an impossible number of rows");
+        if (group->num_rows() < 0 || group->num_rows() > kMostRows)
+          throw std::runtime_error("a row group of an impossible number of rows");
         group_rows_.push_back(group->num_rows());
         group_bytes_.push_back(std::max<std::int64_t>(group->total_byte_size(), 0));
       }
@@ -279,7 +299,8 @@ class ParquetFile : public ArrowFile {
 
   std::shared_ptr<const ColumnGroup> read(std::int64_t group, const std::vector<std::string>& names) const override {
     return reading([&]() -> std::shared_ptr<const ColumnGroup> {
-      const auto reader = open();
+      const auto memory = std::make_shared<GroupMemory>(group_bytes(group), file_bytes_);
+      const auto reader = open(&memory->limited);
       const auto footer = reader->parquet_reader()->metadata();
       const std::int64_t rows = group_rows_.at(static_cast<std::size_t>(group));
       if (group >= footer->num_row_groups() || footer->RowGroup(static_cast<int>(group))->num_rows() != rows)
@@ -292,15 +313,15 @@ class ParquetFile : public ArrowFile {
         if (column->length() != rows) throw std::runtime_error("column " + name + " has another number of rows");
         columns.push_back(column);
       }
-      return std::make_shared<ArrowGroup>(columns, rows);
+      return std::make_shared<ArrowGroup>(columns, rows, memory);
     });
   }
 
  private:
-  std::unique_ptr<parquet::arrow::FileReader> open() const {
+  std::unique_ptr<parquet::arrow::FileReader> open(arrow::MemoryPool* pool) const {
     parquet::arrow::FileReaderBuilder builder;
-    check(builder.Open(checked(arrow::io::ReadableFile::Open(path_))));
-    return checked(builder.Build());
+    check(builder.Open(checked(arrow::io::ReadableFile::Open(path_)), parquet::ReaderProperties(pool)));
+    return checked(builder.memory_pool(pool)->Build());
   }
 
   // The columns of the file that these are made of.
@@ -312,6 +333,7 @@ class ParquetFile : public ArrowFile {
   }
 
   const std::string path_;
+  const std::int64_t file_bytes_;
 };
 
 /// Mapped into memory: of a batch nothing is read but what is asked for, unless it is compressed.
@@ -337,7 +359,7 @@ class ArrowIpcFile : public ArrowFile {
       check(column->ValidateFull());  // offsets of a damaged file lead anywhere
       columns.push_back(std::make_shared<arrow::ChunkedArray>(column));
     }
-    return std::make_shared<ArrowGroup>(columns, batch->num_rows());
+    return std::make_shared<ArrowGroup>(columns, batch->num_rows(), nullptr);
   }
 
  private:

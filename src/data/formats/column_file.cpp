@@ -1,11 +1,10 @@
 #include "src/data/formats/column_file.h"
 
 #include <cstring>
+#include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
-
-#include <dlfcn.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>

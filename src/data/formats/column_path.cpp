@@ -31,7 +31,8 @@ std::optional<ColumnPath> find_column(const std::vector<Column>& columns, const 
     if (column == nullptr) continue;
     std::vector<std::string> below;
     if (end < name.size()) below = split(std::string_view(name).substr(end + 1), '.');
-    if (const Column* there = member_of(column, below)) return ColumnPath{column->name, below, there->kind, there->type};
+    if (const Column* there = member_of(column, below))
+      return ColumnPath{column->name, below, there->kind, there->type};
   }
   return std::nullopt;
 }

@@ -47,9 +47,11 @@ std::optional<Json> parse_number(std::string_view text) {
   text = strip(text);
   std::int64_t whole = 0;
   const char *begin = text.data(), *end = begin + text.size();
-  if (const auto result = std::from_chars(begin, end, whole); result.ec == std::errc() && result.ptr == end) return Json(whole);
+  if (const auto result = std::from_chars(begin, end, whole); result.ec == std::errc() && result.ptr == end)
+    return Json(whole);
   double number = 0;
-  if (const auto result = std::from_chars(begin, end, number); result.ec == std::errc() && result.ptr == end) return Json(number);
+  if (const auto result = std::from_chars(begin, end, number); result.ec == std::errc() && result.ptr == end)
+    return Json(number);
   return std::nullopt;
 }
 
@@ -64,11 +66,13 @@ class Tokenizing {
     if (at_ == text_.size()) return token;
     const char c = text_[at_];
     if (c == '\'' || c == '"' || c == '`') return quoted(c, token);
-    if (is_digit(c) || ((c == '-' || c == '.') && at_ + 1 < text_.size() && (is_digit(text_[at_ + 1]) || text_[at_ + 1] == '.')))
+    if (is_digit(c) ||
+        ((c == '-' || c == '.') && at_ + 1 < text_.size() && (is_digit(text_[at_ + 1]) || text_[at_ + 1] == '.')))
       return number(token);
     if (is_word(c)) {
       token.kind = Token::Kind::word;
-      while (at_ < text_.size() && (is_word(text_[at_]) || is_digit(text_[at_]) || text_[at_] == '.')) token.text += text_[at_++];
+      while (at_ < text_.size() && (is_word(text_[at_]) || is_digit(text_[at_]) || text_[at_] == '.'))
+        token.text += text_[at_++];
       return token;
     }
     token.kind = Token::Kind::sign;
@@ -87,7 +91,9 @@ class Tokenizing {
 
  private:
   static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-  static bool is_word(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_' || static_cast<unsigned char>(c) >= 0x80; }
+  static bool is_word(char c) {
+    return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_' || static_cast<unsigned char>(c) >= 0x80;
+  }
 
   // A quote within is doubled.
   Token quoted(char quote, Token token) {
@@ -147,12 +153,17 @@ class Parser {
   }
 
   [[noreturn]] void expected(const std::string& what) const {
-    tokens_.fail(token_.begin, concat("expected ", what, ", got ",
-                                      token_.kind == Token::Kind::end ? "the end" : concat("\"", printable(token_.text, 60), "\"")));
+    tokens_.fail(token_.begin,
+                 concat("expected ", what, ", got ",
+                        token_.kind == Token::Kind::end ? "the end" : concat("\"", printable(token_.text, 60), "\"")));
   }
 
-  Node any() { return joined(Kind::any, "or", [this] { return all(); }); }
-  Node all() { return joined(Kind::all, "and", [this] { return negation(); }); }
+  Node any() {
+    return joined(Kind::any, "or", [this] { return all(); });
+  }
+  Node all() {
+    return joined(Kind::all, "and", [this] { return negation(); });
+  }
 
   template <class Part>
   Node joined(Kind kind, const char* word, const Part& part) {
@@ -229,7 +240,8 @@ class Parser {
   }
 
   std::optional<std::string> take_comparison() {
-    if (token_.kind != Token::Kind::sign || token_.text == "(" || token_.text == ")" || token_.text == ",") return std::nullopt;
+    if (token_.kind != Token::Kind::sign || token_.text == "(" || token_.text == ")" || token_.text == ",")
+      return std::nullopt;
     const std::string sign = token_.text;
     take();
     return sign == "=" ? "==" : sign == "<>" ? "!=" : sign;
@@ -254,7 +266,8 @@ class Parser {
   }
 
   bool is_reserved() const {
-    return std::ranges::any_of(std::array{"and", "or", "not", "in", "is"}, [this](const char* word) { return is_word(word); });
+    return std::ranges::any_of(std::array{"and", "or", "not", "in", "is"},
+                               [this](const char* word) { return is_word(word); });
   }
 
   Node field(const std::string& name) {

@@ -16,7 +16,8 @@ constexpr std::size_t kNpyPrefix = 10;  // magic, version and the header's lengt
 /// What a .npy's header says, without white space: "{'descr':'<u8','fortran_order':False,'shape':(3,2),}".
 std::string npy_header(std::string_view file, const std::string& path) {
   using namespace std::string_view_literals;
-  if (file.size() < kNpyPrefix + 2 || !file.starts_with("\x93NUMPY"sv)) user_error(path, ": is no .npy file; expected ids as numpy saves them");
+  if (file.size() < kNpyPrefix + 2 || !file.starts_with("\x93NUMPY"sv))
+    user_error(path, ": is no .npy file; expected ids as numpy saves them");
   const std::size_t width = file[6] >= 2 ? 4 : 2;
   std::size_t length = 0;
   for (std::size_t i = width; i > 0; --i) length = length << 8 | static_cast<std::uint8_t>(file[8 + i - 1]);
@@ -52,12 +53,15 @@ IdList::IdList(const std::string& path) : file_(path) {
     if (rows.ec == std::errc() && rows.ptr < end && *rows.ptr == ',') std::from_chars(rows.ptr + 1, end, columns);
   }
   const bool table = header.find("'descr':'<u8'") != std::string::npos && columns == 2;
-  if ((!pairs && !table) || (pairs && columns != 0) || size_ < 0 || header.find("'fortran_order':False") == std::string::npos)
+  if ((!pairs && !table) || (pairs && columns != 0) || size_ < 0 ||
+      header.find("'fortran_order':False") == std::string::npos)
     user_error(path, ": expected ids as pairs of uint64 (numpy's dtype \"u8,u8\", as DataComp publishes them), got ",
                printable(header, 100));
-  const std::size_t data = (bytes[6] >= 2 ? 12 : 10) +
-                           (static_cast<std::size_t>(static_cast<std::uint8_t>(bytes[9])) << 8 | static_cast<std::uint8_t>(bytes[8]));
-  if ((bytes.size() - data) / kIdBytes < static_cast<std::size_t>(size_)) user_error(path, ": is cut off: fewer than ", size_, " ids");
+  const std::size_t data =
+      (bytes[6] >= 2 ? 12 : 10) +
+      (static_cast<std::size_t>(static_cast<std::uint8_t>(bytes[9])) << 8 | static_cast<std::uint8_t>(bytes[8]));
+  if ((bytes.size() - data) / kIdBytes < static_cast<std::size_t>(size_))
+    user_error(path, ": is cut off: fewer than ", size_, " ids");
   ids_ = bytes.data() + data;
   for (std::int64_t i = 1; i < size_; ++i) {
     if (at(i - 1) <= at(i)) continue;

@@ -25,7 +25,8 @@ RowFilter::RowFilter(const std::optional<std::string>& expression, const std::op
     if (found == fields_.end()) fields_.push_back(id_field);
     described_ += concat(described_.empty() ? "" : " and ", "filter_ids ", *ids);
   }
-  if (fields_.size() > std::numeric_limits<std::uint8_t>::max()) user_error("filter: asks for ", fields_.size(), " fields; at most 255 can be");
+  if (fields_.size() > std::numeric_limits<std::uint8_t>::max())
+    user_error("filter: asks for ", fields_.size(), " fields; at most 255 can be");
 }
 
 FilterVerdict RowFilter::judge(const std::function<Json(std::size_t)>& value) const {

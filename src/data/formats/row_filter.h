@@ -24,7 +24,8 @@ struct FilterVerdict {
 class RowFilter {
  public:
   /// expression, ids (a .npy): null: there is none. id_field: the side field that holds a sample's id. Throws UserError.
-  RowFilter(const std::optional<std::string>& expression, const std::optional<std::string>& ids, const std::string& id_field);
+  RowFilter(const std::optional<std::string>& expression, const std::optional<std::string>& ids,
+            const std::string& id_field);
 
   /// The fields that it looks at.
   const std::vector<std::string>& fields() const { return fields_; }

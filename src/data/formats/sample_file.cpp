@@ -5,10 +5,16 @@
 #include <unistd.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/printable.h>
 #include <tessera/data/source.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {
+namespace {
+
+constexpr std::size_t kLongestPath = 1000;  // in a message
+
+}  // namespace
 
 std::string read_sample_file(const std::string& path, const char* missing) {
   try {
@@ -16,12 +22,14 @@ std::string read_sample_file(const std::string& path, const char* missing) {
   } catch (const UserError& error) {
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0) {
-      if (errno == ENOENT || errno == ENOTDIR) throw SampleError(missing, path + ": no such file");
+      // A list may name anything.
+      if (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG || errno == ELOOP)
+        throw SampleError(missing, printable(path, kLongestPath) + ": no such file");
       if (errno != EACCES) throw;
     } else if (S_ISREG(status.st_mode) && ::access(path.c_str(), R_OK) == 0) {
       throw;
     }
-    throw SampleError("unreadable", error.what());
+    throw SampleError("unreadable", printable(error.what(), kLongestPath));
   }
 }
 

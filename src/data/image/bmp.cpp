@@ -20,7 +20,7 @@ struct BmpHeader {
   std::int64_t height = 0, width = 0;
   bool top_first = false;
   std::uint32_t bits = 0, compression = 0, colors = 0;
-  std::array<std::uint32_t, 3> masks{};  // red, green, blue
+  std::array<std::uint32_t, 3> masks{};                  // red, green, blue
   std::size_t palette = 0, color_bytes = 4, pixels = 0;  // places in the file
 };
 
@@ -81,7 +81,9 @@ std::vector<std::uint8_t> decode_runs(std::string_view file, const BmpHeader& he
   const ByteReader in(file);
   const bool halves = header.compression == kRle4;
   const auto width = static_cast<std::size_t>(header.width), count = width * static_cast<std::size_t>(header.height);
-  const auto half = [](std::uint8_t pair, std::size_t i) { return static_cast<std::uint8_t>(i % 2 == 0 ? pair >> 4 : pair & 15); };
+  const auto half = [](std::uint8_t pair, std::size_t i) {
+    return static_cast<std::uint8_t>(i % 2 == 0 ? pair >> 4 : pair & 15);
+  };
   std::vector<std::uint8_t> out;
   out.reserve(count);
   std::size_t at = header.pixels;
@@ -122,7 +124,8 @@ std::vector<std::uint8_t> decode_bmp(std::string_view file, const config::Size& 
   const BmpHeader header = *read_bmp_header(file);
   const std::uint32_t bits = header.bits;
   const bool indexed = bits == 1 || bits == 4 || bits == 8;
-  if (!indexed && bits != 16 && bits != 24 && bits != 32) bad_bmp(concat("of ", bits, " bits a pixel, which is not read"));
+  if (!indexed && bits != 16 && bits != 24 && bits != 32)
+    bad_bmp(concat("of ", bits, " bits a pixel, which is not read"));
   if (header.compression > kBitFields || (header.compression == kBitFields && indexed))
     bad_bmp(concat("of compression ", header.compression, ", which is not read"));
   const ByteReader in(file);

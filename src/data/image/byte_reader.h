@@ -12,7 +12,9 @@ class ByteReader {
   explicit ByteReader(std::string_view bytes, bool big_endian = false) : bytes_(bytes), big_endian_(big_endian) {}
 
   std::size_t size() const { return bytes_.size(); }
-  std::uint8_t byte(std::size_t at) const { return at < bytes_.size() ? static_cast<std::uint8_t>(bytes_[at]) : std::uint8_t{0}; }
+  std::uint8_t byte(std::size_t at) const {
+    return at < bytes_.size() ? static_cast<std::uint8_t>(bytes_[at]) : std::uint8_t{0};
+  }
   std::uint64_t number(std::size_t at, std::size_t count) const {
     std::uint64_t value = 0;
     for (std::size_t i = 0; i < count; ++i) value = value << 8 | byte(at + (big_endian_ ? i : count - 1 - i));

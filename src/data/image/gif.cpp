@@ -118,7 +118,8 @@ std::vector<std::uint8_t> decode_indices(const ByteReader& in, std::size_t at, s
       previous = none;
       continue;
     }
-    if (code == end || code > next || (previous == none && code >= clear) || (code == next && previous == none)) bad_gif();
+    if (code == end || code > next || (previous == none && code >= clear) || (code == next && previous == none))
+      bad_gif();
     if (previous != none && next < kMostCodes) {
       before[next] = static_cast<std::uint16_t>(previous);
       first[next] = first[previous];
@@ -129,7 +130,7 @@ std::vector<std::uint8_t> decode_indices(const ByteReader& in, std::size_t at, s
       bad_gif();
     }
     row.clear();
-    for (std::uint32_t each = code; ; each = before[each]) {
+    for (std::uint32_t each = code;; each = before[each]) {
       row.push_back(last[each]);
       if (each < clear) break;
     }

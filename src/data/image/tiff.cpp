@@ -3,7 +3,6 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
-
 #include <tiffio.h>
 
 #include "src/data/image/byte_reader.h"
@@ -15,7 +14,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kMostSamples = 6;                    // of a pixel
+constexpr std::size_t kMostSamples = 6;  // of a pixel
 constexpr std::uint64_t kMostTileBytes = std::uint64_t{1} << 28;
 
 [[noreturn]] void bad_tiff(const std::string& text = "that is corrupt or cut off") {
@@ -53,8 +52,8 @@ TiffHandle open_tiff(TiffBytes& bytes) {
   });
   const auto no_write = [](thandle_t, void*, tmsize_t) -> tmsize_t { return 0; };
   const auto no_close = [](thandle_t) { return 0; };
-  TiffHandle out(TIFFClientOpen("picture", "rm", &bytes, TiffBytes::read, no_write, TiffBytes::seek, no_close, TiffBytes::size,
-                                nullptr, nullptr),
+  TiffHandle out(TIFFClientOpen("picture", "rm", &bytes, TiffBytes::read, no_write, TiffBytes::seek, no_close,
+                                TiffBytes::size, nullptr, nullptr),
                  TIFFClose);
   if (!out) bad_tiff();
   return out;
@@ -115,7 +114,8 @@ void check_layout(TIFF* tiff, const Layout& layout) {
     bad_tiff(concat("of ", bits, " bits for each of ", layout.samples, " values of a pixel, which is not read"));
   if (field<std::uint16_t>(tiff, TIFFTAG_SAMPLEFORMAT, SAMPLEFORMAT_UINT) != SAMPLEFORMAT_UINT)
     bad_tiff("whose values are no whole numbers from 0 on, which is not read");
-  if (layout.samples < colors || layout.samples > kMostSamples) bad_tiff(concat("of ", layout.samples, " values a pixel, which is not read"));
+  if (layout.samples < colors || layout.samples > kMostSamples)
+    bad_tiff(concat("of ", layout.samples, " values a pixel, which is not read"));
 }
 
 /// The values of all pixels, [height, width, samples], with the upper 8 bits of 16.
@@ -142,9 +142,11 @@ class ValueReader {
 
   void read_strips(std::size_t plane) {
     prepare(static_cast<std::uint64_t>(std::max<tmsize_t>(TIFFStripSize(tiff_), 0)));
-    const std::size_t rows = std::min<std::size_t>(std::max<std::uint32_t>(field<std::uint32_t>(tiff_, TIFFTAG_ROWSPERSTRIP, 1), 1), layout_.height);
+    const std::size_t rows = std::min<std::size_t>(
+        std::max<std::uint32_t>(field<std::uint32_t>(tiff_, TIFFTAG_ROWSPERSTRIP, 1), 1), layout_.height);
     for (std::size_t top = 0; top < layout_.height; top += rows) {
-      const std::uint32_t strip = TIFFComputeStrip(tiff_, static_cast<std::uint32_t>(top), static_cast<std::uint16_t>(plane));
+      const std::uint32_t strip =
+          TIFFComputeStrip(tiff_, static_cast<std::uint32_t>(top), static_cast<std::uint16_t>(plane));
       const tmsize_t got = TIFFReadEncodedStrip(tiff_, strip, buffer_.data(), static_cast<tmsize_t>(buffer_.size()));
       const std::size_t count = std::min(rows, layout_.height - top);
       if (got < 0 || static_cast<std::size_t>(got) < count * row_bytes(layout_.width)) bad_tiff();
@@ -154,12 +156,13 @@ class ValueReader {
 
   void read_tiles(std::size_t plane) {
     prepare(static_cast<std::uint64_t>(std::max<tmsize_t>(TIFFTileSize(tiff_), 0)));
-    const std::size_t height = field<std::uint32_t>(tiff_, TIFFTAG_TILELENGTH, 0), width = field<std::uint32_t>(tiff_, TIFFTAG_TILEWIDTH, 0);
+    const std::size_t height = field<std::uint32_t>(tiff_, TIFFTAG_TILELENGTH, 0),
+                      width = field<std::uint32_t>(tiff_, TIFFTAG_TILEWIDTH, 0);
     if (height == 0 || width == 0 || buffer_.size() / height < row_bytes(width)) bad_tiff();
     for (std::size_t top = 0; top < layout_.height; top += height)
       for (std::size_t left = 0; left < layout_.width; left += width) {
-        const tmsize_t got = TIFFReadTile(tiff_, buffer_.data(), static_cast<std::uint32_t>(left), static_cast<std::uint32_t>(top), 0,
-                                          static_cast<std::uint16_t>(plane));
+        const tmsize_t got = TIFFReadTile(tiff_, buffer_.data(), static_cast<std::uint32_t>(left),
+                                          static_cast<std::uint32_t>(top), 0, static_cast<std::uint16_t>(plane));
         if (got < 0 || static_cast<std::size_t>(got) < height * row_bytes(width)) bad_tiff();
         place(plane, top, left, std::min(height, layout_.height - top), std::min(width, layout_.width - left), width);
       }
@@ -169,13 +172,15 @@ class ValueReader {
   std::size_t row_bytes(std::size_t width) const { return (width * samples_here() * layout_.bits + 7) / 8; }
 
   // Copies the part of the buffer, whose rows are `row_width` pixels wide, that lies in the picture.
-  void place(std::size_t plane, std::size_t top, std::size_t left, std::size_t height, std::size_t width, std::size_t row_width) {
+  void place(std::size_t plane, std::size_t top, std::size_t left, std::size_t height, std::size_t width,
+             std::size_t row_width) {
     const std::size_t here = samples_here();
     for (std::size_t y = 0; y < height; ++y) {
       const std::uint8_t* row = buffer_.data() + y * row_bytes(row_width);
       std::uint8_t* to = out_.data() + ((top + y) * layout_.width + left) * layout_.samples + plane;
       for (std::size_t x = 0; x < width; ++x)
-        for (std::size_t sample = 0; sample < here; ++sample) to[x * layout_.samples + sample] = value(row, x * here + sample);
+        for (std::size_t sample = 0; sample < here; ++sample)
+          to[x * layout_.samples + sample] = value(row, x * here + sample);
     }
   }
 
@@ -198,8 +203,10 @@ class ValueReader {
 /// Values of pixels to RGB.
 class Coloring {
  public:
-  Coloring(TIFF* tiff, const Layout& layout) : layout_(layout), scale_(255U / ((1U << std::min<std::size_t>(layout.bits, 8)) - 1)) {
-    if (layout.color == PHOTOMETRIC_PALETTE && TIFFGetField(tiff, TIFFTAG_COLORMAP, &palette_[0], &palette_[1], &palette_[2]) == 0)
+  Coloring(TIFF* tiff, const Layout& layout)
+      : layout_(layout), scale_(255U / ((1U << std::min<std::size_t>(layout.bits, 8)) - 1)) {
+    if (layout.color == PHOTOMETRIC_PALETTE &&
+        TIFFGetField(tiff, TIFFTAG_COLORMAP, &palette_[0], &palette_[1], &palette_[2]) == 0)
       bad_tiff("without its palette");
   }
 
@@ -211,14 +218,17 @@ class Coloring {
       case PHOTOMETRIC_MINISWHITE:
       case PHOTOMETRIC_MINISBLACK: {
         const auto level = static_cast<std::uint8_t>(values[0] * scale_);
-        std::fill(pixel, pixel + 3, layout_.color == PHOTOMETRIC_MINISBLACK ? level : static_cast<std::uint8_t>(255 - level));
+        std::fill(pixel, pixel + 3,
+                  layout_.color == PHOTOMETRIC_MINISBLACK ? level : static_cast<std::uint8_t>(255 - level));
         break;
       }
       case PHOTOMETRIC_SEPARATED:
         ink_to_rgb({values[0], values[1], values[2]}, 255 - values[3], pixel);
         break;
       default:
-        for (std::size_t c = 0; c < 3; ++c) pixel[c] = layout_.has_extra && layout_.extra == EXTRASAMPLE_ASSOCALPHA ? without_alpha(values[c], values[3]) : values[c];
+        for (std::size_t c = 0; c < 3; ++c)
+          pixel[c] = layout_.has_extra && layout_.extra == EXTRASAMPLE_ASSOCALPHA ? without_alpha(values[c], values[3])
+                                                                                  : values[c];
     }
   }
 
@@ -236,19 +246,22 @@ class Coloring {
 // Color differences that no JPEG holds are libtiff's to put together.
 std::vector<std::uint8_t> read_color_differences(TIFF* tiff, const Layout& layout) {
   std::vector<std::uint32_t> raster(layout.height * layout.width);
-  if (TIFFReadRGBAImageOriented(tiff, static_cast<std::uint32_t>(layout.width), static_cast<std::uint32_t>(layout.height), raster.data(),
+  if (TIFFReadRGBAImageOriented(tiff, static_cast<std::uint32_t>(layout.width),
+                                static_cast<std::uint32_t>(layout.height), raster.data(),
                                 field<std::uint16_t>(tiff, TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT), 1) == 0)
     bad_tiff();
   std::vector<std::uint8_t> out;
   out.reserve(3 * raster.size());
   for (const std::uint32_t pixel : raster)
-    for (const std::uint32_t value : {TIFFGetR(pixel), TIFFGetG(pixel), TIFFGetB(pixel)}) out.push_back(static_cast<std::uint8_t>(value));
+    for (const std::uint32_t value : {TIFFGetR(pixel), TIFFGetG(pixel), TIFFGetB(pixel)})
+      out.push_back(static_cast<std::uint8_t>(value));
   return out;
 }
 
 std::vector<std::uint8_t> read_pixels(TIFF* tiff, const Layout& layout) {
   if (layout.color == PHOTOMETRIC_YCBCR) {
-    const bool jpeg = field<std::uint16_t>(tiff, TIFFTAG_COMPRESSION, COMPRESSION_NONE) == COMPRESSION_JPEG && !layout.separate;
+    const bool jpeg =
+        field<std::uint16_t>(tiff, TIFFTAG_COMPRESSION, COMPRESSION_NONE) == COMPRESSION_JPEG && !layout.separate;
     if (!jpeg) return read_color_differences(tiff, layout);
     TIFFSetField(tiff, TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
   }
@@ -256,7 +269,8 @@ std::vector<std::uint8_t> read_pixels(TIFF* tiff, const Layout& layout) {
   const std::vector<std::uint8_t> values = ValueReader(tiff, layout).read();
   const Coloring coloring(tiff, layout);
   std::vector<std::uint8_t> out(layout.height * layout.width * 3);
-  for (std::size_t i = 0; i < out.size() / 3; ++i) coloring.color(values.data() + i * layout.samples, out.data() + 3 * i);
+  for (std::size_t i = 0; i < out.size() / 3; ++i)
+    coloring.color(values.data() + i * layout.samples, out.data() + 3 * i);
   return out;
 }
 

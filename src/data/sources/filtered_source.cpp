@@ -28,30 +28,33 @@ FilterVerdict judge_sample(const RowFilter& filter, const Sample& sample) {
 std::vector<FilterVerdict> judge_whole_samples(const IndexedSource& source, const RowFilter& filter) {
   std::vector<FilterVerdict> out(static_cast<std::size_t>(source.size()));
   const std::int64_t pieces = (source.size() + kJudgedAtOnce - 1) / kJudgedAtOnce;
-  for_each_in_threads(static_cast<std::size_t>(pieces), std::max(1U, std::thread::hardware_concurrency()), [&](std::size_t piece) {
-    const std::int64_t begin = static_cast<std::int64_t>(piece) * kJudgedAtOnce;
-    for (std::int64_t i = begin; i < std::min(begin + kJudgedAtOnce, source.size()); ++i) {
-      try {
-        out[static_cast<std::size_t>(i)] = judge_sample(filter, source.get(i));
-      } catch (const SampleError&) {
-        continue;
-      }
-    }
-  });
+  for_each_in_threads(static_cast<std::size_t>(pieces), std::max(1U, std::thread::hardware_concurrency()),
+                      [&](std::size_t piece) {
+                        const std::int64_t begin = static_cast<std::int64_t>(piece) * kJudgedAtOnce;
+                        for (std::int64_t i = begin; i < std::min(begin + kJudgedAtOnce, source.size()); ++i) {
+                          try {
+                            out[static_cast<std::size_t>(i)] = judge_sample(filter, source.get(i));
+                          } catch (const SampleError&) {
+                            continue;
+                          }
+                        }
+                      });
   return out;
 }
 
 [[noreturn]] void refuse_empty(const Source& source, const RowFilter& filter, const FilterCounts& counts) {
   const std::string nowhere = counts.field_of_none();
-  user_error(source.describe(), ": ", counts.describe(filter),
-             nowhere.empty() ? "" : concat("; no sample has the side field ", nowhere, ", or none has it of that kind"));
+  user_error(
+      source.describe(), ": ", counts.describe(filter),
+      nowhere.empty() ? "" : concat("; no sample has the side field ", nowhere, ", or none has it of that kind"));
 }
 
 class FilteredSource : public IndexedSource, public GroupedSource {
  public:
   FilteredSource(std::shared_ptr<const IndexedSource> source, const RowFilter& filter) : source_(std::move(source)) {
     const auto* fields = dynamic_cast<const FieldSource*>(source_.get());
-    const std::vector<FilterVerdict> verdicts = fields != nullptr ? fields->judge(filter) : judge_whole_samples(*source_, filter);
+    const std::vector<FilterVerdict> verdicts =
+        fields != nullptr ? fields->judge(filter) : judge_whole_samples(*source_, filter);
     FilterCounts counts(filter.fields());
     for (std::size_t i = 0; i < verdicts.size(); ++i) {
       counts.add(verdicts[i]);
@@ -69,7 +72,9 @@ class FilteredSource : public IndexedSource, public GroupedSource {
   std::int64_t background_class() const override { return source_->background_class(); }
   std::string name_of(std::int64_t index) const override { return source_->name_of(of_source(index)); }
   std::string describe() const override { return described_; }
-  std::string describe_fields(const std::vector<std::string>& needed) const override { return source_->describe_fields(needed); }
+  std::string describe_fields(const std::vector<std::string>& needed) const override {
+    return source_->describe_fields(needed);
+  }
   std::int64_t data_file_count() const override { return source_->data_file_count(); }
   DataFile data_file(std::int64_t index) const override { return source_->data_file(index); }
 
@@ -100,7 +105,8 @@ class FilteredSource : public IndexedSource, public GroupedSource {
 /// Leaves out what does not pass, so that places in it are those of samples that do.
 class FilteringStream : public SampleStream {
  public:
-  FilteringStream(std::unique_ptr<SampleStream> stream, std::shared_ptr<const RowFilter> filter, std::int64_t longest_row)
+  FilteringStream(std::unique_ptr<SampleStream> stream, std::shared_ptr<const RowFilter> filter,
+                  std::int64_t longest_row)
       : stream_(std::move(stream)), filter_(std::move(filter)), longest_row_(longest_row) {}
 
   std::function<Sample()> next() override {
@@ -108,7 +114,8 @@ class FilteringStream : public SampleStream {
       std::function<Sample()> make = stream_->next();
       try {
         auto sample = std::make_shared<Sample>(make());
-        if (judge_sample(*filter_, *sample).kind == FilterVerdict::passes) return [sample] { return std::move(*sample); };
+        if (judge_sample(*filter_, *sample).kind == FilterVerdict::passes)
+          return [sample] { return std::move(*sample); };
       } catch (const SampleError&) {
         return make_failing(std::current_exception());
       }
@@ -132,7 +139,8 @@ class FilteredStreamSource : public StreamSource {
                        std::optional<std::int64_t> samples)
       : source_(std::move(source)), filter_(std::move(filter)) {
     size_ = samples ? *samples : counted();
-    described_ = concat(source_->describe(), ", of which ", samples ? concat("those are used that pass ", filter_->described()) : passing_);
+    described_ = concat(source_->describe(), ", of which ",
+                        samples ? concat("those are used that pass ", filter_->described()) : passing_);
   }
 
   std::int64_t size() const override { return size_; }
@@ -141,17 +149,21 @@ class FilteredStreamSource : public StreamSource {
   std::int64_t background_class() const override { return source_->background_class(); }
   std::string describe() const override { return described_; }
   std::string describe_order() const override { return source_->describe_order(); }
-  std::string describe_fields(const std::vector<std::string>& needed) const override { return source_->describe_fields(needed); }
+  std::string describe_fields(const std::vector<std::string>& needed) const override {
+    return source_->describe_fields(needed);
+  }
   std::int64_t data_file_count() const override { return source_->data_file_count(); }
   DataFile data_file(std::int64_t index) const override { return source_->data_file(index); }
   std::unique_ptr<SampleStream> open(const StreamStart& start) const override {
     // A rank may have a file without any, but not so many samples in a row that all of the data went by a hundred times.
-    return std::make_unique<FilteringStream>(source_->open(start), filter_, 100 * std::max<std::int64_t>(1000, source_->size()));
+    return std::make_unique<FilteringStream>(source_->open(start), filter_,
+                                             100 * std::max<std::int64_t>(1000, source_->size()));
   }
 
  private:
   std::int64_t counted() {
-    log::info(source_->describe(), ": counting the samples that pass, which reads everything once; stream.samples spares it");
+    log::info(source_->describe(),
+              ": counting the samples that pass, which reads everything once; stream.samples spares it");
     FilterCounts counts(filter_->fields());
     const auto stream = source_->open({.shuffle = false});
     for (std::int64_t i = 0; i < source_->size(); ++i) {
@@ -179,10 +191,12 @@ std::shared_ptr<Source> filtered(std::shared_ptr<Source> source, const FilterSet
   if (!settings.filter && !settings.filter_ids) return source;
   if (settings.filter_ids) config::require(*settings.filter_ids);
   const auto filter = std::make_shared<const RowFilter>(
-      settings.filter, settings.filter_ids ? std::optional<std::string>(*settings.filter_ids) : std::nullopt, settings.id_field);
+      settings.filter, settings.filter_ids ? std::optional<std::string>(*settings.filter_ids) : std::nullopt,
+      settings.id_field);
   const SourceKind kind = source->kind();
   if (const auto* stream = std::get_if<const StreamSource*>(&kind))
-    return std::make_shared<FilteredStreamSource>(std::shared_ptr<const StreamSource>(source, *stream), filter, stream_samples);
+    return std::make_shared<FilteredStreamSource>(std::shared_ptr<const StreamSource>(source, *stream), filter,
+                                                  stream_samples);
   return std::make_shared<FilteredSource>(indexed(std::shared_ptr<const Source>(source)), *filter);
 }
 

@@ -84,6 +84,14 @@ def write_names():
                                        "caption": ["one", "two", "three", "four"]}), FOLDER / "names.parquet")
 
 
+def write_bomb():
+    """A dictionary of one text of 64 KiB, which a million rows repeat."""
+    rows = 1_000_000
+    texts = pyarrow.DictionaryArray.from_arrays(numpy.zeros(rows, numpy.int32), ["x" * 65536])
+    table = pyarrow.table({"image": texts, "caption": pyarrow.DictionaryArray.from_arrays(numpy.zeros(rows, numpy.int32), ["a caption"])})
+    parquet.write_table(table, FOLDER / "bomb.parquet", store_schema=False)
+
+
 def write_side_table():
     """What img2dataset writes beside a shard of tar: its keys in another order, one that failed and is not in the tar."""
     order = [5, 1, 3, 0, 2, 4]
@@ -106,6 +114,7 @@ def main():
     write_plain()
     write_hugging_face()
     write_names()
+    write_bomb()
     write_side_table()
     write_ids()
 

@@ -18,7 +18,8 @@ constexpr std::int64_t kRowsRead = 200, kMostJudged = 100'000;
 
 void check_groups(const IndexedSource& source) {
   const std::vector<std::int64_t> starts = dynamic_cast<const GroupedSource&>(source).group_starts();
-  require(starts.size() > 1 && starts.front() == 0 && starts.back() == source.size(), "parquet: groups do not cover the rows");
+  require(starts.size() > 1 && starts.front() == 0 && starts.back() == source.size(),
+          "parquet: groups do not cover the rows");
   for (std::size_t i = 1; i < starts.size(); ++i) require(starts[i - 1] < starts[i], "parquet: an empty group");
 }
 
@@ -27,8 +28,10 @@ void check_rows(const IndexedSource& source) {
   for (std::int64_t i = 0; i < count; ++i) {
     try {
       const Sample sample = source.get(i);
-      require(!sample.key.empty() && nlohmann::json::accept(sample.fields), "parquet: a row without a key, or with broken fields");
+      require(!sample.key.empty() && nlohmann::json::accept(sample.fields),
+              "parquet: a row without a key, or with broken fields");
       require(source.captions(i) == sample.captions, "parquet: other captions");
+      if (!sample.no_image.empty()) check_message(UserError(sample.no_image));
     } catch (const SampleError& error) {
       check_message(error);
       require(!error.reason().empty(), "parquet: a bad row without a reason");
@@ -56,7 +59,8 @@ void check_expression(std::string_view input) {
   const std::size_t end = std::min(input.find('\n'), input.size());
   const RowFilter filter(std::string(input.substr(0, end)), std::nullopt, "");
   const FilterVerdict verdict = filter.judge(parse_python_json(input.substr(end)));
-  require(verdict.kind == FilterVerdict::passes || filter.fields().empty() || verdict.field < filter.fields().size(), "parquet: a field that is none");
+  require(verdict.kind == FilterVerdict::passes || filter.fields().empty() || verdict.field < filter.fields().size(),
+          "parquet: a field that is none");
 }
 
 void check_ids(std::string_view input) {

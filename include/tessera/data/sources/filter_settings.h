@@ -8,7 +8,8 @@
 
 namespace tessera {
 
-/// Which samples of a source are used, by their side fields. Every source but a mixture, whose sources have them, has these settings beside its own.
+/// Which samples of a source are used, by their side fields. Every source but a mixture, whose sources have them, has these
+/// settings beside its own.
 struct FilterSettings {
   std::optional<std::string> filter;
   std::optional<config::FilePath> filter_ids;
@@ -18,7 +19,8 @@ struct FilterSettings {
 template <class Visitor>
 void fields(Visitor& v, FilterSettings& s) {
   v("filter", s.filter,
-    "condition on side fields that samples must meet, as in width >= 224 and similarity > 0.28 and language == 'en'; null: none "
+    "condition on side fields that samples must meet, as in width >= 224 and similarity > 0.28 and language == 'en'; "
+    "null: none "
     "(docs/data.md)");
   v("filter_ids", s.filter_ids,
     "file of the ids of the samples that are used, a .npy of 128-bit numbers as DataComp publishes them; null: all");
@@ -40,8 +42,12 @@ template <class Settings>
 std::optional<config::Problem> validate(const Filtered<Settings>& s) {
   if constexpr (requires { s.path.items; })
     if (std::ranges::all_of(s.path.items, [](const std::string& name) { return name.empty(); }))
-      return config::Problem{"path", "is not set; expected a file, a list of files, or a pattern such as train-{00000..00004}.*"};
-  if constexpr (requires { s.path.searched; s.path.name; })
+      return config::Problem{
+          "path", "is not set; expected a file, a list of files, or a pattern such as train-{00000..00004}.*"};
+  if constexpr (requires {
+                  s.path.searched;
+                  s.path.name;
+                })
     if (s.path.empty()) return config::Problem{"path", "is not set; expected a folder"};
   if constexpr (config::HasValidate<Settings>) return validate(static_cast<const Settings&>(s));
   return std::nullopt;

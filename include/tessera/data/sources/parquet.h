@@ -31,23 +31,29 @@ struct ParquetSettings {
 template <class Visitor>
 void fields(Visitor& v, ParquetSettings& s) {
   v("path", s.path,
-    "Parquet or Arrow files: one, a list, a pattern (train-*.parquet), a folder of them, or one that save_to_disk of Hugging Face "
+    "Parquet or Arrow files: one, a list, a pattern (train-*.parquet), a folder of them, or one that save_to_disk of "
+    "Hugging Face "
     "datasets wrote");
   v("image_keys", s.image_keys,
-    "columns of the picture: its file's bytes, {bytes, path} as datasets have it, or a file's name; the first one there is taken");
+    "columns of the picture: its file's bytes, {bytes, path} as datasets have it, or a file's name; the first one "
+    "there is taken");
   v("caption_keys", s.caption_keys, "columns of captions, each a text or a list of texts; each one there gives some");
   v("text_fields", s.text_fields,
-    "columns, each a text or a list of texts, that the view `captions` draws its sentences from. Of rows without captions the "
+    "columns, each a text or a list of texts, that the view `captions` draws its sentences from. Of rows without "
+    "captions the "
     "first of them gives the captions");
-  v("label_keys", s.label_keys, "columns of the class: its index, or its name in `classes`; the first one there is taken");
+  v("label_keys", s.label_keys,
+    "columns of the class: its index, or its name in `classes`; the first one there is taken");
   v("summary_keys", s.summary_keys, "columns of the one-line summary; the first one there is taken");
   v("key_keys", s.key_keys, "columns of what a sample is called; the first one there is taken, without one FILE:ROW");
   v("side_fields", s.side_fields,
     "further columns that are kept with each sample; null: all but binary ones and lists of numbers");
   v("root", s.root, "folder that file names of pictures are relative to; null: that of the Parquet file");
-  v("classes", s.classes, "file of class names, one a line; null: those in the file's features (Hugging Face's ClassLabel)");
+  v("classes", s.classes,
+    "file of class names, one a line; null: those in the file's features (Hugging Face's ClassLabel)");
   v("memory_mb", s.memory_mb,
-    "MiB of row groups that each process has in memory at most; they decide from how many row groups at a time, 64 at most, "
+    "MiB of row groups that each process has in memory at most; they decide from how many row groups at a time, 64 at "
+    "most, "
     "samples are drawn",
     config::at_least(1));
 }

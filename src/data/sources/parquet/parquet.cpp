@@ -128,8 +128,8 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
   }
 
   std::string describe() const override {
-    return concat("parquet ", paths_[0], paths_.size() == 1 ? "" : concat(" and ", paths_.size() - 1, " more files"), ", ",
-                  with_thousands(size()), " samples");
+    return concat("parquet ", paths_[0], paths_.size() == 1 ? "" : concat(" and ", paths_.size() - 1, " more files"),
+                  ", ", with_thousands(size()), " samples");
   }
 
   std::string name_of(std::int64_t index) const override {
@@ -149,7 +149,8 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
       if (const auto found = keys.find(field); found != keys.end())
         text += found->second.first->empty()
                     ? concat("; no column is named for ", field, " (", found->second.second, ")")
-                    : concat("; ", field, " is looked for in ", join_names(*found->second.first), " (", found->second.second, ")");
+                    : concat("; ", field, " is looked for in ", join_names(*found->second.first), " (",
+                             found->second.second, ")");
     return text;
   }
 
@@ -160,7 +161,8 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     for (const std::string& name : filter.fields()) {
       const auto path = find_column(files_[0]->columns(), name);
       if (!path)
-        user_error(paths_[0], ": has no column ", printable(name), " (filter); its columns are ", column_names(files_[0]->columns()));
+        user_error(paths_[0], ": has no column ", printable(name), " (filter); its columns are ",
+                   column_names(files_[0]->columns()));
       columns.push_back(set.add(name, *path));
     }
     std::vector<FilterVerdict> out(static_cast<std::size_t>(size()));
@@ -175,8 +177,8 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
       } catch (const UserError&) {
         throw;
       } catch (const std::runtime_error& error) {
-        log::warning(paths_[groups_[number].file], ": row group ", groups_[number].number, " cannot be read for the filter: ",
-                     printable(error.what()));
+        log::warning(paths_[groups_[number].file], ": row group ", groups_[number].number,
+                     " cannot be read for the filter: ", printable(error.what()));
         std::fill(first, out.begin() + starts_[number + 1], FilterVerdict{FilterVerdict::unreadable});
       }
     });
@@ -201,7 +203,7 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
  private:
   struct Group {
     std::size_t file = 0;
-    std::int64_t number = 0;       // in its file
+    std::int64_t number = 0;         // in its file
     std::int64_t first_of_file = 0;  // row
   };
   struct Place {
@@ -223,10 +225,12 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
         largest = std::max(largest, files_[file]->group_bytes(static_cast<std::int64_t>(i)));
       }
       if (!files_[file]->problem().empty())
-        log::warning(paths_[file], ": is cut off or damaged behind its first ", with_thousands(first), " rows, which are used (",
-                     printable(files_[file]->problem()), ")");
+        log::warning(paths_[file], ": is cut off or damaged behind its first ", with_thousands(first),
+                     " rows, which are used (", printable(files_[file]->problem()), ")");
     }
-    if (groups_.empty()) user_error(paths_[0], paths_.size() > 1 ? concat(" and ", paths_.size() - 1, " more files") : "", ": hold no rows");
+    if (groups_.empty())
+      user_error(paths_[0], paths_.size() > 1 ? concat(" and ", paths_.size() - 1, " more files") : "",
+                 ": hold no rows");
     // A power of two: as many ranks, or fewer, then read groups of their own.
     const std::int64_t fit = std::clamp<std::int64_t>((settings_.memory_mb << 20) / largest, 1, kMostOpenGroups);
     open_groups_ = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(fit)));
@@ -240,8 +244,8 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     for (const std::string& name : settings_.image_keys)
       if (const auto path = find_column(there, name); path && !has_picture_) set_picture(name, *path);
     if (!has_picture_)
-      user_error(paths_[0], ": no column has pictures: its columns are ", column_names(there), ", the picture is looked for in ",
-                 join_names(settings_.image_keys), " (image_keys)");
+      user_error(paths_[0], ": no column has pictures: its columns are ", column_names(there),
+                 ", the picture is looked for in ", join_names(settings_.image_keys), " (image_keys)");
     texts_ = text_columns(columns_);
     texts_alone_ = text_columns(text_columns_);
     label_ = first_of(settings_.label_keys);
@@ -252,7 +256,8 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     if (settings_.side_fields)
       for (const std::string& name : *settings_.side_fields) {
         const auto path = find_column(there, name);
-        if (!path) user_error(paths_[0], ": has no column ", name, " (side_fields); its columns are ", column_names(there));
+        if (!path)
+          user_error(paths_[0], ": has no column ", name, " (side_fields); its columns are ", column_names(there));
         kept_.push_back(columns_.add(name, *path));
       }
     if (settings_.classes)
@@ -262,21 +267,23 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
   }
 
   void set_picture(const std::string& name, const ColumnPath& path) {
-    const auto column = std::ranges::find_if(files_[0]->columns(), [&](const Column& each) { return each.name == path.column; });
+    const auto column =
+        std::ranges::find_if(files_[0]->columns(), [&](const Column& each) { return each.name == path.column; });
     const bool is_pair = path.kind == Column::Kind::structure && path.below.empty() && has_member(*column, "bytes");
     if (path.below.size() > 1 || (!is_pair && path.kind != Column::Kind::binary && path.kind != Column::Kind::text))
       user_error(paths_[0], ": column ", printable(name), " (image_keys) is of type ", printable(path.type),
                  "; expected a picture's bytes, {bytes, path} or a file's name");
     picture_ = {columns_.add(path.column), path.below.empty() ? std::string() : path.below[0],
-                is_pair                                  ? PictureColumn::Form::bytes_or_file_name
+                is_pair                             ? PictureColumn::Form::bytes_or_file_name
                 : path.kind == Column::Kind::binary ? PictureColumn::Form::bytes
-                                                         : PictureColumn::Form::file_name};
+                                                    : PictureColumn::Form::file_name};
     picture_name_ = path.column;
     has_picture_ = true;
   }
 
   bool is_kept(const Column& column) const {
-    return !settings_.side_fields && column.name != picture_name_ && column.kind != Column::Kind::binary && !is_list_of_numbers(column);
+    return !settings_.side_fields && column.name != picture_name_ && column.kind != Column::Kind::binary &&
+           !is_list_of_numbers(column);
   }
 
   TextColumns text_columns(ColumnSet& set) const {
@@ -322,7 +329,8 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     return concat(fs::path(paths_[place.file]).filename().string(), ":", place.row_of_file);
   }
 
-  std::shared_ptr<const ColumnGroup> read_group(const Place& place, GroupCache& cache, const std::vector<std::string>& names) const {
+  std::shared_ptr<const ColumnGroup> read_group(const Place& place, GroupCache& cache,
+                                                const std::vector<std::string>& names) const {
     const Group& group = groups_[place.group];
     try {
       return cache.get(static_cast<std::int64_t>(place.group),
@@ -330,9 +338,10 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     } catch (const std::system_error& error) {
       user_error(paths_[group.file], ": ", printable(error.what()));
     } catch (const std::runtime_error& error) {
-      throw SampleError("bad_row_group",
-                        concat(paths_[group.file], ": row group ", group.number, " cannot be read: ", printable(error.what())),
-                        file_and_row(place));
+      throw SampleError(
+          "bad_row_group",
+          concat(paths_[group.file], ": row group ", group.number, " cannot be read: ", printable(error.what())),
+          file_and_row(place));
     }
   }
 
@@ -365,18 +374,20 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     const bool is_pair = picture_.form == Form::bytes_or_file_name;
     const auto value = group.bytes(picture_.place, place.row, is_pair ? "bytes" : picture_.member);
     if (value && picture_.form != Form::file_name) {
-      if (value->empty()) throw SampleError("empty_image", concat("sample ", sample.key, ": the image has 0 bytes"));
+      if (value->empty()) throw SampleError("empty_image", concat("sample ", printable(sample.key), ": the image has 0 bytes"));
       sample.encoded = *value;
       return;
     }
     const auto name = is_pair ? group.bytes(picture_.place, place.row, "path") : value;
     if (picture_.form == Form::bytes || !name || name->empty()) {
-      sample.no_image = concat("sample ", sample.key, " has no picture: its column ", picture_name_, " is null");
+      sample.no_image = concat("sample ", printable(sample.key), " has no picture: its column ", printable(picture_name_), " is null");
       return;
     }
-    const fs::path folder = settings_.root ? fs::path(settings_.root->name) : fs::path(paths_[place.file]).parent_path();
+    const fs::path folder =
+        settings_.root ? fs::path(settings_.root->name) : fs::path(paths_[place.file]).parent_path();
     sample.encoded = read_sample_file((folder / std::string(*name)).string(), "no_image");
-    if (sample.encoded.empty()) throw SampleError("empty_image", concat("sample ", sample.key, ": the image has 0 bytes"));
+    if (sample.encoded.empty())
+      throw SampleError("empty_image", concat("sample ", printable(sample.key), ": the image has 0 bytes"));
   }
 
   const ParquetSettings settings_;

@@ -39,8 +39,8 @@ std::vector<std::string> files_of_saved(const fs::path& folder) {
   if (const auto names = json.find("splits"); names != json.end() && names->is_array())
     for (const Json& each : *names)
       if (each.is_string()) splits.push_back(each.get<std::string>());
-  user_error(folder.string(), ": holds the splits ", join_names(splits), ": name one of them, as in path: ",
-             (folder / (splits.empty() ? "train" : splits[0])).string());
+  user_error(folder.string(), ": holds the splits ", join_names(splits),
+             ": name one of them, as in path: ", (folder / (splits.empty() ? "train" : splits[0])).string());
 }
 
 bool holds(const fs::path& folder, const std::string& ending) {
