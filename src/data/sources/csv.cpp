@@ -215,6 +215,7 @@ CsvSettings csv_settings_of(const std::string& path, const std::string& given) {
   CsvSettings out;
   out.path.items = {path};
   const char separator = separator_for(out, path);
+  out.separator = setting_of(separator);
   const std::vector<std::string> columns = Table(path, separator).columns();
   std::vector<std::string> missing;
   for (const std::string& name : {out.image_key, out.caption_key.front()})
@@ -222,7 +223,7 @@ CsvSettings csv_settings_of(const std::string& path, const std::string& given) {
   if (missing.empty()) return out;
   user_error(given, ": has no column ", join_names(missing), "; its columns are: ",
              printable(join_names(columns), 1000), ". Say which hold pictures and captions: {name: csv, path: ",
-             flow_value(path), ", separator: ", flow_value(setting_of(separator)), ", image_key: ", flow_value(columns.front()),
+             flow_value(path), ", separator: ", flow_value(*out.separator), ", image_key: ", flow_value(columns.front()),
              ", caption_key: ", flow_value(columns[std::min<std::size_t>(1, columns.size() - 1)]), "}");
 }
 

@@ -55,7 +55,7 @@ void fields(Visitor& v, CsvSettings& s) {
   v("background_class", s.background_class, "index of the background class in masks, -1: none");
 }
 
-/// How to read a table of which only the path is given: with the defaults.
+/// How to read a table of which only the path is given: with the defaults, and the separator that its first line holds.
 /// `given` is what messages call it ("--source a.csv"). Throws UserError when it has other columns; that shows the
 /// settings to write.
 CsvSettings csv_settings_of(const std::string& path, const std::string& given);
