@@ -22,6 +22,7 @@ LIMIT = 60_000_000
 
 # Libraries that every Linux has (PEP 600), and those that come with PyTorch.
 OF_LINUX = re.compile(r"(libc|libm|libdl|librt|libpthread|libutil|libstdc\+\+|libgcc_s)\.so\.\d+$|ld-linux-x86-64\.so\.2$")
+OF_ARROW = re.compile(r"lib(arrow|parquet)\.so")
 OF_TORCH = re.compile(r"lib(torch|torch_cpu|torch_cuda|c10|c10_cuda|gomp)\.so")
 # PyTorch for CPUs lacks these, and nothing calls them there.
 GPU_LIBRARIES = ("libtorch_cuda.so", "libc10_cuda.so", "libtorch_nvshmem.so")
@@ -81,17 +82,19 @@ class Package:
         run("strip", "--strip-unneeded", str(file))
         elf = portable_elf.Elf(file)
         portable_elf.age(elf)
-        torch = False
+        torch = arrow = False
         for name in needed_by(file):
             if name.split(".so")[0] in [gpu.split(".so")[0] for gpu in GPU_LIBRARIES] or name.startswith("libgomp"):
                 run("patchelf", "--remove-needed", name, str(file))  # libtorch.so brings it, where PyTorch has it
             elif OF_TORCH.match(name):
                 torch = True
+            elif OF_ARROW.match(name):
+                arrow = True
             elif not OF_LINUX.match(name) and name != "libtessera.so":
                 run("patchelf", "--replace-needed", name, self.carry(name), str(file))
         up = os.path.relpath(self.folder, file.parent)
         lib = "" if file.parent.name == "lib" else f"/{up}/lib"
-        rpath = f"$ORIGIN{lib}" + (f":$ORIGIN/{up}/../torch/lib" if torch else "")
+        rpath = f"$ORIGIN{lib}" + (f":$ORIGIN/{up}/../torch/lib" if torch else "") + (f":$ORIGIN/{up}/../pyarrow" if arrow else "")
         run("patchelf", "--set-rpath", rpath, str(file))
 
     def binaries(self):
@@ -102,7 +105,8 @@ class Package:
         """Each undefined symbol is somewhere: else it becomes weak, if a PyTorch with CUDA alone has it or nobody calls it; or it is an error."""
         libraries = [f for f in self.torch.glob("lib/*.so*") if OF_TORCH.match(f.name) and f.name not in GPU_LIBRARIES]
         linux = [path for name, path in self.known.items() if OF_LINUX.match(name)]
-        have = set().union(*(dynamic_symbols(f, "--defined-only") for f in [*libraries, *linux, *self.binaries()]))
+        of_arrow = [f for f in self.torch.parent.glob("pyarrow/*.so*") if OF_ARROW.match(f.name)]
+        have = set().union(*(dynamic_symbols(f, "--defined-only") for f in [*libraries, *linux, *of_arrow, *self.binaries()]))
         of_gpu = set().union(*(dynamic_symbols(self.torch / "lib" / f, "--defined-only") for f in GPU_LIBRARIES if (self.torch / "lib" / f).exists()))
         for file in self.binaries():
             lacking = {name for _, name, _ in portable_elf.Elf(file).undefined()} - have
@@ -139,6 +143,9 @@ def fill(package, build):
             if file.is_file():
                 shutil.copy(file, folder / part)
     shutil.copy(build / "lib/libtessera_ops.so", folder / "lib")
+    arrow = build / "lib/libtessera_arrow.so"  # uses the installed pyarrow's libraries, if somebody reads Parquet
+    if arrow.exists():
+        shutil.copy(arrow, folder / "lib")
     for file in package.binaries():
         package.adapt(file)
     done = set()
@@ -164,6 +171,11 @@ def licenses(package, build, folder):
             shutil.copy(text, folder / f"{owner}.txt")
 
 
+def pyarrow_series():
+    """The series that libtessera_arrow.so links, from the one place that states it."""
+    return re.search(r"^arrow_version=(\d+\.\d+)", (ROOT / "scripts/setup.sh").read_text(), re.M)[1]
+
+
 def metadata(dist, version, series):
     from tessera._programs import PROGRAMS
     following = f"{series.split('.')[0]}.{int(series.split('.')[1]) + 1}"
@@ -174,6 +186,8 @@ Summary: Trains fine-grained image-text models: programs, operators and data loa
 License: Apache-2.0
 Requires-Python: >=3.10
 Requires-Dist: torch >={series}, <{following}
+Provides-Extra: parquet
+Requires-Dist: pyarrow =={pyarrow_series()}.* ; extra == "parquet"
 Description-Content-Type: text/markdown
 
 {(ROOT / "README.md").read_text(encoding="utf-8")}""", encoding="utf-8")
