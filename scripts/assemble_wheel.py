@@ -134,7 +134,7 @@ def fill(package, build):
     copy_tree(ROOT / "configs", folder / "share/tessera/configs", "*")
     copy_tree(ROOT / "include", folder / "include", "*.h")
     headers = next(p for p in (pathlib.Path("/usr/include/nlohmann"), pathlib.Path("/usr/local/include/nlohmann")) if p.is_dir())
-    copy_tree(headers, folder / "include/nlohmann", "*.hpp")
+    copy_tree(headers, folder / "include" / "nlohmann", "*.hpp")
     (folder / "lib/cmake/Tessera").mkdir(parents=True)
     shutil.copy(ROOT / "cmake/TesseraWheelConfig.cmake", folder / "lib/cmake/Tessera/TesseraConfig.cmake")
     for part in ("bin", "libexec/tessera", "lib"):

@@ -109,7 +109,7 @@ class Trained(unittest.TestCase):
     def test_mistakes_are_one_line(self):
         (self.folder / "text.jpg").write_text("no picture")
         for use, said in ((lambda: tessera.load(self.folder / "none"), "none does not exist"),
-                          (lambda: self.model.preprocess(self.folder / "text.jpg"), r"text\.jpg: expected a JPEG, PNG or WebP file"),
+                          (lambda: self.model.preprocess(self.folder / "text.jpg"), r"text\.jpg: expected a JPEG, PNG, WebP, GIF, BMP or TIFF file"),
                           (lambda: self.model.preprocess(torch.zeros(2, 2, 4)), r"an image must be uint8 \[height, width, 3\]"),
                           (lambda: tessera.Loader({"name": "shapes", "sise": 3}), "did you mean size"),
                           (lambda: tessera.Loader("shapes", batch_size=0), "loader.batch_size: expected at least 1")):

@@ -107,7 +107,7 @@ TEST_P(GradCacheTest, BlocksComputedAgainGiveTheSameGradients) {
 
 // What is random of a row follows from its key.
 TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePassUnderPatchDropout) {
-  if (std::string(GetParam()).ends_with("own shapes")) GTEST_SKIP() << "they take no patch_dropout";
+  if (needs_all_patches(GetParam())) GTEST_SKIP() << "it takes no patch_dropout";
   const std::vector<std::string> noisy{"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"};
   const StepOutcome whole = step(0, noisy);
   EXPECT_NE(step(0, noisy, {}, row_keys(3, 16, 1, 8)).loss, whole.loss);
@@ -133,7 +133,7 @@ TEST_P(GradCacheTest, PairsThatShareSomethingReachTheLoss) {
 // Without keys of the rows the chunks draw other numbers than one pass would; but the two passes of a chunk must draw the same, or
 // the gradient is not that of the loss.
 TEST_P(GradCacheTest, GradientIsThatOfTheLossUnderPatchDropout) {
-  if (std::string(GetParam()).ends_with("own shapes")) GTEST_SKIP() << "they take no patch_dropout";
+  if (needs_all_patches(GetParam())) GTEST_SKIP() << "it takes no patch_dropout";
   std::vector<std::string> noisy{"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"};
   if (std::string(GetParam()).find("mgca") != std::string::npos)
     noisy.push_back("objective.prototype_weight=0");  // its targets depend on the features but pass no gradient

@@ -222,7 +222,7 @@ TEST_F(RanksTest, ATeacherIsThatOfOneProcessAndTheSameOnAllRanks) {
 
 // A picture leaves out the same patches whichever rank and chunk it is in.
 TEST_P(CurveOverRanks, WithPatchDropoutIsThatOfOneProcess) {
-  if (std::string(GetParam()).ends_with("own shapes")) GTEST_SKIP() << "they take no patch_dropout";
+  if (needs_all_patches(GetParam())) GTEST_SKIP() << "it takes no patch_dropout";
   std::vector<std::string> overrides = of_case({"training.steps=6", "training.accumulation=2",
                                                 "model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"});
   const std::string alone = folder_ / "alone", both = folder_ / "both";
@@ -287,7 +287,8 @@ TEST_P(CurveOverRanks, MemoryIsThatOfThePlan) {
     for (const Tensors& rank : ranks) {
       const double measured = rank.at("measured").item<double>();
       const double planned = rank.at("planned").item<double>() / measured;
-      EXPECT_GT(planned, 0.92) << GetParam() << " in parts of " << micro_batch;
+      // Boxes and their texts differ in number from batch to batch; the plan knows the first few samples.
+      EXPECT_GT(planned, given.ends_with("boxes") ? 0.85 : 0.92) << GetParam() << " in parts of " << micro_batch;
       EXPECT_LT(planned, plans_for_the_largest ? 1.5 : 1.08) << GetParam() << " in parts of " << micro_batch;
     }
   }

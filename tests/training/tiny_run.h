@@ -52,6 +52,11 @@ Config tiny_config(const std::string& folder, const std::vector<std::string>& ov
 /// publishes them (dinov3, siglip, eva02).
 std::vector<std::string> overrides_of(const std::string& test_case);
 
+/// Whether such a case looks at all patches of an image, so that none can be dropped.
+inline bool needs_all_patches(const std::string& test_case) {
+  return test_case.ends_with("own shapes") || test_case.ends_with("boxes");
+}
+
 /// A JSON value of each line of a file.
 std::vector<nlohmann::json> json_lines(const std::string& path);
 
