@@ -9,8 +9,8 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 # NDEBUG in every build type: LibTorch is a release build, and its headers' debug-only checks read members that such a library
 # never sets (RecordFunction::inputs fails, for one). Debug builds check the standard library's containers instead.
-# Most of our code calls LibTorch and waits for it: -O2 would double the time to compile it and change no measured speed. Libraries
-# with loops of their own ask for more (tessera_with_hot_loops, kernels).
+# Most of our code calls LibTorch and waits for it, and -O2 takes nearly twice as long to compile it. Libraries with loops of their own
+# ask for more (tessera_with_hot_loops, kernels).
 set(CMAKE_CXX_FLAGS_RELEASE "-O1 -DNDEBUG")
 set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g -DNDEBUG -D_GLIBCXX_ASSERTIONS")
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)

@@ -25,9 +25,11 @@ if(TESSERA_WITH_DATA)
       add_library(tessera_arrow_libraries ALIAS Parquet::parquet_shared)
     endif()
   endif()
+  file(STRINGS ${PROJECT_SOURCE_DIR}/scripts/setup.sh tessera_arrow_series REGEX "^arrow_version=")
+  string(REGEX MATCH "[0-9]+\\.[0-9]+" tessera_arrow_series "${tessera_arrow_series}")
   # Where libtessera_arrow.so is looked for beside the programs, and the series of pyarrow that it is to be built with.
   set(TESSERA_ARROW_DEFINITIONS "TESSERA_ARROW_BUILT=\"${CMAKE_BINARY_DIR}/lib/libtessera_arrow.so\""
-      "TESSERA_ARROW_INSTALLED=\"${CMAKE_INSTALL_FULL_LIBDIR}/libtessera_arrow.so\"" "TESSERA_PYARROW_VERSION=\"26.0.*\"")
+      "TESSERA_ARROW_INSTALLED=\"${CMAKE_INSTALL_FULL_LIBDIR}/libtessera_arrow.so\"" "TESSERA_PYARROW_VERSION=\"${tessera_arrow_series}.*\"")
   if(NOT TARGET tessera_arrow_libraries)
     message(STATUS "Arrow is not there: Parquet cannot be read (pip install pyarrow beside LibTorch)")
   endif()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Trains SigLIP 2's and FG-CLIP's terms one by one on the built-in shapes: the sigmoid loss alone, with captioning, with self-distillation, with
-masked prediction, and with all of them; then with boxes, phrases and their hard
-negatives; and with hard negatives of captions that change an attribute. It evaluates every run on configs/suites/shapes_dense.yaml and prints a Markdown table of means and
-deviations.
+"""Trains SigLIP 2's and FG-CLIP's terms one by one on the built-in shapes: the sigmoid loss alone, with captioning, with
+self-distillation, with masked prediction, and with all of them; then with boxes, phrases and their hard negatives; and with hard
+negatives of captions that change an attribute. It evaluates every run on configs/suites/shapes_dense.yaml and prints a Markdown
+table of means and deviations.
 
   scripts/compare_siglip2.py
 

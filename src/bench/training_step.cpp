@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <random>
+#include <tuple>
 
 #include <ATen/ATen.h>
 
@@ -78,14 +79,21 @@ std::vector<std::int64_t> caption_lengths(const std::string& text, std::int64_t 
 TrainingStep::TrainingStep(const std::string& configuration, const TrainingStepSettings& s) : settings_(s) {
   const config::Node tree = config::load_yaml(configuration);
   at::manual_seed(0);
-  model_ = std::make_shared<DualEncoder>(load_model_settings(configuration));
+  const auto build = [&] {
+    auto model = std::make_shared<DualEncoder>(load_model_settings(configuration));
+    auto objective = objectives().make(section(tree, "objective", "{name: clip}"), "objective", objective_context(*model));
+    model->to(s.device);
+    objective->to(s.device);
+    return std::pair{std::move(model), std::move(objective)};
+  };
+  std::tie(model_, objective_) = build();
   if (!s.weights.empty()) model_->load_state(io::load_safetensors(s.weights).tensors, s.weights);
-  objective_ = objectives().make(section(tree, "objective", "{name: clip}"), "objective",
-                                 objective_context(*model_));
   needs_ = objective_->needs();
-  model_->to(s.device);
-  objective_->to(s.device);
-  if (needs_.teacher()) add_teacher(configuration, tree);
+  if (needs_.teacher()) {
+    auto [model, objective] = build();
+    teacher_ = std::make_unique<Teacher>(make_teacher(std::move(model), std::move(objective), *model_, *objective_));
+    context_.teacher = teacher_->objective.get();
+  }
   std::vector<NamedParameter> parameters;
   for (const auto& list : {model_->named_parameters(), objective_->named_parameters()})
     for (const auto& item : list) parameters.push_back({item.key(), item.value()});
@@ -118,15 +126,6 @@ std::function<void()> image_forward(const std::string& configuration, const Trai
     if (s.dtype == at::kBFloat16) autocast.emplace(s.device.type());
     model->encode_image(images);
   };
-}
-
-void TrainingStep::add_teacher(const std::string& configuration, const config::Node& tree) {
-  auto model = std::make_shared<DualEncoder>(load_model_settings(configuration));
-  auto objective = objectives().make(section(tree, "objective", "{name: clip}"), "objective", objective_context(*model));
-  model->to(settings_.device);
-  objective->to(settings_.device);
-  teacher_ = std::make_unique<Teacher>(make_teacher(std::move(model), std::move(objective), *model_, *objective_));
-  context_.teacher = teacher_->objective.get();
 }
 
 /// With as many texts per image and with crops as large as the configuration's data pipeline gives.

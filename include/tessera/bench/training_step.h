@@ -73,7 +73,6 @@ class TrainingStep {
   std::map<std::string, TowerFeatures> encode(const Batch& batch, bool images, bool views_joined);
   Losses forward(const Batch& batch, const How& how);
   void update(const How& how);
-  void add_teacher(const std::string& configuration, const config::Node& tree);
   Batch synthetic_batch_of(const config::Node& tree) const;
   void take_batch(const std::string& path);
 

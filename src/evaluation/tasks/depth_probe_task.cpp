@@ -74,10 +74,7 @@ struct DepthScores {
 
 class DepthProbeTask final : public EvaluationTask {
  public:
-  explicit DepthProbeTask(const DepthProbeSettings& settings) : settings_(settings) {
-    if (settings.nearest >= settings.farthest)
-      user_error("depth_probe.nearest is ", settings.nearest, ", expected less than farthest, ", settings.farthest);
-  }
+  explicit DepthProbeTask(const DepthProbeSettings& settings) : settings_(settings) {}
 
   bool uses_texts() const override { return false; }
 
@@ -89,13 +86,13 @@ class DepthProbeTask final : public EvaluationTask {
     const auto train = train_source(context);
     RidgeFit fit;
     TaskResult uncounted;
-    pass_over(embedder, context, train, settings_.max_train_samples)
+    pass_over_patches(embedder, context, train, settings_.max_train_samples, with_depth())
         .run(uncounted, [&](const auto& samples, const TowerFeatures& features) { learn(samples, features, embedder, fit); });
     if (fit.count() == 0) user_error("depth_probe: no patch of the training data has a known depth in range");
     const at::Tensor map = fit.solve(settings_.l2);
     TaskResult result;
     DepthScores scores;
-    pass_over(embedder, context, test_source(context), settings_.max_samples)
+    pass_over_patches(embedder, context, test_source(context), settings_.max_samples, with_depth())
         .run(result, [&](const auto& samples, const TowerFeatures& features) {
           measure(samples, features, embedder, map, scores);
         });
@@ -115,16 +112,6 @@ class DepthProbeTask final : public EvaluationTask {
   }
   std::shared_ptr<const Source> test_source(const EvaluationContext& context) const {
     return open_source(settings_.source, context.source, "depth_probe.source");
-  }
-
-  static Pass pass_over(const Embedder& embedder, const EvaluationContext& context,
-                        const std::shared_ptr<const Source>& source, std::int64_t max_samples) {
-    return {.embedder = embedder,
-            .context = context,
-            .source = source,
-            .max_samples = max_samples,
-            .required = with_depth(),
-            .needs = kPatchNeeds};
   }
 
   at::Tensor is_counted(const at::Tensor& depth) const {
@@ -174,6 +161,11 @@ class DepthProbeTask final : public EvaluationTask {
 };
 
 }  // namespace
+
+std::optional<config::Problem> validate(const DepthProbeSettings& s) {
+  if (s.nearest < s.farthest) return std::nullopt;
+  return config::Problem{"nearest", concat("is ", s.nearest, ", expected less than farthest, ", s.farthest)};
+}
 
 std::shared_ptr<EvaluationTask> make_depth_probe_task(const DepthProbeSettings& settings) {
   return std::make_shared<DepthProbeTask>(settings);

@@ -1,16 +1,27 @@
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
 
 #include <ATen/core/Tensor.h>
 
+#include "src/evaluation/tasks/pass.h"
 #include <tessera/base/error.h>
 #include <tessera/features.h>
 
 namespace tessera {
 
-/// What probes of frozen patches look at.
-inline const ViewNeeds kPatchNeeds = {.encoder_tokens = true};
+/// A pass of these samples that gives their patches.
+inline Pass pass_over_patches(const Embedder& embedder, const EvaluationContext& context,
+                              const std::shared_ptr<const Source>& source, std::int64_t max_samples, const Required& required) {
+  return {.embedder = embedder,
+          .context = context,
+          .source = source,
+          .max_samples = max_samples,
+          .required = required,
+          .needs = {.encoder_tokens = true}};
+}
 
 /// The encoder's tokens, [B, rows * columns, D]. Throws UserError where they are no grid; `task` is its registered name.
 inline const at::Tensor& patches_of(const TowerFeatures& features, const std::string& task) {

@@ -52,7 +52,7 @@ class SegmentationProbeTask final : public EvaluationTask {
     const metrics::LogisticRegression fit = metrics::fit_logistic_regression(
         (train.features - mean) / scale, train.labels, classes.count(), settings_.l2, nullptr, kTolerance, kIterations);
     TaskResult result;
-    const Pass pass = pass_over(embedder, context, classes.source, settings_.max_samples);
+    const Pass pass = pass_over_patches(embedder, context, classes.source, settings_.max_samples, masked());
     SegmentationRecord record(classes, pass.total(), context.pictures);
     const metrics::SegmentationOptions options = {.grid = {embedder.grid().height, embedder.grid().width}, .candidates = "all"};
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
@@ -92,16 +92,6 @@ class SegmentationProbeTask final : public EvaluationTask {
     return out;
   }
 
-  static Pass pass_over(const Embedder& embedder, const EvaluationContext& context,
-                        const std::shared_ptr<const Source>& source, std::int64_t max_samples) {
-    return {.embedder = embedder,
-            .context = context,
-            .source = source,
-            .max_samples = max_samples,
-            .required = masked(),
-            .needs = kPatchNeeds};
-  }
-
   LabeledFeatures train_patches(const Embedder& embedder, const EvaluationContext& context, const MaskClasses& classes,
                                 std::int64_t count) const {
     if (classes.count() != count)
@@ -109,7 +99,7 @@ class SegmentationProbeTask final : public EvaluationTask {
                               count));
     std::vector<at::Tensor> features, labels;
     TaskResult uncounted;
-    pass_over(embedder, context, classes.source, settings_.max_train_samples)
+    pass_over_patches(embedder, context, classes.source, settings_.max_train_samples, masked())
         .run(uncounted, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& batch) {
           const std::vector<at::Tensor> tokens = patches_of(batch, "segmentation_probe").unbind(), targets = masks_of(samples, classes);
           for (std::size_t i = 0; i < samples.size(); ++i) {

@@ -286,6 +286,7 @@ void fields(Visitor& v, DepthProbeSettings& s) {
   v("nearest", s.nearest, "meters; pixels nearer than that do not count, and no prediction is", config::above(0));
   v("farthest", s.farthest, "meters; pixels beyond it do not count, and no prediction is", config::above(0));
 }
+std::optional<config::Problem> validate(const DepthProbeSettings& settings);
 
 /// Right captions against hard negatives of the same image, as SugarCrepe does; for sources that give `negatives`.
 struct HardNegativeSettings {

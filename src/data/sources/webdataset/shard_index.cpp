@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
 #include <mutex>
-#include <thread>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "src/data/formats/in_threads.h"
 #include "src/data/sources/webdataset/index_cache.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -86,37 +85,20 @@ class ShardReader {
 std::map<std::string, io::TarIndex> index_tars(const std::vector<std::string>& paths, const std::string& setting) {
   const IndexCache cache(setting);
   std::map<std::string, io::TarIndex> indices;
-  for (const std::string& path : paths) indices[path];
-  std::mutex mutex;  // guards all that follows
-  auto next = indices.begin();
-  std::size_t done = 0;
-  std::map<std::string, std::exception_ptr> failures;
-  auto told = std::chrono::steady_clock::now();
-  const auto work = [&] {
-    for (std::unique_lock lock(mutex); next != indices.end() && failures.empty();) {
-      auto& [path, index] = *next++;
-      lock.unlock();
-      std::exception_ptr failure;
-      try {
-        index = cache.index(path);
-      } catch (...) {
-        failure = std::current_exception();
-      }
-      lock.lock();
-      if (failure) failures[path] = failure;
-      ++done;
-      if (std::chrono::steady_clock::now() - told < kTellEvery) continue;
-      told = std::chrono::steady_clock::now();
-      log::info("reading the headers of the shards: ", done, " of ", indices.size());
-    }
-  };
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t i = 1; i < std::min(kIndexThreads, indices.size()); ++i) threads.emplace_back(work);
-    work();
-  }
+  std::vector<std::pair<const std::string, io::TarIndex>*> order;  // each once, as they are named
   for (const std::string& path : paths)
-    if (failures.contains(path)) std::rethrow_exception(failures.at(path));
+    if (const auto [place, is_new] = indices.try_emplace(path); is_new) order.push_back(&*place);
+  std::mutex mutex;  // guards the two below
+  std::size_t done = 0;
+  auto told = std::chrono::steady_clock::now();
+  for_each_in_threads(order.size(), kIndexThreads, [&](std::size_t i) {
+    order[i]->second = cache.index(order[i]->first);
+    const std::lock_guard lock(mutex);
+    ++done;
+    if (std::chrono::steady_clock::now() - told < kTellEvery) return;
+    told = std::chrono::steady_clock::now();
+    log::info("reading the headers of the shards: ", done, " of ", indices.size());
+  });
   return indices;
 }
 

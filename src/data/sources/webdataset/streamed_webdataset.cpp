@@ -8,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include "src/data/formats/in_threads.h"
 #include "src/data/sources/webdataset/index_cache.h"
 #include "src/data/sources/webdataset/sample_members.h"
 #include "src/data/sources/webdataset/shard_stream.h"
@@ -234,30 +235,10 @@ class StreamedWebDataset : public StreamSource {
     const IndexCache cache(all_->settings.index_cache);
     const StreamWaitPolicy wait_policy = all_->wait_policy({});
     std::vector<io::TarIndex> indices(all_->shards.size());
-    std::mutex mutex;
-    std::size_t next = 0;
-    std::exception_ptr failure;
-    const auto work = [&] {
-      for (std::unique_lock lock(mutex); next < indices.size() && !failure;) {
-        const std::size_t shard = next++;
-        lock.unlock();
-        std::exception_ptr failed;
-        try {
-          indices[shard] =
-              cache.index(all_->shards[shard], [&](const std::string& path) { return index_stream(path, wait_policy); });
-        } catch (...) {
-          failed = std::current_exception();
-        }
-        lock.lock();
-        if (failed) failure = failed;
-      }
-    };
-    {
-      std::vector<std::jthread> threads;
-      for (std::size_t i = 1; i < std::min(kCountingThreads, indices.size()); ++i) threads.emplace_back(work);
-      work();
-    }
-    if (failure) std::rethrow_exception(failure);
+    for_each_in_threads(indices.size(), kCountingThreads, [&](std::size_t shard) {
+      indices[shard] =
+          cache.index(all_->shards[shard], [&](const std::string& path) { return index_stream(path, wait_policy); });
+    });
     std::int64_t count = 0;
     std::string problem;
     for (std::size_t shard = 0; shard < indices.size(); ++shard) {
