@@ -82,7 +82,7 @@ TEST(Gpus, OneOfTwoRanksOnOneGpuIsRefused) {
     FAIL() << "two ranks on one GPU";
   } catch (const UserError& error) {
     EXPECT_STREQ(error.what(),
-                 "rank 2 (local rank 2) sees no other GPU than another rank's: start as many processes as GPUs, or set "
+                 "rank 2 (local rank 2) has the same GPU as another rank: start at most one process per GPU, or set "
                  "training.device to cpu");
   }
 }

@@ -131,7 +131,7 @@ TEST(ParameterRules, PatternThatMeansNothingIsNamedWithTheNearestName) {
   auto pictures_alone = parameters();
   std::erase_if(pictures_alone, [](const NamedParameter& each) { return matches("text", each.name); });
   EXPECT_EQ(error_of([&] { apply_rules(pictures_alone, {.frozen = {"text"}}); }),
-            "parameters.frozen: text: this model has no parameters of its text tower: leave it out");
+            "parameters.frozen: text: this model's text tower has no parameters: leave it out");
   EXPECT_EQ(error_of_rules({.groups = {{{"visual.proy"}, 2.0}}}),
             "parameters.groups[0].match: visual.proy matches no parameter: did you mean visual.proj?");
   EXPECT_EQ(error_of_rules({.frozen = {"*"}}), "parameters.frozen: freezes everything: nothing is left to train");

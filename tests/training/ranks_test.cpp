@@ -397,8 +397,8 @@ TEST_F(RanksTest, DifferentConfigurationsAreRefused) {
   const auto results = run_ranks(2, [&](const ProcessGroup& group) -> Tensors {
     const std::string lr = group.first() ? "optimizer.lr=0.1" : "optimizer.lr=0.2";
     const std::string error = error_of([&] { train(folder_ / "run", {lr}, "none", group); });
-    EXPECT_EQ(error, group.first() ? "rank 0 stops, for rank 1 failed at comparing configurations (its own message "
-                                     "says why)"
+    EXPECT_EQ(error, group.first() ? "rank 0 stops because rank 1 failed at comparing configurations (its own "
+                                     "message says why)"
                                    : "rank 1 has another configuration than rank 0: optimizer.lr: 0.1 there, 0.2 here: "
                                      "start all ranks with the same file and overrides");
     return {};
