@@ -93,7 +93,7 @@ TEST(EmulationDeathTest, BarrierThatSomeThreadsMissStopsTheRun) {
 TEST(EmulationDeathTest, WordsAtAddressesThatAGpuRefusesStopTheRun) {
   alignas(16) static float memory[12];
   const auto in_one_thread = [](auto body) { run(dim3(1), dim3(1), 0, body); };
-  const char* const message = "no multiple of its size";
+  const char* const message = "not a multiple of its size";
   in_one_thread([] {
     copy_later(memory, memory + 4);
     commit_copies();

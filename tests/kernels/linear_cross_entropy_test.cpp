@@ -226,7 +226,7 @@ TEST(CrossEntropyTileOnCpu, ANarrowGradientIsRefused) {
   float value = 0.0f;
   const std::int64_t target = 0;
   EXPECT_EQ(cpu_backend().cross_entropy_tile({1, 1, &value, &target, &value, &value, DataType::kBfloat16}).message(),
-            "linear_cross_entropy: the CPU has a float32 kernel alone");
+            "linear_cross_entropy: the CPU has only a float32 kernel");
 }
 
 TEST(CrossEntropyTileEmulated, ThreadsInReverseOrderChangeNothing) {

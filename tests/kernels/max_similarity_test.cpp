@@ -391,7 +391,7 @@ TEST(MaxSimilarityKernelArguments, EmptyBatchesAreFineAndMistakesAreNamed) {
             "max_similarity: patches must be at most 32767, but is 32768");
   EXPECT_EQ(check(forward({1, 1, 1, 1, 1})).message(), "max_similarity: patches is a null pointer");
   EXPECT_EQ(cpu::max_similarity_forward(forward({0, 3, 4, 5, 6, DataType::kBfloat16})).message(),
-            "max_similarity: the CPU has a float32 kernel alone");
+            "max_similarity: the CPU has only a float32 kernel");
   const Inputs inputs = random_inputs({1, 1, 1, 1025, 1});
   std::vector<float> numbers(2);
   std::vector<Place> places(1026);

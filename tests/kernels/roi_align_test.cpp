@@ -256,7 +256,7 @@ TEST_P(RoiAlignKernel, ABoxOfNoImageIsNamedOrNan) {
   Status status;
   const std::vector<float> out = forward(c, &status);
   if (GetParam().starts_with("cpu")) {
-    EXPECT_EQ(status.message(), "roi_align: box 2 is of image 2, but there are 2 images");
+    EXPECT_EQ(status.message(), "roi_align: box 2 belongs to image 2, but there are 2 images");
     return;
   }
   EXPECT_TRUE(status.ok());

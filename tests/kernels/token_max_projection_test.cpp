@@ -235,7 +235,7 @@ TEST(TokenMaxProjectionKernelCpu, BadArgumentsAreNamed) {
   TokenMaxProjectionBackward backward;
   backward.problem = {0, 5, 3, 4, DataType::kBfloat16};
   EXPECT_EQ(cpu::token_max_projection_backward(backward).message(),
-            "token_max_projection: the CPU has a float32 kernel alone");
+            "token_max_projection: the CPU has only a float32 kernel");
 }
 
 }  // namespace

@@ -169,7 +169,7 @@ TEST(RoiAlignOperator, WrongInputsAreNamed) {
   EXPECT_EQ(error(features, boxes, at::zeros({3})), "roi_align: image must be int64 [K] = [3], got Float [3]");
   EXPECT_EQ(error(features, boxes, image, RoiAlignSettings{{0, 1}}),
             "roi_align: output_size must be two numbers of at least 1, got [0, 1]");
-  EXPECT_EQ(error(features, boxes, image + 2), "roi_align: box 0 is of image 2, but there are 2 images");
+  EXPECT_EQ(error(features, boxes, image + 2), "roi_align: box 0 belongs to image 2, but there are 2 images");
   EXPECT_EQ(error(features.to(at::kDouble), boxes, image - 1), "roi_align: image must be in 0..1, got -1..-1");
   const at::Tensor meta = boxes.to(at::kMeta);
   EXPECT_EQ(error(features, meta, image), "roi_align: boxes is on meta, features on cpu");
