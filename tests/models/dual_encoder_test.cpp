@@ -312,7 +312,7 @@ TEST(ModelSettings, ImpossibleCombinationsAreErrorsThatNameThePlace) {
   EXPECT_EQ(settings_error(encoder("{patch_sise: 8}")),
             "test.yaml:1: model.image.encoder.patch_sise: unknown key: did you mean patch_size?");
   EXPECT_EQ(settings_error([](ModelSettings& s) { s.image.readout = {"eos"}; }),
-            "model.image.readout: eos is a read-out of text towers, pictures have no end token: use cls, gap or max");
+            "model.image.readout: eos is a read-out for text towers; images have no end token: use cls, gap or max");
   EXPECT_EQ(settings_error([](ModelSettings& s) { s.text->encoder = {"vit"}; }),
             "model.text.encoder: vit is an encoder of images, but this is the text tower");
   EXPECT_EQ(settings_error([](ModelSettings& s) { s.text->projection.settings = settings("{embed_dim: 7}"); }),

@@ -78,7 +78,7 @@ TEST(TextTowerAlone, GivesWhatItsOwnLibraryGivesBesideAnotherImageTower) {
   const std::string folder = test_data("foreign/bert");
   const ForeignModel foreign = read_foreign_folder(folder);
   EXPECT_FALSE(foreign.image_tower);
-  EXPECT_NE(message_of([&] { load_foreign_model(folder); }).find(folder + ": holds a text tower alone: name it at model.text.from"), std::string::npos);
+  EXPECT_NE(message_of([&] { load_foreign_model(folder); }).find(folder + ": contains only a text tower: set it as model.text.from"), std::string::npos);
   ModelSettings settings;
   settings.text = foreign.model.text;
   settings.image.encoder.settings.set("layers", config::Node::scalar("1"));
@@ -114,7 +114,7 @@ TEST(TimmArguments, ChangeTheRowAsTimmDoes) {
   EXPECT_NE(message_of([&] { tower("vit_tiny_patch16_224", {{"mlp_layer", "SwiGLU"}}); })
                 .find("c.json: model_args.mlp_layer is \"SwiGLU\", which is an argument of timm's that is not read here"),
             std::string::npos);
-  EXPECT_NE(message_of([&] { tower("eva02_tiny_patch14_224", {{"mlp_ratio", 3}}); }).find("model_args.mlp_ratio is 3, which is read for plain MLPs alone"),
+  EXPECT_NE(message_of([&] { tower("eva02_tiny_patch14_224", {{"mlp_ratio", 3}}); }).find("model_args.mlp_ratio is 3, which is read only for plain MLPs"),
             std::string::npos);
 }
 
@@ -180,7 +180,7 @@ TEST(OpenClipTextTowers, WhatHasNoCounterpartIsNamed) {
     config[key] = value;
     return message_of([&] { text_tower({config, "f/config.json"}, {"", "linear", 8, 8}); });
   };
-  EXPECT_EQ(other("model_type", "gpt2").find("f/config.json: model_type is \"gpt2\", which is no text encoder that is read here: bert"), 0);
+  EXPECT_EQ(other("model_type", "gpt2").find("f/config.json: model_type is \"gpt2\", which is not a supported text encoder: bert"), 0);
   EXPECT_EQ(other("position_embedding_type", "relative_key").find("f/config.json: position_embedding_type is \"relative_key\""), 0);
 }
 
@@ -233,12 +233,12 @@ TEST_F(BrokenFolder, AMissingShardIsNamed) {
 
 TEST_F(BrokenFolder, AnUnknownActivationIsNamed) {
   change_config("hidden_act", "swish_2");
-  EXPECT_EQ(error(), path("config.json") + ": hidden_act is \"swish_2\", which is no activation that our models have");
+  EXPECT_EQ(error(), path("config.json") + ": hidden_act is \"swish_2\", which is not an activation that our models have");
 }
 
 TEST_F(BrokenFolder, AnUnknownFamilyIsNamed) {
   change_config("model_type", "blip");
-  EXPECT_NE(error().find("model_type is \"blip\", which is no family that is read here: bert, clip, clip_text_model"), std::string::npos);
+  EXPECT_NE(error().find("model_type is \"blip\", which is not a supported family: bert, clip, clip_text_model"), std::string::npos);
 }
 
 TEST_F(BrokenFolder, AValueOfTheWrongTypeIsNamed) {
@@ -276,7 +276,7 @@ TEST_F(BrokenFolder, ATensorThatTheIndexNamesAndNoShardHoldsIsNamed) {
   io::write_file(path("model.safetensors.index.json"), R"({"weight_map": {"norm.width": "model.safetensors"}})");
   fs::rename(path("model.safetensors"), path("model-1.safetensors"));
   io::write_file(path("model.safetensors.index.json"), R"({"weight_map": {"norm.width": "model-1.safetensors"}})");
-  EXPECT_EQ(error(), path("model.safetensors.index.json") + ": says that \"model-1.safetensors\" holds tensor norm.width, which it does not");
+  EXPECT_EQ(error(), path("model.safetensors.index.json") + ": says that \"model-1.safetensors\" holds tensor norm.width, but it does not");
 }
 
 TEST_F(BrokenFolder, ATruncatedFileIsNamed) {
@@ -294,7 +294,7 @@ TEST_F(BrokenFolder, APickleThatWantsToRunCodeIsNotRead) {
 
 TEST_F(BrokenFolder, AConfigurationThatIsNoObjectIsNamed) {
   io::write_file(path("config.json"), "[1, 2");
-  EXPECT_EQ(error(), path("config.json") + ": is no JSON object: the file is damaged, or not a configuration");
+  EXPECT_EQ(error(), path("config.json") + ": is not a JSON object: the file is damaged, or not a configuration");
 }
 
 TEST_F(BrokenFolder, WeightsThatAreNotThereAreAskedFor) {
@@ -373,7 +373,7 @@ TEST(TimmTable, EveryModelIsBuiltFromItsRowOrRefusedWithAReason) {
   EXPECT_NE(message_of([&] { timm_tower("vit_relpos_small_patch16_224", none, {}, "c.json"); })
                 .find("c.json: timm's vit_relpos_small_patch16_224 is not read: our models lack"),
             std::string::npos);
-  EXPECT_NE(message_of([&] { timm_tower("vit_hugo", none, {}, "c.json"); }).find("no architecture of timm's named vit_hugo"),
+  EXPECT_NE(message_of([&] { timm_tower("vit_hugo", none, {}, "c.json"); }).find("no timm architecture named vit_hugo"),
             std::string::npos);
 }
 

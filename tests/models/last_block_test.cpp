@@ -91,10 +91,10 @@ TEST(LastBlock, IsRefusedWhereThereIsNone) {
   other.eval();
   EXPECT_EQ(
       error_of([&] { patches_by(other, random_pixels(1, 32), LastBlock::sclip); }),
-      "last_block changes the last block of a vit, and this model's image encoder is another one: leave it plain");
+      "last_block changes the last block of a vit, but this model's image encoder is not a vit: leave it plain");
   DualEncoder flat = small_model("{patch_size: 8, width: 12, layers: 0, heads: 3}");
   EXPECT_EQ(error_of([&] { patches_by(flat, random_pixels(1), LastBlock::sclip); }),
-            "last_block changes the last block of a vit, and this model's has none");
+            "last_block changes the last block of a vit, but this model's vit has no blocks");
   DualEncoder training(small_clip());
   EXPECT_THROW(patches_by(training, random_pixels(1), LastBlock::sclip), c10::Error) << "training mode";
 }

@@ -293,7 +293,7 @@ TEST_F(LoraModel, AnotherLastBlockSeesTheAdapters) {
 TEST_F(LoraModel, MistakesAreNamed) {
   const auto with = [&](const LoraSettings& s) { return error_of([&] { adapt_both(s); }); };
   EXPECT_EQ(with({.rank = 13}),
-            "adapt.image.lora.rank: is 13, but query maps 12 numbers to 12: an update of a greater rank than these does not exist");
+            "adapt.image.lora.rank: is 13, but query maps 12 numbers to 12: an update cannot have a greater rank than these");
   EXPECT_EQ(with({.blocks = {2}}), "adapt.image.lora.blocks: there is no block 2: the encoder has 2, numbered from 0");
   ModelSettings s = small_clip();
   s.image = {{"modified_resnet", settings("{width: 8, layers: [1, 1, 1, 1]}")},

@@ -147,7 +147,7 @@ TEST_F(OpenClipCheckpoints, WhatHasNoCounterpartIsNamed) {
   const auto refused = [&](const std::string& pointer, const nlohmann::json& value) {
     return error_of([&] { model_of_open_clip_config(changed(pointer, value), "c.json"); });
   };
-  EXPECT_NE(refused("/model_cfg/vision_cfg/timm_model_name", "vit_hugo").find("c.json: no architecture of timm's named vit_hugo"),
+  EXPECT_NE(refused("/model_cfg/vision_cfg/timm_model_name", "vit_hugo").find("c.json: no timm architecture named vit_hugo"),
             std::string::npos);
   EXPECT_EQ(refused("/model_cfg/text_cfg/use_pad_mask", true),
             "c.json: model_cfg.text_cfg.use_pad_mask is true: our models have no counterpart of it "
@@ -169,16 +169,16 @@ TEST_F(OpenClipCheckpoints, AnotherVocabularyThanClipsIsNoTokenizer) {
   io::write_file(path("open_clip_config.json"), changed("/model_cfg/text_cfg/vocab_size", 32000));
   EXPECT_EQ(error_of([&] { load_open_clip_checkpoint(folder_.string()); }),
             path("weights.safetensors") +
-                ": no tokenizer is known for it: its text tower has no room for the 49408 byte pairs of CLIP's");
+                ": no tokenizer is known for it: its text tower has no room for CLIP's 49408 byte pairs");
 }
 
 TEST_F(OpenClipCheckpoints, FoldersWithNoneOrSeveralWeightsAreErrors) {
   io::write_file(path("open_clip_config.json"), kSmall);
   EXPECT_EQ(error_of([&] { find_open_clip_weights(folder_.string()); }),
-            folder_.string() + ": holds no weights: expected open_clip_model.safetensors or a file of PyTorch's");
+            folder_.string() + ": holds no weights: expected open_clip_model.safetensors or a PyTorch file");
   write_weights("a.safetensors");
   write_weights("b.safetensors");
-  EXPECT_NE(error_of([&] { find_open_clip_weights(folder_.string()); }).find("holds several files of weights"), std::string::npos);
+  EXPECT_NE(error_of([&] { find_open_clip_weights(folder_.string()); }).find("holds several weight files"), std::string::npos);
   io::save_safetensors(path("a.safetensors"), {{"vision_model.embeddings.class_embedding", at::zeros({4})}});
   EXPECT_NE(error_of([&] { load_open_clip_checkpoint(path("a.safetensors")); }).find("holds Hugging Face's CLIPModel"),
             std::string::npos);

@@ -191,13 +191,13 @@ TEST(OwnShapesOfAModel, WhatCannotTakeThemIsNamed) {
     return error_of([&] { model_of(of_case({"", encoder.c_str(), "gap"})); });
   };
   EXPECT_EQ(refused("patch_dropout: 0.5"),
-            "model.image.encoder.patch_dropout does not serve images of their own shapes (model.preprocessing.resize_mode: "
+            "model.image.encoder.patch_dropout does not support images of varying shapes (model.preprocessing.resize_mode: "
             "naflex): set it to 0");
-  EXPECT_NE(refused("leff: {layers: 1}").find("encoder.leff does not serve"), std::string::npos);
-  EXPECT_NE(refused("rotary: {shift: 0.1}").find("encoder.rotary does not serve"), std::string::npos);
+  EXPECT_NE(refused("leff: {layers: 1}").find("encoder.leff does not support"), std::string::npos);
+  EXPECT_NE(refused("rotary: {shift: 0.1}").find("encoder.rotary does not support"), std::string::npos);
   ModelSettings stem = of_case({"", "stem: mobileclip", "gap"});
   stem.image.encoder.settings = settings("{patch_size: 16, image_size: 16, width: 12, layers: 1, heads: 3, stem: mobileclip}");
-  EXPECT_NE(error_of([&] { DualEncoder model(stem); }).find("encoder.stem does not serve"), std::string::npos);
+  EXPECT_NE(error_of([&] { DualEncoder model(stem); }).find("encoder.stem does not support"), std::string::npos);
   ModelSettings resnet = of_case({"", "layers: 1", "gap"});
   resnet.image.encoder = {"modified_resnet", settings("{image_size: 32}")};
   resnet.preprocessing.image_size = 32;

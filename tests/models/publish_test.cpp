@@ -287,7 +287,7 @@ TEST_F(Publish, TimmGetsTheImageTowerOfAWholeModel) {
   const ModelFile file = random_model(resolve(settings));
   const PublishedFolder written = write(file, "timm");
   ASSERT_EQ(written.notes.size(), 1U);
-  EXPECT_EQ(written.notes[0], "left out, for timm's models are image towers: the text tower and the projection of pictures");
+  EXPECT_EQ(written.notes[0], "left out because timm's models are image towers: the text tower and the image projection");
   EXPECT_FALSE(read_published_folder(path("written")).model.text);
 }
 
@@ -400,7 +400,7 @@ TEST_F(Publish, AFolderThatIsThereIsNotWrittenOver) {
     write_published(file, {"transformers", path("there"), {}, "ours"});
     FAIL();
   } catch (const UserError& error) {
-    EXPECT_EQ(std::string(error.what()), path("there") + ": is there already: name a new folder to write");
+    EXPECT_EQ(std::string(error.what()), path("there") + ": already exists: name a new folder to write");
   }
   EXPECT_EQ(io::read_file(path("there/mine.txt")), "mine");
 }
@@ -442,9 +442,9 @@ TEST(OpenAiArchives, ATensorOfAnotherShapeIsNamed) {
     }
     return std::string("no error");
   };
-  EXPECT_EQ(error(), "a.pt: tensor visual.positional_embedding has 4 positions, which are no square and one more");
+  EXPECT_EQ(error(), "a.pt: tensor visual.positional_embedding has 4 positions, but expected a square number plus one");
   tensors.erase("visual.conv1.weight");
-  EXPECT_EQ(error(), "a.pt: is no CLIP of OpenAI's: tensor visual.conv1.weight is missing");
+  EXPECT_EQ(error(), "a.pt: is not one of OpenAI's CLIP models: tensor visual.conv1.weight is missing");
   tensors.erase("input_resolution");
   EXPECT_EQ(error(), "no error") << "another's file";
 }

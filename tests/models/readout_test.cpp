@@ -145,7 +145,7 @@ TEST(SparoReadOut, ImpossibleSettingsAreNamed) {
   EXPECT_EQ(error_of([] { DualEncoder model(sparo_clip(", group_size: 2")); }),
             "test.yaml:1: model.image.readout.group_size: 2 does not divide slots 3");
   EXPECT_EQ(error_of([] { DualEncoder model(sparo_clip("", ", value_width: 3")); }),
-            "test.yaml:1: model.text.readout.value_width: 3 needs share_values: false: shared values are keys, 2 wide");
+            "test.yaml:1: model.text.readout.value_width: 3 needs share_values: false; shared values are the keys, 2 wide");
 }
 
 TEST(SparoReadOut, OfAResnetTakesThePlaceOfItsAttentionPooling) {

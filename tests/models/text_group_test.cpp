@@ -156,7 +156,7 @@ TEST(GroupVit, SettingsThatDoNotFitAreNamed) {
   expect_error("heads", "[2, 2]", "model.image.encoder.heads: has 2 numbers, but depths has 3 stages");
   expect_error("heads", "[2, 5, 2]", "model.image.encoder.heads: 5 does not divide width 12");
   expect_error("num_group_tokens", "[4, 2, 1]",
-               "model.image.encoder.num_group_tokens: must be at least 1 in each stage but the last, and 0 there");
+               "model.image.encoder.num_group_tokens: must be at least 1 in each stage except the last, and 0 in the last");
   expect_error("num_output_groups", "[4]",
                "model.image.encoder.num_output_groups: has 1 numbers, but there are 2 stages before the last");
   expect_error("patch_size", "5", "is not a multiple of patch_size 5");
@@ -234,7 +234,7 @@ TEST(CaptionDecoder, ACaptionThatIsTooLongAndHeadsThatDoNotDivideAreErrors) {
   EXPECT_EQ(error_of([&] {
               decoder.forward(random_ids(1, 4), at::ones({1, 4}, at::kBool), at::zeros({1, 2, 4}));
             }),
-            "objective.decoder.context_length is 3, but captions have up to 4 tokens: make it at least as many");
+            "objective.decoder.context_length is 3, but captions have up to 4 tokens: make it at least that many");
   EXPECT_THROW(decoder.forward(random_ids(1, 3), at::ones({1, 3}, at::kBool), at::zeros({1, 2, 5})), c10::Error);
 }
 
@@ -262,10 +262,10 @@ TEST(GroupVitCheckpoint, OtherFilesAreRefused) {
   EXPECT_EQ(error_of([] {
               from_groupvit({{"logit_scale", at::zeros({})}}, "a.safetensors");
             }),
-            "a.safetensors: no tensor img_encoder.*: this is no checkpoint of GroupViT's code");
+            "a.safetensors: no tensor img_encoder.*: this is not a checkpoint of GroupViT's code");
   EXPECT_NE(error_of([] {
               from_groupvit({{"visual.conv1.weight", at::zeros({})}}, "a.safetensors");
-            }).find("a.safetensors: tensor visual.conv1.weight is none of GroupViT's"),
+            }).find("a.safetensors: tensor visual.conv1.weight is not one of GroupViT's"),
             std::string::npos);
 }
 

@@ -431,7 +431,7 @@ TEST(Captioning, MistakesAreNamed) {
   EXPECT_EQ(failed([](Features& f) { f.texts["caption"].input.ids = at::zeros({3, 5}, at::kLong); }),
             "captioning: the ids of caption must be [B, L] or [B, K, L] with B = 4, got [3, 5]");
   EXPECT_EQ(failed([](Features& f) { f.texts["caption"].input = text_input(at::zeros({4, 9}, at::kLong)); }),
-            "objective.decoder.context_length is 5, but captions have up to 9 tokens: make it at least as many");
+            "objective.decoder.context_length is 5, but captions have up to 9 tokens: make it at least that many");
   EXPECT_EQ(failed([](Features& f) { f.images["image"].boxes = {}; }), "captioning: the boxes of image are missing");
   EXPECT_EQ(failed([](Features& f) { f.images["image"].boxes = {at::zeros({4, 3, 4}), at::ones({4, 3}, at::kBool)}; }),
             "captioning: the boxes must be [B, R, 4] and their mask [B, R] = [4, 2], as the texts of phrases, got [4, 3, 4] and [4, 3]");

@@ -85,7 +85,7 @@ TEST_F(Convert, APublishedFolderBecomesOursAndIsWrittenAgainByteForByte) {
     EXPECT_TRUE(io::read_file(published + name) == io::read_file(again + name)) << name;
   const Answer twice = answer_of("tessera-convert --to transformers " + ours + " " + again);
   EXPECT_EQ(twice.code, 2);
-  EXPECT_EQ(twice.text, "tessera-convert: " + again + ": is there already: name a new folder to write\n");
+  EXPECT_EQ(twice.text, "tessera-convert: " + again + ": already exists: name a new folder to write\n");
   const Answer other = answer_of("tessera-convert --to open_clip " + published + " " + path("open_clip"));
   EXPECT_EQ(other.code, 2);
   EXPECT_NE(other.text.find("tessera-convert: " + published + ": OpenCLIP has no counterpart of an image tower without a class token"), std::string::npos)
@@ -247,7 +247,7 @@ TEST_F(Convert, ACheckpointOfGroupVitsCodeBecomesAModel) {
 
   const Answer wrong = answer_of(convert + path("open_clip.safetensors") + " " + path("ours.safetensors"));
   EXPECT_EQ(wrong.code, 2);
-  EXPECT_NE(wrong.text.find("is none of GroupViT's"), std::string::npos) << wrong.text;
+  EXPECT_NE(wrong.text.find("is not one of GroupViT's"), std::string::npos) << wrong.text;
   const Answer back =
       answer_of("tessera-convert --to open_clip " + path("ours.safetensors") + " " + path("back.safetensors"));
   EXPECT_EQ(back.code, 2);
@@ -321,7 +321,7 @@ TEST_F(ConvertPyramid, RegionsAreLeftOutAndPicturesAreSeenAsBefore) {
   settings("plain_vit.yaml", vit, linear);
   Answer answer = to_open_clip(settings("vit.yaml", vit + ", regions: {width: 5, first_block: 1}", linear));
   ASSERT_EQ(answer.code, 0) << answer.text;
-  EXPECT_NE(answer.text.find("left out, for OpenCLIP's models take no region features: visual.roi_class_embedding and "
+  EXPECT_NE(answer.text.find("left out because OpenCLIP's models take no region features: visual.roi_class_embedding and "
                              "visual.roi_proj.weight\n"),
             std::string::npos)
       << answer.text;
@@ -384,7 +384,7 @@ TEST_F(ConvertForOpenClip, OneActivationIsForBothTowers) {
   const Answer answer = to_open_clip(
       settings("mixed.yaml", "name: vit, patch_size: 8, width: 12, layers: 1, heads: 3, activation: quick_gelu", linear));
   EXPECT_EQ(answer.code, 2);
-  EXPECT_NE(answer.text.find("OpenCLIP has no counterpart of quick_gelu in one tower alone: read this model with "
+  EXPECT_NE(answer.text.find("OpenCLIP has no counterpart of quick_gelu in only one tower: read this model with "
                              "python/tessera/plain_model.py"),
             std::string::npos)
       << answer.text;

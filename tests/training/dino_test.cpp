@@ -149,7 +149,7 @@ TEST_F(DinoRun, MistakesAreNamed) {
             "global_1 and local_0 to local_1; data.loader.views names others");
   EXPECT_EQ(
       error(dino_config(folder_ / "c", {"data.loader.views.local.image_size=10"})),
-      "data.loader.views: the image tower does not take local_0, which is 10 x 10 pixels: vit: pictures must be [B, "
+      "data.loader.views: the image tower does not take local_0, which is 10 x 10 pixels: vit: images must be [B, "
       "3, H, W] with H and W multiples of 4 and 4, got [1, 3, 10, 10]");
   EXPECT_EQ(
       error(dino_config(folder_ / "d", {"training.cuda_graph=true"})),

@@ -153,7 +153,7 @@ TEST_F(StartOfTraining, AResumedRunCarriesOnWhatItsCheckpointHasOfAPublishedFold
 TEST_F(StartOfTraining, AFolderWithoutSuchATowerIsAnError) {
   const auto with = [&](const std::string& override) { return error_of([&] { tiny_config(folder_ / "run", {override}); }); };
   EXPECT_NE(with("model.text={from: " + test_data("foreign/dinov3") + "}").find("has no text tower"), std::string::npos);
-  EXPECT_NE(with("model.image={from: " + test_data("images") + "}").find("is no published model"), std::string::npos);
+  EXPECT_NE(with("model.image={from: " + test_data("images") + "}").find("is not a published model"), std::string::npos);
   EXPECT_NE(with("model.image={from: nowhere}").find("nowhere"), std::string::npos);
 }
 

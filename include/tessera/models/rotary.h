@@ -38,11 +38,11 @@ void fields(Visitor& v, RotarySettings& s) {
     "which channels form a pair: neighbors (0 and 1, 2 and 3 ...) or halves (i and i + half of the head's width)",
     config::one_of({"neighbors", "halves"}));
   v("shift", s.shift,
-    "in training: each axis is shifted by a random amount of at most this (DINOv3); null: never");
+    "while the encoder is trained: each axis is shifted by a random amount of at most this (DINOv3); null: never");
   v("jitter", s.jitter,
-    "in training: each axis is scaled by its own factor between 1/jitter and jitter (DINOv3); null: never");
+    "while the encoder is trained: each axis is scaled by its own factor between 1/jitter and jitter (DINOv3); null: never");
   v("rescale", s.rescale,
-    "in training: both axes are scaled by one factor between 1/rescale and rescale (DINOv3: 2); null: never");
+    "while the encoder is trained: both axes are scaled by one factor between 1/rescale and rescale (DINOv3: 2); null: never");
 }
 
 std::optional<config::Problem> validate(const RotarySettings& settings);
