@@ -8,14 +8,14 @@
 
 /// The part of a linear layer's cross-entropy between its matrix products, which the caller computes: from a tile of
 /// logits, in whole rows, it computes each row's loss and the logits' gradient. A row's target is sparse: `places`
-/// columns t(r, j) with weights w(r, j), where a negative column is no target.
+/// columns t(r, j) with weights w(r, j), where a negative column means no target.
 ///   loss(r) = (sum over j of w(r, j)) log(sum over v of exp(logits(r, v))) - sum over j of w(r, j) logits(r, t(r, j))
 ///   gradient(r, v) = (sum over j of w(r, j)) exp(logits(r, v)) / (sum of the row's) - sum of w(r, j) with t(r, j) = v
 /// A row without a target is ignored: loss 0 and gradient 0 for any logits. A NaN makes its row's results NaN. Results
 /// do not depend on the number of threads and are the same in every run.
 namespace tessera::kernels {
 
-/// All contiguous.
+/// All arrays are contiguous.
 struct CrossEntropyTile {
   std::int64_t rows = 0;                  ///< may be 0
   std::int64_t columns = 0;               ///< V, at least 1

@@ -32,7 +32,7 @@ struct MaxSimilarityProblem {
   static constexpr std::int64_t kMostTokensOnGpu = 1024;
 };
 
-/// All contiguous.
+/// All arrays are contiguous.
 struct MaxSimilarityForward {
   MaxSimilarityProblem problem;
   const void* patches = nullptr;                      ///< [B, P, D]

@@ -25,7 +25,7 @@ struct TokenMaxProjectionProblem {
   DataType type = DataType::kFloat32;
 };
 
-/// All contiguous.
+/// All arrays are contiguous.
 struct TokenMaxProjectionForward {
   TokenMaxProjectionProblem problem;
   const void* tokens = nullptr;        ///< [B, N, w]

@@ -49,7 +49,7 @@ class TextConditionedPool : public torch::nn::Module {
   /// The same parameters in the form that the operators take (tessera/ops/text_conditioned_pool.h).
   TextPoolParameters parameters_of_operator() const;
   std::int64_t heads() const { return settings_.heads; }
-  /// D.
+  /// The width D of the embeddings.
   std::int64_t width() const { return width_; }
   bool zero_token() const { return settings_.zero_token; }
 

@@ -32,7 +32,7 @@ class TextConditionedScores {
   /// M].
   at::Tensor attention(const at::Tensor& image_tokens) const;
 
-  /// M.
+  /// The number M of texts.
   std::int64_t count() const { return unit_texts_.size(0); }
 
  private:

@@ -90,8 +90,8 @@ ForeignModel vit(const ForeignConfig& c) {
   out.model.image = {chosen("vit", vit), {"cls"}, {"none"}};
   out.model.preprocessing.mean = out.model.preprocessing.std = {0.5, 0.5, 0.5};
   out.rules = with_and_without(dino_rules(layer, "encoder.layer.*.", "embeddings.patch_embeddings.projection", "layernorm"), "vit.", c, {"ViTModel"});
-  out.left_out = {{"pooler.**", "the layer behind the class token"},
-                  {"vit.pooler.**", "the layer behind the class token"},
+  out.left_out = {{"pooler.**", "the layer after the class token"},
+                  {"vit.pooler.**", "the layer after the class token"},
                   {"embeddings.mask_token", "the token of masked patches"},
                   {"vit.embeddings.mask_token", "the token of masked patches"},
                   {"decoder.**", "the decoder of masked patches"},
