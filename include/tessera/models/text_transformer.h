@@ -46,9 +46,11 @@ void fields(Visitor& v, TextTransformerSettings& s) {
     "how a file's positions are fitted to another context_length: with 20, the first 20 stay and the others are stretched "
     "(Long-CLIP; 77 become 248), and a shorter context uses the first ones; null: all are interpolated (OpenCLIP)",
     config::at_least(0));
-  v("token_types", s.token_types, "rows of the table of token types; its first row is added to every token (BERT: 2, RoBERTa: 1); 0: no table",
+  v("token_types", s.token_types,
+    "rows of the table of token types; its first row is added to every token (BERT: 2, RoBERTa: 1); 0: no table",
     config::at_least(0));
-  v("embedding_scale", s.embedding_scale, "factor for the token embeddings, applied before positions are added (NLLB: 32)", config::above(0));
+  v("embedding_scale", s.embedding_scale, "factor for the token embeddings, applied before positions are added (NLLB: 32)",
+    config::above(0));
   v("pre_norm", s.pre_norm, "LayerNorm before the blocks (BERT)");
   v("class_token", s.class_token,
     "a learned token after the text, for the read-out cls (CoCa): none, appended, or shifted: with its mask one position off, "

@@ -59,7 +59,8 @@ void fields(Visitor& v, VitSettings& s) {
     "patch: one convolution of patch_size; mobileclip: three with batch norms (MobileCLIP-B; patch_size 16); vitamin: two stages of "
     "inverted bottlenecks (ViTamin; patch_size 16)",
     config::one_of({"patch", "mobileclip", "vitamin"}));
-  v("stem_widths", s.stem_widths, "vitamin: channels of its two stages; the first number also applies before the first stage", config::at_least(1));
+  v("stem_widths", s.stem_widths, "vitamin: channels of its two stages; the first number also applies before the first stage",
+    config::at_least(1));
   v("class_token", s.class_token, "a learned token before the patches (SPARC: false)");
   v("registers", s.registers, "number of learned tokens after the class token that no read-out sees (Darcet et al. 2024)",
     config::at_least(0));

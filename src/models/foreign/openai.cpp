@@ -28,7 +28,8 @@ class Shapes {
     const auto found = tensors_.find(name);
     if (found == tensors_.end()) user_error(origin_, ": is not one of OpenAI's CLIP models: tensor ", name, " is missing");
     if (found->second.dim() != dimensions)
-      user_error(origin_, ": is not one of OpenAI's CLIP models: tensor ", name, " is ", concat(found->second.sizes()), ", expected ", dimensions,
+      user_error(origin_, ": is not one of OpenAI's CLIP models: tensor ", name, " is ", concat(found->second.sizes()),
+                 ", expected ", dimensions,
                  " dimensions");
     return found->second.size(dimension);
   }
@@ -44,7 +45,8 @@ class Shapes {
   std::int64_t side(const std::string& name) const {
     const std::int64_t places = size(name, 0, 2) - 1;
     const auto side = static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(places))));
-    if (side * side != places) user_error(origin_, ": tensor ", name, " has ", places + 1, " positions, but expected a square number plus one");
+    if (side * side != places)
+      user_error(origin_, ": tensor ", name, " has ", places + 1, " positions, but expected a square number plus one");
     return side;
   }
 

@@ -342,7 +342,8 @@ std::vector<std::string> write_open_clip_file(const ModelFile& file, const std::
     return notes;
   }
   io::write_file((folder / "open_clip_config.json").string(), configuration);
-  notes.push_back("open_clip.create_model_and_transforms('local-dir:" + folder.string() + "') loads it: open_clip_config.json is next to it");
+  notes.push_back("open_clip.create_model_and_transforms('local-dir:" + folder.string() + "') loads it: open_clip_config.json is next "
+                    "to it");
   if (!file.tokenizer.name.empty() && file.tokenizer.name != "clip-bpe")
     notes.push_back("its tokenizer " + file.tokenizer.name + " is not part of it: pass that tokenizer's ids to OpenCLIP's model");
   return notes;

@@ -335,7 +335,9 @@ TimmTower convolutional_tower(const ForeignConfig& given, const ForeignConfig& a
   const auto encoder = given.get<std::string>("encoder", "");
   rename_arguments(changed["settings"], arguments, encoder == "convnext" ? kConvnextArguments : kResnetArguments);
   const ForeignConfig row(changed, given.path());
-  if (!head.pool.empty() && head.pool != "avg") user_error(arguments.path(), ": the image tower is pooled by ", head.pool, ", which our models lack for such a tower: use avg");
+  if (!head.pool.empty() && head.pool != "avg")
+    user_error(arguments.path(), ": the image tower is pooled by ", head.pool,
+               ", which our models lack for such a tower: use avg");
   TimmTower out;
   const config::Size size = arguments.size("img_size", row.size("image_size", 224));
   out.tower = {encoder_of(row, encoder, size), {"gap"}, projection_of(head)};
