@@ -19,7 +19,7 @@ template <int kThreads, class Element, class Valid>
 __device__ __forceinline__ void stage(Element* to, int pitch, int rows, int vectors, const Element* from,
                                       std::int64_t row_stride, int column0, int width, bool aligned, Valid valid) {
   constexpr int kPerVector = 16 / static_cast<int>(sizeof(Element));
-#pragma unroll 1  // unrolled, its addresses would push sums out of registers
+#pragma unroll 1  // unrolling it would need registers for addresses and spill the sums
   for (int i = threadIdx.x; i < rows * vectors; i += kThreads) {
     const int row = i / vectors, offset = i % vectors * kPerVector, column = column0 + offset;
     const bool real = valid(row);

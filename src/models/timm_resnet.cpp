@@ -48,7 +48,7 @@ class TimmResnetBlock : public torch::nn::Module {
     torch::nn::init::zeros_(norms_.back()->weight);  // each block starts as the identity
     if (stride == 1 && in == out) return;
     const auto names = register_module("downsample", std::make_shared<NumberedParts>());
-    const int first = s.mean_downsample ? 1 : 0;  // timm's ResNet-D counts the mean
+    const int first = s.mean_downsample ? 1 : 0;  // in timm's ResNet-D the mean has index 0
     around_ = names->add(first, plain_convolution(in, out, 1, stride / mean_stride_));
     around_norm_ = names->add(first + 1, torch::nn::BatchNorm2d(out));
   }

@@ -94,7 +94,7 @@ class ReadOut : public torch::nn::Module {
   virtual bool reads_tokens() const { return true; }
   /// Returns the name in files, within its tower, of one of this module's own parameters.
   virtual std::string state_dict_key(const std::string& parameter) const { return "readout." + parameter; }
-  /// As Encoder::adapt_weight.
+  /// See Encoder::adapt_weight().
   virtual at::Tensor adapt_weight(const std::string& /*name*/, const at::Tensor& stored) const { return stored; }
 };
 
