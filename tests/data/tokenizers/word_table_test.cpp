@@ -31,7 +31,7 @@ TEST(WordTable, FindsTheSameAsAMap) {
   EXPECT_EQ(table.longest(), 19u);
 }
 
-// Keys are loaded differently from lengths of 8 and 15 bytes on.
+// Words of up to 8 bytes, of up to 15 bytes, and longer ones are stored differently.
 TEST(WordTable, DistinguishesKeysOfAdjacentLengths) {
   WordTable table;
   const std::string zeros(17, '\0');
