@@ -70,7 +70,7 @@ TEST(LossReport, SparcIsComparedWithClipInPercent) {
       cost.towers.backward.add(pairs, {}, count * 6e10);
     }
   }
-  // CLIP: 3,204 GFLOPs and 4,204 MiB.
+  // CLIP's update step takes 3,204 GFLOPs and 4,204 MiB.
   EXPECT_NE(to_markdown(bench).find(", the update step +0.0624% FLOPs and +0.476% memory.\n"), std::string::npos)
       << to_markdown(bench);
   EXPECT_NE(to_markdown(bench).find("| Update step, peak memory (MiB) |"), std::string::npos);
@@ -107,7 +107,7 @@ TEST(Plot, HasACurvePerObjectiveAndPanel) {
 
 TEST(Plot, AxesAreLogarithmic) {
   const std::string svg = report::svg_plot({{"t", "x", {{"a", {{1, 1}, {2, 10}, {4, 100}}}}}});
-  // Width 330 less margins 52 and 12, height 270 less 34 and 44: equal factors are equal steps.
+  // The plot area is 330 - 52 - 12 wide and 270 - 34 - 44 high, and equal factors must be equal distances.
   EXPECT_NE(svg.find("points=\"52.0,226.0 185.0,130.0 318.0,34.0 \""), std::string::npos) << svg;
 }
 

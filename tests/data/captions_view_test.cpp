@@ -210,7 +210,7 @@ TEST(CaptionsView, FromAListTakesTheFirstCaptionsOrRandomOnesWithoutRepetition) 
   samples[0].captions = {"a", "b", " ", "c", "d"};
   const Batch all = in_order(samples, settings_of("{choice: all, count: 3}", 2)).next();
   EXPECT_EQ(texts_of(all.texts.at("captions"), 0), (Texts{"a", "b", "c"}));
-  EXPECT_EQ(texts_of(all.texts.at("captions"), 1), (Texts{"first 1", "second 1", ""})) << "captions after the end of the list must be empty";
+  EXPECT_EQ(texts_of(all.texts.at("captions"), 1), (Texts{"first 1", "second 1", ""})) << "slots after the end of the list must be empty";
   Loader random = in_order(samples, settings_of("{choice: random, count: 3}", 2));
   std::set<Texts> seen;
   for (int epoch = 0; epoch < 20; ++epoch) {

@@ -275,7 +275,7 @@ TEST(MemoryBudget, TheDueSampleMayExceedTheBudgetAndOthersWait) {
     ++passed;
   });
   EXPECT_EQ(passed, 0);
-  large = {};  // 60 fit now, but 250 never do
+  large = {};  // 60 bytes fit now, but 250 never do
   third.join();
   EXPECT_EQ(passed, 1);
   budget->set_due(1);

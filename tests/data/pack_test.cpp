@@ -92,7 +92,7 @@ TEST_F(Pack, ReadsBackEqualWithoutTheBadSamples) {
   const auto manifest = nlohmann::json::parse(io::read_file(result.manifest));
   EXPECT_EQ(manifest["complete"], true);
   EXPECT_EQ(manifest["shards"][0]["samples"], 7);
-  EXPECT_EQ(manifest["shards"][0]["end"], 9);  // 5 and 6 are bad
+  EXPECT_EQ(manifest["shards"][0]["end"], 9);  // samples 5 and 6 are bad
   EXPECT_EQ(manifest["bad_samples"][1]["key"], "6");
 }
 

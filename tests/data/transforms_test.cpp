@@ -276,7 +276,7 @@ TEST(Transforms, AMaskIsTransformedLikeItsImageAndPaddingIsIgnored) {
   EXPECT_EQ(cropped[0], 1);
   EXPECT_EQ(cropped[15], 4);
   s.resize_mode = "longest";
-  const auto padded = preprocess_mask(mask, 32, 48, s);  // 11 x 16, 2 rows before
+  const auto padded = preprocess_mask(mask, 32, 48, s);  // 11 x 16, with 2 rows of padding above
   EXPECT_EQ(padded[0], 255);
   EXPECT_EQ(padded[2 * 16], 0);
   EXPECT_EQ(padded[2 * 16 + 15], 5);

@@ -64,8 +64,8 @@ class Killed : public IndexTest {
     return text;
   }
 
-  /// Kills a change at each of its calls and expects the index as it was before or as it is after the change, and that leftovers
-  /// do not stop the next writer.
+  /// Kills a change at each of its system calls. Expects the index to be in the state before or after the change, and a repeated change
+  /// to succeed despite any leftovers.
   void expect_before_or_after(const std::function<void(const std::string&)>& prepare,
                               const std::function<void(const std::string&)>& change) {
     prepare(path("start"));
