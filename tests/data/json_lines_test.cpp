@@ -1,4 +1,4 @@
-// Pictures that lines of JSON name, and pictures whose texts lie in another folder.
+// Tests images listed in lines of JSON, and image folders with their texts in another folder.
 
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ TEST_F(JsonLines, ReadsOneSplitOfDocci) {
   EXPECT_EQ(error_of(given), path("data.jsonl") + ": has no line whose split is \"val\" (split)");
 }
 
-TEST_F(JsonLines, SentencesAreCaptionsOfTheirOwn) {
+TEST_F(JsonLines, SentencesBecomeSeparateCaptions) {
   JsonLinesSettings given =
       settings(R"({"image/key": "aar_1", "IIW": "A cat. It sleeps.\n\nIn bed</s> Now", "more": ["x. y", 3]})");
   given.image_key = "image/key";
@@ -58,7 +58,7 @@ TEST_F(JsonLines, SentencesAreCaptionsOfTheirOwn) {
   EXPECT_EQ(make_json_lines(given)->get(0).captions, (Texts{"A cat", "It sleeps", "In bed", "Now", "x", "y"}));
 }
 
-TEST_F(JsonLines, ErrorsNameTheLineAndWhatItHas) {
+TEST_F(JsonLines, ErrorsNameTheLineAndItsMembers) {
   EXPECT_EQ(error_of(settings("{\"image\": \"test_0.jpg\", \"caption\": \"x\"}\n{\"file\": \"y\"}\n")),
             path("data.jsonl") + ":2: has no image (image_key); its members are: file");
   EXPECT_EQ(error_of(settings("[1]\n")), path("data.jsonl") + ":1: expected a JSON object a line");
@@ -67,12 +67,12 @@ TEST_F(JsonLines, ErrorsNameTheLineAndWhatItHas) {
   EXPECT_EQ(error_of(settings("\n")), path("data.jsonl") + ": holds no lines");
 }
 
-TEST_F(JsonLines, CaptionsWithoutPicturesAreToldAtOnce) {
+TEST_F(JsonLines, MissingImagesAreReportedWhenTheSourceIsCreated) {
   const std::string error = error_of(settings(R"({"image": "elsewhere.jpg", "caption": "x"})"));
   EXPECT_TRUE(error.ends_with("elsewhere.jpg): check the folder of the pictures")) << error;
 }
 
-TEST_F(JsonLines, TextsOfAnImageFolderMayLieInAnother) {
+TEST_F(JsonLines, AnImageFolderMayHaveItsTextsInAnotherFolder) {
   write("caption/test_0.txt", "A long caption.\n");
   ImageFolderSettings given;
   given.path = path("pictures");

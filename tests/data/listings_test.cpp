@@ -1,4 +1,4 @@
-// Sources whose pictures a table, a JSON file or a binary file lists.
+// Tests sources that list their images in a table, a JSON file or a binary file.
 
 #include <array>
 #include <cstring>
@@ -53,11 +53,11 @@ TEST_F(Listings, CsvReadsOpenClipsColumns) {
   EXPECT_EQ(source->get(0).encoded, picture(1));
   EXPECT_EQ(source->get(0).captions, Texts{"one dog"});
   EXPECT_EQ(source->get(1).captions, Texts{"caf\xC3\xA9 \"inside\""});
-  EXPECT_TRUE(source->get(2).captions.empty()) << "missing fields at the end of a row are empty";
+  EXPECT_TRUE(source->get(2).captions.empty()) << "missing fields at the end of a row must be empty";
   EXPECT_EQ(sample_error_of(*source, 3), "no_image: " + path("pictures/none.png") + ": no such file");
 }
 
-TEST_F(Listings, CsvQuotesHoldSeparatorsLinesAndQuotes) {
+TEST_F(Listings, CsvQuotesMayContainSeparatorsLineEndsAndQuotes) {
   write("a.png", picture(1));
   CsvSettings settings = table(
       "\xEF\xBB\xBF\"image\",text,\"more\"\r\n"
@@ -72,7 +72,7 @@ TEST_F(Listings, CsvQuotesHoldSeparatorsLinesAndQuotes) {
   EXPECT_EQ(source->get(1).captions, (Texts{"plain \"quote\"", "last"}));
 }
 
-TEST_F(Listings, TheFirstLineSaysWhatSeparatesTheColumns) {
+TEST_F(Listings, TheSeparatorIsDetectedFromTheFirstLine) {
   write("a.png", picture(1));
   for (const char* text : {"filepath,title\na.png,x\n", "filepath\ttitle\na.png\tx\n", "filepath;title\na.png;x\n", "filepath|title\na.png|x\n",
                            "\"filepath\",\"title\"\na.png,x\n", "title;filepath;a,b,c\nx;a.png;\n", "filepath\ttitle\ta;b,c\na.png\tx\t\n"})
@@ -113,7 +113,7 @@ TEST_F(Listings, CsvErrorsNameFileLineAndColumns) {
   EXPECT_EQ(csv_error(settings), "separator: expected one character, tab or comma, got \"::\"");
 }
 
-TEST_F(Listings, CsvTakesLabelsAsNumbersOrNames) {
+TEST_F(Listings, CsvReadsLabelsAsNumbersOrNames) {
   write("a.png", picture(1));
   CsvSettings settings = table("filepath\ttitle\tclass\na.png\tx\temu\na.png\tx\tcat\na.png\tx\t\na.png\tx\temu\n");
   settings.label_key = "class";
@@ -144,7 +144,7 @@ std::string safetensors_of(const std::string& header, const std::vector<float>& 
   return out;
 }
 
-TEST_F(Listings, CsvMapsSummariesObjectsRegionsAndMasks) {
+TEST_F(Listings, CsvReadsSummariesObjectsRegionsAndMasks) {
   write("in/a.png", picture(1));
   write("in/a.mask.png", test::encode_mat(cv::Mat(8, 9, CV_8U, cv::Scalar(2)), ".png"));
   write("in/a.safetensors", safetensors_of(R"({"box":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},)"
@@ -177,7 +177,7 @@ TEST_F(Listings, CsvMapsSummariesObjectsRegionsAndMasks) {
       "box and feature");
 }
 
-TEST_F(Listings, CsvReadsSeveralTablesOfDifferentFolders) {
+TEST_F(Listings, CsvReadsSeveralTablesFromDifferentFolders) {
   for (const char* part : {"p1", "p2"}) {
     write(std::string(part) + "/t.csv", std::string("filepath\ttitle\na.png\t") + part + "\n");
     write(std::string(part) + "/a.png", picture(part[1]));
@@ -191,7 +191,7 @@ TEST_F(Listings, CsvReadsSeveralTablesOfDifferentFolders) {
   EXPECT_EQ(source->get(1).captions, Texts{"p2"});
 }
 
-TEST_F(Listings, CocoCaptionsGatherByPictureInTheOrderOfTheFile) {
+TEST_F(Listings, CocoCaptionsAreGroupedByImageInTheOrderOfTheFile) {
   write("val/x 1.png", picture(1));
   write("c.json", R"({"info": {"a": [1, {"b": 2}]}, "annotations": [)"
                   R"({"image_id": 5, "id": 31, "caption": "second\n"}, {"image_id": 9, "id": 2, "caption": "other"},)"
@@ -204,7 +204,7 @@ TEST_F(Listings, CocoCaptionsGatherByPictureInTheOrderOfTheFile) {
   EXPECT_EQ(source->describe(), "coco_captions " + path("c.json") + ", 3 samples");
   const Sample sample = source->get(0);
   EXPECT_EQ(sample.key, "x 1.png");
-  EXPECT_EQ(sample.captions, (Texts{"second", "first"})) << "as pycocotools and torchvision";
+  EXPECT_EQ(sample.captions, (Texts{"second", "first"})) << "the same order as in pycocotools and torchvision";
   EXPECT_EQ(sample.encoded, picture(1));
   EXPECT_EQ(sample_error_of(*source, 1), "no_image: " + path("val/lost.png") + ": no such file");
   const auto error_of = [&](const std::string& json) {
@@ -233,7 +233,7 @@ TEST_F(Listings, CocoCaptionsGatherByPictureInTheOrderOfTheFile) {
             path("c.json") + ": images[1]: id 1 stands in an earlier item already");
 }
 
-TEST_F(Listings, KarpathysSplitsAreChosenByName) {
+TEST_F(Listings, KarpathysSplitsAreSelectedByName) {
   write("coco/val2014/v.png", picture(1));
   write("coco/train2014/t.png", picture(2));
   write("k.json", R"({"images": [)"
@@ -305,7 +305,7 @@ TEST_F(Listings, Cifar10ReadsItsBinaryFiles) {
                 "version\" is read");
 }
 
-TEST_F(Listings, Cifar100GivesItsFineLabels) {
+TEST_F(Listings, Cifar100ReadsItsFineLabels) {
   std::string names;
   for (int i = 0; i < 100; ++i) names += "sea_creature_" + std::to_string(i) + "\n";
   write("c/fine_label_names.txt", names + "\n");
@@ -344,7 +344,7 @@ TEST_F(Listings, Flickr30kReadsItsCaptionFiles) {
             "Flickr30k Entities");
 }
 
-TEST_F(Listings, Flickr30kEntitiesGivePhrasesAndBoxes) {
+TEST_F(Listings, Flickr30kEntitiesReadsPhrasesAndBoxes) {
   write("p/10.jpg", picture(1));
   write("p/11.jpg", picture(2));
   write("e/Sentences/10.txt",
@@ -373,7 +373,7 @@ TEST_F(Listings, Flickr30kEntitiesGivePhrasesAndBoxes) {
   EXPECT_EQ(sample.objects[2].phrase, "a hat");
   EXPECT_EQ(sample.objects[2].caption, 0);
   EXPECT_EQ(sample.objects[3].phrase, "They");
-  EXPECT_EQ(sample.objects[3].box, sample.objects[0].box) << "the same entity";
+  EXPECT_EQ(sample.objects[3].box, sample.objects[0].box) << "both phrases name the same entity";
   EXPECT_EQ(sample.objects[3].caption, 1);
   for (const ObjectAnnotation& object : sample.objects)
     EXPECT_EQ(sample.captions.at(static_cast<std::size_t>(object.caption))
@@ -387,14 +387,14 @@ TEST_F(Listings, Flickr30kEntitiesGivePhrasesAndBoxes) {
         "<annotation><object><name>1</name><bndbox><xmin>a</xmin></bndbox></object></annotation>");
   EXPECT_EQ(sample_error_of(*source, 1),
             "bad_annotation: sample 11.jpg: a box of its Annotations file has no number xmin");
-  EXPECT_EQ(source->captions(1), Texts{"fine ."}) << "captions are in the other file";
+  EXPECT_EQ(source->captions(1), Texts{"fine ."}) << "captions come from the other file, which is intact";
   EXPECT_EQ(source->captions(0), sample.captions);
   EXPECT_EQ(source->caption_count(0), 2);
   settings.entities = path("f");
   EXPECT_NE(user_error_of([&] { make_flickr30k(settings); }).find("no such file or folder"), std::string::npos);
 }
 
-TEST_F(Listings, AreMadeByNameFromYaml) {
+TEST_F(Listings, AreCreatedByNameFromYaml) {
   const auto choice = [](const std::string& yaml) {
     return config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "c.yaml"), "data.train", {});
   };

@@ -35,7 +35,7 @@ class SegmentationFolder : public test::TemporaryFolder {
   SegmentationFolderSettings settings;
 };
 
-TEST_F(SegmentationFolder, FindsPicturesInFoldersOrInAList) {
+TEST_F(SegmentationFolder, FindsImagesInFoldersOrInAList) {
   const auto all = make_segmentation_folder(settings);
   ASSERT_EQ(all->size(), 2);
   EXPECT_EQ(all->get(0).key, "pictures/a.png");
@@ -46,7 +46,7 @@ TEST_F(SegmentationFolder, FindsPicturesInFoldersOrInAList) {
   const auto listed = make_segmentation_folder(settings);
   ASSERT_EQ(listed->size(), 1);
   EXPECT_EQ(listed->get(0).key, "pictures/sub/b.png");
-  EXPECT_EQ(listed->data_file(0).name, "val.txt") << "what tells data sets from each other knows the list";
+  EXPECT_EQ(listed->data_file(0).name, "val.txt") << "the list must be part of the data's identity";
 }
 
 TEST_F(SegmentationFolder, ValuesBecomeClasses) {
@@ -62,7 +62,7 @@ TEST_F(SegmentationFolder, ValuesBecomeClasses) {
   EXPECT_EQ(mask_of_a(), (Bytes{1, 255, 0, 255, 255, 255}));
 }
 
-TEST_F(SegmentationFolder, BadSamplesAreNamed) {
+TEST_F(SegmentationFolder, BadSamplesAreReported) {
   write("masks/a.png", encode_mask(Bytes(6, 0), 3, 2));
   const auto source = make_segmentation_folder(settings);
   EXPECT_EQ(sample_error_of(*source, 0),
@@ -72,7 +72,7 @@ TEST_F(SegmentationFolder, BadSamplesAreNamed) {
             "bad_mask: sample pictures/sub/b.png: " + path("masks/sub/b.png") + ": no such file");
 }
 
-TEST_F(SegmentationFolder, MistakesAreOneLine) {
+TEST_F(SegmentationFolder, MistakesAreReportedInOneLine) {
   settings.masks = "labels";
   EXPECT_EQ(error(), "segmentation_folder: there is no folder " + path("labels") +
                          ": set `path` to the data set's folder, and `masks` to the one within it");

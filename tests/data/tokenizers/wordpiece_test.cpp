@@ -14,7 +14,7 @@ using test::Ids;
 using test::message_of;
 using test::wordpiece;
 
-TEST(WordPiece, GivesTheRustEnginesIdsOnEveryLine) {
+TEST(WordPiece, MatchesTheIdsOfTheRustTokenizers) {
   const auto whole = wordpiece(1'000'000), cut = wordpiece(76);
   for (const nlohmann::json& line : test::golden_lines("wordpiece.jsonl")) {
     EXPECT_EQ(whole->encode(test::text_of(line)), line.at("ids").get<Ids>()) << line.dump();
@@ -33,8 +33,7 @@ TEST(WordPiece, TruncationKeepsTheEndToken) {
   EXPECT_EQ(wordpiece(2)->encode("a photo of a cat"), (Ids{2, 3}));
 }
 
-// The vocabulary that ships for the built-in shapes.
-TEST(WordPiece, EveryWordOfTheShapesCaptionsIsOneTokenOfTheirVocabulary) {
+TEST(WordPiece, TheShippedShapesVocabularyHasAllWordsOfTheShapesCaptions) {
   const auto tokenizer =
       make_wordpiece({.vocab = {TESSERA_SOURCE_DIR "/configs/vocabularies/shapes-wordpiece/vocab.txt"}}, {});
   const ShapesSource source({.size = 400, .captions = 5, .partial_captions = 0.5});
@@ -66,14 +65,14 @@ TEST(WordPiece, AMegabyteTakesLinearTime) {
   }
 }
 
-TEST(WordPiece, BatchPaddingHasThePadId) {
+TEST(WordPiece, BatchesArePaddedWithThePadId) {
   const TowerInput batch = wordpiece(5)->encode_batch({"a", "a photo of a cat"});
   EXPECT_EQ(batch.ids[0][4].item<std::int64_t>(), 0);
   EXPECT_EQ(batch.mask.sum(1)[0].item<std::int64_t>(), 3);
   EXPECT_EQ(batch.mask.sum(1)[1].item<std::int64_t>(), 5);
 }
 
-TEST(WordPiece, AMissingSpecialTokenIsNamed) {
+TEST(WordPiece, AMissingSpecialTokenIsReported) {
   const std::string path = testing::TempDir() + "no_mask.txt";
   io::write_file(path, "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n");
   EXPECT_EQ(
