@@ -140,7 +140,7 @@ TEST_F(DinoRun, EvaluatesTheTeacherFromBeforeTheFirstStep) {
   for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(results[i].at("metrics"), measured("teacher", 6)[i].at("metrics"));
 }
 
-TEST_F(DinoRun, MistakesAreNamed) {
+TEST_F(DinoRun, ReportsMistakes) {
   const auto error = [&](const Config& config) { return error_of([&] { Trainer(config, "none"); }); };
   EXPECT_EQ(error(silc_config(folder_ / "a", {"model.text=null", "tokenizer=null"})),
             "objective: wants the text caption, but model.text is null");
