@@ -1,4 +1,4 @@
-// The reference cases of tests/data/golden, read without LibTorch.
+// Compares with the reference cases of tests/data/golden, read without LibTorch.
 #include <cstring>
 #include <filesystem>
 #include <fstream>

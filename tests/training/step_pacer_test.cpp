@@ -27,7 +27,7 @@ TEST(StepPacer, DoesNotWaitOnTheCpu) {
   done();
 }
 
-TEST(StepPacer, GpuMarkWaitsForTheWorkBeforeIt) {
+TEST(StepPacer, MarkWaitsForTheWorkBeforeItOnAGpu) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
   const at::Device gpu(at::kCUDA, 0);
   at::Tensor product = at::ones({2048, 2048}, at::TensorOptions(gpu));
