@@ -321,8 +321,8 @@ TEST(ZeroShotSegmentationByGroups, EachPixelTakesTheClassOfItsGroup) {
 }
 
 TEST(ZeroShotSegmentationByGroups, UpsamplesWeightsBeforeTakingTheGreatest) {
-  // Between the patches the weights are 1 - 0.6 t and 0.6 t. They meet at t = 5/6, beyond the middle, where the result would
-  // change if each patch took its greatest weight first.
+  // Between the patches the weights are 1 - 0.6 t and 0.6 t, which are equal at t = 5/6. If each patch took its greatest weight
+  // first, the result would change at the middle instead.
   const at::Tensor attention = rows({{1, 0.4F}, {0, 0.6F}}).unsqueeze(0);
   SegmentationOptions options{.grid = {1, 2}, .upsample = "bilinear", .candidates = "all", .background_index = {}};
   const at::Tensor masks = group_masks(attention, 1, 12, options);
@@ -414,7 +414,7 @@ TEST(PairwiseAccuracy, TiesAndNanAreWrong) {
   EXPECT_DOUBLE_EQ(s.mean_category_accuracy, (1.0 / 3 + 0) / 2);
 }
 
-TEST(Winoground, ByHand) {
+TEST(Winoground, MatchesACountByHand) {
   // [caption][image]; the text side is right, the image side is not.
   const auto s = winoground(at::tensor({3.0, 1.0, 2.0, 1.5}).view({1, 2, 2}));
   EXPECT_DOUBLE_EQ(s.text_score, 1.0);

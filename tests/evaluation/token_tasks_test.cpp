@@ -183,7 +183,7 @@ TEST_F(Tokens, VocabularyIsEmbeddedOnceForAllTasks) {
 }
 
 TEST_F(Tokens, ClassNameRanksLikeItsBestToken) {
-  // red is first; blue comes after square and ties with circle; the best token of circles, ##s, is first.
+  // `red` is first; `blue` comes after `square` and ties with `circle`; the best token of "circles", `##s`, is first.
   const auto found = numbers("{name: interpretability, topk: [1, 2, 3]}");
   EXPECT_DOUBLE_EQ(found.at("top1"), 2.0 / 3);
   EXPECT_DOUBLE_EQ(found.at("top2"), 2.0 / 3);

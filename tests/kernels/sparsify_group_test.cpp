@@ -53,7 +53,7 @@ TEST_P(SparsifyGroup, ThresholdsFromKeepingAllToKeepingOnlyTheMaximum) {
   }
 }
 
-TEST_P(SparsifyGroup, SoftmaxWeights) {
+TEST_P(SparsifyGroup, SupportsSoftmaxWeights) {
   for (const float temperature : {0.5f, 1.0f, 20.0f}) {
     for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
       SCOPED_TRACE(temperature);
@@ -192,7 +192,7 @@ TEST_P(SparsifyGroup, MatchesTheDefinitionAtTheSizesOfTraining) {
       SCOPED_TRACE(testing::Message() << batch << " x " << tokens << " x " << patches << " x " << width
                                       << (type == DataType::kFloat32 ? " float32" : " bfloat16"));
       SparsifyGroupProblem problem = problem_of(batch, tokens, patches, width, type);
-      problem.threshold = 0.33418f;  // no k / n with n < 200 is nearer than 0.0008
+      problem.threshold = 0.33418f;  // every k / n with n < 200 is at least 0.0008 away
       SparsifyGroupInputs inputs = random_inputs(problem, true);
       for (std::int64_t token = 0; token < tokens; ++token) inputs.mask[(batch - 1) * tokens + token] = 1;
       std::mt19937 generator(11);
@@ -233,7 +233,7 @@ TEST_P(SparsifyGroup, WritesOnlyRequestedGradients) {
   EXPECT_TRUE(std::isnan(image.grad_text[0]));
 }
 
-TEST_P(SparsifyGroup, NoPairsAndNoTokens) {
+TEST_P(SparsifyGroup, AcceptsNoPairsAndNoTokens) {
   run(on, random_inputs(problem_of(0, 4, 6, 8), false));
   const SparsifyGroupResults ours = run(on, random_inputs(problem_of(2, 0, 6, 8), false));
   EXPECT_EQ(ours.grad_image, std::vector<float>(2 * 6 * 8, 0.0f));

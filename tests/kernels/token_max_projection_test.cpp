@@ -163,7 +163,8 @@ TEST_P(TokenMaxProjectionKernel, LowestRealPositionWinsATie) {
       std::fill(in.table.begin(), in.table.end(), 0.0f);
       std::fill(in.bias.begin(), in.bias.end(), -1.0f);
       in.mask.assign(2 * positions, 1);
-      std::fill(in.mask.begin() + positions, in.mask.begin() + 2 * positions - 2, 0);  // of sample 2, all but two
+      // Keeps only the last two positions of the second sample.
+      std::fill(in.mask.begin() + positions, in.mask.begin() + 2 * positions - 2, 0);
       const ProjectionResults out = run_projection(on, in);
       for (std::int64_t v = 0; v < 150; ++v) {
         EXPECT_EQ(out.argmax[v], 0);

@@ -216,7 +216,7 @@ void check_gradient(torch::nn::Module& module, Function&& loss) {
   module.to(at::kDouble);
   const std::vector<at::Tensor> parameters = module.parameters();
   for (const at::Tensor& parameter : parameters)
-    at::Tensor(parameter.detach()).normal_(0, 0.5);  // with embeddings of deviation 0.02 the loss curves too much
+    at::Tensor(parameter.detach()).normal_(0, 0.5);  // embeddings of deviation 0.02 would make the loss too curved
   const auto gradients = torch::autograd::grad({loss()}, parameters);
   const at::NoGradGuard guard;
   for (int trial = 0; trial < 5; ++trial) {

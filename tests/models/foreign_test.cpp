@@ -96,7 +96,7 @@ TEST(TextTowerAlone, MatchesItsLibraryNextToAnotherImageTower) {
   EXPECT_LE(relative_error(model.encode_text(text_input(want.at("ids"), all)).global, want.at("text")), 1e-5);
 }
 
-/// Tests the arguments of create_model that change a row of the table.
+/// Tests arguments of timm's create_model, which change a row of our table of models.
 TEST(TimmArguments, ChangeTheRowLikeTimm) {
   const auto tower = [](const std::string& name, const nlohmann::json& arguments) {
     return timm_tower(name, {arguments, "c.json", "model_args."}, {}, "c.json").tower;

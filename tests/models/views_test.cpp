@@ -27,7 +27,7 @@ class WordPairs : public Encoder {
   std::int64_t width() const override { return 4; }
 };
 
-TEST(TokenMask, IsThatOfTheTokensNotOfTheInput) {
+TEST(TokenMask, BelongsToTheTokensNotToTheInput) {
   if (!encoders().contains("word_pairs"))
     encoders().add<config::NoSettings>("word_pairs", "of this test",
                                        [](const config::NoSettings&) { return std::make_shared<WordPairs>(); });
@@ -291,7 +291,7 @@ VitSettings bare_vit() {
   return s;
 }
 
-TEST(PictureSizes, ResamplePositionsForTheirGrid) {
+TEST(ImageSizes, ResamplePositionsForTheirGrid) {
   Vit vit(bare_vit());
   const auto parameters = vit.named_parameters();
   const at::Tensor positions = parameters["positional_embedding"];
@@ -311,7 +311,7 @@ TEST(PictureSizes, ResamplePositionsForTheirGrid) {
   }
 }
 
-TEST(PictureSizes, PassTheGradientToThePositions) {
+TEST(ImageSizes, PassTheGradientToThePositions) {
   Vit vit(bare_vit());
   const at::Tensor positions = vit.named_parameters()["positional_embedding"];
   const TowerInput input = image_input(at::rand({2, 3, 24, 8}));
@@ -325,7 +325,7 @@ TEST(PictureSizes, PassTheGradientToThePositions) {
   expect_close(ours, torch::autograd::grad({(resized * weights.sum(0)).sum()}, {positions})[0]);
 }
 
-TEST(PictureSizes, MustBeWholePatches) {
+TEST(ImageSizes, MustBeWholePatches) {
   Vit vit(bare_vit());
   for (const config::Size size : {config::Size(16, 20), config::Size(16, 0)})
     EXPECT_THROW(vit.encode(image_input(at::rand({1, 3, size.height, size.width}))), c10::Error);

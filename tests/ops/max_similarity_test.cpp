@@ -151,7 +151,7 @@ TEST(MaxSimilarity, NoTokensGiveZeros) {
 TEST(MaxSimilarity, ImageWithoutPatchesHasSimilarityZero) {
   Sample sample = random_sample(2, 3, 2, 4, 5);
   sample.patch_keep[1].fill_(false);
-  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {  // the kernel, and composed operations
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {  // uses the kernel for float, composed operations for double
     const Outcome outcome = tiled(sample.to(dtype));
     EXPECT_TRUE(at::equal(outcome.i2t[1], at::zeros({2}, dtype))) << dtype;
     EXPECT_TRUE(at::equal(outcome.t2i[1], at::zeros({2}, dtype))) << dtype;

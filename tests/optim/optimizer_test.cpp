@@ -345,7 +345,8 @@ TEST(LrSchedule, ConstantRateCoolsDownLikeOpenClip) {
     EXPECT_DOUBLE_EQ(learning_rate_at(t, settings, 1.0, 20), expected) << t;
   }
   EXPECT_DOUBLE_EQ(learning_rate_at(30, settings, 1.0, 20), 0.1);
-  EXPECT_DOUBLE_EQ(learning_rate_at(19, {.schedule = "constant", .warmup_steps = 20, .cooldown_share = 1.0}, 1.0, 20), 1.0) << "warm-up wins";
+  EXPECT_DOUBLE_EQ(learning_rate_at(19, {.schedule = "constant", .warmup_steps = 20, .cooldown_share = 1.0}, 1.0, 20), 1.0)
+      << "warm-up takes precedence";
   EXPECT_EQ(validate(ScheduleSettings{.schedule = "cosine", .cooldown_share = 0.1})->key, "cooldown_share");
 }
 

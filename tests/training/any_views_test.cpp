@@ -119,7 +119,7 @@ TEST_F(EveryKindOfView, ResumesBitForBitAfterBeingKilled) {
   const Tensors unbroken = train("unbroken", 1, save);
   const pid_t child = ::fork();
   if (child == 0) {
-    at::set_num_threads(1);  // like ranks
+    at::set_num_threads(1);  // as in run_ranks
     kill_any_views_at(5);
     Trainer(config("broken", save), "none").run();
     ::_exit(0);

@@ -68,7 +68,7 @@ TEST_F(DinoOverRanks, ResumesBitForBitAfterBeingKilled) {
     const Tensors unbroken = train(make(folder_ / (name + "_unbroken"), save), 1);
     const pid_t child = ::fork();
     if (child == 0) {
-      at::set_num_threads(1);  // like ranks
+      at::set_num_threads(1);  // as in run_ranks
       kill_dino_at(5);
       Trainer(make(broken, save), "none").run();
       ::_exit(0);

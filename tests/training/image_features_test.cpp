@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(Objectives, EveryObjective,
                                            "text_group", "dino", "pyramidclip", "{name: clip, mask_duplicates: true}"),
                          test_name<const char*>);
 
-// Of a ViT that is read out at its class token, only this token is kept if no objective needs patches.
+// If no objective needs patches and the ViT is read out at its class token, only this token is stored.
 TEST_F(ImageFeatures, KeepOnlyWhatTheObjectiveAndTheReadOutNeed) {
   const auto names = [&](const std::string& kind, const std::vector<std::string>& overrides = {}) {
     std::vector<std::string> out;

@@ -68,7 +68,7 @@ struct PlanCase {
   const char* name;
   const char* objective;
   std::vector<std::string> overrides;
-  double tolerance = 0.05;  // relative to the peak, for extrapolation and for tensors freed slightly sooner or later
+  double tolerance = 0.05;  // a share of the measured peak
 };
 void PrintTo(const PlanCase& each, std::ostream* out) {
   *out << each.name;
@@ -123,7 +123,7 @@ double measured_step(const Config& config) {
     clip_grad_norm(gradients, 1.0);
     run.optimizer->step(1e-3);
   };
-  step();  // operators allocate in this first call what they keep
+  step();  // allocations that operators keep happen in this first step
   run.optimizer->zero_grad();
   const MemoryMeter memory;
   step();
@@ -137,7 +137,7 @@ TEST_P(PlannedMemory, MatchesTheStep) {
   const Config config = tiny_config("runs/none", all);
   TrainingRun run = build_training_run(config);
   PlanSettings settings;
-  settings.most_loss_samples = 16;  // so that the batch is extrapolated, not measured
+  settings.most_loss_samples = 16;  // so that the loss is extrapolated to the batch
   const MemoryPlan plan = plan_memory(run, config, settings);
   EXPECT_EQ(plan.loss_measured, plan.batch <= 16);
   const double measured = measured_step(config),

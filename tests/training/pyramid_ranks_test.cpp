@@ -60,7 +60,7 @@ TEST_F(PyramidOverRanks, ResumesBitForBitAfterBeingKilled) {
   const Tensors unbroken = train("unbroken", 1, overrides);
   const pid_t child = ::fork();
   if (child == 0) {
-    at::set_num_threads(1);  // like ranks
+    at::set_num_threads(1);  // as in run_ranks
     kill_pyramid_at(5);
     Trainer(pyramid_config(folder_ / "broken", shards_, overrides), "none").run();
     ::_exit(0);

@@ -69,7 +69,7 @@ TEST_F(StairOverRanks, ResumesBitForBitAfterBeingKilledInTheSecondStage) {
   const std::string path = file("broken");
   const pid_t child = ::fork();
   if (child == 0) {
-    at::set_num_threads(1);  // like ranks
+    at::set_num_threads(1);  // as in run_ranks
     kill_stair_at(3);
     run_stages(load_stages(path, {"checkpoint.every_steps=2", "checkpoint.background=false"}), "auto");
     ::_exit(0);

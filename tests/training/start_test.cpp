@@ -40,19 +40,19 @@ class StartOfTraining : public ::testing::Test {
     for (const std::string& each : overrides) config::apply_override(tree, each);
     return resolve_config(tree, "tiny");
   }
-  // A finished run's folder.
+  // Trains a run to its end and returns its folder.
   std::string train_published(const std::string& name, const TowersOfTest& towers, const std::vector<std::string>& overrides) {
     EXPECT_EQ(Trainer(published_config(name, towers, overrides), "none").run(), Outcome::finished);
     return folder_ / name;
   }
-  // A finished run's folder.
+  // Trains a run to its end and returns its folder.
   std::string train(const std::string& name, const std::vector<std::string>& overrides) {
     const std::string run = folder_ / name;
     EXPECT_EQ(Trainer(tiny_config(run, overrides), "none").run(), Outcome::finished);
     return run;
   }
   static Checkpoint at_end(const std::string& run) { return load_checkpoint(run + "/checkpoints/step_0000006"); }
-  // Weights before the first step.
+  // Returns the weights before the first step.
   Weights fresh(const std::string& name, const std::vector<std::string>& overrides) {
     const Trainer trainer(tiny_config(folder_ / name, overrides), "none");
     Weights out;

@@ -92,7 +92,7 @@ TEST_F(SuperClipOverRanks, ResumesBitForBitAfterBeingKilledInAStep) {
   ASSERT_EQ(unbroken.size(), 1U);
   const pid_t child = ::fork();
   if (child == 0) {
-    at::set_num_threads(1);  // like ranks
+    at::set_num_threads(1);  // as in run_ranks
     register_killed_superclip();
     superclip_killed_at = 3;
     Trainer(tiny_config(folder_ / "broken", kKilled), "none").run();

@@ -135,8 +135,8 @@ class StudentAndTeacher : public Objective {
   at::Tensor scale_, center_, seen_;
 };
 
-// Named settings on top of tiny_yaml, each with everything that is random in training: several captions per image (some
-// images have too few), crops, boxes, images of their own shapes, or the towers of a published family.
+// Named settings on top of tiny_yaml: several captions per image (some images have too few), crops, boxes, images of their
+// own shapes, or the towers of a published family. They include the random choices of training.
 const std::map<std::string, std::vector<std::string>>& named_settings() {
   static const std::map<std::string, std::vector<std::string>> settings = {
       {"captions",
