@@ -17,7 +17,7 @@ class PyramidTraining : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(PyramidTraining, LossAndGradientsOfAWholeBatchAreThoseInPartsAndInTiles) {
+TEST_F(PyramidTraining, MicroBatchesAndTilesMatchTheWholeBatch) {
   const std::string shards = write_pyramid_shards(folder_ / "shards");
   const auto step = [&](std::int64_t chunk, const std::string& tile) {
     TrainingRun run = build_training_run(pyramid_config(folder_ / "run", shards, {"objective.chunk=" + tile}));
@@ -41,7 +41,7 @@ TEST_F(PyramidTraining, LossAndGradientsOfAWholeBatchAreThoseInPartsAndInTiles) 
   }
 }
 
-TEST_F(PyramidTraining, TrainsOnShardsWithHolesAndDamageAndListsWhatItSkips) {
+TEST_F(PyramidTraining, TrainsOnDamagedShardsAndListsSkippedSamples) {
   const std::string shards = write_pyramid_shards_with_damage(folder_ / "shards");
   Trainer(pyramid_config(folder_ / "run", shards, {"data.loader.max_bad_share=0.2", "training.steps=8"}), "none").run();
   const auto log = rows(folder_ / "run");
