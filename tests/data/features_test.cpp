@@ -303,7 +303,7 @@ TEST_F(FeatureLoading, FeaturesOfOtherPicturesAreToldAtTheStart) {
   EXPECT_EQ(
       user_error_of([&] { loader(others, fixed(4), {}, features); }),
       "data.features: " + folder() +
-          " was written for other pictures (memory): it holds features of none of the samples looked at of memory, 8 "
+          " was written for other images (memory): it holds no features of the samples checked of memory, 8 "
           "samples; write them again with trainer --write-features");
 }
 

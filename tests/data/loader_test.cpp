@@ -299,7 +299,7 @@ TEST(Loader, ASourceWithoutANeededFieldIsRefusedAtOnce) {
   for (Sample& sample : samples) sample.captions.clear();
   EXPECT_EQ(
       user_error_of([&] { make(samples, settings_with(10)); }),
-      "memory, 200 samples: none of the 32 samples looked at has all that the objective needs: missing caption; "
+      "memory, 200 samples: none of the 32 samples checked has all that the objective needs: missing caption; "
       "found image and label; needed image and caption. Check the source's settings (names of its members or columns)");
   Needs unknown;
   unknown.images = {{"global", {}}};
@@ -401,7 +401,7 @@ TEST(Loader, ASavedPositionBeyondTheDataIsRefused) {
               loader.seek({1, 21});
             }),
             "the saved data position is sample 21 of epoch 1, but memory, 20 samples: the data has changed since; "
-            "start a new run, or give the data it was saved with");
+            "start a new run, or use the data it was saved with");
   loader.seek({1, 15});  // what is left fills no batch
   EXPECT_EQ(loader.position().epoch, 2);
   EXPECT_EQ(loader.position().cursor, 0);

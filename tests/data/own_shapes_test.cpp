@@ -245,7 +245,7 @@ TEST(ResolutionSteps, MustRiseAndNeedImagesThatKeepTheirShapes) {
     });
   };
   EXPECT_EQ(error(naflex(16), "[{until: 0.5}, {until: 0.5}]"),
-            "data.loader.resolution[1].until is 0.5, not above 0.5 of the step before it: let the shares rise");
+            "data.loader.resolution[1].until is 0.5, not above 0.5 of the step before it: the shares must increase");
   EXPECT_NE(error({}, "[{until: 0.5}]").find("set model.preprocessing.resize_mode to naflex"), std::string::npos);
 }
 

@@ -187,7 +187,7 @@ TEST_F(Streams, AreSplitOverProcessesByFile) {
       user_error_of([&] {
         StreamReader(source, 1, true, {0, 6});
       })
-          .ends_with("5 streams cannot be split over 6 processes: each needs one of its own; write more shards, "
+          .ends_with("5 streams cannot be split over 6 processes: each needs at least one; write more shards, "
                      "or use fewer processes"));
 }
 

@@ -391,15 +391,15 @@ TEST(Decode, SaysWhatOfBmpGifAndTiffIsNotRead) {
     return decode_error(file.replace(at, bytes.size(), bytes));
   };
   using namespace std::string_view_literals;
-  EXPECT_EQ(changed("bmp_rgb.file", 28, "\x02"sv), "bad_image: a BMP file of 2 bits a pixel, which is not read");
-  EXPECT_EQ(changed("bmp_rgb.file", 30, "\x05"sv), "bad_image: a BMP file of compression 5, which is not read");
+  EXPECT_EQ(changed("bmp_rgb.file", 28, "\x02"sv), "bad_image: a BMP file with 2 bits per pixel, which is not supported");
+  EXPECT_EQ(changed("bmp_rgb.file", 30, "\x05"sv), "bad_image: a BMP file with compression 5, which is not supported");
   EXPECT_EQ(changed("bmp_rgb.file", 18, "\xFF\xFF\xFF\x7F"sv),
             "too_large: the picture has 2147483647 x 18 pixels, more than the limit of 1,000,000");
   EXPECT_EQ(changed("gif_grey.file", 6, "\xFF\xFF\xFF\xFF"sv),
             "too_large: the picture has 65535 x 65535 pixels, more than the limit of 1,000,000");
   std::string tiff(file_in(files.tensors.at("tiff_big_endian.file")));
   const std::size_t color = tiff.find(std::string("\x01\x06\0\x03", 4));
-  EXPECT_EQ(decode_error(tiff.replace(color + 9, 1, "\x08")), "bad_image: a TIFF file of color space 8, which is not read");
+  EXPECT_EQ(decode_error(tiff.replace(color + 9, 1, "\x08")), "bad_image: a TIFF file with color space 8, which is not supported");
 }
 
 TEST(Decode, ChecksTheSizeBeforeDecoding) {

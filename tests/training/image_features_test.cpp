@@ -145,8 +145,8 @@ TEST_F(ImageFeatures, WhatDoesNotFitIsOneLine) {
   EXPECT_EQ(
       error_with({"data.train.seed=1"}),
       "data.features: " + features() +
-          " was written for other pictures (shapes train, 40 samples): it holds features of none of the samples looked "
-          "at of shapes train, 40 samples; write them again with trainer --write-features");
+          " was written for other images (shapes train, 40 samples): it holds no features of the samples checked "
+          "of shapes train, 40 samples; write them again with trainer --write-features");
   EXPECT_EQ(error_with({"model.image.encoder.heads=4", "model.preprocessing.interpolation=bilinear"}),
             "data.features: " + features() +
                 " holds features of other settings: model.image.encoder.heads: 2 there, 4 here; "
