@@ -38,16 +38,27 @@ SourceRegistry& sources() {
     SourceRegistry list("source");
     add_source<ShapesSettings>(list, "shapes", "built-in procedural images of colored shapes, fully annotated; needs no files",
                                [](const ShapesSettings& settings) { return std::make_shared<ShapesSource>(settings); });
-    add_source<WebDatasetSettings>(list, "webdataset", "samples in plain local tar shards, as the WebDataset library writes them", make_webdataset);
-    add_source<ImageFolderSettings>(list, "image_folder", "images in folders named after their classes", make_image_folder);
+    add_source<WebDatasetSettings>(list, "webdataset",
+                                   "samples in plain local tar shards, as the WebDataset library writes them",
+                                   make_webdataset);
+    add_source<ImageFolderSettings>(list, "image_folder", "images in folders named after their classes",
+                                    make_image_folder);
     add_source<CsvSettings>(list, "csv", "images listed in a text table (CSV, TSV), with OpenCLIP's columns", make_csv);
-    add_source<CocoCaptionsSettings>(list, "coco_captions", "COCO's annotation file of captions and its folder of images", make_coco_captions);
+    add_source<CocoCaptionsSettings>(list, "coco_captions",
+                                     "COCO's annotation file of captions and its folder of images", make_coco_captions);
     add_source<KarpathySettings>(list, "karpathy", "Karpathy's splits of COCO, Flickr30k and Flickr8k", make_karpathy);
-    add_source<JsonLinesSettings>(list, "json_lines", "images listed in files of JSON objects, one per line (DOCCI, ImageInWords)", make_json_lines);
-    add_source<ParquetSettings>(list, "parquet", "rows of Parquet files and Arrow files, as Hugging Face datasets and img2dataset write them", make_parquet);
-    add_source<Flickr30kSettings>(list, "flickr30k", "Flickr30k, with the phrases and boxes of Flickr30k Entities", make_flickr30k);
+    add_source<JsonLinesSettings>(list, "json_lines",
+                                  "images listed in files of JSON objects, one per line (DOCCI, ImageInWords)",
+                                  make_json_lines);
+    add_source<ParquetSettings>(list, "parquet",
+                                "rows of Parquet files and Arrow files, as Hugging Face datasets and img2dataset write them",
+                                make_parquet);
+    add_source<Flickr30kSettings>(list, "flickr30k", "Flickr30k, with the phrases and boxes of Flickr30k Entities",
+                                  make_flickr30k);
     add_source<CifarSettings>(list, "cifar10", "CIFAR-10 or CIFAR-100, from their binary files", make_cifar);
-    add_source<SegmentationFolderSettings>(list, "segmentation_folder", "images and masks in folders, the layout of segmentation data sets (VOC, ADE20K, Cityscapes)", make_segmentation_folder);
+    add_source<SegmentationFolderSettings>(list, "segmentation_folder",
+                                           "images and masks in folders, the layout of segmentation data sets (VOC, ADE20K, Cityscapes)",
+                                           make_segmentation_folder);
     list.add<MixtureSettings>("mixture", "several sources, mixed in training by `mode`", make_mixture);
     return list;
   }();

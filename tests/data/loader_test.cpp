@@ -305,7 +305,7 @@ TEST(Loader, ASourceWithoutANeededFieldIsRefusedAtOnce) {
   unknown.images = {{"global", {}}};
   EXPECT_EQ(user_error_of([&] { make(make_samples(20), settings_with(10), 1, unknown); }),
             "the objective asks for the image view global, but the data pipeline makes only: image; "
-            "data.loader.views names others");
+            "add others to data.loader.views");
   EXPECT_EQ(user_error_of([&] { make(make_samples(9), settings_with(10)); }),
             "memory, 9 samples: fewer samples than one batch of 10: set batch_size to 9 or less");
 }

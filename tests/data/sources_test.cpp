@@ -237,7 +237,7 @@ TEST_F(Sources, BadMembersNameShardAndKey) {
   };
   EXPECT_EQ(error_of(0), "no error");
   EXPECT_EQ(error_of(1), "no_image: " + path("a.tar") +
-                             ": sample a: has no picture; expected one of the members jpg, jpeg, png, webp, gif, bmp, tif and tiff");
+                             ": sample a: has no image; expected one of the members jpg, jpeg, png, webp, gif, bmp, tif and tiff");
   EXPECT_EQ(error_of(2), "empty_image: " + path("a.tar") + ": sample b: the image has 0 bytes");
   EXPECT_EQ(error_of(3), "no error");
   EXPECT_EQ(source->get(3).class_name, "12x") << "a name, for whoever knows the classes";

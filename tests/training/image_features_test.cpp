@@ -167,7 +167,7 @@ TEST_F(ImageFeatures, WhatDoesNotFitIsOneLine) {
       "data.features: the image encoder draws random numbers at each step, and features are the same at each: set its "
       "patch_dropout and drop_path to 0");
   EXPECT_EQ(error_with({"data.loader.augmentation.crop=random"}),
-            "data.features: the image view image is a random crop, and features are of whole pictures: set "
+            "data.features: the image view image is a random crop, but features are of whole images: set "
             "data.loader.augmentation to {crop: evaluation}");
   EXPECT_EQ(error_of([&] { live("{name: clip}", "run", {"data.features={dtype: float32}"}); }),
             "--set: data.features.folder: missing: name the folder, say runs/features");

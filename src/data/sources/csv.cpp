@@ -121,7 +121,7 @@ class CsvReader {
     const auto add = [&](const char* field, const std::string& column, const char* setting) {
       list_.columns[field] =
           column.empty() ? concat("no column is named for the ", field, " (", setting, ")")
-                         : concat("the ", field, " is read from the column ", column, " (", setting, ")");
+                         : concat("the ", field, " is looked for in the column ", column, " (", setting, ")");
     };
     add("label", settings_.label_key, "label_key");
     if (!settings_.label_key.empty())

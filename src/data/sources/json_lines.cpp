@@ -36,13 +36,13 @@ class JsonLinesReader {
     list_.folder = settings_.images;
     list_.text_fields = settings_.text_fields;
     const std::string regions = concat("the member ", settings_.regions_key, " (regions_key)");
-    list_.columns = {{"negatives", concat("negatives are read from the member ", settings_.negatives_key,
+    list_.columns = {{"negatives", concat("negatives are looked for in the member ", settings_.negatives_key,
                                           " (negatives_key)")},
-                     {"phrases", concat("phrases are read from ", regions)},
-                     {"phrase_negatives", concat("phrase_negatives are read from ", regions)}};
+                     {"phrases", concat("phrases are looked for in ", regions)},
+                     {"phrase_negatives", concat("phrase_negatives are looked for in ", regions)}};
     if (!settings_.text_fields.empty())
       list_.columns["captions"] =
-          concat("captions are read from the members ", join_names(settings_.text_fields), " (text_fields)");
+          concat("captions are looked for in the members ", join_names(settings_.text_fields), " (text_fields)");
     return std::move(list_);
   }
 

@@ -149,7 +149,7 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
       if (const auto found = keys.find(field); found != keys.end())
         text += found->second.first->empty()
                     ? concat("; no column is named for ", field, " (", found->second.second, ")")
-                    : concat("; ", field, " is read from ", join_names(*found->second.first), " (",
+                    : concat("; ", field, " is looked for in ", join_names(*found->second.first), " (",
                              found->second.second, ")");
     return text;
   }
@@ -245,7 +245,7 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
       if (const auto path = find_column(there, name); path && !has_picture_) set_picture(name, *path);
     if (!has_picture_)
       user_error(paths_[0], ": no column has images: its columns are ", column_names(there),
-                 ", but the image is read from ", join_names(settings_.image_keys), " (image_keys)");
+                 ", the image is looked for in ", join_names(settings_.image_keys), " (image_keys)");
     texts_ = text_columns(columns_);
     texts_alone_ = text_columns(text_columns_);
     label_ = first_of(settings_.label_keys);

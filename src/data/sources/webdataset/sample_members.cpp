@@ -151,7 +151,7 @@ std::string MemberMapper::describe_keys(const std::vector<std::string>& fields) 
       places.push_back("no field of the json member is named for captions (text_fields)");
       continue;
     }
-    places.push_back(concat(field, " is read from ", join_names(*names), " (", setting, ")"));
+    places.push_back(concat(field, " is looked for in ", join_names(*names), " (", setting, ")"));
     if (field == "caption")
       places.back() += concat(" and in the json member's ", join_names(settings_.json_captions), " (json_captions)");
     if (field == "label")

@@ -36,7 +36,7 @@ class MemberMapper {
   /// Returns how many captions there are: from the members' names, unless lines or the json member must be read.
   std::int64_t count_captions(const std::string& key, const SampleMembers& members) const;
   const std::vector<std::string>& classes() const { return classes_; }
-  /// Describes where these fields (needed_fields()) come from: "caption is read from txt and text (caption_keys)".
+  /// Describes where these fields (needed_fields()) come from: "caption is looked for in txt and text (caption_keys)".
   std::string describe_keys(const std::vector<std::string>& fields) const;
 
  private:
