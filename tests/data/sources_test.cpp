@@ -186,7 +186,7 @@ TEST_F(Sources, DamagedAndForeignFilesAreNamed) {
   EXPECT_EQ(
       user_error_of([&] { make_webdataset(at_path("texts.tar")); }),
       path("texts.tar") +
-          ": no sample has a picture: the members found are jpeg2 and txt, the picture is looked for in jpg, jpeg, "
+          ": no sample has an image: the members found are jpeg2 and txt, the image is looked for in jpg, jpeg, "
           "png, webp, gif, bmp, tif and tiff (image_keys)");
 }
 
