@@ -34,7 +34,7 @@ class Source {
   virtual SourceKind kind() const = 0;
   /// The number of samples in an epoch.
   virtual std::int64_t size() const = 0;
-  /// Returns how many samples are known to lack a caption without reading any; others may lack one too.
+  /// Returns how many samples lack a caption, as far as is known without reading any.
   virtual std::int64_t captionless() const { return 0; }
   /// Class names, index = label; empty when the source has no classes.
   virtual std::vector<std::string> class_names() const { return {}; }

@@ -135,7 +135,7 @@ struct Loader::Impl {
   }
 
   void announce_stream() const {
-    make_reader();  // refuses a stream of too few files
+    make_reader();  // throws for a stream with too few files
     const StreamSource* stream = stream_of(*source);
     if (stream != nullptr && slice.index == 0) log::info("data: ", stream->describe_order());
   }

@@ -17,13 +17,13 @@ struct TextExample {
   bool cut = false;         // the source's text is longer than the tokenizer's context
 };
 
-/// A training sample as the loader makes it, for people to look at.
+/// A training sample as the loader prepares it, for display.
 struct TrainingExample {
   std::string source;   // label of the component of a mixture; empty: the source itself
   std::string key;
   std::string problem;  // why it is skipped; empty: it is not skipped
-  std::map<std::string, TextExample> texts;  // by view of one text
-  std::map<std::string, std::vector<TextExample>> several;  // by view of several texts; a text without tokens is absent
+  std::map<std::string, TextExample> texts;  // keyed by single-text view
+  std::map<std::string, std::vector<TextExample>> several;  // keyed by multi-text view; a text without tokens is absent
   std::map<std::string, Image> pictures;  // augmented, by pixel view, with an outline around each box
 };
 

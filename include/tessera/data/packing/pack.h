@@ -43,7 +43,7 @@ struct PackResult {
   std::map<std::string, std::int64_t> bad;  // skipped samples, by reason
   std::string manifest;                     // path
   std::string fingerprint;
-  bool was_complete = false;  // an earlier call had completed the set: nothing was written
+  bool was_complete = false;  // an earlier call had completed the set, so nothing was written
 };
 
 /// Writes a source's samples, in order, as WebDataset shards that the source `webdataset` reads back unchanged, and the
