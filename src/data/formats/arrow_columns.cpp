@@ -28,7 +28,7 @@ constexpr std::int64_t kMostGrowth = 16, kMostCompressed = 64;
 
 /// Limits the memory of one group's values: a few bytes of a dictionary-encoded column may expand to many gigabytes.
 struct GroupMemory {
-  /// told: bytes of the group according to the footer, which is not to be trusted; file: bytes of the file.
+  /// told: bytes of the group according to the footer, which cannot be trusted; file: bytes of the file.
   GroupMemory(std::int64_t told, std::int64_t file)
       : limited(&counted, kLeastLimit + kMostGrowth * std::min(told, kMostCompressed * file)) {}
 

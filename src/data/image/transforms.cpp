@@ -27,7 +27,8 @@ struct Geometry {
   Filter filter = Filter::bicubic;
 };
 
-// With padding (longest), missing/2 rounded down comes first; otherwise the crop's offset is rounded down or half to even.
+// Returns where the crop starts along one side. A smaller image (longest) is padded: half of the missing pixels, rounded down, come
+// before it, and the result is negative.
 std::int64_t offset_of(std::int64_t size, std::int64_t target, bool round_down) {
   if (size < target) return -((target - size) / 2);
   return round_down ? (size - target) / 2 : round_half_even(static_cast<double>(size - target) / 2.0);

@@ -155,7 +155,7 @@ class FilteredStreamSource : public StreamSource {
   std::int64_t data_file_count() const override { return source_->data_file_count(); }
   DataFile data_file(std::int64_t index) const override { return source_->data_file(index); }
   std::unique_ptr<SampleStream> open(const StreamStart& start) const override {
-    // A rank may have a file without passing samples, but it gives up after as many samples as a hundred times the data.
+    // The limit is a hundred passes over the data, as a rank may have files without passing samples.
     return std::make_unique<FilteringStream>(source_->open(start), filter_,
                                              100 * std::max<std::int64_t>(1000, source_->size()));
   }

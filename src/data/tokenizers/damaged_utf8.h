@@ -7,7 +7,7 @@
 /// Repairs UTF-8 that was damaged while it was treated as text in a one-byte encoding, as ftfy does.
 namespace tessera::damaged_utf8 {
 
-/// Replaces spaces by byte A0 where this makes the bytes UTF-8. Of " \xC3 " (a word that is only U+00E0) the space is also kept.
+/// Replaces spaces by byte A0 where this makes the bytes UTF-8. In " \xC3 " (the word U+00E0) the space is kept, too.
 std::string restore_no_break_spaces(std::string bytes);
 
 /// Replaces sequences that lost bytes (one_byte::lost_byte or ?) by U+FFFD.

@@ -63,7 +63,7 @@ class SentencePiece : public Tokenizer {
     const std::string cleaned = settings_.cleanup == "none" ? "" : cleaned_caption(given, settings_.cleanup);
     const std::string_view text = beginning(settings_.cleanup == "none" ? given : cleaned);
     std::vector<int> pieces;
-    // Errors are reported as a status, which does not happen for valid UTF-8.
+    // The library reports errors as a status; valid UTF-8 causes none.
     const auto status =
         is_utf8(text) ? processor_.Encode(text, &pieces) : processor_.Encode(repair_utf8(text), &pieces);
     if (!status.ok()) user_error("sentencepiece: ", status.ToString());

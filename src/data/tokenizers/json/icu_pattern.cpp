@@ -72,7 +72,7 @@ class Translation {
     switch (next) {
       case 's': out_ += "\\p{White_Space}"; break;
       case 'S': out_ += "\\P{White_Space}"; break;
-      // Only outside of brackets do these numbers count as word characters.
+      // These numbers count as word characters only outside of brackets.
       case 'w': out_ += "[" + word_members() + (depth_ == 0 ? "\\u00B2\\u00B3\\u00B9\\u00BC-\\u00BE" : "") + "]"; break;
       case 'W': out_ += "[^" + word_members() + (depth_ == 0 ? "\\u00B2\\u00B3\\u00B9\\u00BC-\\u00BE" : "") + "]"; break;
       case 'd': out_ += "[\\p{Nd}" + newer_members("Nd") + "]"; break;
