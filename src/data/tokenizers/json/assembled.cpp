@@ -192,7 +192,8 @@ std::string of_sentence_pieces(const std::string& path, const std::string& bytes
   constexpr int extra_ids = 100;
   const std::optional<SentencePieceParts> parts = read_sentencepiece(bytes);
   if (!parts) user_error(path, ": is not a SentencePiece model, or damaged (", bytes.size(), " bytes)");
-  if (parts->model_type != 1) user_error(path, ": is a SentencePiece model of a type other than unigram, which cannot be converted to a tokenizer.json");
+  if (parts->model_type != 1)
+    user_error(path, ": is a SentencePiece model of a type other than unigram, which cannot be converted to a tokenizer.json");
   json vocabulary = xlm_roberta ? xlm_roberta_vocabulary(*parts) : t5_vocabulary(*parts, extra_ids);
   File file({{"type", "Unigram"}, {"unk_id", xlm_roberta ? 3 : 2}, {"vocab", std::move(vocabulary)}, {"byte_fallback", false}}, path);
   if (!parts->normalization.empty())

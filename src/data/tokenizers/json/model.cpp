@@ -22,7 +22,8 @@ std::string byte_token(std::uint8_t byte) {
 
 void allow_members(const nlohmann::json& model, std::initializer_list<std::string_view> keys, const std::string& origin) {
   for (const auto& [key, value] : model.items())
-    if (key != "type" && std::find(keys.begin(), keys.end(), key) == keys.end()) user_error(origin, ": its model's ", shown(key), " is not supported");
+    if (key != "type" && std::find(keys.begin(), keys.end(), key) == keys.end())
+      user_error(origin, ": its model's ", shown(key), " is not supported");
 }
 
 std::string text_member(const nlohmann::json& model, const char* key, const std::string& otherwise, const std::string& origin) {

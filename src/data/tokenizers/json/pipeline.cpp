@@ -65,7 +65,8 @@ void Pipeline::read_padding(const nlohmann::json& padding, const std::string& or
     if (key != "strategy" && key != "direction" && key != "pad_to_multiple_of" && key != "pad_id" && key != "pad_type_id" && key != "pad_token")
       user_error(origin, ": ", shown(key), " of its padding is not supported");
   if (padding.value("direction", "Right") != "Right")
-    user_error(origin, ": pads on the left, which is not supported: if its model expects padding on the right, set padding.direction to Right");
+    user_error(origin,
+               ": pads on the left, which is not supported: if its model expects padding on the right, set padding.direction to Right");
   pad_id_ = padding.at("pad_id").get<std::int64_t>();
 }
 

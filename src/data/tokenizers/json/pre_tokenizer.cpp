@@ -242,7 +242,8 @@ std::shared_ptr<const PreTokenizer> read_metaspace(const Part& part) {
   const std::string scheme = part.has("prepend_scheme") ? part.text("prepend_scheme") : "always";
   const bool prefix = part.flag("add_prefix_space", true);
   if (!prefix && part.has("prepend_scheme") && scheme != "never") part.refuse("has an add_prefix_space that contradicts its prepend_scheme");
-  if (scheme != "always" && scheme != "first" && scheme != "never") part.refuse("has the prepend_scheme " + shown(scheme) + ", which is not supported");
+  if (scheme != "always" && scheme != "first" && scheme != "never")
+    part.refuse("has the prepend_scheme " + shown(scheme) + ", which is not supported");
   const auto prepend = !prefix || scheme == "never" ? Metaspace::Prepend::never
                        : scheme == "first"          ? Metaspace::Prepend::first
                                                     : Metaspace::Prepend::always;
