@@ -277,8 +277,8 @@ TEST(CaptionsView, MissingAndConflictingSettingsAreReported) {
   const auto problem = [](const std::string& captions) { return user_error_of([&] { settings_of(captions, 2); }); };
   EXPECT_NE(problem("{}").find("slots: is not set"), std::string::npos) << problem("{}");
   EXPECT_NE(problem("{choice: all}").find("count: is not set"), std::string::npos);
-  EXPECT_NE(problem("{count: 2, slots: [{count: 2}]}").find("count: is of the choices all and random"), std::string::npos);
-  EXPECT_NE(problem("{choice: all, count: 2, slots: [{count: 2}]}").find("slots: are of choice: sentences"),
+  EXPECT_NE(problem("{count: 2, slots: [{count: 2}]}").find("count: is for the choices all and random"), std::string::npos);
+  EXPECT_NE(problem("{choice: all, count: 2, slots: [{count: 2}]}").find("slots: are for choice: sentences"),
             std::string::npos);
 }
 

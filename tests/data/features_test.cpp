@@ -100,9 +100,9 @@ TEST_F(FeatureFolderTest, DistinguishesAMissingSampleFromAChangedImage) {
     }
     return "no error";
   };
-  EXPECT_EQ(error_of("k10", 110), "no_features: sample k10: " + folder() + " holds no features of it");
+  EXPECT_EQ(error_of("k10", 110), "no_features: sample k10: " + folder() + " holds no features for it");
   EXPECT_EQ(error_of("k3", 104),
-            "other_picture: sample k3: its picture is another than the one of which " + folder() + " holds features");
+            "other_picture: sample k3: its image is not the one for which " + folder() + " holds features");
   EXPECT_EQ(error_of("k3", 103), "no error");
 }
 
@@ -139,7 +139,7 @@ TEST_F(FeatureFolderTest, DamageIsReportedInOneLine) {
   write_ten();
   fs::resize_file(shard(1), fs::file_size(shard(1)) - 4);
   EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }),
-            concat(shard(1), ": is ", fs::file_size(shard(1)), " bytes long, the manifest says ",
+            concat(shard(1), ": is ", fs::file_size(shard(1)), " bytes long, but the manifest says ",
                    fs::file_size(shard(1)) + 4, ": the shard is damaged", again));
   fs::remove(shard(1));
   EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }),
@@ -153,7 +153,7 @@ TEST_F(FeatureFolderTest, DamageIsReportedInOneLine) {
   const FeatureFolder features(folder());
   EXPECT_EQ(features.read("k4", 104).size(), 3 * kWidth * sizeof(float));
   EXPECT_EQ(user_error_of([&] { features.read("k5", 105); }),
-            shard(2) + ": the features of sample k5 are not as they were written: the shard is damaged" + again);
+            shard(2) + ": the features of sample k5 do not match their checksum: the shard is damaged" + again);
 
   bytes[8] = 'x';  // in the header
   io::write_file(shard(2), bytes);
@@ -205,7 +205,7 @@ TEST_F(FeatureFolderTest, AnInvalidManifestIsReportedInOneLine) {
     edit_manifest(from, to);
     EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }),
               folder() +
-                  "/features.json: is no manifest of features, or a damaged one; write the features again with "
+                  "/features.json: is not a manifest of features, or is damaged; write the features again with "
                   "trainer --write-features")
         << from << " to " << to.substr(0, 80);
   }
@@ -213,7 +213,7 @@ TEST_F(FeatureFolderTest, AnInvalidManifestIsReportedInOneLine) {
   edit_manifest("\"format\": 1", "\"format\": 2");
   EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }),
             folder() +
-                "/features.json: is of a format that this version does not read; write the features again with "
+                "/features.json: has a format that this version cannot read; write the features again with "
                 "trainer --write-features");
 }
 
@@ -224,7 +224,7 @@ TEST_F(FeatureFolderTest, AValueThatOverflowsTheTypeIsReportedWithItsSample) {
   EXPECT_EQ(user_error_of([&] {
               narrow.add({"good", "large"}, {1, 2}, encoded);
             }),
-            "sample large: what the image encoder gives for it is not finite as float16: set data.features.dtype to "
+            "sample large: its features from the image encoder are not finite as float16: set data.features.dtype to "
             "bfloat16 or float32");
   wide.add({"good", "large"}, {1, 2}, encoded);
 }
@@ -301,7 +301,7 @@ TEST_F(FeatureLoading, FeaturesOfOtherDataAreReportedAtTheStart) {
   EXPECT_EQ(
       user_error_of([&] { loader(others, fixed(4), {}, features); }),
       "data.features: " + folder() +
-          " was written for other pictures (memory): it holds features of none of the samples looked at of memory, 8 "
+          " was written for other images (memory): it holds no features of the samples checked of memory, 8 "
           "samples; write them again with trainer --write-features");
 }
 
@@ -314,12 +314,12 @@ TEST_F(FeatureLoading, RandomViewsAndOtherSizesAreRefused) {
   LoaderSettings settings = fixed(4);
   settings.augmentation.crop = "random";
   EXPECT_EQ(error_of(settings),
-            "data.features: the image view image is a random crop, and features are of whole pictures: set "
+            "data.features: the image view image is a random crop, but features are of whole images: set "
             "data.loader.augmentation to {crop: evaluation}");
   settings = fixed(4);
   settings.augmentation.flip = 0.5;
   EXPECT_EQ(error_of(settings),
-            "data.features: the image view image is augmented at random, and features are not: set "
+            "data.features: the image view image is augmented at random, but features are not: set "
             "data.loader.augmentation to {crop: evaluation}");
   settings = fixed(4);
   settings.views["local"].crop = "evaluation";
@@ -327,7 +327,7 @@ TEST_F(FeatureLoading, RandomViewsAndOtherSizesAreRefused) {
   Needs needs;
   needs.images["local"] = {};
   EXPECT_EQ(error_of(settings, needs),
-            "data.features: the image view local is 64 x 64 pixels, and features are of 224 x 224: set "
+            "data.features: the image view local is 64 x 64 pixels, but features are of 224 x 224: set "
             "its settings in data.loader.views to {crop: evaluation}");
 }
 

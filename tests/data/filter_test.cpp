@@ -108,7 +108,7 @@ TEST(FieldExpression, SyntaxErrorsNameTheirPosition) {
   EXPECT_EQ(error("language == 'en"),
             "filter \"language == 'en\": at character 13: the quote that opens here is never closed");
   EXPECT_EQ(error("width & 3"), "filter \"width & 3\": at character 7: \"&\" is not understood");
-  EXPECT_EQ(error("width > 3px"), "filter \"width > 3px\": at character 9: \"3px\" is no number");
+  EXPECT_EQ(error("width > 3px"), "filter \"width > 3px\": at character 9: \"3px\" is not a number");
   EXPECT_EQ(error("width in (height)"),
             "filter \"width in (height)\": at character 17: expected numbers and texts in the list, got \")\"");
   EXPECT_EQ(error("width is 3"), "filter \"width is 3\": at character 10: expected null, got \"3\"");
@@ -182,7 +182,7 @@ TEST_F(Filter, SelectsSamplesOfShardsAndReportsTheReasons) {
   EXPECT_EQ(source->size(), 9);
   EXPECT_EQ(source->describe(), concat("webdataset ", path("a.tar"),
                                        " and 1 more shards, 20 samples, of which 9 pass filter width >= 105 and "
-                                       "similarity < 0.15: 9 do not, 2 lack similarity or have it of another kind"));
+                                       "similarity < 0.15: 9 do not, 2 lack similarity or have it of another type"));
   const auto names = captions_of(*source);
   EXPECT_TRUE(names.contains("picture 5") && names.contains("picture 14"));
   EXPECT_FALSE(names.contains("picture 4") || names.contains("picture 9") || names.contains("picture 15"));
@@ -202,8 +202,8 @@ TEST_F(Filter, IdsAndConditionsMustBothHold) {
                    table_file("ids.npy"), ": 7 do not, 11 are not listed"));
   EXPECT_EQ(user_error_of([&] { make(start + ", id_field: width}"); }),
             concat("webdataset ", path("a.tar"), ", 20 samples: 0 pass filter_ids ", table_file("ids.npy"),
-                   ": 20 lack width or have it of another kind; no sample has the side field width, or none has it of "
-                   "that kind"));
+                   ": 20 lack width or have it of another type; no sample has the side field width, or none has it of "
+                   "that type"));
   EXPECT_TRUE(user_error_of([&] {
                 make(concat("{name: webdataset, path: '", path("a.tar"), "', filter_ids: '",
                             table_file("ids_wrong.npy"), "'}"));
@@ -254,7 +254,7 @@ TEST_F(Filter, ReadsColumnsOfTablesAndMembersOfJsonLines) {
             (std::set<std::string>{"picture 4", "picture 5"}));
   EXPECT_TRUE(user_error_of([&] {
                 make("{name: shapes, filter: 'width > 1'}");
-              }).ends_with("no sample has the side field width, or none has it of that kind"));
+              }).ends_with("no sample has the side field width, or none has it of that type"));
   EXPECT_EQ(
       make("{name: mixture, sources: [{source: {name: shapes, size: 10}, label: a}, {source: {name: csv, path: '" +
            path("a.csv") + "', filter: 'width == 10'}}]}")

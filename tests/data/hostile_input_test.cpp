@@ -145,7 +145,7 @@ TEST(HostileInput, AVocabularyThatDecompressesToTooMuchIsRefused) {
   std::string bomb;
   for (int i = 0; i < 20; ++i) bomb += part;
   EXPECT_EQ(error_of([&] { make_clip_bpe({}, {bomb}); }),
-            "clip-bpe: vocabulary of the checkpoint: decompresses to more than 67108864 bytes: that is no vocabulary");
+            "clip-bpe: vocabulary of the checkpoint: decompresses to more than 67108864 bytes: this is not a vocabulary");
 }
 
 }  // namespace

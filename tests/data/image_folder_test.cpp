@@ -139,7 +139,7 @@ TEST_F(ImageFolders, ReportsImagesNextToClassFoldersAsUnused) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(make_image_folder(settings)->size(), 1);
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find(path("f") + "/: 2 pictures lie directly in it, beside class folders that hold pictures, and are "
+  EXPECT_NE(said.find(path("f") + "/: 2 images are directly in it, next to class folders that hold images, and are "
                                   "not used\n"),
             std::string::npos)
       << said;
@@ -159,17 +159,17 @@ TEST_F(ImageFolders, ReadsACaptionsFile) {
   EXPECT_EQ(source->get(0).label, -1);
   write("f/captions.tsv", "file caption\n");
   EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }),
-            path("f/captions.tsv") + ":1: expected PICTURE<tab>CAPTION, got no tab");
+            path("f/captions.tsv") + ":1: expected IMAGE<tab>CAPTION, got no tab");
   write("f/captions.tsv", "h\tc\nq.png\tx\n");
   EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }),
-            path("f/captions.tsv") + ": names no picture of " + path("f") +
+            path("f/captions.tsv") + ": names no image of " + path("f") +
                 " (line 2: q.png): expected names relative to the folder, such as a.png");
   settings.path = path("g");
   EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }), path("g") + ": no such file or folder");
   fs::create_directories(path("g"));
   EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }),
             path("g") +
-                ": holds no pictures (.jpg, .png, .webp, .gif, .bmp, .tif, ...), neither in folders named after classes nor directly");
+                ": holds no images (.jpg, .png, .webp, .gif, .bmp, .tif, ...), neither in folders named after classes nor directly");
 }
 
 }  // namespace

@@ -136,9 +136,9 @@ TEST(ImageViews, UnknownViewsAndInvalidSettingsAreReported) {
   const LoaderSettings settings = view_settings(kDino);
   EXPECT_EQ(test::user_error_of([&] { ImageViews(of_size(16), settings, needs_of({"local_3"}), 1); }),
             "the objective asks for the image view local_3, but the data pipeline makes only: image, global_0 to "
-            "global_1, local_0 to local_2 and wide; data.loader.views names others");
+            "global_1, local_0 to local_2 and wide; add others to data.loader.views");
   EXPECT_EQ(settings_error("{views: {image: {flip: 1}}}"),
-            "run.yaml:1: views: image is no view beside `image`: its settings are those of `augmentation`");
+            "run.yaml:1: views: cannot redefine `image`: its settings are `augmentation`");
   EXPECT_EQ(settings_error("{views: {a: {scale: [0.5, 0.4]}}}"),
             "run.yaml:1: views.a.scale: expected [low, high], got [0.5, 0.4]");
   EXPECT_EQ(settings_error("{augmentation: {rand_augment: {magnitude: 31}}}"),
@@ -153,7 +153,7 @@ TEST(ImageViews, AnImageAboveMaxPixelsIsRefused) {
     FAIL();
   } catch (const SampleError& error) {
     EXPECT_EQ(error.reason(), "too_large");
-    EXPECT_STREQ(error.what(), "sample a: the picture has 203 x 117 pixels, more than the limit of 23,750");
+    EXPECT_STREQ(error.what(), "sample a: the image has 203 x 117 pixels, more than the limit of 23,750");
   }
 }
 

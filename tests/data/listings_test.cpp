@@ -94,21 +94,21 @@ TEST_F(Listings, CsvErrorsNameFileLineAndColumns) {
             path("t.csv") + ": has no column title (caption_key); its columns are: filepath and caption");
   EXPECT_EQ(csv_error(table("filepath\ttitle\na.png\tx\na.png\tx\ty\n")),
             path("t.csv") +
-                ":3: has 3 fields, but there are 2 columns; a field that holds a tab must stand in double "
+                ":3: has 3 fields, but there are 2 columns; a field that holds a tab must be in double "
                 "quotes");
   EXPECT_EQ(csv_error(table("filepath\ttitle\na.png\tx\n\na.png\t\"x\ny\n\n")),
             path("t.csv") + ":4: the double quote that opens here is never closed");
-  EXPECT_EQ(csv_error(table("filepath\ttitle\n\tx\n")), path("t.csv") + ":2: names no picture (column filepath)");
+  EXPECT_EQ(csv_error(table("filepath\ttitle\n\tx\n")), path("t.csv") + ":2: names no image (column filepath)");
   EXPECT_EQ(csv_error(table("filepath\tfilepath\n")), path("t.csv") + ":1: two columns are named filepath");
   EXPECT_EQ(csv_error(table("")), path("t.csv") + ": is empty; expected a first line that names the columns");
-  EXPECT_EQ(csv_error(table("filepath\ttitle\n")), "csv " + path("t.csv") + ": names no pictures");
+  EXPECT_EQ(csv_error(table("filepath\ttitle\n")), "csv " + path("t.csv") + ": names no images");
   EXPECT_EQ(csv_error(table(std::string("\xFF\xFE"
                                         "f\0",
                                         4))),
             path("t.csv") + ": is UTF-16; expected UTF-8: convert it first");
   EXPECT_EQ(csv_error(table("filepath\ttitle\nq.png\tx\nr.png\ty\n")),
-            "csv " + path("t.csv") + ": none of the first 2 pictures is there (the first: " + path("q.png") +
-                "): check the folder of the pictures");
+            "csv " + path("t.csv") + ": none of the first 2 images exists (the first: " + path("q.png") +
+                "): check the folder of the images");
   settings.separator = "::";
   EXPECT_EQ(csv_error(settings), "separator: expected one character, tab or comma, got \"::\"");
 }
@@ -230,7 +230,7 @@ TEST_F(Listings, CocoCaptionsAreGroupedByImageInTheOrderOfTheFile) {
   EXPECT_EQ(error_of("{\"images\": [1e400]}"), path("c.json") + ": holds a number that is too large for any type");
   EXPECT_EQ(error_of("{\"images\": []"), path("c.json") + ":1: is not JSON (byte 14 of 13): the file is cut off");
   EXPECT_EQ(error_of(R"({"images": [{"id": 1, "file_name": "a"}, {"id": 1, "file_name": "b"}], "annotations": []})"),
-            path("c.json") + ": images[1]: id 1 stands in an earlier item already");
+            path("c.json") + ": images[1]: id 1 is already used by an earlier item");
 }
 
 TEST_F(Listings, KarpathysSplitsAreSelectedByName) {
@@ -278,7 +278,7 @@ TEST_F(Listings, Cifar10ReadsItsBinaryFiles) {
   auto source = make_cifar(settings);
   ASSERT_EQ(source->size(), 10);
   EXPECT_EQ(source->class_names()[9], "truck");
-  EXPECT_EQ(source->describe(), "cifar10 " + path("c") + " (train), 10 pictures");
+  EXPECT_EQ(source->describe(), "cifar10 " + path("c") + " (train), 10 images");
   const Sample sample = source->get(4);
   EXPECT_EQ(sample.key, "data_batch_3/0");
   EXPECT_EQ(sample.label, 3);
@@ -295,14 +295,14 @@ TEST_F(Listings, Cifar10ReadsItsBinaryFiles) {
   write("c/cifar-10-batches-bin/test_batch.bin", std::string(3000, 'x'));
   EXPECT_EQ(user_error_of([&] { make_cifar(settings); }),
             path("c/cifar-10-batches-bin/test_batch.bin") +
-                ": has 3000 bytes, which are no whole records of 3073: cut off, or no CIFAR-10 file");
+                ": has 3000 bytes, which are not whole records of 3073: cut off, or not a CIFAR-10 file");
   settings.path = path("d");
   EXPECT_EQ(user_error_of([&] { make_cifar(settings); }), path("d") + ": no such file or folder");
   std::filesystem::create_directories(path("d"));
   EXPECT_EQ(user_error_of([&] { make_cifar(settings); }),
             path("d") +
-                ": holds neither data_batch_1.bin (CIFAR-10) nor train.bin (CIFAR-100); the archives' \"binary "
-                "version\" is read");
+                ": holds neither data_batch_1.bin (CIFAR-10) nor train.bin (CIFAR-100); expected the archives' \"binary "
+                "version\"");
 }
 
 TEST_F(Listings, Cifar100ReadsItsFineLabels) {
@@ -332,7 +332,7 @@ TEST_F(Listings, Flickr30kReadsItsCaptionFiles) {
   EXPECT_EQ(make_flickr30k(settings)->size(), 1);
   write("r.token", "10.jpg#0\tOne\n10.jpg Two\n");
   EXPECT_EQ(user_error_of([&] { make_flickr30k(settings); }),
-            path("r.token") + ":2: expected PICTURE#NUMBER<tab>CAPTION, got \"10.jpg Two\"");
+            path("r.token") + ":2: expected IMAGE#NUMBER<tab>CAPTION, got \"10.jpg Two\"");
   write("r.csv", "image_name| comment_number| comment\n10.jpg| 0| A \"b\" .\n10.jpg| 4   A dog\n11.jpg| 0| C\n");
   settings.captions = path("r.csv");
   settings.split = "";

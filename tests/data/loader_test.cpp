@@ -299,13 +299,13 @@ TEST(Loader, ASourceWithoutANeededFieldIsRefusedOnConstruction) {
   for (Sample& sample : samples) sample.captions.clear();
   EXPECT_EQ(
       user_error_of([&] { make(samples, settings_with(10)); }),
-      "memory, 200 samples: none of the 32 samples looked at has all that the objective needs: missing caption; "
+      "memory, 200 samples: none of the 32 samples checked has all that the objective needs: missing caption; "
       "found image and label; needed image and caption. Check the source's settings (names of its members or columns)");
   Needs unknown;
   unknown.images = {{"global", {}}};
   EXPECT_EQ(user_error_of([&] { make(make_samples(20), settings_with(10), 1, unknown); }),
             "the objective asks for the image view global, but the data pipeline makes only: image; "
-            "data.loader.views names others");
+            "add others to data.loader.views");
   EXPECT_EQ(user_error_of([&] { make(make_samples(9), settings_with(10)); }),
             "memory, 9 samples: fewer samples than one batch of 10: set batch_size to 9 or less");
 }
@@ -401,8 +401,8 @@ TEST(Loader, ASavedPositionBeyondTheDataIsRefused) {
               loader.seek({1, 21});
             }),
             "the saved data position is sample 21 of epoch 1, but memory, 20 samples: the data has changed since; "
-            "start a new run, or give the data it was saved with");
-  loader.seek({1, 15});  // the rest does not fill a batch
+            "start a new run, or use the data it was saved with");
+  loader.seek({1, 15});  // what is left fills no batch
   EXPECT_EQ(loader.position().epoch, 2);
   EXPECT_EQ(loader.position().cursor, 0);
 }

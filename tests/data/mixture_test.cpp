@@ -367,7 +367,7 @@ TEST(Mixture, ASourceWithoutAReadableBatchIsAnError) {
         mode, std::vector{component("a", make_samples(12)), component("b", with_bad(12, {0, 1, 2, 3, 4}))});
     Loader loader = load(source, plain_settings(10));
     const std::string error = user_error_of([&] { take(loader, 4); });
-    EXPECT_EQ(error.find("source b (memory, 12 samples): gave only "), 0U) << error;
+    EXPECT_EQ(error.find("source b (memory, 12 samples): returned only "), 0U) << error;
     EXPECT_NE(error.find(" readable samples, fewer than one batch of 10; skipped: "), std::string::npos) << error;
     EXPECT_NE(error.find("; the first: sample b:"), std::string::npos) << error;
   }
@@ -383,7 +383,7 @@ TEST(Mixture, ASourceThatLacksAFieldOrABatchIsReported) {
         std::make_shared<Mixture>(mode, std::vector{component("a", make_samples(20)), component("b", without)});
     EXPECT_EQ(
         user_error_of([&] { load(source, plain_settings(4)); }),
-        "source b (memory, 20 samples): none of the 20 samples looked at has all that the objective needs: missing "
+        "source b (memory, 20 samples): none of the 20 samples checked has all that the objective needs: missing "
         "caption; found image; needed image and caption. Check the source's settings (names of its members or "
         "columns)");
     auto small =
@@ -409,7 +409,7 @@ TEST(Mixture, ASavedPositionBeyondTheDataIsRefused) {
               loader.seek({1, 181});
             }),
             "the saved data position is sample 181 of epoch 1, but mixture (accumulate) of {a: memory, 30 samples; b: "
-            "memory, 15 samples; c: memory, 60 samples}: the data has changed since; start a new run, or give the data "
+            "memory, 15 samples; c: memory, 60 samples}: the data has changed since; start a new run, or use the data "
             "it was saved with");
 }
 

@@ -165,7 +165,7 @@ TEST(OptionalViews, RegionsOfTheWrongWidthCountAsDamage) {
   EXPECT_EQ(batch.images.at("roi").regions.sizes(), (at::IntArrayRef{3, 2, 3}));
   EXPECT_EQ(loader.statistics().skipped, (Counts{{"region_width", 2}}));
   const SampleTransform transform(source, nullptr, {}, settings, needs, 1, {.region_width = 3});
-  EXPECT_EQ(transform.prepare(samples[0], {}).bad_text, "sample 0: its region features are 2 wide, the model takes 3");
+  EXPECT_EQ(transform.prepare(samples[0], {}).bad_text, "sample 0: its region features are 2 wide, but the model takes 3");
 }
 
 TEST(OptionalViews, ASourceMayLackAllOptionalViewsButNoRequiredOne) {
@@ -263,7 +263,7 @@ TEST_F(OptionalPictures, ASampleOfATarMayLackItsImage) {
     const PreparedSample sample = transform.prepare(indexed(*each).get(1), {});
     EXPECT_EQ(sample.bad_reason, "no_image");
     EXPECT_EQ(sample.bad_text, prefix + path("a.tar") +
-                                   ": sample b: has no picture; expected one of the members jpg, jpeg, png, webp, gif, bmp, tif and tiff");
+                                   ": sample b: has no image; expected one of the members jpg, jpeg, png, webp, gif, bmp, tif and tiff");
   }
 }
 

@@ -121,7 +121,7 @@ TEST_F(OptionFiles, EachOfArosOrderTasksMovesItsWords) {
 TEST_F(OptionFiles, ArosOrderTasksNeedALexicon) {
   const std::string content = R"([{"image": "a.png", "caption": ["a dog"]}])";
   EXPECT_EQ(error_of("aro_order", content),
-            "options: lexicon is not set; layout aro_order needs a file of nouns and adjectives, one a line "
+            "options: lexicon is not set; layout aro_order needs a file of nouns and adjectives, one per line "
             "(configs/lexicons/nouns_adjectives_small.txt has some)");
   OptionSettings given = settings("aro_order", content, "file.json");
   given.lexicon = path("nowhere.txt");
@@ -193,7 +193,7 @@ TEST_F(OptionFiles, AroCropsTheBoxOfEachItem) {
   EXPECT_EQ(set.items[0].kind, "behind");
   EXPECT_EQ(set.items[1].kind, "red, old");
   EXPECT_EQ(sample_error_of(*set.pictures, 2),
-            "bad_box: sample a.png: the part at row 0, column 90 lies outside the picture");
+            "bad_box: sample a.png: the part at row 0, column 90 is outside the image");
 }
 
 TEST_F(OptionFiles, WhatsUpHasOptionsInListsOrRows) {
@@ -264,7 +264,7 @@ TEST_F(OptionFiles, MmvpPairsConsecutiveRows) {
   EXPECT_EQ(set.items.at(0).kind, "Color");
   EXPECT_EQ(picture(set, 0, 0), "Color/1.jpg");
   EXPECT_EQ(error_of("mmvp", rows + "3,Color,odd\n", "Questions.csv"),
-            "Questions.csv: its last row has no other to pair with; rows are pairs");
+            "Questions.csv: its last row has no partner; every two rows are a pair");
 }
 
 TEST_F(OptionFiles, UserFilesHaveOneImageOrSeveral) {
@@ -296,8 +296,8 @@ TEST_F(OptionFiles, AFileInAnotherLayoutIsReportedWithItsContent) {
       error_of("sugarcrepe", "{\"0\": 5}"),
       "file.json: 0: has no caption; layout sugarcrepe has filename, caption and negative_caption, this item number");
   EXPECT_EQ(error_of("sugarcrepe", "[1, 2"),
-            "file.json:1: is not JSON; expected a list of items, an object of them, or one a line");
-  EXPECT_EQ(error_of("sugarcrepe", "\"text\""), "file.json: expected a list of items or an object of them, got string");
+            "file.json:1: is not JSON; expected a list of items, an object of items, or one item per line");
+  EXPECT_EQ(error_of("sugarcrepe", "\"text\""), "file.json: expected a list or an object of items, got string");
   EXPECT_EQ(error_of("sugarcrepe", "[]"), "file.json: holds no items of layout sugarcrepe");
   EXPECT_EQ(error_of("foil", R"({"images": [], "annotations": [{"id": 1, "image_id": 2, "caption": "x"}]})"),
             "file.json: annotations[0]: has no foil; expected true or false");
@@ -308,17 +308,17 @@ TEST_F(OptionFiles, AFileInAnotherLayoutIsReportedWithItsContent) {
 TEST_F(OptionFiles, ItemsOfUnsupportedOrMixedFormsAreReported) {
   EXPECT_EQ(
       error_of("options", R"([{"image": "a.png", "options": ["only"]}])"),
-      "file.json: item 0: has 1 pictures and 1 texts; expected one picture with several texts, several pictures with "
+      "file.json: item 0: has 1 images and 1 texts; expected one image with several texts, several images with "
       "one text, or two of each");
   EXPECT_EQ(error_of("options", R"([{"image": "a.png", "options": ["x", "y"]},
                                     {"image": ["a.png", "b.png"], "options": ["x", "y"]}])"),
-            "file.json: item 1: has two pictures and two texts, unlike the items before; expected items of one form");
+            "file.json: item 1: has two images and two texts, unlike the items before; expected items of one form");
 }
 
 TEST_F(OptionFiles, MissingImagesAndSettingsAreReported) {
   const std::string error =
       error_of("sugarcrepe", R"([{"filename": "no.png", "caption": "x", "negative_caption": "y"}])");
-  EXPECT_TRUE(error.ends_with("check the folder of the pictures")) << error;
+  EXPECT_TRUE(error.ends_with("check the folder of the images")) << error;
   OptionSettings none;
   none.layout = "sugarcrepe";
   EXPECT_EQ(user_error_of([&] { read_options(none); }),

@@ -186,8 +186,8 @@ TEST(OwnShapes, AViewWithItsOwnSizeHasAsManyPatchesAsFitIntoIt) {
   EXPECT_EQ(user_error_of([&] {
               Loader(mixed_shapes(5), nullptr, naflex(16), loader_settings("{batch_size: 5, views: {local: {image_size: 10}}}"), needs, 1);
             }),
-            "data.loader.views: the image view local is 10 x 10 pixels, but images that keep their shapes "
-            "(model.preprocessing.resize_mode: naflex) have as many patches as fill its image_size: make its sides multiples of 4 and 4");
+            "data.loader.views: the image view local is 10 x 10 pixels, but for images that keep their shapes "
+            "(model.preprocessing.resize_mode: naflex) whole patches must fill its image_size: make its sides multiples of 4 and 4");
 }
 
 TEST(OwnShapes, EvaluationBatchesAlwaysHaveTheMaximumNumberOfColumns) {
@@ -245,7 +245,7 @@ TEST(ResolutionSteps, MustAscendAndNeedNaflex) {
     });
   };
   EXPECT_EQ(error(naflex(16), "[{until: 0.5}, {until: 0.5}]"),
-            "data.loader.resolution[1].until is 0.5, not above 0.5 of the step before it: let the shares rise");
+            "data.loader.resolution[1].until is 0.5, not above 0.5 of the step before it: the shares must increase");
   EXPECT_NE(error({}, "[{until: 0.5}]").find("set model.preprocessing.resize_mode to naflex"), std::string::npos);
 }
 

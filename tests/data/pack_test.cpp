@@ -211,22 +211,22 @@ TEST_F(Pack, RefusesToMixTwoPacks) {
   const std::string manifest = folder_ + "/a/shard.json";
   EXPECT_EQ(
       user_error_of([&] { pack(source, "", settings("a", 8)); }),
-      manifest + ": was begun with samples_per_shard: 7, now 8: name another folder, or remove the shards of shard");
+      manifest + ": was started with samples_per_shard: 7, now 8: name another folder, or remove the shards of shard");
   PackSettings two = settings("a");
   two.max_bad_share = 0;
   two.format = "png";
   EXPECT_EQ(user_error_of([&] { pack(source, "", two); }),
             manifest +
-                ": was begun with format: jpg, now png and max_bad_share: 0.1, now 0.0: name another folder, or "
+                ": was started with format: jpg, now png and max_bad_share: 0.1, now 0.0: name another folder, or "
                 "remove the shards of shard");
   EXPECT_EQ(user_error_of([&] { pack(MemorySource(make_samples(21)), "", settings("a")); }),
-            manifest + ": was begun with another source: name another folder, or remove the shards of shard");
+            manifest + ": was started with another source: name another folder, or remove the shards of shard");
   std::filesystem::resize_file(folder_ + "/a/shard-00001.tar", 100);
   EXPECT_EQ(user_error_of([&] { pack(source, "", settings("a")); }),
             folder_ + "/a/shard-00001.tar: has another size, but " + manifest +
-                " says that it is complete: remove all of shard and begin anew");
+                " lists it as complete: remove all of shard and start again");
   std::filesystem::remove(manifest);
-  EXPECT_NE(user_error_of([&] { pack(source, "", settings("a")); }).find("is there already"), std::string::npos);
+  EXPECT_NE(user_error_of([&] { pack(source, "", settings("a")); }).find("exists already"), std::string::npos);
 }
 
 TEST_F(Pack, ShardsStayBelowBytesPerShard) {

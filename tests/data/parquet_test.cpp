@@ -120,7 +120,7 @@ TEST_F(Parquet, FileNamesAreResolvedNextToTheTable) {
   const auto source = make_parquet(rows_in("names.parquet"));
   EXPECT_EQ(source->get(1).encoded, io::read_file(table_path("pictures/1.png")));
   EXPECT_TRUE(row_error(*source, 2).starts_with("no_image names.parquet:2: ")) << row_error(*source, 2);
-  EXPECT_EQ(source->get(3).no_image, "sample names.parquet:3 has no picture: its column image is null");
+  EXPECT_EQ(source->get(3).no_image, "sample names.parquet:3 has no image: its column image is null");
   ParquetSettings settings = rows_in("names.parquet");
   settings.root = table_path("saved");
   EXPECT_TRUE(row_error(*make_parquet(settings), 1).starts_with("no_image"));
@@ -164,13 +164,13 @@ TEST_F(Parquet, WrongFilesAndColumnsAreReportedInOneLine) {
   EXPECT_EQ(
       user_error_of([&] { make_parquet(settings); }),
       concat(table_path("plain-0.parquet"),
-             ": no column has pictures: its columns are key, caption, texts, meta, label, width, similarity, "
-             "language, uid, embedding and jpg, the picture is looked for in picture and meta.picture (image_keys)"));
+             ": no column has images: its columns are key, caption, texts, meta, label, width, similarity, "
+             "language, uid, embedding and jpg, the image is looked for in picture and meta.picture (image_keys)"));
   settings.image_keys = {"texts"};
   EXPECT_EQ(user_error_of([&] { make_parquet(settings); }),
             concat(table_path("plain-0.parquet"),
-                   ": column texts (image_keys) is of type list<element: string>; expected a picture's bytes, "
-                   "{bytes, path} or a file's name"));
+                   ": column texts (image_keys) is of type list<element: string>; expected an image's bytes, "
+                   "{bytes, path} or a file name"));
   settings = rows_in("plain-0.parquet");
   settings.text_fields = {"meta.nothing"};
   EXPECT_TRUE(user_error_of([&] {
@@ -184,7 +184,7 @@ TEST_F(Parquet, WrongFilesAndColumnsAreReportedInOneLine) {
                 make_parquet(rows_in("make.py"));
               }).starts_with(concat(table_path("make.py"), ": cannot be read as Parquet or Arrow: ")));
   EXPECT_TRUE(user_error_of([&] { make_parquet(rows_in("none.parquet")); }).ends_with("none.parquet: no such file"));
-  EXPECT_TRUE(user_error_of([&] { make_parquet({}); }).starts_with("path: no file is named"));
+  EXPECT_TRUE(user_error_of([&] { make_parquet({}); }).starts_with("path: no file is given"));
   const std::string whole = io::read_file(table_path("plain-0.parquet"));
   for (const std::size_t size : {3UL, 10UL, whole.size() / 2, whole.size() - 1}) {
     io::write_file(path("cut.parquet"), whole.substr(0, size));

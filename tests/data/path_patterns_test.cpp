@@ -23,7 +23,7 @@ TEST(Braces, ExpandInOrder) {
   EXPECT_EQ(expand_braces("plain"), std::vector<std::string>{"plain"});
   EXPECT_EQ(expand_braces("open{1..2"), std::vector<std::string>{"open{1..2"});
   EXPECT_EQ(user_error_of([] { expand_braces("a{5..x}.tar"); }),
-            "a{5..x}.tar: {5..x} is no range: expected two whole numbers or letters, for example {00000..00004}");
+            "a{5..x}.tar: {5..x} is not a range: expected two whole numbers or letters, for example {00000..00004}");
 }
 
 TEST(Braces, ExpandLikePythonsBraceexpand) {
@@ -61,7 +61,7 @@ TEST_F(PathPatterns, PathsMayBeListsPatternsAndFolders) {
             path("s/a-02.tar") + ": no such file (2 of the 4 files named are missing)");
   EXPECT_EQ(user_error_of([&] { expand_paths({{path("s/c*.tar")}}, ".tar"); }), path("s/c*.tar") + ": no file matches");
   EXPECT_EQ(user_error_of([&] { expand_paths({{"pipe:cat x"}}, ".tar"); }),
-            "pipe:cat x: commands are not read; expected local files");
+            "pipe:cat x: commands are not supported; expected local files");
 }
 
 TEST_F(PathPatterns, PathsInSettingsAreSearchedNextToTheirFileThenInTheWorkingFolder) {
@@ -101,7 +101,7 @@ TEST_F(PathPatterns, AFolderOfIndicesIsResolvedLikeAPath) {
 
 TEST_F(PathPatterns, RemotePathsAreRefusedWithACommandThatReadsThem) {
   EXPECT_EQ(user_error_of([&] { expand_paths({{"s3://bucket/x.csv"}}, ".csv"); }),
-            "s3://bucket/x.csv: only local files are read: copy them first, and give their paths");
+            "s3://bucket/x.csv: only local files can be read: copy them first and use their paths");
   for (const auto& [address, command] : std::vector<std::pair<std::string, std::string>>{
            {"s3://bucket/{00..10}.tar", "aws s3 cp s3://bucket/{00..10}.tar -"},
            {"gs://bucket/x.tar", "gsutil cat gs://bucket/x.tar"},
@@ -112,7 +112,7 @@ TEST_F(PathPatterns, RemotePathsAreRefusedWithACommandThatReadsThem) {
     settings.path = {{address}};
     EXPECT_EQ(user_error_of([&] { make_webdataset(settings); }),
               address +
-                  ": only local files and commands are read: copy the files first, or read them through a "
+                  ": only local files and commands can be read: copy the files first, or read them through a "
                   "command, such as path: \"pipe:" +
                   command + "\"");
   }

@@ -109,7 +109,7 @@ TEST(BoxesOfViews, ReportTheVisibleShareOfTheBox) {
     FAIL() << "no error";
   } catch (const SampleError& error) {
     EXPECT_EQ(error.reason(), "bad_box");
-    EXPECT_STREQ(error.what(), "sample a: the box [100, 0, 105, 5] lies outside of the picture of 100 x 60 pixels");
+    EXPECT_STREQ(error.what(), "sample a: the box [100, 0, 105, 5] is outside the image of 100 x 60 pixels");
   }
 }
 
@@ -119,8 +119,8 @@ TEST(BoxesOfViews, AreRefusedIfTheAugmentationMovesObjects) {
   for (const char* yaml :
        {"{augmentation: {auto_augment: imagenet}}", "{augmentation: {rand_augment: {operations: 2}}}"}) {
     EXPECT_EQ(user_error_of([&] { ImageViews({}, region_settings(yaml), with, 1); }),
-              "the objective asks for the boxes of the image view image, which do not follow what auto_augment and "
-              "rand_augment do: leave both out of data.loader.augmentation");
+              "the objective asks for the boxes of the image view image, but boxes do not follow the changes by auto_augment and "
+              "rand_augment: remove both from data.loader.augmentation");
     EXPECT_EQ(user_error_of([&] { ImageViews({}, region_settings(yaml), without, 1); }), "no error");
   }
 }

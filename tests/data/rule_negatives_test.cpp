@@ -92,11 +92,11 @@ TEST(NegativeRules, MistakesInALexiconAreReportedWithTheirLine) {
   };
   EXPECT_EQ(
       error("att color: red | blue\nnoun a: x | y\n"),
-      "words.txt:2: expected a line such as `att size: small, tiny | large, big`, of the kinds att, obj and rel, got "
+      "words.txt:2: expected a line such as `att size: small, tiny | large, big`, with the kind att, obj or rel, got "
       "noun a: x | y");
   EXPECT_EQ(error("att color: red, blue"),
             "words.txt:1: the class color has nothing to choose from: put | between its words");
-  EXPECT_EQ(error("att color: red | , blue"), "words.txt:1: there is no word before or behind a comma or |");
+  EXPECT_EQ(error("att color: red | , blue"), "words.txt:1: there is no word before or after a comma or |");
   EXPECT_EQ(error("# nothing\n"), "words.txt: holds no words");
 }
 

@@ -116,7 +116,7 @@ TEST_F(ShardWriter, ExistingShardsAreNotOverwritten) {
     FAIL();
   } catch (const UserError& error) {
     EXPECT_EQ(error.what(),
-              path("data") + "/train-00000.tar: is there already; name another folder, or remove the shards of train");
+              path("data") + "/train-00000.tar: exists already; name another folder, or remove the shards of train");
   }
 }
 

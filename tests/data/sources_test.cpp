@@ -186,7 +186,7 @@ TEST_F(Sources, DamagedAndForeignFilesAreReported) {
   EXPECT_EQ(
       user_error_of([&] { make_webdataset(at_path("texts.tar")); }),
       path("texts.tar") +
-          ": no sample has a picture: the members found are jpeg2 and txt, the picture is looked for in jpg, jpeg, "
+          ": no sample has an image: the members found are jpeg2 and txt, the image is looked for in jpg, jpeg, "
           "png, webp, gif, bmp, tif and tiff (image_keys)");
 }
 
@@ -237,7 +237,7 @@ TEST_F(Sources, ErrorsOfBadMembersNameShardAndKey) {
   };
   EXPECT_EQ(error_of(0), "no error");
   EXPECT_EQ(error_of(1), "no_image: " + path("a.tar") +
-                             ": sample a: has no picture; expected one of the members jpg, jpeg, png, webp, gif, bmp, tif and tiff");
+                             ": sample a: has no image; expected one of the members jpg, jpeg, png, webp, gif, bmp, tif and tiff");
   EXPECT_EQ(error_of(2), "empty_image: " + path("a.tar") + ": sample b: the image has 0 bytes");
   EXPECT_EQ(error_of(3), "no error");
   EXPECT_EQ(source->get(3).class_name, "12x") << "without a file of classes the name is kept";

@@ -111,7 +111,7 @@ TEST_F(Streams, ReturnTheSamplesOfTheTars) {
   const Sample sample = source->open({.shuffle = false})->next()();
   EXPECT_EQ(sample.captions, Keys{"caption 0"});
   EXPECT_EQ(sample.encoded, test::encode(test::noise(8, 9, 1), ".png"));
-  EXPECT_TRUE(user_error_of([&] { indexed(*source); }).ends_with("give local, uncompressed tar files"));
+  EXPECT_TRUE(user_error_of([&] { indexed(*source); }).ends_with("use local, uncompressed tar files"));
 }
 
 TEST_F(Streams, ScatteredMembersOfAKeyBecomeSeparateSamplesAndAreReported) {
@@ -126,10 +126,10 @@ TEST_F(Streams, ScatteredMembersOfAKeyBecomeSeparateSamplesAndAreReported) {
   const auto stream = source->open({.shuffle = false});
   for (int i = 0; i < 9; ++i) stream->next();
   const std::string log = testing::internal::GetCapturedStderr();
-  EXPECT_EQ(source->size(), 8) << "samples a, b, a and b of each shard";
-  const std::string told = "s0.tar: 2 keys come again after other samples (first: a)";
+  EXPECT_EQ(source->size(), 8) << "a, b, a, b of each shard";
+  const std::string told = "s0.tar: 2 keys are repeated after other samples (first: a)";
   EXPECT_NE(log.find(told), std::string::npos) << log;
-  EXPECT_EQ(log.find("keys come again", log.find(told) + told.size()), std::string::npos) << log;
+  EXPECT_EQ(log.find("keys are repeated", log.find(told) + told.size()), std::string::npos) << log;
 }
 
 TEST_F(Streams, CompressedTarsAreReadLikePlainOnes) {
@@ -187,7 +187,7 @@ TEST_F(Streams, AreDividedAmongProcessesByFile) {
       user_error_of([&] {
         StreamReader(source, 1, true, {0, 6});
       })
-          .ends_with("5 streams cannot be split over 6 processes: each needs one of its own; write more shards, "
+          .ends_with("5 streams cannot be split over 6 processes: each needs at least one; write more shards, "
                      "or use fewer processes"));
 }
 
@@ -236,20 +236,20 @@ TEST_F(Streams, AFailingCommandIsReportedAfterItsRetries) {
   WebDatasetSettings settings = command("cat " + path("s0.tar") + "; exit 3");
   const auto all = [&] { return take_keys(*stream_of(settings), {.shuffle = false}, kEach + 1); };
   const std::string what = "pipe:cat " + path("s0.tar") + "; exit 3: ended with exit code 3 (after 11 samples)";
-  EXPECT_EQ(user_error_of(all), what + "; stream.on_failure: skip would go on with the next shard");
+  EXPECT_EQ(user_error_of(all), what + "; set stream.on_failure: skip to continue with the next shard");
   settings.stream.retries = 1;
-  EXPECT_EQ(user_error_of(all), what + ", 2 times; stream.on_failure: skip would go on with the next shard");
+  EXPECT_EQ(user_error_of(all), what + ", 2 times; set stream.on_failure: skip to continue with the next shard");
   settings = command("exit 127");
   EXPECT_EQ(
       user_error_of(all),
-      "pipe:exit 127: ended with exit code 127 (after 0 samples); stream.on_failure: skip would go on with the next "
+      "pipe:exit 127: ended with exit code 127 (after 0 samples); set stream.on_failure: skip to continue with the next "
       "shard");
   settings = command("kill -9 $$");
   EXPECT_NE(user_error_of(all).find("was ended by signal 9"), std::string::npos);
   settings = command("true");
-  EXPECT_NE(user_error_of(all).find("gave 0 bytes, which are no tar archive"), std::string::npos);
+  EXPECT_NE(user_error_of(all).find("has 0 bytes, which are not a tar archive"), std::string::npos);
   settings = command("echo hello");
-  EXPECT_NE(user_error_of(all).find("gave 6 bytes, which are no tar archive"), std::string::npos);
+  EXPECT_NE(user_error_of(all).find("has 6 bytes, which are not a tar archive"), std::string::npos);
 }
 
 TEST_F(Streams, AStallingCommandIsReported) {
@@ -257,7 +257,7 @@ TEST_F(Streams, AStallingCommandIsReported) {
   WebDatasetSettings settings = command("head -c 20000 " + path("s0.tar") + "; sleep 60");
   settings.stream.timeout = 2;  // long enough for the shell to start on a busy machine
   const std::string error = user_error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach); });
-  EXPECT_NE(error.find("sleep 60: gave no byte for 2 s (after 3 samples)"), std::string::npos) << error;
+  EXPECT_NE(error.find("sleep 60: wrote no output for 2 s (after 3 samples)"), std::string::npos) << error;
 }
 
 TEST_F(Streams, ARetryResumesWhereTheFirstAttemptFailed) {
@@ -320,7 +320,7 @@ TEST_F(Streams, GzipFilesOfSeveralMembersAreReadCompletely) {
   EXPECT_EQ(take_keys(*stream_of(settings), {.shuffle = false}, kEach), numbers(kEach));
   ASSERT_TRUE(shell("cd " + path("") + " && printf more >> m.tar.gz"));
   EXPECT_NE(user_error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach + 1); })
-                .find("gzip: bytes follow behind its end"),
+                .find("gzip: more bytes follow its end"),
             std::string::npos);
 }
 
@@ -349,7 +349,7 @@ TEST_F(Streams, CannotBeMixed) {
   component.source.settings = config::parse_yaml("{path: 'pipe:cat " + path("s0.tar") + "'}", "c.yaml");
   const std::string error = user_error_of([&] { make_mixture({"concat", {component}}); });
   EXPECT_TRUE(error.starts_with("mixture: source webdataset (webdataset pipe:cat ")) << error;
-  EXPECT_TRUE(error.ends_with("streams cannot be mixed: give local, uncompressed tar files")) << error;
+  EXPECT_TRUE(error.ends_with("streams cannot be mixed: use local, uncompressed tar files")) << error;
 }
 
 TEST_F(Streams, TheSampleCountOfACompressedTarIsCached) {

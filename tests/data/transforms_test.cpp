@@ -372,8 +372,8 @@ TEST(Decode, ErrorsDescribeTheBadBytes) {
             "bad_image: expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but the bytes are nothing but zeros");
   const std::string jpeg = test::encode(test::noise(40, 30, 1), ".jpg");
   EXPECT_EQ(decode_error(jpeg.substr(0, jpeg.size() / 2)),
-            "truncated: the JPEG file ends in the middle of the picture");
-  EXPECT_EQ(decode_error(jpeg, 1199), "too_large: the picture has 30 x 40 pixels, more than the limit of 1,199");
+            "truncated: the JPEG file ends in the middle of the image");
+  EXPECT_EQ(decode_error(jpeg, 1199), "too_large: the image has 30 x 40 pixels, more than the limit of 1,199");
   EXPECT_EQ(decode_error(jpeg, 1200), "no error");
   const std::string png = test::encode(test::noise(40, 30, 1), ".png");
   EXPECT_EQ(decode_error(png.substr(0, png.size() / 2)), "bad_image: a PNG file that is corrupt or cut off");
@@ -391,22 +391,22 @@ TEST(Decode, ErrorsNameUnsupportedFeaturesOfBmpGifAndTiff) {
     return decode_error(file.replace(at, bytes.size(), bytes));
   };
   using namespace std::string_view_literals;
-  EXPECT_EQ(changed("bmp_rgb.file", 28, "\x02"sv), "bad_image: a BMP file of 2 bits a pixel, which is not read");
-  EXPECT_EQ(changed("bmp_rgb.file", 30, "\x05"sv), "bad_image: a BMP file of compression 5, which is not read");
+  EXPECT_EQ(changed("bmp_rgb.file", 28, "\x02"sv), "bad_image: a BMP file with 2 bits per pixel, which is not supported");
+  EXPECT_EQ(changed("bmp_rgb.file", 30, "\x05"sv), "bad_image: a BMP file with compression 5, which is not supported");
   EXPECT_EQ(changed("bmp_rgb.file", 18, "\xFF\xFF\xFF\x7F"sv),
-            "too_large: the picture has 2147483647 x 18 pixels, more than the limit of 1,000,000");
+            "too_large: the image has 2147483647 x 18 pixels, more than the limit of 1,000,000");
   EXPECT_EQ(changed("gif_grey.file", 6, "\xFF\xFF\xFF\xFF"sv),
-            "too_large: the picture has 65535 x 65535 pixels, more than the limit of 1,000,000");
+            "too_large: the image has 65535 x 65535 pixels, more than the limit of 1,000,000");
   std::string tiff(file_in(files.tensors.at("tiff_big_endian.file")));
   const std::size_t color = tiff.find(std::string("\x01\x06\0\x03", 4));
-  EXPECT_EQ(decode_error(tiff.replace(color + 9, 1, "\x08")), "bad_image: a TIFF file of color space 8, which is not read");
+  EXPECT_EQ(decode_error(tiff.replace(color + 9, 1, "\x08")), "bad_image: a TIFF file with color space 8, which is not supported");
 }
 
 TEST(Decode, ChecksTheSizeBeforeDecoding) {
   std::string png = test::encode(test::noise(4, 4, 1), ".png");
   png.replace(16, 8, std::string("\x7F\xFF\xFF\xFF\x7F\xFF\xFF\xFF", 8));
   EXPECT_EQ(decode_error(png, 178956970),
-            "too_large: the picture has 2147483647 x 2147483647 pixels, more than the limit of 178,956,970");
+            "too_large: the image has 2147483647 x 2147483647 pixels, more than the limit of 178,956,970");
 }
 
 std::string picture_file(const std::string& name) {
@@ -536,7 +536,7 @@ TEST(Decode, LosslessWebpDecodesToTheSamePixels) {
   const Image in = test::noise(13, 17, 2);
   const std::string webp = test::encode_mat(test::mat_of(in, 3), ".webp", {cv::IMWRITE_WEBP_QUALITY, 101});
   EXPECT_EQ(decode_image(webp).pixels, in.pixels);
-  EXPECT_EQ(decode_error(webp, 220), "too_large: the picture has 17 x 13 pixels, more than the limit of 220");
+  EXPECT_EQ(decode_error(webp, 220), "too_large: the image has 17 x 13 pixels, more than the limit of 220");
 }
 
 TEST(Decode, AMaskInAPaletteFileHoldsIndices) {

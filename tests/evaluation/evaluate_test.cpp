@@ -170,7 +170,7 @@ TEST_F(Evaluate, WritesNothingIfNoTaskFitsItsData) {
     EXPECT_NE(text.find("label is looked for in class.txt (label_keys), and "),
               std::string::npos)
         << text;
-    EXPECT_NE(text.find(" names of classes are known (classes): name other data in its `source`, or leave the task out"),
+    EXPECT_NE(text.find(" class names are known (classes): name other data in its `source`, or leave the task out"),
               std::string::npos)
         << text;
   }

@@ -157,8 +157,8 @@ TEST_F(SuiteFiles, SuggestSettingsForATableWithOtherColumns) {
   } catch (const UserError& error) {
     EXPECT_EQ(std::string(error.what()),
               "--source " + path +
-                  ": has no column filepath and title; its columns are: datei, beschreibung and beschreibung2. Say which "
-                  "hold pictures and captions: {name: csv, path: " +
+                  ": has no column filepath and title; its columns are: datei, beschreibung and beschreibung2. Name the "
+                  "columns of images and captions: {name: csv, path: " +
                   path + ", separator: comma, image_key: datei, caption_key: beschreibung}");
   }
 }

@@ -146,7 +146,7 @@ TEST_F(DinoRun, ReportsMistakes) {
             "objective: wants the text caption, but model.text is null");
   EXPECT_EQ(error(dino_config(folder_ / "b", {"objective.local_crops=3"})),
             "the objective asks for the image view local_2, but the data pipeline makes only: image, global_0 to "
-            "global_1 and local_0 to local_1; data.loader.views names others");
+            "global_1 and local_0 to local_1; add others to data.loader.views");
   EXPECT_EQ(
       error(dino_config(folder_ / "c", {"data.loader.views.local.image_size=10"})),
       "data.loader.views: the image tower does not take local_0, which is 10 x 10 pixels: vit: images must be [B, "

@@ -145,8 +145,8 @@ TEST_F(ImageFeatures, ReportEachMismatchInOneLine) {
   EXPECT_EQ(
       error_with({"data.train.seed=1"}),
       "data.features: " + features() +
-          " was written for other pictures (shapes train, 40 samples): it holds features of none of the samples looked "
-          "at of shapes train, 40 samples; write them again with trainer --write-features");
+          " was written for other images (shapes train, 40 samples): it holds no features of the samples checked "
+          "of shapes train, 40 samples; write them again with trainer --write-features");
   EXPECT_EQ(error_with({"model.image.encoder.heads=4", "model.preprocessing.interpolation=bilinear"}),
             "data.features: " + features() +
                 " holds features of other settings: model.image.encoder.heads: 2 there, 4 here; "
@@ -167,7 +167,7 @@ TEST_F(ImageFeatures, ReportEachMismatchInOneLine) {
       "data.features: the image encoder draws random numbers at each step, and features are the same at each: set its "
       "patch_dropout and drop_path to 0");
   EXPECT_EQ(error_with({"data.loader.augmentation.crop=random"}),
-            "data.features: the image view image is a random crop, and features are of whole pictures: set "
+            "data.features: the image view image is a random crop, but features are of whole images: set "
             "data.loader.augmentation to {crop: evaluation}");
   EXPECT_EQ(error_of([&] { live("{name: clip}", "run", {"data.features={dtype: float32}"}); }),
             "--set: data.features.folder: missing: name the folder, say runs/features");

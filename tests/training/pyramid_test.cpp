@@ -55,7 +55,7 @@ TEST_F(PyramidTraining, TrainsOnDamagedShardsAndListsSkippedSamples) {
     EXPECT_NE(line["text"].get<std::string>().find(line["key"].get<std::string>()), std::string::npos) << line;
     if (line["reason"] == "region_width") {
       EXPECT_EQ(line["text"], "sample " + line["key"].get<std::string>() +
-                                  ": its region features are 100 wide, the model takes 2052");
+                                  ": its region features are 100 wide, but the model takes 2052");
     }
   }
   EXPECT_EQ(listed, (std::set<std::string>{"bad_0 bad_regions", "bad_1 region_width", "bad_2 region_width",

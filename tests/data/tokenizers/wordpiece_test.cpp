@@ -79,7 +79,7 @@ TEST(WordPiece, AMissingSpecialTokenIsReported) {
       message_of([&] {
         make_wordpiece({path, 76, true}, {});
       }),
-      "wordpiece: vocab: " + path + ": has no [MASK] among its 5 lines; expected BERT's vocab.txt, one piece a line");
+      "wordpiece: vocab: " + path + ": has no [MASK] among its 5 lines; expected BERT's vocab.txt, one piece per line");
   std::filesystem::remove(path);
 }
 
