@@ -194,7 +194,7 @@ TEST_F(Safetensors, MissingFileFolderAndPipeAreNamed) {
   };
   EXPECT_EQ(error(path_), path_ + ": cannot read: No such file or directory");
   EXPECT_EQ(error(folder_.string()), folder_.string() + ": is a folder, expected a safetensors file");
-  EXPECT_EQ(error("/dev/null"), "/dev/null: is no regular file");
+  EXPECT_EQ(error("/dev/null"), "/dev/null: is not a regular file");
 }
 
 TEST_F(Safetensors, AFullDiskLeavesTheOldFile) {
