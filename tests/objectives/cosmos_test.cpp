@@ -387,7 +387,7 @@ TEST(Cosmos, MistakesAreNamed) {
   EXPECT_NE(forward_with(without_tokens).find("objective cosmos wants text_tokens"), std::string::npos);
   Features without_crop = features;
   without_crop.images["local_0"].global = at::Tensor();
-  EXPECT_NE(forward_with(without_crop).find("objective cosmos wants one embedding of each picture"), std::string::npos);
+  EXPECT_NE(forward_with(without_crop).find("objective cosmos needs one embedding per image"), std::string::npos);
   Features without_teacher = features;
   without_teacher.teacher_images.clear();
   EXPECT_THROW(made_cosmos()->forward(without_teacher, {}), c10::Error);

@@ -281,11 +281,11 @@ TEST(ObjectiveInputs, WhatATowerDoesNotGiveIsAMatterOfSettings) {
   Pairs bad = random_pairs({2, 1}, 2);
   bad.text_global = at::Tensor();
   EXPECT_EQ(error("sparc", bad),
-            "objective sparc wants one embedding of each text (text_global), which the text tower does not give: set "
-            "model.text.readout to gap or another that does (none is for objectives that read tokens alone)");
+            "objective sparc needs one embedding per text (text_global), which the text tower does not output: set "
+            "model.text.readout to gap or another that does (none is only for objectives that read tokens)");
   bad.image_tokens = at::Tensor();
   EXPECT_EQ(error("filip", bad),
-            "objective filip wants image_tokens, which the image tower does not give: set another model.image.encoder");
+            "objective filip needs image_tokens, which the image tower does not output: set another model.image.encoder");
 }
 
 TEST(ObjectiveInputs, WrongShapesNameTheTensorAndWhatWasExpected) {
