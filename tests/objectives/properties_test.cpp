@@ -243,7 +243,7 @@ TEST(ObjectiveSettings, MistakesAreNamed) {
   EXPECT_EQ(settings_error("weighted_sum", "{objectives: []}"),
             "test:1: weighted_sum.objectives: is empty: name at least one objective");
   EXPECT_EQ(settings_error("weighted_sum", "{objectives: [{name: clip}, {name: clip}]}"),
-            "test:1: weighted_sum.objectives: label clip is used twice: give each objective a label of its own");
+            "test:1: weighted_sum.objectives: label clip is used twice: give each objective its own label");
   EXPECT_NE(
       settings_error("weighted_sum", "{objectives: [{name: clpi}]}").find("unknown objective clpi: did you mean clip?"),
       std::string::npos);

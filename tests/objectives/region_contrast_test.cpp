@@ -338,7 +338,7 @@ TEST(RegionContrast, WhatDoesNotFitIsNamed) {
     return region_problem(*objective, features);
   };
   EXPECT_EQ(problem([](Features& f) { f.images["image"].dense = f.images["image"].dense.narrow(1, 0, 8); }),
-            "objective region_contrast: 8 patches of an image make up no square: set its grid_rows to the image's "
+            "objective region_contrast: 8 patches of an image do not form a square: set its grid_rows to the image's "
             "height over the "
             "patch size");
   EXPECT_EQ(problem([](Features& f) { f.images["image"].boxes = {}; }),
@@ -351,7 +351,7 @@ TEST(RegionContrast, WhatDoesNotFitIsNamed) {
               f.texts["phrase_negatives"].global = at::zeros({4, 5, 4});
               f.texts["phrase_negatives"].present = at::zeros({4, 5}, at::kBool);
             }),
-            "region_contrast: phrase_negatives must hold as many texts for each of the 3 boxes, got 5 for all");
+            "region_contrast: phrase_negatives must hold the same number of texts for each of the 3 boxes, got 5 in total");
   EXPECT_TRUE(problem([](Features& f) {
                 f.images["image"].dense = at::Tensor();
               }).starts_with("objective region_contrast wants image_dense"));
