@@ -342,7 +342,7 @@ TEST(RegionContrast, WhatDoesNotFitIsNamed) {
             "height over the "
             "patch size");
   EXPECT_EQ(problem([](Features& f) { f.images["image"].boxes = {}; }),
-            "region_contrast: boxes must be [B, R, 4] with B = 4 and R = 3, at least 1, that of the phrases");
+            "region_contrast: boxes must be [B, R, 4] with B = 4 and R = 3, at least 1, as many as phrases");
   EXPECT_EQ(problem([](Features& f) {
               f.texts["phrases"].global = at::zeros({4, 3, 5});
             }),
