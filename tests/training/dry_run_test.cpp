@@ -48,8 +48,8 @@ TEST(DryRun, SaysWhereMemoryGoes) {
   settings.available = 1000;
   const std::string text = to_text(dry_run(config, settings), config);
   for (const char* part : {"parameters",
-                           "samples a step    32: batch 8 x accumulation 1 x ranks 4; the towers see 2 at a time",
-                           "memory plan of each of 4 ranks, on the CPU",
+                           "samples per step  32: batch 8 x accumulation 1 x ranks 4; the towers process 2 at a time",
+                           "memory plan for each of 4 ranks, on the CPU",
                            "  weights ",
                            "  gradients ",
                            "  optimizer ",
@@ -63,7 +63,7 @@ TEST(DryRun, SaysWhereMemoryGoes) {
                            "8 x 32 pairs",
                            "  peak of a step ",
                            "  checkpoint ",
-                           "of 1000 B that are free for it: does not fit",
+                           "of 1000 B available: does not fit",
                            "ways out",
                            "a smaller training.micro_batch (or auto)",
                            "model.image.encoder.grad_checkpointing: true; model.text.encoder.grad_checkpointing: true",

@@ -59,7 +59,7 @@ TEST_F(Epochs, NearerOneOfTheTwoCounts) {
 
 TEST_F(Epochs, BothInOnePlaceAreAMistake) {
   const std::string error = error_of([&] { load_config(file("{steps: 4, epochs: 2}")); });
-  EXPECT_NE(error.find("own.yaml:2: training.epochs: is given beside training.steps ("), std::string::npos) << error;
+  EXPECT_NE(error.find("own.yaml:2: training.epochs: is set together with training.steps ("), std::string::npos) << error;
   EXPECT_NE(error.find("own.yaml:2): leave one of them out"), std::string::npos) << error;
 }
 

@@ -112,7 +112,7 @@ TEST_F(EvaluationInARun, ADryRunPassesOverTasksWhoseDataAreNotThere) {
   ASSERT_EQ(report.unread_tasks.size(), 1u);
   EXPECT_EQ(report.unread_tasks[0].place, "evaluation.tasks[1] (knn)");
   const std::string text = to_text(report, elsewhere);
-  EXPECT_NE(text.find("evaluation tasks  1 fit their data\nnot looked at     evaluation.tasks[1] (knn): "),
+  EXPECT_NE(text.find("evaluation tasks  1 fit their data\nnot checked       evaluation.tasks[1] (knn): "),
             std::string::npos)
       << text;
 }
@@ -135,17 +135,17 @@ TEST_F(EvaluationInARun, ADryRunNamesTheCauseWhereTheRunsOwnFilesAreNotThere) {
   EXPECT_EQ(no_vocabulary.unread_tasks[0].place, "evaluation.tasks[0] (retrieval)");
   EXPECT_NE(no_vocabulary.unread_tasks[0].reason.find("no/such.model: no such file"), std::string::npos);
   ASSERT_EQ(no_vocabulary.warnings.size(), 1u) << "one cause, one line";
-  EXPECT_TRUE(no_vocabulary.warnings[0].starts_with("a run would not start, for its vocabulary cannot be read: "));
+  EXPECT_TRUE(no_vocabulary.warnings[0].starts_with("a run would not start, because its vocabulary cannot be read: "));
 
   const DryRunReport no_training = report_with("data.train={name: csv, path: no/train.csv}");
   EXPECT_EQ(no_training.tasks, 2) << "all but knn, which learns from it";
-  EXPECT_TRUE(no_training.warnings.at(0).starts_with("a run would not start, for its training data cannot be read: "));
+  EXPECT_TRUE(no_training.warnings.at(0).starts_with("a run would not start, because its training data cannot be read: "));
 
   const DryRunReport no_validation = report_with("data.validation={name: csv, path: no/validation.csv}");
   EXPECT_EQ(no_validation.tasks, 0);
   EXPECT_TRUE(no_validation.synthetic.empty()) << "training samples are there";
   EXPECT_TRUE(
-      no_validation.warnings.at(0).starts_with("a run would not start, for its validation data cannot be read: "));
+      no_validation.warnings.at(0).starts_with("a run would not start, because its validation data cannot be read: "));
 }
 
 TEST_F(EvaluationInARun, OneThatASignalCutsShortIsMadeUpForByTheResumedRun) {
@@ -238,7 +238,7 @@ TEST_F(EvaluationInARun, ATaskThatFailsIsAWarningAndTheOthersResultsAreWritten) 
     for (const char* key : {"commit", "date", "device", "weights"}) EXPECT_TRUE(json.contains(key)) << key;
   }
   const std::string log = io::read_file(folder_ / "run/log.txt");
-  EXPECT_NE(log.find("warning step 3: evaluation.tasks[1] (test_failing) failed: the disk <is> gone; training goes on"),
+  EXPECT_NE(log.find("warning step 3: evaluation.tasks[1] (test_failing) failed: the disk <is> gone; training continues"),
             std::string::npos)
       << log;
   const std::string page = io::read_file(folder_ / "run/run.html");

@@ -74,8 +74,8 @@ TEST(ResumeRules, SettingsThatAnEarlierVersionDidNotHaveHadTheirDefaults) {
 TEST(ResumeRules, OtherChangesAreRefusedWithTheWayOut) {
   const ResumeChanges changes = after({"optimizer.lr=0.5", "seed=4"});
   EXPECT_EQ(refusal(changes.refused),
-            "was trained with other settings: seed: 3 there, 4 here; optimizer.lr: 0.01 there, 0.5 here: give the same "
-            "ones, let these through with --allow-changes seed optimizer.lr, or choose another run.folder");
+            "was trained with other settings: seed: 3 there, 4 here; optimizer.lr: 0.01 there, 0.5 here: use the same "
+            "settings, allow these changes with --allow-changes seed optimizer.lr, or choose another run.folder");
   const ResumeChanges some = after({"optimizer.lr=0.5", "seed=4"}, {"optimizer"});
   EXPECT_EQ(keys_of(some.allowed), std::vector<std::string>{"optimizer.lr"});
   EXPECT_EQ(keys_of(some.refused), std::vector<std::string>{"seed"});
@@ -277,12 +277,12 @@ TEST_F(ResumeTest, AFetchThatFailsIsALineAndNoFreshStart) {
   };
   EXPECT_EQ(
       fetch("exit 4"),
-      "checkpoint.fetch_command: exit 4: failed with exit code 4 (one that finds nothing stored ends with 0 and brings "
+      "checkpoint.fetch_command: exit 4: failed with exit code 4 (if nothing is stored yet, it must exit with 0 and fetch "
       "nothing)");
   EXPECT_EQ(
       fetch("touch \"$1\"/model.safetensors"),
-      "checkpoint.fetch_command: brought model.safetensors, but no checkpoint: expected folders like step_0001000 in "
-      "the folder that it is given as $1");
+      "checkpoint.fetch_command: fetched model.safetensors, but no checkpoint: expected folders like step_0001000 in "
+      "the folder passed as $1");
   EXPECT_TRUE(fetch("mkdir \"$1\"/step_0000003").starts_with("no checkpoint can be read: "));
   EXPECT_FALSE(fetch_checkpoint("true", "a", folder_ / "checkpoints"));
 }

@@ -191,7 +191,7 @@ TEST_F(Training, ClippingEachTensorNeedsANorm) {
   EXPECT_EQ(error_of([&] {
               tiny_config(folder_ / "a", {"training.clip_norm=null", "training.clip_mode=per_tensor"});
             }),
-            "--set: training.clip_mode: needs training.clip_norm: the norm that each gradient may have");
+            "--set: training.clip_mode: needs training.clip_norm: the maximum norm of each gradient");
 }
 
 TEST_F(Training, RowsOfStepsAfterTheCheckpointAreDroppedOnResume) {
@@ -224,7 +224,7 @@ TEST_F(Training, ResumeWithOtherSettingsIsRefused) {
       }),
       run +
           "/checkpoints/step_0000006: was trained with other settings: model.image.encoder.layers: 1 there, 2 here; "
-          "optimizer.lr: 0.01 there, 0.5 here: give the same ones, let these through with --allow-changes "
+          "optimizer.lr: 0.01 there, 0.5 here: use the same settings, allow these changes with --allow-changes "
           "model.image.encoder.layers optimizer.lr, or choose another run.folder");
   EXPECT_EQ(error_of([&] { Trainer(tiny_config(run), "none"); }),
             run + ": already holds checkpoints up to step 6: go on with --resume auto, or choose another run.folder");
@@ -264,7 +264,7 @@ TEST_F(Training, FullDiskCostsNeitherTheOldCheckpointNorTheRun) {
   const std::string error = error_of([&] { trainer.run(); });
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_TRUE(error.starts_with("step 6 is not saved: ")) << error;
-  EXPECT_NE(error.find("the checkpoint before is " + whole + "/checkpoints/step_0000003"), std::string::npos) << error;
+  EXPECT_NE(error.find("the previous checkpoint is " + whole + "/checkpoints/step_0000003"), std::string::npos) << error;
   // The state is still in memory: with room again the same trainer saves it.
   EXPECT_EQ(trainer.run(), Outcome::finished);
   expect_equal(weights_at(run, "step_0000006"), weights_at(whole, "step_0000006"));
