@@ -136,8 +136,8 @@ TEST_F(KeepBest, MetricThatIsNotMeasuredIsToldWithThoseThatAre) {
   measure(1, 1.0);
   ASSERT_EQ(errors_.size(), 1u);
   EXPECT_EQ(errors_[0],
-            "checkpoint.keep_best.metric: nothing measured is called validation_loss.lss: did you mean "
-            "validation_loss.loss?; there are: validation_loss.other and validation_loss.loss");
+            "checkpoint.keep_best.metric: there is no metric called validation_loss.lss: did you mean "
+            "validation_loss.loss?; measured: validation_loss.other and validation_loss.loss");
 }
 
 TEST_F(KeepBest, MetricThatIsNotMeasuredIsToldOnceAndItsAlternativesToo) {
@@ -146,8 +146,8 @@ TEST_F(KeepBest, MetricThatIsNotMeasuredIsToldOnceAndItsAlternativesToo) {
   measure(2, 1.0);
   ASSERT_EQ(errors_.size(), 1u);
   EXPECT_EQ(errors_[0],
-            "checkpoint.keep_best.metric: nothing measured is called validation_loss.something_else: did you mean "
-            "validation_loss.other?; there are: "
+            "checkpoint.keep_best.metric: there is no metric called validation_loss.something_else: did you mean "
+            "validation_loss.other?; measured: "
             "validation_loss.other and validation_loss.loss");
 }
 

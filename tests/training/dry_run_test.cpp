@@ -135,8 +135,8 @@ TEST(DryRun, EndsWithWarningsOfWhatIsHardlyMeant) {
   const DryRunReport report = dry_run(one);
   ASSERT_EQ(report.warnings.size(), 1u);
   EXPECT_TRUE(to_text(report, one).ends_with(
-      "\nwarning: data.loader.batch_size is 1: the objective clip compares a pair with the others of its batch, and there "
-      "are none: take a larger batch\n"));
+      "\nwarning: data.loader.batch_size is 1: the objective clip compares a pair with the others of its batch, but there "
+      "are none: use a larger batch\n"));
   const Config eight = tiny_config(folder / "run");
   EXPECT_EQ(to_text(dry_run(eight), eight).find("warning: "), std::string::npos);
 }

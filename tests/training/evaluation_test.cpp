@@ -180,8 +180,8 @@ TEST_F(EvaluationInARun, ASignalInTheLastTaskLeavesTheResultsWrittenAndARunAtIts
   EXPECT_EQ(Trainer(last, "auto").run(), Outcome::finished) << "what is written is not measured again";
   EXPECT_TRUE(std::exchange(raises_signal, false));
   const std::string log = io::read_file(folder_ / "run/log.txt");
-  EXPECT_NE(log.find("; 6 steps are trained, nothing is left\n"), std::string::npos) << log;
-  EXPECT_NE(log.find("nothing was left to train; the model is "), std::string::npos) << log;
+  EXPECT_NE(log.find("; 6 steps are trained, none are left\n"), std::string::npos) << log;
+  EXPECT_NE(log.find("nothing left to train; the model is "), std::string::npos) << log;
   EXPECT_EQ(log.find("6 steps, from step 6"), std::string::npos) << log;
 }
 
@@ -203,7 +203,7 @@ TEST_F(EvaluationInARun, BadSamplesAreLeftOutAndNamedOnceWhateverTheirShare) {
   const std::string log = io::read_file(folder_ / "run/log.txt");
   for (const std::string& line : split(log, '\n')) named += line.find(" warning skipped: ") != std::string::npos;
   EXPECT_EQ(named, 10) << log;
-  const std::string warning = " cannot be used; the loss is that of the others";
+  const std::string warning = " cannot be used; the loss is measured on the others";
   const std::size_t first = log.find(warning);
   EXPECT_NE(first, std::string::npos) << log;
   EXPECT_EQ(log.find(warning, first + 1), std::string::npos) << "once";
@@ -215,7 +215,7 @@ TEST_F(EvaluationInARun, AMetricThatNoTaskGivesIsToldBeforeTheFirstStep) {
       tiny_config(folder_ / "run", {"evaluation={every_steps: 3, tasks: [{name: retrieval, topk: [1, 5]}]}",
                                     "checkpoint.keep_best.metric=retrieval.recall"});
   const std::string expected =
-      "checkpoint.keep_best.metric: nothing measured is called retrieval.recall; there are: "
+      "checkpoint.keep_best.metric: there is no metric called retrieval.recall; measured: "
       "retrieval.image_to_text_recall@1, retrieval.image_to_text_recall@5, retrieval.text_to_image_recall@1 and "
       "retrieval.text_to_image_recall@5";
   EXPECT_EQ(error_of([&] { dry_run(unknown); }), expected);

@@ -63,7 +63,7 @@ TEST(OwnShapesInTraining, WhatDoesNotGoWithThemIsNamed) {
   const TemporaryFolder folder;
   EXPECT_NE(error_of([&] {
               write_image_features(tiny_config(folder / "run", with_own_shapes({"data.features={folder: " + (folder / "features") + "}"})));
-            }).find("data.features: features are of images of one size"),
+            }).find("data.features: features need images of one size"),
             std::string::npos);
 }
 

@@ -183,8 +183,8 @@ TEST_F(ResumeTest, OtherDataAreRefusedUnlessTheyAreLetThrough) {
   const auto more = write_samples("more", 60);
   EXPECT_EQ(error_of([&] { Trainer(tiny_config(folder_ / "run", more), "auto"); }),
             newest +
-                ": was trained on other data than data.train names now: 2 files there, 3 here: give the same data, let "
-                "these through with --allow-changes data.train, or choose another run.folder");
+                ": was trained on other data than data.train names now: 2 files there, 3 here: use the same data, allow "
+                "this change with --allow-changes data.train, or choose another run.folder");
   auto longer = more;
   longer.push_back("training.steps=8");
   train("run", longer, {"auto", {"data.train"}});
@@ -216,26 +216,26 @@ TEST_F(ResumeTest, AFingerprintSeesSizesAndTheContentOfItsSample) {
 TEST_F(ResumeTest, ARunWithFewerStepsThanItHasIsWarnedOf) {
   train("run");
   train("run", {"training.steps=4"}, "auto");
-  EXPECT_NE(log("run").find("training.steps is 4, but 6 steps are trained already: there is nothing left to train"),
+  EXPECT_NE(log("run").find("training.steps is 4, but 6 steps are already trained: there is nothing left to train"),
             std::string::npos);
 }
 
 TEST_F(ResumeTest, ABatchOfOneAndAMicroBatchAboveTheBatchAreWarnedOf) {
   train("one", {"data.loader.batch_size=1", "training.steps=1", "schedule.warmup_steps=0", "training.micro_batch=4"});
   EXPECT_NE(log("one").find("training.micro_batch is 4, more than data.loader.batch_size, 1"), std::string::npos);
-  EXPECT_NE(log("one").find("the objective clip compares a pair with the others of its batch, and there are none"),
+  EXPECT_NE(log("one").find("the objective clip compares a pair with the others of its batch, but there are none"),
             std::string::npos);
   EXPECT_EQ(
       Trainer(tiny_config(folder_ / "lone", {"data.loader.batch_size=1", "training.steps=1", "schedule.warmup_steps=0"}, "test_distance"), "none")
           .run(),
       Outcome::finished);
-  EXPECT_EQ(log("lone").find("and there are none"), std::string::npos);
+  EXPECT_EQ(log("lone").find("but there are none"), std::string::npos);
 }
 
 TEST_F(ResumeTest, ASecondTrainerInTheFolderEndsWithALine) {
   const Trainer first(tiny_config(folder_ / "run"), "none");
   const std::string error = error_of([&] { Trainer(tiny_config(folder_ / "run"), "auto"); });
-  EXPECT_TRUE(error.starts_with((folder_ / "run") + ": another trainer is at work in this run folder (process "))
+  EXPECT_TRUE(error.starts_with((folder_ / "run") + ": another trainer is using this run folder (process "))
       << error;
   EXPECT_TRUE(error.ends_with("): wait for its end, stop it, or choose another run.folder")) << error;
 }

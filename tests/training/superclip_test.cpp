@@ -170,8 +170,8 @@ TEST_F(SuperClipTraining, CountsOfAnotherVocabularyAreRefusedInOneLine) {
               Trainer(tiny_config(folder_ / "other", {kWithClip, "start.weights=" + (folder_ / "other.safetensors")}), "none");
             }),
             (folder_ / "other.safetensors") +
-                ": objective.objectives.superclip.document_count counts the words of another vocabulary than the file that "
-                "tokenizer names: begin with the towers alone (start.parts: [image, text])");
+                ": objective.objectives.superclip.document_count counts the words of a different vocabulary than the file that "
+                "tokenizer names: start from only the towers (start.parts: [image, text])");
 }
 
 }  // namespace

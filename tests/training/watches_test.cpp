@@ -136,7 +136,7 @@ TEST(SlowPrecision, IsToldWithItsFigure) {
   EXPECT_EQ(slow_precision_text("bf16", 1.1), std::nullopt);
   EXPECT_EQ(
       slow_precision_text("bf16", 3.14).value_or(""),
-      "training.precision is bf16, and matrix products take 3.1 times as long in it as in float32 on this CPU: set "
+      "training.precision is bf16, and matrix products take 3.1 times as long as in float32 on this CPU: set "
       "it to float32");
   EXPECT_NE(slow_precision_text("fp16", 42).value_or("").find(" 42 times"), std::string::npos);
   EXPECT_EQ(slow_precision(at::kCPU, "float32"), std::nullopt);
