@@ -212,7 +212,7 @@ at::Tensor Captioning::caption_loss(const Memory& memory, const Texts& texts, co
   const std::int64_t images = memory.tokens.size(0);
   const at::Tensor parallel = drawn_parallel(settings_.parallel, images, context);
   at::Tensor sum = task_tokens_.sum() * 0;
-  if (mask_token_.defined()) sum = sum + mask_token_.sum() * 0;  // so that it always has a gradient, whatever was drawn
+  if (mask_token_.defined()) sum = sum + mask_token_.sum() * 0;  // so that it always gets a gradient, even if no image is parallel
   for (const bool causal : {true, false}) {
     const at::Tensor index = (causal ? parallel.logical_not() : parallel).nonzero().squeeze(1);
     if (index.numel() == 0) continue;

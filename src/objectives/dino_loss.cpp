@@ -28,7 +28,7 @@ at::Tensor probabilities_around(const at::Tensor& center, const at::Tensor& teac
   return ((to_compute(teacher_logits) - center) / teacher_temperature_at(epoch, settings)).softmax(1);
 }
 
-// logits and targets [R, K] -> [R].
+// Returns the cross-entropies [R] of logits and targets [R, K].
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const DinoLossSettings& settings) {
   return -(targets * (to_compute(logits) / settings.student_temperature).log_softmax(1)).sum(1);
 }

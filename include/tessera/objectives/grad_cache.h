@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// A batch cut into chunks of rows, the last one perhaps smaller.
+/// A batch split into chunks of rows; the last one may be smaller.
 struct ChunkedRows {
   std::int64_t rows = 0;
   std::int64_t chunk = 1;

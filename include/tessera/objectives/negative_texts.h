@@ -13,7 +13,7 @@ struct NegativeTextSettings {
 
   /// Returns true if hard negatives are used.
   bool any() const { return hard_negatives != "none"; }
-  /// Adds the view, which samples may lack.
+  /// Adds the view `negatives` to the needs, as an optional view.
   void add_needs(Needs& needs) const;
 };
 

@@ -25,7 +25,7 @@ CaptionDenominator caption_denominator(const std::string& name);
 /// scale    []         1/temperature
 /// chunk               images per tile; nullopt: chosen for the device
 struct CaptionContrast {
-  at::Tensor i2t;  // the mean over rows that have a positive; 0 if none has
+  at::Tensor i2t;  // the mean over rows with a positive; 0 if there are none
   at::Tensor t2i;  // the mean over present captions
 };
 /// Multi-positive InfoNCE: a row's term is the mean over its positives p of log(sum of exp(s) over the denominator) - s_p.

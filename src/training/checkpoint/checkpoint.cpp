@@ -141,7 +141,7 @@ void restore_adapters(Checkpoint& checkpoint, const std::string& path) {
   io::TensorFile stored = io::load_safetensors(path);
   checkpoint.updates = updates_from_json(stored.metadata[kUpdatesKey], path);
   auto files = weight_files(checkpoint);
-  std::ranges::reverse(files);  // every name begins with the model's empty prefix
+  std::ranges::reverse(files);  // the model's prefix is empty and matches every name, so it must come last
   for (const auto& [name, tensor] : stored.tensors) {
     const auto file = std::ranges::find_if(files, [&](const auto& each) { return name.starts_with(each.prefix); });
     (*file->weights)[name.substr(std::string_view(file->prefix).size())] = tensor;

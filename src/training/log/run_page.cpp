@@ -184,7 +184,7 @@ struct RunPage::Impl {
 
   struct Evaluated {
     Measured last;
-    std::optional<Measured> best;  // none: no value is better than another
+    std::optional<Measured> best;  // none: the metric has no better direction
   };
   std::map<std::string, Evaluated, report::NaturalOrder> evaluated;  // by "task.metric"
   std::map<std::string, std::string> evaluated_data;  // by task: "shapes validation, 500 samples"

@@ -96,7 +96,7 @@ class LossOfParts final : public RunLoss {
     Means means;
     for (std::int64_t i = 0; i < count; ++i) {
       const Batch batch = loader->next();
-      if (loader->epoch() > 0) break;  // unreadable samples have made the pass shorter
+      if (loader->epoch() > 0) break;  // unreadable samples were skipped, so the epoch has fewer batches
       const Losses losses = loss_of(batch.to(parts_.device));
       means.add("loss", losses.total);
       for (const auto& [name, value] : losses.terms)

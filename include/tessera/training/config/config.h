@@ -93,7 +93,7 @@ struct MicroBatch {
   }
 };
 
-/// A number, `auto` or null.
+/// The value is a number, `auto` or null.
 template <>
 struct config::Value<MicroBatch> {
   static MicroBatch read(const Node& node, const std::string& path, const MicroBatch&);
@@ -279,7 +279,7 @@ void fields(Visitor& v, LogSettings& s) {
 /// Rejects a log.profile whose last step is before its first.
 std::optional<config::Problem> validate(const LogSettings& settings);
 
-/// A training run: everything that a YAML file of `trainer` can say.
+/// A training run: all settings of a YAML file for `trainer`.
 struct Config {
   std::int64_t seed = 0;
   RunSettings run;
