@@ -9,7 +9,7 @@
 namespace tessera {
 
 /// metrics.csv: the rows of a run and its evaluations, with a column per number and one line per step. A number inside a group has
-/// a column named by both ("terms.loss_i2t"); unknown values are empty. When a new column appears, it is added to all lines, and
+/// the column GROUP.NAME ("terms.loss_i2t"); unknown values are empty. When a new column appears, it is added to all lines, and
 /// the file is rewritten through a temporary file.
 class MetricsTable {
  public:
