@@ -44,7 +44,7 @@ Node convert(const YAML::Node& yaml, const std::string& file, int depth, int& no
   if (depth > kMaxDepth)
     user_error(mark.text(), ": more than ", kMaxDepth, " nested groups and lists (an alias inside itself?)");
   if (++nodes > kMaxNodes)
-    user_error(mark.text(), ": more than ", with_thousands(kMaxNodes), " values after expanding aliases: expected settings");
+    user_error(mark.text(), ": more than ", with_thousands(kMaxNodes), " values, with aliases expanded: expected settings");
   switch (yaml.Type()) {
     case YAML::NodeType::Undefined:
     case YAML::NodeType::Null: return Node::null(mark);

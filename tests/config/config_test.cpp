@@ -96,7 +96,7 @@ TEST(Config, AliasesThatStandForTooMuchAreRefused) {
     for (int k = 1; k < 10; ++k) laughs += ", " + before;
     laughs += "]\n";
   }
-  EXPECT_EQ(parse_error_of(laughs), "a.yaml:1: more than 1,000,000 values, aliases followed: expected settings");
+  EXPECT_EQ(parse_error_of(laughs), "a.yaml:1: more than 1,000,000 values, with aliases expanded: expected settings");
 }
 
 TEST(Config, TextThatIsNotUtf8IsRefused) {

@@ -153,7 +153,7 @@ TEST(PyramidClip, RefusesPairsAndWeightsThatMakeNoSense) {
   };
   expect_refused("{peer_pairs: [SG]}", "peer_pairs: SG is not a pair of views: write one of G, L, R and one of S, T, A");
   expect_refused("{cross_local_pairs: [LA, LA]}", "cross_local_pairs: LA is listed twice");
-  expect_refused("{cross_global_weight: 0.7, cross_local_weight: 0.7}", "more than 1 together");
+  expect_refused("{cross_global_weight: 0.7, cross_local_weight: 0.7}", "add up to more than 1");
   expect_refused("{peer_pairs: [], cross_global_pairs: [], cross_local_pairs: []}", "name at least one");
 }
 

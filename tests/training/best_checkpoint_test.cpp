@@ -161,7 +161,7 @@ TEST_F(KeepBest, TaskThatIsNotThereIsToldAtTheStart) {
   EXPECT_EQ(error_of([&] { best_config({"checkpoint.keep_best.metric=recall"}); }),
             "--set: checkpoint.keep_best.metric: expected TASK.METRIC, say validation_loss.loss, got recall");
   EXPECT_EQ(error_of([&] { best_config({"evaluation.every_steps=0"}); }),
-            "--set: checkpoint.keep_best.metric: is set, but evaluation.every_steps is 0, so that only the end is "
+            "--set: checkpoint.keep_best.metric: is set, but evaluation.every_steps is 0, so only the final state is "
             "measured: set it");
 }
 

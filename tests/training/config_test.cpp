@@ -72,9 +72,8 @@ TEST(TrainingConfig, ImpossibleCombinationsAreFoundBeforeAnythingIsBuilt) {
             "tokenizer.context_length is 24: "
             "leave it out to follow the tokenizer");
   EXPECT_EQ(error_with({"evaluation.tasks=[{name: zero_shot}]", "data.validation=null"}),
-            "--set: evaluation.tasks[0].source: missing, and there is no data.validation to fall back "
-            "on: set one "
-            "of the two");
+            "--set: evaluation.tasks[0].source: missing, and there is no data.validation as a default: "
+            "set one of the two");
 }
 
 TEST(TrainingConfig, MissingPartsAreNamedWithAnExample) {

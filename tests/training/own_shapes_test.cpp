@@ -55,7 +55,9 @@ TEST(OwnShapesInTraining, ADryRunMeasuresImagesOfTheMostPatches) {
 }
 
 TEST(OwnShapesInTraining, WhatDoesNotGoWithThemIsNamed) {
-  EXPECT_NE(error_of_run(with_own_shapes({"training.cuda_graph=true"})).find("training.cuda_graph: is true, but with model.preprocessing.resize_mode: naflex"),
+  EXPECT_NE(error_of_run(with_own_shapes({"training.cuda_graph=true"}))
+                .find("training.cuda_graph: is true, but a recorded step needs a fixed shape, and with "
+                      "model.preprocessing.resize_mode: naflex"),
             std::string::npos);
   EXPECT_NE(error_of_run(with_own_shapes({}, "{name: sparc}")).find("objective sparc needs the same number of patches in all images"), std::string::npos);
   EXPECT_NE(error_of_run(with_own_shapes({"model.image.encoder.patch_dropout=0.5"})).find("patch_dropout does not serve images of their own shapes"),

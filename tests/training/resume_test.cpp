@@ -237,7 +237,7 @@ TEST_F(ResumeTest, ASecondTrainerInTheFolderEndsWithALine) {
   const std::string error = error_of([&] { Trainer(tiny_config(folder_ / "run"), "auto"); });
   EXPECT_TRUE(error.starts_with((folder_ / "run") + ": another trainer is using this run folder (process "))
       << error;
-  EXPECT_TRUE(error.ends_with("): wait for its end, stop it, or choose another run.folder")) << error;
+  EXPECT_TRUE(error.ends_with("): wait until it ends, stop it, or choose another run.folder")) << error;
 }
 
 TEST_F(ResumeTest, AHangUpIsNotedLikeSigtermUnlessItWasIgnored) {

@@ -62,8 +62,8 @@ TEST(CudaGraph, IsRefusedForAnObjectiveThatFollowsTheStep) {
   const Config config = tiny_config(folder / "run", {"training.cuda_graph=true"}, "test_not_finite");
   EXPECT_EQ(
       error_of([&] { Trainer(config, "none"); }),
-      "training.cuda_graph: the objective test_not_finite changes with the step, and a recorded step is always the "
-      "same one: set it to false");
+      "training.cuda_graph: the objective test_not_finite depends on the step number, but a recorded step never "
+      "changes: set it to false");
 }
 
 class TrainerTest : public ::testing::TestWithParam<const char*> {
