@@ -176,7 +176,7 @@ class Runs:
             ballast.write_bytes(bytes(2 * checkpoint))
             said = finish(self.begin(run, "--set", "log.tensorboard=false"), 2).splitlines()[-1]
             print("full disk to the end, exit code 2: " + said)
-            if "the checkpoint before is " not in said or not (run / "checkpoints/step_0000015").is_dir():
+            if "the previous checkpoint is " not in said or not (run / "checkpoints/step_0000015").is_dir():
                 sys.exit("full disk: the checkpoint before is gone, or not named")
             ballast.unlink()
             finish(self.begin(run, "--set", "log.tensorboard=false"), 0)

@@ -60,7 +60,7 @@ Limit one_of(std::vector<std::string> names) {
 
 void fail(const Node& node, const std::string& path, const std::string& text) {
   const std::string mark = node.mark().text();
-  constexpr std::size_t longest = 2000;  // the names of all modules that there are, say
+  constexpr std::size_t longest = 2000;  // long enough for, say, the names of all modules
   user_error(mark, mark.empty() || path.empty() ? "" : ": ", printable(path), ": ", printable(text, longest));
 }
 

@@ -31,7 +31,7 @@ TEST(BenchProgram, MistakesAreReportedInOneLineWithExitCodeTwo) {
   expect_refused("loss --device tpu", "--device tpu: expected cpu, cuda or cuda:N");
   expect_refused("loss --model no/such.yaml",
                  "no/such.yaml: no such configuration file in the working folder or in " TESSERA_SOURCE_DIR
-                 "/configs; trainer --list-configs shows those that ship");
+                 "/configs; trainer --list-configs lists all");
   expect_refused("loss --plot no/such/plot.svg", "--plot no/such/plot.svg: there is no folder no/such");
   expect_refused("kernels --sparsify-group 4x4",
                  "--sparsify-group 4x4: expected sizes of at least 1 such as 64x55x196x512 (B, L, P, D)");
@@ -267,7 +267,7 @@ TEST(BenchProgram, EfficiencyComparesConfigurationsInATable) {
   }
   expect_refused("efficiency no/such.yaml",
                  "no/such.yaml: no such configuration file in the working folder or in " TESSERA_SOURCE_DIR
-                 "/configs; trainer --list-configs shows those that ship");
+                 "/configs; trainer --list-configs lists all");
   std::filesystem::remove_all(folder);
 }
 

@@ -88,7 +88,7 @@ std::string parse_error_of(const std::string& yaml) {
 
 TEST(Config, AliasesThatExpandTooFarAreRefused) {
   EXPECT_EQ(parse_error_of("a: &a [x, *a]\n"),
-            "a.yaml:1: more than 100 groups and lists inside each other (an alias inside itself?)");
+            "a.yaml:1: more than 100 nested groups and lists (an alias inside itself?)");
   std::string laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
   for (int i = 1; i < 10; ++i) {
     const std::string before = "*a" + std::to_string(i - 1);
@@ -96,7 +96,7 @@ TEST(Config, AliasesThatExpandTooFarAreRefused) {
     for (int k = 1; k < 10; ++k) laughs += ", " + before;
     laughs += "]\n";
   }
-  EXPECT_EQ(parse_error_of(laughs), "a.yaml:1: more than 1,000,000 values, aliases followed: expected settings");
+  EXPECT_EQ(parse_error_of(laughs), "a.yaml:1: more than 1,000,000 values, with aliases expanded: expected settings");
 }
 
 TEST(Config, TextThatIsNotUtf8IsRefused) {
@@ -118,9 +118,9 @@ TEST(Config, UnquotedBracesAreReported) {
                                    {"a: [c, x/{train,val}.csv]", "x/{train,val}.csv"},
                                    {"a: {0..3}.tar", "{0..3}.tar"}})
     EXPECT_EQ(parse_error_of("c: 1\n" + line + "\n"),
-              "a.yaml:2: not valid YAML: what holds braces wants quotes here: '" + word + "'")
+              "a.yaml:2: not valid YAML: a value with braces needs quotes here: '" + word + "'")
         << line;
-  EXPECT_EQ(parse_error_of("a: {b: {0..3}}\n"), "a.yaml:1: what holds braces wants quotes here: '{0..3}'");
+  EXPECT_EQ(parse_error_of("a: {b: {0..3}}\n"), "a.yaml:1: a value with braces needs quotes here: '{0..3}'");
   for (const char* text : {"a: {b: 'x/{0..3}.tar'}\n", "a: ${DATA}/{0..3}.tar\n", "a: {b: {c: ~}}\n"})
     EXPECT_EQ(parse_error_of(text), "no error") << text;
   EXPECT_EQ(parse_error_of("a: {b: 1\n").find("braces"), std::string::npos) << "the group is not closed, so braces are not the mistake";
@@ -174,7 +174,7 @@ TEST(Config, OverridesAcceptEmptyTextAndNull) {
 TEST(Config, NoncharacterCodePointsAreRefused) {
   for (const char* text : {"mode: \"\\uFFFF\"", "mode: a\xEF\xBF\xBE", "mode: \xF0\x9F\xBF\xBF", "\xEF\xB7\x90: 1"})
     EXPECT_EQ(error_of(text),
-              "a.yaml:1: not valid YAML: a code point that stands for no character (U+FFFE, U+FFFF, ...)");
+              "a.yaml:1: not valid YAML: it holds a Unicode noncharacter (U+FFFE, U+FFFF, ...)");
   EXPECT_EQ(config::parse_yaml("a: \xEF\xBF\xBD\xEF\xBD\xBF\xEB\xBF\xBF", "a.yaml").find("a")->text(),
             "\uFFFD\uFF7F\uBFFF");
 }

@@ -46,8 +46,8 @@ TEST_F(Environment, AnUnsetVariableIsReportedWithFileLineAndKey) {
             "${TESSERA_TEST_UNSET:-default}");
   EXPECT_EQ(
       error_of("a: ${TESSERA TEST}"),
-      "a.yaml:1: a: ${TESSERA TEST} is no variable: expected ${NAME} or ${NAME:-default}; write $${ for a plain ${");
-  EXPECT_EQ(error_of("a: '${HOME'"), "a.yaml:1: a: ${ is not closed by }; write $${ for a plain ${");
+      "a.yaml:1: a: ${TESSERA TEST} is not a variable: expected ${NAME} or ${NAME:-default}; write $${ for a literal ${");
+  EXPECT_EQ(error_of("a: '${HOME'"), "a.yaml:1: a: ${ is not closed by }; write $${ for a literal ${");
 }
 
 TEST_F(Environment, DefaultsInUseAreListed) {

@@ -67,9 +67,9 @@ TEST_F(ShippedConfigurations, AnUnknownNameIsReportedWithTheSearchedFoldersAndTh
   const std::string places = ": no such configuration file in the working folder or in " + shipped_;
   EXPECT_EQ(error_of("spark_small.yaml"), "spark_small.yaml" + places + ": did you mean sparc_small?");
   EXPECT_EQ(error_of("configs/suite/shapes.yaml"), "configs/suite/shapes.yaml" + places + ": did you mean suites/shapes?");
-  EXPECT_EQ(error_of("quite_different"), "quite_different" + places + "; trainer --list-configs shows those that ship");
+  EXPECT_EQ(error_of("quite_different"), "quite_different" + places + "; trainer --list-configs lists all");
   EXPECT_EQ(error_of("/no/where/sparc_smal.yaml"), "/no/where/sparc_smal.yaml: no such configuration file; trainer --list-configs "
-                                                  "shows those that ship");
+                                                  "lists all");
   fs::create_directories("mine");
   EXPECT_EQ(error_of("mine"), "mine: is a folder, expected a YAML file");
 }

@@ -175,10 +175,10 @@ TEST_F(Sources, DamagedAndForeignFilesAreReported) {
       << "d/001 lost its caption, and everything after it is unreliable";
   write("text.tar", "hello, this is no archive" + std::string(600, 'x'));
   EXPECT_EQ(user_error_of([&] { make_webdataset(at_path("text.tar")); }),
-            path("text.tar") + ": is no tar archive (its first header's checksum is wrong)");
+            path("text.tar") + ": is not a tar archive (its first header's checksum is wrong)");
   write("zipped.tar", std::string("\x1F\x8B\x08\0", 4) + std::string(600, 'x'));
   EXPECT_EQ(user_error_of([&] { make_webdataset(at_path("zipped.tar")); }),
-            path("zipped.tar") + ": is compressed with gzip; expected a plain tar: decompress it first");
+            path("zipped.tar") + ": is compressed with gzip; expected an uncompressed tar: decompress it first");
   EXPECT_EQ(user_error_of([&] { make_webdataset(at_path("none.tar")); }), path("none.tar") + ": no such file");
   write("empty.tar", "");
   EXPECT_NE(user_error_of([&] { make_webdataset(at_path("empty.tar")); }).find("holds no samples"), std::string::npos);

@@ -70,8 +70,8 @@ TEST(PytorchFile, AFileFromBeforePytorch1_6IsRefusedWithAWayToConvertIt) {
   EXPECT_TRUE(is_pytorch_file(path));
   EXPECT_EQ(error_of(path),
             path +
-                ": a pickle without an archive around it, as PyTorch wrote before 1.6, is not read here; three lines "
-                "of Python write it anew: import torch; state = torch.load('" +
+                ": a pickle without an archive around it, as PyTorch wrote before 1.6, is not supported; three lines "
+                "of Python convert it: import torch; state = torch.load('" +
                 path + "', map_location='cpu', weights_only=True); torch.save(state.get('state_dict', state), '" +
                 path + ".new.pt')");
 }
@@ -85,7 +85,7 @@ TEST(PytorchFile, TheErrorForAFileWithoutAModelListsItsKeys) {
 
 TEST(PytorchFile, APickleThatRunsCodeIsRefused) {
   const std::string path = file_named("runs_code.pt");
-  EXPECT_EQ(error_of(path), path + ": its pickle wants to run posix.system, which no model needs: nothing was run, and nothing is read of it");
+  EXPECT_EQ(error_of(path), path + ": its pickle calls posix.system, which no model needs: the file is refused, nothing was run");
 }
 
 TEST(PytorchFile, ATruncatedOrDamagedFileIsRefusedInOneLine) {
@@ -93,8 +93,8 @@ TEST(PytorchFile, ATruncatedOrDamagedFileIsRefusedInOneLine) {
   const std::string path =
       (std::filesystem::temp_directory_path() / ("tessera_pytorch_" + std::to_string(::getpid()) + ".pt")).string();
   write_file(path, whole.substr(0, whole.size() / 2));
-  EXPECT_EQ(error_of(path), path + ": cut off, or not a PyTorch file: it begins as a zip archive, but the list of "
-                                   "contents that ends one is not there");
+  EXPECT_EQ(error_of(path), path + ": cut off, or not a PyTorch file: it begins like a zip archive, but the list of "
+                                   "contents at the end is missing");
 
   // Change the sizes of `plain` in the pickle from (3, 4) to (127, 4), which is more than its storage holds.
   std::string changed = whole;
@@ -103,7 +103,7 @@ TEST(PytorchFile, ATruncatedOrDamagedFileIsRefusedInOneLine) {
   ASSERT_NE(place, std::string::npos);
   changed[place + 1] = 127;
   write_file(path, changed);
-  EXPECT_NE(error_of(path).find("reaches outside of its storage of 12 numbers"), std::string::npos) << error_of(path);
+  EXPECT_NE(error_of(path).find("reaches outside its storage of 12 numbers"), std::string::npos) << error_of(path);
 
   // Flip one bit of the data of `plain` (0 to 11 in float32).
   changed = whole;
@@ -113,7 +113,7 @@ TEST(PytorchFile, ATruncatedOrDamagedFileIsRefusedInOneLine) {
   write_file(path, changed);
   const std::string damaged = error_of(path);
   EXPECT_TRUE(damaged.starts_with(path + ": tensor ")) << damaged;
-  EXPECT_NE(damaged.find(" is damaged: its data have another checksum (CRC-32) than the file says"), std::string::npos)
+  EXPECT_NE(damaged.find(" is damaged: the checksum of its data (CRC-32) differs from the file's"), std::string::npos)
       << damaged;
   std::filesystem::remove(path);
 }

@@ -120,7 +120,7 @@ TEST_F(Safetensors, InconsistentHeadersAreRefusedWithTheTensorsName) {
   EXPECT_EQ(error_of(entry("F31", "[2]", "[0,8]"), 8),
             "tensor w: unknown dtype F31; known: BOOL, U8, I8, I16, F16, BF16, I32, F32, F64 and I64");
   EXPECT_EQ(error_of(R"({"w":{"dtype":"F32","shape":[2]}})", 8), "tensor w: its header entry has no data_offsets");
-  EXPECT_EQ(error_of(R"({"w":3})", 0), "tensor w: its header entry is no JSON object");
+  EXPECT_EQ(error_of(R"({"w":3})", 0), "tensor w: its header entry is not a JSON object");
   EXPECT_EQ(
       error_of(
           R"({"v":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"w":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})",
@@ -131,10 +131,10 @@ TEST_F(Safetensors, InconsistentHeadersAreRefusedWithTheTensorsName) {
           R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
           1),
       "the name w occurs twice in the header");
-  EXPECT_EQ(error_of(R"({"a\nb":3})", 0), "tensor a\\nb: its header entry is no JSON object");
+  EXPECT_EQ(error_of(R"({"a\nb":3})", 0), "tensor a\\nb: its header entry is not a JSON object");
   EXPECT_EQ(error_of(R"({"__metadata__":{"a":1}})", 0), "__metadata__ a: expected a string");
-  EXPECT_EQ(error_of(R"({"__metadata__":1})", 0), "__metadata__ is no JSON object");
-  EXPECT_EQ(error_of("[]", 0), "not a safetensors file: its header is no JSON object");
+  EXPECT_EQ(error_of(R"({"__metadata__":1})", 0), "__metadata__ is not a JSON object");
+  EXPECT_EQ(error_of("[]", 0), "not a safetensors file: its header is not a JSON object");
   EXPECT_EQ(error_of("{\"w\":", 0), "not a safetensors file: its header is not valid JSON");
   EXPECT_EQ(error_of("", 0), "not a safetensors file: its header is not valid JSON");
 }
@@ -152,7 +152,7 @@ TEST_F(Safetensors, ShortAndForeignFilesAreRefused) {
   EXPECT_EQ(error_of_bytes("abc"), "not a safetensors file: only 3 bytes long");
   EXPECT_EQ(
       error_of_bytes(std::string(8, '\x7f')),
-      "not a safetensors file, or truncated: a header of 9187201950435737471 bytes is announced, the file has 0 more");
+      "not a safetensors file, or truncated: it announces a header of 9187201950435737471 bytes, but has only 0 more");
 }
 
 TEST_F(Safetensors, OtherFileKindsAreRecognizedInTheError) {
@@ -172,7 +172,7 @@ TEST_F(Safetensors, AHeaderAboveTheSizeLimitIsRefused) {
     load_safetensors(path_);
     FAIL();
   } catch (const UserError& error) {
-    EXPECT_EQ(error.what(), path_ + ": its header of 100000001 bytes is longer than the 100000000 that are read");
+    EXPECT_EQ(error.what(), path_ + ": its header of 100000001 bytes is longer than the limit of 100000000");
   }
 }
 
@@ -194,7 +194,7 @@ TEST_F(Safetensors, AMissingFileAFolderAndADeviceAreRefused) {
   };
   EXPECT_EQ(error(path_), path_ + ": cannot read: No such file or directory");
   EXPECT_EQ(error(folder_.string()), folder_.string() + ": is a folder, expected a safetensors file");
-  EXPECT_EQ(error("/dev/null"), "/dev/null: is no regular file");
+  EXPECT_EQ(error("/dev/null"), "/dev/null: is not a regular file");
 }
 
 TEST_F(Safetensors, AFailedWriteKeepsTheOldFile) {

@@ -289,7 +289,7 @@ TEST_F(BrokenFolder, NamesATruncatedFile) {
 TEST_F(BrokenFolder, DoesNotReadAPickleThatRunsCode) {
   fs::remove(path("model.safetensors"));
   fs::copy(test_data("pytorch/runs_code.pt"), path("pytorch_model.bin"));
-  EXPECT_EQ(error().find(path("pytorch_model.bin") + ": its pickle wants to run posix.system"), 0) << error();
+  EXPECT_EQ(error().find(path("pytorch_model.bin") + ": its pickle calls posix.system"), 0) << error();
 }
 
 TEST_F(BrokenFolder, NamesAConfigurationThatIsNotAnObject) {

@@ -418,7 +418,7 @@ TEST(Captioning, ReportsMistakes) {
             "objective.decoder.width is 8, but the text encoder's token table is 4 wide: leave it out, or set vocabulary to own");
   EXPECT_EQ(made("{decoder: {heads: 5, vocabulary: own}}", {.shared = &none, .image_width = 6, .vocab_size = 9}),
             "objective.decoder.heads: 5 does not divide the width of the decoder, 6");
-  EXPECT_NE(made("{caption_weight: 0}", {}).find("nothing is left to train by"), std::string::npos);
+  EXPECT_NE(made("{caption_weight: 0}", {}).find("there is nothing to train on"), std::string::npos);
 
   const auto objective = images.objective("referring_weight: 1");
   const auto failed = [&](const std::function<void(Features&)>& change) {
@@ -427,8 +427,8 @@ TEST(Captioning, ReportsMistakes) {
     return error_of([&] { objective->forward(features, {}); });
   };
   EXPECT_EQ(failed([](Features& f) { f.images["image"].encoder_tokens = at::Tensor(); }),
-            "captioning: the encoder tokens of image are missing: the tower does not give them");
-  EXPECT_EQ(failed([](Features& f) { f.texts["caption"].input = {}; }), "captioning: the ids of caption are missing: the tower does not give them");
+            "captioning: the encoder tokens of image are missing: the tower does not output them");
+  EXPECT_EQ(failed([](Features& f) { f.texts["caption"].input = {}; }), "captioning: the ids of caption are missing: the tower does not output them");
   EXPECT_EQ(failed([](Features& f) { f.texts["caption"].input.ids = at::zeros({3, 5}, at::kLong); }),
             "captioning: the ids of caption must be [B, L] or [B, K, L] with B = 4, got [3, 5]");
   EXPECT_EQ(failed([](Features& f) { f.texts["caption"].input = text_input(at::zeros({4, 9}, at::kLong)); }),

@@ -373,21 +373,21 @@ std::string cosmos_error_of(const std::function<void()>& body) {
 TEST(Cosmos, ReportsMistakes) {
   const auto made_with = [](const std::string& yaml) { return cosmos_error_of([&] { made_cosmos(yaml); }); };
   EXPECT_EQ(made_with("{global_crops: 0}"), "test:1: cosmos.global_crops: expected from 1 to 100, got 0");
-  EXPECT_NE(made_with("{heads: 3}").find("heads: 3 do not divide the embedding's width of 4"), std::string::npos);
+  EXPECT_NE(made_with("{heads: 3}").find("heads: 3 does not divide the embedding's width of 4"), std::string::npos);
   EXPECT_NE(made_with("{duplicates: some}").find("cosmos.duplicates"), std::string::npos);
   const Features features = cosmos_features(4, /*gaps=*/false);
   const auto forward_with = [](const Features& given, const std::string& more = "") {
     return cosmos_error_of([&] { made_cosmos(cosmos_yaml(more))->forward(given, {}); });
   };
   EXPECT_EQ(forward_with(features, "global_captions: 4"),
-            "objective cosmos: global_captions is 4, but the view captions has 3 for each image: set "
+            "objective cosmos: global_captions is 4, but the view captions has 3 captions per image: set "
             "objective.global_captions to at most that");
   Features without_tokens = features;
   without_tokens.texts["captions"].tokens = at::Tensor();
   EXPECT_NE(forward_with(without_tokens).find("objective cosmos wants text_tokens"), std::string::npos);
   Features without_crop = features;
   without_crop.images["local_0"].global = at::Tensor();
-  EXPECT_NE(forward_with(without_crop).find("objective cosmos wants one embedding of each picture"), std::string::npos);
+  EXPECT_NE(forward_with(without_crop).find("objective cosmos needs one embedding per image"), std::string::npos);
   Features without_teacher = features;
   without_teacher.teacher_images.clear();
   EXPECT_THROW(made_cosmos()->forward(without_teacher, {}), c10::Error);

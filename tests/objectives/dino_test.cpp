@@ -243,10 +243,10 @@ TEST(Dino, ReportsMistakes) {
   EXPECT_EQ(error_of("{global_crops: 0}"), "test:1: dino.global_crops: expected from 1 to 100, got 0");
   EXPECT_EQ(
       error_of("{global_crops: 1, local_crops: 0, out_dim: 8}"),
-      "test:1: dino.local_crops: is 0, and one global crop alone has none to be compared with: set local_crops, or "
+      "test:1: dino.local_crops: is 0, and a single global crop has no other crop to be compared with: set local_crops, or "
       "two global_crops");
   EXPECT_EQ(error_of("{student_global_crops: false, local_crops: 0, out_dim: 8}"),
-            "test:1: dino.local_crops: is 0, and without student_global_crops the student sees no others");
+            "test:1: dino.local_crops: is 0, and without student_global_crops the student sees no crops");
   EXPECT_EQ(error_of("{global_crops: 2, local_crops: 0, out_dim: 8, hidden_dim: 4}"), "no error");
   DinoCase tiny;
   EXPECT_THROW(tiny.student->forward(tiny.features, {}), c10::Error);

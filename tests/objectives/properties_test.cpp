@@ -243,7 +243,7 @@ TEST(ObjectiveSettings, ErrorsNameTheMistake) {
   EXPECT_EQ(settings_error("weighted_sum", "{objectives: []}"),
             "test:1: weighted_sum.objectives: is empty: name at least one objective");
   EXPECT_EQ(settings_error("weighted_sum", "{objectives: [{name: clip}, {name: clip}]}"),
-            "test:1: weighted_sum.objectives: label clip is used twice: give each objective a label of its own");
+            "test:1: weighted_sum.objectives: label clip is used twice: give each objective its own label");
   EXPECT_NE(
       settings_error("weighted_sum", "{objectives: [{name: clpi}]}").find("unknown objective clpi: did you mean clip?"),
       std::string::npos);
@@ -281,11 +281,11 @@ TEST(ObjectiveInputs, ErrorForMissingFeaturesNamesTheSetting) {
   Pairs bad = random_pairs({2, 1}, 2);
   bad.text_global = at::Tensor();
   EXPECT_EQ(error("sparc", bad),
-            "objective sparc wants one embedding of each text (text_global), which the text tower does not give: set "
-            "model.text.readout to gap or another that does (none is for objectives that read tokens alone)");
+            "objective sparc needs one embedding per text (text_global), which the text tower does not output: set "
+            "model.text.readout to gap or another that does (none is only for objectives that read tokens)");
   bad.image_tokens = at::Tensor();
   EXPECT_EQ(error("filip", bad),
-            "objective filip wants image_tokens, which the image tower does not give: set another model.image.encoder");
+            "objective filip needs image_tokens, which the image tower does not output: set another model.image.encoder");
 }
 
 TEST(ObjectiveInputs, ErrorForWrongShapesNamesTheTensor) {

@@ -151,9 +151,9 @@ TEST(PyramidClip, RejectsInvalidPairsAndWeights) {
   const auto expect_refused = [](const std::string& yaml, const std::string& part) {
     EXPECT_NE(refusal(yaml).find(part), std::string::npos) << refusal(yaml);
   };
-  expect_refused("{peer_pairs: [SG]}", "peer_pairs: SG is no pair of views: write one of G, L, R and one of S, T, A");
-  expect_refused("{cross_local_pairs: [LA, LA]}", "cross_local_pairs: LA stands there twice");
-  expect_refused("{cross_global_weight: 0.7, cross_local_weight: 0.7}", "more than 1 together");
+  expect_refused("{peer_pairs: [SG]}", "peer_pairs: SG is not a pair of views: write one of G, L, R and one of S, T, A");
+  expect_refused("{cross_local_pairs: [LA, LA]}", "cross_local_pairs: LA is listed twice");
+  expect_refused("{cross_global_weight: 0.7, cross_local_weight: 0.7}", "add up to more than 1");
   expect_refused("{peer_pairs: [], cross_global_pairs: [], cross_local_pairs: []}", "name at least one");
 }
 

@@ -338,11 +338,11 @@ TEST(RegionContrast, ErrorsNameWhatDoesNotFit) {
     return region_problem(*objective, features);
   };
   EXPECT_EQ(problem([](Features& f) { f.images["image"].dense = f.images["image"].dense.narrow(1, 0, 8); }),
-            "objective region_contrast: 8 patches of an image make up no square: set its grid_rows to the image's "
+            "objective region_contrast: 8 patches of an image do not form a square: set its grid_rows to the image's "
             "height over the "
             "patch size");
   EXPECT_EQ(problem([](Features& f) { f.images["image"].boxes = {}; }),
-            "region_contrast: boxes must be [B, R, 4] with B = 4 and R = 3, at least 1, that of the phrases");
+            "region_contrast: boxes must be [B, R, 4] with B = 4 and R = 3, at least 1, as many as phrases");
   EXPECT_EQ(problem([](Features& f) {
               f.texts["phrases"].global = at::zeros({4, 3, 5});
             }),
@@ -351,7 +351,7 @@ TEST(RegionContrast, ErrorsNameWhatDoesNotFit) {
               f.texts["phrase_negatives"].global = at::zeros({4, 5, 4});
               f.texts["phrase_negatives"].present = at::zeros({4, 5}, at::kBool);
             }),
-            "region_contrast: phrase_negatives must hold as many texts for each of the 3 boxes, got 5 for all");
+            "region_contrast: phrase_negatives must hold the same number of texts for each of the 3 boxes, got 5 in total");
   EXPECT_TRUE(problem([](Features& f) {
                 f.images["image"].dense = at::Tensor();
               }).starts_with("objective region_contrast wants image_dense"));

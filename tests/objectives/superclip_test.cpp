@@ -296,9 +296,9 @@ TEST(SuperClip, RejectsSizesThatDifferFromTheModel) {
             "objective.vocab_size is 8, but the text encoder has 20 token ids: leave it out to follow the text encoder");
   EXPECT_EQ(error("{ignored_ids: [20]}", model), "objective.ignored_ids: 20 is not in the vocabulary 0..19");
   EXPECT_EQ(error("{}", {.vocab_size = 20}),
-            "objective.width: the model does not say how wide the image encoder's tokens are: give it");
+            "objective.width: the model does not report the width of the image encoder's tokens: set it");
   EXPECT_EQ(error("{}", {.image_width = 6}),
-            "objective.vocab_size: the model has no text encoder with a vocabulary: give it");
+            "objective.vocab_size: the model has no text encoder with a vocabulary: set it");
   EXPECT_EQ(error("{vocab_size: 24}", model), "no error");
 }
 

@@ -196,10 +196,10 @@ TEST(TextGroup, ReportsMistakes) {
   };
   SharedParameters none;
   EXPECT_NE(error("{}", &none)
-                .find("objective.reconstruction_weight: captions are decoded by the text encoder's token "
-                      "table, and this model has none: set it to 0"),
+                .find("objective.reconstruction_weight: captions are decoded with the text encoder's token "
+                      "table, but this model has none: set it to 0"),
             std::string::npos);
-  EXPECT_NE(error("{contrastive_weight: 0, reconstruction_weight: 0}", &none).find("nothing is left to train by"),
+  EXPECT_NE(error("{contrastive_weight: 0, reconstruction_weight: 0}", &none).find("there is nothing to train on"),
             std::string::npos);
   Captions captions;
   const auto objective = captions.objective("{}");

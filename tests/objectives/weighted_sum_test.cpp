@@ -117,7 +117,7 @@ TEST(WeightedSum, RejectsTermsWithDifferentTeacherMomenta) {
   } catch (const UserError& error) {
     EXPECT_STREQ(
         error.what(),
-        "objectives: dino keeps 0.9 of the teacher at an update, other 0.99, but there is one teacher for all: "
+        "objectives: dino has a teacher momentum of 0.9 at an update, other of 0.99, but they share one teacher: "
         "make them equal");
   }
 }

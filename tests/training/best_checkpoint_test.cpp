@@ -136,8 +136,8 @@ TEST_F(KeepBest, ReportsAnUnknownMetricWithTheMeasuredOnes) {
   measure(1, 1.0);
   ASSERT_EQ(errors_.size(), 1u);
   EXPECT_EQ(errors_[0],
-            "checkpoint.keep_best.metric: nothing measured is called validation_loss.lss: did you mean "
-            "validation_loss.loss?; there are: validation_loss.other and validation_loss.loss");
+            "checkpoint.keep_best.metric: there is no metric called validation_loss.lss: did you mean "
+            "validation_loss.loss?; measured: validation_loss.other and validation_loss.loss");
 }
 
 TEST_F(KeepBest, ReportsAnUnknownMetricOnlyOnce) {
@@ -146,8 +146,8 @@ TEST_F(KeepBest, ReportsAnUnknownMetricOnlyOnce) {
   measure(2, 1.0);
   ASSERT_EQ(errors_.size(), 1u);
   EXPECT_EQ(errors_[0],
-            "checkpoint.keep_best.metric: nothing measured is called validation_loss.something_else: did you mean "
-            "validation_loss.other?; there are: "
+            "checkpoint.keep_best.metric: there is no metric called validation_loss.something_else: did you mean "
+            "validation_loss.other?; measured: "
             "validation_loss.other and validation_loss.loss");
 }
 
@@ -161,7 +161,7 @@ TEST_F(KeepBest, RejectsAMetricWithoutATaskAtTheStart) {
   EXPECT_EQ(error_of([&] { best_config({"checkpoint.keep_best.metric=recall"}); }),
             "--set: checkpoint.keep_best.metric: expected TASK.METRIC, say validation_loss.loss, got recall");
   EXPECT_EQ(error_of([&] { best_config({"evaluation.every_steps=0"}); }),
-            "--set: checkpoint.keep_best.metric: is set, but evaluation.every_steps is 0, so that only the end is "
+            "--set: checkpoint.keep_best.metric: is set, but evaluation.every_steps is 0, so only the final state is "
             "measured: set it");
 }
 

@@ -54,8 +54,8 @@ TEST(TrainingConfig, RejectsImpossibleCombinationsBeforeBuildingAnything) {
   EXPECT_EQ(error_with({"schedule.warmup_steps=7"}),
             "--set: schedule.warmup_steps: is 7, but training.steps is only 6: make it smaller");
   EXPECT_EQ(error_with({"training.cuda_graph=true", "training.micro_batch=2"}),
-            "--set: training.cuda_graph: is true, and training.micro_batch is set: GradCache cannot be recorded; set one "
-            "of the two");
+            "--set: training.cuda_graph: is true, and training.micro_batch is set: GradCache cannot be recorded; set only "
+            "one of the two");
   EXPECT_EQ(error_with({"model.text.projection.embed_dim=16"}),
             "--set: model.text.projection.embed_dim: is 16, but "
             "model.image.projection.embed_dim is "
@@ -72,9 +72,8 @@ TEST(TrainingConfig, RejectsImpossibleCombinationsBeforeBuildingAnything) {
             "tokenizer.context_length is 24: "
             "leave it out to follow the tokenizer");
   EXPECT_EQ(error_with({"evaluation.tasks=[{name: zero_shot}]", "data.validation=null"}),
-            "--set: evaluation.tasks[0].source: missing, and there is no data.validation to fall back "
-            "on: set one "
-            "of the two");
+            "--set: evaluation.tasks[0].source: missing, and there is no data.validation as a default: "
+            "set one of the two");
 }
 
 TEST(TrainingConfig, NamesMissingPartsWithAnExample) {

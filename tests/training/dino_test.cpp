@@ -143,17 +143,17 @@ TEST_F(DinoRun, EvaluatesTheTeacherFromBeforeTheFirstStep) {
 TEST_F(DinoRun, ReportsMistakes) {
   const auto error = [&](const Config& config) { return error_of([&] { Trainer(config, "none"); }); };
   EXPECT_EQ(error(silc_config(folder_ / "a", {"model.text=null", "tokenizer=null"})),
-            "objective: wants the text caption, but model.text is null");
+            "objective: needs the text caption, but model.text is null");
   EXPECT_EQ(error(dino_config(folder_ / "b", {"objective.local_crops=3"})),
             "the objective asks for the image view local_2, but the data pipeline makes only: image, global_0 to "
             "global_1 and local_0 to local_1; add others to data.loader.views");
   EXPECT_EQ(
       error(dino_config(folder_ / "c", {"data.loader.views.local.image_size=10"})),
-      "data.loader.views: the image tower does not take local_0, which is 10 x 10 pixels: vit: images must be [B, "
+      "data.loader.views: the image tower does not accept local_0, which is 10 x 10 pixels: vit: images must be [B, "
       "3, H, W] with H and W multiples of 4 and 4, got [1, 3, 10, 10]");
   EXPECT_EQ(
       error(dino_config(folder_ / "d", {"training.cuda_graph=true"})),
-      "training.cuda_graph: the objective dino changes with the step, and a recorded step is always the same one: "
+      "training.cuda_graph: the objective dino depends on the step number, but a recorded step never changes: "
       "set it to false");
 }
 

@@ -48,8 +48,8 @@ TEST(DryRun, ReportsWhereMemoryGoes) {
   settings.available = 1000;
   const std::string text = to_text(dry_run(config, settings), config);
   for (const char* part : {"parameters",
-                           "samples a step    32: batch 8 x accumulation 1 x ranks 4; the towers see 2 at a time",
-                           "memory plan of each of 4 ranks, on the CPU",
+                           "samples per step  32: batch 8 x accumulation 1 x ranks 4; the towers process 2 at a time",
+                           "memory plan for each of 4 ranks, on the CPU",
                            "  weights ",
                            "  gradients ",
                            "  optimizer ",
@@ -63,7 +63,7 @@ TEST(DryRun, ReportsWhereMemoryGoes) {
                            "8 x 32 pairs",
                            "  peak of a step ",
                            "  checkpoint ",
-                           "of 1000 B that are free for it: does not fit",
+                           "of 1000 B available: does not fit",
                            "ways out",
                            "a smaller training.micro_batch (or auto)",
                            "model.image.encoder.grad_checkpointing: true; model.text.encoder.grad_checkpointing: true",
@@ -135,8 +135,8 @@ TEST(DryRun, WarnsAboutUnlikelySettings) {
   const DryRunReport report = dry_run(one);
   ASSERT_EQ(report.warnings.size(), 1u);
   EXPECT_TRUE(to_text(report, one).ends_with(
-      "\nwarning: data.loader.batch_size is 1: the objective clip compares a pair with the others of its batch, and there "
-      "are none: take a larger batch\n"));
+      "\nwarning: data.loader.batch_size is 1: the objective clip compares a pair with the others of its batch, but there "
+      "are none: use a larger batch\n"));
   const Config eight = tiny_config(folder / "run");
   EXPECT_EQ(to_text(dry_run(eight), eight).find("warning: "), std::string::npos);
 }

@@ -59,7 +59,7 @@ TEST_F(Epochs, NearerOfStepsAndEpochsWins) {
 
 TEST_F(Epochs, StepsAndEpochsInOnePlaceAreAnError) {
   const std::string error = error_of([&] { load_config(file("{steps: 4, epochs: 2}")); });
-  EXPECT_NE(error.find("own.yaml:2: training.epochs: is given beside training.steps ("), std::string::npos) << error;
+  EXPECT_NE(error.find("own.yaml:2: training.epochs: is set together with training.steps ("), std::string::npos) << error;
   EXPECT_NE(error.find("own.yaml:2): leave one of them out"), std::string::npos) << error;
 }
 
@@ -98,8 +98,8 @@ TEST_F(Epochs, WarnsWhenSkippedSamplesShortenAnEpoch) {
   EXPECT_FALSE(shorter_epochs(settings, 720, 280)) << "steps were given";
   settings.counted_epochs = 2;
   EXPECT_EQ(shorter_epochs(settings, 720, 280),
-            "training.epochs: 28% of the samples are unusable, so that an epoch has fewer: 124 steps are 2.78 epochs and "
-            "not 2");
+            "training.epochs: 28% of the samples are unusable, so epochs are shorter: 124 steps are 2.78 epochs instead "
+            "of 2");
   EXPECT_FALSE(shorter_epochs(settings, 1000, 0));
   EXPECT_FALSE(shorter_epochs(settings, 0, 0));
 }
@@ -116,7 +116,7 @@ TEST_F(Epochs, DryRunAndRunWarnAboutMissingCaptions) {
   EXPECT_EQ(report.steps, 10);
   ASSERT_EQ(report.warnings.size(), 1u);
   const std::string expected =
-      "training.epochs: 25% of the samples are unusable, so that an epoch has fewer: 10 steps are 2.67 epochs and not 2";
+      "training.epochs: 25% of the samples are unusable, so epochs are shorter: 10 steps are 2.67 epochs instead of 2";
   EXPECT_EQ(report.warnings[0], expected);
   EXPECT_EQ(Trainer(config, "none").run(), Outcome::finished);
   const std::string log = io::read_file(folder_ / "run/log.txt");

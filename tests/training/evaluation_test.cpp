@@ -112,7 +112,7 @@ TEST_F(EvaluationInARun, DryRunSkipsTasksWithMissingData) {
   ASSERT_EQ(report.unread_tasks.size(), 1u);
   EXPECT_EQ(report.unread_tasks[0].place, "evaluation.tasks[1] (knn)");
   const std::string text = to_text(report, elsewhere);
-  EXPECT_NE(text.find("evaluation tasks  1 fit their data\nnot looked at     evaluation.tasks[1] (knn): "),
+  EXPECT_NE(text.find("evaluation tasks  1 fit their data\nnot checked       evaluation.tasks[1] (knn): "),
             std::string::npos)
       << text;
 }
@@ -135,17 +135,17 @@ TEST_F(EvaluationInARun, DryRunNamesMissingFilesAsTheCause) {
   EXPECT_EQ(no_vocabulary.unread_tasks[0].place, "evaluation.tasks[0] (retrieval)");
   EXPECT_NE(no_vocabulary.unread_tasks[0].reason.find("no/such.model: no such file"), std::string::npos);
   ASSERT_EQ(no_vocabulary.warnings.size(), 1u) << "one cause gives one warning";
-  EXPECT_TRUE(no_vocabulary.warnings[0].starts_with("a run would not start, for its vocabulary cannot be read: "));
+  EXPECT_TRUE(no_vocabulary.warnings[0].starts_with("a run would not start, because its vocabulary cannot be read: "));
 
   const DryRunReport no_training = report_with("data.train={name: csv, path: no/train.csv}");
   EXPECT_EQ(no_training.tasks, 2) << "all tasks except knn, which learns from the training data";
-  EXPECT_TRUE(no_training.warnings.at(0).starts_with("a run would not start, for its training data cannot be read: "));
+  EXPECT_TRUE(no_training.warnings.at(0).starts_with("a run would not start, because its training data cannot be read: "));
 
   const DryRunReport no_validation = report_with("data.validation={name: csv, path: no/validation.csv}");
   EXPECT_EQ(no_validation.tasks, 0);
   EXPECT_TRUE(no_validation.synthetic.empty()) << "the training samples exist";
   EXPECT_TRUE(
-      no_validation.warnings.at(0).starts_with("a run would not start, for its validation data cannot be read: "));
+      no_validation.warnings.at(0).starts_with("a run would not start, because its validation data cannot be read: "));
 }
 
 TEST_F(EvaluationInARun, ResumedRunRepeatsAnEvaluationThatASignalInterrupted) {
@@ -180,8 +180,8 @@ TEST_F(EvaluationInARun, SignalInTheLastTaskStillWritesResultsAndFinishesTheRun)
   EXPECT_EQ(Trainer(last, "auto").run(), Outcome::finished) << "results that were written are not measured again";
   EXPECT_TRUE(std::exchange(raises_signal, false));
   const std::string log = io::read_file(folder_ / "run/log.txt");
-  EXPECT_NE(log.find("; 6 steps are trained, nothing is left\n"), std::string::npos) << log;
-  EXPECT_NE(log.find("nothing was left to train; the model is "), std::string::npos) << log;
+  EXPECT_NE(log.find("; 6 steps are trained, none are left\n"), std::string::npos) << log;
+  EXPECT_NE(log.find("nothing left to train; the model is "), std::string::npos) << log;
   EXPECT_EQ(log.find("6 steps, from step 6"), std::string::npos) << log;
 }
 
@@ -203,7 +203,7 @@ TEST_F(EvaluationInARun, SkipsBadSamplesAndReportsThemOnceForAnyShare) {
   const std::string log = io::read_file(folder_ / "run/log.txt");
   for (const std::string& line : split(log, '\n')) named += line.find(" warning skipped: ") != std::string::npos;
   EXPECT_EQ(named, 10) << log;
-  const std::string warning = " cannot be used; the loss is that of the others";
+  const std::string warning = " cannot be used; the loss is measured on the others";
   const std::size_t first = log.find(warning);
   EXPECT_NE(first, std::string::npos) << log;
   EXPECT_EQ(log.find(warning, first + 1), std::string::npos) << "once";
@@ -215,7 +215,7 @@ TEST_F(EvaluationInARun, RejectsAnUnknownMetricBeforeTheFirstStep) {
       tiny_config(folder_ / "run", {"evaluation={every_steps: 3, tasks: [{name: retrieval, topk: [1, 5]}]}",
                                     "checkpoint.keep_best.metric=retrieval.recall"});
   const std::string expected =
-      "checkpoint.keep_best.metric: nothing measured is called retrieval.recall; there are: "
+      "checkpoint.keep_best.metric: there is no metric called retrieval.recall; measured: "
       "retrieval.image_to_text_recall@1, retrieval.image_to_text_recall@5, retrieval.text_to_image_recall@1 and "
       "retrieval.text_to_image_recall@5";
   EXPECT_EQ(error_of([&] { dry_run(unknown); }), expected);
@@ -238,7 +238,7 @@ TEST_F(EvaluationInARun, FailingTaskIsAWarningAndOtherResultsAreWritten) {
     for (const char* key : {"commit", "date", "device", "weights"}) EXPECT_TRUE(json.contains(key)) << key;
   }
   const std::string log = io::read_file(folder_ / "run/log.txt");
-  EXPECT_NE(log.find("warning step 3: evaluation.tasks[1] (test_failing) failed: the disk <is> gone; training goes on"),
+  EXPECT_NE(log.find("warning step 3: evaluation.tasks[1] (test_failing) failed: the disk <is> gone; training continues"),
             std::string::npos)
       << log;
   const std::string page = io::read_file(folder_ / "run/run.html");

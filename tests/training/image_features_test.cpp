@@ -149,22 +149,22 @@ TEST_F(ImageFeatures, ReportEachMismatchInOneLine) {
           "of shapes train, 40 samples; write them again with trainer --write-features");
   EXPECT_EQ(error_with({"model.image.encoder.heads=4", "model.preprocessing.interpolation=bilinear"}),
             "data.features: " + features() +
-                " holds features of other settings: model.image.encoder.heads: 2 there, 4 here; "
+                " holds features made with other settings: model.image.encoder.heads: 2 there, 4 here; "
                 "model.preprocessing.interpolation: bicubic there, bilinear here" +
                 again);
   EXPECT_EQ(error_with({"data.features.dtype=bfloat16"}),
             "data.features: " + features() +
-                " holds features of other settings: data.features.dtype: float32 there, bfloat16 here" + again);
+                " holds features made with other settings: data.features.dtype: float32 there, bfloat16 here" + again);
   EXPECT_EQ(error_with({"objective={name: filip}"}),
             "data.features: " + features() +
-                " keeps no tokens of the pictures, which the objective filip or the image read-out needs" + again);
+                " has no tokens of the images, which the objective filip or the image read-out needs" + again);
   EXPECT_EQ(
       error_with({"parameters.frozen=[visual.conv1.*]"}),
-      "data.features: the image encoder is trained (visual.class_embedding), and features are of one that stays as it "
-      "is: name it in parameters.frozen, or set data.features to null");
+      "data.features: the image encoder is trained (visual.class_embedding), but features need a frozen one: "
+      "name it in parameters.frozen, or set data.features to null");
   EXPECT_EQ(
       error_with({"model.image.encoder.patch_dropout=0.5"}),
-      "data.features: the image encoder draws random numbers at each step, and features are the same at each: set its "
+      "data.features: the image encoder draws random numbers at each step, but stored features never change: set its "
       "patch_dropout and drop_path to 0");
   EXPECT_EQ(error_with({"data.loader.augmentation.crop=random"}),
             "data.features: the image view image is a random crop, but features are of whole images: set "

@@ -198,11 +198,11 @@ TEST_F(LoraRun, DryRunCountsItsParameters) {
 TEST_F(LoraRun, ReportsContradictorySettings) {
   EXPECT_EQ(mistake({"adapt.image={lora: {}}", "parameters.frozen=[image]"}),
             "parameters.frozen: image freezes visual.transformer.resblocks.0.attn.lora_query_a, which adapt.image.lora trains: the "
-            "encoder's own weights are frozen without it; leave the pattern out, or take the adapters away with "
+            "encoder's own weights are frozen in any case; leave the pattern out, or remove the adapters with "
             "adapt.image.lora.blocks or adapt.image.lora.layers");
   EXPECT_EQ(mistake({"adapt.image={lora: {trained: [visual.ln_pots.*]}}"}),
             "adapt.image.lora.trained: visual.ln_pots.* matches no parameter of the encoder: did you mean visual.ln_post.bias?");
-  EXPECT_NE(mistake({"adapt.image={lora: {trained: [visual.proj]}}"}).find("what follows the encoder is trained unless"),
+  EXPECT_NE(mistake({"adapt.image={lora: {trained: [visual.proj]}}"}).find("parameters after the encoder are trained unless"),
             std::string::npos);
   EXPECT_EQ(mistake({"adapt.image={lora: {}}", "parameters.frozen=[visual.conv1.*]"}), "no error")
       << "LoRA freezes it in any case";

@@ -103,7 +103,7 @@ TEST_F(MixtureTraining, AccumulationCountsBatchesOfEachSource) {
   };
   const auto a = train(big, {}), b = train(small, {"data.loader.batch_size=4", "training.accumulation=2"});
   for (const auto& [name, tensor] : a) EXPECT_TRUE(at::allclose(tensor, b.at(name), 1e-4, 1e-5)) << name;
-  EXPECT_NE(io::read_file(small + "/log.txt").find("16 samples a step (4 x 2 x 2 sources)"), std::string::npos);
+  EXPECT_NE(io::read_file(small + "/log.txt").find("16 samples per step (4 x 2 x 2 sources)"), std::string::npos);
   const auto x = rows(big), y = rows(small);
   for (const char* term : {"many.loss", "few.loss", "few.loss_distance"})
     EXPECT_NEAR(x[1]["terms"][term].get<double>(), y[1]["terms"][term].get<double>(), 1e-4) << term;

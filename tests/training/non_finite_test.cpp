@@ -42,7 +42,7 @@ TEST_F(NonFinite, StopsAndSavesTheStateBeforeTheBadStep) {
       << log;
   EXPECT_NE(log.find("step 5: aten::log gave NaN (1 of 1 values, [] Float) in the forward pass"), std::string::npos)
       << log;
-  EXPECT_NE(log.find("look again: trainer --config " + run + "/config.yaml --replay-step " + run +
+  EXPECT_NE(log.find("to examine it again: trainer --config " + run + "/config.yaml --replay-step " + run +
                      "/non_finite/step_0000004"),
             std::string::npos)
       << log;
@@ -85,7 +85,7 @@ TEST_F(NonFinite, ReplayNamesWeightsThatWereBadBefore) {
   checkpoint.model.weights.at("text_projection").view(-1)[3] = std::numeric_limits<double>::infinity();
   CheckpointFolder(folder, 3).save(checkpoint);
   const std::string report = replay_step(config, folder + "/step_0000003", {}).first;
-  EXPECT_NE(report.find("first not finite: not finite before the step already: text_projection"), std::string::npos)
+  EXPECT_NE(report.find("first not finite: already not finite before the step: text_projection"), std::string::npos)
       << report;
 }
 

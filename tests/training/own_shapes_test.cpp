@@ -55,15 +55,17 @@ TEST(OwnShapesInTraining, DryRunMeasuresImagesWithTheMostPatches) {
 }
 
 TEST(OwnShapesInTraining, ReportsUnsupportedSettings) {
-  EXPECT_NE(error_of_run(with_own_shapes({"training.cuda_graph=true"})).find("training.cuda_graph: is true, but with model.preprocessing.resize_mode: naflex"),
+  EXPECT_NE(error_of_run(with_own_shapes({"training.cuda_graph=true"}))
+                .find("training.cuda_graph: is true, but a recorded step needs a fixed shape, and with "
+                      "model.preprocessing.resize_mode: naflex"),
             std::string::npos);
-  EXPECT_NE(error_of_run(with_own_shapes({}, "{name: sparc}")).find("objective sparc compares patches of images that all have as many"), std::string::npos);
+  EXPECT_NE(error_of_run(with_own_shapes({}, "{name: sparc}")).find("objective sparc needs the same number of patches in all images"), std::string::npos);
   EXPECT_NE(error_of_run(with_own_shapes({"model.image.encoder.patch_dropout=0.5"})).find("patch_dropout does not support images of varying shapes"),
             std::string::npos);
   const TemporaryFolder folder;
   EXPECT_NE(error_of([&] {
               write_image_features(tiny_config(folder / "run", with_own_shapes({"data.features={folder: " + (folder / "features") + "}"})));
-            }).find("data.features: features are of images of one size"),
+            }).find("data.features: features need images of one size"),
             std::string::npos);
 }
 

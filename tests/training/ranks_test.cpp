@@ -399,7 +399,7 @@ TEST_F(RanksTest, RejectsDifferentConfigurations) {
     const std::string error = error_of([&] { train(folder_ / "run", {lr}, "none", group); });
     EXPECT_EQ(error, group.first() ? "rank 0 stops because rank 1 failed at comparing configurations (its own "
                                      "message says why)"
-                                   : "rank 1 has another configuration than rank 0: optimizer.lr: 0.1 there, 0.2 here: "
+                                   : "rank 1 has a different configuration than rank 0: optimizer.lr: 0.1 there, 0.2 here: "
                                      "start all ranks with the same file and overrides");
     return {};
   });

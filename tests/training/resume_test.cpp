@@ -74,8 +74,8 @@ TEST(ResumeRules, MissingSettingsOfAnEarlierVersionHadTheirDefaults) {
 TEST(ResumeRules, RejectsOtherChangesAndNamesTheWayOut) {
   const ResumeChanges changes = after({"optimizer.lr=0.5", "seed=4"});
   EXPECT_EQ(refusal(changes.refused),
-            "was trained with other settings: seed: 3 there, 4 here; optimizer.lr: 0.01 there, 0.5 here: give the same "
-            "ones, let these through with --allow-changes seed optimizer.lr, or choose another run.folder");
+            "was trained with other settings: seed: 3 there, 4 here; optimizer.lr: 0.01 there, 0.5 here: use the same "
+            "settings, allow these changes with --allow-changes seed optimizer.lr, or choose another run.folder");
   const ResumeChanges some = after({"optimizer.lr=0.5", "seed=4"}, {"optimizer"});
   EXPECT_EQ(keys_of(some.allowed), std::vector<std::string>{"optimizer.lr"});
   EXPECT_EQ(keys_of(some.refused), std::vector<std::string>{"seed"});
@@ -183,8 +183,8 @@ TEST_F(ResumeTest, RejectsOtherDataUnlessAllowed) {
   const auto more = write_samples("more", 60);
   EXPECT_EQ(error_of([&] { Trainer(tiny_config(folder_ / "run", more), "auto"); }),
             newest +
-                ": was trained on other data than data.train names now: 2 files there, 3 here: give the same data, let "
-                "these through with --allow-changes data.train, or choose another run.folder");
+                ": was trained on other data than data.train names now: 2 files there, 3 here: use the same data, allow "
+                "this change with --allow-changes data.train, or choose another run.folder");
   auto longer = more;
   longer.push_back("training.steps=8");
   train("run", longer, {"auto", {"data.train"}});
@@ -216,28 +216,28 @@ TEST_F(ResumeTest, FingerprintCoversNamesSizesAndSampledContent) {
 TEST_F(ResumeTest, WarnsAboutFewerStepsThanAreTrained) {
   train("run");
   train("run", {"training.steps=4"}, "auto");
-  EXPECT_NE(log("run").find("training.steps is 4, but 6 steps are trained already: there is nothing left to train"),
+  EXPECT_NE(log("run").find("training.steps is 4, but 6 steps are already trained: there is nothing left to train"),
             std::string::npos);
 }
 
 TEST_F(ResumeTest, WarnsAboutABatchOfOneAndATooLargeMicroBatch) {
   train("one", {"data.loader.batch_size=1", "training.steps=1", "schedule.warmup_steps=0", "training.micro_batch=4"});
   EXPECT_NE(log("one").find("training.micro_batch is 4, more than data.loader.batch_size, 1"), std::string::npos);
-  EXPECT_NE(log("one").find("the objective clip compares a pair with the others of its batch, and there are none"),
+  EXPECT_NE(log("one").find("the objective clip compares a pair with the others of its batch, but there are none"),
             std::string::npos);
   EXPECT_EQ(
       Trainer(tiny_config(folder_ / "lone", {"data.loader.batch_size=1", "training.steps=1", "schedule.warmup_steps=0"}, "test_distance"), "none")
           .run(),
       Outcome::finished);
-  EXPECT_EQ(log("lone").find("and there are none"), std::string::npos);
+  EXPECT_EQ(log("lone").find("but there are none"), std::string::npos);
 }
 
 TEST_F(ResumeTest, SecondTrainerInTheFolderIsRejected) {
   const Trainer first(tiny_config(folder_ / "run"), "none");
   const std::string error = error_of([&] { Trainer(tiny_config(folder_ / "run"), "auto"); });
-  EXPECT_TRUE(error.starts_with((folder_ / "run") + ": another trainer is at work in this run folder (process "))
+  EXPECT_TRUE(error.starts_with((folder_ / "run") + ": another trainer is using this run folder (process "))
       << error;
-  EXPECT_TRUE(error.ends_with("): wait for its end, stop it, or choose another run.folder")) << error;
+  EXPECT_TRUE(error.ends_with("): wait until it ends, stop it, or choose another run.folder")) << error;
 }
 
 TEST_F(ResumeTest, HandlesSighupLikeSigtermUnlessItWasIgnored) {
@@ -277,12 +277,12 @@ TEST_F(ResumeTest, FailedFetchIsAnErrorNotAFreshStart) {
   };
   EXPECT_EQ(
       fetch("exit 4"),
-      "checkpoint.fetch_command: exit 4: failed with exit code 4 (one that finds nothing stored ends with 0 and brings "
+      "checkpoint.fetch_command: exit 4: failed with exit code 4 (if nothing is stored yet, it must exit with 0 and fetch "
       "nothing)");
   EXPECT_EQ(
       fetch("touch \"$1\"/model.safetensors"),
-      "checkpoint.fetch_command: brought model.safetensors, but no checkpoint: expected folders like step_0001000 in "
-      "the folder that it is given as $1");
+      "checkpoint.fetch_command: fetched model.safetensors, but no checkpoint: expected folders like step_0001000 in "
+      "the folder passed as $1");
   EXPECT_TRUE(fetch("mkdir \"$1\"/step_0000003").starts_with("no checkpoint can be read: "));
   EXPECT_FALSE(fetch_checkpoint("true", "a", folder_ / "checkpoints"));
 }

@@ -32,7 +32,7 @@ TEST(RowCommand, EarlyExitIsReportedOnceAndHarmless) {
     news = command.news();
   }
   EXPECT_TRUE(news->starts_with("log.command: exit 3: ended with exit code 3 after ")) << *news;
-  EXPECT_TRUE(news->ends_with("; training goes on without it"));
+  EXPECT_TRUE(news->ends_with("; training continues without it"));
   command.send("more");
   EXPECT_EQ(command.news(), std::nullopt);
   EXPECT_EQ(command.close(kLong), std::vector<std::string>{});
@@ -48,7 +48,7 @@ TEST(RowCommand, DropsAndCountsRowsForASlowCommand) {
   io::write_file(go, "");
   const std::vector<std::string> lines = command.close(kLong);
   ASSERT_EQ(lines.size(), 1u);
-  EXPECT_NE(lines[0].find(" rows were dropped, "), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find(" rows were dropped and "), std::string::npos) << lines[0];
 }
 
 TEST(RowCommand, LeavesACommandThatDoesNotEndRunning) {
@@ -57,7 +57,7 @@ TEST(RowCommand, LeavesACommandThatDoesNotEndRunning) {
   RowCommand command("while [ -d '" + folder / "." + "' ]; do sleep 0.01; done", {});
   const std::vector<std::string> lines = command.close(milliseconds(1));
   ASSERT_EQ(lines.size(), 1u);
-  EXPECT_NE(lines[0].find("still runs"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("is still running"), std::string::npos) << lines[0];
 }
 
 TEST(RowCommand, ReceivesTheStartRowsAndEvaluationsOfARun) {

@@ -65,16 +65,16 @@ TEST(InputBoundDetector, NamesTheRemedyWhenDecodersAreTheBottleneck) {
   EXPECT_EQ(watch.note({6, 3, 11, 11}, 6), std::nullopt) << "too short to judge";
   EXPECT_EQ(watch.note({6, 3, 12, 12}, 12).value_or(""),
             "data: training waits for data 50% of the time; the 2 decoding threads are decoding without pause: raise "
-            "data.loader.threads (16 cores here), or store smaller pictures");
+            "data.loader.threads (16 cores here), or store smaller images");
   EXPECT_EQ(watch.note({20, 10, 40, 40}, 32), std::nullopt) << "reported a moment ago";
   EXPECT_NE(watch.note({20, 10, 40, 40}, 700), std::nullopt) << "reported long ago";
 }
 
 TEST(InputBoundDetector, DistinguishesSlowFilesFromIdleThreads) {
   EXPECT_NE(
-      InputBoundDetector(4, 16).note({20, 8, 76, 8}, 0).value_or("").find("computes 11% of that, the rest waits for files"),
+      InputBoundDetector(4, 16).note({20, 8, 76, 8}, 0).value_or("").find("only 11% of that is computing, the rest is waiting for files"),
       std::string::npos);
-  EXPECT_NE(InputBoundDetector(4, 16).note({20, 8, 8, 8}, 0).value_or("").find("are busy 10% of theirs"), std::string::npos);
+  EXPECT_NE(InputBoundDetector(4, 16).note({20, 8, 8, 8}, 0).value_or("").find("are busy only 10% of the time"), std::string::npos);
   EXPECT_NE(InputBoundDetector(4, 4).note({20, 8, 78, 78}, 0).value_or("").find("give the job more cores"), std::string::npos);
   EXPECT_EQ(InputBoundDetector(4, 16).note({20, 3, 76, 76}, 0), std::nullopt) << "15% is not much";
 }
@@ -193,14 +193,14 @@ TEST(RunPageTest, ShowsReadingsAtStepsSpreadOverTheRun) {
   const TemporaryFolder folder;
   fs::create_directories(folder / "evaluation");
   RunPage page(folder.path(), "run", {});
-  EXPECT_EQ(page_of(page).find("Samples as training goes on"), std::string::npos);
+  EXPECT_EQ(page_of(page).find("Samples during training"), std::string::npos);
   std::ofstream(folder / "evaluation/step_0000001.json")
       << R"({"step": 1, "results": [{"task": "tokens", "readings": {"a <red> ring": "blue 0.5"}}]})";
   page.resume_at(50);
   for (std::int64_t step = 100; step <= 2000; step += 100)
     page.add_reading(step, "a <red> ring", "red " + std::to_string(step));
   const std::string html = page_of(page);
-  for (const char* part : {"Samples as training goes on", "<h3>a &lt;red&gt; ring</h3>", "blue 0.5", "red 2000"})
+  for (const char* part : {"Samples during training", "<h3>a &lt;red&gt; ring</h3>", "blue 0.5", "red 2000"})
     EXPECT_NE(html.find(part), std::string::npos) << part;
   std::vector<std::int64_t> steps;
   for (std::int64_t step = 100; step <= 2000; step += 100)
@@ -231,7 +231,7 @@ TEST(RunLogTest, RowsHoldSpeedMemoryAndGradientNormsPerTower) {
   const std::string html = io::read_file(run + "/run.html"), log = io::read_file(run + "/log.txt");
   EXPECT_NE(html.find(">finished</span>"), std::string::npos);
   EXPECT_NE(html.find("checkpoints/step_0000003/model.safetensors"), std::string::npos);
-  EXPECT_NE(log.find("; MFU is the share of 500 GFLOP/s (log.peak_tflops)"), std::string::npos) << log;
+  EXPECT_NE(log.find("; MFU is relative to 500 GFLOP/s (log.peak_tflops)"), std::string::npos) << log;
 }
 
 TEST(RunLogTest, RecordsTheVersion) {
@@ -305,7 +305,7 @@ TEST(Profiler, WritesAChromeTraceOfTheRequestedSteps) {
     EXPECT_TRUE(names.contains(name)) << name;
   EXPECT_FALSE(names.contains("step 1"));
   EXPECT_FALSE(names.contains("step 4"));
-  EXPECT_NE(io::read_file(run + "/log.txt").find("profiler's trace: " + run + "/trace_step_0000002.json"),
+  EXPECT_NE(io::read_file(run + "/log.txt").find("profiler trace: " + run + "/trace_step_0000002.json"),
             std::string::npos);
 }
 

@@ -65,9 +65,9 @@ TEST_F(StagesTest, WarnAboutAnOverruledOverrideAndNameTheEffectiveKey) {
   testing::internal::CaptureStderr();
   warn_of_overruled(stages);
   const std::string said = testing::internal::GetCapturedStderr();
-  for (const char* line : {"--set training.steps: overruled by what the file says for stages images and all: set "
+  for (const char* line : {"--set training.steps: has no effect, because the file sets the key for stages images and all: set "
                            "stages.0.training.steps and stages.1.training.steps\n",
-                           "--set optimizer: overruled by what the file says for stage all: set stages.1.optimizer\n"})
+                           "--set optimizer: has no effect, because the file sets the key for stage all: set stages.1.optimizer\n"})
     EXPECT_NE(said.find(line), std::string::npos) << said;
   EXPECT_EQ(said.find("seed"), std::string::npos) << said;
 
@@ -99,17 +99,17 @@ TEST_F(StagesTest, ErrorsNameTheStage) {
   const std::string a = folder_ / "a.yaml";
   const auto line = [](const std::string& text) { return text.substr(text.find(':', text.find(".yaml:") + 6) + 2); };
   EXPECT_EQ(line(error_of([&] { load_stages(file("a", "  - {training: {steps: 3}}\n")); })),
-            "stages[0].name: missing: each stage has a name, which its run folder takes too");
+            "stages[0].name: missing: each stage needs a name, which also names its run folder");
   EXPECT_EQ(line(error_of([&] { load_stages(file("a", "  - {name: x}\n  - {name: x}\n")); })),
-            "stages[1].name: is that of another stage already: x");
+            "stages[1].name: is already the name of another stage: x");
   EXPECT_EQ(line(error_of([&] { load_stages(file("a", "  - {name: x/y}\n")); })),
-            "stages[0].name: names a folder inside run.folder: no / in it");
+            "stages[0].name: names a folder inside run.folder, so it must not contain /");
   EXPECT_EQ(line(error_of([&] { load_stages(file("a", "  - {name: x, training: {step: 3}}\n")); })),
             "training.step: unknown key: did you mean steps?");
   EXPECT_EQ(line(error_of([&] { load_stages(file("a", "  {}\n")); })),
             "stages: expected a list like [{name: first, training: {steps: 100}}, ...]");
   EXPECT_EQ(error_of([&] { run_stages(load_stages(file("run", kTwo)), a); }),
-            "--resume " + a + ": a run of several stages goes on with --resume auto");
+            "--resume " + a + ": a run with several stages can only be resumed with --resume auto");
 }
 
 }  // namespace

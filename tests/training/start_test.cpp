@@ -203,11 +203,11 @@ TEST_F(StartOfTraining, ReportsMistakes) {
   const std::string earlier = train("earlier", {});
   const std::string file = earlier + "/checkpoints/step_0000006/model.safetensors";
   EXPECT_EQ(error_of([&] { fresh("b", {"start={weights: " + earlier + ", parts: [visuell.*]}"}); }),
-            file + ": holds nothing that start.parts names");
+            file + ": holds none of the parts that start.parts names");
   EXPECT_EQ(error_of([&] { tiny_config(folder_ / "c", {"evaluation.weights=ema"}); }),
             "--set: evaluation.weights: is ema, but nothing is averaged: set training.ema");
   EXPECT_EQ(error_of([&] { fresh("d", {"evaluation.weights=teacher"}); }),
-            "evaluation.weights is teacher, but the objective clip keeps none: set it to model");
+            "evaluation.weights is teacher, but the objective clip has none: set it to model");
 }
 
 TEST_F(StartOfTraining, SavesAveragedWeightsAsAModelAndResumesThemBitForBit) {

@@ -222,7 +222,7 @@ TEST(StepGraph, ReportsAStepThatCannotBeRecorded) {
   } catch (const UserError& error) {
     EXPECT_STREQ(error.what(),
                  "training.cuda_graph: the step cannot be recorded (operation not permitted when stream is capturing): "
-                 "something in it waits for the device; set training.cuda_graph to false");
+                 "part of it waits for the device; set training.cuda_graph to false");
   }
 }
 

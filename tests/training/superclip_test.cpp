@@ -161,8 +161,8 @@ TEST_F(SuperClipTraining, RejectsCountsOfAnotherVocabulary) {
                     file = folder_ / "before/checkpoints/step_0000006/model.safetensors";
   const std::string larger = "objective={name: weighted_sum, objectives: [{name: clip}, {name: superclip, vocab_size: 70}]}";
   EXPECT_EQ(error_of([&] { Trainer(tiny_config(folder_ / "larger", {larger, start}), "none"); }),
-            file + ": objective.objectives.superclip.document_count counts 64 words, but this run's vocabulary has 70: begin "
-                   "with the towers alone (start.parts: [image, text])");
+            file + ": objective.objectives.superclip.document_count counts 64 words, but this run's vocabulary has 70: start "
+                   "from only the towers (start.parts: [image, text])");
   ModelFile other = load_model_file(file);
   other.vocabulary = "other letters";
   save_model_file(folder_ / "other.safetensors", other);
@@ -170,8 +170,8 @@ TEST_F(SuperClipTraining, RejectsCountsOfAnotherVocabulary) {
               Trainer(tiny_config(folder_ / "other", {kWithClip, "start.weights=" + (folder_ / "other.safetensors")}), "none");
             }),
             (folder_ / "other.safetensors") +
-                ": objective.objectives.superclip.document_count counts the words of another vocabulary than the file that "
-                "tokenizer names: begin with the towers alone (start.parts: [image, text])");
+                ": objective.objectives.superclip.document_count counts the words of a different vocabulary than the file that "
+                "tokenizer names: start from only the towers (start.parts: [image, text])");
 }
 
 }  // namespace

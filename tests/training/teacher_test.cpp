@@ -113,7 +113,7 @@ TEST_F(TeacherTest, NamesABadTeacherFile) {
   EXPECT_EQ(resume(), file + ": visual.proj has shape [3, 3], expected [16, 8]");
   other.teacher.clear();
   folder.save(other);
-  EXPECT_EQ(resume(), file + ": missing, and the objective keeps a teacher");
+  EXPECT_EQ(resume(), file + ": missing, but the objective keeps a teacher");
   folder.save(good);
   std::filesystem::resize_file(file, 100);
   EXPECT_TRUE(resume().starts_with(file + ": damaged: 100 bytes, the manifest says ")) << resume();

@@ -62,8 +62,8 @@ TEST(CudaGraph, IsRejectedForAnObjectiveThatFollowsTheStep) {
   const Config config = tiny_config(folder / "run", {"training.cuda_graph=true"}, "test_not_finite");
   EXPECT_EQ(
       error_of([&] { Trainer(config, "none"); }),
-      "training.cuda_graph: the objective test_not_finite changes with the step, and a recorded step is always the "
-      "same one: set it to false");
+      "training.cuda_graph: the objective test_not_finite depends on the step number, but a recorded step never "
+      "changes: set it to false");
 }
 
 class TrainerTest : public ::testing::TestWithParam<const char*> {
@@ -191,7 +191,7 @@ TEST_F(Training, ClippingEachTensorNeedsANorm) {
   EXPECT_EQ(error_of([&] {
               tiny_config(folder_ / "a", {"training.clip_norm=null", "training.clip_mode=per_tensor"});
             }),
-            "--set: training.clip_mode: needs training.clip_norm: the norm that each gradient may have");
+            "--set: training.clip_mode: needs training.clip_norm: the maximum norm of each gradient");
 }
 
 TEST_F(Training, ResumeDropsRowsAfterTheCheckpoint) {
@@ -224,7 +224,7 @@ TEST_F(Training, RejectsResumingWithOtherSettings) {
       }),
       run +
           "/checkpoints/step_0000006: was trained with other settings: model.image.encoder.layers: 1 there, 2 here; "
-          "optimizer.lr: 0.01 there, 0.5 here: give the same ones, let these through with --allow-changes "
+          "optimizer.lr: 0.01 there, 0.5 here: use the same settings, allow these changes with --allow-changes "
           "model.image.encoder.layers optimizer.lr, or choose another run.folder");
   EXPECT_EQ(error_of([&] { Trainer(tiny_config(run), "none"); }),
             run + ": already holds checkpoints up to step 6: go on with --resume auto, or choose another run.folder");
@@ -264,7 +264,7 @@ TEST_F(Training, FullDiskKeepsTheOldCheckpointAndTheRun) {
   const std::string error = error_of([&] { trainer.run(); });
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_TRUE(error.starts_with("step 6 is not saved: ")) << error;
-  EXPECT_NE(error.find("the checkpoint before is " + whole + "/checkpoints/step_0000003"), std::string::npos) << error;
+  EXPECT_NE(error.find("the previous checkpoint is " + whole + "/checkpoints/step_0000003"), std::string::npos) << error;
   // The state is still in memory, so the same trainer saves it once there is room.
   EXPECT_EQ(trainer.run(), Outcome::finished);
   expect_equal(weights_at(run, "step_0000006"), weights_at(whole, "step_0000006"));

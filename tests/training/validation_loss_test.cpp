@@ -131,7 +131,7 @@ TEST_F(ValidationLoss, IsReportedByARunWithoutChangingItsTraining) {
   const std::string unknown =
       error_of([&] { checkpoint_loss(of_own_objective)->measure({.source = run.validation}); });
   EXPECT_NE(unknown.find(": unknown objective margin_rank; known: "), std::string::npos) << unknown;
-  EXPECT_NE(unknown.find(": an objective of your own needs the program that registers it: "), std::string::npos) << unknown;
+  EXPECT_NE(unknown.find(": your own objective needs the program that registers it: "), std::string::npos) << unknown;
 }
 
 TEST_F(ValidationLoss, UsesTheTeacherIfItIsEvaluated) {

@@ -29,9 +29,9 @@ TEST(ChanceWatch, WarnsOnceIfAContrastiveLossStaysAtChance) {
   const auto [line, step] = watched(watch, "loss_i2t", at_chance);
   EXPECT_EQ(step, 300);
   EXPECT_EQ(line,
-            "the loss is at chance after step 300: loss_i2t 4.14 (chance 4.16). The model tells no pair from another: "
-            "look at the learning rate (optimizer.lr 0.0005), at whether captions belong to their pictures "
-            "(tessera-data inspect draws some), and at what may move (parameters.frozen: image)");
+            "the loss is at chance after step 300: loss_i2t 4.14 (chance 4.16). The model does not distinguish pairs: "
+            "check the learning rate (optimizer.lr 0.0005), whether captions match their images "
+            "(tessera-data inspect shows some), and what is trained (parameters.frozen: image)");
   EXPECT_EQ(watched(watch, "loss_i2t", at_chance).first, "nothing");
 }
 
@@ -118,8 +118,8 @@ TEST(CaptionWatch, WarnsOnceAboutManyEqualOrEmptyCaptions) {
   same[1] = same[2] = same[3] = "a dog";
   EXPECT_EQ(said_of(same, 2), "") << "a few batches may have equal captions by chance";
   EXPECT_EQ(said_of(same),
-            "captions: 3 of the 8 of a batch are \"a dog\". Pairs of equal captions cannot be told apart: a contrast "
-            "cannot fall below 0.41, where chance is 2.08. Look at what data.train takes for captions, or set the "
+            "captions: 3 of the 8 of a batch are \"a dog\". Pairs with equal captions cannot be distinguished: a contrast "
+            "cannot fall below 0.41, and chance is 2.08. Check what data.train uses as captions, or set the "
             "objective's mask_duplicates");
   same[1] = same[2] = same[3] = "";
   EXPECT_TRUE(said_of(same).starts_with("captions: 3 of the 8 of a batch are empty."));
@@ -136,7 +136,7 @@ TEST(SlowPrecision, IsReportedWithItsFactor) {
   EXPECT_EQ(slow_precision_text("bf16", 1.1), std::nullopt);
   EXPECT_EQ(
       slow_precision_text("bf16", 3.14).value_or(""),
-      "training.precision is bf16, and matrix products take 3.1 times as long in it as in float32 on this CPU: set "
+      "training.precision is bf16, and matrix products take 3.1 times as long as in float32 on this CPU: set "
       "it to float32");
   EXPECT_NE(slow_precision_text("fp16", 42).value_or("").find(" 42 times"), std::string::npos);
   EXPECT_EQ(slow_precision(at::kCPU, "float32"), std::nullopt);

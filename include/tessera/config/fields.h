@@ -15,7 +15,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/node.h>
 
-/// One list of fields per settings struct gives reading, dumping, unknown-key errors and documentation:
+/// One list of fields per settings struct serves reading, dumping, unknown-key errors and documentation:
 ///
 ///   struct SparcSettings { std::optional<double> threshold; double local_weight = 1.0; };
 ///   template <class Visitor> void fields(Visitor& v, SparcSettings& s) {
@@ -23,60 +23,61 @@
 ///     v("local_weight", s.local_weight, "weight of the token-level loss (lambda_f, eq. 7)", config::at_least(0.0));
 ///   }
 ///
-/// `fields` is found by argument-dependent lookup, so it stands in the struct's namespace. A free function
-/// `std::optional<Problem> validate(const SparcSettings&)` beside it, if there is one, rejects combinations.
+/// `fields` is found by argument-dependent lookup, so it must be in the struct's namespace. An optional free function
+/// `std::optional<Problem> validate(const SparcSettings&)` in the same namespace rejects invalid combinations.
 namespace tessera::config {
 
-/// A wrong combination of values: the key it is reported at (may be empty) and what is wrong and how to mend it.
+/// An invalid combination of values: the key to report it at (may be empty), and what is wrong and how to fix it.
 struct Problem {
   std::string key;
   std::string text;
 };
 
-/// A limit on a value: its text for help and errors ("at least 0"), and the test. Lists are tested item by item; null always passes.
+/// A limit on a value: its text for help and errors ("at least 0"), and a test of a number or a string. Lists are tested item by
+/// item; null always passes.
 struct Limit {
   std::string text;
   std::function<bool(double)> number;
   std::function<bool(const std::string&)> name;
-  std::vector<std::string> names;  // what one_of allows, for the nearest valid name
+  std::vector<std::string> names;  // what one_of allows, for "did you mean"
 };
 
 Limit at_least(double low);
 Limit above(double low);
-Limit in_range(double low, double high);        // both ends belong
-Limit in_half_open(double low, double high);    // high does not belong
+Limit in_range(double low, double high);      // includes both ends
+Limit in_half_open(double low, double high);  // excludes high
 Limit one_of(std::vector<std::string> names);
 
 /// Throws UserError "file:line: path: text".
 [[noreturn]] void fail(const Node& node, const std::string& path, const std::string& text);
 
-/// A key that no field asked for. `beside` are those that its group knows.
+/// A key that no field has. `beside` are the keys that its group knows.
 class UnknownKey : public UserError {
  public:
   UnknownKey(const Node& node, const std::string& path, const std::string& key, const std::vector<std::string>& beside);
 
-  /// The same error with the settings of all of `paths` ("training.steps") that the key may have meant, where there are any:
-  /// those whose last name it is, or is another word for.
+  /// Returns the same error, but suggesting those of `paths` ("training.steps") that the user may have meant: the last name of
+  /// the path is the key or a synonym of it. Returns an unchanged copy if there are none or too many.
   UnknownKey seen_among(const std::vector<std::string>& paths) const;
 
  private:
   UnknownKey(std::string text, std::string where, std::string key, bool certain);
 
   std::string where_, key_;
-  bool certain_;  // its group knows what was meant
+  bool certain_;  // the group has a synonym of the key
 };
 
-/// What others call a setting or one of its values ("learning_rate", "bfloat16") as it may be called here, the likeliest first.
+/// Returns Tessera's names for what other programs call a setting or a value ("learning_rate", "bfloat16"), likeliest first.
 std::vector<std::string> other_words(const std::string& name);
 
-/// The name of `names` that is another word for `wanted`, or an empty string.
+/// Returns the first of `names` that is a synonym of `wanted`, or an empty string.
 std::string same_meaning(const std::string& wanted, const std::vector<std::string>& names);
 
-/// How one type is read from a node, dumped, and named in help. Specialize it for a type of your own.
+/// How one type is read from a node, dumped, and named in help. Specialize it for your own types.
 template <class T, class Enable = void>
 struct Value;
 
-/// "path" + "." + "key", or just the key at the top.
+/// Returns "path.key", or just the key if the path is empty.
 inline std::string join_path(const std::string& path, const std::string& key) { return path.empty() ? key : path + "." + key; }
 
 template <class T>
@@ -104,7 +105,7 @@ class KeyLister {
   std::vector<std::string> keys;
 };
 
-/// Throws UnknownKey for the first key of a map that is none of these.
+/// Throws UnknownKey for the first key of the map that is not in `known`.
 void check_keys(const Node& node, const std::string& path, const std::vector<std::string>& known);
 
 /// Reads the members of a map into a struct.
@@ -128,7 +129,7 @@ class Reader {
   std::string path_;
 };
 
-/// Turns a struct into a tree with every value spelt out.
+/// Turns a struct into a tree with every value written out.
 class Dumper {
  public:
   template <class T>
@@ -141,7 +142,7 @@ class Dumper {
   Node node_ = Node::map();
 };
 
-/// Collects the documentation of a struct, nested ones included.
+/// Collects the documentation of a struct, including nested structs.
 class DocWriter {
  public:
   explicit DocWriter(std::string path) : path_(std::move(path)) {}
@@ -172,7 +173,7 @@ T read(const Node& node, const std::string& path = "", T defaults = {}) {
   if (!node.is_map() && !node.is_null()) fail(node, path, "expected a group of settings, got " + node.describe());
   KeyLister lister;
   fields(lister, defaults);
-  check_keys(node, path, lister.keys);  // before the values: one of those may be a file that is not there
+  check_keys(node, path, lister.keys);  // first, so that a misspelled key is reported before, say, a missing file
   Reader reader(node, path);
   fields(reader, defaults);
   if constexpr (HasValidate<T>) {
@@ -228,7 +229,7 @@ struct Value<std::string> {
   static std::string type() { return "string"; }
 };
 
-/// A part of the tree that is kept as it stands (settings of a module whose type is not known here).
+/// A part of the tree that is kept unchanged (settings of a module whose type is not known here).
 template <>
 struct Value<Node> {
   static Node read(const Node& node, const std::string&, const Node&) { return node; }
