@@ -30,7 +30,7 @@ struct StreamedShards {
       : settings(given),
         shards(std::move(addresses)),
         mapper(given, is_stream(shards[0]) && shards[0].starts_with("pipe:") ? "" : shards[0]) {
-    for (const auto* names : {&given.image_keys, &given.caption_keys, &given.label_keys, &given.mask_keys,
+    for (const auto* names : {&given.image_keys, &given.caption_keys, &given.label_keys, &given.mask_keys, &given.depth_keys,
                               &given.summary_keys, &given.object_keys, &given.region_keys})
       wanted.insert(names->begin(), names->end());
     wanted.insert("json");
