@@ -285,6 +285,11 @@ TEST_F(Pack, DepthsAreKeptToTheMillimeter) {
   for (std::size_t i = 0; i + 1 < read.size(); ++i) EXPECT_NEAR(read[i], std::min(static_cast<float>(i) / 7, 65.535F), 0.00051);
   EXPECT_EQ(read.back(), 65.535F) << "the maximum of 16 bits";
   EXPECT_TRUE(packed("a")->get(1).depth.empty());
+
+  WebDatasetSettings streamed;
+  streamed.path = {{"pipe:cat " + folder_ + "/a/shard-*.tar"}};
+  const std::shared_ptr<const Source> source = make_webdataset(streamed);
+  EXPECT_EQ(std::get<const StreamSource*>(source->kind())->open({.shuffle = false})->next()().depth, read);
 }
 
 TEST_F(Pack, PhrasesStayWithTheirCaptions) {

@@ -20,7 +20,8 @@ class Tokenizer {
   /// are not UTF-8 become U+FFFD.
   virtual std::vector<std::int64_t> encode(std::string_view text) const = 0;
   /// Returns the number of ids of the whole text, including special tokens and regardless of `context_length`; at least as many
-  /// as encode() returns. By default exactly as many: for a tokenizer that cannot count them, no text counts as cut.
+  /// as encode() returns. By default exactly as many: for a tokenizer that cannot count them, no text counts as cut. Of texts
+  /// above 64 KiB a tokenizer may count only the beginning.
   virtual std::int64_t count_ids(std::string_view text) const { return std::ssize(encode(text)); }
   /// Returns the text of the ids, without special tokens.
   virtual std::string decode(const std::vector<std::int64_t>& ids) const = 0;
