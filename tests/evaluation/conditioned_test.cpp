@@ -389,7 +389,7 @@ TEST_F(Conditioned, APoolOfAnotherWidthIsRefused) {
     EXPECT_STREQ(error.what(),
                  "retrieval.similarity: the text-conditioned pool takes embeddings of width 16, but this model's are "
                  "24 and its image "
-                 "tokens 24 wide: take a projection that brings both into one space (linear), as the objective was "
+                 "tokens 24 wide: take a projection that maps both into one space (linear), as the objective was "
                  "trained with");
   }
 }
@@ -444,7 +444,7 @@ TEST_F(Conditioned, WeightsThatMakeNoPoolNameTheFile) {
   } catch (const UserError& error) {
     EXPECT_EQ(std::string(error.what()),
               options.checkpoint +
-                  ": the weights objective.pool.* make no text-conditioned pool: attn.out_proj.bias is "
+                  ": the weights objective.pool.* do not make a text-conditioned pool: attn.out_proj.bias is "
                   "missing; take the checkpoint as trainer or tessera-convert wrote it");
   }
 }

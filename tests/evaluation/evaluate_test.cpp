@@ -208,7 +208,7 @@ TEST_F(Evaluate, AModelWithATextTowerButNoTokenizerIsAnError) {
   save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}");
   options.task = "knn";
   EXPECT_EQ(error(), options.checkpoint +
-                         ": has a text tower and names no tokenizer (tessera.tokenizer in its metadata): take the checkpoint as "
+                         ": has a text tower but names no tokenizer (tessera.tokenizer in its metadata): take the checkpoint as "
                          "trainer or tessera-convert wrote it");
 }
 
@@ -252,7 +252,7 @@ TEST_F(Evaluate, AnOpenClipCheckpointIsMeasuredAsTheModelThatItIs) {
   EXPECT_NE(error().find("but the model's settings make it"), std::string::npos) << error();
   options.checkpoint = (folder_ / "model.safetensors").string();
   EXPECT_EQ(error(), "--architecture ViT-B-32: " + options.checkpoint +
-                         " says itself what model it is: leave the option out");
+                         " already describes its model: leave the option out");
 }
 
 class EvaluateSlots : public Evaluate {
@@ -333,7 +333,7 @@ TEST_F(EvaluateSlots, ChoosingOnMeasuredSamplesIsAWarning) {
     return ::testing::internal::GetCapturedStderr();
   };
   EXPECT_NE(warnings("{top: 2, source: {name: shapes, split: test, size: 12}}")
-                .find("slots are chosen on the very samples that zero_shot measures"),
+                .find("slots are chosen on the same samples that zero_shot measures"),
             std::string::npos);
   EXPECT_NE(warnings("{top: 2, source: {name: shapes, split: test, size: 13}}")
                 .find("slots are chosen on samples of a test split"),
@@ -348,17 +348,17 @@ TEST_F(EvaluateSlots, MistakesAreNamedInOneLine) {
   EXPECT_EQ(error(), "--slots nowhere.json: there is no such file: give top:32, or the slots.json of an evaluation");
   options.slots = options.checkpoint;
   EXPECT_EQ(error(), options.checkpoint +
-                         ": this is no mask: slot_mask writes one, a tensor `mask` of one weight for each slot");
+                         ": this is not a mask: slot_mask writes one, a tensor `mask` with one weight per slot");
   options.slots = "top:2";
   EXPECT_EQ(run(), 0);
   options.slots = (folder_ / "kept.json").string();
   fs::rename(options.out + "/slots.json", options.slots);
   file.weights["visual.sparo.q_emb"] = file.weights.at("visual.sparo.q_emb").detach() + 1;
   save_model_file(options.checkpoint, file);
-  EXPECT_NE(error().find("its slots are another model's"), std::string::npos);
+  EXPECT_NE(error().find("its slots belong to another model"), std::string::npos);
   save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}");
   EXPECT_EQ(error(),
-            "--slots: the read-out of this model's image tower gives no slots: take a model whose towers both read out "
+            "--slots: the read-out of this model's image tower outputs no slots: take a model whose towers both read out "
             "by slots, as sparo does");
 }
 
@@ -419,7 +419,7 @@ TEST_F(EvaluateTokens, ModelsWithoutThemAreNamedInOneLine) {
   ASSERT_EQ(results().at("failed").size(), 2U);
   EXPECT_EQ(results().at("failed").at(1).at("reason"),
             "retrieval.text_encoder_free: this model's embeddings are not weights of vocabulary tokens: take one whose "
-            "towers both read out by token_projection, with projection: none, as configs/shapes_stair.yaml has it");
+            "towers both read out by token_projection, with projection: none, as in configs/shapes_stair.yaml");
   EXPECT_EQ(results().at("tasks").at(2).at("task"), "interpretability") << "by the nearness of the tokens' texts";
 }
 

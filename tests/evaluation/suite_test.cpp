@@ -170,7 +170,7 @@ TEST_F(SuiteFiles, ADefaultInPlaceOfAVariableIsTold) {
   testing::internal::CaptureStderr();
   load_suite(options, config::Node::map());
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find(options.suite + ": the environment variable TESSERA_TEST_UNSET is not set, so test stands for it"),
+  EXPECT_NE(said.find(options.suite + ": the environment variable TESSERA_TEST_UNSET is not set, so the default test is used"),
             std::string::npos)
       << said;
 }

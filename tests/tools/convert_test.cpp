@@ -151,7 +151,7 @@ TEST_F(Convert, AModelWithoutVocabularyNamesTheWayToOne) {
   } catch (const UserError& error) {
     EXPECT_EQ(std::string(error.what()),
               path("model.safetensors") +
-                  ": holds no vocabulary of its tokenizer clip-bpe: make it again with tessera-convert --merges FILE "
+                  ": holds no vocabulary for its tokenizer clip-bpe: make it again with tessera-convert --merges FILE "
                   "(a checkpoint of the trainer always holds it)");
   }
 }

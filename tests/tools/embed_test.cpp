@@ -254,7 +254,7 @@ TEST_F(EmbedSparse, MistakesAreNamedInOneLine) {
   EXPECT_EQ(
       error(concat(kPictures, "--sparse ", path("x.csr"))),
       "tessera-embed: --sparse: this model's embeddings are not weights of vocabulary tokens: take one whose towers "
-      "both read out by token_projection, with projection: none, as configs/shapes_stair.yaml has it\n");
+      "both read out by token_projection, with projection: none, as in configs/shapes_stair.yaml\n");
 }
 
 }  // namespace

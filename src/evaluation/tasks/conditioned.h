@@ -6,11 +6,10 @@
 #include <tessera/evaluation/task.h>
 #include <tessera/evaluation/tasks/task_settings.h>
 
-/// Tasks that may compare through a text-conditioned pool.
 namespace tessera {
 
-/// Throws TaskMisfit if a setting ("retrieval.similarity") is at a `value` other than `usual`, and there is no pool for it or
-/// only some slots of the embeddings are kept.
+/// Throws TaskMisfit if a setting ("retrieval.similarity") has a `value` other than `usual`, but the context has no
+/// text-conditioned pool or keeps only some slots of the embeddings.
 void check_conditioned(const EvaluationContext& context, const std::string& setting, const std::string& value,
                        const std::string& usual);
 

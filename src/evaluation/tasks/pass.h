@@ -51,10 +51,10 @@ struct Pass {
   std::int64_t max_samples = -1;  // -1: all
   Required required = {};
   ViewNeeds needs = {};
-  EvaluationPictures pictures = EvaluationPictures::prepared;  // as_read: none is embedded, the features are empty
-  bool reads_pixels = true;  // false: nobody looks at the samples' pixels, and those of kept embeddings are not decoded
+  EvaluationPictures pictures = EvaluationPictures::prepared;  // as_read: images are not embedded and the features are empty
+  bool reads_pixels = true;  // false: the body does not use pixels, so images with cached embeddings are not decoded
 
-  /// Number of samples that will be read, unusable ones included.
+  /// The number of samples that will be read, including unusable ones.
   std::int64_t total() const;
   /// Calls `body` with each batch. Adds to the result's `samples` and `skipped`, and sets its `data`. Throws UserError if an
   /// embedding is not finite or no sample is usable.
