@@ -409,7 +409,7 @@ TEST_F(Conditioned, SettingsThatContradictEachOtherAreRefused) {
   expect("{name: retrieval, similarity: conditioned, text_encoder_free: true}",
          "similarity: is conditioned, which needs the text");
   expect("{name: zero_shot, similarity: topk, text_encoder_free: true}", "similarity: is topk, which needs the text");
-  expect("{name: segmentation, patches: conditioned, by: groups}", "patches: tells how patches are compared");
+  expect("{name: segmentation, patches: conditioned, by: groups}", "patches: sets how patches are compared");
   expect("{name: segmentation, patches: conditioned, last_block: naclip}", "last_block: changes embeddings of patches");
   expect("{name: segmentation, patches: attention, background_threshold: 0.1}", "threshold_of: is probability");
   expect("{name: retrieval, similarity: nearest}", "topk");

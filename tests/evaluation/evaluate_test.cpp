@@ -191,8 +191,8 @@ TEST_F(Evaluate, AModelWithoutATextTowerIsMeasuredByItsPicturesAlone) {
   for (const char* task : {"zero_shot", "retrieval", "segmentation", "hard_negatives"}) {
     write_suite(concat("source: {name: shapes, split: test, size: 12}\ntasks: [", task, "]\n"));
     EXPECT_EQ(error(), concat(task,
-                              " compares pictures with texts, but this model has no text tower: linear_probe and "
-                              "knn do without one"));
+                              " compares images with texts, but this model has no text tower: linear_probe and "
+                              "knn do not need one"));
   }
 }
 
@@ -449,7 +449,7 @@ TEST_F(Evaluate, GroupsOfWordsAndOfPatchesAreMeasured) {
   write_suite("{source: {name: shapes, split: test, size: 12, label: color}, tasks: [segmentation]}\n");
   EXPECT_EQ(run(), 2);
   EXPECT_EQ(results().at("failed").at(0).at("reason"),
-            "segmentation: this model's image tower gives 4 groups, not 4 x 4 patches: take by: groups");
+            "segmentation: this model's image tower outputs 4 groups, not 4 x 4 patches: take by: groups");
   write_suite("{source: {name: shapes, split: test, size: 12, label: color}, tasks: [{name: segmentation, by: groups}]}\n");
 
   save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}",
@@ -457,7 +457,7 @@ TEST_F(Evaluate, GroupsOfWordsAndOfPatchesAreMeasured) {
              "heads: 2}}");
   EXPECT_EQ(run(), 2);
   EXPECT_EQ(results().at("failed").at(0).at("reason"),
-            "segmentation.by: this model's image tower gives no groups in the space of its texts: take one that reads "
+            "segmentation.by: this model's image tower outputs no groups in the space of its texts: take one that reads "
             "out by groups, as groupvit does, or by: patches");
   write_suite(
       "source: {name: shapes, split: test, size: 12, label: color}\n"

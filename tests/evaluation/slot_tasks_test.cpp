@@ -314,12 +314,12 @@ TEST_F(Slots, AMaskIsTrainedOnOneSplitAndMeasuredOnAnother) {
 
 TEST_F(Slots, AMaskNeedsPartsThatFit) {
   EXPECT_EQ(error_of([&] { run("{name: slot_mask, slots: 3}", model); }),
-            "slot_mask.slots: embeddings of 20 dimensions do not fall into 3 equal parts");
+            "slot_mask.slots: embeddings of 20 dimensions cannot be split into 3 equal parts");
   EXPECT_EQ(error_of([&] { run("hard_negatives", MaskEmbedder(model, at::ones({3}), "m.safetensors")); }),
             "--slots m.safetensors: a mask of 3 weights does not fit this model's embedding of 20 dimensions");
   model.slots = false;
   EXPECT_EQ(error_of([&] { run("slot_mask", model); }),
-            "slot_mask: this model's embedding is not made of slots: set slots to a number of equal parts, or "
+            "slot_mask: this model's embedding does not consist of slots: set slots to a number of equal parts, or "
             "granularity to dimension");
   EXPECT_EQ(run("{name: slot_mask, slots: 4}", model).metrics.at(6), (std::pair<std::string, double>("parts", 4)));
 }
@@ -370,7 +370,7 @@ TEST_F(Slots, SheetsShowTheSlotsThatAreNamedOrKept) {
 TEST_F(Slots, SheetsNeedAttention) {
   model.attention = false;
   EXPECT_EQ(error_of([&] { run("slots", model); }),
-            "slots: this model's read-outs give no slots with attention: take a model whose towers both read out by "
+            "slots: this model's read-outs output no slots with attention: take a model whose towers both read out by "
             "slots, as sparo does");
 }
 

@@ -27,7 +27,7 @@ inline Pass pass_over_patches(const Embedder& embedder, const EvaluationContext&
 /// registered name.
 inline const at::Tensor& patches_of(const TowerFeatures& features, const std::string& task) {
   if (!features.encoder_tokens.defined() || features.mask.defined())
-    user_error(task, ": this model's image encoder gives no grid of patches");
+    user_error(task, ": this model's image encoder outputs no grid of patches");
   return features.encoder_tokens;
 }
 
