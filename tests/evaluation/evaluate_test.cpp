@@ -388,7 +388,7 @@ TEST_F(EvaluateTokens, EveryTaskReadsThem) {
             tasks.at(1).at("metrics").at("active_tokens_per_image"));
   EXPECT_EQ(tasks.at(4).at("data"), "shapes test, 12 samples (no text encoder)");
   const std::string html = io::read_file(options.out + "/report.html");
-  EXPECT_NE(html.find("The most active tokens of each picture"), std::string::npos);
+  EXPECT_NE(html.find("The most active tokens of each image"), std::string::npos);
   EXPECT_NE(html.find("<figcaption>circle</figcaption>"), std::string::npos) << "a heat map";
   EXPECT_EQ(nlohmann::json::parse(io::read_file(options.out + "/tokens.json")).size(), 6U);
   EXPECT_TRUE(fs::exists(options.out + "/tokens.svg"));

@@ -89,7 +89,7 @@ TEST(Report, IsOnePageWithoutAnythingFromOutside) {
 TEST(Report, EveryTaskStatesTheRuleOfItsScore) {
   for (const std::string& task : evaluation_tasks().names())
     EXPECT_TRUE(report::score_rule(task).ends_with(".")) << task << " needs its line in src/report/score_rule.cpp";
-  EXPECT_NE(html_report({"run", {}, {}}, some_results()).find("the share of pictures whose class is among the k nearest"),
+  EXPECT_NE(html_report({"run", {}, {}}, some_results()).find("the share of images whose class is among the k nearest"),
             std::string::npos);
 }
 
