@@ -5,7 +5,7 @@
 namespace tessera::index {
 namespace {
 
-/// Calls visit(document, token, impact) for all that is in the windows of a segment, token by token within each.
+/// Calls visit(document, token, impact) for all postings of a segment, window by window and token by token.
 template <class Impact, class Visit>
 void for_each_weight(const Segment& segment, std::int64_t vocab_size, Visit&& visit) {
   for (const Window& window : segment.windows())
