@@ -84,7 +84,7 @@ TEST(CommandLine, EveryProgramsThreadsAreTheSame) {
        {"trainer", "evaluate", "tessera-embed", "tessera-convert", "tessera-bench step", "tessera-data pack",
         "tessera-data inspect", "tessera-data shapes", "tessera-index build", "tessera-index search"}) {
     const Answer answer = answer_of(program + " --help");
-    EXPECT_NE(answer.text.find("threads of the CPU to work with"), std::string::npos) << program << ": " << answer.text;
+    EXPECT_NE(answer.text.find("CPU threads to use"), std::string::npos) << program << ": " << answer.text;
   }
 }
 
