@@ -58,8 +58,8 @@ void expect_refused(const std::string& command, const std::string& text) {
 
 TEST(CommandLine, WordsThatBelongToNoOptionAreNamedInTheirOrder) {
   expect_refused("evaluate --checkpoint x --data a.tar c.tar b.tar",
-                 "evaluate: c.tar b.tar: belong to no option. Patterns (part-{0..9}.tar) and values with spaces want "
-                 "quotes: the shell takes them apart otherwise");
+                 "evaluate: c.tar b.tar: belong to no option. Patterns (part-{0..9}.tar) and values with spaces need "
+                 "quotes: otherwise the shell splits them");
 }
 
 TEST(CommandLine, SlipsAreAnsweredWithWhatWasMeant) {
