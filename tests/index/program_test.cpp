@@ -120,7 +120,7 @@ TEST_F(IndexProgram, MistakesGiveOneLineAndCodeTwo) {
                  "tessera-index search: " + path("none") +
                      ": there is no index (no manifest.json); tessera-index build makes one");
   expect_refused("search " + i,
-                 "tessera-index search: nothing to look for: give --queries FILE, --texts FILE, --images FILE, "
+                 "tessera-index search: no queries: give --queries FILE, --texts FILE, --images FILE, "
                  "--tokens \"WORD ...\", --lines FILE, "
                  "or --must TOKEN");
   expect_refused("search " + i + " --tokens 'redd'",

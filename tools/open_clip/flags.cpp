@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kNoCounterpart = "no counterpart";
 
-/// Whether train_data or val_data is a table; with dataset_type auto the ending of each says so.
+/// Returns whether train_data or val_data is a table. With dataset_type auto, its file ending decides.
 bool is_csv(const Parameters& p, const std::string& name) {
   const std::string &type = p.text("dataset_type"), &path = p.text(name);
   return type == "csv" || (type == "auto" && (path.ends_with(".csv") || path.ends_with(".tsv")));
@@ -28,14 +28,14 @@ bool is_timm(const Parameters& p) {
   return p.text("opt").starts_with("timm/");
 }
 
-/// open_clip_train tells kinds of models by their names.
+/// Returns whether the model's name contains `kind`, which is how open_clip_train recognizes kinds of models.
 bool model_is(const Parameters& p, const char* kind) {
   std::string model = p.text("model");
   std::transform(model.begin(), model.end(), model.begin(), [](unsigned char c) { return std::tolower(c); });
   return model.find(kind) != std::string::npos;
 }
 
-/// The condition that a parameter says something.
+/// Returns the condition that a parameter is given.
 std::function<bool(const Parameters&)> is_given(const char* name) {
   return [name](const Parameters& p) { return p.has(name); };
 }
@@ -60,7 +60,7 @@ std::string shards(const std::string& path) {
   return "{name: webdataset, path: " + path + ", caption_keys: [txt], json_captions: []}";
 }
 
-/// {name: mixture, ...} of the parts with their factors.
+/// Returns {name: mixture, ...} of the parts with their factors.
 std::string mixture(const std::vector<std::string>& paths, const std::vector<std::string>& factors) {
   if (factors.size() != paths.size())
     user_error("train_data_upsampling_factors has ", factors.size(), " numbers for the ", paths.size(), " parts of train_data");
@@ -87,7 +87,7 @@ Settings training_data(const Parameters& p) {
   return {concat("data.train={name: shapes, size: ", p.text("train_num_samples"), "}")};
 }
 
-/// A setting of each table of the run.
+/// Returns the setting `key` for each data set of the run that is a table.
 Settings of_tables(const Parameters& p, const std::string& key, const std::string& value) {
   Settings out;
   if (dataset_type(p) == "csv") out.push_back("data.train." + key + "=" + value);
@@ -151,7 +151,7 @@ Settings warmup(const Parameters& p) {
   return {concat("schedule.warmup_steps=", warms_up_longer_than_it_runs(p) ? run_steps(p) : p.whole("warmup"))};
 }
 
-/// Where the warm-up is longer than the run, the rate that it would have reached at the run's end.
+/// If the warm-up is longer than the run, the learning rate is the one that the warm-up would have reached at the run's end.
 Settings learning_rate(const Parameters& p) {
   const std::string rate = p.has("lr") ? p.text("lr") : "5e-4";
   if (!warms_up_longer_than_it_runs(p)) return {"optimizer.lr=" + rate};
@@ -257,9 +257,9 @@ Settings threads(const Parameters& p) {
   return out;
 }
 
-// ---- pictures
+// ---- images
 
-/// [x] becomes [x, x, x], as one number stands for all channels.
+/// Expands [x] to [x, x, x], because one number applies to all channels.
 Settings of_channels(const Parameters& p, const char* name, const char* key) {
   if (!p.has(name)) return {};
   const config::Node list = config::parse_yaml(p.yaml(name), name);
@@ -279,7 +279,7 @@ std::string json_of(const config::Node& node) {
   return config::to_json(node).dump();
 }
 
-/// Color jitter of `color_jitter`: a number for the first three of brightness, contrast, saturation and hue, or a list.
+/// Returns the settings for `color_jitter`: a number for the first three of brightness, contrast, saturation and hue, or a list.
 std::string jitter_of(const config::Node& given, double probability) {
   static constexpr std::array<const char*, 4> names = {"brightness", "contrast", "saturation", "hue"};
   const bool list = given.is_sequence();
@@ -310,7 +310,7 @@ Settings augmentation(const Parameters& p) {
   return out;
 }
 
-/// Whether something of `aug_cfg` is not there to be had, or means nothing.
+/// Returns whether a part of `aug_cfg` is not supported here, or has no effect.
 bool has_odd_augmentation(const Parameters& p) {
   const std::string& given = p.text("aug_cfg");
   const auto names = [&](const char* key) { return given.find(key) != std::string::npos; };
@@ -345,7 +345,7 @@ Settings resume(const Parameters& p) {
   return {"start.weights=" + yaml_text(p.text("resume"))};
 }
 
-/// Towers that are locked whole.
+/// Freezes the towers that are locked completely.
 Settings locked(const Parameters& p) {
   const bool image = p.has("lock_image") && p.whole("lock_image_unlocked_groups") == 0;
   const bool text = p.has("lock_text") && p.whole("lock_text_unlocked_layers") == 0;
@@ -394,7 +394,7 @@ std::int64_t steps_per_epoch(const Parameters& p) {
   const std::string count = type == "csv" ? "csv_rows" : "train_num_samples";
   if (!p.has(count)) return 0;
   const std::int64_t samples = p.whole(count), ranks = p.whole("world_size"), size = p.whole("batch_size"), workers = std::max<std::int64_t>(1, p.whole("workers"));
-  // Shards go on from their beginning until each worker has as many batches; of tables what fills no batch is dropped.
+  // Shards are repeated until all workers have equally many batches; for tables, the last incomplete batch is dropped.
   const std::int64_t batches = type == "webdataset" ? divided_up(divided_up(samples, size * ranks), workers) * workers
                                                     : divided_up(samples, ranks) / size;
   return batches / p.whole("accum_freq");
