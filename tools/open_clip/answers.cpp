@@ -91,7 +91,7 @@ std::string answer_to_flags(const std::vector<std::string>& extra, std::vector<s
 }
 
 std::string flag_table() {
-  std::string out = "| open_clip_train | default | here | what differs, or why there is no counterpart |\n| --- | --- | --- | --- |\n";
+  std::string out = "| open_clip_train | default | Tessera | what differs, or why there is no counterpart |\n| --- | --- | --- | --- |\n";
   for (const Flag& flag : flags())
     out += concat("| `", flag.option(), "` | ", in_backticks(flag.standard), " | ", flag.counterpart(), " | ", flag.difference, " |\n");
   return out;
