@@ -41,7 +41,7 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
                  "folder in which embeddings of images and texts are stored, by the fingerprints of model and data, so that "
                  "later evaluations of the same model read them from there. Default: embeddings are not stored");
   add_overrides(app, "--set", options.overrides,
-                "override a key of the suite (tasks.0.topk=[1]) or, with --task or --query alone, of the task (topk=[1])");
+                "override a key of the suite (tasks.0.topk=[1]) or, with --task or only --query, of the task (topk=[1])");
   app.add_option("--out", options.out,
                  "folder for results.json and report.html. Default: evaluation in the run's folder or, if that holds "
                  "results already, evaluation-2, evaluation-3, ... With --compare: the page, or a folder for it (default: "

@@ -13,7 +13,7 @@ class Progress {
   struct Output {
     bool terminal = false;
     std::function<void(const std::string& text)> write;  // the raw text on a terminal, otherwise a line without its end
-    std::function<double()> seconds;                     // of a monotonic clock
+    std::function<double()> seconds;                     // a monotonic clock
   };
   /// Writes to standard error, directly on a terminal and through the log otherwise.
   static Output standard_error();

@@ -183,8 +183,8 @@ class SegmentSearch {
     return !filtered_ || (own_.allowed[document / 64] >> (document % 64) & 1) != 0;
   }
 
-  /// Moves terms to the end whose bounds together stay well below what a document needs, choosing those that cost most for their
-  /// bound. Returns the index of the first one.
+  /// Moves the terms to defer to the end and returns the index of the first one. Their bounds add up to well below what a document
+  /// needs, and they are the terms that cost most relative to their bounds.
   std::size_t put_off() {
     constexpr double kShare = 0.8;  // closer to 1, more terms are deferred, but more documents must be looked up
     std::vector<QueryTerm>& terms = own_.terms;

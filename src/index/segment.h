@@ -47,7 +47,7 @@ struct TermEntry {
 struct SegmentTrailer {
   std::uint64_t vocab_size, documents, window, postings, sections, file_bytes;
   std::uint32_t version, impact_bits;
-  std::uint64_t fingerprint;  // of the table and of this struct with fingerprint = 0
+  std::uint64_t fingerprint;  // fingerprint of the table and of this struct with fingerprint = 0
   std::array<char, 8> magic;
 };
 

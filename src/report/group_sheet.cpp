@@ -10,8 +10,8 @@ namespace tessera::report {
 namespace {
 
 constexpr double kSheetWidth = 900, kMargin = 10, kPictureSide = 120;
-constexpr double kLetter = 8.4, kLine = 26, kBox = 20;                            // of the caption
-constexpr double kLabels = 58, kCellHeight = 16, kWidestCell = 30, kNumber = 26;  // of the matrix
+constexpr double kLetter = 8.4, kLine = 26, kBox = 20;                            // sizes in the caption
+constexpr double kLabels = 58, kCellHeight = 16, kWidestCell = 30, kNumber = 26;  // sizes in the matrix
 
 struct Drawing {
   std::string svg;

@@ -77,7 +77,7 @@ std::string from_hex(const std::string& hex, long long line) {
 
 // JSON may hold single halves of surrogate pairs, which are not text; each becomes U+FFFD, as in ftfy.
 std::string repair_surrogates(std::string line) {
-  const auto unit_at = [&](std::size_t i) -> long {  // of the \uXXXX at i, or -1
+  const auto unit_at = [&](std::size_t i) -> long {  // the code unit of the \uXXXX at i, or -1
     if (line.compare(i, 2, "\\u") != 0 || line.size() - i < 6) return -1;
     const std::string digits = line.substr(i + 2, 4);
     return digits.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos ? std::stol(digits, nullptr, 16)

@@ -125,7 +125,7 @@ json preprocessing_of(const json& tag) {
 /// Adds a remark for towers of other libraries: their tensor names depend on the model's configuration, which must be available.
 void remark_on_named_towers(Draft& draft, const Parameters& p, const json& config) {
   if (!config.at("vision_cfg").contains("timm_model_name") && !config.at("text_cfg").contains("hf_model_name")) return;
-  draft.remarks.push_back(concat("start.weights: weights with towers of timm or transformers are read with open_clip_config.json beside the file: python3 -c \"import json, open_clip; json.dump({'model_cfg': open_clip.get_model_config('",
+  draft.remarks.push_back(concat("start.weights: weights with towers of timm or transformers need open_clip_config.json next to the file: python3 -c \"import json, open_clip; json.dump({'model_cfg': open_clip.get_model_config('",
                                  model_name(p), "')}, open('open_clip_config.json', 'w'))\" writes it"));
 }
 

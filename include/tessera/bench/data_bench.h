@@ -22,7 +22,7 @@ struct DataBenchSettings {
   std::vector<std::shared_ptr<const Source>> sources;
   Preprocessing preprocessing;
   LoaderSettings loader;
-  std::vector<std::int64_t> threads = {1};  // of the whole loader
+  std::vector<std::int64_t> threads = {1};  // numbers of loader threads to measure
   double time_limit = 5;                    // seconds per measurement
   std::function<void(const std::string&)> progress;
 };
@@ -40,7 +40,7 @@ struct DataCost {
     double core_seconds = 0;       // CPU time of all threads, per image
   };
   std::string source;
-  double bytes = 0;          // of a file, on average
+  double bytes = 0;          // mean size of a file
   std::int64_t samples = 0;  // measured in the last stage
   std::vector<Stage> stages;
   std::vector<Threads> loader;

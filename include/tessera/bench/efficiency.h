@@ -12,7 +12,7 @@
 namespace tessera::bench {
 
 struct EfficiencySettings {
-  std::vector<std::string> configurations;  // of trainer; only their sections model, objective and optimizer are used
+  std::vector<std::string> configurations;  // names or files of the trainer; only model, objective and optimizer are used
   TrainingStepSettings step;
   bool training = true;  // also measure a training step
   int repeats = 5;

@@ -33,7 +33,7 @@ struct LossBenchSettings {
   std::int64_t width = 512;               // D
   std::int64_t captions = 8;              // K, for objectives on several texts per image
   at::Device device{at::kCPU};
-  at::ScalarType dtype = at::kFloat;                 // of the features: float32 or bfloat16
+  at::ScalarType dtype = at::kFloat;                 // type of the features: float32 or bfloat16
   int repeats = 5;                                   // timed runs, at most
   double time_limit = 60;                            // seconds that one objective may take at one batch size
   std::optional<std::int64_t> memory_limit;          // bytes, CPU only; null: nine tenths of the free memory

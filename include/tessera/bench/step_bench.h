@@ -11,7 +11,7 @@
 namespace tessera::bench {
 
 struct StepBenchSettings {
-  std::vector<std::string> configurations;  // of trainer; only their sections model, objective and optimizer are used
+  std::vector<std::string> configurations;  // names or files of the trainer; only model, objective and optimizer are used
   TrainingStepSettings step;
   bool phases = false;    // also measure the phases of a step
   bool recorded = false;  // also measure forward and backward pass as a CUDA graph
@@ -33,19 +33,19 @@ struct StepCost {
   std::string configuration;
   std::string variant;  // "", "views one by one" (instead of one larger batch in DualEncoder::forward), or "recorded"
   std::int64_t parameters = 0;
-  double flops = 0;             // of the model, without recomputation
+  double flops = 0;             // FLOPs of the model, without recomputation
   double seconds = 0;           // median
   double host_seconds = 0;      // median time until the call returns; the GPU may still be busy then
   std::int64_t memory = 0;      // peak bytes above weights, optimizer state and batch
   std::int64_t host_waits = 0;  // how often in a step the host waits for the GPU; 0 on the CPU
   std::vector<PhaseCost> phases;  // in the step's order, with the time that "reduce" adds last; empty if not requested
-  std::vector<Profiler::Share> operators;  // of one step; empty if not requested
+  std::vector<Profiler::Share> operators;  // shares of one step's time; empty if not requested
 };
 
 struct StepBench {
   StepBenchSettings settings;
   std::string machine;
-  PeakFlops peak;  // of the device in these steps' arithmetic
+  PeakFlops peak;  // the device's peak for these steps' arithmetic
   /// By configuration, each followed by its variants.
   std::vector<StepCost> costs;
 };

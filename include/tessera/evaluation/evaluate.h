@@ -36,7 +36,7 @@ void fields(Visitor& v, SuiteSettings& s) {
 /// The options of the program `evaluate`.
 struct EvaluateOptions {
   std::string checkpoint;    // model file, checkpoint folder, run folder, or OpenCLIP checkpoint
-  std::string architecture;  // of an OpenCLIP checkpoint that has no open_clip_config.json
+  std::string architecture;  // OpenCLIP's name of the model, for a checkpoint without open_clip_config.json
   std::vector<std::string> compare;  // two or more of these, in place of `checkpoint`
   std::string suite;       // YAML file of SuiteSettings; or
   std::string task;        // one task; if both are empty, the tasks of the run's own configuration

@@ -48,10 +48,10 @@ class TokenSpace {
   const Embedder& model_;
   std::shared_ptr<const Tokenizer> own_;  // from the settings; null: the model's
   const Tokenizer* tokenizer_;
-  std::vector<std::string> names_;                // of the entries
-  std::vector<std::int64_t> ids_;                 // of the entries
+  std::vector<std::string> names_;                // names of the entries
+  std::vector<std::int64_t> ids_;                 // token ids of the entries
   std::map<std::int64_t, std::int64_t> entries_;  // by token id
-  TowerFeatures texts_;                           // of the entries; undefined if embeddings are read directly
+  TowerFeatures texts_;                           // features of the entries' texts; undefined if embeddings are read directly
 };
 
 }  // namespace tessera

@@ -15,7 +15,7 @@ namespace tessera::probe {
 
 struct RunOptions {
   at::Device device = at::kCPU;
-  at::ScalarType dtype = at::kFloat;  // of floating inputs; with bfloat16, parameters stay float32 under autocast
+  at::ScalarType dtype = at::kFloat;  // type of floating inputs; with bfloat16, parameters stay float32 under autocast
 };
 
 /// Gives a runner the inputs of a case, and records which tensors hold the case's parameters. Floating inputs require grad if the

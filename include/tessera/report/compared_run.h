@@ -23,7 +23,7 @@ struct Score {
   /// The task's outcomes, if there is a samples.json next to the numbers; significance tests between runs need them.
   std::shared_ptr<const TaskOutcomes> outcomes = {};
   std::string rule = {};                  // explains the number, given the task's settings
-  std::optional<std::int64_t> step = {};  // of the measured weights, if known
+  std::optional<std::int64_t> step = {};  // step of the measured weights, if known
 };
 
 /// The data of a training run or an evaluation for a comparison.
@@ -31,7 +31,7 @@ struct ComparedRun {
   std::string name;                  // the folder's name, with as many parent folders as needed to make it unique
   std::string folder;                // as given
   std::string version;               // that trained it, "Tessera 0.1.0 (c35a622)"; empty if unknown
-  std::optional<std::int64_t> step;  // of the newest numbers or checkpoint
+  std::optional<std::int64_t> step;  // step of the newest numbers or checkpoint
   RunCurves curves;                  // over steps; evaluations during training under "evaluation.TASK.METRIC"
   ThinCurve loss_by_minutes{};
   ThinCurve loss_by_samples{};                                // seen by all ranks
@@ -39,7 +39,7 @@ struct ComparedRun {
   std::vector<std::pair<std::string, std::string>> settings;  // from config.yaml: {"optimizer.lr", "0.001"}
   // Of the training, or else of the evaluation; empty if unknown.
   std::string device{};
-  std::string date{};        // of the last row, "2026-11-23 14:39:30 UTC"
+  std::string date{};        // date of the last row, such as "2026-11-23 14:39:30 UTC"
   std::string parameters{};  // "1,314: image tower 1,024, text tower 290"
 
   /// Returns a setting of config.yaml, or null if the run does not have it.

@@ -29,9 +29,9 @@ struct ScoreRow {
   std::vector<bool> best;                     // none is best if all are equal or their steps differ; NaN never is
   std::vector<std::optional<Interval>> intervals = {};                // run by run, if the run has one
   std::vector<std::shared_ptr<const TaskOutcomes>> outcomes = {};  // run by run
-  std::vector<Difference> differences = {};  // of each pair of runs with known outcomes on the same samples
+  std::vector<Difference> differences = {};  // one for each pair of runs with known outcomes on the same samples
   std::string rule = {};                                // explains the numbers; empty if the runs' settings imply different rules
-  std::vector<std::optional<std::int64_t>> steps = {};  // of the measured weights; none if unknown or not measured
+  std::vector<std::optional<std::int64_t>> steps = {};  // step of the measured weights, run by run; none if unknown or not measured
 };
 
 /// Whether a run's value is not the best, but not significantly different from it.

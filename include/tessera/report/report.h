@@ -31,7 +31,7 @@ struct CurveChart {
 struct ReportHead {
   std::string title;                                       // the run's or file's name
   std::vector<std::pair<std::string, std::string>> facts;  // "Parameters": "1.2 M"
-  std::vector<CurveChart> charts;                          // of the training run; may be empty
+  std::vector<CurveChart> charts;                          // curves of the training run; may be empty
   std::vector<std::pair<std::string, config::Node>> data = {};  // "source", "train": for tasks whose settings name none
 };
 

@@ -48,7 +48,7 @@ struct SlotExample {
     std::vector<float> text;   // attention to each token
   };
   Image image;
-  std::int64_t rows = 0, columns = 0;  // of patches
+  std::int64_t rows = 0, columns = 0;  // size of the patch grid
   std::vector<std::string> tokens;     // a token that starts a word begins with a space; empty: a token without text
   std::vector<Slot> slots;
 };
@@ -64,7 +64,7 @@ struct TokenExample {
     std::vector<float> patches;  // activation row by row, from 0 to 1
   };
   Image image;
-  std::int64_t rows = 0, columns = 0;  // of patches
+  std::int64_t rows = 0, columns = 0;  // size of the patch grid
   std::vector<Token> tokens;           // best first
   std::vector<Map> maps;
 };
@@ -90,7 +90,7 @@ struct MapExample {
     std::vector<float> patches;  // row by row, at least 0
   };
   Image image;
-  std::int64_t rows = 0, columns = 0;  // of patches
+  std::int64_t rows = 0, columns = 0;  // size of the patch grid
   std::vector<Map> maps;
 };
 
@@ -121,9 +121,9 @@ struct TaskPictures {
   std::int64_t background_class = -1;
   std::vector<RetrievalSheet> retrieval;
   std::vector<SegmentationExample> segmentation;
-  std::vector<ClassificationExample> classification;  // of images spread over the data
+  std::vector<ClassificationExample> classification;  // for images spread over the data
   std::vector<ClassificationExample> mistakes;        // the most confident first
-  std::vector<RetrievalSheet> queries;                // of texts without a known right image
+  std::vector<RetrievalSheet> queries;                // for texts without a known right image
   std::vector<SlotExample> slots;
   std::vector<TokenExample> tokens;
   std::vector<GroupExample> groups;

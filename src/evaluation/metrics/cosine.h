@@ -24,7 +24,7 @@ class CosinesWith {
   std::int64_t width() const { return rows_.size(1); }
 
  private:
-  at::Tensor rows_;   // of length 1
+  at::Tensor rows_;   // scaled to length 1
   at::Tensor first_;  // [N] index of the first equal row; undefined if all rows differ
 };
 

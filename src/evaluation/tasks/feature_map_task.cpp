@@ -16,7 +16,7 @@ constexpr std::int64_t kNeighbors = 10;
 /// The images on the map and, without classes, their captions.
 struct Pinned {
   std::vector<at::Tensor> images;     // [D] each
-  std::vector<std::int64_t> classes;  // of the images; -1: none
+  std::vector<std::int64_t> classes;  // one per image; -1: none
   std::vector<std::string> keys, captions;
 };
 

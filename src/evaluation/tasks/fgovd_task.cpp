@@ -102,7 +102,7 @@ class FgOvdTask final : public EvaluationTask {
                     .max_samples = settings_.data.max_samples,
                     .required = with_choices(),
                     .needs = {.dense = true}};
-    std::vector<std::int64_t> ranks, sample;  // of each box: how many negatives are at least as near as the phrase; its image
+    std::vector<std::int64_t> ranks, sample;  // per box: how many negatives are at least as near as the phrase; its image
     std::int64_t seen = 0;
     const std::string before = result.data;
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {

@@ -25,7 +25,7 @@ std::vector<PhrasedCaption> phrased_captions(const Sample& sample);
 /// Captions with annotated phrases, and a model's grouping of their tokens.
 struct GroupedCaptions {
   std::vector<std::size_t> sample;               // the index of each caption's sample
-  std::vector<std::vector<std::string>> tokens;  // of each caption, without padding
+  std::vector<std::vector<std::string>> tokens;  // tokens of each caption, without padding
   std::vector<std::int64_t> spelled;  // how many tokens of each caption cover text; 0 if they do not spell the caption
   at::Tensor weights;                 // [B, K, L], weight of each token in each group
   at::Tensor mask;                    // bool [B, L], tokens that cover text

@@ -208,7 +208,7 @@ class OptionsTask final : public EvaluationTask {
   void judge_some(const Items& items, OptionForm form, const EmbeddedPictures& pictures, const Embedder& embedder,
                   std::vector<at::Tensor>& right) const {
     std::vector<std::string> texts;
-    std::vector<std::int64_t> rows;  // of the items' images, item by item
+    std::vector<std::int64_t> rows;  // rows of the items' images, item by item
     for (const OptionItem* item : items) {
       texts.insert(texts.end(), item->texts.begin(), item->texts.end());
       for (const std::int64_t picture : item->pictures) rows.push_back(pictures.row[static_cast<std::size_t>(picture)]);

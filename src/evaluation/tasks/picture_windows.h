@@ -27,7 +27,7 @@ class PictureWindows {
   const Embedder& embedder_;
   PatchScores patches_;
   std::int64_t batch_size_, size_, stride_, short_side_;
-  config::Size grid_;  // of a window
+  config::Size grid_;  // patch grid of a window
 };
 
 }  // namespace tessera

@@ -57,7 +57,7 @@ class RetrievalSheets {
   std::string prompt_prefix_;
   ExampleChooser images_;
   std::vector<Query> by_text_, by_image_;
-  TowerFeatures queries_;  // of by_text_
+  TowerFeatures queries_;  // features of the captions in by_text_
 };
 
 }  // namespace tessera
