@@ -138,7 +138,7 @@ std::vector<SettingRow> with_missing_tasks_in_one_row(std::vector<SettingRow> ro
   return out;
 }
 
-/// Returns the first row, the measured steps of the columns; none if no evaluation reports them.
+/// Returns the table's first row, which has the step at which each run was measured; none if no evaluation reports it.
 std::optional<std::vector<std::string>> row_of_steps(const std::vector<ScoreRow>& rows, std::size_t runs) {
   std::vector<std::string> cells = {"step measured"};
   for (std::size_t i = 0; i < runs; ++i) {

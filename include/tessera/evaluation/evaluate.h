@@ -38,8 +38,8 @@ struct EvaluateOptions {
   std::string checkpoint;    // model file, checkpoint folder, run folder, or OpenCLIP checkpoint
   std::string architecture;  // OpenCLIP's name of the model, for a checkpoint without open_clip_config.json
   std::vector<std::string> compare;  // two or more of these, in place of `checkpoint`
-  std::string suite;       // YAML file of SuiteSettings; or
-  std::string task;        // one task; if both are empty, the tasks of the run's own configuration
+  std::string suite;       // YAML file of SuiteSettings
+  std::string task;        // one task instead of a suite; if both are empty, the tasks of the run's own configuration
   std::vector<std::string> queries;  // texts whose nearest images are shown; without `suite` and `task`, only these run
   std::string data;        // source of tasks that set none: see source_from_text
   std::string train_data;  // the same for `train`

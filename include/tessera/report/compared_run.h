@@ -37,7 +37,7 @@ struct ComparedRun {
   ThinCurve loss_by_samples{};                                // seen by all ranks
   std::vector<Score> scores;                                  // the newest of each metric
   std::vector<std::pair<std::string, std::string>> settings;  // from config.yaml: {"optimizer.lr", "0.001"}
-  // Of the training, or else of the evaluation; empty if unknown.
+  // These describe the training or, if there was none, the evaluation; empty if unknown.
   std::string device{};
   std::string date{};        // date of the last row, such as "2026-11-23 14:39:30 UTC"
   std::string parameters{};  // "1,314: image tower 1,024, text tower 290"

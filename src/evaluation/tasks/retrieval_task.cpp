@@ -79,7 +79,7 @@ class RetrievalTask final : public EvaluationTask {
 
   TaskResult measure_conditioned(const Embedder& embedder, const EvaluationContext& context) const {
     const Pass pass = pass_of(embedder, context);
-    // Conditioned scores are computed in float32, but the cosines minus 4 of the other texts would lose their order in it.
+    // Conditioned scores fit into float32. With topk, the other texts get their cosine minus 4, which would lose its order in float32.
     const at::ScalarType dtype = settings_.compared.similarity == "topk" ? at::kDouble : at::kFloat;
     ConditionedRetrieval compared(
         pass, [this](const Sample& sample) { return own_captions(sample); }, settings_.prompt_prefix, dtype);

@@ -120,7 +120,7 @@ class SegmentationTask final : public EvaluationTask {
     };
   }
 
-  /// Segments whole images by windows, with masks in their own size. The same holds for the references.
+  /// Segments whole images by windows, with masks of the images' own size. The arguments taken by reference must outlive the pass.
   BatchBody by_windows(const Pass& pass, const PatchScores& patches, const metrics::SegmentationOptions& options,
                        const AskedClasses& classes, SegmentationRecord& record) const {
     const PictureWindows windows(pass.embedder, *settings_.windows, patches, pass.context.batch_size);
