@@ -54,7 +54,7 @@ def compare(args, config, folder):
     began = time.monotonic()
     written = trainer(args, config, "--write-features", **cached)
     seconds = time.monotonic() - began
-    pictures, size = re.search(r", ([\d,]+) pictures of (.+)$", written.strip()).groups()
+    pictures, size = re.search(r", ([\d,]+) images of (.+)$", written.strip()).groups()
     curves, speeds = {}, {"live": [], "cached": []}
     for number in range(args.rounds):
         for kind, given in (("live", settings), ("cached", cached)):

@@ -209,9 +209,9 @@ TEST_F(CaptionTasks, RejectADecoderThatWasNotTrainedForThem) {
   set("captioning", "{decoder: {vocabulary: own, heads: 1}}");
   EXPECT_EQ(message("{name: referring}").find("referring: the decoder has not learned to find boxes"), 0u);
   set("clip", "{}");
-  EXPECT_EQ(message("{name: captions}").find("captions asks a decoder of captions, which this model does not have: give a checkpoint"), 0u);
+  EXPECT_EQ(message("{name: captions}").find("captions needs a decoder of captions, which this model does not have: give a checkpoint"), 0u);
   context.loss = nullptr;
-  EXPECT_EQ(message("{name: referring}").find("referring asks a decoder of captions"), 0u);
+  EXPECT_EQ(message("{name: referring}").find("referring needs a decoder of captions"), 0u);
 }
 
 }  // namespace

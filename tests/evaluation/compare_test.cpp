@@ -70,7 +70,7 @@ TEST_F(EvaluateCompare, ReportsMistakesInOneLine) {
   const std::string b = options.compare[1];
   options.compare.resize(1);
   EXPECT_EQ(error(),
-            "--compare " + options.compare[0] + ": one model alone has nothing to be compared with: name two or more");
+            "--compare " + options.compare[0] + ": a comparison needs at least two models: name two or more");
   options.compare.push_back(options.compare[0]);
   EXPECT_EQ(error(), "--compare: " + options.compare[0] + " is given twice");
   options.compare[1] = b;

@@ -389,7 +389,7 @@ TEST_F(Conditioned, RejectsAPoolOfAnotherWidth) {
     EXPECT_STREQ(error.what(),
                  "retrieval.similarity: the text-conditioned pool takes embeddings of width 16, but this model's are "
                  "24 and its image "
-                 "tokens 24 wide: take a projection that brings both into one space (linear), as the objective was "
+                 "tokens 24 wide: take a projection that maps both into one space (linear), as the objective was "
                  "trained with");
   }
 }
@@ -409,7 +409,7 @@ TEST_F(Conditioned, RejectsContradictorySettings) {
   expect("{name: retrieval, similarity: conditioned, text_encoder_free: true}",
          "similarity: is conditioned, which needs the text");
   expect("{name: zero_shot, similarity: topk, text_encoder_free: true}", "similarity: is topk, which needs the text");
-  expect("{name: segmentation, patches: conditioned, by: groups}", "patches: tells how patches are compared");
+  expect("{name: segmentation, patches: conditioned, by: groups}", "patches: sets how patches are compared");
   expect("{name: segmentation, patches: conditioned, last_block: naclip}", "last_block: changes embeddings of patches");
   expect("{name: segmentation, patches: attention, background_threshold: 0.1}", "threshold_of: is probability");
   expect("{name: retrieval, similarity: nearest}", "topk");
@@ -444,7 +444,7 @@ TEST_F(Conditioned, ErrorForIncompletePoolWeightsNamesTheFile) {
   } catch (const UserError& error) {
     EXPECT_EQ(std::string(error.what()),
               options.checkpoint +
-                  ": the weights objective.pool.* make no text-conditioned pool: attn.out_proj.bias is "
+                  ": the weights objective.pool.* do not make a text-conditioned pool: attn.out_proj.bias is "
                   "missing; take the checkpoint as trainer or tessera-convert wrote it");
   }
 }

@@ -191,8 +191,8 @@ TEST_F(Evaluate, MeasuresAModelWithoutATextTowerOnImageTasksOnly) {
   for (const char* task : {"zero_shot", "retrieval", "segmentation", "hard_negatives"}) {
     write_suite(concat("source: {name: shapes, split: test, size: 12}\ntasks: [", task, "]\n"));
     EXPECT_EQ(error(), concat(task,
-                              " compares pictures with texts, but this model has no text tower: linear_probe and "
-                              "knn do without one"));
+                              " compares images with texts, but this model has no text tower: linear_probe and "
+                              "knn do not need one"));
   }
 }
 
@@ -208,7 +208,7 @@ TEST_F(Evaluate, RejectsATextTowerWithoutATokenizer) {
   save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}");
   options.task = "knn";
   EXPECT_EQ(error(), options.checkpoint +
-                         ": has a text tower and names no tokenizer (tessera.tokenizer in its metadata): take the checkpoint as "
+                         ": has a text tower but names no tokenizer (tessera.tokenizer in its metadata): take the checkpoint as "
                          "trainer or tessera-convert wrote it");
 }
 
@@ -252,7 +252,7 @@ TEST_F(Evaluate, MeasuresAnOpenClipCheckpointLikeOurs) {
   EXPECT_NE(error().find("but the model's settings make it"), std::string::npos) << error();
   options.checkpoint = (folder_ / "model.safetensors").string();
   EXPECT_EQ(error(), "--architecture ViT-B-32: " + options.checkpoint +
-                         " says itself what model it is: leave the option out");
+                         " already describes its model: leave the option out");
 }
 
 class EvaluateSlots : public Evaluate {
@@ -333,7 +333,7 @@ TEST_F(EvaluateSlots, WarnsAboutChoosingOnMeasuredSamples) {
     return ::testing::internal::GetCapturedStderr();
   };
   EXPECT_NE(warnings("{top: 2, source: {name: shapes, split: test, size: 12}}")
-                .find("slots are chosen on the very samples that zero_shot measures"),
+                .find("slots are chosen on the same samples that zero_shot measures"),
             std::string::npos);
   EXPECT_NE(warnings("{top: 2, source: {name: shapes, split: test, size: 13}}")
                 .find("slots are chosen on samples of a test split"),
@@ -348,17 +348,17 @@ TEST_F(EvaluateSlots, ReportsMistakesInOneLine) {
   EXPECT_EQ(error(), "--slots nowhere.json: there is no such file: give top:32, or the slots.json of an evaluation");
   options.slots = options.checkpoint;
   EXPECT_EQ(error(), options.checkpoint +
-                         ": this is no mask: slot_mask writes one, a tensor `mask` of one weight for each slot");
+                         ": this is not a mask: slot_mask writes one, a tensor `mask` with one weight per slot");
   options.slots = "top:2";
   EXPECT_EQ(run(), 0);
   options.slots = (folder_ / "kept.json").string();
   fs::rename(options.out + "/slots.json", options.slots);
   file.weights["visual.sparo.q_emb"] = file.weights.at("visual.sparo.q_emb").detach() + 1;
   save_model_file(options.checkpoint, file);
-  EXPECT_NE(error().find("its slots are another model's"), std::string::npos);
+  EXPECT_NE(error().find("its slots belong to another model"), std::string::npos);
   save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}");
   EXPECT_EQ(error(),
-            "--slots: the read-out of this model's image tower gives no slots: take a model whose towers both read out "
+            "--slots: the read-out of this model's image tower outputs no slots: take a model whose towers both read out "
             "by slots, as sparo does");
 }
 
@@ -388,7 +388,7 @@ TEST_F(EvaluateTokens, EveryTaskReadsTokens) {
             tasks.at(1).at("metrics").at("active_tokens_per_image"));
   EXPECT_EQ(tasks.at(4).at("data"), "shapes test, 12 samples (no text encoder)");
   const std::string html = io::read_file(options.out + "/report.html");
-  EXPECT_NE(html.find("The most active tokens of each picture"), std::string::npos);
+  EXPECT_NE(html.find("The most active tokens of each image"), std::string::npos);
   EXPECT_NE(html.find("<figcaption>circle</figcaption>"), std::string::npos) << "captions a heat map";
   EXPECT_EQ(nlohmann::json::parse(io::read_file(options.out + "/tokens.json")).size(), 6U);
   EXPECT_TRUE(fs::exists(options.out + "/tokens.svg"));
@@ -419,7 +419,7 @@ TEST_F(EvaluateTokens, RejectsModelsWithoutTokensInOneLine) {
   ASSERT_EQ(results().at("failed").size(), 2U);
   EXPECT_EQ(results().at("failed").at(1).at("reason"),
             "retrieval.text_encoder_free: this model's embeddings are not weights of vocabulary tokens: take one whose "
-            "towers both read out by token_projection, with projection: none, as configs/shapes_stair.yaml has it");
+            "towers both read out by token_projection, with projection: none, as in configs/shapes_stair.yaml");
   EXPECT_EQ(results().at("tasks").at(2).at("task"), "interpretability") << "measured by the similarity to the texts of the tokens";
 }
 
@@ -449,7 +449,7 @@ TEST_F(Evaluate, MeasuresGroupsOfWordsAndPatches) {
   write_suite("{source: {name: shapes, split: test, size: 12, label: color}, tasks: [segmentation]}\n");
   EXPECT_EQ(run(), 2);
   EXPECT_EQ(results().at("failed").at(0).at("reason"),
-            "segmentation: this model's image tower gives 4 groups, not 4 x 4 patches: take by: groups");
+            "segmentation: this model's image tower outputs 4 groups, not 4 x 4 patches: take by: groups");
   write_suite("{source: {name: shapes, split: test, size: 12, label: color}, tasks: [{name: segmentation, by: groups}]}\n");
 
   save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}",
@@ -457,7 +457,7 @@ TEST_F(Evaluate, MeasuresGroupsOfWordsAndPatches) {
              "heads: 2}}");
   EXPECT_EQ(run(), 2);
   EXPECT_EQ(results().at("failed").at(0).at("reason"),
-            "segmentation.by: this model's image tower gives no groups in the space of its texts: take one that reads "
+            "segmentation.by: this model's image tower outputs no groups in the space of its texts: take one that reads "
             "out by groups, as groupvit does, or by: patches");
   write_suite(
       "source: {name: shapes, split: test, size: 12, label: color}\n"

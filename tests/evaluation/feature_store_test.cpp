@@ -159,7 +159,7 @@ TEST_F(FeatureStores, RecomputeADamagedFileWithAWarning) {
     const auto [metrics, lines] = measure();
     EXPECT_EQ(metrics, whole);
     EXPECT_EQ(model_.pictures, 12);
-    EXPECT_NE(lines.find("--features-cache: computed anew: " + path), std::string::npos) << lines;
+    EXPECT_NE(lines.find("--features-cache: computing embeddings again: " + path), std::string::npos) << lines;
     EXPECT_EQ(io::read_file(path), content) << "the file is repaired";
   }
 }

@@ -146,10 +146,10 @@ TEST_F(FgOvdTasks, RejectsDataAndModelsThatDoNotFit) {
   EXPECT_NE(error_of("sets: {hard: " + without + "}").find("a box with a phrase and hard negatives"),
             std::string::npos);
   EXPECT_NE(error_of("source: " + set("all", {kRed}) + ", sets: {hard: " + without + "}")
-                .find("sets: names data sets, and `source` another: set one of the two"),
+                .find("sets: is set, and `source` is, too: set only one of the two"),
             std::string::npos);
   embedder.gives_patches = false;
-  EXPECT_EQ(error_of("source: " + set("all", {kRed})), "fgovd: this model's image tower gives no patch embeddings");
+  EXPECT_EQ(error_of("source: " + set("all", {kRed})), "fgovd: this model's image tower outputs no patch embeddings");
 }
 
 }  // namespace

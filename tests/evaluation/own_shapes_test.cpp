@@ -104,7 +104,7 @@ TEST_F(OwnShapesInEvaluation, RejectTasksThatNeedOneGrid) {
     embedder.grid();
     FAIL();
   } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find("pictures keep their shapes"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("images keep their shapes"), std::string::npos);
   }
 }
 

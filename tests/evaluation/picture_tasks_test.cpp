@@ -53,7 +53,7 @@ TEST_F(EvaluatePictures, RejectsAQueryOfAModelWithoutTexts) {
   options.queries = {"a dog"};
   EXPECT_EQ(
       error(),
-      "query compares pictures with texts, but this model has no text tower: linear_probe and knn do without one");
+      "query compares images with texts, but this model has no text tower: linear_probe and knn do not need one");
 }
 
 TEST_F(EvaluatePictures, ReportShowsGradCamAndFeatureMaps) {

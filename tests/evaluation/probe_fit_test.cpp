@@ -71,9 +71,9 @@ TEST(ProbeFit, RejectsImpossibleSettings) {
     }
     return "no error";
   };
-  EXPECT_EQ(problem("{solver: adamw, l2: 0.1}"), "p.yaml:1: probe.l2: is of solver: lbfgs; with adamw set weight_decays");
-  EXPECT_EQ(problem("{solver: adamw, learning_rates: []}"), "p.yaml:1: probe.learning_rates: is empty: name at least one");
-  EXPECT_NE(problem("{solver: adamw, validation_share: 0}").find("name one of each, or a share above 0"), std::string::npos);
+  EXPECT_EQ(problem("{solver: adamw, l2: 0.1}"), "p.yaml:1: probe.l2: belongs to solver: lbfgs; with adamw set weight_decays");
+  EXPECT_EQ(problem("{solver: adamw, learning_rates: []}"), "p.yaml:1: probe.learning_rates: is empty: give at least one");
+  EXPECT_NE(problem("{solver: adamw, validation_share: 0}").find("give one of each, or a share above 0"), std::string::npos);
   EXPECT_EQ(problem("{solver: adamw, validation_share: 0, learning_rates: [0.1], weight_decays: [0]}"), "no error");
   try {
     hold_out(clouds(2), adamw({0.1, 0.2}, {0}));

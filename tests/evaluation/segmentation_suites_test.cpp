@@ -130,7 +130,7 @@ TEST_F(SegmentationSuites, RejectAWindowThatDoesNotFitThePatches) {
   options.overrides.push_back("tasks.1.windows.size=30");
   EXPECT_EQ(run(), 2);
   EXPECT_EQ(results().at("failed").at(0).at("reason"),
-            "segmentation.windows.size is 30, but this model's patches are 8 x 8: take a multiple, say 24");
+            "segmentation.windows.size is 30, but this model's patches are 8 x 8: take a multiple, such as 24");
 }
 
 }  // namespace

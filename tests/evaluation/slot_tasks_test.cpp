@@ -211,18 +211,18 @@ TEST_F(Slots, RejectsModelsWithoutSlots) {
   EXPECT_EQ(error_of([&] { choose(6); }), "--slots top:6: this model has 5 slots");
   model.text_slots = 3;
   EXPECT_EQ(count(),
-            "--slots: this model's towers give different slots, 5 of width 4 for pictures and 3 of width 4 for texts");
+            "--slots: this model's towers output different slots, 5 of width 4 for images and 3 of width 4 for texts");
   model.slots = false;
   EXPECT_EQ(count(),
-            "--slots: the read-out of this model's image tower gives no slots: take a model whose towers both read out "
+            "--slots: the read-out of this model's image tower outputs no slots: take a model whose towers both read out "
             "by slots, as sparo does");
   model.text_tower = false;
-  EXPECT_EQ(count(), "--slots: slots of pictures are compared with those of texts, but this model has no text tower");
+  EXPECT_EQ(count(), "--slots: slots of images are compared with those of texts, but this model has no text tower");
 }
 
 TEST_F(Slots, RejectsSegmentationThroughSlots) {
   EXPECT_EQ(error_of([&] { run("segmentation", SlotEmbedder(model, {1})); }),
-            "--slots changes the embeddings of whole pictures, not those of patches: measure segmentation without it");
+            "--slots changes the embeddings of whole images, not those of patches: measure segmentation without it");
 }
 
 TEST_F(Slots, ListReadsBackAsWritten) {
@@ -242,17 +242,17 @@ TEST_F(Slots, RejectsWrongLists) {
     const std::string message = error_of([&] { read_slots(path, 5, "0123"); });
     return message.starts_with(path) ? message.substr(path.size()) : message;
   };
-  EXPECT_EQ(error("3, 4"), ": this is no list of slots: expected JSON as {\"slots\": [3, 17, 5]}");
-  EXPECT_EQ(error("{\"slots\": \"3\"}"), ": this is no list of slots: expected JSON as {\"slots\": [3, 17, 5]}");
+  EXPECT_EQ(error("3, 4"), ": this is not a list of slots: expected JSON such as {\"slots\": [3, 17, 5]}");
+  EXPECT_EQ(error("{\"slots\": \"3\"}"), ": this is not a list of slots: expected JSON such as {\"slots\": [3, 17, 5]}");
   EXPECT_EQ(error("{\"slots\": []}"), ": `slots` is empty: nothing would be left to compare");
   EXPECT_EQ(error("{\"slots\": [1, 2, 1]}"), ": slot 1 is listed twice");
   EXPECT_EQ(error("{\"slots\": [-1]}"), ": slot -1 is below 0");
   EXPECT_EQ(error("{\"slots\": [5]}"), ": it lists slot 5, but this model's slots are 0 to 4");
   EXPECT_EQ(error("{\"slots\": [1], \"of\": 64}"),
-            ": its slots are chosen from 64, but this model has 5: choose them anew with --slots top:1");
+            ": its slots were chosen from 64, but this model has 5: choose them again with --slots top:1");
   EXPECT_EQ(error("{\"slots\": [1, 2], \"of\": 5, \"model\": \"4567\"}"),
-            ": its slots are another model's (weights 4567, here 0123): choose them anew with --slots top:2, or leave "
-            "`model` out of the file to take them all the same");
+            ": its slots belong to another model (weights 4567, here 0123): choose them again with --slots top:2, or remove "
+            "`model` from the file to use them anyway");
 }
 
 TEST_F(Slots, FingerprintChangesWithAnyWeight) {
@@ -290,7 +290,7 @@ TEST_F(Slots, TakesClassesTemplatesAndDataFromSuiteAndRun) {
             "split: validation}}'");
   EXPECT_EQ(error("top:0"), "--slots top:0: expected top: and a number above 0, say top:32");
   EXPECT_EQ(error("top:3x"), "--slots top:3x: expected top: and a number above 0, say top:32");
-  EXPECT_EQ(error("{source: shapes}"), "--slots:1: top: is missing: how many slots are kept, say 32");
+  EXPECT_EQ(error("{source: shapes}"), "--slots:1: top: is missing: give the number of slots to keep, such as 32");
   EXPECT_EQ(error("{top: 2, sorce: shapes}"), "--slots:1: sorce: unknown key: did you mean source?");
 }
 
@@ -314,12 +314,12 @@ TEST_F(Slots, TrainsAMaskOnOneSplitAndMeasuresItOnAnother) {
 
 TEST_F(Slots, RejectsMaskPartsThatDoNotFit) {
   EXPECT_EQ(error_of([&] { run("{name: slot_mask, slots: 3}", model); }),
-            "slot_mask.slots: embeddings of 20 dimensions do not fall into 3 equal parts");
+            "slot_mask.slots: embeddings of 20 dimensions cannot be split into 3 equal parts");
   EXPECT_EQ(error_of([&] { run("hard_negatives", MaskEmbedder(model, at::ones({3}), "m.safetensors")); }),
             "--slots m.safetensors: a mask of 3 weights does not fit this model's embedding of 20 dimensions");
   model.slots = false;
   EXPECT_EQ(error_of([&] { run("slot_mask", model); }),
-            "slot_mask: this model's embedding is not made of slots: set slots to a number of equal parts, or "
+            "slot_mask: this model's embedding does not consist of slots: set slots to a number of equal parts, or "
             "granularity to dimension");
   EXPECT_EQ(run("{name: slot_mask, slots: 4}", model).metrics.at(6), (std::pair<std::string, double>("parts", 4)));
 }
@@ -370,7 +370,7 @@ TEST_F(Slots, SheetsShowTheNamedOrChosenSlots) {
 TEST_F(Slots, SheetsNeedAttention) {
   model.attention = false;
   EXPECT_EQ(error_of([&] { run("slots", model); }),
-            "slots: this model's read-outs give no slots with attention: take a model whose towers both read out by "
+            "slots: this model's read-outs output no slots with attention: take a model whose towers both read out by "
             "slots, as sparo does");
 }
 

@@ -62,14 +62,14 @@ TEST_F(SuiteFiles, RejectATemplateWithoutAPlaceForTheClass) {
 TEST_F(SuiteFiles, NameAMissingTemplateFile) {
   const std::string error = error_of("tasks:\n  - name: segmentation\n    templates: none.txt\n");
   EXPECT_TRUE(error.starts_with("suite.yaml:3: tasks[0].templates: there is no file \"none.txt\" in ")) << error;
-  EXPECT_TRUE(error.ends_with(": give a list, or a file with one item a line")) << error;
+  EXPECT_TRUE(error.ends_with(": give a list, or a file with one item per line")) << error;
 }
 
 TEST_F(SuiteFiles, NameThePlaceOfWrongNumbers) {
   EXPECT_EQ(error_of("tasks:\n  - name: retrieval\n    topk: [1, 0]\n"),
             "suite.yaml:3: tasks[0].topk: expected at least 1, got 0");
   EXPECT_EQ(error_of("tasks:\n  - name: retrieval\n    topk: []\n"),
-            "suite.yaml:3: tasks[0].topk: is empty: give at least one number, say [1, 5]");
+            "suite.yaml:3: tasks[0].topk: is empty: give at least one number, such as [1, 5]");
 }
 
 TEST_F(SuiteFiles, ReadTemplatesFromAFileNextToTheSuite) {
@@ -170,7 +170,7 @@ TEST_F(SuiteFiles, ReportADefaultInPlaceOfAVariable) {
   testing::internal::CaptureStderr();
   load_suite(options, config::Node::map());
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find(options.suite + ": the environment variable TESSERA_TEST_UNSET is not set, so test stands for it"),
+  EXPECT_NE(said.find(options.suite + ": the environment variable TESSERA_TEST_UNSET is not set, so the default test is used"),
             std::string::npos)
       << said;
 }

@@ -382,7 +382,7 @@ TEST_F(Tasks, RejectMissingClassNamesBeforeMeasuring) {
   for (const std::string name : {"zero_shot", "segmentation"}) {
     EXPECT_EQ(check("{name: " + name + "}"),
               "plain pictures has no class names: set " + name +
-                  ".classes to a list or a file, or `classes` of the data to a file with one name a line");
+                  ".classes to a list or a file, or `classes` of the data to a file with one name per line");
     EXPECT_EQ(check("{name: " + name + ", classes: [dark, bright, wall]}"), "no error");
   }
 }
@@ -443,7 +443,7 @@ TEST_F(Tasks, PlainLastBlockChangesNothing) {
   for (const std::string kind : {"maskclip", "sclip", "clearclip", "naclip"})
     EXPECT_EQ(run("{name: segmentation, last_block: " + kind + "}").samples, 6) << kind;
   EXPECT_EQ(error_of("{name: segmentation, last_block: sclip, by: groups}")
-                .find("last_block: changes what patches are, but `by` is groups") != std::string::npos,
+                .find("last_block: changes the patches, but `by` is groups") != std::string::npos,
             true);
 }
 
@@ -522,7 +522,7 @@ TEST_F(Tasks, ResultsRecordTheSettings) {
 TEST_F(Tasks, NameTheSettingIfThereAreNoData) {
   context.source = nullptr;
   EXPECT_EQ(error_of("{name: retrieval}"),
-            "retrieval.source is not set, and there is no data of a run to fall back on: set it, say to {name: shapes, "
+            "retrieval.source is not set, and there is no data of a run to fall back on: set it, for example to {name: shapes, "
             "split: test}");
 }
 
@@ -533,7 +533,7 @@ TEST_F(Tasks, ReportBrokenWeights) {
   }
   EXPECT_EQ(
       error_of("{name: retrieval}"),
-      "the model's embedding of the picture sample0 is not finite: the weights are broken or the training diverged; "
+      "the model's embedding of the image sample0 is not finite: the weights are broken or the training diverged; "
       "take an earlier checkpoint");
 }
 

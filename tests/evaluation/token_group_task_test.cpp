@@ -231,7 +231,7 @@ TEST_F(TokenGroups, AreClustersOfTokensForATowerWithoutGroups) {
   model.tokens = false;
   EXPECT_EQ(
       error("{name: token_group_iou, by: k_means}"),
-      "token_group_iou.by: this model's text tower gives no features of single tokens: take one without groups, as "
+      "token_group_iou.by: this model's text tower outputs no features of single tokens: take one without groups, as "
       "text_transformer is, or by: groups");
 }
 
@@ -284,8 +284,8 @@ TEST_F(TokenGroups, RejectModelsAndDataWithoutGroups) {
   model.attention = false;
   EXPECT_EQ(
       error(),
-      "token_group_iou: this model's text tower has no groups of tokens: take one whose read-out gives attention, "
-      "as groups behind text_group_encoder does, or by: k_means");
+      "token_group_iou: this model's text tower has no groups of tokens: take one whose read-out outputs attention, "
+      "as groups after text_group_encoder does, or by: k_means");
   source->captions = {{"a square", {}}};
   EXPECT_EQ(error(), "phrases: no sample has a caption with annotated phrases");
 }

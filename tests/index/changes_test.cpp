@@ -77,13 +77,13 @@ TEST_F(Changes, AnIdBelongsToOneDocument) {
   const SparseVectors documents = random_vectors({.rows = 10, .vocab_size = 20}, 1);
   SparseVectors twice = documents;
   twice.ids[7] = "d2";
-  EXPECT_EQ(message_of([&] { build_index(folder_, twice, {}); }), "the id d2 stands for two documents, rows 2 and 7");
+  EXPECT_EQ(message_of([&] { build_index(folder_, twice, {}); }), "the id d2 belongs to two documents, rows 2 and 7");
   build_index(folder_, documents, {});
   SparseVectors more{20};
   append_row(more, "new", {{1, 1}}, "test");
   append_row(more, "d4", {{19, 2}}, "test");
   EXPECT_EQ(message_of([&] { add_documents(folder_, more); }),
-            "there is a document d4 already; --replace puts the new one in its place");
+            "there is already a document d4; --replace replaces it by the new one");
   EXPECT_EQ(Index(folder_).documents(), 10);
   EXPECT_EQ(add_documents(folder_, more, /*replace=*/true).replaced, 1);
   const Index index(folder_);
@@ -133,7 +133,7 @@ TEST_F(Changes, AnIndexIsReplacedOnlyWithOverwrite) {
   build_index(folder_, random_vectors({.rows = 3, .vocab_size = 20}, 1), {});
   const SparseVectors others = random_vectors({.rows = 5, .vocab_size = 30}, 2);
   EXPECT_EQ(message_of([&] { build_index(folder_, others, {}); }),
-            folder_ + ": there is an index already; --overwrite replaces it");
+            folder_ + ": there is already an index; --overwrite replaces it");
   build_index(folder_, others, {.overwrite = true});
   EXPECT_EQ(Index(folder_).documents(), 5);
   EXPECT_EQ(files(), (std::vector<std::string>{"lock", "manifest.json", "segment-000002"}));

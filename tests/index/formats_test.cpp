@@ -162,27 +162,27 @@ TEST_F(Formats, CiffMatchesTheProtocolBuffersEncoding) {
 TEST_F(Formats, TextIsWrittenButNotReadBack) {
   write_sparse_file(path("a.txt"), two_rows(), {.names = four_names()});
   EXPECT_EQ(io::read_file(path("a.txt")), "cat\tred:1.25 [MASK]:0.5\ndog \"x\" ä\tround:2\n");
-  EXPECT_EQ(error_of(path("a.txt")), "a.txt: text is for people, and not read again");
+  EXPECT_EQ(error_of(path("a.txt")), "a.txt: the format text is write-only");
 }
 
 TEST_F(Formats, ErrorsNameFileAndRow) {
   EXPECT_EQ(error_of(write("a.npz", "")),
-            "a.npz: its ending names no format of sparse vectors; say which: safetensors, csr, jsonl, ciff and text");
-  EXPECT_EQ(error_of(write("a.csr", "short")), "a.csr: no csr file: only 5 bytes long");
+            "a.npz: its extension is not that of a format of sparse vectors; name one: safetensors, csr, jsonl, ciff and text");
+  EXPECT_EQ(error_of(write("a.csr", "short")), "a.csr: not a csr file: only 5 bytes long");
   EXPECT_EQ(
       error_of(write("a.csr", bytes_of<std::int64_t>({1, 4, 2, 0, 2}))),
-      "a.csr: no csr file, or cut short: it announces 1 rows, 4 columns and 2 weights, and has 16 bytes for them");
+      "a.csr: not a csr file, or truncated: it announces 1 rows, 4 columns and 2 weights, and has 16 bytes for them");
   const auto csr = [&](std::int32_t token, float weight) {
     return write("a.csr", bytes_of<std::int64_t>({1, 4, 2, 0, 2}) + bytes_of<std::int32_t>({1, token}) +
                               bytes_of<float>({1, weight}));
   };
   EXPECT_EQ(error_of(csr(4, 1)), "a.csr: row 0: token 4 is outside the vocabulary of 4");
-  EXPECT_EQ(error_of(csr(1, 1)), "a.csr: row 0: token 1 comes twice");
+  EXPECT_EQ(error_of(csr(1, 1)), "a.csr: row 0: token 1 is listed twice");
   EXPECT_EQ(error_of(csr(2, -1)), "a.csr: row 0: token 2 has the weight -1, expected a number of at least 0");
   EXPECT_EQ(error_of(csr(2, std::nanf(""))),
             "a.csr: row 0: token 2 has the weight nan, expected a number of at least 0");
   write("a.csr.ids", "one\ntwo\n");
-  EXPECT_EQ(error_of(csr(2, 1)), "a.csr.ids: 2 ids for 1 rows; expected one a line");
+  EXPECT_EQ(error_of(csr(2, 1)), "a.csr.ids: 2 ids for 1 rows; expected one per line");
   EXPECT_EQ(error_of(write("b.csr", bytes_of<std::int64_t>({2, 4, 0, 0, 1, 0}))),
             "b.csr: the starts of its rows do not rise from 0 to the number of weights, 0");
 
@@ -223,7 +223,7 @@ TEST(TokenNamesTest, NumbersAndNamesMapBothWays) {
   EXPECT_EQ(names.find("[2]"), std::nullopt);
   EXPECT_EQ(names.find("[MASK]"), 3);
   EXPECT_EQ(TokenNames("a\r\nb", "test").name(0), "a");
-  EXPECT_EQ(message_of([] { TokenNames("", "v.txt"); }), "v.txt: a vocabulary of no tokens; expected one token a line");
+  EXPECT_EQ(message_of([] { TokenNames("", "v.txt"); }), "v.txt: the vocabulary is empty; expected one token per line");
   EXPECT_EQ(message_of([] { TokenNames("a\n\xff\n", "v.txt"); }).substr(0, 17), "v.txt:2: not UTF-");
 }
 

@@ -107,12 +107,12 @@ TEST_F(IndexProgram, MistakesAreReportedInOneLineWithExitCodeTwo) {
   const std::string i = path("i");
   expect_refused("", "tessera-index: A subcommand is required (see --help)");
   expect_refused("build " + i + " " + path("a.jsonl") + " --vocabulary " + path("words.txt"),
-                 "tessera-index build: " + i + ": there is an index already; --overwrite replaces it");
+                 "tessera-index build: " + i + ": there is already an index; --overwrite replaces it");
   expect_refused(
       "build " + path("j") + " " + path("a.jsonl") + " --vocabulary " + path("words.txt") + " --impact-bits 9",
       "tessera-index build: impacts of 9 bits: expected 8 or 16");
   expect_refused("add " + i + " " + path("a.jsonl"),
-                 "tessera-index add: there is a document p1 already; --replace puts the new one in its place");
+                 "tessera-index add: there is already a document p1; --replace replaces it by the new one");
   expect_refused("remove " + i, "tessera-index remove: nothing to remove: give --ids ID,... or --ids-file FILE");
   expect_refused("remove " + i + " --ids p9",
                  "tessera-index remove: there is no document p9 in the index; nothing was removed");
@@ -120,7 +120,7 @@ TEST_F(IndexProgram, MistakesAreReportedInOneLineWithExitCodeTwo) {
                  "tessera-index search: " + path("none") +
                      ": there is no index (no manifest.json); tessera-index build makes one");
   expect_refused("search " + i,
-                 "tessera-index search: nothing to look for: give --queries FILE, --texts FILE, --images FILE, "
+                 "tessera-index search: no queries: give --queries FILE, --texts FILE, --images FILE, "
                  "--tokens \"WORD ...\", --lines FILE, "
                  "or --must TOKEN");
   expect_refused("search " + i + " --tokens 'redd'",

@@ -122,7 +122,7 @@ TEST_F(ProbeCases, FindsEachKindOfFault) {
   EXPECT_EQ(fault(), "grad.param.w: differs");
   tensors_["grad.param.w"] = number(3.0);
   tensors_["out.z"] = number(1.0);
-  EXPECT_EQ(fault(), "out.z: missing: the module gives no such output");
+  EXPECT_EQ(fault(), "out.z: missing: the module has no such output");
   tensors_.erase("out.z");
   tensors_["param.v"] = number(1.0);
   EXPECT_EQ(fault(), "param.v: unknown: the module has no such parameter");
@@ -154,7 +154,7 @@ TEST_F(ProbeCases, ErrorsNameFileAndWayOut) {
   metadata_["module"] = "scal";
   EXPECT_EQ(error(), "unknown module scal: did you mean scale? (known modules: scale)");
   metadata_.erase("module");
-  EXPECT_EQ(error(), "no reference case: its metadata names no module");
+  EXPECT_EQ(error(), "not a reference case: its metadata names no module");
   metadata_["module"] = "scale";
   metadata_["settings"] = "{";
   EXPECT_EQ(error(), "settings: not valid JSON");

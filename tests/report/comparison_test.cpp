@@ -194,7 +194,7 @@ TEST_F(ComparisonTest, ShowsOnlySettingsThatDiffer) {
   EXPECT_EQ(rows[1].key, "objective.name");
   EXPECT_EQ(rows[2].key, "objective.threshold");
   EXPECT_EQ(rows[2].values, (std::vector<std::optional<std::string>>{std::nullopt, "null"}));
-  EXPECT_NE(comparison_page(runs).find("so their losses do not compare"), std::string::npos);
+  EXPECT_NE(comparison_page(runs).find("so their losses cannot be compared"), std::string::npos);
 }
 
 TEST_F(ComparisonTest, PageOverlaysCommonCurvesWithOneColorPerRun) {
@@ -203,7 +203,7 @@ TEST_F(ComparisonTest, PageOverlaysCommonCurvesWithOneColorPerRun) {
   const std::string html = comparison_page(runs);
   for (const char* text : {"<h3 style=\"margin:0 0 8px\">Loss</h3>", ">Learning rate</h3>", ">Samples per second</h3>",
                            ">Loss over minutes</h3>", ">Loss over samples seen</h3>", ">Loss term a</h3>", "a&lt;b",
-                           "<b>50.00%</b>", "Tessera 1.2.3 (abc)", "the share of pictures whose class"})
+                           "<b>50.00%</b>", "Tessera 1.2.3 (abc)", "the share of images whose class"})
     EXPECT_NE(html.find(text), std::string::npos) << text;
   EXPECT_NE(html.find("stroke=\"" + css_color(1) + "\""), std::string::npos);
   for (const char* outside : {"http:", "https:", "<script", "<link", "url("})
@@ -293,7 +293,7 @@ TEST_F(ComparisonTest, TestsDifferencesOnTheSameSamples) {
   EXPECT_EQ(json.at("intervals").at(0).size(), 2u);
   const std::string html = comparison_page(runs);
   EXPECT_NE(html.find("59.00%\u00a0\u2248"), std::string::npos);
-  EXPECT_NE(html.find("Differences of each two"), std::string::npos);
+  EXPECT_NE(html.find("Pairwise differences"), std::string::npos);
   EXPECT_NE(html.find("<b>+30.0</b>"), std::string::npos);
 }
 
@@ -337,15 +337,15 @@ TEST_F(ComparisonTest, DistinguishesRunsOfOneNameByTheirFolders) {
 TEST_F(ComparisonTest, ErrorForAFolderThatIsNotARunNamesTheRunsInIt) {
   run("stages/first", "", "{}");
   EXPECT_EQ(message_of({path("stages")}), path("stages") +
-                                              ": is no run and no evaluation: it holds neither metrics.jsonl "
-                                              "nor results.json; these in it do: " +
+                                              ": is neither a run nor an evaluation: it holds neither metrics.jsonl "
+                                              "nor results.json; its subfolders that do: " +
                                               path("stages/first"));
   EXPECT_EQ(message_of({path("nowhere")}), path("nowhere") + ": there is no such folder");
   const std::string a = run("a", "", "{}");
   EXPECT_EQ(message_of({a, a + "/"}), a + "/: this run is given twice");
   write("b/results.json", "{");
   EXPECT_EQ(message_of({path("b")}),
-            path("b/results.json") + ": is no JSON object, so the results in it cannot be compared");
+            path("b/results.json") + ": is not a JSON object, so the results in it cannot be compared");
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ TEST(Report, IsOneSelfContainedPage) {
 TEST(Report, EveryTaskDescribesItsScore) {
   for (const std::string& task : evaluation_tasks().names())
     EXPECT_TRUE(report::score_rule(task).ends_with(".")) << task << " needs its line in src/report/score_rule.cpp";
-  EXPECT_NE(html_report({"run", {}, {}}, some_results()).find("the share of pictures whose class is among the k nearest"),
+  EXPECT_NE(html_report({"run", {}, {}}, some_results()).find("the share of images whose class is among the k nearest"),
             std::string::npos);
 }
 
@@ -99,12 +99,12 @@ config::Node settings_of(const std::string& yaml) {
 
 TEST(Report, DescriptionOfSegmentationFollowsItsSettings) {
   const auto rule = [](const char* yaml) { return report::score_rule("segmentation", settings_of(yaml)); };
-  EXPECT_NE(rule("{by: patches, candidates: present}").find("nearest to its patch, of only those classes"), std::string::npos);
-  EXPECT_NE(rule("{by: groups, candidates: all}").find("nearest to its group, of all classes (candidates: all)."),
+  EXPECT_NE(rule("{by: patches, candidates: present}").find("nearest to its patch, among the classes"), std::string::npos);
+  EXPECT_NE(rule("{by: groups, candidates: all}").find("nearest to its group, among all classes (candidates: all)."),
             std::string::npos);
-  EXPECT_NE(report::score_rule("segmentation").find("patch or group, of all classes or only"), std::string::npos);
+  EXPECT_NE(report::score_rule("segmentation").find("patch or group, among all classes or only"), std::string::npos);
   TaskResult result{.task = "segmentation", .data = "d", .settings = settings_of("{by: groups, candidates: all}"), .metrics = {}};
-  EXPECT_NE(html_report({"run", {}, {}}, {result}).find("nearest to its group, of all classes"), std::string::npos);
+  EXPECT_NE(html_report({"run", {}, {}}, {result}).find("nearest to its group, among all classes"), std::string::npos);
 }
 
 TEST(Report, SettingsShowTheDataFromTheCommandLine) {

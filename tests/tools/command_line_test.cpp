@@ -58,8 +58,8 @@ void expect_refused(const std::string& command, const std::string& text) {
 
 TEST(CommandLine, StrayWordsAreReportedInTheirOrder) {
   expect_refused("evaluate --checkpoint x --data a.tar c.tar b.tar",
-                 "evaluate: c.tar b.tar: belong to no option. Patterns (part-{0..9}.tar) and values with spaces want "
-                 "quotes: the shell takes them apart otherwise");
+                 "evaluate: c.tar b.tar: belong to no option. Patterns (part-{0..9}.tar) and values with spaces need "
+                 "quotes: otherwise the shell splits them");
 }
 
 TEST(CommandLine, ErrorsSuggestTheIntendedCommand) {
@@ -84,7 +84,7 @@ TEST(CommandLine, EveryProgramDescribesThreadsTheSameWay) {
        {"trainer", "evaluate", "tessera-embed", "tessera-convert", "tessera-bench step", "tessera-data pack",
         "tessera-data inspect", "tessera-data shapes", "tessera-index build", "tessera-index search"}) {
     const Answer answer = answer_of(program + " --help");
-    EXPECT_NE(answer.text.find("threads of the CPU to work with"), std::string::npos) << program << ": " << answer.text;
+    EXPECT_NE(answer.text.find("CPU threads to use"), std::string::npos) << program << ": " << answer.text;
   }
 }
 

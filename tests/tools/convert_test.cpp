@@ -60,25 +60,26 @@ TEST_F(Convert, RefusesToOverwriteItsInputOrToWriteAnotherFileEnding) {
   for (const std::string& output : {input, folder_.string() + "/./open_clip.safetensors", path("link.safetensors")}) {
     const Answer answer = answer_of(convert + input + " " + output);
     EXPECT_EQ(answer.code, 2);
-    EXPECT_EQ(answer.text, "tessera-convert: " + output + ": is the file to be read itself: name another one to write\n");
+    EXPECT_EQ(answer.text, "tessera-convert: " + output + ": is the input file itself: name another file to write\n");
   }
   EXPECT_TRUE(io::read_file(input) == before);
   const Answer ending = answer_of(convert + input + " " + path("out.pt"));
   EXPECT_EQ(ending.code, 2);
   EXPECT_EQ(ending.text, "tessera-convert: " + path("out.pt") +
-                             ": what is written is safetensors: name a file that ends in .safetensors\n");
+                             ": the output is safetensors: name a file that ends in .safetensors\n");
 
   ASSERT_EQ(answer_of(convert + input + " " + path("model.safetensors")).code, 0);
   const Answer back = answer_of("tessera-convert --to open_clip " + folder_.string() + " " + path("model.safetensors"));
   EXPECT_EQ(back.code, 2);
-  EXPECT_NE(back.text.find("is the file to be read itself"), std::string::npos) << "a folder's model: " << back.text;
+  EXPECT_NE(back.text.find("is the input file itself"), std::string::npos) << "a folder's model: " << back.text;
 }
 
 TEST_F(Convert, APublishedFolderIsConvertedAndWrittenBackByteForByte) {
   const std::string published = test_data("foreign/siglip"), ours = path("ours.safetensors"), again = path("again");
   const Answer read = answer_of("tessera-convert " + published + " " + ours);
   ASSERT_EQ(read.code, 0) << read.text;
-  EXPECT_NE(read.text.find("its texts cannot be read here, and its tokenizer's files are carried alone: "), std::string::npos) << read.text;
+  EXPECT_NE(read.text.find("the tokenizer is not supported, so its files are only copied and the model cannot read texts: "), std::string::npos)
+      << read.text;
   const Answer written = answer_of("tessera-convert --to transformers " + ours + " " + again);
   ASSERT_EQ(written.code, 0) << written.text;
   for (const char* name : {"/model.safetensors", "/config.json"})
@@ -98,7 +99,8 @@ TEST_F(Convert, ATesseraModelNeedsATargetLibrary) {
   ASSERT_EQ(answer_of("tessera-convert " + test_data("foreign/dinov3") + " " + ours).code, 0);
   const Answer answer = answer_of("tessera-convert " + ours + " " + path("out.safetensors"));
   EXPECT_EQ(answer.code, 2);
-  EXPECT_EQ(answer.text, "tessera-convert: " + ours + ": is a model of ours already: --to open_clip, transformers or timm writes it for another library\n");
+  EXPECT_EQ(answer.text, "tessera-convert: " + ours + ": is already a Tessera model: --to open_clip, transformers or timm "
+                                                  "writes it for another library\n");
   const Answer nothing = answer_of("tessera-convert " + path("nowhere") + " " + path("out.safetensors"));
   EXPECT_EQ(nothing.code, 2);
   EXPECT_EQ(nothing.text, "tessera-convert: " + path("nowhere") + ": no such file or folder\n");
@@ -151,7 +153,7 @@ TEST_F(Convert, LoadingAModelWithoutVocabularySaysHowToAddOne) {
   } catch (const UserError& error) {
     EXPECT_EQ(std::string(error.what()),
               path("model.safetensors") +
-                  ": holds no vocabulary of its tokenizer clip-bpe: make it again with tessera-convert --merges FILE "
+                  ": holds no vocabulary for its tokenizer clip-bpe: make it again with tessera-convert --merges FILE "
                   "(a checkpoint of the trainer always holds it)");
   }
 }

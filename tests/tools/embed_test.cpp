@@ -198,7 +198,7 @@ TEST_F(EmbedSparse, ABrokenImageFileIsReportedAndLeftOut) {
   ASSERT_EQ(answer.code, 0) << answer.text;
   EXPECT_NE(answer.text.find("left out: " + path("broken.jpg") + ": "), std::string::npos) << answer.text;
   EXPECT_NE(answer.text.find("left out: " + path("missing.jpg") + ": "), std::string::npos) << answer.text;
-  EXPECT_NE(answer.text.find("--images: left out 2 of 4 pictures"), std::string::npos) << answer.text;
+  EXPECT_NE(answer.text.find("--images: left out 2 of 4 images"), std::string::npos) << answer.text;
   const io::TensorFile written = io::load_safetensors(path("rows.safetensors"));
   EXPECT_EQ(written.tensors.at("image_embeddings").size(0), 2);
   EXPECT_EQ(nlohmann::json::parse(written.metadata.at("images")), nlohmann::json({good, good}));
@@ -206,7 +206,7 @@ TEST_F(EmbedSparse, ABrokenImageFileIsReportedAndLeftOut) {
   fs::remove(path("rows.safetensors"));
   const Answer none = embed(files);
   EXPECT_EQ(none.code, 2);
-  EXPECT_NE(none.text.find("--images: nothing to embed: left out 1 of 1 pictures"), std::string::npos) << none.text;
+  EXPECT_NE(none.text.find("--images: nothing to embed: left out 1 of 1 images"), std::string::npos) << none.text;
   EXPECT_FALSE(fs::exists(path("rows.safetensors")));
 }
 
@@ -247,14 +247,14 @@ TEST_F(EmbedSparse, MistakesAreReportedInOneLine) {
             "tessera-embed: nowhere to write to: give --out FILE, or --sparse FILE for embeddings over a vocabulary\n");
   EXPECT_EQ(error(concat(kPictures, "--out ", path("x.txt"))),
             concat("tessera-embed: --out ", path("x.txt"),
-                   ": the ending says the format: name a file that ends in .safetensors or .npy\n"));
+                   ": the ending decides the format: name a file that ends in .safetensors or .npy\n"));
   EXPECT_EQ(error(concat(kPictures, "--sparse x.csr --texts ", path("captions.txt"))),
-            "tessera-embed: --sparse: a file holds pictures or texts: run the program once for each\n");
+            "tessera-embed: --sparse: a file holds either images or texts: run the program once for each\n");
   save_model("projection: {name: linear, embed_dim: 8}");
   EXPECT_EQ(
       error(concat(kPictures, "--sparse ", path("x.csr"))),
       "tessera-embed: --sparse: this model's embeddings are not weights of vocabulary tokens: take one whose towers "
-      "both read out by token_projection, with projection: none, as configs/shapes_stair.yaml has it\n");
+      "both read out by token_projection, with projection: none, as in configs/shapes_stair.yaml\n");
 }
 
 }  // namespace

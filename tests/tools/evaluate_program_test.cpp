@@ -91,7 +91,7 @@ TEST_F(EvaluateProgram, ASecondEvaluationReusesTheCachedFeatures) {
   const Answer first = evaluate(arguments + path("one")), second = evaluate(arguments + path("two"));
   ASSERT_EQ(first.code, 0) << first.text;
   ASSERT_EQ(second.code, 0) << second.text;
-  EXPECT_NE(second.text.find("40 of 40 pictures were embedded before"), std::string::npos) << second.text;
+  EXPECT_NE(second.text.find("40 of 40 image embeddings came from the cache"), std::string::npos) << second.text;
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(tasks("one")[i].at("metrics"), tasks("two")[i].at("metrics"));
 }
 

@@ -60,7 +60,7 @@ TEST(OpenClipFlags, AreAnsweredWithTheMatchingSettings) {
            "  --train-data 'cc/{00..09}.tar'  ->  --set 'data.train={name: webdataset, path: \"cc/{00..09}.tar\", caption_keys: [txt], json_captions: []}'\n",
            "\n  --lr 1e-3  ->  --set optimizer.lr=1e-3\n",
            "\n  --precision amp_bf16  ->  --set training.precision=bf16\n",
-           "\n  --pretrained laion2b_s34b_b79k  ->  start.weights: OpenCLIP's file as it is (A tag is a file to be downloaded first",
+           "\n  --pretrained laion2b_s34b_b79k  ->  start.weights: OpenCLIP's file, unchanged (For a tag, download its file first",
            "\n  --siglip  ->  --set objective=siglip objective.init_logit_bias=0\n",
            "\n--from-open-clip params.txt prints the YAML of a whole run",
        })

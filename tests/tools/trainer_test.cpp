@@ -67,7 +67,7 @@ TEST(TrainerProgram, WritesFeaturesAndTrainsFromThem) {
   EXPECT_EQ(many.code, 2);
   EXPECT_NE(many.text.find("--write-features works in one process"), std::string::npos) << many.text;
   EXPECT_EQ(written.code, 0) << written.text;
-  EXPECT_NE(written.text.find("written: " + features + ", 12 pictures of 32 B"), std::string::npos) << written.text;
+  EXPECT_NE(written.text.find("written: " + features + ", 12 images of 32 B"), std::string::npos) << written.text;
   EXPECT_EQ(trained.code, 0) << trained.text;
   EXPECT_NE(trained.text.find("12 images in " + features + ", float16"), std::string::npos) << trained.text;
   fs::remove_all(folder);

@@ -76,7 +76,7 @@ TEST(BenchTokenizer, PrintsATableAndWritesJson) {
   EXPECT_GT(measured["tokenizers"][1].at("captions_per_second").get<double>(), 0);
   EXPECT_GE(measured["tokenizers"][1].at("processor_seconds").get<double>(), 0);
   EXPECT_EQ(answer_of("tessera-bench tokenizer --captions /none").text,
-            "tessera-bench: --captions /none: cannot read, or empty; expected one caption a line\n");
+            "tessera-bench: --captions /none: cannot read, or empty; expected one caption per line\n");
   for (const char* name : {"captions.txt", "bench.json"}) std::filesystem::remove(folder + name);
 }
 
