@@ -65,7 +65,7 @@ def compare(args, config, folder):
     apart = max(abs(a - b) / abs(b) for a, b in zip(curves["cached"], curves["live"], strict=True))
     live, quick = statistics.median(speeds["live"]), statistics.median(speeds["cached"])
     print(f"| {config} | {curves['live'][0]:.4f}, {curves['live'][-1]:.4f} | {apart:.1e} | {live:,.0f} | {quick:,.0f} | "
-          f"{quick / live:.2f} | {pictures} of {size} in {seconds:.0f} s |", flush=True)
+          f"{quick / live:.2f} | {pictures} images of {size} in {seconds:.0f} s |", flush=True)
     return apart
 
 

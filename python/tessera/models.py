@@ -156,5 +156,5 @@ def _pixels(picture: Picture) -> Tensor:
     elif hasattr(picture, "__array_interface__"):
         pixels = torch.as_tensor(picture)
     else:
-        raise TypeError(f"an image is a path, bytes, a PIL image, an array or a tensor, not  {type(picture).__name__}")
+        raise TypeError(f"an image is a path, bytes, a PIL image, an array or a tensor, not {type(picture).__name__}")
     return pixels.unsqueeze(-1).expand(-1, -1, 3) if pixels.dim() == 2 else pixels
