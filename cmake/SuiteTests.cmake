@@ -1,6 +1,6 @@
 # ctest entries of a GoogleTest executable; tessera_test writes a file that sets the variables below and includes this one. Loading LibTorch
-# takes longer than most tests, so each suite runs in one process, as the entry EXECUTABLE:SUITE. The entry of each test then reads its result
-# from that process's output.
+# takes longer than most tests, so each suite runs in one process, as the entry EXECUTABLE:SUITE. The entry of each test then reads its
+# result from that process's output.
 # Input: name, executable, scripts, labels, timeout.
 set(list "${executable}.list")
 set(output "${executable}.output")

@@ -1,6 +1,6 @@
 # find_package(Tessera) in the wheel: cmake -DCMAKE_PREFIX_PATH="$(python3 -m tessera --cmake-prefix)". One shared library contains
-# tessera::tessera, ::data, ::evaluation, ::training and so on. PyTorch's headers and libraries, next to the wheel or in Torch_ROOT, are used
-# directly, without PyTorch's CMake package, so no CUDA toolkit is needed.
+# tessera::tessera, ::data, ::evaluation, ::training and so on. PyTorch's headers and libraries, next to the wheel or in Torch_ROOT, are
+# used directly, without PyTorch's CMake package, so no CUDA toolkit is needed.
 get_filename_component(tessera_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 find_path(TESSERA_TORCH_INCLUDE torch/csrc/api/include/torch/torch.h NO_DEFAULT_PATH
           PATHS "${Torch_ROOT}/include" "${tessera_prefix}/../torch/include")

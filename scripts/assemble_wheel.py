@@ -26,8 +26,8 @@ OF_ARROW = re.compile(r"lib(arrow|parquet)\.so")
 OF_TORCH = re.compile(r"lib(torch|torch_cpu|torch_cuda|c10|c10_cuda|gomp)\.so")
 # Libraries that PyTorch for CPUs lacks; nothing calls them there.
 GPU_LIBRARIES = ("libtorch_cuda.so", "libc10_cuda.so", "libtorch_nvshmem.so")
-# Symbols that OpenCV's imgcodecs uses for image formats that check_image refuses (src/bindings/left_out.cpp): OpenJPEG, GDAL, GDCM, OpenEXR; and
-# symbols that its core uses for OpenGL windows.
+# Symbols that OpenCV's imgcodecs uses for image formats that check_image refuses (src/bindings/left_out.cpp): OpenJPEG, GDAL, GDCM,
+# OpenEXR; and symbols that its core uses for OpenGL windows.
 LEFT_OUT = re.compile(r"opj_|GDAL|_ZNK?\d+GDAL|_ZNK?4gdcm|_ZNK?7Imf_3_\d|glX[A-Z]")
 
 
@@ -102,8 +102,8 @@ class Package:
                       f.read_bytes()[:4] == b"\x7fELF")
 
     def check_symbols(self):
-        """Checks that each undefined symbol is defined somewhere. A symbol that only a PyTorch with CUDA has, or that nothing calls, becomes
-        weak; any other missing symbol is an error."""
+        """Checks that each undefined symbol is defined somewhere. A symbol that only a PyTorch with CUDA has, or that nothing calls,
+        becomes weak; any other missing symbol is an error."""
         libraries = [f for f in self.torch.glob("lib/*.so*") if OF_TORCH.match(f.name) and f.name not in GPU_LIBRARIES]
         linux = [path for name, path in self.known.items() if OF_LINUX.match(name)]
         of_arrow = [f for f in self.torch.parent.glob("pyarrow/*.so*") if OF_ARROW.match(f.name)]

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the wheel: programs, libtessera, shipped configurations, headers. The wheel uses the installed PyTorch's libraries and contains all others.
+# Builds the wheel: programs, libtessera, shipped configurations, headers. The wheel uses the installed PyTorch's libraries and contains all
+# others.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,8 +9,9 @@ usage() {
 usage: scripts/build_wheel.sh [OUT] [--jobs N]
   OUT       the folder to write tessera-VERSION-py3-none-manylinux_2_34_x86_64.whl into (default: build/wheel)
   --jobs N  compiler processes (default: one per core)
-Sets the machine up (scripts/setup.sh), builds in build/ and packs. It needs Debian 12, the only distribution with OpenCV's static archives, which
-keep the wheel small. The wheel needs glibc 2.34, Python 3.10 and PyTorch 2.11 (CUDA or CPU), or newer glibc and Python. One wheel serves all Pythons.
+Sets the machine up (scripts/setup.sh), builds in build/ and packs. It needs Debian 12, the only distribution with OpenCV's static archives,
+which keep the wheel small. The wheel needs glibc 2.34, Python 3.10 and PyTorch 2.11 (CUDA or CPU), or newer glibc and Python. One wheel
+serves all Pythons.
 EOT
 }
 

@@ -47,8 +47,8 @@ def unlike_files(before, after):
 
 
 def embedder(folder, trunk=False):
-    """Loads the folder in its own library. Returns a function of normalized images, a function of ids (None without texts), and the image size.
-    trunk: for OpenCLIP, use the pooled output of timm's image tower before the projection."""
+    """Loads the folder in its own library. Returns a function of normalized images, a function of ids (None without texts), and the image
+    size. `trunk` selects, for OpenCLIP, the pooled output of timm's image tower before the projection."""
     import torch
     tensor = lambda out: out if torch.is_tensor(out) else out.pooler_output
     kind = library_of(folder)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Trains on partial captions of the built-in shapes: CLIP with one caption per image; the multi-positive contrast, with and without SuperCLIP,
-DreamLIP, COSMOS and FLAIR with four. Evaluates every run and prints a Markdown table of means and deviations: zero-shot, retrieval and
-segmentation with global embeddings and plain patches, and for FLAIR also with its text-conditioned pool.
+"""Trains on partial captions of the built-in shapes: CLIP with one caption per image; the multi-positive contrast, with and without
+SuperCLIP, DreamLIP, COSMOS and FLAIR with four. Evaluates every run and prints a Markdown table of means and deviations: zero-shot,
+retrieval and segmentation with global embeddings and plain patches, and for FLAIR also with its text-conditioned pool.
 
   scripts/compare_captions.py
 

@@ -93,7 +93,8 @@ def embed_texts(model: torch.nn.Module, name: str, texts: list[str]) -> torch.Te
 
 
 def zero_shot_scores(images: torch.Tensor, prompts: torch.Tensor, labels: torch.Tensor, classes: int) -> dict[str, float]:
-    """CLIP_benchmark's zeroshot_classification: a class embedding is the normalized mean of its normalized prompts; prompts [classes * forms, D]."""
+    """CLIP_benchmark's zeroshot_classification: a class embedding is the normalized mean of its normalized prompts; prompts [classes *
+    forms, D]."""
     classifier = F.normalize(F.normalize(prompts, dim=-1).unflatten(0, (classes, -1)).mean(1), dim=-1)
     logits = 100.0 * F.normalize(images, dim=-1) @ classifier.T
     guesses = logits.topk(max(k for k in TOP if k <= classes), dim=1).indices

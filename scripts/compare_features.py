@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Trains twice with a frozen image encoder, once with the encoder in every step and once from precomputed features (data.features), and prints
-how far the two loss curves diverge and how much faster the second run is.
+"""Trains twice with a frozen image encoder, once with the encoder in every step and once from precomputed features (data.features), and
+prints how far the two loss curves diverge and how much faster the second run is.
 
   scripts/compare_features.py [--configs shapes_clip shapes_text_group] [--steps 200] [--rounds 2]
 

@@ -8,9 +8,9 @@ compared with brute force (scipy) on the same rounded weights, documents and ord
   /tmp/compare/bin/python scripts/compare_index.py
   /tmp/compare/bin/python scripts/compare_index.py --documents 100000 --only tessera sindi
 
-tessera-index and SINDI get one query at a time; Seismic and FAISS get all in one batch, which is faster for them. With two threads, SINDI runs
-in two processes with half of the queries each. Needs 12 GB of memory for 1,000,000 documents, and a build of tessera-index. The exit code is
-1 if a result differs from brute force.
+tessera-index and SINDI get one query at a time; Seismic and FAISS get all in one batch, which is faster for them. With two threads, SINDI
+runs in two processes with half of the queries each. Needs 12 GB of memory for 1,000,000 documents, and a build of tessera-index. The exit
+code is 1 if a result differs from brute force.
 """
 import argparse
 import json

@@ -6,8 +6,8 @@
   scripts/compare_kernels_gpu.py --device cpu                  # small shapes, to check that everything runs
 
 The sides take turns; times come from CUDA events (medians with quartiles). Extra memory is the peak of LibTorch's allocations during the
-step, minus the memory before it and minus the results and the inputs' gradients, which every side must return. The difference is the relative
-Euclidean distance of our results and gradients from eager PyTorch's in float32 on the same values.
+step, minus the memory before it and minus the results and the inputs' gradients, which every side must return. The difference is the
+relative Euclidean distance of our results and gradients from eager PyTorch's in float32 on the same values.
 
 Exit code: 0; 1 if a difference exceeds 1e-4 (bfloat16: 0.03); 77 without a GPU or PyTorch.
 """

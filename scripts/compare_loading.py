@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compares the images per second of Tessera's loader with torchvision + the Python webdataset library, on the same JPEG shards and one core each.
+"""Compares the images per second of Tessera's loader with torchvision + the Python webdataset library, on the same JPEG shards and one core
+each.
 
 Both read the shard, decode, take OpenCLIP's training crop (random-resized, scale 0.9 to 1, bicubic with antialias) of 224 x 224 and make
 batches of 64: Python as normalized floats (ToTensor, Normalize), ours as bytes, which the device normalizes. The two take turns. The script

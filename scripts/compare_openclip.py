@@ -2,8 +2,8 @@
 """Compares embeddings with OpenCLIP's, and checks that files can be converted in both directions.
 
 For each architecture, the Python package open_clip_torch makes a model with random weights, which is saved as safetensors.
-tessera-convert converts it to a model file, tessera-embed embeds generated images and captions, and the script prints the smallest cosine with
-OpenCLIP's embeddings of the same files. Then the model file is converted back and loaded strictly in OpenCLIP.
+tessera-convert converts it to a model file, tessera-embed embeds generated images and captions, and the script prints the smallest cosine
+with OpenCLIP's embeddings of the same files. Then the model file is converted back and loaded strictly in OpenCLIP.
 
     python3 -m pip install open_clip_torch safetensors     # into an environment with torch
     python3 scripts/compare_openclip.py [--build build] [--models ViT-B-32 RN50]

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compares the images per second of Tessera's source parquet with Hugging Face's datasets + torchvision, on the same files and one core each.
+"""Compares the images per second of Tessera's source parquet with Hugging Face's datasets + torchvision, on the same files and one core
+each.
 
 Both read the rows in random order, decode, take OpenCLIP's training crop (random-resized, scale 0.9 to 1, bicubic with antialias) of 224 x
 224 and make batches of 64: Python with torch's DataLoader without workers, as normalized floats (ToTensor, Normalize), ours as bytes,

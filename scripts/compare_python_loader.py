@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compares a plain PyTorch loop fed by tessera.Loader with one fed by torchvision and the Python webdataset library, on the same JPEG shards.
+"""Compares a plain PyTorch loop fed by tessera.Loader with one fed by torchvision and the Python webdataset library, on the same JPEG
+shards.
 
 Both loops take batches of 64 images and token ids, normalize the images and run a small, cheap convolution, so that data loading determines
 the speed. Both decode, take OpenCLIP's training crop (random-resized, scale 0.9 to 1, bicubic with antialias) of 224 x 224, and

@@ -4,8 +4,8 @@ deviations: zero-shot, retrieval, linear probe, and hard negatives on images wit
 
   scripts/compare_readouts.py
 
-There are twelve runs of 1,000 steps. Complete runs are not trained again, and stopped runs resume from their last checkpoint. Needs only the
-standard library and the built programs (scripts/setup.sh).
+There are twelve runs of 1,000 steps. Complete runs are not trained again, and stopped runs resume from their last checkpoint. Needs only
+the standard library and the built programs (scripts/setup.sh).
 """
 import argparse
 import pathlib

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Trains STAIR in three stages, STAIR in a single stage, and CLIP on the built-in shapes, evaluates every run, and prints a Markdown table of
-means and deviations: zero-shot, retrieval with and without the text tower, whether color and shape of the largest object are an image's
+"""Trains STAIR in three stages, STAIR in a single stage, and CLIP on the built-in shapes, evaluates every run, and prints a Markdown table
+of means and deviations: zero-shot, retrieval with and without the text tower, whether color and shape of the largest object are an image's
 strongest words, and how many words an image has.
 
   scripts/compare_stair.py

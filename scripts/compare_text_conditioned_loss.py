@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Compares FLAIR's text-conditioned loss of a batch, forward and backward on the CPU: torch.ops.tessera.text_conditioned_loss, which holds a
-tile of one image's pairs, and PyTorch's composed operations. Each image is paired with its own K captions and one caption of every other image.
+"""Compares FLAIR's text-conditioned loss of a batch, forward and backward on the CPU: torch.ops.tessera.text_conditioned_loss, which holds
+a tile of one image's pairs, and PyTorch's composed operations. Each image is paired with its own K captions and one caption of every other
+image.
 
   scripts/compare_text_conditioned_loss.py                    # B=256, K=8, P=196, D=512, 8 heads; the composed side takes some GB
   scripts/compare_text_conditioned_loss.py --repetitions 5 --time-at-most 0.5 --memory-at-most 0.05

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Trains the text group transformer on the built-in shapes with both losses, with each one only, and with none, as well as its baseline.
 Evaluates every run and prints a Markdown table of means and deviations: how well the groups of words match the captions' phrases
-(tIoU; for the baseline, k-means clusters of words), compared with equal contiguous chunks and random groups; then zero-shot, retrieval, hard
-negatives and segmentation by GroupViT's groups.
+(tIoU; for the baseline, k-means clusters of words), compared with equal contiguous chunks and random groups; then zero-shot, retrieval,
+hard negatives and segmentation by GroupViT's groups.
 
   scripts/compare_text_group.py                        # compares the losses
   scripts/compare_text_group.py --groups 1 2 4 8 16    # also compares numbers of groups, K; with --no-losses only those

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Compares the tokenizer tokenizer_json with the `tokenizers` package, on tokenizers of each kind that this script trains: ids of texts in many
-scripts, and texts per second of one thread, in turns. Prints a Markdown table. Downloads nothing.
+"""Compares the tokenizer tokenizer_json with the `tokenizers` package, on tokenizers of each kind that this script trains: ids of texts in
+many scripts, and texts per second of one thread, in turns. Prints a Markdown table. Downloads nothing.
 
   scripts/compare_tokenizer_json.py                             # trained tokenizers of each kind
   scripts/compare_tokenizer_json.py --files FOLDER/tokenizer.json
   scripts/compare_tokenizer_json.py --at-least 10               # exit 1 if a kind is not this many times as fast
 
 Needs the package tokenizers, and a build of tessera-bench and tessera-data. Rates use the CPU time of both sides, so that other load on the
-machine changes them little. Both sides have seen the words before the measurement; the package caches the ids of whole texts, but not of these.
+machine changes them little. Both sides have seen the words before the measurement; the package caches the ids of whole texts, but not of
+these.
 """
 import argparse
 import json

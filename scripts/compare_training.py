@@ -173,8 +173,8 @@ class Trainer:
 # ---- matching of tensors
 
 def parts(tensor):
-    """The functions that may turn one of our tensors into one of theirs, or the other way round: identity, transpose, a half along the first
-    axis (of a gated MLP), a third (queries, keys or values), or two thirds (keys and values)."""
+    """The functions that may turn one of our tensors into one of theirs, or the other way round: identity, transpose, a half along the
+    first axis (of a gated MLP), a third (queries, keys or values), or two thirds (keys and values)."""
     changes = [lambda t: t]
     if tensor.dim() == 2:
         changes.append(lambda t: t.T)

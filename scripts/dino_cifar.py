@@ -3,8 +3,8 @@
 
   scripts/dino_cifar.py DIR --out runs/dino_cifar        # DIR holds train-00000.tar ... and test-00000.tar
 
-Complete runs are not trained again, so a stopped comparison can be continued. At the end a linear probe is fitted on each teacher's features.
-Needs only the standard library and the built programs (scripts/setup.sh).
+Complete runs are not trained again, so a stopped comparison can be continued. At the end a linear probe is fitted on each teacher's
+features. Needs only the standard library and the built programs (scripts/setup.sh).
 """
 import argparse
 import json

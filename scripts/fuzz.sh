@@ -9,8 +9,8 @@ usage: scripts/fuzz.sh [--seconds N] [--build-only] [TARGET...]
   TARGET        annotations config features image index listing model_file npy parquet paths pytorch safetensors tar tokenizer tokenizer_json vocabulary yaml (default: all)
   --seconds N   how long each target runs (default: 60)
   --build-only  build, but run nothing
-Inputs that break a target are kept as build-fuzz/crashes/TARGET-*, inputs that cover new code in build-fuzz/found/TARGET/. Prints one line per
-target; the exit code is 1 if one broke. An input that takes 10 s or more than 4 GiB counts as a failure.
+Inputs that break a target are kept as build-fuzz/crashes/TARGET-*, inputs that cover new code in build-fuzz/found/TARGET/. Prints one line
+per target; the exit code is 1 if one broke. An input that takes 10 s or more than 4 GiB counts as a failure.
 EOT
 }
 die() { printf 'fuzz.sh: %s\n' "$*" >&2; exit 2; }

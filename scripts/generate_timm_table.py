@@ -3,7 +3,7 @@
 is refused. Of other families, the file has only the names that OpenCLIP uses.
 
     scripts/generate_timm_table.py [OUT]        needs timm and torch; downloads nothing
-    scripts/generate_timm_table.py --check [NAME ...]   compares the models in the table, with one block per stage, with timm (patterns such as 'eva*')
+    scripts/generate_timm_table.py --check [NAME ...]   compares the table's models, one block per stage, with timm (patterns such as 'eva*')
 
 The script builds each model on the meta device and inspects its modules, so that the table states what timm computes and not what a
 name suggests. Run it again when timm has new models.

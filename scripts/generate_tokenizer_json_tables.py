@@ -1,6 +1,6 @@
 #!/usr/bin/env python3.11
-"""Writes src/data/tokenizers/tables/{tokenizer_json,newer_categories,compatibility}.inc: which characters the `tokenizers` package treats as
-letters, numbers, words and marks, and its compatibility decompositions.
+"""Writes src/data/tokenizers/tables/{tokenizer_json,newer_categories,compatibility}.inc: which characters the `tokenizers` package treats
+as letters, numbers, words and marks, and its compatibility decompositions.
 
 The script probes the package with every character, because the package's parts use tables of different Unicode versions. Needs the package
 tokenizers (the tables in the repository are from 0.23.3).
@@ -38,7 +38,7 @@ def words():
 
 
 def joins_the_character_before():
-    """The characters that Precompiled treats as part of the preceding character: with a map from "a" to "X", they disappear after an "a"."""
+    """The characters that Precompiled treats as part of the preceding one: with a map from "a" to "X", they disappear after an "a"."""
     units = [0] * 0x400  # a double array: the root's children at 0x100, the leaf of "a" at 0x361
     units[0] = 0x100 << 10
     units[0x161] = 0x200 << 10 | 1 << 8 | ord("a")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Packs everything that checks and measures Tessera on a machine with a GPU of compute capability 9.0 (H100, H200), so that nothing has to be
-# built there: tests, tessera-bench, libtessera_ops.so and the libraries they need, about 15 megabytes.
+# Packs everything that checks and measures Tessera on a machine with a GPU of compute capability 9.0 (H100, H200), so that nothing has to
+# be built there: tests, tessera-bench, libtessera_ops.so and the libraries they need, about 15 megabytes.
 set -euo pipefail
 
 usage() {

@@ -14,8 +14,8 @@ usage: scripts/gpu_check.sh [--dry-run] [STAGE...]     runs the named stages; by
   sanitize  compute-sanitizer's memcheck, racecheck, synccheck and initcheck on the kernels' tests
   bench     kernels and losses; kernels compared with eager and compiled PyTorch; AdamW compared with PyTorch's; a profile of one kernel
   step      training steps, compared with OpenCLIP's eager and compiled ones
-usage: scripts/gpu_check.sh --pack DIR                 on a machine with a network: downloads OpenCLIP for Python and the Debian packages that
-                                                       a build needs into DIR, for a machine without a network
+usage: scripts/gpu_check.sh --pack DIR                 on a machine with a network: downloads OpenCLIP for Python and the Debian packages of a
+                                                       build into DIR, for a machine without a network
   --dry-run  print the stages' commands with their limits in seconds, but run nothing
 
 Writes OUT/summary.md (under 12,000 characters) and OUT/report.tar.gz (all logs, tables and JSON) after every stage. If a stage

@@ -8,9 +8,9 @@ kill9         SIGKILL at --kills random moments, with --resume auto each time: t
 sigterm       the step is finished and saved, exit code 143 (128 + signal); after --resume auto the result is bit-identical.
 torn          the newest checkpoint is cut short: a warning is printed and the previous one is used; the result is bit-identical.
 disk          the run's disk is full (a small tmpfs, so this needs root): a failed save is one error line, training continues and the
-              earlier checkpoint stays intact. Once there is room, the next save succeeds, and the run ends with exit code 0 and a bit-identical
-              result. If the disk is still full at the end: exit code 2 and a line that names the kept checkpoint; with room again,
-              --resume auto gives a bit-identical result.
+              earlier checkpoint stays intact. Once there is room, the next save succeeds, and the run ends with exit code 0 and a
+              bit-identical result. If the disk is still full at the end: exit code 2 and a line that names the kept checkpoint; with room
+              again, --resume auto gives a bit-identical result.
 rank_killed   one of two ranks gets SIGKILL mid-step: exit code 1 or 137 and a line that names the rank; no process is left.
 rank_stopped  one of two ranks gets SIGSTOP mid-step: within distributed.heartbeat (5 s here) plus 4 s the job ends with exit
               code 1 and a line that names rank, host, phase and last step; no process is left, and --resume auto finishes the run.

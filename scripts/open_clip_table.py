@@ -83,8 +83,8 @@ def corpus():
 
 
 def stand_in_tokenizer(folder, special):
-    """Writes a byte-fallback BPE tokenizer whose first entries are the special tokens `special`. It puts <s> (if there is one) before a text and
-    </s> after it."""
+    """Writes a byte-fallback BPE tokenizer whose first entries are the special tokens `special`. It puts <s> (if there is one) before a
+    text and </s> after it."""
     t = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
     t.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.Replace(" ", "\u2581")])
     t.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
@@ -148,7 +148,8 @@ def ours(program, folder, pictures_folder):
 
 
 def refusal(program, name, config, tower, folder):
-    """The program's message if it refuses the settings, otherwise None. The file has no weights, so accepted settings fail at the first tensor."""
+    """The program's message if it refuses the settings, otherwise None. The file has no weights, so accepted settings fail at the first
+    tensor."""
     write_config(folder, config, {}, tower)
     save_file({"nothing": torch.zeros(1)}, folder / "model/open_clip_model.safetensors")
     (folder / "none").mkdir(); Image.new("RGB", (8, 8)).save(folder / "none/0.png")

@@ -10,8 +10,8 @@ usage: scripts/package.sh [OUT] [--torch whole | cpu | none] [--jobs N]
   --torch   how much of LibTorch to include: whole, with CUDA's libraries (the default); cpu, without CUDA; none
   --jobs N  compiler processes (default: one per core)
 Builds the wheel's programs first (scripts/build_wheel.sh). The tarball unpacks to tessera-VERSION/, which works in any folder: bin/trainer,
-share/, and what they need. It needs glibc 2.34 or newer. With --torch none, put or link LibTorch's folder (torch/ of PyTorch 2.11, and for CUDA
-the nvidia/ next to it) into tessera-VERSION/.
+share/, and what they need. It needs glibc 2.34 or newer. With --torch none, put or link LibTorch's folder (torch/ of PyTorch 2.11, and for
+CUDA the nvidia/ next to it) into tessera-VERSION/.
 EOT
 }
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Makes shared libraries and programs built on this distribution run on older ones, and reports symbols that prevent it (scripts/build_wheel.sh).
+"""Makes shared libraries and programs built on this distribution run on older ones, and reports symbols that prevent it
+(scripts/build_wheel.sh).
 
     portable_elf.py age FILE...                    requests symbols that only moved to a newer version by their old version
-    portable_elf.py weaken FILE NAMES              makes undefined symbols listed in the file NAMES weak: they are 0 if no library defines them
+    portable_elf.py weaken FILE NAMES              makes undefined symbols listed in the file NAMES weak: 0 if no library defines them
     portable_elf.py check FILE...                  fails and lists the symbols that need more than manylinux_2_34
 """
 import pathlib

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Measures the generated tables and the plot of docs/benchmarks.md again and writes them into the page. Needs an idle machine for half an hour.
+"""Measures the generated tables and the plot of docs/benchmarks.md again and writes them into the page. Needs an idle machine for half an
+hour.
 
   scripts/update_benchmarks.py                    all
   scripts/update_benchmarks.py --only kernels     only one table

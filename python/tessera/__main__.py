@@ -1,4 +1,5 @@
-"""python -m tessera prints the version and the programs; with --cmake-prefix, the folder for CMAKE_PREFIX_PATH; with NAME ..., runs a program."""
+"""python -m tessera prints the version and the programs; with --cmake-prefix, the folder for CMAKE_PREFIX_PATH; with NAME ..., runs a
+program."""
 import pathlib
 import sys
 

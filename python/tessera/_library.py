@@ -46,7 +46,8 @@ def library_file(library: Union[str, os.PathLike, None] = None) -> pathlib.Path:
 
 
 def made_for(file: pathlib.Path) -> str:
-    """Returns the PyTorch series that the library was built for, such as "2.11". Raises ImportError if the file is not Tessera's library."""
+    """Returns the PyTorch series that the library was built for, such as "2.11". Raises ImportError if the file is not Tessera's
+    library."""
     if file.stat().st_size:
         with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
             found = _MADE_FOR.search(content)

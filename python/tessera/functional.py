@@ -36,7 +36,8 @@ def sparsify_group(text_tokens: Tensor, image_tokens: Tensor, text_mask: Optiona
     """Groups the patches of each image by the words of its caption (SPARC, Bica et al. 2024, eq. 2-5).
 
     For each word, the dot products with all patches are scaled to 0..1; values below the threshold become 0, and the rest is normalized to
-    sum 1. The result is the patches' sum with these weights. [B, L, P] is never held: the kernels keep the inputs and three numbers per word.
+    sum 1. The result is the patches' sum with these weights. [B, L, P] is never held: the kernels keep the inputs and three numbers per
+    word.
 
     text_tokens   [B, L, D]  words, not normalized; any floating-point type
     image_tokens  [B, P, D]  patches; P at least 1, same device
@@ -137,8 +138,8 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, bias: 
                          reduction: str = "mean") -> Tensor:
     """torch.nn.functional.cross_entropy(linear(hidden, weight, bias), targets) without the logits [T, V].
 
-    Only a tile of rows is held at a time. If a gradient is needed, the forward pass computes it together with the loss, so that no product is
-    computed twice. Until the backward pass this takes as much memory as hidden and weight in float32.
+    Only a tile of rows is held at a time. If a gradient is needed, the forward pass computes it together with the loss, so that no product
+    is computed twice. Until the backward pass this takes as much memory as hidden and weight in float32.
 
     hidden        [T, D]  float32, bfloat16, float16 or float64; D at least 1
     weight        [V, D]  of hidden's type (any floating type under autocast)

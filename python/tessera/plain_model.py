@@ -585,8 +585,8 @@ def fitted(image, height, width, settings):
 
 @torch.no_grad()
 def differences(model, tensors, metadata):
-    """Returns the largest difference from the embeddings in a file, for each kind. The inputs are the images that tessera-embed read, or the
-    file's own `pixels`, `ids` and `mask`."""
+    """Returns the largest difference from the embeddings in a file, for each kind. The inputs are the images that tessera-embed read, or
+    the file's own `pixels`, `ids` and `mask`."""
     out = {}
     def compare(name, ours):
         theirs = tensors[name].float()

@@ -14,9 +14,9 @@ def read_runs(*folders: Union[str, os.PathLike]) -> Any:
     """Returns the results of runs, one row per run.
 
     folders  run folders, or folders that contain some at any depth; default: runs
-    returns  a pandas.DataFrame if pandas is installed, otherwise a list of dicts. Columns: name and folder; from the last row of the log step,
-             epoch, samples, loss and its terms (loss_global ...), lr, samples_per_second, seconds; from the newest evaluation TASK.METRIC, or
-             TASK (2).METRIC for a second task of that name. Values that a run does not have are missing (NaN)
+    returns  a pandas.DataFrame if pandas is installed, otherwise a list of dicts. Columns: name and folder; from the last row of the log
+             step, epoch, samples, loss and its terms (loss_global ...), lr, samples_per_second, seconds; from the newest evaluation
+             TASK.METRIC, or TASK (2).METRIC for a second task of that name. Values that a run does not have are missing (NaN)
     raises   ValueError if a folder contains no run
 
     >>> read_runs("no/such/folder")
