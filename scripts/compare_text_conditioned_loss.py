@@ -3,7 +3,7 @@
 a tile of one image's pairs, and PyTorch's composed operations. Each image is paired with its own K captions and one caption of every other
 image.
 
-  scripts/compare_text_conditioned_loss.py                    # B=256, K=8, P=196, D=512, 8 heads; the composed side takes some GB
+  scripts/compare_text_conditioned_loss.py                    # B=256, K=8, P=196, D=512, 8 heads; the composed side takes several GB
   scripts/compare_text_conditioned_loss.py --repetitions 5 --time-at-most 0.5 --memory-at-most 0.05
   scripts/compare_text_conditioned_loss.py --composed 1       # queries normalized and projected once per caption, not once per pair
 

@@ -137,7 +137,7 @@ available() {
   [[ $(<"$note") == works ]] || { row "$tool" "not available: $(<"$note")" 0; return 1; }
 }
 
-# The same model on the same batch: the first loss of a CPU and of a GPU.
+# Checks that the first losses on a CPU and on a GPU agree, for the same model and batch.
 same_first_loss() {
   local cpu gpu
   cpu=$("$@" --device cpu </dev/null) && gpu=$("$@" --device cuda </dev/null) || return
