@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Trains the steps from CLIP to PyramidCLIP on the built-in shapes, evaluates every run, and prints a Markdown table of means and
-deviations: zero-shot, retrieval, hard negatives of pictures with seen and with unseen pairs of color and shape, linear probe.
+deviations: zero-shot, retrieval, hard negatives on images with seen and unseen pairs of color and shape, linear probe.
 
   scripts/compare_pyramidclip.py
 
-Fifteen runs. Runs that are complete already are not trained again, and a stopped one goes on from its last checkpoint. Only the
-standard library is needed; the programs must be built (scripts/setup.sh).
+There are fifteen runs. Complete runs are not trained again, and stopped runs resume from their last checkpoint. Needs only the
+standard library and the built programs (scripts/setup.sh).
 """
 import argparse
 import pathlib

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Trains CLIP on the built-in shapes with one read-out after another, evaluates every run, and prints a Markdown table of means and
-deviations: zero-shot, retrieval, linear probe, and hard negatives of pictures with seen and with unseen pairs of color and shape.
+"""Trains CLIP on the built-in shapes with several read-outs, evaluates every run, and prints a Markdown table of means and
+deviations: zero-shot, retrieval, linear probe, and hard negatives on images with seen and unseen pairs of color and shape.
 
   scripts/compare_readouts.py
 
-Twelve runs of 1,000 steps. Runs that are complete already are not trained again, and a stopped one goes on
-from its last checkpoint. Only the standard library is needed; the programs must be built (scripts/setup.sh).
+There are twelve runs of 1,000 steps. Complete runs are not trained again, and stopped runs resume from their last checkpoint. Needs only
+the standard library and the built programs (scripts/setup.sh).
 """
 import argparse
 import pathlib
@@ -27,7 +27,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("configs", nargs="*", type=pathlib.Path,
                         default=[CONFIGS / f"shapes_{name}.yaml" for name in ("cls", "gap", "attentional_pool", "sparo")])
-    parser.add_argument("--steps", type=int, default=1000, help="of training, for every run")
+    parser.add_argument("--steps", type=int, default=1000, help="training steps of every run")
     compare_objectives.add_arguments(parser, pathlib.Path("runs/readouts"))
     parser.set_defaults(jobs=2)
     args = parser.parse_args()

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Trains STAIR in three stages, in a single stage, and CLIP on the built-in shapes, evaluates every run, and prints a Markdown table of
-means and deviations: zero-shot, retrieval with and without the text tower, whether color and shape of the largest object are a picture's
-strongest words, and how many words a picture has.
+"""Trains STAIR in three stages, STAIR in a single stage, and CLIP on the built-in shapes, evaluates every run, and prints a Markdown table
+of means and deviations: zero-shot, retrieval with and without the text tower, whether color and shape of the largest object are an image's
+strongest words, and how many words an image has.
 
   scripts/compare_stair.py
 
-Runs that are complete already are not trained again, and a stopped one goes on from its last checkpoint. Only the standard library is
-needed; the programs must be built (scripts/setup.sh).
+Complete runs are not trained again, and stopped runs resume from their last checkpoint. Needs only the standard library and the built
+programs (scripts/setup.sh).
 """
 import argparse
 import pathlib
@@ -14,7 +14,7 @@ import pathlib
 import compare_objectives
 
 CONFIGS = compare_objectives.ROOT / "configs"
-# Dense embeddings are no words: CLIP is measured without the tasks that need some.
+# Dense embeddings have no words, so CLIP is evaluated without the tasks that need them.
 SUITES = {"shapes_stair": ("shapes_stair", "shapes_stair_single"), "shapes_tokens": ("shapes_stair_clip",)}
 COLUMNS = {
     "zero_shot.top1": "zero-shot top-1",
@@ -27,7 +27,7 @@ COLUMNS = {
     "interpretability.top3": "color is among first 3",
     "interpretability_2.top1": "shape is first word",
     "interpretability_2.top3": "shape is among first 3",
-    "retrieval.active_tokens_per_image": "words per picture",
+    "retrieval.active_tokens_per_image": "words per image",
     "retrieval.active_tokens_per_text": "words per text",
 }
 COUNTS = ("retrieval.active_tokens_per_image", "retrieval.active_tokens_per_text")

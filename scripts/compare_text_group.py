@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Trains the text group transformer on the built-in shapes with both losses, with either alone, and not at all, and its baseline,
-evaluates every run, and prints a Markdown table of means and deviations: how well the groups of words agree with the captions' phrases
-(tIoU; of the baseline k-means clusters of them), beside contiguous equal chunks and random groups, then zero-shot, retrieval, hard
-negatives and segmentation by GroupViT's groups.
+"""Trains the text group transformer on the built-in shapes with both losses, with each one only, and with none, as well as its baseline.
+Evaluates every run and prints a Markdown table of means and deviations: how well the groups of words match the captions' phrases
+(tIoU; for the baseline, k-means clusters of words), compared with equal contiguous chunks and random groups; then zero-shot, retrieval,
+hard negatives and segmentation by GroupViT's groups.
 
-  scripts/compare_text_group.py                        # the losses
-  scripts/compare_text_group.py --groups 1 2 4 8 16    # then the number of groups, K, too; --no-losses: that alone
+  scripts/compare_text_group.py                        # compares the losses
+  scripts/compare_text_group.py --groups 1 2 4 8 16    # also compares numbers of groups, K; with --no-losses only those
 
-Runs that are complete already are not trained again, and a stopped one goes on from its last checkpoint. Only the standard library is
-needed; the programs must be built (scripts/setup.sh).
+Complete runs are not trained again, and stopped runs resume from their last checkpoint. Needs only the standard library and the built
+programs (scripts/setup.sh).
 """
 import argparse
 import copy
@@ -17,7 +17,7 @@ import pathlib
 import compare_objectives
 
 CONFIGS = compare_objectives.ROOT / "configs"
-GROUPS = 4  # of configs/shapes_text_group.yaml
+GROUPS = 4  # the number of groups in configs/shapes_text_group.yaml
 COLUMNS = {
     "token_group_iou.iou": "tIoU",
     "token_group_iou.precision": "precision",
@@ -35,7 +35,7 @@ UNTRAINED = ("training.steps=1", "schedule.warmup_steps=0", "optimizer.lr=0")  #
 
 
 def compare(config, args, name=None, suite="shapes_text_group", settings=()):
-    """One row: the runs of a configuration with `settings`, in a folder of their own where these have a name."""
+    """Returns one row: the runs of a configuration with `settings`, in a separate folder if `name` is given."""
     args = copy.copy(args)
     args.suite = CONFIGS / f"suites/{suite}.yaml"
     args.set = [*args.set, *settings]
@@ -46,7 +46,7 @@ def compare(config, args, name=None, suite="shapes_text_group", settings=()):
 
 
 def other_groups(prefix, runs):
-    """The scores of other groups, which the task measures beside the model's own."""
+    """The scores of other groupings, which the task measures in addition to the model's."""
     task = "token_group_iou."
     return [({task + name: metrics[f"{task}{prefix}_{name}"] for name in ("iou", "precision", "recall", "f1")}, 0) for metrics, _ in runs]
 
@@ -70,8 +70,8 @@ def compare_groups(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--groups", nargs="+", type=int, default=[], metavar="K", help="numbers of groups to compare, say 1 2 4 8 16")
-    parser.add_argument("--no-losses", action="store_true", help="the numbers of groups alone")
+    parser.add_argument("--groups", nargs="+", type=int, default=[], metavar="K", help="numbers of groups to compare, for example 1 2 4 8 16")
+    parser.add_argument("--no-losses", action="store_true", help="compare only the numbers of groups")
     compare_objectives.add_arguments(parser, pathlib.Path("runs/text_group"))
     parser.set_defaults(jobs=2)
     args = parser.parse_args()

@@ -111,9 +111,9 @@ class Reports(unittest.TestCase):
         self.program("nccl_tests", 'echo "[  PASSED  ] 0 tests."\n')
         code, summary = self.check("build", "test")
         self.assertEqual(code, 1, self.output)
-        for row in (r"build \| bundle \| nothing to build; of abc123", r"test \| kernels \| passed",
+        for row in (r"build \| bundle \| nothing to build: the bundle is of commit abc123", r"test \| kernels \| passed",
                     r"test \| operators \| \*\*failed\*\* with exit code 3", r"test \| attention \| passed",
-                    r"test \| steps \| \*\*failed\*\*: no test ran, or some skipped themselves",
+                    r"test \| steps \| \*\*failed\*\*: no test ran, or some were skipped",
                     r"test \| nccl \| \*\*failed\*\*: no test ran"):
             self.assertRegex(summary, r"\| " + row)
         self.assertIn("a wrong number", summary)

@@ -49,7 +49,7 @@ class PortableElf(unittest.TestCase):
 
     def test_a_file_that_is_not_a_library_is_reported_in_one_line(self):
         (self.folder / "text").write_text("no library")
-        self.assertRegex(call("check", self.folder / "text").stderr, r"^portable_elf\.py: .*text is no ELF file of 64 bits, little-endian\n$")
+        self.assertRegex(call("check", self.folder / "text").stderr, r"^portable_elf\.py: .*text is not a little-endian 64-bit ELF file\n$")
 
 
 if __name__ == "__main__":

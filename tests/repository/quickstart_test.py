@@ -20,7 +20,7 @@ class Quickstart(unittest.TestCase):
             (root / name).chmod(0o755)
         shutil.copy(SCRIPTS / "quickstart.sh", root / "scripts")
         output = subprocess.run([root / "scripts/quickstart.sh", *arguments], check=True, capture_output=True, text=True).stdout
-        return pathlib.Path(re.search(r"^report with pictures: (.*)$", output, re.M).group(1))
+        return pathlib.Path(re.search(r"^report with images: (.*)$", output, re.M).group(1))
 
     def test_the_printed_report_path_exists(self):
         with tempfile.TemporaryDirectory() as folder:
