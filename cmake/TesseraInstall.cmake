@@ -21,6 +21,11 @@ if(behind)
   # The front ends look for ../libexec/tessera relative to their own folder.
   install(TARGETS ${behind} RUNTIME DESTINATION libexec/tessera)
 endif()
+# `ninja programs` builds what the quick start needs, without the tests.
+add_custom_target(programs DEPENDS ${programs} ${behind})
+if(TARGET tessera_arrow)
+  add_dependencies(programs tessera_arrow)
+endif()
 if(TARGET tessera_shared)
   install(TARGETS tessera_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})  # for python/tessera
 endif()

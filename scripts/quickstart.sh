@@ -15,7 +15,7 @@ started=$SECONDS
 phase() { printf '\n== %s (%d s since start)\n' "$1" $((SECONDS - started)); }
 
 phase "1/4 set-up and build"
-scripts/setup.sh
+scripts/setup.sh --programs
 
 phase "2/4 tokenizer: a small SentencePiece model on captions of the built-in shapes"
 mkdir -p "$run"

@@ -8,8 +8,9 @@ cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'EOF'
-usage: scripts/setup.sh [--no-build] [--develop | --core-only | --gpu-bundle | --fuzz] [--jobs N] [--help]
+usage: scripts/setup.sh [--no-build | --programs] [--develop | --core-only | --gpu-bundle | --fuzz] [--jobs N] [--help]
   --no-build    install and configure only
+  --programs    build the programs, and no tests
   --develop     compile each file on its own, so that an edit rebuilds little (build-develop/); the first build takes longer
   --core-only   without OpenCV, sentencepiece and libarchive: kernels, models, objectives, benchmarks (build-core/)
   --gpu-bundle  like --core-only for GPUs of compute capability 9.0; only configures build-gpu-bundle/ (scripts/gpu_bundle.sh builds it)
@@ -21,10 +22,11 @@ environment:
 EOF
 }
 
-build=yes preset=release build_dir=build jobs=
+build=all preset=release build_dir=build jobs=
 while [ $# -gt 0 ]; do
   case $1 in
     --no-build) build=no ;;
+    --programs) build=programs ;;
     --develop) preset=develop build_dir=build-develop ;;
     --core-only) preset=core-only build_dir=build-core ;;
     --gpu-bundle) preset=gpu-bundle build_dir=build-gpu-bundle build=no ;;
@@ -139,13 +141,13 @@ fi
 phase_done "configuration ($build_dir)"
 
 # ---- 5. build
-if [ "$build" = yes ]; then
+if [ "$build" != no ]; then
   if [ -z "$jobs" ]; then
     memory_gb=$(awk '/MemAvailable/ {print int($2 / 1048576)}' /proc/meminfo)
     jobs=$(nproc)
     [ $((memory_gb / 2)) -ge "$jobs" ] || jobs=$((memory_gb / 2 > 0 ? memory_gb / 2 : 1))
   fi
-  ninja -C "$build_dir" -j "$jobs"
+  ninja -C "$build_dir" -j "$jobs" "$build"
   phase_done "build, programs in $build_dir/bin"
 fi
 say "set up in $((SECONDS - started)) s"

@@ -21,10 +21,10 @@ struct Quantity {
   bool plotted = true;
 };
 
-using StepCost = double (*)(const ModelCost&, const LossCost&);
+using StepFlops = double (*)(const ModelCost&, const LossCost&);
 
 // Returns how much more a step costs than CLIP's step of the same size, in percent; NaN if that was not measured.
-double percent_over_clip(const LossBench& bench, const LossCost& cost, const ModelCost& model, StepCost step) {
+double percent_over_clip(const LossBench& bench, const LossCost& cost, const ModelCost& model, StepFlops step) {
   const LossCost* const clip = bench.find("clip", cost.batch_size);
   const ModelCost* const clip_model = bench.find_model("clip");
   if (clip == nullptr || clip_model == nullptr || clip->outcome != Outcome::measured)
@@ -44,7 +44,7 @@ std::vector<Quantity> quantities(const LossBench& bench) {
   out.push_back({"Update step, peak memory (MiB)",
                  [](const LossCost& c, const ModelCost* t) { return step_memory(*t, c) / kMebibyte; }});
   if (bench.find_model("clip") == nullptr) return out;
-  for (const auto& [title, step] : {std::pair<const char*, StepCost>{"Update step, FLOPs over CLIP's (%)", step_flops},
+  for (const auto& [title, step] : {std::pair<const char*, StepFlops>{"Update step, FLOPs over CLIP's (%)", step_flops},
                                     {"Update step, peak memory over CLIP's (%)", step_memory}}) {
     out.push_back({title, [&bench, step](const LossCost& c, const ModelCost* t) {
                      return percent_over_clip(bench, c, *t, step);

@@ -81,11 +81,11 @@ at::Tensor unit_where(const at::Tensor& embeddings, const at::Tensor& present) {
 }
 
 // The checked texts of a view with several texts per image: embeddings [B, n, D] and which are present.
-struct Texts {
+struct PhraseTexts {
   at::Tensor global, present;
 };
 
-Texts texts_of(const Features& features, const char* view, std::int64_t batch, std::int64_t width) {
+PhraseTexts texts_of(const Features& features, const char* view, std::int64_t batch, std::int64_t width) {
   const TowerFeatures& text = features.text(view);
   if (!text.global.defined()) refuse_missing_feature("region_contrast", "text_global");
   TORCH_CHECK(text.global.dim() == 3 && text.global.size(0) == batch && text.global.size(2) == width,

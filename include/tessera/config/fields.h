@@ -94,109 +94,64 @@ struct FieldDoc {
   std::string help;
 };
 
-/// Lists the keys of a struct.
-class KeyLister {
- public:
-  template <class T>
-  void operator()(const char* key, T& /*value*/, const char* /*help*/, const Limit& /*limit*/ = {}) {
-    keys.emplace_back(key);
-  }
-
-  std::vector<std::string> keys;
+/// The operations on a field's value, for any type of value: `Value<T>`'s functions without T. Erased, so that `fields` of a struct
+/// is compiled once for each file that needs it, and not once per operation.
+struct FieldAccess {
+  void (*read)(const Node& node, const std::string& path, void* value);  // replaces the value, which is the default
+  Node (*dump)(const void* value);
+  std::string (*type)();
+  bool (*visit)(class FieldVisitor& visitor, void* value);  // visits the fields of a struct; false: the value has none
 };
 
-/// Throws UnknownKey for the first key of the map that is not in `known`.
-void check_keys(const Node& node, const std::string& path, const std::vector<std::string>& known);
-
-/// Reads the members of a map into a struct.
-class Reader {
+/// What `fields` is called with: its operator() is called for each field.
+class FieldVisitor {
  public:
-  Reader(const Node& node, std::string path) : node_(node), path_(std::move(path)) {}
-
-  template <class T>
-  void operator()(const char* key, T& value, const char* /*help*/, const Limit& limit = {}) {
-    const Node* child = node_.find(key);
-    if (child == nullptr) return;
-    const std::string at = join_path(path_, key);
-    value = Value<T>::read(*child, at, value);
-    check_limit(*child, at, limit);
-  }
-
- private:
-  static void check_limit(const Node& node, const std::string& path, const Limit& limit);
-
-  const Node& node_;
-  std::string path_;
-};
-
-/// Turns a struct into a tree with every value written out.
-class Dumper {
- public:
-  template <class T>
-  void operator()(const char* key, T& value, const char* /*help*/, const Limit& /*limit*/ = {}) {
-    node_.set(key, Value<T>::dump(value));
-  }
-  Node take() { return std::move(node_); }
-
- private:
-  Node node_ = Node::map();
-};
-
-/// Collects the documentation of a struct, including nested structs.
-class DocWriter {
- public:
-  explicit DocWriter(std::string path) : path_(std::move(path)) {}
+  virtual ~FieldVisitor() = default;
 
   template <class T>
   void operator()(const char* key, T& value, const char* help, const Limit& limit = {});
 
-  std::vector<FieldDoc> rows;
-
- private:
-  template <class T>
-  void describe(const std::string& path, const T& value, const char* help, const Limit& limit);
-
-  std::string path_;
+ protected:
+  virtual void field(const char* key, void* value, const FieldAccess& access, const char* help, const Limit& limit) = 0;
 };
 
-template <class T>
-inline constexpr bool kIsOptional = false;
-template <class T>
-inline constexpr bool kIsOptional<std::optional<T>> = true;
+/// Calls `fields` of one struct.
+using VisitFields = void (*)(FieldVisitor& visitor, void* value);
 
 template <class T>
-concept HasFields = requires(T& t, DocWriter& v) { fields(v, t); };
+concept HasFields = requires(T& t, FieldVisitor& v) { fields(v, t); };
+
+template <HasFields T>
+void visit_fields(FieldVisitor& visitor, void* value) {
+  fields(visitor, *static_cast<T*>(value));
+}
+
+/// The same as read(), dump() and document() below.
+void read_fields(const Node& node, const std::string& path, VisitFields visit, void* value);
+Node dump_fields(VisitFields visit, void* value);
+std::vector<FieldDoc> document_fields(const std::string& path, VisitFields visit, void* value);
+
+/// Throws UserError if there is a problem.
+void check_problem(const Node& node, const std::string& path, const std::optional<Problem>& problem);
 
 /// Reads a struct; keys not in the tree keep the values of `defaults`. Throws UserError naming file, line and key.
 template <HasFields T>
 T read(const Node& node, const std::string& path = "", T defaults = {}) {
-  if (!node.is_map() && !node.is_null()) fail(node, path, "expected a group of settings, got " + node.describe());
-  KeyLister lister;
-  fields(lister, defaults);
-  check_keys(node, path, lister.keys);  // first, so that a misspelled key is reported before, say, a missing file
-  Reader reader(node, path);
-  fields(reader, defaults);
-  if constexpr (HasValidate<T>) {
-    if (const std::optional<Problem> problem = validate(static_cast<const T&>(defaults))) {
-      const Node* at = problem->key.empty() ? &node : node.find(problem->key);
-      fail(at != nullptr ? *at : node, problem->key.empty() ? path : join_path(path, problem->key), problem->text);
-    }
-  }
+  read_fields(node, path, visit_fields<T>, &defaults);
+  if constexpr (HasValidate<T>) check_problem(node, path, validate(static_cast<const T&>(defaults)));
   return defaults;
 }
 
+/// Returns the struct as a tree with every value written out.
 template <HasFields T>
 Node dump(const T& value) {
-  Dumper dumper;
-  fields(dumper, const_cast<T&>(value));  // the Dumper only reads
-  return dumper.take();
+  return dump_fields(visit_fields<T>, const_cast<T*>(&value));  // which only reads
 }
 
+/// Returns the documentation of a struct's fields, including nested structs.
 template <HasFields T>
 std::vector<FieldDoc> document(const std::string& path = "", T defaults = {}) {
-  DocWriter lister(path);
-  fields(lister, defaults);
-  return std::move(lister.rows);
+  return document_fields(path, visit_fields<T>, &defaults);
 }
 
 // ---- the types -------------------------------------------------------------------------------------------------------------
@@ -323,26 +278,34 @@ struct Value<Size> {
 };
 
 template <class T>
-void DocWriter::operator()(const char* key, T& value, const char* help, const Limit& limit) {
-  const std::string path = join_path(path_, key);
-  if constexpr (HasFields<T>) {
-    DocWriter nested(path);
-    fields(nested, value);
-    rows.insert(rows.end(), nested.rows.begin(), nested.rows.end());
-  } else if constexpr (kIsOptional<T>) {
-    if constexpr (HasFields<typename T::value_type>) {
-      if (value) return (*this)(key, *value, help, limit);
-    }
-    describe(path, value, help, limit);
-  } else {
-    describe(path, value, help, limit);
-  }
-}
+inline constexpr bool kIsOptionalStruct = false;
+template <HasFields T>
+inline constexpr bool kIsOptionalStruct<std::optional<T>> = true;
 
 template <class T>
-void DocWriter::describe(const std::string& path, const T& value, const char* help, const Limit& limit) {
-  const std::string text = to_yaml(Value<T>::dump(value));
-  rows.push_back({path, Value<T>::type(), std::string(strip(text)), limit.text, help});
+inline constexpr FieldAccess kFieldAccess = {
+    [](const Node& node, const std::string& path, void* value) {
+      T& field = *static_cast<T*>(value);
+      field = Value<T>::read(node, path, field);
+    },
+    [](const void* value) { return Value<T>::dump(*static_cast<const T*>(value)); },
+    [] { return Value<T>::type(); },
+    [](FieldVisitor& visitor, void* value) {
+      if constexpr (HasFields<T>) {
+        visit_fields<T>(visitor, value);
+        return true;
+      } else if constexpr (kIsOptionalStruct<T>) {
+        auto& field = *static_cast<T*>(value);
+        if (field) fields(visitor, *field);
+        return field.has_value();
+      } else {
+        return false;
+      }
+    }};
+
+template <class T>
+void FieldVisitor::operator()(const char* key, T& value, const char* help, const Limit& limit) {
+  field(key, &value, kFieldAccess<T>, help, limit);
 }
 
 }  // namespace tessera::config
