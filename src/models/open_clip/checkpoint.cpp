@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kOpenClipConfig = "open_clip_config.json";
+constexpr const char* kCheckpointConfig = "open_clip_config.json";
 constexpr std::int64_t kClipVocabulary = 49408;
 
 bool is_weights_name(const fs::path& name) {
@@ -43,7 +43,7 @@ bool reads_clip_tokens(const ModelSettings& model) {
 
 /// Returns open_clip_config.json in the weights' folder; empty if there is none.
 std::string config_beside(const std::string& weights) {
-  const fs::path config = fs::absolute(weights).parent_path() / kOpenClipConfig;
+  const fs::path config = fs::absolute(weights).parent_path() / kCheckpointConfig;
   return fs::is_regular_file(config) ? config.string() : "";
 }
 
@@ -52,7 +52,7 @@ ModelSettings settings_beside(const std::string& weights) {
   if (config.empty() && io::is_pytorch_file(weights))
     if (const auto openai = openai_model(io::load_pytorch_file(weights), weights)) return *openai;
   if (config.empty())
-    user_error(weights, ": weights without our settings, and no ", kOpenClipConfig,
+    user_error(weights, ": weights without our settings, and no ", kCheckpointConfig,
                " beside them: say which of OpenCLIP's models they are, --architecture ViT-B-32 (tessera-convert --list "
                "shows the names), or put its configuration there");
   return model_of_open_clip_config(io::read_file(config), config);
@@ -72,7 +72,7 @@ config::ModuleSettings clip_tokenizer(const TowerSettings& text) {
 
 bool is_open_clip_checkpoint(const std::string& path) {
   std::error_code unknown;
-  if (fs::is_directory(path, unknown)) return fs::exists(fs::path(path) / kOpenClipConfig) && !holds_our_model(path);
+  if (fs::is_directory(path, unknown)) return fs::exists(fs::path(path) / kCheckpointConfig) && !holds_our_model(path);
   if (!fs::is_regular_file(path, unknown)) return false;
   return io::is_pytorch_file(path) || (path.ends_with(".safetensors") && !is_model_file(path));
 }
