@@ -81,13 +81,10 @@ include(\"${PROJECT_SOURCE_DIR}/cmake/SuiteTests.cmake\")
   endif()
 endfunction()
 
-# tessera_with_hot_loops(NAME [pch.h]): -O2 for a library with its own hot loops. A library that uses LibTorch heavily then needs its own
-# precompiled header, because the compiler rejects one that was made with other flags.
+# -O2 for a library with its own hot loops. It cannot reuse the precompiled header, because the compiler rejects one that was made
+# with other flags, so it should not use LibTorch heavily.
 function(tessera_with_hot_loops name)
   target_compile_options(${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O2>)
-  if(ARGN)
-    target_precompile_headers(${name} PRIVATE ${ARGN})
-  endif()
 endfunction()
 
 # Reuses the precompiled header of `tessera` for a target that uses LibTorch heavily.
