@@ -62,7 +62,7 @@ rel clothing: wearing | washing
 enum class WordKind { attribute, object, relation };
 
 /// One or more words as they appear in texts.
-struct Form {
+struct WordForm {
   Words words;
   WordKind kind = WordKind::attribute;
   std::size_t group = 0;  // number of its class
@@ -71,7 +71,7 @@ struct Form {
   std::size_t pair = 0;  // for a noun: index of its plural or singular form
 };
 
-bool excludes(const Form& a, const Form& b) {
+bool excludes(const WordForm& a, const WordForm& b) {
   return a.group == b.group && a.side != b.side;
 }
 
@@ -126,7 +126,7 @@ CutText cut(const std::string& text) {
 /// An occurrence of a form in a text.
 struct Found {
   std::size_t first = 0;
-  const Form* form = nullptr;
+  const WordForm* form = nullptr;
 
   std::size_t end() const { return first + form->words.size(); }
 };
@@ -134,7 +134,7 @@ struct Found {
 /// The replacement of an occurrence by another form.
 struct Edit {
   Found place;
-  const Form* form = nullptr;
+  const WordForm* form = nullptr;
 };
 
 using Edits = std::vector<Edit>;  // in the order of the text
@@ -181,7 +181,7 @@ std::string_view default_negative_lexicon() {
 }
 
 struct NegativeRules::Impl {
-  std::vector<Form> forms;
+  std::vector<WordForm> forms;
   std::map<std::string, std::vector<std::size_t>> by_first_word;
 
   void add_line(const std::string& line, std::size_t group, const std::string& place);
@@ -190,7 +190,7 @@ struct NegativeRules::Impl {
   std::vector<Found> find(const CutText& text) const;
   std::vector<Edits> swaps(const CutText& text, const std::vector<Found>& found, WordKind kind) const;
   std::vector<Edits> replacements(const std::vector<Found>& found, WordKind kind) const;
-  const Form& in_number(const Form& form, bool plural) const { return form.plural == plural ? form : forms[form.pair]; }
+  const WordForm& in_number(const WordForm& form, bool plural) const { return form.plural == plural ? form : forms[form.pair]; }
 };
 
 void NegativeRules::Impl::add_line(const std::string& line, std::size_t group, const std::string& place) {
@@ -232,7 +232,7 @@ std::vector<Found> NegativeRules::Impl::find(const CutText& text) const {
   for (std::size_t i = 0; i < text.words.size(); ++i) {
     const auto candidates = by_first_word.find(text.words[i].plain);
     if (candidates == by_first_word.end()) continue;
-    const auto stands_here = [&](const Form& form) {
+    const auto stands_here = [&](const WordForm& form) {
       if (i + form.words.size() > text.words.size()) return false;
       for (std::size_t k = 0; k < form.words.size(); ++k)
         if (text.words[i + k].plain != form.words[k] || (k > 0 && text.words[i + k - 1].behind != " ")) return false;
@@ -265,7 +265,7 @@ std::vector<Edits> NegativeRules::Impl::swaps(const CutText& text, const std::ve
   std::vector<Edits> out;
   for (std::size_t a = 0; a < found.size(); ++a)
     for (std::size_t b = a + 1; b < found.size(); ++b) {
-      const Form &first = *found[a].form, &second = *found[b].form;
+      const WordForm &first = *found[a].form, &second = *found[b].form;
       if (first.kind != kind || second.kind != kind || found[b].first < found[a].end()) continue;
       if (kind == WordKind::attribute && excludes(first, second) && is_between(found[a], found[b], false))
         out.push_back({{found[a], &second}, {found[b], &first}});
@@ -280,7 +280,7 @@ std::vector<Edits> NegativeRules::Impl::swaps(const CutText& text, const std::ve
 std::vector<Edits> NegativeRules::Impl::replacements(const std::vector<Found>& found, WordKind kind) const {
   std::vector<Edits> out;
   for (const Found& each : found)
-    for (const Form& other : forms)
+    for (const WordForm& other : forms)
       if (each.form->kind == kind && excludes(*each.form, other) && each.form->plural == other.plural)
         out.push_back({{each, &other}});
   return out;

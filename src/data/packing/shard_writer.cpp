@@ -21,7 +21,7 @@
 namespace tessera {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::string extension_of(const std::string& encoded) {
   if (encoded.starts_with("\x89PNG")) return "png";
@@ -32,10 +32,10 @@ std::string extension_of(const std::string& encoded) {
   return "jpg";
 }
 
-Json describe_objects(const std::vector<ObjectAnnotation>& objects, const std::vector<std::string>& class_names) {
-  Json list = Json::array();
+OrderedJson describe_objects(const std::vector<ObjectAnnotation>& objects, const std::vector<std::string>& class_names) {
+  OrderedJson list = OrderedJson::array();
   for (const ObjectAnnotation& object : objects) {
-    Json item;
+    OrderedJson item;
     item["label"] = object.label;
     if (object.label >= 0 && object.label < static_cast<std::int64_t>(class_names.size()))
       item["class"] = class_names[static_cast<std::size_t>(object.label)];
@@ -51,28 +51,28 @@ Json describe_objects(const std::vector<ObjectAnnotation>& objects, const std::v
 
 /// Returns the fields of the sample's own side file. Its `caption` keeps that name only if it is one of the captions, because a
 /// reader would take it for one. Its `regions` are already among the objects, except those with invalid boxes.
-Json kept_fields(const Sample& sample) {
-  Json json = sample.fields.empty() ? Json::object() : Json::parse(sample.fields, nullptr, false);
-  if (!json.is_object()) return Json::object();
+OrderedJson kept_fields(const Sample& sample) {
+  OrderedJson json = sample.fields.empty() ? OrderedJson::object() : OrderedJson::parse(sample.fields, nullptr, false);
+  if (!json.is_object()) return OrderedJson::object();
   if (const auto regions = json.find("regions"); regions != json.end() && holds_regions(nlohmann::json(*regions))) {
-    if (!sample.bad_boxes.empty()) json["original_regions"] = Json(*regions);
+    if (!sample.bad_boxes.empty()) json["original_regions"] = OrderedJson(*regions);
     json.erase("regions");
   }
   const auto caption = json.find("caption");
   if (caption == json.end()) return json;
   const std::string text = caption->is_string() ? std::string(strip(caption->get<std::string>())) : "";
   if (std::find(sample.captions.begin(), sample.captions.end(), text) == sample.captions.end()) {
-    json["original_caption"] = Json(*caption);
+    json["original_caption"] = OrderedJson(*caption);
     json.erase("caption");
   }
   return json;
 }
 
 std::string annotations(const Sample& sample, const std::vector<std::string>& class_names) {
-  Json json = kept_fields(sample);
+  OrderedJson json = kept_fields(sample);
   json["captions"] = sample.captions;
   for (const TextField& field : sample.texts)
-    if (!json.contains(field.name)) json[field.name] = field.is_list ? Json(field.texts) : Json(field.texts.at(0));
+    if (!json.contains(field.name)) json[field.name] = field.is_list ? OrderedJson(field.texts) : OrderedJson(field.texts.at(0));
   if (!sample.summary.empty()) json["summary"] = sample.summary;
   if (!sample.object_tags.empty()) json["object_tags"] = sample.object_tags;
   if (sample.label >= 0) {
@@ -82,10 +82,10 @@ std::string annotations(const Sample& sample, const std::vector<std::string>& cl
   }
   if (!sample.class_name.empty()) json["class"] = sample.class_name;
   if (!sample.objects.empty()) json["objects"] = describe_objects(sample.objects, class_names);
-  if (!sample.negatives.empty()) json["negatives"] = Json::array();
+  if (!sample.negatives.empty()) json["negatives"] = OrderedJson::array();
   for (const HardNegative& negative : sample.negatives)
     json["negatives"].push_back({{"kind", negative.kind}, {"caption", negative.caption}});
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 std::string shard_path(const ShardSettings& settings, std::int64_t shard) {

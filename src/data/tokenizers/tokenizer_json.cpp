@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-json parsed(const std::string& text, const std::string& origin) {
+json parsed_file(const std::string& text, const std::string& origin) {
   json out = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!out.is_object()) user_error(origin, ": is not a JSON object: the file is damaged");
   return out;
@@ -76,7 +76,7 @@ std::shared_ptr<Tokenizer> make_tokenizer_json(const TokenizerJsonSettings& sett
   const std::string origin = vocabulary.origin;
   try {
     if (from_file) vocabulary.bytes = json_tokenizer::assembled(settings.model.name, std::move(vocabulary.bytes));
-    const json file = parsed(vocabulary.bytes, origin);
+    const json file = parsed_file(vocabulary.bytes, origin);
     return std::make_shared<TokenizerJson>(settings, std::move(vocabulary), file);
   } catch (const json::exception& error) {
     user_error(origin, ": is not a tokenizer.json, or is damaged: ", error.what());
