@@ -146,7 +146,7 @@ TEST(IdList, ReadsSortedAndUnsortedIds) {
   EXPECT_EQ(parse_sample_id(std::string(32, 'g')), std::nullopt);
 }
 
-class Filter : public test::TemporaryFolder {
+class FilterTest : public test::TemporaryFolder {
  protected:
   std::shared_ptr<Source> make(const std::string& settings) const {
     const config::Node node = config::parse_yaml(settings, "test");
@@ -174,7 +174,7 @@ class Filter : public test::TemporaryFolder {
   }
 };
 
-TEST_F(Filter, SelectsSamplesOfShardsAndReportsTheReasons) {
+TEST_F(FilterTest, SelectsSamplesOfShardsAndReportsTheReasons) {
   write_shard("a.tar", 0, 12);
   write_shard("b.tar", 12, 20);
   const auto source = make(concat("{name: webdataset, path: '", path("{a,b}.tar"),
@@ -189,7 +189,7 @@ TEST_F(Filter, SelectsSamplesOfShardsAndReportsTheReasons) {
   EXPECT_EQ(source->name_of(8), concat("sample 0000000014 of ", path("b.tar")));
 }
 
-TEST_F(Filter, IdsAndConditionsMustBothHold) {
+TEST_F(FilterTest, IdsAndConditionsMustBothHold) {
   write_shard("a.tar", 0, 20);
   const std::string start = concat("{name: webdataset, path: '", path("a.tar"), "', index_cache: 'off', filter_ids: '",
                                    table_file("ids.npy"), "'");
@@ -210,7 +210,7 @@ TEST_F(Filter, IdsAndConditionsMustBothHold) {
               }).starts_with(concat(table_file("ids_wrong.npy"), ": expected ids as pairs of uint64")));
 }
 
-TEST_F(Filter, ASideTableNextToAShardIsReadFirst) {
+TEST_F(FilterTest, ASideTableNextToAShardIsReadFirst) {
   if (!can_read_columns()) GTEST_SKIP() << "built without Arrow";
   io::TarWriter tar(path("00000.tar"));
   for (int i = 0; i < 7; ++i) {
@@ -233,7 +233,7 @@ TEST_F(Filter, ASideTableNextToAShardIsReadFirst) {
               }).starts_with(path("00000.parquet") + ": cannot be read"));
 }
 
-TEST_F(Filter, ReadsColumnsOfTablesAndMembersOfJsonLines) {
+TEST_F(FilterTest, ReadsColumnsOfTablesAndMembersOfJsonLines) {
   std::string csv = "filepath,title,width,lang\n", lines;
   for (int i = 0; i < 6; ++i) {
     const std::string n = std::to_string(i);
@@ -262,7 +262,7 @@ TEST_F(Filter, ReadsColumnsOfTablesAndMembersOfJsonLines) {
       11);
 }
 
-TEST_F(Filter, ASourceWithoutAPathReportsTheKey) {
+TEST_F(FilterTest, ASourceWithoutAPathReportsTheKey) {
   for (const char* name : {"webdataset", "csv", "json_lines", "parquet"})
     for (const char* path_text : {"", ", path: ''", ", path: ['', '']"})
       EXPECT_TRUE(user_error_of([&] {
@@ -273,7 +273,7 @@ TEST_F(Filter, ASourceWithoutAPathReportsTheKey) {
             "test:1: data.train.path: is not set; expected a folder");
 }
 
-TEST_F(Filter, RowsOfParquetKeepTheirGroups) {
+TEST_F(FilterTest, RowsOfParquetKeepTheirGroups) {
   if (!can_read_columns()) GTEST_SKIP() << "built without Arrow";
   const std::string start = concat("{name: parquet, path: '", table_file("plain-*.parquet"), "', ");
   const auto source = make(start + "filter: \"width < 106 or width >= 130 and meta.source.name == 'web'\"}");
@@ -293,7 +293,7 @@ TEST_F(Filter, RowsOfParquetKeepTheirGroups) {
       << damaged->describe();
 }
 
-TEST_F(Filter, StreamsReturnOnlyPassingSamplesAndResume) {
+TEST_F(FilterTest, StreamsReturnOnlyPassingSamplesAndResume) {
   write_shard("a.tar", 0, 20);
   ASSERT_TRUE(shell("gzip " + path("a.tar")));
   const auto counted =

@@ -11,6 +11,7 @@
 #include "tests/data/fake_source.h"
 #include <tessera/data/packing/pack.h>
 #include <tessera/data/shapes/shapes.h>
+#include <tessera/data/stream.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/data/sources/webdataset/webdataset.h>
 #include <tessera/io/atomic_file.h>

@@ -31,7 +31,7 @@ class BytesAsTokens final : public Tokenizer {
   std::string none_;
 };
 
-config::ModuleSettings task_of(const std::string& yaml) {
+config::ModuleSettings naflex_task_of(const std::string& yaml) {
   return config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "task.yaml"), "", {});
 }
 
@@ -54,7 +54,7 @@ class OwnShapesInEvaluation : public ::testing::Test {
     context.batch_size = 4;
   }
 
-  TaskResult run(const std::string& yaml) { return run_task(task_of(yaml), DualEncoderEmbedder(model, tokenizer), context); }
+  TaskResult run(const std::string& yaml) { return run_task(naflex_task_of(yaml), DualEncoderEmbedder(model, tokenizer), context); }
 
   std::shared_ptr<DualEncoder> model;
   std::shared_ptr<ShapesSource> source;

@@ -6,14 +6,14 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kPairs = 5, kNegativesEach = 3;
+constexpr std::int64_t kNegativePairs = 5, kNegativesEach = 3;
 
 // Each pair has three hard negatives, except that the second has none and the fourth has one. Absent negatives are NaN.
 Pairs pairs_with_negatives() {
   Pairs pairs = random_pairs({2, 1, 2, 1, 2}, 2);
   pairs.negatives_present =
-      at::tensor({1, 1, 1, 0, 0, 0, 1, 0, 1, 0, 1, 0, 1, 1, 1}).view({kPairs, kNegativesEach}).to(at::kBool);
-  pairs.negatives = leaf(at::randn({kPairs, kNegativesEach, 5}, at::kDouble)
+      at::tensor({1, 1, 1, 0, 0, 0, 1, 0, 1, 0, 1, 0, 1, 1, 1}).view({kNegativePairs, kNegativesEach}).to(at::kBool);
+  pairs.negatives = leaf(at::randn({kNegativePairs, kNegativesEach, 5}, at::kDouble)
                              .masked_fill(pairs.negatives_present.logical_not().unsqueeze(2), std::nan("")));
   return pairs;
 }
@@ -31,9 +31,9 @@ bool is_compared(const Pairs& pairs, const std::string& mode, std::int64_t i, st
 // batch and the negatives. Texts are compared only with images.
 at::Tensor clip_by_hand(const Pairs& pairs, const std::string& mode, const at::Tensor& scale) {
   at::Tensor loss = at::zeros({}, at::kDouble);
-  for (std::int64_t i = 0; i < kPairs; ++i) {
+  for (std::int64_t i = 0; i < kNegativePairs; ++i) {
     at::Tensor row = at::zeros({}, at::kDouble), column = at::zeros({}, at::kDouble);
-    for (std::int64_t j = 0; j < kPairs; ++j) {
+    for (std::int64_t j = 0; j < kNegativePairs; ++j) {
       row = row + (scale * cosine(pairs.image_global[i], pairs.text_global[j])).exp();
       column = column + (scale * cosine(pairs.image_global[j], pairs.text_global[i])).exp();
       for (std::int64_t h = 0; h < kNegativesEach; ++h)
@@ -41,7 +41,7 @@ at::Tensor clip_by_hand(const Pairs& pairs, const std::string& mode, const at::T
           row = row + (scale * cosine(pairs.image_global[i], pairs.negatives[j][h])).exp();
     }
     const at::Tensor right = scale * cosine(pairs.image_global[i], pairs.text_global[i]);
-    loss = loss + (row.log() - right + column.log() - right) / (2 * kPairs);
+    loss = loss + (row.log() - right + column.log() - right) / (2 * kNegativePairs);
   }
   return loss;
 }
@@ -53,17 +53,17 @@ at::Tensor siglip_by_hand(const Pairs& pairs, const std::string& mode, const at:
   const auto term = [&](const at::Tensor& image, const at::Tensor& text, double sign) {
     return (1 + (-sign * (scale * cosine(image, text) + bias)).exp()).log();
   };
-  for (std::int64_t i = 0; i < kPairs; ++i)
-    for (std::int64_t j = 0; j < kPairs; ++j) {
-      loss = loss + term(pairs.image_global[i], pairs.text_global[j], i == j ? 1 : -1) / kPairs;
+  for (std::int64_t i = 0; i < kNegativePairs; ++i)
+    for (std::int64_t j = 0; j < kNegativePairs; ++j) {
+      loss = loss + term(pairs.image_global[i], pairs.text_global[j], i == j ? 1 : -1) / kNegativePairs;
       for (std::int64_t h = 0; h < kNegativesEach; ++h)
         if (is_compared(pairs, mode, i, j, h))
-          loss = loss + term(pairs.image_global[i], pairs.negatives[j][h], -1) / kPairs;
+          loss = loss + term(pairs.image_global[i], pairs.negatives[j][h], -1) / kNegativePairs;
     }
   return loss;
 }
 
-void expect_outcome(const Outcome& ours, const Outcome& theirs) {
+void expect_same_outcome(const Outcome& ours, const Outcome& theirs) {
   EXPECT_NEAR(ours.loss.item<double>(), theirs.loss.item<double>(), 1e-10);
   for (std::size_t i = 0; i < ours.gradients.size(); ++i)
     EXPECT_TRUE(at::allclose(ours.gradients[i], theirs.gradients[i].nan_to_num(0), 1e-8, 1e-10)) << "gradient " << i;
@@ -79,7 +79,7 @@ TEST(HardNegatives, AreColumnsOfTheImageToTextSoftmax) {
       const auto clip = make_objective("clip", "{hard_negatives: " + mode + ", chunk: " + chunk + "}");
       const at::Tensor scale = clip->named_parameters()["logit_scale"];
       const at::Tensor reference = clip_by_hand(pairs, mode, scale.exp());
-      expect_outcome(evaluate(*clip, pairs), differentiate(reference, pairs));
+      expect_same_outcome(evaluate(*clip, pairs), differentiate(reference, pairs));
       const auto by_scale = [&](const at::Tensor& loss) { return torch::autograd::grad({loss}, {scale})[0]; };
       EXPECT_NEAR(by_scale(clip->forward(pairs.features(), {}).total).item<double>(),
                   by_scale(clip_by_hand(pairs, mode, scale.exp())).item<double>(), 1e-10);
@@ -96,7 +96,7 @@ TEST(HardNegatives, AreSeparateTermsOfTheSigmoidLoss) {
       const auto parameters = siglip->named_parameters();
       const at::Tensor scale = parameters["logit_scale"], bias = parameters["logit_bias"];
       const auto reference = [&] { return siglip_by_hand(pairs, mode, scale.exp(), bias); };
-      expect_outcome(evaluate(*siglip, pairs), differentiate(reference(), pairs));
+      expect_same_outcome(evaluate(*siglip, pairs), differentiate(reference(), pairs));
       const auto ours = torch::autograd::grad({siglip->forward(pairs.features(), {}).total}, {scale, bias});
       const auto theirs = torch::autograd::grad({reference()}, {scale, bias});
       for (std::size_t i = 0; i < 2; ++i) EXPECT_NEAR(ours[i].item<double>(), theirs[i].item<double>(), 1e-10) << i;
@@ -118,13 +118,13 @@ TEST(HardNegatives, DoNotChangeTheTextToImageLoss) {
 
 TEST(HardNegatives, HaveNoEffectIfAllAreAbsent) {
   Pairs pairs = pairs_with_negatives();
-  pairs.negatives_present = at::zeros({kPairs, kNegativesEach}, at::kBool);
-  pairs.negatives = leaf(at::full({kPairs, kNegativesEach, 5}, std::nan(""), at::kDouble));
+  pairs.negatives_present = at::zeros({kNegativePairs, kNegativesEach}, at::kBool);
+  pairs.negatives = leaf(at::full({kNegativePairs, kNegativesEach, 5}, std::nan(""), at::kDouble));
   for (const std::string name : {"clip", "siglip"})
     for (const std::string chunk : {"null", "2"}) {
       const Outcome without = evaluate(*make_objective(name, "{chunk: " + chunk + "}"), pairs);
       for (const std::string mode : {"own", "all"})
-        expect_outcome(evaluate(*make_objective(name, "{chunk: " + chunk + ", hard_negatives: " + mode + "}"), pairs),
+        expect_same_outcome(evaluate(*make_objective(name, "{chunk: " + chunk + ", hard_negatives: " + mode + "}"), pairs),
                        without);
     }
 }
@@ -144,7 +144,7 @@ TEST(HardNegatives, AreNeededOnlyIfTheyCountAndAreOptional) {
 
 TEST(HardNegatives, ErrorNamesNegativesThatDoNotFit) {
   Pairs pairs = pairs_with_negatives();
-  pairs.negatives = leaf(at::randn({kPairs, kNegativesEach, 4}, at::kDouble));
+  pairs.negatives = leaf(at::randn({kNegativePairs, kNegativesEach, 4}, at::kDouble));
   try {
     make_objective("clip", "{hard_negatives: own}")->forward(pairs.features(), {});
     FAIL() << "no error";

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kCaptionVocabulary = 9, kCaptionLength = 5, kCaptionWidth = 4;
+constexpr std::int64_t kCaptionVocabulary = 9, kCaptionLength = 5, kGroupWidth = 4;
 
 /// Captions of 5, 3, 1 and 0 tokens with their groups and global embeddings, and the token table that decodes them. Padding
 /// holds invalid ids.
@@ -23,10 +23,10 @@ struct Captions {
   Captions() {
     at::manual_seed(3);
     const auto random = [](at::IntArrayRef sizes) { return at::randn(sizes, at::kDouble).requires_grad_(true); };
-    shared.token_embedding = random({kCaptionVocabulary, kCaptionWidth});
+    shared.token_embedding = random({kCaptionVocabulary, kGroupWidth});
     image = random({4, 6});
     text = random({4, 6});
-    groups = random({4, 2, kCaptionWidth});
+    groups = random({4, 2, kGroupWidth});
     mask = at::arange(kCaptionLength).unsqueeze(0) < at::tensor({5, 3, 1, 0}, at::kLong).unsqueeze(1);
     ids = at::randint(kCaptionVocabulary, {4, kCaptionLength}, at::kLong).masked_fill(~mask, -7);
   }
@@ -53,7 +53,7 @@ struct Captions {
   }
 };
 
-std::map<std::string, double> terms_of(const Losses& losses) {
+std::map<std::string, double> group_terms_of(const Losses& losses) {
   std::map<std::string, double> out;
   for (const auto& [name, term] : losses.terms) out[name] = term.item<double>();
   return out;
@@ -116,7 +116,7 @@ TEST(TextGroup, ReconstructionIsTheCrossEntropyOfNextTokens) {
       "{contrastive_weight: 0, reconstruction_reduction: sum, reconstruction_weight: 0.5, decoder: {context_length: "
       "5}}");
   const Losses losses = summed->forward(captions.features(), {});
-  EXPECT_NEAR(terms_of(losses).at("loss_reconstruction"), sum, 1e-9);
+  EXPECT_NEAR(group_terms_of(losses).at("loss_reconstruction"), sum, 1e-9);
   EXPECT_NEAR(losses.total.item<double>(), 0.5 * sum, 1e-9);
 }
 
@@ -124,7 +124,7 @@ TEST(TextGroup, DisabledLossHasNoTermParametersOrNeeds) {
   Captions captions;
   const auto both = captions.objective("{}"), contrast = captions.objective("{reconstruction_weight: 0}"),
              reconstruction = captions.objective("{contrastive_weight: 0}");
-  EXPECT_EQ(terms_of(both->forward(captions.features(), {})).size(), 2u);
+  EXPECT_EQ(group_terms_of(both->forward(captions.features(), {})).size(), 2u);
   EXPECT_EQ(names_of(*contrast), std::set<std::string>{});
   EXPECT_FALSE(contrast->needs().texts.at("caption").tokens || contrast->needs().texts.at("caption").input_ids);
   EXPECT_TRUE(reconstruction->needs().images.empty());
@@ -132,13 +132,13 @@ TEST(TextGroup, DisabledLossHasNoTermParametersOrNeeds) {
 
   Features texts = captions.features();
   texts.images.clear();
-  const auto alone = terms_of(reconstruction->forward(texts, {}));
+  const auto alone = group_terms_of(reconstruction->forward(texts, {}));
   EXPECT_EQ(alone.size(), 1u);
   Features globals = captions.features();
   globals.texts["caption"].tokens = at::Tensor();
   globals.texts["caption"].input = {};
-  const auto contrasted = terms_of(contrast->forward(globals, {}));
-  const auto together = terms_of(both->forward(captions.features(), {}));
+  const auto contrasted = group_terms_of(contrast->forward(globals, {}));
+  const auto together = group_terms_of(both->forward(captions.features(), {}));
   EXPECT_DOUBLE_EQ(together.at("loss_contrastive"), contrasted.at("loss_contrastive"));
   EXPECT_DOUBLE_EQ(together.at("loss_reconstruction"), alone.at("loss_reconstruction"));
 }
