@@ -55,8 +55,8 @@ TEST_F(Formats, DenseEmbeddingsAreRecognizedInTheError) {
   const std::string missing = "a.safetensors: has no tensor shape; expected indptr, indices, values and shape of sparse "
                               "vectors";
   io::save_safetensors(path("a.safetensors"), {{"image_embeddings", at::ones({2, 3})}});
-  EXPECT_EQ(error_of(path("a.safetensors")), missing + "; it looks like dense embeddings of tessera-embed --out: its "
-                                                       "--sparse writes what an index takes");
+  EXPECT_EQ(error_of(path("a.safetensors")), missing + "; it looks like dense embeddings of tessera-embed --out: use its "
+                                                       "--sparse to write vectors for an index");
   io::save_safetensors(path("a.safetensors"), {{"other", at::ones({2, 3})}});
   EXPECT_EQ(error_of(path("a.safetensors")), missing);
 }
