@@ -117,7 +117,7 @@ LaunchEnvironment from_slurm(const Launcher& launcher) {
     out.address = first_host(*hosts);
   else
     out.address = first_host(launcher.text("SLURM_JOB_NODELIST", "SLURM_NTASKS"));
-  // Two jobs on one machine get different ports; all ranks of a job get the same one.
+  // Two jobs on one machine get different ports, but all ranks of a job get the same port.
   int port = kDefaultPort;
   if (const std::string* job = launcher.find("SLURM_JOB_ID"))
     port = 20000 + launcher.number("SLURM_JOB_ID", *job, 0, std::numeric_limits<int>::max()) % 10000;

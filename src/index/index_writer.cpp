@@ -41,7 +41,7 @@ class FolderLock {
   int descriptor_ = -1;
 };
 
-/// Removes the index files that the manifest does not name: those of earlier states and of killed writers.
+/// Removes the index files that the manifest does not name, which were left by earlier states and killed writers.
 void remove_unnamed_files(const std::string& folder, const Manifest& manifest) {
   std::set<std::string> named = {manifest.vocabulary};
   for (const ManifestSegment& segment : manifest.segments) named.insert(segment.record.file);

@@ -156,7 +156,7 @@ class HeaderParser {
     });
     std::uint64_t place = 0;
     for (const TensorEntry& entry : entries) {
-      if (entry.begin < place) fail(entry.name, "its data overlaps that of another tensor");
+      if (entry.begin < place) fail(entry.name, "its data overlaps another tensor's data");
       if (entry.begin > place) fail(entry.name, "there is a hole of ", entry.begin - place, " bytes before its data");
       place = entry.end;
     }

@@ -167,7 +167,7 @@ TEST_F(Formats, TextIsWrittenButNotReadBack) {
 
 TEST_F(Formats, ErrorsNameFileAndRow) {
   EXPECT_EQ(error_of(write("a.npz", "")),
-            "a.npz: its extension is not that of a format of sparse vectors; name one: safetensors, csr, jsonl, ciff and text");
+            "a.npz: its extension does not belong to a format of sparse vectors; name a format: safetensors, csr, jsonl, ciff and text");
   EXPECT_EQ(error_of(write("a.csr", "short")), "a.csr: not a csr file: only 5 bytes long");
   EXPECT_EQ(
       error_of(write("a.csr", bytes_of<std::int64_t>({1, 4, 2, 0, 2}))),

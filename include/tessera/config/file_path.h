@@ -28,9 +28,9 @@ struct FilePath {
   operator const std::string&() const { return name; }   // NOLINT
   bool empty() const { return name.empty(); }
 
-  std::string name;                   // absolute; if not found, as it was written
+  std::string name;                   // absolute path; if nothing was found, the name as it was written
   std::string origin;                 // see origin_of; empty for a path that does not come from settings
-  std::vector<std::string> searched;  // if not found: the folders that were searched
+  std::vector<std::string> searched;  // the folders that were searched, if nothing was found
 };
 
 std::ostream& operator<<(std::ostream& out, const FilePath& path);

@@ -12,7 +12,7 @@ namespace tessera::config {
 /// The settings of a module chosen by name: `{name: sparc, threshold: 0.1}`. Only the registry knows what the settings mean.
 struct ModuleSettings {
   std::string name;
-  Node settings = Node::map();  // without `name`
+  Node settings = Node::map();  // the settings except `name`
 };
 
 template <>

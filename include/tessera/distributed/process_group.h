@@ -24,7 +24,7 @@ void fields(Visitor& v, DistributedSettings& s) {
     "how ranks exchange tensors; auto: nccl on GPUs, gloo on CPUs. A single process uses a backend only if one is "
     "named here, for measurements",
     config::one_of({"auto", "gloo", "nccl"}));
-  v("timeout", s.timeout, "seconds a rank waits for the others before it gives up", config::above(0));
+  v("timeout", s.timeout, "how many seconds a rank waits for the other ranks before it gives up", config::above(0));
   v("bucket_mb", s.bucket_mb, "size of the buckets, in MiB, in which gradients are reduced during the backward pass",
     config::above(0));
 }
@@ -46,8 +46,8 @@ enum class Reduction { sum, min, max };
 class ProcessGroup {
  public:
   ProcessGroup() = default;
-  /// Connects to the other ranks; one rank with backend auto stays without a connection. device: the device that this
-  /// rank computes on, already chosen (a GPU: with its index). Throws UserError when the other ranks do not connect
+  /// Connects to the other ranks; a single rank with backend auto gets no connection. `device` is the device that this
+  /// rank computes on; a GPU must have an index. Throws UserError when the other ranks do not connect
   /// within the timeout, when the backend is not built in or has no GPU, or when two ranks share a GPU and the backend
   /// is nccl.
   static ProcessGroup connect(const LaunchEnvironment& environment, const DistributedSettings& settings,
@@ -94,7 +94,7 @@ class ProcessGroup {
   Transfer pass_on(const at::Tensor& send, const at::Tensor& receive) const;
 
   struct Connection;
-  /// For code that uses c10d directly; null when alone.
+  /// The connection, for code that uses c10d directly; null if alone().
   const std::shared_ptr<const Connection>& connection() const { return connection_; }
 
  private:

@@ -51,7 +51,7 @@ struct Filter {
 };
 
 struct Hits {
-  std::vector<Hit> best;  // by decreasing product, then by increasing document number
+  std::vector<Hit> best;  // sorted by decreasing product, then by increasing document number
   std::int64_t windows_skipped = 0;
 };
 

@@ -34,7 +34,7 @@ struct Change {
 /// files cannot be written.
 Change build_index(const std::string& folder, SparseVectors documents, const BuildSettings& settings);
 
-/// Adds documents as a new segment; the cost is that of writing them and looking up their ids. With `replace`, older documents with
+/// Adds documents as a new segment, which costs writing them and looking up their ids. With `replace`, older documents with
 /// the same ids are removed in the same step. Without it, throws UserError if an id already exists.
 Change add_documents(const std::string& folder, SparseVectors documents, bool replace = false, int threads = 0);
 

@@ -20,7 +20,7 @@ struct TensorEntry {
 };
 
 struct SafetensorsHeader {
-  std::vector<TensorEntry> entries;  // in the order of their data
+  std::vector<TensorEntry> entries;  // sorted by the position of their data
   std::map<std::string, std::string> metadata;
 };
 

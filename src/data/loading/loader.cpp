@@ -307,10 +307,10 @@ struct Loader::Impl {
   DataPosition start_position;
   std::int64_t taken = 0;
   std::int64_t batches_of_segment = 0;
-  std::vector<std::int64_t> good_of_segment;  // for each batch of an update
+  std::vector<std::int64_t> good_of_segment;  // number of good samples in the segment, for each batch of an update
   ComponentCounts counts;
   SkipList skip_list;
-  std::vector<std::vector<PreparedSample>> rows;  // for each batch of an update
+  std::vector<std::vector<PreparedSample>> rows;  // samples of each batch of an update
   std::vector<std::int64_t> filled;
   std::int64_t bytes_of_batches = 0;
   bool size_told = false;

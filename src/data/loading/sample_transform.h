@@ -58,7 +58,7 @@ struct SampleDraw {
   std::int64_t index = 0;
   std::int64_t repeat = 0;
   std::int64_t caption = -1;  // index of the caption to use; -1: by caption_choice
-  std::int64_t max_patches = 0;  // as in ImageViews::make()
+  std::int64_t max_patches = 0;  // has the same meaning as in ImageViews::make()
 };
 
 /// Returns the names of all text views: caption, summary, objects, and the multi-text views.

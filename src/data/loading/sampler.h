@@ -12,7 +12,7 @@ namespace tessera {
 
 /// One sample of an epoch.
 struct SampleRef {
-  std::int64_t index = 0;      // in the whole source
+  std::int64_t index = 0;      // index in the whole source
   std::int64_t component = 0;  // the component it comes from
   std::int64_t repeat = 0;  // number of earlier passes over its component; crops, flips and captions change with each pass
 };

@@ -137,7 +137,7 @@ struct Edit {
   const WordForm* form = nullptr;
 };
 
-using Edits = std::vector<Edit>;  // in the order of the text
+using Edits = std::vector<Edit>;  // sorted by position in the text
 
 // If the word at `place` is the article a or an, adjusts it to the word after it.
 void fix_article(CutText& text, std::size_t place) {

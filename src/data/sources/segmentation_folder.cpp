@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint8_t kNoClass = 255;  // as in Sample::mask
+constexpr std::uint8_t kNoClass = 255;  // the value that means "no class" in Sample::mask
 
 /// Returns the class for each of the 256 possible values of a mask's pixels.
 std::vector<std::uint8_t> classes_of_values(const SegmentationFolderSettings& s) {

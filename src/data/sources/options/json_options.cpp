@@ -105,7 +105,7 @@ class OptionReader {
   OptionReader(const Json& item, const std::string& place, const JsonOptionLayout& layout)
       : item_(item), place_(place), layout_(layout) {}
 
-  /// Returns false for items of VALSE whose foil the annotators did not agree to be wrong. Such items are skipped.
+  /// Returns false for an item of VALSE if its annotators did not agree that the foil is wrong. Such items are skipped.
   bool validated() const {
     const Json* votes = member_of(item_, "mturk");
     return votes == nullptr || !votes->is_object() || votes->value("caption", 3) >= 2;

@@ -28,7 +28,7 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kOpeningThreads = 8;
 constexpr std::int64_t kMostOpenGroups = 64;
-constexpr std::size_t kTextGroups = 4;  // groups kept with only their text columns, for reading captions in order
+constexpr std::size_t kTextGroups = 4;  // number of cached groups that hold only text columns, for reading captions in order
 
 /// A column that the settings name, possibly with a path of members below it.
 struct ReadColumn {

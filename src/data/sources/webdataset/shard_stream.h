@@ -39,7 +39,7 @@ class StreamGrouping {
 
  private:
   std::string key_;
-  std::unordered_set<std::string> names_;  // of this sample's members
+  std::unordered_set<std::string> names_;  // names of the current sample's members
   std::unordered_set<std::size_t> keys_;   // hashes of all keys so far: a shard may hold millions
   std::int64_t repeated_ = 0;
   std::string repeated_example_;

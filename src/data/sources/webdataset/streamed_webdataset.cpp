@@ -129,7 +129,7 @@ class ShardRow {
   const std::stop_token stop_;
   std::size_t at_ = 0;
   std::unique_ptr<ShardStream> shard_;
-  std::int64_t given_ = 0, failures_ = 0;  // of this shard
+  std::int64_t given_ = 0, failures_ = 0;  // samples returned from the current shard, and its failures
 };
 
 /// Reads the shards of one process again and again, in another order in each pass, and draws the samples of a pass from a buffer.
