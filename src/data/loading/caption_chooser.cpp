@@ -45,7 +45,7 @@ std::optional<config::Problem> validate(const CaptionViewSettings& settings) {
   if (sentences && settings.count > 0)
     return config::Problem{"count", "is for the choices all and random; with choice: sentences the slots have counts"};
   if (!sentences && settings.count == 0)
-    return config::Problem{"count", concat("is not set; expected the number of captions per image, as needed by choice: ", settings.choice)};
+    return config::Problem{"count", concat("is not set; expected the number of captions per image for choice: ", settings.choice)};
   if (!sentences && !settings.slots.empty())
     return config::Problem{"slots", concat("are for choice: sentences; with choice: ", settings.choice, " set only count")};
   return std::nullopt;
