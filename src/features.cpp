@@ -28,7 +28,7 @@ at::Tensor moved(const at::Tensor& tensor, const at::Device& device) {
   return tensor.to(device, tensor.scalar_type(), /*non_blocking=*/true);
 }
 
-// Of captions that two objectives want of the teacher.
+// Returns the `teacher_captions` that satisfies both objectives.
 std::int64_t most_captions(const ViewNeeds& a, const ViewNeeds& b) {
   if (!a.teacher || !b.teacher) return a.teacher ? a.teacher_captions : b.teacher_captions;
   if (a.teacher_captions == 0 || b.teacher_captions == 0) return 0;

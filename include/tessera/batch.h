@@ -9,13 +9,13 @@
 
 namespace tessera {
 
-/// What an image encoder gave for pictures in an earlier pass, of 16 or 32 bits. Undefined: not kept.
+/// An image encoder's outputs for images from an earlier pass, with 16 or 32 bits per value. Undefined tensors were not kept.
 struct EncodedPictures {
   at::Tensor tokens;       // [B, N, w]
   at::Tensor class_token;  // [B, w]
-  at::Tensor attention;    // [B, N, M], the input positions that make up each token
+  at::Tensor attention;    // [B, N, M], weights of the input positions that make up each token
 
-  /// One that is defined; undefined if there is none.
+  /// Returns a tensor that is defined: class_token, or else tokens. Returns an undefined tensor if neither is.
   const at::Tensor& values() const { return class_token.defined() ? class_token : tokens; }
   bool defined() const { return values().defined(); }
 };
@@ -23,29 +23,29 @@ struct EncodedPictures {
 /// Boxes of objects in the images of a view.
 struct Boxes {
   at::Tensor corners;  // float32 [B, R, 4], left, top, right, bottom as shares of the view's width and height; 0 where mask is false
-  at::Tensor mask;     // bool [B, R], true = there is one
+  at::Tensor mask;     // bool [B, R], true where a box exists
 };
 
-/// One view of a batch as a tower takes it: exactly one of `pixels`, `patches`, `regions`, `ids` and `encoded` is defined.
+/// One view of a batch as the input of a tower. Exactly one of `pixels`, `patches`, `regions`, `ids` and `encoded` is defined.
 struct TowerInput {
   at::Tensor pixels;        // uint8 [B, 3, H, W], normalized on the device by the model; or float, already normalized
-  /// uint8 or float [B, T, 3 * h * w], images of their own shapes as sequences of patches: row-major, each patch
-  /// flattened as [3, h, w], padded to the longest; `mask` [B, T] says which are real.
+  /// uint8 or float [B, T, 3 * h * w]: images that keep their own shapes, as row-major sequences of patches padded to the longest
+  /// sequence. Each patch is flattened from [3, h, w]. `mask` [B, T] is true for real patches.
   at::Tensor patches;
-  at::Tensor grids;         // of patches: int64 [B, 2], rows and columns of each image, on the CPU also where the view is on a GPU
-  at::Tensor regions;       // float32 [B, R, F], a detector's region features; F = 0 where no sample has any
-  at::Tensor ids;           // int64 [B, L], token ids; [B, K, L] of a view of K captions per image
-  EncodedPictures encoded;  // pictures that the tower's encoder has seen before (data.features)
-  /// bool [B, R] of regions, [B, L] or [B, K, L] of ids, [B, T] of patches, [B, 1] of pictures; true = real. A row that is all false: the
-  /// sample lacks the view, or that one of its captions. Undefined: all real.
+  at::Tensor grids;         // int64 [B, 2], rows and columns of each image's `patches`; on the CPU even if the view is on a GPU
+  at::Tensor regions;       // float32 [B, R, F], a detector's region features; F = 0 if no sample has any
+  at::Tensor ids;           // int64 token ids [B, L], or [B, K, L] in a view with K captions per image
+  EncodedPictures encoded;  // images that the tower's encoder has encoded before (data.features)
+  /// bool, true = real: [B, R] for regions, [B, L] or [B, K, L] for ids, [B, T] for patches, [B, 1] for pixels and encoded images.
+  /// A row that is all false means that the sample lacks the view (or this caption of it). Undefined: everything is real.
   at::Tensor mask;
-  /// int64 [B] or [B, K], how many of each row's ids are real, on the CPU also where the view is on a GPU: the text tower leaves the
-  /// padding out by it without waiting for the device. Undefined: not known there.
+  /// int64 [B] or [B, K], the number of real ids in each row. It is on the CPU even if the view is on a GPU, so that the text tower
+  /// can skip padding without waiting for the device. Undefined: the CPU does not know the lengths.
   at::Tensor lengths;
-  Boxes boxes;         // of an image view; undefined: nobody asked (ViewNeeds::boxes)
-  at::Tensor hidden;   // bool [B, N], the patches that the encoder's mask token replaces; undefined: none
+  Boxes boxes;         // boxes in an image view; undefined unless requested by ViewNeeds::boxes
+  at::Tensor hidden;   // bool [B, N], true for patches that the encoder's mask token replaces; undefined: none
 
-  /// The defined one of pixels, patches, regions, ids and encoded's values; undefined if there is none.
+  /// Returns the defined tensor among pixels, patches, regions, ids and encoded's values. Returns an undefined one if there is none.
   const at::Tensor& values() const {
     return pixels.defined()    ? pixels
            : patches.defined() ? patches
@@ -53,13 +53,13 @@ struct TowerInput {
            : ids.defined()     ? ids
                                : encoded.values();
   }
-  /// Whether it is of pictures, to see or seen before.
+  /// Whether the view consists of images, either still to be encoded or encoded before.
   bool of_pictures() const { return pixels.defined() || patches.defined() || encoded.defined(); }
-  /// On that device but for `lengths` and `grids`; from page-locked memory without waiting.
+  /// Returns a copy on the device, except for `lengths` and `grids`. Copies from page-locked memory do not wait.
   TowerInput to(const at::Device& device) const;
 };
 
-/// A text view: ids [B, L], mask [B, L], or both [B, K, L].
+/// Makes a text view from ids and a mask, both [B, L] or both [B, K, L].
 inline TowerInput text_input(at::Tensor ids, at::Tensor mask = {}) {
   TowerInput out;
   out.ids = std::move(ids);
@@ -67,32 +67,31 @@ inline TowerInput text_input(at::Tensor ids, at::Tensor mask = {}) {
   return out;
 }
 
-/// An image view of pixels.
+/// Makes an image view from pixels.
 inline TowerInput image_input(at::Tensor pixels) {
   TowerInput out;
   out.pixels = std::move(pixels);
   return out;
 }
 
-/// Which samples of a batch show the same picture or carry the same caption. Undefined: nobody asked.
+/// Which samples of a batch have the same image or the same caption. Undefined unless requested (Needs::duplicates).
 struct DuplicateGroups {
-  at::Tensor image_group;    // int64 [B], equal for pictures of the same bytes
+  at::Tensor image_group;    // int64 [B], equal for images with the same bytes
   at::Tensor caption_group;  // int64 [B], equal for the same caption
-  at::Tensor captions_group;  // int64 [B, K], the same of each caption of the view `captions`
+  at::Tensor captions_group;  // int64 [B, K], equal for the same caption within the view `captions`
 };
 
-/// Text views of several texts per image, ids [B, K, L]; all other text views hold one text, [B, L].
+/// Names of the text views that hold several texts per image (ids [B, K, L]). Any other text view holds one text, [B, L].
 inline constexpr const char* kCaptions = "captions";                // K captions (data.loader.captions)
 inline constexpr const char* kNegatives = "negatives";              // H texts that almost describe the image
-inline constexpr const char* kPhrases = "phrases";                  // R, of the boxes of the view `image`: text r is of box r
-inline constexpr const char* kPhraseNegatives = "phrase_negatives";  // R * H, of box r those from r * H on
+inline constexpr const char* kPhrases = "phrases";                  // R phrases; phrase r describes box r of the view `image`
+inline constexpr const char* kPhraseNegatives = "phrase_negatives";  // R * H texts; those for box r start at index r * H
 
 /// Whether the text view of this name holds several texts per image.
 bool holds_several_texts(const std::string& view);
 
-/// What one step sees. Views are named: images `image`, `global`, `local`, `roi`, ..., texts `caption`, `summary`, ...,
-/// and those of several texts per image.
-/// Nothing is loaded that nobody asked for.
+/// The data of one step. Views have names: `image`, `global`, `local`, `roi`, ... for images; `caption`, `summary`, ... and the views
+/// with several texts per image for texts. Only requested views are loaded (Needs).
 struct Batch {
   std::map<std::string, TowerInput> images;
   std::map<std::string, TowerInput> texts;
@@ -104,39 +103,39 @@ struct Batch {
   Batch to(const at::Device& device) const;
 };
 
-/// What a ViT's last block does for `dense`: what it was trained to (`plain`), or, in a model trained without patches in
-/// mind, a change that needs no training and leaves them what they show. docs/evaluation.md has the formulas.
+/// How a ViT's last block computes the patches of `dense`: as in training (`plain`), or changed without further training so that
+/// patches of models trained only on whole images keep their local content. docs/evaluation.md has the formulas.
 enum class LastBlock { plain, maskclip, sclip, clearclip, naclip };
 
-/// Patches of an image view that the encoder does not see in training, drawn anew in each step.
+/// Which patches of an image view are hidden from the encoder in training. They are drawn again in each step.
 struct HiddenPatches {
-  double share = 0;     // of an image's patches, rounded down; 0: none
-  bool blocks = false;  // as overlapping rectangles (BEiT, Bao et al. 2022), not one by one
+  double share = 0;     // hidden share of an image's patches, rounded down to whole patches; 0: none
+  bool blocks = false;  // whether patches are hidden in overlapping rectangles (BEiT, Bao et al. 2022) instead of one by one
 
   friend bool operator==(const HiddenPatches&, const HiddenPatches&) = default;
 };
 
-/// What an objective wants of one view.
+/// What an objective needs from one view.
 struct ViewNeeds {
-  bool student = true;     // the model encodes it (Features::images, texts); false: the teacher alone
+  bool student = true;     // whether the model encodes the view (Features::images, texts); false: only the teacher does
   bool tokens = false;     // TowerFeatures::tokens
   bool dense = false;      // TowerFeatures::dense
   bool slots = false;      // TowerFeatures::slots
   bool attention = false;  // TowerFeatures::attention
   bool encoder_tokens = false;  // TowerFeatures::encoder_tokens
   bool input_ids = false;  // TowerFeatures::input, the ids and mask that the text tower saw
-  bool boxes = false;      // TowerFeatures::boxes, those of an image view
-  HiddenPatches hidden;    // of an image view, for the model and not for the teacher: TowerFeatures::hidden says which
-  bool regions = false;    // an image view of the sample's region features, not of its pixels
-  bool optional = false;   // a sample may lack it: its row's mask is all false then; else such a sample is skipped
-  bool teacher = false;    // the run's teacher encodes it too (Features::teacher)
-  std::int64_t teacher_captions = 0;  // of K captions per image it encodes the first so many; 0: all
-  LastBlock last_block = LastBlock::plain;  // of `dense`, in evaluation mode; all else comes from the plain one
+  bool boxes = false;      // TowerFeatures::boxes, for image views
+  HiddenPatches hidden;    // patches of an image view to hide from the model but not from the teacher (TowerFeatures::hidden)
+  bool regions = false;    // whether this image view holds the sample's region features instead of its pixels
+  bool optional = false;   // whether a sample may lack the view (its row's mask is then all false); false: such samples are skipped
+  bool teacher = false;    // whether the run's teacher encodes the view too (Features::teacher_images, teacher_texts)
+  std::int64_t teacher_captions = 0;  // number of captions, out of K per image, that the teacher encodes; 0: all
+  LastBlock last_block = LastBlock::plain;  // last block for `dense` in evaluation mode; other features always use the plain one
 
   friend bool operator==(const ViewNeeds&, const ViewNeeds&) = default;
 };
 
-/// What an objective wants of the data and of the towers; nothing else is loaded or computed.
+/// What an objective needs from the data and the towers. Nothing else is loaded or computed.
 struct Needs {
   std::map<std::string, ViewNeeds> images = {{"image", {}}};
   std::map<std::string, ViewNeeds> texts = {{"caption", {}}};
@@ -144,12 +143,12 @@ struct Needs {
 
   /// Whether any view is encoded by a teacher.
   bool teacher() const;
-  /// Adds what another objective wants; a view is optional only where it is for both.
+  /// Adds the needs of another objective. A view that both need is optional only if it is optional for both.
   void merge(const Needs& other);
 };
 
-/// Calls f(tensor) for each tensor of a view or a batch, undefined ones included, in a fixed order. What slices, moves,
-/// repeats, counts or compares batches goes through here.
+/// Calls f(tensor) for each tensor of a view or a batch, including undefined ones, in a fixed order. All code that slices, moves,
+/// repeats, counts or compares batches uses these functions.
 template <class Encoded, class F>
   requires std::is_same_v<std::remove_const_t<Encoded>, EncodedPictures>
 void for_each_tensor(Encoded& encoded, F&& f) {
@@ -193,7 +192,7 @@ void for_each_tensor(Whole& batch, F&& f) {
   for_each_tensor(batch.duplicates, f);
 }
 
-/// A copy (of a TowerInput, Batch, TowerFeatures, Features) with each defined tensor replaced by f(tensor).
+/// Returns a copy of a TowerInput, Batch, TowerFeatures or Features in which each defined tensor is replaced by f(tensor).
 template <class Whole, class F>
 Whole map_tensors(Whole whole, F&& f) {
   for_each_tensor(whole, [&](at::Tensor& tensor) {
@@ -202,13 +201,13 @@ Whole map_tensors(Whole whole, F&& f) {
   return whole;
 }
 
-/// Samples first .. first + count - 1; shares memory with the batch.
+/// Returns samples first .. first + count - 1 of the batch, sharing its memory.
 Batch slice(const Batch& batch, std::int64_t first, std::int64_t count);
 
-/// The batch's samples again and again until there are `count`; a copy.
+/// Returns a copy with `count` samples, which repeats the batch's samples in order as often as needed.
 Batch repeated(const Batch& batch, std::int64_t count);
 
-/// Of all tensors of a batch or of features.
+/// Returns the total bytes of all tensors of a batch or of features.
 template <class Whole>
 std::int64_t bytes_of(const Whole& whole) {
   std::int64_t total = 0;

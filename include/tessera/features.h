@@ -10,24 +10,24 @@
 
 namespace tessera {
 
-/// What a tower gives for one view. Undefined tensors: not asked for (ViewNeeds), or not produced by this tower. Of a
-/// view of K captions per image every tensor has [B, K] in the place of [B], and `present` is always defined.
+/// A tower's outputs for one view. A tensor is undefined if it was not requested (ViewNeeds) or if this tower does not produce it.
+/// For a view with K captions per image, every tensor has [B, K] in place of [B], and `present` is always defined.
 struct TowerFeatures {
-  at::Tensor global;     // [B, D], not normalized; a row whose view is missing holds anything finite
-  at::Tensor tokens;     // [B, N, W], patches, words or groups as the projection's `tokens` gives them; 0 where mask is false
-  at::Tensor mask;       // bool [B, N] of `tokens`; undefined: all real
-  at::Tensor encoder_tokens;  // [B, N, w], the same before the projection, behind the encoder's final norm; 0 where mask is false
+  at::Tensor global;     // [B, D], not normalized; finite but meaningless in rows that lack the view
+  at::Tensor tokens;     // [B, N, W], patches, words or groups after the projection's `tokens`; 0 where mask is false
+  at::Tensor mask;       // bool [B, N], true for real `tokens`; undefined: all are real
+  at::Tensor encoder_tokens;  // [B, N, w], the tokens after the encoder's final norm, before the projection; 0 where mask is false
   at::Tensor dense;      // [B, N, D], tokens through the same head as the global embedding (zero-shot segmentation)
   at::Tensor slots;      // [B, S, Ds], not normalized
-  at::Tensor attention;  // [B, S, M], each slot's weight of each input position (patches row-major, or words)
+  at::Tensor attention;  // [B, S, M], each slot's weights for the input positions (words, or patches in row-major order)
   at::Tensor present;    // bool [B], false where the sample lacks the view; undefined: all have it
   TowerInput input;      // the ids and mask that a text tower saw
-  Boxes boxes;           // of the view, as the data give them
-  at::Tensor hidden;     // bool [B, N], the patches that the encoder did not see
-  at::Tensor grids;      // int64 [B, 2] on the CPU, rows and columns of each image's patches where they differ (TowerInput::patches)
+  Boxes boxes;           // the view's boxes, unchanged
+  at::Tensor hidden;     // bool [B, N], true for patches that were hidden from the encoder
+  at::Tensor grids;      // int64 [B, 2] on the CPU, rows and columns of each image's patches, if these vary (TowerInput::patches)
 };
 
-/// Calls f(tensor) for each tensor, undefined ones included, in a fixed order.
+/// Calls f(tensor) for each tensor, including undefined ones, in a fixed order.
 template <class Tower, class F>
   requires std::is_same_v<std::remove_const_t<Tower>, TowerFeatures>
 void for_each_tensor(Tower& features, F&& f) {
@@ -45,16 +45,16 @@ void for_each_tensor(Tower& features, F&& f) {
   f(features.grids);
 }
 
-/// Features by view name: all that an objective sees of a batch.
+/// Everything that an objective sees of a batch: the features, by view name.
 struct Features {
   std::map<std::string, TowerFeatures> images;
   std::map<std::string, TowerFeatures> texts;
-  /// By the run's teacher, without gradient: of the views that asked for it.
+  /// The features from the run's teacher, without gradient, for the views that request them (ViewNeeds::teacher).
   std::map<std::string, TowerFeatures> teacher_images;
   std::map<std::string, TowerFeatures> teacher_texts;
   DuplicateGroups duplicates;
 
-  /// The named view; throws c10::Error naming the views there are.
+  /// Returns the features of the named view. If there is no such view, throws c10::Error naming the existing ones.
   const TowerFeatures& image(const std::string& view = "image") const;
   const TowerFeatures& text(const std::string& view = "caption") const;
   const TowerFeatures& teacher_image(const std::string& view = "image") const;
@@ -69,13 +69,14 @@ void for_each_tensor(Whole& features, F&& f) {
   for_each_tensor(features.duplicates, f);
 }
 
-/// The features of consecutive chunks of a batch as those of the batch.
+/// Joins the features of consecutive chunks of a batch into features of the whole batch.
 Features joined(const std::vector<Features>& chunks);
 
-/// Makes the floating tensors of all views but the teacher's leaves that take a gradient.
+/// Turns the floating-point tensors of all views into leaves that require a gradient, except for the teacher's views.
 void require_gradients(Features& features);
 
-/// Gradient leaves with these features' values, repeated until there are `count` samples; no two are duplicates.
+/// Returns leaves that require a gradient and hold these features' values, repeated until there are `count` samples. No two samples
+/// count as duplicates.
 Features repeated_leaves(const Features& features, std::int64_t count);
 
 }  // namespace tessera

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// How a picture becomes the model's input at evaluation; a checkpoint carries it. pixels = (v / 255 - mean) / std.
+/// How an image becomes the model's input in evaluation; stored in checkpoints. Pixel values v become (v / 255 - mean) / std.
 struct Preprocessing {
   config::Size image_size = 224;
   std::string resize_mode = "shortest";
@@ -27,25 +27,26 @@ template <class Visitor>
 void fields(Visitor& v, Preprocessing& s) {
   v("image_size", s.image_size, "pixels: the side of a square, or [height, width]");
   v("resize_mode", s.resize_mode,
-    "shortest: short side to size, center crop; longest: padded; squash: ratio not kept; naflex: whole, as at most max_patches patches "
-    "of the image's own shape (SigLIP 2's NaFlex; image_size is then that of the model's learned positions)",
+    "shortest: resizes the shorter side to image_size and crops the center; longest: resizes the longer side and pads; squash: "
+    "ignores the aspect ratio; naflex: keeps the whole image and its aspect ratio, in at most max_patches patches (SigLIP 2's "
+    "NaFlex; image_size is then the size of the model's learned positions)",
     config::one_of({"shortest", "longest", "squash", "naflex"}));
-  v("max_patches", s.max_patches, "naflex: patches that an image has at most", config::at_least(1));
-  v("patch_size", s.patch_size, "naflex: pixels of a patch; null: model.image.encoder.patch_size");
+  v("max_patches", s.max_patches, "naflex: largest number of patches per image", config::at_least(1));
+  v("patch_size", s.patch_size, "naflex: patch size in pixels; null: model.image.encoder.patch_size");
   v("crop_pct", s.crop_pct,
-    "timm's: pictures are resized for image_size / crop_pct, rounded down, of which the center is kept; one that has image_size "
-    "stays as it is",
+    "as in timm: images are resized for a size of image_size / crop_pct (rounded down), and the center of image_size is kept; an "
+    "image that already has image_size is not resized",
     config::in_range(0.05, 1));
   v("crop_rounding", s.crop_rounding,
-    "where a crop cannot lie in the middle: half_even (torchvision, OpenCLIP, timm) or down (transformers)",
+    "how the center crop's offset is rounded if it is not whole: half_even (torchvision, OpenCLIP, timm) or down (transformers)",
     config::one_of({"half_even", "down"}));
   v("interpolation", s.interpolation, "antialiased resampling, equal to Pillow's", config::one_of({"bicubic", "bilinear"}));
-  v("fill_color", s.fill_color, "grey level of the padding of resize_mode longest", config::in_range(0, 255));
-  v("mean", s.mean, "per channel, in units of 0..1");
-  v("std", s.std, "per channel, in units of 0..1", config::above(0));
+  v("fill_color", s.fill_color, "gray level of the padding with resize_mode longest", config::in_range(0, 255));
+  v("mean", s.mean, "mean of each channel, for pixel values from 0 to 1");
+  v("std", s.std, "standard deviation of each channel, for pixel values from 0 to 1", config::above(0));
 }
 
-/// Whether images keep their shapes, and a model sees them as sequences of patches (TowerInput::patches).
+/// Whether images keep their own shapes and enter the model as sequences of patches (TowerInput::patches).
 inline bool keeps_shapes(const Preprocessing& settings) {
   return settings.resize_mode == "naflex";
 }

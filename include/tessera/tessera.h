@@ -1,6 +1,6 @@
 #pragma once
 
-/// Everything a program that uses Tessera needs. Include the single headers instead where compile time matters.
+/// Includes everything that a program using Tessera needs. Where compile time matters, include individual headers instead.
 
 #include <tessera/batch.h>
 #include <tessera/config/registry.h>

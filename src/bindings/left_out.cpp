@@ -1,11 +1,12 @@
-// Only in the wheel's libtessera.so: the functions of GDAL and OpenEXR that OpenCV's imgcodecs, linked from Debian's archive, calls
-// when it lists its decoders for the first image of any format. check_image() rejects all files that GDAL, GDCM, OpenEXR or
-// OpenJPEG would read, so these libraries are left out and the functions can be empty.
+// Empty versions of functions from GDAL and OpenEXR, only for the wheel's libtessera.so. OpenCV's imgcodecs, linked from Debian's
+// archive, calls these functions when it lists its decoders, which it does for the first image of any format. The wheel leaves out
+// GDAL, GDCM, OpenEXR and OpenJPEG, because check_image() rejects all files that they would read.
 extern "C" {
 
 void GDALAllRegister() {}
 
-// OpenEXR's Chromaticities::Chromaticities(V2f, V2f, V2f, V2f), for a member of the decoder; nothing reads the numbers that it sets.
+// OpenEXR's constructor Chromaticities::Chromaticities(V2f, V2f, V2f, V2f), called for a member of the decoder. Nothing reads the
+// numbers that it would set.
 void no_chromaticities() __asm__("_ZN7Imf_3_114ChromaticitiesC1ERKN9Imath_3_14Vec2IfEES5_S5_S5_");
 void no_chromaticities() {}
 

@@ -30,7 +30,7 @@ struct BoundLoaderSettings {
 template <class Visitor>
 void fields(Visitor& v, BoundLoaderSettings& s) {
   v("source", s.source, "the data");
-  v("tokenizer", s.tokenizer, "null: no texts");
+  v("tokenizer", s.tokenizer, "the tokenizer; null: no texts");
   v("preprocessing", s.preprocessing, "the size of images and their preprocessing");
   v("loader", s.loader, "as data.loader of a configuration");
   v("images", s.images, "image views");
@@ -65,8 +65,8 @@ class BoundLoader : public torch::CustomClassHolder {
                                        RankSlice{static_cast<int>(rank), static_cast<int>(ranks)}, target);
   }
 
-  /// Returns the next batch: tensors by name, and the samples' keys. A view's values have the view's name, its other tensors have a
-  /// suffix ("_mask").
+  /// Returns the next batch: tensors by name, and the samples' keys. A view's values are stored under its name, its other tensors
+  /// under the name with a suffix ("_mask").
   std::tuple<c10::Dict<std::string, at::Tensor>, std::vector<std::string>> next() {
     Batch batch = loader_->next();
     c10::Dict<std::string, at::Tensor> tensors;

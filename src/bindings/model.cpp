@@ -53,7 +53,7 @@ class BoundModel : public torch::CustomClassHolder {
     }
   }
 
-  /// The same for pixels, uint8 [H, W, 3].
+  /// Converts an image's pixels, uint8 [H, W, 3], to the model's input, uint8 [3, h, w].
   at::Tensor preprocess_pixels(const at::Tensor& pixels) const {
     return to_tensor(tessera::preprocess(image_of(pixels), preprocessing()));
   }
@@ -65,20 +65,21 @@ class BoundModel : public torch::CustomClassHolder {
     return loaded_.model->encode_image(batch.to(device()).images["image"]).global;
   }
 
-  /// Returns ids [B, L] and mask [B, L].
+  /// Returns the texts' token ids [B, L] and mask [B, L].
   std::tuple<at::Tensor, at::Tensor> tokenize(const std::vector<std::string>& texts) const {
     const TowerInput input = tokens_of(texts);
     return {input.ids, input.mask};
   }
 
-  /// Returns embeddings [B, D], not normalized.
+  /// Returns the texts' embeddings [B, D], not normalized.
   at::Tensor encode_texts(const std::vector<std::string>& texts) {
     Batch batch;
     batch.texts["caption"] = tokens_of(texts);
     return loaded_.model->encode_text(batch.to(device()).texts["caption"]).global;
   }
 
-  /// The same for ids [B, L] int64 and mask [B, L] bool; without a mask no ids are padding.
+  /// Returns the embeddings [B, D], not normalized, of texts given as ids [B, L] int64 and mask [B, L] bool. Without a mask, no ids
+  /// are padding.
   at::Tensor encode_ids(const at::Tensor& ids, const std::optional<at::Tensor>& mask) {
     TowerInput input;
     input.ids = ids.to(device());

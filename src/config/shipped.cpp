@@ -43,9 +43,9 @@ std::string hint(std::string name, const fs::path& shipped) {
 std::string shipped_folder() {
   std::vector<fs::path> places;
   std::error_code unknown;
-  // PREFIX/bin/trainer, PREFIX/libexec/tessera/trainer
+  // The folder of the program: PREFIX/bin/trainer or PREFIX/libexec/tessera/trainer.
   const fs::path folder = fs::read_symlink("/proc/self/exe", unknown).parent_path();
-  // PREFIX/lib/libtessera.so, in a Python process
+  // In a Python process, the folder of the library PREFIX/lib/libtessera.so.
   Dl_info library = {};
   ::dladdr(reinterpret_cast<const void*>(&list_configurations), &library);
   const fs::path of_library = fs::path(library.dli_fname == nullptr ? "" : library.dli_fname).parent_path();

@@ -8,7 +8,7 @@
 namespace tessera::config {
 namespace {
 
-// Names in other programs (open_clip_train, Hugging Face, Lightning) and the matching names here.
+// Maps names from other programs (open_clip_train, Hugging Face, Lightning) to the matching names in Tessera.
 const std::map<std::string, std::vector<std::string>>& words() {
   static const std::map<std::string, std::vector<std::string>> table = {
       {"learning_rate", {"lr"}},

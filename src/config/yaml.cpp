@@ -80,7 +80,8 @@ std::string read_text(const std::string& path) {
   return text.str();
 }
 
-// Returns the file that `extends: name` refers to: in the folder of the extending file, else as --config resolves a name.
+// Returns the file that `extends: name` refers to. Looks in the folder of the extending file first, then resolves the name as
+// --config does.
 std::string extended_file(const Node& name, const std::string& path) {
   if (!name.is_scalar()) user_error(name.mark().text(), ": extends: expected a file name or a list of them, got ", name.describe());
   const std::filesystem::path beside = std::filesystem::path(path).parent_path() / name.text();
@@ -109,7 +110,8 @@ Node load(const std::string& path, std::vector<std::string>& chain) {
   return base;
 }
 
-// Returns true for UTF-8 without control characters. yaml-cpp accepts those, and takes zero bytes for UTF-16 or UTF-32.
+// Returns true for UTF-8 without control characters. yaml-cpp accepts control characters, and treats text with zero bytes as UTF-16
+// or UTF-32.
 bool is_text(const std::string& text) {
   const auto is_control = [](char c) { return (c >= 0 && c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7F; };
   return is_utf8(text) && std::none_of(text.begin(), text.end(), is_control);

@@ -25,14 +25,14 @@ struct ProcessGroup::Connection {
 
 using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
 
-/// Null when Gloo or NCCL is not built in.
+/// Make the backend of Gloo or NCCL. Return null if it is not built in.
 BackendPointer make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const LaunchEnvironment& environment,
                          std::chrono::milliseconds timeout);
 BackendPointer make_nccl(const c10::intrusive_ptr<c10d::Store>& store, const LaunchEnvironment& environment,
                          const at::Device& device, std::chrono::milliseconds timeout);
 
-/// Records that this rank computes on the GPU with that identity. Throws UserError when another rank already does: NCCL
-/// cannot transfer between two ranks on one GPU.
+/// Records that this rank computes on the GPU with this identity. Throws UserError if another rank already does, because
+/// NCCL cannot transfer between two ranks on one GPU.
 void claim_gpu(c10d::Store& store, const std::string& identity, const LaunchEnvironment& environment);
 
 }  // namespace tessera

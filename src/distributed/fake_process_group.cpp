@@ -13,8 +13,8 @@ class DoneWork : public c10d::Work {
   bool wait(std::chrono::milliseconds) override { return true; }
 };
 
-// Every operation completes at once. In place of the other ranks' data it uses this rank's own where the shapes make
-// that easy, and zeros or unchanged memory elsewhere.
+// A backend whose operations complete at once. In place of other ranks' data, an operation returns this rank's own data
+// if the shapes make that easy, and otherwise zeros or unchanged memory.
 class ImaginedBackend : public c10d::Backend {
  public:
   using Backend::Backend;

@@ -21,13 +21,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kInterval{1};
-constexpr std::uint64_t kGone = 0;  // the count of a rank that has left in order
+constexpr std::uint64_t kGone = 0;  // the count that a rank publishes when it leaves normally
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// What a rank publishes: a count that grows, and where it is in the run.
+// A rank's report: a count that grows, and the rank's place in the run.
 struct Beat {
   std::uint64_t count = kGone;
   std::int64_t step = 0;
@@ -81,13 +81,13 @@ struct Heartbeat::Impl {
     try {
       tell(kGone);
     } catch (const std::exception&) {
-      // Rank 0 has already left, and its store with it.
+      // Rank 0 and its store have already left.
     }
     stop(watcher);
   }
 
-  // Wait for the first report of the next rank before any step, so that a later message about its silence can name its
-  // host.
+  // Waits for the first report of the next rank before any step, so that a later message about the rank's silence can
+  // name its host.
   void hear_first() {
     try {
       store->wait({key_of(next)});
@@ -96,7 +96,7 @@ struct Heartbeat::Impl {
       last = beat;
       heard = Clock::now();
     } catch (const std::exception&) {
-      // Not started yet, or already lost: the watcher measures the silence.
+      // The next rank has not started yet or is already lost. The watcher measures its silence.
     }
   }
 
@@ -114,7 +114,7 @@ struct Heartbeat::Impl {
         last = *beat;
         heard = Clock::now();
       } catch (const std::exception&) {
-        // The store is in rank 0; if it does not come back, the watcher notices the silence.
+        // The store is in rank 0. If it does not answer again, the watcher notices the silence.
         if (!lock.owns_lock()) lock.lock();
       }
     }
@@ -178,7 +178,7 @@ struct Heartbeat::Impl {
 
   std::mutex mutex;  // guards everything below
   std::condition_variable wake;
-  Beat last;  // the next rank's
+  Beat last;  // the last report of the next rank
   Clock::time_point heard = Clock::now();
   const std::thread* leaving = nullptr;
   std::thread teller, watcher;

@@ -106,7 +106,7 @@ LaunchEnvironment from_open_mpi(const Launcher& launcher) {
 }
 
 LaunchEnvironment from_slurm(const Launcher& launcher) {
-  // Inside `srun -n K` of a larger job the step's own numbers apply.
+  // With `srun -n K` inside a larger job, the step's own numbers apply.
   const bool step = launcher.find("SLURM_STEP_NUM_TASKS") != nullptr;
   LaunchEnvironment out = launcher.ranks("SLURM_PROCID", step ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS",
                                          "SLURM_LOCALID", "SLURM_LOCAL_SIZE");
@@ -117,7 +117,7 @@ LaunchEnvironment from_slurm(const Launcher& launcher) {
     out.address = first_host(*hosts);
   else
     out.address = first_host(launcher.text("SLURM_JOB_NODELIST", "SLURM_NTASKS"));
-  // Two jobs on one machine get different ports; all ranks of a job get the same one.
+  // Two jobs on one machine get different ports, but all ranks of a job get the same port.
   int port = kDefaultPort;
   if (const std::string* job = launcher.find("SLURM_JOB_ID"))
     port = 20000 + launcher.number("SLURM_JOB_ID", *job, 0, std::numeric_limits<int>::max()) % 10000;
@@ -150,7 +150,7 @@ Variables environment_variables() {
   return out;
 }
 
-// A host name is text with at most a few bracketed groups, each a list of numbers and ranges; the first number of each
+// A host name may contain a few bracketed groups, each of which is a list of numbers and ranges. The first number of each
 // group is used.
 std::string first_host(const std::string& node_list) {
   std::string out;

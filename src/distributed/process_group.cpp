@@ -100,7 +100,7 @@ ProcessGroup ProcessGroup::connect(const LaunchEnvironment& environment, const D
   const bool nccl = settings.backend == "nccl" || (settings.backend == "auto" && cuda);
   if (nccl && !cuda)
     user_error("distributed.backend is nccl, but training.device is the CPU here: set it to auto or gloo");
-  // A single rank needs no connection, but a named backend may be requested to measure its cost.
+  // A single rank needs no connection, but the user may name a backend to measure its cost.
   if (environment.alone() && settings.backend == "auto") return out;
 
   const auto timeout = milliseconds(settings.timeout);

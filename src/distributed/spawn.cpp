@@ -54,7 +54,7 @@ class Workers {
       ranks_[child] = rank;
       return;
     }
-    // A process group of its own: the terminal's Ctrl-C reaches only this parent program, which passes it on once.
+    // The worker gets its own process group. So the terminal's Ctrl-C reaches only the parent, which passes it on once.
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (::getppid() != parent) ::_exit(1);
@@ -105,8 +105,8 @@ class Workers {
       all.push_back({found->second, status});
       ranks_.erase(found);
     }
-    // Several may have ended before this process looked. A worker that was killed by a signal is the cause, so it is
-    // reported first.
+    // Several workers may have ended before this process looked. A worker that was killed by a signal is the cause, so it
+    // is reported first.
     std::stable_partition(all.begin(), all.end(), [](const Ended& each) { return WIFSIGNALED(each.status); });
     for (const Ended& each : all) {
       const int code = WIFSIGNALED(each.status) ? 128 + WTERMSIG(each.status) : WEXITSTATUS(each.status);
@@ -117,7 +117,7 @@ class Workers {
   void failed(int rank, int code, int status) {
     code_ = code;
     kill_at_ = Clock::now() + kGrace;
-    // When a signal was passed on to them, all workers leave by themselves, one after the other.
+    // After a signal was passed on to the workers, they leave by themselves, one after the other.
     if (code == 128 + passed_on_ && WIFEXITED(status)) return;
     std::cerr << program_ << ": rank " << rank
               << (WIFSIGNALED(status)

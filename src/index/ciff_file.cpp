@@ -58,7 +58,7 @@ class Message {
 
   bool at_end() const { return rest_.empty(); }
 
-  /// Goes to the next field and returns its number.
+  /// Advances to the next field and returns its number.
   std::uint64_t next() {
     const std::uint64_t key = varint();
     type_ = key & 7;
@@ -90,7 +90,7 @@ class Message {
         damaged();
     }
   }
-  /// Returns the next message of a file of messages that are preceded by their lengths.
+  /// Returns the next message, in a file where each message is preceded by its length.
   Message delimited() { return {take(varint()), path_}; }
 
   [[noreturn]] void damaged() const { user_error(path_, ": not a ciff file, damaged, or truncated"); }
@@ -167,7 +167,7 @@ Posting read_posting(Message message) {
 
 struct PostingsList {
   std::string term;
-  std::vector<Posting> postings;  // documents are given as differences
+  std::vector<Posting> postings;  // each document number is stored as its difference from the one before
 };
 
 PostingsList read_list(Message message, const std::string& path) {

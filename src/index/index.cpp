@@ -53,7 +53,7 @@ Index::Index(const std::string& folder, int threads) {
       state->names = read_names(folder, state->manifest);
       state->segments = open_segments(folder, state->manifest, threads);
     } catch (const UserError&) {
-      // Meanwhile a writer may have replaced the manifest and removed the files that the old one names.
+      // Meanwhile, a writer may have replaced the manifest and removed the files that the old manifest names.
       if (manifest_text(state->manifest) == manifest_text(read_manifest(folder))) throw;
       continue;
     }

@@ -14,7 +14,7 @@ namespace tessera::index {
 struct OpenSegment {
   std::unique_ptr<const Segment> segment;
   ManifestSegment manifest;
-  std::int64_t first = 0;  // number of its first document in the index
+  std::int64_t first = 0;  // the segment's first document number in the index
 };
 
 /// Opens all segments. Throws UserError like Segment.
@@ -29,7 +29,7 @@ struct Index::State {
   TokenNames names;
   std::vector<OpenSegment> segments;
 
-  /// Returns the segment of a document number.
+  /// Returns the segment that contains a document number.
   const OpenSegment& of(std::int64_t document) const;
 };
 

@@ -41,7 +41,7 @@ class FolderLock {
   int descriptor_ = -1;
 };
 
-/// Removes the index files that the manifest does not name: those of earlier states and of killed writers.
+/// Removes the index files that the manifest does not name, which were left by earlier states and killed writers.
 void remove_unnamed_files(const std::string& folder, const Manifest& manifest) {
   std::set<std::string> named = {manifest.vocabulary};
   for (const ManifestSegment& segment : manifest.segments) named.insert(segment.record.file);
@@ -54,7 +54,7 @@ void remove_unnamed_files(const std::string& folder, const Manifest& manifest) {
   }
 }
 
-/// Makes the manifest the state of the index, and removes the files that it replaced.
+/// Writes the manifest, which changes the state of the index, and removes the files that it no longer names.
 void change_to(const std::string& folder, const Manifest& manifest) {
   write_manifest(folder, manifest);
   remove_unnamed_files(folder, manifest);
@@ -66,7 +66,7 @@ std::string next_file(Manifest& manifest, const char* kind) {
   return concat(kind, "-", number);
 }
 
-/// Returns a number above those in the names of all existing files.
+/// Returns a number above all numbers in the names of existing files.
 std::int64_t next_number_of(const std::string& folder) {
   std::int64_t next = 1;
   std::error_code error;
@@ -134,7 +134,7 @@ void check_settings(const BuildSettings& settings) {
     user_error("a largest weight of ", settings.largest_weight, ": expected a number above 0");
 }
 
-/// Removes documents by id from existing segments; calls `found` with the row of each id that it found.
+/// Removes the documents with these ids from existing segments. Calls `found` with the row of each id that exists.
 template <class Visit>
 std::int64_t remove_from(const std::vector<OpenSegment>& segments, Manifest& manifest,
                          const std::unordered_map<std::string_view, std::int64_t>& rows, Visit&& found) {

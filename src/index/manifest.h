@@ -27,7 +27,7 @@ struct Manifest {
   SegmentLayout layout;
   Quantization quantization;     // has the same impact_bits as the layout
   std::int64_t next_number = 1;  // the number in the name of the next file
-  std::string vocabulary;        // file with the token names, or empty
+  std::string vocabulary;        // file with the token names; empty: tokens have no names
   std::uint64_t vocabulary_fingerprint = 0;
   std::vector<ManifestSegment> segments;
 };
@@ -38,7 +38,7 @@ bool has_manifest(const std::string& folder);
 /// Throws UserError if there is no index in the folder, or its manifest is damaged or has another version.
 Manifest read_manifest(const std::string& folder);
 
-/// Replaces the manifest, which changes the index.
+/// Replaces the manifest, and with it the state of the index.
 void write_manifest(const std::string& folder, const Manifest& manifest);
 
 /// Returns the text of the manifest file: one line of JSON, and one line with its fingerprint.

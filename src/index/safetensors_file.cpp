@@ -18,8 +18,8 @@ at::Tensor tensor_of(const io::TensorFile& file, const char* name, at::ScalarTyp
   const auto found = file.tensors.find(name);
   if (found == file.tensors.end())
     user_error(path, ": has no tensor ", name, "; expected indptr, indices, values and shape of sparse vectors",
-               holds_dense_embeddings(file) ? "; it looks like dense embeddings of tessera-embed --out: its --sparse "
-                                              "writes what an index takes"
+               holds_dense_embeddings(file) ? "; it looks like dense embeddings of tessera-embed --out: use its --sparse "
+                                              "to write vectors for an index"
                                             : "");
   if (found->second.scalar_type() != dtype || found->second.dim() != 1)
     user_error(path, ": tensor ", name, " is not a list of ", at::toString(dtype), " numbers");
@@ -56,7 +56,7 @@ SparseVectors read_safetensors(const std::string& path) {
     const auto starts = values_of<std::int64_t>(tensor_of(file, "id_indptr", at::kLong, path));
     check_indptr(starts, bytes.numel(), path);
     if (static_cast<std::int64_t>(starts.size()) != vectors.rows() + 1)
-      user_error(path, ": the ids are not one for each row");
+      user_error(path, ": the number of ids is not the number of rows");
     const auto* text = reinterpret_cast<const char*>(bytes.const_data_ptr<std::uint8_t>());
     for (std::int64_t r = 0; r < vectors.rows(); ++r) vectors.ids.emplace_back(text + starts[r], text + starts[r + 1]);
   } else {

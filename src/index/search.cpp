@@ -1,9 +1,10 @@
-// Exact search, window by window. The scores of a window's documents fit into the cache. Each term adds its impacts to them (term
-// at a time, as in SINDI: Li et al. 2025), and scores that reach the k-th best so far go to the heap. Two bounds from the terms'
-// largest impacts in the window save work without changing the result (MaxScore: Turtle and Flood 1995):
-//   - If the sum of all bounds is not above the k-th score, the window is skipped.
-//   - Terms whose bounds together are not above it cannot by themselves bring a document among the best. The most expensive such
-//     terms are deferred: after the others, only the few documents that could still get there are looked up in their postings.
+// Exact search, window by window. The scores of a window's documents fit into the cache. One term after the other adds its impacts to
+// the scores (term at a time, as in SINDI: Li et al. 2025). Documents that are among the k best so far go to a heap. A term's bound is
+// the most that it can add to a document of the window. Bounds save work without changing the result (MaxScore: Turtle and Flood 1995):
+//   - If the sum of all bounds is not above the k-th best score, the window is skipped.
+//   - A document that has only terms whose bounds sum to at most the k-th best score cannot be among the best. So the most expensive
+//     such terms are deferred. After the other terms, only documents that can still be among the best are looked up in the postings
+//     of the deferred terms.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -16,7 +17,7 @@
 namespace tessera::index {
 namespace {
 
-/// How many documents' scores are read at a time; the k-th score rises from piece to piece.
+/// The number of documents whose scores are read at a time. The k-th best score is updated after each such piece.
 constexpr std::int64_t kPiece = 1024;
 
 /// Costs of steps of a search, in units of one addition from a list.
@@ -28,12 +29,12 @@ bool better(const Hit& a, const Hit& b) {
   return a.product != b.product ? a.product > b.product : a.document < b.document;
 }
 
-/// The k best hits, pushed in the order of document numbers.
+/// Keeps the k best hits. Documents must be pushed in the order of their numbers.
 class Best {
  public:
   explicit Best(std::int64_t k) : k_(static_cast<std::size_t>(k)) {}
 
-  /// Returns the least product that a further document needs.
+  /// Returns the least product that a further document needs to be among the k best.
   std::uint64_t least() const { return heap_.size() < k_ ? 1 : heap_.front().product + 1; }
   void push(std::int64_t document, std::uint64_t product) {
     if (product < least()) return;
@@ -51,18 +52,18 @@ class Best {
 
  private:
   std::size_t k_;
-  std::vector<Hit> heap_;  // the worst one at the front
+  std::vector<Hit> heap_;  // a heap with the worst hit at the front
 };
 
-/// A query's term in a window.
+/// A query's term and its postings in a window.
 struct QueryTerm {
   const TermEntry* postings;
   std::uint32_t weight;
-  std::uint64_t bound;  // the most that it can add to a document
+  std::uint64_t bound;  // the most that the term can add to a document
   double cost;
 };
 
-/// A set of documents of a window.
+/// A set of documents of a window, as one bit per document.
 using Bits = std::array<std::uint64_t, kLargestWindow / 64>;
 
 struct Candidate {
@@ -135,7 +136,7 @@ class SegmentSearch {
     }
   }
 
-  /// Sets the bits of the documents that may be found; returns false if all may.
+  /// Sets the bits of the documents that may be found. Returns false, and sets nothing, if all documents may be found.
   bool allow(const Window& window) {
     Bits& allowed = own_.allowed;
     Bits& other = own_.other;
@@ -183,10 +184,10 @@ class SegmentSearch {
     return !filtered_ || (own_.allowed[document / 64] >> (document % 64) & 1) != 0;
   }
 
-  /// Moves the terms to defer to the end and returns the index of the first one. Their bounds add up to well below what a document
-  /// needs, and they are the terms that cost most relative to their bounds.
+  /// Moves the terms to defer to the end and returns the index of the first of them. Defers the terms that cost most relative to their
+  /// bounds, as long as the sum of these bounds stays well below the product that a document needs.
   std::size_t put_off() {
-    constexpr double kShare = 0.8;  // closer to 1, more terms are deferred, but more documents must be looked up
+    constexpr double kShare = 0.8;  // a larger share defers more terms, but more documents must be looked up
     std::vector<QueryTerm>& terms = own_.terms;
     const double room = kShare * static_cast<double>(best_.least() - 1);
     if (room <= 0) return terms.size();
@@ -219,8 +220,9 @@ class SegmentSearch {
     }
   }
 
-  /// If few documents can still get among the best, so that looking them up in the deferred terms is cheaper than adding these
-  /// terms, pushes those documents, resets the scores to 0, and returns true.
+  /// Returns false if looking up the remaining candidates in the deferred terms costs more than adding these terms. Otherwise looks
+  /// them up, pushes those with a large enough product, resets the scores to 0, and returns true. Candidates are the documents that
+  /// can still get among the best.
   bool look_up(const Window& window, std::size_t first) {
     const std::uint64_t least = best_.least() - put_off_bound_;
     const std::int64_t count = 64 * window.words();
@@ -262,7 +264,7 @@ class SegmentSearch {
       return;
     }
     const std::uint64_t* const bits = window.bits_of(postings);
-    std::int64_t word = 0, before = 0;  // before: number of bits set before the word
+    std::int64_t word = 0, before = 0;  // `before` is the number of bits set before `word`
     for (Candidate& each : own_.candidates) {
       for (; word < each.document / 64; ++word) before += __builtin_popcountll(bits[word]);
       const std::uint64_t bit = std::uint64_t{1} << (each.document % 64);
@@ -271,7 +273,7 @@ class SegmentSearch {
     }
   }
 
-  /// Visits the allowed documents with a score of at least `least()`, which is evaluated for each piece, and resets all scores to 0.
+  /// Visits the allowed documents with a score of at least `least()`, and resets all scores to 0. `least` is called for each piece.
   template <class Least, class Visit>
   void for_each_taken(const Window& window, Least&& least, Visit&& visit) {
     for (std::int64_t begin = 0; begin < window.documents; begin += kPiece) {

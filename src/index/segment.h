@@ -56,10 +56,10 @@ struct SegmentRecord {
   std::string file;
   std::int64_t documents = 0;
   std::int64_t bytes = 0;
-  std::uint64_t fingerprint = 0;  // that of the trailer
+  std::uint64_t fingerprint = 0;  // the fingerprint in the trailer
 };
 
-/// The sizes that all segments of an index share.
+/// The sizes that are equal in all segments of an index.
 struct SegmentLayout {
   std::int64_t vocab_size = 0;
   std::int64_t window = 0;
@@ -122,7 +122,7 @@ class Segment {
   std::int64_t documents() const { return documents_; }
   std::int64_t postings() const { return postings_; }
   std::string_view id(std::int64_t document) const;
-  /// Empty if only ids are opened.
+  /// Returns the windows. There are none if only ids were opened.
   const std::vector<Window>& windows() const { return windows_; }
 
  private:

@@ -22,7 +22,7 @@ std::string format_of(const std::string& path, const SparseFileOptions& options)
   const std::string ending = std::filesystem::path(path).extension().string();
   for (const auto& known : kEndings)
     if (ending == known.ending) return known.format;
-  user_error(path, ": its extension is not that of a format of sparse vectors; name one: ", join_names(sparse_file_formats()));
+  user_error(path, ": its extension does not belong to a format of sparse vectors; name a format: ", join_names(sparse_file_formats()));
 }
 
 }  // namespace

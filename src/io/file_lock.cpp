@@ -15,8 +15,8 @@
 namespace tessera::io {
 namespace {
 
-// Uses an open file description lock: it is released when its last descriptor is closed, and closing another descriptor of the
-// same file does not release it.
+// Uses a lock of the open file description. The kernel releases such a lock when its last descriptor is closed, but not when another
+// descriptor of the same file is closed.
 bool lock_whole(int descriptor) {
   struct flock whole {};
   whole.l_type = F_WRLCK;

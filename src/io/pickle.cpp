@@ -98,7 +98,8 @@ class PickleMachine {
     if (items.size() % 2 != 0) damaged("a key has no value");
     push_new(Kind::kDict).items = std::move(items);
   }
-  /// Drops the items of an object that a program derived from list: no reader needs them.
+  /// Appends items to the list on top of the stack. Drops them if the value is an object of a class derived from list, because no
+  /// reader needs them.
   void append(const std::vector<Place>& items) {
     PickleValue& list = value(top());
     if (list.kind == Kind::kSequence) list.items.insert(list.items.end(), items.begin(), items.end());

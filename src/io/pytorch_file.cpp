@@ -122,7 +122,7 @@ class PytorchArchive {
     budget_ -= bytes;
     return bytes;
   }
-  // LibTorch does not check it.
+  // Checks the CRC-32 of a record, which LibTorch does not do.
   void check_sum(const std::string& record, const at::Tensor& bytes, const std::string& tensor) const {
     const auto expected = checksums_.find(record);
     if (expected == checksums_.end()) return;
@@ -146,7 +146,7 @@ class PytorchArchive {
   std::map<std::string, at::Tensor> storages_;
 };
 
-/// The call in a pickle that makes a tensor.
+/// A call in a pickle that makes a tensor.
 struct TensorCall {
   std::string function;  // as in "torch._utils._rebuild_tensor_v2"
   const PickleValue* arguments;
@@ -218,7 +218,8 @@ class PytorchModel {
     return i < arguments.items.size() ? &at(arguments.items[i]) : nullptr;
   }
 
-  /// Returns the call that makes a tensor, looking inside wrappers (parameters, tensor subclasses); nothing for other values.
+  /// Returns the call that makes a tensor, also if it is inside wrappers (parameters, tensor subclasses). Returns nothing for other
+  /// values.
   std::optional<TensorCall> tensor_call(const PickleValue& value) const {
     const PickleValue* object = &value;
     for (int wrapped = 0; wrapped < 8 && object != nullptr && object->kind == Kind::kObject; ++wrapped) {

@@ -114,7 +114,7 @@ std::vector<std::int64_t> without_ones(at::IntArrayRef shape) {
   return out;
 }
 
-// Converts a tensor to what a header's entry describes, on the CPU. Returns an undefined tensor if the shape does not match or
+// Converts a tensor to the shape and dtype of a header's entry, on the CPU. Returns an undefined tensor if the shapes do not match or
 // the entry's dtype cannot represent the values exactly.
 at::Tensor as_entry(const at::Tensor& tensor, const TensorEntry& entry) {
   if (without_ones(tensor.sizes()) != without_ones(entry.shape)) return {};

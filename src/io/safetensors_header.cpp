@@ -21,7 +21,7 @@ struct DtypeName {
   const char* name;
   at::ScalarType dtype;
 };
-// In the order of the reference library.
+// The dtypes in the order of the reference library.
 constexpr std::array<DtypeName, 10> kDtypes = {{{"BOOL", at::kBool},
                                                 {"U8", at::kByte},
                                                 {"I8", at::kChar},
@@ -138,7 +138,7 @@ class HeaderParser {
     return shape;
   }
 
-  // In the overflow test a size of 0 counts as 1, because LibTorch multiplies the other dimensions into strides in any case.
+  // A size of 0 counts as 1 in the overflow test, because LibTorch still multiplies the other dimensions to compute strides.
   std::uint64_t byte_count(const std::string& name, const std::vector<std::int64_t>& shape,
                            at::ScalarType dtype) const {
     std::int64_t bytes = static_cast<std::int64_t>(c10::elementSize(dtype));
@@ -156,7 +156,7 @@ class HeaderParser {
     });
     std::uint64_t place = 0;
     for (const TensorEntry& entry : entries) {
-      if (entry.begin < place) fail(entry.name, "its data overlaps that of another tensor");
+      if (entry.begin < place) fail(entry.name, "its data overlaps another tensor's data");
       if (entry.begin > place) fail(entry.name, "there is a hole of ", entry.begin - place, " bytes before its data");
       place = entry.end;
     }

@@ -90,7 +90,7 @@ std::string name_of(std::string_view header) {
   return prefix.empty() ? name : std::string(prefix) + "/" + name;
 }
 
-// Links, devices and folders have no data: if their size field is not 0, it means something else (as in Python's tarfile).
+// Links, devices and folders have no data. If their size field is not 0, it is ignored, as in Python's tarfile.
 bool has_no_data(char type) {
   return type >= '1' && type <= '6';
 }

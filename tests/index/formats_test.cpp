@@ -55,8 +55,8 @@ TEST_F(Formats, DenseEmbeddingsAreRecognizedInTheError) {
   const std::string missing = "a.safetensors: has no tensor shape; expected indptr, indices, values and shape of sparse "
                               "vectors";
   io::save_safetensors(path("a.safetensors"), {{"image_embeddings", at::ones({2, 3})}});
-  EXPECT_EQ(error_of(path("a.safetensors")), missing + "; it looks like dense embeddings of tessera-embed --out: its "
-                                                       "--sparse writes what an index takes");
+  EXPECT_EQ(error_of(path("a.safetensors")), missing + "; it looks like dense embeddings of tessera-embed --out: use its "
+                                                       "--sparse to write vectors for an index");
   io::save_safetensors(path("a.safetensors"), {{"other", at::ones({2, 3})}});
   EXPECT_EQ(error_of(path("a.safetensors")), missing);
 }
@@ -167,7 +167,7 @@ TEST_F(Formats, TextIsWrittenButNotReadBack) {
 
 TEST_F(Formats, ErrorsNameFileAndRow) {
   EXPECT_EQ(error_of(write("a.npz", "")),
-            "a.npz: its extension is not that of a format of sparse vectors; name one: safetensors, csr, jsonl, ciff and text");
+            "a.npz: its extension does not belong to a format of sparse vectors; name a format: safetensors, csr, jsonl, ciff and text");
   EXPECT_EQ(error_of(write("a.csr", "short")), "a.csr: not a csr file: only 5 bytes long");
   EXPECT_EQ(
       error_of(write("a.csr", bytes_of<std::int64_t>({1, 4, 2, 0, 2}))),

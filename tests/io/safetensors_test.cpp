@@ -125,7 +125,7 @@ TEST_F(Safetensors, InconsistentHeadersAreRefusedWithTheTensorsName) {
       error_of(
           R"({"v":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"w":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})",
           6),
-      "tensor w: its data overlaps that of another tensor");
+      "tensor w: its data overlaps another tensor's data");
   EXPECT_EQ(
       error_of(
           R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",

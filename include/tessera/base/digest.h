@@ -9,10 +9,10 @@ namespace tessera {
 /// Returns the SHA-256 (FIPS 180-4) of the bytes as 64 lower-case hexadecimal digits.
 std::string sha256(std::string_view bytes);
 
-/// Returns a fast 64-bit hash that is the same on all machines. Not cryptographic.
+/// Returns a fast 64-bit hash that is equal on all machines. It is not cryptographic.
 std::uint64_t fingerprint(std::string_view bytes, std::uint64_t seed = 0);
 
-/// Return a reflected 32-bit cyclic redundancy check: CRC-32 (PNG, zip) or CRC-32C (Castagnoli; TFRecord).
+/// Return a reflected 32-bit cyclic redundancy check: CRC-32, as in PNG and zip files, or CRC-32C (Castagnoli), as in TFRecord files.
 std::uint32_t crc32(std::string_view bytes);
 std::uint32_t crc32c(std::string_view bytes);
 

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// What a stream of random numbers is used for. It is part of the key, so two uses for one sample never share numbers.
+/// What a stream of random numbers is used for. The purpose is part of the key, so two uses for one sample never share numbers.
 enum class Purpose : std::uint32_t {
   shuffle = 1,
   crop = 2,

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Returns the name nearest to `wanted` by edit distance, or an empty string if all are more than half its length away.
+/// Returns the name nearest to `wanted` by edit distance. Returns an empty string if no distance is at most half of `wanted`'s length.
 std::string nearest_name(std::string_view wanted, const std::vector<std::string>& names);
 
 /// Returns "a, b and c".
@@ -21,7 +21,7 @@ std::string_view strip(std::string_view text);
 /// True if the bytes are well-formed UTF-8 (no surrogates, no overlong forms).
 bool is_utf8(std::string_view text);
 
-/// Replaces each maximal invalid part by U+FFFD, like Python's errors="replace".
+/// Replaces each maximal invalid sequence of bytes by U+FFFD, like Python's errors="replace".
 std::string repair_utf8(std::string_view text);
 
 /// Formats 1234567 as "1,234,567".

@@ -5,13 +5,13 @@
 
 #include <tessera/config/node.h>
 
-/// Environment variables in settings: ${NAME}, or ${NAME:-default} for one that may be unset or empty. $${ is a literal ${.
-/// Text that a shell runs is left unchanged: the values of `command` and of keys that end in `_command`, and text that begins
-/// with pipe:.
+/// Environment variables in settings: ${NAME}, or ${NAME:-default} for a variable that may be unset or empty. $${ is a literal ${.
+/// Text that a shell runs is left unchanged. Such text is the value of `command` or of a key that ends in `_command`, or begins with
+/// `pipe:`.
 namespace tessera::config {
 
-/// Returns the tree with each variable replaced by its value. Throws UserError naming file, line, key and variable if one is
-/// not set.
+/// Returns the tree with each variable replaced by its value. Throws UserError naming file, line, key and variable if a variable
+/// is not set and has no default.
 Node expand_environment(const Node& node, const std::string& path = "");
 
 /// Returns, by variable name, the defaults of all ${NAME:-default} in the tree whose variable is unset or empty.

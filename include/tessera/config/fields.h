@@ -15,7 +15,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/node.h>
 
-/// One list of fields per settings struct serves reading, dumping, unknown-key errors and documentation:
+/// Each settings struct has one list of fields, which is used for reading, dumping, unknown-key errors and documentation:
 ///
 ///   struct SparcSettings { std::optional<double> threshold; double local_weight = 1.0; };
 ///   template <class Visitor> void fields(Visitor& v, SparcSettings& s) {
@@ -39,7 +39,7 @@ struct Limit {
   std::string text;
   std::function<bool(double)> number;
   std::function<bool(const std::string&)> name;
-  std::vector<std::string> names;  // what one_of allows, for "did you mean"
+  std::vector<std::string> names;  // the names that one_of allows, for "did you mean" suggestions
 };
 
 Limit at_least(double low);
@@ -51,20 +51,20 @@ Limit one_of(std::vector<std::string> names);
 /// Throws UserError "file:line: path: text".
 [[noreturn]] void fail(const Node& node, const std::string& path, const std::string& text);
 
-/// A key that no field has. `beside` are the keys that its group knows.
+/// The error for a key that no field has. `beside` are the known keys of the key's group.
 class UnknownKey : public UserError {
  public:
   UnknownKey(const Node& node, const std::string& path, const std::string& key, const std::vector<std::string>& beside);
 
-  /// Returns the same error, but suggesting those of `paths` ("training.steps") that the user may have meant: the last name of
-  /// the path is the key or a synonym of it. Returns an unchanged copy if there are none or too many.
+  /// Returns the same error, but suggests the `paths` ("training.steps") that the user may have meant: those whose last name is the
+  /// key or a synonym of it. Returns an unchanged copy if there are no such paths or too many.
   UnknownKey seen_among(const std::vector<std::string>& paths) const;
 
  private:
   UnknownKey(std::string text, std::string where, std::string key, bool certain);
 
   std::string where_, key_;
-  bool certain_;  // the group has a synonym of the key
+  bool certain_;  // whether the suggestion is the key or a synonym of it, not just a similar name
 };
 
 /// Returns Tessera's names for what other programs call a setting or a value ("learning_rate", "bfloat16"), likeliest first.
@@ -73,7 +73,7 @@ std::vector<std::string> other_words(const std::string& name);
 /// Returns the first of `names` that is a synonym of `wanted`, or an empty string.
 std::string same_meaning(const std::string& wanted, const std::vector<std::string>& names);
 
-/// How one type is read from a node, dumped, and named in help. Specialize it for your own types.
+/// Defines how a type is read from a node, dumped, and named in help. Specialize it for your own types.
 template <class T, class Enable = void>
 struct Value;
 
@@ -85,7 +85,7 @@ concept HasValidate = requires(const T& t) {
   { validate(t) } -> std::convertible_to<std::optional<Problem>>;
 };
 
-/// A row of the documentation.
+/// One row of a documentation table.
 struct FieldDoc {
   std::string path;
   std::string type;
@@ -94,16 +94,16 @@ struct FieldDoc {
   std::string help;
 };
 
-/// The operations on a field's value, for any type of value: `Value<T>`'s functions without T. Erased, so that `fields` of a struct
-/// is compiled once for each file that needs it, and not once per operation.
+/// The functions of `Value<T>` for one field, with the type erased. Type erasure lets each file compile a struct's `fields` once
+/// instead of once per operation.
 struct FieldAccess {
-  void (*read)(const Node& node, const std::string& path, void* value);  // replaces the value, which is the default
+  void (*read)(const Node& node, const std::string& path, void* value);  // replaces *value, which holds the default
   Node (*dump)(const void* value);
   std::string (*type)();
   bool (*visit)(class FieldVisitor& visitor, void* value);  // visits the fields of a struct; false: the value has none
 };
 
-/// What `fields` is called with: its operator() is called for each field.
+/// The visitor that `fields` receives. `fields` calls operator() for each field.
 class FieldVisitor {
  public:
   virtual ~FieldVisitor() = default;
@@ -126,7 +126,7 @@ void visit_fields(FieldVisitor& visitor, void* value) {
   fields(visitor, *static_cast<T*>(value));
 }
 
-/// The same as read(), dump() and document() below.
+/// Type-erased versions of read(), dump() and document() below.
 void read_fields(const Node& node, const std::string& path, VisitFields visit, void* value);
 Node dump_fields(VisitFields visit, void* value);
 std::vector<FieldDoc> document_fields(const std::string& path, VisitFields visit, void* value);
@@ -134,7 +134,7 @@ std::vector<FieldDoc> document_fields(const std::string& path, VisitFields visit
 /// Throws UserError if there is a problem.
 void check_problem(const Node& node, const std::string& path, const std::optional<Problem>& problem);
 
-/// Reads a struct; keys not in the tree keep the values of `defaults`. Throws UserError naming file, line and key.
+/// Reads a struct. Fields whose keys are not in the tree keep their values from `defaults`. Throws UserError naming file, line and key.
 template <HasFields T>
 T read(const Node& node, const std::string& path = "", T defaults = {}) {
   read_fields(node, path, visit_fields<T>, &defaults);
@@ -145,7 +145,7 @@ T read(const Node& node, const std::string& path = "", T defaults = {}) {
 /// Returns the struct as a tree with every value written out.
 template <HasFields T>
 Node dump(const T& value) {
-  return dump_fields(visit_fields<T>, const_cast<T*>(&value));  // which only reads
+  return dump_fields(visit_fields<T>, const_cast<T*>(&value));  // dump_fields does not change the value
 }
 
 /// Returns the documentation of a struct's fields, including nested structs.

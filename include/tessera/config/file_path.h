@@ -28,9 +28,9 @@ struct FilePath {
   operator const std::string&() const { return name; }   // NOLINT
   bool empty() const { return name.empty(); }
 
-  std::string name;                   // absolute; if not found, as it was written
+  std::string name;                   // absolute path; if nothing was found, the name as it was written
   std::string origin;                 // see origin_of; empty for a path that does not come from settings
-  std::vector<std::string> searched;  // if not found: the folders that were searched
+  std::vector<std::string> searched;  // the folders that were searched, if nothing was found
 };
 
 std::ostream& operator<<(std::ostream& out, const FilePath& path);
@@ -38,7 +38,7 @@ std::ostream& operator<<(std::ostream& out, const FilePath& path);
 /// Throws UserError naming file, line, key and the folders searched if the path does not exist.
 void require(const FilePath& path);
 
-/// The name of a file or folder that may not exist yet. If it is not found, it is placed in the working folder.
+/// The name of a file or folder that may not exist yet. A relative path that is not found refers to the working folder.
 struct OutputPath : FilePath {
   using FilePath::FilePath;
 };

@@ -12,7 +12,7 @@ namespace tessera::config {
 /// The settings of a module chosen by name: `{name: sparc, threshold: 0.1}`. Only the registry knows what the settings mean.
 struct ModuleSettings {
   std::string name;
-  Node settings = Node::map();  // without `name`
+  Node settings = Node::map();  // the settings except `name`
 };
 
 template <>
@@ -28,7 +28,7 @@ class RegistryBase {
   struct Entry {
     std::string name;
     std::string help;
-    std::function<Node(const Node&, const std::string& path)> resolve;  // validates; returns all settings with defaults
+    std::function<Node(const Node&, const std::string& path)> resolve;  // validates the settings and fills in defaults
     std::function<std::vector<FieldDoc>()> document;
   };
 
@@ -48,8 +48,8 @@ class RegistryBase {
   std::vector<Entry> entries_;
 };
 
-/// Maps names to factories. `Args` are the factory's arguments besides its settings. One explicit list per kind fills the
-/// registry (see src/objectives/registry.cpp); user code may add to it.
+/// Maps names to factories. `Args` are the factory's arguments besides its settings. Each kind of module has one explicit list that
+/// fills its registry (see src/objectives/registry.cpp); user code may add modules.
 template <class Product, class... Args>
 class Registry : public RegistryBase {
  public:

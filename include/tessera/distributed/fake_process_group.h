@@ -5,8 +5,8 @@
 namespace tessera {
 
 /// Returns a group of `size` ranks in which only this process exists, as rank `rank`. Its operations return tensors of
-/// the shapes that the real ones would, without waiting for anybody; the values from other ranks are arbitrary. It
-/// serves to measure the time and memory of one rank of many. With `size` 1 it returns a process alone.
+/// the same shapes as those of a real group, but do not wait for other ranks; the values from other ranks are arbitrary.
+/// It is used to measure the time and memory of one rank of many. With `size` 1 the group has no connection (alone()).
 ProcessGroup fake_process_group(int rank, int size);
 
 }  // namespace tessera

@@ -8,24 +8,27 @@
 
 namespace tessera {
 
-/// Publishes each second that this rank is alive, with its step and phase, and watches the next rank of the ring. When
-/// that rank stays silent (a stopped process, a dead machine), the job cannot continue: this rank's main thread waits
-/// in a collective that will never complete. So the watcher prints a line that names the lost rank with its host, phase
-/// and last step, and ends this process with exit code 1; launchers then end the others. With one rank it does nothing.
+/// Publishes every second that this rank is alive, with its step and phase, and watches the next rank of the ring. When
+/// the next rank stays silent (a stopped process, a dead machine), the job cannot continue: this rank's main thread
+/// waits in a collective that will never complete. A watcher thread then prints a line that names the lost rank with its
+/// host, phase and last step, and ends this process with exit code 1; launchers then end the others. With one rank it
+/// does nothing.
 class Heartbeat {
  public:
-  /// silence: seconds after which a rank counts as lost. Throws JobError if the ranks' store cannot be reached.
+  /// A rank counts as lost after `silence` seconds without a report. Throws JobError if the ranks' store cannot be
+  /// reached.
   Heartbeat(const ProcessGroup& group, double silence);
-  /// Announces that this rank leaves, so that the others do not report it as lost.
+  /// Announces that this rank is leaving, so that the others do not report it as lost.
   ~Heartbeat();
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  /// Records what this rank does from now on. Cheap. phase: a string literal; only the pointer is kept.
+  /// Records what this rank does from now on. This is cheap. `phase` must be a string literal, because only the pointer
+  /// is kept.
   void enter(const char* phase, std::int64_t step);
 
-  /// For use after a collective has failed: returns one line that says which ranks are lost or behind, by what each
-  /// reported last. Takes a few seconds, in which the ranks that are alive report again.
+  /// Returns one line that says which ranks are lost or behind, based on each rank's last report. Use it after a
+  /// collective has failed. It takes a few seconds, so that the ranks that are alive can report again.
   std::string explain() const;
 
  private:

@@ -24,7 +24,7 @@ void fields(Visitor& v, DistributedSettings& s) {
     "how ranks exchange tensors; auto: nccl on GPUs, gloo on CPUs. A single process uses a backend only if one is "
     "named here, for measurements",
     config::one_of({"auto", "gloo", "nccl"}));
-  v("timeout", s.timeout, "seconds a rank waits for the others before it gives up", config::above(0));
+  v("timeout", s.timeout, "how many seconds a rank waits for the other ranks before it gives up", config::above(0));
   v("bucket_mb", s.bucket_mb, "size of the buckets, in MiB, in which gradients are reduced during the backward pass",
     config::above(0));
 }
@@ -32,8 +32,8 @@ void fields(Visitor& v, DistributedSettings& s) {
 enum class Reduction { sum, min, max };
 
 /// The processes that train together. Copies share one connection. A default-constructed group is a process alone: its
-/// operations do nothing or return their argument. A group of one rank may have a connection too: its operations then
-/// go through the backend as those of many ranks do. Every rank must call the same operations in the same order, with
+/// operations do nothing or return their argument. A group of one rank may have a connection too; its operations then
+/// go through the backend, as with many ranks. Every rank must call the same operations in the same order, with
 /// tensors of equal shape and type. CPU tensors travel over Gloo, CUDA tensors over NCCL (or over Gloo with backend
 /// gloo). Operations throw c10::Error when a rank is lost or the timeout expires. When the last copy of a group is
 /// destroyed, it waits up to half a minute for the other ranks and shuts the backends down, unless an exception is
@@ -46,8 +46,8 @@ enum class Reduction { sum, min, max };
 class ProcessGroup {
  public:
   ProcessGroup() = default;
-  /// Connects to the other ranks; one rank with backend auto stays without a connection. device: the device that this
-  /// rank computes on, already chosen (a GPU: with its index). Throws UserError when the other ranks do not connect
+  /// Connects to the other ranks; a single rank with backend auto gets no connection. `device` is the device that this
+  /// rank computes on; a GPU must have an index. Throws UserError when the other ranks do not connect
   /// within the timeout, when the backend is not built in or has no GPU, or when two ranks share a GPU and the backend
   /// is nccl.
   static ProcessGroup connect(const LaunchEnvironment& environment, const DistributedSettings& settings,
@@ -56,20 +56,20 @@ class ProcessGroup {
   int rank() const;
   int size() const;
   int local_rank() const;
-  /// Whether there is no connection. One rank with a connection is not alone.
+  /// Returns true if there is no connection. A single rank with a connection is not alone.
   bool alone() const { return connection_ == nullptr; }
   bool first() const { return rank() == 0; }
   /// The backend of the tensors that losses and gradients are computed from: "none", "gloo" or "nccl".
   std::string backend() const;
 
-  /// In place, on every rank. seconds: the timeout of this call if it differs from the group's.
+  /// Reduces in place on every rank. `seconds` is the timeout of this call; 0 means the group's timeout.
   void all_reduce(at::Tensor& tensor, Reduction reduction = Reduction::sum, double seconds = 0) const;
   void broadcast(at::Tensor& tensor, int root = 0) const;
   /// [n, ...] on each rank -> [size * n, ...], in rank order.
   at::Tensor all_gather(const at::Tensor& own) const;
   /// [size * n, ...] on each rank -> [n, ...]: the sum over ranks of this rank's part.
   at::Tensor reduce_scatter(const at::Tensor& all) const;
-  /// [size * n, ...]: part k goes to rank k; returns the parts that the others sent to this rank, in rank order.
+  /// Sends part k of `parts` [size * n, ...] to rank k. Returns the parts that all ranks sent to this one, in rank order.
   at::Tensor all_to_all(const at::Tensor& parts) const;
   /// Returns the root's text on every rank.
   std::string broadcast_text(const std::string& text, int root = 0) const;
@@ -94,7 +94,7 @@ class ProcessGroup {
   Transfer pass_on(const at::Tensor& send, const at::Tensor& receive) const;
 
   struct Connection;
-  /// For code that uses c10d directly; null when alone.
+  /// The connection, for code that uses c10d directly; null if alone().
   const std::shared_ptr<const Connection>& connection() const { return connection_; }
 
  private:

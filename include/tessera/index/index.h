@@ -12,7 +12,7 @@
 
 namespace tessera::index {
 
-/// The conversion of weights to whole numbers: impact = round(weight / largest_weight * (2^impact_bits - 1)). Weights above
+/// How weights are converted to whole numbers: impact = round(weight / largest_weight * (2^impact_bits - 1)). Weights above
 /// largest_weight are clipped to it; weights that round to 0 are left out.
 struct Quantization {
   int impact_bits = 8;        // 8 or 16
@@ -29,8 +29,8 @@ struct QuantizedQuery {
   double unit = 0;
 };
 
-/// Rounds a query's weights to 255 steps of its largest weight, or to fewer steps if the sum of all products could exceed
-/// 2^32 - 1. Weights that round to 0 are left out.
+/// Rounds a query's weights to multiples of 1/255 of its largest weight, or to coarser steps if the sum of all products could
+/// exceed 2^32 - 1. Weights that round to 0 are left out.
 QuantizedQuery quantize_query(std::span<const std::int32_t> tokens, std::span<const float> weights,
                               const Quantization& quantization);
 
@@ -38,7 +38,7 @@ QuantizedQuery quantize_query(std::span<const std::int32_t> tokens, std::span<co
 struct Hit {
   std::int64_t document = 0;  // its number in this state of the index
   std::uint64_t product = 0;  // dot product of the quantized query and document
-  float score = 0;            // the product in the units of the weights
+  float score = 0;            // the product, converted to the units of the original weights
 };
 
 /// Restricts the documents that a search may find. A token is active in a document if its impact is not 0.
@@ -51,7 +51,7 @@ struct Filter {
 };
 
 struct Hits {
-  std::vector<Hit> best;  // by decreasing product, then by increasing document number
+  std::vector<Hit> best;  // sorted by decreasing product, then by increasing document number
   std::int64_t windows_skipped = 0;
 };
 
@@ -84,9 +84,9 @@ class Index {
   std::int64_t segments() const;
   std::int64_t file_bytes() const;
 
-  /// Returns the `k` documents with the greatest products with the query, among those above 0 that the filter allows. The result
-  /// is exact. Among equal products the lower number comes first. Throws UserError for a `k` below 1 and for tokens outside the
-  /// vocabulary.
+  /// Returns the `k` documents with the greatest products with the query. Only products above 0 and documents that the filter allows
+  /// count. The result is exact. Among equal products the lower document number comes first. Throws UserError for a `k` below 1 and
+  /// for tokens outside the vocabulary.
   Hits search(const QuantizedQuery& query, std::int64_t k, const Filter& filter = {}) const;
 
   /// Returns all documents that are not removed, with the weights that correspond to their impacts.

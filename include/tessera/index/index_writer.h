@@ -9,8 +9,8 @@
 #include <tessera/index/token_names.h>
 
 /// Functions that change an index. Only one process at a time may change a folder; others get a UserError. Each function ends by
-/// renaming one file, the manifest, so a process that is killed or a disk that fills up before that leaves the index unchanged.
-/// Readers need not wait; they see the state before or after the change.
+/// renaming one file, the manifest. If the process is killed or the disk fills up before that, the index stays unchanged. Readers
+/// need not wait; they see the state before or after the change.
 namespace tessera::index {
 
 struct BuildSettings {
@@ -34,15 +34,15 @@ struct Change {
 /// files cannot be written.
 Change build_index(const std::string& folder, SparseVectors documents, const BuildSettings& settings);
 
-/// Adds documents as a new segment, at the cost of writing them and of searching for their ids. Throws UserError if an id already
-/// exists, unless `replace` is set, which removes the older documents in the same step.
+/// Adds documents as a new segment, which costs writing them and looking up their ids. With `replace`, older documents with
+/// the same ids are removed in the same step. Without it, throws UserError if an id already exists.
 Change add_documents(const std::string& folder, SparseVectors documents, bool replace = false, int threads = 0);
 
 /// Marks documents as removed. Throws UserError and removes none if an id does not exist, unless `missing_ok` is set.
 Change remove_documents(const std::string& folder, std::span<const std::string> ids, bool missing_ok = false,
                         int threads = 0);
 
-/// Rewrites all documents as one segment, in their order and with the same impacts, without the removed ones.
+/// Rewrites all documents except the removed ones as one segment, in the same order and with the same impacts.
 Change compact_index(const std::string& folder, int threads = 0);
 
 }  // namespace tessera::index

@@ -16,27 +16,27 @@ namespace tessera::index {
 ///                ids are in a text file FILE.ids next to it, one per line; without it they are 0, 1, ...
 ///   jsonl        Seismic's: one {"id": "...", "content": "...", "vector": {"token": weight, ...}} per line
 ///   ciff         the Common Index File Format (Lin et al. 2020): postings lists in Protocol Buffers. Weights are multiplied
-///                by `ciff_scale` and rounded, to at least 1. Tokens are sorted by their names' bytes, as in Lucene
-///   text         readable output that cannot be read back: per line an id and its tokens by decreasing weight, "red:1.25
+///                by `ciff_scale` and rounded to whole numbers of at least 1. Tokens are sorted by their names' bytes, as in Lucene
+///   text         output for people that cannot be read back: per line an id and its tokens by decreasing weight, "red:1.25
 ///                circle:0.75"
 struct SparseFileOptions {
-  std::string format;       // one of the above; empty: by the file name extension .safetensors, .csr, .jsonl, .ciff or .txt
+  std::string format;       // one of the above; empty: chosen by the extension .safetensors, .csr, .jsonl, .ciff or .txt
   TokenNames names;         // for jsonl, ciff and text
-  double ciff_scale = 100;  // the factor of weights in ciff files
+  double ciff_scale = 100;  // the factor that weights are multiplied by in ciff files
 };
 
-/// Reads a file. The vocabulary size is the number of names; without names it is the size in the file or the one that its largest
-/// token needs. Throws UserError naming the file and the row if the file does not have this format, is truncated, or has rows
-/// that SparseVectors cannot hold.
+/// Reads a file. The vocabulary size is the number of names. Without names it is the size stored in the file, or else the smallest
+/// size that includes all tokens. Throws UserError naming the file and the row if the file does not have this format, is truncated,
+/// or has rows that SparseVectors cannot hold.
 SparseVectors read_sparse_file(const std::string& path, const SparseFileOptions& options);
 
-/// Writes a file atomically; for csr, the ids are written first. Throws UserError.
+/// Writes a file atomically; for csr, the file of ids is written first. Throws UserError.
 void write_sparse_file(const std::string& path, const SparseVectors& vectors, const SparseFileOptions& options);
 
 /// The names of the formats, for help and checks.
 const std::vector<std::string>& sparse_file_formats();
 
-/// Appends the row in one line of jsonl. Throws UserError "PLACE: ...".
+/// Parses one line of a jsonl file and appends its row. Throws UserError "PLACE: ...".
 void append_json_line(SparseVectors& vectors, const std::string& line, const TokenNames& names,
                       const std::string& place);
 

@@ -34,7 +34,7 @@ struct TokenWeight {
 };
 
 /// Appends a row; its tokens may be in any order. Weights of 0 are left out. Throws UserError "PLACE: ..." for a token outside the
-/// vocabulary or listed twice, for a weight that is negative or not finite, and for an id that is empty or not readable.
+/// vocabulary or listed twice, for a weight that is negative or not finite, and for an id that `ids` cannot hold.
 void append_row(SparseVectors& vectors, std::string id, std::vector<TokenWeight> row, const std::string& place);
 
 /// Normalizes rows read from a file: sorts tokens and leaves out weights of 0. `indptr` must already be valid. Throws UserError

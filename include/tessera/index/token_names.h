@@ -12,10 +12,10 @@ namespace tessera::index {
 /// The names of tokens in files and on the command line: the lines of a vocabulary file, or their numbers.
 class TokenNames {
  public:
-  /// Tokens are named by their numbers.
+  /// Names tokens by their numbers.
   TokenNames() = default;
-  /// Tokens are named by the lines of a vocabulary such as BERT's vocab.txt; among equal lines the first counts. Throws UserError
-  /// naming the `origin` if there are no lines or one is not UTF-8.
+  /// Names tokens by the lines of a vocabulary such as BERT's vocab.txt; among equal lines the first counts. Throws UserError naming
+  /// the `origin` if there are no lines or one is not UTF-8.
   TokenNames(std::string_view lines, const std::string& origin);
   static TokenNames read(const std::string& path);
 
@@ -26,7 +26,7 @@ class TokenNames {
   std::string name(std::int32_t token) const;
   /// Returns the token with this name or number.
   std::optional<std::int32_t> find(const std::string& name) const;
-  /// The same; throws UserError "PLACE: there is no token X: did you mean Y?".
+  /// Does the same as find(), but throws UserError "PLACE: there is no token X: did you mean Y?" if there is no such token.
   std::int32_t at(const std::string& name, const std::string& place) const;
   /// Returns the text of the vocabulary file, one name per line.
   std::string lines() const;

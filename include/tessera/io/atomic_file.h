@@ -27,7 +27,7 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
-/// Writes the whole content with an AtomicFile.
+/// Writes `content` to a file with an AtomicFile.
 void write_file(const std::string& path, std::string_view content);
 
 /// Returns the whole file as bytes. Throws UserError naming the path.

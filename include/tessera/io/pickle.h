@@ -17,7 +17,7 @@ struct PickleValue {
   double real = 0;
   std::string text;  // for kClass: "module.name"
   std::vector<std::uint32_t>
-      items;                    // list, tuple, set: its items; dict and dict-like object: key, value, key, value...
+      items;                    // for lists, tuples and sets: the items; for dicts and dict-like objects: key, value, key, value...
   std::uint32_t maker = 0;      // for kObject: the class or function that Python would call
   std::uint32_t arguments = 0;  // for kObject: the arguments of that call; for kPersistent: the id
   std::uint32_t state = 0;      // for kObject: the state set after the call; 0: none
@@ -32,9 +32,9 @@ struct Pickle {
   const PickleValue& at(std::uint32_t place) const { return values[place]; }
 };
 
-/// Reads the pickle at the beginning of `bytes`. It reads at most a fixed number of values and never allocates by a size that
-/// the pickle merely claims. Throws UserError naming `origin` and the byte if the pickle is damaged, truncated, or has
-/// instructions that are not in protocols 2 to 5.
+/// Reads the pickle at the beginning of `bytes`. Limits the number of values, and never allocates memory for a size that the pickle
+/// only claims to have. Throws UserError naming `origin` and the byte if the pickle is damaged, truncated, or has instructions that
+/// are not in protocols 2 to 5.
 Pickle parse_pickle(std::string_view bytes, const std::string& origin);
 
 }  // namespace tessera::io

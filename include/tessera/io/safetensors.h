@@ -23,7 +23,8 @@ TensorFile load_safetensors(const std::string& path);
 /// Reads only the metadata, not the tensors. Throws like load_safetensors().
 std::map<std::string, std::string> load_safetensors_metadata(const std::string& path);
 
-/// The unchanged header of a file and the size of the data after it: with the tensors, enough to rewrite the file byte for byte.
+/// The unchanged header of a file and the size of the data after it. Together with the tensors, they are enough to rewrite the file
+/// byte for byte.
 struct SafetensorsLayout {
   std::string header;
   std::uint64_t data_bytes = 0;
@@ -36,8 +37,8 @@ SafetensorsLayout load_safetensors_layout(const std::string& path);
 /// their values exactly. Throws UserError naming `origin` if the header is damaged.
 bool fits_layout(const SafetensorsLayout& layout, const std::map<std::string, at::Tensor>& tensors, const std::string& origin);
 
-/// Writes the tensors that a layout names after the layout's own header, in its order, shapes and dtypes. They must fit the
-/// layout (fits_layout). Otherwise like save_safetensors().
+/// Writes a file with the layout's header and the tensors that it names, in the header's order, shapes and dtypes. The tensors must
+/// fit the layout (fits_layout). Otherwise it works like save_safetensors().
 void save_safetensors_as(const SafetensorsLayout& layout, const std::string& path,
                          const std::map<std::string, at::Tensor>& tensors);
 

@@ -20,7 +20,7 @@ struct TensorEntry {
 };
 
 struct SafetensorsHeader {
-  std::vector<TensorEntry> entries;  // in the order of their data
+  std::vector<TensorEntry> entries;  // sorted by the position of their data
   std::map<std::string, std::string> metadata;
 };
 
@@ -34,7 +34,7 @@ SafetensorsHeader parse_safetensors_header(const std::string& text, std::uint64_
 /// Returns the format's name of a dtype ("F32"), or nullptr if the dtype is not supported.
 const char* safetensors_dtype_name(at::ScalarType dtype);
 
-/// Returns the rank of a dtype in the reference library's tensor order, which writes the greatest rank first.
+/// Returns the rank of a dtype in the reference library's order of tensors. Tensors with the greatest rank are written first.
 int safetensors_dtype_rank(at::ScalarType dtype);
 
 }  // namespace tessera::io

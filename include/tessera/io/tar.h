@@ -14,18 +14,18 @@ struct TarMember {
 };
 
 struct TarIndex {
-  std::vector<TarMember> members;  // complete ones, in order
-  std::string problem;             // empty if the archive is intact; else what is wrong from `problem_offset` on
+  std::vector<TarMember> members;  // the complete members, in order
+  std::string problem;             // what is wrong from `problem_offset` on; empty if the archive is intact
   std::uint64_t problem_offset = 0;
   std::string cut_member;  // the truncated member, if known
 };
 
 /// Indexes the members of an uncompressed tar (old, ustar, GNU with long names, PAX) for random access, reading only headers.
 /// Skips links, folders and sparse files. If the archive is damaged, returns the members before the damage and does not throw.
-/// Throws UserError naming the path if the file cannot be opened or is not a tar (compressed, or something else).
+/// Throws UserError naming the path if the file cannot be opened or is not an uncompressed tar.
 TarIndex index_tar(const std::string& path);
 
-/// A file that several threads may read at any offset.
+/// A file that several threads may read at the same time, at any offset.
 class RandomAccessFile {
  public:
   /// Throws UserError naming the path and the cause.

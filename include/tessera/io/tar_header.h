@@ -14,9 +14,9 @@ inline constexpr std::size_t kBlock = 512;  // headers and data come in blocks o
 struct TarHeader {
   std::string name;        // empty for an extended header
   std::uint64_t size = 0;  // bytes that follow, without the padding of the last block
-  bool extended = false;   // describes the next member: pass its bytes to TarHeaderReader::extend
-  bool regular = false;    // a plain file
-  bool continued = false;  // another header block follows (GNU's old sparse files); see TarHeaderReader::continues
+  bool extended = false;   // whether the content describes the next member; pass it to TarHeaderReader::extend
+  bool regular = false;    // whether the member is a plain file
+  bool continued = false;  // whether another header block follows (GNU's old sparse files); see TarHeaderReader::continues
 };
 
 /// Reads header blocks one after the other (old, ustar, GNU, PAX). Methods return a description of the problem; empty means none.
@@ -47,6 +47,6 @@ bool is_zero_block(std::string_view block);
 /// Returns "gzip", "zstd" or "bzip2" if a file begins like one of these, else nullptr.
 const char* compression_of(std::string_view start);
 
-constexpr std::uint64_t kLongestExtension = 1 << 20;  // a longer extended header is damage, not a name
+constexpr std::uint64_t kLongestExtension = 1 << 20;  // bytes; a longer extended header counts as damaged
 
 }  // namespace tessera::io

@@ -45,7 +45,7 @@ std::optional<config::Problem> validate(const CaptionViewSettings& settings) {
   if (sentences && settings.count > 0)
     return config::Problem{"count", "is for the choices all and random; with choice: sentences the slots have counts"};
   if (!sentences && settings.count == 0)
-    return config::Problem{"count", concat("is not set; expected the captions per image of choice: ", settings.choice)};
+    return config::Problem{"count", concat("is not set; expected the number of captions per image for choice: ", settings.choice)};
   if (!sentences && !settings.slots.empty())
     return config::Problem{"slots", concat("are for choice: sentences; with choice: ", settings.choice, " set only count")};
   return std::nullopt;
@@ -93,7 +93,7 @@ bool CaptionChooser::has_undecodable(const Sample& sample) const {
   });
 }
 
-// The fields to use where a slot names none: those of the settings, or else those of this sample.
+// Returns the fields to use where a slot names none: the fields in the settings, or else the sample's own fields.
 std::vector<std::string> CaptionChooser::names_for(const Sample& sample) const {
   if (settings_.fields) return *settings_.fields;
   std::vector<std::string> names;

@@ -13,19 +13,19 @@ namespace tessera {
 /// entry, so that the loader reads it and counts it as bad.
 class CaptionEntries {
  public:
-  /// Asks the source for each sample's number of captions, in threads. Throws UserError as the source does, and after
-  /// settings.timeout without an answer.
+  /// Asks the source for each sample's number of captions, in threads. Throws what the source throws, and UserError if it does not
+  /// answer within settings.timeout.
   CaptionEntries(const std::shared_ptr<const IndexedSource>& source, const LoaderSettings& settings);
 
   struct Pair {
-    std::int64_t index = 0;    // of the sample
-    std::int64_t caption = 0;  // index among its captions
+    std::int64_t index = 0;    // index of the sample
+    std::int64_t caption = 0;  // index of the caption within the sample
   };
   Pair at(std::int64_t entry) const;
-  /// Returns the first entry of a sample; for index = number of samples, the number of entries.
+  /// Returns the first entry of a sample. If `index` is the number of samples, returns the number of entries.
   std::int64_t first_of(std::int64_t index) const { return first_.at(static_cast<std::size_t>(index)); }
   std::int64_t size() const { return first_.back(); }
-  /// Returns the source's components with their sizes and starts in entries.
+  /// Returns the source's components with sizes and starts that count entries instead of samples.
   std::vector<SourceComponent> counted(std::vector<SourceComponent> components) const;
 
  private:

@@ -20,7 +20,7 @@ std::int64_t scaled(double drawn, std::int64_t count) {
   return static_cast<std::int64_t>(drawn * static_cast<double>(count));
 }
 
-/// Draws distinct numbers below a bound; starts over when all are used up.
+/// Draws distinct numbers below a bound. When all have been drawn, it starts over.
 class DifferentNumbers {
  public:
   explicit DifferentNumbers(std::int64_t bound) : bound_(bound) {}

@@ -98,7 +98,7 @@ EncodedPictures Collator::collate_features(const std::vector<PreparedSample>& sa
   const auto count = static_cast<std::int64_t>(samples.size());
   const at::ScalarType type = features_->manifest().scalar_type();
   std::map<std::string, at::Tensor> tensors;
-  std::size_t offset = 0;  // into a sample's features
+  std::size_t offset = 0;  // byte offset into a sample's features
   for (const FeatureTensor& each : features_->manifest().tensors) {
     std::vector<std::int64_t> shape = {count};
     shape.insert(shape.end(), each.shape.begin(), each.shape.end());
@@ -148,7 +148,7 @@ TowerInput Collator::collate_regions(const std::vector<PreparedSample>& samples)
   return out;
 }
 
-// Returns the number of tokens in the longest text of all views: all views have the same length.
+// Returns the common length of all text views: the number of tokens in the longest text of any view.
 std::int64_t Collator::text_length(const std::vector<PreparedSample>& samples) const {
   const std::int64_t most = tokenizer_->context_length();
   if (whole_texts_ || tokenizer_->pad_is_text()) return most;
@@ -203,7 +203,7 @@ Boxes Collator::collate_boxes(const std::vector<PreparedSample>& samples, const 
   return out;
 }
 
-// Makes one row of text per list of ids; null: there is no text.
+// Makes one row of text for each list of ids. A null pointer stands for a missing text.
 TowerInput Collator::collate_rows(const std::vector<const std::vector<std::int64_t>*>& rows,
                                   std::int64_t length) const {
   const std::int64_t count = std::ssize(rows);

@@ -14,11 +14,11 @@
 
 namespace tessera {
 
-/// Makes a batch of prepared samples by copying each once into the batch's tensors. A view that a sample lacks, and a missing
-/// one of several texts or boxes, becomes a row of zeros (of padding for texts) with a false mask. Thread-safe.
+/// Makes a batch from prepared samples by copying each once into the batch's tensors. If a sample lacks a view, or one of several
+/// texts or boxes, the batch has a row of zeros there (of padding for texts) whose mask is false. Thread-safe.
 class Collator {
  public:
-  /// image_sizes: of each pixel view. patch_size: set if images keep their shapes.
+  /// `image_sizes` has the size of each pixel view. `patch_size` is set if images keep their shapes.
   Collator(std::shared_ptr<const Tokenizer> tokenizer, std::map<std::string, config::Size> image_sizes,
            std::optional<config::Size> patch_size, const Needs& needs, const LoaderTarget& target)
       : tokenizer_(std::move(tokenizer)),

@@ -15,7 +15,7 @@ namespace tessera {
 /// Counts the good and bad samples of each component of the source, and stops when there are too many bad ones.
 class ComponentCounts {
  public:
-  /// share_setting: how the user sets max_bad_share, up to the number, for messages.
+  /// `share_setting` is how the user sets max_bad_share, without the number ("--max-bad-share "), for messages.
   ComponentCounts(std::vector<SourceComponent> components, const LoaderSettings& settings,
                   std::vector<std::string> needed, std::string share_setting,
                   const std::shared_ptr<ToldSamples>& told);
@@ -34,7 +34,7 @@ class ComponentCounts {
     std::int64_t good = 0;
     SkipLog skips;
     std::int64_t reported = 0;
-    std::int64_t run = 0;  // of bad samples in a row
+    std::int64_t run = 0;  // current number of bad samples in a row
     std::map<std::string, std::int64_t> run_reasons;
     std::set<std::string> run_fields;
     std::string run_first;

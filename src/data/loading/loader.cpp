@@ -39,7 +39,7 @@ struct ReadyBatches {
   Segment segment;
   DataPosition end;                             // where the next batches start
   std::map<std::string, std::int64_t> skipped;  // samples skipped while filling the batches
-  std::map<std::string, TextCuts> cuts;         // of the batches' texts
+  std::map<std::string, TextCuts> cuts;         // how many of the batches' texts and tokens were cut off
   MemoryBudget::Claim claim;
 };
 
@@ -56,7 +56,7 @@ const StreamSource* stream_of(const Source& source) {
   return stream != nullptr ? *stream : nullptr;
 }
 
-// Counts in entries if there are any, otherwise in samples.
+// Returns the component's groups, counted in entries if there are any, otherwise in samples.
 EntryGroups groups_of(const SourceComponent& component, const CaptionEntries* entries) {
   const auto* grouped = dynamic_cast<const GroupedSource*>(component.source);
   if (grouped == nullptr) return {};
@@ -66,7 +66,7 @@ EntryGroups groups_of(const SourceComponent& component, const CaptionEntries* en
   return out;
 }
 
-// A stream is not shuffled here: it orders its samples itself.
+// Returns the sampler of a source. It does not shuffle a stream, because a stream orders its samples itself.
 std::shared_ptr<Sampler> sampler_of(const Source& source, const CaptionEntries* entries, bool shuffle,
                                     std::uint64_t seed, const RankSlice& slice) {
   Mixing mixing = source.mixing();
@@ -90,7 +90,7 @@ EpochLength epoch_length(const std::shared_ptr<const Source>& source, const Load
   return {batches_in_epoch(*sampler, settings.batch_size), sampler->batches_per_update()};
 }
 
-// All positions in here count only this rank's samples.
+// All positions in this struct count only this rank's samples.
 struct Loader::Impl {
   Impl(std::shared_ptr<const Source> given_source, const std::shared_ptr<const Tokenizer>& tokenizer,
        const Preprocessing& preprocessing, const LoaderSettings& given_settings, const Needs& needs,
@@ -119,7 +119,7 @@ struct Loader::Impl {
 
   ~Impl() { stop(); }
 
-  // Every segment must hold at least one batch, and with `accumulate` so must every component.
+  // Throws UserError unless every segment holds at least one batch; with `accumulate` every component must, too.
   void check_sizes() const {
     const auto check = [&](std::int64_t size, const std::string& described) {
       if (size >= settings.batch_size) return;
@@ -192,7 +192,7 @@ struct Loader::Impl {
   }
 
   ReadyBatches make_batches() {
-    // Twice: the samples of the batches are still in memory when the batches are made from them.
+    // Waits for twice the size of the batches, because their samples are still in memory while the batches are made.
     fetcher->budget().wait_for_batch(2 * bytes_of_batches);
     ReadyBatches out;
     std::fill(filled.begin(), filled.end(), 0);
@@ -250,7 +250,7 @@ struct Loader::Impl {
                    format_bytes(2 * static_cast<double>(bytes_of_batches)), ": no batch is made while another is ready");
   }
 
-  // While another batch of the update is not full yet, a full batch drops further samples: all batches share one cursor.
+  // A full batch drops further samples until the other batches of the update are full too, because all batches share one cursor.
   void accept(FetchedSample&& fetched, std::size_t batch, std::int64_t epoch, ReadyBatches& out) {
     PreparedSample& sample = fetched.sample;
     if (sample.good()) {
@@ -292,25 +292,25 @@ struct Loader::Impl {
   const std::shared_ptr<const SampleTransform> transform;
   const std::shared_ptr<const CaptionEntries> entries;
   const std::shared_ptr<Sampler> sampler;
-  const std::int64_t per_update;  // batches
+  const std::int64_t per_update;  // batches per update
   const std::shared_ptr<WorkTotals> work = std::make_shared<WorkTotals>();
 
   // Used by the caller's thread.
-  DataPosition position;  // of the update whose batches next() is returning
+  DataPosition position;  // position of the update whose batches next() is returning
   std::int64_t next_of_update = 0;
   ReadyBatches ready;                                                  // this update's batches that are not returned yet
-  std::int64_t last_epoch = 0, last_segment = 0, last_component = -1;  // of the batch returned last
+  std::int64_t last_epoch = 0, last_segment = 0, last_component = -1;  // where the last returned batch came from
   LoaderStatistics statistics;
-  std::int64_t peak_bytes = 0;  // before the last seek
+  std::int64_t peak_bytes = 0;  // peak memory before the last seek
 
   // Used by the collating thread.
   DataPosition start_position;
   std::int64_t taken = 0;
   std::int64_t batches_of_segment = 0;
-  std::vector<std::int64_t> good_of_segment;  // for each batch of an update
+  std::vector<std::int64_t> good_of_segment;  // number of good samples in the segment, for each batch of an update
   ComponentCounts counts;
   SkipList skip_list;
-  std::vector<std::vector<PreparedSample>> rows;  // for each batch of an update
+  std::vector<std::vector<PreparedSample>> rows;  // samples of each batch of an update
   std::vector<std::int64_t> filled;
   std::int64_t bytes_of_batches = 0;
   bool size_told = false;

@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-/// Limits the bytes that samples being prepared and batches kept ready take together. A sample waits until it fits, but the
-/// one that is due next always passes, so that even an image larger than the whole budget is read, one at a time. A batch
-/// always passes if no other is ready. Thread-safe.
+/// Limits the total bytes of samples being prepared and batches kept ready. A sample waits until it fits. The sample that is due
+/// next always passes, so that images larger than the whole budget are still read, one at a time. A batch always passes if no other
+/// is ready. Thread-safe.
 class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
  public:
   /// Bytes that stay in use until this object is destroyed. Movable, not copyable.

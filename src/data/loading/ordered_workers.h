@@ -20,24 +20,24 @@ namespace tessera {
 
 constexpr double kAbandonAfter = 10;  // seconds; decoding an image takes less
 
-/// Threads that compute make(0), make(1), ... ahead of their use; take() returns the results in this order, so that nothing
-/// depends on which thread was first. An exception from make(i) is thrown by the take() that would have returned its result,
-/// and by every later one.
+/// Threads that compute make(0), make(1), ... ahead of their use. take() returns the results in this order, so that nothing depends
+/// on which thread finishes first. An exception from make(i) is thrown by the take() that would have returned its result, and by
+/// every later take().
 template <class Result>
 class OrderedWorkers {
  public:
   /// Computes the result number `ticket` on thread number `thread` (from 0).
   using Make = std::function<Result(std::int64_t ticket, std::int64_t thread)>;
 
-  /// At most `ahead` results are ready or being computed. `count`: the number of results, -1 = unlimited.
+  /// At most `ahead` results are ready or being computed at a time. `count` is the number of results; -1 means unlimited.
   OrderedWorkers(std::int64_t threads, std::int64_t ahead, std::int64_t count, Make make)
       : state_(std::make_shared<State>(ahead, count, std::move(make))) {
     state_->running = threads;
     for (std::int64_t i = 0; i < threads; ++i) threads_.emplace_back([state = state_, i] { state->work(i); });
   }
 
-  /// Waits for the results that are being computed, but starts no new ones. With abandon_after(), threads that do not end are
-  /// left running; `make` must then own everything it uses.
+  /// Waits for the results that are being computed, but starts no new ones. If abandon_after() was called, threads that do not end
+  /// in time are left running; `make` must then own everything that it uses.
   ~OrderedWorkers() {
     stop();
     std::unique_lock lock(state_->mutex);
@@ -56,8 +56,8 @@ class OrderedWorkers {
   OrderedWorkers(const OrderedWorkers&) = delete;
   OrderedWorkers& operator=(const OrderedWorkers&) = delete;
 
-  /// Returns the next result. Only one thread at a time may call it. With `wait_policy` it logs what it waits for and throws
-  /// UserError after the timeout. Throws Stopped after stop().
+  /// Returns the next result. Only one thread at a time may call it. With a `wait_policy`, logs what it waits for and throws
+  /// UserError after the policy's timeout. Throws Stopped after stop().
   Result take(const WaitPolicy* wait_policy = nullptr) {
     std::unique_lock lock(state_->mutex);
     const auto there = [this] { return state_->stopped || state_->done.contains(state_->taken); };
@@ -84,8 +84,8 @@ class OrderedWorkers {
     state_->ready.notify_all();
   }
 
-  /// Lets the destructor leave threads running that are still in make() after this many seconds. Not to be called while
-  /// another thread is in take().
+  /// Makes the destructor wait at most this many seconds; threads that are then still in make() are left running. Must not be called
+  /// while another thread is in take().
   void abandon_after(double seconds) { abandon_after_ = seconds; }
 
  private:

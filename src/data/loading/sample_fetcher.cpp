@@ -39,8 +39,8 @@ DataPosition SampleFetcher::place_of(std::int64_t ticket) const {
   return {start_.epoch + entries / stages_.sampler->places(), entries % stages_.sampler->places()};
 }
 
-// Depends only on the batch that the place belongs to, so that neither how far threads are ahead, nor a resume, nor the number
-// of ranks changes it.
+// The result depends only on the batch that the place belongs to. So it does not change with the number of ranks, after a resume, or
+// with how far ahead the threads are.
 std::int64_t SampleFetcher::max_patches_at(const DataPosition& place) const {
   if (batches_of_run_ == 0) return 0;
   const std::int64_t batches = place.epoch * (stages_.sampler->places() / batch_size_) + place.cursor / batch_size_;

@@ -42,13 +42,13 @@ class SampleFetcher {
     std::shared_ptr<const SampleTransform> transform;
     std::shared_ptr<WorkTotals> work;  // sums up the time that the stages take
   };
-  /// batches_of_run: as in LoaderTarget.
+  /// `batches_of_run` has the same meaning as in LoaderTarget.
   SampleFetcher(Stages stages, const LoaderSettings& settings, std::int64_t batches_of_run, const DataPosition& start);
 
   FetchedSample fetch(std::int64_t ticket, std::int64_t thread);
 
   DataPosition place_of(std::int64_t ticket) const;
-  /// Stops fetching samples up to the end of this segment.
+  /// Skips the samples of this and earlier segments from now on.
   void leave_out(std::int64_t segment) { over_segment_ = segment; }
   bool is_left_out(std::int64_t segment) const { return segment <= over_segment_; }
   MemoryBudget& budget() { return *budget_; }
@@ -80,7 +80,7 @@ class SampleFetcher {
   mutable std::mutex mutex_;
   std::condition_variable stopping_;
   bool stopped_ = false;
-  std::vector<Job> jobs_;  // of each thread
+  std::vector<Job> jobs_;  // the current job of each thread
 };
 
 }  // namespace tessera

@@ -22,9 +22,9 @@ void pause_and_tell(double seconds, const std::string& what);
 class SampleReader {
  public:
   virtual ~SampleReader() = default;
-  /// Returns the sample of a ticket: with random access sample `index` of the source; from a stream the one at `place` in its
-  /// order, where places increase with the tickets. Throws SampleError if this sample is bad (`io_error`: the source failed and
-  /// on_failure is skip), UserError if the source fails, Stopped, and what `pause` throws.
+  /// Returns the sample of a ticket. A source with random access returns sample `index`. A stream returns the sample at `place` in
+  /// its order; places must increase with the tickets. Throws SampleError if the sample is bad, with reason `io_error` if the source
+  /// failed and on_failure is skip. Throws UserError if the source fails, Stopped after stop(), and what `pause` throws.
   virtual Sample read(std::int64_t ticket, const DataPosition& place, std::int64_t index, const Pause& pause) = 0;
   /// Skips the sample of a ticket.
   virtual void pass(std::int64_t ticket) = 0;
@@ -38,8 +38,8 @@ class SampleReader {
 };
 
 /// Makes a reader for training. Reads that fail are repeated according to the settings `retries`, `retry_seconds` and
-/// `on_failure`; a stream has its own retries, and shuffles its samples itself by `shuffle`, `seed` and `slice`. `work` sums
-/// up the time of reads from random-access sources. Throws UserError if a stream has fewer files than there are ranks.
+/// `on_failure`. A stream has its own retries, and shuffles its samples itself as `shuffle`, `seed` and `slice` specify. `work`
+/// sums up the time of reads from random-access sources. Throws UserError if a stream has fewer files than there are ranks.
 std::shared_ptr<SampleReader> make_sample_reader(const std::shared_ptr<const Source>& source,
                                                  const LoaderSettings& settings, std::uint64_t seed,
                                                  const RankSlice& slice, std::shared_ptr<WorkTotals> work);
@@ -47,10 +47,11 @@ std::shared_ptr<SampleReader> make_sample_reader(const std::shared_ptr<const Sou
 /// Makes a reader for one pass over the source in its own order.
 std::shared_ptr<SampleReader> make_ordered_reader(const std::shared_ptr<const Source>& source,
                                                   LoaderSettings settings = {});
-/// The same for a source that outlives the reader.
+/// Makes such a reader for a source that must outlive the reader.
 std::shared_ptr<SampleReader> make_ordered_reader(const Source& source);
 
-/// Stops a reader on destruction. Declared after the threads that use it, it ends their waiting before they are joined.
+/// Stops a reader on destruction. Declare it after the threads that use the reader, so that they stop waiting before they are
+/// joined.
 class ReaderStop {
  public:
   explicit ReaderStop(std::shared_ptr<SampleReader> reader) : reader_(std::move(reader)) {}

@@ -31,8 +31,8 @@ std::span<const std::string> texts_for(const std::string& view, const Sample& sa
   return {view == "summary" ? &sample.summary : &sample.object_tags, 1};
 }
 
-// Words of random keys: they make the draws of `captions` independent of `caption`, and those of boxes independent of the
-// image's negatives.
+// Distinct words of random keys, so that the draws for `captions`, for negatives and for boxes are independent of each other and of
+// the draws for `caption`.
 constexpr std::uint64_t kWordOfCaptions = 0x4B43, kWordOfNegatives = 0x4E47, kWordOfBoxes = 0x4258;
 
 bool is_blank(const std::string& text) {
@@ -63,7 +63,7 @@ std::vector<const ObjectAnnotation*> phrased_objects(const Sample& sample) {
   return out;
 }
 
-// Adds `count` of the texts without repetition, padded with empty ones if there are fewer.
+// Appends `count` of the texts to `out`, in random order and without repetition. If there are fewer, empty texts fill the rest.
 void add_some(std::vector<std::string> texts, std::int64_t count, Random& random, std::vector<std::string>& out) {
   random.shuffle(texts);
   texts.resize(static_cast<std::size_t>(count));
@@ -93,7 +93,7 @@ std::int64_t id_of(std::string_view bytes, std::uint64_t seed = 0) {
   return to_id(fingerprint(bytes, seed));
 }
 
-// A sample without the image, or without the text, forms a group of its own.
+// Returns the group of a sample without the image or the text. Each such sample forms a group of its own.
 std::int64_t lone_group(const Sample& sample) {
   return id_of(sample.key, fingerprint("lacking"));
 }
@@ -354,7 +354,7 @@ void SampleTransform::prepare_negatives(const Sample& sample, const SampleDraw& 
   out.several[kNegatives] = encode_several(kNegatives, texts, out);
 }
 
-// Prepares boxes, phrases and their negatives, all of the same objects.
+// Prepares boxes, phrases and negatives of phrases, all for the same objects.
 void SampleTransform::prepare_phrases(const Sample& sample, const SampleDraw& draw, PreparedSample& out) const {
   if (!sample.bad_boxes.empty()) throw SampleError("bad_box", concat("sample ", sample.key, ": ", sample.bad_boxes));
   const BoxViewSettings& settings = *settings_.boxes;
@@ -390,7 +390,7 @@ void SampleTransform::prepare_phrases(const Sample& sample, const SampleDraw& dr
         out.boxes[view][r] = box.corners;
 }
 
-// A text that is empty or has no words is absent.
+// Encodes the texts of a multi-text view. A text that is empty or has no words counts as absent.
 PreparedTexts SampleTransform::encode_several(const std::string& view, const std::vector<std::string>& texts,
                                               PreparedSample& out) const {
   PreparedTexts several;
@@ -404,7 +404,7 @@ PreparedTexts SampleTransform::encode_several(const std::string& view, const std
   return several;
 }
 
-// Also counts the tokens that the tokenizer's context cuts off.
+// Encodes a text, and counts the tokens that the tokenizer's context cuts off.
 std::vector<std::int64_t> SampleTransform::encode(const std::string& view, const std::string& text,
                                                   PreparedSample& out) const {
   std::vector<std::int64_t> ids = tokenizer_->encode(text);
@@ -440,7 +440,7 @@ void SampleTransform::prepare_images(Sample& sample, const SampleDraw& draw, Pre
   out.regions.shrink_to_fit();
 }
 
-// Returns null if the sample lacks the text or it is blank.
+// Returns the text for a single-text view, or null if the sample lacks the text or it is blank.
 const std::string* SampleTransform::choose_text(const std::string& view, const Sample& sample,
                                                 const SampleDraw& draw) const {
   const bool is_caption = view == "caption";

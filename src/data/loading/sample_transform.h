@@ -19,36 +19,37 @@ namespace tessera {
 
 /// A sample's part of a multi-text view.
 struct PreparedTexts {
-  std::vector<std::vector<std::int64_t>> ids;  // of each text; empty if it is absent
+  std::vector<std::vector<std::int64_t>> ids;  // token ids of each text; empty if the text is absent
   std::vector<bool> cut;                       // whether the tokenizer's context cut the text
 };
 
-/// Left, top, right, bottom as shares of the view's size; nullopt: the box is masked.
+/// A box's left, top, right and bottom edges as shares of the view's size; nullopt if the box is masked.
 using PreparedBox = std::optional<std::array<float, 4>>;
 
-/// A training sample after decoding, augmentation and tokenization, or the reason why it is bad. A view that it lacks is absent.
+/// A training sample after decoding, augmentation and tokenization, or the reason why it is bad. Views that the sample lacks have no
+/// entry.
 struct PreparedSample {
   std::string key;
-  std::map<std::string, ViewImage> pixels;                   // of each pixel view
-  std::map<std::string, std::vector<std::int64_t>> ids;      // of each single-text view
-  std::map<std::string, PreparedTexts> several;              // of each multi-text view
-  std::map<std::string, std::vector<PreparedBox>> boxes;     // of each pixel view that needs boxes
-  std::map<std::string, TextCuts> cuts;                     // of each text view
-  std::vector<std::uint8_t> features;                       // in place of pixels (FeatureFolder::read); empty: none
-  std::vector<float> regions;                               // [R, F] of the region views; empty: none
+  std::map<std::string, ViewImage> pixels;                   // by name of pixel view
+  std::map<std::string, std::vector<std::int64_t>> ids;      // by name of single-text view
+  std::map<std::string, PreparedTexts> several;              // by name of multi-text view
+  std::map<std::string, std::vector<PreparedBox>> boxes;     // by name of pixel view that needs boxes
+  std::map<std::string, TextCuts> cuts;                     // by name of text view
+  std::vector<std::uint8_t> features;                       // replace the pixels (FeatureFolder::read); empty: none
+  std::vector<float> regions;                               // [R, F] region features of the region views; empty: none
   std::int64_t region_width = 0;                            // F
   std::int64_t label = -1;
-  std::int64_t image_group = 0;  // as in DuplicateGroups, if needed
+  std::int64_t image_group = 0;  // as in DuplicateGroups; set only if needed
   std::int64_t caption_group = 0;
-  std::vector<std::int64_t> captions_group;  // of each text of the view `captions`; 0 if it is absent
-  std::string bad_reason;  // empty: good
+  std::vector<std::int64_t> captions_group;  // group of each text of the view `captions`; 0 if the text is absent
+  std::string bad_reason;  // empty if the sample is good
   std::string bad_text;
-  std::vector<std::string> found;  // the fields of a bad sample
+  std::vector<std::string> found;  // names of the fields that a bad sample has
   MemoryBudget::Claim claim;
 
   bool good() const { return bad_reason.empty(); }
   void reject(const SampleError& error);
-  /// Returns the bytes it takes in memory.
+  /// Returns the number of bytes that the sample takes in memory.
   std::int64_t bytes() const;
 };
 
@@ -57,18 +58,18 @@ struct SampleDraw {
   std::int64_t index = 0;
   std::int64_t repeat = 0;
   std::int64_t caption = -1;  // index of the caption to use; -1: by caption_choice
-  std::int64_t max_patches = 0;  // as in ImageViews::make()
+  std::int64_t max_patches = 0;  // has the same meaning as in ImageViews::make()
 };
 
 /// Returns the names of all text views: caption, summary, objects, and the multi-text views.
 const std::vector<std::string>& known_texts();
 
-/// Formats "found image and label; needed image and caption. Check ...". found: fields of the component's samples; empty: none
-/// of the samples could be read.
+/// Formats "found image and label; needed image and caption. Check ...". `found` lists the fields of the component's samples; it is
+/// empty if none of the samples could be read.
 std::string describe_fields(const std::set<std::string>& found, const std::vector<std::string>& needed,
                             const SourceComponent& component);
 
-/// Returns the fields that a sample must have: those of the views that are not optional.
+/// Returns the fields that a sample must have, which are those of all views that are not optional.
 std::vector<std::string> needed_fields(const Needs& needs);
 
 /// Decodes, augments and tokenizes samples of a source for batches. A sample that lacks an optional view is prepared without
@@ -106,7 +107,7 @@ class SampleTransform {
 
   ImageViews images_;
   std::optional<CaptionChooser> captions_;  // null: there is no view `captions`
-  std::vector<std::int64_t> no_text_;       // ids of an empty text
+  std::vector<std::int64_t> no_text_;       // token ids of an empty text
   std::shared_ptr<const Source> source_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   LoaderSettings settings_;

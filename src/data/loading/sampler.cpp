@@ -9,7 +9,8 @@
 namespace tessera {
 namespace {
 
-// The workers are in at most two consecutive epochs at a time, and an epoch splits at most one permutation at each end.
+// The workers are in at most two consecutive epochs at a time, and only the first and the last permutation of an epoch may be shared
+// with another epoch.
 constexpr std::size_t kRepeatsKept = 3;
 constexpr std::int64_t kWholeEpoch = -1;  // key of the permutations of all entries of an epoch
 
@@ -17,8 +18,9 @@ std::uint64_t key_word(std::int64_t value) {
   return static_cast<std::uint64_t>(value);
 }
 
-// Deals the groups to `open` rows, each to the row that is shortest so far, so that the rows have similar lengths. Place p
-// comes from row p modulo the number of rows: if the number of ranks divides that, each rank reads its own groups.
+// Distributes the groups over `open` rows, each to the row that is shortest so far, so that the rows have similar lengths. Place p
+// comes from row p modulo the number of rows. So if the number of rows is a multiple of the number of ranks, each rank reads its own
+// groups.
 std::vector<std::int64_t> grouped_permutation(const EntryGroups& groups, Random random) {
   std::vector<std::int64_t> order(groups.starts.size() - 1);
   std::iota(order.begin(), order.end(), std::int64_t{0});
@@ -122,7 +124,7 @@ SampleRef Sampler::mixed(std::int64_t epoch, std::int64_t entry) {
   const std::int64_t size = components_[component].size, first = epoch * shares_[component].count,
                      behind = first + shares_[component].count;
   const std::int64_t place = first + entry - shares_[component].begin, repeat = place / size;
-  // Entries of a permutation that is wholly inside this epoch are shuffled by the epoch's permutation already, unless the
+  // If the component's permutation lies wholly inside this epoch, the epoch's permutation already shuffles its entries, unless the
   // component has groups.
   const bool cut = repeat * size < first || (repeat + 1) * size > behind || is_grouped(component);
   return of_row(static_cast<std::int64_t>(component), place, cut);

@@ -12,18 +12,18 @@ namespace tessera {
 
 /// One sample of an epoch.
 struct SampleRef {
-  std::int64_t index = 0;      // in the whole source
+  std::int64_t index = 0;      // index in the whole source
   std::int64_t component = 0;  // the component it comes from
-  std::int64_t repeat = 0;  // number of earlier passes over its component; crops, flips and captions change with it
+  std::int64_t repeat = 0;  // number of earlier passes over its component; crops, flips and captions change with each pass
 };
 
 /// Places [begin, end) of an epoch. A batch never crosses a segment's end.
 struct Segment {
-  std::int64_t number = 0;  // counted over all epochs
+  std::int64_t number = 0;  // index of the segment, counted over all epochs
   std::int64_t begin = 0, end = 0;
   std::int64_t component = -1;    // the component of all its samples; -1: mixed
-  std::int64_t shared_begin = 0;  // counted over all ranks
-  std::int64_t shared_size = 0;
+  std::int64_t shared_begin = 0;  // first place, counted over all ranks
+  std::int64_t shared_size = 0;   // number of places, counted over all ranks
 };
 
 /// Groups of a component's entries, each of which is read as a whole (GroupedSource).
@@ -32,24 +32,24 @@ struct EntryGroups {
   std::int64_t open = 1;             // number of groups open at a time
 };
 
-/// Maps the places of an epoch to samples. Each rank counts its own places, from 0 in each epoch; a place holds one sample for
-/// each batch of an update: one, or with `accumulate` one of each component. The mapping is a function of (components, seed).
-/// All epochs have the same number of places. Thread-safe.
+/// Maps the places of an epoch to samples. Each rank counts its own places, from 0 in each epoch. A place holds one sample; with
+/// `accumulate` it holds one sample of each component, for the update's batch of that component. The mapping is a function of
+/// (components, seed). All epochs have the same number of places. Thread-safe.
 ///
 /// concat      a permutation of all samples
-/// weighted    round(weight * size) samples of each component, permuted together. They are the next ones in an endless
-///             sequence of the component's permutations, so that over many epochs all its samples are used equally often
-/// sequential  a segment for each component, with its permutation; the order of components changes each epoch
+/// weighted    round(weight * size) samples of each component, permuted together. Each component takes its next samples from an
+///             endless sequence of its permutations, so that over many epochs all its samples are used equally often
+/// sequential  a segment for each component, with a permutation of its samples; the order of components changes each epoch
 /// accumulate  as many places as the largest component has samples; each batch of an update is drawn from an endless
 ///             sequence of its component's permutations
 ///
-/// A component with groups is permuted as follows: its groups come in random order; `open` of them are open at a time, and
-/// each in turn supplies one of its entries, in random order; a used-up group is replaced by the next. If components are
-/// permuted together, such a component gets random places and fills them in that order.
+/// A component with groups is permuted as follows. Its groups come in random order, and `open` of them are open at a time. The open
+/// groups take turns; each supplies one of its entries, in random order. A used-up group is replaced by the next. If components are
+/// permuted together, such a component gets random places and fills them with its entries in this order.
 class Sampler {
  public:
-  /// The components are counted in entries: samples, or image-caption pairs.
-  /// groups: of each component; empty: no component has groups.
+  /// The sizes of components count entries, which are samples or image-caption pairs. `groups` has one item for each component, or
+  /// is empty if no component has groups.
   Sampler(Mixing mixing, bool shuffle, std::uint64_t seed, const RankSlice& slice, std::vector<EntryGroups> groups = {});
 
   const std::vector<SourceComponent>& components() const { return components_; }
@@ -60,7 +60,7 @@ class Sampler {
 
   std::vector<Segment> segments(std::int64_t epoch) const;
   Segment segment_of(const DataPosition& place) const;
-  /// Returns the sample at a place. batch: which of the update's batches it is for.
+  /// Returns the sample at a place for the update's batch number `batch`.
   SampleRef at(const DataPosition& place, std::int64_t batch);
 
   /// Converts a place of this rank to one counted over all ranks.

@@ -12,7 +12,7 @@ namespace tessera {
 /// Counts skipped samples and logs the first few, each only once.
 class SkipLog {
  public:
-  /// told: what other passes over the data have logged already; null: this log keeps its own record.
+  /// `told` records what other passes over the data have logged already. If it is null, this log keeps its own record.
   explicit SkipLog(std::string source, std::shared_ptr<ToldSamples> told = nullptr)
       : source_(std::move(source)), told_(told ? std::move(told) : std::make_shared<ToldSamples>()) {}
 

@@ -31,7 +31,7 @@ double check_wait(const WaitPolicy& wait_policy, std::int64_t ticket, double wai
 
 void warn_of_left_threads(std::int64_t count) {
   log::warning("data: ", count, count == 1 ? " thread hangs" : " threads hang",
-               " in a sample and cannot be stopped; continuing without");
+               " in a sample and cannot be stopped; continuing anyway");
 }
 
 }  // namespace tessera

@@ -6,20 +6,20 @@
 
 namespace tessera {
 
-/// How long to wait for a result before logging what is waited for, and before failing.
+/// How long to wait for a result before logging a warning, and before failing.
 struct WaitPolicy {
   double warn_after = 60;  // seconds; repeated after twice, four times, ... as long
-  double timeout = 0;      // seconds; 0: never
+  double timeout = 0;      // seconds until failure; 0: wait without limit
   std::string source;      // description of the source of the results
   /// Describes result number `ticket` and its progress: "sample number 7 (thread 2 is reading it)".
   std::function<std::string(std::int64_t ticket)> describe;
 };
 
-/// Logs a warning if result number `ticket` is overdue; returns the waiting time at which to check again. Throws UserError
-/// after the timeout. waited: seconds so far.
+/// Logs a warning if result number `ticket` is overdue after `waited` seconds. Returns the waiting time at which to check again.
+/// Throws UserError after the timeout.
 double check_wait(const WaitPolicy& wait_policy, std::int64_t ticket, double waited);
 
-/// Warns that threads which hang in a read are left running.
+/// Warns that `count` threads hang in a read and are left running.
 void warn_of_left_threads(std::int64_t count);
 
 }  // namespace tessera

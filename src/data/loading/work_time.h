@@ -6,13 +6,13 @@
 
 namespace tessera {
 
-/// The time that threads spend working: wall-clock time and CPU time.
+/// The wall-clock time and the CPU time that threads spend working.
 struct WorkTotals {
   std::atomic<std::int64_t> nanoseconds = 0, cpu_nanoseconds = 0;
-  std::atomic<std::int64_t> retries = 0;  // of reads that failed
+  std::atomic<std::int64_t> retries = 0;  // number of reads that failed and were repeated
 };
 
-/// Adds the time from its construction to its destruction, on one thread.
+/// Adds the time from its construction to its destruction to the totals. Both must happen on the same thread.
 class WorkTime {
  public:
   explicit WorkTime(WorkTotals& totals) : totals_(totals) {}

@@ -40,7 +40,8 @@ struct Drawable {
   std::int64_t lost = 0;  // characters replaced by "?"
 };
 
-// OpenCV's fonts have only ASCII: other letters are spelled out, lose their accents, or become "?".
+// Converts a text to ASCII, because OpenCV's fonts have nothing else. Other letters are spelled out, lose their accents, or become
+// "?".
 Drawable drawable(const std::string& text) {
   Drawable out;
   for (const char32_t code : unicode::compose(unicode::decode(text))) {
@@ -57,7 +58,7 @@ Drawable drawable(const std::string& text) {
   return out;
 }
 
-// Breaks lines between words; text that does not fit into kLines lines is replaced by "...".
+// Breaks a text into lines between words. Text that does not fit into kLines lines is replaced by "...".
 std::vector<std::string> wrap(const std::string& text, int width) {
   std::vector<std::string> lines;
   std::istringstream words(drawable(text).text);

@@ -19,15 +19,15 @@ namespace tessera {
 /// The statistics of one sample; computed in threads.
 struct SampleFacts {
   std::string key, bad_reason, bad_text;
-  std::int64_t height = 0, width = 0, bytes = 0;  // bytes: of the image file
+  std::int64_t height = 0, width = 0, bytes = 0;  // `bytes` is the size of the image file
   std::int64_t label = -1, objects = 0;
-  std::vector<std::int64_t> characters, words, tokens;  // of each caption
-  std::vector<std::string> fields;                      // "mask", "summary", ...
+  std::vector<std::int64_t> characters, words, tokens;  // numbers of them in each caption
+  std::vector<std::string> fields;                      // names of the fields that the sample has: "mask", "summary", ...
   std::uint64_t picture = 0;                            // fingerprint of the image's bytes
   std::vector<std::uint64_t> pairs;                     // fingerprints of the image with each caption
   SampleDigest digest;
-  nlohmann::ordered_json dump;  // the sample's contents, with images and masks as SHA-256; if requested
-  Sample sample;                // the decoded sample; if requested
+  nlohmann::ordered_json dump;  // if requested: the sample's contents, with SHA-256 sums in place of images and masks
+  Sample sample;                // if requested: the decoded sample
 };
 
 struct FactsWanted {
@@ -36,14 +36,14 @@ struct FactsWanted {
   bool sample = false;
 };
 
-/// Reads and decodes a sample. index: its name while its key is not known. Throws what `read` throws, except SampleError.
+/// Reads and decodes a sample. `index` names the sample until its key is known. Throws what `read` throws, except SampleError.
 SampleFacts facts_of(const std::function<Sample()>& read, std::int64_t index, const FactsWanted& wanted);
 
 /// Collects statistics about the samples of a source.
 class DatasetStatistics {
  public:
   void add(const SampleFacts& facts);
-  /// all: whether all samples of the source were added; otherwise the report has no fingerprint.
+  /// Returns the statistics as JSON. `all` says whether all samples of the source were added; if not, there is no fingerprint.
   nlohmann::ordered_json report(const Source& source, bool all) const;
 
  private:
@@ -56,7 +56,7 @@ class DatasetStatistics {
   Counts heights_, widths_, bytes_, captions_, characters_, words_, tokens_, objects_, labels_;
   std::unordered_set<std::string> keys_;
   std::unordered_set<std::uint64_t> pictures_, pairs_;
-  std::map<std::string, std::pair<std::int64_t, std::string>> repeated_;  // kind -> number of repeats, key of the first
+  std::map<std::string, std::pair<std::int64_t, std::string>> repeated_;  // by kind: number of repeats, and key of the first one
   SetFingerprint fingerprint_;
 };
 

@@ -28,7 +28,7 @@ constexpr std::int64_t kListed = 1000;  // bad samples listed in the manifest
 constexpr std::int64_t kJudged = 100;   // number of samples from which the share of bad ones is checked
 constexpr std::int64_t kTarEnd = 2 * 512;
 
-// Returns "KEY: BEFORE, now AFTER" for each line in which two dumps of settings differ; "" if their lines do not match up.
+// Returns "KEY: BEFORE, now AFTER" for each line in which two dumps of settings differ. Returns "" if the dumps have different keys.
 std::string describe_changes(const std::string& before, const std::string& after) {
   const std::vector<std::string> old_lines = split(before, '\n'), new_lines = split(after, '\n');
   if (old_lines.size() != new_lines.size()) return "";
@@ -42,7 +42,7 @@ std::string describe_changes(const std::string& before, const std::string& after
   return out;
 }
 
-// Writes the shards and tracks the progress in the manifest, from which a later call can continue.
+// Writes the shards and records the progress in the manifest, so that a later call can continue.
 class Packer {
  public:
   Packer(const Source& source, const std::string& source_settings, const PackSettings& settings)
@@ -203,7 +203,8 @@ class Packer {
                describe_bad_share(settings_.max_bad_share, bad_total_, seen, "--max-bad-share "), example);
   }
 
-  // Finishes the shard first, then the manifest that lists it. Bad samples after the shard's last sample count for the next shard.
+  // Completes the shard first, then writes the manifest that lists it. Bad samples after the shard's last sample count for the next
+  // shard.
   void finish_shard() {
     tar_->finish();
     tar_.reset();
@@ -248,7 +249,7 @@ class Packer {
   const PackSettings settings_;
   const std::vector<std::string> classes_;
   Manifest manifest_;
-  std::int64_t next_ = 0;  // sample of the source
+  std::int64_t next_ = 0;  // index of the next sample in the source
   bool was_complete_ = false;
   std::map<std::string, std::int64_t> bad_;
   std::int64_t bad_total_ = 0;

@@ -39,7 +39,8 @@ std::string first_bytes(const std::string& text, std::size_t count) {
   return text.substr(0, count);
 }
 
-// Makes the captions what a reader will return: stripped, and only valid UTF-8. Objects' references to captions are updated.
+// Changes the captions to what a reader will return: strips white space, and drops captions that are blank or not UTF-8. Updates the
+// objects' references to captions.
 void clean_captions(Sample& sample) {
   std::vector<std::string> out;
   std::vector<std::int64_t> place;  // new index of each caption; -1: dropped
@@ -63,14 +64,14 @@ void clean_captions(Sample& sample) {
   sample.captions = std::move(out);
 }
 
-// Resizes one value per pixel with nearest neighbor sampling, as the values must not be mixed.
+// Resizes an array with one value per pixel by nearest neighbor sampling, because the values must not be mixed.
 template <class T>
 std::vector<T> resized(const std::vector<T>& values, const Image& from, const Image& to) {
   if (values.size() != static_cast<std::size_t>(from.height * from.width)) return values;
   std::vector<T> out;
   out.reserve(static_cast<std::size_t>(to.height * to.width));
   const auto source = [](std::int64_t place, std::int64_t old_side, std::int64_t new_side) {
-    return std::min((2 * place + 1) * old_side / (2 * new_side), old_side - 1);  // the pixel at the center
+    return std::min((2 * place + 1) * old_side / (2 * new_side), old_side - 1);  // the old pixel at the new pixel's center
   };
   for (std::int64_t y = 0; y < to.height; ++y)
     for (std::int64_t x = 0; x < to.width; ++x)
@@ -79,7 +80,7 @@ std::vector<T> resized(const std::vector<T>& values, const Image& from, const Im
   return out;
 }
 
-// Updates the side file's `width` and `height` if they are the image's.
+// Updates `width` and `height` in the side file's fields if they are the size of the image.
 void update_size(std::string& fields, const Image& from, const Image& to) {
   nlohmann::json json = nlohmann::json::parse(fields, nullptr, false);
   if (!json.is_object()) return;
@@ -93,7 +94,7 @@ void update_size(std::string& fields, const Image& from, const Image& to) {
   fields = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Reduces the image and everything that is measured in its pixels.
+// Shrinks the image, and everything that is measured in its pixels, so that the shorter side has `shorter` pixels.
 void shrink(Sample& sample, std::int64_t shorter) {
   const Image& old = sample.image;
   const double scale = static_cast<double>(shorter) / static_cast<double>(std::min(old.height, old.width));

@@ -15,10 +15,10 @@ struct PackedSample {
   std::string key;
   std::vector<SampleFile> files;
   SampleDigest digest;
-  std::string bad_reason;  // empty: good
+  std::string bad_reason;  // empty if the sample is good
   std::string bad_text;
 
-  /// Bytes that the files take in the tar.
+  /// Returns the number of bytes that the files take in the tar.
   std::int64_t bytes() const;
 };
 
@@ -26,7 +26,7 @@ struct PackedSample {
 /// a tar. Equal keys stay equal; different keys may become equal.
 std::string shard_key(const std::string& key);
 
-/// Reads and prepares a sample. index: its name while its key is not known. Throws what `read` throws, except SampleError.
+/// Reads and prepares a sample. `index` names the sample until its key is known. Throws what `read` throws, except SampleError.
 PackedSample pack_sample(const std::function<Sample()>& read, std::int64_t index, const PackSettings& settings,
                          const std::vector<std::string>& class_names);
 

@@ -61,12 +61,12 @@ rel clothing: wearing | washing
 
 enum class WordKind { attribute, object, relation };
 
-/// One or more words as they appear in texts.
+/// A lexicon entry in one of its forms (singular or plural), as one or more words that appear in texts.
 struct WordForm {
   Words words;
   WordKind kind = WordKind::attribute;
-  std::size_t group = 0;  // number of its class
-  std::size_t side = 0;   // words of the same side do not exclude each other
+  std::size_t group = 0;  // index of the class that it belongs to
+  std::size_t side = 0;   // side of the class; words on the same side do not exclude each other
   bool plural = false;
   std::size_t pair = 0;  // for a noun: index of its plural or singular form
 };
@@ -91,7 +91,7 @@ std::string plural_of(const std::string& noun) {
   return noun + "s";
 }
 
-/// A word of a text and the characters between it and the next word.
+/// A word of a text, and the characters between this word and the next.
 struct TextWord {
   std::string text;
   std::string behind;
@@ -137,9 +137,9 @@ struct Edit {
   const WordForm* form = nullptr;
 };
 
-using Edits = std::vector<Edit>;  // in the order of the text
+using Edits = std::vector<Edit>;  // sorted by position in the text
 
-// Adjusts an article at `place` to the word after it.
+// If the word at `place` is the article a or an, adjusts it to the word after it.
 void fix_article(CutText& text, std::size_t place) {
   TextWord& article = text.words[place];
   if (article.plain != "a" && article.plain != "an") return;
@@ -256,7 +256,7 @@ std::vector<Edits> NegativeRules::Impl::swaps(const CutText& text, const std::ve
   for (const Found& each : found)
     if (each.form->kind == WordKind::attribute)
       std::fill_n(attribute.begin() + static_cast<std::ptrdiff_t>(each.first), each.form->words.size(), true);
-  // Whether there are words between two forms other than joiners (and other than attributes, unless attributes_count).
+  // Returns true if there are other words than joiners between two forms. Attributes are ignored, too, unless attributes_count is set.
   const auto is_between = [&](const Found& a, const Found& b, bool attributes_count) {
     for (std::size_t i = a.end(); i < b.first; ++i)
       if (!joiner[i] && (attributes_count || !attribute[i])) return true;

@@ -46,7 +46,7 @@ bool ends_sentence(const std::string& word) {
   return std::string_view(".!?;").find(word.back()) != std::string_view::npos;
 }
 
-// Splits a caption into sentences of words.
+// Splits a caption into sentences, and each sentence into words.
 std::vector<Words> sentences_of(const std::string& caption) {
   std::vector<Words> out(1);
   for (const std::string& line : split(without_brackets(caption), '\n')) {

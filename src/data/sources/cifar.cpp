@@ -16,9 +16,9 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kSide = 32;
 constexpr std::int64_t kPlane = kSide * kSide;
 
-/// The file layout of one of the two data sets: label bytes (the last one is used), then three planes.
+/// The file layout of CIFAR-10 or CIFAR-100. A record has label bytes, of which the last is used, then three color planes.
 struct CifarFormat {
-  const char* folder;  // in the archive
+  const char* folder;  // the folder inside the archive
   std::uint64_t label_bytes;
   std::int64_t classes;
   const char* names_file;

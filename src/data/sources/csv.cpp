@@ -26,8 +26,8 @@ struct WrittenLabel {
   std::string place;
 };
 
-/// Returns the separator of the settings; or else the first one that yields the image column in the first line; or else the
-/// first one that splits that line; or else a tab.
+/// Returns the separator from the settings. If none is set, returns the first separator with which the first line has the image
+/// column, or else the first separator that splits this line, or else a tab.
 char separator_for(const CsvSettings& settings, const std::string& path) {
   if (settings.separator) return separator_of(*settings.separator);
   std::optional<char> several;
@@ -176,7 +176,7 @@ class CsvReader {
   std::vector<WrittenLabel> labels_;
 };
 
-/// For a filter it reads the rows again, as the filter may use any column.
+/// Images listed in tables. To judge a filter, it reads the rows again, because the filter may use any column.
 class CsvSource : public ListedPictures, public FieldSource {
  public:
   explicit CsvSource(const CsvSettings& settings) : ListedPictures(CsvReader(settings).read()), settings_(settings) {}

@@ -11,10 +11,10 @@
 
 namespace tessera {
 
-/// A line of Flickr30k Entities' Sentences without its brackets, and the phrases that they marked.
+/// A line of a Sentences file of Flickr30k Entities: its text without the brackets, and the phrases that the brackets mark.
 struct EntitySentence {
   struct Phrase {
-    std::string entity;  // EN#: "0" = nothing in the image shows it
+    std::string entity;  // the id after EN#; "0" if nothing in the image shows the phrase
     std::array<std::int64_t, 2> span{};
   };
   std::string text;
@@ -27,8 +27,8 @@ EntitySentence parse_entity_sentence(std::string_view line);
 /// Parses the sentences of a file, one per line.
 std::vector<EntitySentence> parse_entity_sentences(std::string_view sentences);
 
-/// Returns for each entity the box [top, left, height, width] around all its boxes in an Annotations file. Throws SampleError
-/// `bad_annotation`.
+/// Returns, by entity, the box [top, left, height, width] around all boxes of the entity in an Annotations file. Throws SampleError
+/// `bad_annotation` if the file is damaged.
 std::map<std::string, std::array<std::int64_t, 4>> parse_entity_boxes(std::string_view xml);
 
 /// Sets the sentences as a sample's captions, and their phrases as its objects.

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Mixed into an IndexedSource that can read the side fields of its samples without reading their images.
+/// A base class for each IndexedSource that can read the side fields of its samples without reading their images.
 class FieldSource {
  public:
   virtual ~FieldSource() = default;

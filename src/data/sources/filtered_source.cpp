@@ -78,7 +78,7 @@ class FilteredSource : public IndexedSource, public GroupedSource {
   std::int64_t data_file_count() const override { return source_->data_file_count(); }
   DataFile data_file(std::int64_t index) const override { return source_->data_file(index); }
 
-  // The groups of the source that contain samples that pass.
+  // Returns the starts of the source's groups, counted in samples that pass. Groups without such samples are left out.
   std::vector<std::int64_t> group_starts() const override {
     const auto* grouped = dynamic_cast<const GroupedSource*>(source_.get());
     const std::vector<std::int64_t> all = grouped != nullptr ? grouped->group_starts() : std::vector<std::int64_t>();
@@ -98,11 +98,11 @@ class FilteredSource : public IndexedSource, public GroupedSource {
   std::int64_t of_source(std::int64_t index) const { return indices_.at(static_cast<std::size_t>(index)); }
 
   const std::shared_ptr<const IndexedSource> source_;
-  std::vector<std::int64_t> indices_;  // of the samples that pass
+  std::vector<std::int64_t> indices_;  // indices, in the source, of the samples that pass
   std::string described_;
 };
 
-/// Drops samples that do not pass, so that places count only samples that do.
+/// Drops samples that do not pass, so that places in the stream count only samples that pass.
 class FilteringStream : public SampleStream {
  public:
   FilteringStream(std::unique_ptr<SampleStream> stream, std::shared_ptr<const RowFilter> filter,
@@ -155,7 +155,7 @@ class FilteredStreamSource : public StreamSource {
   std::int64_t data_file_count() const override { return source_->data_file_count(); }
   DataFile data_file(std::int64_t index) const override { return source_->data_file(index); }
   std::unique_ptr<SampleStream> open(const StreamStart& start) const override {
-    // The limit is a hundred passes over the data, as a rank may have files without passing samples.
+    // The limit is a hundred passes over the data, because some of a rank's files may have no samples that pass.
     return std::make_unique<FilteringStream>(source_->open(start), filter_,
                                              100 * std::max<std::int64_t>(1000, source_->size()));
   }

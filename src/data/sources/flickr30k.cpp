@@ -150,7 +150,7 @@ class Flickr30k : public ListedPictures {
   }
 
  private:
-  /// Adds the sample's name to the errors of `read`.
+  /// Calls `read` and adds the sample's key to its errors.
   template <class Read>
   static void read_named(const std::string& key, const Read& read) {
     try {

@@ -34,7 +34,8 @@ bool is_all_digits(const std::string& name) {
   return !name.empty() && name.find_first_not_of("0123456789") == std::string::npos;
 }
 
-/// Whether a folder has img2dataset's layout: a statistics file next to the folder, or texts next to the images in it.
+/// Whether a folder is a shard written by img2dataset: its name is a number, and there is a statistics file next to the folder or
+/// texts next to the images in it.
 bool is_img2dataset_shard(const fs::path& folder) {
   if (!is_all_digits(folder.filename().string())) return false;
   if (fs::exists(folder.string() + "_stats.json")) return true;
@@ -203,8 +204,8 @@ class ImageFolder : public IndexedSource {
     }
   }
 
-  // Whether an entry links to a folder that contains it, so that following it would never end. Logs a warning once for each
-  // such link.
+  // Whether an entry is a link to a folder that contains it, which would be followed forever. Logs a warning once for each such
+  // link.
   bool leads_back(const fs::directory_entry& entry) {
     if (!entry.is_symlink() || !entry.is_directory()) return false;
     const fs::path target = fs::canonical(entry.path());

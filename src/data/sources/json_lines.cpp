@@ -129,7 +129,7 @@ class JsonLinesReader {
   PictureList list_;
 };
 
-/// For a filter it reads the lines again, as the filter may use any member.
+/// Images listed in JSON lines. To judge a filter, it reads the lines again, because the filter may use any member.
 class JsonLines : public ListedPictures, public FieldSource {
  public:
   explicit JsonLines(const JsonLinesSettings& settings) : ListedPictures(JsonLinesReader(settings).read()), settings_(settings) {}

@@ -20,7 +20,7 @@ struct ListedPicture {
     std::string region_file;
     std::string mask_file;
     std::vector<std::optional<FieldText>> texts;  // for each of the list's text_fields; null: this image lacks it
-    std::string bad_texts;                        // what is wrong with one of these; empty: nothing
+    std::string bad_texts;                        // what is wrong with one of `texts`; empty: nothing
     std::vector<HardNegative> negatives;
     std::vector<ObjectAnnotation> objects;
     std::string bad_boxes;
@@ -28,19 +28,19 @@ struct ListedPicture {
   std::string name;
   std::vector<std::string> captions;
   std::int64_t label = -1;
-  std::unique_ptr<More> more;  // null in most lists
+  std::unique_ptr<More> more;  // null if the list has only names, captions and labels, as most do
 };
 
 struct PictureList {
   std::string described;  // "csv a.csv"
-  std::string folder;     // of the images; empty: the current one
+  std::string folder;     // folder of the images; empty: the current folder
   std::vector<ListedPicture> pictures;
   std::vector<std::string> class_names;
   std::int64_t background_class = -1;
-  std::map<std::string, std::string> columns = {};  // by field: where the list looks for it, for messages
-  std::string region_tensor;  // tensor to read from region files; empty: the first
-  std::vector<std::uint8_t> mask_classes{};  // class for each of the 256 mask values; empty: the value itself
-  std::vector<std::string> text_fields{};  // names
+  std::map<std::string, std::string> columns = {};  // by field: text for messages that says where the list looks for the field
+  std::string region_tensor;  // name of the tensor to read from region files; empty: the first tensor
+  std::vector<std::uint8_t> mask_classes{};  // class for each of the 256 mask values; empty: each value is its class
+  std::vector<std::string> text_fields{};  // names of the text fields
   std::vector<std::string> tables{};  // files that the list was read from
 };
 

@@ -75,7 +75,7 @@ void Mixture::find_classes() {
   same_classes_ = std::all_of(components_.begin(), components_.end(), [&](const Component& component) {
     return component.source->class_names() == class_names_ && component.source->background_class() == background_class_;
   });
-  // Without names, equal indices need not mean equal classes.
+  // Without class names, equal class indices in two sources need not mean the same class.
   same_classes_ = same_classes_ && (components_.size() == 1 || !class_names_.empty());
   if (same_classes_) return;
   class_names_.clear();

@@ -16,9 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint8_t kNoClass = 255;  // as in Sample::mask
+constexpr std::uint8_t kNoClass = 255;  // the value that means "no class" in Sample::mask
 
-/// Returns the class of each possible value of a mask's pixel.
+/// Returns the class for each of the 256 possible values of a mask's pixels.
 std::vector<std::uint8_t> classes_of_values(const SegmentationFolderSettings& s) {
   std::vector<std::uint8_t> classes(256, kNoClass);
   if (s.values.empty()) {

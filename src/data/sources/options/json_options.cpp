@@ -63,7 +63,8 @@ void for_lines(const std::string& path, const std::string& text, const ItemBody&
   }
 }
 
-/// Whether an object is a single item (a file of one line) rather than an object of named items: it has the layout's members.
+/// Whether an object is a single item, as in a file of one line, instead of an object of named items. A single item has at least one
+/// of the layout's text members.
 bool is_one_item(const Json& whole, const JsonOptionLayout& layout) {
   const auto has = [&](const std::string& name) { return whole.contains(name); };
   return whole.is_object() && std::any_of(layout.texts.begin(), layout.texts.end(), has);
@@ -104,13 +105,13 @@ class OptionReader {
   OptionReader(const Json& item, const std::string& place, const JsonOptionLayout& layout)
       : item_(item), place_(place), layout_(layout) {}
 
-  /// VALSE: returns false if the annotators did not agree that the foil is wrong; such items are skipped.
+  /// Returns false for an item of VALSE if its annotators did not agree that the foil is wrong. Such items are skipped.
   bool validated() const {
     const Json* votes = member_of(item_, "mturk");
     return votes == nullptr || !votes->is_object() || votes->value("caption", 3) >= 2;
   }
 
-  /// Returns each member's text, or the texts of its list.
+  /// Returns the texts of all members: a member's text, or each text of its list.
   std::vector<std::string> texts_of(const std::vector<std::string>& members) const {
     std::vector<std::string> out;
     for (const std::string& name : members) {
@@ -159,7 +160,7 @@ class OptionReader {
   const JsonOptionLayout& layout_;
 };
 
-/// Adds one item for each caption. A caption without any other order (a single word) is skipped.
+/// Adds one item for each caption. A caption whose words have no other order, such as a single word, is skipped.
 void add_orders(const WordOrders& orders, const OptionItem& captions, const std::string& place, OptionBuilder& out) {
   for (std::size_t i = 0; i < captions.texts.size(); ++i) {
     OptionItem item = captions;
@@ -171,7 +172,7 @@ void add_orders(const WordOrders& orders, const OptionItem& captions, const std:
   }
 }
 
-/// Sets an item's set and pair from its file name. What's Up shows two objects in four relations, which form two opposite pairs:
+/// Sets an item's set and pair from its image's name. What's Up shows two objects in four relations, which form two opposite pairs:
 /// cup_left_of_chair.jpeg, cup_right_of_chair.jpeg, cup_on_chair.jpeg, cup_under_chair.jpeg (or in-front_of and behind).
 void take_set(const std::string& picture, OptionItem& item) {
   const std::vector<std::string> words = split(std::filesystem::path(picture).stem().string(), '_');

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-/// Clips a part to the image.
+/// Clips the box of a part to the image.
 Box within(const Image& image, const Box& part) {
   const auto [top, left, height, width] = part;
   const std::int64_t first_row = std::clamp<std::int64_t>(top, 0, image.height);
@@ -20,7 +20,7 @@ Box within(const Image& image, const Box& part) {
           std::clamp<std::int64_t>(left + width, 0, image.width) - first_column};
 }
 
-/// Images, some of which are cut out of larger ones.
+/// The images of a benchmark. Some are parts of larger images.
 class OptionPictures final : public ListedPictures {
  public:
   OptionPictures(PictureList list, std::vector<std::optional<Box>> parts)

@@ -11,15 +11,15 @@
 
 namespace tessera {
 
-/// Collects the items of a benchmark, and their images, each once.
+/// Collects the items of a benchmark and their images. An image used by several items is stored once.
 class OptionBuilder {
  public:
   explicit OptionBuilder(const OptionSettings& settings) : settings_(settings) {}
 
   /// Returns the index of an image, or of a part of it, and adds it if it is new.
   std::int64_t picture(const std::string& name, const std::optional<Box>& part = {});
-  /// Adds an item. An item with a blank text is skipped. `place` is its place in the file, for messages. Throws UserError if the
-  /// item does not have a known form, or has another form than the earlier items.
+  /// Adds an item. An item with a blank text is skipped. `place` is the item's place in the file, for messages. Throws UserError if
+  /// the item does not have a known form, or has another form than the earlier items.
   void add(OptionItem item, const std::string& place);
   /// Returns the path of the lexicon that the layout needs. Throws UserError if none is set.
   const std::string& lexicon() const;
@@ -36,8 +36,8 @@ class OptionBuilder {
 
   const OptionSettings& settings_;
   OptionSet set_;
-  std::vector<std::string> files_;               // of the images
-  std::vector<std::optional<Box>> parts_;        // of the images
+  std::vector<std::string> files_;               // the file of each image
+  std::vector<std::optional<Box>> parts_;        // the part of the file that each image shows; null: the whole file
   std::map<std::string, std::int64_t> numbers_;  // indices of images, by name and part
 };
 

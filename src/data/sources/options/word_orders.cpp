@@ -12,10 +12,10 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-constexpr int kTries = 20;  // to find a different order; repeated words may have none
+constexpr int kTries = 20;  // attempts to find a different order; there may be none if words are repeated
 constexpr std::size_t kRun = 3;
 
-/// Splits a caption into words as ARO does: at white space and these marks; commas and apostrophes stay with their words.
+/// Splits a caption into lower-case words as ARO does, at white space and kMarks. Commas and apostrophes stay with their words.
 Words words_of(const std::string& caption) {
   constexpr std::string_view kMarks = ".!\"()*#:;~";
   Words words;

@@ -12,9 +12,9 @@ class WordOrders {
   /// `lexicon`: a file of nouns and adjectives in lower case, one per line.
   explicit WordOrders(const std::string& lexicon);
 
-  /// Returns the caption in lower case and without punctuation, then up to four other orders of its words: with its nouns and
-  /// adjectives shuffled, with all its other words shuffled, with its runs of three words shuffled, and with the words of each
-  /// such run shuffled. Orders equal to the caption's own are left out. The same caption always yields the same orders.
+  /// Returns the caption in lower case and without punctuation, then up to four other orders of its words. Each of these shuffles
+  /// one thing: the nouns and adjectives, all other words, the caption's runs of three words, or the words within each run. Orders
+  /// equal to the caption's own are left out. The same caption always yields the same orders.
   std::vector<std::string> of(const std::string& caption) const;
 
  private:

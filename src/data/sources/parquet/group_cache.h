@@ -17,11 +17,11 @@ class GroupCache {
  public:
   using Group = std::shared_ptr<const ColumnGroup>;
 
-  /// most: number of groups to keep.
+  /// `most` is the number of groups to keep.
   explicit GroupCache(std::size_t most) : most_(most) {}
 
-  /// Returns the group of this number, and calls `read` if it is not cached. If `read` reports damage, the error is cached; if
-  /// the disk fails (std::system_error), the next call reads again.
+  /// Returns group `number`, and calls `read` if it is not cached. If `read` throws because the group is damaged, the error is
+  /// cached. If the disk fails (std::system_error), the next call reads again.
   Group get(std::int64_t number, const std::function<Group()>& read);
 
  private:

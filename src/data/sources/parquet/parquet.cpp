@@ -28,11 +28,11 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kOpeningThreads = 8;
 constexpr std::int64_t kMostOpenGroups = 64;
-constexpr std::size_t kTextGroups = 4;  // groups kept with only their text columns, for reading captions in order
+constexpr std::size_t kTextGroups = 4;  // number of cached groups that hold only text columns, for reading captions in order
 
-/// A column named in the settings: its index among the columns that are read, and the path of members below it.
+/// A column that the settings name, possibly with a path of members below it.
 struct ReadColumn {
-  std::string name;  // as written in the settings
+  std::string name;  // the name as written in the settings
   std::size_t place = 0;
   std::vector<std::string> below;
 };
@@ -78,7 +78,7 @@ struct TextColumns {
   }
 };
 
-/// How a row holds its image.
+/// How a row stores its image.
 struct PictureColumn {
   enum class Form { bytes, file_name, bytes_or_file_name };
   std::size_t place = 0;
@@ -203,13 +203,13 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
  private:
   struct Group {
     std::size_t file = 0;
-    std::int64_t number = 0;         // in its file
-    std::int64_t first_of_file = 0;  // row
+    std::int64_t number = 0;         // index of the row group in its file
+    std::int64_t first_of_file = 0;  // index of the group's first row in the file
   };
   struct Place {
     std::size_t group = 0, file = 0;
-    std::int64_t row = 0;  // of its group
-    std::int64_t row_of_file = 0;
+    std::int64_t row = 0;          // index of the row in its group
+    std::int64_t row_of_file = 0;  // index of the row in its file
   };
 
   void list_groups() {
@@ -231,7 +231,7 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     if (groups_.empty())
       user_error(paths_[0], paths_.size() > 1 ? concat(" and ", paths_.size() - 1, " more files") : "",
                  ": hold no rows");
-    // A power of two, so that with a power of two of at most as many ranks each rank reads its own groups.
+    // A power of two. If the number of ranks is a power of two and at most as large, each rank reads its own groups.
     const std::int64_t fit = std::clamp<std::int64_t>((settings_.memory_mb << 20) / largest, 1, kMostOpenGroups);
     open_groups_ = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(fit)));
     if (largest > settings_.memory_mb << 20)
@@ -398,7 +398,7 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
   std::int64_t open_groups_ = 1;
   std::vector<std::string> classes_;
 
-  ColumnSet columns_, text_columns_;  // all columns that samples need, and only those of their texts
+  ColumnSet columns_, text_columns_;  // all columns that samples need, and only the columns of their texts
   PictureColumn picture_;
   std::string picture_name_;
   bool has_picture_ = false;

@@ -134,7 +134,7 @@ std::vector<fs::path> places_of(const std::string& setting, const std::string& p
 }
 
 bool keep_index(const fs::path& place, const std::string& content) {
-  // One thread of the process at a time: if a tar is named twice, threads would share the temporary file.
+  // Only one thread of the process writes at a time. Otherwise, if a tar is named twice, threads would share the temporary file.
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   try {

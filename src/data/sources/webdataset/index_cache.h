@@ -9,8 +9,8 @@
 namespace tessera {
 
 /// Stores the indices of tar files for the next start. An index is valid as long as its tar has the same size and modification
-/// time; one that is damaged or has another version is made again. Several threads, processes and machines may use the same
-/// place at once, as files appear only when complete.
+/// time. A stored index that is damaged or has another version is made again. Several threads, processes and machines may use the
+/// same place at once, because files appear only when complete.
 class IndexCache {
  public:
   /// "beside": SHARD.tar.index next to the shard, or, if that cannot be written, tessera/index in the user's cache folder
@@ -18,9 +18,9 @@ class IndexCache {
   explicit IndexCache(std::string setting);
 
   using Make = std::function<io::TarIndex(const std::string& path)>;
-  /// Returns the stored index, or calls `make` and stores its result. The index of a tar that is damaged, or that changed within
-  /// the last seconds, is not stored: another change might leave the same modification time. Throws what `make` throws; a
-  /// failure to store the index is not an error.
+  /// Returns the stored index, or calls `make` and stores its result. The index of a damaged tar is not stored. Neither is the index
+  /// of a tar that changed within the last seconds, because another change might leave the same modification time. Throws what
+  /// `make` throws; a failure to store the index is not an error.
   io::TarIndex index(const std::string& path, const Make& make = io::index_tar) const;
 
  private:

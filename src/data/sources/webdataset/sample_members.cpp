@@ -34,7 +34,7 @@ class MemberTexts {
     return parsed_ && !parsed_->is_discarded() ? &*parsed_ : nullptr;
   }
 
-  /// Returns the first existing one of these members or fields, stripped of white space; an empty text if there is none.
+  /// Returns the text of the first of these members or fields that exists, stripped of white space. Returns "" if none exists.
   std::string first(const std::vector<std::string>& names) {
     for (const std::string& name : names) {
       if (members_.has(name)) return std::string(strip(members_.read(name)));
@@ -116,7 +116,8 @@ Sample MemberMapper::read(const std::string& key, const SampleMembers& members) 
 std::int64_t MemberMapper::count_captions(const std::string& key, const SampleMembers& members) const {
   const auto texts = std::count_if(settings_.caption_keys.begin(), settings_.caption_keys.end(),
                                    [&](const std::string& name) { return members.has(name); });
-  // Several members may include blank ones, which do not count as captions; a single blank one is a bad sample either way.
+  // If there are several members, they must be read, because blank ones do not count as captions. A single member need not be read:
+  // if it is blank, the sample is bad anyway.
   const bool in_json =
       members.has("json") && (!settings_.json_captions.empty() || (!settings_.text_fields.empty() && texts == 0));
   if (!in_json && !settings_.caption_lines && texts <= 1) return texts;

@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// The files of one sample of a shard, from an index or a stream; each is named by the part of its name after the key.
+/// The files of one sample of a shard, from an index or a stream. A member's name is the part of its file name after the key.
 class SampleMembers {
  public:
   virtual ~SampleMembers() = default;
@@ -33,10 +33,10 @@ class MemberMapper {
   /// Returns the captions that load() would return, reading only texts. Throws as load() does, except for errors about images.
   std::vector<std::string> captions(const std::string& shard, const std::string& key,
                                     const SampleMembers& members) const;
-  /// Returns how many captions there are: from the members' names, unless lines or the json member must be read.
+  /// Returns the number of captions that captions() would return, and reads members only if their names are not enough.
   std::int64_t count_captions(const std::string& key, const SampleMembers& members) const;
   const std::vector<std::string>& classes() const { return classes_; }
-  /// Describes where these fields (needed_fields()) come from: "caption is looked for in txt and text (caption_keys)".
+  /// Describes where the given fields (see needed_fields()) come from: "caption is looked for in txt and text (caption_keys)".
   std::string describe_keys(const std::vector<std::string>& fields) const;
 
  private:

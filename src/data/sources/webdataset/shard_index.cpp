@@ -56,7 +56,7 @@ class ShardReader {
   std::size_t count() const { return index_.samples.size() - begin_; }
 
  private:
-  // Files named IMG.00001.jpg all share one key, so that comparing with each of its members would take quadratic time.
+  // Files such as IMG.00001.jpg all have the key IMG. Comparing a name with each member of such a sample would take quadratic time.
   bool is_new_name(std::size_t sample, const std::string& name) {
     constexpr std::size_t few = 32;
     const std::vector<ShardMember>& members = index_.samples[sample].members;
@@ -81,8 +81,8 @@ class ShardReader {
   std::unordered_map<std::size_t, std::unordered_set<std::string>> many_names_;  // member names, for samples with many members
 };
 
-// Reads the headers in threads, as most of the time is spent waiting for the disk or the network. A path that is given twice is
-// read once.
+// Reads the headers in threads, because most of the time is spent waiting for the disk or the network. A path that is given twice
+// is read once.
 std::map<std::string, io::TarIndex> index_tars(const std::vector<std::string>& paths, const std::string& setting) {
   const IndexCache cache(setting);
   std::map<std::string, io::TarIndex> indices;

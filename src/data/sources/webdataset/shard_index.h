@@ -22,7 +22,7 @@ struct ShardSample {
   const ShardMember* find(const std::string& name) const;
 };
 
-/// All samples of some tar shards, and irregularities found in them.
+/// All samples of some tar shards, and the irregularities found in these shards.
 struct ShardIndex {
   std::vector<std::string> paths;
   std::vector<ShardSample> samples;
@@ -38,7 +38,7 @@ struct ShardIndex {
 /// that have no dot or start with one, and for WebDataset's own meta files ("__x__").
 bool split_member_path(const std::string& path, std::string& key, std::string& name);
 
-/// Indexes the shards by their headers, in threads, or from the indices stored in `cache` (see IndexCache).
+/// Indexes the shards in threads, from their headers or from the indices stored in `cache` (see IndexCache).
 ShardIndex index_shards(const std::vector<std::string>& paths, const std::string& cache = "off");
 
 }  // namespace tessera

@@ -39,7 +39,7 @@ class StreamGrouping {
 
  private:
   std::string key_;
-  std::unordered_set<std::string> names_;  // of this sample's members
+  std::unordered_set<std::string> names_;  // names of the current sample's members
   std::unordered_set<std::size_t> keys_;   // hashes of all keys so far: a shard may hold millions
   std::int64_t repeated_ = 0;
   std::string repeated_example_;
@@ -62,19 +62,19 @@ class ShardStream {
   const std::function<bool(const std::string&)> wanted_;
   TarStream tar_;
   StreamGrouping grouping_;
-  std::shared_ptr<RawSample> open_;  // the current sample, which may get more members
+  std::shared_ptr<RawSample> open_;  // the current sample; more members may follow
 };
 
 /// Returns how many samples ShardStream makes of these members.
 std::int64_t count_streamed(const std::vector<io::TarMember>& members);
 
-/// Does the same as index_tar for a tar that is a stream; offsets count uncompressed bytes.
+/// Indexes a tar that is a stream, as index_tar does for other tars. Offsets count uncompressed bytes.
 io::TarIndex index_stream(const std::string& address, const StreamWaitPolicy& wait_policy);
 
 /// Whether an address is a command ("pipe:...") or, by its name, a compressed tar.
 bool is_stream(const std::string& address);
 
-/// Returns a shard as a DataFile for the data set's fingerprint; its name is the file name, or the whole command.
+/// Returns a shard as a DataFile for the data set's fingerprint. The DataFile's name is the file name, or the whole command.
 DataFile shard_file(const std::string& address);
 
 /// Expands the shards that a user names, as expand_paths does, including commands with braces ("pipe:cat {0..9}.tar"). A folder

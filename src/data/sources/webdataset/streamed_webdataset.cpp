@@ -113,7 +113,7 @@ class ShardRow {
     return [what]() -> Sample { throw SampleError("shard_failed", what); };
   }
 
-  // Waits before a retry: not before the first, then 1, 2, 4, ... seconds.
+  // Waits before a retry. There is no wait before the first retry; the next ones wait 1, 2, 4, ... seconds.
   void pause() const {
     if (failures_ < 2) return;
     auto left =
@@ -129,10 +129,10 @@ class ShardRow {
   const std::stop_token stop_;
   std::size_t at_ = 0;
   std::unique_ptr<ShardStream> shard_;
-  std::int64_t given_ = 0, failures_ = 0;  // of this shard
+  std::int64_t given_ = 0, failures_ = 0;  // samples returned from the current shard, and its failures
 };
 
-/// Makes pass after pass over the shards of one process, each in another order, and draws the samples of a pass from a buffer.
+/// Reads the shards of one process again and again, in another order in each pass, and draws the samples of a pass from a buffer.
 class ShuffledStream : public SampleStream {
  public:
   ShuffledStream(std::shared_ptr<const StreamedShards> all, const StreamStart& start)

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// Reads shards of which at least one is a stream; then all of them are read as streams. Throws UserError if they hold no sample.
+/// Reads all shards as streams. This is needed if at least one of them is a stream. Throws UserError if they hold no sample.
 std::shared_ptr<StreamSource> make_streamed_webdataset(const WebDatasetSettings& settings,
                                                        std::vector<std::string> shards);
 

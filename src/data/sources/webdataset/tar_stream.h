@@ -8,16 +8,16 @@
 
 namespace tessera {
 
-/// Reads the members of a tar that is a stream, in order.
+/// Reads the members of a tar in order, from a stream.
 class TarStream {
  public:
   explicit TarStream(std::unique_ptr<ByteStream> bytes) : bytes_(std::move(bytes)) {}
 
-  /// Advances to the next plain file and sets its name, offset and size. Skips what content() has not read of the previous file.
+  /// Advances to the next plain file and writes its name, offset and size to `member`. Skips the unread rest of the previous file.
   /// Returns false at the end of both the archive and the stream. Throws StreamError if it is not a tar, truncated or damaged.
   bool next(io::TarMember& member);
 
-  /// Returns the bytes of that file.
+  /// Returns the bytes of the current file.
   std::string content();
 
  private:

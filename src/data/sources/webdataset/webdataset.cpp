@@ -81,7 +81,7 @@ class WebDataset : public IndexedSource, public FieldSource {
     return shard_file(index_.paths.at(static_cast<std::size_t>(index)));
   }
 
-  // Judges by a shard's side table if it has the filter's fields, otherwise by the samples' json members.
+  // Uses a shard's side table if it has the filter's fields, otherwise the samples' json members.
   std::vector<FilterVerdict> judge(const RowFilter& filter) const override {
     std::vector<std::size_t> begins;
     for (std::size_t i = 0; i < index_.samples.size(); ++i)
@@ -151,7 +151,7 @@ class WebDataset : public IndexedSource, public FieldSource {
       const std::vector<std::string> names = json_names(text, kNamed);
       return names.empty() ? "" : " (json: " + join_names(names) + ")";
     } catch (const std::exception&) {
-      return {};  // only decorates a message about another problem
+      return {};  // this text only adds to a message about another problem
     }
   }
 
