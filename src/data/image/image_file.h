@@ -21,8 +21,8 @@ struct ImageHeader {
 
 ImageHeader read_image_header(std::string_view file);
 
-/// Class indices from a mask file: a PNG with 1 to 8 bits of gray, or with a palette (its indices are used, not its colors).
-/// decode_mask() throws SampleError `bad_mask`.
+/// The class indices of a mask file: a PNG with 1 to 8 bits of gray, or with a palette (its indices are used, not its colors).
+/// decode_mask() throws SampleError `bad_mask` for other files.
 struct Mask {
   std::int64_t height = 0;
   std::int64_t width = 0;
