@@ -34,7 +34,7 @@ class Source {
   virtual SourceKind kind() const = 0;
   /// The number of samples in an epoch.
   virtual std::int64_t size() const = 0;
-  /// Returns the number of samples that are known to lack a caption without reading any sample.
+  /// Returns the number of samples that are known to lack a caption. Reads no samples, so the true number may be larger.
   virtual std::int64_t captionless() const { return 0; }
   /// Returns the class names; a name's index is its label. Empty if the source has no classes.
   virtual std::vector<std::string> class_names() const { return {}; }

@@ -42,7 +42,8 @@ bool read_value(const Json& json, std::string& value) {
   return json.is_string();
 }
 
-// Truncates fractions. Checks the range, because the library's conversion is undefined for numbers that do not fit in 64 bits.
+// Reads a number and truncates its fraction. Checks the range, because the library's conversion is undefined for numbers that
+// do not fit in 64 bits.
 bool read_value(const Json& json, std::int64_t& value) {
   constexpr double limit = 9223372036854775808.0;  // 2^63
   if (!json.is_number()) return false;

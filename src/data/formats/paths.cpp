@@ -27,7 +27,7 @@ std::size_t closing_brace(const std::string& text, std::size_t open) {
   return std::string::npos;
 }
 
-// Splits at commas (and, with `colons`, at "::") outside braces.
+// Splits at commas outside braces; with `colons`, also at "::".
 std::vector<std::string> split_outside_braces(const std::string& text, bool colons) {
   std::vector<std::string> parts(1);
   int depth = 0;
@@ -220,7 +220,7 @@ std::vector<std::string> resolve(const std::string& written, const std::string& 
   return out;
 }
 
-// Quotes a text as a word of a shell command. Braces are not quoted: they are expanded before the shell sees them.
+// Quotes a text as a word of a shell command. Braces are not quoted, because they are expanded before the shell sees them.
 std::string shell_word(const std::string& text) {
   const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 ||
@@ -255,7 +255,7 @@ void refuse_remote(const std::string& text, bool commands) {
   if (!scheme) return;
   if (*scheme == "file") {
     if (text.starts_with("file:")) user_error(text, ": is on another machine; expected file:///PATH, a local file");
-    return;  // inside braces
+    return;  // the address is inside braces, which are expanded later
   }
   if (!commands) user_error(text, ": only local files can be read: copy them first and use their paths");
   user_error(text,

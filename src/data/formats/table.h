@@ -15,7 +15,7 @@ char separator_of(const std::string& setting);
 /// separators, line ends and doubled quotes. Lines end with LF or CRLF. A byte order mark and empty lines are skipped.
 class Table {
  public:
-  /// Throws UserError if the file is missing, is UTF-16, or has no header or a duplicate column.
+  /// Throws UserError if the file is missing, is UTF-16, has no header, or has two columns of the same name.
   Table(const std::string& path, char separator);
 
   const std::vector<std::string>& columns() const { return columns_; }

@@ -118,7 +118,7 @@ BoxKernel box_of(double sigma) {
   return kernel;
 }
 
-// Blurs a line of pixels that are `step` bytes apart, once; the first and last pixels are repeated beyond the ends.
+// Blurs a line of pixels once. The pixels are `step` bytes apart; the first and the last pixel are repeated beyond the ends.
 void blur_line(std::uint8_t* line, std::int64_t count, std::int64_t step, const BoxKernel& kernel,
                std::vector<std::uint8_t>& padded) {
   const std::int64_t margin = kernel.radius + 1;

@@ -17,7 +17,7 @@ struct Operation {
   void (*apply)(Image& image, double magnitude);
   double low = 0, high = 0;  // magnitudes of the first and the last bin
   bool has_sign = false;
-  bool of_width = false, of_height = false;  // whether magnitudes are shares of this side
+  bool of_width = false, of_height = false;  // whether magnitudes are shares of the width or the height
 };
 
 constexpr double kShift = 150.0 / 331.0;

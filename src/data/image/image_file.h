@@ -14,7 +14,7 @@ enum class ImageKind { jpeg, png, webp, bmp, gif, tiff, other };
 /// The contents of an image file's header. `height` and `width` are 0 if the header is truncated or not understood.
 struct ImageHeader {
   ImageKind kind = ImageKind::other;
-  std::string description;  // "a PNG file", "text (\"<!DOCTYPE html>...\")", "zeros", ... for messages
+  std::string description;  // "a PNG file", "text (\"<!DOCTYPE html>...\")", "nothing but zeros", ... for messages
   std::int64_t height = 0;
   std::int64_t width = 0;
 };

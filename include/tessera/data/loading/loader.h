@@ -108,7 +108,7 @@ struct TextCuts {
 
 struct LoaderStatistics {
   std::int64_t samples = 0;                        // delivered samples
-  std::map<std::string, TextCuts> cuts;            // of the delivered samples, by text view
+  std::map<std::string, TextCuts> cuts;            // cut texts of the delivered samples, by text view
   std::map<std::string, std::int64_t> skipped;     // skipped samples, by reason
   double wait_seconds = 0;                         // time that next() waited
   double work_seconds = 0;                         // time spent on samples, summed over the decoding threads
@@ -124,12 +124,12 @@ struct LoaderTarget {
   std::int64_t region_width = 0;  // width of the model's region features; samples of another width are skipped; 0: any width
   bool whole_texts = false;  // pad texts to the tokenizer's context, not just to the longest text of the batch
   std::shared_ptr<const FeatureFolder> features;  // used in place of images (data.features); null: images are decoded
-  std::int64_t batches_of_run = 0;  // in the whole run, where an update's batches count as one; 0: unknown, so `resolution` is ignored
+  std::int64_t batches_of_run = 0;  // batches of the run; an update's batches count as one. 0: unknown, so `resolution` is ignored
   std::string share_setting = "data.loader.max_bad_share: ";  // start of a message's hint on setting the share
   std::shared_ptr<ToldSamples> told;              // skipped samples that the log has reported already; null: none
 };
 
-/// An endless sequence of training batches: each epoch is a permutation of the samples, decoded and collated by threads. The
+/// An endless sequence of training batches. Each epoch is a permutation of the samples; threads decode and collate them. The
 /// batches are a function of (seed, source, settings) only; the number of threads does not change them. A corrupt sample is
 /// skipped and counted, and the next sample in the order takes its place; the same happens to a sample that lacks a view,
 /// unless the view is optional (ViewNeeds). Samples at the end of an epoch that do not fill a batch are left out. With several
@@ -185,7 +185,7 @@ std::map<std::string, std::int64_t> texts_per_image(const LoaderSettings& settin
 
 /// The length of a training epoch.
 struct EpochLength {
-  std::int64_t batches = 0;             // per rank, over all sources
+  std::int64_t batches = 0;             // number of batches per rank, over all sources
   std::int64_t batches_per_update = 1;  // above 1 for a mixture with mode accumulate
 };
 

@@ -23,7 +23,7 @@ class Tokenizer {
   /// the number of ids that encode() returns. The default implementation returns exactly that number, so no text counts as cut.
   /// A tokenizer may count only the beginning of texts above 64 KiB.
   virtual std::int64_t count_ids(std::string_view text) const { return std::ssize(encode(text)); }
-  /// Returns the text of the ids, without special tokens.
+  /// Returns the text that the ids represent, without special tokens.
   virtual std::string decode(const std::vector<std::int64_t>& ids) const = 0;
   virtual std::int64_t vocab_size() const = 0;
   virtual std::int64_t context_length() const = 0;
@@ -44,7 +44,7 @@ class Tokenizer {
   static constexpr std::int64_t kAnyLength = std::int64_t{1} << 40;  // a context that every text fits into
 };
 
-/// Where the vocabulary comes from if not from the file that the settings name.
+/// Where a tokenizer gets its vocabulary from, other than the file that the settings name.
 struct TokenizerContext {
   std::string vocabulary;  // bytes from a checkpoint; empty: read the file
   std::string missing;     // error message without bytes and without a file; empty: "the setting is not set"
