@@ -78,7 +78,7 @@ def main():
              table("json_joins", joins_the_character_before())]
     write("tokenizer_json.inc", parts)
     write("newer_categories.inc", ["// Characters that Unicode 14 lacks.\n", newer_categories()])
-    write("compatibility.inc", ["// Rows of a character, what it decomposes to, and a line break.\n", compatibility()])
+    write("compatibility.inc", ["// Each row is a character, what the character decomposes to, and a line break.\n", compatibility()])
 
 
 if __name__ == "__main__":

@@ -14,14 +14,14 @@ namespace tessera {
 struct DataFingerprint {
   std::int64_t samples = 0;
   std::int64_t files = 0;
-  std::string names;    // digest of the file names within the data set, of at most 100,000 files
-  std::string sizes;    // digest of the sizes in bytes, of at most 4,096 files
-  std::string content;  // digest of the first 4 KiB and 4 KiB in the middle, of the first 16 files and at most 48 others
+  std::string names;    // digest of the file names within the data set; covers at most 100,000 files
+  std::string sizes;    // digest of the file sizes in bytes; covers at most 4,096 files
+  std::string content;  // digest of 4 KiB at the start and 4 KiB in the middle of the first 16 files and of at most 48 others
 
   bool operator==(const DataFingerprint&) const = default;
 };
 
-/// Returns the fingerprint of a source without components (Source::mixing).
+/// Returns the fingerprint of a source that is a single data set, not a mixture (Source::mixing).
 DataFingerprint fingerprint_of(const Source& source);
 
 /// Fingerprints of a source's components, by label.
@@ -32,7 +32,7 @@ std::string to_json(const DataFingerprints& fingerprints);
 /// Parses to_json's text; returns an empty map if it is malformed.
 DataFingerprints fingerprints_from_json(const std::string& text);
 
-/// Returns the first difference between the data ("1,243 files there, 1,244 here"), or an empty text.
+/// Describes the first difference between the data ("1,243 files there, 1,244 here"). Returns an empty text if there is none.
 std::string first_difference(const DataFingerprints& there, const DataFingerprints& here);
 
 }  // namespace tessera

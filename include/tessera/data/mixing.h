@@ -11,16 +11,16 @@ class Source;
 /// How training mixes the components of a source; see docs/training.md.
 enum class MixtureMode { accumulate, sequential, concat, weighted };
 
-/// One of the data sets that a source consists of: the source's samples first .. first + size - 1.
+/// One of the data sets that a source consists of. It contributes samples first to first + size - 1 of the source.
 struct SourceComponent {
-  std::string label;      // empty: the source itself
-  std::string described;  // for messages
+  std::string label;      // empty if the source is this one data set
+  std::string described;  // description for messages
   std::int64_t first = 0, size = 0;
-  double weight = 1.0;             // how often an epoch holds each of its samples (weighted)
+  double weight = 1.0;             // how often an epoch holds each of its samples, in mode weighted
   const Source* source = nullptr;  // the component itself; lives as long as the whole source
 };
 
-/// What the sampler draws from, and how.
+/// The data sets that the sampler draws from, and how it mixes them.
 struct Mixing {
   MixtureMode mode = MixtureMode::concat;
   std::vector<SourceComponent> components;

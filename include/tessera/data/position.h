@@ -4,7 +4,8 @@
 
 namespace tessera {
 
-/// The samples of an epoch's order that a process reads: entries index, index + count, index + 2 count, ...
+/// The share of an epoch's samples that one process reads: entries index, index + count, index + 2 count, ... of the epoch's
+/// order.
 struct RankSlice {
   int index = 0;
   int count = 1;

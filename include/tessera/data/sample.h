@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// Images with more pixels count as decompression bombs, as in Pillow, unless a setting allows more.
+/// Images with more pixels than this count as decompression bombs, as in Pillow, unless a setting allows more.
 inline constexpr std::int64_t kDefaultMaxPixels = 178'956'970;
 
 /// An 8-bit RGB image, rows top to bottom, channels interleaved.
@@ -24,10 +24,10 @@ struct Image {
 struct ObjectAnnotation {
   std::int64_t label = -1;             // class index
   std::array<std::int64_t, 4> box{};   // top, left, height, width in pixels
-  std::string phrase;                  // its phrase in one of the captions
-  std::array<std::int64_t, 2> span{};  // bytes [begin, end) of the phrase in that caption; empty: no caption contains it
-  std::int64_t caption = 0;            // index of that caption
-  std::vector<std::string> negatives{};  // texts that almost describe it
+  std::string phrase;                  // describes the object, usually in the words of a caption
+  std::array<std::int64_t, 2> span{};  // bytes [begin, end) of the phrase in a caption; empty: no caption contains it
+  std::int64_t caption = 0;            // index of the caption that `span` refers to
+  std::vector<std::string> negatives{};  // hard negatives: texts that almost describe the object
 };
 
 /// A caption that is wrong in one respect (SugarCrepe's kinds: replace_obj, replace_att, replace_rel, swap_obj, swap_att,
@@ -55,7 +55,7 @@ struct Sample {
   std::string encoded;
   std::string no_image;  // the error message for a sample without an image; empty: the default message
   std::vector<std::string> captions;
-  std::vector<TextField> texts;  // the view `captions` draws its sentences from these, in the order of the settings
+  std::vector<TextField> texts;  // fields in the order of the settings; the view `captions` draws its sentences from them
   std::string summary;
   std::string object_tags;
   std::int64_t label = -1;             // class index for zero-shot classification, -1 = none
@@ -63,11 +63,11 @@ struct Sample {
   std::vector<std::uint8_t> mask;      // [height, width] class indices of the image's pixels, 255 = ignored; may be empty
   std::vector<float> depth;            // [height, width] meters from the camera, 0 = unknown; may be empty
   std::vector<ObjectAnnotation> objects;
-  std::string bad_boxes;               // what is wrong with one of the boxes, for a message; empty: nothing
-  std::vector<float> regions;          // [R, F] row-major
+  std::string bad_boxes;               // error message about the first invalid box; empty: all are valid
+  std::vector<float> regions;          // region features [R, F], row-major
   std::int64_t region_width = 0;       // F
   std::vector<HardNegative> negatives;
-  std::string fields;  // all fields of its JSON side file, as a JSON object; empty: it has none
+  std::string fields;  // all fields of its JSON side file, as a JSON object; empty: no such file
 };
 
 }  // namespace tessera

@@ -22,8 +22,8 @@ using SourceKind = std::variant<const IndexedSource*, const StreamSource*>;
 
 /// A file that samples come from.
 struct DataFile {
-  std::string name;  // within the data set, so that it does not depend on where the data set is stored
-  std::string path;  // empty: not a local file (a command's output)
+  std::string name;  // name within the data set; does not depend on where the data set is stored
+  std::string path;  // empty if it is not a local file but, for example, a command's output
 };
 
 /// A finite collection of samples: an IndexedSource or a StreamSource. The loader handles order, epochs and the saved
@@ -34,26 +34,26 @@ class Source {
   virtual SourceKind kind() const = 0;
   /// The number of samples in an epoch.
   virtual std::int64_t size() const = 0;
-  /// Returns how many samples lack a caption, as far as is known without reading any.
+  /// Returns the number of samples that are known to lack a caption. Reads no samples, so the true number may be larger.
   virtual std::int64_t captionless() const { return 0; }
-  /// Class names, index = label; empty when the source has no classes.
+  /// Returns the class names; a name's index is its label. Empty if the source has no classes.
   virtual std::vector<std::string> class_names() const { return {}; }
-  /// Index of the background class in masks, -1 = none.
+  /// Returns the index of the background class in masks, or -1 if there is none.
   virtual std::int64_t background_class() const { return -1; }
-  /// Returns the data sets that it consists of and how training mixes them; by default one data set, itself.
+  /// Returns the data sets that the source consists of and how training mixes them. By default the source is its only data set.
   virtual Mixing mixing() const;
   /// Returns the name that messages use for a sample that has not been read yet: its file, or "sample number 7". Thread-safe.
   virtual std::string name_of(std::int64_t index) const { return "sample number " + std::to_string(index); }
-  /// For messages about samples that lack `needed` fields ("image", "caption", ...): returns which members or columns the
-  /// samples have and where the source looks for these fields. Empty: nothing is known.
+  /// Returns a text for messages about samples that lack the fields `needed` ("image", "caption", ...): which members or
+  /// columns the samples have, and where the source looks for these fields. Empty if nothing is known.
   virtual std::string describe_fields(const std::vector<std::string>& needed) const {
     static_cast<void>(needed);
     return {};
   }
   /// Returns a description for logs: "shapes train, 10,000 samples".
   virtual std::string describe() const = 0;
-  /// The number of files that the samples come from, lists and annotations first; 0: there are none. The data set's
-  /// fingerprint (data_fingerprint.h) covers them.
+  /// Returns the number of files that the samples come from; may be 0. Lists and annotations come first. The data set's
+  /// fingerprint (data_fingerprint.h) covers these files.
   virtual std::int64_t data_file_count() const { return 0; }
   virtual DataFile data_file(std::int64_t index) const;
 };
@@ -62,13 +62,14 @@ class Source {
 class IndexedSource : public Source {
  public:
   SourceKind kind() const final { return this; }
-  /// Returns the index-th sample. Thread-safe. Throws SampleError if only this sample is unreadable, UserError if the source is.
+  /// Returns the index-th sample. Thread-safe. Throws SampleError if only this sample is unreadable, UserError if the whole
+  /// source is.
   virtual Sample get(std::int64_t index) const = 0;
   /// Returns the captions of the index-th sample. Sources that store captions apart from images return them even if the image
   /// is missing or damaged. Thread-safe; throws as get() does.
   virtual std::vector<std::string> captions(std::int64_t index) const { return get(index).captions; }
-  /// Returns how many captions the index-th sample has. With caption_choice `all` the loader calls it for every sample at the
-  /// start, so sources that know the number without reading texts override it. Thread-safe; throws as get() does.
+  /// Returns the number of captions of the index-th sample. With caption_choice `all` the loader calls this function for every
+  /// sample at the start, so sources that know the number without reading texts override it. Thread-safe; throws as get() does.
   virtual std::int64_t caption_count(std::int64_t index) const {
     return static_cast<std::int64_t>(captions(index).size());
   }
@@ -78,7 +79,7 @@ class IndexedSource : public Source {
 const IndexedSource& indexed(const Source& source);
 std::shared_ptr<const IndexedSource> indexed(const std::shared_ptr<const Source>& source);
 
-/// One sample is corrupt or incomplete: the pipeline skips it, counts it by `reason` and reports it.
+/// Thrown if one sample is corrupt or incomplete. The pipeline skips the sample, counts it by `reason` and reports it.
 class SampleError : public std::runtime_error {
  public:
   /// reason: a short fixed word for counting (`no_image`, `bad_image`, `no_caption`, `not_utf8`, `truncated`, ...)
@@ -96,7 +97,7 @@ class SampleError : public std::runtime_error {
 /// Formats the numbers of skipped samples by reason: "20 bad_image, 14 no_caption".
 std::string describe_counts(const std::map<std::string, std::int64_t>& counts);
 
-/// Returns the sample that `read` returns, and adds the sample's key to a SampleError that it throws.
+/// Calls `read` and returns its sample. If `read` throws a SampleError without a key, adds `key` to it.
 template <class Read>
 Sample read_keyed(const std::string& key, const Read& read) {
   try {

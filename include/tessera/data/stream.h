@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// Thrown in threads that wait for samples when the loader is stopped.
+/// Thrown in threads that are waiting for samples when the loader is stopped.
 class Stopped : public std::runtime_error {
  public:
   Stopped() : std::runtime_error("the workers were stopped") {}
@@ -22,8 +22,9 @@ class Stopped : public std::runtime_error {
 class SampleStream {
  public:
   virtual ~SampleStream() = default;
-  /// Reads the bytes of the next sample. The returned function makes the sample from them, in any thread, and throws
-  /// SampleError if it is unreadable. Throws UserError if the stream is unreadable, and Stopped after a request to `stop`.
+  /// Reads the bytes of the next sample and returns a function that makes the sample from them. The function may be called in
+  /// any thread and throws SampleError if the sample is unreadable. next() throws UserError if the stream is unreadable, and
+  /// Stopped if StreamStart::stop was requested.
   virtual std::function<Sample()> next() = 0;
 };
 
@@ -32,18 +33,19 @@ struct StreamStart {
   std::uint64_t seed = 0;
   std::int64_t epoch = 0;
   bool shuffle = true;
-  RankSlice slice;       // of the files, not of the samples
-  std::stop_token stop;  // ends any waiting
+  RankSlice slice;       // this rank's share of the files, not of the samples
+  std::stop_token stop;  // a stop request ends every wait
 };
 
 /// A source without random access: its samples come in the order in which its files are read. size() defines the length of an
-/// epoch; a rank with fewer samples in its files starts them over, a rank with more does not reach their end.
+/// epoch. A rank that reaches the end of its files before the end of the epoch starts them over; a rank with more samples does
+/// not reach the end of its files.
 class StreamSource : public Source {
  public:
   SourceKind kind() const final { return this; }
   /// The number of files; each is read by one rank.
   virtual std::int64_t files() const = 0;
-  /// Opens the stream at the start of the epoch. Thread-safe.
+  /// Opens the stream at the start of the epoch `start.epoch`. Thread-safe.
   virtual std::unique_ptr<SampleStream> open(const StreamStart& start) const = 0;
   /// Describes the order of samples, for the log.
   virtual std::string describe_order() const = 0;

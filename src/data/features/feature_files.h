@@ -8,9 +8,9 @@
 
 #include <tessera/data/features/feature_folder.h>
 
-/// The files of a feature folder: the manifest, and shards with the tensors of FeatureManifest [samples, ...] and int64
-/// tensors [samples]: `pictures` (the images' fingerprints), `checksums` (of the features) and `key_ends` (where each key ends
-/// in `keys`, the concatenated bytes of the keys).
+/// The files of a feature folder are the manifest and the shards. A shard holds the tensors that FeatureManifest lists, each
+/// [samples, ...]; `keys`, the concatenated bytes of the samples' keys; and three int64 tensors [samples]: `key_ends` (where
+/// each key ends in `keys`), `pictures` (the images' fingerprints) and `checksums` (of the features).
 namespace tessera {
 
 inline constexpr const char* kFeatureManifest = "features.json";
@@ -22,7 +22,7 @@ inline constexpr const char* kFeatureWayOut = "write the features again with tra
 struct FeatureShard {
   std::string name;
   std::int64_t samples = 0;
-  std::int64_t bytes = 0;  // of the file
+  std::int64_t bytes = 0;  // size of the file
 };
 
 /// Formats the manifest.

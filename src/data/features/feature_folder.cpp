@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-// Calls `open` and adds to its errors how to restore the features.
+// Calls `open` and returns its result. Adds to its error messages how to restore the features.
 template <class Open>
 auto with_way_out(const Open& open) {
   try {
@@ -70,7 +70,7 @@ struct FeatureFolder::Impl {
     std::string path;
     std::unique_ptr<io::MappedFile> file;
     std::int64_t samples = 0;
-    std::string_view keys;                           // bytes
+    std::string_view keys;                           // the keys' bytes, concatenated
     std::string_view key_ends, pictures, checksums;  // int64 [samples]
     std::vector<std::string_view> tensors;           // in the manifest's order
 
@@ -81,7 +81,7 @@ struct FeatureFolder::Impl {
     }
   };
 
-  // Where a sample is stored. Sorted by the key's fingerprint.
+  // Where a sample's features are stored. `places` is sorted by the fingerprint of the key.
   struct Place {
     std::uint64_t key = 0;
     std::uint64_t picture = 0;

@@ -20,7 +20,7 @@ std::string numbered(std::size_t number) {
   return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
 }
 
-// Removes the manifest first: without it the remaining files do not count as features.
+// Removes the manifest first, because without the manifest the remaining files do not count as features.
 void remove_earlier(const std::string& folder) {
   std::error_code ignored;
   fs::remove(folder + "/" + kFeatureManifest, ignored);
@@ -31,7 +31,7 @@ void remove_earlier(const std::string& folder) {
   }
 }
 
-// As int64, because safetensors readers do not support unsigned 64-bit numbers.
+// Returns the values as int64, because safetensors readers do not support unsigned 64-bit numbers.
 at::Tensor numbers(const std::vector<std::uint64_t>& values) {
   at::Tensor out = at::empty({static_cast<std::int64_t>(values.size())}, at::kLong);
   std::memcpy(out.data_ptr(), values.data(), out.nbytes());

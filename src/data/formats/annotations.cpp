@@ -28,7 +28,7 @@ bool contains(const std::vector<std::string>& list, const std::string& text) {
   return std::find(list.begin(), list.end(), text) != list.end();
 }
 
-// A side file usually repeats the caption that the sample already has from a member of its own.
+// Side files usually repeat the caption that a sample has from its caption member; it is kept only once.
 void merge_captions(std::vector<std::string> listed, std::vector<std::string>& captions) {
   std::vector<std::string> others;
   for (const std::string& caption : captions)
@@ -42,7 +42,8 @@ bool read_value(const Json& json, std::string& value) {
   return json.is_string();
 }
 
-// Truncates fractions. Checks the range, because the library's conversion is undefined for numbers that do not fit in 64 bits.
+// Reads a number and truncates its fraction. Checks the range, because the library's conversion is undefined for numbers that
+// do not fit in 64 bits.
 bool read_value(const Json& json, std::int64_t& value) {
   constexpr double limit = 9223372036854775808.0;  // 2^63
   if (!json.is_number()) return false;
@@ -80,7 +81,8 @@ std::vector<std::string> negatives_of(const Json& object) {
   return list == object.end() ? std::vector<std::string>() : texts_of(*list);
 }
 
-// Returns top, left, height and width of the pixels that [left, top, right, bottom] touches; nullopt if it is not a box.
+// Returns top, left, height and width of the pixels that a box [left, top, right, bottom] touches; nullopt if `corners` is not
+// a box.
 std::optional<std::array<std::int64_t, 4>> pixels_of(const Json& corners) {
   constexpr double kFarthest = 1e9;
   if (!corners.is_array() || corners.size() != 4) return std::nullopt;

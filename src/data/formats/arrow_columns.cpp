@@ -1,4 +1,4 @@
-// The only source that includes Arrow; it is built as libtessera_arrow.so.
+// This is the only source file that includes Arrow. It is built as libtessera_arrow.so.
 #include <algorithm>
 #include <array>
 #include <arrow/api.h>
@@ -22,13 +22,13 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kDeepest = 32;                                   // nesting depth of lists and structures
-constexpr std::int64_t kMostRows = std::int64_t{1} << 31;      // in a group
-constexpr std::int64_t kLeastLimit = std::int64_t{256} << 20;  // bytes that any group may take
+constexpr std::int64_t kMostRows = std::int64_t{1} << 31;      // rows in a group
+constexpr std::int64_t kLeastLimit = std::int64_t{256} << 20;  // bytes that every group may take
 constexpr std::int64_t kMostGrowth = 16, kMostCompressed = 64;
 
-/// Limits the memory of one group's values: a few bytes of a dictionary-encoded column may expand to many gigabytes.
+/// Limits the memory of one group's values, because a few bytes of a dictionary-encoded column may expand to many gigabytes.
 struct GroupMemory {
-  /// told: bytes of the group according to the footer, which cannot be trusted; file: bytes of the file.
+  /// told: the group's size in bytes according to the footer, which may be wrong. file: the file's size in bytes.
   GroupMemory(std::int64_t told, std::int64_t file)
       : limited(&counted, kLeastLimit + kMostGrowth * std::min(told, kMostCompressed * file)) {}
 
@@ -36,7 +36,7 @@ struct GroupMemory {
   arrow::CappedMemoryPool limited;
 };
 
-// Arrow's messages may have several lines.
+// Joins the lines of an Arrow message.
 std::string one_line(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
   std::ranges::replace(text, '\n', ' ');
@@ -59,7 +59,7 @@ T checked(arrow::Result<T> result) {
   return std::move(result).ValueUnsafe();
 }
 
-// Returns what `read` returns, and converts Parquet's exceptions to std::runtime_error.
+// Calls `read` and returns its result. Converts Parquet's exceptions to std::runtime_error.
 template <class Read>
 auto reading(const Read& read) {
   try {
@@ -209,10 +209,10 @@ Json json_of(const arrow::Array& array, std::int64_t row) {
   }
 }
 
-/// Columns of one group. A column may consist of several chunks, if its size exceeds 32 bits.
+/// The columns of one group. A column may consist of several chunks if its size exceeds 32 bits.
 class ArrowGroup : public ColumnGroup {
  public:
-  /// memory: holds the columns' data; null: the data is in the mapped file.
+  /// `memory` holds the columns' data; it is null if the data is in the mapped file.
   ArrowGroup(const std::vector<std::shared_ptr<arrow::ChunkedArray>>& columns, std::int64_t rows,
              std::shared_ptr<GroupMemory> memory)
       : memory_(std::move(memory)), columns_(columns), rows_(rows) {}
@@ -274,8 +274,8 @@ class ArrowFile : public ColumnFile {
   std::shared_ptr<const arrow::KeyValueMetadata> metadata_;
 };
 
-/// Keeps only numbers from the footer, as data sets of thousands of files would otherwise need as many open files. Each read
-/// opens the file again, so that threads share nothing.
+/// A Parquet file. Each read opens the file again, so that a data set of thousands of files does not need thousands of open
+/// files, and so that threads share nothing. Only the numbers in the footer are kept.
 class ParquetFile : public ArrowFile {
  public:
   explicit ParquetFile(std::string path)
@@ -336,7 +336,7 @@ class ParquetFile : public ArrowFile {
   const std::int64_t file_bytes_;
 };
 
-/// An Arrow IPC file or stream, mapped into memory: only the requested columns of a batch are read, unless it is compressed.
+/// An Arrow IPC file or stream, mapped into memory. Unless a batch is compressed, only its requested columns are read.
 class ArrowIpcFile : public ArrowFile {
  public:
   ArrowIpcFile(const std::string& path, bool is_stream)

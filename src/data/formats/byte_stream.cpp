@@ -93,7 +93,8 @@ class CommandBytes : public ByteStream {
     ::posix_spawnattr_init(&attributes);
     ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     ::posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-    // A separate process group, so that a whole pipeline can be killed; signals as a shell expects them.
+    // The command gets its own process group, so that a whole pipeline can be killed, and the signal settings that a shell
+    // expects.
     ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
     ::posix_spawnattr_setpgroup(&attributes, 0);
     sigset_t signals{};
@@ -110,7 +111,7 @@ class CommandBytes : public ByteStream {
     return failed;
   }
 
-  // Called at the end of the output: the exit code shows whether the output is complete.
+  // Called at the end of the output, because only the exit code shows whether the output is complete.
   void check_exit() {
     if (process_ < 0) return;
     const auto deadline = Clock::now() + patience_.timeout;

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// Thrown if a stream fails: its command, or reading or decompressing its bytes. The reader may try again.
+/// Thrown if a stream's command fails, or if its bytes cannot be read or decompressed. The reader may try again.
 class StreamError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -25,7 +25,7 @@ class ByteStream {
   virtual std::size_t read(char* out, std::size_t size) = 0;
 };
 
-/// How long a command may write no output, and a token that ends the waiting (which then throws Stopped).
+/// How long a read waits for a command that writes no output. A stop request also ends the wait; the read then throws Stopped.
 struct StreamWaitPolicy {
   std::chrono::milliseconds timeout{60'000};
   std::stop_token stop;

@@ -17,14 +17,14 @@ namespace fs = std::filesystem;
 constexpr const char* kArrowLibrary = "libtessera_arrow.so";
 constexpr const char* kInstall = "pip install pyarrow==" TESSERA_PYARROW_VERSION;
 
-/// The library that links Arrow, or why it is not available.
+/// The library that links Arrow, or the reason why it is not available.
 struct ArrowLibrary {
   decltype(&tessera_open_columns) open = nullptr;
   std::string problem;
 };
 
-// Returns the paths to try: next to the program or library that contains this code, in lib/ near its folder, in the build
-// folder, and where it was installed.
+// Returns the paths where the library may be: next to the program or library that contains this code, in lib/ near that folder,
+// in the build folder, and in the install folder.
 std::vector<fs::path> arrow_library_places() {
   std::vector<fs::path> places;
   Dl_info self{};

@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// A column of a table, or a member of one.
+/// A column of a table, or a member of a column.
 struct Column {
   enum class Kind { text, binary, number, boolean, list, structure, other };
 
@@ -21,16 +21,17 @@ struct Column {
   std::vector<Column> members;  // the members of a structure; for a list, one for its items
 };
 
-/// Some columns of a group of rows, in memory. Thread-safe. A column is given by its index among the requested names.
+/// Some columns of a group of rows, in memory. Thread-safe. `column` is an index into the names that were passed to
+/// ColumnFile::read().
 class ColumnGroup {
  public:
   virtual ~ColumnGroup() = default;
   virtual std::int64_t rows() const = 0;
-  /// Returns a value of any kind: null, numbers, booleans, texts (and binary values, which need not be UTF-8), arrays, objects;
-  /// types that JSON lacks (times, decimals) as text.
+  /// Returns a value of any kind as JSON. Binary values become texts, which need not be UTF-8. Values of types that JSON lacks
+  /// (times, decimals) become texts, too.
   virtual nlohmann::json json(std::size_t column, std::int64_t row) const = 0;
-  /// Returns the bytes of a text or binary value, or of a structure's member; nullopt for null. They are valid as long as the
-  /// group.
+  /// Returns the bytes of a text or binary value, or of a structure's member; nullopt for null. The bytes are valid as long as
+  /// the group exists.
   virtual std::optional<std::string_view> bytes(std::size_t column, std::int64_t row,
                                                 const std::string& member = {}) const = 0;
 };
@@ -43,23 +44,23 @@ class ColumnFile {
  public:
   virtual ~ColumnFile() = default;
   virtual const std::vector<Column>& columns() const = 0;
-  /// Returns a value of the schema's metadata ("huggingface"), or an empty text.
+  /// Returns the value of a key ("huggingface") in the schema's metadata, or an empty text.
   virtual std::string metadata(const std::string& key) const = 0;
-  /// The number of rows of each group, from the file's footer.
+  /// Returns the number of rows of each group, from the file's footer.
   virtual const std::vector<std::int64_t>& group_rows() const = 0;
   /// Estimates the memory that a group takes with all its columns.
   virtual std::int64_t group_bytes(std::int64_t group) const = 0;
-  /// What is wrong with the file after its last readable group; empty: nothing.
+  /// Returns what is wrong with the file after its last readable group, or an empty text.
   virtual const std::string& problem() const = 0;
-  /// Reads these columns of a group, and no others.
+  /// Reads only the named columns of a group.
   virtual std::shared_ptr<const ColumnGroup> read(std::int64_t group, const std::vector<std::string>& names) const = 0;
 };
 
-/// Throws UserError naming the file if it is missing, not a table, or has a damaged footer. If Tessera was built without Arrow
-/// or Arrow is missing, the message says in one line what to install.
+/// Opens a table. Throws UserError naming the file if it is missing, is not a table or has a damaged footer. Also throws
+/// UserError if Tessera was built without Arrow or if Arrow is missing; the message says in one line what to install.
 std::shared_ptr<const ColumnFile> open_columns(const std::string& path);
 
-/// Whether Arrow is available, so that open_columns() does not fail for lack of it.
+/// Returns whether Arrow is available. Without Arrow, open_columns() always fails.
 bool can_read_columns();
 
 }  // namespace tessera

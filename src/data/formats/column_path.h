@@ -11,11 +11,11 @@
 
 namespace tessera {
 
-/// The target of a name with dots: a column, and members below it.
+/// What a name with dots refers to: a column, and the members below it.
 struct ColumnPath {
   std::string column;
   std::vector<std::string> below;
-  Column::Kind kind = Column::Kind::other;  // of the target; lists on the way count as their items
+  Column::Kind kind = Column::Kind::other;  // kind of the last member; a list on the way counts as its items
   std::string type;
 };
 
@@ -23,8 +23,8 @@ struct ColumnPath {
 /// precedence.
 std::optional<ColumnPath> find_column(const std::vector<Column>& columns, const std::string& name);
 
-/// Returns the value at a path of members below a value. Lists on the way are mapped item by item, and the results form one
-/// list. Null if a member is missing.
+/// Returns the value that is reached from `value` through the members `below`, starting with the one at index `from`. For a
+/// list on the way, each of its items is followed, and the results form one list. Null if a member is missing.
 nlohmann::json value_below(const nlohmann::json& value, const std::vector<std::string>& below, std::size_t from = 0);
 
 /// Lists the names of at most 40 columns: "a, b and c".

@@ -19,7 +19,7 @@ struct ArchiveCloser {
   void operator()(archive* reader) const { ::archive_read_free(reader); }
 };
 
-/// A stream that returns its first bytes, which were read already, again.
+/// A stream whose first bytes have already been read. It returns these bytes again, then the rest.
 class Continued : public ByteStream {
  public:
   Continued(std::string begun, std::unique_ptr<ByteStream> rest) : begun_(std::move(begun)), rest_(std::move(rest)) {}
@@ -65,7 +65,8 @@ class Gunzipped : public ByteStream {
   }
 
  private:
-  // Starts the next member, if there is one. Zero padding, as from the last block of a tape, may follow the last member.
+  // Starts the next member; returns false if there is none. The last member may be followed by zero padding, as from a tape's
+  // last block.
   bool begin_member() {
     bool padded = false;
     while (fill()) {
@@ -99,7 +100,8 @@ class Gunzipped : public ByteStream {
   bool in_member_ = false;
 };
 
-/// Decompresses with libarchive: its filters detect the format; the content is treated as a single file ("raw").
+/// Decompresses with libarchive, whose filters detect the format. The content is treated as a single file (libarchive's format
+/// "raw").
 class Unarchived : public ByteStream {
  public:
   explicit Unarchived(std::unique_ptr<ByteStream> bytes) : bytes_(std::move(bytes)), reader_(::archive_read_new()) {
@@ -127,7 +129,7 @@ class Unarchived : public ByteStream {
     if (status != ARCHIVE_OK && !empty_) fail();
   }
 
-  // libarchive is written in C: exceptions of the byte stream are stored and rethrown after it has returned.
+  // libarchive is written in C, so an exception of the byte stream is stored here and rethrown after libarchive has returned.
   static la_ssize_t take(archive* reader, void* self, const void** out) {
     auto* const of = static_cast<Unarchived*>(self);
     try {
@@ -153,7 +155,7 @@ class Unarchived : public ByteStream {
   bool opened_ = false, empty_ = false;
 };
 
-/// Detects the format at the first read.
+/// Detects the compression format at the first read.
 class Decompressed : public ByteStream {
  public:
   explicit Decompressed(std::unique_ptr<ByteStream> bytes) : bytes_(std::move(bytes)) {}

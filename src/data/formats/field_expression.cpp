@@ -34,7 +34,7 @@ struct Token {
   enum class Kind { end, word, field, text, number, sign };
   Kind kind = Kind::end;
   std::string text;
-  Json value = nullptr;  // of a number
+  Json value = nullptr;  // the number, if kind is number
   std::size_t begin = 0;
 };
 
@@ -95,7 +95,7 @@ class Tokenizing {
     return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_' || static_cast<unsigned char>(c) >= 0x80;
   }
 
-  // A quote inside the text is doubled.
+  // Reads a text in quotes. A quote inside the text is doubled.
   Token quoted(char quote, Token token) {
     token.kind = quote == '`' ? Token::Kind::field : Token::Kind::text;
     for (++at_; at_ < text_.size(); ++at_) {
@@ -311,7 +311,7 @@ std::optional<long double> as_number(const Json& value) {
   return std::nullopt;
 }
 
-// Returns a number below, equal to or above zero; nullopt if the values are not comparable.
+// Returns a number below zero if a < b, zero if a = b, above zero if a > b; nullopt if the values are not comparable.
 std::optional<int> order_of(const Json& a, const Json& b) {
   if (is_missing(a) || is_missing(b)) return std::nullopt;
   if (a.is_string() && b.is_string()) {
@@ -368,7 +368,8 @@ class Evaluation {
  private:
   Json operand(const Node& node) const { return node.kind == Kind::field ? value_(node.field) : node.literal; }
 
-  // Returns the deciding value if any part has it, else unknown if any part is unknown.
+  // Combines a node's parts: returns `deciding` if any part has this value, otherwise unknown if any part is unknown, otherwise
+  // the opposite of `deciding`.
   Truth joined(const Node& node, Truth deciding) const {
     Truth out = negation_of(deciding);
     for (const Node& part : node.parts) {

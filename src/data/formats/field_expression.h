@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// SQL's three truth values: a comparison with a missing value is unknown.
+/// SQL's three truth values. A comparison with a missing value is unknown.
 enum class Truth { no, yes, unknown };
 
 /// A condition on a sample's side fields:
@@ -21,15 +21,16 @@ enum class Truth { no, yes, unknown };
 /// Operands are fields, numbers, texts in single or double quotes, true, false and null. Field names are words, with dots for
 /// members of objects; any other name must be in back quotes. Comparisons are ==, =, !=, <>, <, <=, >, >=, in, not in, is null
 /// and is not null. They bind more tightly than not, and, or. Keywords are not case-sensitive. Texts are compared by bytes. A
-/// text that is compared with a number is converted to a number; values that are not comparable, null and NaN give unknown.
+/// text that is compared with a number is converted to a number. The result is unknown if a value is null or NaN, or if the
+/// values are not comparable.
 class FieldExpression {
  public:
   /// Throws UserError with the position of the syntax error.
   explicit FieldExpression(const std::string& text);
 
-  /// The names of the fields that it uses, each once.
+  /// Returns the names of the fields that the condition uses, each once.
   const std::vector<std::string>& fields() const { return fields_; }
-  /// Evaluates the condition. value: returns the value of a field, given its index in fields().
+  /// Evaluates the condition. `value` returns the value of a field, given its index in fields().
   Truth of(const std::function<nlohmann::json(std::size_t)>& value) const;
 
   struct Node;
@@ -39,7 +40,7 @@ class FieldExpression {
   std::shared_ptr<const Node> root_;
 };
 
-/// Whether a value is null or NaN.
+/// Returns whether a value is null or NaN.
 bool is_missing(const nlohmann::json& value);
 
 }  // namespace tessera

@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// A 128-bit number: its upper and lower half.
+/// A 128-bit number, as its upper and lower half.
 using SampleId = std::array<std::uint64_t, 2>;
 
 /// Parses 32 hexadecimal digits; returns nullopt for any other text.
@@ -21,7 +21,7 @@ std::optional<SampleId> parse_sample_id(std::string_view text);
 /// two columns of uint64). The file stays mapped into memory; if it is not sorted, a sorted copy is made.
 class IdList {
  public:
-  /// Throws UserError naming the file and what it contains instead.
+  /// Throws UserError if the file does not contain ids; the message names the file and what it contains.
   explicit IdList(const std::string& path);
 
   bool contains(const SampleId& id) const;

@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 using Event = Json::parse_event_t;
 
-/// A callback for nlohmann's parser. Depths: 0 is the file's object, 1 its members, 2 the items of its lists.
+/// A callback for nlohmann's parser. Depth 0 is the file's object, depth 1 its members, depth 2 the items of its lists.
 class ItemParser {
  public:
   ItemParser(const std::string& path, const std::map<std::string, JsonItemReader>& readers)

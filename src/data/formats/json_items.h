@@ -14,12 +14,13 @@ class JsonItem {
  public:
   JsonItem(const nlohmann::json& json, std::string place) : json_(json), place_(std::move(place)) {}
 
-  /// All throw UserError "FILE: images[3]: ..." if the member is missing or of another type.
+  /// These functions return a member of the item. They throw UserError "FILE: images[3]: ..." if it is missing or has another
+  /// type.
   std::string text(const char* name) const;
   std::int64_t number(const char* name) const;
   bool flag(const char* name) const;
   const nlohmann::json& list(const char* name) const;
-  /// Returns the text, or an empty one if the member is missing.
+  /// Returns the member's text, or an empty text if the member is missing.
   std::string text_or_empty(const char* name) const;
   const std::string& place() const { return place_; }
 

@@ -16,8 +16,8 @@ struct NpyMatrix {
   std::vector<float> values;  // row-major
 };
 
-/// Reads little-endian float16, float32 or float64, in C order, with one or two dimensions (one: a single row). Throws
-/// SampleError `bad_regions` that says what was found instead.
+/// Reads a .npy file of little-endian float16, float32 or float64 values in C order, with one or two dimensions. An array of
+/// one dimension becomes a single row. Throws SampleError `bad_regions` for other files; the message says what was found.
 NpyMatrix read_npy(std::string_view file);
 
 /// Converts little-endian float16, bfloat16, float32 or float64 to float32; returns nullopt for another type.

@@ -27,7 +27,7 @@ std::size_t closing_brace(const std::string& text, std::size_t open) {
   return std::string::npos;
 }
 
-// Splits at commas (and, with `colons`, at "::") outside braces.
+// Splits at commas outside braces; with `colons`, also at "::".
 std::vector<std::string> split_outside_braces(const std::string& text, bool colons) {
   std::vector<std::string> parts(1);
   int depth = 0;
@@ -60,7 +60,7 @@ bool is_number(const std::string& text) {
   return text.size() > digits && text.size() < 16 && text.find_first_not_of("0123456789", digits) == std::string::npos;
 }
 
-// The order of letters in ranges: upper case before lower case, without the characters that ASCII has between them.
+// The order of letters in ranges: upper case, then lower case, without the characters between them in ASCII.
 constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 bool is_letter(const std::string& text) {
@@ -113,7 +113,8 @@ std::optional<std::vector<std::string>> alternatives(const std::string& inside, 
   return expand_range(inside, whole);
 }
 
-// Expands the braces of a text. The names multiply with each brace, so their number and bytes are limited during expansion.
+// Expands the braces of a text. Each pair of braces multiplies the number of names, so the number and the bytes of the names
+// are limited during expansion.
 class Expansion {
  public:
   explicit Expansion(const std::string& whole) : whole_(whole) {}
@@ -164,7 +165,7 @@ class Expansion {
   }
 
   const std::string& whole_;
-  std::int64_t names_ = 0;  // includes intermediate names, which are at most as many as the final ones
+  std::int64_t names_ = 0;  // includes intermediate names; there are at most as many of these as final names
   std::uint64_t bytes_ = 0;
 };
 
@@ -184,7 +185,7 @@ bool has_wildcards(const std::string& name) {
   return name.find_first_of("*?[") != std::string::npos;
 }
 
-// Returns the place of a name in the settings, "a.yaml:12: data.train.path: ", or an empty text.
+// Returns the place of the paths in the settings, "a.yaml:12: data.train.path: ", or an empty text.
 std::string before(const PathList& paths) {
   return paths.origin.empty() ? "" : paths.origin + ": ";
 }
@@ -208,7 +209,7 @@ void append(std::vector<std::string>& out, std::vector<std::string> more) {
   out.insert(out.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
-// Resolves one name without braces or separators.
+// Returns the files that one name without braces or separators refers to.
 std::vector<std::string> resolve(const std::string& written, const std::string& extension, const PathList& paths) {
   const std::string name = local_path(written);
   std::error_code ignored;
@@ -219,7 +220,7 @@ std::vector<std::string> resolve(const std::string& written, const std::string& 
   return out;
 }
 
-// Quotes a text as a word of a shell command. Braces are not quoted: they are expanded before the shell sees them.
+// Quotes a text as a word of a shell command. Braces are not quoted, because they are expanded before the shell sees them.
 std::string shell_word(const std::string& text) {
   const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 ||
@@ -254,7 +255,7 @@ void refuse_remote(const std::string& text, bool commands) {
   if (!scheme) return;
   if (*scheme == "file") {
     if (text.starts_with("file:")) user_error(text, ": is on another machine; expected file:///PATH, a local file");
-    return;  // inside braces
+    return;  // the address is inside braces, which are expanded later
   }
   if (!commands) user_error(text, ": only local files can be read: copy them first and use their paths");
   user_error(text,
@@ -279,7 +280,7 @@ bool is_local_and_relative(const std::string& name) {
   return !name.starts_with("pipe:") && !name.starts_with("file:") && !scheme_of(name) && fs::path(name).is_relative();
 }
 
-// Returns the path of a name in this folder if any file that the name stands for exists there.
+// Returns the path of a name in this folder if at least one file that the name refers to exists there.
 std::optional<std::string> found_in(const std::string& folder, const std::string& name) {
   const std::string whole = (fs::path(folder) / name).lexically_normal().string();
   std::error_code ignored;
@@ -299,7 +300,8 @@ std::string found_path(const std::string& name, const std::vector<std::string>& 
   return name;
 }
 
-// Resolves each name of an item that may hold several ("a.tar::b.tar").
+// Replaces each name of an item by its path in the first folder where it exists. An item may hold several names
+// ("a.tar::b.tar").
 std::string found_item(const std::string& item, const std::vector<std::string>& folders) {
   if (!is_local_and_relative(item)) return item;
   const std::string whole = found_path(item, folders);

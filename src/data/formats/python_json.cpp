@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Returns the code unit of a "\u" escape at `at`; 0 if there is none.
+// Returns the code unit of the "\u" escape at position `at`; 0 if there is no escape.
 std::uint32_t escaped_unit(std::string_view text, std::size_t at) {
   std::uint32_t unit = 0;
   if (at + 6 > text.size() || text[at] != '\\' || text[at + 1] != 'u') return 0;

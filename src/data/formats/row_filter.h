@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-/// A filter's verdict on a sample, and for `unknown` and `no_id` the field that the sample lacks.
+/// A filter's verdict on a sample. For `unknown` and `no_id`, `field` is the field that the sample lacks.
 struct FilterVerdict {
   enum Kind : std::uint8_t { passes, fails, unknown, not_listed, no_id, unreadable };
   Kind kind = passes;
@@ -23,18 +23,18 @@ struct FilterVerdict {
 /// A condition on side fields and a list of ids; a sample must pass both. Thread-safe.
 class RowFilter {
  public:
-  /// expression: null: no condition. ids: a .npy file; null: no list. id_field: the side field that holds a sample's id. Throws
-  /// UserError.
+  /// `expression` is the condition and `ids` the .npy file of ids; null means that there is none. `id_field` is the side field
+  /// that holds a sample's id. Throws UserError if the condition or the file is invalid.
   RowFilter(const std::optional<std::string>& expression, const std::optional<std::string>& ids,
             const std::string& id_field);
 
-  /// The fields that the filter reads.
+  /// Returns the fields that the filter reads.
   const std::vector<std::string>& fields() const { return fields_; }
-  /// value: returns the value of a field, given its index in fields(); null if the sample lacks it.
+  /// Judges a sample. `value` returns the value of a field, given its index in fields(), or null if the sample lacks the field.
   FilterVerdict judge(const std::function<nlohmann::json(std::size_t)>& value) const;
-  /// The same for the fields of a JSON object.
+  /// Judges a sample whose side fields are the members of a JSON object.
   FilterVerdict judge(const nlohmann::json& object) const;
-  /// The filter as written in the settings: "filter width >= 224".
+  /// Returns the filter as written in the settings: "filter width >= 224".
   const std::string& described() const { return described_; }
 
  private:

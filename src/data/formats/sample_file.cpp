@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kLongestPath = 1000;  // in a message
+constexpr std::size_t kLongestPath = 1000;  // characters in a message
 
 }  // namespace
 

@@ -7,27 +7,28 @@
 
 namespace tessera {
 
-/// Returns the character that a setting names: the character itself, or "tab", "\t", "comma". Throws UserError for anything else.
+/// Returns the separator for a setting, which is the character itself, "tab", "\t" or "comma". Throws UserError for anything
+/// else.
 char separator_of(const std::string& setting);
 
 /// Reads a text table (RFC 4180 with any separator). The first line names the columns. A field in double quotes may hold
 /// separators, line ends and doubled quotes. Lines end with LF or CRLF. A byte order mark and empty lines are skipped.
 class Table {
  public:
-  /// Throws UserError if the file is missing, is UTF-16, or has no header or a duplicate column.
+  /// Throws UserError if the file is missing, is UTF-16, has no header, or has two columns of the same name.
   Table(const std::string& path, char separator);
 
   const std::vector<std::string>& columns() const { return columns_; }
 
-  /// Returns the index of the column of this name. `setting` is the setting that names it, for the message. Throws UserError
-  /// that lists the existing columns.
+  /// Returns the index of the column of this name. Throws UserError listing the existing columns if there is none. `setting` is
+  /// the setting that names the column, for this message.
   std::size_t column(const std::string& name, const std::string& setting) const;
 
-  /// Reads the next row, with one field per column (missing ones at its end are empty). Returns false at the end of the file.
-  /// Throws UserError naming the line if there are too many fields or an unclosed quote.
+  /// Reads the next row, with one field per column. Fields that are missing at the end of the row are empty. Returns false at
+  /// the end of the file. Throws UserError naming the line if there are too many fields or an unclosed quote.
   bool next(std::vector<std::string>& row);
 
-  /// The line of the file where the last row starts, from 1.
+  /// Returns the line of the file, counted from 1, where the last row starts.
   std::int64_t line() const { return row_line_; }
 
  private:

@@ -23,7 +23,7 @@ void apply_table(Image& image, const Table& table) {
   for (std::uint8_t& value : image.pixels) value = table[value];
 }
 
-// Maps each channel by the table that `make` returns for its histogram.
+// Maps each channel with the table that `make` returns for the channel's histogram.
 template <class Make>
 void apply_by_histogram(Image& image, Make make) {
   std::array<Histogram, 3> histograms{};
@@ -32,7 +32,7 @@ void apply_by_histogram(Image& image, Make make) {
   for (std::size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = tables[i % 3][image.pixels[i]];
 }
 
-/// Pillow's conversion to L: ITU-R 601 in 16 bits.
+/// Returns the gray level of a pixel as Pillow's conversion to L does: ITU-R 601 with 16-bit weights.
 std::uint8_t grey_of(const std::uint8_t* pixel) {
   return static_cast<std::uint8_t>((pixel[0] * 19595 + pixel[1] * 38470 + pixel[2] * 7471 + 0x8000) >> 16);
 }
@@ -52,7 +52,7 @@ struct Hsv {
   std::uint8_t hue, saturation, value;
 };
 
-// As in Pillow: the mixture of float and double affects some last bits.
+// Mixes float and double as Pillow does, because the mixture affects the last bits of some results.
 Hsv to_hsv(const std::uint8_t* rgb) {
   const int high = std::max({rgb[0], rgb[1], rgb[2]});
   const int low = std::min({rgb[0], rgb[1], rgb[2]});
@@ -95,9 +95,9 @@ void from_hsv(const Hsv& hsv, std::uint8_t* rgb) {
   std::copy_n(sectors[static_cast<std::size_t>(sector % 6)].begin(), 3, rgb);
 }
 
-/// A box of 2 radius + 1 pixels, where the radius need not be an integer, with weights as 24-bit fractions.
+/// A box filter of 2 radius + 1 pixels, where the radius need not be an integer. The weights are 24-bit fractions.
 struct BoxKernel {
-  std::int64_t radius = 0;  // of the pixels that are completely inside
+  std::int64_t radius = 0;  // number of pixels on each side of the center that are completely inside
   std::uint32_t inner = 0, outer = 0;
 };
 
@@ -118,7 +118,7 @@ BoxKernel box_of(double sigma) {
   return kernel;
 }
 
-// Blurs a line of pixels that are `step` bytes apart, once; the first and last pixels are repeated beyond the ends.
+// Blurs a line of pixels once. The pixels are `step` bytes apart; the first and the last pixel are repeated beyond the ends.
 void blur_line(std::uint8_t* line, std::int64_t count, std::int64_t step, const BoxKernel& kernel,
                std::vector<std::uint8_t>& padded) {
   const std::int64_t margin = kernel.radius + 1;
@@ -238,7 +238,7 @@ void gaussian_blur(Image& image, double radius) {
 }
 
 void affine(Image& image, const std::array<double, 6>& matrix) {
-  // 16.16 fixed point, at the pixels' centers.
+  // Positions are in 16.16 fixed point and refer to the pixels' centers.
   const auto fixed = [](double value) { return static_cast<std::int64_t>(std::floor(value * 65536.0 + 0.5)); };
   const std::int64_t right_x = fixed(matrix[0]), down_x = fixed(matrix[1]);
   const std::int64_t right_y = fixed(matrix[3]), down_y = fixed(matrix[4]);

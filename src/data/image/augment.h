@@ -8,29 +8,31 @@ namespace tessera {
 
 // In-place operations on 8-bit RGB images, each bit for bit as in torchvision for PIL images (torchvision 0.26, Pillow 13).
 
-/// adjust_brightness, _contrast, _saturation and _sharpness blend the image with black, its mean gray, its grayscale version and
-/// its blurred version. factor: 0 yields only that other image, 1 changes nothing.
+/// The next four functions blend the image with another one: brightness with black, contrast with the image's mean gray,
+/// saturation with its grayscale version, and sharpness with its blurred version. Factor 0 yields the other image, factor 1
+/// changes nothing.
 void adjust_brightness(Image& image, double factor);
 void adjust_contrast(Image& image, double factor);
 void adjust_saturation(Image& image, double factor);
 void adjust_sharpness(Image& image, double factor);
-/// shift in [-0.5, 0.5] turns of the color wheel.
+/// Shifts the hue by `shift` in [-0.5, 0.5], in turns of the color wheel.
 void adjust_hue(Image& image, double shift);
 
 void to_grayscale(Image& image);
-/// Replaces levels x of at least `threshold` by 255 - x.
+/// Replaces each level x by 255 - x if it is at least `threshold`.
 void solarize(Image& image, double threshold);
-/// Keeps the upper `bits` of each level, 0..8.
+/// Keeps the upper `bits` bits (0 to 8) of each level.
 void posterize(Image& image, int bits);
 void autocontrast(Image& image);
 void equalize(Image& image);
 void invert(Image& image);
 
-/// Pillow's ImageFilter.GaussianBlur, which DINO uses: three passes of a box with soft edges. radius: the standard
-/// deviation in pixels.
+/// Blurs as Pillow's ImageFilter.GaussianBlur does, which DINO uses: with three passes of a box filter with soft edges.
+/// `radius` is the standard deviation in pixels.
 void gaussian_blur(Image& image, double radius);
 
-/// Output pixel (x, y) is input pixel (m0 x + m1 y + m2, m3 x + m4 y + m5), nearest; black outside.
+/// Sets output pixel (x, y) to the input pixel nearest to (m0 x + m1 y + m2, m3 x + m4 y + m5), or to black if that is outside
+/// the image.
 void affine(Image& image, const std::array<double, 6>& matrix);
 /// Rotates counterclockwise about the center.
 void rotate(Image& image, double degrees);

@@ -8,14 +8,16 @@
 
 namespace tessera {
 
-/// Applies an operation of AutoAugment and RandAugment, given by its name in torchvision ("ShearX", "Posterize", ...), with
-/// nearest neighbor sampling and black outside. magnitude: in the operation's own unit; operations without one ignore it.
+/// Applies an operation of AutoAugment or RandAugment, given by its name in torchvision ("ShearX", "Posterize", ...). Geometric
+/// operations use nearest neighbor sampling and fill with black. `magnitude` is in the operation's own unit; operations without
+/// a magnitude ignore it.
 void apply_operation(Image& image, std::string_view name, double magnitude);
 
-/// Returns the magnitude of an operation in bin `bin` of `bins`, before its sign is drawn; 0 for operations without one.
+/// Returns the magnitude of an operation for bin `bin` of `bins`, before its sign is drawn; 0 for operations without a
+/// magnitude.
 double magnitude_of(std::string_view name, std::int64_t bin, std::int64_t bins, std::int64_t height,
                     std::int64_t width);
-/// Whether the magnitude's sign is drawn at random; then half of the magnitudes are negative.
+/// Returns whether the sign of the operation's magnitude is drawn at random, with probability 1/2 for each sign.
 bool is_signed(std::string_view name);
 
 void rand_augment(Image& image, const RandAugment& settings, Random& random);

@@ -45,7 +45,7 @@ std::optional<BmpHeader> read_bmp_header(std::string_view file) {
     out.bits = in.u16(kFileHeader + 14);
     out.compression = in.u32(kFileHeader + 16);
     out.colors = in.u32(kFileHeader + 32);
-    // The masks are part of the later headers, and follow the 40-byte header at the same offset.
+    // The masks are inside the longer headers and behind the 40-byte header, at the same offset in both cases.
     for (std::size_t i = 0; i < 3; ++i) out.masks[i] = in.u32(kFileHeader + 40 + 4 * i);
     if (out.compression == kBitFields && size == 40) out.palette += 12;
   }
@@ -76,7 +76,7 @@ std::array<Channel, 3> channels_of(const BmpHeader& header) {
   return out;
 }
 
-/// Decodes the indices of a run-length encoded file, [height, width] in the file's order of rows.
+/// Decodes a run-length encoded file to its indices, [height, width] with the rows in the file's order.
 std::vector<std::uint8_t> decode_runs(std::string_view file, const BmpHeader& header) {
   const ByteReader in(file);
   const bool halves = header.compression == kRle4;

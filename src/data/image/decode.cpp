@@ -33,7 +33,7 @@ ImageHeader check_image(std::string_view file, std::int64_t max_pixels) {
   if (header.height <= 0 || header.width <= 0)
     bad_image(header.description + " of " + format_bytes(static_cast<double>(file.size())) +
               " without a readable size in its header");
-  // Before anything is allocated: a small file may claim any size.
+  // This check precedes any allocation, because a small file may claim any size.
   if (header.height > max_pixels / header.width)
     throw SampleError("too_large", concat("the image has ", header.width, " x ", header.height,
                                           " pixels, more than the limit of ", with_thousands(max_pixels)));
@@ -46,7 +46,7 @@ cv::Mat decode_with_opencv(std::string_view file, const ImageHeader& header) {
   // The pipeline has its own threads; OpenCV's would only compete with them.
   static std::once_flag once;
   std::call_once(once, [] { cv::setNumThreads(1); });
-  const cv::Mat bytes(1, static_cast<int>(file.size()), CV_8U, const_cast<char*>(file.data()));  // only read
+  const cv::Mat bytes(1, static_cast<int>(file.size()), CV_8U, const_cast<char*>(file.data()));  // OpenCV does not write to it
   cv::Mat decoded;
   try {
     decoded = cv::imdecode(bytes, cv::IMREAD_UNCHANGED | cv::IMREAD_IGNORE_ORIENTATION);
@@ -59,7 +59,7 @@ cv::Mat decode_with_opencv(std::string_view file, const ImageHeader& header) {
   return decoded;
 }
 
-// Converts blue-green-red(-alpha) or gray(-alpha), 8 or 16 bits, to 8-bit RGB: drops alpha and the low byte of 16 bits.
+// Converts 8-bit or 16-bit BGR or gray, with or without alpha, to 8-bit RGB. Drops alpha and the lower byte of 16-bit values.
 template <class T>
 Image to_rgb(const cv::Mat& mat) {
   constexpr int shift = (sizeof(T) - 1) * 8;
@@ -79,8 +79,8 @@ Image to_rgb(const cv::Mat& mat) {
   return image;
 }
 
-// Returns the smallest scale at which no crop has fewer pixels than it will be resized to. Other eighths are slower, because
-// their inverse DCTs are not vectorized.
+// Returns the smallest scale, in eighths, at which no crop is smaller than the size that it will be resized to. Only 1, 2, 4
+// and 8 are considered, because other scales have no vectorized inverse DCT and are slower.
 int choose_eighths(const std::vector<Crop>& crops) {
   for (const int eighths : {1, 2, 4})
     if (std::all_of(crops.begin(), crops.end(), [&](const Crop& crop) {
@@ -185,7 +185,7 @@ Mask decode_mask(std::string_view file, std::int64_t max_pixels) {
     // A PNG with a transparent gray level is decoded to four channels; each of the first three is the level.
     const int channels = decoded.channels();
     Mask mask{decoded.rows, decoded.cols, std::vector<std::uint8_t>(decoded.total())};
-    const int levels = (1 << bits) - 1;  // levels of fewer bits are decoded scaled to 0..255
+    const int levels = (1 << bits) - 1;  // the decoder scales levels of fewer than 8 bits to 0..255
     for (std::size_t i = 0; i < mask.values.size(); ++i)
       mask.values[i] = static_cast<std::uint8_t>(decoded.data[i * static_cast<std::size_t>(channels)] * levels / 255);
     return mask;

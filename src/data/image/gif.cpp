@@ -16,7 +16,7 @@ constexpr std::size_t kMostCodes = 4096;
 }
 
 struct Palette {
-  std::size_t place = 0, colors = 0;  // place: offset in the file; 0 colors: there is no palette, and an index is a gray level
+  std::size_t place = 0, colors = 0;  // place: offset in the file. Without a palette, colors is 0 and an index is a gray level
 };
 
 struct FirstPicture {
@@ -28,7 +28,8 @@ struct FirstPicture {
   std::size_t data = 0;         // offset of the code size, which the codes follow
 };
 
-// Returns the offset after the blocks that start at `at`, each preceded by its length.
+// Returns the offset after a sequence of blocks that starts at `at`. Each block is preceded by its length; length 0 ends the
+// sequence.
 std::size_t behind_blocks(const ByteReader& in, std::size_t at) {
   while (at < in.size() && in.byte(at) > 0) at += 1 + in.byte(at);
   return at + 1;
@@ -141,7 +142,7 @@ std::vector<std::uint8_t> decode_indices(const ByteReader& in, std::size_t at, s
   return out;
 }
 
-// Returns the rows of the image in the order in which the file stores them.
+// Returns the row numbers of the image in the order in which the file stores the rows.
 std::vector<std::int64_t> row_order(std::int64_t height, bool interlaced) {
   std::vector<std::int64_t> out;
   const std::array<std::array<std::int64_t, 2>, 4> passes = {{{0, 8}, {4, 8}, {2, 4}, {1, 2}}};

@@ -14,15 +14,15 @@ enum class ImageKind { jpeg, png, webp, bmp, gif, tiff, other };
 /// The contents of an image file's header. `height` and `width` are 0 if the header is truncated or not understood.
 struct ImageHeader {
   ImageKind kind = ImageKind::other;
-  std::string description;  // "a PNG file", "text (\"<!DOCTYPE html>...\")", "zeros", ... for messages
+  std::string description;  // "a PNG file", "text (\"<!DOCTYPE html>...\")", "nothing but zeros", ... for messages
   std::int64_t height = 0;
   std::int64_t width = 0;
 };
 
 ImageHeader read_image_header(std::string_view file);
 
-/// Class indices from a mask file: a PNG with 1 to 8 bits of gray, or with a palette (its indices are used, not its colors).
-/// decode_mask() throws SampleError `bad_mask`.
+/// The class indices of a mask file: a PNG with 1 to 8 bits of gray, or with a palette (its indices are used, not its colors).
+/// decode_mask() throws SampleError `bad_mask` for other files.
 struct Mask {
   std::int64_t height = 0;
   std::int64_t width = 0;

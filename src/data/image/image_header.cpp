@@ -119,8 +119,8 @@ ImageHeader read_image_header(std::string_view file) {
   } else if (file.starts_with("\x89PNG\r\n\x1A\n"sv)) {
     header.kind = ImageKind::png;
     header.description = "a PNG file";
-    if (file.size() > 16 &&
-        file.substr(12, 4) == "IHDR") {  // libpng skips unknown chunks before it: the size must not be read from them
+    // libpng skips unknown chunks before IHDR, so the size must not be read from another chunk.
+    if (file.size() > 16 && file.substr(12, 4) == "IHDR") {
       header.width = big_endian(file, 16, 4);
       header.height = big_endian(file, 20, 4);
     }
@@ -132,7 +132,7 @@ ImageHeader read_image_header(std::string_view file) {
     set_header(ImageKind::gif, "a GIF file", gif_size(file), header);
   } else if (file.starts_with("II*\0"sv) || file.starts_with("MM\0*"sv) || file.starts_with("II+\0"sv) || file.starts_with("MM\0+"sv)) {
     set_header(ImageKind::tiff, "a TIFF file", tiff_size(file), header);
-  } else if (file.starts_with("BM"sv) && bmp_size(file)) {  // texts may start with these two letters, too
+  } else if (file.starts_with("BM"sv) && bmp_size(file)) {  // a text may start with these two letters, too
     set_header(ImageKind::bmp, "a BMP file", bmp_size(file), header);
   } else {
     header.description = describe_other(file);

@@ -21,7 +21,7 @@ std::uint64_t draw_word(std::int64_t value) {
   return static_cast<std::uint64_t>(value);
 }
 
-// Finds the settings of a view by its name, or by a numbered name: "local_3" uses "local".
+// Finds the settings of a view by its name. A view with a numbered name, such as "local_3", uses the settings of "local".
 const ViewSettings* find_view(const std::map<std::string, ViewSettings>& views, const std::string& name) {
   for (const auto& [key, view] : views) {
     if (view.count == 0 && name == key) return &view;
@@ -45,14 +45,14 @@ const char* settings_of(const std::string& view) {
   return view == "image" ? "data.loader.augmentation" : "its settings in data.loader.views";
 }
 
-// Whether anything other than crop and flip moves objects.
+// Returns whether a change other than crop and flip moves objects.
 bool moves_objects(const Augmentation& settings) {
   return settings.auto_augment != "none" || settings.rand_augment.operations > 0;
 }
 
 // Computes where a view shows a box of its image.
 SeenBox seen(const Box& box, const config::Size& picture, const std::array<double, 4>& part, bool mirrored) {
-  const auto along = [&](std::size_t axis, std::int64_t side) {  // begin and end, in pixels of the image
+  const auto along = [&](std::size_t axis, std::int64_t side) {  // returns begin and end, in pixels of the image
     return std::array{std::max<double>(0, static_cast<double>(box[axis])),
                       std::min<double>(static_cast<double>(side), static_cast<double>(box[axis] + box[axis + 2]))};
   };
@@ -188,7 +188,7 @@ std::map<std::string, std::vector<SeenBox>> ImageViews::see(const Sample& sample
   if (!has_picture(sample)) throw_no_image(sample);
   std::map<std::string, std::vector<SeenBox>> out;
   try {
-    const Draw draw{index, repeat, 0};  // the number of patches does not move a box
+    const Draw draw{index, repeat, 0};  // 0, because the number of patches does not affect where a box is
     const config::Size picture = size_of(sample);
     for (const auto* views : {&crops_, &whole_})
       for (const View& view : *views) {
@@ -276,7 +276,7 @@ Preprocessing ImageViews::preprocessing_of(const View& view, const Draw& draw) c
   return out;
 }
 
-// Each view has its own random numbers.
+// Each view draws from its own random numbers.
 ImageViews::Draws ImageViews::draws_of(const View& view, const Draw& draw) const {
   return [seed = seed_, word = view.word, draw](Purpose purpose) {
     if (word == 0) return Random(seed, purpose, {draw_word(draw.repeat), draw_word(draw.index)});

@@ -14,10 +14,11 @@
 
 namespace tessera {
 
-/// Whether the settings change pixels other than by crop and flip.
+/// Returns whether the settings include changes other than crop and flip.
 bool changes_pixels(const Augmentation& settings);
 
-/// Applies everything after crop and flip. draws(purpose): returns this image and view's random numbers for a purpose.
+/// Applies all augmentations that follow crop and flip. `draws` returns the random numbers of this image and view for a
+/// purpose.
 void augment(Image& image, const Augmentation& settings, const std::function<Random(Purpose)>& draws);
 
 /// A box of an image as a view shows it.
@@ -34,26 +35,26 @@ struct ViewImage {
   friend bool operator==(const ViewImage&, const ViewImage&) = default;
 };
 
-/// Makes the image views of training samples: all random crops share one decode; views of the whole image, prepared as in
-/// evaluation, share a separate decode. Thread-safe; every random choice is a function of (seed, repeat, index, view).
+/// Makes the image views of training samples. All random crops of a sample share one decode. The views of the whole image,
+/// prepared as in evaluation, share another. Thread-safe; every random choice is a function of (seed, repeat, index, view).
 class ImageViews {
  public:
   /// Throws UserError if a view is not configured, or if its boxes are needed but its augmentation moves objects.
   ImageViews(const Preprocessing& preprocessing, const ImageSettings& settings, const Needs& needs, std::uint64_t seed);
 
-  /// Returns the pixel views by name. max_patches: applies to views that keep their images' shapes and have no image_size of their
-  /// own; 0: the preprocessing's max_patches. Throws SampleError naming the key.
+  /// Returns the pixel views by name. `max_patches` applies to views that keep their images' shapes and have no image_size of
+  /// their own; if it is 0, the preprocessing's max_patches applies. Throws SampleError naming the key.
   std::map<std::string, ViewImage> make(const Sample& sample, std::int64_t index, std::int64_t repeat,
                                         std::int64_t max_patches = 0) const;
 
-  /// Returns where make() with these arguments shows boxes of the sample's image, by the name of each view that needs boxes.
-  /// Throws SampleError naming the key if the image is missing or damaged, or if a box is outside of it.
+  /// Returns, for each view that needs boxes, where make() with the same index and repeat shows the given boxes of the sample's
+  /// image. Throws SampleError naming the key if the image is missing or damaged, or if a box is outside of it.
   std::map<std::string, std::vector<SeenBox>> see(const Sample& sample, const std::vector<Box>& boxes,
                                                   std::int64_t index, std::int64_t repeat) const;
 
   /// Returns the size of each pixel view; if images keep their shapes, the size of an image with the maximum number of patches.
   std::map<std::string, config::Size> sizes() const;
-  /// Throws UserError unless each view shows an image exactly as evaluation does, the same each time: features can replace only
+  /// Throws UserError unless every view shows an image exactly as evaluation does, because stored features can replace only
   /// such views.
   void check_fixed() const;
 
@@ -67,7 +68,7 @@ class ImageViews {
     bool boxes = false;      // whether its boxes are needed
   };
 
-  /// What determines an image's random choices, and its maximum number of patches (make()).
+  /// Arguments of make(): index and repeat determine an image's random choices, max_patches its size.
   struct Draw {
     std::int64_t index, repeat, max_patches;
   };

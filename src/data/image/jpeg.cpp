@@ -16,7 +16,7 @@ namespace {
 constexpr int kMostScans = 500;  // a progressive file with thousands of scans is an attack
 
 struct JpegErrors {
-  jpeg_error_mgr base;  // must be first, as libjpeg passes pointers to it
+  jpeg_error_mgr base;  // must be first, because libjpeg passes pointers to it
   std::jmp_buf jump;
   std::array<char, JMSG_LENGTH_MAX> text;
   bool ended_early;
@@ -43,9 +43,9 @@ void on_progress(j_common_ptr info) {
   std::longjmp(errors_of(info).jump, 1);
 }
 
-// libjpeg reports errors by longjmp. start() and read() therefore have no local objects with destructors: the caller owns the
-// memory, and they only return whether they succeeded. Use a new decoder for each file, as a decoder that is reused keeps the
-// tables of the previous file.
+// libjpeg reports errors by longjmp. Therefore start() and read() have no local objects with destructors: their caller owns the
+// memory, and they only return whether they succeeded. Each file needs a new decoder, because a reused decoder keeps the tables
+// of the previous file.
 class JpegDecoder {
  public:
   JpegDecoder() : info_{}, errors_{}, progress_{} {
@@ -82,7 +82,7 @@ class JpegDecoder {
     return true;
   }
 
-  /// rows: receives `out.height` rows of out.width pixels; row: a buffer for a row that is not needed.
+  /// Decodes the region. `rows` receives out.height rows of out.width pixels; `row` is a buffer for rows that are not needed.
   bool read(std::uint8_t* rows, std::uint8_t* row, const JpegPixels& out) {
     if (setjmp(errors_.jump) != 0) return false;
     const std::size_t stride = static_cast<std::size_t>(out.width) * static_cast<std::size_t>(channels());
@@ -94,7 +94,7 @@ class JpegDecoder {
         lines[static_cast<std::size_t>(k)] = rows + static_cast<std::size_t>(y + k) * stride;
       y += jpeg_read_scanlines(&info_, lines.data(), static_cast<JDIMENSION>(count));
     }
-    // Reads the last row, as skipping to the end would not check that the file is complete.
+    // Reads the last row, because skipping to the end would not check that the file is complete.
     if (info_.output_scanline + 1 < info_.output_height)
       jpeg_skip_scanlines(&info_, info_.output_height - info_.output_scanline - 1);
     while (info_.output_scanline < info_.output_height) jpeg_read_scanlines(&info_, &row, 1);
@@ -107,7 +107,8 @@ class JpegDecoder {
   std::string error() const { return errors_.text.data(); }
 
  private:
-  // Decodes whole blocks and one more on each side, because the upsampling of colors uses neighboring pixels.
+  // Extends the region to whole blocks and one more block on each side, because the upsampling of colors uses neighboring
+  // pixels.
   void choose_region(const JpegRequest& request, JpegPixels& out) {
     const auto [top, left, height, width] = request.region;
     const std::int64_t block = request.eighths * 2;
@@ -131,7 +132,7 @@ class JpegDecoder {
   jpeg_progress_mgr progress_;
 };
 
-// Returns a * b / 255, rounded, as Pillow's MULDIV255.
+// Returns a * b / 255, rounded as in Pillow's MULDIV255.
 std::uint8_t muldiv(int a, int b) {
   const int t = a * b + 128;
   return static_cast<std::uint8_t>(((t >> 8) + t) >> 8);

@@ -31,7 +31,7 @@ double bilinear(double x) {
   return x < 1.0 ? 1.0 - x : 0.0;
 }
 
-// The input of an axis: `inputs` pixels, of which [origin, origin + length) is resized.
+// The input along an axis: it has `inputs` pixels, and the range [origin, origin + length) of them is resized.
 struct Axis {
   std::int64_t inputs = 0;
   double origin = 0;
@@ -44,7 +44,7 @@ void make_weights(const Axis& axis, std::int64_t n_out, Range range, Filter filt
   const double support = stretch * (filter == Filter::bicubic ? 2.0 : 1.0);
   const double inverse = 1.0 / stretch;  // Pillow multiplies; dividing rounds differently
   w.outputs = range.count;
-  w.taps = (static_cast<std::int64_t>(2.0 * support) + 4) / 4 * 4;  // at most 2 support + 1 inputs contribute
+  w.taps = (static_cast<std::int64_t>(2.0 * support) + 4) / 4 * 4;  // at most 2 * support + 1 inputs contribute
   w.first.resize(static_cast<std::size_t>(range.count));
   w.count.resize(static_cast<std::size_t>(range.count));
   w.values.assign(static_cast<std::size_t>(range.count * w.taps), 0);
@@ -71,7 +71,7 @@ void make_weights(const Axis& axis, std::int64_t n_out, Range range, Filter filt
   }
 }
 
-// The interleaved rows to write.
+// Where to write the interleaved rows.
 struct Target {
   std::uint8_t* data = nullptr;
   std::int64_t stride = 0;
@@ -127,7 +127,7 @@ bool same(const Axis& axis, std::int64_t n_out) {
   return axis.length == static_cast<double>(n_out) && axis.origin == 0;
 }
 
-// The two axes refer to `view`.
+// `vertical` and `horizontal` give the part of `view` to resize.
 void resample(const PixelView& view, const Axis& vertical, const Axis& horizontal, std::int64_t height,
               std::int64_t width, Filter filter, const OutputWindow& window, bool mirrored, const Target& out) {
   thread_local Scratch scratch;
@@ -160,7 +160,7 @@ void resample(const PixelView& view, const Axis& vertical, const Axis& horizonta
   down.shift(used_rows.begin);
   across.shift(used_columns.begin);
   const double removed = vertical.length - static_cast<double>(height);
-  // As in Pillow >= 13: the height of tall images is reduced first, which is cheaper.
+  // Pillow 13 and later reduce the height of tall images first, which is cheaper.
   const bool height_first = removed > 0 && removed > 2 * (horizontal.length - static_cast<double>(width));
   const Range between = height_first ? Range{down.outputs, used.width} : Range{used.height, across.outputs};
   scratch.between.resize(static_cast<std::size_t>(between.begin * between.count * 3));

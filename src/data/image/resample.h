@@ -28,7 +28,7 @@ struct OutputWindow {
   std::int64_t width = 0;
 };
 
-/// A part of a view. Its edges may be at fractions of pixels; pixels that are partly inside count as inside.
+/// A box in a view. Its edges may cut through pixels; a pixel that is partly inside counts as inside.
 struct SourceBox {
   double top = 0;
   double left = 0;
@@ -44,8 +44,8 @@ Image resample(const PixelView& view, std::int64_t height, std::int64_t width, F
 /// Computes the whole resized image.
 Image resample(const PixelView& view, std::int64_t height, std::int64_t width, Filter filter);
 
-/// Writes the box, resized to height x width, interleaved, to `out`; `mirrored` flips it horizontally. The result for a box of
-/// whole pixels equals that for a view of these pixels.
+/// Resizes the box to height x width and writes it to `out` as interleaved RGB; `mirrored` flips it horizontally. For a box of
+/// whole pixels the result is the same as for a view that consists of only these pixels.
 void resample_box(const PixelView& view, const SourceBox& box, std::int64_t height, std::int64_t width, Filter filter,
                   bool mirrored, std::uint8_t* out);
 

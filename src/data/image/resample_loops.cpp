@@ -92,8 +92,9 @@ void planes_portable(const std::uint8_t* in, std::uint8_t* out, std::int64_t cou
 #pragma GCC push_options
 #pragma GCC target("avx2")
 
-// A product with a 24-bit weight is split into two with 12 bits each, which the machine sums in pairs several times faster
-// than 32-bit products: p w = (p upper << 12) + p lower. All of it is exact modulo 2^32, and the sum fits.
+// Each product with a 24-bit weight w is split into two products with its upper and lower 12 bits: p w = (p upper << 12) + p
+// lower. AVX2 sums such 16-bit products in pairs, several times faster than 32-bit products. All sums are exact modulo 2^32,
+// and the final sum fits.
 __m256i joined(__m256i upper, __m256i lower) {
   return _mm256_add_epi32(_mm256_slli_epi32(upper, 12), lower);
 }
@@ -102,9 +103,9 @@ __m256i rounded(__m256i sums) {
   return _mm256_srai_epi32(_mm256_add_epi32(sums, _mm256_set1_epi32(kHalf)), kPrecision);
 }
 
-// Sums the weighted inputs of one output pixel, 4 input pixels per step: red, red, green, green | blue, blue, 0, 0. All
-// outputs take the same number of steps, with weight 0 beyond their own count: a loop length that varies from one output to
-// the next would cost a branch misprediction each.
+// Sums the weighted inputs of one output pixel, 4 input pixels per step. The order of the sums is red, red, green, green |
+// blue, blue, 0, 0. All outputs take the same number of steps, with weight 0 beyond their own count, because a loop length that
+// varies between outputs would cost a branch misprediction for each output.
 __m256i pixel_sums(const std::uint8_t* pixel, const std::int16_t* halves, std::int64_t taps) {
   const __m256i spread = _mm256_setr_epi8(0, -1, 3, -1, 6, -1, 9, -1, 1, -1, 4, -1, 7, -1, 10, -1,  //
                                           2, -1, 5, -1, 8, -1, 11, -1, -1, -1, -1, -1, -1, -1, -1, -1);
@@ -165,7 +166,7 @@ void down_avx2(const std::uint8_t* in, std::int64_t stride, std::uint8_t* out, s
         lower[k] = _mm256_add_epi32(lower[k], _mm256_madd_epi16(words[k], low_pair));
       }
     }
-    // Saturating packs clamp to 0..255; they work on each half separately, which requires the reordering.
+    // Saturating packs clamp to 0..255. They work on each half of a register separately, so the result must be reordered.
     const __m256i words = _mm256_packs_epi32(rounded(joined(upper[0], lower[0])), rounded(joined(upper[1], lower[1])));
     const __m256i ordered = _mm256_permute4x64_epi64(words, 0xD8);
     const __m128i result = _mm_packus_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
@@ -174,7 +175,7 @@ void down_avx2(const std::uint8_t* in, std::int64_t stride, std::uint8_t* out, s
   if (x < length) down_from(x, in, stride, out, length, w, i);
 }
 
-// Handles 16 pixels per step: for each color, picks its bytes out of the three input registers and merges them.
+// Handles 16 pixels per step. For each color, it picks the color's bytes out of the three input registers and merges them.
 void planes_avx2(const std::uint8_t* in, std::uint8_t* out, std::int64_t count) {
   alignas(16) std::int8_t take[3][3][16];  // [color][register]: the input byte for each output byte, -1: none
   std::memset(take, -1, sizeof(take));

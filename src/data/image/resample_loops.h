@@ -5,17 +5,18 @@
 
 namespace tessera {
 
-/// For each output position of a window: the first input position, the number of inputs, and their integer weights.
+/// The weights of a resampling. For each output position of a window they hold the first input position, the number of inputs,
+/// and the inputs' integer weights.
 struct ResampleWeights {
-  static constexpr int precision = 22;  // bits of a weight's fraction: 32 - 8 for the pixel - 2 for overshoot
+  static constexpr int precision = 22;  // fraction bits of a weight: 32, minus 8 for the pixel, minus 2 for overshoot
   std::int64_t outputs = 0;
   std::int64_t taps = 0;  // row length of `values`, a multiple of 4
   std::vector<std::int64_t> first;
   std::vector<std::int64_t> count;
-  std::vector<std::int32_t> values;  // [outputs, taps], 0 beyond `count`
+  std::vector<std::int32_t> values;  // [outputs, taps]; beyond `count` they are 0
   std::vector<std::int16_t> halves;  // [outputs, taps / 4, 8]: the upper bits of 4 weights, then their lower 12 bits
 
-  /// The range of inputs that any output reads: [begin, end).
+  /// The range [begin, end) of the inputs that the outputs read.
   std::int64_t begin() const;
   std::int64_t end() const;
   void shift(std::int64_t by) {
@@ -29,8 +30,8 @@ struct ResampleWeights {
 
 /// The inner loops of resampling, which round and clamp to 8 bits, and of the conversion to planes.
 struct ResampleLoops {
-  /// `across` may read this many bytes past the last input pixel (where it multiplies by 0), and write as many past the last
-  /// output pixel.
+  /// Returns how many bytes `across` may read past the last input pixel (it multiplies them by 0). It may also write this many
+  /// bytes past the last output pixel.
   static std::int64_t slack(const ResampleWeights& weights) { return 3 * weights.taps + 16; }
 
   /// Computes one row of RGB: out[i] = sum_j in[first_i + j] * w_ij.

@@ -10,7 +10,8 @@ inline bool has_picture(const Sample& sample) {
   return !sample.encoded.empty() || !sample.image.empty();
 }
 
-/// Returns a fingerprint of a sample's image as the source returns it: of the file's bytes if present, else of pixels and width.
+/// Returns a fingerprint of a sample's image as the source returns it. It covers the file's bytes if present, otherwise the
+/// pixels and the width.
 std::uint64_t picture_fingerprint(const Sample& sample);
 
 /// Throws the SampleError `no_image` for a sample without an image.

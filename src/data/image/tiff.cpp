@@ -1,4 +1,4 @@
-// TIFF through libtiff: https://www.itu.int/itudoc/itu-t/com16/tiff-fx/docs/tiff6.pdf
+// Reads TIFF files with libtiff. Format: https://www.itu.int/itudoc/itu-t/com16/tiff-fx/docs/tiff6.pdf
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kMostSamples = 6;  // per pixel
+constexpr std::size_t kMostSamples = 6;  // values per pixel
 constexpr std::uint64_t kMostTileBytes = std::uint64_t{1} << 28;
 
 [[noreturn]] void bad_tiff(const std::string& text = "that is corrupt or cut off") {
@@ -43,7 +43,7 @@ struct TiffBytes {
 
 using TiffHandle = std::unique_ptr<TIFF, decltype(&TIFFClose)>;
 
-// Mode m: no memory mapping, as the file is in memory already.
+// Mode m disables memory mapping, because the file is already in memory.
 TiffHandle open_tiff(TiffBytes& bytes) {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -67,7 +67,7 @@ T field(TIFF* tiff, ttag_t tag, T otherwise) {
 
 /// The pixel layout of a file.
 struct Layout {
-  std::size_t height = 0, width = 0;  // before the orientation
+  std::size_t height = 0, width = 0;  // before applying the orientation
   std::size_t bits = 0, samples = 0;
   std::uint16_t color = 0, extra = 0;  // PHOTOMETRIC_...; EXTRASAMPLE_... of the first non-color sample
   bool separate = false, has_extra = false;
@@ -243,7 +243,7 @@ class Coloring {
   std::uint16_t* palette_[3] = {};  // NOLINT: libtiff's type
 };
 
-// libtiff converts YCbCr that is not JPEG-compressed.
+// Reads YCbCr pixels that are not JPEG-compressed; libtiff converts them to RGB.
 std::vector<std::uint8_t> read_color_differences(TIFF* tiff, const Layout& layout) {
   std::vector<std::uint32_t> raster(layout.height * layout.width);
   if (TIFFReadRGBAImageOriented(tiff, static_cast<std::uint32_t>(layout.width),
@@ -274,7 +274,8 @@ std::vector<std::uint8_t> read_pixels(TIFF* tiff, const Layout& layout) {
   return out;
 }
 
-// Orientation 1 needs no change; 2 to 4 are mirrored or rotated by 180 degrees, 5 to 8 have rows and columns exchanged.
+// Applies the orientation. Value 1 needs no change; 2 to 4 mirror or rotate by 180 degrees; 5 to 8 exchange rows and columns,
+// too.
 std::vector<std::uint8_t> oriented(std::vector<std::uint8_t> pixels, const Layout& layout, std::uint16_t orientation) {
   if (orientation < 2 || orientation > 8) return pixels;
   const bool exchanged = orientation >= 5;

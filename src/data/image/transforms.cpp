@@ -12,13 +12,13 @@
 namespace tessera {
 namespace {
 
-/// Python's round(): half to even (the default rounding mode).
+/// Rounds as Python's round() does: half to even, which is the default rounding mode.
 std::int64_t round_half_even(double x) {
   return static_cast<std::int64_t>(std::nearbyint(x));
 }
 
-// The geometry of the evaluation transform: the image is resized to `size`, and the output of `target` pixels starts at
-// (top, left) of the resized image, which is negative where padding comes first.
+// The geometry of the evaluation transform. The image is resized to `size`. The output has `target` pixels and starts at (top,
+// left) of the resized image; a negative top or left means that padding comes first.
 struct Geometry {
   config::Size target;
   config::Size size;
@@ -27,14 +27,14 @@ struct Geometry {
   Filter filter = Filter::bicubic;
 };
 
-// Returns where the crop starts along one side. A smaller image (longest) is padded: half of the missing pixels, rounded down, come
-// before it, and the result is negative.
+// Returns where the crop starts along one side. If the image is smaller than the target (resize_mode longest), the result is
+// negative: half of the missing pixels, rounded down, are padding before the image.
 std::int64_t offset_of(std::int64_t size, std::int64_t target, bool round_down) {
   if (size < target) return -((target - size) / 2);
   return round_down ? (size - target) / 2 : round_half_even(static_cast<double>(size - target) / 2.0);
 }
 
-// The size that the image is resized to before the center crop.
+// Returns the target size for the resize before the center crop.
 config::Size before_crop(const Preprocessing& settings) {
   const auto larger = [&](std::int64_t side) {
     return static_cast<std::int64_t>(std::floor(static_cast<double>(side) / settings.crop_pct));
@@ -72,7 +72,7 @@ Geometry geometry_of(std::int64_t height, std::int64_t width, const Preprocessin
     g.size = keep_ratio(height, width, target, true);
   } else if (target.height != target.width) {
     g.size = keep_ratio(height, width, target, false);
-    g.filter = Filter::bicubic;  // as in OpenCLIP, regardless of the setting: its ResizeKeepRatio is not passed the interpolation
+    g.filter = Filter::bicubic;  // as in OpenCLIP, which ignores the interpolation setting in ResizeKeepRatio
   } else {
     const std::int64_t side = target.height;
     g.size = height <= width ? config::Size(side, side * width / height) : config::Size(side * height / width, side);
@@ -209,7 +209,7 @@ Box random_resized_crop(std::int64_t height, std::int64_t width, std::array<doub
   const double shape = static_cast<double>(width) / static_cast<double>(height);
   const double low = std::min(ratio[0], ratio[1]);
   const double high = std::max(ratio[0], ratio[1]);
-  // The side of a strip one pixel wide may round to 0.
+  // The clamp is needed because the side of a strip one pixel wide may round to 0.
   if (shape < low)
     h = std::clamp<std::int64_t>(round_half_even(static_cast<double>(w) / low), 1, height);
   else if (shape > high)

@@ -21,7 +21,7 @@ const unicode::ClassTable& classes() {
   return table;
 }
 
-// Removes controls, turns white space into spaces, and puts spaces around CJK characters.
+// Removes control characters, turns white space into spaces, and puts spaces around CJK characters.
 std::u32string set_apart(std::u32string_view text) {
   const unicode::ClassTable& table = classes();
   std::u32string out;

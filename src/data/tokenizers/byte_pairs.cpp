@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::string_view word_end = "</w>";
 
-// Returns the bytes in the order of the vocabulary: first the printable bytes, which represent themselves, then the others,
-// which are written as U+0100 and up.
+// Returns the 256 bytes in the order of the vocabulary: first the printable bytes, which represent themselves, then the others,
+// which the vocabulary writes as U+0100 and up.
 std::vector<std::uint8_t> bytes_in_order() {
   const auto printable = [](int b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; };
   std::vector<std::uint8_t> order;
@@ -121,7 +121,7 @@ BytePairs::BytePairs(std::string_view text, const std::string& origin) : table_(
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
     merged_.push_back(symbols.ids.at(merges[rank].left + merges[rank].right));
     const auto left = symbols.ids.find(merges[rank].left), right = symbols.ids.find(merges[rank].right);
-    if (left == symbols.ids.end() || right == symbols.ids.end()) continue;  // can never occur
+    if (left == symbols.ids.end() || right == symbols.ids.end()) continue;  // no text contains this pair
     const std::uint32_t pair = pair_of(left->second, right->second);
     table_[slot_of(pair)] = {pair, static_cast<std::int32_t>(rank)};
   }
@@ -165,7 +165,8 @@ void BytePairs::merge(std::string_view piece, std::vector<std::int64_t>& out) co
     merge_long(piece, out);
 }
 
-// Merges as the reference does: all occurrences of the best pair from left to right, then the next best pair.
+// Merges as the reference does: first all occurrences of the pair with the lowest rank, from left to right, then those of the
+// next pair.
 void BytePairs::merge_short(std::string_view piece, std::vector<std::int64_t>& out) const {
   std::array<std::int32_t, longest_short> ids;    // NOLINT: filled up to `size`
   std::array<std::int32_t, longest_short> ranks;  // rank of each symbol's pair with the next one
@@ -195,8 +196,8 @@ void BytePairs::merge_short(std::string_view piece, std::vector<std::int64_t>& o
   out.insert(out.end(), ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(size));
 }
 
-// Does the same with a heap, so that a word of a megabyte does not take quadratic time. Candidates created by a merge wait until
-// all candidates of its rank are done.
+// Returns the same as merge_short(), but uses a heap, so that a word of a megabyte does not take quadratic time. Candidates
+// that a merge creates wait until all candidates of the merge's rank are done.
 void BytePairs::merge_long(std::string_view piece, std::vector<std::int64_t>& out) const {
   constexpr std::uint32_t none = ~std::uint32_t{0};
   const auto size = static_cast<std::uint32_t>(piece.size());

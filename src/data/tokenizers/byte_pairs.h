@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// CLIP's byte pair encoding: ids for 256 bytes, for the same bytes at the end of a word, for each merge, and for two special
-/// tokens. Immutable.
+/// CLIP's byte pair encoding. There is an id for each of the 256 bytes, for each byte at the end of a word, for each merge, and
+/// for each of the two special tokens. Immutable.
 class BytePairs {
  public:
   static constexpr std::int64_t merge_count = 48'894;
@@ -19,13 +19,14 @@ class BytePairs {
   static constexpr std::int64_t end_id = 49'407;
   static constexpr std::int64_t vocab_size = 49'408;
 
-  /// `merges`: the text of the file, with a header line and then one pair per line. `origin`: its name in errors.
+  /// `merges` is the text of the merges file, which has a header line and then one pair per line. `origin` is the file's name
+  /// in errors.
   BytePairs(std::string_view merges, const std::string& origin);
 
-  /// Appends the ids of one piece's UTF-8 bytes.
+  /// Appends the ids of a piece, given as UTF-8 bytes.
   void encode(std::string_view piece, std::vector<std::int64_t>& out) const;
 
-  /// Returns the bytes of an id; an id for the end of a word ends in a space.
+  /// Returns the bytes that an id represents. For an id at the end of a word, they end in a space.
   const std::string& bytes(std::int64_t id) const { return bytes_[static_cast<std::size_t>(id)]; }
 
  private:

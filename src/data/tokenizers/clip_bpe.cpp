@@ -29,7 +29,7 @@ class ClipBpe : public Tokenizer {
     for (const std::int64_t id : ids) {
       if (id < 0 || id >= BytePairs::vocab_size)
         user_error("clip-bpe: id ", id, " is not in 0..", BytePairs::vocab_size - 1);
-      if (id == BytePairs::end_id) break;  // padding has the id of "!" and cannot be distinguished from text
+      if (id == BytePairs::end_id) break;  // padding follows the end token; its id is also the id of "!"
       text += pairs_.bytes(id);
     }
     if (text.ends_with(' ')) text.pop_back();
@@ -75,7 +75,7 @@ class ClipBpe : public Tokenizer {
       pairs_.encode(piece, ids);
   }
 
-  // The fast path for most captions: does not decode code points, and makes only one copy, in lower case.
+  // The fast path, which handles most captions. It does not decode code points, and copies the text only once, in lower case.
   void encode_plain(std::string_view text, std::size_t limit, std::vector<std::int64_t>& ids) const {
     std::array<char, 1024> small;  // NOLINT: only the part that is read is filled
     std::string large;

@@ -44,7 +44,7 @@ void collapse_space(std::u32string& text) {
 
 namespace {
 
-// Returns the lower case of a capital sigma: U+03C2 at the end of a word (Unicode 3.13, Final_Sigma), else U+03C3.
+// Returns the lower case of a capital sigma: U+03C2 at the end of a word (Unicode 3.13, Final_Sigma), otherwise U+03C3.
 char32_t lower_sigma(std::u32string_view text, std::size_t at) {
   const auto is = [&](std::size_t k, SigmaClass wanted) { return (classes()[text[k]] & wanted) != 0; };
   std::size_t before = at;
@@ -55,7 +55,8 @@ char32_t lower_sigma(std::u32string_view text, std::size_t at) {
   return is_final ? 0x3C2 : 0x3C3;
 }
 
-// Handles the two characters with context: sigma, which depends on its neighbors, and U+0130, which becomes two characters.
+// Converts to lower case, including two special characters: capital sigma, whose lower case depends on its neighbors, and
+// U+0130, which becomes two characters.
 std::u32string lower_with_context(std::u32string_view text, const unicode::LowerTable& lower) {
   std::u32string out;
   out.reserve(text.size());
@@ -92,7 +93,7 @@ constexpr std::array<std::uint8_t, 128> ascii_classes = [] {
   return out;
 }();
 
-// Compares a lower-cased character with one of the pattern's ASCII literals; the pattern also takes U+017F for an s.
+// Compares a lower-cased character with an ASCII literal of the pattern. The pattern also treats U+017F as an s.
 bool equal(char32_t code, char literal) {
   return (code == 0x17F ? U's' : code) == static_cast<char32_t>(literal);
 }

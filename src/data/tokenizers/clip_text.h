@@ -6,7 +6,7 @@
 
 #include "src/data/tokenizers/fix_text.h"
 
-/// The cleanup and splitting of a caption before CLIP's byte pairs.
+/// Cleans and splits a caption before CLIP's byte pairs are applied.
 namespace tessera::clip_text {
 
 /// Classes of characters, as bits.
@@ -14,7 +14,8 @@ enum Class : std::uint8_t { letter = 1, number = 2, space = 4, unmatched = 8 };
 std::uint8_t class_of(char32_t code);
 std::uint8_t class_of(char ascii);
 
-/// Applies the cleanup, applies html.unescape twice, and collapses white space; clean() also converts to lower case.
+/// repaired() applies the cleanup `level`, then html.unescape twice, then collapses white space. clean() also converts to lower
+/// case.
 std::u32string repaired(std::string_view text, Cleanup level);
 std::u32string clean(std::string_view text, Cleanup level);
 
@@ -22,11 +23,12 @@ std::u32string clean(std::string_view text, Cleanup level);
 void collapse_space(std::u32string& text);
 void lower_case(std::u32string& text);
 
-/// True if clean() could change only white space and case: the text is printable ASCII without `&`, tabs, line breaks.
+/// Returns whether the text consists of tabs, line breaks and printable ASCII other than `&`, so that clean() could change only
+/// white space and case.
 bool is_plain(std::string_view text);
 
-/// Returns the end of the piece that starts at `begin` (by CLIP's pattern) in cleaned text, or in lower-cased plain text.
-/// Characters that the pattern does not match are `unmatched` or `space`; `begin` must not be one of them.
+/// Returns the end of the piece of CLIP's pattern that starts at `begin`, in cleaned text or in lower-cased plain text. The
+/// character at `begin` must not be `unmatched` or `space`, because the pattern does not match these.
 std::size_t piece_end(std::u32string_view text, std::size_t begin);
 std::size_t piece_end(std::string_view text, std::size_t begin);
 

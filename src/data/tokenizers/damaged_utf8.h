@@ -7,13 +7,15 @@
 /// Repairs UTF-8 that was damaged while it was treated as text in a one-byte encoding, as ftfy does.
 namespace tessera::damaged_utf8 {
 
-/// Replaces spaces by byte A0 where this makes the bytes UTF-8. In " \xC3 " (the word U+00E0) the space is kept, too.
+/// Replaces spaces by byte A0 where this makes the bytes UTF-8. In " \xC3 " (the word U+00E0) byte A0 is inserted and the space
+/// is kept.
 std::string restore_no_break_spaces(std::string bytes);
 
-/// Replaces sequences that lost bytes (one_byte::lost_byte or ?) by U+FFFD.
+/// Replaces sequences that lost bytes by U+FFFD. A lost byte appears as one_byte::lost_byte or `?`.
 std::string replace_lost(std::string_view bytes);
 
-/// Decodes UTF-8 to code points, or returns nullopt if it is not valid; accepts CESU-8's pairs and Java's C0 80.
+/// Decodes UTF-8 to code points; also accepts CESU-8's surrogate pairs and Java's C0 80. Returns nullopt if the bytes are not
+/// valid.
 std::optional<std::u32string> decode_variants(std::string_view bytes);
 
 }  // namespace tessera::damaged_utf8

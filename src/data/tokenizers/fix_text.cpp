@@ -48,7 +48,7 @@ void append_narrow(std::u32string& out, char32_t code) {
     out += narrow[code] != 0 ? narrow[code] : straight_quote(code);
 }
 
-// The characters that some step changes, moves or checks.
+// Returns the table of all characters that at least one step changes, moves or checks.
 const unicode::ClassTable& unsettled_characters() {
   static const unicode::ClassTable table = [] {
     constexpr std::uint8_t bit = 1;
@@ -61,7 +61,8 @@ const unicode::ClassTable& unsettled_characters() {
   return table;
 }
 
-// Fixes C1 controls, ligatures, widths, quotes and line breaks, all character by character except \r\n.
+// Fixes C1 controls, ligatures, widths, quotes and line breaks. Handles single characters, except that \r\n is handled as a
+// pair.
 std::u32string map_characters(std::u32string_view text) {
   const unicode::ClassTable& unsettled = unsettled_characters();
   std::u32string out;
@@ -123,7 +124,7 @@ std::u32string remove_controls(std::u32string_view text) {
   return out;
 }
 
-// True if no step would change the text.
+// Returns whether no step would change the text.
 bool is_settled(std::u32string_view text, Cleanup level) {
   const unicode::ClassTable& unsettled = unsettled_characters();
   bool ascii = true;
@@ -151,7 +152,7 @@ std::u32string fix_text(std::u32string_view text, Cleanup level) {
   constexpr std::size_t longest_segment = 1'000'000;  // ftfy's max_decode_length
   std::u32string out;
   out.reserve(text.size());
-  bool entities = true;  // whether to unescape entities: until a segment looks like HTML
+  bool entities = true;  // whether to unescape entities; false once a segment looks like HTML
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t line_end = text.find(U'\n', begin);
     std::size_t end = line_end == std::u32string_view::npos ? text.size() : line_end + 1;

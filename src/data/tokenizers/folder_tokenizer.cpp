@@ -29,7 +29,7 @@ class TokenizerConfig {
     if (fs::is_regular_file(path)) values_ = parsed(io::read_file(path), path);
   }
 
-  /// Returns a token, which the file has as a text or as an object that describes it.
+  /// Returns a token, which the file stores as a text or as an object that describes it.
   std::string token(const char* key, const std::string& otherwise) const {
     const json found = values_.value(key, json());
     if (found.is_object()) return found.value("content", otherwise);
@@ -39,7 +39,7 @@ class TokenizerConfig {
     const json found = values_.value(key, json());
     return found.is_boolean() ? found.get<bool>() : otherwise;
   }
-  /// Returns the tokenizer's class without "Fast"; empty if none is named.
+  /// Returns the name of the tokenizer's class without "Fast"; empty if the file names none.
   std::string type() const {
     std::string name = values_.value("tokenizer_class", json("")).is_string() ? values_.value("tokenizer_class", "") : "";
     if (name.ends_with("Fast")) name.resize(name.size() - 4);
@@ -50,7 +50,7 @@ class TokenizerConfig {
   json values_ = json::object();
 };
 
-/// Returns the id of a token in a tokenizer.json; -1 if it has none.
+/// Returns the id of a token in a tokenizer.json, or -1 if the token is not there.
 std::int64_t id_of(const json& file, const std::string& token) {
   for (const json& added : file.value("added_tokens", json::array()))
     if (added.value("content", "") == token) return added.value("id", std::int64_t{-1});
@@ -61,7 +61,8 @@ std::int64_t id_of(const json& file, const std::string& token) {
   return -1;
 }
 
-/// Returns the padding id: the id of the token that tokenizer_config.json names, or else the padding id in the file itself.
+/// Returns the padding id: the id of the padding token that tokenizer_config.json names, or otherwise the padding id in
+/// tokenizer.json itself.
 std::int64_t pad_id_of(const json& file, const TokenizerConfig& config) {
   const std::string token = config.token("pad_token", "");
   const std::int64_t named = token.empty() ? -1 : id_of(file, token);
@@ -108,7 +109,7 @@ FolderTokenizer of_sentencepiece(const ForeignModel& foreign, std::int64_t conte
   return {{"sentencepiece", config::dump(settings)}, path, io::read_file(path)};
 }
 
-/// Whether a spiece.model is T5's rather than SigLIP's, which needs its own cleanup.
+/// Returns whether a spiece.model is T5's. Otherwise it is SigLIP's, which needs its own cleanup.
 bool is_t5(const TokenizerConfig& config) {
   return config.type().find("T5") != std::string::npos;
 }

@@ -15,7 +15,7 @@ namespace {
 
 using Names = std::map<std::string, std::u32string, std::less<>>;
 
-// Parses a table "name=characters name=characters" and appends a semicolon to the names.
+// Parses a table "name=characters name=characters" and appends a semicolon to each name.
 Names parse_names(std::string_view table) {
   Names out;
   for (const std::string& item : split(table, ' ')) {
@@ -59,7 +59,7 @@ std::u32string numeric_value(char32_t number) {
 
 struct Reference {
   std::u32string value;
-  std::size_t end;  // index after it
+  std::size_t end;  // index after the reference
 };
 
 // Reads a numeric reference with its `#` at `i`; the `;` is optional.
@@ -87,7 +87,7 @@ std::optional<Reference> named_reference(std::u32string_view text, std::size_t i
   while (end < text.size() && end - i < longest && stop.find(text[end]) == std::u32string_view::npos) ++end;
   if (end == i) return std::nullopt;
   if (end < text.size() && text[end] == U';') ++end;
-  std::string name;  // all names are ASCII: no longer prefix can match
+  std::string name;  // up to the first non-ASCII character, because all names are ASCII
   for (std::size_t k = i; k < end && text[k] < 0x80; ++k) name += static_cast<char>(text[k]);
   for (std::size_t size = name.size(); size > 1; --size) {
     const auto found = html5().find(std::string_view(name).substr(0, size));
@@ -97,10 +97,10 @@ std::optional<Reference> named_reference(std::u32string_view text, std::size_t i
   return Reference{U"&" + std::u32string(text.substr(i, end - i)), end};
 }
 
-// Returns ftfy's names in upper case, except those that HTML5 already recognizes.
+// Returns the names in upper case that ftfy adds, without the names that HTML5 already recognizes.
 const Names& upper_forms() {
   static const Names names = [] {
-    Names out = parse_names(upper_entities);  // entities of letters: their upper-case names mean the upper-case letters
+    Names out = parse_names(upper_entities);  // upper-case names of entities for letters, which stand for the upper-case letters
     for (const auto& [name, value] : html5()) {
       if (!name.ends_with(';') || std::any_of(name.begin(), name.end(), is_upper)) continue;
       std::u32string upper(name.begin(), name.end());
@@ -112,7 +112,7 @@ const Names& upper_forms() {
   return names;
 }
 
-// Reads a reference by ftfy's rules that starts at `i`, after the `&`.
+// Reads a reference that starts at `i`, after the `&`, by ftfy's rules.
 std::optional<Reference> strict_reference(std::u32string_view text, std::size_t i) {
   constexpr std::size_t longest = 24;
   const bool number = i < text.size() && text[i] == U'#';
@@ -134,7 +134,7 @@ std::optional<Reference> strict_reference(std::u32string_view text, std::size_t 
   return std::nullopt;
 }
 
-// Replaces references. find(i): returns the reference that starts at `i`, after an `&`.
+// Replaces the references that `find` returns. find(i) returns the reference that starts at `i`, after an `&`.
 template <class Find>
 std::u32string replace_references(std::u32string_view text, Find&& find) {
   std::u32string out;
@@ -162,8 +162,8 @@ std::u32string unescape(std::u32string_view text) {
 std::u32string unescape_strict(std::u32string_view text) {
   return replace_references(text, [&](std::size_t i) {
     std::optional<Reference> reference = strict_reference(text, i);
-    // ftfy would make one pass for each level of `&amp;amp;amp;`. Resolve the whole chain at once, as a long one would otherwise
-    // take quadratic time.
+    // ftfy would make one pass for each level of `&amp;amp;amp;`. This loop resolves the whole chain at once, because a long
+    // chain would otherwise take quadratic time.
     while (reference && reference->value == U"&") {
       std::optional<Reference> next = strict_reference(text, reference->end);
       if (!next || next->value != U"&") break;

@@ -5,7 +5,7 @@
 namespace tessera::mojibake {
 namespace {
 
-// A set of positions in the pattern, with its alternatives laid out one after the other.
+// A set of positions in ftfy's pattern, as bits. The alternatives of the pattern are laid out one after the other.
 struct Places {
   std::uint64_t low, high;
 };
@@ -14,8 +14,9 @@ struct Places {
 
 }  // namespace
 
-// Runs all alternatives at once, with a bit for each position that a match may have reached (Baeza-Yates and Gonnet 1992). A bit
-// that leaves an alternative at its end would enter the next one, but then there is already a match.
+// Matches all alternatives at once, with one bit for each position that a match may have reached (Baeza-Yates and Gonnet 1992).
+// A bit at the end of an alternative is never shifted into the next alternative, because the function has then already returned
+// true.
 bool is_bad(std::u32string_view text) {
   static const unicode::PageTable<std::uint8_t> sets(place_runs);
   Places reached{0, 0};

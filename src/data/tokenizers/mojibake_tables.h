@@ -4,13 +4,13 @@
 #include <span>
 #include <string_view>
 
-/// Detects UTF-8 that was read in a one-byte encoding, by ftfy's tables.
+/// Detects UTF-8 that was read in a one-byte encoding. Uses ftfy's tables.
 namespace tessera::mojibake {
 
-/// True if the text contains a sequence of characters that ftfy considers wrongly decoded.
+/// Returns whether the text contains a sequence of characters that ftfy considers wrongly decoded.
 bool is_bad(std::u32string_view text);
 
-/// Which bytes of UTF-8 a character may stand for in one of the encodings, as bits.
+/// Which bytes of UTF-8 a character may represent in one of the one-byte encodings, as bits.
 enum Clue : std::uint8_t {
   first_of_2 = 1,
   first_of_3 = 2,
@@ -21,7 +21,8 @@ enum Clue : std::uint8_t {
 };
 std::uint8_t clues_of(char32_t code);
 
-/// Returns the characters of bytes 0x80 to 0xFF in an encoding; encodings are counted from Windows-1252.
+/// Returns the characters of bytes 0x80 to 0xFF in an encoding. `encoding` 0 is Windows-1252; the others follow in the order of
+/// one_byte::Encoding.
 std::span<const char32_t, 128> one_byte_page(std::size_t encoding);
 
 /// Returns the Windows-1252 character for a C1 control, as on the Web; returns any other code point unchanged.

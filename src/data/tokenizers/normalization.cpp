@@ -10,24 +10,24 @@
 namespace tessera::unicode {
 namespace {
 
-// For a mark: pairs of a character and its composite with the mark.
+// A mark, with pairs of a character and the composite of the character and the mark.
 struct Marked {
   char32_t mark;
   std::u32string_view pairs;
 };
 
-// `singletons` decompose to one character, `composites` to two that NFC composes again, `separated` to two that NFC does not
-// compose.
+// Characters in the table `singletons` decompose to one character, those in `composites` to two characters that NFC composes
+// again, and those in `separated` to two characters that NFC does not compose.
 #include "src/data/tokenizers/tables/normalization.inc"
 #include "src/data/tokenizers/tables/compatibility.inc"
 
-// Hangul syllables are computed (Unicode 3.12).
+// Hangul syllables are computed without a table (Unicode 3.12).
 constexpr char32_t hangul = 0xAC00, lead = 0x1100, vowel = 0x1161, trail = 0x11A7;
 constexpr char32_t lead_count = 19, vowel_count = 21, trail_count = 28;
 constexpr char32_t syllable_count = lead_count * vowel_count * trail_count;
 
 struct Decomposition {
-  char32_t first = 0, second = 0;  // 0: none
+  char32_t first = 0, second = 0;  // 0: there is none
 };
 
 // Calls visit(character, mark, both) for each pair of a table.
@@ -87,7 +87,7 @@ void append_decomposed(std::u32string& out, char32_t code, const Tables& t) {
   if (entry.second != 0) append_decomposed(out, entry.second, t);
 }
 
-// Sorts each run of marks by combining class; equal classes stay in order.
+// Sorts each run of marks by combining class. Marks of the same class stay in order.
 void order_marks(std::u32string& text, const Tables& t) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] < 0x300 || t.combining[text[i]] == 0) continue;
@@ -140,10 +140,10 @@ namespace {
 
 // Composes decomposed text in place.
 void recompose(std::u32string& out, const Tables& t) {
-  std::size_t size = 0;     // of the text composed so far
+  std::size_t size = 0;     // length of the text composed so far
   std::size_t starter = 0;  // position of the last starter
   bool has_starter = false;
-  int last_class = -1;  // of the last character kept after the starter; -1: none
+  int last_class = -1;  // combining class of the last character kept after the starter; -1: none
   for (const char32_t code : out) {
     const int combining = t.combining[code];
     if (has_starter && last_class < combining) {
@@ -176,7 +176,7 @@ std::u32string compose(std::u32string_view text) {
 
 namespace {
 
-// The position of each character's compatibility decomposition in the table; 0: it has none.
+// Returns the position of each character's compatibility decomposition in `compatibility`; 0 if it has none.
 const PageTable<std::uint16_t>& compatibility_places() {
   static const PageTable<std::uint16_t> table = [] {
     static_assert(compatibility.size() < 0x10000);
@@ -203,7 +203,7 @@ std::u32string decompose_compatibly(std::u32string_view text) {
   return out;
 }
 
-// A bit for each form that may change the character.
+// Returns, for each character, a bit for each normal form that may change it.
 const ClassTable& changes() {
   static const ClassTable table = [] {
     const Tables& t = tables(Version::hugging_face);

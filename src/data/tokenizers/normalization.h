@@ -13,10 +13,10 @@ enum class Version {
   hugging_face  // the older tables of Hugging Face's Rust engine: newer marks are starters, U+11938 is not decomposed
 };
 
-/// Canonical decomposition (NFD).
+/// Returns the canonical decomposition (NFD).
 std::u32string decompose(std::u32string_view text, Version version);
 
-/// Canonical composition (NFC), Unicode 14.
+/// Returns the canonical composition (NFC) by Unicode 14.
 std::u32string compose(std::u32string_view text);
 
 enum class Form { nfc, nfd, nfkc, nfkd };
@@ -24,11 +24,11 @@ enum class Form { nfc, nfd, nfkc, nfkd };
 /// Returns the text in one of Unicode's normal forms, as Hugging Face's Rust engine does.
 std::u32string normal_form(std::u32string_view text, Form form);
 
-/// Whether normal_form() may change or move the code point; a text without such code points is its own normal form.
+/// Returns whether normal_form() may change or move the code point. A text without such code points is its own normal form.
 bool may_change(char32_t code, Form form);
 
-/// Marks each code point that composition may change, move or join with the one before it; a text without such code points is
-/// its own composition.
+/// Sets `bit` for each code point that composition may change, move or join with the one before it. A text without such code
+/// points is its own composition.
 void mark_composable(ClassTable& table, std::uint8_t bit);
 
 }  // namespace tessera::unicode

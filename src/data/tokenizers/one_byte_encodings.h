@@ -24,15 +24,16 @@ enum Encoding : std::uint8_t {
 /// The byte that represents a lost character (U+FFFD) in the Windows encodings, as in ftfy.
 constexpr char lost_byte = 0x1A;
 
-/// Whether an encoding is a Windows encoding. They are used as on the Web: bytes without a character are C1 controls.
+/// Returns whether an encoding is a Windows encoding. As on the Web, bytes to which these assign no character are C1 controls.
 constexpr bool is_windows(Encoding encoding) {
   return encoding >= windows_1252 && encoding <= windows_1257;
 }
 
-/// Returns bits: bit e is set if encoding e has all characters of the text. U+FFFD is the Windows encodings' lost byte.
+/// Returns a set of encodings: bit e is set if encoding e has all characters of the text. The Windows encodings have U+FFFD, as
+/// the lost byte.
 std::uint16_t encodings_of(std::u32string_view text);
 
-/// Returns the bytes of a text; the encoding must have all its characters.
+/// Returns the bytes of a text in an encoding, which must have all characters of the text.
 std::string encode(std::u32string_view text, Encoding encoding);
 
 }  // namespace tessera::one_byte

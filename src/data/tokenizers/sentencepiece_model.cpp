@@ -18,7 +18,7 @@ std::uint32_t little_endian(std::string_view bytes, std::size_t at) {
   return value;
 }
 
-/// Reads the fields of a message in Protocol Buffers' wire format one after the other.
+/// Reads the fields of a message in the wire format of Protocol Buffers, one after the other.
 class WireFields {
  public:
   explicit WireFields(std::string_view message) : rest_(message) {}
@@ -73,7 +73,7 @@ class WireFields {
   std::string_view rest_;
 };
 
-// A node of the double-array trie (Darts-clone).
+// A node of the double-array trie (as in the library Darts-clone).
 struct TrieUnit {
   std::uint32_t bits;
   bool is_value() const { return bits >> 31 != 0; }
@@ -82,8 +82,8 @@ struct TrieUnit {
   std::uint64_t offset() const { return std::uint64_t{bits >> 10} << ((bits & 1U << 9) >> 6); }
 };
 
-// Checks a character map: the size of the trie, the trie, and zero-terminated texts that the trie's values point to. A node's
-// children are at its position XOR its offset XOR a byte.
+// Checks a character map. It consists of the size of the trie, the trie, and zero-terminated texts that the trie's values point
+// to. A node's child for a byte is at the node's position XOR its offset XOR the byte.
 bool is_sound_map(std::string_view map) {
   if (map.empty()) return true;  // nothing is normalized
   if (map.size() < 4) return false;

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// Returns false if the normalization tables of a SentencePiece model point outside of themselves, which the library does not
-/// check. Returns true for bytes that are not a model at all, which the library rejects itself.
+/// Returns false if the normalization tables of a SentencePiece model point outside of themselves. The library does not check
+/// this. Returns true for bytes that are not a model at all, because the library itself rejects these.
 bool has_sound_normalization(std::string_view model);
 
 /// The parts of a SentencePiece model file.
@@ -20,7 +20,7 @@ struct SentencePieceParts {
     std::uint64_t type = 1;  // 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
   };
   std::vector<Piece> pieces;
-  std::string normalization;     // the character map; empty: none
+  std::string normalization;     // the character map; empty if there is none
   std::uint64_t model_type = 1;  // 1 unigram, 2 BPE
 };
 

@@ -56,7 +56,7 @@ std::string train_sentencepiece(const SentencePieceTraining& training, const std
       {"vocab_size", std::to_string(training.vocab_size)},
       {"model_type", training.model_type},
       {"character_coverage", std::to_string(training.character_coverage)},
-      {"num_threads", "1"},  // float sums, and with them the model, depend on it
+      {"num_threads", "1"},  // fixed, because float sums, and with them the model, depend on it
       {"max_sentence_length", "1000000"},
       {"minloglevel", "2"},
   };

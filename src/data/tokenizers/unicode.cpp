@@ -8,7 +8,7 @@
 namespace tessera::unicode {
 namespace {
 
-// Returns false if the text is not well-formed (Unicode, table 3-7); then `out` is undefined.
+// Decodes UTF-8 to `out`. Returns false if the text is not well-formed (Unicode, table 3-7); `out` is then unspecified.
 bool decode_valid(std::string_view text, std::u32string& out) {
   out.resize(text.size());
   std::size_t count = 0;

@@ -8,21 +8,21 @@
 #include <utility>
 #include <vector>
 
-/// Text as code points, and tables over all of Unicode. The tables are frozen copies of those of the reference tokenizers, so
-/// that ids do not depend on the Unicode version of a library.
+/// Converts between UTF-8 and code points, and defines tables over all of Unicode. The tables are frozen copies of the
+/// reference tokenizers' tables, so that ids do not depend on the Unicode version of a library.
 namespace tessera::unicode {
 
-/// A value for every `stride`-th code point from first to last.
+/// Assigns a value to every `stride`-th code point from first to last.
 struct Run {
   char32_t first, last, stride;
   std::int32_t value;
 };
 
-/// Parses the runs of a table as written in the source: "41-5A AA =3 100-12E/2". Code points are hexadecimal; a stride other
-/// than 1 follows a slash; "=N" sets the value of the runs after it, which is 1 at first.
+/// Parses the runs of a table as written in the source code: "41-5A AA =3 100-12E/2". Code points are hexadecimal, and a stride
+/// other than 1 follows a slash. "=N" sets the value of the runs after it; the value of the runs before the first "=N" is 1.
 std::vector<Run> parse_runs(std::string_view table);
 
-/// Consecutive code points from `first` on, each replaced by the corresponding character of the text.
+/// Replacements for consecutive code points: code point first + i is replaced by the i-th character of the text.
 struct Replaced {
   char32_t first;
   std::u32string_view text;
@@ -56,7 +56,7 @@ class PageTable {
   std::vector<std::array<T, 256>> pages_;
 };
 
-/// Up to eight classes per code point, one bit each.
+/// A table with up to eight classes per code point, one bit each.
 class ClassTable {
  public:
   ClassTable() = default;
@@ -74,7 +74,7 @@ class ClassTable {
   PageTable<std::uint8_t> bits_;
 };
 
-/// Maps single code points to lower case. The caller must handle U+0130, the only one that becomes two.
+/// Maps single code points to lower case. The caller must handle U+0130, the only code point whose lower case has two.
 class LowerTable {
  public:
   explicit LowerTable(std::string_view distances) : deltas_(distances) {}
@@ -90,7 +90,7 @@ std::u32string decode(std::string_view text);
 void append_utf8(std::string& out, char32_t code);
 std::string encode(std::u32string_view text);
 
-/// True if every byte is below 0x80.
+/// Returns whether every byte is below 0x80.
 bool is_ascii(std::string_view text);
 
 }  // namespace tessera::unicode

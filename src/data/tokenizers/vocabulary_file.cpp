@@ -57,7 +57,7 @@ std::string decompressed(const Vocabulary& vocabulary) {
     if (vocabulary.origin.ends_with(".gz")) user_error(vocabulary.origin, ": is named .gz but is not gzip-compressed");
     return bytes;
   }
-  constexpr std::size_t longest = 64 << 20;  // bytes; vocabularies have 1 or 2 million
+  constexpr std::size_t longest = 64 << 20;  // bytes; usual vocabularies have 1 or 2 million bytes
   const std::unique_ptr<ByteStream> stream = decompress(std::make_unique<MemoryBytes>(bytes));
   std::string text;
   std::vector<char> block(1 << 16);

@@ -18,7 +18,8 @@ struct Vocabulary {
 Vocabulary load_vocabulary(const std::string& tokenizer, const std::string& key, const config::FilePath& path,
                            const TokenizerContext& context);
 
-/// Returns the vocabulary's text, decompressed if it is gzip. Throws UserError if it is damaged, or is named .gz but is not gzip.
+/// Returns the vocabulary's text, decompressed if the vocabulary is gzip-compressed. Throws UserError if it is damaged, or is
+/// named .gz but is not gzip.
 std::string decompressed(const Vocabulary& vocabulary);
 
 }  // namespace tessera

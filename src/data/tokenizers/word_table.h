@@ -9,13 +9,13 @@
 
 namespace tessera {
 
-/// Maps words to ids; built once, then only read. Words of up to 15 bytes, which nearly all are, are stored in the table itself,
-/// so that a lookup is fast.
+/// Maps words to ids; built once, then only read. Words of up to 15 bytes, as nearly all words are, are stored in the table
+/// itself, which makes lookups fast.
 class WordTable {
  public:
   static constexpr std::int32_t none = -1;
 
-  /// The last of equal words wins.
+  /// Inserts a word. If the word is inserted again, the last id counts.
   void insert(std::string_view word, std::int32_t id) {
     longest_ = word.size() > longest_ ? word.size() : longest_;
     if (word.size() > longest_short) {
@@ -35,11 +35,11 @@ class WordTable {
     return found == long_words_.end() ? none : found->second;
   }
 
-  /// The number of bytes of the longest word.
+  /// Returns the number of bytes of the longest word.
   std::size_t longest() const { return longest_; }
 
  private:
-  // The word's bytes, padded with zeros, and its length in the last byte.
+  // A word in 16 bytes: its bytes, padded with zeros, and its length in the last byte.
   struct Key {
     std::uint64_t low = 0, high = 0;
     bool operator==(const Key& other) const { return low == other.low && high == other.high; }
@@ -55,7 +55,7 @@ class WordTable {
 
   static constexpr std::size_t longest_short = 15;
 
-  // Uses overlapping loads, as they are faster than a copy of variable size.
+  // Uses overlapping loads, because they are faster than a copy of variable size.
   static Key key_of(std::string_view word) {
     const char* const p = word.data();
     const std::size_t n = word.size();

@@ -99,7 +99,7 @@ class WordPiece : public Tokenizer {
     }
   }
 
-  // Finds the first special token that is written in the text.
+  // Finds the first special token that appears in the text.
   static Found find_special(std::string_view text) {
     for (std::size_t at = text.find('['); at != std::string_view::npos; at = text.find('[', at + 1))
       for (std::size_t i = 0; i < special_names.size(); ++i)
@@ -115,7 +115,8 @@ class WordPiece : public Tokenizer {
       encode_cleaned(bert_text::clean(unicode::decode(text), settings_.lower_case), limit, ids);
   }
 
-  // The fast path for most captions: does not decode code points, and makes at most one copy, in lower case.
+  // The fast path, which handles most captions. It does not decode code points, and copies the text at most once, in lower
+  // case.
   void encode_ascii(std::string_view text, std::size_t limit, std::vector<std::int64_t>& ids) const {
     std::array<char, 1024> small;  // NOLINT: only the part that is read is filled
     std::string large;
@@ -151,8 +152,8 @@ class WordPiece : public Tokenizer {
     }
   }
 
-  // Takes the longest piece at each position, from the left; the whole word is unknown if any part is, or if it has too many
-  // characters.
+  // Takes the longest piece at each position, from left to right. The whole word becomes unknown if no piece fits at a
+  // position, or if the word has too many characters.
   void encode_word(std::string_view word, std::size_t characters, std::vector<std::int64_t>& ids) const {
     constexpr std::size_t most_characters = 100;
     const std::size_t before = ids.size();
@@ -167,7 +168,7 @@ class WordPiece : public Tokenizer {
     }
   }
 
-  // Returns the longest piece at `begin`, and moves `begin` after it.
+  // Returns the id of the longest piece at `begin`, and moves `begin` after this piece.
   std::int32_t longest_piece(std::string_view word, std::size_t& begin) const {
     const WordTable& pieces = begin == 0 ? first_ : later_;
     for (std::size_t size = std::min(word.size() - begin, pieces.longest()); size > 0; --size) {
@@ -184,8 +185,8 @@ class WordPiece : public Tokenizer {
   WordPieceSettings settings_;
   std::string bytes_;
   std::vector<std::string> names_;
-  WordTable first_;  // by name
-  WordTable later_;  // by name without ##
+  WordTable first_;  // ids by name
+  WordTable later_;  // ids by name without ##
   std::array<std::int64_t, special_names.size()> special_{};
 };
 

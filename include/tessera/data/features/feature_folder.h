@@ -13,7 +13,7 @@ namespace tessera {
 /// One of the tensors that a feature folder stores for each image.
 struct FeatureTensor {
   std::string name;                 // tokens, class_token or attention, as in EncodedPictures
-  std::vector<std::int64_t> shape;  // of one image
+  std::vector<std::int64_t> shape;  // shape for one image
 
   std::int64_t numel() const;
   friend bool operator==(const FeatureTensor&, const FeatureTensor&) = default;
@@ -23,17 +23,17 @@ struct FeatureTensor {
 struct FeatureManifest {
   std::string settings;   // JSON of the settings that determine the encoder's output
   std::string weights;    // digest of the encoder's weights
-  std::string precision;  // that the encoder ran in (training.precision)
+  std::string precision;  // precision of the encoder's computations (training.precision)
   std::string data;       // the source's description (Source::describe)
   std::string dtype;      // float32, bfloat16 or float16
   std::int64_t samples = 0;
-  std::map<std::string, std::int64_t> left_out;  // samples that could not be read, by reason
+  std::map<std::string, std::int64_t> left_out;  // number of samples that could not be read, by reason
   std::vector<FeatureTensor> tensors;
 
   /// Returns the tensor of this name; null if it is not stored.
   const FeatureTensor* find(const std::string& name) const;
   at::ScalarType scalar_type() const;
-  /// Bytes of one image's features.
+  /// Returns the size in bytes of one image's features.
   std::int64_t bytes() const;
 };
 
@@ -48,8 +48,9 @@ class FeatureFolder {
 
   const std::string& path() const;
   const FeatureManifest& manifest() const;
-  /// Returns an image's tensors one after the other, in the manifest's order. Throws SampleError (`no_features`: the key is
-  /// unknown; `other_picture`: the key's features belong to another image), and UserError if the shard is damaged here.
+  /// Returns the bytes of an image's tensors, one tensor after the other in the manifest's order. `picture` is the image's
+  /// fingerprint. Throws SampleError if the key is unknown (`no_features`) or if the features with this key belong to another
+  /// image (`other_picture`). Throws UserError if these features are damaged.
   std::vector<std::uint8_t> read(const std::string& key, std::uint64_t picture) const;
 
  private:

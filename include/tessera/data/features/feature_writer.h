@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-/// Writes a feature folder: each shard appears under its name once it is complete, and the manifest comes last. Without the
-/// manifest the folder counts as having no features. Files of an earlier writer are removed first.
+/// Writes a feature folder. Files of an earlier writer are removed first. A shard appears in the folder when it is complete,
+/// and the manifest is written last. A folder without a manifest counts as having no features.
 class FeatureWriter {
  public:
   /// The caller sets the manifest's settings, weights, precision, data and dtype; the rest is filled in here. A shard is
@@ -20,11 +20,12 @@ class FeatureWriter {
   FeatureWriter(const std::string& folder, FeatureManifest manifest, std::int64_t shard_bytes = std::int64_t{1} << 28);
   ~FeatureWriter();
 
-  /// Adds the features of some images; every call must have the same tensors. Throws UserError naming a sample with features
-  /// that are not finite in the manifest's dtype.
+  /// Adds the features of the images with these keys and fingerprints. Every call must pass tensors of the same names and
+  /// shapes. Throws UserError naming the sample if features are not finite in the manifest's dtype.
   void add(const std::vector<std::string>& keys, const std::vector<std::uint64_t>& pictures,
            const EncodedPictures& encoded);
-  /// Writes the last shard and the manifest, and returns the manifest. left_out: samples that could not be read, by reason.
+  /// Writes the last shard and the manifest, and returns the manifest. `left_out` is the number of samples that could not be
+  /// read, by reason.
   FeatureManifest finish(const std::map<std::string, std::int64_t>& left_out);
 
  private:

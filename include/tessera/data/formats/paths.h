@@ -10,8 +10,8 @@ namespace tessera {
 /// File names as users write them in YAML: one string or a list. Each string may hold several names ("a.tar::b.tar" or
 /// "a.tar,b.tar"), braces ("{00000..00004}", "{train,val}") and wildcards ("*", "?").
 struct PathList {
-  std::vector<std::string> items;     // absolute paths; as written if nothing of that name was found
-  std::string origin;                 // where they were written, as in config::FilePath
+  std::vector<std::string> items;     // absolute paths; a name that was not found stays as written
+  std::string origin;                 // where the user wrote the names, as in config::FilePath
   std::vector<std::string> searched;  // the folders in which relative names are looked for
 };
 
@@ -20,18 +20,19 @@ struct PathList {
 /// range ("{5}"), stay as they are. Throws UserError on a malformed range and on more than 1,000,000 names.
 std::vector<std::string> expand_braces(const std::string& text);
 
-/// Returns the path in a name written as file:///PATH or file:/PATH, and other names unchanged.
+/// Returns /PATH for a name written as file:///PATH or file:/PATH; returns other names unchanged.
 std::string local_path(const std::string& name);
 
-/// Returns the local files in the order written, with the matches of wildcards and folders sorted; a folder stands for the
-/// files in it with names that end in `extension`. Throws UserError on missing files, remote addresses and an empty result.
-/// commands: whether the caller reads "pipe:COMMAND" itself, so that messages may suggest it.
+/// Returns the local files that `paths` names, in the order written. A folder is replaced by the files in it that end in
+/// `extension`. The files of a folder and the matches of a wildcard are sorted. Throws UserError on missing files, remote
+/// addresses and an empty result. `commands` is true if the caller itself reads "pipe:COMMAND"; then messages may suggest it.
 std::vector<std::string> expand_paths(const PathList& paths, const std::string& extension, bool commands = false);
 
 namespace config {
 template <>
 struct Value<PathList> {
-  /// Looks for each name as config::FilePath does; everything its braces and wildcards stand for must be in one folder.
+  /// Looks for each name as config::FilePath does. All files that a name with braces or wildcards refers to must be in one
+  /// folder.
   static PathList read(const Node& node, const std::string& path, const PathList&);
   static Node dump(const PathList& value) {
     return value.items.size() == 1 ? Value<std::string>::dump(value.items[0])

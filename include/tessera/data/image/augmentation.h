@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// torchvision's ColorJitter: brightness, contrast, saturation and hue in random order. The first three are factors drawn from
-/// [max(0, 1 - v), 1 + v]; hue is a shift drawn from [-v, v] turns of the color wheel.
+/// torchvision's ColorJitter: changes brightness, contrast, saturation and hue in random order. For a setting v, each of the
+/// first three is changed by a factor from [max(0, 1 - v), 1 + v], and the hue is shifted by [-v, v] turns of the color wheel.
 struct ColorJitter {
   double probability = 0.0;
   double brightness = 0.4;
@@ -22,10 +22,10 @@ struct ColorJitter {
 template <class Visitor>
 void fields(Visitor& v, ColorJitter& s) {
   v("probability", s.probability, "probability of changing an image's colors at all; 0: never", config::in_range(0, 1));
-  v("brightness", s.brightness, "factor from [1 - v, 1 + v]", config::at_least(0));
-  v("contrast", s.contrast, "factor from [1 - v, 1 + v]", config::at_least(0));
-  v("saturation", s.saturation, "factor from [1 - v, 1 + v]", config::at_least(0));
-  v("hue", s.hue, "shift from [-v, v] turns of the color wheel", config::in_range(0, 0.5));
+  v("brightness", s.brightness, "v; the factor is drawn from [1 - v, 1 + v]", config::at_least(0));
+  v("contrast", s.contrast, "v; the factor is drawn from [1 - v, 1 + v]", config::at_least(0));
+  v("saturation", s.saturation, "v; the factor is drawn from [1 - v, 1 + v]", config::at_least(0));
+  v("hue", s.hue, "v; the shift is drawn from [-v, v] turns of the color wheel", config::in_range(0, 0.5));
 }
 
 /// Pillow's Gaussian blur, as in DINO's recipe.
@@ -70,8 +70,8 @@ void fields(Visitor& v, RandAugment& s) {
 
 std::optional<config::Problem> validate(const RandAugment& s);
 
-/// Random changes to training images; every choice is a function of (seed, epoch, sample). Applied in this order: crop, flip,
-/// AutoAugment, RandAugment, color jitter, grayscale, blur, solarization.
+/// Random changes to training images; every choice is a function of (seed, epoch, sample). They are applied in this order:
+/// crop, flip, AutoAugment, RandAugment, color jitter, grayscale, blur, solarization.
 struct Augmentation {
   std::string crop = "random";
   std::array<double, 2> scale = {0.9, 1.0};
@@ -88,8 +88,8 @@ struct Augmentation {
 template <class Visitor>
 void fields(Visitor& v, Augmentation& s) {
   v("crop", s.crop,
-    "random: a random resized crop; evaluation: the whole image as model.preprocessing prepares it, decoded at full scale, the "
-    "same in every epoch (scale and ratio are then ignored)",
+    "random: a random resized crop; evaluation: the whole image, decoded at full scale and prepared by model.preprocessing, so it is "
+    "the same in every epoch (scale and ratio are then ignored)",
     config::one_of({"random", "evaluation"}));
   v("scale", s.scale, "share of the image's area that a random resized crop covers, [low, high]", config::in_range(0, 1));
   v("ratio", s.ratio, "width / height of the crop, [low, high]", config::above(0));

@@ -38,10 +38,12 @@ void fields(Visitor& v, ImageSettings& s) {
     "auto: a JPEG is decoded at the smallest of 1/8, 1/4, 1/2 and full scale at which no crop is smaller than its view; off: at "
     "full scale, so that training crops match Pillow's bit for bit (evaluation always decodes at full scale)",
     config::one_of({"auto", "off"}));
-  v("max_pixels", s.max_pixels, "images with more pixels than this are skipped undecoded (decompression bombs)", config::at_least(1));
+  v("max_pixels", s.max_pixels,
+    "images with more pixels than this are skipped without decoding (decompression bombs)", config::at_least(1));
   v("augmentation", s.augmentation, "random changes to training images");
   v("views", s.views,
-    "image views in addition to `image`, for objectives that need them: NAME: {count, image_size, and augmentation's keys}");
+    "image views in addition to `image`, for objectives that need them, written as NAME: {count, image_size, and "
+    "augmentation's keys}");
 }
 
 std::optional<config::Problem> validate(const ImageSettings& s);

@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// Returns the height and width of each pixel view that `needs` names, as the loader makes it. Throws UserError if a view is
+/// Returns the height and width with which the loader makes each pixel view that `needs` names. Throws UserError if a view is
 /// not configured.
 std::map<std::string, config::Size> image_view_sizes(const Preprocessing& preprocessing, const ImageSettings& settings,
                                                      const Needs& needs);

@@ -14,12 +14,12 @@
 
 namespace tessera {
 
-/// top, left, height, width in pixels.
+/// A box: top, left, height, width in pixels.
 using Box = std::array<std::int64_t, 4>;
 
-/// Decodes the bytes of a JPEG, PNG, WebP, GIF (first frame), BMP or TIFF file to 8-bit RGB, by the rules of OpenCLIP's training
-/// path (convert("RGB") first): alpha is dropped, palette transparency and EXIF orientation are ignored, and Adobe CMYK is
-/// converted as Pillow does. Throws SampleError (`bad_image`, `empty_image`, `too_large`) that says what was found.
+/// Decodes the bytes of a JPEG, PNG, WebP, GIF (first frame), BMP or TIFF file to 8-bit RGB, as OpenCLIP does in training
+/// (convert("RGB") first): alpha is dropped, palette transparency and EXIF orientation are ignored, and Adobe CMYK is converted
+/// as Pillow does. Throws SampleError (`bad_image`, `empty_image`, `too_large`) with a message that says what was found.
 Image decode_image(std::string_view file, std::int64_t max_pixels = kDefaultMaxPixels);
 
 /// Resizes with antialiasing, bit for bit as Pillow does (8-bit, two passes). interpolation: bicubic or bilinear.
@@ -30,12 +30,12 @@ Image crop(const Image& image, const Box& box);
 /// their shapes (naflex), resizes to the size of the image's patch grid.
 Image preprocess(const Image& image, const Preprocessing& settings);
 
-/// Returns the part of an image that preprocess() shows: top, left, height, width in the image's pixels. It is larger than the
-/// image where preprocess() pads.
+/// Returns the part of an image that the output of preprocess() shows: top, left, height, width in pixels of the original
+/// image. The part extends beyond the image if preprocess() pads.
 std::array<double, 4> preprocessed_part(std::int64_t height, std::int64_t width, const Preprocessing& settings);
 
-/// Returns where a box [top, left, height, width] of such an image is after preprocess(): left, top, right, bottom as shares of
-/// the part shown, below 0 or above 1 where the box extends beyond it.
+/// Returns where a box [top, left, height, width] of an image is in the output of preprocess(): left, top, right, bottom as
+/// shares of the output's width and height. A share is below 0 or above 1 if the box extends beyond the output.
 std::array<double, 4> preprocessed_box(const std::array<std::int64_t, 4>& box, std::int64_t height, std::int64_t width,
                                        const Preprocessing& settings);
 
@@ -43,12 +43,12 @@ std::array<double, 4> preprocessed_box(const std::array<std::int64_t, 4>& box, s
 std::vector<std::uint8_t> preprocess_mask(const std::vector<std::uint8_t>& mask, std::int64_t height, std::int64_t width,
                                           const Preprocessing& settings);
 
-/// Applies the same to depths; 0 where the transform pads.
+/// Applies the same geometry to depths [H, W] -> [h, w]. Padding has depth 0.
 std::vector<float> preprocess_depth(const std::vector<float>& depth, std::int64_t height, std::int64_t width,
                                     const Preprocessing& settings);
 
-/// Draws the box of a random resized crop as torchvision does. `uniform` returns numbers in [0, 1), used in this order: area and
-/// aspect ratio of each attempt, then top, left.
+/// Draws the box of a random resized crop as torchvision does. `uniform` returns random numbers in [0, 1). They are used in
+/// this order: area and aspect ratio of each attempt, then top, then left.
 Box random_resized_crop(std::int64_t height, std::int64_t width, std::array<double, 2> scale, std::array<double, 2> ratio,
                         const std::function<double()>& uniform);
 

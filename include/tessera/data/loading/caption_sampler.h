@@ -30,9 +30,9 @@ void fields(Visitor& v, CaptionSlots& s) {
   v("consecutive", s.consecutive,
     "probability that a caption consists of consecutive sentences; otherwise they are drawn one by one, without repetition",
     config::in_range(0, 1));
-  v("distinct", s.distinct, "these captions start at different sentences until every sentence has started one");
+  v("distinct", s.distinct, "no two of these captions start at the same sentence until every sentence has started a caption");
   v("fields", s.fields, "text fields that supply the sentences, in order; null: the `fields` setting next to `slots`");
-  v("whole", s.whole, "the caption is the first of the fields that the sample has, not split into sentences; nothing is drawn");
+  v("whole", s.whole, "use the whole text of the first of `fields` that the sample has as the caption; no sentences are drawn");
 }
 
 std::optional<config::Problem> validate(const CaptionSlots& slots);
@@ -60,8 +60,8 @@ class CaptionSampler {
 
   /// Returns K.
   std::int64_t count() const;
-  /// Returns the K captions; an empty one is absent, because the image has no sentence for it. `draw` returns the next number of
-  /// a stream in [0, 1); how many numbers are drawn depends only on the settings, the texts and the numbers.
+  /// Returns the K captions. An empty caption counts as absent; the image has no sentence for it. Each call of `draw` returns
+  /// the next random number in [0, 1). How many are drawn depends only on the settings, the texts and these numbers.
   std::vector<std::string> sample(const std::vector<TextField>& texts, const std::function<double()>& draw) const;
 
  private:

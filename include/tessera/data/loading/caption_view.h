@@ -17,8 +17,8 @@ struct CaptionViewSettings : CaptionSamplerSettings {
 template <class Visitor>
 void fields(Visitor& v, CaptionViewSettings& s) {
   v("choice", s.choice,
-    "sentences: drawn as `slots` specifies; all, random: the data's captions as they are (with `fields`: the texts of these "
-    "fields), either the first `count` of them or `count` of them at random without repetition",
+    "sentences: drawn as `slots` specifies; all: the first `count` of the data's captions, unchanged; random: `count` of them at "
+    "random without repetition. With `fields`, all and random take the texts of these fields instead of the captions",
     config::one_of({"sentences", "all", "random"}));
   v("count", s.count, "captions per image for the choices all and random; if an image has fewer, the rest are absent",
     config::in_range(0, 1000));

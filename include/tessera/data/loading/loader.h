@@ -52,7 +52,7 @@ void fields(Visitor& v, LoaderSettings& s) {
   v("threads", s.threads, "decoding threads; affects only speed", config::at_least(1));
   v("prefetch", s.prefetch, "batches kept ready", config::at_least(1));
   v("prefetch_mb", s.prefetch_mb,
-    "maximum MiB for samples being prepared and batches kept ready together; one image and one batch are always allowed",
+    "maximum MiB in total for samples being prepared and batches kept ready; one image and one batch are always allowed",
     config::at_least(1));
   v("shuffle", s.shuffle, "draw a new permutation of all samples in each epoch");
   v("caption_choice", s.caption_choice,
@@ -69,20 +69,21 @@ void fields(Visitor& v, LoaderSettings& s) {
     "boxes of objects in image views, and the views `phrases` and `phrase_negatives` of their texts, for objectives that "
     "need them (docs/data.md): {count: R, negatives: H}; null: none");
   v("max_regions", s.max_regions,
-    "maximum number of region features per sample: the first ones are used, as detectors write the most confident first; 0: all",
+    "maximum number of region features per sample; the first ones are used, because detectors write the most confident first; 0: all",
     config::at_least(0));
   v("resolution", s.resolution,
     "for images that keep their shapes (model.preprocessing.resize_mode: naflex), the maximum number of patches per image in parts "
-    "of the run, as in [{until: 0.8, max_patches: 128}]; after the last part, and in evaluation: model.preprocessing.max_patches");
-  v("max_bad_share", s.max_bad_share, "stop when more than this share of the samples is unreadable (after 100 samples)", config::in_range(0, 1));
+    "of the run, as in [{until: 0.8, max_patches: 128}]; model.preprocessing.max_patches applies after the last part and in evaluation");
+  v("max_bad_share", s.max_bad_share, "stop when more than this share of the samples is unreadable (after 100 samples)",
+    config::in_range(0, 1));
   v("max_bad_run", s.max_bad_run, "stop when this many samples in a row are unreadable", config::at_least(1));
   v("skipped_list", s.skipped_list,
     "maximum number of unreadable samples to list in the run's skipped.jsonl; further ones are only counted", config::at_least(0));
   v("retries", s.retries, "how often a sample is read again when its source fails (a disk, a network, a command)",
     config::at_least(0));
-  v("retry_seconds", s.retry_seconds, "seconds before the first of these attempts; doubled before each further one",
+  v("retry_seconds", s.retry_seconds, "seconds to wait before the first retry; doubled for each further retry",
     config::at_least(0));
-  v("on_failure", s.on_failure, "after the last attempt: stop the run, or skip the sample and count it as io_error",
+  v("on_failure", s.on_failure, "after the last retry: stop the run, or skip the sample and count it as io_error",
     config::one_of({"stop", "skip"}));
   v("warn_after", s.warn_after,
     "seconds of waiting for one sample after which the log says which sample it is and what its thread is doing",
@@ -106,39 +107,39 @@ struct TextCuts {
 };
 
 struct LoaderStatistics {
-  std::int64_t samples = 0;                        // delivered
-  std::map<std::string, TextCuts> cuts;            // of the delivered samples, by text view
-  std::map<std::string, std::int64_t> skipped;     // by reason
+  std::int64_t samples = 0;                        // delivered samples
+  std::map<std::string, TextCuts> cuts;            // cut texts of the delivered samples, by text view
+  std::map<std::string, std::int64_t> skipped;     // skipped samples, by reason
   double wait_seconds = 0;                         // time that next() waited
   double work_seconds = 0;                         // time spent on samples, summed over the decoding threads
   double cpu_seconds = 0;                          // the part of work_seconds that was CPU time
-  std::int64_t retries = 0;                        // attempts after a failure of the source
-  std::int64_t peak_bytes = 0;                     // most memory taken by samples being prepared and ready batches
+  std::int64_t retries = 0;                        // repeated reads after a failure of the source
+  std::int64_t peak_bytes = 0;                     // peak memory of samples being prepared and batches kept ready
 };
 
 /// Where a loader's batches and messages go.
 struct LoaderTarget {
   bool pinned = false;       // put tensors in page-locked memory, from which a GPU copies asynchronously; needs a GPU
   std::string skipped_file;  // lists the skipped samples, one JSON object per line; empty: no list
-  std::int64_t region_width = 0;  // width of region features that the model takes; samples with another are skipped; 0: any
+  std::int64_t region_width = 0;  // width of the model's region features; samples of another width are skipped; 0: any width
   bool whole_texts = false;  // pad texts to the tokenizer's context, not just to the longest text of the batch
   std::shared_ptr<const FeatureFolder> features;  // used in place of images (data.features); null: images are decoded
-  std::int64_t batches_of_run = 0;  // in the whole run, counting an update's batches once; 0: unknown, `resolution` is ignored
-  std::string share_setting = "data.loader.max_bad_share: ";  // precedes a number in messages: how the user sets the share
+  std::int64_t batches_of_run = 0;  // batches of the run; an update's batches count as one. 0: unknown, so `resolution` is ignored
+  std::string share_setting = "data.loader.max_bad_share: ";  // start of a message's hint on setting the share
   std::shared_ptr<ToldSamples> told;              // skipped samples that the log has reported already; null: none
 };
 
-/// An endless sequence of training batches: each epoch is a permutation of the samples, decoded and collated by threads. The
+/// An endless sequence of training batches. Each epoch is a permutation of the samples; threads decode and collate them. The
 /// batches are a function of (seed, source, settings) only; the number of threads does not change them. A corrupt sample is
 /// skipped and counted, and the next sample in the order takes its place; the same happens to a sample that lacks a view,
-/// unless the view is optional (ViewNeeds). The last batch_size - 1 or fewer samples of an epoch are left out. With several
-/// ranks each sample belongs to one rank; (size modulo the number of ranks) samples are left out of each epoch, different
-/// ones each time. Ranks that skip corrupt samples may end an epoch earlier than others: see epoch(). With caption_choice
+/// unless the view is optional (ViewNeeds). Samples at the end of an epoch that do not fill a batch are left out. With several
+/// ranks each sample belongs to one rank, and (size modulo the number of ranks) samples are left out of each epoch, different
+/// ones in every epoch. Ranks that skip corrupt samples may end an epoch earlier than others: see epoch(). With caption_choice
 /// `all` each caption of a sample makes a sample of its own.
 ///
-/// For a mixture with mode `sequential` each batch comes from one component, and the rules for the end of an epoch apply to
-/// the end of each component. With `accumulate` the loader returns a batch of each component in turn, all from the same
-/// cursor; if one component skips corrupt samples, the others leave out as many.
+/// For a mixture with mode `sequential` each batch comes from one component, and the rules for the end of an epoch apply to the
+/// end of each component. With `accumulate` the loader returns a batch of each component in turn, all from the same cursor. If
+/// one component skips corrupt samples, the others leave out the same number of samples.
 class Loader {
  public:
   /// tokenizer may be null if needs.texts is empty. Throws UserError if the source (or a component of a mixture) holds less
@@ -153,12 +154,14 @@ class Loader {
   Batch next();
   /// Returns the epoch of the batch that next() returned last.
   std::int64_t epoch() const;
-  /// Returns the number of that batch's segment: an epoch or, with a sequential mixture, one component within an epoch, counted
-  /// over all epochs. Ranks in the same segment have batches of the same component.
+  /// Returns the number of the segment that this batch belongs to. A segment is an epoch or, with a sequential mixture, one
+  /// component within an epoch; segments are numbered over all epochs. Ranks in the same segment have batches of the same
+  /// component.
   std::int64_t segment() const;
-  /// Returns the label of the component that the batch comes from; empty if it comes from all of them.
+  /// Returns the label of the component that this batch comes from; empty if it comes from all components.
   std::string source_label() const;
-  /// Returns the number of batches whose gradients an update must sum: 1, or one per component (mixture, accumulate).
+  /// Returns the number of batches whose gradients an update must sum: one, or one per component of a mixture with mode
+  /// accumulate.
   std::int64_t batches_per_update() const;
   /// Returns the position of the batch that next() will return.
   DataPosition position() const;
@@ -173,15 +176,16 @@ class Loader {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Returns the single-text view that DuplicateGroups::caption_group compares: `caption`, or else the first; empty: none.
+/// Returns the name of the single-text view that DuplicateGroups::caption_group compares: `caption` if it is needed, otherwise
+/// the first one. Empty if there is none.
 std::string compared_text(const Needs& needs);
 
-/// Returns the number of texts per image of each multi-text view that the settings define, by name.
+/// Returns the number of texts per image for each multi-text view that the settings define, by the view's name.
 std::map<std::string, std::int64_t> texts_per_image(const LoaderSettings& settings);
 
 /// The length of a training epoch.
 struct EpochLength {
-  std::int64_t batches = 0;             // per rank, over all sources
+  std::int64_t batches = 0;             // number of batches per rank, over all sources
   std::int64_t batches_per_update = 1;  // above 1 for a mixture with mode accumulate
 };
 
@@ -195,22 +199,24 @@ struct EvaluationSample {
   std::uint64_t picture = 0;        // fingerprint of the image as the source returns it
   at::Tensor pixels;                // uint8 [3, h, w], after the evaluation transform
   std::vector<std::uint8_t> mask;   // [h, w] after the same geometry; empty without a mask
-  std::vector<float> depth;         // likewise
+  std::vector<float> depth;         // [h, w] after the same geometry; empty without depths
 };
 
-/// Decodes a sample's image. Throws SampleError if the image is missing or damaged, or if the mask has another size.
+/// Decodes a sample's image. Throws SampleError if the image is missing or damaged, or if the mask's size differs from the
+/// image's.
 void decode_picture(EvaluationSample& sample);
 
 /// Decodes and transforms a sample's image, and fills in `picture`, `pixels`, `mask` and `depth`. Throws SampleError if the
-/// image is missing or damaged, or if the mask has another size.
+/// image is missing or damaged, or if the mask's size differs from the image's.
 void prepare_picture(EvaluationSample& sample, const Preprocessing& preprocessing);
 
 /// How far an EvaluationReader processes images. `prepared`: decoded and transformed. `decoded`: `sample` holds the image and
-/// its mask at their original size. `as_read`: not decoded, so the image may be missing or damaged; for readers of texts only.
+/// its mask at their original size. `as_read`: not decoded, so the image may be missing or damaged; for callers that use only
+/// texts.
 enum class EvaluationPictures { prepared, decoded, as_read };
 
-/// Returns whether the image with this fingerprint need not be prepared; then only `picture` is filled in. Called from several
-/// threads.
+/// Returns whether the image with this fingerprint need not be prepared. If so, of its prepared fields only `picture` is filled
+/// in. Called from several threads.
 using IsKnownPicture = std::function<bool(std::uint64_t picture)>;
 
 /// Reads a source once, in order, with threads that prepare the samples; corrupt samples are skipped and counted.

@@ -19,7 +19,8 @@ struct ReadReport {
   std::int64_t resident_at_end = 0;
 };
 
-/// Reads all batches of the first `epochs` epochs. progress: batches done. Throws as Loader::next() does.
+/// Reads all batches of the first `epochs` epochs. `progress` receives the number of batches read so far. Throws as
+/// Loader::next() does.
 ReadReport read_through(Loader& loader, std::int64_t epochs, const std::function<void(std::int64_t done)>& progress);
 
 }  // namespace tessera

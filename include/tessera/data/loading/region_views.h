@@ -16,7 +16,7 @@ struct NegativeViewSettings {
 
 template <class Visitor>
 void fields(Visitor& v, NegativeViewSettings& s) {
-  v("count", s.count, "H, hard negatives per image, chosen at random in each epoch; if an image has fewer, the rest are absent",
+  v("count", s.count, "number H of hard negatives per image, chosen at random in each epoch; if an image has fewer, the rest are absent",
     config::in_range(1, 1000));
   v("kinds", s.kinds,
     "kinds of hard negatives to use, as in [replace_att, swap_att]; the others are left for evaluation; empty: all");
@@ -32,7 +32,7 @@ struct BoxViewSettings {
 template <class Visitor>
 void fields(Visitor& v, BoxViewSettings& s) {
   v("count", s.count,
-    "R, boxes per image, chosen at random in each epoch among the objects that have a phrase and are visible; if an image has "
+    "number R of boxes per image, chosen at random in each epoch among the objects that have a phrase and are visible; if an image has "
     "fewer, the rest are absent",
     config::in_range(1, 1000));
   v("negatives", s.negatives,
@@ -40,7 +40,7 @@ void fields(Visitor& v, BoxViewSettings& s) {
     "`phrase_negatives`",
     config::in_range(0, 1000));
   v("least_visible", s.least_visible,
-    "share of a box's area that must be inside the crop; otherwise the box is masked, and its texts are absent",
+    "minimum share of a box's area inside the crop; if less is inside, the box is masked and its texts are absent",
     config::in_range(0, 1));
 }
 

@@ -14,7 +14,8 @@ class ToldSamples {
  public:
   enum class Tell { no, yes, last };
 
-  /// Whether to report a skipped sample of the source now; `text` is the message about it. `last`: report it, but no others.
+  /// Returns whether to report a skipped sample of the source now; `text` is the message about the sample. `last` means: report
+  /// it, but none after it.
   Tell tell(const std::string& source, const std::string& text);
 
  private:

@@ -19,17 +19,17 @@ struct TextExample {
 
 /// A training sample as the loader prepares it, for display.
 struct TrainingExample {
-  std::string source;   // label of the component of a mixture; empty: the source itself
+  std::string source;   // label of its component of a mixture; empty if the source is not a mixture
   std::string key;
   std::string problem;  // why it is skipped; empty: it is not skipped
   std::map<std::string, TextExample> texts;  // keyed by single-text view
   std::map<std::string, std::vector<TextExample>> several;  // keyed by multi-text view; a text without tokens is absent
-  std::map<std::string, Image> pictures;  // augmented, by pixel view, with an outline around each box
+  std::map<std::string, Image> pictures;  // augmented images by pixel view, with an outline around each box
 };
 
-/// Returns some samples of each component of a source, spread over it (the first ones of a stream), with the crops and other
-/// random choices of the first epoch; the view `caption` shows the first of several captions. Throws as the Loader's
-/// constructor does.
+/// Returns up to `per_component` samples of each component of a source, spread over the component (for a stream, its first
+/// samples). They have the crops and other random choices of the first epoch; the view `caption` shows the first of several
+/// captions. Throws as the Loader's constructor does.
 std::vector<TrainingExample> training_examples(const std::shared_ptr<const Source>& source,
                                                const std::shared_ptr<const Tokenizer>& tokenizer,
                                                const Preprocessing& preprocessing, const LoaderSettings& settings,

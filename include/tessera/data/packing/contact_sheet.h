@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// Draws the samples' images in rows of `columns`, each with the start of its first caption below. cell: pixels, the side of
-/// the square that an image is fitted into (small images are enlarged by a whole factor). Every sample needs its decoded
+/// Draws the samples' images in rows of `columns`, each with the start of its first caption below. `cell` is the side in pixels
+/// of the square that each image is fitted into; small images are enlarged by a whole factor. Every sample needs its decoded
 /// `image`. The font is ASCII: Latin letters are transliterated ("ae", "ss", "e"), others are drawn as "?".
 Image contact_sheet(const std::vector<Sample>& samples, std::int64_t columns, std::int64_t cell);
 

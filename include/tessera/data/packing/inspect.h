@@ -12,11 +12,11 @@
 namespace tessera {
 
 struct InspectSettings {
-  std::int64_t samples = 0;                    // how many to read, spread over the source, which may be sorted; 0: all
+  std::int64_t samples = 0;                    // number of samples to read, spread over the source in case it is sorted; 0: all
   std::int64_t threads = 1;                    // affects only speed
   std::shared_ptr<const Tokenizer> tokenizer;  // counts the captions' tokens; null: tokens are not counted
-  std::string dump;                            // file that gets one JSON object per line and sample; empty: none
-  std::int64_t pictures = 0;                   // good samples to return, decoded, spread over the source
+  std::string dump;                            // file to write with one line, a JSON object, per sample; empty: none
+  std::int64_t pictures = 0;                   // number of good samples to return, decoded, spread over the source
 };
 
 struct Inspection {

@@ -12,14 +12,14 @@ namespace tessera {
 
 struct PackSettings {
   std::string folder;
-  std::string name = "shard";  // files NAME-00000.tar, ...
+  std::string name = "shard";  // shards are NAME-00000.tar, ...
   std::int64_t samples_per_shard = 1000;
-  std::int64_t bytes_per_shard = 0;  // of the tar; 0: no limit. A larger sample gets a shard of its own
-  std::int64_t resize = 0;           // shorter side in pixels that larger images are reduced to; 0: no resizing
-  std::int64_t quality = 95;         // of the JPEG files that resizing writes
-  std::string format = "jpg";        // of images that are resized or not encoded yet: jpg or png
-  bool summarize = false;            // samples without a summary get one (summarize.h)
-  double max_bad_share = 0.1;        // checked from the 100th sample on, and at the end; 0: the first bad sample stops
+  std::int64_t bytes_per_shard = 0;  // maximum size of a tar; 0: no limit. A larger sample gets a shard of its own
+  std::int64_t resize = 0;           // larger images are reduced to this many pixels on the shorter side; 0: no resizing
+  std::int64_t quality = 95;         // quality of the JPEG files that resizing writes
+  std::string format = "jpg";        // jpg or png: file format for images that are resized or not encoded yet
+  bool summarize = false;            // whether samples without a summary get one (summarize.h)
+  double max_bad_share = 0.1;        // limit, checked from the 100th sample on and at the end; 0: stop at the first bad sample
   std::int64_t threads = 1;          // affects only speed
 };
 
@@ -38,26 +38,27 @@ void fields(Visitor& v, PackSettings& s) {
 
 struct PackResult {
   std::vector<std::string> shards;          // paths
-  std::int64_t samples = 0;                 // written
-  std::int64_t bytes = 0;                   // of the shards
+  std::int64_t samples = 0;                 // number of samples written
+  std::int64_t bytes = 0;                   // total size of the shards
   std::map<std::string, std::int64_t> bad;  // skipped samples, by reason
   std::string manifest;                     // path
   std::string fingerprint;
   bool was_complete = false;  // an earlier call had completed the set, so nothing was written
 };
 
-/// Writes a source's samples, in order, as WebDataset shards that the source `webdataset` reads back unchanged, and the
-/// manifest NAME.json: settings, source, shards with their first sample, counts, bad samples by reason with the first 1,000
-/// of them, and the fingerprint. Images keep their files' bytes unless they are resized. Keys are adapted to WebDataset: no
-/// dots, no image extension. The fields of a sample's JSON side file are kept next to those written here (width and height
-/// are updated for a resized image; a `caption` that is not one of the captions is renamed original_caption).
-/// Captions that are blank or not UTF-8 are dropped. A sample is bad if its image cannot be decoded or if all its captions
-/// are dropped.
+/// Writes a source's samples, in order, as WebDataset shards that the source `webdataset` reads back unchanged. Also writes the
+/// manifest NAME.json, which holds the settings, the source, the shards with their first samples, counts, the number of bad
+/// samples by reason, the first 1,000 bad samples, and the fingerprint. Images keep their files' bytes unless they are resized.
+/// Keys are adapted to WebDataset: no dots, no image extension. The fields of a sample's JSON side file are kept next to those
+/// written here (width and height are updated for a resized image; a `caption` that is not one of the captions is renamed
+/// original_caption). Captions are dropped if they are blank or not UTF-8. A sample is bad if its image cannot be decoded or if
+/// all its captions are dropped.
 ///
-/// Each shard appears when it is complete and is then listed in the manifest. If interrupted, the same call continues after
-/// the last complete shard and writes exactly the bytes that an uninterrupted run would have written. If the set is complete
-/// already, nothing is written. Throws UserError if shards of this name are from another source or other settings, if too
-/// many samples are bad, or if the folder cannot be written. begun_at: the first sample that this call writes.
+/// Each shard appears in the folder when it is complete, and is then listed in the manifest. If interrupted, the same call
+/// continues after the last complete shard and writes exactly the bytes that an uninterrupted run would have written. If the
+/// set is complete already, nothing is written. Throws UserError if shards of this name are from another source or other
+/// settings, if too many samples are bad, or if the folder cannot be written. `progress` receives the number of samples done
+/// and `begun_at`, the first sample that this call writes.
 PackResult pack(const Source& source, const std::string& source_settings, const PackSettings& settings,
                 const std::function<void(std::int64_t done, std::int64_t begun_at)>& progress = {});
 
@@ -67,12 +68,12 @@ struct SampleDigest {
 };
 SampleDigest digest_of(const Sample& sample);
 
-/// Equal for data sets with the same samples (key, image file or pixels, and everything else they hold), regardless of their
-/// order and shards.
+/// The fingerprint of a data set. It is equal for data sets with the same samples (key, image file or pixels, and everything
+/// else they hold), regardless of the samples' order and shards.
 class SetFingerprint {
  public:
   void add(const std::string& key, const SampleDigest& digest);
-  /// 32 hexadecimal digits.
+  /// Returns the fingerprint as 32 hexadecimal digits.
   std::string text() const;
   /// Restores a fingerprint from its text, so that more samples can be added.
   static SetFingerprint parse(const std::string& text);

@@ -11,9 +11,9 @@ namespace tessera {
 
 struct ShardSettings {
   std::string folder;
-  std::string name = "shard";  // files NAME-00000.tar, ...
+  std::string name = "shard";  // shards are NAME-00000.tar, ...
   std::int64_t samples_per_shard = 1000;
-  std::string format = "png";  // of images that are not encoded yet: png or jpg (quality 95)
+  std::string format = "png";  // png or jpg (quality 95): file format for images that are not encoded yet
   std::int64_t threads = 1;    // affects only speed
 };
 

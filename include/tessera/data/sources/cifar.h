@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// CIFAR-10 or CIFAR-100 (Krizhevsky 2009) in the "binary version" of its archives.
+/// CIFAR-10 or CIFAR-100 (Krizhevsky 2009) read from the archives of its "binary version".
 struct CifarSettings {
   config::FilePath path;
   std::string split = "train";

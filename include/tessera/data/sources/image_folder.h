@@ -28,8 +28,8 @@ void fields(Visitor& v, ImageFolderSettings& s) {
   v("texts", s.texts,
     "folder with the images' texts: NAME.txt for image NAME, one caption per line; null: next to the images");
   v("classes", s.classes,
-    "whether the folders inside are classes; null: yes, unless they are img2dataset's (named with digits only, with "
-    "NAME_stats.json next to them, or .txt or .json files next to their images)");
+    "whether the folders inside are classes; null: yes, unless img2dataset wrote them (their names have only digits, and there is "
+    "NAME_stats.json next to a folder, or a .txt or .json file in it)");
   v("template", s.template_,
     "caption for an image that has none (in `captions`, in a .txt file next to it, one per line, or in the fields caption and "
     "captions of a .json file); {} becomes the class name; empty: no caption");

@@ -32,7 +32,7 @@ void fields(Visitor& v, JsonLinesSettings& s) {
   v("caption_key", s.caption_key, "members with captions, each a text or a list of texts");
   v("text_fields", s.text_fields,
     "members, each a text or a list of texts, that the view `captions` draws its sentences from; a line may lack some. For "
-    "lines without captions (caption_key: []) the first of them supplies the captions");
+    "lines without captions (caption_key: []) the first of these members supplies the captions");
   v("negatives_key", s.negatives_key,
     "member with the image's hard negatives, captions that are wrong: a list of texts or of {kind, caption}; a line may "
     "lack it");
@@ -40,13 +40,13 @@ void fields(Visitor& v, JsonLinesSettings& s) {
     "member with the image's objects: a list of {box: [left, top, right, bottom] in pixels, phrase, negatives: [texts that "
     "almost describe it]}; a line may lack it");
   v("split_key", s.split_key, "member that names the split");
-  v("split", s.split, "read lines of this split only (test); empty: all");
+  v("split", s.split, "read only the lines of this split, such as test; empty: all");
   v("sentences", s.sentences,
     "make each sentence a caption of its own: texts are split at full stops, line ends and </s> (FLAIR's fine-grained "
     "retrieval)");
 }
 
-/// Throws UserError naming file and line.
+/// Throws UserError naming the file and the invalid line.
 std::shared_ptr<IndexedSource> make_json_lines(const JsonLinesSettings& settings);
 
 }  // namespace tessera

@@ -24,7 +24,7 @@ void fields(Visitor& v, KarpathySettings& s) {
 }
 
 /// Captions are the sentences' `raw`; keys are the images' file names preceded by `filepath`. Throws UserError naming the file
-/// and the item.
+/// and the invalid item.
 std::shared_ptr<IndexedSource> make_karpathy(const KarpathySettings& settings);
 
 }  // namespace tessera

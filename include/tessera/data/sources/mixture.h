@@ -55,9 +55,9 @@ void fields(Visitor& v, MixtureSettings& s) {
 }
 std::optional<config::Problem> validate(const MixtureSettings& settings);
 
-/// Several sources as one. Its own order, which evaluation uses, is one source after the other; in training the sampler
-/// orders the samples by the mode. Keys and messages of samples start with "LABEL:". Labels, masks and objects keep their
-/// classes only if all sources have the same class names.
+/// Several sources as one. In the mixture's own order, which evaluation uses, one source follows the other; in training the
+/// sampler orders the samples as the mode requires. Keys and messages of samples start with "LABEL:". Labels, masks and objects
+/// keep their classes only if all sources have the same class names.
 class Mixture : public IndexedSource {
  public:
   struct Component {

@@ -14,9 +14,9 @@ namespace tessera {
 
 /// Which images and texts of an item match.
 enum class OptionForm {
-  choice,      // one image and several texts, or several images and one text: the first is right
+  choice,      // one image and several texts, or several images and one text; the first of the several is right
   pairs,       // two images and two texts: the first matches the first, the second the second
-  paraphrase,  // an image and three texts: the first two mean the same and are right
+  paraphrase,  // an image and three texts; the first two texts mean the same and are right
 };
 
 /// Images and texts that a model has to match.
@@ -51,7 +51,7 @@ template <class Visitor>
 void fields(Visitor& v, OptionSettings& s) {
   v("layout", s.layout, "the benchmark's file layout", config::one_of(option_layouts()));
   v("annotations", s.annotations,
-    "the benchmark's files as published; all of them if each file holds one kind (SugarCrepe, VALSE)");
+    "the benchmark's files as published; list all files if each holds one kind of item (SugarCrepe, VALSE)");
   v("images", s.images,
     "folder of the images. A name is looked for as written, without its folders, with the usual extensions "
     "(ex_0_img_0: ex_0_img_0.png) and, if it is a number, as COCO writes it (39: 000000000039.jpg)");

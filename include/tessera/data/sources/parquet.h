@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// Rows of Parquet files and of Arrow streams and files. A row is a sample. Column names may refer to members of structures,
+/// Rows of Parquet files and of Arrow streams and files. Each row is a sample. Column names may refer to members of structures,
 /// and of lists of structures, with dots: `meta.caption`, `sentences.raw`.
 struct ParquetSettings {
   PathList path;
@@ -34,30 +34,30 @@ void fields(Visitor& v, ParquetSettings& s) {
     "Parquet or Arrow files: one file, a list, a pattern (train-*.parquet), a folder of them, or a folder written by Hugging Face "
     "datasets' save_to_disk");
   v("image_keys", s.image_keys,
-    "columns of the image: its file's bytes, {bytes, path} as in Hugging Face datasets, or a file name; the first existing one "
+    "columns with the image: its file's bytes, {bytes, path} as in Hugging Face datasets, or a file name; the first existing column "
     "is used");
-  v("caption_keys", s.caption_keys, "columns of captions, each a text or a list of texts; all existing ones are used");
+  v("caption_keys", s.caption_keys, "columns with captions, each a text or a list of texts; all existing columns are used");
   v("text_fields", s.text_fields,
     "columns, each a text or a list of texts, that the view `captions` draws its sentences from. For rows without captions the "
-    "first of them supplies the captions");
+    "first of these columns supplies the captions");
   v("label_keys", s.label_keys,
-    "columns of the class: its index, or its name in `classes`; the first existing one is used");
-  v("summary_keys", s.summary_keys, "columns of the one-line summary; the first existing one is used");
-  v("key_keys", s.key_keys, "columns of the sample's key; the first existing one is used; without any the key is FILE:ROW");
+    "columns with the class: its index, or its name in `classes`; the first existing column is used");
+  v("summary_keys", s.summary_keys, "columns with the one-line summary; the first existing column is used");
+  v("key_keys", s.key_keys, "columns with the sample's key; the first existing column is used; if none exists, the key is FILE:ROW");
   v("side_fields", s.side_fields,
     "further columns to keep with each sample; null: all except binary columns and lists of numbers");
   v("root", s.root, "folder that image file names are relative to; null: the Parquet file's folder");
   v("classes", s.classes,
-    "file of class names, one per line; null: those in the file's features (Hugging Face's ClassLabel)");
+    "file of class names, one per line; null: the names in the Parquet file's features (Hugging Face's ClassLabel)");
   v("memory_mb", s.memory_mb,
-    "maximum MiB of row groups in memory per process; this limits how many row groups, at most 64, samples are drawn from at a "
-    "time",
+    "maximum MiB of row groups in memory per process; it limits the number of row groups (at most 64) from which samples are "
+    "drawn at a time",
     config::at_least(1));
 }
 
 /// Takes the numbers of rows from the files' footers. The rows of a damaged row group are bad samples (`bad_row_group`). Throws
-/// UserError if a file is missing, is not a table, has a damaged footer or lacks a column that the first file has, if no column
-/// holds images, and if Arrow is missing (the message says what to install).
+/// UserError if a file is missing, is not a table, has a damaged footer or lacks a column that the first file has, and if no
+/// column holds images. Also throws UserError if Arrow is missing; the message says what to install.
 std::shared_ptr<IndexedSource> make_parquet(const ParquetSettings& settings);
 
 }  // namespace tessera

@@ -50,8 +50,8 @@ void fields(Visitor& v, SegmentationFolderSettings& s) {
 
 std::optional<config::Problem> validate(const SegmentationFolderSettings& settings);
 
-/// Samples are in the order of the list, or sorted by name; a key is an image's name within PATH. Throws UserError naming what
-/// is missing or empty, and if `values` and class names do not agree.
+/// Samples are in the order of the list, or sorted by name; a key is an image's name within PATH. Throws UserError if a file or
+/// folder is missing or empty, or if `values` and the class names do not agree.
 std::shared_ptr<IndexedSource> make_segmentation_folder(const SegmentationFolderSettings& settings);
 
 }  // namespace tessera

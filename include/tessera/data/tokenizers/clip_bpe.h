@@ -22,8 +22,8 @@ void fields(Visitor& v, ClipBpeSettings& s) {
   v("merges", s.merges, "path of bpe_simple_vocab_16e6.txt.gz, compressed or not");
   v("context_length", s.context_length, "maximum number of ids, including start and end token", config::at_least(1));
   v("cleanup", s.cleanup,
-    "how much of ftfy to apply first: none, basic (all but the repair of wrongly decoded text), mojibake (also UTF-8 that was "
-    "read as Latin-1 or Windows-1252), or full (all of it, as in OpenCLIP)",
+    "which part of ftfy to apply first: none, basic (all but the repair of wrongly decoded text), mojibake (basic, and the repair of "
+    "UTF-8 that was read as Latin-1 or Windows-1252), or full (all of it, as in OpenCLIP)",
     config::one_of({"none", "basic", "mojibake", "full"}));
   v("pad_is_text", s.pad_is_text, "whether the text tower treats padding as text (MobileCLIP2-L-14): masks are true everywhere");
 }

@@ -27,11 +27,11 @@ void fields(Visitor& v, SentencePieceSettings& s) {
   v("context_length", s.context_length, "maximum number of ids, including begin and end token", config::at_least(1));
   v("add_bos", s.add_bos, "put the begin token first");
   v("add_eos", s.add_eos, "put the end token last; it is kept when the text is cut");
-  v("pad_id", s.pad_id, "padding id; may also be the id of a token, as masks depend on the length", config::at_least(0));
+  v("pad_id", s.pad_id, "padding id; it may also be the id of a token, because masks depend on the text's length", config::at_least(0));
   v("pad_is_text", s.pad_is_text, "whether the text tower treats padding as text (SigLIP): masks are true everywhere");
   v("cleanup", s.cleanup,
     "text cleanup before tokenization: none, siglip (lower case, no punctuation, as in transformers) or canonicalize (OpenCLIP's "
-    "for SigLIP, with ftfy's repairs)",
+    "cleanup for SigLIP, with ftfy's repairs)",
     config::one_of({"none", "siglip", "canonicalize"}));
 }
 

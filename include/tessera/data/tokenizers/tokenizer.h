@@ -19,11 +19,11 @@ class Tokenizer {
   /// Returns the ids with the special tokens, cut to `context_length` so that the end token stays last; no padding. Bytes that
   /// are not UTF-8 become U+FFFD.
   virtual std::vector<std::int64_t> encode(std::string_view text) const = 0;
-  /// Returns the number of ids of the whole text, including special tokens and regardless of `context_length`; at least as many
-  /// as encode() returns. By default exactly as many: for a tokenizer that cannot count them, no text counts as cut. Of texts
-  /// above 64 KiB a tokenizer may count only the beginning.
+  /// Returns the number of ids of the whole text, including special tokens and regardless of `context_length`. It is at least
+  /// the number of ids that encode() returns. The default implementation returns exactly that number, so no text counts as cut.
+  /// A tokenizer may count only the beginning of texts above 64 KiB.
   virtual std::int64_t count_ids(std::string_view text) const { return std::ssize(encode(text)); }
-  /// Returns the text of the ids, without special tokens.
+  /// Returns the text that the ids represent, without special tokens.
   virtual std::string decode(const std::vector<std::int64_t>& ids) const = 0;
   virtual std::int64_t vocab_size() const = 0;
   virtual std::int64_t context_length() const = 0;
@@ -36,17 +36,18 @@ class Tokenizer {
   /// The bytes of the vocabulary file(s) that define the ids; checkpoints contain them.
   virtual const std::string& vocabulary_bytes() const = 0;
 
-  /// Encodes and pads. ids [B, context_length] int64; mask [B, context_length] from the lengths, never by comparing ids.
+  /// Encodes and pads the texts. Returns ids [B, context_length] int64 and mask [B, context_length], which follows from the
+  /// texts' lengths, never from comparing ids.
   TowerInput encode_batch(const std::vector<std::string>& texts) const;
 
  protected:
   static constexpr std::int64_t kAnyLength = std::int64_t{1} << 40;  // a context that every text fits into
 };
 
-/// Where the vocabulary comes from if not from the file that the settings name.
+/// Where a tokenizer gets its vocabulary from, other than the file that the settings name.
 struct TokenizerContext {
   std::string vocabulary;  // bytes from a checkpoint; empty: read the file
-  std::string missing;     // error message if there is neither; empty: "the setting is not set"
+  std::string missing;     // error message without bytes and without a file; empty: "the setting is not set"
 };
 
 using TokenizerRegistry = config::Registry<Tokenizer, const TokenizerContext&>;

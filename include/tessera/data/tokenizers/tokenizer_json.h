@@ -37,7 +37,7 @@ void fields(Visitor& v, TokenizerJsonSettings& s) {
     config::at_least(-1));
 }
 
-/// Throws UserError if the file is missing or damaged, or naming the part that is not supported.
+/// Throws UserError if the file is missing or damaged, or if a part of it is not supported; the message names the part.
 std::shared_ptr<Tokenizer> make_tokenizer_json(const TokenizerJsonSettings& settings, const TokenizerContext& context);
 
 struct FolderTokenizer {
@@ -46,10 +46,10 @@ struct FolderTokenizer {
   std::string vocabulary;           // its bytes
 };
 
-/// Returns the tokenizer of a published folder with the model that `foreign` describes: tokenizer.json, or the first of
-/// vocab.json with merges.txt, vocab.txt, sentencepiece.bpe.model, spiece.model (with SigLIP's own cleanup for SigLIP models)
-/// and tokenizer.model; padding is taken from tokenizer_config.json. Returns nullopt if the model has no text tower or uses
-/// CLIP's own vocabulary. Throws UserError if there is no such file.
+/// Returns the tokenizer in the published folder of the model that `foreign` describes. It is read from tokenizer.json, or the
+/// first of vocab.json with merges.txt, vocab.txt, sentencepiece.bpe.model, spiece.model (with SigLIP's own cleanup for SigLIP
+/// models) and tokenizer.model. Padding is taken from tokenizer_config.json. Returns nullopt if the model has no text tower or
+/// uses CLIP's own vocabulary. Throws UserError if none of these files exists.
 std::optional<FolderTokenizer> tokenizer_of_folder(const ForeignModel& foreign, const std::string& folder);
 
 }  // namespace tessera

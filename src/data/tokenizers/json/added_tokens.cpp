@@ -45,7 +45,7 @@ AddedTokens::AddedTokens(const nlohmann::json& json, const Tokens& tokens, const
   build(normalizer);
 }
 
-// Keeps the last of several tokens with the same id.
+// Adds a token. If several tokens have the same id, the last one replaces the others.
 void AddedTokens::keep(AddedToken token) {
   const auto same = std::find_if(tokens_.begin(), tokens_.end(), [&](const AddedToken& other) { return other.id == token.id; });
   if (same != tokens_.end())
@@ -83,7 +83,7 @@ bool AddedTokens::stands_alone(std::string_view text, std::size_t begin, std::si
 
 namespace {
 
-/// Returns the first position from `at` on with one of the bytes.
+/// Returns the first position from `at` on where one of the first bytes of tokens is.
 std::size_t next_place(std::string_view text, std::size_t at, const std::vector<bool>& first, const std::string& firsts) {
   if (firsts.size() == 1) return std::min(text.find(firsts[0], at), text.size());
   while (at < text.size() && !first[static_cast<std::uint8_t>(text[at])]) ++at;
@@ -103,7 +103,7 @@ std::size_t begin_of_space(std::string_view text, std::size_t end) {
 
 void AddedTokens::find(std::string_view text, bool normalized, std::vector<AddedPart>& out) const {
   const Matcher& matcher = normalized ? normalized_ : plain_;
-  std::size_t behind = 0;  // end of the last token
+  std::size_t behind = 0;  // end of the previous token
   if (!matcher.firsts.empty()) {
     for (std::size_t at = next_place(text, 0, matcher.first, matcher.firsts); at < text.size();
          at = next_place(text, at, matcher.first, matcher.firsts)) {

@@ -13,34 +13,36 @@
 
 namespace tessera::json_tokenizer {
 
-/// A token that is searched in the text before the model sees it.
+/// A token that is searched for in the text before the model sees the text.
 struct AddedToken {
   std::string content;
   std::int32_t id;
   bool special, single_word, lstrip, rstrip;
-  bool normalized;  // searched in normalized text
+  bool normalized;  // whether it is searched for in normalized text
 };
 
 /// A part of a text: an added token, or the text between two of them.
 struct AddedPart {
   std::size_t begin, end;
-  std::int32_t id;  // of the token; -1: none
+  std::int32_t id;  // id of the token; -1: not a token
 };
 
 /// The file's `added_tokens`. Thread-safe.
 class AddedTokens {
  public:
-  /// Tokens in the model's vocabulary keep their ids; the others get ids after the vocabulary. Throws UserError naming `origin`.
+  /// Added tokens in the model's vocabulary keep their ids; the others get ids after the vocabulary. Throws UserError naming
+  /// `origin` if the list is malformed.
   AddedTokens(const nlohmann::json& json, const Tokens& tokens, const Normalizer& normalizer, const std::string& origin);
 
   const std::vector<AddedToken>& list() const { return tokens_; }
-  /// Appends the parts of a text from left to right; none for an empty text. `normalized` selects which tokens are searched.
+  /// Appends the parts of a text from left to right; an empty text has no parts. Only tokens whose `normalized` has the given
+  /// value are searched for.
   void find(std::string_view text, bool normalized, std::vector<AddedPart>& out) const;
 
  private:
-  /// Finds the token that starts first; of several there, the longest.
+  /// Finds the token that starts first. If several start there, finds the longest.
   struct Matcher {
-    ByteTrie trie;  // contents to indices in tokens_
+    ByteTrie trie;  // maps contents to indices in tokens_
     std::vector<bool> first = std::vector<bool>(256);
     std::string firsts;  // the first bytes of all tokens
   };

@@ -36,7 +36,7 @@ class Config {
     if (!found->is_boolean()) user_error(path_, ": ", key, " is neither true nor false");
     return found->get<bool>();
   }
-  /// Returns a token, which the file has as a text or as an object.
+  /// Returns a token, which the file stores as a text or as an object.
   std::string token(const char* key, const char* otherwise) const {
     const auto found = values_.find(key);
     if (found == values_.end()) return otherwise;
@@ -60,7 +60,7 @@ class File {
     file_ = {{"version", "1.0"}, {"added_tokens", json::array()}, {"model", std::move(model)}};
   }
 
-  /// Adds those of the names that are in the vocabulary as special tokens.
+  /// Adds the names that are in the vocabulary as special tokens.
   void add_special(const std::vector<std::string>& names) {
     for (const std::string& name : names)
       if (ids_.contains(name)) file_["added_tokens"].push_back({{"id", ids_.at(name)}, {"content", name}, {"special", true}, {"normalized", false}});
@@ -69,7 +69,7 @@ class File {
   bool has(const std::string& token) const { return ids_.contains(token); }
 
   json pair_of(const std::string& token) const { return json::array({token, id_of(token)}); }
-  /// Sets a template of special tokens and "$A", the text.
+  /// Sets the template that adds special tokens to a text. In `pieces`, "$A" is the text; the others are special tokens.
   void set_template(const std::vector<std::string>& pieces) {
     json single = json::array(), tokens = json::object();
     for (const std::string& piece : pieces) {
@@ -173,7 +173,8 @@ std::string of_word_pieces(const std::string& path, const std::string& bytes) {
   return file.text();
 }
 
-/// XLM-RoBERTa's ids start with four tokens of its own, in place of the model's first three, and end with <mask>.
+/// Returns XLM-RoBERTa's vocabulary. It starts with four tokens of its own, in place of the SentencePiece model's first three,
+/// and ends with <mask>.
 json xlm_roberta_vocabulary(const SentencePieceParts& parts) {
   json out = json::array({{"<s>", 0.0}, {"<pad>", 0.0}, {"</s>", 0.0}, {"<unk>", 0.0}});
   for (std::size_t i = 3; i < parts.pieces.size(); ++i) out.push_back({parts.pieces[i].text, parts.pieces[i].score});

@@ -23,7 +23,7 @@ struct Settings {
   std::string origin;
 };
 
-/// Byte pair encoding: a word's characters become symbols, which are merged pair by pair in the order of the merges.
+/// Byte pair encoding. The characters of a word become symbols, which are merged pair by pair in the order of the merges.
 class Bpe : public Model {
  public:
   Bpe(const Tokens& tokens, const std::vector<MergedPair>& merges, Settings settings)
@@ -68,8 +68,8 @@ class Bpe : public Model {
     }
   }
 
-  /// Whether the row algorithm applies: unknown characters keep their places between the known ones and merge with none of them,
-  /// and tokens are spelled the same everywhere in a word.
+  /// Returns whether append_row() may be used. It requires that unknown characters keep their places between the known ones and
+  /// never merge with them, and that a token is spelled the same everywhere in a word.
   bool rows_of_characters(const std::vector<MergedPair>& merges) const {
     if (affixes_) return false;
     const auto none = [](std::int32_t id) { return id < 0; };
@@ -86,9 +86,10 @@ class Bpe : public Model {
     std::size_t begin;
   };
 
-  /// Appends the tokens of the text up to its first unknown character, and returns that position; the first character is known.
-  /// Takes the longest token that may follow the last one; if there is none, backtracks and takes a shorter one. The tokens of a
-  /// prefix do not depend on what follows, so a position that leads nowhere is never tried again.
+  /// Appends the tokens of the text up to its first unknown character, and returns that character's position. The first
+  /// character must be known. Takes at each position the longest token that may follow the previous one. If there is none,
+  /// backtracks and takes a shorter token at an earlier position. The tokens of a prefix do not depend on what follows, so a
+  /// position that led to a dead end is never tried again.
   std::size_t append_row(std::string_view text, std::vector<std::int64_t>& out) const {
     thread_local std::vector<Step> row;
     thread_local std::vector<bool> dead;
@@ -106,7 +107,7 @@ class Bpe : public Model {
         next = whole_.longest(text.substr(at));
         known = splits_.is_made(next.number) || is_known(text, at);  // tokens consist of known characters
       } else {
-        if (row.empty()) throw std::logic_error("tokenizer_json: a text without tokens");  // impossible: its symbols are tokens
+        if (row.empty()) throw std::logic_error("tokenizer_json: a text without tokens");  // impossible, because its symbols are tokens
         dead[at] = true;
         next = {at - row.back().begin, row.back().id};
         at = row.back().begin;
@@ -123,15 +124,16 @@ class Bpe : public Model {
 
   std::size_t length_of_symbol(char first) const { return settings_.bytes ? 1 : length_of(first); }
 
-  /// Whether the vocabulary has the character at `at` of a word; used only without prefix and suffix.
+  /// Returns whether the vocabulary has the character at position `at` of a word. Used only if the settings have no prefix and
+  /// no suffix.
   bool is_known(std::string_view word, std::size_t at) const { return symbol_of(word.substr(at, length_of_symbol(word[at])), 0) >= 0; }
 
-  /// Encodes whether a character is first or last in its word: 0 to 3.
+  /// Encodes as a number from 0 to 3 whether a character is the first and whether it is the last of its word.
   static std::size_t place_of(bool first, bool last) { return (first ? 2U : 0U) + (last ? 1U : 0U); }
 
   void read_symbols(std::string_view word, std::vector<std::int32_t>& symbols) const {
     symbols.clear();
-    std::int32_t pending = -1;  // an unknown token that the next unknown character may be fused with
+    std::int32_t pending = -1;  // the unknown token of the previous character, which the next unknown character may join
     for (std::size_t at = 0; at < word.size();) {
       const std::size_t begin = at;
       at += length_of_symbol(word[at]);
@@ -157,7 +159,7 @@ class Bpe : public Model {
     return affixes_ ? whole_.find(spelled(character, place)) : whole_.find(character);
   }
 
-  /// Returns a character as the vocabulary spells it at that place in a word.
+  /// Returns a character as the vocabulary spells it at a place in a word (place_of()).
   std::string spelled(std::string_view character, std::size_t place) const {
     std::string out;
     if (place < 2) out = settings_.prefix;
@@ -189,7 +191,7 @@ class Bpe : public Model {
     whole_ = ByteTrie(std::move(texts));
   }
 
-  /// Returns the ids of single characters or bytes; used only without prefix and suffix.
+  /// Returns the ids of all tokens that are single characters or bytes. Used only if the settings have no prefix and no suffix.
   std::vector<std::int32_t> symbols_of(const Tokens& tokens) const {
     std::vector<std::int32_t> out;
     if (settings_.bytes) {
@@ -205,9 +207,9 @@ class Bpe : public Model {
   Settings settings_;
   MergeTable merges_;
   TokenSplits splits_;
-  ByteTrie whole_;  // all tokens; as bytes if pieces are bytes
+  ByteTrie whole_;  // all tokens, converted to bytes if pieces are bytes
   bool affixes_ = false;
-  std::array<std::array<std::int32_t, 256>, 4> single_{};  // by place, then by ASCII character or byte
+  std::array<std::array<std::int32_t, 256>, 4> single_{};  // ids by place, then by ASCII character or byte
   std::array<std::int32_t, 256> byte_tokens_{};
   std::int32_t unknown_ = -1;
   std::uint32_t owner_;

@@ -5,7 +5,7 @@
 
 namespace tessera::json_tokenizer {
 
-/// Places the nodes of sorted texts in blocks of 256 units.
+/// Builds the trie of sorted texts and places its nodes in blocks of 256 units.
 class ByteTrie::Builder {
  public:
   Builder(const std::vector<std::pair<std::string, std::int32_t>>& texts, std::vector<Unit>& units) : texts_(texts), units_(units) {
@@ -20,9 +20,9 @@ class ByteTrie::Builder {
 
  private:
   static constexpr std::uint32_t block_size = 256;
-  static constexpr std::size_t most_open = 8;  // maximum number of blocks to search for room
+  static constexpr std::size_t most_open = 8;  // maximum number of blocks in which free units are searched for
 
-  /// The texts first..last-1 share their first `depth` bytes, which lead to `node`.
+  /// A range of texts, first to last - 1, whose first `depth` bytes are the same and lead to `node`.
   struct Range {
     std::size_t first, last, depth;
     std::uint32_t node;
@@ -79,7 +79,7 @@ class ByteTrie::Builder {
   std::vector<Unit>& units_;
   std::vector<Block> open_;
   std::vector<std::uint8_t> bytes_;   // the bytes of one node's children
-  std::vector<std::size_t> begins_;   // where the texts of each child start, then their end
+  std::vector<std::size_t> begins_;   // index of each child's first text, then the index after the last text
 };
 
 ByteTrie::ByteTrie(std::vector<std::pair<std::string, std::int32_t>> texts) {

@@ -9,13 +9,14 @@
 
 namespace tessera::json_tokenizer {
 
-/// Maps texts to numbers, byte by byte: a double array with one memory access per byte. Built once, then only read.
+/// Maps texts to numbers. It is a double-array trie over bytes, and a lookup needs one memory access per byte. Built once, then
+/// only read.
 class ByteTrie {
  public:
   static constexpr std::int32_t none = -1;
 
   ByteTrie() : units_(256) {}
-  /// Numbers must not be negative. The last of equal texts wins; empty texts are never found.
+  /// Numbers must not be negative. If a text appears several times, its last number counts. Empty texts are never found.
   explicit ByteTrie(std::vector<std::pair<std::string, std::int32_t>> texts);
 
   /// Calls visit(length, number) for each stored text that is a prefix of `text`, the shortest first.
@@ -32,7 +33,7 @@ class ByteTrie {
     std::size_t length = 0;
     std::int32_t number = none;
   };
-  /// Returns the longest stored text that is a prefix of `text`.
+  /// Returns the length and the number of the longest stored text that is a prefix of `text`.
   Found longest(std::string_view text) const {
     Found found;
     prefixes(text, [&](std::size_t length, std::int32_t number) { found = {length, number}; });
@@ -48,8 +49,9 @@ class ByteTrie {
   }
 
  private:
-  // A node's child for a byte is at the node's base XOR the byte, and stores the node as its parent. Nodes without children have
-  // base 0, where there are no children. Units come in blocks of 256, so that a base XOR any byte is a valid index.
+  // A node's child for a byte is at the node's base XOR the byte, and stores the node as its parent. A node without children
+  // has base 0; no unit there stores it as its parent. Units are allocated in blocks of 256, so that a base XOR any byte is a
+  // valid index.
   struct Unit {
     std::uint32_t base = 0;
     std::uint32_t parent = ~0U;

@@ -34,7 +34,7 @@ const unicode::PageTable<std::uint16_t>& classes() {
 
 }  // namespace
 
-// The classes of ASCII are computed at compile time, so that they do not depend on the order of initialization.
+// The array is computed at compile time, so that its use does not depend on the order of static initialization.
 constinit const std::array<std::uint16_t, 128> ascii_classes = [] {
   std::array<std::uint16_t, 128> out{};
   for (unsigned c = 0; c < 128; ++c) {

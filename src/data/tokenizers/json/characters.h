@@ -9,23 +9,24 @@
 
 #include "src/data/tokenizers/unicode.h"
 
-/// Reads UTF-8 character by character, and classifies characters as the `tokenizers` package does. All texts are valid UTF-8.
+/// Reads UTF-8 character by character, and classifies characters as the `tokenizers` package does. All texts must be valid
+/// UTF-8.
 namespace tessera::json_tokenizer {
 
 enum Class : std::uint16_t {
-  letter = 1,        // \p{L} of its regular expressions
+  letter = 1,        // \p{L} in the package's regular expressions
   number = 2,        // \p{N}
   white_space = 4,   // \s, and char::is_whitespace
   numeric = 8,       // char::is_numeric
-  word = 16,         // \w of `Whitespace`
-  punctuation = 32,  // of `Punctuation` and BERT
+  word = 16,         // \w in the part `Whitespace`
+  punctuation = 32,  // punctuation for the part `Punctuation` and for BERT
   combining = 64,    // what StripAccents removes
-  joins = 128,       // belongs to the same grapheme as the character before it
+  joins = 128,       // joins the grapheme of the character before it
   control = 256,     // what BERT's cleaning removes
   mark = 512,        // what BERT's removal of accents removes
 };
 
-/// The classes of ASCII characters, and of all others.
+/// The classes of the ASCII characters. class_of_wide() returns those of all other characters.
 extern const std::array<std::uint16_t, 128> ascii_classes;
 std::uint16_t class_of_wide(char32_t code);
 
@@ -34,7 +35,7 @@ inline std::uint16_t class_of(char32_t code) {
   return code < 0x80 ? ascii_classes[code] : class_of_wide(code);
 }
 
-/// Returns the lower case of a single character; the caller must handle U+0130, which becomes two.
+/// Returns the lower case of a character. The caller must handle U+0130, whose lower case has two characters.
 char32_t lower_of(char32_t code);
 
 constexpr char32_t capital_dotted_i = 0x130;
@@ -44,7 +45,7 @@ inline std::size_t length_of(char first) {
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
-/// Returns the character at `at`, and moves `at` after it.
+/// Returns the character at position `at`, and moves `at` after it.
 inline char32_t next_code(std::string_view text, std::size_t& at) {
   const auto byte = [&](std::size_t i) { return static_cast<char32_t>(static_cast<std::uint8_t>(text[at + i])); };
   const char32_t first = byte(0);
@@ -65,19 +66,19 @@ inline char32_t code_at(std::string_view text, std::size_t at) {
   return next_code(text, at);
 }
 
-/// Returns the classes of the character at `at`, and moves `at` after it.
+/// Returns the classes of the character at position `at`, and moves `at` after it.
 inline std::uint16_t next_class(std::string_view text, std::size_t& at) {
   return class_of(next_code(text, at));
 }
 
-/// Returns where the character before `at` starts.
+/// Returns the position where the character before `at` starts.
 inline std::size_t before(std::string_view text, std::size_t at) {
   do --at;
   while ((static_cast<std::uint8_t>(text[at]) & 0xC0) == 0x80);
   return at;
 }
 
-/// Returns the end of the run of characters from `at` on that have one of the classes.
+/// Returns the end of the run of characters that starts at `at` and whose characters all have one of the classes.
 inline std::size_t end_of_row(std::string_view text, std::size_t at, std::uint16_t classes) {
   while (at < text.size()) {
     std::size_t next = at;
@@ -87,16 +88,16 @@ inline std::size_t end_of_row(std::string_view text, std::size_t at, std::uint16
   return at;
 }
 
-/// True if every byte is below 0x80.
+/// Returns whether every byte is below 0x80.
 bool is_plain_ascii(std::string_view text);
 
 /// Returns the character that byte-level tokenizers write for a byte.
 char32_t character_of_byte(std::uint8_t byte);
-/// Returns the byte that such a character represents; -1 for other characters.
+/// Returns the byte that a character of byte-level tokenizers represents; -1 for other characters.
 int byte_of_character(char32_t code);
-/// Returns the bytes that a token of such characters represents; nullopt if it has other characters.
+/// Returns the bytes that a token of a byte-level tokenizer represents; nullopt if the token has other characters.
 std::optional<std::string> bytes_of_characters(std::string_view token);
-/// Appends a text's bytes as such characters.
+/// Appends the character of byte-level tokenizers for each byte.
 void append_byte_characters(std::string_view bytes, std::string& out);
 
 }  // namespace tessera::json_tokenizer

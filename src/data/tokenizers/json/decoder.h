@@ -12,12 +12,12 @@ namespace tessera::json_tokenizer {
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  /// Changes the tokens in place, and may join them; their concatenation is the text.
+  /// Changes the tokens in place, and may join tokens. The concatenation of the result is the text.
   virtual void decode(std::vector<std::string>& tokens) const = 0;
 };
 
-/// Reads the file's `decoder`; for null returns one that puts spaces between tokens. Throws UserError naming `origin` and the
-/// type if it is not supported.
+/// Reads the `decoder` of a tokenizer.json; if it is null, returns a decoder that puts spaces between tokens. Throws UserError
+/// naming `origin` and the decoder's type if it is not supported.
 std::shared_ptr<const Decoder> make_decoder(const nlohmann::json& json, const std::string& origin);
 
 }  // namespace tessera::json_tokenizer

@@ -16,7 +16,8 @@ struct Category {
 
 #include "src/data/tokenizers/tables/newer_categories.inc"
 
-/// Returns the characters of a category (or of all categories that start with a letter) that older versions of ICU lack.
+/// Returns the characters of a category that older versions of ICU lack. `category` may be one letter; then it means all
+/// categories that start with it.
 std::string newer_members(std::string_view category) {
   std::string out;
   for (const auto& [name, runs] : newer_categories) {
@@ -34,12 +35,13 @@ std::string newer_members(std::string_view category) {
   return out;
 }
 
-/// Returns what \w matches, as members of a set.
+/// Returns the members of the set that \w matches.
 std::string word_members() {
   return "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}" + newer_members("L") + newer_members("M") + newer_members("Nd") + newer_members("Nl");
 }
 
-/// Translates a regular expression from Oniguruma's dialect to ICU's: character classes and some of the syntax differ.
+/// Translates a regular expression from Oniguruma's dialect to ICU's. The dialects differ in their character classes and in
+/// some of the syntax.
 class Translation {
  public:
   Translation(const std::string& regex, const std::string& origin) : regex_(regex), origin_(origin) {
@@ -72,7 +74,7 @@ class Translation {
     switch (next) {
       case 's': out_ += "\\p{White_Space}"; break;
       case 'S': out_ += "\\P{White_Space}"; break;
-      // These numbers count as word characters only outside of brackets.
+      // The characters added here count as word characters only outside of brackets.
       case 'w': out_ += "[" + word_members() + (depth_ == 0 ? "\\u00B2\\u00B3\\u00B9\\u00BC-\\u00BE" : "") + "]"; break;
       case 'W': out_ += "[^" + word_members() + (depth_ == 0 ? "\\u00B2\\u00B3\\u00B9\\u00BC-\\u00BE" : "") + "]"; break;
       case 'd': out_ += "[\\p{Nd}" + newer_members("Nd") + "]"; break;
@@ -108,7 +110,7 @@ class Translation {
     out_ += (negated ? "[^\\p{" : "[\\p{") + name + "}" + newer_members(name) + "]";
   }
 
-  // In Oniguruma (?m: lets a dot match line breaks; ICU's flag for that is s.
+  // In Oniguruma, the flag m in (?m: lets a dot match line breaks. ICU's flag for this is s.
   void group() {
     out_ += "(?";
     at_ += 2;
@@ -117,7 +119,8 @@ class Translation {
     for (; flags && at_ < end; ++at_) out_ += regex_[at_] == 'm' ? 's' : regex_[at_];
   }
 
-  // {,n} means {0,n}; a plus after an interval repeats it, whereas in ICU it would be possessive.
+  // In Oniguruma, {,n} means {0,n}, and a plus after an interval repeats the interval; in ICU it would make the interval
+  // possessive.
   void interval() {
     const std::size_t end = regex_.find('}', at_);
     const std::string inside = end == std::string::npos ? "" : regex_.substr(at_ + 1, end - at_ - 1);
@@ -143,7 +146,8 @@ class Translation {
   int depth_ = 0;  // nesting depth of brackets
 };
 
-/// Converts positions in UTF-16 units to bytes of UTF-8; positions must not decrease.
+/// Converts positions counted in UTF-16 units to positions in the bytes of UTF-8. Positions must not decrease from call to
+/// call.
 class Place {
  public:
   explicit Place(std::string_view text) : text_(text) {}

@@ -5,7 +5,8 @@
 
 namespace tessera::json_tokenizer {
 
-/// Maps pairs of ids to the rank of their merge and the merged id. Open addressing; built once, then only read.
+/// Maps pairs of ids to the rank of their merge and the merged id. It is a hash table with open addressing, built once and then
+/// only read.
 class MergeTable {
  public:
   static constexpr std::int32_t no_rank = 0x7FFF'FFFF;
@@ -16,7 +17,7 @@ class MergeTable {
   };
 
   explicit MergeTable(std::size_t expected = 0);
-  /// The last of equal pairs wins.
+  /// Inserts a merge. If a pair is inserted again, its last merge counts.
   void insert(std::int32_t left, std::int32_t right, std::int32_t rank, std::int32_t id);
   /// Returns the pair's merge; its rank is `no_rank` if there is none.
   const Merge& find(std::int32_t left, std::int32_t right) const { return slots_[index_of(pair_of(left, right))]; }
@@ -35,8 +36,8 @@ class MergeTable {
   unsigned shift_;
 };
 
-/// Merges the symbols and appends the result: the pair with the lowest rank first, of equal ones the leftmost. Symbols must not
-/// be -1.
+/// Merges the symbols and appends the result. The pair with the lowest rank is merged first; among equal pairs, the leftmost.
+/// Symbols must not be -1.
 void append_merged(const MergeTable& merges, const std::int32_t* symbols, std::size_t count, std::vector<std::int64_t>& out);
 
 }  // namespace tessera::json_tokenizer

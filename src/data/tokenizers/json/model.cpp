@@ -55,7 +55,7 @@ Tokens read_vocabulary(const nlohmann::json& model, const std::string& origin) {
 
 namespace {
 
-// Files of old versions do not name the type of their model.
+// Returns the type of the model. Files of old versions do not name it.
 std::string type_of(const nlohmann::json& model, const std::string& origin) {
   if (model.contains("type")) return text_member(model, "type", "", origin);
   if (model.contains("merges")) return "BPE";

@@ -15,14 +15,14 @@ namespace tessera::json_tokenizer {
 class Model {
  public:
   virtual ~Model() = default;
-  /// Appends the ids of one piece, which is not empty.
+  /// Appends the ids of one piece, which must not be empty.
   virtual void encode(std::string_view piece, std::vector<std::int64_t>& out) const = 0;
 };
 
 /// The tokens of a model, as written in its file.
 struct Tokens {
   std::unordered_map<std::string, std::int32_t> ids;
-  std::size_t count = 0;  // number of the vocabulary's entries
+  std::size_t count = 0;  // number of entries in the vocabulary
 
   std::int32_t find(const std::string& token) const {
     const auto found = ids.find(token);
@@ -35,27 +35,28 @@ struct ModelPart {
   Tokens tokens;
 };
 
-/// Reads the file's `model`: BPE, WordPiece, Unigram or WordLevel. With `bytes` (allowed if reads_bytes()), pieces are bytes,
-/// which the tokens write as the characters of byte-level tokenizers. Throws UserError naming `origin` if the model is damaged
-/// or not supported.
+/// Reads the file's `model`: BPE, WordPiece, Unigram or WordLevel. If `bytes` is true, which requires reads_bytes(), pieces are
+/// bytes, and the file writes tokens in the characters of byte-level tokenizers. Throws UserError naming `origin` if the model
+/// is damaged or not supported.
 ModelPart make_model(const nlohmann::json& json, bool bytes, const std::string& origin);
 
-/// Whether the model's pieces may be bytes.
+/// Returns whether the model's pieces may be bytes.
 bool reads_bytes(const nlohmann::json& json);
 
-/// The readers by type; `json` is an object.
+/// These functions read a `model` of one type. `json` must be an object.
 ModelPart make_bpe(const nlohmann::json& json, bool bytes, const std::string& origin);
 ModelPart make_word_piece(const nlohmann::json& json, const std::string& origin);
 ModelPart make_unigram(const nlohmann::json& json, const std::string& origin);
 ModelPart make_word_level(const nlohmann::json& json, const std::string& origin);
 
-/// Reads a `vocab` that is an object: token to id.
+/// Reads the model's `vocab`, an object that maps tokens to ids.
 Tokens read_vocabulary(const nlohmann::json& model, const std::string& origin);
-/// Returns the token for a byte that has no other token: <0x0A>.
+/// Returns the name of the token that represents a byte without a token of its own: <0x0A>.
 std::string byte_token(std::uint8_t byte);
-/// Throws unless the model has no other members than these.
+/// Throws UserError if the model has members other than these.
 void allow_members(const nlohmann::json& model, std::initializer_list<std::string_view> keys, const std::string& origin);
-/// Reads a member that is a text (or true or false), or missing or null.
+/// text_member() reads a text and flag_member() reads true or false. If the member is missing or null, they return `otherwise`
+/// or false.
 std::string text_member(const nlohmann::json& model, const char* key, const std::string& otherwise, const std::string& origin);
 bool flag_member(const nlohmann::json& model, const char* key, const std::string& origin);
 

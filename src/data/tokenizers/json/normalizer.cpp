@@ -13,7 +13,7 @@
 namespace tessera::json_tokenizer {
 namespace {
 
-/// Rewrites the characters one by one: step(code, out) appends the replacement of one.
+/// Replaces the characters one by one. step(code, out) appends the replacement of a character to `out`.
 template <class Step>
 void rewrite(Segment& segment, std::string& spare, const Step& step) {
   spare.clear();
@@ -239,7 +239,8 @@ class Bert : public Normalizer {
     }
   }
 
-  // Removes controls, turns white space into spaces, and puts spaces around CJK characters.
+  // Appends a character to `out`: drops control characters, turns white space into a space, and puts spaces around CJK
+  // characters.
   void set_apart(char32_t code, std::u32string& out) const {
     if (clean_) {
       const std::uint16_t classes = class_of(code);
@@ -266,7 +267,7 @@ class Sequence : public Normalizer {
   std::vector<std::shared_ptr<const Normalizer>> parts_;
 };
 
-/// Makes a normalizer of a type that has settings, or returns null.
+/// Makes a normalizer of a type that has settings. Returns null for other types.
 std::shared_ptr<const Normalizer> with_settings(const Part& part) {
   const std::string& type = part.type();
   if (type == "Replace") {

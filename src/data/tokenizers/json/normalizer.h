@@ -10,7 +10,8 @@ namespace tessera::json_tokenizer {
 /// A part of a text without added tokens.
 struct Segment {
   std::string text;
-  /// How many bytes at its start come from the first character of the whole text: `Metaspace` may treat them specially.
+  /// Number of bytes at its start that come from the first character of the whole text. `Metaspace` may treat these bytes
+  /// specially.
   std::size_t head = 0;
 };
 
@@ -22,11 +23,11 @@ class Normalizer {
   virtual void apply(Segment& segment, std::string& spare) const = 0;
 };
 
-/// Reads the file's `normalizer`; for null returns one that changes nothing. Throws UserError naming `origin` and the type if it
-/// is not supported.
+/// Reads the `normalizer` of a tokenizer.json; if it is null, returns a normalizer that changes nothing. Throws UserError
+/// naming `origin` and the normalizer's type if it is not supported.
 std::shared_ptr<const Normalizer> make_normalizer(const nlohmann::json& json, const std::string& origin);
 
-/// Makes a normalizer from SentencePiece's character map: a size, a double array, and zero-terminated texts.
+/// Makes a normalizer from SentencePiece's character map, which consists of a size, a double array, and zero-terminated texts.
 std::shared_ptr<const Normalizer> make_precompiled(const std::string& map, const std::string& origin);
 
 }  // namespace tessera::json_tokenizer

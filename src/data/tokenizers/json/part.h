@@ -8,13 +8,13 @@
 
 namespace tessera::json_tokenizer {
 
-/// Formats a text from a file for errors: quoted, ASCII, shortened to a readable length.
+/// Formats a text from a file for error messages: in quotes, as ASCII, and shortened to a readable length.
 std::string shown(const std::string& text);
 
 /// A part of a tokenizer.json: an object with a `type`. All functions throw UserErrors that name the file and the part.
 class Part {
  public:
-  /// `what`: "normalizer", "pre_tokenizer"...; throws if the object has no type.
+  /// `what` is the name of the part: "normalizer", "pre_tokenizer", ... Throws if the object has no type.
   Part(const nlohmann::json& json, const char* what, const std::string& origin);
 
   const std::string& type() const { return type_; }
@@ -27,7 +27,7 @@ class Part {
   bool flag(const char* key, bool otherwise) const;
   bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
   const std::string& origin() const { return origin_; }
-  /// Throws: the part's type is not supported.
+  /// Throws an error that says that the part's type is not supported.
   [[noreturn]] void unknown() const;
   /// Throws an error that says what is wrong with the part.
   [[noreturn]] void refuse(const std::string& why) const;

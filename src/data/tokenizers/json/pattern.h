@@ -15,12 +15,13 @@ struct Span {
   std::size_t begin, end;
 };
 
-/// The pattern of a Split or a Replace: a text, or a regular expression in Oniguruma's dialect. The split patterns of well-known
-/// tokenizers and runs of one class of characters have their own scanners; ICU handles the rest. Thread-safe.
+/// The pattern of a Split or a Replace part: a text, or a regular expression in Oniguruma's dialect. There are special scanners
+/// for the split patterns of well-known tokenizers and for runs of one class of characters. ICU handles all other patterns.
+/// Thread-safe.
 class Pattern {
  public:
   virtual ~Pattern() = default;
-  /// Appends the matches in the text from left to right; they do not overlap, and may be empty.
+  /// Appends the matches in the text from left to right. Matches do not overlap, and may be empty.
   virtual void find(std::string_view text, std::vector<Span>& out) const = 0;
 };
 
@@ -29,10 +30,10 @@ std::shared_ptr<const Pattern> make_pattern(const nlohmann::json& json, const st
 std::shared_ptr<const Pattern> make_text_pattern(const std::string& text);
 std::shared_ptr<const Pattern> make_regex_pattern(const std::string& regex, const std::string& origin);
 
-/// Makes a pattern that uses ICU; see make_regex_pattern().
+/// Makes a pattern that uses ICU. Throws as make_pattern() does.
 std::shared_ptr<const Pattern> make_icu_pattern(const std::string& regex, const std::string& origin);
 
-/// Returns the scanner of a well-known split pattern, or null.
+/// Returns the special scanner of a well-known split pattern, or null for other patterns.
 std::shared_ptr<const Pattern> make_known_pattern(const std::string& regex);
 /// GPT-2's pattern, which the part ByteLevel uses.
 extern const std::string_view gpt2_pattern;

@@ -18,27 +18,27 @@
 
 namespace tessera::json_tokenizer {
 
-/// A tokenizer.json: converts text to ids and back, as the `tokenizers` package does. Thread-safe.
+/// Converts text to ids and back as a tokenizer.json specifies and the `tokenizers` package does. Thread-safe.
 class Pipeline {
  public:
-  /// `origin`: the file's name in errors. Throws UserError if the file is damaged or a part of it is not supported.
+  /// `origin` is the file's name in errors. Throws UserError if the file is damaged or a part of it is not supported.
   Pipeline(const nlohmann::json& file, const std::string& origin);
 
   /// Returns at most `most` ids of a valid UTF-8 text, including the special tokens at its ends, which are always complete.
   std::vector<std::int64_t> encode(std::string_view text, std::size_t most) const;
-  /// Returns the ids without any limit, ignoring also the file's own.
+  /// Returns all ids of the text. Ignores even the file's own limit.
   std::vector<std::int64_t> encode_whole(std::string_view text) const;
   /// Returns the text of ids below size(), without special tokens.
   std::string decode(const std::vector<std::int64_t>& ids) const;
 
-  /// One more than the largest id.
+  /// Returns the largest id plus one.
   std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }
   const SpecialEnds& ends() const { return ends_; }
-  /// Ids of the special tokens, ascending.
+  /// Returns the ids of the special tokens, ascending.
   const std::vector<std::int64_t>& special_ids() const { return special_ids_; }
-  /// The file's padding id; nullopt if it has no padding.
+  /// Returns the file's padding id; nullopt if it has no padding.
   std::optional<std::int64_t> pad_id() const { return pad_id_; }
-  /// The file's maximum number of ids for a text.
+  /// Returns the file's maximum number of ids for a text.
   std::size_t longest() const { return longest_; }
 
  private:
@@ -55,12 +55,12 @@ class Pipeline {
   AddedTokens added_;
   SpecialEnds ends_;
   std::shared_ptr<const Decoder> decoder_;
-  std::string word_end_;  // the mark at the end of words, which decoders keep
-  std::vector<std::string> tokens_;  // by id
+  std::string word_end_;  // the mark at the end of words; decoders keep it, decode() replaces it
+  std::vector<std::string> tokens_;  // tokens by id
   std::vector<std::int64_t> special_ids_;
   std::optional<std::int64_t> pad_id_;
   std::size_t longest_;
-  bool keeps_end_ = false;  // cut long texts at their start rather than their end
+  bool keeps_end_ = false;  // whether long texts lose ids at their start rather than their end
 };
 
 }  // namespace tessera::json_tokenizer

@@ -18,7 +18,7 @@ std::int64_t id_of_pair(const Part& part, const char* key) {
   return checked_id(pair[1], part);
 }
 
-/// Returns the ids of a special token, such as [CLS], in a template.
+/// Returns the ids of a special token, such as [CLS], that a template names.
 std::vector<std::int64_t> ids_of_special(const Part& part, const nlohmann::json& piece) {
   const auto name = piece.at("id").get<std::string>();
   const nlohmann::json& tokens = part.at("special_tokens");

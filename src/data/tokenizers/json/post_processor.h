@@ -14,7 +14,8 @@ struct SpecialEnds {
   std::size_t size() const { return before.size() + behind.size(); }
 };
 
-/// Reads the file's `post_processor` for single texts. Throws UserError naming `origin` and the type if it is not supported.
+/// Reads from the `post_processor` of a tokenizer.json what it adds to a single text. Throws UserError naming `origin` and the
+/// post-processor's type if it is not supported.
 SpecialEnds read_post_processor(const nlohmann::json& json, const std::string& origin);
 
 }  // namespace tessera::json_tokenizer

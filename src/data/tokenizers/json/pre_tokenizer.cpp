@@ -58,7 +58,7 @@ class ClassSplit : public PreTokenizer {
   Behavior behavior_;
 };
 
-/// Splits into BERT's words: drops white space; a punctuation character is a word of its own.
+/// Splits into BERT's words. White space is dropped, and each punctuation character is a word of its own.
 class Bert : public PreTokenizer {
  public:
   void split(Pieces& pieces, Pieces& spare) const override {
@@ -115,7 +115,8 @@ class Whitespace : public PreTokenizer {
   }
 };
 
-/// Splits into SentencePiece's words: replaces each space by a mark, adds one in front, and splits before the marks.
+/// Splits into SentencePiece's words: replaces each space by a mark, adds a mark in front of the text, and splits before the
+/// marks.
 class Metaspace : public PreTokenizer {
  public:
   enum class Prepend { never, first, always };
@@ -311,7 +312,7 @@ void add_steps(const nlohmann::json& json, const std::string& origin, int depth,
 Splitting make_pre_tokenizer(const nlohmann::json& json, bool may_be_bytes, const std::string& origin) {
   Steps steps;
   if (!json.is_null()) add_steps(json, origin, 0, steps);
-  // A model that reads bytes does not need them converted to characters.
+  // If the model reads bytes, the last step, which converts bytes to characters, is left out.
   const bool bytes = may_be_bytes && !steps.empty() && dynamic_cast<const ByteCharacters*>(steps.back().get()) != nullptr;
   if (bytes) steps.pop_back();
   return {std::make_shared<Sequence>(std::move(steps)), bytes};

@@ -10,16 +10,16 @@
 
 namespace tessera::json_tokenizer {
 
-/// A part of Pieces' text; no piece is empty.
+/// A piece of the text in `Pieces`. No piece is empty.
 struct Piece {
   std::size_t begin, end;
-  std::size_t head;  // bytes at its start that come from the first character of the whole text
+  std::size_t head;  // number of bytes at its start that come from the first character of the whole text
 
-  /// Returns the part of the piece between its own bytes `from` and `to`.
+  /// Returns the part of the piece between `from` and `to`, counted in bytes from the piece's start.
   Piece part(std::size_t from, std::size_t to) const { return {begin + from, begin + to, head - std::min(head, from)}; }
 };
 
-/// A segment's text, and the pieces that it was split into, from left to right. Bytes between pieces are dropped.
+/// The text of a segment, and the pieces that it was split into, from left to right. Bytes between pieces are ignored.
 struct Pieces {
   std::string text;
   std::vector<Piece> pieces;
@@ -30,17 +30,17 @@ struct Pieces {
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
-  /// `spare` is a buffer that the caller keeps between calls.
+  /// Splits `pieces` in place. `spare` is a buffer that the caller keeps between calls.
   virtual void split(Pieces& pieces, Pieces& spare) const = 0;
 };
 
 struct Splitting {
   std::shared_ptr<const PreTokenizer> pre_tokenizer;
-  bool bytes = false;  // pieces are bytes, which the model's tokens write as the characters of byte-level tokenizers
+  bool bytes = false;  // whether pieces are bytes; the model then writes tokens in the characters of byte-level tokenizers
 };
 
-/// Reads the file's `pre_tokenizer`; for null returns one that splits nothing. `may_be_bytes`: whether the model can read bytes.
-/// Throws UserError naming `origin` and the type if it is not supported.
+/// Reads the `pre_tokenizer` of a tokenizer.json; if it is null, returns one that splits nothing. `may_be_bytes` is true if the
+/// model can read bytes. Throws UserError naming `origin` and the pre-tokenizer's type if it is not supported.
 Splitting make_pre_tokenizer(const nlohmann::json& json, bool may_be_bytes, const std::string& origin);
 
 }  // namespace tessera::json_tokenizer

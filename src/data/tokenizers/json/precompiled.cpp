@@ -13,7 +13,7 @@
 namespace tessera::json_tokenizer {
 namespace {
 
-/// A unit of the map's double array (Darts-clone).
+/// A unit of the character map's double array (as in the library Darts-clone).
 struct Unit {
   std::uint32_t bits;
   bool has_value() const { return (bits >> 8 & 1) != 0; }
@@ -80,7 +80,8 @@ class Precompiled : public Normalizer {
     return line_break_changes_ && text.find("\r\n") != std::string_view::npos;
   }
 
-  // As in the reference: replaces a short grapheme as a whole, by the shortest key that is its prefix; a long one by characters.
+  // Appends a grapheme's replacement, as the reference does. A short grapheme is replaced as a whole, by the replacement of the
+  // shortest key that is its prefix. A long grapheme, or one without such a key, is replaced character by character.
   void append(std::string_view grapheme, std::string& out) const {
     constexpr std::size_t long_grapheme = 6;  // bytes
     if (grapheme.size() < long_grapheme)

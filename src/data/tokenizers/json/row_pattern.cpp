@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 
-/// The characters of a run: one character, or a class.
+/// The characters that a run consists of: one character, or the characters of a class.
 struct Members {
   char32_t character = 0;
   std::uint16_t classes = 0;  // 0: use `character`
@@ -43,7 +43,7 @@ class RowPattern : public Pattern {
   std::size_t least_, most_;
 };
 
-/// Parses the members at the start of `rest` and removes them from it.
+/// Parses the character or class at the start of `rest`, and removes it from `rest`.
 std::optional<Members> take_members(std::string_view& rest) {
   constexpr std::pair<std::string_view, Members> spelled[] = {
     {"[\\p{L}]", {0, letter}}, {"\\p{L}", {0, letter}}, {"[\\p{N}]", {0, number}}, {"\\p{N}", {0, number}},

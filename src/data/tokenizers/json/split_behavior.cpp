@@ -17,7 +17,7 @@ Behavior read_behavior(const Part& part, Behavior otherwise) {
 
 namespace {
 
-/// Joins matches and the parts between them according to a behavior.
+/// Appends the matches and the parts between matches, and joins or drops them as the behavior requires.
 class Joiner {
  public:
   Joiner(const Piece& piece, Behavior behavior, std::vector<Piece>& out)

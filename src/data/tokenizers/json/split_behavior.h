@@ -9,14 +9,14 @@
 
 namespace tessera::json_tokenizer {
 
-/// What a split does with its matches.
+/// What a split does with the parts of a text that match its pattern.
 enum class Behavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 /// Returns the part's `behavior`, or `otherwise` if it has none.
 Behavior read_behavior(const Part& part, Behavior otherwise);
 
-/// Splits a piece and appends the result. `matches` are ranges of bytes in the piece, from left to right; with `invert` the parts
-/// between them count as the matches.
+/// Splits a piece and appends the result. `matches` are ranges of bytes in the piece, from left to right. With `invert`, the
+/// parts between these ranges count as the matches.
 void append_split(const Piece& piece, const std::vector<Span>& matches, Behavior behavior, bool invert, std::vector<Piece>& out);
 
 }  // namespace tessera::json_tokenizer

@@ -14,7 +14,7 @@ TokenSplits::TokenSplits(const std::vector<MergedPair>& merges, const MergeTable
 }
 
 bool TokenSplits::read(const std::vector<MergedPair>& merges, const MergeTable& table) {
-  std::vector<std::size_t> early;  // merges of tokens that only later merges build, or none
+  std::vector<std::size_t> early;  // merges that use a token which only a later merge, or no merge, builds
   for (std::size_t i = 0; i < merges.size(); ++i) {
     const MergedPair& merge = merges[i];
     const auto rank = static_cast<std::int32_t>(i);
@@ -28,8 +28,8 @@ bool TokenSplits::read(const std::vector<MergedPair>& merges, const MergeTable& 
     if (made.rank != MergeTable::no_rank || !stay_apart(table, merge.left, merge.right, rank)) continue;
     made = {rank, merge.left, merge.right};
   }
-  // A token that is built has no other split, so an early merge that results in one changes nothing. Nor does an early merge of
-  // tokens that are never adjacent.
+  // A token that is already built has no other split, so an early merge whose result is such a token changes nothing. An early
+  // merge of tokens that are never adjacent changes nothing either.
   return std::none_of(early.begin(), early.end(), [&](std::size_t i) {
     const MergedPair& merge = merges[i];
     return !is_made(merge.id) && is_made(merge.left) && is_made(merge.right) && stay_apart(table, merge.left, merge.right, static_cast<std::int32_t>(i));

@@ -16,7 +16,7 @@ namespace {
 
 constexpr double unknown_penalty = 10.0;
 
-/// Finds the tokens with the largest sum of scores (Viterbi); text that no token covers is unknown.
+/// Finds the tokens with the largest sum of scores by the Viterbi algorithm. Text that no token covers is unknown.
 class Unigram : public Model {
  public:
   Unigram(const std::vector<std::pair<std::string, double>>& vocabulary, std::int32_t unknown, bool byte_fallback, std::string origin)
@@ -44,10 +44,10 @@ class Unigram : public Model {
   }
 
  private:
-  /// The best tokenization up to a position in the text.
+  /// The best tokenization of the text up to a position.
   struct Way {
     double score = 0;
-    std::uint32_t length = 0;  // of its last token; 0: there is no tokenization
+    std::uint32_t length = 0;  // length of its last token; 0: there is no tokenization
     std::int32_t id = 0;
   };
 
@@ -87,13 +87,13 @@ class Unigram : public Model {
     consider(character, unknown_, unknown_score_);
   }
 
-  // Consecutive unknown characters count as one.
+  // Returns the start of the unknown characters before `end`. Consecutive unknown characters count as one token.
   std::size_t begin_of_unknown(const std::vector<Way>& ways, std::size_t end) const {
     while (end > 0 && ways[end].id == unknown_) end -= ways[end].length;
     return end;
   }
 
-  // Appends in reverse order, as the ids of the text are reversed at the end.
+  // Appends in reverse order, because the ids of the whole text are reversed at the end.
   void append_unknown(std::string_view text, std::vector<std::int64_t>& out) const {
     if (const std::int32_t id = tokens_.find(text); id != ByteTrie::none) return out.push_back(id);
     const auto id_of = [&](char c) { return bytes_[static_cast<std::uint8_t>(c)]; };
@@ -111,14 +111,14 @@ class Unigram : public Model {
 };
 
 double power_of_ten(int exponent) {
-  double out = 1;  // becomes the nearest double, as in the reference's table
+  double out = 1;  // from_chars sets it to the nearest double, as in the reference's table
   const std::string text = "1e" + std::to_string(exponent);
   std::from_chars(text.data(), text.data() + text.size(), out);
   return out;
 }
 
-/// Returns a score as the reference parses it: its digits as an integer, multiplied or divided by a power of ten, which is not
-/// always the nearest double. Comparisons of nearly equal sums of scores depend on it.
+/// Returns a score as the reference parses it: it reads the digits as an integer and multiplies or divides it by a power of
+/// ten, so the result is not always the nearest double. Comparisons of nearly equal sums of scores depend on this.
 double as_read_there(double score) {
   std::array<char, 40> text;  // NOLINT: written by to_chars
   const double size = std::abs(score);

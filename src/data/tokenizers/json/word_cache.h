@@ -9,14 +9,15 @@
 
 namespace tessera::json_tokenizer {
 
-/// Caches the ids of words that a thread encoded recently, in a table of fixed size where a new word replaces an old one. Each
-/// thread has its own cache; the models that share it have a number each.
+/// Caches the ids of words that a thread encoded recently. The table has a fixed size, and a new word replaces the old word in
+/// its slot. Each thread has its own cache. The models of a thread share it, so each model has a number that distinguishes its
+/// words.
 class WordCache {
  public:
   static constexpr std::size_t longest = 32;  // maximum bytes of a word
   static constexpr std::size_t most_ids = 6;
 
-  /// A word in the form that the cache compares. The word must have at most `longest` bytes.
+  /// A word of a model, in the form that the cache compares. The word must have at most `longest` bytes.
   struct Key {
     std::array<std::uint64_t, 4> words{};
     std::uint32_t owner = 0;

@@ -1,4 +1,4 @@
-// Models that look words up: WordPiece and WordLevel.
+// The models that look up words in the vocabulary: WordPiece and WordLevel.
 #include <optional>
 
 #include "src/data/tokenizers/json/byte_trie.h"
@@ -9,7 +9,7 @@
 namespace tessera::json_tokenizer {
 namespace {
 
-/// The unknown token, for words that the vocabulary lacks; a file may lack it as long as no text needs it.
+/// The token for words that the vocabulary lacks. The vocabulary need not have this token as long as no text needs it.
 class Unknown {
  public:
   Unknown(const Tokens& tokens, std::string token, std::string origin) : id_(tokens.find(token)), token_(std::move(token)), origin_(std::move(origin)) {}
@@ -35,7 +35,8 @@ class WordPiece : public Model {
     later_ = ByteTrie(std::move(later));
   }
 
-  // Takes the longest token at each position, from the left; the whole word is unknown if any part is.
+  // Takes the longest token at each position, from left to right. The whole word becomes unknown if no token fits at a
+  // position.
   void encode(std::string_view word, std::vector<std::int64_t>& out) const override {
     const std::size_t before = out.size();
     if (is_too_long(word)) return out.push_back(unknown_.id());
@@ -58,7 +59,7 @@ class WordPiece : public Model {
     return characters > longest_;
   }
 
-  ByteTrie first_, later_;  // tokens at the start of a word, and later in a word (without the prefix)
+  ByteTrie first_, later_;  // tokens at the start of a word, and tokens later in a word, without the prefix
   Unknown unknown_;
   std::size_t longest_;
 };

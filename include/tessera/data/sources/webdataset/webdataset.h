@@ -25,7 +25,7 @@ struct config::Value<IndexPlace> {
 };
 
 /// Samples in plain tar shards, grouped as in the WebDataset library: a sample's key is the path up to the first dot of the
-/// file name; the rest, in lower case, is the name of the sample's member.
+/// file name. The rest of the file name, in lower case, is the name of the sample's member.
 struct WebDatasetSettings {
   PathList path;
   std::vector<std::string> image_keys = {"jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"};
@@ -52,13 +52,13 @@ void fields(Visitor& v, WebDatasetSettings& s) {
   v("path", s.path,
     "tar files: one, a list, a pattern (train-{00000..00004}.tar, *.tar), or a folder of them; as streams: .tar.gz, .tgz, "
     "and the output of commands (pipe:aws s3 cp s3://b/{000..099}.tar -)");
-  v("image_keys", s.image_keys, "members that hold the image; the first existing one is used");
-  v("caption_keys", s.caption_keys, "members that hold a caption; all existing ones are used");
+  v("image_keys", s.image_keys, "members that hold the image; the first existing member is used");
+  v("caption_keys", s.caption_keys, "members that hold a caption; all existing members are used");
   v("json_captions", s.json_captions,
     "fields of the json member that hold a caption or a list of captions, in addition to the caption members");
   v("text_fields", s.text_fields,
     "fields of the json member, each a text or a list of texts, that the view `captions` draws its sentences from; a sample "
-    "may lack some. For samples without captions the first of them supplies the captions");
+    "may lack some. For samples without captions the first of these fields supplies the captions");
   v("caption_lines", s.caption_lines, "make each line of a caption member a caption of its own");
   v("label_keys", s.label_keys,
     "members that hold the class: its index, or its name in `classes`; json.NAME is a field of the json member");
@@ -76,10 +76,10 @@ void fields(Visitor& v, WebDatasetSettings& s) {
   v("stream", s.stream, "how to read shards that are streams");
 }
 
-/// Indexes the shards by their tar headers. If one of them is a stream (a command, a compressed tar), all are read as streams,
-/// see StreamSource. A truncated shard yields its complete samples and a warning. Duplicate keys, keys with members that are
-/// not adjacent, and samples without an image are counted and reported. Throws UserError if a shard is missing or not a tar,
-/// or if no samples are left.
+/// Indexes the shards by their tar headers. If one of the shards is a stream (a command, a compressed tar), all shards are read
+/// as streams; see StreamSource. A truncated shard yields its complete samples and a warning. Duplicate keys, keys with members
+/// that are not adjacent, and samples without an image are counted and reported. Throws UserError if a shard is missing or not
+/// a tar, or if no samples are left.
 std::shared_ptr<Source> make_webdataset(const WebDatasetSettings& settings);
 
 }  // namespace tessera
