@@ -92,7 +92,7 @@ TEST(TextConditionedScoresOf, ManyTextsAllocateOneTileAtATime) {
   const auto pool = small_pool({.heads = 4});
   const std::int64_t texts = 5000, patches = 100;
   const TextConditionedScores scores(*pool, at::randn({texts, kWidth}, at::kDouble));
-  const at::Tensor tokens = at::randn({1, patches, kWidth}, at::kDouble);  // with one image, this thread does all the work, so its allocations are measured
+  const at::Tensor tokens = at::randn({1, patches, kWidth}, at::kDouble);  // one image, so that this thread allocates everything
   const LargestAllocation largest;
   scores.similarity(tokens);
   EXPECT_LT(largest.bytes(), 4 * texts * patches * 8 / 4);

@@ -37,7 +37,7 @@ TEST(TokenProjection, HeadsShareTheTokenTableWhichIsSavedAndCountedOnce) {
     if (tensor.requires_grad()) saved += tensor.numel();
   }
   EXPECT_EQ(tables, std::vector<std::string>{"token_embedding.weight"});
-  const auto head = [](std::int64_t width) { return (width + 1) * 8 + 2 * 8 + 20; };  // the parameters of the dense layer, the norm and the bias
+  const auto head = [](std::int64_t width) { return (width + 1) * 8 + 2 * 8 + 20; };  // weights of dense layer, norm and bias
   const std::int64_t projections = 12 * 6 + 8 * 6;
   EXPECT_EQ(numbers_of(model), numbers_of(clip) - projections + head(12) + head(8));
   EXPECT_EQ(saved, numbers_of(model));
