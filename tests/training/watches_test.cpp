@@ -15,7 +15,7 @@ namespace {
 
 const double kChance = std::log(64.0);
 
-// Returns the warning and its step.
+// Calls the watch at steps 1 to 1000 until it warns. Returns the warning and its step, or "nothing" and 0.
 std::pair<std::string, std::int64_t> watched(ChanceWatch& watch, const std::string& term,
                                              const std::function<double(std::int64_t)>& loss) {
   for (std::int64_t step = 1; step <= 1000; ++step)
