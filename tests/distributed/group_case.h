@@ -22,7 +22,7 @@ inline ProcessGroup nccl_group() {
 /// A number of connected ranks and their backend.
 struct GroupCase {
   int size = 1;
-  std::string backend = "gloo";  // for nccl, nccl_group() makes the single rank
+  std::string backend = "gloo";  // for nccl, the group is nccl_group(), which has one rank
 };
 
 inline void PrintTo(const GroupCase& c, std::ostream* out) {

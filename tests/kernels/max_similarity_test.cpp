@@ -28,7 +28,7 @@ struct Results {
 };
 
 struct Style {
-  bool drops = true;           // whether about a quarter of the rows are not kept
+  bool drops = true;           // whether about a quarter of the rows are dropped
   bool whole_numbers = false;  // whether entries are whole numbers: products are then exact, and many are equal
 };
 

@@ -69,7 +69,7 @@ Batch batch_of(const std::vector<std::string>& texts) {
   Batch batch;
   const at::Tensor ids = at::zeros({std::ssize(texts), 16}, at::kLong), mask = at::zeros_like(ids, at::kBool);
   for (std::int64_t row = 0; row < std::ssize(texts); ++row) {
-    mask[row][0] = true;  // a special token
+    mask[row][0] = true;  // position 0 is a special token
     for (std::int64_t i = 0; i < std::ssize(texts[row]); ++i) ids[row][i + 1] = static_cast<std::int64_t>(texts[row][i]), mask[row][i + 1] = true;
   }
   batch.texts["caption"] = text_input(ids, mask);
