@@ -226,7 +226,7 @@ double lamb_by_hand(const Updates& u, const LambSettings& s) {
     const double update =
         (m / (1 - std::pow(s.betas[0], count))) / (std::sqrt(v / (1 - std::pow(s.betas[1], count))) + s.eps) +
         u.decays[t] * p;
-    p -= u.rates[t] * std::abs(p) / std::abs(update) * update;  // both norms have a factor 2, for four elements, which cancels
+    p -= u.rates[t] * std::abs(p) / std::abs(update) * update;  // each norm of four equal elements has a factor 2, which cancels
   }
   return p;
 }
