@@ -1,7 +1,7 @@
 #!/bin/sh
 # run_suite.sh EXECUTABLE SUITE OUTPUT: runs a GoogleTest suite in one process and writes its output to a file. A failed test is
-# not an error here, because test_result.sh reports it. If the process fails for another reason, this is an error, and all its tests
-# count as not run.
+# not an error here, because test_result.sh reports it. If the process fails for another reason, this script fails, and ctest reports
+# all tests of the suite as not run.
 mkdir -p "$(dirname "$3")"
 "$1" --gtest_filter="$2.*" --gtest_also_run_disabled_tests > "$3" 2>&1
 code=$?

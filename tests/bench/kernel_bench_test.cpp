@@ -90,7 +90,7 @@ TEST(KernelBench, MeasuresEveryPassInEveryType) {
   settings.encodings = {{4, 33}};
   settings.slots = {{2, 3, 9, 16, 4}};
   settings.similarities = {{3, 5, 9, 16}};
-  settings.projections = {{2, 9, 33, 16}};  // in float32
+  settings.projections = {{2, 9, 33, 16}};
   settings.cross_entropies = {{5, 33, 16}};
   settings.repeats = 1;
   settings.time_limit = 0.2;

@@ -47,7 +47,7 @@ std::string error_of(const std::string& objective) {
 
 TEST(LossBench, ClipCostsThreeProductsOfGlobalEmbeddings) {
   const LossBench bench = measure_losses(small({"clip"}, {4, 8}));
-  // The B x B cosines and the gradients of both embeddings.
+  // One product computes the B x B cosines; the other two compute the gradients of the image and text embeddings.
   for (const std::int64_t batch : {4, 8})
     EXPECT_EQ(bench.find("clip", batch)->flops, 3.0 * 2 * batch * batch * kWidth) << batch;
 }
@@ -117,14 +117,14 @@ TEST(LossBench, WithAModelTheUpdateStepIncludesTheTowers) {
   const auto activations = [](const ModelCost& cost) { return cost.towers.forward.trace(3).held(); };
   EXPECT_GT(sparc.towers.flops(3), clip.towers.flops(3)) << "the adaptors of patches and tokens";
   EXPECT_GT(activations(sparc), activations(clip));
-  // A lower bound: the encoders' products, forward and backward, with 12 w^2 multiply-adds per token and layer.
+  // The matrix products of the encoders are a lower bound: forward and backward, each layer takes 12 w^2 multiply-adds per token.
   EXPECT_GT(clip.towers.flops(3), 3 * 3.0 * 2 * 12 * 24 * 24 * (4 + 7));
   const LossCost& loss = *bench.find("sparc", 3);
   EXPECT_EQ(step_flops(sparc, loss), sparc.towers.flops(3) + loss.flops);
   EXPECT_EQ(step_memory(sparc, loss), static_cast<double>(sparc.state + loss.memory) + activations(sparc));
 }
 
-// Needs regions, several texts, token ids and a teacher, a combination that no registered objective needs.
+// An objective that needs regions, several texts, token ids and a teacher. No registered objective needs all of them.
 class ManyViews : public Objective {
  public:
   Losses forward(const Features& features, const StepContext& context) override {

@@ -233,7 +233,7 @@ TEST(BenchProgram, OptimizerPrintsATableAndMeasuresStepsOnDemand) {
   EXPECT_EQ(nlohmann::json::parse(json)["optimizers"].size(), 3u);
   const Answer turns = run("optimizer --on-demand --model " + folder + "/tiny.yaml < " + folder + "/tiny.yaml");
   EXPECT_EQ(turns.code, 0) << turns.text;
-  EXPECT_EQ(std::count(turns.text.begin(), turns.text.end(), '\n'), 5) << turns.text;  // parameters and four steps
+  EXPECT_EQ(std::count(turns.text.begin(), turns.text.end(), '\n'), 5) << turns.text;  // one line of parameters and four of steps
   std::filesystem::remove_all(folder);
 }
 

@@ -2,7 +2,7 @@
 
   python tests/bindings/package_test.py build/lib/libtessera.so build/bin
 
-Exits with code 77 (ctest: skipped) if torch cannot be imported.
+Exits with code 77, which ctest reports as skipped, if torch cannot be imported.
 """
 import doctest
 import json
@@ -124,7 +124,7 @@ class Trained(unittest.TestCase):
             result["metrics"]["top1"] = value
             (self.folder / f"run/evaluation/step_{step:07d}.json").write_text(json.dumps({"results": [result, result]}))
         with open(self.folder / "run/metrics.jsonl", "a", encoding="utf-8") as log:
-            log.write('{"step": 3, "lo')  # the last line of a killed run
+            log.write('{"step": 3, "lo')  # a killed run may leave an incomplete last line
         table = tessera.read_runs(self.folder)
         row = table if isinstance(table, list) else table.to_dict("records")
         self.assertEqual([(r["name"], r["step"], r["zero_shot.top1"], r["zero_shot (2).top1"]) for r in row], [("run", 2, 0.5, 0.5)])

@@ -43,7 +43,7 @@ void apply_named(Image& image, const std::string& name, double value) {
     apply_operation(image, name, value);
 }
 
-// The keys hold the image, the operation, its magnitude bin out of 31 if it has one, and the parameter.
+// A key of the reference file names the image, the operation, its magnitude bin (of 31) if it has one, and its parameter.
 TEST(Augment, EveryOperationMatchesTorchvisionsPixels) {
   int compared = 0;
   for (const auto& [key, expected] : references().tensors) {

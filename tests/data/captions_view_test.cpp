@@ -1,4 +1,4 @@
-// Tests the view of K captions per image: how the captions are drawn and how a batch stores them.
+// Tests the text view that holds K captions per image: how it draws captions and how a batch stores them.
 
 #include <map>
 #include <set>

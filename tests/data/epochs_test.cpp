@@ -18,7 +18,7 @@ namespace {
 using test::ByteTokenizer;
 using test::MemorySource;
 
-// Returns samples with one tiny image; each caption names its sample and its own number.
+// Returns samples that share one tiny image. Each caption holds the sample's key and the caption's number within the sample.
 std::vector<Sample> numbered(std::int64_t count, const std::string& prefix = "") {
   static const std::string picture = test::encode(test::noise(4, 4, 1), ".png");
   std::vector<Sample> out;
@@ -72,7 +72,7 @@ class Epochs : public testing::TestWithParam<Case> {
     return Loader(source_, std::make_shared<ByteTokenizer>(), tiny, settings, {}, seed, {rank, ranks});
   }
 
-  // Returns the key of each sample of a batch, or its caption if the captions are `all`.
+  // Returns the keys of a batch's samples, or their captions if the setting `captions` is `all`.
   std::vector<std::string> samples_of(const Batch& batch) const {
     if (GetParam().captions != "all") return batch.keys;
     std::vector<std::string> out;
@@ -95,7 +95,7 @@ class Epochs : public testing::TestWithParam<Case> {
     return out;
   }
 
-  // Returns everything that an epoch may hold.
+  // Returns all keys (or all captions) that an epoch may return.
   std::set<std::string> universe() const {
     std::set<std::string> out;
     const std::vector<Sample> samples = numbered(kSamples);
@@ -120,7 +120,7 @@ class Epochs : public testing::TestWithParam<Case> {
     EXPECT_GE(seen.size() + at_most_missing, all.size());
   }
 
-  // The most samples that an epoch may miss: the remainder of the division by ranks, and less than a batch for each rank.
+  // Returns how many samples an epoch may leave out: the remainder of the division by ranks, and less than a batch for each rank.
   std::size_t remainder() const { return static_cast<std::size_t>(GetParam().ranks * kBatch - 1); }
 
   std::shared_ptr<const Source> source_;
@@ -166,8 +166,8 @@ TEST_P(Epochs, ResumeWithExactlyTheRemainingSamplesOnAnyNumberOfRanks) {
       for (std::string& name : samples_of(first.back()->next())) before.push_back(std::move(name));
   }
   position = first[0]->position();
-  // With bad samples the ranks have different positions, and each resumes at its own. Another number of ranks resumes at the position of
-  // rank 0, which a checkpoint stores; that is exact only without bad samples.
+  // With bad samples, ranks reach different positions. The same number of ranks resumes at each rank's own position. A different number
+  // resumes at the position of rank 0, which is exact only without bad samples.
   for (int others = 1; others <= 4; ++others) {
     if (GetParam().corrupt && others != ranks) continue;
     std::vector<std::string> all = before;
@@ -243,7 +243,7 @@ TEST(AllCaptions, CaptionsOfOneImageShareItsGroup) {
 TEST(AllCaptions, BlankCaptionsAndSamplesWithoutCaptionsAreCountedAsBad) {
   std::vector<Sample> samples = numbered(9);  // 18 captions
   samples[2].captions[1] = " ";
-  samples[5].captions.clear();  // it had 3
+  samples[5].captions.clear();  // it had three captions
   Loader loader = of_all_captions(std::make_shared<MemorySource>(samples), 14);
   EXPECT_EQ(loader.batches_per_epoch(), 1);
   loader.next();

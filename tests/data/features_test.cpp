@@ -147,7 +147,7 @@ TEST_F(FeatureFolderTest, DamageIsReportedInOneLine) {
 
   write_ten();
   std::string bytes = io::read_file(shard(2));
-  char& last = bytes[bytes.size() - 1 - std::string("k4k5").size()];  // in the tokens of the last sample
+  char& last = bytes[bytes.size() - 1 - std::string("k4k5").size()];  // belongs to the tokens of the last sample
   last = static_cast<char>(last ^ 1);
   io::write_file(shard(2), bytes);
   const FeatureFolder features(folder());
@@ -155,7 +155,7 @@ TEST_F(FeatureFolderTest, DamageIsReportedInOneLine) {
   EXPECT_EQ(user_error_of([&] { features.read("k5", 105); }),
             shard(2) + ": the features of sample k5 do not match their checksum: the shard is damaged" + again);
 
-  bytes[8] = 'x';  // in the header
+  bytes[8] = 'x';  // damages the header
   io::write_file(shard(2), bytes);
   EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }),
             shard(2) + ": not a safetensors file: its header is not valid JSON" + again);
@@ -176,7 +176,7 @@ TEST_F(FeatureFolderTest, TensorsThatDifferFromTheManifestAreReported) {
   EXPECT_EQ(error_with("\"class_token\"", "\"attention\""), line("attention"));
   EXPECT_EQ(error_with("\"tokens\"", "\"to\\u0007kens\""), line("to\\u0007kens"));
   EXPECT_EQ(error_with("[\n    2,", "[\n    3,"), line("tokens"));
-  // One sample more in one shard and one fewer in the next.
+  // Adds one sample to the count of one shard and removes one from the next.
   write_ten();
   edit_manifest("\"samples\": 2", "\"samples\": 3");
   edit_manifest("\"samples\": 2", "\"samples\": 1");
@@ -229,7 +229,7 @@ TEST_F(FeatureFolderTest, AValueThatOverflowsTheTypeIsReportedWithItsSample) {
   wide.add({"good", "large"}, {1, 2}, encoded);
 }
 
-// Loads batches of features.
+// Tests a loader that reads stored features.
 class FeatureLoading : public FeatureFolderTest {
  protected:
   static LoaderSettings fixed(std::int64_t batch_size) {

@@ -153,7 +153,8 @@ class FilterTest : public test::TemporaryFolder {
     return sources().make(config::Value<config::ModuleSettings>::read(node, "data.train", {}), "data.train");
   }
 
-  // Writes samples `begin` to `end` - 1. Their json members hold a uid, width 100 + i, and similarity i / 100 except in every tenth.
+  // Writes samples `begin` to `end` - 1. The json member of sample i holds a uid, the width 100 + i, and the similarity i / 100, which
+  // every tenth sample lacks.
   void write_shard(const std::string& name, int begin, int end) const {
     io::TarWriter tar(path(name));
     for (int i = begin; i < end; ++i) {
@@ -222,7 +223,7 @@ TEST_F(FilterTest, ASideTableNextToAShardIsReadFirst) {
   tar.finish();
   io::write_file(path("00000.parquet"), io::read_file(table_file("side.parquet")));
   const std::string start = concat("{name: webdataset, path: '", path("00000.tar"), "', index_cache: 'off', ");
-  // The table lacks the seventh sample, so its json member is read.
+  // The table has no row for the seventh sample, so the source reads that sample's json member.
   EXPECT_EQ(captions_of(*make(start + "filter: 'similarity >= 0.3'}")),
             (std::set<std::string>{"picture 3", "picture 4", "picture 5", "picture 6"}));
   EXPECT_EQ(captions_of(*make(start + "filter: 'other == 1'}")).size(), 7U)

@@ -1,4 +1,4 @@
-// Tests malicious files: those that fuzzing found, and those that it is too slow to find.
+// Tests malicious files: some that fuzzing found, and some that it would take too long to find.
 #include <filesystem>
 #include <unistd.h>
 
@@ -44,14 +44,14 @@ std::string png_chunk(const std::string& type, const std::string& content) {
 }
 
 TEST(HostileInput, APngMustStateItsSizeInItsFirstChunk) {
-  // libpng skips unknown chunks anywhere. A reader that trusts the first chunk would read this one as a size of 1 x 1.
+  // libpng skips unknown chunks anywhere. A reader that takes the first chunk for the header would read a size of 1 x 1 from this one.
   const std::string png = test::encode(test::noise(40, 30, 1), ".png");
   const std::string lie = png.substr(0, 8) + png_chunk("teSt", big_endian(1) + big_endian(1) + "12345") + png.substr(8);
   EXPECT_EQ(error_of([&] { decode_image(lie, 100); }).substr(0, 21), "bad_image: a PNG file");
 }
 
 TEST(HostileInput, AJpegMustHaveOneSize) {
-  // libjpeg skips garbage between markers, so it would read the real frame header after the fake one.
+  // libjpeg skips garbage between markers, so it would ignore this fake frame header and decode with the real one that follows.
   const std::string jpeg = test::encode(test::noise(40, 30, 1), ".jpg");
   const std::string lie = jpeg.substr(0, 2) +
                           std::string("\xFF\x00\x00\x02\xFF\xC0\x00\x0B\x08\x00\x01\x00\x01\x01\x01\x11\x00", 17) +
@@ -137,9 +137,9 @@ TEST_F(HostileFiles, MemberNamesAreEscapedInErrors) {
 }
 
 TEST(HostileInput, AVocabularyThatDecompressesToTooMuchIsRefused) {
-  // 4 MiB of zeros compress to 4 kB, and gzip files may be concatenated.
+  // 4 MiB of zeros compress to 4 kB. Concatenated gzip files are one valid file, so 20 of them decompress to 80 MiB.
   const std::string path = testing::TempDir() + "tessera_hostile_" + std::to_string(::getpid()) + ".gz";
-  if (std::system(("head -c 4194304 /dev/zero | gzip > " + path).c_str()) != 0) GTEST_SKIP() << "no gzip here";
+  if (std::system(("head -c 4194304 /dev/zero | gzip > " + path).c_str()) != 0) GTEST_SKIP() << "gzip is not installed";
   const std::string part = io::read_file(path);
   std::filesystem::remove(path);
   std::string bomb;

@@ -66,7 +66,7 @@ TEST(ImageViews, EachViewHasItsSizeAndItsOwnRandomCrop) {
   EXPECT_FALSE(at::equal(batch.images.at("global_0").pixels, batch.images.at("global_1").pixels));
 }
 
-// The other views that an objective needs must not change a view.
+// A view must be the same whichever other views the objective needs.
 TEST(ImageViews, AViewDoesNotDependOnTheOthers) {
   const LoaderSettings settings = view_settings(kDino);
   const Sample sample = jpeg_sample("small_420.jpg");
@@ -92,7 +92,7 @@ TEST(ImageViews, UnscaledCropsEqualCropsOfTheDecodedImage) {
     ASSERT_EQ(views.make(encoded, index, 0), views.make(decoded, index, 0)) << index;
 }
 
-// The result must be the same in every epoch and with any other views.
+// The crop must be the same in every epoch and whichever other views there are.
 TEST(ImageViews, AnEvaluationCropEqualsTheEvaluationTransform) {
   const LoaderSettings settings =
       view_settings("{augmentation: {crop: evaluation}, views: {small: {crop: evaluation, image_size: 16}, cut: {}}}");
@@ -146,7 +146,7 @@ TEST(ImageViews, UnknownViewsAndInvalidSettingsAreReported) {
 }
 
 TEST(ImageViews, AnImageAboveMaxPixelsIsRefused) {
-  LoaderSettings settings = view_settings("{max_pixels: 23750}");  // one less than 203 x 117
+  LoaderSettings settings = view_settings("{max_pixels: 23750}");  // one pixel less than 203 x 117
   const ImageViews views(of_size(16), settings, needs_of({"image"}), 1);
   try {
     views.make(jpeg_sample("small_420.jpg"), 0, 0);

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 class IndexCaches : public test::TemporaryFolder {
  protected:
-  // Writes a shard and sets its time to an hour ago.
+  // Writes a shard and sets its modification time to an hour ago.
   std::string shard(const std::string& name, const std::vector<std::string>& members) const {
     fs::create_directories(fs::path(path(name)).parent_path());
     io::TarWriter tar(path(name));
@@ -36,7 +36,7 @@ class IndexCaches : public test::TemporaryFolder {
     fs::last_write_time(path(name), fs::file_time_type::clock::now() - std::chrono::seconds(seconds));
   }
 
-  // Damages the first header without changing size or time, so that indexing the shard again fails.
+  // Damages a shard's first header but keeps its size and modification time, so that indexing the shard again would fail.
   void hide_headers(const std::string& name) const {
     const auto time = fs::last_write_time(path(name));
     std::string bytes = io::read_file(path(name));
@@ -66,7 +66,7 @@ TEST_F(IndexCaches, ASecondRunDoesNotReadTheHeaders) {
 TEST_F(IndexCaches, AChangedShardIsReadAgain) {
   const std::string tar = shard("a.tar", {"x.txt", "y.txt"});
   IndexCache("beside").index(tar);
-  shard("a.tar", {"p.txt", "q.txt"});  // of the same size
+  shard("a.tar", {"p.txt", "q.txt"});  // has the same size as before
   age("a.tar", 1800);
   EXPECT_EQ(names_of(IndexCache("beside").index(tar)), (std::vector<std::string>{"p.txt@512+16", "q.txt@1536+16"}));
   const auto time = fs::last_write_time(tar);
@@ -156,7 +156,7 @@ TEST_F(IndexCaches, WebDatasetUsesTheCacheAndKeepsTheOrderOfShards) {
     shards.push_back(shard("s" + std::to_string(i) + ".tar", {key + ".jpg", key + ".txt"}));
     keys.push_back(key);
   }
-  shards.push_back(shards[3]);  // a shard that is listed twice returns its samples twice
+  shards.push_back(shards[3]);  // a shard that is listed twice provides its samples twice
   keys.push_back(keys[3]);
   WebDatasetSettings settings;
   settings.path = {shards};

@@ -1,4 +1,4 @@
-// Tests images listed in lines of JSON, and image folders with their texts in another folder.
+// Tests images listed in JSON lines files, and image folders that keep their texts in a second folder.
 
 #include <gtest/gtest.h>
 

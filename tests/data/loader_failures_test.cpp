@@ -28,7 +28,7 @@ using test::make_samples;
 using test::MemorySource;
 using test::user_error_of;
 
-/// Fails `failures` times in a row at one sample, or hangs at it until release().
+/// A source that fails `failures` times in a row at one sample, or hangs at that sample until release().
 class TroubledSource : public MemorySource {
  public:
   TroubledSource(std::vector<Sample> samples, std::int64_t where) : MemorySource(std::move(samples)), where_(where) {}
@@ -247,7 +247,8 @@ TEST_F(SkipListFile, AnUnwritableListDoesNotStopTheRun) {
   EXPECT_EQ(loader.next().size(), 7);
 }
 
-// Only the first samples have captions. The probe, which is spread over all samples, finds one, and max_bad_share allows the rest.
+// Only the first samples have captions. This passes the probe of samples spread over the data, which needs one good sample, and the
+// limit max_bad_share = 1. Only max_bad_run can stop the run.
 TEST(LoaderFailures, TooManyBadSamplesInARowStopTheRun) {
   std::vector<Sample> samples = make_samples(900);
   for (std::size_t i = 120; i < samples.size(); ++i) samples[i].captions.clear();
@@ -275,7 +276,7 @@ TEST(MemoryBudget, TheDueSampleMayExceedTheBudgetAndOthersWait) {
     ++passed;
   });
   EXPECT_EQ(passed, 0);
-  large = {};  // 60 bytes fit now, but 250 never do
+  large = {};  // now the claim of 60 bytes fits; the one of 250 exceeds the budget
   third.join();
   EXPECT_EQ(passed, 1);
   budget->set_due(1);
@@ -304,8 +305,8 @@ TEST(MemoryBudget, BatchesWaitForEachOtherAndStopWakesAllWaiters) {
   EXPECT_THROW(budget->claim_sample(5, 20), Stopped);
 }
 
-// A batch takes 4 x 3 x 256 x 256 bytes = 0.75 MiB, so with 1 MiB at most one batch is ready and later ones wait until they fit.
-// Decoding a 600 x 600 image takes 2 MiB, so only one is decoded at a time.
+// A batch takes 4 x 3 x 256 x 256 bytes = 0.75 MiB, so with a limit of 1 MiB only one batch can be ready, and later ones wait.
+// Decoding a 600 x 600 image takes 2 MiB, so the loader decodes only one at a time.
 TEST(LoaderFailures, MemoryStaysWithinItsLimitAndTheStreamIsTheSame) {
   std::vector<Sample> samples;
   for (int i = 0; i < 24; ++i) {
@@ -329,7 +330,7 @@ TEST(LoaderFailures, MemoryStaysWithinItsLimitAndTheStreamIsTheSame) {
       for (int i = 0; i < 6; ++i) images.push_back(loader.next().images.at("image").pixels);
       if (first.empty()) first = images;
       for (std::size_t i = 0; i < images.size(); ++i) EXPECT_TRUE(at::equal(images[i], first[i])) << i;
-      // The batch, its samples and one image.
+      // At most the batch, its samples and one image being decoded are in memory.
       if (mb == 1) {
         EXPECT_LE(loader.statistics().peak_bytes, 5 << 20) << threads;
       }

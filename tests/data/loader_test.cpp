@@ -44,7 +44,7 @@ bool equal(const Batch& a, const Batch& b) {
          at::equal(a.texts.at("caption").mask, b.texts.at("caption").mask) && at::equal(a.labels, b.labels);
 }
 
-// Returns a hundred samples, of which 3, 17, 41, 58, 59 and 77 are corrupt in various ways.
+// Returns a hundred samples; numbers 3, 17, 41, 58, 59 and 77 are corrupt in various ways.
 std::vector<Sample> with_corrupt_ones() {
   std::vector<Sample> samples = make_samples(100);
   samples[3].encoded = "";
@@ -84,7 +84,7 @@ std::vector<std::string> keys_of(Loader& loader, int batches) {
   return out;
 }
 
-// 31 samples over 3 shards are 10 each, and the last of these does not fill a batch of 3.
+// Each of 3 shards gets 10 of the 31 samples, and its tenth sample does not fill another batch of 3.
 TEST(Loader, ShardsShareAnEpochWithoutOverlap) {
   for (int epoch = 0; epoch < 2; ++epoch) {
     std::set<std::string> seen;
@@ -140,7 +140,7 @@ TEST(Loader, ABatchHoldsTheContentOfItsSamples) {
   LoaderSettings settings = settings_with(4);
   settings.shuffle = false;
   settings.caption_choice = "first";
-  settings.augmentation = {.scale = {1.0, 1.0}, .ratio = {1.2, 1.2}};  // 24 / 20, the shape of sample 0
+  settings.augmentation = {.scale = {1.0, 1.0}, .ratio = {1.2, 1.2}};  // 24 / 20 is the aspect ratio of sample 0
   Loader loader = make(make_samples(9), settings);
   const Batch batch = loader.next();
   EXPECT_EQ(batch.keys, (std::vector<std::string>{"0", "1", "2", "3"}));
@@ -402,7 +402,7 @@ TEST(Loader, ASavedPositionBeyondTheDataIsRefused) {
             }),
             "the saved data position is sample 21 of epoch 1, but memory, 20 samples: the data has changed since; "
             "start a new run, or use the data it was saved with");
-  loader.seek({1, 15});  // what is left fills no batch
+  loader.seek({1, 15});  // the remaining samples do not fill a batch
   EXPECT_EQ(loader.position().epoch, 2);
   EXPECT_EQ(loader.position().cursor, 0);
 }
@@ -445,7 +445,7 @@ TEST(EvaluationReader, RespectsTheLimitAndChecksMasks) {
             std::string::npos);
 }
 
-// For tasks that read only texts, a sample may have a missing or damaged image.
+// Tasks that read only texts accept samples whose image is missing or damaged.
 TEST(EvaluationReader, DoesNotDecodeImagesThatTheTaskDoesNotNeed) {
   std::vector<Sample> samples = make_samples(3);
   samples[1].encoded = "junk";

@@ -80,7 +80,7 @@ bool same_batch(const Batch& a, const Batch& b) {
          at::equal(a.texts.at("caption").ids, b.texts.at("caption").ids) && at::equal(a.labels, b.labels);
 }
 
-// Returns the keys of each epoch, one shard after the other.
+// Returns the keys of each epoch, shard by shard.
 std::vector<Keys> epochs_of(MixtureMode mode, int shards, std::int64_t threads, int epochs, std::uint64_t seed = 1) {
   std::vector<Keys> out(static_cast<std::size_t>(epochs));
   for (int index = 0; index < shards; ++index) {
@@ -143,7 +143,7 @@ TEST_P(MixtureLoader, WeightsSetHowOftenAnEpochHoldsASample) {
   for (const auto& [key, count] : total) EXPECT_EQ(count, expected.at(label_of(key))) << key;
 }
 
-// An epoch holds the largest source once; the smaller sources repeat with new permutations.
+// An epoch holds the largest source once. The smaller sources repeat, each time in a new order.
 TEST_P(MixtureLoader, AccumulateReturnsABatchOfEachSourceInTurn) {
   const std::map<std::string, int> expected{{"a", 2}, {"b", 4}, {"c", 1}};
   for (const Keys& epoch : epochs(MixtureMode::accumulate, 2)) {
@@ -229,7 +229,7 @@ TEST(Mixture, WithoutShuffleSamplesKeepTheListedOrder) {
       (Keys{"a:0", "a:1", "a:2", "a:3", "a:4", "b:0", "b:1", "b:2", "b:3", "b:4", "a:0", "a:1", "a:2", "a:3", "a:4"}));
   EXPECT_EQ(first_batches(MixtureMode::accumulate, two(), 4),
             (Keys{"a:0", "a:1", "a:2", "a:3", "a:4", "b:0", "b:1", "b:2", "b:3", "b:4",  // the sixth sample of a is left out
-                  "a:0", "a:1", "a:2", "a:3", "a:4", "b:1", "b:2", "b:3", "b:4", "b:0"}));  // b from position 6
+                  "a:0", "a:1", "a:2", "a:3", "a:4", "b:1", "b:2", "b:3", "b:4", "b:0"}));  // b continues at position 6, in its second pass
   EXPECT_EQ(
       first_batches(MixtureMode::weighted, {component("a", make_samples(4), 0.5), component("b", make_samples(3))}, 2),
       (Keys{"a:0", "a:1", "b:0", "b:1", "b:2", "a:2", "a:3", "b:0", "b:1", "b:2"}));
@@ -274,7 +274,7 @@ TEST(Mixture, ResumesAtTheSameSampleAnywhere) {
     }
 }
 
-// One process takes some batches of 15, then three processes return the rest of the epoch in batches of 5.
+// One process returns some batches of 15 samples, then three processes return the rest of the epoch in batches of 5.
 TEST(Mixture, ResumesAtTheSamePositionWithAnotherNumberOfShards) {
   for (const MixtureMode mode : kModes) {
     Loader whole = load(mode, plain_settings(15)), rest = load(mode, plain_settings(15));
@@ -324,7 +324,7 @@ TEST(Mixture, CorruptSamplesAreReplacedFromTheirOwnSource) {
   EXPECT_EQ(batches, (std::map<std::string, int>{{"a", 7}, {"b", 4}, {"c", 10}}));
 }
 
-// Like the trainer, the test advances the shard that is behind to the source of the others.
+// If a shard is still at an earlier source, the test skips its batches until it reaches the others' source, as the trainer does.
 TEST(Mixture, ShardsWithDifferentSkipsCanReachTheSameSource) {
   const auto source = [] {
     // In the listed order, all bad samples belong to shard 1.
@@ -344,7 +344,7 @@ TEST(Mixture, ShardsWithDifferentSkipsCanReachTheSameSource) {
       for (; loader->segment() < last; ++dropped) loader->next();
     EXPECT_EQ(first.source_label(), second.source_label());
   }
-  EXPECT_EQ(dropped, 4);  // one batch of `a` in each epoch of five steps
+  EXPECT_EQ(dropped, 4);  // every epoch has five steps and drops one batch of `a`
 }
 
 TEST(Mixture, TooManyBadSamplesAreReportedWithTheirSource) {
@@ -456,7 +456,7 @@ TEST(Mixture, KeepsClassesOnlyIfAllSourcesShareThem) {
   EXPECT_TRUE(sample.mask.empty());
   ASSERT_FALSE(sample.objects.empty());
   for (const ObjectAnnotation& object : sample.objects) EXPECT_EQ(object.label, -1);
-  // Labels without class names.
+  // Sources with labels but without class names keep the labels only if there is a single source.
   EXPECT_EQ(
       Mixture(MixtureMode::concat, {component("a", make_samples(2)), component("b", make_samples(2))}).get(3).label,
       -1);

@@ -137,7 +137,7 @@ TEST(OptionalViews, ASampleWithoutARequiredViewIsSkippedAndCounted) {
   EXPECT_EQ(loader.statistics().skipped, (Counts{{"no_summary", 2}, {"no_image", 1}, {"no_regions", 1}}));
 }
 
-// If damage counted as absence, a run would silently train without data that it was given.
+// If a damaged view counted as absent, a run would silently train without some of its data.
 TEST(OptionalViews, ASampleWithADamagedOptionalViewIsSkippedAndCounted) {
   std::vector<Sample> samples = full_samples(5);
   samples[0].summary = "caf\xE9";

@@ -1,4 +1,4 @@
-// Tests benchmarks with correct and wrong options, in the layouts of their published files.
+// Tests the readers of benchmarks with correct and wrong options, in the layouts of their published files.
 
 #include <algorithm>
 
@@ -34,7 +34,7 @@ class OptionFiles : public test::TemporaryFolder {
   OptionSet read(const std::string& layout, const std::string& content, const std::string& name = "file.json") const {
     return read_options(settings(layout, content, name));
   }
-  /// Returns the error for a file, starting at the file's name.
+  /// Returns the error for a file with `content`, from the file's name on.
   std::string error_of(const std::string& layout, const std::string& content,
                        const std::string& name = "file.json") const {
     const OptionSettings given = settings(layout, content, name);

@@ -33,7 +33,7 @@ LoaderSettings loader_settings(const std::string& yaml) {
   return config::read<LoaderSettings>(config::parse_yaml(yaml, "run.yaml"));
 }
 
-/// Returns images of many shapes; the samples in `lacking` have no image.
+/// Returns samples with images of many shapes; the samples in `lacking` have no image.
 std::shared_ptr<test::MemorySource> mixed_shapes(std::int64_t count, const std::set<std::int64_t>& lacking = {}) {
   const std::vector<config::Size> sizes = {{20, 40}, {31, 17}, {24, 24}, {9, 50}, {60, 13}};
   std::vector<Sample> samples = test::make_samples(count);
@@ -54,7 +54,7 @@ at::Tensor patches_of(const at::Tensor& pixels) {
   return at::stack(patches);
 }
 
-/// Expects row `row` of a view to hold this image and only zeros after it.
+/// Expects row `row` of a view to hold the patches of `pixels`, and zeros after them.
 void expect_row(const TowerInput& view, std::int64_t row, const at::Tensor& pixels) {
   const at::Tensor patches = patches_of(pixels);
   const std::int64_t count = patches.size(0);
@@ -65,7 +65,7 @@ void expect_row(const TowerInput& view, std::int64_t row, const at::Tensor& pixe
   EXPECT_TRUE(at::equal(view.mask[row], at::arange(view.mask.size(1)) < count));
 }
 
-// The expected values are from transformers' formula.
+// transformers' formula computed the expected grids.
 TEST(PatchGrid, EqualsTheGridOfTransformers) {
   struct Case {
     std::int64_t height, width, patch, max_patches;
@@ -80,7 +80,8 @@ TEST(PatchGrid, EqualsTheGridOfTransformers) {
     EXPECT_EQ(patch_grid(c.height, c.width, c.patch, c.max_patches), c.grid) << c.height << " x " << c.width;
 }
 
-// At the largest scale within the limit, one side ends exactly at a patch border. The test tries all such scales in integers.
+// At the largest scale within the limit, the height or the width is a whole number of patches. The test tries all such scales in
+// integers.
 TEST(PatchGrid, HasTheMostPatchesOfAllScales) {
   Random random(3, Purpose::shapes);
   for (int i = 0; i < 300; ++i) {

@@ -1,4 +1,4 @@
-// Tests rows of Parquet and Arrow files, which tests/data/parquet/make.py writes.
+// Tests the source that reads rows of Parquet and Arrow files. tests/data/parquet/make.py wrote the files.
 
 #include <filesystem>
 #include <set>

@@ -19,7 +19,7 @@ inline Image noise(std::int64_t height, std::int64_t width, std::uint64_t seed) 
   return image;
 }
 
-/// Returns the image in blue-green-red order, with a varying alpha channel if `channels` is 4.
+/// Returns the image with its channels in blue-green-red order, followed by a varying alpha channel if `channels` is 4.
 inline cv::Mat mat_of(const Image& image, int channels) {
   cv::Mat mat(static_cast<int>(image.height), static_cast<int>(image.width), CV_8UC(channels));
   for (std::size_t i = 0; i < mat.total(); ++i)

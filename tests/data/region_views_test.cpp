@@ -1,5 +1,5 @@
-// Tests boxes of objects in image views and the text views that belong to them: phrases, hard negatives of phrases, and hard negatives
-// of the whole image.
+// Tests boxes of objects in image views, and the text views that belong to the boxes or to the whole image: phrases, hard negatives of
+// phrases, and hard negatives of the image.
 
 #include <map>
 #include <set>
@@ -29,7 +29,7 @@ LoaderSettings region_settings(const std::string& yaml) {
   return config::read<LoaderSettings>(config::parse_yaml(yaml, "test"));
 }
 
-// Returns a black image with a white object in this box (top, left, height, width).
+// Returns a black image with a white object in `box` (top, left, height, width).
 Sample with_object(std::int64_t height, std::int64_t width, const Box& box, bool encoded) {
   Sample sample;
   sample.key = "a";
@@ -44,7 +44,7 @@ Sample with_object(std::int64_t height, std::int64_t width, const Box& box, bool
   return sample;
 }
 
-// Finds the white object in a view, and returns where it begins and ends as shares of the view's rows (axis 0) or columns (axis 1).
+// Finds the white object in a view. Returns where it begins and ends, as fractions of the view's height (axis 0) or width (axis 1).
 std::array<double, 2> extent_of_light(const std::vector<std::uint8_t>& planes, std::int64_t height, std::int64_t width,
                                       int axis) {
   const std::int64_t length = axis == 0 ? height : width, across = axis == 0 ? width : height;
@@ -193,7 +193,7 @@ TEST(RegionViews, PhrasesAndNegativesBelongToTheirBox) {
         continue;
       }
       const std::int64_t k = std::stoll(region_text_at(phrases, row, r).substr(1));
-      // The view shows the center of an image 24 wide and 20 + key % 5 high; evaluation rounds its left border.
+      // The image is 24 pixels wide and 20 + key % 5 high. The view shows its center, whose left border is rounded as in evaluation.
       const double height = 20 + static_cast<double>((row + 1) % 5);
       const auto part = preprocessed_part(static_cast<std::int64_t>(height), 24, [] {
         Preprocessing out;
@@ -213,7 +213,7 @@ TEST(RegionViews, DependOnlyOnSeedEpochAndSampleNotOnRanksOrThreads) {
   using Seen = std::map<std::pair<std::int64_t, std::string>, std::pair<Texts, std::vector<float>>>;
   std::vector<Sample> samples = with_regions(9);
   for (Sample& sample : samples)
-    for (std::size_t k = 2; k < sample.objects.size(); ++k)  // narrow enough for all boxes to be inside the image
+    for (std::size_t k = 2; k < sample.objects.size(); ++k)  // makes the boxes so narrow that all are inside the image
       sample.objects[k].box = {2, 2 * static_cast<std::int64_t>(k) - 4, 10, 2};
   const auto seen = [&](int ranks, std::int64_t threads) {
     Seen out;
@@ -250,7 +250,7 @@ TEST(RegionViews, DependOnlyOnSeedEpochAndSampleNotOnRanksOrThreads) {
 
 TEST(RegionViews, AnInvisibleBoxIsMaskedAndHasNoTexts) {
   std::vector<Sample> samples = with_regions(7);
-  samples.erase(samples.begin(), samples.begin() + 6);  // leaves one sample with six objects across the width of 24 pixels
+  samples.erase(samples.begin(), samples.begin() + 6);  // leaves one sample, whose six objects span its width of 24 pixels
   for (const char* least : {"0", "0.3", "1"}) {
     const LoaderSettings settings =
         region_settings(concat("{batch_size: 1, shuffle: false, augmentation: {scale: [0.2, 0.3]}, boxes: {count: 6, "

@@ -1,4 +1,4 @@
-// Tests the sample order of sources that read their samples in whole groups.
+// Tests the order of samples for sources that must read their samples in whole groups.
 
 #include "src/data/loading/sampler.h"
 

@@ -37,7 +37,7 @@ class ShardWriter : public ::testing::Test {
   std::string folder_;
 };
 
-// Returns the name and content of each member, read at the offsets of the ustar format, and checks the checksums.
+// Returns the name and content of each member, read at the offsets of the ustar format. Checks the headers' checksums.
 std::vector<std::pair<std::string, std::string>> read_tar(const std::string& tar) {
   std::vector<std::pair<std::string, std::string>> members;
   for (std::size_t at = 0; tar[at] != '\0';) {

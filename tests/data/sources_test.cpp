@@ -37,7 +37,7 @@ class Sources : public test::TemporaryFolder {
   }
 };
 
-// Returns a ustar member, built by hand so that the tests can damage it.
+// Returns the bytes of a ustar member, built by hand so that the tests can damage them.
 std::string tar_member(const std::string& name, const std::string& content, char type = '0') {
   std::string header(512, '\0');
   header.replace(0, std::min<std::size_t>(name.size(), 100), name.substr(0, 100));
@@ -147,7 +147,7 @@ TEST_F(Sources, AShardOfShapesReadsBackEqual) {
 
 TEST_F(Sources, ATruncatedShardReturnsItsCompleteSamples) {
   const std::string whole = three_samples();
-  // The first member of the last sample.
+  // Each cut is inside the last sample, which starts with this member.
   const std::size_t last = whole.find("d/002.png");
   for (std::size_t cut : {last + 100, last + 512 + 10, whole.size() - 1024 + 7, whole.size() - 1024 - 300}) {
     write("cut.tar", whole.substr(0, cut));
@@ -256,7 +256,7 @@ TEST_F(Sources, ErrorsOfBadMembersNameShardAndKey) {
       SampleError);
 }
 
-// Expects the three samples that another program wrote, with keys after `prefix`.
+// Expects the three samples that another program wrote, with the keys `prefix` + "000" to "002".
 void expect_long_names(const IndexedSource& source, const std::string& prefix) {
   ASSERT_EQ(source.size(), 3);
   for (std::int64_t i = 0; i < 3; ++i) {
@@ -277,7 +277,7 @@ TEST_F(Sources, ReadsLongNamesWrittenByGnuTar) {
     if (!shell("cd " + path("in") + " && tar --sort=name --format=" + format + " -cf ../" + format + ".tar " +
                std::string(120, 'l'))) {
       if (std::string(format) == "ustar") continue;  // GNU tar may refuse names this long
-      GTEST_SKIP() << "no GNU tar here";
+      GTEST_SKIP() << "GNU tar is not installed";
     }
     expect_long_names(*indexed(make_webdataset(at_path(std::string(format) + ".tar"))), prefix);
   }
@@ -288,14 +288,14 @@ TEST_F(Sources, SkipsLinksFoldersAndSparseFilesOfGnuTar) {
     write("in/x/00" + std::to_string(i) + ".png", noise_png(i));
     write("in/x/00" + std::to_string(i) + ".txt", "caption " + std::to_string(i));
   }
-  // 30 holes need more than one header in the old format.
+  // In the old format, a sparse file with 30 holes needs more than one header.
   const bool made = shell("cd " + path("in/x") +
                           " && ln -s 000.png 000.link.png && ln 001.txt 001.z-hard.txt && mkdir 002.d && "
                           "for i in $(seq 30); do dd if=000.txt of=001.sparse bs=1 seek=${i}00000 conv=notrunc; done");
   for (const char* format : {"gnu", "posix", "v7", "oldgnu"}) {
     const std::string sparse = std::string(format) == "v7" ? " --exclude=*.sparse" : " --sparse";
     if (!made || !shell("cd " + path("in") + " && tar --sort=name --format=" + format + sparse + " -cf ../a.tar x"))
-      GTEST_SKIP() << "no GNU tar here";
+      GTEST_SKIP() << "GNU tar is not installed";
     const auto source = indexed(make_webdataset(at_path("a.tar")));
     expect_long_names(*source, "x/");
   }

@@ -28,7 +28,7 @@ class Streams : public test::TemporaryFolder {
  protected:
   static constexpr int kEach = 12;
 
-  // Writes shards s0.tar, s1.tar, ... and numbers their samples consecutively across shards.
+  // Writes the shards s0.tar, s1.tar, ... and numbers the samples consecutively across them.
   void write_stream_shards(int count) const {
     const std::string picture = test::encode(test::noise(8, 9, 1), ".png");
     for (int shard = 0; shard < count; ++shard) {
@@ -230,7 +230,7 @@ TEST_F(Streams, ProcessesWithFewerFilesReturnAsManyBatches) {
             std::string::npos);
 }
 
-// The last sample is returned only after the end of the stream shows that it is complete, so a failure leaves 11 samples.
+// The end of the stream shows that the last sample is complete. If the command fails, that sample is not returned, which leaves 11.
 TEST_F(Streams, AFailingCommandIsReportedAfterItsRetries) {
   write_stream_shards(1);
   WebDatasetSettings settings = command("cat " + path("s0.tar") + "; exit 3");
@@ -262,7 +262,7 @@ TEST_F(Streams, AStallingCommandIsReported) {
 
 TEST_F(Streams, ARetryResumesWhereTheFirstAttemptFailed) {
   write_stream_shards(1);
-  // The first attempt ends in the middle of the shard, with exit code 1 or 0.
+  // The first attempt stops in the middle of the shard and exits with code 1 or 0.
   for (const char* code : {"1", "0"}) {
     WebDatasetSettings settings =
         command("if [ -e " + path("again") + code + " ]; then cat " + path("s0.tar") + "; else touch " + path("again") +
@@ -329,7 +329,7 @@ TEST_F(Streams, ALoaderCanBeDestroyedWhileItsCommandStalls) {
   WebDatasetSettings settings = command("cat " + path("s0.tar") + "; sleep 1000");
   Loader loader = loader_of(stream_of(settings), 2, 2);
   loaded(loader, 1);
-}  // destroying the loader ends the command
+}  // the loader's destructor ends the command
 
 TEST_F(Streams, EvaluationReadsAStreamOnceInOrder) {
   write_stream_shards(2);

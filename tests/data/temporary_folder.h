@@ -39,7 +39,7 @@ class TemporaryFolder : public ::testing::Test {
   std::filesystem::path folder_;
 };
 
-/// Returns the SampleError that get(index) throws as "REASON: text", or "no error".
+/// Returns the reason and text of the SampleError that get(index) throws, as "REASON: TEXT", or "no error".
 inline std::string sample_error_of(const IndexedSource& source, std::int64_t index) {
   try {
     source.get(index);

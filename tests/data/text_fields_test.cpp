@@ -1,4 +1,4 @@
-// Tests named texts of samples (text_fields), the form in which DreamLIP publishes its captions, in each source that reads them.
+// Tests the named texts of samples (text_fields) in each source that reads them. DreamLIP publishes its captions in this form.
 
 #include <gtest/gtest.h>
 

@@ -93,7 +93,7 @@ TEST(Transforms, ProbeAgreesOnEveryReferenceCase) {
   }
 }
 
-// Computes the weights from the definition in doubles, without the shortcuts of resample.cpp.
+// Computes the weights of output pixel `i` from their definition in doubles, without the shortcuts of resample.cpp.
 std::vector<double> slow_weights(std::int64_t n_in, std::int64_t n_out, std::int64_t i, bool cubic) {
   const double scale = static_cast<double>(n_in) / static_cast<double>(n_out), segment = std::max(scale, 1.0);
   const double support = segment * (cubic ? 2 : 1), center = (static_cast<double>(i) + 0.5) * scale;
@@ -234,7 +234,7 @@ TEST(Transforms, CropPctCropsTheCenterUnlessTheImageFits) {
   EXPECT_EQ(preprocess(fits, s).pixels, fits.pixels);
 }
 
-/// Compares with the results of timm's and transformers' transforms on two images, using the configurations of these transforms.
+/// Compares with the results of timm's and transformers' transforms on two images. The tests read the configurations of these transforms.
 class PublishedTransforms : public test::TemporaryFolder {};
 
 TEST_F(PublishedTransforms, MatchTheirLibraries) {
@@ -250,7 +250,7 @@ TEST_F(PublishedTransforms, MatchTheirLibraries) {
       const at::Tensor ours = tensor_of(preprocess(image_of(file.tensors.at(concat("in.", shape))), settings)).to(at::kInt);
       const at::Tensor theirs = file.tensors.at(concat(name, ".", shape)).to(at::kInt);
       ASSERT_EQ(ours.sizes(), theirs.sizes()) << name;
-      // timm resizes with Pillow; transformers uses torchvision, which rounds the weights differently.
+      // timm resizes with Pillow, like Tessera. transformers uses torchvision, which rounds the weights differently.
       EXPECT_LE((ours - theirs).abs().max().item<int>(), name.starts_with("timm") ? 0 : 1) << name << " " << shape;
       ++cases;
     }
@@ -302,7 +302,7 @@ TEST(Transforms, BoxesOfWholePixelsAreResizedLikeCropsAndMayBeMirrored) {
   for (int round = 0; round < 60; ++round) {
     const std::int64_t height = 1 + random.below(40), width = 1 + random.below(52);
     const Box box{random.below(41 - height), random.below(53 - width), height, width};
-    // Sometimes keep the height or the width.
+    // In some rounds the output keeps the box's height or width.
     const config::Size size{random.chance(0.2) ? height : 1 + random.below(50),
                             random.chance(0.2) ? width : 1 + random.below(50)};
     const Image crop = crop_resize(in, box, size, "bicubic");
@@ -470,9 +470,9 @@ TEST(Decode, APartOfATruncatedJpegIsRefusedLikeTheWhole) {
     }
 }
 
-// tests/data/images/generate.py writes the cases: gray, alpha, palettes, few bits, 16 bits, interlaced and transparent files; lossy and
-// lossless WebP; CMYK, progressive and RGB JPEG with EXIF orientation; runs, masks and palettes of BMP; GIF; strips, tiles and planes of
-// TIFF.
+// tests/data/images/generate.py writes the cases: PNG with gray levels, alpha, palettes, few bits, 16 bits, interlacing and transparency;
+// lossy and lossless WebP; CMYK, progressive and RGB JPEG, also with EXIF orientation; BMP with runs, masks and palettes; GIF; TIFF with
+// strips, tiles and planes.
 TEST(Decode, EveryFormatDecodesToPillowsPixels) {
   const io::TensorFile formats = all_formats();
   EXPECT_GT(formats.tensors.size(), 150U);
@@ -482,12 +482,13 @@ TEST(Decode, EveryFormatDecodesToPillowsPixels) {
     const Image image = decode_image(file_in(bytes));
     const at::Tensor expected = formats.tensors.at(kind + ".rgb");
     ASSERT_EQ(tensor_of(image).sizes(), expected.sizes()) << kind;
-    const int rounding = kind == "tiff_color_differences" ? 1 : 0;  // libtiff combines these differences
+    const int rounding = kind == "tiff_color_differences" ? 1 : 0;  // libtiff rounds the combined differences
     EXPECT_LE((tensor_of(image).to(at::kInt) - expected.to(at::kInt)).abs().max().item<int>(), rounding) << kind;
   }
 }
 
-// A file that is truncated or has a bit flipped must give the right number of pixels or a known reason, and the same result twice.
+// A file that is truncated or has a flipped bit must decode to the right number of pixels or be refused with a known reason. Decoding it
+// twice must have the same result.
 TEST(Decode, DamagedFilesOfEveryFormatAreRefusedOrDecodedConsistently) {
   const io::TensorFile formats = all_formats();
   const std::set<std::string> known = {"bad_image", "truncated", "too_large", "empty_image"};
@@ -547,7 +548,7 @@ TEST(Decode, AMaskInAPaletteFileHoldsIndices) {
   const Mask mask = decode_mask(png);
   const at::Tensor rgb = file.tensors.at("out.rgb").view({-1, 3});
   ASSERT_EQ(static_cast<std::int64_t>(mask.values.size()), rgb.size(0));
-  // The indices, looked up in the file's palette, must give the decoded image.
+  // Looking up the indices in the file's palette must result in the decoded image.
   const std::size_t palette = png.find("PLTE") + 4;
   for (std::size_t i = 0; i < mask.values.size(); ++i)
     for (std::size_t c = 0; c < 3; ++c)

@@ -18,7 +18,7 @@ using Files = std::vector<std::pair<std::string, std::string>>;
 
 class WebDatasetMembers : public test::TemporaryFolder {
  protected:
-  // Returns a source over a shard with an image KEY.png for each key and with these files.
+  // Writes a shard that holds an image KEY.png and the matching `files` for each key. Returns a source that reads it.
   std::shared_ptr<const IndexedSource> source_of(const std::vector<std::string>& keys, const Files& files,
                                                  WebDatasetSettings settings = {}) const {
     io::TarWriter tar(path("a.tar"));

@@ -1,4 +1,4 @@
-// Tests `captioning` over ranks, which take the images in turn. Only run_ranks may compute in this process; see its comment.
+// Tests `captioning` over W ranks. Image i belongs to rank i % W. Only run_ranks may compute in this process; see its comment.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

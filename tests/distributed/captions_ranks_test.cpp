@@ -1,4 +1,4 @@
-// Runs the reference cases with several captions per image over ranks. Rank r has images rB/W .. (r+1)B/W-1.
+// Runs the reference cases with several captions per image over W ranks. Rank r of W has the images r B/W to (r + 1) B/W - 1 of B.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

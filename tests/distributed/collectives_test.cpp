@@ -79,7 +79,7 @@ TEST_P(Ranks, RingVisitsEveryBlockAndReturnsItsSums) {
   }
 }
 
-// The function is a sum over ranks of a random weighting of each rank's values, so its gradient is known.
+// Each rank sums the collectives' results with random weights. The weights of all ranks determine the gradient of the total.
 TEST_P(Ranks, CollectivesReturnTheGradientOfTheSumOverRanks) {
   const int size = GetParam().size;
   const auto results = run([](const ProcessGroup& group, const at::Device& device) -> Tensors {
@@ -135,7 +135,7 @@ TEST_P(Ranks, ReducerAveragesAccumulatedGradientsAndSkipsUnusedParameters) {
   }
 }
 
-// Reduces gradients that are random over many magnitudes, in small buckets, one of them without a gradient on any rank.
+// Reduces random gradients of many magnitudes in small buckets. One of the parameters has no gradient on any rank.
 Tensors reduced(const ProcessGroup& group, const at::Device& device, Compression compression) {
   std::vector<at::Tensor> parameters;
   for (const std::int64_t count : {1000, 3, 40, 7})

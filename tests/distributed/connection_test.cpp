@@ -17,7 +17,7 @@ class DoneWork : public c10d::Work {
   bool wait(std::chrono::milliseconds) override { return true; }
 };
 
-// Records its calls. The other ranks may have exited.
+// A backend that records its calls. With `others_gone`, it fails as if the other ranks had exited.
 class RecordingBackend : public c10d::Backend {
  public:
   RecordingBackend(Events& events, bool others_gone) : Backend(0, 2), events_(events), others_gone_(others_gone) {}

@@ -1,4 +1,4 @@
-// Tests `cosmos` over ranks. Rank r has images rB/W .. (r+1)B/W-1.
+// Tests `cosmos` over W ranks. Rank r has the images r B/W to (r + 1) B/W - 1 of B.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

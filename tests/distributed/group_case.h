@@ -22,15 +22,15 @@ inline ProcessGroup nccl_group() {
 /// A number of connected ranks and their backend.
 struct GroupCase {
   int size = 1;
-  std::string backend = "gloo";  // nccl means the one rank of nccl_group()
+  std::string backend = "gloo";  // for nccl, the group is nccl_group(), which has one rank
 };
 
 inline void PrintTo(const GroupCase& c, std::ostream* out) {
   *out << c.backend << '_' << c.size;
 }
 
-/// Tests for any number of ranks and any backend. They are in collectives_test.cpp; each program that links it chooses its
-/// cases. Without a GPU, cases with NCCL are skipped.
+/// The fixture of the tests in collectives_test.cpp, for any number of ranks and any backend. Each program that links that file
+/// instantiates its own cases. Without a GPU, cases with NCCL are skipped.
 class Ranks : public testing::TestWithParam<GroupCase> {
  protected:
   /// The function that each rank runs, with tensors on its `device`.

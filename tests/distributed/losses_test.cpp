@@ -1,4 +1,4 @@
-// Compares losses over ranks with the same global batch in one process.
+// Compares losses over ranks with the losses of the same global batch in one process.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kWidth = 6;
 
-// A minimal model: features times one matrix per kind of feature.
+// A minimal model that multiplies each kind of feature by a matrix.
 struct Towers {
   std::vector<at::Tensor> weights;
 
@@ -46,7 +46,7 @@ Pairs slice(const Pairs& all, std::int64_t start, std::int64_t count) {
           part(all.negatives),     part(all.negatives_present)};
 }
 
-// Runs one step on a global batch of 8 pairs, or on two accumulated batches. Returns the mean loss and the reduced gradients
+// Runs one step on a global batch of 8 pairs, or on several accumulated ones. Returns the mean loss and the reduced gradients
 // of all trainable tensors.
 Tensors step(const ObjectiveCase& which, int accumulation, const ProcessGroup& group) {
   const Towers towers;
@@ -63,8 +63,8 @@ Tensors step(const ObjectiveCase& which, int accumulation, const ProcessGroup& g
   at::Tensor mean = at::zeros({1});
   for (int micro = 0; micro < accumulation; ++micro) {
     Pairs all = random_pairs({4, 2, 3, 0, 1, 4, 2, 3}, 4, 5, kWidth, at::kFloat, 5 + static_cast<std::uint64_t>(micro));
-    // Objectives without skip_absent ignore these masks. With two ranks, the second has all its pairs; with four, the first
-    // has none.
+    // Objectives without skip_absent ignore these masks. With two ranks, all pairs of the second rank are complete; with four,
+    // no pair of the first rank is complete.
     all.image_present = at::arange(8) != 1;
     all.text_present = (at::arange(8) != 0) & (at::arange(8) != 3);
     const std::int64_t own = 8 / group.size();
@@ -153,7 +153,7 @@ TEST_P(LossOverRanks, MatchesOneProcess) {
   }
 }
 
-// With 1,100 pairs there are several tiles in rows and in columns.
+// The 1,100 pairs need several tiles of rows and of columns.
 class ManyTiles : public testing::TestWithParam<ObjectiveCase> {};
 INSTANTIATE_TEST_SUITE_P(Objectives, ManyTiles,
                          testing::ValuesIn(std::vector<ObjectiveCase>{
@@ -183,7 +183,7 @@ TEST_P(ManyTiles, MatchTheComposedLoss) {
       context.group = group;
       const at::Tensor loss = objective->forward(features, context).total;
       loss.backward();
-      // Feature gradients belong to the sum of the losses of all ranks, which is `size` times the loss of the global batch.
+      // The features' gradients are those of the sum of all ranks' losses, which is `size` times the loss of the global batch.
       Tensors out{{"loss", loss.detach()},
                   {"image", group.all_gather(a.grad()) / group.size()},
                   {"text", group.all_gather(b.grad()) / group.size()}};
@@ -201,7 +201,7 @@ TEST_P(ManyTiles, MatchTheComposedLoss) {
     for (const Tensors& rank : run_ranks(size, body(true), "gloo")) expect_equal(rank, composed[0]);
 }
 
-// For PyramidCLIP with two ranks, all samples of the second lack regions, and one sample of each lacks object names.
+// With two ranks, all samples of the second rank lack regions, and one sample of each rank lacks object names.
 class PyramidClipOverRanks : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Settings, PyramidClipOverRanks,
                          testing::Values("{}", "{chunk: 3}", "{local_loss: false}",
@@ -277,7 +277,7 @@ TEST(StairOverRanks, MaskedLossMatchesOneProcess) {
     for (const Tensors& rank : run_ranks(size, body, "gloo")) expect_equal(rank, alone[0]);
 }
 
-// Encodings over a vocabulary are wide, so a rank holds one block at a time, never all of them.
+// Encodings over a vocabulary are wide, so a rank holds the encodings of one rank at a time, never those of all ranks.
 TEST(StairOverRanks, NoRankHoldsAllEncodings) {
   constexpr std::int64_t kOwn = 6, kVocabulary = 5000;
   const auto results = run_ranks(4, [](const ProcessGroup& group) -> Tensors {
@@ -296,7 +296,7 @@ TEST(StairOverRanks, NoRankHoldsAllEncodings) {
   for (const Tensors& rank : results) EXPECT_LT(rank.at("bytes").item<std::int64_t>(), 3 * kOwn * kVocabulary * 4 / 2);
 }
 
-// Every rank computes the loss of the global batch, so the gradient of a row sums over as many losses as there are ranks.
+// Every rank computes the loss of the global batch, so a row's gradient is the sum over the losses of all ranks.
 TEST(FlopsRegularizerOverRanks, CoversTheRowsOfAllRanks) {
   at::manual_seed(3);
   const at::Tensor all = at::rand({10, 7}).to(at::kBFloat16).to(at::kDouble);
@@ -323,7 +323,7 @@ TEST(FlopsRegularizerOverRanks, CoversTheRowsOfAllRanks) {
     }
 }
 
-// The shares of the two ranks are described in golden/sparc.md.
+// golden/sparc.md describes which pairs each of the two ranks has.
 TEST(GoldenTwoRanks, ShardsAgree) {
   const io::TensorFile file = io::load_safetensors(test_data("golden/sparc/clip_two_ranks.safetensors"));
   for (const char* yaml : {"{}", "{chunk: 2}"}) {

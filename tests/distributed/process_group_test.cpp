@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-// A single rank with a backend has a connection too, and uses it like several ranks do.
+// Given a backend, even a single rank has a connection and uses it as several ranks do.
 INSTANTIATE_TEST_SUITE_P(Over, Ranks,
                          testing::Values(GroupCase{1, "gloo"}, GroupCase{2, "gloo"}, GroupCase{3, "gloo"},
                                          GroupCase{4, "gloo"}),

@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-// Runs a rank in the child process, which exits without the exit handlers of the parent.
+// Runs a rank in the child process and exits without running the exit handlers that the child inherited.
 [[noreturn]] void live(const LaunchEnvironment& environment, const std::string& backend, const std::string& file,
                        const std::function<Tensors(const ProcessGroup&)>& body) {
   int code = 0;
@@ -43,7 +43,7 @@ std::vector<Tensors> run_ranks(int count, const std::function<Tensors(const Proc
   const std::string folder = ::mkdtemp(pattern.data());
   const auto file = [&](int rank) { return folder + "/" + std::to_string(rank) + ".safetensors"; };
   const int port = free_port();
-  std::fflush(nullptr);  // otherwise the children would print it again
+  std::fflush(nullptr);  // otherwise the children would print the buffered output again
   std::vector<pid_t> children;
   for (int rank = 0; rank < count; ++rank) {
     const pid_t child = ::fork();

@@ -1,4 +1,4 @@
-// Tests the contrast of regions over ranks with different numbers of boxes. With four ranks, rank 1 has none.
+// Tests `region_contrast` over ranks with different numbers of boxes. With four ranks, rank 1 has no boxes.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ Tensors region_rank(const std::string& more, const ProcessGroup& group) {
   objective->to(at::kDouble);
   StepContext context;
   context.group = group;
-  objective->forward(own.features(), context);  // this call moves the margin
+  objective->forward(own.features(), context);  // updates the margin that the next call uses
   const Losses losses = objective->forward(own.features(), context);
   losses.total.backward();
   Tensors out{{"loss", losses.total.detach().clone()}, {"margin", objective->named_buffers()["margin"].clone()}};

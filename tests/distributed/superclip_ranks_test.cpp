@@ -1,4 +1,4 @@
-// Runs the reference cases of `superclip` over ranks. Rank r has images rB/W .. (r+1)B/W-1.
+// Runs the reference cases of `superclip` over W ranks. Rank r has the images r B/W to (r + 1) B/W - 1 of B.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -16,11 +16,11 @@ INSTANTIATE_TEST_SUITE_P(Cases, SuperClipCaseOverRanks,
                          testing::Values("superclip_two_ranks", "superclip_first_step", "superclip_later",
                                          "superclip_evaluation"));
 
-// Returns the results of a rank for its images. With `counted`, before_step() counts them in two micro-batches.
+// Returns a rank's results for its own images. With `counted`, before_step() first counts the images in two micro-batches.
 Tensors superclip_rank(const probe::Case& given, const ProcessGroup& group, bool counted) {
   const bool training = given.settings.find("training")->text() == "true";
   config::Node settings = given.settings;
-  settings.erase("training");  // not a setting: the mode of the module
+  settings.erase("training");  // the module's mode, not one of its settings
   const auto objective = objectives().make({"superclip", settings}, "superclip", {});
   {
     const at::NoGradGuard no_grad;
@@ -51,7 +51,7 @@ Tensors superclip_rank(const probe::Case& given, const ProcessGroup& group, bool
   for (const auto& item : objective->named_parameters()) out["grad." + item.key()] = item.value().grad().clone();
   for (auto& [name, tensor] : out) group.all_reduce(tensor);
   for (auto& [name, tensor] : out) tensor /= group.size();
-  // The gradient belongs to the sum of the losses of all ranks.
+  // This is the gradient of the sum of all ranks' losses, not of their mean.
   out["grad.in"] = group.all_gather(patches.grad()) / group.size();
   for (const auto& item : objective->named_buffers()) out["updated." + item.key()] = item.value().clone();
   return out;

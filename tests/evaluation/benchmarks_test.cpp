@@ -85,7 +85,7 @@ class Benchmarks : public ::testing::Test {
   std::shared_ptr<DualEncoder> model_;
 };
 
-/// The number of images that each task of a suite measures in the miniature.
+/// The number of images that each task of a suite measures in the miniature benchmark.
 const std::map<std::string, std::vector<std::int64_t>> kSamples = {{"coco_karpathy_test5k", {2, 2}},
                                                                    {"coco_val2017", {2}},
                                                                    {"flickr30k_test1k", {2}},
@@ -140,7 +140,7 @@ TEST_F(Benchmarks, ImageNetAssignsNamesInTheOrderOfItsThousandFolders) {
   io::write_file((folder / "imagenet/val/n10000001/x.JPEG").string(), picture);
   ::setenv("DATA", folder.c_str(), 1);
   SuiteSettings suite = load("imagenet");
-  suite.tasks.at(0).settings.set("templates", config::parse_yaml("['{}']", "test"));  // 80 take too long
+  suite.tasks.at(0).settings.set("templates", config::parse_yaml("['{}']", "test"));  // the suite's 80 templates take too long
   const TaskResult result = run(suite).at(0);
   EXPECT_EQ(result.samples, 1);
   ASSERT_EQ(result.classes.size(), 1000U);

@@ -1,4 +1,4 @@
-// Tests the captions and boxes of a small decoder that has memorized the images.
+// Tests the tasks `captions` and `referring` with a small decoder that has memorized the images.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -41,7 +41,7 @@ class WordTokenizer final : public Tokenizer {
   std::string name_ = "words";
 };
 
-/// Represents an 8 x 8 image by its four quarters.
+/// Embeds an 8 x 8 image as four tokens, one for each quarter.
 class QuarterEmbedder final : public EmbedderView {
  public:
   QuarterEmbedder() : EmbedderView(colors_) {}
@@ -61,7 +61,7 @@ class QuarterEmbedder final : public EmbedderView {
   WordTokenizer tokenizer_;
 };
 
-/// Black images with a colored box. The last image is 16 pixels wide, so evaluation sees only its middle.
+/// Black images with a colored box each. The last image is 16 pixels wide, and evaluation crops it to its middle.
 class BoxedPictures final : public IndexedSource {
  public:
   std::int64_t size() const override { return 4; }
@@ -85,7 +85,7 @@ class BoxedPictures final : public IndexedSource {
   std::string describe() const override { return "boxed pictures"; }
 };
 
-/// Passes an objective to the tasks.
+/// A RunLoss that only passes an objective to the tasks.
 class KeptObjective final : public RunLoss {
  public:
   explicit KeptObjective(std::shared_ptr<Objective> objective) : objective_(std::move(objective)) {}
@@ -97,7 +97,7 @@ class KeptObjective final : public RunLoss {
   std::shared_ptr<Objective> objective_;
 };
 
-/// Trains with plain Adam (Kingma and Ba 2015).
+/// Trains the objective on one batch with plain Adam (Kingma and Ba 2015) until it has memorized the batch.
 void learn_by_heart(Objective& objective, const Features& features, int steps) {
   const std::vector<at::Tensor> parameters = objective.parameters();
   std::vector<at::Tensor> first, second;
@@ -131,7 +131,7 @@ class CaptionTasks : public ::testing::Test {
     context.loss = std::make_shared<KeptObjective>(objective);
   }
 
-  /// Returns the images as evaluation sees them, with their first captions and boxes.
+  /// Returns the images as evaluation preprocesses them, with their first captions and their boxes.
   Features features() const {
     EvaluationReader reader(context.source, embedder.preprocessing(), 4, 1);
     std::vector<at::Tensor> pixels;
@@ -170,7 +170,7 @@ TEST_F(CaptionTasks, AreRightOnceTheDecoderHasMemorizedTheImages) {
   EXPECT_EQ(captions.samples, 4);
   EXPECT_LT(metric(before, "token_accuracy"), 0.7);
   EXPECT_EQ(metric(captions, "token_accuracy"), 1);
-  // Three images have one reference each; the first has two.
+  // The first image has two references, so even its right caption scores below 10. The other three have one each and score 10.
   EXPECT_GT(metric(captions, "cider_d"), 8);
   EXPECT_LT(metric(captions, "cider_d"), 10);
   ASSERT_EQ(captions.readings.size(), 2u);
@@ -182,12 +182,13 @@ TEST_F(CaptionTasks, AreRightOnceTheDecoderHasMemorizedTheImages) {
   for (const report::Outcomes& outcomes : captions.outcomes)
     EXPECT_NEAR(report::value_of(outcomes), metric(captions, outcomes.metric), 1e-12) << outcomes.metric;
 
-  // A box from 0 to 1/2 is written as bins 0 and 4 of 8, which are read as 1/16 and 9/16. One from 1/2 to 1 ends in the last bin.
+  // Coordinates are written as one of 8 bins and read back as the bin's center. The sides 0 and 1/2 become bins 0 and 4, read back as
+  // 1/16 and 9/16. The side 1 becomes the last bin, 7.
   const TaskResult referring = run("{name: referring}");
   EXPECT_EQ(metric(referring, "boxes"), 4) << "the box out of sight and phrases without a box do not count";
   EXPECT_EQ(metric(referring, "accuracy"), 1);
   const auto iou = [](double width, double height, double area) { return width * height / (0.25 + area - width * height); };
-  const double low = 0.5 - 1. / 16, high = 0.5 - 1. / 8;  // the overlap along an axis
+  const double low = 0.5 - 1. / 16, high = 0.5 - 1. / 8;  // overlaps along an axis, for boxes that start at 0 and at 1/2
   const double expected = (iou(low, low, 0.25) + iou(high, low, 0.5 * 0.375) + iou(low, high, 0.5 * 0.375) + iou(high, high, 0.375 * 0.375)) / 4;
   EXPECT_NEAR(metric(referring, "mean_iou"), expected, 1e-6);
   EXPECT_LT(metric(lost, "mean_iou"), expected);

@@ -1,5 +1,5 @@
 #pragma once
-// A model with known similarities.
+// An embedder with known similarities, for tests that need no model.
 
 #include <string>
 #include <vector>

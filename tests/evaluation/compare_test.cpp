@@ -1,4 +1,4 @@
-// Tests evaluate --compare, which measures several models on the same tasks.
+// Tests `evaluate --compare`, which measures several models on the same tasks.
 #include <algorithm>
 
 #include "tests/evaluation/evaluate_fixture.h"

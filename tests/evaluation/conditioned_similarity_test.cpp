@@ -32,7 +32,7 @@ TEST_F(ConditionedSimilarities, AreBitForBitEqualForEqualTexts) {
   }
 }
 
-// A matrix product may round equal rows differently, depending on their position.
+// A matrix product may round equal rows differently at different positions. The similarities must be equal nevertheless.
 TEST_F(ConditionedSimilarities, AreEqualForEqualCandidatesAtAnyPosition) {
   const TextConditionedPoolSettings settings;
   TextConditionedPool wide(settings, 64);

@@ -1,4 +1,4 @@
-// Compares tasks that use a text-conditioned pool with a direct computation over all samples at once.
+// Compares the results of tasks that use a text-conditioned pool with a direct computation over all samples at once.
 #include <cmath>
 
 #include "tests/evaluation/evaluate_fixture.h"
@@ -56,7 +56,7 @@ class Conditioned : public Evaluate {
     std::erase_if(file.weights, [](const auto& item) { return item.first.starts_with("objective."); });
   }
 
-  /// Saves and loads `file`, and sets up the context.
+  /// Saves `file`, loads it as the model, and sets up the context with the data of `source`.
   void load(const std::string& source = kShapes) {
     save_model_file(options.checkpoint, file);
     loaded = load_for_inference(options.checkpoint, "cpu");
@@ -97,7 +97,8 @@ class Conditioned : public Evaluate {
     out.images = whole->images(at::stack(pixels), {.tokens = true});
     return out;
   }
-  /// Computes the cosines of the pooled features directly in double, [N, M]; rounds them, so that equal texts have equal scores.
+  /// Computes the cosines [N, M] of images and texts directly in double, with each image pooled for each text. Rounds the cosines, so
+  /// that equal texts have equal scores.
   at::Tensor composed(const at::Tensor& tokens, const at::Tensor& texts) const {
     const auto pool = checkpoint_pool(loaded);
     pool->to(at::kDouble);
@@ -123,7 +124,7 @@ class Conditioned : public Evaluate {
   EvaluationContext context;
 };
 
-/// All captions and the sample that owns each.
+/// All captions of the samples, and for each caption the index of its sample.
 struct AllCaptions {
   std::vector<std::string> texts;
   std::vector<std::int64_t> owner;

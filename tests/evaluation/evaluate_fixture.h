@@ -20,7 +20,7 @@ namespace tessera {
 
 namespace fs = std::filesystem;
 
-/// A tiny model with random weights, saved as a run saves it.
+/// A fixture with a tiny model of random weights, saved as a run saves it.
 class Evaluate : public ::testing::Test {
  protected:
   Evaluate() : folder_(fs::temp_directory_path() / concat("tessera_evaluate_", ::getpid())) {
@@ -46,7 +46,7 @@ class Evaluate : public ::testing::Test {
     file.weights = DualEncoder(file.model).state_dict();
     save_model_file(options.checkpoint, file);
   }
-  /// Writes images of `shapes` to a tar, and also compresses it; the compressed one can only be read as a stream.
+  /// Writes images of `shapes` to a tar and to a compressed copy of it, which can only be read as a stream. Returns both paths.
   std::pair<std::string, std::string> shards(const std::string& name, int size) {
     const auto source = sources().make(
         config::Value<config::ModuleSettings>::read(

@@ -273,7 +273,7 @@ class EvaluateSlots : public Evaluate {
   }
 };
 
-// Rounding may break a tie differently for one of the 12 images.
+// The tolerance of 1/12 allows for one of the 12 images whose tie rounding breaks differently.
 TEST_F(EvaluateSlots, AllSlotsEqualThePlainEvaluation) {
   EXPECT_EQ(run(), 0);
   const nlohmann::json plain = results();
@@ -395,7 +395,7 @@ TEST_F(EvaluateTokens, EveryTaskReadsTokens) {
 }
 
 TEST_F(EvaluateTokens, SparseRowsCompareLikeDenseOnes) {
-  /// Keeps dense rows.
+  /// A view of an embedder that does not convert its rows to sparse ones.
   class Whole final : public EmbedderView {
    public:
     using EmbedderView::EmbedderView;

@@ -1,4 +1,4 @@
-// Tests maps of features on a plane, and Grad-CAM.
+// Tests the maps of features to points of a plane, and Grad-CAM.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 namespace tessera::metrics {
 namespace {
 
-/// Returns `each` points around each of three distant centers in `width` dimensions.
+/// Returns points in `width` dimensions: `each` of them around each of three distant centers.
 at::Tensor three_clusters(std::int64_t each, std::int64_t width) {
   at::manual_seed(5);
   const at::Tensor noise = at::randn({3, each, width}, at::kDouble);
@@ -17,7 +17,7 @@ at::Tensor three_clusters(std::int64_t each, std::int64_t width) {
 }
 
 TEST(FeatureMap, PrincipalPlaneHasTheGreatestVariance) {
-  // A rotated rectangle in 3 dimensions, 4 units long, 1 unit wide and flat.
+  // The points are the corners of a flat rectangle in 3 dimensions, 4 units long and 1 unit wide, which is then rotated.
   const at::Tensor corners =
       at::tensor({-2.0, -0.5, 0.0, -2.0, 0.5, 0.0, 2.0, -0.5, 0.0, 2.0, 0.5, 0.0}, at::kDouble).view({4, 3});
   at::manual_seed(1);
@@ -36,7 +36,7 @@ TEST(FeatureMap, AffinitiesHaveTheRequestedPerplexity) {
   EXPECT_NEAR(p.sum().item<double>(), 1, 1e-12);
   EXPECT_TRUE(p.equal(p.t()));
   EXPECT_EQ(p.diagonal().abs().max().item<double>(), 0);
-  // With four equidistant points every row is uniform at any precision. For four points a perplexity of 50 counts as 1.
+  // With four equidistant points, every row is uniform at any precision. The perplexity 50 is impossible for them and is lowered to 1.
   const at::Tensor even = tsne_affinities(at::eye(4, at::kDouble), 50);
   EXPECT_TRUE(even.allclose((at::ones({4, 4}, at::kDouble) - at::eye(4, at::kDouble)) / 12));
 }
@@ -56,7 +56,8 @@ TEST(FeatureMap, NeighborsKeptIsAShare) {
   const at::Tensor line = at::arange(6, at::kDouble).unsqueeze(1);
   EXPECT_DOUBLE_EQ(neighbors_kept(line, line, 2), 1);
   EXPECT_DOUBLE_EQ(neighbors_kept(line, line, 100), 1) << "all other points are neighbors";
-  // Nearest neighbors before: 0 -> 1, 1 -> 0, 2.1 -> 1, 9 -> 2.1. In the map, 9 moves to -0.5, next to 0: half of them remain.
+  // The nearest neighbors of 0, 1, 2.1 and 9 are 1, 0, 1 and 2.1. In the map, 9 moves to -0.5 and becomes the nearest neighbor of 0. Two
+  // of four points keep their nearest neighbor.
   const at::Tensor before = at::tensor({0.0, 1.0, 2.1, 9.0}, at::kDouble).unsqueeze(1);
   const at::Tensor after = at::tensor({0.0, 1.0, 2.1, -0.5}, at::kDouble).unsqueeze(1);
   EXPECT_DOUBLE_EQ(neighbors_kept(before, after, 1), 0.5);
@@ -65,7 +66,7 @@ TEST(FeatureMap, NeighborsKeptIsAShare) {
 TEST(GradCam, WeighsChannelsByTheirMeanGradient) {
   const at::Tensor features = at::tensor({1.0, 2.0, 3.0, -1.0, 0.0, 5.0}, at::kDouble).view({1, 3, 2});
   const at::Tensor gradients =
-      at::tensor({3.0, 0.0, 0.0, -1.5, 0.0, 0.0}, at::kDouble).view({1, 3, 2});  // means 1, -0.5
+      at::tensor({3.0, 0.0, 0.0, -1.5, 0.0, 0.0}, at::kDouble).view({1, 3, 2});  // the channels' means are 1 and -0.5
   EXPECT_TRUE(grad_cam(features, gradients).equal(at::tensor({0.0, 3.5, 0.0}, at::kDouble).unsqueeze(0)));
   EXPECT_THROW(grad_cam(features, gradients.squeeze(0)), c10::Error);
 }

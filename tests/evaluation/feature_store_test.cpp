@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Embeds images by their mean colors and texts by some of their letters, and counts how many it embeds.
+/// Embeds images as their mean colors and texts by some of their letters. Counts the images and texts that it embeds.
 class CountingEmbedder final : public Embedder {
  public:
   CountingEmbedder() { preprocessing_.image_size = 32; }
@@ -79,7 +79,7 @@ class FeatureStores : public testing::Test {
   TaskResult run(const std::string& task, const Embedder& embedder) const {
     return run_task(config::Value<config::ModuleSettings>::read(config::parse_yaml(task, "task.yaml"), "", {}), embedder, context_);
   }
-  /// Returns the path of the only file with image features.
+  /// Returns the path of the file with image features, of which there is only one.
   std::string pictures_file() const {
     for (const auto& entry : fs::recursive_directory_iterator(folder_))
       if (entry.path().filename().string().starts_with("pictures-")) return entry.path().string();

@@ -1,4 +1,4 @@
-// Tests boxes with a choice of texts (FG-OVD) on a model with known patch embeddings.
+// Tests the FG-OVD task, which chooses among several texts for each box, on an embedder with known patch embeddings.
 
 #include <filesystem>
 #include <fstream>
@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using Metrics = std::vector<std::pair<std::string, double>>;
 
-/// Embeds each 2 x 2 pixels of an 8 x 8 image as their mean color, and texts like ColorEmbedder.
+/// Embeds each block of 2 x 2 pixels of an 8 x 8 image as its mean color, and embeds texts like ColorEmbedder.
 class ColorPatches final : public Embedder {
  public:
   bool gives_patches = true;
@@ -68,7 +68,7 @@ class FgOvdTasks : public ::testing::Test {
   }
   ~FgOvdTasks() override { fs::remove_all(folder_); }
 
-  /// Writes a data set with the regions of one image per line. Returns its source settings.
+  /// Writes a data set in which each line holds the regions of one image. Returns the source's settings.
   std::string set(const std::string& name, const std::vector<std::string>& lines) const {
     std::ofstream file(folder_ / (name + ".jsonl"));
     for (const std::string& regions : lines) file << R"({"image": "a.png", "regions": [)" << regions << "]}\n";
@@ -102,7 +102,7 @@ const std::string kWrong = R"({"box": [16, 4, 22, 12], "phrase": "red", "negativ
 
 TEST_F(FgOvdTasks, PhraseMustBeNearerToItsBoxThanAllNegatives) {
   const TaskResult result = run("source: " + set("all", {kRed + ", " + kGreen, kWrong}));
-  // The wrong phrase ranks behind `green` and `green red`, and ties with `red red`, which counts against it.
+  // The phrase of kWrong ranks behind `green` and `green red`. It ties with `red red`, and a tie counts against the phrase.
   EXPECT_EQ(result.metrics, (Metrics{{"accuracy", 2.0 / 3}, {"mean_rank", (1 + 1 + 4) / 3.0}, {"boxes", 3}}));
   EXPECT_EQ(result.samples, 2);
   for (const report::Outcomes& outcomes : result.outcomes)
@@ -124,7 +124,7 @@ TEST_F(FgOvdTasks, EachDifficultyHasItsOwnMetrics) {
 }
 
 TEST_F(FgOvdTasks, BoxesFollowThePreprocessingOfTheImage) {
-  // Resizing the short side keeps columns 8 to 24; squash keeps all columns, at half the horizontal resolution.
+  // The mode `shortest` keeps only columns 8 to 24. The mode `squash` keeps all columns, at half the horizontal resolution.
   const std::string blue = R"({"box": [0, 0, 8, 16], "phrase": "blue", "negatives": ["red", "green"]})";
   const std::string data = "source: " + set("all", {kRed + ", " + blue});
   const TaskResult cropped = run(data);

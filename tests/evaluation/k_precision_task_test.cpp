@@ -38,7 +38,7 @@ class ColoredPictures final : public IndexedSource {
 
 class KPrecision : public ::testing::Test {
  protected:
-  // Each image retrieves the caption with its color: the first image its own, the second that of the third image.
+  // Each image retrieves the caption that names its color: the first image retrieves its own caption, the second the third image's.
   KPrecision() {
     context.source = std::make_shared<ColoredPictures>(
         std::vector<ColoredPictures::Picture>{{200, 0, 0, {"a red dog runs", "the dog"}},
@@ -58,7 +58,7 @@ class KPrecision : public ::testing::Test {
 
 TEST_F(KPrecision, CountsWordsThatOccurInAnyOwnCaption) {
   const TaskResult result = run("");
-  // Of "a green dog and a green cat", the captions of the second image contain "a", counted twice, and "dog".
+  // The second image retrieves "a green dog and a green cat". Three of the seven words are in its own captions: "a" twice, and "dog".
   EXPECT_EQ(result.metrics, (Metrics{{"k_precision", (1 + 3.0 / 7 + 1) / 3}}));
   EXPECT_EQ(result.samples, 3);
   EXPECT_EQ(result.skipped.at("no_caption"), 1);
@@ -71,7 +71,7 @@ TEST_F(KPrecision, CountsNounsAndAdjectivesSeparately) {
   const TaskResult result = run(", lexicon: [dog, cat, green]");
   EXPECT_EQ(result.metrics.at(1), (std::pair<std::string, double>("k_precision_na", (1 + 1.0 / 4 + 1) / 3)));
   EXPECT_NEAR(report::value_of(result.outcomes.at(1)), result.metrics.at(1).second, 1e-12);
-  // The first image retrieves a caption without a word of this lexicon, so it is left out.
+  // The first image retrieves a caption without any word of this lexicon, so the mean leaves this image out.
   EXPECT_EQ(run(", lexicon: [cat]").metrics.at(1).second, 0.5);
 }
 
@@ -85,7 +85,7 @@ TEST_F(KPrecision, IgnoresTheWordsOfThePrompt) {
 
 TEST(KPrecisionMetric, TilesMatchTheWholeMatrix) {
   at::manual_seed(4);
-  const at::Tensor scores = at::randint(0, 5, {70, 90'000}, at::kDouble);  // more than one tile, with equal scores
+  const at::Tensor scores = at::randint(0, 5, {70, 90'000}, at::kDouble);  // fills more than one tile and has many equal scores
   const auto tile = [&](metrics::RowRange images, metrics::RowRange texts) {
     return scores.slice(0, images.begin, images.end).slice(1, texts.begin, texts.end);
   };

@@ -38,7 +38,7 @@ std::vector<std::int64_t> list(const at::Tensor& t) {
 using Ids = std::vector<std::int64_t>;
 
 TEST(ZeroShotClassification, CountsTopKAndClassMeansByHand) {
-  // Classes point along x, y, z; the second image is nearer to x than to its own class y.
+  // The classes point along x, y and z. The second image is nearer to x than to its own class, y.
   const auto s = zero_shot_classification(rows({{1, 0, 0}, {3, 2, 0}, {0, 0, 5}, {0, 1, 0}}), ids({0, 1, 2, 1}),
                                           rows({{2, 0, 0}, {0, 3, 0}, {0, 0, 4}}), ids({0, 1, 2}), 3, {1, 2, 9});
   EXPECT_EQ(list(s.prediction), (Ids{0, 0, 2, 1}));
@@ -70,7 +70,7 @@ TEST(ZeroShotClassification, EqualScoresGoToTheLowerClass) {
 }
 
 TEST(RetrievalRecall, RanksByHand) {
-  // Image 0 owns texts 0 and 2, image 1 owns text 1, image 2 none.
+  // Image 0 owns texts 0 and 2, image 1 owns text 1, and image 2 owns no text.
   const auto s =
       retrieval_recall(rows({{1, 0}, {0, 1}, {1, 1}}), rows({{0, 1}, {1, 0.1}, {1, 1}}), ids({0, 1, 0}), {1, 2});
   EXPECT_EQ(list(s.image_to_text_rank), (Ids{1, 2, -1}));
@@ -86,7 +86,7 @@ TEST(RetrievalRecall, BrokenFeaturesAreMissesNotHits) {
   EXPECT_DOUBLE_EQ(s.text_to_image[0], 0.0);
 }
 
-/// Computes ranks by sorting all candidates of each query.
+/// Returns each query's rank: the position of its first right candidate after sorting all candidates; -1 if none is right.
 Ids slow_ranks(const at::Tensor& queries, const at::Tensor& candidates,
                const std::function<bool(std::size_t, std::size_t)>& right) {
   const at::Tensor q = queries / queries.norm(2, 1, true), c = candidates / candidates.norm(2, 1, true);
@@ -122,7 +122,8 @@ TEST(RetrievalRecall, MatchesSortingEverything) {
             }));
 }
 
-/// Computes ranks by counting the candidates that come before, from all cosines in double; [N] and [M].
+/// Computes all cosines in double. Returns the ranks of the N images and of the M texts, found by counting the candidates that come
+/// before the best right one.
 std::pair<Ids, Ids> counted_ranks(const at::Tensor& images, const at::Tensor& texts, const at::Tensor& owner) {
   const auto unit = [](const at::Tensor& rows) { return rows.to(at::kDouble) / rows.to(at::kDouble).norm(2, 1, true); };
   const at::Tensor x = unit(images), y = unit(texts);
@@ -152,7 +153,7 @@ TEST(RetrievalRecall, TilesChangeNothing) {
 }
 
 TEST(RetrievalRecall, ResolvesNearTiesInDouble) {
-  // If a model embeds everything almost alike, float32 cannot resolve the differences.
+  // The embeddings are almost equal, so float32 cannot resolve the differences of their cosines.
   at::manual_seed(3);
   const at::Tensor base = at::randn({1, 24}, at::kDouble);
   at::Tensor images = (base + 1e-4 * at::randn({60, 24}, at::kDouble)), texts = base + 1e-4 * at::randn({150, 24}, at::kDouble);
@@ -189,12 +190,13 @@ TEST(RetrievalRecall, ParallelTextsTieIfTheirLengthsAreExact) {
   for (int factor = 2; factor < 60; ++factor) {
     const at::Tensor owner = ids({-1, -1, -1, -1, -1, -1, -1, -1, 0, 1, 2, 3, 4, 5, 6, 7});
     const at::Tensor ranks = retrieval_recall(images, at::cat({texts, texts * factor}), owner, {1}).image_to_text_rank;
-    // Texts come in parallel pairs: whole pairs rank before an image's own text, and so does the text that its own ties with.
+    // Each image's own text ties with the shorter text that is parallel to it, which comes first. Only whole pairs of parallel texts
+    // score higher, so the rank is odd.
     EXPECT_TRUE(ranks.remainder(2).eq(1).all().item<bool>()) << factor << ": " << ranks;
   }
 }
 
-/// Calls `body` with candidates of many widths and counts: `rows` rows, followed by the same rows again.
+/// Calls `body` for many widths and counts. `doubled` holds `rows` random rows, followed by the same rows again.
 void for_doubled_rows(const std::function<void(const at::Tensor& queries, const at::Tensor& doubled, std::int64_t rows)>& body) {
   at::manual_seed(5);
   for (const std::int64_t count : {1, 2, 3, 5, 7, 12, 33})
@@ -235,7 +237,7 @@ TEST(ZeroShotSegmentation, PrefersTheFirstOfClassesWithEqualNames) {
 
 TEST(NearestByCosine, TopKMatchesAFullSort) {
   at::manual_seed(9);
-  // Small integer entries give many exact ties, also at the k-th place.
+  // With small whole numbers, many candidates tie exactly, even at the k-th place.
   for (const std::int64_t high : {2, 100}) {
     const at::Tensor queries = at::randint(1, high + 1, {20, 3}, at::kLong).to(at::kDouble);
     const at::Tensor candidates = at::randint(1, high + 1, {200, 3}, at::kLong).to(at::kDouble);
@@ -250,7 +252,7 @@ TEST(SegmentationScores, CountsByHand) {
   const at::Tensor target = ids({0, 1, 1, 255, 2, 2}).view({1, 2, 3});
   const at::Tensor guess = ids({1, 1, 0, 1, 2, 7}).view({1, 2, 3});
   const auto s = segmentation_scores(guess, target, 3, 0);
-  // Class 1 shares one of three pixels; class 2 shares one of two.
+  // Prediction and target of class 1 share one of three pixels; those of class 2 share one of two.
   EXPECT_EQ(list(s.intersection), (Ids{0, 1, 1}));
   EXPECT_EQ(list(s.union_), (Ids{2, 3, 2}));
   EXPECT_DOUBLE_EQ(s.image_miou, (1.0 / 3 + 1.0 / 2) / 2);
@@ -271,7 +273,7 @@ TEST(SegmentationScores, BatchesAddUp) {
 }
 
 TEST(ZeroShotSegmentation, NearestUpsamplingTakesTheFloorOfTheSourcePosition) {
-  // Two patches side by side over five columns: columns 0-2 are floor(i * 2 / 5) = 0.
+  // Two patches side by side cover five columns. Column i belongs to patch floor(i * 2 / 5), so columns 0 to 2 belong to patch 0.
   const auto s = zero_shot_segmentation(
       rows({{1, 0}, {0, 1}}).unsqueeze(0), rows({{1, 0}, {0, 1}}), ids({0, 1, 0, 1, 0}).view({1, 1, 5}),
       {.grid = {1, 2}, .upsample = "nearest", .candidates = "present", .background_index = {}});
@@ -287,7 +289,7 @@ TEST(ZeroShotSegmentation, OnlyPresentClassesAreCandidates) {
 
 TEST(ZeroShotSegmentation, TilesOfManyClassesMatchTheWhole) {
   at::manual_seed(4);
-  // 120 classes at 200 x 200 pixels do not fit one tile.
+  // The scores of 120 classes at 200 x 200 pixels do not fit into one tile.
   const at::Tensor patches = at::randn({1, 4, 8}), classes = at::randn({120, 8});
   SegmentationOptions options{.grid = {2, 2}, .upsample = "bilinear", .candidates = "all", .background_index = {}};
   const auto s = zero_shot_segmentation(patches, classes, at::zeros({1, 200, 200}, at::kLong), options);
@@ -302,14 +304,15 @@ TEST(ZeroShotSegmentation, RejectsTargetsThatAreNotClasses) {
 }
 
 TEST(ZeroShotSegmentationByGroups, EachPixelTakesTheClassOfItsGroup) {
-  // Two groups cover two patches side by side and five columns. The first group is nearest to class 2, the other to class 0.
+  // Two patches side by side cover five columns, and each patch belongs to one of two groups. The first group is nearest to class 2,
+  // the other to class 0.
   const at::Tensor groups = rows({{1, 0.1F}, {0, 1}}).unsqueeze(0);
   const at::Tensor classes = rows({{0, 1}, {-1, 0}, {1, 0}});
   const at::Tensor attention = rows({{0.9F, 0.2F}, {0.1F, 0.8F}}).unsqueeze(0);
   const at::Tensor target = ids({0, 0, 2, 1, 2}).view({1, 1, 5});
   SegmentationOptions options{.grid = {1, 2}, .upsample = "nearest", .candidates = "present", .background_index = {}};
   EXPECT_EQ(list(zero_shot_segmentation_by_groups(groups, attention, classes, target, options)), (Ids{2, 2, 2, 0, 0}));
-  // Only classes 0 and 1 are present, so the first group is nearest to class 0 too.
+  // Now only classes 0 and 1 are present. Of these, the first group is also nearest to class 0.
   EXPECT_EQ(list(zero_shot_segmentation_by_groups(groups, attention, classes, ids({0, 1, 1, 255, 1}).view({1, 1, 5}),
                                                   options)),
             (Ids{0, 0, 0, 0, 0}));
@@ -321,8 +324,8 @@ TEST(ZeroShotSegmentationByGroups, EachPixelTakesTheClassOfItsGroup) {
 }
 
 TEST(ZeroShotSegmentationByGroups, UpsamplesWeightsBeforeTakingTheGreatest) {
-  // Between the patches the weights are 1 - 0.6 t and 0.6 t, which are equal at t = 5/6. If each patch took its greatest weight
-  // first, the result would change at the middle instead.
+  // Between the centers of the two patches, the groups' weights are 1 - 0.6 t and 0.6 t, which are equal at t = 5/6. If each
+  // patch chose its group before the upsampling, the border between the groups would be in the middle.
   const at::Tensor attention = rows({{1, 0.4F}, {0, 0.6F}}).unsqueeze(0);
   SegmentationOptions options{.grid = {1, 2}, .upsample = "bilinear", .candidates = "all", .background_index = {}};
   const at::Tensor masks = group_masks(attention, 1, 12, options);
@@ -339,7 +342,7 @@ TEST(LinearProbe, FindsTheStationaryPoint) {
   for (const double l2 : {1e-4, 0.1, 10.0}) {
     const auto fit = fit_logistic_regression(x, y, 4, l2);
     EXPECT_TRUE(fit.converged);
-    // Computes the gradient by its definition.
+    // Computes the gradient of the regularized loss from its definition; it must be 0 at the solution.
     const at::Tensor p = (x.matmul(fit.weight.t()) + fit.bias).softmax(1) - at::one_hot(y, 4).to(at::kDouble);
     const at::Tensor gradient = p.t().matmul(x) / 60 + l2 * fit.weight;
     EXPECT_LE(gradient.abs().max().item<double>(), 1e-6);
@@ -348,7 +351,7 @@ TEST(LinearProbe, FindsTheStationaryPoint) {
 }
 
 TEST(LinearProbe, ConvergesForOffCenterFeaturesOfUnequalScale) {
-  // Like embeddings, the features have a large common part, small differences and more columns than rows.
+  // The features are like real embeddings: they have a large common part, small differences and more columns than rows.
   at::manual_seed(6);
   const at::Tensor scale = at::logspace(-4, 1, 200, 10.0, at::kDouble);
   const at::Tensor x = at::randn({40, 200}, at::kDouble) * scale + 20 * at::randn({200}, at::kDouble);
@@ -415,7 +418,7 @@ TEST(PairwiseAccuracy, TiesAndNanAreWrong) {
 }
 
 TEST(Winoground, MatchesACountByHand) {
-  // [caption][image]; the text side is right, the image side is not.
+  // The scores are [caption][image]. Each image scores higher with its own caption, but caption 1 scores higher with the wrong image.
   const auto s = winoground(at::tensor({3.0, 1.0, 2.0, 1.5}).view({1, 2, 2}));
   EXPECT_DOUBLE_EQ(s.text_score, 1.0);
   EXPECT_DOUBLE_EQ(s.image_score, 0.0);
@@ -429,7 +432,7 @@ TEST(KPrecision, LowercasesOnlyAsciiInWords) {
 
 TEST(KPrecision, ClipsCountsToThoseOfTheCaptions) {
   const std::vector<std::string> captions = {"a dog a a", "a dog"};
-  const auto scores = at::tensor({0.0, 1.0, 1.0, 0.0}).view({2, 2});  // each image picks the other's caption
+  const auto scores = at::tensor({0.0, 1.0, 1.0, 0.0}).view({2, 2});  // each image retrieves the other image's caption
   EXPECT_DOUBLE_EQ(k_precision(scores, captions, {0, 1}, {}, false).per_image[1], 1.0);
   EXPECT_DOUBLE_EQ(k_precision(scores, captions, {0, 1}, {}, true).per_image[1], 0.5);
 }

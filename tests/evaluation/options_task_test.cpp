@@ -1,4 +1,4 @@
-// Tests benchmarks of options on a model with known similarities.
+// Tests the tasks that choose among options, on an embedder with known similarities.
 
 #include <filesystem>
 #include <fstream>
@@ -87,7 +87,8 @@ TEST_F(OptionTasks, ImagesMayBeTheOptions) {
 }
 
 TEST_F(OptionTasks, WinogroundScoresTextsAndImagesSeparately) {
-  // In the second item "green" is nearer to yellow than to red, but yellow is equally near to "red" and "green".
+  // In the second item, the caption "green" is nearer to the yellow image than to the red one. But the yellow image is equally near to
+  // both captions.
   const TaskResult result = run(
       "winoground",
       R"([{"image_0": "red", "image_1": "green", "caption_0": "red", "caption_1": "green", "collapsed_tag": "Object"},

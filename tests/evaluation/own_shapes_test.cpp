@@ -88,7 +88,7 @@ TEST_F(OwnShapesInEvaluation, ZeroShotAndRetrievalUseAllImages) {
   EXPECT_EQ(run("{name: retrieval}").samples, 30);
 }
 
-// Batches of one image must give the same result as larger batches.
+// Batches of one image must have the same result as larger batches.
 TEST_F(OwnShapesInEvaluation, SegmentationMapsPatchesToThePixelsOfTheirImage) {
   const TaskResult whole = run("{name: segmentation}");
   EXPECT_EQ(whole.samples, 30);

@@ -1,4 +1,4 @@
-// Tests linear probes of frozen patches on a model with known patch embeddings.
+// Tests linear probes of frozen patch features, on an embedder with known features.
 
 #include <algorithm>
 #include <array>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kSide = 64, kPatches = 16;
 
-/// Embeds a patch as its mean color, or all patches alike if it is blind.
+/// Embeds each patch as its mean color. A blind embedder embeds all patches alike.
 class PatchColors final : public EmbedderView {
  public:
   PatchColors(const Embedder& embedder, bool blind) : EmbedderView(embedder), blind_(blind) {}
@@ -90,8 +90,8 @@ TEST(SegmentationProbe, RejectsDataWithOtherClasses) {
   EXPECT_THROW(probe(false, ", classes: [background, thing]"), UserError);
 }
 
-/// Images of squares in random colors with the depth exp(red - green / 2), colors in [0, 1]. The first image has no known
-/// depth, and the others have none in their first row. All depths are multiplied by `unit`.
+/// Images of squares in random colors. A square's depth is unit * exp(red - green / 2), with colors in [0, 1]. The first image
+/// has no known depths, and the other images have none in their first row of pixels.
 class FarSquares final : public IndexedSource {
  public:
   FarSquares(std::uint64_t seed, double unit = 1) : seed_(seed), unit_(unit) {}
@@ -137,14 +137,14 @@ TaskResult probe_depth(bool blind, double unit = 1, const std::string& more = ""
 TEST(DepthProbe, LearnsDepthsThatAreALinearMapOfPatches) {
   const TaskResult seeing = probe_depth(false), blind = probe_depth(true);
   EXPECT_EQ(seeing.samples, 12);
-  // The remaining error comes from bilinear interpolation between patches.
+  // The map is not exact, because it is interpolated bilinearly between patches.
   EXPECT_LT(score(seeing, "rms_error"), 0.7 * score(blind, "rms_error"));
   EXPECT_GT(score(seeing, "delta1_accuracy"), score(blind, "delta1_accuracy") + 0.2);
   EXPECT_NE(seeing.data.find("(fitted on 2,816 patches of far squares)"), std::string::npos) << seeing.data;
   EXPECT_EQ(seeing.outcomes[0].entries.size(), 11U) << "one image has no known depth";
 }
 
-/// With uninformative features, the map is only its bias: the mean logarithm of the patch depths.
+/// If features carry no information, the probe can only learn its bias, which is the mean logarithm of the patches' depths.
 TEST(DepthProbe, BlindModelPredictsTheGeometricMean) {
   double sum = 0;
   std::int64_t count = 0;
@@ -156,7 +156,7 @@ TEST(DepthProbe, BlindModelPredictsTheGeometricMean) {
         sum += std::log(depth);
         ++count;
       }
-  // In the first row of patches, three of four pixel rows are known, and these patches have the same weight as all others.
+  // The patches of the first row have known depths in only three of four pixel rows, but each counts as much as any other patch.
   double top = 0;
   for (std::int64_t i = 1; i < train.size(); ++i)
     for (std::int64_t p = 0; p < side * kSide; ++p)

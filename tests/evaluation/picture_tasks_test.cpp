@@ -1,4 +1,4 @@
-// Tests the tasks that show single images: queries, Grad-CAM and maps of features.
+// Tests the tasks that show single images: `query`, Grad-CAM and maps of features.
 #include <algorithm>
 
 #include "tests/evaluation/evaluate_fixture.h"
@@ -24,7 +24,7 @@ TEST_F(EvaluatePictures, QueriesShowTheNearestImagesAndMeasureNothingElse) {
   const std::string html = io::read_file(options.out + "/report.html");
   EXPECT_NE(html.find("<q>the blue square, of all</q>"), std::string::npos);
 
-  // The best of all images comes first.
+  // The first result must be the best of all images.
   const InferenceModel loaded = load_for_inference(options.checkpoint, "cpu");
   const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer);
   EvaluationReader reader(sources().make(source_from_text(options.data, "--data"), "source"), embedder.preprocessing(),
@@ -76,8 +76,8 @@ TEST_F(EvaluatePictures, ReportShowsGradCamAndFeatureMaps) {
   EXPECT_NE(html.find("<circle"), std::string::npos);
 }
 
-/// Parameters: encoder and read-out. Grad-CAM uses the input of the last block if only the class token is read out, otherwise
-/// the output of the encoder.
+/// The parameters are an image tower in YAML and the image size. Grad-CAM uses the input of the last block if the tower reads
+/// out only its class token, otherwise the output of the encoder.
 class Relevance : public Evaluate, public ::testing::WithParamInterface<std::pair<const char*, std::int64_t>> {};
 
 TEST_P(Relevance, FollowsTheTextAndKeepsTheModelUnchanged) {

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// Two clouds of points, so far apart along the first axis that a line separates them.
+/// Returns two labeled clouds of points, so far apart along the first axis that a linear probe separates them.
 LabeledFeatures clouds(std::int64_t count) {
   at::manual_seed(9);
   LabeledFeatures out;
@@ -28,7 +28,8 @@ LinearProbeSettings adamw(std::vector<double> rates, std::vector<double> decays)
 
 TEST(ProbeFit, SweepPicksTheBestOnTheHeldOutPart) {
   const LabeledFeatures train = clouds(100);
-  // A decay of 1e9 makes the weights diverge. All other points classify everything right, so the first of them is taken.
+  // A weight decay of 1e9 makes the weights diverge. All other settings of the sweep classify everything right, so the first of those
+  // wins.
   const AdamwChoice choice = fit_with_adamw(train, 2, adamw({0.1, 0.2}, {1e9, 0.01, 0.0}));
   EXPECT_EQ(choice.lr, 0.1);
   EXPECT_EQ(choice.weight_decay, 0.01);

@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-/// Holds a clock that the test sets, and the lines that were written.
+/// Holds a clock that the test sets, and the lines that the progress display wrote.
 struct Desk {
   double now = 100;
   std::vector<std::string> written;

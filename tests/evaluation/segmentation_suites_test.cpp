@@ -1,4 +1,4 @@
-// Runs each segmentation suite on a miniature in the layout of its data set: three small images with generated masks.
+// Runs each segmentation suite on a miniature in the layout of its data set, which has three small images with generated masks.
 #include <filesystem>
 
 #include <gtest/gtest.h>
@@ -11,10 +11,10 @@ namespace {
 
 struct Layout {
   const char* suite;
-  const char* picture;  // NAME is replaced by the name of the sample
+  const char* picture;  // path of an image; NAME stands for the sample's name
   const char* mask;
-  const char* list;                  // empty if there is none
-  std::vector<std::uint8_t> values;  // in masks; the last one is ignored
+  const char* list;                  // path of the list of samples; empty if there is none
+  std::vector<std::uint8_t> values;  // pixel values of masks; the last one is ignored
 };
 
 const std::vector<Layout> kLayouts = {
@@ -95,7 +95,7 @@ TEST_F(SegmentationSuites, EachReadsTheLayoutOfItsDataSet) {
 
 TEST_F(SegmentationSuites, SkipAndReportAMaskOfAnotherSize) {
   write_layout(kLayouts[0]);
-  write(named(kLayouts[0].mask, "0003"), encode_mask(std::vector<std::uint8_t>(11 * 99, 1), 11, 99));  // the same number of pixels
+  write(named(kLayouts[0].mask, "0003"), encode_mask(std::vector<std::uint8_t>(11 * 99, 1), 11, 99));  // has as many pixels as the image
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(run(), 0);
   const std::string told = ::testing::internal::GetCapturedStderr();

@@ -10,7 +10,7 @@ namespace {
 
 using Corners = std::vector<std::array<std::int64_t, 2>>;
 
-/// Returns scores [N, 1, P] of P patches side by side; each patch is one pixel.
+/// Returns the scores [N, 1, P] of N class names for P patches side by side; each patch is one pixel.
 at::Tensor in_a_row(std::initializer_list<std::initializer_list<double>> names) {
   std::vector<at::Tensor> rows;
   for (const auto& name : names) rows.push_back(at::tensor(std::vector<double>(name)).unsqueeze(0));
@@ -44,7 +44,7 @@ TEST(SegmentPixels, WeakPixelsAreBackground) {
   options.background_threshold = {0.25, std::nullopt};
   EXPECT_EQ(pixels(segment_pixels(scores, kTarget, options)), (std::vector<std::int64_t>{0, 2, 0}));
 
-  // The probability of the best name is a softmax over three names at scale 10: e^2 / (e^0 + e^2 + e^1), and so on.
+  // The best name's probability is a softmax over three names at scale 10. For the first pixel it is e^2 / (e^0 + e^2 + e^1).
   const auto share = [](double best, double a, double b) {
     return std::exp(10 * best) / (std::exp(10 * best) + std::exp(10 * a) + std::exp(10 * b));
   };
@@ -60,7 +60,7 @@ TEST(SegmentPixels, WeakPixelsAreBackground) {
 
 TEST(SegmentPixels, TiledProbabilitiesMatchASoftmax) {
   at::manual_seed(5);
-  // 120 names at 200 x 200 pixels do not fit one tile.
+  // The scores of 120 names at 200 x 200 pixels do not fit into one tile.
   const at::Tensor scores = at::randn({120, 4, 5}, at::kDouble), target = at::zeros({200, 200}, at::kLong);
   SegmentationOptions options{.candidates = "all", .background_index = 0};
   options.background_threshold = {0.05, 2.0};
@@ -88,7 +88,7 @@ TEST(Windows, CoverTheImageAndEndAtItsEdges) {
 }
 
 TEST(Windows, AreAveragedWhereTheyOverlap) {
-  // Two windows of 2 x 2 pixels cover 2 x 3 pixels. Each window has one patch, so all its pixels are equal.
+  // Two overlapping windows of 2 x 2 pixels cover 2 x 3 pixels. Each window has one patch, so all its pixels have equal scores.
   const at::Tensor scores = at::tensor({1.0, 5.0}).view({2, 1, 1, 1});
   const at::Tensor joined = join_windows(scores, {{0, 0}, {0, 1}}, 2, 2, 3);
   EXPECT_TRUE(joined.equal(at::tensor({1.0F, 3.0F, 5.0F, 1.0F, 3.0F, 5.0F}).view({1, 2, 3}))) << joined;

@@ -23,11 +23,11 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kSlots = 5, kWidth = 4;
 
-/// Returns random slots that depend on the first byte of an image or on the text, with attention over 2 x 2 patches or over
-/// three tokens.
+/// Embeds an image or a text as random slots. An image's slots depend on its first byte and attend to 2 x 2 patches; a text's
+/// slots depend on the text and attend to three tokens.
 class RandomSlots final : public Embedder {
  public:
-  std::vector<std::int64_t> order = {0, 1, 2, 3, 4};  // the order of the slots
+  std::vector<std::int64_t> order = {0, 1, 2, 3, 4};  // the order in which the slots are returned
   std::int64_t text_slots = kSlots;
   bool slots = true, attention = true, text_tower = true;
 
@@ -86,7 +86,7 @@ class RandomSlots final : public Embedder {
   Preprocessing preprocessing_;
 };
 
-/// Sample i is an image of gray value i with a label, a caption, a mask and hard negatives.
+/// A source in which sample i is an image of gray value i with a label, a caption, a mask and hard negatives.
 class GraySource final : public IndexedSource {
  public:
   std::int64_t count = 40, first = 0;

@@ -36,7 +36,7 @@ TEST(SlotEmbeddings, ProductIsTheMeanCosineOfTheSlots) {
   EXPECT_NEAR(product(slot_embeddings(slots, at::tensor({4, 1}, at::kLong))), of_chosen, 1e-12);
 }
 
-/// Computes the accuracy of each slot with plain loops.
+/// Returns the zero-shot accuracy of each slot, computed with plain loops.
 std::vector<double> by_hand(const at::Tensor& images, const at::Tensor& prompts,
                             const std::vector<std::int64_t>& labels) {
   std::vector<double> accuracy(static_cast<std::size_t>(images.size(1)), 0);
@@ -131,7 +131,7 @@ class SlotMaskTest : public ::testing::Test {
 };
 
 TEST_F(SlotMaskTest, LogitsAreScaledCosinesOfTheMaskedImage) {
-  const SlotMask mask{0.05 * normal({kSlots}, 8), at::scalar_tensor(5.0, at::kDouble)};  // exp(5) = 148 > 100
+  const SlotMask mask{0.05 * normal({kSlots}, 8), at::scalar_tensor(5.0, at::kDouble)};  // exp(5) = 148 is above 100 and is not clamped
   const double scale = std::exp(5.0);
   const SlotMaskScores scores = slot_mask_scores(mask, pairs(kSlots));
   const at::Tensor weights = (scale * mask.theta / 4).sigmoid().repeat_interleave(kWidth);
@@ -172,7 +172,7 @@ TEST_F(SlotMaskTest, EqualWeightsWithinEachSlotMatchAMaskOfSlots) {
 }
 
 TEST_F(SlotMaskTest, TrainingFindsTheSlotThatDistinguishesTheCaptions) {
-  // Only slot 3 favors the right caption; the others favor the wrong one.
+  // Only slot 3 is nearer to the right caption than to the wrong one.
   image = at::ones({kPairs, kSlots * kWidth}, at::kDouble);
   positive = image.clone();
   negative = image.clone();
@@ -191,14 +191,14 @@ TEST_F(SlotMaskTest, TrainingFindsTheSlotThatDistinguishesTheCaptions) {
 }
 
 TEST_F(SlotMaskTest, KeepsTheStartIfTrainingDoesNotImproveIt) {
-  // All pairs are right at the start, so no later mask is better.
+  // The initial mask already classifies all pairs right, so no later mask is better.
   const at::Tensor wrong = -image;
   const SlotMaskTraining trained = train_slot_mask(SlotMask::start(kSlots), mask_pairs(image, image, wrong, kSlots), 3);
   EXPECT_EQ(trained.best.theta.abs().max().item<double>(), 0.0);
 }
 
 TEST_F(SlotMaskTest, RejectsShapesThatDoNotMatch) {
-  EXPECT_THROW(pairs(3), c10::Error);  // 20 dimensions
+  EXPECT_THROW(pairs(3), c10::Error);  // 20 dimensions do not divide into 3 parts
   EXPECT_THROW(mask_pairs(image, positive.narrow(0, 0, 2), negative, kSlots), c10::Error);
   EXPECT_THROW(slot_mask_scores(SlotMask::start(4), pairs(kSlots)), c10::Error);
 }

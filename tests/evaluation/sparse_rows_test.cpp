@@ -10,7 +10,7 @@
 namespace tessera::metrics {
 namespace {
 
-/// Returns rows in which about one entry in five is nonzero; the second row is all 0.
+/// Returns rows in which about one entry in five is nonzero; all entries of the second row are 0.
 at::Tensor some_rows(std::int64_t count) {
   const at::Tensor rows = at::rand({count, 40}) * at::rand({count, 40}).lt(0.2);
   rows[1] = 0;

@@ -26,7 +26,7 @@ class SuiteFiles : public ::testing::Test {
     std::ofstream(folder_ / name) << text;
     return (folder_ / name).string();
   }
-  /// Returns the error of load_suite for a suite file.
+  /// Returns the error that load_suite throws for a suite file with this text.
   std::string error_of(const std::string& text, const std::vector<std::string>& overrides = {}) const {
     EvaluateOptions options;
     options.suite = write("suite.yaml", text);

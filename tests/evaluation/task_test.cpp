@@ -36,7 +36,8 @@ class LetterTokenizer final : public Tokenizer {
   std::string none_;
 };
 
-/// Images of one gray value: class 0 is dark, class 1 bright and class 2 `background`. Tests may `change` samples.
+/// A source of images of a single gray value each. Class 0 is dark, class 1 is bright, and class 2 is `background`. Tests may `change`
+/// samples.
 class PlainSource final : public IndexedSource {
  public:
   std::int64_t count = 6;
@@ -146,7 +147,7 @@ TEST_F(Tasks, ShowTokensAsTheTextThatTheyAdd) {
   EXPECT_EQ(DualEncoderEmbedder(model, nullptr).token_texts({7}), (std::vector<std::string>{" #7"}));
 }
 
-/// Embeds images by their brightness and texts by the words "bright" and "dark", without a model.
+/// Embeds images by their brightness and texts by the words "bright" and "dark". It has no model.
 class BrightnessEmbedder final : public Embedder {
  public:
   const Preprocessing& preprocessing() const override { return preprocessing_; }
@@ -201,7 +202,7 @@ TEST_F(Tasks, UseTheSimilarityOfTheEmbedder) {
   EXPECT_EQ(first("{name: zero_shot, topk: [1], templates: [\"a {}\", \"the {} {}\"]}"), Metric("top1", 1.0));
   EXPECT_EQ(first("{name: hard_negatives}"), Metric("accuracy", 1.0));
   EXPECT_EQ(first("{name: segmentation, candidates: all}"), Metric("image_miou", 0.5));  // half of the image is background
-  // Of three equal images, only the first retrieves its own caption first.
+  // Among three equal images with equal captions, only the first image retrieves its own caption first.
   EXPECT_EQ(first("{name: retrieval, topk: [1]}"), Metric("image_to_text_recall@1", 2.0 / 6));
   EXPECT_EQ(first("{name: retrieval, topk: [3]}"), Metric("image_to_text_recall@3", 1.0));
 }
@@ -219,7 +220,7 @@ TEST_F(Tasks, RetrievalCountsCaptionsPerImage) {
   EXPECT_EQ(result.metrics.at(0), (std::pair<std::string, double>("image_to_text_recall@6", 1.0)));
 }
 
-// Images are kept during the only pass over the data; the sheets must still show the nearest of all images.
+// The task sees each image only once and must choose then which images to keep. The sheets must show the nearest of all images.
 TEST_F(Tasks, RetrievalSheetsShowTheNearestOfAllImages) {
   source->count = 11;
   source->change = [](std::int64_t index, Sample& sample) {
@@ -289,7 +290,7 @@ TEST_F(Tasks, ExamplesAreSpreadOverTheDataAndReplaceSkippedOnes) {
 }
 
 TEST_F(Tasks, SegmentationWithOneCandidateIsRightOnItsPixels) {
-  // Each image has one candidate, which every pixel gets; half of the pixels are background.
+  // Each image has one candidate class, so every pixel is assigned to it. Half of the pixels are background.
   const TaskResult result = run("{name: segmentation}");
   EXPECT_NEAR(result.metrics.at(0).second, 0.5, 1e-9);
   EXPECT_EQ(result.metrics.at(0).first, "image_miou");
@@ -324,7 +325,7 @@ TEST_F(Tasks, MeasuredAndSkippedSamplesAddUpToTheData) {
     sample.negatives = {{"swap_att", "zzz"}};
     if (index == 1) sample.captions.clear();
     if (index == 2) sample.label = -1;
-    if (index == 3) sample.label = 2;  // the background
+    if (index == 3) sample.label = 2;  // class 2 is the background
     if (index == 4) sample.mask.clear();
     if (index == 5) throw SampleError("truncated", "sample 5: cut off");
   };
@@ -346,7 +347,7 @@ TEST_F(Tasks, RetrievalIgnoresImagesWithoutACaption) {
   source->count = 3;
   source->change = [](std::int64_t index, Sample& sample) {
     sample.captions.resize(1);
-    if (index == 0) sample.captions.clear();  // as dark as the third image, and before it
+    if (index == 0) sample.captions.clear();  // this image is as dark as the third one and comes before it
   };
   const TaskResult result = run_task(task("{name: retrieval, topk: [1]}"), BrightnessEmbedder(), context);
   EXPECT_EQ(result.samples, 2);
@@ -356,7 +357,7 @@ TEST_F(Tasks, RetrievalIgnoresImagesWithoutACaption) {
 TEST_F(Tasks, CountHardNegativesByKind) {
   source->change = [](std::int64_t index, Sample& sample) {
     sample.negatives = {{"swap_att", "zzz"}};
-    if (index == 0) sample.negatives.push_back({"add_obj", sample.captions.front()});  // ties are wrong
+    if (index == 0) sample.negatives.push_back({"add_obj", sample.captions.front()});  // equals the caption; a tie counts as wrong
   };
   const TaskResult result = run("{name: hard_negatives}");
   EXPECT_EQ(result.metrics.at(2), (std::pair<std::string, double>("add_obj_accuracy", 0.0)));

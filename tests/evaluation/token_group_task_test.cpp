@@ -62,14 +62,14 @@ std::shared_ptr<DualEncoder> small_model() {
       "model.yaml")));
 }
 
-/// A model that assigns the token at each position of a caption to the group `group_of(position)`, where [CLS] is at
-/// position 0. Padding has the weight NaN.
+/// A model that assigns the token at each position of a caption to the group `group_of(position)`. Position 0 is [CLS]. The
+/// weights of padding are NaN.
 class ChosenGroups final : public EmbedderView {
  public:
   using EmbedderView::EmbedderView;
   std::function<std::int64_t(std::int64_t place)> group_of;
   bool attention = true, tokens = false;
-  mutable std::int64_t pictures = 0;  // the number that the image tower embedded
+  mutable std::int64_t pictures = 0;  // the number of images that the image tower embedded
 
   using EmbedderView::images;
   TowerFeatures images(const TowerInput& given, const ViewNeeds& needs) const override {
@@ -90,7 +90,7 @@ class ChosenGroups final : public EmbedderView {
   }
 
  private:
-  // Returns features [B, L, 2] that are near each other within a group.
+  // Returns features [B, L, 2] in which the tokens of a group are near each other.
   at::Tensor features_of_tokens(const at::Tensor& mask) const {
     at::Tensor out = at::zeros({mask.size(0), mask.size(1), 2});
     for (std::int64_t place = 0; place < mask.size(1); ++place)
@@ -107,7 +107,7 @@ class PhraseSource final : public IndexedSource {
     std::vector<std::string> phrases;
   };
   std::vector<Caption> captions;
-  std::vector<std::string> files;  // encoded images that replace the gray ones
+  std::vector<std::string> files;  // encoded images; the i-th replaces the i-th gray image
 
   std::int64_t size() const override { return std::ssize(captions); }
   Sample get(std::int64_t index) const override {
@@ -119,7 +119,7 @@ class PhraseSource final : public IndexedSource {
     else
       sample.image = {32, 32, std::vector<std::uint8_t>(32 * 32 * 3, static_cast<std::uint8_t>(10 * index))};
     sample.captions = {caption.text, "another one"};
-    sample.objects.emplace_back();  // an object without a phrase in the caption
+    sample.objects.emplace_back();  // an object whose phrase is not in the caption
     for (const std::string& phrase : caption.phrases) {
       ObjectAnnotation object;
       const auto begin = static_cast<std::int64_t>(caption.text.find(phrase));
@@ -168,7 +168,7 @@ class TokenGroups : public ::testing::Test {
 TEST_F(TokenGroups, ThatEqualThePhrasesScoreOne) {
   for (const std::vector<std::int64_t>& order : {std::vector<std::int64_t>{0, 1, 2}, {2, 0, 1}}) {
     model.group_of = [&](std::int64_t place) {
-      const std::int64_t part = place < 4 ? 0 : place < 5 ? 1 : 2;  // "and" alone, [CLS] with the first phrase
+      const std::int64_t part = place < 4 ? 0 : place < 5 ? 1 : 2;  // "and" is a group of its own; [CLS] joins the first phrase
       return order[static_cast<std::size_t>(part)];
     };
     const auto found = numbers();
@@ -182,8 +182,7 @@ TEST_F(TokenGroups, ThatEqualThePhrasesScoreOne) {
 TEST_F(TokenGroups, OneGroupForAllWordsMatchesHalfOfOnePhrase) {
   model.group_of = [](std::int64_t) { return 1; };
   const auto found = numbers();
-  // Six words are in phrases, three of them in the phrase that the group is matched with. The other phrase is matched with an
-  // empty group.
+  // Six words are in phrases. The group is matched with a phrase of three words, and the other phrase with an empty group.
   EXPECT_DOUBLE_EQ(found.at("iou"), (0.5 + 0) / 2);
   EXPECT_DOUBLE_EQ(found.at("recall"), 0.5);
   EXPECT_EQ(found.at("groups_per_caption"), 1);
@@ -192,14 +191,14 @@ TEST_F(TokenGroups, OneGroupForAllWordsMatchesHalfOfOnePhrase) {
 TEST_F(TokenGroups, AreComparedWithEqualChunksAndRandomGroups) {
   model.group_of = [](std::int64_t) { return 0; };
   auto found = numbers();
-  // The three chunks of seven words are "a red circle", "and a" and "blue square".
+  // The caption of seven words is cut into the chunks "a red circle", "and a" and "blue square".
   EXPECT_DOUBLE_EQ(found.at("chunks_iou"), (1 + 2.0 / 3) / 2);
   EXPECT_DOUBLE_EQ(found.at("chunks_precision"), 1);
   EXPECT_DOUBLE_EQ(found.at("chunks_recall"), (1 + 2.0 / 3) / 2);
   source->captions.assign(200, source->captions.front());
   context.batch_size = 64;
   found = numbers();
-  // Random groups are better than one group, because two of three are matched, but far from the phrases.
+  // Random groups score higher than a single group, because two of the three groups are matched, but they are far from the phrases.
   EXPECT_GT(found.at("random_iou"), 0.3);
   EXPECT_LT(found.at("random_iou"), 0.6);
 }
@@ -248,13 +247,13 @@ TEST_F(TokenGroups, PhraseEndsBeforeItsPunctuation) {
   model.group_of = [](std::int64_t place) { return place == 4 || place == 8 ? 1 : place < 4 ? 0 : 2; };
   const auto found = numbers();
   EXPECT_DOUBLE_EQ(found.at("iou"), 1);
-  // The chunks of eight tokens are "a red circle", ", a blue" and "square .".
+  // The caption of eight tokens is cut into the chunks "a red circle", ", a blue" and "square .".
   EXPECT_DOUBLE_EQ(found.at("chunks_iou"), (1 + 2.0 / 3) / 2);
   EXPECT_EQ(found.at("groups_per_caption"), 3);
 }
 
 TEST_F(TokenGroups, PhrasesBeyondTheContextDoNotCount) {
-  // Ten words fit between [CLS] and [SEP]. The last phrase is cut off, and only "a" is left of the phrase before it.
+  // Ten words fit between [CLS] and [SEP]. They do not include the last phrase, and only "a" of the phrase before it.
   source->captions = {
       {"a red circle and a blue square and red a square and circles", {"a red circle", "a square", "circles"}}};
   source->captions.push_back({"a circle and a circle and a circle and a blue square", {"blue square"}});
@@ -290,7 +289,7 @@ TEST_F(TokenGroups, RejectModelsAndDataWithoutGroups) {
   EXPECT_EQ(error(), "phrases: no sample has a caption with annotated phrases");
 }
 
-// The paper measures all five captions of an image. The two images of Flickr30k Entities here are not readable.
+// As in the paper, all five captions of an image count. The two image files are unreadable, because the task does not need images.
 TEST_F(TokenGroups, CountForEveryCaptionWithPhrases) {
   const auto write = [&](const std::string& name, const std::string& text) {
     const fs::path path = folder_ / name;
@@ -318,7 +317,7 @@ TEST_F(TokenGroups, CountForEveryCaptionWithPhrases) {
   EXPECT_EQ(found.at("captions"), 5) << "four of the first image, the third of the other";
   EXPECT_EQ(found.at("captions_not_spelled"), 1);
   EXPECT_DOUBLE_EQ(found.at("phrases_per_caption"), 8.0 / 5);
-  // All are right except "a square" in the second caption of the first image, which is split over two groups.
+  // All phrases are right except "a square" in the second caption of the first image, whose words are in two groups.
   EXPECT_DOUBLE_EQ(found.at("iou"), (4 + (1 + 0.5) / 2) / 5);
   EXPECT_DOUBLE_EQ(found.at("recall"), (4 + (1 + 0.5) / 2) / 5);
   EXPECT_DOUBLE_EQ(found.at("precision"), 1);
@@ -366,7 +365,7 @@ TEST_F(TokenGroups, AreShownOverWordsAndPatches) {
   }
   EXPECT_EQ(groups, (std::vector<std::int64_t>{-1, 0, 0, 0, 1, 2, 2, 2, -1}));
   EXPECT_EQ(in_phrase, (std::vector<std::int64_t>{0, 1, 1, 1, 0, 1, 1, 1, 0}));
-  // The groups of the image tower: the weights of the 4 x 4 patches, upsampled to the pixels.
+  // The expected groups of the pixels come from the image tower: the attention to the 4 x 4 patches, upsampled to the pixels.
   const at::Tensor attention = whole.images(at::full({1, 3, 32, 32}, 20, at::kByte), {.attention = true}).attention;
   const at::Tensor pixels = at::upsample_bilinear2d(attention.view({1, 4, 4, 4}).to(at::kDouble), {32, 32}, false);
   const at::Tensor expected = pixels.argmax(1).to(at::kByte).flatten();

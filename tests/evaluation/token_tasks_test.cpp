@@ -27,9 +27,9 @@ std::shared_ptr<const Tokenizer> word_pieces() {
       TokenizerContext{"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nred\nblue\ncircle\n##s\nsquare\n##set\nset\n"});
 }
 
-/// Embeds images and texts as weights of the tokens above. The image of gray value 10 i + 5 has the weights `weights[i]`,
-/// which grow from patch to patch; the tokens of a text have the weight 2. If not `named`, it acts like CLIP, where the
-/// dimensions of embeddings are not tokens.
+/// Embeds images and texts as weights of the vocabulary tokens above. An image of gray value 10 i + 5 has the weights
+/// `weights[i]`, multiplied by a factor that grows from patch to patch. The tokens of a text have the weight 2. If `named` is
+/// false, the embedder acts like CLIP, where the dimensions of embeddings are not tokens.
 class WordEmbedder final : public Embedder {
  public:
   std::shared_ptr<const Tokenizer> words = word_pieces();
@@ -81,7 +81,7 @@ class WordEmbedder final : public Embedder {
   Preprocessing preprocessing_;
 };
 
-/// Sample i is an image of gray value 10 i + 5.
+/// A source in which sample i is an image of gray value 10 i + 5.
 class NamedSource final : public IndexedSource {
  public:
   std::vector<std::string> names, captions;
@@ -183,7 +183,8 @@ TEST_F(Tokens, VocabularyIsEmbeddedOnceForAllTasks) {
 }
 
 TEST_F(Tokens, ClassNameRanksLikeItsBestToken) {
-  // `red` is first; `blue` comes after `square` and ties with `circle`; the best token of "circles", `##s`, is first.
+  // In the first image, `red` ranks first. In the second, `blue` ranks after `square` and ties with `circle`. In the third, `##s`, the
+  // best token of "circles", ranks first.
   const auto found = numbers("{name: interpretability, topk: [1, 2, 3]}");
   EXPECT_DOUBLE_EQ(found.at("top1"), 2.0 / 3);
   EXPECT_DOUBLE_EQ(found.at("top2"), 2.0 / 3);
@@ -266,7 +267,8 @@ TEST_F(Tokens, HeatMapOfAWordIsTheMeanOverItsTokens) {
 }
 
 TEST_F(Tokens, AreComparedWithTheCaptions) {
-  // Among the five highest tokens are red and circle; blue and square; ##s and circle. `a` has no weight and does not count.
+  // The five highest tokens of the three images include two tokens of their captions each: red and circle; blue and square; ##s and
+  // circle. The captions' token `a` has no weight.
   const auto found = numbers("tokens");
   EXPECT_NEAR(found.at("caption_precision@5"), (2 + 2 + 2) / 15.0, 1e-9);
   EXPECT_NEAR(found.at("active_tokens_per_image"), 8 / 3.0, 1e-9);
@@ -294,7 +296,7 @@ TEST_F(Tokens, ReplaceTheTextTower) {
   at::Tensor expected = at::zeros({2, kWords});
   for (const std::int64_t token : {kRed, kCircle, kPlural}) expected[0][token] = 1;
   EXPECT_TRUE(texts.equal(expected)) << texts;
-  // The third image is mostly ##s, which "a red circle" does not contain.
+  // The third image has mostly the token ##s, which the caption "a red circle" does not contain.
   model.weights[0] = {{kRed, 1.0F}, {kCircle, 1.0F}};
   const TaskResult result = run("{name: retrieval, text_encoder_free: true, topk: [1]}");
   EXPECT_EQ(result.data, "named pictures (no text encoder)");

@@ -4,7 +4,7 @@
 
 #include "tests/fuzz/target.h"
 
-// Runs the target once so that one-time setup, such as loading vocabularies, does not count as time of the first input.
+// Runs the target once, so that one-time setup such as loading vocabularies does not count towards the first input's time.
 extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
   tessera::fuzz::TESSERA_FUZZ_TARGET({});
   return 0;

@@ -2,7 +2,7 @@
 """Writes the binary and generated seed inputs of the fuzz targets:
 tests/fuzz/corpus/{image,tar,npy,parquet,safetensors,features,vocabulary,tokenizer_json}.
 
-Needs numpy, Pillow and sentencepiece. The files are in the repository, so run this script only to add some.
+Needs numpy, Pillow and sentencepiece. The files are in the repository, so run this script only to add files.
 """
 import base64
 import gzip
@@ -175,7 +175,8 @@ def feature_folders():
 def vocabularies():
     words = "small large red blue green circle square star ring left right of above a the photo 2 cats".split()
     lines = [" ".join(words[(i * k) % len(words)] for k in range(1, 8)) for i in range(1, 200)]
-    rules = tempfile.NamedTemporaryFile(mode="w", suffix=".tsv")  # code points in hexadecimal; the library's own rules take 240 kB
+    # These are only a few rules, in hexadecimal code points, because the library's own rules take 240 kB.
+    rules = tempfile.NamedTemporaryFile(mode="w", suffix=".tsv")
     rules.write("".join(f"{ord(c):X}\t{ord(c.lower()):X}\n" for c in "ABCDEFGHIJ") + "FF21\t61\nFB01\t66 69\n")
     rules.flush()
     for kind, size in (("unigram", 43), ("bpe", 43)):
@@ -214,7 +215,8 @@ def tokenizer_files():
             file["added_tokens"] = [token for token in file["added_tokens"] if not token["content"].startswith("<0x") or token["content"] < "<0x05"]
         write(f"tokenizer_json/{kind}", json.dumps(shortened(file), separators=(",", ":"), ensure_ascii=False).encode())
     units = [0] * 256
-    units[ord("b")] = ord("b") | 1 << 8 | (ord("b") ^ 200) << 10  # maps b to a: the value of b is unit 200, which points to the first text
+    # Maps b to a: the value of b is in unit 200 and is the offset of the first text.
+    units[ord("b")] = ord("b") | 1 << 8 | (ord("b") ^ 200) << 10
     units[200] = 1 << 31
     rules = struct.pack("<257I", 4 * len(units), *units) + b"a\0"
     parts = {"normalizer": {"type": "Sequence", "normalizers": [{"type": "Precompiled", "precompiled_charsmap": base64.b64encode(rules).decode()},

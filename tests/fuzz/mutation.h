@@ -7,8 +7,8 @@
 
 namespace tessera::fuzz {
 
-/// Makes small random changes: flips bits, replaces bytes, writes numbers of any width and byte order, removes, repeats or moves
-/// pieces, and inserts pieces of other inputs or words of a dictionary. The same seed and index always produce the same input.
+/// Makes small random changes to an input: flips bits, replaces bytes, writes numbers of any width and byte order, removes, repeats or
+/// moves pieces, and inserts pieces of other inputs or words of a dictionary. The same seed and index always produce the same input.
 class Mutator {
  public:
   Mutator(std::vector<std::string> inputs, std::vector<std::string> words, std::size_t longest);

@@ -1,5 +1,5 @@
-// Runs the fuzz targets without libFuzzer: first every file of the corpus, then mutations of these files that are determined by the
-// seed. It builds with any compiler and runs as a test. An input that breaks a contract is written to a file.
+// Runs the fuzz targets without libFuzzer: first on every file of the corpus, then on mutations of these files. The seed determines the
+// mutations. This program builds with any compiler and runs as a test. It writes an input that breaks a contract to a file.
 #include <algorithm>
 #include <array>
 #include <csignal>
@@ -46,7 +46,7 @@ const std::map<std::string, Target>& targets() {
   return all;
 }
 
-// Global, so that the signal handler can write them.
+// These are global, so that the signal handler can write the current input to the path.
 std::string current;
 std::string crash_path;
 
@@ -62,7 +62,7 @@ void save_current(int signal) {
 }
 
 void run_one(Target target, std::string bytes) {
-  constexpr itimerval limit{{0, 0}, {20, 0}};  // CPU time, so that other programs do not count
+  constexpr itimerval limit{{0, 0}, {20, 0}};  // limits CPU time, because other programs may slow this one down
   constexpr itimerval none{};
   current = std::move(bytes);
   ::setitimer(ITIMER_PROF, &limit, nullptr);
@@ -110,7 +110,7 @@ int run(int argc, char** argv) {
     for (const std::string& path : files) run_one(target->second, io::read_file(path));
     return 0;
   }
-  target->second({});  // one-time setup must not count as time of an input
+  target->second({});  // runs the one-time setup, which must not count towards an input's time
   const std::vector<std::string> known = corpus(kind);
   for (const std::string& bytes : known) run_one(target->second, bytes);
   const std::string dictionary = TESSERA_SOURCE_DIR "/tests/fuzz/dictionaries/" + kind + ".dict";

@@ -35,7 +35,7 @@ inline void require(bool holds, const char* text) {
 /// Checks an error message for users: it must be one line of UTF-8 without control characters and of a readable length.
 void check_message(const std::exception& error);
 
-/// A file in memory that holds the current input; the next write replaces it.
+/// A file in memory that holds the current input. Each write replaces the content.
 class InputFile {
  public:
   InputFile();
@@ -51,7 +51,7 @@ class InputFile {
   std::string path_;
 };
 
-/// A folder for one process, in memory if /dev/shm exists.
+/// A folder for this process, in memory if /dev/shm exists.
 class InputFolder {
  public:
   InputFolder();

@@ -9,8 +9,8 @@
 
 namespace tessera::fuzz {
 
-/// Checks that the ids of a text are in the vocabulary, that there are at most `context_length`, that they start and end with the special
-/// tokens, and that bytes that are not UTF-8 are read as U+FFFD.
+/// Checks a text's ids: all are in the vocabulary, there are at most `context_length` of them, and they start and end with the special
+/// tokens. Also checks that bytes that are not UTF-8 are read as U+FFFD.
 void check_encoding(const Tokenizer& tokenizer, std::string_view text);
 
 /// Returns the bytes of a corpus file such as "vocabulary/unigram.model".

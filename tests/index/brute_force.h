@@ -17,11 +17,11 @@ namespace tessera::index {
 struct RandomVectors {
   std::int64_t rows = 100;
   std::int64_t vocab_size = 50;
-  std::int64_t most_tokens = 12;  // per row; some rows have none
-  int weights = 0;                // number of distinct weights (few make ties); 0: any
+  std::int64_t most_tokens = 12;  // largest number of tokens per row; some rows have none
+  int weights = 0;                // number of distinct weights (a small one causes ties); 0 for real numbers
 };
 
-/// Returns random rows in which low tokens are far more frequent than high ones, as in text.
+/// Returns random rows in which tokens of low ids are far more frequent than those of high ids, as in text.
 inline SparseVectors random_vectors(const RandomVectors& shape, std::uint64_t seed, const std::string& prefix = "d") {
   Random random(seed, Purpose::step, {});
   SparseVectors out{shape.vocab_size};
@@ -47,7 +47,7 @@ inline std::uint64_t impact_of(float weight, const Quantization& quantization) {
   return static_cast<std::uint64_t>(std::min(steps, static_cast<double>(quantization.largest_impact())));
 }
 
-/// Returns all documents with a product above 0 that the filter allows, best first.
+/// Returns the hits of a search over all documents, best first: the documents that the filter allows and whose product is above 0.
 inline std::vector<Hit> brute_force(const SparseVectors& documents, const QuantizedQuery& query,
                                     const Quantization& quantization, const Filter& filter = {},
                                     const std::vector<bool>& removed = {}) {

@@ -21,7 +21,7 @@ class Damage : public IndexTest {
     for (int t = 0; t < 70; ++t) lines += "token" + std::to_string(t) + "\n";
     return lines;
   }
-  /// Returns the error of opening the index while `file` holds `bytes`, or "no error"; restores the file afterwards.
+  /// Replaces the content of `file` by `bytes`, opens the index, and restores the file. Returns the error of opening, or "no error".
   std::string opened_with(const std::string& file, const std::string& bytes) const {
     const std::string original = io::read_file(path(file));
     std::ofstream(path(file), std::ios::binary) << bytes;

@@ -71,7 +71,7 @@ TEST_F(Formats, ExactFormatsKeepRowsWeightsAndIds) {
     SparseVectors many = random_vectors({.rows = 300, .vocab_size = 90, .most_tokens = 40}, 1);
     write_sparse_file(path(name), many, {});
     SparseVectors read = read_sparse_file(path(name), {});
-    many.vocab_size = read.vocab_size;  // jsonl does not store it: the largest token number determines it
+    many.vocab_size = read.vocab_size;  // jsonl does not store the vocabulary's size; the largest token number determines it
     expect_same(read, many);
     write_sparse_file(path(name), SparseVectors{4}, {});
     EXPECT_EQ(read_sparse_file(path(name), {}).rows(), 0);
@@ -81,7 +81,7 @@ TEST_F(Formats, ExactFormatsKeepRowsWeightsAndIds) {
 TEST_F(Formats, CiffKeepsRowsAndIdsAndRoundsWeights) {
   const SparseFileOptions options{.names = four_names(), .ciff_scale = 4};
   write_sparse_file(path("a.ciff"), two_rows(), options);
-  expect_same(read_sparse_file(path("a.ciff"), options), two_rows());  // exact: the weights are 5, 2 and 8 quarters
+  expect_same(read_sparse_file(path("a.ciff"), options), two_rows());  // exact, because the weights are 5, 2 and 8 quarters
   const SparseVectors many = random_vectors({.rows = 300, .vocab_size = 90, .most_tokens = 40}, 1);
   write_sparse_file(path("b.ciff"), many, {});
   const SparseVectors read = read_sparse_file(path("b.ciff"), {});
@@ -122,10 +122,10 @@ TEST_F(Formats, JsonLinesMatchTheFormatOfSeismic) {
   EXPECT_EQ(read.vocab_size, 8);
 }
 
-// The messages, each after its length: Header{version 1, 2 lists, 2 documents, ...}, PostingsList{term, df, cf, postings of (gap,
-// frequency)} and DocRecord.
+// Each message follows its length. The messages are Header{version 1, 2 lists, 2 documents, ...}, two PostingsList{term, df, cf, postings
+// of (gap, frequency)}, and two DocRecord.
 TEST_F(Formats, CiffMatchesTheProtocolBuffersEncoding) {
-  // The first posting has document 0, which proto3 omits; the second has a gap of 1.
+  // The first posting is of document 0, a value that proto3 omits. The second posting has a gap of 1.
   const std::string list =
       "\x0A\x04"
       "blue"

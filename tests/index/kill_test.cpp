@@ -16,8 +16,8 @@ namespace {
 
 class Killed : public IndexTest {
  protected:
-  /// Runs `change` in a child that gets SIGKILL before its system call number `call`. Returns whether it was killed, or nothing if
-  /// processes cannot be traced here.
+  /// Runs `change` in a child process that is killed before its system call number `call`. Returns whether it was killed, or nothing if
+  /// this machine does not allow tracing processes.
   static std::optional<bool> run_until(int call, const std::function<void()>& change) {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -45,7 +45,7 @@ class Killed : public IndexTest {
     }
   }
 
-  /// Returns an index's documents with their impacts and the hits of a search as text, or "none" if there is no index.
+  /// Returns text that lists an index's documents, their impacts, and the hits of a search; "none" if there is no index.
   static std::string contents(const std::string& folder) {
     if (!std::filesystem::exists(folder + "/manifest.json")) return "none";
     const Index index(folder, 1);
@@ -64,8 +64,8 @@ class Killed : public IndexTest {
     return text;
   }
 
-  /// Kills a change at each of its system calls. Expects the index to be in the state before or after the change, and a repeated change
-  /// to succeed despite any leftovers.
+  /// Kills `change` at each of its system calls. Expects the index to be in its state before or after the change each time. Repeating the
+  /// change must succeed whatever files the killed process left.
   void expect_before_or_after(const std::function<void(const std::string&)>& prepare,
                               const std::function<void(const std::string&)>& change) {
     prepare(path("start"));

@@ -16,7 +16,7 @@ class Search : public IndexTest {
     return Index(folder_);
   }
 
-  /// Compares the results of all queries, with several k, against brute force.
+  /// Compares the results of all queries, for several values of k, with those of a brute-force search.
   static void expect_exact(const Index& index, const SparseVectors& documents, const SparseVectors& queries,
                            const Filter& filter = {}, const std::vector<bool>& removed = {}) {
     for (std::int64_t q = 0; q < queries.rows(); ++q) {

@@ -26,7 +26,7 @@ std::string error_of(const std::string& path) {
   return "no error";
 }
 
-// tests/data/pytorch/make_files.py wrote the files that hold these tensors.
+// Expects the tensors that tests/data/pytorch/make_files.py wrote.
 void expect_tensors(const std::map<std::string, at::Tensor>& tensors) {
   const at::Tensor counted = at::arange(12, at::kFloat);
   const std::map<std::string, at::Tensor> expected = {{"plain", counted.reshape({3, 4})},

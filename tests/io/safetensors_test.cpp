@@ -23,7 +23,7 @@ class Safetensors : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  // Returns the error for a file with this header and this many bytes of data, without the path in front.
+  // Returns the error for a file with this header and `data_bytes` bytes of data, without the file's path.
   std::string error_of(const std::string& header, std::size_t data_bytes) {
     const std::uint64_t length = header.size();
     return error_of_bytes(std::string(reinterpret_cast<const char*>(&length), 8) + header +
@@ -167,7 +167,7 @@ TEST_F(Safetensors, OtherFileKindsAreRecognizedInTheError) {
 TEST_F(Safetensors, AHeaderAboveTheSizeLimitIsRefused) {
   const std::uint64_t length = 100'000'001;
   write_file(path_, std::string(reinterpret_cast<const char*>(&length), 8));
-  std::filesystem::resize_file(path_, 8 + length);  // sparse
+  std::filesystem::resize_file(path_, 8 + length);  // the file is sparse, so it takes no space
   try {
     load_safetensors(path_);
     FAIL();

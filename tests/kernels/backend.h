@@ -22,14 +22,14 @@ class Buffer {
   virtual ~Buffer() = default;
   virtual void* data() = 0;
   virtual std::vector<unsigned char> read() = 0;
-  /// False if a byte outside the buffer was changed.
+  /// Returns false if a byte in one of the margins was changed.
   virtual bool margins_intact() = 0;
 };
 
 /// One implementation of all kernels.
 struct Backend {
   std::string name;
-  /// Whether bfloat16 results include the rounding of weights in addition to that of the outputs.
+  /// Whether bfloat16 results also contain rounding errors of the weights, in addition to those of the outputs.
   bool rounds_weights = false;
   std::function<std::unique_ptr<Buffer>(const std::vector<unsigned char>& content)> allocate;
   std::function<std::size_t(const SparsifyGroupProblem&, Pass)> sparsify_group_workspace;
@@ -52,13 +52,14 @@ struct Backend {
   std::function<Status(const TokenMaxProjectionBackward&)> token_max_projection_backward;
 };
 
-/// Returns the CPU backend; use_instruction_set describes `instruction_set`.
+/// Returns the CPU backend. `instruction_set` is a name as for use_instruction_set().
 Backend cpu_backend(int threads = 2, const std::string& instruction_set = "");
 Backend emulation_backend();
-/// Returns null if there is no GPU.
+/// Returns the backend of the GPU, or null if there is no GPU.
 std::unique_ptr<Backend> cuda_backend();
 
-/// Returns the CPU (with the best instruction set, and with each that this machine has), emulation, and the GPU if there is one.
+/// Returns the names of all backends: the CPU with the best instruction set, the CPU with each instruction set that this machine has,
+/// the emulation, and the GPU if there is one.
 std::vector<std::string> backend_names();
 Backend backend(const std::string& name);
 
@@ -68,8 +69,8 @@ std::vector<float> from_bytes(const std::vector<unsigned char>& bytes, DataType 
 /// Rounds the values to `type`.
 std::vector<float> rounded(const std::vector<float>& values, DataType type);
 
-/// Expects |ours - theirs| <= tolerance * (1 + max |theirs|), where NaN never equals a number. On failure prints the worst
-/// error as a share of that bound.
+/// Expects |ours - theirs| <= tolerance * (1 + max |theirs|). NaN never equals a number. On failure, prints the worst error as
+/// a share of that bound.
 void expect_close(const std::string& what, const std::vector<float>& ours, const std::vector<double>& theirs,
                   double tolerance);
 

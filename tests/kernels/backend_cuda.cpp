@@ -44,7 +44,7 @@ class DeviceBuffer : public Buffer {
   unsigned char* memory_ = nullptr;
 };
 
-/// Returns the status of the launch, or the error of the kernel itself.
+/// Waits for a launched kernel. Returns the status of the launch if it failed, otherwise the status of the kernel.
 Status finished(Status launched) {
   if (!launched.ok()) return launched;
   const cudaError_t error = cudaDeviceSynchronize();

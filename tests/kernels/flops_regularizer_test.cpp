@@ -12,7 +12,7 @@ struct FlopsResults {
   std::vector<float> column_sum, column_mean, loss, gradient;
 };
 
-/// `total_rows` 0 means `rows`. The gradient is that of 3 * loss.
+/// Runs the forward and backward kernels. The gradient is that of 3 * loss. A `total_rows` of 0 stands for `rows`.
 FlopsResults run_flops(const Backend& on, const std::vector<float>& encoding, std::int64_t rows, std::int64_t columns,
                        DataType type, int row_padding = 0, std::int64_t total_rows = 0) {
   total_rows = total_rows == 0 ? rows : total_rows;

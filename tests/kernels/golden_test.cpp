@@ -1,4 +1,4 @@
-// Compares with the reference cases of tests/data/golden, read without LibTorch.
+// Compares the kernels with the reference cases of tests/data/golden, which are read without LibTorch.
 #include <cstring>
 #include <filesystem>
 #include <fstream>

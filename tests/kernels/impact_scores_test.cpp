@@ -16,12 +16,12 @@ bool chance(double share, std::mt19937_64& random) {
   return static_cast<double>(random() % 1000) < 1000 * share;
 }
 
-/// The documents of a window with their impacts, as a list and as a bitmap.
+/// Random postings of a window. Holds the same documents as a list and as a bitmap, and their impacts.
 template <class Impact>
 struct Postings {
   std::vector<std::uint16_t> documents;
   std::vector<std::uint64_t> bits;
-  std::vector<Impact> impacts;  // kImpactPadding bytes longer
+  std::vector<Impact> impacts;  // one per document, followed by kImpactPadding bytes
 
   Postings(std::int64_t window, double share, std::mt19937_64& random)
       : bits(static_cast<std::size_t>((window + 63) / 64), 0) {

@@ -34,8 +34,8 @@ TileInputs random_tile(std::int64_t rows, std::int64_t columns, float scale = 3.
   return in;
 }
 
-/// Returns a tile with up to `places` words per row, some of them equal and adjacent, and some places unused. Every fourth row
-/// has no words.
+/// Returns a tile with up to `places` target words per row. Some words are equal and adjacent, some places are unused, and
+/// every fourth row has no words.
 TileInputs random_soft_tile(std::int64_t rows, std::int64_t columns, std::int64_t places) {
   TileInputs in = random_tile(rows, columns);
   in.places = places;
@@ -85,7 +85,7 @@ class CrossEntropyTileKernel : public testing::TestWithParam<std::string> {
     return on_cpu ? std::vector{DataType::kFloat32} : std::vector{DataType::kFloat32, DataType::kBfloat16};
   }
 
-  /// Compares with the definition, computed in float64.
+  /// Compares the kernel's results with those of the definition, computed in float64.
   void expect_as_defined(const TileInputs& in, DataType type) {
     SCOPED_TRACE(testing::Message() << in.rows << " x " << in.columns);
     std::vector<double> losses(in.rows), gradient(in.logits.size());

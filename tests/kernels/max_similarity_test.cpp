@@ -28,8 +28,8 @@ struct Results {
 };
 
 struct Style {
-  bool drops = true;           // about a quarter of the rows are not kept
-  bool whole_numbers = false;  // products are exact, and many are equal
+  bool drops = true;           // whether about a quarter of the rows are dropped
+  bool whole_numbers = false;  // whether entries are whole numbers: products are then exact, and many are equal
 };
 
 MaxSimilarityProblem typed(MaxSimilarityProblem problem, DataType type) {
@@ -112,8 +112,8 @@ Results run(const Backend& on, const Inputs& in) {
           places_of(*best_patch)};
 }
 
-// Computes the definition number by number in double. Gradients follow the places that the kernel chose, which must be kept
-// and be maxima; with whole numbers they must be the first maxima.
+// Computes the definition number by number in double. Its gradients go to the places that the kernel chose. These places must
+// be kept ones and maxima; if the entries are whole numbers, they must be the first maxima.
 class Definition {
  public:
   std::vector<double> i2t, t2i, grad_patches, grad_tokens;
@@ -142,7 +142,7 @@ class Definition {
     std::int64_t place;
   };
 
-  // Returns the maximum of `products` over `candidates` and checks that the kernel's `chosen` place is a maximum.
+  // Returns the maximum of `products` over `candidates`. Checks that the place that the kernel chose is a maximum.
   template <class Products>
   Maximum maximum(const Products& products, const std::vector<std::int64_t>& candidates, Place chosen) const {
     std::int64_t best = candidates.front();
@@ -311,8 +311,8 @@ TEST_P(MaxSimilarityKernel, UnkeptRowIsNeverRead) {
 TEST_P(MaxSimilarityKernel, TextWithoutTokensHasSimilarityZeroAndNoGradient) {
   for (const DataType type : types()) {
     Inputs inputs = random_inputs(typed({3, 6, 4, 4, 8}, type));
-    for (int r = 4; r < 8; ++r) inputs.token_keep[r] = 0;    // text 1
-    for (int p = 12; p < 18; ++p) inputs.patch_keep[p] = 0;  // image 2
+    for (int r = 4; r < 8; ++r) inputs.token_keep[r] = 0;    // drops all tokens of text 1
+    for (int p = 12; p < 18; ++p) inputs.patch_keep[p] = 0;  // drops all patches of image 2
     for (int i = 0; i < 4 * 8; ++i) inputs.tokens[32 + i] = kNaN;
     const Results ours = expect_as_defined(inputs);
     for (int b = 0; b < 3; ++b) {
@@ -332,8 +332,8 @@ TEST_P(MaxSimilarityKernel, KeptNanOrInfinityMakesItsPairsNan) {
     for (const float value : {kNaN, INFINITY, -INFINITY}) {
       const Inputs plain = random_inputs(typed({2, 140, 3, 5, 8}, type), {.drops = false});
       Inputs in_image = plain, in_text = plain;
-      in_image.patches[130 * 8] = value;            // image 0
-      in_text.tokens[(1 * 5 + 2) * 8 + 4] = value;  // text 1
+      in_image.patches[130 * 8] = value;            // in image 0
+      in_text.tokens[(1 * 5 + 2) * 8 + 4] = value;  // in text 1
       const Results of_image = run(on, in_image), of_text = run(on, in_text);
       for (const Results* each : {&of_image, &of_text}) {  // the backward pass reads these places
         for (const Place place : each->best_token) EXPECT_TRUE(place >= 0 && place < 5) << place;

@@ -20,8 +20,8 @@ struct Case {
   std::int64_t outputs() const { return problem.boxes * problem.bin_rows * problem.bin_columns * problem.channels; }
 };
 
-/// Returns boxes of all kinds: inside, across the borders, far outside, without a size, with swapped corners, and the whole
-/// image.
+/// Returns a case with boxes of all kinds: inside the image, across its borders, far outside, of width 0, with swapped corners,
+/// and as large as the image.
 Case random_case(std::int64_t images, std::int64_t height, std::int64_t width, std::int64_t channels,
                  std::int64_t boxes) {
   Case out;
@@ -51,7 +51,7 @@ struct Corner {
   double weight;
 };
 
-/// Returns the cells around a point with their bilinear weights (Mask R-CNN, section 3).
+/// Returns the cells around a point and their bilinear weights (Mask R-CNN, section 3).
 std::vector<Corner> cells_around(double y, double x, const RoiAlignProblem& p) {
   const auto height = static_cast<double>(p.height), width = static_cast<double>(p.width);
   if (y < -1 || y > height || x < -1 || x > width) return {};
@@ -66,7 +66,8 @@ std::vector<Corner> cells_around(double y, double x, const RoiAlignProblem& p) {
           {bottom, right, down * across}};
 }
 
-/// Calls visit(output, cell, weight) for each point of each bin and each cell around it. Both indices count vectors of C.
+/// Calls visit(output, cell, weight) for each sampling point of each bin and each cell around the point. `output` and `cell` are
+/// indices in units of C values (one vector of channels).
 template <class Visit>
 void for_each_share(const Case& c, Visit visit) {
   const RoiAlignProblem& p = c.problem;
@@ -226,7 +227,7 @@ TEST_P(RoiAlignKernel, OnlyANonFiniteBoxGivesNan) {
   Case c = random_case(2, 4, 6, 3, 4);
   c.image = {0, 1, 0, 0};
   c.corners[4 + 2] = NAN;
-  c.corners[4 + 1] = c.corners[4 + 3] = 50;  // below the image
+  c.corners[4 + 1] = c.corners[4 + 3] = 50;  // moves box 1 below the image
   const std::vector<float> out = forward(c), gradient = backward(c);
   for (std::int64_t i = 0; i < c.outputs(); ++i) EXPECT_EQ(std::isnan(out[i]), i / (c.outputs() / 4) == 1) << i;
   for (std::size_t i = 0; i < gradient.size(); ++i) EXPECT_EQ(std::isnan(gradient[i]), i >= gradient.size() / 2) << i;

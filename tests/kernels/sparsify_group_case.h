@@ -14,7 +14,7 @@ struct SparsifyGroupInputs {
   SparsifyGroupProblem problem;
   std::vector<float> text, image, grad;  // [B, L, D], [B, P, D], [B, L, D]
   std::vector<std::uint8_t> mask;        // [B, L]; empty means no mask
-  int row_padding = 0;                   // elements between rows, of inputs and outputs
+  int row_padding = 0;                   // unused elements after each row of inputs and outputs
 };
 
 struct SparsifyGroupResults {
@@ -43,7 +43,7 @@ inline std::vector<float> gathered(const std::vector<float>& spread_rows, std::i
   return result;
 }
 
-/// Runs forward and backward on `on`; outputs start as NaN.
+/// Runs the forward and backward kernels of `on`. Outputs are NaN until the kernels write them.
 inline SparsifyGroupResults run(const Backend& on, const SparsifyGroupInputs& inputs) {
   const SparsifyGroupProblem& problem = inputs.problem;
   const DataType type = problem.type;
@@ -106,7 +106,7 @@ struct SparsifyGroupExpected {
 };
 
 /// Computes the definition with loops in float64. The backward pass differentiates each step of the forward pass separately:
-/// division by the range, the minimum and the maximum (shared among ties), and the sum.
+/// the division by the range, the minimum and maximum (whose gradient is shared among ties), and the sum.
 inline SparsifyGroupExpected naive(const SparsifyGroupInputs& inputs) {
   const auto& [B, L, P, D, type, kind, threshold, temperature] = inputs.problem;
   const std::vector<float> t = rounded(inputs.text, type), v = rounded(inputs.image, type),
@@ -186,7 +186,8 @@ inline SparsifyGroupInputs random_inputs(const SparsifyGroupProblem& problem, bo
   return inputs;
 }
 
-/// Allows for rounding results to bfloat16, and on a GPU also weights and similarity gradients before their products.
+/// Returns the tolerance. For bfloat16 it allows for rounding the results, and on a GPU also for rounding the weights and the
+/// similarities' gradients before their products.
 inline double tolerance(const Backend& on, DataType type) {
   if (type == DataType::kFloat32) return 1e-5;
   return on.rounds_weights ? 8e-3 : 4e-3;
@@ -199,7 +200,7 @@ inline void expect_as_naive(const Backend& on, const SparsifyGroupInputs& inputs
   expect_close("grouped", ours.grouped, theirs.grouped, bound);
   expect_close("grad_text", ours.grad_text, theirs.grad_text, bound);
   expect_close("grad_image", ours.grad_image, theirs.grad_image, bound);
-  // Weights are float32 for every input type, and 0 for padding.
+  // Weights are float32 for every input type, so they must be exact to float32.
   expect_close("weights", ours.weights, theirs.weights, 1e-5);
 }
 

@@ -65,7 +65,7 @@ TEST_P(SparsifyGroup, SupportsSoftmaxWeights) {
   }
 }
 
-// With small integers, similarities are exact, so ties and values at the threshold are the same as in the definition.
+// With small whole numbers, similarities are exact, so the kernel has the same ties and values at the threshold as the definition.
 TEST_P(SparsifyGroup, TiesShareTheGradientOfTheMinimumAndEqualToTheThresholdIsKept) {
   for (const float threshold : {0.0f, 0.125f, 0.1f, 1.0f / 3.0f, 0.5f}) {
     SCOPED_TRACE(threshold);
@@ -75,7 +75,7 @@ TEST_P(SparsifyGroup, TiesShareTheGradientOfTheMinimumAndEqualToTheThresholdIsKe
     std::mt19937 generator(7);
     for (float& value : inputs.text) value = static_cast<float>(static_cast<int>(generator() % 5) - 2);
     for (float& value : inputs.image) value = static_cast<float>(static_cast<int>(generator() % 3) - 1);
-    // The kernel compares float32 values: z rounded to float32 with the threshold.
+    // The kernel rounds z to float32 before it compares z with the threshold. Thresholds that float32 holds exactly match the definition.
     SparsifyGroupExpected theirs = naive(inputs);
     const SparsifyGroupResults ours = run(on, inputs);
     if (threshold == 0.125f || threshold == 0.5f || threshold == 0.0f) {
@@ -103,9 +103,9 @@ TEST_P(SparsifyGroup, TiesShareTheGradientOfTheMinimumAndEqualToTheThresholdIsKe
 TEST_P(SparsifyGroup, FlatRowsGetUniformWeightsWithoutGradient) {
   const SparsifyGroupProblem problem = problem_of(2, 6, 5, 8);
   SparsifyGroupInputs inputs = random_inputs(problem, false);
-  for (int i = 0; i < 8; ++i) inputs.text[i] = 0.0f;  // a zero token: all similarities 0
+  for (int i = 0; i < 8; ++i) inputs.text[i] = 0.0f;  // a zero token, so that all its similarities are 0
   for (int p = 0; p < 5; ++p) {
-    for (int d = 0; d < 8; ++d) inputs.image[(5 + p) * 8 + d] = inputs.image[5 * 8 + d];  // equal patches
+    for (int d = 0; d < 8; ++d) inputs.image[(5 + p) * 8 + d] = inputs.image[5 * 8 + d];  // makes all patches of image 1 equal
   }
   expect_as_naive(on, inputs);
   const SparsifyGroupResults ours = run(on, inputs);
@@ -118,7 +118,7 @@ TEST_P(SparsifyGroup, FlatRowsGetUniformWeightsWithoutGradient) {
 TEST_P(SparsifyGroup, NearlyFlatRowsAreNotSpecial) {
   const SparsifyGroupProblem problem = problem_of(1, 2, 4, 2);
   SparsifyGroupInputs inputs = random_inputs(problem, false);
-  inputs.text = {32768.0f, 1.0f, 8388608.0f, 1.0f};  // ranges of 9e-5 and 4e-7 of the magnitude
+  inputs.text = {32768.0f, 1.0f, 8388608.0f, 1.0f};  // similarities have ranges of 9e-5 and 4e-7 of their magnitude
   inputs.image = {1.0f, 0.0f, 1.0f, 3.0f, 1.0f, 2.0f, 1.0f, 1.0f};
   inputs.grad = {0.5f, -1.0f, 2.0f, 0.25f};
   expect_as_naive(on, inputs);
@@ -182,9 +182,9 @@ TEST_P(SparsifyGroup, RowsMayBeFartherApartThanTheirWidth) {
   }
 }
 
-// The first shape has more pairs than concurrent blocks, each with more than one tile of tokens; the second has the longest
-// captions and the widest features. Similarities are small integers, which do not depend on the order of summation, and no
-// ratio of them is near the threshold; among so many values, rounding would otherwise decide some cases differently.
+// The first shape has more pairs than blocks can run at once, and more than one tile of tokens per pair. The second has the
+// longest captions and the widest features. Among so many values, rounding could put some on the other side of the threshold.
+// So similarities are small whole numbers, which every order of summation computes exactly, and no z is near the threshold.
 TEST_P(SparsifyGroup, MatchesTheDefinitionAtTheSizesOfTraining) {
   constexpr std::int64_t shapes[][4] = {{300, 70, 40, 32}, {2, 76, 196, 512}};
   for (const auto& [batch, tokens, patches, width] : shapes) {
@@ -192,7 +192,7 @@ TEST_P(SparsifyGroup, MatchesTheDefinitionAtTheSizesOfTraining) {
       SCOPED_TRACE(testing::Message() << batch << " x " << tokens << " x " << patches << " x " << width
                                       << (type == DataType::kFloat32 ? " float32" : " bfloat16"));
       SparsifyGroupProblem problem = problem_of(batch, tokens, patches, width, type);
-      problem.threshold = 0.33418f;  // every k / n with n < 200 is at least 0.0008 away
+      problem.threshold = 0.33418f;  // at least 0.0008 away from every k / n with n < 200
       SparsifyGroupInputs inputs = random_inputs(problem, true);
       for (std::int64_t token = 0; token < tokens; ++token) inputs.mask[(batch - 1) * tokens + token] = 1;
       std::mt19937 generator(11);
@@ -308,7 +308,7 @@ TEST(SparsifyGroupOnCpu, UsesTheThreadsOfTheCaller) {
   EXPECT_EQ(calls, 6);
 }
 
-// A race would make the results of two thread orders differ.
+// If threads raced, their results would differ between two orders of execution.
 TEST(SparsifyGroupEmulated, ResultsDoNotDependOnTheOrderOfThreads) {
   for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
     for (const std::int64_t patches : {40, 300, 700}) {

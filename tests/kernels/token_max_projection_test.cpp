@@ -10,7 +10,7 @@ namespace {
 
 struct ProjectionInputs {
   TokenMaxProjectionProblem problem;
-  std::vector<float> tokens, table, bias, gradient;  // [B, N, w], [V, w], [V], [B, V] of the encoding
+  std::vector<float> tokens, table, bias, gradient;  // [B, N, w], [V, w], [V]; [B, V], that of the encoding
   std::vector<std::uint8_t> mask;                    // [B, N]; empty means no mask
   bool real(std::int64_t sample, std::int64_t position) const {
     return mask.empty() || mask[sample * problem.positions + position] != 0;
@@ -40,7 +40,7 @@ ProjectionInputs random_projection(const ProjectionShape& s, DataType type) {
   return in;
 }
 
-/// Returns d encoding / d maximum, which is 0 if the encoding is 0.
+/// Returns the derivative d encoding / d maximum at this encoding. It is 0 if the encoding is 0.
 double slope(double encoding) {
   return encoding == 0 ? 0 : std::exp(-encoding);
 }
@@ -104,7 +104,8 @@ class TokenMaxProjectionKernel : public testing::TestWithParam<std::string> {
     return on_cpu ? std::vector{DataType::kFloat32} : std::vector{DataType::kFloat32, DataType::kBfloat16};
   }
 
-  /// Compares with the definition in float64. Gradients follow the places that the kernel chose, which must be maxima.
+  /// Compares the kernel with the definition in float64. The expected gradients go to the places that the kernel chose, which must be
+  /// maxima.
   void expect_as_defined(const ProjectionInputs& in) {
     const auto& [batch, positions, vocabulary, width, type] = in.problem;
     const ProjectionResults ours = run_projection(on, in);
@@ -163,7 +164,7 @@ TEST_P(TokenMaxProjectionKernel, LowestRealPositionWinsATie) {
       std::fill(in.table.begin(), in.table.end(), 0.0f);
       std::fill(in.bias.begin(), in.bias.end(), -1.0f);
       in.mask.assign(2 * positions, 1);
-      // Keeps only the last two positions of the second sample.
+      // Masks all positions of the second sample except the last two.
       std::fill(in.mask.begin() + positions, in.mask.begin() + 2 * positions - 2, 0);
       const ProjectionResults out = run_projection(on, in);
       for (std::int64_t v = 0; v < 150; ++v) {

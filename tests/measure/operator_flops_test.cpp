@@ -58,7 +58,7 @@ TEST(OperatorFlops, OtherOperatorsAreUnknown) {
   EXPECT_EQ(flops_of("tessera::flops_regularizer", {}), std::nullopt);
 }
 
-// The dispatcher calls each operator twice, above and below autograd.
+// The dispatcher calls each operator twice, above and below autograd. Only one of the calls may count.
 TEST(FlopCounter, CountsOurOperatorsOnce) {
   const at::Tensor text = at::randn({kBatch, kTokens, kWidth}).set_requires_grad(true);
   const at::Tensor image = at::randn({kBatch, kPatches, kWidth}).set_requires_grad(true);

@@ -18,7 +18,7 @@ void PrintTo(const ConvNextCase& c, std::ostream* out) {
 const std::string kConvNextStart = "image_size: [64, 32], layers: [1, 2, 1, 1], ";
 const std::string kPlainConvNext = "{" + kConvNextStart + "widths: [8, 12, 16, 20]}";
 
-/// The models of make_timm.py. Each option of timm has at least one value here that is not its default.
+/// The ConvNeXts of make_timm.py. Each of timm's options is set to a value other than its default in at least one of them.
 const std::vector<ConvNextCase> kConvNextCases = {
     {"patch", kPlainConvNext},
     {"overlap_tiered",

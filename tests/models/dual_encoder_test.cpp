@@ -145,7 +145,7 @@ TEST(LoadState, NamesTheTensorThatDoesNotFit) {
             "x.safetensors: tensor visual.head.weight [2, 3] is left over: the model's settings have no such part");
   EXPECT_EQ(message([](State& s) {
               s["visual.positional_embedding"] = at::zeros({4, 12});
-            }),  // 3 patches are not a square
+            }),  // 4 rows are a class token and 3 patches, which are not a square grid
             "x.safetensors: tensor visual.positional_embedding is [4, 12], but the model's settings make it [5, 12]");
 }
 
@@ -188,7 +188,7 @@ TEST(PositionEmbedding, TextIsLinearBetweenHalfPixelCentersAndClamped) {
   expect_close(resized.view(-1), at::tensor({0.F, 1.F, 3.F, 4.F}), 1e-6);
 }
 
-// 3 positions, one of them kept, become 1 + 2 * 3: the factor is 3.
+// A table of 3 positions becomes 1 + 2 * 3 = 7: the first position is kept, and the other two are stretched by a factor of 3.
 TEST(PositionEmbedding, StretchesTextBeyondTheKeptPositionsLikeLongClip) {
   const at::Tensor table = at::tensor({7.F, 0.F, 3.F}).view({3, 1});
   const at::Tensor stretched = stretch_text_position_embedding(table, 7, 1);
@@ -198,7 +198,8 @@ TEST(PositionEmbedding, StretchesTextBeyondTheKeptPositionsLikeLongClip) {
   EXPECT_THROW(stretch_text_position_embedding(table, 7, 2), c10::Error);
 }
 
-// Long-CLIP's loop: position 20 + 4 i + k = (1 - k/4) p_i + k/4 p_(i+1). Beyond the last p: p + k/4 (p - the one before).
+// Long-CLIP's loop computes position 20 + 4 i + k as (1 - k/4) p_i + k/4 p_(i+1), where p are the positions from 20 on. At the last
+// p_i, it extrapolates: p_i + k/4 (p_i - p_(i-1)).
 TEST(PositionEmbedding, StretchesClipTo248) {
   const at::Tensor table = at::randn({77, 3});
   at::Tensor expected = at::empty({248, 3});

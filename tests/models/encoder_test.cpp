@@ -19,7 +19,7 @@ TextTransformerSettings small_text(const std::string& attention) {
   return s;
 }
 
-/// Computes attention over the allowed keys with plain loops; 0 if no key is allowed.
+/// Computes attention over the allowed keys with plain loops. The output of a query without an allowed key is 0.
 at::Tensor slow_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::int64_t heads,
                           const std::function<bool(std::int64_t, std::int64_t, std::int64_t)>& allowed) {
   const std::int64_t d = q.size(2) / heads;
@@ -210,13 +210,13 @@ TEST_P(TextAttention, RowsOfABatchAreIndependent) {
                text.encode(text_input(ids, mask)).tokens.index_select(0, order));
 }
 
-/// Compares the derivative along random directions with a central difference, in float64.
+/// Compares the derivatives of a loss along random directions with central differences, in float64.
 template <class Function>
 void check_gradient(torch::nn::Module& module, Function&& loss) {
   module.to(at::kDouble);
   const std::vector<at::Tensor> parameters = module.parameters();
   for (const at::Tensor& parameter : parameters)
-    at::Tensor(parameter.detach()).normal_(0, 0.5);  // embeddings of deviation 0.02 would make the loss too curved
+    at::Tensor(parameter.detach()).normal_(0, 0.5);  // with the initial deviation of 0.02, the loss would be too curved
   const auto gradients = torch::autograd::grad({loss()}, parameters);
   const at::NoGradGuard guard;
   for (int trial = 0; trial < 5; ++trial) {
@@ -271,7 +271,7 @@ TEST(PositionEmbedding, NoneMakesTheVitIgnoreTheOrderOfPatches) {
   VitSettings s;
   s.image_size = 8, s.patch_size = 4, s.width = 8, s.layers = 2, s.heads = 2, s.class_token = false;
   const at::Tensor image = at::randn({2, 3, 8, 8});
-  const at::Tensor turned = at::cat({image.slice(3, 4), image.slice(3, 0, 4)}, 3);  // left and right patches swapped
+  const at::Tensor turned = at::cat({image.slice(3, 4), image.slice(3, 0, 4)}, 3);  // swaps left and right patches
   const auto tokens_swapped_back = [&](Vit& vit, const at::Tensor& x) {
     return vit.encode(image_input(x)).tokens.view({2, 2, 2, 8}).flip(2).reshape({2, 4, 8});
   };
@@ -297,7 +297,7 @@ TEST(FinalNorm, AfterPoolingMatchesBeforePoolingForTheClassToken) {
   };
   const TowerFeatures before = pooled("tokens"), after = pooled("pooled");
   expect_close(before.global, after.global);
-  EXPECT_GT((before.tokens - after.tokens).abs().max().item<float>(), 1e-3);  // these stay unnormalized
+  EXPECT_GT((before.tokens - after.tokens).abs().max().item<float>(), 1e-3);  // with `pooled`, the tokens stay unnormalized
 }
 
 TEST(EncoderTokens, AreTakenBetweenFinalNormAndProjection) {
@@ -313,7 +313,7 @@ TEST(EncoderTokens, AreTakenBetweenFinalNormAndProjection) {
     const TowerFeatures f = tower.forward(image_input(image), {.encoder_tokens = true});
     EXPECT_EQ(f.encoder_tokens.sizes(), (std::vector<std::int64_t>{2, 4, 12}));
     EXPECT_FALSE(f.tokens.defined());
-    // The tokens are normalized by an untrained LayerNorm.
+    // An untrained LayerNorm has normalized the tokens.
     EXPECT_LT(f.encoder_tokens.mean(2).abs().max().item<float>(), 1e-5) << where;
     EXPECT_NEAR(f.encoder_tokens.square().mean().item<float>(), 1, 1e-2) << where;
     EXPECT_FALSE(tower.forward(image_input(image), {.tokens = true}).encoder_tokens.defined()) << "encoder tokens were not requested";
@@ -330,7 +330,7 @@ TEST(ReadOuts, EosFindsItsIdAmongRealTokens) {
     const Encoded encoded{.tokens = tokens, .mask = with, .ids = ids};
     return readouts().make({"eos", settings(yaml)}, "", context)->forward(encoded, {}).embedding.select(1, 0);
   };
-  EXPECT_TRUE(at::equal(read("{eos_id: 9}", {}), at::tensor({2.F, 14.F, 16.F})));  // position 0 if there is no end token
+  EXPECT_TRUE(at::equal(read("{eos_id: 9}", {}), at::tensor({2.F, 14.F, 16.F})));  // the third row has no end token, so position 0 is read
   EXPECT_TRUE(at::equal(read("{eos_id: 9}", mask), at::tensor({2.F, 8.F, 0.F})));
   EXPECT_TRUE(at::equal(read("{position: ids}", mask), at::tensor({2.F, 12.F, 0.F})));
   EXPECT_TRUE(at::equal(read("{position: mask}", mask), at::tensor({6.F, 12.F, 0.F})));
@@ -420,7 +420,7 @@ TEST(PatchDropout, KeepsPatchesUnchangedAndInOrder) {
   vit.eval();
   const at::Tensor all = vit.encode(image_input(image)).tokens;
   ASSERT_EQ(some.size(1), 8);
-  // Each kept patch is one of the whole image, and they keep their order.
+  // Each kept patch equals a patch of the whole image, and the kept patches are in the same order.
   for (std::int64_t b = 0; b < 2; ++b) {
     std::int64_t from = 0;
     for (std::int64_t k = 0; k < 8; ++k) {

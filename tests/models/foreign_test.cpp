@@ -38,7 +38,7 @@ double relative_error(const at::Tensor& got, const at::Tensor& want) {
   return ((got - want).norm() / want.norm()).item<double>();
 }
 
-/// Small models of transformers, with the outputs that transformers computed.
+/// Small models in transformers' format, with the outputs that transformers computed.
 class ForeignFolder : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Families, ForeignFolder, testing::Values("clip", "siglip", "dinov2_registers", "dinov3", "clip_vision", "siglip_vision", "siglip_no_head",
                                                                  "dinov2_classifier", "dinov3_biases", "vit", "metaclip_2"),
@@ -96,7 +96,7 @@ TEST(TextTowerAlone, MatchesItsLibraryNextToAnotherImageTower) {
   EXPECT_LE(relative_error(model.encode_text(text_input(want.at("ids"), all)).global, want.at("text")), 1e-5);
 }
 
-/// Tests arguments of timm's create_model, which change a row of our table of models.
+/// Tests arguments for timm's create_model. They change the settings that our table of timm's models lists.
 TEST(TimmArguments, ChangeTheRowLikeTimm) {
   const auto tower = [](const std::string& name, const nlohmann::json& arguments) {
     return timm_tower(name, {arguments, "c.json", "model_args."}, {}, "c.json").tower;
@@ -118,7 +118,7 @@ TEST(TimmArguments, ChangeTheRowLikeTimm) {
             std::string::npos);
 }
 
-/// Small models of OpenCLIP with text encoders of transformers.
+/// Small OpenCLIP models whose text encoders come from transformers.
 class OpenClipTextTower : public testing::TestWithParam<std::string> {
  protected:
   OpenClipTextTower() : folder_(test_data("foreign/open_clip_" + GetParam())), foreign_(open_clip_model(io::read_file(config()), config())) {}
@@ -154,7 +154,7 @@ TEST_P(OpenClipTextTower, TensorsReadBackByTheSameRules) {
   }
 }
 
-/// Returns the error for a model_cfg with this text_cfg in a folder that does not exist.
+/// Returns the error for a model_cfg with this text_cfg. The model's folder does not exist.
 std::string text_tower_error(const nlohmann::json& text) {
   const nlohmann::json config = {{"model_cfg", {{"embed_dim", 24}, {"vision_cfg", {{"image_size", 16}, {"patch_size", 8}}}, {"text_cfg", text}}}};
   return message_of([&] { open_clip_model(config.dump(), "nowhere/c.json"); });
@@ -204,7 +204,7 @@ TEST(OpenClipTextTowers, TowerThatAttendsToPaddingTreatsItAsText) {
   EXPECT_FALSE(pad_is_text("causal"));
 }
 
-/// A copy of a published folder that a test may break.
+/// A fixture with a copy of a published folder, which tests may damage.
 class BrokenFolder : public testing::Test {
  protected:
   BrokenFolder() : folder_(fs::temp_directory_path() / ("tessera-foreign-" + std::to_string(getpid()))) {
@@ -322,7 +322,7 @@ TEST(TensorRules, JoinAndSplitInBothDirections) {
   for (const auto& [name, tensor] : own) EXPECT_TRUE(at::equal(back.tensors.at(name), tensor)) << name;
 }
 
-/// A DINOv3 with additional entries in preprocessor_config.json.
+/// A fixture for a DINOv3 folder with additional entries in preprocessor_config.json.
 class PreprocessorConfig : public BrokenFolder {
  protected:
   Preprocessing read(const nlohmann::json& entries) const {
@@ -377,7 +377,7 @@ TEST(TimmTable, BuildsAModelFromItsRowOrRejectsItWithAReason) {
             std::string::npos);
 }
 
-/// Both ways to pair channels.
+/// Tests both ways of pairing the channels that are rotated together.
 class RotaryPairs : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Pairs, RotaryPairs, testing::Values("neighbors", "halves"), test_name<std::string>);
 
@@ -408,7 +408,7 @@ TEST(Rotary, ReferenceGridStretchesOtherGrids) {
   EXPECT_TRUE(at::allclose(at_place(fine, 8, 2, 6), at_place(coarse, 4, 1, 3)));
 }
 
-/// DINOv3's settings with all three random augmentations.
+/// Returns DINOv3's settings with all three random augmentations.
 RotarySettings augmented_rotary() {
   RotarySettings settings;
   settings.coordinates = "centered";
@@ -432,18 +432,19 @@ TEST(Rotary, DrawsPerImageAndTheSameInAnyChunk) {
   EXPECT_FALSE(at::allclose(whole[0], whole[1]));
 }
 
-// With one band of base 1 the angle is 2 pi times the coordinate, so the draws can be read from it.
+// With heads of width 4 there is one frequency per axis, and the angle is 2 pi times the coordinate. So the test can compute the random
+// numbers from the angles.
 TEST(Rotary, ShiftsThenScalesTheCoordinatesLikeDinoV3) {
   RotarySettings settings = augmented_rotary();
-  settings.shift = 0.05;  // keeps the middle far from half a turn, where angles become ambiguous
+  settings.shift = 0.05;  // keeps the angle of the center patch well below half a turn, where angles become ambiguous
   settings.jitter = 1.1;
   settings.rescale = 1.2;
   constexpr std::int64_t kRows = 4000;
   const RowRngScope keyed(row_keys(3, 0, 1, kRows));
-  const Rotation drawn = drawn_rotation_of_grid(settings, {3, 3}, 4, 0, at::kCPU, kRows);  // rows -2/3, 0, 2/3
+  const Rotation drawn = drawn_rotation_of_grid(settings, {3, 3}, 4, 0, at::kCPU, kRows);  // the coordinates are -2/3, 0 and 2/3
   const at::Tensor places = at::atan2(drawn.sine, drawn.cosine) / (2 * std::numbers::pi);  // [B, 9, (row, column)]
-  const at::Tensor moved = places.select(1, 4);                                            // the middle is at shift * factor
-  // The outer coordinates may pass half a turn, so their distance from the middle is taken modulo one turn.
+  const at::Tensor moved = places.select(1, 4);                                            // the center patch is at shift * factor
+  // The outer coordinates may pass half a turn, so their distance from the center is taken modulo one turn.
   const at::Tensor factor = (places.select(1, 8) - moved).remainder(1.0) * 1.5;  // [B, 2]
   const at::Tensor shift = moved / factor, logs = factor.log();
   EXPECT_NEAR(shift.abs().max().item<double>(), 0.05, 1e-3);

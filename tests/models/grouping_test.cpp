@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kRows = 2, kTokenCount = 5, kGroupCount = 3, kGroupWidth = 6;
 
-/// A block in float64 with well separated scores, and its inputs. The last tokens of the second row are padding.
+/// A grouping block in float64 whose scores are far apart, and inputs for it. The last three tokens of the second row are padding.
 struct Grouping {
   std::shared_ptr<GroupingBlock> block;
   at::Tensor tokens, groups, mask, noise;
@@ -43,8 +43,9 @@ std::vector<at::Tensor> grouping_gradients(const at::Tensor& loss, const std::ve
   return torch::autograd::grad({loss}, leaves, {}, std::nullopt, /*create_graph=*/false, /*allow_unused=*/true);
 }
 
-/// Computes the variant `plain` row by row. `assignment` gives the group of each token, and `constant` the soft weights that
-/// the one-hot weights replace. The straight-through estimator is the gradient of this function.
+/// Computes the variant `plain` row by row. `assignment` holds the group of each token. Hard weights are one-hot weights plus the
+/// soft weights minus `constant`, which holds the values of the soft weights. The gradient of this function is the
+/// straight-through estimator.
 at::Tensor straight_through(const Grouping& g, const GroupingSettings& s, const at::Tensor& assignment,
                             const std::vector<at::Tensor>& constant, std::vector<at::Tensor>* soft = nullptr) {
   const auto linear = [&](const std::string& name, const at::Tensor& x) {
@@ -97,7 +98,7 @@ TEST(GroupingBlock, GradientsOfTheStraightThroughEstimatorMatchFiniteDifferences
     }
 }
 
-// Soft assignments are smooth, so finite differences can check the block itself.
+// Soft assignments are smooth functions, so finite differences can check the gradients of the whole block.
 TEST(GroupingBlock, GradientsOfGroupVitsBlockMatchFiniteDifferences) {
   const Grouping g({.variant = "groupvit", .hard = false}, 2);
   const std::vector<at::Tensor> leaves = {g.tokens, g.groups, g.parameter("assign.q_proj.weight"),
@@ -147,7 +148,7 @@ TEST(GroupingBlock, IsInvariantToTokenOrderAndEquivariantToGroupOrder) {
 TEST(GroupingBlock, GroupsWithoutTokensAndRowsWithoutTokensStayFinite) {
   for (const char* variant : {"plain", "groupvit"}) {
     Grouping g({.variant = variant});
-    g.mask = length_mask({1, 0}, kTokenCount);  // the first row leaves two groups without a token, the second all three
+    g.mask = length_mask({1, 0}, kTokenCount);  // leaves two groups of the first row and all groups of the second without a token
     const Grouped out = g.forward();
     for (const at::Tensor& gradient : grouping_gradients(out.groups.square().sum(), g.leaves()))
       EXPECT_TRUE(at::isfinite(gradient).all().item<bool>()) << variant;
@@ -211,7 +212,7 @@ TEST(GroupingBlock, NoiseDependsOnTheKeyOfTheRowAndThePositionOfTheToken) {
 TEST(GroupingBlock, NoiseHasAGumbelDistribution) {
   const Grouping g({});
   const RowRngScope rows(row_keys(5, 0, 1, 200));
-  const at::Tensor noise = g.block->draw_noise(at::zeros({200, 100, kGroupWidth})).to(at::kDouble);  // 60,000 numbers
+  const at::Tensor noise = g.block->draw_noise(at::zeros({200, 100, kGroupWidth})).to(at::kDouble);  // draws 60,000 numbers
   EXPECT_NEAR(noise.mean().item<double>(), 0.5772, 0.03);
   EXPECT_NEAR(noise.var().item<double>(), 1.6449, 0.08);
   EXPECT_TRUE(at::isfinite(noise).all().item<bool>());

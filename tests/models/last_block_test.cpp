@@ -41,7 +41,7 @@ TEST(LastBlock, MaskclipAttendsToNoOtherPatch) {
   DualEncoder model = small_model("{patch_size: 8, width: 12, layers: 1, heads: 3}");
   at::Tensor pixels = random_pixels(1);
   const at::Tensor before = patches_by(model, pixels, LastBlock::maskclip).dense;
-  pixels.narrow(2, 8, 8).narrow(3, 8, 8).fill_(0);  // the last of four patches
+  pixels.narrow(2, 8, 8).narrow(3, 8, 8).fill_(0);  // changes the last of four patches
   const at::Tensor after = patches_by(model, pixels, LastBlock::maskclip).dense;
   EXPECT_TRUE(at::equal(after.slice(1, 0, 3), before.slice(1, 0, 3)));
   EXPECT_FALSE(at::allclose(after.slice(1, 3), before.slice(1, 3)));

@@ -24,7 +24,7 @@ State copies(const State& state) {
   return out;
 }
 
-/// Adds an adapter with a nonzero B to every linear map of the module that takes one.
+/// Adds an adapter to every linear map of the module that supports one, and makes the adapters' B matrices nonzero.
 void adapt_all(torch::nn::Module& module, const LoraSettings& settings) {
   for (const auto& each : module.modules()) {
     auto* adaptable = dynamic_cast<Adaptable*>(each.get());
@@ -42,7 +42,7 @@ TransformerSettings one_block() {
   return s;
 }
 
-/// Computes the update of an adapter to x with plain operators.
+/// Returns what an adapter adds to the linear map's output for the input x, computed with plain operators.
 at::Tensor update(const torch::nn::Module& module, const std::string& name, const at::Tensor& x, double scale) {
   const auto parameters = module.named_parameters();
   return at::matmul(at::matmul(x, parameters["lora_" + name + "_a"].t()), parameters["lora_" + name + "_b"].t()) * scale;
@@ -72,7 +72,7 @@ TEST(Lora, AttentionAndMlpMatchPlainTensors) {
   expect_close(mlp->forward(x, {}), through("c_proj", "out", hidden));
 }
 
-/// With and without dropout, which depends only on the row keys, and with and without gradient checkpointing.
+/// Tests with and without gradient checkpointing, and with and without dropout. Row keys fix the dropout's random numbers.
 TEST(Lora, GradientsMatchFiniteDifferences) {
   for (const double dropout : {0.0, 0.5})
     for (const bool again : {false, true}) {
@@ -109,7 +109,7 @@ TEST(Lora, NamesExtendTheNamesOfTheWeights) {
   EXPECT_EQ(names, want);
 }
 
-/// A small model of the OpenCLIP kind with adapted towers, and images and texts for it.
+/// A fixture with a small OpenCLIP-like model whose towers have adapters, and with images and texts for it.
 class LoraModel : public testing::Test {
  protected:
   LoraModel() {
@@ -313,7 +313,7 @@ TEST_F(LoraModel, ReportsMistakes) {
   EXPECT_NE(read("{image: {}}").find("adapt.image.lora: missing"), std::string::npos);
 }
 
-/// Compares with tests/data/foreign/clip, trained with PEFT adapters in PyTorch (tests/data/foreign/make_peft.py).
+/// Compares with the model of tests/data/foreign/clip after training with PEFT's adapters in PyTorch (tests/data/foreign/make_peft.py).
 TEST(LoraOfPeft, FiveStepsOfAdamWAndTheMergedModelMatch) {
   const std::string folder = test_data("foreign/clip");
   const auto model = build_model(load_foreign_model(folder), folder);

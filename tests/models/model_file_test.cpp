@@ -159,7 +159,7 @@ TEST(Architectures, HaveAsManyParametersAsInOpenClip) {
   const auto count = [](const char* name) {
     std::int64_t sum = 0;
     for (const at::Tensor& parameter : DualEncoder(architecture(name)).parameters()) sum += parameter.numel();
-    return sum + 1;  // logit_scale
+    return sum + 1;  // 1 for logit_scale
   };
   EXPECT_EQ(count("ViT-B-32"), 151277313);
 }
@@ -174,7 +174,7 @@ TEST(Architectures, AreThoseOfOpenClip) {
     EXPECT_EQ(error, "no UserError") << name;
   }
   EXPECT_EQ(architecture_names().size(), 144u);
-  EXPECT_EQ(read, 134u);  // docs/open_clip_architectures.md
+  EXPECT_EQ(read, 134u);  // the number in docs/open_clip_architectures.md
   EXPECT_EQ(architecture("ViT-L-14-336").preprocessing.image_size.height, 336);
 }
 

@@ -15,14 +15,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Written like OpenCLIP's own files, which omit values with defaults.
+// The configuration of ViT-B/32, written like OpenCLIP's own files, which omit default values.
 constexpr const char* kVitB32 = R"({
   "model_cfg": {"embed_dim": 512,
     "vision_cfg": {"image_size": 224, "layers": 12, "width": 768, "patch_size": 32},
     "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 512, "heads": 8, "layers": 12}},
   "preprocess_cfg": {"mean": [0.48145466, 0.4578275, 0.40821073], "std": [0.26862954, 0.26130258, 0.27577711]}})";
 
-// A small model with the CLIP tokenizer.
+// The configuration of a small model with the CLIP tokenizer.
 constexpr const char* kSmall = R"({
   "model_cfg": {"embed_dim": 6, "quick_gelu": true,
     "vision_cfg": {"image_size": 16, "layers": 1, "width": 12, "head_width": 4, "patch_size": 8},
@@ -40,7 +40,7 @@ class OpenClipCheckpoints : public testing::Test {
   ~OpenClipCheckpoints() override { fs::remove_all(folder_); }
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
 
-  /// Writes weights of the small model as OpenCLIP would save them.
+  /// Writes random weights of the small model as OpenCLIP would save them. Returns the weights.
   std::map<std::string, at::Tensor> write_weights(const std::string& name) const {
     at::manual_seed(4);
     auto weights = DualEncoder(model_of_open_clip_config(kSmall, "small")).state_dict();
@@ -57,7 +57,7 @@ class OpenClipCheckpoints : public testing::Test {
     }
     return "no error";
   }
-  /// Returns kSmall with one value changed, given by its JSON pointer.
+  /// Returns kSmall after setting the value at a JSON pointer.
   std::string changed(const std::string& pointer, const nlohmann::json& value) const {
     nlohmann::json json = nlohmann::json::parse(kSmall);
     json[nlohmann::json::json_pointer(pointer)] = value;

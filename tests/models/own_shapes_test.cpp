@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kPatch = 8;
 
-/// Rows and columns. The first image has the learned grid; the third is missing.
+/// The images' grids: rows and columns of patches. The first grid is that of the position table, and the third image is missing.
 const std::vector<config::Size> kGrids = {{2, 2}, {1, 5}, {0, 0}, {3, 2}, {5, 1}, {1, 5}};
 
 at::Tensor random_image(config::Size grid) {
@@ -30,7 +30,7 @@ at::Tensor patches_of(const at::Tensor& image) {
   return at::stack(patches);
 }
 
-/// Packs the images into one view of `columns` patches per image, with `padding` as the value of padding.
+/// Packs the images into one view with `columns` patches per image. Unused patches are filled with `padding`.
 TowerInput sequences(const std::vector<at::Tensor>& images, std::int64_t columns, double padding) {
   const std::int64_t count = std::ssize(images);
   TowerInput out;

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-const at::Tensor& holes() {  // includes a row of only padding
+const at::Tensor& holes() {  // the second row is only padding
   static const at::Tensor mask =
       at::tensor({1, 0, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0}, at::kLong).view({3, 4}).to(at::kBool);
   return mask;

@@ -16,13 +16,13 @@ TEST(RowUniform, IsUniformInTheOpenInterval) {
   EXPECT_EQ(u.scalar_type(), at::kFloat);
   EXPECT_GT(u.min().item<float>(), 0);
   EXPECT_LT(u.max().item<float>(), 1);
-  const at::Tensor counts = at::histc(u, 10, 0, 1) / 1e5;  // a standard deviation of 0.003
+  const at::Tensor counts = at::histc(u, 10, 0, 1) / 1e5;  // the standard deviation is 0.003
   EXPECT_LT((counts - 1).abs().max().item<float>(), 0.012);
 }
 
 TEST(RowUniform, DoesNotDependOnTheBatchOfARow) {
   const at::Tensor keys = row_keys(2, 0, 1, 6), whole = drawn(keys, 5);
-  EXPECT_TRUE(at::equal(drawn(keys.slice(0, 2, 5), 5), whole.slice(0, 2, 5)));      // a chunk
+  EXPECT_TRUE(at::equal(drawn(keys.slice(0, 2, 5), 5), whole.slice(0, 2, 5)));      // a chunk of the batch
   EXPECT_TRUE(at::equal(drawn(row_keys(2, 1, 2, 3), 5), whole.slice(0, 1, 6, 2)));  // rank 1 of 2
   EXPECT_FALSE(at::equal(whole[0], whole[1]));
   EXPECT_FALSE(at::equal(drawn(row_keys(3, 0, 1, 6), 5), whole)) << "another step";

@@ -1,4 +1,4 @@
-// Tests models that are written as folders of other libraries and read back.
+// Tests writing models in the folder formats of other libraries, and reading them back.
 #include <filesystem>
 #include <unistd.h>
 
@@ -31,7 +31,7 @@ class Publish : public testing::Test {
   ~Publish() override { fs::remove_all(place_); }
   std::string path(const std::string& name) const { return (place_ / name).string(); }
 
-  /// Copies a folder of tests/data/foreign without the outputs that its library computed.
+  /// Copies a folder of tests/data/foreign, except for the outputs that its library computed. Returns the copy's path.
   std::string copy_of(const std::string& name) const {
     const std::string folder = path("published");
     fs::copy(test_data("foreign/" + name), folder);
@@ -39,7 +39,7 @@ class Publish : public testing::Test {
     return folder;
   }
 
-  /// Converts the folder to a file of ours and reads it back from disk.
+  /// Converts the folder to a Tessera model file and returns the model read back from that file.
   ModelFile through_ours(const std::string& folder) const {
     save_model_file(path("ours.safetensors"), load_published_folder(folder));
     return load_model_file(path("ours.safetensors"));
@@ -71,7 +71,7 @@ class Publish : public testing::Test {
     EXPECT_EQ(files, static_cast<std::size_t>(std::distance(fs::directory_iterator(other), fs::directory_iterator())));
   }
 
-  /// Expects the written folder to give the same embeddings as the file.
+  /// Expects the model in the written folder to compute the same embeddings as the model of the file.
   void expect_same_model(const ModelFile& file, const std::string& folder) const {
     const auto first = build_model(file, "first"), second = build_model(load_published_folder(folder), folder);
     const at::NoGradGuard no_grad;
@@ -82,7 +82,7 @@ class Publish : public testing::Test {
     if (!second->has_text_tower()) return;
     const Encoder& texts = first->text_tower().encoder();
     const at::Tensor ids = at::randint(1, 30, {2, texts.context_length()}, at::kLong);
-    ids.select(1, -1).fill_(texts.vocab_size() - 1);  // CLIP's end token
+    ids.select(1, -1).fill_(texts.vocab_size() - 1);  // the last id is CLIP's end token
     const TowerInput text = text_input(ids, at::ones_like(ids, at::kBool));
     EXPECT_TRUE(at::allclose(second->encode_text(text).global, first->encode_text(text).global, 1e-5, 1e-6));
   }
@@ -95,7 +95,7 @@ class Publish : public testing::Test {
   }
 
   fs::path place_;
-  std::ptrdiff_t left_ = 0;  // the number of files that exist before and after a rejected write
+  std::ptrdiff_t left_ = 0;  // the number of files in the test's folder before a write; a rejected write must not change it
 };
 
 ModelFile random_model(const ModelSettings& settings) {
@@ -115,7 +115,7 @@ ModelFile random_model(const std::string& yaml) {
   return random_model(resolve(config::read<ModelSettings>(config::parse_yaml(yaml, "model"))));
 }
 
-/// Small folders written by transformers and OpenCLIP.
+/// Tests with small folders that transformers and OpenCLIP wrote.
 class RoundTrip : public Publish, public testing::WithParamInterface<std::string> {
  protected:
   std::string library() const { return GetParam().starts_with("open_clip") ? "open_clip" : "transformers"; }
@@ -152,7 +152,7 @@ TEST_P(RoundTrip, ConfigurationMadeFromSettingsDescribesTheSameModel) {
   EXPECT_EQ(json_of(path("written/config.json")).at("model_type"), json_of(folder + "/config.json").at("model_type"));
   EXPECT_EQ(json_of(path("written/preprocessor_config.json")).at("image_mean").at(2), 0.3);
   expect_same_model(file, path("written"));
-  // The folder has exactly the tensors of the class.
+  // The written folder must have exactly the tensors of transformers' class.
   NamedTensors theirs = load_foreign_weights(folder);
   for (const auto& [name, tensor] : load_foreign_weights(path("written"))) {
     ASSERT_TRUE(theirs.contains(name)) << name;
@@ -253,7 +253,7 @@ TEST_F(Publish, KeepsTheDecoderOfCocaAfterTraining) {
   EXPECT_EQ(config.at("model_cfg").at("multimodal_cfg").at("layers"), 1);
 }
 
-/// Towers of timm, shortened to one block.
+/// Tests with timm's towers; ViTs are shortened to one block.
 class TimmRoundTrip : public Publish, public testing::WithParamInterface<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Names, TimmRoundTrip,
                          testing::Values("vit_tiny_patch16_224", "eva02_tiny_patch14_224", "vit_pe_core_tiny_patch16_384", "deit3_small_patch16_224",
@@ -297,7 +297,7 @@ TEST_F(Publish, WritesATimmDinov2ForTransformers) {
   settings.image = timm_tower("vit_small_patch14_reg4_dinov2", {Json{{"depth", 1}, {"img_size", 28}}, "test"}, {}, "test").tower;
   settings.preprocessing.image_size = 28;
   const ModelFile file = random_model(resolve(settings));
-  // With registers, timm's class token has no position embedding, but that of transformers has one.
+  // In models with registers, the class token has a position embedding in transformers but not in timm.
   left_ = 0;
   EXPECT_EQ(error_of(file, "transformers"),
             "ours: transformers has no class for this model: its model.image.encoder.prefix_positions is \"none\", not \"class_token\" as in "
@@ -415,7 +415,7 @@ TEST(SameModel, IgnoresSettingsThatOnlyAffectTraining) {
   EXPECT_EQ(differences(plain, trained), std::vector<std::string>{"model.image.encoder.heads is 12, not 6"});
 }
 
-/// Archives in OpenAI's format, with the outputs of open_clip's own reader.
+/// Archives in OpenAI's format, with the outputs that open_clip computes after reading them.
 class OpenAiArchive : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Towers, OpenAiArchive, testing::Values("vit", "resnet"), test_name<std::string>);
 

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-/// A read-out over tokens [3, 5, 6], some of them padding; the last row has no real token.
+/// A read-out and tokens [3, 5, 6] for it. Some tokens are padding, and the last row has no real token.
 class ReadOutOverTokens : public testing::TestWithParam<std::string> {
  protected:
   ReadOutOverTokens() {

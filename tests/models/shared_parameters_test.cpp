@@ -4,7 +4,7 @@
 namespace tessera {
 namespace {
 
-/// A vocabulary head: the product of the mean token with each row of the text tower's token table.
+/// A read-out whose output is the product of the mean token with each row of the text tower's token table.
 class VocabularyHead : public ReadOut {
  public:
   explicit VocabularyHead(const ReadOutContext& context) : table_(context.shared->token_embedding) {
@@ -28,7 +28,7 @@ void fields(Visitor& v, CodebookSettings& s) {
   v("codes", s.codes, "rows of the codebook");
 }
 
-/// Codes that both towers share, weighted by their similarity to the mean token.
+/// A read-out whose output is the mean of codes, weighted by their similarity to the mean token. Both towers share the codes.
 class CodebookHead : public ReadOut {
  public:
   CodebookHead(const CodebookSettings& s, const ReadOutContext& context) : width_(context.width) {
@@ -59,7 +59,7 @@ class SharedBetweenTowers : public testing::Test {
                                        return std::make_shared<CodebookHead>(s, context);
                                      });
   }
-  /// Returns a model with two towers of width 8 and this read-out.
+  /// Returns a model with two towers of width 8 that both use this read-out.
   static ModelSettings model(const char* readout) {
     ModelSettings s = small_clip();
     s.image.encoder.settings = settings("{patch_size: 8, width: 8, layers: 1, heads: 2}");
@@ -67,7 +67,7 @@ class SharedBetweenTowers : public testing::Test {
     s.image.projection = s.text->projection = {"none"};
     return s;
   }
-  /// Counts how often the tensor is among the parameters of the optimizer.
+  /// Returns how often the tensor is among the model's parameters.
   static std::int64_t times(const DualEncoder& model, const at::Tensor& tensor) {
     std::int64_t count = 0;
     for (const at::Tensor& parameter : model.parameters()) count += parameter.is_same(tensor) ? 1 : 0;

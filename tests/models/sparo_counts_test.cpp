@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// Compares parameter counts with SPARO's Table 6 and Table 0.B.2; all include the temperature.
+// Compares parameter counts with Table 6 and Table 0.B.2 of the SPARO paper. All counts include the temperature.
 
 std::int64_t numbers_in(const torch::nn::Module& module) {
   std::int64_t count = 0;
@@ -35,7 +35,7 @@ ModelSettings without_last_blocks(ModelSettings s) {
 
 struct Cost {
   std::int64_t parameters = 0;
-  double giga_multiply_adds = 0;  // for one pair, with the keys of every slot computed for every token
+  double giga_multiply_adds = 0;  // for one pair, if every token is projected to the keys of every slot
 };
 
 Cost cost_of(const ModelSettings& s) {

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t kWidth = 16;
 
-/// Returns a pool with random weights and biases, so that each of them matters.
+/// Returns a pool with random weights and biases, so that each of them affects the results.
 std::shared_ptr<TextConditionedPool> small_pool(const TextConditionedPoolSettings& settings,
                                                 std::int64_t width = kWidth) {
   at::manual_seed(5);
@@ -28,7 +28,7 @@ double worst(const at::Tensor& a, const at::Tensor& b) {
   return (a - b).abs().max().item<double>();
 }
 
-/// With and without a zero token. The texts fill several tiles.
+/// Tests pools with and without a zero token. There are enough texts to fill several tiles.
 class Scores : public ::testing::TestWithParam<bool> {
  protected:
   std::shared_ptr<TextConditionedPool> pool = small_pool({.heads = 4, .zero_token = GetParam()});
@@ -71,7 +71,8 @@ TEST_P(Scores, ComputeInTheTypeOfTheWeights) {
 INSTANTIATE_TEST_SUITE_P(ZeroToken, Scores, ::testing::Bool(),
                          [](const auto& each) { return each.param ? "WithZeroToken" : "WithoutZeroToken"; });
 
-// The heads' parts are a thousand times longer than their sum, so float32 products could not resolve its length.
+// The heads' outputs nearly cancel: they are a thousand times longer than their sum. Products in float32 could not resolve the sum's
+// length.
 TEST(TextConditionedScoresOf, PatchesKeepTheirLengthIfHeadsCancel) {
   const auto pool = small_pool({.heads = 2, .zero_token = false}, 4);
   const at::NoGradGuard no_grad;
@@ -91,7 +92,7 @@ TEST(TextConditionedScoresOf, ManyTextsAllocateOneTileAtATime) {
   const auto pool = small_pool({.heads = 4});
   const std::int64_t texts = 5000, patches = 100;
   const TextConditionedScores scores(*pool, at::randn({texts, kWidth}, at::kDouble));
-  const at::Tensor tokens = at::randn({1, patches, kWidth}, at::kDouble);  // one image, so that this thread computes it
+  const at::Tensor tokens = at::randn({1, patches, kWidth}, at::kDouble);  // one image, so that this thread allocates everything
   const LargestAllocation largest;
   scores.similarity(tokens);
   EXPECT_LT(largest.bytes(), 4 * texts * patches * 8 / 4);

@@ -162,7 +162,7 @@ TEST(GroupVit, RejectsSettingsThatDoNotFit) {
   expect_error("patch_size", "5", "is not a multiple of patch_size 5");
 }
 
-// Layer decay counts blocks from the input to the output.
+// Layer decay depends on how many blocks come after a parameter.
 TEST(GroupEncoders, ParametersBelongToBlocks) {
   DualEncoder model(small_text_group());
   const auto place = [&](Tower& tower, const std::string& name) { return tower.blocks_behind(name); };
@@ -221,7 +221,7 @@ TEST(CaptionDecoder, AttendsOnlyToEarlierTokensAndGroups) {
   const at::Tensor after = decoder.forward(ids, mask, groups);
   expect_close(after.slice(1, 0, 3), before.slice(1, 0, 3));
   EXPECT_GT((after[0][3] - before[0][3]).abs().max().item<float>(), 1e-4);
-  expect_close(decoder.forward(ids, mask, groups.flip(1)), after, 1e-5);  // groups have no order
+  expect_close(decoder.forward(ids, mask, groups.flip(1)), after, 1e-5);  // the order of the groups does not matter
   ids = ids.masked_fill(~length_mask({3}, 6), -1);
   expect_close(decoder.forward(ids, length_mask({3}, 6), groups).slice(1, 0, 2), before.slice(1, 0, 2));
 }

@@ -29,7 +29,7 @@ inline std::map<std::string, at::Tensor> below(const std::map<std::string, at::T
   return out;
 }
 
-/// Returns parameters and buffers by name, sharing memory with the module.
+/// Returns the module's parameters and buffers by name. They share memory with the module.
 inline std::map<std::string, at::Tensor> state_of(const torch::nn::Module& module) {
   std::map<std::string, at::Tensor> out;
   for (const auto& item : module.named_parameters()) out.emplace(item.key(), item.value());
@@ -37,7 +37,7 @@ inline std::map<std::string, at::Tensor> state_of(const torch::nn::Module& modul
   return out;
 }
 
-/// Copies tensors into a module and sets evaluation mode. Names and shapes must match those of the module exactly.
+/// Copies tensors into a module and switches it to evaluation mode. The names and shapes must match the module's exactly.
 inline void load_exactly(torch::nn::Module& module, const std::map<std::string, at::Tensor>& tensors) {
   const at::NoGradGuard no_grad;
   const std::map<std::string, at::Tensor> state = state_of(module);
@@ -54,7 +54,7 @@ inline std::shared_ptr<Encoder> encoder_of(const std::string& name, const std::s
   return encoders().make({name, settings(yaml)}, "encoder");
 }
 
-/// Returns the error of the settings of an encoder.
+/// Returns the error for an encoder with these settings.
 inline std::string settings_error(const std::string& name, const std::string& yaml) {
   return error_of([&] { encoder_of(name, yaml); });
 }
@@ -68,7 +68,7 @@ inline at::Tensor tokens_of_map(const at::Tensor& map) {
   return map.flatten(2).transpose(1, 2);
 }
 
-/// Expects each row of a batch to have the same output as without the other rows.
+/// Expects each row of a batch to have the same output as in a batch of its own.
 inline void expect_rows_alone(Encoder& encoder, const at::Tensor& pixels) {
   const at::NoGradGuard no_grad;
   const at::Tensor together = encode(encoder, pixels).tokens;

@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-/// Computes numbers in [-0.5, 0.5) from their positions and `seed`, like formula() in make_timm.py.
+/// Returns numbers in [-0.5, 0.5), computed from their positions and `seed` like formula() in make_timm.py.
 at::Tensor numbers_by_formula(at::IntArrayRef shape, std::int64_t seed) {
   constexpr std::int64_t kRange = std::int64_t{1} << 32, kHalf = std::int64_t{1} << 16;
   const auto mixed = [](const at::Tensor& h) { return at::bitwise_xor(h, h.floor_divide(kHalf)); };
@@ -16,7 +16,7 @@ at::Tensor numbers_by_formula(at::IntArrayRef shape, std::int64_t seed) {
   return (h.to(at::kDouble) / static_cast<double>(kRange) - 0.5).view(shape);
 }
 
-/// Sets every parameter and buffer to its values in make_timm.py.
+/// Sets every parameter and buffer to the values that it has in make_timm.py.
 void fill_by_formula(torch::nn::Module& module) {
   const at::NoGradGuard no_grad;
   std::int64_t seed = -1;
@@ -42,7 +42,7 @@ void PrintTo(const ResnetCase& c, std::ostream* out) {
 }
 
 const std::string kResnetStart = "image_size: [64, 32], layers: [1, 2, 1, 1], ";
-/// The models of make_timm.py. The images of `deep` have another size, which does not halve evenly.
+/// The ResNets of make_timm.py. The images of `deep` have a different size, which does not halve evenly.
 const std::vector<ResnetCase> kResnetCases = {
     {"basic", "{" + kResnetStart + "block: basic}"},
     {"bottleneck", "{" + kResnetStart + "block: bottleneck}"},

@@ -9,8 +9,8 @@
 namespace tessera {
 namespace {
 
-/// Returns a model of the STAIR kind on 16 x 16 images: 20 tokens, a text tower of width 8, and an image tower of width 12
-/// with a class token.
+/// Returns a small model like STAIR's for images of 16 x 16 pixels: a vocabulary of 20 tokens, a text tower of width 8, and an
+/// image tower of width 12 with a class token.
 ModelSettings small_stair() {
   ModelSettings s = small_clip();
   s.image.readout = s.text->readout = {"token_projection"};
@@ -37,7 +37,7 @@ TEST(TokenProjection, HeadsShareTheTokenTableWhichIsSavedAndCountedOnce) {
     if (tensor.requires_grad()) saved += tensor.numel();
   }
   EXPECT_EQ(tables, std::vector<std::string>{"token_embedding.weight"});
-  const auto head = [](std::int64_t width) { return (width + 1) * 8 + 2 * 8 + 20; };  // dense, norm, bias
+  const auto head = [](std::int64_t width) { return (width + 1) * 8 + 2 * 8 + 20; };  // weights of dense layer, norm and bias
   const std::int64_t projections = 12 * 6 + 8 * 6;
   EXPECT_EQ(numbers_of(model), numbers_of(clip) - projections + head(12) + head(8));
   EXPECT_EQ(saved, numbers_of(model));

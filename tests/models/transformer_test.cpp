@@ -59,7 +59,7 @@ TEST(MultiHeadAttention, SupportsOtherKeyInnerAndOutputWidths) {
 
 // ---- blocks
 
-/// Returns the number of rows of the grid, plus 100 if there is a class token, for every channel.
+/// A feed-forward part that returns the same value for every token: the rows of the patch grid plus 100 per prefix token.
 class GridRows : public FeedForward {
  public:
   GridRows() { register_parameter("bn_fc", at::ones({1})); }
@@ -74,7 +74,7 @@ TransformerSettings small_transformer(std::int64_t layers) {
   return s;
 }
 
-/// Makes attention return `update` for every token, regardless of its input.
+/// Makes all attention layers of the module return `update` for every token, regardless of the input.
 void fix_attention(torch::nn::Module& module, double update) {
   const at::NoGradGuard no_grad;
   for (const auto& item : module.named_parameters()) {
@@ -101,7 +101,7 @@ TEST(TransformerBlock, PassesTheGridToAnotherFeedForward) {
 
 // ---- stochastic depth
 
-/// Two blocks in which attention adds 10 and the feed-forward part adds 1.
+/// Tests with blocks in which attention adds 10 and the feed-forward part adds 1.
 class DropPath : public testing::Test {
  protected:
   class One : public FeedForward {
@@ -116,7 +116,7 @@ class DropPath : public testing::Test {
     fix_attention(*transformer, 10);
     return transformer;
   }
-  /// Returns the sum that the blocks add to each row, [B].
+  /// Returns the sum [B] that the blocks add to each row.
   static at::Tensor updates(Transformer& blocks, const at::Tensor& keys) {
     const RowRngScope rows(keys);
     return blocks.forward(at::zeros({keys.size(0), 3, 4})).select(2, 0).select(1, 0);
@@ -126,8 +126,8 @@ class DropPath : public testing::Test {
 TEST_F(DropPath, SkipsTheStatedShareAndKeepsTheMean) {
   const auto transformer = blocks(0.2);
   const at::Tensor sums = updates(*transformer, row_keys(1, 0, 1, 20000));
-  // The first block always adds 11. In the last one, 20% of the rows skip 10 and 20% skip 1; the other rows scale them by
-  // 1 / 0.8.
+  // The first block always adds 11. The second skips attention (10) in 20% of the rows and, independently, the feed-forward part
+  // (1) in 20%. It scales what it does not skip by 1 / 0.8.
   double total = 0;
   for (const auto& [sum, share] : std::map<double, double>{{11, 0.04}, {12.25, 0.16}, {23.5, 0.16}, {24.75, 0.64}}) {
     const double found = (sums - sum).abs().lt(1e-4).to(at::kDouble).mean().item<double>();
@@ -144,7 +144,7 @@ TEST_F(DropPath, GrowsLinearlyOverTheBlocks) {
        std::map<std::int64_t, double>{{3, 0.4}, {2, 0.4 * 0.6}, {1, 0.4 * 0.6 * 0.8}}) {
     const RowRngScope rows(row_keys(2, 0, 1, 20000));
     const at::Tensor sums = transformer->forward(x, {}, first).select(2, 0).select(1, 0);
-    double all = 0;  // the sum if no attention is skipped
+    double all = 0;  // the sum of a row that skips no attention
     for (std::int64_t i = first; i < 4; ++i) all += 10 / (1 - 0.2 * static_cast<double>(i));
     EXPECT_NEAR(sums.ge(all - 1e-3).to(at::kDouble).mean().item<double>(), mean_kept, 0.015) << first;
   }
@@ -198,7 +198,7 @@ TEST(Depth, OfAParameterIsItsBlock) {
                                                      {"visual.positional_embedding", 3},
                                                      {"visual.ln_pre.weight", 3},
                                                      {"visual.transformer.resblocks.0.ln_1.weight", 2},
-                                                     {"visual.roi_proj.weight", 2},  // regions only pass block 1
+                                                     {"visual.roi_proj.weight", 2},  // regions enter at block 1
                                                      {"visual.roi_class_embedding", 2},
                                                      {"visual.transformer.resblocks.1.mlp.c_fc.bias", 1},
                                                      {"visual.ln_post.weight", 0},
@@ -261,7 +261,7 @@ TEST(Leff, MixesAPatchOnlyWithItsNeighbors) {
   const SequenceInfo sequence{{}, {3, 4}, /*prefix=*/1};
   const at::Tensor x = at::randn({1, 13, 4});
   at::Tensor changed = x.clone();
-  changed[0][1 + 5] += 1;  // row 1, column 1
+  changed[0][1 + 5] += 1;  // changes the patch in row 1, column 1
   const at::Tensor differs = (leff.forward(changed, sequence) - leff.forward(x, sequence)).abs().amax(2)[0] > 0;
   const at::Tensor expected = at::tensor({0, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0}).to(at::kBool);
   EXPECT_TRUE(at::equal(differs, expected)) << differs;
@@ -303,7 +303,7 @@ TEST(Leff, RejectsUnsupportedSettings) {
   EXPECT_EQ(problem(wrong), "leff");
   wrong = s;
   wrong.regions = VitRegionSettings{};
-  wrong.regions->first_block = 1;  // regions have no grid
+  wrong.regions->first_block = 1;  // LeFF needs a grid, which regions do not have
   EXPECT_EQ(problem(wrong), "regions");
   wrong = s;
   wrong.patch_dropout = 0.5;

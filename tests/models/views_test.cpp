@@ -13,7 +13,7 @@ namespace {
 
 // ---- masks of tokens
 
-/// A text encoder with one token per pair of neighboring words: the mean of their ids, repeated four times.
+/// A text encoder that outputs one token per pair of neighboring words. All four channels of a token are the mean of the words' ids.
 class WordPairs : public Encoder {
  public:
   Encoded encode(const TowerInput& input) override {
@@ -91,7 +91,7 @@ TEST(ViewsOfSeveralTexts, ReportWhichTextsArePresent) {
 
 // ---- several views of a modality
 
-/// An encoder that records the batch sizes of its calls.
+/// An encoder that records the batch size of each call.
 template <class Base, class Settings>
 class Recording : public Base {
  public:
@@ -119,7 +119,7 @@ struct Passes {
   std::vector<std::int64_t> batches_together, batches_apart;
 };
 
-/// Encodes all image views in one forward pass, and each view in its own pass, with the same row keys.
+/// Encodes all image views in one forward pass, and again each view in a pass of its own, with the same row keys.
 template <class Recorder>
 Passes encode_both_ways(DualEncoder& model, const std::map<std::string, at::Tensor>& views) {
   const at::Tensor keys = row_keys(7, 0, 1, views.begin()->second.size(0));
@@ -217,7 +217,7 @@ TEST(Views, MaskOfOneViewDoesNotAffectAnother) {
   expect_close(f.text("summary").global, model.encode_text(text_input(ids)).global);
 }
 
-/// A text encoder that records the lengths that it receives.
+/// A text encoder that records the text lengths that it receives.
 class ToldLengths : public TextTransformer {
  public:
   using TextTransformer::TextTransformer;
@@ -296,7 +296,7 @@ TEST(ImageSizes, ResamplePositionsForTheirGrid) {
   const auto parameters = vit.named_parameters();
   const at::Tensor positions = parameters["positional_embedding"];
   const at::NoGradGuard no_grad;
-  parameters["conv1.weight"].zero_();  // so that tokens are only positions
+  parameters["conv1.weight"].zero_();  // so that tokens consist only of position embeddings
   for (const config::Size grid : {config::Size(3, 1), config::Size(4, 5)}) {
     const auto encode = [&] { return vit.encode(image_input(at::rand({2, 3, grid.height * 8, grid.width * 8}))); };
     const auto expected = [&] { return resize_position_embedding(positions, grid, 2, 1); };
@@ -306,7 +306,7 @@ TEST(ImageSizes, ResamplePositionsForTheirGrid) {
     expect_close(encoded.class_token[1], parameters["class_embedding"] + positions[0], 0);
     positions.normal_();
     expect_close(encode().tokens[0], expected().slice(0, 1), 0);  // changed weights take effect at once
-    positions.data_ptr<float>()[7] += 1;                          // collectives write like this, without autograd noticing
+    positions.data_ptr<float>()[7] += 1;                          // like a collective, this changes a weight without autograd's knowledge
     expect_close(encode().tokens[0], expected().slice(0, 1), 0);
   }
 }
@@ -317,7 +317,7 @@ TEST(ImageSizes, PassTheGradientToThePositions) {
   const TowerInput input = image_input(at::rand({2, 3, 24, 8}));
   const at::Tensor weights = at::randn({2, 3, 6});
   {
-    const at::NoGradGuard no_grad;  // like the first pass of GradCache
+    const at::NoGradGuard no_grad;  // as in the first pass of GradCache
     vit.encode(input);
   }
   const at::Tensor ours = torch::autograd::grad({(vit.encode(input).tokens * weights).sum()}, {positions})[0];
@@ -333,8 +333,8 @@ TEST(ImageSizes, MustBeWholePatches) {
 
 // ---- regions
 
-/// Returns a model with regions: with each kind of class token, without one ("none"), or before the attention pooling of a
-/// ResNet ("resnet").
+/// Returns a model whose image tower takes region features. `kind` is the region class token of a ViT with a class token ("learned",
+/// "shared" or "mean"), "none" for a ViT without a class token, or "resnet" for a ResNet with attention pooling.
 ModelSettings region_model(const std::string& kind) {
   ModelSettings s = kind == "none" ? small_sparc() : small_clip();
   if (kind == "resnet") {

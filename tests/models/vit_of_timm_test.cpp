@@ -5,7 +5,8 @@
 namespace tessera {
 namespace {
 
-/// Converts a small timm model to our encoder with the rules of the timm model `name`, which has the same kinds of layers.
+/// Loads the tensors of a small timm model into our encoder. Uses the renaming rules of the published timm model `name`, which has the
+/// same kinds of layers.
 std::shared_ptr<Encoder> vit_of_timm(const std::string& name, const std::string& yaml, const std::map<std::string, at::Tensor>& theirs) {
   const auto vit = encoder_of("vit", yaml);
   const TimmTower row = timm_tower(name, {nlohmann::json::object(), "arguments"}, {}, "table");

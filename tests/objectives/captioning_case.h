@@ -9,7 +9,8 @@ namespace tessera {
 
 constexpr std::int64_t kCaseIds = 11, kCaseIdWidth = 4, kCasePatches = 3, kCaseWidth = 6, kCaseLongest = 5;
 
-/// Images with captions of 5, 3, 1 and 0 ids, and boxes with phrases. Absent patches, boxes and ids hold invalid values.
+/// Features of four images with captions of 5, 3, 1 and 0 ids, and with boxes and phrases. Absent patches, boxes and ids hold
+/// invalid values.
 struct DescribedImages {
   SharedParameters shared;
   at::Tensor patches, patch_mask, ids, mask, corners, box_mask, phrase_ids, phrase_mask;

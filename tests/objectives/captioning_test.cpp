@@ -11,8 +11,8 @@
 namespace tessera {
 namespace {
 
-/// Computes the decoder with the formulas of the papers in float64, for one sequence without padding at a time: pre-norm
-/// blocks of self-attention, attention to the image and a GELU MLP (Vaswani et al. 2017), and the cross-entropy of the next
+/// Computes the decoder in float64 with the papers' formulas, for one sequence without padding at a time. Pre-norm blocks consist
+/// of self-attention, attention to the image and a GELU MLP (Vaswani et al. 2017). The loss is the cross-entropy of the next
 /// tokens.
 class PlainDecoder {
  public:
@@ -23,7 +23,7 @@ class PlainDecoder {
 
   const at::Tensor& value(const std::string& name) const { return values_.at(name); }
 
-  /// Maps rows [T, w], without position embeddings, and an image [N, w'] to states [T, w].
+  /// Returns the decoder's states [T, w] for input rows [T, w], to which positions are not added yet, and an image [N, w'].
   at::Tensor states(const at::Tensor& rows, const at::Tensor& image, bool causal) const {
     at::Tensor seen = image;
     if (values_.contains("decoder.memory_projection.weight"))
@@ -41,7 +41,7 @@ class PlainDecoder {
     return normalized(x, "decoder.ln_final");
   }
 
-  /// Returns -log p(target) with the rows of `outputs` as the output matrix.
+  /// Returns -log p(target) for a state; `outputs` is the output matrix.
   static double cost(const at::Tensor& state, const at::Tensor& outputs, std::int64_t target) {
     const at::Tensor logits = at::matmul(outputs, state);
     return (logits.exp().sum().log() - logits[target]).item<double>();
@@ -87,7 +87,7 @@ at::Tensor image_of(const DescribedImages& images, std::int64_t i) {
   return images.patches.detach()[i].index_select(0, images.patch_mask[i].nonzero().squeeze(1));
 }
 
-// Returns the cost of the ids of a caption, predicted from the ids before them or in parallel.
+// Returns the cost of a caption's ids. Each id is predicted from the ids before it, or with `parallel`, all ids at once.
 double caption_cost(const PlainDecoder& plain, const DescribedImages& images, std::int64_t i, bool parallel) {
   const auto ids = real_ids(images.ids[i], images.mask[i]);
   std::vector<at::Tensor> rows(kCaseLongest, parallel ? plain.value("mask_token") : at::Tensor());
@@ -150,7 +150,7 @@ TEST(Captioning, ParallelPredictionUsesOnlyMaskTokens) {
   EXPECT_NEAR(losses.total.item<double>(), 2 * sum / 9, 1e-9);
 }
 
-// Every image is in one of the two modes; the sum reveals which.
+// Each image is captioned in one of the two modes. Only one choice of modes has the sum of the costs that the objective returns.
 TEST(Captioning, PredictsAShareOfTheImagesInParallel) {
   DescribedImages images = DescribedImages().at({0, 1, 2, 0, 1, 0});
   const auto objective = images.objective("parallel: 0.5");
@@ -285,7 +285,7 @@ TEST(Captioning, EachCaptionOfAnImageCounts) {
   const auto objective = images.objective("parallel: 0, text_view: captions");
   Features features = images.features();
   const at::Tensor ids = images.ids, mask = images.mask;
-  // The second caption of an image is the start of the first one.
+  // Each image's second caption is the beginning of its first one.
   const at::Tensor shorter = mask & (at::arange(kCaseLongest) < 2);
   features.texts["captions"].input = text_input(at::stack({ids, ids}, 1), at::stack({mask, shorter}, 1));
   features.texts["captions"].present = features.texts["captions"].input.mask.any(2);
@@ -320,7 +320,7 @@ TEST(Captioning, BatchWithoutCaptionsOrBoxesHasZeroLoss) {
   const at::Tensor loss = objective->forward(features, {}).total;
   EXPECT_EQ(loss.item<double>(), 0);
   loss.backward();
-  // The same for a batch with no room for boxes.
+  // Now the batch has no places for boxes at all.
   features.images["image"].boxes = {at::zeros({4, 0, 4}), at::zeros({4, 0}, at::kBool)};
   features.texts[kPhrases].input = text_input(at::zeros({4, 0, 4}, at::kLong), at::zeros({4, 0, 4}, at::kBool));
   features.texts[kPhrases].present = at::zeros({4, 0}, at::kBool);
@@ -335,7 +335,7 @@ TEST(Captioning, FirstPaddingIdEndsACaptionIfPaddingIsText) {
   const auto plain = images.objective("parallel: 0");
   images.mask = at::arange(kCaseLongest).unsqueeze(0) < at::tensor({5, 4, 2, 1}, at::kLong).unsqueeze(1);
   images.ids = images.ids.remainder(9).masked_fill(at::arange(kCaseLongest).unsqueeze(0) >= at::tensor({5, 3, 1, 0}, at::kLong).unsqueeze(1), 10);
-  images.ids[0][1] = 10;  // within a caption it counts as a word
+  images.ids[0][1] = 10;  // the id 10 within a caption counts as a word
   const double expected = plain->forward(images.features(), {}).total.item<double>();
   images.mask.fill_(true);
   EXPECT_NEAR(images.objective("parallel: 0, padding_id: 10")->forward(images.features(), {}).total.item<double>(), expected, 1e-12);
@@ -381,7 +381,7 @@ TEST(Captioning, WritesTheMostLikelyTokensAndBox) {
       }
     }
   }
-  // A caption ends where the end token is most likely, while the others continue.
+  // A caption ends where the end token is the most likely one. The other captions continue.
   const std::int64_t end = written[1][0].item<std::int64_t>();
   const at::Tensor shorter = objective->write(image, {end});
   for (std::int64_t i = 0; i < 4; ++i)

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kCaptionWidth = 4;
 
-/// Random features of images with captions.
+/// Random features of images with several captions each.
 struct CaptionCase {
   at::Tensor image_global, image_tokens, text_global, present, image_group, captions_group;
 
@@ -30,8 +30,8 @@ struct CaptionCase {
   std::vector<at::Tensor> leaves() const { return {image_global, image_tokens, text_global}; }
 };
 
-/// Returns random features. With four or more images, the last is a duplicate of the first, and the second and third share a
-/// caption. Caption 1 of image 0 is absent; with `lone`, so are all captions of image 1.
+/// Returns random features. If there are four or more images, the last is a duplicate of the first, and the second and third
+/// share a caption. Caption 1 of image 0 is absent. With `lone`, all captions of image 1 are absent too.
 CaptionCase random_case(std::int64_t images, std::int64_t captions, bool lone = false, at::ScalarType type = at::kDouble) {
   at::manual_seed(3);
   const auto random = [&](at::IntArrayRef sizes) { return at::randn(sizes, type).requires_grad_(true); };
@@ -188,8 +188,8 @@ TEST(FlairObjective, NegativesDependOnlyOnSeedAndStep) {
 }
 
 TEST(FlairObjective, SampledNegativesHaveTheMeanOfAll) {
-  // The conditioned terms are B times means over pairs. Over many draws, the mean over sampled negatives approaches the mean
-  // over all captions.
+  // The conditioned terms are B times the mean over pairs. Averaged over many draws of negatives, they approach the mean over all
+  // possible negatives.
   const CaptionCase given = random_case(3, 3);
   const auto sampled = made("flair", "{heads: 2, conditioned_weight: 1, global_weight: 0, init_logit_bias: 0}");
   Flair& flair = dynamic_cast<Flair&>(*sampled);
@@ -201,7 +201,7 @@ TEST(FlairObjective, SampledNegativesHaveTheMeanOfAll) {
     context.step = step;
     mean += flair.forward(given.features(), context).total.item<double>() / kDraws;
   }
-  // Slot 1 of image 0 is absent, so slots 0 and 2 are drawn equally often.
+  // Slot 1 of image 0 is absent, so only its slots 0 and 2 are drawn, equally often.
   int counted = 0;
   for (std::int64_t code = 0; code < 3 * 3 * 2; ++code) {
     const std::int64_t of_first = code % 2 * 2, of_second = code / 2 % 3, of_third = code / 6;

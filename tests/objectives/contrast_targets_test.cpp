@@ -1,4 +1,4 @@
-// Tests the settings of pairs: their views, absent pairs and softened targets.
+// Tests the settings that contrastive objectives share: the views of a pair, absent pairs and softened targets.
 #include "tests/objectives/pairs.h"
 #include "tests/support/gradcheck.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::int64_t kRows = 6;
 
-// The second pair lacks its image, and the fifth its text.
+// Returns pairs of which the second lacks its image and the fifth its text.
 Pairs pairs_with_absent() {
   Pairs pairs = random_pairs({3, 1, 0, 2, 2, 1}, 3);
   pairs.image_present = at::tensor({1, 0, 1, 1, 1, 1}).to(at::kBool);
@@ -32,7 +32,7 @@ Pairs only(const Pairs& pairs, const at::Tensor& rows) {
   return out;
 }
 
-// Fills the rows of absent pairs with NaN.
+// Returns the pairs with NaN in the rows of absent pairs.
 Pairs with_junk(const Pairs& pairs) {
   const at::Tensor absent = ~(pairs.image_present & pairs.text_present);
   return map_rows(pairs, [&](const at::Tensor& x) {
@@ -90,7 +90,7 @@ TEST(AbsentPairsOfABatch, GiveZeroLossWithoutTwoPresentPairs) {
     for (const char* more : {"", ", chunk: 2", ", label_smoothing: 0.2", ", label_smoothing: 0.2, chunk: 2"}) {
       SCOPED_TRACE(std::string(name) + more);
       const Outcome ours = evaluate(*make_objective(name, std::string("{skip_absent: true") + more + "}"), pairs);
-      EXPECT_NEAR(ours.loss.item<double>(), 0, 1e-14);  // tiles round the right pair differently than matrix products
+      EXPECT_NEAR(ours.loss.item<double>(), 0, 1e-14);  // not exactly 0, because tiles and matrix products round differently
       for (const at::Tensor& gradient : ours.gradients) EXPECT_LT(gradient.abs().max().item<double>(), 1e-14);
     }
 }
@@ -106,7 +106,7 @@ TEST(AbsentPairsOfABatch, ErrorNamesAWrongMask) {
   }
 }
 
-// Computes the cross-entropy of each row with explicit targets over the columns that count.
+// Returns the mean cross-entropy of the rows, computed with explicit targets over the columns that count.
 at::Tensor softened_cross_entropy(const at::Tensor& logits, const at::Tensor& present, const at::Tensor& groups,
                                   double smoothing) {
   at::Tensor sum = at::zeros({}, at::kDouble);
@@ -126,8 +126,8 @@ at::Tensor softened_cross_entropy(const at::Tensor& logits, const at::Tensor& pr
   return sum / std::max<std::int64_t>(1, present.sum().item<std::int64_t>());
 }
 
-// The definition is in golden/pyramidclip.md. Three groupings are tested: all pairs differ, some are duplicates, all are the
-// same.
+// golden/pyramidclip.md has the definition. The test covers three groupings: all pairs differ, some are duplicates, and all are
+// the same.
 TEST(SoftenedTargets, MatchTheDefinitionWithDuplicatesAndAbsentPairs) {
   const at::Tensor all = at::ones({kRows}, at::kBool), some = at::tensor({1, 0, 1, 1, 1, 1}).to(at::kBool);
   const at::Tensor different = at::arange(kRows), repeated = at::tensor({0, 1, 2, 3, 0, 3}, at::kLong),
@@ -188,7 +188,7 @@ TEST_P(ViewsOfPairs, AreThoseOfTheSettings) {
   expected.images = {{"local", expected.images.at("image")}};
   expected.texts = {{"summary", expected.texts.at("caption")}};
   EXPECT_EQ(named->needs().images, expected.images);
-  const auto texts_of_pairs = [](const Objective& objective) {  // without hard negatives, which always have the same view name
+  const auto texts_of_pairs = [](const Objective& objective) {  // leaves out hard negatives, whose view always has the same name
     Needs needs = objective.needs();
     needs.texts.erase(kNegatives);
     return needs.texts;

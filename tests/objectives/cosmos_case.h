@@ -9,17 +9,17 @@
 #include "tests/objectives/pairs.h"
 #include <tessera/objectives/objective.h>
 
-/// Random crops and captions for the tests of `cosmos`, in one process and over ranks.
+/// Random crops and captions for the tests of `cosmos` in one process and over ranks.
 namespace tessera {
 
 inline constexpr std::int64_t kCosmosWidth = 4;
 
-/// Returns settings for two global crops and one local crop.
+/// Returns YAML settings for two global crops and one local crop, with the settings `more` added.
 inline std::string cosmos_yaml(const std::string& more = "") {
   return "{global_crops: 2, local_crops: 1, heads: 2" + (more.empty() ? "" : ", " + more) + "}";
 }
 
-/// Returns the objective with all parameters redrawn, because biases of 0 would hide mistakes.
+/// Returns the objective with random values in all parameters, because biases of 0 would hide mistakes.
 inline std::shared_ptr<Objective> made_cosmos(const std::string& yaml = cosmos_yaml(),
                                               at::ScalarType type = at::kDouble) {
   auto objective = make_objective("cosmos", yaml, kCosmosWidth, type);

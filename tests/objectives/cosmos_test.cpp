@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-/// Embeddings [B, D] and a mask [B] of those that are present.
+/// Embeddings [B, D] and a mask [B] of the rows that are present.
 struct Rows {
   at::Tensor values, there;
 };
@@ -19,7 +19,7 @@ at::Tensor cosmos_unit(const at::Tensor& rows) {
   return rows / rows.square().sum(-1, /*keepdim=*/true).clamp_min(1e-20).sqrt();
 }
 
-/// Computes the formulas of the header image by image and pair by pair, with the parameters of the objective.
+/// Computes the formulas of cosmos.h image by image and pair by pair, with the parameters of the objective.
 class Formula {
  public:
   Formula(const Objective& objective, const Features& features, std::int64_t taught = 2, bool masked = false)
@@ -110,7 +110,7 @@ class Formula {
     return out;
   }
 
-  // Returns [B, B], true where a row and a column are not compared.
+  // Returns a mask [B, B] that is true where a row and a column are not compared.
   at::Tensor left_out(const at::Tensor& row_there, const at::Tensor& column_there) const {
     const at::Tensor absent = (row_there.unsqueeze(1) & column_there).logical_not();
     const at::Tensor& pictures = features_.duplicates.image_group;

@@ -36,7 +36,7 @@ struct DinoCase {
     auto out = std::dynamic_pointer_cast<Dino>(
         objectives().make({"dino", config::parse_yaml(yaml, "test")}, "dino", {.embed_dim = kWidth}));
     out->to(dtype);
-    const at::NoGradGuard no_grad;  // with the initial deviation of 0.02 all outputs are nearly equal
+    const at::NoGradGuard no_grad;  // with the initial deviation of 0.02, all outputs would be nearly equal
     for (at::Tensor& parameter : out->parameters())
       if (parameter.requires_grad()) parameter.normal_();
     return out;
@@ -51,7 +51,7 @@ struct DinoCase {
   }
 };
 
-// With two outputs and temperatures of 1, the teacher gives 3/4 and 1/4, and the student 1/4 and 3/4.
+// With two outputs and temperatures of 1, the teacher's probabilities are 3/4 and 1/4, and the student's are 1/4 and 3/4.
 TEST(DinoLoss, MatchesOnePairByHand) {
   const DinoLoss loss({.student_temperature = 1, .teacher_temperature = 1}, 2);
   const at::Tensor teacher = loss.probabilities(at::tensor({std::log(3.0), 0.0}).view({1, 2}).to(at::kFloat), 0);
@@ -220,7 +220,7 @@ TEST(Dino, LossIgnoresAutocastAndHalfPrecision) {
   EXPECT_NEAR(loss.item<double>(), expected, 1e-6);
 }
 
-// The logits of ten crops together would take ten times the memory of one crop.
+// The logits of ten crops at once would take ten times the memory of one crop's logits.
 TEST(Dino, HoldsStudentLogitsOfOneCropAtATime) {
   const auto peak_with = [](std::int64_t crops) {
     DinoCase wide("", 8, at::kFloat, "global_crops: 2, out_dim: 20000, local_crops: " + std::to_string(crops));

@@ -1,4 +1,4 @@
-// Tests the setting mask_duplicates: pairs with the same image or caption are not negatives.
+// Tests the setting mask_duplicates, with which pairs that share an image or a caption are not negatives of each other.
 #include "tests/objectives/pairs.h"
 
 namespace tessera {
@@ -13,8 +13,8 @@ Pairs pairs_with(at::IntArrayRef images, at::IntArrayRef texts) {
   return pairs;
 }
 
-// Pairs 0, 3 and 6 share an image, and 1 and 2 a caption. The caption id of pair 4 equals the image id of pair 0, which does
-// not count as shared.
+// Returns pairs of which 0, 3 and 6 share an image, and 1 and 2 share a caption. Pair 4's caption id equals pair 0's image id,
+// which must not count as sharing.
 Pairs some_shared() {
   return pairs_with({9, 1, 2, 9, 4, 5, 9}, {10, 11, 11, 13, 9, 15, 16});
 }
@@ -24,7 +24,7 @@ at::Tensor cosines(const Pairs& pairs) {
   return at::matmul(unit(pairs.image_global), unit(pairs.text_global).t());
 }
 
-// Returns a matrix with 1 on the diagonal and where two pairs share nothing, computed entry by entry.
+// Returns a matrix, computed entry by entry, that is 1 on the diagonal and where two pairs share neither image nor caption, else 0.
 at::Tensor counted(const Pairs& pairs) {
   at::Tensor out = at::ones({kPairs, kPairs}, at::kDouble);
   for (std::int64_t i = 0; i < kPairs; ++i)
@@ -72,8 +72,8 @@ TEST(DuplicatePairs, AreMaskedInSigmoids) {
   }
 }
 
-// Losses on token similarities mask in the same way: without the shared pairs, the loss is that of the remaining entries of
-// rows and columns.
+// Losses on token similarities mask in the same way: the loss of a row or column uses only the entries of pairs that share
+// nothing.
 TEST(DuplicatePairs, AreMaskedInTokenSimilarities) {
   const Pairs pairs = some_shared();
   const at::Tensor weights = counted(pairs);

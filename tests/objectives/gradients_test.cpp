@@ -9,9 +9,9 @@ namespace {
 
 class ObjectiveGradients : public testing::TestWithParam<ObjectiveCase> {};
 
-// Compares with central differences in float64 over every input and parameter. Codes and prototypes are left out, because
-// by definition their gradient is not that of the function (codes are constants, prototypes are unit rows). MgcaPrototypes
-// tests them.
+// Compares the gradients of every input and parameter with central differences in float64. Leaves out MGCA's prototypes and
+// codes: by definition, their gradients are not those of the function, because codes count as constants and prototypes as unit
+// rows. The tests MgcaPrototypes cover them.
 TEST_P(ObjectiveGradients, MatchFiniteDifferences) {
   std::string yaml = GetParam().yaml;
   if (GetParam().name == "mgca") yaml.insert(1, "prototype_weight: 0, ");
@@ -23,7 +23,7 @@ TEST_P(ObjectiveGradients, MatchFiniteDifferences) {
   expect_gradients_match(leaves, [&] { return objective->forward(pairs.features(), {}).total; });
 }
 
-// Tests the hand-written backward passes in tiles.
+// Tests the backward passes in tiles, which are written by hand.
 TEST_P(ObjectiveGradients, MatchFiniteDifferencesInTiles) {
   if (GetParam().name != "clip" && GetParam().name != "siglip" && GetParam().name != "filip" &&
       GetParam().name != "sparc" && GetParam().name != "stair")
@@ -37,8 +37,8 @@ TEST_P(ObjectiveGradients, MatchFiniteDifferencesInTiles) {
   expect_gradients_match(leaves, [&] { return objective->forward(pairs.features(), {}).total; });
 }
 
-// Compares MGCA with its prototype term written with constant codes and free prototype rows. The gradients of that term in
-// turn match central differences.
+// Compares MGCA's prototype term with one that is composed of plain operations, with constant codes and unconstrained prototype
+// rows. The gradients of the composed term match central differences.
 TEST(MgcaPrototypes, GradientsTreatCodesAsConstantsAndPrototypesAsUnitRows) {
   for (const char* temperature : {"0.2", "null"}) {
     const std::string yaml = std::string(
@@ -77,7 +77,7 @@ TEST(MgcaPrototypes, GradientsTreatCodesAsConstantsAndPrototypesAsUnitRows) {
   }
 }
 
-// Computes Sinkhorn-Knopp with matrices instead of logarithms.
+// Computes the Sinkhorn-Knopp iterations on the matrices themselves, not on their logarithms.
 TEST(MgcaPrototypes, CodesMatchSinkhornIterations) {
   at::manual_seed(4);
   const at::Tensor scores = at::rand({5, 7}, at::kDouble);

@@ -1,5 +1,5 @@
-// Compares hard-negative texts, which join the texts of the batch (hard_negatives of clip and siglip), with the formulas,
-// computed entry by entry.
+// Tests the setting hard_negatives of clip and siglip, which adds hard-negative texts to the texts of the batch. Compares the losses
+// with the formulas, computed entry by entry.
 #include "tests/objectives/pairs.h"
 #include "tests/support/gradcheck.h"
 
@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::int64_t kNegativePairs = 5, kNegativesEach = 3;
 
-// Each pair has three hard negatives, except that the second has none and the fourth has one. Absent negatives are NaN.
+// Returns pairs with three hard negatives each, except that the second has none and the fourth has one. Absent negatives are NaN.
 Pairs pairs_with_negatives() {
   Pairs pairs = random_pairs({2, 1, 2, 1, 2}, 2);
   pairs.negatives_present =
@@ -27,8 +27,8 @@ bool is_compared(const Pairs& pairs, const std::string& mode, std::int64_t i, st
   return (mode == "all" || i == j) && mode != "none" && pairs.negatives_present[j][h].item<bool>();
 }
 
-// NegCLIP (Yuksekgonul et al. 2023, section 4): -log of the share of the right text in exp(scale cos) over the texts of the
-// batch and the negatives. Texts are compared only with images.
+// Returns the loss of NegCLIP (Yuksekgonul et al. 2023, section 4). An image's loss is -log of the right text's share of the sum of
+// exp(scale cos) over the batch's texts and the negatives. A text's loss uses only the images of the batch.
 at::Tensor clip_by_hand(const Pairs& pairs, const std::string& mode, const at::Tensor& scale) {
   at::Tensor loss = at::zeros({}, at::kDouble);
   for (std::int64_t i = 0; i < kNegativePairs; ++i) {
@@ -46,7 +46,7 @@ at::Tensor clip_by_hand(const Pairs& pairs, const std::string& mode, const at::T
   return loss;
 }
 
-// SigLIP (Zhai et al. 2023, eq. 1) with z = -1 for negatives.
+// Returns the loss of SigLIP (Zhai et al. 2023, eq. 1) with z = -1 for hard negatives.
 at::Tensor siglip_by_hand(const Pairs& pairs, const std::string& mode, const at::Tensor& scale,
                           const at::Tensor& bias) {
   at::Tensor loss = at::zeros({}, at::kDouble);

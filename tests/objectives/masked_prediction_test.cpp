@@ -50,7 +50,7 @@ struct MaskedCase {
   }
 };
 
-// Computes eq. 2 of iBOT patch by patch.
+// Returns the loss of iBOT's eq. 2, computed patch by patch.
 double cross_entropy_by_hand(MaskedCase& each, bool all_patches) {
   double sum = 0;
   std::int64_t count = 0;
@@ -87,7 +87,7 @@ TEST(MaskedPrediction, LossIsTheMeanCrossEntropyOfHiddenPatches) {
 TEST(MaskedPrediction, ChunksChangeNothing) {
   MaskedCase whole("chunk: null"), tiled("chunk: 4");
   whole.forward().total.backward();
-  tiled.forward().total.backward();  // the center moves before the second pass over the tiles
+  tiled.forward().total.backward();  // the backward pass over the tiles runs after the center has moved
   const double still = whole.forward({.training = false}).total.item<double>();
   EXPECT_EQ(whole.forward().total.item<double>(), still) << "the center moves after the loss";
   for (const char* view : {"global_0", "global_1"})

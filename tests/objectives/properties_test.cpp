@@ -30,7 +30,7 @@ class ObjectiveProperties : public testing::TestWithParam<ObjectiveCase> {
   }
 };
 
-// MGCA normalizes its prototypes in each forward pass, so a second pass may differ in the last bit.
+// The tolerance for equal results. MGCA normalizes its prototypes in each forward pass, so a second pass may differ in the last bit.
 constexpr double kSame = 1e-12;
 
 TEST_P(ObjectiveProperties, ChunkChangesNothing) {
@@ -42,7 +42,7 @@ TEST_P(ObjectiveProperties, ChunkChangesNothing) {
     SCOPED_TRACE(chunk);
     const auto tiled = make(chunk);
     expect_equal(evaluate(*tiled, pairs), expected);
-    // Also compares parameters, whose gradients are computed differently in tiles.
+    // Also compares the gradients of parameters, which the tiled loss computes differently.
     const auto loss = tiled->forward(pairs.features(), {}).total;
     const auto parameters = tiled->parameters();
     const auto tiled_gradients = torch::autograd::grad({loss}, parameters, {}, std::nullopt, false, true);
@@ -159,7 +159,7 @@ TEST_P(ObjectiveProperties, HasAFloatLossForHalfPrecisionFeatures) {
   }
   const at::Tensor loss = evaluate(*objective, halves).loss;
   EXPECT_EQ(loss.scalar_type(), at::kFloat);
-  // SPARC also rounds its grouped tokens to bfloat16.
+  // SPARC also rounds its grouped tokens to bfloat16, so it needs a larger tolerance.
   const double tolerance = GetParam().name == "sparc" ? 1e-2 : 1e-5;
   EXPECT_TRUE(at::allclose(loss, evaluate(*objective, rounded).loss, tolerance, 1e-6));
 }
@@ -191,7 +191,7 @@ class KernelTypes {
   at::CallbackHandle handle_;
 };
 
-// Similarities, thresholds and losses are computed in float32; grouped tokens and their gradients are rounded.
+// Similarities, thresholds and losses are computed in float32. Only grouped tokens and their gradients are rounded to bfloat16.
 TEST(SparcInBfloat16, PassesBfloat16TokensToTheKernelWithSmallErrors) {
   constexpr std::int64_t kWidth = 64;
   const Pairs random = random_pairs({12, 3, 7, 1, 12, 5, 9, 2}, 12, 20, kWidth, at::kFloat);
@@ -314,7 +314,7 @@ TEST(ObjectiveInputs, ErrorForWrongShapesNamesTheTensor) {
   EXPECT_EQ(shape_error("clip", bad), "clip: image_global holds no pair, got [0, 5]");
 }
 
-// Compares with Zhai et al. 2023, algorithm 1.
+// Compares the loss with algorithm 1 of Zhai et al. 2023.
 TEST(Siglip, MatchesThePaper) {
   const Pairs pairs = random_pairs({2, 1, 3}, 3);
   const auto siglip = make_objective("siglip", "{}");
@@ -332,7 +332,7 @@ TEST(Siglip, MatchesThePaper) {
               loss.item<double>() + at::log_sigmoid(logits.diagonal()).mean().item<double>(), 1e-6);
 }
 
-// Compares with a plain version of FILIP that holds [B, B, P, L].
+// Compares FILIP with a plain version that holds all token similarities [B, B, P, L].
 TEST(Filip, MatchesThePlainVersion) {
   const Pairs pairs = random_pairs({4, 2, 3, 0, 1}, 4, 6);
   const auto filip = make_objective("filip", "{token_drop_rate: 0, chunk: 2}");
@@ -351,7 +351,7 @@ TEST(Filip, MatchesThePlainVersion) {
   const auto expected = torch::autograd::grad({loss}, {pairs.image_tokens, pairs.text_tokens});
   const Outcome outcome = evaluate(*filip, pairs);
   EXPECT_NEAR(outcome.loss.item<double>(), loss.item<double>(),
-              1e-6);  // the scale is float32 before it is widened
+              1e-6);  // the objective's scale has only float32 precision
   EXPECT_TRUE(at::allclose(outcome.gradients[1], expected[0], 1e-5, 1e-7));
   EXPECT_TRUE(at::allclose(outcome.gradients[3], expected[1], 1e-5, 1e-7));
 }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kSamples = 5, kEmbedWidth = 4;
 
-/// Six views of five samples. The second and last samples have no regions, and the third has no objects.
+/// Embeddings of six views of five samples. The second and last samples have no regions, and the third has no objects.
 struct Pyramid {
   std::map<std::string, at::Tensor> images, texts;
   at::Tensor has_regions = at::tensor({1, 0, 1, 1, 0}).to(at::kBool);
@@ -119,7 +119,7 @@ TEST(PyramidClip, ViewOfFewerThanTwoSamplesAddsNothing) {
       }
     const auto gradients = torch::autograd::grad({losses.total}, pyramid.leaves());
     for (const at::Tensor& gradient : gradients) EXPECT_TRUE(gradient.isfinite().all().item<bool>());
-    EXPECT_EQ(gradients[2].abs().sum().item<double>(), 0);  // roi
+    EXPECT_EQ(gradients[2].abs().sum().item<double>(), 0);  // `roi`
   }
 }
 

@@ -27,7 +27,8 @@ double cosine(const Vector& a, const Vector& b) {
   return product / std::sqrt(aa * bb);
 }
 
-/// RoIAlign (Mask R-CNN, section 3) of grid tokens [N, D] into one bin with one point per patch; boxes move by half a patch.
+/// Computes RoIAlign (Mask R-CNN, section 3) of the patches [N, D] with a single bin per box and one sampling point per patch. Shifts
+/// the box by half a patch.
 Vector pooled(const at::Tensor& tokens, int rows, int columns, const Vector& corners) {
   const double left = corners[0] * columns - 0.5, top = corners[1] * rows - 0.5;
   const double width = (corners[2] - corners[0]) * columns, height = (corners[3] - corners[1]) * rows;
@@ -74,11 +75,11 @@ std::vector<Region> regions_of(const RegionCase& c) {
   return out;
 }
 
-/// The terms, computed with the formulas of the header box by box.
+/// The loss terms, computed box by box with the formulas of region_contrast.h.
 struct Reference {
   std::map<std::string, double> terms;
-  double gap = 0;       // the mean of s(r, t) - s(r, n)
-  double accuracy = 0;  // over boxes with negatives
+  double gap = 0;       // mean of s(r, t) - s(r, n)
+  double accuracy = 0;  // share of right boxes among those with negatives
 };
 
 Reference reference(const RegionCase& c, double scale, double margin, std::size_t text_negatives = 10,
@@ -193,7 +194,7 @@ TEST(RegionContrast, EqualPhrasesAreNotNegativesForAnyPadding) {
   input.mask = at::cat({input.mask, at::zeros({4, 3, 2}, at::kBool)}, 2);
   input.ids = at::cat({input.ids, at::arange(24).view({4, 3, 2})}, 2);
   EXPECT_EQ(region_terms(objective->forward(longer, {})).at("loss_region"), masked);
-  c.ids[2][0].copy_(c.ids[0][1].flip(0));  // the same words in another order
+  c.ids[2][0].copy_(c.ids[0][1].flip(0));  // has the same words in a different order
   EXPECT_GT(region_terms(objective->forward(c.features(), {})).at("loss_region"), masked);
 }
 
@@ -279,7 +280,7 @@ TEST(RegionContrast, MarginIsTheGapOfThePreviousStep) {
   EXPECT_NEAR(statistic(unmoved, "rank_margin"), gap, 1e-9);
 }
 
-// If phrases equal their boxes and negatives point the opposite way, the gap is twice the scale.
+// The phrases equal their boxes and the negatives point the opposite way, so the mean gap is twice the scale.
 TEST(RegionContrast, MarginStaysWithinItsBounds) {
   RegionCase c = region_case();
   const at::NoGradGuard no_grad;
@@ -305,7 +306,7 @@ TEST(RegionContrast, ImagesMayHaveTheirOwnGrids) {
   c.grids = at::tensor(std::vector<std::int64_t>{2, 4, 3, 3, 4, 2, 3, 3}).view({4, 2});
   const auto objective = region_contrast(", rank_margin: 1");
   const Losses losses = objective->forward(c.features(), {});
-  // The hard term of a single image depends only on its box embeddings and their negatives.
+  // The hard term depends only on an image's box embeddings and their negatives, so each image can be computed by itself.
   const auto alone = [&](std::int64_t image, const std::string& rows) {
     RegionCase one = c.part(image, 1);
     one.dense = one.dense.detach().narrow(1, 0, rows.empty() ? 9 : 8).clone().requires_grad_(true);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kVocabulary = 12;
 
-/// Encodings in which about half of the entries are 0, and captions with invalid ids in the padding.
+/// Image and text encodings in which about half of the entries are 0, and captions with invalid ids in the padding.
 struct SparsePairs {
   at::Tensor image, text, ids, mask;
 

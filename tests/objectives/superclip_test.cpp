@@ -38,7 +38,7 @@ std::string message_of(const std::function<void()>& body) {
   return "no error";
 }
 
-/// Captions of 1 to 7 words between start (18) and end (19), with invalid ids in the padding.
+/// Images with captions of 1 to 7 words between the start token (18) and the end token (19). Padding holds invalid ids.
 struct CaptionedImages {
   at::Tensor patches, ids, mask;
 
@@ -138,7 +138,7 @@ TEST(WordWeights, MatchTheDefinitionAndSumToOne) {
               1.0 / 3, 1e-15);
 }
 
-// In float64 the quotients of these counts would round to 1.
+// In float64, the quotients of these counts would round to 1 and all weights to 0.
 TEST(WordWeights, AreExactForCountsBeyond53Bits) {
   constexpr std::int64_t kMany = (std::int64_t{1} << 60) + 1;
   const WordBags bags = word_bags(numbers({0, 1, 2}).unsqueeze(0), {}, 3, {});
@@ -214,7 +214,7 @@ TEST(SuperClip, EvaluationUsesButDoesNotChangeCounts) {
   EXPECT_EQ(captions_of(*objective), 6);
 }
 
-// With gradient accumulation, the counts are those of the whole batch, and the mean of the losses is its loss.
+// With gradient accumulation, the counts equal those of the whole batch, and the mean of the losses equals the whole batch's loss.
 TEST(SuperClip, AccumulationCountsAllBatchesBeforeTheFirst) {
   const CaptionedImages images;
   for (const char* name : {"superclip", "weighted_sum"}) {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kCaptionVocabulary = 9, kCaptionLength = 5, kGroupWidth = 4;
 
-/// Captions of 5, 3, 1 and 0 tokens with their groups and global embeddings, and the token table that decodes them. Padding
+/// Captions of 5, 3, 1 and 0 tokens, their groups and global embeddings, and the token table that the decoder shares. Padding
 /// holds invalid ids.
 struct Captions {
   SharedParameters shared;
@@ -97,7 +97,7 @@ TEST(TextGroup, ChunksChangeNothing) {
   }
 }
 
-// Computes the full logits of the decoder for one caption at a time.
+// Computes the decoder's full logits one caption at a time.
 TEST(TextGroup, ReconstructionIsTheCrossEntropyOfNextTokens) {
   Captions captions;
   const auto objective = captions.objective("{contrastive_weight: 0, decoder: {context_length: 5}}");
@@ -111,7 +111,7 @@ TEST(TextGroup, ReconstructionIsTheCrossEntropyOfNextTokens) {
     const at::Tensor logits = at::matmul(hidden, captions.shared.token_embedding.t())[0];
     sum += at::cross_entropy_loss(logits, ids[0].slice(0, 1), {}, at::Reduction::Sum).item<double>();
   }
-  EXPECT_NEAR(objective->forward(captions.features(), {}).total.item<double>(), sum / 6, 1e-9);  // 4 + 2 targets
+  EXPECT_NEAR(objective->forward(captions.features(), {}).total.item<double>(), sum / 6, 1e-9);  // the captions have 4 + 2 targets
   const auto summed = captions.objective(
       "{contrastive_weight: 0, reconstruction_reduction: sum, reconstruction_weight: 0.5, decoder: {context_length: "
       "5}}");

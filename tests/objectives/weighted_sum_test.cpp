@@ -63,7 +63,7 @@ TEST(WeightedSum, NeedsWhatItsObjectivesNeed) {
   EXPECT_EQ(needs.texts, (std::map<std::string, ViewNeeds>{{"caption", {}}}));
 }
 
-// Records its teacher.
+// An objective that records the teacher that it receives.
 class Pupil : public Objective {
  public:
   Losses forward(const Features&, const StepContext& context) override {

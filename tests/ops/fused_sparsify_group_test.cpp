@@ -1,4 +1,4 @@
-// Compares the fused operator (float32, bfloat16) with the composed one (float64), which sparsify_group_test.cpp checks.
+// Compares the fused operator in float32 and bfloat16 with the composed operator in float64, which sparsify_group_test.cpp tests.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
@@ -91,7 +91,7 @@ TEST(FusedSparsifyGroup, AcceptsNonContiguousTensors) {
   expect_close(evaluate({strided(plain.text), strided(plain.image), plain.mask.t().contiguous().t(),
                          plain.cotangent.mT().contiguous().mT()}),
                expected, 0);
-  // Uses every second row of a larger tensor, and one image for all captions.
+  // Uses every second row of a larger tensor, then one image for all captions.
   const auto spread = [](const at::Tensor& x) {
     return at::stack({x.detach(), at::full_like(x, std::nan(""))}, 2).select(2, 0).requires_grad_(true);
   };
@@ -101,7 +101,7 @@ TEST(FusedSparsifyGroup, AcceptsNonContiguousTensors) {
   Sample copied = plain;
   copied.image = shared.image.detach().contiguous().requires_grad_(true);
   expect_close(evaluate(shared), evaluate(copied), 0);
-  // The gradient of a sum is one expanded number.
+  // The gradient of a sum is a single number, expanded to the shape of the output.
   const auto of_sum =
       torch::autograd::grad({sparsify_group(plain.text, plain.image, plain.mask, {}).sum()}, {plain.text, plain.image});
   Sample ones = plain;
@@ -147,7 +147,7 @@ TEST(FusedSparsifyGroup, ResultHasTheWiderTypeOfTheTokens) {
 TEST(FusedSparsifyGroup, BFloat16IsAccumulatedInFloat) {
   const Sample s = random_sample(2, 5, 20, 64);
   const Outcome ours = evaluate(s.to(at::kBFloat16)), theirs = evaluate(s.to(at::kFloat));
-  // On the CPU only the result is rounded.
+  // On the CPU, only the final results are rounded to bfloat16.
   EXPECT_TRUE(at::equal(ours.grouped, theirs.grouped.to(at::kBFloat16)));
   EXPECT_TRUE(at::equal(ours.grad_text, theirs.grad_text.to(at::kBFloat16)));
   EXPECT_TRUE(at::equal(ours.grad_image, theirs.grad_image.to(at::kBFloat16)));
@@ -209,7 +209,7 @@ TEST_F(FusedSparsifyGroupOnGpu, MatchesTheCpu) {
 
 TEST_F(FusedSparsifyGroupOnGpu, BFloat16MatchesTheCpu) {
   const Sample sample = random_sample(3, 33, 196, 64);
-  // With softmax, no weight jumps if a similarity is rounded differently.
+  // Softmax weights change continuously, so rounding a similarity differently has only a small effect.
   const SparsifySettings settings = {.weights = "softmax", .softmax_temperature = 8.0};
   expect_close(evaluate(sample.to(at::kBFloat16, at::kCUDA), settings), evaluate(sample.to(at::kDouble), settings),
                2e-2);

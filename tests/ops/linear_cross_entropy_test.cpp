@@ -51,7 +51,7 @@ at::Tensor fused(const Inputs& in, at::Reduction::Reduction reduction = at::Redu
   return linear_cross_entropy(in.hidden, in.weight, in.targets, kIgnored, in.bias, reduction);
 }
 
-// Computes the loss with LibTorch's operators, which hold [T, V].
+// Computes the loss with LibTorch's operators, which hold all logits [T, V].
 at::Tensor composed(const Inputs& in, at::Reduction::Reduction reduction = at::Reduction::Mean) {
   const at::Tensor logits = at::linear(in.hidden, in.weight, in.bias.defined() ? std::optional(in.bias) : std::nullopt);
   return at::cross_entropy_loss(logits, in.targets, {}, reduction, kIgnored);
@@ -66,7 +66,7 @@ double largest_difference(const at::Tensor& a, const at::Tensor& b) {
   return a.numel() > 0 ? (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>() : 0;
 }
 
-// rounding: an additional absolute error that is allowed.
+// Allows an error of tolerance * (1 + max |theirs|) + rounding.
 void expect_near(const at::Tensor& ours, const at::Tensor& theirs, double tolerance, double rounding = 0) {
   ASSERT_EQ(ours.sizes(), theirs.sizes());
   const double bound = tolerance * (1 + (theirs.numel() > 0 ? theirs.abs().max().item<double>() : 0)) + rounding;
@@ -89,13 +89,13 @@ TEST(LinearCrossEntropyOperator, MatchesTheComposedOperationsForwardAndBackward)
         SCOPED_TRACE(testing::Message() << "T=" << shape.rows << " V=" << shape.vocabulary << " D=" << shape.width
                                         << " bias=" << with_bias << " reduction=" << reduction);
         Inputs in = random_inputs(shape, at::kFloat, with_bias, 0.3);
-        in.targets[-1] = 0;  // so that at least one row counts
+        in.targets[-1] = 0;  // so that at least one row is not ignored
         const Inputs wide = as(in, at::kDouble);
         const at::Tensor ours = fused(in, reduction), theirs = composed(wide, reduction);
         EXPECT_EQ(ours.scalar_type(), at::kFloat);
         expect_near(ours, theirs, 1e-5);
         const auto gradients = gradients_of(ours, in), wanted = gradients_of(theirs, wide);
-        // These are sums of 60,000 products. On some processors the library's float32 product has errors of 1e-4.
+        // The gradients are sums of up to 60,000 products. On some processors, LibTorch's float32 products have errors of 1e-4.
         const auto rounded = gradients_of(composed(in, reduction), in);
         for (std::size_t i = 0; i < gradients.size(); ++i)
           expect_near(gradients[i], wanted[i], 1e-5, 1.5 * largest_difference(rounded[i], wanted[i]));
@@ -215,7 +215,7 @@ TEST(LinearCrossEntropyOperator, ComputesOnlyRequestedGradients) {
     const auto gradient = torch::autograd::grad({fused(some)}, {some.leaves()[only]}, {at::full({}, 3.0)});
     EXPECT_TRUE(at::equal(gradient[0], wanted[only])) << only;
   }
-  // Requests one gradient although all inputs require one.
+  // Requests the gradient of one input, although all inputs require gradients.
   const auto gradient = torch::autograd::grad({fused(in)}, {in.hidden}, {at::full({}, 3.0)});
   EXPECT_TRUE(at::equal(gradient[0], wanted[0]));
 }
@@ -310,11 +310,12 @@ TEST(LinearCrossEntropyOperator, ErrorsNameWrongInputs) {
 }
 
 struct SoftInputs {
-  Inputs in;  // its targets are not used
+  Inputs in;  // the member `targets` is not used
   at::Tensor ids, weights;
 };
 
-// Returns up to n words per row, some of them equal. About a third of the places are unused, and rows 1, 6, 11, ... have none.
+// Returns inputs with up to n target words per row, some of them equal. About a third of the places are unused, and rows 1, 6, 11, ...
+// have no words.
 SoftInputs random_soft_inputs(const Shape& s, std::int64_t n, at::ScalarType dtype, bool with_bias) {
   SoftInputs out{random_inputs(s, dtype, with_bias), {}, {}};
   out.ids = at::randint(s.vocabulary, {s.rows, n}, at::kLong);

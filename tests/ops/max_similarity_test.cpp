@@ -51,7 +51,7 @@ Outcome tiled(const Sample& s, std::optional<std::int64_t> chunk = std::nullopt)
   return differentiate(max_similarity(s.patches, s.tokens, s.patch_keep, s.token_keep, chunk), s);
 }
 
-// Uses bfloat16 rows and float32 gradients of the similarities.
+// Returns the results on the GPU for rows in bfloat16. The gradients of the similarities are float32.
 Outcome on_gpu_in_bfloat16(const Sample& sample) {
   Sample s = sample.to(at::kFloat, at::kCUDA);
   s.patches = s.patches.detach().to(at::kBFloat16).requires_grad_(true);
@@ -59,7 +59,7 @@ Outcome on_gpu_in_bfloat16(const Sample& sample) {
   return tiled(s);
 }
 
-// A plain version that holds [B, C, P, L].
+// Computes the definition with plain operators, which hold [B, C, P, L].
 Outcome composed(const Sample& s) {
   const at::Tensor all = at::einsum("ipd,jld->ijpl", {s.patches, s.tokens});
   const at::Tensor patch_keep = s.patch_keep.unsqueeze(1),
@@ -89,7 +89,7 @@ TEST(MaxSimilarity, TiledMatchesComposed) {
   for (const auto& shape : kShapes) {
     SCOPED_TRACE(at::IntArrayRef(shape));
     Sample sample = random_sample(shape[0], shape[1], shape[2], shape[3], shape[4]);
-    sample.token_keep[0].fill_(false);  // a text without tokens
+    sample.token_keep[0].fill_(false);  // makes a text without tokens
     const Outcome expected = composed(sample.to(at::kDouble));
     for (const std::optional<std::int64_t> chunk :
          {std::optional<std::int64_t>(), std::optional<std::int64_t>(1), std::optional<std::int64_t>(3)}) {
@@ -107,7 +107,7 @@ TEST(MaxSimilarity, GradientsMatchFiniteDifferences) {
   });
 }
 
-// With small whole numbers, products are exact and many are equal.
+// Entries are small whole numbers, so products are exact and many are equal.
 TEST(MaxSimilarity, FirstOfEqualMaximaGetsTheGradient) {
   at::manual_seed(2);
   Sample sample = random_sample(3, 20, 4, 7, 3);
@@ -151,7 +151,7 @@ TEST(MaxSimilarity, NoTokensGiveZeros) {
 TEST(MaxSimilarity, ImageWithoutPatchesHasSimilarityZero) {
   Sample sample = random_sample(2, 3, 2, 4, 5);
   sample.patch_keep[1].fill_(false);
-  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {  // uses the kernel for float, composed operations for double
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {  // float uses the kernel, and double uses composed operations
     const Outcome outcome = tiled(sample.to(dtype));
     EXPECT_TRUE(at::equal(outcome.i2t[1], at::zeros({2}, dtype))) << dtype;
     EXPECT_TRUE(at::equal(outcome.t2i[1], at::zeros({2}, dtype))) << dtype;

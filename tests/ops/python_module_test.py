@@ -3,7 +3,7 @@ module finds its library. ctest runs this with the Python of LibTorch's environm
 
   python tests/ops/python_module_test.py build/lib/libtessera.so
 
-Exits with 77 (ctest: skipped) if torch cannot be imported.
+Exits with code 77, which ctest reports as skipped, if torch cannot be imported.
 """
 import contextlib
 import doctest
@@ -34,7 +34,7 @@ SHOWN = re.compile(r"^ *print\(.*\)\s+# (.*)$", re.M)
 
 
 def blocks_of_operators():
-    """Returns the Python blocks of docs/python.md on operators; other blocks need files."""
+    """Returns the Python code blocks about operators in docs/python.md. Other blocks need files."""
     text = (ROOT / "docs/python.md").read_text(encoding="utf-8").split("\n## Operators")[1].split("\n## Models in plain PyTorch")[0]
     return re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
 

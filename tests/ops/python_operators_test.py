@@ -2,7 +2,7 @@
 
   python tests/ops/python_operators_test.py build/lib/libtessera_ops.so
 
-Exits with 77 (ctest: skipped) if torch cannot be imported.
+Exits with code 77, which ctest reports as skipped, if torch cannot be imported.
 """
 import sys
 import unittest
@@ -176,7 +176,7 @@ class LinearCrossEntropy(unittest.TestCase):
 
     def test_equals_eager_pytorch_with_gradients(self):
         targets, inputs = self.inputs()
-        for count in (2, 3):  # without and with bias
+        for count in (2, 3):  # 2 inputs without bias, 3 with bias
             hidden, weight, *bias = inputs[:count]
             for reduction in ("mean", "sum"):
                 ours = tessera.linear_cross_entropy(hidden, weight, targets, *bias, reduction=reduction)
@@ -220,7 +220,7 @@ class LinearSoftCrossEntropy(unittest.TestCase):
     def test_equals_eager_pytorch_with_gradients(self):
         ids, weights, inputs = self.inputs()
         target = torch.zeros(12, 40).scatter_add_(1, ids.clamp_min(0), weights)
-        for count in (2, 3):  # without and with bias
+        for count in (2, 3):  # 2 inputs without bias, 3 with bias
             hidden, weight, *bias = inputs[:count]
             for reduction, divisor in (("mean", 12), ("sum", 1)):
                 ours = tessera.linear_soft_cross_entropy(hidden, weight, ids, weights, *bias, reduction=reduction, tile=100)

@@ -16,12 +16,12 @@ namespace {
 
 struct Inputs {
   at::Tensor features;  // [3, 5, 7, 4], float64
-  at::Tensor boxes;     // [K, 4]
-  at::Tensor image;     // [K]
+  at::Tensor boxes;     // [K, 4], corners
+  at::Tensor image;     // [K], each box's image
 };
 
-/// Returns boxes inside, across the borders, outside, without a size, with swapped corners, and the whole image. float32 and
-/// bfloat16 can represent the numbers.
+/// Returns inputs with boxes of all kinds: inside the image, across its borders, outside, of width 0, with swapped corners, and as
+/// large as the image. float32 and bfloat16 can represent all numbers exactly.
 Inputs random_inputs() {
   at::manual_seed(3);
   const std::vector<double> corners = {0,   0,   7,    5, 1.25, 0.5, 3.75, 4.5, -2,   -3,  2.5,  1.5,

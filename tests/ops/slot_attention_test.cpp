@@ -19,7 +19,8 @@ struct SlotSizes {
   std::int64_t batch, tokens, width, projections, group, key, value;
 };
 
-// The first four are folded. The last two are projected, because many slots share a projection or a sample has one token.
+// With the first four sizes, the operator folds the projections into the queries. With the last two it projects the tokens, because
+// many slots share a projection or a sample has only one token.
 const std::vector<SlotSizes> kSizes = {{3, 9, 8, 4, 1, 5, 5},  {2, 12, 6, 3, 2, 4, 4},  {2, 7, 5, 3, 1, 4, 6},
                                        {1, 20, 3, 1, 1, 2, 2}, {2, 6, 10, 2, 16, 3, 3}, {2, 1, 6, 3, 2, 4, 4}};
 
@@ -48,7 +49,7 @@ std::vector<at::Tensor> leaves_of(const SlotAttentionInputs& in) {
   return leaves;
 }
 
-// Projects every token for each slot.
+// Computes one slot at a time and projects every token for it.
 SlotAttentionOutputs slot_by_slot(const SlotAttentionInputs& in) {
   const std::int64_t group = in.queries.size(1), slots = in.queries.size(0) * group;
   const double scale = 1 / std::sqrt(static_cast<double>(in.queries.size(2)));
@@ -67,7 +68,7 @@ SlotAttentionOutputs slot_by_slot(const SlotAttentionInputs& in) {
   return {at::stack(heads, 1), at::stack(attention, 1)};
 }
 
-// Returns the gradients of a loss that weighs both outputs.
+// Returns the gradients of a loss that is a random weighted sum of both outputs.
 std::vector<at::Tensor> gradients_of(const SlotAttentionOutputs& out, const std::vector<at::Tensor>& leaves) {
   at::manual_seed(9);
   const at::Tensor loss = (out.heads * at::randn(out.heads.sizes(), at::kDouble)).sum() +
@@ -129,7 +130,7 @@ TEST(SlotAttention, SecondDerivativesMatchFiniteDifferences) {
   expect_gradients_match(
       leaves_of(in),
       [&] {
-        const at::AutoGradMode grad(true);  // finite differences run without gradients
+        const at::AutoGradMode grad(true);  // expect_gradients_match turns gradients off for finite differences
         const auto gradients =
             torch::autograd::grad({slot_attention(in).heads.square().sum()}, {in.tokens, in.key_weight}, {},
                                   std::nullopt, /*create_graph=*/true);
@@ -188,7 +189,7 @@ TEST(SlotAttention, LargeScoresStayFinite) {
     EXPECT_TRUE(gradient.isfinite().all().item<bool>());
 }
 
-// With B = 8, N = 64, L = 16 and D = 16, projecting every token would take 8 * 64 * 16 * 16 numbers at once.
+// With B = 8, N = 64, L = 16 and D = 16, the projections of all tokens would be 8 * 64 * 16 * 16 numbers at once.
 TEST(SlotAttention, NeverHoldsAProjectionOfEveryToken) {
   const SlotAttentionInputs in = random_inputs({8, 64, 32, 16, 1, 16, 16}, at::kFloat);
   const LargestAllocation allocation;
@@ -201,7 +202,7 @@ TEST(SlotAttention, CountsTheFlopsThatFoldingAvoids) {
   const std::int64_t before = AvoidedFlops::total();
   const FlopCounter counter;
   slot_attention(in);
-  const double projected = 2.0 * 3 * 20 * (4 * 8 * 32 + 8 * (8 + 8));  // the keys of every token, the scores and the sums
+  const double projected = 2.0 * 3 * 20 * (4 * 8 * 32 + 8 * (8 + 8));  // keys of all tokens, scores and sums
   EXPECT_EQ(counter.flops() + static_cast<double>(AvoidedFlops::total() - before), projected);
   EXPECT_LT(counter.flops(), 0.6 * projected);
 }

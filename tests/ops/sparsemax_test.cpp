@@ -12,7 +12,8 @@
 namespace tessera {
 namespace {
 
-// Finds the threshold by bisection: the sum of max(z - tau, 0) falls from at least 1 to 0 as tau rises from max - 1 to max.
+// Computes sparsemax with a threshold tau that it finds by bisection. As tau rises from max - 1 to max, the sum of max(z - tau, 0)
+// falls from at least 1 to 0.
 at::Tensor by_bisection(const at::Tensor& scores) {
   at::Tensor high = scores.amax(-1, true), low = high - 1;
   for (int i = 0; i < 100; ++i) {
@@ -44,7 +45,7 @@ TEST(Sparsemax, GradientsMatchFiniteDifferencesAlongAnyDimension) {
 }
 
 TEST(Sparsemax, ScoresAtTheThresholdGiveZeroWithoutGradient) {
-  // tau is 0, because the first score alone sums to 1.
+  // tau is 0, because the only score above 0 is 1.
   const at::Tensor scores = at::tensor({1.0, 0.0, -3.0, 0.0}, at::kDouble).requires_grad_(true);
   const at::Tensor weights = sparsemax(scores);
   EXPECT_TRUE(at::equal(weights, at::tensor({1.0, 0.0, 0.0, 0.0}, at::kDouble)));

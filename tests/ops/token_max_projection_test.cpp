@@ -22,7 +22,7 @@ struct Shape {
   std::int64_t batch, positions, vocabulary, width;
 };
 
-// Everything requires a gradient. `real` is the share of real positions; 1 means no mask.
+// Returns random inputs that all require a gradient. `real` is the share of real positions; 1 means no mask.
 Inputs random_inputs(const Shape& s, at::ScalarType dtype, double real = 1) {
   at::manual_seed(7);
   Inputs in;
@@ -39,7 +39,7 @@ TokenMaxProjection project(const Inputs& in) {
   return token_max_projection(in.tokens, in.mask, in.table, in.bias);
 }
 
-// Computes the definition with a full [B, N, V].
+// Computes the definition with all products [B, N, V] at once.
 TokenMaxProjection composed(const Inputs& in) {
   at::Tensor products = at::matmul(in.tokens, in.table.t()) + in.bias;
   if (!in.mask.defined()) {
@@ -118,7 +118,7 @@ TEST(TokenMaxProjectionOperator, LowestRealPositionWinsATie) {
     Inputs in = random_inputs({2, 6, 40, 4}, dtype);
     {
       const at::NoGradGuard no_grad;
-      in.table.slice(0, 0, 20).zero_();  // ties at every position
+      in.table.slice(0, 0, 20).zero_();  // makes all positions tie
       in.bias.slice(0, 0, 10).fill_(0.5);
       in.bias.slice(0, 10, 20).fill_(-0.5);
     }
@@ -173,7 +173,7 @@ TEST(TokenMaxProjectionOperator, EntryOfZeroHasNoGradient) {
   {
     const at::NoGradGuard no_grad;
     in.table[7].zero_();
-    in.bias[7] = 0;  // a maximum of exactly 0
+    in.bias[7] = 0;  // makes the maximum exactly 0
     in.table[8].zero_();
     in.bias[8] = -1;
   }
@@ -208,7 +208,7 @@ TEST(TokenMaxProjectionOperator, AllocatesNoBlockLargerThanTheResultsAndTheTable
   const TokenMaxProjection out = project(in);
   gradients_of(out.encoding, in);
   EXPECT_LE(largest.bytes(),
-            static_cast<std::int64_t>(out.argmax.nbytes()));  // [B, V]; [B, N, V] would be 98 times that
+            static_cast<std::int64_t>(out.argmax.nbytes()));  // the size of [B, V]; [B, N, V] would take 98 times as much
 }
 
 TEST(TokenMaxProjectionOperator, ComputesOnlyRequestedGradients) {

@@ -197,8 +197,8 @@ TEST(Sgd, FollowsTorchsRecurrence) {
   EXPECT_TRUE(validate(SgdSettings{.momentum = 0.0, .nesterov = true}).has_value());
 }
 
-// The inputs of each update for one tensor of four equal elements; the functions below compute the updates by hand in double.
-// `first` is the first update that is not frozen: nothing moves before it, and bias corrections count from it.
+// The inputs of all updates of a tensor of four equal elements. The functions below compute the updates by hand in double. The tensor
+// is frozen before update `first`: it does not change until then, and bias corrections count from there.
 struct Updates {
   std::vector<double> gradients, rates, decays;
   std::size_t first = 0;
@@ -226,7 +226,7 @@ double lamb_by_hand(const Updates& u, const LambSettings& s) {
     const double update =
         (m / (1 - std::pow(s.betas[0], count))) / (std::sqrt(v / (1 - std::pow(s.betas[1], count))) + s.eps) +
         u.decays[t] * p;
-    p -= u.rates[t] * std::abs(p) / std::abs(update) * update;  // the factor 2 of the norms cancels
+    p -= u.rates[t] * std::abs(p) / std::abs(update) * update;  // each norm of four equal elements has a factor 2, which cancels
   }
   return p;
 }
@@ -336,7 +336,7 @@ TEST(LrSchedule, WarmsUpFromZeroAndStaysAtTheFinalRate) {
   EXPECT_DOUBLE_EQ(learning_rate_at(100, {.schedule = "constant"}, 1.0, 6), 1.0);
 }
 
-// As in open_clip_train's const-cooldown, step e of n cooldown steps has (1 - e / n)^power of the way from end to peak left.
+// As in open_clip_train's const-cooldown, the rate at step e of n cooldown steps is end + (peak - end) (1 - e / n)^power.
 TEST(LrSchedule, ConstantRateCoolsDownLikeOpenClip) {
   const ScheduleSettings settings{.schedule = "constant", .min_lr = 0.1, .warmup_steps = 5, .cooldown_share = 0.4, .cooldown_power = 2.0};
   for (std::int64_t t = 0; t < 20; ++t) {

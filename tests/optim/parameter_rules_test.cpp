@@ -75,7 +75,7 @@ TEST(ParameterRules, FrozenStepsOfSeveralGroupsTakeTheGreatest) {
   }
 }
 
-// Returns the number after `key` in a name.
+// Returns the number that follows `key` in a name, if any.
 std::optional<int> number_behind(const std::string& name, const std::string& key) {
   const std::size_t at = name.find(key);
   if (at == std::string::npos || std::isdigit(static_cast<unsigned char>(name[at + key.size()])) == 0)
@@ -83,8 +83,8 @@ std::optional<int> number_behind(const std::string& name, const std::string& key
   return std::stoi(name.substr(at + key.size()));
 }
 
-// Applies BEiT's rule to OpenCLIP's names: the depth is 0 for embeddings and stem, i + 1 for block i (from 0), and n + 1 for
-// everything after n blocks.
+// Returns a parameter's depth by BEiT's rule, applied to OpenCLIP's names: 0 for embeddings and the stem, i + 1 for block i (from
+// 0), and n + 1 for everything after the n blocks.
 int depth_by_name(const std::string& name, int blocks) {
   if (const auto block = number_behind(name, "resblocks.")) return *block + 1;
   const std::string inner = name.starts_with("visual.") ? name.substr(7) : name;
@@ -113,7 +113,7 @@ TEST(ParameterRules, LayerDecayShrinksTowardsTheInputOfEachTower) {
   };
   for (const Case& given :
        {Case{"ViT", small_clip(), 2}, Case{"ViT that is pooled by attention", pooled, 2}, Case{"ResNet", resnet, 4}}) {
-    std::map<int, int> seen;  // parameters by distance from the output
+    std::map<int, int> seen;  // numbers of parameters by distance from the output
     for (const NamedParameter& each :
          apply_rules(parameters_of(given.model), {.layer_decay = {.image = 0.5, .text = 0.8}})) {
       const bool image = each.name.starts_with("visual.");

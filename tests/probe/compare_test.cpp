@@ -92,7 +92,7 @@ class ProbeCases : public testing::Test {
     }
     return "no error";
   }
-  // Returns the problem of the only row that disagrees, or "differs".
+  // Returns the problem of the only row that disagrees, "differs" if that row states none, or "none" if all rows agree.
   std::string fault() {
     std::string found = "none";
     for (const Row& row : run().rows)

@@ -1,4 +1,4 @@
-// Tests intervals from a bootstrap over samples.
+// Tests confidence intervals from a bootstrap over samples.
 #include <cmath>
 #include <numeric>
 
@@ -19,7 +19,7 @@ std::vector<double> coin_flips(int heads, int tails) {
 
 TEST(Bootstrap, MetricIsTheMeanOverGroupsOfRatiosOfSums) {
   EXPECT_DOUBLE_EQ(value_of(mean_outcomes("top1", {1, 0, -1, 1, 1})), 0.75) << "values below 0 do not count";
-  // Two classes have (3 + 1) / (4 + 4) and 2 / 8; a third has no union.
+  // The first class has (3 + 1) / (4 + 4) and the second 2 / 8. The third has an empty union and does not count.
   const Outcomes iou{"dataset_miou", {{0, 3, 4, 0}, {1, 1, 4, 0}, {1, 2, 8, 1}, {0, 0, 0, 2}}};
   EXPECT_DOUBLE_EQ(value_of(iou), (0.5 + 0.25) / 2);
   EXPECT_TRUE(std::isnan(value_of({"none", {}})));
@@ -46,7 +46,7 @@ TEST(Bootstrap, DependsOnlyOnTheSeedAndIsExactForEqualSamples) {
 }
 
 TEST(Bootstrap, EntriesOfOneSampleAreDrawnTogether) {
-  // Ten images have ten captions each, all right or all wrong: the interval is as wide as for ten samples, not a hundred.
+  // Each of ten images has ten captions, which are all right or all wrong. So the interval must be as wide as for ten samples.
   Outcomes grouped{"recall@1", {}}, alone{"recall@1", {}};
   for (std::int64_t i = 0; i < 100; ++i) {
     grouped.entries.push_back({i / 10, (i / 10) % 2 == 0 ? 1.0 : 0.0});
@@ -77,7 +77,7 @@ TEST(Bootstrap, PairedDifferencesAreTighterThanSeparateIntervals) {
   std::vector<double> worse, better;
   for (int i = 0; i < 200; ++i) {
     worse.push_back(i % 2);
-    better.push_back(i % 20 == 0 ? 1 : i % 2);  // right wherever the other is, and on 5% more samples
+    better.push_back(i % 20 == 0 ? 1 : i % 2);  // right wherever `worse` is, and on 5% more samples
   }
   const Outcomes one = mean_outcomes("top1", worse), other = mean_outcomes("top1", better);
   EXPECT_GT(bootstrap_interval(one, 200)->high, bootstrap_interval(other, 200)->low) << "the separate intervals overlap";
@@ -102,7 +102,7 @@ TEST(Bootstrap, OutcomesReadBackFromTheirFile) {
   for (std::size_t m = 0; m < 2; ++m) {
     EXPECT_EQ(back.metrics[m].metric, task.metrics[m].metric);
     EXPECT_EQ(testing::PrintToString(bootstrap_values({back.metrics[m]}, 3, 20)),
-              testing::PrintToString(bootstrap_values({task.metrics[m]}, 3, 20)));  // NaN among them
+              testing::PrintToString(bootstrap_values({task.metrics[m]}, 3, 20)));  // compares text, because some values are NaN
   }
 }
 

@@ -38,7 +38,7 @@ class ComparisonTest : public ::testing::Test {
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
   void write(const std::string& name, const std::string& text) const { io::write_file(path(name), text); }
 
-  /// Writes a run with two rows, an evaluation at step 2, and settings. Returns its folder.
+  /// Writes a run with settings, two rows of metrics and an evaluation at step 2. Returns the run's folder.
   std::string run(const std::string& name, const std::string& settings, const std::string& metrics) const {
     write(name + "/config.yaml", "# Tessera 1.2.3 (abc)\nrun: {folder: " + name + "}\n" + settings);
     write(name + "/metrics.jsonl",
@@ -258,7 +258,7 @@ TEST_F(ComparisonTest, ComparesModelsWithOnlyEvaluations) {
   EXPECT_EQ(comparison_json(runs).at("scores").at(1).at("values").dump(), "[0.5,null]");
 }
 
-/// Writes an evaluation of `samples` samples, the first `right` of which are right.
+/// Writes an evaluation of `samples` samples. The first `right` samples are right, and the others are wrong.
 void write_evaluation(const std::string& folder, int right, int samples, const std::string& mark, int step = 5) {
   std::vector<double> values(static_cast<std::size_t>(samples), 0);
   std::fill_n(values.begin(), right, 1.0);

@@ -194,7 +194,8 @@ TEST(Report, ShowsSlotsOverPatchesAndTokens) {
       << "tokens of one word are joined";
   EXPECT_NE(html.find("var(--heat) 0%,transparent)\"> </span> <span"), std::string::npos) << "a token that is a space";
   EXPECT_NE(html.find("var(--heat) 0%,transparent)\">&middot;</span>"), std::string::npos);
-  // The upper patch has no weight, so gray 100 becomes 30. The lower patch has the most: 80 plus a tint of (89, 42, 0).
+  // The upper patch has the weight 0, so its gray of 100 becomes 30. The lower patch has the highest weight: it becomes 80 plus a tint of
+  // (89, 42, 0).
   Image expected = grey(2, 2);
   expected.pixels = {30, 30, 30, 30, 30, 30, 169, 122, 80, 169, 122, 80};
   EXPECT_NE(html.find(report::img(expected, "slot 17")), std::string::npos);
@@ -220,7 +221,7 @@ TEST(Report, ShowsWordsInTheColorsOfTheirGroups) {
   const auto word = [](const char* group, const char* x) {
     return concat("<rect x=\"", x, "\" y=\"10.0\" width=\"8.4\" height=\"20.0\" fill=\"", group, "\"");
   };
-  // Both images and their margins end at 270. A letter is 8.4 wide, and so is a space.
+  // The two images and their margins end at x = 270. Letters and spaces are 8.4 wide.
   EXPECT_EQ(count(word(report::css_color(0).c_str(), "270.0")), 1);
   EXPECT_EQ(count("&lt;b</text>"), 2) << "in the caption and over the matrix";
   EXPECT_EQ(count(word(report::css_color(1).c_str(), "303.6")), 1) << "the tokens of one word are joined";
@@ -436,7 +437,7 @@ TEST(TokenCloud, DrawsGreaterWeightsLargerWithoutOverlap) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     EXPECT_EQ(words[i].text, tokens[i].text);
     if (i > 0) EXPECT_LE(words[i].size, words[i - 1].size);
-    // Assumes half the possible width and height of letters, so that the test does not depend on their exact form.
+    // Assumes that letters have half their possible width and height, so that the test does not depend on the font.
     EXPECT_GT(words[i].x - words[i].size, 0);
     EXPECT_LT(words[i].x + words[i].size, 300);
     EXPECT_GT(words[i].y - 0.7 * words[i].size, 0);

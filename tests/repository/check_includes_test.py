@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs scripts/check_includes.py on small trees: a correct tree passes, and each kind of fault is reported."""
+"""Runs scripts/check_includes.py on small trees. A correct tree must pass, and each kind of fault must be reported."""
 import pathlib
 import sys
 import tempfile
@@ -51,7 +51,7 @@ class CheckIncludes(unittest.TestCase):
         changes = {"src/data/loading/loader.cpp": "#include <tessera/data/image/decode.h>\n"}
         summary, faults = check(changes)
         self.assertEqual(faults, [])
-        # batch → base, data → batch, tools → data; image → source, loading → image, registry → source
+        # src: batch → base, data → batch, tools → data. src/data: image → source, loading → image, registry → source.
         self.assertEqual(summary, ["src: 5 parts, 3 dependencies", "src/data: 4 parts, 3 dependencies"])
 
     def test_a_part_that_includes_from_its_right_is_named(self):

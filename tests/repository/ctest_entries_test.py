@@ -21,7 +21,7 @@ class CtestEntries(unittest.TestCase):
                      for test in json.loads(listing)["tests"]}
 
     def test_every_name_is_plain_text(self):
-        """No "40-byte object <07-BE ...>", which gtest prints for a parameter it cannot print, and no bare number."""
+        """Checks that no name contains "40-byte object <07-BE ...>", as gtest prints unknown types, or a bare number."""
         self.assertGreater(len(self.tests), 100)
         self.assertEqual([name for name in self.tests if "#" in name or "byte object" in name], [])
 
@@ -33,8 +33,8 @@ class CtestEntries(unittest.TestCase):
 
 
 class SuitesOfOneProcess(unittest.TestCase):
-    """A script replaces the GoogleTest executable. In suite A a test in the middle fails, B ends the process, C reports an error after
-    its last test, and D skips one of its tests."""
+    """Tests suites with a script in place of a GoogleTest executable. In suite A, a test in the middle fails. Suite B ends the process.
+    Suite C reports an error after its last test. Suite D skips one of its tests."""
     EXECUTABLE = r"""#!/bin/sh
 echo once >> "$0.$1.runs"
 case $1 in

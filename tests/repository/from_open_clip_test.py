@@ -2,8 +2,8 @@
 """Checks that docs/from_open_clip.md contains the table of `trainer --open-clip-flags`, and that the table lists each flag of
 open_clip_train with its default.
 
-The second check needs open_clip_torch in the interpreter that TESSERA_OPEN_CLIP_PYTHON names, or in the one that runs this test. Its
-tests are skipped otherwise.
+The second check needs open_clip_torch, installed for the interpreter that TESSERA_OPEN_CLIP_PYTHON names or for the one that runs this
+test. Otherwise its tests are skipped.
 """
 import json
 import os
@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BIN = pathlib.Path(os.environ.get("TESSERA_BUILD", ROOT / "build")) / "bin"
 VERSION = "3.3.0"  # the version that the table describes
 ROW = re.compile(r"^\| `(--[a-z0-9-]+)` \| (?:`([^`]*)`)? \| (.*) \| (.*) \|$", re.M)
-# Prints {flag: [default, number of words]} of open_clip_train's parser without importing the rest of the package.
+# A program that prints open_clip_train's version and its parser's {flag: [default, number of words]} without importing the whole package.
 PARSER = r"""
 import argparse, importlib.metadata, importlib.util, json, pathlib, sys
 place = pathlib.Path(importlib.util.find_spec("open_clip_train").origin).parent / "params.py"
@@ -77,7 +77,7 @@ class FromOpenClip(unittest.TestCase):
     def test_each_flag_takes_as_many_words_as_in_open_clip_train(self):
         for flag, (_, words) in parser_of_open_clip().items():
             given = {"none": [], "one": ["const" if flag == "--lr-scheduler" else "1"], "several": ["a=1", "b=2"] if flag == "--aug-cfg" else ["1", "2", "3"]}[words]
-            if flag == "--resume":  # Tessera has this option, too
+            if flag == "--resume":  # Tessera's trainer has an option of the same name
                 continue
             stray = [] if words == "several" else ["stray"]
             answer = subprocess.run([BIN / "trainer", flag, *given, *stray], capture_output=True, text=True)

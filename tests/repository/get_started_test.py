@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs the commands of docs/get_started.md in order, with its YAML files, on a few generated images; only the sizes are reduced.
+"""Runs the commands of docs/get_started.md in order, with its YAML files, on a few generated images. Only sizes are reduced.
 
-Uses the programs of the build in TESSERA_BUILD, and exits with code 77 (ctest: skipped) if there are none.
+Uses the programs of the build in TESSERA_BUILD. Exits with code 77, which ctest reports as skipped, if there are none.
 """
 import os
 import pathlib
@@ -29,7 +29,7 @@ def blocks(language):
 
 
 def commands():
-    """Yields the words of each command of the page, in order."""
+    """Yields each command of the page, in order, as a list of words."""
     for block in blocks("bash"):
         for line in block.replace("\\\n", " ").splitlines():
             yield shlex.split(line, comments=True)
@@ -87,12 +87,12 @@ class GetStarted(unittest.TestCase):
             self.assertTrue((self.work / file).is_file(), file)
 
     def test_2_the_configurations_are_valid_unchanged(self):
-        for name in ("clip", "sparc"):  # test 1 has created the vocabulary
+        for name in ("clip", "sparc"):  # an earlier test has created the vocabulary
             printed = self.run_here(["build/bin/trainer", "--config", f"{name}.yaml", "--print-config"])
             self.assertIn(f"name: {name}", printed)
 
     def test_tables_name_keys_of_the_files(self):
-        """Each key in the first column of a table is in one of the two files."""
+        """Checks that each key in the first column of a table is in one of the two YAML files."""
         text = "\n".join(blocks("yaml"))
         tables = PAGE[PAGE.index("Where they differ"):PAGE.index("On a GPU add")]
         for cell in re.findall(r"^\| (`.*?) \|", tables, re.M):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks scripts/gpu_check.sh without a GPU: the commands of a dry run, and its reports with stand-ins for tools and test programs."""
+"""Checks scripts/gpu_check.sh without a GPU: the commands that a dry run lists, and the reports of runs in which scripts stand in for tools
+and test programs."""
 import os
 import pathlib
 import re
@@ -16,7 +17,7 @@ SMI = 'case "$*" in *compute_cap*) echo 9.0 ;; *) echo "Stand-in GPU" ;; esac\n'
 
 
 def dry_run(*arguments, **environment):
-    """Returns {stage: (seconds, {piece: (seconds, command)})}."""
+    """Returns the stages that a dry run lists, as {stage: (seconds, {piece: (seconds, command)})}."""
     text = subprocess.run([ROOT / "scripts/gpu_check.sh", "--dry-run", *arguments], check=True, capture_output=True, text=True,
                           env={**os.environ, **environment}).stdout
     stages = {}
@@ -89,7 +90,7 @@ class Reports(unittest.TestCase):
         self.write(f"bundle/gpu_bundle/tests/{name}", "#!/bin/sh\n" + text)
 
     def check(self, *stages):
-        """Runs stages with the bundle and returns the exit code and the summary."""
+        """Runs stages with the bundle. Returns the exit code and the summary."""
         packed = self.root / "packed"
         packed.mkdir(exist_ok=True)
         with tarfile.open(packed / "gpu_bundle.tar.xz", "w:xz") as archive:

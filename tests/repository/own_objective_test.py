@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that docs/own_objective.md shows the code of the example that the test `consumer` builds and runs."""
+"""Checks that the code in docs/own_objective.md equals the example's code, which the test `consumer` builds and runs."""
 import pathlib
 import re
 import unittest
@@ -10,7 +10,7 @@ LINK = re.compile(r"\]\((examples/own_objective/[\w.]+)\)")
 
 
 def shown():
-    """Yields (file, code) for each code block except shell commands, with the file of the last link before the block."""
+    """Yields (file, code) for each code block that is not shell commands. The file is the one that the last link before the block names."""
     page = (DOCS / "own_objective.md").read_text(encoding="utf-8")
     for block in re.finditer(r"^```(cpp|cmake|yaml)\n(.*?)^```$", page, re.M | re.S):
         yield LINK.findall(page[:block.start()])[-1], block[2]

@@ -7,9 +7,9 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FOLDERS = "cmake|configs|docs|include|kernels|python|scripts|src|tests|tools"
-# A path from the root, or one below configs/ as YAML files there write it, without a `#anchor` or `:line` after it.
+# Matches a path from the repository's root, or from configs/, as YAML files there write it. Leaves out a `#anchor` or `:line` after it.
 PATH = re.compile(rf"(?<![\w/.$-])((?:{FOLDERS}|parts|suites|templates|vocabularies)/[\w./{{}},*-]*[\w}}*])")
-# Placeholders: x.h, a.yaml, FOLDER, {owner}.
+# Matches placeholders in paths, such as x.h, a.yaml, FOLDER and {owner}.
 PLACEHOLDER = re.compile(r"(?:^|/)(?:a|x(?:_test)?|[A-Z]\w*)(?:\.\w+)?(?:/|$)|\b[A-Z]{2,}\b|\.\.\.|\{\w*\}")
 
 
@@ -36,7 +36,7 @@ def without_code(text):
 
 
 def anchors(page):
-    """Returns the anchors by which links refer to the headings of a page."""
+    """Returns the anchors that links use for the headings of a page."""
     return {re.sub(r"[^\w -]", "", title.strip().lower()).replace(" ", "-")
             for title in re.findall(r"^#+ (.*)$", without_code(page.read_text(encoding="utf-8")), re.M)}
 

@@ -1,4 +1,5 @@
-"""Runs scripts/portable_elf.py on libraries that the test compiles. Exits with code 77 (ctest: skipped) if g++ or objdump is missing."""
+"""Runs scripts/portable_elf.py on libraries that the test compiles. Exits with code 77, which ctest reports as skipped, if g++
+or objdump is missing."""
 import pathlib
 import shutil
 import subprocess

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks what a release needs: only CMakeLists.txt states the version, CHANGELOG.md has a section for it, and workflows are YAML with
-valid shell commands and existing scripts."""
+"""Checks what a release needs: only CMakeLists.txt states the version, CHANGELOG.md has a section for it, and workflows are valid YAML
+whose shell commands are valid and whose scripts exist."""
 import pathlib
 import re
 import subprocess

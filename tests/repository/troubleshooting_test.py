@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that the messages quoted in docs/troubleshooting.md exist: each part between `...` is in a string literal of the sources."""
+"""Checks that the messages quoted in docs/troubleshooting.md exist: the sources must have a string literal with each part between `...`."""
 import ast
 import pathlib
 import re
@@ -7,14 +7,14 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGE = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
-# Adjacent string literals form one text: "a " "b".
+# Matches adjacent string literals, which form one text, such as "a " "b".
 TEXTS = re.compile(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*')
 ONE = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 SHORTEST = 4  # minimum length of a part that is searched for
 
 
 def texts(source):
-    """Yields each string literal of C++ source, with adjacent ones joined."""
+    """Yields each string literal of C++ source code. Joins adjacent literals."""
     for found in TEXTS.findall(source):
         yield re.sub(r"\\(.)", lambda escape: {"n": "\n", "t": "\t"}.get(escape[1], escape[1]), "".join(ONE.findall(found)))
 
@@ -30,7 +30,7 @@ def quoted():
 
 
 def parts(line):
-    """Returns the fixed parts of a line, without punctuation that may come from another text."""
+    """Returns the parts of a line between `...`, without punctuation at their ends, which may come from another literal."""
     trimmed = [part.strip(" :;,.()%") for part in line.split("...")]
     return [part for part in trimmed if len(part) >= SHORTEST]
 
@@ -52,7 +52,7 @@ class Troubleshooting(unittest.TestCase):
             with self.subTest(line):
                 self.assertTrue(parts(line), "no part is long enough to search for")
                 for part in parts(line):
-                    if part not in self.all:  # assertIn would print all of them
+                    if part not in self.all:  # assertIn would print all literals
                         self.fail(f"no text has: {part}")
 
 

@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-/// While it exists, counts the operators of all threads that read a tensor's values back to the host. With tensors on a GPU, each
-/// such read waits for the GPU's queue. Reads inside fused operators and operators on lists of tensors are not counted: on the CPU
-/// these are loops that read scalars, where a GPU kernel takes the scalars' addresses.
+/// During its lifetime, counts the operators of all threads that read a tensor's values back to the host. If the tensors were on a
+/// GPU, each such read would wait for the GPU's queue. Does not count reads inside fused operators and operators on lists of
+/// tensors: on the CPU these are loops that read scalars, but their GPU kernels take the scalars' addresses.
 class DeviceReads {
  public:
   DeviceReads() {

@@ -10,7 +10,7 @@
 namespace tessera {
 
 /// Compares autograd's gradient of a scalar function with central differences, in float64.
-/// leaves  float64 leaves that require grad (inputs, parameters); they are changed in place and restored
+/// leaves  float64 leaves that require grad, such as inputs and parameters; the check changes them in place and restores them
 /// loss    recomputes the scalar from the leaves
 /// Every element is checked: |analytic - numeric| <= tolerance * (1 + max|numeric|).
 inline void expect_gradients_match(const std::vector<at::Tensor>& leaves, const std::function<at::Tensor()>& loss,
@@ -22,7 +22,7 @@ inline void expect_gradients_match(const std::vector<at::Tensor>& leaves, const 
     at::Tensor numeric = at::zeros(values.sizes(), at::kDouble);
     const at::NoGradGuard no_grad;
     for (std::int64_t k = 0; k < values.numel(); ++k) {
-      // Index by position, so that leaves need not be contiguous.
+      // Converts the flat position to indices, so that leaves need not be contiguous.
       std::int64_t rest = k;
       at::Tensor element = values, out = numeric;
       for (std::int64_t d = 0; d < values.dim(); ++d) {

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// Returns a model's tensors with the names and shapes that the GroupViT authors' code uses.
+/// Returns a model's tensors with the names and shapes of the GroupViT authors' code.
 inline std::map<std::string, at::Tensor> as_groupvit_wrote(const DualEncoder& model) {
   std::map<std::string, at::Tensor> out;
   for (const auto& [name, tensor] : model.state_dict()) {

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// Returns the peak growth in bytes of the process's resident memory while `body` ran, or nothing if the kernel does not report it.
+/// Runs `body`. Returns how many bytes the process's resident memory grew at its peak, or nothing if the kernel does not report this.
 inline std::optional<std::int64_t> resident_growth(const std::function<void()>& body) {
   const auto bytes_of = [](const std::string& name) -> std::int64_t {
     std::ifstream status("/proc/self/status");

@@ -7,7 +7,8 @@
 
 namespace tessera {
 
-/// Names a test after its parameter as gtest prints it (PrintTo): keeps letters and digits, and puts one _ for anything between them.
+/// Returns a test name made from the parameter's text as gtest prints it (PrintTo). Letters and digits stay, and anything between them
+/// becomes one underscore.
 template <class Param>
 std::string test_name(const testing::TestParamInfo<Param>& info) {
   std::string name;

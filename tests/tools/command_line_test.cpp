@@ -1,4 +1,4 @@
-// Behavior that the command lines of all programs share.
+// Tests what the command lines of all programs have in common.
 #include <gtest/gtest.h>
 
 #include "tests/support/program.h"

@@ -25,7 +25,7 @@ text: {encoder: {name: text_transformer, vocab_size: 49408, context_length: 16, 
 preprocessing: {image_size: 16}
 )";
 
-/// A folder with an OpenCLIP file of random weights to convert.
+/// A fixture whose folder holds an OpenCLIP file of random weights to convert.
 class Convert : public ::testing::Test {
  protected:
   Convert() : folder_(fs::temp_directory_path() / concat("tessera_convert_", ::getpid())) {
@@ -49,7 +49,7 @@ TEST_F(Convert, AConvertedOpenClipModelRepairsTextAsOpenClipDoes) {
   ASSERT_EQ(answer.code, 0) << answer.text;
   const InferenceModel run = load_for_inference(path("model.safetensors"));
   EXPECT_EQ(run.file.tokenizer.settings.find("context_length")->text(), "16");
-  // "café" with its UTF-8 misread as Latin-1, and the correct "café": ftfy's repair makes the two captions equal.
+  // The first caption holds "café" with its UTF-8 misread as Latin-1, the second holds "café". ftfy's repair makes them equal.
   EXPECT_EQ(run.tokenizer->encode("caf\u00C3\u00A9 on the corner"), run.tokenizer->encode("caf\u00E9 on the corner"));
 }
 
@@ -299,7 +299,7 @@ class ConvertPyramid : public Convert {
     save_model_file(path("ours.safetensors"), ours_);
     return answer_of("tessera-convert --to open_clip " + path("ours.safetensors") + " " + path("theirs.safetensors"));
   }
-  // Expects the converted file, read back as a plain model, to produce the same image embeddings as ours.
+  // Reads OpenCLIP's file as a plain model. Expects that model to compute the same image embeddings as the PyramidCLIP model.
   void expect_plain_model_agrees(const std::string& settings) {
     const Answer answer = answer_of("tessera-convert --from open_clip --settings " + path(settings) + " " +
                                     path("theirs.safetensors") + " " + path("plain.safetensors"));
@@ -341,7 +341,7 @@ TEST_F(ConvertPyramid, RegionWeightsAreLeftOutAndImageEmbeddingsAreUnchanged) {
 class ConvertForOpenClip : public ConvertPyramid {
  protected:
   nlohmann::json configuration() const { return nlohmann::json::parse(io::read_file(path("open_clip_config.json"))); }
-  // Expects the weights to survive the round trip through OpenCLIP's file.
+  // Expects the same weights after converting the model to OpenCLIP's file and back.
   void expect_same_weights(const std::string& settings) const {
     const Answer answer = answer_of("tessera-convert --from open_clip --settings " + path(settings) + " " +
                                     path("theirs.safetensors") + " " + path("again.safetensors"));
@@ -403,7 +403,7 @@ preprocessing: {image_size: 16}
                                   test_data("pytorch/open_clip_train.pt") + " " + path("tiny.safetensors"));
   ASSERT_EQ(answer.code, 0) << answer.text;
   const auto model = build_model(load_model_file(path("tiny.safetensors")), "tiny");
-  // make_open_clip_train.py stored the inputs and OpenCLIP's embeddings of them.
+  // tests/data/pytorch/make_open_clip_train.py stored the inputs and the embeddings that OpenCLIP computes from them.
   const auto theirs = io::load_safetensors(test_data("pytorch/open_clip_train.safetensors")).tensors;
   const at::NoGradGuard guard;
   TowerInput text;

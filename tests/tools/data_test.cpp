@@ -1,4 +1,4 @@
-// Runs tessera-data on realistic data: tables with missing images and blank captions.
+// Runs tessera-data on realistic data, such as tables with missing images and blank captions.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kPicture = TESSERA_SOURCE_DIR "/tests/data/images/small_420.jpg";
 
-/// A folder with one good image, good.jpg, and an empty file, empty.jpg; tests add tables.
+/// A fixture whose folder holds a valid image, good.jpg, and an empty file, empty.jpg. Tests add tables.
 class DataProgram : public ::testing::Test {
  protected:
   DataProgram() : folder_(fs::temp_directory_path() / concat("tessera_data_program_", ::getpid())) {

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A tiny model with random weights that embeds into weights of 13 tokens.
+/// A fixture with a tiny random model whose embeddings are weights of 13 vocabulary tokens.
 class EmbedSparse : public ::testing::Test {
  protected:
   EmbedSparse() : folder_(fs::temp_directory_path() / concat("tessera_embed_", ::getpid())) {

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A tiny model in its own folder.
+/// A fixture with a tiny model in a folder of its own.
 class EvaluateProgram : public testing::Test {
  protected:
   EvaluateProgram() : folder_(fs::temp_directory_path() / concat("tessera_evaluate_program_", ::getpid())) {

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Gives each test its own folder and runs --from-open-clip on a params.txt in it.
+/// A fixture with a folder for each test. Runs `trainer --from-open-clip` on a params.txt in that folder.
 class FromOpenClip : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -28,7 +28,7 @@ class FromOpenClip : public ::testing::Test {
     io::write_file(path("params.txt"), parameters);
     return answer_of("trainer --from-open-clip " + path("params.txt"));
   }
-  /// Returns the printed YAML as a tree, and fails the test if the program fails.
+  /// Converts these parameters and returns the printed YAML as a tree. Fails the test if the program fails.
   config::Node tree(const std::string& parameters) {
     const Answer answer = converted(parameters);
     EXPECT_EQ(answer.code, 0) << answer.text;
@@ -90,7 +90,7 @@ TEST_F(FromOpenClip, ConvertsARunOnShardsToAValidConfiguration) {
   expect(run, "data.train.path", "[\"a/{00..07}.tar\", b/x.tar]");
   expect(run, "data.loader.batch_size", "16");
   expect(run, "training.micro_batch", "8");
-  // 1000 samples in batches of 8 x 2 are 63 batches, 21 for each of 3 workers, and 31 updates of 2 batches each per epoch.
+  // 1000 samples make 63 batches of 8 x 2 samples, 21 for each of 3 workers. With 2 batches per update, an epoch has 31 updates.
   expect(run, "training.steps", "155");
   expect(run, "checkpoint.every_steps", "62");
   expect(run, "optimizer", "{name: adamw, lr: 0.002, betas: [0.9, 0.98], eps: 1e-06, weight_decay: 0.1, no_decay: [bn, ln, bias, logit_scale]}");
@@ -117,11 +117,11 @@ TEST_F(FromOpenClip, CountsTheRowsOfATableAndWritesItsSettings) {
                                 "lr_scheduler: const-cooldown\nepochs_cooldown: 4\nlr_cooldown_end: 1e-05\nlr_cooldown_power: 2.0\nval_data: " + path("pairs.csv") + "\nval_frequency: 3\n");
   expect(run, "data.train", "{name: csv, path: " + path("pairs.csv") + ", separator: comma, image_key: img, caption_key: [text]}");
   expect(run, "data.validation", at(run, "data.train"));
-  expect(run, "training.steps", "20");  // five rows in batches of two: two steps per epoch
+  expect(run, "training.steps", "20");  // five rows in batches of two make two steps per epoch
   expect(run, "schedule", "{warmup_steps: 0, cooldown_share: 0.4, schedule: constant, min_lr: 1e-05, cooldown_power: 2.0}");
   expect(run, "evaluation.every_steps", "6");
   expect(run, "evaluation.tasks", "[{name: retrieval}, {name: validation_loss}]");
-  expect(run, "optimizer.betas", "[0.9, 0.999]");  // the default for models other than ViTs
+  expect(run, "optimizer.betas", "[0.9, 0.999]");  // OpenCLIP's default for models that are not ViTs
   expect(run, "optimizer.eps", "1e-8");
   const config::Node missing = tree("train_data: nowhere.csv\nepochs: 7\nmodel: ViT-B-32\n");
   expect(missing, "training", "{epochs: 7, tf32: true, precision: fp16}");

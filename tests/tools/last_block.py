@@ -1,9 +1,9 @@
-"""The formulas of docs/evaluation.md for a ViT's last block, written with full attention matrices.
+"""Checks patch embeddings with the formulas of docs/evaluation.md for a ViT's last block, written with full attention matrices.
 
     last_block.py MODEL CHECK [MODEL CHECK ...]
 
-CHECK holds `pixels` and, under the name of each kind, the patch embeddings that Tessera computed from them. Prints the largest
-difference for each kind and exits with code 1 if one is above 1e-5."""
+CHECK holds `pixels` and, under the name of each variant of the last block, the patch embeddings that Tessera computed from them. Prints
+the largest difference for each variant. Exits with code 1 if one is above 1e-5."""
 import math
 import os
 import sys

@@ -1,4 +1,4 @@
-// Compares patch embeddings of the variants of a ViT's last block with tests/tools/last_block.py, which computes them in plain PyTorch.
+// Compares the patch embeddings of each variant of a ViT's last block with those that tests/tools/last_block.py computes in PyTorch.
 #include <cstdlib>
 #include <filesystem>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// Expects python/tessera/plain_model.py to compute the same embeddings as the C++ code, for models that together use every part.
-// One Python process checks all of them.
+// Expects python/tessera/plain_model.py to compute the same embeddings as the C++ code. The models together use every part that a
+// model can have. One Python process checks all models.
 #include <cstdlib>
 #include <filesystem>
 #include <unistd.h>
@@ -106,7 +106,7 @@ std::string with_parts(std::string text) {
   return text;
 }
 
-/// Returns a model with random values in every tensor: a tensor that starts at 0 or 1 would hide its effect.
+/// Returns a model with random values in every tensor, because a tensor of zeros or ones could hide a mistake.
 ModelFile random_model(const Case& each) {
   ModelFile file;
   file.model = resolve(config::read<ModelSettings>(

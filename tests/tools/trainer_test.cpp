@@ -26,7 +26,7 @@ TEST(TrainerProgram, SuggestsTheNearestNameForAMisspelledConfiguration) {
             "/configs: did you mean sparc_vitb16?\n");
 }
 
-// Returns the YAML of a run that takes seconds; `data` adds keys to the data section and `rest` adds sections.
+// Returns the YAML of a run that takes a few seconds. `data` adds keys to the section `data`, and `rest` adds sections.
 std::string small_yaml(const std::filesystem::path& folder, const std::string& data, const std::string& rest) {
   return "run: {folder: " + (folder / "run").string() + R"(}
 data:
@@ -51,7 +51,7 @@ log: {peak_tflops: 0.1}
 )" + rest;
 }
 
-// The example of docs/training.md: one configuration writes the features once and then trains from them.
+// As in the example of docs/training.md, one configuration first writes the features and then trains from them.
 TEST(TrainerProgram, WritesFeaturesAndTrainsFromThem) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::temp_directory_path() / concat("tessera_features_", ::getpid());

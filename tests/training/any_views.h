@@ -7,18 +7,18 @@
 
 namespace tessera {
 
-/// Registers the objective `test_any_views`, which uses images at two sizes, region features, a caption, a summary that
-/// samples may lack, and a teacher, with weights that follow the step. It covers views that future objectives may ask for.
+/// Registers the objective `test_any_views`, which uses images of two sizes, region features, captions, summaries that samples
+/// may lack, and a teacher. The weights of its terms change with the step. It covers views that future objectives may need.
 void register_any_views();
 
-/// Kills this process (SIGKILL) in the forward pass of test_any_views after `step` updates.
+/// Makes test_any_views kill this process (SIGKILL) in its forward pass after `step` updates.
 void kill_any_views_at(std::int64_t step);
 
-/// Writes shards of shapes in which every second sample lacks a summary and every third has no regions. Returns their
+/// Writes shards of shapes in which every second sample lacks a summary and every third has no regions. Returns the shards'
 /// path pattern.
 std::string write_shards_with_holes(const std::string& folder, std::int64_t samples);
 
-/// Returns the configuration of a run of test_any_views on such shards, of 6 steps.
+/// Returns the configuration of a run of test_any_views for 6 steps on such shards.
 Config any_views_config(const std::string& run, const std::string& shards,
                         const std::vector<std::string>& overrides = {});
 

@@ -1,5 +1,5 @@
-// Takes one objective that asks for every kind of view through training, GradCache, resuming, the dry run and the benchmark.
-// Only run_ranks may compute in this process; see its comment.
+// Tests training, GradCache, resuming, the dry run and the benchmark with one objective that needs every kind of view. Only
+// run_ranks may compute in this process; see its comment.
 #include "tests/training/any_views.h"
 
 #include <csignal>

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kEveryStep = "evaluation={every_steps: 1, tasks: [{name: validation_loss}]}";
 
-/// A run that the test evaluates by hand.
+/// A fixture whose tests report evaluation results in place of a run.
 class KeepBest : public ::testing::Test {
  protected:
   Config best_config(const std::vector<std::string>& more = {}) {
@@ -36,7 +36,7 @@ class KeepBest : public ::testing::Test {
                                                  [&](const std::string& text) { errors_.push_back(text); });
   }
 
-  // Reports an evaluation at this step; as in training, its checkpoint is written in the background.
+  // Reports an evaluation result at this step. As in training, the step's checkpoint is written in the background.
   void measure(std::int64_t step, double value, const std::string& name = "validation_loss.loss") {
     RunState state;
     state.step = step;

@@ -151,7 +151,7 @@ TEST_F(CheckpointTest, WriterSavesTheStateAtItsStart) {
   EXPECT_FALSE(writer.pending());
 }
 
-// The optimizer state is 64 MiB. A save during training holds one copy of it; the last save, after training, holds none.
+// The optimizer state has 64 MiB. A save during training holds a copy of it, but the last save, after training, does not.
 TEST_F(CheckpointTest, HoldsAtMostOneCopyWhileSavingAndNoneAtTheEnd) {
   constexpr std::int64_t kMebibyte = 1 << 20, kState = 64 * kMebibyte, kRoom = 16 * kMebibyte;
   Checkpoint checkpoint = at_step(1);

@@ -170,7 +170,7 @@ TEST(TrainingConfig, PrintedConfigurationLoadsBackIdentical) {
   EXPECT_EQ(to_yaml(again), text);
 }
 
-// Some configurations need a tokenizer file built from captions; here they get another tokenizer.
+// Loads a shipped configuration. If it needs a tokenizer file that is built from captions, replaces its tokenizer.
 std::vector<Stage> shipped_stages(const std::string& name) {
   try {
     return load_stages(name);
@@ -180,7 +180,7 @@ std::vector<Stage> shipped_stages(const std::string& name) {
   }
 }
 
-/// Writes into the working folder the files that configurations read when they start from a published model.
+/// Writes the files of published models, from which some configurations start, into the working folder.
 void write_published_folders() {
   namespace fs = std::filesystem;
   const std::string tokenizers = test_data("foreign/tokenizers/");
@@ -232,7 +232,7 @@ TEST(TrainingConfig, SparoRecipesHaveThePapersSizes) {
   }
 }
 
-// Gao et al. 2022, Table 1 and appendix A.2.
+// The expected values are from Gao et al. 2022, Table 1 and appendix A.2.
 TEST(TrainingConfig, PyramidClipRecipesMatchThePaper) {
   for (const std::string tower : {"rn50", "vitb32", "vitb16"}) {
     const Config small = load_config("pyramidclip_15m_" + tower), large = load_config("pyramidclip_143m_" + tower);
@@ -251,7 +251,7 @@ TEST(TrainingConfig, PyramidClipRecipesMatchThePaper) {
   }
 }
 
-// Chen et al. 2023, sections 3 and 4.2.
+// The expected values are from Chen et al. 2023, sections 3 and 4.2.
 TEST(TrainingConfig, StairHasThePapersStages) {
   const std::vector<Stage> stages = shipped_stages("stair_vitb16");
   ASSERT_EQ(stages.size(), 3u);
@@ -280,7 +280,7 @@ TEST(TrainingConfig, StairHasThePapersStages) {
   EXPECT_EQ(shipped_stages("stair_clip_vitb16").front().config.objective.name, "clip");
 }
 
-// Section 4.1 of the text group transformer paper.
+// The expected values are from section 4.1 of the text group transformer paper.
 TEST(TrainingConfig, TextGroupHasThePapersSizesAndABaselineOfAboutTheSameSize) {
   const auto text_parameters = [](const Config& config) {
     std::int64_t numbers = 0;
@@ -317,7 +317,7 @@ TEST(TrainingConfig, BaselinesDifferFromSparcOnlyInTheirObjective) {
         const bool smaller_batch =
             objective == "gloria" && (difference.starts_with("data.loader.batch_size: 16384 there, 4096 here") ||
                                       difference.starts_with("training.steps: "));
-        // Losses that use only tokens would leave a head for the image embedding untrained.
+        // FILIP and PACL use only tokens and would leave the head of the image embedding untrained, so they have no such head.
         const bool tokens_only = objective == "filip" || objective == "pacl";
         const bool mean_head = tokens_only && difference.starts_with("model.image.projection.global_head: ");
         EXPECT_TRUE(difference.starts_with("objective.") || smaller_batch || mean_head)

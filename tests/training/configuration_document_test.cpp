@@ -1,4 +1,4 @@
-// This test is a separate executable because other tests register modules, which would show up in the document.
+// This test is an executable of its own, because other tests register modules, which would appear in the document.
 #include <gtest/gtest.h>
 
 #include <tessera/io/atomic_file.h>

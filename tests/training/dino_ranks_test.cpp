@@ -23,7 +23,7 @@ struct NamedRun {
 
 class DinoOverRanks : public ::testing::Test {
  protected:
-  // Trains and returns the final weights, center and teacher.
+  // Trains on `ranks` ranks. Returns the final weights, the center and the teacher's weights.
   Tensors train(const Config& config, int ranks) const {
     Config own = config;
     own.data.loader.batch_size = 8 / ranks;
@@ -44,7 +44,7 @@ class DinoOverRanks : public ::testing::Test {
 TEST_F(DinoOverRanks, TrainsTheSameOnOneAndTwoRanks) {
   for (const auto& [make, name] : {NamedRun{dino_config, "dino"}, NamedRun{silc_config, "silc"}, NamedRun{siglip2_config, "siglip2"}}) {
     const std::string run = folder_ / name;
-    // The bias of keys does not change attention: its gradient is rounding noise, which AdamW would scale up to a full step.
+    // The key bias does not affect attention, so its gradient is rounding noise. With a small eps, AdamW would scale it up to a full step.
     const std::vector<std::string> no_rounding = {"optimizer.eps=1.0e-4"};
     const Tensors one = train(make(run + "_one", no_rounding), 1), two = train(make(run + "_two", no_rounding), 2);
     ASSERT_FALSE(one.empty() || two.empty());

@@ -45,7 +45,7 @@ Config config_without_text(const std::string& run, const std::string& objective,
                    all);
 }
 
-// Registers an objective that is `dino` until the step set by kill_dino_at(). Returns its name.
+// Registers an objective that acts like `dino` until the step that kill_dino_at() sets. Returns its name.
 const char* killed_dino() {
   constexpr const char* kName = "test_killed_dino";
   if (!objectives().contains(kName))

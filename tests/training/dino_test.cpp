@@ -1,4 +1,4 @@
-// Tests runs of `dino` alone and together with a contrastive loss.
+// Tests runs of `dino` by itself and together with a contrastive loss.
 #include <cmath>
 
 #include <ATen/ATen.h>
@@ -22,7 +22,7 @@ Weights copies(const Weights& weights) {
 
 class DinoRun : public ::testing::Test {
  protected:
-  // Trains for `steps` updates and returns copies of the weights and buffers.
+  // Trains for `steps` updates. Returns copies of the weights and buffers.
   static Weights weights_after(std::int64_t steps, Config config) {
     config.training.steps = std::max<std::int64_t>(1, steps);
     config.run.folder = concat(*config.run.folder, "_", steps);
@@ -38,7 +38,7 @@ class DinoRun : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-// The loss, gradients and center of one step with a teacher that differs from the student. chunk 0 means one pass.
+// The loss, gradients and center of one step with a teacher that differs from the student. A `chunk` of 0 means one pass.
 struct DinoStep {
   StepOutcome outcome;
   Weights buffers;
@@ -157,7 +157,7 @@ TEST_F(DinoRun, ReportsMistakes) {
       "set it to false");
 }
 
-// The configurations are shortened, and the tokenizer replaces a file that the quick start creates.
+// The test shortens the configurations and replaces their tokenizer, whose file the quick start creates.
 TEST_F(DinoRun, TrainsTheShippedSmallConfigurations) {
   for (const std::string name : {"shapes_dino", "shapes_silc"}) {
     register_test_modules();

@@ -14,7 +14,7 @@ namespace {
 TEST(DryRun, CountsParametersAndBytes) {
   const TemporaryFolder folder;
   const DryRunReport cost = dry_run(tiny_config(folder / "run"));
-  // conv1 3*8*8*16, positions 5*16, class 16, ln_pre and ln_post 2*32, block, projection 16*8
+  // The image tower: conv1 3*8*8*16, positions 5*16, class token 16, ln_pre and ln_post 2*32, one block, projection 16*8.
   const std::int64_t block = 4 * 16 + (48 * 16 + 48) + (16 * 16 + 16) + (64 * 16 + 64) + (16 * 64 + 16);
   EXPECT_EQ(cost.parameters.image, 3 * 8 * 8 * 16 + 5 * 16 + 16 + 64 + block + 16 * 8);
   EXPECT_EQ(cost.parameters.text, 64 * 16 + 24 * 16 + 32 + block + 16 * 8);
@@ -35,7 +35,7 @@ TEST(DryRun, CountsTheLossOnceAndTheSecondForwardPassOfMicroBatches) {
   const DryRunReport whole = dry_run(tiny_config(folder / "run"));
   const DryRunReport parts = dry_run(tiny_config(folder / "run", {"training.micro_batch=2"}));
   EXPECT_DOUBLE_EQ(parts.memory.forward_flops, whole.memory.forward_flops);
-  // Everything except the loss is computed a second time.
+  // Micro-batches compute everything except the loss a second time.
   const double loss = 2.0 * 8 * 8 * 8;  // the products of 8 image and 8 text embeddings of width 8
   EXPECT_DOUBLE_EQ(parts.memory.total_flops, whole.memory.total_flops + whole.memory.forward_flops - loss);
 }
@@ -75,7 +75,7 @@ TEST(DryRun, ReportsMultiplyAddsOfTheTowersAndAsPapersCountThem) {
   const TemporaryFolder folder;
   const Config clip = tiny_config(folder / "run");
   const DryRunReport plain = dry_run(clip);
-  // An image costs its patches, a block over 5 tokens and the projection; a text has 24 tokens.
+  // An image costs its patch embedding, a block over 5 tokens and the projection. A text costs a block over 24 tokens and the projection.
   const auto block = [](double tokens) { return tokens * 12 * 16 * 16 + 2 * tokens * tokens * 16; };
   EXPECT_EQ(plain.memory.tower_flops / 2, 4 * 3 * 8 * 8 * 16 + block(5) + block(24) + 2 * 16 * 8);
   EXPECT_NE(to_text(plain, clip).find("\ntowers forward    0.12 M multiply-adds per sample\n"), std::string::npos)
@@ -99,14 +99,14 @@ TEST(DryRun, CountsASharedTokenTableOnce) {
       tiny_config(folder / "run", {"model.image.readout=token_projection", "model.text.readout=token_projection",
                                    "model.image.projection=none", "model.text.projection=none"}));
   const std::int64_t head = (16 + 1) * 16 + 2 * 16 + 64,
-                     projection = 16 * 8;  // dense, norm, bias; the table has 64 rows
+                     projection = 16 * 8;  // `head` is dense layer, norm and bias; the table has 64 rows
   EXPECT_EQ(report.parameters.image, plain.parameters.image - projection + head);
   EXPECT_EQ(report.parameters.text, plain.parameters.text - projection + head);
-  const double activations = (4 + 24) * (16 * 16 + 16 * 64);  // of the 4 patches of an image and the 24 tokens of a text
+  const double activations = (4 + 24) * (16 * 16 + 16 * 64);  // of 4 patches and 24 text tokens
   EXPECT_EQ(report.memory.tower_flops / 2, plain.memory.tower_flops / 2 - 2 * projection + activations);
 }
 
-// Returns the planned numbers that do not depend on the content of the samples.
+// Returns those of the planned numbers that do not depend on the samples' content.
 std::vector<double> foretold(const DryRunReport& report) {
   const MemoryPlan& plan = report.memory;
   return {static_cast<double>(report.parameters.image),

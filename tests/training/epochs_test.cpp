@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// The tiny run has 40 samples, which are five batches of eight.
+// The tiny run has 40 samples, which make five batches of eight.
 constexpr const char* kNoSteps = "training.steps=null";
 
 class Epochs : public ::testing::Test {
@@ -22,7 +22,7 @@ class Epochs : public ::testing::Test {
     all.insert(all.end(), overrides.begin(), overrides.end());
     return with_steps(tiny_config(folder_ / "run", all), ranks).training.steps;
   }
-  // Writes a configuration that extends the tiny run (training.steps: 6) and sets `training`. Returns its path.
+  // Writes a configuration that extends the tiny run, which has training.steps: 6, by the settings `training`. Returns its path.
   std::string file(const std::string& training) const {
     io::write_file(folder_ / "base.yaml", tiny_yaml());
     io::write_file(folder_ / "own.yaml", "extends: base.yaml\ntraining: " + training + "\n");

@@ -1,4 +1,4 @@
-// Tests evaluation during a run, including tasks that do not fit their data and tasks that fail.
+// Tests evaluation during a run, including tasks whose data is unsuitable and tasks that fail.
 #include <csignal>
 #include <filesystem>
 #include <set>
@@ -30,7 +30,7 @@ class FailingTask final : public EvaluationTask {
   }
 };
 
-// When set, SignalTask raises SIGTERM in the run that it evaluates, once.
+// If true, SignalTask raises SIGTERM once and sets this to false.
 bool raises_signal = false;
 
 class SignalTask final : public EvaluationTask {
@@ -41,7 +41,7 @@ class SignalTask final : public EvaluationTask {
   }
 };
 
-// The distance between a caption and the image features that it pools from its own image.
+// An objective: the distance between a caption and the features that are pooled for the caption from its own image.
 class PooledDistance final : public Objective {
  public:
   PooledDistance(const TextConditionedPoolSettings& settings, const ObjectiveContext& context)
@@ -81,7 +81,7 @@ class EvaluationInARun : public ::testing::Test {
     io::write_file(folder_ / "pictures.csv", "filepath\ttitle\tclass\n" + picture + "\ta slot\t0\n");
   }
 
-  // A data source of images without masks.
+  // Returns the settings of a source of images without masks.
   std::string unmasked() const { return "{name: csv, label_key: class, path: " + (folder_ / "pictures.csv") + "}"; }
   Config config(const std::string& tasks) const {
     return tiny_config(folder_ / "run", {"evaluation={every_steps: 3, tasks: " + tasks + "}"});

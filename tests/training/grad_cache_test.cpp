@@ -10,7 +10,7 @@ namespace {
 
 class GradCacheTest : public ::testing::TestWithParam<const char*> {
  protected:
-  // Returns the loss and gradients of the first batch of 8. chunk 0 means one pass.
+  // Returns the loss and gradients of the first batch of 8 samples. A `chunk` of 0 means one pass.
   StepOutcome step(std::int64_t chunk, const std::vector<std::string>& overrides = {}, const at::Tensor& nudge = {},
                    const at::Tensor& rows = row_keys(3, 16, 2, 8)) {
     std::vector<std::string> all = overrides_of(GetParam());
@@ -59,7 +59,7 @@ TEST_P(GradCacheTest, MatchesOnePass) {
   }
 }
 
-// Each chunk packs its own captions, cut to the longest of the batch.
+// Each chunk packs its own captions, which are cut to the longest caption of the batch.
 TEST_P(GradCacheTest, SkippingPaddingMatchesOnePassWithPadding) {
   for (const std::string attention : {"causal", "bidirectional"}) {
     std::vector<std::string> text{"model.text.encoder.attention=" + attention, "model.text.encoder.skip_padding=true"};
@@ -105,7 +105,7 @@ TEST_P(GradCacheTest, GradientCheckpointingKeepsTheGradients) {
   }
 }
 
-// Each row draws its random numbers from its key, so chunks draw the same numbers as one pass.
+// A row's key determines its random numbers, so chunks draw the same numbers as one pass.
 TEST_P(GradCacheTest, MatchesOnePassUnderPatchDropout) {
   if (needs_all_patches(GetParam())) GTEST_SKIP() << "it takes no patch_dropout";
   const std::vector<std::string> noisy{"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"};
@@ -130,13 +130,13 @@ TEST_P(GradCacheTest, DuplicatesReachTheLoss) {
   EXPECT_NEAR(step(3, masked).loss, whole.loss, 1e-5 * (1 + whole.loss));
 }
 
-// Without row keys, chunks draw different numbers than one pass would. The two passes over a chunk must still draw the same
-// numbers; otherwise the gradient does not belong to the loss.
+// Without row keys, chunks draw different random numbers than one pass would. But both passes over a chunk must draw the same
+// numbers, so that the gradient is that of the loss.
 TEST_P(GradCacheTest, GradientBelongsToTheLossUnderPatchDropout) {
   if (needs_all_patches(GetParam())) GTEST_SKIP() << "it takes no patch_dropout";
   std::vector<std::string> noisy{"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"};
   if (std::string(GetParam()).find("mgca") != std::string::npos)
-    noisy.push_back("objective.prototype_weight=0");  // its targets depend on the features but have no gradient
+    noisy.push_back("objective.prototype_weight=0");  // the codes depend on the features but have no gradient
   const at::Tensor no_keys;
   const StepOutcome at = step(3, noisy, {}, no_keys);
   const at::Tensor gradient = at.gradients.at(kNudged);

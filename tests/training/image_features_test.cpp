@@ -1,4 +1,4 @@
-// Tests runs with a frozen image encoder that train on image features computed once.
+// Tests runs whose image encoder is frozen and that train on image features that are computed only once.
 #include <filesystem>
 #include <fstream>
 
@@ -41,7 +41,7 @@ class ImageFeatures : public ::testing::TestWithParam<const char*> {
     return cached_config(kind, folder_.path(), run, overrides);
   }
   std::string features() const { return folder_ / "features"; }
-  /// Returns the error of a run with existing features.
+  /// Returns the error of a run that reads existing features with these overrides.
   std::string error_with(const std::vector<std::string>& overrides) const {
     return error_of([&] { Trainer(cached("{name: clip}", "wrong", overrides), "none"); });
   }
@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(Objectives, EveryObjective,
                                            "text_group", "dino", "pyramidclip", "{name: clip, mask_duplicates: true}"),
                          test_name<const char*>);
 
-// If no objective needs patches and the ViT is read out at its class token, only this token is stored.
+// If no objective needs patches and the ViT's read-out uses only the class token, only this token is stored.
 TEST_F(ImageFeatures, KeepOnlyWhatTheObjectiveAndTheReadOutNeed) {
   const auto names = [&](const std::string& kind, const std::vector<std::string>& overrides = {}) {
     std::vector<std::string> out;
@@ -111,7 +111,7 @@ TEST_F(ImageFeatures, ResumeBitForBitAfterTheirFolderMoved) {
   for (const auto& [name, tensor] : unbroken) EXPECT_TRUE(at::equal(resumed.at(name), tensor)) << name;
 }
 
-// The trained model is complete, so evaluation passes images to it.
+// Only training uses the cached features. The model is complete, so evaluation passes images to it.
 TEST_F(ImageFeatures, EvaluationDuringTheRunUsesImages) {
   const std::vector<std::string> measured = {"evaluation.tasks=[{name: retrieval}]"};
   write_image_features(cached("{name: clip}", "cached", measured));

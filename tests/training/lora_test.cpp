@@ -38,7 +38,7 @@ class LoraRun : public ::testing::Test {
     EXPECT_EQ(Trainer(tiny_config(run, overrides, objective), resume).run(), Outcome::finished);
     return run;
   }
-  /// Returns the weights before the first step.
+  /// Returns a run's weights before its first step.
   Weights fresh(const std::string& name, const std::vector<std::string>& overrides) {
     const Trainer trainer(tiny_config(folder_ / name, overrides), "none");
     Weights out;
@@ -87,7 +87,7 @@ TEST_F(LoraRun, ResumesBitForBitWithAveragesAndDropout) {
   expect_equal(a.ema, b.ema);
   expect_equal(a.optimizer, b.optimizer);
   EXPECT_TRUE(a.ema.contains("visual.transformer.resblocks.0.attn.lora_query_b"));
-  // A checkpoint that was read can be written again.
+  // A checkpoint can be written again after it was read.
   const std::string moved = CheckpointFolder(folder_ / "moved", 1).save(a);
   for (const char* file : {"/model.safetensors", "/ema.safetensors", "/adapters.safetensors"})
     EXPECT_EQ(io::read_file(moved + file), io::read_file(whole + kEnd + file)) << file;
@@ -148,7 +148,7 @@ TEST_F(LoraRun, TeacherHasItsOwnAdapters) {
     EXPECT_FALSE(is_adapter(name)) << name;
 }
 
-/// Covers dropout, packed texts and gradient checkpointing.
+/// Covers dropout, packed texts and gradient checkpointing as well.
 TEST_F(LoraRun, MicroBatchesMatchTheWholeBatch) {
   const auto step = [&](std::int64_t chunk, const std::vector<std::string>& more, std::int64_t stride = 2) {
     const Config config = tiny_config(folder_ / "run", with(kBoth, more));

@@ -15,7 +15,7 @@ namespace tessera {
 namespace {
 
 TEST(CostCurve, FollowsEachAllocationToTheBatchSize) {
-  // The trace holds 100 bytes for a moment, then n^2 bytes: the peak moves from the first to the second.
+  // The trace first holds 100 bytes for a moment and later n^2 + 7 n bytes. For large n, the peak is the later one.
   CostCurve curve(2);
   for (const double n : {2.0, 3.0, 4.0})
     curve.add(static_cast<std::int64_t>(n), MemoryTrace({100, -100, n * n, 7 * n, -7 * n}), 5 * n * n);
@@ -34,8 +34,8 @@ TEST(CostCurve, UsesThePeaksIfTheTracesDiffer) {
   EXPECT_DOUBLE_EQ(curve.trace(8).peak(), 80);
 }
 
-// For a loss in chunks of 4, the similarities take n^2 bytes up to n = 4 and 4 n beyond. A parabola through the three points
-// would eventually fall.
+// With a loss in chunks of 4, the similarities take n^2 bytes for batches of up to n = 4 and 4 n bytes for larger ones. A parabola
+// through the three measured points would fall for large n.
 TEST(CostCurve, ExtrapolatesAtLeastLinearly) {
   CostCurve curve(2);
   curve.add(2, MemoryTrace({4}), 0);
@@ -44,7 +44,7 @@ TEST(CostCurve, ExtrapolatesAtLeastLinearly) {
   EXPECT_DOUBLE_EQ(curve.trace(64).peak(), 4 * 64);
 }
 
-// With chunks of 4 the forward pass keeps nothing, and the backward pass recomputes each chunk.
+// In batches of more than one chunk of 4, the forward pass keeps nothing, and the backward pass recomputes each chunk.
 TEST(PassCost, PredictsBothPassesTogetherWhenMemoryMovesToTheBackwardPass) {
   PassCost cost(2);
   cost.forward.add(4, MemoryTrace({40}), 1);
@@ -68,7 +68,7 @@ struct PlanCase {
   const char* name;
   const char* objective;
   std::vector<std::string> overrides;
-  double tolerance = 0.05;  // a share of the measured peak
+  double tolerance = 0.05;  // as a share of the measured peak
 };
 void PrintTo(const PlanCase& each, std::ostream* out) {
   *out << each.name;
@@ -98,8 +98,8 @@ INSTANTIATE_TEST_SUITE_P(
         PlanCase{"lamb", "{name: clip}", {"optimizer={name: lamb}", "data.loader.batch_size=2"}, 0.01}),
     test_name<PlanCase>);
 
-// Returns the peak bytes of tensors that one step allocates in its own threads, without weights and optimizer state.
-// The loader allocates batches in other threads, so the step loads them first and copies them.
+// Returns the peak bytes of the tensors that one step allocates, without weights and optimizer state. Only the step's own threads
+// are measured. The loader allocates batches in other threads, so the step copies them.
 double measured_step(const Config& config) {
   TrainingRun run = build_training_run(config);
   std::vector<at::Tensor> parameters;
@@ -123,7 +123,7 @@ double measured_step(const Config& config) {
     clip_grad_norm(gradients, 1.0);
     run.optimizer->step(1e-3);
   };
-  step();  // allocations that operators keep happen in this first step
+  step();  // operators make the allocations that they keep in this first step
   run.optimizer->zero_grad();
   const MemoryMeter memory;
   step();
@@ -137,7 +137,7 @@ TEST_P(PlannedMemory, MatchesTheStep) {
   const Config config = tiny_config("runs/none", all);
   TrainingRun run = build_training_run(config);
   PlanSettings settings;
-  settings.most_loss_samples = 16;  // so that the loss is extrapolated to the batch
+  settings.most_loss_samples = 16;  // smaller than the batch, so that the plan extrapolates the loss
   const MemoryPlan plan = plan_memory(run, config, settings);
   EXPECT_EQ(plan.loss_measured, plan.batch <= 16);
   const double measured = measured_step(config),
@@ -145,12 +145,13 @@ TEST_P(PlannedMemory, MatchesTheStep) {
   EXPECT_NEAR(planned / measured, 1.0, GetParam().tolerance) << plan.peak_phase << "\n" << to_text(plan, config);
 }
 
-// While the batch fits into one chunk, a loss takes as much memory as without chunks, which says nothing about larger batches.
+// If the measured batches fit into one chunk, the loss takes as much memory as without chunks. Larger batches cannot be predicted from
+// that.
 TEST(MemoryPlan, PredictsAChunkedLossFromMoreThanOneChunk) {
   const auto batch = [](int chunk) {
     return std::vector<std::string>{"data.loader.batch_size=96", "data.train.size=200", concat("objective.chunk=", chunk)};
   };
-  // FILIP's chunk is so large that the part that grows with the square of the batch dominates the peak.
+  // FILIP's chunk is so large that the memory that grows with the square of the batch size dominates the peak.
   for (const Config& config :
        {text_group_config("runs/none", batch(8)), tiny_config("runs/none", batch(32), "filip")}) {
     const auto plan = [&](std::int64_t most) {

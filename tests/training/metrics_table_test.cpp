@@ -50,7 +50,7 @@ TEST(MetricsTable, ResumesWithTheEarlierStepsAndColumns) {
   MetricsTable first(path);
   first.resume_at(0);
   for (int step = 1; step <= 3; ++step) first.add({{"step", step}, {"loss", step}});
-  std::ofstream(path, std::ios::app) << "4,";  // half a line
+  std::ofstream(path, std::ios::app) << "4,";  // an incomplete line
   MetricsTable second(path);
   second.resume_at(2);
   second.add({{"step", 2}, {"evaluation", {{"a", 0.5}}}});

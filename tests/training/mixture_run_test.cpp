@@ -27,7 +27,7 @@ class MixtureRun : public ::testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(Modes, MixtureRun, ::testing::Values("accumulate", "sequential", "concat", "weighted"),
                          test_name<const char*>);
 
-// Six steps are two epochs of `accumulate` and a little more than one epoch of the other modes.
+// Six steps make two epochs of `accumulate` and a little more than one epoch of the other modes.
 TEST_P(MixtureRun, ResumesBitForBit) {
   const std::string whole = folder_ / "whole", broken = folder_ / "broken";
   const std::vector<std::string> overrides = {mixture_of(GetParam()), "checkpoint.every_steps=2",
@@ -54,7 +54,7 @@ TEST_F(MixtureTraining, AccumulateAddsTheGradientsOfOneBatchPerSource) {
   Trainer trainer(tiny_config(folder, overrides), "none");
   trainer.run();
 
-  // Computes the same update by hand: two batches, each with its own loss, and p - lr * (g1 + g2).
+  // Computes the same update by hand: p - lr * (g1 + g2), where g1 and g2 are the gradients of two batches with a loss each.
   const Config config = tiny_config(folder_ / "hand", overrides);
   TrainingRun run = build_training_run(config);
   std::vector<double> losses;
@@ -89,7 +89,7 @@ TEST_F(MixtureTraining, AccumulateAddsTheGradientsOfOneBatchPerSource) {
   EXPECT_NEAR(row["terms"]["few.loss"].get<double>(), losses[1], 1e-5);
 }
 
-// `accumulation` counts the batches of each source, which are averaged.
+// `accumulation` is the number of batches of each source in a step. The losses of a source's batches are averaged.
 TEST_F(MixtureTraining, AccumulationCountsBatchesOfEachSource) {
   const std::string big = folder_ / "big", small = folder_ / "small";
   const std::vector<std::string> shared = {mixture_of("accumulate"), "training.steps=2", "optimizer.eps=0.1",

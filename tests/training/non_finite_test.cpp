@@ -114,7 +114,7 @@ TEST_F(NonFinite, SkippedStepKeepsWeightsAndMomentsAndTheRunContinues) {
   EXPECT_TRUE(fs::exists(run + "/non_finite/step_0000002/manifest.json"));
 }
 
-// Steps that ran after a bad one, before its loss was read back, are repeated. The result must not show it.
+// Steps that run between a non-finite step and the time when its loss is read back are repeated. This must not change the result.
 TEST_F(NonFinite, SkippingDoesNotDependOnHowOftenLossesAreReadBack) {
   for (const char* precision : {"float32", "fp16"}) {
     const auto train = [&](const std::string& name, const std::string& every) {
@@ -225,7 +225,7 @@ TEST(NonFiniteGuardTest, DistinguishesAnOverflowFromABadLoss) {
   EXPECT_EQ(check(1, 2), Decision::update);
 }
 
-// The decisions for fp16 and skipping are also made on the device, so a step never waits for it.
+// Loss scaling in fp16 and the skipping of bad steps are decided on the device, so a step never waits for the device.
 TEST(NonFiniteGuardTest, StepReadsNothingBack) {
   GradScaler scale(true);
   const at::Tensor weight = at::ones({4, 3}), mean = at::ones({3});

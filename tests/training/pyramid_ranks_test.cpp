@@ -20,7 +20,7 @@ class PyramidOverRanks : public ::testing::Test {
  protected:
   PyramidOverRanks() : shards_(write_pyramid_shards(folder_ / "shards")) {}
 
-  // Trains and returns the final weights.
+  // Trains on `ranks` ranks. Returns the final weights.
   Tensors train(const std::string& run, int ranks, std::vector<std::string> overrides = {}) const {
     overrides.push_back("data.loader.batch_size=" + std::to_string(8 / ranks));
     const auto ends = run_ranks(ranks, [&](const ProcessGroup& group) {

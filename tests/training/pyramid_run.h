@@ -7,24 +7,24 @@
 
 namespace tessera {
 
-/// Writes shards of 48 shapes with summaries, object names and region features. Returns their path pattern. Samples at odd
-/// positions have no regions, and alternately no summary or no object names. In file order over two ranks, these are the
-/// samples of rank 1.
+/// Writes shards of 48 shapes with summaries, object names and region features. Returns the shards' path pattern. Samples at odd
+/// positions have no regions, and every other one of them lacks its summary, the others their object names. If two ranks read
+/// the shards in file order, these are the samples of rank 1.
 std::string write_pyramid_shards(const std::string& folder);
 
-/// Writes shards of 32 shapes in which each view is missing somewhere and some members are bad. Returns their path pattern.
-/// Training skips the samples bad_0 (the detector file is damaged), bad_1 and bad_2 (region features of width 100, in .npy
-/// and .safetensors), bad_3 (no image) and bad_4 (no caption).
+/// Writes shards of 32 shapes in which each view is missing somewhere and some members are bad. Returns the shards' path pattern.
+/// Training skips bad_0, whose detector file is damaged, bad_1 and bad_2, whose region features in .npy and .safetensors have
+/// width 100, bad_3, which has no image, and bad_4, which has no caption.
 std::string write_pyramid_shards_with_damage(const std::string& folder);
 
-/// Returns a run of `pyramidclip` with LeFF and regions on such shards, of 6 steps, in file order.
+/// Returns a run of `pyramidclip` with LeFF and regions. It trains for 6 steps on such shards, in file order.
 Config pyramid_config(const std::string& run, const std::string& shards,
                       const std::vector<std::string>& overrides = {});
 
-/// Returns overrides that select an objective that is `pyramidclip` until the step set by kill_pyramid_at().
+/// Returns overrides that select an objective that acts like `pyramidclip` until the step that kill_pyramid_at() sets.
 std::vector<std::string> killed_pyramid();
 
-/// Kills this process (SIGKILL) in the forward pass of that objective after `step` updates.
+/// Makes the objective of killed_pyramid() kill this process (SIGKILL) in its forward pass after `step` updates.
 void kill_pyramid_at(std::int64_t step);
 
 }  // namespace tessera

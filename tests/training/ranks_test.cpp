@@ -27,10 +27,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// FILIP's gradient jumps when the best patch of a token changes, which rounding may cause in later steps.
+// The number of first steps whose gradients are compared. FILIP's gradient jumps if the best patch of a token changes, and in later steps
+// rounding may cause that.
 constexpr std::size_t kSteadyGradients = 4;
 
-/// Trains with 8 samples per micro-batch over all ranks. Returns the state at the end of the run.
+/// Trains on batches of 8 samples over all ranks. Returns the state at the end of the run.
 Tensors train(const std::string& folder, const std::vector<std::string>& overrides, const std::string& resume,
               const ProcessGroup& group) {
   std::vector<std::string> all{"data.loader.batch_size=" + std::to_string(8 / group.size())};
@@ -56,7 +57,7 @@ void expect_equal_weights(const Tensors& a, const Tensors& b) {
   }
 }
 
-/// Resumes a run of two ranks in `folder` from step 3 of `run`. Returns the state at its end.
+/// Starts a run of two ranks in `folder` from step 3 of `run`. Returns each rank's state at the end.
 std::vector<Tensors> train_again_from(const std::string& run, const std::string& folder,
                                       const std::vector<std::string>& overrides) {
   const std::string middle = run + "/checkpoints/step_0000003";
@@ -118,7 +119,7 @@ TEST_P(CurveOverRanks, MatchesOneProcess) {
   }
 }
 
-// The longest captions of the ranks differ.
+// The ranks' longest captions differ in length, so the ranks process texts of different lengths.
 TEST_P(CurveOverRanks, WithoutPaddingMatchesOneProcessWithPadding) {
   for (const std::string attention : {"causal", "bidirectional"}) {
     const auto run = [&](int ranks, bool skip) {
@@ -135,7 +136,7 @@ TEST_P(CurveOverRanks, WithoutPaddingMatchesOneProcessWithPadding) {
   }
 }
 
-// Collectives, the gradient reducer and the optimizer shards all go through the backend.
+// Collectives, the gradient reducer and the sharded optimizer all use the backend.
 TEST_P(CurveOverRanks, OneRankWithABackendMatchesOneWithout) {
   const std::vector<std::string> overrides =
       of_case({"training.steps=6", "distributed.shard_optimizer=true", "distributed.backend=gloo"});
@@ -161,7 +162,7 @@ TEST_P(CurveOverRanks, WithGradCacheMatchesOneProcess) {
   expect_equal_weights(ranks[0], ranks[1]);
 }
 
-// Covers slots, a codebook that both towers share, and parameters without a gradient (the bias of keys that are not values).
+// Covers slots, a codebook that both towers share, and parameters without a gradient, such as the bias of keys that are not values.
 TEST_F(RanksTest, ReadOutsMatchOneProcess) {
   const std::vector<std::string> names = {
       "{name: sparo, slots: 4, slot_width: 4, key_width: 3, group_size: 2}",
@@ -185,7 +186,7 @@ TEST_F(RanksTest, ReadOutsMatchOneProcess) {
   }
 }
 
-// Sixteen steps are several epochs, one source after the other.
+// The sixteen steps make several epochs, in which the sources take turns.
 TEST_F(RanksTest, MixturesMatchOneProcess) {
   for (const char* mode : {"accumulate", "sequential"}) {
     const std::vector<std::string> overrides = {
@@ -220,7 +221,7 @@ TEST_F(RanksTest, TeacherMatchesOneProcessAndIsEqualOnAllRanks) {
   }
 }
 
-// An image drops the same patches on every rank and in every chunk.
+// Which patches of an image are dropped must not depend on the rank or the chunk that encodes it.
 TEST_P(CurveOverRanks, WithPatchDropoutMatchesOneProcess) {
   if (needs_all_patches(GetParam())) GTEST_SKIP() << "it takes no patch_dropout";
   std::vector<std::string> overrides = of_case({"training.steps=6", "training.accumulation=2",
@@ -232,7 +233,7 @@ TEST_P(CurveOverRanks, WithPatchDropoutMatchesOneProcess) {
   expect_same_curve(both, alone, 2e-4, kSteadyGradients);
 }
 
-// Dropout on adapter inputs depends only on row and token, not on rank or chunk.
+// The dropout of an adapter's inputs depends only on row and token, not on the rank or chunk.
 TEST_P(CurveOverRanks, WithLoraMatchesOneProcess) {
   std::vector<std::string> overrides =
       of_case({"training.steps=6", "adapt.image={lora: {rank: 4, dropout: 0.3, layers: [query, value, mlp_in]}}",
@@ -269,7 +270,7 @@ TEST_P(CurveOverRanks, MemoryMatchesThePlan) {
       GradientReducer reducer(parameters, group, 25);
       StepContext context;
       context.group = group;
-      const Batch loaded = run.loader->next();  // loaded by threads that are not measured
+      const Batch loaded = run.loader->next();  // the loader's threads are not measured
       const MemoryMeter memory;
       const Batch batch = map_tensors(loaded, [](const at::Tensor& tensor) { return tensor.clone(); });
       if (const auto samples = config.training.micro_batch.of(16))
@@ -280,7 +281,7 @@ TEST_P(CurveOverRanks, MemoryMatchesThePlan) {
               {"planned", at::full({1}, plan.peak - plan.weights - plan.optimizer - plan.buckets, at::kDouble)}};
     });
     ASSERT_EQ(ranks.size(), 2U);
-    // These are planned for images with the most patches or captions of the full context length.
+    // For own shapes, the plan assumes images with the most patches; for captioning, it assumes captions of the full context length.
     const std::string given = GetParam();
     const bool plans_for_the_largest =
         given.ends_with("own shapes") || given.find("captioning") != std::string::npos;
@@ -312,8 +313,8 @@ TEST_F(RanksTest, ResumesBitForBitOnTheSameRanksAndAtTheSameSampleOnOthers) {
   ASSERT_EQ(resumed.size(), 2U);
   for (std::size_t rank = 0; rank < 2; ++rank) expect_equal_weights(unbroken[rank], resumed[rank]);
 
-  // One process takes 8 samples per step, where each of two ranks took 4. A different batch_size would be refused on resume,
-  // so the test changes it in the checkpoint too.
+  // One process takes 8 samples per step, whereas each of two ranks took 4. A resumed run may not change its batch_size, so the
+  // test changes it in the checkpoint too.
   const auto alone = run_ranks(1, [&](const ProcessGroup& group) -> Tensors {
     Checkpoint checkpoint = load_checkpoint(middle);
     const std::string key = "batch_size: 4";
@@ -358,7 +359,7 @@ TEST_F(RanksTest, SignalOnOneRankStopsAllAndTheRunResumes) {
   EXPECT_EQ(rows(broken).size(), 40U);
 }
 
-// Every fifth sample is unreadable, so one rank may finish an epoch before another.
+// A source in which every fifth sample is unreadable, so that one rank may finish an epoch before another.
 class Patchy : public IndexedSource {
  public:
   Patchy()
@@ -414,8 +415,8 @@ pid_t first_child(pid_t process) {
   return child;
 }
 
-/// Runs the program trainer with its output in the file `output`. Returns its exit code. Sends `signal` once the file `until`
-/// is not empty: SIGKILL and SIGSTOP to its first worker, other signals to the program.
+/// Runs the program trainer and writes its output to the file `output`. Returns its exit code. Sends `signal` as soon as the
+/// file `until` is not empty: SIGKILL and SIGSTOP to the trainer's first worker, other signals to the trainer.
 int run_program(const std::vector<std::string>& arguments, const std::string& output, int signal = 0,
                 const std::string& until = "") {
   const std::string program = std::string(TESSERA_BINARY_DIR) + "/bin/trainer";
@@ -510,7 +511,7 @@ TEST_F(NprocTest, NamesASilentRankWithHostPhaseAndStep) {
 
 TEST_F(NprocTest, ReportsAnErrorOnce) {
   EXPECT_EQ(run_program(arguments(folder_ / "a", {"--nproc", "2", "--set", "optimizer.lrr=1"}), output_), 2);
-  EXPECT_EQ(split(text(), '\n').size(), 2U) << text();  // one line and the end
+  EXPECT_EQ(split(text(), '\n').size(), 2U) << text();  // one line, and an empty part after its end
   // Every rank fails while it builds the data.
   EXPECT_EQ(run_program(arguments(folder_ / "b", {"--nproc", "2", "--set", "data.loader.batch_size=21"}), output_), 2);
   EXPECT_NE(text().find("fewer samples than one batch of 21 for each of 2 processes"), std::string::npos) << text();

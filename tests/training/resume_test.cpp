@@ -108,7 +108,7 @@ TEST(ResumeRules, PathsOfAMixtureMayChangeButItsWeightsMayNot) {
   EXPECT_NE(std::ranges::count(keys_of(changes.free), "data.train.sources.0.source.path"), 0);
 }
 
-// Compares the rules with the keys in the first column of the table in docs/training.md.
+// Compares the rules for changed settings with the keys in the first column of the table in docs/training.md.
 TEST(ResumeRules, MatchTheDocs) {
   const std::string page = io::read_file(TESSERA_SOURCE_DIR "/docs/training.md");
   const std::size_t begin = page.find("\n## What may change on resume\n");
@@ -136,7 +136,7 @@ class ResumeTest : public ::testing::Test {
     for (const auto& [name, tensor] : weights(a)) EXPECT_TRUE(at::equal(tensor, weights(b).at(name))) << name;
   }
   std::string log(const std::string& run) { return io::read_file(folder_ / run + "/log.txt"); }
-  /// Writes `samples` samples of shapes in shards of 20. Returns the settings of a run on them.
+  /// Writes shards with 20 samples of shapes each, `samples` in total. Returns the overrides of a run on these shards.
   std::vector<std::string> write_samples(const std::string& name, std::int64_t samples = 40) {
     ShapesSettings shapes;
     shapes.size = samples;

@@ -28,7 +28,7 @@ TEST(RowCommand, EarlyExitIsReportedOnceAndHarmless) {
   RowCommand command("exit 3", {});
   std::optional<std::string> news;
   while (!news) {
-    command.send(std::string(100'000, 'x'));  // more than a pipe holds, so an unhandled SIGPIPE would end the test
+    command.send(std::string(100'000, 'x'));  // more than a pipe holds; an unhandled SIGPIPE would end the test
     news = command.news();
   }
   EXPECT_TRUE(news->starts_with("log.command: exit 3: ended with exit code 3 after ")) << *news;
@@ -53,7 +53,7 @@ TEST(RowCommand, DropsAndCountsRowsForASlowCommand) {
 
 TEST(RowCommand, LeavesACommandThatDoesNotEndRunning) {
   const TemporaryFolder folder;
-  // The command ends when the folder is removed: a process that outlives the test would keep its output open.
+  // The command ends when the test's folder is removed. If it outlived the test, it would keep the test's output open.
   RowCommand command("while [ -d '" + folder / "." + "' ]; do sleep 0.01; done", {});
   const std::vector<std::string> lines = command.close(milliseconds(1));
   ASSERT_EQ(lines.size(), 1u);

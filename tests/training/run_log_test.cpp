@@ -252,7 +252,7 @@ TEST(RunLogTest, FrozenTowerHasNoGradientNorm) {
   EXPECT_TRUE(norms.contains("text"));
 }
 
-// Model FLOPs per sample must not count operations that are computed a second time.
+// The model FLOPs per sample must not include operations that are computed a second time.
 TEST(RunLogTest, ModelFlopsExcludeRecomputation) {
   const TemporaryFolder folder;
   const auto flops_per_sample = [&](const std::string& name, std::vector<std::string> overrides) {

@@ -1,4 +1,4 @@
-// Tests the optimizer state sharded over ranks. Only run_ranks may compute in this process; see its comment.
+// Tests optimizers whose state is sharded over ranks. Only run_ranks may compute in this process; see its comment.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,8 @@ TEST(BalancedOwners, NoRankHoldsMoreThanTheMeanPlusTheLargest) {
       for (std::size_t i = 0; i < of.size(); ++i) elements[static_cast<std::size_t>(of[i])] += tensors[i].numel();
       for (const std::int64_t each : elements) EXPECT_LE(each, 230 / ranks + 100);
     }
-    // By hand: 100 to rank 0, 60 and 50 to rank 1, 7 and 7 to rank 0, 3 and 2 to rank 1, 1 to rank 0: 115 and 115.
+    // In order of size, rank 0 gets 100, rank 1 gets 60 and 50, rank 0 gets 7 and 7, rank 1 gets 3 and 2, and rank 0 gets 1. Each rank has
+    // 115 elements.
     EXPECT_EQ(balanced_owners(tensors, 2), (std::vector<int>{1, 0, 0, 0, 1, 0, 1, 1}));
     return {};
   });
@@ -40,7 +41,7 @@ void PrintTo(const Case& given, std::ostream* out) {
 
 class ShardedOptimizer : public ::testing::TestWithParam<Case> {
  protected:
-  // Parameters of several shapes and layouts, equal on all ranks; one is larger than all others together.
+  // Returns parameters of several shapes and layouts, which are equal on all ranks. One is larger than all others together.
   static std::vector<NamedParameter> parameters() {
     at::manual_seed(1);
     std::vector<NamedParameter> out;
@@ -58,7 +59,7 @@ class ShardedOptimizer : public ::testing::TestWithParam<Case> {
     return out;
   }
 
-  // Sets the reduced gradients of a step, which are equal on all ranks; "unused" has none.
+  // Sets a step's reduced gradients, which are equal on all ranks. The parameter "unused" has no gradient.
   static void set_gradients(const Optimizer& optimizer, int step) {
     at::manual_seed(static_cast<std::uint64_t>(100 + step));
     for (const NamedParameter& each : optimizer.parameters())
@@ -126,16 +127,16 @@ TEST_P(ShardedOptimizer, MatchesTheUnshardedOneBitForBitOnAnyNumberOfRanks) {
   };
   const Tensors at_three = after("3."), at_five = after("5.");
 
-  for (const int size : {2, 3, 9}) {  // with nine ranks, two keep nothing
+  for (const int size : {2, 3, 9}) {  // with nine ranks, two hold no optimizer state
     const auto ranks = run_ranks(size, [&](const ProcessGroup& group) -> Tensors {
       const auto first = GetParam().make(parameters());
-      first->shard(group, 1e-4);  // transfers of about a hundred bytes
+      first->shard(group, 1e-4);  // transfers about a hundred bytes at a time
       take_steps(*first, 0, 3);
       const Tensors saved = first->gather_state();
       if (group.first()) expect_equal(values(*first, saved), at_three);
       EXPECT_TRUE(group.first() || saved.empty());
 
-      // Resumes from the state of one process.
+      // Resumes from the state that a single process saved.
       const auto second = GetParam().make(parameters());
       second->shard(group, 25);
       Tensors state;

@@ -15,7 +15,7 @@ class StagesTest : public ::testing::Test {
  protected:
   StagesTest() { register_test_modules(); }
 
-  // Writes a configuration of the tiny run with these stages, which trains in the folder `name`. Returns its path.
+  // Writes a configuration of the tiny run with these stages, whose run folder is `name`. Returns the file's path.
   std::string file(const std::string& name, const std::string& stages) const {
     const std::string path = folder_ / (name + ".yaml");
     io::write_file(path, tiny_yaml() + "run: {folder: \"" + (folder_ / name) + "\"}\nstages:\n" + stages);
@@ -71,7 +71,7 @@ TEST_F(StagesTest, WarnAboutAnOverruledOverrideAndNameTheEffectiveKey) {
     EXPECT_NE(said.find(line), std::string::npos) << said;
   EXPECT_EQ(said.find("seed"), std::string::npos) << said;
 
-  // A stage with the same value does not overrule anything.
+  // A stage that sets the same value does not overrule the override.
   EXPECT_TRUE(load_stages(file("same", kTwo), {"training.steps=4"})[1].overruled.empty());
 }
 

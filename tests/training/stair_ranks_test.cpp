@@ -25,7 +25,7 @@ class StairOverRanks : public ::testing::Test {
     io::write_file(path, stair_yaml() + "run: {folder: \"" + (folder_ / name) + "\"}\n" + stair_stages());
     return path;
   }
-  // Trains all stages and returns the final weights.
+  // Trains all stages. Returns the final weights.
   Tensors train(const std::string& name) const {
     const std::string path = file(name);
     const auto ends = run_ranks(1, [&](const ProcessGroup& group) {
@@ -42,7 +42,7 @@ TEST_F(StairOverRanks, TrainsTheSameOnOneAndTwoRanks) {
   const auto train_on = [&](int ranks, const std::string& name) {
     const std::string run = folder_ / name;
     const auto ends = run_ranks(ranks, [&](const ProcessGroup& group) {
-      // The bias of keys does not change attention: its gradient is rounding noise, which LAMB would scale up.
+      // The key bias does not affect attention, so its gradient is rounding noise. With a small eps, LAMB would scale it up.
       Config config = stair_config(run, {"objective.text_token_mask=true", "optimizer.eps=1.0e-4"});
       config.data.loader.batch_size = 8 / ranks;
       Trainer trainer(config, "none", group);

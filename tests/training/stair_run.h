@@ -7,18 +7,18 @@
 
 namespace tessera {
 
-/// Returns the YAML of tiny_yaml with STAIR's read-outs and objective, without `run` and stages. test_letters has no special
-/// tokens, so ids 1 and 2 are declared special.
+/// Returns the YAML of tiny_yaml with STAIR's read-outs and objective, without `run` and stages. The tokenizer test_letters has no
+/// special tokens, so the YAML declares the ids 1 and 2 special.
 std::string stair_yaml();
 
-/// Resolves stair_yaml with overrides.
+/// Returns the resolved configuration of stair_yaml with overrides; the run folder is `run`.
 Config stair_config(const std::string& run, const std::vector<std::string>& overrides = {});
 
-/// Returns the three stages of the paper, of 4 steps each, as the YAML list `stages`. The objective of stage 2 is `stair`
-/// until the step set by kill_stair_at().
+/// Returns the three stages of the paper, with 4 steps each, as the YAML list `stages`. The objective of stage 2 acts like `stair`
+/// until the step that kill_stair_at() sets.
 std::string stair_stages();
 
-/// Kills this process (SIGKILL) in the forward pass of that objective after `step` updates of the stage.
+/// Makes the objective of stage 2 kill this process (SIGKILL) in its forward pass after `step` updates of the stage.
 void kill_stair_at(std::int64_t step);
 
 }  // namespace tessera

@@ -12,7 +12,7 @@ namespace {
 
 class StairTraining : public ::testing::Test {
  protected:
-  // Builds a run with the final weights of a stage.
+  // Builds the run of a stage and loads the stage's final weights.
   static TrainingRun run_of(const Config& config) {
     TrainingRun run = build_training_run(config);
     load_initial_weights(*run.model, *run.objective, {.weights = config::FilePath{*config.run.folder}});
@@ -75,7 +75,7 @@ TEST_F(StairTraining, StageTwoKeepsImageEncodingsAndChangesTexts) {
   EXPECT_TRUE(at::equal(features[1].image().global, features[0].image().global));
   EXPECT_FALSE(at::equal(features[1].text().global, features[0].text().global));
   EXPECT_FALSE(at::equal(features[2].image().global, features[1].image().global));
-  // Each stage counts its steps from 0, so the regularizer weights start again too.
+  // Each stage counts its steps from 0, so the regularizers' weights also start again.
   for (const char* stage : {"masked_text", "frozen_image", "joint"}) {
     const auto log = rows(folder_ / (std::string("run/") + stage));
     ASSERT_EQ(log.size(), 4u);
@@ -95,7 +95,7 @@ TEST_F(StairTraining, LogsActiveAndDeadTokens) {
       const double active = statistics[std::string("active_tokens.") + view],
                    dead = statistics[std::string("dead_tokens.") + view];
       EXPECT_GT(active, 0) << view;
-      EXPECT_LE(active, 62) << view;  // of 64, two of them special
+      EXPECT_LE(active, 62) << view;  // two of the 64 tokens are special
       EXPECT_GE(dead, 2.0 / 64) << view;
       EXPECT_LE(active, 64 * (1 - dead) + 1e-9) << "a token that is active in a sample is not dead";
     }

@@ -1,4 +1,4 @@
-// Tests what a run starts from and which of its weights are trained.
+// Tests from which weights a run starts and which of its weights are trained.
 #include <cmath>
 
 #include <ATen/ATen.h>
@@ -22,7 +22,7 @@ TEST(RanksGpu, FollowsTheLocalRankOrIsTheOnlyVisibleOne) {
       "local rank 2 has no GPU: this process sees 2: start as many processes as GPUs, or set training.device to cpu");
 }
 
-/// YAML that replaces model.image and model.text of tiny_yaml; empty keeps them.
+/// YAML texts that replace model.image and model.text of tiny_yaml. An empty text keeps the original.
 struct TowersOfTest {
   std::string image{}, text{};
 };
@@ -40,19 +40,19 @@ class StartOfTraining : public ::testing::Test {
     for (const std::string& each : overrides) config::apply_override(tree, each);
     return resolve_config(tree, "tiny");
   }
-  // Trains a run to its end and returns its folder.
+  // Trains a run to its end. Returns its folder.
   std::string train_published(const std::string& name, const TowersOfTest& towers, const std::vector<std::string>& overrides) {
     EXPECT_EQ(Trainer(published_config(name, towers, overrides), "none").run(), Outcome::finished);
     return folder_ / name;
   }
-  // Trains a run to its end and returns its folder.
+  // Trains a run to its end. Returns its folder.
   std::string train(const std::string& name, const std::vector<std::string>& overrides) {
     const std::string run = folder_ / name;
     EXPECT_EQ(Trainer(tiny_config(run, overrides), "none").run(), Outcome::finished);
     return run;
   }
   static Checkpoint at_end(const std::string& run) { return load_checkpoint(run + "/checkpoints/step_0000006"); }
-  // Returns the weights before the first step.
+  // Returns a run's weights before its first step.
   Weights fresh(const std::string& name, const std::vector<std::string>& overrides) {
     const Trainer trainer(tiny_config(folder_ / name, overrides), "none");
     Weights out;
@@ -179,7 +179,7 @@ TEST_F(StartOfTraining, FrozenResnetKeepsItsStatistics) {
 TEST_F(StartOfTraining, LoadsAnOpenClipFile) {
   const Weights given = fresh("given", {"seed=9"});
   Weights theirs = given;
-  theirs["attn_mask"] = at::zeros({3, 3});  // as in OpenAI's files
+  theirs["attn_mask"] = at::zeros({3, 3});  // entries that OpenAI's files have
   theirs["input_resolution"] = at::full({}, 16, at::kLong);
   io::save_safetensors(folder_ / "theirs.safetensors", theirs);
   const Weights begun = fresh("begun", {"start.weights=" + (folder_ / "theirs.safetensors")});

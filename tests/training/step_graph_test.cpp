@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// A recorder for the CPU: replaying runs the recorded work again on the tensors of the recording.
+// A recorder for the CPU. A replay runs the recorded work again on the tensors of the recording.
 class Repeater : public WorkRecorder {
  public:
   explicit Repeater(std::vector<at::Tensor> parameters) : parameters_(std::move(parameters)) {}
@@ -20,7 +20,7 @@ class Repeater : public WorkRecorder {
     ++rehearsals;
     work();
   }
-  // A recording on a GPU computes nothing, so this restores the gradients after the work.
+  // Recording on a GPU computes nothing. So this function restores the gradients after the work.
   void record(const std::function<void()>& work) override {
     std::vector<at::Tensor> before;
     for (const at::Tensor& parameter : parameters_) before.push_back(parameter.grad().clone());
@@ -52,7 +52,7 @@ GraphInputs inputs_of(std::int64_t step, std::int64_t rows = 4) {
   return out;
 }
 
-// A model, objective and optimizer on a device, with the work of one step.
+// A model, an objective and an optimizer on a device, and the work of one training step.
 struct Trained {
   explicit Trained(const at::Device& where) : device(where) {
     at::manual_seed(3);
@@ -69,7 +69,7 @@ struct Trained {
     std::vector<NamedParameter> named;
     for (const at::Tensor& parameter : parameters)
       named.push_back({.name = std::to_string(named.size()), .tensor = parameter});
-    named[0].frozen_steps = 5;  // until after the recording
+    named[0].frozen_steps = 5;  // frozen until after the recording
     optimizer = std::make_unique<Sgd>(named, SgdSettings{});
   }
 
@@ -91,7 +91,7 @@ struct Trained {
       out.push_back(parameter.grad().defined() ? parameter.grad().cpu().clone() : at::zeros({1}));
     return out;
   }
-  // The update after both passes is not recorded: its rates change, and one parameter is frozen at first.
+  // Updates the weights after both passes. The update is not recorded, because its rates change and one parameter is frozen at first.
   void descend(std::int64_t step) const {
     clip_gradients(*optimizer, grad_norm_groups(*optimizer), 0.5, ClipMode::per_tensor);
     optimizer->step(1e-3 * static_cast<double>(step + 1), 0.1 * static_cast<double>(step));
@@ -104,7 +104,7 @@ struct Trained {
   std::unique_ptr<Sgd> optimizer;
 };
 
-// Trains with and without the recording and expects the same losses and gradients in each step.
+// Trains with and without a recording. Expects the same losses and gradients in each step.
 void expect_same_steps(const at::Device& device, std::unique_ptr<WorkRecorder> recorder, double tolerance,
                        Trained& played) {
   const Trained plain(device);
@@ -136,7 +136,7 @@ TEST(StepGraph, ReplayedStepsMatchTheOperatorsOnAGpu) {
   expect_same_steps(at::kCUDA, make_cuda_recorder(), 1e-5, played);
 }
 
-// One recording replays captions of all lengths, so it is made on fully padded captions.
+// One recording is replayed for captions of any length, so the recorded work must not depend on the lengths.
 TEST(StepGraph, WorkDoesNotSeeTextLengths) {
   const at::Tensor w = at::ones({1}).requires_grad_();
   int calls = 0;

@@ -17,7 +17,7 @@ namespace {
 
 std::int64_t superclip_killed_at = -1;
 
-/// `superclip` that kills the process in the forward pass of step superclip_killed_at.
+/// Acts like `superclip`, but kills the process in the forward pass of step superclip_killed_at.
 class KilledSuperClip : public SuperClip {
  public:
   using SuperClip::SuperClip;
@@ -61,7 +61,7 @@ class SuperClipOverRanks : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-// Twelve steps on 40 samples pass the end of two epochs. The counts must be the same integers.
+// Twelve steps on 40 samples cross the ends of two epochs. The counts must be the same integers.
 TEST_F(SuperClipOverRanks, CountsAreTheSameOnOneTwoAndFourRanksForAnyMicroBatch) {
   const std::vector<std::string> plain{"objective={name: superclip}", "training.steps=12"};
   const auto one = train(1, "one", plain);

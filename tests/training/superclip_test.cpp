@@ -1,4 +1,4 @@
-// Tests the counts of SuperCLIP as state of a run: every step with an update counts its images once.
+// Tests SuperCLIP's counts, which are part of a run's state: every step with an update counts its images once.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ TEST_F(SuperClipTraining, CountsEveryImageOnceAndSavesIntegers) {
     EXPECT_EQ(documents.scalar_type(), at::kLong);
     EXPECT_GT(documents.max().item<std::int64_t>(), 24);
     EXPECT_LE(documents.max().item<std::int64_t>(), 48);
-    // Averaging the weights copies the counts.
+    // The averaged weights have a copy of the counts, not an average.
     EXPECT_TRUE(at::equal(end.ema.at(alone ? kDocuments : kSummedDocuments), documents));
     const auto stored = io::load_safetensors(folder_ / (name + "/checkpoints/step_0000006/model.safetensors")).tensors;
     EXPECT_EQ(stored.at(alone ? kDocuments : kSummedDocuments).scalar_type(), at::kLong);
@@ -78,7 +78,7 @@ TEST_F(SuperClipTraining, GradCacheCountsOnceAndMatchesTheWholeBatch) {
   }
 }
 
-// The size of the batches does not matter either, because the classification has no negatives.
+// The loss does not depend on the batch size either, because the classification has no negatives.
 TEST_F(SuperClipTraining, AccumulatedBatchesMatchTheWholeBatch) {
   const Checkpoint whole = train("whole", {kAlone});
   for (const std::vector<std::string>& cut :
@@ -101,7 +101,7 @@ TEST_F(SuperClipTraining, DoesNotCountStepsWithoutAnUpdate) {
   const std::string sum = "objective={name: weighted_sum, objectives: [{name: superclip}, {name: test_not_finite, from: 2, until: 4}]}";
   for (const char* precision : {"float32", "fp16"}) {
     std::vector<Weights> ends;
-    for (const char* every : {"1", "9"}) {  // with 9, the steps after a bad one run again
+    for (const char* every : {"1", "9"}) {  // with 9, the steps after a bad step run again
       const Checkpoint end = train(std::string(precision) + every,
                                    {sum, "training.non_finite=skip", "checkpoint.every_steps=9",
                                     std::string("log.every_steps=") + every,

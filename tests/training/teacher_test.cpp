@@ -35,7 +35,7 @@ TEST_F(TeacherTest, FollowsTheStudentAsComputedByHand) {
                                           "schedule={schedule: constant, warmup_steps: 0}"};
   EXPECT_EQ(Trainer(config(folder_ / "run", settings), "none").run(), Outcome::finished);
 
-  // Builds the same run twice; the model of the second run is the teacher that is updated by hand.
+  // Builds the same run twice. The model of the second run is the teacher, which the test updates by hand.
   TrainingRun student = build_training_run(config(folder_ / "hand", settings));
   TrainingRun teacher = build_training_run(config(folder_ / "hand", settings));
   teacher.model->eval();
@@ -121,7 +121,7 @@ TEST_F(TeacherTest, NamesABadTeacherFile) {
   EXPECT_EQ(resume(), file + ": missing");
 }
 
-// The loss, terms and gradients of the first batch with a teacher that differs from the student. chunk 0 means one pass.
+// The loss, its terms and gradients for the first batch, with a teacher that differs from the student. A `chunk` of 0 means one pass.
 struct TaughtStep {
   Losses losses;
   Weights gradients;

@@ -2,7 +2,7 @@
 """Checks that Python's tensorboard can read the event files of a run. Usage: tensorboard_test.py TRAINER MERGES
 
 Trains three steps, resumes for two more, and compares every scalar with metrics.jsonl.
-Exits with 77 (skipped) if the package tensorboard is missing.
+Exits with code 77, which ctest reports as skipped, if the package tensorboard is missing.
 """
 import json
 import pathlib

@@ -14,7 +14,7 @@ TEST(TextGroupOverRanks, TrainsTheSameOnOneAndTwoRanks) {
   TemporaryFolder folder;
   for (const char* reduction : {"mean", "sum"}) {
     const auto train_on = [&](int ranks) {
-      // The bias of keys does not change attention: its gradient is rounding noise, which AdamW would scale up.
+      // The key bias does not affect attention, so its gradient is rounding noise. With a small eps, AdamW would scale it up.
       Config config = text_group_config(
           folder / concat(reduction, ranks),
           {concat("objective.reconstruction_reduction=", reduction), "optimizer.eps=1.0e-4", "training.steps=4"});

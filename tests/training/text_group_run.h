@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// Resolves tiny_yaml with group towers and both losses of the text group transformer, and with overrides.
+/// Returns the resolved configuration of tiny_yaml with group towers, both losses of the text group transformer, and overrides.
 Config text_group_config(const std::string& run, const std::vector<std::string>& overrides = {});
 
 }  // namespace tessera

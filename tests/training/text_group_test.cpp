@@ -17,7 +17,7 @@ class TextGroupTraining : public ::testing::Test {
   StepOutcome step(std::int64_t chunk, std::uint64_t seed, const std::vector<std::string>& overrides = {}) const {
     const Config config = text_group_config(folder_ / "run", overrides);
     TrainingRun run = build_training_run(config);
-    // Scales up the weights: tiny inputs of a LayerNorm would make its gradients rounding noise.
+    // Scales up the weights, because with tiny inputs a LayerNorm's gradients would be rounding noise.
     {
       const at::NoGradGuard no_grad;
       for (const auto& [name, tensor] : run.model->state_dict())
@@ -47,7 +47,7 @@ TEST_F(TextGroupTraining, GradCacheMatchesTheWholeBatchWithNoise) {
       EXPECT_NEAR(cached.loss, whole.loss, 1e-5 * (1 + whole.loss)) << chunk;
       ASSERT_EQ(cached.gradients.size(), whole.gradients.size());
       for (const auto& [name, gradient] : whole.gradients) {
-        // These biases shift all channels of a group equally, which the next LayerNorm removes: their gradient is rounding noise.
+        // These biases shift all channels of a group equally. The next LayerNorm removes such shifts, so the gradients are rounding noise.
         if (name.ends_with("mlp_inter.fc2.bias") || name.ends_with("group_projector.1.fc2.bias")) continue;
         EXPECT_LE((cached.gradients.at(name) - gradient).norm().item<double>(),
                   1e-5 * gradient.norm().item<double>() + 1e-6)

@@ -18,7 +18,7 @@
 
 namespace tessera {
 
-/// A new folder, removed when the object is destroyed.
+/// A new folder, which the destructor removes.
 class TemporaryFolder {
  public:
   TemporaryFolder();
@@ -30,29 +30,29 @@ class TemporaryFolder {
   std::string path_;
 };
 
-/// Registers modules for tests, as a user's code would: the tokenizer `test_letters` (the bytes of a text) and objectives,
-/// which are all means over the samples without negatives: `test_distance`, `test_not_finite` (adds the logarithm of a
-/// negative number from one step until another), `test_observed` (calls step_observer() before each loss) and `test_teacher`
-/// (compares the image features with a teacher's).
+/// Registers modules for tests, as a user's code would: the tokenizer `test_letters`, whose ids are the bytes of a text, and
+/// objectives. All objectives are means over samples without negatives. They are `test_distance`, `test_not_finite`, which adds
+/// the logarithm of a negative number from one step until another, `test_observed`, which calls step_observer() before each
+/// loss, and `test_teacher`, which compares the image features with a teacher's.
 void register_test_modules();
 
-/// The function that `test_observed` calls before each loss in this process; if it is empty, none is called.
+/// Returns the function that `test_observed` calls before each loss in this process. It may be empty.
 std::function<void(const StepContext&)>& step_observer();
 
 /// Returns the YAML of a run on shapes that takes a few seconds; `objective` is a name.
 std::string tiny_yaml(const std::string& objective = "clip");
 
-/// Resolves tiny_yaml with overrides; the run folder is `folder`.
+/// Returns the resolved configuration of tiny_yaml with overrides; the run folder is `folder`.
 Config tiny_config(const std::string& folder, const std::vector<std::string>& overrides = {},
                    const std::string& objective = "clip");
 
-/// Returns the overrides of a case of a parameterized test: an objective, optionally followed by " with " and the name of
-/// more settings, as in "{name: flair} with captions". The names are: captions (several per image), crops and captions,
-/// own shapes (images keep their shapes), boxes (with hard negatives), and the towers that another library publishes
-/// (dinov3, siglip, eva02).
+/// Returns the overrides of a case of a parameterized test. `test_case` is an objective, optionally followed by " with " and the
+/// name of a set of settings, as in "{name: flair} with captions". The names are `captions` (several per image), `crops and
+/// captions`, `own shapes` (images keep their shapes), `boxes` (with hard negatives), and those of towers that other libraries
+/// publish: `dinov3`, `siglip` and `eva02`.
 std::vector<std::string> overrides_of(const std::string& test_case);
 
-/// Returns whether such a case needs all patches of an image, so that none can be dropped.
+/// Returns whether a case of overrides_of() needs all patches of an image, so that none can be dropped.
 inline bool needs_all_patches(const std::string& test_case) {
   return test_case.ends_with("own shapes") || test_case.ends_with("boxes");
 }
@@ -62,7 +62,7 @@ std::vector<nlohmann::json> json_lines(const std::string& path);
 
 using Weights = std::map<std::string, at::Tensor>;
 
-/// Expects the same names with bit-for-bit equal tensors.
+/// Expects the same names and bit-for-bit equal tensors.
 inline void expect_equal(const Weights& a, const Weights& b) {
   ASSERT_EQ(a.size(), b.size());
   for (const auto& [name, tensor] : a) EXPECT_TRUE(b.contains(name) && at::equal(tensor, b.at(name))) << name;
@@ -73,8 +73,8 @@ inline std::vector<nlohmann::json> rows(const std::string& run) {
   return json_lines(run + "/metrics.jsonl");
 }
 
-/// Expects two runs to have the same steps, losses and gradient norms, within tolerance * (1 + value). Only the first
-/// `gradients` rows are compared in their gradient norms.
+/// Expects two runs to have the same steps, losses and gradient norms, within tolerance * (1 + value). Compares gradient norms
+/// only in the first `gradients` rows.
 void expect_same_curve(const std::string& ours, const std::string& theirs, double tolerance,
                        std::size_t gradients = std::numeric_limits<std::size_t>::max());
 

@@ -71,7 +71,7 @@ class TrainerTest : public ::testing::TestWithParam<const char*> {
   TemporaryFolder folder_;
 };
 
-// Six steps of 8 samples pass the end of the first epoch of 40, so the resumed run crosses it.
+// An epoch of 40 samples ends after five of the six steps of 8 samples, so the resumed run crosses the end of an epoch.
 TEST_P(TrainerTest, ResumesBitForBit) {
   const std::vector<std::string> settings = overrides_of(GetParam());
   const std::string whole = folder_ / "whole", broken = folder_ / "broken";
@@ -125,7 +125,7 @@ TEST_F(Training, SignalFinishesTheStepAndSavesForResume) {
   for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(all[i]["step"], i + 1);
 }
 
-// 40 samples are five batches.
+// The 40 samples of an epoch make five batches.
 TEST_F(Training, ObjectiveSeesTheEpochOfItsBatch) {
   std::vector<std::int64_t> steps, epochs;
   const ObservedSteps observed([&](const StepContext& context) {
@@ -142,7 +142,7 @@ TEST_F(Training, ObjectiveSeesTheEpochOfItsBatch) {
   EXPECT_EQ(epochs, (std::vector<std::int64_t>{1, 1, 1, 1, 1, 2})) << "also after a resume";
 }
 
-// Compares every rate that changes with the step with updates computed by hand.
+// Computes the updates by hand and so checks every rate that changes with the step.
 TEST_F(Training, UpdateRatesMatchALoopByHand) {
   const std::vector<std::string> settings{
       "optimizer={name: sgd, lr: 0.5, momentum: 0, weight_decay: 0.5, no_decay: []}",
@@ -233,7 +233,7 @@ TEST_F(Training, RejectsResumingWithOtherSettings) {
                 ": expected auto, none, a run folder or a folder like RUN/checkpoints/step_0001000");
 }
 
-// Uses a large eps: otherwise Adam would scale up rounding noise in gradients that are zero in theory (key biases).
+// Uses a large eps, because Adam would otherwise scale up the rounding noise in gradients that should be 0, such as those of key biases.
 TEST_F(Training, AccumulationMatchesOneLargeBatch) {
   const std::string one = folder_ / "one", two = folder_ / "two";
   Trainer(tiny_config(one, {"training.steps=2", "checkpoint.every_steps=0", "optimizer.eps=0.1"}, "test_distance"),
@@ -265,7 +265,7 @@ TEST_F(Training, FullDiskKeepsTheOldCheckpointAndTheRun) {
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_TRUE(error.starts_with("step 6 is not saved: ")) << error;
   EXPECT_NE(error.find("the previous checkpoint is " + whole + "/checkpoints/step_0000003"), std::string::npos) << error;
-  // The state is still in memory, so the same trainer saves it once there is room.
+  // The trainer still holds the state in memory, so it can save the state once there is room.
   EXPECT_EQ(trainer.run(), Outcome::finished);
   expect_equal(weights_at(run, "step_0000006"), weights_at(whole, "step_0000006"));
 }

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// The test sets the clock: the host submits a step to the device in 0.1 s and then waits for the device.
+// The test sets the clock. The host takes 0.1 s to submit a step to the device, and then waits for the device.
 TEST(TrainingMonitor, MeasuresSpeedBetweenRowsWithoutOtherWork) {
   const TemporaryFolder folder;
   const Config config = tiny_config(folder.path(), {"log.every_steps=2"});
@@ -73,7 +73,7 @@ TEST(CutWatch, ReportsOncePerEpochTheCutShareOfEachView) {
   EXPECT_TRUE(watch.epoch_over(2, seen).empty());
 }
 
-// Captions of shapes are longer than the context of eight tokens.
+// The captions of shapes are longer than the context of eight tokens, so they are cut.
 TEST(TrainingMonitor, LastRowOfAnEpochReportsItsCuts) {
   const TemporaryFolder folder;
   const Config config = tiny_config(folder / "run", {"tokenizer.context_length=8", "data.train.size=24",
@@ -82,7 +82,7 @@ TEST(TrainingMonitor, LastRowOfAnEpochReportsItsCuts) {
   const auto lines = rows(folder / "run");
   ASSERT_EQ(lines.size(), 4u);
   for (const int within : {0, 1}) EXPECT_FALSE(lines[static_cast<std::size_t>(within)].contains("cut"));
-  for (const int over : {2, 3}) {  // the ends of the epoch and of the run
+  for (const int over : {2, 3}) {  // the rows at the end of the epoch and of the run
     const auto& cut = lines[static_cast<std::size_t>(over)]["cut"];
     EXPECT_EQ(cut["texts.caption"], 1.0) << over;
     EXPECT_GT(cut["tokens.caption"], 0.5) << over;

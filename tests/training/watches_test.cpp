@@ -15,7 +15,7 @@ namespace {
 
 const double kChance = std::log(64.0);
 
-// Returns the warning and its step.
+// Calls the watch at steps 1 to 1000 until it warns. Returns the warning and its step, or "nothing" and 0.
 std::pair<std::string, std::int64_t> watched(ChanceWatch& watch, const std::string& term,
                                              const std::function<double(std::int64_t)>& loss) {
   for (std::int64_t step = 1; step <= 1000; ++step)
@@ -69,7 +69,7 @@ Batch batch_of(const std::vector<std::string>& texts) {
   Batch batch;
   const at::Tensor ids = at::zeros({std::ssize(texts), 16}, at::kLong), mask = at::zeros_like(ids, at::kBool);
   for (std::int64_t row = 0; row < std::ssize(texts); ++row) {
-    mask[row][0] = true;  // a special token
+    mask[row][0] = true;  // position 0 is a special token
     for (std::int64_t i = 0; i < std::ssize(texts[row]); ++i) ids[row][i + 1] = static_cast<std::int64_t>(texts[row][i]), mask[row][i + 1] = true;
   }
   batch.texts["caption"] = text_input(ids, mask);

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes this folder: miniature benchmarks in the layouts of the original archives, for the suites in configs/suites.
+"""Writes the files of this folder: miniature benchmarks for the suites in configs/suites, in the layouts of the original archives.
 
-Images and captions are made up (Apache-2.0, as the rest of the repository) and contain nothing from a benchmark. The files are in the
-repository, so run this script only to add some.
+Images and captions are made up (Apache-2.0, as the rest of the repository) and contain nothing from a benchmark. They are in the
+repository, so run this script only to add files.
 """
 import json
 from pathlib import Path

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the small models and tokenizers in this folder: random weights in the files of Hugging Face's libraries, and the results of
-those libraries. Needs torch, transformers, open_clip_torch, tokenizers and safetensors; run it in this folder."""
+"""Writes the small models and tokenizers in this folder: random weights in the file formats of Hugging Face's libraries, and the
+outputs that those libraries compute with them. Needs torch, transformers, open_clip_torch, tokenizers and safetensors; run it in this
+folder."""
 import json, pathlib, random, shutil
 import torch, transformers
 from safetensors.torch import save_file
@@ -18,8 +19,8 @@ def perturbed(model, seed):
 
 
 def vector(output):
-    """Returns the output that Tessera uses as an image's embedding: the projected one, or else the pooled output, or the mean of the
-    tokens if there is no pooled output."""
+    """Returns the output that Tessera uses as an image's embedding: the projected embedding if there is one, else the pooled output,
+    else the mean of the tokens."""
     if torch.is_tensor(output): return output
     if "image_embeds" in output: return output.image_embeds
     if output.pooler_output is None: return output.last_hidden_state.mean(1)
@@ -56,7 +57,7 @@ def towers():
 
 
 def lone_towers():
-    """Writes models with one tower, or with a tower and a part that Tessera leaves out."""
+    """Writes models with only one tower, and models whose other parts Tessera ignores."""
     from transformers import (BertConfig, BertModel, CLIPVisionConfig, CLIPVisionModelWithProjection, Dinov2Config, Dinov2ForImageClassification,
                               DINOv3ViTConfig, DINOv3ViTModel, MetaClip2Config, MetaClip2Model, SiglipVisionConfig, SiglipVisionModel, ViTConfig, ViTModel)
     small = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2); picture = dict(small, intermediate_size=40, image_size=16, patch_size=8)
@@ -172,7 +173,8 @@ def sentence_pieces(path, **options):
 
 
 def older_tokenizers():
-    """Writes folders with the vocabulary files that tokenizer.json replaced, and the ids of transformers and OpenCLIP's wrapper."""
+    """Writes folders with the kinds of vocabulary files that tokenizer.json replaced, and the ids that transformers and OpenCLIP's
+    wrapper compute from them."""
     import open_clip
     root = pathlib.Path("older_tokenizers"); shutil.rmtree(root, ignore_errors=True); out = {"texts": TEXTS, "ids": {}, "pad_id": {}}
     def folder(name, tokenizer_class, **config):

@@ -15,7 +15,7 @@ class Holder(torch.nn.Module):
 
 
 def module_of(state):
-    """Returns a module with these tensors but without CLIP's code, because Tessera reads only the tensors."""
+    """Returns a module that holds these tensors but not CLIP's code, because Tessera reads only the tensors."""
     root = Holder()
     for name, tensor in state.items():
         place = root

@@ -9,7 +9,7 @@ from transformers import CLIPModel
 
 LAYERS = {"q_proj": "attn.lora_query", "k_proj": "attn.lora_key", "v_proj": "attn.lora_value", "out_proj": "attn.lora_out",
           "fc1": "mlp.lora_in", "fc2": "mlp.lora_out"}
-# Every linear layer of the image tower, and the queries and values of the text tower.
+# PEFT adapts every linear layer of the image tower, and the query and value projections of the text tower.
 TARGETS = r".*vision_model\.encoder\.layers\.\d+\..*(q_proj|k_proj|v_proj|out_proj|fc1|fc2)|.*text_model\.encoder\.layers\.\d+\..*(q_proj|v_proj)"
 
 

@@ -44,14 +44,14 @@ def convnext(name, seed, **arguments):
 
 
 def formula(shape, seed):
-    """Returns numbers in [-0.5, 0.5) computed from their index and `seed` in integer arithmetic, which is the same in any language."""
+    """Returns numbers in [-0.5, 0.5), each computed from its index and `seed`. Integer arithmetic makes them equal in Python and C++."""
     h = (torch.arange(math.prod(shape)) * 747796405 + seed * 2891336453 + 1) % 2**32
     h = h ^ (h // 2**16); h = (h * 73244475) % 2**32; h = h ^ (h // 2**16)
     return (h.double() / 2**32 - 0.5).reshape(shape)
 
 
 def fill_by_formula(model):
-    """Fills the n-th tensor, sorted by name, with formula(shape, n), scaled to suit its role."""
+    """Fills each tensor with formula(shape, n), scaled to suit its role; n is its index among the sorted names."""
     for seed, (name, value) in enumerate(sorted(model.state_dict().items())):
         if name.endswith("num_batches_tracked"): continue
         x = formula(value.shape, seed)
@@ -64,7 +64,7 @@ def fill_by_formula(model):
 
 
 def resnet(name, seed, size=(64, 32), **arguments):
-    """Writes a ResNet. timm's widths are not small, so the file holds names and shapes, and a formula determines the weights."""
+    """Writes a ResNet. timm has no narrow ones, so the file holds only names and shapes; fill_by_formula() determines the weights."""
     model = fill_by_formula(ResNet(layers=(1, 2, 1, 1), num_classes=0, **arguments))
     generator = torch.Generator().manual_seed(seed)
     pixels = torch.randn(2, 3, *size, generator=generator)

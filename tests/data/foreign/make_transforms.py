@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes transforms.safetensors in this folder: two images, the results of the evaluation transforms of timm and transformers on them, and
+"""Writes transforms.safetensors in this folder: two images, the outputs of timm's and transformers' evaluation transforms for them, and
 the configurations of these transforms. Needs torch, torchvision, timm, transformers, pillow and safetensors; run it in this folder. It
 downloads nothing."""
 import json
@@ -19,7 +19,7 @@ TRANSFORMERS = {"clip": (CLIPImageProcessor, dict(size={"shortest_edge": 32}, cr
 
 
 def picture(height, width, seed):
-    """Returns an image of waves with one box in another color."""
+    """Returns an image of waves with a box in a different color."""
     rng = np.random.default_rng(seed); y, x = np.mgrid[0:height, 0:width]
     waves = np.stack([127 + 100 * np.sin(rng.uniform(0.05, 0.4) * x + rng.uniform(0.05, 0.4) * y + c) for c in range(3)], -1)
     waves[height // 4:height // 2, width // 3:] = rng.uniform(0, 255, 3)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the files next to it: small tables as pyarrow, Hugging Face's datasets and img2dataset write them.
+"""Writes the files in this folder: small tables in the formats of pyarrow, Hugging Face's datasets and img2dataset.
 
 Needs the Python packages pyarrow, datasets, numpy and pillow.
 
@@ -66,7 +66,8 @@ def features():
 
 
 def write_hugging_face():
-    """Writes structs of bytes and path with features in the metadata, and the same data with save_to_disk, alone and as splits."""
+    """Writes a Parquet file of image structs (bytes and path) with datasets' features in its metadata, and saves the same data with
+    save_to_disk, once as a Dataset and once as a DatasetDict with two splits."""
     data = datasets.Dataset.from_list([{"image": {"bytes": picture(i), "path": f"{i}.png"}, "text": f"picture {i}", "label": i % 3}
                                        for i in range(12)], features=features())
     data.to_parquet(FOLDER / "features.parquet", batch_size=5)
@@ -77,7 +78,7 @@ def write_hugging_face():
 
 
 def write_names():
-    """Writes names of files next to the table instead of bytes; one file is missing, and one name is null."""
+    """Writes a table that names image files in the folder `pictures` next to it. One file is missing, and one name is null."""
     (FOLDER / "pictures").mkdir(exist_ok=True)
     for i in range(2):
         (FOLDER / "pictures" / f"{i}.png").write_bytes(picture(i))
@@ -86,7 +87,7 @@ def write_names():
 
 
 def write_bomb():
-    """Writes a dictionary with one text of 64 KiB that a million rows repeat."""
+    """Writes a dictionary-encoded column in which a million rows repeat one text of 64 KiB."""
     rows = 1_000_000
     texts = pyarrow.DictionaryArray.from_arrays(numpy.zeros(rows, numpy.int32), ["x" * 65536])
     table = pyarrow.table({"image": texts, "caption": pyarrow.DictionaryArray.from_arrays(numpy.zeros(rows, numpy.int32), ["a caption"])})
@@ -94,7 +95,7 @@ def write_bomb():
 
 
 def write_side_table():
-    """Writes the table that img2dataset puts next to a tar shard, with keys in another order and one failed download."""
+    """Writes a table as img2dataset puts it next to a tar shard. Its keys are not in the shard's order, and one download failed."""
     order = [5, 1, 3, 0, 2, 4]
     parquet.write_table(pyarrow.table({"key": [f"{i:09d}" for i in order], "status": ["success" if i < 5 else "failed_to_download" for i in order],
                                        "similarity": [i / 10 for i in order], "uid": [uid(i) for i in order]}),
@@ -102,7 +103,8 @@ def write_side_table():
 
 
 def write_ids():
-    """Writes ids as DataComp publishes its subsets, the same ids unsorted and as a table of integers, and an invalid file."""
+    """Writes lists of ids: one as DataComp publishes its subsets, the same ids unsorted, the same ids as a table of integers, and an
+    invalid file."""
     kind = numpy.dtype("u8,u8")
     halves = [(int(uid(i)[:16], 16), int(uid(i)[16:], 16)) for i in range(0, ROWS, 5)]
     numpy.save(FOLDER / "ids.npy", numpy.array(halves, kind))

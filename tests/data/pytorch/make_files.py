@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the PyTorch files in this folder. They are in the repository, so run this script only to add some."""
+"""Writes the PyTorch files in this folder. They are in the repository, so run this script only to add files."""
 import argparse
 import os
 import zipfile

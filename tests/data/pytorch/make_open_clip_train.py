@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes open_clip_train.pt, a checkpoint of a tiny CLIP with random weights in the format of OpenCLIP's trainer, and the embeddings
-that OpenCLIP 3.3 computes with it for an image and a text. Both files are in the repository. Needs the package open_clip_torch."""
+"""Writes open_clip_train.pt, a checkpoint in the format of OpenCLIP's trainer of a tiny CLIP with random weights, and the embeddings
+that OpenCLIP 3.3 computes with this CLIP for an image and a text. Both files are in the repository. Needs the package open_clip_torch."""
 from pathlib import Path
 
 import open_clip

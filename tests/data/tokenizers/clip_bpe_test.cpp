@@ -16,7 +16,7 @@ using test::clip_bpe;
 using test::Ids;
 using test::message_of;
 
-// Cleanup levels are nested: each level must also be right on the lines that a lower level covers.
+// A higher cleanup level includes the lower ones, so each level must also be right on the lines of the lower levels.
 class ClipBpeGolden : public testing::TestWithParam<const char*> {};
 
 TEST_P(ClipBpeGolden, MatchesOpenClipsIdsOnEveryLineThatTheLevelCovers) {
@@ -60,7 +60,7 @@ TEST(ClipBpe, EmptyTextIsStartAndEnd) {
   EXPECT_EQ(clip_bpe()->encode("\u3000&nbsp; \n"), (Ids{49406, 49407}));
 }
 
-// A megabyte takes well under a second; quadratic time would take hours and exceed ctest's time limit.
+// In linear time a megabyte takes well under a second. In quadratic time it would take hours, beyond ctest's time limit.
 TEST(ClipBpe, AMegabyteOfAnythingTakesLinearTime) {
   constexpr std::size_t size = 1'000'000;
   const auto repeated = [](const std::string& unit) {

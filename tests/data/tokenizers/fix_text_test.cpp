@@ -14,7 +14,7 @@ std::string fixed(const std::string& text, Cleanup level) {
   return unicode::encode(fix_text(unicode::decode(text), level));
 }
 
-// Returns UTF-8 text misread as Latin-1 `times` times.
+// Returns the UTF-8 text after it was misread as Latin-1 `times` times in a row.
 std::string misread(std::string text, int times = 1) {
   for (; times > 0; --times) {
     std::u32string out;
@@ -36,7 +36,7 @@ void PrintTo(const Repair& repair, std::ostream* out) {
 
 class FixText : public testing::TestWithParam<Repair> {};
 
-// The expected texts are from ftfy 6.3.1, with all its encodings (full) or only two of them (mojibake).
+// ftfy 6.3.1 computed the expected texts, with all its encodings (level `full`) or only two of them (level `mojibake`).
 TEST_P(FixText, RepairsTheEncodingsOfItsLevel) {
   const Repair& repair = GetParam();
   EXPECT_EQ(fixed(repair.damaged, Cleanup::mojibake), repair.mojibake);
@@ -46,14 +46,14 @@ TEST_P(FixText, RepairsTheEncodingsOfItsLevel) {
 INSTANTIATE_TEST_SUITE_P(
     Ftfy, FixText,
     testing::Values(
-        // quotes are straightened after the repair
+        // ftfy straightens the quotes after the repair
         Repair{"a whole caption", "It\u00E2\u20AC\u2122s a caf\u00C3\u00A9", "It's a caf\u00E9", "It's a caf\u00E9"},
         Repair{"next to characters outside one-byte encodings", "\u4E2D\u6587 caf\u00C3\u00A9 \u2713",
                "\u4E2D\u6587 caf\u00E9 \u2713", "\u4E2D\u6587 caf\u00E9 \u2713"},
         Repair{"damaged twice", "caf\u00C3\u0192\u00C2\u00A9", "caf\u00E9", "caf\u00E9"},
         Repair{"not damaged", "\u00C5ngstr\u00F6m na\u00EFve \u00A9 2020", "\u00C5ngstr\u00F6m na\u00EFve \u00A9 2020",
                "\u00C5ngstr\u00F6m na\u00EFve \u00A9 2020"},
-        // inside a word and as a word
+        // the damaged letter is once part of a word and once a word of its own
         Repair{"byte A0 that became a space", "d\u00C3\u00A9j\u00C3 vu \u00C3 la mode", "d\u00E9j\u00C3 vu \u00C3 la mode",
                "d\u00E9j\u00E0 vu \u00E0 la mode"},
         Repair{"Windows-1251", "\u0420\u0457\u0421\u0402\u0420\u0451\u0420\u0406\u0420\u00B5\u0421\u201A",
@@ -80,7 +80,7 @@ TEST(FixText, ComposesCharactersAsNfcDoes) {
       {"\u1100\u1161\u11A8", "\uAC01"},    // jamo
       {"\u212B", "\u00C5"},                // a second code point for the same letter
       {"x\u0301\u0323", "x\u0323\u0301"},  // marks are sorted
-      {"\u09C7\u09BE", "\u09CB"},          // the second part has combining class 0
+      {"\u09C7\u09BE", "\u09CB"},          // the second character has combining class 0
       {"\u0958", "\u0915\u093C"}};         // excluded from composition
   for (const auto& [text, composed] : cases) EXPECT_EQ(fixed(text, Cleanup::basic), composed);
 }

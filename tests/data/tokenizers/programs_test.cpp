@@ -23,7 +23,7 @@ Answer answer_to(const std::string& command, const std::string& input) {
 const std::string clip = "tessera-data tokenize --tokenizer clip-bpe --vocab " + test::clip_merges;
 const std::string bert = "tessera-data tokenize --tokenizer wordpiece --vocab " + test::wordpiece_vocab;
 
-// Starting a program takes a second, mostly to load LibTorch, so each test sends several lines at once.
+// Returns the ids of each line that a program printed. Each test sends several lines at once, because a program takes a second to start.
 std::vector<Ids> lines_of(const Answer& ran) {
   EXPECT_EQ(ran.code, 0) << ran.text;
   std::vector<Ids> out;

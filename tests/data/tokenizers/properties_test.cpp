@@ -93,7 +93,7 @@ TEST(EveryTokenizer, ReturnsTheSameBatchWithAnyNumberOfThreads) {
   at::set_num_threads(threads);
 }
 
-// Plain ASCII has a fast path; appending a non-ASCII character sends the whole text through the general path.
+// Plain ASCII texts take a fast path. A non-ASCII character at the end sends the whole text through the general path.
 TEST(EveryTokenizer, TheFastPathForAsciiEqualsTheGeneralPath) {
   const std::vector<std::string> texts = {"A Photo of\ta  cat",
                                           "isn't 'tis they'LL 'S '' !!'s",
@@ -116,7 +116,7 @@ TEST(EveryTokenizer, TheFastPathForAsciiEqualsTheGeneralPath) {
   }
 }
 
-// Merges as the reference does, but slowly: merges the best pair everywhere, then the next best, and so on.
+// Merges a word's pairs as the reference does: the best pair everywhere, then the next best, and so on.
 std::vector<std::string> merged_naively(const std::string& word,
                                         const std::map<std::pair<std::string, std::string>, int>& ranks) {
   std::vector<std::string> symbols;

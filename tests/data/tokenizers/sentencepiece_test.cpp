@@ -75,7 +75,7 @@ TEST(SentencePiece, TruncationKeepsTheEndToken) {
   EXPECT_EQ(tokenizer({.context_length = 1})->encode("a"), (Ids{2}));
 }
 
-// Id 0 is the unknown piece, and masks must not treat it as padding.
+// Id 0 is the unknown piece. The mask must not treat it as padding.
 TEST(SentencePiece, MaskDependsOnLengthNotOnIds) {
   const auto t = tokenizer({.context_length = 8});
   const TowerInput batch = t->encode_batch({"\u4E2D", "a"});
@@ -85,7 +85,7 @@ TEST(SentencePiece, MaskDependsOnLengthNotOnIds) {
   EXPECT_EQ(batch.ids[1][7].item<std::int64_t>(), 0);
 }
 
-// The library joins unknown characters in quadratic time, which would take hours for this text.
+// The SentencePiece library joins unknown characters in quadratic time, so the whole text would take hours.
 TEST(SentencePiece, LongTextsAreReadOnlyAsFarAsIdsAreKept) {
   std::string unknown, words;
   for (int i = 0; i < 3'000'000; ++i) unknown += "\u6F22";

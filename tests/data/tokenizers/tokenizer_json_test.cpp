@@ -27,7 +27,7 @@ std::shared_ptr<Tokenizer> tokenizer_of(const std::string& bytes, TokenizerJsonS
   return make_tokenizer_json(settings, {bytes, ""});
 }
 
-/// Runs for each kind of tokenizer.json and compares with the ids of the tokenizers library.
+/// Compares the ids of each kind of tokenizer.json with those of Hugging Face's library tokenizers.
 class TokenizerJsonFile : public testing::TestWithParam<std::string> {
  protected:
   std::string bytes() const { return io::read_file(folder() + "/" + GetParam() + ".json"); }
@@ -139,7 +139,7 @@ TEST(TokenizerJson, FollowsTheTruncationOfTheFile) {
   EXPECT_EQ(tokenizer_of(file.dump())->encode("a photo of a cat"), (std::vector<std::int64_t>{whole[0], whole[n - 3], whole[n - 2], whole.back()}));
 }
 
-/// Compares folders of older vocabulary files with the equivalent tokenizer.json.
+/// Compares the ids of a folder with older vocabulary files with those of the equivalent tokenizer.json.
 class OlderFiles : public testing::Test {
  protected:
   static std::shared_ptr<Tokenizer> from(const std::string& path) {
@@ -203,7 +203,7 @@ std::shared_ptr<Tokenizer> tokenizer_in(const std::string& folder, const Foreign
   return tokenizers().make(found->settings, "tokenizer", TokenizerContext{found->vocabulary, found->file});
 }
 
-/// Runs for a folder of each kind with the files that tokenizer.json replaced, and compares with the ids of transformers.
+/// Compares the ids of each kind of folder whose files tokenizer.json replaced with those of transformers.
 class OlderFolder : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, OlderFolder, testing::Values("roberta", "gpt2", "bert", "bert_cased", "xlm_roberta", "t5", "siglip"), test_name<std::string>);
 
@@ -244,8 +244,8 @@ TEST_F(OlderFiles, AVocabularyWithoutMergesIsReported) {
   }
 }
 
-/// A byte-pair model over a few characters with random merges, and a reference encoder that always merges the pair of the lowest rank,
-/// and the leftmost of equal pairs.
+/// A byte-pair model of random merges over a few characters, and a reference encoder that always merges the pair of the lowest rank;
+/// among equal pairs, it merges the leftmost.
 class RandomMerges {
  public:
   RandomMerges(std::mt19937& random, bool in_order) {
@@ -284,7 +284,7 @@ class RandomMerges {
   }
 
  private:
-  // The last of equal merges sets the rank.
+  // If a merge is listed more than once, its last place is its rank.
   std::size_t rank_of(const std::string& left, const std::string& right) const {
     for (std::size_t rank = merges_.size(); rank > 0; --rank)
       if (merges_[rank - 1] == std::pair{left, right}) return rank - 1;
@@ -310,7 +310,7 @@ INSTANTIATE_TEST_SUITE_P(TokenizerJson, RandomBytePairs, testing::Bool(),
                          [](const auto& order) { return order.param ? "MergesInOrder" : "MergesShuffled"; });
 
 TEST_P(RandomBytePairs, MatchMergingPairByPair) {
-  std::mt19937 random(3);  // NOLINT: the same texts each time
+  std::mt19937 random(3);  // NOLINT: a fixed seed, so that every run tests the same texts
   TokenizerJsonSettings settings;
   settings.context_length = 500;
   for (int file = 0; file < 200; ++file) {

@@ -7,7 +7,7 @@
 namespace tessera::json_tokenizer {
 namespace {
 
-// Many more words than the cache has slots, so that some share one.
+// The number of words. It is far above the number of the cache's slots, so that some words share a slot.
 constexpr int kMany = 200'000;
 
 std::string word_of(int number) {

@@ -31,7 +31,7 @@ TEST(WordTable, FindsTheSameAsAMap) {
   EXPECT_EQ(table.longest(), 19u);
 }
 
-// Words of up to 8 bytes, of up to 15 bytes, and longer ones are stored differently.
+// The table stores words of up to 8 bytes, words of up to 15 bytes and longer words in different ways.
 TEST(WordTable, DistinguishesKeysOfAdjacentLengths) {
   WordTable table;
   const std::string zeros(17, '\0');

@@ -1,4 +1,4 @@
-// Reads the JSON side files of samples and the captions in them.
+// Reads samples' JSON side files, which hold annotations and captions.
 #include "src/data/formats/annotations.h"
 
 #include "tests/fuzz/target.h"

@@ -1,5 +1,5 @@
-// Reads feature folders: a manifest and, after a line "%%", the shard that it lists. The manifest is first adjusted to the shard's length,
-// and an unreadable one is replaced, because the parser rejects anything with a damaged manifest.
+// Reads feature folders. The input is a manifest and, after a line "%%", the shard that the manifest lists. The manifest is first adjusted
+// to the shard's length, or replaced if it is unreadable, because the parser would reject any folder with a wrong manifest.
 #include "src/data/features/feature_files.h"
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kShard = "features-00000.safetensors";
 
-// Returns the manifest that fits the corpus: samples k0 to k2 of images 100 to 102.
+// Returns a manifest that fits the shards of the corpus, which hold the samples k0 to k2 with the image fingerprints 100 to 102.
 FeatureManifest usual_manifest() {
   FeatureManifest out;
   out.settings = "{}";

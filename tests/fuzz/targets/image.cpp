@@ -21,7 +21,7 @@ std::size_t big_endian(const std::string& bytes, std::size_t at) {
   return value;
 }
 
-// Corrects the checksums of a PNG's chunks, because the decoder rejects wrong ones early.
+// Corrects the checksums of a PNG's chunks, because the decoder rejects wrong checksums early.
 std::string with_checksums(std::string_view input) {
   std::string out(input);
   constexpr std::size_t frame = 12;  // length, type, checksum
@@ -47,7 +47,7 @@ void check_picture(std::string_view file) {
   }
 }
 
-// Checks that the decoded part for a crop from the middle of the image is inside the buffer and contains the crop.
+// Requests a crop from the middle of the image. Checks that the part that was decoded for it is inside the buffer and contains the crop.
 void check_part(std::string_view file) {
   try {
     const ImageHeader header = check_image(file, kMaxPixels);
@@ -81,7 +81,7 @@ void check_mask(std::string_view file) {
   }
 }
 
-// Checks that the decoder, which is reused, carries no state from one image to the next.
+// Checks that no state of the reused decoder passes from one image to the next.
 void check_reference() {
   static const std::string file = io::read_file(TESSERA_SOURCE_DIR "/tests/fuzz/corpus/image/rgb.jpg");
   static const std::vector<std::uint8_t> pixels = decode_image(file, kMaxPixels).pixels;

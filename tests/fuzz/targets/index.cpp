@@ -1,5 +1,5 @@
-// Reads indexes (a manifest and a segment) and files of sparse vectors. The input is the segment. Its checksums and those of the manifest
-// that names it are corrected first, because the parser rejects anything with wrong checksums.
+// Reads indexes, which consist of a manifest and a segment, and files of sparse vectors. The input is the segment. The checksums of the
+// segment and of the manifest are corrected first, because the parser rejects files with wrong checksums.
 #include <cmath>
 #include <cstring>
 
@@ -17,7 +17,7 @@ namespace {
 
 using namespace tessera::index;
 
-/// Corrects every checksum of a segment and returns its trailer. Sizes and counts stay as in the input.
+/// Corrects every checksum of a segment and returns the segment's trailer. Sizes and counts stay as in the input.
 SegmentTrailer repair(std::string& bytes) {
   SegmentTrailer trailer{};
   if (bytes.size() < 8 + sizeof(trailer)) return trailer;
@@ -43,7 +43,7 @@ SegmentTrailer repair(std::string& bytes) {
   return trailer;
 }
 
-/// Checks that a search finds the same as adding up the stored impacts.
+/// Checks that a search returns the same scores as the sums of the stored impacts.
 void check_search(const Index& opened) {
   const SparseVectors stored = opened.stored_vectors();
   QuantizedQuery query;
@@ -85,7 +85,7 @@ void fuzz_index(std::string_view input) {
   manifest.layout = {static_cast<std::int64_t>(trailer.vocab_size % 100'000),
                      static_cast<std::int64_t>(trailer.window % (kLargestWindow + 64)),
                      static_cast<int>(trailer.impact_bits)};
-  // One unit of weight per unit of impact, so that stored weights are whole numbers.
+  // An impact of 1 is a weight of 1, so that stored weights are whole numbers.
   manifest.quantization = {manifest.layout.impact_bits, manifest.layout.impact_bits == 16 ? 65'535.0 : 255.0, false};
   manifest.segments.push_back({{"segment-000001", static_cast<std::int64_t>(trailer.documents % 1'000'000),
                                 static_cast<std::int64_t>(bytes.size()), trailer.fingerprint},

@@ -1,5 +1,5 @@
-// Reads tables and filters. The first byte selects the kind: t is a Parquet or Arrow file, i is a list of ids, and e is a condition
-// followed by a line end and a JSON object.
+// Reads tables and filters. The first byte selects what the rest is: `t` a Parquet or Arrow file, `i` a list of ids, and `e` a condition,
+// a line end and a JSON object.
 #include <nlohmann/json.hpp>
 
 #include "src/data/formats/column_file.h"

@@ -1,4 +1,4 @@
-// Reads PyTorch files and also bare pickles, because random changes of an archive rarely reach the pickle inside it.
+// Reads archives as PyTorch files and any other input as a bare pickle, because random changes of an archive rarely reach its pickle.
 #include <ATen/core/Tensor.h>
 
 #include "tests/fuzz/target.h"

@@ -16,7 +16,7 @@
 namespace tessera::fuzz {
 namespace {
 
-// Corrects the checksum in every block that looks like a header, because most changed headers would fail their checksum.
+// Corrects the checksum in every block that looks like a header, because otherwise most changed headers would be rejected.
 std::string with_checksums(std::string_view input) {
   std::string out(input);
   for (std::size_t at = 0; at + io::kBlock <= out.size(); at += io::kBlock) {
@@ -73,7 +73,8 @@ class MemoryBytes : public ByteStream {
   std::size_t piece_ = 0;
 };
 
-// Checks that a stream returns the members of the index. `whole` means that the archive is neither damaged nor compressed.
+// Checks that reading the archive as a stream returns the members of the index. `whole` is true for an archive that is neither damaged
+// nor compressed.
 void check_stream(std::string_view bytes, const io::TarIndex& index, bool whole, const io::RandomAccessFile& file) {
   std::size_t count = 0;
   try {

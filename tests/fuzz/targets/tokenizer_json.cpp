@@ -1,4 +1,5 @@
-// Reads tokenizer.json files with any combination of parts. Texts become ids of the vocabulary, or an error explains what is wrong.
+// Reads tokenizer.json files with any combination of parts. Either the tokenizer converts texts to ids of its vocabulary, or an error
+// explains what is wrong with the file.
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
 #include <tessera/data/tokenizers/tokenizer_json.h>

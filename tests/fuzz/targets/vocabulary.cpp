@@ -13,7 +13,7 @@
 namespace tessera::fuzz {
 namespace {
 
-// Returns CLIP's merges with `lines` inserted near the end, because files with too few merges are refused early.
+// Returns CLIP's merges with `lines` inserted near the end. Files with fewer merges would be rejected early.
 std::string spliced_merges(std::string_view lines) {
   static const std::string whole = decompressed({io::read_file(clip_merges), clip_merges});
   constexpr std::size_t kept = 48'000;
