@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// Convolutions that replace a ViT's single one.
+/// Several convolutions that turn an image into patches, instead of a ViT's usual single one.
 class PatchStem : public torch::nn::Module {
  public:
   static constexpr std::int64_t kStride = 16;

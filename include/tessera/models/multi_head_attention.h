@@ -19,7 +19,7 @@ struct MultiHeadAttentionSettings {
   std::int64_t heads = 1;
   std::int64_t key_width = 0;     // width of the input of keys and values; 0: width
   std::int64_t inner_width = 0;   // total width of all heads, a multiple of `heads`; 0: width
-  std::int64_t output_width = 0;  // 0: width
+  std::int64_t output_width = 0;  // width of the result; 0: width
   /// Names of the input projections. False: torch.nn.MultiheadAttention's, which are one fused `in_proj_weight`, or
   /// `q_proj_weight`, `k_proj_weight`, `v_proj_weight` if the keys have another width, and `in_proj_bias`. True: one
   /// Linear each, `q_proj`, `k_proj`, `v_proj`.
@@ -44,17 +44,17 @@ class MultiHeadAttention : public torch::nn::Module, public Adaptable {
   /// query [B or 1, N, width] (1: the same queries for all rows), keys [B, K, key_width] -> [B, N, output_width].
   at::Tensor forward(const at::Tensor& query, const at::Tensor& keys, const AttentionMask& mask = {});
 
-  /// For self-attention with another rule: queries, keys and values of x [B, N, width], each [B, N, inner width], with
-  /// adjacent heads, normalized and rotated. project() applies the last projection to the attention's result. The input
-  /// projection must be fused (`in_proj_weight`).
+  /// Returns queries, keys and values of x [B, N, width], for self-attention by another rule. Each is [B, N, inner
+  /// width], normalized and rotated; heads are contiguous slices of the width. project() applies the last projection to
+  /// the attention's result. The input projection must be fused (`in_proj_weight`).
   std::vector<at::Tensor> queries_keys_values(const at::Tensor& x, const Rotation& rotation = {}) const;
   at::Tensor project(const at::Tensor& attended);
   std::int64_t heads() const { return heads_; }
 
   /// Redraws all weights from normal distributions; biases stay.
   void initialize(double input_deviation, double output_deviation);
-  /// Weight and bias of queries, keys, values and output, in this order, as multi_head_attention() takes them. Throws
-  /// c10::Error if there are adapters.
+  /// Returns the weight and bias of queries, keys, values and output, in this order, as multi_head_attention() takes
+  /// them. Throws c10::Error if there are adapters.
   std::vector<at::Tensor> projections() const;
   std::vector<LinearMap> linear_maps() const override;
 
@@ -68,8 +68,8 @@ class MultiHeadAttention : public torch::nn::Module, public Adaptable {
   torch::nn::Linear out_proj_;
 };
 
-/// MultiHeadAttention as a function of its weights (`projections`, eight tensors), for losses that run in checkpointed
-/// tiles.
+/// Computes MultiHeadAttention from its weights, the eight tensors that MultiHeadAttention::projections() returns. For
+/// losses that run in checkpointed tiles.
 at::Tensor multi_head_attention(const at::Tensor& query, const at::Tensor& keys, at::TensorList projections,
                                 std::int64_t heads, const AttentionMask& mask);
 

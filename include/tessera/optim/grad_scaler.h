@@ -21,7 +21,7 @@ class GradScaler {
   /// When off, the scale is always 1.
   explicit GradScaler(bool on, const at::Device& device = at::kCPU);
 
-  /// float32 scalar; undefined when off.
+  /// Returns the scale, a float32 scalar; undefined when off.
   const at::Tensor& scale() const { return scale_; }
   /// Divides the gradients by the scale, in place.
   void unscale(const std::vector<at::Tensor>& gradients) const;
