@@ -162,7 +162,7 @@ Status start_backward(const FlopsBackward& given, void* stream) {
                 given.columns, given.row_stride, slices.rows, static_cast<Element*>(given.grad_encoding));
 }
 
-/// Calls with the widest piece that fits; 16 bytes are four floats or eight bfloat16.
+/// Starts the kernel for pieces of `count` elements, the most that fit. 16 bytes are four floats or eight bfloat16.
 template <class Element, int kCount = 16 / sizeof(Element)>
 Status sums_with_pieces_of(int count, const FlopsColumnSums& given, void* stream) {
   if constexpr (kCount > 1) {
