@@ -3,8 +3,7 @@
 // Similarities are computed transposed, S^T [P, tokens]: tokens are the vector lanes. The minimum, the maximum and the
 // sums over patches are then vertical operations. S^T = V T^T transposes the short T instead of the long V. The
 // products that follow read the weights by broadcasts from contiguous memory. Only real tokens are processed, so
-// padding costs nothing. Products of the backward pass are joined: [S^T dA^T] = V [T; dC]^T and dV = [A^T dS^T] [dC;
-// T].
+// padding costs nothing. The backward pass joins products: [S^T dA^T] = V [T; dC]^T and dV = [A^T dS^T] [dC; T].
 #include "kernels/cpu/matrix.inc.h"
 #include "kernels/sparsify_group/row_rules.h"
 #include "kernels/sparsify_group/sample.h"
