@@ -71,8 +71,8 @@ const Exchange& exchange(const void* mine, std::size_t bytes);
 /// Stops the run if `address` is not a multiple of `bytes`, as a GPU does.
 void require_alignment(const void* address, std::size_t bytes);
 
-/// Asynchronous 16-byte copies of the current thread; both addresses must be multiples of 16. A null source stands for
-/// zeros.
+/// Asynchronous 16-byte copies of the current thread; both addresses must be multiples of 16. With a null source, zeros
+/// are copied.
 void copy_later(void* to, const void* from);
 void commit_copies();
 void wait_for_copies(int groups_left);

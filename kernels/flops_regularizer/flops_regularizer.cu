@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kFinishThreads)
   column_sum[column] = total;
 }
 
-/// Returns the sum over the block, in every thread. All kFinishThreads threads must call it.
+/// Returns the sum of the values of all threads of the block, in every thread. All kFinishThreads threads must call it.
 __device__ __forceinline__ float block_sum(float value) {
   __shared__ float warp_sums[kFinishThreads / 32];
   value = warp_sum(value);

@@ -31,7 +31,7 @@ struct CrossEntropyTile {
 /// Returns a failure with one line that names the first bad argument.
 Status check(const CrossEntropyTile& arguments);
 
-/// Supports only a float32 gradient.
+/// The CPU kernel supports only a float32 gradient.
 namespace cpu {
 Status cross_entropy_tile(const CrossEntropyTile& arguments, const Parallel& parallel = {});
 }  // namespace cpu

@@ -26,7 +26,8 @@ struct MaxSimilarityProblem {
   std::int64_t width = 0;              ///< D, at least 1
   DataType type = DataType::kFloat32;  ///< type of patches, tokens and their gradients; sums are always float32
 
-  /// The position of a maximum. 16 bits halve the memory kept for the backward pass: [B, C, P + L] positions.
+  /// The position of a maximum. Using 16 bits instead of 32 halves the memory kept for the backward pass, [B, C, P + L]
+  /// positions.
   using Place = std::int16_t;
   static constexpr std::int64_t kMostRows = 32767;
   static constexpr std::int64_t kMostTokensOnGpu = 1024;
@@ -65,7 +66,7 @@ struct MaxSimilarityBackward {
 Status check(const MaxSimilarityForward& arguments);
 Status check(const MaxSimilarityBackward& arguments);
 
-/// Supports only float32.
+/// The CPU kernels support only float32.
 namespace cpu {
 Status max_similarity_forward(const MaxSimilarityForward& arguments, const Parallel& parallel = {});
 Status max_similarity_backward(const MaxSimilarityBackward& arguments, const Parallel& parallel = {});

@@ -32,7 +32,7 @@ struct ForwardArguments {
   Place *best_token, *best_patch;
 };
 
-/// A maximum and its index among the kept rows. If nothing exceeds -infinity it is index 0, which exists.
+/// A maximum and its index among the kept rows. If no value exceeds -infinity, the index is 0, which exists.
 struct Best {
   float value;
   int index;
@@ -74,8 +74,8 @@ struct Extent {
   int first_column, columns;  // columns: likewise
 };
 
-/// Reduces products to the best token of each row and the best patch of each column. check: NaN once a product is NaN
-/// or infinite.
+/// Reduces products to the best token of each row and the best patch of each column. `check` becomes NaN once a product
+/// is NaN or infinite.
 template <int kColumnTiles>
 __device__ __forceinline__ void fold(const float (&sums)[kRowTiles][kColumnTiles][4], const Extent& extent,
                                      Best (&row_best)[kRowTiles][2], Best* column_best, float& check) {

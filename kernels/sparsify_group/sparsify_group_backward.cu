@@ -133,7 +133,7 @@ struct BackwardBlock {
       const bool flat = !softmax && is_flat(lowest, highest);
       const float cut = softmax ? 0.0f : kept_from(highest - lowest, arguments.rules.threshold);
       const float uniform = 1.0f / static_cast<float>(arguments.patches);
-      // In the first pass `weights` holds the similarities.
+      // In the first of the two loops, `weights` holds the similarities.
       float mean = 0.0f, kept_count = 0.0f, kept_sum = 0.0f, ties = 0.0f;
 #pragma unroll
       for (int i = 0; i < kValues; ++i) {

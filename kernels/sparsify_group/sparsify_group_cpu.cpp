@@ -21,7 +21,8 @@ const SampleKernels& sample_kernels() {
 
 constexpr std::size_t kAlignment = 64;
 
-/// Bytes of one thread's list of real tokens; thread_bytes() adds its scratch floats.
+/// Returns the size in bytes of a thread's list of real tokens. thread_bytes() also includes the thread's scratch
+/// memory.
 std::size_t list_bytes(const SparsifyGroupProblem& problem) {
   return (static_cast<std::size_t>(problem.tokens) * sizeof(std::int32_t) + kAlignment - 1) / kAlignment * kAlignment;
 }
@@ -30,7 +31,7 @@ std::size_t thread_bytes(const SparsifyGroupProblem& problem, Pass pass) {
   return list_bytes(problem) + (floats + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// The caller's workspace, or one allocated here.
+/// The workspace that the caller gave, or else one that this object allocates.
 class Workspace {
  public:
   Workspace(void* given, const SparsifyGroupProblem& problem, Pass pass, const Parallel& parallel)

@@ -50,7 +50,8 @@ struct TokenMaxProjectionBackward {
 Status check(const TokenMaxProjectionForward& arguments);
 Status check(const TokenMaxProjectionBackward& arguments);
 
-/// Supports only float32. The caller passes in its library's matrix product, just as it passes in its threads.
+/// The CPU kernels support only float32. The caller passes in its library's matrix product, just as it passes in its
+/// threads.
 namespace cpu {
 /// c [rows, columns] = a [rows, depth] b [columns, depth]^T, all contiguous. Several threads call it concurrently, so
 /// it must not start threads of its own.

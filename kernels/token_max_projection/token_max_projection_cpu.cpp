@@ -45,7 +45,7 @@ struct Group {
   bool gaps = false;                // the real rows are not adjacent
 };
 
-/// The real positions of each sample, and the groups.
+/// The real positions of each sample, and the groups into which samples are divided.
 class Rows {
  public:
   Rows(const TokenMaxProjectionProblem& problem, const std::uint8_t* mask)

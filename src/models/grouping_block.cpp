@@ -47,7 +47,7 @@ class AssignAttention : public SeparateProjections {
   AssignAttention(const GroupingSettings& settings, double assign_eps, std::int64_t width, double value_deviation)
       : SeparateProjections(width, value_deviation), settings_(settings), assign_eps_(assign_eps) {}
 
-  /// In the result, `groups` is the update to add to the input groups.
+  /// In the result, `groups` is the update that the caller adds to the groups.
   Grouped forward(const at::Tensor& groups, const at::Tensor& tokens, const at::Tensor& mask, const at::Tensor& noise) {
     const at::Tensor padding = mask.defined() ? mask.logical_not().unsqueeze(1) : at::Tensor();  // [B, 1, L]
     const at::Tensor products = at::matmul(q_proj_(groups), k_proj_(tokens).mT());                // [B, K, L]

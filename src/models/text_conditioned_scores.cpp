@@ -48,7 +48,7 @@ TextConditionedScores::Image TextConditionedScores::keys_and_values(const at::Te
   return {by_head(pool_.project_keys(tokens)).contiguous(), by_head(pool_.project_values(tokens)).contiguous()};
 }
 
-// The zero token has score 0 and no value, so it affects only the maximum and the sum.
+// The zero token has score 0 and value 0, so it affects only the maximum and the sum of the softmax.
 at::Tensor TextConditionedScores::attended(const Image& images, const at::Tensor& queries) const {
   at::Tensor weights = at::matmul(queries, images.keys.mT());  // [N, H, C, P]
   at::Tensor greatest = weights.amax(-1, true);
@@ -139,7 +139,7 @@ at::Tensor TextConditionedScores::patch_similarity_of(const at::Tensor& tokens) 
   const at::Tensor place = at::eye(heads, options_).view({heads, 1, heads, 1});
   const at::Tensor alone = (image.values[0].unsqueeze(2) * place).flatten(-2);
   const at::Tensor parts = pool_.project_output(alone).sub_(bias);
-  // Lengths in double, because products of large parts that cancel lose most of float32's precision.
+  // Lengths are computed in double, because in float32 large parts that cancel would lose most of the precision.
   const at::Tensor exact_parts = parts.transpose(0, 1).to(at::kDouble), exact_bias = bias.to(at::kDouble);
   const at::Tensor gram = at::matmul(exact_parts, exact_parts.mT());         // [P, H, H]
   const at::Tensor with_bias = at::matmul(exact_parts, exact_bias).mul_(2);  // [P, H]

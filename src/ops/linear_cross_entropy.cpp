@@ -28,8 +28,8 @@ const char* name_of(const Optional& target_weights) {
   return target_weights ? "linear_soft_cross_entropy" : "linear_cross_entropy";
 }
 
-// targets: ids [T], or [T, n] with target_weights [T, n]. Never reads a size as a number, so that tracing with symbolic
-// sizes works.
+// Checks the arguments without reading a size as a number, so that tracing with symbolic sizes works. targets: ids [T],
+// or [T, n] with target_weights [T, n].
 void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets, const Optional& bias,
            const Optional& target_weights) {
   const char* const name = name_of(target_weights);

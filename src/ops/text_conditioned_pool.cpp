@@ -251,7 +251,7 @@ std::int64_t worker_count(const Inputs& in) {
 PoolResult pool_loss(const Inputs& in, const Attention& attention, const PairsOfImages& pairs, bool gradient) {
   const c10::OptionalDeviceGuard device(in[kTokens].device());
   const std::int64_t images = in[kTokens].size(0), workers = worker_count(in);
-  const std::int64_t block = in[kTokens].is_cpu() ? 1 : 64;  // images per call of pairs()
+  const std::int64_t block = in[kTokens].is_cpu() ? 1 : 64;  // number of images per call of pairs()
   PoolResult out;
   if (gradient) out.gradients[kTokens] = at::empty_like(in[kTokens], at::MemoryFormat::Contiguous);
   std::vector<std::unique_ptr<PoolWorker>> all(static_cast<std::size_t>(workers));

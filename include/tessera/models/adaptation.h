@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// How one tower's encoder is adapted.
+/// The adapters of one tower's encoder.
 struct TowerAdaptation {
   std::optional<LoraSettings> lora;
 };

@@ -31,7 +31,7 @@ void fields(Visitor& v, MlpHeadSettings& s) {
 class MlpHead : public torch::nn::Module {
  public:
   MlpHead(const MlpHeadSettings& settings, std::int64_t width, std::int64_t output_dim);
-  /// [B, width] or [B, K, width] -> the same with output_dim.
+  /// Maps [B, width] -> [B, output_dim], or [B, K, width] -> [B, K, output_dim].
   at::Tensor forward(const at::Tensor& x);
 
  private:

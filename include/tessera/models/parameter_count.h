@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// The number of parameters that a model can learn; shared ones count once, buffers not at all.
+/// The number of parameters that a model can learn. Shared parameters count once, and buffers do not count.
 struct ParameterCount {
   std::int64_t image = 0;
   std::int64_t text = 0;

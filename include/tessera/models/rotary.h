@@ -51,8 +51,8 @@ std::optional<config::Problem> validate(const RotarySettings& settings);
 /// The rotation of a sequence's queries and keys. If undefined, they are not rotated.
 struct Rotation {
   at::Tensor cosine, sine;   // float32 [N, d / 2], or [B, N, d / 2] if rows differ, for N patches and heads of width d
-  std::int64_t prefix = 0;   // tokens before the patches, which are not rotated
-  bool halves = false;       // RotarySettings::pairs
+  std::int64_t prefix = 0;   // number of tokens before the patches; they are not rotated
+  bool halves = false;       // whether RotarySettings::pairs is "halves"
 
   bool defined() const { return cosine.defined(); }
 };

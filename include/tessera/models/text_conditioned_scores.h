@@ -12,8 +12,9 @@ namespace tessera {
 /// t and an image's tokens x, the score is the cosine of v(x, t) with t (FLAIR, arXiv 2412.03561, section 3.2). The
 /// texts' queries are projected once, and each image's keys and values once for all texts. [images, texts, D] and
 /// [images, texts, heads, P] exist only for a tile at a time; on a CPU, threads divide the images. Computes in float32,
-/// or in float64 if the pool's weights are, on the pool's device; results stay there. Apart from rounding, a result
-/// does not depend on which other texts and images there are, and in patch_similarity() not on the other patches.
+/// or in float64 if the pool's weights are float64, on the pool's device, where the results stay. Apart from rounding,
+/// a result does not depend on the other texts and images, and patch_similarity() does not depend on the image's other
+/// patches.
 class TextConditionedScores {
  public:
   /// texts [M, D] floating, not normalized. The pool must outlive this object, and its weights must not change. Throws

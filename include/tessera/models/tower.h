@@ -22,7 +22,7 @@ struct Encoded {
   at::Tensor ids;              // [B, N] int64 token ids (text encoders), for read-outs that search for EOS
   at::Tensor attention;        // [B, N, M], share of each of M input positions in each token; undefined: token n is input position n
   config::Size grid = {0, 0};  // rows and columns of these images' patches; {0, 0} for other inputs
-  at::Tensor other_tokens;     // `tokens` from another last block (encode_with); undefined: not requested
+  at::Tensor other_tokens;     // `tokens` as another last block computes them (encode_with()); undefined: not requested
 
   /// Returns [B, 1 + N, w] with the class token first, or only the tokens if there is no class token.
   at::Tensor with_class_token() const;
@@ -63,8 +63,8 @@ class Encoder : public torch::nn::Module {
   /// Whether a row's output depends only on that row, so that views may be encoded as one larger batch. False for batch
   /// norm in training.
   virtual bool rows_are_independent() const { return true; }
-  /// Whether it draws random numbers in training even if its parameters are frozen (patch dropout), so that an image is
-  /// encoded differently each time.
+  /// Whether the encoder draws random numbers in training even if its parameters are frozen (patch dropout), so that an
+  /// image is encoded differently each time.
   virtual bool draws_when_frozen() const { return false; }
   /// A parameter's depth between input and output, for layer decay: 0 before the blocks, i + 1 in block i (from 0),
   /// depth() after them.
@@ -88,8 +88,8 @@ class ReadOut : public torch::nn::Module {
   /// Computes slots and their attention only if `needs` asks for them.
   virtual ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) = 0;
   virtual std::int64_t output_width() const = 0;
-  /// Whether it reads the tokens even if the encoder returns a class token; if not, they need not be kept
-  /// (EncodedPictures).
+  /// Whether the read-out reads the tokens even if the encoder returns a class token. If not, EncodedPictures need not
+  /// keep them.
   virtual bool reads_tokens() const { return true; }
   /// Returns the name that one of this module's parameters has in files, within its tower.
   virtual std::string state_dict_key(const std::string& parameter) const { return "readout." + parameter; }
@@ -100,11 +100,11 @@ class ReadOut : public torch::nn::Module {
 /// Maps the encoder's width to the space that both towers share.
 class Projection : public torch::nn::Module {
  public:
-  /// pooled [B, w] -> [B, D].
+  /// Maps the read-out's vector: pooled [B, w] -> [B, D].
   virtual at::Tensor global(const at::Tensor& pooled) = 0;
-  /// tokens [B, N, w] -> [B, N, D], the features for token-level losses.
+  /// Maps tokens [B, N, w] -> [B, N, D], the features for token-level losses.
   virtual at::Tensor tokens(const at::Tensor& tokens) = 0;
-  /// tokens [B, N, w] -> [B, N, D], through the same head as the pooled vector.
+  /// Maps tokens [B, N, w] -> [B, N, D] with the same head as the pooled vector.
   virtual at::Tensor dense(const at::Tensor& tokens) = 0;
   virtual std::int64_t embed_dim() const = 0;
 };

@@ -19,7 +19,7 @@ struct TransformerSettings;
 /// What blocks need to know about a sequence besides its tokens.
 struct SequenceInfo {
   AttentionMask mask;          // the mask of self-attention
-  config::Size grid = {0, 0};  // the patches' grid, row by row; {0, 0}: the tokens are not all the patches of an image
+  config::Size grid = {0, 0};  // rows and columns of the patches; {0, 0} unless the tokens are all patches of an image, row by row
   std::int64_t prefix = 0;     // number of tokens before the patches: the class token and registers
   Rotation rotation;           // the rotation of queries and keys
 };
@@ -47,7 +47,7 @@ class Mlp : public FeedForward, public Adaptable {
  public:
   explicit Mlp(const MlpShape& shape);
   at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence) override;
-  /// Redraws the weights from normal distributions; biases stay.
+  /// Redraws the weights from normal distributions; biases do not change.
   void initialize(double fc_deviation, double projection_deviation);
   std::vector<LinearMap> linear_maps() const override;
 
@@ -81,7 +81,7 @@ class TransformerBlock : public torch::nn::Module {
   at::Tensor forward_as(LastBlock kind, const at::Tensor& x, const SequenceInfo& sequence);
   /// The attention and feed-forward parts that support adapters.
   std::vector<std::shared_ptr<torch::nn::Module>> adaptable_modules() const;
-  /// Whether its adapters draw random numbers in training: the block then needs a RowRngScope of token_keys().
+  /// Whether the block's adapters draw random numbers in training. The block then needs a RowRngScope of token_keys().
   bool draws_for_tokens() const;
 
  private:

@@ -15,7 +15,7 @@ class GradScaler {
  public:
   struct State {
     double scale = 65536;
-    std::int64_t good_steps = 0;  // since the scale last changed
+    std::int64_t good_steps = 0;  // number of good steps since the scale last changed
   };
 
   /// When off, the scale is always 1.

@@ -134,7 +134,7 @@ class Optimizer {
   at::Tensor missed_;  // float64 scalar on the device: how many of steps_ found an infinity; undefined: none
 };
 
-/// The optimizers for `optimizer:`, by name. The factory gets the parameters to train.
+/// The registry of optimizers that the setting `optimizer` can name. The factory gets the parameters to train.
 using OptimizerRegistry = config::Registry<Optimizer, const std::vector<NamedParameter>&>;
 OptimizerRegistry& optimizers();
 

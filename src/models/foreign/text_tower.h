@@ -18,9 +18,9 @@ struct TextTower {
   std::vector<TensorRule> rules;  // from HFTextEncoder's names to ours
 };
 
-/// Returns the settings of a transformers encoder by OpenCLIP's name for it (`hf_model_name`): from config.json in
-/// `folder` or in the folder of that name, else from a row of configs/architectures/text_towers.json. Throws UserError
-/// naming `path` for a name found in neither place.
+/// Returns the settings of a transformers encoder, given OpenCLIP's name for it (`hf_model_name`). They come from
+/// config.json in `folder` or in the folder of that name, else from a row of configs/architectures/text_towers.json.
+/// Throws UserError naming `path` if the settings are in neither place.
 ForeignConfig text_tower_config(const std::string& name, const std::string& folder, const std::string& path);
 
 /// Returns the text tower for the settings of a transformers encoder: BERT, RoBERTa, XLM-RoBERTa or the encoder of

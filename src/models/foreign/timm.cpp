@@ -463,7 +463,7 @@ std::vector<PublishedDraft> timm_drafts(const ModelFile& file) {
   for (const TimmName& found : names) {
     if (out.size() == kMost) break;
     Json arguments = found.arguments;
-    if (model.image.encoder.name != "vit") arguments.erase("img_size");  // pretrained_cfg has it instead
+    if (model.image.encoder.name != "vit") arguments.erase("img_size");  // pretrained_cfg has the image size instead
     if (!found.pool.empty()) arguments["global_pool"] = found.pool;
     const char* mode = p.resize_mode == "squash" ? "squash" : p.resize_mode == "longest" ? "border" : "center";
     const Json pretrained = {{"input_size", {3, p.image_size.height, p.image_size.width}}, {"interpolation", p.interpolation},

@@ -15,7 +15,7 @@ namespace tessera {
 /// rest).
 struct PartLeftOut {
   std::string names;
-  std::string what;  // "the text decoder"
+  std::string what;  // the part's name for the log, such as "the text decoder"
 };
 
 /// What a folder's configuration describes.
