@@ -12,7 +12,7 @@ struct Parallel {
   using Run = std::function<void(int tasks, const std::function<void(int)>& body)>;
   /// Number of threads to divide the work among; 0: as many as the machine has.
   int threads = 0;
-  /// Unset: std::thread.
+  /// The caller's pool; if unset, the kernels start std::threads.
   Run run;
 };
 

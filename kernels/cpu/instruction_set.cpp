@@ -20,7 +20,7 @@ std::optional<InstructionSet> find(const std::string& name) {
   return std::nullopt;
 }
 
-std::optional<InstructionSet> chosen;  // unset: the best
+std::optional<InstructionSet> chosen;  // set by use_instruction_set(); unset: use the best
 
 }  // namespace
 

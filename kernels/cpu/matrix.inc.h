@@ -30,7 +30,7 @@ inline Vector load(const float* from) {
 inline void store(float* to, Vector value) {
   *reinterpret_cast<UnalignedVector*>(to) = value;
 }
-/// Subtracts zero instead of adding it: x - 0 is x for every x and compiles to a load with broadcast; -0 + 0 is not -0.
+/// Subtracts zero, which compiles to a load with broadcast: x - 0 is x for every x. Adding zero would turn -0 into 0.
 inline Vector broadcast(float value) {
   return value - Vector{};
 }
@@ -67,8 +67,8 @@ struct Scratch {
 /// A's layout: kRowsContiguous A[m, k] = a[m * stride + k]; kColumnsContiguous A[m, k] = a[k * stride + m].
 enum class Layout { kRowsContiguous, kColumnsContiguous };
 
-/// Addresses up to seven rows, `stride` bytes apart, with two index registers. Without this the compiler keeps a
-/// pointer for each row and spills them.
+/// Addresses up to seven rows, `stride` bytes apart, with only three index registers (1, 3 and 5 times the stride).
+/// Without this the compiler keeps a pointer for each row and spills them.
 template <int kRow>
 inline float element(const char* base, std::int64_t stride, std::int64_t stride3, std::int64_t stride5) {
   constexpr int kScale = kRow == 6 ? 2 : kRow == 3 || kRow == 5 ? 1 : kRow;
@@ -133,7 +133,7 @@ void multiply_tile(std::int64_t depth, const float* a, std::int64_t a_stride, co
 
 using MultiplyTile = void (*)(std::int64_t, const float*, std::int64_t, const float*, float*, std::int64_t, bool);
 
-/// Returns the function for `rows` (1 .. kTileRows) rows.
+/// Returns multiply_tile() for `rows` (1 .. kTileRows) rows.
 template <Layout kLayout, int kVectors, int kRows = kTileRows>
 MultiplyTile tile_for(std::int64_t rows) {
   if constexpr (kRows == 1) {
@@ -143,7 +143,7 @@ MultiplyTile tile_for(std::int64_t rows) {
   }
 }
 
-/// A panel is one vector wide if `columns` fit, else two.
+/// Returns a panel's width: one vector if `columns` fit into it, else two.
 inline int panel_width(std::int64_t columns) {
   return columns <= kVector ? kVector : kPanel;
 }
@@ -214,7 +214,7 @@ inline void pack_transposed(const PickedRows* parts, int part_count, std::int64_
   }
 }
 
-/// panel[k, 0 .. width) = columns [first, first + columns) of the rows, then zeros.
+/// panel[k, 0 .. width) = columns [first, first + columns) of row k of `source`, then zeros.
 inline void pack_columns(const PickedRows& source, std::int64_t rows, std::int64_t first, std::int64_t columns,
                          int width, float* panel) {
   for (std::int64_t k = 0; k < rows; ++k, panel += width) {
@@ -254,8 +254,8 @@ inline void multiply_by_transposed(std::int64_t rows, std::int64_t depth, const 
   }
 }
 
-/// The same in two steps, for a B used in many products: pack_panels() packs B into round_up(columns, kVector) * depth
-/// floats of panels, and multiply_panels() computes the product.
+/// multiply_by_transposed() in two steps, for a B that is used in many products: pack_panels() packs B into
+/// round_up(columns, kVector) * depth floats of panels, and multiply_panels() computes the product.
 inline void pack_panels(const PickedRows& b, std::int64_t columns, std::int64_t depth, float* panels) {
   for (std::int64_t n = 0; n < columns;) {
     const int width = panel_width(columns - n);

@@ -25,7 +25,8 @@ struct Fragments<Bfloat16> {
     std::uint32_t registers[2];
   };
 
-  /// Loads rows m0 .. m0 + 15, depth k0 .. k0 + 15. Rows of `tile` are `pitch` elements apart, multiples of 16 bytes.
+  /// Loads rows m0 .. m0 + 15, depth k0 .. k0 + 15. Rows of `tile` are `pitch` elements apart, which is a multiple of
+  /// 16 bytes.
   template <DepthAlong kDepth>
   static __device__ __forceinline__ void load(A& a, const Bfloat16* tile, int pitch, int m0, int k0) {
     const int lane = threadIdx.x % 32;
@@ -101,8 +102,8 @@ struct Fragments<float> {
   }
 };
 
-/// The 16 x 8 tiles that a warp computes: those that start at row m(i), if bit i of `rows` is set, and at column n(j),
-/// if n(j) is below `columns`.
+/// The 16 x 8 tiles that a warp computes. Tile (i, j) starts at row m(i) and column n(j). It exists if bit i of `rows`
+/// is set and n(j) is below `columns`.
 struct WarpTiles {
   int m0, m_step;
   unsigned rows;
@@ -156,7 +157,8 @@ __device__ __forceinline__ void accumulate(float (&sums)[kRows][kColumns][4], co
   }
 }
 
-/// Calls put(row, column, value, value of column + 1) for this lane's pairs in the tiles that the warp computes.
+/// Calls put(row, column, value, value of column + 1) for each pair of adjacent results that this lane has in the
+/// warp's tiles.
 template <int kRows, int kColumns, class Put>
 __device__ __forceinline__ void for_each_pair(const float (&sums)[kRows][kColumns][4], const WarpTiles& tiles,
                                               Put put) {

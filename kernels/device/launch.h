@@ -1,7 +1,7 @@
 #pragma once
 
-// The first include of every .cu file of kernels/. nvcc compiles the file for the GPU, and the host compiler, with
-// TESSERA_CUDA_EMULATION defined, for kernels/emulation. Both get the same `launch`.
+// The first include of every .cu file of kernels/. nvcc compiles these files for the GPU. The host compiler compiles
+// them for kernels/emulation, with TESSERA_CUDA_EMULATION defined. Both get the same `launch`.
 #include <cstdint>
 #include <string>
 

@@ -9,8 +9,8 @@ namespace {
 template <class Element>
 using Pair = Piece<Element, 2>;
 
-/// Whether any pair of columns that starts at an even one can be read as one word, for rows of `width` starting at
-/// `data`.
+/// Whether any pair of columns that starts at an even column can be read as one word, if rows of `width` elements start
+/// at `data`.
 template <class Element>
 bool rows_of_pairs(const void* data, std::int64_t width) {
   return width % 2 == 0 && reinterpret_cast<std::uintptr_t>(data) % sizeof(Pair<Element>) == 0;

@@ -75,7 +75,7 @@ __device__ __forceinline__ float warp_maximum(float value) {
   return value;
 }
 
-/// Calls visit(lane) in all lanes for each lane with a set bit, in order.
+/// Calls visit(lane) for each lane with a set bit, in order; all lanes make every call.
 template <class Visit>
 __device__ __forceinline__ void for_each_lane(unsigned bits, Visit visit) {
   for (; bits != 0; bits &= bits - 1) visit(__ffs(static_cast<int>(bits)) - 1);
@@ -95,7 +95,7 @@ void wait_for_copies() {
   emulation::wait_for_copies(kGroupsLeft);
 }
 
-/// Returns what lane `lane` receives of the 8 x 8 matrix with row r at rows(r).
+/// Returns the two elements that lane `lane` receives of an 8 x 8 matrix with row r at rows(r).
 template <bool kTransposed, class RowOf>
 std::uint32_t matrix_share(unsigned lane, RowOf rows) {
   std::uint16_t pair[2];
@@ -145,7 +145,7 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-/// Copies 16 bytes from global to shared memory in the background, or zeros if not `valid`.
+/// Starts copying 16 bytes from global to shared memory in the background. Copies zeros if not `valid`.
 __device__ __forceinline__ void copy_async(void* to, const void* from, bool valid) {
   const int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)

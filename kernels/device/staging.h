@@ -36,8 +36,8 @@ __device__ __forceinline__ void stage(Element* to, int pitch, int rows, int vect
   }
 }
 
-/// load(step, buffer) fills one of two buffers while compute(step, buffer) works on the other. Barriers separate this
-/// from everything before and after.
+/// Runs `steps` steps, in which load(step, buffer) fills one of two buffers while compute(step, buffer) works on the
+/// other. There is a barrier before and after each compute().
 template <class Load, class Compute>
 __device__ __forceinline__ void pipeline(int steps, Load load, Compute compute) {
   load(0, 0);

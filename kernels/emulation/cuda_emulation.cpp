@@ -48,7 +48,7 @@ struct Fiber {
 };
 
 struct Warp {
-  Exchange slots[2];  // alternate, so that a slow reader never sees the next operation's values
+  Exchange slots[2];  // used in turns, so that a slow reader never sees the next operation's values
 };
 
 struct Machine {
@@ -99,8 +99,8 @@ void arrive(Fiber&) {
   __sanitizer_finish_switch_fiber(nullptr, &m.stack_bottom, &m.stack_size);
 }
 #else
-// ucontext is only used to create a context: swapcontext asks the kernel for the signal mask at each switch, and the
-// jumps do not.
+// ucontext is used only to create a context. Switches use jumps, because swapcontext asks the kernel for the signal
+// mask each time.
 void enter(Fiber& fiber) {
   if (_setjmp(machine().position) != 0) return;
   if (fiber.started) _longjmp(fiber.position, 1);
@@ -139,7 +139,7 @@ std::size_t in_order(std::size_t position, std::size_t count) {
   return machine().schedule == Schedule::kForward ? position : count - 1 - position;
 }
 
-/// Runs one warp until each of its threads is at a block barrier or done.
+/// Runs one warp until each of its threads is at a block barrier or done. Returns whether any thread made progress.
 bool run_warp(std::size_t first, std::size_t lanes) {
   Machine& m = machine();
   bool progress = false;

@@ -18,7 +18,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __shared__ static  // one block at a time
+#define __shared__ static  // only one block runs at a time
 #define TESSERA_DYNAMIC_SHARED(name) unsigned char* const name = ::tessera::kernels::emulation::dynamic_shared()
 #define threadIdx (::tessera::kernels::emulation::current().thread)
 #define blockIdx (::tessera::kernels::emulation::current().block)
@@ -55,8 +55,8 @@ unsigned char* dynamic_shared();
 void block_barrier();
 void warp_barrier();
 
-/// The values that the 32 lanes of a warp pass to a collective operation. `mine` may be up to 32 bytes; the result
-/// stays valid until the thread's next exchange.
+/// The values that the 32 lanes of a warp pass to a collective operation. exchange() passes this lane's value `mine`,
+/// of up to 32 bytes; its result stays valid until the thread's next exchange.
 struct Exchange {
   unsigned char value[32][32];
   template <class T>
@@ -71,7 +71,8 @@ const Exchange& exchange(const void* mine, std::size_t bytes);
 /// Stops the run if `address` is not a multiple of `bytes`, as a GPU does.
 void require_alignment(const void* address, std::size_t bytes);
 
-/// Asynchronous 16-byte copies of the current thread; both addresses must be multiples of 16. Null source: zeros.
+/// Asynchronous 16-byte copies of the current thread; both addresses must be multiples of 16. With a null source, zeros
+/// are copied.
 void copy_later(void* to, const void* from);
 void commit_copies();
 void wait_for_copies(int groups_left);

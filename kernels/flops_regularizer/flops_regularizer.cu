@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kFinishThreads)
   column_sum[column] = total;
 }
 
-/// Returns the sum over the block, in every thread. All kFinishThreads threads must call it.
+/// Returns the sum of the values of all threads of the block, in every thread. All kFinishThreads threads must call it.
 __device__ __forceinline__ float block_sum(float value) {
   __shared__ float warp_sums[kFinishThreads / 32];
   value = warp_sum(value);
@@ -162,7 +162,7 @@ Status start_backward(const FlopsBackward& given, void* stream) {
                 given.columns, given.row_stride, slices.rows, static_cast<Element*>(given.grad_encoding));
 }
 
-/// Calls with the widest piece that fits; 16 bytes are four floats or eight bfloat16.
+/// Starts the kernel for pieces of `count` elements, the most that fit. 16 bytes are four floats or eight bfloat16.
 template <class Element, int kCount = 16 / sizeof(Element)>
 Status sums_with_pieces_of(int count, const FlopsColumnSums& given, void* stream) {
   if constexpr (kCount > 1) {

@@ -9,8 +9,9 @@
 
 /// STAIR's FLOPs regularizer (eq. 6): loss = sum_k (mean_i encoding_ik)^2 over an encoding [N, V], in one pass over it.
 /// Gradient of an entry: grad_loss * 2 / N * mean_k. Sums are float32 or better; results do not depend on the number of
-/// threads and are the same in every run. Over several ranks: column_sums of each rank's rows, a sum over ranks, then
-/// from_sums with the number of rows of all ranks; the backward pass of each rank's rows uses the same total.
+/// threads and are the same in every run. With several ranks, flops_column_sums() sums each rank's rows, the caller
+/// adds these sums over ranks, and flops_from_sums() gets the number of rows of all ranks. The backward pass on each
+/// rank uses the same number.
 namespace tessera::kernels {
 
 struct FlopsColumnSums {
@@ -18,7 +19,7 @@ struct FlopsColumnSums {
   std::int64_t columns = 0;  ///< V, at least 1
   DataType type = DataType::kFloat32;
   const void* encoding = nullptr;  ///< [N, V], rows contiguous
-  std::int64_t row_stride = 0;     ///< elements
+  std::int64_t row_stride = 0;     ///< in elements
   float* column_sum = nullptr;     ///< out [V]
   void* workspace = nullptr;       ///< flops_workspace() bytes; unused on the CPU
 };
@@ -38,7 +39,7 @@ struct FlopsBackward {
   std::int64_t columns = 0;
   DataType type = DataType::kFloat32;
   const float* column_mean = nullptr;  ///< [V]
-  const float* grad_loss = nullptr;    ///< one value, where the other pointers are (host or device)
+  const float* grad_loss = nullptr;    ///< one value, in the same memory as the arrays (host or device)
   void* grad_encoding = nullptr;       ///< out [N, V]
   std::int64_t row_stride = 0;
 };
@@ -54,7 +55,8 @@ Status flops_from_sums(const FlopsFromSums& arguments);
 Status flops_backward(const FlopsBackward& arguments, const Parallel& parallel = {});
 }  // namespace cpu
 
-/// On the current device, asynchronous on `stream` (a cudaStream_t). One workspace serves both forward calls.
+/// These functions run on the current device, asynchronously on `stream` (a cudaStream_t). One workspace serves both
+/// forward calls.
 namespace cuda {
 std::size_t flops_workspace(std::int64_t rows, std::int64_t columns);
 Status flops_column_sums(const FlopsColumnSums& arguments, void* stream);

@@ -4,32 +4,32 @@
 
 namespace tessera::kernels {
 
-/// Bytes past the last impact of a bitmap's postings that must be readable.
+/// Number of bytes after a bitmap's last impact that must be readable.
 constexpr std::int64_t kImpactPadding = 64;
 
-/// Scores of a window of documents, kept as integers, so that any order of addition gives the same result. A document's
-/// number within the window is below 65,536; `scores` has one element for each, padded to a multiple of 16. The caller
-/// must keep weights small enough that no sum exceeds 2^32 - 1.
+/// Functions that compute the scores of a window of documents. Scores are integers, so that any order of addition gives
+/// the same result. A document's number within the window is below 65,536; `scores` has one element for each document
+/// of the window, padded to a multiple of 16. The caller must keep weights small enough that no sum exceeds 2^32 - 1.
 ///
 /// A term's postings come in two forms. A list has the documents' numbers, strictly increasing, and an impact for each.
 /// A bitmap has one bit for each document of the window, 64 per word, lowest bit first, and the impacts of the set bits
 /// in order; kImpactPadding bytes after them must be readable.
 struct ImpactScoreKernels {
-  /// scores[documents[i]] += impacts[i] * weight. 8 bits: weight is below 2^15.
+  /// scores[documents[i]] += impacts[i] * weight. In the 8-bit functions, weight is below 2^15.
   void (*add_list_8)(const std::uint16_t* documents, const std::uint8_t* impacts, std::int64_t count,
                      std::uint32_t weight, std::uint32_t* scores);
   void (*add_list_16)(const std::uint16_t* documents, const std::uint16_t* impacts, std::int64_t count,
                       std::uint32_t weight, std::uint32_t* scores);
-  /// The same for a bitmap of `words` words; `scores` has 64 elements for each word.
+  /// The same sum for a bitmap of `words` words; `scores` has 64 elements for each word.
   void (*add_bitmap_8)(const std::uint64_t* bits, std::int64_t words, const std::uint8_t* impacts, std::uint32_t weight,
                        std::uint32_t* scores);
   void (*add_bitmap_16)(const std::uint64_t* bits, std::int64_t words, const std::uint16_t* impacts,
                         std::uint32_t weight, std::uint32_t* scores);
   /// Returns how many of the first `count` scores are at least `least`; `count` is a multiple of 16.
   std::int64_t (*count_at_least)(const std::uint32_t* scores, std::int64_t count, std::uint32_t least);
-  /// Extracts the scores of at least `least` (1 or more) from the first `count` scores (a multiple of 16): writes their
-  /// numbers to `documents` and the scores to `taken`, in order, and sets all `count` scores to 0. Returns how many it
-  /// extracted.
+  /// Extracts those of the first `count` scores (a multiple of 16) that are at least `least` (1 or more): writes the
+  /// numbers of their documents to `documents` and the scores to `taken`, in order. Sets all `count` scores to 0.
+  /// Returns how many it extracted.
   std::int64_t (*take_at_least)(std::uint32_t* scores, std::int64_t count, std::uint32_t least,
                                 std::uint16_t* documents, std::uint32_t* taken);
 };

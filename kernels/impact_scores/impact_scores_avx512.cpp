@@ -7,10 +7,11 @@
 namespace tessera::kernels {
 namespace {
 
-/// A mask of all lanes: GCC 12 warns about the conversions without a mask.
+/// A mask of all lanes, for the masked conversions: GCC 12 warns about those without a mask.
 constexpr __mmask16 kAll = 0xFFFF;
 
-/// The upper 16-bit halves of impacts and weights are 0, so one multiplication of 16-bit pairs gives the product.
+/// Returns impact times weight where a bit is set, else 0. The upper 16-bit halves of impacts and weights are 0, so one
+/// multiplication of 16-bit pairs computes the product.
 inline __m512i spread_products(const std::uint8_t* impacts, __mmask16 bits, __m512i weight) {
   const __m512i dense = _mm512_maskz_cvtepu8_epi32(kAll, _mm_loadu_si128(reinterpret_cast<const __m128i*>(impacts)));
   return _mm512_madd_epi16(_mm512_maskz_expand_epi32(bits, dense), weight);

@@ -1,6 +1,6 @@
-// Postings as lists, for one instruction set. Documents within a list differ, so additions are independent: the loop is
-// bound by its three loads and one store per posting, which vector instructions (gather, scatter) do not make cheaper.
-// Nothing here may instantiate standard-library templates; see cpu/matrix.inc.h.
+// Postings as lists, for one instruction set. Documents within a list differ, so additions are independent. The loop's
+// speed is limited by its three loads and one store per posting, which vector instructions (gather, scatter) do not
+// make faster. Nothing here may instantiate standard-library templates; see cpu/matrix.inc.h.
 #include <cstdint>
 
 #include "kernels/impact_scores/impact_scores.h"

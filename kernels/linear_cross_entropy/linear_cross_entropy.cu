@@ -1,6 +1,6 @@
-// Memory-bound. A block processes a row. Its threads read the logits, four at a time where the rows' alignment allows,
-// each with a running maximum and the sum of exponentials relative to it, and read them again to write the gradient.
-// The second time the row comes from the second-level cache.
+// Memory-bound. A block processes a row. Its threads read the logits, four at a time where the rows' alignment allows.
+// Each thread keeps a running maximum and the sum of exponentials relative to it. To write the gradient, the threads
+// read the row again, now from the second-level cache.
 #include "kernels/device/primitives.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 
@@ -8,14 +8,14 @@ namespace tessera::kernels {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr float kLowest = -3.4028235e38f;  // the maximum of nothing: unlike -infinity it gives no NaN
+constexpr float kLowest = -3.4028235e38f;  // the maximum of no values; unlike -infinity it leads to no NaN
 
 /// The maximum of some values and the sum of exp(value - maximum).
 struct MaximumAndSum {
   float maximum, sum;
 };
 
-/// Combines the threads' values over the block, in every thread.
+/// Combines the values of all threads of the block; every thread gets the result.
 __device__ __forceinline__ MaximumAndSum over_block(MaximumAndSum mine) {
   __shared__ MaximumAndSum of_warps[kThreads / 32];
   const float of_warp = warp_maximum(mine.maximum);
@@ -34,7 +34,7 @@ struct RowTarget {
   bool any;
 };
 
-/// Computes the target over the block, in every thread.
+/// Computes a row's target with all threads of the block; every thread gets the result.
 __device__ __forceinline__ RowTarget target_of(const float* logits, const std::int64_t* columns, const float* weights,
                                                std::int64_t places) {
   if (weights == nullptr && places == 1)  // the same place for all threads
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kThreads)
   const float* const weights = all_weights == nullptr ? nullptr : all_weights + row * places;
   const float* const logits = tile + row * columns;
   Element* const gradient = gradients == nullptr ? nullptr : gradients + row * columns;
-  // Before the gradient, which may overwrite the logits after the barrier.
+  // This comes before the gradient, which may overwrite the logits after the barrier.
   const RowTarget target = target_of(logits, targets, weights, places);
   MaximumAndSum mine{kLowest, 0.0f};
   if (target.any) {
@@ -98,8 +98,8 @@ __global__ void __launch_bounds__(kThreads)
     word_at<Piece<Element, kCount>>(gradient + column) = out;
   }
   __syncthreads();
-  // The first of equal targets handles all of them, so that no two threads write to one place. A narrow gradient is a
-  // separate array from the logits; its softmax is computed again, so that it is rounded only once.
+  // The first of equal targets handles all of them, so that no two threads write to one place. A narrow gradient is not
+  // stored in the logits' array; its softmax is computed again from the logits, so that it is rounded only once.
   constexpr bool kNarrow = sizeof(Element) < sizeof(float);
   for (std::int64_t place = threadIdx.x; place < places; place += kThreads) {
     const std::int64_t column = targets[place];

@@ -6,11 +6,11 @@
 #include "kernels/status.h"
 #include "kernels/types.h"
 
-/// The part of a linear layer's cross-entropy between its matrix products, which the caller computes: from a tile of
-/// logits, in whole rows, it computes each row's loss and the logits' gradient. A row's target is sparse: `places`
-/// columns t(r, j) with weights w(r, j), where a negative column means no target.
+/// The part of a linear layer's cross-entropy between its matrix products; the caller computes the products. From a
+/// tile of whole rows of logits it computes each row's loss and the logits' gradient. A row's target is sparse:
+/// `places` columns t(r, j) with weights w(r, j), where a negative column means no target.
 ///   loss(r) = (sum over j of w(r, j)) log(sum over v of exp(logits(r, v))) - sum over j of w(r, j) logits(r, t(r, j))
-///   gradient(r, v) = (sum over j of w(r, j)) exp(logits(r, v)) / (sum of the row's) - sum of w(r, j) with t(r, j) = v
+///   gradient(r, v) = (sum over j of w(r, j)) exp(logits(r, v)) / (sum over u of exp(logits(r, u))) - sum of w(r, j) with t(r, j) = v
 /// A row without a target is ignored: loss 0 and gradient 0 for any logits. A NaN makes its row's results NaN. Results
 /// do not depend on the number of threads and are the same in every run.
 namespace tessera::kernels {
@@ -31,12 +31,12 @@ struct CrossEntropyTile {
 /// Returns a failure with one line that names the first bad argument.
 Status check(const CrossEntropyTile& arguments);
 
-/// Supports only a float32 gradient.
+/// The CPU kernel supports only a float32 gradient.
 namespace cpu {
 Status cross_entropy_tile(const CrossEntropyTile& arguments, const Parallel& parallel = {});
 }  // namespace cpu
 
-/// On the current device, asynchronous on `stream` (a cudaStream_t).
+/// This function runs on the current device, asynchronously on `stream` (a cudaStream_t).
 namespace cuda {
 Status cross_entropy_tile(const CrossEntropyTile& arguments, void* stream);
 }  // namespace cuda

@@ -9,9 +9,9 @@ namespace {
 constexpr int kVectors = 4;
 constexpr int kStrip = kVectors * kVector;
 
-/// exp(x) for x at most 0: 0 below the logarithm of the smallest normal number, NaN for NaN, otherwise within 2 units
-/// in the last place. x = n log(2) + r with |r| <= log(2) / 2; exp(r) by its series, 2^n by the bits of a float's
-/// exponent.
+/// Returns exp(x) for x at most 0: 0 below the logarithm of the smallest normal number, NaN for NaN, otherwise within 2
+/// units in the last place. With x = n log(2) + r and |r| <= log(2) / 2, it computes exp(r) by its series, and 2^n by
+/// setting the bits of a float's exponent.
 inline Vector exponential(Vector x) {
   constexpr float kLeast = -87.3365f;
   constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it puts n into the lowest bits

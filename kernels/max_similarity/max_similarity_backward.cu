@@ -1,4 +1,4 @@
-// Backward: sums of rows along the positions of the maxima, once for the patches and, with the roles exchanged, once
+// Backward: sums of the rows at the positions of the maxima, once for the patches and, with the roles exchanged, once
 // for the tokens. No atomics: every sum belongs to one warp, which adds in the order of the batch, so that results are
 // the same in every run. A block of 16 warps processes 256 rows of one image (or text) and 64 columns, two per lane,
 // and loops over all texts (or images). A warp owns every sixteenth row. The row that each of its own rows chose is
@@ -21,17 +21,18 @@ constexpr int kWarpRows = 16;
 constexpr int kBlockRows = kWarps * kWarpRows;
 constexpr int kColumns = 64;
 
-/// The rows of a batch of groups (images or texts) against those of all `others`.
+/// Arguments for one side: a group is an image and the `others` are all texts, or a group is a text and the `others`
+/// are all images.
 template <class Element>
 struct SideArguments {
   std::int64_t others;
-  std::int64_t group_step, other_step;  // from one pair in [B, C] to the next group's and to the next other's
+  std::int64_t group_step, other_step;  // distance in [B, C] from a pair to the next group's pair, and to the next other's pair
   int own_size, other_size, width;
   bool paired;  // rows may be read two columns at a time
   const Element* other_rows;
   const std::uint8_t *own_keep, *other_keep;
   const float *own_counts, *other_counts;
-  const Place *best_other, *best_own;          // for each own row; for each other row
+  const Place *best_other, *best_own;          // best other row for each own row; best own row for each other row
   const float *own_gradient, *other_gradient;  // gradients of the similarities
   Element* gradient;
 };

@@ -46,15 +46,15 @@ Status check_type(const MaxSimilarityProblem& problem) {
   return Status::failure("max_similarity: the CPU has only a float32 kernel");
 }
 
-/// One side of the backward pass: the rows of a batch of `groups` (images or texts) against those of all `others`.
+/// One side of the backward pass: the `groups` are all images and the `others` all texts, or the reverse.
 struct Side {
   const KeptLists* own;
   const KeptLists* other;
   std::int64_t groups, others, own_size, other_size, width;
   const float* other_rows;
-  const Place *best_other, *best_own;          ///< for each own row; for each other row
+  const Place *best_other, *best_own;          ///< best other row for each own row; best own row for each other row
   const float *own_gradient, *other_gradient;  ///< gradients of the similarities
-  std::int64_t group_step, other_step;         ///< from one pair in [B, C] to the next group's and to the next other's
+  std::int64_t group_step, other_step;         ///< distance in [B, C] from a pair to the next group's pair, and to the next other's pair
   float* gradient;
 };
 
@@ -94,7 +94,7 @@ Status max_similarity_forward(const MaxSimilarityForward& arguments, const Paral
   const PairKernels& kernels = pair_kernels();
   const KeptLists patches(arguments.patch_keep, problem.images, problem.patches);
   const KeptLists tokens(arguments.token_keep, problem.texts, problem.tokens);
-  constexpr std::int64_t kAlignment = 16;  // floats: a cache line
+  constexpr std::int64_t kAlignment = 16;  // in floats: one cache line
   const std::int64_t panel_floats = (kernels.panel_floats(problem) + kAlignment - 1) / kAlignment * kAlignment;
   const std::int64_t thread_floats = panel_floats + kernels.pair_floats(problem) + kAlignment;
   std::vector<float> scratch(thread_floats * thread_count(parallel, problem.images));

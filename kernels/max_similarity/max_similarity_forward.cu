@@ -1,11 +1,11 @@
 // Forward. First the kept rows are packed (packed_rows.h), so that the products need not handle masks, odd widths or
 // float32. Then a block of 8 warps processes one image and a few texts, one text per column of warps: 64 patches per
 // row of warps, and all tokens of the text up to 80 (longer texts in pieces). The width is read in slices of 64 bytes
-// through double-buffered shared memory; products stay in registers (tensor cores), where each lane reduces them to the
-// best token of each of its patches, carried over the text's pieces, and the best patch of each of its tokens, merged
-// over lanes by shuffles and over passes in shared memory. Sixteen consecutive blocks share their texts, which then
-// come from the second-level cache. Tiles without kept rows are not multiplied. Only the similarities and the positions
-// are written to global memory.
+// through double-buffered shared memory; products stay in registers (tensor cores). There each lane finds the best
+// token of each of its patches, which it carries over the text's pieces, and the best patch of each of its tokens,
+// which is merged over lanes by shuffles and over passes in shared memory. Sixteen consecutive blocks share their
+// texts, which then come from the second-level cache. Tiles without kept rows are not multiplied. Only the similarities
+// and the positions are written to global memory.
 #include <algorithm>
 
 #include "kernels/max_similarity/packed_rows.h"
@@ -25,14 +25,14 @@ constexpr int kImagesTogether = 16;
 
 struct ForwardArguments {
   std::int64_t images, texts;
-  int text_tiles, slices;  // slices: of one part of a row
+  int text_tiles, slices;  // slices: number of slices in one part of a row
   PackedRows patches, tokens;
   const std::uint8_t *patch_keep, *token_keep;
   float *i2t, *t2i;
   Place *best_token, *best_patch;
 };
 
-/// A maximum and its index among the kept rows. If nothing exceeds -infinity it is index 0, which exists.
+/// A maximum and its index among the kept rows. If no value exceeds -infinity, the index is 0, which exists.
 struct Best {
   float value;
   int index;
@@ -40,7 +40,8 @@ struct Best {
 __device__ __forceinline__ Best better(const Best& a, const Best& b) {
   return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
 }
-/// Returns the best over the lanes that differ in bits first_step .. of their number, below `steps`.
+/// Returns the best value among the lanes whose numbers differ from this lane's only in the bits first_step, 2
+/// first_step, ... below `steps`.
 __device__ __forceinline__ Best best_of_lanes(Best mine, int first_step, int steps) {
 #pragma unroll
   for (int step = first_step; step < steps; step *= 2) {
@@ -50,8 +51,8 @@ __device__ __forceinline__ Best best_of_lanes(Best mine, int first_step, int ste
   return mine;
 }
 
-/// A block's share: kRowWarps x kTexts warps. Shared memory contains the staging area, the source of each staged row,
-/// the texts' lengths, the sums and the best patches.
+/// The layout of a block: kRowWarps x kTexts warps. Shared memory contains the staging area, the source of each staged
+/// row, the texts' lengths, the sums and the best patches.
 template <int kRowWarps, int kColumnTiles>
 struct ForwardLayout {
   static constexpr int kTexts = kWarps / kRowWarps;
@@ -69,12 +70,12 @@ struct ForwardLayout {
 
 /// The part of a warp's tile that is real, for its piece of one image and one text.
 struct Extent {
-  int first_row, rows;        // rows: at most kWarpRows, may be negative
-  int first_column, columns;  // likewise
+  int first_row, rows;        // rows: those from first_row on; may exceed the tile or be negative
+  int first_column, columns;  // columns: likewise
 };
 
-/// Reduces products to the best token of each row and the best patch of each column. check: NaN once a product is NaN
-/// or infinite.
+/// Reduces products to the best token of each row and the best patch of each column. `check` becomes NaN once a product
+/// is NaN or infinite.
 template <int kColumnTiles>
 __device__ __forceinline__ void fold(const float (&sums)[kRowTiles][kColumnTiles][4], const Extent& extent,
                                      Best (&row_best)[kRowTiles][2], Best* column_best, float& check) {
@@ -96,7 +97,7 @@ __device__ __forceinline__ void fold(const float (&sums)[kRowTiles][kColumnTiles
           const int row = 16 * i + 8 * half + lane_row;
           check = fmaf(value, 0.0f, check);
           if (exists && value > row_best[i][half].value) row_best[i][half] = {value, extent.first_column + column};
-          if (row < extent.rows && value > top.value) top = {value, row - lane_row};  // a compile-time constant
+          if (row < extent.rows && value > top.value) top = {value, row - lane_row};  // row - lane_row is a compile-time constant
         }
       }
       top.index += extent.first_row + lane_row;  // at -infinity it loses to column_best's initial index 0
@@ -156,7 +157,7 @@ __global__ void __launch_bounds__(kThreads, kColumnTiles > 4 ? 1 : 2) compare_ro
       extent.columns = token_count - token0;
       const int warp_column = text_warp * Layout::kColumns;
       const WarpTiles tiles{kWarpRows * row_warp, 16, row_tiles, warp_column, 8, warp_column + extent.columns};
-      // For each staged row, its index among those of the image or of the block's texts; -1: zeros.
+      // The source of each staged row: its index among the rows of the image or of the block's texts; -1: zeros.
       for (int row = threadIdx.x; row < Layout::kStageRows; row += kThreads) {
         const int column = row - Layout::kRows, token = token0 + column % Layout::kColumns;
         if (column < 0) {
@@ -169,7 +170,7 @@ __global__ void __launch_bounds__(kThreads, kColumnTiles > 4 ? 1 : 2) compare_ro
       __syncthreads();
       float sums[kRowTiles][kColumnTiles][4];
       clear(sums);
-      // For two parts: upper with upper, upper with lower, lower with upper.
+      // With two parts there are three products: upper with upper, upper with lower, lower with upper.
       const int products = patches.parts == 1 ? 1 : 3;
       pipeline(
           products * arguments.slices,

@@ -1,7 +1,8 @@
 #pragma once
 
 // The kept rows of each image or text, adjacent and in bfloat16, as the forward kernel multiplies them. A float32 row
-// becomes two parts: its value rounded to bfloat16, and the remainder, also rounded. Together they keep 16 bits of it.
+// becomes two parts: its value rounded to bfloat16, and the remainder, also rounded. Together they keep 16 bits of its
+// precision.
 #include "kernels/device/staging.h"
 #include "kernels/max_similarity/max_similarity.h"
 

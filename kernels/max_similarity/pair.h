@@ -13,7 +13,7 @@ struct PackedImage {
   float* panels;             ///< panel_floats() floats
 };
 
-/// One image with one text: the kept tokens, and the output arrays.
+/// Arguments of the forward pass for one image with one text.
 struct PairForward {
   const PackedImage* image;
   const float* tokens;       ///< [L, D]
@@ -26,10 +26,11 @@ struct PairForward {
   float* scratch;                           ///< pair_floats() floats
 };
 
-/// Rows of one image (or text) that need a gradient, against those of one text (or image).
+/// Arguments of the backward pass for one image with one text. The rows of one of them, the "own" rows, get a gradient
+/// from the other's rows.
 struct PairGradient {
   std::int64_t width;
-  float* gradient;      ///< [own rows, D], added to
+  float* gradient;      ///< [own rows, D], to which the gradient is added
   const float* others;  ///< [other rows, D]
   const std::int32_t* own_kept;
   std::int64_t own_count;
@@ -41,7 +42,7 @@ struct PairGradient {
   float other_weight;
 };
 
-/// The functions, compiled for one instruction set.
+/// The inner loops of max_similarity, compiled for one instruction set.
 struct PairKernels {
   std::int64_t (*panel_floats)(const MaxSimilarityProblem& problem);
   std::int64_t (*pair_floats)(const MaxSimilarityProblem& problem);

@@ -27,7 +27,8 @@ inline float sum_of(Vector v) {
   return sum;
 }
 
-/// Distance between rows of S^T in floats; the extra vector keeps columns of 1,024 patches off the same cache set.
+/// Returns the distance between rows of S^T, in floats. With 1,024 patches, all entries of a column would fall into the
+/// same cache set without the extra vector.
 inline std::int64_t row_stride(std::int64_t patches) {
   return round_up(patches, kVector) + kVector;
 }
@@ -44,7 +45,7 @@ void pack(const PackedImage& image) {
   pack_panels({image.patches, image.width, image.kept}, image.kept_count, image.width, image.panels);
 }
 
-/// Returns the kept rows, adjacent: in place if they are adjacent already, else copied.
+/// Returns the kept rows as adjacent rows: the rows themselves if they are adjacent, else a copy in `copy`.
 inline const float* compact(const float* rows, std::int64_t width, const std::int32_t* kept, std::int64_t count,
                             float* copy) {
   if (kept[count - 1] - kept[0] == count - 1) return rows + kept[0] * width;

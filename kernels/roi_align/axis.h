@@ -13,7 +13,7 @@
 namespace tessera::kernels {
 namespace {  // each source keeps its own copy: host compilers may use different instruction sets
 
-/// The cells that have a weight; empty: begin == end.
+/// The range of cells that have a weight. It is empty if begin == end.
 struct CellRange {
   std::int32_t begin = 0, end = 0;
 };
@@ -38,8 +38,9 @@ TESSERA_HOST_DEVICE inline void add_point(Number at, Number share, std::int64_t 
   if (high + 1 > cells.end) cells.end = high + 1;
 }
 
-/// Writes the weights of an axis's `size` cells in bin `bin` of `bins`, for a box from `from` to `to`, to all of
-/// `weights` [size]. Points outside the map are skipped at once, so a large box costs no more.
+/// Writes to `weights` [size] the weight of each of an axis's `size` cells in bin `bin` of `bins`, for a box from
+/// `from` to `to`. Returns the cells that have a weight. Points outside the map are not visited, so a large box costs
+/// no more.
 template <class Number>
 TESSERA_HOST_DEVICE inline CellRange axis_weights(Number from, Number to, std::int64_t bin, std::int64_t bins,
                                                   std::int64_t sampling_ratio, bool aligned, std::int64_t size,
@@ -59,7 +60,7 @@ TESSERA_HOST_DEVICE inline CellRange axis_weights(Number from, Number to, std::i
   if (!(points > 0)) return cells;
   const Number origin = start + static_cast<Number>(bin) * bin_length, step = bin_length / points;
   // Visit only points with -1 <= origin + (i + 1/2) step <= size, and two more on each side for rounding. If the box is
-  // reversed or has no length (it then has points only with a sampling ratio), visit all.
+  // reversed or has no length, visit all points; such a box has points only with a sampling ratio.
   Number first = 0, last = points - 1;
   if (step > 0) {
     const Number begin = std::floor((-1 - origin) / step) - 2;

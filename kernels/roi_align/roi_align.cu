@@ -1,7 +1,7 @@
-// Memory-bound. One thread for each bin and axis writes the weights of its cells; the passes read them, all threads of
-// a block the same ones. Forward: a block processes a bin and some channels. Backward: a block processes a cell and
-// some channels and gathers from the boxes of the cell's image in their order, so that no two threads write to one
-// place and every run gives the same result.
+// Memory-bound. First, one thread for each bin and axis writes the weights of the bin's cells. The passes read these
+// weights; all threads of a block read the same ones. Forward: a block processes a bin and some channels. Backward: a
+// block processes a cell and some channels and gathers from the boxes of the cell's image in their order, so that no
+// two threads write to one place and every run gives the same result.
 #include "kernels/device/primitives.h"
 #include "kernels/roi_align/roi_align.h"
 #include "kernels/roi_align/tables.h"
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kThreads) gather_cells(RoiAlignBackward a, Roi
   static_cast<Element*>(a.of_features)[cell * p.channels + channel] = from_float<Element>(sum);
 }
 
-/// Starts a grid of `items` times the channels in blocks of kThreads.
+/// Starts a grid with a row of blocks for each of the `items`; a row has one thread for each channel.
 template <class... Parameters, class... Arguments>
 Status start(std::int64_t items, std::int64_t channels, void (*kernel)(Parameters...), void* stream,
              const Arguments&... arguments) {

@@ -61,7 +61,7 @@ Status roi_align_forward(const RoiAlignForward& arguments, const Parallel& paral
 Status roi_align_backward(const RoiAlignBackward& arguments, const Parallel& parallel = {});
 }  // namespace cpu
 
-/// On the current device, asynchronous on `stream` (a cudaStream_t).
+/// These functions run on the current device, asynchronously on `stream` (a cudaStream_t).
 namespace cuda {
 Status roi_align_forward(const RoiAlignForward& arguments, void* stream);
 Status roi_align_backward(const RoiAlignBackward& arguments, void* stream);

@@ -23,7 +23,8 @@ inline RoiTables roi_tables(const RoiAlignProblem& p, void* workspace) {
   return tables;
 }
 
-/// Fills bin `bin` of a box: along the rows if bin < bin_rows, otherwise bin - bin_rows along the columns.
+/// Fills in the weights of one bin of a box: of a row bin if bin < bin_rows, otherwise of a column bin, whose number is
+/// bin - bin_rows.
 TESSERA_HOST_DEVICE inline void fill_bin(const RoiAlignProblem& p, const RoiTables& tables, std::int64_t box,
                                          std::int64_t bin) {
   const float* const corners = p.corners + box * 4;

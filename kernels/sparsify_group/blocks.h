@@ -53,7 +53,7 @@ __device__ __forceinline__ bool is_flat(float lowest, float highest) {
   return highest - lowest <= kFlatRow * fmaxf(fabsf(lowest), fabsf(highest));
 }
 
-/// A stage of [rows, 64] for the products along patches or tokens.
+/// The layout in shared memory of a stage of [kRows, 64] elements, for the products along patches or tokens.
 template <class Element>
 struct RowStage {
   static constexpr int kColumns = 64;
@@ -62,14 +62,15 @@ struct RowStage {
   static constexpr int kElements = kRows * kPitch;
 };
 
-/// Returns which tokens first .. of a pair are real, one bit each for 32 tokens, in all lanes of the calling warp.
+/// Returns which of a pair's 32 tokens from `first` on are real, one bit for each. All lanes of the calling warp get
+/// the result.
 __device__ __forceinline__ unsigned real_bits(const std::uint8_t* mask, std::int64_t pair, int tokens, int first) {
   const int token = first + static_cast<int>(threadIdx.x % 32);
   const bool real = token < tokens && (mask == nullptr || mask[pair * tokens + token] != 0);
   return __ballot_sync(kAllLanes, real ? 1 : 0);
 }
 
-/// The tile's mask in registers of every thread: tokens first .. first + kTokens - 1 (kTokens at most 64).
+/// The mask of tokens first .. first + kTokens - 1 (kTokens at most 64), in registers of every thread.
 template <int kTokens>
 struct TileMask {
   unsigned low, high;

@@ -34,7 +34,7 @@ struct BackwardSample {
   float* scratch;
 };
 
-/// The functions, compiled for one instruction set.
+/// The inner loops of sparsify_group, compiled for one instruction set.
 struct SampleKernels {
   std::int64_t (*scratch_floats)(const SparsifyGroupProblem& problem, Pass pass);
   void (*forward)(const ForwardSample& sample);

@@ -1,9 +1,9 @@
 // One pair's forward and backward for one instruction set; see cpu/matrix.inc.h for what an including source defines.
 //
 // Similarities are computed transposed, S^T [P, tokens]: tokens are the vector lanes. The minimum, the maximum and the
-// sums over patches are then vertical operations, S^T = V T^T transposes the short T instead of the long V, and the
-// products after it read the weights by broadcasts from contiguous memory. Only real tokens are processed, so padding
-// costs nothing. Products of the backward pass are joined: [S^T dA^T] = V [T; dC]^T and dV = [A^T dS^T] [dC; T].
+// sums over patches are then vertical operations. S^T = V T^T transposes the short T instead of the long V. The
+// products that follow read the weights by broadcasts from contiguous memory. Only real tokens are processed, so
+// padding costs nothing. The backward pass joins products: [S^T dA^T] = V [T; dC]^T and dV = [A^T dS^T] [dC; T].
 #include "kernels/cpu/matrix.inc.h"
 #include "kernels/sparsify_group/row_rules.h"
 #include "kernels/sparsify_group/sample.h"
@@ -11,7 +11,7 @@
 namespace tessera::kernels {
 namespace {
 
-/// Tokens per tile: keeps [P, tokens] within 256 KB.
+/// Returns the number of tokens per tile, which keeps [P, tokens] within 256 KB.
 inline std::int64_t token_tile(const SparsifyGroupProblem& problem) {
   const std::int64_t fitting = 65536 / problem.patches / kVector * kVector;
   return smaller(problem.tokens, fitting < 16 ? 16 : fitting > 128 ? 128 : fitting);
@@ -27,7 +27,8 @@ inline Vector magnitude(Vector a) {
   return a < 0.0f ? -a : a;
 }
 
-/// e^x for x <= 0, to 2 units in the last place; 0 below -87. Cody-Waite reduction, Taylor polynomial of degree 7.
+/// Returns e^x for x <= 0, to 2 units in the last place; 0 below -87. Cody-Waite reduction, Taylor polynomial of degree
+/// 7.
 inline Vector exponential(Vector x) {
   const IntVector vanishes = x < -87.0f;
   x = select(vanishes, Vector{}, x);
@@ -156,7 +157,7 @@ struct LaneGradient {
   }
 };
 
-/// Returns float32 rows in place; bfloat16 rows (those in `index`) are first converted into scratch memory.
+/// Returns rows as float32: float32 rows themselves; of bfloat16 rows, a converted copy of those in `index`.
 inline PickedRows as_float(DataType type, const ConstRows& rows, const std::int32_t* index, std::int64_t count,
                            std::int64_t width, float* converted) {
   if (type == DataType::kFloat32) return {static_cast<const float*>(rows.data), rows.row_stride, index};
@@ -229,7 +230,7 @@ void backward(const BackwardSample& sample) {
   float* const text_copy = scratch.take(converts ? tile * width : 0);
   float* const grad_copy = scratch.take(converts ? tile * width : 0);
   float* const panel = scratch.next;
-  // Sum over the token tiles in float32.
+  // With several token tiles, a bfloat16 gradient is summed in float32.
   const bool sums_apart = converts && sample.real_count > tile;
   const Destination grad_image = sums_apart ? Destination{grad_image_sum, width, nullptr, DataType::kFloat32}
                                             : Destination{sample.grad_image_tokens.data,
@@ -254,7 +255,7 @@ void backward(const BackwardSample& sample) {
       }
       gradient.weights(problem, s_da + group, s_da + count + group, stride, a_ds + group, stride);
     }
-    // Only after all weights: the last group's unused lanes overlap the first gradients.
+    // This loop comes after all weights, because the last group's unused lanes overlap the first gradients.
     for (std::int64_t group = 0; group < count; group += kVector) {
       gradients[group / kVector].similarities(problem, s_da + group, s_da + count + group, stride, a_ds + group,
                                               a_ds + count + group, stride);

@@ -34,7 +34,7 @@ struct SparsifyGroupProblem {
 
 constexpr std::int64_t kMostPatchesOnGpu = 1024;
 
-/// 1/P, rounded once to float32, as the comparison requires.
+/// Returns 1/P, rounded once to float32, as the comparison requires.
 inline float paper_threshold(std::int64_t patches) {
   return static_cast<float>(1.0 / static_cast<double>(patches));
 }
@@ -49,9 +49,9 @@ struct SparsifyGroupForward {
   ConstRows image_tokens;                   ///< [B, P, D]
   const std::uint8_t* text_mask = nullptr;  ///< [B, L] contiguous, non-zero = real token; null: all are real
   Rows grouped;                             ///< out [B, L, D]
-  float* row_statistics = nullptr;  ///< out [B, L, kRowStatistics] contiguous; null when no backward will follow
-  float* weights = nullptr;         ///< out [B, L, P] contiguous, for inspection; null: never written
-  void* workspace = nullptr;        ///< sparsify_group_workspace() bytes; null on the CPU: allocated here
+  float* row_statistics = nullptr;  ///< out [B, L, kRowStatistics] contiguous; null if no backward pass follows
+  float* weights = nullptr;         ///< out [B, L, P] contiguous, for inspection; null: not wanted
+  void* workspace = nullptr;        ///< sparsify_group_workspace() bytes; may be null on the CPU, which then allocates them
 };
 
 struct SparsifyGroupBackward {
@@ -60,7 +60,7 @@ struct SparsifyGroupBackward {
   ConstRows image_tokens;
   const std::uint8_t* text_mask = nullptr;
   ConstRows grad_grouped;                 ///< [B, L, D]
-  const float* row_statistics = nullptr;  ///< from the forward on the same device
+  const float* row_statistics = nullptr;  ///< from the forward pass on the same device
   Rows grad_text_tokens;                  ///< out [B, L, D]; data null: not wanted
   Rows grad_image_tokens;                 ///< out [B, P, D]; data null: not wanted
   void* workspace = nullptr;
@@ -77,9 +77,9 @@ Status sparsify_group_forward(const SparsifyGroupForward& arguments, const Paral
 Status sparsify_group_backward(const SparsifyGroupBackward& arguments, const Parallel& parallel = {});
 }  // namespace cpu
 
-/// On the current device; all pointers are device pointers, `stream` is a cudaStream_t. Asynchronous: a reported
-/// failure concerns the arguments or the launch. `emulation` runs the same source on the host (kernels/emulation), for
-/// tests.
+/// These functions run on the current device; all pointers are device pointers, and `stream` is a cudaStream_t. They
+/// are asynchronous: a failure that they report concerns only the arguments or the launch. `emulation` runs the same
+/// source on the host (kernels/emulation), for tests.
 namespace cuda {
 std::size_t sparsify_group_workspace(const SparsifyGroupProblem& problem, Pass pass);
 Status sparsify_group_forward(const SparsifyGroupForward& arguments, void* stream);

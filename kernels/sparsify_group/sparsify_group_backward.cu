@@ -5,16 +5,16 @@
 //   3. dT = dS V;
 //   4. dV += A^T dC + dS^T T.
 // One block owns all of a pair's dV, so that no atomics are needed and results are the same in every run. With more
-// than one token tile dV is summed in float32: float32 in place, bfloat16 in a workspace of [blocks, P, D] (the grid is
-// then limited to kMostBlocksWithSums, and a block processes several pairs). Global memory traffic per pair: T and dC
-// twice, V three times (mostly from the second-level cache), dT and dV once.
+// than one token tile dV is summed in float32: a float32 dV in place, a bfloat16 dV in a workspace of [blocks, P, D]
+// (the grid is then limited to kMostBlocksWithSums, and a block processes several pairs). Global memory traffic per
+// pair: T and dC twice, V three times (mostly from the second-level cache), dT and dV once.
 #include "kernels/sparsify_group/blocks.h"
 
 namespace tessera::kernels {
 namespace {
 
-/// Step 1 sums two matrices in registers. With 16 warps of 128 registers, the float32 sums do not fit with its operands
-/// (the inner loop spilled a dozen sums); with 8 warps of 255 they do.
+/// Step 1 sums two matrices in registers. With 16 warps and 128 registers per thread, float32 sums and operands do not
+/// fit (the inner loop spilled a dozen sums); with 8 warps and 255 registers they do.
 template <class Element>
 constexpr int kWarps = sizeof(Element) == 4 ? 8 : 16;
 template <class Element>
@@ -30,7 +30,7 @@ struct BackwardArguments {
   Matrices<Element> grad_text, grad_image;
   const std::uint8_t* mask;
   const float* row_statistics;
-  float* sums;  // [gridDim.x, P, D] or null: see above
+  float* sums;  // [gridDim.x, P, D]; null: dV is summed in place
 };
 
 /// kPassTiles: number of 8-column tiles per warp in a pass of step 1.
@@ -117,7 +117,8 @@ struct BackwardBlock {
     });
   }
 
-  /// A whole warp calls this for one row.
+  /// Replaces a row of similarities with its weights, and the weights' gradient with the similarities' gradient. A
+  /// whole warp calls this.
   __device__ __forceinline__ void differentiate_row(std::int64_t token_index, bool real, float* s_row,
                                                     float* da_row) const {
     constexpr int kValues = kCapacity / 32;
@@ -132,7 +133,7 @@ struct BackwardBlock {
       const bool flat = !softmax && is_flat(lowest, highest);
       const float cut = softmax ? 0.0f : kept_from(highest - lowest, arguments.rules.threshold);
       const float uniform = 1.0f / static_cast<float>(arguments.patches);
-      // In the first pass `weights` holds the similarities.
+      // In the first of the two loops, `weights` holds the similarities.
       float mean = 0.0f, kept_count = 0.0f, kept_sum = 0.0f, ties = 0.0f;
 #pragma unroll
       for (int i = 0; i < kValues; ++i) {
@@ -385,7 +386,7 @@ Status start(const SparsifyGroupBackward& given, void* stream) {
 
 template <class Element>
 Status start(const SparsifyGroupBackward& given, void* stream) {
-  constexpr int kPassTiles = 32 / kWarps<Element>;  // a pass over 256 patches
+  constexpr int kPassTiles = 32 / kWarps<Element>;  // one pass covers 256 patches
   if (given.problem.patches <= 256) return start<Element, 4, 256, kPassTiles>(given, stream);
   return start<Element, 1, 1024, kPassTiles / 2>(given, stream);
 }

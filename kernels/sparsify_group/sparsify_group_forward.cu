@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-/// Patches per pass of step 1: four 8-column tiles per warp.
+/// In a pass of step 1, each warp computes four 8-column tiles, and the block kPassPatches patches.
 constexpr int kPassTiles = 4;
 constexpr int kPassPatches = 8 * kPassTiles * kWarps;
 
@@ -29,12 +29,12 @@ struct ForwardArguments {
   float* weights;
 };
 
-/// Shared memory of a block: similarities [kTokens, kCapacity], then staging. With a single pass the first staging area
-/// may overlap the similarities, because they are written after its last read.
+/// Shared memory of a block: similarities [kTokens, kCapacity], then staging. With a single pass, the first staging
+/// area may overlap the similarities, because these are written after the last read from it.
 template <class Element, int kRowTiles, int kCapacity>
 struct ForwardLayout {
   static constexpr int kTokens = 16 * kRowTiles;
-  static constexpr int kPitch = kCapacity + 4;  // an odd number of 16-byte words: eight rows on different banks
+  static constexpr int kPitch = kCapacity + 4;  // an odd number of 16-byte words, so that eight rows are on different banks
   static constexpr int kSimilarityBytes = kTokens * kPitch * 4;
   static constexpr int kWidthStageElements = (kTokens + kPassPatches) * WidthStage<Element>::kPitch;
   static constexpr int kWidthStageBytes = 2 * kWidthStageElements * static_cast<int>(sizeof(Element));

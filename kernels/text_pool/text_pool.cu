@@ -7,7 +7,7 @@ namespace tessera::kernels {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr float kLowest = -3.4028235e38f;  // the maximum of nothing: unlike -infinity it gives no NaN
+constexpr float kLowest = -3.4028235e38f;  // the maximum of no values; unlike -infinity it leads to no NaN
 constexpr float kShort = 1e-12f;           // lower bound of a norm that vectors are divided by
 
 __device__ __forceinline__ std::int64_t row_of_warp() {

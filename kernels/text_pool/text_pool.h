@@ -5,10 +5,10 @@
 #include "kernels/parallel.h"
 #include "kernels/status.h"
 
-/// The part of text-conditioned pooling (FLAIR, arXiv 2412.03561, section 3.2) between its matrix products, which the
-/// caller computes: the softmax over an image's patches and a zero token, that softmax's gradient, and the loss of a
-/// pooled vector and the text it was pooled for. Everything is contiguous float32. A NaN makes its row's results NaN.
-/// Results do not depend on the number of threads and are the same in every run.
+/// The part of text-conditioned pooling (FLAIR, arXiv 2412.03561, section 3.2) between its matrix products; the caller
+/// computes the products. It consists of the softmax over an image's patches and a zero token, that softmax's gradient,
+/// and the loss of a pooled vector and the text it was pooled for. Everything is contiguous float32. A NaN makes its
+/// row's results NaN. Results do not depend on the number of threads and are the same in every run.
 namespace tessera::kernels {
 
 /// weights(r, p) = exp(s(r, p)) / (sum over p of exp(s(r, p)) + z), where z is 1 with a zero token (its score is 0 and
@@ -20,7 +20,8 @@ struct PatchSoftmax {
   float* scores = nullptr;   ///< [rows, P], overwritten with the weights
 };
 
-/// The scores' gradient from the weights' gradient: g(r, p) <- w(r, p) (g(r, p) - sum over q of w(r, q) g(r, q)).
+/// Replaces the weights' gradient by the scores' gradient: g(r, p) <- w(r, p) (g(r, p) - sum over q of w(r, q) g(r,
+/// q)).
 struct PatchSoftmaxBackward {
   std::int64_t rows = 0;
   std::int64_t patches = 0;
@@ -28,8 +29,8 @@ struct PatchSoftmaxBackward {
   float* gradient = nullptr;       ///< [rows, P], in place
 };
 
-/// For pairs of a pooled vector y and its text t, of unit length: z = scale y.t / max(|y|, 1e-12) + bias, and the loss
-/// -log sigmoid(label z), 0 for label 0.
+/// The loss for pairs of a pooled vector y and its text t, which has unit length: -log sigmoid(label z) with z = scale
+/// y.t / max(|y|, 1e-12) + bias; 0 for label 0.
 struct PooledPairs {
   std::int64_t rows = 0;
   std::int64_t width = 0;                ///< D, at least 1
@@ -55,7 +56,7 @@ Status patch_softmax_backward(const PatchSoftmaxBackward& arguments, const Paral
 Status pooled_pairs(const PooledPairs& arguments, const Parallel& parallel = {});
 }  // namespace cpu
 
-/// On the current device, asynchronous on `stream` (a cudaStream_t).
+/// These functions run on the current device, asynchronously on `stream` (a cudaStream_t).
 namespace cuda {
 Status patch_softmax(const PatchSoftmax& arguments, void* stream);
 Status patch_softmax_backward(const PatchSoftmaxBackward& arguments, void* stream);

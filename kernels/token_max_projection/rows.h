@@ -9,7 +9,8 @@ struct RowKernels {
   /// For each column of a matrix [rows, columns] (rows at least 1, contiguous), writes its maximum and the lowest row
   /// that has it; a column with a NaN has maximum NaN.
   void (*maxima)(const float* matrix, std::int64_t rows, std::int64_t columns, float* maximum, std::int32_t* row);
-  /// to [width] = sum over i of weights[i] * table[index[i]], in this order. index[i] counts rows of `width`.
+  /// to [width] = sum over i of weights[i] * table[index[i]], in this order. index[i] is the number of a table row of
+  /// `width` floats.
   void (*weighted_sum)(const float* table, std::int64_t width, const std::int32_t* index, const float* weights,
                        std::int64_t count, float* to);
 };

@@ -12,9 +12,9 @@
 ///   encoding(b, v) = log(1 + max(0, max over real n of tokens(b, n) . table(v) + bias(v)))
 /// `argmax` is the position of the maximum, positive or negative, and the lowest of equal positions; it is -1 (and
 /// encoding 0) in a row without a real position. Products are stored only for one tile of rows and columns at a time,
-/// never [B, N, V]. The backward pass adds rows along the maxima and computes no products. Padding never affects a
-/// result. A NaN product makes its entry NaN. Results do not depend on the number of threads and are the same in every
-/// run.
+/// never [B, N, V]. The backward pass adds the rows at the positions of the maxima and computes no products. Padding
+/// never affects a result. A NaN product makes its entry NaN. Results do not depend on the number of threads and are
+/// the same in every run.
 namespace tessera::kernels {
 
 struct TokenMaxProjectionProblem {
@@ -40,7 +40,7 @@ struct TokenMaxProjectionBackward {
   TokenMaxProjectionProblem problem;
   const void* tokens = nullptr;
   const void* table = nullptr;
-  const std::int64_t* argmax = nullptr;  ///< from the forward
+  const std::int64_t* argmax = nullptr;  ///< from the forward pass
   const float* weight = nullptr;         ///< [B, V], gradient of each maximum; 0 where none passes
   void* grad_tokens = nullptr;           ///< out [B, N, w]; null: not wanted
   void* grad_table = nullptr;            ///< out [V, w]; null: not wanted
@@ -50,7 +50,8 @@ struct TokenMaxProjectionBackward {
 Status check(const TokenMaxProjectionForward& arguments);
 Status check(const TokenMaxProjectionBackward& arguments);
 
-/// Supports only float32. The caller passes in its library's matrix product, as it passes in threads.
+/// The CPU kernels support only float32. The caller passes in its library's matrix product, just as it passes in its
+/// threads.
 namespace cpu {
 /// c [rows, columns] = a [rows, depth] b [columns, depth]^T, all contiguous. Several threads call it concurrently, so
 /// it must not start threads of its own.
@@ -61,8 +62,8 @@ Status token_max_projection_forward(const TokenMaxProjectionForward& arguments, 
 Status token_max_projection_backward(const TokenMaxProjectionBackward& arguments, const Parallel& parallel = {});
 }  // namespace cpu
 
-/// On the current device, asynchronous on `stream` (a cudaStream_t). Tokens and table are float32 or bfloat16, sums are
-/// float32. A gradient has the same type as its tensor.
+/// These functions run on the current device, asynchronously on `stream` (a cudaStream_t). Tokens and table are float32
+/// or bfloat16, sums are float32. A gradient has the same type as its tensor.
 namespace cuda {
 Status token_max_projection_forward(const TokenMaxProjectionForward& arguments, void* stream);
 Status token_max_projection_backward(const TokenMaxProjectionBackward& arguments, void* stream);

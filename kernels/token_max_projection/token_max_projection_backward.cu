@@ -1,6 +1,6 @@
-// Backward: sums of rows along the maxima, bound by the second-level cache (one row of the width for each entry that
-// passes a gradient, in each direction). No atomics: every sum belongs to one warp, which adds in the order of the
-// vocabulary or the batch, so that results are the same in every run.
+// Backward: sums of the rows at the positions of the maxima. The second-level cache limits the speed: each entry that
+// passes a gradient reads one row, in each direction. No atomics: every sum belongs to one warp, which adds in the
+// order of the vocabulary or the batch, so that results are the same in every run.
 //   table   a warp processes one row of the vocabulary, 256 columns at a time in registers, and loops over the batch;
 //   tokens  a block processes one sample, 256 of its positions and 64 columns in shared memory. Each of its 8 warps owns
 //           every eighth position, reads the sample's weights 32 at a time and adds those of its own positions.
@@ -49,7 +49,7 @@ template <class Element>
 __global__ void __launch_bounds__(kThreads) gather_table(BackwardArguments<Element> arguments) {
   const int lane = threadIdx.x % 32, width = arguments.width;
   const std::int64_t v = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
-  if (v >= arguments.vocabulary) return;  // a whole warp
+  if (v >= arguments.vocabulary) return;  // together with its whole warp
   for (int column0 = lane; column0 - lane < width; column0 += 32 * kTablePieces) {
     float sums[kTablePieces];
 #pragma unroll

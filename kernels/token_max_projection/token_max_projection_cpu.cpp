@@ -19,7 +19,7 @@ constexpr std::int64_t kGroupRows = 448;
 constexpr std::int64_t kTileColumns = 512;
 constexpr std::int64_t kChunkColumns = 2 * kTileColumns;
 constexpr std::int64_t kTableRows = 64;      // rows of the table's gradient per work item
-constexpr std::int64_t kAlignedFloats = 16;  // a cache line: products of aligned rows have a fixed order of sums
+constexpr std::int64_t kAlignedFloats = 16;  // one cache line; products of rows aligned to it always add in the same order
 
 const RowKernels& row_kernels() {
 #if defined(TESSERA_X86_KERNELS)
@@ -45,7 +45,7 @@ struct Group {
   bool gaps = false;                // the real rows are not adjacent
 };
 
-/// The real positions of each sample, and the groups.
+/// The real positions of each sample, and the groups into which samples are divided.
 class Rows {
  public:
   Rows(const TokenMaxProjectionProblem& problem, const std::uint8_t* mask)
@@ -89,7 +89,7 @@ class Rows {
   std::vector<Group> groups_;
 };
 
-/// Returns the group's real rows, adjacent: in place if they are adjacent already, else copied.
+/// Returns the group's real rows as adjacent rows: the rows themselves if they are adjacent, else a copy in `copy`.
 const float* together(const Rows& rows, const Group& group, const float* tokens, std::int64_t positions,
                       std::int64_t width, float* copy) {
   if (!group.gaps) return tokens + group.first * positions * width;
@@ -108,7 +108,7 @@ struct Maxima {
   std::int32_t row[kTileColumns];
 };
 
-/// Computes a sample's results from the products of its rows with `columns` columns, starting at column `first`.
+/// Computes a sample's results from the products of its rows with `columns` rows of the table, from row `first` on.
 void finish(const TokenMaxProjectionForward& arguments, const Rows& rows, std::int64_t sample, std::int64_t first,
             std::int64_t columns, const float* products) {
   float* const encoding = arguments.encoding + sample * arguments.problem.vocabulary + first;

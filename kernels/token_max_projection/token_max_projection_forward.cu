@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-/// A warp's 16-row and 8-column tiles.
+/// Number of 16-row tiles and of 8-column tiles per warp.
 constexpr int kRowTiles = 2, kColumnTiles = 8;
 constexpr int kWarpRows = 16 * kRowTiles, kWarpColumns = 8 * kColumnTiles;
 
@@ -46,7 +46,7 @@ __device__ __forceinline__ bool before(const Best& a, const Best& b) {
   return a.position < b.position;
 }
 
-/// A block's share: kRowWarps x (kWarps / kRowWarps) warps. The warps' best values reuse the staging area.
+/// The layout of a block: kRowWarps x (kWarps / kRowWarps) warps. The warps' best values reuse the staging area.
 template <class Element, int kRowWarps>
 struct ForwardLayout {
   static constexpr int kColumnWarps = kWarps / kRowWarps;

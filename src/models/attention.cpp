@@ -38,7 +38,8 @@ AttentionMask attention_mask(const at::Tensor& key_mask, std::int64_t keys) {
   check_mask(key_mask, keys);
   const at::Tensor real = key_mask.unsqueeze(1).unsqueeze(1);  // [B, 1, 1, K]
   out.has_key = real.any(-1, /*keepdim=*/true);
-  // A softmax over nothing is NaN, so such queries attend to everything, and attend() replaces their output.
+  // A softmax over no keys is NaN. Queries of a row without any real key therefore attend to everything, and attend()
+  // replaces their output.
   out.allowed = real | out.has_key.logical_not();
   return out;
 }

@@ -12,7 +12,8 @@ namespace {
 
 constexpr double kDecoderNormEps = 1e-5;
 
-/// A pre-norm block of self-attention, attention to the memory, and an MLP; initialized as the text transformer's.
+/// A pre-norm block of self-attention, attention to the memory, and an MLP. It is initialized like the text
+/// transformer's blocks.
 class DecoderBlock : public torch::nn::Module {
  public:
   DecoderBlock(const CaptionDecoderSettings& s, std::int64_t width) {

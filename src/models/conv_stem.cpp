@@ -35,10 +35,11 @@ at::Tensor ConvStem::forward(const at::Tensor& pixels) {
   return convolutions_[2](x);
 }
 
-/// A 1x1 convolution to four times the channels, a depth-wise 3x3 one, and a 1x1 one back, plus a shortcut.
+/// A 1x1 convolution to four times the channels, a depth-wise 3x3 convolution, and a 1x1 convolution back, plus a
+/// shortcut.
 class InvertedBottleneck : public torch::nn::Module {
  public:
-  /// strided: halves the map.
+  /// strided: whether the block halves the map's height and width.
   InvertedBottleneck(std::int64_t in, std::int64_t out, bool strided) : strided_(strided) {
     const std::int64_t inner = (4 * out + 4) / 8 * 8;
     if (in != out) {

@@ -55,7 +55,7 @@ class ResponseNorm : public torch::nn::Module {
 
 }  // namespace
 
-/// x + gamma * mlp(norm(depth-wise convolution(x))).
+/// Computes x + gamma * mlp(norm(depth-wise convolution(x))).
 class ConvNextBlock : public torch::nn::Module {
  public:
   ConvNextBlock(const ConvNextSettings& s, std::size_t stage) : activation_(s.activation) {
@@ -124,7 +124,7 @@ ConvNext::ConvNext(const ConvNextSettings& settings) : settings_(settings) {
     register_module("head", std::make_shared<NamedParts>())->add("norm", final_norm_);
 }
 
-// The names are positions in a sequence in which the activation counts too.
+// The parts are named by their positions in a sequence, in which the activation also has a position.
 void ConvNext::make_stem() {
   const ConvNextSettings& s = settings_;
   const auto names = register_module("stem", std::make_shared<NamedParts>());
@@ -136,7 +136,7 @@ void ConvNext::make_stem() {
     add(0, torch::nn::Conv2dOptions(3, s.widths[0], s.patch_size).stride(s.patch_size));
   } else {
     constexpr std::int64_t kDivisor = 8;
-    // timm rounds to a multiple of 8, and to the next higher one if that removes more than a tenth.
+    // timm rounds to the nearest multiple of 8, or to the next higher one if the nearest is more than a tenth smaller.
     const auto rounded = [&](std::int64_t width) {
       const std::int64_t near = std::max<std::int64_t>(kDivisor, (width + kDivisor / 2) / kDivisor * kDivisor);
       return 10 * near < 9 * width ? near + kDivisor : near;

@@ -28,8 +28,8 @@ std::string shape_text(const at::Tensor& tensor) {
   return concat(tensor.sizes());
 }
 
-/// Names that a file may lack or have in addition: counters, and the token for hidden patches, which models trained
-/// without hiding lack.
+/// Whether a tensor may be missing from a file or left over: counters, and the token for hidden patches, which a model
+/// trained without hidden patches lacks.
 bool is_optional(const std::string& name) {
   return name.ends_with("num_batches_tracked") || name == "visual.mask_token";
 }
@@ -44,7 +44,8 @@ void hide_missing_pictures(TowerFeatures& features) {
   }
 }
 
-/// SPARO compares slot by slot: 64 slots of 64 and 32 slots of 128 have the same total width but cannot be compared.
+/// SPARO compares slot by slot, so equal total widths are not enough: 64 slots of width 64 cannot be compared with 32
+/// slots of width 128.
 void check_slots_agree(Tower& image, Tower& text, const std::string& path) {
   const auto* ours = dynamic_cast<const Sparo*>(&image.readout());
   const auto* theirs = dynamic_cast<const Sparo*>(&text.readout());
@@ -68,7 +69,7 @@ struct DualEncoder::Impl {
   ModelSettings settings;
   SharedParameters shared;
   std::shared_ptr<Tower> image;
-  std::shared_ptr<Tower> text;  // null: none
+  std::shared_ptr<Tower> text;  // null: no text tower
   at::Tensor mean;
   at::Tensor deviation;
 
@@ -109,7 +110,7 @@ struct DualEncoder::Impl {
     TowerInput input = view;
     input.pixels = normalize(view.pixels);
     input.patches = normalize_patches(view.patches);
-    if (view.regions.defined() && view.regions.size(2) == 0)  // no sample of the batch has any
+    if (view.regions.defined() && view.regions.size(2) == 0)  // no sample of the batch has regions
       input.regions = at::zeros({view.regions.size(0), view.regions.size(1), tower.encoder().region_width()},
                                 view.regions.options());
     TowerFeatures out = tower.forward(input, needs);
@@ -131,7 +132,7 @@ struct DualEncoder::Impl {
     out.input.mask = view.mask;
   }
 
-  /// For a view that no tower encodes.
+  /// Returns the features of a text view that no tower encodes: only its ids.
   static TowerFeatures ids_alone(const TowerInput& view) {
     TowerFeatures out;
     add_input_ids(view, out);
@@ -151,8 +152,8 @@ struct DualEncoder::Impl {
 
 namespace {
 
-// Whether one tower pass can encode both views: the same kind, row shape and needs. Whether samples may lack a view
-// matters only for images (hide_missing_pictures).
+// Whether one tower pass can encode both views: they must have the same kind, row shape and needs. The need `optional`
+// matters only for images (hide_missing_pictures()).
 bool fit_together(const TowerInput& a, const ViewNeeds& a_needs, const TowerInput& b, ViewNeeds b_needs) {
   if (!a.of_pictures()) b_needs.optional = a_needs.optional;
   return a.pixels.defined() == b.pixels.defined() && a.patches.defined() == b.patches.defined() && a.regions.defined() == b.regions.defined() &&
@@ -162,7 +163,8 @@ bool fit_together(const TowerInput& a, const ViewNeeds& a_needs, const TowerInpu
          a_needs == b_needs;
 }
 
-// Concatenates inputs of one shape along the batch. If any view has a mask, views without one count as all real.
+// Concatenates inputs of one shape along the batch. If any view has a mask, all entries of views without one count as
+// real.
 TowerInput stacked(const std::vector<const TowerInput*>& inputs) {
   at::Tensor some_mask;
   for (const TowerInput* input : inputs)
@@ -253,7 +255,8 @@ std::map<std::string, TowerFeatures> DualEncoder::Impl::encode_views(
 
 namespace {
 
-// Images of varying shapes are cut into the patches that the encoder takes.
+// Sets the preprocessing's patch_size to the encoder's, because images of varying shapes are cut into patches before
+// they reach the encoder.
 void follow_patch_size(ModelSettings& settings, const std::string& path) {
   Preprocessing& preprocessing = settings.preprocessing;
   if (!keeps_shapes(preprocessing)) return;
@@ -377,7 +380,8 @@ namespace {
 
 using NamedTensors = std::map<std::string, at::Tensor>;
 
-/// Describes what the file has, if it has less than half of the model's tensors.
+/// Returns a text about the tensors that a file has, if these are less than half of the model's; otherwise an empty
+/// string.
 std::string names_found(const NamedTensors& stored, const NamedTensors& wanted) {
   const auto known = std::count_if(wanted.begin(), wanted.end(), [&](const auto& item) { return stored.contains(item.first); });
   if (2 * known >= std::ssize(wanted)) return "";

@@ -25,7 +25,7 @@ class FcMlp : public torch::nn::Module {
       : fc1_(register_module("fc1", normal_linear(in, hidden))),
         fc2_(register_module("fc2", normal_linear(hidden, out))) {}
   at::Tensor forward(const at::Tensor& x) { return fc2_(at::gelu(fc1_(x))); }
-  /// The same over the middle axis: x [B, in, d] -> [B, out, d].
+  /// Applies the maps to the middle axis: x [B, in, d] -> [B, out, d].
   at::Tensor forward_groups(const at::Tensor& x) { return forward(x.mT()).mT(); }
 
  private:

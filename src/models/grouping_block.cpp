@@ -14,8 +14,8 @@ namespace {
 
 constexpr double kNormEps = 1e-5;
 
-/// `q_proj`, `k_proj`, `v_proj` and `proj`. Scores are small at first and similar for all groups: which tokens a group
-/// gets must be learned, and large initial scores would settle it by chance.
+/// The maps `q_proj`, `k_proj`, `v_proj` and `proj`. Initial scores are small and similar for all groups, so that it is
+/// learned which tokens a group gets; large initial scores would decide it by chance.
 class SeparateProjections : public torch::nn::Module {
  public:
   SeparateProjections(std::int64_t width, double value_deviation)
@@ -41,13 +41,13 @@ class GroupsAttend : public SeparateProjections {
   std::int64_t heads_;
 };
 
-/// Eq. 1-4 of the text group transformer, GroupViT's `assign`.
+/// Eq. 1-4 of the text group transformer; in GroupViT's code this is `assign`.
 class AssignAttention : public SeparateProjections {
  public:
   AssignAttention(const GroupingSettings& settings, double assign_eps, std::int64_t width, double value_deviation)
       : SeparateProjections(width, value_deviation), settings_(settings), assign_eps_(assign_eps) {}
 
-  /// Returns in `groups` what to add to the groups.
+  /// In the result, `groups` is the update that the caller adds to the groups.
   Grouped forward(const at::Tensor& groups, const at::Tensor& tokens, const at::Tensor& mask, const at::Tensor& noise) {
     const at::Tensor padding = mask.defined() ? mask.logical_not().unsqueeze(1) : at::Tensor();  // [B, 1, L]
     const at::Tensor products = at::matmul(q_proj_(groups), k_proj_(tokens).mT());                // [B, K, L]
@@ -72,26 +72,25 @@ class AssignAttention : public SeparateProjections {
     return padding.defined() ? x.masked_fill(padding, 0) : x;
   }
 
-  /// Returns A_kj / D_k for the shares [B, K, L] of the tokens that groups have.
+  /// Returns A_kj / D_k, given each group's share [B, K, L] of each token.
   at::Tensor weights_of(const at::Tensor& shares, const at::Tensor& assignment, const at::Tensor& padding) const {
     at::Tensor weights = shares;
-    // The sum is exactly one-hot, because the bracket is exactly 0.
+    // This is exactly one-hot, because the bracket is exactly 0; it only adds the gradient of the shares.
     if (settings_.hard)
       weights = at::zeros_like(shares).scatter_(1, assignment.unsqueeze(1), 1) + (shares - shares.detach());
     weights = without(padding, weights);
     at::Tensor total = weights.sum(2, /*keepdim=*/true) + assign_eps_;  // [B, K, 1]
-    // A group without a token: dividing by a small number instead would multiply its straight-through gradient by the
-    // inverse.
+    // A group without a token is divided by 1. Dividing by a small number would enlarge its straight-through gradient.
     total = total.masked_fill(total.detach() == 0, 1);
     return weights / total;
   }
 
-  /// The same for soft shares with assign_eps 0, computed with logarithms: a group that gets almost nothing of any
-  /// token still gets the tokens' weighted mean, where its shares and their sum would underflow.
+  /// As weights_of(), for soft shares with assign_eps 0, but computed with logarithms: a group with tiny shares of all
+  /// tokens still gets a weighted mean of them, although the shares and their sum would underflow.
   static at::Tensor soft_weights(const at::Tensor& competing, const at::Tensor& padding) {
     const at::Tensor logarithms = competing.log_softmax(1);
     if (!padding.defined()) return logarithms.softmax(2);
-    // Not minus infinity: its softmax is NaN in a row that is all padding.
+    // The lowest number instead of minus infinity, which would make the softmax NaN in a row that is all padding.
     return without(padding, logarithms.masked_fill(padding, std::numeric_limits<float>::lowest()).softmax(2));
   }
 

@@ -52,7 +52,8 @@ class GroupVitBlock : public torch::nn::Module {
   std::shared_ptr<FcMlp> mlp_;
 };
 
-/// Maps the group tokens of the previous stage to this stage's: LayerNorm `0` and an MLP `1` over the groups.
+/// Maps the previous stage's group tokens to as many as this stage has: a LayerNorm `0`, and an MLP `1` over the
+/// groups.
 class GroupProjector : public torch::nn::Module {
  public:
   GroupProjector(std::int64_t width, std::int64_t from, std::int64_t to)
@@ -75,7 +76,8 @@ class GroupVitStage : public torch::nn::Module {
  public:
   GroupVitStage(const GroupVitSettings& s, std::size_t index) : groups_(s.num_group_tokens[index]) {
     if (groups_ > 0) {
-      // Zero if they are added to what the previous stage has learned, as in the authors' code.
+      // After the first stage they start at zero, because they are added to the previous stage's group tokens (as in
+      // the authors' code).
       const double deviation = index == 0 ? 0.02 : 0.0;
       group_token_ = register_parameter("group_token", deviation * at::randn({1, groups_, s.width}));
     }

@@ -12,9 +12,9 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kLeastBlock = 4;  // patches
+constexpr std::int64_t kLeastBlock = 4;  // in patches
 constexpr double kLeastAspect = 0.3;
-constexpr int kAttempts = 10;  // to place a rectangle that hides a visible patch
+constexpr int kAttempts = 10;  // attempts to place a rectangle that hides a visible patch
 
 /// The hidden patches of one image.
 class HiddenBlocks {

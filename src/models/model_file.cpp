@@ -72,8 +72,8 @@ std::string bytes_of(const at::Tensor& tensor, const std::string& name, const st
   return {static_cast<const char*>(tensor.const_data_ptr()), static_cast<std::size_t>(tensor.numel())};
 }
 
-/// Adds the parts kept of a published folder: bytes and tensors as tensors, the rest as JSON. A file that equals the
-/// vocabulary is not stored twice.
+/// Adds the kept parts of a published folder: file contents and tensors as tensors, the rest as JSON in the metadata. A
+/// file that equals the vocabulary is not stored twice.
 void add_published(const ModelFile& file, std::map<std::string, at::Tensor>& tensors, Metadata& metadata) {
   const PublishedParts& parts = *file.published;
   nlohmann::json json = {{"library", parts.library}, {"vocabulary", nlohmann::json::array()}, {"digests", parts.digests}};
@@ -87,7 +87,7 @@ void add_published(const ModelFile& file, std::map<std::string, at::Tensor>& ten
   metadata[kPublishedKey] = json.dump();
 }
 
-/// Removes them from a file's tensors again and returns them.
+/// The inverse of add_published(): removes the parts from the file's tensors and returns them.
 std::shared_ptr<const PublishedParts> take_published(const std::string& text, ModelFile& file, const std::string& path) {
   auto parts = std::make_shared<PublishedParts>();
   try {

@@ -11,7 +11,7 @@ torch::nn::Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t ke
   return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
 }
 
-/// The 1x1 convolution and norm of a block's shortcut; named `0` and `1` as in a Sequential.
+/// The 1x1 convolution and the norm of a block's shortcut, named `0` and `1` as in a Sequential.
 class Downsample : public torch::nn::Module {
  public:
   Downsample(std::int64_t in, std::int64_t out, std::int64_t stride) : stride_(stride) {
@@ -96,7 +96,7 @@ ModifiedResnet::ModifiedResnet(const ModifiedResnetSettings& settings) : setting
   if (settings.regions->pre_norm) ln_pre_ = register_module("ln_pre", std::make_shared<LayerNorm>(width(), 1e-5));
 }
 
-// A stage counts as a block.
+// For layer decay, each stage counts as a block.
 std::int64_t ModifiedResnet::depth_of(const std::string& parameter) const {
   if (parameter.starts_with("roi_") || parameter.starts_with("ln_pre")) return depth();
   return parameter.starts_with("layer") ? parameter[5] - '0' : 0;
@@ -120,7 +120,7 @@ Encoded ModifiedResnet::encode(const TowerInput& input) {
   return out;
 }
 
-// Regions skip the encoder: its later part, which they enter, is the read-out.
+// Regions skip the convolutions and go directly to the read-out.
 Encoded ModifiedResnet::encode_regions(const at::Tensor& regions, const at::Tensor& mask) {
   TORCH_CHECK(region_tokens_, "modified_resnet: got region features, but the encoder has no setting `regions`");
   const at::Tensor x = region_tokens_->forward(regions, mask, ln_pre_.get()).tokens;

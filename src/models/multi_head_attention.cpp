@@ -68,7 +68,7 @@ at::Tensor MultiHeadAttention::forward(const at::Tensor& x, const AttentionMask&
   return project(attend(qkv[0], qkv[1], qkv[2], heads_, mask));
 }
 
-// Returns the bias of the fused projection; a part without a bias adds 0.
+// Returns the bias of the fused projection, with 0 for a part without a bias.
 at::Tensor MultiHeadAttention::input_bias() const {
   if (biases_.size() <= 1) return biases_.empty() ? at::Tensor() : biases_[0];
   std::vector<at::Tensor> parts;

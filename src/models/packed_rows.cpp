@@ -10,8 +10,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// No place occurs twice, so each function's gradient is the other function, without sums: repeatable, and no atomics on
-// a GPU.
+// Takes the entries of x at `places`. No place occurs twice, so the gradient only puts entries back, without sums. It
+// is therefore repeatable, and needs no atomics on a GPU.
 class Taken : public torch::autograd::Function<Taken> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& places) {
@@ -43,7 +43,7 @@ variable_list Taken::backward(AutogradContext* ctx, const variable_list& gradien
 at::Tensor places_of(const at::Tensor& mask, std::int64_t count) {
   const at::Tensor real = mask.flatten();
   const at::Tensor rank = real.to(at::kLong).cumsum(0) - 1;
-  const at::Tensor to = at::where(real, rank, at::full({}, count, rank.options()));  // padding goes past the end
+  const at::Tensor to = at::where(real, rank, at::full({}, count, rank.options()));  // padding goes to an extra last entry
   return at::empty({count + 1}, rank.options())
       .scatter_(0, to, at::arange(real.numel(), rank.options()))
       .narrow(0, 0, count);

@@ -39,7 +39,7 @@ RowRngScope::~RowRngScope() {
   current = outer_;
 }
 
-// SplitMix64 (Steele et al. 2014), with one stream per row, in operators that every device has.
+// Implements SplitMix64 (Steele et al. 2014), with one stream per row, by operators that every device has.
 at::Tensor row_random_int(std::int64_t rows, std::int64_t count, const at::Device& device) {
   const at::TensorOptions options = at::TensorOptions(device).dtype(at::kLong);
   const c10::NoGradGuard no_grad;

@@ -19,7 +19,7 @@ RegionTokens::RegionTokens(const RegionSettings& settings, std::int64_t width, b
         encoder.register_parameter("roi_class_embedding", at::randn({width}) / std::sqrt(static_cast<double>(width)));
 }
 
-// Returns [B, 1, w].
+// Returns the class token [B, 1, w] of each row.
 at::Tensor RegionTokens::class_tokens(const at::Tensor& tokens, const at::Tensor& mask) const {
   if (class_embedding_.defined()) return class_embedding_.expand({tokens.size(0), 1, -1}).to(tokens.scalar_type());
   if (!mask.defined()) return tokens.mean(1, /*keepdim=*/true);

@@ -18,7 +18,7 @@ at::Tensor places(const RotarySettings& s, std::int64_t count, std::int64_t refe
   return reference > 0 ? place / static_cast<double>(count) * static_cast<double>(reference) : place;
 }
 
-// Coordinates along the two axes, [R, H] and [R, W]: R is 1, or the number of rows if each has its own.
+// Coordinates along the two axes, [R, H] and [R, W]. R is 1, or the batch size if each image has its own coordinates.
 struct Places {
   at::Tensor rows, columns;
 };
@@ -29,13 +29,14 @@ Places places_of(const RotarySettings& s, config::Size grid, const at::Device& d
 }
 
 Places augmented(const RotarySettings& s, Places at, std::int64_t batch) {
-  // Changes both axes, each with its own draw [B, 1] from -1 to 1 (draws: 2) or with the same one (1).
+  // Changes both axes by a random draw [B, 1] between -1 and 1. With draws = 2 each axis has its own, with 1 they share
+  // one.
   const auto change = [&](std::int64_t draws, const auto& changed) {
     const at::Tensor u = 2.0 * row_uniform(batch, draws, at.rows.device()) - 1.0;
     at.rows = changed(at.rows, u.narrow(1, 0, 1));
     at.columns = changed(at.columns, u.narrow(1, draws - 1, 1));
   };
-  // Scales by a factor between 1 / limit and limit, uniform on a logarithmic scale.
+  // Returns a change that scales by a factor between 1 / limit and limit, drawn uniformly on a logarithmic scale.
   const auto scaled = [](double limit) {
     return [limit](const at::Tensor& x, const at::Tensor& u) { return x * (u * std::log(limit)).exp(); };
   };
@@ -59,13 +60,13 @@ Rotation rotation_at(const RotarySettings& s, const Places& places, std::int64_t
   return {angles.cos(), angles.sin(), prefix, s.pairs == "halves"};
 }
 
-// Prepends `prefix` rows of one value, for the tokens that are not rotated, to a table [.., P, d / 2], and adds a
-// dimension for the heads.
+// Prepends `prefix` rows with the value `value` to a table [.., P, d / 2], for the tokens that are not rotated, and
+// adds a dimension for the heads.
 at::Tensor for_all_tokens(const at::Tensor& table, std::int64_t prefix, double value) {
   return at::constant_pad_nd(table, {0, 0, prefix, 0}, value).unsqueeze(-2);
 }
 
-// One pass over x [B, N, h, d], treating adjacent channels as complex numbers.
+// Rotates x [B, N, h, d] in one pass, treating adjacent channels as complex numbers.
 at::Tensor turned_neighbors(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine) {
   const at::Tensor numbers = at::view_as_complex(x.unflatten(-1, {x.size(-1) / 2, 2}));
   return at::view_as_real(numbers * at::complex(cosine, sine)).flatten(-2);

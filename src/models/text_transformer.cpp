@@ -11,8 +11,8 @@
 namespace tessera {
 namespace {
 
-// Returns sines and cosines [rows, width] of positions from `first` on, as in fairseq: periods from 2 pi to 10,000
-// times that.
+// Returns sines and cosines [rows, width] of the positions from `first` on, as in fairseq, with periods from 2 pi to
+// 10,000 times 2 pi.
 at::Tensor sinusoidal_positions(std::int64_t first, std::int64_t rows, std::int64_t width, const at::Device& device) {
   constexpr double kSlowest = 10000.0;
   const auto options = at::TensorOptions(at::kFloat).device(device);

@@ -95,7 +95,8 @@ Tower::Tower(const TowerSettings& settings, Modality modality, SharedParameters&
 
 namespace {
 
-// Returns images of the configured size that were encoded before; some of their tensors may not have been kept.
+// Returns the encoding of images of the configured size that were encoded earlier. Some of its tensors may be
+// undefined, because they were not kept.
 Encoded encoded_before(const EncodedPictures& pictures, config::Size grid) {
   const auto widened = [](const at::Tensor& tensor) { return tensor.defined() ? at_least_float(tensor) : tensor; };
   Encoded out;

@@ -14,13 +14,13 @@
 namespace tessera {
 namespace {
 
-// Images of several grids, with one table from which each token takes the row for its position: for each distinct grid,
-// `prefix` rows and then one for each patch.
+// A table for images of several grids, from which each token takes the row for its position. For each distinct grid the
+// table has `prefix` rows and then one row for each patch.
 struct GridTable {
   std::vector<config::Size> grids;
   at::Tensor rows;  // int64, the table's row of each real token, image after image
 
-  /// `part` returns a grid's rows [prefix + P, ...]; the result has one row for each token.
+  /// Returns one row for each token; `part` returns a grid's rows [prefix + P, ...].
   template <class Part>
   at::Tensor of_tokens(const Part& part) const {
     std::vector<at::Tensor> parts;
@@ -209,7 +209,7 @@ Vit::Embedded Vit::embed_patches(const TowerInput& input) {
   rows = packed_rows(real, input.grids.prod(1) + prefix());
   if (rows.defined()) x = pack(x, rows);
   const GridTable table = grid_table(input.grids, prefix(), device);
-  const auto shaped = [&](const at::Tensor& of_tokens) {  // shaped like the tokens
+  const auto shaped = [&](const at::Tensor& of_tokens) {  // brings rows into the tokens' shape
     return rows.defined() ? of_tokens : of_tokens.unflatten(0, {images, prefix() + patches});
   };
   if (positional_embedding_.defined())
@@ -225,7 +225,7 @@ Vit::Embedded Vit::embed_patches(const TowerInput& input) {
 }
 
 at::Tensor Vit::positions_of(config::Size grid) const {
-  const bool any = grid.height * grid.width > 0;  // an image missing from a sample has no patches
+  const bool any = grid.height * grid.width > 0;  // the grid of an image that is missing from a sample is empty
   const at::Tensor positions = any ? resize_position_embedding(positional_embedding_, grid, this->grid(), positioned(),
                                                                settings_.position_resampling == "antialiased")
                                    : positional_embedding_.slice(0, 0, positioned());
@@ -254,7 +254,8 @@ config::Size Vit::patch_of_sequences() const {
   return settings_.patch_size;
 }
 
-// A frozen encoder is not augmented, because that would only change its features in each step.
+// In a frozen encoder the rotation is not augmented, because that would only change the encoder's features from step to
+// step.
 Rotation Vit::rotation(config::Size grid, const at::Tensor& x) const {
   const RotarySettings& rotary = *settings_.rotary;
   const std::int64_t head_width = settings_.width / settings_.heads;
@@ -289,7 +290,7 @@ config::Size Vit::maskable_grid(const at::Tensor& pixels) const {
   return {pixels.size(2) / settings_.patch_size.height, pixels.size(3) / settings_.patch_size.width};
 }
 
-// [B, P, w] -> [B, prefix + P, w]: class token, registers, patches.
+// Prepends class token and registers to patches: [B, P, w] -> [B, prefix + P, w].
 at::Tensor Vit::with_prefix(const at::Tensor& patches) const {
   std::vector<at::Tensor> parts;
   for (const at::Tensor& token : {class_embedding_, register_embedding_})
@@ -333,7 +334,7 @@ std::int64_t Vit::depth_of(const std::string& parameter) const {
   return parameter.starts_with("ln_post") ? depth() : 0;
 }
 
-// The remaining patches keep their order and their rotation; tokens before the patches always remain.
+// Drops random patches. The others keep their order and their rotation; tokens before the patches are never dropped.
 at::Tensor Vit::drop_patches(const at::Tensor& x, Rotation& rotation) const {
   const std::int64_t first = prefix(), batch = x.size(0), patches = x.size(1) - first;
   const auto kept = std::max<std::int64_t>(

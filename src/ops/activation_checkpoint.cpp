@@ -62,8 +62,8 @@ class AutocastState {
         enabled_(at::autocast::is_autocast_enabled(device)),
         dtype_(at::autocast::get_autocast_dtype(device)) {}
 
-  // Runs `body` under that state. The cache of casts is off, because its entries would outlive the recomputation's
-  // graph.
+  // Runs `body` under that state. The cache of casts is off, because its entries would outlive the graph of the
+  // recomputation.
   at::Tensor run(const std::function<at::Tensor()>& body) const {
     const AutocastState before(device_);
     const bool cache = at::autocast::is_autocast_cache_enabled();
@@ -95,7 +95,7 @@ struct Module : torch::CustomClassHolder {
 
 class Recompute : public torch::autograd::Function<Recompute> {
  public:
-  // The parameters are inputs so that they are part of the graph: DDP-style searches for unused parameters must find
+  // The parameters are inputs, and thus part of the graph, because DDP-style searches for unused parameters must find
   // them.
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, at::TensorList parameters,
                             const c10::intrusive_ptr<Module>& module) {
@@ -149,7 +149,8 @@ at::Tensor map_tiles(const TileBody& body, const std::vector<at::Tensor>& batche
     return tile;
   };
   if (!chunk || *chunk >= batched.front().size(0)) return body(with_shared(batched));
-  // Use split, not narrow: its backward joins the tiles' gradients once instead of padding each to full size.
+  // Uses split() instead of narrow(), because the backward pass of split() joins the tiles' gradients once, and that of
+  // narrow() pads each tile to full size.
   std::vector<std::vector<at::Tensor>> tiles((batched.front().size(0) + *chunk - 1) / *chunk);
   for (const at::Tensor& tensor : batched) {
     const std::vector<at::Tensor> slices = tensor.split(*chunk);

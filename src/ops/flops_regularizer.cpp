@@ -30,7 +30,7 @@ struct ColumnSums {
   at::Tensor workspace;  // also used by flops_from_sums
 };
 
-// encoding: float32 or bfloat16, on a device that has kernels.
+// Computes the sums with the device's kernel. encoding: float32 or bfloat16.
 ColumnSums column_sums_on_device(const at::Tensor& encoding) {
   const at::Tensor rows = contiguous_rows(encoding);
   const bool on_cpu = rows.device().is_cpu();

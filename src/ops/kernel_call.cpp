@@ -1,4 +1,5 @@
-// Compiled with OpenMP, unlike all other sources: at::parallel_for is a template that runs on one thread without it.
+// Unlike all other sources, this file is compiled with OpenMP, because at::parallel_for is a template that runs on one
+// thread without it.
 #include "src/ops/kernel_call.h"
 
 #include <ATen/Parallel.h>

@@ -6,7 +6,7 @@
 #include "kernels/status.h"
 #include "kernels/types.h"
 
-/// Shared code of the calls from LibTorch into kernels/.
+/// Shared code for calls from LibTorch into kernels/.
 namespace tessera {
 
 /// LibTorch's own thread pool (tessera/ops/thread_pool.h), in the form that kernels take.
@@ -18,13 +18,13 @@ void* current_stream(const at::Tensor& tensor);
 /// Throws c10::Error with the kernel's message if it failed.
 void check_status(const kernels::Status& status);
 
-/// The tensor must be float32 or bfloat16.
+/// Returns the type of a tensor, which must be float32 or bfloat16.
 kernels::DataType kernel_type(const at::Tensor& tensor);
 
-/// Whether this build has kernels for the tensor's device. Meta tensors count as if they were on such a device.
+/// Whether this build has kernels for the tensor's device. For meta tensors the answer is yes.
 bool has_kernels(const at::Tensor& tensor);
 
-/// Scratch memory from LibTorch's allocator; data_ptr() is null for 0 bytes.
+/// Returns scratch memory from LibTorch's allocator; its data_ptr() is null for 0 bytes.
 at::Tensor workspace(std::size_t bytes, const at::Tensor& like);
 
 /// Returns the tensor, [B, N, D] or [N, D], with a contiguous last dimension.

@@ -28,8 +28,8 @@ const char* name_of(const Optional& target_weights) {
   return target_weights ? "linear_soft_cross_entropy" : "linear_cross_entropy";
 }
 
-// targets [T]: ids; [T, n] with target_weights [T, n]. Never reads a size as a number, so that tracing with symbolic
-// sizes works.
+// Checks the arguments without reading a size as a number, so that tracing with symbolic sizes works. targets: ids [T],
+// or [T, n] with target_weights [T, n].
 void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets, const Optional& bias,
            const Optional& target_weights) {
   const char* const name = name_of(target_weights);
@@ -63,7 +63,7 @@ void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor&
               weight.device(), ", ", targets.device(), " and ", bias ? bias->device() : hidden.device());
 }
 
-// A sparse target per row: ids [T, n], -1 where there is none, equal ids adjacent.
+// The sparse targets of all rows: ids [T, n], -1 where there is none, with equal ids adjacent.
 struct Target {
   at::Tensor ids;
   at::Tensor weights;  // [T, n], in the type of the losses; undefined: all 1
@@ -137,8 +137,8 @@ void finish_tile_in_place(at::Tensor logits, const Target& target, const at::Ten
   logits.masked_fill_(ignored.unsqueeze(1), 0);
 }
 
-// From logits [rows, V], writes the losses [rows] and the logits' gradient [rows, V], which is undefined if not wanted,
-// and the same tensor as `logits` if they have the same type.
+// Writes the losses [rows] of logits [rows, V], and the logits' gradient [rows, V]. `gradient` is undefined if not
+// wanted, and the same tensor as `logits` if it has the same type.
 void finish_tile(const at::Tensor& logits, const Target& target, const at::Tensor& losses,
                  const at::Tensor& gradient) {
   if (!has_kernel(logits)) return finish_tile_in_place(logits, target, losses, gradient.defined());
@@ -162,10 +162,11 @@ void finish_tile(const at::Tensor& logits, const Target& target, const at::Tenso
 struct Rows {
   at::Tensor x;
   Target target;
-  at::Tensor places;  // their indices in hidden; undefined: all of them
+  at::Tensor places;  // the rows' indices in hidden; undefined: all rows take part
 };
 
-// On the CPU ignored rows are left out. A GPU would have to wait for their number, so it multiplies zeros instead.
+// On the CPU ignored rows are left out. On a GPU the host would have to wait for their number, so they are multiplied
+// as zeros instead.
 Rows rows_of(const at::Tensor& hidden, const Target& target) {
   if (!hidden.is_cpu()) return {hidden.masked_fill(target.rows().logical_not().unsqueeze(1), 0), target, {}};
   const at::Tensor places = target.rows().nonzero().squeeze(1);
@@ -173,7 +174,7 @@ Rows rows_of(const at::Tensor& hidden, const Target& target) {
   return {chosen(hidden), {chosen(target.ids), chosen(target.weights)}, places};
 }
 
-// Returns the sum of all losses and its gradients, which are undefined where not wanted.
+// Returns the sum of all losses, and its gradients of hidden, weight and bias, which are undefined where not wanted.
 Four forward_on_device(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets, const Optional& bias,
                        std::int64_t ignore_index, Wanted wanted, const Optional& target_weights,
                        std::optional<std::int64_t> tile_elements) {
@@ -230,7 +231,7 @@ Four call_forward(const at::Tensor& hidden, const at::Tensor& weight, const at::
 }
 
 // The bias comes after the other inputs that may need a gradient, because needs_input_grad does not count an undefined
-// one. The target weights need no gradient.
+// bias. The target weights need no gradient.
 class SummedCrossEntropy : public torch::autograd::Function<SummedCrossEntropy> {
  public:
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& hidden,
@@ -251,7 +252,7 @@ class SummedCrossEntropy : public torch::autograd::Function<SummedCrossEntropy> 
     TORCH_CHECK(!at::GradMode::is_enabled(), "linear_cross_entropy has no second derivatives");
     const auto saved = ctx->get_saved_variables();
     const at::ScalarType type = ctx->saved_data["type"].toScalarType();
-    // Not in place: a retained graph runs this again.
+    // This is not done in place, because a retained graph runs it again.
     const auto scaled = [&](std::size_t input, const at::Tensor& gradient) {
       return gradient.defined() && ctx->needs_input_grad(input) ? gradient * gradients[0] : at::Tensor();
     };
@@ -311,7 +312,7 @@ at::Tensor operate_soft(const at::Tensor& hidden, const at::Tensor& weight, cons
   return reduction == "sum" ? sum : sum / at::Scalar(hidden.sym_size(0).max(1));
 }
 
-// Of autocast's types, only bfloat16 is used, and only on a GPU; on the CPU rounding would gain nothing.
+// Of autocast's types, only bfloat16 is used, and only on a GPU; on the CPU, rounding would bring no benefit.
 at::ScalarType type_under_autocast(const at::Tensor& hidden, const at::Tensor& weight) {
   const at::DeviceType device = hidden.device().type();
   const at::ScalarType wide = at::promote_types(compute_dtype(hidden), compute_dtype(weight));

@@ -1,6 +1,6 @@
-// The source of libtessera_ops.so, whose initializer runs in torch.ops.load_library; it is part of libtessera.so too. A
-// program that links Tessera statically registers the operators on first use instead (the linker would drop an
-// initializer there).
+// The source of libtessera_ops.so, which is also part of libtessera.so. Its initializer runs when
+// torch.ops.load_library loads the library. A program that links Tessera statically registers the operators on first
+// use instead, because the linker would drop this initializer.
 #include "src/ops/operators.h"
 
 #include <torch/version.h>
@@ -8,8 +8,8 @@
 namespace tessera {
 namespace {
 
-// python/tessera/_library.py reads this text from the file before loading it, because with another PyTorch version
-// loading fails at an arbitrary missing symbol.
+// python/tessera/_library.py reads this text from the library's file before loading it, because with another PyTorch
+// version loading would fail with an arbitrary missing symbol.
 [[maybe_unused, gnu::used]] const char kMadeFor[] = "tessera_ops for PyTorch " TORCH_VERSION;
 
 [[maybe_unused]] const bool loaded = [] {

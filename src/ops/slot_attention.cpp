@@ -15,11 +15,11 @@ namespace {
 struct Sizes {
   std::int64_t batch, tokens, width;            // B, N, d
   std::int64_t projections, group, key, value;  // K, g, D, E
-  bool shared;                                  // values are keys
+  bool shared;                                  // whether values are keys
   std::int64_t slots() const { return projections * group; }
 
-  // Multiply-adds of one sample in either form. Folding also multiplies each query with its projection once per batch.
-  // The choice of the form ignores that, because it must not depend on how a batch is split.
+  // The number of multiply-adds for one sample in each of the two forms. Folding also multiplies each query with its
+  // projection once per batch. The choice of the form ignores this, because it must not depend on how a batch is split.
   std::int64_t folded() const { return slots() * width * (2 * tokens + value); }
   std::int64_t projected() const {
     return tokens * (projections * width * (shared ? key : key + value) + slots() * (key + value));
@@ -58,7 +58,7 @@ Sizes checked_sizes(const SlotAttentionInputs& in) {
           in.key_weight.is_same(in.value_weight)};
 }
 
-// The type of products: autocast's if it is on; autocast does not cast float64.
+// Returns the type of products: autocast's type if autocast is on, except for float64, which autocast does not cast.
 at::ScalarType product_type(const at::Tensor& tokens) {
   const at::DeviceType device = tokens.device().type();
   return tokens.scalar_type() != at::kDouble && at::autocast::is_autocast_enabled(device)
@@ -66,7 +66,7 @@ at::ScalarType product_type(const at::Tensor& tokens) {
              : tokens.scalar_type();
 }
 
-// x [B, K g, c] -> [K, B g, c], so that one batched product applies each projection to its slots.
+// Reorders x [B, K g, c] -> [K, B g, c], so that one batched product applies each projection to its slots.
 at::Tensor by_projection(const at::Tensor& x, std::int64_t projections) {
   return x.unflatten(1, {projections, -1}).transpose(0, 1).flatten(1, 2);
 }
@@ -110,7 +110,7 @@ class ProjectedSums : public torch::autograd::Function<ProjectedSums> {
   }
 };
 
-// Softmax over the real tokens of scores [B, L, N], in float32 or better.
+// Returns the softmax of scores [B, L, N] over the real tokens, in float32 or better.
 at::Tensor attention_of(const at::Tensor& scores, const at::Tensor& mask) {
   const at::Tensor wide = to_compute(scores).contiguous();
   if (!mask.defined()) return wide.softmax(-1);

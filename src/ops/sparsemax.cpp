@@ -7,13 +7,13 @@
 namespace tessera {
 namespace {
 
-// scores [.., C] -> tau [.., 1]. The support is the k largest entries, for the largest k with 1 + k z_(k) > z_(1) + ..
-// + z_(k).
+// Returns tau [.., 1] for scores [.., C]. The support is the k largest entries, for the largest k with 1 + k z_(k) >
+// z_(1) + .. + z_(k).
 at::Tensor threshold(const at::Tensor& scores) {
   const at::Tensor sorted = std::get<0>(scores.sort(-1, /*descending=*/true));
   const at::Tensor sums = sorted.cumsum(-1), places = at::arange(1, scores.size(-1) + 1, scores.options());
   const at::Tensor last = ((1 + places * sorted > sums) * places).amax(-1, /*keepdim=*/true);  // k
-  // k is at least 1 unless scores are NaN; those give NaN weights.
+  // k is at least 1 unless a score is NaN; the weights are then NaN.
   return (sums.gather(-1, last.to(at::kLong).sub(1).clamp_min(0)) - 1) / last;
 }
 

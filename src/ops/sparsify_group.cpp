@@ -31,7 +31,7 @@ Inputs inputs_in(at::ScalarType dtype, const at::Tensor& text_tokens, const at::
   return {at::where(mask, text, at::zeros({}, text.options())), image_tokens.to(dtype), mask};
 }
 
-// The type to compute in: bfloat16 and float32 for the kernels; float64 stays (for gradient checks).
+// Returns the type to compute in: bfloat16 or float32 for the kernels; float64 stays float64 (for gradient checks).
 at::ScalarType computing_type(at::ScalarType tokens) {
   return tokens == at::kDouble || tokens == at::kBFloat16 ? tokens : at::kFloat;
 }
@@ -41,7 +41,7 @@ at::Tensor minmax_weights(const at::Tensor& similarity, double threshold) {
   const at::Tensor high = similarity.amax(-1, /*keepdim=*/true);
   const at::Tensor range = high - low;
   const at::Tensor flat = range <= kFlat * at::maximum(low.abs(), high.abs());  // [B, L, 1]
-  // Flat rows get a harmless range, so that no NaN enters the graph, and constant weights at the end.
+  // Flat rows get the range 1, so that no NaN enters the graph, and constant weights at the end.
   const at::Tensor z = (similarity - low) / range.masked_fill(flat, 1.0);
   const at::Tensor kept = z.masked_fill(z < threshold, 0.0);
   const at::Tensor weights = kept / kept.sum(-1, /*keepdim=*/true).masked_fill(flat, 1.0);

@@ -9,7 +9,7 @@ namespace torch {
 class Library;
 }
 
-/// Shared by the operator (sparsify_group.cpp) and its fused form (sparsify_group_fused.cpp).
+/// Declarations that the operator (sparsify_group.cpp) and its fused form (sparsify_group_fused.cpp) share.
 namespace tessera {
 
 /// Throws c10::Error naming the tensor that does not fit. Never reads a size as a number, so that tracing with symbolic

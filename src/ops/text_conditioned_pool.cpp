@@ -23,8 +23,8 @@ using torch::autograd::variable_list;
 
 constexpr double kNormEps = 1e-5;
 
-// Inputs of the fused loss: queries are projected and divided by the square root of a head's width, texts have unit
-// length, and the norms' parameters of keys and values are folded into their projections.
+// Inputs of the fused loss. Queries are projected and divided by the square root of a head's width. Texts have unit
+// length. The LayerNorm parameters of keys and values are folded into their projections.
 enum Input { kTokens, kQuery, kText, kKeyValueWeight, kKeyValueBias, kOutWeight, kOutBias, kScale, kBias, kInputs };
 using Inputs = std::array<at::Tensor, kInputs>;
 
@@ -37,7 +37,8 @@ bool pool_has_kernel(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kFloat && has_kernels(tensor);
 }
 
-// Each thread of this operator calls kernels that use no further threads.
+// Returns the setting with which kernels start no further threads, because this operator calls them from several
+// threads.
 const kernels::Parallel& no_threads() {
   static const kernels::Parallel alone{1, {}};
   return alone;
@@ -66,12 +67,12 @@ void patch_softmax_backward(const at::Tensor& weights, const at::Tensor& gradien
                                 : kernels::cuda::patch_softmax_backward(call, current_stream(weights)));
 }
 
-// Per pair: the loss and the gradients of scale and bias.
+// For each pair, the loss and the gradients of scale and bias.
 struct PairResults {
   at::Tensor losses, of_scale, of_bias;  // [rows]
 };
 
-// With `gradient`, the gradients overwrite pooled and text [rows, D].
+// Computes the losses of pairs. With `gradient`, the gradients of pooled and text [rows, D] overwrite these tensors.
 PairResults decide_pairs(const at::Tensor& pooled, const at::Tensor& text, const at::Tensor& labels,
                          const at::Tensor& scale, const at::Tensor& bias, bool gradient) {
   if (!pool_has_kernel(pooled)) {
@@ -118,7 +119,7 @@ void add_rows_on_cpu(const at::Tensor& to, const at::Tensor& places, const at::T
   }
 }
 
-// to[places[r]] += rows[r]. On a CPU at::index_add_ would call an operator for each row.
+// Adds rows: to[places[r]] += rows[r]. On a CPU at::index_add_ would call an operator for each row.
 void add_rows(const at::Tensor& to, const at::Tensor& places, const at::Tensor& rows) {
   if (!to.is_cpu())
     to.index_add_(0, places, rows);
@@ -141,7 +142,7 @@ class PoolWorker {
     for (const Input input : {kScale, kBias}) sums_[input] = at::zeros({}, loss_.options());
   }
 
-  // texts, labels: this image's pairs, [C] each. Writes the tokens' gradient [P, D] to `of_tokens`.
+  // texts and labels [C] are the pairs of this image. Writes the tokens' gradient [P, D] to `of_tokens`.
   void visit(const at::Tensor& tokens, const at::Tensor& texts, const at::Tensor& labels, const at::Tensor& of_tokens) {
     const std::int64_t width = tokens.size(1);
     const auto [normal, mean, deviation] = at::native_layer_norm(tokens, {width}, {}, {}, kNormEps);
@@ -164,7 +165,8 @@ class PoolWorker {
   const Inputs& sums() const { return sums_; }
 
  private:
-  // Equal tiles with weights that fit in a core's second-level cache; a GPU processes all of an image's pairs at once.
+  // Returns the number of pairs per tile: tiles of equal size whose weights fit in a core's second-level cache. A GPU
+  // processes all of an image's pairs at once.
   std::int64_t tile_size(std::int64_t pairs, std::int64_t patches) const {
     constexpr std::int64_t kElements = 1 << 18;
     if (!in_[kTokens].is_cpu()) return pairs;
@@ -204,7 +206,7 @@ class PoolWorker {
     add_rows(sums_[kText], texts, text);
     sums_[kOutWeight].addmm_(pooled.t(), attended);
     sums_[kOutBias].add_(pooled.sum(0));
-    at::mm_out(attended, pooled, in_[kOutWeight]);  // reuses the memory for its gradient
+    at::mm_out(attended, pooled, in_[kOutWeight]);  // overwrites `attended` with its gradient
     backward_through_heads(query, texts, keys, values, weights, attended_heads, of_key_value);
   }
 
@@ -235,7 +237,7 @@ class PoolWorker {
 
 struct PoolResult {
   at::Tensor loss;   // []
-  Inputs gradients;  // undefined if not wanted
+  Inputs gradients;  // gradients of all inputs; undefined if not wanted
 };
 
 // Limits the number of threads so that their private sums stay small compared with the tokens.
@@ -249,7 +251,7 @@ std::int64_t worker_count(const Inputs& in) {
 PoolResult pool_loss(const Inputs& in, const Attention& attention, const PairsOfImages& pairs, bool gradient) {
   const c10::OptionalDeviceGuard device(in[kTokens].device());
   const std::int64_t images = in[kTokens].size(0), workers = worker_count(in);
-  const std::int64_t block = in[kTokens].is_cpu() ? 1 : 64;  // images per call of pairs()
+  const std::int64_t block = in[kTokens].is_cpu() ? 1 : 64;  // number of images per call of pairs()
   PoolResult out;
   if (gradient) out.gradients[kTokens] = at::empty_like(in[kTokens], at::MemoryFormat::Contiguous);
   std::vector<std::unique_ptr<PoolWorker>> all(static_cast<std::size_t>(workers));
@@ -279,12 +281,12 @@ PoolResult pool_loss(const Inputs& in, const Attention& attention, const PairsOf
   return out;
 }
 
-// What a second backward pass needs in addition to the inputs.
+// What the backward pass needs in addition to the inputs.
 struct PoolCall : torch::CustomClassHolder {
   PoolCall(Attention given, PairsOfImages of_images) : attention(given), pairs(std::move(of_images)) {}
   Attention attention;
   PairsOfImages pairs;
-  Inputs gradients;  // of the first pass, which moves them out
+  Inputs gradients;  // computed by the forward pass; the first backward pass moves them out
 };
 
 class ConditionedLoss : public torch::autograd::Function<ConditionedLoss> {
@@ -373,7 +375,8 @@ PairsOfImages given_pairs(const at::Tensor& texts, const at::Tensor& labels) {
   };
 }
 
-// The same for Python: the pairs of all images at once, and the parameters in the order of TextPoolParameters.
+// The operators for Python take the pairs of all images at once, and the parameters as a list in the order of
+// TextPoolParameters.
 TextPoolParameters parameters_of(at::TensorList tensors, std::int64_t heads, bool zero_token) {
   TORCH_CHECK(tensors.size() == 10, "text_conditioned_pool: expected 10 parameters, got ", tensors.size());
   return {tensors[0], tensors[1], tensors[2], tensors[3], tensors[4], tensors[5],
@@ -437,7 +440,7 @@ at::Tensor text_conditioned_loss(const at::Tensor& image_tokens, const at::Tenso
   const at::Tensor tokens = to_compute(image_tokens), wide_texts = to_compute(texts);
   const at::ScalarType type = tokens.scalar_type();
   const double share = 1.0 / std::sqrt(static_cast<double>(tokens.size(2) / p.heads));
-  // Folds a norm's weight and bias into the projection after it.
+  // Folds a norm's weight and bias into the projection that follows it.
   const auto folded_weight = [&](const at::Tensor& weight, std::int64_t part) { return part_of(p.in_weight, part) * weight; };
   const auto folded_bias = [&](const at::Tensor& bias, std::int64_t part) {
     return at::mv(part_of(p.in_weight, part), bias) + part_of(p.in_bias, part);

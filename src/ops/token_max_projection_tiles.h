@@ -13,7 +13,8 @@ namespace tessera {
 std::tuple<at::Tensor, at::Tensor> token_max_projection_in_tiles(const at::Tensor& tokens, const at::Tensor& mask,
                                                                  const at::Tensor& table, const at::Tensor& bias);
 
-/// Returns the gradients of tokens and table from `weight` [B, V], the gradient of each maximum, 0 where there is none.
+/// Returns the gradients of tokens and table from `weight` [B, V], the gradient of each maximum, which is 0 where there
+/// is no maximum.
 std::tuple<at::Tensor, at::Tensor> token_max_projection_gradient(const at::Tensor& weight, const at::Tensor& tokens,
                                                                  const at::Tensor& mask, const at::Tensor& table,
                                                                  const at::Tensor& argmax);

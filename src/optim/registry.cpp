@@ -11,7 +11,7 @@ OptimizerRegistry& optimizers() {
     using Parameters = std::vector<NamedParameter>;
     list.add<AdamWSettings>("adamw", "AdamW (fused operator); OpenCLIP's defaults for ViTs",
                             [](const AdamWSettings& s, const Parameters& p) { return std::make_shared<AdamW>(p, s); });
-    list.add<LambSettings>("lamb", "LAMB as NVIDIA's FusedLAMB",
+    list.add<LambSettings>("lamb", "LAMB, as in NVIDIA's FusedLAMB",
                            [](const LambSettings& s, const Parameters& p) { return std::make_shared<Lamb>(p, s); });
     list.add<SgdSettings>("sgd", "SGD with momentum (fused operator)",
                           [](const SgdSettings& s, const Parameters& p) { return std::make_shared<Sgd>(p, s); });

@@ -8,7 +8,7 @@ namespace tessera {
 
 namespace {
 
-// A step of a run that is part of a longer one, as a step of the longer one, and the longer one's length.
+// For a run that is part of a longer one: a step's number in the longer run, and the longer run's length.
 struct Place {
   std::int64_t step, total;
 };

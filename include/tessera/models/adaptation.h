@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// How one tower's encoder is adapted.
+/// The adapters of one tower's encoder.
 struct TowerAdaptation {
   std::optional<LoraSettings> lora;
 };
@@ -21,10 +21,10 @@ void fields(Visitor& v, TowerAdaptation& s) {
   v("lora", s.lora, "low-rank adapters: {rank: 8}");
 }
 
-/// Rejects an adaptation without a kind.
+/// Returns a problem if the settings name no kind of adapter.
 std::optional<config::Problem> validate(const TowerAdaptation& settings);
 
-/// What is trained instead of an encoder's own weights.
+/// The adapters of each tower, which are trained instead of the encoder's own weights.
 struct AdaptSettings {
   std::optional<TowerAdaptation> image, text;
 };
@@ -32,7 +32,7 @@ struct AdaptSettings {
 template <class Visitor>
 void fields(Visitor& v, AdaptSettings& s) {
   constexpr const char* kHelp =
-      "low-rank adapters in the blocks of this tower's encoder; its own weights are frozen: {lora: {rank: 8}}, with the "
+      "adds low-rank adapters to the blocks of this tower's encoder and freezes its own weights: {lora: {rank: 8}}, with the "
       "settings of LoRA below; null: none";
   v("image", s.image, kHelp);
   v("text", s.text, kHelp);
@@ -44,11 +44,11 @@ void fields(Visitor& v, AdaptSettings& s) {
 /// missing or has no transformer blocks, or if rank, layers or blocks do not fit.
 void adapt(DualEncoder& model, const AdaptSettings& settings, std::uint64_t seed);
 
-/// Whether a name in a model's state is an adapter's.
+/// Whether a name in a model's state belongs to an adapter.
 bool is_adapter(const std::string& name);
 
-/// An adapter's update of a weight, by names in the model's state: rows first .. first + rows of `weight` += scale * b
-/// a.
+/// An adapter's update of a weight: adds scale * b a to `rows` rows of `weight`, starting at row `first`. `weight`, `a`
+/// and `b` are names in the model's state.
 struct WeightUpdate {
   std::string weight;
   std::int64_t first = 0, rows = 0;
@@ -59,7 +59,7 @@ struct WeightUpdate {
 /// Returns the updates of all adapters of a model.
 std::vector<WeightUpdate> weight_updates(const DualEncoder& model);
 
-/// Returns the weights of the same model without adapters: applies the updates (in float64 on the CPU, so that every
+/// Returns weights for the same model without adapters: applies the updates (in float64 on the CPU, so that every
 /// machine gets the same result) and removes the adapters. Other tensors are shared.
 std::map<std::string, at::Tensor> merged(const std::map<std::string, at::Tensor>& weights,
                                          const std::vector<WeightUpdate>& updates);
@@ -67,7 +67,8 @@ std::map<std::string, at::Tensor> merged(const std::map<std::string, at::Tensor>
 std::map<std::string, at::Tensor> unmerged(const std::map<std::string, at::Tensor>& weights,
                                            const std::vector<WeightUpdate>& updates);
 
-/// While an object exists, the model's weights are the merged ones, and the model computes as one without adapters.
+/// While an object exists, the adapters' updates are part of the model's weights, and the model computes as if it had
+/// no adapters.
 class MergedAdapters {
  public:
   explicit MergedAdapters(DualEncoder& model);
@@ -79,7 +80,7 @@ class MergedAdapters {
   void set_merged(bool merged);
 
   DualEncoder& model_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> kept_;  // a weight, and its previous values
+  std::vector<std::pair<at::Tensor, at::Tensor>> kept_;  // pairs of a weight and its previous values
 };
 
 }  // namespace tessera

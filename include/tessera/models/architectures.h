@@ -17,12 +17,14 @@ std::vector<std::string> architecture_names();
 /// `-quickgelu`. Throws UserError for an unknown name, with the nearest known one.
 nlohmann::json open_clip_architecture(const std::string& name);
 
-/// Returns an architecture's published weights by tag (laion2b_s34b_b79k): for each an object with `hf_hub` or `url`,
-/// and `quick_gelu` and `preprocess_cfg` where they differ from OpenCLIP's defaults. Empty if there are none.
+/// Returns an architecture's published weights: one object for each tag (such as laion2b_s34b_b79k). Each has `hf_hub`
+/// or `url`, and also `quick_gelu` and `preprocess_cfg` if they differ from OpenCLIP's defaults. Empty if no weights
+/// are published.
 nlohmann::json open_clip_pretrained(const std::string& name);
 
-/// Returns the same settings as a ModelSettings. Weights published by OpenAI, and a few others, need the name that ends
-/// in `-quickgelu`. Throws UserError for an unknown name, and for an architecture that our models cannot represent.
+/// Returns an architecture's settings as ModelSettings. Weights published by OpenAI, and a few others, need the name
+/// that ends in `-quickgelu`. Throws UserError for an unknown name, and for an architecture that our models cannot
+/// represent.
 ModelSettings architecture(const std::string& name);
 
 }  // namespace tessera

@@ -9,22 +9,23 @@ namespace tessera {
 /// Which keys each query may attend to, in the form that scaled_dot_product_attention expects. Built once per forward
 /// pass.
 struct AttentionMask {
-  bool causal = false;  // query i sees keys 0..i; only when `allowed` is undefined
-  PackedRows packed;    // packed queries, keys and values attend only within their own row; undefined: not packed
+  bool causal = false;  // query i attends to keys 0..i; used only if `allowed` is undefined
+  PackedRows packed;    // if defined, the tokens are packed, and each attends only to tokens of its own row
   at::Tensor allowed;   // [B, 1, 1, K] bool, all true in rows without any real key; or floating [1, 1, N, K], added to the scores
-  at::Tensor has_key;   // [B, 1, 1, 1] bool: false in such rows; their output is then 0. Undefined: not needed
+  at::Tensor has_key;   // [B, 1, 1, 1] bool: false in rows without any real key, for which attend() returns 0; undefined: no row needs that
 };
 
-/// The mask for queries that are not the keys: key_mask [B, K] bool (true = real key) or undefined. Queries without any
-/// key get output 0.
+/// Returns the mask for queries that are not the keys. key_mask [B, K] bool: true = real key; undefined: all real.
+/// Queries of a row without any real key get output 0.
 AttentionMask attention_mask(const at::Tensor& key_mask, std::int64_t keys);
 
-/// The mask for tokens that attend to each other: mask [B, N] bool (true = real) or undefined. Outputs at padding are
-/// finite but meaningless; call zero_padding() at the end.
+/// Returns the mask for tokens that attend to each other. mask [B, N] bool: true = real; undefined: all real. Outputs
+/// at padding are finite but meaningless; call zero_padding() at the end.
 AttentionMask self_attention_mask(const at::Tensor& mask, std::int64_t tokens);
 
-/// The same, but each token sees only itself and those before it. Padding must be on the right (checked on the CPU;
-/// throws c10::Error), so no real token sees any, and kernels for plain causal attention can be used.
+/// As self_attention_mask(), but each token attends only to itself and the tokens before it. Padding must be on the
+/// right (checked on the CPU; throws c10::Error). Then no real token attends to padding, and kernels for plain causal
+/// attention can be used.
 AttentionMask causal_attention_mask(const at::Tensor& mask, std::int64_t tokens);
 
 /// Multi-head attention on projected inputs: heads are contiguous slices of the width, scores are scaled by

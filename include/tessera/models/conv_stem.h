@@ -11,11 +11,11 @@
 
 namespace tessera {
 
-/// Convolutions that replace a ViT's single one.
+/// Several convolutions that turn an image into patches, instead of a ViT's usual single one.
 class PatchStem : public torch::nn::Module {
  public:
   static constexpr std::int64_t kStride = 16;
-  /// [B, 3, H, W] -> [B, width, H / 16, W / 16].
+  /// Maps pixels [B, 3, H, W] -> [B, width, H / 16, W / 16].
   virtual at::Tensor forward(const at::Tensor& pixels) = 0;
   /// Whether an image's patches depend only on that image, in training too.
   virtual bool rows_are_independent() const { return true; }

@@ -34,11 +34,11 @@ template <class Visitor>
 void fields(Visitor& v, ConvNextSettings& s) {
   v("image_size", s.image_size, "pixels: one side for a square, or [height, width]");
   v("layers", s.layers, "blocks in each of the four stages", config::at_least(1));
-  v("widths", s.widths, "channels of each stage; the last one's are the tokens' width", config::at_least(1));
-  v("kernel_sizes", s.kernel_sizes, "side of the depth-wise convolutions of each stage, odd", config::at_least(1));
+  v("widths", s.widths, "channels of each stage; those of the last stage are the tokens' width", config::at_least(1));
+  v("kernel_sizes", s.kernel_sizes, "side of each stage's depth-wise kernels, an odd number", config::at_least(1));
   v("stem", s.stem,
-    "patch: one convolution of patch_size; overlap: two of stride 2; overlap_tiered: the same with half the channels "
-    "between them; overlap_act: the same with an activation between them",
+    "patch: one convolution of patch_size; overlap: two of stride 2; overlap_tiered: as overlap, with half the channels "
+    "between them; overlap_act: as overlap, with an activation between them",
     config::one_of({"patch", "overlap", "overlap_tiered", "overlap_act"}));
   v("patch_size", s.patch_size, "pixels of the stem's patch", config::at_least(1));
   v("activation", s.activation, "activation of the MLPs", config::one_of({"gelu", "gelu_tanh", "quick_gelu", "silu", "relu"}));
@@ -48,7 +48,8 @@ void fields(Visitor& v, ConvNextSettings& s) {
   v("conv_mlp", s.conv_mlp, "whether files store the MLPs as 1x1 convolutions (timm's small models); the result is the same");
   v("conv_bias", s.conv_bias, "whether the convolutions have biases");
   v("norm_first", s.norm_first, "whether the last LayerNorm comes before the mean over positions instead of after it");
-  v("drop_path", s.drop_path, "share of samples that skip the last block in training, increasing linearly from 0 at the first block",
+  v("drop_path", s.drop_path,
+    "share of samples that skip the last block in training; for earlier blocks the share decreases linearly, to 0 at the first",
     config::in_half_open(0, 1));
 }
 
@@ -68,7 +69,7 @@ class ConvNext : public Encoder {
   std::int64_t width() const override { return settings_.widths[3]; }
   config::Size grid() const override;
   bool draws_when_frozen() const override { return settings_.drop_path > 0; }
-  /// A stage counts as a block.
+  /// For layer decay, each stage counts as a block.
   std::int64_t depth() const override { return 5; }
   std::int64_t depth_of(const std::string& parameter) const override;
 

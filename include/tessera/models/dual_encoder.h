@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-/// The whole model. Defaults: CLIP with a ViT-B/16 image tower.
+/// Settings of the whole model. The defaults are CLIP with a ViT-B/16 image tower.
 struct ModelSettings {
   TowerSettings image = {{"vit"}, {"cls"}, {"linear"}};
   std::optional<TowerSettings> text = TowerSettings{{"text_transformer"}, {"eos"}, {"linear"}};
@@ -30,8 +30,9 @@ void fields(Visitor& v, ModelSettings& s) {
 }
 
 /// Fills in all defaults and checks all names, settings and combinations of the two towers. An image encoder without
-/// image_size gets the preprocessing's; a preprocessing that needs patch_size for naflex and has none gets the
-/// encoder's. `path` is where the settings are in the configuration, for messages. Throws UserError.
+/// image_size gets the preprocessing's image_size. A preprocessing that needs a patch_size (for naflex) but has none
+/// gets the encoder's patch_size. `path` is where the settings are in the configuration, for messages. Throws
+/// UserError.
 ModelSettings resolve(const ModelSettings& settings, const std::string& path = "model");
 
 /// An image tower and, optionally, a text tower. It computes token features, slots and so on only when `needs` asks for
@@ -47,8 +48,8 @@ class DualEncoder : public torch::nn::Module {
   /// already normalized), or regions. Throws c10::Error for a view that the image tower does not accept.
   TowerFeatures encode_image(const TowerInput& view, const ViewNeeds& needs = {});
   TowerFeatures encode_image(const at::Tensor& pixels, const ViewNeeds& needs = {});
-  /// Returns the image encoder's output for pixels of the configured size. As a view's `encoded` it can replace the
-  /// pixels: the features are the same.
+  /// Returns the image encoder's output for pixels of the configured size. A view that has this output as `encoded`
+  /// instead of pixels gets the same features.
   EncodedPictures encode_pictures(const at::Tensor& pixels);
   /// Encodes one text view. An undefined mask means that all ids are real. Throws c10::Error if there is no text tower.
   TowerFeatures encode_text(const TowerInput& view, const ViewNeeds& needs = {});
@@ -64,7 +65,7 @@ class DualEncoder : public torch::nn::Module {
   config::Size grid() const;
   Tower& image_tower() const;
   bool has_text_tower() const;
-  /// Throws c10::Error if there is none.
+  /// Throws c10::Error if the model has no text tower.
   Tower& text_tower() const;
   /// Parameters that objectives may share with the towers.
   SharedParameters& shared();
@@ -73,11 +74,12 @@ class DualEncoder : public torch::nn::Module {
   /// tensors share memory with the model (they are the parameters themselves: requires_grad distinguishes parameters
   /// from buffers).
   std::map<std::string, at::Tensor> state_dict() const;
-  /// Layer-decay steps between a parameter with such a name and its tower's output (Tower::blocks_behind).
+  /// Returns the number of layer-decay steps between a parameter of that name and its tower's output (see
+  /// Tower::blocks_behind).
   std::int64_t blocks_behind(const std::string& name) const;
-  /// Loads tensors by those names; accepts OpenCLIP's `text.` prefix and resamples position embeddings of another grid.
-  /// Throws UserError naming `origin` and the tensor that is missing, of the wrong shape, or left over (logit_scale and
-  /// logit_bias may be left over). On an error the model is unchanged.
+  /// Loads tensors by the names of state_dict(); accepts OpenCLIP's `text.` prefix and resamples position embeddings of
+  /// another grid. Throws UserError naming `origin` and the tensor that is missing, of the wrong shape, or left over
+  /// (logit_scale and logit_bias may be left over). On an error the model is unchanged.
   void load_state(const std::map<std::string, at::Tensor>& tensors, const std::string& origin);
 
  private:

@@ -26,23 +26,23 @@ void fields(Visitor& v, GroupingSettings& s) {
   v("hard", s.hard, "each token belongs to one group, with a straight-through gradient; false: to all, with soft weights");
   v("gumbel_tau", s.gumbel_tau, "temperature that divides scores and Gumbel noise in training; not used without noise",
     config::above(0));
-  v("assign_eps", s.assign_eps, "added to the sum that a group's weights are divided by; null: plain 0, groupvit 1",
+  v("assign_eps", s.assign_eps, "added to the sum that a group's weights are divided by; null: 0 for plain, 1 for groupvit",
     config::at_least(0));
 }
 
-/// Widths and counts of one block.
+/// Sizes of one grouping block.
 struct GroupingShape {
   std::int64_t width = 0;
   std::int64_t groups = 0;         // number of input groups
-  std::int64_t output_groups = 0;  // number of output groups; `plain`: the same number
+  std::int64_t output_groups = 0;  // number of output groups; in `plain` equal to `groups`
   std::int64_t heads = 1;          // attention heads before the assignment; only `groupvit`
 };
 
-/// The output of a grouping block: K groups of L tokens.
+/// The output of a grouping block that assigns L tokens to K groups.
 struct Grouped {
   at::Tensor groups;           // [B, K, d]
   at::Tensor soft_assignment;  // [B, K, L], softmax of the scores over the groups, always without noise; 0 at padding
-  at::Tensor assignment;  // [B, L] int64, the group of each token, with the noise if there is one; -1 at padding
+  at::Tensor assignment;  // [B, L] int64, the group of each token, chosen with the noise if there is any; -1 at padding
 };
 
 /// Groups compete for tokens: each token's scores are normalized over the groups, and a group is updated with the mean
@@ -55,10 +55,9 @@ class GroupingBlock : public torch::nn::Module {
   virtual Grouped forward(const at::Tensor& tokens, const at::Tensor& groups, const at::Tensor& mask,
                           const at::Tensor& noise) = 0;
 
-  /// Returns standard Gumbel noise [B, K, L] float32 for these tokens [B, L, d]. A row's numbers come from its key
-  /// (row_uniform), and a token's do not depend on the padding after it. Undefined if the block is not being trained:
-  /// in evaluation mode, and when its parameters are frozen, so that a frozen encoder returns the same groups each
-  /// time.
+  /// Returns standard Gumbel noise [B, K, L] float32 for these tokens [B, L, d]. A row's numbers come from its key (see
+  /// row_uniform()), and a token's number does not depend on how much padding follows. Returns an undefined tensor in
+  /// evaluation mode and if the parameters are frozen, so that a frozen encoder returns the same groups each time.
   at::Tensor draw_noise(const at::Tensor& tokens) const;
 
  protected:
@@ -68,8 +67,9 @@ class GroupingBlock : public torch::nn::Module {
   std::int64_t output_groups_;
 };
 
-/// Parameters `assign.{q_proj,k_proj,v_proj,proj}`; groupvit's also `norm_tokens`, `norm_x`, `norm_post_tokens`,
-/// `norm_new_x`, `mlp_inter`, `mlp_channels`, `pre_assign_attn`, as in its checkpoints.
+/// Builds a grouping block. Its parameters are `assign.{q_proj,k_proj,v_proj,proj}`. Variant groupvit also has
+/// `norm_tokens`, `norm_x`, `norm_post_tokens`, `norm_new_x`, `mlp_inter`, `mlp_channels` and `pre_assign_attn`, as in
+/// GroupViT's checkpoints.
 std::shared_ptr<GroupingBlock> make_grouping_block(const GroupingSettings& settings, const GroupingShape& shape);
 
 }  // namespace tessera

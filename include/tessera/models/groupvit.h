@@ -38,8 +38,8 @@ void fields(Visitor& v, GroupVitSettings& s) {
   v("num_output_groups", s.num_output_groups, "number of groups that each stage except the last passes to the next",
     config::at_least(1));
   v("mlp_ratio", s.mlp_ratio, "hidden width of a block's MLP = int(width * mlp_ratio)", config::above(0));
-  v("assign_eps", s.assign_eps, "as in the grouping block", config::at_least(0));
-  v("gumbel_tau", s.gumbel_tau, "as in the grouping block", config::above(0));
+  v("assign_eps", s.assign_eps, "added to the sum that a group's weights are divided by", config::at_least(0));
+  v("gumbel_tau", s.gumbel_tau, "temperature that divides scores and Gumbel noise in training; not used without noise", config::above(0));
 }
 
 std::optional<config::Problem> validate(const GroupVitSettings& settings);
@@ -48,15 +48,15 @@ class GroupVitStage;
 
 /// `groupvit`: GroupViT's image encoder (Xu et al. 2022). Each stage except the last appends group tokens to its input
 /// (patches or groups) and ends in a grouping block, whose groups are the next stage's input. The encoder's tokens are
-/// the last stage's groups [B, K, width]; `attention` is the share of each patch in each of them, the product of all
-/// stages' soft assignments, which sums to 1 over the groups. Parameters have the names of the authors' checkpoint. For
-/// images of another size the position embeddings are resampled (bicubic).
+/// the last stage's groups [B, K, width]; `attention` is the share of each patch in each of these groups: the product
+/// of all stages' soft assignments, which sums to 1 over the groups. Parameters have the names of the authors'
+/// checkpoint. For images of another size the position embeddings are resampled (bicubic).
 class GroupVit : public Encoder {
  public:
   /// The groups after the last norm, and the output of each grouping block.
   struct Stages {
     at::Tensor groups;             // [B, K, width]
-    std::vector<Grouped> grouped;  // for each block
+    std::vector<Grouped> grouped;  // one for each grouping block
     config::Size grid;             // the patches' grid
   };
 

@@ -19,18 +19,19 @@ LastBlock last_block_named(const std::string& name);
 /// output is only its attention (ClearCLIP, NACLIP).
 bool keeps_residual(LastBlock kind);
 
-/// Computes the replacement for softmax(q k^T / sqrt(d)) v, head by head, where d is the width of a head:
+/// Computes attention as the kind of last block defines it, head by head, where d is the width of a head:
 ///   plain      softmax(q k^T / sqrt(d)) v
 ///   maskclip   v                                                            Zhou et al. 2022 (ECCV), "MaskCLIP"
 ///   sclip      (softmax(q q^T / sqrt(d)) + softmax(k k^T / sqrt(d))) v      Wang et al. 2024 (ECCV), "SCLIP"
 ///   clearclip  softmax(q q^T / sqrt(d)) v                                   Lan et al. 2024 (ECCV), "ClearCLIP"
 ///   naclip     softmax(k k^T / sqrt(d) + w) v                               Hajimiri et al. 2025 (WACV), "NACLIP"
 /// with w = exp(-|p - p'|^2 / (2 kNaclipDeviation^2)) between patches p and p' of the grid, and 0 from and to the class
-/// token and registers. q, k, v [B, N, w], with adjacent heads -> [B, N, w]. Throws c10::Error if naclip gets no grid.
+/// token and registers. q, k, v [B, N, w], in which heads are contiguous slices of the width -> [B, N, w]. Throws
+/// c10::Error if naclip gets no grid.
 at::Tensor attend_as(LastBlock kind, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      std::int64_t heads, const SequenceInfo& sequence);
 
-/// Returns NACLIP's w: [N, N] float32, N = prefix + rows * columns, with the prefix before the patches.
+/// Returns NACLIP's w: [N, N] float32, where N = prefix + rows * columns and the prefix comes first.
 at::Tensor neighbor_window(config::Size grid, std::int64_t prefix, double deviation = kNaclipDeviation);
 
 }  // namespace tessera

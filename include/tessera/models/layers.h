@@ -10,8 +10,8 @@ namespace tessera {
 /// Applies "gelu", "gelu_tanh", "quick_gelu", "silu" or "relu" to x.
 at::Tensor activate(const at::Tensor& x, const std::string& activation);
 
-/// Returns norm(x). A frozen norm (its weight requires no gradient) keeps its running statistics and normalizes with
-/// them.
+/// Returns norm(x). A frozen norm (its weight requires no gradient) keeps its running statistics unchanged and
+/// normalizes with them.
 at::Tensor batch_norm(torch::nn::BatchNorm2d& norm, const at::Tensor& x);
 
 /// LayerNorm over the last dimension, biased variance, in float32 even under autocast.
@@ -21,7 +21,7 @@ class LayerNorm : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& x);
   const at::Tensor& weight() const { return weight_; }
   const at::Tensor& bias() const { return bias_; }
-  /// Over the channels of a map [B, C, H, W]; the result is channels-last in memory.
+  /// Normalizes over the channels of a map [B, C, H, W]; the result is channels-last in memory.
   at::Tensor forward_map(const at::Tensor& map) { return forward(map.permute({0, 2, 3, 1})).permute({0, 3, 1, 2}); }
 
  private:

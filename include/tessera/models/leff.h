@@ -20,13 +20,13 @@ struct LeffSettings {
 
 template <class Visitor>
 void fields(Visitor& v, LeffSettings& s) {
-  v("layers", s.layers, "number of blocks that have it, counted from the first", config::at_least(0));
-  v("norm", s.norm, "after each of its three maps: none, or batch normalization (the published models)",
+  v("layers", s.layers, "number of blocks with LeFF, counted from the first", config::at_least(0));
+  v("norm", s.norm, "normalization after each of the three maps: none, or batch (the published models)",
     config::one_of({"none", "batch"}));
   v("conv_bias", s.conv_bias, "whether the convolution has a bias (the published models: false)");
-  v("out_activation", s.out_activation, "whether it ends in an activation (the published models: true)");
+  v("out_activation", s.out_activation, "whether an activation follows the last map (the published models: true)");
   v("class_token", s.class_token,
-    "identity: the class token's update is the normalized token itself (CeiT and the published models); skip: it gets none",
+    "identity: the class token's update is the normalized token itself (CeiT and the published models); skip: it gets no update",
     config::one_of({"identity", "skip"}));
 }
 

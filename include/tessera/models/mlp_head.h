@@ -25,13 +25,13 @@ void fields(Visitor& v, MlpHeadSettings& s) {
   v("inner_dim", s.inner_dim, "width between the two layers", config::at_least(1));
 }
 
-/// The maps are `linear_out`, and with two layers also `linear_hidden.0` (linear) and `linear_hidden.1` (batch norm, if
-/// any). In training the batch norm's statistics cover the rows that this process sees at a time, with all groups of
-/// all rows treated alike; with GradCache these are the rows of a chunk.
+/// GroupViT's head as a module. Its maps are `linear_out`, and with two layers also `linear_hidden.0` (linear) and
+/// `linear_hidden.1` (batch norm, if any). In training the batch norm's statistics are taken over all groups of all
+/// rows that this process computes at once; with GradCache these are the rows of a chunk.
 class MlpHead : public torch::nn::Module {
  public:
   MlpHead(const MlpHeadSettings& settings, std::int64_t width, std::int64_t output_dim);
-  /// [B, width] or [B, K, width] -> the same with output_dim.
+  /// Maps [B, width] -> [B, output_dim], or [B, K, width] -> [B, K, output_dim].
   at::Tensor forward(const at::Tensor& x);
 
  private:

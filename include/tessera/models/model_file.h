@@ -14,9 +14,9 @@ struct PublishedParts {
   std::string library;                                   // "transformers", "timm" or "open_clip"; empty: only tokenizer files
   std::map<std::string, std::string> files;              // configuration, tokenizer and preprocessing, by file name
   std::map<std::string, io::SafetensorsLayout> weights;  // layout of each weights file, by name
-  std::map<std::string, at::Tensor> tensors;             // under the library's names: what our model lacks or changed
-  /// Of each of those tensors that was changed on reading (resampled positions): the SHA-256 of what our unchanged model
-  /// writes in its place.
+  std::map<std::string, at::Tensor> tensors;             // tensors that our model lacks or changed on reading, under the library's names
+  /// For each of `tensors` that was changed on reading (resampled positions): the SHA-256 of the tensor that our
+  /// unchanged model writes in its place.
   std::map<std::string, std::string> digests;
 };
 
@@ -30,7 +30,7 @@ struct ModelFile {
   std::string vocabulary;                     // the tokenizer file's bytes; may be empty (unknown)
   std::map<std::string, at::Tensor> weights;  // model weights under OpenCLIP's names, `logit_scale`, `objective.*`
   std::map<std::string, std::string> extra;   // further metadata (step, run, resolved configuration)
-  std::shared_ptr<const PublishedParts> published = {};  // the folder that the model came from; null: none
+  std::shared_ptr<const PublishedParts> published = {};  // other parts of the published folder that the model came from; null: none
 };
 
 /// Whether a safetensors file contains our settings. Throws UserError naming the file if it is not safetensors or
@@ -42,15 +42,17 @@ bool is_model_file(const std::string& path);
 ModelFile load_model_file(const std::string& path);
 void save_model_file(const std::string& path, const ModelFile& file);
 
-/// Returns the model file of a path. The path may be the file itself, a checkpoint folder (with model.safetensors), the
-/// file `latest` or `best` that names one, or a run folder or its folder `checkpoints` (then it is the checkpoint that
-/// `latest`, a text file or a link, names). Throws UserError if there is none.
+/// Returns the model file that a path refers to. The path may be the file itself, a checkpoint folder (which contains
+/// model.safetensors), or the file `latest` or `best` (which names a checkpoint folder). It may also be a run folder or
+/// its folder `checkpoints`; then `latest` there, a text file or a link, names the checkpoint. Throws UserError if
+/// there is none.
 std::string find_model_file(const std::string& path);
 
-/// Returns the checkpoint next to a text file `latest` or `best` that its first word names; empty for any other path.
+/// Returns the checkpoint that the first word of a text file `latest` or `best` names; it is in the same folder.
+/// Returns an empty string for any other path.
 std::string named_checkpoint(const std::string& file);
 
-/// Builds a model and fills it with a file's weights, in evaluation mode. `origin` names the file in errors; weights of
+/// Builds a model in evaluation mode and fills it with a file's weights. `origin` names the file in errors; weights of
 /// the objective (`objective.*`, `logit_scale`, `logit_bias`) are skipped.
 std::shared_ptr<DualEncoder> build_model(const ModelFile& file, const std::string& origin);
 

@@ -33,7 +33,8 @@ std::optional<config::Problem> validate(const ModifiedResnetSettings& settings);
 
 /// CLIP's ResNet (Radford et al. 2021): a stem of three convolutions, and anti-aliased strides (2x2 mean before the
 /// convolution). Tokens are the last stage's map, row-major, 32 * width wide. Parameters have OpenCLIP's names;
-/// `attnpool` is the read-out attention_pool_2d. For regions: `roi_proj`, `roi_class_embedding`, `ln_pre`.
+/// `attnpool` belongs to the read-out attention_pool_2d. Region features add `roi_proj`, `roi_class_embedding` and
+/// `ln_pre`.
 class ModifiedResnet : public Encoder {
  public:
   static constexpr std::int64_t kWidening = 32;  // the tokens' width as a multiple of the stem's

@@ -19,10 +19,10 @@ struct MultiHeadAttentionSettings {
   std::int64_t heads = 1;
   std::int64_t key_width = 0;     // width of the input of keys and values; 0: width
   std::int64_t inner_width = 0;   // total width of all heads, a multiple of `heads`; 0: width
-  std::int64_t output_width = 0;  // 0: width
-  /// Names of the input projections. False: torch.nn.MultiheadAttention's, which are one fused `in_proj_weight`, or
-  /// `q_proj_weight`, `k_proj_weight`, `v_proj_weight` if the keys have another width, and `in_proj_bias`. True: one
-  /// Linear each, `q_proj`, `k_proj`, `v_proj`.
+  std::int64_t output_width = 0;  // width of the result; 0: width
+  /// How the input projections are stored. False: as in torch.nn.MultiheadAttention, one fused `in_proj_weight` (if the
+  /// keys have another width: `q_proj_weight`, `k_proj_weight` and `v_proj_weight`) and `in_proj_bias`. True: as three
+  /// Linears `q_proj`, `k_proj` and `v_proj`.
   bool linears = false;
   /// Biases of a fused input projection: all (one `in_proj_bias`), none, or some of `q_bias`, `k_bias` and `v_bias`:
   /// all but one (no_key: EVA, DINOv3; no_query; no_value) or only one (query, key, value).
@@ -39,28 +39,29 @@ class MultiHeadAttention : public torch::nn::Module, public Adaptable {
  public:
   explicit MultiHeadAttention(const MultiHeadAttentionSettings& settings);
 
-  /// Self-attention, x [B, N, width] -> [B, N, output_width]; packed, [T, width] -> [T, output_width].
+  /// Self-attention: x [B, N, width] -> [B, N, output_width], or if packed, [T, width] -> [T, output_width].
   at::Tensor forward(const at::Tensor& x, const AttentionMask& mask = {}, const Rotation& rotation = {});
-  /// query [B or 1, N, width] (1: the same queries for all rows), keys [B, K, key_width] -> [B, N, output_width].
+  /// Attention to other tokens: query [B or 1, N, width] (1: the same queries for all rows) and keys [B, K, key_width]
+  /// -> [B, N, output_width].
   at::Tensor forward(const at::Tensor& query, const at::Tensor& keys, const AttentionMask& mask = {});
 
-  /// For self-attention with another rule: queries, keys and values of x [B, N, width], each [B, N, inner width], with
-  /// adjacent heads, normalized and rotated. project() applies the last projection to the attention's result. The input
-  /// projection must be fused (`in_proj_weight`).
+  /// Returns queries, keys and values of x [B, N, width], for self-attention by another rule. Each is [B, N, inner
+  /// width], normalized and rotated; heads are contiguous slices of the width. project() applies the last projection to
+  /// the attention's result. The input projection must be fused (`in_proj_weight`).
   std::vector<at::Tensor> queries_keys_values(const at::Tensor& x, const Rotation& rotation = {}) const;
   at::Tensor project(const at::Tensor& attended);
   std::int64_t heads() const { return heads_; }
 
-  /// Redraws all weights from normal distributions; biases stay.
+  /// Redraws all weights from normal distributions; biases do not change.
   void initialize(double input_deviation, double output_deviation);
-  /// Weight and bias of queries, keys, values and output, in this order, as multi_head_attention() takes them. Throws
-  /// c10::Error if there are adapters.
+  /// Returns the weight and bias of queries, keys, values and output, in this order, as multi_head_attention() takes
+  /// them. Throws c10::Error if there are adapters.
   std::vector<at::Tensor> projections() const;
   std::vector<LinearMap> linear_maps() const override;
 
  private:
   std::int64_t heads_;
-  std::vector<at::Tensor> weights_;  // of queries, keys and values: one fused tensor, or three
+  std::vector<at::Tensor> weights_;  // weights of queries, keys and values: one fused tensor, or three
   std::vector<at::Tensor> biases_;   // one fused tensor, or three that may be undefined; empty: none
   at::Tensor input_bias() const;
 
@@ -68,8 +69,8 @@ class MultiHeadAttention : public torch::nn::Module, public Adaptable {
   torch::nn::Linear out_proj_;
 };
 
-/// MultiHeadAttention as a function of its weights (`projections`, eight tensors), for losses that run in checkpointed
-/// tiles.
+/// Computes MultiHeadAttention from its weights, the eight tensors that MultiHeadAttention::projections() returns. For
+/// losses that run in checkpointed tiles.
 at::Tensor multi_head_attention(const at::Tensor& query, const at::Tensor& keys, at::TensorList projections,
                                 std::int64_t heads, const AttentionMask& mask);
 

@@ -12,8 +12,8 @@
 /// architecture and the image preprocessing.
 namespace tessera {
 
-/// Whether a path has OpenCLIP's weights and not a model of ours: a PyTorch file, a .safetensors file without our
-/// settings, or a folder with open_clip_config.json that is not a run of ours. Throws UserError for a damaged
+/// Whether a path contains OpenCLIP's weights and not one of our models: a PyTorch file, a .safetensors file without
+/// our settings, or a folder that has open_clip_config.json and is not one of our runs. Throws UserError for a damaged
 /// safetensors file.
 bool is_open_clip_checkpoint(const std::string& path);
 
@@ -22,17 +22,17 @@ bool is_open_clip_checkpoint(const std::string& path);
 std::string find_open_clip_weights(const std::string& path);
 
 /// Loads everything that inference needs from a checkpoint: the model that open_clip_config.json next to the weights
-/// describes (or that of architecture(), if a name is given), CLIP's tokenizer and its vocabulary, which ships with
-/// Tessera. Throws UserError if there is no configuration, if our models have no counterpart of it (naming the key), or
-/// if the tokenizer is not CLIP's.
+/// describes (or the architecture of that name, if one is given), CLIP's tokenizer, and the tokenizer's vocabulary,
+/// which ships with Tessera. Throws UserError if there is no configuration, if our models have no counterpart of it
+/// (naming the key), or if the tokenizer is not CLIP's.
 ModelFile load_open_clip_checkpoint(const std::string& path, const std::string& architecture = "");
 
-/// Returns the settings of OpenCLIP's own tokenizer for such a text tower: CLIP's byte pairs after full ftfy cleaning,
-/// as many tokens as the tower accepts, and with padding treated as text if its attention is not causal. Without the
-/// vocabulary's file.
+/// Returns the settings of OpenCLIP's own tokenizer for a text tower, without the vocabulary's file: CLIP's byte pairs
+/// after full ftfy cleaning, and as many tokens as the tower accepts. Padding is treated as text if the tower's
+/// attention is not causal.
 config::ModuleSettings clip_tokenizer(const TowerSettings& text);
 
-/// Returns the settings of a checkpoint's model: those of architecture() if a name is given, else those of
+/// Returns the settings of a checkpoint's model: from architecture() if a name is given, else from
 /// open_clip_config.json next to the weights. Throws as load_open_clip_checkpoint() does.
 ModelSettings open_clip_settings(const std::string& path, const std::string& architecture = "");
 
@@ -42,29 +42,29 @@ ModelSettings open_clip_settings(const std::string& path, const std::string& arc
 /// has another shape.
 std::optional<ModelSettings> openai_model(const NamedTensors& tensors, const std::string& origin);
 
-/// Loads the tensors of a PyTorch or safetensors file, under the file's names. Throws UserError naming the file, also
-/// for a file of Hugging Face's CLIPModel.
+/// Loads the tensors of a PyTorch or safetensors file, under the file's names. Throws UserError naming the file if it
+/// cannot be read or contains Hugging Face's CLIPModel.
 std::map<std::string, at::Tensor> load_weights(const std::string& path);
 
-/// Loads a file's tensors as DualEncoder::load_state() takes them, given the model's own state; drops entries that are
-/// not weights. Throws as load_weights() does.
+/// Loads a file's tensors in the form that DualEncoder::load_state() takes. `own` is the model's state. Drops entries
+/// that are not weights. Throws as load_weights() does.
 std::map<std::string, at::Tensor> open_clip_tensors(const std::string& weights,
                                                     const std::map<std::string, at::Tensor>& own);
 
-/// Loads a file's weights under our names, resampled to the model's size, and nothing else of the file. The tokenizer
-/// is CLIP's, with its vocabulary if the text tower has as many entries. Throws UserError naming the file and the
-/// tensor.
+/// Returns a model file with a file's weights under our names, resampled to the model's size; nothing else of the file
+/// is used. The tokenizer is CLIP's. Its vocabulary is included if the text tower's token table has enough entries for
+/// it. Throws UserError naming the file and the tensor.
 ModelFile from_open_clip(const std::string& weights, const ModelSettings& model);
 
-/// The same for tensors that already have our names. `origin` names the file in messages.
+/// As from_open_clip(), for tensors that already have our names. `origin` names the file in messages.
 ModelFile from_named_tensors(const std::map<std::string, at::Tensor>& tensors, const ModelSettings& model,
                              const std::string& origin);
 
 /// Returns the model and preprocessing that open_clip_config.json (`text`) describes. Throws UserError naming `path`
-/// and the key if it is not JSON, has a value of the wrong type, or something that our models have no counterpart of.
+/// and the key if it is not JSON, has a value of the wrong type, or describes something that our models lack.
 ModelSettings model_of_open_clip_config(const std::string& text, const std::string& path);
 
-/// The same, with what is needed to read the model's tensors.
+/// As model_of_open_clip_config(), but also returns what is needed to read the model's tensors.
 ForeignModel open_clip_model(const std::string& text, const std::string& path);
 
 /// Whether the model is one of SPARO's code, which has its own file layout and no OpenCLIP configuration.

@@ -8,23 +8,23 @@
 
 namespace tessera {
 
-/// The number of parameters that a model can learn; shared ones count once, buffers not at all.
+/// The number of parameters that a model can learn. Shared parameters count once, and buffers do not count.
 struct ParameterCount {
   std::int64_t image = 0;
   std::int64_t text = 0;
   std::int64_t objective = 0;           // the objective's own: the logit scale, heads
-  std::int64_t adapters = 0;            // those of the towers' parameters that are adapters'
-  std::optional<std::int64_t> trained;  // number of trained parameters; unset: not a training program
+  std::int64_t adapters = 0;            // the part of image + text that belongs to adapters
+  std::optional<std::int64_t> trained;  // number of trained parameters; unset in programs that do not train
 
   std::int64_t model() const { return image + text; }
 };
 
-/// Counts the towers' parameters and, if it is given, those of `objective` that the towers do not have.
+/// Counts the towers' parameters and, if `objective` is given, those of its parameters that are not also the towers'.
 ParameterCount count_parameters(const DualEncoder& model, const torch::nn::Module* objective = nullptr);
 
 /// Returns the count in the form used by all programs and pages: "1,314: image tower 1,024, text tower 290; 1 more of
 /// the objective; 291 are trained". The last two parts appear only if the objective has parameters and if some
-/// parameters are frozen; if there are adapters, "40 in adapters" comes before the last.
+/// parameters are frozen; if there are adapters, "40 in adapters" comes before the last part.
 std::string describe(const ParameterCount& count);
 
 }  // namespace tessera

@@ -15,8 +15,8 @@ namespace tessera {
 /// the chunks of a batch.
 at::Tensor row_keys(std::uint64_t step_seed, std::int64_t first, std::int64_t stride, std::int64_t count);
 
-/// While an object exists, row_random_int() in this thread draws for the rows of these keys; every such scope gives the
-/// same numbers.
+/// While an object exists, row_random_int() in this thread draws numbers for the rows that have these keys; every scope
+/// with the same keys draws the same numbers.
 class RowRngScope {
  public:
   /// keys [B] from row_keys, on the device of the rows; undefined: the scope has no effect.
@@ -35,11 +35,12 @@ class RowRngScope {
 };
 
 /// Returns keys [views * B] for the rows of some views of the batch, one view after the other. Each view has its own
-/// numbers, whether it is encoded by itself or with others. Undefined outside a RowRngScope with keys.
+/// numbers, which are the same whether it is encoded by itself or with others. Returns an undefined tensor outside a
+/// RowRngScope with keys.
 at::Tensor row_keys_of_views(const std::vector<std::string>& views);
 
 /// Returns keys [rows * parts] for the parts of each row (the captions of an image), drawn as by row_random_int.
-/// Undefined outside a RowRngScope with keys.
+/// Returns an undefined tensor outside a RowRngScope with keys.
 at::Tensor row_keys_of_parts(std::int64_t rows, std::int64_t parts, const at::Device& device);
 
 /// Returns keys for the tokens of sequences [rows, length]: [rows * length], or [T] if packed, drawn as by
@@ -47,8 +48,8 @@ at::Tensor row_keys_of_parts(std::int64_t rows, std::int64_t parts, const at::De
 /// length.
 at::Tensor token_keys(std::int64_t rows, std::int64_t length, const at::Device& device, const PackedRows& packed = {});
 
-/// Returns uniform integers [rows, count], at least 0. They come from the rows' keys and differ in each call; outside a
-/// RowRngScope they come from the device's default generator.
+/// Returns uniform integers [rows, count], at least 0. They come from the rows' keys and differ from call to call;
+/// outside a RowRngScope they come from the device's default generator.
 at::Tensor row_random_int(std::int64_t rows, std::int64_t count, const at::Device& device);
 
 /// Returns uniform numbers [rows, count] in the open interval (0, 1), float32, drawn as by row_random_int; for Gumbel

@@ -16,7 +16,7 @@ struct LinearProjectionSettings {
 template <class Visitor>
 void fields(Visitor& v, LinearProjectionSettings& s) {
   v("embed_dim", s.embed_dim, "width of the space that both towers share", config::at_least(1));
-  v("bias", s.bias, "whether it adds a bias (SigLIP's texts)");
+  v("bias", s.bias, "whether the projection adds a bias (SigLIP's texts)");
 }
 
 /// `linear`: x @ proj, without bias (CLIP) or with one (SigLIP's texts); named `visual.proj`, `text_projection`,
@@ -61,7 +61,7 @@ void fields(Visitor& v, AdaptorSettings& s) {
   v("embed_dim", s.embed_dim, "width of the space that both towers share", config::at_least(1));
   v("bias", s.bias, "whether the adaptor g has a bias");
   v("global_head", s.global_head,
-    "for images: nonlinear: h = GELU(linear) before g on the pooled vector; mean: h = identity",
+    "the map h that images have before g: nonlinear: GELU of a linear map; mean: the identity",
     config::one_of({"nonlinear", "mean"}));
 }
 

@@ -22,9 +22,9 @@ template <class Visitor>
 void fields(Visitor& v, RegionSettings& s) {
   v("width", s.width, "width of a region's features (2,048 of the detector and 4 of the box)", config::at_least(1));
   v("bias", s.bias, "whether the linear map to the encoder's width has a bias");
-  v("pre_norm", s.pre_norm, "apply LayerNorm `ln_pre` to them and their class token; a vit also needs pre_norm for it");
+  v("pre_norm", s.pre_norm, "apply LayerNorm `ln_pre` to the regions and their class token; a vit then also needs its own pre_norm");
   v("class_token", s.class_token,
-    "learned: their own; shared: the images' class token (the published ViT); mean: the mean over regions (the "
+    "the regions' class token: learned: their own; shared: the images' (the published ViT); mean: the mean over regions (the "
     "published ResNet)",
     config::one_of({"learned", "shared", "mean"}));
 }
@@ -33,16 +33,17 @@ void fields(Visitor& v, RegionSettings& s) {
 /// and `roi_class_embedding` are registered with the encoder.
 class RegionTokens {
  public:
-  /// Input of the encoder's later part. A region with mask false is 0 and receives no gradient.
+  /// The sequence that the rest of the encoder takes. A region with mask false is 0 and receives no gradient.
   struct Sequence {
     at::Tensor tokens;  // [B, n + R, w]; n: 1 with a class token, else 0
     at::Tensor mask;    // bool [B, n + R]; the class token counts as real; undefined: all real
   };
 
-  /// class_token: whether there is one. Throws UserError for `shared` if `of_pictures` is undefined.
+  /// class_token: whether to add a class token. of_pictures: the images' class token; throws UserError if it is
+  /// undefined but the settings say `class_token: shared`.
   RegionTokens(const RegionSettings& settings, std::int64_t width, bool class_token, const at::Tensor& of_pictures,
                torch::nn::Module& encoder);
-  /// regions [B, R, F], mask bool [B, R] or undefined. Throws c10::Error for another width.
+  /// regions [B, R, F], mask bool [B, R] or undefined. Throws c10::Error if F is not the configured width.
   Sequence forward(const at::Tensor& regions, const at::Tensor& mask, LayerNorm* ln_pre);
 
  private:

@@ -30,7 +30,8 @@ void fields(Visitor& v, RotarySettings& s) {
   v("coordinates", s.coordinates,
     "index: rows and columns are counted from 0; centered: patch centers from -1 to 1, in whole turns (DINOv3)",
     config::one_of({"index", "centered"}));
-  v("reference", s.reference, "index: every grid is stretched to this one, the grid of pre-training (EVA-02); null: none");
+  v("reference", s.reference,
+    "for coordinates index: the grid of pre-training, to which every grid is stretched (EVA-02); null: grids are not stretched");
   v("offset", s.offset, "added to rows and columns before they are scaled (PE: 1)");
   v("order", s.order, "which axis rotates the first half of the pairs: rows_first or columns_first (PE)",
     config::one_of({"rows_first", "columns_first"}));
@@ -47,11 +48,11 @@ void fields(Visitor& v, RotarySettings& s) {
 
 std::optional<config::Problem> validate(const RotarySettings& settings);
 
-/// The rotation of a sequence's queries and keys. Undefined: none.
+/// The rotation of a sequence's queries and keys. If undefined, they are not rotated.
 struct Rotation {
-  at::Tensor cosine, sine;   // float32 [N, d / 2], or [B, N, d / 2] if rows differ; N patches, d the width of a head
-  std::int64_t prefix = 0;   // tokens before the patches, which are not rotated
-  bool halves = false;       // RotarySettings::pairs
+  at::Tensor cosine, sine;   // float32 [N, d / 2], or [B, N, d / 2] if rows differ, for N patches and heads of width d
+  std::int64_t prefix = 0;   // number of tokens before the patches; they are not rotated
+  bool halves = false;       // whether RotarySettings::pairs is "halves"
 
   bool defined() const { return cosine.defined(); }
 };
@@ -63,13 +64,14 @@ bool augments(const RotarySettings& settings);
 Rotation rotation_of_grid(const RotarySettings& settings, config::Size grid, std::int64_t head_width,
                           std::int64_t prefix, const at::Device& device);
 
-/// The same with DINOv3's augmentation of the coordinates, in its order: shift, jitter, rescale. Each of the `rows`
-/// images has its own draws (row_uniform), so that neither ranks nor chunks of a batch change them; DINOv3 itself draws
-/// once per batch. Cosine and sine are [rows, N, d / 2].
+/// As rotation_of_grid(), but with DINOv3's augmentation of the coordinates, in DINOv3's order: shift, jitter, rescale.
+/// Each of the `rows` images has its own draws (row_uniform()), which do not depend on the number of ranks or the
+/// chunks of a batch; DINOv3 itself draws once per batch. Cosine and sine are [rows, N, d / 2].
 Rotation drawn_rotation_of_grid(const RotarySettings& settings, config::Size grid, std::int64_t head_width,
                                 std::int64_t prefix, const at::Device& device, std::int64_t rows);
 
-/// Rotates x [B, prefix + N, w] with adjacent heads; returns x's own type (computed in at least float32).
+/// Rotates x [B, prefix + N, w], in which heads are contiguous slices of the width. Computes in at least float32 and
+/// returns x's own type.
 at::Tensor rotated(const at::Tensor& x, std::int64_t heads, const Rotation& rotation);
 
 }  // namespace tessera

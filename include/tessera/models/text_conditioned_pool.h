@@ -39,14 +39,15 @@ class TextConditionedPool : public torch::nn::Module {
   /// image_tokens [B, P, D]; queries [B, Q, D] (each image's own) or [Q, D] (the same for all images).
   Pooled forward(const at::Tensor& image_tokens, const at::Tensor& queries);
 
-  /// Queries [..., D] after their norm and projection; keys and values [..., D] of image tokens after theirs.
+  /// Return queries [..., D], or the keys or values [..., D] of image tokens, each after its own LayerNorm and
+  /// projection.
   at::Tensor project_queries(const at::Tensor& queries);
   at::Tensor project_keys(const at::Tensor& image_tokens);
   at::Tensor project_values(const at::Tensor& image_tokens);
-  /// The last projection, of the heads' outputs [..., D].
+  /// Applies the last projection to the heads' outputs [..., D].
   at::Tensor project_output(const at::Tensor& heads_output);
 
-  /// The same parameters in the form that the operators take (tessera/ops/text_conditioned_pool.h).
+  /// Returns this module's parameters in the form that the operators take (tessera/ops/text_conditioned_pool.h).
   TextPoolParameters parameters_of_operator() const;
   std::int64_t heads() const { return settings_.heads; }
   /// The width D of the embeddings.

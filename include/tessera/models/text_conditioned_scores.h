@@ -9,11 +9,12 @@
 namespace tessera {
 
 /// Scores many texts against many images, without gradients: if v(x, t) is what a TextConditionedPool returns for text
-/// t and the tokens x, the score is the cosine of v(x, t) with t (FLAIR, arXiv 2412.03561, section 3.2). The texts'
-/// queries are projected once, and each image's keys and values once for all texts. [images, texts, D] and [images,
-/// texts, heads, P] exist only for a tile at a time; on a CPU, threads divide the images. Computes in float32, or in
-/// float64 if the pool's weights are, on the pool's device; results stay there. Apart from rounding, no result depends
-/// on which other texts, images or patches there are.
+/// t and an image's tokens x, the score is the cosine of v(x, t) with t (FLAIR, arXiv 2412.03561, section 3.2). The
+/// texts' queries are projected once, and each image's keys and values once for all texts. [images, texts, D] and
+/// [images, texts, heads, P] exist only for a tile at a time; on a CPU, threads divide the images. Computes in float32,
+/// or in float64 if the pool's weights are float64, on the pool's device, where the results stay. Apart from rounding,
+/// a result does not depend on the other texts and images, and patch_similarity() does not depend on the image's other
+/// patches.
 class TextConditionedScores {
  public:
   /// texts [M, D] floating, not normalized. The pool must outlive this object, and its weights must not change. Throws
@@ -23,10 +24,11 @@ class TextConditionedScores {
   /// image_tokens [N, P, D] floating, P above 0; returns the cosine of each image's pooled vector with each text, [N,
   /// M].
   at::Tensor similarity(const at::Tensor& image_tokens) const;
-  /// The same, but for some texts per image: candidates [N, k] int64 below M; returns [N, k].
+  /// As above, but for only some texts of each image: candidates [N, k] int64 has their indices, which are below M.
+  /// Returns [N, k].
   at::Tensor similarity(const at::Tensor& image_tokens, const at::Tensor& candidates) const;
   /// Pools each patch by itself with the zero token and returns its cosine with each text: [N, P, M]. Without a zero
-  /// token, every text would get the patch's value.
+  /// token, the pooled vector would be the same for every text: the patch's value.
   at::Tensor patch_similarity(const at::Tensor& image_tokens) const;
   /// Returns how much each text attends to each patch: the mean of the heads' weights, without the zero token's, [N, P,
   /// M].
@@ -40,7 +42,7 @@ class TextConditionedScores {
     at::Tensor keys, values;
   };
 
-  /// [.., n, D] -> [.., H, n, D/H].
+  /// Splits rows into heads: [.., n, D] -> [.., H, n, D/H].
   at::Tensor by_head(const at::Tensor& rows) const;
   at::Tensor checked(const at::Tensor& image_tokens) const;
   Image keys_and_values(const at::Tensor& tokens) const;

@@ -34,7 +34,7 @@ void fields(Visitor& v, TextGroupEncoderSettings& s) {
   v("width", s.width, "width of tokens and groups", config::at_least(1));
   v("heads", s.heads, "attention heads; divides width", config::at_least(1));
   v("token_layers", s.token_layers, "number of blocks over tokens and groups, before the grouping block", config::at_least(0));
-  v("group_layers", s.group_layers, "number of blocks over only the groups, after it", config::at_least(0));
+  v("group_layers", s.group_layers, "number of blocks over only the groups, after the grouping block", config::at_least(0));
   v("num_groups", s.num_groups, "K, the number of vectors for a text (paper: 4; 1, 2, 8, 16 in its ablation)",
     config::at_least(1));
   v("mlp_ratio", s.mlp_ratio, "hidden width of the MLP = int(width * mlp_ratio)", config::above(0));
@@ -49,9 +49,10 @@ void fields(Visitor& v, TextGroupEncoderSettings& s) {
 std::optional<config::Problem> validate(const TextGroupEncoderSettings& settings);
 
 /// `text_group_encoder`: the text group transformer's text encoder (section 2.1.1). K learned group vectors are
-/// appended to the embedded tokens, go through `token_blocks` with them, take over tokens in a grouping block, and go
-/// through `group_blocks` without the tokens. The encoder's tokens are the groups [B, K, width], all real, even those
-/// without tokens and those of an empty text; `attention` is each group's soft weight of each text position.
+/// appended to the embedded tokens and go through `token_blocks` with them. A grouping block then assigns the tokens to
+/// the groups, and the groups go through `group_blocks` without the tokens. The encoder's tokens are the groups [B, K,
+/// width]. All are real, even groups without tokens and those of an empty text. `attention` is the soft weight of each
+/// text position in each group.
 class TextGroupEncoder : public Encoder {
  public:
   explicit TextGroupEncoder(const TextGroupEncoderSettings& settings);
@@ -66,10 +67,10 @@ class TextGroupEncoder : public Encoder {
   std::int64_t depth_of(const std::string& parameter) const override;
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
 
-  /// Tokens and groups [B, L + K, width] after the token blocks: the input of the grouping block.
+  /// Returns tokens and groups [B, L + K, width] after the token blocks: the input of the grouping block.
   at::Tensor encode_tokens(const at::Tensor& ids, const at::Tensor& mask);
-  /// The groups for this input [B, L + K, width], after the last norm; noise [B, K, L] as GroupingBlock::forward takes
-  /// it.
+  /// Returns the groups for the output of encode_tokens(), after the last norm. noise [B, K, L]: as
+  /// GroupingBlock::forward takes it.
   Grouped group(const at::Tensor& tokens_and_groups, const at::Tensor& mask, const at::Tensor& noise);
 
  private:

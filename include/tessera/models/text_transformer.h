@@ -40,11 +40,11 @@ void fields(Visitor& v, TextTransformerSettings& s) {
   v("position_rows", s.position_rows,
     "rows of the table of learned positions, if it is longer than a text (BERT, RoBERTa); null: context_length, plus one for a "
     "class token");
-  v("position_offset", s.position_offset, "row of the first token; those before it are never used (RoBERTa and NLLB: 2)",
+  v("position_offset", s.position_offset, "row of the first token's position; the rows before it are never used (RoBERTa and NLLB: 2)",
     config::at_least(0));
   v("kept_positions", s.kept_positions,
     "how a file's positions are fitted to another context_length: with 20, the first 20 stay and the others are stretched "
-    "(Long-CLIP; 77 become 248), and a shorter context uses the first ones; null: all are interpolated (OpenCLIP)",
+    "(Long-CLIP; 77 become 248), and a shorter context uses the first positions; null: all positions are interpolated (OpenCLIP)",
     config::at_least(0));
   v("token_types", s.token_types,
     "rows of the table of token types; its first row is added to every token (BERT: 2, RoBERTa: 1); 0: no table",
@@ -53,8 +53,8 @@ void fields(Visitor& v, TextTransformerSettings& s) {
     config::above(0));
   v("pre_norm", s.pre_norm, "LayerNorm before the blocks (BERT)");
   v("class_token", s.class_token,
-    "a learned token after the text, for the read-out cls (CoCa): none, appended, or shifted: with its mask one position off, "
-    "as in OpenCLIP's published CoCa models",
+    "a learned token after the text, for the read-out cls (CoCa): none; appended; or shifted: appended, but with its mask one position "
+    "off, as in OpenCLIP's published CoCa models",
     config::one_of({"none", "appended", "shifted"}));
   v("skip_padding", s.skip_padding, "skip the computation for padding; false: compute it too, with the same result");
 }
@@ -63,12 +63,12 @@ std::optional<config::Problem> validate(const TextTransformerSettings& settings)
 
 /// CLIP's text transformer and, depending on its settings, the encoders of BERT, RoBERTa and NLLB. Parameters have
 /// OpenCLIP's names (token_embedding, positional_embedding, transformer, ln_final), plus ln_pre and type_embedding if
-/// the settings ask for them. Texts may be shorter than context_length: the first positions are used.
+/// the settings ask for them. Texts may be shorter than context_length; they use the first positions.
 class TextTransformer : public Encoder {
  public:
   explicit TextTransformer(const TextTransformerSettings& settings);
-  /// Where the mask is false, ids may have any value, even an invalid one; with causal attention this must be on the
-  /// right.
+  /// Where the mask is false, ids may have any value, even an invalid one. With causal attention, padding must be on
+  /// the right.
   Encoded encode(const TowerInput& input) override;
   at::Tensor final_norm(const at::Tensor& pooled) override;
   std::int64_t width() const override { return settings_.width; }
@@ -80,12 +80,12 @@ class TextTransformer : public Encoder {
   at::Tensor token_embedding() const override { return token_weight_; }
   std::int64_t depth() const override { return settings_.layers + 1; }
   std::int64_t depth_of(const std::string& parameter) const override;
-  /// Positions of another length are fitted as kept_positions says, and the log reports it.
+  /// Fits positions of another length as kept_positions says, and reports that in the log.
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
 
  private:
   Encoded encode_with_class_token(const at::Tensor& ids, const at::Tensor& mask);
-  /// Returns what is added to the token at each position, [>= length, w].
+  /// Returns the vectors to add to the tokens, one for each position and at least `length` of them: [>= length, w].
   at::Tensor positions(std::int64_t length) const;
 
   TextTransformerSettings settings_;

@@ -51,7 +51,7 @@ class TimmResnet : public Encoder {
   bool rows_are_independent() const override { return !is_training(); }
   std::int64_t width() const override;
   config::Size grid() const override { return {settings_.image_size.height / 32, settings_.image_size.width / 32}; }
-  /// A stage counts as a block.
+  /// For layer decay, each stage counts as a block.
   std::int64_t depth() const override { return 5; }
   std::int64_t depth_of(const std::string& parameter) const override {
     return parameter.starts_with("layer") ? parameter[5] - '0' : 0;

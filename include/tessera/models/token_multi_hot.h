@@ -7,7 +7,7 @@
 namespace tessera {
 
 /// Returns which tokens of the vocabulary a text contains: STAIR's mask in its first stage (eq. 8), and the encoding of
-/// a text without a text tower.
+/// a text in a model without a text tower.
 /// ids          [B, L]  int64; any value at padding
 /// mask         [B, L]  bool, true = real; undefined: all real
 /// special_ids  [S]     int64 on the same device, ids that count as not contained; undefined: none

@@ -21,8 +21,8 @@ template <class Visitor>
 void fields(Visitor& v, TokenProjectionSettings& s) {
   v("layer_norm_eps", s.layer_norm_eps, "epsilon of the transform's LayerNorm, as in BERT's prediction head", config::above(0));
   v("special_token_ids", s.special_token_ids,
-    "tokens that are never active; null: for texts the tokenizer's special tokens ([PAD], [CLS], ...), for images the "
-    "text tower's",
+    "ids of tokens that are never active; null: in the text tower the tokenizer's special tokens ([PAD], [CLS], ...), in the image "
+    "tower the same as in the text tower",
     config::at_least(0));
 }
 
@@ -30,9 +30,10 @@ void fields(Visitor& v, TokenProjectionSettings& s) {
 ///   p(h_j) = E LayerNorm(GELU(dense(h_j))) + b,
 /// one for each id of the vocabulary, and the embedding is log(1 + max(0, max over real j of p(h_j))): [B, V], never
 /// negative, mostly 0 after training. E [V, text_width] is the text tower's token table, which both towers' heads
-/// borrow and neither stores; `transform.dense` maps the tower's width to the table's. Positions are patches or text
-/// tokens, as in the read-out `max`: a class token is left out. [B, N, V] is never stored (token_max_projection()).
-/// Special tokens are never active: their bias counts as minus infinity (SharedParameters::special_token_ids).
+/// borrow and neither stores; `transform.dense` maps the tower's width to the table's. The positions j are patches or
+/// text tokens; a class token is left out, as in the read-out `max`. [B, N, V] is never stored
+/// (token_max_projection()). Special tokens are never active: their bias counts as minus infinity
+/// (SharedParameters::special_token_ids).
 class TokenProjection : public ReadOut {
  public:
   /// Throws UserError if the model has no text tower with a token table, or the table lacks a special token.
@@ -42,14 +43,14 @@ class TokenProjection : public ReadOut {
 
   /// Returns the embedding and the position of each of its maxima.
   TokenMaxProjection project(const Encoded& encoded);
-  /// Returns the activations of only the given ids: tokens [B, P, w], all real, and ids [Q] int64 below V, with repeats
-  /// allowed -> p(h_j) [B, P, Q]. The rest of the vocabulary is not computed.
+  /// Returns the activations p(h_j) [B, P, Q] of only the given ids [Q], for tokens [B, P, w], all real. ids: int64
+  /// below V; an id may occur several times. The rest of the vocabulary is not computed.
   at::Tensor activations(const at::Tensor& tokens, const at::Tensor& ids);
 
  private:
-  /// [B, N, w] -> [B, N, text_width].
+  /// Applies the head's transform: [B, N, w] -> [B, N, text_width].
   at::Tensor transform(const at::Tensor& tokens);
-  /// [V], minus infinity at special tokens.
+  /// Returns the bias [V], with minus infinity at special tokens.
   at::Tensor masked_bias();
 
   at::Tensor table_;  // [V, text_width], borrowed

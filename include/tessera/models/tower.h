@@ -20,13 +20,13 @@ struct Encoded {
   at::Tensor mask;    // [B, N] bool, true = real; undefined: all real
   at::Tensor class_token;      // [B, w]; undefined if the encoder has none
   at::Tensor ids;              // [B, N] int64 token ids (text encoders), for read-outs that search for EOS
-  at::Tensor attention;        // [B, N, M], share of each input position in each token; undefined: token n is input n
+  at::Tensor attention;        // [B, N, M], share of each of M input positions in each token; undefined: token n is input position n
   config::Size grid = {0, 0};  // rows and columns of these images' patches; {0, 0} for other inputs
-  at::Tensor other_tokens;     // `tokens` from another last block (encode_with); undefined: not requested
+  at::Tensor other_tokens;     // `tokens` as another last block computes them (encode_with()); undefined: not requested
 
-  /// [B, 1 + N, w] with the class token first; only the tokens if there is none.
+  /// Returns [B, 1 + N, w] with the class token first, or only the tokens if there is no class token.
   at::Tensor with_class_token() const;
-  /// The mask of that: the class token is real.
+  /// Returns the mask for with_class_token(), in which the class token is real.
   at::Tensor mask_with_class_token() const;
 };
 
@@ -35,11 +35,10 @@ class Encoder : public torch::nn::Module {
  public:
   /// Pixels must be normalized. Throws c10::Error for an input that the encoder does not accept.
   virtual Encoded encode(const TowerInput& input) = 0;
-  /// encode() with `other_tokens` from that kind of last block. Throws UserError if the encoder has no such block to
-  /// change.
+  /// As encode(), but also fills `other_tokens`, computed with that kind of last block. Throws UserError if the
+  /// encoder's last block cannot be replaced.
   virtual Encoded encode_with(LastBlock kind, const TowerInput& input);
-  /// Applies what remains to be done to the pooled vector [B, width] or to tokens [B, N, width]: the final norm, if it
-  /// comes after pooling.
+  /// Applies the final norm, if it comes after pooling, to the pooled vector [B, width] or to tokens [B, N, width].
   virtual at::Tensor final_norm(const at::Tensor& pooled) { return pooled; }
   /// Whether final_norm() does anything; if so, the read-out's vector must have the tokens' width.
   virtual bool norms_pooled() const { return false; }
@@ -54,18 +53,18 @@ class Encoder : public torch::nn::Module {
   /// Size of a patch, in pixels, for images of varying shapes (TowerInput::patches). Throws UserError naming the
   /// setting if the encoder does not accept such images.
   virtual config::Size patch_of_sequences() const;
-  /// Width of the region features that it accepts as an image view; 0: none.
+  /// Width of the region features that the encoder accepts as an image view; 0: it accepts none.
   virtual std::int64_t region_width() const { return 0; }
   /// For a text encoder: the number of token ids, and the maximum number of tokens of a text.
   virtual std::int64_t vocab_size() const { return 0; }
   virtual std::int64_t context_length() const { return 0; }
-  /// For a text encoder: its table [V, w], for modules that share it (SharedParameters).
+  /// For a text encoder: its token table [V, w], for modules that share it (SharedParameters).
   virtual at::Tensor token_embedding() const { return {}; }
   /// Whether a row's output depends only on that row, so that views may be encoded as one larger batch. False for batch
   /// norm in training.
   virtual bool rows_are_independent() const { return true; }
-  /// Whether it draws random numbers in training even if its parameters are frozen (patch dropout), so that an image is
-  /// encoded differently each time.
+  /// Whether the encoder draws random numbers in training even if its parameters are frozen (patch dropout), so that an
+  /// image is encoded differently each time.
   virtual bool draws_when_frozen() const { return false; }
   /// A parameter's depth between input and output, for layer decay: 0 before the blocks, i + 1 in block i (from 0),
   /// depth() after them.
@@ -80,7 +79,7 @@ class Encoder : public torch::nn::Module {
 struct ReadOutOutput {
   at::Tensor embedding;  // [B, output_width]; undefined if this read-out has none
   at::Tensor slots;      // [B, S, Ds]; undefined if not requested or if there are none
-  at::Tensor attention;  // [B, S, N]; likewise
+  at::Tensor attention;  // [B, S, N]; undefined in the same cases
 };
 
 /// Maps tokens to one vector (or slots). Padding never affects an output; a row without a real token is pooled to 0.
@@ -89,10 +88,10 @@ class ReadOut : public torch::nn::Module {
   /// Computes slots and their attention only if `needs` asks for them.
   virtual ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) = 0;
   virtual std::int64_t output_width() const = 0;
-  /// Whether it reads the tokens even if the encoder returns a class token; if not, they need not be kept
-  /// (EncodedPictures).
+  /// Whether the read-out reads the tokens even if the encoder returns a class token. If not, EncodedPictures need not
+  /// keep them.
   virtual bool reads_tokens() const { return true; }
-  /// Returns the name in files, within its tower, of one of this module's own parameters.
+  /// Returns the name that one of this module's parameters has in files, within its tower.
   virtual std::string state_dict_key(const std::string& parameter) const { return "readout." + parameter; }
   /// See Encoder::adapt_weight().
   virtual at::Tensor adapt_weight(const std::string& /*name*/, const at::Tensor& stored) const { return stored; }
@@ -101,11 +100,11 @@ class ReadOut : public torch::nn::Module {
 /// Maps the encoder's width to the space that both towers share.
 class Projection : public torch::nn::Module {
  public:
-  /// pooled [B, w] -> [B, D].
+  /// Maps the read-out's vector: pooled [B, w] -> [B, D].
   virtual at::Tensor global(const at::Tensor& pooled) = 0;
-  /// tokens [B, N, w] -> [B, N, D], the features for token-level losses.
+  /// Maps tokens [B, N, w] -> [B, N, D], the features for token-level losses.
   virtual at::Tensor tokens(const at::Tensor& tokens) = 0;
-  /// tokens [B, N, w] -> [B, N, D], through the same head as the pooled vector.
+  /// Maps tokens [B, N, w] -> [B, N, D] with the same head as the pooled vector.
   virtual at::Tensor dense(const at::Tensor& tokens) = 0;
   virtual std::int64_t embed_dim() const = 0;
 };
@@ -132,7 +131,7 @@ class Tower : public torch::nn::Module {
   Tower(const TowerSettings& settings, Modality modality, SharedParameters& shared, const std::string& path);
 
   /// input: as Encoder::encode takes it, or images that the encoder has already processed, which start at the read-out.
-  /// Only what `needs` asks for is computed. The DualEncoder handles `present` and `input`.
+  /// Computes only the features that `needs` asks for; DualEncoder handles its `student` and `input_ids`.
   TowerFeatures forward(const TowerInput& input, const ViewNeeds& needs = {});
 
   Encoder& encoder() { return *encoder_; }
@@ -141,7 +140,8 @@ class Tower : public torch::nn::Module {
   Projection& projection() { return *projection_; }
   std::int64_t embed_dim() const { return projection_->embed_dim(); }
 
-  /// Parameters and buffers by their names within the tower (OpenCLIP's, without `visual.`); shared with the modules.
+  /// Parameters and buffers by their names within the tower (OpenCLIP's, without `visual.`). The tensors share memory
+  /// with the modules.
   std::map<std::string, at::Tensor> state_dict() const;
   /// Returns a stored tensor resized to this tower if possible.
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const;

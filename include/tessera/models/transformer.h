@@ -62,14 +62,14 @@ void fields(Visitor& v, TransformerSettings& s) {
   v("norm_eps", s.norm_eps, "epsilon of every LayerNorm (big_vision and timm: 1e-6)", config::above(0));
   v("layer_scale_init", s.layer_scale_init, "initial value of LayerScale; null: none");
   v("drop_path", s.drop_path,
-    "share of samples that skip an update of the last block in training, decreasing linearly to 0 at the first block "
-    "(stochastic depth, Huang et al. 2016)",
+    "share of samples that skip an update of the last block in training; for earlier blocks the share decreases linearly, to 0 at the "
+    "first (stochastic depth, Huang et al. 2016)",
     config::in_half_open(0, 1));
   v("final_norm", s.final_norm,
-    "tokens: on every token before the read-out; pooled: after it; none: left to the read-out (attentional_pool)",
+    "tokens: on every token, before the read-out; pooled: on the read-out's vector; none: left to the read-out (attentional_pool)",
     config::one_of({"tokens", "pooled", "none"}));
   v("grad_checkpointing", s.grad_checkpointing,
-    "keep only each block's input for the backward pass and compute the block again there: less memory for one more forward pass");
+    "keep only each block's input for the backward pass, which computes the block again: less memory for one more forward pass");
 }
 
 std::optional<config::Problem> validate(const TransformerSettings& settings);
@@ -81,17 +81,18 @@ std::int64_t mlp_width(const TransformerSettings& settings);
 /// row_uniform(), so a row skips the same updates however the batch is split into ranks and chunks.
 class Transformer : public torch::nn::Module {
  public:
-  /// Returns the feed-forward part of a block, by its number; null for an Mlp of the settings.
+  /// A function that returns the feed-forward part of a block, given the block's number. Null means an Mlp that the
+  /// settings describe.
   using FeedForwardOfBlock = std::function<std::shared_ptr<FeedForward>(std::int64_t block)>;
 
   Transformer(const TransformerSettings& settings, BlockInitialization initialization,
               const FeedForwardOfBlock& feed_forward = {});
-  /// x [B, N, width], or packed [T, width] -> the same shape, through the blocks from number `first` on.
+  /// Runs the blocks from number `first` on. x [B, N, width], or packed [T, width] -> the same shape.
   at::Tensor forward(at::Tensor x, const SequenceInfo& sequence = {}, std::int64_t first = 0);
-  /// Runs all blocks, the last one twice: plain and as `kind`; returns both results. x [B, N, width] of a whole image.
-  /// Throws c10::Error in training mode or without a block.
+  /// Runs all blocks, the last one twice: plain and as `kind`; returns both results. x [B, N, width] are the tokens of
+  /// whole images. Throws c10::Error in training mode or without a block.
   std::array<at::Tensor, 2> forward_both(at::Tensor x, const SequenceInfo& sequence, LastBlock kind);
-  /// The block that a parameter `transformer.resblocks.N.*` belongs to; nullopt for other names.
+  /// Returns the block that a parameter `transformer.resblocks.N.*` belongs to; nullopt for other names.
   static std::optional<std::int64_t> block_of(const std::string& parameter);
 
  private:

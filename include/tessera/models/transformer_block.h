@@ -18,16 +18,16 @@ struct TransformerSettings;
 
 /// What blocks need to know about a sequence besides its tokens.
 struct SequenceInfo {
-  AttentionMask mask;          // of self-attention
-  config::Size grid = {0, 0};  // the patches' grid, row by row; {0, 0}: the tokens are not all the patches of an image
-  std::int64_t prefix = 0;     // number of tokens before them: the class token and registers
-  Rotation rotation;           // of queries and keys
+  AttentionMask mask;          // the mask of self-attention
+  config::Size grid = {0, 0};  // rows and columns of the patches; {0, 0} unless the tokens are all patches of an image, row by row
+  std::int64_t prefix = 0;     // number of tokens before the patches: the class token and registers
+  Rotation rotation;           // the rotation of queries and keys
 };
 
 /// The part of a block that follows attention; `mlp` in files.
 class FeedForward : public torch::nn::Module {
  public:
-  /// x [B, N, width] or packed [T, width], normalized -> the update, of the same shape.
+  /// Maps normalized tokens x [B, N, width], or packed [T, width], to the block's update, of the same shape.
   virtual at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence) = 0;
 };
 
@@ -39,15 +39,15 @@ struct MlpShape {
   bool bias = true;         // whether the linear maps have biases
   bool norm = false;        // LayerNorm `norm` before c_proj
   bool input_norm = false;  // LayerNorm `norm_in` on the input
-  double norm_eps = 1e-5;   // of both LayerNorms
+  double norm_eps = 1e-5;   // epsilon of both LayerNorms
 };
 
-/// Two linear maps, `c_fc` and `c_proj`, with an activation between them; a gated one has three.
+/// Two linear maps, `c_fc` and `c_proj`, with an activation between them; a gated Mlp has three maps.
 class Mlp : public FeedForward, public Adaptable {
  public:
   explicit Mlp(const MlpShape& shape);
   at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence) override;
-  /// Redraws the weights from normal distributions; biases stay.
+  /// Redraws the weights from normal distributions; biases do not change.
   void initialize(double fc_deviation, double projection_deviation);
   std::vector<LinearMap> linear_maps() const override;
 
@@ -69,18 +69,19 @@ enum class BlockInitialization { image, text };
 /// settings ask for it.
 class TransformerBlock : public torch::nn::Module {
  public:
-  /// feed_forward: null for an Mlp of the settings; any other is not initialized here.
+  /// feed_forward: the block's feed-forward part, which is not initialized here; null: an Mlp that the settings
+  /// describe.
   TransformerBlock(const TransformerSettings& settings, BlockInitialization initialization,
                    std::shared_ptr<FeedForward> feed_forward = nullptr);
   /// x [B, N, width], or packed [T, width] -> the same shape. factors [B or T, 2] multiply each row's two updates
   /// (stochastic depth); undefined: 1.
   at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence = {}, const at::Tensor& factors = {});
-  /// Runs as the last block of a ViT for patches that are compared with texts (last_block.h): x [B, N, width] of a
-  /// whole image -> the same shape.
+  /// Runs the block as the last one of a ViT for patches that are compared with texts (see last_block.h). x: tokens [B,
+  /// N, width] of whole images -> the same shape.
   at::Tensor forward_as(LastBlock kind, const at::Tensor& x, const SequenceInfo& sequence);
   /// The attention and feed-forward parts that support adapters.
   std::vector<std::shared_ptr<torch::nn::Module>> adaptable_modules() const;
-  /// Whether its adapters draw random numbers in training: the block then needs a RowRngScope of token_keys().
+  /// Whether the block's adapters draw random numbers in training. The block then needs a RowRngScope of token_keys().
   bool draws_for_tokens() const;
 
  private:

@@ -17,7 +17,7 @@
 
 namespace tessera {
 
-/// Region features go through the blocks from `first_block` on.
+/// Settings of region features, which go through the blocks from `first_block` on.
 struct VitRegionSettings : RegionSettings {
   std::int64_t first_block = 9;
 };
@@ -56,8 +56,8 @@ void fields(Visitor& v, VitSettings& s) {
     "drop pixels at the right and lower edges that fill no patch (SigLIP of 384 pixels in patches of 14); false: an error");
   fields(v, static_cast<TransformerSettings&>(s));
   v("stem", s.stem,
-    "patch: one convolution of patch_size; mobileclip: three with batch norms (MobileCLIP-B; patch_size 16); vitamin: two stages of "
-    "inverted bottlenecks (ViTamin; patch_size 16)",
+    "patch: one convolution of patch_size; mobileclip: three convolutions with batch norms (MobileCLIP-B; patch_size 16); vitamin: two "
+    "stages of inverted bottlenecks (ViTamin; patch_size 16)",
     config::one_of({"patch", "mobileclip", "vitamin"}));
   v("stem_widths", s.stem_widths, "vitamin: channels of its two stages; the first number also applies before the first stage",
     config::at_least(1));
@@ -70,7 +70,7 @@ void fields(Visitor& v, VitSettings& s) {
     "learned, or none: attention then sees an unordered set of patches",
     config::one_of({"learned", "none"}));
   v("prefix_positions", s.prefix_positions,
-    "which tokens before the patches have a learned position: none, class_token, or all (also registers)",
+    "which tokens before the patches have a learned position: none, class_token, or all (class token and registers)",
     config::one_of({"none", "class_token", "all"}));
   v("position_resampling", s.position_resampling,
     "how learned positions are resized to another grid: antialiased bicubic (OpenCLIP, timm) or plain bicubic "
@@ -97,14 +97,15 @@ bool has_partial_patches(const VitSettings& settings);
 /// transformer, ln_post). Images may have another size than the configured one if patch_size divides it: the position
 /// embedding is resampled for their grid. Images of varying shapes come as patches (TowerInput::patches): conv1 is then
 /// a linear map of them, each image has the positions of its grid, and the blocks see only real patches (NaViT,
-/// Dehghani et al. 2023; NaFlex of SigLIP 2, Tschannen et al. 2025), so that an image is encoded as it would be by
-/// itself as pixels. For regions: `roi_proj`, `roi_class_embedding`. For LeFF: `mlp.dwconv` in the blocks.
+/// Dehghani et al. 2023; NaFlex of SigLIP 2, Tschannen et al. 2025). An image is thus encoded as if its pixels were
+/// encoded by themselves. Region features add `roi_proj` and `roi_class_embedding`; LeFF adds `mlp.dwconv` in the
+/// blocks.
 class Vit : public Encoder {
  public:
   explicit Vit(const VitSettings& settings);
   Encoded encode(const TowerInput& input) override;
-  /// The final norm, if there is one, is applied to the other tokens whether it is `tokens` or `pooled`, because the
-  /// class token passes either on its way to the projection.
+  /// A final norm is applied to `other_tokens` whether the setting is `tokens` or `pooled`: in both cases the class
+  /// token passes through the norm before the projection.
   Encoded encode_with(LastBlock kind, const TowerInput& input) override;
   at::Tensor final_norm(const at::Tensor& pooled) override;
   std::int64_t width() const override { return settings_.width; }
@@ -137,7 +138,7 @@ class Vit : public Encoder {
   at::Tensor positions_of(config::Size grid) const;
   /// Returns the rotation of all tokens for that grid; tokens before the patches are not rotated.
   Rotation rotation_with_prefix(config::Size grid, const at::Device& device) const;
-  /// Returns [B, P, w] with the mask token where hidden [B, P] is true; undefined: nowhere.
+  /// Returns patches [B, P, w] with the mask token where hidden [B, P] is true; unchanged if `hidden` is undefined.
   at::Tensor with_mask_token(const at::Tensor& patches, const at::Tensor& hidden) const;
   /// Number of tokens before the patches, and how many of them have a learned position.
   std::int64_t prefix() const { return (settings_.class_token ? 1 : 0) + settings_.registers; }
@@ -150,7 +151,7 @@ class Vit : public Encoder {
 
   VitSettings settings_;
   torch::nn::Conv2d conv1_{nullptr};
-  std::shared_ptr<PatchStem> stem_;  // in place of conv1_
+  std::shared_ptr<PatchStem> stem_;  // used instead of conv1_; null: conv1_ is used
   at::Tensor class_embedding_;
   at::Tensor register_embedding_;
   at::Tensor mask_token_;

@@ -6,8 +6,8 @@ namespace tessera {
 
 /// STAIR's FLOPs regularizer (eq. 6): sum over k of (mean over rows of encoding_ik)^2.
 /// encoding  [N, V]  N and V at least 1; float32, bfloat16, float16 or float64
-/// returns   a scalar, float32 (float64 for float64): sums are float32 or better whatever the encoding's type. The
-///           gradient of an entry is 2/N mean_k, in the encoding's type; only the means [V] are kept for it.
+/// returns   a scalar, float32 (float64 for float64): sums are float32 or better for any type of encoding. The
+///           gradient of an entry is 2/N mean_k, in the encoding's type; only the means [V] are kept for the backward pass.
 /// Throws c10::Error naming the tensor if it does not fit. Differentiable once (float64: any number of times).
 at::Tensor flops_regularizer(const at::Tensor& encoding);
 

@@ -19,18 +19,18 @@ namespace tessera {
 /// The values of an ignored row do not matter, even NaN; it receives no gradient.
 ///
 /// Only a tile of rows of [T, V] is in memory at a time. When a gradient is needed, the forward pass computes it
-/// together with the loss, tile by tile, so that no product is computed twice; the backward pass scales it. Between the
-/// two passes this takes as much memory as hidden and weight, in float32. Results are the same in every run with the
-/// same number of threads; with another number, LibTorch's products may sum in another order. Sums are float32 or
-/// better; autocast affects only products on a GPU. Throws c10::Error naming the tensor that does not fit. An id that
-/// is out of range is named in the error on the CPU; on a GPU it stops the stream with a device-side assertion.
-/// Differentiable once.
+/// together with the loss, tile by tile, so that no product is computed twice; the backward pass only scales that
+/// gradient. Between the two passes this takes as much memory as hidden and weight, in float32. Results are the same in
+/// every run with the same number of threads; with another number, LibTorch's products may sum in another order. Sums
+/// are float32 or better; autocast affects only products on a GPU. Throws c10::Error naming the tensor that does not
+/// fit. An id that is out of range is named in the error on the CPU; on a GPU it stops the stream with a device-side
+/// assertion. Differentiable once.
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
                                 std::int64_t ignore_index = -100, const at::Tensor& bias = {},
                                 at::Reduction::Reduction reduction = at::Reduction::Mean);
 
-/// The same with a soft target that is 0 in all but a few places: the words of a caption (SuperCLIP), or several right
-/// answers.
+/// As linear_cross_entropy(), but with soft targets that are 0 for all but a few ids: the words of a caption
+/// (SuperCLIP), or several right answers.
 ///   loss(t) = (sum over v of y(t, v)) log(sum over v of exp(logits(t, v))) - sum over v of y(t, v) logits(t, v)
 ///   logits(t, v) = hidden(t) . weight(v) + bias(v);  y(t, v) = sum over j with ids(t, j) = v of id_weights(t, j)
 /// hidden, weight and bias as above.

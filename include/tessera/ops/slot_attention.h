@@ -26,8 +26,8 @@ struct SlotAttentionOutputs {
 /// A key bias would add the same to all scores of a slot and drop out of the softmax, so there is none.
 ///
 /// Keys and values are linear in the tokens, so the products can be folded: the scores are x_n . (K_l^T q_l), and the
-/// heads are V_l (sum_n attention(l, n) x_n) + c_l. Folding takes 2 N L d + L d E multiply-adds per sample instead of
-/// the N K d (D + E) (N K d D if values are keys) of projecting every token first, and never stores [B, L, N, D]: the
+/// heads are V_l (sum_n attention(l, n) x_n) + c_l. Folding takes 2 N L d + L d E multiply-adds per sample. Projecting
+/// every token first takes N K d (D + E), or N K d D if values are keys. Folding also never stores [B, L, N, D]: the
 /// backward pass keeps only tokens, weights and attention. When many slots share a projection, projecting first is less
 /// work; the function uses the form with fewer multiply-adds.
 ///

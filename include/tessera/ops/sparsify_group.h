@@ -44,10 +44,11 @@ void fields(Visitor& v, SparsifySettings& s) {
 ///
 /// float32 and bfloat16 use fused kernels (kernels/sparsify_group): forward and backward store only tiles of [B, L, P],
 /// sums are float32, and the backward pass keeps only the inputs and three numbers per token. float16 computes as
-/// float32. float64 uses tensor operations that autograd can differentiate any number of times; so does, in float32, a
-/// GPU with more than 1,024 patches. Autocast has no effect: tokens are used in the type in which they are passed.
+/// float32. float64, and float32 on a GPU with more than 1,024 patches, use tensor operations that autograd can
+/// differentiate any number of times. Autocast has no effect: tokens are used in the type in which they are passed.
 /// Throws c10::Error naming the tensor if shapes, types or devices do not fit. Differentiable in both token tensors;
-/// fused, once. In Python: torch.ops.tessera.sparsify_group, after torch.ops.load_library of libtessera_ops.so.
+/// with the fused kernels only once. In Python: torch.ops.tessera.sparsify_group, after torch.ops.load_library of
+/// libtessera_ops.so.
 at::Tensor sparsify_group(const at::Tensor& text_tokens, const at::Tensor& image_tokens, const at::Tensor& text_mask,
                           const SparsifySettings& settings);
 

@@ -31,10 +31,10 @@ at::Tensor text_conditioned_pool(const at::Tensor& image_tokens, const at::Tenso
 /// The texts that some images are compared with.
 struct ConditionedPairs {
   at::Tensor texts;   // int64 [n, C], row indices into the texts
-  at::Tensor labels;  // int8 [n, C]: 1 = the image's own, -1 = another's, 0 = no pair (its text is ignored)
+  at::Tensor labels;  // int8 [n, C]: 1 = the image's own text, -1 = another image's text, 0 = no pair (the text is ignored)
 };
-/// Returns the pairs of images first, ..., first + count - 1. It is called for a few images at a time, and again for
-/// each further backward pass; it must return the same each time.
+/// A function that returns the pairs of images first, ..., first + count - 1. It is called for a few images at a time,
+/// and again for each further backward pass; it must return the same pairs each time.
 using PairsOfImages = std::function<ConditionedPairs(std::int64_t first, std::int64_t count)>;
 
 /// FLAIR's conditioned sigmoid loss (eq. 4): the sum over pairs (image i, text t) of -log sigmoid(label z) with z =

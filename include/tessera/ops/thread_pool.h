@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-/// Returns the number of threads of LibTorch's pool to divide work among; 1 inside a parallel region.
+/// Returns the number of threads of LibTorch's pool that work can be divided among; 1 inside a parallel region.
 int pool_threads();
 
 /// Calls body(0) .. body(tasks - 1) on LibTorch's pool, in any order and concurrently, and returns when all are done.

@@ -6,7 +6,7 @@ namespace tessera {
 
 struct TokenMaxProjection {
   at::Tensor encoding;  // [B, V] float32 (float64 for float64), at least 0
-  at::Tensor argmax;    // [B, V] int64; -1 in a row without a real position. Not differentiable
+  at::Tensor argmax;    // [B, V] int64, position of the maximum; -1 in a row without a real position. Not differentiable
 };
 
 /// Multiplies every position with a table of tokens, takes the maximum over positions and returns log(1 + relu) of it:
@@ -21,10 +21,10 @@ struct TokenMaxProjection {
 /// no gradient, nor does a row without a real position. The values of padding do not matter, even NaN; it receives no
 /// gradient. A NaN at a real position makes its entry NaN.
 ///
-/// Only [B, V] and a tile of [B, N, V] are ever stored. The backward pass computes no products: it adds rows along the
-/// maxima, so entries of 0 cost nothing. Results are the same in every run and for any number of threads. Sums are
-/// float32 or better; autocast affects only products on a GPU. Throws c10::Error naming the tensor that does not fit.
-/// Differentiable once.
+/// Only [B, V] and a tile of [B, N, V] are ever stored. The backward pass computes no products: it adds the rows at the
+/// positions of the maxima, so entries of 0 cost nothing. Results are the same in every run and for any number of
+/// threads. Sums are float32 or better; autocast affects only products on a GPU. Throws c10::Error naming the tensor
+/// that does not fit. Differentiable once.
 TokenMaxProjection token_max_projection(const at::Tensor& tokens, const at::Tensor& mask, const at::Tensor& table,
                                         const at::Tensor& bias);
 

@@ -23,13 +23,13 @@ void fields(Visitor& v, AdamWSettings& s) {
   v("no_decay", s.decay.no_decay,
     "parameters whose name contains one of these, and those of fewer than two dimensions, do not decay");
   v("update_clipping", s.update_clipping,
-    "StableAdamW: a smaller step for a tensor whose gradient is large for its second moment");
+    "StableAdamW: a smaller step for a tensor whose gradient is large compared with its second moment");
 }
 
-/// Decoupled weight decay (Loshchilov & Hutter 2019), as torch.optim.AdamW, through PyTorch's fused operator. Update
-/// clipping (Wortsman et al. 2023, "Stable and low-precision training", algorithm 2): each tensor's learning rate is
-/// divided by max(1, RMS), where RMS = sqrt(mean(g^2 / max(v, eps^2))) and v is the bias-corrected second moment after
-/// this gradient.
+/// AdamW with decoupled weight decay (Loshchilov & Hutter 2019), as torch.optim.AdamW, computed by PyTorch's fused
+/// operator. Update clipping (Wortsman et al. 2023, "Stable and low-precision training", algorithm 2): each tensor's
+/// learning rate is divided by max(1, RMS), where RMS = sqrt(mean(g^2 / max(v, eps^2))) and v is the bias-corrected
+/// second moment after this gradient.
 class AdamW : public Optimizer {
  public:
   AdamW(std::vector<NamedParameter> parameters, const AdamWSettings& settings);
@@ -38,7 +38,7 @@ class AdamW : public Optimizer {
   void update(std::vector<Group>& groups, const std::optional<at::Tensor>& found_inf) override;
 
  private:
-  /// The learning rate of each tensor of the group, as scalars on its device.
+  /// Returns the learning rate of each tensor of the group, as scalars on the group's device.
   std::vector<at::Tensor> clipped_rates(const Group& group) const;
 
   AdamWSettings settings_;

@@ -27,8 +27,8 @@ struct GradientNorms {
   std::vector<at::Tensor> groups;
 };
 
-/// The same in either mode, and also returns the norm of each of `groups` groups; gradient i belongs to group_of[i].
-/// The group norms are computed from the tensors' norms, which the global one needs anyway.
+/// As above, but in either mode, and also returns the norm of each of `groups` groups; gradient i belongs to the group
+/// group_of[i]. The group norms are computed from the tensors' norms, which the global norm needs anyway.
 GradientNorms clip_grad_norm(const std::vector<at::Tensor>& gradients, std::optional<double> max_norm,
                              const std::vector<std::size_t>& group_of, std::size_t groups,
                              ClipMode mode = ClipMode::global);

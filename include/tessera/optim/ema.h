@@ -21,13 +21,14 @@ void fields(Visitor& v, EmaSettings& s) {
   v("warmup", s.warmup, "limit the decay at update t (1 = first) to (1 + t) / (10 + t), so that the initial weights are soon forgotten");
 }
 
-/// An exponential moving average of weights (Polyak & Juditsky 1992; as timm's ModelEmaV3): average := decay * average +
-/// (1 - decay) * weight after each update. Tensors that are not floating point are copied. Kept in the weights' dtype.
+/// An exponential moving average of weights (Polyak & Juditsky 1992; as timm's ModelEmaV3): average := decay * average
+/// + (1 - decay) * weight after each update. Tensors that are not floating point are copied. Averages have the weights'
+/// dtype.
 class Ema {
  public:
   /// Starts from the current weights. Copies them, and keeps references to them for update().
   Ema(std::map<std::string, at::Tensor> weights, const EmaSettings& settings);
-  /// The same, but the averages are the caller's tensors with the same names: another model's weights.
+  /// As above, but uses the caller's tensors of the same names for the averages, such as another model's weights.
   Ema(std::map<std::string, at::Tensor> weights, std::map<std::string, at::Tensor> averages,
       const EmaSettings& settings = {});
 
@@ -35,7 +36,7 @@ class Ema {
   /// scalar on the device; where it is 1, that update was skipped and the averages do not change. Undefined: the update
   /// was made.
   void update(std::int64_t step, const at::Tensor& found_inf = {});
-  /// The same with this decay.
+  /// As update(), with this decay instead of the settings' decay.
   void update_with(double decay, const at::Tensor& found_inf = {});
   /// Starts again from the current weights.
   void restart();

@@ -11,7 +11,7 @@ namespace tessera {
 
 /// The part of the model that each of an optimizer's parameters belongs to.
 struct GradNormGroups {
-  std::vector<std::string> names;  // image, text and objective (with the logit scale), where trained
+  std::vector<std::string> names;  // those of image, text and objective (with the logit scale) that are trained
   std::vector<std::size_t> of;     // index into names, by parameter
 };
 GradNormGroups grad_norm_groups(const Optimizer& optimizer);

@@ -15,13 +15,13 @@ class GradScaler {
  public:
   struct State {
     double scale = 65536;
-    std::int64_t good_steps = 0;  // since the scale last changed
+    std::int64_t good_steps = 0;  // number of good steps since the scale last changed
   };
 
   /// When off, the scale is always 1.
   explicit GradScaler(bool on, const at::Device& device = at::kCPU);
 
-  /// float32 scalar; undefined when off.
+  /// Returns the scale, a float32 scalar; undefined when off.
   const at::Tensor& scale() const { return scale_; }
   /// Divides the gradients by the scale, in place.
   void unscale(const std::vector<at::Tensor>& gradients) const;

@@ -36,7 +36,8 @@ void fields(Visitor& v, LambSettings& s) {
   v("always_adapt", s.always_adapt, "apply the trust ratio to parameters without weight decay too");
 }
 
-/// LAMB (You et al. 2020) as in NVIDIA's FusedLAMB and timm's Lamb: no bounds on |p|, decay inside the trust ratio.
+/// LAMB (You et al. 2020) as in NVIDIA's FusedLAMB and timm's Lamb: the norm |p| is not bounded, and the update in the
+/// trust ratio includes weight decay.
 class Lamb : public Optimizer {
  public:
   Lamb(std::vector<NamedParameter> parameters, const LambSettings& settings);

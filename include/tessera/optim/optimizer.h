@@ -23,7 +23,7 @@ struct NamedParameter {
   std::int64_t blocks_behind = 0;  // layer-decay steps between it and its tower's output (Tower::blocks_behind)
 };
 
-/// Settings that every optimizer has.
+/// Weight-decay settings, which every optimizer has.
 struct DecaySettings {
   double weight_decay = 0.0;
   std::vector<std::string> no_decay = {"bias",
@@ -56,13 +56,14 @@ class Optimizer {
   /// moments of its part of the parameters (whole tensors, balanced by elements with balanced_owners), updates only
   /// these, and receives the others' new values from their owners in transfers of up to bucket_mb MiB. The updates
   /// equal those of one optimizer for all parameters, bit for bit on CPUs. Parameters and gradients must be equal on
-  /// all ranks. From then on step() and gather_state() are collective. Must be called before the first step; a process
-  /// alone is unchanged.
+  /// all ranks. From then on step() and gather_state() are collective. Must be called before the first step. Has no
+  /// effect with a single process.
   void shard(const ProcessGroup& group, double bucket_mb);
 
   /// Makes one update with this learning rate, and this weight decay for the parameters that decay (unset: the
   /// settings'). found_inf: float32 scalar on the parameters' device; where it is 1, weights, moments and the update
-  /// count used by bias corrections do not change, without the host being involved. Undefined: the update is made.
+  /// count used by bias corrections do not change, and the host does not wait to find out. Undefined: the update is
+  /// made.
   void step(double learning_rate, std::optional<double> weight_decay = {}, const at::Tensor& found_inf = {});
   /// Reports that `count` calls of step() found an infinity and do not count as updates. Called once the host knows.
   void take_back(std::int64_t count);
@@ -83,8 +84,8 @@ class Optimizer {
   /// The state that this rank keeps: `step` (int64 scalar) and `MOMENT.NAME`, such as `exp_avg.logit_scale`. The
   /// tensors share memory with the optimizer.
   std::map<std::string, at::Tensor> state() const;
-  /// Gathers everything a resume needs, on any number of ranks, sharded or not: rank 0 gets the whole state (other
-  /// ranks' parts in host memory), the others an empty map.
+  /// Gathers everything that is needed to resume on any number of ranks, sharded or not. Rank 0 gets the whole state
+  /// (other ranks' parts in host memory), the others an empty map.
   std::map<std::string, at::Tensor> gather_state() const;
   /// Loads such a whole state, or this rank's part of it. Throws UserError naming `origin` and the tensor that is
   /// missing, left over or of the wrong shape.
@@ -94,7 +95,7 @@ class Optimizer {
   /// Parameters that have a gradient in this step and share learning rate, weight decay, update count, dtype and
   /// device.
   struct Group {
-    at::Tensor count;  // float64 scalar on their device: 1 at the first update of these parameters
+    at::Tensor count;  // float64 scalar on their device: number of updates of these parameters, including this one
     double learning_rate = 0;
     double weight_decay = 0;
     std::vector<std::size_t> indices;
@@ -103,7 +104,7 @@ class Optimizer {
   };
 
   /// Called before update() with all gradients of the step, including those of parameters that other ranks update.
-  /// Gradients are not recorded.
+  /// Called without gradient recording.
   virtual void measure(const std::vector<Group>& /*groups*/) {}
   /// found_inf: as in step(). Must not read anything back from the device. Called without gradient recording.
   virtual void update(std::vector<Group>& groups, const std::optional<at::Tensor>& found_inf) = 0;
@@ -112,7 +113,7 @@ class Optimizer {
   struct Shards {
     ProcessGroup group;
     double bucket_mb = 0;
-    std::vector<int> owners;  // rank, by parameter
+    std::vector<int> owners;  // the rank that updates each parameter
   };
 
   std::vector<Group> groups(double learning_rate, double weight_decay) const;
@@ -133,7 +134,7 @@ class Optimizer {
   at::Tensor missed_;  // float64 scalar on the device: how many of steps_ found an infinity; undefined: none
 };
 
-/// The optimizers for `optimizer:`, by name. The factory gets the parameters to train.
+/// The registry of optimizers that the setting `optimizer` can name. The factory gets the parameters to train.
 using OptimizerRegistry = config::Registry<Optimizer, const std::vector<NamedParameter>&>;
 OptimizerRegistry& optimizers();
 

@@ -29,7 +29,7 @@ struct LayerDecay {
 
 template <class Visitor>
 void fields(Visitor& v, LayerDecay& s) {
-  v("image", s.image, "learning rate of each block of the image tower, as a multiple of the next one's; 1: equal",
+  v("image", s.image, "learning rate of each block of the image tower, as a multiple of the next block's; 1: equal rates",
     config::in_range(0, 1));
   v("text", s.text, "the same for the text tower", config::in_range(0, 1));
 }
@@ -44,7 +44,7 @@ struct ParameterSettings {
 template <class Visitor>
 void fields(Visitor& v, ParameterSettings& s) {
   v("frozen", s.frozen,
-    "not trained: image, text (a whole tower; only image is LiT), or patterns of names (transformer.resblocks.0.*)");
+    "parameters that are not trained: image or text (a whole tower; [image] is LiT), or patterns of names (transformer.resblocks.0.*)");
   v("groups", s.groups,
     "parameters with their own learning rates: [{match: [visual.attnpool.*], lr_scale: 10}]; for a parameter in "
     "several groups, the factors multiply and the greatest frozen_steps applies");

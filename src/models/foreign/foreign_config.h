@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// A JSON configuration of another library. Keys are read one by one, and a missing key has the library's default.
-/// Errors are UserErrors that name the file and the key.
+/// A JSON configuration of another library. Keys are read one by one. A missing key has the default value of that
+/// library. Errors are UserErrors that name the file and the key.
 class ForeignConfig {
  public:
   ForeignConfig(nlohmann::json json, std::string path, std::string section = "")
@@ -40,16 +40,16 @@ class ForeignConfig {
     return {inner, path_, section_ + key + "."};
   }
 
-  /// Throws UserError unless the value is `only`, which is also the library's default.
+  /// Throws UserError unless the value is `only`. A missing key counts as `only`, which is the library's default.
   template <class T>
   void expect(const std::string& key, const T& only) const {
     if (get<T>(key, only) != only) refuse(key, "has no counterpart in our models");
   }
 
-  /// Returns our name of an activation.
+  /// Returns our name for the activation at a key.
   std::string activation(const std::string& key, const std::string& otherwise) const;
 
-  /// Returns a size given as a number of pixels or as [height, width].
+  /// Returns the size at a key, which is a number of pixels or [height, width].
   config::Size size(const std::string& key, const config::Size& otherwise) const;
 
   [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
@@ -61,7 +61,7 @@ class ForeignConfig {
   std::string path_, section_;
 };
 
-/// Returns a module with these settings.
+/// Returns the choice of the module `name` with these settings.
 template <class Settings>
 config::ModuleSettings chosen(const char* name, const Settings& settings) {
   return {name, config::dump(settings)};

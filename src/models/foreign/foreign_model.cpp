@@ -25,7 +25,7 @@ bool is_timm(const nlohmann::json& config) {
   return config.contains("architecture") && config.contains("pretrained_cfg");
 }
 
-/// Returns the files that an index names; the index gives the file of each tensor.
+/// Returns the files that an index names. The index lists the file of each tensor.
 std::vector<std::string> shards_of(const std::string& folder, const std::string& index) {
   const ForeignConfig map = ForeignConfig::of_file(index).section("weight_map");
   std::set<std::string> files;

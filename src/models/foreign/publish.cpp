@@ -73,7 +73,7 @@ class FolderAside {
   }
   void keep() const {
     std::error_code error;
-    fs::remove(folder_, error);  // an empty one
+    fs::remove(folder_, error);  // it may exist, empty
     fs::rename(aside_, folder_, error);
     if (error) user_error(folder_, ": cannot write the folder: ", error.message());
   }
@@ -88,7 +88,7 @@ bool is_of_regions(const ModelFile& file, const std::string& name) {
          (file.model.image.encoder.name == "modified_resnet" && name.starts_with("visual.ln_pre."));
 }
 
-/// timm's models are image towers without a projection.
+/// Returns only the model's image tower without its projection, as timm's models are.
 ModelFile image_alone(const ModelFile& file, std::vector<std::string>& notes) {
   ModelFile out = file;
   std::vector<std::string> left_out;
@@ -104,7 +104,7 @@ ModelFile image_alone(const ModelFile& file, std::vector<std::string>& notes) {
   return out;
 }
 
-/// Returns the towers' weights and the temperature, without the objective's weights.
+/// Returns the towers' weights and the temperature, without the objective's other weights.
 NamedTensors weights_to_publish(const ModelFile& file, const std::string& library, std::vector<std::string>& notes) {
   NamedTensors out;
   std::vector<std::string> left_out;
@@ -121,12 +121,12 @@ NamedTensors weights_to_publish(const ModelFile& file, const std::string& librar
   return out;
 }
 
-/// A folder's files, read back: the model that they describe, and the tensors to write.
+/// A draft's files, the model that they describe when they are read back, and the tensors to write.
 struct Filled {
   PublishedDraft draft;
   std::map<std::string, std::string> files;
   ForeignModel model;
-  NamedTensors written;   // by the library's names
+  NamedTensors written;   // under the library's names
   NamedTensors replaced;  // our values of tensors that are written with their original ones
 };
 
@@ -196,7 +196,7 @@ class Publication {
     return files;
   }
 
-  /// Reads the draft's folder and returns the settings in which it differs from the model.
+  /// Reads the draft's files back and returns the settings in which they differ from the model.
   std::vector<std::string> read(Filled& filled) const {
     aside_.hold(filled.files);
     try {
@@ -211,8 +211,8 @@ class Publication {
     return unlike;
   }
 
-  /// Fills in the tensors under the library's names, including those that came with the model. Returns what has no
-  /// counterpart.
+  /// Fills in the tensors under the library's names, including those that came with the model. Returns a description of
+  /// each part that has no counterpart.
   std::vector<std::string> fill(Filled& filled) const {
     NamedTensors own = weights_;
     const bool siglip = filled.model.library == "transformers" && filled.model.padding_is_text;
@@ -231,7 +231,7 @@ class Publication {
           filled.replaced[name] = ours->second;
           ours->second = tensor;
         } else if (filled.draft.what.empty()) {
-          // The configuration that came with the model cannot express it.
+          // The configuration that came with the model describes the original size.
           return {concat("tensor ", name, " is trained at another size")};
         }
       }
@@ -263,7 +263,8 @@ class Publication {
     io::save_safetensors(aside_.file(name), filled.written, {{"format", "pt"}});
   }
 
-  /// transformers loads weights in the type that config.json names, and ours are float32.
+  /// Sets the type in config.json to float32, the type of our weights: transformers loads weights in the type that
+  /// config.json names.
   void say_float(const Filled& filled) const {
     if (request_.library != "transformers") return;
     auto json = nlohmann::ordered_json::parse(filled.files.at("config.json"));
@@ -311,7 +312,7 @@ PublishedFolder write_published(const ModelFile& file, const PublishRequest& req
 
 namespace {
 
-/// Throws UserError for tensors that OpenCLIP's own towers have no counterpart of.
+/// Throws UserError for tensors that have no counterpart in OpenCLIP's own towers.
 void check_open_clip_can_hold(const ModelFile& file, const std::string& path) {
   for (const auto& [name, tensor] : file.weights) {
     bool foreign = name.find(".mlp.dwconv.") != std::string::npos;

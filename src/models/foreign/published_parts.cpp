@@ -21,7 +21,8 @@ std::string folder_of(const std::string& path) {
   return fs::is_directory(path) ? path : fs::absolute(path).parent_path().string();
 }
 
-/// Returns configuration, preprocessing and tokenizer; the folder's other files are not needed to load it again.
+/// Returns the files of configuration, preprocessing and tokenizer. The folder's other files are not needed to load it
+/// again.
 std::map<std::string, std::string> small_files(const std::string& folder) {
   std::map<std::string, std::string> out;
   for (const auto& entry : fs::directory_iterator(folder)) {

@@ -21,7 +21,7 @@ std::string text_at(const Node& tree, const char* key) {
   return found == nullptr ? "" : found->text();
 }
 
-/// Normalizes which tokens before the patches have positions, if there are such tokens and positions.
+/// Gives prefix_positions one spelling for settings that have the same effect.
 void compare_prefix_as_it_is(Node& encoder) {
   if (encoder.find("prefix_positions") == nullptr) return;
   const bool registers = text_at(encoder, "registers") != "0", class_token = text_at(encoder, "class_token") == "true";
@@ -30,7 +30,8 @@ void compare_prefix_as_it_is(Node& encoder) {
   if (learned && !registers && text_at(encoder, "prefix_positions") == "all") encoder.set("prefix_positions", text_node("class_token"));
 }
 
-/// Normalizes an encoder's settings: one number for the hidden width, and nothing that matters only in training.
+/// Brings an encoder's settings into a form that can be compared: one number for the hidden width, and no settings that
+/// matter only in training.
 Node comparable_encoder(Node encoder) {
   for (const char* of_training : {"patch_dropout", "drop_path", "grad_checkpointing", "skip_padding", "position_resampling", "regions"})
     encoder.erase(of_training);
@@ -101,10 +102,11 @@ void compare(const Node& first, const Node& second, const std::string& path, std
   if (!same) out.push_back(concat(path, " is ", shown(first), ", not ", shown(second)));
 }
 
-/// The last token of CLIP's texts: the last real token is the one with the largest id, 49407.
+/// The id of the last token in CLIP's texts, which is CLIP's largest id.
 constexpr const char* kClipEnd = "49407";
 
-/// Gives all ways to find the last of CLIP's tokens the same settings, for texts with padding that is not text.
+/// Replaces every way to find the last of CLIP's tokens by the same settings, for texts whose padding is not treated as
+/// text.
 Node with_clip_end(Node readout) {
   if (text_at(readout, "name") != "eos") return readout;
   const Node* id = readout.find("eos_id");

@@ -81,7 +81,7 @@ std::optional<std::vector<at::Tensor>> all_of(const NamedTensors& tensors, const
   return out;
 }
 
-// Returns the rows of our tensor number `place` among those that a rule concatenates.
+// Returns the rows of the concatenated tensors `theirs` that belong to our tensor number `place`.
 at::Tensor own_part(const std::vector<at::Tensor>& theirs, const std::vector<at::Tensor>& ours, std::size_t place,
                     const std::string& name, const std::string& origin) {
   const at::Tensor joined = theirs.size() == 1 ? theirs[0] : at::cat(theirs);

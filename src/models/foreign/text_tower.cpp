@@ -16,7 +16,7 @@ using enum TensorChange;
 
 constexpr const char* kTable = "/architectures/text_towers.json";
 
-/// BERT, and RoBERTa and XLM-RoBERTa, where the first position comes after padding's.
+/// Returns the encoder of BERT, or of RoBERTa and XLM-RoBERTa, in which positions start after the one for padding.
 TextTransformerSettings bert_encoder(const ForeignConfig& c, bool roberta) {
   c.expect<std::string>("position_embedding_type", "absolute");
   c.expect("is_decoder", false);
@@ -85,7 +85,8 @@ std::vector<TensorRule> m2m_rules() {
   return rules;
 }
 
-/// `has_layer`: whether the family's pooler of the first token has its own layer.
+/// Returns the read-out for one of OpenCLIP's poolers. has_layer: whether the family's pooler of the first token has a
+/// layer of its own.
 std::string pooler_readout(const ForeignConfig& c, const std::string& pooler, bool has_layer) {
   if (pooler == "mean_pooler") return "gap";
   if (pooler == "cls_last_hidden_state_pooler" || (pooler == "cls_pooler" && !has_layer)) return "cls";

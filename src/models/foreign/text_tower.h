@@ -8,26 +8,27 @@ namespace tessera {
 /// What OpenCLIP's HFTextEncoder adds to an encoder of transformers.
 struct TextTowerHead {
   std::string pooler;      // "mean_pooler", "cls_pooler" or "cls_last_hidden_state_pooler"; "": the family's default
-  std::string projection;  // "linear", "mlp", or "": none
+  std::string projection;  // "linear", "mlp", or "" for none
   std::int64_t embed_dim = 0;
   std::int64_t context_length = 77;
 };
 
 struct TextTower {
   TowerSettings tower;
-  std::vector<TensorRule> rules;  // from HFTextEncoder's names
+  std::vector<TensorRule> rules;  // from HFTextEncoder's names to ours
 };
 
-/// Returns the settings of a transformers encoder by OpenCLIP's name for it (`hf_model_name`): from config.json in
-/// `folder` or in the folder of that name, else from a row of configs/architectures/text_towers.json. Throws UserError
-/// naming `path` for a name found in neither place.
+/// Returns the settings of a transformers encoder, given OpenCLIP's name for it (`hf_model_name`). They come from
+/// config.json in `folder` or in the folder of that name, else from a row of configs/architectures/text_towers.json.
+/// Throws UserError naming `path` if the settings are in neither place.
 ForeignConfig text_tower_config(const std::string& name, const std::string& folder, const std::string& path);
 
-/// Returns the text tower for such settings: BERT, RoBERTa, XLM-RoBERTa and the encoder of M2M-100 (NLLB). Throws
-/// UserError naming the file and the key that has no counterpart here.
+/// Returns the text tower for the settings of a transformers encoder: BERT, RoBERTa, XLM-RoBERTa or the encoder of
+/// M2M-100 (NLLB). Throws UserError naming the file and the key that has no counterpart here.
 TextTower text_tower(const ForeignConfig& config, const TextTowerHead& head);
 
-/// Returns the rules for such an encoder by transformers' own names, without the prefix that a larger class adds.
+/// Returns the rules for a transformers encoder under transformers' own names, without the prefix that a larger class
+/// adds.
 std::vector<TensorRule> text_encoder_rules(const ForeignConfig& config);
 
 }  // namespace tessera

@@ -42,7 +42,7 @@ ForeignConfig row_of(const std::string& name, const std::string& path) {
   return row;
 }
 
-/// Returns the names used by a row's class where timm's classes name the same tensors differently.
+/// Returns rules for the tensors that timm's classes name differently, with the names that the row's class uses.
 std::vector<TensorRule> names_of_class(const ForeignConfig& row, const VitSettings& vit) {
   std::vector<TensorRule> block;
   const auto add = [&](const std::string& prefix, const std::vector<TensorRule>& rules) {
@@ -72,7 +72,8 @@ std::vector<TensorRule> names_of_class(const ForeignConfig& row, const VitSettin
   return out;
 }
 
-/// Reading accepts the tensors under any class's names; writing uses the first rule that matches.
+/// Returns the rules for a vision transformer. Reading accepts the tensors under any class's names; writing uses the
+/// first rule that matches.
 std::vector<TensorRule> vit_rules(const ForeignConfig& row, const VitSettings& vit) {
   const auto packed = row.get<std::string>("packed", "first");
   std::vector<TensorRule> out = names_of_class(row, vit);
@@ -144,8 +145,8 @@ RotarySettings rotary_of(const ForeignConfig& c, config::Size grid) {
   return s;
 }
 
-/// Arguments of create_model for one kind of model: those that the table's rows have under another name, and those that
-/// are read separately.
+/// Arguments of create_model for one kind of model: those that are keys of the table's rows under another name
+/// (`renamed`), and those that are read separately.
 struct TimmArguments {
   std::map<std::string, std::string> renamed;
   std::set<std::string> read_apart;
@@ -177,8 +178,8 @@ void rename_arguments(nlohmann::json& row, const ForeignConfig& arguments, const
   arguments.expect<std::int64_t>("in_chans", 3);
 }
 
-/// Returns which of a model's tokens before the patches have learned positions, after the arguments change these
-/// tokens.
+/// Returns the setting prefix_positions for a model whose tokens before the patches were changed by create_model's
+/// arguments.
 std::string prefix_positions_of(const ForeignConfig& row, const nlohmann::json& changed, const ForeignConfig& arguments) {
   const bool had_prefix = row.get("class_token", true) || row.get<std::int64_t>("registers", 0) > 0;
   const bool bare = had_prefix && row.get<std::string>("prefix_positions", "class_token") == "none";
@@ -187,7 +188,7 @@ std::string prefix_positions_of(const ForeignConfig& row, const nlohmann::json& 
   return changed.value("class_token", true) ? "class_token" : "none";
 }
 
-/// Returns a vision transformer's row, changed by create_model's arguments.
+/// Returns a vision transformer's row after applying create_model's arguments.
 ForeignConfig with_arguments(const ForeignConfig& row, const ForeignConfig& arguments) {
   nlohmann::json out = row.json();
   rename_arguments(out, arguments, kVitArguments);
@@ -260,7 +261,7 @@ VitSettings vit_of(const ForeignConfig& row) {
   return s;
 }
 
-/// Reads a row, or the configuration that comes with weights, on top of `p`.
+/// Returns `p` with the preprocessing settings of a table row or of a configuration that comes with weights.
 Preprocessing preprocessing_of(const ForeignConfig& c, Preprocessing p) {
   p.mean = c.get("mean", p.mean);
   p.std = c.get("std", p.std);
@@ -284,14 +285,14 @@ Preprocessing preprocessing_of(const ForeignConfig& row, const config::Size& siz
   return preprocessing_of(row, p);
 }
 
-/// Returns a row's settings, which are already ours, for images of `image_size`.
+/// Returns the settings of a table row for images of `image_size`. The row already uses Tessera's setting names.
 config::ModuleSettings encoder_of(const ForeignConfig& row, const std::string& name, const config::Size& image_size) {
   config::ModuleSettings out{name, config::from_json(row.section("settings").json(), row.path())};
   out.settings.set("image_size", config::Value<config::Size>::dump(image_size));
   return out;
 }
 
-/// Returns how the tokens of `vit` become a vector: by the row's own pooling, or the head's.
+/// Returns the read-out of a vision transformer for the pooling `pool`, which is the row's own or the head's.
 config::ModuleSettings readout_of(const ForeignConfig& row, const std::string& pool, const std::string& path) {
   if (pool == "map") {
     const bool prefix = row.get("class_token", true) || row.get<std::int64_t>("registers", 0) > 0;
@@ -329,7 +330,7 @@ config::ModuleSettings projection_of(const TimmHead& head) {
   return s.embed_dim > 0 ? chosen("linear", s) : config::ModuleSettings{"none"};
 }
 
-/// ConvNeXt or ResNet; their parameters have timm's names here too.
+/// Returns the tower of a ConvNeXt or ResNet, whose parameters have timm's names in our models too.
 TimmTower convolutional_tower(const ForeignConfig& given, const ForeignConfig& arguments, const TimmHead& head) {
   nlohmann::json changed = given.json();
   const auto encoder = given.get<std::string>("encoder", "");
@@ -356,7 +357,7 @@ TimmTower timm_tower(const std::string& name, const ForeignConfig& arguments, co
   VitSettings vit = vit_of(row);
   const auto usual = row.get<std::string>("pool", "token");
   const std::string pool = head.pool.empty() ? usual : head.pool;
-  // timm chooses the last norm to match the pooling; if OpenCLIP adds its own projection, only the pooling changes.
+  // timm chooses the last norm to match the pooling; if OpenCLIP adds its own projection, the norm stays.
   const bool says_norm = arguments.has("fc_norm") || arguments.has("use_fc_norm");
   if (pool != usual && !says_norm && head.linear == 0 && head.mlp == 0 && vit.final_norm != "none") vit.final_norm = pool == "avg" ? "pooled" : "tokens";
   TimmTower out;
@@ -390,7 +391,7 @@ ForeignModel timm_model(const ForeignConfig& config) {
 
 namespace {
 
-/// Returns create_model's arguments for a transformer with another depth, width or patch size than the row's.
+/// Returns create_model's arguments for a transformer that differs from the row in depth, width or patch size.
 nlohmann::json shape_arguments(const VitSettings& vit, const ForeignConfig& row) {
   nlohmann::json out = nlohmann::json::object();
   const auto width = row.get<std::int64_t>("width", vit.width), hidden = row.get<std::int64_t>("mlp_hidden", 4 * width);
@@ -450,7 +451,7 @@ std::string timm_pool_of(const TowerSettings& image) {
 
 std::vector<PublishedDraft> timm_drafts(const ModelFile& file) {
   using Json = nlohmann::ordered_json;
-  constexpr std::size_t kMost = 3;  // if the first does not fit, none does
+  constexpr std::size_t kMost = 3;  // drafts to try; if the best does not fit, none does
   const Json carried = carried_json(file, "timm", "config.json");
   const Preprocessing& p = file.model.preprocessing;
   const ModelSettings model = resolve(file.model);
@@ -462,7 +463,7 @@ std::vector<PublishedDraft> timm_drafts(const ModelFile& file) {
   for (const TimmName& found : names) {
     if (out.size() == kMost) break;
     Json arguments = found.arguments;
-    if (model.image.encoder.name != "vit") arguments.erase("img_size");  // pretrained_cfg has it instead
+    if (model.image.encoder.name != "vit") arguments.erase("img_size");  // pretrained_cfg has the image size instead
     if (!found.pool.empty()) arguments["global_pool"] = found.pool;
     const char* mode = p.resize_mode == "squash" ? "squash" : p.resize_mode == "longest" ? "border" : "center";
     const Json pretrained = {{"input_size", {3, p.image_size.height, p.image_size.width}}, {"interpolation", p.interpolation},

@@ -18,7 +18,7 @@ Json size_config(const config::Size& size) {
   return size.height == size.width ? Json(size.height) : Json{size.height, size.width};
 }
 
-/// BERT, RoBERTa, XLM-RoBERTa and NLLB's encoder: only a text tower, without a projection.
+/// Reads BERT, RoBERTa, XLM-RoBERTa or NLLB's encoder as a text tower without a projection; there is no image tower.
 ForeignModel text_alone(const ForeignConfig& c) {
   const auto kind = c.get<std::string>("model_type", "");
   const bool m2m = kind == "m2m_100";

@@ -10,7 +10,7 @@ namespace {
 
 using enum TensorChange;
 
-/// The layers that CLIP's and SigLIP's towers share.
+/// Returns the rules for the layers that CLIP's and SigLIP's towers share.
 Rules layer_rules() {
   return with_prefixes({{{"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"}, {"attn.in_proj_weight"}},
                         {{"self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"}, {"attn.in_proj_bias"}},
@@ -22,7 +22,7 @@ Rules layer_rules() {
                        "encoder.layers.*.", "transformer.resblocks.*.");
 }
 
-/// The image tower of CLIP and SigLIP, by its names within the tower.
+/// Returns the rules for the image tower of CLIP and SigLIP, under the names within the tower.
 Rules vision_tower_rules() {
   const Rules own = {{{"embeddings.class_embedding"}, {"class_embedding"}},
                      {{"embeddings.patch_embedding.**"}, {"conv1.**"}},
@@ -49,7 +49,7 @@ Rules text_tower_rules() {
   return joined(own, layer_rules());
 }
 
-/// `last`: the rules in which the two differ.
+/// Returns the rules for the text tower of CLIP or SigLIP. `last`: the rules in which the two differ.
 Rules text_rules(const Rules& last) {
   return joined(with_prefixes(text_tower_rules(), "text_model.", ""), last);
 }
@@ -81,7 +81,7 @@ TowerSettings clip_text(const ForeignConfig& c, std::int64_t embed_dim) {
   text.vocab_size = c.get("vocab_size", text.vocab_size);
   EosSettings eos;
   eos.position = "ids";
-  // Older CLIP models have 2 as eos_token_id by mistake; for them the end is the largest id.
+  // Older CLIP models have 2 as eos_token_id by mistake; in them the end token is the one with the largest id.
   constexpr std::int64_t kOldEnd = 2, kClipEnd = 49407;
   const auto id = c.get<std::int64_t>("eos_token_id", kClipEnd);
   if (id != kOldEnd || c.get<std::string>("model_type", "").starts_with("metaclip_2")) eos.eos_id = id;
@@ -100,7 +100,7 @@ ForeignModel clip(const ForeignConfig& c) {
   return out;
 }
 
-/// CLIPVisionModel, or CLIPVisionModelWithProjection.
+/// Reads CLIPVisionModel or CLIPVisionModelWithProjection.
 ForeignModel clip_vision_alone(const ForeignConfig& c) {
   const auto classes = c.get<std::vector<std::string>>("architectures", {});
   const bool projects = !classes.empty() && classes.front().ends_with("WithProjection");
@@ -114,7 +114,7 @@ ForeignModel clip_vision_alone(const ForeignConfig& c) {
   return out;
 }
 
-/// CLIPTextModel, or CLIPTextModelWithProjection.
+/// Reads CLIPTextModel or CLIPTextModelWithProjection.
 ForeignModel clip_text_alone(const ForeignConfig& c) {
   const auto classes = c.get<std::vector<std::string>>("architectures", {});
   const bool projects = !classes.empty() && classes.front().ends_with("WithProjection");
@@ -139,7 +139,7 @@ Json clip_config(const ModelFile& file) {
   const TowerSettings tower = file.model.text.value_or(TowerSettings{});
   const auto text = settings_or_default<TextTransformerSettings>(tower.encoder, "text_transformer");
   const auto eos = settings_or_default<EosSettings>(tower.readout, "eos");
-  // 2 means the largest id; CLIP's own tokens end with theirs.
+  // eos_token_id 2 makes transformers use the largest id; CLIP's tokenizer has the end token 49407.
   const std::int64_t end = eos.eos_id.value_or(eos.position == "ids" && file.tokenizer.name != "clip-bpe" ? 2 : 49407);
   const Json texts = joined(blocks_config(text), {{"model_type", "clip_text_model"}, {"projection_dim", embed_dim_of(tower)}},
                             {{"max_position_embeddings", text.context_length}, {"vocab_size", text.vocab_size}, {"eos_token_id", end}});
@@ -238,7 +238,7 @@ Json siglip_config(const ModelFile& file) {
   return {{"text_config", texts}, {"vision_config", siglip_vision_config(file)}};
 }
 
-// A model is written as the first class that can express all of it.
+// A model is written as the first of these classes that can express all of it.
 constexpr Family kClipFamilies[] = {
     {"clip", clip, "CLIPModel", "CLIPImageProcessor", true, clip_config},
     {"metaclip_2", clip, "MetaClip2Model", "CLIPImageProcessor", true, metaclip_2_config},

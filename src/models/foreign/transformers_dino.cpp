@@ -8,7 +8,8 @@ using enum TensorChange;
 
 constexpr double kDinoEps = 1e-6;
 
-/// The rules that DINOv2 and DINOv3 share; `patches` and `norm` are the names that differ.
+/// Returns the rules that DINOv2, DINOv3 and ViT share. `layers`, `patches` and `norm` are names that differ between
+/// them.
 Rules dino_rules(const Rules& layer, const std::string& layers, const std::string& patches, const std::string& norm) {
   const Rules shared = {{{"layer_scale1.lambda1"}, {"ls_1.gamma"}},
                         {{"layer_scale2.lambda1"}, {"ls_2.gamma"}},
@@ -22,7 +23,7 @@ Rules dino_rules(const Rules& layer, const std::string& layers, const std::strin
   return with_prefixes(joined(own, with_prefixes(joined(layer, shared), layers, "transformer.resblocks.*.")), "", "visual.");
 }
 
-/// Dinov2's gated hidden width: two thirds, rounded up to a multiple of 8.
+/// Returns the hidden width of Dinov2's gated MLP: two thirds of width * ratio, rounded up to a multiple of 8.
 std::int64_t swiglu_width(std::int64_t width, std::int64_t ratio) {
   constexpr std::int64_t kMultiple = 8;
   return (width * ratio * 2 / 3 + kMultiple - 1) / kMultiple * kMultiple;
@@ -67,7 +68,7 @@ ForeignModel dinov2(const ForeignConfig& c, bool registers) {
   return out;
 }
 
-/// ViT as Google published it.
+/// Reads a ViT as Google published it.
 ForeignModel vit(const ForeignConfig& c) {
   VitSettings vit;
   vit.norm_eps = 1e-12;
@@ -142,7 +143,7 @@ RotarySettings dinov3_rotary(const ForeignConfig& c) {
   return rotary;
 }
 
-/// Returns our name for which parts of the input projection have a bias.
+/// Returns our name (qkv_bias) for the parts of the input projection that have a bias.
 std::string biases_named(bool query, bool key, bool value) {
   const int count = int{query} + int{key} + int{value};
   if (count == 3) return "all";
@@ -195,7 +196,7 @@ Json dinov3_config(const ModelFile& file) {
                     {{"num_register_tokens", vit.registers}, {"use_gated_mlp", vit.mlp == "gated"}, {"query_bias", biased("query")},
                      {"key_bias", biased("key")}, {"value_bias", biased("value")}, {"proj_bias", vit.out_bias}, {"mlp_bias", vit.mlp_bias},
                      {"rope_theta", rotary.base}});
-  // Their defaults augment in training; null means no augmentation.
+  // The defaults of transformers augment in training; null turns that off.
   const std::pair<const char*, std::optional<double>> augmentations[] = {
       {"pos_embed_shift", rotary.shift}, {"pos_embed_jitter", rotary.jitter}, {"pos_embed_rescale", rotary.rescale}};
   for (const auto& [key, value] : augmentations) out[key] = value ? Json(*value) : Json(nullptr);

@@ -11,46 +11,46 @@
 #include <tessera/models/foreign/foreign_model.h>
 #include <tessera/models/vit.h>
 
-/// Shared by the families of transformers.
+/// Declarations that all families of transformers' models share.
 namespace tessera {
 
 using Rules = std::vector<TensorRule>;
 using Json = nlohmann::json;
 
-/// A family by its model_type: how its configuration is read and, if transformers has a class for it, how one is
-/// written.
+/// A family of transformers' models: how its configuration is read and, if models can be written as one of its classes,
+/// how that is done.
 struct Family {
   const char* model_type;
   ForeignModel (*read)(const ForeignConfig&);
-  const char* architecture = nullptr;  // the class; null: the family is only read
+  const char* architecture = nullptr;  // the class that is written; null: the family is only read
   const char* processor = nullptr;
   bool texts = false;
-  Json (*config)(const ModelFile&) = nullptr;  // reading the file back detects what a class lacks
+  Json (*config)(const ModelFile&) = nullptr;  // does not check what the class lacks; reading the file back does
   int mask_token_dims = 0;  // dimensions of the mask token [1, ..., width], which our models lack; 0: none
 };
 
-/// CLIP, MetaCLIP 2 and SigLIP, both towers or one.
+/// Returns CLIP, MetaCLIP 2 and SigLIP, with both towers or one.
 std::span<const Family> clip_families();
-/// DINOv2, DINOv3 and ViT.
+/// Returns DINOv2, DINOv3 and ViT.
 std::span<const Family> dino_families();
 
 Rules joined(Rules first, const Rules& second);
 Json joined(Json first, const Json& second, const Json& third = Json::object());
 
-/// Returns rules for names with and without `prefix`, which transformers adds to a tower saved as part of a larger
-/// class (Dinov2ForImageClassification: `dinov2.`). Names are written without it if config.json names one of the
-/// classes in `bare`.
+/// Returns rules for names with and without `prefix`, which transformers adds if a tower is saved as part of a larger
+/// class (Dinov2ForImageClassification adds `dinov2.`). Names are written without the prefix if config.json names one
+/// of the classes in `bare`.
 Rules with_and_without(const Rules& rules, const std::string& prefix, const ForeignConfig& c, const std::set<std::string>& bare);
 
 /// Reads the keys that all families share; `s` has the family's defaults.
 void read_blocks(TransformerSettings& s, const ForeignConfig& c);
 void read_images(VitSettings& s, const ForeignConfig& c);
 
-/// Writes the same keys.
+/// Return the keys that read_blocks() and read_images() read.
 Json blocks_config(const TransformerSettings& s);
 Json images_config(const VitSettings& s);
 
-/// The output width of a tower's linear projection.
+/// Returns the output width of a tower's linear projection.
 std::int64_t embed_dim_of(const TowerSettings& tower);
 
 }  // namespace tessera

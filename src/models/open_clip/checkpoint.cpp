@@ -22,7 +22,7 @@ bool is_weights_name(const fs::path& name) {
   return ending == ".safetensors" || ending == ".pt" || ending == ".pth" || ending == ".bin";
 }
 
-/// Whether a folder is a run, a checkpoint or the folder of one of our models.
+/// Whether a folder is one of our runs or checkpoints, or contains one of our models.
 bool holds_our_model(const fs::path& folder) {
   const fs::path model = folder / "model.safetensors";
   return fs::exists(folder / "latest") || fs::exists(folder / "checkpoints" / "latest") ||
@@ -35,13 +35,13 @@ std::string shipped_clip_vocabulary() {
   return fs::is_regular_file(file, unknown) ? io::read_file(file.string()) : "";
 }
 
-/// Whether CLIP's tokens fit in its token table, which may have more entries (OpenCLIP's coca_base).
+/// Whether the model's token table has room for CLIP's tokens; it may have more entries (OpenCLIP's coca_base).
 bool reads_clip_tokens(const ModelSettings& model) {
   const config::Node* size = model.text->encoder.settings.find("vocab_size");
   return size != nullptr && config::Value<std::int64_t>::read(*size, "vocab_size", 0) >= kClipVocabulary;
 }
 
-/// Returns open_clip_config.json in the weights' folder; empty if there is none.
+/// Returns the path of open_clip_config.json in the weights' folder; empty if there is none.
 std::string config_beside(const std::string& weights) {
   const fs::path config = fs::absolute(weights).parent_path() / kCheckpointConfig;
   return fs::is_regular_file(config) ? config.string() : "";
@@ -124,7 +124,7 @@ std::map<std::string, at::Tensor> open_clip_tensors(const std::string& weights,
   std::map<std::string, at::Tensor> tensors = load_weights(weights);
   // OpenAI's TorchScript files store these numbers as tensors; the settings have the same values.
   for (const char* name : {"input_resolution", "context_length", "vocab_size"}) tensors.erase(name);
-  std::erase_if(tensors, [](const auto& item) { return item.first.ends_with("attn_mask"); });  // computed again, not learned
+  std::erase_if(tensors, [](const auto& item) { return item.first.ends_with("attn_mask"); });  // masks are computed, not learned
   merge_value_copies(tensors, own, weights);
   const std::string config = config_beside(weights);
   if (config.empty()) return tensors;

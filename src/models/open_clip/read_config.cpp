@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-/// Settings of the blocks of both towers in an open_clip_config.json.
+/// Settings of blocks that both towers have in open_clip_config.json.
 struct OpenClipBlocks {
   std::int64_t width = 0;
   double mlp_ratio = 4.0;
@@ -168,8 +168,8 @@ bool switched_off(const OpenClipJson& value) {
   return value.is_null() || value == false || value == "" || (value.is_structured() && value.empty());
 }
 
-/// Throws UserError if a part that OpenCLIP can build and we cannot is switched on; removes it from the JSON if it is
-/// off.
+/// Throws UserError if one of `keys` switches on a part that OpenCLIP can build and we cannot. Otherwise removes these
+/// keys from the JSON.
 void refuse_foreign_parts(OpenClipJson& section, const std::string& name, const std::vector<std::string>& keys,
                           const std::string& path) {
   for (const std::string& key : keys) {
@@ -198,7 +198,7 @@ OpenClipFile parse_open_clip_config(const std::string& text, const std::string& 
   OpenClipJson &vision = model["vision_cfg"], &text_tower = model["text_cfg"];
   for (const char* of_training : {"timm_model_pretrained", "timm_drop", "timm_drop_path"}) vision.erase(of_training);
   text_tower.erase("hf_model_pretrained");
-  const auto none_for_null = [](OpenClipJson& section, const char* key) {  // null means none there, not the default
+  const auto none_for_null = [](OpenClipJson& section, const char* key) {  // in these files null means none, not the default
     if (section.contains(key) && section.at(key).is_null()) section[key] = "";
   };
   for (const char* key : {"timm_pool", "timm_proj"}) none_for_null(vision, key);
@@ -232,7 +232,7 @@ OpenClipFile parse_open_clip_config(const std::string& text, const std::string& 
   return file;
 }
 
-/// Returns the module `name` with these settings.
+/// Returns the choice of the module `name` with these settings.
 template <class Settings>
 config::ModuleSettings module_of(const char* name, const Settings& settings) {
   return {name, config::dump(settings)};
@@ -292,8 +292,8 @@ TowerSettings image_tower_of(const OpenClipModel& model, const std::string& path
   return {module_of("vit", vit), {theirs.pool_type == "avg" ? "gap" : "cls"}, linear_to(model.embed_dim)};
 }
 
-/// OpenCLIP's TimmModel: timm's tower under `trunk`, and a projection of OpenCLIP's or, in its place, timm's
-/// classifier.
+/// Returns the tower for OpenCLIP's TimmModel: timm's tower under `trunk`, and either a projection of OpenCLIP's or
+/// timm's classifier.
 TimmTower timm_tower_of(const OpenClipModel& model, const std::string& path) {
   const OpenClipVision& theirs = model.vision;
   TimmHead head;
@@ -309,13 +309,14 @@ TimmTower timm_tower_of(const OpenClipModel& model, const std::string& path) {
                                                {{"proj.bias"}, {"proj_bias"}},
                                                {{"mlp.fc1.**"}, {"head.linear_hidden.0.**"}},
                                                {{"mlp.fc2.**"}, {"head.linear_out.**"}}};
-  // These rules come first when writing, because the trunk's names for a classifier differ.
+  // Unless the projection is timm's classifier, these rules come before the trunk's, because writing uses the first
+  // rule that matches.
   const std::vector<TensorRule> own = with_prefixes(projections, "visual.head.", "visual.");
   out.rules.insert(head.classifier ? out.rules.end() : out.rules.begin(), own.begin(), own.end());
   return out;
 }
 
-/// OpenCLIP's HFTextEncoder: a transformers encoder under `text.transformer`.
+/// Returns the tower for OpenCLIP's HFTextEncoder: a transformers encoder under `text.transformer`.
 TextTower transformers_text_of(const OpenClipModel& model, const std::string& path) {
   const OpenClipText& theirs = model.text;
   const std::string folder = std::filesystem::absolute(path).parent_path().string();
@@ -341,8 +342,9 @@ TowerSettings text_tower_of(const OpenClipModel& model) {
           none ? config::ModuleSettings{"none"} : linear_to(model.embed_dim, theirs.proj_bias)};
 }
 
-/// Rules for what remains after the towers of other libraries: our names, where the text tower's may have the prefix
-/// `text.`. Reading accepts both; writing uses the file's own kind, which comes first.
+/// Returns the rules for tensors that are not in a tower of another library. They have our names, but in some files the
+/// text tower's have the prefix `text.`. Reading accepts names with and without it; writing uses the kind of the file,
+/// whose rules come first.
 std::vector<TensorRule> name_rules(const OpenClipModel& model) {
   const bool custom = model.custom_text || !model.text.hf_model_name.empty() || model.coca;
   const std::vector<TensorRule> module = {{{"text.text_projection.weight"}, {"text_projection"}, TensorChange::transposed},

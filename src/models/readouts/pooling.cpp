@@ -18,7 +18,8 @@ at::Tensor token_at(const Encoded& encoded, const at::Tensor& index) {
   return zero_padding(token, encoded.mask.gather(1, index.unsqueeze(1))).squeeze(1);
 }
 
-// tokens [B, N, w], mask [B, N] or undefined -> [B, w]; 0 for rows without a real token.
+// Returns the mean [B, w] of the real tokens [B, N, w]; mask [B, N] or undefined. The mean is 0 in rows without a real
+// token.
 at::Tensor mean_of_real(const at::Tensor& tokens, const at::Tensor& mask) {
   if (!mask.defined()) return tokens.mean(1);
   return zero_padding(tokens, mask).sum(1) / mask.sum(1, /*keepdim=*/true).clamp_min(1);

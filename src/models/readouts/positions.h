@@ -4,13 +4,13 @@
 
 namespace tessera {
 
-/// The tokens (and their mask) from position `skip` on.
+/// Tokens and their mask, from some position on.
 struct Positions {
   at::Tensor tokens;
   at::Tensor mask;
 };
 
-/// Throws c10::Error if nothing is left.
+/// Returns the tokens from position `skip` on. Throws c10::Error if none are left.
 Positions skip_positions(const Encoded& encoded, std::int64_t skip);
 
 /// Returns how many tokens to skip for a setting skip_prefix. Encoders return their class token separately, so it

@@ -17,7 +17,7 @@ struct KeyAndValue {
   std::string key, value;
 };
 
-// Names of the key projections in whole models, and of their copies for the values.
+// Returns the names of the key projections in whole models, and of their copies for the values.
 std::vector<KeyAndValue> projection_names() {
   std::vector<KeyAndValue> out;
   for (const std::string& prefix : {concat("visual.", kImagePrefix), std::string(kTextPrefix)})

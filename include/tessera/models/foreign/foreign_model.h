@@ -11,26 +11,27 @@
 /// families.
 namespace tessera {
 
-/// A part of a published model that ours lack, by its tensors' names (`**` matches any rest).
+/// A part of a published model that our models lack. `names` is a pattern for its tensors' names (`**` matches any
+/// rest).
 struct PartLeftOut {
   std::string names;
-  std::string what;  // "the text decoder"
+  std::string what;  // the part's name for the log, such as "the text decoder"
 };
 
 /// What a folder's configuration describes.
 struct ForeignModel {
   std::string library;  // "transformers", "timm" or "OpenCLIP"
   ModelSettings model;
-  bool image_tower = true;  // false: the folder has only a text tower, and model.image means nothing
+  bool image_tower = true;  // false: the folder has only a text tower, and model.image is meaningless
   std::vector<TensorRule> rules;
   std::vector<PartLeftOut> left_out;
   bool padding_is_text = false;      // its text tower attends to padding (SigLIP)
   bool tokenizer_in_folder = false;  // texts are read with the folder's own files instead of CLIP's vocabulary
   bool separator_is_padding = false;  // that tokenizer's separator is replaced by id 0 (OpenCLIP's strip_sep_token)
-  std::string cleanup;               // how OpenCLIP cleans texts before such a tokenizer; empty: not at all
+  std::string cleanup;               // how OpenCLIP cleans texts for that tokenizer; empty: not at all
 };
 
-/// Whether a path is a folder that transformers or timm wrote (recognized by its config.json) and not a run of ours.
+/// Whether a path is a folder that transformers or timm wrote (recognized by its config.json) and not one of our runs.
 bool is_foreign_folder(const std::string& path);
 
 /// Reads settings and tensor names of a transformers or timm folder. Throws UserError naming the file and the key that
@@ -41,12 +42,13 @@ ForeignModel read_foreign_folder(const std::string& folder);
 /// those of pytorch_model.bin.index.json, else pytorch_model.bin. Throws UserError naming a file that is missing.
 std::vector<std::string> foreign_weight_files(const std::string& folder);
 
-/// Loads the tensors of those files. Throws UserError naming a file that is missing, damaged, or lacks a tensor that
-/// the index lists for it.
+/// Loads the tensors of a folder's weight files (see foreign_weight_files()). Throws UserError naming a file that is
+/// missing, damaged, or lacks a tensor that the index lists for it.
 NamedTensors load_foreign_weights(const std::string& folder);
 
-/// Returns their tensors under our names, for the names in `own`, a model's state. Parts that ours lack are left out,
-/// with a line in the log. Any other left-over tensor keeps its name, so that DualEncoder::load_state() rejects it.
+/// Returns the published tensors `theirs` under our names: one for each name in `own`, the state of our model. Parts
+/// that our model lacks are left out and reported in the log. Any other left-over tensor keeps its name, so that
+/// DualEncoder::load_state() rejects it.
 NamedTensors own_tensors(const ForeignModel& foreign, const NamedTensors& theirs, NamedTensors own,
                          const std::string& origin);
 

@@ -10,13 +10,13 @@
 /// lists what each library has a class for.
 namespace tessera {
 
-/// Whether a path is a folder written by transformers, timm or OpenCLIP or for them, and not a run of ours.
+/// Whether a path is a folder in the format of transformers, timm or OpenCLIP, and not one of our runs.
 bool is_published_folder(const std::string& path);
 
-/// Reads settings and names of such a folder. Throws UserError as that library's own reader here does.
+/// Reads settings and tensor names of such a folder. Throws UserError like our reader for folders of that library.
 ForeignModel read_published_folder(const std::string& folder);
 
-/// Returns what our model does not represent of the folder that it came from: files, layouts of the weights, and
+/// Returns the parts of a published folder that our model does not represent: files, layouts of the weights, and
 /// tensors that have no counterpart or were changed on reading. `path` is the folder or, for OpenCLIP, the weights
 /// file; `ours` are the model's weights as they were read.
 std::shared_ptr<const PublishedParts> published_parts(const std::string& path, const ForeignModel& foreign, const NamedTensors& ours);
@@ -29,7 +29,7 @@ ModelFile load_published_folder(const std::string& folder);
 struct PublishRequest {
   std::string library;                           // "transformers", "timm" or "open_clip"
   std::string folder;                            // must not exist, or be empty
-  std::map<std::string, std::string> tokenizer;  // the tokenizer's files, if the model has none of its library's
+  std::map<std::string, std::string> tokenizer;  // the tokenizer's files, used if none came with the model
   std::string origin;                            // names the model in messages
 };
 
@@ -40,13 +40,13 @@ struct PublishedFolder {
 };
 
 /// Writes a model as a folder of another library: a configuration, the weights under the library's names, and the small
-/// files that came with the model. An unchanged model that came from that library gives the same bytes. The folder is
-/// written to a temporary place and read back; it appears only if it gives the model's settings and tensors. Throws
-/// UserError naming the setting that the library has no class for.
+/// files that came with the model. An unchanged model that came from that library is written as the same bytes. The
+/// folder is written to a temporary place first, and moved to its own only if reading it back returns the model's
+/// settings and tensors. Throws UserError naming the setting that the library has no class for.
 PublishedFolder write_published(const ModelFile& file, const PublishRequest& request);
 
-/// Writes OpenCLIP's own towers as a single weights file with open_clip_config.json next to it (for SPARO's code:
-/// without). Returns lines for the user.
+/// Writes a model with OpenCLIP's own towers as a single weights file, with open_clip_config.json next to it. A model
+/// of SPARO's code gets no configuration. Returns lines to print for the user.
 std::vector<std::string> write_open_clip_file(const ModelFile& file, const std::string& origin, const std::string& path);
 
 }  // namespace tessera

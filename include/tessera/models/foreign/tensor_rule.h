@@ -18,13 +18,14 @@ enum class TensorChange {
   two_ahead,   // [1, 1, ...] for our [...]
 };
 
-/// Tensors of another library and ours with the same numbers: theirs, changed and concatenated along the first
-/// dimension, equal ours concatenated along it. In names `*` matches a number and `**`, at the end, matches any rest.
+/// A rule that two lists of tensors contain the same numbers: those of another library (`theirs`), brought to our
+/// layout (`change`) and concatenated along the first dimension, equal `ours` concatenated along it. In names `*`
+/// matches a number and `**`, at the end, matches any rest.
 struct TensorRule {
   std::vector<std::string> theirs;
   std::vector<std::string> ours;
   TensorChange change = TensorChange::same;
-  std::vector<std::int64_t> shares = {};  // how the rows are divided among theirs (kv: 2); empty: evenly
+  std::vector<std::int64_t> shares = {};  // relative numbers of rows in each of `theirs` (2 for a fused kv); empty: equal numbers
 };
 
 /// Returns the rules with a prefix added to the names of each side.
@@ -33,20 +34,20 @@ std::vector<TensorRule> with_prefixes(std::vector<TensorRule> rules, const std::
 /// Whether a name matches a pattern with `*` and `**`.
 bool name_fits(const std::string& pattern, const std::string& name);
 
-/// The result of reading by rules.
+/// The result of read_by_rules() or write_by_rules().
 struct RenamedTensors {
   NamedTensors tensors;               // under the names of the requested side
-  std::vector<std::string> left_over;  // names of the given side that no rule used
+  std::vector<std::string> left_over;  // names of the given tensors that no rule used
 };
 
-/// Returns their tensors under our names. For each of `own` (our names, with our shapes) the first rule with all its
-/// tensors present is used; names without a rule are left out. Throws UserError naming `origin` and the tensor if
-/// concatenated tensors do not divide as ours do.
+/// Returns another library's tensors under our names. `own` has our names, with tensors of our shapes. Each of its
+/// names is filled by the first rule whose tensors are all present; names without such a rule are left out. Throws
+/// UserError naming `origin` and the tensor if concatenated tensors cannot be divided into ours.
 RenamedTensors read_by_rules(const std::vector<TensorRule>& rules, const NamedTensors& theirs, const NamedTensors& own,
                              const std::string& origin);
 
-/// Returns our tensors under their names: the inverse of read_by_rules(). The first rule that has one of our names
-/// writes it.
+/// Returns our tensors under the other library's names: the inverse of read_by_rules(). Each of our tensors is written
+/// by the first rule that lists its name.
 RenamedTensors write_by_rules(const std::vector<TensorRule>& rules, const NamedTensors& own);
 
 }  // namespace tessera

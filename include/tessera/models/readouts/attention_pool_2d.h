@@ -16,7 +16,7 @@ struct AttentionPool2dSettings {
 template <class Visitor>
 void fields(Visitor& v, AttentionPool2dSettings& s) {
   v("heads", s.heads, "attention heads; divides the token width", config::at_least(1));
-  v("output_dim", s.output_dim, "width of the result (golden cases and OpenCLIP: embed_dim)", config::at_least(1));
+  v("output_dim", s.output_dim, "width of the result (OpenCLIP's embed_dim)", config::at_least(1));
 }
 
 /// CLIP's attention pooling of ModifiedResNet (`attnpool`): the mean token, which has its own position, queries all

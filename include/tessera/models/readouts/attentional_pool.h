@@ -22,15 +22,15 @@ void fields(Visitor& v, AttentionalPoolSettings& s) {
   v("output_dim", s.output_dim, "width of the queries and of the result", config::at_least(1));
   v("heads", s.heads, "attention heads; divides output_dim", config::at_least(1));
   v("queries", s.queries, "number of learned queries", config::at_least(1));
-  v("pool", s.pool, "first: the first query's output; mean: over all of them", config::one_of({"first", "mean"}));
-  v("project", s.project, "whether the queries' outputs get a LayerNorm and the pooled one a square projection");
+  v("pool", s.pool, "first: the first query's output; mean: the mean of all queries' outputs", config::one_of({"first", "mean"}));
+  v("project", s.project, "whether the queries' outputs get a LayerNorm, and the pooled vector a square projection");
 }
 
 std::optional<config::Problem> validate(const AttentionalPoolSettings& settings);
 
 /// CoCa's attentional pooler (Yu et al. 2022) as in OpenCLIP: learned queries attend to all tokens, including the class
-/// token. It has its own final norm (`ln_post`), so the encoder usually has final_norm: none and the tower projection:
-/// none.
+/// token. It has its own final norm (`ln_post`), so the encoder usually has `final_norm: none`, and the tower
+/// `projection: none`.
 class AttentionalPool : public ReadOut {
  public:
   AttentionalPool(const AttentionalPoolSettings& settings, const ReadOutContext& context);

@@ -33,9 +33,9 @@ void fields(Visitor& v, FdtSettings& s) {
 }
 
 /// `fdt`: finite discrete tokens (Chen et al. 2023, "Revisiting multimodal representation in contrastive learning").
-/// Each token's query scores every code of a codebook, a code's score is its maximum over the tokens, and the embedding
-/// is the combination of the codes with the sparsemax of the scores as weights. It has its own norm (`q_map`), so the
-/// encoder has final_norm: none. Both towers use one codebook: the tower that is built first stores it as
+/// Each token's query scores every code of a codebook, and a code's score is its maximum over the tokens. The embedding
+/// is the sum of the codes, weighted with the sparsemax of their scores. The read-out has its own norm (`q_map`), so
+/// the encoder has `final_norm: none`. Both towers use one codebook: the tower that is built first stores it as
 /// `readout.space_dict`.
 class Fdt : public ReadOut {
  public:

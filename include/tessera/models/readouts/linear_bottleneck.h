@@ -23,8 +23,8 @@ void fields(Visitor& v, LinearBottleneckSettings& s) {
     config::one_of({"cls", "eos", "gap", "max"}));
   v("bottleneck_dim", s.bottleneck_dim, "width of the bottleneck", config::at_least(1));
   v("output_dim", s.output_dim, "width of the result (paper: 64 -> 512 and 512 -> 4096)", config::at_least(1));
-  v("skip_prefix", s.skip_prefix, "as in gap and max", config::at_least(0));
-  v("position", s.position, "as in eos", config::one_of({"mask", "ids"}));
+  v("skip_prefix", s.skip_prefix, "for pool gap or max: that read-out's skip_prefix", config::at_least(0));
+  v("position", s.position, "for pool eos: that read-out's position", config::one_of({"mask", "ids"}));
 }
 
 /// `linear_bottleneck`: pools the tokens, projects the vector to a smaller width without bias (`proj`), then to the
@@ -33,7 +33,7 @@ class LinearBottleneck : public ReadOut {
  public:
   LinearBottleneck(const LinearBottleneckSettings& settings, const ReadOutContext& context);
   ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) override;
-  /// The vector in the bottleneck, [B, bottleneck_dim].
+  /// Returns the vector in the bottleneck, [B, bottleneck_dim].
   at::Tensor bottleneck(const Encoded& encoded);
   std::int64_t output_width() const override { return bottleproj_->options.out_features(); }
 

@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-/// Shared by all read-outs that select or average token vectors: an optional projection `proj` [width, output_dim].
+/// Settings of all read-outs that select or average token vectors: an optional projection `proj` [width, output_dim].
 struct PoolingSettings {
   std::int64_t output_dim = 0;
 };

@@ -35,13 +35,13 @@ void fields(Visitor& v, SparoSettings& s) {
   v("group_size", s.group_size, "number of slots that share a key projection; divides slots", config::at_least(1));
   v("bias", s.bias, "whether the linear maps have biases");
   v("share_values", s.share_values, "use a slot's keys as its values");
-  v("value_width", s.value_width, "width of values with share_values: false; null: key_width", config::at_least(1));
+  v("value_width", s.value_width, "width of the values if share_values is false; null: key_width", config::at_least(1));
   v("cross_attention", s.cross_attention,
     "separate_head: slots stay separate; multi_head: a linear map over all of them follows, as in multi-head attention",
     config::one_of({"separate_head", "multi_head"}));
   v("layer_norm", s.layer_norm, "none; slot: over each slot, with the same weights; full: over all slots together",
     config::one_of({"none", "slot", "full"}));
-  v("projection", s.projection, "slot: the same map of each slot to slot_width; full: one map of all slots together",
+  v("projection", s.projection, "slot: one map to slot_width, applied to each slot; full: one map of all slots together",
     config::one_of({"slot", "full"}));
   v("normalize_slots", s.normalize_slots,
     "normalize each slot of the embedding to length 1, so that a cosine is the slots' mean cosine (DINO: false)");
@@ -55,8 +55,8 @@ std::optional<config::Problem> validate(const SparoSettings& settings);
 class Sparo : public ReadOut {
  public:
   Sparo(const SparoSettings& settings, const ReadOutContext& context);
-  /// `slots` [B, L, V] are not normalized; `attention` [B, L, M] over the encoder's input positions leaves out the
-  /// class token's share.
+  /// Returns `slots` [B, L, V] without normalizing them, and `attention` [B, L, M] over the encoder's input positions,
+  /// without the class token's share.
   ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) override;
   std::int64_t output_width() const override { return settings_.slots * settings_.slot_width; }
   /// The reference code's names: `sparo.*` for images, `text_sparo.*` for texts.
@@ -79,8 +79,8 @@ at::Tensor concatenated_unit_slots(const at::Tensor& slots);
 /// `v.*` to the weights of a model that has only `k.*`; the copies share memory.
 void add_value_copies(std::map<std::string, at::Tensor>& weights);
 
-/// The inverse: if the model (`own`: its state_dict) has no `v.*`, removes a file's `v.*` or, if the file has only `v.*`,
-/// renames it to `k.*`. Throws UserError naming `origin` if the two differ.
+/// The inverse of add_value_copies(). If `own`, the model's state_dict, has no `v.*`, removes the file's `v.*`, or
+/// renames them to `k.*` if the file has no `k.*`. Throws UserError naming `origin` if `k.*` and `v.*` differ.
 void merge_value_copies(std::map<std::string, at::Tensor>& weights, const std::map<std::string, at::Tensor>& own,
                         const std::string& origin);
 
