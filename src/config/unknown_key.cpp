@@ -55,6 +55,12 @@ std::string last_name(const std::string& path) {
   return path.substr(path.rfind('.') + 1);
 }
 
+// Returns whether the path of the key at `where` ("file:line: path") is `path`, or has it as its first name. Neither is worth a suggestion.
+bool is_path_of(const std::string& where, const std::string& path) {
+  const std::string own = where.substr(where.rfind(' ') + 1);
+  return own == path || (own.find('.') != std::string::npos && path.find('.') == std::string::npos);
+}
+
 std::string did_you_mean(const std::vector<std::string>& names) {
   std::string text;
   for (std::size_t i = 0; i < names.size(); ++i)
@@ -97,7 +103,7 @@ UnknownKey UnknownKey::seen_among(const std::vector<std::string>& paths) const {
   std::vector<std::string> wanted = other_words(key_), meant;
   wanted.insert(wanted.begin(), key_);
   for (const std::string& path : paths)
-    if (std::find(wanted.begin(), wanted.end(), last_name(path)) != wanted.end() &&
+    if (!is_path_of(where_, path) && std::find(wanted.begin(), wanted.end(), last_name(path)) != wanted.end() &&
         std::find(meant.begin(), meant.end(), path) == meant.end())
       meant.push_back(path);
   constexpr std::size_t most = 4;

@@ -67,6 +67,8 @@ CaptionDecoder::CaptionDecoder(const CaptionDecoderSettings& settings, const Cap
   if (width % settings.heads != 0)
     user_error(path_, ".heads: ", settings.heads, " does not divide the width of the ",
                table_.defined() ? "text encoder's token table, " : "decoder, ", width);
+  if (static_cast<double>(width) * settings.mlp_ratio < 1)
+    user_error(path_, ".mlp_ratio: int(width * mlp_ratio) must be at least 1, but width is ", width);
   if (!table_.defined()) {
     const auto own = std::make_shared<TokenEmbedding>(shape.vocab_size, width);
     register_module("token_embedding", own);

@@ -142,6 +142,8 @@ std::optional<config::Problem> validate(const GroupVitSettings& s) {
       s.image_size.width < s.patch_size || s.image_size.width % s.patch_size != 0)
     return config::Problem{"image_size", concat(s.image_size.height, " x ", s.image_size.width,
                                                 " is not a multiple of patch_size ", s.patch_size)};
+  if (static_cast<double>(s.width) * s.mlp_ratio < 1)
+    return config::Problem{"mlp_ratio", concat("int(width * mlp_ratio) must be at least 1, but width is ", s.width)};
   return std::nullopt;
 }
 

@@ -9,6 +9,8 @@ namespace tessera {
 std::optional<config::Problem> validate(const TransformerSettings& s) {
   if (s.width % s.heads != 0) return config::Problem{"heads", concat(s.heads, " does not divide width ", s.width)};
   if (s.mlp_hidden && *s.mlp_hidden < 1) return config::Problem{"mlp_hidden", "must be at least 1"};
+  if (mlp_width(s) < 1)
+    return config::Problem{"mlp_ratio", concat("int(width * mlp_ratio) must be at least 1, but width is ", s.width)};
   return std::nullopt;
 }
 

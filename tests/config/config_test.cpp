@@ -226,6 +226,9 @@ TEST(Config, UnknownKeysSuggestTheNearestSetting) {
   EXPECT_EQ(text("steps"), "a.yaml:1: steps: unknown key: did you mean training.steps?");
   EXPECT_EQ(text("batch_size"), "a.yaml:1: batch_size: unknown key: did you mean data.loader.batch_size?");
   EXPECT_EQ(text("sed"), "a.yaml:1: sed: unknown key: did you mean seed?");
+  EXPECT_EQ(std::string(config::UnknownKey(node, "tokenizer", "model", {"name"}).seen_among({"model", "tokenizer.model"}).what()),
+            "a.yaml:1: tokenizer.model: unknown key; known: name")
+      << "neither the key itself nor a whole group is suggested";
   const std::vector<std::string> precisions = {"float32", "bf16", "fp16"};
   EXPECT_EQ(config::same_meaning("bfloat16", precisions), "bf16");
   EXPECT_EQ(config::same_meaning("half", precisions), "fp16");

@@ -1,5 +1,6 @@
 #include "tests/models/small_models.h"
 #include "tests/support/gradcheck.h"
+#include <tessera/models/groupvit.h>
 #include <tessera/models/leff.h>
 #include <tessera/models/per_sample_rng.h>
 #include <tessera/models/readouts/attention_pool_2d.h>
@@ -14,6 +15,17 @@ std::vector<std::string> parameter_names(const torch::nn::Module& module) {
   std::vector<std::string> names;
   for (const auto& item : module.named_parameters()) names.push_back(item.key());
   return names;
+}
+
+TEST(TransformerSettings, RejectAnMlpWithoutHiddenUnits) {
+  VitSettings s;
+  EXPECT_FALSE(validate(s).has_value());
+  s.mlp_ratio = 1e-12;
+  EXPECT_EQ(validate(s).value().text, "int(width * mlp_ratio) must be at least 1, but width is 768");
+  GroupVitSettings groups;
+  EXPECT_FALSE(validate(groups).has_value());
+  groups.mlp_ratio = 1e-12;
+  EXPECT_EQ(validate(groups).value().key, "mlp_ratio");
 }
 
 // ---- attention

@@ -42,6 +42,9 @@ struct Limit {
   std::vector<std::string> names;  // the names that one_of allows, for "did you mean" suggestions
 };
 
+/// The largest number of threads that a setting may ask for, so that a typing error does not exhaust the machine.
+inline constexpr double kMostThreads = 4096;
+
 Limit at_least(double low);
 Limit above(double low);
 Limit in_range(double low, double high);      // includes both ends

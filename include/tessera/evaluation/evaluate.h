@@ -30,7 +30,7 @@ void fields(Visitor& v, SuiteSettings& s) {
   v("source", s.source, "data of tasks that set no `source` of their own; null: the run's validation data");
   v("train", s.train, "training data of tasks that set no `train` of their own (linear_probe, knn); null: the run's");
   v("batch_size", s.batch_size, "images at a time", config::at_least(1));
-  v("threads", s.threads, "decoding threads", config::at_least(1));
+  v("threads", s.threads, "decoding threads", config::in_range(1, config::kMostThreads));
 }
 
 /// The options of the program `evaluate`.

@@ -240,7 +240,7 @@ template <class Visitor>
 void fields(Visitor& v, EvaluationSettings& s) {
   v("every_steps", s.every_steps, "number of steps between evaluations; 0: evaluate only at the end", config::at_least(0));
   v("batch_size", s.batch_size, "number of images at a time", config::at_least(1));
-  v("threads", s.threads, "number of decoding threads", config::at_least(1));
+  v("threads", s.threads, "number of decoding threads", config::in_range(1, config::kMostThreads));
   v("at_start", s.at_start, "also evaluate before the first step");
   v("weights", s.weights,
     "weights to evaluate: model: the trained weights; ema: their average (training.ema); teacher: the objective's teacher (DINO)",
