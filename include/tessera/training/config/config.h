@@ -327,7 +327,7 @@ void fields(Visitor& v, Config& s) {
 
 /// Reads a configuration file and applies the overrides ("a.b=c") in order. Then checks every module's settings through its
 /// registry, checks that the parts fit together, and fills in every default. If a text encoder's `vocab_size` or `context_length`,
-/// or a text readout's `special_token_ids`, is missing or null, it is taken from the tokenizer. If either the image encoder or the
+/// or a text read-out's `special_token_ids`, is missing or null, it is taken from the tokenizer. If either the image encoder or the
 /// preprocessing sets `image_size`, the other uses the same value. Throws UserError naming file, line and key.
 Config load_config(const std::string& path, const std::vector<std::string>& overrides = {});
 

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// Restores the values of tensors at the end of its lifetime, for example buffers that a trial pass changes.
+/// When destroyed, restores the values that tensors had when it was created. An example is buffers that a trial pass changes.
 class TensorsKept {
  public:
   explicit TensorsKept(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {
