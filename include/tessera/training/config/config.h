@@ -270,8 +270,8 @@ void fields(Visitor& v, LogSettings& s) {
   v("tensorboard", s.tensorboard, "also write TensorBoard event files, into the folder tensorboard of the run's folder");
   v("page", s.page, "keep a page with the run's curves and state up to date: run.html in the run's folder");
   v("command", s.command,
-    "shell command that is started with the run and reads rows and evaluations from its standard input, one line of JSON each (for "
-    "example, python3 scripts/log_to_wandb.py my-project); null: none");
+    "shell command that the run starts when it writes the first row; it reads rows and evaluations from its standard input, one "
+    "line of JSON each (for example, python3 scripts/log_to_wandb.py my-project); null: none");
   v("peak_tflops", s.peak_tflops,
     "peak TFLOP/s of one device, which the MFU (model FLOPs utilization) refers to; null: taken from the GPU's data sheet, or "
     "measured at the start with a matrix product",
