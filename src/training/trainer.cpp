@@ -82,7 +82,7 @@ Outcome Trainer::run() {
     if (out_of_memory(error)) explain_out_of_memory();
     if (group_.size() == 1) throw;
     throw JobError(concat(heartbeat_.explain(), "; seen from rank ", group_.rank(), " after step ", state_.step, " (",
-                          what, "); go on with --resume auto"));
+                          what, "); continue with --resume auto"));
   }
 }
 
@@ -121,7 +121,7 @@ Outcome Trainer::train() {
 Outcome Trainer::interrupted_at_step() {
   stop_signal_ = agree().signal;
   save(true);
-  monitor_.log().line(concat("stopped by a signal after step ", state_.step, "; go on with --resume auto"));
+  monitor_.log().line(concat("stopped by a signal after step ", state_.step, "; continue with --resume auto"));
   return Outcome::interrupted;
 }
 
@@ -189,7 +189,7 @@ Outcome Trainer::show(Outcome outcome) {
       monitor_.show(state_, "finished", true, concat("The model is ", last_good, "/model.safetensors"));
       break;
     case Outcome::interrupted:
-      monitor_.show(state_, "interrupted", true, "Stopped by a signal, state saved: go on with --resume auto");
+      monitor_.show(state_, "interrupted", true, "Stopped by a signal, state saved: continue with --resume auto");
       break;
     case Outcome::not_finite:
       monitor_.show(

@@ -66,7 +66,7 @@ std::optional<std::pair<std::string, Checkpoint>> CheckpointKeeper::choose(const
   if (resume == "none") {
     if (!own.empty())
       user_error(run_folder_, ": already holds checkpoints up to step ", step_of(own.back()),
-                 ": go on with --resume auto, or choose another run.folder");
+                 ": continue with --resume auto, or choose another run.folder");
     return std::nullopt;
   }
   if (resume == "auto") return newest();
