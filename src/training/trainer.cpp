@@ -100,12 +100,13 @@ Outcome Trainer::train() {
                              signal != 0 || state_.step == config_.training.steps || monitor_.unread() == kMostUnread;
     const std::int64_t made = state_.step;
     if (due_to_read && !read_back()) return Outcome::not_finite;
-    if (state_.step != made) continue;  // a step was skipped; the steps after it are computed again
+    if (state_.step != made) continue;  // a step was skipped, and the steps after it are computed again
     monitor_.log().tick(state_.step);
     if (due_to_save) save(false);
-    if (signal != 0) return interrupted_at_step();  // a resumed session makes up for the evaluation
+    if (signal != 0) return interrupted_at_step();  // if an evaluation is due, the resumed session runs it
     if (!every(config_.evaluation.every_steps)) continue;
-    // A signal may come during the evaluation, which takes long. After the last step there is nothing left to stop.
+    // A signal may come during the evaluation, which takes long. After the last step it is ignored, because there is nothing left
+    // to stop.
     if (!evaluate() || (state_.step < config_.training.steps && agree().signal != 0)) return interrupted_at_step();
   }
   save(true);
