@@ -29,8 +29,8 @@ void fields(Visitor& v, PaclSettings& s) {
   v("embedder_residual", s.embedder_residual, "what is added to the embedder's output; linear: a linear map of its input; identity: "
                                               "the input itself",
     config::one_of({"linear", "identity"}));
-  v("patch_temperature", s.patch_temperature, "temperature of the softmax over patches; null: the learned temperature", "
-                                              "config::above(0.0));
+  v("patch_temperature", s.patch_temperature, "temperature of the softmax over patches; null: the learned temperature",
+    config::above(0.0));
   v("normalize_patches", s.normalize_patches, "sum patch embeddings of unit length instead of unnormalized ones");
 }
 std::optional<config::Problem> validate(const PaclSettings& s);

@@ -21,7 +21,7 @@ struct BackgroundThreshold {
 struct SegmentationOptions {
   std::array<std::int64_t, 2> grid{};  // rows and columns of the patches
   std::string upsample = "bilinear";   // how cosines or group weights are resized: bilinear (align_corners = false) or nearest
-  std::string candidates = "present";  // present: the classes in the image's target except background; foreground: all except background; all
+  std::string candidates = "present";  // present: those in the target, without background; foreground: all except it; all
   std::optional<std::int64_t> background_index;
   std::int64_t ignore_index = 255;
   /// The class of each name, in ascending order, if a class can have several names. Each name has a row of the class features, and

@@ -22,7 +22,7 @@ MaskPairs mask_pairs(const at::Tensor& image, const at::Tensor& positive, const 
 /// A mask of image embeddings with its trained parameters (Vani et al. 2024, 5.2 and 0.C.1).
 struct SlotMask {
   at::Tensor theta;  // [P] floating-point; at 0 all parts have the same weight
-  at::Tensor alpha;  // []
+  at::Tensor alpha;  // a scalar
 
   /// Returns max(100, exp(alpha)), the factor of cosines. alpha has a gradient only if exp(alpha) is above 100.
   at::Tensor scale() const;
@@ -34,7 +34,7 @@ struct SlotMask {
 
 struct SlotMaskScores {
   at::Tensor logits;  // [N, 2] double, scale * cosine of the masked image with the right and the wrong caption
-  at::Tensor loss;    // [] double, mean cross-entropy
+  at::Tensor loss;    // a double scalar, mean cross-entropy
 };
 
 /// Scores the pairs. The result is differentiable in theta and alpha. Throws c10::Error if mask and pairs have different numbers of
