@@ -109,7 +109,7 @@ void text_encoder_free_field(Visitor& v, bool& value) {
 template <class Visitor>
 void fields(Visitor& v, ZeroShotSettings& s) {
   data_fields(v, s.data);
-  v("classes", s.classes, "class names by label; empty: the source's own");
+  v("classes", s.classes, "class names, one per label; empty: those of the source");
   v("templates", s.templates, "prompts with {} for the class name; the embeddings of several prompts are averaged (Radford et al. "
                               "2021, 3.1.4)");
   v("topk", s.topk, "the values k for which to report the accuracy: the right class is among the k best", config::at_least(1));
@@ -359,8 +359,8 @@ struct SlotPictureSettings {
 template <class Visitor>
 void fields(Visitor& v, SlotPictureSettings& s) {
   data_fields(v, s.data);
-  v("samples", s.samples, "images to show, spread over the data", config::at_least(1));
-  v("per_sample", s.per_sample, "slots to show of each image, those of greatest cosine between image and caption",
+  v("samples", s.samples, "number of images to show, spread over the data", config::at_least(1));
+  v("per_sample", s.per_sample, "number of slots to show for each image, those with the greatest cosine between image and caption",
     config::at_least(1));
   v("slots", s.slots, "slots to show for every image; empty: the best slots of each image", config::at_least(0));
 }
@@ -390,7 +390,7 @@ struct InterpretabilitySettings {
 template <class Visitor>
 void fields(Visitor& v, InterpretabilitySettings& s) {
   data_fields(v, s.data);
-  v("classes", s.classes, "class names by label; empty: the source's own");
+  v("classes", s.classes, "class names, one per label; empty: those of the source");
   v("topk", s.topk, "the values k for which to report the accuracy: the class name is among the k most active tokens",
     config::at_least(1));
   vocabulary_fields(v, s.space);
@@ -410,8 +410,8 @@ struct TokenPictureSettings {
 template <class Visitor>
 void fields(Visitor& v, TokenPictureSettings& s) {
   data_fields(v, s.data);
-  v("samples", s.samples, "images to show, spread over the data", config::at_least(1));
-  v("per_sample", s.per_sample, "how many of the most active tokens to show of each image", config::in_range(1, 100));
+  v("samples", s.samples, "number of images to show, spread over the data", config::at_least(1));
+  v("per_sample", s.per_sample, "number of most active tokens to show for each image", config::in_range(1, 100));
   v("maps", s.maps, "number of an image's most active tokens for which to show a heat map", config::at_least(0));
   v("words", s.words, "words for which to show heat maps over every image; empty: each image's most active tokens");
   vocabulary_fields(v, s.space);
