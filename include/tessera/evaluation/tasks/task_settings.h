@@ -72,8 +72,8 @@ struct SimilaritySettings {
 template <class Visitor>
 void similarity_field(Visitor& v, std::string& similarity) {
   v("similarity", similarity,
-    "global: the cosine of the embeddings; conditioned: the cosine of a text with the image embedding that it pools itself, "
-    "for models with a text-conditioned pool (FLAIR)",
+    "how images are compared with texts; global: by the cosine of their embeddings; conditioned: by the cosine of a text's "
+    "embedding with the image embedding that is pooled for this text, for models with a text-conditioned pool (FLAIR)",
     config::one_of({"global", "conditioned"}));
 }
 
