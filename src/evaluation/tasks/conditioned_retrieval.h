@@ -39,7 +39,7 @@ class ConditionedRetrieval {
   void add_captions(std::int64_t index);
 
   const Embedder& embedder_;
-  std::map<std::int64_t, std::vector<std::string>> own_;  // by sample index
+  std::map<std::int64_t, std::vector<std::string>> own_;  // captions by sample index
   std::map<std::int64_t, std::int64_t> first_;            // by sample index, the column of its first caption
   TowerFeatures texts_;
   at::Tensor scores_;  // [all images, all captions], filled row by row
