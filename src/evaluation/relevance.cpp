@@ -12,7 +12,7 @@ namespace {
 
 /// Feature maps of images, and the embeddings computed from these maps.
 struct MappedPictures {
-  at::Tensor map;     // [B, N or 1 + N, w], the class token first
+  at::Tensor map;     // [B, N, w] or, with a class token in front, [B, 1 + N, w]
   at::Tensor global;  // [B, D]
 };
 

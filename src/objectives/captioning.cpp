@@ -17,9 +17,9 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kCaptionTask = 0, kReferringTask = 1, kGroundedTask = 2, kTasks = 3;  // rows of task_tokens
+constexpr std::int64_t kCaptionTask = 0, kReferringTask = 1, kGroundedTask = 2, kTasks = 3;  // indices of the rows of task_tokens
 constexpr std::int64_t kCoordinates = 4;
-constexpr double kTokenStart = 0.02;  // initial standard deviation of learned tokens, as for token tables
+constexpr double kTokenStart = 0.02;  // initial standard deviation of learned tokens, the same as for token tables
 
 CaptionDecoderShape decoder_shape(const CaptioningSettings& s, const ObjectiveContext& context) {
   CaptionDecoderShape shape;

@@ -118,7 +118,7 @@ Losses Mgca::forward(const Features& features, const StepContext& context) {
   const at::Tensor prototypes = context.training ? prototypes_->weight : unit_rows(prototypes_->weight);
   const at::Tensor image_scores = at::linear(unit_rows(pairs.image_global), prototypes);  // [B, K]
   const at::Tensor text_scores = at::linear(unit_rows(pairs.text_global), prototypes);
-  const auto own_codes = [&](const at::Tensor& scores) {  // Sinkhorn needs the global batch
+  const auto own_codes = [&](const at::Tensor& scores) {  // Sinkhorn-Knopp needs the scores of the global batch
     const at::Tensor all = context.group.all_gather(scores);
     return sinkhorn_codes(all, settings_.sinkhorn_epsilon, settings_.sinkhorn_iterations, pairs.targets.present)
         .narrow(0, context.group.rank() * scores.size(0), scores.size(0));

@@ -38,15 +38,15 @@ struct EvaluateOptions {
   std::string checkpoint;    // a model file, checkpoint folder, run folder, or OpenCLIP checkpoint
   std::string architecture;  // OpenCLIP's model name, for a checkpoint without open_clip_config.json
   std::vector<std::string> compare;  // two or more checkpoints to compare, instead of `checkpoint`
-  std::string suite;       // YAML file of SuiteSettings
+  std::string suite;       // path of a YAML file that holds SuiteSettings
   std::string task;        // one task instead of a suite; if both are empty, the tasks in the run's configuration
   std::vector<std::string> queries;  // texts whose nearest images are shown; without `suite` and `task`, nothing else runs
   std::string data;        // data for tasks without `source`, as for source_from_text()
   std::string train_data;  // training data for tasks without `train`
   std::string slots;  // top:32, {top: 32, source: ...}, slots.json or a slot_mask file; empty: the unchanged model
   std::string features_cache;  // folder in which evaluations share embeddings; empty: do not share
-  std::vector<std::string> overrides;  // "tasks.0.topk=[1]" for a suite, "topk=[1]" for one task or for queries only
-  std::string out;         // output folder; empty: RUN/evaluation, or evaluation next to the model file, or evaluation-2, -3, ...
+  std::vector<std::string> overrides;  // such as "tasks.0.topk=[1]" for a suite, "topk=[1]" for a single task
+  std::string out;         // output folder; empty: RUN/evaluation or, for a file, evaluation next to it (-2, -3, ... if it exists)
                            // For a comparison: the page or its folder; empty: comparison.html
   bool overwrite = false;  // overwrite the results of an earlier evaluation
   std::string command;     // command line of the program, for results.json

@@ -19,7 +19,7 @@ struct LossBatches {
   std::optional<std::int64_t> batch_size;  // nullopt: the training batch size
   std::int64_t max_samples = -1;           // maximum number of samples; -1: all
   std::int64_t threads = 2;
-  std::shared_ptr<ToldSamples> told;       // samples that the log has already reported as skipped; may be null
+  std::shared_ptr<ToldSamples> told;       // skipped samples that the log has already reported; may be null
   std::function<void(std::int64_t done, std::int64_t total)> progress;  // called after each batch; may be empty
 };
 

@@ -32,7 +32,7 @@ std::optional<config::Problem> validate(const SlotSettings& settings);
 
 /// The slots of a model that an evaluation keeps; the contents of a slot file.
 struct SlotChoice {
-  std::vector<std::int64_t> slots;  // best first
+  std::vector<std::int64_t> slots;  // indices of the slots, best first
   std::vector<double> accuracy;     // accuracy of each slot by itself; empty if unknown
   std::int64_t of = 0;              // number of slots of the model; 0 if unknown
   std::string model;                // weights_fingerprint() of the model; empty if the choice is for any model

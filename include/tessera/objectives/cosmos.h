@@ -64,11 +64,10 @@ class CrossModalPool;
 /// Terms `loss_clip` and `loss_distillation`, without weights; parameters `logit_scale` and `distill_logit_scale`, both clamped to
 /// [0, log 100].
 ///
-/// An absent caption is neither a positive nor a negative nor a row. A present crop or caption is a negative for all other images,
-/// even for those without a caption or crop of that kind. Means run over the pairs of one image in which both parts are present. If
-/// an image's first caption is absent, its crops have nothing to attend to, and v~_n = unit(v_n). Two crops are duplicates if their
-/// images are equal. Two captions, or a crop and a caption, are duplicates if their images are equal or one of the images also has
-/// the other's caption.
+/// An absent caption is neither a positive nor a negative nor a row. A present crop or caption is also a negative for images that
+/// lack a counterpart of it. Means run over the pairs of one image in which both parts are present. If an image's first caption is
+/// absent, its crops have nothing to attend to, and v~_n = unit(v_n). Two crops are duplicates if their images are equal. Two
+/// captions, or a crop and a caption, are duplicates if their images are equal or one of the images also has the other's caption.
 ///
 /// Differences from the released code (ExplainableML/cosmos): padding is masked in the attention, while the released code attends
 /// to all positions of the text tower, padding included; gradients reach the embeddings of other ranks, while the released code

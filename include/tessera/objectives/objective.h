@@ -22,7 +22,7 @@ class DualEncoder;
 /// A loss and its named parts. `total` is differentiated; `terms` are detached when logged.
 struct Losses {
   at::Tensor total;                                       // scalar
-  std::vector<std::pair<std::string, at::Tensor>> terms;  // scalars, unweighted, in a fixed order
+  std::vector<std::pair<std::string, at::Tensor>> terms;  // unweighted scalars, in a fixed order
   // Intermediate results (similarities, codes, choices), detached; filled only if StepContext::inspect is set.
   std::vector<std::pair<std::string, at::Tensor>> details;
   // Detached scalars that the log shows in addition to the terms but that are not part of the loss (such as the number of active
@@ -42,10 +42,10 @@ struct StepContext {
   std::int64_t epoch = 0;        // the batch's epoch, over all sources together; 0 = first
   std::uint64_t seed = 0;        // the run's seed; an objective's random numbers depend only on (seed, step)
   bool training = true;
-  bool inspect = false;            // also fill Losses::details
+  bool inspect = false;            // true: also fill Losses::details
   bool counted = false;            // true: before_step() has seen the step's batches; false: forward() sees the whole step
   ProcessGroup group;              // the ranks that share the global batch; ProcessGroup documents how their losses combine
-  Objective* teacher = nullptr;    // the objective with the teacher's weights; null: the run keeps no teacher
+  Objective* teacher = nullptr;    // the objective with the teacher's weights; null if the run keeps no teacher
 };
 
 /// A training loss. It sees only Features, so it works with all code that batches, caches or gathers features. It may have
@@ -81,7 +81,7 @@ struct ObjectiveContext {
   std::int64_t embed_dim = 512;
   SharedParameters* shared = nullptr;  // parameters of the towers that the objective may share; null: none
   at::Tensor logit_scale{};            // a shared temperature; undefined: the objective creates its own
-  std::int64_t image_width = 0;        // width of the image encoder's tokens; 0: unknown
+  std::int64_t image_width = 0;        // width of the image encoder's tokens; 0 if unknown
   std::int64_t vocab_size = 0;         // number of token ids of the text encoder; 0 if there is no text encoder
 };
 

@@ -16,7 +16,7 @@ struct WordBags {
 
 /// Returns for each image the set of token ids at the real positions of all its captions, without `ignored_ids`.
 /// ids   int64 [B, L] or [B, K, L]; in [0, vocab_size) at real positions, anything elsewhere
-/// mask  bool, same shape, true = real; undefined: all are
+/// mask  bool, same shape, true for real positions; undefined if all are real
 /// Throws c10::Error if an id is out of range: on the CPU the error names the id, on a GPU a device-side assertion fails.
 WordBags word_bags(const at::Tensor& ids, const at::Tensor& mask, std::int64_t vocab_size,
                    const std::vector<std::int64_t>& ignored_ids);

@@ -14,8 +14,8 @@ double dot_product(const at::Tensor& a, const at::Tensor& b) {
 }
 
 struct Pair {
-  at::Tensor step;     // s
-  at::Tensor change;   // y
+  at::Tensor step;     // s, the difference of two points
+  at::Tensor change;   // y, the difference of their gradients
   double product = 0;  // s . y
 };
 

@@ -62,7 +62,7 @@ LogisticRegression fit_logistic_regression(const at::Tensor& features, const at:
   const at::Tensor y = labels.to(given.device(), at::kLong);
   const std::int64_t width = given.size(1);
   const SmallProblem one_thread(given.size(0) * width * num_classes);
-  const std::int64_t split = num_classes * width;  // weights first, then biases
+  const std::int64_t split = num_classes * width;  // a point holds the weights, then the biases
 
   // Solves for u = W scale and v = b + W mean, on the inputs z = (x - mean) / scale. The minimum is the same, because the bias has
   // no penalty, but the problem is far better conditioned. scale^2 is the curvature at the start, (C - 1) / C^2 var(x) + l2.

@@ -22,7 +22,7 @@ std::vector<std::int64_t> cheapest_columns(const std::vector<std::vector<double>
     std::vector<std::size_t> before(columns,
                                     kNone);  // the column from which each column was reached; kNone: from `row` itself
     std::vector<bool> done(columns, false);
-    std::vector<std::size_t> path;  // finished columns
+    std::vector<std::size_t> path;  // the columns that are finished
     std::size_t from_column = kNone;
     std::size_t end = kNone;
     double traveled = 0;

@@ -10,7 +10,7 @@ namespace tessera {
 
 /// The entries of report::Outcomes as tensors [E]. Undefined tensors have the defaults in the comments below.
 struct OutcomeRows {
-  at::Tensor part;         // double, or bool for hits
+  at::Tensor part;         // double; or bool, true for hits
   at::Tensor whole = {};   // double; default 1
   at::Tensor sample = {};  // int64; default 0, 1, 2, ...
   at::Tensor group = {};   // int64; default 0

@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kCaptionTokens = 5;  // the k of caption_precision@k
+constexpr std::int64_t kCaptionTokens = 5;  // the k in the metric caption_precision@k
 constexpr std::size_t kReadTokens = 10;     // number of tokens in an image's line of the run's log
 
 /// A word whose heat map is shown, and the ids of its tokens.

@@ -115,7 +115,7 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
     share_sums(columns, group);
 
     const at::Tensor pairs = relation.own_pairs();                               // [C, K]
-    const at::Tensor present = pairs.narrow(0, tiles.first(), tiles.batch());  // of this rank
+    const at::Tensor present = pairs.narrow(0, tiles.first(), tiles.batch());  // this rank's part of `pairs`
     const at::Tensor own = own_logits(image, texts, scale, tiles, present);               // [B, K]
     finish(rows, present, own, /*by_slot=*/kinds == tiles.captions(), negatives);
     const SoftmaxSums own_columns = of_own_captions(columns, tiles, present, own, negatives, group);
@@ -209,7 +209,7 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
                          SoftmaxSums& columns) {
     const bool by_slot = rows.log_sum.size(1) == tiles.captions();
     const at::Tensor part = at::full({tiles.slots(), tiles.width(), tiles.captions()}, kEmptySum, tiles.numbers());
-    std::vector<at::Tensor> further_part;  // sums and counts
+    std::vector<at::Tensor> further_part;  // two tensors: sums and counts
     if (rows.further.defined()) further_part = {at::zeros_like(part), at::zeros_like(part)};
     const auto over_row = [&](const at::Tensor& values) {  // [rows, columns, K] -> [rows, K] or [rows, 1]
       return by_slot ? values.sum(1) : values.flatten(1).sum(1, /*keepdim=*/true);

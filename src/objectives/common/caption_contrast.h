@@ -29,14 +29,13 @@ struct CaptionContrast {
   at::Tensor i2t;  // the mean over rows with a positive; 0 if there are none
   at::Tensor t2i;  // the mean over present captions
 };
-/// Computes multi-positive InfoNCE: a row's term is the mean, over its positives p, of log(sum of exp(s) over the denominator) -
-/// s_p.
+/// Computes multi-positive InfoNCE. A row's term is the mean over its positives p of log(sum of exp(s) over the denominator) - s_p.
 CaptionContrast caption_info_nce(const at::Tensor& image, const at::Tensor& texts, const at::Tensor& scale,
                                  CaptionDenominator denominator, const CaptionRelation& relation,
                                  std::optional<std::int64_t> chunk, const ProcessGroup& group);
 
-/// Computes the multi-positive sigmoid loss: the sum of -log sigmoid(R (s + bias)) over this rank's images and all captions with R
-/// != 0.
+/// Computes the multi-positive sigmoid loss, the sum over this rank's images and all captions with R != 0 of -log sigmoid(R (s +
+/// bias)).
 at::Tensor caption_sigmoid(const at::Tensor& image, const at::Tensor& texts, const at::Tensor& scale,
                            const at::Tensor& bias, const CaptionRelation& relation, std::optional<std::int64_t> chunk,
                            const ProcessGroup& group);

@@ -14,7 +14,7 @@ struct CaptionFeatures {
   at::Tensor image_global;  // [B, D]
   at::Tensor image_tokens;  // [B, P, D]
   at::Tensor text_global;   // [B, K, D]
-  at::Tensor present;       // bool [B, K], of this rank
+  at::Tensor present;       // bool [B, K], true for this rank's present captions
   CaptionRelation relation;
 
   std::int64_t images() const { return present.size(0); }

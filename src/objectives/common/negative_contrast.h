@@ -17,7 +17,7 @@ namespace tessera {
 /// ranks (NegCLIP, Yuksekgonul et al. 2023). A default-constructed object means that there are no negatives.
 struct NegativeTexts {
   at::Tensor texts;          // [B, H, D], unit-length embeddings; absent ones are 0 and get no gradient
-  at::Tensor present;        // bool [B, H]; false for the negatives of an absent pair
+  at::Tensor present;        // bool [B, H], true for present negatives; those of an absent pair are never present
   at::Tensor rows;           // bool [B], true for images that are compared with negatives; undefined if all are
   bool of_all = false;       // true: each image is compared with the negatives of all images
 

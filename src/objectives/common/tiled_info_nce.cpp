@@ -98,14 +98,15 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
                        LogitSums::clear(part);
                      });
                    });
-    at::Tensor share,
-        rest;  // [B], the target of each negative, and how much larger the matching pair's target is; undefined: 0, 1
+    // [B]: share is the target of each negative; rest is how much larger the target of the matching pair is. Without smoothing both
+    // are undefined, which means 0 and 1.
+    at::Tensor share, rest;
     if (kinds > 1) {
       share = targets.smoothing / negatives.clamp_min(1);
       rest = 1 - share * (negatives + 1);
     }
     const at::Tensor row_sums = rows.select(1, 0), column_sums = columns.select(1, 0);
-    at::Tensor further_share;  // [B], the share of `further` in each row's softmax; undefined: 0
+    at::Tensor further_share;  // [B], the share of `further` in each row's softmax; undefined means 0
     if (further) {
       add_exponentials(row_sums, *further);
       further_share = (*further - row_sums).exp_();
@@ -132,8 +133,8 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
     const ProcessGroup& group = saved_group(ctx);
     const ContrastTargets targets = ContrastTargets::saved(ctx);
     const at::Tensor row_weight = targets.mean_of(gradients[0], batch, group);
-    const at::Tensor column_weight =
-        targets.mean_of(gradients[1], batch, group);  // travels with the texts, because it may differ between ranks
+    // Travels with the texts, because it may differ between ranks.
+    const at::Tensor column_weight = targets.mean_of(gradients[1], batch, group);
 
     const Tiles tiles(batch, batch, chunk, image.is_cpu());
     const at::Tensor image_gradient = at::zeros_like(image);

@@ -65,7 +65,7 @@ std::optional<Measured> better_of(const std::string& name, const std::optional<M
   return improved ? now : before;
 }
 
-// Keeps only charts of which some curve has more than one value; single values are shown in a table.
+// Drops charts in which every curve has fewer than two values; a table shows these values.
 std::vector<CurveChart> lines_of(std::vector<CurveChart> charts) {
   std::erase_if(charts, [](const CurveChart& chart) {
     return std::all_of(chart.curves.begin(), chart.curves.end(), [](const Curve& c) { return c.points.size() < 2; });

@@ -156,7 +156,7 @@ class StepModel {
     Config few = config_;
     few.data.loader.batch_size = std::min<std::int64_t>(run_.device.is_cpu() ? 3 : 32, config_.data.loader.batch_size);
     few.data.loader.prefetch = 1;
-    few.data.loader.resolution.clear();  // full resolution: the largest number of patches
+    few.data.loader.resolution.clear();  // measures at full resolution, which has the most patches
     if (run_.loader) return make_loader(run_, few, {settings_.rank, settings_.ranks})->next().to(run_.device);
     return synthetic_batch(*run_.model, run_.needs, few.data.loader.batch_size, run_.device,
                            image_view_sizes(config_.model.preprocessing, config_.data.loader, run_.needs),

@@ -8,8 +8,8 @@
 namespace tessera::metrics {
 
 struct InterpretabilityScores {
-  at::Tensor rank;           // [N] int64 from 1; -1 if the image has no label
-  std::vector<double> topk;  // share of images whose rank is at most k
+  at::Tensor rank;           // [N] int64, ranks that start at 1; -1 if the image has no label
+  std::vector<double> topk;  // for each k, the share of images whose rank is at most k
 };
 
 /// Returns STAIR's rank of the class name among all vocabulary entries, ordered by activation. Let `best` be the greatest

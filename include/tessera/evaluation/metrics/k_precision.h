@@ -36,7 +36,7 @@ KPrecisionScores k_precision(const std::vector<std::int64_t>& top1, const std::v
                              const std::vector<std::int64_t>& caption_image,
                              const std::optional<std::vector<std::string>>& lexicon, bool clip_counts = false);
 
-/// Measures the same for the captions that are best by `scores`, float [N, M].
+/// Measures k_precision() for the captions that have the greatest scores. scores: float [N, M].
 KPrecisionScores k_precision(const at::Tensor& scores, const std::vector<std::string>& captions,
                              const std::vector<std::int64_t>& caption_image,
                              const std::optional<std::vector<std::string>>& lexicon, bool clip_counts = false);

@@ -19,7 +19,7 @@ struct BackgroundThreshold {
 };
 
 struct SegmentationOptions {
-  std::array<std::int64_t, 2> grid{};  // rows and columns of the patches
+  std::array<std::int64_t, 2> grid{};  // numbers of rows and columns of patches
   std::string upsample = "bilinear";   // how cosines or group weights are resized: bilinear (align_corners = false) or nearest
   std::string candidates = "present";  // present: those in the target, without background; foreground: all except it; all
   std::optional<std::int64_t> background_index;
@@ -76,16 +76,16 @@ struct SegmentationScores {
   at::Tensor image_iou;       // [B] double, mean IoU over the classes in the image's target except background; -1 without any
   double image_miou = 0;      // mean over the images that have an image_iou (SPARC)
   std::int64_t images = 0;    // number of images that have an image_iou
-  at::Tensor intersection;    // [C] int64 pixels, summed over images
+  at::Tensor intersection;    // [C] int64, number of pixels, summed over images
   at::Tensor union_;          // [C] int64
   at::Tensor class_iou;       // [C] double; -1 if the union is 0
   double dataset_miou = 0;    // mean of class_iou over classes with a union, except background
-  double pixel_accuracy = 0;  // over all pixels that are not ignored
+  double pixel_accuracy = 0;  // share of right pixels among those that are not ignored
   // Counts per image, whose sums determine the scores over all images:
-  at::Tensor image_intersection;  // [B, C] int64 pixels
+  at::Tensor image_intersection;  // [B, C] int64, number of pixels
   at::Tensor image_union;         // [B, C] int64
-  at::Tensor image_right;         // [B] int64 pixels with the right class
-  at::Tensor image_pixels;        // [B] int64 pixels that are not ignored
+  at::Tensor image_right;         // [B] int64, number of pixels with the right class
+  at::Tensor image_pixels;        // [B] int64, number of pixels that are not ignored
 };
 
 /// Accumulates segmentation_scores() batch by batch.

@@ -11,7 +11,7 @@ namespace tessera::metrics {
 struct MaskPairs {
   at::Tensor positive;  // [N, P] double, each part's dot product with the unit embedding of the right caption
   at::Tensor negative;  // [N, P], the dot products with the unit embedding of the wrong caption
-  at::Tensor squares;   // [N, P] each part's squared length
+  at::Tensor squares;   // [N, P], each part's squared length
 };
 
 /// Computes the sums. image, positive and negative: floating-point embeddings [N, M]. `parts` must divide M; it is the number of

@@ -28,7 +28,7 @@ class SlotMeter {
   at::Tensor accuracy() const;
 
  private:
-  at::Tensor classes_;  // [L, V, C], length 1 along V
+  at::Tensor classes_;  // [L, V, C], vectors of length 1 along V
   at::Tensor right_;    // [L] int64
   std::int64_t labeled_ = 0;
 };

@@ -11,8 +11,8 @@ namespace tessera {
 
 /// Settings to mention in the warning about a run that learns nothing.
 struct ChanceHints {
-  double learning_rate = 0;         // the schedule's peak
-  std::vector<std::string> frozen;  // parameters.frozen
+  double learning_rate = 0;         // the peak learning rate of the schedule
+  std::vector<std::string> frozen;  // the setting parameters.frozen
 };
 
 /// Warns once if terms of the loss stay at chance level (Objective::chance_levels) or return to it.

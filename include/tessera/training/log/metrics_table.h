@@ -30,7 +30,7 @@ class MetricsTable {
 
   std::string path_;
   Fields columns_;
-  Fields last_;  // the last line
+  Fields last_;  // fields of the file's last line
 };
 
 }  // namespace tessera

@@ -105,7 +105,7 @@ class TrainingMonitor {
   Clock clock_;
 
   struct Window {                 // the time since the last row of metrics.jsonl
-    std::optional<double> begin;  // in seconds of clock_
+    std::optional<double> begin;  // start of the window, in seconds of clock_
     double left_out = 0;          // seconds spent on work that is not training
     std::int64_t samples = 0;
     double wait_seconds = 0;

@@ -17,7 +17,7 @@ struct DryRunReport {
   ParameterCount parameters;
   MemoryPlan memory;
   std::int64_t steps = 0;    // number of steps of the run; 0 if it depends on data that cannot be read
-  std::int64_t sources = 1;  // number of sources that each add a batch to an update
+  std::int64_t sources = 1;  // number of sources, each of which adds a batch to every update
   std::string data;          // a description of the data; empty if it cannot be read
   std::vector<TrainingExample> examples;  // some examples of each data set; none if the samples are synthetic
   std::int64_t tasks = 0;    // number of evaluation tasks that were checked

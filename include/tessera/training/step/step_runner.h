@@ -22,10 +22,10 @@ std::int64_t micro_batches(const Config& config, const TrainingRun& run);
 
 /// The results of one step, before its update.
 struct AccumulatedLosses {
-  std::int64_t step = 0;          // number of updates including this step's
+  std::int64_t step = 0;          // number of updates, including the update of this step
   DataPosition begin;             // this rank's position before its first batch
   std::vector<std::string> keys;  // keys of this rank's samples
-  std::int64_t samples = 0;       // samples of all ranks
+  std::int64_t samples = 0;       // number of samples of all ranks
   at::Tensor loss;  // this rank's loss: the mean over the micro-batches, summed over sources with separate batches
   std::vector<std::pair<std::string, at::Tensor>> terms;
   std::vector<std::pair<std::string, at::Tensor>> statistics;  // Losses::statistics, averaged over the micro-batches
