@@ -42,8 +42,8 @@ CaptionDecoderShape decoder_shape(const CaptioningSettings& s, const ObjectiveCo
   return shape;
 }
 
-// Returns which ids [..., L] count as text: those that the mask marks as real, but of the padding tokens at the end (if padding is
-// read as text) only the first.
+// Returns which ids [..., L] count as text. These are the ids that the mask marks as real. If padding is read as text, only the
+// first of the padding tokens at the end counts.
 at::Tensor said_of(const at::Tensor& ids, const at::Tensor& mask, const std::optional<std::int64_t>& padding_id) {
   if (!padding_id) return mask;
   const at::Tensor filling = (ids == *padding_id) | mask.logical_not();

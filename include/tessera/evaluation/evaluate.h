@@ -46,8 +46,10 @@ struct EvaluateOptions {
   std::string slots;  // top:32, {top: 32, source: ...}, slots.json or a slot_mask file; empty: the unchanged model
   std::string features_cache;  // folder in which evaluations share embeddings; empty: do not share
   std::vector<std::string> overrides;  // such as "tasks.0.topk=[1]" for a suite, "topk=[1]" for a single task
-  std::string out;         // output folder; empty: RUN/evaluation or, for a file, evaluation next to it (-2, -3, ... if it exists)
-                           // For a comparison: the page or its folder; empty: comparison.html
+  /// The output folder. If it is empty, results go into RUN/evaluation or, for a model file, into `evaluation` next to the file; if
+  /// that already has results, into evaluation-2, -3, and so on. For a comparison it is the page or the page's folder; if it is
+  /// empty, the page is comparison.html.
+  std::string out;
   bool overwrite = false;  // overwrite the results of an earlier evaluation
   std::string command;     // command line of the program, for results.json
   std::string device = "auto";

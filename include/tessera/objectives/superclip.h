@@ -44,12 +44,12 @@ void fields(Visitor& v, SuperClipSettings& s) {
 /// sum but count in B. The paper's loss is a weighted_sum of clip and superclip. The logits [B, V] are never materialized. The
 /// objective has no logit_scale.
 ///
-/// Parameters `head.*` (SuperClipHead). Buffers: `document_count`, int64 [V], the number of images seen with each word;
-/// `caption_count`, an int64 scalar, the number of images seen. Both count the images of all ranks, including the batch whose words
-/// are being weighted. An optimizer step counts all its micro-batches once, before the first of them is computed (before_step);
-/// otherwise forward() counts the batch itself (see StepContext::counted), except in evaluation. The counts are restored if a
-/// step's update is skipped, and are never cast. Statistics: `words_per_image`, the mean number of words with a weight above 0;
-/// `images_without_words`, the share of images without any such word.
+/// Parameters `head.*` (SuperClipHead). Buffers: `document_count`, int64 [V], the number of images so far that have each word;
+/// `caption_count`, an int64 scalar, the number of images so far. Both count the images of all ranks, including the batch whose
+/// words are being weighted. An optimizer step counts all its micro-batches once, before the first of them is computed
+/// (before_step); otherwise forward() counts the batch itself (see StepContext::counted), except in evaluation. The counts are
+/// restored if a step's update is skipped, and are never cast. Statistics: `words_per_image`, the mean number of words with a
+/// weight above 0; `images_without_words`, the share of images without any such word.
 class SuperClip : public Objective {
  public:
   /// Throws UserError if a size is unknown or does not match the model.

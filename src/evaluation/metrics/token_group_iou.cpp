@@ -19,8 +19,8 @@ std::vector<std::int64_t> cheapest_columns(const std::vector<std::vector<double>
   std::vector<std::size_t> owner(columns, kNone);  // the row that is matched to each column
   for (std::size_t row = 0; row < rows; ++row) {
     std::vector<double> distance(columns, kInfinity);
-    std::vector<std::size_t> before(columns,
-                                    kNone);  // the column from which each column was reached; kNone: from `row` itself
+    // The column from which each column was reached; kNone if it was reached from `row` itself.
+    std::vector<std::size_t> before(columns, kNone);
     std::vector<bool> done(columns, false);
     std::vector<std::size_t> path;  // the columns that are finished
     std::size_t from_column = kNone;

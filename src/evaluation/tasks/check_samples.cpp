@@ -14,8 +14,8 @@ struct Looks {
   std::int64_t readable = 0, having = 0;
 };
 
-/// Returns a function that returns the next sample: of `looks` samples that are spread over the first `count` samples or, for a
-/// stream, of its first samples.
+/// Returns a function that returns one sample per call: `looks` samples that are spread over the first `count` samples or, for a
+/// stream, its first samples.
 std::function<Sample()> some_samples(const Source& source, std::int64_t count, std::int64_t looks) {
   const SourceKind kind = source.kind();
   if (const auto* stream = std::get_if<const StreamSource*>(&kind)) {

@@ -29,8 +29,8 @@ class ConditionedRetrieval {
   /// Adds the next batch of the pass. Returns a function that returns the batch's similarities with some captions, as
   /// RetrievalSheets needs it.
   RetrievalSheets::BatchSimilarity add(const std::vector<EvaluationSample>& samples, const TowerFeatures& features);
-  /// Returns the similarities of all images that were added with the captions of these images, floating-point [N, M]. Captions of
-  /// images that could not be read are not queries, but they were among the candidates of the other images.
+  /// Returns the similarities between the N images that were added and their M captions, floating-point [N, M]. Captions of images
+  /// that could not be read are not queries, but they were among the candidates of the other images.
   at::Tensor similarity() const;
   /// Returns the captions of the images that were added.
   const Captions& captions() const { return captions_; }

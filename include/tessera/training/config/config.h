@@ -215,7 +215,7 @@ void fields(Visitor& v, CheckpointSettings& s) {
   v("every_minutes", s.every_minutes, "also save when this many minutes have passed since the last save; 0: do not",
     config::at_least(0));
   v("keep_last", s.keep_last, "number of checkpoints to keep; older ones are deleted", config::at_least(1));
-  v("keep_every", s.keep_every, "never delete checkpoints of steps divisible by this number; 0: delete all old checkpoints",
+  v("keep_every", s.keep_every, "never delete checkpoints of steps divisible by this number; 0: no exceptions",
     config::at_least(0));
   v("keep_best", s.keep_best,
     "also keep the checkpoint with the best value of a metric of the evaluation tasks: {metric: retrieval.image_to_text_recall@1}; "

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// When destroyed, restores the values that tensors had when it was created. An example is buffers that a trial pass changes.
+/// Saves the values of tensors, for example of buffers that a trial pass changes, and restores them when it is destroyed.
 class TensorsKept {
  public:
   explicit TensorsKept(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {
