@@ -22,7 +22,7 @@ std::string prefix_of_pool(const Weights& weights) {
   return "";
 }
 
-/// Returns the settings of the objective whose parameter names begin with `prefix`, or nullptr.
+/// Returns the settings of the objective whose parameter names begin with `prefix`; nullptr if the configuration has none.
 const config::Node* objective_at(const config::Node& run_config, std::string_view prefix) {
   const config::Node* node = run_config.find("objective");
   std::string_view rest = prefix.substr(kObjective.size());

@@ -25,7 +25,7 @@ std::string digest_of(const at::Tensor& rows) {
   return hexadecimal(fingerprint({static_cast<const char*>(rows.const_data_ptr()), rows.nbytes()}));
 }
 
-/// Returns what is wrong with a file of embeddings; empty if nothing is.
+/// Returns what is wrong with a file of embeddings; empty if the file is intact and belongs to the model.
 std::string damage_of(const io::TensorFile& file, const std::string& key) {
   const auto of = file.tensors.find("of"), rows = file.tensors.find("embeddings");
   const auto model = file.metadata.find("model"), digest = file.metadata.find("digest");
@@ -162,7 +162,7 @@ TowerFeatures CachedEmbedder::texts(const std::vector<std::string>& texts, const
   TowerFeatures out;
   if (!unknown.empty()) {
     const at::Tensor rows = EmbedderView::texts(unknown, needs).global;
-    // The caller reports values that are not finite; they are never cached.
+    // Values that are not finite are never cached; the caller reports them.
     if (!rows.isfinite().all().item<bool>()) return EmbedderView::texts(texts, needs);
     kept.add(new_ones, rows);
   }

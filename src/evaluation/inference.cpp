@@ -30,8 +30,8 @@ at::Device parse_device(const std::string& name) {
 
 namespace {
 
-/// Replaces the tokenizer of a published model if it cannot be read: the model can still embed images, and encoding a text throws
-/// the reason.
+/// Stands in for the tokenizer of a published model that cannot be read. The model can still embed images; encoding a text throws
+/// an error with the reason.
 class UnreadTokenizer : public Tokenizer {
  public:
   explicit UnreadTokenizer(std::string reason) : reason_(std::move(reason)) {}

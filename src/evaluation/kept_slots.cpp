@@ -33,7 +33,7 @@ std::string text_of(const config::ModuleSettings& source) {
   return config::to_yaml(config::Value<config::ModuleSettings>::dump(source));
 }
 
-/// Returns the data that a task measures, if there is any.
+/// Returns the data on which a task is measured, if there is any.
 std::optional<config::ModuleSettings> source_of(const config::ModuleSettings& task, const SuiteSettings& suite) {
   const config::Node* own = task.settings.find("source");
   if (own == nullptr || own->is_null()) return suite.source;

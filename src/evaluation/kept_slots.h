@@ -12,20 +12,20 @@
 
 namespace tessera {
 
-/// A model restricted according to --slots.
+/// A model that is restricted to the slots of --slots, or masked.
 struct KeptSlots {
   std::unique_ptr<Embedder> embedder;
-  std::vector<std::int64_t> slots;  // empty: all, with the weights of a mask
-  std::string description;          // for the report
-  nlohmann::json json;              // for results.json
+  std::vector<std::int64_t> slots;  // the kept slots; empty if all are kept, with the weights of a mask
+  std::string description;          // description for the report
+  nlohmann::json json;              // description for results.json
 };
 
-/// Parses --slots top:N or {top: N, ...} and fills in what it leaves out: the data from the run's validation data or else the
-/// suite's, the classes and templates from the first zero_shot task. Throws UserError.
+/// Parses --slots top:N or {top: N, ...}. Missing data are taken from the run's validation data or, if there are none, from the
+/// suite; missing classes and templates are taken from the first zero_shot task. Throws UserError.
 SlotSettings slot_settings(const std::string& option, const SuiteSettings& suite, const config::Node& run_config);
 
-/// Carries out --slots: chooses slots and writes them to `out`/slots.json, or reads a list or a trained mask. Warns if they are
-/// chosen on data that a task measures. `model` must outlive the result. Throws UserError.
+/// Carries out --slots: chooses slots and writes them to `out`/slots.json, or reads a list of slots or a trained mask. Warns if
+/// slots are chosen on data on which a task is measured. `model` must outlive the result. Throws UserError.
 KeptSlots keep_slots(const std::string& option, const SuiteSettings& suite, const config::Node& run_config,
                      const InferenceModel& loaded, const Embedder& model, const EvaluationContext& context,
                      const std::string& out);

@@ -16,9 +16,9 @@ struct ModelEvaluation {
   std::string folder;  // folder of results.json
   std::string model_file;
   std::string run_folder;  // empty if the file belongs to no run
-  bool reused = false;     // whether the results are of an earlier evaluation
-  nlohmann::json json;     // results.json
-  std::string table;       // for the terminal
+  bool reused = false;     // true if the results are from an earlier evaluation
+  nlohmann::json json;     // content of results.json
+  std::string table;       // table of the results for the terminal
   std::vector<TaskFailure> failures;
 };
 
@@ -28,12 +28,12 @@ std::string run_folder_of(const std::string& model_file);
 /// Returns the resolved configuration stored in the checkpoint, or an empty map.
 config::Node run_config_of(const InferenceModel& loaded);
 
-/// Evaluates `options.checkpoint` and writes the files. With `reuse`, returns earlier results of the same model and settings if
-/// there are any (earlier_results()). Throws UserError like evaluate().
+/// Evaluates `options.checkpoint` and writes the files. With `reuse`, returns the results of an earlier evaluation with the same
+/// model and settings, if there is one (earlier_results()). Throws UserError like evaluate().
 ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse);
 
-/// Evaluates each model of `options.compare` on the same suite, prints a table and writes a page that compare them. Returns the
-/// exit code. Throws UserError.
+/// Evaluates each model in `options.compare` on the same suite. Prints a table and writes a page that compare the models. Returns
+/// the exit code. Throws UserError.
 int compare_models(const EvaluateOptions& options);
 
 }  // namespace tessera

@@ -6,16 +6,16 @@
 
 namespace tessera {
 
-/// Shows the progress of a task: on a terminal one line that is updated in place, otherwise (in a log file) a line every half
-/// minute.
+/// Shows the progress of a task. On a terminal it updates one line in place; otherwise, as in a log file, it writes a line every
+/// half minute.
 class Progress {
  public:
   struct Output {
     bool terminal = false;
-    std::function<void(const std::string& text)> write;  // the raw text on a terminal, otherwise a line without its end
+    std::function<void(const std::string& text)> write;  // writes raw text on a terminal, otherwise a line without its end
     std::function<double()> seconds;                     // a monotonic clock
   };
-  /// Writes to standard error, directly on a terminal and through the log otherwise.
+  /// Returns an output that writes to standard error if that is a terminal, and to the log otherwise.
   static Output standard_error();
 
   Progress(std::string name, Output output);
@@ -32,7 +32,7 @@ class Progress {
   bool moving_ = false;
 };
 
-/// Returns "zero_shot  12,000/50,000 images  400 images/s  ETA 1m35s"; `seconds` have passed since the start.
+/// Returns a line such as "zero_shot  12,000/50,000 images  400 images/s  ETA 1m35s". `seconds` is the time since the start.
 std::string progress_line(const std::string& name, std::int64_t done, std::int64_t total, double seconds);
 
 }  // namespace tessera

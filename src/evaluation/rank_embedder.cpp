@@ -29,7 +29,7 @@ RankOrder receive_order(const ProcessGroup& group) {
   return static_cast<RankOrder>(word.item<std::int64_t>());
 }
 
-/// Returns rank 0's bytes on every rank.
+/// Returns the bytes of rank 0's `needs` on every rank.
 at::Tensor share_needs(const ProcessGroup& group, const ViewNeeds& needs) {
   static_assert(std::is_trivially_copyable_v<ViewNeeds>);
   at::Tensor bytes = at::zeros({static_cast<std::int64_t>(sizeof(ViewNeeds))}, at::kByte);
@@ -44,10 +44,10 @@ ViewNeeds needs_of(const at::Tensor& bytes) {
   return needs;
 }
 
-/// Returns rank 0's tensor on every rank; the argument of the other ranks is ignored.
+/// Returns rank 0's tensor on every rank. The tensors of other ranks are ignored.
 at::Tensor share_tensor(const ProcessGroup& group, const at::Tensor& tensor) {
   constexpr std::int64_t kMostDims = 5;
-  at::Tensor head = at::zeros({2 + kMostDims}, at::kLong);  // dimensions (-1: undefined), type, sizes
+  at::Tensor head = at::zeros({2 + kMostDims}, at::kLong);  // number of dimensions (-1: undefined), type, sizes
   auto* const of = head.data_ptr<std::int64_t>();
   if (group.first()) {
     of[0] = tensor.defined() ? tensor.dim() : -1;
@@ -63,14 +63,15 @@ at::Tensor share_tensor(const ProcessGroup& group, const at::Tensor& tensor) {
   return all.to(type);
 }
 
-/// Returns rank 0's images on every rank in the same way.
+/// Returns rank 0's images on every rank. The images of other ranks are ignored.
 TowerInput share_pictures(const ProcessGroup& group, TowerInput pictures) {
   for (at::Tensor* tensor : {&pictures.pixels, &pictures.patches, &pictures.mask, &pictures.grids})
     *tensor = share_tensor(group, *tensor);
   return pictures;
 }
 
-/// Returns the rows of this rank. Every rank gets the same number, as all_gather() requires, padded with the last row.
+/// Returns the rows that this rank embeds. Every rank gets the same number of rows, as all_gather() requires; the last row is
+/// repeated as padding.
 std::vector<std::int64_t> own_rows(const ProcessGroup& group, std::int64_t count) {
   const std::int64_t share = (count + group.size() - 1) / group.size();
   std::vector<std::int64_t> rows;
@@ -84,7 +85,7 @@ at::Tensor gathered(const ProcessGroup& group, const at::Tensor& own, std::int64
   return truth ? all.to(at::kBool) : all;
 }
 
-/// Runs on all ranks: each embeds its share of the images and returns the features of all.
+/// Runs on all ranks. Each rank embeds its share of the images and returns the features of all images.
 TowerFeatures embed_pictures(const ProcessGroup& group, const Embedder& model, const TowerInput& pictures, const ViewNeeds& needs) {
   const std::int64_t count = pictures.values().size(0);
   const at::Tensor rows = at::tensor(own_rows(group, count), at::kLong);
@@ -94,7 +95,7 @@ TowerFeatures embed_pictures(const ProcessGroup& group, const Embedder& model, c
   return map_tensors(features, [&](const at::Tensor& tensor) { return gathered(group, tensor, count); });
 }
 
-/// The same for texts.
+/// Runs on all ranks. Each rank embeds its share of the texts and returns the embeddings of all texts.
 at::Tensor embed_strings(const ProcessGroup& group, const Embedder& model, const std::vector<std::string>& texts) {
   std::vector<std::string> own;
   for (const std::int64_t row : own_rows(group, std::ssize(texts))) own.push_back(texts[static_cast<std::size_t>(row)]);
@@ -103,7 +104,7 @@ at::Tensor embed_strings(const ProcessGroup& group, const Embedder& model, const
   return gathered(group, rows, std::ssize(texts));
 }
 
-/// The model that a rank loads and runs for rank 0.
+/// The model that another rank loads and runs for rank 0.
 class ServedModel {
  public:
   ServedModel(const ProcessGroup& group, std::string device) : group_(group), device_(std::move(device)) {}
@@ -135,7 +136,7 @@ EmbeddingRanks::~EmbeddingRanks() {
   if (group_.size() == 1) return;
   try {
     send(group_, RankOrder::stop);
-  } catch (const std::exception&) {  // the other ranks have already ended
+  } catch (const std::exception&) {  // ignored, because the other ranks have already ended
   }
 }
 
@@ -174,7 +175,7 @@ void serve_embeddings(const ProcessGroup& group, const std::string& device) {
       if (order == RankOrder::load) model.load();
       if (order == RankOrder::images) model.images();
       if (order == RankOrder::texts) model.texts();
-    } catch (const std::exception& error) {  // rank 0 gets the error, too, and decides whether to continue
+    } catch (const std::exception& error) {  // rank 0 also gets the error and decides whether to continue
       log::error("rank ", group.rank(), ": ", error.what());
     }
   }

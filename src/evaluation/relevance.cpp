@@ -10,14 +10,14 @@
 namespace tessera {
 namespace {
 
-/// A map of features and the embeddings computed from it.
+/// Feature maps of images, and the embeddings computed from these maps.
 struct MappedPictures {
-  at::Tensor map;     // [B, N or 1 + N, w], the class token first
+  at::Tensor map;     // [B, N, w] or, with a class token in front, [B, 1 + N, w]
   at::Tensor global;  // [B, D]
 };
 
-/// The map is the input of the last block if the read-out uses only the class token (the other tokens of the encoder's output
-/// then have no gradient); otherwise it is the encoder's output.
+/// Computes the feature maps and embeddings of images. A map is the encoder's output. If the read-out uses only the class token,
+/// the other tokens of the output have no gradient, so the map is the input of the last block instead.
 MappedPictures mapped(DualEncoder& model, const at::Tensor& pixels) {
   Tower& tower = model.image_tower();
   if (tower.encoder().has_class_token() && !tower.readout().reads_tokens()) {

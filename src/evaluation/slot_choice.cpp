@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-/// Throws UserError for mistakes within the list.
+/// Throws UserError if the list is empty, or has negative or repeated slots.
 void check_list(const SlotChoice& choice, const std::string& path) {
   if (choice.slots.empty()) user_error(path, ": `slots` is empty: nothing would be left to compare");
   std::set<std::int64_t> seen;

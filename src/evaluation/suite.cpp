@@ -14,17 +14,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Whether it is a tar file, plain or compressed (which is read as a stream).
+/// Returns true for the name of a tar file, compressed or not.
 bool is_tar(const std::string& name) {
   return name.find(".tar") != std::string::npos || name.ends_with(".tgz");
 }
 
-/// Whether the source parquet reads this file; `state.json` marks a folder that save_to_disk of Hugging Face datasets wrote.
+/// Returns true if the source parquet reads this file. `state.json` marks a folder that save_to_disk of Hugging Face datasets
+/// wrote.
 bool is_table(const std::string& name) {
   return name.ends_with(".parquet") || name.ends_with(".arrow") || name == "state.json";
 }
 
-/// Returns the name of the source that reads a folder. Parquet files next to tar shards are side tables.
+/// Returns the name of the source that reads a folder. If there are tar shards, parquet files next to them are only side tables.
 std::string source_of_folder(const fs::path& folder) {
   bool tables = false;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -41,7 +42,7 @@ config::ModuleSettings source_at(const std::string& name, const std::string& pat
   return choice;
 }
 
-/// Returns the node at a dotted path, or nullptr.
+/// Returns the node at a dotted path; nullptr if there is none.
 const config::Node* find_path(const config::Node& root, const std::string& path) {
   const config::Node* node = &root;
   for (const std::string& key : split(path, '.')) {
@@ -67,7 +68,7 @@ config::Node tree_of(const EvaluateOptions& options, const config::Node& run_con
   if (!options.suite.empty() && !options.task.empty()) user_error("give --suite or --task, not both");
   config::Node tree = config::Node::map();
   if (!options.task.empty()) {
-    // With --task, overrides are settings of that task.
+    // With --task, overrides change the settings of that task.
     config::Node task = config::Node::map();
     for (const std::string& assignment : options.overrides) config::apply_override(task, assignment);
     task.set("name", config::Node::scalar(options.task, {"--task", 0}, true));
@@ -93,7 +94,7 @@ config::Node query_task(const std::vector<std::string>& queries) {
       {{"name", config::Node::scalar("query", {"--query", 0}, true)}, {"texts", config::Node::sequence(texts)}});
 }
 
-/// Returns the tasks followed by that of --query. If it is the only task, overrides are its settings, as with --task.
+/// Returns the tasks, followed by the task of --query. If that is the only task, overrides change its settings, as with --task.
 config::Node tree_with_queries(const EvaluateOptions& options, const config::Node& run_config) {
   if (options.queries.empty()) return tree_of(options, run_config);
   config::Node own = query_task(options.queries);

@@ -18,7 +18,7 @@ std::vector<std::int64_t> without(const std::vector<std::int64_t>& ids, const st
   return out;
 }
 
-/// Returns what an id adds to a text that ends with a whole word: " red" or "ing".
+/// Returns the text that an id adds to a text that ends with a whole word, such as " red" or "ing".
 std::string continuation_text(const Tokenizer& tokenizer, std::vector<std::int64_t> word, std::int64_t id) {
   const std::string first = tokenizer.decode(word);
   word.push_back(id);
@@ -29,11 +29,11 @@ std::string continuation_text(const Tokenizer& tokenizer, std::vector<std::int64
 std::string name_of(const Tokenizer& tokenizer, const std::vector<std::int64_t>& word, std::int64_t id) {
   const std::string added = continuation_text(tokenizer, word, id);
   if (added.empty() || added.find('\n') != std::string::npos) return concat("#", id);
-  if (strip(added).empty()) return "\u2581";  // only a space, as SentencePiece writes it
+  if (strip(added).empty()) return "\u2581";  // only a space, written as in SentencePiece
   return added.starts_with(' ') ? std::string(strip(added)) : "##" + added;
 }
 
-/// Returns a hash of everything but the model that the embeddings of a vocabulary's texts depend on.
+/// Returns a hash of everything, except the model, on which the embeddings of a vocabulary's texts depend.
 std::uint64_t mark_of(const Tokenizer& tokenizer, const TextList& templates) {
   std::uint64_t mark = fingerprint(tokenizer.vocabulary_bytes(), fingerprint(tokenizer.name()));
   for (const std::string& form : templates.items) mark = fingerprint(form, mark);
@@ -88,7 +88,8 @@ TokenSpace::TokenSpace(const Embedder& model, const EvaluationContext& context, 
   if (shared != nullptr) shared->emplace(mark, texts_);
 }
 
-/// With `by_text`, tokens of the same text ("car", "##car") share one entry, and tokens without text have none.
+/// Reads the entries of the vocabulary. With `by_text`, tokens with the same text ("car", "##car") share one entry, and tokens
+/// without text have no entry.
 void TokenSpace::read_vocabulary(bool by_text) {
   const std::vector<std::int64_t> special = tokenizer_->special_ids();
   std::int64_t count = tokenizer_->vocab_size();

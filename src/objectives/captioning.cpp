@@ -17,9 +17,9 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kCaptionTask = 0, kReferringTask = 1, kGroundedTask = 2, kTasks = 3;  // rows of task_tokens
+constexpr std::int64_t kCaptionTask = 0, kReferringTask = 1, kGroundedTask = 2, kTasks = 3;  // indices of the rows of task_tokens
 constexpr std::int64_t kCoordinates = 4;
-constexpr double kTokenStart = 0.02;  // initial standard deviation of learned tokens, as for token tables
+constexpr double kTokenStart = 0.02;  // initial standard deviation of learned tokens, the same as for token tables
 
 CaptionDecoderShape decoder_shape(const CaptioningSettings& s, const ObjectiveContext& context) {
   CaptionDecoderShape shape;
@@ -42,7 +42,8 @@ CaptionDecoderShape decoder_shape(const CaptioningSettings& s, const ObjectiveCo
   return shape;
 }
 
-// Returns which ids [..., L] count as text: the mask, but if padding is read as text, only the first of the padding at the end.
+// Returns which ids [..., L] count as text. These are the ids that the mask marks as real. If padding is read as text, only the
+// first of the padding tokens at the end counts.
 at::Tensor said_of(const at::Tensor& ids, const at::Tensor& mask, const std::optional<std::int64_t>& padding_id) {
   if (!padding_id) return mask;
   const at::Tensor filling = (ids == *padding_id) | mask.logical_not();
@@ -55,7 +56,7 @@ at::Tensor with_start(const at::Tensor& ids_or_mask) {
   return at::constant_pad_nd(ids_or_mask, {1, 0}, 0);
 }
 
-// Moves the real [n, T] positions of x [n, T, w] to the front, keeping their order.
+// Moves the positions of x [n, T, w] where real [n, T] is true to the front, keeping their order.
 at::Tensor real_first(const at::Tensor& x, const at::Tensor& real) {
   const at::Tensor order = std::get<1>(real.logical_not().to(at::kByte).sort(/*stable=*/true, /*dim=*/1, /*descending=*/false));
   return x.gather(1, order.unsqueeze(2).expand_as(x));
@@ -80,8 +81,8 @@ at::Tensor first_places(const at::Tensor& all, std::int64_t count) {
   return all.narrow(1, 0, count);
 }
 
-// Draws which of this rank's images are predicted in parallel, on the CPU. The draw depends on an image's position in the global
-// batch, whose images the loader deals to the ranks in turn.
+// Draws, on the CPU, which of this rank's images are predicted in parallel. The draw depends on an image's position in the global
+// batch, which the loader deals to the ranks image by image.
 at::Tensor drawn_parallel(double share, std::int64_t images, const StepContext& context) {
   const auto stream = derive_seed(context.seed, Purpose::step,
                                   {static_cast<std::uint64_t>(context.step), fingerprint("captioning")});
@@ -163,7 +164,7 @@ at::Tensor Captioning::task(std::int64_t which, std::int64_t sequences) const {
   return task_tokens_[which].expand({sequences, 1, -1});
 }
 
-// Returns the decoder states [n, L, w] that predict each id of sequences [n, L].
+// Returns the decoder states [n, L, w] that predict the ids [n, L] of n sequences.
 at::Tensor Captioning::caption_states(const Memory& memory, const at::Tensor& ids, const at::Tensor& said, bool causal) {
   const std::int64_t sequences = ids.size(0), length = ids.size(1);
   const at::Tensor x =
@@ -173,7 +174,8 @@ at::Tensor Captioning::caption_states(const Memory& memory, const at::Tensor& id
   return first_places(decoder_->decode(x, memory.tokens, memory.mask, causal), length);
 }
 
-// Returns the decoder states [n, k + 1, w] that predict coordinates 0..k of each phrase's box, given the first k in known [n, k].
+// Returns the decoder states [n, k + 1, w] that predict the coordinates 0..k of each phrase's box, given the first k coordinates,
+// `known` [n, k].
 at::Tensor Captioning::box_states(const Memory& memory, const at::Tensor& ids, const at::Tensor& said, const at::Tensor& known) {
   const std::int64_t sequences = ids.size(0);
   const at::Tensor parts = at::cat({task(kReferringTask, sequences), decoder_->embed(ids, said), at::embedding(coordinates_, known)}, 1);
@@ -184,7 +186,7 @@ at::Tensor Captioning::box_states(const Memory& memory, const at::Tensor& ids, c
   return states.gather(1, places.unsqueeze(2).expand({-1, -1, states.size(2)}));
 }
 
-// Returns the decoder states [n, L, w] that predict each id of the phrases [n, L] of boxes [n, 4].
+// Returns the decoder states [n, L, w] that predict the ids [n, L] of the phrases of boxes [n, 4].
 at::Tensor Captioning::phrase_states(const Memory& memory, const at::Tensor& box, const at::Tensor& ids, const at::Tensor& said) {
   const std::int64_t length = ids.size(1);
   const at::Tensor x = at::cat({task(kGroundedTask, ids.size(0)), at::embedding(coordinates_, box),
@@ -192,7 +194,7 @@ at::Tensor Captioning::phrase_states(const Memory& memory, const at::Tensor& box
   return decoder_->decode(x, memory.tokens, memory.mask, /*causal=*/true).narrow(1, kCoordinates, length);
 }
 
-// Sums the results of body over tiles of consecutive images.
+// Sums the results of `body` over tiles of consecutive images.
 at::Tensor Captioning::sum_of_tiles(const Memory& memory, const TileBody& body) {
   const std::int64_t images = memory.tokens.size(0), chunk = settings_.chunk.value_or(images);
   std::vector<at::Tensor> sums;
@@ -212,7 +214,7 @@ at::Tensor Captioning::caption_loss(const Memory& memory, const Texts& texts, co
   const std::int64_t images = memory.tokens.size(0);
   const at::Tensor parallel = drawn_parallel(settings_.parallel, images, context);
   at::Tensor sum = task_tokens_.sum() * 0;
-  if (mask_token_.defined()) sum = sum + mask_token_.sum() * 0;  // so that it always gets a gradient, even if no image is parallel
+  if (mask_token_.defined()) sum = sum + mask_token_.sum() * 0;  // so that it gets a gradient even if no image is parallel
   for (const bool causal : {true, false}) {
     const at::Tensor index = (causal ? parallel.logical_not() : parallel).nonzero().squeeze(1);
     if (index.numel() == 0) continue;

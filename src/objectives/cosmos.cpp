@@ -20,12 +20,12 @@ namespace {
 
 struct TokenSequence {
   at::Tensor tokens;  // [B, L, D]
-  at::Tensor mask;    // bool [B, L]; undefined: all real
+  at::Tensor mask;    // bool [B, L], true for real tokens; undefined if all are real
 };
 
 }  // namespace
 
-// Attention pooling of one modality's tokens, with the embeddings of the other modality as queries.
+// Pools one modality's tokens by attention, with embeddings of the other modality as queries.
 class CrossModalPool : public torch::nn::Module {
  public:
   CrossModalPool(std::int64_t width, std::int64_t heads) {
@@ -36,7 +36,7 @@ class CrossModalPool : public torch::nn::Module {
         "attn", std::make_shared<MultiHeadAttention>(MultiHeadAttentionSettings{.width = width, .heads = heads}));
   }
 
-  // Maps queries [B, N, D] to [B, N, D], not normalized; 0 if no token is real.
+  // Maps queries [B, N, D] to pooled tokens [B, N, D], not normalized; they are 0 for a sequence without real tokens.
   at::Tensor forward(const at::Tensor& queries, const TokenSequence& among) {
     const auto& [tokens, mask] = among;
     const at::Tensor keys = key_norm_->forward(zero_padding(tokens, mask));
@@ -75,7 +75,7 @@ at::Tensor teacher_embeddings(const TowerFeatures& text, std::int64_t count, con
   return to_compute(all.narrow(1, 0, count)).detach();
 }
 
-// Returns the tokens of each image's first caption; if the caption is absent, none is real.
+// Returns the tokens of each image's first caption. If the caption is absent, the mask marks no token as real.
 TokenSequence first_caption(const TowerFeatures& text, const CaptionFeatures& captions) {
   if (!text.tokens.defined()) refuse_missing_feature(kCosmos, "text_tokens");
   const at::Tensor present = captions.present.select(1, 0).unsqueeze(1);  // [B, 1]
@@ -122,7 +122,7 @@ class EmbeddingSet {
   std::int64_t size() const { return own_.size(1); }
   const at::Tensor& all() const { return all_; }                              // [C, N, D]
   at::Tensor row(std::int64_t place) const { return own_.select(1, place); }  // [B, D]
-  // Returns the relation of the embeddings at `place` in another set, as rows, to those of this set.
+  // Returns the relation between the embeddings at `place` in the set `rows` and the embeddings of this set.
   CaptionRelation relation_to(const EmbeddingSet& rows, std::int64_t place) const {
     CaptionRelation out = relation_;
     if (rows.relation_.some_absent) out.rows_present = rows.relation_.present.select(1, place);
@@ -134,7 +134,7 @@ class EmbeddingSet {
   at::Tensor own_, all_;
 };
 
-// L(rows, columns): the mean over all pairs of present embeddings of the same image.
+// Computes L(rows, columns): the mean over all pairs of present embeddings of the same image.
 at::Tensor mean_info_nce(const EmbeddingSet& rows, const EmbeddingSet& columns, const at::Tensor& scale,
                          std::optional<std::int64_t> chunk, const ProcessGroup& group) {
   std::vector<at::Tensor> sums, counts;

@@ -36,7 +36,7 @@ double Dino::teacher_momentum(const StepContext& step) const {
 
 namespace {
 
-// A UserError, because settings decide what a tower outputs.
+// Throws UserError and not c10::Error, because settings decide what a tower outputs.
 const at::Tensor& global_of(const TowerFeatures& view) {
   if (!view.global.defined())
     user_error(

@@ -7,8 +7,8 @@
 namespace tessera {
 namespace {
 
-// Returns for each of `crops` crops the sum of the teacher's probabilities for the other global crops. Cross-entropy is linear in
-// them, so that all pairs of a crop need only one pass over its logits. All local crops share one tensor.
+// Returns, for each of `crops` crops, the sum of the teacher's probabilities for all other global crops. Cross-entropy is linear in
+// the targets, so one pass over a crop's logits handles all its pairs. All local crops share one tensor.
 std::vector<at::Tensor> targets_of_crops(const std::vector<at::Tensor>& teacher, std::size_t crops) {
   const auto sum_without = [&](std::size_t left_out) {
     at::Tensor sum;
@@ -28,7 +28,7 @@ at::Tensor probabilities_around(const at::Tensor& center, const at::Tensor& teac
   return ((to_compute(teacher_logits) - center) / teacher_temperature_at(epoch, settings)).softmax(1);
 }
 
-// Returns the cross-entropies [R] of logits and targets [R, K].
+// Returns the cross-entropies [R] of logits [R, K] with targets [R, K].
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const DinoLossSettings& settings) {
   return -(targets * (to_compute(logits) / settings.student_temperature).log_softmax(1)).sum(1);
 }

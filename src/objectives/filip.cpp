@@ -18,7 +18,8 @@ struct Kept {
   at::Tensor tokens;   // [B, L] bool
 };
 
-// Returns the mask of the count[b] entries with the highest score in each row; among equals the lower index wins.
+// Returns a mask that is true for the count[b] entries with the highest scores in row b. Among equal scores, entries with lower
+// indices come first.
 at::Tensor best(const at::Tensor& score, const at::Tensor& count) {
   const at::Tensor order = std::get<1>(score.sort(/*stable=*/true, /*dim=*/1, /*descending=*/true));
   const at::Tensor place = at::arange(score.size(1), order.options()).expand_as(order);
@@ -53,7 +54,8 @@ Kept choose(const at::Tensor& patches, const at::Tensor& tokens, const at::Tenso
   return kept;
 }
 
-// Returns both similarities of own images and all texts, [B, C] each. With a chunk, other ranks' texts arrive one rank at a time.
+// Returns the similarities of own images and all texts in both directions, [B, C] each. With a chunk, the texts of other ranks
+// arrive one rank at a time.
 std::pair<at::Tensor, at::Tensor> similarities(const at::Tensor& patches, const at::Tensor& tokens, const Kept& kept,
                                                std::optional<std::int64_t> chunk, const ProcessGroup& group) {
   if (!chunk || group.alone())

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// Returns the scores [B, t] of a tile of texts (tokens [t, L, D], mask [t, L]) for this rank's images (patches [B, P, D]).
+// Returns the scores [B, t] of this rank's images (patches [B, P, D]) for a tile of t texts (tokens [t, L, D], mask [t, L]).
 at::Tensor scores(const GloriaSettings& settings, const at::Tensor& text, const at::Tensor& mask,
                   const at::Tensor& patches, const at::Tensor& sharpness) {
   const std::int64_t images = patches.size(0), texts = text.size(0), words = text.size(1), width = text.size(2);
@@ -62,7 +62,7 @@ Losses Gloria::forward(const Features& features, const StepContext& context) {
   const at::Tensor sharpness = inverse_temperature(settings_.score_temperature, pairs.dtype());
   const at::Tensor similarity =
       map_texts(body, {pairs.image_tokens, sharpness}, {pairs.text_tokens, pairs.text_mask}, settings_.pairs.chunk,
-                context.group);  // [B, C]: own images, all texts
+                context.group);  // [B, C], of this rank's images and all texts
   const Contrast local = info_nce(similarity, similarity, learned, context.group, pairs.targets);
 
   Losses losses{settings_.global_weight * global.loss + settings_.local_weight * local.loss,

@@ -22,8 +22,8 @@ namespace {
 constexpr const char* kBoxView = "image";
 constexpr double kNoNegative = -std::numeric_limits<double>::infinity();
 
-// Returns one number per text [B * R], equal for equal real ids [B, R, L]: a multilinear hash modulo 2^64, which is the same for two
-// different texts with a probability of 2^-63.
+// Returns one number per text, int64 [B * R]; texts [B, R, L] with the same real ids have the same number. It is a multilinear hash
+// modulo 2^64, for which two different texts collide with a probability of 2^-63.
 at::Tensor text_numbers(const TowerInput& input) {
   if (!input.ids.defined()) return {};
   std::vector<std::int64_t> factors;
@@ -49,7 +49,8 @@ Grid fixed_grid(std::int64_t patches, std::int64_t given_rows) {
   return {rows, patches / rows};
 }
 
-// Returns the embeddings [n, R, D] of boxes [n, R, 4], given as fractions of the image, from tokens [n, rows * columns, D].
+// Pools tokens [n, rows * columns, D] inside boxes [n, R, 4], which are fractions of the image. Returns the boxes' embeddings, [n,
+// R, D].
 at::Tensor pool_boxes(const at::Tensor& tokens, const at::Tensor& corners, const Grid& grid) {
   const auto width = static_cast<double>(grid.columns), height = static_cast<double>(grid.rows);
   const at::Tensor cells = corners * at::tensor({width, height, width, height}, corners.options());
@@ -59,7 +60,8 @@ at::Tensor pool_boxes(const at::Tensor& tokens, const at::Tensor& corners, const
       .view({corners.size(0), corners.size(1), tokens.size(2)});
 }
 
-// The same for images that each have their own grid, int64 [B, 2] on the CPU; the tokens come before the padding.
+// Does the same for images with different grids. `grids` is int64 [B, 2] on the CPU; an image's real tokens come before its
+// padding.
 at::Tensor pool_boxes_of_grids(const at::Tensor& tokens, const at::Tensor& corners, const at::Tensor& grids) {
   std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::int64_t>> images;
   for (std::int64_t i = 0; i < grids.size(0); ++i)
@@ -80,7 +82,7 @@ at::Tensor unit_where(const at::Tensor& embeddings, const at::Tensor& present) {
   return unit_rows(to_compute(embeddings).masked_fill(present.logical_not().unsqueeze(-1), 0.0));
 }
 
-// The checked texts of a view with several texts per image: embeddings [B, n, D] and which are present.
+// The texts of a view with n texts per image: embeddings `global` [B, n, D], and `present`, bool [B, n].
 struct PhraseTexts {
   at::Tensor global, present;
 };
@@ -102,19 +104,19 @@ PhraseTexts texts_of(const Features& features, const char* view, std::int64_t ba
 
 }  // namespace
 
-// This rank's boxes, M = B * R; rows of absent boxes are 0.
+// This rank's M = B * R boxes and their phrases; rows of absent boxes are 0.
 struct RegionContrast::Regions {
   at::Tensor boxes, phrases;  // [M, D], of unit length
   at::Tensor present;         // bool [M]
-  at::Tensor numbers;         // int64 [M], equal for equal phrases; undefined: all differ
-  at::Tensor negatives;       // [M, H, D], of unit length; undefined: not needed
-  at::Tensor negative;        // bool [M, H], which of them are present
+  at::Tensor numbers;         // int64 [M], equal for equal phrases; undefined if all phrases differ
+  at::Tensor negatives;       // [M, H, D], of unit length; undefined if not needed
+  at::Tensor negative;        // bool [M, H], true for present negatives
 };
 
-// The gap between the logits of a box's phrase and of its negatives.
+// The gaps between the logit of a box's phrase and the logits of the box's negatives.
 struct RegionContrast::Gaps {
   at::Tensor logits;    // [M, H], s(r, t) - s(r, n_h)
-  at::Tensor negative;  // bool [M, H], which negatives are present
+  at::Tensor negative;  // bool [M, H], true for present negatives
 };
 
 std::optional<config::Problem> validate(const RegionContrastSettings& s) {

@@ -52,25 +52,26 @@ ObjectiveRegistry& objectives() {
     ObjectiveRegistry list("objective");
     add<Clip, ClipSettings>(list, "clip", "contrast of global embeddings (Radford et al. 2021)");
     add<Sparc, SparcSettings>(list, "sparc",
-                              "contrast of tokens with the patches grouped for them, within each pair (Bica et al. 2024)");
+                              "contrast of each token with the patches grouped for it, within each pair (Bica et al. 2024)");
     add<Siglip, SiglipSettings>(list, "siglip", "a separate binary decision for every pair of the batch (Zhai et al. 2023)");
     add<Filip, FilipSettings>(list, "filip", "token-wise maximum similarity (Yao et al. 2022)");
     add<Pacl, PaclSettings>(list, "pacl", "patch aligned contrastive learning (Mukhoti et al. 2023)");
-    add<Gloria, GloriaSettings>(list, "gloria", "words that attend to patches (Huang et al. 2021)");
+    add<Gloria, GloriaSettings>(list, "gloria", "contrast of words with the patches that they attend to (Huang et al. 2021)");
     add<Mgca, MgcaSettings>(list, "mgca", "multi-granularity cross-modal alignment (Wang et al. 2022)");
     add<PyramidClip, PyramidClipSettings>(list, "pyramidclip",
-                                          "pairs of views over a semantic pyramid (Gao et al. 2022)");
+                                          "contrasts of pairs of views over a semantic pyramid (Gao et al. 2022)");
     add<Stair, StairSettings>(list, "stair", "contrast of sparse encodings over the vocabulary (Chen et al. 2023)");
     add<TextGroup, TextGroupSettings>(list, "text_group",
-                                      "contrast of grouped texts, and their reconstruction from the groups");
+                                      "contrast of images with grouped texts, and reconstruction of the texts from their groups");
     add<MultiPositiveClip, MultiPositiveClipSettings>(list, "multi_positive_clip",
                                                       "contrast of an image with several captions");
     add<MultiPositiveSigmoid, MultiPositiveSigmoidSettings>(
         list, "multi_positive_sigmoid", "a separate binary decision for every image-caption pair, with several captions per image");
     add<SubcaptionGrouping, SubcaptionGroupingSettings>(
-        list, "subcaption_grouping", "contrast of captions with the patches grouped for them (Zheng et al. 2024)");
-    add<DreamLip, DreamLipSettings>(list, "dreamlip", "several captions per image, each with its patches (Zheng et al. 2024)");
-    add<Flair, FlairSettings>(list, "flair", "images pooled separately for each text (Xiao et al. 2024)");
+        list, "subcaption_grouping", "contrast of each caption with the patches grouped for it (Zheng et al. 2024)");
+    add<DreamLip, DreamLipSettings>(list, "dreamlip", "contrast with several captions per image, and of each caption with the "
+                                                      "patches grouped for it (Zheng et al. 2024)");
+    add<Flair, FlairSettings>(list, "flair", "sigmoid loss on images that are pooled separately for each text (Xiao et al. 2024)");
     add<Cosmos, CosmosSettings>(list, "cosmos",
                                 "contrast with captions and self-distillation across modalities (Kim et al. 2024)");
     add<Dino, DinoSettings>(list, "dino", "self-distillation on images without texts (Caron et al. 2021)");
@@ -82,10 +83,11 @@ ObjectiveRegistry& objectives() {
     add<SuperClip, SuperClipSettings>(list, "superclip",
                                       "classification of the image into the words of its caption (SuperCLIP, 2025)");
     add<RegionContrast, RegionContrastSettings>(
-        list, "region_contrast", "boxes with phrases and phrases that almost describe them (FG-CLIP, Xie et al. 2025)");
+        list, "region_contrast", "contrast of boxes with their phrases and with phrases that almost describe them (FG-CLIP, Xie et "
+                                 "al. 2025)");
     add<Captioning, CaptioningSettings>(list, "captioning",
                                         "prediction of captions, and of boxes and their phrases, from the image (CoCa, CapPa, LocCa)");
-    add<WeightedSum, WeightedSumSettings>(list, "weighted_sum", "several objectives added up");
+    add<WeightedSum, WeightedSumSettings>(list, "weighted_sum", "a weighted sum of several objectives");
     return list;
   }();
   return registry;

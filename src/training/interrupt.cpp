@@ -22,7 +22,7 @@ InterruptGuard::InterruptGuard() : outer_(!guarded) {
   noted = 0;
   struct sigaction action {};
   action.sa_handler = note;
-  // SA_RESETHAND: a second Ctrl-C ends the program. SA_RESTART: without it, reads in the data threads would fail.
+  // SA_RESETHAND makes a second Ctrl-C end the program. Without SA_RESTART, reads in the data threads would fail.
   action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (std::size_t i = 0; i < kSavingSignals.size(); ++i) {

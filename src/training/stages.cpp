@@ -35,7 +35,8 @@ const Node* setting(const Node& tree, const std::string& key) {
   return node;
 }
 
-/// Returns true if a value (for a map, each of its parts) is unchanged after a stage was merged over it.
+/// Returns true if `value` is still the same in `now`, the result of merging a stage over it. A map is the same if each of its
+/// values is.
 bool survives(const Node& value, const Node* now) {
   if (now == nullptr) return false;
   if (!value.is_map()) return to_yaml(value) == to_yaml(*now);

@@ -82,7 +82,7 @@ Outcome Trainer::run() {
     if (out_of_memory(error)) explain_out_of_memory();
     if (group_.size() == 1) throw;
     throw JobError(concat(heartbeat_.explain(), "; seen from rank ", group_.rank(), " after step ", state_.step, " (",
-                          what, "); go on with --resume auto"));
+                          what, "); continue with --resume auto"));
   }
 }
 
@@ -100,12 +100,13 @@ Outcome Trainer::train() {
                              signal != 0 || state_.step == config_.training.steps || monitor_.unread() == kMostUnread;
     const std::int64_t made = state_.step;
     if (due_to_read && !read_back()) return Outcome::not_finite;
-    if (state_.step != made) continue;  // a step was skipped; the steps after it are computed again
+    if (state_.step != made) continue;  // a step was skipped, and the steps after it are computed again
     monitor_.log().tick(state_.step);
     if (due_to_save) save(false);
-    if (signal != 0) return interrupted_at_step();  // a resumed session makes up for the evaluation
+    if (signal != 0) return interrupted_at_step();  // if an evaluation is due, the resumed session runs it
     if (!every(config_.evaluation.every_steps)) continue;
-    // A signal may come during the evaluation, which takes long. After the last step there is nothing left to stop.
+    // A signal may come during the evaluation, which takes long. After the last step it is ignored, because there is nothing left
+    // to stop.
     if (!evaluate() || (state_.step < config_.training.steps && agree().signal != 0)) return interrupted_at_step();
   }
   save(true);
@@ -121,7 +122,7 @@ Outcome Trainer::train() {
 Outcome Trainer::interrupted_at_step() {
   stop_signal_ = agree().signal;
   save(true);
-  monitor_.log().line(concat("stopped by a signal after step ", state_.step, "; go on with --resume auto"));
+  monitor_.log().line(concat("stopped by a signal after step ", state_.step, "; continue with --resume auto"));
   return Outcome::interrupted;
 }
 
@@ -189,7 +190,7 @@ Outcome Trainer::show(Outcome outcome) {
       monitor_.show(state_, "finished", true, concat("The model is ", last_good, "/model.safetensors"));
       break;
     case Outcome::interrupted:
-      monitor_.show(state_, "interrupted", true, "Stopped by a signal, state saved: go on with --resume auto");
+      monitor_.show(state_, "interrupted", true, "Stopped by a signal, state saved: continue with --resume auto");
       break;
     case Outcome::not_finite:
       monitor_.show(

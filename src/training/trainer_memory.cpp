@@ -1,4 +1,4 @@
-// Chooses how much of a batch the towers process at a time, and explains when memory runs out.
+// The parts of Trainer that choose how much of a batch the towers process at a time, and that explain a lack of memory.
 #include <ATen/ATen.h>
 #include <c10/util/StringUtil.h>
 
@@ -18,7 +18,7 @@ PlanSettings Trainer::plan_settings() const {
   const at::Tensor hosts = group_.all_gather(at::full({1}, host, at::kLong));
   out.ranks_here = out.started = static_cast<int>((hosts == host).sum().item<std::int64_t>());
   for (const NamedParameter& parameter : run_.optimizer->parameters())
-    out.allocated += static_cast<std::int64_t>(parameter.tensor.nbytes());  // the reducer's buckets
+    out.allocated += static_cast<std::int64_t>(parameter.tensor.nbytes());  // the buckets of the gradient reducer
   return out;
 }
 
@@ -44,7 +44,7 @@ void Trainer::explain_out_of_memory() {
   const std::int64_t step = state_.step + 1, batch = config_.data.loader.batch_size;
   std::string advice = "see trainer --dry-run";
   try {
-    PlanSettings settings;  // not plan_settings(): it communicates with the other ranks, which may be lost
+    PlanSettings settings;  // not plan_settings(), because that communicates with other ranks, which may be lost
     settings.rank = group_.rank();
     settings.ranks = group_.size();
     const MemoryPlan plan = plan_memory(run_, config_, settings);

@@ -1,4 +1,4 @@
-// Agreement between the ranks of a run.
+// The parts of Trainer that make the ranks of a run agree.
 #include "src/training/trainer_ranks.h"
 
 #include <filesystem>

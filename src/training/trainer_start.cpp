@@ -1,4 +1,4 @@
-// The start of a run, resumed or fresh, and what it logs.
+// The parts of Trainer that start or resume a run and log its start.
 #include <ATen/Parallel.h>
 
 #include "src/training/config/published_towers.h"
@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-// Logs the settings that differ in a resumed run; important ones get their own line.
+// Logs the settings that differ in a resumed run. Important settings have their own line.
 void tell_changes(const ResumeChanges& changes, std::int64_t step, std::int64_t steps) {
   std::string free;
   for (const Change& change : changes.free) {
@@ -37,7 +37,7 @@ void tell_changes(const ResumeChanges& changes, std::int64_t step, std::int64_t 
 }  // namespace
 
 void Trainer::restore_or_initialize(const Resume& resume) {
-  // Rank 0 chooses the checkpoint; the others read the same one.
+  // Rank 0 chooses the checkpoint; the other ranks read the same checkpoint.
   std::optional<std::pair<std::string, Checkpoint>> chosen;
   std::string other_data;
   const bool has_other_data = run_on_rank0(group_, "looking for a checkpoint", [&] {

@@ -227,7 +227,7 @@ TEST_F(Training, RejectsResumingWithOtherSettings) {
           "optimizer.lr: 0.01 there, 0.5 here: use the same settings, allow these changes with --allow-changes "
           "model.image.encoder.layers optimizer.lr, or choose another run.folder");
   EXPECT_EQ(error_of([&] { Trainer(tiny_config(run), "none"); }),
-            run + ": already holds checkpoints up to step 6: go on with --resume auto, or choose another run.folder");
+            run + ": already holds checkpoints up to step 6: continue with --resume auto, or choose another run.folder");
   EXPECT_EQ(error_of([&] { Trainer(tiny_config(folder_ / "other"), folder_ / "nowhere"); }),
             "--resume " + (folder_ / "nowhere") +
                 ": expected auto, none, a run folder or a folder like RUN/checkpoints/step_0001000");

@@ -10,14 +10,15 @@
 
 namespace tessera {
 
-/// Compares images with texts through the text-conditioned pool that the objective was trained with (FLAIR): each text pools
-/// the tokens of the image (TowerFeatures::tokens), which images() therefore always returns. The embeddings of images and
-/// texts stay unchanged. The embedding of a class has the mean length of its prompts' embeddings.
+/// Compares images with texts through the text-conditioned pool that the objective was trained with (FLAIR): each text pools the
+/// tokens of the image (TowerFeatures::tokens). images() therefore always returns tokens. The embeddings of images and texts stay
+/// unchanged. The length of a class's embedding is the mean length of its prompts' embeddings.
 class ConditionedEmbedder final : public EmbedderView {
  public:
-  /// With `candidates`, only that many texts per image, those of greatest cosine, are compared through the pool; the others
-  /// rank behind them by cosine. Without it, all texts are. `option` names the setting that asked for this, for messages:
-  /// images() throws UserError if the model's tokens do not fit the pool. `model` must outlive this object.
+  /// If `candidates` is set, only the `candidates` texts with the greatest cosine are compared with an image through the pool; the
+  /// other texts rank behind them, by cosine. Otherwise all texts are compared through the pool. images() throws UserError if the
+  /// model's tokens do not fit the pool; the message names `option`, the setting that asked for the pool. `model` must outlive this
+  /// object.
   ConditionedEmbedder(const Embedder& model, std::shared_ptr<TextConditionedPool> pool,
                       std::optional<std::int64_t> candidates, std::string option);
 
@@ -27,8 +28,8 @@ class ConditionedEmbedder final : public EmbedderView {
   at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override;
   bool compares_by_cosine() const override { return false; }
 
-  /// Returns an object that scores images against these texts. It is cached until other texts are passed, so that their
-  /// queries are projected once. Not thread-safe.
+  /// Returns an object that scores images against these texts. The object is kept until the method is called with other texts, so
+  /// that the texts' queries are projected only once. Not thread-safe.
   const metrics::ConditionedSimilarity& with(const TowerFeatures& texts) const;
 
  private:

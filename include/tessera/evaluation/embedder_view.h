@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// Forwards every call to another embedder: the base of embedders that change one behavior.
+/// Forwards every call to another embedder. It is the base class of embedders that change one behavior of a model.
 class EmbedderView : public Embedder {
  public:
   /// `model` must outlive this object.

@@ -15,21 +15,21 @@
 
 namespace tessera {
 
-/// Embeddings by the fingerprint of the image or text that they embed. Thread-safe.
+/// A table of embeddings. The key of an embedding is the fingerprint of its image or text. Thread-safe.
 class EmbeddingTable {
  public:
   bool contains(std::uint64_t of) const;
   std::int64_t size() const;
-  /// Adds rows [B, D] of a floating dtype on the CPU, one for each fingerprint in `of`. Throws c10::Error if their width or
-  /// dtype differs from that of the rows already there.
+  /// Adds rows [B, D], one for each fingerprint in `of`, of a floating-point type, on the CPU. Throws c10::Error if their width or
+  /// type differs from that of the rows already in the table.
   void add(const std::vector<std::uint64_t>& of, const at::Tensor& rows);
-  /// Returns the rows of these fingerprints, which must all be there: [B, D].
+  /// Returns the rows [B, D] of these fingerprints, all of which must be in the table.
   at::Tensor rows(const std::vector<std::uint64_t>& of) const;
 
-  /// Fills the table from a file that save() wrote with the same `key`. Does nothing if the file does not exist. Ignores a file
-  /// that is damaged or belongs to another model, with a warning.
+  /// Fills the table from a file that save() wrote with the same `key`. Does nothing if the file does not exist. If the file is
+  /// damaged or belongs to another model, ignores it and logs a warning.
   void load(const std::string& path, const std::string& key);
-  /// Writes the table if it has grown since it was last loaded or saved. Returns whether it wrote.
+  /// Writes the table if it has grown since it was last loaded or saved. Returns true if it wrote the file.
   bool save(const std::string& path, const std::string& key);
 
  private:
@@ -46,33 +46,33 @@ class EmbeddingTable {
 };
 
 /// A cache of a model's embeddings of images and texts. The tasks of a suite share it in memory, and evaluations share it
-/// through a folder. An image is identified by its bytes, so data may change or move.
+/// through a folder. Images are identified by their bytes, so data may change or move.
 class FeatureStore {
  public:
-  /// `model` identifies everything that embeddings depend on (weights, settings, tokenizer, chosen slots, device). With an
-  /// empty folder the cache is only in memory. Throws UserError if the folder cannot be created.
+  /// `model` identifies everything that embeddings depend on (weights, settings, tokenizer, chosen slots, device). If `folder` is
+  /// empty, the cache is only in memory. Throws UserError if the folder cannot be created.
   FeatureStore(std::string folder, std::string model);
 
-  /// The embeddings of a source's images; each data set has a file of its own.
+  /// Returns the embeddings of a source's images. Each data set has its own file.
   EmbeddingTable& pictures(const Source& source);
   EmbeddingTable& texts();
   /// Writes new embeddings into the folder, if there is one.
   void save();
-  /// FOLDER/MODEL, or empty.
+  /// Returns FOLDER/MODEL; empty if the cache is only in memory.
   const std::string& folder() const { return folder_; }
 
  private:
   EmbeddingTable& table(const std::string& name);
 
   std::string folder_, model_;
-  std::map<std::string, std::unique_ptr<EmbeddingTable>> tables_;  // by the file's name
+  std::map<std::string, std::unique_ptr<EmbeddingTable>> tables_;  // key: the file's name
 };
 
-/// Caches the embeddings of texts; Pass caches those of images. For models that compare by cosine
+/// Caches the embeddings of texts; Pass caches those of images. It is for models that compare by cosine
 /// (Embedder::compares_by_cosine) and have dense embeddings (no token_space()).
 class CachedEmbedder final : public EmbedderView {
  public:
-  /// Both must outlive this object.
+  /// `model` and `store` must outlive this object.
   CachedEmbedder(const Embedder& model, FeatureStore& store) : EmbedderView(model), store_(store) {}
   TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override;
   FeatureStore* feature_store() const override { return &store_; }

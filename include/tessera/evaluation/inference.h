@@ -8,23 +8,23 @@
 
 namespace tessera {
 
-/// A model ready to embed images and texts.
+/// A model that is ready to embed images and texts.
 struct InferenceModel {
-  std::string path;  // the file itself
+  std::string path;  // path of the model file
   ModelFile file;
   std::shared_ptr<DualEncoder> model;          // in evaluation mode, on `device`
   std::shared_ptr<const Tokenizer> tokenizer;  // null if the model has no text tower
   at::Device device = at::kCPU;
 };
 
-/// Parses auto (the GPU if there is one), cpu, cuda or cuda:N. Throws UserError for other names and for a GPU that does not
-/// exist.
+/// Returns the device with this name: auto (the GPU if there is one, else the CPU), cpu, cuda or cuda:N. Throws UserError for other
+/// names and for a GPU that does not exist.
 at::Device parse_device(const std::string& name);
 
-/// Loads a model file, a checkpoint folder, a run folder, or an OpenCLIP checkpoint (load_open_clip_checkpoint), whose
-/// `architecture` is read from open_clip_config.json unless it is given. Throws UserError if there is no model, if it is
-/// broken, or if it has a text tower but no tokenizer. A published folder with an unreadable tokenizer still loads; its
-/// tokenizer throws the reason at the first text.
+/// Loads a model file, a checkpoint folder, a run folder, or an OpenCLIP checkpoint (load_open_clip_checkpoint). The architecture
+/// of an OpenCLIP checkpoint is read from open_clip_config.json if `architecture` is empty. Throws UserError if there is no model,
+/// if it is broken, or if it has a text tower but no tokenizer. A published folder with an unreadable tokenizer still loads; the
+/// tokenizer throws an error with the reason when it gets its first text.
 InferenceModel load_for_inference(const std::string& path, const std::string& device = "auto",
                                   const std::string& architecture = "");
 

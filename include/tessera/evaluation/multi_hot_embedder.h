@@ -7,11 +7,11 @@
 
 namespace tessera {
 
-/// Replaces the model's text tower (STAIR's text-encoder-free retrieval): the embedding of a text is 1 at each token that it
-/// contains, except special tokens, and 0 elsewhere (token_multi_hot). Image embeddings stay unchanged.
+/// Replaces the model's text tower for STAIR's text-encoder-free retrieval. The embedding of a text is 1 at each token that the
+/// text contains, except special tokens, and 0 elsewhere (token_multi_hot). Image embeddings stay unchanged.
 class MultiHotEmbedder final : public EmbedderView {
  public:
-  /// Throws UserError for a model without token_space(); `option` names the setting that asked for this, for the message.
+  /// Throws UserError if the model has no token_space(). The message names `option`, the setting that asked for this embedder.
   MultiHotEmbedder(const Embedder& model, const std::string& option);
   TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override;
 };

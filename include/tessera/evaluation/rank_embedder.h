@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// Rank 0's handle to the other ranks of an evaluation, which embed for it: they load the models that load() names and serve
-/// until this object is destroyed. Rank 0 makes it at the start. With a single rank it does nothing.
+/// Rank 0's handle to the other ranks of an evaluation, which embed images and texts for rank 0. They load the models that load()
+/// names, and serve until this object is destroyed. Rank 0 creates the object at the start. With a single rank it does nothing.
 class EmbeddingRanks {
  public:
   explicit EmbeddingRanks(ProcessGroup group) : group_(std::move(group)) {}
@@ -19,18 +19,19 @@ class EmbeddingRanks {
 
   int size() const { return group_.size(); }
   const ProcessGroup& group() const { return group_; }
-  /// Makes all other ranks load this model with load_for_inference(). Throws UserError naming a rank that cannot.
+  /// Makes all other ranks load this model with load_for_inference(). Throws UserError that names a rank if it cannot load the
+  /// model.
   void load(const std::string& checkpoint, const std::string& architecture) const;
 
  private:
   ProcessGroup group_;
 };
 
-/// Splits the embedding of images and texts evenly over all ranks: rank r embeds the r-th part of a batch. The results are the
-/// same as with one process. Texts that need more than their embedding are embedded only on this rank.
+/// Splits the embedding of images and texts evenly over all ranks: rank r embeds the r-th part of a batch. The results are the same
+/// as with one process. If more than the embeddings of texts is needed, only this rank computes the texts' features.
 class RankEmbedder final : public EmbedderView {
  public:
-  /// `model` is the model that the ranks loaded last. Both must outlive this object.
+  /// `model` must be the model that the ranks loaded last. Both arguments must outlive this object.
   RankEmbedder(const Embedder& model, const EmbeddingRanks& ranks) : EmbedderView(model), ranks_(ranks) {}
   using EmbedderView::images;
   TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override;
@@ -40,7 +41,7 @@ class RankEmbedder final : public EmbedderView {
   const EmbeddingRanks& ranks_;
 };
 
-/// Runs on every rank but the first: embeds what rank 0 sends until rank 0 ends. `device` is that of load_for_inference().
+/// Runs on every rank except rank 0: embeds what rank 0 sends, until rank 0 ends. `device` is passed to load_for_inference().
 void serve_embeddings(const ProcessGroup& group, const std::string& device);
 
 }  // namespace tessera

@@ -7,8 +7,9 @@
 
 namespace tessera {
 
-/// Returns the number of slots that both towers of a model output; it encodes a blank image and a text to find out. Throws
-/// UserError if they output none or do not agree. `option` names the setting that asked for slots, for the message.
+/// Returns the number of slots that both towers of a model output. Encodes a blank image and a text to find the number. Throws
+/// UserError if the towers output no slots or different numbers of slots. The message names `option`, the setting that asked for
+/// slots.
 std::int64_t count_slots(const Embedder& model, const std::string& option);
 
 /// Restricts a model to some of its slots: the embeddings of images and texts are made from these slots only
@@ -16,7 +17,7 @@ std::int64_t count_slots(const Embedder& model, const std::string& option);
 /// patches do not belong to slots.
 class SlotEmbedder final : public EmbedderView {
  public:
-  /// Each entry of `slots` is below count_slots().
+  /// Each entry of `slots` must be below count_slots().
   SlotEmbedder(const Embedder& model, const std::vector<std::int64_t>& slots);
   using EmbedderView::images;
   TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override;
@@ -30,8 +31,8 @@ class SlotEmbedder final : public EmbedderView {
 /// embeddings stay unchanged. Throws UserError if `dense` is needed.
 class MaskEmbedder final : public EmbedderView {
  public:
-  /// `weights` [P] apply to P parts of equal width. images() throws UserError if the embedding cannot be split into P equal
-  /// parts; `path` is the mask's file, for the message.
+  /// `weights` [P] apply to P parts of equal width. images() throws UserError if the embedding cannot be split into P equal parts.
+  /// The message names `path`, the mask's file.
   MaskEmbedder(const Embedder& model, at::Tensor weights, std::string path);
   using EmbedderView::images;
   TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override;

@@ -20,41 +20,41 @@ namespace tessera {
 
 class TextConditionedPool;
 
-/// The data, the model's parts and the settings that an evaluation provides to its tasks.
+/// What an evaluation provides to its tasks: data, parts of the model, and settings.
 struct EvaluationContext {
-  std::shared_ptr<const Source> source;        // for tasks whose `source` is null: the run's validation data
-  std::shared_ptr<const Source> train_source;  // for tasks whose `train` is null: the run's training data
+  std::shared_ptr<const Source> source;        // the run's validation data, for tasks whose `source` is null
+  std::shared_ptr<const Source> train_source;  // the run's training data, for tasks whose `train` is null
   std::shared_ptr<const RunLoss> loss;         // for validation_loss, captions and referring; null if there is no objective
-  std::shared_ptr<TextConditionedPool> pool;   // the objective's, for scores conditioned on texts; null if it has none
+  std::shared_ptr<TextConditionedPool> pool;   // the objective's pool, for scores conditioned on texts; null if it has none
   std::int64_t batch_size = 64;
   std::int64_t threads = 2;
-  bool pictures = false;            // fill TaskResult::pictures
+  bool pictures = false;            // whether to fill TaskResult::pictures
   double logit_scale = 100;         // factor of similarities in the probabilities shown in the report
-  std::string out;                  // folder for files that tasks write (slot_mask.safetensors); empty: they write none
-  std::vector<std::int64_t> slots;  // the slots that the evaluation keeps (--slots); empty: all
-  /// Embeddings of whole vocabularies, shared by the tasks that measure one model; the key is a hash of the vocabulary and
-  /// templates (TokenSpace). If null, each task embeds them itself.
+  std::string out;                  // folder for files that tasks write (slot_mask.safetensors); empty: tasks write no files
+  std::vector<std::int64_t> slots;  // the slots that the evaluation keeps (--slots); empty: all slots
+  /// Embeddings of whole vocabularies, shared by the tasks that measure one model. The key is a hash of the vocabulary and the
+  /// templates (TokenSpace). If null, each task embeds the vocabulary itself.
   std::shared_ptr<std::map<std::uint64_t, TowerFeatures>> vocabulary_texts;
-  std::shared_ptr<ToldSamples> told;  // samples that the log has already reported as skipped; null: each pass reports its own
+  std::shared_ptr<ToldSamples> told;  // skipped samples that the log has already reported; null: each pass reports its own
   /// Called after each batch of images; may be empty.
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 };
 
-/// Thrown when a task does not fit its data or the model, for example because the data lack what it needs. More training does
-/// not change that.
+/// Thrown if a task does not fit its data or the model, for example because the data lack something that the task needs. More
+/// training does not change that.
 class TaskMisfit : public UserError {
  public:
   using UserError::UserError;
 };
 
-/// One kind of measurement. Its settings are read and checked at construction; its data are opened when it runs.
+/// One kind of measurement. The constructor reads and checks the settings; run() opens the data.
 class EvaluationTask {
  public:
   virtual ~EvaluationTask() = default;
-  /// Whether the task embeds texts and so needs a model with a text tower.
+  /// Returns true if the task embeds texts and therefore needs a model with a text tower.
   virtual bool uses_texts() const { return true; }
-  /// Looks at some samples of the task's data without decoding images, so that a run with unsuitable data stops at its start
-  /// and not after training. Throws TaskMisfit if they lack what the task needs, and UserError if the data cannot be read.
+  /// Checks some samples of the task's data without decoding images, so that a run with unsuitable data stops at its start and not
+  /// after training. Throws TaskMisfit if the samples lack something that the task needs, and UserError if the data cannot be read.
   virtual void check(const EvaluationContext& /*context*/) const {}
   /// Returns the names of all metrics of run() if they depend only on the settings and the model; otherwise an empty list.
   virtual std::vector<std::string> metric_names(const Embedder& /*embedder*/) const { return {}; }
@@ -63,17 +63,17 @@ class EvaluationTask {
 
 using TaskRegistry = config::Registry<EvaluationTask>;
 
-/// All tasks by registered name. User code adds one with evaluation_tasks().add<Settings>(name, help, factory).
+/// Returns the registry of all tasks. User code adds a task with evaluation_tasks().add<Settings>(name, help, factory).
 TaskRegistry& evaluation_tasks();
 
-/// Runs one task `{name: zero_shot, ...}`. Throws UserError for wrong settings (naming the key), and for data or a model that
-/// lack what the task needs.
+/// Runs one task `{name: zero_shot, ...}`. Throws UserError if settings are wrong (the message names the key), or if the data or
+/// the model lack something that the task needs.
 TaskResult run_task(const config::ModuleSettings& task, const Embedder& embedder, const EvaluationContext& context);
 
-/// Returns the name of the index-th task of the list at `path` for messages: "evaluation.tasks[2] (segmentation)".
+/// Returns a name for the index-th task of the list at `path`, for messages: "evaluation.tasks[2] (segmentation)".
 std::string task_place(const std::vector<config::ModuleSettings>& tasks, std::size_t index, const std::string& path);
 
-/// Runs the index-th task of the list at `path`. Returns its result, or the failure with its reason.
+/// Runs the index-th task of the list at `path`. Returns its result or, if it fails, the failure with its reason.
 std::variant<TaskResult, TaskFailure> try_task(const std::vector<config::ModuleSettings>& tasks, std::size_t index,
                                                const std::string& path, const Embedder& embedder,
                                                const EvaluationContext& context);
@@ -81,7 +81,7 @@ std::variant<TaskResult, TaskFailure> try_task(const std::vector<config::ModuleS
 /// Calls EvaluationTask::check(). Also throws TaskMisfit if the task needs texts and the model has no text tower.
 void check_task(const config::ModuleSettings& task, const Embedder& embedder, const EvaluationContext& context);
 
-/// Checks a `tasks` list without running anything, so that a misspelled name stops a run at its start and not at its first
+/// Checks a list of tasks without running anything, so that a misspelled name stops a run at its start and not at its first
 /// evaluation. Returns the list with all defaults filled in.
 std::vector<config::ModuleSettings> resolve_tasks(const std::vector<config::ModuleSettings>& tasks,
                                                   const std::string& path);

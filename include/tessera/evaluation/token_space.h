@@ -15,42 +15,42 @@
 
 namespace tessera {
 
-/// Returns readable names for the first `count` ids of a vocabulary: "red", or "##ing" for a token that continues a word. If
-/// the name is empty or an earlier id has it, the id is appended: "#0", "red#265". All names are distinct.
+/// Returns readable names for the first `count` ids of a vocabulary, such as "red", or "##ing" for a token that continues a word.
+/// If a name is empty or already belongs to an earlier id, the id is appended: "#0", "red#265". All names are distinct.
 std::vector<std::string> vocabulary_names(const Tokenizer& tokenizer, std::int64_t count);
 
-/// Throws UserError unless the model has a token_space(). `option` names the setting that asked for it, for the message.
+/// Throws UserError unless the model has a token_space(). The message names `option`, the setting that needs one.
 void require_token_space(const Embedder& model, const std::string& option);
 
 /// A vocabulary in which image embeddings can be read (Chen et al. 2023, section 5). If the model has a token_space(), the
-/// activation of a token is its entry of the embedding; otherwise it is the similarity of the image with the token's text.
-/// Special tokens are not entries.
+/// activation of a token is its entry in the embedding; otherwise it is the similarity of the image with the token's text. Special
+/// tokens are not part of the vocabulary.
 class TokenSpace {
  public:
-  /// `task` is the task's registered name, for messages. Texts are embedded once for all tasks of `context`. Throws UserError
-  /// if the settings name a vocabulary although the model's embeddings have their own, or if there is none at all.
+  /// `task` is the task's registered name, for messages. The tokens' texts are embedded once for all tasks of `context`. Throws
+  /// UserError if the settings name a vocabulary although the model's embeddings have their own, or if there is no vocabulary.
   TokenSpace(const Embedder& model, const EvaluationContext& context, const VocabularySettings& settings,
              const std::string& task);
 
   std::int64_t size() const { return std::ssize(names_); }
-  /// The readable name of an entry: that of vocabulary_names(), or the text that images are compared with.
+  /// Returns the readable name of an entry: the name from vocabulary_names(), or the text that images are compared with.
   const std::string& name(std::int64_t entry) const { return names_[static_cast<std::size_t>(entry)]; }
-  /// Returns the entries of a text's tokens, in order; empty if the vocabulary has none of them.
+  /// Returns the entries of a text's tokens, in order; empty if none of the tokens is in the vocabulary.
   std::vector<std::int64_t> entries_of(const std::string& text) const;
-  /// The token id of an entry.
+  /// Returns the token id of an entry.
   std::int64_t id(std::int64_t entry) const { return ids_[static_cast<std::size_t>(entry)]; }
-  /// Weights or similarities, [B, size()] floating.
+  /// Returns the activations of all entries for each image: weights or similarities, floating-point [B, size()].
   at::Tensor activations(const TowerFeatures& images) const;
 
  private:
   void read_vocabulary(bool by_text);
 
   const Embedder& model_;
-  std::shared_ptr<const Tokenizer> own_;  // from the settings; null: the model's
+  std::shared_ptr<const Tokenizer> own_;  // the tokenizer in the settings; null if the model's is used
   const Tokenizer* tokenizer_;
   std::vector<std::string> names_;                // names of the entries
   std::vector<std::int64_t> ids_;                 // token ids of the entries
-  std::map<std::int64_t, std::int64_t> entries_;  // by token id
+  std::map<std::int64_t, std::int64_t> entries_;  // index of the entry of each token id
   TowerFeatures texts_;                           // features of the entries' texts; undefined if embeddings are read directly
 };
 

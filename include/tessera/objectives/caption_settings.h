@@ -10,11 +10,10 @@ namespace tessera {
 
 /// Help texts of the settings `duplicates` and `chunk`.
 inline constexpr const char* kDuplicatesHelp =
-    "how a caption counts for another sample with the same image or the same caption: as a negative, masked (left out), or "
-    "as a positive";
+    "how a sample's caption counts for another sample that has the same image or the same caption: negative; masked: left out; positive";
 inline constexpr const char* kCaptionChunkHelp =
-    "images per tile: similarities are computed tile by tile, and again in the backward pass, to save memory; the result does "
-    "not change; null: chosen for the device";
+    "number of images per tile: to save memory, similarities are computed tile by tile, and again in the backward pass; the result "
+    "does not change; null: a number that suits the device";
 
 /// Settings shared by all objectives on images with K captions. Their keys are part of the objective's own settings.
 struct CaptionSettings {
@@ -23,7 +22,7 @@ struct CaptionSettings {
   std::string duplicates = "negative";
   std::optional<std::int64_t> chunk;
 
-  /// Returns the needs of the two views: `image` and `text`, plus what follows from these settings.
+  /// Returns the needs of the two views: the given `image` and `text`, plus what these settings require.
   Needs needs(ViewNeeds image = {}, ViewNeeds text = {}) const;
 };
 

@@ -25,12 +25,13 @@ template <class Visitor>
 void fields(Visitor& v, CaptioningDecoderSettings& s) {
   fields(v, static_cast<CaptionDecoderSettings&>(s));
   v("vocabulary", s.vocabulary,
-    "shared: embeds and predicts tokens with the text encoder's table and has its width; own: uses a table of its own",
+    "shared: the decoder embeds and predicts tokens with the text encoder's token table and has that table's width; own: it has its "
+    "own table",
     config::one_of({"shared", "own"}));
-  v("width", s.width, "width of the decoder with vocabulary: own; null: the image encoder's", config::at_least(1));
+  v("width", s.width, "width of the decoder, for vocabulary: own; null: the image encoder's width", config::at_least(1));
   v("precision", s.precision,
-    "precision of the decoder's matrix products; bf16: by autocast, as with training.precision for the towers (on a GPU also the "
-    "products with the token table); norms, softmax and losses are always float32",
+    "precision of the decoder's matrix products; bf16: by autocast, as training.precision does for the towers (on a GPU this "
+    "includes the products with the token table); norms, softmax and losses are always float32",
     config::one_of({"float32", "bf16"}));
 }
 
@@ -55,7 +56,7 @@ struct CaptioningSettings {
 template <class Visitor>
 void fields(Visitor& v, CaptioningSettings& s) {
   v("image_view", s.image_view, "the image view that is described");
-  v("text_view", s.text_view, "the text view that describes it; captions: all captions of an image");
+  v("text_view", s.text_view, "the text view that describes the image; captions: all captions of an image");
   v("phrase_view", s.phrase_view, "the text view with the phrases for the boxes of the image view");
   v("skip_absent", s.skip_absent,
     "true: samples without the image or the caption are loaded but not counted; false: they are not loaded");
@@ -65,23 +66,24 @@ void fields(Visitor& v, CaptioningSettings& s) {
   v("grounded_weight", s.grounded_weight,
     "weight of predicting each phrase from its box (LocCa's grounded captions); 0: off", config::at_least(0));
   v("parallel", s.parallel,
-    "share of the images in each step whose caption tokens are all predicted at once, without seeing any token (CapPa)",
+    "share of each step's images for which the decoder predicts all caption tokens at once, without seeing any of them (CapPa)",
     config::in_range(0.0, 1.0));
-  v("coordinate_bins", s.coordinate_bins, "number of bins that a box's coordinates are rounded to, over the image's width and height",
+  v("coordinate_bins", s.coordinate_bins, "number of equal bins along the image's width and along its height; a box's coordinates "
+                                          "are rounded to these bins",
     config::at_least(2));
   v("padding_id", s.padding_id,
-    "id of the padding token, for text encoders that read padding as text (SigLIP): only the first one after a text is "
+    "id of the padding token, for text encoders that read padding as text (SigLIP): only the first padding token after a text is "
     "predicted; null: only the mask marks padding",
     config::at_least(0));
   v("chunk", s.chunk,
-    "number of images whose texts are decoded at a time, and again in the backward pass, to save memory; null: all at once",
+    "to save memory, the texts of this many images are decoded at a time, and again in the backward pass; null: all at once",
     config::at_least(1));
   v("decoder", s.decoder, "the decoder");
 }
 std::optional<config::Problem> validate(const CaptioningSettings& settings);
 
-/// Per token of the texts, both bool [B, L]. `counted`: the token is predicted. `right`: it is, and the decoder's likeliest
-/// token is correct.
+/// Results per token of the texts, both bool [B, L]. `counted` is true where a token is predicted, `right` where in addition the
+/// decoder's most likely token is the correct one.
 struct TokenHits {
   at::Tensor right, counted;
 };
@@ -89,18 +91,19 @@ struct TokenHits {
 /// Learns from captioning. A decoder attends to the image encoder's tokens and predicts each caption token from the tokens
 /// before it (CoCa, Yu et al. 2022). For a share `parallel` of the images it predicts all tokens at once from a learned mask
 /// token at each position (CapPa, Tschannen et al. 2023, section 3). With boxes it also predicts each box from its phrase and
-/// each phrase from its box (LocCa, Wan et al. 2024, section 3.2): a box is four tokens, left, top, right and bottom,
-/// floor(share * bins) each. Sequences; what follows the arrow is predicted:
+/// each phrase from its box (LocCa, Wan et al. 2024, section 3.2): a box is four tokens (left, top, right, bottom), each
+/// floor(share * bins), where share is the coordinate's fraction of the image. These are the sequences; the part after the arrow is
+/// predicted:
 ///   [caption]               -> id 0, id 1, ...        or in parallel  [mask] [mask] ... -> id 0, id 1, ...
 ///   [referring] phrase      -> left, top, right, bottom
 ///   [grounded] four tokens  -> id 0, id 1, ... of the phrase
 /// The softmax runs over the token table for ids and over the bins for coordinates. In parallel mode the decoder always sees
-/// context_length mask tokens, so it must also predict the caption's length. Which images are parallel depends only on (seed,
-/// step, position in the global batch), not on the number of ranks or on GradCache.
+/// context_length mask tokens, so it must also predict the caption's length. Which images are predicted in parallel depends only on
+/// (seed, step, position in the global batch), not on the number of ranks or on GradCache.
 ///
-/// Each enabled term, `loss_captioning`, `loss_referring`, `loss_grounded`, is the mean over the predicted tokens of all ranks, 0
-/// if there are none. Absent captions, boxes without a phrase and phrases without a box do not count.
-/// Parameters `decoder.*`, `task_tokens` [1 or 3, w], `mask_token` [w] (parallel above 0), `coordinates` [bins, w] (boxes).
+/// Each enabled term (`loss_captioning`, `loss_referring`, `loss_grounded`) is the mean over the predicted tokens of all ranks, or
+/// 0 if there are none. Absent captions, boxes without a phrase and phrases without a box do not count. Parameters: `decoder.*`,
+/// `task_tokens` [1, w] or (with boxes) [3, w], `mask_token` [w] if `parallel` is above 0, `coordinates` [bins, w] with boxes.
 class Captioning : public Objective {
  public:
   /// Throws UserError if the model has no token table or vocabulary for decoding, or if sizes do not match.
@@ -110,14 +113,14 @@ class Captioning : public Objective {
   bool follows_step() const override { return settings_.parallel > 0 && settings_.parallel < 1; }
 
   const CaptioningSettings& settings() const { return settings_; }
-  /// Captions images by greedy decoding until an id of `ends` or context_length. `image` needs encoder_tokens. Returns int64
-  /// [B, T], -1 after the end.
+  /// Captions images by greedy decoding, until an id in `ends` is decoded or context_length is reached. `image` needs
+  /// encoder_tokens. Returns ids, int64 [B, T], with -1 from the end on.
   at::Tensor write(const TowerFeatures& image, const std::vector<std::int64_t>& ends);
-  /// Reports for each token of one text per image whether the decoder's likeliest id is correct, given the tokens before it
-  /// (teacher forcing): ids and mask [B, L].
+  /// Reports for each token of one text per image whether the decoder's most likely id is correct, given the tokens before it
+  /// (teacher forcing). ids and mask are [B, L].
   TokenHits token_hits(const TowerFeatures& image, const at::Tensor& ids, const at::Tensor& mask);
-  /// Predicts the box of each phrase by greedy decoding: ids and mask [B, R, L] -> float [B, R, 4], the centers of the bins.
-  /// Throws c10::Error if referring_weight is 0.
+  /// Predicts the box of each phrase by greedy decoding. Maps ids and mask [B, R, L] to float [B, R, 4], the centers of the
+  /// predicted bins. Throws c10::Error if referring_weight is 0.
   at::Tensor locate(const TowerFeatures& image, const at::Tensor& ids, const at::Tensor& mask);
 
  private:
@@ -126,8 +129,8 @@ class Captioning : public Objective {
     at::Tensor tokens, mask, present;
     Memory rows(const at::Tensor& index) const;
   };
-  /// Texts of the images: ids int64 [B, K, L]; said bool [B, K, L], true for ids that are predicted or read, false in absent
-  /// texts.
+  /// Texts of the images. ids: int64 [B, K, L]. said: bool [B, K, L], true for ids that the decoder predicts or reads; false in
+  /// absent texts.
   struct Texts {
     at::Tensor ids, said;
     Texts rows(const at::Tensor& index) const;
@@ -150,7 +153,7 @@ class Captioning : public Objective {
   std::vector<at::Tensor> learned_;  // every tensor that receives a gradient from the decoder's passes
 };
 
-/// Returns the four tokens of each box: corners [..., 4], as fractions of the view's size, -> int64 [..., 4] in 0..bins - 1.
+/// Maps the corners [..., 4] of boxes, as fractions of the view's size, to their four tokens, int64 [..., 4] in 0..bins - 1.
 at::Tensor box_tokens(const at::Tensor& corners, std::int64_t bins);
 
 }  // namespace tessera

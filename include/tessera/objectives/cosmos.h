@@ -26,12 +26,12 @@ struct CosmosSettings {
 
 template <class Visitor>
 void fields(Visitor& v, CosmosSettings& s) {
-  v("global_crops", s.global_crops, "number of large crops, which the teacher sees too: the image views global_0, global_1, ...",
+  v("global_crops", s.global_crops, "number of large crops (the image views global_0, global_1, ...), which student and teacher see",
     config::in_range(1, 100));
-  v("local_crops", s.local_crops, "number of small crops, which only the student sees: the image views local_0, local_1, ...",
+  v("local_crops", s.local_crops, "number of small crops (the image views local_0, local_1, ...), which only the student sees",
     config::in_range(0, 100));
-  v("text_view", s.text_view, "the text view of K captions per image, the long ones first");
-  v("global_captions", s.global_captions, "the teacher also sees this many of the K captions, the first ones",
+  v("text_view", s.text_view, "the text view with K captions per image; long captions come first");
+  v("global_captions", s.global_captions, "the teacher also sees this many of the K captions, counted from the first",
     config::at_least(1));
   v("heads", s.heads, "attention heads of the two poolings; must divide the embedding's width", config::at_least(1));
   v("clip_weight", s.clip_weight, "weight of the contrast of global crops with captions", config::at_least(0.0));
@@ -47,13 +47,15 @@ void fields(Visitor& v, CosmosSettings& s) {
 
 class CrossModalPool;
 
-/// COSMOS (arXiv 2412.01814): contrasts crops with captions, and distills across modalities. The student embeds each crop with
-/// attention to a caption and each caption with attention to a crop; these embeddings are contrasted with those of the teacher, a
-/// moving average of the student's weights, which sees only the global crops and captions, each on its own.
+/// COSMOS (arXiv 2412.01814) contrasts crops with captions, and distills across modalities. The student embeds each crop with
+/// attention to a caption and each caption with attention to a crop; these embeddings are contrasted with the teacher's. The
+/// teacher is a moving average of the student; it embeds only the global crops and captions, each without attention to the other
+/// modality.
 ///
-/// Notation for one image: crops v_1, ..., v_N, the first G of them global; captions t_1, ..., t_K, the first T of them global;
-/// tokens V of crop v_1 and W of caption t_1; the teacher's embeddings v', t', without gradient. There is one pool per modality
-/// (`image_pool.*`, `text_pool.*`; multi-head attention with LayerNorms of queries, `ln_q`, and keys, `ln_k`):
+/// Notation for one image: crops v_1, ..., v_N, of which the first G are global; captions t_1, ..., t_K, of which the first T are
+/// global; V are the tokens of crop v_1, W the tokens of caption t_1; v' and t' are the teacher's embeddings, without gradient.
+/// There is one pool per modality (`image_pool.*`, `text_pool.*`): multi-head attention with one LayerNorm for queries (`ln_q`) and
+/// one for keys (`ln_k`).
 ///   v~_n = unit(v_n + text_pool(v_n, W))      t~_k = unit(t_k + image_pool(t_k, V))
 ///   L(A, B; s) = mean over pairs (a, b), a in A and b in B, of (InfoNCE(a -> b) + InfoNCE(b -> a)) / 2 on the global batch
 ///   clip         = L({v_1 .. v_G}, {t_1 .. t_K}; exp(logit_scale))
@@ -62,19 +64,20 @@ class CrossModalPool;
 /// Terms `loss_clip` and `loss_distillation`, without weights; parameters `logit_scale` and `distill_logit_scale`, both clamped to
 /// [0, log 100].
 ///
-/// An absent caption is not a positive, a negative or a row. A present crop or caption is also a negative for images that lack its
-/// counterpart, and means run over the pairs (of one image) that have both parts. An image without its first caption has nothing
-/// to attend to: v~_n = unit(v_n). Two captions, or a crop and a caption, are duplicates if their images are equal or one image has
-/// the other's caption; two crops are duplicates if their images are equal.
+/// An absent caption is neither a positive nor a negative nor a row. A present crop or caption is also a negative for images that
+/// lack a counterpart of it. Means run over the pairs of one image in which both parts are present. If an image's first caption is
+/// absent, its crops have nothing to attend to, and v~_n = unit(v_n). Two crops are duplicates if their images are equal. Two
+/// captions, or a crop and a caption, are duplicates if their images are equal or one of the images also has the other's caption.
 ///
-/// Differences from the released code (ExplainableML/cosmos): padding is masked in the attention, while theirs attends to all
-/// positions of the text tower including padding; gradients reach the embeddings of other ranks, while theirs are gathered without
-/// gradients; tokens come from the towers' projections, while theirs have their own linear maps; captions may be absent.
+/// Differences from the released code (ExplainableML/cosmos): padding is masked in the attention, while the released code attends
+/// to all positions of the text tower, padding included; gradients reach the embeddings of other ranks, while the released code
+/// gathers them without gradients; tokens come from the towers' projections, while the released code has separate linear maps for
+/// them; captions may be absent.
 class Cosmos : public ContrastiveObjective {
  public:
   /// Throws UserError if the number of heads does not divide the width.
   Cosmos(const CosmosSettings& settings, const ObjectiveContext& context);
-  /// Throws c10::Error if the run keeps no teacher, and UserError if there are fewer captions than global_captions.
+  /// Throws c10::Error if the run keeps no teacher, and UserError if there are fewer than global_captions captions per image.
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
   void after_step(const StepContext& done) override;
@@ -85,7 +88,7 @@ class Cosmos : public ContrastiveObjective {
 
  private:
   CosmosSettings settings_;
-  std::vector<std::string> global_views_, views_;  // the large crops; all crops, the large ones first
+  std::vector<std::string> global_views_, views_;  // names of the large crops; names of all crops, large ones first
   std::shared_ptr<CrossModalPool> image_pool_, text_pool_;
   at::Tensor distill_logit_scale_;
 };

@@ -21,12 +21,12 @@ struct DinoHeadSettings {
 
 template <class Visitor>
 void fields(Visitor& v, DinoHeadSettings& s) {
-  v("out_dim", s.out_dim, "K, number of the head's outputs (unlabeled classes)", config::at_least(1));
-  v("layers", s.layers, "linear layers of the head's MLP", config::at_least(1));
+  v("out_dim", s.out_dim, "K, number of outputs of the head (unlabeled classes)", config::at_least(1));
+  v("layers", s.layers, "number of linear layers of the head's MLP", config::at_least(1));
   v("hidden_dim", s.hidden_dim, "hidden width of the head's MLP", config::at_least(1));
   v("bottleneck_dim", s.bottleneck_dim, "width of the MLP's output, whose rows are normalized to length 1",
     config::at_least(1));
-  v("norm_last_layer", s.norm_last_layer, "rows of the last layer keep length 1; false: their lengths are learned too");
+  v("norm_last_layer", s.norm_last_layer, "true: the rows of the last layer keep length 1; false: their lengths are learned too");
 }
 
 /// The projection head of DINO (Caron et al. 2021, appendix C): an MLP with GELU, normalization of rows to length 1, and a last
@@ -37,7 +37,7 @@ class DinoHead : public torch::nn::Module {
   /// `width` is the input's width. Linear layers start from normal numbers with standard deviation 0.02, biases from 0.
   DinoHead(const DinoHeadSettings& settings, std::int64_t width);
 
-  /// Maps x [R, width] to [R, bottleneck_dim], rows of length 1; float32, or float64 if x is.
+  /// Maps x [R, width] to rows of length 1, [R, bottleneck_dim], in float32, or in float64 if x is float64.
   at::Tensor bottleneck(const at::Tensor& x);
   /// Returns the last layer's matrix [K, bottleneck_dim].
   at::Tensor last_layer() const;

@@ -32,13 +32,13 @@ void fields(Visitor& v, DinoLossSettings& s) {
   v("center_momentum", s.center_momentum, "momentum of the center's moving average", config::in_range(0, 1));
 }
 
-/// Returns the teacher's temperature in an epoch (0 = first): during warm-up numpy's linspace from the warm-up value to the final
-/// one (with one epoch of warm-up, the warm-up value), afterwards the final one.
+/// Returns the teacher's temperature in an epoch (0 = first). During warm-up it follows numpy's linspace from the warm-up value to
+/// the final value (one epoch of warm-up uses the warm-up value); afterwards it is the final value.
 double teacher_temperature_at(std::int64_t epoch, const DinoLossSettings& settings);
 
 /// DINO's loss (Caron et al. 2021, eq. 1 to 4): cross-entropy of the student's softmax over K outputs with the teacher's softmax.
-/// The latter is centered and sharpened, which prevents collapse to one output or to the uniform distribution. Buffer `center`
-/// [1, K], a moving average of the teacher's logits.
+/// The teacher's softmax is centered and sharpened, which prevents collapse to one output or to the uniform distribution. The
+/// buffer `center` [1, K] is a moving average of the teacher's logits.
 class DinoLoss : public torch::nn::Module {
  public:
   DinoLoss(const DinoLossSettings& settings, std::int64_t out_dim);
@@ -46,13 +46,13 @@ class DinoLoss : public torch::nn::Module {
   /// Maps the teacher's logits [R, K] to its probabilities [R, K], without gradient.
   at::Tensor probabilities(const at::Tensor& teacher_logits, std::int64_t epoch) const;
 
-  /// Returns the mean loss over the batch and over all pairs of a global crop seen by the teacher and another crop seen by the
-  /// student.
-  /// student  for each crop, logits [B, K], or with `last_layer` [K, W] the last layer's inputs [B, W]; global crops come first;
+  /// Returns the mean loss over the batch and over all pairs of crops: a global crop that the teacher sees, and a different crop
+  /// that the student sees.
+  /// student  per crop, global crops first: logits [B, K], or, if `last_layer` [K, W] is given, the last layer's inputs [B, W];
   ///          undefined crops are skipped
-  /// teacher  for each global crop, probabilities [B, K]
-  /// With `last_layer`, the logits of only one crop exist at a time, in the forward and in the backward pass: with K = 65,536 the
-  /// logits of all ten crops would take ten times the memory. Second derivatives are not supported.
+  /// teacher  per global crop: probabilities [B, K]
+  /// With `last_layer`, the logits of only one crop are in memory at a time, in the forward and in the backward pass; with K =
+  /// 65,536, the logits of ten crops at once would take ten times the memory. Second derivatives are not supported.
   at::Tensor forward(const std::vector<at::Tensor>& student, const std::vector<at::Tensor>& teacher,
                      const at::Tensor& last_layer = {}) const;
 
@@ -61,9 +61,9 @@ class DinoLoss : public torch::nn::Module {
     at::Tensor losses;     // [R]
     at::Tensor entropies;  // [R], entropies of the teacher's probabilities, without gradient
   };
-  /// Returns the cross-entropy of the student's prediction of each row with the teacher's probabilities (iBOT, Zhou et al. 2022).
-  /// student [R, W] and last_layer [K, W] are the student's; goals [R, V] and goal_layer [K, V] are the teacher's and get no
-  /// gradient. Distributions over K exist for only `chunk` rows at a time, in the forward and in the backward pass.
+  /// Returns, for each row, the cross-entropy of the student's prediction with the teacher's probabilities (iBOT, Zhou et al.
+  /// 2022). student [R, W] and last_layer [K, W] are the student's; goals [R, V] and goal_layer [K, V] are the teacher's and get no
+  /// gradient. Distributions over K are in memory for only `chunk` rows at a time, in the forward and in the backward pass.
   Rows of_rows(const at::Tensor& student, const at::Tensor& last_layer, const at::Tensor& goals,
                const at::Tensor& goal_layer, std::int64_t epoch, std::optional<std::int64_t> chunk) const;
 

@@ -18,7 +18,8 @@ struct DreamLipSettings {
 template <class Visitor>
 void fields(Visitor& v, DreamLipSettings& s) {
   fields(v, s.contrast);
-  v("scope", s.scope, "whether a caption and its grouped patches are contrasted within the batch or within their image",
+  v("scope", s.scope, "batch: a caption and its grouped patches are contrasted with those of the whole batch; image: only with "
+                      "those of the same image",
     config::one_of({"batch", "image"}));
   fields(v, s.sparsify);
   v("contrast_weight", s.contrast_weight, "weight of the multi-positive contrast", config::at_least(0.0));
@@ -38,7 +39,7 @@ class DreamLip : public ContrastiveObjective {
 
  private:
   DreamLipSettings settings_;
-  // Not registered as submodules: their only parameter is the shared temperature.
+  // These are not registered as submodules, because their only parameter is the shared temperature.
   std::shared_ptr<MultiPositiveClip> contrast_;
   std::shared_ptr<SubcaptionGrouping> grouping_;
 };

@@ -13,15 +13,14 @@ template <class Visitor>
 void fields(Visitor& v, FilipSettings& s) {
   fields(v, s.pairs);
   v("token_drop_rate", s.token_drop_rate,
-    "share of each image's patches and each caption's tokens left out in training", config::in_half_open(0.0, 1.0));
+    "share of each image's patches and of each caption's tokens that training leaves out", config::in_half_open(0.0, 1.0));
 }
 
-/// FILIP (Yao et al. 2022): an image's similarity to a text is the mean over its patches of the similarity to the best token; a
-/// text's similarity to an image is the mean over its tokens of the similarity to the best patch. [B, B, P, L] is never
-/// materialized, forward or backward: without a chunk, a GPU processes as many texts at a time as fit into about 64 MB; the CPU's
-/// kernel always processes one at a time.
-/// Terms `loss_i2t`, `loss_t2i`; details `similarity_i2t`, `similarity_t2i` [B, B] (row = image), `patch_keep` [B, P],
-/// `token_keep` [B, L].
+/// FILIP (Yao et al. 2022): an image's similarity to a text is the mean, over the image's patches, of each patch's similarity to
+/// its best token; a text's similarity to an image is the mean, over the text's tokens, of each token's similarity to its best
+/// patch. The similarities [B, B, P, L] are never materialized, forward or backward. Without a chunk, a GPU processes as many texts
+/// at a time as fit into about 64 MB; the CPU's kernel always processes one text at a time. Terms `loss_i2t`, `loss_t2i`; details
+/// `similarity_i2t`, `similarity_t2i` [B, B] (row = image), `patch_keep` [B, P], `token_keep` [B, L].
 class Filip : public ContrastiveObjective {
  public:
   Filip(const FilipSettings& settings, const ObjectiveContext& context)

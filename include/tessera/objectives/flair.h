@@ -24,8 +24,8 @@ void fields(Visitor& v, FlairSettings& s) {
   fields(v, s.pool);
   v("embed_dim", s.embed_dim, "width of the embeddings; null: the model's", config::at_least(1));
   v("negatives", s.negatives,
-    "captions of other images that an image is compared with: sampled: one per image, drawn in each step; all: every caption, at "
-    "K times the cost",
+    "which captions of every other image an image is compared with: sampled: one caption, drawn in each step; all: every caption, "
+    "at K times the cost",
     config::one_of({"sampled", "all"}));
   v("conditioned_weight", s.conditioned_weight, "weight of the text-conditioned term", config::at_least(0.0));
   v("global_weight", s.global_weight, "weight of the term on global embeddings", config::at_least(0.0));
@@ -34,16 +34,16 @@ void fields(Visitor& v, FlairSettings& s) {
 
 /// FLAIR (arXiv 2412.03561): an image is pooled separately for each text that it is compared with (TextConditionedPool,
 /// `pool.*`), and a sigmoid loss classifies whether the text is one of its own captions (eq. 4). A second term is the
-/// multi-positive sigmoid loss on global embeddings (eq. 5). Both are B times the mean over the pairs of the global batch, for any
-/// number of ranks. Terms `loss_conditioned`, `loss_global`, without weights; parameters `logit_scale`, `logit_bias`, shared by
-/// both.
+/// multi-positive sigmoid loss on global embeddings (eq. 5). Both terms are B times the mean over the pairs of the global batch,
+/// for any number of ranks. Terms `loss_conditioned`, `loss_global`, without weights; both terms share the parameters `logit_scale`
+/// and `logit_bias`.
 class Flair : public ContrastiveObjective {
  public:
   /// Throws UserError if the number of heads does not divide the width.
   Flair(const FlairSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
-  /// Uses given negatives instead of sampled ones: `negative_slots` [C, C] int64 of the global batch holds at (i, j) which caption
-  /// of image j is compared with image i.
+  /// Uses the given negatives instead of sampled ones: entry (i, j) of `negative_slots`, int64 [C, C] for the C images of the
+  /// global batch, is the slot of the caption of image j that is compared with image i.
   Losses forward(const Features& features, const StepContext& context, const at::Tensor& negative_slots);
   Needs needs() const override;
   bool follows_step() const override { return settings_.negatives == "sampled"; }

@@ -14,13 +14,14 @@ template <class Visitor>
 void fields(Visitor& v, MultiPositiveClipSettings& s) {
   fields(v, s.captions);
   v("denominator", s.denominator,
-    "captions in the softmax of an image's positive: slot: those in the same slot; all: all captions; negatives: only the positive "
-    "and the negatives",
+    "which captions share a softmax with an image's positive; slot: the captions in the same slot; all: all captions; negatives: "
+    "only this positive and the negatives",
     config::one_of({"slot", "all", "negatives"}));
 }
 
-/// InfoNCE with K captions per image, all of them positives (DreamLIP, arXiv 2403.17007, eq. 3; COSMOS, 2412.01814). K = 1 is
-/// `clip`. Terms `loss_i2t`, a mean over images and slots or over images, and `loss_t2i`, a mean over captions.
+/// InfoNCE with K captions per image, all of them positives (DreamLIP, arXiv 2403.17007, eq. 3; COSMOS, 2412.01814). With K = 1 it
+/// equals `clip`. Term `loss_i2t` is a mean over images and slots with the denominator `slot`, otherwise over images; term
+/// `loss_t2i` is a mean over captions.
 class MultiPositiveClip : public ContrastiveObjective {
  public:
   MultiPositiveClip(const MultiPositiveClipSettings& settings, const ObjectiveContext& context)

@@ -15,14 +15,14 @@ struct MultiPositiveSigmoidSettings {
 template <class Visitor>
 void fields(Visitor& v, MultiPositiveSigmoidSettings& s) {
   fields(v, s.captions);
-  v("divisor", s.divisor, "the sum over pairs is divided by the number of present captions, or of images",
+  v("divisor", s.divisor, "what the sum over pairs is divided by: the number of present captions, or the number of images",
     config::one_of({"captions", "images"}));
-  v("init_logit_scale", s.init_logit_scale, "initial value of the learned log of 1/temperature");
+  v("init_logit_scale", s.init_logit_scale, "initial value of the learned logit_scale, the log of 1/temperature");
   v("init_logit_bias", s.init_logit_bias, "initial value of the learned bias");
 }
 
 /// The sigmoid loss with K captions per image: each pair of image and caption is a separate binary decision (FLAIR's global term,
-/// arXiv 2412.03561, eq. 5; K = 1 is `siglip`, Zhai et al. 2023). Term `loss_sigmoid`, the total.
+/// arXiv 2412.03561, eq. 5). With K = 1 it equals `siglip` (Zhai et al. 2023). Term `loss_sigmoid`, the total.
 class MultiPositiveSigmoid : public ContrastiveObjective {
  public:
   MultiPositiveSigmoid(const MultiPositiveSigmoidSettings& settings, const ObjectiveContext& context);

@@ -20,8 +20,8 @@ struct NegativeTextSettings {
 template <class Visitor>
 void fields(Visitor& v, NegativeTextSettings& s) {
   v("hard_negatives", s.hard_negatives,
-    "whether images are also compared with the texts of the view `negatives` (data.loader.negatives): none; own: each image with "
-    "its own; all: with those of the whole batch (NegCLIP)",
+    "which texts of the view `negatives` (data.loader.negatives) an image is also compared with; none; own: the image's own "
+    "negatives; all: the negatives of the whole batch (NegCLIP)",
     config::one_of({"none", "own", "all"}));
 }
 

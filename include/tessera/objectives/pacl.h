@@ -23,17 +23,19 @@ void fields(Visitor& v, PaclSettings& s) {
   v("embed_dim", s.embed_dim, "width of the text embeddings; null: the model's", config::at_least(1));
   v("image_width", s.image_width, "width of the image tokens; null: embed_dim", config::at_least(1));
   v("embedder", s.embedder,
-    "true: embed the patches with an embedder inside the objective, which evaluation does not use; false: with the tower's "
+    "what embeds the patches; true: an embedder inside the objective, which evaluation does not use; false: the image tower's "
     "projection");
   v("embedder_hidden", s.embedder_hidden, "hidden width of the patch embedder; null: embed_dim", config::at_least(1));
-  v("embedder_residual", s.embedder_residual, "what is added to the embedder's output: a linear map of its input, or the input itself",
+  v("embedder_residual", s.embedder_residual, "what is added to the embedder's output; linear: a linear map of its input; identity: "
+                                              "the input itself",
     config::one_of({"linear", "identity"}));
-  v("patch_temperature", s.patch_temperature, "temperature of the softmax over patches; null: the learned one", config::above(0.0));
-  v("normalize_patches", s.normalize_patches, "sum unit patch embeddings instead of raw ones");
+  v("patch_temperature", s.patch_temperature, "temperature of the softmax over patches; null: the learned temperature",
+    config::above(0.0));
+  v("normalize_patches", s.normalize_patches, "sum patch embeddings of unit length instead of unnormalized ones");
 }
 std::optional<config::Problem> validate(const PaclSettings& s);
 
-/// The vision embedder of PACL: linear2(ReLU(linear1 x)) + residual(x); [.., W] -> [.., D].
+/// The vision embedder of PACL: maps x [.., W] to linear2(ReLU(linear1 x)) + residual(x), [.., D].
 class PatchEmbedder : public torch::nn::Module {
  public:
   PatchEmbedder(std::int64_t width, std::int64_t hidden, std::int64_t embed_dim, bool linear_residual);
@@ -46,8 +48,8 @@ class PatchEmbedder : public torch::nn::Module {
 };
 
 /// Patch aligned contrastive learning (Mukhoti et al. 2023): for each text, an image is represented by the mean of its embedded
-/// patches weighted by their similarity to the text. image_tokens [B, P, W]. Terms `loss_i2t`, `loss_t2i`; details `similarity`
-/// [B, B].
+/// patches, weighted by each patch's similarity to the text. image_tokens [B, P, W]. Terms `loss_i2t`, `loss_t2i`; details
+/// `similarity` [B, B].
 class Pacl : public ContrastiveObjective {
  public:
   Pacl(const PaclSettings& settings, const ObjectiveContext& context);
@@ -59,7 +61,7 @@ class Pacl : public ContrastiveObjective {
   PaclSettings settings_;
   std::int64_t embed_dim_;
   std::int64_t width_;
-  std::shared_ptr<PatchEmbedder> embedder_;  // null: none
+  std::shared_ptr<PatchEmbedder> embedder_;  // null without settings.embedder
 };
 
 }  // namespace tessera

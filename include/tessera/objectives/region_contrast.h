@@ -24,31 +24,31 @@ template <class Visitor>
 void fields(Visitor& v, RegionContrastSettings& s) {
   v("region_weight", s.region_weight, "weight of the contrast between all boxes and all phrases of the batch; 0: off",
     config::at_least(0));
-  v("hard_weight", s.hard_weight, "weight of the contrast between a box's phrase and the box's own negatives; 0: off",
+  v("hard_weight", s.hard_weight, "weight of the contrast between each box's phrase and the box's own negatives; 0: off",
     config::at_least(0));
-  v("rank_weight", s.rank_weight, "weight of the margin loss between a box's phrase and its negatives; 0: off",
+  v("rank_weight", s.rank_weight, "weight of the margin loss between each box's phrase and the box's own negatives; 0: off",
     config::at_least(0));
   v("text_weight", s.text_weight, "weight of the term that pushes similar phrases apart; 0: off", config::at_least(0));
   v("rank_margin", s.rank_margin,
-    "the margin, in logits; null: the mean gap between phrases and negatives in the previous step, over all ranks",
+    "the margin, in logits; null: the mean gap between phrase and negative logits in the previous step, over all ranks",
     config::at_least(0));
   v("rank_margin_bound", s.rank_margin_bound, "upper bound of the margin if rank_margin is null", config::at_least(0));
-  v("text_negatives", s.text_negatives, "number of phrases that each phrase is pushed away from, the most similar ones",
+  v("text_negatives", s.text_negatives, "number of phrases that each phrase is pushed away from; these are the most similar ones",
     config::at_least(1));
   v("text_threshold", s.text_threshold, "phrases with a cosine above this threshold count as equal and are not pushed apart",
     config::in_range(-1, 1));
-  v("grid_rows", s.grid_rows, "number of rows of patches in an image; 0: as many as columns", config::at_least(0));
+  v("grid_rows", s.grid_rows, "number of rows of patches in an image; 0: as many as there are columns", config::at_least(0));
   v("chunk", s.chunk,
-    "boxes per tile: similarities are computed tile by tile, and again in the backward pass, to save memory; null: all at once",
+    "number of boxes per tile: to save memory, similarities are computed tile by tile, and again in the backward pass; null: all at once",
     config::at_least(1));
 }
 std::optional<config::Problem> validate(const RegionContrastSettings& settings);
 
-/// The losses of FG-CLIP (Xie et al. 2025, arXiv 2505.05071) and FG-CLIP 2 (Xie et al. 2025, arXiv 2510.10921) on boxes with
-/// matching phrases and with negative phrases that almost describe them. A box's embedding r is the mean of the image's dense
-/// tokens inside the box (roi_align, one bin, aligned, one point per patch); its phrase has the embedding t, its negatives n_1 ..
-/// n_H. All have unit length; s(., .) is the cosine times exp(logit_scale), which all terms share. The loss is the weighted sum of
-/// the terms whose weight is above 0; indices i and j run over the boxes of all ranks that have phrases:
+/// The losses of FG-CLIP (Xie et al. 2025, arXiv 2505.05071) and FG-CLIP 2 (Xie et al. 2025, arXiv 2510.10921) on boxes that have a
+/// matching phrase and negative phrases, which almost describe the box. A box's embedding r is the mean of the image's dense tokens
+/// inside the box (roi_align, one bin, aligned, one point per patch); t is the embedding of its phrase, and n_1 .. n_H are those of
+/// its negatives. All embeddings have unit length; s(., .) is the cosine times exp(logit_scale), which all terms share. The loss is
+/// the weighted sum of the terms whose weight is above 0; indices i and j run over the boxes of all ranks that have phrases:
 ///
 /// loss_region  mean over boxes i of (log sum_j exp(s(r_i, t_j) - s(r_i, t_i)) + log sum_j exp(s(r_j, t_i) - s(r_i, t_i))) / 2,
 ///              where j runs over i itself and the boxes whose phrase has different tokens (FG-CLIP, section 3.1, regional
@@ -64,8 +64,9 @@ std::optional<config::Problem> validate(const RegionContrastSettings& settings);
 ///              any such j do not count (FG-CLIP 2, intra-modal contrast of texts; its cosines have no temperature). It has no
 ///              positive, so its minimum is not 0
 ///
-/// A box counts only if both its mask and its phrase are present; masked values have no effect. Without any box the loss is 0.
-/// Statistics: `hard_accuracy`, the share of boxes with negatives whose phrase is the most similar; `rank_margin`, m.
+/// A box counts only if its mask is true and its phrase is present; masked values have no effect. Without any box the loss is 0.
+/// Statistics: `hard_accuracy`, the share of the boxes with negatives for which the phrase is more similar than all negatives;
+/// `rank_margin`, m.
 class RegionContrast : public ContrastiveObjective {
  public:
   RegionContrast(const RegionContrastSettings& settings, const ObjectiveContext& context);
@@ -84,7 +85,7 @@ class RegionContrast : public ContrastiveObjective {
   at::Tensor text_loss(const Regions& regions, const ProcessGroup& group) const;
 
   RegionContrastSettings settings_;
-  at::Tensor margin_;  // buffer []; undefined if the margin is a setting or not needed
+  at::Tensor margin_;  // a scalar buffer; undefined if the margin is a setting or is not needed
 };
 
 }  // namespace tessera

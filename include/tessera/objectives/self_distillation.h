@@ -4,8 +4,8 @@
 
 namespace tessera {
 
-/// DINO with the defaults of SILC (Naeem et al. 2023), TIPS (Maninis et al. 2024) and SigLIP 2 (Tschannen et al. 2025), which
-/// combine it with a contrast with texts: the teacher sees one large crop, the student only small ones.
+/// DINO with the defaults of SILC (Naeem et al. 2023), TIPS (Maninis et al. 2024) and SigLIP 2 (Tschannen et al. 2025), which train
+/// DINO together with an image-text contrast. The teacher sees one large crop, the student only small crops.
 struct SelfDistillationSettings : DinoSettings {
   SelfDistillationSettings() {
     global_crops = 1;

@@ -22,24 +22,25 @@ void fields(Visitor& v, StairSettings& s) {
   v("text_token_mask", s.text_token_mask,
     "keep a text's encoding only at the tokens that the text contains, except special tokens (stage 1)");
   v("special_token_ids", s.special_token_ids,
-    "ids that this mask never keeps; null: the model's, or BERT's 0, 100, 101, 102, 103 if the model has none",
+    "token ids that the mask of text_token_mask never keeps; null: the model's special tokens, or BERT's (0, 100, 101, 102, 103) if "
+    "the model names none",
     config::at_least(0));
   v("lambda_image", s.lambda_image, "weight of the FLOPs regularizer of image encodings", config::at_least(0));
   v("lambda_text", s.lambda_text, "weight of the FLOPs regularizer of text encodings", config::at_least(0));
   v("lambda_growth_steps", s.lambda_growth_steps,
-    "number of updates over which both weights grow from 0, with the square of the step; 0: full weight at once",
+    "number of updates over which both weights grow from 0, in proportion to the square of the step; 0: full weight from the start",
     config::at_least(0));
 }
 
 /// STAIR (Chen et al. 2023) on encodings over the vocabulary (non-negative global embeddings [B, V]): CLIP's contrast of their
-/// cosines (eq. 3) and the FLOPs regularizer of each tower (eq. 6) over the global batch, with weights that grow from the start of
-/// the run, or of its stage (SPLADE). Memory is O(B V): with several ranks the texts' encodings always travel in a ring and are
-/// never gathered. The regularizers ignore absent pairs (skip_absent). An encoding of length 0 (1e-12 or less) has cosine 0 with
-/// everything and gets no gradient from the contrast.
-/// Terms `loss_contrastive`, `loss_flops_image`, `loss_flops_text` (without weight), `lambda_image`, `lambda_text` (the weights at
-/// this step). Statistics `active_tokens.image` and `active_tokens.text`, the mean number of active tokens per image and text as
-/// the loss sees them, and the shares `dead_tokens.image`, `dead_tokens.text`. Details `text_encoding` [B, V] after the mask,
-/// `logits` [B, B] of this rank's pairs (rows are images).
+/// cosines (eq. 3) and the FLOPs regularizer of each tower (eq. 6) over the global batch. The regularizers' weights grow from the
+/// start of the run, or of the current stage (SPLADE). Memory is O(B V): with several ranks, the text encodings always travel
+/// around the ranks and are never gathered. The regularizers ignore absent pairs (skip_absent). An encoding of length 0 (1e-12 or
+/// less) has cosine 0 with everything and gets no gradient from the contrast. Terms `loss_contrastive`, `loss_flops_image`,
+/// `loss_flops_text` (without weight), `lambda_image`, `lambda_text` (the weights at this step). Statistics: `active_tokens.image`
+/// and `active_tokens.text`, the mean number of active tokens per image and per text in the encodings that the loss uses;
+/// `dead_tokens.image` and `dead_tokens.text`, the share of tokens that have not been active since the log's previous row. Details
+/// `text_encoding` [B, V] after the mask, `logits` [B, B] of this rank's pairs (row = image).
 class Stair : public ContrastiveObjective {
  public:
   /// Throws UserError if a special token is not in the vocabulary.
@@ -53,7 +54,7 @@ class Stair : public ContrastiveObjective {
   at::Tensor text_mask(const TowerInput& input, std::int64_t vocab_size);
 
   StairSettings settings_;
-  at::Tensor special_ids_;  // [S], for the mask
+  at::Tensor special_ids_;  // [S], the ids that text_mask() never keeps
 };
 
 }  // namespace tessera

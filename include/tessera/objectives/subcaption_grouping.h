@@ -15,13 +15,14 @@ struct SubcaptionGroupingSettings {
 template <class Visitor>
 void fields(Visitor& v, SubcaptionGroupingSettings& s) {
   fields(v, s.captions);
-  v("scope", s.scope, "whether a caption and its grouped patches are contrasted within the batch or within their image",
+  v("scope", s.scope, "batch: a caption and its grouped patches are contrasted with those of the whole batch; image: only with "
+                      "those of the same image",
     config::one_of({"batch", "image"}));
   fields(v, s.sparsify);
 }
 
-/// Subcaption-specific grouping (DreamLIP, arXiv 2403.17007, section 3.3): each caption groups the patches of its own image, as
-/// tokens do in SPARC, with captions and patches of unit length, and is contrasted with the group. Term `loss_grouping`.
+/// Subcaption-specific grouping (DreamLIP, arXiv 2403.17007, section 3.3): each caption groups the patches of its own image, as a
+/// token does in SPARC, and is contrasted with its group. Captions and patches have unit length. Term `loss_grouping`.
 class SubcaptionGrouping : public ContrastiveObjective {
  public:
   SubcaptionGrouping(const SubcaptionGroupingSettings& settings, const ObjectiveContext& context)

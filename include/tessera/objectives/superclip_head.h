@@ -9,15 +9,15 @@
 
 namespace tessera {
 
-/// SuperCLIP's classifier of an image into words (arXiv 2512.14480): the mean of the image's patches, residual blocks
-/// x + proj(GELU(fc(norm(x)))) with an exact GELU (the published models have no such blocks), a norm, and a linear layer.
-/// Parameters `blocks.<n>.norm|fc|proj.*`, `norm.*`, `linear.weight` [V, W], `linear.bias` [V].
+/// SuperCLIP's classifier of an image into words (arXiv 2512.14480). It takes the mean of the image's patches and applies residual
+/// blocks x + proj(GELU(fc(norm(x)))) with an exact GELU (the published models have none), a norm, and a linear layer. Parameters
+/// `blocks.<n>.norm|fc|proj.*`, `norm.*`, `linear.weight` [V, W], `linear.bias` [V].
 class SuperClipHead : public torch::nn::Module {
  public:
   SuperClipHead(std::int64_t width, std::int64_t vocab_size, std::int64_t layers, std::int64_t mlp_ratio);
 
   /// Returns the linear layer's input [B, W]. patches [B, P, W]: the encoder's tokens after its final norm, before its projection
-  /// and without the class token. mask bool [B, P], true = real; undefined: all are.
+  /// and without the class token. mask: bool [B, P], true for real patches; undefined if all are real.
   at::Tensor hidden(const at::Tensor& patches, const at::Tensor& mask = {});
   torch::nn::Linear& linear() { return linear_; }
 

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// The momentum schedule of a teacher, the moving average of the model.
+/// The momentum schedule of a teacher, which is a moving average of the model.
 struct TeacherMomentum {
   double start = 0.996;
   double end = 1.0;

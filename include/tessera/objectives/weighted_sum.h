@@ -8,13 +8,13 @@ namespace tessera {
 /// {name: filip, weight: 0.5, label: tokens, token_drop_rate: 0.2}.
 struct WeightedTermSettings {
   config::ModuleSettings objective;
-  double weight = 1.0;  // factor of its loss
-  std::string label;    // prefix of its terms and parameters; empty: its name
+  double weight = 1.0;  // factor of the objective's loss
+  std::string label;    // prefix of the objective's terms and parameters; empty: its name
 
   const std::string& label_or_name() const { return label.empty() ? objective.name : label; }
 };
 
-/// Also reads the earlier form, in which the objective's settings were in a group `settings`.
+/// Also reads an earlier YAML form, which had the objective's settings in a group `settings`.
 template <>
 struct config::Value<WeightedTermSettings> {
   static WeightedTermSettings read(const Node& node, const std::string& path, const WeightedTermSettings&);
@@ -30,14 +30,14 @@ struct WeightedSumSettings {
 template <class Visitor>
 void fields(Visitor& v, WeightedSumSettings& s) {
   v("objectives", s.objectives,
-    "the objectives to add up: for each its name, the factor of its loss, a unique label for its terms and parameters (default: "
-    "its name), and its own settings next to them");
-  v("shared_logit_scale", s.shared_logit_scale, "one learned temperature for all of them");
+    "the objectives to add up; each entry has the objective's name, the weight of its loss, a unique label for its terms and "
+    "parameters (default: the name), and, next to these keys, the objective's own settings");
+  v("shared_logit_scale", s.shared_logit_scale, "all objectives share one learned temperature");
 }
 std::optional<config::Problem> validate(const WeightedSumSettings& s);
 
-/// The sum of weight * loss of several objectives on the same features. Terms `<label>.loss` and the objectives' own
-/// terms, details and statistics under their label. Parameters: `logit_scale` when shared, `objectives.<label>.<parameter>`.
+/// The sum of weight * loss of several objectives on the same features. Terms: `<label>.loss`, and the objectives' own terms,
+/// details and statistics, prefixed with their label. Parameters: `logit_scale` if shared, and `objectives.<label>.<parameter>`.
 class WeightedSum : public Objective {
  public:
   /// Throws UserError if an objective rejects its settings.
@@ -49,7 +49,8 @@ class WeightedSum : public Objective {
   void before_step(const std::vector<const Batch*>& batches, const StepContext& step) override;
   void after_step(const StepContext& done) override;
   bool follows_step() const override;
-  /// Returns the momentum of the objectives that need a teacher. Throws UserError if they differ, because a run keeps one teacher.
+  /// Returns the momentum that the objectives with a teacher have in common. Throws UserError if their momenta differ, because a
+  /// run keeps only one teacher.
   double teacher_momentum(const StepContext& step) const override;
 
  private:

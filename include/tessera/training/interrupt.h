@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// During its lifetime the first signal of kSavingSignals is only recorded; a second one of the same kind ends the program as usual.
-/// A SIGHUP that is already ignored (nohup) stays ignored. A guard nested inside another one has no effect.
+/// While an object of this class exists, the first signal in kSavingSignals is only recorded; a second signal of the same kind ends
+/// the program as usual. A SIGHUP that is already ignored (nohup) stays ignored. A guard nested inside another one has no effect.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -21,7 +21,7 @@ class InterruptGuard {
   std::array<struct sigaction, kSavingSignals.size()> old_{};
 };
 
-/// Returns the recorded signal, 0 = none.
+/// Returns the number of the recorded signal; 0 if there was none.
 int interrupted();
 
 }  // namespace tessera

@@ -11,26 +11,26 @@ namespace tessera {
 
 /// A run, or one stage of a run with several stages.
 struct Stage {
-  std::string name;  // empty: the run has no stages
+  std::string name;  // empty if the run has no stages
   Config config;
-  bool follows = false;  // starts from the final weights of the previous stage
-  std::vector<std::string> overruled{};  // keys of overrides without effect, because the stage sets them itself
+  bool follows = false;  // true: starts from the final weights of the previous stage
+  std::vector<std::string> overruled{};  // keys of overrides that have no effect, because the stage sets the keys itself
 };
 
-/// Reads a configuration whose list `stages:` describes consecutive runs. Each entry has a `name`; its other settings are merged over
+/// Reads a configuration whose list `stages:` describes consecutive runs. Each entry has a `name`; its other settings override
 /// those of the file, as with `extends`. Stage NAME has the run folder RUN/NAME and starts from the final weights of the previous
-/// stage, unless it has its own `start`. A file without `stages` is one stage without a name. Overrides apply to the file:
-/// "stages.0.training.steps=5". without_vocabulary: as in resolve_config. Throws UserError like load_config, and for stages without
-/// a name or with the same name.
+/// stage, unless it has its own `start`. A file without `stages` is one stage without a name. Overrides apply to the file; a
+/// stage's setting is overridden by "stages.0.training.steps=5". `without_vocabulary` is that of resolve_config(). Throws UserError
+/// like load_config(), and if stages have no name or share a name.
 std::vector<Stage> load_stages(const std::string& path, const std::vector<std::string>& overrides = {},
                                bool without_vocabulary = false);
 
-/// Warns about overrides that have no effect because stages set the same keys, a line for each key.
+/// Warns about overrides that have no effect because stages set the same keys; one line per key.
 void warn_of_overruled(const std::vector<Stage>& stages);
 
-/// Trains one stage after the other; with resume.from "auto", stages that an earlier session finished are skipped. Returns how the
-/// last started stage ended, and the signal that stopped it (0: none). Throws like Trainer, and UserError if `resume.from` names a
-/// checkpoint although there are several stages.
+/// Trains one stage after the other. With resume.from "auto", skips the stages that an earlier session finished. Returns how the
+/// last started stage ended, and the signal that stopped it (0 if there was none). Throws like Trainer; also throws UserError if
+/// `resume.from` names a checkpoint although there are several stages.
 std::pair<Outcome, int> run_stages(const std::vector<Stage>& stages, const Resume& resume,
                                    const ProcessGroup& group = {});
 

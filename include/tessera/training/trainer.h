@@ -24,24 +24,25 @@ struct TaskResult;
 /// How a run ended.
 enum class Outcome {
   finished,
-  interrupted,  // a rank received one of kSavingSignals; the state is saved
+  interrupted,  // a rank received one of kSavingSignals, and the state was saved
   not_finite,   // a loss or gradient was NaN or infinite; weights and state are those before that step
 };
 
-/// Trains a configuration, as one rank of a group. Only rank 0 writes files, shows progress and evaluates. All ranks must see the
-/// run's folder, which holds config.yaml (resolved), log.txt, metrics.jsonl, run.html, checkpoints/ and evaluation/step_N.json.
+/// Runs the training that a configuration describes, as one rank of a group. Only rank 0 writes files, shows progress and
+/// evaluates. All ranks must see the run's folder, which holds config.yaml (resolved), log.txt, metrics.jsonl, run.html,
+/// checkpoints/ and evaluation/step_N.json.
 class Trainer {
  public:
-  /// resume.from: "none" (refuses a folder that already holds checkpoints), "auto" (the run's newest intact checkpoint, or a fresh
-  /// start), or the path of a checkpoint or run folder. Throws UserError for wrong files, for a checkpoint whose settings or data
-  /// differ in a way that is not allowed, or if the ranks have different configurations.
+  /// resume.from is "none" (a fresh start; refuses a folder that already holds checkpoints), "auto" (the run's newest intact
+  /// checkpoint, or a fresh start if there is none), or the path of a checkpoint or run folder. Throws UserError if files are
+  /// wrong, if a checkpoint's settings or data differ in a way that is not allowed, or if the ranks have different configurations.
   Trainer(const Config& config, const Resume& resume, const ProcessGroup& group = {});
 
-  /// Trains to the last step. Throws UserError if data cannot be read or the last checkpoint cannot be written, JobError if another
-  /// rank is lost.
+  /// Trains to the last step. Throws UserError if data cannot be read or the last checkpoint cannot be written, and JobError if
+  /// another rank is lost.
   Outcome run();
 
-  /// Returns the signal that ended the run, the same on all ranks; 0 = none.
+  /// Returns the signal that ended the run, the same on all ranks; 0 if there was none.
   int stop_signal() const { return stop_signal_; }
   const RunState& state() const { return state_; }
   const TrainingRun& training_run() const { return run_; }
@@ -54,33 +55,33 @@ class Trainer {
   PlanSettings plan_settings() const;
   /// Replaces training.micro_batch auto by the largest number that fits on every rank, and logs it.
   void settle_micro_batch();
-  /// Throws the UserError for a step that ran out of memory.
+  /// Throws the UserError that explains a step that ran out of memory.
   [[noreturn]] void explain_out_of_memory();
 
   Outcome train();
   TrainedStep train_step();
   void update(double learning_rate);
-  /// Checks the steps whose numbers have not been read yet. Returns false if one is not finite and the run must stop. After a skipped
-  /// step, state_ is the state after it, and later steps must be computed again.
+  /// Reads and checks the numbers of the steps that have not been read back yet. Returns false if a step is not finite and the run
+  /// must stop. If a step is skipped, state_ becomes the state after that step, and later steps must be computed again.
   bool read_back();
   void save(bool must);
   Outcome show(Outcome outcome);
   struct Agreed {
     int signal = 0;        // the greatest signal recorded by any rank
-    bool overdue = false;  // whether a checkpoint is due by rank 0's clock
+    bool overdue = false;  // true if a checkpoint is due by rank 0's clock
   };
   Agreed agree() const;
   bool every(std::int64_t steps) const;
   double seconds_trained() const;
 
-  /// Evaluates. Returns false if a signal came before all tasks were done: then nothing is written, and a resumed run repeats the
-  /// evaluation.
+  /// Evaluates the model. Returns false if a signal came before all tasks were done; in that case nothing is written, and a resumed
+  /// run repeats the evaluation.
   bool evaluate();
-  /// Runs the tasks, only on rank 0. Returns true if the state is the best so far by checkpoint.keep_best.
+  /// Runs the evaluation tasks. Called only on rank 0. Returns true if the metric of checkpoint.keep_best is the best so far.
   bool run_evaluation();
-  /// Only on rank 0: returns true if evaluation/step_N.json of this step covers the run's current tasks.
+  /// Returns true if evaluation/step_N.json of this step covers the run's current tasks. Called only on rank 0.
   bool holds_evaluation() const;
-  /// Runs the evaluation that is due at the step where the run resumes, unless an earlier session has done it.
+  /// Runs the evaluation that is due at the step at which the run resumes, unless an earlier session has done it.
   bool make_up_evaluation();
   Outcome interrupted_at_step();
   /// Logs a task's result and returns its metrics, named "task.metric".
@@ -104,7 +105,7 @@ class Trainer {
 
   RunState state_;
   std::int64_t last_evaluated_ = -1;
-  bool evaluation_cut_short_ = false;  // on rank 0
+  bool evaluation_cut_short_ = false;  // set only on rank 0
   int stop_signal_ = 0;
   std::chrono::steady_clock::time_point started_;
   double seconds_before_ = 0;  // training time of earlier sessions

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kLongestGram = 4;
 
-/// How often each n-gram occurs, words joined by spaces; n-grams are at index n - 1.
+/// How often each n-gram occurs. The counts of n-grams are at index n - 1; the key is the n words, joined by spaces.
 struct Grams {
   std::array<std::map<std::string, double>, kLongestGram> counts;
   double words = 0;
@@ -36,7 +36,7 @@ Grams grams_of(std::string_view caption) {
   return out;
 }
 
-/// For each n-gram, the number of images with it in a reference.
+/// Holds, for each n-gram, the number of images that have it in a reference.
 class ImageCounts {
  public:
   explicit ImageCounts(const std::vector<std::vector<Grams>>& references) : images_(static_cast<double>(references.size())) {
@@ -48,7 +48,7 @@ class ImageCounts {
       for (const std::string& gram : seen) ++with_[gram];
     }
   }
-  /// Turns counts into tf-idf weights.
+  /// Turns the counts of n-grams into tf-idf weights.
   void weigh(Grams& grams) const {
     for (auto& counts : grams.counts)
       for (auto& [gram, value] : counts) {
@@ -68,7 +68,7 @@ double norm_of(const std::map<std::string, double>& weights) {
   return std::sqrt(sum);
 }
 
-/// Returns the mean over n of the clipped cosines of weighted n-grams, times the penalty for a different length.
+/// Returns the mean, over n, of the clipped cosines of the weighted n-grams, times the penalty for different lengths.
 double similarity(const Grams& caption, const Grams& reference, double sigma) {
   double sum = 0;
   for (std::size_t n = 0; n < kLongestGram; ++n) {

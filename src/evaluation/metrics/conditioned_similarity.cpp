@@ -6,14 +6,14 @@
 namespace tessera::metrics {
 namespace {
 
-// Subtracting this from a cosine puts it below every possible cosine.
+// A cosine minus this number is below every possible cosine.
 constexpr double kBelowCandidates = 4;
 
 at::Tensor exact_on_cpu(const at::Tensor& tensor) {
   return tensor.to(at::kCPU, at::kDouble);
 }
 
-/// Gives all entries with equal `ids` the value of the first of them. values, ids [k].
+/// Replaces each entry of values [k] by the value of the first entry that has the same id in ids [k].
 at::Tensor of_first_equal(const at::Tensor& values, const at::Tensor& ids) {
   const at::Tensor first = ids.unsqueeze(1).eq(ids.unsqueeze(0)).to(at::kByte).argmax(1);
   return values.index_select(0, first);

@@ -8,39 +8,39 @@
 
 namespace tessera::metrics {
 
-/// Divides rows by max(length, 1e-12), in double, so that float32 rounding does not decide near ties.
+/// Divides rows by max(length, 1e-12), in double precision, so that near ties are not decided by float32 rounding.
 at::Tensor unit_rows(const at::Tensor& rows);
 
-/// Computes cosines with fixed rows. Equal rows get exactly equal cosines, so that ties are broken by index; a plain matrix
-/// product may round equal columns differently.
+/// Computes cosines with fixed rows. Equal rows get exactly equal cosines, so that ties are broken by index. (A plain matrix
+/// product may round equal columns differently.)
 class CosinesWith {
  public:
-  /// `rows` [N, D] of any length.
+  /// rows: [N, D], vectors of any length.
   explicit CosinesWith(const at::Tensor& rows);
-  /// `queries` [..., D] of any length; returns [..., N], in double.
+  /// Maps queries [..., D], vectors of any length, to their cosines with the rows, double [..., N].
   at::Tensor operator()(const at::Tensor& queries) const;
-  /// N and D.
+  /// count() is N, width() is D.
   std::int64_t count() const { return rows_.size(0); }
   std::int64_t width() const { return rows_.size(1); }
 
  private:
   at::Tensor rows_;   // scaled to length 1
-  at::Tensor first_;  // [N] index of the first equal row; undefined if all rows differ
+  at::Tensor first_;  // [N], for each row the index of the first equal row; undefined if all rows differ
 };
 
-/// Calls body(begin, end) over ranges of rows, so that a tile of the cosine matrix has fewer than 4 million numbers.
+/// Calls body(begin, end) for consecutive ranges of rows, so that a tile of the cosine matrix has only about 4 million numbers.
 void for_tiles(std::int64_t rows, std::int64_t columns, const std::function<void(std::int64_t, std::int64_t)>& body);
 
-/// Returns the indices [T, k] of the k greatest values along the last dimension, best first, equal values by index. values [T, M].
+/// Returns the indices [T, k] of the k greatest values in each row of values [T, M], best first. Equal values are ordered by index.
 at::Tensor best_first(const at::Tensor& values, std::int64_t k);
 
-/// Returns, for every k, the share of ranks in 0..k-1 among the ranks that are not -1; 0 if there are none.
+/// Returns, for every k in `topk`, the share of ranks in 0..k-1 among the ranks that are not -1; 0 if all ranks are -1.
 std::vector<double> recall_at(const at::Tensor& ranks, const std::vector<std::int64_t>& topk);
 
-/// Returns the mean of the values that are not -1 (and whose index is not `without`); 0 if there are none.
+/// Returns the mean of the values that are not -1, leaving out the index `without`; 0 if there are no such values.
 double mean_of_present(const at::Tensor& values, std::int64_t without = -1);
 
-/// Returns the share of equal entries; 0 if there are no entries.
+/// Returns the share of entries in which a and b are equal; 0 if there are no entries.
 double share_equal(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace tessera::metrics

@@ -14,7 +14,7 @@ constexpr std::int64_t kImagesOfTile = 1024, kTextsOfTile = 4096;
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
 /// Rows of features with their lengths. Each row is divided by its length first, as in unit_rows(), so that rows of the same
-/// direction have bitwise equal cosines and tie if their lengths are exact.
+/// direction have bitwise equal cosines, and tie, if their lengths are exact.
 template <class T>
 class UnitRows {
  public:
@@ -28,7 +28,7 @@ class UnitRows {
   std::int64_t size() const { return rows_.size(0); }
   std::int64_t width() const { return width_; }
 
-  /// Returns rows begin .. end - 1 as unit vectors in float32.
+  /// Returns the rows begin, ..., end - 1 as unit vectors in float32.
   at::Tensor block(std::int64_t begin, std::int64_t end) const {
     at::Tensor out = at::empty({end - begin, width_}, at::kFloat);
     auto* to = out.mutable_data_ptr<float>();
@@ -40,7 +40,7 @@ class UnitRows {
     return out;
   }
 
-  /// Returns the cosine with a row of `other` in double; NaN becomes kNothing.
+  /// Returns the cosine of row `own` with row `others` of `other`, in double precision; kNothing instead of NaN.
   double cosine(std::int64_t own, const UnitRows& other, std::int64_t others) const {
     const double value = product({row(own), length_[static_cast<std::size_t>(own)]},
                                  {other.row(others), other.length_[static_cast<std::size_t>(others)]});
@@ -50,7 +50,7 @@ class UnitRows {
  private:
   const T* row(std::int64_t index) const { return rows_.template const_data_ptr<T>() + index * width_; }
 
-  /// A row and its divisor.
+  /// A row and the number that its entries are divided by.
   struct Divided {
     const T* row;
     double by;
@@ -58,7 +58,7 @@ class UnitRows {
   };
 
   double product(Divided a, Divided b) const {
-    constexpr std::int64_t kLanes = 8;  // separate sums, because the compiler may not reorder a single one to vectorize it
+    constexpr std::int64_t kLanes = 8;  // separate sums, because the compiler may not reorder a single sum to vectorize it
     double lanes[kLanes] = {};
     std::int64_t d = 0;
     for (; d + kLanes <= width_; d += kLanes)
@@ -75,7 +75,7 @@ class UnitRows {
   std::vector<double> length_;
 };
 
-/// The best right answer of each query, and how many candidates rank before it.
+/// The best right answer of each query, and the number of candidates that rank before it.
 class Targets {
  public:
   Targets(std::int64_t count, double error)
@@ -86,7 +86,7 @@ class Targets {
         low_(best_.size(), std::numeric_limits<float>::infinity()),
         high_(low_) {}
 
-  /// Adds a right answer; call it with rising index.
+  /// Adds a right answer. The answers of a query must be added in ascending order of their index.
   void offer(std::int64_t query, std::int64_t answer, double cosine) {
     const auto q = static_cast<std::size_t>(query);
     if (first_[q] >= 0 && cosine <= best_[q]) return;
@@ -97,7 +97,7 @@ class Targets {
     high_[q] = std::nextafter(static_cast<float>(cosine + error_), 2.0F);
   }
 
-  /// A candidate ranks behind the right answer if its float32 cosine is below low(), and before it if above high().
+  /// A candidate ranks behind the right answer if its float32 cosine is below low(), and before it if the cosine is above high().
   const float* low() const { return low_.data(); }
   const float* high() const { return high_.data(); }
 
@@ -179,7 +179,8 @@ void count_images(const Tile& tile, const UnitRows<T>& images, const UnitRows<T>
 
 template <class T>
 CosineRanks ranks_of(const UnitRows<T>& images, const UnitRows<T>& texts, const std::int64_t* owner) {
-  // Bound on the float32 error for unit vectors: rounding of the vectors, and a sum of D products in any order (Higham 2002, 3.1).
+  // A bound on the float32 error of a cosine of unit vectors: rounding of the vectors, and a sum of D products in any order (Higham
+  // 2002, 3.1).
   const double error = static_cast<double>(images.width() + 8) * std::ldexp(1.0, -24);
   Targets of_images(images.size(), error), of_texts(texts.size(), error);
   for (std::int64_t text = 0; text < texts.size(); ++text) {

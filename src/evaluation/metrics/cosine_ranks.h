@@ -4,15 +4,16 @@
 
 namespace tessera::metrics {
 
-/// The ranks of the best right answers by cosine, as in RetrievalScores.
+/// The ranks of the best right answers by cosine, as RetrievalScores defines them.
 struct CosineRanks {
-  at::Tensor image;  // [N] int64
-  at::Tensor text;   // [M] int64
+  at::Tensor image;  // [N] int64, for each image
+  at::Tensor text;   // [M] int64, for each text
 };
 
-/// Computes the ranks in both directions. images [N, D], texts [M, D] floating, owner [M] int64 below N, all on the CPU. Each
-/// tile of the cosine matrix is computed once, in float32, for both directions. Cosines so close to a right answer's that
-/// rounding could decide are recomputed in double. Needs memory for one tile and a few numbers per row.
+/// Computes the ranks in both directions. Each tile of the cosine matrix is computed only once, in float32, for both directions.
+/// Cosines that are so close to a right answer's cosine that rounding could decide are recomputed in double precision. Needs memory
+/// for one tile and a few numbers per row. images: floating-point [N, D]. texts: floating-point [M, D]. owner: int64 [M], each
+/// text's image, below N; negative if it has none. All tensors must be on the CPU.
 CosineRanks cosine_ranks(const at::Tensor& images, const at::Tensor& texts, const at::Tensor& owner);
 
 }  // namespace tessera::metrics

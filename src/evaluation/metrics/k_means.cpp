@@ -17,20 +17,20 @@ struct Clusters {
   double error = std::numeric_limits<double>::infinity();
 };
 
-/// Returns squared distances, [n, k].
+/// Returns the squared distances of n points to k centers, [n, k].
 at::Tensor distances(const at::Tensor& points, const at::Tensor& centers) {
   return (points.unsqueeze(1) - centers.unsqueeze(0)).square().sum(2);
 }
 
-/// Chooses centers by k-means++: the first is any point, and each next one is drawn with a probability proportional to its squared
-/// distance from the nearest center so far.
+/// Chooses centers by k-means++. The first center is a random point; each of the others is a point drawn with a probability
+/// proportional to its squared distance from the nearest center so far.
 at::Tensor first_centers(const at::Tensor& points, std::int64_t clusters, Random& random) {
   std::vector<at::Tensor> centers = {points[random.below(points.size(0))]};
   while (std::ssize(centers) < clusters) {
     const at::Tensor reach = std::get<0>(distances(points, at::stack(centers)).min(1)).cumsum(0);
     const double total = reach[-1].item<double>();
     const std::int64_t next = total > 0 ? reach.le(random.uniform() * total).sum().item<std::int64_t>()
-                                        : random.below(points.size(0));  // every point coincides with a center
+                                        : random.below(points.size(0));  // all points coincide with a center
     centers.push_back(points[std::min(next, points.size(0) - 1)]);
   }
   return at::stack(centers);

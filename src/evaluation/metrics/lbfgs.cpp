@@ -14,12 +14,12 @@ double dot_product(const at::Tensor& a, const at::Tensor& b) {
 }
 
 struct Pair {
-  at::Tensor step;     // s
-  at::Tensor change;   // y
+  at::Tensor step;     // s, the difference of two points
+  at::Tensor change;   // y, the difference of their gradients
   double product = 0;  // s . y
 };
 
-/// Returns -H g by the two-loop recursion.
+/// Returns the search direction -H g, computed by the two-loop recursion.
 at::Tensor direction(const std::deque<Pair>& pairs, const at::Tensor& gradient) {
   at::Tensor q = gradient.clone();
   std::vector<double> alphas(pairs.size());
@@ -35,7 +35,7 @@ at::Tensor direction(const std::deque<Pair>& pairs, const at::Tensor& gradient) 
   return q.neg();
 }
 
-/// One point along the direction.
+/// A point along the search direction.
 struct Trial {
   double step = 0;
   double value = 0;
@@ -52,7 +52,7 @@ class LineSearch {
         origin_(origin),
         rounding_(1e-14 * std::max(1.0, std::abs(origin.value))) {}
 
-  /// Returns a step that satisfies the strong Wolfe conditions, or the best step found; step 0 if none makes progress.
+  /// Returns a step that satisfies the strong Wolfe conditions, or the best step found. The step is 0 if no step makes progress.
   Trial run(double first) {
     Trial previous = origin_;
     double step = first;
@@ -72,13 +72,14 @@ class LineSearch {
     auto [value, gradient] = function_(point_ + along_ * step);
     return {step, value, dot_product(gradient, along_), gradient};
   }
-  /// Whether sufficient decrease fails. Allows for rounding, because near the minimum values differ only by it.
+  /// Returns true if the trial violates the sufficient decrease condition. Allows for rounding errors, because near the minimum
+  /// values differ only by these.
   bool too_high(const Trial& trial) const {
     return !(trial.value <= origin_.value + 1e-4 * trial.step * origin_.slope + rounding_);
   }
   bool flat(const Trial& trial) const { return std::abs(trial.slope) <= -0.9 * origin_.slope; }
 
-  /// `low` has the smaller value, and its slope points towards `high`.
+  /// Searches between two trials. `low` has the smaller value, and its slope points towards `high`.
   Trial zoom(Trial low, Trial high) const {
     for (int i = 0; i < 40; ++i) {
       const Trial trial = at(between(low, high));
@@ -94,7 +95,7 @@ class LineSearch {
     return low;
   }
 
-  /// Returns the minimum of the cubic through both ends, kept away from the ends.
+  /// Returns a step between two trials: the minimum of the cubic through both, but not too close to either.
   static double between(const Trial& a, const Trial& b) {
     const double width = b.step - a.step;
     const double d1 = a.slope + b.slope - 3 * (a.value - b.value) / (a.step - b.step);
@@ -130,7 +131,7 @@ Minimum minimize_lbfgs(const Function& function, at::Tensor start, double tolera
   while (out.gradient > tolerance && out.iterations < max_iterations) {
     at::Tensor along = direction(pairs, gradient);
     double slope = dot_product(gradient, along);
-    if (!(slope < 0)) {  // the curvature pairs no longer describe the function: restart
+    if (!(slope < 0)) {  // restart, because the curvature pairs no longer describe the function
       pairs.clear();
       along = gradient.neg();
       slope = dot_product(gradient, along);

@@ -11,14 +11,15 @@ namespace tessera::metrics {
 struct Minimum {
   at::Tensor point;  // double [n]
   double value = 0;
-  double gradient = 0;  // the size of the gradient
+  double gradient = 0;  // size of the gradient at `point`
   std::int64_t iterations = 0;
   bool converged = false;
 };
 
 /// Minimizes by limited-memory BFGS with a line search for the strong Wolfe conditions (Nocedal & Wright, algorithms 7.5, 3.5
-/// and 3.6). `function` returns value and gradient at a point, and `size` the size of a gradient (such as its greatest entry).
-/// Stops if that is at most `tolerance`, if no step makes progress in double precision, or after max_iterations.
+/// and 3.6). `function` returns the value and the gradient at a point; `size` returns the size of a gradient, such as its greatest
+/// entry. Stops if the gradient's size is at most `tolerance`, if no step makes progress in double precision, or after
+/// max_iterations.
 Minimum minimize_lbfgs(const std::function<std::pair<double, at::Tensor>(const at::Tensor&)>& function,
                        at::Tensor start, double tolerance, std::int64_t max_iterations,
                        const std::function<double(const at::Tensor&)>& size, std::size_t history = 20);

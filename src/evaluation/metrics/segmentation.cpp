@@ -9,14 +9,14 @@ namespace {
 /// Resizes maps [C, rows, columns] to [C, height, width].
 at::Tensor enlarge(const at::Tensor& maps, std::int64_t height, std::int64_t width, bool bilinear) {
   if (bilinear) return at::upsample_bilinear2d(maps.unsqueeze(0), {height, width}, /*align_corners=*/false).squeeze(0);
-  // source = floor(i * in / out) in integers; torch's nearest mode rounds a float32 factor.
+  // Computes source = floor(i * in / out) in integers, because torch's nearest mode rounds a float32 factor.
   const auto options = maps.options().dtype(at::kLong);
   const at::Tensor rows = at::arange(height, options).mul(maps.size(1)).floor_divide(height);
   const at::Tensor columns = at::arange(width, options).mul(maps.size(2)).floor_divide(width);
   return maps.index_select(1, rows).index_select(2, columns);
 }
 
-/// Returns the classes that occur in one target [H, W] except background, ascending.
+/// Returns the classes that occur in one target [H, W], except background, in ascending order.
 at::Tensor present_classes(const at::Tensor& target, std::int64_t num_classes, const SegmentationOptions& options) {
   at::Tensor counted = target.ne(options.ignore_index);
   if (options.background_index) counted = at::logical_and(counted, target.ne(*options.background_index));
@@ -29,15 +29,15 @@ void check_targets(const char* who, const at::Tensor& target, std::int64_t num_c
   TORCH_CHECK(!wrong.any().item<bool>(), who, ": target must lie in 0..", num_classes - 1, " or be ", ignore_index);
 }
 
-/// The best name of each pixel, [H, W].
+/// The best name of each pixel, [H, W], and its score.
 struct BestName {
   at::Tensor name;
   at::Tensor score;
   at::Tensor log_sum;  // log of the sum of exp(factor * score) over all names; undefined without a factor
 };
 
-/// Finds the best of `names` (ascending) for each pixel. Works on a few names at a time, so that [N, H, W] is never held whole for
-/// many names.
+/// Finds the best of `names` (in ascending order) for each pixel. Works on a few names at a time, so that scores [N, H, W] of many
+/// names are never in memory as a whole.
 BestName best_name(const at::Tensor& maps, const at::Tensor& names, std::int64_t height, std::int64_t width,
                    bool bilinear, std::optional<double> factor) {
   BestName best;
@@ -87,7 +87,7 @@ void check_names(const char* who, std::int64_t names, const at::Tensor& target, 
   if (options.candidates == "present") check_targets(who, target, count_classes(names, options), options.ignore_index);
 }
 
-/// `features` [B, N, D] of patches or groups.
+/// Checks the inputs of a segmentation. `features` [B, N, D] are those of patches or groups.
 void check_task(const char* who, const at::Tensor& features, const at::Tensor& class_features, const at::Tensor& target,
                 const SegmentationOptions& options) {
   TORCH_CHECK(class_features.dim() == 2 && class_features.size(1) == features.size(2), who,
@@ -98,7 +98,7 @@ void check_task(const char* who, const at::Tensor& features, const at::Tensor& c
   check_names(who, class_features.size(0), target, options);
 }
 
-/// Returns the names that pixels of one image may take, ascending.
+/// Returns the names that can be predicted for the pixels of one image, in ascending order.
 at::Tensor candidates_of(const at::Tensor& target, std::int64_t names, const SegmentationOptions& options) {
   const at::Tensor classes = classes_of_names(names, options, target.device());
   if (options.candidates == "present")

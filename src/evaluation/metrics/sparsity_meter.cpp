@@ -5,7 +5,7 @@
 namespace tessera::metrics {
 namespace {
 
-/// Returns the number of rows in which each column is active, [V] int64.
+/// Returns, for each column, the number of rows in which it is active: int64 [V].
 at::Tensor count_active(const at::Tensor& encoding) {
   if (!encoding.is_sparse()) return encoding.gt(0).sum(0);
   return at::bincount(encoding.indices()[1].masked_select(encoding.values().gt(0)), {}, encoding.size(1));

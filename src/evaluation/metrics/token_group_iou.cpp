@@ -8,20 +8,21 @@
 namespace tessera::metrics {
 namespace {
 
-/// Assigns a column to each row at the least total cost, by shortest augmenting paths with potentials; rows <= columns.
+/// Assigns a column to each row at the least total cost, by shortest augmenting paths with potentials. There must be at least as
+/// many columns as rows.
 std::vector<std::int64_t> cheapest_columns(const std::vector<std::vector<double>>& cost) {
   const std::size_t rows = cost.size();
   const std::size_t columns = cost.front().size();
   constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   std::vector<double> row_potential(rows, 0), column_potential(columns, 0);
-  std::vector<std::size_t> owner(columns, kNone);  // row matched to a column
+  std::vector<std::size_t> owner(columns, kNone);  // the row that is matched to each column
   for (std::size_t row = 0; row < rows; ++row) {
     std::vector<double> distance(columns, kInfinity);
-    std::vector<std::size_t> before(columns,
-                                    kNone);  // the column from which each was reached; kNone: from `row` itself
+    // The column from which each column was reached; kNone if it was reached from `row` itself.
+    std::vector<std::size_t> before(columns, kNone);
     std::vector<bool> done(columns, false);
-    std::vector<std::size_t> path;  // finished columns
+    std::vector<std::size_t> path;  // the columns that are finished
     std::size_t from_column = kNone;
     std::size_t end = kNone;
     double traveled = 0;

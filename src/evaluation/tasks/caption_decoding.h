@@ -8,19 +8,19 @@
 
 namespace tessera {
 
-/// Returns the captioning objective of the run or checkpoint, the first one by name if there are several. Throws TaskMisfit
-/// naming the task if there is none.
+/// Returns the captioning objective of the run or checkpoint; if there are several, the first one by name. Throws TaskMisfit that
+/// names the task if there is none.
 std::shared_ptr<Captioning> captioning_of(const EvaluationContext& context, const std::string& task);
 
-/// Moves the features of one or more images to the device of the decoder.
+/// Moves the features of images to the device of the decoder.
 TowerFeatures on_device_of(const Captioning& captioning, const TowerFeatures& features);
 /// Moves texts to the device of the decoder.
 TowerInput on_device_of(const Captioning& captioning, const TowerInput& texts);
 
-/// The special ids that a tokenizer puts around a text.
+/// The ids of the special tokens that a tokenizer puts around a text.
 struct SpecialIds {
-  std::int64_t begin = -1;         // starts every text; -1 if texts start with their first word
-  std::vector<std::int64_t> ends;  // end a text or pad it
+  std::int64_t begin = -1;         // the id that starts every text; -1 if texts start with their first word
+  std::vector<std::int64_t> ends;  // the ids that end or pad a text
 };
 SpecialIds special_ids_of(const Tokenizer& tokenizer);
 

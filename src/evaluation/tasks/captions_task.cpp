@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-/// Decodes ids [B, T], which are -1 after their end.
+/// Decodes ids [B, T], which are -1 after the end of a text.
 std::vector<std::string> decoded(const at::Tensor& ids, const Tokenizer& tokenizer) {
   std::vector<std::string> out;
   for (std::int64_t i = 0; i < ids.size(0); ++i) {
@@ -24,7 +24,7 @@ std::vector<std::string> decoded(const at::Tensor& ids, const Tokenizer& tokeniz
   return out;
 }
 
-/// Counts the tokens of each image's first caption that the decoder predicts correctly, and all of them.
+/// Counts, for each image's first caption, its tokens and those that the decoder predicts correctly.
 class TokenMeter {
  public:
   TokenMeter(Captioning& captioning, const Tokenizer& tokenizer, std::int64_t begin)
@@ -35,7 +35,7 @@ class TokenMeter {
     for (const EvaluationSample& sample : samples) captions.push_back(sample.sample.captions.front());
     const TowerInput input = on_device_of(captioning_, tokenizer_.encode_batch(captions));
     const TokenHits hits = captioning_.token_hits(images, input.ids, input.mask);
-    const at::Tensor counted = hits.counted & (input.ids != begin_);  // every text starts with the same token
+    const at::Tensor counted = hits.counted & (input.ids != begin_);  // every text starts with this token
     right_.push_back((hits.right & counted).sum(1).to(at::kCPU, at::kDouble));
     counted_.push_back(counted.sum(1).to(at::kCPU, at::kDouble));
   }
@@ -52,7 +52,7 @@ class CaptionsTask final : public EvaluationTask {
  public:
   explicit CaptionsTask(CaptionsSettings settings) : settings_(std::move(settings)) {}
 
-  // The decoder reads and writes texts, but the text tower embeds none.
+  // The decoder reads and writes texts, but the text tower does not embed any.
   bool uses_texts() const override { return false; }
 
   void check(const EvaluationContext& context) const override {
@@ -78,7 +78,7 @@ class CaptionsTask final : public EvaluationTask {
     std::vector<std::string> captions;
     std::vector<std::vector<std::string>> references;
     std::vector<CaptionExample> shown;
-    std::vector<std::pair<std::string, std::size_t>> shown_rows;  // key and row
+    std::vector<std::pair<std::string, std::size_t>> shown_rows;  // the key and row of each image in `shown`
     ExampleChooser examples(pass.total(), settings_.samples);
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const TowerFeatures images = on_device_of(*captioning, features);

@@ -7,14 +7,15 @@
 namespace tessera {
 namespace {
 
-// Most data have what a task needs in the first samples, but sometimes only one sample in a few hundred has it.
+// Usually the first few samples already have what a task needs, but sometimes only one sample in a few hundred has it.
 constexpr std::int64_t kFewSamples = 8, kMostSamples = 256;
 
 struct Looks {
   std::int64_t readable = 0, having = 0;
 };
 
-/// Returns an iterator over `looks` samples spread over the first `count`, or over the first samples of a stream.
+/// Returns a function that returns one sample per call: `looks` samples that are spread over the first `count` samples or, for a
+/// stream, its first samples.
 std::function<Sample()> some_samples(const Source& source, std::int64_t count, std::int64_t looks) {
   const SourceKind kind = source.kind();
   if (const auto* stream = std::get_if<const StreamSource*>(&kind)) {
@@ -40,7 +41,7 @@ Looks look_at(const Source& source, std::int64_t count, std::int64_t most, const
       ++out.having;
       if (look) look(sample);
     } catch (const SampleError&) {
-      continue;  // the task counts it as skipped
+      continue;  // the task itself counts it as skipped
     }
   }
   return out;

@@ -6,15 +6,15 @@
 
 namespace tessera {
 
-/// The names by which classes of masks are searched. A class may have several names ("person, man, woman") and a display name
-/// that is not searched for ("background: sky, wall").
+/// The names that are used to search for classes of masks. A class can have several names ("person, man, woman"), and a display
+/// name that is not searched for ("background: sky, wall").
 struct ClassQueries {
-  std::vector<std::string> classes;    // display names: the text before the colon, or the first name
+  std::vector<std::string> classes;    // display name of each class: the text before the colon, or the first name
   std::vector<std::string> names;      // all names, class by class
   std::vector<std::int64_t> class_of;  // the class of each name
 };
 
-/// Parses the lines of the setting called `setting` ("segmentation.classes"). Throws UserError for an empty name.
+/// Parses the lines of a setting. `setting` is its name ("segmentation.classes"), for messages. Throws UserError for an empty name.
 ClassQueries class_queries(const std::vector<std::string>& lines, const std::string& setting);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Depth by a linear map of frozen patch features.
+// The task depth_probe: depth by a linear map of frozen patch features.
 #include <cmath>
 
 #include <ATen/ATen.h>
@@ -18,15 +18,15 @@ Required with_depth() {
   return {[](const Sample& sample) { return !sample.depth.empty(); }, "no_depth", "depths", "depth"};
 }
 
-/// Returns the depths [H, W] float of the preprocessed image.
+/// Returns the depths of the preprocessed image, float [H, W].
 at::Tensor depth_of(const EvaluationSample& sample) {
   return at::tensor(sample.depth).view({sample.pixels.size(1), sample.pixels.size(2)});
 }
 
-/// Least squares with an L2 penalty. It keeps only sums, so memory does not grow with the data.
+/// Fits least squares with an L2 penalty. It keeps only sums, so memory does not grow with the data.
 class RidgeFit {
  public:
-  /// features [N, D], targets [N].
+  /// Adds samples. features: [N, D]. targets: [N].
   void add(const at::Tensor& features, const at::Tensor& targets) {
     const at::Tensor x = at::cat({features.to(at::kDouble), at::ones({features.size(0), 1}, at::kDouble)}, 1);
     const at::Tensor moments = x.t().mm(x), products = x.t().mv(targets.to(at::kDouble));
@@ -36,7 +36,8 @@ class RidgeFit {
   std::int64_t count() const {
     return moments_.defined() ? std::llround(moments_[-1][-1].item<double>()) : 0;
   }
-  /// Minimizes mean (w x + b - y)^2 + l2 |w * deviation|^2. Returns w and b in one tensor, [D + 1] double.
+  /// Minimizes mean (w x + b - y)^2 + l2 |w * deviation|^2, where deviation is the standard deviation of each feature. Returns w
+  /// and b in one tensor, double [D + 1].
   at::Tensor solve(double l2) const {
     const at::Tensor moments = moments_ / count(), products = products_ / count();
     const std::int64_t width = moments.size(0) - 1;
@@ -55,15 +56,15 @@ class RidgeFit {
   at::Tensor products_;  // sum of (x, 1) y
 };
 
-/// The scores of each image, over its pixels.
+/// The scores of each image, averaged over its pixels.
 struct DepthScores {
   std::vector<double> rms_error, relative_error, delta1_accuracy;
 
-  /// Adds an image without known depths, which does not count.
+  /// Adds an image that does not count, because it has no known depths.
   void add_none() {
     for (auto* values : {&rms_error, &relative_error, &delta1_accuracy}) values->push_back(-1);
   }
-  /// predicted and truth [N] meters.
+  /// Adds an image with N known depths. predicted and truth: [N], in meters.
   void add(const at::Tensor& predicted, const at::Tensor& truth) {
     rms_error.push_back((predicted - truth).square().mean().sqrt().item<double>());
     relative_error.push_back(((predicted - truth).abs() / truth).mean().item<double>());
@@ -118,7 +119,7 @@ class DepthProbeTask final : public EvaluationTask {
     return (depth >= settings_.nearest) & (depth <= settings_.farthest);
   }
 
-  /// Adds the samples' patches; the target of a patch is the mean logarithm of its known depths.
+  /// Adds the samples' patches to the fit. The target of a patch is the mean logarithm of its known depths.
   void learn(const std::vector<EvaluationSample>& samples, const TowerFeatures& features, const Embedder& embedder,
              RidgeFit& fit) const {
     const std::vector<at::Tensor> tokens = patches_of(features, kDepthTask).unbind();

@@ -13,14 +13,14 @@ namespace {
 
 constexpr std::int64_t kNeighbors = 10;
 
-/// The images on the map and, without classes, their captions.
+/// The images on the map and, if there are no classes, their captions.
 struct Pinned {
-  std::vector<at::Tensor> images;     // [D] each
-  std::vector<std::int64_t> classes;  // one per image; -1: none
+  std::vector<at::Tensor> images;     // embedding of each image, [D]
+  std::vector<std::int64_t> classes;  // class of each image; -1 if it has none
   std::vector<std::string> keys, captions;
 };
 
-/// Normalizes rows to length 1 and subtracts their mean. Without this, the map of a contrastive model would show only the gap
+/// Normalizes rows to length 1 and subtracts their mean. Without that, the map of a contrastive model would show only the gap
 /// between images and texts.
 at::Tensor centered(const at::Tensor& rows) {
   const at::Tensor unit = metrics::unit_rows(rows);

@@ -22,12 +22,12 @@ Required with_choices() {
           "a box with a phrase and hard negatives", "phrase_negatives"};
 }
 
-/// The boxes of a batch that have a choice of texts and are visible.
+/// The visible boxes of a batch that have several texts to choose from.
 struct BoxChoices {
-  std::vector<float> corners;         // left, top, right, bottom of each box, in cells of the grid
+  std::vector<float> corners;         // left, top, right and bottom of each box, in units of patches
   std::vector<std::int64_t> image;    // the index of each box's image in the batch
-  std::vector<std::string> texts;     // box by box, the phrase and then its negatives
-  std::vector<std::int64_t> options;  // the number of texts of each box
+  std::vector<std::string> texts;     // for each box, its phrase and then its negatives
+  std::vector<std::int64_t> options;  // number of texts of each box
   std::int64_t out_of_sight = 0;      // number of boxes outside of the preprocessed images
 
   BoxChoices(const std::vector<EvaluationSample>& samples, const Preprocessing& preprocessing, config::Size grid,
@@ -55,7 +55,7 @@ struct BoxChoices {
   }
 };
 
-/// Returns the embeddings [K, D] of boxes, the mean of the patches in each.
+/// Returns the embeddings of boxes, [K, D]. An embedding is the mean of the patches in the box.
 at::Tensor embed_boxes(const at::Tensor& patches, const BoxChoices& choices, config::Size grid) {
   if (!patches.defined()) user_error("fgovd: this model's image tower outputs no patch embeddings");
   if (patches.size(1) != grid.height * grid.width)
@@ -102,7 +102,7 @@ class FgOvdTask final : public EvaluationTask {
                     .max_samples = settings_.data.max_samples,
                     .required = with_choices(),
                     .needs = {.dense = true}};
-    std::vector<std::int64_t> ranks, sample;  // per box: how many negatives are at least as near as the phrase; its image
+    std::vector<std::int64_t> ranks, sample;  // per box, the number of negatives at least as near as the phrase; its image
     std::int64_t seen = 0;
     const std::string before = result.data;
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
@@ -136,7 +136,7 @@ class FgOvdTask final : public EvaluationTask {
     std::int64_t text = 0;
     for (std::size_t i = 0; i < choices.options.size(); ++i) {
       const at::Tensor own = scores[static_cast<std::int64_t>(i)].narrow(0, text, choices.options[i]);
-      ranks.push_back(own.slice(0, 1).lt(own[0]).logical_not().sum().item<std::int64_t>());  // equal or NaN: wrong
+      ranks.push_back(own.slice(0, 1).lt(own[0]).logical_not().sum().item<std::int64_t>());  // equal or NaN counts as wrong
       text += choices.options[i];
     }
   }

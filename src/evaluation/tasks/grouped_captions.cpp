@@ -12,8 +12,8 @@
 namespace tessera {
 namespace {
 
-/// Fills in one caption's mask [L] and segments [S, L]: a token belongs to the phrase that contains its first byte. Returns
-/// how many tokens cover text.
+/// Fills in one caption's mask [L] and segments [S, L]. A token belongs to the phrase that contains the token's first byte. Returns
+/// the number of tokens that cover text.
 std::int64_t mark(const std::vector<std::array<std::int64_t, 2>>& spans,
                   const std::vector<std::array<std::int64_t, 2>>& phrases, const at::Tensor& mask,
                   const at::Tensor& segments) {
@@ -31,7 +31,7 @@ std::int64_t mark(const std::vector<std::array<std::int64_t, 2>>& spans,
   return count;
 }
 
-/// Returns the text tower's features for each token, `tokens` for k-means and `attention` otherwise.
+/// Returns the text tower's features of each token: `tokens` for k-means, otherwise `attention`.
 TowerFeatures features_of_tokens(const Embedder& embedder, const std::vector<std::string>& texts, bool k_means) {
   TowerFeatures features = embed_texts(embedder, texts, {.tokens = k_means, .attention = !k_means, .input_ids = true});
   const auto fits = [&](const at::Tensor& tensor, std::int64_t dimension) {
@@ -46,7 +46,8 @@ TowerFeatures features_of_tokens(const Embedder& embedder, const std::vector<std
   return features;
 }
 
-/// Clusters the tokens that cover text; returns 1 where a token is in a cluster, [K, L]. tokens [L, W], mask [L].
+/// Clusters the tokens [L, W] that cover text, which is where mask [L] is true. Returns [K, L], 1 where a token is in a cluster and
+/// 0 elsewhere.
 at::Tensor clustered(const at::Tensor& tokens, const at::Tensor& mask, std::int64_t clusters) {
   at::Tensor out = at::zeros({clusters, mask.size(0)});
   const at::Tensor places = mask.nonzero().squeeze(1);
@@ -75,7 +76,7 @@ GroupedCaptions grouped_captions(const std::vector<EvaluationSample>& samples, c
   GroupedCaptions out;
   std::vector<PhrasedCaption> captions;
   std::vector<std::string> texts;
-  std::size_t most = 0;  // most phrases of any caption
+  std::size_t most = 0;  // the greatest number of phrases in a caption
   for (std::size_t i = 0; i < samples.size(); ++i) {
     for (PhrasedCaption& caption : phrased_captions(samples[i].sample)) {
       most = std::max(most, caption.phrases.size());

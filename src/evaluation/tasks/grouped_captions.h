@@ -16,29 +16,30 @@ namespace tessera {
 /// A caption and the annotated phrases in it.
 struct PhrasedCaption {
   std::string text;
-  std::vector<std::array<std::int64_t, 2>> phrases;  // bytes [begin, end)
+  std::vector<std::array<std::int64_t, 2>> phrases;  // the bytes of each phrase, [begin, end)
 };
 
-/// Returns the sample's captions that have annotated phrases, in order.
+/// Returns those of the sample's captions that have annotated phrases, in their order.
 std::vector<PhrasedCaption> phrased_captions(const Sample& sample);
 
 /// Captions with annotated phrases, and a model's grouping of their tokens.
 struct GroupedCaptions {
   std::vector<std::size_t> sample;               // the index of each caption's sample
   std::vector<std::vector<std::string>> tokens;  // tokens of each caption, without padding
-  std::vector<std::int64_t> spelled;  // how many tokens of each caption cover text; 0 if they do not spell the caption
-  at::Tensor weights;                 // [B, K, L], weight of each token in each group
-  at::Tensor mask;                    // bool [B, L], tokens that cover text
-  at::Tensor segments;                // bool [B, S, L], the phrases' tokens
+  std::vector<std::int64_t> spelled;  // number of each caption's tokens that cover text; 0 if they do not spell it
+  at::Tensor weights;                 // [B, K, L], the weight of each token in each group
+  at::Tensor mask;                    // bool [B, L], true for tokens that cover text
+  at::Tensor segments;                // bool [B, S, L], true for the tokens of each phrase
 };
 
-/// Returns all captions of these samples that have phrases, in the order of the samples, grouped as the settings say: by the
-/// text tower's groups, or by k-means on the features of the tokens that cover text. If the tokens do not spell a caption, none
-/// of them covers text or belongs to a phrase. Throws UserError if the tower has no groups, or no features of single tokens.
+/// Returns all captions of these samples that have phrases, in the order of the samples. According to the settings, tokens are
+/// grouped by the text tower's groups, or by k-means on the features of the tokens that cover text. If a caption's tokens do not
+/// spell the caption, none of them counts as covering text or belonging to a phrase. Throws UserError if the tower has no groups,
+/// or no features of single tokens.
 GroupedCaptions grouped_captions(const std::vector<EvaluationSample>& samples, const Embedder& embedder,
                                  const TokenGroupSettings& settings);
 
-/// Splits the tokens that cover text into K consecutive pieces of equal length, a baseline grouping, [B, K, L].
+/// Returns a baseline grouping, [B, K, L], which splits the tokens that cover text into K consecutive pieces of equal length.
 at::Tensor equal_chunks(const GroupedCaptions& captions);
 
 }  // namespace tessera

@@ -39,9 +39,9 @@ class HardNegativesTask final : public EvaluationTask {
                     .max_samples = settings_.data.max_samples,
                     .required = with_negatives()};
     TaskResult result;
-    std::vector<at::Tensor> right, wrong;  // similarities, by batch
-    std::vector<std::string> kinds;        // per pair
-    std::vector<std::int64_t> sample;      // per pair
+    std::vector<at::Tensor> right, wrong;  // similarities, one tensor per batch
+    std::vector<std::string> kinds;        // kind of each pair
+    std::vector<std::int64_t> sample;      // sample of each pair
     std::int64_t seen = 0;
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const NegativePairs pairs(samples);

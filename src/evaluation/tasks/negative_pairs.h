@@ -7,16 +7,16 @@
 
 namespace tessera {
 
-/// Pairs of a right and a wrong caption of one image: the first caption of each sample with each of its hard negatives.
+/// Pairs of a right and a wrong caption of one image. A sample's first caption forms a pair with each of its hard negatives.
 struct NegativePairs {
   std::vector<std::string> texts;
-  std::vector<std::int64_t> image, positive, negative;  // per pair: the index of its sample, and those of its captions in `texts`
-  std::vector<std::string> kinds;                       // per pair
+  std::vector<std::int64_t> image, positive, negative;  // per pair: index of its sample, indices of its captions in `texts`
+  std::vector<std::string> kinds;                       // kind of each pair's negative
 
   explicit NegativePairs(const std::vector<EvaluationSample>& samples);
 };
 
-/// Requires a caption and hard negatives.
+/// Returns the requirement that a sample has a caption and hard negatives.
 Required with_negatives();
 
 }  // namespace tessera

@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-/// Entries of report::Outcomes as tensors [E]; undefined tensors take the defaults given below.
+/// The entries of report::Outcomes as tensors [E]. Undefined tensors have the defaults in the comments below.
 struct OutcomeRows {
-  at::Tensor part;         // double, or bool for hits
+  at::Tensor part;         // double; or bool, true for hits
   at::Tensor whole = {};   // double; default 1
   at::Tensor sample = {};  // int64; default 0, 1, 2, ...
   at::Tensor group = {};   // int64; default 0
@@ -18,8 +18,8 @@ struct OutcomeRows {
 
 report::Outcomes outcomes_of(const std::string& metric, const OutcomeRows& rows);
 
-/// Returns the outcomes of recall or accuracy at k: ranks [E] int64 from 0 are hits if below k; -1 is left out. `sample` and
-/// `group` are as in OutcomeRows.
+/// Returns the outcomes of recall or accuracy at k. ranks: int64 [E], counted from 0; a rank below k is a hit, and entries with -1
+/// are left out. `sample` and `group` are as in OutcomeRows.
 report::Outcomes hits_within(const std::string& metric, const at::Tensor& ranks, std::int64_t k,
                              const at::Tensor& sample = {}, const at::Tensor& group = {});
 

@@ -11,10 +11,11 @@
 namespace tessera {
 namespace {
 
-// How many texts are held at full width before they become classes or compact: 512 rows over a vocabulary take 60 MB.
+// How many texts are held at full width before they are reduced to classes or stored compactly. 512 rows over a vocabulary take 60
+// MB.
 constexpr std::size_t kTextsAtATime = 512;
 
-/// Throws UserError if a row is not finite; `name_of` returns what the row embeds.
+/// Throws UserError if a row is not finite. `name_of` returns a name for what a row embeds.
 void check_finite(const at::Tensor& rows, const std::function<std::string(std::size_t)>& name_of) {
   const at::Tensor broken = rows.isfinite().all(1).logical_not().nonzero();
   if (broken.numel() == 0) return;
@@ -139,7 +140,7 @@ TowerFeatures embed_texts(const Embedder& embedder, const std::vector<std::strin
 
 TowerFeatures embed_compactly(const Embedder& embedder, const std::vector<std::string>& texts) {
   std::vector<TowerFeatures> chunks;
-  at::Tensor dense;  // holds all rows from the start, because joining chunks would take twice the memory
+  at::Tensor dense;  // allocated for all rows at once, because joining chunks would take twice the memory
   std::int64_t row = 0;
   for (auto begin = texts.begin(); row == 0 || begin != texts.end();) {
     const auto end = begin + std::min<std::ptrdiff_t>(kTextsAtATime, texts.end() - begin);

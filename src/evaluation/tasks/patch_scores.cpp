@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-/// Throws UserError if these are not the patches of a grid.
+/// Throws UserError if `patches` do not form the grid.
 void check_grid(const at::Tensor& patches, config::Size grid) {
   if (!patches.defined()) user_error("segmentation: this model's image tower outputs no patch embeddings");
   if (patches.size(1) != grid.height * grid.width)
@@ -14,7 +14,7 @@ void check_grid(const at::Tensor& patches, config::Size grid) {
                grid.width, " patches: take by: groups");
 }
 
-/// Also throws if they cannot be compared with texts of this width.
+/// Throws UserError if `patches` do not form the grid, or cannot be compared with texts of width `text_width`.
 void check_patches(const at::Tensor& patches, config::Size grid, std::int64_t text_width) {
   check_grid(patches, grid);
   if (patches.size(2) != text_width)

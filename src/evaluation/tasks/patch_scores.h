@@ -9,23 +9,24 @@
 
 namespace tessera {
 
-/// A way to score patches against texts.
+/// A way to score image patches against texts, each of which is called a name.
 struct PatchScores {
-  ViewNeeds needs;         // the features of images that `of` needs
+  ViewNeeds needs;         // the image features that `of` needs
   std::int64_t names = 0;  // number of texts
-  /// Returns the scores of images' patches, [B, P, names] floating, P patches of a grid. Throws UserError if the features have
-  /// no such patches, or a width other than the texts'.
+  /// Returns the scores of the images' patches, floating-point [B, P, names], for the P patches of a grid. Throws UserError if the
+  /// features have no such patches or have a different width than the texts.
   std::function<at::Tensor(const TowerFeatures& images, config::Size grid)> of;
 
   /// Returns the scores as maps, [B, names, rows, columns].
   at::Tensor maps(const TowerFeatures& images, config::Size grid) const;
 };
 
-/// Scores patches by the cosine of TowerFeatures::dense, computed with this last block, with names [N, D].
+/// Scores patches by the cosine of TowerFeatures::dense with names [N, D]. The image tower computes its last block as `last_block`
+/// says.
 PatchScores cosines_of_patches(const at::Tensor& names, LastBlock last_block);
 
-/// Scores patches by the conditioned score of each single patch, or with `attention` by each name's attention to it, through the
-/// pool of `model`, which must outlive the result. `names` are features of texts or classes.
+/// Scores patches through the pool of `model`: by the conditioned score of each patch by itself or, with `attention`, by each
+/// name's attention to the patch. `names` are features of texts or classes. `model` must outlive the result.
 PatchScores conditioned_patches(const ConditionedEmbedder& model, const TowerFeatures& names, bool attention);
 
 }  // namespace tessera

@@ -11,14 +11,14 @@
 
 namespace tessera {
 
-/// Compares a whole image with texts, window by window, so that it keeps its aspect ratio and is not cropped.
+/// Compares a whole image with texts, window by window, so that the image keeps its aspect ratio and is not cropped.
 class PictureWindows {
  public:
-  /// Embeds `batch_size` windows at a time. Throws UserError for a window that is not a whole number of patches.
+  /// Embeds `batch_size` windows at a time. Throws UserError if a window's size is not a multiple of the patch size.
   PictureWindows(const Embedder& embedder, const WindowSettings& settings, PatchScores patches, std::int64_t batch_size);
 
-  /// Returns the mean scores [N, height, width] float32 of the resized image's pixels. Throws UserError if the model's patches
-  /// have no scores, or one is not finite; `key` names the image.
+  /// Returns the mean scores of the resized image's pixels, float32 [N, height, width]. Throws UserError if the model's patches
+  /// cannot be scored or a score is not finite. `key` names the image in messages.
   at::Tensor scores(const Image& picture, const std::string& key) const;
 
  private:
@@ -27,7 +27,7 @@ class PictureWindows {
   const Embedder& embedder_;
   PatchScores patches_;
   std::int64_t batch_size_, size_, stride_, short_side_;
-  config::Size grid_;  // patch grid of a window
+  config::Size grid_;  // the grid of a window's patches
 };
 
 }  // namespace tessera

@@ -24,7 +24,8 @@ LabeledFeatures rows_of(const LabeledFeatures& all, const std::vector<std::int64
   return {all.features.index_select(0, index), all.labels.index_select(0, index)};
 }
 
-/// Returns the rows of each step, [steps, batch]: each epoch is shuffled separately, and an incomplete last batch is dropped.
+/// Returns the rows of each step's batch, [steps, batch]. Each epoch is shuffled separately, and its incomplete last batch is
+/// dropped.
 at::Tensor batches_of(std::int64_t count, std::int64_t epochs, std::int64_t batch) {
   batch = std::min(batch, count);
   const std::int64_t steps = count / batch;

@@ -17,24 +17,24 @@ struct LabeledFeatures {
   at::Tensor labels;    // [N] int64
 };
 
-/// A fixed random split of `train` into the part that a sweep measures on, and the rest. hold_out() throws UserError if either
-/// is empty.
+/// A fixed random split of training data into a part for validation, on which settings are compared, and the rest. hold_out()
+/// throws UserError if either part is empty.
 struct HeldOut {
   LabeledFeatures validation;
   LabeledFeatures rest;
 };
 HeldOut hold_out(const LabeledFeatures& train, const LinearProbeSettings& settings);
 
-/// A classifier fitted by AdamW with the learning rate and weight decay that were best on the held-out part of train.
+/// A classifier fitted by AdamW, with the learning rate and weight decay that were best on the held-out part of train.
 struct AdamwChoice {
   metrics::AdamwProbe probe;
   double lr = 0;
   double weight_decay = 0;
-  std::optional<double> validation_top1;  // none if there was nothing to choose
+  std::optional<double> validation_top1;  // nullopt if there was nothing to choose
 };
 
-/// Tries each learning rate with each weight decay on a part of `train`, and fits the best pair (the first one at ties) on all
-/// of it. The result is deterministic.
+/// Tries each learning rate with each weight decay on a part of `train`. Then fits the classifier with the best pair (at ties, the
+/// first) on all of `train`. The result is deterministic.
 AdamwChoice fit_with_adamw(const LabeledFeatures& train, std::int64_t classes, const LinearProbeSettings& settings);
 
 }  // namespace tessera

@@ -11,10 +11,10 @@
 namespace tessera {
 namespace {
 
-/// The nearest images of one text so far, best first.
+/// The images that are nearest to one text so far, best first.
 struct Nearest {
   RetrievalSheet sheet;
-  std::vector<std::pair<double, std::string>> keys;  // the cosines and keys of these samples
+  std::vector<std::pair<double, std::string>> keys;  // the cosines and keys of these images
 };
 
 void offer_key(Nearest& nearest, double score, const std::string& key, std::size_t most) {

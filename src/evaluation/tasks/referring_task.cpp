@@ -12,12 +12,13 @@
 namespace tessera {
 namespace {
 
-constexpr double kFound = 0.5;  // least IoU of a box that counts as found
+constexpr double kFound = 0.5;  // a box counts as found if its IoU is at least this
 
-/// Left, top, right and bottom as fractions of the image size.
+/// A box: left, top, right and bottom as fractions of the image size.
 using Corners = std::array<double, 4>;
 
-/// Returns the box of an object after the evaluation transform, clipped at the borders, or nothing if it is not visible.
+/// Returns the box of an object after the evaluation transform, clipped at the image's borders; nothing if the object is not
+/// visible.
 std::optional<Corners> shown(const ObjectAnnotation& object, const Image& picture, const Preprocessing& preprocessing) {
   Corners out = preprocessed_box(object.box, picture.height, picture.width, preprocessing);
   for (double& corner : out) corner = std::clamp(corner, 0.0, 1.0);
@@ -28,7 +29,7 @@ std::optional<Corners> shown(const ObjectAnnotation& object, const Image& pictur
 double iou_of(const Corners& a, const Corners& b) {
   const double width = std::min(a[2], b[2]) - std::max(a[0], b[0]), height = std::min(a[3], b[3]) - std::max(a[1], b[1]);
   const double both = std::max(0.0, width) * std::max(0.0, height);
-  // The corners of a predicted box may be swapped: its area is then 0.
+  // The corners of a predicted box may be swapped, in which case its area is 0.
   const auto area = [](const Corners& box) { return std::max(0.0, box[2] - box[0]) * std::max(0.0, box[3] - box[1]); };
   return both / (area(a) + area(b) - both);
 }
@@ -98,7 +99,8 @@ class ReferringTask final : public EvaluationTask {
     return captioning;
   }
 
-  /// Returns the IoU of each object's box with the box that the decoder finds for its phrase. `features` are those of this image.
+  /// Returns, for each object of an image, the IoU of its box with the box that the decoder finds for its phrase. `features` are
+  /// the image's features.
   static std::vector<double> overlaps_of(const EvaluationSample& sample, const TowerFeatures& features, Captioning& captioning,
                                          const Embedder& embedder) {
     std::vector<std::string> phrases;

@@ -16,7 +16,8 @@ std::shared_ptr<EvaluationTask> make_task(const config::ModuleSettings& task, co
   return made;
 }
 
-/// Fills in the defaults of the module that a key of a task's settings names, if it is set. `path` is the task's.
+/// Fills in the defaults of a module in a task's settings. `key` is the setting that names the module and may be missing; `path` is
+/// the path of the task.
 template <class Parts>
 void resolve_part(config::ModuleSettings& task, const std::string& key, const Parts& parts, const std::string& path) {
   const config::Node* node = task.settings.find(key);
@@ -26,7 +27,7 @@ void resolve_part(config::ModuleSettings& task, const std::string& key, const Pa
   task.settings.set(key, config::Value<config::ModuleSettings>::dump(parts.resolve(part, place)));
 }
 
-/// The same for a key whose value is a map of modules.
+/// Does the same for a key whose value is a map of modules.
 template <class Parts>
 void resolve_parts(config::ModuleSettings& task, const std::string& key, const Parts& parts, const std::string& path) {
   const config::Node* node = task.settings.find(key);
@@ -42,23 +43,23 @@ TaskRegistry& evaluation_tasks() {
   static TaskRegistry registry = [] {
     TaskRegistry list("evaluation task");
     list.add<ZeroShotSettings>("zero_shot", "zero-shot classification with prompts", make_zero_shot_task);
-    list.add<RetrievalSettings>("retrieval", "image-text retrieval, recall at k both ways", make_retrieval_task);
-    list.add<KPrecisionSettings>("k_precision", "whether captions retrieved for images say what their own captions do (SPARC)",
+    list.add<RetrievalSettings>("retrieval", "image-text retrieval, recall at k in both directions", make_retrieval_task);
+    list.add<KPrecisionSettings>("k_precision", "agreement of captions retrieved for images with the images' own captions (SPARC)",
                                  make_k_precision_task);
     list.add<SegmentationSettings>("segmentation", "zero-shot segmentation by patches (SPARC)", make_segmentation_task);
     list.add<LinearProbeSettings>("linear_probe", "logistic regression on image embeddings (CLIP)",
                                   make_linear_probe_task);
-    list.add<SegmentationProbeSettings>("segmentation_probe", "segmentation by a linear classifier of frozen patches (DINOv2)",
+    list.add<SegmentationProbeSettings>("segmentation_probe", "segmentation by a linear classifier on frozen patch features (DINOv2)",
                                         make_segmentation_probe_task);
-    list.add<DepthProbeSettings>("depth_probe", "depth by a linear map of frozen patches (DINOv2)", make_depth_probe_task);
-    list.add<KnnSettings>("knn", "nearest neighbors among image embeddings (DINO)", make_knn_task);
+    list.add<DepthProbeSettings>("depth_probe", "depth by a linear map of frozen patch features (DINOv2)", make_depth_probe_task);
+    list.add<KnnSettings>("knn", "classification by nearest neighbors among image embeddings (DINO)", make_knn_task);
     list.add<HardNegativeSettings>("hard_negatives", "right captions against wrong ones of the same image (SugarCrepe)",
                                    make_hard_negatives_task);
     list.add<FgOvdSettings>("fgovd", "choosing the phrase of a box among its hard negatives (FG-OVD)", make_fgovd_task);
     list.add<OptionTaskSettings>("options",
-                                 "right options against wrong ones, files of Winoground, SugarCrepe++, VALSE and others",
+                                 "right options against wrong ones, for the files of Winoground, SugarCrepe++, VALSE and others",
                                  make_options_task);
-    list.add<SlotMaskSettings>("slot_mask", "hard negatives before and after training a mask over slots (SPARO)",
+    list.add<SlotMaskSettings>("slot_mask", "accuracy on hard negatives before and after training a mask over slots (SPARO)",
                                make_slot_mask_task);
     list.add<SlotPictureSettings>("slots", "attention maps of single slots (SPARO)", make_slots_task);
     list.add<InterpretabilitySettings>("interpretability", "rank of the class name among all vocabulary tokens (STAIR)",
@@ -70,14 +71,16 @@ TaskRegistry& evaluation_tasks() {
                                  make_token_group_task);
     list.add<FeatureMapSettings>("feature_map", "features of images and class texts in two dimensions (PCA, t-SNE)",
                                  make_feature_map_task);
-    list.add<GradCamSettings>("grad_cam", "where in images their similarity with a caption comes from (Grad-CAM)",
+    list.add<GradCamSettings>("grad_cam", "where in an image its similarity with a caption comes from (Grad-CAM)",
                               make_grad_cam_task);
     list.add<QuerySettings>("query", "the images that are nearest to texts", make_query_task);
-    list.add<ValidationLossSettings>("validation_loss", "the run's own objective on the validation data",
+    list.add<ValidationLossSettings>("validation_loss", "the loss of the run's objective on the validation data",
                                      make_validation_loss_task);
-    list.add<CaptionsSettings>("captions", "captions that the decoder of captioning writes (CIDEr-D), and its token accuracy",
+    list.add<CaptionsSettings>("captions", "captions that the captioning objective's decoder writes (CIDEr-D), and the decoder's "
+                                           "token accuracy",
                                make_captions_task);
-    list.add<ReferringSettings>("referring", "boxes that the decoder of captioning finds for phrases (LocCa)", make_referring_task);
+    list.add<ReferringSettings>("referring", "boxes that the captioning objective's decoder finds for phrases (LocCa)",
+    make_referring_task);
     return list;
   }();
   return registry;

@@ -13,35 +13,35 @@
 
 namespace tessera {
 
-/// Captions with the image (row of the features) that each belongs to.
+/// Captions, and for each caption its image (the row of the image's features).
 struct Captions {
   std::vector<std::string> texts;
   std::vector<std::int64_t> owner;
   std::vector<std::vector<std::string>> by_image;
 };
 
-/// Returns the texts with `prefix` before each.
+/// Returns the texts, each with `prefix` in front.
 std::vector<std::string> prefixed(const std::vector<std::string>& texts, const std::string& prefix);
 
-/// Adds the image to the sheet if it is among the `most` best so far; the earlier one comes first at ties.
+/// Adds the image to the sheet if it is among the best `most` images so far. At ties, the earlier image comes first.
 void offer_picture(RetrievalSheet& sheet, double score, const at::Tensor& pixels, bool right, std::int64_t most);
 
-/// Makes a report's retrieval sheets in one pass over the images, and keeps only images that it may show. The query captions
-/// come from the first batch, so that every image can be compared with them as it passes. The query images are spread over the
-/// whole pass. Of all queries followed, it shows those whose right item ranks lowest.
+/// Makes a report's retrieval sheets in one pass over the images, and keeps only images that the report may show. The query
+/// captions come from the first batch, so that every image can be compared with them during the pass. The query images are spread
+/// over the whole pass. Of all queries that it follows, it shows those whose right item has the worst rank.
 class RetrievalSheets {
  public:
   /// `total` is the number of samples of the pass.
   RetrievalSheets(const Embedder& embedder, std::string prompt_prefix, std::int64_t total);
-  /// Adds the next batch; `captions` are those of all images so far, including this batch's.
+  /// Adds the next batch. `captions` are the captions of all images so far, including this batch.
   void add(const std::vector<EvaluationSample>& samples, const TowerFeatures& features, const Captions& captions);
-  /// For images that have already been compared with the captions: returns the similarity of the batch's images with some rows
-  /// of `captions`, [B, rows].
+  /// A function that returns the similarities of a batch's images with some rows of `captions`, [B, rows]. It is for images that
+  /// have already been compared with the captions.
   using BatchSimilarity = std::function<at::Tensor(const std::vector<std::int64_t>& rows)>;
   void add(const std::vector<EvaluationSample>& samples, const BatchSimilarity& similarity, const Captions& captions);
-  /// Returns the similarity of an image, given by its row, with all captions, [M].
+  /// A function that returns the similarities of an image, given by its row, with all captions: [M].
   using RowSimilarity = std::function<at::Tensor(std::int64_t picture)>;
-  /// Returns the sheets; call it after the last batch.
+  /// Returns the sheets. Must be called after the last batch.
   std::vector<RetrievalSheet> finished(const RowSimilarity& similarity, const Captions& captions,
                                        const metrics::RetrievalScores& scores);
 

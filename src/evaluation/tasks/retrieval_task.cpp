@@ -79,7 +79,8 @@ class RetrievalTask final : public EvaluationTask {
 
   TaskResult measure_conditioned(const Embedder& embedder, const EvaluationContext& context) const {
     const Pass pass = pass_of(embedder, context);
-    // Conditioned scores fit into float32. With topk, the other texts get their cosine minus 4, which would lose its order in float32.
+    // Conditioned scores fit into float32. With topk, texts that are not candidates score their cosine minus 4, which would lose
+    // the order of the cosines in float32.
     const at::ScalarType dtype = settings_.compared.similarity == "topk" ? at::kDouble : at::kFloat;
     ConditionedRetrieval compared(
         pass, [this](const Sample& sample) { return own_captions(sample); }, settings_.prompt_prefix, dtype);
@@ -111,7 +112,7 @@ class RetrievalTask final : public EvaluationTask {
             .reads_pixels = context.pictures};
   }
 
-  // The bootstrap draws the captions of one image together, because they are not independent samples.
+  // Adds the recalls. The bootstrap draws the captions of one image together, because they are not independent samples.
   void add_recalls(const metrics::RetrievalScores& scores, const at::Tensor& owner, TaskResult& result) const {
     for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
       const std::string name = concat("image_to_text_recall@", settings_.topk[i]);

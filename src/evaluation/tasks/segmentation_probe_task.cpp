@@ -1,4 +1,4 @@
-// Segmentation by a linear classifier on frozen patch features.
+// The task segmentation_probe: segmentation by a linear classifier on frozen patch features.
 #include <algorithm>
 
 #include <ATen/ATen.h>
@@ -14,8 +14,8 @@
 namespace tessera {
 namespace {
 
-/// Returns the most frequent class of each patch's pixels (the lower one at ties), or kIgnoredClass if no pixel has a class:
-/// target [H, W] -> [rows * columns].
+/// Maps target [H, W] to the class of each patch, [rows * columns]: the most frequent class of its pixels (at ties, the lower
+/// class), or kIgnoredClass if none of its pixels has a class.
 at::Tensor classes_of_patches(const at::Tensor& target, config::Size grid, std::int64_t classes) {
   const std::int64_t height = target.size(0) / grid.height, width = target.size(1) / grid.width;
   const at::Tensor pixels = target.slice(0, 0, grid.height * height)
@@ -114,7 +114,7 @@ class SegmentationProbeTask final : public EvaluationTask {
     return out;
   }
 
-  /// Chooses at most patches_per_image of the patches that have a class, the same ones in each run.
+  /// Chooses at most patches_per_image of the patches that have a class. The choice is the same in each run.
   at::Tensor chosen_patches(const at::Tensor& labels, std::int64_t image) const {
     std::vector<std::int64_t> places = to_vector<std::int64_t>(labels.ne(kIgnoredClass).nonzero().squeeze(1));
     if (std::ssize(places) > settings_.patches_per_image) {

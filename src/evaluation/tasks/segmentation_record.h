@@ -16,45 +16,45 @@
 
 namespace tessera {
 
-/// The mask value of pixels of unknown class.
+/// The mask value of pixels whose class is unknown.
 inline constexpr std::int64_t kIgnoredClass = 255;
 
 /// The classes of a source's masks.
 struct MaskClasses {
   std::shared_ptr<const Source> source;
-  std::vector<std::string> names;  // by mask value
+  std::vector<std::string> names;  // class name of each mask value
   std::string setting;             // the setting that lists them, for messages ("segmentation.classes")
-  std::vector<std::string> ignored{};  // those of `names` whose pixels get kIgnoredClass
+  std::vector<std::string> ignored{};  // the names whose pixels become kIgnoredClass
 
   std::int64_t count() const { return std::ssize(names); }
-  /// The index of the background class, if it exists and is not ignored.
+  /// Returns the index of the background class; nothing if there is none or it is ignored.
   std::optional<std::int64_t> background() const;
   bool is_ignored(std::int64_t value) const;
 };
 
-/// Requires a mask.
+/// Returns the requirement that a sample has a mask.
 Required masked();
 
-/// Checks a few masks of the source, like check_samples(). Throws TaskMisfit for a class without a name.
+/// Checks a few masks of the source, as check_samples() does. Throws TaskMisfit if a mask has a class without a name.
 void check_masks(const MaskClasses& classes, const std::string& setting, std::int64_t max_samples);
 
-/// Returns the mask as [H, W] int64. Throws TaskMisfit for a class without a name.
+/// Returns the mask as a tensor, int64 [H, W]. Throws TaskMisfit if the mask has a class without a name.
 at::Tensor mask_of(const std::vector<std::uint8_t>& mask, config::Size size, const std::string& key,
                    const MaskClasses& classes);
 
-/// Returns the mask of each prepared sample in the same way.
+/// Returns the mask of each prepared sample. Throws like mask_of().
 std::vector<at::Tensor> masks_of(const std::vector<EvaluationSample>& samples, const MaskClasses& classes);
 
-/// Scores images one by one and keeps some for the report.
+/// Scores images one by one, and keeps some of them for the report.
 class SegmentationRecord {
  public:
-  /// For a pass over `total` samples; with `pictures`, the report shows some of them.
+  /// `total` is the number of samples of the pass. If `pictures` is true, some images are kept for the report.
   SegmentationRecord(MaskClasses classes, std::int64_t total, bool pictures);
 
-  /// target and found [H, W] int64; image() returns the image of the sample at `index`.
+  /// Adds the sample at `index`. target and found: int64 [H, W]. image() returns the sample's image.
   void add(std::int64_t index, const at::Tensor& target, const at::Tensor& found, const std::function<Image()>& image);
-  /// Adds image_miou, dataset_miou, pixel_accuracy and, with a background class, dataset_miou_with_background to the result, with
-  /// their outcomes and the images kept.
+  /// Adds the metrics image_miou, dataset_miou, pixel_accuracy and, if there is a background class, dataset_miou_with_background to
+  /// the result. Also adds their outcomes and the images that were kept.
   void write(TaskResult& result);
 
  private:

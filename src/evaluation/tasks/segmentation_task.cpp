@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-/// Classes and the names by which they are searched.
+/// The classes of masks, and the names that are used to search for them.
 struct AskedClasses {
   MaskClasses masks;
   ClassQueries queries;
@@ -71,7 +71,7 @@ class SegmentationTask final : public EvaluationTask {
     return result;
   }
 
-  /// Throws TaskMisfit if the task and its data differ in their number of classes.
+  /// Returns the classes of the task. Throws TaskMisfit if the task and its data have different numbers of classes.
   AskedClasses classes_in(const EvaluationContext& context) const {
     const auto source = open_source(settings_.data.source, context.source, "segmentation.source");
     const std::vector<std::string> names = class_names_for(settings_.classes, *source, "segmentation");
@@ -105,7 +105,8 @@ class SegmentationTask final : public EvaluationTask {
 
   bool by_groups() const { return settings_.by == "groups"; }
 
-  /// Segments images and masks as the model's preprocessing crops them. The arguments taken by reference must outlive the pass.
+  /// Returns the body of a pass that segments images as cropped by the model's preprocessing. Arguments passed by reference must
+  /// outlive the pass.
   BatchBody by_whole_pictures(const at::Tensor& names, const PatchScores& patches,
                               const metrics::SegmentationOptions& options, const AskedClasses& classes,
                               SegmentationRecord& record) const {
@@ -120,7 +121,8 @@ class SegmentationTask final : public EvaluationTask {
     };
   }
 
-  /// Segments whole images by windows, with masks of the images' own size. The arguments taken by reference must outlive the pass.
+  /// Returns the body of a pass that segments whole images by windows, with masks at their original size. Arguments passed by
+  /// reference must outlive the pass.
   BatchBody by_windows(const Pass& pass, const PatchScores& patches, const metrics::SegmentationOptions& options,
                        const AskedClasses& classes, SegmentationRecord& record) const {
     const PictureWindows windows(pass.embedder, *settings_.windows, patches, pass.context.batch_size);
@@ -145,7 +147,7 @@ class SegmentationTask final : public EvaluationTask {
     return found;
   }
 
-  /// Returns the score map of each image, whose grids of patches differ.
+  /// Returns the score map of each image, for images with different grids of patches.
   static std::vector<at::Tensor> maps_of_own_shapes(const TowerFeatures& images, const PatchScores& patches) {
     std::vector<at::Tensor> maps;
     for (std::int64_t i = 0; i < images.grids.size(0); ++i) {

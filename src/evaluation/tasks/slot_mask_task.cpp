@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-/// Returns the number of parts of an embedding [M] that a mask scales: each dimension, or each slot. The settings may give a
+/// Returns the number of parts into which a mask divides an embedding [M]: its dimensions or its slots. The settings can set a
 /// number of parts instead, for the control experiment on embeddings without slots.
 std::int64_t parts_of(const SlotMaskSettings& settings, const TowerFeatures& features) {
   const std::int64_t width = features.global.size(1);
@@ -22,7 +22,8 @@ std::int64_t parts_of(const SlotMaskSettings& settings, const TowerFeatures& fea
                  " equal parts");
     return *settings.slots;
   }
-  // If the evaluation keeps only some slots, the embedding has fewer slots than the model.
+  // The slots are counted from the widths, because the embedding has fewer slots than the model if the evaluation keeps only some
+  // slots.
   if (!features.slots.defined() || width % features.slots.size(2) != 0 || width == features.slots.size(2))
     user_error(
         "slot_mask: this model's embedding does not consist of slots: set slots to a number of equal parts, or granularity "
@@ -73,7 +74,7 @@ class SlotMaskTask final : public EvaluationTask {
   }
 
  private:
-  /// Sets `image` to the index of each pair's image among the images of the pass.
+  /// Returns the sums of all pairs. Sets `image` to the index of each pair's image among the images of the pass.
   metrics::MaskPairs pairs_of(const Embedder& embedder, const EvaluationContext& context,
                               const std::shared_ptr<const Source>& source, std::int64_t max_samples,
                               TaskResult& result, std::vector<std::int64_t>& image) const {
@@ -105,7 +106,7 @@ class SlotMaskTask final : public EvaluationTask {
     return {all(&metrics::MaskPairs::positive), all(&metrics::MaskPairs::negative), all(&metrics::MaskPairs::squares)};
   }
 
-  /// Returns 1 for each pair that is right and 0 otherwise, double [pairs].
+  /// Returns, for each pair, 1 if it is right and 0 otherwise: double [pairs].
   static at::Tensor right(const metrics::SlotMask& mask, const metrics::MaskPairs& pairs) {
     const at::Tensor logits = metrics::slot_mask_scores(mask, pairs).logits;
     return logits.select(1, 0).gt(logits.select(1, 1)).to(at::kDouble);

@@ -9,10 +9,10 @@
 namespace tessera {
 namespace {
 
-/// The slots and attention of both towers, sample by sample.
+/// The slots and attention of both towers for the samples of a batch.
 struct Attended {
   TowerFeatures images, texts;
-  at::Tensor cosines;  // [B, L]
+  at::Tensor cosines;  // [B, L], of each image slot with the same slot of the text
 };
 
 class SlotsTask final : public EvaluationTask {
@@ -28,7 +28,7 @@ class SlotsTask final : public EvaluationTask {
     const auto source = open_source(settings_.data.source, context.source, "slots.source");
     const ViewNeeds needs{.slots = true, .attention = true};
     TaskResult result;
-    at::Tensor cosines, image_peaks, text_peaks;  // sums by slot, [L]
+    at::Tensor cosines, image_peaks, text_peaks;  // sums for each slot, [L]
     const Pass pass{.embedder = embedder,
                     .context = context,
                     .source = source,
@@ -75,7 +75,7 @@ class SlotsTask final : public EvaluationTask {
     return {images, texts, (metrics::unit_rows(images.slots) * metrics::unit_rows(texts.slots)).sum(2)};
   }
 
-  /// Returns the slots that the sample's sheet shows, in order.
+  /// Returns the slots to show for a sample, in order.
   std::vector<std::int64_t> shown(const at::Tensor& cosines, const EvaluationContext& context) const {
     const std::int64_t count = cosines.size(0);
     for (const std::int64_t slot : settings_.slots)

@@ -18,14 +18,14 @@
 namespace tessera {
 namespace {
 
-constexpr std::uint64_t kSeed = 0;  // for the random groups
+constexpr std::uint64_t kSeed = 0;  // seed of the random groups
 
 Required with_phrases() {
   return {[](const Sample& sample) { return !phrased_captions(sample).empty(); }, "no_phrases",
           "a caption with annotated phrases"};
 }
 
-/// Returns the indices of captions with a score; per_caption [B, 4].
+/// Returns the indices of captions that have a score. per_caption: [B, 4].
 at::Tensor with_score(const at::Tensor& per_caption) {
   return per_caption.select(1, 0).ge(0).nonzero().squeeze(1);
 }
@@ -39,7 +39,7 @@ class ScoreMeter {
     return scores;
   }
   std::int64_t captions() const { return at::cat(rows_).size(0); }
-  /// Adds the means to the result; needs at least one caption.
+  /// Adds the mean scores to the result. At least one caption must have been added.
   void report(const std::string& prefix, TaskResult& result) const {
     constexpr std::array<const char*, 4> kNames = {"iou", "precision", "recall", "f1"};
     const at::Tensor means = at::cat(rows_).mean(0);
@@ -48,10 +48,10 @@ class ScoreMeter {
   }
 
  private:
-  std::vector<at::Tensor> rows_;  // [n, 4]
+  std::vector<at::Tensor> rows_;  // scores of the captions, [n, 4] per batch
 };
 
-/// Returns each sample's first caption that is spelled by its tokens, or -1 if there is none.
+/// Returns, for each sample, its first caption whose tokens spell the caption, or -1 if there is none.
 std::vector<std::int64_t> first_spelled(const GroupedCaptions& captions, std::size_t samples) {
   std::vector<std::int64_t> out(samples, -1);
   for (std::size_t row = captions.sample.size(); row-- > 0;)
@@ -132,10 +132,10 @@ class TokenGroupTask final : public EvaluationTask {
   }
 
  private:
-  /// Returns the number of groups that have a token, summed over the captions with a score.
+  /// Returns the number of groups with at least one token, summed over the captions that have a score.
   static double groups_used(const metrics::TokenGroupScores& scores, std::int64_t groups) {
     const at::Tensor assignment =
-        scores.assignment.index_select(0, with_score(scores.per_caption));  // [n, L], -1: none
+        scores.assignment.index_select(0, with_score(scores.per_caption));  // [n, L]; -1 for no group
     return assignment.unsqueeze(2).eq(at::arange(groups, at::kLong)).any(1).sum().item<double>();
   }
 
@@ -154,8 +154,8 @@ class TokenGroupTask final : public EvaluationTask {
     return out;
   }
 
-  /// Adds the sample's image and, if the image tower has groups, the image's groups. An image that is missing or cannot be decoded
-  /// is not shown.
+  /// Adds the sample's image and, if the image tower has groups, the image's groups. Adds nothing if the image is missing or cannot
+  /// be decoded.
   static void add_picture(EvaluationSample sample, const Embedder& embedder, GroupExample& example) {
     try {
       prepare_picture(sample, embedder.preprocessing());

@@ -17,16 +17,16 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kCaptionTokens = 5;  // the k of caption_precision@k
-constexpr std::size_t kReadTokens = 10;     // in an image's line of the run's log
+constexpr std::int64_t kCaptionTokens = 5;  // the k in the metric caption_precision@k
+constexpr std::size_t kReadTokens = 10;     // number of tokens in an image's line of the run's log
 
-/// A word to show a heat map of, with the ids of its tokens.
+/// A word whose heat map is shown, and the ids of its tokens.
 struct Word {
   std::string text;
   std::vector<std::int64_t> ids;
 };
 
-/// Returns "red 1.21, circle 0.93".
+/// Returns a text such as "red 1.21, circle 0.93".
 std::string reading_of(const std::vector<TokenExample::Token>& tokens) {
   std::string text;
   for (std::size_t i = 0; i < std::min(tokens.size(), kReadTokens); ++i)
@@ -55,7 +55,7 @@ class TokensTask final : public EvaluationTask {
     const bool sparse = embedder.token_space() > 0;
     TaskResult result;
     metrics::SparsityMeter images, texts;
-    std::vector<double> in_captions;  // share of each image's best tokens that its captions contain
+    std::vector<double> in_captions;  // for each image, the share of its best tokens that its captions contain
     auto json = nlohmann::json::array();
     const Pass pass{.embedder = embedder,
                     .context = context,
@@ -102,7 +102,7 @@ class TokensTask final : public EvaluationTask {
   }
 
  private:
-  /// Throws UserError for a word without a token, and if the model cannot make heat maps.
+  /// Returns the words in the settings. Throws UserError if a word has no token, or if the model cannot make heat maps.
   std::vector<Word> given_words(const Embedder& embedder, const TokenSpace& space) const {
     if (!settings_.words.empty()) require_token_space(embedder, "tokens.words");
     std::vector<Word> words;
@@ -114,7 +114,7 @@ class TokensTask final : public EvaluationTask {
     return words;
   }
 
-  /// Returns the share of an image's best tokens that its captions contain; a token of weight 0 counts as not contained.
+  /// Returns the share of an image's best tokens that its captions contain. Tokens with weight 0 count as not contained.
   static double share_in(const std::vector<std::string>& captions, const at::Tensor& activations,
                          const std::vector<std::int64_t>& order, const TokenSpace& space) {
     std::vector<std::int64_t> contained;
@@ -130,7 +130,7 @@ class TokensTask final : public EvaluationTask {
     return static_cast<double>(hits) / static_cast<double>(count);
   }
 
-  /// Adds the image's best tokens, up to the first one of weight 0.
+  /// Adds the image's best tokens that have a weight above 0.
   void add_tokens(TokenExample& shown, const at::Tensor& activations, const std::vector<std::int64_t>& order,
                   const TokenSpace& space) const {
     for (const std::int64_t entry : order) {
@@ -140,7 +140,7 @@ class TokensTask final : public EvaluationTask {
     }
   }
 
-  /// Adds heat maps of the given words, or of the image's best tokens if there are none. `features` are those of this image.
+  /// Adds heat maps of `words` or, if there are none, of the image's best tokens. `features` are the features of this image.
   void add_maps(TokenExample& shown, const TowerFeatures& features, const std::vector<std::int64_t>& order,
                 const Embedder& embedder, const TokenSpace& space, std::vector<Word> words) const {
     const config::Size grid = embedder.grid();

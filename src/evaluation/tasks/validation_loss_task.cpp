@@ -9,7 +9,7 @@ class ValidationLossTask final : public EvaluationTask {
  public:
   explicit ValidationLossTask(ValidationLossSettings settings) : settings_(std::move(settings)) {}
 
-  // The objective checks whether the model has the towers it needs.
+  // Returns false, because the objective itself checks that the model has the towers that it needs.
   bool uses_texts() const override { return false; }
 
   void check(const EvaluationContext& context) const override {

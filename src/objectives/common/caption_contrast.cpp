@@ -23,7 +23,7 @@ at::Tensor soft_plus(const at::Tensor& x) {
   return -at::log_sigmoid(-x);
 }
 
-// Similarities of this rank's images and all captions, [B, C, K], one tile at a time.
+// Computes the similarities [B, C, K] of this rank's images and all captions, one tile at a time.
 class CaptionTiles {
  public:
   CaptionTiles(at::Tensor image, at::Tensor texts, CaptionRelation relation, std::int64_t chunk, int rank)
@@ -72,14 +72,14 @@ class CaptionTiles {
   Tiles tiles_;
 };
 
-// Sums for the softmaxes of InfoNCE, per row ([B, K] for the denominator `slot`, else [B, 1]) or per caption [C, K]. "Further
-// positives" are duplicates that count as positives.
+// Sums for the softmaxes of InfoNCE: one per row, [B, K] for the denominator `slot` and [B, 1] for the others, or one per caption,
+// [C, K]. "Further positives" are duplicates that count as positives.
 struct SoftmaxSums {
-  at::Tensor log_sum;    // log of the sum of exponentials in the denominator; for `negatives` without the positives
-  at::Tensor further;    // sum of the logits of further positives; undefined: there are none
+  at::Tensor log_sum;    // log of the denominator's sum of exponentials, without the positives if it is `negatives`
+  at::Tensor further;    // sum of the logits of further positives; undefined if there are none
   at::Tensor count;      // number of further positives
   at::Tensor positives;  // number of all positives
-  at::Tensor pull;       // for `negatives`, the sum over positives of sigmoid(log_sum - s)
+  at::Tensor pull;       // only with `negatives`: the sum over positives of sigmoid(log_sum - s)
   at::Tensor term;       // each row's loss
 
   static SoftmaxSums none(at::IntArrayRef shape, const at::TensorOptions& options, bool further) {
@@ -93,7 +93,7 @@ struct SoftmaxSums {
   }
 };
 
-// The weights of the softmax and of each positive in the gradient of a row or caption.
+// The weights that the softmax and each positive have in the gradient of a row or caption.
 struct GradientWeights {
   at::Tensor softmax, positive;
 };
@@ -115,7 +115,7 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
     share_sums(columns, group);
 
     const at::Tensor pairs = relation.own_pairs();                               // [C, K]
-    const at::Tensor present = pairs.narrow(0, tiles.first(), tiles.batch());  // of this rank
+    const at::Tensor present = pairs.narrow(0, tiles.first(), tiles.batch());  // this rank's part of `pairs`
     const at::Tensor own = own_logits(image, texts, scale, tiles, present);               // [B, K]
     finish(rows, present, own, /*by_slot=*/kinds == tiles.captions(), negatives);
     const SoftmaxSums own_columns = of_own_captions(columns, tiles, present, own, negatives, group);
@@ -175,11 +175,11 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
           column{tile.columns_of(of_columns.softmax), tile.columns_of(of_columns.positive)};
       const CaptionRelation::Tile relation = tiles.relation_of(tile);
       const at::Tensor gradient = softmax_side(row_sum, row).add_(softmax_side(column_sum, column));
-      if (negatives) {  // positives are not in log_sum
+      if (negatives) {  // log_sum does not include positives
         tiles.own_of(gradient, tile).fill_(0.0);
         fill_where(gradient, relation.further, 0.0);
       }
-      // The gradient of the rows' and columns' positive terms, for the part of the tile that `pick` selects.
+      // Computes the gradient of the rows' and columns' positive terms, for the part of the tile that `pick` selects.
       const auto pulled = [&](const auto& pick) {
         const auto side = [&](const at::Tensor& log_sum, const at::Tensor& weight) {
           const at::Tensor picked = pick(weight.expand_as(logits));
@@ -209,7 +209,7 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
                          SoftmaxSums& columns) {
     const bool by_slot = rows.log_sum.size(1) == tiles.captions();
     const at::Tensor part = at::full({tiles.slots(), tiles.width(), tiles.captions()}, kEmptySum, tiles.numbers());
-    std::vector<at::Tensor> further_part;  // sums and counts
+    std::vector<at::Tensor> further_part;  // two tensors: sums and counts
     if (rows.further.defined()) further_part = {at::zeros_like(part), at::zeros_like(part)};
     const auto over_row = [&](const at::Tensor& values) {  // [rows, columns, K] -> [rows, K] or [rows, 1]
       return by_slot ? values.sum(1) : values.flatten(1).sum(1, /*keepdim=*/true);
@@ -245,7 +245,7 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
     });
   }
 
-  // Combines what the images of all ranks add to each caption's sums.
+  // Combines the contributions of all ranks' images to each caption's sums.
   static void share_sums(SoftmaxSums& columns, const ProcessGroup& group) {
     if (group.alone()) return;
     columns.log_sum = group.all_gather(columns.log_sum.unsqueeze(0)).logsumexp(0);
@@ -260,8 +260,8 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
     return ((image.unsqueeze(1) * own).sum(2) * scale).masked_fill_(present.logical_not(), 0.0);
   }
 
-  // Computes the number of positives and the terms from the logits of the images' own captions [B, K] (0 where absent). There is
-  // one row per image, or one per image and slot.
+  // Computes the numbers of positives and the terms from `own` [B, K], the logits of the images with their own captions (0 where
+  // absent). Rows are images and slots if `by_slot`, otherwise images.
   static void finish(SoftmaxSums& sums, const at::Tensor& present, const at::Tensor& own, bool by_slot,
                      bool negatives) {
     const auto over_row = [&](const at::Tensor& values) { return by_slot ? values : values.sum(1, /*keepdim=*/true); };
@@ -279,7 +279,7 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
     sums.term = (sums.log_sum - positive / number).masked_fill_(sums.positives == 0, 0.0);
   }
 
-  // Returns the sums of this rank's captions with their terms. Fills columns.pull for all captions.
+  // Returns the sums and terms of this rank's captions. Fills columns.pull for all captions.
   static SoftmaxSums of_own_captions(SoftmaxSums& columns, const CaptionTiles& tiles, const at::Tensor& present,
                                      const at::Tensor& own, bool negatives, const ProcessGroup& group) {
     const auto narrowed = [&](const at::Tensor& all) {
@@ -295,7 +295,8 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
     return out;
   }
 
-  // With `negatives`, each further positive is contrasted only with the negatives, whose sum is known only after all tiles.
+  // Adds the terms of further positives for the denominator `negatives`. Each of them is contrasted with the sum over the
+  // negatives, which is known only after all tiles.
   static void add_further_of_negatives(const CaptionTiles& tiles, const at::Tensor& scale, SoftmaxSums& rows,
                                        SoftmaxSums& columns, const SoftmaxSums& own_columns,
                                        const ProcessGroup& group) {
@@ -390,7 +391,8 @@ class CaptionSigmoid : public torch::autograd::Function<CaptionSigmoid> {
     if (relation.further.defined()) values.copy_(at::where(relation.further, -values, values));
   }
 
-  // Multiplies the logits by -R in place, for the relation R (1 positive, -1 negative); minus infinity where R is 0.
+  // Multiplies the logits in place by -R, where R is the relation (1 for positives, -1 for negatives). Sets them to minus infinity
+  // where R is 0.
   static at::Tensor against_label(const CaptionTiles& tiles, const Tile& tile, const CaptionRelation::Tile& relation,
                                   const at::Tensor& logits) {
     negate_positives(tiles, tile, relation, logits);

@@ -14,7 +14,7 @@ struct CaptionFeatures {
   at::Tensor image_global;  // [B, D]
   at::Tensor image_tokens;  // [B, P, D]
   at::Tensor text_global;   // [B, K, D]
-  at::Tensor present;       // bool [B, K], of this rank
+  at::Tensor present;       // bool [B, K], true for this rank's present captions
   CaptionRelation relation;
 
   std::int64_t images() const { return present.size(0); }
@@ -22,18 +22,18 @@ struct CaptionFeatures {
   at::ScalarType dtype() const { return text_global.scalar_type(); }
 };
 
-/// Which of the image's features an objective needs; the others stay undefined.
+/// Which image features an objective needs; the others stay undefined.
 struct CaptionWants {
   bool image_global = false;
   bool image_tokens = false;
 };
 
 /// Returns one of an image view's tensors in the losses' computing type; `name` is image_global [B, D] or image_tokens [B, P, D].
-/// Throws like caption_features() if it does not match `text`, the captions' embeddings [B, K, D].
+/// Throws like caption_features() if the tensor does not match `text`, the captions' embeddings [B, K, D].
 at::Tensor image_feature(const at::Tensor& tensor, const char* objective, const char* name, const at::Tensor& text);
 
-/// Returns the features of the two views that `settings` name; a text view with one caption has K = 1. Throws UserError if the
-/// towers do not output a feature, and c10::Error "OBJECTIVE: TENSOR must be ..., got ..." if a tensor does not fit.
+/// Returns the features of the two views that `settings` name. If the text view has one caption per image, K is 1. Throws UserError
+/// if the towers do not output a feature, and c10::Error "OBJECTIVE: TENSOR must be ..., got ..." if a tensor does not fit.
 CaptionFeatures caption_features(const Features& features, const char* objective, const CaptionSettings& settings,
                                  const CaptionWants& wants, const ProcessGroup& group);
 

@@ -13,7 +13,7 @@ CaptionRelation::Duplicates duplicates_named(const std::string& name) {
   return name == "positive" ? CaptionRelation::Duplicates::positive : CaptionRelation::Duplicates::negative;
 }
 
-// Returns false if all numbers differ. Always true on a GPU, where the check would cost more than it saves.
+// Returns false if all numbers differ. On a GPU it always returns true, because the check would cost more than it saves.
 bool may_repeat(const at::Tensor& numbers) {
   if (!numbers.is_cpu()) return true;
   const at::Tensor sorted = std::get<0>(numbers.flatten().sort());
@@ -28,7 +28,8 @@ at::Tensor checked_groups(const at::Tensor& numbers, at::IntArrayRef sizes, cons
 
 }  // namespace
 
-// Returns true where image and caption are duplicates. An image's own captions may count as duplicates here.
+// Returns true where a caption is a duplicate of one of an image's captions or belongs to an equal image. An image's own captions
+// may count as duplicates here.
 at::Tensor CaptionRelation::same(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) const {
   at::Tensor out = at::zeros({rows, columns, captions()}, present.options());
   if (image_group.defined())

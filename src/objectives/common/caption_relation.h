@@ -12,30 +12,31 @@ struct AutogradContext;
 
 namespace tessera {
 
-/// The relation R of the captions of the global batch to its images: 1 positive, -1 negative, 0 ignored. A present caption is a
-/// positive of its own image and a negative of the others, except duplicates, which may be left out or be positives too. Absent
-/// captions are ignored, and so are absent rows (rows can be texts in place of images, and texts may be absent).
+/// The relation R between the images (rows) and the captions of the global batch: 1 for positives, -1 for negatives, 0 for ignored
+/// pairs. A present caption is a positive of its own image and a negative of all others. Duplicates can instead be left out or
+/// count as positives. Absent captions are ignored. So are absent rows, which occur when the rows are texts instead of images.
 struct CaptionRelation {
   enum class Duplicates { negative, masked, positive };
 
   at::Tensor present;      // bool [C, K]
-  at::Tensor rows_present;  // bool [C], rows that are present; undefined: all
-  at::Tensor image_group;  // int64 [C], equal for equal images; undefined: all differ
-  at::Tensor caption_ids;  // int64 [C, K], equal for equal captions; undefined: all differ
+  at::Tensor rows_present;  // bool [C], true for present rows; undefined if all are present
+  at::Tensor image_group;  // int64 [C], equal for equal images; undefined if all differ
+  at::Tensor caption_ids;  // int64 [C, K], equal for equal captions; undefined if all differ
   Duplicates duplicates = Duplicates::negative;
 
-  /// True if any caption of the global batch is absent. Always true on a GPU, where the check would cost a synchronization.
+  /// True if any caption of the global batch is absent. On a GPU it is always true, because the check would cost a synchronization.
   bool some_absent = false;
 
-  /// The relation of images row, row + 1, ... to the captions of images column, column + 1, ... of the global batch.
+  /// The part of the relation between the images row, row + 1, ... and the captions of the images column, column + 1, ... of the
+  /// global batch.
   struct Tile {
-    at::Tensor left_out;  // bool [rows, columns, K], ignored (R = 0); undefined: none
-    at::Tensor further;   // bool [rows, columns, K], positives that are other images' captions; undefined: none
+    at::Tensor left_out;  // bool [rows, columns, K], true for ignored entries (R = 0); undefined if there are none
+    at::Tensor further;   // bool [rows, columns, K], true for other images' captions that are positives; undefined if there are none
   };
   Tile tile(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) const;
   /// Returns R itself, int64 [rows, columns, K].
   at::Tensor values(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) const;
-  /// Returns the entries [n, K] of a tile's values [rows, columns, K] for images with their own captions; may be empty.
+  /// Returns the entries of a tile's `values` [rows, columns, K] that pair images with their own captions, [n, K]; may be empty.
   static at::Tensor own_of(const at::Tensor& values, std::int64_t row, std::int64_t column);
 
   /// Returns which captions are present together with their image: bool [C, K].
@@ -45,7 +46,7 @@ struct CaptionRelation {
   std::int64_t images() const { return present.size(0); }
   std::int64_t captions() const { return present.size(1); }
 
-  /// Scales this rank's sum so that the mean over ranks is the sum over all ranks divided by the number of own_pairs().
+  /// Scales this rank's sum so that its mean over ranks is the sum over all ranks divided by the number of own_pairs().
   at::Tensor mean_over_captions(const at::Tensor& sum, const ProcessGroup& group) const;
 
   void save(torch::autograd::AutogradContext* ctx) const;
@@ -55,9 +56,9 @@ struct CaptionRelation {
   at::Tensor same(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) const;
 };
 
-/// Returns the relation of all ranks' images and captions. Inputs of this rank: present bool [B, K], and, unless duplicates are
-/// negatives, image_group int64 [B] and caption_ids int64 [B, K], each undefined if unknown. Throws c10::Error naming `objective`
-/// if shapes or types are wrong.
+/// Returns the relation of all ranks' images and captions. The inputs are this rank's: present is bool [B, K]; image_group, int64
+/// [B], and caption_ids, int64 [B, K], are not used if duplicates are negatives, and each may be undefined. Throws c10::Error
+/// naming `objective` if shapes or types are wrong.
 CaptionRelation caption_relation(const at::Tensor& present, const at::Tensor& image_group,
                                  const at::Tensor& caption_ids, const std::string& duplicates, const char* objective,
                                  const ProcessGroup& group);

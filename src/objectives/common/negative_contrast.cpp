@@ -9,8 +9,8 @@
 namespace tessera {
 namespace {
 
-// Computes one number per image [b] of a tile: cosines [b, n] with the negatives, `absent` where they are ignored, `offset` [b]
-// with one number per image.
+// A function that computes one number per image of a tile of b images. cosines [b, n]: of the images with their negatives; absent:
+// true where a negative is ignored; offset [b]: an additional number per image.
 using NegativeSum = at::Tensor (*)(const at::Tensor& cosines, const at::Tensor& absent, const at::Tensor& offset,
                                    at::TensorList scalars);
 
@@ -70,7 +70,7 @@ NegativeTexts negative_texts(const Features& features, const char* objective, co
               out.present.scalar_type());
   out.rows = pairs.present;
   if (out.rows.defined()) out.present = out.present.logical_and(out.rows.unsqueeze(1));
-  // masked_fill and not a product, because absent rows may hold NaN.
+  // Uses masked_fill instead of a product, because absent rows may hold NaN.
   out.texts = unit_rows(to_compute(view.global).masked_fill(out.present.logical_not().unsqueeze(2), 0.0));
   out.of_all = settings.hard_negatives == "all";
   return out;

@@ -13,13 +13,13 @@
 
 namespace tessera {
 
-/// The hard-negative texts of a batch. Each image is compared with its own negatives, or with those of all ranks (NegCLIP,
-/// Yuksekgonul et al. 2023). A default-constructed object means no negatives.
+/// The hard-negative texts of a batch. Each image is compared with its own negatives or with the negatives of all images of all
+/// ranks (NegCLIP, Yuksekgonul et al. 2023). A default-constructed object means that there are no negatives.
 struct NegativeTexts {
-  at::Tensor texts;          // [B, H, D], of unit length; 0 and without gradient where absent
-  at::Tensor present;        // bool [B, H]; false for the negatives of an absent pair
-  at::Tensor rows;           // bool [B], images that are compared with negatives; undefined: all
-  bool of_all = false;       // compare each image with the negatives of all images
+  at::Tensor texts;          // [B, H, D], unit-length embeddings; absent ones are 0 and get no gradient
+  at::Tensor present;        // bool [B, H], true for present negatives; those of an absent pair are never present
+  at::Tensor rows;           // bool [B], true for images that are compared with negatives; undefined if all are
+  bool of_all = false;       // true: each image is compared with the negatives of all images
 
   bool defined() const { return texts.defined(); }
   /// Returns the negatives of all ranks, for the images of all ranks.
@@ -32,15 +32,15 @@ struct NegativeTexts {
 NegativeTexts negative_texts(const Features& features, const char* objective, const NegativeTextSettings& settings,
                              const PairFeatures& pairs);
 
-/// Returns the negatives' summand of each image's softmax, [B]: the logarithm of sum_n exp(scale (cos(image_b, n) - right_b)) over
-/// its negatives n; the lowest number of the type for an image without negatives.
-/// image: [B, D], of unit length; right: [B], cosines of the matching pairs; chunk: images per tile, which is recomputed in the
-/// backward pass.
+/// Returns, for each image, the logarithm of the summand that its negatives n add to its softmax: [B], log sum_n exp(scale
+/// (cos(image_b, n) - right_b)). For an image without negatives it is the type's lowest number. image: [B, D], rows of unit length.
+/// right: [B], the cosines of the matching pairs. chunk: images per tile; tiles are recomputed in the backward pass.
 at::Tensor negative_log_sums(const at::Tensor& image, const at::Tensor& right, const at::Tensor& scale,
                              const NegativeTexts& negatives, std::optional<std::int64_t> chunk,
                              const ProcessGroup& group);
 
-/// Returns each image's sum over its negatives n of -log sigmoid(-(scale cos(image_b, n) + bias)), [B]. Arguments as above.
+/// Returns, for each image, the sum over its negatives n of -log sigmoid(-(scale cos(image_b, n) + bias)): [B]. The arguments are
+/// those of negative_log_sums().
 at::Tensor negative_sigmoid_sums(const at::Tensor& image, const at::Tensor& scale, const at::Tensor& bias,
                                  const NegativeTexts& negatives, std::optional<std::int64_t> chunk,
                                  const ProcessGroup& group);

@@ -81,7 +81,7 @@ void clear_absent(PairFeatures& pairs) {
 
 }  // namespace
 
-// A UserError, because settings decide what a tower outputs.
+// Throws UserError and not c10::Error, because settings decide what a tower outputs.
 void refuse_missing_feature(const char* objective, const std::string& name) {
   const bool image = name.starts_with("image");
   const char* tower = image ? "image" : "text";
@@ -137,14 +137,14 @@ PairFeatures pair_features(const Features& features, const char* objective, cons
         present = present & view->present;
       }
     const at::Tensor all = group.all_gather(present);
-    // Usually all are present and nothing needs masking. On a GPU the check would cost more than it saves.
+    // Usually all pairs are present and nothing needs masking. On a GPU the check would cost more than it saves.
     if (!all.is_cpu() || !all.all().item<bool>()) {
       out.present = present;
       out.targets.present = all;
       clear_absent(out);
     }
   }
-  // masked_fill and not a product, because padding may hold NaN.
+  // Uses masked_fill instead of a product, because padding may hold NaN.
   if (wants.text_tokens) out.text_tokens = out.text_tokens.masked_fill(~out.text_mask.unsqueeze(-1), 0.0);
   return out;
 }

@@ -11,16 +11,16 @@
 namespace tessera {
 
 /// The features of two views that a pairwise objective uses, checked and converted to the losses' computing type (for tokens see
-/// PairWants::bfloat16_tokens). All rows of an absent pair are 0 (its text mask false) and get no gradient, whatever the towers
-/// output for it.
+/// PairWants::bfloat16_tokens). All rows of an absent pair are 0 and get no gradient, whatever the towers output for it; its text
+/// mask is false.
 struct PairFeatures {
   at::Tensor image_global;  // [B, D]
   at::Tensor text_global;   // [B, D]
   at::Tensor image_tokens;  // [B, P, D]
-  at::Tensor text_tokens;   // [B, L, D], 0 at padding, which gets no gradient
+  at::Tensor text_tokens;   // [B, L, D]; padding is 0 and gets no gradient
   at::Tensor text_mask;     // [B, L] bool
-  at::Tensor present;       // [B] bool, pairs that are present; undefined: all
-  ContrastTargets targets;  // of the global batch
+  at::Tensor present;       // [B] bool, true for present pairs; undefined if all are present
+  ContrastTargets targets;  // targets of the global batch
 
   at::ScalarType dtype() const;
 };
@@ -31,22 +31,23 @@ struct PairWants {
   bool text_global = false;
   bool image_tokens = false;
   bool text_tokens = false;
-  bool same_width = true;  // image and text embeddings share D (false if the objective embeds patches itself)
-  /// Keep tokens in bfloat16, because the objective passes them to an operator that sums in float32. False: widen them.
+  bool same_width = true;  // image and text embeddings have the same width; false if the objective embeds patches itself
+  /// True: bfloat16 tokens stay bfloat16, because the objective passes them to an operator that sums in float32. False: they are
+  /// widened.
   bool bfloat16_tokens = false;
 };
 
-/// Throws the UserError for a feature that a tower does not output; `name` is image_global, text_tokens or the like.
+/// Throws the UserError that reports a feature which a tower does not output; `name` is image_global, text_tokens or the like.
 [[noreturn]] void refuse_missing_feature(const char* objective, const std::string& name);
 
 /// Throws UserError if images have different numbers of patches (TowerFeatures::grids), for objectives that treat all patches of a
 /// batch as real.
 void refuse_own_shapes(const char* objective, const TowerFeatures& image);
 
-/// Returns the pairs of the views that `settings` name. With skip_absent and mask_duplicates the ranks exchange which of their
-/// pairs are present and which are duplicates. Throws UserError if a tower does not output a feature, and c10::Error "OBJECTIVE:
-/// TENSOR must be [B, D] = [6, 8], got [5, 8]" unless there are one batch size of at least 1, one width, at least one patch, bool
-/// masks and one device.
+/// Returns the pairs of the views that `settings` name. With skip_absent, the ranks exchange which of their pairs are present; with
+/// mask_duplicates, which are duplicates. Throws UserError if a tower does not output a feature. Throws c10::Error, such as
+/// "OBJECTIVE: TENSOR must be [B, D] = [6, 8], got [5, 8]", unless all features have the same batch size of at least 1, the same
+/// width and the same device, images have at least one patch, and masks are bool.
 PairFeatures pair_features(const Features& features, const char* objective, const ContrastSettings& settings,
                            const PairWants& wants, const ProcessGroup& group);
 

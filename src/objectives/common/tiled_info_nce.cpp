@@ -19,7 +19,7 @@ using torch::autograd::variable_list;
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();  // the logarithm of an empty sum
 
-// A rank's texts in the form that travels around the ring: features, and further columns with numbers per text.
+// A rank's texts in the form that travels around the ring: the columns of a block are the features, followed by numbers per text.
 class Texts {
  public:
   static at::Tensor pack(const at::Tensor& features, const std::vector<at::Tensor>& numbers) {
@@ -38,8 +38,8 @@ class Texts {
   std::int64_t width_;
 };
 
-// Sums per image or text, [..., kinds]: the log-sum-exp of the counted logits and, with softened targets (kinds = 2), their plain
-// sum.
+// Functions on sums per image or text, [..., kinds]. The first kind is the log-sum-exp of the logits that count; with softened
+// targets there is a second kind, the plain sum of these logits.
 struct LogitSums {
   static at::Tensor none(at::IntArrayRef shape, const at::TensorOptions& options) {
     const at::Tensor sums = at::empty(shape, options);
@@ -76,9 +76,9 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
     const std::int64_t kinds = targets.smoothing > 0 ? 2 : 1;
     const at::Tensor right = (image * text).sum(1);  // [B], the matching pairs' cosines
     const at::Tensor rows = LogitSums::none({batch, kinds}, image.options());
-    // The number of negatives of each own image. It is also that of the matching text, because the relation is symmetric.
+    // The number of negatives of each own image. The matching text has the same number, because the relation is symmetric.
     const at::Tensor negatives = at::full({batch}, batch * group.size() - 1, image.options());
-    // Logits are relative to the matching pair's logit: that of the row in one direction, that of the column in the other.
+    // Logits are relative to the logit of the matching pair of the row (image to text) or of the column (text to image).
     const Tiles tiles(batch, batch, chunk, image.is_cpu());
     const at::Tensor part = LogitSums::none({tiles.slots(), tiles.width(), kinds}, image.options());
     const at::Tensor columns =
@@ -98,14 +98,15 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
                        LogitSums::clear(part);
                      });
                    });
-    at::Tensor share,
-        rest;  // [B], the target of each negative, and how much larger the matching pair's target is; undefined: 0, 1
+    // [B]: share is the target of each negative; rest is how much larger the target of the matching pair is. Without smoothing both
+    // are undefined, which means 0 and 1.
+    at::Tensor share, rest;
     if (kinds > 1) {
       share = targets.smoothing / negatives.clamp_min(1);
       rest = 1 - share * (negatives + 1);
     }
     const at::Tensor row_sums = rows.select(1, 0), column_sums = columns.select(1, 0);
-    at::Tensor further_share;  // [B], the share of `further` in each row's softmax; undefined: 0
+    at::Tensor further_share;  // [B], the share of `further` in each row's softmax; undefined means 0
     if (further) {
       add_exponentials(row_sums, *further);
       further_share = (*further - row_sums).exp_();
@@ -132,8 +133,8 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
     const ProcessGroup& group = saved_group(ctx);
     const ContrastTargets targets = ContrastTargets::saved(ctx);
     const at::Tensor row_weight = targets.mean_of(gradients[0], batch, group);
-    const at::Tensor column_weight =
-        targets.mean_of(gradients[1], batch, group);  // travels with the texts, because it may differ between ranks
+    // Travels with the texts, because it may differ between ranks.
+    const at::Tensor column_weight = targets.mean_of(gradients[1], batch, group);
 
     const Tiles tiles(batch, batch, chunk, image.is_cpu());
     const at::Tensor image_gradient = at::zeros_like(image);
@@ -150,7 +151,7 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
       further_gradient = further_share * row_weight;
       right_weight = right_weight - further_gradient;
     }
-    // The ring returns the texts' gradient, and the derivative of their log-sum-exps with respect to the scale.
+    // The ring returns the gradient of the texts, and the derivative of the texts' log-sum-exps with respect to the scale.
     const at::Tensor sums =
         visit_ring(Texts::pack(text, numbers), at::zeros({batch, width + 1}, text.options()), group,
                    [&](int owner, const at::Tensor& block, const at::Tensor& text_sums) {
@@ -159,8 +160,9 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
                        const at::Tensor images = tile.rows_of(image), features = texts.features(tile);
                        const at::Tensor cosines = at::matmul(images, features.t());
                        const at::Tensor left_out = tile.left_out_of(targets, batch, group.rank(), owner);
-                       // One direction's part of the gradient of the cosines, divided by the scale: the weighted softmax
-                       // of the relative logits minus the target. sum() is a pairwise summation; dot() would lose digits.
+                       // Each direction contributes to the gradient of the cosines. Divided by the scale, its part is the weighted
+                       // softmax of the relative logits minus the target. Uses sum(), a pairwise summation, because dot() would
+                       // lose digits.
                        at::Tensor relative = cosines - tile.rows_of(right).unsqueeze(1);
                        const at::Tensor gradient = (relative * scale).sub_(tile.rows_of(rows).unsqueeze(1)).exp_();
                        if (share.defined()) gradient.sub_(tile.rows_of(share).unsqueeze(1));

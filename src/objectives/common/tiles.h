@@ -17,7 +17,7 @@ inline void fill_where(const at::Tensor& values, const at::Tensor& mask, double 
   if (mask.defined()) values.masked_fill_(mask, value);
 }
 
-/// total = log(exp(total) + exp(logarithms)), in place.
+/// Sets total = log(exp(total) + exp(logarithms)).
 inline void add_exponentials(at::Tensor total, const at::Tensor& logarithms) {
   total.copy_(at::logaddexp(total, logarithms));
 }
@@ -32,21 +32,21 @@ struct Tile {
   at::Tensor columns_of(const at::Tensor& tensor) const { return tensor.narrow(0, column, columns); }
   /// Returns this slot's part of a tensor [slots, width, ...] that accumulates values per column.
   at::Tensor slot_of(const at::Tensor& tensor) const { return tensor.select(0, slot).narrow(0, 0, columns); }
-  /// Returns which similarities of the tile, between images of `rank` and texts of `owner` (`batch` pairs each), are ignored in
-  /// sums; undefined: none.
+  /// Returns true for the similarities that sums ignore, in a tile between images of `rank` and texts of `owner`, which have
+  /// `batch` pairs each. The result is undefined if nothing is ignored.
   at::Tensor left_out_of(const ContrastTargets& targets, std::int64_t batch, int rank, int owner) const {
     return targets.left_out(rank * batch + row, rows, owner * batch + column, columns);
   }
-  /// Returns the part of the whole matrix's diagonal inside this tile's values [rows, columns]; may be empty.
+  /// Returns the part of the whole matrix's diagonal that is inside this tile's `values` [rows, columns]; may be empty.
   at::Tensor diagonal_of(const at::Tensor& values) const {
     const std::int64_t offset = row - column;
     return offset < columns && -offset < rows ? values.diagonal(offset) : values.flatten().narrow(0, 0, 0);
   }
 };
 
-/// Iterates over a matrix [rows, columns] in tiles of `chunk` rows. On a CPU a tile has as many columns as fit into the cache, and
-/// each thread processes its own tiles, because operators on one tile are too small to parallelize; elsewhere a tile has all
-/// columns. `depth`: values per matrix entry.
+/// Iterates over a matrix [rows, columns] in tiles of `chunk` rows. On a CPU, a tile has as many columns as fit into the cache, and
+/// each thread processes its own tiles, because operators on one tile are too small to parallelize. On other devices a tile has all
+/// columns. `depth` is the number of values per matrix entry.
 class Tiles {
  public:
   Tiles(std::int64_t rows, std::int64_t columns, std::int64_t chunk, bool cpu, std::int64_t depth = 1)

@@ -31,8 +31,8 @@ constexpr const char* kState = "state.safetensors";
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kUpdatesKey = "updates";
 
-// A 64-bit checksum of a file (words multiplied and rotated). It detects torn writes and flipped bits, not deliberate changes. The
-// file is read in pieces, because it may be very large.
+// Returns a 64-bit checksum of a file, computed by multiplying and rotating words. It detects torn writes and flipped bits, not
+// deliberate changes. The file is read in pieces, because it may be very large.
 std::string checksum(const std::string& path) {
   constexpr std::size_t kPiece = 1 << 20;
   std::ifstream file(path, std::ios::binary);
@@ -136,12 +136,12 @@ std::vector<WeightUpdate> updates_from_json(const std::string& text, const std::
   }
 }
 
-/// Restores the adapters and the unmerged weights, which writing has merged in the model files.
+/// Restores the adapters and the unmerged weights, because the model files hold merged weights.
 void restore_adapters(Checkpoint& checkpoint, const std::string& path) {
   io::TensorFile stored = io::load_safetensors(path);
   checkpoint.updates = updates_from_json(stored.metadata[kUpdatesKey], path);
   auto files = weight_files(checkpoint);
-  std::ranges::reverse(files);  // the model's prefix is empty and matches every name, so it must come last
+  std::ranges::reverse(files);  // the model's prefix is empty and matches every name, so the model must come last
   for (const auto& [name, tensor] : stored.tensors) {
     const auto file = std::ranges::find_if(files, [&](const auto& each) { return name.starts_with(each.prefix); });
     (*file->weights)[name.substr(std::string_view(file->prefix).size())] = tensor;
@@ -234,7 +234,7 @@ std::string CheckpointFolder::write(const Checkpoint& checkpoint) const {
                          {{"run_state", to_json(checkpoint.state).dump()}, {"config", checkpoint.config}, {"data", checkpoint.data}});
     io::write_file(aside + "/" + kManifest, manifest_of(aside, checkpoint.state).dump(2) + "\n");
     sync_path(aside);
-    // Replaces an older checkpoint of the same step, which exists if the run was resumed from an earlier one.
+    // Replaces an older checkpoint of the same step, which exists if the run was resumed from an earlier step.
     const std::string old = folder_ + "/.writing_old_" + name;
     if (fs::exists(target)) fs::rename(target, old);
     fs::rename(aside, target);
@@ -278,7 +278,7 @@ void CheckpointFolder::prune(std::int64_t keep) const {
   const std::vector<std::string> all = passing_list();
   std::error_code error;
   for (std::size_t i = 0; i + static_cast<std::size_t>(std::max<std::int64_t>(keep, 1)) < all.size(); ++i) {
-    // Renamed first, so that a half-deleted folder is never mistaken for a checkpoint.
+    // The folder is renamed first, so that a half-deleted folder is never mistaken for a checkpoint.
     const std::string aside = folder_ + "/.writing_old_" + fs::path(all[i]).filename().string();
     fs::rename(all[i], aside, error);
     if (!error) fs::remove_all(aside, error);

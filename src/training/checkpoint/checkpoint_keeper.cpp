@@ -21,7 +21,7 @@ bool same_folder(const std::string& a, const std::string& b) {
   return fs::equivalent(a, b, error) && !error;
 }
 
-// Gathers every rank's position in the data, and the furthest of them.
+// Stores in `state` every rank's position in the data, and the position that is furthest ahead.
 void gather_positions(RunState& state, const DataPosition& own, const ProcessGroup& group) {
   const at::Tensor all = group.all_gather(at::tensor({own.epoch, own.cursor}, at::kLong)).view({group.size(), 2});
   state.ranks.clear();
@@ -45,7 +45,7 @@ CheckpointKeeper::CheckpointKeeper(const Config& config, const ProcessGroup& gro
       folder_(folder + "/checkpoints", config.checkpoint.keep_last, config.checkpoint.keep_every),
       writer_(folder_, config.checkpoint, config.run.name.value_or("run")) {}
 
-// Returns the run's own newest checkpoint, or if there is none, the newest one that was stored elsewhere.
+// Returns the newest checkpoint in the run's folder or, if there is none, the one that checkpoint.fetch_command fetches.
 std::optional<std::pair<std::string, Checkpoint>> CheckpointKeeper::newest() const {
   const std::optional<std::string>& fetch = config_.checkpoint.fetch_command;
   if (!fetch) return load_newest_checkpoint(folder_);
@@ -66,7 +66,7 @@ std::optional<std::pair<std::string, Checkpoint>> CheckpointKeeper::choose(const
   if (resume == "none") {
     if (!own.empty())
       user_error(run_folder_, ": already holds checkpoints up to step ", step_of(own.back()),
-                 ": go on with --resume auto, or choose another run.folder");
+                 ": continue with --resume auto, or choose another run.folder");
     return std::nullopt;
   }
   if (resume == "auto") return newest();
@@ -96,7 +96,7 @@ void CheckpointKeeper::resumed_from(const std::string& checkpoint, std::int64_t 
   last_saved_ = step;
   if (!config_.checkpoint.keep_best || !group_.first()) return;
   best_ = BestFile(run_folder_ + "/checkpoints", *config_.checkpoint.keep_best).read();
-  if (best_ && best_->step > step) best_.reset();  // it belongs to later steps, which will be trained again
+  if (best_ && best_->step > step) best_.reset();  // the best checkpoint is of a later step, which will be trained again
 }
 
 bool CheckpointKeeper::overdue() const {

@@ -23,7 +23,7 @@ std::optional<std::pair<std::string, Checkpoint>> fetch_checkpoint(const std::st
                                                                    const std::string& run_name,
                                                                    const std::string& folder) {
   namespace fs = std::filesystem;
-  const std::string brought = folder + "/.writing_fetched";  // the name marks leftovers of an interrupted fetch
+  const std::string brought = folder + "/.writing_fetched";  // the prefix lets remove_leftovers() find it after an interrupted fetch
   try {
     fs::remove_all(brought);
     fs::create_directories(brought);
@@ -35,7 +35,7 @@ std::optional<std::pair<std::string, Checkpoint>> fetch_checkpoint(const std::st
     }
     auto [newest, checkpoint] = newest_whole(brought);
     const fs::path target = fs::path(folder) / fs::path(newest).filename();
-    fs::remove_all(target);  // may exist as a damaged checkpoint
+    fs::remove_all(target);  // a damaged checkpoint may exist there
     fs::rename(newest, target);
     io::write_file(folder + "/latest", target.filename().string() + "\n");
     fs::remove_all(brought);

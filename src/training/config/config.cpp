@@ -20,7 +20,7 @@ using config::Node;
 
 namespace {
 
-// Returns the resolved tree with the marks of the user's tree, so that later errors can still name file and line.
+// Returns the resolved tree with the marks (file and line) of the user's tree `written`, so that later errors can still name them.
 Node marked_like(const Node& resolved, const Node& written) {
   switch (resolved.kind()) {
     case Node::Kind::null:
@@ -53,7 +53,7 @@ void resolve(ModuleSettings& choice, const RegistryBase& catalog, const std::str
   choice = {resolved.name, marked_like(resolved.settings, choice.settings)};
 }
 
-// Returns a setting of a module; nullptr if it is missing or null.
+// Returns a module's setting; nullptr if it is missing or null.
 const Node* setting(const ModuleSettings& choice, const char* key) {
   const Node* node = choice.settings.find(key);
   return node != nullptr && !node->is_null() ? node : nullptr;
@@ -74,8 +74,8 @@ Node length_of(const ModuleSettings& tokenizer) {
   return Node::scalar(std::to_string(made->context_length()), tokenizer.settings.mark());
 }
 
-// A text tower without vocabulary size, context length or special tokens takes the tokenizer's. The vocabulary file is opened only
-// if necessary.
+// Fills in the text tower's vocabulary size, context length and special tokens from the tokenizer if they are not set. Opens the
+// vocabulary file only if necessary.
 void follow_tokenizer(Config& c) {
   if (!c.model.text || !c.tokenizer) return;
   ModuleSettings &encoder = c.model.text->encoder, &readout = c.model.text->readout;
@@ -93,14 +93,15 @@ void follow_tokenizer(Config& c) {
   }
 }
 
-// Null means the tokenizer's value; if there is no tokenizer, the key is dropped and the module's own default applies.
+// Drops keys whose value is null, which stands for the tokenizer's value, so that the module's own default applies. Used if the
+// tokenizer's values are not available.
 void forget_unset(ModuleSettings& module, std::initializer_list<const char*> keys) {
   for (const char* key : keys)
     if (module.settings.find(key) != nullptr && setting(module, key) == nullptr) module.settings.erase(key);
 }
 
-// Users write the image size only once, at the image encoder or at the preprocessing. Returns true if the encoder took it from the
-// preprocessing.
+// Copies the image size between the image encoder and the preprocessing, because users write it at only one of them. Returns true
+// if the encoder got it from the preprocessing.
 bool follow_image_size(Config& c, const Node& tree) {
   ModuleSettings& encoder = c.model.image.encoder;
   if (!knows(encoders(), encoder, "image_size")) return false;
@@ -124,7 +125,8 @@ std::string with_key(std::string text, const std::string& filled, const std::str
   return text;
 }
 
-// The model library checks the names, settings and combinations of the towers; afterwards the user's marks are restored.
+// Lets the model library check the names, settings and combinations of the towers. Afterwards restores the marks of the user's
+// tree.
 void resolve_model(ModelSettings& model) {
   const ModelSettings resolved = tessera::resolve(model, "model");
   const auto adopt = [](ModuleSettings& written, const ModuleSettings& full) {
@@ -148,7 +150,7 @@ void require(const Node& tree, const std::string& path, const std::string& examp
     config::fail(group, path, "missing: for example " + example);
 }
 
-// Returns the paths of all settings of a run, including those of every module that could be chosen.
+// Returns the paths of all settings of a run, including the settings of every module that could be chosen.
 std::vector<std::string> all_paths() {
   std::vector<std::string> out;
   const auto add = [&](const std::string& group, const std::vector<config::FieldDoc>& rows) {
@@ -200,8 +202,8 @@ const Node& nearest_node(const Node& tree, const std::string& path) {
 
 namespace {
 
-// If both training.steps and training.epochs are set, keeps the one with precedence: first the command line, then the file itself,
-// then the files it extends, of which a later one wins. Null counts as not set.
+// If both training.steps and training.epochs are set, keeps the one that takes precedence. The command line comes first, then the
+// file itself, then the files that it extends, of which later ones win. Null counts as not set.
 Node with_one_length(Node tree, const std::string& name) {
   const Node* found = tree.find("training");
   if (found == nullptr || !found->is_map()) return tree;
@@ -259,7 +261,7 @@ Config resolve_tree(const Node& given, const std::string& name, bool without_voc
   resolve(c.objective, objectives(), "objective", tree);
   resolve(c.optimizer, optimizers(), "optimizer", tree);
   c.evaluation.tasks = resolve_tasks(c.evaluation.tasks, "evaluation.tasks");
-  // Thrown last, so that misspelled settings are reported before a missing file.
+  // This error is thrown last, so that misspelled settings are reported before a missing file.
   if (no_vocabulary && !without_vocabulary) std::rethrow_exception(no_vocabulary);
   check_combination(c, tree);
   return c;

@@ -6,10 +6,11 @@
 
 namespace tessera {
 
-/// Returns the node at a dotted path, or the deepest existing node on that path: the place that an error about the key names.
+/// Returns the node at a dotted path or, if it does not exist, the deepest existing node on that path. Its position is what an
+/// error about the key names.
 const config::Node& nearest_node(const config::Node& tree, const std::string& path);
 
-/// Throws UserError if the image encoder's and the preprocessing's image_size differ.
+/// Throws UserError if the image_size of the image encoder and that of the preprocessing differ.
 void check_image_size(const Config& config, const config::Node& tree);
 
 /// Throws UserError if the resolved parts do not fit together; `tree` records where each key was written.

@@ -40,7 +40,7 @@ Node member(const Node& tree, const char* key) {
   return found == nullptr ? Node::map() : *found;
 }
 
-/// Removes `from` from a side of the model and returns its path.
+/// Removes the key `from` from the settings of a tower and returns its value.
 std::optional<config::FilePath> taken_from(Node& side, const std::string& path) {
   const Node* from = side.find("from");
   if (from == nullptr) return std::nullopt;
@@ -67,7 +67,7 @@ Node with_published_towers(Node tree) {
     Node base = config::dump(image ? foreign.model.image : *foreign.model.text);
     if (image) {
       Node encoder = member(base, "encoder");
-      encoder.erase("image_size");  // follows the preprocessing
+      encoder.erase("image_size");  // it is taken from the preprocessing
       base.set("encoder", encoder);
       const Node preprocessing = config::dump(foreign.model.preprocessing);
       model.set("preprocessing", laid_over(preprocessing, model.find("preprocessing")));
@@ -99,7 +99,8 @@ std::shared_ptr<const PublishedParts> start_parts(const StartSettings& start) {
   if (!from || !is_published_folder(from->name)) return nullptr;
   if (!start.image || !start.text || start.image->name == start.text->name) return load_published_folder(from->name).published;
   if (!is_published_folder(start.text->name)) return nullptr;
-  // With two different folders neither describes the whole model, so only the text folder's tokenizer is kept.
+  // If there are two different folders, neither describes the whole model, so only the tokenizer of the text tower's folder is
+  // kept.
   PublishedParts tokenizer = *load_published_folder(start.text->name).published;
   return std::make_shared<PublishedParts>(PublishedParts{"", std::move(tokenizer.files), {}, {}, {}});
 }

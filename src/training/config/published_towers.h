@@ -7,17 +7,18 @@
 
 namespace tessera {
 
-/// Returns the tree with `model.image.from` and `model.text.from` replaced by the settings of the towers in those published folders.
-/// Settings in the tree itself take precedence. Also takes the folders' preprocessing and, if the tree has none, their tokenizer, and
-/// sets `start.image` and `start.text` to the folders. Throws UserError if a folder is not a published model or lacks the tower.
+/// Returns the tree with `model.image.from` and `model.text.from` replaced by the settings of the towers in the published folders
+/// that they name. Settings in the tree itself take precedence. Also takes over the preprocessing of the image tower's folder and,
+/// if the tree has no tokenizer, the tokenizer of the text tower's folder. Sets `start.image` and `start.text` to the folders.
+/// Throws UserError if a folder is not a published model or lacks the tower.
 config::Node with_published_towers(config::Node tree);
 
-/// Returns the tensors of a published folder under Tessera's names, restricted to those in a model's state `own`.
+/// Returns the tensors of a published folder by Tessera's names, but only those that a model's state `own` has.
 NamedTensors published_tensors(const std::string& folder, const NamedTensors& own);
 
-/// Returns the parts of the published folder that checkpoints carry along, so that the trained model can be exported for the folder's
-/// library again: its files, and the tensors that have no place in our model. If the run starts from two folders, only the text
-/// folder's tokenizer; null if it starts from no published folder.
+/// Returns the parts of the published folder that checkpoints carry along, so that the trained model can be exported for the
+/// folder's library again: its files, and the tensors that Tessera's model does not use. If the run starts from two folders,
+/// returns only the tokenizer of the text tower's folder; if it starts from no published folder, returns null.
 std::shared_ptr<const PublishedParts> start_parts(const StartSettings& start);
 
 }  // namespace tessera

@@ -94,12 +94,13 @@ void check_allowed(const std::vector<std::string>& allowed, const Node& there, c
   }
 }
 
-// Fills in defaults: a checkpoint of an earlier version lacks settings that were added later, and the run behaved as their defaults.
+// Fills in the defaults of settings that were added to Tessera after the checkpoint was written. The checkpoint's run behaved as if
+// they had these defaults.
 Node spelled_out(const Node& before) {
   try {
     return config::parse_yaml(to_yaml(resolve_config(before, "", /*without_vocabulary=*/true)), "the checkpoint's configuration");
   } catch (const UserError&) {
-    return before;  // names a file or a setting that no longer exists
+    return before;  // it names a file or a setting that no longer exists
   }
 }
 

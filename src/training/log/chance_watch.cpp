@@ -11,7 +11,7 @@ namespace tessera {
 namespace {
 
 constexpr double kNearChance = 0.97;
-constexpr std::int64_t kAveraged = 50;  // steps
+constexpr std::int64_t kAveraged = 50;  // number of steps that an average covers
 
 std::string rounded(double value) {
   std::ostringstream out;

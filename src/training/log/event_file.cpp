@@ -22,7 +22,7 @@ std::string fixed(Number number) {
   return out;
 }
 
-// The wire format of protocol buffers: a key made of field number and wire type, then the value.
+// In the wire format of protocol buffers, a key (field number and wire type) precedes each value.
 enum WireType : std::uint64_t { kVarint = 0, kDouble = 1, kBytes = 2, kFloat = 5 };
 
 std::string varint(std::uint64_t number) {
@@ -43,13 +43,13 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Fields of Event: 1 wall_time, 2 step, then one of 3 file_version, 5 summary, 7 session_log.
+// The fields of Event are 1 wall_time, 2 step, and one of 3 file_version, 5 summary and 7 session_log; `what` is the last one.
 std::string event(std::int64_t step, const std::string& what) {
   return field(1, kDouble, fixed(std::bit_cast<std::uint64_t>(seconds_now()))) +
          field(2, kVarint, varint(static_cast<std::uint64_t>(step))) + what;
 }
 
-// The masked checksum of TFRecord; the mask makes it safe to checksum data that contains checksums.
+// Returns the masked checksum of TFRecord. The mask makes it safe to compute checksums of data that contain checksums.
 std::string masked_crc(const std::string& bytes) {
   const std::uint32_t crc = crc32c(bytes);
   return fixed((crc >> 15 | crc << 17) + 0xA282EAD8U);
@@ -73,7 +73,7 @@ EventFile::~EventFile() {
 }
 
 bool EventFile::scalars(std::int64_t step, const std::vector<std::pair<std::string, double>>& values) {
-  std::string summary;  // repeated Summary.Value with fields 1 tag, 2 simple_value
+  std::string summary;  // repeated Summary.Value with the fields 1 tag and 2 simple_value
   for (const auto& [tag, value] : values)
     summary += bytes_field(1, bytes_field(1, tag) + field(2, kFloat, fixed(std::bit_cast<std::uint32_t>(
                                                                          static_cast<float>(value)))));

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{20};
 
-// This process's environment with additional variables.
+// The environment of this process, with additional variables.
 class Environment {
  public:
   explicit Environment(const RowCommand::Variables& more) {
@@ -58,7 +58,7 @@ pid_t start_shell(const std::string& command, int input, const RowCommand::Varia
   return process;
 }
 
-// Makes a write to a command that has ended fail with an error, instead of a signal that ends this process.
+// Blocks SIGPIPE in this thread, so that writing to a command that has ended fails with an error instead of ending this process.
 void block_broken_pipe_signal() {
   sigset_t pipe;
   sigemptyset(&pipe);

@@ -77,7 +77,7 @@ void RunLog::resume_at(std::int64_t step, const std::string& title,
 void RunLog::record(const MetricsRow& record) {
   if (!active_) return;
   const std::string row = to_line(record) + "\n";
-  // One write per row, so that a killed run never leaves half a line.
+  // Each row is one write, so that a killed run never leaves half a line.
   if (::write(descriptor_, row.data(), row.size()) != static_cast<ssize_t>(row.size()))
     report_failed_write(path_, std::strerror(errno));
   if (events_ && !events_->scalars(record.step, scalars_of(record)))

@@ -34,7 +34,7 @@ using report::number_card;
 
 constexpr int kReloadSeconds = 30;
 constexpr std::size_t kWarnings = 12;
-constexpr std::size_t kReadings = 6;  // per sample
+constexpr std::size_t kReadings = 6;  // the most readings shown per sample
 constexpr const char* kEvaluationPrefix = "evaluation.";
 constexpr const char* kStyle =
     "<style>.number "
@@ -49,13 +49,14 @@ std::string link(const std::string& path, const std::string& text) {
   return concat("<a href=\"", escape(path), "\">", breakable(text), "</a>");
 }
 
-// A value of "task.metric" and the step at which it was measured.
+// The value of a metric and the step at which it was measured.
 struct Measured {
   std::int64_t step;
   double value;
 };
 
-// Returns the better of two values; if they are equal, the earlier one.
+// Returns the better of two values of the metric `name`, or the earlier one if they are equal. Values of a metric without a better
+// direction and values that are not finite never win.
 std::optional<Measured> better_of(const std::string& name, const std::optional<Measured>& before, const Measured& now) {
   const report::Better better = report::better_value(name.substr(name.find('.') + 1));
   if (better == report::Better::neither || !std::isfinite(now.value)) return before;
@@ -64,7 +65,7 @@ std::optional<Measured> better_of(const std::string& name, const std::optional<M
   return improved ? now : before;
 }
 
-// Keeps only charts with more than one value; the others are shown in a table.
+// Drops charts in which every curve has fewer than two values; a table shows these values.
 std::vector<CurveChart> lines_of(std::vector<CurveChart> charts) {
   std::erase_if(charts, [](const CurveChart& chart) {
     return std::all_of(chart.curves.begin(), chart.curves.end(), [](const Curve& c) { return c.points.size() < 2; });
@@ -72,12 +73,12 @@ std::vector<CurveChart> lines_of(std::vector<CurveChart> charts) {
   return charts;
 }
 
-// Recognizes warnings about skipped samples, which have their own table.
+// Returns true for a warning about skipped samples; these have their own table.
 bool tells_of_a_sample(std::string_view warning) {
   return warning.starts_with("warning skipped: ") || warning.ends_with(": further skipped samples are only counted");
 }
 
-// Returns the newest warnings and errors of log.txt ("12:34:56 warning ..."), including those of earlier sessions.
+// Returns the newest warnings and errors in log.txt ("12:34:56 warning ..."), including those of earlier sessions.
 std::vector<std::string> warnings_of(const std::string& folder) {
   std::vector<std::string> out;
   std::ifstream file(folder + "/log.txt");
@@ -157,7 +158,8 @@ std::string skipped_block(const std::map<std::string, std::int64_t>& skipped) {
          rows + "</table></div>";
 }
 
-// Drops the reading whose neighbors are closest to each other, so that the rest stay spread over the run.
+// If there are too many readings, drops the one whose neighbors are closest to each other, so that the others stay spread over the
+// run.
 void thin(std::map<std::int64_t, std::string>& by_step) {
   if (by_step.size() <= kReadings) return;
   auto closest = std::next(by_step.begin());
@@ -184,12 +186,12 @@ struct RunPage::Impl {
 
   struct Evaluated {
     Measured last;
-    std::optional<Measured> best;  // none: the metric has no better direction
+    std::optional<Measured> best;  // nullopt if neither greater nor smaller values of the metric are better
   };
-  std::map<std::string, Evaluated, report::NaturalOrder> evaluated;  // by "task.metric"
-  std::map<std::string, std::string> evaluated_data;  // by task: "shapes validation, 500 samples"
-  std::map<std::string, std::pair<std::int64_t, std::string>> failed;  // by task: the last step, and why
-  std::map<std::string, std::map<std::int64_t, std::string>> readings;  // by sample and step
+  std::map<std::string, Evaluated, report::NaturalOrder> evaluated;  // key: "task.metric"
+  std::map<std::string, std::string> evaluated_data;  // key: the task; value: such as "shapes validation, 500 samples"
+  std::map<std::string, std::pair<std::int64_t, std::string>> failed;  // key: the task; value: step and reason of its last failure
+  std::map<std::string, std::map<std::int64_t, std::string>> readings;  // keys: the sample, the step
 
   void evaluation(std::int64_t step, const std::string& name, double value) {
     curves.add(static_cast<double>(step), kEvaluationPrefix + name, value);

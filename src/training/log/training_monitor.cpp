@@ -40,7 +40,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Config& config, 
           {"Command", command_line()}};
 }
 
-// This many steps after the warm-up, a contrast of any size has normally left chance level.
+// After this many steps beyond the warm-up, a contrast of any size has normally left chance level.
 constexpr std::int64_t kStepsToLeaveChance = 300;
 
 ChanceWatch chance_watch(const Config& config, const ProcessGroup& group, const TrainingRun& run) {
@@ -51,12 +51,12 @@ ChanceWatch chance_watch(const Config& config, const ProcessGroup& group, const 
 
 std::optional<CaptionWatch> caption_watch(const TrainingRun& run) {
   const bool contrasts = !run.objective->chance_levels(2).empty();
-  const std::string compared = compared_text(run.needs);  // not `captions`: the K captions of one image may well be equal
+  const std::string compared = compared_text(run.needs);  // never the view `captions`, because the K captions of one image may be equal
   if (!contrasts || !run.tokenizer || run.needs.duplicates || compared.empty()) return std::nullopt;
   return CaptionWatch(compared, run.tokenizer);
 }
 
-// Describes the length of a batch's texts: its cost depends on the longest one.
+// Describes the length of a batch's longest text, which determines the batch's cost.
 std::string describe_length(const std::map<std::string, TowerInput>& texts) {
   std::int64_t longest = 0;
   for (const auto& [name, text] : texts) longest = std::max(longest, text.ids.size(-1));

@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-// Describes the synthetic samples: "image 224 x 224, caption of 55 tokens out of 32,000, for data/train: no such file".
+// Describes the synthetic samples, as in "image 224 x 224, caption of 55 tokens out of 32,000, for data/train: no such file".
 std::string synthetic_samples(const TrainingRun& run, const Config& config, const std::string& reason) {
   std::string out;
   for (const auto& [name, size] : image_view_sizes(config.model.preprocessing, config.data.loader, run.needs))
@@ -30,7 +30,7 @@ std::string synthetic_samples(const TrainingRun& run, const Config& config, cons
   return out + "for " + reason;
 }
 
-// Formats FLOPs as "7.39 G multiply-adds", which are 2 FLOPs each.
+// Formats FLOPs as multiply-adds, which are 2 FLOPs each: "7.39 G multiply-adds".
 std::string multiply_adds(double flops) {
   std::ostringstream out;
   const bool giga = flops >= 2e9;
@@ -38,7 +38,8 @@ std::string multiply_adds(double flops) {
   return out.str();
 }
 
-// Returns the training settings with the number of steps; 0 steps if training.epochs is set but the data cannot be read here.
+// Returns the training settings with the number of steps filled in. The number is 0 if training.epochs is set but the data cannot
+// be read here.
 TrainingSettings length_of(const Config& config, bool readable, const PlanSettings& settings) {
   if (!config.training.epochs || readable) return with_steps(config, settings.ranks).training;
   TrainingSettings unknown = config.training;
@@ -53,7 +54,7 @@ std::optional<std::string> epochs_warning(const TrainingRun& run, const Training
   return shorter_epochs(length, run.train->size() - bad, bad);
 }
 
-constexpr std::int64_t kExamples = 12, kLeastOfEach = 3;  // in total, and at least per data set
+constexpr std::int64_t kExamples = 12, kLeastOfEach = 3;  // how many examples in total, and how many at least per data set
 
 std::vector<TrainingExample> examples_of(const TrainingRun& run, const Config& config) {
   const std::int64_t sets = std::ssize(run.train->mixing().components);
@@ -61,9 +62,9 @@ std::vector<TrainingExample> examples_of(const TrainingRun& run, const Config& c
                            static_cast<std::uint64_t>(config.seed), std::max(kLeastOfEach, kExamples / sets));
 }
 
-constexpr std::int64_t kLooked = 128;  // more samples than a loader needs to decide that too many are bad
+constexpr std::int64_t kLooked = 128;  // enough samples for a loader to notice that too many are bad
 
-// Checks for what would stop a run soon after its start: too many unusable samples.
+// Returns a warning if a run would stop soon after its start, because too many samples are unusable.
 std::optional<std::string> unusable_samples(const TrainingRun& run, Config config, const RankSlice& slice) {
   config.data.loader.batch_size = std::min<std::int64_t>(32, config.data.loader.batch_size);
   try {
@@ -77,7 +78,7 @@ std::optional<std::string> unusable_samples(const TrainingRun& run, Config confi
   return std::nullopt;
 }
 
-// Returns a few examples of each data set for the terminal; the page has more.
+// Returns a few examples of each data set for the terminal; the page shows more.
 std::vector<TrainingExample> few(const std::vector<TrainingExample>& examples) {
   const bool several = !examples.empty() && examples.front().source != examples.back().source;
   std::map<std::string, int> taken;
@@ -92,7 +93,7 @@ std::string describe_steps(std::int64_t steps, const std::optional<double>& epoc
   return concat(steps > 0 ? with_thousands(steps) : "unknown without the data", " (training.epochs ", *epochs, ")");
 }
 
-// Lists each cause only once, even if it concerns several tasks.
+// Returns warnings about unreadable data. A reason that concerns several tasks is reported only once.
 std::vector<std::string> reading_warnings(const Unreadable& unreadable, const std::vector<UnreadTask>& tasks) {
   std::vector<std::string> out;
   std::set<std::string> told;
@@ -113,7 +114,7 @@ DryRunReport dry_run(const Config& config, const PlanSettings& settings) {
   TrainingRun run = build_training_run(config, {}, &unreadable);
   DryRunReport report;
   if (run.loader) {
-    make_loader(run, config, {settings.rank, settings.ranks});  // throws if there is not one batch per rank
+    make_loader(run, config, {settings.rank, settings.ranks});  // throws if there is less than one batch per rank
     report.sources = run.loader->batches_per_update();
     report.data = run.train->describe();
     report.examples = examples_of(run, config);

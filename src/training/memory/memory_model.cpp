@@ -19,8 +19,8 @@
 namespace tessera {
 namespace {
 
-constexpr double kLossSeconds = 1;    // limit for the next measurement of the loss
-constexpr double kChunkSeconds = 10;  // limit for a measurement in which the loss's chunks have an effect
+constexpr double kLossSeconds = 1;    // the next measurement of the loss may take at most this long
+constexpr double kChunkSeconds = 10;  // a measurement with more samples than the loss's chunk may take at most this long
 
 std::int64_t total_bytes(const std::map<std::string, at::Tensor>& tensors) {
   std::int64_t bytes = 0;
@@ -35,16 +35,16 @@ std::int64_t gradient_bytes(const std::vector<NamedParameter>& parameters) {
   return bytes;
 }
 
-// Returns the tensors that measuring could change: running averages, and the objective's parameters (some objectives clamp or
-// normalize them in the forward pass).
+// Returns the tensors that measuring could change: running averages, and the objective's parameters, because some objectives clamp
+// or normalize their parameters in the forward pass.
 std::vector<at::Tensor> changeable(const TrainingRun& run) {
   std::vector<at::Tensor> out = buffers_of(run), own = run.objective->parameters();
   out.insert(out.end(), own.begin(), own.end());
   return out;
 }
 
-// Returns the temporary memory of an update, in addition to parameters, gradients and moments. It is measured on smaller tensors
-// with the same names and scaled up.
+// Returns the temporary memory that an update needs in addition to parameters, gradients and moments. It is measured on smaller
+// tensors with the same names and then scaled up.
 std::int64_t update_bytes(const TrainingRun& run, const Config& config) {
   std::vector<NamedParameter> parameters = run.optimizer->parameters();
   const std::int64_t gradients = gradient_bytes(parameters), scale = std::max<std::int64_t>(1, gradients >> 22);
@@ -61,7 +61,7 @@ std::int64_t update_bytes(const TrainingRun& run, const Config& config) {
                       static_cast<double>(gradients));
 }
 
-// Predicts how long work takes with more samples, from a power law through the last two measurements.
+// Predicts how long work takes for a larger number of samples, with a power law through the last two measurements.
 class GrowthOfTime {
  public:
   void add(std::int64_t samples, double seconds) {
@@ -80,7 +80,7 @@ class GrowthOfTime {
   Measured before_, last_;
 };
 
-// A model of a step's cost, from measurements of its parts.
+// Models the cost of a step, based on measurements of its parts.
 class StepModel {
  public:
   StepModel(TrainingRun& run, const Config& config, const PlanSettings& settings)
@@ -115,7 +115,8 @@ class StepModel {
       }
       level += trace.held();
     };
-    // With micro-batches the loss comes before the towers' second passes, and all but the first of these already find gradients.
+    // With micro-batches, the loss is computed before the towers' second passes. In all but the first of these passes, gradients
+    // already exist.
     if (in_parts) {
       goes_through("the loss", loss);
       level = given + gradients + loss.held();
@@ -123,14 +124,14 @@ class StepModel {
     goes_through("the towers' forward pass", forward);
     if (!in_parts) goes_through("the loss", loss);
     goes_through("the towers' backward pass", pass.backward.trace(plan.micro_batch));
-    level = gradients;  // the batch has been freed by then
+    level = gradients;  // the batch is already freed
     goes_through("the update", MemoryTrace({static_cast<double>(update_)}));
     plan.peak = plan.weights + plan.optimizer + plan.average + plan.buckets + std::llround(peak);
     return plan;
   }
 
-  // Returns true if a pass of the plan's micro-batch really fits. It is tried on a GPU, where running out of memory can be caught; on
-  // the CPU it is always true.
+  // Returns true if a pass of the plan's micro-batch really fits. On a GPU, where running out of memory can be caught, it tries
+  // such a pass. On the CPU it always returns true.
   bool fits_when_tried(const MemoryPlan& plan) {
     if (!plan.gpu) return true;
     const bool in_parts = plan.micro_batch < plan.batch;
@@ -149,21 +150,21 @@ class StepModel {
     return config_.training.accumulation * (run_.loader ? run_.loader->batches_per_update() : 1) > 1;
   }
 
-  // Returns the first samples of the rank's data, without moving the run's own loader. On a GPU it takes enough samples that the
-  // block size of the allocator hardly matters.
+  // Returns the first samples of the rank's data, without moving the run's own loader. On a GPU they are so many that the block
+  // size of the allocator hardly matters.
   Batch few_samples() const {
     Config few = config_;
     few.data.loader.batch_size = std::min<std::int64_t>(run_.device.is_cpu() ? 3 : 32, config_.data.loader.batch_size);
     few.data.loader.prefetch = 1;
-    few.data.loader.resolution.clear();  // full resolution: the largest number of patches
+    few.data.loader.resolution.clear();  // measures at full resolution, which has the most patches
     if (run_.loader) return make_loader(run_, few, {settings_.rank, settings_.ranks})->next().to(run_.device);
     return synthetic_batch(*run_.model, run_.needs, few.data.loader.batch_size, run_.device,
                            image_view_sizes(config_.model.preprocessing, config_.data.loader, run_.needs),
                            texts_per_image(config_.data.loader));
   }
 
-  // Runs a first pass: shows whether it works at all, and which parameters get a gradient. Memory that operators keep from their
-  // first call on (constants, workspaces) is allocated afterwards.
+  // Runs a first pass. It shows whether a pass works at all, and which parameters get a gradient. After it, the memory that
+  // operators keep from their first call on (constants, workspaces) is allocated.
   void pass_sample() {
     run_.optimizer->zero_grad();
     base_.samples = sample_.size();
@@ -181,7 +182,7 @@ class StepModel {
     features_ = map_tensors(features_, [](const at::Tensor& tensor) { return tensor.detach(); });
   }
 
-  // Measures the loss and returns the seconds it took.
+  // Measures the cost of the loss for this many samples and returns the seconds that the loss took.
   double measure_loss_of(std::int64_t samples) {
     const StepContext on_rank = step_context(run_, config_, fake_process_group(settings_.rank, settings_.ranks), 0);
     const Features leaves = repeated_leaves(features_, samples);
@@ -205,8 +206,8 @@ class StepModel {
                  enough = settings_.most_loss_samples > 0 ? 2 * samples > settings_.most_loss_samples : large;
       if (base_.loss_measured || (sizes >= 3 && enough)) break;
     }
-    // Up to one chunk, a chunked loss grows like one without chunks, and beyond that far more slowly. So measurements with at most one
-    // chunk cannot be extrapolated to the batch.
+    // The cost of a chunked loss grows quickly up to one chunk, like that of a loss without chunks, and far more slowly beyond it.
+    // So measurements with at most one chunk cannot be extrapolated to the batch.
     const std::int64_t chunk = chunk_in_effect(), two_chunks = std::min(base_.batch, 2 * chunk + 1);
     if (!base_.loss_measured && chunk > 0 && samples / 4 <= chunk && time.of(two_chunks) <= kChunkSeconds &&
         loss_.trace(two_chunks).peak() <= room) {
@@ -217,7 +218,7 @@ class StepModel {
     base_.loss = std::llround(loss_.trace(base_.batch).peak());
   }
 
-  // Returns the largest chunk of the loss that is smaller than the batch; 0: there is none.
+  // Returns the loss's largest chunk that is smaller than the batch; 0 if there is none.
   std::int64_t chunk_in_effect() const {
     std::int64_t largest = 0;
     for (const ChunkSetting& each : chunk_settings(config_))
@@ -247,14 +248,16 @@ class StepModel {
     if (settings_.available) base_.available = base_.host_available = *settings_.available;
   }
 
-  // With micro-batches (`in_parts`) the teacher has already processed the batch, so only the student is measured.
+  // Measures a pass of the towers. With micro-batches (`in_parts`), the teacher has already processed the batch, so only the
+  // student is measured.
   void pass_towers(PassCost& cost, std::int64_t samples, bool in_parts) {
     measure_towers(cost, repeated(sample_, samples), [&](const Batch& few) {
       return (in_parts ? encode_student : encode_batch)(run_, few, config_.training.precision);
     });
   }
 
-  // Gradients of earlier passes are kept while measuring, unless a step has only one pass.
+  // Returns the cost of the towers' passes. While it is measured, the gradients of earlier passes are kept, unless a step has only
+  // one pass.
   const PassCost& towers(bool in_parts) {
     const auto [found, fresh] = towers_.try_emplace(in_parts, 1);
     if (fresh)
@@ -270,11 +273,11 @@ class StepModel {
   const PlanSettings settings_;
   const TensorsKept kept_;
   const Batch sample_;
-  Features features_;                // of the sample, detached
-  double forward_flops_ = 0;         // of the towers, per sample
+  Features features_;                // features of sample_, detached
+  double forward_flops_ = 0;         // FLOPs of the towers' forward pass, per sample
   PassCost loss_{2};                 // cost of the objective, without its input features
-  std::map<bool, PassCost> towers_;  // key: whether the batch is processed in parts
-  std::int64_t update_ = 0;          // bytes of an update in addition to parameters, gradients and moments
+  std::map<bool, PassCost> towers_;  // key: true if the batch is processed in parts
+  std::int64_t update_ = 0;          // bytes that an update needs besides parameters, gradients and moments
   MemoryPlan base_;                  // the parts of a plan that do not depend on the micro-batch
 };
 

@@ -10,17 +10,17 @@
 
 namespace tessera {
 
-/// Calls visit(path, value) for each single value of a module's settings.
+/// Calls visit(path, value) for each value of a module's settings that is not a map or a list.
 void for_each_setting(const config::Node& node, const std::string& path,
                       const std::function<void(const std::string&, const config::Node&)>& visit);
 
-/// A `chunk` of an objective's settings.
+/// A setting `chunk` of an objective.
 struct ChunkSetting {
-  std::string path;                   // objective.chunk
-  std::optional<std::int64_t> chunk;  // none: the loss processes the whole batch at once
+  std::string path;                   // its path, such as objective.chunk
+  std::optional<std::int64_t> chunk;  // nullopt: the loss processes the whole batch at once
 };
 
-/// Returns the `chunk` settings of the objective, or of all objectives in a sum.
+/// Returns the `chunk` settings of the objective, including those of the objectives in a weighted sum.
 std::vector<ChunkSetting> chunk_settings(const Config& config);
 
 }  // namespace tessera

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// After this many skipped steps in a row the run stops.
+// The run stops after this many skipped steps in a row.
 constexpr std::int64_t kMostInARow = 10;
 
 std::string values_of(const MetricsRow& row) {
@@ -67,7 +67,7 @@ bool NonFiniteHandler::go_on_after(const TrainedStep& step, std::int64_t vain, R
 
 void NonFiniteHandler::examine(const TrainedStep& step, RunState& state) {
   ++examined_;
-  state = step.before;  // later steps have changed nothing
+  state = step.before;  // later steps did not change anything
   run_.loader->seek(step.losses.begin);
   const Checkpoint before = checkpoints_.gather(state);
   std::string saved;

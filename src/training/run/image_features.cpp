@@ -22,7 +22,7 @@ namespace {
 constexpr double kSecondsBetweenLines = 30;
 constexpr const char* kWayOut = "; write them again with trainer --write-features, or name another folder";
 
-// Returns the settings that, together with the weights, determine the encoder's features of an image.
+// Returns the settings that, together with the weights, determine which features the encoder outputs for an image.
 std::string settings_of(const ModelSettings& model) {
   config::Node image, settings, whole;
   image.set("encoder", *config::dump(model.image).find("encoder"));
@@ -50,7 +50,7 @@ std::string digest_of(const torch::nn::Module& module) {
   return out.str();
 }
 
-// Features replace an encoder, so the encoder must return the same features at each step.
+// Checks that the encoder outputs the same features at each step, because stored features replace it.
 void check_encoder(const DualEncoder& model) {
   if (keeps_shapes(model.settings().preprocessing))
     user_error("data.features: features need images of one size, but with model.preprocessing.resize_mode: naflex their shapes "
@@ -67,7 +67,7 @@ void check_encoder(const DualEncoder& model) {
         "its patch_dropout and drop_path to 0");
 }
 
-// Returns the names of EncodedPictures' tensors that the objective and the read-out use.
+// Returns the names of the tensors in EncodedPictures that the objective and the read-out use.
 std::vector<std::string> needed_tensors(const TrainingRun& run) {
   Tower& tower = run.model->image_tower();
   const bool class_token = tower.encoder().has_class_token();

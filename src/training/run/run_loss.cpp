@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-/// Keeps modules in evaluation mode during its lifetime.
+/// Switches modules to evaluation mode while an object of this class exists.
 class EvaluationMode {
  public:
   explicit EvaluationMode(std::vector<torch::nn::Module*> modules) {
@@ -34,7 +34,7 @@ class EvaluationMode {
   std::vector<torch::nn::Module*> changed_;
 };
 
-/// Means of named numbers, in the order in which they first appeared.
+/// Computes the means of named numbers. Names keep the order in which they first appeared.
 class Means {
  public:
   void add(const std::string& name, const at::Tensor& value) {
@@ -58,7 +58,8 @@ class Means {
   std::vector<Sum> sums_;
 };
 
-// Makes measurements repeatable: the same batches in a fixed order, and no augmentation unless the objective needs crops.
+// Returns loader settings that make measurements repeatable: batches are always the same, and there is no augmentation unless the
+// objective needs crops.
 LoaderSettings measuring_settings(const Config& config, const LossBatches& batches) {
   LoaderSettings out = config.data.loader;
   out.batch_size = batches.batch_size.value_or(out.batch_size);
@@ -68,7 +69,7 @@ LoaderSettings measuring_settings(const Config& config, const LossBatches& batch
   out.caption_choice = "first";
   out.augmentation = {};
   out.augmentation.crop = "evaluation";
-  // As in all tasks, bad samples are skipped and counted.
+  // Bad samples are skipped and counted, as in all tasks.
   out.max_bad_share = 1;
   out.max_bad_run = std::numeric_limits<std::int64_t>::max();
   return out;
@@ -76,7 +77,7 @@ LoaderSettings measuring_settings(const Config& config, const LossBatches& batch
 
 class LossOfParts final : public RunLoss {
  public:
-  /// parts: device, tokenizer, model, objective, teacher and needs of a run.
+  /// `parts` has the device, tokenizer, model, objective, teacher and needs of a run.
   LossOfParts(TrainingRun parts, Config config, StepContext context)
       : parts_(std::move(parts)), config_(std::move(config)), context_(std::move(context)) {}
 
@@ -96,7 +97,7 @@ class LossOfParts final : public RunLoss {
     Means means;
     for (std::int64_t i = 0; i < count; ++i) {
       const Batch batch = loader->next();
-      if (loader->epoch() > 0) break;  // unreadable samples were skipped, so the epoch has fewer batches
+      if (loader->epoch() > 0) break;  // the epoch had fewer batches than counted, because unreadable samples were skipped
       const Losses losses = loss_of(batch.to(parts_.device));
       means.add("loss", losses.total);
       for (const auto& [name, value] : losses.terms)
@@ -147,7 +148,7 @@ class LossOfParts final : public RunLoss {
     return parts_.objective->forward(encode(batch), context_);
   }
 
-  // Encodes as training does, with the same number of samples at a time.
+  // Encodes a batch as training does, with the same number of samples at a time.
   Features encode(const Batch& batch) const {
     const std::string& precision = config_.training.precision;
     const auto chunk = config_.training.micro_batch.of(batch.size());
@@ -173,7 +174,8 @@ StepContext measuring_context(const Config& config, std::int64_t step) {
   return context;
 }
 
-/// Builds the objective only when needed, because other tasks can evaluate a model even if that is not possible.
+/// The loss of a checkpoint's run. It builds the objective only when needed, so that other tasks can evaluate the model even if the
+/// objective cannot be built.
 class CheckpointLoss final : public RunLoss {
  public:
   explicit CheckpointLoss(const InferenceModel& loaded) : loaded_(loaded) {}

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// Also true if one of several terms is contrastive.
+// Returns true if the objective or one of its terms is contrastive.
 bool is_contrastive(const Objective& objective) {
   return std::ranges::any_of(objective.modules(), [](const auto& module) {
     return dynamic_cast<const ContrastiveObjective*>(module.get()) != nullptr;

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// Applies training.precision as autocast during its lifetime.
+/// Applies training.precision as autocast while an object of this class exists.
 class TowerPrecision {
  public:
   TowerPrecision(const at::Device& device, const std::string& precision) {

@@ -29,7 +29,8 @@ void set_arithmetic(const TrainingSettings& settings) {
   context.setDeterministicAlgorithms(settings.deterministic, /*warn_only=*/false);
   context.setDeterministicCuDNN(settings.deterministic);
   context.setDeterministicFillUninitializedMemory(false);
-  // cuBLAS reads this variable when a thread first uses it. A fixed workspace per stream makes its order of summation deterministic.
+  // cuBLAS reads this variable when a thread first uses cuBLAS. With a fixed workspace per stream, its order of summation is
+  // deterministic.
   if (settings.deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
 }
 
@@ -57,7 +58,7 @@ void check_needs(const Config& config, const TrainingRun& run) {
                " has none: set it to model");
 }
 
-// Checks every view size other than the model's own by encoding one image.
+// Checks that the image tower accepts every view size other than the model's own, by encoding one image of each size.
 void check_view_sizes(const Config& config, const TrainingRun& run) {
   std::set<std::pair<std::int64_t, std::int64_t>> known = {
       {config.model.preprocessing.image_size.height, config.model.preprocessing.image_size.width}};
@@ -76,7 +77,7 @@ void check_view_sizes(const Config& config, const TrainingRun& run) {
   run.model->train();
 }
 
-// Opens data and vocabulary. If something cannot be read, stores the reason in `unreadable`; if that is null, it is an error.
+// Opens data and vocabulary. If something cannot be read, stores the reason in `unreadable`, or throws if `unreadable` is null.
 void open_data(const Config& config, TrainingRun& run, Unreadable* unreadable) {
   const auto open = [&](std::string Unreadable::*place, const auto& make) {
     try {
@@ -95,7 +96,7 @@ void open_data(const Config& config, TrainingRun& run, Unreadable* unreadable) {
          [&] { run.tokenizer = tokenizers().make(*config.tokenizer, "tokenizer", TokenizerContext{}); });
 }
 
-constexpr std::uint64_t kAdapterSeed = 1;  // a separate stream, so that adapters do not change the other weights' random numbers
+constexpr std::uint64_t kAdapterSeed = 1;  // adapters have their own random stream, so that they do not change the other initial weights
 
 std::pair<std::shared_ptr<DualEncoder>, std::shared_ptr<Objective>> build_model_and_objective(
     const Config& config, const at::Device& device) {
@@ -163,7 +164,7 @@ void load_weights(DualEncoder& model, Objective& objective, const std::map<std::
 
 namespace {
 
-/// Returns the part of a model's state that published files have: everything except adapters.
+/// Returns the model's state without adapters, which published files do not have.
 NamedTensors base_state(const DualEncoder& model) {
   NamedTensors out = model.state_dict();
   std::erase_if(out, [](const auto& item) { return is_adapter(item.first); });
@@ -179,7 +180,7 @@ NamedTensors adapters_of(const DualEncoder& model) {
 struct InitialWeights {
   std::map<std::string, at::Tensor> weights;
   std::string path;
-  std::string vocabulary{};  // the tokenizer file's bytes; empty: unknown
+  std::string vocabulary{};  // the bytes of the tokenizer file; empty if unknown
 };
 
 /// Loads the tensors of a Tessera model, an OpenCLIP file or a published folder.
@@ -194,8 +195,8 @@ InitialWeights initial_weights(const std::string& given, const DualEncoder& mode
   return {std::move(file.weights), path, std::move(file.vocabulary)};
 }
 
-/// Rejects an objective's word counts (a list of integers) for another vocabulary. They are meaningless there, and silently starting
-/// the counts from zero would not be what the user expects.
+/// Rejects word counts (a list of integers) of an objective that were made for another vocabulary. They would be meaningless, and
+/// silently starting the counts from zero would not be what the user expects.
 void check_counts(const std::string& name, const at::Tensor& own, const InitialWeights& stored,
                   const Tokenizer* tokenizer) {
   const at::Tensor& theirs = stored.weights.at(name);
@@ -213,7 +214,8 @@ void check_counts(const std::string& name, const at::Tensor& own, const InitialW
 
 namespace {
 
-/// If both towers come from one folder, also takes its temperature, which fits the cosines of these towers.
+/// Copies the temperature of a published folder. Used if both towers come from the folder, because its temperature fits the cosines
+/// of these towers.
 void begin_temperature(const DualEncoder& model, const Objective& objective, const std::string& folder) {
   const NamedTensors found = published_tensors(folder, model.state_dict());
   std::map<std::string, at::Tensor> own = objective_state(objective);
@@ -226,7 +228,8 @@ void begin_temperature(const DualEncoder& model, const Objective& objective, con
   }
 }
 
-/// Replaces a tower's tensors by a published tower's. Tensors that the folder lacks stay random and are logged.
+/// Replaces the tensors of a tower by those of a published folder. Tensors that the folder lacks stay random, and the log lists
+/// them.
 void begin_tower(DualEncoder& model, const config::FilePath& folder, bool image) {
   config::require(folder);
   NamedTensors towers = model.state_dict();
@@ -261,7 +264,7 @@ void load_initial_weights(DualEncoder& model, Objective& objective, const StartS
                                               [&](const std::string& part) { return matches(part, name); });
   };
   std::map<std::string, at::Tensor> towers = model.state_dict(), own = objective_state(objective);
-  if (start.parts.empty()) towers = adapters_of(model);  // files have no adapters, so these keep their values
+  if (start.parts.empty()) towers = adapters_of(model);  // files have no adapters, so adapters keep their values
   std::int64_t taken = 0;
   const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : stored.weights) {
@@ -272,7 +275,7 @@ void load_initial_weights(DualEncoder& model, Objective& objective, const StartS
     } else if (const auto mine = own.find(name); mine != own.end() && mine->second.sizes() == tensor.sizes()) {
       mine->second.copy_(tensor);
     } else {
-      continue;  // of another objective: keeps its initial value
+      continue;  // the tensor does not fit this objective, whose value stays as initialized
     }
     ++taken;
   }
@@ -329,7 +332,8 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group, 
     run.teacher.emplace(make_teacher(std::move(model), std::move(objective), *run.model, *run.objective));
   }
   if (!run.train || (config.tokenizer && !run.tokenizer)) return run;
-  // Each rank has its own file, because on network disks lines that several processes append to one file may get mixed.
+  // Each rank has its own file for skipped samples, because lines that several processes append to one file may get mixed up on
+  // network disks.
   const std::string of_rank = group.first() ? "" : concat(".rank", group.rank());
   run.loader = make_loader(run, config, {group.rank(), group.size()},
                            concat(config.run.folder.value_or("runs/run"), "/skipped", of_rank, ".jsonl"));
@@ -350,7 +354,8 @@ std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config
   target.pinned = run.device.is_cuda();
   target.skipped_file = skipped_file;
   target.region_width = run.model->image_tower().encoder().region_width();
-  // Texts keep their full length if shapes must be fixed: for a recorded step, and if ranks gather each other's tokens.
+  // Texts keep their full length if shapes must be fixed. This is the case for a recorded step, and if ranks gather each other's
+  // tokens.
   target.whole_texts = config.training.cuda_graph || (shard.count > 1 && gives_text_tokens(run.needs));
   target.features = run.features;
   target.told = run.told;

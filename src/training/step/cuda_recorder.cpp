@@ -16,7 +16,7 @@ namespace {
 
 class CudaRecorder : public WorkRecorder {
  public:
-  // A stream from the pool, because the legacy default stream cannot be recorded.
+  // Uses a stream from the pool, because the legacy default stream cannot be recorded.
   CudaRecorder() : stream_(at::cuda::getStreamFromPool()) {}
 
   void rehearse(const std::function<void()>& work) override {
@@ -31,10 +31,12 @@ class CudaRecorder : public WorkRecorder {
   void record(const std::function<void()>& work) override {
     follow(stream_, at::cuda::getCurrentCUDAStream());
     const c10::cuda::CUDAStreamGuard here(stream_);
-    // A recording allocates from its own pool. Without this, memory cached from the rehearsals would stay allocated as well.
+    // A recording allocates from its own memory pool. The cache is emptied first, because otherwise the memory cached by the
+    // rehearsals would stay allocated as well.
     stream_.synchronize();
     at::accelerator::emptyCache();
-    // Other threads may allocate pinned memory meanwhile, which a process-wide capture mode would forbid.
+    // The capture mode is per thread, because a process-wide mode would forbid other threads to allocate pinned memory during the
+    // capture.
     graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     try {
       work();
@@ -42,7 +44,7 @@ class CudaRecorder : public WorkRecorder {
       try {
         graph_.capture_end();
       } catch (const c10::Error&) {
-        // Ignored: the exception of `work` is rethrown and says more.
+        // This error is ignored, because the exception of `work`, which is rethrown, explains more.
       }
       throw;
     }
@@ -52,7 +54,7 @@ class CudaRecorder : public WorkRecorder {
   void replay() override { graph_.replay(); }
 
  private:
-  // Makes work queued on `later` from now on wait for the work already queued on `earlier`.
+  // Makes all work that is queued on `later` after this call wait for the work that is already queued on `earlier`.
   static void follow(const at::cuda::CUDAStream& later, const at::cuda::CUDAStream& earlier) {
     at::cuda::CUDAEvent event;
     event.record(earlier);

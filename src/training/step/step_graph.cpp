@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// In the first runs, libraries choose algorithms and allocate workspaces.
+// Number of normal runs before a recording. In the first runs, libraries choose algorithms and allocate workspaces.
 constexpr std::int64_t kRehearsals = 3;
 
 std::vector<at::Tensor*> tensors_of(GraphInputs& inputs) {
@@ -41,7 +41,7 @@ StepGraph::StepGraph(std::unique_ptr<WorkRecorder> recorder, std::vector<at::Ten
 
 Losses StepGraph::run(const GraphInputs& inputs) {
   GraphInputs given = inputs;
-  // A recording has a fixed shape, so it also computes the padding.
+  // A recording has a fixed shape, so it computes padding too.
   for (auto& [name, view] : given.batch.texts) view.lengths.reset();
   const bool other = recorded_ && !same_shapes(recorded_->inputs, given);
   if (other || rehearsed_ < kRehearsals) {

@@ -45,7 +45,8 @@ StepContext trained_context(const TrainingRun& run, const Config& config, const 
   return context;
 }
 
-// Only for a single process: the communication between ranks would have to be recorded too.
+// Makes the recorded graph of a step. It works only in a single process, because with several ranks their communication would have
+// to be recorded too.
 std::unique_ptr<StepGraph> make_graph(const Config& config, const ProcessGroup& group, TrainingRun& run,
                                       GradientReducer& gradients) {
   if (run.objective->follows_step())
@@ -163,7 +164,7 @@ void StepRunner::add_losses(const Losses& losses, const std::string& source, Acc
   for (const auto& [name, value] : losses.statistics) add(sum_of(result.statistics, prefix + name), value);
   for (const auto& [name, value] : losses.used) {
     at::Tensor& any = sum_of(result.used, prefix + name);
-    any = any.defined() ? any | value : value.clone();  // a clone, because a replay overwrites it
+    any = any.defined() ? any | value : value.clone();  // cloned, because a replay overwrites the tensor
   }
 }
 
@@ -171,7 +172,8 @@ Batch StepRunner::next_batch() {
   Batch batch;
   if (group_.alone()) return run_.loader->next();
   run_on_all_ranks(group_, "reading data", [&] { batch = run_.loader->next(); });
-  // A rank that skipped corrupt samples may finish an epoch (or one source of it) earlier; the others skip the rest of it.
+  // A rank that skipped corrupt samples may finish an epoch, or a source within the epoch, earlier. The other ranks then skip the
+  // rest of it.
   while (true) {
     at::Tensor segments = at::tensor({run_.loader->segment(), -run_.loader->segment()}, at::kLong);
     group_.all_reduce(segments, Reduction::max);

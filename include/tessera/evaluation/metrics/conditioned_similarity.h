@@ -8,22 +8,23 @@
 
 namespace tessera::metrics {
 
-/// Scores of images with texts where each text pools the image's tokens (FLAIR, arXiv 2412.03561); TextConditionedScores
-/// defines the conditioned score. Equal texts have exactly equal scores, so that ties are broken by index. All results are on
-/// the CPU in double.
+/// Computes scores of images with texts where each text pools the image's tokens (FLAIR, arXiv 2412.03561). TextConditionedScores
+/// defines this conditioned score. Equal texts have exactly equal scores, so that ties are broken by index. All results are on the
+/// CPU in double precision.
 class ConditionedSimilarity {
  public:
-  /// texts [M, D] floating, M above 0. The pool must outlive this object.
+  /// texts: [M, D] floating-point, M at least 1. The pool must outlive this object.
   ConditionedSimilarity(TextConditionedPool& pool, const at::Tensor& texts);
 
   /// Returns the cosine of image_global [N, D] with each text: [N, M].
   at::Tensor global(const at::Tensor& image_global) const;
-  /// Returns the conditioned score of each image with each text, [N, M]; image_tokens [N, P, D].
+  /// Returns the conditioned score of each image with each text: [N, M]. image_tokens: [N, P, D].
   at::Tensor exact(const at::Tensor& image_tokens) const;
-  /// The same for each image's `k` texts of greatest cosine with image_global [N, D] (the lower index first among equals; all
-  /// if k is greater than M). Every other text scores its cosine minus 4, which is below every candidate and keeps their order.
+  /// Returns the conditioned scores for each image's candidates, the `k` texts with the greatest cosine to image_global [N, D] (the
+  /// lower index first among equals; all texts if k is greater than M). Every other text scores its cosine minus 4, which is below
+  /// all candidates and keeps the order of the other texts.
   at::Tensor among_nearest(const at::Tensor& image_global, const at::Tensor& image_tokens, std::int64_t k) const;
-  /// Returns the conditioned score of each single patch, pooled with only the zero token: [N, P, M].
+  /// Returns the conditioned score of each patch by itself, pooled together with only the zero token: [N, P, M].
   at::Tensor of_patches(const at::Tensor& image_tokens) const;
   /// Returns each text's attention to each patch, averaged over the heads: [N, P, M].
   at::Tensor attention(const at::Tensor& image_tokens) const;

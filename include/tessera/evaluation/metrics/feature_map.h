@@ -8,28 +8,30 @@ namespace tessera::metrics {
 
 struct Plane {
   at::Tensor points;          // [N, 2] double
-  double variance_share = 0;  // share of the rows' variance along the two axes
+  double variance_share = 0;  // share of the rows' variance that the two axes explain
 };
 
-/// Projects the rows onto their first two principal components, each signed so that its weight of greatest magnitude is
-/// positive. features [N, D] float, N and D at least 2. Throws c10::Error otherwise.
+/// Projects rows onto their first two principal components. A component's sign is chosen such that its weight of greatest magnitude
+/// is positive. features: float [N, D]. Throws c10::Error unless N and D are at least 2.
 Plane principal_plane(const at::Tensor& features);
 
 struct TsneSettings {
-  double perplexity = 30;  // at most (N - 1) / 3 is used
+  double perplexity = 30;  // values above (N - 1) / 3 count as (N - 1) / 3
   std::int64_t iterations = 500;
 };
 
 /// Runs exact t-SNE (van der Maaten and Hinton 2008): gradient descent with momentum and gains, starting from the principal
-/// plane. The first half uses exaggeration by 12 and the learning rate N / 48, the second half the rate N / 4. It is
-/// deterministic. features [N, D] float, N at least 4; memory and time per step grow with N^2. Returns [N, 2] double.
+/// plane. The first half of the iterations uses an exaggeration of 12 and the learning rate N / 48, the second half the learning
+/// rate N / 4. The result is deterministic, double [N, 2]. features: float [N, D], N at least 4. Memory and time per step grow with
+/// N^2.
 at::Tensor tsne(const at::Tensor& features, const TsneSettings& settings = {});
 
-/// Returns t-SNE's affinities p_ij of eq. 1, each row with this perplexity, made symmetric and summing to 1: [N, N] double.
+/// Returns t-SNE's affinities p_ij (eq. 1), double [N, N]. Each row has the given perplexity; then the matrix is made symmetric and
+/// scaled to sum to 1.
 at::Tensor tsne_affinities(const at::Tensor& features, double perplexity);
 
-/// Returns the share of each point's k nearest neighbors in `features` [N, D] that are also among its k nearest in `map`
-/// [N, 2], averaged over the points. At most k = N - 1 is used.
+/// Returns the share of each point's k nearest neighbors in `features` [N, D] that are also among its k nearest neighbors in `map`
+/// [N, 2], averaged over the points. A k above N - 1 counts as N - 1.
 double neighbors_kept(const at::Tensor& features, const at::Tensor& map, std::int64_t k);
 
 }  // namespace tessera::metrics

@@ -7,17 +7,17 @@
 namespace tessera::metrics {
 
 struct KnnScores {
-  at::Tensor neighbors;     // [M, k] int64 training rows, best first
+  at::Tensor neighbors;     // [M, k] int64, indices of training rows, best first
   at::Tensor probabilities;  // [M, C] double
   at::Tensor prediction;     // [M] int64
-  at::Tensor in_top5;        // [M] bool: the label is among the classes that top5 counts
+  at::Tensor in_top5;        // [M] bool, true if the label is among the classes that top5 counts
   double top1 = 0;
-  double top5 = 0;  // among the best min(5, k, C) classes
+  double top5 = 0;  // accuracy among the best min(5, k, C) classes
 };
 
-/// DINO's k-NN classifier (Caron et al. 2021, 4.1): the k training rows of greatest cosine vote with weight exp(cosine /
-/// temperature). At most k = N is used. Among equal cosines the lower row wins, among equal votes the lower class. Test labels
-/// of -1 are left out of the scores.
+/// DINO's k-NN classifier (Caron et al. 2021, 4.1): the k training rows with the greatest cosine vote, with the weight exp(cosine /
+/// temperature). A k above N counts as N. Among equal cosines the lower row wins, among equal votes the lower class. Test rows with
+/// the label -1 are left out of the scores.
 KnnScores knn_classification(const at::Tensor& train_features, const at::Tensor& train_labels,
                              const at::Tensor& test_features, const at::Tensor& test_labels, std::int64_t num_classes,
                              std::int64_t k = 20, double temperature = 0.07);

@@ -16,15 +16,14 @@ struct LogisticRegression {
   bool converged = false;
 };
 
-/// Minimizes mean cross-entropy + l2/2 |W|^2 by L-BFGS (without penalty on the bias) until max |gradient| <= tolerance. `start`
-/// is an optional initial solution, such as that of a neighboring l2. features [N, D] float, labels [N] int64 in
-/// 0..num_classes-1.
+/// Minimizes mean cross-entropy + l2/2 |W|^2 (no penalty on the bias) by L-BFGS until max |gradient| <= tolerance. `start` is an
+/// optional initial solution, such as the solution for a similar l2. features: float [N, D]. labels: int64 [N] in 0..num_classes-1.
 LogisticRegression fit_logistic_regression(const at::Tensor& features, const at::Tensor& labels,
                                            std::int64_t num_classes, double l2,
                                            const LogisticRegression* start = nullptr, double tolerance = 1e-7,
                                            std::int64_t max_iterations = 5000);
 
-/// Returns the classes of greatest logit, [M] int64.
+/// Returns the class with the greatest logit for each row, int64 [M].
 at::Tensor predict(const LogisticRegression& model, const at::Tensor& features);
 
 /// The scores of a linear classifier; 0 if there are no samples.
@@ -45,7 +44,7 @@ struct LinearProbeScores {
   at::Tensor test_prediction;  // [M] int64
 };
 
-/// Fits on the training set and scores both sets. Features are used as given. An empty test set scores 0.
+/// Fits a classifier on the training set and scores it on both sets. Features are not normalized. An empty test set scores 0.
 LinearProbeScores linear_probe_lbfgs(const at::Tensor& train_features, const at::Tensor& train_labels,
                                      const at::Tensor& test_features, const at::Tensor& test_labels,
                                      std::int64_t num_classes, double l2);
@@ -57,8 +56,9 @@ struct AdamwProbe {
   double train_top1 = 0;
 };
 
-/// Trains SPARO's probe by AdamW (0.9, 0.999, 1e-8; decay on weight and bias) with the learning rate lr (1 + cos(pi s/S)) / 2
-/// at step s. features [N, D], labels [N], initial weight [C, D] and bias [C]; batches [S, b] int64, the rows of each step.
+/// Trains SPARO's probe by AdamW (0.9, 0.999, 1e-8; decay on weight and bias) with the learning rate lr (1 + cos(pi s/S)) / 2 at
+/// step s. features: [N, D]. labels: [N]. weight [C, D] and bias [C]: the initial values. batches: int64 [S, b], the rows of each
+/// step.
 AdamwProbe linear_probe_adamw(const at::Tensor& features, const at::Tensor& labels, const at::Tensor& weight,
                               const at::Tensor& bias, const at::Tensor& batches, double lr = 0.1,
                               double weight_decay = 0.0);

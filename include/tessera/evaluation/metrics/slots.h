@@ -6,34 +6,35 @@
 
 namespace tessera::metrics {
 
-/// Returns embeddings made from the chosen slots (concatenated_unit_slots); the dot product of two is the mean cosine of their
-/// slots. slots [B, L, V] floating; chosen [S] int64 in 0..L-1, or undefined for all; returns [B, S*V] double. Differentiable.
+/// Returns embeddings made from the chosen slots (concatenated_unit_slots), double [B, S*V]. The dot product of two embeddings is
+/// the mean cosine of their slots. Differentiable. slots: floating-point [B, L, V]. chosen: int64 [S] in 0..L-1; undefined for all
+/// slots.
 at::Tensor slot_embeddings(const at::Tensor& slots, const at::Tensor& chosen = {});
 
-/// Returns the slots of classes: the mean over the prompts of each unit slot, not normalized again.
-/// prompt_slots [C, T, L, V] floating, T prompts per class; returns [C, L, V] double.
+/// Returns the slots of classes, double [C, L, V]. A class's slot is the mean of the unit slots of its prompts, and is not
+/// normalized again. prompt_slots: floating-point [C, T, L, V], with T prompts per class.
 at::Tensor class_slots(const at::Tensor& prompt_slots);
 
-/// Scores each slot on its own by zero-shot classification, batch by batch: the class whose same slot has the greatest cosine
-/// is predicted, the lower one at ties. Holds one count per slot.
+/// Scores each slot by itself by zero-shot classification, batch by batch. A slot predicts the class whose slot at the same
+/// position has the greatest cosine with it (the lower class at ties). Holds one count per slot.
 class SlotMeter {
  public:
-  /// class_slots() of the classes, [C, L, V].
+  /// `class_slots` is the result of class_slots(), [C, L, V].
   explicit SlotMeter(const at::Tensor& class_slots);
-  /// image_slots [B, L, V] floating; labels [B] int64 (-1 is skipped). Throws c10::Error for shapes that do not match and for
-  /// labels out of range.
+  /// Adds a batch. image_slots: floating-point [B, L, V]. labels: int64 [B]; images with the label -1 are skipped. Throws
+  /// c10::Error if shapes do not match or labels are out of range.
   void add(const at::Tensor& image_slots, const at::Tensor& labels);
-  /// Returns the share of labeled images that each slot classifies correctly, [L] double; 0 if there are none.
+  /// Returns, for each slot, the share of labeled images that it classifies correctly: double [L], 0 if there are no images.
   at::Tensor accuracy() const;
 
  private:
-  at::Tensor classes_;  // [L, V, C], length 1 along V
+  at::Tensor classes_;  // [L, V, C], vectors of length 1 along V
   at::Tensor right_;    // [L] int64
   std::int64_t labeled_ = 0;
 };
 
-/// Returns the `top` slots of greatest accuracy, best first, the lower slot first at ties: [top] int64. accuracy [L]; top in
-/// 1..L.
+/// Returns the `top` slots with the greatest accuracy, int64 [top], best first; at ties the lower slot comes first. accuracy: [L].
+/// `top` must be in 1..L.
 at::Tensor best_slots(const at::Tensor& accuracy, std::int64_t top);
 
 }  // namespace tessera::metrics

@@ -6,16 +6,16 @@
 
 namespace tessera::metrics {
 
-/// Counts the active entries (> 0) of encodings [B, V] batch by batch; sparsity_statistics() does the same for all rows at once.
+/// Counts the active entries (> 0) of encodings [B, V], batch by batch. sparsity_statistics() does the same for all rows at once.
 /// Holds one count per column.
 class SparsityMeter {
  public:
-  /// encoding [B, V] floating, dense or coalesced sparse COO, with the same V in all calls.
+  /// Adds a batch. encoding: floating-point [B, V], dense or coalesced sparse COO; V must be the same in all calls.
   void add(const at::Tensor& encoding);
   std::int64_t rows() const { return rows_; }
   /// Returns the mean number of active entries per row; 0 if there are no rows.
   double mean_active() const;
-  /// Returns the number of columns that are active in no row.
+  /// Returns the number of columns that are not active in any row.
   std::int64_t dead_columns() const;
 
  private:

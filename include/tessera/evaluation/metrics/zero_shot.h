@@ -9,19 +9,19 @@ namespace tessera::metrics {
 
 struct ZeroShotScores {
   at::Tensor prediction;      // [N] int64
-  at::Tensor rank;            // [N] int64, rank of the image's class, from 0; -1 if it has no label
-  std::vector<double> topk;   // one share per k
+  at::Tensor rank;            // [N] int64, rank of the image's class, counted from 0; -1 if the image has no label
+  std::vector<double> topk;   // top-k accuracy for each k
   at::Tensor per_class;       // [C] double, top-1 accuracy; -1 if no image has the class
-  double mean_per_class = 0;  // over the classes that have images
+  double mean_per_class = 0;  // mean of per_class over the classes that have images
 };
 
-/// Accumulates zero-shot classification batch by batch: the class of greatest similarity is predicted, the lower one at ties. A
-/// k above num_classes counts as num_classes.
+/// Measures zero-shot classification, batch by batch. The class with the greatest similarity is predicted (the lower class at
+/// ties). A k above num_classes counts as num_classes.
 class ZeroShotMeter {
  public:
   explicit ZeroShotMeter(std::int64_t num_classes, std::vector<std::int64_t> topk = {1, 5});
-  /// similarity [B, C] float; labels [B] int64 (-1 is left out of every mean). Throws c10::Error for shapes that do not match
-  /// and for labels out of range.
+  /// Adds a batch. similarity: float [B, C]. labels: int64 [B]; images with the label -1 are left out of all means. Throws
+  /// c10::Error if shapes do not match or labels are out of range.
   void add(const at::Tensor& similarity, const at::Tensor& labels);
   ZeroShotScores scores() const;
 
@@ -31,14 +31,13 @@ class ZeroShotMeter {
   std::vector<at::Tensor> predictions_, ranks_, labels_;  // [B], one tensor per batch
 };
 
-/// Returns one embedding per class, [num_classes, D] double: unit(mean of the class's unit prompts) (Radford et al. 2021,
-/// 3.1.4), or a row of zeros for a class without a prompt. prompt_features [M, D] float; prompt_class [M] int64 in
-/// 0..num_classes-1.
+/// Returns one embedding per class, double [num_classes, D]: unit(mean of the class's unit prompts) (Radford et al. 2021, 3.1.4),
+/// or a row of zeros for a class without prompts. prompt_features: float [M, D]. prompt_class: int64 [M] in 0..num_classes-1.
 at::Tensor class_embeddings(const at::Tensor& prompt_features, const at::Tensor& prompt_class,
                             std::int64_t num_classes);
 
-/// Returns ZeroShotMeter's scores by cosine of image_features [N, D] float with class_embeddings(). labels [N] int64 (-1 is
-/// left out of every mean). Throws c10::Error for shapes that do not match and for classes out of range.
+/// Returns ZeroShotMeter's scores for the cosines of image_features, float [N, D], with class_embeddings(). labels: int64 [N];
+/// images with the label -1 are left out of all means. Throws c10::Error if shapes do not match or classes are out of range.
 ZeroShotScores zero_shot_classification(const at::Tensor& image_features, const at::Tensor& labels,
                                         const at::Tensor& prompt_features, const at::Tensor& prompt_class,
                                         std::int64_t num_classes, const std::vector<std::int64_t>& topk = {1, 5});

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Captions that the decoder of the captioning objective writes for images.
+/// Settings of the task that measures the captions which the captioning objective's decoder writes for images.
 struct CaptionsSettings {
   TaskData data;
   std::int64_t samples = 12;
@@ -15,10 +15,10 @@ struct CaptionsSettings {
 template <class Visitor>
 void fields(Visitor& v, CaptionsSettings& s) {
   data_fields(v, s.data);
-  v("samples", s.samples, "images to show with their captions, spread over the data", config::at_least(0));
+  v("samples", s.samples, "number of images to show with their captions, spread over the data", config::at_least(0));
 }
 
-/// Where the decoder of the captioning objective locates the object that a phrase names.
+/// Settings of the task that measures where the captioning objective's decoder locates the object that a phrase names.
 struct ReferringSettings {
   TaskData data;
 };

@@ -6,7 +6,8 @@
 
 namespace tessera {
 
-/// Whether the captions retrieved for images say the same as the images' own captions (Bica et al. 2024, section 4.3).
+/// Settings of the task that measures how far captions retrieved for an image agree with the image's own captions (Bica et al.
+/// 2024, section 4.3).
 struct KPrecisionSettings {
   TaskData data;
   TextList lexicon;
@@ -18,9 +19,9 @@ template <class Visitor>
 void fields(Visitor& v, KPrecisionSettings& s) {
   data_fields(v, s.data);
   v("lexicon", s.lexicon,
-    "nouns and adjectives in lower case, a file with one per line: k_precision_na counts only these words; empty: it is not "
-    "measured");
-  v("prompt_prefix", s.prompt_prefix, "put before every caption (\"a photo of \"); its words do not count");
+    "nouns and adjectives in lower case (in a file, one per line), the only words that k_precision_na counts; empty: k_precision_na "
+    "is not measured");
+  v("prompt_prefix", s.prompt_prefix, "text put before every caption, such as \"a photo of \"; its words do not count");
   v("clip_counts", s.clip_counts,
     "count a word at most as often as it occurs in the image's own captions; false: count every occurrence (SPARC)");
 }

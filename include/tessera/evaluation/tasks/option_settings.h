@@ -8,7 +8,8 @@
 
 namespace tessera {
 
-/// Items of a benchmark's own files, each with right and wrong options for the same image or text.
+/// Settings of the task that reads items from a benchmark's own files; an item has right and wrong options for the same image or
+/// text.
 struct OptionTaskSettings : OptionSettings {
   std::string prompt_prefix;
   std::int64_t max_items = -1;
@@ -18,7 +19,7 @@ struct OptionTaskSettings : OptionSettings {
 template <class Visitor>
 void fields(Visitor& v, OptionTaskSettings& s) {
   fields(v, static_cast<OptionSettings&>(s));
-  v("prompt_prefix", s.prompt_prefix, "put before every text (\"a photo of \", as MMVP does)");
+  v("prompt_prefix", s.prompt_prefix, "text put before every option's text, such as \"a photo of \" (MMVP)");
   v("max_items", s.max_items, "use only the first N items; -1: all", config::at_least(-1));
   similarity_field(v, s.similarity);
 }

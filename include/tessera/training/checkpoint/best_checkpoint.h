@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// An evaluation's metrics with their values, named "task.metric".
+/// The metrics of an evaluation: pairs of a name, "task.metric", and a value.
 using MeasuredMetrics = std::vector<std::pair<std::string, double>>;
 
 /// The best checkpoint according to checkpoint.keep_best.
@@ -19,30 +19,32 @@ struct BestCheckpoint {
   double value = 0;
 };
 
-/// The file `best` in a folder of checkpoints. It holds the best checkpoint's name, then the metric, the mode and the value:
+/// The file `best` in a folder of checkpoints. It holds the best checkpoint's name, the metric, the mode and the value, as in
 /// "step_0000100 retrieval.text_to_image_recall@1 max 0.51".
 class BestFile {
  public:
-  /// folder: the folder of checkpoints.
+  /// `folder` is the folder of checkpoints.
   BestFile(const std::string& folder, const KeepBestSettings& settings);
 
-  /// Returns what the file says; nothing if there is no file, if its metric or mode differs, or if its checkpoint does not exist.
+  /// Returns the checkpoint that the file names. Returns nothing if there is no file, if its metric or mode is not that of the
+  /// settings, or if its checkpoint does not exist.
   std::optional<BestCheckpoint> read() const;
-  /// Throws UserError.
+  /// Writes the file. Throws UserError if that fails.
   void write(const BestCheckpoint& best) const;
 
  private:
   std::string folder_, rule_;
 };
 
-/// Returns the folder of the checkpoint that the file `best` in a folder of checkpoints names, by any metric; empty: none.
+/// Returns the folder of the checkpoint that the file `best` in `folder` names, for any metric; empty if there is none.
 std::string best_checkpoint_in(const std::string& folder);
 
-/// Returns true if greater values of the metric are better: according to `mode`, or else by its name (a loss should be small).
+/// Returns true if greater values of the metric are better. The setting `mode` decides; if it is null, the metric's name does (a
+/// loss should be small).
 bool greater_is_better(const KeepBestSettings& settings);
 
-/// Returns the value of the metric in `settings`; nothing if it is NaN or infinite. Throws UserError listing the measured metrics
-/// if it is not among them.
+/// Returns the measured value of the metric that `settings` names; nothing if the value is NaN or infinite. If the metric was not
+/// measured, throws UserError, which lists the measured metrics.
 std::optional<double> judged_value(const KeepBestSettings& settings, const MeasuredMetrics& measured);
 
 }  // namespace tessera

@@ -19,32 +19,32 @@ class CheckpointKeeper {
   /// Reports a failed save to the user.
   using ReportError = std::function<void(const std::string&)>;
 
-  /// The references must outlive this object. `folder` is the run's folder; checkpoints are in its folder `checkpoints`.
+  /// The references must outlive this object. `folder` is the run's folder; checkpoints are in its subfolder `checkpoints`.
   CheckpointKeeper(const Config& config, const ProcessGroup& group, const TrainingRun& run, const std::string& folder,
                    ReportError report_error);
 
-  /// Returns the checkpoint that `resume` refers to (see Trainer), with its folder; nothing for a fresh start. Only on rank 0.
-  /// Throws UserError.
+  /// Returns the checkpoint that `resume` refers to (see Trainer), together with its folder; nothing for a fresh start. Call it
+  /// only on rank 0. Throws UserError.
   std::optional<std::pair<std::string, Checkpoint>> choose(const std::string& resume) const;
   /// Records that the run was resumed from this checkpoint.
   void resumed_from(const std::string& checkpoint, std::int64_t step);
 
-  /// Returns true if checkpoint.every_minutes have passed since the last save, by this rank's clock.
+  /// Returns true if, by this rank's clock, checkpoint.every_minutes have passed since the last save.
   bool overdue() const;
-  /// Saves, unless this step is already saved. A failure is reported, and the next save tries again. With `must`, waits for the
-  /// save and throws UserError if it fails. Every rank must call it.
+  /// Saves a checkpoint, unless this step is already saved. A failure is reported, and the next save tries again. With `must`,
+  /// waits for the save and throws UserError if it fails. Every rank must call it.
   void save(const RunState& state, bool must);
-  /// Returns true if the run's state would be the best by checkpoint.keep_best. NaN and infinity never are. If the metric was not
-  /// measured, reports an error once and returns false. Only on rank 0.
+  /// Returns true if the metric of checkpoint.keep_best is better than that of the best checkpoint so far. NaN and infinity are
+  /// never better. If the metric was not measured, reports an error once and returns false. Call it only on rank 0.
   bool is_best(const MeasuredMetrics& measured);
-  /// Saves the state for which is_best() was true, unless it is already saved, and marks it as the best once it is written. Every
-  /// rank must call it.
+  /// Saves the state for which is_best() has returned true, unless it is already saved, and marks the checkpoint as the best once
+  /// it is written. Every rank must call it.
   void save_best(const RunState& state);
-  /// Waits for the pending save, if any. Reports a failure and returns false.
+  /// Waits for the pending save, if there is one. If it failed, reports the failure and returns false.
   bool wait() { return collect(false); }
   /// Returns the current state of the run, gathered from all ranks; complete only on rank 0. Every rank must call it.
   Checkpoint gather(RunState state) const;
-  /// Returns the folder of the newest checkpoint that was written or resumed from; empty: none.
+  /// Returns the folder of the newest checkpoint that was written or resumed from; empty if there is none.
   const std::string& last_good() const { return last_good_; }
 
  private:
@@ -64,10 +64,10 @@ class CheckpointKeeper {
   CheckpointFolder folder_;
   CheckpointWriter writer_;
   std::string last_good_;
-  std::optional<BestCheckpoint> best_;       // what the file `best` names
-  std::optional<BestCheckpoint> candidate_;  // a better one, not yet written
+  std::optional<BestCheckpoint> best_;       // the checkpoint that the file `best` names
+  std::optional<BestCheckpoint> candidate_;  // a better checkpoint that is not written yet
   bool told_not_measured_ = false;
-  double judged_ = 0;                        // the value for which is_best() was true
+  double judged_ = 0;                        // the value for which is_best() returned true
   std::int64_t last_saved_ = -1;    // step of the last save, which may still be pending
   std::int64_t writing_step_ = -1;  // step of the save being written
   Clock::time_point last_save_ = Clock::now();

@@ -8,18 +8,19 @@
 
 namespace tessera {
 
-/// Writes checkpoints while training continues: copies the tensors, and a thread writes them, copies the checkpoint to the second
-/// folder and runs the user's command (if one of these two fails, it logs a warning). Handles one checkpoint at a time.
+/// Writes checkpoints while training continues, one at a time. It copies the tensors; a thread then writes them, copies the
+/// checkpoint to the second folder and runs the user's command. If the copy to the second folder or the command fails, it logs a
+/// warning.
 class CheckpointWriter {
  public:
   /// run_name is passed to the user's command.
   CheckpointWriter(CheckpointFolder folder, CheckpointSettings settings, std::string run_name = "run");
 
-  /// Starts writing a checkpoint. The previous one must have been collected. With stands_still, the caller promises not to change
-  /// the tensors before collect(), which then writes them without a copy. Otherwise, if checkpoint.background is set, they are
-  /// copied and written in the background.
+  /// Starts writing a checkpoint. The previous checkpoint must have been collected. With stands_still, the caller promises not to
+  /// change the tensors before collect(), which then writes them without a copy. Otherwise, if checkpoint.background is set, the
+  /// tensors are copied and written in the background.
   void begin(Checkpoint checkpoint, bool stands_still = false);
-  /// Returns true if a checkpoint has not been collected yet.
+  /// Returns true if a started checkpoint has not been collected yet.
   bool pending() const { return written_.valid(); }
   /// Waits for the pending checkpoint write and returns its folder. Throws UserError if the write failed.
   std::string collect();
@@ -30,7 +31,7 @@ class CheckpointWriter {
   CheckpointFolder folder_;
   CheckpointSettings settings_;
   std::string run_name_;
-  std::future<std::string> written_;  // last: its destructor waits for the thread
+  std::future<std::string> written_;  // last member, because its destructor waits for the thread
 };
 
 }  // namespace tessera

@@ -42,7 +42,7 @@ void fields(Visitor& v, FeatureSettings& s) {
     config::one_of({"float32", "bfloat16", "float16"}));
 }
 
-/// Rejects features without a folder.
+/// Rejects feature settings without a folder.
 std::optional<config::Problem> validate(const FeatureSettings& settings);
 
 struct DataSettings {
@@ -54,11 +54,11 @@ struct DataSettings {
 
 template <class Visitor>
 void fields(Visitor& v, DataSettings& s) {
-  v("train", s.train, "source of the training pairs; {name: mixture, ...} for several");
+  v("train", s.train, "source of the training pairs; {name: mixture, ...} for several sources");
   v("validation", s.validation, "source for evaluation tasks without a source of their own");
   v("features", s.features,
-    "the frozen image encoder's features of the training images, computed once by trainer --write-features and read instead of "
-    "the images: {folder: FOLDER, dtype: float32}; null: images go through the encoder at each step");
+    "features of the training images from the frozen image encoder, which trainer --write-features computes once and training reads "
+    "instead of the images: {folder: FOLDER, dtype: float32}; null: the encoder processes the images at each step");
   v("loader", s.loader, "batches and augmentation");
 }
 
@@ -72,10 +72,11 @@ struct StartSettings {
 template <class Visitor>
 void fields(Visitor& v, StartSettings& s) {
   v("weights", s.weights,
-    "model file, checkpoint, run folder, OpenCLIP file, or folder of a transformers or timm model; null: random");
-  v("parts", s.parts, "load only these: image, text, or patterns of names; the rest stays random. Empty: all");
-  v("image", s.image, "published folder whose image tower the run starts from; model.image.from sets it");
-  v("text", s.text, "published folder whose text tower the run starts from; model.text.from sets it");
+    "model file, checkpoint, run folder, OpenCLIP file, or folder of a transformers or timm model; null: random weights");
+  v("parts", s.parts, "parts of the weights to load: image, text, or patterns of parameter names; the rest stays random. Empty: all "
+                      "parts");
+  v("image", s.image, "folder of a published model whose image tower the run starts from; model.image.from sets it");
+  v("text", s.text, "folder of a published model whose text tower the run starts from; model.text.from sets it");
 }
 
 /// Rejects start.parts without start.weights.
@@ -83,17 +84,17 @@ std::optional<config::Problem> validate(const StartSettings& settings);
 
 /// training.micro_batch: how many samples of a batch the towers process at a time.
 struct MicroBatch {
-  bool automatic = false;               // the largest that fits; determined when the run starts
-  std::optional<std::int64_t> samples;  // none: the whole batch at once
+  bool automatic = false;               // true: use the largest number that fits, which is determined when the run starts
+  std::optional<std::int64_t> samples;  // nullopt: the whole batch at once
 
-  /// Returns the number of samples at a time for a batch of this size; nothing if one pass takes the whole batch. Must not be
-  /// called while `automatic` is undecided.
+  /// Returns how many samples of a batch of this size the towers process at a time; nothing if they process the whole batch in one
+  /// pass. Must not be called while an automatic number is undetermined.
   std::optional<std::int64_t> of(std::int64_t batch) const {
     return samples && *samples < batch ? samples : std::nullopt;
   }
 };
 
-/// The value is a number, `auto` or null.
+/// Reads and writes training.micro_batch, whose value is a number, `auto` or null.
 template <>
 struct config::Value<MicroBatch> {
   static MicroBatch read(const Node& node, const std::string& path, const MicroBatch&);
@@ -104,7 +105,7 @@ struct config::Value<MicroBatch> {
 struct TrainingSettings {
   std::int64_t steps = 1000;
   std::optional<double> epochs;
-  double counted_epochs = 0;  // not a setting: the epochs that `steps` was computed from (with_steps); 0: none
+  double counted_epochs = 0;  // not a setting: the epochs from which with_steps() computed `steps`; 0: none
   std::int64_t accumulation = 1;
   MicroBatch micro_batch;
   std::string precision = "float32";
@@ -121,41 +122,43 @@ struct TrainingSettings {
 
 template <class Visitor>
 void fields(Visitor& v, TrainingSettings& s) {
-  v("steps", s.steps, "optimizer updates of the whole run; null if epochs is set", config::at_least(1));
+  v("steps", s.steps, "number of optimizer updates of the whole run; null if epochs is set", config::at_least(1));
   v("epochs", s.epochs,
-    "passes over the training data, instead of steps: the number of steps is computed from the size of the data, the batch size "
-    "and the number of processes, and recorded in the run's config.yaml; null: use steps",
+    "number of passes over the training data, instead of steps; the number of steps is then computed from the size of the data, the "
+    "batch size and the number of processes, and recorded in the run's config.yaml; null: use steps",
     config::above(0));
   v("accumulation", s.accumulation,
-    "batches per update (per source, with a mixture that accumulates); their losses are averaged (a contrastive loss finds its "
-    "negatives within each batch, not across batches)",
+    "number of batches per update (per source, with a mixture that accumulates), whose losses are averaged; a contrastive loss "
+    "finds its negatives within each batch, not across batches",
     config::at_least(1));
   v("micro_batch", s.micro_batch,
-    "samples of a batch that the towers process at a time (GradCache): negatives come from the whole batch, activation memory "
-    "depends on this number, and each step costs an additional forward pass; auto: the largest that fits into the device's "
-    "memory; null: all at once");
+    "number of samples of a batch that the towers process at a time (GradCache); negatives still come from the whole batch, "
+    "activation memory depends only on this number, and each step costs an additional forward pass; auto: the largest number that "
+    "fits into the device's memory; null: the whole batch at once");
   v("precision", s.precision,
-    "bf16, fp16: autocast; weights, norms, softmax and losses stay float32. fp16 uses dynamic loss scaling",
+    "float32; bf16 or fp16: autocast, in which weights, norms, softmax and losses stay float32. fp16 uses dynamic loss scaling",
     config::one_of({"float32", "bf16", "fp16"}));
   v("tf32", s.tf32, "compute float32 matrix products and convolutions in TensorFloat-32, on GPUs that support it");
   v("deterministic", s.deterministic,
-    "make runs bit-identical on GPUs too: operators with a nondeterministic order of summation use a slower variant; an operator "
-    "without one stops the run with an error that names it");
+    "make runs bit-identical on GPUs too; operators with a nondeterministic order of summation then use a slower deterministic "
+    "variant, and an operator that has no such variant stops the run with an error that names it");
   v("cuda_graph", s.cuda_graph,
-    "record the forward and backward pass once as a CUDA graph and replay it, with one launch per batch; for one process on a "
-    "GPU, if all batches have the same shape");
+    "record the forward and backward pass once as a CUDA graph and replay it with one launch per batch; needs a single process on a "
+    "GPU and batches that all have the same shape");
   v("non_finite", s.non_finite,
-    "what to do if a step's loss or gradient is not finite: stop the run, or skip the update (ten in a row also stop it)",
+    "what to do if a step's loss or gradient is not finite: stop the run, or skip the update (ten skipped updates in a row also "
+    "stop the run)",
     config::one_of({"stop", "skip"}));
   v("clip_norm", s.clip_norm, "scale gradients with a greater norm down to this norm; null: do not clip",
     config::above(0));
-  v("clip_mode", s.clip_mode, "which norm is clipped: global: that of all gradients together; per_tensor: that of each parameter",
+  v("clip_mode", s.clip_mode, "which norm is clipped; global: the norm of all gradients together; per_tensor: the norm of each "
+                              "parameter's gradient",
     config::one_of({"global", "per_tensor"}));
-  v("device", s.device, "auto: the GPU if there is one", config::one_of({"auto", "cpu", "cuda"}));
-  v("threads", s.threads, "threads per operator on the CPU; null: one per core", config::at_least(1));
+  v("device", s.device, "where to train; auto: on the GPU if there is one, else on the CPU", config::one_of({"auto", "cpu", "cuda"}));
+  v("threads", s.threads, "number of threads per operator on the CPU; null: one per core", config::at_least(1));
   v("ema", s.ema,
-    "exponential moving average of all weights (EMA): {decay: 0.9999, warmup: true}; each checkpoint then also holds the "
-    "model file ema.safetensors; null: none");
+    "keep an exponential moving average (EMA) of all weights: {decay: 0.9999, warmup: true}; each checkpoint then also holds the "
+    "model file ema.safetensors; null: do not");
 }
 
 /// Rejects a clip_mode without a clip_norm.
@@ -171,11 +174,11 @@ struct RanksSettings : DistributedSettings {
 template <class Visitor>
 void fields(Visitor& v, RanksSettings& s) {
   fields(v, static_cast<DistributedSettings&>(s));
-  v("compression", s.compression, "bf16: exchange gradients between ranks as bfloat16, half the bytes",
+  v("compression", s.compression, "bf16: exchange gradients between ranks as bfloat16, which halves the number of bytes",
     config::one_of({"none", "bf16"}));
   v("shard_optimizer", s.shard_optimizer,
-    "each rank keeps the optimizer's moments of only its share of the parameters and updates that share (ZeRO stage 1); results "
-    "and checkpoints stay the same");
+    "each rank keeps the optimizer's moments for only its share of the parameters and updates only that share (ZeRO stage 1); "
+    "results and checkpoints stay the same");
   v("heartbeat", s.heartbeat, "seconds without a sign of life after which a rank counts as lost and the job ends",
     config::at_least(5));
 }
@@ -189,7 +192,7 @@ struct KeepBestSettings {
 template <class Visitor>
 void fields(Visitor& v, KeepBestSettings& s) {
   v("metric", s.metric,
-    "TASK.METRIC as on the run's page: retrieval.image_to_text_recall@1, validation_loss.loss, zero_shot.top1");
+    "TASK.METRIC as shown on the run's page, for example retrieval.image_to_text_recall@1, validation_loss.loss or zero_shot.top1");
   v("mode", s.mode, "max: the greatest value is best; min: the smallest; null: min for a loss, max for everything else",
     config::one_of({"max", "min"}));
 }
@@ -212,17 +215,19 @@ void fields(Visitor& v, CheckpointSettings& s) {
   v("every_minutes", s.every_minutes, "also save when this many minutes have passed since the last save; 0: do not",
     config::at_least(0));
   v("keep_last", s.keep_last, "number of checkpoints to keep; older ones are deleted", config::at_least(1));
-  v("keep_every", s.keep_every, "never delete checkpoints of steps divisible by this number; 0: none", config::at_least(0));
+  v("keep_every", s.keep_every, "never delete checkpoints of steps divisible by this number; 0: no exceptions",
+    config::at_least(0));
   v("keep_best", s.keep_best,
-    "also keep the checkpoint that is best by a metric of the evaluation tasks, which the file checkpoints/best names: {metric: "
-    "retrieval.image_to_text_recall@1}; null: do not");
-  v("background", s.background, "write while training continues, from a copy of weights and optimizer in memory");
+    "also keep the checkpoint with the best value of a metric of the evaluation tasks: {metric: retrieval.image_to_text_recall@1}; "
+    "the file checkpoints/best names it; null: do not");
+  v("background", s.background, "write checkpoints while training continues, from a copy of the weights and the optimizer state in "
+                                "memory");
   v("copy_to", s.copy_to,
-    "copy each checkpoint to this second folder, for example on another disk, relative to the working folder; null: do not");
+    "copy each checkpoint to this second folder (relative to the working folder), for example on another disk; null: do not");
   v("command", s.command,
     "shell command to run after each save, with the checkpoint's folder as $1 and run.name as $2; null: none");
   v("fetch_command", s.fetch_command,
-    "shell command that copies the newest checkpoint that `command` has stored back to the empty folder $1, as step_N; $2 is "
+    "shell command that copies back the newest checkpoint stored by `command`, as a folder step_N in the empty folder $1; $2 is "
     "run.name. --resume auto uses it if the run's folder has no intact checkpoint. If nothing is stored yet, it must exit with "
     "code 0 and leave $1 empty; null: none");
 }
@@ -239,11 +244,12 @@ struct EvaluationSettings {
 template <class Visitor>
 void fields(Visitor& v, EvaluationSettings& s) {
   v("every_steps", s.every_steps, "number of steps between evaluations; 0: evaluate only at the end", config::at_least(0));
-  v("batch_size", s.batch_size, "number of images at a time", config::at_least(1));
+  v("batch_size", s.batch_size, "number of images that are embedded at a time", config::at_least(1));
   v("threads", s.threads, "number of decoding threads", config::in_range(1, config::kMostThreads));
   v("at_start", s.at_start, "also evaluate before the first step");
   v("weights", s.weights,
-    "weights to evaluate: model: the trained weights; ema: their average (training.ema); teacher: the objective's teacher (DINO)",
+    "weights to evaluate; model: the trained weights; ema: their moving average (training.ema); teacher: the weights of the "
+    "objective's teacher (DINO)",
     config::one_of({"model", "ema", "teacher"}));
   v("tasks", s.tasks, "the evaluation tasks: [{name: zero_shot, ...}, ...]");
 }
@@ -261,17 +267,17 @@ template <class Visitor>
 void fields(Visitor& v, LogSettings& s) {
   v("every_steps", s.every_steps, "number of steps between rows of metrics.jsonl and metrics.csv",
     config::at_least(1));
-  v("tensorboard", s.tensorboard, "also write TensorBoard event files, in the run's folder tensorboard");
-  v("page", s.page, "keep a page with the run's curves and state, run.html in its folder");
+  v("tensorboard", s.tensorboard, "also write TensorBoard event files, into the folder tensorboard of the run's folder");
+  v("page", s.page, "keep a page with the run's curves and state up to date: run.html in the run's folder");
   v("command", s.command,
-    "shell command that is started with the run and reads each row and each evaluation from its standard input, as one line of "
-    "JSON each (python3 scripts/log_to_wandb.py my-project); null: none");
+    "shell command that the run starts when it writes the first row; it reads rows and evaluations from its standard input, one "
+    "line of JSON each (for example, python3 scripts/log_to_wandb.py my-project); null: none");
   v("peak_tflops", s.peak_tflops,
-    "peak TFLOP/s of one device, the reference of the MFU; null: from the GPU's data sheet, or measured at the start with a "
-    "matrix product",
+    "peak TFLOP/s of one device, which the MFU (model FLOPs utilization) refers to; null: taken from the GPU's data sheet, or "
+    "measured at the start with a matrix product",
     config::above(0));
   v("profile", s.profile,
-    "[first, last] step to trace: each rank writes trace_step_N.json into the run's folder, for chrome://tracing or "
+    "[first, last] step to trace; each rank writes trace_step_N.json into the run's folder, for chrome://tracing or "
     "ui.perfetto.dev; null: none",
     config::at_least(1));
 }
@@ -279,7 +285,7 @@ void fields(Visitor& v, LogSettings& s) {
 /// Rejects a log.profile whose last step is before its first.
 std::optional<config::Problem> validate(const LogSettings& settings);
 
-/// A training run: all settings of a YAML file for `trainer`.
+/// All settings of a training run: the content of a YAML file for `trainer`.
 struct Config {
   std::int64_t seed = 0;
   RunSettings run;
@@ -304,39 +310,39 @@ void fields(Visitor& v, Config& s) {
   v("seed", s.seed, "seed of all randomness", config::at_least(0));
   v("run", s.run, "where the run's files go");
   v("data", s.data, "what is trained on");
-  v("tokenizer", s.tokenizer, "converts text to token ids; null: none, for a model without text tower");
+  v("tokenizer", s.tokenizer, "converts text to token ids; null: no tokenizer, for a model without text tower");
   v("model", s.model, "the two towers");
   v("start", s.start, "weights to start from");
-  v("adapt", s.adapt, "adapters, instead of fine-tuning a tower");
+  v("adapt", s.adapt, "adapters, as an alternative to fine-tuning whole towers");
   v("objective", s.objective, "the training loss");
   v("optimizer", s.optimizer, "the update rule");
   v("parameters", s.parameters, "which parameters are trained, and how fast");
   v("schedule", s.schedule, "learning rate and weight decay over the run");
-  v("training", s.training, "length and arithmetic of the run");
-  v("distributed", s.distributed, "several processes (torchrun, srun, mpirun or trainer --nproc N)");
-  v("checkpoint", s.checkpoint, "saving");
+  v("training", s.training, "length, precision and device of the run");
+  v("distributed", s.distributed, "how several processes (torchrun, srun, mpirun or trainer --nproc N) work together");
+  v("checkpoint", s.checkpoint, "saving checkpoints");
   v("evaluation", s.evaluation, "evaluation during the run");
   v("log", s.log, "what a run logs");
 }
 
-/// Reads a configuration file, applies the overrides ("a.b=c") in order, checks every module's settings through its registry and
-/// that the parts fit together, and fills in every default. If a text encoder's `vocab_size` or `context_length`, or a text
-/// read-out's `special_token_ids`, is missing or null, it is taken from the tokenizer. If only one of the image encoder and the
-/// preprocessing sets `image_size`, the other takes it over. Throws UserError naming file, line and key.
+/// Reads a configuration file and applies the overrides ("a.b=c") in order. Then checks every module's settings through its
+/// registry, checks that the parts fit together, and fills in every default. If a text encoder's `vocab_size` or `context_length`,
+/// or a text read-out's `special_token_ids`, is missing or null, it is taken from the tokenizer. If either the image encoder or the
+/// preprocessing sets `image_size`, the other uses the same value. Throws UserError naming file, line and key.
 Config load_config(const std::string& path, const std::vector<std::string>& overrides = {});
 
-/// The same from a tree of settings; `name` is the run's name if the tree has none. With without_vocabulary, an unreadable
-/// vocabulary file is not an error, and a text encoder that would take its size keeps its own default.
+/// Does the same for a tree of settings; `name` is the run's name if the tree does not set one. With without_vocabulary, an
+/// unreadable vocabulary file is not an error, and a text encoder that would use the vocabulary's size keeps its own default.
 Config resolve_config(const config::Node& tree, const std::string& name, bool without_vocabulary = false);
 
-/// Returns the whole configuration as YAML, which loads back to an identical one.
+/// Returns the whole configuration as YAML; loading the YAML yields an identical configuration.
 std::string to_yaml(const Config& config);
 
-/// The same with absolute paths, including those of outputs: for the copy in the run's own folder, which must work from any
-/// working folder.
+/// Returns the same YAML with absolute paths, including the paths of outputs. It is for the copy in the run's own folder, which
+/// must work from any working folder.
 std::string to_yaml_anywhere(Config config);
 
-/// Returns the text of docs/configuration.md, generated from the same lists of fields.
+/// Returns the text of docs/configuration.md, which is generated from the fields() functions of all settings.
 std::string configuration_document();
 
 }  // namespace tessera

@@ -8,21 +8,21 @@
 
 namespace tessera {
 
-/// A setting that differs between two configurations. List items are addressed by index: "data.train.sources.0.weight". If the
-/// names of two modules differ, only the name is listed, not their settings.
+/// A setting that differs between two configurations. List items are addressed by index: "data.train.sources.0.weight". If two
+/// modules have different names, only the name counts as changed, not their settings.
 struct Change {
   std::string key;
   std::string before, now;  // "nothing" if the key does not exist
 
-  /// Returns "optimizer.lr: 0.1 there, 0.2 here".
+  /// Returns a text like "optimizer.lr: 0.1 there, 0.2 here".
   std::string text() const;
 };
 
 /// Returns all differences, in the order of the second tree.
 std::vector<Change> changes(const config::Node& before, const config::Node& now);
 
-/// Returns true if a key matches the pattern or is below a match. In a pattern, * matches one part of a key and ** any number of
-/// parts: "data.train.**.path" matches data.train.path and data.train.sources.0.source.path.
+/// Returns true if the pattern matches the key or one of the groups that contain it. In a pattern, * matches one part of a key and
+/// ** any number of parts: "data.train.**.path" matches data.train.path and data.train.sources.0.source.path.
 bool stands_for(const std::string& pattern, const std::string& key);
 
 /// Returns the patterns of the settings that may differ in a resumed run; docs/training.md lists them with reasons.
@@ -30,17 +30,17 @@ const std::vector<std::string>& keys_free_to_change();
 
 /// The settings that differ between a resumed run and the run that wrote the checkpoint.
 struct ResumeChanges {
-  std::vector<Change> free;     // match keys_free_to_change()
-  std::vector<Change> allowed;  // explicitly allowed by the user
+  std::vector<Change> free;     // changes that match keys_free_to_change()
+  std::vector<Change> allowed;  // other changes that the user allows explicitly
   std::vector<Change> refused;
 };
 
 /// Compares the checkpoint's resolved YAML `before` with the current configuration. `allowed` are patterns that the user allows. A
-/// training.micro_batch that is now `auto` does not count as a change, because it takes the checkpoint's value. Throws UserError
-/// for a pattern that matches no setting of either configuration.
+/// current training.micro_batch of `auto` does not count as a change, because the run then uses the checkpoint's value. Throws
+/// UserError for a pattern that matches no setting of either configuration.
 ResumeChanges resume_changes(const std::string& before, const Config& now, const std::vector<std::string>& allowed);
 
-/// Returns the error message for refused changes: which they are, and what to do.
+/// Returns the error message for refused changes. It lists them and what the user can do.
 std::string refusal(const std::vector<Change>& refused);
 
 }  // namespace tessera

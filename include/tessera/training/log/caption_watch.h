@@ -13,23 +13,23 @@ namespace tessera {
 /// How often texts repeat within a batch.
 struct CaptionCounts {
   std::int64_t texts = 0;          // number of texts
-  std::int64_t commonest = 0;      // number of samples with the most common text
+  std::int64_t commonest = 0;      // number of samples that have the most common text
   std::int64_t commonest_row = 0;  // the row of one of these samples
   double least_loss = 0;           // the lowest contrastive loss possible if equal texts cannot be distinguished
 };
 
-/// Counts the texts of a batch. The ids must be on the CPU; rows are compared including their padding.
+/// Counts how often the texts of a batch repeat. The ids must be on the CPU; the comparison includes padding.
 CaptionCounts count_captions(const TowerInput& texts);
 
 /// Warns once if many pairs of the first batches cannot be distinguished because their captions are equal.
 class CaptionWatch {
  public:
-  /// view: the text view to check; tokenizer: decodes the repeated text for the warning.
+  /// `view` is the text view to check; `tokenizer` decodes the repeated text for the warning.
   CaptionWatch(std::string view, std::shared_ptr<const Tokenizer> tokenizer)
       : view_(std::move(view)), tokenizer_(std::move(tokenizer)) {}
 
-  /// Checks a batch on the CPU. Returns a warning at the third batch in which a quarter of the samples have the same caption, or
-  /// in which equal captions keep a contrastive loss above half of the chance level.
+  /// Checks a batch on the CPU. A batch counts as bad if a quarter of its samples have the same caption, or if equal captions keep
+  /// a contrastive loss above half of the chance level. Returns a warning at the third bad batch.
   std::optional<std::string> note(const Batch& batch);
 
  private:

@@ -11,18 +11,18 @@ namespace tessera {
 
 /// Settings to mention in the warning about a run that learns nothing.
 struct ChanceHints {
-  double learning_rate = 0;         // the schedule's peak
-  std::vector<std::string> frozen;  // parameters.frozen
+  double learning_rate = 0;         // the peak learning rate of the schedule
+  std::vector<std::string> frozen;  // the setting parameters.frozen
 };
 
 /// Warns once if terms of the loss stay at chance level (Objective::chance_levels) or return to it.
 class ChanceWatch {
  public:
-  /// begin: the first step to check.
+  /// `begin` is the first step to check.
   ChanceWatch(std::map<std::string, double> levels, std::int64_t begin, ChanceHints hints);
 
-  /// Adds a step's terms; terms of a source with separate batches begin with the source's label. Returns a warning if the average of
-  /// some terms over about the last fifty steps is within 3% of chance level, or above it.
+  /// Adds a step's terms; the names of a source's terms begin with the source's label if it has separate batches. Returns a warning
+  /// if terms average, over about the last fifty steps, within 3% of chance level or above it.
   std::optional<std::string> note(std::int64_t step, const std::vector<std::pair<std::string, double>>& terms);
 
  private:

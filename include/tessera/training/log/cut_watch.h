@@ -10,17 +10,19 @@
 
 namespace tessera {
 
-/// Reports once per epoch what share of the texts was truncated to the tokenizer's context, and what share of their tokens was lost.
-/// If a run resumes in the middle of an epoch, it counts only the samples since then; with several processes, only its own.
+/// Reports once per epoch what share of the texts was truncated to the tokenizer's context length, and what share of their tokens
+/// was lost. If a run resumes in the middle of an epoch, it counts only the samples since then. With several processes, it counts
+/// only its own samples.
 class CutWatch {
  public:
-  /// context: the tokenizer's context length.
+  /// `context` is the tokenizer's context length.
   explicit CutWatch(std::int64_t context) : context_(context) {}
 
-  /// Call at the end of each epoch and of the run; `cuts` are LoaderStatistics::cuts since the session began. Returns one line for
-  /// each view that lost tokens in the epoch.
+  /// Must be called at the end of each epoch and of the run. `cuts` is LoaderStatistics::cuts, counted from the start of the
+  /// session. Returns one line for each view that lost tokens in the epoch.
   std::vector<std::string> epoch_over(std::int64_t epoch, const std::map<std::string, TextCuts>& cuts);
-  /// Returns, once, the shares of that epoch for a row: {"tokens.VIEW", share}, {"texts.VIEW", share} for views that lost tokens.
+  /// Returns the shares of the last finished epoch, for a row of the log, and forgets them: {"tokens.VIEW", share} and
+  /// {"texts.VIEW", share} for each view that lost tokens.
   std::vector<std::pair<std::string, double>> take_shares() { return std::exchange(shares_, {}); }
 
  private:

@@ -7,13 +7,13 @@
 
 namespace tessera {
 
-/// Scalars in TensorBoard's format: FOLDER/events.out.tfevents.SECONDS.HOST.PID, TFRecord frames around protocol-buffer Events
-/// (tensorflow/core/util/event.proto, version 2). Each event is one write(2), so after a kill all events except possibly the last
-/// are complete.
+/// Writes scalars in TensorBoard's format. The file FOLDER/events.out.tfevents.SECONDS.HOST.PID holds TFRecord frames with
+/// protocol-buffer Events (tensorflow/core/util/event.proto, version 2). Each event is one write(2), so if the process is killed,
+/// all events except possibly the last are complete.
 class EventFile {
  public:
-  /// Creates folder and file. first_step: steps done before this session; TensorBoard then drops later steps of an earlier session
-  /// that was killed. Throws UserError.
+  /// Creates the folder and the file. `first_step` is the number of steps done before this session; it makes TensorBoard drop later
+  /// steps that a killed session wrote. Throws UserError.
   EventFile(const std::string& folder, std::int64_t first_step);
   ~EventFile();
   EventFile(const EventFile&) = delete;

@@ -8,12 +8,12 @@
 
 namespace tessera {
 
-/// The progress of a run at a row.
+/// The progress of a run at the time of a row of the log.
 struct RowPlace {
-  std::int64_t step = 0;  // updates done
+  std::int64_t step = 0;  // number of updates made
   std::string time;       // utc_time() of the row
-  double epoch = 0;       // passes over the data, including the done part of the current one
-  std::int64_t samples = 0;  // seen by all ranks
+  double epoch = 0;       // passes over the data, including the finished part of the current one
+  std::int64_t samples = 0;  // samples seen by all ranks
 };
 
 /// One row of metrics.jsonl.
@@ -21,37 +21,37 @@ struct MetricsRow : RowPlace {
   double learning_rate = 0;
   double loss = 0;
   std::vector<std::pair<std::string, double>> terms;
-  std::vector<std::pair<std::string, double>> statistics;  // Losses::statistics, and shares computed from Losses::used
-  std::vector<std::pair<std::string, double>> cut;         // CutWatch::take_shares() of the epoch that has ended
-  double grad_norm = 0;                                    // before clipping
-  std::vector<std::pair<std::string, double>> grad_norms;  // of the image tower, the text tower, the objective
-  std::optional<double> logit_scale;                       // the parameter itself (log of the scale)
-  double samples_per_second = 0;                           // since the previous row
+  std::vector<std::pair<std::string, double>> statistics;  // Losses::statistics, and the shares computed from Losses::used
+  std::vector<std::pair<std::string, double>> cut;         // CutWatch::take_shares() for an epoch that has ended
+  double grad_norm = 0;                                    // gradient norm before clipping
+  std::vector<std::pair<std::string, double>> grad_norms;  // gradient norms of image tower, text tower and objective
+  std::optional<double> logit_scale;                       // the parameter itself, the log of the scale
+  double samples_per_second = 0;                           // speed since the previous row
   double seconds = 0;                                      // training time so far, over all sessions
-  double wait_share = 0;         // share of the time since the previous row that steps waited for data
+  double wait_share = 0;         // share of the time since the previous row that steps spent waiting for data
   std::optional<double> tflops;  // the model's TFLOP/s per device, without recomputation
-  std::optional<double> mfu;     // the same as a share of the device's peak
-  std::int64_t resident = 0, resident_peak = 0;  // bytes of rank 0's process
+  std::optional<double> mfu;     // tflops as a share of the device's peak
+  std::int64_t resident = 0, resident_peak = 0;  // resident memory of rank 0's process, in bytes
   std::optional<std::int64_t> device_peak;       // peak bytes of tensors on rank 0's GPU
-  std::vector<std::string> warnings;             // logged since the previous row
+  std::vector<std::string> warnings;             // warnings logged since the previous row
 };
 
 /// Returns the current time as "2026-11-23T12:34:56Z".
 std::string utc_time();
 
-/// Returns true if loss, terms and gradient norms are finite.
+/// Returns true if the row's loss, terms and gradient norms are finite.
 bool finite(const MetricsRow& row);
 
 /// Returns the row as one line of JSON. Non-finite numbers become null.
 std::string to_line(const MetricsRow& record);
 
-/// Returns the numbers of an evaluation, {"task.metric", value}, as one line of JSON with the key `evaluation`.
+/// Returns an evaluation's metrics, {"task.metric", value}, as one line of JSON with the key `evaluation`.
 std::string to_line(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics);
 
-/// Returns the row's numbers as {tag, value} for TensorBoard; memory in GiB.
+/// Returns the row's numbers for TensorBoard, as {tag, value}. Memory is in GiB.
 std::vector<std::pair<std::string, double>> scalars_of(const MetricsRow& record);
 
-/// Returns the status line: "loss 1.2345  clip 1.2  1042 samples/s  1.3 TFLOP/s (31% MFU)  waits for data 34%".
+/// Returns the status line, such as "loss 1.2345  clip 1.2  1042 samples/s  1.3 TFLOP/s (31% MFU)  waits for data 34%".
 std::string status_text(const MetricsRow& record);
 
 /// Formats a rate as "1.3 TFLOP/s" or "310 GFLOP/s".

@@ -12,20 +12,20 @@
 
 namespace tessera {
 
-/// Model FLOPs utilization: the share of the device's peak arithmetic that the training uses. The operations are counted once, in
-/// the first step of a session. Model FLOPs count the forward and the backward pass once each. Recomputation by activation
-/// checkpointing, GradCache and fused kernels is not counted (Chowdhery et al. 2022, PaLM, appendix B).
+/// Measures model FLOPs utilization: the share of the device's peak FLOP/s that training achieves. Operations are counted only in
+/// the first step of a session. Model FLOPs include the forward and the backward pass once each, but not recomputation by
+/// activation checkpointing, GradCache and fused kernels (Chowdhery et al. 2022, PaLM, appendix B).
 class Mfu {
  public:
-  /// Takes the peak from the settings, the GPU's data sheet, or a measurement of a few tenths of a second.
+  /// Takes the peak from the settings, from the GPU's data sheet, or from a measurement that lasts a few tenths of a second.
   Mfu(const Config& config, const at::Device& device);
 
   /// Returns true if the next step's operations must still be counted.
   bool wants_count() const { return !counted_; }
-  /// Takes the operations counted while one device trained `samples` samples.
+  /// Reports the operations that were counted while one device trained on `samples` samples.
   void counted(const FlopCounter& counter, std::int64_t samples);
 
-  /// Returns the model's TFLOP/s per device; nothing before a step was counted.
+  /// Returns the model's TFLOP/s per device; nothing if no step has been counted yet.
   std::optional<double> tflops(double samples_per_second_and_device) const;
   /// Returns these TFLOP/s as a share of the peak. If they exceed a measured peak (because the machine was busy during the
   /// measurement), the peak is measured again and raised to at least this rate, so that the share is never above 1.
@@ -33,14 +33,14 @@ class Mfu {
   /// Returns a line for the log if the peak has been raised since the last call.
   std::optional<std::string> news();
 
-  /// Returns a line for the log: operations per sample, and the peak that the share refers to. `texts` describes the length of the
-  /// counted batch's texts ("texts of 31 tokens"); may be empty.
+  /// Returns a line for the log with the operations per sample and the peak that the share refers to. `texts` describes the texts
+  /// of the counted batch ("texts of 31 tokens"); it may be empty.
   std::string describe(const std::string& texts = "") const;
 
  private:
   bool counted_ = false;
   double flops_per_sample_ = 0, recomputed_per_sample_ = 0;
-  std::function<double()> measure_;  // measures the peak; empty: the peak is known
+  std::function<double()> measure_;  // measures the peak; empty if the peak is known
   double peak_tflops_ = 0;
   std::string peak_origin_, news_;
 };

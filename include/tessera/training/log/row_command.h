@@ -15,25 +15,25 @@
 namespace tessera {
 
 /// A user's shell command that reads a run's rows from its standard input, one per line (log.command). Training never waits for it:
-/// if the queue is full, rows are dropped and counted; if the command ends early, this is reported and training continues without
-/// it. It has its own process group, so Ctrl-C ends the run and not the command.
+/// if the queue is full, rows are dropped and counted; if the command ends early, the log reports it and training continues without
+/// the command. The command has its own process group, so Ctrl-C ends only the run.
 class RowCommand {
  public:
   using Variables = std::vector<std::pair<std::string, std::string>>;
 
-  /// Starts the command. most_waiting: the maximum number of queued rows. Throws UserError if there is no shell.
+  /// Starts the command. `most_waiting` is the maximum number of queued rows. Throws UserError if there is no shell.
   RowCommand(std::string command, const Variables& environment, std::size_t most_waiting = 10'000);
   /// Closes the command's input without waiting for the command to end.
   ~RowCommand();
   RowCommand(const RowCommand&) = delete;
   RowCommand& operator=(const RowCommand&) = delete;
 
-  /// Queues a row, given without its line end.
+  /// Queues a row. The row has no line end.
   void send(std::string row);
-  /// Returns, once, a line for the log if the command has ended.
+  /// If the command has ended, returns a line for the log, but only once.
   std::optional<std::string> news();
-  /// Call after the last row: sends the queued rows, closes the input, and waits until the command ends, for at most `patience`.
-  /// After that the command keeps running on its own. Returns lines for the log.
+  /// Must be called after the last row. Sends the queued rows, closes the command's input, and waits at most `patience` for the
+  /// command to end; a command that takes longer keeps running on its own. Returns lines for the log.
   std::vector<std::string> close(std::chrono::milliseconds patience = std::chrono::seconds(10));
 
  private:
@@ -58,7 +58,7 @@ class RowCommand {
   std::deque<std::string> waiting_;
   std::int64_t written_ = 0, dropped_ = 0;
   bool broken_ = false;                        // the command has stopped reading
-  std::optional<Clock::time_point> deadline_;  // set once no more rows will come
+  std::optional<Clock::time_point> deadline_;  // set when no more rows will come
   std::thread writer_;
 };
 

@@ -21,33 +21,33 @@ struct LogSettings;
 /// bar on a terminal or plain lines otherwise.
 class RunLog {
  public:
-  /// Event files go into FOLDER/tensorboard. `active` is true only on the first rank; the others write and show nothing.
+  /// Event files go into FOLDER/tensorboard. `active` is true only on the first rank; other ranks write and show nothing.
   RunLog(const std::string& folder, std::int64_t total_steps, const LogSettings& settings, bool active = true);
   ~RunLog();
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
 
-  /// Starts after this step (0: from the beginning). Drops rows of later steps, so that a resumed run's files and page look as if it
-  /// had never stopped. title and facts: see RunPage.
+  /// Starts the log after `step` (0 for a new run). Drops rows of later steps, so that a resumed run's files and page look as if it
+  /// had never stopped. RunPage documents `title` and `facts`.
   void resume_at(std::int64_t step, const std::string& title,
                  const std::vector<std::pair<std::string, std::string>>& facts);
-  /// Appends a row and flushes it. If rows cannot be written, this is reported once and training continues.
+  /// Appends a row and flushes it. If rows cannot be written, reports it once, and training continues.
   void record(const MetricsRow& record);
   /// Records the scalars of an evaluation: {"task.metric", value}.
   void evaluation(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics);
-  /// Warns that an evaluation task failed, in the log and on the page. `task` names it: "evaluation.tasks[2] (knn)".
+  /// Warns, in the log and on the page, that an evaluation task failed. `task` is a name such as "evaluation.tasks[2] (knn)".
   void evaluation_failed(std::int64_t step, const std::string& task, const std::string& reason);
-  /// Records for the page which data a task was measured on.
+  /// Records, for the page, the data that a task was measured on.
   void evaluated_data(const std::string& task, const std::string& data, std::int64_t samples);
-  /// Records TaskResult::readings for the page.
+  /// Records TaskResult::readings, for the page.
   void readings(std::int64_t step, const std::vector<std::pair<std::string, std::string>>& readings);
   /// Returns true if the page is at least a minute old.
   bool page_due() const;
-  /// Writes run.html; fills in the total steps and the time left. Failures are reported as for rows.
+  /// Writes run.html, with the total steps and the remaining time filled in. Reports failures as record() does.
   void write_page(RunStatus status);
-  /// Moves the progress bar; cheap enough for every step.
+  /// Updates the progress bar. Cheap enough to be called in every step.
   void tick(std::int64_t step);
-  /// Writes a line above the progress bar and to log.txt.
+  /// Writes a line to log.txt and to the terminal, above the progress bar.
   void line(const std::string& text);
   void warning(const std::string& text);
   void error(const std::string& text);

@@ -11,36 +11,37 @@
 
 namespace tessera {
 
-/// The state of a run, for its page.
+/// The state of a run, as shown on its page.
 struct RunStatus {
-  std::string state = "running";  // "running" (the page then reloads itself), or how the run ended
-  bool good = true;               // whether the state is as it should be
-  std::string note;               // a line next to the state: what went wrong, how to continue; may be empty
+  std::string state = "running";  // "running", or how the run ended; a page with the state "running" reloads itself
+  bool good = true;               // false if something went wrong
+  std::string note;               // what went wrong or how to continue, shown next to the state; may be empty
   std::int64_t step = 0, total_steps = 0, samples = 0;
   double seconds = 0, seconds_left = 0;
-  std::map<std::string, std::int64_t> skipped;  // samples of this session, by reason
+  std::map<std::string, std::int64_t> skipped;  // number of skipped samples in this session, by reason
 };
 
-/// RUN/run.html: the run's state, settings, curves, evaluations, checkpoints and last warnings on one page without scripts or
-/// external files, in a light and a dark theme. Curves are thinned, so that the page stays small for a run of any length.
+/// The page RUN/run.html, which shows the run's state, settings, curves, evaluations, checkpoints and last warnings. It needs no
+/// scripts or external files and has a light and a dark theme. Curves are thinned, so that the page stays small for a run of any
+/// length.
 class RunPage {
  public:
-  /// facts: the settings to show, {name, value}.
+  /// `facts` are the settings to show, as {name, value}.
   RunPage(std::string folder, std::string title, std::vector<std::pair<std::string, std::string>> facts);
   ~RunPage();
 
-  /// Clears everything and reads evaluation/step_N.json of steps up to this one from the folder. The caller must add the rows of
+  /// Clears the page and reads evaluation/step_N.json of all steps up to `step` from the folder. The caller must add the rows of
   /// metrics.jsonl.
   void resume_at(std::int64_t step);
   void add_row(const nlohmann::json& row);
-  /// metrics: {"task.metric", value}.
+  /// `metrics` are pairs {"task.metric", value}.
   void add_evaluation(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
   /// Adds the data that a task was measured on: the source's description and the number of samples.
   void add_evaluation_data(const std::string& task, const std::string& data, std::int64_t samples);
-  /// Adds a failure of a task, `task` being "evaluation.tasks[2] (knn)". The page shows each task's last failure.
+  /// Adds a failure of a task; `task` is a name such as "evaluation.tasks[2] (knn)". The page shows each task's last failure.
   void add_evaluation_failure(std::int64_t step, const std::string& task, const std::string& reason);
-  /// Adds an evaluation's result for a single sample (TaskResult::readings). The page shows those of the first step, of the last,
-  /// and of some in between.
+  /// Adds an evaluation's result for a single sample (TaskResult::readings). The page shows the results of the first step, the last
+  /// step, and some steps in between.
   void add_reading(std::int64_t step, const std::string& sample, const std::string& text);
 
   /// Returns the page as HTML.

@@ -15,17 +15,19 @@ namespace tessera {
 
 struct LogSettings;
 
-/// Traces a few steps with LibTorch's profiler (Kineto): each operator of the forward and backward pass with its time, on a GPU also
-/// the kernels, in Chrome's trace format. Other steps have no overhead.
+/// Traces a few steps with LibTorch's profiler (Kineto), in Chrome's trace format. A trace has each operator of the forward and
+/// backward pass with its time, and on a GPU the kernels. Steps that are not traced have no overhead.
 class StepProfiler {
  public:
-  /// Traces the steps in log.profile to FOLDER/trace_step_0000010.json, with several ranks to FOLDER/trace_step_0000010_rank1.json.
+  /// Writes the trace of the steps in log.profile to a file like FOLDER/trace_step_0000010.json, or with several ranks
+  /// FOLDER/trace_step_0000010_rank1.json.
   StepProfiler(const LogSettings& settings, const std::string& folder, const ProcessGroup& group,
                const at::Device& device);
-  /// Writes a trace that is still running.
+  /// Writes the trace if it is still running.
   ~StepProfiler();
 
-  /// Call before and after each step. after() returns the trace's path once it is written. Throws UserError if writing fails.
+  /// before() and after() must be called before and after each step. When after() has written the trace, it returns the trace's
+  /// path. Throws UserError if writing fails.
   void before(std::int64_t step);
   std::optional<std::string> after(std::int64_t step);
 
@@ -35,7 +37,7 @@ class StepProfiler {
   std::optional<std::array<std::int64_t, 2>> steps_;
   std::string path_;
   at::Device device_;
-  std::unique_ptr<Profiler> profiler_;  // null: no trace is running
+  std::unique_ptr<Profiler> profiler_;  // null while no trace is running
 };
 
 }  // namespace tessera

@@ -21,28 +21,28 @@
 
 namespace tessera {
 
-/// A trained step. Its numbers stay on the device until TrainingMonitor reads them back.
+/// A step that was trained. Its numbers stay on the device until TrainingMonitor reads them back.
 struct TrainedStep {
-  RunState before, after;  // TrainingMonitor fills in loss_scale of `before`; that of `after` is unused
+  RunState before, after;  // TrainingMonitor fills in before.loss_scale; after.loss_scale is unused
   AccumulatedLosses losses;
   double learning_rate = 0;
-  at::Tensor numbers;   // from step_numbers()
-  at::Tensor decision;  // from NonFiniteGuard::check(); undefined: an update
-  at::Tensor scale;     // GradScaler::numbers before the step; undefined: none
+  at::Tensor numbers;   // result of step_numbers()
+  at::Tensor decision;  // result of NonFiniteGuard::check(); undefined means update
+  at::Tensor scale;     // GradScaler::numbers before the step; undefined without loss scaling
   NonFiniteGuard::StepDecision decided = NonFiniteGuard::StepDecision::update;  // filled in by TrainingMonitor
   MetricsRow row;                                                               // filled in by TrainingMonitor
 };
 
-/// Returns loss, gradient norm, terms, statistics, and the gradient norm of each group, as float32 [n] on the device, averaged over
-/// ranks. Does not wait for the device.
+/// Returns the loss, the gradient norm, the terms, the statistics, and the gradient norm of each group, averaged over ranks, as
+/// float32 [n] on the device. Does not wait for the device.
 at::Tensor step_numbers(const AccumulatedLosses& losses, const GradientNorms& norms, const ProcessGroup& group,
                         const at::Device& device);
 
-/// Reports on a run's steps: reads their numbers back when they are needed, writes rows and page, moves the progress bar, counts the
-/// operations of a step, and traces the steps in log.profile.
+/// Reports on a run's steps: reads their numbers back when they are needed, writes rows and the page, updates the progress bar,
+/// counts the operations of a step, and traces the steps in log.profile.
 class TrainingMonitor {
  public:
-  /// Returns seconds since some fixed moment.
+  /// A function that returns seconds since some fixed moment.
   using Clock = std::function<double()>;
 
   /// The references must outlive this object. Files go into `folder`, which must exist; only rank 0 writes them. `clock` measures
@@ -50,24 +50,24 @@ class TrainingMonitor {
   TrainingMonitor(const Config& config, const ProcessGroup& group, const TrainingRun& run, const std::string& folder,
                   Clock clock = steady_seconds);
 
-  /// Starts after this step (0: from the beginning); drops what the files hold of later steps.
+  /// Starts after `step` (0 for a new run). Drops the entries of later steps from the files.
   void resume_at(std::int64_t step);
   /// Checks a batch on the CPU for problems that keep a run from learning.
   void look_at(const Batch& batch);
-  /// Runs step `number` with make() and keeps the result for read_back().
+  /// Runs step `number` by calling make(), and keeps the result for read_back().
   void observe(std::int64_t number, const std::function<TrainedStep()>& make);
-  /// Runs work that is not training (saving, evaluating); the speed in rows does not count its time.
+  /// Runs work that is not training, such as saving or evaluating. The speed in rows does not include its time.
   void leave_out(const std::function<void()>& body);
-  /// Returns the number of steps observed since the last call of read_back().
+  /// Returns the number of steps that were observed since the last call of read_back().
   std::int64_t unread() const { return std::ssize(unread_); }
-  /// Waits for the device and returns the steps observed since the last call, oldest first.
+  /// Waits for the device and returns the steps that were observed since the last call, oldest first.
   std::vector<TrainedStep> read_back();
-  /// Writes the row of a step, if log.every_steps asks for it. The row's speed is measured since the previous row (for the first
-  /// row, since the first step began), so the steps must have been read back. `now` is the run's current state.
+  /// Writes the row of a step if log.every_steps asks for it. The row's speed is measured from the previous row (for the first row,
+  /// from the start of the first step), so all observed steps must have been read back. `now` is the run's current state.
   void record(MetricsRow row, const RunState& now);
   /// Records the scalars of an evaluation: {"task.metric", value}.
   void evaluated(const RunState& now, const std::vector<std::pair<std::string, double>>& metrics);
-  /// Writes the run's page. good: whether the state is as it should be; note: a line next to it.
+  /// Writes the run's page. RunStatus documents `state`, `good` and `note`.
   void show(const RunState& now, const std::string& state = "running", bool good = true, const std::string& note = "");
 
   RunLog& log() { return log_; }
@@ -76,13 +76,14 @@ class TrainingMonitor {
   static double steady_seconds();
   MetricsRow row_of(const TrainedStep& step) const;
   RowPlace place_of(const RunState& state) const;
-  /// Reports at the end of an epoch, and of the run, what share of the texts' tokens was cut off.
+  /// Reports, at the end of an epoch and of the run, what share of the texts' tokens was cut off.
   void tell_of_cuts(const TrainedStep& step);
-  /// Reports at the end of the first epoch, when the number of skipped samples is known, if epochs are shorter than planned.
+  /// Reports, at the end of the first epoch, if epochs are shorter than planned, because only then is the number of skipped samples
+  /// known.
   void tell_of_shorter_epochs();
   /// Writes a warning to the log and to the next row.
   void warn(const std::string& text);
-  /// Returns for each entry of AccumulatedLosses::used the share that no rank has used since the previous row.
+  /// Returns, for each name in AccumulatedLosses::used, the share of entries that no rank has used since the previous row.
   std::vector<std::pair<std::string, double>> unused_shares() const;
 
   const Config& config_;
@@ -96,20 +97,20 @@ class TrainingMonitor {
   StepProfiler profiler_;
   InputBoundDetector input_bound_;
   ChanceWatch chance_;
-  std::optional<CaptionWatch> captions_;  // none: equal captions are harmless for the objective
-  std::optional<CutWatch> cuts_;          // none: there are no texts
-  std::int64_t cuts_told_at_ = 0;         // step of the last report
-  std::vector<std::string> warnings_;     // since the previous row
+  std::optional<CaptionWatch> captions_;  // nullopt if equal captions are harmless for the objective
+  std::optional<CutWatch> cuts_;          // nullopt if there are no texts
+  std::int64_t cuts_told_at_ = 0;         // step of the last report on texts that were cut off
+  std::vector<std::string> warnings_;     // warnings since the previous row
   std::vector<TrainedStep> unread_;
   Clock clock_;
 
-  struct Window {                 // since the last row of metrics.jsonl
-    std::optional<double> begin;  // in seconds of clock_
-    double left_out = 0;          // seconds that were not training
+  struct Window {                 // the time since the last row of metrics.jsonl
+    std::optional<double> begin;  // start of the window, in seconds of clock_
+    double left_out = 0;          // seconds spent on work that is not training
     std::int64_t samples = 0;
     double wait_seconds = 0;
-    LoaderStatistics loader;                   // at the window's beginning
-    std::map<std::string, at::Tensor> used{};  // AccumulatedLosses::used, merged over its steps
+    LoaderStatistics loader;                   // statistics at the start of the window
+    std::map<std::string, at::Tensor> used{};  // AccumulatedLosses::used, merged over the window's steps
   } window_;
 };
 

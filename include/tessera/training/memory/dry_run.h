@@ -16,25 +16,25 @@ namespace tessera {
 struct DryRunReport {
   ParameterCount parameters;
   MemoryPlan memory;
-  std::int64_t steps = 0;    // of the run; 0: unknown, because the number depends on data that cannot be read
-  std::int64_t sources = 1;  // number of sources that each add a batch to an update
+  std::int64_t steps = 0;    // number of steps of the run; 0 if it depends on data that cannot be read
+  std::int64_t sources = 1;  // number of sources, each of which adds a batch to every update
   std::string data;          // a description of the data; empty if it cannot be read
-  std::vector<TrainingExample> examples;  // some of each data set; none if the samples are synthetic
+  std::vector<TrainingExample> examples;  // some examples of each data set; none if the samples are synthetic
   std::int64_t tasks = 0;    // number of evaluation tasks that were checked
   std::vector<UnreadTask> unread_tasks;  // tasks whose data cannot be read here
-  std::string synthetic;     // if data or vocabulary cannot be read: what replaces the samples, and why; empty: real samples
-  std::vector<std::string> warnings;  // problems that would stop the run, and likely mistakes, a line each
+  std::string synthetic;     // what replaces the samples if data or vocabulary cannot be read, and why; else empty
+  std::vector<std::string> warnings;  // problems that would stop the run, and likely mistakes; one line each
 };
 
-/// Builds everything and predicts the cost of a step of the whole batch (plan_memory), as rank settings.rank of settings.ranks;
-/// writes nothing. Unreadable data or an unreadable vocabulary is not an error: synthetic samples replace it. Throws TaskMisfit if
-/// an evaluation task does not fit its data, as a run does when it starts.
+/// Builds the run as rank settings.rank of settings.ranks and predicts the cost of a step on the whole batch (plan_memory). Writes
+/// no files. Unreadable data or an unreadable vocabulary is not an error: synthetic samples replace it. Throws TaskMisfit if an
+/// evaluation task does not fit its data, as a run does when it starts.
 DryRunReport dry_run(const Config& config, const PlanSettings& settings = {});
 
 /// Returns the predictions as lines: parameters, FLOPs, steps, memory.
 std::string numbers_text(const DryRunReport& report, const Config& config);
 
-/// The same with some of the captions, for the terminal.
+/// Returns the predictions and some of the captions as text for the terminal.
 std::string to_text(const DryRunReport& report, const Config& config);
 
 }  // namespace tessera

@@ -8,17 +8,18 @@
 
 namespace tessera {
 
-/// Handles steps with a non-finite loss or gradient: reports them, lists the samples in FOLDER/non_finite.jsonl, saves the state
-/// before the step in FOLDER/non_finite, and searches for the first bad value.
+/// Handles steps with a non-finite loss or gradient: reports them, lists their samples in FOLDER/non_finite.jsonl, saves the state
+/// before the step in FOLDER/non_finite, and searches for the first non-finite value.
 class NonFiniteHandler {
  public:
   /// The references must outlive this object.
   NonFiniteHandler(const Config& config, const ProcessGroup& group, TrainingRun& run, StepRunner& runner,
                    NonFiniteGuard& guard, CheckpointKeeper& checkpoints, RunLog& log, const std::string& folder);
 
-  /// Returns true if the run continues after this step. `vain` is the number of later steps that were computed without effect
-  /// because of it. Sets `state`, the run's state: if the run stops, to the state before the step; if the step is skipped, to the
-  /// state after it, with the step counted and the data positioned at the next batch. Every rank must call it.
+  /// Returns true if the run continues after this step. `vain` is the number of later steps that were already computed but have no
+  /// effect, because this step is not finite. Sets `state`, the run's state. If the run stops, it becomes the state before the
+  /// step. If the step is skipped, it becomes the state after the step: the step is counted, and the data position is that of the
+  /// next batch. Every rank must call it.
   bool go_on_after(const TrainedStep& step, std::int64_t vain, RunState& state);
 
  private:
@@ -34,7 +35,7 @@ class NonFiniteHandler {
   CheckpointKeeper& checkpoints_;
   RunLog& log_;
   std::string folder_;
-  std::int64_t examined_ = 0;  // steps, in this session
+  std::int64_t examined_ = 0;  // number of steps examined in this session
   std::int64_t skipped_in_a_row_ = 0;
 };
 

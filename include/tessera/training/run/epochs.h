@@ -14,11 +14,12 @@ namespace tessera {
 /// if the run would be shorter than its warm-up.
 Config with_steps(Config config, int ranks);
 
-/// The same for the ranks of a group; every rank must call it. Rank 0 opens the data.
+/// Does the same for the ranks of a group; every rank must call it. Only rank 0 opens the data.
 Config with_steps(const Config& config, const ProcessGroup& group);
 
-/// Returns a message if many samples turned out to be bad in a run whose steps were computed from training.epochs: bad samples are
-/// skipped, so the same steps cover more epochs. Nothing if hardly any are bad, or if training.steps was set.
+/// Returns a message if many samples turned out to be bad in a run whose steps were computed from training.epochs. Bad samples are
+/// skipped, so the same number of steps covers more epochs. Returns nothing if hardly any samples are bad, or if training.steps was
+/// set.
 std::optional<std::string> shorter_epochs(const TrainingSettings& settings, std::int64_t good, std::int64_t bad);
 
 }  // namespace tessera

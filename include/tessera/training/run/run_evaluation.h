@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// Returns the data, settings and loss of a run for its evaluation tasks after `step` updates.
+/// Returns what the evaluation tasks of a run need after `step` updates: its data, settings and loss.
 EvaluationContext evaluation_context(const TrainingRun& run, const Config& config, std::int64_t step = 0);
 
 /// Returns the error message for a checkpoint.keep_best.metric that is not among the measured metrics `names`.
@@ -21,10 +21,10 @@ struct UnreadTask {
   std::string place, reason;
 };
 
-/// Checks that the run's evaluation tasks fit the model and the data (check_task), and, where this is known in advance, that they
-/// measure the metric of checkpoint.keep_best. Throws TaskMisfit if a task does not fit, and UserError if the metric is not
-/// measured or data cannot be read. If `unreadable` is given (build_training_run), unreadable data is not an error: returns the
-/// tasks whose data or vocabulary cannot be read.
+/// Checks that the run's evaluation tasks fit the model and the data (check_task). Where the tasks' metrics are known in advance,
+/// also checks that the metric of checkpoint.keep_best is among them. Throws TaskMisfit if a task does not fit, and UserError if
+/// the metric is not measured or data cannot be read. If `unreadable` is given (see build_training_run), unreadable data is not an
+/// error. Returns the tasks whose data or vocabulary cannot be read.
 std::vector<UnreadTask> check_evaluation(const TrainingRun& run, const Config& config,
                                          const Unreadable* unreadable = nullptr);
 

@@ -7,12 +7,12 @@
 
 namespace tessera {
 
-/// Returns a warning if matrix products in a precision take `times_float32` times as long as in float32; nothing if they are not
-/// notably slower.
+/// Returns a warning about a precision in which matrix products take `times_float32` times as long as in float32; nothing if they
+/// are not notably slower.
 std::optional<std::string> slow_precision_text(const std::string& precision, double times_float32);
 
-/// The same for this machine, measured with products that take a few milliseconds: a warning for a CPU without hardware support for
-/// training.precision. Returns nothing on a GPU and for float32.
+/// Returns the same warning for this machine, if its CPU has no hardware support for `precision`. Measures it with products that
+/// take a few milliseconds. Returns nothing on a GPU or for float32.
 std::optional<std::string> slow_precision(const at::Device& device, const std::string& precision);
 
 }  // namespace tessera

@@ -10,30 +10,31 @@
 
 namespace tessera {
 
-/// Returns the checkpoint name of an objective's parameter or buffer: `logit_scale` and `logit_bias` are unchanged, the others become
-/// `objective.*`.
+/// Returns the checkpoint name of an objective's parameter or buffer. `logit_scale` and `logit_bias` keep their names; other names
+/// get the prefix `objective.`.
 std::string objective_name(const std::string& name);
 
-/// Returns parameters and buffers of an objective under checkpoint names; the tensors are shared with it.
+/// Returns the parameters and buffers of an objective by their checkpoint names. The tensors are shared with the objective.
 std::map<std::string, at::Tensor> objective_state(const Objective& objective);
 
-/// Returns parameters and buffers of model and objective under checkpoint names; the tensors are shared with them.
+/// Returns the parameters and buffers of model and objective by their checkpoint names. The tensors are shared with them.
 std::map<std::string, at::Tensor> weights_of(const DualEncoder& model, const Objective& objective);
 
-/// The moving average of the weights as a separate model, for objectives that need its features. Its weights are the averages
-/// themselves, so that checkpoints hold them; it computes in evaluation mode and without gradients. After each update the trainer
-/// updates it with the objective's teacher_momentum().
+/// The moving average of the weights as a separate model, for objectives that need the average's features. Its weights are the
+/// averages themselves, so that checkpoints hold them. It computes in evaluation mode and without gradients. After each optimizer
+/// step the trainer moves the averages with the momentum of the objective's teacher_momentum().
 struct Teacher {
   std::shared_ptr<DualEncoder> model;
   std::shared_ptr<Objective> objective;
   Ema ema;
 };
 
-/// Makes a second model and objective with the same settings the teacher of `model` and `objective`; it starts from their weights.
+/// Turns a second model and a second objective, built with the same settings, into the teacher of `model` and `objective`. The
+/// teacher starts from their weights.
 Teacher make_teacher(std::shared_ptr<DualEncoder> second_model, std::shared_ptr<Objective> second_objective,
                      const DualEncoder& model, const Objective& objective);
 
-/// Adds the teacher's features of the views whose needs ask for them.
+/// Adds the teacher's features for the views in `needs` that ask for them.
 void add_teacher_features(const Teacher& teacher, const Batch& batch, const Needs& needs, Features& features);
 
 }  // namespace tessera

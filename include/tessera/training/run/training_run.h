@@ -23,77 +23,83 @@ namespace tessera {
 struct TrainingRun {
   at::Device device = at::kCPU;
   std::shared_ptr<const Source> train, validation;  // validation may be null
-  std::shared_ptr<const Tokenizer> tokenizer;       // null: a model without text tower
+  std::shared_ptr<const Tokenizer> tokenizer;       // null for a model without text tower
   std::shared_ptr<DualEncoder> model;
   std::shared_ptr<Objective> objective;
   std::shared_ptr<Optimizer> optimizer;
-  std::shared_ptr<const FeatureFolder> features;  // features of the training images; null: images go through the encoder
+  std::shared_ptr<const FeatureFolder> features;  // precomputed features of the training images; null if the encoder processes the images
   std::unique_ptr<Loader> loader;
   std::optional<Ema> ema;
   std::optional<Teacher> teacher;
   Needs needs;
-  std::shared_ptr<ToldSamples> told = std::make_shared<ToldSamples>();  // skipped samples that the log has already named
-  std::shared_ptr<const PublishedParts> published;  // parts of the published folder that checkpoints carry along; null: none
-  std::string data_fingerprint;  // of the training data, as JSON (data_fingerprint.h); empty: not computed
+  std::shared_ptr<ToldSamples> told = std::make_shared<ToldSamples>();  // skipped samples already reported in the log
+  std::shared_ptr<const PublishedParts> published;  // parts of the published folder that checkpoints carry along; null if there are none
+  std::string data_fingerprint;  // fingerprint of the training data, as JSON (data_fingerprint.h); empty if not computed
 };
 
-/// Returns true if the configuration trains on a GPU on this machine. Throws UserError if it requires one and there is none.
+/// Returns true if the configuration trains on a GPU on this machine. Throws UserError if it requires a GPU and there is none.
 bool trains_on_gpu(const Config& config);
 
-/// Returns the index of a rank's GPU, given its local rank and the number of GPUs its process sees: the local rank, or 0 if it sees
-/// only one (srun --gpus-per-task=1 gives each rank its own). Throws UserError if there is no GPU for it.
+/// Returns the index of a rank's GPU, given its local rank and the number of GPUs that its process sees. The index is the local
+/// rank, or 0 if the process sees only one GPU (srun --gpus-per-task=1 assigns each rank its own). Throws UserError if there is no
+/// GPU for the rank.
 int gpu_of(int local_rank, int visible);
 
-/// Returns the CPU, or the rank's GPU, which becomes the current one. Throws UserError like the two functions above.
+/// Returns the CPU, or the rank's GPU, which it makes the current GPU. Throws UserError like trains_on_gpu() and gpu_of().
 at::Device choose_device(const Config& config, int local_rank);
 
-/// Why parts of the data that a configuration names cannot be read here; an empty string means that the part can be read.
+/// The reasons why parts of the data that a configuration names cannot be read on this machine. An empty string means that the part
+/// can be read.
 struct Unreadable {
   std::string train, validation, tokenizer;
 };
 
-/// Builds everything; config.seed determines the initial weights. The loader reads the rank's share of the samples. Throws UserError
-/// if files are missing or parts do not fit together. If `unreadable` is given, unreadable data or an unreadable vocabulary is not
-/// an error: `unreadable` gets the messages, the part stays null, and so does the loader if training data or vocabulary is missing.
+/// Builds all objects of a run; config.seed determines the initial weights. The loader reads the rank's share of the samples.
+/// Throws UserError if files are missing or parts do not fit together. If `unreadable` is given, unreadable data or an unreadable
+/// vocabulary is not an error. Instead, the messages are stored in `unreadable` and the part stays null; the loader stays null if
+/// the training data or the vocabulary cannot be read.
 TrainingRun build_training_run(const Config& config, const ProcessGroup& group = {}, Unreadable* unreadable = nullptr);
 
 /// Makes a loader for the batches of one rank's shard of run.train. Throws UserError if there is not even one batch.
 std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config, const RankSlice& shard,
                                     const std::string& skipped_file = "");
 
-/// Returns the trainable parameters under checkpoint names: the model's have OpenCLIP's names; for the objective's see
-/// objective_name().
+/// Returns the trainable parameters by their checkpoint names. The model's parameters have OpenCLIP's names; the objective's
+/// parameters have the names of objective_name().
 std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const Objective& objective);
 
 /// Counts the parameters of the run's model and objective, and how many of them are trained.
 ParameterCount count_parameters(const TrainingRun& run);
 
-/// Returns the buffers of model and objective; the tensors are shared with them.
+/// Returns the buffers of the run's model and objective. The tensors are shared with them.
 std::vector<at::Tensor> buffers_of(const TrainingRun& run);
 
-/// Copies the weights of an earlier model, if the settings name one: all of them, or only the named parts. Resamples position
-/// embeddings to the model's size and skips weights of other objectives. Throws UserError naming the file, also if the file has word
-/// counts (SuperCLIP) for a vocabulary other than the tokenizer's; a null tokenizer skips this check.
+/// Copies the weights of an earlier model if the settings name one: all weights, or only those of the named parts. Resamples
+/// position embeddings to the model's size and skips weights of other objectives. Throws UserError that names the file; one reason
+/// is that the file has word counts (SuperCLIP) for a vocabulary other than the tokenizer's, which is not checked if the tokenizer
+/// is null.
 void load_initial_weights(DualEncoder& model, Objective& objective, const StartSettings& start,
                           const Tokenizer* tokenizer = nullptr);
 
-/// Copies weights with checkpoint names into model and objective. Throws UserError naming `origin` and the tensor.
+/// Copies weights with checkpoint names into model and objective. Throws UserError that names `origin` and the tensor if a tensor
+/// does not fit.
 void load_weights(DualEncoder& model, Objective& objective, const std::map<std::string, at::Tensor>& weights,
                   const std::string& origin);
 
 /// Runs the towers' forward pass in the configured precision, without the teacher.
 Features encode_student(TrainingRun& run, const Batch& batch, const std::string& precision);
 
-/// Adds the teacher's features of the views that need them; does nothing in a run without a teacher.
+/// Adds the teacher's features for the views that need them. Does nothing in a run without a teacher.
 void add_teacher_features(TrainingRun& run, const Batch& batch, const std::string& precision, Features& features);
 
 /// Runs encode_student() and add_teacher_features().
 Features encode_batch(TrainingRun& run, const Batch& batch, const std::string& precision);
 
-/// Returns the objective's context of the step after `step` updates. Call it after the loader has returned the step's batch.
+/// Returns the objective's context for the step that follows `step` updates. Must be called after the loader has returned the
+/// step's batch.
 StepContext step_context(const TrainingRun& run, const Config& config, const ProcessGroup& group, std::int64_t step);
 
-/// Runs one forward pass of a batch in the configured precision: only the towers use bf16, losses stay float32.
+/// Runs one forward pass of a batch in the configured precision. Only the towers use the lower precision; losses stay float32.
 Losses forward_loss(TrainingRun& run, const Batch& batch, const std::string& precision, const StepContext& context);
 
 }  // namespace tessera

@@ -10,14 +10,14 @@
 
 namespace tessera {
 
-/// Device work that is recorded once and replayed: a CUDA graph, or a stand-in for it in tests.
+/// Records device work once and replays it: a CUDA graph, or a stand-in for it in tests.
 class WorkRecorder {
  public:
   virtual ~WorkRecorder() = default;
-  /// Runs the work in the same environment as a recording, so that lazy initialization is done before one is made.
+  /// Runs the work in the same environment as a recording, so that lazy initialization is done before the recording.
   virtual void rehearse(const std::function<void()>& work) = 0;
   /// Records the device operations of `work` and their tensors without running them. Throws c10::Error if `work` does something
-  /// that cannot be recorded: reading a value back, or waiting for the device.
+  /// that cannot be recorded, such as reading a value back or waiting for the device.
   virtual void record(const std::function<void()>& work) = 0;
   /// Runs the recorded operations on the tensors' current values.
   virtual void replay() = 0;
@@ -33,21 +33,21 @@ struct GraphInputs {
   at::Tensor weight;  // float32 scalar, the factor of the loss
 };
 
-/// The forward and backward pass of a micro-batch as one recording. The first few batches run normally, the next one is recorded,
-/// and from then on a batch needs only one launch by the host. Batches with a different shape than the recorded one run normally.
-/// Gradients accumulate in tensors whose addresses must not change, so clear them only with zero_gradients().
+/// Runs the forward and backward pass of micro-batches as one recording. The first few batches run normally, the next batch is
+/// recorded, and from then on a batch needs only one launch by the host. Batches whose shape differs from the recorded one run
+/// normally. Gradients accumulate in tensors whose addresses must not change, so they must be cleared only with zero_gradients().
 class StepGraph {
  public:
-  /// Leaves the gradients in the parameters. It must not depend on anything that changes between steps except its argument, and
-  /// must not read values back from the device.
+  /// A function that leaves gradients in the parameters. It must not depend on anything that changes between steps, except its
+  /// argument, and must not read values back from the device.
   using Work = std::function<Losses(const GraphInputs&)>;
 
-  /// parameters: the parameters for which `work` computes gradients.
+  /// `parameters` are those for which `work` computes gradients.
   StepGraph(std::unique_ptr<WorkRecorder> recorder, std::vector<at::Tensor> parameters, Work work);
 
   /// Runs or replays the work. The losses are valid until the next call. Throws UserError if the work cannot be recorded.
   Losses run(const GraphInputs& inputs);
-  /// Use this instead of optimizer->zero_grad().
+  /// Clears the gradients. Must be used instead of optimizer->zero_grad().
   void zero_gradients();
 
  private:
@@ -61,7 +61,7 @@ class StepGraph {
   std::vector<at::Tensor> parameters_;
   Work work_;
   std::int64_t rehearsed_ = 0;
-  std::unique_ptr<Recording> recorded_;  // null: not yet
+  std::unique_ptr<Recording> recorded_;  // null until a batch is recorded
 };
 
 }  // namespace tessera

@@ -7,20 +7,21 @@
 
 namespace tessera {
 
-/// Marks the work queued on a device so far. Calling the result waits until the device has finished that work; on the CPU it returns
-/// immediately.
+/// Marks the work that has been queued on a device so far. Returns a function that waits until the device has finished that work;
+/// on the CPU the function returns immediately.
 std::function<void()> mark_device(const at::Device& device);
 
-/// Keeps the host from running far ahead of a GPU: while two steps are in progress, the next one does not start. The GPU's queue then
-/// never runs empty, yet the host's timing and its waiting for data follow the device, and memory is held for only a few steps.
+/// Keeps the host from running far ahead of a GPU: a step does not start while two earlier steps are in progress. The GPU's queue
+/// then never runs empty, but the host's timing and its waiting for data follow the device, and memory is held for only a few
+/// steps.
 class StepPacer {
  public:
-  /// mark: a function like mark_device().
+  /// `mark` is a function that marks the work queued so far, as mark_device() does.
   explicit StepPacer(std::function<std::function<void()>()> mark) : mark_(std::move(mark)) {}
 
-  /// Call before a step is queued on the device.
+  /// Must be called before a step is queued on the device.
   void begin_step();
-  /// Call after it was queued.
+  /// Must be called after the step was queued.
   void end_step() { under_way_.push_back(mark_()); }
 
  private:

@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-/// Makes the gradient reducer for the optimizer's parameters according to the settings in `distributed`.
+/// Makes the gradient reducer for the optimizer's parameters, with the settings in `distributed`.
 GradientReducer make_reducer(const TrainingRun& run, const Config& config, const ProcessGroup& group);
 
 /// Returns the number of batches in each rank's update: `accumulation`, times the number of sources if each has separate batches.
@@ -22,32 +22,33 @@ std::int64_t micro_batches(const Config& config, const TrainingRun& run);
 
 /// The results of one step, before its update.
 struct AccumulatedLosses {
-  std::int64_t step = 0;          // number of updates including this step's
+  std::int64_t step = 0;          // number of updates, including the update of this step
   DataPosition begin;             // this rank's position before its first batch
   std::vector<std::string> keys;  // keys of this rank's samples
-  std::int64_t samples = 0;       // samples of all ranks
-  at::Tensor loss;  // of this rank: the mean over the micro-batches, summed over sources with separate batches
+  std::int64_t samples = 0;       // number of samples of all ranks
+  at::Tensor loss;  // this rank's loss: the mean over the micro-batches, summed over sources with separate batches
   std::vector<std::pair<std::string, at::Tensor>> terms;
-  std::vector<std::pair<std::string, at::Tensor>> statistics;  // Losses::statistics, means over the micro-batches
+  std::vector<std::pair<std::string, at::Tensor>> statistics;  // Losses::statistics, averaged over the micro-batches
   std::vector<std::pair<std::string, at::Tensor>> used;        // Losses::used, merged over the micro-batches
-  double wait_seconds = 0;                                     // spent waiting for data
+  double wait_seconds = 0;                                     // seconds spent waiting for data
 };
 
-/// Computes the forward and backward passes of a step on one rank of a group: reads micro-batches, lets ranks end an epoch together,
-/// and seeds randomness. A step's gradients depend only on the weights, the data position and the step number, so any step can be
-/// recomputed.
+/// Computes the forward and backward passes of a step on one rank of a group. It reads the micro-batches, makes the ranks end an
+/// epoch together, and seeds randomness. A step's gradients depend only on the weights, the data position and the step number, so
+/// any step can be recomputed.
 class StepRunner {
  public:
   /// The references must outlive this object. Throws UserError if training.cuda_graph is set but not possible here.
   StepRunner(const Config& config, const ProcessGroup& group, TrainingRun& run, GradientReducer& gradients,
              Heartbeat& heartbeat);
 
-  /// Calls `look` with each batch, on the CPU, before the batch is computed.
+  /// Sets a function that is called with each batch, on the CPU, before the batch is computed.
   void look_at_batches(std::function<void(const Batch&)> look) { look_ = std::move(look); }
-  /// Computes step number done + 1, where `done` is the number of steps so far, and leaves the gradients in the parameters, averaged
-  /// over ranks and times `scale` (float32 scalar on the device; undefined: 1). Throws UserError if data cannot be read.
+  /// Computes step number done + 1, where `done` is the number of steps so far. Leaves the gradients, averaged over ranks and
+  /// multiplied by `scale`, in the parameters. `scale` is a float32 scalar on the device; undefined means 1. Throws UserError if
+  /// data cannot be read.
   AccumulatedLosses run(std::int64_t done, const at::Tensor& scale = {});
-  /// The same, but never with a recorded graph (training.cuda_graph).
+  /// Does the same as run(), but never uses a recorded graph (training.cuda_graph).
   AccumulatedLosses run_operators(std::int64_t done, const at::Tensor& scale = {});
 
  private:
@@ -55,15 +56,15 @@ class StepRunner {
   struct ReadBatch {
     Batch batch;
     StepContext context;
-    std::string source;  // the batch's source, if an update has separate batches of each source; else empty
+    std::string source;  // the batch's source if an update has separate batches of each source; else empty
   };
-  /// Reads the step's next batches. If the objective looks ahead, reads all of them and shows them to the objective.
+  /// Reads the step's next batch. If the objective looks ahead, reads all batches of the step and shows them to the objective.
   std::vector<ReadBatch> read(std::int64_t count, const AccumulatedLosses& result);
   Losses compute(const ReadBatch& given, std::int64_t index, const at::Tensor& scale, StepGraph* graph,
                  AccumulatedLosses& result);
   /// Adds the losses of a micro-batch. Terms and statistics are kept separately per source.
   void add_losses(const Losses& losses, const std::string& source, AccumulatedLosses& result) const;
-  /// Returns the loader's next batch of the epoch and source that all ranks have reached.
+  /// Returns the loader's next batch, from the epoch and source that all ranks have reached.
   Batch next_batch();
 
   const Config& config_;
@@ -73,15 +74,15 @@ class StepRunner {
   Heartbeat& heartbeat_;
   BatchUpload upload_;
   std::function<void(const Batch&)> look_;
-  std::unique_ptr<StepGraph> graph_;  // null: steps are not recorded
+  std::unique_ptr<StepGraph> graph_;  // null if steps are not recorded
 };
 
-/// Returns the keys of per-row randomness for this rank's rows in a micro-batch (models/per_sample_rng.h). They depend only on (seed,
-/// step, position in the step's global batch); samples are dealt to ranks in turn, see RankSlice.
+/// Returns the keys of per-row randomness for this rank's rows in a micro-batch (models/per_sample_rng.h). A key depends only on
+/// (seed, step, position in the step's global batch), whose samples are dealt to the ranks in turn (RankSlice).
 at::Tensor step_row_keys(std::int64_t seed, std::int64_t step, std::int64_t micro_batch, std::int64_t batch_size,
                          const ProcessGroup& group);
 
-/// Returns the generator seed of a micro-batch; it depends only on (seed, step, index of the micro-batch, rank).
+/// Returns the generator seed for a micro-batch, which depends only on (seed, step, index of the micro-batch, rank).
 std::uint64_t step_seed(std::int64_t seed, std::int64_t step, std::int64_t micro_batch, int rank = 0);
 
 }  // namespace tessera

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// Restores the values of tensors at the end of its lifetime, for example buffers that a trial pass changes.
+/// Saves the values of tensors, for example of buffers that a trial pass changes, and restores them when it is destroyed.
 class TensorsKept {
  public:
   explicit TensorsKept(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {
