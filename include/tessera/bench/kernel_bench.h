@@ -67,7 +67,7 @@ struct KernelCost {
   std::string kernel, pass, shape;
   at::ScalarType dtype = at::kFloat;
   double flops = 0;                              // FLOPs of the matrix products that the kernel executes; 0 if there are none
-  double bytes = 0;                              // the fewest bytes that must be moved: each input is read once, each output is written once
+  double bytes = 0;                              // fewest bytes that must be moved: each input is read once, each output written once
   double seconds = 0, composed_seconds = 0;      // medians
   std::int64_t memory = 0, composed_memory = 0;  // peak bytes in addition to the inputs, including outputs
   bool composed_fits = true;                     // whether the composed pass fits into memory; if not, it is not measured

@@ -30,7 +30,7 @@ struct ScoreRow {
   std::vector<std::optional<Interval>> intervals = {};                // one per run, if it has an interval
   std::vector<std::shared_ptr<const TaskOutcomes>> outcomes = {};  // one per run
   std::vector<Difference> differences = {};  // one for each pair of runs with known outcomes on the same samples
-  std::string rule = {};                                // explains the numbers; empty if different rules apply to the runs because of their settings
+  std::string rule = {};                                // explains the numbers; empty if the runs' settings lead to different rules
   std::vector<std::optional<std::int64_t>> steps = {};  // one per run: the step of the measured weights; none if unknown or not measured
 };
 
