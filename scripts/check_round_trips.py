@@ -12,7 +12,7 @@ import argparse, fnmatch, json, os, pathlib, subprocess, sys, tempfile
 
 LIBRARIES = ("transformers", "timm", "open_clip")
 WEIGHTS = (".safetensors", ".bin", ".pt")
-TOLERANCE = 1e-4  # relative, of embeddings across libraries
+TOLERANCE = 1e-4  # largest relative error of embeddings across libraries
 
 
 def is_model(folder):
@@ -136,7 +136,7 @@ def main():
                     if code == 2: says.append(f"{other}: none"); print(f"  {' '.join(line)}"); continue
                     error = compare(model, place / other) if code == 0 else float("inf")
                     right &= error <= TOLERANCE; says.append(f"{other}: error {error:.0e}")
-            except Exception as error:  # raised by the other library: report it and go on with the next model
+            except Exception as error:  # the other library may raise anything: report it and continue with the next model
                 right = False; says.append(f"{type(error).__name__}: {error}")
         good += right
         print(f"{name}: {'; '.join(says)}", flush=True)

@@ -46,7 +46,7 @@ def main():
     times = {"Tessera": [], "PyTorch": []}
     for repetition in range(args.repetitions + 3):
         for name, step in (("Tessera", ours.step), ("PyTorch", their_step)):
-            time.sleep(0.02)  # until the threads of the other one have stopped spinning
+            time.sleep(0.02)  # waits until the threads of the other side have stopped spinning
             seconds = step()
             if repetition >= 3:
                 times[name].append(1e3 * seconds)

@@ -71,9 +71,9 @@ def main():
         began = time.perf_counter()
         their_step()
         theirs = time.perf_counter() - began
-        time.sleep(0.1)  # until its threads have stopped spinning
+        time.sleep(0.1)  # waits until the threads of the other side have stopped spinning
         mine = ours.step()
-        if repetition:  # the first one warms up
+        if repetition:  # the first repetition is a warm-up
             times["eager"].append(theirs)
             times["ours"].append(mine)
     ours.end()

@@ -20,12 +20,12 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Names of the image encoder's parameters, and settings that give the tokenizer its vocabulary.
+# For each configuration: the patterns of the image encoder's parameters, and the settings of the tokenizer's vocabulary.
 CONFIGS = {
     "shapes_clip": ("[visual.conv1.*, visual.ln_*, visual.transformer.*]", ["tokenizer.model"]),
     "shapes_text_group": ("[visual.patch_embed.*, visual.pos_embed, visual.layers.*, visual.norm.*]", []),
 }
-FIRST_STEPS = 10  # steps of a run that are not timed
+FIRST_STEPS = 10  # the first steps of a run are not timed
 
 
 def trainer(args, config, *words, **settings):

@@ -235,10 +235,10 @@ def main():
     args = parser.parse_args()
     if not args.program.exists():
         sys.exit(f"{args.program} does not exist: build it (ninja -C build tessera-index), or pass it with --program")
-    # Some libraries print to standard output, which is for the table: their output goes to standard error.
+    # Some libraries print to standard output. Their output is sent to standard error, because standard output is for the table.
     report = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    # Repeated draws count once, which leaves 100 to 200 and 10 to 30 tokens.
+    # A token that is drawn twice counts once, so documents have 100 to 200 tokens and queries 10 to 30.
     documents, queries = make(args.documents, 103, 203, 1), make(args.queries, 10, 30, 2)
     print(f"{args.documents:,} documents of {len(documents[1]) / args.documents:.0f} tokens on average, {args.queries:,} queries of "
           f"{len(queries[1]) / args.queries:.0f}; top {K}; {os.cpu_count()} cores\n", file=report, flush=True)
@@ -250,7 +250,7 @@ def main():
             few = queries[0][:21], queries[1][:queries[0][20]], queries[2][:queries[0][20]]
             speeds = []
             for threads in (1, 2):
-                system.search(few, threads)  # warms up
+                system.search(few, threads)  # warm-up
                 found, speed = system.search(queries, threads)
                 speeds.append(speed)
             if name == "tessera":

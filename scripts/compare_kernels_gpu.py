@@ -25,7 +25,7 @@ import compare_sparsify_group
 import compare_token_projection
 import side_by_side
 
-WARM_UP = 3  # turns that are not timed; the first one compiles
+WARM_UP = 3  # the first turns are not timed; the very first one compiles
 LARGEST_DIFFERENCE = {"float32": 1e-4, "bfloat16": 0.03}
 
 
@@ -35,7 +35,7 @@ def make_flops_regularizer(torch, args):
                                            "fused": lambda encoding: (torch.ops.tessera.flops_regularizer(encoding),)}
 
 
-OPERATORS = {  # the function that makes inputs and both sides, and the shapes
+OPERATORS = {  # name -> the function that makes the inputs and both sides, and the shapes
     "sparsify_group": (compare_sparsify_group.make, [{"batch": 1024, "tokens": tokens, "patches": 196, "width": 512} for tokens in (55, 76)]),
     "flops_regularizer": (make_flops_regularizer, [{"rows": 8192, "vocabulary": 30522}]),
     "linear_cross_entropy": (compare_linear_cross_entropy.make, [{"tokens": 4096, "vocabulary": 49408, "width": 512}]),
@@ -58,10 +58,10 @@ class Sides:
             inputs, self.gradients, operators = make(torch, argparse.Namespace(**sizes))
         self.inputs = [tensor.detach().to(dtype).requires_grad_() for tensor in inputs]
         self.reference = operators["eager"]
-        torch.compiler.reset()  # otherwise it would look for code that serves several shapes
+        torch.compiler.reset()  # otherwise torch.compile would try to make code for several shapes
         kinds = {"eager": self.reference, "compiled": torch.compile(self.reference, dynamic=False), "ours": operators["fused"]}
         self.operators = {side: kinds[side] for side in args.sides}
-        self.given = 0  # bytes of results and gradients, which every side returns
+        self.given = 0  # bytes of the results and gradients that each side returns
 
     def step(self, operator, inputs):
         """Returns the results and the gradients of the inputs."""

@@ -14,7 +14,7 @@ import side_by_side
 
 
 def made(torch, args):
-    hidden = torch.randn(args.tokens, args.width).requires_grad_()  # distributed like a LayerNorm's output
+    hidden = torch.randn(args.tokens, args.width).requires_grad_()  # has the distribution of a LayerNorm's output
     weight = (0.02 * torch.randn(args.vocabulary, args.width)).requires_grad_()
     return (hidden, weight), [torch.ones(())]
 

@@ -50,7 +50,7 @@ def generated(width, height, seed):
     while grain < max(width, height):
         cells = random.integers(0, 256, (height // grain + 2, width // grain + 2, 3), dtype=numpy.uint8)
         noise = numpy.asarray(Image.fromarray(cells).resize((width, height), Image.BICUBIC), dtype=numpy.float32) - 127.5
-        strength = 6 if grain == 2 else 14  # lenses are soft; this way a file is as large as a photograph on average
+        strength = 6 if grain == 2 else 14  # a weaker finest octave, because lenses are soft, makes files as large as photographs
         levels += strength / 73.9 * (noise[:, :, :1] + 0.25 * noise)
         grain *= 2
     return Image.fromarray(numpy.clip(levels, 0, 255).round().astype(numpy.uint8))

@@ -20,7 +20,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PATCH = 8
-FIRST_STEPS = 10  # steps of a run that are not timed
+FIRST_STEPS = 10  # the first steps of a run are not timed
 
 
 def grid(height, width, most):

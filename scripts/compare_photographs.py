@@ -24,14 +24,14 @@ import compare_objectives
 
 ROOT = compare_objectives.ROOT
 VOCABULARY = ROOT / "runs/photographs.model"
-# What a segmentation compares with class texts; None: no segmentation, because the embeddings are not as wide as the patches.
+# The features that segmentation compares with class texts. None: no segmentation, because embeddings and patches differ in width.
 SYSTEMS = {"clip": "patches", "sparc": "patches", "filip": "patches", "clip_filip": "patches", "pyramidclip": "patches", "text_group": "groups",
            "sparo": None, "stair": None}
 # The names that captions use for CamVid's classes.
 CAMVID = {"pole": "pole, post", "pavement": "pavement, sidewalk", "pedestrian": "pedestrian, person, man, woman",
           "bicyclist": "bicyclist, cyclist, biker"}
 COCO_BACKGROUND = 0
-LEAST_MENTIONS = 10  # a COCO class counts if the training captions name it at least this often
+LEAST_MENTIONS = 10  # a COCO class is used if the training captions name it at least this often
 COLUMNS = {
     "image_to_text_recall@1": "image-to-text R@1", "image_to_text_recall@5": "R@5", "image_to_text_recall@10": "R@10",
     "text_to_image_recall@1": "text-to-image R@1", "text_to_image_recall@5": "R@5", "text_to_image_recall@10": "R@10",

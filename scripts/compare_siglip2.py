@@ -30,7 +30,7 @@ VOCABULARY = 120
 DENSE = ["captioning", "self_distillation", "masked_prediction"]
 VARIANTS = {"siglip": [], **{f"siglip_{name}": [name] for name in DENSE}, "siglip_all": DENSE,
             "siglip_regions": ["regions"], "siglip_attribute_negatives": []}
-# siglip_attribute_negatives trains only with the first kinds, so that it has never seen the others.
+# siglip_attribute_negatives trains only with these kinds of negatives, so it never sees other kinds.
 ATTRIBUTE_KINDS = ["replace_att", "swap_att", "add_att"]
 OTHER_KINDS = ["replace_obj", "replace_rel", "swap_obj", "add_obj"]
 DATA = {"train": {"negatives": True}, "loader": {"boxes": {"count": 3, "negatives": 3}, "negatives": {"count": 2}}}

@@ -14,7 +14,7 @@ import pathlib
 import compare_objectives
 
 CONFIGS = compare_objectives.ROOT / "configs"
-# Dense embeddings have no words, so CLIP is evaluated without the tasks that need them.
+# CLIP's dense embeddings have no words, so CLIP is evaluated without the tasks that need words.
 SUITES = {"shapes_stair": ("shapes_stair", "shapes_stair_single"), "shapes_tokens": ("shapes_stair_clip",)}
 COLUMNS = {
     "zero_shot.top1": "zero-shot top-1",

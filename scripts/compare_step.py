@@ -32,10 +32,10 @@ except ImportError as error:
     print(f"compare_step: skipped, {error}")
     sys.exit(77)
 
-WARM_UP = 2  # turns that are not timed
+WARM_UP = 2  # the first turns are not timed
 CONTEXT = 77
 START, END = 49406, 49407
-# The distribution behind `tessera-bench step --caption-lengths coco`: how many of 1,000 COCO captions have 9, 10, ... tokens.
+# The distribution that `tessera-bench step --caption-lengths coco` uses: how many of 1,000 COCO captions have 9, 10, ... tokens.
 COCO = dict(enumerate((5, 31, 132, 203, 170, 176, 109, 72, 34, 19, 15, 9, 3, 8, 3, 8, 0, 0, 0, 3), start=9))
 
 
@@ -74,7 +74,7 @@ class OpenClipStep:
             begin = time.perf_counter()
             self.step()
             return time.perf_counter() - begin
-        self.step()  # allocates its memory again
+        self.step()  # an untimed step, which allocates the memory again
         torch.cuda.synchronize()
         begin = time.perf_counter()
         self.step()
@@ -138,7 +138,7 @@ def compare(args, kind, folder):
     times = {name: [] for name in losses}
     for turn in range(WARM_UP + args.repetitions):
         for name in times:
-            time.sleep(0.05)  # until the threads of the other one have stopped spinning
+            time.sleep(0.05)  # waits until the threads of the other side have stopped spinning
             seconds = bench.step() if name == "Tessera" else theirs[name].seconds()
             if turn >= WARM_UP:
                 times[name].append(seconds)
@@ -150,7 +150,7 @@ def compare(args, kind, folder):
     print(f"{args.model}, {args.batch_size} pairs, {args.dtype}, captions: {kind} "
           f"(mean {statistics.mean(batch['lengths'].tolist()):.1f} tokens); {args.repetitions} turns, {torch.get_num_threads()} threads, "
           f"PyTorch {torch.__version__}, open_clip {open_clip.__version__}\n")
-    print("| | first loss | ms a step | fastest, ms | pairs/s | resident at most, GB | times as fast (quartiles) |")
+    print("| | first loss | ms per step | fastest, ms | pairs/s | peak resident set, GB | times as fast (quartiles) |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     problems = []
     for name, seconds in times.items():
@@ -188,7 +188,7 @@ def main():
     parser.add_argument("--recorded", action="store_true", help="ours as a CUDA graph (training.cuda_graph)")
     parser.add_argument("--at-least", type=json.loads, default={}, metavar="JSON", help="""smallest allowed ratios, for example '{"coco": 1.3, "full": 1.05}'""")
     parser.add_argument("--memory-at-most", type=float, metavar="SHARE", help="largest allowed memory, relative to OpenCLIP's, on the CPU")
-    parser.add_argument("--memory-of", help=argparse.SUPPRESS)  # the fresh process
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)  # used only in the fresh process that measures memory
     parser.add_argument("--folder", type=pathlib.Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

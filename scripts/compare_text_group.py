@@ -31,7 +31,7 @@ COLUMNS = {
     "segmentation.image_miou": "segmentation by groups, mIoU",
 }
 COUNTS = ("token_group_iou.groups_per_caption",)
-UNTRAINED = ("training.steps=1", "schedule.warmup_steps=0", "optimizer.lr=0")  # one step that changes nothing
+UNTRAINED = ("training.steps=1", "schedule.warmup_steps=0", "optimizer.lr=0")  # one step with a learning rate of 0 changes nothing
 
 
 def compare(config, args, name=None, suite="shapes_text_group", settings=()):

@@ -15,10 +15,10 @@ def composed(torch, tokens, mask, table, bias):
 
 
 def make(torch, args):
-    def rounded(x, step):  # makes sums of products exact, so that both sides find the same maxima
+    def rounded(x, step):  # rounded inputs make sums of products exact, so that both sides find the same maxima
         return ((x / step).round() * step).requires_grad_()
 
-    tokens = rounded(torch.randn(args.batch, args.positions, args.width), 1 / 4)  # distributed like a LayerNorm's output
+    tokens = rounded(torch.randn(args.batch, args.positions, args.width), 1 / 4)  # has the distribution of a LayerNorm's output
     table = rounded(0.02 * torch.randn(args.vocabulary, args.width), 1 / 512)
     greatest = torch.linalg.vector_norm(table.detach(), dim=1).mean() * 2.7  # the typical maximum of 196 activations
     bias = rounded(-greatest + 0.1 * torch.randn(args.vocabulary), 1 / 512)

@@ -32,7 +32,7 @@ except ImportError as error:
     sys.exit(77)
 
 KINDS = {"siglip": "vit_base_patch16_siglip_224", "dinov3": "vit_base_patch16_dinov3", "eva02": "eva02_base_patch16_clip_224"}
-WARM_UP = 2  # turns that are not timed
+WARM_UP = 2  # the first turns are not timed
 SCALE = 10.0
 
 
@@ -112,7 +112,7 @@ def take_turns(args, kind, what, folder):
     times = {"ours": [], "timm": []}
     for turn in range(WARM_UP + args.repetitions):
         for name in times:
-            time.sleep(0.05)  # until the threads of the other one have stopped spinning
+            time.sleep(0.05)  # waits until the threads of the other side have stopped spinning
             seconds = bench.step() if name == "ours" else theirs.seconds(what)
             if turn >= WARM_UP:
                 times[name].append(seconds)
@@ -132,7 +132,7 @@ def main():
     parser.add_argument("--repetitions", type=int, default=9)
     parser.add_argument("--at-least", type=float, default=0, metavar="RATIO", help="exit 1 if timm's time / our time is below this")
     parser.add_argument("--memory-at-most", type=float, metavar="SHARE", help="exit 1 if our memory / timm's memory exceeds this")
-    parser.add_argument("--memory-of", nargs=2, help=argparse.SUPPRESS)  # the fresh process
+    parser.add_argument("--memory-of", nargs=2, help=argparse.SUPPRESS)  # used only in the fresh process that measures memory
     args = parser.parse_args()
     args.bench = args.bench.resolve()
     torch.set_num_threads(args.threads)

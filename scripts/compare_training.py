@@ -43,7 +43,7 @@ STEPS, BATCH = 5, 6
 ADAMW = {"lr": 3e-4, "betas": [0.9, 0.98], "eps": 1e-5, "weight_decay": 0.2}
 NO_DECAY = ("bias", "ln_", "norm", "logit_scale", "positional_embedding", "position_embedding", "pos_embed", "class_embedding",
             "class_token", "cls_token")  # docs/configuration.md, optimizer.adamw
-UNUSED = {"image.embeddings.mask_token"}  # used only in DINOv3's own training
+UNUSED = {"image.embeddings.mask_token"}  # parameters that only DINOv3's own training uses
 VARIANTS = {"whole": [], "blocks computed again": ["model.image.encoder.grad_checkpointing=true", "model.text.encoder.grad_checkpointing=true"],
             "parts of 2": ["training.micro_batch=2"]}
 
@@ -199,7 +199,7 @@ def pairs(theirs, ours):
         whole, *pieces = parts(tensor)
         if content(tensor) in known:
             found.append((name, whole, *known[content(tensor)]))
-        else:  # theirs holds both halves of a gated MLP in one tensor
+        else:  # the library stores both halves of a gated MLP in one tensor
             found += [(name, piece, *known[content(piece(tensor))]) for piece in pieces if content(piece(tensor)) in known]
     return found
 

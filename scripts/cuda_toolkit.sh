@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Functions for scripts/setup.sh and scripts/gpu_check.sh that provide a CUDA toolkit which CMake and LibTorch's package can build with.
+# Functions for scripts/setup.sh and scripts/gpu_check.sh. They provide a CUDA toolkit with which CMake and LibTorch's package can build.
 
 # system_toolkit MAJOR: prints the folder of the installed toolkit of that major version, or nothing.
 system_toolkit() {
@@ -10,8 +10,8 @@ system_toolkit() {
   fi
 }
 
-# complete_toolkit TOOLKIT SITE: adds the parts of a toolkit's layout that the wheels in the site-packages folder SITE lack: lib64,
-# the unversioned library names that linkers look for, and the headers of NCCL and cuDNN.
+# complete_toolkit TOOLKIT SITE: adds what the toolkit from the wheels in the site-packages folder SITE lacks: lib64, the unversioned
+# library names that linkers look for, and the headers of NCCL and cuDNN.
 complete_toolkit() {
   local toolkit=$1 site=$2 library header plain
   [ -e "$toolkit/lib64" ] || ln -s lib "$toolkit/lib64"
@@ -24,8 +24,8 @@ complete_toolkit() {
   done
 }
 
-# joined_toolkit SYSTEM SITE MAJOR FOLDER: makes a toolkit in FOLDER from the compiler in SYSTEM, which lacks headers such as
-# cublas_v2.h, and the headers and libraries of LibTorch's wheels in SITE.
+# joined_toolkit SYSTEM SITE MAJOR FOLDER: makes a toolkit in FOLDER. The compiler comes from SYSTEM, which lacks headers such as
+# cublas_v2.h; headers and libraries come from LibTorch's wheels in SITE.
 joined_toolkit() {
   local system=$1 site=$2 wheels=$2/nvidia/cu$3 folder=$4 file
   [ ! -e "$folder/.joined" ] || return 0

@@ -83,7 +83,7 @@ def attention(module, row):
         q, k, v = (p.bias is not None for p in (module.q_proj, module.k_proj, module.v_proj))
         need(q == v, "biases of queries alone"); parts = {"all" if k else "no_key" if q else "none"}
     row["qkv_bias"] = parts.pop()
-    if module.qkv is None: row["separate_qkv"] = True  # matters only for the names of tensors
+    if module.qkv is None: row["separate_qkv"] = True  # only affects the names of tensors
     need(module.proj.bias is not None, "attention without a bias at its end")
     if not is_identity(module.q_norm):
         need(norm_eps(module.q_norm) == row["norm_eps"], "a norm of queries with an epsilon of its own"); row["qk_norm"] = True

@@ -39,7 +39,7 @@ def words():
 
 def joins_the_character_before():
     """The characters that Precompiled treats as part of the preceding one: with a map from "a" to "X", they disappear after an "a"."""
-    units = [0] * 0x400  # a double array: the root's children at 0x100, the leaf of "a" at 0x361
+    units = [0] * 0x400  # a double-array trie: the root's children start at 0x100, and the leaf of "a" is at 0x361
     units[0] = 0x100 << 10
     units[0x161] = 0x200 << 10 | 1 << 8 | ord("a")
     blob = struct.pack(f"<I{len(units)}I", 4 * len(units), *units) + b"X\0"

@@ -35,7 +35,8 @@ tests=(kernels_tests ops_tests models_tests optim_tests step_tests distributed_t
 scripts/setup.sh --gpu-bundle --no-build
 ninja -C "$build" -j "$jobs" "${tests[@]}" tessera-bench tessera_ops
 
-# The distribution's libraries that the programs need, except those of every Linux, LibTorch's, and CUDA's, which come with LibTorch.
+# Prints the distribution's libraries that the programs need, except libraries that every Linux has and libraries that come with LibTorch
+# (CUDA's, too).
 libraries_of() {
   ldd "$@" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
     grep -vE '/(libc|libm|libdl|librt|libpthread|libutil|libgcc_s|libstdc\+\+)\.so|/torch/lib/|/nvidia/|/cuda[^/]*/'

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs all checks and measurements that need an NVIDIA GPU, in stages of under ten minutes that can run one by one.
+# Runs all checks and measurements that need an NVIDIA GPU. Each stage takes less than ten minutes and can be run separately.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 # shellcheck source=scripts/cuda_toolkit.sh
@@ -59,7 +59,7 @@ out=${OUT:-$build/out}
 
 # ---- pieces of a stage
 
-# seconds_left SECONDS: the limit of a piece, at most the time that the stage has left.
+# seconds_left SECONDS: prints the time limit of a piece: SECONDS, or the time that the stage has left if this is less.
 seconds_left() {
   local left=$((stage_end - SECONDS))
   echo $(($1 < left ? $1 : left))
@@ -71,13 +71,14 @@ row() {  # row PIECE RESULT SECONDS
   echo "   $1: $2 ($3 s)"
 }
 
-# section TITLE: adds its input to the summary, as far as there is room.
+# section TITLE: adds its standard input to the summary, as far as there is room.
 section() {
   { printf '\n### %s: %s\n\n' "$stage" "$1"; cat -s; } >>"$folder/sections.md"
 }
 
-# piece NAME SECONDS COMMAND...: runs the command with its output in NAME.log; exit code 77 means that something is not available. Returns
-# 0 only if the command ran and passed. With of_gpu=yes, the command is a test program: at least one test must run and none may be skipped.
+# piece NAME SECONDS COMMAND...: runs the command with its output in NAME.log; exit code 77 means that something is not available. Returns 0
+# only if the command ran and succeeded. With of_gpu=yes, the command is a test program, and it fails unless at least one test runs and no
+# test is skipped.
 piece() {
   local name=$1 limit=$2 log=$folder/$1.log start=$SECONDS code=0 result=passed
   shift 2
@@ -119,7 +120,7 @@ tests() {  # tests NAME SECONDS PROGRAM FILTER
     ! grep -q '^|' "$folder/$1.log" || grep '^|' "$folder/$1.log" | section "$1"
 }
 
-# available TOOL COMMAND...: checks that the tool exists and that COMMAND, which uses it, works. The result is remembered.
+# available TOOL COMMAND...: checks that the tool exists and that COMMAND, which uses the tool, works. The result is remembered.
 available() {
   local tool=$1 note=$build/tools/$1
   shift
@@ -137,7 +138,7 @@ available() {
   [[ $(<"$note") == works ]] || { row "$tool" "not available: $(<"$note")" 0; return 1; }
 }
 
-# Checks that the first losses on a CPU and on a GPU agree, for the same model and batch.
+# Checks that the first loss on a CPU and on a GPU is the same, for the same model and batch.
 same_first_loss() {
   local cpu gpu
   cpu=$("$@" --device cpu </dev/null) && gpu=$("$@" --device cuda </dev/null) || return
@@ -180,7 +181,7 @@ choose_programs() {
     mkdir -p "$build/bundle"
     local archive=$TESSERA_GPU_BUNDLE/gpu_bundle.tar.xz
     [[ -e $archive ]] || die "$TESSERA_GPU_BUNDLE holds no gpu_bundle.tar.xz"
-    # Python unpacks if tar has no xz.
+    # If tar cannot read xz, Python unpacks the archive.
     tar -C "$build/bundle" -xf "$archive" 2>/dev/null || python3 -m tarfile -e "$archive" "$build/bundle" 2>/dev/null ||
       die "$archive cannot be unpacked"
     if ! "$bundle/run.sh" "$bundle/tests/ops_tests" --gtest_list_tests >"$build/bundle/start.log" 2>&1; then
@@ -257,7 +258,7 @@ stage_test() {
 
 stage_sanitize() {
   local tool kernels=$programs/tests/kernels_tests
-  # Few tests that together reach every kernel, because the tools slow them down a hundredfold.
+  # These few tests together reach every kernel. More would take too long, because the tools slow tests down a hundredfold.
   local filter='*Definition*/cuda:*IsNeverRead*/cuda:*RowsMayBeFarther*/cuda:-*SizesOfTraining*'
   available compute-sanitizer "${run[@]}" compute-sanitizer "$kernels" '--gtest_filter=*RankWithoutRows*/cuda' || return
   for tool in memcheck racecheck synccheck initcheck; do
@@ -270,7 +271,7 @@ stage_bench() {
   table kernels 110 "${run[@]}" "$bench" kernels --device cuda --quiet --time-limit 3 --json "$folder/kernels.json"
   table beside_pytorch 200 "${run[@]}" python3 scripts/compare_kernels_gpu.py --library "$programs/lib/libtessera_ops.so" \
     --json "$folder/beside_pytorch.json"
-  # Up to as many pairs as fit on the GPU; objectives that do not fit are marked.
+  # Batch sizes grow until the pairs no longer fit on the GPU; objectives that do not fit are marked.
   table loss 110 "${run[@]}" "$bench" loss --device cuda --quiet --time-limit 3 --dtype bfloat16 --model configs/sparc_vitb16.yaml \
     --batch-sizes 64 256 1024 4096 --plot "$folder/loss.svg" --json "$folder/loss.json"
   table adamw 50 "${run[@]}" python3 scripts/compare_adamw.py --device cuda --bench "$bench"
@@ -297,7 +298,7 @@ stage_step() {
 
 # ---- reports
 
-# The summary has rows for every stage that has run here; only the stages of this call get room for tables.
+# The summary has rows for every stage that has ever run in this folder, but tables only for the stages of this call.
 write_reports() {
   local name left share
   mkdir -p "$out"

@@ -21,13 +21,13 @@ try:
     import wandb
 except ImportError:
     print("log_to_wandb.py: the package wandb is missing (pip install wandb), so nothing is sent", file=sys.stderr)
-    for line in sys.stdin:  # read everything, so that the run does not warn about a broken pipe
+    for line in sys.stdin:  # reads everything, so that the run does not warn about a broken pipe
         pass
     sys.exit(0)
 
 folder, name = os.environ["TESSERA_RUN_FOLDER"], os.environ["TESSERA_RUN_NAME"]
 run = wandb.init(project=sys.argv[1] if len(sys.argv) > 1 else "tessera", name=name, dir=folder, resume="allow",
-                 id=hashlib.sha1(folder.encode()).hexdigest()[:16])  # a resumed run continues its curves
+                 id=hashlib.sha1(folder.encode()).hexdigest()[:16])  # the same id for a resumed run, which then continues its curves
 run.save(os.path.join(folder, "config.yaml"), base_path=folder, policy="now")
 run.define_metric("*", step_metric="step")
 for line in sys.stdin:

@@ -57,7 +57,7 @@ def gemma_tokenizer():
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
     special = ["<pad>", "<eos>", "<bos>", "<unk>"]
-    pieces = [f" {word}" for text in texts() for word in text.split()]  # words, because nothing splits the texts and whole texts would become pieces
+    pieces = [f" {word}" for text in texts() for word in text.split()]  # words, because whole texts would become pieces
     tokenizer.train_from_iterator(pieces, trainers.BpeTrainer(vocab_size=600, show_progress=False,
                                                                special_tokens=special + [f"<0x{i:02X}>" for i in range(256)]))
     tokenizer.post_processor = processors.TemplateProcessing(single="$A <eos>", special_tokens=[("<eos>", 1)])
@@ -138,7 +138,7 @@ def write_open_clip(folder, name, side, embed_dim, **vision):
               "vision_cfg": {"image_size": side, "timm_model_name": name, "timm_model_pretrained": False, "timm_proj": None, **vision},
               "text_cfg": {"context_length": 32, "vocab_size": 49408, "width": 64, "heads": 4, "layers": 2}}
     folder.mkdir(parents=True, exist_ok=True)
-    named = folder / "small.json"  # create_model() finds architectures by the names of such files
+    named = folder / "small.json"  # create_model() finds an architecture by the name of such a file
     named.write_text(json.dumps(config))
     open_clip.add_model_config(named)
     model = moved(open_clip.create_model("small", pretrained=None))

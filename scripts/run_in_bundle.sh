@@ -14,7 +14,8 @@ torch=${CMAKE_PREFIX_PATH:-$(python3 -c 'import importlib.util; print(*importlib
   echo "run.sh: no LibTorch in ${torch:-python3}: set CMAKE_PREFIX_PATH to its folder, which has lib/libtorch.so" >&2
   exit 2
 }
-# LibTorch from a wheel finds CUDA's libraries in neighboring folders by itself, but programs that link them directly do not.
+# LibTorch from a wheel finds CUDA's libraries in neighboring folders by itself. Programs that link CUDA's libraries directly need the
+# search path.
 libraries=$bundle/lib:$torch/lib
 for folder in "$torch"/../nvidia/*/lib; do libraries=$libraries:$folder; done
 export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}

@@ -101,7 +101,7 @@ else
   [ -e "$venv/.installed-torch" ] || say "LibTorch $torch_version: installing into $venv (5 GB)"
   mkdir -p "$cache"
   pip_install torch "torch==$torch_version" numpy
-  # Arrow's C++ libraries and headers, for Parquet.
+  # Installs Arrow's C++ libraries and headers, which read Parquet.
   [ "$preset" = core-only ] || [ "$preset" = gpu-bundle ] || pip_install arrow "pyarrow==$arrow_version"
   site=$(echo "$venv"/lib/python3.*/site-packages)
   prefix=$site/torch
@@ -120,7 +120,7 @@ fi
 if [ -z "$toolkit" ]; then
   configure+=(-DTESSERA_WITH_CUDA=OFF)
 else
-  # Inherited variables would make CMake use another toolkit than the one chosen here.
+  # Without this, inherited variables could make CMake use another toolkit than the one chosen here.
   export CUDACXX=$toolkit/bin/nvcc CUDA_HOME=$toolkit CUDA_PATH=$toolkit
   configure+=(-DCUDAToolkit_ROOT="$toolkit" -DCUDA_TOOLKIT_ROOT_DIR="$toolkit")
 fi

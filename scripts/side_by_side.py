@@ -63,7 +63,7 @@ def parser(description):
     out.add_argument("--threads", type=int, help="default: LibTorch's choice")
     out.add_argument("--time-at-most", type=float, metavar="SHARE", help="exit 1 if fused / eager time exceeds this")
     out.add_argument("--memory-at-most", type=float, metavar="SHARE", help="exit 1 if fused / eager extra memory exceeds this")
-    out.add_argument("--memory-of", choices=["eager", "fused"], help=argparse.SUPPRESS)  # the fresh process
+    out.add_argument("--memory-of", choices=["eager", "fused"], help=argparse.SUPPRESS)  # for the fresh process that measures memory
     return out
 
 
@@ -121,7 +121,7 @@ def compare(args, torch, title, steps, results):
         for name, step in steps.items():
             start = time.perf_counter()
             step()
-            if repetition >= 2:  # the first two warm up
+            if repetition >= 2:  # the first two repetitions are warm-ups
                 times[name].append(time.perf_counter() - start)
     median = {name: statistics.median(values) for name, values in times.items()}
     print(f"{title}; {torch.get_num_threads()} threads, median of {args.repetitions}, PyTorch {torch.__version__}\n")

@@ -13,7 +13,7 @@
 #SBATCH --output=tessera-%j.log
 #SBATCH --open-mode=append
 #SBATCH --requeue
-# Five minutes before the time limit each rank gets SIGUSR1: it finishes its step, saves, and exits with code 138.
+# Five minutes before the time limit, each rank gets SIGUSR1. The ranks finish the step, save, and exit with code 138.
 #SBATCH --signal=USR1@300
 set -uo pipefail
 usage() {
@@ -35,7 +35,7 @@ srun --kill-on-bad-exit=1 --wait=60 "$trainer" --config "$config" --resume auto 
 code=$?
 case $code in
   0) echo "finished" ;;
-  138 | 143)  # SIGUSR1 or SIGTERM, with the state saved
+  138 | 143)  # stopped by SIGUSR1 or SIGTERM; the state is saved
     echo "stopped by a signal, state saved: requeued"
     scontrol requeue "$SLURM_JOB_ID"
     ;;

@@ -28,7 +28,7 @@ def with_png_size(png, width, height):
     return png[:8] + png_header(width, height) + png[33:]
 
 
-# {kind: (the reason under which the loader counts it, a function that corrupts the parts of a good sample)}
+# kind of corruption -> (the reason under which the loader counts it, a function that corrupts the parts of a good sample)
 CORRUPTIONS = {
     "image of 0 bytes": ("empty_image", lambda s, png: s.update(jpg=b"")),
     "text instead of an image": ("bad_image", lambda s, png: s.update(jpg=b"<html><body>404 not found</body></html>")),
@@ -98,11 +98,11 @@ def main():
     counted = collections.Counter(line["reason"] for line in listed if line["epoch"] == 0)
     print("skipped: " + ", ".join(f"{count} {reason}" for reason, count in sorted(counted.items())))
     print("memory of the process, MiB: " + ", ".join(f"{when} {size:.1f}" for when, size in resident.items()))
-    # The samples after the last full batch are not read.
+    # Up to 9 samples after the last full batch are not read.
     assert args.samples - bad - 9 <= result["samples"] <= args.samples - bad, result["samples"]
     assert counted == expected, (counted, expected)
     assert len({line["key"] for line in listed}) == len(listed), "a sample is listed twice"
-    # The statistics cover one batch more.
+    # The statistics may cover one more batch.
     assert 0 <= sum(result["skipped"].values()) - bad <= 5, result["skipped"]
     assert growth <= args.growth_mib, f"the memory grew by {growth:.1f} MiB"
     print(f"all counts are correct; the memory grew by {growth:.1f} MiB from 10% on")

@@ -32,6 +32,6 @@ fi
 trainer=${TESSERA_TRAINER:-$(dirname "$0")/../build/bin/trainer}
 config=$1
 shift
-# If one machine fails, all stop; each restart resumes from the newest complete checkpoint.
+# If one machine fails, all machines stop. Each restart resumes from the newest complete checkpoint.
 exec torchrun --nnodes "$nodes" --nproc-per-node "$gpus" --rdzv-backend c10d --rdzv-endpoint "$head:$port" --max-restarts 3 \
   --no-python "$trainer" --config "$config" --resume auto "$@"

@@ -17,7 +17,7 @@
 
 namespace tessera::tools {
 
-/// A subcommand of a program, already added with its options; `run` is called if the user chose it.
+/// A subcommand of a program, which has already been added with its options. `run` is called if the user chose it.
 struct Command {
   CLI::App* app;
   std::function<int()> run;
@@ -40,7 +40,7 @@ CLI::Option* add_default(CLI::App& app, const std::string& name, T& value, const
   return app.add_option(name, value, help)->capture_default_str();
 }
 
-/// Adds --threads, which is the same in all programs.
+/// Adds --threads, which has the same form and help in all programs.
 template <class T>
 CLI::Option* add_threads(CLI::App& app, T& threads) {
   return app.add_option("--threads", threads, "CPU threads to use (default: one per core)")
@@ -48,19 +48,19 @@ CLI::Option* add_threads(CLI::App& app, T& threads) {
       ->check(CLI::Range(1, 4096));
 }
 
-/// Throws UserError if the folder of an output file does not exist, so that an hour of measuring is not lost.
+/// Throws UserError if the folder of an output file does not exist. Called before a long measurement, whose result would be lost.
 inline void check_folder_of(const std::string& option, const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
     user_error(option, " ", path, ": there is no folder ", folder.string());
 }
 
-/// The command line, quoted so that it can be pasted into a shell.
+/// Returns the command line, quoted so that it can be pasted into a shell.
 inline std::string shell_line(int argc, char** argv) {
   return tessera::shell_line({argv, argv + argc});
 }
 
-/// The long names of the options of an app and of the subcommands that the user chose.
+/// Returns the long names of the options of an app and of the subcommands that the user chose.
 inline std::vector<std::string> option_names(const CLI::App& app) {
   std::vector<std::string> out;
   for (const CLI::Option* option : app.get_options())
@@ -70,9 +70,9 @@ inline std::vector<std::string> option_names(const CLI::App& app) {
   return out;
 }
 
-/// Parses a program's arguments, including --version. Returns nothing if the program has to run, else its exit code: 0 after
-/// --help or --version, 2 after a mistake. The answer has been printed by then; for a mistake it is one line that begins with
-/// the program's name. `check` may throw CLI::ParseError too. `describe` explains words that belong to no option.
+/// Parses a program's arguments, including --version. Returns nothing if the program has to run; otherwise returns its exit code: 0 after
+/// --help or --version, 2 after a mistake. In these cases it has printed the answer; for a mistake, this is one line that begins with the
+/// program's name. `check` may also throw CLI::ParseError. `describe` explains words that belong to no option.
 inline std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv, const std::function<void()>& check = {},
                                           const DescribeExtraWords& describe = describe_extra_words) {
   app.set_version_flag("--version", version_line());

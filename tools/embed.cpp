@@ -30,7 +30,7 @@ struct Options {
   std::string architecture;
   std::vector<std::string> images;
   std::string data;
-  std::string data_option = "--source";  // as the user wrote it
+  std::string data_option = "--source";  // the option's name as the user wrote it
   std::string texts;
   std::string out;
   std::string sparse;
@@ -52,7 +52,7 @@ at::Tensor unit(const at::Tensor& rows) {
   return rows / rows.norm(2, -1, true).clamp_min(1e-12);
 }
 
-/// Embeds the images of a source, named by their keys. Skips unreadable images with a warning.
+/// Embeds the images of a source; rows are named by the samples' keys. Skips unreadable images with a warning.
 void embed_source(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
   const std::string& option = options.data_option;
   const auto choice = sources().resolve(source_from_text(options.data, option), option);
@@ -71,7 +71,7 @@ void embed_source(const Embedder& embedder, const Options& options, const ViewNe
     log::warning(option, " ", options.data, ": left out ", with_thousands(count), " samples (", reason, ")");
 }
 
-/// Embeds image files, named by their paths. Skips unreadable files with a warning for each.
+/// Embeds image files; rows are named by the paths. Skips unreadable files with a warning for each.
 void embed_images(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
   std::size_t left_out = 0;
   tools::embed_files(embedder, options.images, {options.batch_size, needs}, rows, [&](const std::string& message) {
@@ -96,7 +96,7 @@ void embed_captions(const Embedder& embedder, const Options& options, const View
   tools::embed_texts(embedder, tools::read_texts(options.texts), {options.batch_size, needs}, rows);
 }
 
-/// Converts embeddings to the form that is written: normalized unless --raw, and of the chosen type.
+/// Converts embeddings to the form that is written: normalized (without --raw), and of the type in --type.
 at::Tensor for_file(const at::Tensor& embeddings, const Options& options) {
   const at::Tensor rows = options.raw ? embeddings : unit(embeddings);
   if (options.type == "float32") return rows.to(at::kFloat);

@@ -9,14 +9,13 @@
 
 #include <tessera/io/scratch_file.h>
 
-/// The file that tessera-embed writes.
+/// The output file of tessera-embed.
 namespace tessera::tools {
 
-/// Named tensors that grow by rows, and the keys of the rows. Rows are kept in scratch files in the output folder, not in
-/// memory; the output appears with commit().
-///
-/// X.safetensors has all tensors, and the keys in its metadata `images`, or in X.keys.txt if the header would become too
-/// long for readers. For X.npy, the tensor `..._embeddings` is X.npy itself, any other tensor `..._NAME` is X.NAME.npy, and
+/// Writes named tensors row by row, with keys for the rows. Rows are collected in scratch files in the output folder, not in memory;
+/// commit() writes the output.
+/// X.safetensors contains all tensors, with the keys in its metadata `images`; if the header would become too long for readers, the keys
+/// are in X.keys.txt instead. For X.npy, the tensor `..._embeddings` is X.npy itself, any other tensor `..._NAME` is X.NAME.npy, and
 /// X.keys.txt has one key per line.
 class EmbeddingFile {
  public:
@@ -26,7 +25,7 @@ class EmbeddingFile {
   void add(const std::string& tensor, const at::Tensor& rows);
   void add_keys(const std::vector<std::string>& keys);
   bool empty() const { return tensors_.empty(); }
-  /// Returns the shapes by name of the rows added so far.
+  /// Returns the shapes of the tensors, with the rows added so far, by name.
   std::map<std::string, std::vector<std::int64_t>> shapes() const;
   /// Writes the output; nothing can be added afterwards. Throws UserError if it cannot be written.
   void commit(const std::map<std::string, std::string>& metadata);

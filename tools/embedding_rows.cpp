@@ -15,7 +15,7 @@
 namespace tessera::tools {
 namespace {
 
-// Returns an undefined tensor if the image was reported to `bad`.
+// Returns the preprocessed image. If it cannot be read, reports it to `bad` and returns an undefined tensor.
 at::Tensor read_picture(const std::string& path, const Preprocessing& preprocessing, const BadFile& bad) {
   try {
     return to_tensor(preprocess(decode_image(io::read_file(path)), preprocessing));

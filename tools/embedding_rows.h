@@ -8,13 +8,13 @@
 #include <tessera/index/sparse_vectors.h>
 #include <tessera/index/token_names.h>
 
-/// Embeds files and texts with a model and passes on the embeddings as rows.
+/// Functions that embed image files and texts with a model and pass the embeddings on as rows.
 namespace tessera::tools {
 
-/// Takes the features of some images or texts, and their names.
+/// Receives the features of some images or texts, and their names.
 using Rows = std::function<void(const std::vector<std::string>& names, const TowerFeatures& features)>;
 
-/// Takes the message about an image file that is skipped, which begins with its path.
+/// Receives the message about an image file that is skipped; the message begins with the path.
 using BadFile = std::function<void(const std::string& message)>;
 
 /// The batch size, and which features to compute.
@@ -26,12 +26,12 @@ struct EmbeddingWork {
 /// Reads one text per line; a newline at the end of the file does not add an empty text.
 std::vector<std::string> read_texts(const std::string& path);
 
-/// Embeds image files, named by their paths. Reports files that cannot be read or decoded to `bad` and skips them; throws
-/// UserError if there is no `bad`.
+/// Embeds image files; the names are the paths. Skips files that cannot be read or decoded and reports them to `bad`; without `bad`, throws
+/// UserError for such a file.
 void embed_files(const Embedder& embedder, const std::vector<std::string>& paths, const EmbeddingWork& work,
                  const Rows& rows, const BadFile& bad = {});
 
-/// Embeds texts, named by their positions, from 0.
+/// Embeds texts; the names are their positions, from 0.
 void embed_texts(const Embedder& embedder, const std::vector<std::string>& texts, const EmbeddingWork& work,
                  const Rows& rows);
 

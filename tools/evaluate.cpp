@@ -12,7 +12,7 @@ namespace {
 
 using namespace tessera;
 
-// Seconds. Ranks wait for the first one while it computes metrics, which may take long.
+// In seconds. The other ranks wait while rank 0 computes metrics, which may take long.
 constexpr double kLongestMeasurement = 24 * 3600;
 
 /// Assigns one GPU to each process of a machine, unless the user named one.
@@ -22,7 +22,7 @@ std::string device_of(const std::string& device, int local_rank) {
   return concat("cuda:", local_rank % gpus);
 }
 
-/// Runs one of several processes: the first computes the metrics, the others embed for it.
+/// Runs one of several processes. All processes embed; the first one also computes the metrics.
 int run_as_rank(EvaluateOptions& options, const LaunchEnvironment& launched) {
   // Embeddings are exchanged on the CPU, even if a GPU computes them.
   const auto group = ProcessGroup::connect(launched, {.backend = "gloo", .timeout = kLongestMeasurement}, at::kCPU);

@@ -3,7 +3,8 @@
 
 namespace tessera::tools {
 
-// In a file of its own, because the training library, which `evaluate` links, defines the trainer's.
+// This function has its own file, because the training library, against which `evaluate` links, defines the trainer's function of this
+// name.
 std::optional<int> answer_at_once(int argc, char** argv) {
   EvaluateOptions options;
   return parse(argc, argv, options);

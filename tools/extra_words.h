@@ -15,7 +15,8 @@ inline bool holds_word(const std::vector<std::string>& words, const std::string&
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-/// Returns "--set a.b=1" if the command line has "--set a.b= 1", whose last word, `extra`, belongs to no option; else empty.
+/// Returns "--set a.b=1" if the command line has "--set a.b= 1", where the word `extra` ("1") belongs to no option. Otherwise returns an
+/// empty text.
 inline std::string joined_assignment(const std::string& extra, const std::vector<std::string>& line) {
   const auto place = std::find(line.begin(), line.end(), extra);
   if (place - line.begin() < 2 || place == line.end()) return "";
@@ -25,8 +26,9 @@ inline std::string joined_assignment(const std::string& extra, const std::vector
                                                                                     : "";
 }
 
-/// Explains what is wrong with words of a command line that belong to no option, and how to fix it. `extra` has these words in
-/// the order given and is not empty, `line` has all words, and `options` the names of the program's options ("--set").
+/// Explains what is wrong with words of a command line that belong to no option, and how to fix it. `extra` contains these words in their
+/// order and is not empty. `line` contains all words of the command line, and `options` the names of the program's options, such as
+/// "--set".
 inline std::string describe_extra_words(const std::vector<std::string>& extra, const std::vector<std::string>& line,
                                         const std::vector<std::string>& options) {
   const std::string& first = extra.front();

@@ -8,8 +8,8 @@
 
 #include <CLI/CLI.hpp>
 
-/// --set KEY=VALUE, which works the same in all programs: several words may follow one --set, as long as they are
-/// assignments, so that file arguments are never mistaken for settings.
+/// The option --set KEY=VALUE, which works the same in all programs. Several words may follow one --set if they are assignments; other
+/// words, such as file arguments, are never mistaken for settings.
 namespace tessera::tools {
 
 /// Returns whether a word is like "a.b=c": a setting's name, an equals sign, and any value.
@@ -21,8 +21,8 @@ inline bool is_assignment(const std::string& word) {
          std::all_of(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equals), in_a_name);
 }
 
-/// Detects assignments that a shell split because they were not quoted: into several words with one key (at braces), or into
-/// parts (at spaces). Throws CLI::ValidationError that asks the user to quote them.
+/// Detects assignments that the shell split because they were not quoted, either into several words with the same key (at braces) or into
+/// parts (at spaces). Throws CLI::ValidationError, which asks the user to quote them.
 class UnquotedWords {
  public:
   explicit UnquotedWords(std::string option) : option_(std::move(option)) {}
@@ -36,7 +36,7 @@ class UnquotedWords {
     last_ = word;
   }
 
-  /// `next` follows the last word and belongs to no option.
+  /// `next` is the word after the last assignment; it belongs to no option.
   void end(const std::string& next) const {
     const auto count = [&](char c) { return std::count(last_.begin(), last_.end(), c); };
     if (count('{') > count('}') || count('[') > count(']'))
@@ -49,8 +49,8 @@ class UnquotedWords {
   std::set<std::string> keys_;
 };
 
-/// Throws CLI::ValidationError for "--set a.b = 1", which the shell splits into three words. `word` is the first word after the
-/// option, `rest` are the words after it.
+/// Throws CLI::ValidationError for "--set a.b = 1", which the shell splits into three words after the option. `word` is the first of them,
+/// and `rest` has the following words.
 inline void refuse_spaces(const std::string& option, const std::string& word, const std::vector<std::string>& rest) {
   if (word.find('=') != std::string::npos || rest.empty() || !rest[0].starts_with("=")) return;
   const std::string value = rest[0] != "=" ? rest[0].substr(1) : rest.size() > 1 ? rest[1] : "";
@@ -81,7 +81,7 @@ inline std::vector<std::string> spread_overrides(const std::vector<std::string>&
   return out;
 }
 
-/// Adds --set or a similar option. `what` describes what it sets.
+/// Adds --set or a similar option. `what` describes what the option sets.
 inline void add_overrides(CLI::App& app, const std::string& option, std::vector<std::string>& overrides,
                           const std::string& what) {
   app.add_option(option, overrides, what + ": KEY=VALUE (VALUE is YAML; quote spaces and braces); several may follow")

@@ -51,7 +51,7 @@ struct Common {
     command.add_flag("--quiet", quiet, "print no progress on standard error");
   }
 
-  // For scripts that alternate between this program and another one.
+  // Adds the option for scripts that alternate between this program and another one.
   void add_turns_to(CLI::App& command) {
     command.add_flag(
         "--on-demand", on_demand,
@@ -71,7 +71,7 @@ struct Common {
     const int gpus = at::accelerator::deviceCount();
     if (std::stoi(index) >= gpus) tessera::user_error("--device ", device, ": there are only ", gpus, " GPUs");
     const at::Device chosen(at::kCUDA, static_cast<at::DeviceIndex>(std::stoi(index)));
-    at::accelerator::setDeviceIndex(chosen.index());  // the kernels run on the current one
+    at::accelerator::setDeviceIndex(chosen.index());  // kernels run on the current device
     return chosen;
   }
 
@@ -85,7 +85,7 @@ at::ScalarType dtype_of(const std::string& name) {
   return name == "bfloat16" ? at::kBFloat16 : at::kFloat;
 }
 
-// released: on a GPU, frees cached memory after each turn; an untimed step before the next turn allocates it again.
+// With `released`, frees a GPU's cached memory after each turn; an untimed step before the next turn allocates it again.
 int take_turns(const at::Device& device, const std::function<void()>& step, bool released = false) {
   released = released && !device.is_cpu();
   for (std::string line; std::getline(std::cin, line);) {
@@ -170,8 +170,8 @@ struct LossCommand {
   }
 };
 
-// By default glibc returns large blocks to the system at once, so that every call would have its pages cleared again. That takes
-// longer than some kernels.
+// By default, glibc returns large blocks to the system at once, and the system clears the pages again for every call. Clearing takes longer
+// than some kernels.
 void keep_freed_memory() {
 #if defined(__GLIBC__)
   mallopt(M_MMAP_MAX, 0);

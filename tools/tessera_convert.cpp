@@ -63,7 +63,7 @@ std::string read_merges(const std::string& path, [[maybe_unused]] config::Module
   return io::read_file(path);
 }
 
-/// Converts a foreign file: returns only the tensors of the model, under Tessera's names, resampled to its size.
+/// Converts a file of another library. Returns only the tensors of the model, with Tessera's names, resampled to the model's size.
 ModelFile from_others(const Arguments& arguments) {
   const ModelSettings model = wanted_model(arguments);
   ModelFile file = arguments.from == "groupvit"
@@ -77,7 +77,7 @@ void print(const std::vector<std::string>& notes) {
   for (const std::string& note : notes) std::cout << note << "\n";
 }
 
-/// Reads a published folder with everything that inference and the conversion back need.
+/// Reads a published folder, including everything that inference and a later conversion back need.
 ModelFile from_published(const std::string& folder) {
   ModelFile file = load_published_folder(folder);
 #ifdef TESSERA_WITH_DATA
@@ -87,13 +87,13 @@ ModelFile from_published(const std::string& folder) {
   return file;
 }
 
-/// Whether the input is a published folder, which describes its model itself.
+/// Whether the input is a published folder, whose files describe the model.
 bool describes_itself(const Arguments& arguments) {
   const bool plain = arguments.architecture.empty() && arguments.settings.empty() && arguments.merges.empty();
   return plain && arguments.from != "groupvit" && is_published_folder(arguments.input);
 }
 
-/// Reads the model at a path of any kind. Also returns the path for messages.
+/// Reads the model from a path of any supported kind. Also returns the path to name in messages.
 std::pair<ModelFile, std::string> read_any(const Arguments& arguments) {
   if (describes_itself(arguments)) return {from_published(arguments.input), arguments.input};
   if (arguments.from != "tessera" || is_open_clip_checkpoint(arguments.input)) {

@@ -39,7 +39,8 @@ std::string name_of_program(int argc, char** argv) {
   return name.empty() ? "trainer" : name;
 }
 
-/// Answers flags of OpenCLIP's open_clip_train with their counterparts in Tessera, one line per flag.
+/// Describes words that belong to no option. For flags of OpenCLIP's open_clip_train, it returns one line per flag with the counterpart in
+/// Tessera.
 std::string describe_words(const std::vector<std::string>& extra, const std::vector<std::string>& line, const std::vector<std::string>& options) {
   std::vector<std::string> rest;
   try {
@@ -103,7 +104,7 @@ std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
   const auto code = parse_arguments(app, argc, argv, [&] {
     if (arguments.resume == "latest") throw CLI::ValidationError("--resume", "use auto instead of OpenCLIP's latest");
   }, describe_words);
-  if (threads) {  // inserted first, so that --set for one kind of threads takes precedence
+  if (threads) {  // --threads is inserted first, so that a --set of single thread counts takes precedence
     const std::string number = std::to_string(*threads);
     arguments.overrides.insert(arguments.overrides.begin(),
                                {"training.threads=" + number, "data.loader.threads=" + number});

@@ -26,7 +26,7 @@ namespace {
 
 constexpr int kNotFinite = 3;
 
-// A dry run plans for one of the requested ranks.
+// Returns the settings of the plan. A dry run plans for one of the requested ranks.
 tessera::PlanSettings plan_settings(const tessera::tools::TrainerArguments& arguments,
                                     const tessera::LaunchEnvironment& launched, const tessera::Variables& variables) {
   tessera::PlanSettings settings;
@@ -44,10 +44,10 @@ void write_example_page(const std::string& file, const tessera::DryRunReport& re
                                                       tessera::numbers_text(report, config)));
 }
 
-// page: file to write with samples of the first stage; empty: none.
+// Returns the text of a dry run of a stage. If `page` is not empty, it is the file for the page with samples.
 std::string dry_run_text(const tessera::Stage& stage, const tessera::PlanSettings& settings, const std::string& page) {
   tessera::Config config = stage.config;
-  if (stage.follows) config.start = {};  // weights that may not be there yet
+  if (stage.follows) config.start = {};  // the weights of the previous stage may not exist yet
   const tessera::DryRunReport report = tessera::dry_run(config, settings);
   const std::string text = tessera::to_text(report, config);
   if (page.empty() || stage.follows) return text;
@@ -55,7 +55,7 @@ std::string dry_run_text(const tessera::Stage& stage, const tessera::PlanSetting
   return text + "page              " + page + "\n";
 }
 
-// The configuration as YAML, with the steps that follow from training.epochs if the data can be read.
+// Returns the configuration as YAML. If the data can be read, it contains the number of steps that follows from training.epochs.
 std::string config_text(const tessera::Stage& stage, int ranks) {
   try {
     return tessera::to_yaml(tessera::with_steps(stage.config, ranks));
@@ -127,7 +127,7 @@ int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variab
     if (group.first()) std::cout << report;
     return finite ? 0 : kNotFinite;
   }
-  const tessera::InterruptGuard guard;  // installed here, so that a signal during start-up is handled after the first step
+  const tessera::InterruptGuard guard;  // installed before the start-up, so that a signal during it is handled after the first step
   const auto [outcome, signal] = tessera::run_stages(stages, {arguments.resume, arguments.allowed_changes}, group);
   switch (outcome) {
     case tessera::Outcome::finished:
@@ -165,7 +165,7 @@ int trainer_main(int argc, char** argv) {
     if (arguments.processes > 1 && !arguments.print_config && !arguments.dry_run && !arguments.write_features) {
       if (variables.contains("RANK") || variables.contains("WORLD_SIZE"))
         user_error("--nproc starts processes, but a launcher has set RANK or WORLD_SIZE already: leave one out");
-      load_stages(arguments.config, arguments.overrides);  // a mistake is reported once, not by every process
+      load_stages(arguments.config, arguments.overrides);  // here, so that a mistake is reported once, not by every process
       return spawn_workers(program, arguments.processes, arguments_without("--nproc", argc, argv));
     }
     return run(arguments, variables);

@@ -9,7 +9,7 @@ from typing import Any, Optional, Union
 
 __all__ = ["library_file", "load_library"]
 
-# The library with everything (operators, models, the loader), and the library with only the operators, from a build without data libraries.
+# libtessera.so has everything (operators, models, loader). A build without data libraries has only libtessera_ops.so, with the operators.
 _NAMES = ("libtessera.so", "libtessera_ops.so")
 _MADE_FOR = re.compile(rb"tessera_ops for PyTorch (\d+\.\d+)")
 loaded: Optional[pathlib.Path] = None
@@ -17,8 +17,8 @@ loaded: Optional[pathlib.Path] = None
 
 def _places() -> list[pathlib.Path]:
     here = pathlib.Path(__file__).resolve().parent
-    # The wheel has tessera/lib/; the source tree has python/tessera/ and build/lib/; an installation has share/tessera/python/tessera/ and
-    # lib/ or the distribution's equivalent.
+    # In the wheel, the library is in tessera/lib/. In the source tree, it is in build/lib/, next to python/tessera/. In an installation, it
+    # is in lib/ or the distribution's equivalent, and this file is in share/tessera/python/tessera/.
     prefix = here.parents[3] if len(here.parents) > 3 else here
     return [here / "lib", here.parents[1] / "build" / "lib", prefix / "lib", *sorted(prefix.glob("lib*/*-linux-gnu")), prefix / "lib64"]
 

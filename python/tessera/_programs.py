@@ -60,8 +60,8 @@ def main() -> NoReturn:
     program = program_file(name)
     environment = dict(os.environ)
     libraries = torch_libraries(name)
-    # By default the program looks for PyTorch next to the wheel, but it may be elsewhere, for example if a virtual environment uses the
-    # system's.
+    # By default the program looks for PyTorch next to the wheel. PyTorch may be elsewhere, for example if a virtual environment uses the
+    # system's PyTorch.
     if libraries.resolve() != (HERE.parent / "torch" / "lib").resolve():
         environment["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, (str(libraries), environment.get("LD_LIBRARY_PATH"))))
     os.execve(program, [name, *sys.argv[1:]], environment)

@@ -278,4 +278,4 @@ def text_conditioned_loss(image_tokens: Tensor, texts: Tensor, scale: Tensor, bi
 try:
     load_library()
 except ImportError:
-    pass  # the first use tries again and reports what is missing
+    pass  # the first use of an operator tries again and reports what is missing

@@ -12,7 +12,7 @@ from ._library import bound_class
 
 __all__ = ["Model", "load"]
 
-# An image: the path of a file, the bytes of a file, a PIL image, or uint8 [H, W, 3] (gray: [H, W]) as a numpy array or a tensor.
+# An image is the path of a file, the bytes of a file, a PIL image, or uint8 [H, W, 3] (gray: [H, W]) as a numpy array or a tensor.
 Picture = Any
 
 
@@ -45,7 +45,7 @@ class _Part(torch.nn.Module):
             self._buffers[first] = tensor
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "_Part":
-        # PyTorch changes parameters in place but replaces buffers, which the compiled towers would not notice.
+        # PyTorch changes parameters in place but replaces buffers by new tensors, which the compiled towers would not use.
         buffers = dict(self._buffers)
         super()._apply(fn, recurse)
         for name, tensor in buffers.items():

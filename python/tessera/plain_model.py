@@ -230,7 +230,7 @@ def text_transformer(part, ids, mask=None):
     s = part.setting
     causal = s("attention", "causal") == "causal"
     x = embed_tokens(part, ids, mask)
-    for i in range(s("layers", 12)):  # padding is on the right, where causal attention does not look
+    for i in range(s("layers", 12)):  # no mask is needed: padding is on the right, where causal attention does not look
         x = block(part.inner(f"transformer.resblocks.{i}"), x, s("heads", 12), s("activation", "gelu"), s("norm_eps", 1e-5),
                   None if causal else mask, causal)
     if s("final_norm", "tokens") == "tokens":
@@ -418,7 +418,7 @@ def fdt(part, encoded):
     s, parts = part.setting, part.inner("readout.q_map")
     skip = max(0, s("skip_prefix", 0) - (encoded.class_token is not None))
     tokens, mask = encoded.tokens[:, skip:], None if encoded.mask is None else encoded.mask[:, skip:]
-    codes = part.weights.get("readout.space_dict", part.weights.get("visual.readout.space_dict"))  # shared by both towers, stored once
+    codes = part.weights.get("readout.space_dict", part.weights.get("visual.readout.space_dict"))  # stored once for both towers
     x = parts.norm("3", F.gelu(parts.linear("1", parts.norm("0", zero_padding(tokens, mask)))))
     x = parts.linear("4", x) / (math.sqrt(s("code_width", 512)) * s("temperature", 1000.0))
     scores = x @ codes.t()
@@ -485,7 +485,7 @@ PROJECTIONS = {"none": lambda part, x: x, "linear": linear_projection, "adaptor"
                "mlp": lambda part, x: mlp_head(part.inner("head"), x)}
 
 
-# Settings of published towers that this module supports only with the given value.
+# Settings of published towers for which this module supports only the given value.
 PLAIN = {"registers": 0, "rotary": None, "stem": "patch", "mlp": "plain", "mlp_norm": False, "qkv_bias": "all", "out_bias": True, "mlp_bias": True,
          "qk_norm": False, "attention_norm": False, "mlp_input_norm": False, "block_norm": "before"}
 PLAIN_TEXT = {"class_token": "none", "position_embedding": "learned", "position_offset": 0, "token_types": 0, "embedding_scale": 1.0,
@@ -566,7 +566,7 @@ def fitted(image, height, width, settings):
     rows, columns = [math.floor(side / settings["crop_pct"]) for side in (height, width)]
     if settings["resize_mode"] == "squash":
         sizes = (columns, rows)
-    elif settings["resize_mode"] == "shortest" and rows == columns:  # like torchvision: the longer side is rounded down
+    elif settings["resize_mode"] == "shortest" and rows == columns:  # as in torchvision, the longer side is rounded down
         short = min(image.width, image.height)
         sizes = (rows * image.width // short, rows * image.height // short)
     else:

@@ -24,7 +24,7 @@ double clock_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Runs `step` on one sample after the other until the time is over. Returns CPU seconds per sample.
+// Runs `step` on one sample after the other until the time limit. Returns CPU seconds per sample.
 template <class Step>
 double cost_of(const IndexedSource& source, double time_limit, std::int64_t& samples, Step step) {
   const double until = clock_seconds() + time_limit;
@@ -65,7 +65,7 @@ DataCost measure_source(const std::shared_ptr<const IndexedSource>& source, cons
       try {
         step(index);
       } catch (const SampleError&) {
-        // The loader also spends time on corrupt samples.
+        // Corrupt samples are counted, too, because the loader spends time on them.
       }
     };
     cost.stages.push_back({name, cost_of(*source, settings.time_limit, cost.samples, tolerant)});

@@ -24,7 +24,7 @@ struct KernelPass {
   double flops, bytes;
 };
 
-// An operator and its composed version on the same inputs, which all get gradients.
+// An operator and its composed version on the same inputs. All inputs get gradients.
 struct Comparison {
   std::string kernel, shape;
   Tensors inputs;
@@ -32,7 +32,7 @@ struct Comparison {
   KernelPass forward, backward;
 };
 
-// One of the two, with the tensors that its passes need.
+// The operator or its composed version, with the tensors that its passes need.
 class Side {
  public:
   Side(const Comparison& comparison, Function function) : function_(std::move(function)) {
@@ -40,7 +40,7 @@ class Side {
   }
 
   void forward() const { function_(inputs_); }
-  // Uses a graph that the first call makes and keeps.
+  // The first call builds the autograd graph; all calls use this graph.
   void backward() {
     if (outputs_.empty()) outputs_ = function_(inputs_);
     backward_of(outputs_, /*again=*/true);
@@ -130,7 +130,7 @@ std::vector<KernelCase> sparsify_group_cases(const GroupShape& shape, const at::
                    image = at::randn({batch, patches, width}, options);
   const at::Tensor mask = at::ones({batch, tokens}, options.dtype(at::kBool));
   const double product = 2.0 * static_cast<double>(text.numel()) * static_cast<double>(patches);
-  const double statistics = 3.0 * sizeof(float) * static_cast<double>(batch * tokens);  // minimum, maximum, sum
+  const double statistics = 3.0 * sizeof(float) * static_cast<double>(batch * tokens);  // minimum, maximum and sum of each token
   return both_passes(
       {"sparsify_group",
        concat("B=", batch, " L=", tokens, " P=", patches, " D=", width),
@@ -159,7 +159,7 @@ std::vector<KernelCase> slot_attention_cases(const SlotShape& shape, const at::D
   const at::Tensor x = at::randn({batch, tokens, width}, options), queries = at::randn({slots, key}, options),
                    weight = at::randn({slots * key, width}, options) / std::sqrt(static_cast<double>(width)),
                    bias = at::zeros({slots * key}, options);
-  const double per_token = 2.0 * static_cast<double>(batch * tokens * slots * width),  // one [L, d] with each token
+  const double per_token = 2.0 * static_cast<double>(batch * tokens * slots * width),  // one product of an [L, d] matrix with each token
       per_slot = 2.0 * static_cast<double>(batch * slots * width * key),
                once = 2.0 * static_cast<double>(slots * width * key);
   const double inputs = bytes_of(x) + bytes_of(queries) + bytes_of(weight) + bytes_of(bias);
@@ -191,7 +191,7 @@ std::vector<KernelCase> token_max_projection_cases(const ProjectionShape& shape,
                    table = 0.02 * at::randn({vocabulary, width}, options),
                    bias = at::full({vocabulary}, -0.02 * 2.7 * std::sqrt(static_cast<double>(width)), options);
   const double entries = static_cast<double>(batch * vocabulary), inputs = bytes_of(tokens) + bytes_of(table);
-  constexpr double kEntry = sizeof(float) + sizeof(std::int64_t);  // encoding and argmax
+  constexpr double kEntry = sizeof(float) + sizeof(std::int64_t);  // bytes of an entry of the encoding and of its argmax
   return both_passes({"token_max_projection",
                       concat("B=", batch, " N=", positions, " V=", vocabulary, " w=", width),
                       {tokens, table, bias},
@@ -211,7 +211,7 @@ std::vector<KernelCase> linear_cross_entropy_cases(const CrossEntropyShape& shap
                    targets = at::randint(vocabulary, {tokens}, options.dtype(at::kLong));
   const double product = 2.0 * static_cast<double>(tokens * vocabulary) * static_cast<double>(width),
                inputs = bytes_of(hidden) + bytes_of(weight);
-  // The forward pass also computes the gradients.
+  // The gradients are already computed in the forward pass.
   if (words > 0) {
     const at::Tensor ids = (at::randint(vocabulary, {tokens, 1}, targets.options()) + at::arange(words, targets.options()))
                                .remainder(vocabulary),
@@ -243,7 +243,7 @@ std::vector<KernelCase> max_similarity_cases(const GroupShape& shape, const at::
   const at::Tensor patch_keep = at::ones({batch, places}, options.dtype(at::kBool)),
                    token_keep = at::ones({batch, words}, options.dtype(at::kBool));
   const double pairs = static_cast<double>(batch * batch);
-  // Two similarities of every pair, and the 16-bit positions of each patch's and each token's maximum.
+  // Every pair has two similarities, and a 16-bit position for the maximum of each patch and of each token.
   const double between = pairs * static_cast<double>(2 * sizeof(float) + sizeof(std::int16_t) * (places + words));
   const double tokens_bytes = bytes_of(patches) + bytes_of(tokens);
   return both_passes({"max_similarity",

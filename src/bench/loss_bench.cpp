@@ -12,16 +12,16 @@
 namespace tessera::bench {
 namespace {
 
-constexpr std::int64_t kVocabulary = 49408;  // number of token ids if there is no model
+constexpr std::int64_t kVocabulary = 49408;  // number of token ids for a benchmark without a model
 constexpr const char* kClipFilip = "{name: weighted_sum, objectives: [{name: clip}, {name: filip}]}";
 
-// An objective and features of two pairs, which have the shapes of its inputs.
+// An objective, and features of two pairs with the shapes that it needs.
 struct Subject {
   std::shared_ptr<Objective> objective;
   Features features;
 };
 
-// Returns one view's features with `tokens` tokens and the settings' D.
+// Returns the features of a view with `tokens` tokens of the width in the settings.
 TowerFeatures features_of_view(const ViewNeeds& wanted, std::int64_t tokens, const LossBenchSettings& s) {
   constexpr std::int64_t kPairs = 2, kSlots = 8;
   const at::TensorOptions options(s.device);
@@ -47,7 +47,7 @@ TowerFeatures features_of_text(const ViewNeeds& wanted, const LossBenchSettings&
   return out;
 }
 
-// Returns the features of a view of several texts per image [kPairs, K, ...], all of which are present.
+// Returns the features [kPairs, K, ...] of a view with several texts per image; all texts are present.
 TowerFeatures features_of_texts(const ViewNeeds& wanted, const LossBenchSettings& s) {
   TowerFeatures out = map_tensors(features_of_text(wanted, s), [&](const at::Tensor& tensor) {
     std::vector<std::int64_t> shape = tensor.sizes().vec();
@@ -72,7 +72,7 @@ Subject make_subject(const NamedObjective& named, const LossBenchSettings& s, Du
   const Needs needs = out.objective->needs();
   if (model != nullptr) {
     const at::NoGradGuard no_grad;
-    Needs of_model = needs;  // also encodes views that only the teacher sees; they become its features below
+    Needs of_model = needs;  // The model also encodes the views that only the teacher sees; they become the teacher's features below.
     for (auto& [view, wanted] : of_model.images) wanted.student = true;
     out.features = model->forward(synthetic_batch(*model, needs, 2, s.device), of_model);
   } else {
@@ -91,7 +91,7 @@ Subject make_subject(const NamedObjective& named, const LossBenchSettings& s, Du
   return out;
 }
 
-// An objective with random features of a batch, ready for any number of forward and backward passes.
+// Runs forward and backward passes of an objective on random features of a batch.
 class LossStep {
  public:
   LossStep(const Subject& subject, std::int64_t batch) : objective_(subject.objective) {
@@ -144,7 +144,7 @@ LossCost measure(const std::string& label, const Subject& subject, std::int64_t 
   return cost;
 }
 
-// Time grows at most with the square of the batch size.
+// Assumes that time grows at most with the square of the batch size.
 bool takes_too_long(const LossCost& smaller, std::int64_t batch, double limit) {
   const double growth = static_cast<double>(batch) / static_cast<double>(smaller.batch_size);
   return smaller.seconds * growth * growth > limit;
@@ -247,7 +247,7 @@ LossBench measure_losses(LossBenchSettings settings) {
     for (const std::int64_t batch : s.batch_sizes) {
       const bool measured_before = last.batch_size > 0;
       if (measured_before && last.outcome != Outcome::measured)
-        last.batch_size = batch;  // larger batches do not fit either
+        last.batch_size = batch;  // skips larger batches, which do not fit either
       else if (measured_before && takes_too_long(last, batch, s.time_limit))
         last = {objective.label, batch, Outcome::takes_too_long};
       else

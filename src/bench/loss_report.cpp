@@ -14,16 +14,16 @@ namespace {
 
 constexpr double kMebibyte = 1024.0 * 1024.0, kGiga = 1e9, kTera = 1e12;
 
-// One quantity of the tables and the plot.
+// A quantity that the tables and the plot show.
 struct Quantity {
   std::string title;
-  std::function<double(const LossCost&, const ModelCost*)> value;  // the model is only used for update steps
+  std::function<double(const LossCost&, const ModelCost*)> value;  // the ModelCost is used only for update steps
   bool plotted = true;
 };
 
 using StepFlops = double (*)(const ModelCost&, const LossCost&);
 
-// Returns how much more a step costs than CLIP's step of the same size, in percent; NaN if that was not measured.
+// Returns by how many percent a step costs more than CLIP's step at the same batch size; NaN if CLIP was not measured.
 double percent_over_clip(const LossBench& bench, const LossCost& cost, const ModelCost& model, StepFlops step) {
   const LossCost* const clip = bench.find("clip", cost.batch_size);
   const ModelCost* const clip_model = bench.find_model("clip");

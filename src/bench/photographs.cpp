@@ -9,9 +9,9 @@
 namespace tessera::bench {
 namespace {
 
-constexpr double kOctave = 14.0;  // strength of each octave's noise in gray levels
-constexpr double kFinest = 6.0;   // strength of the finest octave, because lenses are soft
-constexpr double kColor = 0.25;  // relative strength of the separate noise in each color
+constexpr double kOctave = 14.0;  // strength of the noise in each octave, in gray levels
+constexpr double kFinest = 6.0;   // strength of the finest octave, lower because lenses are soft
+constexpr double kColor = 0.25;  // relative strength of the noise that each color has separately
 
 Image noise_picture(std::int64_t height, std::int64_t width, Random& random) {
   Image image{height, width, std::vector<std::uint8_t>(static_cast<std::size_t>(height * width * 3))};
@@ -20,7 +20,7 @@ Image noise_picture(std::int64_t height, std::int64_t width, Random& random) {
 }
 
 void add_octave(const Image& noise, double strength, std::vector<double>& levels) {
-  constexpr double spread = 73.9;  // standard deviation of uniform bytes
+  constexpr double spread = 73.9;  // standard deviation of uniformly distributed bytes
   for (std::size_t i = 0; i < levels.size(); i += 3) {
     const double grey = noise.pixels[i] - 127.5;
     for (std::size_t c = 0; c < 3; ++c)

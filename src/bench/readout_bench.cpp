@@ -33,7 +33,7 @@ MeasuredModule measured_block(std::int64_t width) {
 MeasuredModule measured_readout(const NamedReadout& named, const TokenShape& shape, SharedParameters& shared) {
   ReadOutContext context;
   context.width = shape.width;
-  context.modality = Modality::text;  // tokens without a grid
+  context.modality = Modality::text;  // text tokens, which have no grid
   context.shared = &shared;
   const auto readout = readouts().make(named.choice, "--readouts", context);
   return {named.label, readout,
@@ -58,7 +58,7 @@ ReadoutCost measure(const MeasuredModule& measured, const TokenShape& shape, con
     torch::autograd::grad({out}, leaves, {at::ones_like(out)}, std::nullopt, /*create_graph=*/false,
                           /*allow_unused=*/true);
   };
-  step();  // warm-up: operators allocate memory that they keep
+  step();  // warm-up: operators allocate memory that they keep for later calls
   {
     const FlopCounter flops;
     const PeakMemory memory(s.device);

@@ -21,8 +21,9 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Returns the median seconds of each phase. It waits for the device after each, so they add up to more than a step. Gradients are
-// reduced during the backward pass, so their phase is the difference between steps with and without reduction, run alternately.
+// Returns the median seconds of each phase. It waits for the device after each phase, so the phases add up to more than a step. Gradients
+// are reduced during the backward pass. Therefore the time of "reduce" is the difference between steps with and without reduction, which
+// run alternately.
 std::vector<PhaseCost> measure_phases(TrainingStep& step, const StepBenchSettings& s) {
   std::vector<std::string> names;
   std::map<std::string, std::vector<double>> seconds;
@@ -80,7 +81,7 @@ StepCost measure(TrainingStep& step, const std::string& configuration, const std
   cost.configuration = configuration;
   cost.variant = variant;
   cost.parameters = step.parameters();
-  run();  // warm-up: allocates the optimizer's state and memory that operators keep
+  run();  // warm-up: allocates the optimizer's state, and memory that operators keep for later calls
   {
     const FlopCounter flops;
     const PeakMemory memory(s.step.device);
@@ -112,7 +113,7 @@ double mfu(const StepCost& cost, const PeakFlops& peak) {
 
 std::string phases_to_markdown(const StepBench& bench) {
   const std::vector<PhaseCost> none;
-  const std::vector<PhaseCost>* most = &none;  // the longest list, because not every objective has a teacher
+  const std::vector<PhaseCost>* most = &none;  // the longest list of phases; only objectives with a teacher have the phase "teacher"
   for (const StepCost& cost : bench.costs)
     if (cost.phases.size() > most->size()) most = &cost.phases;
   std::vector<std::string> header{"configuration, ms"};

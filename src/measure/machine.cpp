@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Returns the value after "key:" in a file of such lines; empty if there is none.
+// Returns the value of `key` in a file with lines "key: value"; empty if there is no such line.
 std::string value_in(const char* path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -41,7 +41,7 @@ std::int64_t number_in(const char* path, std::int64_t otherwise) {
   return file >> number ? number : otherwise;
 }
 
-// Asks the driver's library, so that no CUDA header is needed.
+// Reads the name from the driver's library, so that no CUDA header is needed.
 std::string gpu_name(int index) {
   void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY);
   if (driver != nullptr) {
@@ -126,7 +126,7 @@ bool out_of_memory(const std::exception& error) {
   if (dynamic_cast<const MemoryLimitExceeded*>(&error) != nullptr) return true;
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
-  // LibTorch's CPU allocator throws this if the system refuses to allocate.
+  // LibTorch's CPU allocator throws c10::Error if the system refuses to allocate.
   const auto* refusal = dynamic_cast<const c10::Error*>(&error);
   return refusal != nullptr &&
          std::string(refusal->what_without_backtrace()).find("can't allocate memory") != std::string::npos;
@@ -173,7 +173,8 @@ double median_seconds(const at::Device& device, const std::function<void()>& cal
 }
 
 std::function<void()> square_product(const at::Device& device, at::ScalarType dtype, std::int64_t side) {
-  // Not random, so that no generator advances, and not constant, because a GPU's clock depends on how many bits change.
+  // The values are not random, so that no random generator advances, and not constant, because a GPU's clock depends on how many bits
+  // change.
   const at::TensorOptions options = at::TensorOptions(device).dtype(at::kFloat);
   const at::Tensor a = at::arange(side * side, options).sin_().view({side, side}).to(dtype);
   const at::Tensor b = a.t().contiguous();

@@ -10,12 +10,12 @@ std::int64_t group_product(const at::Tensor& text, const at::Tensor& image) {
   return 2 * text.numel() * image.size(1);
 }
 
-// Counts the products of kept patches [B, P, D] and kept tokens [C, L, D].
+// Counts the products of all kept patches [B, P, D] with all kept tokens [C, L, D].
 std::int64_t kept_products(const at::Tensor& patches, const at::Tensor& patch_keep, const at::Tensor& token_keep) {
   return 2 * patches.size(2) * patch_keep.sum().item<std::int64_t>() * token_keep.sum().item<std::int64_t>();
 }
 
-// Whether max_similarity and token_max_projection have a kernel for this type; otherwise they are composed of LibTorch's products.
+// Whether max_similarity and token_max_projection have a kernel for the type of the tokens; if not, they use LibTorch's products.
 bool has_kernel(const at::Tensor& tokens) {
   return tokens.scalar_type() == at::kFloat || tokens.scalar_type() == at::kBFloat16;
 }
@@ -40,7 +40,8 @@ std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<
   if (name == "tessera::_sparsify_group")  // the similarities, and the product of the weights with the patches
     return 2 * group_product(inputs[0].toTensor(), inputs[1].toTensor());
   if (name == "tessera::_sparsify_group_backward") {
-    // The recomputed similarities and the gradient of the weights, then one product for the tokens and two for the patches.
+    // Two products: the recomputed similarities and the gradient of the weights. In addition, one product for the tokens and two for the
+    // patches.
     const auto wanted = inputs[inputs.size() - 1].toBoolList();
     return (2 + static_cast<int>(wanted.get(0)) + 2 * static_cast<int>(wanted.get(1))) *
            group_product(inputs[1].toTensor(), inputs[2].toTensor());
@@ -49,7 +50,7 @@ std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<
   if (similarity || gradient) {
     const at::Tensor patches = inputs[similarity ? 0 : 2].toTensor();
     if (!has_kernel(patches)) return std::nullopt;
-    if (gradient) return 0;  // it only adds rows at the maxima
+    if (gradient) return 0;  // the backward pass only adds rows at the maxima
     return kept_products(patches, inputs[2].toTensor(), inputs[3].toTensor());
   }
   if (name == "tessera::_token_max_projection") return projection_product(inputs);

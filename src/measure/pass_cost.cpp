@@ -37,7 +37,7 @@ void CostCurve::add(std::int64_t samples, MemoryTrace trace, double flops) {
   points_.push_back({samples, std::move(trace), flops});
 }
 
-// Returns the latest points that define a polynomial of this degree, or the one point measured at this size.
+// Returns the latest points that define a polynomial of this degree, or only the point measured with this number of samples.
 std::vector<CostCurve::Point> CostCurve::weighted(std::int64_t samples, std::size_t degree) const {
   TORCH_CHECK(!points_.empty(), "a cost curve without measurements");
   const std::size_t count = std::min(points_.size(), degree + 1);
@@ -64,7 +64,7 @@ MemoryTrace CostCurve::trace(std::int64_t samples) const {
   }
   double peak = 0, peak_of_line = 0, held = 0;
   for (const Point& point : all) peak += point.weight * point.trace.peak();
-  // The final level is extrapolated linearly, so that a backward pass frees as much as its forward pass keeps.
+  // Both passes extrapolate their final level linearly, so that the backward pass frees as much as the forward pass keeps.
   for (const Point& point : weighted(samples, 1)) {
     peak_of_line += point.weight * point.trace.peak();
     held += point.weight * point.trace.held();
@@ -92,8 +92,8 @@ CostCurve CostCurve::followed_by(const CostCurve& next) const {
   return out;
 }
 
-// Both passes are extrapolated together, because when a loss starts to work in chunks, memory moves from the peak of the forward pass
-// to that of the backward pass, which recomputes instead of keeping.
+// Both passes are extrapolated together. If a loss works in chunks, its backward pass recomputes instead of using kept tensors, so memory
+// moves from the peak of the forward pass to the peak of the backward pass.
 MemoryTrace PassCost::trace(std::int64_t samples) const {
   return forward.followed_by(backward).trace(samples);
 }

@@ -14,12 +14,12 @@ namespace {
 
 struct Gpu {
   std::string_view name;
-  double float16, tf32, float32;  // dense TFLOP/s; tf32 equals float32 if there are no units for it
+  double float16, tf32, float32;  // dense TFLOP/s; tf32 equals float32 on GPUs without tf32 units
   bool bfloat16 = true;
 };
 
-// From NVIDIA's data sheets. Numbers given "with sparsity" are halved, and GeForce's are those with float32 accumulation. A longer
-// name precedes the names that are its prefixes.
+// The numbers come from NVIDIA's data sheets. Numbers "with sparsity" are halved, and those of GeForce are for float32 accumulation. If a
+// name is a prefix of another one, the longer name comes first.
 constexpr std::array kGpus = {
     Gpu{"GB200", 2500, 1250, 80},
     Gpu{"B200", 2250, 1125, 75},
@@ -86,7 +86,7 @@ at::ScalarType type_of(Arithmetic arithmetic) {
   }
 }
 
-// Returns the rate of the fastest product. Other programs can only make products slower, so it measures until none has been faster
+// Returns the rate of the fastest product. Other programs can only make products slower, so it measures until no product has been faster
 // for a while.
 double fastest_product(const at::Device& device, at::ScalarType type, std::int64_t side) {
   constexpr double kBudget = 0.5;  // seconds

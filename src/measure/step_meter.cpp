@@ -20,7 +20,7 @@ namespace {
 
 std::atomic<std::int64_t> counted{0}, counted_again{0};
 
-// `again` is how many of them repeat earlier operations.
+// `again` of these operations repeat earlier operations.
 void add(std::int64_t flops, std::int64_t again) {
   counted += flops;
   counted_again += Recomputing::now() ? flops : again;
@@ -41,7 +41,7 @@ std::int64_t matrix_product(const at::Tensor& a, const at::Tensor& b) {
   return 2 * a.numel() * b.size(-1);
 }
 
-// Counts one multiply-add per output element and weight of its filter.
+// Counts one multiply-add for each output element and each weight of its filter.
 std::int64_t convolution(at::IntArrayRef weight, at::IntArrayRef output) {
   return 2 * output[0] * product(output.slice(2)) * product(weight);
 }
@@ -88,20 +88,20 @@ void count(const at::RecordFunction& call) {
   } else if (name.find("_scaled_dot_product") != std::string_view::npos) {
     const bool fused = name.find("flash") != std::string_view::npos ||
                        name.find("efficient") != std::string_view::npos || name.find("cudnn") != std::string_view::npos;
-    if (!fused) return;  // the composed version is counted by its matrix products
+    if (!fused) return;  // the matrix products of the composed version are counted themselves
     const bool backward = name.find("backward") != std::string_view::npos;
     const std::size_t query = backward ? 1 : 0;
     if (tensor_at(inputs, query) && tensor_at(inputs, query + 1)) {
       const at::Tensor q = inputs[query].toTensor(), k = inputs[query + 1].toTensor();
       flops = attention(q, k, backward ? 5 : 2);
-      again = backward ? attention(q, k, 1) : 0;  // the scores
+      again = backward ? attention(q, k, 1) : 0;  // the backward pass computes the scores again
     }
   }
   add(flops, again);
 }
 
-// The number of our own operators on this thread's call stack. Each is counted as a whole, and not again in the call of the same name
-// below autograd or in the operators that it is composed of.
+// The number of our own operators on this thread's call stack. Such an operator is counted once, as a whole. Calls inside it are not
+// counted: neither the call of the same name below autograd, nor the operators that it is composed of.
 thread_local int inside_own = 0;
 
 struct InsideOwn : at::ObserverContext {
@@ -130,7 +130,7 @@ class Reporter : public c10::MemoryReportingInfoBase {
                          c10::Device device) override {
     const std::lock_guard<std::mutex> lock(mutex);
     if (limit && size > 0 && device.is_cpu() && held + size > *limit) {
-      // The block has no owner yet. Nothing was written to it, so the kernel has not backed it with memory.
+      // The block has no owner yet, so it is freed here. Nothing was written to it, so it has never used physical memory.
       c10::free_cpu(pointer);
       throw MemoryLimitExceeded("an allocation of " + std::to_string(size) + " bytes in addition to " + std::to_string(held) +
                                 " exceeds the limit of " + std::to_string(*limit));

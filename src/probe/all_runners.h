@@ -2,7 +2,7 @@
 
 #include <tessera/probe/runner.h>
 
-// One line per file of runners. registry.cpp calls them; data_registry.cpp calls those of modules in tessera_data.
+// Each file of runners has one line here. registry.cpp calls these functions; for modules in tessera_data, data_registry.cpp does.
 namespace tessera::probe {
 
 void add_caption_runners(Runners& runners);

@@ -25,7 +25,7 @@ std::vector<TextField> texts_of_case(const nlohmann::json& fields) {
 
 Outputs run_caption_sampler(Run& run) {
   auto settings = config::read<CaptionSamplerSettings>(run.settings());
-  // Only a case's settings give the order of its fields, because JSON objects have none.
+  // The order of the fields comes from the settings of the case, because JSON objects have no order.
   if (!settings.fields) settings.fields.emplace();
   const nlohmann::json& inputs = run.json_inputs();
   const auto draws = inputs.value("draws", std::vector<double>());

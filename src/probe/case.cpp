@@ -34,7 +34,7 @@ double rtol_of(const std::string& text, const std::string& path) {
   return value.get<double>();
 }
 
-// Returns the map that a tensor belongs to by its name, or nullptr.
+// Returns the map to which a tensor with this name belongs, or nullptr.
 std::map<std::string, at::Tensor>* place_of(Case& out, const std::string& name, std::string& rest) {
   const std::pair<const char*, std::map<std::string, at::Tensor>*> places[] = {
       {"in.", &out.inputs},
@@ -63,7 +63,7 @@ Case load_safetensors_case(const std::string& path) {
   if (!file.metadata["rtol"].empty()) out.rtol = rtol_of(file.metadata["rtol"], path);
   out.float32_only = file.metadata["float32_only"] == "true";
   for (const auto& [name, tensor] : file.tensors) {
-    if (name.rfind("shard.", 0) == 0) continue;  // the shards of single ranks, for the distributed tests
+    if (name.rfind("shard.", 0) == 0) continue;  // shards of single ranks are only for the distributed tests
     std::string rest;
     std::map<std::string, at::Tensor>* place = place_of(out, name, rest);
     if (place == nullptr)
@@ -74,7 +74,7 @@ Case load_safetensors_case(const std::string& path) {
   return out;
 }
 
-// Collects the numbers of nested lists; returns false if these are ragged or hold something else.
+// Collects the numbers of nested lists. Returns false if the lists are ragged or contain anything but numbers.
 bool collect(const json& value, std::size_t depth, std::vector<std::int64_t>& shape, std::vector<json>& flat) {
   if (!value.is_array()) {
     flat.push_back(value);
@@ -91,7 +91,8 @@ bool collect(const json& value, std::size_t depth, std::vector<std::int64_t>& sh
                      [&](const json& item) { return collect(item, depth + 1, shape, flat); });
 }
 
-// Converts whole numbers to int64, bools to bool and other numbers to float64; undefined if it is not a regular array of numbers.
+// Converts a regular array to a tensor: whole numbers to int64, bools to bool, other numbers to float64. Returns an undefined tensor for
+// any other value.
 at::Tensor tensor_of(const json& value) {
   std::vector<std::int64_t> shape;
   std::vector<json> flat;
@@ -111,7 +112,7 @@ at::Tensor tensor_of(const json& value) {
   return at::tensor(numbers, at::kDouble).reshape(shape).to(bools ? at::kBool : at::kDouble);
 }
 
-// Converts a list of texts; undefined if it is not one.
+// Converts a list of texts to a tensor. Returns an undefined tensor for any other value.
 at::Tensor texts_of(const json& value) {
   const bool texts = value.is_array() && !value.empty() &&
                      std::all_of(value.begin(), value.end(), [](const json& item) { return item.is_string(); });

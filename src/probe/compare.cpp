@@ -34,7 +34,7 @@ class AutocastGuard {
   at::ScalarType dtype_;
 };
 
-// Returns the loss, or the sum of cotangent * output; undefined if it does not depend on any leaf.
+// Returns the loss, or the sum of cotangent * output. Returns an undefined tensor if this scalar does not depend on any leaf.
 at::Tensor differentiated_scalar(const Case& reference, const Outputs& outputs) {
   if (reference.cotangents.empty()) {
     const auto loss = outputs.find("loss");
@@ -123,7 +123,7 @@ Row compare(const std::string& name, const at::Tensor& ours, const at::Tensor& t
     row.problem = "NaN where the reference has none";
     return row;
   }
-  // Where the reference is not finite, ours must be the same value.
+  // Where the reference is not finite, our output must have the same value (infinity or NaN).
   const at::Tensor same = (got == wanted) | (got.isnan() & wanted.isnan());
   if ((~finite & ~same).any().item<bool>()) {
     row.problem = "finite where the reference is not";

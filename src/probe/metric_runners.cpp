@@ -68,7 +68,7 @@ void fields(Visitor& v, MetricSettings& s) {
   v("momentum", s.momentum, "of SGD", config::in_half_open(0, 1));
 }
 
-/// Reads the settings. Fails for keys that this metric does not have.
+/// Reads the settings of a case. Throws for keys that the metric does not have.
 MetricSettings read_settings(const Run& run, const std::vector<std::string>& keys, MetricSettings defaults = {}) {
   for (const auto& [key, value] : run.settings().members()) {
     if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
@@ -252,7 +252,7 @@ Outputs slot_selection(Run& run) {
   slots.add(image_slots, run.input("labels"));
   const at::Tensor accuracy = slots.accuracy();
   const at::Tensor selected = metrics::best_slots(accuracy, s.top);
-  // The rest is zero-shot classification with the embedding of the chosen slots.
+  // From here on, this is zero-shot classification with the embedding of the chosen slots.
   const std::int64_t classes = text_slots.size(0);
   const at::Tensor owner = at::arange(classes, at::kLong).repeat_interleave(text_slots.size(1));
   const at::Tensor prompts = metrics::slot_embeddings(text_slots.flatten(0, 1), selected);

@@ -99,8 +99,8 @@ Outputs run_caption_decoder(Run& run) {
   return {{"logits", at::matmul(hidden, table.t()).masked_fill(padding, 0)}};
 }
 
-/// Runs the contrastive loss through the objective. The reconstruction loss is computed from given logits, as if they were hidden
-/// states on an identity token table.
+/// Runs the contrastive loss through the objective. The reconstruction loss is computed from given logits, which are passed as hidden
+/// states with the identity as token table.
 Outputs run_text_group(Run& run) {
   const auto settings = config::read<TextGroupSettings>(run.settings(), run.path());
   Outputs out;
@@ -153,10 +153,10 @@ Outputs run_groupvit(Run& run) {
   return out;
 }
 
-/// Returns rows of an input by its name.
+/// Returns the rows of the input with this name.
 using InputRows = std::function<at::Tensor(const char* name)>;
 
-/// Runs a step in two passes over chunks. The outputs have the values of the first pass and the gradients of the second.
+/// Runs a step in two passes over chunks. The outputs have the values of the first pass and the gradients of the second pass.
 Outputs run_in_chunks(Run& run, const ChunkedRows& chunks, const std::function<Features(const InputRows&)>& encode_rows,
                       Objective& objective) {
   const auto encode = [&](std::int64_t index) {

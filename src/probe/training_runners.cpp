@@ -12,7 +12,7 @@
 namespace tessera::probe {
 namespace {
 
-// A schedule in the format of the reference cases, which also have the peak and the length.
+// The settings of a schedule in the format of the reference cases, which also contain the peak and the length.
 struct LrScheduleCase {
   double lr = 1.0;
   std::int64_t total_steps = 0;
@@ -26,7 +26,7 @@ void fields(Visitor& v, LrScheduleCase& s) {
   fields(v, s.shape);
 }
 
-// A run's length in the format of DINO's cases.
+// The length of a run in the format of DINO's cases.
 struct EpochsCase {
   std::int64_t epochs = 100;
   std::int64_t steps_per_epoch = 1;
@@ -163,7 +163,7 @@ Outputs run_gradient_clip_per_parameter(Run& run) {
   const auto settings = config::read<ClipPerParameterCase>(run.settings(), "");
   std::vector<at::Tensor> gradients;
   std::vector<std::size_t> each_alone;
-  const auto name_of = [](std::size_t i) { return concat("grad_", i); };  // in numeric order: grad_10 after grad_9
+  const auto name_of = [](std::size_t i) { return concat("grad_", i); };  // reads grad_9 before grad_10
   while (run.has(name_of(gradients.size()))) {
     each_alone.push_back(gradients.size());
     gradients.push_back(run.input(name_of(gradients.size())).detach().clone());

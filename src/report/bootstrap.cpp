@@ -8,14 +8,14 @@
 namespace tessera::report {
 namespace {
 
-/// Draws a resample; returns how often each sample is drawn.
+/// Draws a resample. Returns how often each sample was drawn.
 std::vector<double> drawn_counts(Random& random, std::int64_t samples) {
   std::vector<double> counts(static_cast<std::size_t>(samples), 0);
   for (std::int64_t i = 0; i < samples; ++i) ++counts[static_cast<std::size_t>(random.below(samples))];
   return counts;
 }
 
-/// The sums of one metric by group. The buffers are reused for each resample.
+/// Computes the sums of one metric by group. The buffers are reused for each resample.
 class GroupSums {
  public:
   explicit GroupSums(const Outcomes& outcomes) : outcomes_(outcomes) {
@@ -25,7 +25,7 @@ class GroupSums {
     wholes_.resize(static_cast<std::size_t>(groups));
   }
 
-  /// Returns the metric if each sample counts `counts` times, or once if `counts` is empty.
+  /// Returns the metric of a resample, in which sample i occurs counts[i] times; if `counts` is empty, each sample occurs once.
   double value(const std::vector<double>& counts) {
     std::fill(parts_.begin(), parts_.end(), 0);
     std::fill(wholes_.begin(), wholes_.end(), 0);
@@ -48,7 +48,7 @@ class GroupSums {
   std::vector<double> parts_, wholes_;
 };
 
-/// Returns the value below which this share of the sorted values is.
+/// Returns the percentile: the value below which the given share of the sorted values is.
 double percentile(const std::vector<double>& sorted, double share) {
   const double place = share * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<std::size_t>(place);

@@ -18,7 +18,7 @@ namespace {
 constexpr double kWidth = 520, kHeight = 264, kTop = 14, kBottom = 58;
 // The width of a label's widest letter on a phone (see the styles in html.cpp); margins are computed from it.
 constexpr double kLetterWidth = 11.4;
-// Lines drawn later are thinner, so that all of them are visible where they coincide.
+// Lines drawn later are thinner, so that all lines are visible where they coincide.
 constexpr double kWidestLine = 3.2, kThinnestLine = 1.4;
 constexpr std::size_t kGreatestPoints = 1000;
 
@@ -64,7 +64,8 @@ struct Ticks {
   }
   double widest(const std::string& unit = "") const {
     std::size_t letters = 0;
-    for (const double value : values) letters = std::max(letters, tick_text(value).size() + 2 * unit.size());  // % is a wide letter
+    // The unit counts twice, because % is a wide letter.
+    for (const double value : values) letters = std::max(letters, tick_text(value).size() + 2 * unit.size());
     return kLetterWidth * static_cast<double>(letters);
   }
 };
@@ -113,12 +114,12 @@ bool is_noisy(const std::vector<std::pair<double, double>>& points) {
   return turns > points.size() / 10;
 }
 
-/// Returns means over a window of one fifteenth of the curve.
+/// Returns moving averages over a window of one fifteenth of the curve.
 std::vector<std::pair<double, double>> smooth(const std::vector<std::pair<double, double>>& points) {
   const std::size_t reach = points.size() / 30;
   std::vector<std::pair<double, double>> out = points;
   for (std::size_t i = 0; i < points.size(); ++i) {
-    const std::size_t side = std::min({reach, i, points.size() - 1 - i});  // symmetric, so that the ends do not bend
+    const std::size_t side = std::min({reach, i, points.size() - 1 - i});  // symmetric, so that the curve's ends do not bend
     double sum = 0;
     for (std::size_t k = i - side; k <= i + side; ++k) sum += points[k].second;
     out[i].second = sum / static_cast<double>(2 * side + 1);

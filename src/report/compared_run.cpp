@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr double kSecondsAMinute = 60;
-constexpr std::string_view kTasks = "evaluation.tasks";  // identified by name, because their order may differ between runs
+constexpr std::string_view kTasks = "evaluation.tasks";  // tasks are identified by name, because their order may differ between runs
 
 Json read_json(const fs::path& path) {
   Json json = Json::parse(io::read_file(path.string()), nullptr, false);
@@ -49,7 +49,7 @@ std::optional<Interval> interval_of(const Json& result, const std::string& metri
   return Interval{ends[0].get<double>(), ends[1].get<double>()};
 }
 
-/// Returns the text settings of a task; score_rule() uses only these.
+/// Returns the settings of a task whose values are texts; score_rule() uses only these.
 config::Node texts_of(const Json& settings) {
   config::Node out = config::Node::map();
   for (const auto& [key, value] : settings.items())
@@ -85,7 +85,7 @@ std::vector<Score> scores_in(const Json& json) {
   return out;
 }
 
-/// Adds outcomes from the samples.json next to the results to the scores, if the file exists.
+/// If there is a samples.json next to the results, adds its outcomes to the scores.
 void add_outcomes(const fs::path& path, std::vector<Score>& scores) {
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return;
@@ -98,7 +98,7 @@ void add_outcomes(const fs::path& path, std::vector<Score>& scores) {
   }
 }
 
-/// Merges newer scores into the known ones; they replace older numbers of the same metric.
+/// Merges newer scores into the known scores; a newer score replaces the older one of the same metric.
 void take_scores(std::vector<Score>& known, const std::vector<Score>& newer) {
   for (const Score& score : newer) {
     const auto same = std::find_if(known.begin(), known.end(), [&](const Score& old) {
@@ -125,7 +125,8 @@ std::map<std::int64_t, std::vector<Score>> training_evaluations(const fs::path& 
   return out;
 }
 
-/// Returns the results.json files of `evaluate` in the folder or in evaluation, evaluation-2, ...; oldest first.
+/// Returns the results.json files of `evaluate` that are in the folder itself or in its subfolders evaluation, evaluation-2, ...; the
+/// oldest comes first.
 std::vector<fs::path> result_files(const fs::path& folder) {
   std::vector<fs::path> out;
   std::error_code ignored;
@@ -187,7 +188,7 @@ std::string time_of_row(std::string time) {
   return time;
 }
 
-/// Updates the step from the checkpoints, because the newest one may be later than the last row.
+/// Updates the step from the checkpoints, because the newest checkpoint may be later than the last row of the log.
 void read_checkpoints(const fs::path& folder, ComparedRun& run) {
   constexpr std::string_view prefix = "step_";
   std::error_code missing;
@@ -236,7 +237,7 @@ std::string short_list(const config::Node& node) {
   return "[" + text + "]";
 }
 
-/// Lists the settings under `node` as {path, value}, without the run's folder and name, which always differ.
+/// Lists the settings under `node` as {path, value}. Leaves out the run's folder and name, which always differ.
 void flatten(const config::Node& node, const std::string& path, std::vector<std::pair<std::string, std::string>>& out) {
   const auto below = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
   if (path == "run.folder" || path == "run.name") return;
@@ -289,7 +290,8 @@ bool holds_results(const fs::path& folder) {
              stages.empty() ? "" : "; its subfolders that do: " + join_names(stages));
 }
 
-/// Returns the folders of a path that can make a name, the last one first. An evaluation is named after its parent folder.
+/// Returns the folder names of a path from which a run's name can be formed, the last one first. An evaluation is named after its parent
+/// folder.
 std::vector<std::string> name_parts(const fs::path& path) {
   std::vector<std::string> parts;
   for (const fs::path& part : path) parts.insert(parts.begin(), part.string());
@@ -305,7 +307,7 @@ std::string joined_name(const std::vector<std::string>& parts, std::size_t count
   return name;
 }
 
-/// Names the runs by the shortest path ends that are all different.
+/// Gives each run the shortest end of its path as a name, so that all names differ.
 void name_apart(std::vector<ComparedRun>& runs, const std::vector<fs::path>& paths) {
   std::vector<std::vector<std::string>> parts;
   std::size_t longest = 1;
@@ -337,7 +339,7 @@ ComparedRun read_measured_model(const MeasuredModel& measured) {
   read_training_scores(measured.model, run);
   const Json json = read_results(fs::path(measured.results) / "results.json", run, run.scores);
   run.step = step_of(json);
-  // Here models are compared as given, so a different number of steps does not prevent one from being the best.
+  // Here the user chose the models to compare, so one can be the best even if their numbers of steps differ.
   for (Score& score : run.scores) score.step.reset();
   return run;
 }

@@ -47,7 +47,7 @@ OrderedJson values_of(const std::vector<std::optional<Value>>& values) {
   return out;
 }
 
-/// The bootstrap values, computed once per task.
+/// Computes the bootstrap values of each task once and keeps them.
 class Resamples {
  public:
   /// Returns null if the task has no outcomes of the metric.
@@ -116,7 +116,7 @@ std::string task_of_setting(const std::string& key) {
   return key.substr(0, key.find('.', tasks.size()));
 }
 
-/// Replaces all settings of a task that some run does not have by one row.
+/// If some run does not have a task, replaces all settings of this task by one row.
 std::vector<SettingRow> with_missing_tasks_in_one_row(std::vector<SettingRow> rows, const std::vector<ComparedRun>& runs) {
   std::map<std::string, std::set<std::size_t>> having;
   std::size_t configured = 0;
@@ -138,7 +138,7 @@ std::vector<SettingRow> with_missing_tasks_in_one_row(std::vector<SettingRow> ro
   return out;
 }
 
-/// Returns the table's first row, which has the step at which each run was measured; none if no evaluation reports it.
+/// Returns the first row of the table, which has the step at which each run was measured. Returns none if no evaluation reports its step.
 std::optional<std::vector<std::string>> row_of_steps(const std::vector<ScoreRow>& rows, std::size_t runs) {
   std::vector<std::string> cells = {"step measured"};
   for (std::size_t i = 0; i < runs; ++i) {
@@ -150,7 +150,7 @@ std::optional<std::vector<std::string>> row_of_steps(const std::vector<ScoreRow>
   return known ? std::optional(cells) : std::nullopt;
 }
 
-/// Returns "**54.31%** [52.1, 56.5]" or "53.90% [51.7, 56.1] =".
+/// Returns a cell such as "**54.31%** [52.1, 56.5]" or "53.90% [51.7, 56.1] =".
 std::string markdown_score(const ScoreRow& row, std::size_t run) {
   std::string text = score_text(row, run);
   if (row.best[run]) text = "**" + text + "**";
@@ -244,7 +244,7 @@ std::vector<ScoreRow> score_rows(const std::vector<ComparedRun>& runs) {
       row->steps[i] = score.step;
     }
   }
-  // Rows of a task stay together, in the order in which the tasks come first.
+  // The rows of a task stay together; tasks are in the order of their first rows.
   std::vector<ScoreRow> sorted;
   for (const ScoreRow& row : rows) {
     const auto after = std::find_if(sorted.rbegin(), sorted.rend(), [&](const ScoreRow& each) {
@@ -263,7 +263,7 @@ std::vector<ScoreRow> score_rows(const std::vector<ComparedRun>& runs) {
 std::vector<SettingRow> differing_settings(const std::vector<ComparedRun>& runs) {
   std::vector<SettingRow> rows;
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    auto place = rows.begin();  // after the run's previous setting, so that the keys of a module stay together
+    auto place = rows.begin();  // inserts after the run's previous setting, so that the keys of a module stay together
     for (const auto& [key, value] : runs[i].settings) {
       auto row = std::find_if(rows.begin(), rows.end(), [&key = key](const auto& each) { return each.key == key; });
       if (row == rows.end()) {

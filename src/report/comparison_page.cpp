@@ -54,7 +54,7 @@ std::string step_note(std::int64_t step) {
   return concat("<small class=\"soft\">step ", with_thousands(step), "</small>");
 }
 
-/// Returns the header cells; each has the step of the column below the name if all its values have the same step.
+/// Returns the header cells. If all values of a column have the same step, the cell shows the step below the name.
 std::string run_headers(const std::vector<ComparedRun>& runs, const std::vector<ScoreRow>& rows) {
   std::string html;
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -70,7 +70,7 @@ std::string last_text(const RunCurves& curves, const std::string& key) {
   return value == nullptr ? "-" : three_digits(*value);
 }
 
-/// Returns a table of facts with a column for each run, like the tables below it.
+/// Returns a table of facts. Like the tables below it on the page, it has a column for each run.
 std::string run_table(const std::vector<ComparedRun>& runs) {
   using TextOf = std::string (*)(const ComparedRun&);
   const std::array<std::pair<const char*, TextOf>, 10> facts = {
@@ -130,7 +130,7 @@ std::string difference_cell(const ScoreRow& row, const RunPair& runs) {
                 "<br><small class=\"soft\">", escape(format_interval(row.metric, difference.interval)), "</small></td>");
 }
 
-/// Returns the differences of each pair of runs by metric; empty if no two were measured on the same samples.
+/// Returns a table of the differences of each pair of runs by metric; empty if no two runs were measured on the same samples.
 std::string difference_table(const std::vector<ComparedRun>& runs, const std::vector<ScoreRow>& rows) {
   std::string header;
   std::set<RunPair> pairs;
@@ -163,7 +163,8 @@ std::string score_table(const std::vector<ComparedRun>& runs, const std::vector<
                 run_headers(runs, rows), "</tr>", html, "</table></div>");
 }
 
-/// Returns the rule by which the runs measured; if their settings imply different rules, the one that holds for all settings.
+/// Returns the explanation of the row's numbers. If the runs' settings lead to different explanations, returns the one that holds for all
+/// settings.
 std::string rule_of(const ScoreRow& row) {
   return row.rule.empty() ? score_rule(row.task.substr(0, row.task.find(' '))) : row.rule;
 }
@@ -190,7 +191,7 @@ std::string score_tables(const std::vector<ComparedRun>& runs) {
   return html;
 }
 
-/// Shortens "2.302585092994046" to "2.30259" if the runs' values still differ then.
+/// Shortens values such as "2.302585092994046" to "2.30259", unless values of the runs that differ would become equal.
 std::vector<std::string> shown_values(const SettingRow& row) {
   std::vector<std::string> whole, rounded;
   for (const auto& value : row.values) {
@@ -219,7 +220,8 @@ std::string setting_table(const std::vector<ComparedRun>& runs) {
          html + "</table></div>";
 }
 
-/// Overlays the curves of all runs that have one; empty if fewer than two have it (or if the only run does not).
+/// Overlays the curves of all runs that have this curve. Empty if fewer than two runs have it; if there is only one run, its own curve
+/// suffices.
 CurveChart overlaid(const std::vector<ComparedRun>& runs, const KnownCurve& known) {
   CurveChart chart{.title = known.title, .curves = {}, .unit = known.unit};
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -231,7 +233,7 @@ CurveChart overlaid(const std::vector<ComparedRun>& runs, const KnownCurve& know
   return chart.curves.size() >= std::min<std::size_t>(2, runs.size()) ? chart : CurveChart{.title = known.title, .curves = {}};
 }
 
-/// Returns the curve of the FLOP rate in the unit of the runs' own pages.
+/// Returns the curve of the FLOP rate, in the same unit as on the pages of the runs.
 KnownCurve flop_rate(const std::vector<ComparedRun>& runs) {
   const bool tera = std::any_of(runs.begin(), runs.end(), [](const ComparedRun& run) {
     const double* last = run.curves.last("tflops");
@@ -241,7 +243,7 @@ KnownCurve flop_rate(const std::vector<ComparedRun>& runs) {
               : KnownCurve{"tflops", "GFLOP/s of the model, per device", 1000};
 }
 
-/// Overlays the curves of the keys with this prefix, each titled by the rest of its key.
+/// Overlays the curves of the keys with this prefix. The title of each chart is the rest of the key.
 std::vector<CurveChart> overlaid_with_prefix(const std::vector<ComparedRun>& runs, const std::string& prefix,
                                              const std::string& title) {
   std::set<std::string> keys;

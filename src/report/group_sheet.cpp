@@ -10,8 +10,8 @@ namespace tessera::report {
 namespace {
 
 constexpr double kSheetWidth = 900, kMargin = 10, kPictureSide = 120;
-constexpr double kLetter = 8.4, kLine = 26, kBox = 20;                            // sizes in the caption
-constexpr double kLabels = 58, kCellHeight = 16, kWidestCell = 30, kNumber = 26;  // sizes in the matrix
+constexpr double kLetter = 8.4, kLine = 26, kBox = 20;                            // sizes of the parts of the caption
+constexpr double kLabels = 58, kCellHeight = 16, kWidestCell = 30, kNumber = 26;  // sizes of the parts of the matrix
 
 struct Drawing {
   std::string svg;
@@ -44,7 +44,7 @@ Drawing colored_words(const std::vector<GroupExample::Token>& tokens, double lef
   bool begins = false;
   for (std::size_t t = 0; t < tokens.size(); ++t) {
     const std::string text(strip(tokens[t].text));
-    begins = begins || tokens[t].text.starts_with(' ');  // the space may be a separate token
+    begins = begins || tokens[t].text.starts_with(' ');  // the space before a word may be a separate token
     if (text.empty()) continue;
     // The tokens of one word stay in one line.
     double word = width_of_letters(text);

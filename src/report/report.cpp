@@ -18,13 +18,13 @@ namespace {
 
 using report::escape;
 
-/// Returns "[51.2, 57.9]", or an empty text for a metric without an interval.
+/// Returns the interval of a metric, such as "[51.2, 57.9]", or an empty text if it has none.
 std::string interval_text(const TaskResult& result, const std::string& metric) {
   const auto interval = result.intervals.find(metric);
   return interval == result.intervals.end() ? "" : format_interval(metric, interval->second);
 }
 
-/// Returns "shapes test, 200 samples", followed by the number of images if it is a different number.
+/// Returns a text such as "shapes test, 200 samples"; if the number of images differs, it follows.
 std::string data_and_samples(const TaskResult& result) {
   const std::string count = with_thousands(result.samples);
   const bool known = result.data.find(count + " samples") != std::string::npos;
@@ -60,7 +60,7 @@ std::string listed(const std::string& name, const std::vector<std::string>& item
   return html + "</p>";
 }
 
-/// Returns the task's settings, with the data of the suite or command line filled in if the task names none.
+/// Returns the settings of the task. If the task names no data, the data of the suite or the command line are filled in.
 config::Node with_data(config::Node settings, const ReportHead& head) {
   for (const auto& [key, given] : head.data)
     if (const config::Node* own = settings.find(key); own != nullptr && own->is_null()) settings.set(key, given);
@@ -75,7 +75,7 @@ std::string question(const TaskResult& result, const ReportHead& head) {
                 escape(config::to_yaml(with_data(result.settings, head))), "</pre></div></details>");
 }
 
-/// Whether the bar chart by kind already shows this number ("swap_obj_accuracy").
+/// Whether the bar chart by kind already shows the metric, such as "swap_obj_accuracy".
 bool has_bar(const TaskPictures& pictures, const std::string& metric) {
   return pictures.class_values.size() > 1 &&
          std::any_of(pictures.class_values.begin(), pictures.class_values.end(),

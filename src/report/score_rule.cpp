@@ -40,7 +40,7 @@ std::string segmentation_rule(const config::Node& settings) {
   return rule + kIou;
 }
 
-/// Returns the addition of `similarity` to a task's rule; empty if it is global.
+/// Returns the sentence that the setting `similarity` adds to a task's explanation; empty for `global`.
 std::string similarity_rule(const config::Node& settings) {
   const std::string similarity = setting_of(settings, "similarity");
   if (similarity == "conditioned")

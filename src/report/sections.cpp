@@ -33,7 +33,7 @@ std::string tag(const std::string& text, bool good) {
   return concat("<span class=\"tag ", good ? "good" : "bad", "\">", escape(text), "</span>");
 }
 
-/// Returns the name of the true class after the sign of a right or wrong answer, with a dot if it is named after a color.
+/// Returns the sign of a right or wrong answer and the name of the true class. A class named after a color gets a dot of this color.
 std::string truth_line(const std::string& name, bool right) {
   const std::optional<Color> color = color_in(name);
   return concat("<div class=\"truth\"><span class=\"sign ", right ? "good\" title=\"right\">\u2713" : "bad\" title=\"wrong\">\u2717",
@@ -57,7 +57,7 @@ std::string rank_tag(std::int64_t rank) {
   return rank == 0 ? tag("found first", true) : tag(concat("right item at place ", rank + 1), false);
 }
 
-/// Darkens the image where the weights are 0 and tints it where they are greatest. `weights` [rows, columns] >= 0.
+/// Darkens the image where `weights` [rows, columns] are 0, and tints it where they are largest. No weight may be negative.
 Image tint_by_weight(const Image& image, std::vector<float> weights, std::int64_t rows, std::int64_t columns) {
   TORCH_CHECK(std::ssize(weights) == rows * columns, "tint_by_weight: ", weights.size(), " weights for ", rows, " x ",
               columns, " patches");
@@ -77,7 +77,7 @@ Image tint_by_weight(const Image& image, std::vector<float> weights, std::int64_
   return out;
 }
 
-/// Returns the caption's tokens, darker with more attention from a slot; the tokens of one word are not separated.
+/// Returns the tokens of a caption as HTML. A token is darker if the slot attends to it more. The tokens of one word are not separated.
 std::string shaded_tokens(const std::vector<std::string>& tokens, const std::vector<float>& weights) {
   const float greatest = std::max(1e-12F, weights.empty() ? 0 : *std::max_element(weights.begin(), weights.end()));
   std::string html = "<div class=\"tokens\">";

@@ -10,22 +10,22 @@ namespace tessera::report {
 namespace {
 
 constexpr double kCloudWidth = 300, kCloudHeight = 180;
-constexpr double kLargest = 40, kSmallest = 9;  // font sizes, before scaling down to the space of the cloud
+constexpr double kLargest = 40, kSmallest = 9;  // font sizes, before the words are scaled down to fit into the cloud
 constexpr double kPicture = 150, kGap = 14;
 constexpr std::size_t kColumns = 2;
 
 struct PlacedWord {
-  double x = 0, y = 0;  // middle
+  double x = 0, y = 0;  // position of the middle
   double width = 0, height = 0;
   double size = 0;
 };
 
-/// Estimates the width of a text in units of its font size, rather too wide than too narrow, because the reader's font is unknown.
+/// Estimates the width of a text in units of its font size. The estimate is generous, because the reader's font is unknown.
 double width_of(const std::string& text) {
   double width = 0.2;
   for (const char letter : text) {
     const auto byte = static_cast<unsigned char>(letter);
-    if ((byte & 0xC0) != 0x80) width += byte < 0x80 ? 0.58 : byte < 0xE0 ? 0.65 : 1.05;  // once per character
+    if ((byte & 0xC0) != 0x80) width += byte < 0x80 ? 0.58 : byte < 0xE0 ? 0.65 : 1.05;  // counts each character once, at its first byte
   }
   return width;
 }
@@ -34,7 +34,7 @@ bool overlap(const PlacedWord& a, const PlacedWord& b) {
   return std::abs(a.x - b.x) < (a.width + b.width) / 2 && std::abs(a.y - b.y) < (a.height + b.height) / 2;
 }
 
-/// Moves the word outwards along a spiral until it overlaps no other. Returns whether there is room.
+/// Moves the word outwards along a spiral until it overlaps no other word. Returns whether there is room for it.
 bool place(PlacedWord& word, const std::vector<PlacedWord>& others) {
   for (double angle = 0; angle < 300; angle += 0.2) {
     word.x = kCloudWidth / 2 + 0.9 * angle * std::cos(angle) * kCloudWidth / kCloudHeight;

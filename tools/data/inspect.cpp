@@ -66,7 +66,7 @@ void print_spread(const char* title, const Json& spread) {
 }
 
 struct Looks {
-  std::int64_t good, bad, captionless;  // samples without a caption count as good: training on images alone uses them
+  std::int64_t good, bad, captionless;  // samples without a caption count as good, because training without texts uses them
   explicit Looks(const Json& json)
       : good(json["read"].get<std::int64_t>()),
         bad(0),
@@ -76,7 +76,7 @@ struct Looks {
   std::int64_t all() const { return good + bad; }
 };
 
-/// For example "looked at 1,000 samples: 777 good, 223 bad".
+/// Returns a text such as "looked at 1,000 samples: 777 good, 223 bad".
 std::string describe(const Looks& looks) {
   return concat("looked at ", with_thousands(looks.all()), " samples: ",
                 looks.bad == 0 ? "all of them good"

@@ -46,7 +46,7 @@ int run_pack(const PackOptions& options) {
   return 0;
 }
 
-// Parses, for example, "1GB", "500MB", "2GiB" or "1000000".
+// Parses a number of bytes, such as "1GB", "500MB", "2GiB" or "1000000".
 std::int64_t parse_bytes(const std::string& text) {
   static const std::vector<std::pair<std::string, double>> units = {
       {"GiB", 1073741824.0}, {"MiB", 1048576.0}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"", 1.0}};

@@ -36,7 +36,7 @@ void Progress::show(std::int64_t done) {
   }
   drawn_ = true;
   const auto full = static_cast<std::size_t>(total_ > 0 ? done * static_cast<std::int64_t>(kBar) / total_ : 0);
-  // \x1b[K clears what is left of a longer line.
+  // \x1b[K clears the rest of a longer line printed before.
   std::cerr << "\r[" << std::string(full, '#') << std::string(kBar - full, '.') << "] " << line(done) << "\x1b[K"
             << std::flush;
 }

@@ -6,8 +6,8 @@
 
 namespace tessera::tools {
 
-/// Prints the progress of a long job on stderr: a bar with rate and time left on a terminal, else a plain line every ten
-/// seconds.
+/// Prints the progress of a long job on stderr. On a terminal it draws a bar with the rate and the remaining time; otherwise it prints a
+/// plain line every ten seconds.
 class Progress {
  public:
   Progress(std::string what, std::int64_t total, std::int64_t begun_at = 0);
@@ -22,7 +22,7 @@ class Progress {
  private:
   std::string line(std::int64_t done) const;
 
-  const std::string what_;  // "samples"
+  const std::string what_;  // the unit of the counts, such as "samples"
   const std::int64_t total_, begun_at_;
   const bool terminal_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();

@@ -30,7 +30,7 @@ ShapesSettings read_settings(const ShapesOptions& options) {
   config::Node node = config::Node::map();
   for (const auto& [key, text] : options.settings) {
     const config::Node value = config::parse_yaml(text, option_name(key));
-    // On a command line the scalar has no useful line number.
+    // A value from the command line has no useful line number.
     node.set(key,
              value.is_scalar() ? config::Node::scalar(value.text(), {option_name(key), 0}, value.quoted()) : value);
   }

@@ -22,17 +22,18 @@ struct TokenizeOptions {
   std::string vocabulary;
   std::optional<std::int64_t> context_length;
   std::optional<std::string> cleanup;
-  std::map<std::string, std::string> switches;  // option -> true, false, or empty if it is not given
+  std::map<std::string, std::string> switches;  // option -> "true", "false", or empty if the option is not given
   std::vector<std::string> settings;
 };
 
-// Options that set the tokenizer's setting of the same name.
+// Each of these options sets one setting of the tokenizer.
 constexpr std::array<std::array<const char*, 3>, 3> switch_options = {
     {{"--lower-case", "lower_case", "wordpiece: lower-case and remove accents (default: true)"},
      {"--add-bos", "add_bos", "sentencepiece: put the begin token first (default: false)"},
      {"--add-eos", "add_eos", "sentencepiece: put the end token last (default: true)"}}};
 
-// Tokenizers use different names for the same setting, those of their papers; returns the candidate that this tokenizer has.
+// Returns the candidate that is a setting of this tokenizer. Tokenizers have different names for the same setting, because each uses the
+// name in its paper.
 std::string setting_key(const std::string& tokenizer, const std::string& option,
                         const std::vector<std::string>& candidates) {
   for (const config::RegistryBase::Entry& entry : tokenizers().entries()) {
@@ -75,7 +76,7 @@ std::string from_hex(const std::string& hex, long long line) {
   return bytes;
 }
 
-// JSON may hold single halves of surrogate pairs, which are not text; each becomes U+FFFD, as in ftfy.
+// Replaces single halves of surrogate pairs, which JSON may contain although they are not text, by U+FFFD, as ftfy does.
 std::string repair_surrogates(std::string line) {
   const auto unit_at = [&](std::size_t i) -> long {  // the code unit of the \uXXXX at i, or -1
     if (line.compare(i, 2, "\\u") != 0 || line.size() - i < 6) return -1;
@@ -140,7 +141,7 @@ int tokenize(const TokenizeOptions& options) {
       throw;
     }
     std::cout << out;
-    if (std::cin.rdbuf()->in_avail() <= 0) std::cout.flush();  // the process that writes our input may wait for the answer
+    if (std::cin.rdbuf()->in_avail() <= 0) std::cout.flush();  // flushes, because the process that writes our input may wait for the answer
     if (!std::cout) user_error("standard output: cannot write");
   }
   std::cout.flush();

@@ -12,7 +12,7 @@ namespace {
 
 struct ChangeOptions {
   std::string folder;
-  std::vector<std::string> documents;  // files
+  std::vector<std::string> documents;  // files with the documents to add
   FileOptions files;
   bool replace = false;
   std::vector<std::string> ids;

@@ -23,7 +23,7 @@ struct FileOptions {
   std::string vocabulary;
   double ciff_scale = 100;
 
-  /// Converts the options for the library. Without --vocabulary, `names` are the token names.
+  /// Returns the options in the form of the library. Without --vocabulary, `names` are the token names.
   index::SparseFileOptions for_library(const index::TokenNames& names = {}) const;
 };
 

@@ -31,7 +31,7 @@ index::TokenWeight parse_word(const std::string& word, const index::TokenNames& 
   return {names.at(word, place), 1};
 }
 
-/// Appends one query made of words separated by spaces; the weights of a repeated word are added up.
+/// Appends one query, given as words separated by spaces. The weights of a repeated word are added up.
 void append_words(index::SparseVectors& queries, const std::string& line, const index::TokenNames& names,
                   const std::string& place) {
   std::map<std::int32_t, float> weights;
@@ -45,7 +45,7 @@ void append_words(index::SparseVectors& queries, const std::string& line, const 
   index::append_row(queries, std::to_string(queries.rows()), std::move(row), place);
 }
 
-/// Removes the tokens that are not in `allow`, if given, and those in `block` from the queries.
+/// Removes tokens from the queries: all tokens in `block`, and, if `allow` is given, all tokens that are not in it.
 void apply_lists(index::SparseVectors& queries, const std::optional<std::vector<std::int32_t>>& allow,
                  const std::vector<std::int32_t>& block) {
   std::vector<bool> kept(static_cast<std::size_t>(queries.vocab_size), !allow);
@@ -57,7 +57,7 @@ void apply_lists(index::SparseVectors& queries, const std::optional<std::vector<
   index::normalize_rows(queries, "queries");
 }
 
-/// Encodes the queries and calls visit(queries): once for all images and once for all texts of a file, or once per line for
+/// Encodes the queries and calls visit(queries). It is called once for all images and once for all texts of a file, but once per line for
 /// texts read from standard input.
 void for_each_encoded_query(const QueryOptions& options, const std::function<void(index::SparseVectors)>& visit) {
 #ifdef TESSERA_WITH_DATA

@@ -13,9 +13,9 @@ namespace tessera::tools {
 struct QueryOptions {
   std::string file;  // file of sparse vectors
   FileOptions files;
-  std::vector<std::string> tokens;  // each is one query: "red circle:0.5"
-  std::string lines;                // file with one such query per line, or "-" for standard input
-  std::string model;                // run, checkpoint or model file that encodes `texts` and `images`
+  std::vector<std::string> tokens;  // each element is one query, such as "red circle:0.5"
+  std::string lines;                // file with one query of this form per line, or "-" for standard input
+  std::string model;                // run, checkpoint or model file whose model encodes `texts` and `images`
   std::string texts;                // file with one text per line, or "-" for standard input
   bool text_encoder_free = false;   // encode texts by their tokens only
   std::vector<std::string> images;  // image files
@@ -23,14 +23,14 @@ struct QueryOptions {
   std::vector<std::string> allow, block;
 };
 
-/// Calls answer(queries) for all queries, in order: all at once, or line by line if they are read from lines. Queries are
-/// non-negative vectors over the index's vocabulary, with the allow and block lists applied. If no query is given, the tokens
-/// of --must and --should form one.
+/// Calls answer(queries) for all queries, in order. Queries of --lines, and texts from standard input, are passed one line at a time, all
+/// others at once. Queries are non-negative vectors over the index's vocabulary, with the allow and block lists applied. If no query is
+/// given, the tokens of --must and --should form one.
 void for_each_query(const QueryOptions& options, const index::Index& index,
                     const std::function<void(const index::SparseVectors&)>& answer);
 
-/// Returns the tokens of a list, whose items are names, or @FILE with one name per line. Throws UserError for a token that the
-/// index does not know.
+/// Returns the tokens of a list. An item is a token's name, or @FILE for a file with one name per line. Throws UserError for a token that
+/// the index does not know.
 std::vector<std::int32_t> tokens_of(const std::vector<std::string>& items, const index::Index& index,
                                     const std::string& option);
 

@@ -1,4 +1,4 @@
-// Prints the table of flags, as answers on a command line and as a table of a page.
+// Formats the table of flags: as replies to flags on a command line, and as the table of a docs page.
 #include <algorithm>
 #include <map>
 
@@ -10,7 +10,7 @@
 namespace tessera::tools::open_clip {
 namespace {
 
-/// Returns the name of the open_clip_train flag in a word, with or without a value after "="; empty for other words.
+/// Returns the name of the open_clip_train flag that a word contains, with or without "=VALUE"; empty for other words.
 std::string flag_name(const std::string& word) {
   if (!word.starts_with("--")) return "";
   std::string name = word.substr(2, word.find('=') - 2);
@@ -23,7 +23,7 @@ struct GivenFlag {
   std::vector<std::string> values;
 };
 
-/// Returns a flag's value as open_clip_train's parser stores it, printed by Python.
+/// Returns the value of a flag as Python prints what open_clip_train's parser stores.
 std::string python_value(const GivenFlag& given) {
   if (given.flag->words == Words::none) return "True";
   if (given.flag->words == Words::one) return given.values.empty() ? given.flag->standard : given.values.front();
@@ -37,7 +37,7 @@ std::string python_value(const GivenFlag& given) {
   return named ? "{" + out + "}" : "[" + out + "]";
 }
 
-/// Returns the flags among the words, in order. `rest` receives the words that belong to no flag.
+/// Returns the open_clip_train flags among the words, in order. `rest` receives the words that belong to no such flag.
 std::vector<GivenFlag> flags_among(const std::vector<std::string>& words, std::vector<std::string>& rest) {
   std::vector<GivenFlag> out;
   for (std::size_t i = 0; i < words.size(); ++i) {

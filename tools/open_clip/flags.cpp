@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kNoCounterpart = "no counterpart";
 
-/// Returns whether train_data or val_data is a table. With dataset_type auto, its file ending decides.
+/// Returns whether the data named by `name` (train_data or val_data) is a table. With dataset_type auto, the file ending decides.
 bool is_csv(const Parameters& p, const std::string& name) {
   const std::string &type = p.text("dataset_type"), &path = p.text(name);
   return type == "csv" || (type == "auto" && (path.ends_with(".csv") || path.ends_with(".tsv")));
@@ -35,7 +35,7 @@ bool model_is(const Parameters& p, const char* kind) {
   return model.find(kind) != std::string::npos;
 }
 
-/// Returns the condition that a parameter is given.
+/// Returns a function that says whether the parameter is given.
 std::function<bool(const Parameters&)> is_given(const char* name) {
   return [name](const Parameters& p) { return p.has(name); };
 }
@@ -60,7 +60,7 @@ std::string shards(const std::string& path) {
   return "{name: webdataset, path: " + path + ", caption_keys: [txt], json_captions: []}";
 }
 
-/// Returns {name: mixture, ...} of the parts with their factors.
+/// Returns the source {name: mixture, ...} of the parts, with their factors as weights.
 std::string mixture(const std::vector<std::string>& paths, const std::vector<std::string>& factors) {
   if (factors.size() != paths.size())
     user_error("train_data_upsampling_factors has ", factors.size(), " numbers for the ", paths.size(), " parts of train_data");
@@ -87,7 +87,7 @@ Settings training_data(const Parameters& p) {
   return {concat("data.train={name: shapes, size: ", p.text("train_num_samples"), "}")};
 }
 
-/// Returns the setting `key` for each data set of the run that is a table.
+/// Returns a setting of `key` to `value` for each data set of the run that is a table.
 Settings of_tables(const Parameters& p, const std::string& key, const std::string& value) {
   Settings out;
   if (dataset_type(p) == "csv") out.push_back("data.train." + key + "=" + value);
@@ -279,7 +279,8 @@ std::string json_of(const config::Node& node) {
   return config::to_json(node).dump();
 }
 
-/// Returns the settings for `color_jitter`: a number for the first three of brightness, contrast, saturation and hue, or a list.
+/// Returns the settings for `color_jitter`. A single number applies to brightness, contrast and saturation; a list has a number for each of
+/// these and for hue.
 std::string jitter_of(const config::Node& given, double probability) {
   static constexpr std::array<const char*, 4> names = {"brightness", "contrast", "saturation", "hue"};
   const bool list = given.is_sequence();

@@ -6,14 +6,14 @@
 
 #include "tools/open_clip/parameters.h"
 
-/// The flags of OpenCLIP's open_clip_train and their counterparts in Tessera. This one table is the basis of the answers to such
-/// flags on the trainer's command line, of --from-open-clip, and of the table in docs/from_open_clip.md.
+/// The flags of OpenCLIP's open_clip_train and their counterparts in Tessera. This one table is used to reply to such flags on the
+/// trainer's command line, for --from-open-clip, and for the table in docs/from_open_clip.md.
 namespace tessera::tools::open_clip {
 
-/// How many words follow a flag.
+/// The number of words that follow a flag.
 enum class Words { none, one, several };
 
-/// Settings of Tessera, each KEY=VALUE as --set takes it.
+/// Settings of Tessera. Each is KEY=VALUE, as --set takes it.
 using Settings = std::vector<std::string>;
 
 struct Flag {
@@ -22,18 +22,19 @@ struct Flag {
   std::string standard;              // the default as Python prints it
   std::string key;                   // the setting that takes the value unchanged; empty: see `here`
   std::string here;                  // the counterpart in Tessera, in Markdown; empty: the setting `key`
-  std::string difference;            // what differs, or why there is no counterpart; empty: nothing
-  std::function<Settings(const Parameters&)> convert = {};  // makes the settings if the value is not taken unchanged
+  std::string difference;            // what differs, or why there is no counterpart; empty if nothing differs
+  std::function<Settings(const Parameters&)> convert = {};  // makes the settings if the value cannot be used unchanged
   std::function<bool(const Parameters&)> matters = {};       // whether the difference concerns a run with these parameters
-  bool of_model = false;             // whether the settings depend on the model; for a whole run, recipe.cpp makes them with the model
+  bool of_model = false;             // whether the settings depend on the model; for a whole run, recipe.cpp makes them
 
-  /// The flag as it is written, such as "--train-data".
+  /// Returns the flag as it is written on a command line, such as "--train-data".
   std::string option() const;
-  /// The counterpart in Tessera, in Markdown.
+  /// Returns the counterpart in Tessera, in Markdown.
   std::string counterpart() const;
-  /// Whether `difference` concerns a run with these parameters: `matters` says so, or the flag has no counterpart and is given.
+  /// Whether `difference` concerns a run with these parameters. `matters` decides; without it, the difference concerns the run if the flag
+  /// has no counterpart and differs from its default.
   bool differs(const Parameters& parameters) const;
-  /// Returns the settings that this flag becomes, given all parameters; empty if there is nothing to set.
+  /// Returns the settings that replace this flag in a run with these parameters; empty if there is nothing to set.
   Settings settings(const Parameters& parameters) const;
 };
 

@@ -36,7 +36,7 @@ std::string in_one_line(const Node& node) {
   return node.is_map() ? "{" + out + "}" : "[" + out + "]";
 }
 
-/// The converted run so far: settings, each KEY=VALUE, and comments.
+/// The part of the run that is already converted: settings, each KEY=VALUE, and comments.
 struct Draft {
   Settings settings;
   std::vector<std::string> remarks;
@@ -47,14 +47,14 @@ struct Draft {
 
 // ---- the model
 
-/// Returns the model's name with "-" for "/": ViT-B/32 is ViT-B-32.
+/// Returns the model's name with "/" replaced by "-": ViT-B/32 becomes ViT-B-32.
 std::string model_name(const Parameters& p) {
   std::string name = p.text("model");
   std::replace(name.begin(), name.end(), '/', '-');
   return name;
 }
 
-/// Returns the description of the run's model that open_clip_config.json would contain.
+/// Returns the configuration of the run's model, as it would be in open_clip_config.json.
 json model_config(const Parameters& p) {
   json model = open_clip_architecture(model_name(p));
   if (p.has("force_quick_gelu")) model["quick_gelu"] = true;
@@ -122,7 +122,8 @@ json preprocessing_of(const json& tag) {
   return out;
 }
 
-/// Adds a remark for towers of other libraries: their tensor names depend on the model's configuration, which must be available.
+/// Adds a remark if towers come from other libraries: their tensor names depend on the model's configuration, so the configuration must be
+/// available.
 void remark_on_named_towers(Draft& draft, const Parameters& p, const json& config) {
   if (!config.at("vision_cfg").contains("timm_model_name") && !config.at("text_cfg").contains("hf_model_name")) return;
   draft.remarks.push_back(concat("start.weights: weights with towers of timm or transformers need open_clip_config.json next to the file: python3 -c \"import json, open_clip; json.dump({'model_cfg': open_clip.get_model_config('",
@@ -160,13 +161,13 @@ std::int64_t whole_at(const Node& settings, const char* key) {
   return found == nullptr ? 0 : config::Value<std::int64_t>::read(*found, key, 0);
 }
 
-/// Appends the patterns of all blocks but the last `open`.
+/// Appends patterns for all blocks except the last `open` ones.
 void add_blocks(std::vector<std::string>& patterns, const std::string& prefix, std::int64_t layers, std::int64_t open) {
   for (std::int64_t i = 0; i < layers - open; ++i) patterns.push_back(concat(prefix, "transformer.resblocks.", i, ".*"));
 }
 
-/// Returns the patterns that freeze a ViT but for its last `open` groups. OpenCLIP's groups, from the first: the embeddings with
-/// ln_pre, each block but the last, the last block with ln_post, the projection.
+/// Returns the patterns that freeze a ViT except for its last `open` groups. OpenCLIP's groups are, in order: the embeddings with ln_pre,
+/// each block except the last, the last block with ln_post, and the projection.
 std::vector<std::string> locked_vit(const TowerSettings& tower, std::int64_t open) {
   const Node& vit = tower.encoder.settings;
   std::vector<std::string> out;
@@ -179,8 +180,8 @@ std::vector<std::string> locked_vit(const TowerSettings& tower, std::int64_t ope
   return out;
 }
 
-/// Returns the patterns that freeze a text tower but for its last `open` layers. OpenCLIP's layers, from the first: the
-/// embeddings, each block but the last, the last block with ln_final, the projection.
+/// Returns the patterns that freeze a text tower except for its last `open` layers. OpenCLIP's layers are, in order: the embeddings, each
+/// block except the last, the last block with ln_final, and the projection.
 std::vector<std::string> locked_text(const TowerSettings& tower, std::int64_t open) {
   const std::int64_t layers = whole_at(tower.encoder.settings, "layers");
   std::vector<std::string> out;
@@ -267,8 +268,8 @@ void add_model(Draft& draft, const Parameters& p) {
 
 // ---- the run
 
-/// Sets csv_rows to the rows of the run's table, from which open_clip_train computes its steps; adds a remark if the table cannot
-/// be read here.
+/// Sets csv_rows to the number of rows in the run's table, from which open_clip_train computes its number of steps. Adds a remark if the
+/// table cannot be read here.
 void count_rows(Parameters& p, Draft& draft) {
   if (dataset_type(p) != "csv" || !p.has("train_data")) return;
   Node source = Node::map();
@@ -297,7 +298,7 @@ std::string shown(const std::string& value) {
   return out == "\t" ? "\\t" : out;
 }
 
-/// Adds a remark on a flag if it makes the run differ from OpenCLIP's, or if it has no counterpart.
+/// Adds a remark on a flag if it makes the run differ from OpenCLIP's run, or if it has no counterpart.
 void remark_on(Draft& draft, const Parameters& p, const Flag& flag, bool settled) {
   if (!flag.differs(p)) return;
   std::string text = settled ? flag.difference : flag.counterpart() + (flag.difference.empty() ? "" : ". " + flag.difference);
@@ -305,7 +306,7 @@ void remark_on(Draft& draft, const Parameters& p, const Flag& flag, bool settled
   draft.remarks.push_back(concat(flag.option(), flag.words == Words::none ? "" : " " + shown(p.text(flag.name)), ": ", text));
 }
 
-/// Returns the depth of a setting's key. Settings are sorted by it, because one that replaces a whole module must come before
+/// Returns the depth of a setting's key. Settings are sorted by depth, because a setting that replaces a whole module must come before
 /// settings within the module.
 std::ptrdiff_t depth(const std::string& setting) {
   return std::count(setting.begin(), setting.begin() + static_cast<std::ptrdiff_t>(setting.find('=')), '.');

@@ -27,7 +27,7 @@ struct DataBenchSettings {
   std::function<void(const std::string&)> progress;
 };
 
-/// The cost of the images of one source. Stages run on one thread and include the stages before them. Seconds are CPU time per
+/// The cost of the images of one source. Each stage is measured on one thread and includes the stages before it. Seconds are CPU time per
 /// image.
 struct DataCost {
   struct Stage {
@@ -36,12 +36,12 @@ struct DataCost {
   };
   struct Threads {
     std::int64_t count = 0;
-    double images_per_second = 0;  // by wall-clock time
+    double images_per_second = 0;  // per second of wall-clock time
     double core_seconds = 0;       // CPU time of all threads, per image
   };
   std::string source;
-  double bytes = 0;          // mean size of a file
-  std::int64_t samples = 0;  // measured in the last stage
+  double bytes = 0;          // mean size of an image file
+  std::int64_t samples = 0;  // number of samples measured in the last stage
   std::vector<Stage> stages;
   std::vector<Threads> loader;
 };
@@ -52,7 +52,8 @@ struct DataBench {
   std::vector<DataCost> costs;
 };
 
-/// Measures each source, reading in order and starting again at its end. Throws UserError for a source without readable images.
+/// Measures each source. Samples are read in order, and again from the start after the last one. Throws UserError for a source without
+/// readable images.
 DataBench measure_data(const DataBenchSettings& settings);
 
 std::string to_markdown(const DataBench& bench);

@@ -12,7 +12,7 @@
 namespace tessera::bench {
 
 struct EfficiencySettings {
-  std::vector<std::string> configurations;  // names or files of the trainer; only model, objective and optimizer are used
+  std::vector<std::string> configurations;  // as in trainer --config; only model, objective and optimizer are used
   TrainingStepSettings step;
   bool training = true;  // also measure a training step
   int repeats = 5;
@@ -24,7 +24,7 @@ struct EfficiencySettings {
 struct SampleCost {
   double flops = 0;
   double samples_per_second = 0;
-  std::int64_t memory = 0;  // peak bytes of tensors, including weights, gradients and optimizer state
+  std::int64_t memory = 0;  // peak bytes of all tensors, including weights, gradients and optimizer state
 };
 
 /// The size of one model and the costs of embedding images and texts and of training.
@@ -32,9 +32,9 @@ struct Efficiency {
   std::string configuration;
   ParameterCount parameters;
   SampleCost image;
-  std::optional<SampleCost> text;      // none if it has no text tower
-  std::optional<SampleCost> training;  // none if not requested or not possible
-  std::string why_not_trained;         // the reason in one line if it is not possible
+  std::optional<SampleCost> text;      // none if the model has no text tower
+  std::optional<SampleCost> training;  // none if training was not requested or is not possible
+  std::string why_not_trained;         // the reason in one line, if training is not possible
 };
 
 struct EfficiencyTable {

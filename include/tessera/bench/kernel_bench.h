@@ -25,10 +25,10 @@ struct ProjectionShape {
 
 struct CrossEntropyShape {
   std::int64_t tokens, vocabulary, width;  // T, V, D
-  std::int64_t words = 0;                  // n, for soft targets; 0: one id per token
+  std::int64_t words = 0;                  // n, the number of ids per token with soft targets; 0: one hard target per token
 };
 
-/// These parse "64x55x196x512" (GroupShape), "512x30522" (EncodingShape), "32x128x50x768x64" (SlotShape), "64x196x30522x512"
+/// These functions parse "64x55x196x512" (GroupShape), "512x30522" (EncodingShape), "32x128x50x768x64" (SlotShape), "64x196x30522x512"
 /// (ProjectionShape), "4096x49408x512" (CrossEntropyShape) and "2048x49408x768x20" (CrossEntropyShape with soft targets). They throw
 /// UserError naming the option.
 GroupShape parse_group_shape(const std::string& text, const char* option = "--sparsify-group");
@@ -52,11 +52,11 @@ struct KernelBenchSettings {
   std::function<void(const std::string&)> progress;
 };
 
-/// The machine's rates in pure bandwidth and matrix product tests.
+/// The highest rates of the machine, measured with operations that only move data or only multiply matrices.
 struct MachinePeak {
   struct Product {
     at::ScalarType dtype;
-    double flops;  // per second, in a large square matrix product
+    double flops;  // FLOP/s of a large square matrix product
   };
   double bandwidth = 0;  // bytes per second of a = b + s c over large float32 arrays (STREAM's triad)
   std::vector<Product> products;
@@ -66,10 +66,10 @@ struct MachinePeak {
 struct KernelCost {
   std::string kernel, pass, shape;
   at::ScalarType dtype = at::kFloat;
-  double flops = 0;                              // in products that the kernel executes; 0 if there are none
-  double bytes = 0;                              // least bytes to move: each input read once, each output written once
+  double flops = 0;                              // FLOPs of the matrix products that the kernel executes; 0 if there are none
+  double bytes = 0;                              // fewest bytes that must be moved: each input is read once, each output written once
   double seconds = 0, composed_seconds = 0;      // medians
-  std::int64_t memory = 0, composed_memory = 0;  // peak bytes above the inputs, including outputs
+  std::int64_t memory = 0, composed_memory = 0;  // peak bytes in addition to the inputs, including outputs
   bool composed_fits = true;                     // whether the composed pass fits into memory; if not, it is not measured
 };
 
@@ -78,7 +78,7 @@ struct KernelBench {
   MachinePeak peak;
   std::vector<KernelCost> costs;
 
-  /// Returns the best rate of the products in this type and in float32, because CPUs without units for bfloat16 are slower with it.
+  /// Returns the higher of the rates in this type and in float32, because CPUs without bfloat16 units are slower in bfloat16.
   double product_flops(at::ScalarType dtype) const;
 };
 

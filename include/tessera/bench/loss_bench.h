@@ -29,27 +29,27 @@ struct LossBenchSettings {
   std::vector<NamedObjective> objectives;
   std::vector<std::int64_t> batch_sizes;  // pairs in one process, ascending
   std::int64_t patches = 196;             // P; ViT-B/16 at 224 pixels
-  std::int64_t tokens = 55;               // L; SPARC's text length. All are real, none padding
+  std::int64_t tokens = 55;               // L; SPARC's text length. All tokens are real
   std::int64_t width = 512;               // D
-  std::int64_t captions = 8;              // K, for objectives on several texts per image
+  std::int64_t captions = 8;              // K; used by objectives with several texts per image
   at::Device device{at::kCPU};
   at::ScalarType dtype = at::kFloat;                 // type of the features: float32 or bfloat16
-  int repeats = 5;                                   // timed runs, at most
+  int repeats = 5;                                   // the largest number of timed runs
   double time_limit = 60;                            // seconds that one objective may take at one batch size
   std::optional<std::int64_t> memory_limit;          // bytes, CPU only; null: nine tenths of the free memory
-  std::optional<ModelSettings> model;                // the towers of the update step; null: only the loss
+  std::optional<ModelSettings> model;                // the towers of the update step; null: only the loss is measured
   std::function<void(const std::string&)> progress;  // one line per measurement; may be empty
 };
 
 enum class Outcome { measured, does_not_fit, takes_too_long };
 
-/// The cost of one objective's forward and backward pass at one batch size, with given features.
+/// The cost of one objective's forward and backward pass at one batch size. The features are given.
 struct LossCost {
   std::string objective;
   std::int64_t batch_size = 0;
   Outcome outcome = Outcome::measured;
-  double flops = 0;         // counted, see FlopCounter
-  std::int64_t memory = 0;  // peak bytes above the features, including the gradients of the features
+  double flops = 0;         // as counted by FlopCounter
+  std::int64_t memory = 0;  // peak bytes in addition to the features, including the gradients of the features
   double seconds = 0;       // median
 };
 
@@ -64,14 +64,14 @@ struct ModelCost {
 struct LossBench {
   LossBenchSettings settings;
   std::string machine;
-  std::vector<LossCost> costs;    // by objective, then batch size
-  std::vector<ModelCost> models;  // by objective; empty without a model
+  std::vector<LossCost> costs;    // ordered by objective, then by batch size
+  std::vector<ModelCost> models;  // one per objective; empty without a model
 
   const LossCost* find(const std::string& objective, std::int64_t batch_size) const;
   const ModelCost* find_model(const std::string& objective) const;
 };
 
-/// These return the bytes and FLOPs of one update step: the towers' state and activations together with the peak of the loss.
+/// These return the peak bytes and the FLOPs of one update step. The memory is the towers' state and activations plus the peak of the loss.
 double step_memory(const ModelCost& model, const LossCost& loss);
 double step_flops(const ModelCost& model, const LossCost& loss);
 
@@ -79,14 +79,14 @@ double step_flops(const ModelCost& model, const LossCost& loss);
 std::function<void()> loss_step(const NamedObjective& objective, std::int64_t batch_size,
                                 const LossBenchSettings& settings);
 
-/// Measures every objective at every batch size. Exceeding the memory or time limit is not an error and is marked in the result.
-/// With a model, the features have the model's shapes.
+/// Measures every objective at every batch size. A measurement that would exceed the memory or time limit is not an error; it is marked in
+/// the result. With a model, the features have the model's shapes.
 LossBench measure_losses(LossBenchSettings settings);
 
 /// Returns Markdown tables of objectives by batch sizes, like SPARC's Table 11, and the cost that SPARC adds to CLIP in percent.
 std::string to_markdown(const LossBench& bench);
 std::string to_json(const LossBench& bench);
-/// Draws double-logarithmic curves as a stand-alone SVG picture, like SPARC's Figure 4.
+/// Draws the curves with two logarithmic axes as a stand-alone SVG picture, like SPARC's Figure 4.
 std::string to_svg(const LossBench& bench);
 
 }  // namespace tessera::bench

@@ -15,7 +15,7 @@ struct OptimizerCost {
   double seconds = 0;  // median of one step
 };
 
-/// An optimizer of a model's parameters, with random gradients.
+/// Runs steps of an optimizer on a model's parameters, with random gradients.
 class OptimizerStep {
  public:
   /// `choice` has the form of the section `optimizer` of a configuration. Throws UserError.

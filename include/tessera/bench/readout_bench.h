@@ -29,7 +29,7 @@ struct ReadoutBenchSettings {
   std::vector<NamedReadout> readouts;
   std::vector<TokenShape> shapes;
   at::Device device{at::kCPU};
-  at::ScalarType dtype = at::kFloat;  // bfloat16: autocast
+  at::ScalarType dtype = at::kFloat;  // with bfloat16, read-outs run under autocast
   int repeats = 9;
   double time_limit = 20;  // seconds per measurement
   std::function<void(const std::string&)> progress;
@@ -39,15 +39,15 @@ struct ReadoutBenchSettings {
 struct ReadoutCost {
   std::string name, shape;
   std::int64_t parameters = 0;
-  double flops = 0;         // for the batch
+  double flops = 0;         // FLOPs for the whole batch
   double seconds = 0;       // median
-  std::int64_t memory = 0;  // peak bytes above tokens and weights
+  std::int64_t memory = 0;  // peak bytes in addition to tokens and weights
 };
 
 struct ReadoutBench {
   std::string machine;
   at::ScalarType dtype = at::kFloat;
-  std::vector<ReadoutCost> costs;  // by shape, each starting with the transformer block
+  std::vector<ReadoutCost> costs;  // ordered by shape; the first cost of each shape is the transformer block
 };
 
 ReadoutBench measure_readouts(const ReadoutBenchSettings& settings);

@@ -14,28 +14,29 @@ std::vector<std::string> shapes_captions();
 
 struct TokenizerBenchSettings {
   struct Choice {
-    std::string described;  // the user's text
+    std::string described;  // the tokenizer as the user described it
     std::shared_ptr<const Tokenizer> tokenizer;
   };
   std::vector<Choice> choices;
   std::vector<std::string> captions;
-  int threads = 1;         // that share the captions
+  int threads = 1;         // number of threads that share the captions
   int repeats = 9;         // timed runs over all captions; the median is reported
-  double time_limit = 20;  // seconds for the runs of one tokenizer
+  double time_limit = 20;  // seconds for all runs of one tokenizer
 };
 
-/// The cost of one tokenizer for all captions, encoded one by one without padding and truncated at its length.
+/// The cost of encoding all captions with one tokenizer. Captions are encoded one by one, without padding, and cut at the tokenizer's
+/// context length.
 struct TokenizerCost {
   std::string name, described;
   double ids_per_caption = 0;
   double seconds = 0;
-  double processor_seconds = 0;  // CPU time of all threads, median over runs; hardly affected by other programs
+  double processor_seconds = 0;  // CPU time of all threads (median over runs), which other programs hardly affect
 };
 
 struct TokenizerBench {
   std::string machine;
   int threads = 1;
-  std::int64_t captions = 0, bytes = 0;  // bytes: of all captions
+  std::int64_t captions = 0, bytes = 0;  // number of captions, and of bytes in all of them
   std::vector<TokenizerCost> costs;
 };
 

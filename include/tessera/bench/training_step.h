@@ -23,19 +23,19 @@ namespace tessera::bench {
 struct TrainingStepSettings {
   std::int64_t batch_size = 32;
   at::Device device{at::kCPU};
-  at::ScalarType dtype = at::kFloat;      // bfloat16: autocast in the towers
+  at::ScalarType dtype = at::kFloat;      // with bfloat16, the towers run under autocast
   std::string caption_lengths = "full";   // the argument of caption_lengths()
   std::string weights;                    // a safetensors file with OpenCLIP's names; empty: random weights
-  /// A safetensors file with `image` [B, 3, H, W], uint8 or normalized, `text` [B, L], and `lengths` [B], the number of ids that
-  /// are not padding; empty: random images and texts.
+  /// A safetensors file with `image` [B, 3, H, W] (uint8 or normalized), `text` [B, L], and `lengths` [B], the number of real tokens of
+  /// each text. Empty: images and texts are random.
   std::string batch;
-  /// The backend that reduces gradients although there is only one rank: "auto" (none), "gloo" or "nccl".
+  /// The backend that reduces gradients, although there is only one rank: "gloo", "nccl", or "auto" for no reduction.
   std::string backend = "auto";
 };
 
-/// Returns the numbers of tokens of `count` captions, at most `most`. `text` is "full" (all `most`), "coco" (drawn from the
-/// distribution of COCO's captions with CLIP's tokenizer), or "12" or "9:20" (all equal, or uniform between the two). The result
-/// is deterministic. Throws UserError naming --caption-lengths.
+/// Returns the numbers of tokens of `count` captions; no number exceeds `most`. With "full" as `text`, all are `most`. With "coco", they
+/// follow the distribution of COCO's captions with CLIP's tokenizer. "12" makes all of them 12, and "9:20" draws them uniformly from 9 to
+/// 20. The result is deterministic. Throws UserError naming --caption-lengths.
 std::vector<std::int64_t> caption_lengths(const std::string& text, std::int64_t count, std::int64_t most);
 
 /// Returns a function that embeds random images with the image tower of a configuration, without gradients and in evaluation mode.
@@ -46,21 +46,21 @@ std::function<void()> image_forward(const std::string& configuration, const Trai
 /// configuration's model, objective, optimizer and training.clip_norm.
 class TrainingStep {
  public:
-  /// `configuration` is a name or file of trainer. Throws UserError for an invalid configuration, and for weights and batches that do
-  /// not fit.
+  /// `configuration` is a recipe's name or a file, as in trainer --config. Throws UserError for an invalid configuration, and for weights
+  /// or a batch that do not fit the model.
   TrainingStep(const std::string& configuration, const TrainingStepSettings& settings);
 
   /// Called at the end of a phase: "image tower", "text tower", "teacher", "objective", "backward", "clipping", "update".
   using OnPhase = std::function<void(const char* phase)>;
   struct How {
-    bool views_joined = true;  // join views of one shape into a larger batch, as the trainer does; false: one after another
-    bool reduce = true;        // reduce gradients through the backend
+    bool views_joined = true;  // whether views of one shape are joined into a larger batch, as in the trainer
+    bool reduce = true;        // whether gradients are reduced through the backend
     OnPhase on_phase;
   };
   /// Runs a step. Returns the loss, a scalar on the device.
   at::Tensor run(const How& how);
   at::Tensor run() { return run(How{}); }
-  /// The same with forward and backward pass as a CUDA graph (training.cuda_graph), which the first calls record.
+  /// Runs a step whose forward and backward pass are a CUDA graph (training.cuda_graph); the first calls record the graph.
   at::Tensor run_recorded();
 
   bool has_several_views() const { return needs_.images.size() > 1 || needs_.texts.size() > 1; }

@@ -14,20 +14,20 @@
 
 namespace tessera {
 
-/// Returns "Intel(R) Xeon(R) ..., 2 threads", or the GPU's name as its driver reports it.
+/// Returns a name such as "Intel(R) Xeon(R) ..., 2 threads", or for a GPU the name that its driver reports.
 std::string machine_name(const at::Device& device);
 
 /// Returns the bytes that could still be allocated: free memory and reclaimable caches, within the control group's limit.
 std::int64_t available_memory(const at::Device& device);
 
-/// Returns the bytes that a GPU's caching allocator holds without using them; 0 on the CPU.
+/// Returns the bytes that a GPU's caching allocator has reserved but does not use; 0 on the CPU.
 std::int64_t unused_by_allocator(const at::Device& device);
 
-/// Waits for a GPU's queue; does nothing on the CPU.
+/// Waits until a GPU has finished all its work; does nothing on the CPU.
 void synchronize(const at::Device& device);
 
-/// Measures the peak of allocated tensor bytes since its construction: of this thread on the CPU, of the caching allocator on a
-/// GPU. With a limit (CPU only), allocations above it throw MemoryLimitExceeded.
+/// Measures the peak of allocated tensor bytes since its construction. On the CPU it counts the allocations of this thread, on a GPU those
+/// of the caching allocator. With a limit (CPU only), an allocation that would exceed it throws MemoryLimitExceeded.
 class PeakMemory {
  public:
   explicit PeakMemory(const at::Device& device, std::optional<std::int64_t> limit = std::nullopt);
@@ -46,10 +46,10 @@ bool out_of_memory(const std::exception& error);
 /// Runs the body; returns false if it ran out of memory.
 bool fits_in_memory(const std::function<void()>& body);
 
-/// Returns the seconds of one call, including the device's queue.
+/// Returns the seconds of one call, including the time until the device has finished its work.
 double seconds_of(const at::Device& device, const std::function<void()>& call);
 
-/// Returns the median of at least one value; for an even number the upper of the two middle values.
+/// Returns the median of `values`, which must not be empty; for an even number of values, the upper of the two middle ones.
 double median(std::vector<double> values);
 
 /// Returns the median seconds of one call, over at most `repeats` measurements that together take about `budget` seconds. The first

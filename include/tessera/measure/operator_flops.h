@@ -9,11 +9,12 @@
 
 namespace tessera {
 
-/// Returns the floating-point operations of the products inside one call of our own operators (tessera::...) that run a kernel.
-/// Returns nothing for other operators, and for our operators that are composed of LibTorch's, which are counted individually.
+/// Returns the floating-point operations of the matrix products inside one call of an operator of ours (tessera::...), if it runs a kernel.
+/// Returns nothing for other operators, and nothing if our operator is composed of LibTorch's operators, because these are counted
+/// themselves.
 std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<const c10::IValue> inputs);
 
-/// Returns how many of these operations repeat products of the forward pass; 0 for other operators.
+/// Returns how many of the operations counted by operator_flops() repeat products of the forward pass; 0 for other operators.
 std::int64_t operator_recomputed_flops(std::string_view name, c10::ArrayRef<const c10::IValue> inputs);
 
 }  // namespace tessera

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// The allocations and frees of tensor memory by a piece of work, in order.
+/// The allocations and frees of tensor memory during a piece of work, in order.
 class MemoryTrace {
  public:
   MemoryTrace() = default;
@@ -17,16 +17,16 @@ class MemoryTrace {
   /// Runs the body and records its allocations with a MemoryMeter.
   static MemoryTrace of(const std::function<void()>& body);
 
-  double peak() const;  // the highest level, in bytes above the start; at least 0
-  double held() const;  // the level at the end; negative if more was freed than allocated
+  double peak() const;  // the largest number of allocated bytes, relative to the start; at least 0
+  double held() const;  // the bytes still allocated at the end, relative to the start; negative if more was freed than allocated
   const std::vector<double>& changes() const { return changes_; }
 
  private:
   std::vector<double> changes_;
 };
 
-/// The cost of a piece of work as a function of the number of samples: a polynomial of the given degree through the latest
-/// measurements. It is exact for numbers that were measured.
+/// The cost of a piece of work as a function of the number of samples: a polynomial of the given degree through the latest measurements.
+/// For a number of samples that was measured, it returns the measurement.
 class CostCurve {
  public:
   explicit CostCurve(std::size_t degree) : degree_(degree) {}
@@ -37,11 +37,11 @@ class CostCurve {
   void add(std::int64_t samples, MemoryTrace trace, double flops);
 
   /// Returns the extrapolated trace. If all measurements have the same number of allocations, each allocation is extrapolated
-  /// separately, so the peak is right even if it moves to another place. Otherwise only the peak and the final level are
-  /// extrapolated, the peak to at least its linear extrapolation. Needs at least one measurement.
+  /// separately, so the peak is right even if it moves to another place. Otherwise only the peak and the final level are extrapolated; the
+  /// peak is at least its linear extrapolation. Needs at least one measurement.
   MemoryTrace trace(std::int64_t samples) const;
   double flops(std::int64_t samples) const;
-  /// Returns the curve of this work followed by `next`, which was measured with the same numbers of samples.
+  /// Returns the cost of doing this work and then `next`, which was measured with the same numbers of samples.
   CostCurve followed_by(const CostCurve& next) const;
 
  private:
@@ -60,7 +60,7 @@ class CostCurve {
 struct PassCost {
   explicit PassCost(std::size_t degree) : forward(degree), backward(degree) {}
 
-  CostCurve forward;   // up to the outputs, keeping what the backward pass needs
+  CostCurve forward;   // up to the outputs; keeps the tensors that the backward pass needs
   CostCurve backward;  // from the outputs to the gradients
 
   double flops(std::int64_t samples) const { return forward.flops(samples) + backward.flops(samples); }
@@ -68,8 +68,8 @@ struct PassCost {
   MemoryTrace trace(std::int64_t samples) const;
 };
 
-/// Measures a pass of the towers over a batch and adds it to their cost, which is linear in the samples. `encode` is the towers'
-/// forward pass. The gradients of the features are allocated before the backward pass and are not part of it.
+/// Measures a forward and backward pass of the towers over a batch and adds it to `cost`, which is linear in the number of samples.
+/// `encode` runs the forward pass. The gradients of the features are allocated before the backward pass and are not part of the cost.
 void measure_towers(PassCost& cost, const Batch& batch, const std::function<Features(const Batch&)>& encode);
 
 }  // namespace tessera

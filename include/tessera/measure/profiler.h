@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// A trace by LibTorch's profiler (Kineto) from construction until stop(): the operators of the forward and backward pass, and on
-/// a GPU also its kernels and the driver's calls. Only one can run at a time in a process.
+/// Records a trace with LibTorch's profiler (Kineto) from construction until stop(). It contains the operators of the forward and backward
+/// pass, and on a GPU also the kernels and the calls of the driver. Only one profiler can run at a time in a process.
 class Profiler {
  public:
   explicit Profiler(const at::Device& device);
@@ -33,10 +33,10 @@ class Profiler {
     double seconds = 0;
     std::int64_t calls = 0;
   };
-  /// Returns the shares of a stopped profiler, the longest first: a GPU's kernels and copies, or on the CPU operators without the
-  /// time of the operators that they call.
+  /// Returns the shares of a stopped profiler, the longest first. On a GPU these are kernels and copies; on the CPU they are operators,
+  /// without the time of the operators that they call.
   std::vector<Share> shares() const;
-  /// Returns how often the host waited for the GPU within marks, for a stopped profiler; 0 on the CPU.
+  /// Returns how often the host waited for the GPU within marks; 0 on the CPU. The profiler must be stopped.
   std::int64_t host_waits() const;
 
  private:

@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-/// Counts the floating-point operations of everything that runs while it exists, forward and backward: matrix products (2 per
-/// multiply-add), convolutions, fused attention (two products, and five in the backward pass) and the products inside our own
-/// kernels. Element-wise work, norms and softmax are not counted.
+/// Counts the floating-point operations of everything that runs while the object exists, in forward and backward passes. It counts matrix
+/// products (2 per multiply-add), convolutions, fused attention (two products, and five in the backward pass) and the products inside our
+/// own kernels. It does not count element-wise work, norms and softmax.
 class FlopCounter {
  public:
   FlopCounter();
@@ -19,8 +19,8 @@ class FlopCounter {
   FlopCounter(const FlopCounter&) = delete;
   FlopCounter& operator=(const FlopCounter&) = delete;
   double flops() const;
-  /// The part that only repeats earlier computations: under a Recomputing, and inside the backward passes of fused attention and
-  /// grouping. flops() - recomputed() is the cost of the model itself (Chowdhery et al. 2022, PaLM, appendix B).
+  /// The operations that only repeat earlier computations: those under a Recomputing object, and those inside the backward passes of fused
+  /// attention and grouping. flops() - recomputed() is the cost of the model itself (Chowdhery et al. 2022, PaLM, appendix B).
   double recomputed() const;
 
  private:
@@ -28,7 +28,7 @@ class FlopCounter {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Returns "12.30 GFLOPs".
+/// Formats a number of operations, for example "12.30 GFLOPs".
 std::string format_flops(double flops);
 
 /// Thrown by an allocation that would exceed the limit of a MemoryMeter.
@@ -45,9 +45,9 @@ class MemoryMeter {
   ~MemoryMeter();
   MemoryMeter(const MemoryMeter&) = delete;
   MemoryMeter& operator=(const MemoryMeter&) = delete;
-  std::int64_t held() const;  // allocated and not freed
+  std::int64_t held() const;  // bytes that are allocated and not freed
   std::int64_t peak() const;
-  std::vector<double> changes() const;  // bytes allocated, or freed if negative, in order
+  std::vector<double> changes() const;  // all allocations (bytes, positive) and frees (negative), in order
 
  private:
   struct Impl;

@@ -26,24 +26,24 @@ struct CaseReport {
   std::string module;
   std::string note;
   std::vector<Row> rows;
-  std::string failure;  // why it failed: the module threw, or parameters do not match
+  std::string failure;  // why the case failed: the module threw, or its parameters do not match the case's
   std::string skipped;  // why the case was not run
 
   bool agrees() const;
 };
 
-/// Compares by the rule of the reference cases: whole numbers and bools must be equal, others must agree within rtol, and NaNs and
-/// infinities must be in the same places. An undefined `ours` counts as zeros (a gradient that does not exist).
+/// Compares by the rule of the reference cases: whole numbers and bools must be equal, other numbers must agree within rtol, and NaNs and
+/// infinities must be in the same places. An undefined `ours`, which stands for a gradient that does not exist, is compared as zeros.
 Row compare(const std::string& name, const at::Tensor& ours, const at::Tensor& theirs, double rtol);
 
 /// Runs the module of a case, differentiates `loss` or the sum of cotangent * output, and compares outputs and gradients. Throws
 /// UserError for an unknown module (listing the known ones) and for settings that the module rejects.
 CaseReport run_case(const Case& reference, const Runners& runners, const RunOptions& options = {});
 
-/// Calls load_case() and run_case(), or the lines runner for a `.jsonl` file.
+/// Runs the cases of one file: load_case() and run_case() for a single case, or the lines runner for a `.jsonl` file.
 CaseReport run_file(const std::string& path, const Runners& runners, const RunOptions& options = {});
 
-/// Returns a table of one case: tensor, worst error, its share of the bound. `brief` leaves out the rows that agree.
+/// Returns a table of one case with the columns tensor, worst error, and share of the bound. `brief` leaves out the rows that agree.
 std::string format_table(const CaseReport& report, bool brief = false);
 nlohmann::json to_json(const CaseReport& report);
 

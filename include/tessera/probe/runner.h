@@ -15,11 +15,11 @@ namespace tessera::probe {
 
 struct RunOptions {
   at::Device device = at::kCPU;
-  at::ScalarType dtype = at::kFloat;  // type of floating inputs; with bfloat16, parameters stay float32 under autocast
+  at::ScalarType dtype = at::kFloat;  // type of floating-point inputs; with bfloat16, parameters stay float32 under autocast
 };
 
-/// Gives a runner the inputs of a case, and records which tensors hold the case's parameters. Floating inputs require grad if the
-/// case has gradients.
+/// Provides a runner with the inputs of a case, and records which tensors hold the case's parameters. Floating-point inputs require grad if
+/// the case has gradients.
 class Run {
  public:
   Run(const Case& reference, const RunOptions& options);
@@ -31,9 +31,9 @@ class Run {
   at::ScalarType parameter_dtype() const;
 
   bool has(const std::string& name) const { return inputs_.contains(name); }
-  /// Returns the input. Throws c10::Error naming it if the case does not have it.
+  /// Returns the input of this name. Throws c10::Error with the name if the case does not have it.
   const at::Tensor& input(const std::string& name) const;
-  /// Returns the input, or an undefined tensor.
+  /// Returns the input of this name, or an undefined tensor if the case does not have it.
   at::Tensor optional_input(const std::string& name) const;
   const std::map<std::string, at::Tensor>& inputs() const { return inputs_; }
   /// The raw `inputs` of a `.json` case (texts, lists of lists).
@@ -41,10 +41,11 @@ class Run {
 
   bool has_parameter(const std::string& name) const { return case_.parameters.contains(name); }
   std::vector<std::string> parameter_names() const;
-  /// Returns the parameter itself, for modules that are functions; it is a leaf that requires grad if the case has gradients.
+  /// Returns the case's parameter itself, for functions that take it as an argument. It is a leaf that requires grad if the case has
+  /// gradients.
   at::Tensor parameter(const std::string& name);
-  /// Copies the case's parameter into a tensor of the module (a leaf) and differentiates with respect to it. `view` selects the
-  /// part of the leaf, and of its gradient, that belongs to the name (a slice of a fused matrix).
+  /// Copies the case's parameter into `leaf`, a parameter of the module, and differentiates with respect to it. `view` selects the part of
+  /// the leaf, and of its gradient, that belongs to the name, such as a slice of a fused matrix.
   using View = std::function<at::Tensor(const at::Tensor&)>;
   void bind(const std::string& name, const at::Tensor& leaf, const View& view = {});
   /// Moves the module to the run's device and dtype, and binds all its parameters and buffers under `prefix` + their names. Throws
@@ -71,14 +72,14 @@ using Outputs = std::map<std::string, at::Tensor>;
 /// wrong settings, and c10::Error for inputs that do not fit.
 using Runner = std::function<Outputs(Run&)>;
 
-/// Checks the lines of a `.jsonl` file of cases; returns one text per line that disagrees ("line 12: ...").
+/// Checks the cases of a `.jsonl` file, one per line. Returns one text per line that disagrees ("line 12: ...").
 using LinesRunner = std::function<std::vector<std::string>(const std::vector<nlohmann::json>& lines)>;
 
 /// The runners by module name.
 class Runners {
  public:
   void add(const std::string& module, Runner runner);
-  /// For files `STEM.jsonl` and `STEM_*.jsonl`.
+  /// Adds the runner for the files `STEM.jsonl` and `STEM_*.jsonl`.
   void add_lines(const std::string& stem, LinesRunner runner);
 
   const Runner* find(const std::string& module) const;
@@ -94,7 +95,8 @@ class Runners {
 /// src/probe/all_runners.h and called in src/probe/registry.cpp.
 Runners core_runners();
 
-/// Returns core_runners() and those of modules that need the data libraries; it is in tessera_data (src/probe/data_registry.cpp).
+/// Returns core_runners() and the runners of modules that need the data libraries. The function is defined in tessera_data
+/// (src/probe/data_registry.cpp).
 Runners all_runners();
 
 }  // namespace tessera::probe

@@ -12,7 +12,7 @@ namespace tessera::report {
 /// samples has one group and wholes of 1. A mean IoU over classes has one group per class, with intersections and unions.
 struct Outcomes {
   struct Entry {
-    std::int64_t sample = 0;  // from 0
+    std::int64_t sample = 0;  // index of the sample, from 0
     double part = 0;
     double whole = 1;
     std::int64_t group = 0;
@@ -33,21 +33,21 @@ struct Interval {
 
 constexpr std::int64_t kResamples = 1000;
 
-/// Returns the metrics of bootstrap resamples of 0 .. samples - 1 (Efron 1979): out[metric][resample], NaN if a resample has no
-/// whole. The resamples depend only on `samples` and `seed`, so the values of two models on the same samples are paired. Throws
-/// std::out_of_range if an entry's sample is not below `samples`.
+/// Returns the metrics of bootstrap resamples of the samples 0 .. samples - 1 (Efron 1979) as out[metric][resample]; NaN if no group of a
+/// resample has a whole above 0. The resamples depend only on `samples` and `seed`, so the values of two models on the same samples are
+/// paired. Throws std::out_of_range if an entry's sample is not below `samples`.
 std::vector<std::vector<double>> bootstrap_values(const std::vector<Outcomes>& metrics, std::int64_t samples,
                                                   std::int64_t resamples = kResamples, std::uint64_t seed = 0);
 
-/// Returns the middle 95 % of the values that are not NaN, by percentiles with linear interpolation; none if there are fewer
-/// than two.
+/// Returns the interval of the middle 95 % of the values that are not NaN, by percentiles with linear interpolation. Returns none if fewer
+/// than two values are not NaN.
 std::optional<Interval> middle(std::vector<double> values);
 
-/// Returns middle() of bootstrap_values(); none for fewer than two samples.
+/// Returns the middle() of a metric's bootstrap_values(); none for fewer than two samples.
 std::optional<Interval> bootstrap_interval(const Outcomes& outcomes, std::int64_t samples,
                                            std::int64_t resamples = kResamples, std::uint64_t seed = 0);
 
-/// Returns the interval of the first metric minus the second on the same samples, from the paired resamples of
+/// Returns the interval of the difference first - second of two models on the same samples, from the paired resamples of
 /// bootstrap_values().
 std::optional<Interval> difference_interval(const std::vector<double>& first, const std::vector<double>& second);
 

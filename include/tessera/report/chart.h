@@ -6,12 +6,12 @@
 
 namespace tessera::report {
 
-/// Draws a chart as inline SVG: one line per curve (with a band if its points are means of ranges), a smoothed line over a noisy
-/// one, axes with round numbers, and a legend if there are several curves. Empty without points.
+/// Draws a chart as inline SVG: one line per curve, a smoothed line over a noisy curve, axes with round numbers, and a legend if there are
+/// several curves. A curve whose points are means of ranges gets a band. The result is empty without points.
 std::string svg_chart(const CurveChart& chart);
 
-/// Draws the charts side by side, each in a card with its title. Charts of single values become numbers above them. Empty if no
-/// chart has points.
+/// Draws the charts side by side, each in a card with its title. Charts with a single value are shown as numbers above the other charts.
+/// The result is empty if no chart has points.
 std::string chart_cards(const std::vector<CurveChart>& charts);
 
 }  // namespace tessera::report

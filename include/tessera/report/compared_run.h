@@ -17,12 +17,12 @@ namespace tessera::report {
 struct Score {
   std::string task;    // a second task of the same name on the same data is "zero_shot (2)"
   std::string data;    // the source's description
-  std::string metric;  // "top1"
-  double value = 0;    // NaN if the evaluation has no number
+  std::string metric;  // for example "top1"
+  double value = 0;    // NaN if the evaluation could not compute it
   std::optional<Interval> interval = {};  // 95 %
   /// The task's outcomes, if there is a samples.json next to the numbers; significance tests between runs need them.
   std::shared_ptr<const TaskOutcomes> outcomes = {};
-  std::string rule = {};                  // explains the number, given the task's settings
+  std::string rule = {};                  // explains how the task computes the number with its settings
   std::optional<std::int64_t> step = {};  // step of the measured weights, if known
 };
 
@@ -30,12 +30,12 @@ struct Score {
 struct ComparedRun {
   std::string name;                  // the folder's name, with as many parent folders as needed to make it unique
   std::string folder;                // as given
-  std::string version;               // that trained it, "Tessera 0.1.0 (c35a622)"; empty if unknown
+  std::string version;               // the version that trained the run, such as "Tessera 0.1.0 (c35a622)"; empty if unknown
   std::optional<std::int64_t> step;  // step of the newest numbers or checkpoint
-  RunCurves curves;                  // over steps; evaluations during training under "evaluation.TASK.METRIC"
+  RunCurves curves;                  // curves over steps; evaluations during training are named "evaluation.TASK.METRIC"
   ThinCurve loss_by_minutes{};
-  ThinCurve loss_by_samples{};                                // seen by all ranks
-  std::vector<Score> scores;                                  // the newest of each metric
+  ThinCurve loss_by_samples{};                                // the loss over the number of samples seen by all ranks
+  std::vector<Score> scores;                                  // the newest score of each metric
   std::vector<std::pair<std::string, std::string>> settings;  // from config.yaml: {"optimizer.lr", "0.001"}
   // These describe the training or, if there was none, the evaluation; empty if unknown.
   std::string device{};
@@ -51,14 +51,14 @@ struct ComparedRun {
 /// for a file that cannot be read.
 std::vector<ComparedRun> read_compared_runs(const std::vector<std::string>& folders);
 
-/// A model with one evaluation of it.
+/// A model and one evaluation of it.
 struct MeasuredModel {
   std::string model;    // run folder, or a model file outside of a run
   std::string results;  // folder with results.json
 };
 
-/// The same for models, with only the numbers of these evaluations, whatever step they belong to. Curves and settings come from
-/// the models' runs.
+/// Reads models with the numbers of exactly these evaluations, which may belong to any step. Curves and settings come from the models'
+/// runs.
 std::vector<ComparedRun> read_measured_models(const std::vector<MeasuredModel>& models);
 
 }  // namespace tessera::report

@@ -14,30 +14,30 @@ namespace tessera::report {
 
 /// The difference of a metric between two runs on the same samples.
 struct Difference {
-  std::size_t first = 0, second = 0;  // runs
+  std::size_t first = 0, second = 0;  // indices of the two runs
   double value = 0;                   // first - second
   Interval interval;                  // 95 %, by a paired bootstrap over the samples
 
   bool beyond_chance() const { return interval.low > 0 || interval.high < 0; }
 };
 
-/// One metric of one task on the same data, run by run.
+/// One metric of one task on the same data, with a value for each run.
 struct ScoreRow {
   std::string task, data, metric;
   Better better = Better::neither;
-  std::vector<std::optional<double>> values;  // none if the run was not measured
-  std::vector<bool> best;                     // none is best if all are equal or their steps differ; NaN never is
-  std::vector<std::optional<Interval>> intervals = {};                // run by run, if the run has one
-  std::vector<std::shared_ptr<const TaskOutcomes>> outcomes = {};  // run by run
+  std::vector<std::optional<double>> values;  // one per run; none if the run was not measured
+  std::vector<bool> best;                     // one per run. No value is best if all are equal or their steps differ; NaN is never best
+  std::vector<std::optional<Interval>> intervals = {};                // one per run, if it has an interval
+  std::vector<std::shared_ptr<const TaskOutcomes>> outcomes = {};  // one per run
   std::vector<Difference> differences = {};  // one for each pair of runs with known outcomes on the same samples
-  std::string rule = {};                                // explains the numbers; empty if the runs' settings imply different rules
-  std::vector<std::optional<std::int64_t>> steps = {};  // step of the measured weights, run by run; none if unknown or not measured
+  std::string rule = {};                                // explains the numbers; empty if the runs' settings lead to different rules
+  std::vector<std::optional<std::int64_t>> steps = {};  // one per run: the step of the measured weights; none if unknown or not measured
 };
 
 /// Whether a run's value is not the best, but not significantly different from it.
 bool is_like_best(const ScoreRow& row, std::size_t run);
 
-/// One setting, run by run, if the run has it.
+/// One setting, with a value for each run that has it.
 struct SettingRow {
   std::string key;
   std::vector<std::optional<std::string>> values;
@@ -45,7 +45,7 @@ struct SettingRow {
 
 std::vector<ScoreRow> score_rows(const std::vector<ComparedRun>& runs);
 
-/// Whether the values of a row belong to weights after different numbers of steps, so that none is marked as the best.
+/// Whether the values of a row belong to weights from different steps; then no value is marked as the best.
 bool steps_differ(const ScoreRow& row);
 
 /// Returns the steps of a run's values; there are several if some tasks were measured again later.
@@ -66,16 +66,16 @@ std::string state_text(const ComparedRun& run);
 /// Returns the settings that differ between the runs with a configuration, in the order of the configuration.
 std::vector<SettingRow> differing_settings(const std::vector<ComparedRun>& runs);
 
-/// Returns "54.31%", or "-" without a value.
+/// Returns the score of a run, such as "54.31%", or "-" if it has none.
 std::string score_text(const ScoreRow& row, std::size_t run);
 
-/// Returns "[52.1, 56.5]", or an empty text without an interval.
+/// Returns the interval of a run's score, such as "[52.1, 56.5]", or an empty text if it has none.
 std::string interval_text(const ScoreRow& row, std::size_t run);
 
 /// Returns the scores and the settings that differ as Markdown tables; the best score of a row is bold.
 std::string comparison_markdown(const std::vector<ComparedRun>& runs);
 
-/// Returns the same in full precision: {"runs": [...], "scores": [...], "settings": [...]}.
+/// Returns the comparison in full precision: {"runs": [...], "scores": [...], "settings": [...]}.
 nlohmann::json comparison_json(const std::vector<ComparedRun>& runs);
 
 /// Returns a self-contained HTML page: the runs, their scores side by side, the settings that differ, and overlaid curves.

@@ -9,14 +9,14 @@
 
 namespace tessera::report {
 
-/// Returns a data URI in base64, image/png for small images and image/jpeg otherwise.
+/// Returns the image as a data URI in base64; small images are PNG, larger ones JPEG.
 std::string data_uri(const Image& image);
 
 /// Returns an <img> element with the image inline; `alt` is escaped. Small images are enlarged without blur.
 std::string img(const Image& image, const std::string& alt);
 
 /// Overlays a gray copy of the image with the translucent colors of its mask [height, width] and outlines of the regions.
-/// `background` and ignored pixels (255) keep their colors, but paler. `colors` are those of the classes; further classes get
+/// `background` and ignored pixels (255) keep their colors, but paler. `colors` are the colors of the first classes; further classes get
 /// palette colors.
 Image color_by_class(const Image& image, const std::vector<std::uint8_t>& mask, std::int64_t background,
                      const std::vector<Color>& colors = {});

@@ -15,7 +15,7 @@ struct Curve {
   std::string name;
   std::vector<std::pair<double, double>> points;  // step, value
   std::vector<std::pair<double, double>> ranges =
-      {};  // the least and greatest of the values that each point averages
+      {};  // the least and greatest value among those that each point averages
   std::optional<std::int64_t> color = {};  // index in the palette; by default, the curve's index in the chart
 };
 
@@ -24,23 +24,23 @@ struct CurveChart {
   std::string title;
   std::vector<Curve> curves;
   std::string x_name = "step";
-  std::string unit = {};  // after the values: "%"
+  std::string unit = {};  // written after the values, such as "%"
 };
 
 /// The head of a report.
 struct ReportHead {
   std::string title;                                       // the run's or file's name
-  std::vector<std::pair<std::string, std::string>> facts;  // "Parameters": "1.2 M"
+  std::vector<std::pair<std::string, std::string>> facts;  // names and values, such as {"Parameters", "1.2 M"}
   std::vector<CurveChart> charts;                          // curves of the training run; may be empty
-  std::vector<std::pair<std::string, config::Node>> data = {};  // "source", "train": for tasks whose settings name none
+  std::vector<std::pair<std::string, config::Node>> data = {};  // the data named "source" and "train", for tasks whose settings name none
 };
 
 /// Returns a self-contained HTML page for light and dark mode, without scripts or external files; images are inline.
 std::string html_report(const ReportHead& head, const std::vector<TaskResult>& results,
                         const std::vector<TaskFailure>& failures = {});
 
-/// Returns the training curves in a run's metrics.jsonl (loss, its terms, learning rate, gradient norm). Rows that are not JSON
-/// are skipped. Empty if there is no such file.
+/// Returns the training curves in a run's metrics.jsonl (loss, its terms, learning rate, gradient norm). Rows that are not JSON are
+/// skipped. Returns no charts if the file does not exist.
 std::vector<CurveChart> read_run_curves(const std::string& run_folder);
 
 }  // namespace tessera

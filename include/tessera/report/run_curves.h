@@ -11,7 +11,7 @@
 
 namespace tessera::report {
 
-/// The curves of a run, from the rows of its metrics.jsonl and from its evaluations. Memory does not grow with the run's length.
+/// The curves of a run, made from the rows of its metrics.jsonl and its evaluations. Their memory does not grow with the length of the run.
 class RunCurves {
  public:
   /// Adds a row: numbers by key, and objects of numbers (`terms`). Ignores anything else.
@@ -22,17 +22,18 @@ class RunCurves {
   std::vector<CurveChart> training() const;
   /// Returns charts of speed, waiting and memory.
   std::vector<CurveChart> machine() const;
-  /// Returns charts of all curves whose names begin with `prefix`, named by the rest; curves that share the part before the last
-  /// point share a chart.
+  /// Returns charts of all curves whose names begin with `prefix`; the charts show the names without the prefix. Curves whose names are
+  /// equal up to the last point share a chart.
   std::vector<CurveChart> with_prefix(const std::string& prefix) const;
-  /// Returns charts of the curves named `prefix`TASK.METRIC: for each task one of its shares, in percent, and one of its other
-  /// metrics.
+  /// Returns charts of the curves named `prefix`TASK.METRIC. Each task has one chart for the metrics that are shares, in percent, and one
+  /// for its other metrics.
   std::vector<CurveChart> evaluations(const std::string& prefix) const;
   /// Returns the keys of all curves that have a point, in alphabetical order.
   std::vector<std::string> keys() const;
-  /// Returns the curve of this key under another name, its values times `factor`; without points if there is no such curve.
+  /// Returns the curve of this key under another name, with its values multiplied by `factor`. The result has no points if there is no such
+  /// curve.
   Curve curve(const std::string& key, const std::string& name, double factor = 1) const;
-  /// Returns the value added last, or null if there is none.
+  /// Returns the last value of the curve `name`, or null if there is none.
   const double* last(const std::string& name) const;
 
  private:

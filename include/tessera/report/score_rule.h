@@ -6,8 +6,8 @@
 
 namespace tessera::report {
 
-/// Returns an explanation of an evaluation task's numbers that ends with a full stop; empty for an unknown task. `settings` are
-/// the task's; without them, the text holds for all settings.
+/// Returns an explanation of the numbers of an evaluation task, which ends with a full stop; empty for an unknown task. With the task's
+/// `settings`, the text describes these settings; without them, it holds for all settings.
 std::string score_rule(const std::string& task, const config::Node& settings = {});
 
 }  // namespace tessera::report

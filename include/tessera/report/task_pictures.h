@@ -12,15 +12,15 @@ namespace tessera {
 /// A caption with the images found for it, or an image with the captions found for it; best first.
 struct RetrievalSheet {
   struct Item {
-    Image image;       // text-to-image
-    std::string text;  // image-to-text
+    Image image;       // of the item found, for text-to-image
+    std::string text;  // of the item found, for image-to-text
     double score = 0;  // cosine
     bool right = false;
   };
   bool text_to_image = true;
-  Image query_image;               // image-to-text: the query; text-to-image: the right image
-  std::string query_text;          // text-to-image
-  std::vector<std::string> truth;  // image-to-text: the image's own captions
+  Image query_image;               // for image-to-text, the query; for text-to-image, the right image
+  std::string query_text;          // for text-to-image, the query
+  std::vector<std::string> truth;  // for image-to-text, the image's own captions
   std::int64_t rank = 0;           // rank of the best right item, from 0; -1 if no item is right
   std::vector<Item> items;
 };
@@ -30,7 +30,7 @@ struct SegmentationExample {
   Image image;
   std::vector<std::uint8_t> target;      // [height, width] class indices, 255 = ignored
   std::vector<std::uint8_t> prediction;  // [height, width]
-  double iou = 0;                        // mean over the present classes; -1 = none present
+  double iou = 0;                        // mean over the classes that are present; -1 if none is present
 };
 
 struct ClassificationExample {
@@ -39,25 +39,25 @@ struct ClassificationExample {
   std::vector<std::pair<std::int64_t, double>> best;  // class and probability, best first
 };
 
-/// An image with its caption, and the attention of single slots in both.
+/// An image with its caption, and the attention of single slots to both.
 struct SlotExample {
   struct Slot {
     std::int64_t index = 0;
-    double cosine = 0;         // between the image's slot and the caption's
+    double cosine = 0;         // between the slot of the image and the slot of the caption
     std::vector<float> image;  // attention to each patch, row by row
     std::vector<float> text;   // attention to each token
   };
   Image image;
   std::int64_t rows = 0, columns = 0;  // size of the patch grid
-  std::vector<std::string> tokens;     // a token that starts a word begins with a space; empty: a token without text
+  std::vector<std::string> tokens;     // begins with a space if the token starts a word; empty for a token without text
   std::vector<Slot> slots;
 };
 
-/// An image with its most active vocabulary tokens, and maps of where single words are active in it.
+/// An image with its most active vocabulary tokens, and maps that show where single words are active in the image.
 struct TokenExample {
   struct Token {
     std::string text;
-    double weight = 0;  // the entry of the image's embedding, or the similarity with the token's text
+    double weight = 0;  // the token's entry in the image's embedding, or the similarity of the image with the token's text
   };
   struct Map {
     std::string word;
@@ -72,10 +72,10 @@ struct TokenExample {
 /// A caption with its words in groups, and its image.
 struct GroupExample {
   struct Token {
-    std::string text;            // begins with a space if it starts a word; empty: a token without text
+    std::string text;            // begins with a space if the token starts a word; empty for a token without text
     bool in_phrase = false;      // whether it belongs to an annotated phrase
-    std::int64_t group = 0;      // the group of greatest weight; -1: a token without text
-    std::vector<float> weights;  // in each group
+    std::int64_t group = 0;      // the group with the largest weight; -1 for a token without text
+    std::vector<float> weights;  // the token's weight in each group
   };
   Image image;                               // empty if it could not be decoded
   std::vector<std::uint8_t> picture_groups;  // [height, width] groups of the image's pixels; empty if there are none
@@ -87,7 +87,7 @@ struct MapExample {
   struct Map {
     std::string text;
     double cosine = 0;
-    std::vector<float> patches;  // row by row, at least 0
+    std::vector<float> patches;  // one value per patch, row by row, at least 0
   };
   Image image;
   std::int64_t rows = 0, columns = 0;  // size of the patch grid
@@ -106,13 +106,13 @@ struct CaptionExample {
 struct ScatterChart {
   struct Point {
     double x = 0, y = 0;
-    std::int64_t class_index = -1;  // -1: none
+    std::int64_t class_index = -1;  // -1: the point has no class
     bool is_text = false;
     std::string name;  // the text, or the sample's key
   };
   std::string title;
   std::vector<Point> points;
-  std::vector<std::string> class_names;  // for their colors
+  std::vector<std::string> class_names;  // the colors of the points depend on them
 };
 
 /// The examples and charts that a task adds to the report. They are empty if the task has none or the report shows none.
@@ -121,9 +121,9 @@ struct TaskPictures {
   std::int64_t background_class = -1;
   std::vector<RetrievalSheet> retrieval;
   std::vector<SegmentationExample> segmentation;
-  std::vector<ClassificationExample> classification;  // for images spread over the data
-  std::vector<ClassificationExample> mistakes;        // the most confident first
-  std::vector<RetrievalSheet> queries;                // for texts without a known right image
+  std::vector<ClassificationExample> classification;  // images spread over the data
+  std::vector<ClassificationExample> mistakes;        // the most confident mistakes first
+  std::vector<RetrievalSheet> queries;                // queries whose right image is not known
   std::vector<SlotExample> slots;
   std::vector<TokenExample> tokens;
   std::vector<GroupExample> groups;
@@ -131,8 +131,8 @@ struct TaskPictures {
   std::vector<CaptionExample> captions;
   std::vector<ScatterChart> scatters;
   std::vector<std::vector<std::int64_t>> confusion;          // [true class][predicted class] counts
-  std::vector<std::pair<std::string, double>> class_values;  // by class name
-  std::string class_measure = "Accuracy";                    // the measure in class_values
+  std::vector<std::pair<std::string, double>> class_values;  // class name and value
+  std::string class_measure = "Accuracy";                    // what the values in class_values measure
   std::string class_kind = "class";                          // what the names in class_values denote
 };
 

@@ -21,8 +21,8 @@ struct TaskResult {
   std::string data;                                     // the source's description
   config::Node settings;                                // all settings, including defaults
   std::vector<std::string> classes;                     // the classes of the task; empty if it has none
-  std::vector<std::string> prompts;                     // the texts or templates used, {} for the class name
-  std::vector<std::pair<std::string, double>> metrics;  // in a fixed order; shares are in [0, 1]
+  std::vector<std::string> prompts;                     // the texts used, or templates with {} for the class name
+  std::vector<std::pair<std::string, double>> metrics;  // names and values in a fixed order; shares are in [0, 1]
   std::int64_t samples = 0;                             // number of images measured
   std::map<std::string, std::int64_t> skipped;          // unreadable or incomplete samples, by reason
   double seconds = 0;
@@ -30,10 +30,10 @@ struct TaskResult {
   /// The contributions of single samples to metrics, from which intervals are computed; `sample` is the index among the measured
   /// images. Metrics without outcomes have no interval.
   std::vector<report::Outcomes> outcomes;
-  std::uint64_t sample_mark = 0;                        // fingerprint of the samples' keys in their order
+  std::uint64_t sample_mark = 0;                        // fingerprint of the samples' keys and their order
   std::map<std::string, report::Interval> intervals;  // 95 %, by metric
-  /// Readable outputs of the model for single samples: {sample, "red 1.21, circle 0.93"}. A task that a run repeats uses the same
-  /// samples each time, so the run's page shows how they change.
+  /// Readable outputs of the model for single samples: {sample, "red 1.21, circle 0.93"}. The evaluations of a run use the same samples
+  /// each time, so that the run's page shows how the outputs change.
   std::vector<std::pair<std::string, std::string>> readings;
 
   std::int64_t skipped_total() const;
@@ -43,12 +43,12 @@ struct TaskResult {
 struct TaskFailure {
   std::string task;
   std::string reason;      // one line
-  std::string place = {};  // "tasks[2] (knn)"
+  std::string place = {};  // position in the list of tasks, such as "tasks[2] (knn)"
   config::Node settings = {};
 };
 
-/// Returns {"task", "data", "metrics": {...}, "samples", "skipped": {...}, "seconds", "settings": {...}}, and, if there are any,
-/// "intervals": {metric: [low, high]}, "classes", "prompts" and "readings": {sample: text}. Images are left out.
+/// Returns {"task", "data", "metrics": {...}, "samples", "skipped": {...}, "seconds", "settings": {...}}. If the result has them,
+/// "intervals": {metric: [low, high]}, "classes", "prompts" and "readings": {sample: text} are added. Images are left out.
 nlohmann::json to_json(const TaskResult& result);
 
 /// Returns the outcomes of a result for samples.json.
@@ -57,16 +57,16 @@ report::TaskOutcomes outcomes_of(const TaskResult& result);
 /// Returns {"task", "place", "reason", "settings": {...}}.
 nlohmann::json to_json(const TaskFailure& failure);
 
-/// Returns one line for a log: "zero_shot: top1 54.3%, top5 91.0% (1,000 images)".
+/// Returns one line for a log, such as "zero_shot: top1 54.3%, top5 91.0% (1,000 images)".
 std::string summary_line(const TaskResult& result);
 
 /// Returns a table for the terminal with the columns task, data, images, metric and value.
 std::string results_table(const std::vector<TaskResult>& results);
 
-/// Formats a metric: a share as "54.31%", anything else as a plain number. The metric's name decides which is a share.
+/// Formats a metric: a share as "54.31%", anything else as a plain number. Whether the metric is a share follows from its name.
 std::string format_metric(const std::string& name, double value);
 
-/// Formats an interval of the metric: "[51.2, 57.9]", in percent for a share.
+/// Formats an interval of the metric, such as "[51.2, 57.9]"; in percent if the metric is a share.
 std::string format_interval(const std::string& name, const report::Interval& interval);
 
 }  // namespace tessera

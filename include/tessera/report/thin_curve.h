@@ -8,8 +8,8 @@
 
 namespace tessera::report {
 
-/// A curve of bounded size: neighboring values are merged so that at most `most` stretches remain, each with its mean, least and
-/// greatest value.
+/// A curve of bounded size. Neighboring values are merged into at most `most` stretches; each stretch has a mean, a least and a greatest
+/// value.
 class ThinCurve {
  public:
   explicit ThinCurve(std::size_t most = 1000) : most_(most) {}
@@ -19,12 +19,13 @@ class ThinCurve {
   bool empty() const { return stretches_.empty(); }
   /// The value that was added last.
   const double& last() const { return last_; }
-  /// Returns the mean values over the mean steps; ranges only if stretches have more than one value.
+  /// Returns a curve with one point per stretch, at its mean step and mean value. The curve has ranges only if stretches have more than one
+  /// value.
   Curve curve(const std::string& name) const;
 
  private:
   struct Stretch {
-    double steps = 0, values = 0;  // sums
+    double steps = 0, values = 0;  // sums over the values of a stretch
     double low = 0, high = 0;
     std::int64_t count = 0;
   };

@@ -7,8 +7,8 @@
 
 namespace tessera::report {
 
-/// Draws the tokens as a cloud: greater weights are larger, the greatest is in the middle. Returns an <svg> element of width 300
-/// and height 180 in its own units; text has the surrounding color. Empty without tokens.
+/// Draws the tokens as a cloud: tokens with greater weights are larger, and the one with the greatest weight is in the middle. Returns an
+/// <svg> element of width 300 and height 180 in its own units, or an empty text without tokens. Text has the surrounding color.
 std::string token_cloud(const std::vector<TokenExample::Token>& tokens);
 
 /// Draws the images, each next to its cloud, two in a row, as a stand-alone SVG picture on white.
