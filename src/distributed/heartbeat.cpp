@@ -127,7 +127,7 @@ struct Heartbeat::Impl {
       std::cerr << concat("trainer rank ", rank, ": no sign of life for ", silence, " s from ",
                           last.host.empty() ? concat("rank ", next) : last.place(next),
                           next == 0 || rank == 0 ? "" : ", or from rank 0, which keeps the ranks' store",
-                          ": stopping; go on with --resume auto\n")
+                          ": stopping; continue with --resume auto\n")
                 << std::flush;
       ::_exit(1);
     }
