@@ -279,7 +279,7 @@ std::string write_summary(const CaptionPlan& plan, const Scene& scene) {
   std::vector<Mention> named = plan.mentions;
   std::sort(named.begin(), named.end(), [](const Mention& a, const Mention& b) { return a.object < b.object; });
   std::vector<std::string> items;
-  for (Mention& m : named) {
+  for (const Mention& m : named) {
     Mention shown;
     shown.shape = m.shape;
     shown.color = scene.objects[at(m.object)].color;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <vector>
 
 #include <c10/util/Exception.h>
 

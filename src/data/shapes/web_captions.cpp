@@ -57,7 +57,8 @@ std::size_t count_words(const std::string& text) {
 
 std::string someone(Random& random) {
   if (random.chance(0.45)) return word(Topic::name, random);
-  return (random.chance(0.5) ? "my " : "the ") + word(Topic::person, random);
+  const std::string whose = random.chance(0.5) ? "my " : "the ";
+  return whose + word(Topic::person, random);
 }
 
 std::string some_kind_of_image(Random& random) {
