@@ -1,6 +1,7 @@
-# What ctest reads for a GoogleTest executable (tessera_test says which). Loading LibTorch takes longer than most tests, so each
-# suite runs in one process, the entry EXECUTABLE:SUITE; the entry of each of its tests reads how that one ended in what it printed.
-# Given: name, executable, scripts, labels, timeout.
+# ctest entries of a GoogleTest executable; tessera_test writes a file that sets the variables below and includes this one. Loading LibTorch
+# takes longer than most tests, so each suite runs in one process, as the entry EXECUTABLE:SUITE. The entry of each test then reads its
+# result from that process's output.
+# Input: name, executable, scripts, labels, timeout.
 set(list "${executable}.list")
 set(output "${executable}.output")
 
@@ -14,7 +15,7 @@ if(NOT "${list}" IS_NEWER_THAN "${executable}" OR NOT EXISTS "${list}")
   if(NOT code EQUAL 0)
     message(FATAL_ERROR "${executable} --gtest_list_tests ended with ${code}\n${lines}")
   endif()
-  # "Suite." begins its tests' lines, "  Test"; behind " # " stands what a parameter is.
+  # The list has a line "Suite." before the lines "  Test" of its tests; text after " # " shows a parameter's value.
   string(REGEX REPLACE " +#[^\n]*" "" lines "${lines}")
   string(REGEX MATCHALL "[^\n]+" lines "${lines}")
   set(tests "")

@@ -1,7 +1,7 @@
-# Compilers and packages of the build itself; what users of the installed libraries need too is in TesseraPackages.cmake.
+# Compilers and packages that only the build needs. TesseraPackages.cmake has those that users of the installed libraries need, too.
 if(TESSERA_WITH_CUDA)
   set(CMAKE_CUDA_ARCHITECTURES ${TESSERA_CUDA_ARCHITECTURES})
-  set(CMAKE_CUDA_STANDARD 17)  # CMake 3.25 knows no CUDA20 for nvcc 13; the kernels need no more
+  set(CMAKE_CUDA_STANDARD 17)  # CMake 3.25 does not support CUDA20 with nvcc 13, and the kernels need no more
   enable_language(CUDA)
 endif()
 include(TesseraPackages)
@@ -10,7 +10,7 @@ if(TESSERA_BUILD_TESTS)
   find_package(GTest REQUIRED)
 endif()
 
-# Arrow, for Parquet: out of the wheel of pyarrow beside LibTorch's, or the system's; without it libtessera_arrow.so is not built.
+# Arrow, for Parquet, from the pyarrow package next to LibTorch's or from the system. Without it, libtessera_arrow.so is not built.
 if(TESSERA_WITH_DATA)
   get_filename_component(tessera_site_packages ${TORCH_INSTALL_PREFIX} DIRECTORY)
   set(tessera_pyarrow ${tessera_site_packages}/pyarrow)
@@ -27,10 +27,10 @@ if(TESSERA_WITH_DATA)
   endif()
   file(STRINGS ${PROJECT_SOURCE_DIR}/scripts/setup.sh tessera_arrow_series REGEX "^arrow_version=")
   string(REGEX MATCH "[0-9]+\\.[0-9]+" tessera_arrow_series "${tessera_arrow_series}")
-  # Where libtessera_arrow.so is looked for beside the programs, and the series of pyarrow that it is to be built with.
+  # Paths where programs look for libtessera_arrow.so, and the pyarrow version that it must be built with.
   set(TESSERA_ARROW_DEFINITIONS "TESSERA_ARROW_BUILT=\"${CMAKE_BINARY_DIR}/lib/libtessera_arrow.so\""
       "TESSERA_ARROW_INSTALLED=\"${CMAKE_INSTALL_FULL_LIBDIR}/libtessera_arrow.so\"" "TESSERA_PYARROW_VERSION=\"${tessera_arrow_series}.*\"")
   if(NOT TARGET tessera_arrow_libraries)
-    message(STATUS "Arrow is not there: Parquet cannot be read (pip install pyarrow beside LibTorch)")
+    message(STATUS "Arrow was not found, so Parquet files cannot be read (install pyarrow next to LibTorch with pip)")
   endif()
 endif()

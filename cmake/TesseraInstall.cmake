@@ -1,4 +1,4 @@
-# `cmake --install build --prefix P`, then in a project of one's own:
+# Installation: `cmake --install build --prefix P`, then in your own project:
 #   find_package(Tessera REQUIRED)
 #   target_link_libraries(app PRIVATE tessera::training)      # or ::tessera (models, objectives), ::data, ::evaluation
 include(CMakePackageConfigHelpers)
@@ -18,14 +18,19 @@ if(programs)
 endif()
 get_property(behind GLOBAL PROPERTY TESSERA_PROGRAMS_BEHIND)
 if(behind)
-  # The front ends look for ../libexec/tessera from where they lie.
+  # The front ends look for ../libexec/tessera relative to their own folder.
   install(TARGETS ${behind} RUNTIME DESTINATION libexec/tessera)
+endif()
+# `ninja programs` builds what the quick start needs, without the tests.
+add_custom_target(programs DEPENDS ${programs} ${behind})
+if(TARGET tessera_arrow)
+  add_dependencies(programs tessera_arrow)
 endif()
 if(TARGET tessera_shared)
   install(TARGETS tessera_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})  # for python/tessera
 endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-# The pages' examples name the configurations as they lie beside them in the source tree.
+# Docs and configurations stay next to each other, because the pages refer to the configurations by relative paths.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/python DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera
         FILES_MATCHING PATTERN "*.py" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)

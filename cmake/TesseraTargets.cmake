@@ -1,4 +1,4 @@
-# Helpers that give every target of a kind the same treatment.
+# Functions that declare libraries, programs and tests in a uniform way.
 
 # tessera_library(NAME source...): a static library of the project, exported as tessera::NAME without its prefix.
 function(tessera_library name)
@@ -9,9 +9,9 @@ function(tessera_library name)
   set_property(GLOBAL APPEND PROPERTY TESSERA_LIBRARIES ${name})
 endfunction()
 
-# tessera_program(NAME source... LINK target... [FRONT_END source...]): a program in build/bin. With a front end, whose sources
-# define answer_at_once (tools/front_end.h) without LibTorch, that one is bin/NAME, and the program, which has the sources before
-# LINK alone, libexec/tessera/NAME.
+# tessera_program(NAME source... LINK target... [FRONT_END source...]): a program in build/bin. With FRONT_END, bin/NAME is a small front
+# end without LibTorch, whose sources define answer_at_once (tools/front_end.h), and the program itself, built from the sources before
+# LINK, is libexec/tessera/NAME.
 function(tessera_program name)
   cmake_parse_arguments(arg "" "" "LINK;FRONT_END" ${ARGN})
   set(program ${name})
@@ -34,7 +34,7 @@ function(tessera_program name)
   endif()
 endfunction()
 
-# Seconds after which a test counts as hung: many times what the longest of its kind takes on two idle cores.
+# Seconds after which a test counts as hung: many times the duration of the longest test of its kind on two idle cores.
 function(tessera_test_timeout out)
   set(${out} 300 PARENT_SCOPE)
   if("slow" IN_LIST ARGN)
@@ -50,9 +50,9 @@ function(tessera_command_test name)
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 LABELS "${arg_LABELS}" TIMEOUT ${timeout})
 endfunction()
 
-# tessera_test(NAME source... LINK target... LABELS label... [PROCESS_PER_TEST]): a GoogleTest executable, one ctest entry per
-# test. A suite's tests share a process, but with PROCESS_PER_TEST: for tests that fork, which want one that has computed nothing
-# yet, and for tests that run programs and so take longer than a process's start.
+# tessera_test(NAME source... LINK target... LABELS label... [PROCESS_PER_TEST]): a GoogleTest executable with one ctest entry per
+# test. The tests of a suite share a process, unless PROCESS_PER_TEST is given. It is for tests that fork, which need a process that has
+# not computed anything yet, and for tests that run programs, for which the start of a process matters little.
 function(tessera_test name)
   cmake_parse_arguments(arg "PROCESS_PER_TEST" "" "LINK;LABELS" ${ARGN})
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
@@ -63,7 +63,7 @@ function(tessera_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   if(arg_PROCESS_PER_TEST)
     tessera_test_timeout(timeout ${arg_LABELS})
-    # gtest_discover_tests takes a list among the properties apart; `ctest -L` looks for a part of the label, so one will do.
+    # gtest_discover_tests splits a list among the properties. One joined label works, because `ctest -L` matches parts of a label.
     string(REPLACE ";" "-" label "${arg_LABELS}")
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
                          PROPERTIES LABELS ${label} TIMEOUT ${timeout})
@@ -81,8 +81,8 @@ include(\"${PROJECT_SOURCE_DIR}/cmake/SuiteTests.cmake\")
   endif()
 endfunction()
 
-# -O2 for a library that computes in loops of its own. One that uses LibTorch heavily needs its own precompiled header, for the
-# compiler refuses one made with other flags: tessera_with_hot_loops(NAME pch.h).
+# tessera_with_hot_loops(NAME [pch.h]): -O2 for a library with its own hot loops. A library that uses LibTorch heavily then needs its own
+# precompiled header, because the compiler rejects one that was made with other flags.
 function(tessera_with_hot_loops name)
   target_compile_options(${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O2>)
   if(ARGN)
@@ -90,7 +90,7 @@ function(tessera_with_hot_loops name)
   endif()
 endfunction()
 
-# The precompiled header of tessera, for a target that uses LibTorch heavily.
+# Reuses the precompiled header of `tessera` for a target that uses LibTorch heavily.
 function(tessera_use_precompiled_header name)
   target_precompile_headers(${name} REUSE_FROM tessera)
 endfunction()

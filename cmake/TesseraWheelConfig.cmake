@@ -1,12 +1,12 @@
-# find_package(Tessera) in the wheel: cmake -DCMAKE_PREFIX_PATH="$(python3 -m tessera --cmake-prefix)". One shared library stands for all
-# of tessera::tessera, ::data, ::evaluation, ::training ...; of PyTorch, which lies beside the wheel or in Torch_ROOT, headers and
-# libraries are used as they are, so that no CUDA toolkit is needed.
+# find_package(Tessera) in the wheel: cmake -DCMAKE_PREFIX_PATH="$(python3 -m tessera --cmake-prefix)". One shared library contains
+# tessera::tessera, ::data, ::evaluation, ::training and so on. PyTorch's headers and libraries, next to the wheel or in Torch_ROOT, are
+# used directly, without PyTorch's CMake package, so no CUDA toolkit is needed.
 get_filename_component(tessera_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 find_path(TESSERA_TORCH_INCLUDE torch/csrc/api/include/torch/torch.h NO_DEFAULT_PATH
           PATHS "${Torch_ROOT}/include" "${tessera_prefix}/../torch/include")
 if(NOT TESSERA_TORCH_INCLUDE)
   set(Tessera_FOUND FALSE)
-  set(Tessera_NOT_FOUND_MESSAGE "no PyTorch lies beside ${tessera_prefix}: give its folder as -DTorch_ROOT=site-packages/torch")
+  set(Tessera_NOT_FOUND_MESSAGE "there is no PyTorch next to ${tessera_prefix}: pass its folder as -DTorch_ROOT=site-packages/torch")
   return()
 endif()
 get_filename_component(tessera_torch_libraries "${TESSERA_TORCH_INCLUDE}/../lib" ABSOLUTE)
@@ -19,8 +19,8 @@ if(NOT TARGET tessera::tessera)
     INTERFACE_INCLUDE_DIRECTORIES "${tessera_prefix}/include;${TESSERA_TORCH_INCLUDE};${TESSERA_TORCH_INCLUDE}/torch/csrc/api/include"
     INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${TESSERA_TORCH_INCLUDE};${TESSERA_TORCH_INCLUDE}/torch/csrc/api/include"
     INTERFACE_COMPILE_FEATURES cxx_std_20)
-  # LibTorch exports an incomplete copy of std::filesystem: the system's libstdc++ has to come first. What a PyTorch without CUDA lacks,
-  # libtessera.so does not call there.
+  # LibTorch exports an incomplete copy of std::filesystem, so the system's libstdc++ must come first. Undefined symbols are allowed because
+  # a PyTorch without CUDA lacks some, which libtessera.so does not call in that case.
   target_link_options(tessera::whole INTERFACE -Wl,--no-as-needed -lstdc++ -Wl,--allow-shlib-undefined)
   target_link_libraries(tessera::whole INTERFACE Threads::Threads "${tessera_torch_libraries}/libtorch.so"
     "${tessera_torch_libraries}/libtorch_cpu.so" "${tessera_torch_libraries}/libc10.so")

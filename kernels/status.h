@@ -5,7 +5,7 @@
 
 namespace tessera::kernels {
 
-/// Outcome of a kernel call. Kernels throw nothing: the caller (src/ops) turns a failure into its own kind of error.
+/// Outcome of a kernel call. Kernels do not throw: the caller (src/ops) turns a failure into its own kind of error.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -15,7 +15,7 @@ class [[nodiscard]] Status {
     return status;
   }
   bool ok() const { return message_.empty(); }
-  /// One line that names the argument, what was expected and what came; empty when ok().
+  /// One line that names the argument, the expected value and the actual one; empty when ok().
   const std::string& message() const { return message_; }
 
  private:

@@ -14,7 +14,7 @@ static constexpr std::size_t size_of(DataType type) {
   return type == DataType::kFloat32 ? 4 : 2;
 }
 
-/// A batch of row-major matrices [batch, rows, width] whose last dimension is contiguous. Strides count elements.
+/// A batch of row-major matrices [batch, rows, width] with a contiguous last dimension. Strides count elements.
 struct ConstRows {
   const void* data = nullptr;
   std::int64_t batch_stride = 0;
@@ -26,8 +26,8 @@ struct Rows {
   std::int64_t row_stride = 0;
 };
 
-/// bfloat16 on the host: the upper half of a float32. Static, so that a source compiled for AVX-512 keeps its copy to
-/// itself.
+/// bfloat16 on the host is the upper half of a float32. Static, so that a source compiled for AVX-512 keeps its own
+/// copy.
 static inline float bfloat16_to_float(std::uint16_t bits) {
   const std::uint32_t word = static_cast<std::uint32_t>(bits) << 16;
   float value;

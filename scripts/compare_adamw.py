@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""One update of a model's parameters: Tessera's AdamW beside torch.optim.AdamW(fused=True), in one run. The two take turns, step by step;
-tessera-bench does ours. Parameters, their decays and settings are the same.
+"""Compares the time of one AdamW update in Tessera with torch.optim.AdamW(fused=True). The two take turns, step by step; tessera-bench runs
+ours. Parameters, weight decays and settings are the same.
 
   scripts/compare_adamw.py                       # ViT-B/32 and CLIP's text tower, 151 million parameters
   scripts/compare_adamw.py --at-most 1.05        # exit 1 if ours takes more than 1.05 times as long
@@ -22,7 +22,7 @@ def main():
     parser.add_argument("--repetitions", type=int, default=25)
     parser.add_argument("--threads", type=int, default=0, help="default: one per core")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--at-most", type=float, metavar="SHARE", help="exit 1 if ours / PyTorch's time is above it")
+    parser.add_argument("--at-most", type=float, metavar="SHARE", help="exit 1 if our time / PyTorch's time exceeds this")
     args = parser.parse_args()
     torch = side_by_side.torch_of(args)
     settings = "{name: adamw, lr: 5.0e-4, betas: [0.9, 0.98], eps: 1.0e-6, weight_decay: 0.2}"
@@ -46,7 +46,7 @@ def main():
     times = {"Tessera": [], "PyTorch": []}
     for repetition in range(args.repetitions + 3):
         for name, step in (("Tessera", ours.step), ("PyTorch", their_step)):
-            time.sleep(0.02)  # until the other's threads have stopped waiting for work
+            time.sleep(0.02)  # until the threads of the other one have stopped spinning
             seconds = step()
             if repetition >= 3:
                 times[name].append(1e3 * seconds)

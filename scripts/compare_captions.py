@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Trains on partial captions of the built-in shapes: CLIP on one of them an image, and on four the multi-positive contrast alone, with
-SuperCLIP, DreamLIP, COSMOS and FLAIR. It evaluates every run and prints a Markdown table of means and deviations: zero-shot, retrieval and
-segmentation by global embeddings and plain patches, and FLAIR's by its text-conditioned pool.
+"""Trains on partial captions of the built-in shapes: CLIP with one caption per image; the multi-positive contrast, with and without
+SuperCLIP, DreamLIP, COSMOS and FLAIR with four. Evaluates every run and prints a Markdown table of means and deviations: zero-shot,
+retrieval and segmentation with global embeddings and plain patches, and for FLAIR also with its text-conditioned pool.
 
   scripts/compare_captions.py
 
-Eighteen runs. Runs that are complete already are not trained again, and a stopped one goes on from its last checkpoint. Only the standard
-library is needed; the programs must be built (scripts/setup.sh).
+There are eighteen runs. Complete runs are not trained again, and stopped runs resume from their last checkpoint. Needs only the standard
+library and the built programs (scripts/setup.sh).
 """
 import argparse
 import pathlib
@@ -31,8 +31,8 @@ COLUMNS = {
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("configs", nargs="*", help="names of configurations among those above (default: all)")
-    parser.add_argument("--steps", type=int, default=400, help="of training, for every run")
+    parser.add_argument("configs", nargs="*", help="names of the configurations to run (default: all)")
+    parser.add_argument("--steps", type=int, default=400, help="training steps of every run")
     compare_objectives.add_arguments(parser, pathlib.Path("runs/captions"))
     parser.set_defaults(jobs=2)
     args = parser.parse_args()

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Compares `evaluate` with LAION's CLIP_benchmark on real photographs and a model of OpenCLIP's with random weights.
+"""Compares `evaluate` with LAION's CLIP_benchmark on photographs and an OpenCLIP model with random weights.
 
-The model is saved as OpenCLIP publishes its own: open_clip_model.safetensors and open_clip_config.json in one folder, which
-`evaluate` and `tessera-embed` read as it is. Pictures come from WebDataset shards whose members are KEY.jpg and KEY.cls (CIFAR-10's);
-captions are made so that no two are alike. OpenCLIP embeds the same pictures and texts, and accuracies and recalls are computed
-from its embeddings by CLIP_benchmark's formulas, written anew here: zero-shot classification with CLIP's 18 prompts
+The model is saved in OpenCLIP's published format: open_clip_model.safetensors and open_clip_config.json in one folder, which
+`evaluate` and `tessera-embed` read directly. Images come from WebDataset shards with members KEY.jpg and KEY.cls (CIFAR-10's); every
+image gets unique captions. OpenCLIP embeds the same images and texts, and this script computes accuracies and recalls from its embeddings
+with its own implementation of CLIP_benchmark's formulas: zero-shot classification with CLIP's 18 prompts
 (`acc1`, `acc5`, `mean_per_class_recall`) and retrieval (`image_retrieval_recall@k`, `text_retrieval_recall@k`).
 
     python3 -m pip install open_clip_torch safetensors     # into an environment with torch
     python3 scripts/compare_clip_benchmark.py --shards cifar10/test-00000.tar --classes cifar10/classes.txt
 
-Exit code: 0 all numbers equal and all cosines at least 0.99999, 1 otherwise, 77 where a Python package is missing.
+Exit code: 0 if all numbers are equal and all cosines at least 0.99999, 77 if a Python package is missing, 1 otherwise.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def publish(model: torch.nn.Module, name: str, folder: pathlib.Path) -> None:
 
 
 def unpack(shards: list[pathlib.Path], classes: list[str], count: int, folder: pathlib.Path) -> list[Picture]:
-    """CLASS/KEY.jpg and KEY.txt with two captions, one a line."""
+    """Writes CLASS/KEY.jpg, and KEY.txt with two captions, one per line."""
     pictures = []
     for shard in shards:
         samples = collections.defaultdict(dict)
@@ -93,7 +93,8 @@ def embed_texts(model: torch.nn.Module, name: str, texts: list[str]) -> torch.Te
 
 
 def zero_shot_scores(images: torch.Tensor, prompts: torch.Tensor, labels: torch.Tensor, classes: int) -> dict[str, float]:
-    """CLIP_benchmark's zeroshot_classification: a class is the unit mean of its unit prompts; prompts [classes * forms, D]."""
+    """CLIP_benchmark's zeroshot_classification: a class embedding is the normalized mean of its normalized prompts; prompts [classes *
+    forms, D]."""
     classifier = F.normalize(F.normalize(prompts, dim=-1).unflatten(0, (classes, -1)).mean(1), dim=-1)
     logits = 100.0 * F.normalize(images, dim=-1) @ classifier.T
     guesses = logits.topk(max(k for k in TOP if k <= classes), dim=1).indices
@@ -105,7 +106,7 @@ def zero_shot_scores(images: torch.Tensor, prompts: torch.Tensor, labels: torch.
 
 
 def retrieval_scores(images: torch.Tensor, texts: torch.Tensor, owner: torch.Tensor) -> dict[str, float]:
-    """CLIP_benchmark's zeroshot_retrieval: the share of queries with a right answer among the first k."""
+    """CLIP_benchmark's zeroshot_retrieval: the share of queries with a correct answer among the first k."""
     scores = F.normalize(texts, dim=-1) @ F.normalize(images, dim=-1).T  # [M, N]
     positive = F.one_hot(owner, len(images)).bool()
 
@@ -125,7 +126,7 @@ def run(*command: object) -> None:
 
 
 def measured(programs: pathlib.Path, model: pathlib.Path, data: pathlib.Path, folder: pathlib.Path) -> dict[str, float]:
-    """What `evaluate` says of the same pictures."""
+    """Returns the metrics that `evaluate` computes on the same images."""
     suite = folder / "suite.yaml"
     suite.write_text(f"source: {{name: image_folder, path: {data}}}\ntasks: [{{name: zero_shot, templates: {TEMPLATES}}}, retrieval]\n")
     run(programs / "evaluate", "--checkpoint", model, "--suite", suite, "--out", folder / "out", "--no-pictures")
@@ -159,12 +160,12 @@ def compare(arguments: argparse.Namespace, folder: pathlib.Path) -> bool:
     ours = embedded(programs, folder / "model", pictures, prompts + captions, folder)
 
     good = True
-    print(f"{name}, random weights: {len(pictures)} pictures, {len(captions)} captions, {len(classes)} classes by {len(forms)} prompts")
+    print(f"{name}, random weights: {len(pictures)} images, {len(captions)} captions, {len(classes)} classes with {len(forms)} prompts each")
     for kind, theirs in (("image", images), ("text", texts)):
         cosines = F.cosine_similarity(ours[f"{kind}_embeddings"].double(), theirs.double())
         centered = F.cosine_similarity(ours[f"{kind}_embeddings"].double() - theirs.double().mean(0), theirs.double() - theirs.double().mean(0))
         least = min(cosines.min().item(), centered.min().item())
-        print(f"{kind + ' embeddings, least cosine':32}{cosines.min().item():.8f} (centered {centered.min().item():.8f})")
+        print(f"{kind + ' embeddings, min. cosine':32}{cosines.min().item():.8f} (centered {centered.min().item():.8f})")
         good = good and least >= THRESHOLD
     print(f"{'':32}{'CLIP_benchmark':>16}{'evaluate':>12}")
     for metric, value in expected.items():
@@ -179,7 +180,7 @@ def main() -> int:
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     parser.add_argument("--model", default="ViT-B-32", help="one of OpenCLIP's architectures")
     parser.add_argument("--shards", type=pathlib.Path, nargs="+", required=True, help="WebDataset shards with KEY.jpg and KEY.cls")
-    parser.add_argument("--classes", type=pathlib.Path, required=True, help="class names, one a line, sorted")
+    parser.add_argument("--classes", type=pathlib.Path, required=True, help="class names, one per line, sorted")
     parser.add_argument("--samples", type=int, default=500)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

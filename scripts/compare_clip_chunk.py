@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""CLIP's contrastive loss with `chunk`, forward and backward on the CPU, beside the composed loss that holds all similarities: open_clip's
-ClipLoss written in eager PyTorch (two matrices of logits, a cross-entropy each). In one run; tessera-bench does ours.
+"""Compares CLIP's contrastive loss with `chunk`, forward and backward on the CPU, with the composed loss that holds all similarities:
+open_clip's ClipLoss in eager PyTorch (two matrices of logits, a cross-entropy each). tessera-bench runs ours.
 
-  scripts/compare_clip_chunk.py                             # B=32,768, D=512: the composed one takes about 18 GiB
+  scripts/compare_clip_chunk.py                             # B=32,768, D=512: the composed loss takes about 18 GiB
   scripts/compare_clip_chunk.py --batch 16384               # 4.5 GiB
-  scripts/compare_clip_chunk.py --ours 32768                # chunk at that size as well, alone
+  scripts/compare_clip_chunk.py --ours 32768                # also run chunk at that size, without the composed loss
   scripts/compare_clip_chunk.py --time-at-most 1.3 --memory-at-most 0.05
 
-Times are medians over repetitions in which the two take turns. Memory is how far the resident set of a fresh process grows above what it
-holds before a step (features and weights), gradients of the features included.
+Times are medians over repetitions in which the two take turns. Memory is the growth of a fresh process's resident set over its size before
+the step (features and weights); it includes the gradients of the features.
 """
 import pathlib
 import statistics
@@ -26,7 +26,7 @@ def ours_of(args, batch, environment=None):
 
 
 def composed(torch, args):
-    """One forward and backward pass, as a function."""
+    """Returns a function that runs one forward and backward pass."""
     torch.manual_seed(0)
     functional = torch.nn.functional
     features = [torch.randn(args.batch, args.width, requires_grad=True) for _ in range(2)]
@@ -50,7 +50,7 @@ def main():
     parser.add_argument("--batch", type=int, default=32768)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--chunk", type=int, default=256, help="0: our composed loss")
-    parser.add_argument("--ours", type=int, metavar="BATCH", help="also measure ours alone at this size")
+    parser.add_argument("--ours", type=int, metavar="BATCH", help="also measure only ours at this size")
     parser.add_argument("--bench", type=pathlib.Path, default=side_by_side.BENCH)
     args = parser.parse_args()
     torch = side_by_side.torch_of(args)
@@ -71,7 +71,7 @@ def main():
         began = time.perf_counter()
         their_step()
         theirs = time.perf_counter() - began
-        time.sleep(0.1)  # until its threads have stopped waiting for work
+        time.sleep(0.1)  # until its threads have stopped spinning
         mine = ours.step()
         if repetition:  # the first one warms up
             times["eager"].append(theirs)

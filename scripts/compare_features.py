@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Trains with a frozen image encoder twice, once with the encoder in every step and once from features that were written before
-(data.features), and prints how far the two loss curves come apart, and how much faster the second run is.
+"""Trains twice with a frozen image encoder, once with the encoder in every step and once from precomputed features (data.features), and
+prints how far the two loss curves diverge and how much faster the second run is.
 
   scripts/compare_features.py [--configs shapes_clip shapes_text_group] [--steps 200] [--rounds 2]
 
-Each configuration is first trained whole for --tower-steps steps; the image encoder of that run is then frozen, and all else begins anew.
-Live and cached runs take turns, --rounds times; pairs per second are medians over the steps of all rounds but each run's first 10. Exit
-code 1 if a loss differs by more than --at-most, relative to the live one. Needs only the standard library; the programs must be built
+Each configuration is first trained completely for --tower-steps steps. Then that run's image encoder is frozen, and everything else starts
+from scratch. Live and cached runs take turns, --rounds times; pairs per second are medians over all steps except each run's first 10. Exit
+code 1 if a loss differs by more than --at-most, relative to the live loss. Needs only the standard library and the built programs
 (scripts/setup.sh).
 """
 import argparse
@@ -20,12 +20,12 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Names of the image encoder's parameters, and settings with which the tokenizer finds its vocabulary.
+# Names of the image encoder's parameters, and settings that give the tokenizer its vocabulary.
 CONFIGS = {
     "shapes_clip": ("[visual.conv1.*, visual.ln_*, visual.transformer.*]", ["tokenizer.model"]),
     "shapes_text_group": ("[visual.patch_embed.*, visual.pos_embed, visual.layers.*, visual.norm.*]", []),
 }
-FIRST_STEPS = 10  # of a run, whose time does not count
+FIRST_STEPS = 10  # steps of a run that are not timed
 
 
 def trainer(args, config, *words, **settings):
@@ -44,7 +44,7 @@ def rows(run):
 
 
 def compare(args, config, folder):
-    """Prints a row; returns the greatest relative difference of a loss."""
+    """Prints a row and returns the largest relative difference of a loss."""
     tower = folder / "tower"
     trainer(args, config, **{"run.folder": tower, "training.steps": args.tower_steps})
     frozen = CONFIGS[config][0]
@@ -54,7 +54,7 @@ def compare(args, config, folder):
     began = time.monotonic()
     written = trainer(args, config, "--write-features", **cached)
     seconds = time.monotonic() - began
-    pictures, size = re.search(r", ([\d,]+) pictures of (.+)$", written.strip()).groups()
+    pictures, size = re.search(r", ([\d,]+) images of (.+)$", written.strip()).groups()
     curves, speeds = {}, {"live": [], "cached": []}
     for number in range(args.rounds):
         for kind, given in (("live", settings), ("cached", cached)):
@@ -65,7 +65,7 @@ def compare(args, config, folder):
     apart = max(abs(a - b) / abs(b) for a, b in zip(curves["cached"], curves["live"], strict=True))
     live, quick = statistics.median(speeds["live"]), statistics.median(speeds["cached"])
     print(f"| {config} | {curves['live'][0]:.4f}, {curves['live'][-1]:.4f} | {apart:.1e} | {live:,.0f} | {quick:,.0f} | "
-          f"{quick / live:.2f} | {pictures} of {size} in {seconds:.0f} s |", flush=True)
+          f"{quick / live:.2f} | {pictures} images of {size} in {seconds:.0f} s |", flush=True)
     return apart
 
 
@@ -77,7 +77,7 @@ def main():
     parser.add_argument("--tower-steps", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
-    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings of all runs")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings for all runs")
     parser.add_argument("--at-most", type=float, default=1e-3, metavar="SHARE")
     args = parser.parse_args()
     args.trainer = args.trainer.resolve()
@@ -89,7 +89,7 @@ def main():
         args.settings = {"evaluation.tasks": "[]", "checkpoint.every_steps": 0}
         args.settings.update(word.split("=", 1) for word in args.set)
         print(f"{args.steps} steps, features as {args.dtype}\n")
-        print("| configuration | loss, first and last | curves apart | live, pairs/s | cached, pairs/s | ratio | features |\n"
+        print("| configuration | loss, first and last | largest difference | live, pairs/s | cached, pairs/s | ratio | features |\n"
               "| --- | --- | ---: | ---: | ---: | ---: | --- |", flush=True)
         apart = [compare(args, config, folder / config) for config in args.configs]
     sys.exit(1 if max(apart) > args.at_most else 0)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""FILIP's similarities of all images with all texts, forward and backward on the CPU: torch.ops.tessera.max_similarity, which never holds
-[B, B, P, L], beside eager PyTorch's composed operations, which do, in one run. All tokens are real and kept: others would cost the fused
-operator nothing.
+"""Compares FILIP's similarities of all images with all texts, forward and backward on the CPU: torch.ops.tessera.max_similarity, which
+never holds [B, B, P, L], and eager PyTorch's composed operations, which do. All tokens are real and kept, because others would cost the
+fused operator nothing.
 
   scripts/compare_filip.py                       # B=32, P=196, L=55, D=256
   scripts/compare_filip.py --time-at-most 0.5 --memory-at-most 0.05

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Measures tessera-index beside SINDI (pyvsag), Seismic (pyseismic-lsr) and a dense index (FAISS, 512 dimensions) in one run, and prints
-a Markdown table. The documents are made up: about 100 to 200 active tokens of 30,522 each, drawn by a Zipf-Mandelbrot law, with
-log-normal weights; queries have 10 to 30 tokens of the same law. All results of tessera-index, for --checked queries, are compared with
-brute force (scipy) over the same rounded weights, documents and order.
+"""Compares tessera-index with SINDI (pyvsag), Seismic (pyseismic-lsr) and a dense index (FAISS, 512 dimensions), and prints
+a Markdown table. The documents are synthetic: each has about 100 to 200 active tokens of 30,522, drawn from a Zipf-Mandelbrot distribution,
+with log-normal weights; queries have 10 to 30 tokens from the same distribution. For --checked queries, all results of tessera-index are
+compared with brute force (scipy) on the same rounded weights, documents and order.
 
   python3 -m venv /tmp/compare && /tmp/compare/bin/pip install numpy scipy pyvsag pyseismic-lsr faiss-cpu
   /tmp/compare/bin/python scripts/compare_index.py
   /tmp/compare/bin/python scripts/compare_index.py --documents 100000 --only tessera sindi
 
-Queries go one at a time to tessera-index and SINDI, and in one batch, which is faster, to Seismic and FAISS. With two threads SINDI runs
-in two processes, half of the queries each. Needs 12 GB of memory for 1,000,000 documents, and a build of tessera-index. Exit code 1: a
-result differs from brute force.
+tessera-index and SINDI get one query at a time; Seismic and FAISS get all in one batch, which is faster for them. With two threads, SINDI
+runs in two processes with half of the queries each. Needs 12 GB of memory for 1,000,000 documents, and a build of tessera-index. The exit
+code is 1 if a result differs from brute force.
 """
 import argparse
 import json
@@ -31,7 +31,7 @@ CHUNK = 50_000
 
 
 def rows(chunk, count, least, most, seed):
-    """Lengths of rows, tokens and weights."""
+    """Returns the lengths of the rows, the tokens and the weights."""
     draw = np.random.default_rng([seed, chunk])
     law = 1 / (np.arange(VOCABULARY) + 50.0)
     lengths = draw.integers(least, most + 1, count)
@@ -43,7 +43,7 @@ def rows(chunk, count, least, most, seed):
 
 
 def make(count, least, most, seed):
-    """indptr, tokens, weights."""
+    """Returns indptr, tokens and weights."""
     parts = [(i, min(CHUNK, count - start), least, most, seed) for i, start in enumerate(range(0, count, CHUNK))]
     with multiprocessing.get_context("fork").Pool(2) as pool:
         lengths, tokens, weights = zip(*pool.starmap(rows, parts))
@@ -87,7 +87,7 @@ class Tessera:
         return seconds, sum(file.stat().st_size for file in (self.folder / "index").iterdir())
 
     def search(self, queries, threads):
-        """Results and queries per second, without the start of the program and the checks of opening."""
+        """Returns the results and the queries per second; starting the program and opening the index do not count."""
         write_csr(self.folder / "queries.csr", queries)
         done = self.run("search", self.folder / "index", "--queries", self.folder / "queries.csr", "--k", K, "--threads", threads,
                         "--output", "tsv", "--timings")
@@ -204,12 +204,12 @@ SYSTEMS = {"tessera": Tessera, "sindi": Sindi, "seismic": Seismic, "dense": Dens
 
 
 def rounded(values, scale):
-    """Half a step goes up, as in the index; whole numbers that float32 holds exactly."""
+    """Rounds half a step up, as the index does; the results are integers that float32 holds exactly."""
     return np.floor(values.astype(np.float64) * scale + 0.5).astype(np.float32)
 
 
 def brute_force(documents, queries, count):
-    """The K best of the first queries by the definition of the index: 8-bit weights, equal products by number."""
+    """The K best documents of the first queries by the index's definition: 8-bit weights, ties by document number."""
     import scipy.sparse
 
     indptr, tokens, weights = documents
@@ -234,11 +234,11 @@ def main():
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/bin/tessera-index")
     args = parser.parse_args()
     if not args.program.exists():
-        sys.exit(f"{args.program} is not there: build it (ninja -C build tessera-index), or name it by --program")
-    # Some of the libraries print on standard output, which is for the table: theirs goes to standard error.
+        sys.exit(f"{args.program} does not exist: build it (ninja -C build tessera-index), or pass it with --program")
+    # Some libraries print to standard output, which is for the table: their output goes to standard error.
     report = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    # Draws that come twice count once, which leaves 100 to 200 and 10 to 30.
+    # Repeated draws count once, which leaves 100 to 200 and 10 to 30 tokens.
     documents, queries = make(args.documents, 103, 203, 1), make(args.queries, 10, 30, 2)
     print(f"{args.documents:,} documents of {len(documents[1]) / args.documents:.0f} tokens on average, {args.queries:,} queries of "
           f"{len(queries[1]) / args.queries:.0f}; top {K}; {os.cpu_count()} cores\n", file=report, flush=True)

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Forward and backward pass of our operators on a GPU beside the same from PyTorch's composed operations, eager and compiled, in one run.
+"""Compares forward and backward passes of our operators on a GPU with PyTorch's composed operations, eager and compiled.
 
   scripts/compare_kernels_gpu.py
   scripts/compare_kernels_gpu.py --operators sparsify_group --dtypes bfloat16 --json kernels.json
-  scripts/compare_kernels_gpu.py --device cpu                  # small shapes: whether everything runs
+  scripts/compare_kernels_gpu.py --device cpu                  # small shapes, to check that everything runs
 
-The sides take turns; times are CUDA events' (medians with quartiles). Extra memory is the highest sum of LibTorch's allocations above what
-is there before, less the results and the inputs' gradients, which every side must give. Difference is that of our results and gradients
-from eager PyTorch's in float32 on the same values, as a share of theirs, in the Euclidean norm.
+The sides take turns; times come from CUDA events (medians with quartiles). Extra memory is the peak of LibTorch's allocations during the
+step, minus the memory before it and minus the results and the inputs' gradients, which every side must return. The difference is the
+relative Euclidean distance of our results and gradients from eager PyTorch's in float32 on the same values.
 
-Exit code: 0; 1 where a difference is above 1e-4 (bfloat16: 0.03); 77 without a GPU or PyTorch.
+Exit code: 0; 1 if a difference exceeds 1e-4 (bfloat16: 0.03); 77 without a GPU or PyTorch.
 """
 import argparse
 import importlib.util
@@ -25,7 +25,7 @@ import compare_sparsify_group
 import compare_token_projection
 import side_by_side
 
-WARM_UP = 3  # turns that do not count; the first one compiles
+WARM_UP = 3  # turns that are not timed; the first one compiles
 LARGEST_DIFFERENCE = {"float32": 1e-4, "bfloat16": 0.03}
 
 
@@ -35,7 +35,7 @@ def make_flops_regularizer(torch, args):
                                            "fused": lambda encoding: (torch.ops.tessera.flops_regularizer(encoding),)}
 
 
-OPERATORS = {  # how inputs and both sides are made, and the shapes
+OPERATORS = {  # the function that makes inputs and both sides, and the shapes
     "sparsify_group": (compare_sparsify_group.make, [{"batch": 1024, "tokens": tokens, "patches": 196, "width": 512} for tokens in (55, 76)]),
     "flops_regularizer": (make_flops_regularizer, [{"rows": 8192, "vocabulary": 30522}]),
     "linear_cross_entropy": (compare_linear_cross_entropy.make, [{"tokens": 4096, "vocabulary": 49408, "width": 512}]),
@@ -48,7 +48,7 @@ SMALL = {"batch": 3, "tokens": 5, "patches": 7, "positions": 6, "width": 16, "vo
 
 
 class Sides:
-    """One operator at one shape in one type: inputs, and a step of each side."""
+    """One operator with one shape and type: its inputs and a step for each side."""
 
     def __init__(self, torch, args, name, sizes, dtype):
         self.torch, self.args = torch, args
@@ -58,13 +58,13 @@ class Sides:
             inputs, self.gradients, operators = make(torch, argparse.Namespace(**sizes))
         self.inputs = [tensor.detach().to(dtype).requires_grad_() for tensor in inputs]
         self.reference = operators["eager"]
-        torch.compiler.reset()  # or it would look for code that serves several shapes
+        torch.compiler.reset()  # otherwise it would look for code that serves several shapes
         kinds = {"eager": self.reference, "compiled": torch.compile(self.reference, dynamic=False), "ours": operators["fused"]}
         self.operators = {side: kinds[side] for side in args.sides}
-        self.given = 0  # bytes that every side gives
+        self.given = 0  # bytes of results and gradients, which every side returns
 
     def step(self, operator, inputs):
-        """Results and the gradients of the inputs."""
+        """Returns the results and the gradients of the inputs."""
         results = operator(*inputs)
         gradients = [gradient.to(result.dtype) for gradient, result in zip(self.gradients, results)]
         return [result.detach() for result in results] + list(self.torch.autograd.grad(results, inputs, gradients))
@@ -77,7 +77,7 @@ class Sides:
         return max(((a.float() - b).norm() / b.norm()).item() for a, b in zip(ours, theirs))
 
     def extra_memory(self, side):
-        """Bytes; None on the CPU, whose allocations LibTorch does not count."""
+        """Returns bytes, or None on the CPU, where LibTorch does not count allocations."""
         if self.args.device == "cpu":
             return None
         cuda = self.torch.cuda
@@ -89,7 +89,7 @@ class Sides:
         return cuda.max_memory_allocated() - before - self.given
 
     def milliseconds(self):
-        """Times of each side, which take turns. A side that needs more memory than there is has none."""
+        """Returns the times of each side, taken in turns. A side that runs out of memory has no times."""
         times = {side: [] for side in self.operators}
         for turn in range(WARM_UP + self.args.repetitions):
             for side in list(times):
@@ -103,7 +103,7 @@ class Sides:
         return {side: [elapsed() for elapsed in values] for side, values in times.items()}
 
     def timed(self, operator):
-        """Runs a step; returns a function that gives its time once it is done, so that the host need not wait in between."""
+        """Runs a step and returns a function that returns its time once it is done, so that the host does not wait in between."""
         if self.args.device == "cpu":
             begin = time.perf_counter()
             self.step(operator, self.inputs)
@@ -121,7 +121,7 @@ class Sides:
 
 
 def measure(torch, args, name, sizes, dtype):
-    """One row of the table, as a dictionary."""
+    """Returns one row of the table as a dictionary."""
     sides = Sides(torch, args, name, sizes, getattr(torch, dtype))
     row = {"operator": name, **sizes, "dtype": dtype, "difference": sides.difference()}
     times = sides.milliseconds()
@@ -159,7 +159,7 @@ def main():
     parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"], choices=list(LARGEST_DIFFERENCE))
     parser.add_argument("--sides", nargs="+", default=["eager", "compiled", "ours"], choices=["eager", "compiled", "ours"])
     parser.add_argument("--repetitions", type=int, default=15)
-    parser.add_argument("--threads", type=int, help="on the CPU; default: LibTorch's own choice")
+    parser.add_argument("--threads", type=int, help="threads on the CPU (default: LibTorch's choice)")
     parser.add_argument("--json", type=pathlib.Path, help="also write the measurements to this file")
     args = parser.parse_args()
     args.sides = list(dict.fromkeys([*args.sides, "ours"]))

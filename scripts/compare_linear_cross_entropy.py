@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""The cross-entropy of a linear layer over a vocabulary, forward and backward on the CPU: torch.ops.tessera.linear_cross_entropy, which never
-holds [T, V], beside eager PyTorch's linear and cross_entropy, which do, in one run. Every target counts: an ignored one would cost the fused
-operator nothing.
+"""Compares the cross-entropy of a linear layer over a vocabulary, forward and backward on the CPU: torch.ops.tessera.linear_cross_entropy,
+which never holds [T, V], and eager PyTorch's linear and cross_entropy, which do. No target is ignored, because an ignored one would cost
+the fused operator nothing.
 
   scripts/compare_linear_cross_entropy.py                   # T=4096, V=49408, D=512; the composed side takes about 3 GB
   scripts/compare_linear_cross_entropy.py --repetitions 5 --time-at-most 1.1 --memory-at-most 0.1
   scripts/compare_linear_cross_entropy.py --tokens 16384 --width 768 --words 20 --memory-at-most 0.05   # images into words (SuperCLIP)
 
-With --words N each row has a soft target of N words: torch.ops.tessera.linear_soft_cross_entropy beside a dense target times log_softmax.
+With --words N each row has a soft target of N words: torch.ops.tessera.linear_soft_cross_entropy is compared with a dense target times
+log_softmax.
 """
 import side_by_side
 
 
 def made(torch, args):
-    hidden = torch.randn(args.tokens, args.width).requires_grad_()  # a LayerNorm gives them
+    hidden = torch.randn(args.tokens, args.width).requires_grad_()  # distributed like a LayerNorm's output
     weight = (0.02 * torch.randn(args.vocabulary, args.width)).requires_grad_()
     return (hidden, weight), [torch.ones(())]
 
@@ -29,7 +30,7 @@ def make(torch, args):
 
 def make_soft(torch, args):
     inputs, gradients = made(torch, args)
-    ids = torch.rand(args.tokens, args.vocabulary // 8).topk(args.words, 1).indices  # no word twice
+    ids = torch.rand(args.tokens, args.vocabulary // 8).topk(args.words, 1).indices  # distinct words
     shares = torch.rand(args.tokens, args.words).softmax(1)
     functional, fused = torch.nn.functional, torch.ops.tessera.linear_soft_cross_entropy
 

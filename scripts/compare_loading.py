@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Images per second of Tessera's loader beside torchvision + the Python webdataset library, on the same JPEG shards, each on one core.
+"""Compares the images per second of Tessera's loader with torchvision + the Python webdataset library, on the same JPEG shards and one core
+each.
 
 Both read the shard, decode, take OpenCLIP's training crop (random-resized, scale 0.9 to 1, bicubic with antialias) of 224 x 224 and make
-batches of 64: Python as normalized floats (ToTensor, Normalize), ours as bytes, which the device normalizes. The two take turns. Given
-are images per second of a core, by the processor's time of the whole process, which other load on the machine changes little, and by the
-clock.
+batches of 64: Python as normalized floats (ToTensor, Normalize), ours as bytes, which the device normalizes. The two take turns. The script
+prints images per second of CPU time, which other load on the machine changes little, and per second of wall-clock time.
 
-Pictures: photographs (--photographs FOLDER: each cut to 4:3, resized with Lanczos), or, without, generated ones like photographs:
-noise of equal strength in each octave of frequency, as in nature, partly colored, and hard edges. Both are saved by Pillow at quality 90
-with 4:2:0 colors.
+The images are photographs (--photographs FOLDER; each is cut to 4:3 and resized with Lanczos), or generated ones with the statistics of
+photographs: noise of equal strength in each octave of frequency, as in nature, partly colored, and hard edges. Pillow saves both at
+quality 90 with 4:2:0 chroma subsampling.
 
 Needs the Python packages torch, torchvision and webdataset, and build/bin/tessera-bench.
 
@@ -50,7 +50,7 @@ def generated(width, height, seed):
     while grain < max(width, height):
         cells = random.integers(0, 256, (height // grain + 2, width // grain + 2, 3), dtype=numpy.uint8)
         noise = numpy.asarray(Image.fromarray(cells).resize((width, height), Image.BICUBIC), dtype=numpy.float32) - 127.5
-        strength = 6 if grain == 2 else 14  # lenses are soft; so a file has as many bytes as photographs have on average
+        strength = 6 if grain == 2 else 14  # lenses are soft; this way a file is as large as a photograph on average
         levels += strength / 73.9 * (noise[:, :, :1] + 0.25 * noise)
         grain *= 2
     return Image.fromarray(numpy.clip(levels, 0, 255).round().astype(numpy.uint8))
@@ -123,14 +123,14 @@ def main():
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/bin/tessera-bench")
     parser.add_argument("--sizes", nargs="+", default=["500x375", "1600x1200"])
     parser.add_argument("--photographs", type=pathlib.Path, metavar="FOLDER")
-    parser.add_argument("--pictures", type=int, default=32, help="generated ones of each size (default: %(default)s)")
+    parser.add_argument("--pictures", type=int, default=32, help="generated images of each size (default: %(default)s)")
     parser.add_argument("--image-size", type=int, default=224)
-    parser.add_argument("--rounds", type=int, default=5, help="turns, of which the median is given (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=4, help="of one turn (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="turns; the median is printed (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=4, help="seconds of one turn (default: %(default)s)")
     parser.add_argument("--at-least", type=float, nargs="+", help="exit 1 if ours is not this many times as fast, for each size")
     args = parser.parse_args()
     if not args.program.exists():
-        sys.exit(f"compare_loading.py: {args.program} is not there: build it (cmake --build build --target tessera-bench)")
+        sys.exit(f"compare_loading.py: {args.program} does not exist: build it (cmake --build build --target tessera-bench)")
     torch.set_num_threads(1)
 
     rows, factors = [], []
@@ -156,10 +156,10 @@ def main():
             factors.append(medians["Tessera"][0] / base)
             for name, (core, clock) in medians.items():
                 rows.append(f"| {size}, {kilobytes:.0f} kB | {name} | {core:.0f} | {core / base:.1f} | {clock:.0f} |")
-    what = "photographs" if args.photographs else "generated pictures"
+    what = "photographs" if args.photographs else "generated images"
     print(f"JPEG, quality 90, {what}; crops of {args.image_size}; medians of {args.rounds} turns of {args.seconds:g} s; "
           f"PyTorch {torch.__version__}\n")
-    print("| pictures | loader | images/s per core | times Python's | images/s by the clock, 1 thread |")
+    print("| images | loader | images/s per core | times Python's | images/s by the clock, 1 thread |")
     print("| --- | --- | ---: | ---: | ---: |")
     print("\n".join(rows))
     if args.at_least:

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Images and patches per second of training on images of their own shapes (NaFlex) beside squares of the same number of patches.
+"""Compares training speed on images with native aspect ratios (NaFlex) and on square images with the same number of patches.
 
   scripts/compare_naflex.py [--patches 64] [--aspect 2.5] [--steps 60] [--rounds 3]
 
-Three runs of configs/shapes_naflex.yaml take turns, each of whole built-in pictures with at most --patches patches of 8 x 8: squares as
-pixels, the same squares as sequences of patches (nothing is padded), and pictures of many shapes as sequences (packed, for they differ in
-length). Images per second are medians over the steps of all rounds but each run's first 10; patches per second are these times the mean
-number of patches of an image, which follows from the shapes alone; wait is the share of the time that the steps waited for data. Needs
-only the standard library; the programs must be built (scripts/setup.sh).
+Three runs of configs/shapes_naflex.yaml take turns, each on built-in images with at most --patches patches of 8 x 8: squares as pixels, the
+same squares as sequences of patches (nothing is padded), and images of many shapes as sequences (packed, because their lengths differ).
+Images per second are medians over all steps except each run's first 10. Patches per second are images per second times the mean
+number of patches of an image, which follows from the shapes. `wait` is the share of time that steps waited for data. Needs
+only the standard library and the built programs (scripts/setup.sh).
 """
 import argparse
 import json
@@ -20,11 +20,11 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PATCH = 8
-FIRST_STEPS = 10  # of a run, whose time does not count
+FIRST_STEPS = 10  # steps of a run that are not timed
 
 
 def grid(height, width, most):
-    """Rows and columns at the largest scale with at most so many patches: there one side ends exactly on a patch."""
+    """Rows and columns at the largest scale with at most `most` patches; at that scale one side is an exact multiple of the patch size."""
     grids = [(1, 1)]
     for side in range(1, most + 1):
         grids += [(side, math.ceil(side * width / height)), (math.ceil(side * height / width), side)]
@@ -32,7 +32,7 @@ def grid(height, width, most):
 
 
 def mean_patches(most, aspect):
-    """Of pictures whose longer side is evenly spread between 1 and `aspect` times the shorter one."""
+    """The mean number of patches for images whose aspect ratio is uniform between 1 and `aspect`."""
     side, steps = 1000, 200
     longer = [round(side * (1 + (aspect - 1) * (i + 0.5) / steps)) for i in range(steps)]
     return statistics.mean(math.prod(grid(side, each, most)) for each in longer)
@@ -60,7 +60,7 @@ def main():
     parser.add_argument("--aspect", type=float, default=2.5)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings of all runs")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings for all runs")
     args = parser.parse_args()
     if math.isqrt(args.patches) ** 2 != args.patches or args.steps <= FIRST_STEPS:
         parser.error(f"--patches must be a square number, --steps more than {FIRST_STEPS}")

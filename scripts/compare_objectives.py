@@ -43,11 +43,11 @@ def run(command, log, environment=None):
     with open(log, "w") as out:
         status = subprocess.run([str(c) for c in command], stdout=out, stderr=subprocess.STDOUT, cwd=ROOT, env=environment).returncode
     if status != 0:
-        sys.exit(f"{' '.join(str(c) for c in command)}\nfailed with exit code {status}; its output: {log}")
+        sys.exit(f"{' '.join(str(c) for c in command)}\nfailed with exit code {status}; its output is in {log}")
 
 
 def model_of(folder):
-    """The run's folder, or of a run in stages that of the last one."""
+    """The run's folder, or the last stage's folder if the run has stages."""
     stages = sorted(folder.glob("*/checkpoints"), key=lambda path: path.stat().st_mtime)
     return stages[-1].parent if stages else folder
 
@@ -57,7 +57,7 @@ def overridden(command, overrides):
 
 
 def train_and_evaluate(cell, seed, args):
-    """The metrics of one run, {task.metric: value}, and the minutes its training took."""
+    """Returns the metrics of one run, {task.metric: value}, and the minutes that its training took."""
     folder = args.out / (cell.folder or cell.config.stem) / f"seed{seed}"
     results = folder / "evaluation" / "results.json"
     # Two runs at a time share the cores: one thread each.
@@ -76,7 +76,7 @@ def train_and_evaluate(cell, seed, args):
 
 
 def metrics_of(results):
-    """{task.metric: value}; a task's second turn in the suite counts as task_2."""
+    """Returns {task.metric: value}; a task that occurs a second time in the suite is called task_2."""
     turns, metrics = {}, {}
     for result in results["tasks"]:
         task = result["task"]
@@ -138,16 +138,16 @@ def table(rows, columns, headings=None, counts=()):
 
 
 def add_arguments(parser, out):
-    """What every comparison can be told."""
+    """Adds the options that all comparisons share."""
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--out", type=pathlib.Path, default=out)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every run, as the trainer's --set")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every run, like the trainer's --set")
+    parser.add_argument("--jobs", type=int, default=1, help="number of runs in parallel")
 
 
 def print_table(rows, args, columns, headings=None, counts=()):
-    """counts: columns that are no shares."""
-    print(f"Mean ± standard deviation over seeds {', '.join(map(str, args.seeds))}, in percent{' but for counts' if counts else ''}.\n")
+    """counts: columns that are counts, not shares."""
+    print(f"Mean ± standard deviation over seeds {', '.join(map(str, args.seeds))}, in percent{' except counts' if counts else ''}.\n")
     print(table(rows, columns, headings, counts))
 
 
@@ -169,7 +169,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("configs", nargs="+", type=pathlib.Path, help="configurations to compare")
     parser.add_argument("--suite", type=pathlib.Path, default=ROOT / "configs/suites/shapes.yaml")
-    parser.add_argument("--columns", nargs="+", help="task.metric names (default: all that the suite gives)")
+    parser.add_argument("--columns", nargs="+", help="task.metric names (default: all metrics of the suite)")
     parser.add_argument("--rival", metavar="CONFIG", help="name of the configuration that the others are compared with, sample by sample")
     add_arguments(parser, pathlib.Path("runs/compare"))
     args = parser.parse_args()

@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
-"""Runs recipes of OpenCLIP's own training program, open_clip_train, and the YAML that `trainer --from-open-clip` makes of each run's
+"""Runs recipes with OpenCLIP's training program, open_clip_train, and with the YAML that `trainer --from-open-clip` makes from each run's
 params.txt, from the same weights on the same data, and compares the loss of every step.
 
     python3 -m pip install open_clip_torch pandas webdataset braceexpand     # into an environment with torch
     scripts/compare_open_clip_training.py                                    # build/bin/trainer; all recipes
     scripts/compare_open_clip_training.py --only clip siglip --bin build-develop/bin
 
-Each run has 20 steps on the CPU in float32. The images have the model's own size and crops take the whole of them, so that no
-augmentation is left; a batch is the whole data set, so that the order in which it comes is nothing to the loss.
+Each run has 20 steps on the CPU in float32. The images have the model's size and crops cover them completely, so there is no
+augmentation. A batch is the whole data set, so the order of samples does not affect the loss.
 
   clip            ViT-S-32-alt at 64 pixels, CSV data, cosine with warm-up, weight decay
   siglip          the same with --siglip and --grad-clip-norm
   cooldown        quick GELU, const-cooldown with a power of 2, no warm-up
   locked          --lock-image with two groups unlocked, --lock-text with two layers unlocked
   accumulated     --accum-freq 2
-  timm            vit_medium_patch16_gap_256, an image tower of timm's, brought from 256 to 64 pixels; mean and std of its own
-  long_warmup     more steps of warm-up than steps
+  timm            timm's image tower vit_medium_patch16_gap_256, resized from 256 to 64 pixels, with its own mean and std
+  long_warmup     more warm-up steps than steps
 
-The table has the first and last loss of open_clip_train and the greatest difference of a step's loss. Exit code: 0; 1 where a difference
-is above --tolerance; 77 where a Python package is missing.
+The table has the first and last loss of open_clip_train and the largest difference of a step's loss. Exit code: 0; 1 if a difference
+exceeds --tolerance; 77 if a Python package is missing.
 """
 import argparse
 import json
@@ -54,7 +54,7 @@ COMMON = ["--batch-size", str(SAMPLES), "--epochs", str(STEPS), "--precision", "
 
 
 def write_data(folder, side):
-    """SAMPLES images of noise with captions of their own."""
+    """Writes SAMPLES noise images, each with its own caption."""
     folder.mkdir()
     rng = np.random.default_rng(0)
     rows = ["filepath\tcaption"]
@@ -69,10 +69,10 @@ def parsed(arguments):
 
 
 def write_weights(arguments, file):
-    """A random model, whose biases are no zeros. Returns the side of its images."""
+    """Writes a random model with nonzero biases and returns its image size."""
     torch.manual_seed(1)
     forced = arguments.force_image_size[0] if arguments.force_image_size else None
-    timm = "timm_model_name" in open_clip.get_model_config(arguments.model)["vision_cfg"]  # which OpenCLIP resizes behind the weights
+    timm = "timm_model_name" in open_clip.get_model_config(arguments.model)["vision_cfg"]  # OpenCLIP resizes it after loading the weights
     model = open_clip.create_model(arguments.model, force_image_size=None if timm else forced, pretrained_text=False)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
@@ -80,13 +80,13 @@ def write_weights(arguments, file):
             if value.ndim == 1:
                 value.add_(0.02 * torch.randn(value.shape, generator=generator))
     torch.save(model.state_dict(), file)
-    if timm:  # as published: the configuration beside the weights says what their names mean
+    if timm:  # like a published model: the configuration next to the weights explains their names
         (file.parent / "open_clip_config.json").write_text(json.dumps({"model_cfg": open_clip.get_model_config(arguments.model)}))
     return forced or model.visual.image_size[0]
 
 
 def losses_of_open_clip(arguments, out):
-    """The inner program: open_clip_train.main, each loss that it calls backward() on written down."""
+    """The inner program: runs open_clip_train.main and records every loss that it calls backward() on."""
     import open_clip_train.train as train
     losses, backward = [], train.backward
 
@@ -106,7 +106,7 @@ def run(command, **kwargs):
 
 
 def compare(program, name, recipe, folder):
-    """(open_clip_train's losses, ours)"""
+    """Returns (open_clip_train's losses, our losses)."""
     folder.mkdir()
     arguments = COMMON + recipe + ["--logs", str(folder / "logs"), "--train-data", str(folder / "data/train.csv")]
     side = write_weights(parsed(arguments), folder / "weights.pt")
@@ -126,7 +126,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent / "build/bin", help="folder with trainer")
     parser.add_argument("--only", nargs="+", choices=RECIPES, default=list(RECIPES), help="recipes to run")
-    parser.add_argument("--tolerance", type=float, default=1e-4, help="greatest difference of a loss")
+    parser.add_argument("--tolerance", type=float, default=1e-4, help="largest allowed difference of a loss")
     parser.add_argument("--keep", type=pathlib.Path, help="a new folder for data, logs and runs (default: a temporary one)")
     options = parser.parse_args()
     good = True
@@ -137,7 +137,7 @@ def main():
         for name in options.only:
             theirs, ours = compare(options.bin.resolve() / "trainer", name, RECIPES[name], work.resolve() / name)
             if len(theirs) != STEPS or len(ours) != STEPS:
-                sys.exit(f"{name}: {len(theirs)} losses of open_clip_train, {len(ours)} of the trainer: expected {STEPS} of each")
+                sys.exit(f"{name}: {len(theirs)} losses of open_clip_train, {len(ours)} of the trainer: expected {STEPS} from each")
             difference = max(abs(a - b) for a, b in zip(theirs, ours))
             good &= difference <= options.tolerance
             print(f"| {name} | {theirs[0]:.5f}, {theirs[-1]:.5f} | {difference:.1e} |", flush=True)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Compares embeddings with OpenCLIP's, and checks that files go both ways.
+"""Compares embeddings with OpenCLIP's, and checks that files can be converted in both directions.
 
-For each architecture: a model with random weights is made with the Python package open_clip_torch and saved as safetensors;
-tessera-convert turns it into a model file, tessera-embed embeds generated pictures and captions, and the smallest cosine with
-OpenCLIP's own embeddings of the same files is printed. Then the model file is converted back and loaded strictly in OpenCLIP.
+For each architecture, the Python package open_clip_torch makes a model with random weights, which is saved as safetensors.
+tessera-convert converts it to a model file, tessera-embed embeds generated images and captions, and the script prints the smallest cosine
+with OpenCLIP's embeddings of the same files. Then the model file is converted back and loaded strictly in OpenCLIP.
 
     python3 -m pip install open_clip_torch safetensors     # into an environment with torch
     python3 scripts/compare_openclip.py [--build build] [--models ViT-B-32 RN50]
 
-Exit code: 0 all cosines at least 0.99999, 1 otherwise, 77 where a Python package is missing (a skipped test).
+Exit code: 0 if all cosines are at least 0.99999, 77 if a Python package is missing (a skipped test), 1 otherwise.
 """
 
 import argparse
@@ -35,7 +35,7 @@ CAPTIONS = [
     "",
     "Don't panic! It's 42% off (today only): caf\u00e9 & cr\u00e8me",
     "\u732b\u304c\u3044\u308b",
-    "caf\u00c3\u00a9 on the corner",  # "café", its UTF-8 read as Latin-1: ftfy repairs it
+    "caf\u00c3\u00a9 on the corner",  # "café" in UTF-8, read as Latin-1: ftfy repairs it
     "It\u00e2\u20ac\u2122s a dog \u00e2\u20ac\u201c not a cat &amp; not a bird",  # apostrophe and dash, read as Windows-1252
     "\uff21 full-width \ufb01sh\u00a0\u2019quoted\u2019",
     "UPPER lower MiXeD  with   spaces",
@@ -45,7 +45,7 @@ CAPTIONS = [
 
 
 def random_model(name: str) -> torch.nn.Module:
-    """Random weights that also move what starts at 0 or 1, so that no bias, norm or running statistic goes unnoticed."""
+    """A model with random values also for parameters that start at 0 or 1, so that no bias, norm or running statistic goes unchecked."""
     torch.manual_seed(0)
     model = open_clip.create_model(name, pretrained=None).eval()
     with torch.no_grad():
@@ -63,7 +63,7 @@ def random_model(name: str) -> torch.nn.Module:
 
 
 def make_pictures(folder: pathlib.Path, count: int) -> list[pathlib.Path]:
-    """Smooth color fields with blocks on them, of various shapes."""
+    """Writes images of various shapes: smooth color gradients with blocks on them."""
     random = numpy.random.default_rng(0)
     paths = []
     for index in range(count):
@@ -99,8 +99,8 @@ def smallest_cosine(ours: torch.Tensor, theirs: torch.Tensor) -> float:
 
 
 def centred_cosine(ours: torch.Tensor, theirs: torch.Tensor) -> float:
-    """Smallest cosine once the mean of their embeddings is taken off both: random models give different pictures almost the
-    same embedding (RN50: cosine 1.000 between any two), which a plain cosine could not tell apart."""
+    """The smallest cosine after subtracting the mean of OpenCLIP's embeddings from both. Random models give different images almost the
+    same embedding (RN50: cosine 1.000 between any two), so the plain cosine would not notice a mix-up."""
     mean = theirs.double().mean(0)
     return smallest_cosine(ours.double() - mean, theirs.double() - mean)
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Images per second of Tessera's source parquet beside Hugging Face's datasets + torchvision, on the same files, each on one core.
+"""Compares the images per second of Tessera's source parquet with Hugging Face's datasets + torchvision, on the same files and one core
+each.
 
 Both read the rows in random order, decode, take OpenCLIP's training crop (random-resized, scale 0.9 to 1, bicubic with antialias) of 224 x
-224 and make batches of 64: Python by torch's DataLoader without workers, as normalized floats (ToTensor, Normalize), ours as bytes,
-which the device normalizes. The two take turns. Given are images per second of a core, by the processor's time of the whole process
-but its start, which other load on the machine changes little, and by the clock; and how long a program takes that filters a million rows, and in how
-much memory.
+224 and make batches of 64: Python with torch's DataLoader without workers, as normalized floats (ToTensor, Normalize), ours as bytes,
+which the device normalizes. The two take turns. The script prints images per second of CPU time without the process's start, which other
+load on the machine changes little, and per second of wall-clock time. It also measures the time and memory of filtering a million rows.
 
-Pictures: generated ones like photographs (scripts/compare_loading.py), JPEG of quality 90, in row groups of 100, as datasets writes them.
+The images are generated like photographs (scripts/compare_loading.py): JPEG of quality 90, in row groups of 100, as datasets writes them.
 
-Needs the Python packages torch, torchvision, datasets and webdataset (for the pictures' generator), and build/bin/tessera-data.
+Needs the Python packages torch, torchvision, datasets and webdataset (for the image generator), and build/bin/tessera-data.
 
   scripts/compare_parquet.py
   scripts/compare_parquet.py --rounds 5 --at-least 2
@@ -69,7 +69,7 @@ class Python:
 
 
 def run(program, *words):
-    """The report of tessera-data, the processor's time and the most memory of the process in KiB, as looked at every 5 ms."""
+    """Returns tessera-data's report, its CPU time and its peak memory in KiB, sampled every 5 ms."""
     command, memory = [str(word) for word in (program, *words)], 0
     with tempfile.TemporaryFile("w+") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL)
@@ -126,16 +126,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/bin/tessera-data")
     parser.add_argument("--size", default="500x375")
-    parser.add_argument("--pictures", type=int, default=32, help="different ones (default: %(default)s)")
+    parser.add_argument("--pictures", type=int, default=32, help="different images (default: %(default)s)")
     parser.add_argument("--rows", type=int, default=640)
     parser.add_argument("--image-size", type=int, default=224)
-    parser.add_argument("--rounds", type=int, default=5, help="turns, of which the median is given (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=4, help="of one turn (default: %(default)s)")
-    parser.add_argument("--filtered-rows", type=int, default=1_000_000, help="0: no filter is measured (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="turns; the median is printed (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=4, help="seconds of one turn (default: %(default)s)")
+    parser.add_argument("--filtered-rows", type=int, default=1_000_000, help="rows for the filter; 0: do not measure it (default: %(default)s)")
     parser.add_argument("--at-least", type=float, help="exit 1 if ours is not this many times as fast")
     args = parser.parse_args()
     if not args.program.exists():
-        sys.exit(f"compare_parquet.py: {args.program} is not there: build it (cmake --build build --target tessera-data)")
+        sys.exit(f"compare_parquet.py: {args.program} does not exist: build it (cmake --build build --target tessera-data)")
     torch.set_num_threads(1)
     datasets.disable_progress_bars()
     width, height = map(int, args.size.split("x"))
@@ -148,7 +148,7 @@ def main():
         for _ in range(args.rounds):
             for which, loader in loaders.items():
                 speeds[which].append(loader.measure(args.seconds))
-        print("| pictures | loader | images/s per core | times Python's | images/s by the clock, 1 thread |\n| --- | --- | ---: | ---: | ---: |")
+        print("| images | loader | images/s per core | times Python's | images/s by the clock, 1 thread |\n| --- | --- | ---: | ---: | ---: |")
         medians = {which: [statistics.median(values) for values in zip(*each)] for which, each in speeds.items()}
         for which, (core, clock) in medians.items():
             factor = core / medians["datasets + torchvision"][0]

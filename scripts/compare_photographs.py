@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Trains eight systems on small real photographs, evaluates every run, and prints a Markdown table: retrieval both ways and K-precision
-on the test photographs, and segmentation of two other data sets whose class names occur in the captions.
+"""Trains eight systems on small photographs, evaluates every run, and prints a Markdown table: retrieval both ways and K-precision
+on the test photographs, and segmentation on two other data sets whose class names occur in the captions.
 
   scripts/compare_photographs.py --data photographs --out runs/photographs
 
-FOLDER (--data) holds WebDataset shards, each folder with train-*.tar and test-*.tar: flickr8k with KEY.jpg and KEY.txt, captions one a line;
-camvid and coco_mini with KEY.jpg, KEY.mask.png and a classes.txt. Of one seed the table gives 95 % intervals by a bootstrap over samples, of
-several means and deviations. Runs that are complete already are not trained again, and a stopped one goes on from its last checkpoint.
-Only the standard library is needed; the programs must be built (scripts/setup.sh).
+The folder --data holds three folders of WebDataset shards train-*.tar and test-*.tar: flickr8k with KEY.jpg and KEY.txt (one caption per
+line); camvid and coco_mini with KEY.jpg, KEY.mask.png and a classes.txt. With one seed the table has 95 % intervals from a bootstrap over
+samples, with several seeds means and deviations. Complete runs are not trained again, and stopped runs resume from their last checkpoint.
+Needs only the standard library and the built programs (scripts/setup.sh).
 """
 import argparse
 import collections
@@ -24,14 +24,14 @@ import compare_objectives
 
 ROOT = compare_objectives.ROOT
 VOCABULARY = ROOT / "runs/photographs.model"
-# What takes a class in a segmentation; None: embeddings of another width than the patches' have none.
+# What a segmentation compares with class texts; None: no segmentation, because the embeddings are not as wide as the patches.
 SYSTEMS = {"clip": "patches", "sparc": "patches", "filip": "patches", "clip_filip": "patches", "pyramidclip": "patches", "text_group": "groups",
            "sparo": None, "stair": None}
-# Names that captions have for CamVid's classes.
+# The names that captions use for CamVid's classes.
 CAMVID = {"pole": "pole, post", "pavement": "pavement, sidewalk", "pedestrian": "pedestrian, person, man, woman",
           "bicyclist": "bicyclist, cyclist, biker"}
 COCO_BACKGROUND = 0
-LEAST_MENTIONS = 10  # a class of COCO's counts if the training captions name it so often
+LEAST_MENTIONS = 10  # a COCO class counts if the training captions name it at least this often
 COLUMNS = {
     "image_to_text_recall@1": "image-to-text R@1", "image_to_text_recall@5": "R@5", "image_to_text_recall@10": "R@10",
     "text_to_image_recall@1": "text-to-image R@1", "text_to_image_recall@5": "R@5", "text_to_image_recall@10": "R@10",
@@ -44,7 +44,7 @@ def classes_of(data, name):
 
 
 def mentioned(data):
-    """The places of COCO's classes that the training captions name at least LEAST_MENTIONS times, in singular or plural."""
+    """The indices of the COCO classes that the training captions name at least LEAST_MENTIONS times, in singular or plural."""
     captions = []
     for shard in sorted((data / "flickr8k").glob("train-*.tar")):
         with tarfile.open(shard) as tar:
@@ -68,7 +68,7 @@ def suite(data, by):
 
 
 def image_miou(outcomes, places):
-    """Of each picture the mean IoU of its classes among `places`, and the mean over pictures with its 95 % interval."""
+    """The mean over images, with a 95 % interval, of each image's mean IoU of its classes among `places`."""
     pictures = collections.defaultdict(list)
     for sample, place, part, whole in zip(*(outcomes[key] for key in ("sample", "group", "parts", "wholes"))):
         if place in places:
@@ -80,7 +80,7 @@ def image_miou(outcomes, places):
 
 
 def scores_of(folder, places):
-    """{column: (value, [low, high])} of one run."""
+    """Returns {column: (value, [low, high])} of one run."""
     results, samples = (json.loads((folder / f"evaluation/{name}.json").read_text())["tasks"] for name in ("results", "samples"))
     scores = {}
     for result, outcomes in zip(results, samples, strict=True):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Trains the steps from CLIP to PyramidCLIP on the built-in shapes, evaluates every run, and prints a Markdown table of means and
-deviations: zero-shot, retrieval, hard negatives of images with seen and with unseen pairs of color and shape, linear probe.
+deviations: zero-shot, retrieval, hard negatives on images with seen and unseen pairs of color and shape, linear probe.
 
   scripts/compare_pyramidclip.py
   scripts/compare_pyramidclip.py --bad-captions 0 20 40 60

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""A plain PyTorch loop fed by tessera.Loader beside one fed by torchvision and the Python webdataset library, on the same JPEG shards.
+"""Compares a plain PyTorch loop fed by tessera.Loader with one fed by torchvision and the Python webdataset library, on the same JPEG
+shards.
 
-Both loops take batches of 64 pictures and token ids, normalize the pictures and take a step of a small convolution, which costs
-next to nothing, so that the data decides the speed. Both decode, take OpenCLIP's training crop (random-resized, scale 0.9 to 1, bicubic
-with antialias) of 224 x 224, and tokenize captions by CLIP's byte pairs. Python's side is torch's DataLoader with worker processes, as
-many as our side has threads. The two take turns in one process. Given are pictures per second by the clock, and of a core by the
-processor's time of the process and its workers, which other load on the machine changes little.
+Both loops take batches of 64 images and token ids, normalize the images and run a small, cheap convolution, so that data loading determines
+the speed. Both decode, take OpenCLIP's training crop (random-resized, scale 0.9 to 1, bicubic with antialias) of 224 x 224, and
+tokenize captions with CLIP's byte pairs. Python uses torch's DataLoader with as many worker processes as our side has threads. The two take
+turns in one process. The script prints images per second of wall-clock time, and per second of CPU time of the process and its workers,
+which other load on the machine changes little.
 
-Needs the Python packages torch, torchvision, webdataset and open_clip (without it both leave captions out), and the library (scripts/setup.sh).
+Needs the Python packages torch, torchvision, webdataset and open_clip (without it, both skip captions), and the library (scripts/setup.sh).
 
   PYTHONPATH=python scripts/compare_python_loader.py
   PYTHONPATH=python scripts/compare_python_loader.py --photographs ~/photographs --threads 8 --at-least 2.5
@@ -38,7 +39,7 @@ except ImportError:
 
 
 class Caption:
-    """A sample's caption as ids; an object of its own, so that worker processes can have it."""
+    """Turns a sample's caption into ids; a class, so that worker processes can receive it."""
 
     def __init__(self):
         self.tokenizer = SimpleTokenizer() if SimpleTokenizer else None
@@ -67,12 +68,12 @@ def of_tessera(shard, args):
 
 
 def processor_seconds():
-    """Of the process and of those workers that have ended."""
+    """CPU time of the process and of its finished workers."""
     return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 def measure(make, shard, args):
-    """Pictures per second by the clock and of a core, in a fresh loop."""
+    """Returns images per second of wall-clock time and of CPU time, in a fresh loop."""
     torch.manual_seed(0)
     model = torch.nn.Conv2d(3, 8, 32, stride=32)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -95,19 +96,19 @@ def measure(make, shard, args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", default=["500x375"])
-    parser.add_argument("--photographs", type=pathlib.Path, metavar="FOLDER", help="pictures to take; without, generated ones like photographs")
-    parser.add_argument("--pictures", type=int, default=128, help="generated ones of each size (default: %(default)s)")
+    parser.add_argument("--photographs", type=pathlib.Path, metavar="FOLDER", help="photographs to use (default: generated images like photographs)")
+    parser.add_argument("--pictures", type=int, default=128, help="generated images of each size (default: %(default)s)")
     parser.add_argument("--image-size", type=int, default=224)
-    parser.add_argument("--threads", type=int, default=2, help="ours, and Python's worker processes (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=5, help="turns, of which the median is given (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=8, help="of one turn (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=2, help="our threads, and Python's worker processes (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="turns; the median is printed (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=8, help="seconds of one turn (default: %(default)s)")
     parser.add_argument("--at-least", type=float, help="exit 1 if ours is not this many times as fast by the clock")
     args = parser.parse_args()
     torch.set_num_threads(1)
 
     print(f"JPEG, quality 90; crops of {args.image_size}; {args.threads} threads or workers; medians of {args.rounds} turns of {args.seconds:g} s; "
           f"PyTorch {torch.__version__}{'' if SimpleTokenizer else '; no captions'}\n")
-    print("| pictures | loop fed by | images/s | times Python's | images/s per core | times Python's |")
+    print("| images | loop fed by | images/s | times Python's | images/s per core | times Python's |")
     print("| --- | --- | ---: | ---: | ---: | ---: |")
     least = float("inf")
     for size in args.sizes:

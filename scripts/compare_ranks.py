@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Trains the same small model in one process and over several ranks on CPUs (Gloo), with equal global batches, and prints how far the
-loss curves come apart, and the first step's gradients.
+"""Trains the same small model in one process and on several ranks on CPUs (Gloo), with equal global batches, and prints the largest
+differences of the loss curves and of the first step's gradients.
 
   scripts/compare_ranks.py [--steps 50] [--ranks 1 2 4] [--objectives clip siglip sparc filip]
 
-For each objective: plain, with `chunk`, with accumulation, and with GradCache and patch dropout. Gradients are the momentum of SGD
-after one step without clipping; their difference is over all parameters together, as a share of the gradient's norm. Exit code 1 if one
-is above --gradients-at-most, or a curve above --curves-at-most. Needs only the standard library; takes minutes.
+Each objective runs plain, with `chunk`, with accumulation, and with GradCache and patch dropout. Gradients are read from the momentum of
+SGD after one step without clipping; their difference is taken over all parameters together, relative to the gradient's norm. The exit code
+is 1 if a gradient differs by more than --gradients-at-most or a curve by more than --curves-at-most. Needs only the standard library; takes
+minutes.
 """
 import argparse
 import array
@@ -61,7 +62,7 @@ def losses(run):
 
 
 def gradients(run):
-    """Name -> numbers, from the optimizer's state in the newest checkpoint."""
+    """Returns {name: numbers} from the optimizer's state in the newest checkpoint."""
     data = (run / "checkpoints" / (run / "checkpoints/latest").read_text().strip() / "state.safetensors").read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     header, body, out = json.loads(data[8 : 8 + length]), data[8 + length :], {}
@@ -81,7 +82,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trainer", type=pathlib.Path, default=ROOT / "build/bin/trainer")
     parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4], help="the first is what the others are compared with")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4], help="numbers of ranks; the others are compared with the first")
     parser.add_argument("--objectives", nargs="+", default=["clip", "siglip", "sparc", "filip"])
     parser.add_argument("--gradients-at-most", type=float, default=1e-6, metavar="SHARE")
     parser.add_argument("--curves-at-most", type=float, default=1e-2, metavar="SHARE")
@@ -97,9 +98,9 @@ def main():
 
 
 def compare(args):
-    """Prints the table; 1 if something is too far apart."""
+    """Prints the table; returns 1 if a difference is too large."""
     first, others = args.ranks[0], args.ranks[1:]
-    print(f"{args.steps} steps of {BATCH} pairs; beside {first} rank{'s' if first > 1 else ''}\n")
+    print(f"{args.steps} steps of {BATCH} pairs, compared with {first} rank{'s' if first > 1 else ''}\n")
     names = [f"{what}, {ranks} ranks" for what in ("gradients", "losses") for ranks in others]
     print("| objective | | loss, first and last | " + " | ".join(names) + " |\n| --- | --- | --- |" + " --- |" * len(names))
     bad = False

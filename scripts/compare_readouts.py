@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Trains CLIP on the built-in shapes with one read-out after another, evaluates every run, and prints a Markdown table of means and
-deviations: zero-shot, retrieval, linear probe, and hard negatives of images with seen and with unseen pairs of color and shape.
+"""Trains CLIP on the built-in shapes with several read-outs, evaluates every run, and prints a Markdown table of means and
+deviations: zero-shot, retrieval, linear probe, and hard negatives on images with seen and unseen pairs of color and shape.
 
   scripts/compare_readouts.py
   scripts/compare_readouts.py --wide
@@ -44,7 +44,7 @@ def main():
     parser.add_argument("configs", nargs="*", type=pathlib.Path,
                         default=[CONFIGS / f"shapes_{name}.yaml" for name in ("cls", "gap", "attentional_pool", "sparo")])
     parser.add_argument("--wide", action="store_true", help="compare SPARO with rivals of 512 numbers")
-    parser.add_argument("--steps", type=int, default=1000, help="of training, for every run")
+    parser.add_argument("--steps", type=int, default=1000, help="training steps of every run")
     compare_objectives.add_arguments(parser, pathlib.Path("runs/readouts"))
     parser.set_defaults(jobs=2)
     args = parser.parse_args()

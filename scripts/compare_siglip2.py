@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Trains SigLIP 2's and FG-CLIP's terms one by one on the built-in shapes: the sigmoid loss alone, with captioning, with
-self-distillation, with masked prediction, and with all of them; then with boxes, phrases and their hard negatives; and with hard
-negatives of captions that change an attribute. It evaluates every run on configs/suites/shapes_dense.yaml and prints a Markdown
+"""Trains SigLIP 2's and FG-CLIP's terms one by one on the built-in shapes: only the sigmoid loss; with captioning, with
+self-distillation, with masked prediction, and with all of them; with boxes, phrases and their hard negatives; and with hard
+negatives of captions that change an attribute. Evaluates every run on configs/suites/shapes_dense.yaml and prints a Markdown
 table of means and deviations.
 
   scripts/compare_siglip2.py
 
-Twenty-one runs. Runs that are complete already are not trained again, and a stopped one goes on from its last checkpoint. Only the standard
-library is needed; the programs must be built (scripts/setup.sh).
+There are twenty-one runs. Complete runs are not trained again, and stopped runs resume from their last checkpoint. Needs only the standard
+library and the built programs (scripts/setup.sh).
 """
 import argparse
 import copy
@@ -30,7 +30,7 @@ VOCABULARY = 120
 DENSE = ["captioning", "self_distillation", "masked_prediction"]
 VARIANTS = {"siglip": [], **{f"siglip_{name}": [name] for name in DENSE}, "siglip_all": DENSE,
             "siglip_regions": ["regions"], "siglip_attribute_negatives": []}
-# siglip_attribute_negatives trains with the first ones alone, so that the others are of kinds that it has not seen.
+# siglip_attribute_negatives trains only with the first kinds, so that it has never seen the others.
 ATTRIBUTE_KINDS = ["replace_att", "swap_att", "add_att"]
 OTHER_KINDS = ["replace_obj", "replace_rel", "swap_obj", "add_obj"]
 DATA = {"train": {"negatives": True}, "loader": {"boxes": {"count": 3, "negatives": 3}, "negatives": {"count": 2}}}
@@ -48,7 +48,7 @@ COLUMNS = {
 
 
 def write_variant(name, terms, args):
-    """Writes the configuration of one run; YAML reads JSON."""
+    """Writes the configuration of one run as JSON, which is valid YAML."""
     objectives = [{"name": "siglip", "hard_negatives": "all" if name.endswith("_negatives") else "none"}]
     for term in terms:
         objectives.append({**TERMS[term], "weight": args.weights.get(term, 1.0)})
@@ -63,7 +63,7 @@ def write_variant(name, terms, args):
 
 
 def add_means(metrics):
-    """Of the accuracies of several kinds of hard negatives."""
+    """Adds the mean accuracies over several kinds of hard negatives."""
     for name, kinds in {"of_attributes": ATTRIBUTE_KINDS, "of_the_rest": OTHER_KINDS}.items():
         metrics[f"hard_negatives.{name}"] = statistics.mean(metrics[f"hard_negatives.{kind}_accuracy"] for kind in kinds)
 
@@ -71,10 +71,10 @@ def add_means(metrics):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("variants", nargs="*", help=f"of {', '.join(VARIANTS)} (default: all)")
-    parser.add_argument("--steps", type=int, default=400, help="of training, for every run")
+    parser.add_argument("--steps", type=int, default=400, help="training steps of every run")
     parser.add_argument("--weight", action="append", default=[], metavar="TERM=WEIGHT", help="weight of a term (default: 1)")
     compare_objectives.add_arguments(parser, pathlib.Path("runs/siglip2"))
-    parser.add_argument("--cost", action="store_true", help="print what a step of each costs (tessera-bench step) and train nothing")
+    parser.add_argument("--cost", action="store_true", help="only print the cost of a step of each variant (tessera-bench step)")
     parser.set_defaults(jobs=2, suite=compare_objectives.ROOT / "configs/suites/shapes_dense.yaml")
     args = parser.parse_args()
     args.weights = {term: float(weight) for term, weight in (item.split("=") for item in args.weight)}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Trains STAIR in three stages, in a single stage, and CLIP on the built-in shapes, evaluates every run, and prints a Markdown table of
-means and deviations: zero-shot, retrieval with and without the text tower, whether color and shape of the largest object are an image's
+"""Trains STAIR in three stages, STAIR in a single stage, and CLIP on the built-in shapes, evaluates every run, and prints a Markdown table
+of means and deviations: zero-shot, retrieval with and without the text tower, whether color and shape of the largest object are an image's
 strongest words, and how many words an image has.
 
   scripts/compare_stair.py
@@ -21,7 +21,7 @@ import compare_objectives
 from compare_objectives import Cell
 
 CONFIGS = compare_objectives.ROOT / "configs"
-# Dense embeddings are no words: CLIP is measured without the tasks that need some.
+# Dense embeddings have no words, so CLIP is evaluated without the tasks that need them.
 SUITES = {"shapes_stair": ("shapes_stair", "shapes_stair_single"), "shapes_tokens": ("shapes_stair_clip",)}
 COLUMNS = {
     "zero_shot.top1": "zero-shot top-1",

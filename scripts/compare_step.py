@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""A step of training beside OpenCLIP's, eager and compiled: towers, loss, backward pass, clipping and AdamW's update, from the same
+"""Compares a training step with OpenCLIP's, eager and compiled: towers, loss, backward pass, clipping and AdamW update, from the same
 weights on the same batch.
 
   python3 -m pip install open_clip_torch safetensors       # into LibTorch's environment
   scripts/compare_step.py                                  # ViT-B/32, 32 pairs, float32, captions of COCO's lengths and full ones
   scripts/compare_step.py --device cuda --dtype bfloat16 --model ViT-B-16 --config clip_vitb16 --batch-size 1024 --compile
 
-All of them take turns in one run, a step each, so that heat and neighbors hit them alike; times are medians, the ratio is that of
-OpenCLIP's median to ours, with the quartiles of the ratios of single turns. Memory is the most that a process of each had resident in a
-few steps, programs and libraries included (on the CPU). Ours leaves the padding of captions out, OpenCLIP computes it.
+They take turns step by step, so that heat and other load affect them alike. Times are medians; the ratio is OpenCLIP's median divided by
+ours, with the quartiles of the ratios of single turns. On the CPU, memory is the peak resident set of a process that runs a few steps,
+with programs and libraries. Ours skips the padding of captions, OpenCLIP computes it.
 
-Exit code: 0; 1 where the first losses differ by more than 1e-4 (bfloat16: 1e-2), or a ratio is below --at-least; 77 where a Python package
+Exit code: 0; 1 if the first losses differ by more than 1e-4 (bfloat16: 1e-2), or if a ratio is below --at-least; 77 if a Python package
 is missing.
 """
 import argparse
@@ -32,15 +32,15 @@ except ImportError as error:
     print(f"compare_step: skipped, {error}")
     sys.exit(77)
 
-WARM_UP = 2  # turns that do not count
+WARM_UP = 2  # turns that are not timed
 CONTEXT = 77
 START, END = 49406, 49407
-# What `tessera-bench step --caption-lengths coco` draws from: of 1,000 captions of COCO, how many have 9, 10, ... tokens.
+# The distribution behind `tessera-bench step --caption-lengths coco`: how many of 1,000 COCO captions have 9, 10, ... tokens.
 COCO = dict(enumerate((5, 31, 132, 203, 170, 176, 109, 72, 34, 19, 15, 9, 3, 8, 3, 8, 0, 0, 0, 3), start=9))
 
 
 class OpenClipStep:
-    """As open_clip_train has it: autocast, ClipLoss, one AdamW with two groups, clipping, logit scale held at ln 100."""
+    """A step as in open_clip_train: autocast, ClipLoss, one AdamW with two groups, clipping, logit scale clamped to ln 100."""
 
     def __init__(self, args, batch, compiled):
         torch.manual_seed(0)
@@ -74,14 +74,14 @@ class OpenClipStep:
             begin = time.perf_counter()
             self.step()
             return time.perf_counter() - begin
-        self.step()  # takes its memory again
+        self.step()  # allocates its memory again
         torch.cuda.synchronize()
         begin = time.perf_counter()
         self.step()
         torch.cuda.synchronize()
         seconds = time.perf_counter() - begin
         self.optimizer.zero_grad()
-        torch.cuda.empty_cache()  # the others' turns need it
+        torch.cuda.empty_cache()  # the other sides need the memory
         return seconds
 
 
@@ -105,13 +105,13 @@ def caption_lengths(args, kind):
 
 
 def theirs_memory(args, kind, folder):
-    """Of a process of its own."""
+    """Peak memory of OpenCLIP's step, measured in a separate process."""
     command = [sys.executable, *sys.argv, "--memory-of", kind, "--folder", str(folder)]
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 
 
 def configuration(args, folder):
-    """The model and objective of --config, a shipped one's name or a file, with OpenCLIP's optimizer and clipping."""
+    """Writes a configuration with the model and objective of --config (a shipped name or a file) and OpenCLIP's optimizer and clipping."""
     shipped = (side_by_side.ROOT / "configs" / args.config).with_suffix(".yaml")
     path = folder / "step.yaml"
     path.write_text(f"extends: {shipped if shipped.exists() else pathlib.Path(args.config).resolve()}\n"
@@ -126,7 +126,7 @@ def ours(args, folder, weights, batch):
 
 
 def compare(args, kind, folder):
-    """One table; returns the problems found."""
+    """Prints one table and returns the problems found."""
     batch = make_batch(args, caption_lengths(args, kind))
     save_file(batch, folder / "batch.safetensors")
     theirs = {"OpenCLIP": OpenClipStep(args, batch, compiled=False)}
@@ -138,7 +138,7 @@ def compare(args, kind, folder):
     times = {name: [] for name in losses}
     for turn in range(WARM_UP + args.repetitions):
         for name in times:
-            time.sleep(0.05)  # until the other's threads have stopped waiting for work
+            time.sleep(0.05)  # until the threads of the other one have stopped spinning
             seconds = bench.step() if name == "Tessera" else theirs[name].seconds()
             if turn >= WARM_UP:
                 times[name].append(seconds)
@@ -164,7 +164,7 @@ def compare(args, kind, folder):
         if name != "Tessera" and ratio < args.at_least.get(kind, 0):
             problems.append(f"{kind}: {ratio:.2f} times as fast as {name}, less than {args.at_least[kind]}")
         if abs(losses[name] - losses["Tessera"]) > (1e-2 if args.dtype == "bfloat16" else 1e-4):
-            problems.append(f"{kind}: the first loss is {losses['Tessera']}, that of {name} {losses[name]}")
+            problems.append(f"{kind}: the first loss is {losses['Tessera']}, but {name}'s is {losses[name]}")
     if args.memory_at_most is not None and memory and memory["Tessera"] > args.memory_at_most * memory["OpenCLIP"]:
         problems.append(f"{kind}: {memory['Tessera'] / memory['OpenCLIP']:.2f} times OpenCLIP's memory")
     print(flush=True)
@@ -175,7 +175,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bench", type=pathlib.Path, default=side_by_side.BENCH)
     parser.add_argument("--model", default="ViT-B-32", help="OpenCLIP's name (default: %(default)s)")
-    parser.add_argument("--config", default="openclip_vitb32", help="ours, of the same architecture (default: %(default)s)")
+    parser.add_argument("--config", default="openclip_vitb32", help="our configuration of the same architecture (default: %(default)s)")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
@@ -184,10 +184,10 @@ def main():
     parser.add_argument("--captions", nargs="+", default=["coco", "full"], choices=["coco", "full"])
     parser.add_argument("--repetitions", type=int, default=9)
     parser.add_argument("--clip-norm", type=float, default=1.0)
-    parser.add_argument("--compile", action="store_true", help="torch.compile beside it, too")
+    parser.add_argument("--compile", action="store_true", help="also measure OpenCLIP with torch.compile")
     parser.add_argument("--recorded", action="store_true", help="ours as a CUDA graph (training.cuda_graph)")
-    parser.add_argument("--at-least", type=json.loads, default={}, metavar="JSON", help="""smallest ratios, say '{"coco": 1.3, "full": 1.05}'""")
-    parser.add_argument("--memory-at-most", type=float, metavar="SHARE", help="of OpenCLIP's, on the CPU")
+    parser.add_argument("--at-least", type=json.loads, default={}, metavar="JSON", help="""smallest allowed ratios, for example '{"coco": 1.3, "full": 1.05}'""")
+    parser.add_argument("--memory-at-most", type=float, metavar="SHARE", help="largest allowed memory, relative to OpenCLIP's, on the CPU")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)  # the fresh process
     parser.add_argument("--folder", type=pathlib.Path, help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""FLAIR's conditioned loss of a batch, forward and backward on the CPU: torch.ops.tessera.text_conditioned_loss, which holds a tile of one
-image's pairs, beside the same from PyTorch's operations, in one run. Each image meets its own K captions and one of each other image.
+"""Compares FLAIR's text-conditioned loss of a batch, forward and backward on the CPU: torch.ops.tessera.text_conditioned_loss, which holds
+a tile of one image's pairs, and PyTorch's composed operations. Each image is paired with its own K captions and one caption of every other
+image.
 
-  scripts/compare_text_conditioned_loss.py                    # B=256, K=8, P=196, D=512, 8 heads; the composed side takes some GB
+  scripts/compare_text_conditioned_loss.py                    # B=256, K=8, P=196, D=512, 8 heads; the composed side takes several GB
   scripts/compare_text_conditioned_loss.py --repetitions 5 --time-at-most 0.5 --memory-at-most 0.05
   scripts/compare_text_conditioned_loss.py --composed 1       # queries normalized and projected once per caption, not once per pair
 
-The composed side is the released code's: the texts of all pairs are gathered, and torch.nn.functional.multi_head_attention_forward with
-add_zero_attn pools each image for them. --composed 1 normalizes and projects queries before they are gathered; --composed 2 also spells the
-attention out, so that the weights [B, heads, C, P] are held.
+By default, the composed side does what FLAIR's released code does: it gathers the texts of all pairs, and
+torch.nn.functional.multi_head_attention_forward with add_zero_attn pools each image for them. --composed 1 normalizes and projects queries
+before the gathering; --composed 2 also writes out the attention, so that the weights [B, heads, C, P] are held.
 """
 import math
 

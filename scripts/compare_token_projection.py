@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""STAIR's token projection, forward and backward on the CPU: torch.ops.tessera.token_max_projection, which never holds [B, P, V], beside
-eager PyTorch's composed operations, which do, in one run. All positions are real: padding would cost the fused operator nothing. About half
-of the maxima are above 0, as when training begins; those below pass no gradient and cost the fused operator's backward pass nothing.
+"""Compares STAIR's token projection, forward and backward on the CPU: torch.ops.tessera.token_max_projection, which never holds [B, P, V],
+and eager PyTorch's composed operations, which do. All positions are real, because padding would cost the fused operator nothing. About half
+of the maxima are above 0, as at the start of training; the others get no gradient and cost the fused operator's backward pass nothing.
 
   scripts/compare_token_projection.py                       # B=64, P=196, V=30522, D=512; the composed side takes 3 GB
   scripts/compare_token_projection.py --repetitions 5 --time-at-most 0.5 --memory-at-most 0.05
@@ -15,12 +15,12 @@ def composed(torch, tokens, mask, table, bias):
 
 
 def make(torch, args):
-    def rounded(x, step):  # so that sums of products are exact, and both sides find the same maxima
+    def rounded(x, step):  # makes sums of products exact, so that both sides find the same maxima
         return ((x / step).round() * step).requires_grad_()
 
-    tokens = rounded(torch.randn(args.batch, args.positions, args.width), 1 / 4)  # a LayerNorm gives them
+    tokens = rounded(torch.randn(args.batch, args.positions, args.width), 1 / 4)  # distributed like a LayerNorm's output
     table = rounded(0.02 * torch.randn(args.vocabulary, args.width), 1 / 512)
-    greatest = torch.linalg.vector_norm(table.detach(), dim=1).mean() * 2.7  # the usual one of 196 activations
+    greatest = torch.linalg.vector_norm(table.detach(), dim=1).mean() * 2.7  # the typical maximum of 196 activations
     bias = rounded(-greatest + 0.1 * torch.randn(args.vocabulary), 1 / 512)
     mask = torch.ones(args.batch, args.positions, dtype=torch.bool)
     gradient = torch.randn(args.batch, args.vocabulary) / args.vocabulary**0.5

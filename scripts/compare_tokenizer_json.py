@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Compares the tokenizer_json tokenizer with the `tokenizers` package, on tokenizers of each kind that it trains itself: ids of texts of many
-scripts, and texts per second of one thread, in turns. Prints a Markdown table. Downloads nothing.
+"""Compares the tokenizer tokenizer_json with the `tokenizers` package, on tokenizers of each kind that this script trains: ids of texts in
+many scripts, and texts per second of one thread, in turns. Prints a Markdown table. Downloads nothing.
 
   scripts/compare_tokenizer_json.py                             # trained tokenizers of each kind
   scripts/compare_tokenizer_json.py --files FOLDER/tokenizer.json
-  scripts/compare_tokenizer_json.py --at-least 10               # exit 1 if a kind is not so many times as fast
+  scripts/compare_tokenizer_json.py --at-least 10               # exit 1 if a kind is not this many times as fast
 
-Needs the package tokenizers, and a build of tessera-bench and tessera-data. Rates count the processor's time on both sides, so that they hold
-on a machine that others use, too. Both have met the words before; the package, which keeps the ids of whole texts, has met other texts.
+Needs the package tokenizers, and a build of tessera-bench and tessera-data. Rates use the CPU time of both sides, so that other load on the
+machine changes them little. Both sides have seen the words before the measurement; the package caches the ids of whole texts, but not of
+these.
 """
 import argparse
 import json
@@ -48,7 +49,7 @@ def foreign(count):
 
 
 def odd(count):
-    """Texts of any characters, among words and odd things."""
+    """Texts of arbitrary characters mixed with words and special cases."""
     draw = random.Random(2)
 
     def piece():
@@ -69,7 +70,7 @@ LLAMA = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\
 
 
 def trained(vocab_size, corpus):
-    """{name: tokenizer} of each kind."""
+    """Returns {name: tokenizer}, one of each kind."""
     byte_level, alphabet = pre_tokenizers.ByteLevel, pre_tokenizers.ByteLevel.alphabet()
     common = {"vocab_size": vocab_size, "show_progress": False}
 
@@ -99,7 +100,7 @@ def trained(vocab_size, corpus):
     gemma = models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True)
     out["Gemma"] = made(gemma, bpe(roberta + [f"<0x{byte:02X}>" for byte in range(256)]), normalizers.Replace(" ", "\u2581"),
                         pre_tokenizers.Split("\u2581", "merged_with_next"), ("", "</s>"))
-    out["Gemma"].pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")  # as Gemma's own file has it, which splits nothing
+    out["Gemma"].pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")  # as in Gemma's own file; it splits nothing
     whole = models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True)
     out["BPE of whole texts"] = made(whole, bpe(roberta + [f"<0x{byte:02X}>" for byte in range(256)]), normalizers.Replace(" ", "\u2581"),
                                      pre_tokenizers.Split(" ", "merged_with_previous"), ("", "</s>"))
@@ -137,10 +138,10 @@ def their_rate(path, texts, others):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--files", type=pathlib.Path, nargs="+", metavar="FILE", help="tokenizer.json files; default: some that are trained here")
-    parser.add_argument("--count", type=int, default=12_000, help="texts that are made up, of each language (default: %(default)s)")
-    parser.add_argument("--vocab-size", type=int, default=3000, help="of the tokenizers that are trained (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="turns, of which the median counts (default: %(default)s)")
+    parser.add_argument("--files", type=pathlib.Path, nargs="+", metavar="FILE", help="tokenizer.json files (default: tokenizers trained by this script)")
+    parser.add_argument("--count", type=int, default=12_000, help="generated texts of each language (default: %(default)s)")
+    parser.add_argument("--vocab-size", type=int, default=3000, help="vocabulary size of the trained tokenizers (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="turns; the median counts (default: %(default)s)")
     parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build/bin", help="default: %(default)s")
     parser.add_argument("--at-least", type=float, default=0, metavar="TIMES")
     args = parser.parse_args()

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Captions per second of one thread: our tokenizers (tessera-bench) beside OpenCLIP's and Hugging Face's fast BERT tokenizer, which take
-turns on the same captions. All ids are compared first (tessera-data). Prints a Markdown table.
+"""Compares the captions per second of one thread: our tokenizers (tessera-bench), OpenCLIP's, and Hugging Face's fast BERT tokenizer take
+turns on the same captions. First checks with tessera-data that all ids are equal. Prints a Markdown table.
 
-  scripts/compare_tokenizers.py                             # 20,000 captions made up here, of which one in five is not plain ASCII
-  scripts/compare_tokenizers.py --captions captions.txt     # one caption a line
-  scripts/compare_tokenizers.py --at-least 10 3             # exit 1 if clip-bpe or wordpiece is not so many times as fast
+  scripts/compare_tokenizers.py                             # 20,000 generated captions, of which one in five is not plain ASCII
+  scripts/compare_tokenizers.py --captions captions.txt     # one caption per line
+  scripts/compare_tokenizers.py --at-least 10 3             # exit 1 if clip-bpe or wordpiece is not this many times as fast
 
 Needs the packages open_clip_torch and transformers, and a build of tessera-bench and tessera-data.
 """
@@ -48,7 +48,7 @@ def made_up(count):
 
 
 def references():
-    """{name: (tokenizer's settings, [(title, function of all captions)])}; the first function's ids are the ones compared."""
+    """Returns {name: (tokenizer settings, [(title, function of all captions)])}; the ids of the first function are compared."""
     try:
         from open_clip.tokenizer import SimpleTokenizer
         from transformers import BertTokenizerFast
@@ -92,14 +92,14 @@ def our_rates(programs, tokenizers, path, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--captions", type=pathlib.Path, metavar="FILE")
-    parser.add_argument("--count", type=int, default=20_000, help="captions that are made up (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="turns, of which the median counts (default: %(default)s)")
+    parser.add_argument("--count", type=int, default=20_000, help="generated captions (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="turns; the median counts (default: %(default)s)")
     parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build/bin", help="default: %(default)s")
     parser.add_argument("--at-least", type=float, nargs=2, metavar="TIMES")
     args = parser.parse_args()
     for program in ("tessera-bench", "tessera-data"):
         if not (args.programs / program).exists():
-            sys.exit(f"compare_tokenizers.py: {args.programs / program} is not there: build it, or give --programs")
+            sys.exit(f"compare_tokenizers.py: {args.programs / program} does not exist: build it, or pass --programs")
     captions = args.captions.read_text().splitlines() if args.captions else list(made_up(args.count))
     tokenizers = references()
     for tokenizer, others in tokenizers.items():

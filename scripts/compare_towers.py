@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Image towers of published kinds beside timm's own: embedding images, and a step of training (forward, loss, backward, AdamW).
+"""Compares published image towers with timm's: embedding images, and a training step (forward, loss, backward, AdamW).
 
   python3 -m pip install timm safetensors pillow           # into LibTorch's environment
   scripts/compare_towers.py                                # ViT-B/16 as SigLIP, DINOv3 and EVA-02 have it, float32, 2 threads
   scripts/compare_towers.py --kinds siglip --batch-size 32 --at-least 1
 
 Each timm model has random weights. Both sides read the same folder, and the script first checks that they compute the same embeddings.
-Then they take turns, so that heat and neighbors hit both alike: times are medians, and the ratio is timm's median over ours with the
-quartiles of the ratios of single turns. Memory is the most that a process of each had resident. A step of ours also has a text tower
-of one narrow block, which timm's side does without.
+Then they take turns, so that heat and other load affect both alike. Times are medians; the ratio is timm's median divided by ours, with the
+quartiles of the ratios of single turns. Memory is the peak resident set of a separate process. Our step also has a text tower of one
+narrow block, which timm's side lacks.
 
-Exit code: 0; 1 where embeddings differ, or a ratio is below --at-least; 77 where a Python package is missing.
+Exit code: 0; 1 if embeddings differ or a ratio is below --at-least; 77 if a Python package is missing.
 """
 import argparse
 import pathlib
@@ -32,7 +32,7 @@ except ImportError as error:
     sys.exit(77)
 
 KINDS = {"siglip": "vit_base_patch16_siglip_224", "dinov3": "vit_base_patch16_dinov3", "eva02": "eva02_base_patch16_clip_224"}
-WARM_UP = 2  # turns that do not count
+WARM_UP = 2  # turns that are not timed
 SCALE = 10.0
 
 
@@ -69,7 +69,7 @@ class Timm:
 
 
 def check_embeddings(args, model, folder):
-    """Returns the relative error of ours on a noise image."""
+    """Returns the relative error of our embedding of a noise image."""
     pixels = torch.randint(0, 256, (args.image_size, args.image_size, 3), dtype=torch.uint8)
     Image.fromarray(pixels.numpy()).save(folder / "noise.png")
     command = [args.bench.parent / "tessera-embed", "--raw", "--checkpoint", folder / "model", "--images", folder / "noise.png",
@@ -84,7 +84,7 @@ def check_embeddings(args, model, folder):
 
 
 def configuration(args, folder, width):
-    """A step's configuration with every setting spelt out; the towers' come from the folder."""
+    """Writes a step's configuration; the image tower's settings come from the folder."""
     (folder / "tower.yaml").write_text(f"""
 model:
   image: {{from: {folder / 'model'}}}
@@ -103,7 +103,7 @@ optimizer: {{name: adamw, lr: 1.0e-4, betas: [0.9, 0.999], eps: 1.0e-8, weight_d
 
 
 def take_turns(args, kind, what, folder):
-    """Seconds of ours and of timm's, and the most memory of each."""
+    """Returns the seconds of ours and timm's, and the peak memory of each."""
     theirs = Timm(args, kind)
     bench = side_by_side.OnDemand(args.bench, "step", configuration(args, folder, theirs.model.num_features), "--batch-size", args.batch_size, "--threads",
                                   args.threads, "--on-demand", *(["--forward"] if what == "forward" else []))
@@ -112,7 +112,7 @@ def take_turns(args, kind, what, folder):
     times = {"ours": [], "timm": []}
     for turn in range(WARM_UP + args.repetitions):
         for name in times:
-            time.sleep(0.05)  # until the other's threads have stopped waiting for work
+            time.sleep(0.05)  # until the threads of the other one have stopped spinning
             seconds = bench.step() if name == "ours" else theirs.seconds(what)
             if turn >= WARM_UP:
                 times[name].append(seconds)
@@ -130,8 +130,8 @@ def main():
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--repetitions", type=int, default=9)
-    parser.add_argument("--at-least", type=float, default=0, metavar="RATIO", help="exit 1 if timm's time over ours is below it")
-    parser.add_argument("--memory-at-most", type=float, metavar="SHARE", help="exit 1 if our memory over timm's is above it")
+    parser.add_argument("--at-least", type=float, default=0, metavar="RATIO", help="exit 1 if timm's time / our time is below this")
+    parser.add_argument("--memory-at-most", type=float, metavar="SHARE", help="exit 1 if our memory / timm's memory exceeds this")
     parser.add_argument("--memory-of", nargs=2, help=argparse.SUPPRESS)  # the fresh process
     args = parser.parse_args()
     args.bench = args.bench.resolve()

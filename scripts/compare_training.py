@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Five AdamW steps of towers of published models beside the same steps in PyTorch with their library's own model: the same weights,
-pictures, captions, loss and parameter groups. Ours are runs of the trainer, whole, with the blocks computed again in the backward pass
-(grad_checkpointing) and in parts by GradCache (micro_batch).
+"""Compares five AdamW steps of published towers with the same steps in PyTorch with the library's own model: the same weights,
+images, captions, loss and parameter groups. Ours are runs of the trainer: plain, with blocks recomputed in the backward pass
+(grad_checkpointing), and in parts with GradCache (micro_batch).
 
   python3 -m pip install torch torchvision transformers timm open_clip_torch tokenizers safetensors pillow
   scripts/compare_training.py                         # build/bin/trainer; small random models of make_small_models.py
@@ -12,12 +12,12 @@ pictures, captions, loss and parameter groups. Ours are runs of the trainer, who
   eva02     OpenCLIP's CustomTextCLIP with timm's eva02_tiny_patch14_224; InfoNCE
   pe_core   the same with timm's vit_pe_core_tiny_patch16_384
 
-For each case the table has the greatest difference of a loss, relative to 1 + loss, and of a tensor of weights after the last step,
-relative to its norm, with the tensor's name; before it how far PyTorch's weights moved, on the same scale. DINOv3's rotary augmentation
-is off, as its draws are random. AdamW's eps is 1e-5: the gradient of a key's bias, which the softmax does not see, is nothing but
-rounding, and a smaller eps would let it move by chance.
+For each case the script prints how far PyTorch's weights moved (relative to their norm), the largest difference of a loss, relative to
+1 + loss, and the largest difference of a weight tensor after the last step, relative to its norm, with the tensor's name. DINOv3's rotary
+augmentation is off because it is random. AdamW's eps is 1e-5: the softmax does not depend on a key's bias, so the bias's gradient is pure
+rounding error, and a smaller eps would turn it into random updates.
 
-Exit code: 0; 1 where a difference is above --tolerance; 77 where a Python package is missing.
+Exit code: 0; 1 if a difference exceeds --tolerance; 77 if a Python package is missing.
 """
 import argparse
 import json
@@ -43,12 +43,12 @@ STEPS, BATCH = 5, 6
 ADAMW = {"lr": 3e-4, "betas": [0.9, 0.98], "eps": 1e-5, "weight_decay": 0.2}
 NO_DECAY = ("bias", "ln_", "norm", "logit_scale", "positional_embedding", "position_embedding", "pos_embed", "class_embedding",
             "class_token", "cls_token")  # docs/configuration.md, optimizer.adamw
-UNUSED = {"image.embeddings.mask_token"}  # of DINOv3's own training
+UNUSED = {"image.embeddings.mask_token"}  # used only in DINOv3's own training
 VARIANTS = {"whole": [], "blocks computed again": ["model.image.encoder.grad_checkpointing=true", "model.text.encoder.grad_checkpointing=true"],
             "parts of 2": ["training.micro_batch=2"]}
 
 
-# ---- the libraries' side: loss(model, pixels, captions) and the names of preprocessing
+# ---- the libraries' side: loss(pixels, captions) of each case
 
 class Siglip:
     normalization = "half"
@@ -128,7 +128,7 @@ SIDES = {"siglip2": 64, "dinov3": 64, "eva02": 224, "pe_core": 384}
 # ---- data
 
 def write_data(folder, side):
-    """STEPS * BATCH pictures of the model's own size with a caption each -> pixels 0..255 and captions."""
+    """Writes STEPS * BATCH images of the model's size with a caption each; returns pixels 0..255 and captions."""
     folder.mkdir()
     rng = np.random.default_rng(0)
     captions = list(dict.fromkeys(make_small_models.texts()))
@@ -158,7 +158,7 @@ class Trainer:
         self.settings = settings
 
     def run(self, name, *settings):
-        """The losses, and the weights after the last step."""
+        """Returns the losses and the weights after the last step."""
         run = self.folder / name
         command = [self.program, "--config", self.config, "--set", f"run.folder={run}", *self.settings, *settings]
         ended = subprocess.run(command, capture_output=True, text=True)
@@ -170,11 +170,11 @@ class Trainer:
             return losses, {name: file.get_tensor(name).float() for name in file.keys() if file.get_tensor(name).is_floating_point()}
 
 
-# ---- whose tensor is whose
+# ---- matching of tensors
 
 def parts(tensor):
-    """What a tensor of theirs may be of one of ours: the whole, transposed, a half along the first axis (of a gated MLP), a third
-    (queries, keys or values), or two thirds (keys and values)."""
+    """The functions that may turn one of our tensors into one of theirs, or the other way round: identity, transpose, a half along the
+    first axis (of a gated MLP), a third (queries, keys or values), or two thirds (keys and values)."""
     changes = [lambda t: t]
     if tensor.dim() == 2:
         changes.append(lambda t: t.T)
@@ -189,7 +189,7 @@ def content(tensor):
 
 
 def pairs(theirs, ours):
-    """[(their name, their tensor -> part, our name, our tensor -> part)] of named tensors whose parts have the same content."""
+    """Returns [(their name, their tensor -> part, our name, our tensor -> part)] for tensors whose parts have the same content."""
     known = {}
     for name, tensor in ours.items():
         for change in parts(tensor):
@@ -199,7 +199,7 @@ def pairs(theirs, ours):
         whole, *pieces = parts(tensor)
         if content(tensor) in known:
             found.append((name, whole, *known[content(tensor)]))
-        else:  # both halves of a gated MLP in one tensor
+        else:  # theirs holds both halves of a gated MLP in one tensor
             found += [(name, piece, *known[content(piece(tensor))]) for piece in pieces if content(piece(tensor)) in known]
     return found
 
@@ -246,7 +246,7 @@ def compare(name, program, folder, models):
     found = pairs(before, start)
     alone = set(before) - {name for name, *_ in found} - UNUSED, set(start) - {name for _, _, name, _ in found}
     if any(alone):
-        sys.exit(f"compare_training: {name}: without a counterpart are {sorted(alone[0])} of theirs and {sorted(alone[1])} of ours")
+        sys.exit(f"compare_training: {name}: no counterpart for {sorted(alone[0])} of theirs and {sorted(alone[1])} of ours")
     losses = library_steps(case, pixels, captions, found, start)
     after = {key: value.detach() for key, value in case.model.named_parameters()}
     moved = max(distance(after[theirs], before[theirs]) for theirs, *_ in found)
@@ -266,7 +266,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path("build/bin"))
     parser.add_argument("--only", nargs="+", choices=list(CASES), default=list(CASES), metavar="CASE")
-    parser.add_argument("--seed", type=int, default=0, help="of the small models")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the small models")
     parser.add_argument("--tolerance", type=float, default=1e-4)
     arguments = parser.parse_args()
     make_small_models.be_quiet()

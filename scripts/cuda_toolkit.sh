@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Sourced by scripts/setup.sh and scripts/gpu_check.sh: a CUDA toolkit that CMake and LibTorch's package can build with.
+# Functions for scripts/setup.sh and scripts/gpu_check.sh that provide a CUDA toolkit which CMake and LibTorch's package can build with.
 
-# system_toolkit MAJOR: the folder of the installed toolkit of that series, nothing where there is none.
+# system_toolkit MAJOR: prints the folder of the installed toolkit of that major version, or nothing.
 system_toolkit() {
   local nvcc
   nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null) || return 0
@@ -10,7 +10,7 @@ system_toolkit() {
   fi
 }
 
-# complete_toolkit TOOLKIT SITE: adds what a toolkit's layout has and the wheels in the site-packages folder SITE lack there: lib64,
+# complete_toolkit TOOLKIT SITE: adds the parts of a toolkit's layout that the wheels in the site-packages folder SITE lack: lib64,
 # the unversioned library names that linkers look for, and the headers of NCCL and cuDNN.
 complete_toolkit() {
   local toolkit=$1 site=$2 library header plain
@@ -24,8 +24,8 @@ complete_toolkit() {
   done
 }
 
-# joined_toolkit SYSTEM SITE MAJOR FOLDER: a toolkit in FOLDER with the compiler of SYSTEM, which lacks the libraries' headers
-# (cublas_v2.h), and what LibTorch's wheels in SITE bring of them.
+# joined_toolkit SYSTEM SITE MAJOR FOLDER: makes a toolkit in FOLDER from the compiler in SYSTEM, which lacks headers such as
+# cublas_v2.h, and the headers and libraries of LibTorch's wheels in SITE.
 joined_toolkit() {
   local system=$1 site=$2 wheels=$2/nvidia/cu$3 folder=$4 file
   [ ! -e "$folder/.joined" ] || return 0

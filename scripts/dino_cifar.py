@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Trains DINO with and without SPARO on CIFAR-10 shards and prints the teacher's k-NN accuracy before, half-way and at the end.
+"""Trains DINO with and without SPARO on CIFAR-10 shards and prints the teacher's k-NN accuracy at the start, halfway and at the end.
 
   scripts/dino_cifar.py DIR --out runs/dino_cifar        # DIR holds train-00000.tar ... and test-00000.tar
 
-Runs that are complete already are not trained again, so a stopped comparison goes on where it was. At the end a linear probe is fitted
-on each teacher. Only the standard library is needed; the programs must be built (scripts/setup.sh).
+Complete runs are not trained again, so a stopped comparison can be continued. At the end a linear probe is fitted on each teacher's
+features. Needs only the standard library and the built programs (scripts/setup.sh).
 """
 import argparse
 import json
@@ -18,7 +18,7 @@ def metric(results, task, name="top1"):
 
 
 def train_and_evaluate(config, args):
-    """k-NN accuracy of the teacher by step, and that of a linear probe at the end."""
+    """Returns the teacher's k-NN accuracy by step, and the accuracy of a linear probe at the end."""
     folder = args.out / config.stem
     folder.mkdir(parents=True, exist_ok=True)
     shards = sorted(args.data.glob("train-*.tar"))
@@ -42,12 +42,12 @@ def train_and_evaluate(config, args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=pathlib.Path, help="folder of the shards")
+    parser.add_argument("data", type=pathlib.Path, help="folder with the shards")
     parser.add_argument("--configs", nargs="+", type=pathlib.Path,
                         default=[ROOT / "configs/cifar10_dino.yaml", ROOT / "configs/cifar10_dino_sparo.yaml"])
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/dino_cifar"))
-    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/bin", help="folder of the programs")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every run, as the trainer's --set")
+    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/bin", help="folder with the programs")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every run, like the trainer's --set")
     args = parser.parse_args()
     args.data, args.out, args.bin = args.data.resolve(), args.out.resolve(), args.bin.resolve()
 

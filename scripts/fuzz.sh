@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fuzzes the parsers of foreign bytes with libFuzzer, AddressSanitizer, UndefinedBehaviorSanitizer and LeakSanitizer.
+# Fuzzes the parsers of untrusted input with libFuzzer, AddressSanitizer, UndefinedBehaviorSanitizer and LeakSanitizer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -7,10 +7,10 @@ usage() {
   cat <<'EOT'
 usage: scripts/fuzz.sh [--seconds N] [--build-only] [TARGET...]
   TARGET        annotations config features image index listing model_file npy parquet paths pytorch safetensors tar tokenizer tokenizer_json vocabulary yaml (default: all)
-  --seconds N   how long each one runs (default: 60)
-  --build-only  build, run nothing
-What breaks is kept as build-fuzz/crashes/TARGET-*, what covers new code in build-fuzz/found/TARGET/. One line per target;
-exit code 1 if one broke. An input that takes 10 s, or more than 4 GiB, counts as broken.
+  --seconds N   how long each target runs (default: 60)
+  --build-only  build, but run nothing
+Inputs that break a target are kept as build-fuzz/crashes/TARGET-*, inputs that cover new code in build-fuzz/found/TARGET/. Prints one line
+per target; the exit code is 1 if one broke. An input that takes 10 s or more than 4 GiB counts as a failure.
 EOT
 }
 die() { printf 'fuzz.sh: %s\n' "$*" >&2; exit 2; }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes configs/architectures/open_clip.json: the architectures that OpenCLIP knows by name, and where the weights of their tags lie.
+"""Writes configs/architectures/open_clip.json: the architectures that OpenCLIP knows by name, and where the weights of their tags are.
 
     scripts/generate_open_clip_models.py [OUT]     needs open_clip_torch; downloads nothing
 
-Each architecture is `model_cfg` as open_clip_config.json has it. Of a tag the table holds what differs from OpenCLIP's defaults: `hf_hub` or
-`url`, `quick_gelu`, and its preprocessing. Run it again when OpenCLIP has new models.
+Each architecture is stored as the `model_cfg` of an open_clip_config.json. For a tag, the file has the values that differ from OpenCLIP's
+defaults: `hf_hub` or `url`, `quick_gelu`, and its preprocessing. Run the script again when OpenCLIP has new models.
 """
 import dataclasses, json, pathlib, sys
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes configs/architectures/timm.json: our settings for timm's vision transformers, ConvNeXts
-and ResNets, or why one is not read. Of other families the names are there that OpenCLIP uses.
+"""Writes configs/architectures/timm.json: our settings for timm's vision transformers, ConvNeXts and ResNets, or the reason why a model
+is refused. Of other families, the file has only the names that OpenCLIP uses.
 
     scripts/generate_timm_table.py [OUT]        needs timm and torch; downloads nothing
-    scripts/generate_timm_table.py --check [NAME ...]   compares the table's models, one block a stage, with timm (patterns such as 'eva*')
+    scripts/generate_timm_table.py --check [NAME ...]   compares the table's models, one block per stage, with timm (patterns such as 'eva*')
 
-Each model is made on the meta device and its modules are looked at, so that the table says what timm computes and not what a
+The script builds each model on the meta device and inspects its modules, so that the table states what timm computes and not what a
 name suggests. Run it again when timm has new models.
 """
 import fnmatch, json, pathlib, subprocess, sys, tempfile, warnings
@@ -28,7 +28,7 @@ LACKING = {"FastVit": "FastViT's stages of convolutions", "SwinTransformer": "at
 
 
 class Refused(Exception):
-    """Our models have no counterpart of something; the text says of what."""
+    """Raised for a part that our models lack; the text names it."""
 
 
 def need(condition, reason):
@@ -83,7 +83,7 @@ def attention(module, row):
         q, k, v = (p.bias is not None for p in (module.q_proj, module.k_proj, module.v_proj))
         need(q == v, "biases of queries alone"); parts = {"all" if k else "no_key" if q else "none"}
     row["qkv_bias"] = parts.pop()
-    if module.qkv is None: row["separate_qkv"] = True  # of meaning for the names of tensors alone
+    if module.qkv is None: row["separate_qkv"] = True  # matters only for the names of tensors
     need(module.proj.bias is not None, "attention without a bias at its end")
     if not is_identity(module.q_norm):
         need(norm_eps(module.q_norm) == row["norm_eps"], "a norm of queries with an epsilon of its own"); row["qk_norm"] = True
@@ -224,7 +224,7 @@ def row_of(name):
 
 
 def relative_error(name, depth):
-    """Of tessera-embed's features of a noise image, beside timm's, with every parameter moved off its start value."""
+    """The relative error of tessera-embed's features of a noise image against timm's, with every parameter moved off its initial value."""
     from PIL import Image
     from safetensors.torch import load_file
     with tempfile.TemporaryDirectory() as folder, torch.no_grad(), warnings.catch_warnings():

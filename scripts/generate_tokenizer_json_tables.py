@@ -1,9 +1,9 @@
 #!/usr/bin/env python3.11
-"""Writes src/data/tokenizers/tables/{tokenizer_json,newer_categories,compatibility}.inc: which characters the `tokenizers` package takes for letters, numbers,
-words and marks, and its compatibility decompositions.
+"""Writes src/data/tokenizers/tables/{tokenizer_json,newer_categories,compatibility}.inc: which characters the `tokenizers` package treats
+as letters, numbers, words and marks, and its compatibility decompositions.
 
-Every character is shown to the package itself, whose parts rest on tables of different Unicode versions. Needs the package tokenizers (0.23.3
-made the table in the repository).
+The script probes the package with every character, because the package's parts use tables of different Unicode versions. Needs the package
+tokenizers (the tables in the repository are from 0.23.3).
 """
 import struct
 import sys
@@ -25,7 +25,7 @@ def table(name, members):
 
 
 def split_by(splitter, pieces):
-    """Characters that leave so many pieces of themselves between two plain ones."""
+    """The characters for which the splitter makes `pieces` pieces of "\\x01c\\x01"."""
     return [c for c in CHARACTERS if c != "\x01" and len(splitter.pre_tokenize_str(f"\x01{c}\x01")) == pieces]
 
 
@@ -38,7 +38,7 @@ def words():
 
 
 def joins_the_character_before():
-    """Those that Precompiled takes for a part of the character before: a map that makes "a" an "X" swallows them."""
+    """The characters that Precompiled treats as part of the preceding one: with a map from "a" to "X", they disappear after an "a"."""
     units = [0] * 0x400  # a double array: the root's children at 0x100, the leaf of "a" at 0x361
     units[0] = 0x100 << 10
     units[0x161] = 0x200 << 10 | 1 << 8 | ord("a")
@@ -48,7 +48,7 @@ def joins_the_character_before():
 
 
 def newer_categories():
-    """Characters that older Unicode lacks, by their category: {"Lo": [...]}."""
+    """The characters that older Unicode versions lack, by category."""
     fresh = [c for c in CHARACTERS if unicodedata.category(c) == "Cn"]
     found = {}
     for category in "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Han".split():
@@ -71,7 +71,7 @@ def write(name, parts):
 
 def main():
     if unicodedata.unidata_version != "14.0.0":
-        sys.exit(f"needs Python 3.11 with Unicode 14.0.0, this one has {unicodedata.unidata_version}")
+        sys.exit(f"needs Python 3.11 with Unicode 14.0.0, but this Python has {unicodedata.unidata_version}")
     parts = [table("json_letter", regex(r"\p{L}")), table("json_number", regex(r"\p{N}")),
              table("json_numeric", split_by(pre_tokenizers.Digits(True), 3)), table("json_word", words()),
              table("json_combining", [c for c in CHARACTERS if normalizers.StripAccents().normalize_str(c) == ""]),

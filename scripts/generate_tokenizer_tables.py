@@ -1,9 +1,9 @@
 #!/usr/bin/env python3.11
-"""Writes src/data/tokenizers/tables/*.inc: character classes, normalisation and HTML entities as C++ tables.
+"""Writes src/data/tokenizers/tables/*.inc: character classes, normalization and HTML entities as C++ tables.
 
 Run it with Python 3.11, whose unicodedata is Unicode 14, as in the reference tokenizers. The character classes come from
-tests/data/golden/tokenizers/{clip,bert}_classes.json, which were probed from the engines themselves. What looks like wrongly decoded
-text comes from ftfy (ftfy.readthedocs.io; Copyright Robyn Speer, Apache License 2.0), which must be installed: its pattern of bad
+tests/data/golden/tokenizers/{clip,bert}_classes.json, which were probed from the reference tokenizers. The rules for wrongly decoded
+text come from ftfy (ftfy.readthedocs.io; Copyright Robyn Speer, Apache License 2.0), which must be installed: its pattern of bad
 sequences and its classes of characters, as bit masks.
 """
 
@@ -20,8 +20,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 CLASSES = ROOT / "tests/data/golden/tokenizers"
 TABLES = ROOT / "src/data/tokenizers/tables"
 
-# Code points that got a combining class after Hugging Face's Rust engine froze its tables: starters to it (probed by putting
-# each between U+0345 and U+0334 and looking at the order). It does not decompose U+11938 either.
+# Code points that got a combining class after Hugging Face's Rust engine froze its tables, so that it treats them as starters (probed by
+# putting each between U+0345 and U+0334 and checking the order). It does not decompose U+11938 either.
 NEWER_MARKS = """7FD 898-89F 8CA-8D3 9FE C3C D3B-D3C EBA 1715 1ABF-1ACE 1DF6-1DFA A82C 10D24-10D27 10EAB-10EAC 10F46-10F50
 10F82-10F85 11070 1133B 1145E 11839-1183A 1193D-1193E 11943 119E0 11A34 11A47 11A99 11D42 11D44-11D45 11D97 16FF0-16FF1
 1E130-1E136 1E2AE 1E2EC-1E2EF"""
@@ -33,7 +33,7 @@ def write(name, parts):
 
 
 def filled(indent, items, left="", right=""):
-    """Lines of at most 120 columns, each with as many items as fit between left and right."""
+    """Fills lines of at most 120 columns with items, each line between left and right."""
     lines, line = [], ""
     for item in items:
         if line and len(indent + left + line + item + right) > 120:
@@ -48,8 +48,8 @@ def array(declaration, items):
 
 
 def escape(characters):
-    """As they stand in a C++ literal: what is not seen, joins its neighbor or turns the line around as its number,
-    and so does what an editor might normalize."""
+    """The characters as in a C++ literal. Characters that are invisible, combine with their neighbor, change the text direction or may be
+    normalized by an editor are written as their numbers."""
     def one(c):
         if c in '"\\':
             return "\\" + c
@@ -65,7 +65,7 @@ def literal(parts):
 
 
 def replaced(name, mapping):
-    """{code, text}: runs of code points, each replaced by its character of the text."""
+    """Rows {code, text}: a run of code points starting at code, each replaced by its character in the text."""
     rows = []
     for code, value in mapping.items():
         if rows and code == rows[-1][0] + len(rows[-1][1]) and len(literal(rows[-1][1])) < 90:
@@ -76,7 +76,7 @@ def replaced(name, mapping):
 
 
 def marked(name, groups):
-    """{mark, text}: pairs of a character and what it is with the mark behind it."""
+    """Rows {mark, text}: the text is pairs of a character and its composition with the mark."""
     rows = []
     for mark, pairs in sorted(groups.items()):
         rows.append((mark, []))
@@ -88,13 +88,13 @@ def marked(name, groups):
 
 
 def text(name, items):
-    """A constexpr text of items with spaces between them."""
+    """A constexpr string of the items, separated by spaces."""
     words = [f"{item} " for item in items[:-1]] + [items[-1]]
     return f"constexpr std::string_view {name} =\n" + filled("    ", words, '"', '"') + ";\n"
 
 
 def runs_of(codes):
-    """Sorted code points as (first, last, stride), stride 2 only where there are three of them."""
+    """Yields sorted code points as (first, last, stride), with stride 2 only for at least three code points."""
     out = []
     for code in codes:
         first, last, stride = out[-1] if out else (None, None, None)
@@ -118,7 +118,7 @@ def run(first, last, stride):
 
 
 def values(name, value_of):
-    """The same of {code point: value}, "=VALUE" before the runs that have it."""
+    """The same notation for {code point: value}, with "=VALUE" before the runs that have this value."""
     codes = {}
     for code, value in sorted(value_of.items()):
         codes.setdefault(value, []).append(code)
@@ -126,7 +126,7 @@ def values(name, value_of):
 
 
 def lower_distances(name, lower):
-    """The distance to the lower case; mappings to two characters (only U+0130) are left to the code."""
+    """The distances to the lower-case characters; the code handles mappings to two characters (only U+0130)."""
     assert [k for k, v in lower.items() if len(v) != 1] in ([], ["130"])
     return values(name, {int(k, 16): ord(v) - int(k, 16) for k, v in lower.items() if len(v) == 1})
 
@@ -187,7 +187,7 @@ def entities():
 
 
 def pattern_set(item):
-    """The code points that one step of a parsed regular expression matches."""
+    """The code points that one item of a parsed regular expression matches."""
     operator, argument = item
     every = range(0x110000)
     if operator == _constants.LITERAL:
@@ -206,7 +206,7 @@ def pattern_set(item):
 
 
 def pattern_sequences(pattern):
-    """The alternatives of a pattern as (sequence of sets, only at the beginning); x? gives two."""
+    """The alternatives of a pattern as (sequence of sets, only at the start of the text); x? makes two alternatives."""
     ((operator, (_, alternatives)),) = _parser.parse(pattern.pattern, pattern.flags)
     assert operator == _constants.BRANCH
     for alternative in alternatives:
@@ -228,10 +228,10 @@ def mojibake():
         import ftfy
         from ftfy import badness, chardata
     except ImportError:
-        sys.exit(f"{sys.executable} has no ftfy, which the tables of mojibake come from: pip install ftfy==6.3.1")
+        sys.exit(f"{sys.executable} has no ftfy, which the mojibake tables come from: pip install ftfy==6.3.1")
     notice = (f"// From ftfy {ftfy.__version__}: its pattern of sequences that look wrongly decoded, and its classes of characters.\n"
               "// Copyright Robyn Speer; Apache License, Version 2.0.\n")
-    masks = [0] * 0x110000  # bit k: the character may stand at place k, all alternatives one after the other
+    masks = [0] * 0x110000  # bit k: the character may be at position k; the positions of all alternatives are numbered consecutively
     first, anchored_first, last, place = 0, 0, 0, 0
     for sequence, anchored in pattern_sequences(badness.BADNESS_RE):
         if anchored:
@@ -275,7 +275,7 @@ def mojibake():
 
 if __name__ == "__main__":
     if unicodedata.unidata_version != "14.0.0":
-        sys.exit(f"needs Python 3.11 with Unicode 14.0.0, this one has {unicodedata.unidata_version}")
+        sys.exit(f"needs Python 3.11 with Unicode 14.0.0, but this Python has {unicodedata.unidata_version}")
     TABLES.mkdir(parents=True, exist_ok=True)
     classes()
     normalization()

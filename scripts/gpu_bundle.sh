@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Packs what checks and measures Tessera on a machine with a GPU of compute capability 9.0 (H100, H200), so that nothing is built
-# there: tests, tessera-bench, libtessera_ops.so and the libraries they need, in about 15 megabytes.
+# Packs everything that checks and measures Tessera on a machine with a GPU of compute capability 9.0 (H100, H200), so that nothing has to
+# be built there: tests, tessera-bench, libtessera_ops.so and the libraries they need, about 15 megabytes.
 set -euo pipefail
 
 usage() {
@@ -8,8 +8,8 @@ usage() {
 usage: scripts/gpu_bundle.sh OUT [--jobs N]
   OUT       the folder to write gpu_bundle.tar.xz into
   --jobs N  compiler processes (default: one per core)
-Sets the machine up (scripts/setup.sh --gpu-bundle), builds in build-gpu-bundle/ and packs. The other machine needs LibTorch of the same
-version with its CUDA libraries, say as python3's torch, and neither a compiler nor any other package:
+Sets the machine up (scripts/setup.sh --gpu-bundle), builds in build-gpu-bundle/ and packs. The GPU machine needs LibTorch of the same
+version with its CUDA libraries, for example python3's torch, but no compiler and no other package:
   TESSERA_GPU_BUNDLE=OUT scripts/gpu_check.sh              # all stages, with this repository
   tar xf gpu_bundle.tar.xz && gpu_bundle/run.sh ./tests/kernels_tests
 EOT
@@ -35,7 +35,7 @@ tests=(kernels_tests ops_tests models_tests optim_tests step_tests distributed_t
 scripts/setup.sh --gpu-bundle --no-build
 ninja -C "$build" -j "$jobs" "${tests[@]}" tessera-bench tessera_ops
 
-# Libraries of the distribution. Those of every Linux are left out, and LibTorch's and CUDA's, which come with each other.
+# The distribution's libraries that the programs need, except those of every Linux, LibTorch's, and CUDA's, which come with LibTorch.
 libraries_of() {
   ldd "$@" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
     grep -vE '/(libc|libm|libdl|librt|libpthread|libutil|libgcc_s|libstdc\+\+)\.so|/torch/lib/|/nvidia/|/cuda[^/]*/'

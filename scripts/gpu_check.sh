@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks and measures what needs an NVIDIA GPU, in stages of under ten minutes each that may run one by one.
+# Runs all checks and measurements that need an NVIDIA GPU, in stages of under ten minutes that can run one by one.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 # shellcheck source=scripts/cuda_toolkit.sh
@@ -7,26 +7,26 @@ cd "$(dirname "$0")/.." || exit
 
 usage() {
   cat <<'EOT'
-usage: scripts/gpu_check.sh [--dry-run] [STAGE...]     all stages without one named, in this order:
-  probe     what the machine has, and whether the programs start
-  build     the core's programs in build-gpu/, for this GPU; nothing with a bundle
-  test      kernels, operators, attention, recorded steps and NCCL on the GPU; what skips itself there fails
-  sanitize  compute-sanitizer's memcheck, racecheck, synccheck and initcheck over the kernels' tests
-  bench     kernels and losses, kernels beside eager and compiled PyTorch, AdamW beside PyTorch's, the profiler's view of a kernel
-  step      steps of training, beside OpenCLIP's eager and compiled ones
-usage: scripts/gpu_check.sh --pack DIR                 where there is a network: downloads into DIR, for a machine without one, the
-                                                       Debian packages that a build needs and OpenCLIP for Python
-  --dry-run  print the commands of the stages with their limits in seconds, run nothing
+usage: scripts/gpu_check.sh [--dry-run] [STAGE...]     runs the named stages; by default all of them, in this order:
+  probe     describes the machine and checks that the programs start
+  build     builds the core's programs for this GPU in build-gpu/; does nothing with a bundle
+  test      kernels, operators, attention, recorded steps and NCCL on the GPU; a skipped test counts as failed
+  sanitize  compute-sanitizer's memcheck, racecheck, synccheck and initcheck on the kernels' tests
+  bench     kernels and losses; kernels compared with eager and compiled PyTorch; AdamW compared with PyTorch's; a profile of one kernel
+  step      training steps, compared with OpenCLIP's eager and compiled ones
+usage: scripts/gpu_check.sh --pack DIR                 on a machine with a network: downloads OpenCLIP for Python and the Debian packages of a
+                                                       build into DIR, for a machine without a network
+  --dry-run  print the stages' commands with their limits in seconds, but run nothing
 
-Writes OUT/summary.md (under 12,000 characters) and OUT/report.tar.gz (all logs, tables and JSON), again after every stage. A stage
-that fails keeps no other from running. Exit code: 0 when all passed, 1 when something failed, 2 when nothing can run here. Tools that the
-machine lacks are named in the summary and fail nothing.
+Writes OUT/summary.md (under 12,000 characters) and OUT/report.tar.gz (all logs, tables and JSON) after every stage. If a stage
+fails, the others still run. Exit code: 0 if everything passed, 1 if something failed, 2 if nothing can run here. Missing tools are
+named in the summary and do not count as failures.
 
-Needs LibTorch (python3's torch, or CMAKE_PREFIX_PATH: its folder) and a bundle, or else nvcc, cmake and ninja. Environment:
+Needs LibTorch (python3's torch, or the folder CMAKE_PREFIX_PATH) and either a bundle or nvcc, cmake and ninja. Environment:
   OUT                 where the reports go (default: build-gpu/out)
   TESSERA_GPU_BUNDLE  the folder that scripts/gpu_bundle.sh wrote into; for GPUs of compute capability 9.0
   TESSERA_PACKAGES    a folder made by --pack
-  TESSERA_DEPS_PREFIX a prefix where the Debian packages are unpacked already
+  TESSERA_DEPS_PREFIX a prefix where the Debian packages are already unpacked
 EOT
 }
 die() { echo "gpu_check: $*" >&2; exit 2; }
@@ -59,7 +59,7 @@ out=${OUT:-$build/out}
 
 # ---- pieces of a stage
 
-# Of the SECONDS that a piece may take, those that the stage has left.
+# seconds_left SECONDS: the limit of a piece, at most the time that the stage has left.
 seconds_left() {
   local left=$((stage_end - SECONDS))
   echo $(($1 < left ? $1 : left))
@@ -71,13 +71,13 @@ row() {  # row PIECE RESULT SECONDS
   echo "   $1: $2 ($3 s)"
 }
 
-# section TITLE: what comes in belongs into the summary, as far as there is room.
+# section TITLE: adds its input to the summary, as far as there is room.
 section() {
   { printf '\n### %s: %s\n\n' "$stage" "$1"; cat -s; } >>"$folder/sections.md"
 }
 
-# piece NAME SECONDS COMMAND...: runs it with its output in NAME.log; exit code 77 means that something is not available. Returns
-# 0 only where it ran and passed. With of_gpu=yes it is a test program, of which some test must run and none may skip itself.
+# piece NAME SECONDS COMMAND...: runs the command with its output in NAME.log; exit code 77 means that something is not available. Returns
+# 0 only if the command ran and passed. With of_gpu=yes, the command is a test program: at least one test must run and none may be skipped.
 piece() {
   local name=$1 limit=$2 log=$folder/$1.log start=$SECONDS code=0 result=passed
   shift 2
@@ -96,7 +96,7 @@ piece() {
   timeout --kill-after=5 "$limit" "$@" >"$log" 2>&1 || code=$?
   case $code in
     0) [[ ${of_gpu:-no} == no ]] || { grep -q '^\[  PASSED  \] [1-9]' "$log" && ! grep -q '^\[  SKIPPED \]' "$log"; } ||
-         result="**failed**: no test ran, or some skipped themselves" ;;
+         result="**failed**: no test ran, or some were skipped" ;;
     77) result="not available: $(tail -n 1 "$log")" ;;
     124 | 137) result="**stopped** at its limit of $limit s" ;;
     *) result="**failed** with exit code $code" ;;
@@ -119,7 +119,7 @@ tests() {  # tests NAME SECONDS PROGRAM FILTER
     ! grep -q '^|' "$folder/$1.log" || grep '^|' "$folder/$1.log" | section "$1"
 }
 
-# available TOOL COMMAND...: whether the tool is there and COMMAND, which uses it, works. Tried once; later calls remember.
+# available TOOL COMMAND...: checks that the tool exists and that COMMAND, which uses it, works. The result is remembered.
 available() {
   local tool=$1 note=$build/tools/$1
   shift
@@ -137,7 +137,7 @@ available() {
   [[ $(<"$note") == works ]] || { row "$tool" "not available: $(<"$note")" 0; return 1; }
 }
 
-# The same model on the same batch: the first loss of a CPU and of a GPU.
+# Checks that the first losses on a CPU and on a GPU agree, for the same model and batch.
 same_first_loss() {
   local cpu gpu
   cpu=$("$@" --device cpu </dev/null) && gpu=$("$@" --device cuda </dev/null) || return
@@ -167,22 +167,22 @@ export -f same_first_loss describe_machine
 
 # ---- where things are
 
-# Sets programs, the folder with bin/, tests/ and lib/, and run, what their commands begin with.
+# Sets `programs`, the folder with bin/, tests/ and lib/, and `run`, the prefix of their commands.
 choose_programs() {
   programs=$build run=(env)
   [[ -n "${TESSERA_GPU_BUNDLE:-}" ]] || return 0
   local bundle=$build/bundle/gpu_bundle
   if [[ $dry == no ]]; then
     if [[ $capability != 90 ]]; then
-      echo "gpu_check: the bundle is for compute capability 9.0, this GPU has $capability"
+      echo "gpu_check: the bundle is for compute capability 9.0, but this GPU has $capability"
       return
     fi
     mkdir -p "$build/bundle"
     local archive=$TESSERA_GPU_BUNDLE/gpu_bundle.tar.xz
     [[ -e $archive ]] || die "$TESSERA_GPU_BUNDLE holds no gpu_bundle.tar.xz"
-    # By Python where tar finds no xz.
+    # Python unpacks if tar has no xz.
     tar -C "$build/bundle" -xf "$archive" 2>/dev/null || python3 -m tarfile -e "$archive" "$build/bundle" 2>/dev/null ||
-      die "$archive does not unpack"
+      die "$archive cannot be unpacked"
     if ! "$bundle/run.sh" "$bundle/tests/ops_tests" --gtest_list_tests >"$build/bundle/start.log" 2>&1; then
       echo "gpu_check: the bundle does not start here: $(tail -n 1 "$build/bundle/start.log")"
       return
@@ -191,7 +191,7 @@ choose_programs() {
   programs=$bundle run=("$bundle/run.sh")
 }
 
-# Sets torch, LibTorch's folder, and puts packages that were brought along where they are found.
+# Sets `torch`, LibTorch's folder, and puts the packages from TESSERA_PACKAGES on the search paths.
 choose_packages() {
   torch=${CMAKE_PREFIX_PATH:-$(python3 -c 'import importlib.util; print(*importlib.util.find_spec("torch").submodule_search_locations)' 2>/dev/null)}
   torch=${torch%/share/cmake}
@@ -202,7 +202,7 @@ choose_packages() {
     if [[ -n "${TESSERA_PACKAGES:-}" && ! -e $build/packages ]]; then
       for package in "$TESSERA_PACKAGES"/*.deb; do dpkg -x "$package" "$build/packages"; done
       python3 -m pip install --quiet --no-index --no-deps --target "$build/packages/python" "$TESSERA_PACKAGES"/*.whl ||
-        echo "gpu_check: the Python packages of $TESSERA_PACKAGES are not usable"
+        echo "gpu_check: the Python packages in $TESSERA_PACKAGES cannot be installed"
     fi
     [[ -z "${TESSERA_PACKAGES:-}" ]] || prefix=$build/packages
   fi
@@ -211,7 +211,7 @@ choose_packages() {
     LD_LIBRARY_PATH=$prefix/usr/lib/x86_64-linux-gnu:${LD_LIBRARY_PATH:-}
 }
 
-# Sets toolkit, CUDA's folder, or problem, what is missing for a build.
+# Sets `toolkit`, CUDA's folder, or `problem`, the reason why nothing can be built.
 choose_toolkit() {
   local tool
   toolkit=$(system_toolkit 13) problem=''
@@ -219,11 +219,11 @@ choose_toolkit() {
   [[ -n $toolkit ]] || problem="no nvcc of CUDA 13"
   for tool in cmake ninja; do command -v "$tool" >/dev/null || problem="no $tool"; done
   [[ -z $problem && ! -e $toolkit/include/cublas_v2.h ]] || return 0
-  joined_toolkit "$toolkit" "$(dirname "$torch")" 13 "$build/toolkit" || problem="no headers of cuBLAS in $toolkit or beside $torch"
+  joined_toolkit "$toolkit" "$(dirname "$torch")" 13 "$build/toolkit" || problem="no cuBLAS headers in $toolkit or next to $torch"
   toolkit=$build/toolkit
 }
 
-# ---- the stages; what their pieces may take adds up to no more than the stage's seconds
+# ---- the stages; the limits of a stage's pieces add up to at most the stage's limit
 
 declare -A seconds=([probe]=120 [build]=570 [test]=550 [sanitize]=570 [bench]=570 [step]=570)
 
@@ -234,7 +234,7 @@ stage_probe() {
 
 stage_build() {
   if [[ $programs != "$build" ]]; then
-    [[ $dry == yes ]] || row bundle "nothing to build; of $(<"$programs/commit")" 0
+    [[ $dry == yes ]] || row bundle "nothing to build: the bundle is of commit $(<"$programs/commit")" 0
     return
   fi
   choose_toolkit
@@ -257,7 +257,7 @@ stage_test() {
 
 stage_sanitize() {
   local tool kernels=$programs/tests/kernels_tests
-  # Tests that together reach every kernel; the tools slow them down a hundredfold.
+  # Few tests that together reach every kernel, because the tools slow them down a hundredfold.
   local filter='*Definition*/cuda:*IsNeverRead*/cuda:*RowsMayBeFarther*/cuda:-*SizesOfTraining*'
   available compute-sanitizer "${run[@]}" compute-sanitizer "$kernels" '--gtest_filter=*RankWithoutRows*/cuda' || return
   for tool in memcheck racecheck synccheck initcheck; do
@@ -270,7 +270,7 @@ stage_bench() {
   table kernels 110 "${run[@]}" "$bench" kernels --device cuda --quiet --time-limit 3 --json "$folder/kernels.json"
   table beside_pytorch 200 "${run[@]}" python3 scripts/compare_kernels_gpu.py --library "$programs/lib/libtessera_ops.so" \
     --json "$folder/beside_pytorch.json"
-  # As many pairs as the GPU holds; objectives that stop fitting are marked.
+  # Up to as many pairs as fit on the GPU; objectives that do not fit are marked.
   table loss 110 "${run[@]}" "$bench" loss --device cuda --quiet --time-limit 3 --dtype bfloat16 --model configs/sparc_vitb16.yaml \
     --batch-sizes 64 256 1024 4096 --plot "$folder/loss.svg" --json "$folder/loss.json"
   table adamw 50 "${run[@]}" python3 scripts/compare_adamw.py --device cuda --bench "$bench"
@@ -297,7 +297,7 @@ stage_step() {
 
 # ---- reports
 
-# Every stage that has run here has its rows in the summary; those of this call share the room for tables.
+# The summary has rows for every stage that has run here; only the stages of this call get room for tables.
 write_reports() {
   local name left share
   mkdir -p "$out"

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Kills a small training run in several ways, resumes it, and compares its end bit for bit with an unbroken run's.
+"""Interrupts a small training run in several ways, resumes it, and checks that its result is bit-identical to an uninterrupted run's.
 
   scripts/kill_test.py [--only kill9,sigterm,torn,disk,rank_killed,rank_stopped] [--kills 20] [--seed 0] [--data '{name: parquet, path: ...}']
                        [--trainer build/bin/trainer]
 
-kill9         SIGKILL at --kills random moments, --resume auto each time: the end is bit for bit the unbroken run's.
-sigterm       the step is finished and saved, exit code 143 (128 + signal); --resume auto ends bit for bit as unbroken.
-torn          the newest checkpoint cut short: said aloud, the one before is taken; the end is bit for bit the unbroken run's.
-disk          the run's disk full (a small tmpfs, so only as root): a save that fails is one error line, training goes on and the
-              earlier checkpoint stays whole; once there is room the next save succeeds, and the run ends with exit code 0, bit for bit
-              as unbroken. Full to the end: exit code 2 with a line that names the checkpoint that is kept; with room again
-              --resume auto ends bit for bit as unbroken.
-rank_killed   one of two ranks gets SIGKILL mid-step: exit code 1 or 137 with a line that names the rank; no process is left.
-rank_stopped  one of two ranks gets SIGSTOP mid-step: within distributed.heartbeat (5 s here) and 4 s more the job ends with exit
+kill9         SIGKILL at --kills random moments, with --resume auto each time: the result is bit-identical.
+sigterm       the step is finished and saved, exit code 143 (128 + signal); after --resume auto the result is bit-identical.
+torn          the newest checkpoint is cut short: a warning is printed and the previous one is used; the result is bit-identical.
+disk          the run's disk is full (a small tmpfs, so this needs root): a failed save is one error line, training continues and the
+              earlier checkpoint stays intact. Once there is room, the next save succeeds, and the run ends with exit code 0 and a
+              bit-identical result. If the disk is still full at the end: exit code 2 and a line that names the kept checkpoint; with room
+              again, --resume auto gives a bit-identical result.
+rank_killed   one of two ranks gets SIGKILL mid-step: exit code 1 or 137 and a line that names the rank; no process is left.
+rank_stopped  one of two ranks gets SIGSTOP mid-step: within distributed.heartbeat (5 s here) plus 4 s the job ends with exit
               code 1 and a line that names rank, host, phase and last step; no process is left, and --resume auto finishes the run.
 
-Outside CI, for it takes minutes; needs only the standard library. Exit code 0: every outcome is as stated.
+Not part of CI because it takes minutes; needs only the standard library. Exit code 0: every outcome is as described.
 """
 import argparse
 import contextlib
@@ -63,7 +63,7 @@ def finish(process, *expected):
 
 
 def tensors(path):
-    """Name -> (dtype, shape, bytes) of a safetensors file."""
+    """Returns {name: (dtype, shape, bytes)} of a safetensors file."""
     data = path.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + length])
@@ -96,14 +96,14 @@ def check_same(run, unbroken, what, rows=True):
     for file in theirs:
         different = [name for name in theirs[file] if ours[file].get(name) != theirs[file][name]]
         if different or ours[file].keys() != theirs[file].keys():
-            sys.exit(f"{what}: {len(different)} tensors of {file} differ from the unbroken run's, {different[:3]}")
+            sys.exit(f"{what}: {len(different)} tensors of {file} differ from the uninterrupted run's, {different[:3]}")
     if rows and rows_of(run) != rows_of(unbroken):
-        sys.exit(f"{what}: metrics.jsonl has other rows than the unbroken run's")
-    print(f"{what}: the end is bit for bit the unbroken run's", flush=True)
+        sys.exit(f"{what}: metrics.jsonl differs from the uninterrupted run's")
+    print(f"{what}: the result is bit-identical to the uninterrupted run's", flush=True)
 
 
 class Runs:
-    """The unbroken run, and the ways to break others."""
+    """The uninterrupted run, and the ways to interrupt others."""
 
     def __init__(self, folder, trainer, data):
         self.folder, self.trainer = pathlib.Path(folder), trainer
@@ -112,7 +112,7 @@ class Runs:
         began = time.time()
         finish(self.begin(self.whole), 0)
         self.duration = time.time() - began
-        print(f"unbroken run: {STEPS} steps in {self.duration:.1f} s", flush=True)
+        print(f"uninterrupted run: {STEPS} steps in {self.duration:.1f} s", flush=True)
 
     def begin(self, run, *more):
         return start(self.trainer, self.config, run, *more)
@@ -131,7 +131,7 @@ class Runs:
                 check_same(run, self.whole, f"finished after {done} kills")
                 shutil.rmtree(run)
         finish(self.begin(run), 0)
-        check_same(run, self.whole, f"{done} times SIGKILL at random moments")
+        check_same(run, self.whole, f"SIGKILL at {done} random moments")
 
     def sigterm(self):
         run = self.folder / "told"
@@ -149,12 +149,12 @@ class Runs:
         state.write_bytes(state.read_bytes()[:1000])
         said = finish(self.begin(run), 0)
         if "state.safetensors: damaged" not in said:
-            sys.exit(f"torn checkpoint: nothing was said of it:\n{said[-2000:]}")
-        check_same(run, self.whole, "torn newest checkpoint (said aloud, the one before taken)")
+            sys.exit(f"torn checkpoint: no warning names it:\n{said[-2000:]}")
+        check_same(run, self.whole, "torn newest checkpoint (warning printed, previous one used)")
 
     def disk(self):
         checkpoint = folder_bytes(next((self.whole / "checkpoints").glob("step_*")))
-        # Room for three checkpoints and a half; while the ballast lies there, for one and a half.
+        # Room for three and a half checkpoints; with the ballast file, for one and a half.
         with small_disk(self.folder / "disk", checkpoint * 7 // 2) as disk:
             if disk is None:
                 return
@@ -166,21 +166,21 @@ class Runs:
             errors = wait_for_line(process, " is not saved: ")
             kept = [step.name for step in (run / "checkpoints").glob("step_*")]
             if kept != ["step_0000015"]:
-                sys.exit(f"full disk: expected the checkpoint of step 15 alone, found {kept}")
+                sys.exit(f"full disk: expected only the checkpoint of step 15, found {kept}")
             ballast.unlink()
             finish(process, 0)
-            print("full disk, said while training went on: " + errors)
-            check_same(run, self.whole, "full disk, room made during the run", rows=False)
+            print("full disk, reported while training continued: " + errors)
+            check_same(run, self.whole, "full disk, freed during the run", rows=False)
             shutil.rmtree(run)
 
             ballast.write_bytes(bytes(2 * checkpoint))
             said = finish(self.begin(run, "--set", "log.tensorboard=false"), 2).splitlines()[-1]
-            print("full disk to the end, exit code 2: " + said)
-            if "the checkpoint before is " not in said or not (run / "checkpoints/step_0000015").is_dir():
-                sys.exit("full disk: the checkpoint before is gone, or not named")
+            print("full disk until the end, exit code 2: " + said)
+            if "the previous checkpoint is " not in said or not (run / "checkpoints/step_0000015").is_dir():
+                sys.exit("full disk: the previous checkpoint is gone or not named")
             ballast.unlink()
             finish(self.begin(run, "--set", "log.tensorboard=false"), 0)
-            check_same(run, self.whole, "full disk to the end, then room and --resume auto", rows=False)
+            check_same(run, self.whole, "full disk until the end, then freed and --resume auto", rows=False)
 
     def lost_rank(self, name, sign, codes):
         run = self.folder / name
@@ -195,7 +195,7 @@ class Runs:
         if left:
             sys.exit(f"{name}: processes left behind: {left}")
         lines = [line for line in said.splitlines() if "rank" in line]
-        print(f"{name}: exit code {process.returncode} after {seconds:.1f} s, no process left:")
+        print(f"{name}: exit code {process.returncode} after {seconds:.1f} s, no process is left:")
         for line in lines:
             print(f"    {line}")
         return run, lines, seconds
@@ -222,7 +222,7 @@ def children(pid):
 
 
 def wait_for_line(process, text):
-    """Reads the program's messages up to the line with this text."""
+    """Reads the program's messages until a line contains the text."""
     before = []
     for line in process.stderr:
         if text in line:
@@ -233,7 +233,7 @@ def wait_for_line(process, text):
 
 @contextlib.contextmanager
 def small_disk(folder, size):
-    """A disk of its own of so many bytes; None, with a message, where it cannot be mounted."""
+    """Mounts a separate disk of `size` bytes; yields None and prints a message if it cannot be mounted."""
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     problem = "needs root" if os.geteuid() != 0 else subprocess.run(mount, capture_output=True, text=True).stderr.strip()

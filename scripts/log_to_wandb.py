@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Hands the rows and evaluations of a run to Weights & Biases as they come:
+"""Sends a run's log rows and evaluations to Weights & Biases while it trains:
 
     trainer --config FILE --set 'log.command=python3 scripts/log_to_wandb.py my-project'
 """
@@ -20,14 +20,14 @@ def flat(row, prefix=""):
 try:
     import wandb
 except ImportError:
-    print("log_to_wandb.py: the package wandb is missing (pip install wandb): nothing is sent", file=sys.stderr)
-    for line in sys.stdin:  # to the end, so that the run has nothing to warn of
+    print("log_to_wandb.py: the package wandb is missing (pip install wandb), so nothing is sent", file=sys.stderr)
+    for line in sys.stdin:  # read everything, so that the run does not warn about a broken pipe
         pass
     sys.exit(0)
 
 folder, name = os.environ["TESSERA_RUN_FOLDER"], os.environ["TESSERA_RUN_NAME"]
 run = wandb.init(project=sys.argv[1] if len(sys.argv) > 1 else "tessera", name=name, dir=folder, resume="allow",
-                 id=hashlib.sha1(folder.encode()).hexdigest()[:16])  # a resumed run goes on with its curves
+                 id=hashlib.sha1(folder.encode()).hexdigest()[:16])  # a resumed run continues its curves
 run.save(os.path.join(folder, "config.yaml"), base_path=folder, policy="now")
 run.define_metric("*", step_metric="step")
 for line in sys.stdin:

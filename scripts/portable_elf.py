@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""Makes shared libraries and programs of this distribution run on older ones, and says what would not (scripts/build_wheel.sh).
+"""Makes shared libraries and programs built on this distribution run on older ones, and reports symbols that prevent it
+(scripts/build_wheel.sh).
 
-    portable_elf.py age FILE...                    symbols that moved to a newer version without a change are asked for by their old one
-    portable_elf.py weaken FILE NAMES              undefined symbols whose names stand in the file NAMES become weak: 0 where nobody has them
-    portable_elf.py check FILE...                  fails with the symbols that need more than manylinux_2_34 has
+    portable_elf.py age FILE...                    requests symbols that only moved to a newer version by their old version
+    portable_elf.py weaken FILE NAMES              makes undefined symbols listed in the file NAMES weak: 0 if no library defines them
+    portable_elf.py check FILE...                  fails and lists the symbols that need more than manylinux_2_34
 """
 import pathlib
 import struct
 import sys
 
-# What manylinux_2_34 has (AlmaLinux 9: glibc 2.34, GCC 11), and Ubuntu 22.04 as well.
+# The newest versions in manylinux_2_34 (AlmaLinux 9: glibc 2.34, GCC 11) and in Ubuntu 22.04.
 NEWEST = {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 29), "CXXABI": (1, 3, 13), "GCC": (11,)}
 
-# GCC 12 gave condition_variable::wait a second name for being noexcept; the older one, still there, does the same (libstdc++, its
-# condition_variable.cc). Both names are equally long, so that one is written over the other.
+# GCC 12 gave condition_variable::wait a second version because it became noexcept; the older version still exists and does the same (see
+# condition_variable.cc of libstdc++). Both version names have the same length, so one can overwrite the other.
 MOVED = {"_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE": ("GLIBCXX_3.4.30", "GLIBCXX_3.4.11")}
 
 STB_GLOBAL, STB_WEAK = 1, 2
@@ -30,13 +31,13 @@ def elf_hash(name):
 
 
 class Elf:
-    """The dynamic symbols of a little-endian ELF64 file and the versions that they ask for, to be changed in place."""
+    """The dynamic symbols of a little-endian ELF64 file and the versions that they need; they can be changed in place."""
 
     def __init__(self, path):
         self.path = pathlib.Path(path)
         self.data = bytearray(self.path.read_bytes())
         if self.data[:6] != b"\x7fELF\x02\x01":
-            sys.exit(f"portable_elf.py: {path} is no ELF file of 64 bits, little-endian")
+            sys.exit(f"portable_elf.py: {path} is not a little-endian 64-bit ELF file")
         at, = struct.unpack_from("<Q", self.data, 0x28)
         size, count = struct.unpack_from("<HH", self.data, 0x3A)
         headers = [struct.unpack_from("<IIQQQQIIQQ", self.data, at + i * size) for i in range(count)]
@@ -51,7 +52,7 @@ class Elf:
         return self.data[begin:self.data.index(0, begin)].decode()
 
     def undefined(self):
-        """(offset, name, index of its version) of each symbol that others must have."""
+        """Yields (offset, name, index of its version) of each symbol that another library must define."""
         for at in range(self.symbols + 24, self.symbols + self.symbols_size, 24):
             name, info, _, section, _, _ = struct.unpack_from("<IBBHQQ", self.data, at)
             if section == 0 and name:
@@ -59,7 +60,7 @@ class Elf:
                 yield at, self.text(name), version
 
     def wanted(self):
-        """(offset of its entry, its name, its index) of each version of another library."""
+        """Yields (offset of its entry, its name, its index) of each needed version of another library."""
         at = self.needed[4] if self.needed else None
         for _ in range(self.needed[7] if self.needed else 0):
             _, count, _, first, following = struct.unpack_from("<HHIII", self.data, at)

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# From a fresh clone to a trained and evaluated model: set-up, build, a small SPARC model trained on the built-in shapes data for
-# a few minutes on the CPU, its evaluation, and a report with pictures.
+# From a fresh clone to a trained model: sets up, builds, trains a small SPARC model on the built-in shapes for a few minutes on the CPU,
+# evaluates it, and writes a report with images.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case ${1:-} in
   -h|--help)
     echo "usage: scripts/quickstart.sh [RUN_FOLDER]"
-    echo "  RUN_FOLDER  where model, report and pictures go (default: runs/quickstart); begun there, it is gone on with"
+    echo "  RUN_FOLDER  where the model and the report go (default: runs/quickstart); if a run exists there, it is resumed"
     exit 0 ;;
   -*) echo "quickstart.sh: unknown argument $1 (see --help)" >&2; exit 2 ;;
 esac
@@ -15,7 +15,7 @@ started=$SECONDS
 phase() { printf '\n== %s (%d s since start)\n' "$1" $((SECONDS - started)); }
 
 phase "1/4 set-up and build"
-scripts/setup.sh
+scripts/setup.sh --programs
 
 phase "2/4 tokenizer: a small SentencePiece model on captions of the built-in shapes"
 mkdir -p "$run"
@@ -28,4 +28,4 @@ phase "4/4 evaluation: zero-shot, retrieval, segmentation by patches"
 build/bin/evaluate --checkpoint "$run" --suite configs/suites/shapes.yaml --out "$run/evaluation" --overwrite
 
 phase "done"
-echo "report with pictures: $(realpath "$run")/evaluation/report.html"
+echo "report with images:  $(realpath "$run")/evaluation/report.html"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs a command with the libraries, the test data and the programs of the bundle that this file lies in (scripts/gpu_bundle.sh).
+# Runs a command with the libraries, test data and programs of the bundle that contains this file (scripts/gpu_bundle.sh).
 set -euo pipefail
 case ${1:-} in
   -h|--help)
     echo "usage: gpu_bundle/run.sh COMMAND [ARGUMENT...]"
     echo "  gpu_bundle/run.sh ./tests/kernels_tests --gtest_filter='*/cuda'"
-    echo "LibTorch is the one in the folder CMAKE_PREFIX_PATH, or python3's torch."
+    echo "LibTorch comes from the folder CMAKE_PREFIX_PATH, or from python3's torch."
     exit 0 ;;
 esac
 bundle=$(cd "$(dirname "$0")" && pwd)
@@ -14,7 +14,7 @@ torch=${CMAKE_PREFIX_PATH:-$(python3 -c 'import importlib.util; print(*importlib
   echo "run.sh: no LibTorch in ${torch:-python3}: set CMAKE_PREFIX_PATH to its folder, which has lib/libtorch.so" >&2
   exit 2
 }
-# A wheel's LibTorch finds CUDA's libraries, in folders beside its own, by itself; programs that want one of them do not.
+# LibTorch from a wheel finds CUDA's libraries in neighboring folders by itself, but programs that link them directly do not.
 libraries=$bundle/lib:$torch/lib
 for folder in "$torch"/../nvidia/*/lib; do libraries=$libraries:$folder; done
 export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}

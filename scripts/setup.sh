@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Brings a bare Debian 12 or Ubuntu to a built Tessera: packages, LibTorch, CUDA compiler, configure, build. Safe to run again:
-# what is there already is left alone, and a second run takes seconds.
+# Sets up and builds Tessera on a bare Debian 12 or Ubuntu: packages, LibTorch, CUDA compiler, configure, build. It is safe to run again:
+# finished steps are skipped, and a second run takes seconds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/cuda_toolkit.sh
@@ -8,23 +8,25 @@ cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'EOF'
-usage: scripts/setup.sh [--no-build] [--develop | --core-only | --gpu-bundle | --fuzz] [--jobs N] [--help]
+usage: scripts/setup.sh [--no-build | --programs] [--develop | --core-only | --gpu-bundle | --fuzz] [--jobs N] [--help]
   --no-build    install and configure only
+  --programs    build the programs, and no tests
   --develop     compile each file on its own, so that an edit rebuilds little (build-develop/); the first build takes longer
   --core-only   without OpenCV, sentencepiece and libarchive: kernels, models, objectives, benchmarks (build-core/)
-  --gpu-bundle  the same for GPUs of compute capability 9.0 alone, and a configured build-gpu-bundle/ (scripts/gpu_bundle.sh builds)
-  --fuzz        clang, and a configured build-fuzz/ (nothing is built there: scripts/fuzz.sh does)
-  --jobs N      compiler processes (default: one per core, and no more than one per 2 GB of memory)
+  --gpu-bundle  like --core-only for GPUs of compute capability 9.0; only configures build-gpu-bundle/ (scripts/gpu_bundle.sh builds it)
+  --fuzz        install clang and configure build-fuzz/ (scripts/fuzz.sh builds it)
+  --jobs N      compiler processes (default: one per core, but at most one per 2 GB of memory)
 environment:
-  TESSERA_CACHE       where LibTorch goes (default: $XDG_CACHE_HOME/tessera or ~/.cache/tessera; 5 GB)
-  CMAKE_PREFIX_PATH   a LibTorch of your own (2.11, its folder with share/cmake/Torch): nothing is downloaded then
+  TESSERA_CACHE       where to install LibTorch (default: $XDG_CACHE_HOME/tessera or ~/.cache/tessera; 5 GB)
+  CMAKE_PREFIX_PATH   your own LibTorch 2.11 (the folder with share/cmake/Torch); nothing is downloaded then
 EOF
 }
 
-build=yes preset=release build_dir=build jobs=
+build=all preset=release build_dir=build jobs=
 while [ $# -gt 0 ]; do
   case $1 in
     --no-build) build=no ;;
+    --programs) build=programs ;;
     --develop) preset=develop build_dir=build-develop ;;
     --core-only) preset=core-only build_dir=build-core ;;
     --gpu-bundle) preset=gpu-bundle build_dir=build-gpu-bundle build=no ;;
@@ -60,7 +62,7 @@ for package in "${packages[@]}"; do
 done
 if [ ${#missing[@]} -gt 0 ]; then
   say "packages: installing ${missing[*]}"
-  command -v apt-get >/dev/null || die "no apt-get here; install what these Debian packages hold: ${missing[*]}"
+  command -v apt-get >/dev/null || die "there is no apt-get; install the equivalents of these Debian packages: ${missing[*]}"
   if [ "$(id -u)" = 0 ]; then as_root=()
   elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then as_root=(sudo)
   else die "these packages are missing and cannot be installed without root: ${missing[*]}
@@ -77,7 +79,7 @@ fi
 phase_done "packages (${#packages[@]})"
 
 # ---- 2. LibTorch, from its Python wheel (headers, libraries, CMake package)
-pip_install() {  # pip_install STAMP package...: once, retried, remembered by a stamp file
+pip_install() {  # pip_install STAMP package...: installs once (a stamp file remembers it), with retries
   local stamp=$venv/.installed-$1 try
   shift
   [ -e "$stamp" ] && return 0
@@ -106,7 +108,7 @@ else
 fi
 phase_done "LibTorch ($prefix)"
 
-# ---- 3. CUDA compiler: the system's if new enough, else from the Python package index; no driver or GPU is needed to build
+# ---- 3. CUDA compiler: the system's if it is new enough, otherwise from the Python package index; building needs no driver and no GPU
 configure=(-DCMAKE_PREFIX_PATH="$prefix")
 toolkit=$(system_toolkit "${cuda_series%%.*}")
 if [ -z "$toolkit" ] && [ -n "$site" ]; then
@@ -118,13 +120,13 @@ fi
 if [ -z "$toolkit" ]; then
   configure+=(-DTESSERA_WITH_CUDA=OFF)
 else
-  # Inherited variables would send CMake to another toolkit than the one chosen here.
+  # Inherited variables would make CMake use another toolkit than the one chosen here.
   export CUDACXX=$toolkit/bin/nvcc CUDA_HOME=$toolkit CUDA_PATH=$toolkit
   configure+=(-DCUDAToolkit_ROOT="$toolkit" -DCUDA_TOOLKIT_ROOT_DIR="$toolkit")
 fi
 phase_done "CUDA compiler (${toolkit:-none: building without kernels for GPUs})"
 
-# ---- 4. configure, when something that decides it changed
+# ---- 4. configure, if its inputs changed
 stamp=$build_dir/.configured
 wanted="$preset ${configure[*]}"
 if [ ! -e "$build_dir/build.ninja" ] || [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
@@ -139,13 +141,13 @@ fi
 phase_done "configuration ($build_dir)"
 
 # ---- 5. build
-if [ "$build" = yes ]; then
+if [ "$build" != no ]; then
   if [ -z "$jobs" ]; then
     memory_gb=$(awk '/MemAvailable/ {print int($2 / 1048576)}' /proc/meminfo)
     jobs=$(nproc)
     [ $((memory_gb / 2)) -ge "$jobs" ] || jobs=$((memory_gb / 2 > 0 ? memory_gb / 2 : 1))
   fi
-  ninja -C "$build_dir" -j "$jobs"
+  ninja -C "$build_dir" -j "$jobs" "$build"
   phase_done "build, programs in $build_dir/bin"
 fi
 say "set up in $((SECONDS - started)) s"

@@ -1,9 +1,9 @@
-"""What the scripts/compare_*.py have in common: tessera-bench that takes turns with PyTorch, and time and memory of a fused operator
-beside eager PyTorch's composed operations.
+"""Shared by the scripts/compare_*.py: tessera-bench taking turns with PyTorch, and the comparison of a fused operator's time and memory
+with eager PyTorch's composed operations.
 
-Times are medians over repetitions in which the two take turns, in one process. Memory is measured in one fresh process each, which
-runs everything once, then reads how far the resident set grows above what it holds before a second run. What both must hold, the
-results and the gradients of the inputs, is taken off: the rest is what the operator needs for itself.
+Times are medians over repetitions in which the two take turns in one process. Memory is measured in a fresh process for each side, which
+runs everything once and then measures how far the resident set grows during a second run. The results and the gradients of the inputs,
+which both sides must hold, are subtracted; the rest is the operator's own memory.
 """
 import argparse
 import ctypes
@@ -21,7 +21,7 @@ SMALL_BLOCKS = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65
 
 
 class OnDemand:
-    """A tessera-bench that takes a step when asked to."""
+    """A tessera-bench process that runs a step on request."""
 
     def __init__(self, bench, *arguments, environment=None):
         command = [str(word) for word in (bench.resolve(), *arguments)]
@@ -35,7 +35,7 @@ class OnDemand:
         return line
 
     def step(self):
-        """Takes one, and returns its seconds."""
+        """Runs a step and returns its seconds."""
         self.process.stdin.write("\n")
         self.process.stdin.flush()
         return float(self.line()) / 1e3
@@ -43,7 +43,7 @@ class OnDemand:
     def grown_memory(self):
         proc = pathlib.Path("/proc", str(self.process.pid))
         self.step()
-        (proc / "clear_refs").write_text("5")  # the high-water mark starts again
+        (proc / "clear_refs").write_text("5")  # resets the high-water mark
         before = resident("VmRSS", proc)
         self.step()
         return resident("VmHWM", proc) - before
@@ -60,15 +60,15 @@ def parser(description):
     out = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     out.add_argument("--library", type=pathlib.Path, default=LIBRARY, help="libtessera_ops.so (default: %(default)s)")
     out.add_argument("--repetitions", type=int, default=15)
-    out.add_argument("--threads", type=int, help="default: LibTorch's own choice")
-    out.add_argument("--time-at-most", type=float, metavar="SHARE", help="exit 1 if fused / eager time is above it")
-    out.add_argument("--memory-at-most", type=float, metavar="SHARE", help="exit 1 if fused / eager extra memory is above it")
+    out.add_argument("--threads", type=int, help="default: LibTorch's choice")
+    out.add_argument("--time-at-most", type=float, metavar="SHARE", help="exit 1 if fused / eager time exceeds this")
+    out.add_argument("--memory-at-most", type=float, metavar="SHARE", help="exit 1 if fused / eager extra memory exceeds this")
     out.add_argument("--memory-of", choices=["eager", "fused"], help=argparse.SUPPRESS)  # the fresh process
     return out
 
 
 def torch_of(args):
-    """Imports torch; tells where it is looked for if it is not there."""
+    """Imports torch, or exits with a message that says where it was looked for."""
     try:
         import torch
     except ImportError:
@@ -79,10 +79,10 @@ def torch_of(args):
 
 
 def prepare(args):
-    """torch with our operators."""
+    """Returns torch with our operators loaded."""
     torch = torch_of(args)
     if not args.library.exists():
-        sys.exit(f"{args.library} is not there: build it (cmake --build build --target tessera_ops), or name it by --library")
+        sys.exit(f"{args.library} does not exist: build it (cmake --build build --target tessera_ops), or pass it with --library")
     torch.ops.load_library(str(args.library))
     return torch
 
@@ -93,11 +93,11 @@ def resident(key, process=pathlib.Path("/proc/self")):
 
 
 def grown_memory(step):
-    """Bytes the process grows by while step() runs."""
+    """The number of bytes by which the process grows while step() runs."""
     step()
     ctypes.CDLL(None).malloc_trim(0)
     with open("/proc/self/clear_refs", "w") as refs:
-        refs.write("5")  # the high-water mark starts again
+        refs.write("5")  # resets the high-water mark
     before = resident("VmRSS")
     step()
     return resident("VmHWM") - before
@@ -110,7 +110,7 @@ def memory_in_fresh_process(name):
 
 
 def compare(args, torch, title, steps, results):
-    """steps: {"eager": function, "fused": function}, each one forward and backward pass; results: the tensors that both give."""
+    """steps: {"eager": function, "fused": function}, each one forward and backward pass; results: the tensors that both return."""
     if args.memory_of:
         print(grown_memory(steps[args.memory_of]))
         return
@@ -136,8 +136,8 @@ def compare(args, torch, title, steps, results):
 
 
 def compare_operator(description, sizes, title, make):
-    """The whole script of one operator. make(torch, args) gives the inputs that take gradients, the gradients of the results, and
-    {"eager": function, "fused": function}, which take the inputs and give the results as a tuple."""
+    """The whole script of one operator. make(torch, args) returns the inputs that need gradients, the gradients of the results, and
+    {"eager": function, "fused": function}, which take the inputs and return the results as a tuple."""
     arguments = parser(description)
     for name, size in sizes.items():
         arguments.add_argument(f"--{name}", type=int, default=size)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Trains on several nodes under SLURM, one rank per GPU; goes on by itself after a time limit or a preemption.
+# Trains on several nodes under SLURM, one rank per GPU, and resumes by itself after a time limit or a preemption.
 #
 #   sbatch --nodes 4 scripts/slurm_train.sh configs/sparc_vitb16.yaml --set run.folder=/shared/runs/sparc_b16
 #
-# The run's folder must lie on a file system that all nodes see. Nodes, time and GPUs given to sbatch override the lines below.
+# The run folder must be on a file system that all nodes see. Options of sbatch override the lines below.
 #SBATCH --job-name=tessera
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=8
@@ -13,14 +13,14 @@
 #SBATCH --output=tessera-%j.log
 #SBATCH --open-mode=append
 #SBATCH --requeue
-# Five minutes before the end of the time limit each rank gets SIGUSR1: it finishes its step, saves, and leaves with 138.
+# Five minutes before the time limit each rank gets SIGUSR1: it finishes its step, saves, and exits with code 138.
 #SBATCH --signal=USR1@300
 set -uo pipefail
 usage() {
   cat <<'EOT'
 usage: sbatch [option of sbatch ...] scripts/slurm_train.sh CONFIG [argument of trainer ...]
   sbatch --nodes 4 scripts/slurm_train.sh configs/sparc_vitb16.yaml --set run.folder=/shared/runs/sparc_b16
-The run's folder must lie on a file system that all nodes see. One rank per GPU: 2 nodes of 8, unless sbatch is told otherwise.
+The run folder must be on a file system that all nodes see. Starts one rank per GPU, by default on 2 nodes with 8 GPUs each.
 EOT
 }
 case ${1:-} in

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""One epoch over shards of which 1% of the samples are corrupt, in ten ways, through the training loader: the memory of the process must
-stay flat and every corrupt sample must be counted by its reason. Needs only Python's own library.
+"""Runs the training loader for one epoch over shards with 1% corrupt samples, of ten kinds: the process's memory must stay flat, and every
+corrupt sample must be counted under its reason. Needs only the standard library.
 
   scripts/soak.py                      # 100,000 samples
   scripts/soak.py --samples 2000       # as ctest runs it
@@ -28,23 +28,23 @@ def with_png_size(png, width, height):
     return png[:8] + png_header(width, height) + png[33:]
 
 
-# Each changes the parts of a good sample; what the loader counts it as.
+# {kind: (the reason under which the loader counts it, a function that corrupts the parts of a good sample)}
 CORRUPTIONS = {
-    "picture of 0 bytes": ("empty_image", lambda s, png: s.update(jpg=b"")),
-    "text instead of a picture": ("bad_image", lambda s, png: s.update(jpg=b"<html><body>404 not found</body></html>")),
+    "image of 0 bytes": ("empty_image", lambda s, png: s.update(jpg=b"")),
+    "text instead of an image": ("bad_image", lambda s, png: s.update(jpg=b"<html><body>404 not found</body></html>")),
     "cut JPEG": ("truncated", lambda s, png: s.update(jpg=s["jpg"][:len(s["jpg"]) * 2 // 3])),
     "cut PNG": ("bad_image", lambda s, png: (s.pop("jpg"), s.update(png=png[:len(png) // 2]))),
-    "size that is a lie": ("bad_image", lambda s, png: (s.pop("jpg"), s.update(png=with_png_size(png, 64, 400)))),
+    "wrong size in the header": ("bad_image", lambda s, png: (s.pop("jpg"), s.update(png=with_png_size(png, 64, 400)))),
     "decompression bomb": ("too_large", lambda s, png: (s.pop("jpg"), s.update(png=with_png_size(png, 60000, 60000)))),
     "no caption": ("no_caption", lambda s, png: s.pop("txt")),
     "blank caption": ("no_caption", lambda s, png: s.update(txt=b" \n")),
     "caption not UTF-8": ("not_utf8", lambda s, png: s.update(txt=b"caf\xe9 \xff\xfe")),
-    "no picture": ("no_image", lambda s, png: s.pop("jpg")),
+    "no image": ("no_image", lambda s, png: s.pop("jpg")),
 }
 
 
 def read_parts(program, folder, kind):
-    """Pictures of the built-in data set as JPEG or PNG files."""
+    """Returns images of the built-in data set as JPEG or PNG files."""
     subprocess.run([program, "pack", "--source", "shapes", "--set", "size=200", "--set", "image_size=64", "--format", kind, "--name", kind,
                     "--out", folder], check=True, stdout=subprocess.DEVNULL)
     samples = collections.defaultdict(dict)
@@ -79,7 +79,7 @@ def main():
     parser.add_argument("--program", default=ROOT / "build/bin/tessera-data", type=pathlib.Path)
     parser.add_argument("--samples", type=int, default=100_000)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--growth-mib", type=float, default=16, help="that the memory may grow from 10%% of the samples on")
+    parser.add_argument("--growth-mib", type=float, default=16, help="allowed growth of memory after 10%% of the samples")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -98,14 +98,14 @@ def main():
     counted = collections.Counter(line["reason"] for line in listed if line["epoch"] == 0)
     print("skipped: " + ", ".join(f"{count} {reason}" for reason, count in sorted(counted.items())))
     print("memory of the process, MiB: " + ", ".join(f"{when} {size:.1f}" for when, size in resident.items()))
-    # What is left behind the last full batch is not looked at.
+    # The samples after the last full batch are not read.
     assert args.samples - bad - 9 <= result["samples"] <= args.samples - bad, result["samples"]
     assert counted == expected, (counted, expected)
     assert len({line["key"] for line in listed}) == len(listed), "a sample is listed twice"
-    # The statistics go a batch further.
+    # The statistics cover one batch more.
     assert 0 <= sum(result["skipped"].values()) - bad <= 5, result["skipped"]
     assert growth <= args.growth_mib, f"the memory grew by {growth:.1f} MiB"
-    print(f"counted right; the memory grew by {growth:.1f} MiB from 10% on")
+    print(f"all counts are correct; the memory grew by {growth:.1f} MiB from 10% on")
 
 
 if __name__ == "__main__":

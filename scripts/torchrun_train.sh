@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Trains on several machines with torchrun, one rank per GPU; nothing else of Python takes part.
+# Trains on several machines with torchrun, one rank per GPU. Python is used only for torchrun.
 set -euo pipefail
 usage() {
   cat <<'EOT'
 usage: scripts/torchrun_train.sh [--nodes N] [--head HOST] [--gpus N] [--port N] CONFIG [argument of trainer ...]
-  --nodes N    machines (default: 1); the same line runs on each of them
-  --head HOST  the machine that the others meet at (default: localhost)
+  --nodes N    machines (default: 1); run the same command on each of them
+  --head HOST  the machine that the others connect to (default: localhost)
   --gpus N     ranks on each machine, one per GPU (default: 1)
-  --port N     of the head (default: 29400)
+  --port N     port of the head (default: 29400)
   scripts/torchrun_train.sh --nodes 4 --head node01 --gpus 8 configs/sparc_vitb16.yaml --set run.folder=/shared/runs/sparc_b16
-Needs PyTorch's torchrun. The run's folder must lie on a file system that all machines see.
+Needs PyTorch's torchrun. The run folder must be on a file system that all machines see.
 EOT
 }
 nodes=1 head=localhost gpus=1 port=29400
@@ -32,6 +32,6 @@ fi
 trainer=${TESSERA_TRAINER:-$(dirname "$0")/../build/bin/trainer}
 config=$1
 shift
-# A machine that fails takes the others along; each restart goes on from the newest whole checkpoint.
+# If one machine fails, all stop; each restart resumes from the newest complete checkpoint.
 exec torchrun --nnodes "$nodes" --nproc-per-node "$gpus" --rdzv-backend c10d --rdzv-endpoint "$head:$port" --max-restarts 3 \
   --no-python "$trainer" --config "$config" --resume auto "$@"

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # Trains the same small run in one process and on two "hosts" of two ranks each, and compares the loss curves. The hosts are
-# network namespaces joined by a virtual cable: each has its own loopback and addresses, as two machines do.
+# network namespaces joined by a virtual Ethernet link: each has its own loopback and addresses, like two machines.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case ${1:-} in
   -h|--help)
     echo "usage: sudo scripts/two_hosts.sh [STEPS]"
-    echo "  STEPS  of the run (default: 50). Needs root and ip (Debian: iproute2)."
+    echo "  STEPS  training steps (default: 50). Needs root and ip (Debian: iproute2)."
     exit 0 ;;
   -*) echo "two_hosts: unknown argument $1 (see --help)" >&2; exit 2 ;;
 esac
 steps=${1:-50}
-[ "$(id -u)" = 0 ] || { echo "two_hosts: needs root, to make network namespaces" >&2; exit 2; }
+[ "$(id -u)" = 0 ] || { echo "two_hosts: needs root to create network namespaces" >&2; exit 2; }
 command -v ip >/dev/null || { echo "two_hosts: needs ip (Debian: iproute2)" >&2; exit 2; }
 [ -x build/bin/trainer ] || { echo "two_hosts: build/bin/trainer is missing: run scripts/setup.sh first" >&2; exit 2; }
 
@@ -43,10 +43,10 @@ train() { # FOLDER BATCH
     --set "training={steps: $steps, threads: 1, device: cpu}" --set "tokenizer.model=$model" --set log.every_steps=1 \
     --set "schedule.warmup_steps=10" --set "evaluation={}" --set checkpoint.every_steps=0 >"$1.${RANK:-0}.out" 2>&1
 }
-echo "one process, 32 samples a step"
+echo "one process, 32 samples per step"
 train "$folder/one" 32
 
-echo "two hosts of two ranks, 8 samples a step each"
+echo "two hosts with two ranks each, 8 samples per step and rank"
 pids=()
 for rank in 0 1 2 3; do
   host=$((rank / 2))

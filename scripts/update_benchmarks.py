@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Measures the tables and the picture of docs/benchmarks.md again and puts them into it. Wants an idle machine, for about half an hour.
+"""Measures the generated tables and the plot of docs/benchmarks.md again and writes them into the page. Needs an idle machine for half an
+hour.
 
   scripts/update_benchmarks.py                    all
-  scripts/update_benchmarks.py --only kernels     one of the tables
-  scripts/update_benchmarks.py --only loss --extra "--batch-sizes 16 32 --threads 1"     with more arguments, for a quick look
+  scripts/update_benchmarks.py --only kernels     only one table
+  scripts/update_benchmarks.py --only loss --extra "--batch-sizes 16 32 --threads 1"     with additional arguments, for a quick look
 """
 import argparse
 import pathlib
@@ -16,7 +17,7 @@ PAGE = ROOT / "docs/benchmarks.md"
 
 
 def measure(page: str, name: str, extra: list[str]) -> str:
-    """The page with the output of the command that stands above the markers of `name` between them."""
+    """Returns the page with new output between the markers of `name`, from the command above them."""
     pattern = re.compile(rf"```bash\n((?:(?!```).)*?)```\n\n<!-- {name} -->\n.*?<!-- end -->", re.DOTALL)
     found = pattern.search(page)
     if found is None:
@@ -30,7 +31,7 @@ def measure(page: str, name: str, extra: list[str]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=["loss", "kernels", "slots", "token_projection", "linear_cross_entropy", "readouts"])
-    parser.add_argument("--extra", default="", help="more arguments for tessera-bench")
+    parser.add_argument("--extra", default="", help="additional arguments for tessera-bench")
     arguments = parser.parse_args()
     for name in ["loss", "kernels", "slots", "token_projection", "linear_cross_entropy", "readouts"]:
         if arguments.only in (None, name):

@@ -1,6 +1,7 @@
 #!/bin/sh
-# run_suite.sh EXECUTABLE SUITE OUTPUT: runs a suite of GoogleTest's in one process and keeps what it printed. A failed test is no
-# failure here: its own entry tells (test_result.sh). A process that ends otherwise is one, and all of its tests count as not run.
+# run_suite.sh EXECUTABLE SUITE OUTPUT: runs a GoogleTest suite in one process and writes its output to a file. A failed test is
+# not an error here, because test_result.sh reports it. If the process fails for another reason, this is an error, and all its tests
+# count as not run.
 mkdir -p "$(dirname "$3")"
 "$1" --gtest_filter="$2.*" --gtest_also_run_disabled_tests > "$3" 2>&1
 code=$?

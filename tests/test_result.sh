@@ -1,8 +1,8 @@
 #!/bin/sh
-# test_result.sh OUTPUT TEST: prints a test's part of what its suite printed (run_suite.sh); ends with 0 unless it failed or did
-# not end.
+# test_result.sh OUTPUT TEST: prints the part of a suite's output (see run_suite.sh) that belongs to a test. Exits with 0 if the
+# test passed or was skipped, otherwise with 1.
 awk -v test="$2" '
-  function about(mark) {  # whether the line says this of the test, maybe after what the test printed without a line end
+  function about(mark) {  # whether the line has this mark for the test; output without a line end may precede it
     place = index($0, mark)
     return place && match(substr($0, place + length(mark)) " ", "[ ,]") && substr($0, place + length(mark), RSTART - 1) == test
   }

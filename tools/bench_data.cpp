@@ -30,7 +30,7 @@ std::array<std::int64_t, 2> parse_picture_size(const std::string& text) {
   std::istringstream in(text);
   if (!(in >> size[0] >> cross >> size[1]) || cross != 'x' || (in >> rest) || size[0] < 1 || size[1] < 1 ||
       size[0] > 20000 || size[1] > 20000)
-    user_error("--sizes ", text, ": expected WIDTHxHEIGHT, as 500x375");
+    user_error("--sizes ", text, ": expected WIDTHxHEIGHT, such as 500x375");
   return size;
 }
 
@@ -67,22 +67,22 @@ std::function<int()> add_data_benchmark(CLI::App& command) {
   auto options = std::make_shared<DataOptions>();
   options->sizes = {"500x375", "1600x1200"};
   command
-      .add_option("--shards", options->shards, "WebDataset shards, each a path or pattern; without: generated pictures")
+      .add_option("--shards", options->shards, "WebDataset shards, each a path or pattern (default: generated images)")
       ->type_name("PATH");
   add_default(command, "--sizes", options->sizes,
-              "of generated pictures (JPEG of quality 90, noise like a photograph's)")
+              "sizes of generated images (JPEG of quality 90, with noise like a photograph's)")
       ->type_name("WxH");
-  add_default(command, "--pictures", options->pictures, "generated pictures of each size")
+  add_default(command, "--pictures", options->pictures, "generated images of each size")
       ->check(CLI::Range(1, 100000));
-  add_default(command, "--image-size", options->image_size, "side of the crops")->check(CLI::Range(1, 4096));
-  add_default(command, "--threads", options->threads, "threads of the whole loader")->check(CLI::Range(1, 4096));
-  add_overrides(command, "--set", options->settings, "a setting of data.loader (dct_scaling=off)");
+  add_default(command, "--image-size", options->image_size, "side of the crops in pixels")->check(CLI::Range(1, 4096));
+  add_default(command, "--threads", options->threads, "numbers of loader threads to measure")->check(CLI::Range(1, 4096));
+  add_overrides(command, "--set", options->settings, "a setting of data.loader (such as dct_scaling=off)");
   add_default(command, "--time-limit", options->time_limit, "seconds that one measurement takes")
       ->check(positive_number());
   command.add_option("--json", options->json, "also write the measurements to this file")->type_name("FILE");
-  command.add_flag("--quiet", options->quiet, "no lines on standard error while measuring");
+  command.add_flag("--quiet", options->quiet, "print no progress on standard error");
   command.footer(
-      "Training crops as OpenCLIP takes them (scale 0.9 to 1). Python beside it: scripts/compare_loading.py.\n\n"
+      "Measures training crops as OpenCLIP takes them (scale 0.9 to 1). scripts/compare_loading.py compares with Python.\n\n"
       "  tessera-bench data\n"
       "  tessera-bench data --shards 'train-{00000..00009}.tar' --threads 1 4 16 --json data.json");
   return [options] { return run_data(*options); };

@@ -42,9 +42,10 @@ int run_retrieval(const RetrievalOptions& options) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double cpu = static_cast<double>(std::clock() - cpu_start) / CLOCKS_PER_SEC;
   const std::int64_t peak = memory_use(at::kCPU).resident_peak;
-  std::cout << with_thousands(options.pictures) << " pictures, " << with_thousands(options.captions) << " captions of width "
+  std::cout << with_thousands(options.pictures) << " images, " << with_thousands(options.captions) << " captions of width "
             << options.width << ", " << at::get_num_threads() << " threads: " << concat(std::round(seconds * 100) / 100)
-            << " s (" << concat(std::round(cpu * 100) / 100) << " s of processor time), peak " << megabytes(peak) << ", of which embeddings and program " << megabytes(before) << "\n"
+            << " s (" << concat(std::round(cpu * 100) / 100) << " s of processor time), peak memory " << megabytes(peak)
+            << ", including " << megabytes(before) << " of embeddings and program\n"
             << "recall@1: " << scores.image_to_text[0] << " image to text, " << scores.text_to_image[0]
             << " text to image" << std::endl;
   return 0;
@@ -56,12 +57,13 @@ std::function<int()> add_retrieval_benchmark(CLI::App& command) {
   auto options = std::make_shared<RetrievalOptions>();
   command.option_defaults()->take_last();
   const auto count = CLI::Range(std::int64_t{1}, std::int64_t{100'000'000});
-  add_default(command, "--pictures", options->pictures, "embeddings of pictures")->check(count);
-  add_default(command, "--captions", options->captions, "embeddings of captions")->check(count);
-  add_default(command, "--width", options->width, "of an embedding")->check(CLI::Range(1, 65536));
+  add_default(command, "--pictures", options->pictures, "number of image embeddings")->check(count);
+  add_default(command, "--captions", options->captions, "number of caption embeddings")->check(count);
+  add_default(command, "--width", options->width, "width of an embedding")->check(CLI::Range(1, 65536));
   add_threads(command, options->threads);
   command.footer(
-      "Recalls both ways, of random embeddings in memory: what the task `retrieval` does after the model.\n\n"
+      "Computes the recalls in both directions for random embeddings in memory, as the task `retrieval` does after the\n"
+      "model has run.\n\n"
       "  tessera-bench retrieval --threads 2\n"
       "  tessera-bench retrieval --pictures 100000 --captions 1000000 --width 512");
   return [options] { return run_retrieval(*options); };

@@ -23,7 +23,7 @@ std::vector<std::string> read_captions(const std::string& path) {
   std::ifstream file(path);
   std::vector<std::string> captions;
   for (std::string line; std::getline(file, line);) captions.push_back(std::move(line));
-  if (captions.empty()) user_error("--captions ", path, ": cannot read, or empty; expected one caption a line");
+  if (captions.empty()) user_error("--captions ", path, ": cannot read, or empty; expected one caption per line");
   return captions;
 }
 
@@ -53,21 +53,21 @@ std::function<int()> add_tokenizer_benchmark(CLI::App& command) {
   command.option_defaults()->take_last();
   command
       .add_option("--tokenizers", options->tokenizers,
-                  "as in a configuration's `tokenizer`: '{name: wordpiece, vocab: bert-base-uncased/vocab.txt}'")
+                  "tokenizers, as in a configuration's `tokenizer`: '{name: wordpiece, vocab: bert-base-uncased/vocab.txt}'")
       ->take_all();
   command
       .add_option("--captions", options->captions,
-                  "a text file, one caption a line; default: those of the built-in shapes")
+                  "text file with one caption per line (default: the captions of the built-in shapes)")
       ->type_name("FILE");
   add_default(command, "--threads", options->threads, "threads that share the captions")->check(CLI::Range(1, 4096));
-  add_default(command, "--repeats", options->repeats, "timed runs over all captions, of which the median is given")
+  add_default(command, "--repeats", options->repeats, "timed runs over all captions; their median is reported")
       ->check(CLI::Range(1, 100000));
   add_default(command, "--time-limit", options->time_limit, "seconds that one tokenizer's runs may take")
       ->check(positive_number());
   command.add_option("--json", options->json, "also write the measurements to this file")->type_name("FILE");
   command.footer(
-      "Ids of single captions, without padding, cut at the tokenizer's length. Beside OpenCLIP's and Hugging Face's:\n"
-      "scripts/compare_tokenizers.py.\n\n"
+      "Encodes captions one by one, without padding, truncated at the tokenizer's length. scripts/compare_tokenizers.py\n"
+      "compares with the tokenizers of OpenCLIP and Hugging Face.\n\n"
       "  tessera-bench tokenizer\n"
       "  tessera-bench tokenizer --captions captions.txt --threads 4 --tokenizers '{name: sentencepiece, model: "
       "spm.model}'");

@@ -17,13 +17,13 @@
 
 namespace tessera::tools {
 
-/// A subcommand of a program: it adds itself with its options, and `run` is called when it is chosen.
+/// A subcommand of a program, already added with its options; `run` is called if the user chose it.
 struct Command {
   CLI::App* app;
   std::function<int()> run;
 };
 
-/// Check of an option that takes a number above 0. (CLI11's own message spells out the largest double, 309 digits.)
+/// Checks that an option's value is a number above 0. (CLI11's own message prints the largest double, 309 digits.)
 inline CLI::Validator positive_number() {
   return CLI::Validator(
       [](std::string& text) {
@@ -34,33 +34,33 @@ inline CLI::Validator positive_number() {
       "POSITIVE");
 }
 
-/// Adds an option whose help shows the value that it has without being given.
+/// Adds an option and shows its default value in the help.
 template <class T>
 CLI::Option* add_default(CLI::App& app, const std::string& name, T& value, const std::string& help) {
   return app.add_option(name, value, help)->capture_default_str();
 }
 
-/// Adds --threads, the same in all programs.
+/// Adds --threads, which is the same in all programs.
 template <class T>
 CLI::Option* add_threads(CLI::App& app, T& threads) {
-  return app.add_option("--threads", threads, "threads of the CPU to work with (default: one per core)")
+  return app.add_option("--threads", threads, "CPU threads to use (default: one per core)")
       ->type_name("N")
       ->check(CLI::Range(1, 4096));
 }
 
-/// Throws UserError if the folder of a file to be written is not there: better said before an hour of measuring.
+/// Throws UserError if the folder of an output file does not exist, so that an hour of measuring is not lost.
 inline void check_folder_of(const std::string& option, const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
     user_error(option, " ", path, ": there is no folder ", folder.string());
 }
 
-/// The command line as a shell takes it again.
+/// The command line, quoted so that it can be pasted into a shell.
 inline std::string shell_line(int argc, char** argv) {
   return tessera::shell_line({argv, argv + argc});
 }
 
-/// The long names of an app's options, and of those of the subcommands that were given.
+/// The long names of the options of an app and of the subcommands that the user chose.
 inline std::vector<std::string> option_names(const CLI::App& app) {
   std::vector<std::string> out;
   for (const CLI::Option* option : app.get_options())
@@ -70,9 +70,9 @@ inline std::vector<std::string> option_names(const CLI::App& app) {
   return out;
 }
 
-/// Parses a program's arguments, --version among them. Returns the exit code where there is nothing to run: 0 after --help or
-/// --version, 2 after a mistake; either has been answered on the terminal by then, a mistake by one line that begins with the
-/// program's name. `check` may throw CLI::ParseError too. `describe` says what is wrong with words that belong to no option.
+/// Parses a program's arguments, including --version. Returns nothing if the program has to run, else its exit code: 0 after
+/// --help or --version, 2 after a mistake. The answer has been printed by then; for a mistake it is one line that begins with
+/// the program's name. `check` may throw CLI::ParseError too. `describe` explains words that belong to no option.
 inline std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv, const std::function<void()>& check = {},
                                           const DescribeExtraWords& describe = describe_extra_words) {
   app.set_version_flag("--version", version_line());

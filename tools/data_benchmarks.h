@@ -6,7 +6,7 @@
 
 namespace tessera::tools {
 
-/// `tessera-bench data`, `tessera-bench tokenizer` and `tessera-bench retrieval`: each adds its options, and returns what runs when it is chosen.
+/// Each adds the options of `tessera-bench data`, `tokenizer` or `retrieval` and returns the function that runs this subcommand.
 std::function<int()> add_data_benchmark(CLI::App& command);
 std::function<int()> add_tokenizer_benchmark(CLI::App& command);
 std::function<int()> add_retrieval_benchmark(CLI::App& command);

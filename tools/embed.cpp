@@ -52,7 +52,7 @@ at::Tensor unit(const at::Tensor& rows) {
   return rows / rows.norm(2, -1, true).clamp_min(1e-12);
 }
 
-/// Pictures of a source, called by their keys; those that cannot be read are left out, with a warning.
+/// Embeds the images of a source, named by their keys. Skips unreadable images with a warning.
 void embed_source(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
   const std::string& option = options.data_option;
   const auto choice = sources().resolve(source_from_text(options.data, option), option);
@@ -71,7 +71,7 @@ void embed_source(const Embedder& embedder, const Options& options, const ViewNe
     log::warning(option, " ", options.data, ": left out ", with_thousands(count), " samples (", reason, ")");
 }
 
-/// Picture files, called by their paths; those that cannot be read are named and left out.
+/// Embeds image files, named by their paths. Skips unreadable files with a warning for each.
 void embed_images(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
   std::size_t left_out = 0;
   tools::embed_files(embedder, options.images, {options.batch_size, needs}, rows, [&](const std::string& message) {
@@ -80,7 +80,7 @@ void embed_images(const Embedder& embedder, const Options& options, const ViewNe
   });
   if (left_out == 0) return;
   const std::string count = concat(with_thousands(static_cast<std::int64_t>(left_out)), " of ",
-                                   with_thousands(static_cast<std::int64_t>(options.images.size())), " pictures");
+                                   with_thousands(static_cast<std::int64_t>(options.images.size())), " images");
   if (left_out == options.images.size()) user_error("--images: nothing to embed: left out ", count);
   log::warning("--images: left out ", count);
 }
@@ -96,19 +96,19 @@ void embed_captions(const Embedder& embedder, const Options& options, const View
   tools::embed_texts(embedder, tools::read_texts(options.texts), {options.batch_size, needs}, rows);
 }
 
-/// Embeddings as they go into the file.
+/// Converts embeddings to the form that is written: normalized unless --raw, and of the chosen type.
 at::Tensor for_file(const at::Tensor& embeddings, const Options& options) {
   const at::Tensor rows = options.raw ? embeddings : unit(embeddings);
   if (options.type == "float32") return rows.to(at::kFloat);
   const at::Tensor halves = rows.to(at::kHalf);
   if (!at::isfinite(halves).all().item<bool>() && at::isfinite(rows).all().item<bool>())
-    user_error("--type float16: an embedding has a number above 65,504: leave out --raw, or take float32");
+    user_error("--type float16: an embedding has a number above 65,504: leave out --raw, or use --type float32");
   return halves;
 }
 
 void add_dense(tools::EmbeddingFile& file, const TowerFeatures& features, const std::string& name,
                const Options& options) {
-  if (!features.dense.defined()) user_error("--dense: this model gives no embeddings of parts of its input");
+  if (!features.dense.defined()) user_error("--dense: this model has no patch or token embeddings");
   file.add(name, for_file(features.dense, options));
 }
 
@@ -156,7 +156,7 @@ void write_sparse(const Embedder& embedder, const Options& options) {
   const double active =
       static_cast<double>(vectors.count()) / static_cast<double>(std::max<std::int64_t>(1, vectors.rows()));
   std::cout << with_thousands(vectors.rows()) << " rows of " << with_thousands(vectors.vocab_size) << " tokens, "
-            << std::setprecision(4) << active << " active in each\nwritten: " << options.sparse << std::endl;
+            << std::setprecision(4) << active << " active per row\nwritten: " << options.sparse << std::endl;
 }
 
 void check(const Options& options) {
@@ -164,17 +164,17 @@ void check(const Options& options) {
     user_error("nothing to embed: give --images FILE..., --source SOURCE or --texts FILE");
   if (!options.images.empty() && !options.data.empty()) user_error("give --images or ", options.data_option, ", not both");
   if (options.text_encoder_free && options.sparse.empty())
-    user_error("--text-encoder-free makes sparse embeddings of texts: give --sparse FILE");
+    user_error("--text-encoder-free needs --sparse FILE: it makes sparse embeddings of texts");
   if (options.out.empty() && options.sparse.empty())
     user_error("nowhere to write to: give --out FILE, or --sparse FILE for embeddings over a vocabulary");
   if (options.dense && options.out.empty()) user_error("--dense: give --out FILE");
   if (!options.out.empty() && !options.writes_npy() && !options.out.ends_with(".safetensors"))
-    user_error("--out ", options.out, ": the ending says the format: name a file that ends in .safetensors or .npy");
+    user_error("--out ", options.out, ": the ending decides the format: name a file that ends in .safetensors or .npy");
   if (options.writes_npy() && options.has_pictures() && !options.texts.empty())
     user_error("--out ", options.out,
-               ": a .npy file holds pictures or texts: name a .safetensors file, or run the program once for each");
+               ": a .npy file holds either images or texts: name a .safetensors file, or run the program once for each");
   if (!options.sparse.empty() && options.has_pictures() && !options.texts.empty())
-    user_error("--sparse: a file holds pictures or texts: run the program once for each");
+    user_error("--sparse: a file holds either images or texts: run the program once for each");
 }
 
 int embed(const Options& options) {
@@ -201,12 +201,14 @@ int embed(const Options& options) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app{
-      "Embeds pictures and captions with a model: tensors image_embeddings [N, D] and text_embeddings [M, D]."};
-  app.add_option("--checkpoint", options.checkpoint, "model file, checkpoint folder, or run folder, or a checkpoint of OpenCLIP's (file or folder)")->required();
+      "Embeds images and captions with a model and writes the tensors image_embeddings [N, D] and text_embeddings [M, D]."};
+  app.add_option("--checkpoint", options.checkpoint,
+                 "model file, checkpoint folder, run folder, or OpenCLIP checkpoint (file or folder)")
+      ->required();
   app.add_option("--architecture", options.architecture,
-                 "OpenCLIP's name of the checkpoint's model (ViT-B-32), where no open_clip_config.json lies beside it");
+                 "OpenCLIP's name of the checkpoint's model (such as ViT-B-32), needed if there is no open_clip_config.json next to it");
   app.add_option("--images", options.images,
-                 "picture files (JPEG, PNG, WebP); those that cannot be read are named, left out and counted");
+                 "image files (JPEG, PNG, WebP); unreadable files are reported and skipped");
   for (const std::string name : {"--source", "--data"})
     app.add_option_function<std::string>(
         name,
@@ -215,32 +217,31 @@ int main(int argc, char** argv) {
           options.data_option = name;
         },
         name == "--data" ? "the same as --source"
-                         : "pictures of a source: shapes, a folder, a .tar or .csv file (columns filepath and title), or "
-                           "{name: SOURCE, ...}; those that cannot be read are left out, the first ones named and all "
-                           "counted");
-  app.add_option("--texts", options.texts, "text file with one caption a line");
+                         : "images of a source: shapes, a folder, a .tar or .csv file (columns filepath and title), or "
+                           "{name: SOURCE, ...}; unreadable images are skipped and counted, and the first ones are named");
+  app.add_option("--texts", options.texts, "text file with one caption per line");
   app.add_option("--out", options.out,
-                 "file to write: .safetensors, or .npy with the pictures' keys in NAME.keys.txt beside it");
+                 "file to write: .safetensors, or .npy with the images' keys in NAME.keys.txt next to it");
   app.add_flag("--dense,--patches", options.dense,
-               "with --out: also the embeddings of patches and tokens, image_patches [N, P, D], text_tokens [M, L, D] and "
-               "text_mask [M, L] (true: a token, not padding); beside X.npy: X.patches.npy, X.tokens.npy and X.mask.npy");
-  tools::add_default(app, "--type", options.type, "numbers of --out: float32 or float16")
+               "with --out: also write the embeddings of patches and tokens, image_patches [N, P, D], text_tokens [M, L, D] and "
+               "text_mask [M, L] (true: a token, not padding); next to X.npy: X.patches.npy, X.tokens.npy and X.mask.npy");
+  tools::add_default(app, "--type", options.type, "type of the numbers in --out: float32 or float16")
       ->check(CLI::IsMember({"float32", "float16"}));
   app.add_option(
       "--sparse", options.sparse,
-      "file to write of embeddings over a vocabulary (STAIR), the format by its ending: .safetensors (CSR), .csr, "
-      ".jsonl, .ciff, or .txt for people; tessera-index builds an index of it");
+      "file to write with embeddings over a vocabulary (STAIR), from which tessera-index builds an index; its ending decides "
+      "the format: .safetensors (CSR), .csr, .jsonl, .ciff, or .txt for people");
   app.add_flag("--text-encoder-free", options.text_encoder_free,
-               "--sparse without the text tower: a text is 1 at each of its tokens");
+               "with --sparse: embed a text without the text tower, as 1 at each of its tokens");
   app.add_option("--vocabulary", options.vocabulary,
-                 "text file to write of what the tokens are called, one a line, for tessera-index --vocabulary");
+                 "text file to write with one token name per line, for tessera-index --vocabulary");
   tools::add_default(app, "--top", options.top,
-                     "tokens that --sparse keeps of each picture or text, the greatest; 0: all");
+                     "number of tokens that --sparse keeps per image or text, those with the largest weights; 0: all");
   tools::add_default(app, "--device", options.device, "auto, cpu, cuda or cuda:N");
-  tools::add_default(app, "--batch-size", options.batch_size, "pictures or captions at a time")
+  tools::add_default(app, "--batch-size", options.batch_size, "images or captions per batch")
       ->check(tessera::tools::positive_number());
   tools::add_threads(app, options.threads);
-  app.add_flag("--raw", options.raw, "as the model gives them; without it they are scaled to length 1");
+  app.add_flag("--raw", options.raw, "write embeddings as the model outputs them, not scaled to length 1");
   if (const auto code = tessera::tools::parse_arguments(app, argc, argv)) return *code;
   return run_program("tessera-embed", [&] { return embed(options); });
 }

@@ -23,7 +23,7 @@ const char* npy_type(at::ScalarType type) {
 
 std::vector<std::string> lines_of(std::string_view text) {
   std::vector<std::string> lines = split(std::string(text), '\n');
-  lines.pop_back();  // what follows the last newline
+  lines.pop_back();  // the empty string after the last newline
   return lines;
 }
 

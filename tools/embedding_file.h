@@ -12,23 +12,23 @@
 /// The file that tessera-embed writes.
 namespace tessera::tools {
 
-/// Named tensors that grow by rows, and what the rows are called. Rows wait on the disk of the file's folder, not in
-/// memory; the file, or files, appear with commit().
+/// Named tensors that grow by rows, and the keys of the rows. Rows are kept in scratch files in the output folder, not in
+/// memory; the output appears with commit().
 ///
-/// X.safetensors has all tensors, and the keys in its metadata `images`, or in X.keys.txt where the header would become too
-/// long for readers. For X.npy the tensor `..._embeddings` is X.npy itself, another `..._NAME` is X.NAME.npy, and X.keys.txt
-/// has the keys, a line each.
+/// X.safetensors has all tensors, and the keys in its metadata `images`, or in X.keys.txt if the header would become too
+/// long for readers. For X.npy, the tensor `..._embeddings` is X.npy itself, any other tensor `..._NAME` is X.NAME.npy, and
+/// X.keys.txt has one key per line.
 class EmbeddingFile {
  public:
   explicit EmbeddingFile(std::string path);
 
-  /// Appends rows [B, ...]; those of one tensor are alike but for B.
+  /// Appends rows [B, ...]. All calls for one tensor must agree in type and in every dimension except B.
   void add(const std::string& tensor, const at::Tensor& rows);
   void add_keys(const std::vector<std::string>& keys);
   bool empty() const { return tensors_.empty(); }
-  /// Shapes by name, of what was added up to now.
+  /// Returns the shapes by name of the rows added so far.
   std::map<std::string, std::vector<std::int64_t>> shapes() const;
-  /// Nothing can be added afterwards. Throws UserError.
+  /// Writes the output; nothing can be added afterwards. Throws UserError if it cannot be written.
   void commit(const std::map<std::string, std::string>& metadata);
 
  private:

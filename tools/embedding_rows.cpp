@@ -15,7 +15,7 @@
 namespace tessera::tools {
 namespace {
 
-// Undefined where the picture went to `bad`.
+// Returns an undefined tensor if the image was reported to `bad`.
 at::Tensor read_picture(const std::string& path, const Preprocessing& preprocessing, const BadFile& bad) {
   try {
     return to_tensor(preprocess(decode_image(io::read_file(path)), preprocessing));
@@ -40,7 +40,7 @@ std::vector<index::TokenWeight> active_tokens(const at::Tensor& row, std::int64_
   return out;
 }
 
-// Calls use(first, end) for the places of each batch of `count` items.
+// Splits `count` items into batches and calls use(first, end) for each.
 void for_each_batch(std::size_t count, std::int64_t batch_size,
                     const std::function<void(std::size_t, std::size_t)>& use) {
   const auto at_once = static_cast<std::size_t>(batch_size);

@@ -8,39 +8,39 @@
 #include <tessera/index/sparse_vectors.h>
 #include <tessera/index/token_names.h>
 
-/// What programs put through a model, and the embeddings that come out, as rows.
+/// Embeds files and texts with a model and passes on the embeddings as rows.
 namespace tessera::tools {
 
-/// Takes the features of some pictures or texts, and what each is called.
+/// Takes the features of some images or texts, and their names.
 using Rows = std::function<void(const std::vector<std::string>& names, const TowerFeatures& features)>;
 
-/// Takes the message of a picture file that is left out, which begins with its path.
+/// Takes the message about an image file that is skipped, which begins with its path.
 using BadFile = std::function<void(const std::string& message)>;
 
-/// How much of the pictures or texts is computed, and at a time.
+/// The batch size, and which features to compute.
 struct EmbeddingWork {
   std::int64_t batch_size = 64;
   ViewNeeds needs;
 };
 
-/// One text a line; the newline after the last one begins no further text.
+/// Reads one text per line; a newline at the end of the file does not add an empty text.
 std::vector<std::string> read_texts(const std::string& path);
 
-/// Embeds picture files; they are called by their paths. One that cannot be read or is no picture goes to `bad` and is
-/// left out; without `bad` it is a UserError.
+/// Embeds image files, named by their paths. Reports files that cannot be read or decoded to `bad` and skips them; throws
+/// UserError if there is no `bad`.
 void embed_files(const Embedder& embedder, const std::vector<std::string>& paths, const EmbeddingWork& work,
                  const Rows& rows, const BadFile& bad = {});
 
-/// Embeds texts; they are called by their places, from 0.
+/// Embeds texts, named by their positions, from 0.
 void embed_texts(const Embedder& embedder, const std::vector<std::string>& texts, const EmbeddingWork& work,
                  const Rows& rows);
 
-/// Appends what is active in global embeddings over a vocabulary, [B, V]; of more than `top` tokens in a row (0: no
-/// limit) the greatest weights.
+/// Appends the active tokens of global embeddings over a vocabulary, [B, V]. If a row has more than `top` active tokens
+/// (0: no limit), only the largest weights are kept.
 void append_rows(index::SparseVectors& vectors, const std::vector<std::string>& names, const TowerFeatures& features,
                  std::int64_t top = 0);
 
-/// What the tokens of a model with a token_space() are called. `origin` is the model, for messages.
+/// Returns the names of the tokens of a model with a token_space(). `origin` names the model in messages.
 index::TokenNames token_names(const Embedder& embedder, const std::string& origin);
 
 }  // namespace tessera::tools

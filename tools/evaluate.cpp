@@ -12,19 +12,19 @@ namespace {
 
 using namespace tessera;
 
-// Ranks wait for the first one while it measures, which may take long.
+// Seconds. Ranks wait for the first one while it computes metrics, which may take long.
 constexpr double kLongestMeasurement = 24 * 3600;
 
-/// A GPU for each process of a machine, unless one is named.
+/// Assigns one GPU to each process of a machine, unless the user named one.
 std::string device_of(const std::string& device, int local_rank) {
   const auto gpus = static_cast<int>(torch::cuda::device_count());
   if ((device != "auto" && device != "cuda") || gpus == 0) return device;
   return concat("cuda:", local_rank % gpus);
 }
 
-/// One of several processes: the first measures, the others embed for it.
+/// Runs one of several processes: the first computes the metrics, the others embed for it.
 int run_as_rank(EvaluateOptions& options, const LaunchEnvironment& launched) {
-  // Embeddings lie on the CPU, whatever computes them.
+  // Embeddings are exchanged on the CPU, even if a GPU computes them.
   const auto group = ProcessGroup::connect(launched, {.backend = "gloo", .timeout = kLongestMeasurement}, at::kCPU);
   options.device = device_of(options.device, launched.local_rank);
   if (!group.first()) {

@@ -6,7 +6,7 @@
 
 namespace tessera::tools {
 
-/// Reads the command line of the program `evaluate`; the result as that of parse_arguments (command_line.h).
+/// Reads the command line of the program `evaluate`. Returns the same as parse_arguments (command_line.h).
 std::optional<int> parse(int argc, char** argv, EvaluateOptions& options);
 
 }  // namespace tessera::tools

@@ -3,7 +3,7 @@
 
 namespace tessera::tools {
 
-// In a file of its own: the library of training, which the program links, has the trainer's.
+// In a file of its own, because the training library, which `evaluate` links, defines the trainer's.
 std::optional<int> answer_at_once(int argc, char** argv) {
   EvaluateOptions options;
   return parse(argc, argv, options);

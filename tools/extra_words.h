@@ -15,7 +15,7 @@ inline bool holds_word(const std::vector<std::string>& words, const std::string&
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-/// "--set a.b=1" where a shell was given "--set a.b= 1" and the last word, `extra`, belongs to no option; else empty.
+/// Returns "--set a.b=1" if the command line has "--set a.b= 1", whose last word, `extra`, belongs to no option; else empty.
 inline std::string joined_assignment(const std::string& extra, const std::vector<std::string>& line) {
   const auto place = std::find(line.begin(), line.end(), extra);
   if (place - line.begin() < 2 || place == line.end()) return "";
@@ -25,8 +25,8 @@ inline std::string joined_assignment(const std::string& extra, const std::vector
                                                                                     : "";
 }
 
-/// What is wrong with the words of a command line that belong to no option, and the way out. `extra` are these words in the
-/// order given, never none; `line` all words of it, `options` the names of the program's options ("--set").
+/// Explains what is wrong with words of a command line that belong to no option, and how to fix it. `extra` has these words in
+/// the order given and is not empty, `line` has all words, and `options` the names of the program's options ("--set").
 inline std::string describe_extra_words(const std::vector<std::string>& extra, const std::vector<std::string>& line,
                                         const std::vector<std::string>& options) {
   const std::string& first = extra.front();
@@ -43,11 +43,10 @@ inline std::string describe_extra_words(const std::vector<std::string>& extra, c
   std::string text;
   for (const std::string& word : extra) text += (text.empty() ? "" : " ") + word;
   return text + (extra.size() == 1 ? ": belongs" : ": belong") +
-         " to no option. Patterns (part-{0..9}.tar) and values with spaces want quotes: the shell takes them apart "
-         "otherwise";
+         " to no option. Patterns (part-{0..9}.tar) and values with spaces need quotes: otherwise the shell splits them";
 }
 
-/// A program's own way of describe_extra_words().
+/// A function with the signature of describe_extra_words(), which a program may replace by its own.
 using DescribeExtraWords =
     std::function<std::string(const std::vector<std::string>& extra, const std::vector<std::string>& line, const std::vector<std::string>& options)>;
 

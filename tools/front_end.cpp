@@ -1,5 +1,5 @@
-// bin/NAME of the programs on LibTorch, whose loading alone takes a second: reads the arguments, and only if there is something to
-// run becomes libexec/tessera/NAME. The process stays the same, so signals and launchers see no difference.
+// The program bin/NAME for programs that use LibTorch, which takes a second to load: it reads the arguments and starts
+// libexec/tessera/NAME only if there is something to run. It does so within the same process, so signals and launchers work as usual.
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -17,6 +17,6 @@ int main(int argc, char** argv) {
       self.parent_path().parent_path() / "libexec" / "tessera" / self.filename();
   ::execv(program.c_str(), argv);
   std::cerr << self.filename().string() << ": cannot start " << program.string() << ": " << std::strerror(errno)
-            << "; it belongs beside the folder of " << self.string() << '\n';
+            << "; the folder libexec must be next to the folder of " << self.string() << '\n';
   return 1;
 }

@@ -8,11 +8,11 @@
 
 #include <CLI/CLI.hpp>
 
-/// --set KEY=VALUE, which means the same in all programs: several words may follow one --set, as long as they are
-/// assignments, so that a program's files are never taken for settings.
+/// --set KEY=VALUE, which works the same in all programs: several words may follow one --set, as long as they are
+/// assignments, so that file arguments are never mistaken for settings.
 namespace tessera::tools {
 
-/// "a.b=c": a setting's name, an equals sign, and whatever follows.
+/// Returns whether a word is like "a.b=c": a setting's name, an equals sign, and any value.
 inline bool is_assignment(const std::string& word) {
   const std::size_t equals = word.find('=');
   if (equals == std::string::npos || equals == 0) return false;
@@ -21,8 +21,8 @@ inline bool is_assignment(const std::string& word) {
          std::all_of(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equals), in_a_name);
 }
 
-/// What a shell has made of an assignment without quotes: several words of one key (its braces), or a part of one (its spaces).
-/// Throws CLI::ValidationError that says to quote it.
+/// Detects assignments that a shell split because they were not quoted: into several words with one key (at braces), or into
+/// parts (at spaces). Throws CLI::ValidationError that asks the user to quote them.
 class UnquotedWords {
  public:
   explicit UnquotedWords(std::string option) : option_(std::move(option)) {}
@@ -49,15 +49,15 @@ class UnquotedWords {
   std::set<std::string> keys_;
 };
 
-/// Refuses "--set a.b = 1", of which the shell makes three words; `word` is the first behind the option, `rest` what follows
-/// that. Throws CLI::ValidationError.
+/// Throws CLI::ValidationError for "--set a.b = 1", which the shell splits into three words. `word` is the first word after the
+/// option, `rest` are the words after it.
 inline void refuse_spaces(const std::string& option, const std::string& word, const std::vector<std::string>& rest) {
   if (word.find('=') != std::string::npos || rest.empty() || !rest[0].starts_with("=")) return;
   const std::string value = rest[0] != "=" ? rest[0].substr(1) : rest.size() > 1 ? rest[1] : "";
   throw CLI::ValidationError(option, "expected KEY=VALUE without spaces: " + option + " " + word + "=" + value);
 }
 
-/// The command line with an option of its own for each assignment: --set a=1 b=2 -> --set a=1 --set b=2.
+/// Returns the command line with one option per assignment: --set a=1 b=2 -> --set a=1 --set b=2.
 inline std::vector<std::string> spread_overrides(const std::vector<std::string>& words) {
   static const std::set<std::string> options = {"--set", "--tokenizer-set", "--loader"};
   std::vector<std::string> out;
@@ -81,7 +81,7 @@ inline std::vector<std::string> spread_overrides(const std::vector<std::string>&
   return out;
 }
 
-/// Adds --set, or another option of this kind. `what` says what it sets.
+/// Adds --set or a similar option. `what` describes what it sets.
 inline void add_overrides(CLI::App& app, const std::string& option, std::vector<std::string>& overrides,
                           const std::string& what) {
   app.add_option(option, overrides, what + ": KEY=VALUE (VALUE is YAML; quote spaces and braces); several may follow")

@@ -30,7 +30,7 @@ using tessera::bench::LossBenchSettings;
 using tessera::tools::add_default;
 using tessera::tools::check_folder_of;
 
-// What both subcommands take.
+// The options that all subcommands of this file share.
 struct Common {
   std::string device = "cpu", json;
   int threads = 0, repeats;
@@ -43,19 +43,19 @@ struct Common {
     command.option_defaults()->take_last();
     add_default(command, "--device", device, "cpu, cuda or cuda:N");
     tessera::tools::add_threads(command, threads);
-    add_default(command, "--repeats", repeats, "timed runs, of which the median is given")
+    add_default(command, "--repeats", repeats, "timed runs; their median is reported")
         ->check(CLI::Range(1, 100000));
     add_default(command, "--time-limit", time_limit, "seconds that one measurement may take")
         ->check(tessera::tools::positive_number());
     command.add_option("--json", json, "also write the measurements to this file")->type_name("FILE");
-    command.add_flag("--quiet", quiet, "no lines on standard error while measuring");
+    command.add_flag("--quiet", quiet, "print no progress on standard error");
   }
 
-  // For taking turns with another program.
+  // For scripts that alternate between this program and another one.
   void add_turns_to(CLI::App& command) {
     command.add_flag(
         "--on-demand", on_demand,
-        "for scripts: makes the first one ready, then runs it for each line read and prints its milliseconds");
+        "for scripts: prepare the first one, then run it once per line of standard input and print its milliseconds");
   }
 
   at::Device checked_device() const {
@@ -85,7 +85,7 @@ at::ScalarType dtype_of(const std::string& name) {
   return name == "bfloat16" ? at::kBFloat16 : at::kFloat;
 }
 
-// released: on a GPU memory is given back between the turns, and a step that does not count takes it again.
+// released: on a GPU, frees cached memory after each turn; an untimed step before the next turn allocates it again.
 int take_turns(const at::Device& device, const std::function<void()>& step, bool released = false) {
   released = released && !device.is_cpu();
   for (std::string line; std::getline(std::cin, line);) {
@@ -113,11 +113,12 @@ struct LossCommand {
   void add_to(CLI::App& command) {
     settings.batch_sizes = {16, 32, 64, 128, 256, 512, 1024};
     add_default(command, "--objectives", objectives,
-                "registered names, clip_filip (CLIP + FILIP), or YAML such as '{name: gloria, chunk: 16}'");
+                "objectives: registered names, clip_filip (CLIP + FILIP), or YAML such as '{name: gloria, chunk: 16}'");
     add_default(command, "--batch-sizes", settings.batch_sizes, "pairs in one process")->check(CLI::Range(1, 1 << 24));
     add_default(command, "--patches", settings.patches, "P, patches per image")->check(CLI::Range(1, 1 << 20));
-    add_default(command, "--captions", settings.captions, "K, captions per image of objectives on several")->check(CLI::Range(1, 1024));
-    add_default(command, "--tokens", settings.tokens, "L, tokens per caption, all of them real")
+    add_default(command, "--captions", settings.captions, "K, captions per image for objectives that use several")
+        ->check(CLI::Range(1, 1024));
+    add_default(command, "--tokens", settings.tokens, "L, tokens per caption, without padding")
         ->check(CLI::Range(1, 1 << 20));
     add_default(command, "--width", settings.width, "D, width of the embeddings")->check(CLI::Range(1, 1 << 20));
     add_default(command, "--dtype", dtype, "type of the features; losses compute in float32")
@@ -125,7 +126,7 @@ struct LossCommand {
     command
         .add_option(
             "--model", model,
-            "a configuration whose towers are measured too: tables of the whole update step; P, L and D are the "
+            "configuration whose towers are measured too; adds tables of the whole update step, and P, L and D are the "
             "model's (bfloat16: under autocast)")
         ->type_name("FILE");
     command.add_option("--memory-limit", memory_limit, "GiB on the CPU; default: nine tenths of what is free")
@@ -134,11 +135,10 @@ struct LossCommand {
     common.add_to(command);
     common.add_turns_to(command);
     command.footer(
-        "Features are random; the batch stands in one process. FLOPs: 2 per multiply-add of matrix products,\n"
-        "convolutions and attention. Peak memory: bytes of tensors above the features, with their gradients. Sizes "
-        "that\n"
-        "do not fit are marked. The update step adds the towers' weights, gradients, AdamW moments and activations,\n"
-        "measured with 1 and 2 pairs.\n\n"
+        "Features are random, and one process has the whole batch. FLOPs: 2 per multiply-add of matrix products,\n"
+        "convolutions and attention. Peak memory: bytes of all tensors but the features, including their gradients.\n"
+        "Sizes that do not fit are marked. The update step adds the towers' weights, gradients, AdamW moments and\n"
+        "activations, measured with 1 and 2 pairs.\n\n"
         "  tessera-bench loss\n"
         "  tessera-bench loss --model configs/sparc_vitb16.yaml --plot loss.svg --json loss.json\n"
         "  tessera-bench loss --objectives clip sparc '{name: gloria, chunk: 4}' --batch-sizes 64 --device cuda");
@@ -170,8 +170,8 @@ struct LossCommand {
   }
 };
 
-// By default glibc gives large blocks back to the system at once, and every call would pay for clearing its pages anew:
-// more than some kernels take.
+// By default glibc returns large blocks to the system at once, so that every call would have its pages cleared again. That takes
+// longer than some kernels.
 void keep_freed_memory() {
 #if defined(__GLIBC__)
   mallopt(M_MMAP_MAX, 0);
@@ -185,49 +185,47 @@ struct KernelsCommand {
       dtypes = {"float32", "bfloat16"};
 
   void add_to(CLI::App& command) {
-    command.add_option("--sparsify-group", groups, "shapes BxLxPxD; default 64x55x196x512, on a GPU more")
+    command.add_option("--sparsify-group", groups, "shapes BxLxPxD (default 64x55x196x512; more on a GPU)")
         ->type_name("SHAPE");
-    command.add_option("--flops-regularizer", encodings, "shapes NxV; default 512x30522, on a GPU more")
+    command.add_option("--flops-regularizer", encodings, "shapes NxV (default 512x30522; more on a GPU)")
         ->type_name("SHAPE");
     command
         .add_option(
             "--max-similarity", similarities,
-            "shapes BxLxPxD, B images with B texts; default 32x55x196x256, on a GPU more; on the CPU in float32")
+            "shapes BxLxPxD, B images with B texts (default 32x55x196x256; more on a GPU); float32 on the CPU")
         ->type_name("SHAPE");
     command
         .add_option(
             "--slot-attention", slots,
-            "shapes BxLxNxdxD, L slots over N tokens of width d with keys of width D; default 32x128x50x768x64 and "
-            "32x64x197x768x64")
+            "shapes BxLxNxdxD, L slots over N tokens of width d with keys of width D (default 32x128x50x768x64 and "
+            "32x64x197x768x64)")
         ->type_name("SHAPE");
     command
         .add_option(
             "--token-max-projection", projections,
-            "shapes BxNxVxw, N positions of width w with V tokens; none by default, on a GPU 256x196x30522x512; "
-            "on the CPU in float32")
+            "shapes BxNxVxw, N positions of width w with V tokens (default none; 256x196x30522x512 on a GPU); "
+            "float32 on the CPU")
         ->type_name("SHAPE");
     command
         .add_option(
             "--linear-cross-entropy", cross_entropies,
-            "shapes TxVxD, T tokens of width D with V classes, whose forward pass makes the gradients too; none "
-            "by default, on a GPU 4096x49408x512; on the CPU in float32")
+            "shapes TxVxD, T tokens of width D with V classes; the forward pass also computes the gradients (default "
+            "none; 4096x49408x512 on a GPU); float32 on the CPU")
         ->type_name("SHAPE");
     command
         .add_option(
             "--linear-soft-cross-entropy", soft_cross_entropies,
-            "shapes TxVxDxn, the same with n weighted classes a row; none by default, on a GPU 4096x49408x768x20; on the "
-            "CPU in float32")
+            "shapes TxVxDxn, the same with n weighted classes per row (default none; 4096x49408x768x20 on a GPU); float32 "
+            "on the CPU")
         ->type_name("SHAPE");
     add_default(command, "--dtypes", dtypes, "float32, bfloat16 or both")
         ->check(CLI::IsMember({"float32", "bfloat16"}));
     common.add_to(command);
     command.footer(
-        "Each pass of each kernel beside the same pass composed of LibTorch's operators. Bandwidth: of the least bytes "
-        "that\n"
-        "must move, against a triad over large arrays measured at the start; product peak: against a large matrix "
-        "product.\n"
-        "Freed memory stays with the process. Peak memory is that of outputs and scratch, of the backward rows from "
-        "the start of the forward pass.\n\n"
+        "Compares each pass of each kernel with the same pass composed of LibTorch's operators. Bandwidth counts the bytes\n"
+        "that must at least be moved, relative to a triad over large arrays measured at the start; product peak is relative\n"
+        "to a large matrix product. The process keeps freed memory. Peak memory is the memory of outputs and scratch; for\n"
+        "backward passes it is counted from the start of the forward pass.\n\n"
         "  tessera-bench kernels\n"
         "  tessera-bench kernels --device cuda --json kernels.json\n"
         "  tessera-bench kernels --sparsify-group 16x55x49x512 --dtypes float32 --threads 1");
@@ -285,12 +283,12 @@ struct OptimizerCommand {
 
   void add_to(CLI::App& command) {
     add_default(command, "--optimizers", optimizers,
-                "registered names, or YAML such as '{name: adamw, betas: [0.9, 0.95]}'");
-    add_default(command, "--model", model, "a configuration, whose towers' parameters are updated")->type_name("FILE");
+                "optimizers: registered names, or YAML such as '{name: adamw, betas: [0.9, 0.95]}'");
+    add_default(command, "--model", model, "configuration of the model whose parameters are updated")->type_name("FILE");
     common.add_to(command);
     common.add_turns_to(command);
     command.footer(
-        "Gradients are random, weights and gradients float32. --on-demand prints the parameters first, as JSON.\n\n"
+        "Gradients are random; weights and gradients are float32. --on-demand first prints the parameters as JSON.\n\n"
         "  tessera-bench optimizer --model configs/openclip_vitb32.yaml\n"
         "  tessera-bench optimizer --optimizers '{name: adamw, update_clipping: true}' --device cuda");
   }
@@ -323,16 +321,16 @@ struct ReadoutsCommand {
   std::string dtype = "float32";
 
   void add_to(CLI::App& command) {
-    add_default(command, "--readouts", readouts, "registered names, or YAML such as '{name: sparo, slots: 128}'");
+    add_default(command, "--readouts", readouts, "read-outs: registered names, or YAML such as '{name: sparo, slots: 128}'");
     add_default(command, "--shapes", shapes,
-                "BxNxd: batch, tokens and their width; ViT-B/32, ViT-B/16 and CLIP's text tower")
+                "shapes BxNxd: batch, tokens and their width; the defaults are ViT-B/32, ViT-B/16 and CLIP's text tower")
         ->type_name("SHAPE");
     add_default(command, "--dtype", dtype, "float32, or bfloat16 under autocast")
         ->check(CLI::IsMember({"float32", "bfloat16"}));
     common.add_to(command);
     command.footer(
-        "Forward and backward pass of each read-out and of a transformer block with heads of 64, on random tokens. "
-        "FLOPs as in\n`loss`. Peak memory is that of activations and gradients.\n\n"
+        "Measures the forward and backward pass of each read-out, and of a transformer block with heads of width 64, on\n"
+        "random tokens. FLOPs are counted as in `loss`. Peak memory is the memory of activations and gradients.\n\n"
         "  tessera-bench readouts\n"
         "  tessera-bench readouts --shapes 256x197x768 --dtype bfloat16 --device cuda");
   }
@@ -362,37 +360,36 @@ struct StepCommand {
   bool on_demand = false, forward = false;
 
   void add_to(CLI::App& command) {
-    command.add_option("configurations", settings.configurations, "of trainer, by name or as files")->required();
+    command.add_option("configurations", settings.configurations, "configurations of the trainer, names or files")->required();
     add_default(command, "--batch-size", settings.step.batch_size, "pairs")->check(CLI::Range(1, 1 << 20));
     add_default(command, "--dtype", dtype, "float32, or bfloat16 under autocast")
         ->check(CLI::IsMember({"float32", "bfloat16"}));
     add_default(command, "--caption-lengths", settings.step.caption_lengths,
-                "tokens of a caption: full (the model's context), coco (drawn like COCO's), 12 or 9:20");
+                "tokens per caption: full (the model's context), coco (lengths drawn as in COCO), 12 or 9:20");
     command.add_flag("--phases", settings.phases,
-                     "where the time goes: towers, objective, backward, clipping, update, and what reducing adds");
+                     "time of each phase: towers, objective, backward, clipping, update, and the extra time for reducing gradients");
     add_default(command, "--operators", settings.operators,
-                "so many of the operators, on a GPU kernels, that take longest")
+                "list this many of the slowest operators (on a GPU: kernels)")
         ->check(CLI::Range(0, 1000));
-    command.add_option("--trace", settings.trace, "also write a step in Chrome's trace format to this file")
+    command.add_option("--trace", settings.trace, "also write a trace of one step to this file, in Chrome's trace format")
         ->type_name("FILE");
-    command.add_flag("--recorded", settings.recorded, "forward and backward pass as a CUDA graph, too");
+    command.add_flag("--recorded", settings.recorded, "also measure forward and backward pass as a CUDA graph");
     add_default(command, "--backend", settings.step.backend,
-                "what gradients go through, though there is one rank: gloo or nccl; auto: nothing")
+                "backend that reduces the gradients although there is only one rank: gloo or nccl; auto: no reduction")
         ->check(CLI::IsMember({"auto", "gloo", "nccl"}));
-    command.add_option("--weights", settings.step.weights, "start from this safetensors file with OpenCLIP's names")
+    command.add_option("--weights", settings.step.weights, "start from the weights in this safetensors file with OpenCLIP's names")
         ->type_name("FILE");
-    command.add_option("--batch", settings.step.batch, "a safetensors file with the tensors image, text and lengths")
+    command.add_option("--batch", settings.step.batch, "use the batch in this safetensors file: tensors image, text and lengths")
         ->type_name("FILE");
     command.add_flag("--on-demand", on_demand,
-                     "for scripts: print the first loss, then take a step for each line of standard input and print "
-                     "its ms");
+                     "for scripts: print the first loss, then run a step for each line of standard input and print its "
+                     "milliseconds");
     command.add_flag("--forward", forward, "with --on-demand: embed the images without gradients instead of a step");
     common.add_to(command);
     command.footer(
-        "Towers, loss, backward pass, clipping and update on a batch of random pictures and texts that is there "
-        "already. A\nconfiguration with several views of a picture or a text is measured twice: views of one shape as "
-        "one larger batch, as\nthe trainer does, and one by one. Peak memory is that above weights, optimizer state and "
-        "batch.\n\n"
+        "Measures towers, loss, backward pass, clipping and update on a batch of random images and texts that is already in\n"
+        "memory. A configuration with several views of an image or a text is measured twice: with views of one shape as one\n"
+        "larger batch, as in the trainer, and one by one. Peak memory excludes weights, optimizer state and batch.\n\n"
         "  tessera-bench step openclip_vitb32 --batch-size 32 --caption-lengths coco --phases\n"
         "  tessera-bench step openclip_vitb32 pyramidclip_15m_vitb32 --batch-size 16");
   }
@@ -426,20 +423,19 @@ struct EfficiencyCommand {
   std::string dtype = "float32";
 
   void add_to(CLI::App& command) {
-    command.add_option("configurations", settings.configurations, "of trainer, by name or as files")->required();
-    add_default(command, "--batch-size,--batch", settings.step.batch_size, "samples at a time")
+    command.add_option("configurations", settings.configurations, "configurations of the trainer, names or files")->required();
+    add_default(command, "--batch-size,--batch", settings.step.batch_size, "samples per batch")
         ->check(CLI::Range(1, 1 << 20));
     add_default(command, "--dtype", dtype, "float32, or bfloat16 under autocast")
         ->check(CLI::IsMember({"float32", "bfloat16"}));
     add_default(command, "--caption-lengths", settings.step.caption_lengths,
-                "tokens of a caption: full (the model's context), coco (drawn like COCO's), 12 or 9:20");
-    command.add_flag("!--no-training", settings.training, "measure the towers alone and no step of training");
+                "tokens per caption: full (the model's context), coco (lengths drawn as in COCO), 12 or 9:20");
+    command.add_flag("!--no-training", settings.training, "measure only the towers, without a training step");
     common.add_to(command);
     command.footer(
-        "One table of models: parameters; FLOPs, speed and memory of embedding pictures and texts, one tower at a time\n"
-        "without gradients; and of a step of training (towers, loss, backward pass, update). Pictures and texts are random.\n"
-        "An objective with a teacher has no numbers of training here, and a vocabulary that only a tokenizer's file tells\n"
-        "is the text encoder's default.\n\n"
+        "Prints one table of models: parameters; FLOPs, speed and memory of embedding images and texts, one tower at a time\n"
+        "and without gradients; and the same for a training step (towers, loss, backward pass, update). Images and texts are\n"
+        "random. If only a tokenizer's file has the size of the vocabulary, the text encoder's default is used.\n\n"
         "  tessera-bench efficiency clip_vitb32 sparc_vitb32 filip_vitb32 --batch 16\n"
         "  tessera-bench efficiency configs/shapes_*.yaml --no-training --json efficiency.json");
   }
@@ -463,7 +459,7 @@ struct EfficiencyCommand {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Measures what steps, losses, kernels, read-outs, optimizers, tokenizers, data and retrieval cost.",
+      "Measures the cost of training steps, losses, kernels, read-outs, optimizers, tokenizers, data loading and retrieval.",
       "tessera-bench");
   app.require_subcommand(1);
   app.footer("Exit codes: 0 measured; 1 internal error; 2 a mistake in the arguments (one line says which).");
@@ -474,11 +470,11 @@ int main(int argc, char** argv) {
   StepCommand step;
   EfficiencyCommand efficiency;
   CLI::App& loss_app = *app.add_subcommand("loss", "FLOPs, peak memory and time of each objective by batch size");
-  CLI::App& kernels_app = *app.add_subcommand("kernels", "each kernel beside LibTorch's composed operators");
+  CLI::App& kernels_app = *app.add_subcommand("kernels", "each kernel compared with composed LibTorch operators");
   CLI::App& optimizer_app = *app.add_subcommand("optimizer", "one update of a model's parameters");
   CLI::App& readouts_app =
-      *app.add_subcommand("readouts", "read-outs beside the transformer block that they may replace");
-  CLI::App& step_app = *app.add_subcommand("step", "one step of training: towers, loss, backward pass, update");
+      *app.add_subcommand("readouts", "read-outs compared with the transformer block that they may replace");
+  CLI::App& step_app = *app.add_subcommand("step", "one training step: towers, loss, backward pass, update");
   loss.add_to(loss_app);
   kernels.add_to(kernels_app);
   optimizer.add_to(optimizer_app);
@@ -487,7 +483,7 @@ int main(int argc, char** argv) {
   CLI::App& efficiency_app =
       *app.add_subcommand("efficiency", "parameters, FLOPs, peak memory and samples per second of models side by side");
   efficiency.add_to(efficiency_app);
-  CLI::App& retrieval_app = *app.add_subcommand("retrieval", "recalls of many pictures and captions: time and peak memory");
+  CLI::App& retrieval_app = *app.add_subcommand("retrieval", "recalls of many images and captions: time and peak memory");
   const std::function<int()> run_retrieval = tessera::tools::add_retrieval_benchmark(retrieval_app);
 #ifdef TESSERA_WITH_DATA
   CLI::App& tokenizer_app = *app.add_subcommand("tokenizer", "captions per second of each tokenizer");

@@ -39,7 +39,7 @@ ModelSettings wanted_model(const Arguments& arguments) {
   if (arguments.from == "groupvit") {
     if (!arguments.architecture.empty())
       user_error("--architecture ", arguments.architecture,
-                 " is one of OpenCLIP's: leave it out for GroupViT's released model, or give --settings FILE");
+                 ": is a name of OpenCLIP: leave it out for GroupViT's released model, or give --settings FILE");
     if (arguments.settings.empty()) return groupvit_model();
   } else if (!arguments.architecture.empty() && !arguments.settings.empty()) {
     user_error("give either --architecture NAME or --settings FILE for an OpenCLIP file, not both");
@@ -50,7 +50,7 @@ ModelSettings wanted_model(const Arguments& arguments) {
   return resolve(config::read<ModelSettings>(model != nullptr ? *model : tree, "model"));
 }
 
-/// The vocabulary's bytes, which the model's tokenizer has been made of once.
+/// Returns the bytes of the vocabulary file, after checking that the model's tokenizer accepts it.
 std::string read_merges(const std::string& path, [[maybe_unused]] config::ModuleSettings tokenizer) {
 #ifdef TESSERA_WITH_DATA
   tokenizer.settings.set("merges", config::Node::scalar(path));
@@ -63,7 +63,7 @@ std::string read_merges(const std::string& path, [[maybe_unused]] config::Module
   return io::read_file(path);
 }
 
-/// A file as it should be: only the tensors of the model, under our names, resampled to its size.
+/// Converts a foreign file: returns only the tensors of the model, under Tessera's names, resampled to its size.
 ModelFile from_others(const Arguments& arguments) {
   const ModelSettings model = wanted_model(arguments);
   ModelFile file = arguments.from == "groupvit"
@@ -77,23 +77,23 @@ void print(const std::vector<std::string>& notes) {
   for (const std::string& note : notes) std::cout << note << "\n";
 }
 
-/// A published folder with all that inference and the way back need.
+/// Reads a published folder with everything that inference and the conversion back need.
 ModelFile from_published(const std::string& folder) {
   ModelFile file = load_published_folder(folder);
 #ifdef TESSERA_WITH_DATA
   if (const std::string reason = take_published_tokenizer(read_published_folder(folder), folder, file); !reason.empty())
-    std::cout << "its texts cannot be read here, and its tokenizer's files are carried alone: " << reason << "\n";
+    std::cout << "the tokenizer is not supported, so its files are only copied and the model cannot read texts: " << reason << "\n";
 #endif
   return file;
 }
 
-/// Whether the input is a folder that says itself what it is.
+/// Whether the input is a published folder, which describes its model itself.
 bool describes_itself(const Arguments& arguments) {
   const bool plain = arguments.architecture.empty() && arguments.settings.empty() && arguments.merges.empty();
   return plain && arguments.from != "groupvit" && is_published_folder(arguments.input);
 }
 
-/// The model of a path of any kind, and the path that messages name.
+/// Reads the model at a path of any kind. Also returns the path for messages.
 std::pair<ModelFile, std::string> read_any(const Arguments& arguments) {
   if (describes_itself(arguments)) return {from_published(arguments.input), arguments.input};
   if (arguments.from != "tessera" || is_open_clip_checkpoint(arguments.input)) {
@@ -118,16 +118,16 @@ void write_folder(const Arguments& arguments) {
       write_published(file, {arguments.to, arguments.output, tokenizer_files(file, arguments.to), origin});
   print(written.notes);
   std::cout << arguments.output << ": " << (written.what.empty() ? "the folder that the model came from" : written.what)
-            << "; read again, it has the model's settings and tensors" << std::endl;
+            << "; reading it back yielded the model's settings and tensors" << std::endl;
 }
 
-/// What is written is safetensors, and never over what is read: better said before the reading.
+/// Checks, before the model is read, that the output is a .safetensors file and not the input itself.
 void check_output(const std::string& input, const std::string& output) {
   std::error_code unknown;
   if (std::filesystem::equivalent(input, output, unknown))
-    user_error(output, ": is the file to be read itself: name another one to write");
+    user_error(output, ": is the input file itself: name another file to write");
   if (!output.ends_with(".safetensors"))
-    user_error(output, ": what is written is safetensors: name a file that ends in .safetensors");
+    user_error(output, ": the output is safetensors: name a file that ends in .safetensors");
   tools::check_folder_of("output", output);
 }
 
@@ -147,7 +147,7 @@ int run(const Arguments& arguments) {
   const bool whole_folder = describes_itself(arguments);
   const bool theirs = whole_folder || arguments.from != "tessera" || is_open_clip_checkpoint(arguments.input);
   if (!theirs && arguments.to == "tessera")
-    user_error(arguments.input, ": is a model of ours already: --to open_clip, transformers or timm writes it for another library");
+    user_error(arguments.input, ": is already a Tessera model: --to open_clip, transformers or timm writes it for another library");
   check_output(theirs ? (is_foreign_folder(arguments.input) ? arguments.input : find_open_clip_weights(arguments.input))
                       : find_model_file(arguments.input),
                arguments.output);
@@ -159,7 +159,7 @@ int run(const Arguments& arguments) {
   std::cout << arguments.output << ": parameters " << describe(count_parameters(DualEncoder(file.model))) << "; "
             << file.weights.size() << " tensors" << std::endl;
   if (arguments.to == "tessera" && file.model.text && file.vocabulary.empty() && !whole_folder)
-    std::cout << "no vocabulary: programs that read text will ask for the tokenizer's file (--merges)" << std::endl;
+    std::cout << "no vocabulary: programs that read texts will need the tokenizer's file (--merges)" << std::endl;
   return 0;
 }
 
@@ -167,9 +167,9 @@ int run(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Converts models from and to the folders that transformers, timm and OpenCLIP publish, files of OpenCLIP's and of SPARO's "
-      "code, and from checkpoints of GroupViT's code. It reads safetensors and PyTorch files (.pt, .pth, .bin) and writes "
-      "safetensors.\n"
+      "Converts models from and to published folders of transformers, timm and OpenCLIP, from and to files of OpenCLIP's and "
+      "SPARO's code, and from checkpoints of GroupViT's code. Reads safetensors and PyTorch files (.pt, .pth, .bin) and "
+      "writes safetensors.\n"
       "  tessera-convert PUBLISHED_FOLDER OUT.safetensors\n"
       "  tessera-convert --to transformers RUN_OR_FILE_OR_PUBLISHED_FOLDER NEW_FOLDER\n"
       "  tessera-convert --from open_clip --architecture ViT-B-32 IN OUT\n"
@@ -178,14 +178,16 @@ int main(int argc, char** argv) {
       "  tessera-convert --to open_clip RUN_OR_FILE OUT.safetensors");
   Arguments arguments;
   const CLI::IsMember inputs({"tessera", "open_clip", "groupvit"}), outputs({"tessera", "open_clip", "transformers", "timm"});
-  app.add_option("input", arguments.input, "model to read: a file, a run or checkpoint folder of ours, or a published folder");
-  app.add_option("output", arguments.output, "file to write, or with --to a new folder");
-  tools::add_default(app, "--from", arguments.from, "format of the input; published folders and ours are known without it")->check(inputs);
+  app.add_option("input", arguments.input, "model to read: a file, a Tessera run or checkpoint folder, or a published folder");
+  app.add_option("output", arguments.output, "file to write, or new folder with --to");
+  tools::add_default(app, "--from", arguments.from, "format of the input; not needed for published folders and Tessera's own")
+      ->check(inputs);
   tools::add_default(app, "--to", arguments.to, "format of the output")->check(outputs);
-  app.add_option("--architecture", arguments.architecture, "OpenCLIP's name of the model (--list shows those known). Default: what open_clip_config.json beside it says");
+  app.add_option("--architecture", arguments.architecture,
+                 "OpenCLIP's name of the model (--list shows the known names). Default: read from open_clip_config.json next to it");
   app.add_option("--settings", arguments.settings,
-                 "YAML with the model's settings instead (at the top, or under `model:`)");
-  app.add_option("--merges", arguments.merges, "vocabulary of the tokenizer clip-bpe, to be carried in the model file. Default: CLIP's");
+                 "YAML file with the model's settings (at the top level or under `model:`), instead of --architecture");
+  app.add_option("--merges", arguments.merges, "vocabulary of the tokenizer clip-bpe, which is stored in the model file. Default: CLIP's");
   app.add_flag("--list", arguments.list, "print the known architectures");
   tools::add_threads(app, arguments.threads);
   const auto check = [&] {

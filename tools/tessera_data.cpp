@@ -5,7 +5,7 @@
 #include <tessera/base/error.h>
 
 int main(int argc, char** argv) {
-  CLI::App program("Prepares and inspects data: shards, the built-in data set, vocabularies, token ids.",
+  CLI::App program("Prepares and inspects data: shards, the built-in data set, vocabularies and token ids.",
                    "tessera-data");
   program.require_subcommand(1);
   const std::vector<tessera::tools::Command> commands = {

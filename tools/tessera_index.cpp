@@ -7,7 +7,7 @@
 
 int main(int argc, char** argv) {
   CLI::App program(
-      "Builds and searches an inverted index of sparse encodings, and converts their files.\n"
+      "Builds and searches an inverted index of sparse encodings, and converts files of sparse encodings.\n"
       "  tessera-embed --checkpoint runs/stair --images *.jpg --raw --sparse pictures.safetensors --vocabulary "
       "vocab.txt\n"
       "  tessera-index build --vocabulary vocab.txt pictures.index pictures.safetensors\n"

@@ -60,7 +60,7 @@ int run(const Arguments& arguments) {
           reports.push_back(to_json(report));
         else
           std::cout << format_table(report, arguments.brief) << std::flush;
-      } catch (const tessera::UserError& error) {  // the other files are still worth a look
+      } catch (const tessera::UserError& error) {  // the other files are still checked
         ++mistakes;
         std::cerr << "tessera-probe: " << error.what() << std::endl;
       }
@@ -79,14 +79,14 @@ int run(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Rebuilds registered modules from reference cases and compares outputs and gradients.\n"
-      "A tensor agrees when max|ours - theirs| <= rtol * (1 + max|theirs|); whole numbers must be equal.\n"
-      "Exit code: 0 all agree, 1 some differ, 2 a case could not be read or run.");
+      "Rebuilds registered modules from reference cases and compares their outputs and gradients.\n"
+      "A tensor agrees if max|ours - theirs| <= rtol * (1 + max|theirs|); integers must be equal.\n"
+      "Exit codes: 0 all agree; 1 some differ; 2 a case could not be read or run.");
   Arguments arguments;
-  app.add_option("paths", arguments.paths, "reference cases (.safetensors, .json, .jsonl), or folders of them");
+  app.add_option("paths", arguments.paths, "reference cases (.safetensors, .json, .jsonl), or folders with such files");
   tessera::tools::add_default(app, "--device", arguments.device, "cpu, cuda or cuda:N");
   tessera::tools::add_default(app, "--dtype", arguments.dtype,
-                              "of the inputs; bfloat16 runs under autocast and allows 100 times the tolerance")
+                              "type of the inputs; bfloat16 runs under autocast and allows 100 times the tolerance")
       ->check(CLI::IsMember({"float32", "float64", "bfloat16"}));
   app.add_flag("--json", arguments.json, "print the comparison as JSON");
   app.add_flag("--brief", arguments.brief, "print only the tensors that differ");

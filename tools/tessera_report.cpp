@@ -18,7 +18,7 @@ struct ReportOptions {
 
 int report(const ReportOptions& options) {
   if (std::filesystem::is_directory(options.out))
-    tessera::user_error("--out ", options.out, ": is a folder; name a file, as in --out ",
+    tessera::user_error("--out ", options.out, ": is a folder; name a file, such as --out ",
                         (std::filesystem::path(options.out) / "comparison.html").string());
   const auto runs = tessera::report::read_compared_runs(options.runs);
   if (!options.out.empty()) tessera::io::write_file(options.out, tessera::report::comparison_page(runs));
@@ -35,12 +35,12 @@ int report(const ReportOptions& options) {
 int main(int argc, char** argv) {
   ReportOptions options;
   CLI::App app{
-      "Compares training runs and evaluations: a Markdown table of their numbers, and one page with their curves over "
-      "each other, their evaluations side by side and the settings in which they differ. One run alone is allowed. Of "
-      "several evaluations of a run the last counts."};
-  app.add_option("RUN", options.runs, "folders of runs, or folders with the results.json of evaluate")->required();
-  app.add_option("--out", options.out, "the page, an HTML file that needs nothing outside it; one that is there is written over");
-  app.add_flag("--json", options.json, "print the comparison as JSON instead of as tables");
+      "Compares training runs and evaluations: prints a Markdown table of their numbers, and writes a page with their curves "
+      "in one plot, their evaluations side by side and the settings in which they differ. A single run is allowed too. If a "
+      "run has several evaluations, the last one is used."};
+  app.add_option("RUN", options.runs, "folders of runs, or folders with a results.json written by evaluate")->required();
+  app.add_option("--out", options.out, "self-contained HTML page to write; an existing file is overwritten");
+  app.add_flag("--json", options.json, "print the comparison as JSON instead of tables");
   app.footer(
       "Examples:\n"
       "  tessera-report runs/shapes_clip runs/shapes_sparc --out comparison.html\n"

@@ -13,7 +13,7 @@ namespace tessera::tools {
 namespace {
 
 constexpr const char* kFooter =
-    R"(The run's folder (run.folder, runs/NAME) holds config.yaml (all settings spelt out), log.txt, metrics.jsonl (one row per
+    R"(The run's folder (run.folder, runs/NAME) holds config.yaml (with every setting), log.txt, metrics.jsonl (one row per
 log.every_steps), tensorboard/ (the same for TensorBoard), checkpoints/step_N/ with checkpoints/latest, and evaluation/step_N.json.
 
 Examples:
@@ -25,13 +25,13 @@ Examples:
   torchrun --nproc-per-node 8 --nnodes 4 ... --no-python trainer --config configs/sparc_vitb16.yaml
   srun trainer --config configs/sparc_vitb16.yaml --resume auto
 
-Several processes train one model, one on each GPU: start one trainer per process with torchrun, srun or mpirun, which tell
-each its rank, or let --nproc start them on this machine. data.loader.batch_size counts per process.
+Several processes train one model, one process per GPU: start one trainer per process with torchrun, srun or mpirun, which
+set the rank of each, or let --nproc start them on this machine. data.loader.batch_size is the batch size per process.
 
-Ctrl-C, SIGTERM, SIGUSR1 or SIGHUP (a closed terminal; not under nohup): finishes the step, saves, leaves (a second one: at once).
-Exit codes: 0 finished; 1 internal error; 2 a mistake in configuration, files or arguments (one line says which); 3 stopped
+Ctrl-C, SIGTERM, SIGUSR1 or SIGHUP (a closed terminal; not under nohup): finishes the step, saves and exits (a second one: at once).
+Exit codes: 0 finished; 1 internal error; 2 a mistake in configuration, files or arguments (one line names it); 3 stopped
 because a loss or gradient was not finite; 130, 143, 138 or 129 stopped by SIGINT, SIGTERM, SIGUSR1 or SIGHUP with the state saved.
-With --nproc: that of the first process that failed.
+With --nproc: the exit code of the first process that failed.
 All settings: docs/configuration.md.)";
 
 std::string name_of_program(int argc, char** argv) {
@@ -39,7 +39,7 @@ std::string name_of_program(int argc, char** argv) {
   return name.empty() ? "trainer" : name;
 }
 
-/// Flags of OpenCLIP's open_clip_train are answered with the settings here, a line each.
+/// Answers flags of OpenCLIP's open_clip_train with their counterparts in Tessera, one line per flag.
 std::string describe_words(const std::vector<std::string>& extra, const std::vector<std::string>& line, const std::vector<std::string>& options) {
   std::vector<std::string> rest;
   try {
@@ -47,7 +47,7 @@ std::string describe_words(const std::vector<std::string>& extra, const std::vec
     if (answer.empty()) return describe_extra_words(extra, line, options);
     return concat("these are flags of OpenCLIP's open_clip_train; a run here is a YAML file, whose keys --set overrides:\n", answer,
                   rest.empty() ? "" : describe_extra_words(rest, line, options) + "\n",
-                  "--from-open-clip params.txt prints the YAML of a whole run; docs/from_open_clip.md has every flag");
+                  "--from-open-clip params.txt prints the YAML of a whole run; docs/from_open_clip.md lists all flags");
   } catch (const UserError& error) {
     return error.what();
   }
@@ -63,46 +63,47 @@ std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
       ->type_name("FILE");
   add_overrides(app, "--set", arguments.overrides, "override a key");
   app.add_option("--resume", arguments.resume,
-                 "none: start afresh, in a folder without checkpoints (default); auto: go on from the run's newest "
-                 "whole checkpoint, if there is one, or what checkpoint.fetch_command brings; "
+                 "none: start from the beginning, in a folder without checkpoints (default); auto: resume from the run's newest "
+                 "complete checkpoint, or the one that checkpoint.fetch_command fetches, if there is one; "
                  "or a checkpoint or run folder")
       ->type_name("auto|none|PATH");
   app.add_option("--allow-changes", arguments.allowed_changes,
-                 "with --resume: settings that may be other ones than the checkpoint's, each with all below it "
-                 "(optimizer.lr; data.train also for other data); docs/training.md lists those that may change anyway")
+                 "with --resume: settings that may differ from the checkpoint's, each including all settings below it (such as "
+                 "optimizer.lr, or data.train for other data); docs/training.md lists the settings that may always change")
       ->type_name("KEY,...")
       ->delimiter(',');
-  app.add_option("--nproc", arguments.processes, "train in so many processes on this machine (GPUs: one each)")
+  app.add_option("--nproc", arguments.processes, "train in this many processes on this machine (one GPU each)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
   std::optional<int> threads;
   add_threads(app, threads);
   bool list_configs = false;
-  app.add_flag("--list-configs", list_configs, "list the configurations that ship, a line each, and leave");
-  app.add_flag("--print-config", arguments.print_config, "print the configuration with every default spelt out, and leave");
+  app.add_flag("--list-configs", list_configs, "list the configurations that ship with Tessera, one per line, and exit");
+  app.add_flag("--print-config", arguments.print_config, "print the configuration including all defaults, and exit");
   app.add_flag("--dry-run", arguments.dry_run,
-               "build model and data, run a few samples (synthetic ones where there is no data), print parameters, FLOPs and "
-               "the memory plan of a step (with --nproc: of each rank), and leave");
+               "build model and data, run a few samples (synthetic ones if there is no data), print parameters, FLOPs and "
+               "the memory plan of a step (with --nproc: of each rank), and exit");
   app.add_option("--dry-run-page", arguments.dry_run_page,
-                 "--dry-run, and a page of some training pictures, augmented, beside their captions as the tokenizer reads them")
+                 "like --dry-run; also write a page with some augmented training images and their captions as the tokenizer reads them")
       ->type_name("FILE.html");
   app.add_flag("--write-features", arguments.write_features,
-               "encode each training picture once with the frozen image encoder, write that into data.features.folder, from "
-               "where training then reads it, and leave");
+               "encode each training image once with the frozen image encoder, write the results to data.features.folder, from "
+               "which training then reads them, and exit");
   app.add_option("--replay-step", arguments.replay_step,
-                 "compute the step after a saved state again, testing each operator's result, print what is not finite, and leave")
+                 "recompute the step after a saved state, check each operator's result, print those that are not finite, and exit")
       ->type_name("RUN/non_finite/step_N");
   app.add_option("--from-open-clip", arguments.from_open_clip,
-                 "print the YAML of a run of OpenCLIP's open_clip_train, from the file params.txt of its log folder, and leave")
+                 "print the YAML of a run of OpenCLIP's open_clip_train, from params.txt of its log folder, and exit")
       ->type_name("params.txt");
   bool open_clip_flags = false;
-  app.add_flag("--open-clip-flags", open_clip_flags, "print every flag of open_clip_train with what it is here, a table in Markdown, and leave");
-  app.add_option("--write-configuration-doc", arguments.document, "write docs/configuration.md to this file, and leave")
+  app.add_flag("--open-clip-flags", open_clip_flags,
+               "print a Markdown table of all flags of open_clip_train and their counterparts in Tessera, and exit");
+  app.add_option("--write-configuration-doc", arguments.document, "write the text of docs/configuration.md to this file, and exit")
       ->type_name("FILE");
   const auto code = parse_arguments(app, argc, argv, [&] {
-    if (arguments.resume == "latest") throw CLI::ValidationError("--resume", "latest, as OpenCLIP has it, is --resume auto here");
+    if (arguments.resume == "latest") throw CLI::ValidationError("--resume", "use auto instead of OpenCLIP's latest");
   }, describe_words);
-  if (threads) {  // first: what --set says of one kind of thread wins
+  if (threads) {  // inserted first, so that --set for one kind of threads takes precedence
     const std::string number = std::to_string(*threads);
     arguments.overrides.insert(arguments.overrides.begin(),
                                {"training.threads=" + number, "data.loader.threads=" + number});

@@ -6,9 +6,9 @@
 
 namespace tessera::tools {
 
-/// What the program `trainer`, or another one on trainer_main, is told on its command line.
+/// The command-line arguments of `trainer`, or of another program built on trainer_main.
 struct TrainerArguments {
-  std::string program;  // its own name: messages begin with it
+  std::string program;  // the program's own name, with which messages begin
   std::string config;
   std::vector<std::string> overrides;
   std::string resume = "none";
@@ -16,14 +16,14 @@ struct TrainerArguments {
   int processes = 1;
   bool print_config = false;
   bool dry_run = false;
-  std::string dry_run_page;  // file for the samples that a dry run looks at; empty: none
+  std::string dry_run_page;  // page to write with the samples of the dry run; empty: none
   bool write_features = false;
   std::string replay_step;
   std::string from_open_clip;  // params.txt of open_clip_train
-  std::string document;  // file for docs/configuration.md
+  std::string document;  // file to which to write the text of docs/configuration.md
 };
 
-/// Reads the command line; the result as that of parse_arguments (command_line.h).
+/// Reads the command line. Returns the same as parse_arguments (command_line.h).
 std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments);
 
 }  // namespace tessera::tools

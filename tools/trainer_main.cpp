@@ -26,7 +26,7 @@ namespace {
 
 constexpr int kNotFinite = 3;
 
-// A dry run stands for one rank of those that were asked for.
+// A dry run plans for one of the requested ranks.
 tessera::PlanSettings plan_settings(const tessera::tools::TrainerArguments& arguments,
                                     const tessera::LaunchEnvironment& launched, const tessera::Variables& variables) {
   tessera::PlanSettings settings;
@@ -44,7 +44,7 @@ void write_example_page(const std::string& file, const tessera::DryRunReport& re
                                                       tessera::numbers_text(report, config)));
 }
 
-// page: of the first stage; empty: none.
+// page: file to write with samples of the first stage; empty: none.
 std::string dry_run_text(const tessera::Stage& stage, const tessera::PlanSettings& settings, const std::string& page) {
   tessera::Config config = stage.config;
   if (stage.follows) config.start = {};  // weights that may not be there yet
@@ -55,17 +55,17 @@ std::string dry_run_text(const tessera::Stage& stage, const tessera::PlanSetting
   return text + "page              " + page + "\n";
 }
 
-// With the steps that training.epochs makes, where the data can be read.
+// The configuration as YAML, with the steps that follow from training.epochs if the data can be read.
 std::string config_text(const tessera::Stage& stage, int ranks) {
   try {
     return tessera::to_yaml(tessera::with_steps(stage.config, ranks));
   } catch (const tessera::UserError& error) {
-    tessera::log::warning(error.what(), "; the steps of training.epochs are not known");
+    tessera::log::warning(error.what(), "; the number of steps that training.epochs takes is not known");
     return tessera::to_yaml(stage.config);
   }
 }
 
-// For the first stage that reads features.
+// Writes the features for the first stage that reads features.
 int write_features(const std::vector<tessera::Stage>& stages) {
   const auto found =
       std::find_if(stages.begin(), stages.end(), [](const auto& stage) { return stage.config.data.features; });
@@ -74,11 +74,11 @@ int write_features(const std::vector<tessera::Stage>& stages) {
   for (const auto& [reason, count] : written.left_out)
     std::cout << "left out " << tessera::with_thousands(count) << " samples (" << reason << ")\n";
   std::cout << "written: " << config.data.features->folder << ", " << tessera::with_thousands(written.samples)
-            << " pictures of " << tessera::format_bytes(static_cast<double>(written.bytes())) << std::endl;
+            << " images of " << tessera::format_bytes(static_cast<double>(written.bytes())) << std::endl;
   return 0;
 }
 
-// A dry run, and a configuration that is to be printed, do without the vocabulary's file.
+// Loads the stages. --dry-run and --print-config do not need the vocabulary file.
 std::vector<tessera::Stage> stages_of(const tessera::tools::TrainerArguments& arguments) {
   const auto load = [&](bool without_vocabulary) {
     return tessera::load_stages(arguments.config, arguments.overrides, without_vocabulary);
@@ -89,7 +89,7 @@ std::vector<tessera::Stage> stages_of(const tessera::tools::TrainerArguments& ar
   } catch (const tessera::UserError& error) {
     std::vector<tessera::Stage> stages = load(true);
     std::cerr << "note: " << error.what()
-              << "; sizes that follow the vocabulary are shown as they are without one\n";
+              << "; sizes that depend on the vocabulary are shown as without one\n";
     return stages;
   }
 }
@@ -119,7 +119,7 @@ int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variab
       tessera::user_error("--write-features works in one process: leave out --nproc, or the launcher");
     return write_features(stages);
   }
-  // The device comes first: what the group starts must not open another GPU.
+  // The device is chosen first, so that starting the process group does not open another GPU.
   const at::Device device = tessera::choose_device(stages[0].config, launched.local_rank);
   const auto group = tessera::ProcessGroup::connect(launched, stages[0].config.distributed, device);
   if (!arguments.replay_step.empty()) {
@@ -127,7 +127,7 @@ int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variab
     if (group.first()) std::cout << report;
     return finite ? 0 : kNotFinite;
   }
-  const tessera::InterruptGuard guard;  // from here on: a signal during start-up is served after the first step
+  const tessera::InterruptGuard guard;  // installed here, so that a signal during start-up is handled after the first step
   const auto [outcome, signal] = tessera::run_stages(stages, {arguments.resume, arguments.allowed_changes}, group);
   switch (outcome) {
     case tessera::Outcome::finished:
@@ -160,7 +160,7 @@ int trainer_main(int argc, char** argv) {
     }
     if (arguments.config.empty()) user_error("--config FILE is missing; ", program, " --help shows an example");
     if (!arguments.allowed_changes.empty() && arguments.resume == "none")
-      user_error("--allow-changes says what a resumed run may have otherwise: give --resume auto or a checkpoint, too");
+      user_error("--allow-changes lists settings that a resumed run may change: also give --resume auto or a checkpoint");
     const Variables variables = environment_variables();
     if (arguments.processes > 1 && !arguments.print_config && !arguments.dry_run && !arguments.write_features) {
       if (variables.contains("RANK") || variables.contains("WORLD_SIZE"))

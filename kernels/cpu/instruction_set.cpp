@@ -6,7 +6,7 @@
 namespace tessera::kernels {
 namespace {
 
-/// The one of that name, "" the best; nothing if this machine lacks it.
+/// Returns the instruction set of that name ("": the best), or nullopt if this machine lacks it.
 std::optional<InstructionSet> find(const std::string& name) {
 #if defined(TESSERA_X86_KERNELS)
   __builtin_cpu_init();
@@ -20,7 +20,7 @@ std::optional<InstructionSet> find(const std::string& name) {
   return std::nullopt;
 }
 
-std::optional<InstructionSet> chosen;  // nothing: the best
+std::optional<InstructionSet> chosen;  // unset: the best
 
 }  // namespace
 

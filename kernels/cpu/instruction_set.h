@@ -2,14 +2,15 @@
 
 namespace tessera::kernels {
 
-/// Vector instructions that the CPU kernels are compiled for; each kernel keeps one copy of its inner loops for each.
+/// Vector instructions that the CPU kernels are compiled for; each kernel has a copy of its inner loops for each of
+/// them.
 enum class InstructionSet { kPortable, kAvx2, kAvx512 };
 
-/// The best that this machine has, or what use_instruction_set chose.
+/// Returns the best instruction set of this machine, or the one that use_instruction_set selected.
 InstructionSet instruction_set();
 
-/// For tests: "portable", "avx2" or "avx512" from now on, "" for the best that this machine has. False, and nothing
-/// changes, if it lacks the one asked for. Not while a kernel runs.
+/// For tests: selects "portable", "avx2" or "avx512", or with "" the best that this machine has. Returns false and
+/// changes nothing if the machine lacks it. Must not be called while a kernel runs.
 bool use_instruction_set(const char* name);
 
 }  // namespace tessera::kernels

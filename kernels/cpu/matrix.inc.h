@@ -2,11 +2,11 @@
 // file is compiled with its own -m flags and defines
 //   TESSERA_VECTOR  floats in a vector register
 //   TESSERA_ROWS    rows of the register tile: TESSERA_ROWS * 2 accumulators + 3 registers must fit
-// Everything has internal linkage and nothing here may instantiate standard-library templates: a copy compiled for
-// AVX-512 that the linker picked for the whole program would crash other machines.
+// Everything has internal linkage, and nothing here may instantiate standard-library templates: if the linker picked a
+// copy compiled for AVX-512 for the whole program, it would crash on other machines.
 //
-// A product is C[m, n] (+)= sum_k A[m, k] B[k, n]. B is packed into panels of one or two vectors' width, A is read in
-// place by broadcasts, either with its rows contiguous (k next to each other) or its columns (m next to each other).
+// A product is C[m, n] (+)= sum_k A[m, k] B[k, n]. B is packed into panels one or two vectors wide. A is read in place
+// by broadcasts and may be contiguous along its rows (k adjacent) or its columns (m adjacent).
 #include <cstdint>
 
 #include "kernels/types.h"
@@ -17,7 +17,7 @@ namespace {
 constexpr int kVector = TESSERA_VECTOR;
 constexpr int kPanel = 2 * kVector;
 constexpr int kTileRows = TESSERA_ROWS;
-/// Depth of a block: a panel of it stays in the first-level cache while all rows pass.
+/// Depth of a block: its panel stays in the first-level cache while all rows are processed.
 constexpr int kDepthBlock = 128;
 
 typedef float Vector __attribute__((vector_size(4 * TESSERA_VECTOR)));
@@ -30,7 +30,7 @@ inline Vector load(const float* from) {
 inline void store(float* to, Vector value) {
   *reinterpret_cast<UnalignedVector*>(to) = value;
 }
-/// Minus, since x - 0 is x for every x and folds to a load with broadcast; -0 + 0 is not.
+/// Subtracts zero instead of adding it: x - 0 is x for every x and compiles to a load with broadcast; -0 + 0 is not -0.
 inline Vector broadcast(float value) {
   return value - Vector{};
 }
@@ -54,7 +54,7 @@ inline void add_scaled(float* to, const float* from, float factor, std::int64_t 
   for (; i < count; ++i) to[i] += factor * from[i];
 }
 
-/// Scratch memory in 64-byte steps.
+/// Scratch memory, handed out in multiples of 64 bytes.
 struct Scratch {
   float* next;
   float* take(std::int64_t floats) {
@@ -67,8 +67,8 @@ struct Scratch {
 /// A's layout: kRowsContiguous A[m, k] = a[m * stride + k]; kColumnsContiguous A[m, k] = a[k * stride + m].
 enum class Layout { kRowsContiguous, kColumnsContiguous };
 
-/// Up to seven rows `stride` bytes apart from two index registers; left to itself the compiler keeps a pointer for each
-/// of the rows and spills them.
+/// Addresses up to seven rows, `stride` bytes apart, with two index registers. Without this the compiler keeps a
+/// pointer for each row and spills them.
 template <int kRow>
 inline float element(const char* base, std::int64_t stride, std::int64_t stride3, std::int64_t stride5) {
   constexpr int kScale = kRow == 6 ? 2 : kRow == 3 || kRow == 5 ? 1 : kRow;
@@ -116,7 +116,7 @@ void multiply_tile(std::int64_t depth, const float* a, std::int64_t a_stride, co
   const std::int64_t step = kLayout == Layout::kRowsContiguous ? static_cast<std::int64_t>(sizeof(float)) : stride;
   const char* low = reinterpret_cast<const char*>(a);
   const char* high = low + 7 * stride;
-  asm("" : "+r"(stride3), "+r"(stride5), "+r"(high));  // keeps them apart: see element()
+  asm("" : "+r"(stride3), "+r"(stride5), "+r"(high));  // keeps the compiler from merging these registers: see element()
 #pragma GCC unroll 4
   for (std::int64_t k = 0; k < depth; ++k) {
     Vector b[kVectors];
@@ -133,7 +133,7 @@ void multiply_tile(std::int64_t depth, const float* a, std::int64_t a_stride, co
 
 using MultiplyTile = void (*)(std::int64_t, const float*, std::int64_t, const float*, float*, std::int64_t, bool);
 
-/// The instance for `rows` (1 .. kTileRows) rows.
+/// Returns the function for `rows` (1 .. kTileRows) rows.
 template <Layout kLayout, int kVectors, int kRows = kTileRows>
 MultiplyTile tile_for(std::int64_t rows) {
   if constexpr (kRows == 1) {
@@ -143,7 +143,7 @@ MultiplyTile tile_for(std::int64_t rows) {
   }
 }
 
-/// The panel holds one vector per row if `columns` fit, else two.
+/// A panel is one vector wide if `columns` fit, else two.
 inline int panel_width(std::int64_t columns) {
   return columns <= kVector ? kVector : kPanel;
 }
@@ -153,8 +153,8 @@ MultiplyTile tile_for(std::int64_t rows, int width) {
   return width == kVector ? tile_for<kLayout, 1>(rows) : tile_for<kLayout, 2>(rows);
 }
 
-/// In-register transposition of kVector x kVector: exchanges off-diagonal blocks of half the size, then of a quarter,
-/// ...
+/// Transposes kVector x kVector in registers: exchanges off-diagonal blocks of half the size, then of a quarter, and so
+/// on.
 inline void transpose(Vector* rows) {
 #if defined(__clang__)
   for (int i = 0; i < kVector; ++i) {
@@ -183,7 +183,7 @@ inline void transpose(Vector* rows) {
 #endif
 }
 
-/// Rows of a matrix given by index: row i stands at data + index[i] * stride (index null: i * stride).
+/// Rows of a matrix selected by index: row i is at data + index[i] * stride (index null: i * stride).
 struct PickedRows {
   const float* data;
   std::int64_t stride;
@@ -192,7 +192,7 @@ struct PickedRows {
 };
 
 /// panel[k, 0 .. width) = transposed rows [first, first + width) of the concatenation of `parts` (each of `rows` rows);
-/// columns past the last row become zero.
+/// columns past the last row are set to zero.
 inline void pack_transposed(const PickedRows* parts, int part_count, std::int64_t rows, std::int64_t first, int width,
                             std::int64_t depth, float* panel) {
   for (int group = 0; group < width; group += kVector) {
@@ -214,7 +214,7 @@ inline void pack_transposed(const PickedRows* parts, int part_count, std::int64_
   }
 }
 
-/// panel[k, 0 .. width) = columns [first, first + columns) of the rows, zero past them.
+/// panel[k, 0 .. width) = columns [first, first + columns) of the rows, then zeros.
 inline void pack_columns(const PickedRows& source, std::int64_t rows, std::int64_t first, std::int64_t columns,
                          int width, float* panel) {
   for (std::int64_t k = 0; k < rows; ++k, panel += width) {
@@ -240,8 +240,8 @@ inline void multiply_panel(std::int64_t rows, std::int64_t depth, const float* a
   }
 }
 
-/// C[rows, n] = A[rows, depth] B^T, where B's rows are the concatenated parts (n of them). C's rows are padded to a
-/// vector's multiple and every padded column is written. `panel` holds kPanel * depth floats.
+/// C[rows, n] = A[rows, depth] B^T, where B's n rows are those of the parts, one part after the other. C's rows are
+/// padded to a multiple of a vector, and every padded column is written. `panel` has room for kPanel * depth floats.
 inline void multiply_by_transposed(std::int64_t rows, std::int64_t depth, const float* a, std::int64_t a_stride,
                                    const PickedRows* parts, int part_count, std::int64_t part_rows, float* c,
                                    std::int64_t c_stride, float* panel) {
@@ -254,8 +254,8 @@ inline void multiply_by_transposed(std::int64_t rows, std::int64_t depth, const 
   }
 }
 
-/// The same in two steps, for a B that many products share: round_up(columns, kVector) * depth floats of panels, one
-/// after the other, then the product.
+/// The same in two steps, for a B used in many products: pack_panels() packs B into round_up(columns, kVector) * depth
+/// floats of panels, and multiply_panels() computes the product.
 inline void pack_panels(const PickedRows& b, std::int64_t columns, std::int64_t depth, float* panels) {
   for (std::int64_t n = 0; n < columns;) {
     const int width = panel_width(columns - n);
@@ -272,7 +272,7 @@ inline void multiply_panels(std::int64_t rows, std::int64_t depth, const float* 
   }
 }
 
-/// Where a product's rows go: row r of the result to row index[r] of `data`, in the type asked for.
+/// Where a product is written: row r of the result goes to row index[r] of `data`, converted to `type`.
 struct Destination {
   void* data;
   std::int64_t stride;
@@ -297,8 +297,8 @@ struct Destination {
   }
 };
 
-/// Destination (+)= A[rows, depth] B[depth, columns], B's rows being those of the parts, one part after the other.
-/// `panel` holds kPanel * depth floats.
+/// Destination (+)= A[rows, depth] B[depth, columns], where B's rows are those of the parts, one part after the other.
+/// `panel` has room for kPanel * depth floats.
 template <Layout kLayout>
 void multiply(std::int64_t rows, std::int64_t columns, const float* a, std::int64_t a_stride, const PickedRows* parts,
               int part_count, std::int64_t part_rows, const Destination& destination, bool add, float* panel) {

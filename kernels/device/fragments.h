@@ -1,15 +1,14 @@
 #pragma once
 
-// Products of warp tiles that stand in shared memory: 16 x 8 results per tile, spread over the 32 lanes as the tensor
-// core spreads them. Lane l holds of each tile the rows l/4 and l/4 + 8 and the columns 2 (l%4) and 2 (l%4) + 1:
-// sums[0], [1] of the first row, [2], [3] of the second. float32 uses the same distribution with ordinary
-// multiply-adds.
+// Products of warp tiles in shared memory: each tile has 16 x 8 results, distributed over the 32 lanes as on a tensor
+// core. Lane l has the tile's rows l/4 and l/4 + 8 and its columns 2 (l%4) and 2 (l%4) + 1: sums[0] and [1] belong to
+// the first row, [2] and [3] to the second. float32 uses the same distribution with ordinary multiply-adds.
 #include "kernels/device/primitives.h"
 
 namespace tessera::kernels {
 namespace {
 
-/// How an operand stands in shared memory: its depth index (the one summed over) runs along the row, or from row to
+/// The layout of an operand in shared memory: its depth index (the one summed over) runs along a row, or from row to
 /// row.
 enum class DepthAlong { kRow, kColumn };
 
@@ -26,7 +25,7 @@ struct Fragments<Bfloat16> {
     std::uint32_t registers[2];
   };
 
-  /// Rows m0 .. m0 + 15, depth k0 .. k0 + 15. Rows of `tile` are `pitch` elements apart, multiples of 16 bytes.
+  /// Loads rows m0 .. m0 + 15, depth k0 .. k0 + 15. Rows of `tile` are `pitch` elements apart, multiples of 16 bytes.
   template <DepthAlong kDepth>
   static __device__ __forceinline__ void load(A& a, const Bfloat16* tile, int pitch, int m0, int k0) {
     const int lane = threadIdx.x % 32;
@@ -36,7 +35,7 @@ struct Fragments<Bfloat16> {
       load_matrices<true>(a.registers, tile + (k0 + lane % 8 + lane / 16 * 8) * pitch + m0 + lane / 8 % 2 * 8);
     }
   }
-  /// Columns n0 .. n0 + 7, depth k0 .. k0 + 15.
+  /// Loads columns n0 .. n0 + 7, depth k0 .. k0 + 15.
   template <DepthAlong kDepth>
   static __device__ __forceinline__ void load(B& b, const Bfloat16* tile, int pitch, int n0, int k0) {
     const int lane = threadIdx.x % 16;  // the upper lanes' addresses are not used
@@ -102,8 +101,8 @@ struct Fragments<float> {
   }
 };
 
-/// Which 16 x 8 tiles a warp computes: those starting at row m(i), if bit i of `rows` is set, and at column n(j), if
-/// that is below `columns`.
+/// The 16 x 8 tiles that a warp computes: those that start at row m(i), if bit i of `rows` is set, and at column n(j),
+/// if n(j) is below `columns`.
 struct WarpTiles {
   int m0, m_step;
   unsigned rows;
@@ -115,7 +114,7 @@ struct WarpTiles {
 };
 
 /// sums[i][j] += A[m(i), depth] B[depth, n(j)] for depth 0 .. `depth` - 1 (a multiple of kStep). The operand with fewer
-/// tiles is kept in registers while the other passes.
+/// tiles stays in registers while the other one is read tile by tile.
 template <DepthAlong kDepthA, DepthAlong kDepthB, class Element, int kRows, int kColumns>
 __device__ __forceinline__ void accumulate(float (&sums)[kRows][kColumns][4], const WarpTiles& tiles, int depth,
                                            const Element* a, int a_pitch, const Element* b, int b_pitch) {
@@ -157,7 +156,7 @@ __device__ __forceinline__ void accumulate(float (&sums)[kRows][kColumns][4], co
   }
 }
 
-/// Calls put(row, column, value, value of column + 1) for this lane's pairs of the tiles that take part.
+/// Calls put(row, column, value, value of column + 1) for this lane's pairs in the tiles that the warp computes.
 template <int kRows, int kColumns, class Put>
 __device__ __forceinline__ void for_each_pair(const float (&sums)[kRows][kColumns][4], const WarpTiles& tiles,
                                               Put put) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a .cu file of kernels/ includes first. nvcc compiles it for the GPU; the host compiler, with
+// The first include of every .cu file of kernels/. nvcc compiles the file for the GPU, and the host compiler, with
 // TESSERA_CUDA_EMULATION defined, for kernels/emulation. Both get the same `launch`.
 #include <cstdint>
 #include <string>
@@ -20,10 +20,10 @@
 namespace tessera::kernels {
 namespace {
 
-/// Of a grid's first dimension.
+/// Limit of a grid's first dimension.
 constexpr std::int64_t kMostBlocks = 2147483647;
 
-/// Starts `kernel` and reports a launch that the runtime refuses; `operation` names it in the message.
+/// Starts `kernel` and returns a failure if the runtime rejects the launch; `operation` names it in the message.
 template <class... Parameters, class... Arguments>
 Status launch(const char* operation, void (*kernel)(Parameters...), dim3 grid, unsigned threads,
               std::size_t shared_bytes, void* stream, const Arguments&... arguments) {

@@ -1,4 +1,4 @@
-// Stands in for the .cu files in a build without CUDA, so that callers need no #if.
+// Replaces the .cu files in a build without CUDA, so that callers need no #if.
 #include "kernels/flops_regularizer/flops_regularizer.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 #include "kernels/max_similarity/max_similarity.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-// Two neighboring columns at a time, where width and address allow it.
+// Reads and writes two adjacent columns at a time, where width and address allow it.
 #include "kernels/device/primitives.h"
 
 namespace tessera::kernels {
@@ -9,13 +9,14 @@ namespace {
 template <class Element>
 using Pair = Piece<Element, 2>;
 
-/// Whether every pair of columns from an even one on may be read as one word, in rows of `width` that begin at `data`.
+/// Whether any pair of columns that starts at an even one can be read as one word, for rows of `width` starting at
+/// `data`.
 template <class Element>
 bool rows_of_pairs(const void* data, std::int64_t width) {
   return width % 2 == 0 && reinterpret_cast<std::uintptr_t>(data) % sizeof(Pair<Element>) == 0;
 }
 
-/// Columns `column` and column + 1, 0 past `width`. `paired`: as rows_of_pairs says, and column is even.
+/// Returns columns `column` and column + 1, 0 past `width`. `paired`: rows_of_pairs() is true and column is even.
 template <class Element>
 __device__ __forceinline__ float2 load_pair(const Element* row, int column, int width, bool paired) {
   float2 values = {0.0f, 0.0f};
@@ -31,7 +32,7 @@ __device__ __forceinline__ float2 load_pair(const Element* row, int column, int 
   return values;
 }
 
-/// Stores two neighboring columns, as one word where both exist and the place is aligned for it.
+/// Stores two adjacent columns, as one word if both exist and the address is aligned for it.
 template <class Element>
 __device__ __forceinline__ void store_pair(Element* row, int column, int width, float first, float second) {
   Element* const to = row + column;

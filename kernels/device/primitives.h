@@ -42,14 +42,14 @@ __device__ __forceinline__ Bfloat16 from_float<Bfloat16>(float value) {
 #endif
 }
 
-/// kCount neighboring elements, loaded and stored as one word.
+/// kCount adjacent elements, loaded and stored as one word.
 template <class Element, int kCount>
 struct alignas(sizeof(Element) * kCount) Piece {
   Element values[kCount];
 };
 
-/// The word at an address, which must be a multiple of the word's size: a GPU stops at any other, and so does the
-/// emulation.
+/// Returns the word at an address, which must be a multiple of the word's size: a GPU stops at any other address, and
+/// so does the emulation.
 template <class Word>
 __device__ __forceinline__ const Word& word_at(const void* address) {
 #if defined(TESSERA_CUDA_EMULATION)
@@ -75,7 +75,7 @@ __device__ __forceinline__ float warp_maximum(float value) {
   return value;
 }
 
-/// Calls visit(lane) for each of the lanes whose bit is set, in order, in all lanes.
+/// Calls visit(lane) in all lanes for each lane with a set bit, in order.
 template <class Visit>
 __device__ __forceinline__ void for_each_lane(unsigned bits, Visit visit) {
   for (; bits != 0; bits &= bits - 1) visit(__ffs(static_cast<int>(bits)) - 1);
@@ -95,7 +95,7 @@ void wait_for_copies() {
   emulation::wait_for_copies(kGroupsLeft);
 }
 
-/// What lane `lane` gets of the 8 x 8 matrix whose row r stands at rows(r).
+/// Returns what lane `lane` receives of the 8 x 8 matrix with row r at rows(r).
 template <bool kTransposed, class RowOf>
 std::uint32_t matrix_share(unsigned lane, RowOf rows) {
   std::uint16_t pair[2];
@@ -154,13 +154,13 @@ __device__ __forceinline__ void copy_async(void* to, const void* from, bool vali
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/// Waits until at most kGroupsLeft of this thread's committed groups are still under way.
+/// Waits until at most kGroupsLeft of this thread's committed groups are still pending.
 template <int kGroupsLeft>
 __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroupsLeft) : "memory");
 }
 
-/// Loads two or four 8 x 8 matrices of 16-bit elements; lane 8 m + r gives the address of row r of matrix m.
+/// Loads two or four 8 x 8 matrices of 16-bit elements; lane 8 m + r passes the address of row r of matrix m.
 template <bool kTransposed>
 __device__ __forceinline__ void load_matrices(std::uint32_t (&to)[4], const void* row) {
   const unsigned address = shared_address(row);

@@ -1,25 +1,25 @@
 #pragma once
 
-// Tiles on their way from global to shared memory while the ones before are multiplied.
+// Copies tiles from global to shared memory while the previous ones are multiplied.
 #include "kernels/device/fragments.h"
 
 namespace tessera::kernels {
 namespace {
 
-/// Rows of 64 bytes for the products along the width; the pitch of 80 keeps eight rows on different banks.
+/// Rows of 64 bytes for products along the width; the pitch of 80 bytes puts eight rows on different banks.
 template <class Element>
 struct WidthStage {
   static constexpr int kDepth = 64 / static_cast<int>(sizeof(Element));
   static constexpr int kPitch = 80 / static_cast<int>(sizeof(Element));
 };
-/// Starts copying columns column0 .. of `rows` rows into shared memory, zeros where the row is not `valid(row)` or past
-/// `width`. `vectors` is the number of 16-byte pieces of a row. Without `aligned` it copies at once, element by
-/// element.
+/// Starts copying columns column0 .. of `rows` rows into shared memory, with zeros where the row is not `valid(row)` or
+/// past `width`. `vectors` is the number of 16-byte pieces per row. If not `aligned`, it copies synchronously, element
+/// by element.
 template <int kThreads, class Element, class Valid>
 __device__ __forceinline__ void stage(Element* to, int pitch, int rows, int vectors, const Element* from,
                                       std::int64_t row_stride, int column0, int width, bool aligned, Valid valid) {
   constexpr int kPerVector = 16 / static_cast<int>(sizeof(Element));
-#pragma unroll 1  // unrolled, its addresses would push sums out of registers
+#pragma unroll 1  // unrolling it would need registers for addresses and spill the sums
   for (int i = threadIdx.x; i < rows * vectors; i += kThreads) {
     const int row = i / vectors, offset = i % vectors * kPerVector, column = column0 + offset;
     const bool real = valid(row);
@@ -36,8 +36,8 @@ __device__ __forceinline__ void stage(Element* to, int pitch, int rows, int vect
   }
 }
 
-/// load(step, buffer) fills one of two buffers while compute(step, buffer) works on the other. Everything before and
-/// after is separated by barriers.
+/// load(step, buffer) fills one of two buffers while compute(step, buffer) works on the other. Barriers separate this
+/// from everything before and after.
 template <class Load, class Compute>
 __device__ __forceinline__ void pipeline(int steps, Load load, Compute compute) {
   load(0, 0);

@@ -99,8 +99,8 @@ void arrive(Fiber&) {
   __sanitizer_finish_switch_fiber(nullptr, &m.stack_bottom, &m.stack_size);
 }
 #else
-// A context is only made with ucontext; swapcontext asks the kernel for the signal mask at each switch, the jumps
-// don't.
+// ucontext is only used to create a context: swapcontext asks the kernel for the signal mask at each switch, and the
+// jumps do not.
 void enter(Fiber& fiber) {
   if (_setjmp(machine().position) != 0) return;
   if (fiber.started) _longjmp(fiber.position, 1);
@@ -139,7 +139,7 @@ std::size_t in_order(std::size_t position, std::size_t count) {
   return machine().schedule == Schedule::kForward ? position : count - 1 - position;
 }
 
-/// Runs one warp until each of its threads waits for the block or is done.
+/// Runs one warp until each of its threads is at a block barrier or done.
 bool run_warp(std::size_t first, std::size_t lanes) {
   Machine& m = machine();
   bool progress = false;
@@ -264,7 +264,7 @@ const Exchange& exchange(const void* mine, std::size_t bytes) {
 
 void require_alignment(const void* address, std::size_t bytes) {
   if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0)
-    fail("a word at an address that is no multiple of its size");
+    fail("a word at an address that is not a multiple of its size");
 }
 
 void copy_later(void* to, const void* from) {

@@ -6,14 +6,13 @@
 #include <cstring>
 #include <functional>
 
-/// Runs CUDA kernels on the host, so that the kernels' own source is tested where there is no GPU. Each CUDA thread is
-/// a fiber with a stack of its own; a barrier parks it until all those it waits for have come. Blocks run one after the
-/// other.
+/// Runs CUDA kernels on the host, so that the kernels' own source is tested without a GPU. Each CUDA thread is a fiber
+/// with its own stack; a barrier suspends it until all threads it waits for have arrived. Blocks run one after another.
 ///
-/// What it finds beyond wrong numbers: barriers that not all threads reach (the run stops with a message), asynchronous
-/// copies that are read before they were waited for (a copy happens at the wait, not before), words at addresses that a
-/// GPU refuses (the run stops with a message), shared memory that is read before it was written (it starts as NaN), and
-/// races, by running the threads in another order (set_schedule).
+/// Apart from wrong numbers it detects: barriers that not all threads reach (the run stops with a message),
+/// asynchronous copies that are read before they were waited for (a copy happens at the wait, not before), words at
+/// addresses that a GPU rejects (the run stops with a message), shared memory that is read before it is written (it
+/// starts as NaN), and races, by running the threads in another order (set_schedule).
 #define __global__
 #define __device__
 #define __host__
@@ -44,7 +43,7 @@ struct Place {
   dim3 thread, block, block_size, grid_size;
 };
 
-/// Order in which the runnable threads of a block are taken.
+/// Order in which the runnable threads of a block run.
 enum class Schedule { kForward, kReverse };
 void set_schedule(Schedule schedule);
 
@@ -56,8 +55,8 @@ unsigned char* dynamic_shared();
 void block_barrier();
 void warp_barrier();
 
-/// What the 32 lanes of a warp hand in at the same collective operation. `mine` may be up to 32 bytes; the answer stays
-/// valid until the thread's next exchange.
+/// The values that the 32 lanes of a warp pass to a collective operation. `mine` may be up to 32 bytes; the result
+/// stays valid until the thread's next exchange.
 struct Exchange {
   unsigned char value[32][32];
   template <class T>
@@ -69,10 +68,10 @@ struct Exchange {
 };
 const Exchange& exchange(const void* mine, std::size_t bytes);
 
-/// Stops the run unless `address` is a multiple of `bytes`, as a GPU does at a word that lies elsewhere.
+/// Stops the run if `address` is not a multiple of `bytes`, as a GPU does.
 void require_alignment(const void* address, std::size_t bytes);
 
-/// Asynchronous copies of 16 bytes of the current thread, between multiples of 16; null source: zeros.
+/// Asynchronous 16-byte copies of the current thread; both addresses must be multiples of 16. Null source: zeros.
 void copy_later(void* to, const void* from);
 void commit_copies();
 void wait_for_copies(int groups_left);

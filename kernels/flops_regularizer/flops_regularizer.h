@@ -8,9 +8,9 @@
 #include "kernels/types.h"
 
 /// STAIR's FLOPs regularizer (eq. 6): loss = sum_k (mean_i encoding_ik)^2 over an encoding [N, V], in one pass over it.
-/// Gradient of an entry: grad_loss * 2 / N * mean_k. Sums are float32 or better; results don't depend on the number of
-/// threads and are the same in every run. Over several ranks: column_sums of the own rows, a sum over ranks, then
-/// from_sums with the number of rows of all ranks; the backward of each rank's rows takes the same total.
+/// Gradient of an entry: grad_loss * 2 / N * mean_k. Sums are float32 or better; results do not depend on the number of
+/// threads and are the same in every run. Over several ranks: column_sums of each rank's rows, a sum over ranks, then
+/// from_sums with the number of rows of all ranks; the backward pass of each rank's rows uses the same total.
 namespace tessera::kernels {
 
 struct FlopsColumnSums {
@@ -43,7 +43,7 @@ struct FlopsBackward {
   std::int64_t row_stride = 0;
 };
 
-/// Failure with a line naming the first bad argument.
+/// Returns a failure with one line that names the first bad argument.
 Status check(const FlopsColumnSums& arguments);
 Status check(const FlopsFromSums& arguments);
 Status check(const FlopsBackward& arguments);

@@ -1,5 +1,5 @@
-// Bound by memory: a thread takes a tile of columns and walks down all rows, four at a time, its sums staying in the
-// first-level cache. The inner loops are plain, for the compiler to vectorize.
+// Memory-bound: a thread processes a tile of columns over all rows, four at a time, and its sums stay in the
+// first-level cache. The inner loops are plain so that the compiler vectorizes them.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -10,7 +10,7 @@ namespace tessera::kernels::cpu {
 namespace {
 
 constexpr std::int64_t kTileColumns = 1024;
-/// Rows added up in float32 before they go into the float64 sum.
+/// Rows summed in float32 before they are added to the float64 sum.
 constexpr std::int64_t kBlockRows = 128;
 
 inline float as_float(float value) {
@@ -82,7 +82,7 @@ Status flops_backward(const FlopsBackward& arguments, const Parallel& parallel) 
   if (Status status = check(arguments); !status.ok() || arguments.rows == 0) return status;
   const std::size_t row_bytes = static_cast<std::size_t>(arguments.columns) * size_of(arguments.type);
   const float scale = 2.0f / static_cast<float>(arguments.total_rows) * *arguments.grad_loss;
-  std::vector<char> gradient(row_bytes);  // every row's
+  std::vector<char> gradient(row_bytes);  // the same for every row
   for (std::int64_t c = 0; c < arguments.columns; ++c) {
     const float value = scale * arguments.column_mean[c];
     if (arguments.type == DataType::kBfloat16) {

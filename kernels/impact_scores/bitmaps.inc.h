@@ -1,5 +1,5 @@
-// Bitmaps and scans without vectors of masks: bit by bit, and loops that the compiler turns into vectors. For machines
-// without AVX-512.
+// Bitmaps and scans without vector masks, for machines without AVX-512: bits are visited one by one, and the compiler
+// vectorizes the scans.
 #include "kernels/impact_scores/lists.inc.h"
 
 namespace tessera::kernels {

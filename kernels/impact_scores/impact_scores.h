@@ -4,36 +4,37 @@
 
 namespace tessera::kernels {
 
-/// Bytes that may be read behind the last impact of a bitmap's postings.
+/// Bytes past the last impact of a bitmap's postings that must be readable.
 constexpr std::int64_t kImpactPadding = 64;
 
-/// Scores of a window of documents, kept as whole numbers, so that any order of addition gives the same result. A
-/// document's number within the window is below 65,536; `scores` holds one element for each, padded to a multiple
-/// of 16. The caller keeps weights so small that no sum passes 2^32 - 1.
+/// Scores of a window of documents, kept as integers, so that any order of addition gives the same result. A document's
+/// number within the window is below 65,536; `scores` has one element for each, padded to a multiple of 16. The caller
+/// must keep weights small enough that no sum exceeds 2^32 - 1.
 ///
-/// A term's postings come in two forms. A list has the documents' numbers, strictly increasing, and an impact for
-/// each. A bitmap has one bit for each document of the window, 64 in a word, lowest bit first, and the impacts of those
-/// that are set, in order; kImpactPadding bytes behind them can be read.
+/// A term's postings come in two forms. A list has the documents' numbers, strictly increasing, and an impact for each.
+/// A bitmap has one bit for each document of the window, 64 per word, lowest bit first, and the impacts of the set bits
+/// in order; kImpactPadding bytes after them must be readable.
 struct ImpactScoreKernels {
   /// scores[documents[i]] += impacts[i] * weight. 8 bits: weight is below 2^15.
   void (*add_list_8)(const std::uint16_t* documents, const std::uint8_t* impacts, std::int64_t count,
                      std::uint32_t weight, std::uint32_t* scores);
   void (*add_list_16)(const std::uint16_t* documents, const std::uint16_t* impacts, std::int64_t count,
                       std::uint32_t weight, std::uint32_t* scores);
-  /// The same of a bitmap of `words` words; scores hold 64 elements for each.
+  /// The same for a bitmap of `words` words; `scores` has 64 elements for each word.
   void (*add_bitmap_8)(const std::uint64_t* bits, std::int64_t words, const std::uint8_t* impacts, std::uint32_t weight,
                        std::uint32_t* scores);
   void (*add_bitmap_16)(const std::uint64_t* bits, std::int64_t words, const std::uint16_t* impacts,
                         std::uint32_t weight, std::uint32_t* scores);
-  /// Number of the first `count` scores that are at least `least`; `count` is a multiple of 16.
+  /// Returns how many of the first `count` scores are at least `least`; `count` is a multiple of 16.
   std::int64_t (*count_at_least)(const std::uint32_t* scores, std::int64_t count, std::uint32_t least);
-  /// Takes the first `count` scores (a multiple of 16): those that are at least `least` (1 or more) go to `documents` and
-  /// `taken` with their numbers, in order, and all become 0. Returns how many were taken.
+  /// Extracts the scores of at least `least` (1 or more) from the first `count` scores (a multiple of 16): writes their
+  /// numbers to `documents` and the scores to `taken`, in order, and sets all `count` scores to 0. Returns how many it
+  /// extracted.
   std::int64_t (*take_at_least)(std::uint32_t* scores, std::int64_t count, std::uint32_t least,
                                 std::uint16_t* documents, std::uint32_t* taken);
 };
 
-/// Those of the best instruction set of this machine (cpu/instruction_set.h).
+/// Returns the kernels for the best instruction set of this machine (cpu/instruction_set.h).
 const ImpactScoreKernels& impact_score_kernels();
 
 extern const ImpactScoreKernels kPortableImpactScores;

@@ -1,5 +1,5 @@
-// Bitmaps with AVX-512: sixteen documents at a time, whose impacts are spread to the places of the set bits. That costs the
-// same whatever the bits are, so that a frequent term is several times cheaper than its list.
+// Bitmaps with AVX-512: sixteen documents at a time; their impacts are expanded to the positions of the set bits. The
+// cost does not depend on the bits, so a frequent term is several times cheaper than as a list.
 #include <immintrin.h>
 
 #include "kernels/impact_scores/lists.inc.h"
@@ -7,10 +7,10 @@
 namespace tessera::kernels {
 namespace {
 
-/// A mask of all lanes: GCC 12 warns of the conversions without one.
+/// A mask of all lanes: GCC 12 warns about the conversions without a mask.
 constexpr __mmask16 kAll = 0xFFFF;
 
-/// Impacts and weights of 16-bit halves whose upper ones are 0: one multiplication of 16-bit pairs gives the product.
+/// The upper 16-bit halves of impacts and weights are 0, so one multiplication of 16-bit pairs gives the product.
 inline __m512i spread_products(const std::uint8_t* impacts, __mmask16 bits, __m512i weight) {
   const __m512i dense = _mm512_maskz_cvtepu8_epi32(kAll, _mm_loadu_si128(reinterpret_cast<const __m128i*>(impacts)));
   return _mm512_madd_epi16(_mm512_maskz_expand_epi32(bits, dense), weight);

@@ -1,5 +1,5 @@
-// Postings as lists, for one instruction set. Documents within a list differ, so that no addition waits for another: the
-// loop is bound by its three loads and one store for each posting, which vectors (gather, scatter) do not make cheaper.
+// Postings as lists, for one instruction set. Documents within a list differ, so additions are independent: the loop is
+// bound by its three loads and one store per posting, which vector instructions (gather, scatter) do not make cheaper.
 // Nothing here may instantiate standard-library templates; see cpu/matrix.inc.h.
 #include <cstdint>
 

@@ -1,6 +1,6 @@
-// Bound by memory. A block takes a row: its threads go over the logits, four at a time where the rows' alignment allows,
-// each with a running maximum and the sum of exponentials below it, and once more to write the gradient. The second time
-// the row comes from the second-level cache.
+// Memory-bound. A block processes a row. Its threads read the logits, four at a time where the rows' alignment allows,
+// each with a running maximum and the sum of exponentials relative to it, and read them again to write the gradient.
+// The second time the row comes from the second-level cache.
 #include "kernels/device/primitives.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 
@@ -8,14 +8,14 @@ namespace tessera::kernels {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr float kLowest = -3.4028235e38f;  // a maximum of nothing: unlike -infinity it gives no NaN
+constexpr float kLowest = -3.4028235e38f;  // the maximum of nothing: unlike -infinity it gives no NaN
 
 /// The maximum of some values and the sum of exp(value - maximum).
 struct MaximumAndSum {
   float maximum, sum;
 };
 
-/// Of the block, in every thread.
+/// Combines the threads' values over the block, in every thread.
 __device__ __forceinline__ MaximumAndSum over_block(MaximumAndSum mine) {
   __shared__ MaximumAndSum of_warps[kThreads / 32];
   const float of_warp = warp_maximum(mine.maximum);
@@ -28,13 +28,13 @@ __device__ __forceinline__ MaximumAndSum over_block(MaximumAndSum mine) {
   return all;
 }
 
-/// A row's target: the sum of its weights, of weights times logits, and whether it has any place.
+/// A row's target: the sum of its weights, the sum of weights times logits, and whether it has any target.
 struct RowTarget {
   float weight, logit;
   bool any;
 };
 
-/// Of the block, in every thread.
+/// Computes the target over the block, in every thread.
 __device__ __forceinline__ RowTarget target_of(const float* logits, const std::int64_t* columns, const float* weights,
                                                std::int64_t places) {
   if (weights == nullptr && places == 1)  // the same place for all threads
@@ -69,8 +69,8 @@ __global__ void __launch_bounds__(kThreads)
   const float* const weights = all_weights == nullptr ? nullptr : all_weights + row * places;
   const float* const logits = tile + row * columns;
   Element* const gradient = gradients == nullptr ? nullptr : gradients + row * columns;
-  const RowTarget target = target_of(logits, targets, weights, places);  // the gradient may take the logits' place,
-                                                                         // behind the barrier
+  // Before the gradient, which may overwrite the logits after the barrier.
+  const RowTarget target = target_of(logits, targets, weights, places);
   MaximumAndSum mine{kLowest, 0.0f};
   if (target.any) {
     for (std::int64_t column = threadIdx.x * kCount; column < columns; column += kThreads * kCount) {
@@ -98,8 +98,8 @@ __global__ void __launch_bounds__(kThreads)
     word_at<Piece<Element, kCount>>(gradient + column) = out;
   }
   __syncthreads();
-  // The first of equal targets stands for all of them, so that no two threads write to one place. A narrow gradient
-  // stands apart from the logits, and is rounded once: the softmax is made again.
+  // The first of equal targets handles all of them, so that no two threads write to one place. A narrow gradient is a
+  // separate array from the logits; its softmax is computed again, so that it is rounded only once.
   constexpr bool kNarrow = sizeof(Element) < sizeof(float);
   for (std::int64_t place = threadIdx.x; place < places; place += kThreads) {
     const std::int64_t column = targets[place];
@@ -119,7 +119,7 @@ Status start(const CrossEntropyTile& given, void* stream) {
                 given.losses, static_cast<Element*>(given.gradient));
 }
 
-/// Four columns at a time if all rows of both begin where such a piece may.
+/// Uses four columns at a time if all rows of both arrays are aligned for it.
 template <class Element>
 Status start_for_alignment(const CrossEntropyTile& given, void* stream) {
   const auto aligned = [](const void* data, std::size_t bytes) {

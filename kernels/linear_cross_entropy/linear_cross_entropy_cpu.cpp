@@ -1,5 +1,5 @@
-// A thread takes a row after the other. A row of a usual vocabulary fits into a core's second-level cache, so that it
-// comes from memory once and returns once, as its gradient.
+// A thread processes one row after another. A row of a usual vocabulary fits in a core's second-level cache, so it is
+// read from memory once and written once, as its gradient.
 #include <algorithm>
 
 #include "kernels/cpu/instruction_set.h"
@@ -17,7 +17,7 @@ const SoftmaxRow& softmax_row() {
   return kPortableSoftmaxRow;
 }
 
-/// A row's target: its places, the sum of their weights, and of their weights times their logits.
+/// A row's target: its columns, the sum of their weights, and the sum of their weights times their logits.
 struct Target {
   const std::int64_t* columns;
   const float* weights;  // null: all 1
@@ -47,7 +47,7 @@ void finish_row(const CrossEntropyTile& arguments, std::int64_t row) {
   const float* const logits = arguments.logits + row * arguments.columns;
   float* const gradient =
       arguments.gradient == nullptr ? nullptr : static_cast<float*>(arguments.gradient) + row * arguments.columns;
-  const Target target(arguments, row, logits);  // before the gradient takes the logits' place
+  const Target target(arguments, row, logits);  // before the gradient overwrites the logits
   if (!target.any) {
     arguments.losses[row] = 0.0f;
     if (gradient != nullptr) std::fill(gradient, gradient + arguments.columns, 0.0f);
@@ -64,7 +64,7 @@ void finish_row(const CrossEntropyTile& arguments, std::int64_t row) {
 Status cross_entropy_tile(const CrossEntropyTile& arguments, const Parallel& parallel) {
   if (Status status = check(arguments); !status.ok() || arguments.rows == 0) return status;
   if (arguments.type != DataType::kFloat32) {
-    return Status::failure("linear_cross_entropy: the CPU has a float32 kernel alone");
+    return Status::failure("linear_cross_entropy: the CPU has only a float32 kernel");
   }
   for_each_item(parallel, arguments.rows, [&](int, std::int64_t row) { finish_row(arguments, row); });
   return {};

@@ -6,8 +6,8 @@ namespace tessera::kernels {
 
 /// The inner loops of linear_cross_entropy, compiled for one instruction set.
 struct SoftmaxRow {
-  /// log(sum of exp(logits)) of `columns` (at least 1) logits. If `softmax` is not null, it receives exp(logits) divided
-  /// by that sum, times `scale`; it may be `logits`.
+  /// Returns log(sum of exp(logits)) of `columns` (at least 1) logits. If `softmax` is not null, writes exp(logits)
+  /// divided by that sum, times `scale`, to it; it may be `logits`.
   float (*log_sum_exp)(const float* logits, std::int64_t columns, float* softmax, float scale);
 };
 

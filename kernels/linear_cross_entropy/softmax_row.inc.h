@@ -5,15 +5,16 @@
 namespace tessera::kernels {
 namespace {
 
-/// Vectors that pass together, each with a sum of its own.
+/// Vectors processed together, each with its own sum.
 constexpr int kVectors = 4;
 constexpr int kStrip = kVectors * kVector;
 
-/// exp(x) for x at most 0: 0 below the logarithm of the smallest normal number, NaN for NaN, elsewhere within 2 units in
-/// the last place. x = n log(2) + r with |r| <= log(2) / 2; exp(r) by its series, 2^n by the bits of a float's exponent.
+/// exp(x) for x at most 0: 0 below the logarithm of the smallest normal number, NaN for NaN, otherwise within 2 units
+/// in the last place. x = n log(2) + r with |r| <= log(2) / 2; exp(r) by its series, 2^n by the bits of a float's
+/// exponent.
 inline Vector exponential(Vector x) {
   constexpr float kLeast = -87.3365f;
-  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: a sum with it has n in its lowest bits
+  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it puts n into the lowest bits
   const IntVector vanishes = x < kLeast;
   x = select(vanishes, broadcast(kLeast), x);
   const Vector shifted = x * 1.44269504f + kRounder;  // log2(e)
@@ -35,7 +36,7 @@ inline Vector greater(Vector a, Vector b) {
   return select(a > b, a, b);
 }
 
-/// The last columns, fewer than a vector, with -infinity behind them.
+/// Loads the last columns, fewer than a vector, padded with -infinity.
 inline Vector load_rest(const float* from, std::int64_t count) {
   float lanes[kVector];
   for (int lane = 0; lane < kVector; ++lane) lanes[lane] = lane < count ? from[lane] : -__builtin_huge_valf();
@@ -45,7 +46,7 @@ inline void store_rest(float* to, std::int64_t count, Vector value) {
   for (int lane = 0; lane < count; ++lane) to[lane] = value[lane];
 }
 
-/// Ignores NaN.
+/// Returns the maximum, ignoring NaN.
 float maximum(const float* values, std::int64_t columns) {
   Vector best[kVectors];
   for (int i = 0; i < kVectors; ++i) best[i] = broadcast(-__builtin_huge_valf());

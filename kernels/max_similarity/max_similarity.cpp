@@ -25,7 +25,7 @@ Status check(const MaxSimilarityProblem& problem) {
   return between("width", 1, kAny, problem.width);
 }
 
-/// With a side that is empty there is no pair, and nothing is read.
+/// If one side is empty there are no pairs, and nothing is read.
 bool is_empty(const MaxSimilarityProblem& problem) {
   return problem.images == 0 || problem.texts == 0;
 }

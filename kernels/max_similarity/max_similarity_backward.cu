@@ -1,10 +1,10 @@
-// Backward: sums of rows along the places of the maxima, once for the patches and, with the roles exchanged, once for
-// the tokens. No atomics: every sum belongs to one warp, which adds in the order of the batch, so that results are the
-// same in every run. A block of 16 warps takes 256 rows of one image (or text) and 64 columns, two for each lane, and
-// walks over all texts (or images). A warp owns every sixteenth row. The row that each of its own rows chose is added
-// in registers; the rows that chose one of its own are found 32 at a time and added in shared memory, whose place is
-// only known then. The other side's rows come from the caches: all warps of a block read the same text at about the
-// same time.
+// Backward: sums of rows along the positions of the maxima, once for the patches and, with the roles exchanged, once
+// for the tokens. No atomics: every sum belongs to one warp, which adds in the order of the batch, so that results are
+// the same in every run. A block of 16 warps processes 256 rows of one image (or text) and 64 columns, two per lane,
+// and loops over all texts (or images). A warp owns every sixteenth row. The row that each of its own rows chose is
+// added in registers. The rows that chose one of its own are found 32 at a time and added in shared memory, because
+// their destination is only known then. The other side's rows come from the caches: all warps of a block read the same
+// text at about the same time.
 #include <algorithm>
 
 #include "kernels/device/pairs.h"
@@ -25,18 +25,18 @@ constexpr int kColumns = 64;
 template <class Element>
 struct SideArguments {
   std::int64_t others;
-  std::int64_t group_step, other_step;  // from one pair's place in [B, C] to the next group's, next other's
+  std::int64_t group_step, other_step;  // from one pair in [B, C] to the next group's and to the next other's
   int own_size, other_size, width;
   bool paired;  // rows may be read two columns at a time
   const Element* other_rows;
   const std::uint8_t *own_keep, *other_keep;
   const float *own_counts, *other_counts;
-  const Place *best_other, *best_own;          // of each own row, of each other row
-  const float *own_gradient, *other_gradient;  // of the similarities
+  const Place *best_other, *best_own;          // for each own row; for each other row
+  const float *own_gradient, *other_gradient;  // gradients of the similarities
   Element* gradient;
 };
 
-/// How many rows of each group are kept; a warp for each.
+/// Counts the kept rows of each group, one warp per group.
 __global__ void __launch_bounds__(32) count_kept(const std::uint8_t* keep, int size, float* counts) {
   const std::uint8_t* const own = keep + static_cast<std::int64_t>(blockIdx.x) * size;
   float count = 0.0f;
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kThreads) add_rows(SideArguments<Element> argu
 #pragma unroll
   for (int i = 0; i < kWarpRows; ++i) sums[i] = {0.0f, 0.0f};
 
-  const int my_row = first + warp + kWarps * lane;  // of lane i: the warp's row i
+  const int my_row = first + warp + kWarps * lane;  // lane i: index of the warp's row i
   const bool is_kept =
       lane < kWarpRows && my_row < arguments.own_size && arguments.own_keep[group * arguments.own_size + my_row] != 0;
   const float own_count = arguments.others > 0 ? arguments.own_counts[group] : 0.0f;
@@ -126,7 +126,7 @@ Status start(const MaxSimilarityBackward& given, void* stream) {
   const MaxSimilarityProblem& problem = given.problem;
   if (std::max(problem.images, problem.texts) > kMostBlocks)
     return Status::failure("max_similarity: the batch is too large for one launch");
-  // Without pairs there are no others, and nothing is read.
+  // Without pairs there is nothing on the other side, and nothing is read.
   const bool pairs = problem.images > 0 && problem.texts > 0;
   float* const patch_counts = static_cast<float*>(given.workspace);
   float* const token_counts = patch_counts + problem.images;

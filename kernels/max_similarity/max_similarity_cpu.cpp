@@ -1,5 +1,5 @@
-// Forward: threads take images one after the other, each with all texts. Backward: images one after the other, then
-// texts, so that no two threads add to one row and sums have one order whatever the number of threads.
+// Forward: each thread processes one image after another, with all texts. Backward: first the images, then the texts,
+// so that no two threads add to the same row and sums have the same order for any number of threads.
 #include <algorithm>
 #include <vector>
 
@@ -17,7 +17,7 @@ const PairKernels& pair_kernels() {
   return kPortablePairKernels;
 }
 
-/// For each group of `size` entries the indices of those kept.
+/// For each group of `size` entries, the indices of the kept ones.
 class KeptLists {
  public:
   KeptLists(const std::uint8_t* keep, std::int64_t groups, std::int64_t size) : size_(size) {
@@ -43,18 +43,18 @@ using Place = MaxSimilarityProblem::Place;
 
 Status check_type(const MaxSimilarityProblem& problem) {
   if (problem.type == DataType::kFloat32) return {};
-  return Status::failure("max_similarity: the CPU has a float32 kernel alone");
+  return Status::failure("max_similarity: the CPU has only a float32 kernel");
 }
 
-/// One side of the backward: the rows of a batch of `groups` (images or texts) against those of all `others`.
+/// One side of the backward pass: the rows of a batch of `groups` (images or texts) against those of all `others`.
 struct Side {
   const KeptLists* own;
   const KeptLists* other;
   std::int64_t groups, others, own_size, other_size, width;
   const float* other_rows;
-  const Place *best_other, *best_own;          ///< of each own row, of each other row
-  const float *own_gradient, *other_gradient;  ///< of the similarities
-  std::int64_t group_step, other_step;         ///< from one pair's place in [B, C] to the next group's, next other's
+  const Place *best_other, *best_own;          ///< for each own row; for each other row
+  const float *own_gradient, *other_gradient;  ///< gradients of the similarities
+  std::int64_t group_step, other_step;         ///< from one pair in [B, C] to the next group's and to the next other's
   float* gradient;
 };
 

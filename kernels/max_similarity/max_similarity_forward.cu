@@ -1,11 +1,11 @@
-// Forward. First the kept rows are packed (packed_rows.h), so that masks, odd widths and float32 are no matter of the
-// products. Then a block of 8 warps takes one image and a few texts, one text for each column of warps: 64 patches for
-// each row of warps, all tokens of the text up to 80 (more: in pieces). The width passes through double-buffered shared
-// memory in slices of 64 bytes; products stay in registers (tensor cores), where each lane folds them: the best token
-// of each of its patches, carried over the text's pieces, and the best patch of each of its tokens, merged over lanes
-// by shuffles and over passes in shared memory. Sixteen consecutive blocks share their texts, so that these come from
-// the second-level cache. Tiles without kept rows are not multiplied. Global memory gets the similarities and the
-// places.
+// Forward. First the kept rows are packed (packed_rows.h), so that the products need not handle masks, odd widths or
+// float32. Then a block of 8 warps processes one image and a few texts, one text per column of warps: 64 patches per
+// row of warps, and all tokens of the text up to 80 (longer texts in pieces). The width is read in slices of 64 bytes
+// through double-buffered shared memory; products stay in registers (tensor cores), where each lane reduces them to the
+// best token of each of its patches, carried over the text's pieces, and the best patch of each of its tokens, merged
+// over lanes by shuffles and over passes in shared memory. Sixteen consecutive blocks share their texts, which then
+// come from the second-level cache. Tiles without kept rows are not multiplied. Only the similarities and the positions
+// are written to global memory.
 #include <algorithm>
 
 #include "kernels/max_similarity/packed_rows.h"
@@ -15,12 +15,12 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-/// Threads that copy a row's slice, 16 bytes each.
+/// Number of threads that copy a row's slice, 16 bytes each.
 constexpr int kRowVectors = 4;
-/// 16-row tiles of a warp: 64 patches.
+/// Number of 16-row tiles per warp: 64 patches.
 constexpr int kRowTiles = 4;
 constexpr int kWarpRows = 16 * kRowTiles;
-/// Images whose blocks take the same texts one after the other.
+/// Number of consecutive images whose blocks process the same texts.
 constexpr int kImagesTogether = 16;
 
 struct ForwardArguments {
@@ -32,8 +32,7 @@ struct ForwardArguments {
   Place *best_token, *best_patch;
 };
 
-/// A maximum and the index among kept rows where it stands. Without a number to beat -infinity it is index 0, which
-/// exists.
+/// A maximum and its index among the kept rows. If nothing exceeds -infinity it is index 0, which exists.
 struct Best {
   float value;
   int index;
@@ -41,7 +40,7 @@ struct Best {
 __device__ __forceinline__ Best better(const Best& a, const Best& b) {
   return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
 }
-/// Of the lanes that differ in bits first_step .. of their number; up to `steps`.
+/// Returns the best over the lanes that differ in bits first_step .. of their number, below `steps`.
 __device__ __forceinline__ Best best_of_lanes(Best mine, int first_step, int steps) {
 #pragma unroll
   for (int step = first_step; step < steps; step *= 2) {
@@ -51,8 +50,8 @@ __device__ __forceinline__ Best best_of_lanes(Best mine, int first_step, int ste
   return mine;
 }
 
-/// A block's share: kRowWarps x kTexts warps. Shared memory: staging, where its rows come from, the texts' lengths,
-/// sums and the best patches.
+/// A block's share: kRowWarps x kTexts warps. Shared memory contains the staging area, the source of each staged row,
+/// the texts' lengths, the sums and the best patches.
 template <int kRowWarps, int kColumnTiles>
 struct ForwardLayout {
   static constexpr int kTexts = kWarps / kRowWarps;
@@ -68,14 +67,14 @@ struct ForwardLayout {
   }
 };
 
-/// What a warp knows of its piece of one image and one text: rows and columns of its products that are real.
+/// The part of a warp's tile that is real, for its piece of one image and one text.
 struct Extent {
-  int first_row, rows;        // rows: of kWarpRows, may be negative
+  int first_row, rows;        // rows: at most kWarpRows, may be negative
   int first_column, columns;  // likewise
 };
 
-/// Folds products into the best token of each row and the best patch of each column. check: NaN as soon as one product
-/// is NaN or infinite.
+/// Reduces products to the best token of each row and the best patch of each column. check: NaN once a product is NaN
+/// or infinite.
 template <int kColumnTiles>
 __device__ __forceinline__ void fold(const float (&sums)[kRowTiles][kColumnTiles][4], const Extent& extent,
                                      Best (&row_best)[kRowTiles][2], Best* column_best, float& check) {
@@ -97,10 +96,10 @@ __device__ __forceinline__ void fold(const float (&sums)[kRowTiles][kColumnTiles
           const int row = 16 * i + 8 * half + lane_row;
           check = fmaf(value, 0.0f, check);
           if (exists && value > row_best[i][half].value) row_best[i][half] = {value, extent.first_column + column};
-          if (row < extent.rows && value > top.value) top = {value, row - lane_row};  // a constant
+          if (row < extent.rows && value > top.value) top = {value, row - lane_row};  // a compile-time constant
         }
       }
-      top.index += extent.first_row + lane_row;  // at -infinity it loses to the index 0 that column_best begins with
+      top.index += extent.first_row + lane_row;  // at -infinity it loses to column_best's initial index 0
       top = best_of_lanes(top, 4, 32);
       if (lane >= 4 || !exists) continue;
       Best& kept = column_best[extent.first_column + column];
@@ -117,7 +116,7 @@ __global__ void __launch_bounds__(kThreads, kColumnTiles > 4 ? 1 : 2) compare_ro
   TESSERA_DYNAMIC_SHARED(memory);
   Bfloat16* const staging = reinterpret_cast<Bfloat16*>(memory);
   int* const sources = reinterpret_cast<int*>(memory + Layout::kStageBytes);  // [kStageRows]
-  int* const lengths = sources + Layout::kStageRows;                          // [kTexts], in kept tokens
+  int* const lengths = sources + Layout::kStageRows;                          // [kTexts], number of kept tokens
   float* const row_sums = reinterpret_cast<float*>(lengths + kTexts);         // [kRowWarps, kTexts]
   Best* const bests = reinterpret_cast<Best*>(row_sums + kWarps);             // [kRowWarps, kTexts, L]
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -157,7 +156,7 @@ __global__ void __launch_bounds__(kThreads, kColumnTiles > 4 ? 1 : 2) compare_ro
       extent.columns = token_count - token0;
       const int warp_column = text_warp * Layout::kColumns;
       const WarpTiles tiles{kWarpRows * row_warp, 16, row_tiles, warp_column, 8, warp_column + extent.columns};
-      // Of each staged row: its index among those of the image or of the block's texts; -1: zeros.
+      // For each staged row, its index among those of the image or of the block's texts; -1: zeros.
       for (int row = threadIdx.x; row < Layout::kStageRows; row += kThreads) {
         const int column = row - Layout::kRows, token = token0 + column % Layout::kColumns;
         if (column < 0) {
@@ -170,7 +169,7 @@ __global__ void __launch_bounds__(kThreads, kColumnTiles > 4 ? 1 : 2) compare_ro
       __syncthreads();
       float sums[kRowTiles][kColumnTiles][4];
       clear(sums);
-      // Of two parts each: upper with upper, upper with lower, lower with upper.
+      // For two parts: upper with upper, upper with lower, lower with upper.
       const int products = patches.parts == 1 ? 1 : 3;
       pipeline(
           products * arguments.slices,
@@ -232,7 +231,7 @@ __global__ void __launch_bounds__(kThreads, kColumnTiles > 4 ? 1 : 2) compare_ro
 #pragma unroll
     for (int w = 0; w < kRowWarps; ++w) i2t += row_sums[w * kTexts + text_warp];
     i2t /= static_cast<float>(patch_count);
-    t2i = warp_sum(t2i) / static_cast<float>(token_count) + (i2t - i2t);  // NaN is passed on
+    t2i = warp_sum(t2i) / static_cast<float>(token_count) + (i2t - i2t);  // propagates NaN
   }
   if (lane == 0) {
     arguments.i2t[place] = i2t;
@@ -273,7 +272,7 @@ Status start_for_tokens(const ForwardArguments& arguments, void* stream) {
   if (arguments.tokens.size <= 32) return start_for_patches<4>(arguments, stream);
   if (arguments.tokens.size <= 64) return start_for_patches<8>(arguments, stream);
   if (arguments.tokens.size <= 80) return start_for_patches<10>(arguments, stream);
-  return start<2, 10>(arguments, stream);  // with one row of warps, long texts would not fit into shared memory
+  return start<2, 10>(arguments, stream);  // with one row of warps, long texts would not fit in shared memory
 }
 
 template <class Element>
@@ -284,7 +283,7 @@ Status pack(const PackedRows& to, std::int64_t groups, const void* rows, const s
                 stream, to, static_cast<const Element*>(rows), keep, static_cast<int>(width));
 }
 
-/// Both sides' arrays in the workspace; returns its size.
+/// Lays out both sides' arrays in the workspace; returns its size.
 std::size_t lay_out(const MaxSimilarityProblem& problem, void* workspace, PackedRows& patches, PackedRows& tokens) {
   std::size_t bytes = 0;
   patches = packed_rows(workspace, bytes, problem.images, problem.patches, problem);

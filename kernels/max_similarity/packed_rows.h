@@ -1,7 +1,7 @@
 #pragma once
 
-// The kept rows of each image or text next to each other, in bfloat16: what the forward kernel multiplies. A float32
-// row becomes two parts, its value rounded to bfloat16 and what is missing then, rounded too: together 16 bits of it.
+// The kept rows of each image or text, adjacent and in bfloat16, as the forward kernel multiplies them. A float32 row
+// becomes two parts: its value rounded to bfloat16, and the remainder, also rounded. Together they keep 16 bits of it.
 #include "kernels/device/staging.h"
 #include "kernels/max_similarity/max_similarity.h"
 
@@ -10,12 +10,12 @@ namespace {
 
 using Place = MaxSimilarityProblem::Place;
 
-/// One side, images or texts. Rows are parts x part_width elements, zeros past the real width; those past a group's
-/// count are not written.
+/// One side, images or texts. Rows have parts x part_width elements, with zeros past the real width; rows past a
+/// group's count are not written.
 struct PackedRows {
   Bfloat16* rows;        ///< [groups, size, parts, part_width]
-  std::int32_t* counts;  ///< [groups], of kept rows
-  Place* kept;           ///< [groups, size], which rows these are
+  std::int32_t* counts;  ///< [groups], number of kept rows
+  Place* kept;           ///< [groups, size], indices of the kept rows
   int size, parts, part_width;
 
   __device__ __forceinline__ int row_elements() const { return parts * part_width; }
@@ -28,7 +28,7 @@ inline std::size_t rounded_up(std::size_t bytes) {
   return (bytes + 15) / 16 * 16;
 }
 
-/// Lays a side's arrays into the workspace at `offset` and moves it behind them.
+/// Places a side's arrays in the workspace at `offset` and advances the offset past them.
 inline PackedRows packed_rows(void* workspace, std::size_t& offset, std::int64_t groups, std::int64_t size,
                               const MaxSimilarityProblem& problem) {
   constexpr int kDepth = WidthStage<Bfloat16>::kDepth;
@@ -50,7 +50,7 @@ inline PackedRows packed_rows(void* workspace, std::size_t& offset, std::int64_t
 
 constexpr int kPackWarps = 8;
 
-/// A block per group; each of its warps copies every eighth of the kept rows.
+/// One block per group; each of its warps copies every eighth of the kept rows.
 template <class Element>
 __global__ void __launch_bounds__(32 * kPackWarps)
     pack_rows(PackedRows to, const Element* rows, const std::uint8_t* keep, int width) {

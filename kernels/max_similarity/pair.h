@@ -10,10 +10,10 @@ struct PackedImage {
   const float* patches;      ///< [P, D]
   const std::int32_t* kept;  ///< indices of the kept patches
   std::int64_t kept_count;   ///< at least 1
-  float* panels;             ///< panel_floats()
+  float* panels;             ///< panel_floats() floats
 };
 
-/// One image with one text: kept tokens, and where the results go.
+/// One image with one text: the kept tokens, and the output arrays.
 struct PairForward {
   const PackedImage* image;
   const float* tokens;       ///< [L, D]
@@ -23,10 +23,10 @@ struct PairForward {
   float* t2i;
   MaxSimilarityProblem::Place* best_token;  ///< [P]
   MaxSimilarityProblem::Place* best_patch;  ///< [L]
-  float* scratch;                           ///< pair_floats()
+  float* scratch;                           ///< pair_floats() floats
 };
 
-/// Rows of one image (or text) whose gradient is wanted, against those of one text (or image).
+/// Rows of one image (or text) that need a gradient, against those of one text (or image).
 struct PairGradient {
   std::int64_t width;
   float* gradient;      ///< [own rows, D], added to
@@ -35,13 +35,13 @@ struct PairGradient {
   std::int64_t own_count;
   const std::int32_t* other_kept;
   std::int64_t other_count;
-  const MaxSimilarityProblem::Place* best_other;  ///< of each own row
-  const MaxSimilarityProblem::Place* best_own;    ///< of each other row
+  const MaxSimilarityProblem::Place* best_other;  ///< for each own row
+  const MaxSimilarityProblem::Place* best_own;    ///< for each other row
   float own_weight;                               ///< gradient of each own row's maximum
   float other_weight;
 };
 
-/// The same code compiled for one instruction set.
+/// The functions, compiled for one instruction set.
 struct PairKernels {
   std::int64_t (*panel_floats)(const MaxSimilarityProblem& problem);
   std::int64_t (*pair_floats)(const MaxSimilarityProblem& problem);

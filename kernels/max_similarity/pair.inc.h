@@ -1,8 +1,8 @@
 // One image with one text, for one instruction set; see cpu/matrix.inc.h for what an including source defines.
 //
-// Products are computed transposed, S^T [tokens, patches]: the image's patches are packed once for all texts, the
+// Products are computed transposed, S^T [tokens, patches]: the image's patches are packed once for all texts, and the
 // text's tokens are read in place. The maximum over tokens is then a vertical operation on vectors of patches, and the
-// maximum over patches one horizontal operation for each token.
+// maximum over patches is one horizontal operation per token.
 #include "kernels/cpu/matrix.inc.h"
 #include "kernels/max_similarity/pair.h"
 
@@ -27,7 +27,7 @@ inline float sum_of(Vector v) {
   return sum;
 }
 
-/// Elements from one row of S^T to the next; the surplus keeps columns of 1,024 patches off one cache set.
+/// Distance between rows of S^T in floats; the extra vector keeps columns of 1,024 patches off the same cache set.
 inline std::int64_t row_stride(std::int64_t patches) {
   return round_up(patches, kVector) + kVector;
 }
@@ -44,7 +44,7 @@ void pack(const PackedImage& image) {
   pack_panels({image.patches, image.width, image.kept}, image.kept_count, image.width, image.panels);
 }
 
-/// The kept rows next to each other: in place if they are so already, else copied.
+/// Returns the kept rows, adjacent: in place if they are adjacent already, else copied.
 inline const float* compact(const float* rows, std::int64_t width, const std::int32_t* kept, std::int64_t count,
                             float* copy) {
   if (kept[count - 1] - kept[0] == count - 1) return rows + kept[0] * width;
@@ -55,10 +55,10 @@ inline const float* compact(const float* rows, std::int64_t width, const std::in
   return copy;
 }
 
-/// Best token of each patch, and the mean of their products.
+/// Finds the best token of each patch and the mean of their products.
 inline void choose_tokens(const PairForward& pair, const float* s, std::int64_t stride) {
   const std::int64_t patches = pair.image->kept_count;
-  Vector sum{}, check{};  // check: NaN as soon as one product is NaN or infinite
+  Vector sum{}, check{};  // check: NaN once a product is NaN or infinite
   for (std::int64_t group = 0; group < patches; group += kVector) {
     Vector best = load(s + group);
     check += best * 0.0f;
@@ -80,7 +80,7 @@ inline void choose_tokens(const PairForward& pair, const float* s, std::int64_t 
   *pair.i2t = sum_of(sum) / static_cast<float>(patches) + sum_of(check);
 }
 
-/// Best patch of each token, and the mean of their products.
+/// Finds the best patch of each token and the mean of their products.
 inline void choose_patches(const PairForward& pair, const float* s, std::int64_t stride) {
   const std::int64_t patches = pair.image->kept_count;
   const std::int64_t whole = patches / kVector * kVector;
@@ -124,7 +124,7 @@ void forward(const PairForward& pair) {
   multiply_panels(pair.kept_count, image.width, tokens, image.width, image.panels, image.kept_count, s, stride);
   choose_tokens(pair, s, stride);
   choose_patches(pair, s, stride);
-  *pair.t2i += *pair.i2t - *pair.i2t;  // NaN is passed on
+  *pair.t2i += *pair.i2t - *pair.i2t;  // propagates NaN
 }
 
 void backward(const PairGradient& pair) {

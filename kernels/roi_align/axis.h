@@ -38,8 +38,8 @@ TESSERA_HOST_DEVICE inline void add_point(Number at, Number share, std::int64_t 
   if (high + 1 > cells.end) cells.end = high + 1;
 }
 
-/// Weights of the cells of an axis, `size` of them, in bin `bin` of `bins` of a box from `from` to `to`, in all of
-/// `weights` [size]. Points outside the map are passed over at once, however large the box is.
+/// Writes the weights of an axis's `size` cells in bin `bin` of `bins`, for a box from `from` to `to`, to all of
+/// `weights` [size]. Points outside the map are skipped at once, so a large box costs no more.
 template <class Number>
 TESSERA_HOST_DEVICE inline CellRange axis_weights(Number from, Number to, std::int64_t bin, std::int64_t bins,
                                                   std::int64_t sampling_ratio, bool aligned, std::int64_t size,
@@ -58,8 +58,8 @@ TESSERA_HOST_DEVICE inline CellRange axis_weights(Number from, Number to, std::i
   const Number points = sampling_ratio > 0 ? static_cast<Number>(sampling_ratio) : std::ceil(bin_length);
   if (!(points > 0)) return cells;
   const Number origin = start + static_cast<Number>(bin) * bin_length, step = bin_length / points;
-  // Points with -1 <= origin + (i + 1/2) step <= size, with two to spare for rounding; all of a box that is turned round
-  // or has no length (a sampling ratio alone lets it have points).
+  // Visit only points with -1 <= origin + (i + 1/2) step <= size, and two more on each side for rounding. If the box is
+  // reversed or has no length (it then has points only with a sampling ratio), visit all.
   Number first = 0, last = points - 1;
   if (step > 0) {
     const Number begin = std::floor((-1 - origin) / step) - 2;

@@ -1,6 +1,7 @@
-// Bound by memory. One thread for each bin and axis writes the weights of its cells; the passes read them, all threads
-// of a block the same one. Forward, a block takes a bin and some channels; backward, a cell and some channels, which
-// gather from the boxes of the cell's image in their order: nobody adds to another's place, and every run gives the same.
+// Memory-bound. One thread for each bin and axis writes the weights of its cells; the passes read them, all threads of
+// a block the same ones. Forward: a block processes a bin and some channels. Backward: a block processes a cell and
+// some channels and gathers from the boxes of the cell's image in their order, so that no two threads write to one
+// place and every run gives the same result.
 #include "kernels/device/primitives.h"
 #include "kernels/roi_align/roi_align.h"
 #include "kernels/roi_align/tables.h"
@@ -26,7 +27,7 @@ __global__ void __launch_bounds__(kThreads) pool_bins(RoiAlignForward a, RoiTabl
   const std::int64_t image = p.image[box];
   const bool exists = image >= 0 && image < p.images;
   const CellRange rows = exists ? tables.row_cells[row] : CellRange(), columns = tables.column_cells[column];
-  float sum = exists ? 0.0f : NAN;  // reading the numbers first would hold up the device
+  float sum = exists ? 0.0f : NAN;  // checking the indices first would make the host wait for the device
   for (std::int64_t y = rows.begin; y < rows.end; ++y) {
     const Element* const cells =
         static_cast<const Element*>(a.features) + ((image * p.height + y) * p.width) * p.channels + channel;
@@ -64,7 +65,7 @@ __global__ void __launch_bounds__(kThreads) gather_cells(RoiAlignBackward a, Roi
   static_cast<Element*>(a.of_features)[cell * p.channels + channel] = from_float<Element>(sum);
 }
 
-/// A grid of `items` times the channels in blocks of kThreads.
+/// Starts a grid of `items` times the channels in blocks of kThreads.
 template <class... Parameters, class... Arguments>
 Status start(std::int64_t items, std::int64_t channels, void (*kernel)(Parameters...), void* stream,
              const Arguments&... arguments) {

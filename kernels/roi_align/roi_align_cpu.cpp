@@ -1,6 +1,6 @@
-// Bound by memory: a cell's channels are read once for each bin that it has a weight in. Forward, a thread takes a box
-// after the other; backward, a row of cells after the other, so that no two threads add to one place. Inner loops run
-// over channels and are plain, for the compiler to vectorize.
+// Memory-bound: a cell's channels are read once for each bin in which it has a weight. Forward: a thread processes one
+// box after another. Backward: one row of cells after another, so that no two threads add to one place. Inner loops run
+// over channels and are plain so that the compiler vectorizes them.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -24,7 +24,7 @@ inline void store(std::uint16_t* to, float value) {
   *to = float_to_bfloat16(value);
 }
 
-/// sums[c] += the weighted sum of `count` cells that follow each other.
+/// sums[c] += the weighted sum of `count` adjacent cells.
 template <class Element>
 void add_cells(const Element* cells, const float* weights, std::int64_t count, std::int64_t channels, float* sums) {
   std::int64_t i = 0;
@@ -65,7 +65,7 @@ void pool_box(const RoiAlignForward& a, const RoiTables& tables, std::int64_t bo
   }
 }
 
-/// Adds to a row of cells [W, C] what one bin's gradient [C] is worth there.
+/// Adds one bin's gradient [C], weighted, to a row of cells [W, C].
 template <class Element>
 void spread_bin(const RoiAlignProblem& p, const RoiTables& tables, float row_weight, std::int64_t column,
                 const Element* gradient, float* sums) {
@@ -100,13 +100,13 @@ void gather_row(const RoiAlignBackward& a, const RoiTables& tables, std::int64_t
 Status check_images(const RoiAlignProblem& p) {
   for (std::int64_t box = 0; box < p.boxes; ++box) {
     if (p.image[box] >= 0 && p.image[box] < p.images) continue;
-    return Status::failure("roi_align: box " + std::to_string(box) + " is of image " + std::to_string(p.image[box]) +
+    return Status::failure("roi_align: box " + std::to_string(box) + " belongs to image " + std::to_string(p.image[box]) +
                            ", but there are " + std::to_string(p.images) + " images");
   }
   return {};
 }
 
-/// body(item, sums) with float sums [size] of each thread's own.
+/// Calls body(item, sums) with a per-thread buffer of `size` floats.
 template <class Body>
 void for_each_with_sums(const Parallel& parallel, std::int64_t items, std::int64_t size, Body body) {
   std::vector<std::vector<float>> sums(static_cast<std::size_t>(thread_count(parallel, items)));

@@ -6,7 +6,7 @@
 namespace tessera::kernels {
 namespace {
 
-/// The weights of every box's bins along both axes, as they lie in the workspace.
+/// The weights of every box's bins along both axes, in the workspace.
 struct RoiTables {
   float* rows;              // [K, bin_rows, H]
   float* columns;           // [K, bin_columns, W]
@@ -23,11 +23,11 @@ inline RoiTables roi_tables(const RoiAlignProblem& p, void* workspace) {
   return tables;
 }
 
-/// Bin `bin` of a box along the rows (bin < bin_rows) or, counted on, along the columns.
+/// Fills bin `bin` of a box: along the rows if bin < bin_rows, otherwise bin - bin_rows along the columns.
 TESSERA_HOST_DEVICE inline void fill_bin(const RoiAlignProblem& p, const RoiTables& tables, std::int64_t box,
                                          std::int64_t bin) {
   const float* const corners = p.corners + box * 4;
-  // 0 where all are finite, else NaN: a box without a place has NaN on both axes.
+  // 0 if all coordinates are finite, else NaN, so that a box that is not finite has NaN on both axes.
   const float nowhere =
       (corners[0] - corners[0]) + (corners[1] - corners[1]) + (corners[2] - corners[2]) + (corners[3] - corners[3]);
   const bool of_rows = bin < p.bin_rows;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the forward and the backward kernel share: arguments, a row's decisions, stores.
+// Shared by the forward and backward kernels: arguments, a row's decisions, and stores.
 #include <algorithm>
 
 #include "kernels/device/pairs.h"
@@ -29,7 +29,7 @@ Matrices<Element> matrices(const Rows& rows) {
   return {static_cast<Element*>(rows.data), rows.batch_stride, rows.row_stride};
 }
 
-/// Whether rows may be read 16 bytes at a time.
+/// Whether rows can be read 16 bytes at a time.
 inline bool aligned_rows(const void* data, std::int64_t batch_stride, std::int64_t row_stride, std::int64_t width,
                          DataType type) {
   const std::int64_t per_vector = 16 / static_cast<std::int64_t>(size_of(type));
@@ -53,7 +53,7 @@ __device__ __forceinline__ bool is_flat(float lowest, float highest) {
   return highest - lowest <= kFlatRow * fmaxf(fabsf(lowest), fabsf(highest));
 }
 
-/// [rows, 64] for the products along patches or tokens.
+/// A stage of [rows, 64] for the products along patches or tokens.
 template <class Element>
 struct RowStage {
   static constexpr int kColumns = 64;
@@ -62,8 +62,7 @@ struct RowStage {
   static constexpr int kElements = kRows * kPitch;
 };
 
-/// Which tokens of a tile are real: one bit each, tokens first .. first + count - 1 of a pair; all lanes of the calling
-/// warp get the bits of 32 tokens.
+/// Returns which tokens first .. of a pair are real, one bit each for 32 tokens, in all lanes of the calling warp.
 __device__ __forceinline__ unsigned real_bits(const std::uint8_t* mask, std::int64_t pair, int tokens, int first) {
   const int token = first + static_cast<int>(threadIdx.x % 32);
   const bool real = token < tokens && (mask == nullptr || mask[pair * tokens + token] != 0);
@@ -83,7 +82,7 @@ struct TileMask {
     return ((row < 32 ? low >> row : high >> (row - 32)) & 1u) != 0;
   }
   __device__ __forceinline__ bool any() const { return (low | high) != 0; }
-  /// Bit t: one of the rows 16 t .. 16 t + 15 is real.
+  /// Bit t: whether one of the rows 16 t .. 16 t + 15 is real.
   __device__ __forceinline__ unsigned row_tiles() const {
     return ((low & 0xffffu) != 0 ? 1u : 0u) | ((low >> 16) != 0 ? 2u : 0u) | ((high & 0xffffu) != 0 ? 4u : 0u) |
            ((high >> 16) != 0 ? 8u : 0u);

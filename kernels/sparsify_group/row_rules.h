@@ -12,7 +12,7 @@
 namespace tessera::kernels {
 namespace {  // each instruction set keeps its own copy: see cpu/matrix.inc.h
 
-/// A row is flat when its range is at most this share of its largest magnitude.
+/// A row is flat if its range is at most this share of its largest magnitude.
 constexpr float kFlatRow = 1e-6f;
 
 TESSERA_HOST_DEVICE inline float next_float(float value, std::int32_t step) {
@@ -23,8 +23,8 @@ TESSERA_HOST_DEVICE inline float next_float(float value, std::int32_t step) {
   return value;
 }
 
-/// The smallest x >= 0 with float(x / range) >= threshold, so that `x >= kept_from(range, threshold)` decides as the
-/// division would, rounding and equality included, without dividing for each patch. threshold is in [0, 1].
+/// Returns the smallest x >= 0 with float(x / range) >= threshold, so that `x >= kept_from(range, threshold)` decides
+/// exactly as the division would, rounding and equality included, without a division per patch. threshold is in [0, 1].
 TESSERA_HOST_DEVICE inline float kept_from(float range, float threshold) {
   if (!(range > 0.0f && range <= 3.4028235e38f) || threshold <= 0.0f) return 0.0f;
   float cut = threshold * range;

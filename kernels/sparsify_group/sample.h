@@ -7,8 +7,8 @@
 
 namespace tessera::kernels {
 
-/// One image-caption pair of the CPU implementation. Pointers are those of the pair; `real_tokens` lists its real
-/// tokens.
+/// One image-caption pair of the CPU implementation. The pointers are to this pair's data; `real_tokens` lists the
+/// indices of its real tokens.
 struct ForwardSample {
   const SparsifyGroupProblem* problem;
   ConstRows text_tokens;
@@ -34,7 +34,7 @@ struct BackwardSample {
   float* scratch;
 };
 
-/// The same code compiled for one instruction set.
+/// The functions, compiled for one instruction set.
 struct SampleKernels {
   std::int64_t (*scratch_floats)(const SparsifyGroupProblem& problem, Pass pass);
   void (*forward)(const ForwardSample& sample);

@@ -2,8 +2,8 @@
 //
 // Similarities are computed transposed, S^T [P, tokens]: tokens are the vector lanes. The minimum, the maximum and the
 // sums over patches are then vertical operations, S^T = V T^T transposes the short T instead of the long V, and the
-// products that follow read the weights by broadcasts from contiguous places. Only real tokens take part, so padding
-// costs nothing. Products of the backward are joined: [S^T dA^T] = V [T; dC]^T and dV = [A^T dS^T] [dC; T].
+// products after it read the weights by broadcasts from contiguous memory. Only real tokens are processed, so padding
+// costs nothing. Products of the backward pass are joined: [S^T dA^T] = V [T; dC]^T and dV = [A^T dS^T] [dC; T].
 #include "kernels/cpu/matrix.inc.h"
 #include "kernels/sparsify_group/row_rules.h"
 #include "kernels/sparsify_group/sample.h"
@@ -11,7 +11,7 @@
 namespace tessera::kernels {
 namespace {
 
-/// Tokens of one tile: keeps [P, tokens] within 256 KB.
+/// Tokens per tile: keeps [P, tokens] within 256 KB.
 inline std::int64_t token_tile(const SparsifyGroupProblem& problem) {
   const std::int64_t fitting = 65536 / problem.patches / kVector * kVector;
   return smaller(problem.tokens, fitting < 16 ? 16 : fitting > 128 ? 128 : fitting);
@@ -44,7 +44,7 @@ inline Vector exponential(Vector x) {
 /// Statistics and decisions of kVector rows (tokens), one in each lane.
 struct LaneRows {
   Vector lowest, highest, sum;
-  Vector cut;      ///< kept: s - lowest >= cut
+  Vector cut;      ///< kept if s - lowest >= cut
   IntVector flat;  ///< uniform weights, no gradient through them
 
   void decide(const SparsifyGroupProblem& problem) {
@@ -57,12 +57,12 @@ struct LaneRows {
   }
 };
 
-/// Turns kVector columns of S^T into weights, in place.
+/// Converts kVector columns of S^T into weights, in place.
 inline LaneRows weigh(const SparsifyGroupProblem& problem, float* s, std::int64_t stride) {
   const std::int64_t patches = problem.patches;
   LaneRows rows;
   rows.lowest = rows.highest = load(s);
-  Vector check{};  // NaN as soon as one similarity is NaN or infinite: such a row becomes NaN as a whole
+  Vector check{};  // NaN once a similarity is NaN or infinite: the whole row then becomes NaN
   for (std::int64_t p = 0; p < patches; ++p) {
     const Vector value = load(s + p * stride);
     rows.lowest = minimum(value, rows.lowest);
@@ -97,7 +97,7 @@ inline LaneRows weigh(const SparsifyGroupProblem& problem, float* s, std::int64_
   return rows;
 }
 
-/// From kVector columns of S^T and dA^T: the weights into `a`, the similarities' gradient into `ds`.
+/// From kVector columns of S^T and dA^T, computes the weights into `a` and the similarities' gradient into `ds`.
 struct LaneGradient {
   LaneRows rows;
   Vector scale;      ///< 1 / sum
@@ -156,7 +156,7 @@ struct LaneGradient {
   }
 };
 
-/// float32 rows in place; bfloat16 rows (those in `index`) converted into scratch memory first.
+/// Returns float32 rows in place; bfloat16 rows (those in `index`) are first converted into scratch memory.
 inline PickedRows as_float(DataType type, const ConstRows& rows, const std::int32_t* index, std::int64_t count,
                            std::int64_t width, float* converted) {
   if (type == DataType::kFloat32) return {static_cast<const float*>(rows.data), rows.row_stride, index};
@@ -229,7 +229,7 @@ void backward(const BackwardSample& sample) {
   float* const text_copy = scratch.take(converts ? tile * width : 0);
   float* const grad_copy = scratch.take(converts ? tile * width : 0);
   float* const panel = scratch.next;
-  // Summed over the token tiles in float32.
+  // Sum over the token tiles in float32.
   const bool sums_apart = converts && sample.real_count > tile;
   const Destination grad_image = sums_apart ? Destination{grad_image_sum, width, nullptr, DataType::kFloat32}
                                             : Destination{sample.grad_image_tokens.data,
@@ -254,7 +254,7 @@ void backward(const BackwardSample& sample) {
       }
       gradient.weights(problem, s_da + group, s_da + count + group, stride, a_ds + group, stride);
     }
-    // After all weights: the last group's surplus lanes overlap the first gradients.
+    // Only after all weights: the last group's unused lanes overlap the first gradients.
     for (std::int64_t group = 0; group < count; group += kVector) {
       gradients[group / kVector].similarities(problem, s_da + group, s_da + count + group, stride, a_ds + group,
                                               a_ds + count + group, stride);

@@ -11,7 +11,7 @@ std::string at_least(const char* name, std::int64_t least, std::int64_t value) {
          std::to_string(value);
 }
 
-/// Empty when the problem can be run.
+/// Returns an empty string if the problem is valid.
 std::string problem_error(const SparsifyGroupProblem& problem) {
   if (problem.batch < 0) return at_least("batch", 0, problem.batch);
   if (problem.tokens < 0) return at_least("tokens", 0, problem.tokens);
@@ -26,7 +26,7 @@ std::string problem_error(const SparsifyGroupProblem& problem) {
   return {};
 }
 
-/// Empty when `data` (of a matrix that is not empty) is there and its rows do not overlap.
+/// Returns an empty string if `data` (of a non-empty matrix) is not null and its rows do not overlap.
 std::string rows_error(const char* name, const void* data, std::int64_t row_stride, std::int64_t width,
                        bool may_overlap) {
   if (data == nullptr) return std::string("sparsify_group: ") + name + " is a null pointer";

@@ -7,17 +7,16 @@
 #include "kernels/status.h"
 #include "kernels/types.h"
 
-/// SPARC's "sparsify and group" (eq. 2-5 of the paper) as one operator, forward and backward. Per pair, token j, patch
-/// k:
+/// SPARC's "sparsify and group" (eq. 2-5 of the paper) as one operator, forward and backward. For each pair, token j
+/// and patch k:
 ///   s_jk = t_j . v_k,   z = (s - min_k s) / (max_k s - min_k s),   kept = z where z >= threshold else 0,
 ///   a = kept / sum kept,   grouped_j = sum_k a_jk v_k.
 /// A row with max - min <= 1e-6 * max(|min|, |max|) is flat: a = 1/P, and no gradient passes through a. Equal minima
 /// share their sub-gradient equally. (The maximum's sub-gradient is exactly zero: scaling every kept weight of a row
-/// changes nothing after the normalization.) Softmax variant: a = softmax_k(s / softmax_temperature).
+/// has no effect after the normalization.) Softmax variant: a = softmax_k(s / softmax_temperature).
 ///
-/// Similarities are recomputed in the backward; [B, L, P] is never held, only tiles of it. Padding tokens are never
-/// read: their rows of `grouped`, `row_statistics`, `weights` and the gradient are set to zero, whatever stands in
-/// them.
+/// The backward pass computes the similarities again; only tiles of [B, L, P] are ever stored. Padding tokens are never
+/// read: their rows of `grouped`, `row_statistics`, `weights` and the gradient are set to zero.
 namespace tessera::kernels {
 
 enum class PatchWeights { kMinMax, kSoftmax };
@@ -26,8 +25,8 @@ struct SparsifyGroupProblem {
   std::int64_t batch = 0;              ///< B, may be 0
   std::int64_t tokens = 0;             ///< L, may be 0
   std::int64_t patches = 0;            ///< P, at least 1; on a GPU at most kMostPatchesOnGpu
-  std::int64_t width = 0;              ///< D, at least 1; multiples of 8 with aligned rows take the fast paths
-  DataType type = DataType::kFloat32;  ///< of tokens, grouped and gradients; sums are float32 throughout
+  std::int64_t width = 0;              ///< D, at least 1; multiples of 8 with aligned rows use the fast paths
+  DataType type = DataType::kFloat32;  ///< type of tokens, grouped and gradients; sums are always float32
   PatchWeights weights = PatchWeights::kMinMax;
   float threshold = 0.0f;            ///< in [0, 1]; the paper's is 1/P (`paper_threshold`), 0 keeps everything
   float softmax_temperature = 1.0f;  ///< above 0; used by kSoftmax only
@@ -35,13 +34,13 @@ struct SparsifyGroupProblem {
 
 constexpr std::int64_t kMostPatchesOnGpu = 1024;
 
-/// 1/P, rounded once to float32 as the comparison wants it.
+/// 1/P, rounded once to float32, as the comparison requires.
 inline float paper_threshold(std::int64_t patches) {
   return static_cast<float>(1.0 / static_cast<double>(patches));
 }
 
-/// What the forward leaves for the backward, per token: minimum, maximum, and the sum that normalizes the weights
-/// (kMinMax: sum of kept s - min; kSoftmax: sum of exp((s - max) / temperature)).
+/// What the forward pass keeps for the backward pass, per token: minimum, maximum, and the sum that normalizes the
+/// weights (kMinMax: sum of kept s - min; kSoftmax: sum of exp((s - max) / temperature)).
 constexpr std::int64_t kRowStatistics = 3;
 
 struct SparsifyGroupForward {
@@ -67,20 +66,20 @@ struct SparsifyGroupBackward {
   void* workspace = nullptr;
 };
 
-/// Failure with a line naming the first bad argument.
+/// Returns a failure with one line that names the first bad argument.
 Status check(const SparsifyGroupForward& arguments);
 Status check(const SparsifyGroupBackward& arguments);
 
 namespace cpu {
-/// Bytes of scratch memory for `parallel`'s threads.
+/// Returns the bytes of scratch memory for `parallel`'s threads.
 std::size_t sparsify_group_workspace(const SparsifyGroupProblem& problem, Pass pass, const Parallel& parallel = {});
 Status sparsify_group_forward(const SparsifyGroupForward& arguments, const Parallel& parallel = {});
 Status sparsify_group_backward(const SparsifyGroupBackward& arguments, const Parallel& parallel = {});
 }  // namespace cpu
 
-/// On the current device; all pointers are device pointers, `stream` is a cudaStream_t. Asynchronous: a failure
-/// reported here is one of the arguments or of the launch. `emulation` runs the same source on the host
-/// (kernels/emulation), for tests.
+/// On the current device; all pointers are device pointers, `stream` is a cudaStream_t. Asynchronous: a reported
+/// failure concerns the arguments or the launch. `emulation` runs the same source on the host (kernels/emulation), for
+/// tests.
 namespace cuda {
 std::size_t sparsify_group_workspace(const SparsifyGroupProblem& problem, Pass pass);
 Status sparsify_group_forward(const SparsifyGroupForward& arguments, void* stream);

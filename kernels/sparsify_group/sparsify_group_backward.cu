@@ -1,25 +1,25 @@
-// Backward. A block of 16 warps (float32: 8, see kWarps) takes one pair and walks over tiles of its tokens (64 for up
-// to 256 patches, else 16):
-//   1. S = T V^T again and dA = dC V^T, V passing once for both; both go to shared memory as float32;
+// Backward. A block of 16 warps (float32: 8, see kWarps) processes one pair and loops over tiles of its tokens (64 for
+// up to 256 patches, else 16):
+//   1. S = T V^T again and dA = dC V^T, reading V once for both; both go to shared memory as float32;
 //   2. one warp per row: the weights a replace S, the gradient ds of the similarities replaces dA, in place;
 //   3. dT = dS V;
 //   4. dV += A^T dC + dS^T T.
 // One block owns all of a pair's dV, so that no atomics are needed and results are the same in every run. With more
-// than one token tile dV is summed up in float32: float32 in place, bfloat16 in a workspace of [blocks, P, D] (the grid
-// is then limited to kMostBlocksWithSums and a block takes several pairs). Global memory traffic per pair: T, dC twice,
-// V three times (mostly from the second-level cache), dT and dV once.
+// than one token tile dV is summed in float32: float32 in place, bfloat16 in a workspace of [blocks, P, D] (the grid is
+// then limited to kMostBlocksWithSums, and a block processes several pairs). Global memory traffic per pair: T and dC
+// twice, V three times (mostly from the second-level cache), dT and dV once.
 #include "kernels/sparsify_group/blocks.h"
 
 namespace tessera::kernels {
 namespace {
 
-/// Step 1 sums up two matrices in registers. With 16 warps of 128 registers those of float32 do not fit beside its
-/// operands (the inner loop spilled a dozen sums), with 8 warps of 255 they do.
+/// Step 1 sums two matrices in registers. With 16 warps of 128 registers, the float32 sums do not fit with its operands
+/// (the inner loop spilled a dozen sums); with 8 warps of 255 they do.
 template <class Element>
 constexpr int kWarps = sizeof(Element) == 4 ? 8 : 16;
 template <class Element>
 constexpr int kThreads = 32 * kWarps<Element>;
-constexpr std::int64_t kMostBlocksWithSums = 264;  // two for each multiprocessor of an H100
+constexpr std::int64_t kMostBlocksWithSums = 264;  // two per multiprocessor of an H100
 
 template <class Element>
 struct BackwardArguments {
@@ -33,7 +33,7 @@ struct BackwardArguments {
   float* sums;  // [gridDim.x, P, D] or null: see above
 };
 
-/// kPassTiles: 8-column tiles of each warp in a pass of step 1.
+/// kPassTiles: number of 8-column tiles per warp in a pass of step 1.
 template <class Element, int kRowTiles, int kCapacity, int kPassTiles>
 struct BackwardLayout {
   static constexpr int kTokens = 16 * kRowTiles;
@@ -117,7 +117,7 @@ struct BackwardBlock {
     });
   }
 
-  /// Called by a whole warp for one row.
+  /// A whole warp calls this for one row.
   __device__ __forceinline__ void differentiate_row(std::int64_t token_index, bool real, float* s_row,
                                                     float* da_row) const {
     constexpr int kValues = kCapacity / 32;
@@ -171,7 +171,7 @@ struct BackwardBlock {
         }
       }
     }
-    __syncwarp();  // all have read before the first writes
+    __syncwarp();  // all lanes have read before the first one writes
 #pragma unroll
     for (int i = 0; i < kValues; ++i) {
       reinterpret_cast<Element*>(s_row)[lane + 32 * i] = from_float<Element>(weights[i]);
@@ -182,7 +182,7 @@ struct BackwardBlock {
   /// dT = dS V.
   __device__ __forceinline__ void grad_text(std::int64_t pair, int first_token, const Mask& mask) const {
     using Stage = RowStage<Element>;
-    constexpr int kGroups = kWarps<Element> / 8;  // of warps, that share out the 16-row tiles
+    constexpr int kGroups = kWarps<Element> / 8;  // groups of warps that share the 16-row tiles
     constexpr int kRowsPerWarp = (kRowTiles + kGroups - 1) / kGroups;
     const int chunks = (arguments.patches + Stage::kRows - 1) / Stage::kRows;
     const int blocks = (arguments.width + Stage::kColumns - 1) / Stage::kColumns;
@@ -214,7 +214,7 @@ struct BackwardBlock {
               Layout::kElementPitch, row_staging + buffer * Stage::kElements, Stage::kPitch);
           if (chunk + 1 < chunks) return;
           WarpTiles all = tiles;
-          all.rows = exists;  // rows of padding become zero
+          all.rows = exists;  // rows of padding are set to zero
           for_each_pair(sums, all, [&](int row, int column, float first, float second) {
             if (first_token + row >= arguments.tokens) return;
             const bool real = mask.real(row);
@@ -224,7 +224,7 @@ struct BackwardBlock {
         });
   }
 
-  /// dV (+)= A^T dC + dS^T T; `first`, `last`: of the pair's tiles with real tokens.
+  /// dV (+)= A^T dC + dS^T T; `first` and `last` refer to the pair's tiles with real tokens.
   __device__ __forceinline__ void grad_image(std::int64_t pair, int first_token, const Mask& mask, bool first,
                                              bool last) const {
     using Stage = RowStage<Element>;
@@ -300,7 +300,7 @@ struct BackwardBlock {
     }
   }
 
-  /// First token of the pair's last tile that has a real token, -1 if none has.
+  /// Returns the first token of the pair's last tile that has a real token, or -1 if none has.
   __device__ __forceinline__ int last_tile(std::int64_t pair) const {
     int last = -1;
     for (int token = 0; token < arguments.tokens; token += Layout::kTokens) {
@@ -345,7 +345,7 @@ __global__ void __launch_bounds__(kThreads<Element>, 1)
   for (std::int64_t pair = blockIdx.x; pair < arguments.batch; pair += gridDim.x) block.run(pair);
 }
 
-/// Tokens of a tile for this number of patches.
+/// Returns the number of tokens per tile for this number of patches.
 std::int64_t tile_tokens(const SparsifyGroupProblem& problem) {
   return problem.patches <= 256 ? 64 : 16;
 }

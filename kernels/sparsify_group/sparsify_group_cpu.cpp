@@ -1,6 +1,6 @@
-// Threads take pairs one after the other; a pair's tokens, its [P, tokens] tile and its gradients stay in the core's
-// second-level cache. Measured slower: one product per step over the whole batch (the composed operations), which
-// streams [B, L, P] through memory a dozen times.
+// Each thread processes one pair after another; a pair's tokens, its [P, tokens] tile and its gradients stay in the
+// core's second-level cache. The alternative measured slower: one product per step over the whole batch (the composed
+// operations), which streams [B, L, P] through memory a dozen times.
 #include <cstring>
 #include <memory>
 #include <new>
@@ -21,7 +21,7 @@ const SampleKernels& sample_kernels() {
 
 constexpr std::size_t kAlignment = 64;
 
-/// Bytes for one thread: its list of real tokens and its scratch floats.
+/// Bytes per thread: the list of real tokens and the scratch floats.
 std::size_t list_bytes(const SparsifyGroupProblem& problem) {
   return (static_cast<std::size_t>(problem.tokens) * sizeof(std::int32_t) + kAlignment - 1) / kAlignment * kAlignment;
 }
@@ -30,7 +30,7 @@ std::size_t thread_bytes(const SparsifyGroupProblem& problem, Pass pass) {
   return list_bytes(problem) + (floats + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// The caller's workspace, or one of our own.
+/// The caller's workspace, or one allocated here.
 class Workspace {
  public:
   Workspace(void* given, const SparsifyGroupProblem& problem, Pass pass, const Parallel& parallel)

@@ -1,9 +1,9 @@
-// Forward. A block of 8 warps takes one pair and a tile of its tokens (64 for up to 256 patches, 32 up to 640, 16 up to
-// 1,024):
-//   1. S = T V^T, all patches of the tile, T and V passing once through double-buffered shared memory in slices of 64 bytes
-//      along the width; sums in registers (tensor cores for bfloat16), then to shared memory as float32;
+// Forward. A block of 8 warps processes one pair and a tile of its tokens (64 for up to 256 patches, 32 up to 640, 16
+// up to 1,024):
+//   1. S = T V^T for all patches; T and V are read once, in slices of 64 bytes along the width, through double-buffered
+//      shared memory; sums are in registers (tensor cores for bfloat16), then go to shared memory as float32;
 //   2. one warp per row: minimum, maximum, decisions, sum; the weights replace the similarities in place;
-//   3. grouped = A V, 64 columns at a time, V passing a second time (from the second-level cache).
+//   3. grouped = A V, 64 columns at a time, reading V a second time (from the second-level cache).
 // Global memory traffic per pair: T once, V twice, grouped once, 12 bytes of statistics per token. S stays in shared
 // memory. Rows of padding are neither read nor multiplied (16-row tiles without a real token are skipped).
 #include "kernels/sparsify_group/blocks.h"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-/// Patches per pass of step 1: four 8-column tiles for each warp.
+/// Patches per pass of step 1: four 8-column tiles per warp.
 constexpr int kPassTiles = 4;
 constexpr int kPassPatches = 8 * kPassTiles * kWarps;
 
@@ -30,7 +30,7 @@ struct ForwardArguments {
 };
 
 /// Shared memory of a block: similarities [kTokens, kCapacity], then staging. With a single pass the first staging area
-/// may lie over the similarities, which are written after it was last read.
+/// may overlap the similarities, because they are written after its last read.
 template <class Element, int kRowTiles, int kCapacity>
 struct ForwardLayout {
   static constexpr int kTokens = 16 * kRowTiles;
@@ -85,7 +85,8 @@ __device__ __forceinline__ void compute_similarities(const ForwardArguments<Elem
   }
 }
 
-/// Replaces a row of similarities by its weights (in type Element, zeros past the last patch). Called by a whole warp.
+/// Replaces a row of similarities with its weights (in type Element, zeros past the last patch). A whole warp calls
+/// this.
 template <class Element, int kCapacity>
 __device__ __forceinline__ void weigh_row(const ForwardArguments<Element>& arguments, std::int64_t token_index,
                                           bool real, float* row) {
@@ -136,7 +137,7 @@ __device__ __forceinline__ void weigh_row(const ForwardArguments<Element>& argum
       to[2] = sum;
     }
   }
-  __syncwarp();  // all have read before the first writes
+  __syncwarp();  // all lanes have read before the first one writes
   Element* const weights = reinterpret_cast<Element*>(row);
 #pragma unroll
   for (int i = 0; i < kValues; ++i) weights[lane + 32 * i] = from_float<Element>(values[i]);
@@ -178,7 +179,7 @@ __device__ __forceinline__ void group_patches(const ForwardArguments<Element>& a
             kWeightPitch, staging + buffer * Stage::kElements, Stage::kPitch);
         if (chunk + 1 < chunks) return;
         WarpTiles all = tiles;
-        all.rows = ~0u;  // rows of padding become zero
+        all.rows = ~0u;  // rows of padding are set to zero
         for_each_pair(sums, all, [&](int row, int column, float first, float second) {
           if (first_token + row >= arguments.tokens) return;
           const bool real = mask.real(row);

@@ -7,13 +7,13 @@ namespace tessera::kernels {
 /// The inner loops of text-conditioned pooling over a row of `count` (at least 1) numbers, compiled for one instruction
 /// set.
 struct PoolRows {
-  /// In place exp(s) over (the sum of exp(s), and of 1 with `zero_token`).
+  /// In place: exp(s) divided by the sum of exp(s), plus 1 in that sum with `zero_token`.
   void (*softmax)(float* scores, std::int64_t count, bool zero_token);
-  /// In place g <- w (g - sum of w g).
+  /// In place: g <- w (g - sum of w g).
   void (*softmax_backward)(const float* weights, float* gradient, std::int64_t count);
-  /// The sums of x y and of x x.
+  /// Computes the sums of x y and of x x.
   void (*products)(const float* x, const float* y, std::int64_t count, float* with_other, float* with_itself);
-  /// At once x <- a x + b y and y <- c x, from the x of before.
+  /// Simultaneously x <- a x + b y and y <- c x, both from the old values.
   void (*combine)(float* x, float* y, std::int64_t count, float a, float b, float c);
 };
 

@@ -12,7 +12,7 @@ inline float sum_of(const Vector (&sums)[kVectors]) {
   return sum;
 }
 
-/// Calls visit(place, sum number) for each whole vector; returns the first place behind them.
+/// Calls visit(place, index of the sum) for each whole vector; returns the first place after them.
 template <class Visit>
 inline std::int64_t whole_vectors(std::int64_t count, Visit visit) {
   std::int64_t place = 0;

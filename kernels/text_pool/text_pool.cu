@@ -1,5 +1,5 @@
-// Bound by memory. A warp takes a row: the row's numbers come from memory once and from the first-level cache the next
-// time, as an image has some hundred patches and an embedding some hundred numbers.
+// Memory-bound. A warp processes a row. The row is read from memory once and after that from the first-level cache,
+// because an image has a few hundred patches and an embedding a few hundred numbers.
 #include "kernels/device/primitives.h"
 #include "kernels/text_pool/text_pool.h"
 
@@ -7,8 +7,8 @@ namespace tessera::kernels {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr float kLowest = -3.4028235e38f;  // a maximum of nothing: unlike -infinity it gives no NaN
-constexpr float kShort = 1e-12f;           // no vector is divided by less
+constexpr float kLowest = -3.4028235e38f;  // the maximum of nothing: unlike -infinity it gives no NaN
+constexpr float kShort = 1e-12f;           // lower bound of a norm that vectors are divided by
 
 __device__ __forceinline__ std::int64_t row_of_warp() {
   return static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;

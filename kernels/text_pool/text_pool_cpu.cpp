@@ -1,4 +1,4 @@
-// A thread takes a row after the other; rows are short and stay in its first-level cache.
+// A thread processes one row after another; rows are short and stay in its first-level cache.
 #include <algorithm>
 #include <cmath>
 
@@ -9,7 +9,7 @@
 namespace tessera::kernels::cpu {
 namespace {
 
-constexpr float kShort = 1e-12f;  // no vector is divided by less
+constexpr float kShort = 1e-12f;  // lower bound of a norm that vectors are divided by
 constexpr std::int64_t kRowsAtATime = 16;
 
 const PoolRows& pool_rows() {
@@ -26,7 +26,7 @@ void for_each_row(const Parallel& parallel, std::int64_t rows, Body body) {
     for (std::int64_t row = item * kRowsAtATime; row < std::min(rows, (item + 1) * kRowsAtATime); ++row) body(row);
   };
   const std::int64_t items = (rows + kRowsAtATime - 1) / kRowsAtATime;
-  if (parallel.threads == 1) {  // a caller that has threads of its own
+  if (parallel.threads == 1) {  // the caller has its own threads
     for (std::int64_t item = 0; item < items; ++item) some(0, item);
     return;
   }

@@ -6,8 +6,8 @@ namespace tessera::kernels {
 
 /// The inner loops of token_max_projection, compiled for one instruction set.
 struct RowKernels {
-  /// For each of `columns` columns of a matrix [rows, columns] (rows at least 1, contiguous) its maximum and the lowest
-  /// row that has it; NaN if there is one.
+  /// For each column of a matrix [rows, columns] (rows at least 1, contiguous), writes its maximum and the lowest row
+  /// that has it; a column with a NaN has maximum NaN.
   void (*maxima)(const float* matrix, std::int64_t rows, std::int64_t columns, float* maximum, std::int32_t* row);
   /// to [width] = sum over i of weights[i] * table[index[i]], in this order. index[i] counts rows of `width`.
   void (*weighted_sum)(const float* table, std::int64_t width, const std::int32_t* index, const float* weights,

@@ -5,7 +5,7 @@
 namespace tessera::kernels {
 namespace {
 
-/// Columns that pass together: whole cache lines of each row.
+/// Columns processed together: whole cache lines of each row.
 constexpr int kVectors = 4;
 constexpr int kStrip = kVectors * kVector;
 
@@ -25,7 +25,7 @@ void maxima(const float* matrix, std::int64_t rows, std::int64_t columns, float*
       current += 1;
       for (int i = 0; i < kVectors; ++i) {
         const Vector value = load(from + i * kVector);
-        const IntVector better = ~(value <= best[i]) & (best[i] == best[i]);  // NaN is better, and stays
+        const IntVector better = ~(value <= best[i]) & (best[i] == best[i]);  // NaN wins, and stays
         best[i] = select(better, value, best[i]);
         index[i] = better ? current : index[i];
       }

@@ -1,8 +1,8 @@
-// Backward: sums of rows along the maxima, bound by the second-level cache (one row of the width per entry that passes a
-// gradient and direction). No atomics: every sum belongs to one warp, which adds in the order of the vocabulary or the
-// batch, so that results are the same in every run.
-//   table   a warp takes one row of the vocabulary, 256 columns at a time in registers, and walks down the batch;
-//   tokens  a block takes one sample, 256 of its positions and 64 columns in shared memory. Each of its 8 warps owns
+// Backward: sums of rows along the maxima, bound by the second-level cache (one row of the width for each entry that
+// passes a gradient, in each direction). No atomics: every sum belongs to one warp, which adds in the order of the
+// vocabulary or the batch, so that results are the same in every run.
+//   table   a warp processes one row of the vocabulary, 256 columns at a time in registers, and loops over the batch;
+//   tokens  a block processes one sample, 256 of its positions and 64 columns in shared memory. Each of its 8 warps owns
 //           every eighth position, reads the sample's weights 32 at a time and adds those of its own positions.
 #include <algorithm>
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-constexpr int kTablePieces = 8;  // columns of a lane
+constexpr int kTablePieces = 8;  // columns per lane
 constexpr int kTokenPieces = 2;
 constexpr int kBlockPositions = 256;
 constexpr int kBlockColumns = 32 * kTokenPieces;
@@ -30,14 +30,14 @@ struct BackwardArguments {
   Element* grad_table;
 };
 
-/// 32 entries in the lanes of a warp, of which `bits` take part.
+/// 32 entries, one per lane of a warp; those in `bits` are used.
 struct Entries {
   float weight;
   int position;
   unsigned bits;
 };
 
-/// Calls add(entry, weight, position) for each that takes part, in order, in all lanes.
+/// Calls add(entry, weight, position) in all lanes for each used entry, in order.
 template <class Add>
 __device__ __forceinline__ void for_each_entry(const Entries& entries, Add add) {
   for_each_lane(entries.bits, [&](int lane) {

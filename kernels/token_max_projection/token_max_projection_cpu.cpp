@@ -1,7 +1,7 @@
-// Forward: threads take a group of samples with a chunk of the vocabulary, and of it a tile of columns after the other:
-// rows, table and products of a tile fit into a core's second-level cache, so that the maxima cost little beside the
-// library's product. Rows of padding take part in no product. Backward: one thread per sample gathers the tokens'
-// gradient, then one per piece of the vocabulary the table's, so that no two threads add to one row.
+// Forward: each thread processes a group of samples with a chunk of the vocabulary, one tile of columns after another.
+// Rows, table and products of a tile fit in a core's second-level cache, so that the maxima cost little compared with
+// the library's product. Rows of padding are left out of all products. Backward: one thread per sample gathers the
+// tokens' gradient, then one per piece of the vocabulary the table's, so that no two threads add to one row.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -14,12 +14,12 @@
 namespace tessera::kernels::cpu {
 namespace {
 
-/// Library products reach their speed from about 300 rows on.
+/// Library products reach their full speed at about 300 rows.
 constexpr std::int64_t kGroupRows = 448;
 constexpr std::int64_t kTileColumns = 512;
 constexpr std::int64_t kChunkColumns = 2 * kTileColumns;
-constexpr std::int64_t kTableRows = 64;      // of the table's gradient, for one thread at a time
-constexpr std::int64_t kAlignedFloats = 16;  // a cache line: products of aligned rows have one order of sums
+constexpr std::int64_t kTableRows = 64;      // rows of the table's gradient per work item
+constexpr std::int64_t kAlignedFloats = 16;  // a cache line: products of aligned rows have a fixed order of sums
 
 const RowKernels& row_kernels() {
 #if defined(TESSERA_X86_KERNELS)
@@ -38,14 +38,14 @@ T* aligned(T* pointer) {
   return reinterpret_cast<T*>(rounded_up(reinterpret_cast<std::intptr_t>(pointer), kAlignedFloats * sizeof(float)));
 }
 
-/// Consecutive samples whose real rows go through one product.
+/// Consecutive samples whose real rows are multiplied in one product.
 struct Group {
-  std::int64_t first = 0, end = 0;  // samples
-  std::int64_t rows = 0;            // real ones
-  bool gaps = false;                // their rows do not follow each other
+  std::int64_t first = 0, end = 0;  // range of samples
+  std::int64_t rows = 0;            // number of real rows
+  bool gaps = false;                // the real rows are not adjacent
 };
 
-/// Which positions are real, and the groups.
+/// The real positions of each sample, and the groups.
 class Rows {
  public:
   Rows(const TokenMaxProjectionProblem& problem, const std::uint8_t* mask)
@@ -85,11 +85,11 @@ class Rows {
  private:
   std::int64_t positions_;
   std::vector<std::int64_t> counts_;
-  std::vector<std::int32_t> real_;  // [B, N], the first counts_[b] of each row; empty: all are
+  std::vector<std::int32_t> real_;  // [B, N], the first counts_[b] of each row are used; empty: all positions are real
   std::vector<Group> groups_;
 };
 
-/// The group's real rows one after the other: in place if they are so already, else copied.
+/// Returns the group's real rows, adjacent: in place if they are adjacent already, else copied.
 const float* together(const Rows& rows, const Group& group, const float* tokens, std::int64_t positions,
                       std::int64_t width, float* copy) {
   if (!group.gaps) return tokens + group.first * positions * width;
@@ -108,7 +108,7 @@ struct Maxima {
   std::int32_t row[kTileColumns];
 };
 
-/// A sample's results from the products of its rows with `columns` columns, the first of them `first`.
+/// Computes a sample's results from the products of its rows with `columns` columns, starting at column `first`.
 void finish(const TokenMaxProjectionForward& arguments, const Rows& rows, std::int64_t sample, std::int64_t first,
             std::int64_t columns, const float* products) {
   float* const encoding = arguments.encoding + sample * arguments.problem.vocabulary + first;
@@ -122,18 +122,18 @@ void finish(const TokenMaxProjectionForward& arguments, const Rows& rows, std::i
   row_kernels().maxima(products, rows.count(sample), columns, best.value, best.row);
   for (std::int64_t c = 0; c < columns; ++c) {
     const float maximum = best.value[c] + arguments.bias[first + c];
-    encoding[c] = maximum <= 0.0f ? 0.0f : std::log1p(maximum);  // NaN stays
+    encoding[c] = maximum <= 0.0f ? 0.0f : std::log1p(maximum);  // NaN stays NaN
     argmax[c] = rows.position(sample, best.row[c]);
   }
 }
 
-/// The entries of a weight's row or column that are not 0.
+/// The nonzero entries of a row or column of the weights.
 struct Entries {
   std::vector<std::int32_t> index;
   std::vector<float> weight;
 };
 
-/// Gradient of one sample's tokens: its entries sorted by position, then a sum for each.
+/// Computes the gradient of one sample's tokens: sorts its entries by position, then sums those of each position.
 void add_tokens(const TokenMaxProjectionBackward& arguments, std::int64_t sample, Entries& sorted,
                 std::vector<std::int64_t>& end) {
   const TokenMaxProjectionProblem& problem = arguments.problem;
@@ -141,7 +141,7 @@ void add_tokens(const TokenMaxProjectionBackward& arguments, std::int64_t sample
   const float* const weight = arguments.weight + sample * problem.vocabulary;
   sorted.index.resize(problem.vocabulary);
   sorted.weight.resize(problem.vocabulary);
-  end.assign(problem.positions + 1, 0);  // of the position before
+  end.assign(problem.positions + 1, 0);  // end[n]: end of position n - 1's entries
   for (std::int64_t v = 0; v < problem.vocabulary; ++v) {
     if (weight[v] != 0.0f) ++end[argmax[v] + 1];
   }
@@ -162,7 +162,7 @@ void add_tokens(const TokenMaxProjectionBackward& arguments, std::int64_t sample
   }
 }
 
-/// Gradient of one row of the table: over the samples in order.
+/// Computes the gradient of one row of the table, over the samples in order.
 void add_table_row(const TokenMaxProjectionBackward& arguments, std::int64_t v, Entries& entries) {
   const TokenMaxProjectionProblem& problem = arguments.problem;
   entries.index.clear();
@@ -180,7 +180,7 @@ void add_table_row(const TokenMaxProjectionBackward& arguments, std::int64_t v, 
 
 Status check_type(const TokenMaxProjectionProblem& problem) {
   if (problem.type == DataType::kFloat32) return {};
-  return Status::failure("token_max_projection: the CPU has a float32 kernel alone");
+  return Status::failure("token_max_projection: the CPU has only a float32 kernel");
 }
 
 }  // namespace
@@ -192,7 +192,7 @@ Status token_max_projection_forward(const TokenMaxProjectionForward& arguments, 
   if (Status status = check_type(problem); !status.ok()) return status;
   const Rows rows(problem, arguments.mask);
   const std::int64_t groups = static_cast<std::int64_t>(rows.groups().size());
-  // At least two chunks: the library's product would use threads of its own in a single one.
+  // At least two chunks: with a single one the library's product would start its own threads.
   const std::int64_t chunk = std::min(kChunkColumns, (problem.vocabulary + 1) / 2);
   const std::int64_t items = groups * ((problem.vocabulary + chunk - 1) / chunk);
   const std::int64_t copy_floats = rounded_up(rows.most_in_group() * problem.width, kAlignedFloats);

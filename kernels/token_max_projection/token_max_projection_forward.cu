@@ -1,10 +1,10 @@
-// Forward. A block of 8 warps takes one sample and a tile of the vocabulary, and its positions in passes: 64 positions
-// with 256 columns, 128 with 128 or 256 with 64, as the sample's length asks for, each warp 32 positions with 64 columns.
-// Tokens and table pass once per pass through double-buffered shared memory in slices of 64 bytes along the width; sums
-// stay in registers (tensor cores for bfloat16). Each lane keeps the best of the positions it has seen for each of its
-// columns; lanes and warps compare theirs at the end. Consecutive blocks share a sample, so that its tokens and the table
-// come from the second-level cache. Global memory gets 12 bytes per entry; products never leave the registers. Tiles of
-// 16 rows without a real position are not multiplied.
+// Forward. A block of 8 warps processes one sample and a tile of the vocabulary, with the positions in passes: 64
+// positions with 256 columns, 128 with 128 or 256 with 64, depending on the sample's length; each warp computes 32
+// positions with 64 columns. Each pass reads tokens and table once, in slices of 64 bytes along the width, through
+// double-buffered shared memory; sums stay in registers (tensor cores for bfloat16). Each lane keeps the best position
+// so far for each of its columns; lanes and warps compare theirs at the end. Consecutive blocks share a sample, so that
+// its tokens and the table come from the second-level cache. Only 12 bytes per entry are written to global memory;
+// products never leave the registers. Tiles of 16 rows without a real position are not multiplied.
 #include <algorithm>
 
 #include "kernels/device/staging.h"
@@ -15,14 +15,14 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-/// Of a warp: 16-row and 8-column tiles.
+/// A warp's 16-row and 8-column tiles.
 constexpr int kRowTiles = 2, kColumnTiles = 8;
 constexpr int kWarpRows = 16 * kRowTiles, kWarpColumns = 8 * kColumnTiles;
 
 template <class Element>
 struct ForwardArguments {
-  int positions, width, vocabulary, tiles;  // tiles: of the vocabulary
-  bool aligned;                             // rows may be read 16 bytes at a time
+  int positions, width, vocabulary, tiles;  // tiles: number of tiles of the vocabulary
+  bool aligned;                             // rows can be read 16 bytes at a time
   const Element* tokens;
   const std::uint8_t* mask;
   const Element* table;
@@ -31,13 +31,13 @@ struct ForwardArguments {
   std::int64_t* argmax;
 };
 
-/// A maximum and where it stands; -1: nothing yet.
+/// A maximum and its position; -1: none yet.
 struct Best {
   float value;
   int position;
 };
 
-/// Whether a goes before b: NaN before numbers, the greater before the smaller, then the lower position.
+/// Whether a ranks before b: NaN before numbers, the greater before the smaller, then the lower position.
 __device__ __forceinline__ bool before(const Best& a, const Best& b) {
   if (a.position < 0 || b.position < 0) return a.position >= 0;
   const bool a_nan = a.value != a.value, b_nan = b.value != b.value;
@@ -46,7 +46,7 @@ __device__ __forceinline__ bool before(const Best& a, const Best& b) {
   return a.position < b.position;
 }
 
-/// A block's share: kRowWarps x (kWarps / kRowWarps) warps. The best of the warps lie over the staging area.
+/// A block's share: kRowWarps x (kWarps / kRowWarps) warps. The warps' best values reuse the staging area.
 template <class Element, int kRowWarps>
 struct ForwardLayout {
   static constexpr int kColumnWarps = kWarps / kRowWarps;
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kThreads) project_tile(ForwardArguments<Elemen
     const int warp_first = pass + row_warp * kWarpRows, position = warp_first + lane;
     const bool is_real = position < arguments.positions &&
                          (arguments.mask == nullptr || arguments.mask[sample * arguments.positions + position] != 0);
-    const unsigned real = __ballot_sync(kAllLanes, is_real ? 1 : 0);  // of the warp's rows
+    const unsigned real = __ballot_sync(kAllLanes, is_real ? 1 : 0);  // one bit per row of the warp
     const WarpTiles tiles{
         row_warp * kWarpRows,       16, ((real & 0xffffu) != 0 ? 1u : 0u) | ((real >> 16) != 0 ? 2u : 0u),
         column_warp * kWarpColumns, 8,  columns};
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kThreads) project_tile(ForwardArguments<Elemen
     }
     const std::int64_t place = sample * arguments.vocabulary + first + column;
     const float maximum = top.position < 0 ? 0.0f : top.value + arguments.bias[first + column];
-    arguments.encoding[place] = maximum <= 0.0f ? 0.0f : log1pf(maximum);  // NaN stays
+    arguments.encoding[place] = maximum <= 0.0f ? 0.0f : log1pf(maximum);  // NaN stays NaN
     arguments.argmax[place] = top.position;
   }
 }

@@ -1,13 +1,13 @@
 """Tessera in Python: trained models as PyTorch modules, the data loader, the operators of its losses, and its programs.
 
     import tessera
-    model = tessera.load("runs/mine")                            # a run's folder, a checkpoint or a model file
+    model = tessera.load("runs/mine")                            # a run folder, a checkpoint or a model file
     similarity = model.encode_image(["cat.jpg"]) @ model.encode_text(["a cat"]).T
     for batch in tessera.Loader({"name": "webdataset", "path": "shards/*.tar"}, batch_size=256): ...
-    loss = tessera.sparsify_group(words, patches, mask)          # tessera.functional has all of them
-    tessera.read_runs("runs")                                    # what runs came to, as a table
+    loss = tessera.sparsify_group(words, patches, mask)          # tessera.functional has all operators
+    tessera.read_runs("runs")                                    # the results of runs, as a table
 
-The library is built for one series of PyTorch (2.11), with CUDA or without. `python -m tessera` lists the programs.
+The library is built for one version series of PyTorch (2.11), CUDA or CPU. `python -m tessera` lists the programs.
 """
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .models import Model, load  # noqa: F401
     from .runs import read_runs  # noqa: F401
 
-# What is imported, with torch, when it is first used: the console commands need none of it.
+# These names import torch, so they are loaded on first use: the console commands do not need them.
 _FROM = {
     **dict.fromkeys(("flops_regularizer", "linear_cross_entropy", "linear_soft_cross_entropy", "max_similarity", "roi_align",
                      "sparsify_group", "text_conditioned_loss", "text_conditioned_pool", "token_max_projection"), "functional"),

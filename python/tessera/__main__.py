@@ -1,4 +1,5 @@
-"""python -m tessera: the version and the programs; --cmake-prefix: the folder for CMAKE_PREFIX_PATH; NAME ...: runs a program."""
+"""python -m tessera prints the version and the programs; with --cmake-prefix, the folder for CMAKE_PREFIX_PATH; with NAME ..., runs a
+program."""
 import pathlib
 import sys
 
@@ -6,9 +7,9 @@ from . import _programs
 from ._version import version
 
 USAGE = """usage: python -m tessera [--version | --cmake-prefix | PROGRAM argument...]
-  --version       the version alone
-  --cmake-prefix  the folder that find_package(Tessera) takes in CMAKE_PREFIX_PATH
-  PROGRAM         runs one of these, which are console commands, too:"""
+  --version       print only the version
+  --cmake-prefix  print the folder to put into CMAKE_PREFIX_PATH for find_package(Tessera)
+  PROGRAM         run one of these programs, which are also console commands:"""
 
 
 def run() -> None:
@@ -20,7 +21,7 @@ def run() -> None:
         sys.argv = sys.argv[1:]
         _programs.main()
     elif len(sys.argv) > 1 and sys.argv[1] not in ("-h", "--help"):
-        sys.exit(f"tessera: there is no {sys.argv[1]!r}; python -m tessera lists the programs")
+        sys.exit(f"tessera: there is no program {sys.argv[1]!r}; python -m tessera lists the programs")
     else:
         print(f"Tessera {version()}\n\n{USAGE}")
         for name, text in _programs.PROGRAMS.items():

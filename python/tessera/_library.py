@@ -1,4 +1,4 @@
-"""Finds and loads Tessera's shared library. Nothing here imports torch before the library is asked for."""
+"""Finds and loads Tessera's shared library. This module imports torch only when the library is loaded."""
 from __future__ import annotations
 
 import mmap
@@ -9,7 +9,7 @@ from typing import Any, Optional, Union
 
 __all__ = ["library_file", "load_library"]
 
-# Everything (operators, models, the loader), or the operators alone, as a build without data libraries makes them.
+# The library with everything (operators, models, the loader), and the library with only the operators, from a build without data libraries.
 _NAMES = ("libtessera.so", "libtessera_ops.so")
 _MADE_FOR = re.compile(rb"tessera_ops for PyTorch (\d+\.\d+)")
 loaded: Optional[pathlib.Path] = None
@@ -17,19 +17,19 @@ loaded: Optional[pathlib.Path] = None
 
 def _places() -> list[pathlib.Path]:
     here = pathlib.Path(__file__).resolve().parent
-    # The wheel has tessera/lib/; the source tree python/tessera/ and build/lib/; an installation share/tessera/python/tessera/, and
-    # lib/ or what a distribution makes of it.
+    # The wheel has tessera/lib/; the source tree has python/tessera/ and build/lib/; an installation has share/tessera/python/tessera/ and
+    # lib/ or the distribution's equivalent.
     prefix = here.parents[3] if len(here.parents) > 3 else here
     return [here / "lib", here.parents[1] / "build" / "lib", prefix / "lib", *sorted(prefix.glob("lib*/*-linux-gnu")), prefix / "lib64"]
 
 
 def library_file(library: Union[str, os.PathLike, None] = None) -> pathlib.Path:
-    """Where the library is.
+    """Returns the path of the library.
 
-    library  a path, to be used instead of a search; None: TESSERA_LIBRARY, the wheel, build/lib of the source tree, or lib of the
+    library  a path to use instead of searching; None: search TESSERA_LIBRARY, the wheel, build/lib of the source tree, and lib of the
              installation
-    returns  a pathlib.Path of a file that is there
-    raises   ImportError that says where was looked
+    returns  a pathlib.Path of an existing file
+    raises   ImportError that lists the searched places
     """
     for named, by in ((library, "the argument"), (os.environ.get("TESSERA_LIBRARY"), "TESSERA_LIBRARY")):
         if named and not pathlib.Path(named).is_file():
@@ -46,7 +46,8 @@ def library_file(library: Union[str, os.PathLike, None] = None) -> pathlib.Path:
 
 
 def made_for(file: pathlib.Path) -> str:
-    """The PyTorch series that the library was built for, as "2.11"; ImportError where it is none of Tessera's."""
+    """Returns the PyTorch series that the library was built for, such as "2.11". Raises ImportError if the file is not Tessera's
+    library."""
     if file.stat().st_size:
         with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
             found = _MADE_FOR.search(content)
@@ -56,11 +57,11 @@ def made_for(file: pathlib.Path) -> str:
 
 
 def load_library(library: Union[str, os.PathLike, None] = None) -> pathlib.Path:
-    """Loads the library, unless it is loaded already.
+    """Loads the library, unless it is already loaded.
 
-    library  its path; None: searched for
-    returns  the pathlib.Path of the file that is loaded
-    raises   ImportError where there is no such file or it was built for another PyTorch
+    library  its path; None: search for it
+    returns  the pathlib.Path of the loaded file
+    raises   ImportError if there is no such file or it was built for another PyTorch
     """
     global loaded
     if loaded is None:
@@ -73,17 +74,17 @@ def load_library(library: Union[str, os.PathLike, None] = None) -> pathlib.Path:
         try:
             torch.ops.load_library(str(file))
         except OSError as error:
-            raise ImportError(f"tessera: {file} does not load: {error}") from error
+            raise ImportError(f"tessera: {file} cannot be loaded: {error}") from error
         loaded = file
     return loaded
 
 
 def bound_class(name: str) -> Any:
-    """A class that the library registers; ImportError where it is the one of operators alone."""
+    """Returns a class that the library registers. Raises ImportError if the library has only operators."""
     import torch
     file = load_library()
     try:
         return getattr(torch.classes.tessera, name)
     except RuntimeError as error:
-        raise ImportError(f"tessera: {file} has no {name}: it holds operators alone, for it was built without data libraries "
+        raise ImportError(f"tessera: {file} has no {name}: it has only operators, because it was built without data libraries "
                           "(scripts/setup.sh without --core-only builds them)") from error

@@ -1,12 +1,12 @@
-"""The version, which CMakeLists.txt has and the wheel's metadata repeat."""
+"""The version, read from CMakeLists.txt or the wheel's metadata."""
 import importlib.metadata
 import pathlib
 import re
 
 
 def version() -> str:
-    """That of the source tree or the installation that this file lies in, or of the wheel; "unknown" where there is none."""
-    root = pathlib.Path(__file__).resolve().parents[2]  # of an installation, share/tessera
+    """Returns the version of the source tree, installation or wheel that contains this file, or "unknown"."""
+    root = pathlib.Path(__file__).resolve().parents[2]  # share/tessera in an installation
     if (root / "VERSION").is_file():
         return (root / "VERSION").read_text(encoding="utf-8").strip()
     project = root / "CMakeLists.txt"

@@ -1,11 +1,11 @@
-"""Tessera's operators in PyTorch: losses on patches and words without their big intermediate tensors.
+"""Tessera's operators in PyTorch: losses on patches and words without large intermediate tensors.
 
     import tessera
-    grouped = tessera.sparsify_group(words, patches, mask)      # SPARC's grouped patches
+    grouped = tessera.sparsify_group(words, patches, mask)      # SPARC's patches grouped by word
 
-All of them have gradients and run on CPUs and on NVIDIA GPUs; all but the two text-conditioned ones have shapes for `torch.compile` and
-a rule under autocast. The library with them is loaded at the first call (tessera.load_library). Wrong shapes, types and devices raise
-RuntimeError with the tensor's name.
+All operators have gradients and run on CPUs and NVIDIA GPUs. All except the two text-conditioned ones support `torch.compile` and
+autocast. The first call loads the library (tessera.load_library). Wrong shapes, types and devices raise RuntimeError with the tensor's
+name.
 """
 from __future__ import annotations
 
@@ -33,19 +33,20 @@ def _or_all(mask: Optional[Tensor], tokens: Tensor) -> Tensor:
 
 def sparsify_group(text_tokens: Tensor, image_tokens: Tensor, text_mask: Optional[Tensor] = None, *, weights: str = "minmax",
                    threshold: Optional[float] = None, sparsify: bool = True, softmax_temperature: float = 1.0) -> Tensor:
-    """Groups the patches of each picture by the words of its caption (SPARC, Bica et al. 2024, eq. 2-5).
+    """Groups the patches of each image by the words of its caption (SPARC, Bica et al. 2024, eq. 2-5).
 
-    The products of a word with all patches are scaled to 0..1; those below the threshold become 0, the rest is normalized to sum 1;
-    the word gets the patches' sum with these weights. [B, L, P] is never held: the kernels keep the inputs and three numbers a word.
+    For each word, the dot products with all patches are scaled to 0..1; values below the threshold become 0, and the rest is normalized to
+    sum 1. The result is the patches' sum with these weights. [B, L, P] is never held: the kernels keep the inputs and three numbers per
+    word.
 
     text_tokens   [B, L, D]  words, not normalized; any floating-point type
     image_tokens  [B, P, D]  patches; P at least 1, same device
-    text_mask     [B, L]     bool, True = a real word; None: all. Padding gives zeros and takes no gradient, whatever it holds
+    text_mask     [B, L]     bool, True = a real word; None: all. Padding may hold anything; its result is 0 and it gets no gradient
     weights       "minmax", or "softmax" of the products divided by softmax_temperature
     threshold     in 0..1; None: 1/P, as in the paper. sparsify=False: 0
-    returns       [B, L, D]  in the wider of the two types; autocast changes nothing
+    returns       [B, L, D]  in the wider of the two types; autocast does not change it
     raises        RuntimeError that names the tensor
-    Differentiable in both token tensors: once, in float64 any number of times. A row of equal products has weights 1/P.
+    Differentiable in both token tensors, once, or in float64 any number of times. A row of equal products has weights 1/P.
 
     The first word is nearest to the first patch, the second to both of the others:
 
@@ -65,12 +66,12 @@ def sparsify_group(text_tokens: Tensor, image_tokens: Tensor, text_mask: Optiona
 def flops_regularizer(encoding: Tensor) -> Tensor:
     """STAIR's FLOPs regularizer (Chen et al. 2023, eq. 6; Paria et al. 2020): the sum over columns of (mean over rows)^2.
 
-    It is the number of products that an exact search makes for each pair of encodings, and pushes rarely used columns to 0.
+    It estimates the multiplications per pair of encodings in an exact search, and pushes rarely used columns to 0.
 
     encoding  [N, V]  N and V at least 1; float32, bfloat16, float16 or float64
     returns   []      float32 (float64 for float64)
     raises    RuntimeError
-    Differentiable once, in float64 any number of times; keeps [V] for it. With weights over several processes: sum the columns there.
+    Differentiable once, or in float64 any number of times; keeps [V] for the backward pass. It covers only the rows of this process.
 
     >>> flops_regularizer(torch.tensor([[1.0, 0.0, 2.0], [3.0, 0.0, 0.0]]))      # means 2, 0, 1
     tensor(5.)
@@ -80,18 +81,18 @@ def flops_regularizer(encoding: Tensor) -> Tensor:
 
 def max_similarity(patches: Tensor, tokens: Tensor, patch_keep: Optional[Tensor] = None, token_keep: Optional[Tensor] = None, *,
                    chunk: Optional[int] = None) -> tuple[Tensor, Tensor]:
-    """Token-wise maximum similarity of every picture with every text (FILIP, Yao et al. 2022, eq. 4-5).
+    """Token-wise maximum similarity of every image with every text (FILIP, Yao et al. 2022, eq. 4-5).
 
-    [B, C, P, L] is never held; the backward pass adds rows along the places of the maxima.
+    [B, C, P, L] is never held; the backward pass adds rows at the positions of the maxima.
 
     patches     [B, P, D]  float32 or float64, on a GPU also bfloat16; normalized by the caller. P from 1 to 32,767
     tokens      [C, L, D]  of the same type and device. L up to 32,767, for a GPU's kernels up to 1,024
-    patch_keep  [B, P]     bool; None: all
-    token_keep  [C, L]     bool; None: all. What is not kept touches nothing and takes no gradient, even NaN
-    chunk       texts per tile where operations are composed (float64); None: as many as fit into about 64 MB
+    patch_keep  [B, P]     bool, True = use the patch; None: all
+    token_keep  [C, L]     bool, True = use the token; None: all. Other tokens have no effect, even NaN, and get no gradient
+    chunk       texts per tile for composed operations (float64); None: as many as fit into about 64 MB
     returns     i2t [B, C], the mean over patches of the maximum over words; t2i [B, C], the mean over words of the maximum over
-                patches; float32 for bfloat16. A picture without kept patches has similarity 0 with every text, and so has a
-                text without kept words with every picture
+                patches; float32 for bfloat16. An image without kept patches has similarity 0 with every text, and a text without
+                kept words has similarity 0 with every image
     raises      RuntimeError that names the tensor
     Differentiable once.
 
@@ -106,13 +107,13 @@ def max_similarity(patches: Tensor, tokens: Tensor, patch_keep: Optional[Tensor]
 
 
 def token_max_projection(tokens: Tensor, mask: Optional[Tensor], table: Tensor, bias: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
-    """STAIR's token projection head behind its transform (Chen et al. 2023, eq. 4-5), as in SPLADE: for each entry of a vocabulary
+    """STAIR's token projection head after its transform (Chen et al. 2023, eq. 4-5), as in SPLADE: for each entry of a vocabulary
     log(1 + relu(the maximum over positions of position . entry + bias)).
 
-    [B, N, V] is never held, and the backward pass makes no product: an entry of 0 costs nothing.
+    [B, N, V] is never held. The backward pass computes no matrix product, and entries that are 0 cost nothing.
 
     tokens   [B, N, w]  float32, bfloat16, float16 or float64; N and w at least 1
-    mask     [B, N]     bool, True = a real position; None: all. Padding may hold anything and takes no gradient
+    mask     [B, N]     bool, True = a real position; None: all. Padding may hold anything and gets no gradient
     table    [V, w]     of the tokens' type
     bias     [V]        floating; None: zeros
     returns  encoding [B, V] float32 (float64 for float64), at least 0; argmax [B, V] int64, the position of each maximum, -1 in a row
@@ -137,17 +138,17 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, bias: 
                          reduction: str = "mean") -> Tensor:
     """torch.nn.functional.cross_entropy(linear(hidden, weight, bias), targets) without the logits [T, V].
 
-    A tile of rows is held at a time. Where a gradient is wanted it is made along with the loss, so that no product is made twice;
-    until the backward pass that takes the memory of hidden and weight once more, in float32.
+    Only a tile of rows is held at a time. If a gradient is needed, the forward pass computes it together with the loss, so that no product
+    is computed twice. Until the backward pass this takes as much memory as hidden and weight in float32.
 
     hidden        [T, D]  float32, bfloat16, float16 or float64; D at least 1
     weight        [V, D]  of hidden's type (any floating type under autocast)
-    targets       [T]     int64 in [0, V), or ignore_index: such a row may hold anything and takes no gradient
+    targets       [T]     int64 in [0, V), or ignore_index: such a row may hold anything and gets no gradient
     bias          [V]     floating, or None
     reduction     "mean" over the targets that are not ignored, or "sum"
-    returns       []      float32 (float64 for float64); 0 where every target is ignored
-    raises        RuntimeError that names the tensor, on a CPU also the target that is out of range
-    Differentiable once, in hidden, weight and bias. The same loss in every run with one number of threads.
+    returns       []      float32 (float64 for float64); 0 if every target is ignored
+    raises        RuntimeError that names the tensor; on a CPU also for a target that is out of range
+    Differentiable once, in hidden, weight and bias. Runs with the same number of threads give the same loss.
 
     >>> hidden, weight = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     >>> linear_cross_entropy(hidden, weight, torch.tensor([0, -100]))
@@ -160,19 +161,19 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, bias: 
 
 def linear_soft_cross_entropy(hidden: Tensor, weight: Tensor, ids: Tensor, id_weights: Tensor, bias: Optional[Tensor] = None, *,
                               reduction: str = "mean", tile: Optional[int] = None) -> Tensor:
-    """-(y * log_softmax(linear(hidden, weight, bias))).sum() without logits and y [T, V], for targets y that are 0 but in few places.
+    """-(y * log_softmax(linear(hidden, weight, bias))).sum() without the logits and y [T, V], for sparse targets y.
 
-    y[t, v] is the sum of id_weights[t, j] with ids[t, j] = v: the words of a caption (SuperCLIP), or several right answers.
+    y[t, v] is the sum of the id_weights[t, j] with ids[t, j] = v, for example the words of a caption (SuperCLIP).
 
     hidden        [T, D]  float32, bfloat16, float16 or float64; D at least 1
     weight        [V, D]  of hidden's type (any floating type under autocast)
-    ids           [T, n]  int64 in [0, V), n at least 1; where the weight is 0 whatever it is
-    id_weights    [T, n]  floating, of any sum; takes no gradient
+    ids           [T, n]  int64 in [0, V), n at least 1; any value where the weight is 0
+    id_weights    [T, n]  floating, with any sum; gets no gradient
     bias          [V]     floating, or None
-    reduction     "mean" over all T rows, or "sum"; a row without weights adds 0, may hold anything and takes no gradient
+    reduction     "mean" over all T rows, or "sum"; a row without weights adds 0, may hold anything and gets no gradient
     tile          logits that are held at a time, in whole rows; None: 16,777,216
     returns       []      float32 (float64 for float64)
-    raises        RuntimeError that names the tensor, on a CPU also the id that is out of range
+    raises        RuntimeError that names the tensor; on a CPU also for an id that is out of range
     Differentiable once, in hidden, weight and bias. Memory as for linear_cross_entropy.
 
     >>> hidden, weight = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
@@ -188,17 +189,17 @@ def roi_align(features: Tensor, boxes: Tensor, image: Tensor, output_size: int |
               aligned: bool = True) -> Tensor:
     """RoIAlign (Mask R-CNN, He et al. 2017): the mean of bilinearly interpolated features in each bin of each box.
 
-    As torchvision.ops.roi_align with its default `aligned` turned round, on channels that come last: a ViT's tokens stay where they are.
+    Like torchvision.ops.roi_align, but with channels last, so that a ViT's tokens need no transpose, and with `aligned=True` by default.
 
     features        [B, H, W, C]  floating; tokens [B, H * W, C] as tokens.unflatten(1, (H, W))
     boxes           [K, 4]        left, top, right, bottom in cells of the grid; no gradient
     image           [K]           int64, the image of each box
     output_size     bins of a box: rows and columns, or one number for both
     sampling_ratio  points per bin and axis; 0 or less: the bin's size in cells, rounded up
-    aligned         a box from 0 to 1 lies on cell 0; False: it lies half a cell off, and is at least one cell in size
+    aligned         a box from 0 to 1 covers cell 0; False: it is shifted by half a cell, and boxes are at least one cell in size
     returns         [K, rows, columns, C]  in the features' type; sums are float32 (float64 for float64)
     raises          RuntimeError that names the tensor
-    A point more than a cell outside the image counts 0. Differentiable once, in the features; the same gradient in every run.
+    A point more than a cell outside the image counts as 0. Differentiable once, in the features; the gradient is deterministic.
 
     >>> features = torch.arange(16.0).view(1, 4, 4, 1)
     >>> boxes = torch.tensor([[0.0, 0.0, 4.0, 4.0], [1.0, 2.0, 2.0, 3.0]])
@@ -222,13 +223,13 @@ def _pool_parameters(parameters: Mapping[str, Tensor]) -> list[Tensor]:
 
 def text_conditioned_pool(image_tokens: Tensor, queries: Tensor, parameters: Mapping[str, Tensor], *, heads: int = 8,
                           zero_token: bool = True) -> Tensor:
-    """What texts find in images (FLAIR): multi-head attention of queries over each image's tokens, without the weights in memory.
+    """Pools images by texts (FLAIR): multi-head attention of text queries over each image's tokens, without storing the attention weights.
 
     image_tokens  [B, P, D]  floating, P at least 1
-    queries       [B, Q, D]  of each image's own, or [Q, D] for all images
+    queries       [B, Q, D]  separate queries for each image, or [Q, D] shared by all images
     parameters    a dict with FLAIR's names: ln_q, ln_k, ln_v (weight, bias [D]), attn.in_proj_weight [3D, D], attn.in_proj_bias,
                   attn.out_proj.weight [D, D], attn.out_proj.bias
-    zero_token    one more key and value, all zeros: a text that finds nothing may look away
+    zero_token    adds a key and value of zeros, so that a text can attend to nothing
     returns       [B, Q, D]  not normalized
     raises        RuntimeError that names the tensor or parameter
     Differentiable in everything.
@@ -247,19 +248,19 @@ def text_conditioned_loss(image_tokens: Tensor, texts: Tensor, scale: Tensor, bi
                           pair_texts: Tensor, pair_labels: Tensor, *, heads: int = 8, zero_token: bool = True) -> Tensor:
     """FLAIR's conditioned sigmoid loss, summed over pairs of image i and text t: -log sigmoid(label (scale cos(v(i|t), t) + bias)).
 
-    Here v(i|t) is text_conditioned_pool of image i for text t. Neither v nor the attention is held for more than a tile of one image's
-    pairs. The forward pass makes the gradients along with the loss; until the backward pass that takes the memory of image_tokens once
-    more. It does not go into a graph of torch.compile.
+    Here v(i|t) is text_conditioned_pool of image i for text t. v and the attention are only held for a tile of one image's pairs. The
+    forward pass computes the gradients together with the loss; until the backward pass this takes as much memory as image_tokens. It
+    is not supported in graphs of torch.compile.
 
     image_tokens  [B, P, D]  float32 or float64 (narrower types are widened)
     texts         [M, D]     embeddings, not normalized
     scale, bias   []         1/temperature and bias
-    parameters    as of text_conditioned_pool
+    parameters    as for text_conditioned_pool
     pair_texts    [B, C]     int64, the rows of texts that each image is compared with
     pair_labels   [B, C]     int8, 1 for an image's own text, -1 for another's, 0 for no pair
     returns       []         the sum over pairs
     raises        RuntimeError that names the tensor or parameter
-    Differentiable once, in everything but the pairs. The same loss in every run with one number of threads.
+    Differentiable once, in everything except the pairs. Runs with the same number of threads give the same loss.
 
     >>> names = ["ln_q", "ln_k", "ln_v"]
     >>> parameters = {f"{n}.weight": torch.ones(2) for n in names} | {f"{n}.bias": torch.zeros(2) for n in names}
@@ -277,4 +278,4 @@ def text_conditioned_loss(image_tokens: Tensor, texts: Tensor, scale: Tensor, bi
 try:
     load_library()
 except ImportError:
-    pass  # the first use looks again, and says what is missing
+    pass  # the first use tries again and reports what is missing

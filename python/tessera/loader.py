@@ -1,4 +1,4 @@
-"""Tessera's training loader as an iterable of PyTorch's tensors."""
+"""Tessera's training loader as an iterable of PyTorch tensors."""
 from __future__ import annotations
 
 import json
@@ -17,17 +17,17 @@ Choice = Union[str, Mapping[str, Any]]
 
 
 class Loader:
-    """Batches of decoded, augmented images and token ids, made by threads of C++ without Python's lock.
+    """Yields batches of decoded, augmented images and token ids, made by C++ threads without Python's lock.
 
         loader = tessera.Loader({"name": "webdataset", "path": "shards/*.tar"}, tokenizer="clip-bpe", batch_size=256, threads=8)
         for epoch in range(3):
-            for batch in loader:                                    # an epoch
+            for batch in loader:                                    # one epoch
                 images = batch["image"].to("cuda").float() / 255    # uint8 [B, 3, H, W]
                 ids, mask = batch["caption"], batch["caption_mask"]
 
     A batch is a dict: `image` uint8 [B, 3, H, W] (normalize it on the device), `caption` int64 [B, L] and `caption_mask` bool [B, L],
-    `labels` int64 [B] (-1: none), `keys` a list of the samples' names. The tensors are those that the threads filled: nothing is
-    copied. What comes, in which order and how augmented follows from `seed`, the source and the settings alone, not from `threads`.
+    `labels` int64 [B] (-1: none), `keys` a list of the samples' names. The threads fill these tensors directly: nothing is copied.
+    The samples, their order and their augmentation depend only on `seed`, the source and the settings, not on `threads`.
     """
 
     def __init__(self, source: Choice, *, tokenizer: Optional[Choice] = None, image_size: Union[int, Sequence[int]] = 224, batch_size: int = 64,
@@ -35,15 +35,15 @@ class Loader:
                  preprocessing: Optional[Mapping[str, Any]] = None, images: Sequence[str] = ("image",), texts: Sequence[str] = ("caption",),
                  **settings: Any):
         """
-        source         as data.train of a configuration: a name ("shapes") or {"name": NAME, ...}
-        tokenizer      as tokenizer of a configuration; None: no texts; "clip-bpe" alone has CLIP's shipped vocabulary
+        source         like data.train of a configuration: a name ("shapes") or {"name": NAME, ...}
+        tokenizer      like tokenizer of a configuration; None: no texts; "clip-bpe" uses CLIP's shipped vocabulary
         image_size     pixels: the side of a square, or [height, width]
-        threads        that decode; they change nothing but the speed
-        rank           which of world_size processes this is: each sample belongs to one of them
-        pin_memory     batches lie in page-locked memory, from where a GPU copies without waiting
-        preprocessing  as model.preprocessing of a configuration, besides image_size
-        images, texts  views, by the names that objectives know them by
-        settings       further ones of data.loader (docs/configuration.md): augmentation={"scale": [0.9, 1.0]}, caption_choice="first", ...
+        threads        decoding threads; they affect only the speed
+        rank           the index of this process among world_size processes, which share the samples
+        pin_memory     batches are in page-locked memory, from which a GPU copies without waiting
+        preprocessing  like model.preprocessing of a configuration, without image_size
+        images, texts  the names of the views that objectives use
+        settings       further settings of data.loader (docs/configuration.md): augmentation={"scale": [0.9, 1.0]}, caption_choice="first", ...
         raises         RuntimeError, one line that names the setting or file
         """
         if tokenizer in ("clip-bpe", {"name": "clip-bpe"}):
@@ -59,41 +59,41 @@ class Loader:
         self._bound = bound_class("Loader")(json.dumps(description, default=os.fspath), seed, rank, world_size, pin_memory)
 
     def __len__(self) -> int:
-        """Batches of an epoch, if no sample is left out."""
+        """The number of batches per epoch, if no sample is skipped."""
         return self._bound.batches_per_epoch()
 
     def __iter__(self) -> Iterator[Batch]:
-        """What is left of the epoch that the next batch is of. The loader goes on with the next epoch when it is asked again."""
+        """Iterates over the rest of the current epoch. The next iteration starts the next epoch."""
         epoch = self._bound.position()[0]
         while self._bound.position()[0] == epoch:
             yield self.next()
 
     def next(self) -> Batch:
-        """The next batch, whatever epoch it is of. RuntimeError: too many samples are bad, or the source fails."""
+        """Returns the next batch, across epochs. Raises RuntimeError if too many samples are bad or the source fails."""
         tensors, keys = self._bound.next()
         return {**tensors, "keys": keys}
 
     @property
     def epoch(self) -> int:
-        """Of the batch that comes next."""
+        """The epoch of the next batch."""
         return self._bound.position()[0]
 
     def skipped(self) -> dict[str, int]:
-        """Samples left out so far, by reason."""
+        """The number of samples skipped so far, by reason."""
         return dict(self._bound.skipped())
 
     def state_dict(self) -> dict[str, int]:
-        """Where the next batch starts; a loader of the same data goes on there, also one of another number of processes."""
+        """The position of the next batch. Another loader of the same data can continue there, also with another number of processes."""
         epoch, cursor = self._bound.position()
         return {"epoch": epoch, "cursor": cursor}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Goes on where state_dict() was taken."""
+        """Continues at the position that state_dict() returned."""
         self._bound.seek(state["epoch"], state["cursor"])
 
 
 def _shipped() -> pathlib.Path:
-    """The configurations that ship: of the wheel, the source tree, or the installation."""
+    """The folder of the shipped configurations in the wheel, the source tree, or the installation."""
     here = pathlib.Path(__file__).resolve().parent
     places = [here / "share/tessera/configs", here.parents[1] / "configs"]
     return next((place for place in places if place.is_dir()), places[0])

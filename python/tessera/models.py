@@ -12,23 +12,23 @@ from ._library import bound_class
 
 __all__ = ["Model", "load"]
 
-# A path of a picture's file, its bytes, a PIL image, or uint8 [H, W, 3] (grey: [H, W]) as a numpy array or a tensor.
+# An image: the path of a file, the bytes of a file, a PIL image, or uint8 [H, W, 3] (gray: [H, W]) as a numpy array or a tensor.
 Picture = Any
 
 
 def load(path: Union[str, os.PathLike], device: str = "auto", *, architecture: str = "") -> "Model":
-    """The model of a run's folder, a checkpoint's folder or a model file, in evaluation mode.
+    """Loads the model of a run folder, a checkpoint folder or a model file, in evaluation mode.
 
-    path          also a checkpoint of OpenCLIP's; a run's folder stands for its newest checkpoint
-    device        auto (the GPU when there is one), cpu, cuda or cuda:N
-    architecture  OpenCLIP's name of the checkpoint's model (ViT-B-32), where no open_clip_config.json lies beside it
+    path          may also be an OpenCLIP checkpoint; for a run folder, the newest checkpoint is loaded
+    device        auto (the GPU if there is one), cpu, cuda or cuda:N
+    architecture  OpenCLIP's name for the checkpoint's model (ViT-B-32), if there is no open_clip_config.json next to it
     raises        RuntimeError, one line that names the file
     """
     return Model(bound_class("Model")(os.fspath(path), device, architecture))
 
 
 class _Part(torch.nn.Module):
-    """Tensors of the compiled towers, under the last part of their dotted names."""
+    """A module that holds tensors of the compiled towers under the last part of their dotted names."""
 
     def _hold(self, name: str, tensor: Tensor) -> None:
         first, _, rest = name.partition(".")
@@ -38,14 +38,14 @@ class _Part(torch.nn.Module):
                 part = self._modules[first] = _Part()
             part._hold(rest, tensor)
         elif tensor.requires_grad:
-            # The tensor itself, whose gradient the towers fill, not a copy made into a Parameter.
+            # Registers the tensor itself instead of a Parameter copy, because the towers fill its gradient.
             tensor._is_param = True  # type: ignore[attr-defined]
             self._parameters[first] = cast(torch.nn.Parameter, tensor)
         else:
             self._buffers[first] = tensor
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "_Part":
-        # Parameters are changed in place, buffers replaced by others, of which the compiled towers would not know.
+        # PyTorch changes parameters in place but replaces buffers, which the compiled towers would not notice.
         buffers = dict(self._buffers)
         super()._apply(fn, recurse)
         for name, tensor in buffers.items():
@@ -57,10 +57,10 @@ class _Part(torch.nn.Module):
 
 
 class Model(_Part):
-    """A dual encoder of images and texts. `parameters()` are the model's own, under OpenCLIP's names: fine-tune and move them as ever.
+    """A dual encoder of images and texts. `parameters()` has OpenCLIP's names, and fine-tuning and moving to a device work as usual.
 
-    Preprocessing, tokenizer and towers are Tessera's compiled ones, so embeddings equal those of tessera-embed. On a GPU the forward
-    pass takes part in torch.autocast.
+    Preprocessing, tokenizer and towers are Tessera's compiled ones, so the embeddings equal tessera-embed's. On a GPU the forward
+    pass follows torch.autocast.
     """
 
     def __init__(self, bound: Any):
@@ -77,7 +77,7 @@ class Model(_Part):
 
     @property
     def embed_dim(self) -> int:
-        """Numbers of an embedding."""
+        """The width of an embedding."""
         return self._bound.embed_dim()
 
     @property
@@ -90,10 +90,10 @@ class Model(_Part):
         return super().train(mode)
 
     def preprocess(self, picture: Picture) -> Tensor:
-        """A picture as the model's input: uint8 [3, h, w], which encode_image normalizes.
+        """Turns an image into the model's input: uint8 [3, h, w], which encode_image normalizes.
 
         picture  a path; the bytes of a JPEG, PNG or WebP file; a PIL image; uint8 [H, W, 3] or [H, W], an array or a tensor
-        raises   RuntimeError that says what is wrong with it
+        raises   RuntimeError that says what is wrong with the image
         """
         if isinstance(picture, (str, os.PathLike)):
             try:
@@ -105,11 +105,11 @@ class Model(_Part):
         return self._bound.preprocess_pixels(_pixels(picture))
 
     def encode_image(self, pictures: Union[Picture, Sequence[Picture], Tensor], *, normalize: bool = True) -> Tensor:
-        """Embeddings of pictures.
+        """Returns the embeddings of images.
 
-        pictures   a list of pictures as preprocess takes them, or one; or uint8 [B, 3, h, w], already preprocessed
-        normalize  scaled to length 1; False: as the model gives them
-        returns    [B, D], on the model's device; with a gradient unless torch.no_grad() is in force
+        pictures   one image or a list of images as for preprocess; or uint8 [B, 3, h, w], already preprocessed
+        normalize  True: scale embeddings to length 1; False: return the model's output
+        returns    [B, D], on the model's device; with a gradient unless under torch.no_grad()
         """
         if isinstance(pictures, Tensor) and pictures.dim() == 4:
             images = list(pictures)
@@ -120,22 +120,22 @@ class Model(_Part):
         return _scaled(self._bound.encode_images(images), normalize)
 
     def tokenize(self, texts: Union[str, Iterable[str]]) -> tuple[Tensor, Tensor]:
-        """Ids, int64 [B, L], and mask, bool [B, L] (True: a real token), by the model's own tokenizer."""
+        """Returns ids, int64 [B, L], and mask, bool [B, L] (True: a real token), from the model's tokenizer."""
         return self._bound.tokenize([texts] if isinstance(texts, str) else list(texts))
 
     def encode_text(self, texts: Union[str, Iterable[str], Tensor], mask: Tensor | None = None, *, normalize: bool = True) -> Tensor:
-        """Embeddings of texts.
+        """Returns the embeddings of texts.
 
-        texts      a text or several; or ids, int64 [B, L], with their mask
-        normalize  scaled to length 1; False: as the model gives them
-        returns    [B, D], on the model's device; with a gradient unless torch.no_grad() is in force
+        texts      one text or several; or ids, int64 [B, L], with their mask
+        normalize  True: scale embeddings to length 1; False: return the model's output
+        returns    [B, D], on the model's device; with a gradient unless under torch.no_grad()
         """
         if isinstance(texts, Tensor):
             return _scaled(self._bound.encode_ids(texts, mask), normalize)
         return _scaled(self._bound.encode_texts([texts] if isinstance(texts, str) else list(texts)), normalize)
 
     def forward(self, pictures: Union[Sequence[Picture], Tensor], texts: Union[Iterable[str], Tensor]) -> tuple[Tensor, Tensor]:
-        """encode_image of pictures and encode_text of texts."""
+        """Returns encode_image(pictures) and encode_text(texts)."""
         return self.encode_image(pictures), self.encode_text(texts)
 
 
@@ -150,11 +150,11 @@ def _bytes(content: Union[bytes, bytearray, memoryview]) -> Tensor:
 def _pixels(picture: Picture) -> Tensor:
     if isinstance(picture, Tensor):
         pixels = picture
-    elif hasattr(picture, "convert"):  # PIL's, as OpenCLIP converts it
+    elif hasattr(picture, "convert"):  # a PIL image, converted as in OpenCLIP
         image = picture.convert("RGB")
         pixels = _bytes(image.tobytes()).view(image.height, image.width, 3)
     elif hasattr(picture, "__array_interface__"):
         pixels = torch.as_tensor(picture)
     else:
-        raise TypeError(f"a picture is a path, bytes, a PIL image, an array or a tensor, not {type(picture).__name__}")
+        raise TypeError(f"an image is a path, bytes, a PIL image, an array or a tensor, not {type(picture).__name__}")
     return pixels.unsqueeze(-1).expand(-1, -1, 3) if pixels.dim() == 2 else pixels

@@ -1,22 +1,22 @@
-"""A model trained by Tessera in plain PyTorch: towers and read-outs out of one model file, nothing else to install.
+"""Loads a model trained by Tessera in plain PyTorch: it builds towers and read-outs from one model file and needs no other package.
 
     import torch, tessera
     model = tessera.plain_model.load("model.safetensors")        # a model file, or a checkpoint's model.safetensors
-    images = model.encode_image(torch.stack([model.preprocess("cat.jpg")]))    # [B, D], Pillow reads the picture
+    images = model.encode_image(torch.stack([model.preprocess("cat.jpg")]))    # [B, D], Pillow reads the image
     texts = model.encode_text(ids, mask)                   # ids [B, L] int64, mask [B, L] bool (True: a real token)
     similarity = torch.nn.functional.cosine_similarity(images, texts)
 
-Embeddings equal Tessera's to 1e-5 in float32. Weights are in `model.weights` under the file's names (OpenCLIP's, where it
-has them), so `for w in model.weights.values(): w.requires_grad_()` is all that fine-tuning needs.
+Embeddings equal Tessera's to 1e-5 in float32. Weights are in `model.weights` under the file's names (OpenCLIP's names, where
+OpenCLIP has such a part); to fine-tune, run `for w in model.weights.values(): w.requires_grad_()`.
 
-Texts: `model.tokenizer` is the tokenizer's settings and `model.vocabulary` the bytes of its file. Cut a text to
-`context_length` ids so that the end token stays last; pad on the right, mask False there.
+Texts: `model.tokenizer` has the tokenizer's settings and `model.vocabulary` the bytes of its file. Cut a text to
+`context_length` ids so that the end token stays last; pad on the right, with mask False.
     clip-bpe       OpenCLIP's SimpleTokenizer (the file is its bpe_simple_vocab_16e6.txt.gz); `cleanup`: full = ftfy.fix_text,
-                   basic = HTML entities and white space alone; start and end token around the text, pads are 0
+                   basic = only HTML entities and white space; start and end token around the text, padding is 0
     sentencepiece  the sentencepiece package: SentencePieceProcessor(model_proto=model.vocabulary); `add_bos`, `add_eos`
     wordpiece      BERT's: transformers.BertTokenizer(vocab_file=...); [CLS] and [SEP] around the text
 
-Self-check against embeddings that Tessera made:
+Self-check against embeddings from Tessera:
     tessera-embed --checkpoint model.safetensors --images *.jpg --out embeddings.safetensors
     python plain_model.py --check model.safetensors embeddings.safetensors
 """
@@ -38,7 +38,7 @@ DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF1
 
 
 def read_safetensors(path):
-    """Tensors by name, and the file's metadata."""
+    """Returns the tensors by name, and the file's metadata."""
     with open(path, "rb") as file:
         header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
         data = bytearray(file.read())
@@ -53,19 +53,19 @@ def read_safetensors(path):
 
 
 def load(path, device="cpu"):
-    """A model file's model. ValueError names what this file cannot build."""
+    """Loads a model file. Raises ValueError that names a part which this module cannot build."""
     tensors, metadata = read_safetensors(path)
     if "tessera.model" not in metadata:
-        raise ValueError(f"{path}: no model settings in it: this is no model file of Tessera")
+        raise ValueError(f"{path}: no model settings in it: this is not a model file of Tessera")
     tokenizer = json.loads(metadata.get("tessera.tokenizer", "{}"))
     vocabulary = base64.b64decode(metadata.get("tessera.vocabulary", ""))
     return Model(json.loads(metadata["tessera.model"]), {k: v.to(device) for k, v in tensors.items()}, tokenizer, vocabulary)
 
 
-# ---- what parts are made of
+# ---- building blocks
 
 class Part:
-    """Settings, and the weights whose names begin alike."""
+    """Settings, and the weights whose names have a common prefix."""
 
     def __init__(self, weights, prefix, settings):
         self.weights, self.prefix, self.settings = weights, prefix, settings
@@ -112,7 +112,7 @@ def zero_padding(x, mask):
 
 
 def attend(q, k, v, heads, key_mask=None, causal=False):
-    """q [B, N, w], k and v [B, M, w]. A row without a real key gives zeros."""
+    """q [B, N, w], k and v [B, M, w]. A row without a real key results in zeros."""
     split = lambda x: x.unflatten(-1, (heads, -1)).transpose(1, 2)
     allowed = has_key = None
     if key_mask is not None:
@@ -230,7 +230,7 @@ def text_transformer(part, ids, mask=None):
     s = part.setting
     causal = s("attention", "causal") == "causal"
     x = embed_tokens(part, ids, mask)
-    for i in range(s("layers", 12)):  # padding stands on the right, where no causal attention looks
+    for i in range(s("layers", 12)):  # padding is on the right, where causal attention does not look
         x = block(part.inner(f"transformer.resblocks.{i}"), x, s("heads", 12), s("activation", "gelu"), s("norm_eps", 1e-5),
                   None if causal else mask, causal)
     if s("final_norm", "tokens") == "tokens":
@@ -239,7 +239,7 @@ def text_transformer(part, ids, mask=None):
 
 
 def assign(part, groups, tokens, mask, hard, eps):
-    """Each token to one group (hard) or to all by a softmax over the groups; what to add to the groups."""
+    """Assigns each token to one group (hard), or to all groups by a softmax over them; returns the update of the groups."""
     scores = part.linear("q_proj", groups) @ part.linear("k_proj", tokens).mT / math.sqrt(groups.shape[2])
     weights = scores.softmax(1)
     if hard:
@@ -313,7 +313,7 @@ def groupvit(part, pixels, mask=None):
 # ---- read-outs: Encoded -> [B, D]
 
 def with_class_token(encoded):
-    """Class token and tokens [B, 1 + N, w], and their mask."""
+    """Returns the class token and the tokens [B, 1 + N, w], and their mask."""
     if encoded.class_token is None:
         return encoded.tokens, encoded.mask
     mask = encoded.mask
@@ -418,7 +418,7 @@ def fdt(part, encoded):
     s, parts = part.setting, part.inner("readout.q_map")
     skip = max(0, s("skip_prefix", 0) - (encoded.class_token is not None))
     tokens, mask = encoded.tokens[:, skip:], None if encoded.mask is None else encoded.mask[:, skip:]
-    codes = part.weights.get("readout.space_dict", part.weights.get("visual.readout.space_dict"))  # both towers', stored once
+    codes = part.weights.get("readout.space_dict", part.weights.get("visual.readout.space_dict"))  # shared by both towers, stored once
     x = parts.norm("3", F.gelu(parts.linear("1", parts.norm("0", zero_padding(tokens, mask)))))
     x = parts.linear("4", x) / (math.sqrt(s("code_width", 512)) * s("temperature", 1000.0))
     scores = x @ codes.t()
@@ -449,7 +449,7 @@ def groups(part, encoded):
 
 
 def token_projection(part, encoded):
-    """STAIR's: a weight for each token of the vocabulary, by the text tower's own token table."""
+    """STAIR's read-out: a weight for each token of the vocabulary, from products with the text tower's token table."""
     head = part.inner("readout")
     x = F.gelu(head.linear("transform.dense", zero_padding(encoded.tokens, encoded.mask)))
     x = head.norm("transform.norm", x, part.setting("layer_norm_eps", 1e-12))
@@ -485,7 +485,7 @@ PROJECTIONS = {"none": lambda part, x: x, "linear": linear_projection, "adaptor"
                "mlp": lambda part, x: mlp_head(part.inner("head"), x)}
 
 
-# Settings of published towers that this file does not build, with the value that asks for nothing.
+# Settings of published towers that this module supports only with the given value.
 PLAIN = {"registers": 0, "rotary": None, "stem": "patch", "mlp": "plain", "mlp_norm": False, "qkv_bias": "all", "out_bias": True, "mlp_bias": True,
          "qk_norm": False, "attention_norm": False, "mlp_input_norm": False, "block_norm": "before"}
 PLAIN_TEXT = {"class_token": "none", "position_embedding": "learned", "position_offset": 0, "token_types": 0, "embedding_scale": 1.0,
@@ -525,12 +525,12 @@ class Tower:
 
 
 class Model:
-    """Both towers in evaluation mode. `text` is None where the model has pictures alone."""
+    """Both towers in evaluation mode. `text` is None if the model has only an image tower."""
 
     def __init__(self, settings, weights, tokenizer, vocabulary):
         self.settings, self.weights, self.tokenizer, self.vocabulary = settings, weights, tokenizer, vocabulary
         if settings.get("unit_length"):
-            raise ValueError("model.unit_length: this file gives embeddings as the towers do")
+            raise ValueError("model.unit_length: this module does not normalize embeddings")
         self.image = Tower(weights, "visual.", settings["image"], "model.image")
         self.text = Tower(weights, "", settings["text"], "model.text") if settings.get("text") else None
 
@@ -545,8 +545,8 @@ class Model:
         return self.text(ids, mask)
 
     def preprocess(self, picture):
-        """A path or a PIL image -> pixels [3, H, W]. Pillow's resampling, as Tessera's own; JPEG decoders may differ by a
-        level or two of 255. Orientation tags are not followed, as in training."""
+        """A path or a PIL image -> pixels [3, H, W]. Pillow's resampling equals Tessera's; JPEG decoders may differ by one or two levels
+        of 255. Orientation tags are ignored, as in training."""
         from PIL import Image
         s = {"image_size": 224, "resize_mode": "shortest", "interpolation": "bicubic", "fill_color": 0,
              "crop_pct": 1.0, "crop_rounding": "half_even", "mean": [0.48145466, 0.4578275, 0.40821073], "std": [0.26862954, 0.26130258, 0.27577711]}
@@ -566,7 +566,7 @@ def fitted(image, height, width, settings):
     rows, columns = [math.floor(side / settings["crop_pct"]) for side in (height, width)]
     if settings["resize_mode"] == "squash":
         sizes = (columns, rows)
-    elif settings["resize_mode"] == "shortest" and rows == columns:  # as torchvision: the longer side rounded down
+    elif settings["resize_mode"] == "shortest" and rows == columns:  # like torchvision: the longer side is rounded down
         short = min(image.width, image.height)
         sizes = (rows * image.width // short, rows * image.height // short)
     else:
@@ -585,8 +585,8 @@ def fitted(image, height, width, settings):
 
 @torch.no_grad()
 def differences(model, tensors, metadata):
-    """The greatest difference of each kind of embedding from those in a file: of tessera-embed's pictures, or of the file's
-    own `pixels`, `ids` and `mask`."""
+    """Returns the largest difference from the embeddings in a file, for each kind. The inputs are the images that tessera-embed read, or
+    the file's own `pixels`, `ids` and `mask`."""
     out = {}
     def compare(name, ours):
         theirs = tensors[name].float()
@@ -607,7 +607,7 @@ def main():
     parser = argparse.ArgumentParser(description="Compares this file's embeddings with Tessera's.")
     parser.add_argument("--check", nargs="+", required=True, metavar="FILE", help="MODEL EMBEDDINGS [MODEL EMBEDDINGS ...]")
     parser.add_argument("--tolerance", type=float, default=1e-2,
-                        help="greatest difference that is accepted (1e-5 where the pixels are in the file)")
+                        help="largest accepted difference (use 1e-5 if the pixels are in the file)")
     arguments = parser.parse_args()
     far = False
     for path, embeddings in zip(arguments.check[::2], arguments.check[1::2]):

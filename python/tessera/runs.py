@@ -1,4 +1,4 @@
-"""Folders of runs as a table."""
+"""Reads run folders into a table."""
 from __future__ import annotations
 
 import json
@@ -11,13 +11,13 @@ __all__ = ["read_runs"]
 
 
 def read_runs(*folders: Union[str, os.PathLike]) -> Any:
-    """What runs came to: one row a run.
+    """Returns the results of runs, one row per run.
 
-    folders  run folders, or folders that hold some at any depth; none: runs
-    returns  a pandas.DataFrame where pandas is installed, else a list of dicts. Of the last row of the log: step, epoch, samples, loss
-             and its terms (loss_global ...), lr, samples_per_second, seconds; of the newest evaluation: TASK.METRIC, after a second task
-             of that name TASK (2).METRIC; besides, name and folder. What a run has not is missing (NaN)
-    raises   ValueError where a folder holds no run
+    folders  run folders, or folders that contain some at any depth; default: runs
+    returns  a pandas.DataFrame if pandas is installed, otherwise a list of dicts. Columns: name and folder; from the last row of the log
+             step, epoch, samples, loss and its terms (loss_global ...), lr, samples_per_second, seconds; from the newest evaluation
+             TASK.METRIC, or TASK (2).METRIC for a second task of that name. Values that a run does not have are missing (NaN)
+    raises   ValueError if a folder contains no run
 
     >>> read_runs("no/such/folder")
     Traceback (most recent call last):
@@ -46,7 +46,7 @@ def _row(run: pathlib.Path) -> dict[str, Any]:
 
 
 def _last_row(log: pathlib.Path) -> dict[str, Any]:
-    # A run that was killed may have cut its last line off.
+    # The last line may be incomplete if the run was killed.
     for line in reversed(log.read_text(encoding="utf-8").splitlines()):
         try:
             values = json.loads(line)

@@ -51,7 +51,7 @@ constexpr std::string_view base64_digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghij
 
 using CrcTables = std::array<std::array<std::uint32_t, 256>, 8>;
 
-/// [k][b]: what byte b makes of the remainder when k bytes follow it.
+/// tables[k][b] is the contribution of byte b to the remainder when k more bytes follow it.
 constexpr CrcTables crc_tables(std::uint32_t polynomial) {
   CrcTables tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
@@ -67,7 +67,7 @@ constexpr CrcTables crc_tables(std::uint32_t polynomial) {
 
 constexpr CrcTables kZipTables = crc_tables(0xEDB88320U), kCastagnoliTables = crc_tables(0x82F63B78U);
 
-/// Eight bytes at a time (Kounavis and Berry 2005).
+/// Processes eight bytes at a time (Kounavis and Berry 2005).
 std::uint32_t reflected_crc(std::string_view bytes, const CrcTables& tables) {
   std::uint32_t crc = 0xFFFFFFFFU;
   std::size_t i = 0;
@@ -89,7 +89,8 @@ std::uint32_t crc32(std::string_view bytes) {
   return reflected_crc(bytes, kZipTables);
 }
 
-// Eight bytes at a time, each word mixed in by splitmix64's finalizer; the length tells zeros at the end apart.
+// Processes eight bytes at a time and mixes each word in with splitmix64's finalizer. The length is hashed too, so that trailing
+// zeros count.
 std::uint64_t fingerprint(std::string_view bytes, std::uint64_t seed) {
   const auto mix = [](std::uint64_t x) {
     x += 0x9E3779B97F4A7C15ULL;

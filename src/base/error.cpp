@@ -7,7 +7,8 @@
 namespace tessera {
 namespace {
 
-// c10::Error appends a C++ backtrace to what(); users get the message alone. Done on the text, so that this library needs no LibTorch.
+// c10::Error appends a C++ backtrace to what(), which users should not see. It is cut from the text, because this library must not
+// depend on LibTorch.
 std::string without_backtrace(const std::string& text) { return text.substr(0, text.find("\nException raised from")); }
 
 }  // namespace

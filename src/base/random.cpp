@@ -3,7 +3,7 @@
 namespace tessera {
 namespace {
 
-// splitmix64's finalizer: spreads the words of a key over 64 bits.
+// The finalizer of splitmix64: spreads the words of a key over 64 bits.
 std::uint64_t mix(std::uint64_t x) {
   x += 0x9E3779B97F4A7C15ULL;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;

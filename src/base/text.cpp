@@ -30,7 +30,7 @@ struct Utf8Step {
   bool valid;
 };
 
-// The longest prefix at `i` that is one well-formed character, or the maximal invalid part (Unicode 3.9, table 3-7).
+// Measures the well-formed character at `i`, or the maximal invalid part there (Unicode 3.9, table 3-7).
 Utf8Step utf8_step(std::string_view s, std::size_t i) {
   const auto byte = [&](std::size_t k) { return static_cast<std::uint8_t>(s[k]); };
   const std::uint8_t lead = byte(i);

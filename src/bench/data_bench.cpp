@@ -24,12 +24,12 @@ double clock_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Runs `step` on one sample after the other until the time is over. Seconds of the processor per sample.
+// Runs `step` on one sample after the other until the time is over. Returns CPU seconds per sample.
 template <class Step>
 double cost_of(const IndexedSource& source, double time_limit, std::int64_t& samples, Step step) {
   const double until = clock_seconds() + time_limit;
   std::int64_t index = 0;
-  for (; index < std::min<std::int64_t>(source.size(), 8); ++index) step(index);  // warms up
+  for (; index < std::min<std::int64_t>(source.size(), 8); ++index) step(index);  // warm-up
   samples = 0;
   const double begin = processor_seconds(CLOCK_THREAD_CPUTIME_ID);
   do {
@@ -65,7 +65,7 @@ DataCost measure_source(const std::shared_ptr<const IndexedSource>& source, cons
       try {
         step(index);
       } catch (const SampleError&) {
-        // As the loader does: a corrupt sample costs what it costs.
+        // The loader also spends time on corrupt samples.
       }
     };
     cost.stages.push_back({name, cost_of(*source, settings.time_limit, cost.samples, tolerant)});
@@ -95,7 +95,7 @@ DataBench measure_data(const DataBenchSettings& settings) {
 
 std::string to_markdown(const DataBench& bench) {
   std::string out = concat("Machine: ", bench.machine, ". Crops of ", bench.image_size, " x ", bench.image_size,
-                           "; one thread, time of the processor.\n\n");
+                           "; one thread, CPU time.\n\n");
   std::vector<std::vector<std::string>> rows, loader_rows;
   for (const DataCost& cost : bench.costs) {
     for (const DataCost::Stage& stage : cost.stages)
@@ -105,9 +105,9 @@ std::string to_markdown(const DataBench& bench) {
       loader_rows.push_back({cost.source, std::to_string(threads.count), report::three_digits(threads.images_per_second),
                              report::three_digits(1e3 * threads.core_seconds), report::three_digits(1 / threads.core_seconds)});
   }
-  out += report::markdown_table({"pictures", "stages", "kB a file", "ms", "images/s per core"}, rows);
+  out += report::markdown_table({"images", "stages", "kB per file", "ms", "images/s per core"}, rows);
   return out + "\nThe whole loader:\n\n" +
-         report::markdown_table({"pictures", "threads", "images/s", "ms of a core", "images/s per core"}, loader_rows);
+         report::markdown_table({"images", "threads", "images/s", "core ms", "images/s per core"}, loader_rows);
 }
 
 std::string to_json(const DataBench& bench) {

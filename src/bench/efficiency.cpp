@@ -17,7 +17,7 @@ namespace {
 
 using report::three_digits;
 
-/// The call is made once before; `memory` has counted since before the model was there.
+/// Measures a call after a warm-up. `memory` was made before the model, so that its peak includes the weights.
 SampleCost sample_cost(const std::function<void()>& call, const PeakMemory& memory, const EfficiencySettings& s) {
   const auto samples = static_cast<double>(s.step.batch_size);
   SampleCost cost;
@@ -83,7 +83,7 @@ nlohmann::ordered_json cost_json(const std::optional<SampleCost>& cost) {
   return {{"flops", cost->flops}, {"samples_per_second", cost->samples_per_second}, {"peak_bytes", cost->memory}};
 }
 
-/// GFLOPs a sample, samples/s and peak MiB.
+/// Adds cells for GFLOPs per sample, samples/s and peak MiB.
 void add_cells(std::vector<std::string>& row, const std::optional<SampleCost>& cost, bool with_memory) {
   row.push_back(cost ? three_digits(cost->flops / 1e9) : "-");
   row.push_back(cost ? three_digits(cost->samples_per_second) : "-");
@@ -100,7 +100,7 @@ EfficiencyTable measure_efficiency(const EfficiencySettings& s) {
     if (s.training) measure_training(configuration, s, model);
     if (s.progress)
       s.progress(concat(
-          configuration, ": ", three_digits(model.image.samples_per_second), " pictures/s",
+          configuration, ": ", three_digits(model.image.samples_per_second), " images/s",
           model.training ? concat(", training ", three_digits(model.training->samples_per_second), " pairs/s") : ""));
     table.models.push_back(std::move(model));
   }
@@ -109,10 +109,10 @@ EfficiencyTable measure_efficiency(const EfficiencySettings& s) {
 
 std::string to_markdown(const EfficiencyTable& table) {
   std::vector<std::string> header = {"configuration",  "parameters (M)",   "image tower (M)",
-                                     "text tower (M)", "GFLOPs a picture", "pictures/s",
-                                     "GFLOPs a text",  "texts/s",          "peak MiB"};
+                                     "text tower (M)", "GFLOPs per image", "images/s",
+                                     "GFLOPs per text", "texts/s",         "peak MiB"};
   if (table.settings.training)
-    header.insert(header.end(), {"training: GFLOPs a pair", "pairs/s", "peak MiB in training"});
+    header.insert(header.end(), {"training: GFLOPs per pair", "pairs/s", "peak MiB in training"});
   std::vector<std::vector<std::string>> rows;
   for (const Efficiency& model : table.models) {
     std::vector<std::string> row = {model.configuration, millions(model.parameters.model()),
@@ -127,11 +127,11 @@ std::string to_markdown(const EfficiencyTable& table) {
   }
   std::string notes;
   for (const Efficiency& model : table.models)
-    if (!model.why_not_trained.empty()) notes += concat("\nNo step of training: ", model.why_not_trained, "\n");
+    if (!model.why_not_trained.empty()) notes += concat("\nNo training step: ", model.why_not_trained, "\n");
   return concat("Machine: ", table.machine, ". ", table.settings.step.batch_size, " samples at a time, ",
                 table.settings.step.dtype == at::kBFloat16 ? "bfloat16 (autocast)" : "float32", ", captions ",
                 table.settings.step.caption_lengths, ". FLOPs are 2 per multiply-add; peak memory is that of tensors, ",
-                "weights included.\n\n") +
+                "including weights.\n\n") +
          report::markdown_table(header, rows) + notes;
 }
 

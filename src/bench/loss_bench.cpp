@@ -12,18 +12,16 @@
 namespace tessera::bench {
 namespace {
 
-// Seconds above which the counted run's own time will do: neither counting nor a cold start matters there.
-constexpr double kLong = 10;
-constexpr std::int64_t kVocabulary = 49408;  // where no model says how many token ids there are
+constexpr std::int64_t kVocabulary = 49408;  // number of token ids if there is no model
 constexpr const char* kClipFilip = "{name: weighted_sum, objectives: [{name: clip}, {name: filip}]}";
 
-// An objective, built, and features of two pairs that tell the shapes of what it sees.
+// An objective and features of two pairs, which have the shapes of its inputs.
 struct Subject {
   std::shared_ptr<Objective> objective;
   Features features;
 };
 
-// One view's features with so many tokens and the settings' D.
+// Returns one view's features with `tokens` tokens and the settings' D.
 TowerFeatures features_of_view(const ViewNeeds& wanted, std::int64_t tokens, const LossBenchSettings& s) {
   constexpr std::int64_t kPairs = 2, kSlots = 8;
   const at::TensorOptions options(s.device);
@@ -49,7 +47,7 @@ TowerFeatures features_of_text(const ViewNeeds& wanted, const LossBenchSettings&
   return out;
 }
 
-// Of a view of several texts per image [kPairs, K, ...], all of which are there.
+// Returns the features of a view of several texts per image [kPairs, K, ...], all of which are present.
 TowerFeatures features_of_texts(const ViewNeeds& wanted, const LossBenchSettings& s) {
   TowerFeatures out = map_tensors(features_of_text(wanted, s), [&](const at::Tensor& tensor) {
     std::vector<std::int64_t> shape = tensor.sizes().vec();
@@ -74,7 +72,7 @@ Subject make_subject(const NamedObjective& named, const LossBenchSettings& s, Du
   const Needs needs = out.objective->needs();
   if (model != nullptr) {
     const at::NoGradGuard no_grad;
-    Needs of_model = needs;  // what the teacher alone sees stands for its features below
+    Needs of_model = needs;  // also encodes views that only the teacher sees; they become its features below
     for (auto& [view, wanted] : of_model.images) wanted.student = true;
     out.features = model->forward(synthetic_batch(*model, needs, 2, s.device), of_model);
   } else {
@@ -249,7 +247,7 @@ LossBench measure_losses(LossBenchSettings settings) {
     for (const std::int64_t batch : s.batch_sizes) {
       const bool measured_before = last.batch_size > 0;
       if (measured_before && last.outcome != Outcome::measured)
-        last.batch_size = batch;  // more pairs fit no better
+        last.batch_size = batch;  // larger batches do not fit either
       else if (measured_before && takes_too_long(last, batch, s.time_limit))
         last = {objective.label, batch, Outcome::takes_too_long};
       else

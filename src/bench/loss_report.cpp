@@ -17,14 +17,14 @@ constexpr double kMebibyte = 1024.0 * 1024.0, kGiga = 1e9, kTera = 1e12;
 // One quantity of the tables and the plot.
 struct Quantity {
   std::string title;
-  std::function<double(const LossCost&, const ModelCost*)> value;  // of a step: with the model
+  std::function<double(const LossCost&, const ModelCost*)> value;  // the model is only used for update steps
   bool plotted = true;
 };
 
-using StepCost = double (*)(const ModelCost&, const LossCost&);
+using StepFlops = double (*)(const ModelCost&, const LossCost&);
 
-// Percent that a step costs more than CLIP's of the same size; NaN where that was not measured.
-double percent_over_clip(const LossBench& bench, const LossCost& cost, const ModelCost& model, StepCost step) {
+// Returns how much more a step costs than CLIP's step of the same size, in percent; NaN if that was not measured.
+double percent_over_clip(const LossBench& bench, const LossCost& cost, const ModelCost& model, StepFlops step) {
   const LossCost* const clip = bench.find("clip", cost.batch_size);
   const ModelCost* const clip_model = bench.find_model("clip");
   if (clip == nullptr || clip_model == nullptr || clip->outcome != Outcome::measured)
@@ -44,7 +44,7 @@ std::vector<Quantity> quantities(const LossBench& bench) {
   out.push_back({"Update step, peak memory (MiB)",
                  [](const LossCost& c, const ModelCost* t) { return step_memory(*t, c) / kMebibyte; }});
   if (bench.find_model("clip") == nullptr) return out;
-  for (const auto& [title, step] : {std::pair<const char*, StepCost>{"Update step, FLOPs over CLIP's (%)", step_flops},
+  for (const auto& [title, step] : {std::pair<const char*, StepFlops>{"Update step, FLOPs over CLIP's (%)", step_flops},
                                     {"Update step, peak memory over CLIP's (%)", step_memory}}) {
     out.push_back({title, [&bench, step](const LossCost& c, const ModelCost* t) {
                      return percent_over_clip(bench, c, *t, step);
@@ -77,7 +77,7 @@ std::string more(double value, double baseline) {
   return (percent < 0 ? "" : "+") + report::three_digits(percent) + "%";
 }
 
-// What SPARC adds to CLIP at the largest batch size that both were measured at.
+// Describes the cost that SPARC adds to CLIP at the largest batch size measured for both.
 std::string comparison(const LossBench& bench) {
   const LossCost *clip = nullptr, *sparc = nullptr;
   for (const std::int64_t batch : bench.settings.batch_sizes) {

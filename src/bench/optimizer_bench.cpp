@@ -48,7 +48,7 @@ std::string to_markdown(const OptimizerBench& bench) {
                     report::three_digits(cost.seconds * 1e3),
                     report::three_digits(static_cast<double>(cost.parameters) / cost.seconds / 1e9)});
   return "Machine: " + bench.machine + ". float32.\n\n" +
-         report::markdown_table({"optimizer", "tensors", "parameters", "ms a step", "1e9 parameters/s"}, rows);
+         report::markdown_table({"optimizer", "tensors", "parameters", "ms per step", "1e9 parameters/s"}, rows);
 }
 
 std::string to_json(const OptimizerBench& bench) {

@@ -9,9 +9,9 @@
 namespace tessera::bench {
 namespace {
 
-constexpr double kOctave = 14.0;  // grey levels of each octave's noise
-constexpr double kFinest = 6.0;   // of the finest one: lenses are soft
-constexpr double kColor = 0.25;  // of it, of each color on its own
+constexpr double kOctave = 14.0;  // strength of each octave's noise in gray levels
+constexpr double kFinest = 6.0;   // strength of the finest octave, because lenses are soft
+constexpr double kColor = 0.25;  // relative strength of the separate noise in each color
 
 Image noise_picture(std::int64_t height, std::int64_t width, Random& random) {
   Image image{height, width, std::vector<std::uint8_t>(static_cast<std::size_t>(height * width * 3))};
@@ -20,7 +20,7 @@ Image noise_picture(std::int64_t height, std::int64_t width, Random& random) {
 }
 
 void add_octave(const Image& noise, double strength, std::vector<double>& levels) {
-  constexpr double spread = 73.9;  // of uniform bytes
+  constexpr double spread = 73.9;  // standard deviation of uniform bytes
   for (std::size_t i = 0; i < levels.size(); i += 3) {
     const double grey = noise.pixels[i] - 127.5;
     for (std::size_t c = 0; c < 3; ++c)
@@ -28,7 +28,7 @@ void add_octave(const Image& noise, double strength, std::vector<double>& levels
   }
 }
 
-// A rectangle that is lighter or darker than what it lies on.
+// Makes a rectangle lighter or darker than its surroundings.
 void add_edges(std::int64_t height, std::int64_t width, Random& random, std::vector<double>& levels) {
   const std::int64_t top = random.below(height), left = random.below(width);
   const std::int64_t bottom = top + 1 + random.below(height - top), right = left + 1 + random.below(width - left);

@@ -58,7 +58,7 @@ ReadoutCost measure(const MeasuredModule& measured, const TokenShape& shape, con
     torch::autograd::grad({out}, leaves, {at::ones_like(out)}, std::nullopt, /*create_graph=*/false,
                           /*allow_unused=*/true);
   };
-  step();  // what operators keep from their first call on
+  step();  // warm-up: operators allocate memory that they keep
   {
     const FlopCounter flops;
     const PeakMemory memory(s.device);

@@ -21,8 +21,8 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Median seconds of each phase; the device is waited for behind each, so that they add up to more than a step. Gradients
-// travel while the backward pass goes on: their phase is what a step takes longer with them than without, in turns.
+// Returns the median seconds of each phase. It waits for the device after each, so they add up to more than a step. Gradients are
+// reduced during the backward pass, so their phase is the difference between steps with and without reduction, run alternately.
 std::vector<PhaseCost> measure_phases(TrainingStep& step, const StepBenchSettings& s) {
   std::vector<std::string> names;
   std::map<std::string, std::vector<double>> seconds;
@@ -80,7 +80,7 @@ StepCost measure(TrainingStep& step, const std::string& configuration, const std
   cost.configuration = configuration;
   cost.variant = variant;
   cost.parameters = step.parameters();
-  run();  // the optimizer's state, and what operators keep from their first call on
+  run();  // warm-up: allocates the optimizer's state and memory that operators keep
   {
     const FlopCounter flops;
     const PeakMemory memory(s.step.device);
@@ -112,7 +112,7 @@ double mfu(const StepCost& cost, const PeakFlops& peak) {
 
 std::string phases_to_markdown(const StepBench& bench) {
   const std::vector<PhaseCost> none;
-  const std::vector<PhaseCost>* most = &none;  // of those that there are: not every objective has a teacher
+  const std::vector<PhaseCost>* most = &none;  // the longest list, because not every objective has a teacher
   for (const StepCost& cost : bench.costs)
     if (cost.phases.size() > most->size()) most = &cost.phases;
   std::vector<std::string> header{"configuration, ms"};
@@ -160,7 +160,7 @@ StepBench measure_steps(const StepBenchSettings& s) {
 std::string to_markdown(const StepBench& bench) {
   const bool gpu = !bench.settings.step.device.is_cpu();
   std::vector<std::string> header = {"configuration", "parameters", "TFLOPs",  "peak MiB",
-                                     "ms a step",     "pairs/s",    "MFU (%)", "time over the first's"};
+                                     "ms per step",   "pairs/s",    "MFU (%)", "relative time"};
   if (gpu) header.insert(header.end(), {"host ms", "host waits"});
   std::vector<std::vector<std::string>> rows;
   for (const StepCost& cost : bench.costs) {

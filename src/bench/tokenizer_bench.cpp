@@ -16,7 +16,7 @@
 namespace tessera::bench {
 namespace {
 
-// Encodes all captions in as many threads as set; returns the number of ids.
+// Encodes all captions with LibTorch's threads; returns the number of ids.
 std::int64_t encode_all(const Tokenizer& tokenizer, const std::vector<std::string>& captions) {
   constexpr std::int64_t kGrain = 64;
   std::atomic<std::int64_t> ids = 0;

@@ -20,8 +20,8 @@
 namespace tessera::bench {
 namespace {
 
-// Of 1,000 captions of COCO, cut by CLIP's tokenizer, start and end token included, how many have 9, 10, ... tokens: the 795
-// of the 159 pictures of COCO-MINI, mean 13.7.
+// How many of 1,000 captions of COCO have 9, 10, ... tokens with CLIP's tokenizer, including start and end token. Measured on the
+// 795 captions of the 159 images of COCO-MINI, whose mean is 13.7.
 constexpr std::int64_t kShortestOfCoco = 9;
 constexpr std::array<double, 21> kCocoLengths = {5, 31, 132, 203, 170, 176, 109, 72, 34, 19, 15,
                                                  9, 3,  8,   3,   8,   0,   0,   0,  3,  0};
@@ -44,14 +44,14 @@ std::optional<double> clip_norm_of(const config::Node& tree) {
   return config::Value<std::optional<double>>::read(*value, "training.clip_norm", {});
 }
 
-// A tensor of the file, which must have so many dimensions and as many rows as the batch.
+// Returns a tensor of the file; throws UserError unless it has this number of dimensions and as many rows as the batch.
 at::Tensor tensor_of(const io::TensorFile& file, const std::string& path, const std::string& name,
                      std::int64_t dimensions, std::int64_t rows) {
   const auto found = file.tensors.find(name);
   if (found == file.tensors.end()) user_error(path, ": no tensor named ", name, ": a batch has image, text and lengths");
   if (found->second.dim() != dimensions || found->second.size(0) != rows)
     user_error(path, ": tensor ", name, " is ", found->second.sizes(), ", but ", dimensions,
-               " dimensions and --batch-size ", rows, " rows are wanted");
+               " dimensions and ", rows, " rows (--batch-size) are expected");
   return found->second;
 }
 
@@ -128,7 +128,7 @@ std::function<void()> image_forward(const std::string& configuration, const Trai
   };
 }
 
-/// With as many texts per image and with crops as large as the configuration's data pipeline gives.
+/// Uses the texts per image and crop sizes of the configuration's data pipeline.
 Batch TrainingStep::synthetic_batch_of(const config::Node& tree) const {
   std::map<std::string, config::Size> sizes;
   std::map<std::string, std::int64_t> texts;

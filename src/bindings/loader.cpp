@@ -1,4 +1,4 @@
-// tessera.Loader of TorchScript: the training loader, whose batches Python gets as they are. python/tessera/loader.py wraps it.
+// tessera.Loader of TorchScript: passes the batches of the training loader to Python. python/tessera/loader.py wraps it.
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,7 +17,7 @@
 
 namespace tessera {
 
-/// What python/tessera/loader.py writes as JSON, which is YAML.
+/// The settings that python/tessera/loader.py passes as JSON, which is valid YAML.
 struct BoundLoaderSettings {
   config::ModuleSettings source;
   std::optional<config::ModuleSettings> tokenizer;
@@ -31,7 +31,7 @@ template <class Visitor>
 void fields(Visitor& v, BoundLoaderSettings& s) {
   v("source", s.source, "the data");
   v("tokenizer", s.tokenizer, "null: no texts");
-  v("preprocessing", s.preprocessing, "the size of images, and how they are made");
+  v("preprocessing", s.preprocessing, "the size of images and their preprocessing");
   v("loader", s.loader, "as data.loader of a configuration");
   v("images", s.images, "image views");
   v("texts", s.texts, "text views");
@@ -65,7 +65,8 @@ class BoundLoader : public torch::CustomClassHolder {
                                        RankSlice{static_cast<int>(rank), static_cast<int>(ranks)}, target);
   }
 
-  /// The next batch: tensors by name, and the samples' keys. A view's values have its name; what else is defined of it has a word more.
+  /// Returns the next batch: tensors by name, and the samples' keys. A view's values have the view's name, its other tensors have a
+  /// suffix ("_mask").
   std::tuple<c10::Dict<std::string, at::Tensor>, std::vector<std::string>> next() {
     Batch batch = loader_->next();
     c10::Dict<std::string, at::Tensor> tensors;
@@ -87,14 +88,14 @@ class BoundLoader : public torch::CustomClassHolder {
 
   std::int64_t batches_per_epoch() const { return loader_->batches_per_epoch(); }
 
-  /// Epoch and samples into its order, of the batch that next() will return.
+  /// Returns the position of the batch that next() will return: the epoch and the number of samples before it.
   std::tuple<std::int64_t, std::int64_t> position() const {
     const DataPosition position = loader_->position();
     return {position.epoch, position.cursor};
   }
   void seek(std::int64_t epoch, std::int64_t cursor) { loader_->seek({epoch, cursor}); }
 
-  /// Samples left out, by reason.
+  /// Returns the numbers of skipped samples by reason.
   c10::Dict<std::string, std::int64_t> skipped() const {
     c10::Dict<std::string, std::int64_t> out;
     for (const auto& [reason, count] : loader_->statistics().skipped) out.insert(reason, count);

@@ -16,7 +16,7 @@
 namespace tessera {
 namespace {
 
-/// Throws UserError where the tensor is not uint8 [H, W, 3].
+/// Converts a tensor to an Image. Throws UserError unless it is uint8 [H, W, 3].
 Image image_of(const at::Tensor& pixels) {
   if (pixels.scalar_type() != at::kByte || pixels.dim() != 3 || pixels.size(2) != 3 || pixels.numel() == 0)
     user_error("an image must be uint8 [height, width, 3], but it is ", toString(pixels.scalar_type()), " ", pixels.sizes());
@@ -35,14 +35,14 @@ class BoundModel : public torch::CustomClassHolder {
   std::int64_t embed_dim() const { return loaded_.model->embed_dim(); }
   void train(bool on) { loaded_.model->train(on); }
 
-  /// The parameters and buffers themselves, by OpenCLIP's names.
+  /// Returns the parameters and buffers themselves (not copies) by OpenCLIP's names.
   c10::Dict<std::string, at::Tensor> tensors() const {
     c10::Dict<std::string, at::Tensor> out;
     for (const auto& [name, tensor] : loaded_.model->state_dict()) out.insert(name, tensor);
     return out;
   }
 
-  /// The bytes of a picture's file, uint8 [n], as the model's input, uint8 [3, h, w].
+  /// Converts the bytes of an image file, uint8 [n], to the model's input, uint8 [3, h, w].
   at::Tensor preprocess_file(const at::Tensor& bytes) const {
     const at::Tensor here = bytes.contiguous();
     const std::string_view file(reinterpret_cast<const char*>(here.const_data_ptr<std::uint8_t>()), static_cast<std::size_t>(here.numel()));
@@ -53,32 +53,32 @@ class BoundModel : public torch::CustomClassHolder {
     }
   }
 
-  /// The same of pixels, uint8 [H, W, 3].
+  /// The same for pixels, uint8 [H, W, 3].
   at::Tensor preprocess_pixels(const at::Tensor& pixels) const {
     return to_tensor(tessera::preprocess(image_of(pixels), preprocessing()));
   }
 
-  /// Images as preprocess_file and preprocess_pixels give them to embeddings [B, D], not normalized.
+  /// Returns the embeddings [B, D], not normalized, of images from preprocess_file() or preprocess_pixels().
   at::Tensor encode_images(const std::vector<at::Tensor>& images) {
     Batch batch;
     batch.images["image"] = image_batch(images, preprocessing());
     return loaded_.model->encode_image(batch.to(device()).images["image"]).global;
   }
 
-  /// Ids [B, L] and mask [B, L].
+  /// Returns ids [B, L] and mask [B, L].
   std::tuple<at::Tensor, at::Tensor> tokenize(const std::vector<std::string>& texts) const {
     const TowerInput input = tokens_of(texts);
     return {input.ids, input.mask};
   }
 
-  /// Embeddings [B, D], not normalized.
+  /// Returns embeddings [B, D], not normalized.
   at::Tensor encode_texts(const std::vector<std::string>& texts) {
     Batch batch;
     batch.texts["caption"] = tokens_of(texts);
     return loaded_.model->encode_text(batch.to(device()).texts["caption"]).global;
   }
 
-  /// The same of ids [B, L] int64 and mask [B, L] bool; undefined: all ids are real.
+  /// The same for ids [B, L] int64 and mask [B, L] bool; without a mask no ids are padding.
   at::Tensor encode_ids(const at::Tensor& ids, const std::optional<at::Tensor>& mask) {
     TowerInput input;
     input.ids = ids.to(device());
@@ -89,11 +89,11 @@ class BoundModel : public torch::CustomClassHolder {
  private:
   const Preprocessing& preprocessing() const { return loaded_.model->settings().preprocessing; }
 
-  /// Where the weights are now: torch.nn.Module.to() may have moved them.
+  /// The current device of the weights, which torch.nn.Module.to() may have moved.
   at::Device device() const { return loaded_.model->parameters().front().device(); }
 
   TowerInput tokens_of(const std::vector<std::string>& texts) const {
-    if (!takes_texts() || !loaded_.tokenizer) user_error(loaded_.path, ": the model takes no texts");
+    if (!takes_texts() || !loaded_.tokenizer) user_error(loaded_.path, ": the model has no text tower");
     return loaded_.tokenizer->encode_batch(texts);
   }
 

@@ -22,19 +22,19 @@ bool is_unset(const std::string& name) {
   return value == nullptr || *value == '\0';
 }
 
-// Of "NAME:-default", NAME and its default, where the default is what counts.
+// Returns the name and the default of "NAME:-default" if the default applies.
 std::optional<std::pair<std::string, std::string>> default_in_use(const std::string& inside) {
   const std::size_t dash = inside.find(":-");
   if (dash == std::string::npos || !is_unset(inside.substr(0, dash))) return std::nullopt;
   return std::pair(inside.substr(0, dash), inside.substr(dash + 2));
 }
 
-// What stands for "NAME" or "NAME:-default".
+// Returns the value of "NAME" or "NAME:-default".
 std::string variable_value(const std::string& inside, const Node& node, const std::string& path) {
   const std::string name = inside.substr(0, inside.find(":-"));
   if (!is_variable_name(name) || inside.find("${") != std::string::npos)
     fail(node, path,
-         "${" + inside + "} is no variable: expected ${NAME} or ${NAME:-default}; write $${ for a plain ${");
+         "${" + inside + "} is not a variable: expected ${NAME} or ${NAME:-default}; write $${ for a literal ${");
   if (const auto used = default_in_use(inside)) return used->second;
   const char* value = std::getenv(name.c_str());
   if (value == nullptr)
@@ -42,7 +42,7 @@ std::string variable_value(const std::string& inside, const Node& node, const st
   return value;
 }
 
-// The text with value(inside) for each ${inside}, and ${ for $${.
+// Replaces each ${inside} in the text by value(inside), and $${ by ${.
 std::string with_variables(const std::string& text, const Node& node, const std::string& path,
                            const std::function<std::string(const std::string& inside)>& value) {
   std::string out;
@@ -52,7 +52,7 @@ std::string with_variables(const std::string& text, const Node& node, const std:
       at += 3;
     } else if (text.compare(at, 2, "${") == 0) {
       const std::size_t close = text.find('}', at);
-      if (close == std::string::npos) fail(node, path, "${ is not closed by }; write $${ for a plain ${");
+      if (close == std::string::npos) fail(node, path, "${ is not closed by }; write $${ for a literal ${");
       out += value(text.substr(at + 2, close - at - 2));
       at = close + 1;
     } else {
@@ -81,7 +81,7 @@ bool is_command(const std::string& key) {
 
 using Change = std::function<std::string(const std::string& text, const Node& node, const std::string& path)>;
 
-// Applies the change to all texts of the tree that no shell reads.
+// Applies the change to every scalar of the tree except those that a shell runs.
 Node changed(const Node& node, const std::string& path, const Change& change) {
   if (node.is_scalar()) {
     if (node.text().starts_with("pipe:") || node.text().find("${") == std::string::npos) return node;

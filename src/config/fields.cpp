@@ -60,7 +60,7 @@ Limit one_of(std::vector<std::string> names) {
 
 void fail(const Node& node, const std::string& path, const std::string& text) {
   const std::string mark = node.mark().text();
-  constexpr std::size_t longest = 2000;  // the names of all modules that there are, say
+  constexpr std::size_t longest = 2000;  // long enough for, say, the names of all modules
   user_error(mark, mark.empty() || path.empty() ? "" : ": ", printable(path), ": ", printable(text, longest));
 }
 
@@ -69,7 +69,9 @@ void check_keys(const Node& node, const std::string& path, const std::vector<std
     if (std::find(known.begin(), known.end(), key) == known.end()) throw UnknownKey(value, path, key, known);
 }
 
-void Reader::check_limit(const Node& node, const std::string& path, const Limit& limit) {
+namespace {
+
+void check_limit(const Node& node, const std::string& path, const Limit& limit) {
   if (limit.text.empty() || node.is_null()) return;
   if (node.is_sequence()) {
     for (const Node& item : node.items()) check_limit(item, path, limit);
@@ -85,6 +87,92 @@ void Reader::check_limit(const Node& node, const std::string& path, const Limit&
     if (near.empty()) near = nearest_name(node.text(), limit.names);
     fail(node, path, "expected " + limit.text + ", got " + node.describe() + (near.empty() ? "" : ": did you mean " + near + "?"));
   }
+}
+
+class KeyLister : public FieldVisitor {
+ public:
+  std::vector<std::string> keys;
+
+ protected:
+  void field(const char* key, void*, const FieldAccess&, const char*, const Limit&) override { keys.emplace_back(key); }
+};
+
+class Reader : public FieldVisitor {
+ public:
+  Reader(const Node& node, const std::string& path) : node_(node), path_(path) {}
+
+ protected:
+  void field(const char* key, void* value, const FieldAccess& access, const char*, const Limit& limit) override {
+    const Node* child = node_.find(key);
+    if (child == nullptr) return;
+    const std::string at = join_path(path_, key);
+    access.read(*child, at, value);
+    check_limit(*child, at, limit);
+  }
+
+ private:
+  const Node& node_;
+  const std::string& path_;
+};
+
+class Dumper : public FieldVisitor {
+ public:
+  Node node = Node::map();
+
+ protected:
+  void field(const char* key, void* value, const FieldAccess& access, const char*, const Limit&) override {
+    node.set(key, access.dump(value));
+  }
+};
+
+class DocWriter : public FieldVisitor {
+ public:
+  explicit DocWriter(std::string path) : path_(std::move(path)) {}
+  std::vector<FieldDoc> rows;
+
+ protected:
+  void field(const char* key, void* value, const FieldAccess& access, const char* help, const Limit& limit) override {
+    const std::string path = join_path(path_, key);
+    DocWriter nested(path);
+    if (access.visit(nested, value)) {
+      rows.insert(rows.end(), nested.rows.begin(), nested.rows.end());
+      return;
+    }
+    const std::string text = to_yaml(access.dump(value));
+    rows.push_back({path, access.type(), std::string(strip(text)), limit.text, help});
+  }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace
+
+void read_fields(const Node& node, const std::string& path, VisitFields visit, void* value) {
+  if (!node.is_map() && !node.is_null()) fail(node, path, "expected a group of settings, got " + node.describe());
+  KeyLister lister;
+  visit(lister, value);
+  check_keys(node, path, lister.keys);  // first, so that a misspelled key is reported before, say, a missing file
+  Reader reader(node, path);
+  visit(reader, value);
+}
+
+Node dump_fields(VisitFields visit, void* value) {
+  Dumper dumper;
+  visit(dumper, value);
+  return std::move(dumper.node);
+}
+
+std::vector<FieldDoc> document_fields(const std::string& path, VisitFields visit, void* value) {
+  DocWriter writer(path);
+  visit(writer, value);
+  return std::move(writer.rows);
+}
+
+void check_problem(const Node& node, const std::string& path, const std::optional<Problem>& problem) {
+  if (!problem) return;
+  const Node* at = problem->key.empty() ? &node : node.find(problem->key);
+  fail(at != nullptr ? *at : node, problem->key.empty() ? path : join_path(path, problem->key), problem->text);
 }
 
 bool Value<bool>::read(const Node& node, const std::string& path, bool) {

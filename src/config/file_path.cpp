@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 
 std::vector<std::string> search_folders(const Node& node) {
   const std::string here = fs::current_path().lexically_normal().string();
-  if (node.mark().file.empty()) return {here};  // written by no file
+  if (node.mark().file.empty()) return {here};  // the value does not come from a file
   const std::string beside = fs::absolute(node.mark().file).lexically_normal().parent_path().string();
   if (beside == here) return {here};
   return {beside, here};

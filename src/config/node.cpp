@@ -65,7 +65,6 @@ void Node::erase(std::string_view key) {
 }
 
 void Node::merge(const Node& over) {
-  // A plain name beside settings stands for {name: NAME}.
   if (is_map() && find("name") != nullptr && over.is_scalar()) return merge(named(over));
   if (is_scalar() && over.is_map()) *this = named(*this);
   const Node* name = find("name");
@@ -95,7 +94,7 @@ std::string Node::describe() const {
 
 namespace {
 
-// The same tree with one mark everywhere: what is written on a command line has no lines.
+// Returns the tree with the same mark on every node, because a command line has no line numbers.
 Node marked(const Node& node, const Mark& mark) {
   switch (node.kind()) {
     case Node::Kind::null: return Node::null(mark);
@@ -118,7 +117,7 @@ bool is_index(const std::string& key) {
   return !key.empty() && std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// Rebuilds the path down to the place that is assigned; nodes are values, so each level is copied and put back.
+// Returns the node with `value` merged at the path. Nodes are values, so each level on the path is copied and rebuilt.
 Node assigned(Node node, const std::vector<std::string>& path, std::size_t depth, const Node& value, const std::string& assignment) {
   if (depth == path.size()) {
     node.merge(value);
@@ -129,14 +128,14 @@ Node assigned(Node node, const std::vector<std::string>& path, std::size_t depth
     std::size_t index = 0;
     std::from_chars(key.data(), key.data() + key.size(), index);
     if (!is_index(key) || index >= node.items().size())
-      user_error("--set ", printable(assignment), ": ", printable(key), " is no index of a list of ", node.items().size());
+      user_error("--set ", printable(assignment), ": ", printable(key), " is not a valid index into a list of ", node.items().size());
     std::vector<Node> items = node.items();
     items[index] = assigned(items[index], path, depth + 1, value, assignment);
     return Node::sequence(std::move(items), node.mark());
   }
   if (node.is_scalar()) node = Node::named(node);
   const Node* child = node.find(key);
-  // A changed module name drops the settings of the old one, as in a file that extends another.
+  // A new module name drops the settings of the old module, as in a file that extends another.
   const bool renames = depth + 1 == path.size() && key == "name" && child != nullptr && child->text() != value.text();
   if (renames) return Node::map({{"name", value}}, value.mark());
   node.set(key, assigned(child != nullptr ? *child : Node(), path, depth + 1, value, assignment));
@@ -151,7 +150,7 @@ void apply_override(Node& root, const std::string& assignment) {
   if (equals == std::string::npos || equals == 0)
     user_error("--set ", printable(assignment), ": expected KEY=VALUE, for example --set optimizer.lr=5e-4");
   if (holds_noncharacter(assignment))
-    user_error("--set ", printable(assignment), ": a code point that stands for no character (U+FFFE, U+FFFF, ...)");
+    user_error("--set ", printable(assignment), ": holds a Unicode noncharacter (U+FFFE, U+FFFF, ...)");
   std::vector<std::string> path;
   std::string part;
   for (char c : assignment.substr(0, equals) + ".") {
@@ -161,14 +160,14 @@ void apply_override(Node& root, const std::string& assignment) {
     }
     if (part.empty()) user_error("--set ", printable(assignment), ": empty name in the key");
     if (printable(part) != part)
-      user_error("--set ", printable(assignment), ": a name in the key is not UTF-8, or no name of a setting");
+      user_error("--set ", printable(assignment), ": a name in the key is not UTF-8 or has control characters");
     if (path.size() == deepest)
       user_error("--set ", printable(assignment), ": more than ", deepest, " names in the key");
     path.push_back(std::exchange(part, {}));
   }
   const std::string text = assignment.substr(equals + 1);
   Node value = parse_yaml(text, "--set " + printable(assignment.substr(0, equals)));
-  // YAML sees nothing in a comma (of separator=,).
+  // YAML parses some text as null, for example a lone comma (separator=,).
   const std::string_view bare = strip(text);
   if (value.is_null() && !bare.empty() && bare != "~" && bare != "null" && bare != "Null" && bare != "NULL" && bare[0] != '#')
     value = Node::scalar(std::string(bare), {}, true);
@@ -181,7 +180,7 @@ namespace {
 Node from_json_at(const nlohmann::json& json, const std::string& file, int depth) {
   constexpr int deepest = 100;
   const Mark mark{file, 0};
-  if (depth > deepest) user_error(file, ": JSON of more than ", deepest, " lists and objects inside each other");
+  if (depth > deepest) user_error(file, ": JSON with more than ", deepest, " nested lists and objects");
   if (json.is_null()) return Node::null(mark);
   if (json.is_string()) return Node::scalar(json.get<std::string>(), mark, true);
   if (json.is_array()) {

@@ -5,7 +5,8 @@
 
 namespace tessera::config {
 
-/// Code points that stand for no character (U+FFFE, U+1FFFF, U+FDD0, ...): YAML does not allow them, and yaml-cpp replaces them.
+/// Returns true if the text has a Unicode noncharacter (U+FFFE, U+1FFFF, U+FDD0, ...). YAML does not allow them, and yaml-cpp
+/// silently replaces them.
 inline bool holds_noncharacter(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   for (std::size_t i = 2; i < text.size(); ++i) {

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "configs/";
 constexpr std::string_view kEnding = ".yaml";
 
-// Names of the YAML files in a folder below `shipped`, sorted, without their ending: shapes_sparc, suites/shapes.
+// Returns the sorted names of the YAML files in a folder below `shipped`, without their ending: shapes_sparc, suites/shapes.
 std::vector<std::string> names_in(const fs::path& shipped, const char* below) {
   std::vector<std::string> names;
   std::error_code missing;
@@ -29,13 +29,13 @@ std::vector<std::string> names_in(const fs::path& shipped, const char* below) {
   return names;
 }
 
-// The nearest shipped name, or how to see them all.
+// Returns the end of an error message: the nearest shipped name, or how to list all of them.
 std::string hint(std::string name, const fs::path& shipped) {
   if (name.ends_with(kEnding)) name.resize(name.size() - kEnding.size());
   std::vector<std::string> names = names_in(shipped, "");
   for (std::string& suite : names_in(shipped, "suites")) names.push_back(std::move(suite));
   const std::string nearest = nearest_name(name, names);
-  return nearest.empty() ? "; trainer --list-configs shows those that ship" : ": did you mean " + nearest + "?";
+  return nearest.empty() ? "; trainer --list-configs lists all" : ": did you mean " + nearest + "?";
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ std::string shipped_folder() {
   std::error_code unknown;
   // PREFIX/bin/trainer, PREFIX/libexec/tessera/trainer
   const fs::path folder = fs::read_symlink("/proc/self/exe", unknown).parent_path();
-  // PREFIX/lib/libtessera.so, in a process of Python
+  // PREFIX/lib/libtessera.so, in a Python process
   Dl_info library = {};
   ::dladdr(reinterpret_cast<const void*>(&list_configurations), &library);
   const fs::path of_library = fs::path(library.dli_fname == nullptr ? "" : library.dli_fname).parent_path();
@@ -72,8 +72,9 @@ std::string find_configuration(const std::string& name, const std::string& shipp
 
 std::string list_configurations(const std::string& shipped) {
   const std::vector<std::string> names = names_in(shipped, "");
-  if (names.empty()) user_error("the configurations that ship with Tessera are not found; cmake --install puts them in share/tessera/configs");
-  // One long name does not push the text of all the others to the right.
+  if (names.empty())
+    user_error("cannot find the configurations that ship with Tessera; cmake --install puts them in share/tessera/configs");
+  // Without a limit, one long name would push the descriptions of all others to the right.
   constexpr std::size_t kWidestColumn = 24;
   std::size_t width = 0;
   for (const std::string& name : names) width = std::max(width, std::min(name.size(), kWidestColumn));

@@ -1,4 +1,4 @@
-// What a key or a value that is not known may have meant.
+// Suggestions for unknown keys and values.
 #include <algorithm>
 #include <map>
 
@@ -8,7 +8,7 @@
 namespace tessera::config {
 namespace {
 
-// Words of other programs (open_clip_train, Hugging Face, Lightning) and what they are here.
+// Names in other programs (open_clip_train, Hugging Face, Lightning) and the matching names here.
 const std::map<std::string, std::vector<std::string>>& words() {
   static const std::map<std::string, std::vector<std::string>> table = {
       {"learning_rate", {"lr"}},

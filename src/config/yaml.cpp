@@ -17,23 +17,23 @@
 namespace tessera::config {
 namespace {
 
-// What any configuration may hold once its aliases are followed: they can name each other, or themselves, and so stand for a
-// tree without end.
+// Limits on a configuration after its aliases are expanded: aliases can refer to each other or to themselves, which would make an
+// endless tree.
 constexpr int kMaxDepth = 100;
 constexpr int kMaxNodes = 1'000'000;
 
-// yaml-cpp makes one byte of the escapes \N and \_, which is no UTF-8.
+// yaml-cpp turns each of the escapes \N and \_ into a single byte, which is not valid UTF-8.
 const std::string& text_of(const YAML::Node& scalar, const Mark& mark) {
   if (!is_utf8(scalar.Scalar()))
     user_error(mark.text(), ": ", printable(scalar.Scalar()), " is not UTF-8 (instead of \\N and \\_ write \\u0085 and \\u00A0)");
   if (holds_noncharacter(scalar.Scalar()))
-    user_error(mark.text(), ": not valid YAML: a code point that stands for no character (U+FFFE, U+FFFF, ...)");
+    user_error(mark.text(), ": not valid YAML: it holds a Unicode noncharacter (U+FFFE, U+FFFF, ...)");
   return scalar.Scalar();
 }
 
-constexpr const char* kQuoteBraces = "what holds braces wants quotes here: ";
+constexpr const char* kQuoteBraces = "a value with braces needs quotes here: ";
 
-// {a..b}, which YAML takes for a group with a key and no value.
+// Detects an unquoted {a..b}, which YAML parses as a map with one key and no value.
 bool is_range(const YAML::Node& map) {
   return map.size() == 1 && map.begin()->first.IsScalar() && map.begin()->second.IsNull() &&
          map.begin()->first.Scalar().find("..") != std::string::npos;
@@ -42,9 +42,9 @@ bool is_range(const YAML::Node& map) {
 Node convert(const YAML::Node& yaml, const std::string& file, int depth, int& nodes) {
   const Mark mark{file, yaml.Mark().line >= 0 ? yaml.Mark().line + 1 : 0};
   if (depth > kMaxDepth)
-    user_error(mark.text(), ": more than ", kMaxDepth, " groups and lists inside each other (an alias inside itself?)");
+    user_error(mark.text(), ": more than ", kMaxDepth, " nested groups and lists (an alias inside itself?)");
   if (++nodes > kMaxNodes)
-    user_error(mark.text(), ": more than ", with_thousands(kMaxNodes), " values, aliases followed: expected settings");
+    user_error(mark.text(), ": more than ", with_thousands(kMaxNodes), " values, with aliases expanded: expected settings");
   switch (yaml.Type()) {
     case YAML::NodeType::Undefined:
     case YAML::NodeType::Null: return Node::null(mark);
@@ -80,7 +80,7 @@ std::string read_text(const std::string& path) {
   return text.str();
 }
 
-// The file that `extends: name` means: beside the file that says so, else as --config takes a name.
+// Returns the file that `extends: name` refers to: in the folder of the extending file, else as --config resolves a name.
 std::string extended_file(const Node& name, const std::string& path) {
   if (!name.is_scalar()) user_error(name.mark().text(), ": extends: expected a file name or a list of them, got ", name.describe());
   const std::filesystem::path beside = std::filesystem::path(path).parent_path() / name.text();
@@ -109,7 +109,7 @@ Node load(const std::string& path, std::vector<std::string>& chain) {
   return base;
 }
 
-// yaml-cpp lets them pass, and takes zeros for UTF-16 or 32.
+// Returns true for UTF-8 without control characters. yaml-cpp accepts those, and takes zero bytes for UTF-16 or UTF-32.
 bool is_text(const std::string& text) {
   const auto is_control = [](char c) { return (c >= 0 && c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7F; };
   return is_utf8(text) && std::none_of(text.begin(), text.end(), is_control);
@@ -122,7 +122,7 @@ void check_encoding(const std::string& text, const std::string& file) {
   user_error(file, ":", bad - lines.begin() + 1, ": not valid YAML: expected UTF-8 without control characters");
 }
 
-// Where the word around line[at] begins; braces belong to it with all that they hold.
+// Returns where the word around line[at] begins. Braces and everything inside them belong to the word.
 std::size_t begin_of_word(const std::string& line, std::size_t at) {
   for (; at > 0; --at) {
     if (line[at - 1] == '}') at = std::min(line.rfind('{', at - 1), at - 1) + 1;
@@ -139,7 +139,7 @@ std::size_t end_of_word(const std::string& line, std::size_t at) {
   return at;
 }
 
-// What a parser's message leaves to be found out about the place where it gave up; or nothing.
+// Returns a clearer explanation than the parser's message for the place where it failed, or an empty string.
 std::string what_is_wrong(const std::string& line, std::size_t column) {
   const std::size_t first = line.find_first_not_of(" \t");
   if (line.substr(0, first).find('\t') != std::string::npos) return "the line begins with a tab: indent it with spaces";
@@ -165,7 +165,7 @@ std::string what_is_wrong(const std::string& line, std::size_t column) {
 bool needs_quotes(const Node& node) {
   const std::string& text = node.text();
   if (text.empty() || text != std::string(strip(text))) return true;
-  // A string that YAML would read as something else keeps its quotes.
+  // A string that YAML would parse as another type keeps its quotes.
   if (node.quoted()) {
     if (text == "null" || text == "~" || text == "true" || text == "false" || text == "yes" || text == "no") return true;
     if (text.find_first_not_of("0123456789+-.eE_") == std::string::npos) return true;
@@ -173,8 +173,8 @@ bool needs_quotes(const Node& node) {
   return text.find_first_of(":#{}[],&*!|>'\"%@`\n\t\\") != std::string::npos || text[0] == '-' || text[0] == '?';
 }
 
-// What yaml-cpp would write without quotes, though it does not read back as it was: marks of a document's begin and end,
-// line ends of other systems, marks of byte order.
+// Returns true for text that yaml-cpp writes without quotes although it would not read back unchanged: document markers,
+// carriage returns and byte order marks.
 bool needs_quotes_besides(const std::string& text) {
   return text.starts_with("...") || text.starts_with("---") || text.find('\r') != std::string::npos ||
          text.find("\xEF\xBB\xBF") != std::string::npos;

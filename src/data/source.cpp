@@ -21,7 +21,7 @@ const IndexedSource& indexed(const Source& source) {
   const SourceKind kind = source.kind();
   if (const auto* found = std::get_if<const IndexedSource*>(&kind)) return **found;
   user_error(source.describe(),
-             ": is read as a stream, in order; this needs any sample at any time: give local, uncompressed "
+             ": is a stream, which can only be read in order, but random access is needed here: use local, uncompressed "
              "tar files");
 }
 

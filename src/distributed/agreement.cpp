@@ -10,8 +10,8 @@ namespace {
 
 constexpr double kDay = 24 * 3600;
 
-// Both functions end in one exchange: {first rank that failed (counted from 1, negated for the maximum), rank 0's
-// result}.
+// Both functions end in one exchange of {first failed rank (counted from 1, negated so that the maximum finds it), rank
+// 0's result}.
 bool conclude(const ProcessGroup& group, const std::string& what, const std::exception_ptr& own, bool result) {
   const std::int64_t nobody = -group.size() - 1;
   at::Tensor outcome = at::tensor({own ? -group.rank() - std::int64_t{1} : nobody, std::int64_t{result}}, at::kLong);
@@ -19,7 +19,7 @@ bool conclude(const ProcessGroup& group, const std::string& what, const std::exc
   if (own) std::rethrow_exception(own);
   const std::int64_t failed = outcome[0].item<std::int64_t>();
   if (failed != nobody)
-    user_error("rank ", group.rank(), " stops, for rank ", -failed - 1, " failed at ", what,
+    user_error("rank ", group.rank(), " stops because rank ", -failed - 1, " failed at ", what,
                " (its own message says why)");
   return outcome[1].item<std::int64_t>() != 0;
 }

@@ -9,7 +9,7 @@ namespace tessera {
 
 struct ProcessGroup::Connection {
   Connection() = default;
-  /// Shuts the backends down in order: once the device is through with its work and all ranks have come.
+  /// Shuts the backends down in order: after the device has finished its work and all ranks have arrived.
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -31,8 +31,8 @@ BackendPointer make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const Lau
 BackendPointer make_nccl(const c10::intrusive_ptr<c10d::Store>& store, const LaunchEnvironment& environment,
                          const at::Device& device, std::chrono::milliseconds timeout);
 
-/// Notes that this rank computes on the GPU of that identity. Throws UserError when another rank does already: NCCL
-/// has no way between two ranks on one GPU.
+/// Records that this rank computes on the GPU with that identity. Throws UserError when another rank already does: NCCL
+/// cannot transfer between two ranks on one GPU.
 void claim_gpu(c10d::Store& store, const std::string& identity, const LaunchEnvironment& environment);
 
 }  // namespace tessera

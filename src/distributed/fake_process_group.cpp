@@ -13,7 +13,8 @@ class DoneWork : public c10d::Work {
   bool wait(std::chrono::milliseconds) override { return true; }
 };
 
-// Every operation is done at once. What others would send is this rank's own, where shapes make that easy, or nothing.
+// Every operation completes at once. In place of the other ranks' data it uses this rank's own where the shapes make
+// that easy, and zeros or unchanged memory elsewhere.
 class ImaginedBackend : public c10d::Backend {
  public:
   using Backend::Backend;

@@ -28,7 +28,7 @@ struct GradientReducer::Impl {
         parameters, {static_cast<std::size_t>(first), static_cast<std::size_t>(bytes)}));
     // Gradients become ready from the last layer to the first.
     std::reverse(buckets.begin(), buckets.end());
-    // Which parameters take part depends on the objective (a read-out may go unused), hence find_unused_parameters.
+    // A read-out may go unused, depending on the objective, so the reducer must look for unused parameters.
     reducer = std::make_unique<c10d::Reducer>(
         parameters, std::move(buckets), group, std::vector<bool>(parameters.size(), false), bytes,
         /*find_unused_parameters=*/true, /*gradient_as_bucket_view=*/false,
@@ -53,7 +53,7 @@ void GradientReducer::backward(const at::Tensor& loss, bool reduce) {
 void GradientReducer::backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients,
                                bool reduce) {
   if (impl_ && reduce) {
-    // The reducer warns when there are no unused parameters, which is nothing to warn about.
+    // The reducer warns when there are no unused parameters; that case is fine here.
     Silence silence;
     const c10::WarningUtils::WarningHandlerGuard guard(&silence);
     impl_->reducer->prepare_for_forward();

@@ -21,17 +21,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kInterval{1};
-constexpr std::uint64_t kGone = 0;  // a count that says goodbye
+constexpr std::uint64_t kGone = 0;  // the count of a rank that has left in order
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// What a rank tells: a count that grows, and where it stands.
+// What a rank publishes: a count that grows, and where it is in the run.
 struct Beat {
   std::uint64_t count = kGone;
   std::int64_t step = 0;
-  double seconds = 0;  // in the phase
+  double seconds = 0;  // time spent in the phase so far
   std::string host, phase;
 
   std::string text() const {
@@ -63,7 +63,7 @@ struct Heartbeat::Impl {
     options.port = static_cast<std::uint16_t>(place.port);
     options.waitWorkers = false;
     options.timeout = std::chrono::seconds(30);
-    // A connection of its own: the group's may be busy waiting.
+    // A connection of its own, because the group's may be busy waiting.
     try {
       store = c10::make_intrusive<c10d::TCPStore>(place.address, options);
     } catch (const std::exception& error) {
@@ -75,18 +75,19 @@ struct Heartbeat::Impl {
     watcher = std::thread([this] { watch(); });
   }
 
-  // The watcher goes last: while the teller hangs at a store that no longer answers, somebody must end the process.
+  // The watcher stops last: if the teller hangs on a store that no longer answers, the watcher must end the process.
   ~Impl() {
     stop(teller);
     try {
       tell(kGone);
     } catch (const std::exception&) {
-      // Rank 0 has left already, and its store with it.
+      // Rank 0 has already left, and its store with it.
     }
     stop(watcher);
   }
 
-  // The first sign of life is heard before a step is made: from then on a name goes with the silence.
+  // Wait for the first report of the next rank before any step, so that a later message about its silence can name its
+  // host.
   void hear_first() {
     try {
       store->wait({key_of(next)});
@@ -95,7 +96,7 @@ struct Heartbeat::Impl {
       last = beat;
       heard = Clock::now();
     } catch (const std::exception&) {
-      // Not started yet, or lost already: the watcher knows how long it has been.
+      // Not started yet, or already lost: the watcher measures the silence.
     }
   }
 
@@ -113,7 +114,7 @@ struct Heartbeat::Impl {
         last = *beat;
         heard = Clock::now();
       } catch (const std::exception&) {
-        // The store lives in rank 0; that it does not come back is for the watcher to find out.
+        // The store is in rank 0; if it does not come back, the watcher notices the silence.
         if (!lock.owns_lock()) lock.lock();
       }
     }
@@ -175,9 +176,9 @@ struct Heartbeat::Impl {
   std::int64_t step = 0;
   Clock::time_point entered = Clock::now();
 
-  std::mutex mutex;  // of all below
+  std::mutex mutex;  // guards everything below
   std::condition_variable wake;
-  Beat last;  // of the next rank
+  Beat last;  // the next rank's
   Clock::time_point heard = Clock::now();
   const std::thread* leaving = nullptr;
   std::thread teller, watcher;

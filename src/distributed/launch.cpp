@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kDefaultPort = 29500;  // torchrun's
 
-// Reads the variables of one launcher; every message names it.
+// Reads the variables of one launcher; every error message names the launcher.
 class Launcher {
  public:
   Launcher(std::string name, const Variables& variables) : name_(std::move(name)), variables_(variables) {}
@@ -20,7 +20,7 @@ class Launcher {
     return found == variables_.end() || found->second.empty() ? nullptr : &found->second;
   }
 
-  // `because`: a variable that is set and makes this one necessary.
+  // `because`: a variable that is set and requires this one.
   const std::string& text(const std::string& key, const std::string& because) const {
     const std::string* value = find(key);
     if (value == nullptr)
@@ -46,7 +46,7 @@ class Launcher {
     return number(key, text(key, because), low, std::numeric_limits<int>::max());
   }
 
-  // Rank, size and local rank, checked against each other.
+  // Returns rank, size and local rank, checked against each other.
   LaunchEnvironment ranks(const std::string& rank, const std::string& size, const std::string& local_rank,
                           const std::string& local_size) const {
     LaunchEnvironment out;
@@ -106,7 +106,7 @@ LaunchEnvironment from_open_mpi(const Launcher& launcher) {
 }
 
 LaunchEnvironment from_slurm(const Launcher& launcher) {
-  // Inside `srun -n K` of a larger job the step's own numbers count.
+  // Inside `srun -n K` of a larger job the step's own numbers apply.
   const bool step = launcher.find("SLURM_STEP_NUM_TASKS") != nullptr;
   LaunchEnvironment out = launcher.ranks("SLURM_PROCID", step ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS",
                                          "SLURM_LOCALID", "SLURM_LOCAL_SIZE");
@@ -117,7 +117,7 @@ LaunchEnvironment from_slurm(const Launcher& launcher) {
     out.address = first_host(*hosts);
   else
     out.address = first_host(launcher.text("SLURM_JOB_NODELIST", "SLURM_NTASKS"));
-  // Two jobs of one machine get different ports, and all ranks of a job the same.
+  // Two jobs on one machine get different ports; all ranks of a job get the same one.
   int port = kDefaultPort;
   if (const std::string* job = launcher.find("SLURM_JOB_ID"))
     port = 20000 + launcher.number("SLURM_JOB_ID", *job, 0, std::numeric_limits<int>::max()) % 10000;
@@ -150,7 +150,8 @@ Variables environment_variables() {
   return out;
 }
 
-// A host name is text, with at most a few groups in brackets, each a list of numbers and ranges: the first is taken.
+// A host name is text with at most a few bracketed groups, each a list of numbers and ranges; the first number of each
+// group is used.
 std::string first_host(const std::string& node_list) {
   std::string out;
   std::size_t at = 0;

@@ -40,7 +40,7 @@ void broadcast_from_owners(const std::vector<at::Tensor>& tensors, const std::ve
 at::Tensor send_to_first(const at::Tensor& tensor, int owner, const ProcessGroup& group) {
   if (owner == 0) return group.first() ? tensor : at::Tensor();
   if (!group.first() && group.rank() != owner) return {};
-  // Through host memory: rank 0's GPU need not hold what is only to be saved.
+  // Go through host memory: rank 0's GPU need not hold tensors that are only going to be saved.
   const auto gloo = group.connection()->group->getBackend(at::kCPU);
   if (group.first()) {
     std::vector<at::Tensor> received{at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()))};

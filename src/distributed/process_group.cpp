@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::chrono::seconds kFarewell{30};  // that a rank waits for the others before it leaves
+constexpr std::chrono::seconds kFarewell{30};  // how long a rank waits for the others before it leaves
 
 std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
@@ -48,7 +48,7 @@ c10d::ReduceOp operation(Reduction reduction) {
   return c10d::ReduceOp::SUM;
 }
 
-// Backends know no bool.
+// The backends do not support bool.
 at::Tensor bytes_for_bool(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBool ? tensor.view(at::kByte) : tensor;
 }
@@ -71,7 +71,7 @@ void ProcessGroup::Transfer::wait() {
 }
 
 ProcessGroup::Connection::~Connection() {
-  // With an error on its way nobody waits for ranks that may be lost.
+  // While an exception propagates, do not wait for ranks that may be lost.
   if (!group || std::uncaught_exceptions() > 0) return;
   try {
     if (device.is_cuda()) at::accelerator::synchronizeDevice(device.index());
@@ -90,7 +90,7 @@ void claim_gpu(c10d::Store& store, const std::string& identity, const LaunchEnvi
   if (store.add("gpu/" + identity, 1) > 1)
     user_error(
         "rank ", environment.rank, " (local rank ", environment.local_rank,
-        ") sees no other GPU than another rank's: start as many processes as GPUs, or set training.device to cpu");
+        ") has the same GPU as another rank: start at most one process per GPU, or set training.device to cpu");
 }
 
 ProcessGroup ProcessGroup::connect(const LaunchEnvironment& environment, const DistributedSettings& settings,
@@ -100,7 +100,7 @@ ProcessGroup ProcessGroup::connect(const LaunchEnvironment& environment, const D
   const bool nccl = settings.backend == "nccl" || (settings.backend == "auto" && cuda);
   if (nccl && !cuda)
     user_error("distributed.backend is nccl, but training.device is the CPU here: set it to auto or gloo");
-  // One rank needs no partner, but may still want to be measured with a backend in the way.
+  // A single rank needs no connection, but a named backend may be requested to measure its cost.
   if (environment.alone() && settings.backend == "auto") return out;
 
   const auto timeout = milliseconds(settings.timeout);
@@ -108,7 +108,7 @@ ProcessGroup ProcessGroup::connect(const LaunchEnvironment& environment, const D
   if (place.address.empty()) place.address = "127.0.0.1";
   const auto connection = std::make_shared<Connection>();
   const auto store = meet(place, timeout);
-  place.port = store->getPort();  // alone: one that was free
+  place.port = store->getPort();  // a single rank gets a free port
   connection->environment = place;
   connection->device = device;
   connection->store = store;
@@ -167,7 +167,7 @@ void ProcessGroup::all_reduce(at::Tensor& tensor, Reduction reduction, double se
 void ProcessGroup::broadcast(at::Tensor& tensor, int root) const {
   if (alone()) return;
   const at::NoGradGuard no_grad;
-  // Backends send contiguous memory; a parameter may be a view that is not.
+  // Backends send contiguous memory, but a parameter may be a non-contiguous view.
   at::Tensor dense = bytes_for_bool(tensor.detach().contiguous());
   std::vector<at::Tensor> tensors{dense};
   c10d::BroadcastOptions options;
@@ -220,14 +220,14 @@ std::string ProcessGroup::broadcast_text(const std::string& text, int root) cons
 }
 
 void ProcessGroup::barrier() const {
-  at::Tensor nothing = at::zeros({1});  // on the CPU: waited for by the host
+  at::Tensor nothing = at::zeros({1});  // on the CPU, so that the host waits for it
   all_reduce(nothing);
 }
 
 ProcessGroup::Transfer ProcessGroup::pass_on(const at::Tensor& send, const at::Tensor& receive) const {
   TORCH_CHECK(!alone(), "a process alone has no neighbor to pass on to");
   const at::NoGradGuard no_grad;
-  if (size() == 1 && connection_->backend == "gloo") {  // which has no way from a rank to itself
+  if (size() == 1 && connection_->backend == "gloo") {  // Gloo cannot send from a rank to itself
     receive.copy_(send);
     return {};
   }
@@ -236,7 +236,7 @@ ProcessGroup::Transfer ProcessGroup::pass_on(const at::Tensor& send, const at::T
   std::vector<at::Tensor> out{send}, in{receive};
   Transfer transfer;
   transfer.impl_ = std::make_unique<Transfer::Impl>();
-  // NCCL runs both at once only within one group; Gloo keeps them apart by itself.
+  // NCCL runs both at once only within one group; Gloo handles them independently.
   const bool grouped = backend->supportsCoalescing() && connection_->backend == "nccl" && send.is_cuda();
   if (grouped) backend->startCoalescing();
   const auto sent = backend->send(out, next, 0);

@@ -22,7 +22,7 @@ namespace tessera {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kGrace{10};  // between SIGTERM and SIGKILL for workers whose partner is gone
+constexpr std::chrono::seconds kGrace{10};  // between SIGTERM and SIGKILL for workers after another one has failed
 
 class Workers {
  public:
@@ -54,7 +54,7 @@ class Workers {
       ranks_[child] = rank;
       return;
     }
-    // A group of its own: the terminal's Ctrl-C reaches this program alone, which passes it on once.
+    // A process group of its own: the terminal's Ctrl-C reaches only this parent program, which passes it on once.
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (::getppid() != parent) ::_exit(1);
@@ -105,7 +105,8 @@ class Workers {
       all.push_back({found->second, status});
       ranks_.erase(found);
     }
-    // Several may have ended before this process got to look: who was killed is the cause of what befell the others.
+    // Several may have ended before this process looked. A worker that was killed by a signal is the cause, so it is
+    // reported first.
     std::stable_partition(all.begin(), all.end(), [](const Ended& each) { return WIFSIGNALED(each.status); });
     for (const Ended& each : all) {
       const int code = WIFSIGNALED(each.status) ? 128 + WTERMSIG(each.status) : WEXITSTATUS(each.status);
@@ -116,7 +117,7 @@ class Workers {
   void failed(int rank, int code, int status) {
     code_ = code;
     kill_at_ = Clock::now() + kGrace;
-    // All workers leave by themselves, one after the other, when the signal was passed on to them.
+    // When a signal was passed on to them, all workers leave by themselves, one after the other.
     if (code == 128 + passed_on_ && WIFEXITED(status)) return;
     std::cerr << program_ << ": rank " << rank
               << (WIFSIGNALED(status)
@@ -124,14 +125,14 @@ class Workers {
                       : concat(" failed with exit code ", code))
               << (ranks_.empty() ? "" : "; stopping the others") << std::endl;
     tell_all(SIGTERM);
-    // A stopped process hears no SIGTERM: there is nothing to wait for.
+    // A stopped process does not receive SIGTERM, so waiting for it would be pointless.
     for (const pid_t process : stopped_) ::kill(process, SIGKILL);
   }
 
   std::string program_;
   sigset_t signals_{}, old_mask_{};
   std::map<pid_t, int> ranks_;
-  std::set<pid_t> stopped_;  // by SIGSTOP
+  std::set<pid_t> stopped_;  // stopped by SIGSTOP
   int code_ = 0;
   int passed_on_ = 0;
   std::optional<Clock::time_point> kill_at_;

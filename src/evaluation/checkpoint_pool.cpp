@@ -12,7 +12,7 @@ using Weights = std::map<std::string, at::Tensor>;
 constexpr std::string_view kObjective = "objective.", kMark = "pool.ln_q.weight", kPool = "pool.",
                            kTerms = "objectives.";
 
-/// What stands before the names of the pool's weights: "objective.pool."; empty: there is none.
+/// Returns the prefix of the names of the pool's weights ("objective.pool."), or an empty string if there is no pool.
 std::string prefix_of_pool(const Weights& weights) {
   for (const auto& [name, weight] : weights) {
     if (!name.starts_with(kObjective) || !name.ends_with(kMark) || name[name.size() - kMark.size() - 1] != '.')
@@ -22,7 +22,7 @@ std::string prefix_of_pool(const Weights& weights) {
   return "";
 }
 
-/// The settings of the objective whose parameters are called `prefix`*, or nullptr.
+/// Returns the settings of the objective whose parameter names begin with `prefix`, or nullptr.
 const config::Node* objective_at(const config::Node& run_config, std::string_view prefix) {
   const config::Node* node = run_config.find("objective");
   std::string_view rest = prefix.substr(kObjective.size());
@@ -57,7 +57,7 @@ std::shared_ptr<TextConditionedPool> checkpoint_pool(const InferenceModel& loade
   const std::string prefix = prefix_of_pool(weights);
   if (prefix.empty()) return nullptr;
   const auto refuse = [&](const auto&... what) {
-    user_error(loaded.path, ": the weights ", prefix, "* make no text-conditioned pool: ", what...,
+    user_error(loaded.path, ": the weights ", prefix, "* do not make a text-conditioned pool: ", what...,
                "; take the checkpoint as trainer or tessera-convert wrote it");
   };
   std::shared_ptr<TextConditionedPool> pool;

@@ -23,21 +23,21 @@ std::string task_texts(const SuiteSettings& suite) {
   return text;
 }
 
-/// Throws UserError unless both measure the same on the same data.
+/// Throws UserError unless both suites have the same tasks and data.
 void check_same(const std::string& first, const SuiteSettings& one, const std::string& second,
                 const SuiteSettings& other) {
   if (task_texts(one) != task_texts(other))
-    user_error("--compare: the tasks in the configuration of ", second, " are others than those of ", first,
+    user_error("--compare: the tasks in the configuration of ", second, " differ from those of ", first,
                ": give --suite FILE or --task NAME for all");
   if (source_text(one.source) != source_text(other.source))
     user_error("--compare: the validation data of ", second, ", ", source_text(other.source),
-               ", are others than those of ", first, ", ", source_text(one.source), ": give --data for all");
+               ", differ from those of ", first, ", ", source_text(one.source), ": give --data for all");
   const bool learns = std::any_of(one.tasks.begin(), one.tasks.end(), [](const auto& task) {
     const config::Node* train = task.settings.find("train");
     return train != nullptr && train->is_null();
   });
   if (learns && source_text(one.train) != source_text(other.train))
-    user_error("--compare: the training data of ", second, " are others than those of ", first,
+    user_error("--compare: the training data of ", second, " differ from those of ", first,
                ": give --train-data for all");
 }
 
@@ -50,12 +50,12 @@ EvaluateOptions options_of(const EvaluateOptions& options, const std::string& mo
   return out;
 }
 
-/// Looks at all before the first is measured.
+/// Checks all models before the first one is evaluated.
 void check_models(const EvaluateOptions& options) {
   if (!options.checkpoint.empty()) user_error("give --checkpoint, or --compare with all models, not both");
   if (options.compare.size() < 2)
     user_error("--compare ", options.compare.front(),
-               ": one model alone has nothing to be compared with: name two or more");
+               ": a comparison needs at least two models: name two or more");
   std::vector<std::string> files;
   SuiteSettings first;
   for (const std::string& model : options.compare) {
@@ -103,7 +103,7 @@ int compare_models(const EvaluateOptions& options) {
     measured.push_back(
         {evaluation.run_folder.empty() ? evaluation.model_file : evaluation.run_folder, evaluation.folder});
     std::cerr << model << ": " << evaluation.folder << "/results.json"
-              << (evaluation.reused ? ", measured earlier in the same way (--overwrite measures again)" : "")
+              << (evaluation.reused ? ", reused from an earlier evaluation (--overwrite evaluates again)" : "")
               << std::endl;
     for (const TaskFailure& failure : evaluation.failures) {
       std::cerr << "evaluate: " << model << ": task " << failure.task << " failed: " << failure.reason << std::endl;

@@ -15,13 +15,13 @@ TowerFeatures ConditionedEmbedder::images(const TowerInput& pictures, const View
   TowerFeatures features = EmbedderView::images(pictures, with_tokens);
   const std::int64_t width = pool_->width();
   if (!features.tokens.defined() || features.tokens.size(1) == 0)
-    user_error(option_, ": this model's image tower gives no tokens that texts could look at: take a vit");
+    user_error(option_, ": this model's image tower outputs no tokens for texts to attend to: take a vit");
   if (features.tokens.size(2) != width || features.global.size(1) != width)
     user_error(option_, ": the text-conditioned pool takes embeddings of width ", width, ", but this model's are ",
                features.global.size(1), " and its image tokens ", features.tokens.size(2),
-               " wide: take a projection that brings both into one space (linear), as the objective was trained with");
+               " wide: take a projection that maps both into one space (linear), as the objective was trained with");
   if (features.mask.defined() && !features.mask.all().item<bool>())
-    user_error(option_, ": this model's pictures have padded tokens, which the text-conditioned pool does not know");
+    user_error(option_, ": this model's images have padded tokens, which the text-conditioned pool does not support");
   return features;
 }
 

@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-/// Of the folders FOLDER, FOLDER-2, FOLDER-3 and so on (`usual` is the first) the last one whose results.json was measured
-/// with the same weights, data, tasks, settings and version, all slots, and without a failure; empty: none. `origin` holds
-/// what results.json says of those.
+/// Returns the last of the folders FOLDER, FOLDER-2, FOLDER-3 and so on (FOLDER is `usual`) whose results.json has the same
+/// weights, data, tasks, settings and version, used all slots, and has no failure; empty if there is none. `origin` holds the
+/// values to compare with.
 std::string earlier_results(const std::string& usual, const nlohmann::json& origin,
                             const std::vector<config::ModuleSettings>& tasks);
 

@@ -18,7 +18,7 @@ at::Device device_of(const DualEncoder& model) {
 }
 
 TowerFeatures on_cpu(const TowerFeatures& features) {
-  TORCH_CHECK(features.global.defined(), "evaluation needs global embeddings, but the model's read-out gives none");
+  TORCH_CHECK(features.global.defined(), "evaluation needs global embeddings, but the model's read-out outputs none");
   return map_tensors(features, [](const at::Tensor& tensor) {
     return tensor.to(at::kCPU, tensor.is_floating_point() ? at::kFloat : tensor.scalar_type());
   });
@@ -55,7 +55,7 @@ const Preprocessing& DualEncoderEmbedder::preprocessing() const {
 
 config::Size DualEncoderEmbedder::grid() const {
   if (keeps_shapes(preprocessing()))
-    user_error("this task maps patches onto pictures of one grid, and this model's pictures keep their shapes "
+    user_error("this task needs images with the same grid of patches, but this model's images keep their shapes "
                "(model.preprocessing.resize_mode: naflex): leave the task out");
   return model_->grid();
 }
@@ -100,7 +100,7 @@ std::vector<std::string> DualEncoderEmbedder::token_texts(const std::vector<std:
   std::string before;
   for (auto end = ids.begin(); end != ids.end();) {
     const std::string text = tokenizer_->decode({ids.begin(), ++end});
-    // Half a character may decode to something else than its beginning.
+    // Decoding part of a multi-byte character may not yield a prefix of the whole.
     texts.push_back(text.starts_with(before) ? text.substr(before.size()) : tokenizer_->decode({*std::prev(end)}));
     before = text;
   }

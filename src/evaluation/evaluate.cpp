@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The model's, and what the file holds of the objective; its buffers (DINO's center) are none.
+/// Counts the parameters of the model and those of the objective in the file, without its buffers (DINO's center).
 ParameterCount parameters_of(const InferenceModel& loaded) {
   ParameterCount count = count_parameters(*loaded.model);
   for (const auto& [name, weights] : loaded.file.weights)
@@ -37,7 +37,7 @@ ParameterCount parameters_of(const InferenceModel& loaded) {
   return count;
 }
 
-/// What an evaluation is made of, for results.json.
+/// Describes the evaluation's inputs, for results.json.
 nlohmann::json origin_of(const InferenceModel& loaded, const EvaluateOptions& options, const SuiteSettings& suite) {
   const auto data = [](const std::optional<config::ModuleSettings>& source) -> nlohmann::json {
     if (!source) return nullptr;
@@ -57,13 +57,13 @@ nlohmann::json origin_of(const InferenceModel& loaded, const EvaluateOptions& op
           {"device", machine_name(loaded.device)}};
 }
 
-/// "224 x 224 pixels, 14 x 14 patches", or what pictures that keep their shapes have at most.
+/// Returns "224 x 224 pixels, 14 x 14 patches", or the limits for images that keep their shapes.
 std::string describe_pictures(const DualEncoder& model) {
   const Preprocessing& preprocessing = model.settings().preprocessing;
   const config::Size grid = model.grid(), size = preprocessing.image_size;
   if (!keeps_shapes(preprocessing)) return concat(size.height, " x ", size.width, " pixels, ", grid.height, " x ", grid.width, " patches");
   const config::Size patch = *preprocessing.patch_size;
-  return concat("of its own shape, at most ", preprocessing.max_patches, " patches of ", patch.height, " x ", patch.width, " pixels");
+  return concat("original shape, at most ", preprocessing.max_patches, " patches of ", patch.height, " x ", patch.width, " pixels");
 }
 
 ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder, const SuiteSettings& suite,
@@ -77,7 +77,7 @@ ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder, 
       {"Text tower", settings.text ? concat(settings.text->encoder.name, " + ", settings.text->readout.name) : "none"},
       {"Parameters", origin.at("parameters")},
       {"Embedding width", std::to_string(loaded.model->embed_dim())},
-      {"Picture", describe_pictures(*loaded.model)},
+      {"Image", describe_pictures(*loaded.model)},
       {"Tokenizer", loaded.tokenizer == nullptr ? "none"
                                                 : concat(loaded.tokenizer->name(), ", ",
                                                          with_thousands(loaded.tokenizer->vocab_size()), " entries")}};
@@ -99,7 +99,7 @@ ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder, 
   return head;
 }
 
-/// results.json: `origin`, and what came out.
+/// Returns the content of results.json: `origin` and the results.
 nlohmann::json results_of(const InferenceModel& loaded, const nlohmann::json& origin,
                           const std::vector<TaskResult>& results, const std::vector<TaskFailure>& failures) {
   auto tasks = nlohmann::json::array(), failed = nlohmann::json::array();
@@ -114,7 +114,7 @@ nlohmann::json results_of(const InferenceModel& loaded, const nlohmann::json& or
   return out;
 }
 
-/// The trained factor of cosines, wherever the file keeps it; CLIP's greatest where it has none.
+/// Returns the trained factor of cosines from wherever the file stores it, or CLIP's maximum if it has none.
 double logit_scale_of(const ModelFile& file) {
   for (const char* name : {"logit_scale", "objective.logit_scale"}) {
     const auto found = file.weights.find(name);
@@ -140,7 +140,7 @@ struct Outcomes {
   std::vector<TaskFailure> failures;
 };
 
-/// All that embeddings depend on, as text.
+/// Returns everything that embeddings depend on, as text.
 std::string features_key(const InferenceModel& loaded, const KeptSlots& kept, const std::string& slots_option) {
   nlohmann::json key = {{"weights", weights_fingerprint(loaded.file.weights)},
                         {"model", config::to_json(config::dump(loaded.file.model))},
@@ -153,8 +153,8 @@ std::string features_key(const InferenceModel& loaded, const KeptSlots& kept, co
   return key.dump();
 }
 
-/// What the tasks see of the model, and where its embeddings are kept: in a folder if one is given, in memory if several tasks
-/// may share them.
+/// The embedder that the tasks use. It caches embeddings in a folder if one is given, or in memory if several tasks may share
+/// them.
 class SharedFeatures {
  public:
   SharedFeatures(const Embedder& model, const std::string& folder, std::size_t tasks, const std::function<std::string()>& key)
@@ -174,7 +174,7 @@ class SharedFeatures {
   std::optional<CachedEmbedder> cached_;
 };
 
-/// Runs the tasks that fit their data. Throws the first's UserError if none does.
+/// Runs the tasks that fit their data. Throws the first task's UserError if none does.
 Outcomes run_tasks(const std::vector<config::ModuleSettings>& tasks, SharedFeatures& features, EvaluationContext& context) {
   const Embedder& embedder = features.embedder();
   Outcomes out;
@@ -235,7 +235,7 @@ config::Node run_config_of(const InferenceModel& loaded) {
 
 ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   if (options.threads) at::set_num_threads(static_cast<int>(*options.threads));
-  check_data_options(options);  // before weights are read, which may take long
+  check_data_options(options);  // before the weights are read, which may take long
   const InferenceModel loaded = load_for_inference(options.checkpoint, options.device, options.architecture);
   const std::string run_folder = run_folder_of(loaded.path);
   const SuiteSettings suite = load_suite(options, run_config_of(loaded));

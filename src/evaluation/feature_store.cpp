@@ -25,16 +25,16 @@ std::string digest_of(const at::Tensor& rows) {
   return hexadecimal(fingerprint({static_cast<const char*>(rows.const_data_ptr()), rows.nbytes()}));
 }
 
-/// What a file of embeddings lacks; empty: nothing.
+/// Returns what is wrong with a file of embeddings; empty if nothing is.
 std::string damage_of(const io::TensorFile& file, const std::string& key) {
   const auto of = file.tensors.find("of"), rows = file.tensors.find("embeddings");
   const auto model = file.metadata.find("model"), digest = file.metadata.find("digest");
   if (of == file.tensors.end() || rows == file.tensors.end() || model == file.metadata.end() || digest == file.metadata.end())
-    return "no file of kept embeddings";
-  if (model->second != key) return "of another model";
+    return "not a file of cached embeddings";
+  if (model->second != key) return "written by another model";
   if (rows->second.dim() != 2 || of->second.scalar_type() != at::kLong || of->second.sizes() != rows->second.sizes().slice(0, 1))
-    return "tensors of other shapes than expected";
-  if (digest->second != digest_of(rows->second)) return "its content was changed";
+    return "its tensors have unexpected shapes";
+  if (digest->second != digest_of(rows->second)) return "its content does not match its digest";
   return "";
 }
 
@@ -97,7 +97,7 @@ void EmbeddingTable::load(const std::string& path, const std::string& key) {
   } catch (const UserError& error) {
     damage = error.what();
   }
-  log::warning("--features-cache: computed anew: ", damage);
+  log::warning("--features-cache: computing embeddings again: ", damage);
 }
 
 bool EmbeddingTable::save(const std::string& path, const std::string& key) {
@@ -162,7 +162,7 @@ TowerFeatures CachedEmbedder::texts(const std::vector<std::string>& texts, const
   TowerFeatures out;
   if (!unknown.empty()) {
     const at::Tensor rows = EmbedderView::texts(unknown, needs).global;
-    // What is not finite is for the caller to name, and for nobody to keep.
+    // The caller reports values that are not finite; they are never cached.
     if (!rows.isfinite().all().item<bool>()) return EmbedderView::texts(texts, needs);
     kept.add(new_ones, rows);
   }

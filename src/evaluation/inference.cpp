@@ -30,7 +30,8 @@ at::Device parse_device(const std::string& name) {
 
 namespace {
 
-/// Stands for the tokenizer of a published model that cannot be read: pictures need none, and texts get the reason.
+/// Replaces the tokenizer of a published model if it cannot be read: the model can still embed images, and encoding a text throws
+/// the reason.
 class UnreadTokenizer : public Tokenizer {
  public:
   explicit UnreadTokenizer(std::string reason) : reason_(std::move(reason)) {}
@@ -47,7 +48,7 @@ class UnreadTokenizer : public Tokenizer {
   std::string reason_;
 };
 
-/// The tokenizer that lies in a published folder.
+/// Reads the tokenizer of a published folder into `out`.
 void take_tokenizer(const ForeignModel& foreign, const std::string& folder, InferenceModel& out) {
   if (!foreign.tokenizer_in_folder) return;
   const std::string reason = take_published_tokenizer(foreign, folder, out.file);
@@ -57,7 +58,7 @@ void take_tokenizer(const ForeignModel& foreign, const std::string& folder, Infe
     out.tokenizer = tokenizers().make(out.file.tokenizer, "tokenizer", TokenizerContext{out.file.vocabulary, folder});
 }
 
-/// Fills path and file.
+/// Fills path, file and, for a published folder, the tokenizer.
 void read_checkpoint(const std::string& path, const std::string& architecture, InferenceModel& out) {
   if (is_foreign_folder(path)) {
     out.path = path;
@@ -77,7 +78,7 @@ void read_checkpoint(const std::string& path, const std::string& architecture, I
   }
   out.path = find_model_file(path);
   if (!architecture.empty())
-    user_error("--architecture ", architecture, ": ", out.path, " says itself what model it is: leave the option out");
+    user_error("--architecture ", architecture, ": ", out.path, " already describes its model: leave the option out");
   out.file = load_model_file(out.path);
 }
 
@@ -96,10 +97,10 @@ InferenceModel load_for_inference(const std::string& path, const std::string& de
   out.model->eval();
   if (!out.model->has_text_tower() || out.tokenizer) return out;
   if (out.file.tokenizer.name.empty()) 
-    user_error(out.path, ": has a text tower and names no tokenizer (tessera.tokenizer in its metadata): take the checkpoint "
+    user_error(out.path, ": has a text tower but names no tokenizer (tessera.tokenizer in its metadata): take the checkpoint "
                "as trainer or tessera-convert wrote it");
   const std::string no_vocabulary =
-      concat(out.path, ": holds no vocabulary of its tokenizer ", out.file.tokenizer.name,
+      concat(out.path, ": holds no vocabulary for its tokenizer ", out.file.tokenizer.name,
              ": make it again with tessera-convert --merges FILE (a checkpoint of the trainer always holds it)");
   out.tokenizer =
       tokenizers().make(out.file.tokenizer, "tokenizer", TokenizerContext{out.file.vocabulary, no_vocabulary});

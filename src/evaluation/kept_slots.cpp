@@ -33,7 +33,7 @@ std::string text_of(const config::ModuleSettings& source) {
   return config::to_yaml(config::Value<config::ModuleSettings>::dump(source));
 }
 
-/// The data that a task measures; nothing if there is none.
+/// Returns the data that a task measures, if there is any.
 std::optional<config::ModuleSettings> source_of(const config::ModuleSettings& task, const SuiteSettings& suite) {
   const config::Node* own = task.settings.find("source");
   if (own == nullptr || own->is_null()) return suite.source;
@@ -42,11 +42,11 @@ std::optional<config::ModuleSettings> source_of(const config::ModuleSettings& ta
 
 void warn_of_measured_data(const config::ModuleSettings& chosen_on, const SuiteSettings& suite) {
   constexpr const char* kWayOut =
-      ", so results are too good: name others, --slots '{top: N, source: {name: shapes, split: validation}}'";
+      ", so results are too good: name other data, --slots '{top: N, source: {name: shapes, split: validation}}'";
   for (const config::ModuleSettings& task : suite.tasks) {
     const auto source = source_of(task, suite);
     if (!source || text_of(*source) != text_of(chosen_on)) continue;
-    log::warning("--slots: slots are chosen on the very samples that ", task.name, " measures", kWayOut);
+    log::warning("--slots: slots are chosen on the same samples that ", task.name, " measures", kWayOut);
     return;
   }
   if (const config::Node* split = chosen_on.settings.find("split"); split != nullptr && split->text() == "test")
@@ -61,7 +61,7 @@ KeptSlots through_mask(const std::string& path, const Embedder& model) {
   const io::TensorFile file = io::load_safetensors(path);
   const auto mask = file.tensors.find("mask");
   if (mask == file.tensors.end() || mask->second.dim() != 1)
-    user_error(path, ": this is no mask: slot_mask writes one, a tensor `mask` of one weight for each slot");
+    user_error(path, ": this is not a mask: slot_mask writes one, a tensor `mask` with one weight per slot");
   return {.embedder = std::make_unique<MaskEmbedder>(model, mask->second, path),
           .slots = {},
           .description = concat("all, under the mask ", path),

@@ -11,29 +11,29 @@
 
 namespace tessera {
 
-/// One model's evaluation, whose files are written.
+/// The finished evaluation of one model.
 struct ModelEvaluation {
-  std::string folder;  // of results.json
+  std::string folder;  // folder of results.json
   std::string model_file;
-  std::string run_folder;  // empty: the file belongs to no run
-  bool reused = false;     // these are earlier results
+  std::string run_folder;  // empty if the file belongs to no run
+  bool reused = false;     // whether the results are of an earlier evaluation
   nlohmann::json json;     // results.json
   std::string table;       // for the terminal
   std::vector<TaskFailure> failures;
 };
 
-/// The folder with the run's metrics.jsonl above a model file; empty for a file that belongs to no run.
+/// Returns the folder above a model file that holds the run's metrics.jsonl; empty if the file belongs to no run.
 std::string run_folder_of(const std::string& model_file);
 
-/// The resolved configuration that the checkpoint carries, or an empty map.
+/// Returns the resolved configuration stored in the checkpoint, or an empty map.
 config::Node run_config_of(const InferenceModel& loaded);
 
-/// Measures `options.checkpoint` and writes the files. `reuse`: takes earlier results of the same model and settings
-/// where there are some (earlier_results()). Throws UserError as evaluate() does.
+/// Evaluates `options.checkpoint` and writes the files. With `reuse`, returns earlier results of the same model and settings if
+/// there are any (earlier_results()). Throws UserError like evaluate().
 ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse);
 
-/// `options.compare`: measures each model on the same suite, prints their table and writes their page. Returns the exit
-/// code. Throws UserError.
+/// Evaluates each model of `options.compare` on the same suite, prints a table and writes a page that compare them. Returns the
+/// exit code. Throws UserError.
 int compare_models(const EvaluateOptions& options);
 
 }  // namespace tessera

@@ -6,15 +6,16 @@
 
 namespace tessera {
 
-/// How far a task has come: on a terminal one line that moves, elsewhere a line every half minute, for a log file.
+/// Shows the progress of a task: on a terminal one line that is updated in place, otherwise (in a log file) a line every half
+/// minute.
 class Progress {
  public:
   struct Output {
     bool terminal = false;
-    std::function<void(const std::string& text)> write;  // as it stands on the terminal; without line end elsewhere
-    std::function<double()> seconds;                     // of a clock that only rises
+    std::function<void(const std::string& text)> write;  // the raw text on a terminal, otherwise a line without its end
+    std::function<double()> seconds;                     // a monotonic clock
   };
-  /// Standard error and its log.
+  /// Writes to standard error, directly on a terminal and through the log otherwise.
   static Output standard_error();
 
   Progress(std::string name, Output output);
@@ -31,7 +32,7 @@ class Progress {
   bool moving_ = false;
 };
 
-/// "zero_shot  12,000/50,000 images  400 images/s  ETA 1m35s", after so many seconds.
+/// Returns "zero_shot  12,000/50,000 images  400 images/s  ETA 1m35s"; `seconds` have passed since the start.
 std::string progress_line(const std::string& name, std::int64_t done, std::int64_t total, double seconds);
 
 }  // namespace tessera

@@ -29,7 +29,7 @@ RankOrder receive_order(const ProcessGroup& group) {
   return static_cast<RankOrder>(word.item<std::int64_t>());
 }
 
-/// Rank 0's bytes on every rank.
+/// Returns rank 0's bytes on every rank.
 at::Tensor share_needs(const ProcessGroup& group, const ViewNeeds& needs) {
   static_assert(std::is_trivially_copyable_v<ViewNeeds>);
   at::Tensor bytes = at::zeros({static_cast<std::int64_t>(sizeof(ViewNeeds))}, at::kByte);
@@ -44,7 +44,7 @@ ViewNeeds needs_of(const at::Tensor& bytes) {
   return needs;
 }
 
-/// Rank 0's tensor on every rank; the others' argument does not count.
+/// Returns rank 0's tensor on every rank; the argument of the other ranks is ignored.
 at::Tensor share_tensor(const ProcessGroup& group, const at::Tensor& tensor) {
   constexpr std::int64_t kMostDims = 5;
   at::Tensor head = at::zeros({2 + kMostDims}, at::kLong);  // dimensions (-1: undefined), type, sizes
@@ -63,14 +63,14 @@ at::Tensor share_tensor(const ProcessGroup& group, const at::Tensor& tensor) {
   return all.to(type);
 }
 
-/// Rank 0's pictures on every rank, likewise.
+/// Returns rank 0's images on every rank in the same way.
 TowerInput share_pictures(const ProcessGroup& group, TowerInput pictures) {
   for (at::Tensor* tensor : {&pictures.pixels, &pictures.patches, &pictures.mask, &pictures.grids})
     *tensor = share_tensor(group, *tensor);
   return pictures;
 }
 
-/// As many rows on each rank, so that what they give fits together: the last row stands in where there are no more.
+/// Returns the rows of this rank. Every rank gets the same number, as all_gather() requires, padded with the last row.
 std::vector<std::int64_t> own_rows(const ProcessGroup& group, std::int64_t count) {
   const std::int64_t share = (count + group.size() - 1) / group.size();
   std::vector<std::int64_t> rows;
@@ -84,7 +84,7 @@ at::Tensor gathered(const ProcessGroup& group, const at::Tensor& own, std::int64
   return truth ? all.to(at::kBool) : all;
 }
 
-/// On all ranks: each embeds its share of the pictures, and has the features of all.
+/// Runs on all ranks: each embeds its share of the images and returns the features of all.
 TowerFeatures embed_pictures(const ProcessGroup& group, const Embedder& model, const TowerInput& pictures, const ViewNeeds& needs) {
   const std::int64_t count = pictures.values().size(0);
   const at::Tensor rows = at::tensor(own_rows(group, count), at::kLong);
@@ -94,7 +94,7 @@ TowerFeatures embed_pictures(const ProcessGroup& group, const Embedder& model, c
   return map_tensors(features, [&](const at::Tensor& tensor) { return gathered(group, tensor, count); });
 }
 
-/// The same of texts.
+/// The same for texts.
 at::Tensor embed_strings(const ProcessGroup& group, const Embedder& model, const std::vector<std::string>& texts) {
   std::vector<std::string> own;
   for (const std::int64_t row : own_rows(group, std::ssize(texts))) own.push_back(texts[static_cast<std::size_t>(row)]);
@@ -103,7 +103,7 @@ at::Tensor embed_strings(const ProcessGroup& group, const Embedder& model, const
   return gathered(group, rows, std::ssize(texts));
 }
 
-/// A model that a rank has loaded for rank 0.
+/// The model that a rank loads and runs for rank 0.
 class ServedModel {
  public:
   ServedModel(const ProcessGroup& group, std::string device) : group_(group), device_(std::move(device)) {}
@@ -135,7 +135,7 @@ EmbeddingRanks::~EmbeddingRanks() {
   if (group_.size() == 1) return;
   try {
     send(group_, RankOrder::stop);
-  } catch (const std::exception&) {  // they are gone already
+  } catch (const std::exception&) {  // the other ranks have already ended
   }
 }
 
@@ -174,7 +174,7 @@ void serve_embeddings(const ProcessGroup& group, const std::string& device) {
       if (order == RankOrder::load) model.load();
       if (order == RankOrder::images) model.images();
       if (order == RankOrder::texts) model.texts();
-    } catch (const std::exception& error) {  // rank 0 has heard of it, too, and goes on or ends
+    } catch (const std::exception& error) {  // rank 0 gets the error, too, and decides whether to continue
       log::error("rank ", group.rank(), ": ", error.what());
     }
   }

@@ -10,13 +10,14 @@
 namespace tessera {
 namespace {
 
-/// A map of features and the embeddings made of it.
+/// A map of features and the embeddings computed from it.
 struct MappedPictures {
   at::Tensor map;     // [B, N or 1 + N, w], the class token first
   at::Tensor global;  // [B, D]
 };
 
-/// What the last block sees, for a read-out that looks at the class token alone; else what the encoder gives.
+/// The map is the input of the last block if the read-out uses only the class token (the other tokens of the encoder's output
+/// then have no gradient); otherwise it is the encoder's output.
 MappedPictures mapped(DualEncoder& model, const at::Tensor& pixels) {
   Tower& tower = model.image_tower();
   if (tower.encoder().has_class_token() && !tower.readout().reads_tokens()) {
@@ -47,7 +48,7 @@ at::Tensor DualEncoderEmbedder::relevance(const at::Tensor& pixels, const TowerF
   const std::int64_t patches = size.height * size.width;
   const std::int64_t first = pictures.map.defined() ? pictures.map.size(1) - patches : -1;
   if (patches == 0 || (first != 0 && first != 1))
-    user_error("this model's image encoder gives no map of features over the picture: take one with a vit or a ResNet");
+    user_error("this model's image encoder outputs no map of features over the image: take one with a vit or a ResNet");
   const at::Tensor cosines =
       at::cosine_similarity(pictures.global.to(at::kDouble), texts.global.to(device, at::kDouble), 1);
   const at::Tensor gradient = torch::autograd::grad({cosines.sum()}, {pictures.map}).front();

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-/// The list's own mistakes.
+/// Throws UserError for mistakes within the list.
 void check_list(const SlotChoice& choice, const std::string& path) {
   if (choice.slots.empty()) user_error(path, ": `slots` is empty: nothing would be left to compare");
   std::set<std::int64_t> seen;
@@ -26,7 +26,7 @@ void check_list(const SlotChoice& choice, const std::string& path) {
 }  // namespace
 
 std::optional<config::Problem> validate(const SlotSettings& settings) {
-  if (settings.top == 0) return config::Problem{"top", "is missing: how many slots are kept, say 32"};
+  if (settings.top == 0) return config::Problem{"top", "is missing: give the number of slots to keep, such as 32"};
   if (!settings.templates.items.empty()) return check_templates(settings.templates);
   return std::nullopt;
 }
@@ -94,18 +94,18 @@ SlotChoice read_slots(const std::string& path, std::int64_t count, const std::st
     choice.model = json.value("model", choice.model);
     choice.data = json.value("data", choice.data);
   } catch (const nlohmann::json::exception&) {
-    user_error(path, ": this is no list of slots: expected JSON as {\"slots\": [3, 17, 5]}");
+    user_error(path, ": this is not a list of slots: expected JSON such as {\"slots\": [3, 17, 5]}");
   }
   check_list(choice, path);
   for (const std::int64_t slot : choice.slots)
     if (slot >= count) user_error(path, ": it lists slot ", slot, ", but this model's slots are 0 to ", count - 1);
   if (choice.of != 0 && choice.of != count)
-    user_error(path, ": its slots are chosen from ", choice.of, ", but this model has ", count,
-               ": choose them anew with --slots top:", choice.slots.size());
+    user_error(path, ": its slots were chosen from ", choice.of, ", but this model has ", count,
+               ": choose them again with --slots top:", choice.slots.size());
   if (!choice.model.empty() && choice.model != fingerprint)
-    user_error(path, ": its slots are another model's (weights ", choice.model, ", here ", fingerprint,
-               "): choose them anew with --slots top:", choice.slots.size(),
-               ", or leave `model` out of the file to take them all the same");
+    user_error(path, ": its slots belong to another model (weights ", choice.model, ", here ", fingerprint,
+               "): choose them again with --slots top:", choice.slots.size(),
+               ", or remove `model` from the file to use them anyway");
   choice.of = count;
   return choice;
 }

@@ -14,7 +14,7 @@ ViewNeeds with_slots(ViewNeeds needs) {
 void refuse_patches(const ViewNeeds& needs) {
   if (needs.dense)
     user_error(
-        "--slots changes the embeddings of whole pictures, not those of patches: measure segmentation without it");
+        "--slots changes the embeddings of whole images, not those of patches: measure segmentation without it");
 }
 
 TowerFeatures of_chosen(TowerFeatures features, const at::Tensor& chosen, const ViewNeeds& needs) {
@@ -28,16 +28,16 @@ TowerFeatures of_chosen(TowerFeatures features, const at::Tensor& chosen, const 
 
 std::int64_t count_slots(const Embedder& model, const std::string& option) {
   if (!model.takes_texts())
-    user_error(option, ": slots of pictures are compared with those of texts, but this model has no text tower");
+    user_error(option, ": slots of images are compared with those of texts, but this model has no text tower");
   const config::Size size = model.preprocessing().image_size;
   const at::Tensor image = model.images(at::zeros({1, 3, size.height, size.width}, at::kByte), with_slots({})).slots;
   const at::Tensor text = model.texts({"a"}, with_slots({})).slots;
   if (!image.defined() || !text.defined())
     user_error(option, ": the read-out of this model's ", image.defined() ? "text" : "image",
-               " tower gives no slots: take a model whose towers both read out by slots, as sparo does");
+               " tower outputs no slots: take a model whose towers both read out by slots, as sparo does");
   if (image.sizes() != text.sizes())
-    user_error(option, ": this model's towers give different slots, ", image.size(1), " of width ", image.size(2),
-               " for pictures and ", text.size(1), " of width ", text.size(2), " for texts");
+    user_error(option, ": this model's towers output different slots, ", image.size(1), " of width ", image.size(2),
+               " for images and ", text.size(1), " of width ", text.size(2), " for texts");
   return image.size(1);
 }
 

@@ -14,17 +14,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Plain tars and compressed ones, which are read as streams.
+/// Whether it is a tar file, plain or compressed (which is read as a stream).
 bool is_tar(const std::string& name) {
   return name.find(".tar") != std::string::npos || name.ends_with(".tgz");
 }
 
-/// What the source parquet reads; datasets' save_to_disk writes state.json.
+/// Whether the source parquet reads this file; `state.json` marks a folder that save_to_disk of Hugging Face datasets wrote.
 bool is_table(const std::string& name) {
   return name.ends_with(".parquet") || name.ends_with(".arrow") || name == "state.json";
 }
 
-/// The source of a folder's files. Beside shards Parquet files are side tables.
+/// Returns the name of the source that reads a folder. Parquet files next to tar shards are side tables.
 std::string source_of_folder(const fs::path& folder) {
   bool tables = false;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -41,7 +41,7 @@ config::ModuleSettings source_at(const std::string& name, const std::string& pat
   return choice;
 }
 
-/// The node at a dotted path, or nullptr.
+/// Returns the node at a dotted path, or nullptr.
 const config::Node* find_path(const config::Node& root, const std::string& path) {
   const config::Node* node = &root;
   for (const std::string& key : split(path, '.')) {
@@ -51,12 +51,12 @@ const config::Node* find_path(const config::Node& root, const std::string& path)
   return node;
 }
 
-/// The settings of a suite file, which may be a plain list of tasks.
+/// Reads a suite file, which may also be a plain list of tasks.
 config::Node suite_tree(const EvaluateOptions& options) {
   const std::string path = config::find_configuration(options.suite);
   const config::Node list = config::parse_yaml(io::read_file(path), path);
   for (const auto& [name, value] : config::defaults_used(list))
-    log::info(path, ": the environment variable ", name, " is not set, so ", value, " stands for it");
+    log::info(path, ": the environment variable ", name, " is not set, so the default ", value, " is used");
   if (!list.is_sequence()) return config::load_yaml(options.suite, options.overrides);
   config::Node tree = config::Node::map({{"tasks", list}});
   for (const std::string& assignment : options.overrides) config::apply_override(tree, assignment);
@@ -67,7 +67,7 @@ config::Node tree_of(const EvaluateOptions& options, const config::Node& run_con
   if (!options.suite.empty() && !options.task.empty()) user_error("give --suite or --task, not both");
   config::Node tree = config::Node::map();
   if (!options.task.empty()) {
-    // Overrides of a single task are its own settings.
+    // With --task, overrides are settings of that task.
     config::Node task = config::Node::map();
     for (const std::string& assignment : options.overrides) config::apply_override(task, assignment);
     task.set("name", config::Node::scalar(options.task, {"--task", 0}, true));
@@ -85,7 +85,7 @@ config::Node tree_of(const EvaluateOptions& options, const config::Node& run_con
   return tree;
 }
 
-/// The task that looks for the pictures of --query.
+/// Makes the task that runs --query.
 config::Node query_task(const std::vector<std::string>& queries) {
   std::vector<config::Node> texts;
   for (const std::string& text : queries) texts.push_back(config::Node::scalar(text, {"--query", 0}, true));
@@ -93,7 +93,7 @@ config::Node query_task(const std::vector<std::string>& queries) {
       {{"name", config::Node::scalar("query", {"--query", 0}, true)}, {"texts", config::Node::sequence(texts)}});
 }
 
-/// The tasks with that of --query behind them; where it is alone, overrides are its own settings, as those of --task are.
+/// Returns the tasks followed by that of --query. If it is the only task, overrides are its settings, as with --task.
 config::Node tree_with_queries(const EvaluateOptions& options, const config::Node& run_config) {
   if (options.queries.empty()) return tree_of(options, run_config);
   config::Node own = query_task(options.queries);
@@ -124,8 +124,8 @@ config::ModuleSettings source_from_text(const std::string& text, const std::stri
     if (text.ends_with(".csv") || text.ends_with(".tsv"))
       return {"csv", config::dump(csv_settings_of(text, concat(option, " ", text)))};
     user_error(option, " ", text,
-               ": of files only .tar, .tar.gz, .tgz, .parquet, .arrow, .csv and .tsv are known; give {name: SOURCE, path: ", text,
-               "} for another kind");
+               ": only .tar, .tar.gz, .tgz, .parquet, .arrow, .csv and .tsv files are recognized; give {name: SOURCE, path: ", text,
+               "} for other files");
   }
   user_error(option, " ", text, ": there is no such file or folder, and no source of this name",
              suggestion(text, sources().names()));

@@ -18,7 +18,7 @@ std::vector<std::int64_t> without(const std::vector<std::int64_t>& ids, const st
   return out;
 }
 
-/// What an id adds to a text that ends with a whole word: " red" or "ing".
+/// Returns what an id adds to a text that ends with a whole word: " red" or "ing".
 std::string continuation_text(const Tokenizer& tokenizer, std::vector<std::int64_t> word, std::int64_t id) {
   const std::string first = tokenizer.decode(word);
   word.push_back(id);
@@ -29,11 +29,11 @@ std::string continuation_text(const Tokenizer& tokenizer, std::vector<std::int64
 std::string name_of(const Tokenizer& tokenizer, const std::vector<std::int64_t>& word, std::int64_t id) {
   const std::string added = continuation_text(tokenizer, word, id);
   if (added.empty() || added.find('\n') != std::string::npos) return concat("#", id);
-  if (strip(added).empty()) return "\u2581";  // the space alone, as SentencePiece writes it
+  if (strip(added).empty()) return "\u2581";  // only a space, as SentencePiece writes it
   return added.starts_with(' ') ? std::string(strip(added)) : "##" + added;
 }
 
-/// What the embeddings of a vocabulary's texts depend on besides the model.
+/// Returns a hash of everything but the model that the embeddings of a vocabulary's texts depend on.
 std::uint64_t mark_of(const Tokenizer& tokenizer, const TextList& templates) {
   std::uint64_t mark = fingerprint(tokenizer.vocabulary_bytes(), fingerprint(tokenizer.name()));
   for (const std::string& form : templates.items) mark = fingerprint(form, mark);
@@ -59,7 +59,7 @@ void require_token_space(const Embedder& model, const std::string& option) {
   if (model.token_space() == 0)
     user_error(option,
                ": this model's embeddings are not weights of vocabulary tokens: take one whose towers both read out by "
-               "token_projection, with projection: none, as configs/shapes_stair.yaml has it");
+               "token_projection, with projection: none, as in configs/shapes_stair.yaml");
 }
 
 TokenSpace::TokenSpace(const Embedder& model, const EvaluationContext& context, const VocabularySettings& settings,
@@ -73,7 +73,7 @@ TokenSpace::TokenSpace(const Embedder& model, const EvaluationContext& context, 
   }
   tokenizer_ = own_ != nullptr ? own_.get() : model.tokenizer();
   if (tokenizer_ == nullptr)
-    user_error(task, ".vocabulary is not set, and this model's own vocabulary is not known: set it, say to {name: ",
+    user_error(task, ".vocabulary is not set, and this model's own vocabulary is not known: set it, for example to {name: ",
                "wordpiece, vocab: vocab.txt}");
   read_vocabulary(!as_it_is);
   if (as_it_is) return;
@@ -88,7 +88,7 @@ TokenSpace::TokenSpace(const Embedder& model, const EvaluationContext& context, 
   if (shared != nullptr) shared->emplace(mark, texts_);
 }
 
-/// Where texts are compared, tokens of one text ("car", "##car") are one entry, and those without text none.
+/// With `by_text`, tokens of the same text ("car", "##car") share one entry, and tokens without text have none.
 void TokenSpace::read_vocabulary(bool by_text) {
   const std::vector<std::int64_t> special = tokenizer_->special_ids();
   std::int64_t count = tokenizer_->vocab_size();

@@ -19,7 +19,7 @@ void skip_spaces(std::string_view text, std::size_t& at) {
   while (at < text.size() && is_space(text[at])) ++at;
 }
 
-/// Moves behind the character (UTF-8) at `at`.
+/// Moves past the UTF-8 character at `at`.
 void skip_character(std::string_view text, std::size_t& at) {
   constexpr unsigned kContinuationMask = 0xC0, kContinuation = 0x80;
   do ++at;

@@ -9,10 +9,10 @@
 
 namespace tessera {
 
-/// The bytes [begin, end) of `text` that each of its tokens stands for, by what the tokens spell (Embedder::token_texts):
-/// spaces and case do not count, and a letter beyond ASCII may have lost its accent. A token that spells nothing gets an
-/// empty range. Nothing where the tokens spell something else (an unknown word, a character that the tokenizer replaces),
-/// or not the whole text though it is not `cut`.
+/// Returns the bytes [begin, end) of `text` that each token covers, by matching the tokens' spelling (Embedder::token_texts)
+/// with the text. Spaces and case do not count, and a non-ASCII letter may have lost its accent. A token without spelling gets
+/// an empty range. Returns nothing if the tokens spell something else (an unknown word, a character that the tokenizer
+/// replaces), or if they do not cover the whole text although it is not `cut`.
 std::optional<std::vector<std::array<std::int64_t, 2>>> token_spans(std::string_view text,
                                                                     const std::vector<std::string>& tokens, bool cut);
 

@@ -1,6 +1,6 @@
 // The Common Index File Format (Lin et al. 2020, "Supporting Interoperability Between Open-Source Search Engines with the
-// Common Index File Format"): messages of Protocol Buffers, each behind its length as a varint: a Header, the postings
-// lists and the documents. Of the wire format only what these three messages use is needed here, so that no library is.
+// Common Index File Format") is a sequence of Protocol Buffers messages, each preceded by its length as a varint: a Header, the
+// postings lists and the documents. These messages use only a small part of the wire format, so no library is needed.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -51,14 +51,14 @@ std::string delimited(const std::string& message) {
 
 // ---- reading
 
-/// One message, field by field. Unknown fields are passed over, as Protocol Buffers ask.
+/// Reads one message field by field. Unknown fields are skipped, as Protocol Buffers require.
 class Message {
  public:
   Message(std::string_view bytes, const std::string& path) : rest_(bytes), path_(path) {}
 
   bool at_end() const { return rest_.empty(); }
 
-  /// Goes to the next field and gives its number.
+  /// Goes to the next field and returns its number.
   std::uint64_t next() {
     const std::uint64_t key = varint();
     type_ = key & 7;
@@ -90,10 +90,10 @@ class Message {
         damaged();
     }
   }
-  /// The next message of a file of messages behind their lengths.
+  /// Returns the next message of a file of messages that are preceded by their lengths.
   Message delimited() { return {take(varint()), path_}; }
 
-  [[noreturn]] void damaged() const { user_error(path_, ": no ciff file, damaged, or cut short"); }
+  [[noreturn]] void damaged() const { user_error(path_, ": not a ciff file, damaged, or truncated"); }
 
  private:
   void expect(WireType type) const {
@@ -222,7 +222,7 @@ SparseVectors read_ciff(const std::string& path, const TokenNames& names, double
   if (file.at_end()) user_error(path, ": the file is empty, expected a ciff file");
   const CiffHeader header = read_header(file.delimited());
   if (header.version != 1) user_error(path, ": expected a ciff file of version 1, got version ", header.version);
-  // Each document and list takes a byte at least: nothing is allocated for counts that cannot be.
+  // Each document and list takes at least a byte. This check avoids allocating memory for impossible counts.
   const auto size = static_cast<std::int64_t>(mapped.bytes().size());
   if (header.documents < 0 || header.documents > size || header.lists < 0 || header.lists > size) file.damaged();
   std::vector<std::vector<TokenWeight>> rows(static_cast<std::size_t>(header.documents));
@@ -266,7 +266,7 @@ void write_ciff(const std::string& path, const SparseVectors& vectors, const Tok
     for (std::int64_t i = vectors.indptr[r]; i < vectors.indptr[r + 1]; ++i) {
       const double frequency = std::round(vectors.weights[i] * scale);
       if (frequency > INT32_MAX)
-        user_error(path, ": the weight ", vectors.weights[i], " times ", scale, " is beyond a ciff file's numbers");
+        user_error(path, ": the weight ", vectors.weights[i], " times ", scale, " is too large for a ciff file");
       entries[next[vectors.tokens[i]]++] = {static_cast<std::int32_t>(r),
                                             std::max(1, static_cast<std::int32_t>(frequency))};
       lengths[r] += std::max<std::int64_t>(1, static_cast<std::int64_t>(frequency));

@@ -27,7 +27,7 @@ std::vector<std::string> read_ids(const std::string& path, std::int64_t rows) {
   std::vector<std::string> ids = split(io::read_file(path), '\n');
   if (!ids.empty() && ids.back().empty()) ids.pop_back();
   if (static_cast<std::int64_t>(ids.size()) != rows)
-    user_error(path, ": ", ids.size(), " ids for ", rows, " rows; expected one a line");
+    user_error(path, ": ", ids.size(), " ids for ", rows, " rows; expected one per line");
   return ids;
 }
 
@@ -50,15 +50,15 @@ SparseVectors read_csr(const std::string& path) {
   const io::MappedFile file(path);
   std::string_view bytes = file.bytes();
   CsrHeader header{};
-  if (bytes.size() < sizeof(header)) user_error(path, ": no csr file: only ", bytes.size(), " bytes long");
+  if (bytes.size() < sizeof(header)) user_error(path, ": not a csr file: only ", bytes.size(), " bytes long");
   std::copy_n(bytes.data(), sizeof(header), reinterpret_cast<char*>(header.data()));
   bytes.remove_prefix(sizeof(header));
   const auto [rows, columns, count] = header;
-  const auto limit = static_cast<std::int64_t>(bytes.size());  // first, so that the sum below cannot overflow
+  const auto limit = static_cast<std::int64_t>(bytes.size());  // checked first, so that the sum below cannot overflow
   const bool sound = rows >= 0 && rows < limit && count >= 0 && count < limit && columns >= 0 &&
                      columns <= std::numeric_limits<std::int32_t>::max() && 8 * (rows + 1) + 8 * count == limit;
   if (!sound)
-    user_error(path, ": no csr file, or cut short: it announces ", rows, " rows, ", columns, " columns and ", count,
+    user_error(path, ": not a csr file, or truncated: it announces ", rows, " rows, ", columns, " columns and ", count,
                " weights, and has ", bytes.size(), " bytes for them");
   SparseVectors vectors;
   vectors.vocab_size = columns;

@@ -4,7 +4,7 @@
 
 #include <tessera/index/sparse_files.h>
 
-/// The formats of sparse_files.h one by one; what they throw is described there. Readers return sound rows.
+/// Readers and writers of the formats in sparse_files.h, which also describes what they throw. Readers return valid rows.
 namespace tessera::index {
 
 SparseVectors read_safetensors(const std::string& path);
@@ -21,10 +21,10 @@ void write_ciff(const std::string& path, const SparseVectors& vectors, const Tok
 
 void write_text(const std::string& path, const SparseVectors& vectors, const TokenNames& names);
 
-/// Throws UserError unless `indptr` begins with 0, never falls and ends with `count`.
+/// Throws UserError unless `indptr` begins with 0, never decreases, and ends with `count`.
 void check_indptr(const std::vector<std::int64_t>& indptr, std::int64_t count, const std::string& path);
 
-/// Collects what is written to a file in pieces of a megabyte.
+/// Buffers writes to a file in pieces of a megabyte.
 template <class File>
 class Buffered {
  public:

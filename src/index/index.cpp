@@ -18,7 +18,7 @@ TokenNames read_names(const std::string& folder, const Manifest& manifest) {
   if (manifest.vocabulary.empty()) return {};
   const std::string path = folder + "/" + manifest.vocabulary;
   const std::string text = io::read_file(path);
-  if (fingerprint(text) != manifest.vocabulary_fingerprint) user_error(path, ": damaged: it is not what was written");
+  if (fingerprint(text) != manifest.vocabulary_fingerprint) user_error(path, ": damaged: it does not match its fingerprint");
   return {text, path};
 }
 
@@ -53,7 +53,7 @@ Index::Index(const std::string& folder, int threads) {
       state->names = read_names(folder, state->manifest);
       state->segments = open_segments(folder, state->manifest, threads);
     } catch (const UserError&) {
-      // A writer may have replaced the manifest meanwhile, and removed the files of the one that was read.
+      // Meanwhile a writer may have replaced the manifest and removed the files that the old one names.
       if (manifest_text(state->manifest) == manifest_text(read_manifest(folder))) throw;
       continue;
     }

@@ -10,18 +10,18 @@
 
 namespace tessera::index {
 
-/// An opened segment and what the manifest says of it.
+/// An opened segment and its entry in the manifest.
 struct OpenSegment {
   std::unique_ptr<const Segment> segment;
   ManifestSegment manifest;
   std::int64_t first = 0;  // number of its first document in the index
 };
 
-/// Throws UserError as Segment does.
+/// Opens all segments. Throws UserError like Segment.
 std::vector<OpenSegment> open_segments(const std::string& folder, const Manifest& manifest, int threads,
                                        SegmentParts parts = SegmentParts::kAll);
 
-/// The documents that are there, in their order.
+/// Returns all documents that are not removed, in their order.
 QuantizedDocuments stored_documents(const std::vector<OpenSegment>& segments, const SegmentLayout& layout);
 
 struct Index::State {
@@ -29,7 +29,7 @@ struct Index::State {
   TokenNames names;
   std::vector<OpenSegment> segments;
 
-  /// The segment of a document number.
+  /// Returns the segment of a document number.
   const OpenSegment& of(std::int64_t document) const;
 };
 

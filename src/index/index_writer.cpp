@@ -20,7 +20,7 @@
 namespace tessera::index {
 namespace {
 
-/// The right to change a folder's index, for as long as the object lives. The kernel takes it back from a killed process.
+/// Locks a folder's index for changes as long as the object exists. The kernel releases the lock of a killed process.
 class FolderLock {
  public:
   explicit FolderLock(const std::string& folder) {
@@ -41,7 +41,7 @@ class FolderLock {
   int descriptor_ = -1;
 };
 
-/// Removes what a manifest does not name of the files that only writers make: those of a state before, and of killed writers.
+/// Removes the index files that the manifest does not name: those of earlier states and of killed writers.
 void remove_unnamed_files(const std::string& folder, const Manifest& manifest) {
   std::set<std::string> named = {manifest.vocabulary};
   for (const ManifestSegment& segment : manifest.segments) named.insert(segment.record.file);
@@ -54,7 +54,7 @@ void remove_unnamed_files(const std::string& folder, const Manifest& manifest) {
   }
 }
 
-/// Makes the manifest the state of the index, and clears away what it replaced.
+/// Makes the manifest the state of the index, and removes the files that it replaced.
 void change_to(const std::string& folder, const Manifest& manifest) {
   write_manifest(folder, manifest);
   remove_unnamed_files(folder, manifest);
@@ -66,7 +66,7 @@ std::string next_file(Manifest& manifest, const char* kind) {
   return concat(kind, "-", number);
 }
 
-/// A number above those of all files that are there, whatever wrote them.
+/// Returns a number above those in the names of all existing files.
 std::int64_t next_number_of(const std::string& folder) {
   std::int64_t next = 1;
   std::error_code error;
@@ -78,7 +78,7 @@ std::int64_t next_number_of(const std::string& folder) {
   return next;
 }
 
-/// The documents as impacts; the vectors' memory is used up.
+/// Converts the documents' weights to impacts, reusing the memory of the vectors.
 QuantizedDocuments quantize(SparseVectors vectors, const Quantization& quantization, std::int64_t& cut_weights) {
   QuantizedDocuments out;
   const double largest_impact = static_cast<double>(quantization.largest_impact());
@@ -102,14 +102,14 @@ QuantizedDocuments quantize(SparseVectors vectors, const Quantization& quantizat
   return out;
 }
 
-/// Row of each id. Throws UserError if two rows share one.
+/// Returns the row of each id. Throws UserError if two rows share an id.
 std::unordered_map<std::string_view, std::int64_t> rows_by_id(const std::vector<std::string>& ids) {
   std::unordered_map<std::string_view, std::int64_t> rows;
   rows.reserve(ids.size());
   for (std::size_t r = 0; r < ids.size(); ++r) {
     const auto [other, fresh] = rows.emplace(ids[r], static_cast<std::int64_t>(r));
     if (!fresh)
-      user_error("the id ", printable(ids[r], 100), " stands for two documents, rows ", other->second, " and ", r);
+      user_error("the id ", printable(ids[r], 100), " belongs to two documents, rows ", other->second, " and ", r);
   }
   return rows;
 }
@@ -134,7 +134,7 @@ void check_settings(const BuildSettings& settings) {
     user_error("a largest weight of ", settings.largest_weight, ": expected a number above 0");
 }
 
-/// Removes documents by id from segments that are there; visits those ids that it found.
+/// Removes documents by id from existing segments; calls `found` with the row of each id that it found.
 template <class Visit>
 std::int64_t remove_from(const std::vector<OpenSegment>& segments, Manifest& manifest,
                          const std::unordered_map<std::string_view, std::int64_t>& rows, Visit&& found) {
@@ -161,7 +161,7 @@ Change build_index(const std::string& folder, SparseVectors documents, const Bui
   const FolderLock lock(folder);
   Manifest manifest;
   if (has_manifest(folder)) {
-    if (!settings.overwrite) user_error(folder, ": there is an index already; --overwrite replaces it");
+    if (!settings.overwrite) user_error(folder, ": there is already an index; --overwrite replaces it");
     manifest.next_number = next_number_of(folder);
   }
   Change change{documents.rows()};
@@ -193,8 +193,8 @@ Change add_documents(const std::string& folder, SparseVectors documents, bool re
   change.replaced =
       remove_from(open_segments(folder, manifest, threads, SegmentParts::kIds), manifest, rows, [&](std::int64_t row) {
         if (!replace)
-          user_error("there is a document ", printable(documents.ids[row], 100),
-                     " already; --replace puts the new one in its place");
+          user_error("there is already a document ", printable(documents.ids[row], 100),
+                     "; --replace replaces it by the new one");
       });
   if (manifest.quantization.unit_length) scale_to_unit_length(documents);
   add_segment(folder, manifest, quantize(std::move(documents), manifest.quantization, change.cut_weights), threads);

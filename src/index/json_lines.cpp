@@ -1,4 +1,4 @@
-// JSON lines as Seismic reads them (Bruch et al. 2024): an object a line with id, content and vector.
+// JSON lines in Seismic's format (Bruch et al. 2024): one object per line with id, content and vector.
 #include <fstream>
 
 #include <nlohmann/json.hpp>
@@ -35,7 +35,7 @@ void append_json_line(SparseVectors& vectors, const std::string& line, const Tok
       user_error(place, ": the weight of ", printable(name, 60), " is ", printable(weight.dump(), 60),
                  ", expected a number");
     row.push_back({names.at(name, place), weight.get<float>()});
-    // Without names the vocabulary is as large as the tokens ask for.
+    // Without names, the tokens determine the size of the vocabulary.
     if (names.are_numbers()) vectors.vocab_size = std::max(vectors.vocab_size, std::int64_t{row.back().token} + 1);
   }
   append_row(vectors, id_of(json, place), std::move(row), place);

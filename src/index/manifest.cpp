@@ -32,7 +32,7 @@ std::uint64_t from_hexadecimal(const std::string& text) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
   if (text.size() != 16 || error != std::errc() || end != text.data() + text.size())
-    throw std::invalid_argument("no fingerprint");
+    throw std::invalid_argument("not a fingerprint");
   return value;
 }
 
@@ -50,7 +50,7 @@ std::vector<std::uint64_t> removed_bits(const std::string& text, std::int64_t do
   return bits;
 }
 
-/// A number between 0 and `most`.
+/// Returns a number between 0 and `most`.
 std::int64_t count_of(const Json& json, const char* name, std::int64_t most) {
   const Json& value = json.at(name);
   const auto number = value.get<std::int64_t>();
@@ -58,7 +58,7 @@ std::int64_t count_of(const Json& json, const char* name, std::int64_t most) {
   return number;
 }
 
-/// A file's name within the folder.
+/// Returns a file's name within the folder.
 std::string file_of(const Json& value) {
   auto name = value.get<std::string>();
   if (name.find('/') != std::string::npos || name.find('\0') != std::string::npos)
@@ -143,7 +143,7 @@ Manifest parse_manifest(const std::string& text, const std::string& path) {
   if (!json.is_object() || !json.contains("format") || json["format"] != kFormat)
     user_error(path, ": not the manifest of an index");
   if (!json.contains("version") || json["version"] != kVersion)
-    user_error(path, ": is of another version than ", kVersion, ", which this program reads");
+    user_error(path, ": its version is not ", kVersion, ", which this program reads");
   try {
     return from_json(json);
   } catch (const nlohmann::json::exception&) {

@@ -9,25 +9,25 @@
 
 namespace tessera::index {
 
-/// A segment with the documents that were removed from it since.
+/// A segment and the documents that were removed from it.
 struct ManifestSegment {
   SegmentRecord record;
-  std::vector<std::uint64_t> removed;  // a bit for each document; empty: none was
+  std::vector<std::uint64_t> removed;  // one bit per document; empty if none was removed
 
   bool is_removed(std::int64_t document) const {
     return !removed.empty() && (removed[document / 64] >> (document % 64) & 1) != 0;
   }
-  /// Marks a document; false if it was removed already.
+  /// Marks a document as removed; returns false if it already was.
   bool remove(std::int64_t document);
   std::int64_t removed_count() const;
 };
 
-/// The one file that says what an index consists of. Renaming it is what changes an index.
+/// The contents of the file that lists the parts of an index. An index changes when this file is replaced by renaming.
 struct Manifest {
   SegmentLayout layout;
-  Quantization quantization;     // its bits are the layout's
-  std::int64_t next_number = 1;  // of the next file's name
-  std::string vocabulary;        // file with the tokens' names, or empty
+  Quantization quantization;     // has the same impact_bits as the layout
+  std::int64_t next_number = 1;  // the number in the name of the next file
+  std::string vocabulary;        // file with the token names, or empty
   std::uint64_t vocabulary_fingerprint = 0;
   std::vector<ManifestSegment> segments;
 };
@@ -35,13 +35,13 @@ struct Manifest {
 /// Whether a folder has a manifest.
 bool has_manifest(const std::string& folder);
 
-/// Throws UserError: there is no index in the folder, or its manifest is damaged or of another version.
+/// Throws UserError if there is no index in the folder, or its manifest is damaged or has another version.
 Manifest read_manifest(const std::string& folder);
 
-/// Replaces the manifest; the index changes at this moment.
+/// Replaces the manifest, which changes the index.
 void write_manifest(const std::string& folder, const Manifest& manifest);
 
-/// The same as text: JSON in one line, and a line with its fingerprint.
+/// Returns the text of the manifest file: one line of JSON, and one line with its fingerprint.
 std::string manifest_text(const Manifest& manifest);
 Manifest parse_manifest(const std::string& text, const std::string& path);
 

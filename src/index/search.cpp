@@ -1,9 +1,9 @@
-// Exact search, window by window. The scores of a window's documents lie in the cache; each term adds its impacts there
-// (term at a time, as SINDI: Li et al. 2025), and what reaches the score of the k-th best so far goes to the heap. Two bounds from
-// the terms' largest impacts in the window save work without changing the result (MaxScore: Turtle and Flood 1995):
-//   - the sum of all bounds is not above the k-th score: the window is skipped;
-//   - terms whose bounds together are not above it cannot bring a document among the best alone. The most expensive such terms are
-//     put off; after the others, only the few documents that could still get there are looked up in their postings.
+// Exact search, window by window. The scores of a window's documents fit into the cache. Each term adds its impacts to them (term
+// at a time, as in SINDI: Li et al. 2025), and scores that reach the k-th best so far go to the heap. Two bounds from the terms'
+// largest impacts in the window save work without changing the result (MaxScore: Turtle and Flood 1995):
+//   - If the sum of all bounds is not above the k-th score, the window is skipped.
+//   - Terms whose bounds together are not above it cannot by themselves bring a document among the best. The most expensive such
+//     terms are deferred: after the others, only the few documents that could still get there are looked up in their postings.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -16,24 +16,24 @@
 namespace tessera::index {
 namespace {
 
-/// Scores are taken in pieces of so many documents: the k-th score rises meanwhile.
+/// How many documents' scores are read at a time; the k-th score rises from piece to piece.
 constexpr std::int64_t kPiece = 1024;
 
-/// Costs of parts of a search, in additions to a score from a list.
-constexpr double kCostOfBitsWord = 12;  // 64 documents of a bitmap
-constexpr double kCostOfLookUp = 20;    // of one document in one term's postings
+/// Costs of steps of a search, in units of one addition from a list.
+constexpr double kCostOfBitsWord = 12;  // adding 64 documents of a bitmap
+constexpr double kCostOfLookUp = 20;    // looking up one document in one term's postings
 
 /// Whether a comes before b in the results.
 bool better(const Hit& a, const Hit& b) {
   return a.product != b.product ? a.product > b.product : a.document < b.document;
 }
 
-/// The k best of what is pushed in the order of document numbers.
+/// The k best hits, pushed in the order of document numbers.
 class Best {
  public:
   explicit Best(std::int64_t k) : k_(static_cast<std::size_t>(k)) {}
 
-  /// The least product that a further document needs.
+  /// Returns the least product that a further document needs.
   std::uint64_t least() const { return heap_.size() < k_ ? 1 : heap_.front().product + 1; }
   void push(std::int64_t document, std::uint64_t product) {
     if (product < least()) return;
@@ -51,18 +51,18 @@ class Best {
 
  private:
   std::size_t k_;
-  std::vector<Hit> heap_;  // the worst of them in front
+  std::vector<Hit> heap_;  // the worst one at the front
 };
 
 /// A query's term in a window.
 struct QueryTerm {
   const TermEntry* postings;
   std::uint32_t weight;
-  std::uint64_t bound;  // no document gets more from it
+  std::uint64_t bound;  // the most that it can add to a document
   double cost;
 };
 
-/// Documents of a window as bits.
+/// A set of documents of a window.
 using Bits = std::array<std::uint64_t, kLargestWindow / 64>;
 
 struct Candidate {
@@ -70,7 +70,7 @@ struct Candidate {
   std::uint32_t product;
 };
 
-/// Memory that each thread keeps. All scores are 0 between searches.
+/// Working memory of a thread. All scores are 0 between searches.
 struct Scratch {
   alignas(64) std::array<std::uint32_t, kLargestWindow> scores{};
   alignas(64) Bits allowed, other;
@@ -135,7 +135,7 @@ class SegmentSearch {
     }
   }
 
-  /// Sets the bits of the documents that may be found; false: all may.
+  /// Sets the bits of the documents that may be found; returns false if all may.
   bool allow(const Window& window) {
     Bits& allowed = own_.allowed;
     Bits& other = own_.other;
@@ -183,10 +183,10 @@ class SegmentSearch {
     return !filtered_ || (own_.allowed[document / 64] >> (document % 64) & 1) != 0;
   }
 
-  /// Moves terms to the end whose bounds together stay well below what a document needs, those first that cost most for their
-  /// bound. Returns where they begin.
+  /// Moves the terms to defer to the end and returns the index of the first one. Their bounds add up to well below what a document
+  /// needs, and they are the terms that cost most relative to their bounds.
   std::size_t put_off() {
-    constexpr double kShare = 0.8;  // nearer to 1 more terms are put off, and more documents have to be looked up
+    constexpr double kShare = 0.8;  // closer to 1, more terms are deferred, but more documents must be looked up
     std::vector<QueryTerm>& terms = own_.terms;
     const double room = kShare * static_cast<double>(best_.least() - 1);
     if (room <= 0) return terms.size();
@@ -219,8 +219,8 @@ class SegmentSearch {
     }
   }
 
-  /// Takes the documents that can still reach the best, if these are so few that looking them up in the terms put off is
-  /// cheaper than adding these. Returns whether it did; scores are 0 then.
+  /// If few documents can still get among the best, so that looking them up in the deferred terms is cheaper than adding these
+  /// terms, pushes those documents, resets the scores to 0, and returns true.
   bool look_up(const Window& window, std::size_t first) {
     const std::uint64_t least = best_.least() - put_off_bound_;
     const std::int64_t count = 64 * window.words();
@@ -262,7 +262,7 @@ class SegmentSearch {
       return;
     }
     const std::uint64_t* const bits = window.bits_of(postings);
-    std::int64_t word = 0, before = 0;  // bits set before the word
+    std::int64_t word = 0, before = 0;  // before: number of bits set before the word
     for (Candidate& each : own_.candidates) {
       for (; word < each.document / 64; ++word) before += __builtin_popcountll(bits[word]);
       const std::uint64_t bit = std::uint64_t{1} << (each.document % 64);
@@ -271,12 +271,12 @@ class SegmentSearch {
     }
   }
 
-  /// Sets all scores to 0, and visits the allowed documents of at least `least()`, which is asked again for each piece.
+  /// Visits the allowed documents with a score of at least `least()`, which is evaluated for each piece, and resets all scores to 0.
   template <class Least, class Visit>
   void for_each_taken(const Window& window, Least&& least, Visit&& visit) {
     for (std::int64_t begin = 0; begin < window.documents; begin += kPiece) {
       const std::int64_t count = std::min(kPiece, 64 * window.words() - begin);
-      // No product is above 2^32 - 1: a larger bound lets none pass, and neither does the largest one, but for what equals it.
+      // Products are at most 2^32 - 1. A larger bound is clamped for the kernel, so the exact check below is still needed.
       const std::uint64_t bound = least();
       const auto cut =
           static_cast<std::uint32_t>(std::min<std::uint64_t>(bound, std::numeric_limits<std::uint32_t>::max()));
@@ -310,7 +310,7 @@ class SegmentSearch {
 }  // namespace
 
 Hits Index::search(const QuantizedQuery& query, std::int64_t k, const Filter& filter) const {
-  if (k < 1) user_error("k = ", k, ": expected at least 1 document to look for");
+  if (k < 1) user_error("k = ", k, ": expected at least 1");
   for (const auto* tokens : {&query.tokens, &filter.must, &filter.must_not, &filter.should})
     for (const std::int32_t token : *tokens)
       if (token < 0 || token >= vocab_size())

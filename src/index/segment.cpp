@@ -14,7 +14,7 @@
 namespace tessera::index {
 namespace {
 
-/// What is wrong with a file; the caller knows which.
+/// What is wrong with a file, if anything; the caller adds the file's name.
 using Fault = std::optional<std::string>;
 
 template <class Impact>
@@ -56,7 +56,7 @@ bool sound_term(const Window& window, const TermEntry& term, int impact_bits) {
                           : sound_impacts(window.impacts_of<std::uint16_t>(term), term.count, term.largest_impact);
 }
 
-/// Finds the parts of a window's section and checks them. Returns the number of postings, or nothing if it is not sound.
+/// Finds the parts of a window's section and checks them. Returns the number of postings, or nothing if the section is invalid.
 std::optional<std::int64_t> open_window(Window& window, const SegmentLayout& layout) {
   const std::int64_t words = (layout.vocab_size + 63) / 64;
   const std::int64_t entries = (12 * words + 7) / 8 * 8;
@@ -83,7 +83,7 @@ std::optional<std::int64_t> open_window(Window& window, const SegmentLayout& lay
 
 Fault check_trailer(const SegmentTrailer& trailer, const SegmentRecord& record, const SegmentLayout& layout,
                     std::uint64_t bytes) {
-  if (trailer.magic != kSegmentMagic) return "is no segment of an index";
+  if (trailer.magic != kSegmentMagic) return "is not a segment of an index";
   if (trailer.version != kSegmentVersion)
     return concat("has version ", trailer.version, " of the format; this program reads version ", kSegmentVersion);
   const auto windows = static_cast<std::uint64_t>((record.documents + layout.window - 1) / layout.window);
@@ -96,7 +96,7 @@ Fault check_trailer(const SegmentTrailer& trailer, const SegmentRecord& record, 
   return same ? Fault() : "is not the segment that the manifest names, or damaged";
 }
 
-/// The table, if all sections lie within the file, one after the other.
+/// Returns the table if all sections are within the file, one after the other.
 std::optional<std::vector<SectionEntry>> read_table(std::string_view bytes, const SegmentTrailer& trailer) {
   const std::uint64_t table_bytes = trailer.sections * sizeof(SectionEntry);
   const std::uint64_t before = sizeof(kSegmentMagic) + sizeof(SegmentTrailer);
@@ -129,7 +129,7 @@ Segment::Segment(const std::string& folder, const SegmentRecord& record, const S
   const auto table = read_table(bytes, trailer);
   if (!table || segment_fingerprint(*table, trailer) != trailer.fingerprint ||
       !std::equal(kSegmentMagic.begin(), kSegmentMagic.end(), bytes.begin()))
-    user_error(path_, ": damaged: its table of sections is not the one that was written");
+    user_error(path_, ": damaged: its table of sections does not match its fingerprint");
 
   const std::int64_t opened = parts == SegmentParts::kAll ? static_cast<std::int64_t>(table->size()) : 1;
   windows_.resize(opened - 1);
@@ -139,7 +139,7 @@ Segment::Segment(const std::string& folder, const SegmentRecord& record, const S
     const SectionEntry& entry = (*table)[s];
     const std::string_view section = bytes.substr(entry.offset, entry.bytes);
     if (fingerprint(section) != entry.fingerprint) {
-      faults[s] = concat("damaged: section ", s, " is not what was written");
+      faults[s] = concat("damaged: section ", s, " does not match its fingerprint");
     } else if (s > 0) {
       Window& window = windows_[s - 1];
       window.first = (s - 1) * layout.window;
@@ -148,7 +148,7 @@ Segment::Segment(const std::string& folder, const SegmentRecord& record, const S
       if (const auto found = open_window(window, layout))
         postings[s] = *found;
       else
-        faults[s] = concat("damaged: the postings of window ", s - 1, " are not sound");
+        faults[s] = concat("damaged: the postings of window ", s - 1, " are invalid");
     }
   });
   for (const Fault& fault : faults)
@@ -164,7 +164,7 @@ Segment::Segment(const std::string& folder, const SegmentRecord& record, const S
                      id_starts_[documents_] == ids.size() - starts && is_readable(ids.substr(starts));
   const bool complete = parts == SegmentParts::kIds || postings_ == static_cast<std::int64_t>(trailer.postings);
   if (!sound || !complete)
-    user_error(path_, ": damaged: its documents' ids, or their number of weights, are not sound");
+    user_error(path_, ": damaged: the ids of its documents or its number of postings are invalid");
 }
 
 std::string_view Segment::id(std::int64_t document) const {

@@ -8,21 +8,22 @@
 
 #include <tessera/io/mapped_file.h>
 
-/// Segment files: documents that were added together, never changed once written. Little-endian; every section begins at a
-/// multiple of 64 bytes.
+/// Segment files hold documents that were added together; they never change after they are written. They are little-endian, and
+/// every section begins at a multiple of 64 bytes.
 ///
 ///   8 bytes   kSegmentMagic
 ///   sections  one for the ids, then one for each window of documents
 ///   table     a SectionEntry for each section
 ///   trailer   SegmentTrailer
 ///
-/// The ids' section: u64 start [documents + 1], then the ids' bytes. A window's section, for T terms of V that occur in it:
+/// The ids' section is u64 start [documents + 1], then the ids' bytes. The section of a window in which T of V terms occur is
 ///   u64 term bits [ceil(V / 64)]   which terms occur
-///   u32 ranks [ceil(V / 64)]       terms before each word of bits; padded to 8 bytes
+///   u32 ranks [ceil(V / 64)]       number of terms before each word of bits; padded to 8 bytes
 ///   TermEntry [T]                  where their postings are
-///   postings, each at a multiple of 8 bytes, with at least kImpactPadding bytes of zeros behind the last
-/// Postings are either a list, u16 documents [count], or bits, u64 [ceil(documents / 64)], then impacts [count] of 1 or 2
-/// bytes (kernels/impact_scores/impact_scores.h). Terms of at least an eighth of the documents have bits: they take less room and time.
+///   postings, each at a multiple of 8 bytes, with at least kImpactPadding bytes of zeros after the last
+/// Postings are either a list, u16 documents [count], or bits, u64 [ceil(documents / 64)], followed by impacts [count] of 1 or 2
+/// bytes (kernels/impact_scores/impact_scores.h). Terms in at least an eighth of the documents use bits, which take less space and
+/// time.
 namespace tessera::index {
 
 constexpr std::array<char, 8> kSegmentMagic = {'T', 'S', 'S', 'E', 'G', 'M', 'N', 'T'};
@@ -37,7 +38,7 @@ struct SectionEntry {
 enum class PostingForm : std::uint16_t { kList = 0, kBits = 1 };
 
 struct TermEntry {
-  std::uint64_t offset;  // from the section's begin
+  std::uint64_t offset;  // from the beginning of the section
   std::uint32_t count;
   std::uint16_t largest_impact;
   PostingForm form;
@@ -46,16 +47,16 @@ struct TermEntry {
 struct SegmentTrailer {
   std::uint64_t vocab_size, documents, window, postings, sections, file_bytes;
   std::uint32_t version, impact_bits;
-  std::uint64_t fingerprint;  // of the table and of this struct with 0 here
+  std::uint64_t fingerprint;  // fingerprint of the table and of this struct with fingerprint = 0
   std::array<char, 8> magic;
 };
 
-/// What the manifest says of a segment, so that no other file can take its place.
+/// A segment's entry in the manifest; the fingerprint prevents another file from taking its place.
 struct SegmentRecord {
   std::string file;
   std::int64_t documents = 0;
   std::int64_t bytes = 0;
-  std::uint64_t fingerprint = 0;  // the trailer's
+  std::uint64_t fingerprint = 0;  // that of the trailer
 };
 
 /// The sizes that all segments of an index share.
@@ -65,9 +66,9 @@ struct SegmentLayout {
   int impact_bits = 8;
 };
 
-/// One window of an opened segment. Pointers are into the mapped file.
+/// One window of an opened segment. Pointers point into the mapped file.
 struct Window {
-  std::int64_t first = 0;      // document of the segment
+  std::int64_t first = 0;      // index of its first document in the segment
   std::int64_t documents = 0;  // at least 1
   std::string_view section;
   const std::uint64_t* term_bits = nullptr;
@@ -76,7 +77,7 @@ struct Window {
   std::int64_t term_count = 0;
 
   std::int64_t words() const { return (documents + 63) / 64; }
-  /// The entry of a term, or null if no document has it.
+  /// Returns the entry of a term, or null if no document has it.
   const TermEntry* find(std::int32_t token) const {
     const std::uint64_t word = term_bits[token / 64], bit = std::uint64_t{1} << (token % 64);
     if ((word & bit) == 0) return nullptr;
@@ -94,7 +95,7 @@ struct Window {
         term.form == PostingForm::kBits ? 8 * static_cast<std::uint64_t>(words()) : 2 * std::uint64_t{term.count};
     return reinterpret_cast<const Impact*>(section.data() + term.offset + before);
   }
-  /// Calls visit(document of the window, impact) for a term's postings, in order.
+  /// Calls visit(document, impact) for a term's postings in order; `document` counts within the window.
   template <class Impact, class Visit>
   void for_each_posting(const TermEntry& term, Visit&& visit) const {
     const Impact* impacts = impacts_of<Impact>(term);
@@ -108,20 +109,20 @@ struct Window {
   }
 };
 
-/// What of a segment is opened: who looks for ids needs no postings, and need not read them.
+/// The parts of a segment to open. Searching for ids does not need to read the postings.
 enum class SegmentParts { kAll, kIds };
 
-/// A segment opened for reading; all that is opened is checked.
+/// A segment opened for reading; everything opened is checked.
 class Segment {
  public:
-  /// Throws UserError naming the file: not the segment that the record describes, damaged, or not sound.
+  /// Throws UserError naming the file if it is not the segment that the record describes, or if it is damaged or invalid.
   Segment(const std::string& folder, const SegmentRecord& record, const SegmentLayout& layout, int threads,
           SegmentParts parts = SegmentParts::kAll);
 
   std::int64_t documents() const { return documents_; }
   std::int64_t postings() const { return postings_; }
   std::string_view id(std::int64_t document) const;
-  /// Empty where only ids are opened.
+  /// Empty if only ids are opened.
   const std::vector<Window>& windows() const { return windows_; }
 
  private:
@@ -133,7 +134,7 @@ class Segment {
   std::vector<Window> windows_;
 };
 
-/// Documents as they go into a segment; impacts are at least 1.
+/// Documents in the form that a segment stores; impacts are at least 1.
 struct QuantizedDocuments {
   std::vector<std::int64_t> indptr = {0};
   std::vector<std::int32_t> tokens;
@@ -143,11 +144,11 @@ struct QuantizedDocuments {
   std::int64_t rows() const { return static_cast<std::int64_t>(ids.size()); }
 };
 
-/// Writes a segment file; it appears complete or not at all.
+/// Writes a segment file atomically.
 SegmentRecord write_segment(const std::string& folder, const std::string& file, const QuantizedDocuments& documents,
                             const SegmentLayout& layout, int threads);
 
-/// The trailer's and the table's check, over both.
+/// Returns the fingerprint of the table and the trailer together.
 std::uint64_t segment_fingerprint(const std::vector<SectionEntry>& table, SegmentTrailer trailer);
 
 }  // namespace tessera::index

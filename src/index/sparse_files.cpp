@@ -22,7 +22,7 @@ std::string format_of(const std::string& path, const SparseFileOptions& options)
   const std::string ending = std::filesystem::path(path).extension().string();
   for (const auto& known : kEndings)
     if (ending == known.ending) return known.format;
-  user_error(path, ": its ending names no format of sparse vectors; say which: ", join_names(sparse_file_formats()));
+  user_error(path, ": its extension is not that of a format of sparse vectors; name one: ", join_names(sparse_file_formats()));
 }
 
 }  // namespace
@@ -54,7 +54,7 @@ SparseVectors read_sparse_file(const std::string& path, const SparseFileOptions&
   } else if (format == "ciff") {
     vectors = read_ciff(path, options.names, options.ciff_scale);
   } else if (format == "text") {
-    user_error(path, ": text is for people, and not read again");
+    user_error(path, ": the format text is write-only");
   } else {
     user_error("unknown format ", format, suggestion(format, sparse_file_formats()));
   }

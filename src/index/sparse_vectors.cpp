@@ -25,7 +25,7 @@ void append_row(SparseVectors& vectors, std::string id, std::vector<TokenWeight>
     check_weight(row[i].weight, row[i].token, place);
     if (row[i].token < 0 || row[i].token >= vectors.vocab_size)
       user_error(place, ": token ", row[i].token, " is outside the vocabulary of ", vectors.vocab_size);
-    if (i > 0 && row[i].token == row[i - 1].token) user_error(place, ": token ", row[i].token, " comes twice");
+    if (i > 0 && row[i].token == row[i - 1].token) user_error(place, ": token ", row[i].token, " is listed twice");
   }
   for (const TokenWeight& each : row) {
     if (each.weight == 0) continue;
@@ -59,7 +59,7 @@ void normalize_rows(SparseVectors& vectors, const std::string& origin) {
       std::sort(row.begin(), row.end(), [](const TokenWeight& a, const TokenWeight& b) { return a.token < b.token; });
       const auto twice = std::adjacent_find(
           row.begin(), row.end(), [](const TokenWeight& a, const TokenWeight& b) { return a.token == b.token; });
-      if (twice != row.end()) user_error(place(), ": token ", twice->token, " comes twice");
+      if (twice != row.end()) user_error(place(), ": token ", twice->token, " is listed twice");
     }
     for (const TokenWeight& each : row) {
       if (each.weight == 0) continue;

@@ -5,7 +5,7 @@
 namespace tessera::index {
 namespace {
 
-/// Calls visit(document, token, impact) for all that is in the windows of a segment, token by token within each.
+/// Calls visit(document, token, impact) for all postings of a segment, window by window and token by token.
 template <class Impact, class Visit>
 void for_each_weight(const Segment& segment, std::int64_t vocab_size, Visit&& visit) {
   for (const Window& window : segment.windows())
@@ -27,7 +27,7 @@ void for_each_weight(const OpenSegment& each, const SegmentLayout& layout, Visit
 
 QuantizedDocuments stored_documents(const std::vector<OpenSegment>& segments, const SegmentLayout& layout) {
   QuantizedDocuments out;
-  std::vector<std::int64_t> row_of;  // of each document number; -1: removed
+  std::vector<std::int64_t> row_of;  // the row of each document number; -1: removed
   for (const OpenSegment& each : segments) {
     for (std::int64_t d = 0; d < each.segment->documents(); ++d) {
       row_of.push_back(each.manifest.is_removed(d) ? -1 : out.rows());

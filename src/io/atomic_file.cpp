@@ -16,7 +16,7 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), temporary_(pa
   const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
   std::error_code error;
   if (std::filesystem::is_directory(path_, error)) user_error(path_, ": is a folder; name a file");
-  error.clear();  // that there is nothing yet
+  error.clear();  // a missing path is not an error
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   if (error) user_error(path_, ": cannot create the folder: ", error.message());
   descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -60,7 +60,7 @@ void AtomicFile::commit() {
     ::unlink(temporary_.c_str());
     user_error(path_, ": cannot rename ", temporary_, ": ", std::strerror(cause));
   }
-  // The rename itself must survive a power cut.
+  // Without this fsync of the folder, a power cut could lose the rename.
   const std::string folder = std::filesystem::path(path_).parent_path().string();
   const int handle = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (handle >= 0) {

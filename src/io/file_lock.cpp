@@ -15,7 +15,8 @@
 namespace tessera::io {
 namespace {
 
-// Open file description locks: released when the last descriptor is closed, and not by another one of the same file.
+// Uses an open file description lock: it is released when its last descriptor is closed, and closing another descriptor of the
+// same file does not release it.
 bool lock_whole(int descriptor) {
   struct flock whole {};
   whole.l_type = F_WRLCK;
@@ -39,7 +40,7 @@ std::string this_process() {
   return concat("process ", ::getpid(), " on ", host_name(), ", since ", time.data());
 }
 
-// For messages alone: that it fails does no harm.
+// The holder is only used in messages, so a failure here is ignored.
 void write_holder(int descriptor, const std::string& holder) {
   if (::ftruncate(descriptor, 0) != 0) return;
   [[maybe_unused]] const ssize_t written = ::pwrite(descriptor, holder.data(), holder.size(), 0);
@@ -60,7 +61,7 @@ std::unique_ptr<FileLock> FileLock::take(const std::string& path, std::string& h
     ::close(std::exchange(lock->descriptor_, -1));
     return nullptr;
   }
-  log::warning(path, ": cannot be locked (", std::strerror(errno), "): a second process here would go unnoticed");
+  log::warning(path, ": cannot be locked (", std::strerror(errno), "): a second process that uses it will not be noticed");
   return lock;
 }
 

@@ -17,7 +17,7 @@ MappedFile::MappedFile(const std::string& path) {
   const bool known = ::fstat(descriptor, &status) == 0;
   if (!known || !S_ISREG(status.st_mode)) {
     ::close(descriptor);
-    user_error(path, ": ", known && S_ISDIR(status.st_mode) ? "is a folder, expected a file" : "is no regular file");
+    user_error(path, ": ", known && S_ISDIR(status.st_mode) ? "is a folder, expected a file" : "is not a regular file");
   }
   size_ = static_cast<std::size_t>(status.st_size);
   void* mapped = size_ > 0 ? ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, descriptor, 0) : nullptr;

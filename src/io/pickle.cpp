@@ -12,11 +12,11 @@ namespace {
 using Kind = PickleValue::Kind;
 using Place = std::uint32_t;
 
-// A checkpoint of a thousand parameters with its optimizer has fifty thousand.
+// For comparison: a checkpoint with a thousand parameters and its optimizer has fifty thousand values.
 constexpr std::size_t kMostValues = 4'000'000;
 constexpr std::size_t kLongestName = 1000;
 
-/// Python's pickle machine: a stack, marks on it, and a memo.
+/// Python's pickle machine: a stack, marks on the stack, and a memo.
 class PickleMachine {
  public:
   PickleMachine(std::string_view bytes, const std::string& origin) : bytes_(bytes), origin_(origin) {
@@ -55,7 +55,7 @@ class PickleMachine {
 
   Place add(Kind kind) {
     if (pickle_.values.size() >= kMostValues)
-      user_error(origin_, ": its pickle has more than ", kMostValues, " values, which is no model's");
+      user_error(origin_, ": its pickle has more than ", kMostValues, " values, too many for a model");
     pickle_.values.emplace_back().kind = kind;
     return static_cast<Place>(pickle_.values.size() - 1);
   }
@@ -98,7 +98,7 @@ class PickleMachine {
     if (items.size() % 2 != 0) damaged("a key has no value");
     push_new(Kind::kDict).items = std::move(items);
   }
-  /// What lists subclassed by a program's own class hold is not kept: nobody asks for it.
+  /// Drops the items of an object that a program derived from list: no reader needs them.
   void append(const std::vector<Place>& items) {
     PickleValue& list = value(top());
     if (list.kind == Kind::kSequence) list.items.insert(list.items.end(), items.begin(), items.end());
@@ -106,7 +106,7 @@ class PickleMachine {
   void set_items(const std::vector<Place>& items) {
     if (items.size() % 2 != 0) damaged("a key has no value");
     PickleValue& dict = value(top());
-    if (dict.kind != Kind::kDict && dict.kind != Kind::kObject) damaged("keys are set of what is no dict");
+    if (dict.kind != Kind::kDict && dict.kind != Kind::kObject) damaged("a key is set on a value that is not a dict");
     dict.items.insert(dict.items.end(), items.begin(), items.end());
   }
   void set_item() {
@@ -164,15 +164,15 @@ class PickleMachine {
   }
   void recall(std::uint64_t key) {
     const auto found = memo_.find(key);
-    if (found == memo_.end()) damaged("a value is recalled that was not remembered");
+    if (found == memo_.end()) damaged("it uses a memo entry that was never written");
     push(found->second);
   }
 
   void step(char op) {
     if (step_stack(op) || step_scalar(op) || step_container(op) || step_object(op)) return;
-    damaged(concat("instruction ", static_cast<int>(static_cast<unsigned char>(op)), " is none of protocols 2 to 5"));
+    damaged(concat("instruction ", static_cast<int>(static_cast<unsigned char>(op)), " is not in protocols 2 to 5"));
   }
-  // A line for each instruction.
+  // One line per instruction.
   // clang-format off
   bool step_stack(char op) {
     switch (static_cast<unsigned char>(op)) {
@@ -228,7 +228,7 @@ class PickleMachine {
       case 'c': push_class_from_lines(); return true;
       case 0x93: push_class_from_stack(); return true;
       case 'R': case 0x81: push_call(); return true;
-      case 0x92: pop(); push_call(); return true;  // keyword arguments are nobody's here
+      case 0x92: pop(); push_call(); return true;  // the keyword arguments are not needed
       case 'b': build(); return true;
       case 'Q': push_persistent(); return true;
       default: return false;

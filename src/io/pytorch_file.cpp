@@ -26,7 +26,7 @@ using Kind = PickleValue::Kind;
 
 constexpr std::size_t kTarMagicAt = 257;
 
-// What a walk through a model's names may come to: more is a file made to waste time.
+// Limits on the walk through a model's names: a file that exceeds them was made to waste time.
 constexpr std::size_t kMostVisits = 1'000'000;
 constexpr int kDeepest = 64;
 constexpr std::size_t kLongestTensorName = 500;
@@ -53,7 +53,7 @@ bool is_tar(std::string_view head) {
 [[noreturn]] void refuse_old_format(const std::string& path, const char* form) {
   const std::string name = printable(path);
   user_error(path, ": ", form,
-             ", as PyTorch wrote before 1.6, is not read here; three lines of Python write it anew: "
+             ", as PyTorch wrote before 1.6, is not supported; three lines of Python convert it: "
              "import torch; state = torch.load('",
              name, "', map_location='cpu', weights_only=True); torch.save(state.get('state_dict', state), '", name,
              ".new.pt')");
@@ -86,20 +86,20 @@ std::optional<at::ScalarType> type_named(std::string_view name) {
   return std::nullopt;
 }
 
-/// The zip archive: a pickle, and one record for each storage.
+/// The zip archive: a pickle, and one record per storage.
 class PytorchArchive {
  public:
   explicit PytorchArchive(const std::string& path)
       : path_(path), size_(fs::file_size(path)), budget_(size_), checksums_(read_zip_checksums(path)), reader_(path) {
     if (!reader_.hasRecord("data.pkl"))
-      user_error(path, ": a zip archive that torch.save did not write: there is no data.pkl in it");
+      user_error(path, ": a zip archive that torch.save did not write: it has no data.pkl");
     if (reader_.hasRecord("byteorder") && record("byteorder") == "big")
-      user_error(path, ": written on a big-endian machine, which is not read here");
+      user_error(path, ": written on a big-endian machine, which is not supported");
   }
 
   Pickle pickle() { return parse_pickle(record("data.pkl"), path_); }
 
-  /// The bytes of a storage; those asked for again are the same. `tensor` is whose they are, for messages.
+  /// Returns the bytes of a storage; the same key returns the same tensor again. Error messages name `tensor`.
   at::Tensor storage(const std::string& key, const std::string& tensor) {
     const auto [found, is_new] = storages_.try_emplace(key);
     if (is_new) {
@@ -112,25 +112,25 @@ class PytorchArchive {
   }
 
  private:
-  // Records may claim to be longer than the file, or lie over each other: all together they are no longer than it.
+  // Records may claim to be longer than the file, or overlap. So the sum of their sizes may not exceed the file's size.
   std::uint64_t size_of(const std::string& name) {
-    if (!reader_.hasRecord(name)) user_error(path_, ": truncated or damaged: there is no record ", printable(name));
+    if (!reader_.hasRecord(name)) user_error(path_, ": truncated or damaged: it has no record ", printable(name));
     const std::uint64_t bytes = reader_.getRecordSize(name);
     if (bytes > budget_)
-      user_error(path_, ": damaged, or compressed by another program: its records have more than the file's ", size_,
+      user_error(path_, ": damaged, or compressed by another program: its records hold more than the file's ", size_,
                  " bytes");
     budget_ -= bytes;
     return bytes;
   }
-  // LibTorch does not look at it.
+  // LibTorch does not check it.
   void check_sum(const std::string& record, const at::Tensor& bytes, const std::string& tensor) const {
     const auto expected = checksums_.find(record);
     if (expected == checksums_.end()) return;
     const std::string_view stored(static_cast<const char*>(bytes.const_data_ptr()),
                                   static_cast<std::size_t>(bytes.numel()));
     if (crc32(stored) != expected->second)
-      user_error(path_, ": tensor ", printable(tensor), " is damaged: its data have another checksum (CRC-32) than the "
-                 "file says: copy or download it again");
+      user_error(path_, ": tensor ", printable(tensor), " is damaged: the checksum of its data (CRC-32) differs from "
+                 "the file's: copy or download it again");
   }
   std::string record(const std::string& name) {
     std::string out(size_of(name), '\0');
@@ -146,13 +146,13 @@ class PytorchArchive {
   std::map<std::string, at::Tensor> storages_;
 };
 
-/// A call by which a pickle makes a tensor.
+/// The call in a pickle that makes a tensor.
 struct TensorCall {
   std::string function;  // as in "torch._utils._rebuild_tensor_v2"
   const PickleValue* arguments;
 };
 
-/// The model's tensors in what a pickle says.
+/// Finds the model's tensors in a parsed pickle.
 class PytorchModel {
  public:
   PytorchModel(const std::string& path, PytorchArchive& archive)
@@ -161,7 +161,7 @@ class PytorchModel {
   std::map<std::string, at::Tensor> tensors() {
     refuse_programs();
     collect(model(), "", 0);
-    if (tensors_.empty()) user_error(path_, ": there are no tensors in its model");
+    if (tensors_.empty()) user_error(path_, ": its model has no tensors");
     return std::move(tensors_);
   }
 
@@ -169,7 +169,7 @@ class PytorchModel {
   const PickleValue& at(std::uint32_t place) const { return pickle_.at(place); }
   static bool has_names(const PickleValue& value) { return value.kind == Kind::kDict || value.kind == Kind::kObject; }
 
-  /// Calls use(name, value) for each entry of a dict, or attribute of an object.
+  /// Calls use(name, value) for each entry of a dict or attribute of an object.
   template <class Use>
   void for_each_name(const PickleValue& value, const Use& use) const {
     for (std::size_t i = 0; i + 1 < value.items.size(); i += 2)
@@ -177,7 +177,7 @@ class PytorchModel {
     if (value.kind == Kind::kObject && at(value.state).kind == Kind::kDict) for_each_name(at(value.state), use);
   }
 
-  /// Nothing is run here whatever a pickle asks for; but who asks for this did not save a model.
+  /// Rejects a pickle that calls system functions. Nothing would be run anyway, but such a file is not a saved model.
   void refuse_programs() const {
     static const std::set<std::string, std::less<>> modules = {"os",     "posix",  "nt",  "subprocess", "sys",      "runpy",     "shutil",
                                                                "socket", "pty",    "ctypes", "importlib", "commands", "webbrowser"};
@@ -188,13 +188,13 @@ class PytorchModel {
       const std::string_view module = name.substr(0, name.find('.')), last = name.substr(name.rfind('.') + 1);
       const bool builtin = module == "builtins" || module == "__builtin__";
       if (modules.contains(module) || (builtin && functions.contains(last)))
-        user_error(path_, ": its pickle wants to run ", printable(name), ", which no model needs: nothing was run, and nothing is read of it");
+        user_error(path_, ": its pickle calls ", printable(name), ", which no model needs: the file is refused, nothing was run");
     }
   }
 
   const PickleValue& model() const {
     const PickleValue& root = at(pickle_.root);
-    if (tensor_call(root)) user_error(path_, ": holds a single tensor, no model");
+    if (tensor_call(root)) user_error(path_, ": holds a single tensor, not a model");
     if (!has_names(root)) user_error(path_, ": holds neither a state dict nor a checkpoint or module");
     const PickleValue* found = nullptr;
     bool has_tensors = false;
@@ -218,7 +218,7 @@ class PytorchModel {
     return i < arguments.items.size() ? &at(arguments.items[i]) : nullptr;
   }
 
-  /// The call that makes a tensor, inside those that make a parameter or a subclass of it; none for other values.
+  /// Returns the call that makes a tensor, looking inside wrappers (parameters, tensor subclasses); nothing for other values.
   std::optional<TensorCall> tensor_call(const PickleValue& value) const {
     const PickleValue* object = &value;
     for (int wrapped = 0; wrapped < 8 && object != nullptr && object->kind == Kind::kObject; ++wrapped) {
@@ -237,7 +237,7 @@ class PytorchModel {
   }
 
   void collect(const PickleValue& value, const std::string& name, int depth) {
-    if (++visits_ > kMostVisits || depth > kDeepest) user_error(path_, ": its model is too large or holds itself");
+    if (++visits_ > kMostVisits || depth > kDeepest) user_error(path_, ": its model is too large or contains itself");
     if (const auto call = tensor_call(value)) {
       tensors_[name] = tensor(*call, name);
       return;
@@ -245,7 +245,7 @@ class PytorchModel {
     if (!has_names(value)) return;
     for_each_name(value, [&](const std::string& part, const PickleValue& inner) {
       if (part == "_metadata" || !has_names(inner)) return;
-      const bool is_list = part == "_parameters" || part == "_buffers" || part == "_modules";  // of a whole module
+      const bool is_list = part == "_parameters" || part == "_buffers" || part == "_modules";  // dicts in a saved module
       const std::string joined = is_list ? name : name.empty() ? part : name + "." + part;
       if (joined.size() > kLongestTensorName) user_error(path_, ": the name of a tensor is too long");
       collect(inner, joined, depth + 1);
@@ -272,7 +272,7 @@ class PytorchModel {
     std::optional<at::ScalarType> dtype;
   };
 
-  /// What a persistent id says: ("storage", class, key, device, count).
+  /// Parses a persistent id: ("storage", class, key, device, count).
   Stored stored(const PickleValue* value, const std::string& name) const {
     if (value == nullptr || value->kind != Kind::kPersistent) refuse(name, "has no storage: the file is damaged");
     const PickleValue& id = at(value->arguments);
@@ -282,7 +282,7 @@ class PytorchModel {
     return {key->text, type_named(type->text)};
   }
 
-  /// Throws unless offset, sizes and strides stay inside a storage of so many elements.
+  /// Throws if offset, sizes and strides reach outside a storage of `elements` elements.
   void check_inside(std::int64_t offset, const std::vector<std::int64_t>& shape,
                     const std::vector<std::int64_t>& strides, std::int64_t elements, const std::string& name) const {
     std::int64_t count = 1, last = offset;
@@ -294,18 +294,18 @@ class PytorchModel {
                !__builtin_add_overflow(last, step, &last);
     }
     if (!inside || count > elements || (count > 0 && last >= elements))
-      refuse(name, concat("reaches outside of its storage of ", elements, " numbers: the file is damaged"));
+      refuse(name, concat("reaches outside its storage of ", elements, " numbers: the file is damaged"));
   }
 
   at::Tensor tensor(const TensorCall& call, const std::string& name) {
     const std::string form = call.function.substr(call.function.rfind('.') + 1);
     const bool typed = form == "_rebuild_tensor_v3";
     if (form != "_rebuild_tensor" && form != "_rebuild_tensor_v2" && !typed)
-      refuse(name, concat("is sparse, quantized or otherwise no plain tensor (", printable(form), ")"));
+      refuse(name, concat("is sparse, quantized or otherwise not a plain tensor (", printable(form), ")"));
     Stored place = stored(argument(*call.arguments, 0), name);
     const PickleValue *offset = argument(*call.arguments, 1), *dtype = argument(*call.arguments, 6);
     if (typed && dtype != nullptr) place.dtype = type_named(dtype->text);
-    if (!place.dtype) refuse(name, "has a dtype that is not read here");
+    if (!place.dtype) refuse(name, "has a dtype that is not supported");
     if (offset == nullptr || offset->kind != Kind::kInteger) refuse(name, "has no offset: the file is damaged");
     const std::vector<std::int64_t> shape = sizes(argument(*call.arguments, 2), name);
     const std::vector<std::int64_t> strides = sizes(argument(*call.arguments, 3), name);
@@ -326,7 +326,7 @@ class PytorchModel {
   std::map<std::string, at::Tensor> tensors_;
 };
 
-/// Names without what DistributedDataParallel (all of them) and torch.compile (any part) put into them.
+/// Removes the prefixes of DistributedDataParallel (if all names have it) and torch.compile (anywhere in a name).
 std::map<std::string, at::Tensor> unwrapped(std::map<std::string, at::Tensor> tensors) {
   constexpr std::string_view kCompiled = "_orig_mod.", kParallel = "module.";
   std::map<std::string, at::Tensor> out;
@@ -356,12 +356,12 @@ std::map<std::string, at::Tensor> load_pytorch_file(const std::string& path) {
   const std::string head = first_bytes(path);
   if (is_pickle(head)) refuse_old_format(path, "a pickle without an archive around it");
   if (is_tar(head)) refuse_old_format(path, "a tar archive");
-  if (!is_zip(head)) user_error(path, ": no PyTorch file");
+  if (!is_zip(head)) user_error(path, ": not a PyTorch file");
   try {
     PytorchArchive archive(path);
     return unwrapped(PytorchModel(path, archive).tensors());
   } catch (const c10::Error& error) {
-    user_error(path, ": damaged or no PyTorch file: ", first_line(error));
+    user_error(path, ": damaged or not a PyTorch file: ", first_line(error));
   }
 }
 

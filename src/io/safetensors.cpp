@@ -35,7 +35,7 @@ class InputFile {
     if (!known || !S_ISREG(status.st_mode)) {
       ::close(descriptor_);
       user_error(path, ": ",
-                 known && S_ISDIR(status.st_mode) ? "is a folder, expected a safetensors file" : "is no regular file");
+                 known && S_ISDIR(status.st_mode) ? "is a folder, expected a safetensors file" : "is not a regular file");
     }
     size_ = static_cast<std::uint64_t>(status.st_size);
   }
@@ -70,7 +70,7 @@ struct OpenedHeader {
   SafetensorsLayout layout;
 };
 
-/// The line of text that a file begins with; empty if it is no text.
+/// Returns the first line of a file that begins with text, for error messages; empty if the file does not.
 std::string first_line_of_text(const InputFile& file) {
   std::string start(std::min<std::uint64_t>(file.size(), 40), '\0');
   file.read(start.data(), start.size(), 0);
@@ -80,11 +80,11 @@ std::string first_line_of_text(const InputFile& file) {
   return is_text ? start.substr(0, start.find_first_of("\r\n")) : "";
 }
 
-/// Says what a file is that is none of safetensors', where that can be told.
+/// Throws UserError naming the kind of a file that is not a safetensors file, if the kind is recognized.
 void refuse_other_kinds(const InputFile& file, const std::string& path) {
   if (is_pytorch_file(path))
-    user_error(path, ": is a PyTorch file or another archive, expected a safetensors file; if it holds a model of "
-                     "OpenCLIP's, convert it: tessera-convert --from open_clip --architecture NAME ",
+    user_error(path, ": is a PyTorch file or another archive, expected a safetensors file; if it holds an "
+                     "OpenCLIP model, convert it: tessera-convert --from open_clip --architecture NAME ",
                path, " OUT.safetensors");
   if (const std::string text = first_line_of_text(file); !text.empty())
     user_error(path, ": neither safetensors nor a PyTorch file: it begins with the text \"", printable(text), "\"");
@@ -98,10 +98,10 @@ OpenedHeader read_header(const InputFile& file, const std::string& path) {
   const std::uint64_t rest = file.size() - kLengthBytes;
   if (length > std::min(rest, kMaxHeaderBytes)) refuse_other_kinds(file, path);
   if (length > rest)
-    user_error(path, ": not a safetensors file, or truncated: a header of ", length,
-               " bytes is announced, the file has ", rest, " more");
+    user_error(path, ": not a safetensors file, or truncated: it announces a header of ", length,
+               " bytes, but has only ", rest, " more");
   if (length > kMaxHeaderBytes)
-    user_error(path, ": its header of ", length, " bytes is longer than the ", kMaxHeaderBytes, " that are read");
+    user_error(path, ": its header of ", length, " bytes is longer than the limit of ", kMaxHeaderBytes);
   std::string text(length, '\0');
   file.read(text.data(), length, kLengthBytes);
   SafetensorsHeader header = parse_safetensors_header(text, rest - length, path);
@@ -114,7 +114,8 @@ std::vector<std::int64_t> without_ones(at::IntArrayRef shape) {
   return out;
 }
 
-// A tensor as a header's entry describes it, on the CPU; undefined where the entry cannot hold its numbers.
+// Converts a tensor to what a header's entry describes, on the CPU. Returns an undefined tensor if the shape does not match or
+// the entry's dtype cannot represent the values exactly.
 at::Tensor as_entry(const at::Tensor& tensor, const TensorEntry& entry) {
   if (without_ones(tensor.sizes()) != without_ones(entry.shape)) return {};
   const at::Tensor here = tensor.detach().cpu().contiguous();
@@ -128,15 +129,15 @@ struct OutputTensor {
   at::Tensor tensor;
 };
 
-// By dtype, the widest first, then by name: with a header of a multiple of 8 bytes every tensor lies aligned, as the
-// reference library writes it.
+// Sorts by dtype, the widest first, then by name, like the reference library. Because the header's size is a multiple of 8
+// bytes, every tensor is aligned.
 std::vector<OutputTensor> in_file_order(const std::map<std::string, at::Tensor>& tensors) {
   std::vector<OutputTensor> order;
   for (const auto& [name, tensor] : tensors) {
     TORCH_CHECK(tensor.defined(), "save_safetensors: tensor ", name, " is undefined");
-    TORCH_CHECK(name != "__metadata__", "save_safetensors: no tensor can be named __metadata__");
+    TORCH_CHECK(name != "__metadata__", "save_safetensors: a tensor cannot be named __metadata__");
     TORCH_CHECK(safetensors_dtype_name(tensor.scalar_type()) != nullptr, "save_safetensors: tensor ", name,
-                " has dtype ", tensor.scalar_type(), ", which is not written");
+                " has dtype ", tensor.scalar_type(), ", which is not supported");
     order.push_back({&name, tensor.detach()});
   }
   std::stable_sort(order.begin(), order.end(), [](const OutputTensor& a, const OutputTensor& b) {
@@ -188,7 +189,7 @@ TensorFile load_safetensors(const std::string& path) {
   TensorFile out;
   out.metadata = std::move(header.metadata);
   for (const TensorEntry& entry : header.entries) {
-    // Bytes other than 0 and 1 in a bool are undefined behavior: they are read as numbers first.
+    // Bytes other than 0 and 1 in a bool are undefined behavior, so bools are read as numbers first.
     const bool is_bool = entry.dtype == at::kBool;
     at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(is_bool ? at::kByte : entry.dtype));
     file.read(tensor.data_ptr(), entry.end - entry.begin, data_start + entry.begin);
@@ -232,7 +233,7 @@ void save_safetensors(const std::string& path, const std::map<std::string, at::T
   file.write(&length, kLengthBytes);
   file.write(header);
   for (const OutputTensor& item : order) {
-    const at::Tensor bytes = item.tensor.cpu().contiguous();  // one tensor at a time: a big model is not copied whole
+    const at::Tensor bytes = item.tensor.cpu().contiguous();  // one tensor at a time, to avoid a copy of the whole model
     file.write(bytes.data_ptr(), bytes.nbytes());
   }
   file.commit();

@@ -21,7 +21,7 @@ struct DtypeName {
   const char* name;
   at::ScalarType dtype;
 };
-// In the reference library's order.
+// In the order of the reference library.
 constexpr std::array<DtypeName, 10> kDtypes = {{{"BOOL", at::kBool},
                                                 {"U8", at::kByte},
                                                 {"I8", at::kChar},
@@ -32,7 +32,7 @@ constexpr std::array<DtypeName, 10> kDtypes = {{{"BOOL", at::kBool},
                                                 {"F32", at::kFloat},
                                                 {"F64", at::kDouble},
                                                 {"I64", at::kLong}}};
-constexpr std::size_t kMaxDimensions = 64;  // what LibTorch's iterators take
+constexpr std::size_t kMaxDimensions = 64;  // the limit of LibTorch's iterators
 constexpr int kMaxDepth = 8;                // a header needs 3; each level costs stack and memory
 
 class HeaderParser {
@@ -41,7 +41,7 @@ class HeaderParser {
 
   SafetensorsHeader parse(const std::string& text) {
     const json root = parse_json(text);
-    if (!root.is_object()) user_error(path_, ": not a safetensors file: its header is no JSON object");
+    if (!root.is_object()) user_error(path_, ": not a safetensors file: its header is not a JSON object");
     SafetensorsHeader header;
     for (const auto& [name, value] : root.items()) {
       if (name == "__metadata__")
@@ -82,7 +82,7 @@ class HeaderParser {
   }
 
   std::map<std::string, std::string> read_metadata(const json& value) const {
-    if (!value.is_object()) user_error(path_, ": __metadata__ is no JSON object");
+    if (!value.is_object()) user_error(path_, ": __metadata__ is not a JSON object");
     std::map<std::string, std::string> metadata;
     for (const auto& [key, text] : value.items()) {
       if (!text.is_string()) user_error(path_, ": __metadata__ ", printable(key), ": expected a string");
@@ -92,7 +92,7 @@ class HeaderParser {
   }
 
   TensorEntry read_entry(const std::string& name, const json& value) const {
-    if (!value.is_object()) fail(name, "its header entry is no JSON object");
+    if (!value.is_object()) fail(name, "its header entry is not a JSON object");
     for (const char* key : {"dtype", "shape", "data_offsets"})
       if (!value.contains(key)) fail(name, "its header entry has no ", key);
 
@@ -127,7 +127,7 @@ class HeaderParser {
   std::vector<std::int64_t> read_shape(const std::string& name, const json& value) const {
     if (!value.is_array()) fail(name, "shape must be a list");
     if (value.size() > kMaxDimensions)
-      fail(name, "shape has ", value.size(), " dimensions, at most ", kMaxDimensions, " are read");
+      fail(name, "shape has ", value.size(), " dimensions; the limit is ", kMaxDimensions);
     std::vector<std::int64_t> shape;
     for (const json& item : value) {
       if (!item.is_number_unsigned() ||
@@ -138,7 +138,7 @@ class HeaderParser {
     return shape;
   }
 
-  // Zeros count as ones for the overflow test: LibTorch multiplies the other dimensions into strides all the same.
+  // In the overflow test a size of 0 counts as 1, because LibTorch multiplies the other dimensions into strides in any case.
   std::uint64_t byte_count(const std::string& name, const std::vector<std::int64_t>& shape,
                            at::ScalarType dtype) const {
     std::int64_t bytes = static_cast<std::int64_t>(c10::elementSize(dtype));

@@ -49,7 +49,7 @@ std::string_view text_field(std::string_view header, std::size_t at, std::size_t
   return field.substr(0, field.find('\0'));
 }
 
-// Octal text, or GNU's base 256 when the top bit of the first byte is set.
+// Parses octal text, or GNU's base 256 if the top bit of the first byte is set.
 std::optional<std::uint64_t> number_field(std::string_view header, std::size_t at, std::size_t length) {
   const std::string_view field = header.substr(at, length);
   std::uint64_t value = 0;
@@ -69,7 +69,7 @@ std::optional<std::uint64_t> number_field(std::string_view header, std::size_t a
   return value;
 }
 
-// The sum of the header's bytes with its own field as spaces; some old programs added signed bytes.
+// The checksum is the sum of the header's bytes, with its own field as spaces. Some old programs added signed bytes.
 bool checksum_agrees(std::string_view header) {
   std::int64_t plain = 0;
   std::int64_t with_sign = 0;
@@ -85,12 +85,12 @@ bool checksum_agrees(std::string_view header) {
 std::string name_of(std::string_view header) {
   std::string name(text_field(header, 0, 100));
   const bool ustar =
-      header.substr(257, 6) == std::string_view("ustar\0", 6);  // GNU's "ustar " keeps other things there
+      header.substr(257, 6) == std::string_view("ustar\0", 6);  // GNU's "ustar " uses the prefix field differently
   const std::string_view prefix = ustar ? text_field(header, 345, 155) : std::string_view();
   return prefix.empty() ? name : std::string(prefix) + "/" + name;
 }
 
-// Links, devices and folders: their size field, if it is not 0, tells of something else (as Python's tarfile has it).
+// Links, devices and folders have no data: if their size field is not 0, it means something else (as in Python's tarfile).
 bool has_no_data(char type) {
   return type >= '1' && type <= '6';
 }
@@ -108,7 +108,7 @@ const char* compression_of(std::string_view start) {
   return start.starts_with("BZh"sv) ? "bzip2" : nullptr;
 }
 
-// PAX records: "LENGTH KEY=VALUE\n", LENGTH counting itself. False: not well-formed.
+// Parses PAX records: "LENGTH KEY=VALUE\n", where LENGTH includes its own digits. Returns false if they are malformed.
 bool TarHeaderReader::parse_pax(std::string_view records) {
   while (!records.empty() && records[0] != '\0') {
     std::size_t length = 0;
@@ -180,11 +180,11 @@ TarIndex index_tar(const std::string& path) {
     const std::string block = file.read(at, kBlock);
     const char* compression = at == 0 ? compression_of(block) : nullptr;
     if (compression != nullptr)
-      user_error(path, ": is compressed with ", compression, "; expected a plain tar: decompress it first");
+      user_error(path, ": is compressed with ", compression, "; expected an uncompressed tar: decompress it first");
     if (block.size() < kBlock) return stop("the archive ends in the middle of a header");
     if (is_zero_block(block)) break;
     if (std::string problem = reader.read(block, header); !problem.empty()) {
-      if (at == 0) user_error(path, ": is no tar archive (its first header's checksum is wrong)");
+      if (at == 0) user_error(path, ": is not a tar archive (its first header's checksum is wrong)");
       return stop(std::move(problem));
     }
     std::uint64_t data = at + kBlock;

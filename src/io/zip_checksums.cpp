@@ -17,7 +17,7 @@ constexpr std::string_view kEnd = "PK\x05\x06", kEnd64 = "PK\x06\x06", kLocator6
 constexpr std::uint64_t kEndBytes = 22, kEnd64Bytes = 56, kLocatorBytes = 20, kEntryBytes = 46, kLongestComment = 65535;
 constexpr std::uint64_t kLargestDirectory = 256 << 20;
 
-/// The number at a place; 0 beyond the end.
+/// Returns the number at an offset, or 0 if it is past the end.
 template <class Number>
 std::uint64_t number_at(std::string_view bytes, std::uint64_t place) {
   Number out = 0;
@@ -29,7 +29,7 @@ struct Range {
   std::uint64_t begin, size;
 };
 
-/// Where the directory lies, by the record at the archive's end, or by the larger one that it leads to.
+/// Finds the directory from the record at the archive's end, or from the zip64 record if there is one.
 std::optional<Range> find_directory(const RandomAccessFile& file) {
   const std::uint64_t tail_bytes = std::min(file.size(), kEndBytes + kLongestComment + kLocatorBytes);
   const std::string tail = file.read(file.size() - tail_bytes, tail_bytes);
@@ -51,8 +51,8 @@ std::map<std::string, std::uint32_t> read_zip_checksums(const std::string& path)
   const bool inside = place && place->size <= std::min(file.size(), kLargestDirectory) &&
                       place->begin <= file.size() - place->size;
   if (!inside)
-    user_error(path, ": cut off, or not a PyTorch file: it begins as a zip archive, but the list of contents that ends "
-                     "one is not there");
+    user_error(path, ": cut off, or not a PyTorch file: it begins like a zip archive, but the list of contents at the "
+                     "end is missing");
   const std::string directory = file.read(place->begin, place->size);
   std::map<std::string, std::uint32_t> out;
   for (std::string_view rest = directory; rest.size() >= kEntryBytes && rest.starts_with(kEntry);) {

@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The value after "key" and a colon in a file of such lines; empty if there is none.
+// Returns the value after "key:" in a file of such lines; empty if there is none.
 std::string value_in(const char* path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -34,14 +34,14 @@ std::string value_in(const char* path, const std::string& key) {
   return "";
 }
 
-// The one number that a file of the control group's holds; "max" and missing files mean no limit.
+// Returns the number in a control group's file, or `otherwise` for "max" and missing files.
 std::int64_t number_in(const char* path, std::int64_t otherwise) {
   std::ifstream file(path);
   std::int64_t number = 0;
   return file >> number ? number : otherwise;
 }
 
-// From the driver's library, so that no CUDA header is needed.
+// Asks the driver's library, so that no CUDA header is needed.
 std::string gpu_name(int index) {
   void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY);
   if (driver != nullptr) {
@@ -58,7 +58,7 @@ std::string gpu_name(int index) {
   return "GPU " + std::to_string(index);
 }
 
-// "1234 kB" of /proc/self/status.
+// Returns a value of /proc/self/status ("1234 kB") in bytes.
 std::int64_t own_bytes(const std::string& key) {
   const std::string text = value_in("/proc/self/status", key);
   return text.empty() ? 0 : std::stoll(text) * 1024;
@@ -126,7 +126,7 @@ bool out_of_memory(const std::exception& error) {
   if (dynamic_cast<const MemoryLimitExceeded*>(&error) != nullptr) return true;
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
-  // What LibTorch's allocator on the CPU throws when the system refuses.
+  // LibTorch's CPU allocator throws this if the system refuses to allocate.
   const auto* refusal = dynamic_cast<const c10::Error*>(&error);
   return refusal != nullptr &&
          std::string(refusal->what_without_backtrace()).find("can't allocate memory") != std::string::npos;
@@ -173,7 +173,7 @@ double median_seconds(const at::Device& device, const std::function<void()>& cal
 }
 
 std::function<void()> square_product(const at::Device& device, at::ScalarType dtype, std::int64_t side) {
-  // Not random, so that no generator moves; not constant, for a GPU's clock depends on how many bits change.
+  // Not random, so that no generator advances, and not constant, because a GPU's clock depends on how many bits change.
   const at::TensorOptions options = at::TensorOptions(device).dtype(at::kFloat);
   const at::Tensor a = at::arange(side * side, options).sin_().view({side, side}).to(dtype);
   const at::Tensor b = a.t().contiguous();

@@ -5,22 +5,22 @@
 namespace tessera {
 namespace {
 
-// text [B, L, D], image [B, P, D]: one product of all tokens with the patches of their image.
+// Counts one product of all tokens with the patches of their image: text [B, L, D], image [B, P, D].
 std::int64_t group_product(const at::Tensor& text, const at::Tensor& image) {
   return 2 * text.numel() * image.size(1);
 }
 
-// patches [B, P, D] and tokens [C, L, D]; what is not kept is not read.
+// Counts the products of kept patches [B, P, D] and kept tokens [C, L, D].
 std::int64_t kept_products(const at::Tensor& patches, const at::Tensor& patch_keep, const at::Tensor& token_keep) {
   return 2 * patches.size(2) * patch_keep.sum().item<std::int64_t>() * token_keep.sum().item<std::int64_t>();
 }
 
-// Whether max_similarity and token_max_projection have a kernel for them; elsewhere they are made of LibTorch's products.
+// Whether max_similarity and token_max_projection have a kernel for this type; otherwise they are composed of LibTorch's products.
 bool has_kernel(const at::Tensor& tokens) {
   return tokens.scalar_type() == at::kFloat || tokens.scalar_type() == at::kBFloat16;
 }
 
-// tokens [B, N, w], mask [B, N] or None, table [V, w]: each real position with each row of the table.
+// Counts the products of each unmasked position with each row of the table: tokens [B, N, w], mask [B, N] or None, table [V, w].
 std::optional<std::int64_t> projection_product(c10::ArrayRef<const c10::IValue> inputs) {
   const at::Tensor tokens = inputs[0].toTensor();
   if (!has_kernel(tokens)) return std::nullopt;
@@ -29,7 +29,7 @@ std::optional<std::int64_t> projection_product(c10::ArrayRef<const c10::IValue> 
   return 2 * real * inputs[2].toTensor().numel();
 }
 
-// It adds rows along the maxima.
+// The backward pass only adds rows at the maxima.
 std::optional<std::int64_t> projection_gradient(const at::Tensor& tokens) {
   return has_kernel(tokens) ? std::optional<std::int64_t>(0) : std::nullopt;
 }
@@ -37,10 +37,10 @@ std::optional<std::int64_t> projection_gradient(const at::Tensor& tokens) {
 }  // namespace
 
 std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
-  if (name == "tessera::_sparsify_group")  // similarities, and the weights with the patches
+  if (name == "tessera::_sparsify_group")  // the similarities, and the product of the weights with the patches
     return 2 * group_product(inputs[0].toTensor(), inputs[1].toTensor());
   if (name == "tessera::_sparsify_group_backward") {
-    // The similarities again and the weights' gradient; then one product for the tokens and two for the patches.
+    // The recomputed similarities and the gradient of the weights, then one product for the tokens and two for the patches.
     const auto wanted = inputs[inputs.size() - 1].toBoolList();
     return (2 + static_cast<int>(wanted.get(0)) + 2 * static_cast<int>(wanted.get(1))) *
            group_product(inputs[1].toTensor(), inputs[2].toTensor());
@@ -49,7 +49,7 @@ std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<
   if (similarity || gradient) {
     const at::Tensor patches = inputs[similarity ? 0 : 2].toTensor();
     if (!has_kernel(patches)) return std::nullopt;
-    if (gradient) return 0;  // it adds rows along the maxima
+    if (gradient) return 0;  // it only adds rows at the maxima
     return kept_products(patches, inputs[2].toTensor(), inputs[3].toTensor());
   }
   if (name == "tessera::_token_max_projection") return projection_product(inputs);

@@ -37,7 +37,7 @@ void CostCurve::add(std::int64_t samples, MemoryTrace trace, double flops) {
   points_.push_back({samples, std::move(trace), flops});
 }
 
-// The latest points that a polynomial of this degree goes through, or the one that was measured at this very size.
+// Returns the latest points that define a polynomial of this degree, or the one point measured at this size.
 std::vector<CostCurve::Point> CostCurve::weighted(std::int64_t samples, std::size_t degree) const {
   TORCH_CHECK(!points_.empty(), "a cost curve without measurements");
   const std::size_t count = std::min(points_.size(), degree + 1);
@@ -64,7 +64,7 @@ MemoryTrace CostCurve::trace(std::int64_t samples) const {
   }
   double peak = 0, peak_of_line = 0, held = 0;
   for (const Point& point : all) peak += point.weight * point.trace.peak();
-  // What is held goes on as a line, so that what a forward pass keeps and its backward pass frees stays equal.
+  // The final level is extrapolated linearly, so that a backward pass frees as much as its forward pass keeps.
   for (const Point& point : weighted(samples, 1)) {
     peak_of_line += point.weight * point.trace.peak();
     held += point.weight * point.trace.held();
@@ -92,8 +92,8 @@ CostCurve CostCurve::followed_by(const CostCurve& next) const {
   return out;
 }
 
-// Extrapolated as one: what the forward pass keeps, or computes again in the backward pass, moves from the one's peak to
-// the other's where a loss begins to work in chunks.
+// Both passes are extrapolated together, because when a loss starts to work in chunks, memory moves from the peak of the forward pass
+// to that of the backward pass, which recomputes instead of keeping.
 MemoryTrace PassCost::trace(std::int64_t samples) const {
   return forward.followed_by(backward).trace(samples);
 }

@@ -14,12 +14,12 @@ namespace {
 
 struct Gpu {
   std::string_view name;
-  double float16, tf32, float32;  // dense TFLOP/s; tf32 is float32 where there are no units for it
+  double float16, tf32, float32;  // dense TFLOP/s; tf32 equals float32 if there are no units for it
   bool bfloat16 = true;
 };
 
-// From NVIDIA's data sheets; those given "with sparsity" are halved, GeForce's are those with float32 accumulation. A
-// longer name stands before the one that it begins with.
+// From NVIDIA's data sheets. Numbers given "with sparsity" are halved, and GeForce's are those with float32 accumulation. A longer
+// name precedes the names that are its prefixes.
 constexpr std::array kGpus = {
     Gpu{"GB200", 2500, 1250, 80},
     Gpu{"B200", 2250, 1125, 75},
@@ -51,7 +51,7 @@ constexpr std::array kGpus = {
     Gpu{"T4", 65, 8.1, 8.1, false},
 };
 
-// Whether `name` stands in `text` as whole words: "A10" does not in "A100" or "A10G".
+// Whether `name` occurs in `text` as whole words: "A10" does not occur in "A100" or "A10G".
 bool has_words(std::string_view text, std::string_view name) {
   const auto inside_word = [&](std::size_t at) {
     return at < text.size() && std::isalnum(static_cast<unsigned char>(text[at])) != 0;
@@ -86,13 +86,13 @@ at::ScalarType type_of(Arithmetic arithmetic) {
   }
 }
 
-// The fastest product: others on the machine only make them slower, so it is looked for until none is faster for a
-// while.
+// Returns the rate of the fastest product. Other programs can only make products slower, so it measures until none has been faster
+// for a while.
 double fastest_product(const at::Device& device, at::ScalarType type, std::int64_t side) {
   constexpr double kBudget = 0.5;  // seconds
   constexpr int kEnough = 8;
   const std::function<void()> product = square_product(device, type, side);
-  seconds_of(device, product);  // the first one starts threads and chooses an algorithm
+  seconds_of(device, product);  // warm-up: starts threads and chooses an algorithm
   double fastest = std::numeric_limits<double>::infinity(), spent = 0;
   for (int slower = 0; slower < kEnough && (spent < kBudget || slower < 3); ++slower) {
     const double seconds = seconds_of(device, product);

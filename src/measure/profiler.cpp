@@ -17,11 +17,11 @@ namespace {
 namespace kineto = torch::autograd::profiler;
 using torch::profiler::impl::ActivityType;
 
-// Calls of CUDA's runtime that return when the GPU has done something. cudaMemcpyAsync into pageable memory is one only
-// sometimes, and LibTorch has a cudaStreamSynchronize behind each.
+// Calls of CUDA's runtime that wait for the GPU. cudaMemcpyAsync into pageable memory only waits sometimes, and LibTorch calls
+// cudaStreamSynchronize after each.
 constexpr std::array kWaiting = {"cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy", "cudaStreamSynchronize"};
 
-// Seconds of each event of one thread without those inside of it. They nest as calls do.
+// Adds the seconds of each event of one thread without those of the events nested in it.
 void add_own_times(std::vector<const kineto::KinetoEvent*> events, std::map<std::string, Profiler::Share>& shares) {
   std::ranges::sort(events, [](const auto* a, const auto* b) {
     return a->startNs() != b->startNs() ? a->startNs() < b->startNs() : a->endNs() > b->endNs();
@@ -43,7 +43,7 @@ void add_own_times(std::vector<const kineto::KinetoEvent*> events, std::map<std:
 struct Profiler::Impl {
   at::Device device;
   std::optional<at::RecordFunction> mark;
-  std::unique_ptr<kineto::ProfilerResult> result;  // null: still running
+  std::unique_ptr<kineto::ProfilerResult> result;  // null while running
 };
 
 Profiler::Profiler(const at::Device& device) : impl_(new Impl{device, {}, nullptr}) {

@@ -20,7 +20,7 @@ namespace {
 
 std::atomic<std::int64_t> counted{0}, counted_again{0};
 
-// again: how many of them repeat earlier ones.
+// `again` is how many of them repeat earlier operations.
 void add(std::int64_t flops, std::int64_t again) {
   counted += flops;
   counted_again += Recomputing::now() ? flops : again;
@@ -36,17 +36,17 @@ std::int64_t product(at::IntArrayRef sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-// [.., N, K] x [.., K, M]
+// Counts [.., N, K] x [.., K, M].
 std::int64_t matrix_product(const at::Tensor& a, const at::Tensor& b) {
   return 2 * a.numel() * b.size(-1);
 }
 
-// Each output element of a convolution takes one multiply-add per weight of its filter.
+// Counts one multiply-add per output element and weight of its filter.
 std::int64_t convolution(at::IntArrayRef weight, at::IntArrayRef output) {
   return 2 * output[0] * product(output.slice(2)) * product(weight);
 }
 
-// input, weight, bias, stride, padding, dilation, transposed, ...
+// `inputs` are input, weight, bias, stride, padding, dilation, transposed, ...
 std::int64_t convolution(c10::ArrayRef<const c10::IValue> inputs) {
   const at::IntArrayRef input = inputs[0].toTensor().sizes(), weight = inputs[1].toTensor().sizes();
   if (inputs[6].toBool()) return convolution(weight, input);
@@ -59,7 +59,7 @@ std::int64_t convolution(c10::ArrayRef<const c10::IValue> inputs) {
   return convolution(weight, output);
 }
 
-// query [B, H, N, d], key [B, H, M, d], value [B, H, M, e]: `products` matrix products of that size.
+// Counts `products` matrix products of queries [B, H, N, d] with keys [B, H, M, d].
 std::int64_t attention(const at::Tensor& query, const at::Tensor& key, int products) {
   return products * 2 * query.numel() * key.size(-2);
 }
@@ -81,14 +81,14 @@ void count(const at::RecordFunction& call) {
   } else if (name == "aten::convolution") {
     flops = convolution(inputs);
   } else if (name == "aten::convolution_backward") {
-    // grad_output, input, weight; one product each for the gradients of input and weight that are asked for.
+    // The inputs are grad_output, input, weight, ...; each requested gradient of input and weight takes one product.
     const auto mask = inputs[inputs.size() - 1].toBoolList();
     flops = (static_cast<int>(mask.get(0)) + static_cast<int>(mask.get(1))) *
             convolution(inputs[2].toTensor().sizes(), inputs[0].toTensor().sizes());
   } else if (name.find("_scaled_dot_product") != std::string_view::npos) {
     const bool fused = name.find("flash") != std::string_view::npos ||
                        name.find("efficient") != std::string_view::npos || name.find("cudnn") != std::string_view::npos;
-    if (!fused) return;  // the composed path shows up as its matrix products
+    if (!fused) return;  // the composed version is counted by its matrix products
     const bool backward = name.find("backward") != std::string_view::npos;
     const std::size_t query = backward ? 1 : 0;
     if (tensor_at(inputs, query) && tensor_at(inputs, query + 1)) {
@@ -100,8 +100,8 @@ void count(const at::RecordFunction& call) {
   add(flops, again);
 }
 
-// How many operators of our own this thread is in. They are counted as a whole: not again in the call of the same name
-// below autograd, nor in the operators that they are made of.
+// The number of our own operators on this thread's call stack. Each is counted as a whole, and not again in the call of the same name
+// below autograd or in the operators that it is composed of.
 thread_local int inside_own = 0;
 
 struct InsideOwn : at::ObserverContext {
@@ -130,9 +130,9 @@ class Reporter : public c10::MemoryReportingInfoBase {
                          c10::Device device) override {
     const std::lock_guard<std::mutex> lock(mutex);
     if (limit && size > 0 && device.is_cpu() && held + size > *limit) {
-      // Nobody owns the block yet, and nobody has written to it: the kernel has given no memory for it.
+      // The block has no owner yet. Nothing was written to it, so the kernel has not backed it with memory.
       c10::free_cpu(pointer);
-      throw MemoryLimitExceeded("an allocation of " + std::to_string(size) + " bytes beside " + std::to_string(held) +
+      throw MemoryLimitExceeded("an allocation of " + std::to_string(size) + " bytes in addition to " + std::to_string(held) +
                                 " exceeds the limit of " + std::to_string(*limit));
     }
     peak = std::max(peak, held += size);
@@ -152,7 +152,7 @@ struct FlopCounter::Impl {
   const std::int64_t start = counted, start_again = counted_again;
 };
 
-// Any number of counters share one callback, so that nothing is counted twice while several live.
+// All counters share one callback, so that nothing is counted twice while several exist.
 FlopCounter::FlopCounter() : impl_(std::make_unique<Impl>()) {
   const std::lock_guard<std::mutex> lock(counters.mutex);
   if (counters.alive++ == 0)

@@ -5,10 +5,10 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kTexts = 8;     // of an image in a view of several texts
-constexpr std::int64_t kRegions = 36;  // of a picture, as bottom-up attention takes them (Anderson et al. 2018)
+constexpr std::int64_t kTexts = 8;     // per image in a view of several texts
+constexpr std::int64_t kRegions = 36;  // per image, as in bottom-up attention (Anderson et al. 2018)
 
-// Images whose patches fill that size.
+// Returns images whose patches fill this size.
 TowerInput random_patches(std::int64_t count, config::Size size, config::Size patch, const at::TensorOptions& numbers) {
   const std::int64_t rows = size.height / patch.height, columns = size.width / patch.width;
   TowerInput out;

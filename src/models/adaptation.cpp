@@ -42,7 +42,7 @@ void add_adapters(Encoder& encoder, const LoraSettings& settings, const std::str
         const std::int64_t in = module->named_parameters()[map.parameter].size(1);
         if (settings.rank > std::min(in, map.rows))
           user_error(path, ".rank: is ", settings.rank, ", but ", map.layer, " maps ", in, " numbers to ", map.rows,
-                     ": an update of a greater rank than these does not exist");
+                     ": an update cannot have a greater rank than these");
         adaptable.add_adapter(*module, map, settings);
         found.insert(map.layer);
       }
@@ -56,7 +56,7 @@ void add_adapters(Encoder& encoder, const LoraSettings& settings, const std::str
 
 std::optional<config::Problem> validate(const TowerAdaptation& settings) {
   if (settings.lora) return std::nullopt;
-  return config::Problem{"lora", "missing: {lora: {rank: 8}}, or null for a tower that is not adapted"};
+  return config::Problem{"lora", "missing: set {lora: {rank: 8}}, or null for a tower that is not adapted"};
 }
 
 void adapt(DualEncoder& model, const AdaptSettings& settings, std::uint64_t seed) {

@@ -15,8 +15,8 @@ void check_mask(const at::Tensor& mask, std::int64_t keys) {
               "attention: the mask must be bool [B, ", keys, "], got ", mask.scalar_type(), " ", mask.sizes());
 }
 
-// While it lives cuDNN's attention is not chosen: with a mask its backward pass gives NaN where the length is 64 modulo 128
-// (PyTorch 2.11 on Hopper; pytorch/pytorch issue 196678).
+// While an object exists, cuDNN's attention is not used: with a mask its backward pass gives NaN for lengths that are
+// 64 modulo 128 (PyTorch 2.11 on Hopper; pytorch/pytorch issue 196678).
 class WithoutCudnnAttention {
  public:
   WithoutCudnnAttention() : before_(at::globalContext().userEnabledCuDNNSDP()) {
@@ -38,7 +38,7 @@ AttentionMask attention_mask(const at::Tensor& key_mask, std::int64_t keys) {
   check_mask(key_mask, keys);
   const at::Tensor real = key_mask.unsqueeze(1).unsqueeze(1);  // [B, 1, 1, K]
   out.has_key = real.any(-1, /*keepdim=*/true);
-  // A softmax over nothing is NaN; such queries attend to everything and attend() replaces what they get.
+  // A softmax over nothing is NaN, so such queries attend to everything, and attend() replaces their output.
   out.allowed = real | out.has_key.logical_not();
   return out;
 }
@@ -55,7 +55,7 @@ AttentionMask causal_attention_mask(const at::Tensor& mask, std::int64_t tokens)
   if (!mask.defined()) return out;
   check_mask(mask, tokens);
   TORCH_CHECK(!mask.is_cpu() || !(mask.slice(1, 1) & ~mask.slice(1, 0, -1)).any().item<bool>(),
-              "causal attention: a real token stands behind padding, which must be on the right");
+              "causal attention: a real token comes after padding; padding must be on the right");
   return out;
 }
 

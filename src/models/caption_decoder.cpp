@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kDecoderNormEps = 1e-5;
 
-/// A pre-norm block of self-attention, attention to the memory, and an MLP; starts as the text transformer's.
+/// A pre-norm block of self-attention, attention to the memory, and an MLP; initialized as the text transformer's.
 class DecoderBlock : public torch::nn::Module {
  public:
   DecoderBlock(const CaptionDecoderSettings& s, std::int64_t width) {
@@ -42,7 +42,7 @@ class DecoderBlock : public torch::nn::Module {
   /// x [B * K, T, w]; memory [B, N, w].
   at::Tensor forward(at::Tensor x, const at::Tensor& memory, const AttentionMask& among, const AttentionMask& of_memory) {
     x = x + attn_->forward(ln_1_->forward(x), among);
-    // The K sequences of an image ask as one, so that its keys and values are made once.
+    // The K sequences of an image share one attention call, so that the image's keys and values are computed once.
     const at::Tensor asking = ln_2_->forward(x).reshape({memory.size(0), -1, x.size(2)});
     x = x + cross_attn_->forward(asking, memory, of_memory).view_as(x);
     return x + mlp_->forward(ln_3_->forward(x), {});
@@ -85,7 +85,7 @@ CaptionDecoder::CaptionDecoder(const CaptionDecoderSettings& settings, const Cap
 void CaptionDecoder::check_length(std::int64_t tokens) const {
   if (tokens > context_length_)
     user_error(path_, ".context_length is ", context_length_, ", but captions have up to ", tokens,
-               " tokens: make it at least as many");
+               " tokens: make it at least that many");
 }
 
 at::Tensor CaptionDecoder::embed(const at::Tensor& ids, const at::Tensor& mask) const {

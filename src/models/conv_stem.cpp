@@ -35,7 +35,7 @@ at::Tensor ConvStem::forward(const at::Tensor& pixels) {
   return convolutions_[2](x);
 }
 
-/// A convolution of one pixel to four times the channels, a depth-wise one of 3 x 3, and one of one pixel back, beside a shortcut.
+/// A 1x1 convolution to four times the channels, a depth-wise 3x3 one, and a 1x1 one back, plus a shortcut.
 class InvertedBottleneck : public torch::nn::Module {
  public:
   /// strided: halves the map.

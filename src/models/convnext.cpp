@@ -21,7 +21,7 @@ torch::nn::Conv2d convnext_convolution(torch::nn::Conv2dOptions options) {
   return out;
 }
 
-/// A linear map over the last dimension; its weight is [out, in], or [out, in, 1, 1] as a convolution's.
+/// A linear map over the last dimension; its weight is [out, in], or [out, in, 1, 1] like a convolution's.
 class Dense : public torch::nn::Module {
  public:
   Dense(std::int64_t in, std::int64_t out, bool as_convolution) {
@@ -124,7 +124,7 @@ ConvNext::ConvNext(const ConvNextSettings& settings) : settings_(settings) {
     register_module("head", std::make_shared<NamedParts>())->add("norm", final_norm_);
 }
 
-// The names are places in a sequence, in which the activation counts, too.
+// The names are positions in a sequence in which the activation counts too.
 void ConvNext::make_stem() {
   const ConvNextSettings& s = settings_;
   const auto names = register_module("stem", std::make_shared<NamedParts>());
@@ -136,7 +136,7 @@ void ConvNext::make_stem() {
     add(0, torch::nn::Conv2dOptions(3, s.widths[0], s.patch_size).stride(s.patch_size));
   } else {
     constexpr std::int64_t kDivisor = 8;
-    // timm rounds to a multiple of 8, and up once more where that takes away more than a tenth.
+    // timm rounds to a multiple of 8, and to the next higher one if that removes more than a tenth.
     const auto rounded = [&](std::int64_t width) {
       const std::int64_t near = std::max<std::int64_t>(kDivisor, (width + kDivisor / 2) / kDivisor * kDivisor);
       return 10 * near < 9 * width ? near + kDivisor : near;
@@ -165,7 +165,7 @@ Encoded ConvNext::encode(const TowerInput& input) {
   const at::Tensor& image = input.pixels;
   TORCH_CHECK(image.defined() && image.dim() == 4 && image.size(1) == 3 && image.size(2) % stride() == 0 &&
                   image.size(3) % stride() == 0 && image.size(2) > 0 && image.size(3) > 0,
-              "convnext: takes pictures [B, 3, H, W] with H and W multiples of ", stride());
+              "convnext: takes images [B, 3, H, W] with H and W multiples of ", stride());
   const std::int64_t blocks = std::accumulate(settings_.layers.begin(), settings_.layers.end(), std::int64_t{0});
   at::Tensor draws;  // [B, blocks]
   if (settings_.drop_path > 0 && is_training()) draws = row_uniform(image.size(0), blocks, image.device());

@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kImagePrefix = "visual.";
 constexpr std::string_view kCustomTextPrefix = "text.";  // OpenCLIP's CustomTextCLIP
 
-/// [3, 1, 1], so that it broadcasts over pictures.
+/// [3, 1, 1], so that it broadcasts over images.
 at::Tensor channel_values(const std::array<double, 3>& values) {
   return at::tensor(at::ArrayRef<double>(values), at::kFloat).view({3, 1, 1});
 }
@@ -28,13 +28,13 @@ std::string shape_text(const at::Tensor& tensor) {
   return concat(tensor.sizes());
 }
 
-/// What may be absent from a file or present in it: counters, and the token of hidden patches, which models trained without
-/// such lack.
+/// Names that a file may lack or have in addition: counters, and the token for hidden patches, which models trained
+/// without hiding lack.
 bool is_optional(const std::string& name) {
   return name.ends_with("num_batches_tracked") || name == "visual.mask_token";
 }
 
-/// A picture that is missing has no real token; encoders see regions' and texts' masks themselves.
+/// Marks all tokens of missing images as padding; encoders apply the masks of regions and texts themselves.
 void hide_missing_pictures(TowerFeatures& features) {
   for (at::Tensor* tokens : {&features.tokens, &features.encoder_tokens, &features.dense}) {
     if (!tokens->defined()) continue;
@@ -44,7 +44,7 @@ void hide_missing_pictures(TowerFeatures& features) {
   }
 }
 
-/// SPARO compares slot by slot. 64 slots of 64 and 32 of 128 have one width, but nothing to compare.
+/// SPARO compares slot by slot: 64 slots of 64 and 32 slots of 128 have the same total width but cannot be compared.
 void check_slots_agree(Tower& image, Tower& text, const std::string& path) {
   const auto* ours = dynamic_cast<const Sparo*>(&image.readout());
   const auto* theirs = dynamic_cast<const Sparo*>(&text.readout());
@@ -84,7 +84,7 @@ struct DualEncoder::Impl {
     return *text;
   }
 
-  /// Each caption of a view of K captions per image is a row of its own to the tower.
+  /// The tower treats each caption of a view with K captions per image as its own row.
   TowerFeatures encode_captions(Tower& tower, const TowerInput& view, const ViewNeeds& needs) const {
     const std::int64_t images = view.ids.size(0), captions = view.ids.size(1);
     const auto flat = [](const at::Tensor& tensor) { return tensor.flatten(0, 1); };
@@ -96,7 +96,7 @@ struct DualEncoder::Impl {
     return out;
   }
 
-  /// Patches [B, T, 3 * h * w], of which each channel's pixels follow each other.
+  /// Normalizes patches [B, T, 3 * h * w], in which each channel's pixels are contiguous.
   at::Tensor normalize_patches(const at::Tensor& patches) const {
     if (!patches.defined()) return patches;
     TORCH_CHECK(patches.dim() == 3 && patches.size(2) % 3 == 0, "encode_image: patches must be [B, T, 3 * h * w], got ",
@@ -131,7 +131,7 @@ struct DualEncoder::Impl {
     out.input.mask = view.mask;
   }
 
-  /// Of a view that no tower encodes.
+  /// For a view that no tower encodes.
   static TowerFeatures ids_alone(const TowerInput& view) {
     TowerFeatures out;
     add_input_ids(view, out);
@@ -139,7 +139,7 @@ struct DualEncoder::Impl {
     return out;
   }
 
-  /// All views of one modality; those that can, together.
+  /// Encodes all views of one modality, in one batch where possible.
   std::map<std::string, TowerFeatures> encode_views(Tower& tower, const std::map<std::string, TowerInput>& views,
                                                     const std::map<std::string, ViewNeeds>& needs) const;
 
@@ -151,8 +151,8 @@ struct DualEncoder::Impl {
 
 namespace {
 
-// Views of which one tower pass can be made: the same kind, row shape and needs. Whether samples may lack a view counts
-// for pictures alone (hide_missing_pictures).
+// Whether one tower pass can encode both views: the same kind, row shape and needs. Whether samples may lack a view
+// matters only for images (hide_missing_pictures).
 bool fit_together(const TowerInput& a, const ViewNeeds& a_needs, const TowerInput& b, ViewNeeds b_needs) {
   if (!a.of_pictures()) b_needs.optional = a_needs.optional;
   return a.pixels.defined() == b.pixels.defined() && a.patches.defined() == b.patches.defined() && a.regions.defined() == b.regions.defined() &&
@@ -162,7 +162,7 @@ bool fit_together(const TowerInput& a, const ViewNeeds& a_needs, const TowerInpu
          a_needs == b_needs;
 }
 
-// Inputs of one shape, one below the other; views without a mask are all real where another has one.
+// Concatenates inputs of one shape along the batch. If any view has a mask, views without one count as all real.
 TowerInput stacked(const std::vector<const TowerInput*>& inputs) {
   at::Tensor some_mask;
   for (const TowerInput* input : inputs)
@@ -253,7 +253,7 @@ std::map<std::string, TowerFeatures> DualEncoder::Impl::encode_views(
 
 namespace {
 
-// Images of their own shapes are cut into the patches that the encoder takes.
+// Images of varying shapes are cut into the patches that the encoder takes.
 void follow_patch_size(ModelSettings& settings, const std::string& path) {
   Preprocessing& preprocessing = settings.preprocessing;
   if (!keeps_shapes(preprocessing)) return;
@@ -377,7 +377,7 @@ namespace {
 
 using NamedTensors = std::map<std::string, at::Tensor>;
 
-/// What the file has, where hardly anything of it is the model's.
+/// Describes what the file has, if it has less than half of the model's tensors.
 std::string names_found(const NamedTensors& stored, const NamedTensors& wanted) {
   const auto known = std::count_if(wanted.begin(), wanted.end(), [&](const auto& item) { return stored.contains(item.first); });
   if (2 * known >= std::ssize(wanted)) return "";

@@ -6,10 +6,10 @@
 
 namespace tessera {
 
-/// Deviation of the weights that GroupViT starts from.
+/// Standard deviation of GroupViT's initial weights.
 inline constexpr double kGroupVitDeviation = 0.02;
 
-/// A linear map whose weights start from a normal distribution, and its biases, where it has any, from 0.
+/// A linear map with weights initialized from a normal distribution, and biases, if any, initialized to 0.
 inline torch::nn::Linear normal_linear(std::int64_t in, std::int64_t out, double deviation = kGroupVitDeviation,
                                        bool bias = true) {
   torch::nn::Linear layer(torch::nn::LinearOptions(in, out).bias(bias));

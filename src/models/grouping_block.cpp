@@ -14,8 +14,8 @@ namespace {
 
 constexpr double kNormEps = 1e-5;
 
-/// `q_proj`, `k_proj`, `v_proj` and `proj`. Scores begin small, for all groups about alike: which tokens a group gets is
-/// to be learned, where large scores at the start would settle it by chance.
+/// `q_proj`, `k_proj`, `v_proj` and `proj`. Scores are small at first and similar for all groups: which tokens a group
+/// gets must be learned, and large initial scores would settle it by chance.
 class SeparateProjections : public torch::nn::Module {
  public:
   SeparateProjections(std::int64_t width, double value_deviation)
@@ -47,7 +47,7 @@ class AssignAttention : public SeparateProjections {
   AssignAttention(const GroupingSettings& settings, double assign_eps, std::int64_t width, double value_deviation)
       : SeparateProjections(width, value_deviation), settings_(settings), assign_eps_(assign_eps) {}
 
-  /// `groups` of what it returns is what to add to the groups.
+  /// Returns in `groups` what to add to the groups.
   Grouped forward(const at::Tensor& groups, const at::Tensor& tokens, const at::Tensor& mask, const at::Tensor& noise) {
     const at::Tensor padding = mask.defined() ? mask.logical_not().unsqueeze(1) : at::Tensor();  // [B, 1, L]
     const at::Tensor products = at::matmul(q_proj_(groups), k_proj_(tokens).mT());                // [B, K, L]
@@ -67,30 +67,31 @@ class AssignAttention : public SeparateProjections {
   }
 
  private:
-  /// `x` [B, K, L] with 0 at the padding.
+  /// Returns x [B, K, L] with 0 at padding.
   static at::Tensor without(const at::Tensor& padding, const at::Tensor& x) {
     return padding.defined() ? x.masked_fill(padding, 0) : x;
   }
 
-  /// A_kj / D_k of the shares [B, K, L] that groups have in tokens.
+  /// Returns A_kj / D_k for the shares [B, K, L] of the tokens that groups have.
   at::Tensor weights_of(const at::Tensor& shares, const at::Tensor& assignment, const at::Tensor& padding) const {
     at::Tensor weights = shares;
-    // The sum is exactly one-hot, for the bracket is exactly 0.
+    // The sum is exactly one-hot, because the bracket is exactly 0.
     if (settings_.hard)
       weights = at::zeros_like(shares).scatter_(1, assignment.unsqueeze(1), 1) + (shares - shares.detach());
     weights = without(padding, weights);
     at::Tensor total = weights.sum(2, /*keepdim=*/true) + assign_eps_;  // [B, K, 1]
-    // A group without a token: a small number instead would multiply its straight-through gradient by its inverse.
+    // A group without a token: dividing by a small number instead would multiply its straight-through gradient by the
+    // inverse.
     total = total.masked_fill(total.detach() == 0, 1);
     return weights / total;
   }
 
-  /// The same of soft shares with assign_eps 0, by their logarithms: a group of which all tokens keep away still has their
-  /// weighted mean, where its shares and their sum would underflow.
+  /// The same for soft shares with assign_eps 0, computed with logarithms: a group that gets almost nothing of any
+  /// token still gets the tokens' weighted mean, where its shares and their sum would underflow.
   static at::Tensor soft_weights(const at::Tensor& competing, const at::Tensor& padding) {
     const at::Tensor logarithms = competing.log_softmax(1);
     if (!padding.defined()) return logarithms.softmax(2);
-    // Not minus infinity, whose softmax is no number where a row has padding alone.
+    // Not minus infinity: its softmax is NaN in a row that is all padding.
     return without(padding, logarithms.masked_fill(padding, std::numeric_limits<float>::lowest()).softmax(2));
   }
 
@@ -101,7 +102,7 @@ class AssignAttention : public SeparateProjections {
 class PlainGrouping : public GroupingBlock {
  public:
   PlainGrouping(const GroupingSettings& settings, const GroupingShape& shape) : GroupingBlock(shape.output_groups) {
-    // Its values come as large as they go in: no norm and no MLP follow that could enlarge them.
+    // Values keep their scale, because no norm or MLP follows that could enlarge them.
     const double deviation = 1 / std::sqrt(static_cast<double>(shape.width));
     assign_ = register_module(
         "assign", std::make_shared<AssignAttention>(settings, settings.assign_eps.value_or(0), shape.width, deviation));
@@ -118,7 +119,7 @@ class PlainGrouping : public GroupingBlock {
   std::shared_ptr<AssignAttention> assign_;
 };
 
-/// GroupViT's `pre_assign_attn`: the groups look at the tokens before these are assigned.
+/// GroupViT's `pre_assign_attn`: the groups attend to the tokens before the tokens are assigned.
 class PreAssignAttention : public torch::nn::Module {
  public:
   PreAssignAttention(std::int64_t width, std::int64_t heads)
@@ -186,7 +187,7 @@ at::Tensor GroupingBlock::draw_noise(const at::Tensor& tokens) const {
 
 std::shared_ptr<GroupingBlock> make_grouping_block(const GroupingSettings& settings, const GroupingShape& shape) {
   if (settings.variant == "plain") {
-    TORCH_CHECK(shape.groups == shape.output_groups, "a plain grouping block gives as many groups as it gets, not ",
+    TORCH_CHECK(shape.groups == shape.output_groups, "a plain grouping block has as many output groups as input groups, not ",
                 shape.output_groups, " of ", shape.groups);
     return std::make_shared<PlainGrouping>(settings, shape);
   }

@@ -52,7 +52,7 @@ class GroupVitBlock : public torch::nn::Module {
   std::shared_ptr<FcMlp> mlp_;
 };
 
-/// From the group tokens of the stage before to this one's: LayerNorm `0` and an MLP `1` over the groups.
+/// Maps the group tokens of the previous stage to this stage's: LayerNorm `0` and an MLP `1` over the groups.
 class GroupProjector : public torch::nn::Module {
  public:
   GroupProjector(std::int64_t width, std::int64_t from, std::int64_t to)
@@ -75,7 +75,7 @@ class GroupVitStage : public torch::nn::Module {
  public:
   GroupVitStage(const GroupVitSettings& s, std::size_t index) : groups_(s.num_group_tokens[index]) {
     if (groups_ > 0) {
-      // Zero where they come on top of what the stage before has learned, as in the authors' code.
+      // Zero if they are added to what the previous stage has learned, as in the authors' code.
       const double deviation = index == 0 ? 0.02 : 0.0;
       group_token_ = register_parameter("group_token", deviation * at::randn({1, groups_, s.width}));
     }
@@ -96,8 +96,8 @@ class GroupVitStage : public torch::nn::Module {
   bool groups() const { return grouping_ != nullptr; }
   const GroupingBlock& grouping() const { return *grouping_; }
 
-  /// x [B, N, width] with this stage's group tokens behind it, through the blocks. `before`: the group tokens that the
-  /// stage before ended with, or undefined.
+  /// Runs x [B, N, width], with this stage's group tokens appended, through the blocks. `before`: the previous stage's
+  /// final group tokens, or undefined.
   at::Tensor forward(at::Tensor x, const at::Tensor& before) {
     if (groups_ > 0) {
       at::Tensor groups = group_token_.expand({x.size(0), -1, -1});
@@ -134,7 +134,7 @@ std::optional<config::Problem> validate(const GroupVitSettings& s) {
     if (s.width % s.heads[i] != 0)
       return config::Problem{"heads", concat(s.heads[i], " does not divide width ", s.width)};
     if ((s.num_group_tokens[i] == 0) != (i + 1 == stages))
-      return config::Problem{"num_group_tokens", "must be at least 1 in each stage but the last, and 0 there"};
+      return config::Problem{"num_group_tokens", "must be at least 1 in each stage except the last, and 0 in the last"};
   }
   if (s.image_size.height < s.patch_size || s.image_size.height % s.patch_size != 0 ||
       s.image_size.width < s.patch_size || s.image_size.width % s.patch_size != 0)
@@ -171,7 +171,7 @@ GroupVit::Stages GroupVit::group(const at::Tensor& pixels, const std::vector<at:
   const std::int64_t patch = settings_.patch_size;
   TORCH_CHECK(pixels.defined() && pixels.dim() == 4 && pixels.size(1) == 3 && pixels.size(2) >= patch &&
                   pixels.size(3) >= patch && pixels.size(2) % patch == 0 && pixels.size(3) % patch == 0,
-              "groupvit: pictures must be [B, 3, H, W] with H and W multiples of ", patch, ", got ",
+              "groupvit: images must be [B, 3, H, W] with H and W multiples of ", patch, ", got ",
               pixels.defined() ? concat(pixels.sizes()) : std::string("none"));
   Stages out;
   out.grid = {pixels.size(2) / patch, pixels.size(3) / patch};

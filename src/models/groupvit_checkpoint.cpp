@@ -19,7 +19,7 @@ constexpr Renamed kParts[] = {{"img_encoder.", "visual."},
                               {"text_encoder.", ""},
                               {"text_projector.", "head."}};
 
-// DistributedDataParallel's, and that of checkpoints that hold more than the model.
+// Removes the prefixes of DistributedDataParallel and of checkpoints with more than the model.
 std::string without_wrapper(std::string name) {
   for (const std::string_view prefix : {"model.", "module."})
     if (name.starts_with(prefix)) name.erase(0, prefix.size());
@@ -62,12 +62,12 @@ std::map<std::string, at::Tensor> from_groupvit(const std::map<std::string, at::
       if (name.starts_with(each.theirs)) part = &each;
     if (part == nullptr)
       user_error(origin, ": tensor ", wrapped,
-                 " is none of GroupViT's: give the checkpoint's model alone, as docs/systems/text_group.md says");
+                 " is not one of GroupViT's: pass only the checkpoint's model, as docs/systems/text_group.md describes");
     image = image || part == &kParts[0];
     const at::Tensor value = is_head(part->theirs) && tensor.dim() == 3 ? tensor.squeeze(2) : tensor;
     out[std::string(part->ours) + name.substr(part->theirs.size())] = value.contiguous();
   }
-  if (!image) user_error(origin, ": no tensor img_encoder.*: this is no checkpoint of GroupViT's code");
+  if (!image) user_error(origin, ": no tensor img_encoder.*: this is not a checkpoint of GroupViT's code");
   return out;
 }
 

@@ -14,9 +14,9 @@ namespace {
 
 constexpr std::int64_t kLeastBlock = 4;  // patches
 constexpr double kLeastAspect = 0.3;
-constexpr int kAttempts = 10;  // to place a rectangle that hides anything new
+constexpr int kAttempts = 10;  // to place a rectangle that hides a visible patch
 
-/// The patches of one image that are hidden.
+/// The hidden patches of one image.
 class HiddenBlocks {
  public:
   HiddenBlocks(config::Size grid, std::int64_t wanted, bool* hidden) : grid_(grid), wanted_(wanted), hidden_(hidden) {}
@@ -35,7 +35,7 @@ class HiddenBlocks {
   }
 
  private:
-  // False: the rectangle is larger than the grid, hides too many patches, or none that was visible.
+  // Returns false if the rectangle is larger than the grid, hides too many patches, or hides no visible one.
   bool add_block(Random& random) {
     const std::int64_t left = wanted_ - count_;
     if (left < kLeastBlock) return false;

@@ -12,7 +12,7 @@ Leff::Leff(const LeffSettings& settings, std::int64_t width, std::int64_t hidden
       dwconv_(torch::nn::Conv2dOptions(hidden, hidden, 3).padding(1).groups(hidden).bias(settings.conv_bias)) {
   register_module("c_fc", c_fc_);
   register_module("dwconv", dwconv_);
-  // The strides that its gradient has, for maps are channels-last: reducers of gradients then need no copy.
+  // Give the weight its gradient's strides (the maps are channels-last), so that gradient reducers need no copy.
   dwconv_->weight.set_data(dwconv_->weight.as_strided({hidden, 1, 3, 3}, {9, 1, 3, 1}));
   register_module("c_proj", c_proj_);
   if (settings.norm == "batch") {
@@ -25,14 +25,14 @@ Leff::Leff(const LeffSettings& settings, std::int64_t width, std::int64_t hidden
 at::Tensor Leff::forward(const at::Tensor& x, const SequenceInfo& sequence) {
   const std::int64_t first = sequence.prefix;
   TORCH_CHECK(sequence.grid.height * sequence.grid.width == x.size(1) - first, "leff: ", x.size(1) - first,
-              " patches do not lie on a grid of ", sequence.grid.height, " x ", sequence.grid.width);
+              " patches do not form a grid of ", sequence.grid.height, " x ", sequence.grid.width);
   const at::Tensor update = patches_forward(x.slice(1, first), sequence.grid, first);
   if (first == 0) return update;
   const at::Tensor class_token = x.slice(1, 0, first).to(update.scalar_type());
   return at::cat({settings_.class_token == "identity" ? class_token : at::zeros_like(class_token), update}, 1);
 }
 
-// The maps [B, w, rows, columns] are views of the tokens, which makes them channels-last: no copy on the way.
+// The maps [B, w, rows, columns] are views of the tokens and therefore channels-last, without a copy.
 at::Tensor Leff::patches_forward(const at::Tensor& patches, config::Size grid, std::int64_t prefix) {
   const auto to_map = [&](const at::Tensor& x) {
     return x.unflatten(1, {grid.height, grid.width}).permute({0, 3, 1, 2});

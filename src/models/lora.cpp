@@ -9,7 +9,7 @@ namespace tessera {
 
 std::optional<config::Problem> validate(const LoraSettings& settings) {
   if (!settings.layers.empty()) return std::nullopt;
-  return config::Problem{"layers", "names no layer: [query, value] is what most use"};
+  return config::Problem{"layers", "names no layer: most runs use [query, value]"};
 }
 
 void Adaptable::add_adapter(torch::nn::Module& self, const LinearMap& map, const LoraSettings& settings) {
@@ -39,7 +39,7 @@ void Adaptable::add_updates(const at::Tensor& x, std::initializer_list<Output> o
       ranks.push_back(adapter.a.size(0));
     }
   if (found.empty()) return;
-  // One product for all of them: x is read, and under autocast cast and kept for the backward pass, once.
+  // One product for all of them, so that x is read, cast under autocast, and kept for the backward pass only once.
   const at::Tensor input = training && dropout_ > 0 ? dropped(x, left_out) : x;
   const std::vector<at::Tensor> low =
       at::linear(input, down.size() == 1 ? down[0] : at::cat(down)).flatten(0, -2).split_with_sizes(ranks, 1);
@@ -49,7 +49,7 @@ void Adaptable::add_updates(const at::Tensor& x, std::initializer_list<Output> o
   }
 }
 
-// Two numbers of 31 bits of each that is drawn.
+// Each drawn number gives two numbers of 31 bits.
 at::Tensor Adaptable::dropped(const at::Tensor& x, std::int64_t left_out) const {
   constexpr std::int64_t kBits = 0x7FFFFFFF;
   const std::int64_t width = x.size(-1);

@@ -68,12 +68,12 @@ at::Tensor bytes_tensor(const std::string& bytes) {
 
 std::string bytes_of(const at::Tensor& tensor, const std::string& name, const std::string& path) {
   if (tensor.scalar_type() != at::kByte || tensor.dim() != 1)
-    user_error(path, ": tensor ", name, " holds no file's bytes: the file is damaged");
+    user_error(path, ": tensor ", name, " does not contain a file's bytes: the file is damaged");
   return {static_cast<const char*>(tensor.const_data_ptr()), static_cast<std::size_t>(tensor.numel())};
 }
 
-/// Adds what is left of a published folder: bytes and tensors as tensors, the rest as JSON. A file that is the vocabulary is not
-/// stored twice.
+/// Adds the parts kept of a published folder: bytes and tensors as tensors, the rest as JSON. A file that equals the
+/// vocabulary is not stored twice.
 void add_published(const ModelFile& file, std::map<std::string, at::Tensor>& tensors, Metadata& metadata) {
   const PublishedParts& parts = *file.published;
   nlohmann::json json = {{"library", parts.library}, {"vocabulary", nlohmann::json::array()}, {"digests", parts.digests}};
@@ -87,7 +87,7 @@ void add_published(const ModelFile& file, std::map<std::string, at::Tensor>& ten
   metadata[kPublishedKey] = json.dump();
 }
 
-/// Takes it out of a file's tensors again.
+/// Removes them from a file's tensors again and returns them.
 std::shared_ptr<const PublishedParts> take_published(const std::string& text, ModelFile& file, const std::string& path) {
   auto parts = std::make_shared<PublishedParts>();
   try {
@@ -109,7 +109,7 @@ std::shared_ptr<const PublishedParts> take_published(const std::string& text, Mo
   return parts;
 }
 
-/// The checkpoint that FOLDER/latest names, or an empty path.
+/// Returns the checkpoint that FOLDER/latest names, or an empty path.
 fs::path latest_checkpoint(const fs::path& folder) {
   const fs::path latest = folder / "latest";
   if (fs::is_directory(latest)) return latest;

@@ -11,7 +11,7 @@ torch::nn::Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t ke
   return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
 }
 
-/// The 1x1 convolution and norm on the way around a block; named `0` and `1` as in a Sequential.
+/// The 1x1 convolution and norm of a block's shortcut; named `0` and `1` as in a Sequential.
 class Downsample : public torch::nn::Module {
  public:
   Downsample(std::int64_t in, std::int64_t out, std::int64_t stride) : stride_(stride) {
@@ -66,7 +66,7 @@ std::optional<config::Problem> validate(const ModifiedResnetSettings& s) {
   if (image.height < 32 || image.width < 32 || image.height % 32 != 0 || image.width % 32 != 0)
     return config::Problem{"image_size", concat(image.height, " x ", image.width, " is not a multiple of 32")};
   if (s.regions && s.regions->class_token == "shared")
-    return config::Problem{"regions", "class_token: shared, but pictures have none here: learned or mean"};
+    return config::Problem{"regions", "class_token: shared, but images have no class token here: set learned or mean"};
   if (s.width % 2 != 0) return config::Problem{"width", concat(s.width, " is odd, but the stem needs half of it")};
   return std::nullopt;
 }
@@ -104,11 +104,11 @@ std::int64_t ModifiedResnet::depth_of(const std::string& parameter) const {
 
 Encoded ModifiedResnet::encode(const TowerInput& input) {
   if (input.regions.defined()) return encode_regions(input.regions, input.mask);
-  TORCH_CHECK(input.pixels.defined(), "modified_resnet: takes pictures or regions");
+  TORCH_CHECK(input.pixels.defined(), "modified_resnet: takes images or regions");
   const at::Tensor& image = input.pixels;
   const config::Size size = settings_.image_size;
   TORCH_CHECK(image.dim() == 4 && image.size(1) == 3 && image.size(2) == size.height && image.size(3) == size.width,
-              "modified_resnet: pictures must be [B, 3, ", size.height, ", ", size.width, "], got ", image.sizes());
+              "modified_resnet: images must be [B, 3, ", size.height, ", ", size.width, "], got ", image.sizes());
   at::Tensor x = image;
   for (std::size_t i = 0; i < 3; ++i) x = at::relu(batch_norm(stem_norms_[i], stem_convolutions_[i](x)));
   x = at::avg_pool2d(x, 2);
@@ -120,9 +120,9 @@ Encoded ModifiedResnet::encode(const TowerInput& input) {
   return out;
 }
 
-// The rear part, which regions enter, is the read-out.
+// Regions skip the encoder: its later part, which they enter, is the read-out.
 Encoded ModifiedResnet::encode_regions(const at::Tensor& regions, const at::Tensor& mask) {
-  TORCH_CHECK(region_tokens_, "modified_resnet: region features came, but the encoder has no setting `regions`");
+  TORCH_CHECK(region_tokens_, "modified_resnet: got region features, but the encoder has no setting `regions`");
   const at::Tensor x = region_tokens_->forward(regions, mask, ln_pre_.get()).tokens;
   Encoded out;
   out.class_token = x.select(1, 0);

@@ -68,7 +68,7 @@ at::Tensor MultiHeadAttention::forward(const at::Tensor& x, const AttentionMask&
   return project(attend(qkv[0], qkv[1], qkv[2], heads_, mask));
 }
 
-// The bias of the fused projection; a part that has none adds 0.
+// Returns the bias of the fused projection; a part without a bias adds 0.
 at::Tensor MultiHeadAttention::input_bias() const {
   if (biases_.size() <= 1) return biases_.empty() ? at::Tensor() : biases_[0];
   std::vector<at::Tensor> parts;
@@ -78,7 +78,7 @@ at::Tensor MultiHeadAttention::input_bias() const {
 }
 
 std::vector<at::Tensor> MultiHeadAttention::queries_keys_values(const at::Tensor& x, const Rotation& rotation) const {
-  TORCH_CHECK(weights_.size() == 1, "MultiHeadAttention: queries, keys and values have weights of their own");
+  TORCH_CHECK(weights_.size() == 1, "MultiHeadAttention: queries, keys and values have separate weights");
   std::vector<at::Tensor> qkv = at::linear(x, weights_[0], input_bias()).chunk(3, -1);
   add_updates(x, {{"query", qkv[0]}, {"key", qkv[1]}, {"value", qkv[2]}}, is_training());
   const auto prepared = [&](const at::Tensor& given, const std::shared_ptr<LayerNorm>& norm) {
@@ -119,7 +119,7 @@ std::vector<LinearMap> MultiHeadAttention::linear_maps() const {
 }
 
 std::vector<at::Tensor> MultiHeadAttention::projections() const {
-  TORCH_CHECK(adapters().empty(), "MultiHeadAttention: adapters serve self-attention alone");
+  TORCH_CHECK(adapters().empty(), "MultiHeadAttention: adapters support only self-attention");
   const auto three = [](const std::vector<at::Tensor>& parts) { return parts.size() == 1 ? parts[0].chunk(3) : parts; };
   const std::vector<at::Tensor> weights = three(weights_), biases = three(biases_);
   std::vector<at::Tensor> out;

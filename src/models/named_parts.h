@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// A module that only gives names to others.
+/// A module that only gives names to other modules.
 class NamedParts : public torch::nn::Module {
  public:
   template <class Module>

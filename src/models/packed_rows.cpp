@@ -10,7 +10,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// No place stands twice, so that each is the other's gradient without any sum: repeatable, and no atomics on a GPU.
+// No place occurs twice, so each function's gradient is the other function, without sums: repeatable, and no atomics on
+// a GPU.
 class Taken : public torch::autograd::Function<Taken> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& places) {
@@ -38,11 +39,11 @@ variable_list Taken::backward(AutogradContext* ctx, const variable_list& gradien
   return {Spread::apply(gradients[0], ctx->get_saved_variables()[0], ctx->saved_data["count"].toInt()), {}};
 }
 
-// The places of `mask`'s `count` true elements, without waiting for the device.
+// Returns the places of `mask`'s `count` true elements, without waiting for the device.
 at::Tensor places_of(const at::Tensor& mask, std::int64_t count) {
   const at::Tensor real = mask.flatten();
   const at::Tensor rank = real.to(at::kLong).cumsum(0) - 1;
-  const at::Tensor to = at::where(real, rank, at::full({}, count, rank.options()));  // padding: behind the end
+  const at::Tensor to = at::where(real, rank, at::full({}, count, rank.options()));  // padding goes past the end
   return at::empty({count + 1}, rank.options())
       .scatter_(0, to, at::arange(real.numel(), rank.options()))
       .narrow(0, 0, count);
@@ -64,14 +65,14 @@ at::Tensor attend_to_lengths(const at::Tensor& query, const at::Tensor& key, con
       .squeeze(0);
 }
 
-// Each row filled up to the longest one: for short texts that costs little beside the layers that stay packed.
+// Pads each row to the longest: for short texts this costs little compared with the layers that stay packed.
 at::Tensor attend_filled_up(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, std::int64_t heads,
                             const PackedRows& rows, bool causal) {
   const auto filled_up = [&](const at::Tensor& x) {
     return Spread::apply(x, rows.filled_places, rows.rows * rows.longest).unflatten(0, {rows.rows, rows.longest});
   };
   AttentionMask mask;
-  mask.causal = causal;  // what fills up is on the right
+  mask.causal = causal;  // the padding is on the right
   if (!causal) {
     const at::Tensor lengths = rows.offsets.diff();
     const at::Tensor real = at::arange(rows.longest, lengths.options()).unsqueeze(0) < lengths.unsqueeze(1);

@@ -14,7 +14,7 @@ thread_local RowRngScope* current = nullptr;
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
-// x ^ (x >> bits), the shift without sign, times factor.
+// Returns x ^ (x >> bits), with an unsigned shift, times factor.
 at::Tensor stirred(const at::Tensor& x, std::int64_t bits, std::uint64_t factor) {
   const at::Tensor high = at::bitwise_right_shift(x, bits).bitwise_and_(kMost >> (bits - 1));
   return high.bitwise_xor_(x).mul_(static_cast<std::int64_t>(factor));
@@ -39,7 +39,7 @@ RowRngScope::~RowRngScope() {
   current = outer_;
 }
 
-// SplitMix64 (Steele et al. 2014), a stream per row, in operators that every device has.
+// SplitMix64 (Steele et al. 2014), with one stream per row, in operators that every device has.
 at::Tensor row_random_int(std::int64_t rows, std::int64_t count, const at::Device& device) {
   const at::TensorOptions options = at::TensorOptions(device).dtype(at::kLong);
   const c10::NoGradGuard no_grad;
@@ -59,7 +59,7 @@ at::Tensor row_keys_of_parts(std::int64_t rows, std::int64_t parts, const at::De
 }
 
 at::Tensor token_keys(std::int64_t rows, std::int64_t length, const at::Device& device, const PackedRows& packed) {
-  // A stream of its own: how much of the rows' own streams is used does not depend on the length.
+  // Uses a separate stream, so that the amount drawn from the rows' own streams does not depend on the length.
   const RowRngScope scope(row_random_int(rows, 1, device).squeeze(1));
   const at::Tensor keys = row_random_int(rows, packed.defined() ? packed.length : length, device).flatten();
   return packed.defined() ? keys.index_select(0, packed.places) : keys;
@@ -76,7 +76,7 @@ at::Tensor row_keys_of_views(const std::vector<std::string>& views) {
 }
 
 at::Tensor row_uniform(std::int64_t rows, std::int64_t count, const at::Device& device) {
-  constexpr int kBits = 23;  // the middles of 2^23 equal parts: float32 holds them exactly
+  constexpr int kBits = 23;  // the midpoints of 2^23 equal intervals: float32 represents them exactly
   const at::Tensor number = at::bitwise_right_shift(row_random_int(rows, count, device), 63 - kBits);
   return (number.to(at::kFloat) + 0.5F) * std::ldexp(1.0F, -kBits);
 }

@@ -25,7 +25,7 @@ at::Tensor LinearProjection::global(const at::Tensor& pooled) {
 at::Tensor LinearProjection::tokens(const at::Tensor& tokens) {
   if (token_width_ != proj_.size(0))
     user_error(path_, ": linear projects the read-out's vector of width ", proj_.size(0),
-               ", but token features were asked for and tokens are ", token_width_,
+               ", but token features are needed and tokens are ", token_width_,
                " wide: use a read-out that keeps the width (gap, max, cls, eos)");
   return project(tokens);
 }
@@ -34,7 +34,7 @@ Adaptor::Adaptor(const AdaptorSettings& settings, const ProjectionContext& conte
     : adaptor_(torch::nn::LinearOptions(context.token_width, settings.embed_dim).bias(settings.bias)) {
   if (context.pooled_width != context.token_width)
     user_error(context.path, ": adaptor shares one map between tokens and read-out, but tokens are ",
-               context.token_width, " wide and the read-out gives ", context.pooled_width,
+               context.token_width, " wide and the read-out's vector is ", context.pooled_width,
                ": use gap, or projection linear");
   register_module("adaptor", adaptor_);
   if (context.modality == Modality::image && settings.global_head == "nonlinear")

@@ -19,7 +19,7 @@ RegionTokens::RegionTokens(const RegionSettings& settings, std::int64_t width, b
         encoder.register_parameter("roi_class_embedding", at::randn({width}) / std::sqrt(static_cast<double>(width)));
 }
 
-// [B, 1, w]
+// Returns [B, 1, w].
 at::Tensor RegionTokens::class_tokens(const at::Tensor& tokens, const at::Tensor& mask) const {
   if (class_embedding_.defined()) return class_embedding_.expand({tokens.size(0), 1, -1}).to(tokens.scalar_type());
   if (!mask.defined()) return tokens.mean(1, /*keepdim=*/true);
@@ -29,7 +29,7 @@ at::Tensor RegionTokens::class_tokens(const at::Tensor& tokens, const at::Tensor
 RegionTokens::Sequence RegionTokens::forward(const at::Tensor& regions, const at::Tensor& mask, LayerNorm* ln_pre) {
   TORCH_CHECK(regions.dim() == 3 && regions.size(2) == settings_.width, "regions must be [B, R, ", settings_.width,
               "], got ", regions.sizes());
-  Sequence out{roi_proj_(zero_padding(regions, mask)), mask};  // what stands in the padding may be NaN
+  Sequence out{roi_proj_(zero_padding(regions, mask)), mask};  // the padding may be NaN
   if (class_token_) {
     out.tokens = at::cat({class_tokens(out.tokens, mask), out.tokens}, 1);
     if (mask.defined()) out.mask = at::cat({at::ones({mask.size(0), 1}, mask.options()), mask}, 1);

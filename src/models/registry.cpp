@@ -48,8 +48,8 @@ EncoderRegistry& encoders() {
     add_encoder<Vit, VitSettings>(list, "vit", "vision transformer");
     add_encoder<ModifiedResnet, ModifiedResnetSettings>(list, "modified_resnet",
                                                         "CLIP's ResNet; read-out attention_pool_2d");
-    add_encoder<ConvNext, ConvNextSettings>(list, "convnext", "ConvNeXt and ConvNeXt V2, as timm's; read-out gap");
-    add_encoder<TimmResnet, TimmResnetSettings>(list, "timm_resnet", "ResNet and ResNeXt, as timm's; read-out gap");
+    add_encoder<ConvNext, ConvNextSettings>(list, "convnext", "ConvNeXt and ConvNeXt V2 as in timm; read-out gap");
+    add_encoder<TimmResnet, TimmResnetSettings>(list, "timm_resnet", "ResNet and ResNeXt as in timm; read-out gap");
     add_encoder<TextTransformer, TextTransformerSettings>(list, "text_transformer",
                                                           "text transformer, causal or bidirectional");
     add_encoder<GroupVit, GroupVitSettings>(list, "groupvit",
@@ -68,7 +68,7 @@ ReadOutRegistry& readouts() {
     add_readout<EosReadOut, EosSettings>(list, "eos", "the end-of-text token");
     add_readout<GapReadOut, PositionsSettings>(list, "gap", "the mean over patches or real tokens");
     add_readout<MaxReadOut, PositionsSettings>(list, "max", "the maximum over patches or real tokens");
-    add_readout<ClsMeanReadOut, config::NoSettings>(list, "cls_mean", "the class token beside the mean over patches");
+    add_readout<ClsMeanReadOut, config::NoSettings>(list, "cls_mean", "the class token concatenated with the mean over patches");
     add_readout<MapPool, MapPoolSettings>(list, "map", "SigLIP's attention pooling: one learned query, then an MLP");
     add_readout<AttentionalPool, AttentionalPoolSettings>(list, "attentional_pool", "CoCa's attentional pooler");
     add_readout<AttentionPool2d, AttentionPool2dSettings>(list, "attention_pool_2d",
@@ -76,7 +76,7 @@ ReadOutRegistry& readouts() {
     add_readout<Sparo, SparoSettings>(list, "sparo", "separately attended slots (projection none)");
     add_readout<LinearBottleneck, LinearBottleneckSettings>(list, "linear_bottleneck",
                                                             "a pooled vector through a narrow linear map");
-    add_readout<Fdt, FdtSettings>(list, "fdt", "a sparse combination of a codebook that both towers share");
+    add_readout<Fdt, FdtSettings>(list, "fdt", "a sparse combination of codes from a codebook that both towers share");
     add_readout<GroupsReadOut, GroupsReadOutSettings>(list, "groups", "the mean of projected groups (projection none)");
     add_readout<TokenProjection, TokenProjectionSettings>(
         list, "token_projection", "STAIR's sparse vector over the text tower's vocabulary (projection none)");

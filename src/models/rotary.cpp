@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// Where the patches stand along one axis, [1, count].
+// Returns the patches' coordinates along one axis, [1, count].
 at::Tensor places(const RotarySettings& s, std::int64_t count, std::int64_t reference, const at::Device& device) {
   at::Tensor place = at::arange(count, at::TensorOptions(device).dtype(at::kFloat)).unsqueeze(0);
   if (s.coordinates == "centered") return (place + 0.5 + s.offset) / static_cast<double>(count) * 2.0 - 1.0;
@@ -18,7 +18,7 @@ at::Tensor places(const RotarySettings& s, std::int64_t count, std::int64_t refe
   return reference > 0 ? place / static_cast<double>(count) * static_cast<double>(reference) : place;
 }
 
-// Along the two axes, [R, H] and [R, W]: R is 1, or the rows of a batch that have places of their own.
+// Coordinates along the two axes, [R, H] and [R, W]: R is 1, or the number of rows if each has its own.
 struct Places {
   at::Tensor rows, columns;
 };
@@ -29,13 +29,13 @@ Places places_of(const RotarySettings& s, config::Size grid, const at::Device& d
 }
 
 Places augmented(const RotarySettings& s, Places at, std::int64_t batch) {
-  // Changes both axes, by a draw [B, 1] from -1 to 1 each (draws: 2) or by the same one (1).
+  // Changes both axes, each with its own draw [B, 1] from -1 to 1 (draws: 2) or with the same one (1).
   const auto change = [&](std::int64_t draws, const auto& changed) {
     const at::Tensor u = 2.0 * row_uniform(batch, draws, at.rows.device()) - 1.0;
     at.rows = changed(at.rows, u.narrow(1, 0, 1));
     at.columns = changed(at.columns, u.narrow(1, draws - 1, 1));
   };
-  // By a factor between 1 / limit and limit, even on a logarithmic scale.
+  // Scales by a factor between 1 / limit and limit, uniform on a logarithmic scale.
   const auto scaled = [](double limit) {
     return [limit](const at::Tensor& x, const at::Tensor& u) { return x * (u * std::log(limit)).exp(); };
   };
@@ -45,7 +45,7 @@ Places augmented(const RotarySettings& s, Places at, std::int64_t batch) {
   return at;
 }
 
-// Cosine and sine [R, N, d / 2].
+// Returns cosine and sine [R, N, d / 2].
 Rotation rotation_at(const RotarySettings& s, const Places& places, std::int64_t head_width, std::int64_t prefix) {
   TORCH_CHECK(head_width % 4 == 0, "rotary positions: heads are ", head_width, " wide, but 4 must divide that");
   const std::int64_t bands = head_width / 4, height = places.rows.size(1), width = places.columns.size(1);
@@ -59,12 +59,13 @@ Rotation rotation_at(const RotarySettings& s, const Places& places, std::int64_t
   return {angles.cos(), angles.sin(), prefix, s.pairs == "halves"};
 }
 
-// A table [.., P, d / 2] with `prefix` rows of one value ahead, for the tokens that are not turned, and room for the heads.
+// Prepends `prefix` rows of one value, for the tokens that are not rotated, to a table [.., P, d / 2], and adds a
+// dimension for the heads.
 at::Tensor for_all_tokens(const at::Tensor& table, std::int64_t prefix, double value) {
   return at::constant_pad_nd(table, {0, 0, prefix, 0}, value).unsqueeze(-2);
 }
 
-// One pass over x [B, N, h, d], whose neighboring channels are complex numbers.
+// One pass over x [B, N, h, d], treating adjacent channels as complex numbers.
 at::Tensor turned_neighbors(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine) {
   const at::Tensor numbers = at::view_as_complex(x.unflatten(-1, {x.size(-1) / 2, 2}));
   return at::view_as_real(numbers * at::complex(cosine, sine)).flatten(-2);

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// Scores of a tile, over heads, texts, patches and images: what a core's cache holds, and what fills a GPU.
+// Scores per tile, over heads, texts, patches and images: as many as fit in a core's cache, and as many as fill a GPU.
 constexpr std::int64_t kTileOnCpu = 1 << 18;
 constexpr std::int64_t kTileOnGpu = 1 << 26;
 constexpr double kSmallestLength = 1e-12;
@@ -47,7 +47,7 @@ TextConditionedScores::Image TextConditionedScores::keys_and_values(const at::Te
   return {by_head(pool_.project_keys(tokens)).contiguous(), by_head(pool_.project_values(tokens)).contiguous()};
 }
 
-// The zero token scores 0 and has no value: it takes part in the maximum and in the sum alone.
+// The zero token has score 0 and no value, so it affects only the maximum and the sum.
 at::Tensor TextConditionedScores::attended(const Image& images, const at::Tensor& queries) const {
   at::Tensor weights = at::matmul(queries, images.keys.mT());  // [N, H, C, P]
   at::Tensor greatest = weights.amax(-1, true);
@@ -69,7 +69,8 @@ std::int64_t TextConditionedScores::tile_of(std::int64_t images, std::int64_t pa
   return std::max<std::int64_t>(1, scores / (images * pool_.heads() * patches));
 }
 
-/// Calls body(begin, end) for ranges of images: single ones, on threads, or as many as fill a GPU with 64 texts each.
+/// Calls body(begin, end) for ranges of images: single images on threads, or on a GPU as many as fill it with 64 texts
+/// each.
 template <class Body>
 void TextConditionedScores::for_images(std::int64_t images, std::int64_t patches, const Body& body) const {
   if (!options_.device().is_cpu()) {
@@ -78,7 +79,7 @@ void TextConditionedScores::for_images(std::int64_t images, std::int64_t patches
     return;
   }
   run_on_pool(static_cast<int>(images), [&](int image) {
-    const c10::AutoGradMode no_gradients(false);  // a thread's own
+    const c10::AutoGradMode no_gradients(false);  // the mode is per thread
     const NoAutocast exact;
     body(image, image + 1);
   });
@@ -126,18 +127,18 @@ at::Tensor TextConditionedScores::similarity(const at::Tensor& image_tokens, con
   return out;
 }
 
-// Of one patch each head's weight w_h is a sigmoid of its score, so that the pooled vector is sum_h w_h a_h + b with
-// a_h = W_o,h v_h, the same for all texts. Its product with a text and its length follow from products of a_h and b: D and
-// H^2 operations for each patch and text, where going through W_o takes D^2.
+// For a single patch each head's weight w_h is a sigmoid of its score, so the pooled vector is sum_h w_h a_h + b with
+// a_h = W_o,h v_h, the same for all texts. Its product with a text and its length follow from products of a_h and b.
+// This takes D and H^2 operations per patch and text, compared with D^2 for applying W_o.
 at::Tensor TextConditionedScores::patch_similarity_of(const at::Tensor& tokens) const {
   const std::int64_t heads = pool_.heads(), patches = tokens.size(1);
   const Image image = keys_and_values(tokens);
   const at::Tensor bias = pool_.project_output(at::zeros({tokens.size(2)}, options_));  // [D]
-  // Each head's part of the values alone, the other heads' at zero: [H, P, D].
+  // Only one head's part of the values, with the other heads' at zero: [H, P, D].
   const at::Tensor place = at::eye(heads, options_).view({heads, 1, heads, 1});
   const at::Tensor alone = (image.values[0].unsqueeze(2) * place).flatten(-2);
   const at::Tensor parts = pool_.project_output(alone).sub_(bias);
-  // Lengths in double: products of large parts that cancel leave little of float32.
+  // Lengths in double, because products of large parts that cancel lose most of float32's precision.
   const at::Tensor exact_parts = parts.transpose(0, 1).to(at::kDouble), exact_bias = bias.to(at::kDouble);
   const at::Tensor gram = at::matmul(exact_parts, exact_parts.mT());         // [P, H, H]
   const at::Tensor with_bias = at::matmul(exact_parts, exact_bias).mul_(2);  // [P, H]

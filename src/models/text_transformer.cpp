@@ -11,7 +11,8 @@
 namespace tessera {
 namespace {
 
-// Sines and cosines [rows, width] of the places from `first` on, as fairseq has them: one turn in 2 pi to 10,000 times that.
+// Returns sines and cosines [rows, width] of positions from `first` on, as in fairseq: periods from 2 pi to 10,000
+// times that.
 at::Tensor sinusoidal_positions(std::int64_t first, std::int64_t rows, std::int64_t width, const at::Device& device) {
   constexpr double kSlowest = 10000.0;
   const auto options = at::TensorOptions(at::kFloat).device(device);
@@ -24,16 +25,16 @@ at::Tensor sinusoidal_positions(std::int64_t first, std::int64_t rows, std::int6
 
 std::optional<config::Problem> validate(const TextTransformerSettings& s) {
   if (s.class_token != "none" && (s.attention != "causal" || s.final_norm == "none"))
-    return config::Problem{"class_token", "stands behind causal texts with a final norm: set attention: causal"};
+    return config::Problem{"class_token", "needs causal texts and a final norm: set attention: causal"};
   const bool sines = s.position_embedding == "sinusoidal";
   if (sines && (s.width % 2 != 0 || s.width < 4)) return config::Problem{"position_embedding", "sinusoidal needs an even width of at least 4"};
   if (s.class_token != "none" && (sines || s.position_rows || s.position_offset > 0 || s.token_types > 0 || s.pre_norm || s.embedding_scale != 1))
-    return config::Problem{"class_token", "stands behind texts with CLIP's embeddings alone: leave position_embedding, position_rows, "
+    return config::Problem{"class_token", "is only for texts with CLIP's embeddings: leave position_embedding, position_rows, "
                                           "position_offset, token_types, embedding_scale and pre_norm at their defaults"};
   if (!sines && s.position_rows.value_or(s.context_length) < s.position_offset + s.context_length)
     return config::Problem{"position_rows", concat("must be at least position_offset + context_length = ", s.position_offset + s.context_length)};
   if (s.kept_positions && (sines || s.position_rows || s.position_offset > 0 || s.class_token != "none"))
-    return config::Problem{"kept_positions", "is of learned positions of CLIP's kind: leave position_embedding, position_rows, "
+    return config::Problem{"kept_positions", "is only for learned positions as CLIP has them: leave position_embedding, position_rows, "
                                              "position_offset and class_token at their defaults"};
   return validate(static_cast<const TransformerSettings&>(s));
 }
@@ -92,7 +93,7 @@ at::Tensor TextTransformer::positions(std::int64_t length) const {
   return type_embedding_.defined() ? places + type_embedding_[0] : places;
 }
 
-// The class token stands at the last place of all, whatever the text's length, so texts are filled up to that.
+// The class token always has the last position, so texts are padded to the full length.
 Encoded TextTransformer::encode_with_class_token(const at::Tensor& given_ids, const at::Tensor& given_mask) {
   const std::int64_t missing = settings_.context_length - given_ids.size(1), rows = given_ids.size(0);
   const at::Tensor given = given_mask.defined() ? given_mask : at::ones_like(given_ids, at::kBool);
@@ -132,7 +133,7 @@ at::Tensor TextTransformer::adapt_weight(const std::string& name, const at::Tens
   if (kept && wanted > length && length < *kept + 2)
     user_error("text_transformer: kept_positions is ", *kept, ", but the file has only ", length, " text positions");
   const char* how = !kept ? "interpolated" : wanted < length ? "cut" : "stretched";
-  log::info("text positions: the ", length, " of the file are ", how, " to ", wanted,
+  log::info("text positions: the file's ", length, " are ", how, " to ", wanted,
             kept && wanted > length ? concat(", the first ", *kept, " kept") : "");
   return kept ? stretch_text_position_embedding(stored, wanted, *kept) : resize_text_position_embedding(stored, wanted);
 }

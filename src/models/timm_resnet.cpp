@@ -15,7 +15,7 @@ torch::nn::Conv2d plain_convolution(std::int64_t in, std::int64_t out, std::int6
   return layer;
 }
 
-/// Names the parts of a sequence by their places in it.
+/// Names the parts of a sequence by their index.
 class NumberedParts : public torch::nn::Module {
  public:
   template <class Module>
@@ -48,7 +48,7 @@ class TimmResnetBlock : public torch::nn::Module {
     torch::nn::init::zeros_(norms_.back()->weight);  // each block starts as the identity
     if (stride == 1 && in == out) return;
     const auto names = register_module("downsample", std::make_shared<NumberedParts>());
-    const int first = s.mean_downsample ? 1 : 0;  // timm's ResNet-D counts the mean
+    const int first = s.mean_downsample ? 1 : 0;  // in timm's ResNet-D the mean has index 0
     around_ = names->add(first, plain_convolution(in, out, 1, stride / mean_stride_));
     around_norm_ = names->add(first + 1, torch::nn::BatchNorm2d(out));
   }
@@ -99,7 +99,7 @@ TimmResnet::TimmResnet(const TimmResnetSettings& s) : settings_(s) {
     const bool tiered = s.stem == "deep_tiered";
     const std::int64_t first = tiered ? 3 * s.stem_width / 4 : s.stem_width, second = s.stem_width;
     const std::int64_t out = 2 * s.stem_width;
-    const auto names = register_module("conv1", std::make_shared<NumberedParts>());  // 0 1 (2) 3 4 (5) 6: activations count
+    const auto names = register_module("conv1", std::make_shared<NumberedParts>());  // 0 1 (2) 3 4 (5) 6: activations count too
     stem_ = {names->add(0, plain_convolution(3, first, 3, 2)), names->add(3, plain_convolution(first, second, 3)),
              names->add(6, plain_convolution(second, out, 3))};
     stem_norms_ = {names->add(1, torch::nn::BatchNorm2d(first)), names->add(4, torch::nn::BatchNorm2d(second)),
@@ -124,7 +124,7 @@ std::int64_t TimmResnet::width() const {
 Encoded TimmResnet::encode(const TowerInput& input) {
   const at::Tensor& image = input.pixels;
   TORCH_CHECK(image.defined() && image.dim() == 4 && image.size(1) == 3 && image.size(2) >= 32 && image.size(3) >= 32,
-              "timm_resnet: takes pictures [B, 3, H, W] of at least 32 pixels a side");
+              "timm_resnet: takes images [B, 3, H, W] of at least 32 pixels a side");
   at::Tensor x = image;
   for (std::size_t i = 0; i < stem_.size(); ++i) x = at::relu(batch_norm(stem_norms_[i], stem_[i](x)));
   x = at::max_pool2d(x, 3, 2, 1);

@@ -18,8 +18,9 @@ class TokenEmbedding : public torch::nn::Module {
   at::Tensor weight;
 };
 
-/// Rows of `table` [V, w] at ids [B, L] times `scale`, plus `positions` [>= L, w]: [B, L, w], 0 where mask [B, L] is false (undefined:
-/// all real). What stands in the padding may be anything, also no valid id, and no gradient comes from there.
+/// Returns the rows of `table` [V, w] at ids [B, L] times `scale`, plus `positions` [>= L, w]: [B, L, w], 0 where mask
+/// [B, L] is false (undefined: all real). At padding ids may have any value, even an invalid one, and no gradient comes
+/// from there.
 inline at::Tensor embed_tokens(const at::Tensor& table, const at::Tensor& positions, const at::Tensor& ids,
                                const at::Tensor& mask, double scale = 1.0) {
   const at::Tensor safe_ids = mask.defined() ? ids.masked_fill(mask.logical_not(), 0) : ids;
@@ -27,7 +28,7 @@ inline at::Tensor embed_tokens(const at::Tensor& table, const at::Tensor& positi
   return zero_padding((scale == 1.0 ? words : words * scale) + positions.slice(0, 0, ids.size(1)), mask);
 }
 
-/// The same for real tokens alone: ids [B, L] -> packed [T, w].
+/// The same for only the real tokens: ids [B, L] -> packed [T, w].
 inline at::Tensor embed_packed_tokens(const at::Tensor& table, const at::Tensor& positions, const at::Tensor& ids,
                                       const PackedRows& rows, double scale = 1.0) {
   const at::Tensor words = at::embedding(table, pack(ids, rows));

@@ -20,11 +20,11 @@ at::Tensor token_multi_hot(const at::Tensor& ids, const at::Tensor& mask, std::i
               mask.scalar_type());
   TORCH_CHECK(!ids.is_cpu() || all_in(mask.defined() ? ids.masked_fill(~mask, 0) : ids, vocab_size),
               "token_multi_hot: an id is not in the vocabulary 0..", vocab_size - 1);
-  // One column more, for what stands in the padding.
+  // One extra column, for padding.
   const at::Tensor places = mask.defined() ? ids.masked_fill(~mask, vocab_size) : ids;
   const at::Tensor contained = at::zeros({ids.size(0), vocab_size + 1}, ids.options().dtype(at::kBool));
   contained.scatter_(1, places, true);
-  if (special_ids.defined()) {  // one outside the vocabulary stands for no column
+  if (special_ids.defined()) {  // ids outside the vocabulary have no column
     const at::Tensor outside = special_ids.lt(0).logical_or_(special_ids.ge(vocab_size));
     contained.index_fill_(1, special_ids.masked_fill(outside, vocab_size), false);
   }

@@ -37,16 +37,16 @@ at::Tensor Encoded::mask_with_class_token() const {
 }
 
 Encoded Encoder::encode_with(LastBlock /*kind*/, const TowerInput& /*input*/) {
-  user_error("last_block changes the last block of a vit, and this model's image encoder is another one: leave it plain");
+  user_error("last_block changes the last block of a vit, but this model's image encoder is not a vit: leave it plain");
 }
 
 config::Size Encoder::maskable_grid(const at::Tensor& /*pixels*/) const {
-  user_error("the objective hides patches from the image encoder, and this one has no mask token: only a vit has it "
+  user_error("the objective hides patches from the image encoder, but this one has no mask token: only a vit has one "
              "(model.image.encoder.mask_token: true)");
 }
 
 config::Size Encoder::patch_of_sequences() const {
-  user_error("model.preprocessing.resize_mode: naflex gives images of their own shapes, which only a vit takes: set "
+  user_error("model.preprocessing.resize_mode: naflex gives images of varying shapes, which only a vit accepts: set "
              "model.image.encoder.name to vit, or another resize_mode");
 }
 
@@ -76,8 +76,8 @@ Tower::Tower(const TowerSettings& settings, Modality modality, SharedParameters&
       projections().make(settings.projection, path + ".projection",
                          {readout_->output_width(), encoder_->width(), modality, path + ".projection", &shared});
   if (readout_->output_width() != encoder_->width() && encoder_->norms_pooled())
-    user_error(path, ".encoder.final_norm: pooled needs a read-out of the tokens' width ", encoder_->width(), ", but ",
-               settings.readout.name, " gives ", readout_->output_width(), ": use final_norm: none");
+    user_error(path, ".encoder.final_norm: pooled needs a read-out with the tokens' width ", encoder_->width(), ", but ",
+               settings.readout.name, " has ", readout_->output_width(), ": use final_norm: none");
   register_module("encoder", encoder_);
   register_module("readout", readout_);
   register_module("projection", projection_);
@@ -95,7 +95,7 @@ Tower::Tower(const TowerSettings& settings, Modality modality, SharedParameters&
 
 namespace {
 
-// Pictures of the configured size that were encoded before, of which some tensors may not have been kept.
+// Returns images of the configured size that were encoded before; some of their tensors may not have been kept.
 Encoded encoded_before(const EncodedPictures& pictures, config::Size grid) {
   const auto widened = [](const at::Tensor& tensor) { return tensor.defined() ? at_least_float(tensor) : tensor; };
   Encoded out;
@@ -109,7 +109,7 @@ Encoded encoded_before(const EncodedPictures& pictures, config::Size grid) {
 Encoded encoded_for(Encoder& encoder, const TowerInput& input, const ViewNeeds& needs) {
   const bool other = needs.dense && needs.last_block != LastBlock::plain;
   if (!input.encoded.defined()) return other ? encoder.encode_with(needs.last_block, input) : encoder.encode(input);
-  TORCH_CHECK(!other, "another last block needs pictures, and not what the encoder gave of them before");
+  TORCH_CHECK(!other, "another last block needs images, not their encoded tokens");
   return encoded_before(input.encoded, encoder.grid());
 }
 

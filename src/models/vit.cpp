@@ -14,13 +14,13 @@
 namespace tessera {
 namespace {
 
-// Images of several grids, whose tokens find what belongs to their place in one table: of each distinct grid a part, `prefix`
-// rows and then one for each patch.
+// Images of several grids, with one table from which each token takes the row for its position: for each distinct grid,
+// `prefix` rows and then one for each patch.
 struct GridTable {
   std::vector<config::Size> grids;
   at::Tensor rows;  // int64, the table's row of each real token, image after image
 
-  /// `part` gives a grid's rows [prefix + P, ...]; returns one row for each token.
+  /// `part` returns a grid's rows [prefix + P, ...]; the result has one row for each token.
   template <class Part>
   at::Tensor of_tokens(const Part& part) const {
     std::vector<at::Tensor> parts;
@@ -61,7 +61,7 @@ void check_sequences(const TowerInput& input, std::int64_t values) {
   if (!mask.is_cpu()) return;
   const at::Tensor places = at::arange(mask.size(1)).unsqueeze(0);
   TORCH_CHECK(mask.equal(places < grids.prod(1, /*keepdim=*/true)),
-              "vit: the mask of patches must say that an image's first rows * columns patches are real");
+              "vit: the mask of patches must be true for exactly an image's first rows * columns patches");
 }
 
 }  // namespace
@@ -87,23 +87,23 @@ std::optional<config::Problem> validate(const VitSettings& s) {
       return config::Problem{"leff", concat("layers is ", s.leff->layers, ", but there are ", s.layers, " in all")};
     if (s.regions && s.regions->first_block < s.leff->layers)
       return config::Problem{"regions", concat("first_block is ", s.regions->first_block,
-                                               ", but regions lie on no grid and cannot pass the first ",
+                                               ", but regions have no grid and cannot go through the first ",
                                                s.leff->layers, " blocks, which have leff")};
     if (s.patch_dropout > 0)
       return config::Problem{"patch_dropout",
-                             "leff needs all patches in their places: set one of the two to its default"};
+                             "leff needs the complete grid of patches: set one of the two to its default"};
     if (s.leff->norm == "batch" && s.grad_checkpointing)
       return config::Problem{
           "grad_checkpointing",
-          "computes blocks twice, and the statistics of leff's batch norms would move twice: set leff.norm to "
+          "computes blocks twice, so leff's batch norms would update their statistics twice: set leff.norm to "
           "none, or this to false"};
   }
   if (s.stem != "patch" && patch != config::Size(PatchStem::kStride)) return config::Problem{"stem", concat(s.stem, " makes patches of 16 pixels")};
   if (s.stem == "mobileclip" && s.width % 4 != 0) return config::Problem{"stem", "mobileclip needs a width that is a multiple of 4"};
   if (s.partial_patches && (image.height < patch.height || image.width < patch.width || s.stem != "patch"))
-    return config::Problem{"partial_patches", "needs pictures of at least a patch, and the stem patch"};
+    return config::Problem{"partial_patches", "needs images of at least one patch, and the stem patch"};
   if (s.rotary && s.regions)
-    return config::Problem{"rotary", "regions lie on no grid and have no rotary position: set one of the two to null"};
+    return config::Problem{"rotary", "regions have no grid and so no rotary positions: set one of the two to null"};
   if (s.rotary && s.width / s.heads % 4 != 0)
     return config::Problem{"rotary", concat("turns channels in fours, but heads are ", s.width / s.heads, " wide")};
   return validate(static_cast<const TransformerSettings&>(s));
@@ -155,18 +155,18 @@ Vit::Vit(const VitSettings& settings) : settings_(settings) {
 
 Encoded Vit::encode(const TowerInput& input) {
   if (input.regions.defined()) return encode_regions(input.regions, input.mask);
-  TORCH_CHECK(input.pixels.defined() || input.patches.defined(), "vit: takes pictures or regions");
+  TORCH_CHECK(input.pixels.defined() || input.patches.defined(), "vit: takes images or regions");
   const Embedded embedded = input.patches.defined() ? embed_patches(input) : embed(input);
   return encoded(transformer_->forward(embedded.tokens, embedded.sequence), embedded);
 }
 
 Encoded Vit::encode_with(LastBlock kind, const TowerInput& input) {
   if (input.patches.defined())
-    user_error("last_block changes how the patches of one grid attend, and images of their own shapes "
+    user_error("last_block changes how the patches of one grid attend, but images of varying shapes "
                "(model.preprocessing.resize_mode: naflex) have several: leave it plain");
-  TORCH_CHECK(input.pixels.defined(), "vit: another last block needs pictures");
-  if (settings_.layers == 0) user_error("last_block changes the last block of a vit, and this model's has none");
-  if (settings_.block_norm != "before") user_error("last_block changes blocks with block_norm: before, and this model's is ", settings_.block_norm);
+  TORCH_CHECK(input.pixels.defined(), "vit: another last block needs images");
+  if (settings_.layers == 0) user_error("last_block changes the last block of a vit, but this model's vit has no blocks");
+  if (settings_.block_norm != "before") user_error("last_block needs blocks with block_norm: before, but this model's is ", settings_.block_norm);
   const Embedded embedded = embed(input);
   const auto [plain, other] = transformer_->forward_both(embedded.tokens, embedded.sequence, kind);
   Encoded out = encoded(plain, embedded);
@@ -179,7 +179,7 @@ Vit::Embedded Vit::embed(const TowerInput& input) {
   const config::Size patch = settings_.patch_size;
   TORCH_CHECK(image.dim() == 4 && image.size(1) == 3 && image.size(2) >= patch.height && image.size(3) >= patch.width &&
                   (settings_.partial_patches || (image.size(2) % patch.height == 0 && image.size(3) % patch.width == 0)),
-              "vit: pictures must be [B, 3, H, W] with H and W multiples of ", patch.height, " and ", patch.width,
+              "vit: images must be [B, 3, H, W] with H and W multiples of ", patch.height, " and ", patch.width,
               ", got ", image.sizes());
   const config::Size grid(image.size(2) / patch.height, image.size(3) / patch.width);
   at::Tensor x = (stem_ ? stem_->forward(image) : conv1_(image)).flatten(2).transpose(1, 2);  // [B, P, w]
@@ -209,7 +209,7 @@ Vit::Embedded Vit::embed_patches(const TowerInput& input) {
   rows = packed_rows(real, input.grids.prod(1) + prefix());
   if (rows.defined()) x = pack(x, rows);
   const GridTable table = grid_table(input.grids, prefix(), device);
-  const auto shaped = [&](const at::Tensor& of_tokens) {  // as the tokens
+  const auto shaped = [&](const at::Tensor& of_tokens) {  // shaped like the tokens
     return rows.defined() ? of_tokens : of_tokens.unflatten(0, {images, prefix() + patches});
   };
   if (positional_embedding_.defined())
@@ -225,7 +225,7 @@ Vit::Embedded Vit::embed_patches(const TowerInput& input) {
 }
 
 at::Tensor Vit::positions_of(config::Size grid) const {
-  const bool any = grid.height * grid.width > 0;  // an image that a sample lacks has no patches
+  const bool any = grid.height * grid.width > 0;  // an image missing from a sample has no patches
   const at::Tensor positions = any ? resize_position_embedding(positional_embedding_, grid, this->grid(), positioned(),
                                                                settings_.position_resampling == "antialiased")
                                    : positional_embedding_.slice(0, 0, positioned());
@@ -244,7 +244,7 @@ Rotation Vit::rotation_with_prefix(config::Size grid, const at::Device& device) 
 
 config::Size Vit::patch_of_sequences() const {
   const auto refuse = [](const std::string& setting, const std::string& way_out) {
-    user_error("model.image.encoder.", setting, " does not serve images of their own shapes (model.preprocessing.resize_mode: naflex): ",
+    user_error("model.image.encoder.", setting, " does not support images of varying shapes (model.preprocessing.resize_mode: naflex): ",
                way_out);
   };
   if (stem_) refuse("stem", "set it to patch");
@@ -254,7 +254,7 @@ config::Size Vit::patch_of_sequences() const {
   return settings_.patch_size;
 }
 
-// A frozen encoder is not augmented: it would only give other features at each step.
+// A frozen encoder is not augmented, because that would only change its features in each step.
 Rotation Vit::rotation(config::Size grid, const at::Tensor& x) const {
   const RotarySettings& rotary = *settings_.rotary;
   const std::int64_t head_width = settings_.width / settings_.heads;
@@ -282,10 +282,10 @@ config::Size Vit::maskable_grid(const at::Tensor& pixels) const {
   if (!settings_.mask_token)
     user_error("the objective hides patches from the image encoder: set model.image.encoder.mask_token to true");
   if (settings_.patch_dropout > 0)
-    user_error("model.image.encoder.patch_dropout: the objective hides patches, and those that are dropped cannot be predicted: set it to 0");
+    user_error("model.image.encoder.patch_dropout: the objective hides patches, and dropped ones cannot be predicted: set it to 0");
   if (!pixels.defined())
-    user_error("the objective hides patches of images of one size, and model.preprocessing.resize_mode: naflex gives images of "
-               "their own shapes: set another one");
+    user_error("the objective hides patches of images of one size, but model.preprocessing.resize_mode: naflex gives images of "
+               "varying shapes: set another one");
   return {pixels.size(2) / settings_.patch_size.height, pixels.size(3) / settings_.patch_size.width};
 }
 
@@ -313,7 +313,7 @@ Encoded Vit::encoded(const at::Tensor& last, const Embedded& embedded) {
 }
 
 Encoded Vit::encode_regions(const at::Tensor& regions, const at::Tensor& mask) {
-  TORCH_CHECK(region_tokens_, "vit: region features came, but the encoder has no setting `regions`");
+  TORCH_CHECK(region_tokens_, "vit: got region features, but the encoder has no setting `regions`");
   const auto [embedded, real] = region_tokens_->forward(regions, mask, ln_pre_.get());
   SequenceInfo sequence;
   sequence.mask = self_attention_mask(real, embedded.size(1));
@@ -333,7 +333,7 @@ std::int64_t Vit::depth_of(const std::string& parameter) const {
   return parameter.starts_with("ln_post") ? depth() : 0;
 }
 
-// The patches that stay keep their order and their rotation; what stands before them always stays.
+// The remaining patches keep their order and their rotation; tokens before the patches always remain.
 at::Tensor Vit::drop_patches(const at::Tensor& x, Rotation& rotation) const {
   const std::int64_t first = prefix(), batch = x.size(0), patches = x.size(1) - first;
   const auto kept = std::max<std::int64_t>(

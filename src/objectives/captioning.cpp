@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kCaptionTask = 0, kReferringTask = 1, kGroundedTask = 2, kTasks = 3;  // rows of task_tokens
 constexpr std::int64_t kCoordinates = 4;
-constexpr double kTokenStart = 0.02;  // standard deviation of learned tokens at the start, that of token tables
+constexpr double kTokenStart = 0.02;  // initial standard deviation of learned tokens, as for token tables
 
 CaptionDecoderShape decoder_shape(const CaptioningSettings& s, const ObjectiveContext& context) {
   CaptionDecoderShape shape;
@@ -27,7 +27,7 @@ CaptionDecoderShape decoder_shape(const CaptioningSettings& s, const ObjectiveCo
   shape.more_places = s.uses_boxes() ? kCoordinates : 0;
   if (s.decoder.vocabulary == "own") {
     if (context.vocab_size == 0)
-      user_error("objective.decoder.vocabulary: the model has no text encoder whose number of token ids could be taken: set "
+      user_error("objective.decoder.vocabulary: own takes the number of token ids from the text encoder, but the model has none: set "
                  "model.text");
     shape.vocab_size = context.vocab_size;
     shape.width = s.decoder.width.value_or(context.image_width);
@@ -42,7 +42,7 @@ CaptionDecoderShape decoder_shape(const CaptioningSettings& s, const ObjectiveCo
   return shape;
 }
 
-// Of a padding that is read as text, what follows the first one at a text's end is not said. ids and mask [..., L].
+// Returns which ids [..., L] count as text: the mask, but if padding is read as text, only the first of the padding at the end.
 at::Tensor said_of(const at::Tensor& ids, const at::Tensor& mask, const std::optional<std::int64_t>& padding_id) {
   if (!padding_id) return mask;
   const at::Tensor filling = (ids == *padding_id) | mask.logical_not();
@@ -50,18 +50,18 @@ at::Tensor said_of(const at::Tensor& ids, const at::Tensor& mask, const std::opt
   return mask & at::constant_pad_nd(to_the_end.slice(-1, 0, -1), {1, 0}, 0).logical_not();
 }
 
-// With a place in front that caption_loss_sum() takes for what comes before the first token.
+// Adds a position in front, because caption_loss_sum() starts its targets at the second position.
 at::Tensor with_start(const at::Tensor& ids_or_mask) {
   return at::constant_pad_nd(ids_or_mask, {1, 0}, 0);
 }
 
-// Rows [n, T, w] with those that are real [n, T] first, in their order.
+// Moves the real [n, T] positions of x [n, T, w] to the front, keeping their order.
 at::Tensor real_first(const at::Tensor& x, const at::Tensor& real) {
   const at::Tensor order = std::get<1>(real.logical_not().to(at::kByte).sort(/*stable=*/true, /*dim=*/1, /*descending=*/false));
   return x.gather(1, order.unsqueeze(2).expand_as(x));
 }
 
-/// decoder.precision, while it lives.
+/// Applies decoder.precision during its lifetime.
 class DecoderPrecision {
  public:
   DecoderPrecision(const std::string& precision, const at::Device& device) {
@@ -80,8 +80,8 @@ at::Tensor first_places(const at::Tensor& all, std::int64_t count) {
   return all.narrow(1, 0, count);
 }
 
-// Which of this rank's images are predicted in parallel, on the CPU, drawn by their places in the batch of one process: the
-// loader deals its images to the ranks in turn.
+// Draws which of this rank's images are predicted in parallel, on the CPU. The draw depends on an image's position in the global
+// batch, whose images the loader deals to the ranks in turn.
 at::Tensor drawn_parallel(double share, std::int64_t images, const StepContext& context) {
   const auto stream = derive_seed(context.seed, Purpose::step,
                                   {static_cast<std::uint64_t>(context.step), fingerprint("captioning")});
@@ -93,7 +93,7 @@ at::Tensor drawn_parallel(double share, std::int64_t images, const StepContext& 
 
 std::optional<config::Problem> validate(const CaptioningSettings& s) {
   if (s.caption_weight == 0 && !s.uses_boxes())
-    return config::Problem{"caption_weight", "is 0, and so are referring_weight and grounded_weight: nothing is left to train by"};
+    return config::Problem{"caption_weight", "is 0, and so are referring_weight and grounded_weight: there is nothing to train on"};
   return std::nullopt;
 }
 
@@ -102,7 +102,7 @@ at::Tensor box_tokens(const at::Tensor& corners, std::int64_t bins) {
 }
 
 Captioning::Captioning(const CaptioningSettings& settings, const ObjectiveContext& context) : settings_(settings) {
-  if (context.image_width == 0) user_error("objective captioning: the model does not say how wide the image encoder's tokens are");
+  if (context.image_width == 0) user_error("objective captioning: the model does not report the width of the image encoder's tokens");
   decoder_ = register_module("decoder", std::make_shared<CaptionDecoder>(
                                             settings.decoder, decoder_shape(settings, context), "objective.decoder"));
   const auto tokens = [&](const char* name, at::IntArrayRef sizes) {
@@ -139,13 +139,13 @@ Captioning::Texts Captioning::Texts::rows(const at::Tensor& index) const {
 
 Captioning::Memory Captioning::memory_of(const TowerFeatures& image) const {
   TORCH_CHECK(image.encoder_tokens.defined() && image.encoder_tokens.dim() == 3 && image.encoder_tokens.size(0) > 0,
-              "captioning: the encoder tokens of ", settings_.image_view, " are missing: the tower does not give them");
+              "captioning: the encoder tokens of ", settings_.image_view, " are missing: the tower does not output them");
   return {zero_padding(to_compute(image.encoder_tokens), image.mask), image.mask, image.present};
 }
 
 Captioning::Texts Captioning::texts_of(const TowerFeatures& text, const Memory& memory, const std::string& view) const {
   const std::int64_t batch = memory.tokens.size(0);
-  TORCH_CHECK(text.input.ids.defined(), "captioning: the ids of ", view, " are missing: the tower does not give them");
+  TORCH_CHECK(text.input.ids.defined(), "captioning: the ids of ", view, " are missing: the tower does not output them");
   const at::Tensor ids = text.input.ids.dim() == 2 ? text.input.ids.unsqueeze(1) : text.input.ids;
   TORCH_CHECK(ids.dim() == 3 && ids.size(0) == batch, "captioning: the ids of ", view, " must be [B, L] or [B, K, L] with B = ",
               batch, ", got ", text.input.ids.sizes());
@@ -163,7 +163,7 @@ at::Tensor Captioning::task(std::int64_t which, std::int64_t sequences) const {
   return task_tokens_[which].expand({sequences, 1, -1});
 }
 
-// What says each id of sequences [n, L]: [n, L, w].
+// Returns the decoder states [n, L, w] that predict each id of sequences [n, L].
 at::Tensor Captioning::caption_states(const Memory& memory, const at::Tensor& ids, const at::Tensor& said, bool causal) {
   const std::int64_t sequences = ids.size(0), length = ids.size(1);
   const at::Tensor x =
@@ -173,18 +173,18 @@ at::Tensor Captioning::caption_states(const Memory& memory, const at::Tensor& id
   return first_places(decoder_->decode(x, memory.tokens, memory.mask, causal), length);
 }
 
-// What says coordinates 0..k of each phrase's box, of which k are known [n, k]: [n, k + 1, w].
+// Returns the decoder states [n, k + 1, w] that predict coordinates 0..k of each phrase's box, given the first k in known [n, k].
 at::Tensor Captioning::box_states(const Memory& memory, const at::Tensor& ids, const at::Tensor& said, const at::Tensor& known) {
   const std::int64_t sequences = ids.size(0);
   const at::Tensor parts = at::cat({task(kReferringTask, sequences), decoder_->embed(ids, said), at::embedding(coordinates_, known)}, 1);
   const at::Tensor real = at::cat({said.new_ones({sequences, 1}), said, at::ones_like(known, at::kBool)}, 1);
-  // The coordinates follow the phrase's last token, and the padding comes behind them.
+  // The coordinates directly follow the phrase's last token; the padding comes after them.
   const at::Tensor states = decoder_->decode(real_first(parts, real), memory.tokens, memory.mask, /*causal=*/true);
   const at::Tensor places = said.sum(1, /*keepdim=*/true) + at::arange(known.size(1) + 1, known.options());
   return states.gather(1, places.unsqueeze(2).expand({-1, -1, states.size(2)}));
 }
 
-// What says each id of phrases [n, L] of boxes [n, 4]: [n, L, w].
+// Returns the decoder states [n, L, w] that predict each id of the phrases [n, L] of boxes [n, 4].
 at::Tensor Captioning::phrase_states(const Memory& memory, const at::Tensor& box, const at::Tensor& ids, const at::Tensor& said) {
   const std::int64_t length = ids.size(1);
   const at::Tensor x = at::cat({task(kGroundedTask, ids.size(0)), at::embedding(coordinates_, box),
@@ -192,7 +192,7 @@ at::Tensor Captioning::phrase_states(const Memory& memory, const at::Tensor& box
   return decoder_->decode(x, memory.tokens, memory.mask, /*causal=*/true).narrow(1, kCoordinates, length);
 }
 
-// The sum of what body gives for consecutive images.
+// Sums the results of body over tiles of consecutive images.
 at::Tensor Captioning::sum_of_tiles(const Memory& memory, const TileBody& body) {
   const std::int64_t images = memory.tokens.size(0), chunk = settings_.chunk.value_or(images);
   std::vector<at::Tensor> sums;
@@ -212,7 +212,7 @@ at::Tensor Captioning::caption_loss(const Memory& memory, const Texts& texts, co
   const std::int64_t images = memory.tokens.size(0);
   const at::Tensor parallel = drawn_parallel(settings_.parallel, images, context);
   at::Tensor sum = task_tokens_.sum() * 0;
-  if (mask_token_.defined()) sum = sum + mask_token_.sum() * 0;  // learned in each step, whatever was drawn
+  if (mask_token_.defined()) sum = sum + mask_token_.sum() * 0;  // so that it always gets a gradient, even if no image is parallel
   for (const bool causal : {true, false}) {
     const at::Tensor index = (causal ? parallel.logical_not() : parallel).nonzero().squeeze(1);
     if (index.numel() == 0) continue;
@@ -243,7 +243,7 @@ void Captioning::add_box_losses(const Features& features, const Memory& memory, 
   constexpr std::int64_t kIgnored = -100;
   const auto add = [&](const char* name, double weight, const at::Tensor& predicted, const TileBody& body) {
     if (weight == 0) return;
-    // Without any box the parameters still take part, so that every rank's gradients have one shape.
+    // Without any box the parameters still get (zero) gradients, so that all ranks have gradients of the same shapes.
     const at::Tensor sum = ids.numel() == 0 ? (memory.tokens.sum() + coordinates_.sum() + task_tokens_.sum()) * 0
                                             : sum_of_tiles(memory, body);
     const at::Tensor loss = mean_over_tokens(sum, predicted, group);
@@ -303,7 +303,7 @@ TokenHits Captioning::token_hits(const TowerFeatures& image, const at::Tensor& i
   decoder_->check_length(ids.size(1));
   const at::Tensor said = said_of(ids, mask, settings_.padding_id);
   const at::Tensor states = caption_states(memory_of(image), ids, said, /*causal=*/true);
-  // One place after the other: logits [B, L, V] are large.
+  // One position at a time, because logits [B, L, V] are large.
   std::vector<at::Tensor> right;
   for (std::int64_t place = 0; place < ids.size(1); ++place)
     right.push_back(at::matmul(states.select(1, place), decoder_->table().t().to(states.scalar_type())).argmax(1) == ids.select(1, place));
@@ -311,7 +311,7 @@ TokenHits Captioning::token_hits(const TowerFeatures& image, const at::Tensor& i
 }
 
 at::Tensor Captioning::locate(const TowerFeatures& image, const at::Tensor& ids, const at::Tensor& mask) {
-  TORCH_CHECK(settings_.referring_weight > 0, "captioning: referring_weight is 0: this decoder has not learned to find boxes");
+  TORCH_CHECK(settings_.referring_weight > 0, "captioning: referring_weight is 0, so this decoder has not learned to find boxes");
   const DecoderPrecision scope(settings_.decoder.precision, image.encoder_tokens.device());
   const at::NoGradGuard no_grad;
   decoder_->check_length(ids.size(2));

@@ -25,7 +25,7 @@ struct TokenSequence {
 
 }  // namespace
 
-// What embeddings of one modality find in the tokens of the other.
+// Attention pooling of one modality's tokens, with the embeddings of the other modality as queries.
 class CrossModalPool : public torch::nn::Module {
  public:
   CrossModalPool(std::int64_t width, std::int64_t heads) {
@@ -36,7 +36,7 @@ class CrossModalPool : public torch::nn::Module {
         "attn", std::make_shared<MultiHeadAttention>(MultiHeadAttentionSettings{.width = width, .heads = heads}));
   }
 
-  // queries [B, N, D] -> [B, N, D], not normalized; 0 where no token is real.
+  // Maps queries [B, N, D] to [B, N, D], not normalized; 0 if no token is real.
   at::Tensor forward(const at::Tensor& queries, const TokenSequence& among) {
     const auto& [tokens, mask] = among;
     const at::Tensor keys = key_norm_->forward(zero_padding(tokens, mask));
@@ -54,7 +54,7 @@ namespace {
 
 constexpr const char* kCosmos = "cosmos";
 
-// The crops' embeddings [B, N, D], in the order of `views`.
+// Returns the crops' embeddings [B, N, D] in the order of `views`.
 at::Tensor crop_embeddings(const Features& features, const std::vector<std::string>& views,
                            const TowerFeatures& (Features::*crop)(const std::string&) const,
                            const CaptionFeatures& captions) {
@@ -64,7 +64,7 @@ at::Tensor crop_embeddings(const Features& features, const std::vector<std::stri
   return at::stack(crops, 1);
 }
 
-// The teacher's embeddings [B, T, D] of each image's first T captions.
+// Returns the teacher's embeddings [B, T, D] of each image's first T captions.
 at::Tensor teacher_embeddings(const TowerFeatures& text, std::int64_t count, const CaptionFeatures& captions) {
   if (!text.global.defined()) refuse_missing_feature(kCosmos, "text_global");
   const at::Tensor all = text.global.dim() == 2 ? text.global.unsqueeze(1) : text.global;
@@ -75,7 +75,7 @@ at::Tensor teacher_embeddings(const TowerFeatures& text, std::int64_t count, con
   return to_compute(all.narrow(1, 0, count)).detach();
 }
 
-// The words of each image's first caption; none is real where it is absent.
+// Returns the tokens of each image's first caption; if the caption is absent, none is real.
 TokenSequence first_caption(const TowerFeatures& text, const CaptionFeatures& captions) {
   if (!text.tokens.defined()) refuse_missing_feature(kCosmos, "text_tokens");
   const at::Tensor present = captions.present.select(1, 0).unsqueeze(1);  // [B, 1]
@@ -92,7 +92,7 @@ TokenSequence first_caption(const TowerFeatures& text, const CaptionFeatures& ca
   return out;
 }
 
-// The relation of the first captions of each image alone.
+// Restricts the relation to the first `count` captions of each image.
 CaptionRelation of_first_captions(const CaptionRelation& all, std::int64_t count) {
   CaptionRelation out = all;
   out.present = all.present.narrow(1, 0, count);
@@ -100,7 +100,7 @@ CaptionRelation of_first_captions(const CaptionRelation& all, std::int64_t count
   return out;
 }
 
-// The relation of crops, `count` of each image, that stand in the place of captions.
+// Returns the relation in which `count` crops per image take the place of captions.
 CaptionRelation of_crops(const CaptionRelation& captions, std::int64_t count) {
   CaptionRelation out = captions;
   out.present = at::ones({captions.images(), count}, captions.present.options());
@@ -109,10 +109,10 @@ CaptionRelation of_crops(const CaptionRelation& captions, std::int64_t count) {
   return out;
 }
 
-// Several embeddings of each image, and what they are to the images of the global batch.
+// Several embeddings per image, and their relation to the images of the global batch.
 class EmbeddingSet {
  public:
-  // embeddings [B, N, D], of this rank.
+  // embeddings [B, N, D] of this rank.
   EmbeddingSet(const at::Tensor& embeddings, CaptionRelation relation, const ProcessGroup& group)
       : relation_(std::move(relation)) {
     const at::Tensor here = relation_.present.narrow(0, group.rank() * embeddings.size(0), embeddings.size(0));
@@ -122,7 +122,7 @@ class EmbeddingSet {
   std::int64_t size() const { return own_.size(1); }
   const at::Tensor& all() const { return all_; }                              // [C, N, D]
   at::Tensor row(std::int64_t place) const { return own_.select(1, place); }  // [B, D]
-  // Of the embedding at `place` in another set, as a row, to this set's.
+  // Returns the relation of the embeddings at `place` in another set, as rows, to those of this set.
   CaptionRelation relation_to(const EmbeddingSet& rows, std::int64_t place) const {
     CaptionRelation out = relation_;
     if (rows.relation_.some_absent) out.rows_present = rows.relation_.present.select(1, place);
@@ -134,7 +134,7 @@ class EmbeddingSet {
   at::Tensor own_, all_;
 };
 
-// L(rows, columns): the mean over all pairs of embeddings that are there, of one image each.
+// L(rows, columns): the mean over all pairs of present embeddings of the same image.
 at::Tensor mean_info_nce(const EmbeddingSet& rows, const EmbeddingSet& columns, const at::Tensor& scale,
                          std::optional<std::int64_t> chunk, const ProcessGroup& group) {
   std::vector<at::Tensor> sums, counts;
@@ -157,7 +157,7 @@ Cosmos::Cosmos(const CosmosSettings& settings, const ObjectiveContext& context)
       views_(global_views_) {
   for (const std::string& view : counted_views("local", settings.local_crops)) views_.push_back(view);
   if (context.embed_dim % settings.heads != 0)
-    user_error("heads: ", settings.heads, " do not divide the embedding's width of ", context.embed_dim,
+    user_error("heads: ", settings.heads, " does not divide the embedding's width of ", context.embed_dim,
                ": set a number that does");
   const auto pool = [&](const char* name) {
     return register_module(name, std::make_shared<CrossModalPool>(context.embed_dim, settings.heads));
@@ -196,7 +196,7 @@ Losses Cosmos::forward(const Features& features, const StepContext& context) {
   const std::int64_t globals = settings_.global_crops, taught = settings_.global_captions;
   if (captions.captions() < taught)
     user_error("objective cosmos: global_captions is ", taught, ", but the view ", settings_.text_view, " has ",
-               captions.captions(), " for each image: set objective.global_captions to at most that");
+               captions.captions(), " captions per image: set objective.global_captions to at most that");
   const at::Tensor crops = crop_embeddings(features, views_, &Features::image, captions);  // [B, N, D]
   const at::Tensor &texts = captions.text_global, &patches = captions.image_tokens;        // [B, K, D], [B, P, D]
   const TokenSequence words = first_caption(features.text(settings_.text_view), captions);

@@ -10,9 +10,9 @@ namespace tessera {
 std::optional<config::Problem> validate(const DinoSettings& s) {
   if (s.local_crops > 0 || (s.student_global_crops && s.global_crops > 1)) return std::nullopt;
   return config::Problem{"local_crops", s.student_global_crops
-                                            ? "is 0, and one global crop alone has none to be compared with: set "
+                                            ? "is 0, and a single global crop has no other crop to be compared with: set "
                                               "local_crops, or two global_crops"
-                                            : "is 0, and without student_global_crops the student sees no others"};
+                                            : "is 0, and without student_global_crops the student sees no crops"};
 }
 
 Dino::Dino(const DinoSettings& settings, const ObjectiveContext& context)
@@ -36,12 +36,12 @@ double Dino::teacher_momentum(const StepContext& step) const {
 
 namespace {
 
-// What a tower gives is a matter of settings.
+// A UserError, because settings decide what a tower outputs.
 const at::Tensor& global_of(const TowerFeatures& view) {
   if (!view.global.defined())
     user_error(
-        "objective dino wants one embedding of each picture (image_global), which the image tower does not give: set "
-        "model.image.readout to gap or another that does (none is for objectives that read tokens alone)");
+        "objective dino needs one embedding per image (image_global), which the image tower does not output: set "
+        "model.image.readout to gap or another that does (none is only for objectives that read tokens)");
   return view.global;
 }
 

@@ -7,14 +7,14 @@
 namespace tessera {
 namespace {
 
-// For each of `crops` crops the sum of the teacher's probabilities for the other global crops: as cross-entropy is linear
-// in them, a crop's pairs take one pass over its logits. All local crops share one tensor.
+// Returns for each of `crops` crops the sum of the teacher's probabilities for the other global crops. Cross-entropy is linear in
+// them, so that all pairs of a crop need only one pass over its logits. All local crops share one tensor.
 std::vector<at::Tensor> targets_of_crops(const std::vector<at::Tensor>& teacher, std::size_t crops) {
   const auto sum_without = [&](std::size_t left_out) {
     at::Tensor sum;
     for (std::size_t i = 0; i < teacher.size(); ++i)
       if (i != left_out) sum = sum.defined() ? sum + teacher[i] : teacher[i];
-    return sum;  // undefined: there is no other one
+    return sum;  // undefined if there is no other global crop
   };
   std::vector<at::Tensor> out;
   for (std::size_t i = 0; i < std::min(crops, teacher.size()); ++i) out.push_back(sum_without(i));
@@ -28,7 +28,7 @@ at::Tensor probabilities_around(const at::Tensor& center, const at::Tensor& teac
   return ((to_compute(teacher_logits) - center) / teacher_temperature_at(epoch, settings)).softmax(1);
 }
 
-// logits and targets [R, K] -> [R].
+// Returns the cross-entropies [R] of logits and targets [R, K].
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const DinoLossSettings& settings) {
   return -(targets * (to_compute(logits) / settings.student_temperature).log_softmax(1)).sum(1);
 }
@@ -68,14 +68,14 @@ at::Tensor DinoLoss::forward(const std::vector<at::Tensor>& student, const std::
     sum = sum.defined() ? sum + loss : loss;
     pairs += i < teacher.size() ? teacher.size() - 1 : teacher.size();
   }
-  TORCH_CHECK(pairs > 0, "DinoLoss: no crop of the student has a global one to be compared with");
+  TORCH_CHECK(pairs > 0, "DinoLoss: no crop of the student has a global crop to be compared with");
   return sum / static_cast<double>(pairs);
 }
 
 DinoLoss::Rows DinoLoss::of_rows(const at::Tensor& student, const at::Tensor& last_layer, const at::Tensor& goals,
                                  const at::Tensor& goal_layer, std::int64_t epoch,
                                  std::optional<std::int64_t> chunk) const {
-  // The center moves before the backward pass, which computes the body again.
+  // The center is cloned because it moves before the backward pass, which recomputes the body.
   const auto body = [settings = settings_, center = center_.clone(), epoch](const std::vector<at::Tensor>& tile) {
     const at::Tensor targets = probabilities_around(center, at::linear(tile[1], tile[3]), epoch, settings);
     return at::stack({cross_entropy(at::linear(tile[0], tile[2]), targets, settings), at::special_entr(targets).sum(1)}, 1);

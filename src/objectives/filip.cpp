@@ -18,7 +18,7 @@ struct Kept {
   at::Tensor tokens;   // [B, L] bool
 };
 
-// The count[b] entries of greatest score in each row, lower index first among equals.
+// Returns the mask of the count[b] entries with the highest score in each row; among equals the lower index wins.
 at::Tensor best(const at::Tensor& score, const at::Tensor& count) {
   const at::Tensor order = std::get<1>(score.sort(/*stable=*/true, /*dim=*/1, /*descending=*/true));
   const at::Tensor place = at::arange(score.size(1), order.options()).expand_as(order);
@@ -26,7 +26,7 @@ at::Tensor best(const at::Tensor& score, const at::Tensor& count) {
   return rank < count.unsqueeze(1);
 }
 
-// n - floor(rate n + 1e-6)
+// Returns n - floor(rate n + 1e-6).
 at::Tensor remaining(const at::Tensor& n, double rate) {
   return n - (n.to(at::kDouble) * rate + 1e-6).floor().to(at::kLong);
 }
@@ -53,7 +53,7 @@ Kept choose(const at::Tensor& patches, const at::Tensor& tokens, const at::Tenso
   return kept;
 }
 
-// Of own images with all texts, [B, C] each. With a chunk the other ranks' texts come by one rank after another.
+// Returns both similarities of own images and all texts, [B, C] each. With a chunk, other ranks' texts arrive one rank at a time.
 std::pair<at::Tensor, at::Tensor> similarities(const at::Tensor& patches, const at::Tensor& tokens, const Kept& kept,
                                                std::optional<std::int64_t> chunk, const ProcessGroup& group) {
   if (!chunk || group.alone())

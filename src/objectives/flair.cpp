@@ -13,17 +13,17 @@
 namespace tessera {
 namespace {
 
-// Which slot of image j image i meets, for images i = first, ... of the global batch: [n, C] int64.
+// Returns [n, C] int64: which caption slot of image j is compared with image i, for images i = first, ... of the global batch.
 using NegativeSlots = std::function<at::Tensor(std::int64_t first, std::int64_t count)>;
 
-// The slots of each image, those of present captions first, in their order: [C, K].
+// Returns the slots of each image [C, K], those of present captions first, keeping their order.
 at::Tensor present_first(const at::Tensor& present) {
   return std::get<1>(present.logical_not().to(at::kByte).sort(/*stable=*/true, /*dim=*/1, /*descending=*/false));
 }
 
-// Drawn from (seed, step, i, j), evenly among the present captions of j, with i and j the places that the images would have
-// in the batch of one process: the loader deals its images to the ranks in turn, and gathering puts those of one rank side
-// by side.
+// Draws slots uniformly among the present captions of j, depending only on (seed, step, i, j). Here i and j are the positions that
+// the images would have in a run with one process: the loader deals images to the ranks in turn, while gathering orders them by
+// rank.
 NegativeSlots drawn_slots(const CaptionRelation& relation, const StepContext& context) {
   const std::int64_t ranks = context.group.size(), rank = context.group.rank(), batch = relation.images() / ranks;
   const at::Tensor slots = present_first(relation.present), counts = relation.present.sum(1).clamp_min(1);
@@ -38,8 +38,8 @@ NegativeSlots drawn_slots(const CaptionRelation& relation, const StepContext& co
   };
 }
 
-// The pairs of some images of this rank: own captions, then the chosen one of every other image. K + C columns, of which
-// the one for the image itself is no pair.
+// Returns the pairs of some images of this rank: the own captions, then the chosen caption of every other image. Of the K + C
+// columns, the chosen caption of the image itself is not a pair.
 ConditionedPairs sampled_pairs(const CaptionRelation& relation, const NegativeSlots& slots, std::int64_t first,
                                std::int64_t count) {
   const std::int64_t images = relation.images(), captions = relation.captions();
@@ -58,8 +58,9 @@ ConditionedPairs all_pairs(const CaptionRelation& relation, std::int64_t first, 
   return {at::arange(labels.size(1), labels.options()).expand_as(labels), labels.to(at::kChar)};
 }
 
-// Number of pairs of the global batch, as an int64 scalar on the device; masked duplicates are among them. Every image
-// meets its own captions, and one of each other image that has any: the given one if it is present, a drawn one is.
+// Returns the number of pairs of the global batch, including masked duplicates, as an int64 scalar on the device. Every image is
+// paired with its own captions and with one caption of each other image that has any. A drawn caption is always present; a given
+// one counts only if it is present.
 at::Tensor sampled_pair_count(const CaptionRelation& relation, const at::Tensor& given_slots) {
   const at::Tensor own = relation.present.sum();
   if (!given_slots.defined()) return own + relation.present.any(1).sum() * (relation.images() - 1);
@@ -105,7 +106,7 @@ Losses Flair::forward(const Features& features, const StepContext& context, cons
   const at::Tensor texts = gather_rows(captions.text_global, group);  // [C, K, D]
   const at::Tensor sum =
       text_conditioned_loss(captions.image_tokens, texts.flatten(0, 1), sharpness, bias, pool_->parameters_of_operator(), pairs);
-  // B times the mean over pairs; over ranks this rank's sum stands for its share of them.
+  // B times the mean over pairs; the factor group.size() makes the mean over ranks equal the global batch's value.
   const at::Tensor pair_count = sampled ? sampled_pair_count(relation, negative_slots)
                                         : relation.present.sum() * relation.images();
   const at::Tensor conditioned = sum * (relation.images() * group.size()) / pair_count.clamp_min(1);

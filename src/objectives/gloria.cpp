@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// Scores [B, t] of a tile of texts (tokens [t, L, D], mask [t, L]) against all images (patches [B, P, D]).
+// Returns the scores [B, t] of a tile of texts (tokens [t, L, D], mask [t, L]) for this rank's images (patches [B, P, D]).
 at::Tensor scores(const GloriaSettings& settings, const at::Tensor& text, const at::Tensor& mask,
                   const at::Tensor& patches, const at::Tensor& sharpness) {
   const std::int64_t images = patches.size(0), texts = text.size(0), words = text.size(1), width = text.size(2);

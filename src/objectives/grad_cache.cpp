@@ -3,7 +3,7 @@
 namespace tessera {
 namespace {
 
-// Of the student's views.
+// Returns the tensors of the student's views.
 std::vector<at::Tensor> tensors_of(const Features& features) {
   std::vector<at::Tensor> out;
   for (const auto* views : {&features.images, &features.texts})

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// softmax of the cosines times the unit context.
+// Attention without projections: softmax of the cosines, times the unit context.
 at::Tensor similarity_attention(const at::Tensor& queries, const at::Tensor& context, const at::Tensor& mask,
                                 const at::Tensor& sharpness) {
   at::Tensor logits = at::matmul(queries, context.mT()) * sharpness;
@@ -36,9 +36,9 @@ at::Tensor sinkhorn_codes(const at::Tensor& scores, double epsilon, std::int64_t
                           const at::Tensor& present) {
   const at::NoGradGuard no_grad;
   const at::Tensor absent = present.defined() ? ~present : at::Tensor();
-  // Absent columns stay at the logarithm of 0.
+  // Keeps absent columns at log(0).
   const auto of_present = [&](const at::Tensor& x) { return absent.defined() ? x.masked_fill(absent, -kInfinity) : x; };
-  // Factors that all columns share cancel in the columns' own sums.
+  // A global normalization is not needed: common factors cancel in the column sums.
   at::Tensor q = of_present((scores.detach().to(at::kDouble) / epsilon).t());  // [K, B], logarithms
   const auto by_column = [&] { return of_present(q - q.logsumexp(0, /*keepdim=*/true)); };
   for (std::int64_t i = 0; i < iterations; ++i) {
@@ -64,7 +64,7 @@ Needs Mgca::needs() const {
   return settings_.pairs.needs({.tokens = true}, {.tokens = true});
 }
 
-// Token losses [B, N] of one direction.
+// Returns the token losses [B, N] of one direction.
 at::Tensor Mgca::local_loss(const at::Tensor& queries, const at::Tensor& query_mask, const at::Tensor& context,
                             const at::Tensor& context_mask, const MultiHeadAttention* attention) {
   const at::Tensor sharpness = inverse_temperature(settings_.local_temperature, queries.scalar_type());
@@ -112,13 +112,13 @@ Losses Mgca::forward(const Features& features, const StepContext& context) {
   const at::Tensor local_image = mean_of(image_tokens.mean(1).masked_fill(empty, 0.0));
   const at::Tensor local = (local_text + local_image) / 2;
 
-  // The value is replaced behind autograd's back: the gradient is that with respect to the unit rows, and graphs of
-  // earlier forwards (gradient accumulation) stay valid. Evaluation leaves the weights alone.
+  // The value is replaced without autograd noticing: the gradient is then taken with respect to the unit rows, and graphs of
+  // earlier forward passes (gradient accumulation) stay valid. Evaluation does not change the weights.
   if (context.training) prototypes_->weight.variable_data().copy_(unit_rows(prototypes_->weight.detach()));
   const at::Tensor prototypes = context.training ? prototypes_->weight : unit_rows(prototypes_->weight);
   const at::Tensor image_scores = at::linear(unit_rows(pairs.image_global), prototypes);  // [B, K]
   const at::Tensor text_scores = at::linear(unit_rows(pairs.text_global), prototypes);
-  const auto own_codes = [&](const at::Tensor& scores) {  // Sinkhorn runs over the global batch
+  const auto own_codes = [&](const at::Tensor& scores) {  // Sinkhorn needs the global batch
     const at::Tensor all = context.group.all_gather(scores);
     return sinkhorn_codes(all, settings_.sinkhorn_epsilon, settings_.sinkhorn_iterations, pairs.targets.present)
         .narrow(0, context.group.rank() * scores.size(0), scores.size(0));

@@ -68,7 +68,7 @@ Losses Pacl::forward(const Features& features, const StepContext& context) {
   const at::Tensor unit = unit_rows(raw);
   const at::Tensor texts = unit_rows(pairs.text_global);  // [B, D]
 
-  // A tile of texts against all images: [B, t, P] and [B, t, D].
+  // Returns the similarities [B, t] of this rank's images to a tile of t texts.
   const auto body = [](const std::vector<at::Tensor>& tile) {
     const at::Tensor &text = tile[0], &unit_patches = tile[1], &patches = tile[2], &sharpness = tile[3];
     const at::Tensor weights = (at::matmul(unit_patches, text.t()) * sharpness).softmax(1);  // [B, P, t]

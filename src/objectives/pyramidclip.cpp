@@ -46,15 +46,15 @@ std::optional<config::Problem> validate(const PyramidClipSettings& s) {
       const std::string& name = (*group.pairs)[i];
       if (!is_pair(name))
         return config::Problem{key,
-                               concat(name, " is no pair of views: write one of G, L, R and one of S, T, A, as in GS")};
+                               concat(name, " is not a pair of views: write one of G, L, R and one of S, T, A, as in GS")};
       if (std::count(group.pairs->begin(), group.pairs->end(), name) > 1)
-        return config::Problem{key, name + " stands there twice"};
+        return config::Problem{key, name + " is listed twice"};
       any = true;
     }
-    // Thirds do not add up to 1 to the last bit.
+    // The tolerance is for rounding: weights of 1/3 do not add up to exactly 1.
     if (group.weight < -1e-9)
       return config::Problem{"cross_local_weight",
-                             "cross_global_weight and cross_local_weight are more than 1 together"};
+                             "cross_global_weight and cross_local_weight add up to more than 1"};
   }
   if (!any) return config::Problem{"peer_pairs", "no group has a pair: name at least one"};
   return std::nullopt;
@@ -74,7 +74,7 @@ PyramidClip::PyramidClip(const PyramidClipSettings& settings, const ObjectiveCon
     }
 }
 
-// A sample always has its picture and a caption; regions, summary and objects it may lack.
+// A sample always has its image and a caption; it may lack regions, summary and objects.
 Needs PyramidClip::needs() const {
   Needs all{.images = {}, .texts = {}, .duplicates = settings_.mask_duplicates};
   for (const auto& [name, pair] : pairs_) {

@@ -22,8 +22,8 @@ namespace {
 constexpr const char* kBoxView = "image";
 constexpr double kNoNegative = -std::numeric_limits<double>::infinity();
 
-// One number for each text [B * R], equal where the real ids [B, R, L] are: multilinear hashing modulo 2^64, of which two
-// different texts have the same with a chance of 2^-63.
+// Returns one number per text [B * R], equal for equal real ids [B, R, L]: a multilinear hash modulo 2^64, which is the same for two
+// different texts with a probability of 2^-63.
 at::Tensor text_numbers(const TowerInput& input) {
   if (!input.ids.defined()) return {};
   std::vector<std::int64_t> factors;
@@ -43,13 +43,13 @@ Grid fixed_grid(std::int64_t patches, std::int64_t given_rows) {
   const std::int64_t rows =
       given_rows > 0 ? given_rows : static_cast<std::int64_t>(std::llround(std::sqrt(static_cast<double>(patches))));
   if (patches % rows != 0 || (given_rows == 0 && rows * rows != patches))
-    user_error("objective region_contrast: ", patches, " patches of an image make up no ",
+    user_error("objective region_contrast: ", patches, " patches of an image do not form a ",
                given_rows > 0 ? "grid of " + std::to_string(rows) + " rows" : std::string("square"),
                ": set its grid_rows to the image's height over the patch size");
   return {rows, patches / rows};
 }
 
-// Embeddings [n, R, D] of boxes [n, R, 4], shares of the images that the tokens [n, rows * columns, D] are of.
+// Returns the embeddings [n, R, D] of boxes [n, R, 4], given as fractions of the image, from tokens [n, rows * columns, D].
 at::Tensor pool_boxes(const at::Tensor& tokens, const at::Tensor& corners, const Grid& grid) {
   const auto width = static_cast<double>(grid.columns), height = static_cast<double>(grid.rows);
   const at::Tensor cells = corners * at::tensor({width, height, width, height}, corners.options());
@@ -59,7 +59,7 @@ at::Tensor pool_boxes(const at::Tensor& tokens, const at::Tensor& corners, const
       .view({corners.size(0), corners.size(1), tokens.size(2)});
 }
 
-// The same where each image has a grid of its own, int64 [B, 2] on the CPU, and its tokens stand before the padding.
+// The same for images that each have their own grid, int64 [B, 2] on the CPU; the tokens come before the padding.
 at::Tensor pool_boxes_of_grids(const at::Tensor& tokens, const at::Tensor& corners, const at::Tensor& grids) {
   std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::int64_t>> images;
   for (std::int64_t i = 0; i < grids.size(0); ++i)
@@ -80,12 +80,12 @@ at::Tensor unit_where(const at::Tensor& embeddings, const at::Tensor& present) {
   return unit_rows(to_compute(embeddings).masked_fill(present.logical_not().unsqueeze(-1), 0.0));
 }
 
-// Texts of a view of several per image, checked: embeddings [B, n, D] and which are there.
-struct Texts {
+// The checked texts of a view with several texts per image: embeddings [B, n, D] and which are present.
+struct PhraseTexts {
   at::Tensor global, present;
 };
 
-Texts texts_of(const Features& features, const char* view, std::int64_t batch, std::int64_t width) {
+PhraseTexts texts_of(const Features& features, const char* view, std::int64_t batch, std::int64_t width) {
   const TowerFeatures& text = features.text(view);
   if (!text.global.defined()) refuse_missing_feature("region_contrast", "text_global");
   TORCH_CHECK(text.global.dim() == 3 && text.global.size(0) == batch && text.global.size(2) == width,
@@ -102,19 +102,19 @@ Texts texts_of(const Features& features, const char* view, std::int64_t batch, s
 
 }  // namespace
 
-// This rank's boxes, M = B * R; rows that take no part are 0.
+// This rank's boxes, M = B * R; rows of absent boxes are 0.
 struct RegionContrast::Regions {
   at::Tensor boxes, phrases;  // [M, D], of unit length
   at::Tensor present;         // bool [M]
   at::Tensor numbers;         // int64 [M], equal for equal phrases; undefined: all differ
-  at::Tensor negatives;       // [M, H, D], of unit length; undefined: nobody asked
-  at::Tensor negative;        // bool [M, H], which of them are there
+  at::Tensor negatives;       // [M, H, D], of unit length; undefined: not needed
+  at::Tensor negative;        // bool [M, H], which of them are present
 };
 
-// How far a box's phrase stands above its negatives.
+// The gap between the logits of a box's phrase and of its negatives.
 struct RegionContrast::Gaps {
   at::Tensor logits;    // [M, H], s(r, t) - s(r, n_h)
-  at::Tensor negative;  // bool [M, H], those that are there
+  at::Tensor negative;  // bool [M, H], which negatives are present
 };
 
 std::optional<config::Problem> validate(const RegionContrastSettings& s) {
@@ -145,7 +145,7 @@ RegionContrast::Regions RegionContrast::regions_of(const Features& features) con
   TORCH_CHECK(own > 0 && corners.defined() && mask.defined() && corners.sizes() == at::IntArrayRef({batch, own, 4}) &&
                   mask.sizes() == phrase.sizes(),
               "region_contrast: boxes must be [B, R, 4] with B = ", batch, " and R = ", own,
-              ", at least 1, that of the phrases");
+              ", at least 1, as many as phrases");
   at::Tensor present = mask.logical_and(phrase);
   if (image.present.defined()) present = present.logical_and(image.present.unsqueeze(1));
 
@@ -162,7 +162,7 @@ RegionContrast::Regions RegionContrast::regions_of(const Features& features) con
 
   const auto [negatives, negative] = texts_of(features, kPhraseNegatives, batch, width);
   TORCH_CHECK(negatives.size(1) % own == 0, "region_contrast: ", kPhraseNegatives,
-              " must hold as many texts for each of the ", own, " boxes, got ", negatives.size(1), " for all");
+              " must hold the same number of texts for each of the ", own, " boxes, got ", negatives.size(1), " in total");
   const std::int64_t each = negatives.size(1) / own;
   const at::Tensor there = negative.view({batch, own, each}).logical_and(present.unsqueeze(2));
   out.negatives = unit_where(negatives.view({batch, own, each, width}), there).flatten(0, 1);

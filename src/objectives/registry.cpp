@@ -52,11 +52,11 @@ ObjectiveRegistry& objectives() {
     ObjectiveRegistry list("objective");
     add<Clip, ClipSettings>(list, "clip", "contrast of global embeddings (Radford et al. 2021)");
     add<Sparc, SparcSettings>(list, "sparc",
-                              "tokens against the patches grouped for them, within each pair (Bica et al. 2024)");
-    add<Siglip, SiglipSettings>(list, "siglip", "every pair of the batch a decision of its own (Zhai et al. 2023)");
+                              "contrast of tokens with the patches grouped for them, within each pair (Bica et al. 2024)");
+    add<Siglip, SiglipSettings>(list, "siglip", "a separate binary decision for every pair of the batch (Zhai et al. 2023)");
     add<Filip, FilipSettings>(list, "filip", "token-wise maximum similarity (Yao et al. 2022)");
     add<Pacl, PaclSettings>(list, "pacl", "patch aligned contrastive learning (Mukhoti et al. 2023)");
-    add<Gloria, GloriaSettings>(list, "gloria", "words attending to patches (Huang et al. 2021)");
+    add<Gloria, GloriaSettings>(list, "gloria", "words that attend to patches (Huang et al. 2021)");
     add<Mgca, MgcaSettings>(list, "mgca", "multi-granularity cross-modal alignment (Wang et al. 2022)");
     add<PyramidClip, PyramidClipSettings>(list, "pyramidclip",
                                           "pairs of views over a semantic pyramid (Gao et al. 2022)");
@@ -66,19 +66,19 @@ ObjectiveRegistry& objectives() {
     add<MultiPositiveClip, MultiPositiveClipSettings>(list, "multi_positive_clip",
                                                       "contrast of an image with several captions");
     add<MultiPositiveSigmoid, MultiPositiveSigmoidSettings>(
-        list, "multi_positive_sigmoid", "every pair of image and caption a decision, with several captions per image");
+        list, "multi_positive_sigmoid", "a separate binary decision for every image-caption pair, with several captions per image");
     add<SubcaptionGrouping, SubcaptionGroupingSettings>(
-        list, "subcaption_grouping", "captions against the patches grouped for them (Zheng et al. 2024)");
+        list, "subcaption_grouping", "contrast of captions with the patches grouped for them (Zheng et al. 2024)");
     add<DreamLip, DreamLipSettings>(list, "dreamlip", "several captions per image, each with its patches (Zheng et al. 2024)");
-    add<Flair, FlairSettings>(list, "flair", "images pooled by the text that asks (Xiao et al. 2024)");
+    add<Flair, FlairSettings>(list, "flair", "images pooled separately for each text (Xiao et al. 2024)");
     add<Cosmos, CosmosSettings>(list, "cosmos",
                                 "contrast with captions and self-distillation across modalities (Kim et al. 2024)");
-    add<Dino, DinoSettings>(list, "dino", "self-distillation of pictures without texts (Caron et al. 2021)");
+    add<Dino, DinoSettings>(list, "dino", "self-distillation on images without texts (Caron et al. 2021)");
     add<Dino, SelfDistillationSettings>(list, "self_distillation",
-                                        "small crops predict what the teacher makes of a large one (SILC, TIPS, SigLIP 2)");
+                                        "predicts the teacher's output for a large crop from small crops (SILC, TIPS, SigLIP 2)");
     add<MaskedPrediction, MaskedPredictionSettings>(
-        list, "masked_prediction", "hidden patches predict what the teacher makes of them (iBOT, TIPS, SigLIP 2)");
-    add<Koleo, KoleoSettings>(list, "koleo", "images apart from their nearest neighbors (DINOv2)");
+        list, "masked_prediction", "predicts the teacher's output for hidden patches (iBOT, TIPS, SigLIP 2)");
+    add<Koleo, KoleoSettings>(list, "koleo", "pushes images away from their nearest neighbors (DINOv2)");
     add<SuperClip, SuperClipSettings>(list, "superclip",
                                       "classification of the image into the words of its caption (SuperCLIP, 2025)");
     add<RegionContrast, RegionContrastSettings>(

@@ -18,10 +18,10 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr double kNever = -std::numeric_limits<double>::infinity();  // the logit of what is no negative
+constexpr double kNever = -std::numeric_limits<double>::infinity();  // the logit of a pair that is not a negative
 
-// Writes `value` where a tile, own images beside another rank's texts, holds no negatives: right pairs and those left
-// out.
+// Writes `value` to the entries of a tile (own images, another rank's texts) that are not negatives: matching pairs and pairs that
+// are left out.
 void fill_others(const at::Tensor& values, const Tile& tile, const ContrastTargets& targets, int rank, int owner,
                  std::int64_t batch, double value) {
   if (owner == rank) tile.diagonal_of(values).fill_(value);
@@ -29,8 +29,8 @@ void fill_others(const at::Tensor& values, const Tile& tile, const ContrastTarge
   if (left_out.defined()) values.masked_fill_(left_out, value);
 }
 
-// sum over the own images of -log sigmoid(-logit) of their negatives, which are all texts but the own one and those
-// left out; [B, D] of unit length. Blocks of texts travel around the ranks, their gradients come home.
+// The sum over this rank's images of -log sigmoid(-logit) over their negatives, which are all texts except the own one and those
+// left out. Embeddings [B, D] have unit length. Blocks of texts travel around the ranks together with their gradients.
 class TiledNegatives : public torch::autograd::Function<TiledNegatives> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& image, const at::Tensor& text,
@@ -62,7 +62,7 @@ class TiledNegatives : public torch::autograd::Function<TiledNegatives> {
     const std::int64_t chunk = ctx->saved_data["chunk"].toInt(), width = image.size(1);
     const ProcessGroup& group = saved_group(ctx);
     const ContrastTargets targets = ContrastTargets::saved(ctx);
-    // Each rank's loss may weigh differently in what is differentiated; the texts' gradients are made of all.
+    // The incoming gradient may differ between ranks; the texts' gradients sum over all of them.
     const at::Tensor& weight = gradients[0];
     const Tiles tiles(image.size(0), text.size(0), chunk, image.is_cpu());
     const at::Tensor image_gradient = at::zeros_like(image);
@@ -78,7 +78,7 @@ class TiledNegatives : public torch::autograd::Function<TiledNegatives> {
                        const at::Tensor share = (cosines * scale).add_(bias).sigmoid_();
                        fill_others(share, tile, targets, group.rank(), owner, image.size(0), 0.0);
                        share.mul_(weight);
-                       // sum() adds in pairs; dot() would lose digits.
+                       // sum() is a pairwise summation; dot() would lose digits.
                        bias_gradient.select(0, tile.slot).add_(share.sum());
                        scale_gradient.select(0, tile.slot).add_(cosines.mul_(share).sum());
                        share.mul_(scale);

@@ -13,10 +13,10 @@
 namespace tessera {
 namespace {
 
-// [PAD], [UNK], [CLS], [SEP], [MASK] of BERT's vocabulary.
+// [PAD], [UNK], [CLS], [SEP] and [MASK] in BERT's vocabulary.
 const std::vector<std::int64_t> kBertSpecialTokens = {0, 100, 101, 102, 103};
 
-// Ids of the vocabulary [0, size) that the stage-1 mask leaves out.
+// Returns the ids of the vocabulary [0, size) that the stage-1 mask excludes.
 std::vector<std::int64_t> special_ids_of(const StairSettings& settings, const SharedParameters* shared,
                                          std::int64_t size) {
   if (settings.special_token_ids) {
@@ -32,20 +32,20 @@ std::vector<std::int64_t> special_ids_of(const StairSettings& settings, const Sh
   return ids;
 }
 
-// What a regularizer's weight is multiplied by at a step (SPLADE's scheduler).
+// Returns the factor of a regularizer's weight at a step (SPLADE's scheduler).
 double growth_at(std::int64_t step, std::int64_t growth_steps) {
   if (growth_steps == 0) return 1;
   const double share = std::min(1.0, static_cast<double>(step + 1) / static_cast<double>(growth_steps));
   return share * share;
 }
 
-// Rows without length for the contrast: the derivative of a cosine by such a row is not finite, and none flows here.
+// Zeros rows of (almost) no length and cuts their gradient, because the derivative of a cosine is not finite there.
 at::Tensor without_short_rows(const at::Tensor& encoding) {
   constexpr double kShort = 1e-12;
   return encoding.masked_fill(encoding.detach().norm(2, -1, /*keepdim=*/true) <= kShort, 0.0);
 }
 
-// Absent pairs are rows of zeros: the mean over all rows is put right to that over the present ones.
+// Absent pairs are rows of zeros, so the mean over all rows is rescaled to the mean over present rows.
 at::Tensor regularizer(const at::Tensor& encoding, const ContrastTargets& targets, const ProcessGroup& group) {
   const at::Tensor loss = flops_regularizer(encoding, group);
   if (!targets.present.defined()) return loss;
@@ -66,7 +66,7 @@ Needs Stair::needs() const {
 
 at::Tensor Stair::text_mask(const TowerInput& input, std::int64_t vocab_size) {
   TORCH_CHECK(input.ids.defined(), "stair: the ids of ", settings_.pairs.text_view,
-              " are missing, and text_token_mask is made of them");
+              " are missing, but text_token_mask needs them");
   if (special_ids_.device() != input.ids.device()) special_ids_ = special_ids_.to(input.ids.device());
   return token_multi_hot(input.ids, input.mask, vocab_size, special_ids_);
 }

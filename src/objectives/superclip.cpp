@@ -8,10 +8,10 @@
 namespace tessera {
 namespace {
 
-// A size by its setting, by the model, or by both, which must agree then.
+// The size comes from the setting or from the model; if both give it, they must agree.
 std::int64_t width_of(const SuperClipSettings& settings, std::int64_t of_model) {
   if (!settings.width && of_model == 0)
-    user_error("objective.width: the model does not say how wide the image encoder's tokens are: give it");
+    user_error("objective.width: the model does not report the width of the image encoder's tokens: set it");
   if (settings.width && of_model > 0 && *settings.width != of_model)
     user_error("objective.width is ", *settings.width, ", but the image encoder's tokens are ", of_model,
                " wide: leave it out");
@@ -20,7 +20,7 @@ std::int64_t width_of(const SuperClipSettings& settings, std::int64_t of_model) 
 
 std::int64_t vocab_size_of(const SuperClipSettings& settings, std::int64_t of_model) {
   if (!settings.vocab_size && of_model == 0)
-    user_error("objective.vocab_size: the model has no text encoder with a vocabulary: give it");
+    user_error("objective.vocab_size: the model has no text encoder with a vocabulary: set it");
   const std::int64_t size = settings.vocab_size.value_or(of_model);
   if (size < of_model)
     user_error("objective.vocab_size is ", size, ", but the text encoder has ", of_model,

@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kEpsilon = 1e-5;
 
-// A row without a real patch is 0.
+// Rows without a real patch are 0.
 at::Tensor mean_of_patches(const at::Tensor& patches, const at::Tensor& mask) {
   if (!mask.defined()) return patches.mean(1);
   const at::Tensor count = mask.sum(1, /*keepdim=*/true).clamp_min(1).to(patches.scalar_type());

@@ -14,7 +14,7 @@ namespace tessera {
 
 std::optional<config::Problem> validate(const TextGroupSettings& s) {
   if (s.contrastive_weight == 0 && s.reconstruction_weight == 0)
-    return config::Problem{"reconstruction_weight", "is 0, and so is contrastive_weight: nothing is left to train by"};
+    return config::Problem{"reconstruction_weight", "is 0, and so is contrastive_weight: there is nothing to train on"};
   return std::nullopt;
 }
 
@@ -24,7 +24,7 @@ TextGroup::TextGroup(const TextGroupSettings& settings, const ObjectiveContext& 
   if (settings.reconstruction_weight == 0) return;
   if (context.shared == nullptr || !context.shared->token_embedding.defined())
     user_error(
-        "objective.reconstruction_weight: captions are decoded by the text encoder's token table, and this model has "
+        "objective.reconstruction_weight: captions are decoded with the text encoder's token table, but this model has "
         "none: set it to 0, or model.text.encoder to text_group_encoder");
   decoder_ = register_module("decoder", std::make_shared<CaptionDecoder>(
                                             settings.decoder, context.shared->token_embedding, "objective.decoder"));
@@ -37,11 +37,11 @@ Needs TextGroup::needs() const {
   return needs;
 }
 
-// The reconstruction of the captions that are there; present [B]: undefined: all.
+// Computes the reconstruction loss of the present captions; present [B], undefined: all.
 at::Tensor TextGroup::reconstruction(const TowerFeatures& text, const at::Tensor& present, const ProcessGroup& group) {
   TORCH_CHECK(text.tokens.defined() && text.input.ids.defined(),
-              "text_group: the groups or the ids of the captions are missing: the tower does not give them");
-  TORCH_CHECK(!text.mask.defined(), "text_group: the text encoder gives tokens with padding, not groups");
+              "text_group: the groups or the ids of the captions are missing: the tower does not output them");
+  TORCH_CHECK(!text.mask.defined(), "text_group: the text encoder outputs tokens with padding, not groups");
   const at::Tensor groups = to_compute(text.tokens);
   const at::Tensor& ids = text.input.ids;
   at::Tensor mask = text.input.mask.defined() ? text.input.mask : at::ones_like(ids, at::kBool);

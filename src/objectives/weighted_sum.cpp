@@ -43,9 +43,9 @@ std::optional<config::Problem> validate(const WeightedSumSettings& s) {
   for (const WeightedTermSettings& term : s.objectives) {
     const std::string& label = term.label_or_name();
     if (label.find('.') != std::string::npos)
-      return config::Problem{"objectives", "label " + label + " must hold no dot"};
+      return config::Problem{"objectives", "label " + label + " must not contain a dot"};
     if (!labels.insert(label).second)
-      return config::Problem{"objectives", "label " + label + " is used twice: give each objective a label of its own"};
+      return config::Problem{"objectives", "label " + label + " is used twice: give each objective its own label"};
   }
   return std::nullopt;
 }
@@ -64,7 +64,7 @@ WeightedSum::WeightedSum(const WeightedSumSettings& settings, const ObjectiveCon
   }
 }
 
-// A term's teacher is the same term of the teacher's sum.
+// Returns a term's context: its teacher is the same term in the teacher's WeightedSum.
 StepContext WeightedSum::context_of(std::size_t term, const StepContext& context) {
   StepContext own = context;
   if (own.teacher != nullptr) own.teacher = static_cast<WeightedSum*>(own.teacher)->terms_[term].objective.get();
@@ -127,8 +127,8 @@ double WeightedSum::teacher_momentum(const StepContext& step) const {
       first = &term;
       momentum = own;
     } else if (own != momentum) {
-      user_error("objectives: ", first->label, " keeps ", momentum, " of the teacher at an update, ", term.label, " ",
-                 own, ", but there is one teacher for all: make them equal");
+      user_error("objectives: ", first->label, " has a teacher momentum of ", momentum, " at an update, ", term.label, " of ",
+                 own, ", but they share one teacher: make them equal");
     }
   }
   return momentum;

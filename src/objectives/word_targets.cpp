@@ -7,8 +7,8 @@ namespace {
 
 void check_range(const at::Tensor& words, const at::Tensor& real, std::int64_t vocab_size) {
   const at::Tensor bad = real & (words.lt(0) | words.ge(vocab_size));
-  if (!words.is_cpu())  // which one it is cannot be asked without waiting for the device
-    at::_assert_async(bad.any().logical_not(), "superclip: a caption holds an id that is no word of the vocabulary");
+  if (!words.is_cpu())  // finding out which id it is would need a synchronization
+    at::_assert_async(bad.any().logical_not(), "superclip: a caption holds an id that is not in the vocabulary");
   else if (bad.any().item<bool>())
     TORCH_CHECK(false, "superclip: a caption holds the id ", words.masked_select(bad)[0].item<std::int64_t>(),
                 ", but the vocabulary is 0..", vocab_size - 1);
@@ -28,7 +28,7 @@ WordBags word_bags(const at::Tensor& ids, const at::Tensor& mask, std::int64_t v
   at::Tensor real = mask.defined() ? mask.flatten(1) : at::ones_like(words, at::kBool);
   check_range(words, real, vocab_size);
   for (const std::int64_t ignored : ignored_ids) real = real & words.ne(ignored);
-  // What is no word of the bag goes behind all words; a place of it, so that there is one.
+  // Ids that are not words of the bag get the id vocab_size, which sorts last. One such entry is always appended.
   const at::Tensor none = at::full({words.size(0), 1}, vocab_size, words.options());
   const at::Tensor sorted = std::get<0>(at::cat({words.masked_fill(~real, vocab_size), none}, 1).sort(1));
   const at::Tensor again = sorted.slice(1, 1) == sorted.slice(1, 0, -1);

@@ -54,7 +54,7 @@ class Checkpoint : public torch::autograd::Function<Checkpoint> {
   }
 };
 
-// Autocast as it was when this was made.
+// The autocast state at the time this object is created.
 class AutocastState {
  public:
   explicit AutocastState(at::DeviceType device)
@@ -62,7 +62,8 @@ class AutocastState {
         enabled_(at::autocast::is_autocast_enabled(device)),
         dtype_(at::autocast::get_autocast_dtype(device)) {}
 
-  // That state for one scope. The cache of casts is not used: its entries would outlive the recomputation's graph.
+  // Runs `body` under that state. The cache of casts is off, because its entries would outlive the recomputation's
+  // graph.
   at::Tensor run(const std::function<at::Tensor()>& body) const {
     const AutocastState before(device_);
     const bool cache = at::autocast::is_autocast_cache_enabled();
@@ -94,7 +95,8 @@ struct Module : torch::CustomClassHolder {
 
 class Recompute : public torch::autograd::Function<Recompute> {
  public:
-  // The parameters are inputs so that the graph shows them: whoever looks for unused ones must find them there.
+  // The parameters are inputs so that they are part of the graph: DDP-style searches for unused parameters must find
+  // them.
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, at::TensorList parameters,
                             const c10::intrusive_ptr<Module>& module) {
     std::vector<at::Tensor> saved{x};
@@ -147,7 +149,7 @@ at::Tensor map_tiles(const TileBody& body, const std::vector<at::Tensor>& batche
     return tile;
   };
   if (!chunk || *chunk >= batched.front().size(0)) return body(with_shared(batched));
-  // split, not narrow: its backward joins the tiles' gradients once instead of padding each to full size.
+  // Use split, not narrow: its backward joins the tiles' gradients once instead of padding each to full size.
   std::vector<std::vector<at::Tensor>> tiles((batched.front().size(0) + *chunk - 1) / *chunk);
   for (const at::Tensor& tensor : batched) {
     const std::vector<at::Tensor> slices = tensor.split(*chunk);

@@ -27,10 +27,10 @@ void check(const at::Tensor& encoding) {
 
 struct ColumnSums {
   at::Tensor sums;       // [V] float32
-  at::Tensor workspace;  // which serves flops_from_sums as well
+  at::Tensor workspace;  // also used by flops_from_sums
 };
 
-// encoding: float32 or bfloat16, of a device that has kernels.
+// encoding: float32 or bfloat16, on a device that has kernels.
 ColumnSums column_sums_on_device(const at::Tensor& encoding) {
   const at::Tensor rows = contiguous_rows(encoding);
   const bool on_cpu = rows.device().is_cpu();
@@ -49,13 +49,13 @@ ColumnSums column_sums_on_device(const at::Tensor& encoding) {
   return {out, memory};
 }
 
-// Loss, and the means [V] for the backward.
+// Returns the loss and the means [V] for the backward pass.
 Pair forward_on_device(const at::Tensor& encoding) {
   check(encoding);
   TORCH_CHECK(encoding.scalar_type() == at::kFloat || encoding.scalar_type() == at::kBFloat16,
               "_flops_regularizer: encoding must be float32 or bfloat16, got ", encoding.scalar_type());
   const c10::OptionalDeviceGuard device(encoding.device());
-  const auto [mean, memory] = column_sums_on_device(encoding);  // the means take the sums' place
+  const auto [mean, memory] = column_sums_on_device(encoding);  // the means overwrite the sums
   const at::Tensor loss = at::empty({}, mean.options());
   kernels::FlopsFromSums means;
   means.total_rows = encoding.size(0);

@@ -6,28 +6,28 @@
 #include "kernels/status.h"
 #include "kernels/types.h"
 
-/// What calls of kernels/ from LibTorch have in common.
+/// Shared code of the calls from LibTorch into kernels/.
 namespace tessera {
 
-/// LibTorch's own thread pool (tessera/ops/thread_pool.h), as kernels take it.
+/// LibTorch's own thread pool (tessera/ops/thread_pool.h), in the form that kernels take.
 kernels::Parallel torch_threads();
 
-/// The current stream of the tensor's device as the kernels take it; null on the CPU.
+/// Returns the current stream of the tensor's device in the form that kernels take; null on the CPU.
 void* current_stream(const at::Tensor& tensor);
 
-/// Throws c10::Error with the kernel's message.
+/// Throws c10::Error with the kernel's message if it failed.
 void check_status(const kernels::Status& status);
 
-/// float32 or bfloat16; the caller has seen to it.
+/// The tensor must be float32 or bfloat16.
 kernels::DataType kernel_type(const at::Tensor& tensor);
 
-/// Whether tensors of this device have kernels in this build. Meta tensors stand for those that have.
+/// Whether this build has kernels for the tensor's device. Meta tensors count as if they were on such a device.
 bool has_kernels(const at::Tensor& tensor);
 
 /// Scratch memory from LibTorch's allocator; data_ptr() is null for 0 bytes.
 at::Tensor workspace(std::size_t bytes, const at::Tensor& like);
 
-/// [B, N, D] or [N, D] with the last dimension contiguous.
+/// Returns the tensor, [B, N, D] or [N, D], with a contiguous last dimension.
 at::Tensor contiguous_rows(const at::Tensor& tensor);
 
 inline const std::uint8_t* mask_bytes(const at::Tensor& mask) {

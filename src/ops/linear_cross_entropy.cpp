@@ -19,17 +19,17 @@ namespace tessera {
 namespace {
 
 using Optional = std::optional<at::Tensor>;
-using Wanted = std::array<bool, 3>;  // the gradients of hidden, weight and bias
+using Wanted = std::array<bool, 3>;  // which gradients are wanted: of hidden, weight and bias
 using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-constexpr std::int64_t kTileElements = 16 << 20;  // of one tile of logits
+constexpr std::int64_t kTileElements = 16 << 20;  // size of one tile of logits
 
 const char* name_of(const Optional& target_weights) {
   return target_weights ? "linear_soft_cross_entropy" : "linear_cross_entropy";
 }
 
-// targets [T]: ids; [T, n] with target_weights [T, n]. Asks for no size as a number, so that tracing with symbolic sizes
-// goes through it.
+// targets [T]: ids; [T, n] with target_weights [T, n]. Never reads a size as a number, so that tracing with symbolic
+// sizes works.
 void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets, const Optional& bias,
            const Optional& target_weights) {
   const char* const name = name_of(target_weights);
@@ -63,18 +63,18 @@ void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor&
               weight.device(), ", ", targets.device(), " and ", bias ? bias->device() : hidden.device());
 }
 
-// A target per row, sparse: ids [T, n], -1 where there is none, equal ones side by side.
+// A sparse target per row: ids [T, n], -1 where there is none, equal ids adjacent.
 struct Target {
   at::Tensor ids;
   at::Tensor weights;  // [T, n], in the type of the losses; undefined: all 1
 
-  at::Tensor rows() const { return ids.ge(0).any(1); }  // [T], those that have one
+  at::Tensor rows() const { return ids.ge(0).any(1); }  // [T], true for rows that have a target
   Target narrow(std::int64_t first, std::int64_t count) const {
     return {ids.narrow(0, first, count), weights.defined() ? weights.narrow(0, first, count) : weights};
   }
 };
 
-// What an id that is out of range is called: which one it is cannot be asked on a GPU without waiting for it.
+// Reports an id that is out of range. On a GPU the message cannot name it without waiting for the device.
 template <class Message>
 void refuse(const at::Tensor& bad, const char* on_gpu, const Message& message) {
   if (!bad.is_cpu())
@@ -95,11 +95,11 @@ Target hard_target(const at::Tensor& targets, std::int64_t vocabulary, std::int6
   return {targets.masked_fill(ignored, -1).unsqueeze(1), {}};
 }
 
-// Places of weight 0 may hold any id; the others' must be rows of the weight.
+// Entries of weight 0 may have any id; the other ids must be rows of the weight.
 Target soft_target(const at::Tensor& ids, const at::Tensor& weights, std::int64_t vocabulary, at::ScalarType type) {
   const at::Tensor unused = weights == 0;
   refuse(ids.lt(0).logical_or_(ids >= vocabulary).logical_and_(unused.logical_not()),
-         "linear_soft_cross_entropy: an id with a weight is no row of weight", [&](const at::Tensor& at) {
+         "linear_soft_cross_entropy: an id whose weight is not 0 is not a row of weight", [&](const at::Tensor& at) {
            const std::int64_t row = at[0].item<std::int64_t>(), place = at[1].item<std::int64_t>();
            TORCH_CHECK(false, "linear_soft_cross_entropy: ids[", row, ", ", place, "] is ",
                        ids[row][place].item<std::int64_t>(), ", but must be in [0, ", vocabulary,
@@ -114,7 +114,7 @@ bool has_kernel(const at::Tensor& hidden) {
   return (narrow || hidden.scalar_type() == at::kFloat) && has_kernels(hidden);
 }
 
-// to = a b, or with `add` to += a b. A GPU multiplies bfloat16 into float32.
+// to = a b, or with `add` to += a b. On a GPU bfloat16 inputs can have a float32 result.
 void multiply(at::Tensor to, const at::Tensor& a, const at::Tensor& b, bool add) {
   if (a.scalar_type() == to.scalar_type())
     at::addmm_out(to, to, a, b, /*beta=*/add ? 1 : 0);
@@ -122,7 +122,7 @@ void multiply(at::Tensor to, const at::Tensor& a, const at::Tensor& b, bool add)
     at::addmm_out(to, to, a, b, to.scalar_type(), /*beta=*/add ? 1 : 0);
 }
 
-// A tile's losses from tensor operations; with `gradient` the logits become theirs.
+// Computes a tile's losses with tensor operations; with `gradient`, overwrites the logits with their gradient.
 void finish_tile_in_place(at::Tensor logits, const Target& target, const at::Tensor& losses, bool gradient) {
   const at::Tensor unused = target.ids.lt(0), place = target.ids.clamp_min(0), ignored = target.rows().logical_not();
   const at::Tensor weights = (target.weights.defined() ? target.weights : at::ones_like(place, logits.options()))
@@ -137,8 +137,8 @@ void finish_tile_in_place(at::Tensor logits, const Target& target, const at::Ten
   logits.masked_fill_(ignored.unsqueeze(1), 0);
 }
 
-// From logits [rows, V] the losses [rows] and the logits' gradient [rows, V]: undefined if not wanted, and `logits`
-// itself where the two have one type.
+// From logits [rows, V], writes the losses [rows] and the logits' gradient [rows, V], which is undefined if not wanted,
+// and the same tensor as `logits` if they have the same type.
 void finish_tile(const at::Tensor& logits, const Target& target, const at::Tensor& losses,
                  const at::Tensor& gradient) {
   if (!has_kernel(logits)) return finish_tile_in_place(logits, target, losses, gradient.defined());
@@ -162,10 +162,10 @@ void finish_tile(const at::Tensor& logits, const Target& target, const at::Tenso
 struct Rows {
   at::Tensor x;
   Target target;
-  at::Tensor places;  // among those of hidden; undefined: all of them
+  at::Tensor places;  // their indices in hidden; undefined: all of them
 };
 
-// On the CPU ignored rows are left out. A GPU would have to wait for their number and multiplies zeros.
+// On the CPU ignored rows are left out. A GPU would have to wait for their number, so it multiplies zeros instead.
 Rows rows_of(const at::Tensor& hidden, const Target& target) {
   if (!hidden.is_cpu()) return {hidden.masked_fill(target.rows().logical_not().unsqueeze(1), 0), target, {}};
   const at::Tensor places = target.rows().nonzero().squeeze(1);
@@ -173,7 +173,7 @@ Rows rows_of(const at::Tensor& hidden, const Target& target) {
   return {chosen(hidden), {chosen(target.ids), chosen(target.weights)}, places};
 }
 
-// The sum of all losses, and its gradients: undefined where not wanted.
+// Returns the sum of all losses and its gradients, which are undefined where not wanted.
 Four forward_on_device(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets, const Optional& bias,
                        std::int64_t ignore_index, Wanted wanted, const Optional& target_weights,
                        std::optional<std::int64_t> tile_elements) {
@@ -229,8 +229,8 @@ Four call_forward(const at::Tensor& hidden, const at::Tensor& weight, const at::
   return forward.call(hidden, weight, targets, bias, ignore_index, wanted, target_weights, tile_elements);
 }
 
-// The bias comes behind the other inputs that may take a gradient: where there is none, needs_input_grad does not count
-// it. The targets' weights take none.
+// The bias comes after the other inputs that may need a gradient, because needs_input_grad does not count an undefined
+// one. The target weights need no gradient.
 class SummedCrossEntropy : public torch::autograd::Function<SummedCrossEntropy> {
  public:
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& hidden,
@@ -251,7 +251,7 @@ class SummedCrossEntropy : public torch::autograd::Function<SummedCrossEntropy> 
     TORCH_CHECK(!at::GradMode::is_enabled(), "linear_cross_entropy has no second derivatives");
     const auto saved = ctx->get_saved_variables();
     const at::ScalarType type = ctx->saved_data["type"].toScalarType();
-    // Not in place: a graph that is retained passes here again.
+    // Not in place: a retained graph runs this again.
     const auto scaled = [&](std::size_t input, const at::Tensor& gradient) {
       return gradient.defined() && ctx->needs_input_grad(input) ? gradient * gradients[0] : at::Tensor();
     };
@@ -283,7 +283,7 @@ void check_reduction(const Optional& target_weights, c10::string_view reduction)
               ": reduction must be mean or sum, got ", reduction);
 }
 
-// The sum of all losses.
+// Returns the sum of all losses.
 at::Tensor summed(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets, const Optional& bias,
                   std::int64_t ignore_index, const Optional& target_weights,
                   std::optional<std::int64_t> tile_elements) {
@@ -311,7 +311,7 @@ at::Tensor operate_soft(const at::Tensor& hidden, const at::Tensor& weight, cons
   return reduction == "sum" ? sum : sum / at::Scalar(hidden.sym_size(0).max(1));
 }
 
-// Of autocast's types a GPU multiplies bfloat16; the CPU gains nothing by rounding.
+// Of autocast's types, only bfloat16 is used, and only on a GPU; on the CPU rounding would gain nothing.
 at::ScalarType type_under_autocast(const at::Tensor& hidden, const at::Tensor& weight) {
   const at::DeviceType device = hidden.device().type();
   const at::ScalarType wide = at::promote_types(compute_dtype(hidden), compute_dtype(weight));

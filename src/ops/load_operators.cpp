@@ -1,5 +1,6 @@
-// The source of libtessera_ops.so, and one of libtessera.so: torch.ops.load_library runs its initializer. A program that links Tessera
-// statically registers the operators on their first use instead (the linker would drop an initializer there).
+// The source of libtessera_ops.so, whose initializer runs in torch.ops.load_library; it is part of libtessera.so too. A
+// program that links Tessera statically registers the operators on first use instead (the linker would drop an
+// initializer there).
 #include "src/ops/operators.h"
 
 #include <torch/version.h>
@@ -7,7 +8,8 @@
 namespace tessera {
 namespace {
 
-// python/tessera/_library.py reads this in the file before it loads it: under another PyTorch loading fails at some symbol.
+// python/tessera/_library.py reads this text from the file before loading it, because with another PyTorch version
+// loading fails at an arbitrary missing symbol.
 [[maybe_unused, gnu::used]] const char kMadeFor[] = "tessera_ops for PyTorch " TORCH_VERSION;
 
 [[maybe_unused]] const bool loaded = [] {

@@ -22,7 +22,7 @@ using Chunk = std::optional<std::int64_t>;
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-constexpr std::int64_t kTileElements = 16 << 20;  // of one tile of products
+constexpr std::int64_t kTileElements = 16 << 20;  // size of one tile of products
 constexpr std::int64_t kMostRows = kernels::MaxSimilarityProblem::kMostRows;
 using Place = kernels::MaxSimilarityProblem::Place;
 constexpr at::ScalarType kPlace = at::kShort;

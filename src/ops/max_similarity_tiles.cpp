@@ -82,7 +82,7 @@ std::tuple<at::Tensor, at::Tensor> max_similarity_gradient(const at::Tensor& gra
   const at::Tensor image_rows = without_dropped(patches, patch_keep), text_rows = without_dropped(tokens, token_keep);
   at::Tensor patch_gradient = at::zeros_like(image_rows), token_gradient = at::zeros_like(text_rows);
   const at::ScalarType dtype = patches.scalar_type();
-  // A text without tokens, and an image without patches, has similarity 0 whatever the other holds.
+  // A text without tokens, or an image without patches, has similarity 0 with everything.
   const at::Tensor i2t_weight = (grad_i2t * share(patch_keep, dtype)).masked_fill(~token_keep.any(1), 0);  // [B, C]
   const at::Tensor t2i_weight =
       (grad_t2i.t() * share(token_keep, dtype)).masked_fill(~patch_keep.any(1), 0);  // [C, B]

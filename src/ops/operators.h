@@ -6,11 +6,11 @@ class Library;
 
 namespace tessera {
 
-/// Registers torch.ops.tessera.* with LibTorch's dispatcher, unless that was done before: by a program that links
-/// Tessera, by libtessera_ops.so loaded into it, whichever comes first. Every C++ entry to an operator calls it.
+/// Registers torch.ops.tessera.* with LibTorch's dispatcher, unless a program that links Tessera, or libtessera_ops.so
+/// loaded into it, has already done so. Every C++ entry point of an operator calls it.
 void register_operators();
 
-// The operators of each file, forward and backward, for all devices.
+// Define the operators of each file, forward and backward, for all devices.
 void define_sparsify_group(torch::Library& library);
 void define_flops_regularizer(torch::Library& library);
 void define_linear_cross_entropy(torch::Library& library);

@@ -37,7 +37,7 @@ void check(const at::Tensor& features, const at::Tensor& boxes, const at::Tensor
                 ", features on ", features.device());
 }
 
-// What both passes work on.
+// Arguments of both passes.
 struct Call {
   at::Tensor corners, image;  // contiguous, in the type of the sums
   std::int64_t images, height, width, channels;
@@ -63,7 +63,7 @@ kernels::RoiAlignProblem problem_of(const Call& call, kernels::DataType type) {
           call.image.const_data_ptr<std::int64_t>()};
 }
 
-// Of float64, where matrix products take the kernels' place: what each cell of an axis weighs in each bin.
+// For float64, where matrix products replace the kernels: the weight of each cell of an axis in each bin.
 struct AxisWeights {
   at::Tensor rows, columns;  // [K, bins, H], [K, bins, W]
 };
@@ -71,7 +71,7 @@ struct AxisWeights {
 at::Tensor axis_weights(const Call& call, std::int64_t axis, std::int64_t size) {
   const std::int64_t bins = call.output_size[axis];
   const at::Tensor corners = call.corners.cpu(), weights = at::empty({call.boxes(), bins, size}, corners.options());
-  const double* corner = corners.const_data_ptr<double>() + (1 - axis);  // axis 0 goes from top to bottom
+  const double* corner = corners.const_data_ptr<double>() + (1 - axis);  // axis 0 runs from top to bottom
   auto* to = weights.mutable_data_ptr<double>();
   for (std::int64_t box = 0; box < call.boxes(); ++box, corner += 4)
     for (std::int64_t bin = 0; bin < bins; ++bin, to += size)
@@ -219,7 +219,7 @@ at::Tensor operate(const at::Tensor& features, const at::Tensor& boxes, const at
   static const auto pass =
       c10::Dispatcher::singleton().findSchemaOrThrow("tessera::_roi_align", "").typed<decltype(forward_on_device)>();
   const at::ScalarType type = features.scalar_type();
-  // A device without kernels computes in float64, by LibTorch's own operators.
+  // A device without kernels computes in float64 with LibTorch's own operators.
   const at::ScalarType inner = !has_kernels(features) ? at::kDouble : type == at::kHalf ? at::kFloat : type;
   return pass.call(features.to(inner), boxes, image, output_size, sampling_ratio, aligned).to(type);
 }

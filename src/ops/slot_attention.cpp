@@ -18,8 +18,8 @@ struct Sizes {
   bool shared;                                  // values are keys
   std::int64_t slots() const { return projections * group; }
 
-  // Multiply-adds of one sample in either form. Folding also multiplies each query with its projection once, which is
-  // left out of the choice: it must not depend on how a batch is cut.
+  // Multiply-adds of one sample in either form. Folding also multiplies each query with its projection once per batch.
+  // The choice of the form ignores that, because it must not depend on how a batch is split.
   std::int64_t folded() const { return slots() * width * (2 * tokens + value); }
   std::int64_t projected() const {
     return tokens * (projections * width * (shared ? key : key + value) + slots() * (key + value));
@@ -58,7 +58,7 @@ Sizes checked_sizes(const SlotAttentionInputs& in) {
           in.key_weight.is_same(in.value_weight)};
 }
 
-// The type of products: autocast's where it is on and casts, which it does not do to float64.
+// The type of products: autocast's if it is on; autocast does not cast float64.
 at::ScalarType product_type(const at::Tensor& tokens) {
   const at::DeviceType device = tokens.device().type();
   return tokens.scalar_type() != at::kDouble && at::autocast::is_autocast_enabled(device)
@@ -71,13 +71,13 @@ at::Tensor by_projection(const at::Tensor& x, std::int64_t projections) {
   return x.unflatten(1, {projections, -1}).transpose(0, 1).flatten(1, 2);
 }
 
-// The way back.
+// The inverse of by_projection().
 at::Tensor by_sample(const at::Tensor& x, std::int64_t batch) {
   return x.unflatten(1, {batch, -1}).transpose(0, 1).flatten(1, 2);
 }
 
-// Each slot's projection of its weighted sum of tokens: weights [B, L, N], tokens [B, N, d], projection [K, E, d] ->
-// [B, L, E]. The sums [B, L, d] are made again in the backward pass: they are much larger than the weights.
+// Returns each slot's projection of its weighted sum of tokens: weights [B, L, N], tokens [B, N, d], projection [K, E,
+// d] -> [B, L, E]. The backward pass computes the sums [B, L, d] again, because they are much larger than the weights.
 class ProjectedSums : public torch::autograd::Function<ProjectedSums> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& weights, const at::Tensor& tokens,
@@ -115,11 +115,11 @@ at::Tensor attention_of(const at::Tensor& scores, const at::Tensor& mask) {
   const at::Tensor wide = to_compute(scores).contiguous();
   if (!mask.defined()) return wide.softmax(-1);
   const at::Tensor padding = mask.logical_not().unsqueeze(1);  // [B, 1, N]
-  // A row that is padding throughout has an even softmax of lowest scores, and 0 after the second fill.
+  // In a row that is all padding the softmax is uniform over the lowest scores; the second fill sets it to 0.
   return wide.masked_fill(padding, lowest(wide.scalar_type())).softmax(-1).masked_fill(padding, 0);
 }
 
-// value_bias [K, E] for each slot [1, L, E].
+// Expands value_bias [K, E] to each slot [1, L, E].
 at::Tensor bias_of_slots(const at::Tensor& bias, const Sizes& s) {
   return bias.unsqueeze(1).expand({-1, s.group, -1}).reshape({1, s.slots(), s.value});
 }

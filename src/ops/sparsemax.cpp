@@ -7,19 +7,20 @@
 namespace tessera {
 namespace {
 
-// scores [.., C] -> tau [.., 1]. The support is the k largest entries, k the last with 1 + k z_(k) > z_(1) + .. + z_(k).
+// scores [.., C] -> tau [.., 1]. The support is the k largest entries, for the largest k with 1 + k z_(k) > z_(1) + ..
+// + z_(k).
 at::Tensor threshold(const at::Tensor& scores) {
   const at::Tensor sorted = std::get<0>(scores.sort(-1, /*descending=*/true));
   const at::Tensor sums = sorted.cumsum(-1), places = at::arange(1, scores.size(-1) + 1, scores.options());
   const at::Tensor last = ((1 + places * sorted > sums) * places).amax(-1, /*keepdim=*/true);  // k
-  // At least 1, but for scores that are no numbers: they give weights that are none.
+  // k is at least 1 unless scores are NaN; those give NaN weights.
   return (sums.gather(-1, last.to(at::kLong).sub(1).clamp_min(0)) - 1) / last;
 }
 
 class Sparsemax : public torch::autograd::Function<Sparsemax> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& scores) {
-    const at::Tensor shifted = scores - scores.amax(-1, /*keepdim=*/true);  // so that large scores lose nothing in sums
+    const at::Tensor shifted = scores - scores.amax(-1, /*keepdim=*/true);  // keeps sums accurate for large scores
     const at::Tensor out = (shifted - threshold(shifted)).clamp_min(0);
     ctx->save_for_backward({out > 0});
     return out;

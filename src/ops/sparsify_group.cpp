@@ -15,7 +15,7 @@ namespace {
 
 using Threshold = std::optional<double>;
 
-// Rows whose similarities differ by less than this share of their size have no meaningful ranking of patches.
+// If a row's similarities differ by less than this share of their magnitude, the ranking of its patches is noise.
 constexpr double kFlat = 1e-6;
 
 struct Inputs {
@@ -31,7 +31,7 @@ Inputs inputs_in(at::ScalarType dtype, const at::Tensor& text_tokens, const at::
   return {at::where(mask, text, at::zeros({}, text.options())), image_tokens.to(dtype), mask};
 }
 
-// The type to compute in: what the kernels know, else float32; float64 stays (gradient checks).
+// The type to compute in: bfloat16 and float32 for the kernels; float64 stays (for gradient checks).
 at::ScalarType computing_type(at::ScalarType tokens) {
   return tokens == at::kDouble || tokens == at::kBFloat16 ? tokens : at::kFloat;
 }
@@ -41,7 +41,7 @@ at::Tensor minmax_weights(const at::Tensor& similarity, double threshold) {
   const at::Tensor high = similarity.amax(-1, /*keepdim=*/true);
   const at::Tensor range = high - low;
   const at::Tensor flat = range <= kFlat * at::maximum(low.abs(), high.abs());  // [B, L, 1]
-  // The flat rows get a harmless range, so that no NaN enters the graph, and constant weights at the end.
+  // Flat rows get a harmless range, so that no NaN enters the graph, and constant weights at the end.
   const at::Tensor z = (similarity - low) / range.masked_fill(flat, 1.0);
   const at::Tensor kept = z.masked_fill(z < threshold, 0.0);
   const at::Tensor weights = kept / kept.sum(-1, /*keepdim=*/true).masked_fill(flat, 1.0);
@@ -56,8 +56,8 @@ at::Tensor weights_of(const Inputs& inputs, bool softmax, Threshold threshold, d
   return weights.masked_fill(~inputs.mask, 0.0);
 }
 
-// What the kernels do not take: float64, embeddings of width 0, more patches than a GPU's shared memory holds, devices
-// without kernels.
+// Whether the kernels cannot be used: float64, embeddings of width 0, more patches than a GPU's shared memory holds, or
+// a device without kernels.
 bool is_composed(const at::Tensor& text, const at::Tensor& image, at::ScalarType dtype) {
   return dtype == at::kDouble || !has_kernels(text) || text.sym_size(2) == 0 ||
          (text.device().is_cuda() && image.sym_size(1) > kernels::kMostPatchesOnGpu);

@@ -9,15 +9,15 @@ namespace torch {
 class Library;
 }
 
-/// Between the operator (sparsify_group.cpp) and its fused form (sparsify_group_fused.cpp).
+/// Shared by the operator (sparsify_group.cpp) and its fused form (sparsify_group_fused.cpp).
 namespace tessera {
 
-/// Throws c10::Error naming the tensor that does not fit. Asks for no size as a number, so that tracing with symbolic
-/// sizes goes through it.
+/// Throws c10::Error naming the tensor that does not fit. Never reads a size as a number, so that tracing with symbolic
+/// sizes works.
 void check_sparsify_group(const at::Tensor& text_tokens, const at::Tensor& image_tokens, const at::Tensor& text_mask);
 
-/// torch.ops.tessera._sparsify_group: (grouped, row statistics) from the kernels, with autograd. The token tensors have
-/// one type, float32 or bfloat16.
+/// Calls torch.ops.tessera._sparsify_group and returns (grouped, row statistics) from the kernels, with autograd. The
+/// token tensors must have the same type, float32 or bfloat16.
 std::tuple<at::Tensor, at::Tensor> fused_sparsify_group(const at::Tensor& text_tokens, const at::Tensor& image_tokens,
                                                         const at::Tensor& text_mask, bool softmax,
                                                         std::optional<double> threshold, double softmax_temperature);

@@ -23,8 +23,8 @@ using torch::autograd::variable_list;
 
 constexpr double kNormEps = 1e-5;
 
-// What the fused loss computes with: queries are projected and divided by the root of a head's width, texts have unit
-// length, and the norms of keys and values are folded into their projections.
+// Inputs of the fused loss: queries are projected and divided by the square root of a head's width, texts have unit
+// length, and the norms' parameters of keys and values are folded into their projections.
 enum Input { kTokens, kQuery, kText, kKeyValueWeight, kKeyValueBias, kOutWeight, kOutBias, kScale, kBias, kInputs };
 using Inputs = std::array<at::Tensor, kInputs>;
 
@@ -37,7 +37,7 @@ bool pool_has_kernel(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kFloat && has_kernels(tensor);
 }
 
-// A thread of this operator calls kernels for itself.
+// Each thread of this operator calls kernels that use no further threads.
 const kernels::Parallel& no_threads() {
   static const kernels::Parallel alone{1, {}};
   return alone;
@@ -55,7 +55,7 @@ void patch_softmax(const at::Tensor& scores, bool zero_token) {  // [rows, P], i
                                : kernels::cuda::patch_softmax(call, current_stream(scores)));
 }
 
-void patch_softmax_backward(const at::Tensor& weights, const at::Tensor& gradient) {  // in place in the latter
+void patch_softmax_backward(const at::Tensor& weights, const at::Tensor& gradient) {  // overwrites `gradient`
   if (!pool_has_kernel(weights)) {
     gradient.sub_((weights * gradient).sum(-1, /*keepdim=*/true)).mul_(weights);
     return;
@@ -66,12 +66,12 @@ void patch_softmax_backward(const at::Tensor& weights, const at::Tensor& gradien
                                 : kernels::cuda::patch_softmax_backward(call, current_stream(weights)));
 }
 
-// Per pair: the loss and the gradients of scale and bias, [rows, 3] columns.
+// Per pair: the loss and the gradients of scale and bias.
 struct PairResults {
   at::Tensor losses, of_scale, of_bias;  // [rows]
 };
 
-// With `gradient` the gradients take the places of pooled and text [rows, D].
+// With `gradient`, the gradients overwrite pooled and text [rows, D].
 PairResults decide_pairs(const at::Tensor& pooled, const at::Tensor& text, const at::Tensor& labels,
                          const at::Tensor& scale, const at::Tensor& bias, bool gradient) {
   if (!pool_has_kernel(pooled)) {
@@ -118,7 +118,7 @@ void add_rows_on_cpu(const at::Tensor& to, const at::Tensor& places, const at::T
   }
 }
 
-// to[places[r]] += rows[r]; at::index_add_ calls an operator for each row on a CPU.
+// to[places[r]] += rows[r]. On a CPU at::index_add_ would call an operator for each row.
 void add_rows(const at::Tensor& to, const at::Tensor& places, const at::Tensor& rows) {
   if (!to.is_cpu())
     to.index_add_(0, places, rows);
@@ -128,7 +128,7 @@ void add_rows(const at::Tensor& to, const at::Tensor& places, const at::Tensor& 
     add_rows_on_cpu<float>(to, places, rows);
 }
 
-// The images that one thread works on, an image after the other, and what their pairs add up to.
+// Processes one thread's images, one after another, and accumulates the loss and gradients of their pairs.
 class PoolWorker {
  public:
   PoolWorker(const Inputs& in, const Attention& attention, bool gradient)
@@ -141,7 +141,7 @@ class PoolWorker {
     for (const Input input : {kScale, kBias}) sums_[input] = at::zeros({}, loss_.options());
   }
 
-  // pairs: of this image, [C] each; the tokens' gradient [P, D] goes to `of_tokens`.
+  // texts, labels: this image's pairs, [C] each. Writes the tokens' gradient [P, D] to `of_tokens`.
   void visit(const at::Tensor& tokens, const at::Tensor& texts, const at::Tensor& labels, const at::Tensor& of_tokens) {
     const std::int64_t width = tokens.size(1);
     const auto [normal, mean, deviation] = at::native_layer_norm(tokens, {width}, {}, {}, kNormEps);
@@ -164,7 +164,7 @@ class PoolWorker {
   const Inputs& sums() const { return sums_; }
 
  private:
-  // Equal tiles whose weights stay in a core's second-level cache; a GPU takes an image's pairs at once.
+  // Equal tiles with weights that fit in a core's second-level cache; a GPU processes all of an image's pairs at once.
   std::int64_t tile_size(std::int64_t pairs, std::int64_t patches) const {
     constexpr std::int64_t kElements = 1 << 18;
     if (!in_[kTokens].is_cpu()) return pairs;
@@ -204,7 +204,7 @@ class PoolWorker {
     add_rows(sums_[kText], texts, text);
     sums_[kOutWeight].addmm_(pooled.t(), attended);
     sums_[kOutBias].add_(pooled.sum(0));
-    at::mm_out(attended, pooled, in_[kOutWeight]);  // its gradient takes its place
+    at::mm_out(attended, pooled, in_[kOutWeight]);  // reuses the memory for its gradient
     backward_through_heads(query, texts, keys, values, weights, attended_heads, of_key_value);
   }
 
@@ -229,7 +229,7 @@ class PoolWorker {
   Attention attention_;
   bool gradient_;
   at::Tensor loss_;  // [] float64
-  Inputs sums_;      // gradients, but for the tokens'
+  Inputs sums_;      // gradients of all inputs except the tokens
   at::Tensor weights_, of_weights_, attended_, pooled_;
 };
 
@@ -238,7 +238,7 @@ struct PoolResult {
   Inputs gradients;  // undefined if not wanted
 };
 
-// So many threads that what each of them adds up for itself stays small beside the tokens.
+// Limits the number of threads so that their private sums stay small compared with the tokens.
 std::int64_t worker_count(const Inputs& in) {
   if (!in[kTokens].is_cpu()) return 1;
   constexpr std::int64_t kFewest = 4;
@@ -249,12 +249,12 @@ std::int64_t worker_count(const Inputs& in) {
 PoolResult pool_loss(const Inputs& in, const Attention& attention, const PairsOfImages& pairs, bool gradient) {
   const c10::OptionalDeviceGuard device(in[kTokens].device());
   const std::int64_t images = in[kTokens].size(0), workers = worker_count(in);
-  const std::int64_t block = in[kTokens].is_cpu() ? 1 : 64;  // images whose pairs are asked for together
+  const std::int64_t block = in[kTokens].is_cpu() ? 1 : 64;  // images per call of pairs()
   PoolResult out;
   if (gradient) out.gradients[kTokens] = at::empty_like(in[kTokens], at::MemoryFormat::Contiguous);
   std::vector<std::unique_ptr<PoolWorker>> all(static_cast<std::size_t>(workers));
   run_on_pool(static_cast<int>(workers), [&](int number) {
-    const at::NoGradGuard no_grad;  // threads have modes of their own
+    const at::NoGradGuard no_grad;  // threads have their own grad mode
     const NoAutocast no_autocast;
     auto& worker = all[static_cast<std::size_t>(number)] = std::make_unique<PoolWorker>(in, attention, gradient);
     for (std::int64_t first = number * block; first < images; first += workers * block) {
@@ -279,12 +279,12 @@ PoolResult pool_loss(const Inputs& in, const Attention& attention, const PairsOf
   return out;
 }
 
-// What a second backward pass needs beside the inputs.
+// What a second backward pass needs in addition to the inputs.
 struct PoolCall : torch::CustomClassHolder {
   PoolCall(Attention given, PairsOfImages of_images) : attention(given), pairs(std::move(of_images)) {}
   Attention attention;
   PairsOfImages pairs;
-  Inputs gradients;  // of the first pass, which takes them away
+  Inputs gradients;  // of the first pass, which moves them out
 };
 
 class ConditionedLoss : public torch::autograd::Function<ConditionedLoss> {
@@ -373,7 +373,7 @@ PairsOfImages given_pairs(const at::Tensor& texts, const at::Tensor& labels) {
   };
 }
 
-// The same for Python, with the pairs of all images at once and the parameters in the order of TextPoolParameters.
+// The same for Python: the pairs of all images at once, and the parameters in the order of TextPoolParameters.
 TextPoolParameters parameters_of(at::TensorList tensors, std::int64_t heads, bool zero_token) {
   TORCH_CHECK(tensors.size() == 10, "text_conditioned_pool: expected 10 parameters, got ", tensors.size());
   return {tensors[0], tensors[1], tensors[2], tensors[3], tensors[4], tensors[5],
@@ -437,7 +437,7 @@ at::Tensor text_conditioned_loss(const at::Tensor& image_tokens, const at::Tenso
   const at::Tensor tokens = to_compute(image_tokens), wide_texts = to_compute(texts);
   const at::ScalarType type = tokens.scalar_type();
   const double share = 1.0 / std::sqrt(static_cast<double>(tokens.size(2) / p.heads));
-  // A norm's weight and bias as part of the projection behind it.
+  // Folds a norm's weight and bias into the projection after it.
   const auto folded_weight = [&](const at::Tensor& weight, std::int64_t part) { return part_of(p.in_weight, part) * weight; };
   const auto folded_bias = [&](const at::Tensor& bias, std::int64_t part) {
     return at::mv(part_of(p.in_weight, part), bias) + part_of(p.in_bias, part);

@@ -24,7 +24,7 @@ using Mask = std::optional<at::Tensor>;
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-// Asks for no size as a number, so that tracing with symbolic sizes goes through it.
+// Never reads a size as a number, so that tracing with symbolic sizes works.
 void check(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table, const at::Tensor& bias) {
   TORCH_CHECK(tokens.dim() == 3 && tokens.sym_size(1) > 0 && tokens.sym_size(2) > 0 && tokens.is_floating_point(),
               "token_max_projection: tokens must be floating [B, N, w] with N and w at least 1, got ",
@@ -55,7 +55,8 @@ kernels::TokenMaxProjectionProblem problem_of(const at::Tensor& tokens, const at
   return {tokens.size(0), tokens.size(1), table.size(0), tokens.size(2), kernel_type(tokens)};
 }
 
-// LibTorch's product on memory that is not a tensor's. The operator counts its FLOPs as a whole (operator_flops).
+// LibTorch's product on memory that does not belong to a tensor. Unrecorded, because operator_flops counts the
+// operator's FLOPs as a whole.
 void library_product(std::int64_t rows, std::int64_t columns, std::int64_t depth, const float* a, const float* b,
                      float* c) {
   const at::RecordFunctionGuard unrecorded(/*is_enabled=*/false);
@@ -93,7 +94,7 @@ Three backward_on_device(const at::Tensor& grad_encoding, const at::Tensor& enco
                          const Mask& mask, const at::Tensor& table, const at::Tensor& argmax,
                          std::array<bool, 3> output_mask) {
   const c10::OptionalDeviceGuard device(tokens.device());
-  // d log(1 + m) / dm = 1 / (1 + m) = exp(-encoding). NaN stays.
+  // d log(1 + m) / dm = 1 / (1 + m) = exp(-encoding). NaN stays NaN.
   const at::Tensor weight = encoding.neg().exp_().mul_(grad_encoding).masked_fill_(encoding == 0, 0);
   const at::Tensor grad_bias = output_mask[2] ? weight.sum(0) : at::Tensor();
   if (!has_kernel(tokens)) {
@@ -141,7 +142,7 @@ Pair call_forward(const at::Tensor& tokens, const Mask& mask, const at::Tensor& 
   return forward.call(tokens, mask, table, bias);
 }
 
-// The mask comes last: where there is none, needs_input_grad does not count it.
+// The mask comes last, because needs_input_grad does not count an undefined one.
 class MaxProjection : public torch::autograd::Function<MaxProjection> {
  public:
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& tokens,
@@ -180,7 +181,7 @@ Pair operate(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table
   return call_forward(tokens.to(type), mask, table.to(type), bias.to(compute_dtype(tokens)));
 }
 
-// Of autocast's types the tensor cores' kernel takes bfloat16; the CPU gains nothing by rounding.
+// Of autocast's types, the tensor-core kernel takes only bfloat16; on the CPU rounding would gain nothing.
 Pair operate_under_autocast(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table,
                             const at::Tensor& bias) {
   const at::DeviceType device = tokens.device().type();

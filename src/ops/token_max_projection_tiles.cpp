@@ -9,7 +9,7 @@ namespace tessera {
 namespace {
 
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
-constexpr std::int64_t kTileElements = 4 << 20;  // of one tile of products
+constexpr std::int64_t kTileElements = 4 << 20;  // size of one tile of products
 
 // Calls each(first, count) for tiles of the vocabulary, so that [B, N, count] stays within kTileElements.
 template <class Each>

@@ -22,15 +22,15 @@ void Lamb::update(std::vector<Group>& groups, const std::optional<at::Tensor>& f
       group.gradients = at::_foreach_div(group.gradients, divisor.to(group.gradients[0].options()));
     }
     if (found_inf) {
-      // A gradient that is not finite stays so whatever it is multiplied with.
+      // A gradient that is not finite stays so whatever factor it is multiplied by, so set it to zero.
       for (at::Tensor& gradient : group.gradients) gradient = at::where(*found_inf != 0, 0.0, gradient);
     }
     update_group(group, found_inf);
   }
 }
 
-// With found_inf gradients are zeros: moments then keep their values where they do not decay, and weights where the
-// update is multiplied by zero. The host need not know.
+// With found_inf the gradients are zeros: the moments keep their values because they do not decay, and the weights
+// because the update is multiplied by zero. The host is not involved.
 void Lamb::update_group(Group& group, const std::optional<at::Tensor>& found_inf) {
   auto &exp_avg = group.moments[0], &exp_avg_sq = group.moments[1];
   const auto [beta1, beta2] = settings_.betas;

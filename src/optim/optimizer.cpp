@@ -28,13 +28,13 @@ Optimizer::Optimizer(std::vector<NamedParameter> parameters, const DecaySettings
   for (const NamedParameter& parameter : parameters_) {
     if (!names.insert(parameter.name).second) user_error("optimizer: two parameters are named ", parameter.name);
     decays_.push_back(decays(parameter, decay));
-    // Moments and parameter must have one memory layout: the fused operators walk over them side by side.
+    // Moments and parameter must have the same memory layout, because the fused operators read them in parallel.
     for (std::vector<at::Tensor>& moment : moments_) moment.push_back(at::zeros_like(parameter.tensor));
   }
 }
 
 void Optimizer::shard(const ProcessGroup& group, double bucket_mb) {
-  TORCH_CHECK(steps_ == 0 && !shards_, "optimizer: shared out over ranks before the first step, and once");
+  TORCH_CHECK(steps_ == 0 && !shards_, "optimizer: shard() must be called at most once, and before the first step");
   if (group.alone()) return;
   shards_ = Shards{group, bucket_mb, balanced_owners(tensors(), group.size())};
   for (std::vector<at::Tensor>& moment : moments_)

@@ -17,7 +17,7 @@ void check_pattern(const std::string& pattern, const std::string& key, const std
     const bool there = std::any_of(parameters.begin(), parameters.end(),
                                    [&](const NamedParameter& each) { return matches(pattern, each.name); });
     if (there) return;
-    user_error(key, ": ", pattern, ": this model has no parameters of its ", pattern, " tower: leave it out");
+    user_error(key, ": ", pattern, ": this model's ", pattern, " tower has no parameters: leave it out");
   }
   std::vector<std::string> names{"image", "text"};
   for (const NamedParameter& parameter : parameters) {
@@ -26,7 +26,7 @@ void check_pattern(const std::string& pattern, const std::string& key, const std
   }
   const std::string near = nearest_name(pattern, names);
   user_error(key, ": ", pattern, " matches no parameter",
-             near.empty() ? ": names are those in model.safetensors, * stands for any characters"
+             near.empty() ? ": use the names in model.safetensors; * matches any characters"
                           : ": did you mean " + near + "?");
 }
 

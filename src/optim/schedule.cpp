@@ -8,7 +8,7 @@ namespace tessera {
 
 namespace {
 
-// A step of a run that is part of a longer one: which step of how many that is there.
+// A step of a run that is part of a longer one, as a step of the longer one, and the longer one's length.
 struct Place {
   std::int64_t step, total;
 };
@@ -27,9 +27,9 @@ std::int64_t whole_warmup(const ScheduleSettings& settings, std::int64_t whole) 
 }  // namespace
 
 std::optional<config::Problem> validate(const ScheduleSettings& settings) {
-  if (settings.part[0] >= settings.part[1]) return config::Problem{"part", "ends before it begins: give [from, to], from less than to"};
+  if (settings.part[0] >= settings.part[1]) return config::Problem{"part", "must be [from, to] with from less than to"};
   if (settings.cooldown_share > 0 && settings.schedule != "constant")
-    return config::Problem{"cooldown_share", "belongs to schedule: constant; " + settings.schedule + " falls all the time"};
+    return config::Problem{"cooldown_share", "applies only to schedule: constant; " + settings.schedule + " decays throughout"};
   if (!settings.warmup_share || settings.warmup_steps == 0) return std::nullopt;
   return config::Problem{"warmup_share", "give warmup_steps or warmup_share, not both"};
 }

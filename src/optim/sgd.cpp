@@ -16,7 +16,7 @@ Sgd::Sgd(std::vector<NamedParameter> parameters, const SgdSettings& settings)
 
 void Sgd::update(std::vector<Group>& groups, const std::optional<at::Tensor>& found_inf) {
   for (Group& group : groups) {
-    // Buffers begin at zero, so the first step needs no treatment of its own.
+    // Buffers start at zero, so the first step needs no special case.
     const at::TensorList buffers = group.moments.empty() ? at::TensorList() : at::TensorList(group.moments[0]);
     at::_fused_sgd_(group.parameters, group.gradients, buffers, group.weight_decay, settings_.momentum,
                     group.learning_rate, /*dampening=*/0.0, settings_.nesterov, /*maximize=*/false,

@@ -2,7 +2,7 @@
 
 #include <tessera/probe/runner.h>
 
-// One line per file of runners; registry.cpp calls them, data_registry.cpp those of modules in tessera_data.
+// One line per file of runners. registry.cpp calls them; data_registry.cpp calls those of modules in tessera_data.
 namespace tessera::probe {
 
 void add_caption_runners(Runners& runners);

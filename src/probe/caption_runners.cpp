@@ -46,7 +46,7 @@ struct LabelsCase {
 
 template <class Visitor>
 void fields(Visitor& v, LabelsCase& s) {
-  v("duplicates", s.duplicates, "what duplicates are", config::one_of({"negative", "masked", "positive"}));
+  v("duplicates", s.duplicates, "how duplicates count", config::one_of({"negative", "masked", "positive"}));
 }
 
 Outputs run_caption_labels(Run& run) {

@@ -1,4 +1,4 @@
-// Sampling of sentences against the reference cases of golden/captions.
+// Compares the sampling of sentences with the reference cases of golden/captions.
 #include <algorithm>
 
 #include <ATen/ATen.h>
@@ -25,13 +25,13 @@ std::vector<TextField> texts_of_case(const nlohmann::json& fields) {
 
 Outputs run_caption_sampler(Run& run) {
   auto settings = config::read<CaptionSamplerSettings>(run.settings());
-  // A case's order of fields is that of its settings alone: JSON objects have none.
+  // Only a case's settings give the order of its fields, because JSON objects have none.
   if (!settings.fields) settings.fields.emplace();
   const nlohmann::json& inputs = run.json_inputs();
   const auto draws = inputs.value("draws", std::vector<double>());
   std::size_t used = 0;
   const auto next_draw = [&] {
-    TORCH_CHECK(used < draws.size(), "the case has ", draws.size(), " draws, and one more was asked for");
+    TORCH_CHECK(used < draws.size(), "the case has ", draws.size(), " draws, but the sampler needs one more");
     return draws[used++];
   };
   const CaptionSampler sampler(settings);

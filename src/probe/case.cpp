@@ -34,7 +34,7 @@ double rtol_of(const std::string& text, const std::string& path) {
   return value.get<double>();
 }
 
-// Where a tensor's name says it belongs; nullptr: nowhere here.
+// Returns the map that a tensor belongs to by its name, or nullptr.
 std::map<std::string, at::Tensor>* place_of(Case& out, const std::string& name, std::string& rest) {
   const std::pair<const char*, std::map<std::string, at::Tensor>*> places[] = {
       {"in.", &out.inputs},
@@ -56,14 +56,14 @@ Case load_safetensors_case(const std::string& path) {
   Case out;
   out.path = path;
   out.module = file.metadata["module"];
-  if (out.module.empty()) user_error(path, ": no reference case: its metadata names no module");
+  if (out.module.empty()) user_error(path, ": not a reference case: its metadata names no module");
   if (!file.metadata["settings"].empty())
     out.settings = settings_of(parse_json(file.metadata["settings"], path + ": settings"), path);
   out.note = file.metadata["note"];
   if (!file.metadata["rtol"].empty()) out.rtol = rtol_of(file.metadata["rtol"], path);
   out.float32_only = file.metadata["float32_only"] == "true";
   for (const auto& [name, tensor] : file.tensors) {
-    if (name.rfind("shard.", 0) == 0) continue;  // what single ranks hold: a matter of the distributed tests
+    if (name.rfind("shard.", 0) == 0) continue;  // the shards of single ranks, for the distributed tests
     std::string rest;
     std::map<std::string, at::Tensor>* place = place_of(out, name, rest);
     if (place == nullptr)
@@ -74,7 +74,7 @@ Case load_safetensors_case(const std::string& path) {
   return out;
 }
 
-// Collects the numbers of nested lists; false if they are ragged or hold something else.
+// Collects the numbers of nested lists; returns false if these are ragged or hold something else.
 bool collect(const json& value, std::size_t depth, std::vector<std::int64_t>& shape, std::vector<json>& flat) {
   if (!value.is_array()) {
     flat.push_back(value);
@@ -91,8 +91,7 @@ bool collect(const json& value, std::size_t depth, std::vector<std::int64_t>& sh
                      [&](const json& item) { return collect(item, depth + 1, shape, flat); });
 }
 
-// Whole numbers become int64, bools bool, anything with a fraction float64; undefined if it is no even array of
-// numbers.
+// Converts whole numbers to int64, bools to bool and other numbers to float64; undefined if it is not a regular array of numbers.
 at::Tensor tensor_of(const json& value) {
   std::vector<std::int64_t> shape;
   std::vector<json> flat;
@@ -112,7 +111,7 @@ at::Tensor tensor_of(const json& value) {
   return at::tensor(numbers, at::kDouble).reshape(shape).to(bools ? at::kBool : at::kDouble);
 }
 
-// Undefined if it is no list of texts.
+// Converts a list of texts; undefined if it is not one.
 at::Tensor texts_of(const json& value) {
   const bool texts = value.is_array() && !value.empty() &&
                      std::all_of(value.begin(), value.end(), [](const json& item) { return item.is_string(); });
@@ -122,7 +121,7 @@ at::Tensor texts_of(const json& value) {
 Case load_json_case(const std::string& path) {
   const json root = parse_json(io::read_file(path), path);
   if (!root.is_object() || !root.contains("module") || !root["module"].is_string())
-    user_error(path, ": no reference case: it names no module");
+    user_error(path, ": not a reference case: it names no module");
   Case out;
   out.path = path;
   out.module = root["module"].get<std::string>();
@@ -138,7 +137,7 @@ Case load_json_case(const std::string& path) {
   for (const auto& [name, value] : outputs.items()) {
     at::Tensor tensor = tensor_of(value);
     if (!tensor.defined()) tensor = texts_of(value);
-    if (!tensor.defined()) user_error(path, ": output ", name, " is no even array of numbers and no list of texts");
+    if (!tensor.defined()) user_error(path, ": output ", name, " is neither a regular array of numbers nor a list of texts");
     out.outputs.emplace(name, tensor);
   }
   return out;

@@ -10,7 +10,7 @@
 namespace tessera::probe {
 namespace {
 
-// Lets bfloat16 runs use autocast, as training does.
+// Makes bfloat16 runs use autocast, as training does.
 class AutocastGuard {
  public:
   explicit AutocastGuard(const RunOptions& options)
@@ -34,18 +34,18 @@ class AutocastGuard {
   at::ScalarType dtype_;
 };
 
-// The loss, or the sum of cotangent * output; undefined if nothing that is differentiated depends on a leaf.
+// Returns the loss, or the sum of cotangent * output; undefined if it does not depend on any leaf.
 at::Tensor differentiated_scalar(const Case& reference, const Outputs& outputs) {
   if (reference.cotangents.empty()) {
     const auto loss = outputs.find("loss");
-    TORCH_CHECK(loss != outputs.end(), "the case has gradients, but no cotangent, and the module gives no output loss");
+    TORCH_CHECK(loss != outputs.end(), "the case has gradients, but no cotangent, and the module has no output loss");
     return loss->second.requires_grad() ? loss->second : at::Tensor();
   }
   at::Tensor sum;
   for (const auto& [name, cotangent] : reference.cotangents) {
     const auto output = outputs.find(name);
     TORCH_CHECK(output != outputs.end(), "the case has a cotangent of output ", name,
-                ", which the module does not give");
+                ", which the module does not have");
     if (!output->second.requires_grad()) continue;
     TORCH_CHECK(output->second.sizes() == cotangent.sizes(), "output ", name, " is ", output->second.sizes(),
                 ", its cotangent ", cotangent.sizes());
@@ -57,7 +57,7 @@ at::Tensor differentiated_scalar(const Case& reference, const Outputs& outputs) 
 }
 
 void compare_gradients(const Case& reference, const Run& run, const Outputs& outputs, double rtol, CaseReport& report) {
-  // Leaves once each: several parameters may be slices of one.
+  // Lists each leaf once, because several parameters may be slices of the same leaf.
   std::vector<at::Tensor> leaves;
   std::map<const void*, std::size_t> place;
   const auto add = [&](const at::Tensor& leaf) {
@@ -123,7 +123,7 @@ Row compare(const std::string& name, const at::Tensor& ours, const at::Tensor& t
     row.problem = "NaN where the reference has none";
     return row;
   }
-  // Where the reference is not finite ours must be the same thing.
+  // Where the reference is not finite, ours must be the same value.
   const at::Tensor same = (got == wanted) | (got.isnan() & wanted.isnan());
   if ((~finite & ~same).any().item<bool>()) {
     row.problem = "finite where the reference is not";
@@ -158,7 +158,7 @@ CaseReport run_case(const Case& reference, const Runners& runners, const RunOpti
     for (const auto& [name, theirs] : reference.outputs) {
       const auto ours = outputs.find(name);
       if (ours == outputs.end() || !ours->second.defined())
-        report.rows.push_back({"out." + name, 0, 0, "missing: the module gives no such output"});
+        report.rows.push_back({"out." + name, 0, 0, "missing: the module has no such output"});
       else
         report.rows.push_back(compare("out." + name, ours->second, theirs, rtol));
     }

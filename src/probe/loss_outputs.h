@@ -5,7 +5,7 @@
 
 namespace tessera::probe {
 
-/// What a case compares of an objective: `loss`, its terms, and what it tells where it is inspected.
+/// Returns the outputs of an objective that a case compares: `loss`, its terms, and its details (from inspection).
 inline Outputs outputs_of(const Losses& losses) {
   Outputs outputs{{"loss", losses.total}};
   for (const auto& [term, value] : losses.terms) outputs[term] = value;

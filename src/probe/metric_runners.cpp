@@ -20,7 +20,7 @@
 namespace tessera::probe {
 namespace {
 
-/// The settings of all metrics; each reads those it has. A case's own keys are checked by read_settings.
+/// The settings of all metrics; each metric uses its own. read_settings() checks a case's keys.
 struct MetricSettings {
   std::int64_t num_classes = 0;
   std::vector<std::int64_t> topk;
@@ -47,7 +47,7 @@ struct MetricSettings {
 template <class Visitor>
 void fields(Visitor& v, MetricSettings& s) {
   v("num_classes", s.num_classes, "classes", config::at_least(1));
-  v("topk", s.topk, "how many best count", config::at_least(1));
+  v("topk", s.topk, "values of k", config::at_least(1));
   v("clip_counts", s.clip_counts, "a word counts at most as often as it occurs");
   v("grid", s.grid, "rows and columns of the patches", config::at_least(1));
   v("upsample", s.upsample, "of the patches' cosines", config::one_of({"bilinear", "nearest"}));
@@ -68,7 +68,7 @@ void fields(Visitor& v, MetricSettings& s) {
   v("momentum", s.momentum, "of SGD", config::in_half_open(0, 1));
 }
 
-/// Reads the settings; keys that this metric does not have are errors.
+/// Reads the settings. Fails for keys that this metric does not have.
 MetricSettings read_settings(const Run& run, const std::vector<std::string>& keys, MetricSettings defaults = {}) {
   for (const auto& [key, value] : run.settings().members()) {
     if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
@@ -252,7 +252,7 @@ Outputs slot_selection(Run& run) {
   slots.add(image_slots, run.input("labels"));
   const at::Tensor accuracy = slots.accuracy();
   const at::Tensor selected = metrics::best_slots(accuracy, s.top);
-  // From here on as with any embedding: that of the chosen slots.
+  // The rest is zero-shot classification with the embedding of the chosen slots.
   const std::int64_t classes = text_slots.size(0);
   const at::Tensor owner = at::arange(classes, at::kLong).repeat_interleave(text_slots.size(1));
   const at::Tensor prompts = metrics::slot_embeddings(text_slots.flatten(0, 1), selected);

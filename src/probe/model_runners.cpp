@@ -19,7 +19,7 @@ namespace {
 
 using config::Node;
 
-/// Settings of the reference cases that belong to other parts of our towers than the encoder.
+/// Settings of the reference cases that do not belong to the encoder in our towers.
 struct TowerKeys {
   std::string pool;
   std::optional<std::int64_t> embed_dim;
@@ -39,7 +39,7 @@ Node number(std::int64_t value) {
   return config::Value<std::int64_t>::dump(value);
 }
 
-/// Copies the case's parameters into the tower, under the names that files have.
+/// Copies the case's parameters into the tower, under their names in files.
 void bind_tower(Run& run, Tower& tower, const std::string& prefix) {
   tower.to(run.device(), run.parameter_dtype());
   for (const auto& [name, tensor] : tower.state_dict())
@@ -55,8 +55,8 @@ Outputs run_tower(Tower& tower, const TowerInput& input) {
   return outputs;
 }
 
-/// linear where the case has its matrix (then embed_dim has a default) or asks for it; with pool none nothing is
-/// projected, but the case may still hold the matrix.
+/// Returns linear if the case has its matrix (embed_dim then has a default) or sets embed_dim with a pool, and none otherwise.
+/// With pool none, nothing is projected, although the case may still hold the matrix.
 config::ModuleSettings projection_choice(const Run& run, const TowerKeys& keys, const std::string& matrix) {
   if (!run.has_parameter(matrix) && (!keys.embed_dim || keys.pool == "none")) return {"none"};
   config::ModuleSettings choice{"linear"};
@@ -121,8 +121,8 @@ struct ResizeSettings {
 
 template <class Visitor>
 void fields(Visitor& v, ResizeSettings& s) {
-  v("grid", s.grid, "rows and columns wanted");
-  v("old_grid", s.old_grid, "rows and columns there are; null: a square");
+  v("grid", s.grid, "new rows and columns");
+  v("old_grid", s.old_grid, "old rows and columns; null: a square");
   v("prefix_tokens", s.prefix_tokens, "rows before the grid, which are copied", config::at_least(0));
 }
 
@@ -139,7 +139,7 @@ struct ResizeTextSettings {
 
 template <class Visitor>
 void fields(Visitor& v, ResizeTextSettings& s) {
-  v("context_length", s.context_length, "positions wanted", config::at_least(1));
+  v("context_length", s.context_length, "new number of positions", config::at_least(1));
 }
 
 Outputs run_resize_text_pos_embed(Run& run) {
@@ -184,7 +184,7 @@ Outputs run_sparc_head(Run& run) {
   GapReadOut mean({}, {});
   const at::Tensor& patches = run.input("image_features");
   const at::Tensor& mask = run.input("text_mask");
-  const at::Tensor words = zero_padding(run.input("text_features"), mask);  // as encoders give them
+  const at::Tensor words = zero_padding(run.input("text_features"), mask);  // as encoders output them
   return {{"image_tokens", image.tokens(patches)},
           {"image_global", image.global(mean.forward({.tokens = patches}, {}).embedding)},
           {"dense_tokens", image.dense(patches)},
@@ -197,7 +197,7 @@ Runner readout_runner(const std::string& name) {
     Node settings = run.settings();
     ReadOutContext context;
     context.width = take<std::int64_t>(settings, "width", 0);
-    // Cases may tell the width of values that are not there; a configuration that does is mistaken.
+    // Cases may give value_width although values are shared; in a configuration this is an error.
     const Node* shares = settings.find("share_values");
     if (name == "sparo" && (shares == nullptr || shares->text() == "true")) take<std::int64_t>(settings, "value_width", 0);
     context.modality = Modality::text;  // any token sequence with a mask; the first token may be a class token
@@ -222,7 +222,7 @@ Runner readout_runner(const std::string& name) {
   };
 }
 
-/// The head of a case, on a table that the case gives; `settings` keeps what is not the head's.
+/// Returns the head of a case on the case's token table; leaves in `settings` what does not belong to the table.
 std::shared_ptr<TokenProjection> token_head(Run& run, Node& settings) {
   const auto vocabulary = take<std::int64_t>(settings, "vocab_size", 30522),
              text_width = take<std::int64_t>(settings, "text_width", 512);

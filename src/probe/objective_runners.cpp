@@ -24,7 +24,7 @@ Features features_of(const Run& run) {
   text.mask = run.optional_input("text_mask");
   image.encoder_tokens = run.optional_input("image_features");
   features.duplicates.image_group = run.optional_input("image_ids");
-  const at::Tensor ids = run.optional_input("text_ids");  // of captions, or of their tokens
+  const at::Tensor ids = run.optional_input("text_ids");  // one per caption, or token ids
   if (ids.defined() && ids.dim() > 1)
     text.input = text_input(ids, text.mask);
   else
@@ -46,7 +46,7 @@ Outputs run_objective(Run& run, const std::string& name, const Features& feature
   return outputs_of(objective->forward(features, context));
 }
 
-// Objectives on the pairwise features of one image view and one caption.
+// Runs objectives on the features of one image view and one caption.
 Runner pairwise_objective(const std::string& name) {
   return [name](Run& run) -> Outputs { return run_objective(run, name, features_of(run), 0); };
 }
@@ -84,10 +84,10 @@ struct FlopsCase {
 
 template <class Visitor>
 void fields(Visitor& v, FlopsCase& s) {
-  v("rows_per_rank", s.rows_per_rank, "how the rows lie on ranks; empty: one process");
+  v("rows_per_rank", s.rows_per_rank, "number of rows on each rank; empty: one process");
 }
 
-// Over ranks the sums are made apart, as each rank makes its own.
+// With ranks, the sums are computed separately, as each rank does.
 Outputs run_flops_regularizer(Run& run) {
   const auto settings = config::read<FlopsCase>(run.settings());
   const at::Tensor& encoding = run.input("encoding");
@@ -126,7 +126,7 @@ Outputs run_dino_head(Run& run) {
   return {{"bottleneck", bottleneck}, {"logits", at::linear(bottleneck, head.last_layer())}};
 }
 
-// The loss as the reference cases write it: sizes and the run's length stand beside its settings.
+// The loss in the format of the reference cases, which also have sizes and the run's length.
 struct DinoLossCase : DinoLossSettings {
   std::int64_t out_dim = 65536;
   std::int64_t crops = 10;
@@ -137,7 +137,7 @@ struct DinoLossCase : DinoLossSettings {
 template <class Visitor>
 void fields(Visitor& v, DinoLossCase& s) {
   v("out_dim", s.out_dim, "K", config::at_least(1));
-  v("crops", s.crops, "of a picture, global ones included", config::at_least(1));
+  v("crops", s.crops, "of an image, including global ones", config::at_least(1));
   v("global_crops", s.global_crops, "large ones", config::at_least(1));
   v("epochs", s.epochs, "length of the run", config::at_least(1));
   fields(v, static_cast<DinoLossSettings&>(s));

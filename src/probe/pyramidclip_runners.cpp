@@ -12,7 +12,7 @@
 namespace tessera::probe {
 namespace {
 
-// The settings of all of PyramidCLIP's encoder cases; each kind uses some of them.
+// The settings of all encoder cases of PyramidCLIP; each kind uses some of them.
 struct EncoderCase {
   std::int64_t patch_size = 16;
   std::int64_t width = 768;
@@ -61,13 +61,13 @@ void fields(Visitor& v, EncoderCase& s) {
   v("patch_size", s.patch_size, "as in vit");
   v("width", s.width, "of the tokens");
   v("heads", s.heads, "attention heads");
-  v("layers", s.layers, "blocks; of roi_encoder those that regions pass");
+  v("layers", s.layers, "blocks; for roi_encoder those that regions pass through");
   v("leff_layers", s.leff_layers, "blocks with LeFF");
   v("mlp_ratio", s.mlp_ratio, "as in vit");
   v("output_dim", s.output_dim, "width of the embeddings");
   v("activation", s.activation, "as in vit");
   v("grid", s.grid, "of the patches");
-  v("class_token", s.class_token, "whether one stands before the patches");
+  v("class_token", s.class_token, "whether a class token precedes the patches");
   v("leff_norm", s.leff_norm, "leff.norm");
   v("leff_conv_bias", s.leff_conv_bias, "leff.conv_bias");
   v("leff_out_activation", s.leff_out_activation, "leff.out_activation");
@@ -77,11 +77,11 @@ void fields(Visitor& v, EncoderCase& s) {
   v("roi_ln_pre", s.roi_ln_pre, "regions.pre_norm");
   v("roi_class_token", s.roi_class_token, "regions.class_token");
   v("share_class_token", s.share_class_token, "regions.class_token: shared");
-  v("rear", s.rear, "what regions pass", config::one_of({"blocks", "attention_pool"}));
+  v("rear", s.rear, "what regions pass through", config::one_of({"blocks", "attention_pool"}));
   v("training", s.training, "mode of the batch norms");
 }
 
-// What a step leaves of batch norms, under their names in `state`: name and tensor each.
+// Adds the running statistics of batch norms after a step, under their names in `state`.
 template <class State>
 void add_running_statistics(const State& state, Outputs& outputs) {
   for (const auto& [name, tensor] : state)
@@ -107,7 +107,7 @@ TowerInput regions_of(const Run& run) {
   return input;
 }
 
-// A tower with this vit; the case may lack the parameters of one of its two inputs.
+// Makes a tower with this vit; the case may lack the parameters of one of its two inputs.
 std::shared_ptr<Tower> make_tower(Run& run, const VitSettings& vit, std::int64_t output_dim) {
   LinearProjectionSettings projection;
   projection.embed_dim = output_dim;
@@ -121,7 +121,7 @@ std::shared_ptr<Tower> make_tower(Run& run, const VitSettings& vit, std::int64_t
   return tower;
 }
 
-// The sequence of regions through the attention pooling that a ResNet ends with.
+// Passes the sequence of regions through the attention pooling at the end of a ResNet.
 Outputs run_attention_pool(Run& run, const EncoderCase& s) {
   torch::nn::Module front("front");
   RegionTokens region_tokens(s.regions(), s.width, /*class_token=*/true, {}, front);
@@ -187,7 +187,7 @@ Outputs run_pyramidclip(Run& run) {
   take(features.texts, "caption", "text_caption", "");
   take(features.texts, "objects", "text_attributes", "attributes_mask");
   config::Node settings = run.settings();
-  settings.erase("training");  // of the modules with batch norms; this one has none
+  settings.erase("training");  // only matters for modules with batch norms
   const auto objective = objectives().make({"pyramidclip", settings}, "pyramidclip", {});
   run.bind_all(*objective);
   return outputs_of(objective->forward(features, {}));

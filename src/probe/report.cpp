@@ -15,7 +15,7 @@ std::string format(const char* pattern, Args... args) {
   return text;
 }
 
-// How much of what is allowed was used; "0%" where nothing was.
+// Returns the error as a percentage of the bound; "0%" for no error.
 std::string share(const Row& row) {
   if (row.error == 0) return "0%";
   return row.bound == 0 ? "over" : format("%.2g%%", 100 * row.error / row.bound);

@@ -8,7 +8,7 @@
 namespace tessera::probe {
 namespace {
 
-/// Of the parts of `superclip`, whose cases write its settings.
+/// The settings of the cases of `superclip` and its parts.
 struct SuperClipCase : SuperClipSettings {
   bool training = true;
 };

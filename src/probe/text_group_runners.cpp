@@ -16,7 +16,7 @@
 namespace tessera::probe {
 namespace {
 
-/// A part's settings as the cases write them, sizes that a tower gives otherwise among them.
+/// The settings of a grouping block in the cases, including sizes that otherwise come from a tower.
 struct GroupingCase : GroupingSettings {
   GroupingShape shape;
 };
@@ -99,8 +99,8 @@ Outputs run_caption_decoder(Run& run) {
   return {{"logits", at::matmul(hidden, table.t()).masked_fill(padding, 0)}};
 }
 
-/// The contrast through the objective; the reconstruction of logits that are given, as of hidden states on an identity
-/// for a table.
+/// Runs the contrastive loss through the objective. The reconstruction loss is computed from given logits, as if they were hidden
+/// states on an identity token table.
 Outputs run_text_group(Run& run) {
   const auto settings = config::read<TextGroupSettings>(run.settings(), run.path());
   Outputs out;
@@ -153,10 +153,10 @@ Outputs run_groupvit(Run& run) {
   return out;
 }
 
-/// Rows of an input by its name.
+/// Returns rows of an input by its name.
 using InputRows = std::function<at::Tensor(const char* name)>;
 
-/// A step in two passes over chunks. What comes out has the values of the first pass and the gradients of the second.
+/// Runs a step in two passes over chunks. The outputs have the values of the first pass and the gradients of the second.
 Outputs run_in_chunks(Run& run, const ChunkedRows& chunks, const std::function<Features(const InputRows&)>& encode_rows,
                       Objective& objective) {
   const auto encode = [&](std::int64_t index) {
@@ -191,7 +191,7 @@ Outputs run_in_chunks(Run& run, const ChunkedRows& chunks, const std::function<F
   return out;
 }
 
-/// fc2(GELU(fc1(x))) of the case's parameters under `prefix`.
+/// Returns fc2(GELU(fc1(x))) with the case's parameters under `prefix`.
 at::Tensor small_tower(Run& run, const std::string& prefix, const at::Tensor& x) {
   const auto linear = [&](const char* name, const at::Tensor& in) {
     return at::linear(in, run.parameter(prefix + name + ".weight"), run.parameter(prefix + name + ".bias"));

@@ -6,8 +6,8 @@
 
 namespace tessera::probe {
 
-/// A case's settings without `training`, the mode of the module, which is no setting; those of a weighted_sum's
-/// objectives too.
+/// A case's settings without `training`, which is the mode of the module and not a setting. It is also removed from the objectives
+/// of a weighted_sum.
 struct TrainingMode {
   config::Node settings;
   bool training = true;

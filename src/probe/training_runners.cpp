@@ -12,7 +12,7 @@
 namespace tessera::probe {
 namespace {
 
-// A schedule as the reference cases write it: peak and length stand beside its shape.
+// A schedule in the format of the reference cases, which also have the peak and the length.
 struct LrScheduleCase {
   double lr = 1.0;
   std::int64_t total_steps = 0;
@@ -22,11 +22,11 @@ struct LrScheduleCase {
 template <class Visitor>
 void fields(Visitor& v, LrScheduleCase& s) {
   v("lr", s.lr, "peak");
-  v("total_steps", s.total_steps, "length, warm-up included");
+  v("total_steps", s.total_steps, "length, including warm-up");
   fields(v, s.shape);
 }
 
-// A run's length, as cases of DINO count it.
+// A run's length in the format of DINO's cases.
 struct EpochsCase {
   std::int64_t epochs = 100;
   std::int64_t steps_per_epoch = 1;
@@ -35,7 +35,7 @@ struct EpochsCase {
 template <class Visitor>
 void fields(Visitor& v, EpochsCase& s) {
   v("epochs", s.epochs, "length of the run", config::at_least(1));
-  v("steps_per_epoch", s.steps_per_epoch, "steps of one", config::at_least(1));
+  v("steps_per_epoch", s.steps_per_epoch, "steps of an epoch", config::at_least(1));
 }
 
 struct CosineScheduleCase : EpochsCase {
@@ -86,7 +86,7 @@ std::vector<NamedParameter> parameters_of(Run& run) {
   return out;
 }
 
-// Plays the case's gradients through an optimizer; `after_step` sees it after each one.
+// Feeds the case's gradients to an optimizer; calls `after_step` after each step.
 template <class AnyOptimizer>
 Outputs play(Run& run, AnyOptimizer& optimizer, const std::function<void()>& after_step) {
   const at::Tensor rates = run.input("lr").to(at::kCPU, at::kDouble);
@@ -163,7 +163,7 @@ Outputs run_gradient_clip_per_parameter(Run& run) {
   const auto settings = config::read<ClipPerParameterCase>(run.settings(), "");
   std::vector<at::Tensor> gradients;
   std::vector<std::size_t> each_alone;
-  const auto name_of = [](std::size_t i) { return concat("grad_", i); };  // by number: grad_10 comes after grad_9
+  const auto name_of = [](std::size_t i) { return concat("grad_", i); };  // in numeric order: grad_10 after grad_9
   while (run.has(name_of(gradients.size()))) {
     each_alone.push_back(gradients.size());
     gradients.push_back(run.input(name_of(gradients.size())).detach().clone());

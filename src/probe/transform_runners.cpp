@@ -1,4 +1,4 @@
-// Decoding and transforms against the reference cases of golden/transforms.
+// Compares decoding and transforms with the reference cases of golden/transforms.
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 

@@ -8,14 +8,14 @@
 namespace tessera::report {
 namespace {
 
-/// How often each sample is drawn.
+/// Draws a resample; returns how often each sample is drawn.
 std::vector<double> drawn_counts(Random& random, std::int64_t samples) {
   std::vector<double> counts(static_cast<std::size_t>(samples), 0);
   for (std::int64_t i = 0; i < samples; ++i) ++counts[static_cast<std::size_t>(random.below(samples))];
   return counts;
 }
 
-/// Sums of one metric by group, used again for each resample.
+/// The sums of one metric by group. The buffers are reused for each resample.
 class GroupSums {
  public:
   explicit GroupSums(const Outcomes& outcomes) : outcomes_(outcomes) {
@@ -25,7 +25,7 @@ class GroupSums {
     wholes_.resize(static_cast<std::size_t>(groups));
   }
 
-  /// `counts`: how often each sample counts; empty: once.
+  /// Returns the metric if each sample counts `counts` times, or once if `counts` is empty.
   double value(const std::vector<double>& counts) {
     std::fill(parts_.begin(), parts_.end(), 0);
     std::fill(wholes_.begin(), wholes_.end(), 0);
@@ -48,7 +48,7 @@ class GroupSums {
   std::vector<double> parts_, wholes_;
 };
 
-/// The value below which a share of the sorted values lies.
+/// Returns the value below which this share of the sorted values is.
 double percentile(const std::vector<double>& sorted, double share) {
   const double place = share * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<std::size_t>(place);

@@ -16,9 +16,9 @@ namespace tessera::report {
 namespace {
 
 constexpr double kWidth = 520, kHeight = 264, kTop = 14, kBottom = 58;
-// Widest letter of a label as a phone shows it (styles in html.cpp): margins are made for it.
+// The width of a label's widest letter on a phone (see the styles in html.cpp); margins are computed from it.
 constexpr double kLetterWidth = 11.4;
-// Of lines over each other the upper ones are thinner, so that where they coincide all can be seen.
+// Lines drawn later are thinner, so that all of them are visible where they coincide.
 constexpr double kWidestLine = 3.2, kThinnestLine = 1.4;
 constexpr std::size_t kGreatestPoints = 1000;
 
@@ -32,7 +32,7 @@ struct Range {
   bool empty() const { return low > high; }
 };
 
-/// 1, 2 or 5 times a power of ten, so that about `wanted` of them fit.
+/// Returns a step of 1, 2 or 5 times a power of ten that fits about `wanted` times into `span`.
 double round_step(double span, int wanted) {
   const double raw = span / wanted;
   const double power = std::pow(10.0, std::floor(std::log10(raw)));
@@ -81,7 +81,7 @@ std::string legend(const std::vector<Curve>& curves) {
   return html + "</div>";
 }
 
-/// One value of a run: nothing that a line could show.
+/// Whether every curve has at most one point, so that there is no line to draw.
 bool is_point(const CurveChart& chart) {
   return std::all_of(chart.curves.begin(), chart.curves.end(),
                      [](const Curve& curve) { return curve.points.size() <= 1; });
@@ -104,7 +104,7 @@ Curve thin(const Curve& curve) {
   return thinned.curve(curve.name);
 }
 
-/// Whether the values go up and down rather than along a line.
+/// Whether the values change direction often.
 bool is_noisy(const std::vector<std::pair<double, double>>& points) {
   if (points.size() < 60) return false;
   std::size_t turns = 0;
@@ -113,7 +113,7 @@ bool is_noisy(const std::vector<std::pair<double, double>>& points) {
   return turns > points.size() / 10;
 }
 
-/// Means over a window of a fifteenth of the curve.
+/// Returns means over a window of one fifteenth of the curve.
 std::vector<std::pair<double, double>> smooth(const std::vector<std::pair<double, double>>& points) {
   const std::size_t reach = points.size() / 30;
   std::vector<std::pair<double, double>> out = points;

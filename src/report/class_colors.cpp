@@ -9,8 +9,8 @@
 namespace tessera::report {
 namespace {
 
-constexpr int kTooNear = 60;  // distance of two colors that are hard to tell apart
-// Towards white (above 0) or black, for classes of one color name.
+constexpr int kTooNear = 60;  // colors at a smaller distance are hard to distinguish
+// Shades towards white (above 0) or black, for classes named after the same color.
 constexpr std::array<double, 5> kShades = {0, 0.5, -0.4, 0.75, -0.65};
 
 Color from_hex(std::uint32_t color) {
@@ -48,7 +48,7 @@ Color palette_color(std::int64_t index) {
   constexpr std::array<std::uint32_t, 10> kPalette = {0x1F77B4, 0xFF7F0E, 0x2CA02C, 0xD62728, 0x9467BD,
                                                       0x8C564B, 0xE377C2, 0xBCBD22, 0x17BECF, 0xFFBB78};
   if (index >= 0 && index < std::ssize(kPalette)) return from_hex(kPalette[static_cast<std::size_t>(index)]);
-  // Further ones: hues a golden angle apart.
+  // Further colors have hues a golden angle apart.
   const double hue = std::fmod(0.5 + 0.618033988749895 * static_cast<double>(index), 1.0) * 6;
   const auto channel = [&](double shift) {
     const double x = std::fmod(hue + shift, 6.0);
@@ -85,7 +85,7 @@ std::vector<Color> class_colors(const std::vector<std::string>& names) {
   const auto free = [&](const Color& color) {
     return std::none_of(taken.begin(), taken.end(), [&](const Color& other) { return near(color, other); });
   };
-  const std::int64_t enough = 4 * std::ssize(names);  // of the palette looked through for one that is free
+  const std::int64_t enough = 4 * std::ssize(names);  // how many palette colors to search for free ones
   std::vector<Color> out;
   std::int64_t next = 0;
   for (const auto& color : named) {

@@ -21,11 +21,11 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr double kSecondsAMinute = 60;
-constexpr std::string_view kTasks = "evaluation.tasks";  // told apart by name: their order differs from run to run
+constexpr std::string_view kTasks = "evaluation.tasks";  // identified by name, because their order may differ between runs
 
 Json read_json(const fs::path& path) {
   Json json = Json::parse(io::read_file(path.string()), nullptr, false);
-  if (!json.is_object()) user_error(path.string(), ": is no JSON object, so the results in it cannot be compared");
+  if (!json.is_object()) user_error(path.string(), ": is not a JSON object, so the results in it cannot be compared");
   return json;
 }
 
@@ -40,7 +40,7 @@ std::string text_of(const Json& json, const char* key) {
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-/// The interval that a task's result has of a metric.
+/// Returns the interval of a metric in a task's result, if there is one.
 std::optional<Interval> interval_of(const Json& result, const std::string& metric) {
   const auto intervals = result.find("intervals");
   if (intervals == result.end() || !intervals->is_object() || !intervals->contains(metric)) return std::nullopt;
@@ -49,7 +49,7 @@ std::optional<Interval> interval_of(const Json& result, const std::string& metri
   return Interval{ends[0].get<double>(), ends[1].get<double>()};
 }
 
-/// The texts among a task's settings: rules of scores follow from them.
+/// Returns the text settings of a task; score_rule() uses only these.
 config::Node texts_of(const Json& settings) {
   config::Node out = config::Node::map();
   for (const auto& [key, value] : settings.items())
@@ -57,7 +57,7 @@ config::Node texts_of(const Json& settings) {
   return out;
 }
 
-/// The numbers of one evaluation: `results` of a run's step_N.json, `tasks` of results.json.
+/// Returns the numbers of one evaluation: `results` of a run's step_N.json, or `tasks` of results.json.
 std::vector<Score> scores_in(const Json& json) {
   std::vector<Score> out;
   std::map<std::pair<std::string, std::string>, int> times;
@@ -85,7 +85,7 @@ std::vector<Score> scores_in(const Json& json) {
   return out;
 }
 
-/// Gives the scores the outcomes in the samples.json beside them, if there is one.
+/// Adds outcomes from the samples.json next to the results to the scores, if the file exists.
 void add_outcomes(const fs::path& path, std::vector<Score>& scores) {
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return;
@@ -98,7 +98,7 @@ void add_outcomes(const fs::path& path, std::vector<Score>& scores) {
   }
 }
 
-/// Adds them to what is known, in place of older numbers of the same.
+/// Merges newer scores into the known ones; they replace older numbers of the same metric.
 void take_scores(std::vector<Score>& known, const std::vector<Score>& newer) {
   for (const Score& score : newer) {
     const auto same = std::find_if(known.begin(), known.end(), [&](const Score& old) {
@@ -111,7 +111,7 @@ void take_scores(std::vector<Score>& known, const std::vector<Score>& newer) {
   }
 }
 
-/// The evaluations during training, by step.
+/// Returns the evaluations during training by step.
 std::map<std::int64_t, std::vector<Score>> training_evaluations(const fs::path& folder, ComparedRun& run) {
   std::map<std::int64_t, std::vector<Score>> out;
   std::error_code missing;
@@ -125,7 +125,7 @@ std::map<std::int64_t, std::vector<Score>> training_evaluations(const fs::path& 
   return out;
 }
 
-/// What `evaluate` wrote into the folder or beside the run's own evaluations: evaluation, evaluation-2, ...; oldest first.
+/// Returns the results.json files of `evaluate` in the folder or in evaluation, evaluation-2, ...; oldest first.
 std::vector<fs::path> result_files(const fs::path& folder) {
   std::vector<fs::path> out;
   std::error_code ignored;
@@ -140,7 +140,7 @@ std::vector<fs::path> result_files(const fs::path& folder) {
   return out;
 }
 
-/// The scores during training, and their curves. Returns the last one's step, -1 without one.
+/// Reads the evaluations during training and their curves. Returns the step of the last one, or -1 if there are none.
 std::int64_t read_training_scores(const fs::path& folder, ComparedRun& run) {
   std::int64_t last = -1;
   for (const auto& [step, scores] : training_evaluations(folder, run)) {
@@ -152,7 +152,7 @@ std::int64_t read_training_scores(const fs::path& folder, ComparedRun& run) {
   return last;
 }
 
-/// What `evaluate` wrote. Returns its JSON.
+/// Reads a results.json of `evaluate`. Returns its JSON.
 Json read_results(const fs::path& path, ComparedRun& run, std::vector<Score>& scores) {
   Json json = read_json(path);
   scores = scores_in(json);
@@ -179,7 +179,7 @@ void read_scores(const fs::path& folder, ComparedRun& run) {
   if (!run.step && last >= 0) run.step = last;
 }
 
-/// "2026-11-23 14:39:30 UTC", of "2026-11-23T14:39:30Z".
+/// Converts "2026-11-23T14:39:30Z" to "2026-11-23 14:39:30 UTC".
 std::string time_of_row(std::string time) {
   if (!time.ends_with('Z')) return time;
   time.replace(time.size() - 1, 1, " UTC");
@@ -187,7 +187,7 @@ std::string time_of_row(std::string time) {
   return time;
 }
 
-/// The newest checkpoint may be of a step behind the last row's.
+/// Updates the step from the checkpoints, because the newest one may be later than the last row.
 void read_checkpoints(const fs::path& folder, ComparedRun& run) {
   constexpr std::string_view prefix = "step_";
   std::error_code missing;
@@ -199,7 +199,7 @@ void read_checkpoints(const fs::path& folder, ComparedRun& run) {
   }
 }
 
-/// What the run's log says of its parameters; of several sessions the last counts.
+/// Reads the parameter counts from the run's log, from the last session if there were several.
 void read_log(const fs::path& folder, ComparedRun& run) {
   std::ifstream file(folder / "log.txt");
   constexpr std::string_view marker = " info parameters ";
@@ -236,7 +236,7 @@ std::string short_list(const config::Node& node) {
   return "[" + text + "]";
 }
 
-/// The settings under `node` as {path, value}; what tells the run's folder is left out, for it always differs.
+/// Lists the settings under `node` as {path, value}, without the run's folder and name, which always differ.
 void flatten(const config::Node& node, const std::string& path, std::vector<std::pair<std::string, std::string>>& out) {
   const auto below = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
   if (path == "run.folder" || path == "run.name") return;
@@ -285,11 +285,11 @@ bool holds_results(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder, missing))
     if (holds_results(entry.path())) stages.push_back((fs::path(folder) / entry.path().filename()).string());
   std::sort(stages.begin(), stages.end());
-  user_error(folder, ": is no run and no evaluation: it holds neither metrics.jsonl nor results.json",
-             stages.empty() ? "" : "; these in it do: " + join_names(stages));
+  user_error(folder, ": is neither a run nor an evaluation: it holds neither metrics.jsonl nor results.json",
+             stages.empty() ? "" : "; its subfolders that do: " + join_names(stages));
 }
 
-/// The folders of a path that make a name, from the last; an evaluation is named after what it lies in.
+/// Returns the folders of a path that can make a name, the last one first. An evaluation is named after its parent folder.
 std::vector<std::string> name_parts(const fs::path& path) {
   std::vector<std::string> parts;
   for (const fs::path& part : path) parts.insert(parts.begin(), part.string());
@@ -305,7 +305,7 @@ std::string joined_name(const std::vector<std::string>& parts, std::size_t count
   return name;
 }
 
-/// The shortest ends of the paths that are all different.
+/// Names the runs by the shortest path ends that are all different.
 void name_apart(std::vector<ComparedRun>& runs, const std::vector<fs::path>& paths) {
   std::vector<std::vector<std::string>> parts;
   std::size_t longest = 1;
@@ -337,7 +337,7 @@ ComparedRun read_measured_model(const MeasuredModel& measured) {
   read_training_scores(measured.model, run);
   const Json json = read_results(fs::path(measured.results) / "results.json", run, run.scores);
   run.step = step_of(json);
-  // Models as they are: that one was trained for longer keeps none from being the best.
+  // Here models are compared as given, so a different number of steps does not prevent one from being the best.
   for (Score& score : run.scores) score.step.reset();
   return run;
 }

@@ -47,10 +47,10 @@ OrderedJson values_of(const std::vector<std::optional<Value>>& values) {
   return out;
 }
 
-/// Values of resamples, of each task once.
+/// The bootstrap values, computed once per task.
 class Resamples {
  public:
-  /// Null: the task has no outcomes of the metric.
+  /// Returns null if the task has no outcomes of the metric.
   const std::vector<double>* of(const std::shared_ptr<const TaskOutcomes>& outcomes, const std::string& metric) {
     if (outcomes == nullptr || outcomes->samples < 2) return nullptr;
     const auto place = std::find_if(outcomes->metrics.begin(), outcomes->metrics.end(),
@@ -109,14 +109,14 @@ std::optional<std::int64_t> whole_number(const std::string& text) {
   return problem == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 
-/// "evaluation.tasks.knn" of "evaluation.tasks.knn.k"; empty for any other setting.
+/// Returns "evaluation.tasks.knn" for "evaluation.tasks.knn.k", and an empty text for any other setting.
 std::string task_of_setting(const std::string& key) {
   constexpr std::string_view tasks = "evaluation.tasks.";
   if (!key.starts_with(tasks)) return "";
   return key.substr(0, key.find('.', tasks.size()));
 }
 
-/// Of a task that a run does not have at all, one row stands for all its settings.
+/// Replaces all settings of a task that some run does not have by one row.
 std::vector<SettingRow> with_missing_tasks_in_one_row(std::vector<SettingRow> rows, const std::vector<ComparedRun>& runs) {
   std::map<std::string, std::set<std::size_t>> having;
   std::size_t configured = 0;
@@ -138,7 +138,7 @@ std::vector<SettingRow> with_missing_tasks_in_one_row(std::vector<SettingRow> ro
   return out;
 }
 
-/// The first row: which steps the columns are of; none where no evaluation tells.
+/// Returns the table's first row, which has the step at which each run was measured; none if no evaluation reports it.
 std::optional<std::vector<std::string>> row_of_steps(const std::vector<ScoreRow>& rows, std::size_t runs) {
   std::vector<std::string> cells = {"step measured"};
   for (std::size_t i = 0; i < runs; ++i) {
@@ -150,7 +150,7 @@ std::optional<std::vector<std::string>> row_of_steps(const std::vector<ScoreRow>
   return known ? std::optional(cells) : std::nullopt;
 }
 
-/// "**54.31%** [52.1, 56.5]", "53.90% [51.7, 56.1] =".
+/// Returns "**54.31%** [52.1, 56.5]" or "53.90% [51.7, 56.1] =".
 std::string markdown_score(const ScoreRow& row, std::size_t run) {
   std::string text = score_text(row, run);
   if (row.best[run]) text = "**" + text + "**";
@@ -184,7 +184,7 @@ std::set<std::int64_t> steps_measured(const std::vector<ScoreRow>& rows, std::si
 
 std::string note_on_steps(const std::vector<ScoreRow>& rows) {
   if (std::none_of(rows.begin(), rows.end(), steps_differ)) return "";
-  return "Measured after different numbers of steps, so none is marked as the best: longer training alone makes a difference.";
+  return "Measured after different numbers of steps, so none is marked as the best: longer training by itself makes a difference.";
 }
 
 std::string step_text(const ComparedRun& run) {
@@ -263,7 +263,7 @@ std::vector<ScoreRow> score_rows(const std::vector<ComparedRun>& runs) {
 std::vector<SettingRow> differing_settings(const std::vector<ComparedRun>& runs) {
   std::vector<SettingRow> rows;
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    auto place = rows.begin();  // behind the run's setting before: keys of one module stay together
+    auto place = rows.begin();  // after the run's previous setting, so that the keys of a module stay together
     for (const auto& [key, value] : runs[i].settings) {
       auto row = std::find_if(rows.begin(), rows.end(), [&key = key](const auto& each) { return each.key == key; });
       if (row == rows.end()) {
@@ -316,7 +316,7 @@ std::string comparison_markdown(const std::vector<ComparedRun>& runs) {
     settings.push_back(std::move(cells));
   }
   std::string text = scores.empty() ? "No evaluations.\n" : markdown_table(header_of(runs, "metric"), scores);
-  if (judged) text += "\n[95 % interval]; =: on these samples no different from the best beyond chance\n";
+  if (judged) text += "\n[95 % interval]; =: not significantly different from the best on these samples\n";
   if (!apart.empty()) text += "\n" + apart + "\n";
   for (const std::string& line : lone) text += "\n" + line + "\n";
   if (!settings.empty()) text += "\n" + markdown_table(header_of(runs, "setting"), settings);

@@ -21,7 +21,7 @@ constexpr double kBytesAGibibyte = 1024.0 * 1024.0 * 1024.0;
 
 constexpr const char* kEvaluations = "evaluation.";
 
-/// Curves that are drawn first, and under names of their own.
+/// A curve that is drawn first and under its own title.
 struct KnownCurve {
   const char* key;
   const char* title;
@@ -40,7 +40,7 @@ constexpr std::array<KnownCurve, 5> kMachineCurves = {
      {"memory.resident_peak", "Memory of rank 0, peak, GiB", 1 / kBytesAGibibyte},
      {"memory.device_peak", "GPU memory, peak, GiB", 1 / kBytesAGibibyte}}};
 
-/// That of a run in all tables and charts.
+/// Returns the color of a run in all tables and charts.
 std::int64_t color_of_run(std::size_t run) {
   return static_cast<std::int64_t>(run);
 }
@@ -54,7 +54,7 @@ std::string step_note(std::int64_t step) {
   return concat("<small class=\"soft\">step ", with_thousands(step), "</small>");
 }
 
-/// Under each name the step that the column is of, where it is one.
+/// Returns the header cells; each has the step of the column below the name if all its values have the same step.
 std::string run_headers(const std::vector<ComparedRun>& runs, const std::vector<ScoreRow>& rows) {
   std::string html;
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -70,7 +70,7 @@ std::string last_text(const RunCurves& curves, const std::string& key) {
   return value == nullptr ? "-" : three_digits(*value);
 }
 
-/// A column for each run, as in the tables below.
+/// Returns a table of facts with a column for each run, like the tables below it.
 std::string run_table(const std::vector<ComparedRun>& runs) {
   using TextOf = std::string (*)(const ComparedRun&);
   const std::array<std::pair<const char*, TextOf>, 10> facts = {
@@ -101,7 +101,7 @@ std::string run_table(const std::vector<ComparedRun>& runs) {
   return "<div class=\"card scroll\"><table><tr><th>Run</th>" + header + "</tr>" + rows + "</table></div>";
 }
 
-/// `mixed`: of these runs not all values of the table are of one step.
+/// `mixed` marks the runs whose values in the table belong to different steps.
 std::string score_row(const ScoreRow& row, const std::vector<bool>& mixed) {
   const char* const arrow = row.better == Better::higher  ? "\u00a0\u2191"
                             : row.better == Better::lower ? "\u00a0\u2193"
@@ -130,7 +130,7 @@ std::string difference_cell(const ScoreRow& row, const RunPair& runs) {
                 "<br><small class=\"soft\">", escape(format_interval(row.metric, difference.interval)), "</small></td>");
 }
 
-/// Each two runs, metric by metric; empty where no two were measured on the same samples.
+/// Returns the differences of each pair of runs by metric; empty if no two were measured on the same samples.
 std::string difference_table(const std::vector<ComparedRun>& runs, const std::vector<ScoreRow>& rows) {
   std::string header;
   std::set<RunPair> pairs;
@@ -147,9 +147,9 @@ std::string difference_table(const std::vector<ComparedRun>& runs, const std::ve
       if (!row.differences.empty()) html += difference_cell(row, pair);
     html += "</tr>";
   }
-  return concat("<details><summary class=\"soft\">Differences of each two</summary><p class=\"soft\">Of the same samples, with "
-                "95&nbsp;% intervals; those beyond chance are bold. Of twenty differences that are none, one looks like "
-                "one.</p><div class=\"card scroll\"><table><tr><th></th>",
+  return concat("<details><summary class=\"soft\">Pairwise differences</summary><p class=\"soft\">On the same samples, with "
+                "95&nbsp;% intervals; significant differences are bold. If two runs do not differ at all, one difference in twenty "
+                "still looks significant.</p><div class=\"card scroll\"><table><tr><th></th>",
                 header, "</tr>", html, "</table></div></details>");
 }
 
@@ -163,19 +163,19 @@ std::string score_table(const std::vector<ComparedRun>& runs, const std::vector<
                 run_headers(runs, rows), "</tr>", html, "</table></div>");
 }
 
-/// As the runs measured it; of runs whose settings make different rules, what holds for all.
+/// Returns the rule by which the runs measured; if their settings imply different rules, the one that holds for all settings.
 std::string rule_of(const ScoreRow& row) {
   return row.rule.empty() ? score_rule(row.task.substr(0, row.task.find(' '))) : row.rule;
 }
 
-/// A table for each task and its data, under the rule of its numbers.
+/// Returns a table for each task and its data, below an explanation of its numbers.
 std::string score_tables(const std::vector<ComparedRun>& runs) {
   std::vector<ScoreRow> rows = score_rows(runs);
   if (rows.empty()) return "";
   std::string html =
-      "<h2>Evaluations</h2><p class=\"soft\">The last of each run. The best of a row is bold; \u2191: more is better, "
-      "\u2193: less is better; -: not measured. In brackets: 95&nbsp;% intervals by a bootstrap over samples; \u2248: on the "
-      "same samples no different from the best beyond chance.</p>";
+      "<h2>Evaluations</h2><p class=\"soft\">The last evaluation of each run. The best value of a row is bold; \u2191: more is better, "
+      "\u2193: less is better; -: not measured. In brackets: 95&nbsp;% intervals by a bootstrap over samples; \u2248: not "
+      "significantly different from the best on the same samples.</p>";
   for (std::string line : take_lone_tasks(runs, rows)) {
     line.front() = 'O';
     html += "<p>" + escape(line) + "</p>";
@@ -190,7 +190,7 @@ std::string score_tables(const std::vector<ComparedRun>& runs) {
   return html;
 }
 
-/// "2.302585092994046" as "2.30259", where that still tells the runs apart.
+/// Shortens "2.302585092994046" to "2.30259" if the runs' values still differ then.
 std::vector<std::string> shown_values(const SettingRow& row) {
   std::vector<std::string> whole, rounded;
   for (const auto& value : row.values) {
@@ -219,7 +219,7 @@ std::string setting_table(const std::vector<ComparedRun>& runs) {
          html + "</table></div>";
 }
 
-/// The curve of each run that has it; empty unless two have it (or there is one run).
+/// Overlays the curves of all runs that have one; empty if fewer than two have it (or if the only run does not).
 CurveChart overlaid(const std::vector<ComparedRun>& runs, const KnownCurve& known) {
   CurveChart chart{.title = known.title, .curves = {}, .unit = known.unit};
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -231,7 +231,7 @@ CurveChart overlaid(const std::vector<ComparedRun>& runs, const KnownCurve& know
   return chart.curves.size() >= std::min<std::size_t>(2, runs.size()) ? chart : CurveChart{.title = known.title, .curves = {}};
 }
 
-/// In the unit that the runs' own pages have it in.
+/// Returns the curve of the FLOP rate in the unit of the runs' own pages.
 KnownCurve flop_rate(const std::vector<ComparedRun>& runs) {
   const bool tera = std::any_of(runs.begin(), runs.end(), [](const ComparedRun& run) {
     const double* last = run.curves.last("tflops");
@@ -241,7 +241,7 @@ KnownCurve flop_rate(const std::vector<ComparedRun>& runs) {
               : KnownCurve{"tflops", "GFLOP/s of the model, per device", 1000};
 }
 
-/// Those of the keys with the prefix, under the rest of their names.
+/// Overlays the curves of the keys with this prefix, each titled by the rest of its key.
 std::vector<CurveChart> overlaid_with_prefix(const std::vector<ComparedRun>& runs, const std::string& prefix,
                                              const std::string& title) {
   std::set<std::string> keys;
@@ -296,7 +296,7 @@ bool objectives_differ(const std::vector<SettingRow>& settings) {
 std::string comparison_page(const std::vector<ComparedRun>& runs) {
   const std::string title = runs.size() == 1 ? runs.front().name : concat("Comparison of ", runs.size(), " runs");
   const std::string note =
-      objectives_differ(differing_settings(runs)) ? "The objectives differ, so their losses do not compare." : "";
+      objectives_differ(differing_settings(runs)) ? "The objectives differ, so their losses cannot be compared." : "";
   std::vector<CurveChart> machine = {overlaid(runs, flop_rate(runs))};
   for (const KnownCurve& known : kMachineCurves) machine.push_back(overlaid(runs, known));
   return page(

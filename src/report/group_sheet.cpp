@@ -10,8 +10,8 @@ namespace tessera::report {
 namespace {
 
 constexpr double kSheetWidth = 900, kMargin = 10, kPictureSide = 120;
-constexpr double kLetter = 8.4, kLine = 26, kBox = 20;                            // of the caption
-constexpr double kLabels = 58, kCellHeight = 16, kWidestCell = 30, kNumber = 26;  // of the matrix
+constexpr double kLetter = 8.4, kLine = 26, kBox = 20;                            // sizes in the caption
+constexpr double kLabels = 58, kCellHeight = 16, kWidestCell = 30, kNumber = 26;  // sizes in the matrix
 
 struct Drawing {
   std::string svg;
@@ -37,16 +37,16 @@ std::string picture_at(double x, const Image& picture) {
                 data_uri(picture), "\"/>");
 }
 
-/// The words in lines from `left` on, from `top` downwards.
+/// Draws the words in lines that start at `left`, from `top` downwards.
 Drawing colored_words(const std::vector<GroupExample::Token>& tokens, double left, double top) {
   Drawing out;
   double x = left, y = top;
   bool begins = false;
   for (std::size_t t = 0; t < tokens.size(); ++t) {
     const std::string text(strip(tokens[t].text));
-    begins = begins || tokens[t].text.starts_with(' ');  // the space may be a token of its own
+    begins = begins || tokens[t].text.starts_with(' ');  // the space may be a separate token
     if (text.empty()) continue;
-    // A word may be several tokens, which stand in one line.
+    // The tokens of one word stay in one line.
     double word = width_of_letters(text);
     for (std::size_t next = t + 1; next < tokens.size() && !tokens[next].text.starts_with(' '); ++next)
       word += width_of_letters(tokens[next].text);
@@ -70,7 +70,7 @@ Drawing colored_words(const std::vector<GroupExample::Token>& tokens, double lef
   return out;
 }
 
-/// Groups by tokens from (left, top) on.
+/// Draws the matrix of groups by tokens with its top left corner at (left, top).
 Drawing matrix(const std::vector<GroupExample::Token>& tokens, double left, double top) {
   Drawing out;
   if (tokens.empty()) return out;

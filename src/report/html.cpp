@@ -29,7 +29,7 @@ nav{margin:14px 0 0}nav a{display:inline-block;margin:0 8px 6px 0;padding:2px 10
 .number{min-width:0;background:var(--card);border:1px solid var(--line);border-radius:10px;padding:10px 14px}
 .number b{display:block;font-size:24px;font-weight:650;font-variant-numeric:tabular-nums;letter-spacing:-.02em}
 .number span{font-size:12px;color:var(--soft);overflow-wrap:break-word}
-/* A shadow at the side where a table goes on; its first column stays. */
+/* A shadow at the side where a table continues; its first column stays in place. */
 .scroll{overflow-x:auto;background:linear-gradient(to right,var(--card) 40%,transparent) left/40px 100% no-repeat local,linear-gradient(to left,var(--card) 40%,transparent) right/40px 100% no-repeat local,linear-gradient(to right,var(--shade),transparent) left/16px 100% no-repeat scroll,linear-gradient(to left,var(--shade),transparent) right/16px 100% no-repeat scroll,var(--card)}
 .scroll tr>:first-child{position:sticky;left:0;background:var(--card)}
 td.n,th.n{white-space:nowrap}td.setting,td.path{min-width:120px;max-width:320px;overflow-wrap:break-word}td.whole{white-space:nowrap}

@@ -10,14 +10,14 @@ namespace tessera::report {
 namespace {
 
 constexpr std::int64_t kSmall = 160;         // pixels; PNG up to here
-constexpr std::int64_t kGreatest = 320;      // larger pictures are scaled down
-constexpr std::int64_t kOutlineShare = 100;  // an outline is as wide as a picture's side divided by this
-constexpr double kFaded = 0.5;               // how much gray covers what has no class
+constexpr std::int64_t kGreatest = 320;      // larger images are scaled down
+constexpr std::int64_t kOutlineShare = 100;  // an outline is as wide as the image's longer side divided by this
+constexpr double kFaded = 0.5;               // share of gray in pixels without a class
 constexpr double kFill = 0.7, kEdge = 0.75;  // how much color a region and its outline have
 constexpr double kBase = 190,
-                 kTexture = 0.3;  // brightness under a region, and how much of the picture's own stays of it
+                 kTexture = 0.3;  // brightness under a region, and the share of the image's own texture in it
 
-/// Whether a pixel of another value lies within `reach` of (row, column), above, below or beside it.
+/// Whether a pixel of another value is within `reach` of (row, column) horizontally or vertically.
 bool at_edge(const std::vector<std::uint8_t>& mask, const Image& image, std::int64_t row, std::int64_t column,
              std::int64_t reach) {
   const auto value = [&](std::int64_t r, std::int64_t c) {
@@ -39,7 +39,7 @@ std::uint8_t mixed(double old, double color, double share) {
 }  // namespace
 
 std::string data_uri(const Image& image) {
-  TORCH_CHECK(!image.empty(), "data_uri: the picture is empty");
+  TORCH_CHECK(!image.empty(), "data_uri: the image is empty");
   const cv::Mat rgb(static_cast<int>(image.height), static_cast<int>(image.width), CV_8UC3,
                     const_cast<std::uint8_t*>(image.pixels.data()));
   cv::Mat bgr;

@@ -15,7 +15,7 @@ namespace {
 constexpr double kPanelWidth = 330, kPanelHeight = 270, kPanelLeft = 52, kPanelRight = 12, kPanelTop = 34, kPanelBottom = 44;
 constexpr double kLegendHeight = 34;
 constexpr std::size_t kPanelsPerRow = 3;
-// Distinct for readers with color blindness too (Okabe and Ito's set without yellow).
+// Also distinct for color-blind readers (Okabe and Ito's set without yellow).
 constexpr std::array<const char*, 8> kSeriesColors = {"#000000", "#d55e00", "#0072b2", "#009e73",
                                                  "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f"};
 
@@ -23,7 +23,7 @@ bool drawable(const std::pair<double, double>& point) {
   return point.first > 0 && point.second > 0 && std::isfinite(point.first) && std::isfinite(point.second);
 }
 
-// A logarithmic axis from one power of its base to another.
+/// A logarithmic axis from one power of its base to another.
 struct PowerAxis {
   double base;
   double low = std::numeric_limits<double>::infinity();

@@ -18,13 +18,13 @@ namespace {
 
 using report::escape;
 
-/// "[51.2, 57.9]"; empty for a metric without an interval.
+/// Returns "[51.2, 57.9]", or an empty text for a metric without an interval.
 std::string interval_text(const TaskResult& result, const std::string& metric) {
   const auto interval = result.intervals.find(metric);
   return interval == result.intervals.end() ? "" : format_interval(metric, interval->second);
 }
 
-/// "shapes test, 200 samples"; with the number of pictures where that says something else.
+/// Returns "shapes test, 200 samples", followed by the number of images if it is a different number.
 std::string data_and_samples(const TaskResult& result) {
   const std::string count = with_thousands(result.samples);
   const bool known = result.data.find(count + " samples") != std::string::npos;
@@ -46,8 +46,8 @@ std::string summary(const std::vector<TaskResult>& results, const std::vector<Ta
   html += "</table></div>";
   if (intervals)
     html +=
-        "<p class=\"soft\">In brackets: 95&nbsp;% intervals by a bootstrap over samples: how much a value hangs on which samples the data happen "
-        "to hold, and not on the seed of the training.</p>";
+        "<p class=\"soft\">In brackets: 95&nbsp;% intervals by a bootstrap over samples. They show how much a value depends on the choice "
+        "of samples, but not how much it depends on the training seed.</p>";
   for (const TaskFailure& failure : failures)
     html += concat("<p><b>", escape(failure.place.empty() ? failure.task : failure.place), "</b> failed: ", escape(failure.reason), "</p>");
   return html;
@@ -60,14 +60,14 @@ std::string listed(const std::string& name, const std::vector<std::string>& item
   return html + "</p>";
 }
 
-/// The task's settings, with the data that the suite or command line gave where it names none itself.
+/// Returns the task's settings, with the data of the suite or command line filled in if the task names none.
 config::Node with_data(config::Node settings, const ReportHead& head) {
   for (const auto& [key, given] : head.data)
     if (const config::Node* own = settings.find(key); own != nullptr && own->is_null()) settings.set(key, given);
   return settings;
 }
 
-/// What was asked, and with which settings.
+/// Returns the classes, prompts and settings of a task.
 std::string question(const TaskResult& result, const ReportHead& head) {
   return concat("<details><summary class=\"soft\">Classes, prompts and settings</summary><div class=\"card scroll\">",
                 listed("Classes", result.classes), listed("Prompts", result.prompts),
@@ -75,7 +75,7 @@ std::string question(const TaskResult& result, const ReportHead& head) {
                 escape(config::to_yaml(with_data(result.settings, head))), "</pre></div></details>");
 }
 
-/// Whether the bars by kind show this number: "swap_obj_accuracy".
+/// Whether the bar chart by kind already shows this number ("swap_obj_accuracy").
 bool has_bar(const TaskPictures& pictures, const std::string& metric) {
   return pictures.class_values.size() > 1 &&
          std::any_of(pictures.class_values.begin(), pictures.class_values.end(),

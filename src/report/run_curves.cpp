@@ -100,7 +100,7 @@ std::vector<CurveChart> RunCurves::with_prefix(const std::string& prefix) const 
 
 std::vector<CurveChart> RunCurves::evaluations(const std::string& prefix) const {
   std::vector<CurveChart> charts;
-  std::map<std::string, std::array<std::vector<Line>, 2>> by_task;  // shares, and the others
+  std::map<std::string, std::array<std::vector<Line>, 2>> by_task;  // shares and other metrics
   for (const auto& [key, curve] : curves_) {
     if (!key.starts_with(prefix)) continue;
     const std::string name = key.substr(prefix.size());

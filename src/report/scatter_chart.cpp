@@ -12,7 +12,7 @@ namespace {
 constexpr double kChartWidth = 520, kChartHeight = 420, kScatterMargin = 26;
 constexpr std::size_t kMostNames = 40;
 
-/// From the values' range to the picture's.
+/// Maps the range of the values to that of the drawing.
 class Axis {
  public:
   Axis(double from, double to) : from_(from), to_(to) {}
@@ -46,7 +46,7 @@ std::string dot(double x, double y, const ScatterChart::Point& point, const std:
                 "\" stroke=\"var(--ink)\" stroke-width=\"1.5\">", title, "</rect>");
 }
 
-/// Beside the point, on the side where there is room.
+/// Draws the name next to the point, on the side with room.
 std::string name_beside(double x, double y, const std::string& name) {
   const bool left = x > kChartWidth * 0.7;
   return concat("<text x=\"", fixed(left ? x - 9 : x + 9, 1), "\" y=\"", fixed(y + 4, 1), "\" text-anchor=\"",

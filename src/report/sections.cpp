@@ -33,7 +33,7 @@ std::string tag(const std::string& text, bool good) {
   return concat("<span class=\"tag ", good ? "good" : "bad", "\">", escape(text), "</span>");
 }
 
-/// The class, in its own color where it is named after one, behind the sign of a right or a wrong answer.
+/// Returns the name of the true class after the sign of a right or wrong answer, with a dot if it is named after a color.
 std::string truth_line(const std::string& name, bool right) {
   const std::optional<Color> color = color_in(name);
   return concat("<div class=\"truth\"><span class=\"sign ", right ? "good\" title=\"right\">\u2713" : "bad\" title=\"wrong\">\u2717",
@@ -41,7 +41,7 @@ std::string truth_line(const std::string& name, bool right) {
                 escape(name), "</div>");
 }
 
-/// `color`: where it is not the accent's.
+/// `color` replaces the accent color.
 std::string bar(const std::string& name, double share, bool right, const std::optional<Color>& color = std::nullopt) {
   return concat("<div class=\"bar", right ? " right" : "", "\"><span>", escape(name), "</span><span>",
                 fixed(100 * share, 1), "%</span><div><i style=\"width:", fixed(100 * share, 1), "%",
@@ -57,7 +57,7 @@ std::string rank_tag(std::int64_t rank) {
   return rank == 0 ? tag("found first", true) : tag(concat("right item at place ", rank + 1), false);
 }
 
-/// The picture, dark where the weights are 0 and tinted where they are greatest. `weights` [rows, columns] >= 0.
+/// Darkens the image where the weights are 0 and tints it where they are greatest. `weights` [rows, columns] >= 0.
 Image tint_by_weight(const Image& image, std::vector<float> weights, std::int64_t rows, std::int64_t columns) {
   TORCH_CHECK(std::ssize(weights) == rows * columns, "tint_by_weight: ", weights.size(), " weights for ", rows, " x ",
               columns, " patches");
@@ -77,7 +77,7 @@ Image tint_by_weight(const Image& image, std::vector<float> weights, std::int64_
   return out;
 }
 
-/// The caption's tokens, the darker the more a slot looks at them; those of one word stand together.
+/// Returns the caption's tokens, darker with more attention from a slot; the tokens of one word are not separated.
 std::string shaded_tokens(const std::vector<std::string>& tokens, const std::vector<float>& weights) {
   const float greatest = std::max(1e-12F, weights.empty() ? 0 : *std::max_element(weights.begin(), weights.end()));
   std::string html = "<div class=\"tokens\">";
@@ -99,7 +99,7 @@ std::string text_sheet(const RetrievalSheet& sheet) {
   const bool has_truth = !sheet.query_image.pixels.empty();
   std::string html = concat("<div class=\"sheet\"><header><q>", escape(sheet.query_text), "</q>",
                             has_truth ? rank_tag(sheet.rank) : "", "</header><div class=\"row\">");
-  if (has_truth) html += figure(img(sheet.query_image, "the right picture"), "ground truth", "box right");
+  if (has_truth) html += figure(img(sheet.query_image, "the right image"), "ground truth", "box right");
   for (std::size_t i = 0; i < sheet.items.size(); ++i) {
     const RetrievalSheet::Item& item = sheet.items[i];
     html += figure(img(item.image, concat("result ", i + 1)), concat("#", i + 1, " &middot; ", fixed(item.score, 3)),
@@ -181,11 +181,10 @@ std::string classification_grid(const TaskPictures& pictures, const std::vector<
 std::string classification_examples(const TaskPictures& pictures) {
   if (pictures.mistakes.empty() && pictures.classification.empty()) return "";
   std::string html =
-      "<p class=\"soft\">Beside each picture stands its true class: \u2713, the text of this class is the nearest; \u2717, "
-      "another one is. Below it the classes that are nearest, with the probability that the model gives them among all classes; "
-      "the true one is outlined.</p>";
+      "<p class=\"soft\">Next to each image is its true class: \u2713 if the text of this class is the nearest, \u2717 if another one "
+      "is. Below it are the nearest classes with the model's probabilities among all classes; the true one is outlined.</p>";
   if (!pictures.mistakes.empty())
-    html += "<h3>Mistakes</h3><p class=\"soft\">Those of which the model was surest, the surest first.</p>" +
+    html += "<h3>Mistakes</h3><p class=\"soft\">The mistakes in which the model is most confident, the most confident first.</p>" +
             classification_grid(pictures, pictures.mistakes);
   if (!pictures.classification.empty())
     html += "<h3>Examples</h3><p class=\"soft\">Spread evenly over the data.</p>" +
@@ -196,8 +195,7 @@ std::string classification_examples(const TaskPictures& pictures) {
 std::string query_sheets(const TaskPictures& pictures) {
   if (pictures.queries.empty()) return "";
   std::string html =
-      "<h3>Queries</h3><p class=\"soft\">The pictures nearest to each text, with their cosines. Nobody said which are "
-      "right.</p>";
+      "<h3>Queries</h3><p class=\"soft\">The images nearest to each text, with their cosines. The right ones are not known.</p>";
   for (const RetrievalSheet& sheet : pictures.queries) html += text_sheet(sheet);
   return html;
 }
@@ -210,14 +208,14 @@ std::string retrieval_sheets(const TaskPictures& pictures) {
   std::string html;
   if (!by_text.empty()) {
     html +=
-        "<h3>Text to image</h3><p class=\"soft\">The five nearest pictures of each caption, with their cosines; the "
-        "right one is boxed green. Of 32 captions of the first batch, those whose picture comes last: failures first.</p>" +
+        "<h3>Text to image</h3><p class=\"soft\">The five nearest images of each caption, with their cosines; the right one has a "
+        "green box. Of 32 captions of the first batch, these are the ones whose image ranks lowest, failures first.</p>" +
         by_text;
   }
   if (!by_image.empty()) {
     html +=
-        "<h3>Image to text</h3><p class=\"soft\">The five nearest captions of each picture; its own are boxed "
-        "green. Of 32 pictures spread over the data, those whose captions come last: failures first.</p>" +
+        "<h3>Image to text</h3><p class=\"soft\">The five nearest captions of each image; its own have a green box. Of 32 images "
+        "spread over the data, these are the ones whose captions rank lowest, failures first.</p>" +
         by_image;
   }
   return html;
@@ -226,10 +224,10 @@ std::string retrieval_sheets(const TaskPictures& pictures) {
 std::string caption_sheets(const TaskPictures& pictures) {
   if (pictures.captions.empty()) return "";
   std::string html =
-      "<h3>Captions</h3><p class=\"soft\">What the decoder writes for pictures spread over the data, its CIDEr-D, and the "
-      "pictures' own captions.</p>";
+      "<h3>Captions</h3><p class=\"soft\">The decoder's captions for images spread over the data, their CIDEr-D, and the images' own "
+      "captions.</p>";
   for (const CaptionExample& example : pictures.captions) {
-    html += concat("<div class=\"sheet\"><div class=\"two\">", figure(img(example.image, "picture"), "picture"),
+    html += concat("<div class=\"sheet\"><div class=\"two\">", figure(img(example.image, "image"), "image"),
                    "<div><header><q>", escape(example.written), "</q><small>", fixed(example.score, 2),
                    "</small></header><ol class=\"found\">");
     for (const std::string& text : example.truth) html += concat("<li class=\"right\"><span>", escape(text), "</span></li>");
@@ -243,9 +241,8 @@ std::string segmentation_overlays(const TaskPictures& pictures) {
   const std::int64_t background = pictures.background_class;
   const std::vector<Color> colors = class_colors(pictures.class_names);
   std::string html =
-      "<h3>Overlays</h3><p class=\"soft\">Each picture with its true mask and the predicted one, in the colors of the legend "
-      "below it; classes named after a color have that color. IoU: the mean over the picture's classes.</p><div class=\"grid "
-      "overlays\">";
+      "<h3>Overlays</h3><p class=\"soft\">Each image with its true and its predicted mask, in the colors of the legend below it; "
+      "classes named after a color have that color. IoU: the mean over the image's classes.</p><div class=\"grid overlays\">";
   for (const SegmentationExample& example : pictures.segmentation) {
     std::set<std::int64_t> shown;
     for (const auto* mask : {&example.target, &example.prediction}) {
@@ -253,7 +250,7 @@ std::string segmentation_overlays(const TaskPictures& pictures) {
         if (value != 255 && value != background) shown.insert(value);
       }
     }
-    html += "<div class=\"overlay\"><div class=\"three\">" + figure(img(example.image, "picture"), "picture") +
+    html += "<div class=\"overlay\"><div class=\"three\">" + figure(img(example.image, "image"), "image") +
             figure(img(color_by_class(example.image, example.target, background, colors), "ground truth"), "ground truth") +
             figure(img(color_by_class(example.image, example.prediction, background, colors), "prediction"),
                    concat("prediction &middot; IoU ", example.iou < 0 ? "none" : fixed(100 * example.iou, 1) + "%")) +
@@ -271,11 +268,11 @@ std::string segmentation_overlays(const TaskPictures& pictures) {
 std::string slot_sheets(const TaskPictures& pictures) {
   if (pictures.slots.empty()) return "";
   std::string html =
-      "<h3>Slots</h3><p class=\"soft\">What single slots attend to: bright patches of the picture, dark words of the "
-      "caption, each beside the greatest of its kind; a middle dot is a token without text. The number is the cosine "
-      "between the picture's slot and the caption's.</p>";
+      "<h3>Slots</h3><p class=\"soft\">What single slots attend to: bright patches of the image and dark words of the caption, each "
+      "relative to the slot's greatest weight; a middle dot is a token without text. The number is the cosine between the image's "
+      "slot and the caption's.</p>";
   for (const SlotExample& example : pictures.slots) {
-    html += "<div class=\"sheet\"><div class=\"slots\">" + figure(img(example.image, "picture"), "picture");
+    html += "<div class=\"sheet\"><div class=\"slots\">" + figure(img(example.image, "image"), "image");
     for (const SlotExample::Slot& slot : example.slots) {
       const Image tinted = tint_by_weight(example.image, slot.image, example.rows, example.columns);
       html += "<div>" +
@@ -291,10 +288,10 @@ std::string slot_sheets(const TaskPictures& pictures) {
 std::string token_sheets(const TaskPictures& pictures) {
   if (pictures.tokens.empty()) return "";
   std::string html =
-      "<h3>Tokens</h3><p class=\"soft\">The most active tokens of each picture, the larger the more active, and where "
-      "in the picture single words are: bright where they are most active, dark where least.</p>";
+      "<h3>Tokens</h3><p class=\"soft\">The most active tokens of each image, larger if more active, and maps of single words, bright "
+      "where they are most active and dark where they are least.</p>";
   for (const TokenExample& example : pictures.tokens) {
-    html += "<div class=\"sheet\"><div class=\"readable\">" + figure(img(example.image, "picture"), "picture") +
+    html += "<div class=\"sheet\"><div class=\"readable\">" + figure(img(example.image, "image"), "image") +
             "<div class=\"cloud\">" + token_cloud(example.tokens) + "</div>";
     for (const TokenExample::Map& map : example.maps)
       html += figure(img(tint_by_weight(example.image, map.patches, example.rows, example.columns), map.word),
@@ -307,10 +304,10 @@ std::string token_sheets(const TaskPictures& pictures) {
 std::string map_sheets(const TaskPictures& pictures) {
   if (pictures.maps.empty()) return "";
   std::string html =
-      "<h3>Grad-CAM</h3><p class=\"soft\">Where in the picture its similarity with the text comes from: bright where its features "
-      "speak most for the text, each map beside its own greatest value; the number is the cosine.</p>";
+      "<h3>Grad-CAM</h3><p class=\"soft\">Where in the image its similarity with the text comes from: bright where its features "
+      "speak most for the text, relative to each map's own greatest value; the number is the cosine.</p>";
   for (const MapExample& example : pictures.maps) {
-    html += "<div class=\"sheet\"><div class=\"slots\">" + figure(img(example.image, "picture"), "picture");
+    html += "<div class=\"sheet\"><div class=\"slots\">" + figure(img(example.image, "image"), "image");
     for (const MapExample::Map& map : example.maps)
       html += figure(img(tint_by_weight(example.image, map.patches, example.rows, example.columns), map.text),
                      concat(escape(map.text), " &middot; ", fixed(map.cosine, 3)));
@@ -322,9 +319,9 @@ std::string map_sheets(const TaskPictures& pictures) {
 std::string scatter_charts(const TaskPictures& pictures) {
   if (pictures.scatters.empty()) return "";
   std::string html =
-      "<h3>Map of features</h3><p class=\"soft\">Dots are pictures, squares texts; what lies near each other has embeddings of "
-      "small distance, as far as a plane can show it. Pictures and texts are each taken from their own mean. Distances "
-      "between far clusters of t-SNE say nothing.</p><div class=\"grid charts\">";
+      "<h3>Map of features</h3><p class=\"soft\">Dots are images, squares are texts. Points near each other have similar embeddings, as "
+      "far as two dimensions can show it. Images and texts are each centered on their own mean. Distances between far clusters of "
+      "t-SNE have no meaning.</p><div class=\"grid charts\">";
   for (const ScatterChart& chart : pictures.scatters)
     html += concat("<div class=\"card\"><h3 style=\"margin:0 0 8px\">", escape(chart.title), "</h3>", svg_scatter(chart),
                    "</div>");
@@ -334,9 +331,9 @@ std::string scatter_charts(const TaskPictures& pictures) {
 std::string group_sheets(const TaskPictures& pictures) {
   if (pictures.groups.empty()) return "";
   std::string html =
-      "<h3>Groups</h3><p class=\"soft\">Captions with each word in the color of its group and annotated phrases "
-      "underlined; below, how much of each word (a middle dot is a token without text) each group takes. Where the "
-      "image tower has groups too, the picture is shown in their colors; they are not the caption's.</p>";
+      "<h3>Groups</h3><p class=\"soft\">Captions with each word in the color of its group and annotated phrases underlined; below them "
+      "the weight of each word in each group (a middle dot is a token without text). If the image tower has groups, too, the image "
+      "is shown in their colors, which are unrelated to the caption's.</p>";
   for (const GroupExample& example : pictures.groups)
     html += "<div class=\"sheet\" style=\"color:var(--ink)\">" + group_picture(example) + "</div>";
   return html;

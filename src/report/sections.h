@@ -6,7 +6,7 @@
 
 namespace tessera::report {
 
-/// The pictures of one task as HTML; an empty text for what the task does not have.
+/// These return the examples and charts of one task as HTML, or an empty text if the task does not have them.
 std::string class_values(const TaskPictures& pictures);
 std::string confusion_table(const TaskPictures& pictures);
 std::string classification_examples(const TaskPictures& pictures);

@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Whole numbers without a point: most outcomes are 0 or 1.
+/// Writes whole numbers without a decimal point, because most outcomes are 0 or 1.
 Json number(double value) {
   const double whole = std::round(value);
   return whole == value && std::abs(whole) < 1e15 ? Json(static_cast<std::int64_t>(whole)) : Json(value);
@@ -86,7 +86,7 @@ std::vector<TaskOutcomes> task_outcomes(const nlohmann::json& json, const std::s
       out.push_back(std::move(outcomes));
     }
   } catch (const std::exception&) {
-    user_error(path, ": holds no outcomes of samples as `evaluate` writes them: measure again, or remove the file");
+    user_error(path, ": holds no outcomes of samples in the format of `evaluate`: measure again, or remove the file");
   }
   return out;
 }

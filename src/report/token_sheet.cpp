@@ -10,7 +10,7 @@ namespace tessera::report {
 namespace {
 
 constexpr double kCloudWidth = 300, kCloudHeight = 180;
-constexpr double kLargest = 40, kSmallest = 9;  // of letters, where the cloud has room for them
+constexpr double kLargest = 40, kSmallest = 9;  // font sizes, before scaling down to the space of the cloud
 constexpr double kPicture = 150, kGap = 14;
 constexpr std::size_t kColumns = 2;
 
@@ -20,12 +20,12 @@ struct PlacedWord {
   double size = 0;
 };
 
-/// About how wide a text is, in units of its letters' size: nobody knows the reader's font. Never much too narrow.
+/// Estimates the width of a text in units of its font size, rather too wide than too narrow, because the reader's font is unknown.
 double width_of(const std::string& text) {
   double width = 0.2;
   for (const char letter : text) {
     const auto byte = static_cast<unsigned char>(letter);
-    if ((byte & 0xC0) != 0x80) width += byte < 0x80 ? 0.58 : byte < 0xE0 ? 0.65 : 1.05;  // one for each character
+    if ((byte & 0xC0) != 0x80) width += byte < 0x80 ? 0.58 : byte < 0xE0 ? 0.65 : 1.05;  // once per character
   }
   return width;
 }
@@ -34,7 +34,7 @@ bool overlap(const PlacedWord& a, const PlacedWord& b) {
   return std::abs(a.x - b.x) < (a.width + b.width) / 2 && std::abs(a.y - b.y) < (a.height + b.height) / 2;
 }
 
-/// Moves the word outwards along a spiral until it meets no other. Returns whether there is room.
+/// Moves the word outwards along a spiral until it overlaps no other. Returns whether there is room.
 bool place(PlacedWord& word, const std::vector<PlacedWord>& others) {
   for (double angle = 0; angle < 300; angle += 0.2) {
     word.x = kCloudWidth / 2 + 0.9 * angle * std::cos(angle) * kCloudWidth / kCloudHeight;
@@ -47,7 +47,7 @@ bool place(PlacedWord& word, const std::vector<PlacedWord>& others) {
   return false;
 }
 
-/// The words at their places, as large as all of them fit.
+/// Places the words as large as possible so that all of them fit.
 std::vector<PlacedWord> arranged(const std::vector<TokenExample::Token>& tokens) {
   const double greatest = std::max(1e-12, tokens.front().weight);
   std::vector<PlacedWord> words;
@@ -66,7 +66,7 @@ std::vector<PlacedWord> arranged(const std::vector<TokenExample::Token>& tokens)
   return words;
 }
 
-/// The cloud's <text> elements.
+/// Returns the cloud's <text> elements.
 std::string cloud_texts(const std::vector<TokenExample::Token>& tokens) {
   const std::vector<PlacedWord> words = arranged(tokens);
   std::string svg;

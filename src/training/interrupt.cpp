@@ -22,7 +22,7 @@ InterruptGuard::InterruptGuard() : outer_(!guarded) {
   noted = 0;
   struct sigaction action {};
   action.sa_handler = note;
-  // Reset after the first: whoever presses Ctrl-C twice means it. No restart would break reads; data threads want it.
+  // SA_RESETHAND: a second Ctrl-C ends the program. SA_RESTART: without it, reads in the data threads would fail.
   action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (std::size_t i = 0; i < kSavingSignals.size(); ++i) {

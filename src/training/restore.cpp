@@ -13,7 +13,7 @@ bool allows_other_data(const std::vector<std::string>& allowed) {
                              [&](const std::string& each) { return stands_for(each, key) || stands_for(key, each); });
 }
 
-// What was chosen for the run's first steps holds for all of them.
+// A resumed run keeps the micro-batch that was chosen when it first started.
 MicroBatch micro_batch_of(const std::string& yaml, const std::string& folder) {
   const config::Node tree = config::parse_yaml(yaml, folder);
   const config::Node* training = tree.find("training");
@@ -30,7 +30,7 @@ ResumeChanges apply_checkpoint(TrainingRun& run, Config& config, const ProcessGr
   if (!changes.refused.empty()) user_error(folder, ": ", refusal(changes.refused));
   if (config.training.micro_batch.automatic) config.training.micro_batch = micro_batch_of(checkpoint.config, folder);
   if (run.tokenizer && checkpoint.model.vocabulary != run.tokenizer->vocabulary_bytes())
-    user_error(folder, ": was trained with another vocabulary than the file that tokenizer names now");
+    user_error(folder, ": was trained with a different vocabulary than the file that tokenizer names now");
   run.published = checkpoint.model.published;
   load_weights(*run.model, *run.objective, checkpoint.model.weights, folder + "/model.safetensors");
   run.optimizer->load_state(checkpoint.optimizer, folder + "/state.safetensors");
@@ -40,7 +40,7 @@ ResumeChanges apply_checkpoint(TrainingRun& run, Config& config, const ProcessGr
     run.ema->load(checkpoint.ema, folder + "/ema.safetensors");
   if (run.teacher) {
     const std::string path = folder + "/teacher.safetensors";
-    if (checkpoint.teacher.empty()) user_error(path, ": missing, and the objective keeps a teacher");
+    if (checkpoint.teacher.empty()) user_error(path, ": missing, but the objective keeps a teacher");
     run.teacher->ema.load(checkpoint.teacher, path);
   }
   const RunState& state = checkpoint.state;
@@ -59,7 +59,7 @@ std::string check_data(const TrainingRun& run, const Checkpoint& checkpoint, con
       first_difference(fingerprints_from_json(checkpoint.data), fingerprints_from_json(run.data_fingerprint));
   if (!difference.empty() && !allows_other_data(allowed))
     user_error(folder, ": was trained on other data than data.train names now: ", difference,
-               ": give the same data, let these through with --allow-changes data.train, or choose another run.folder");
+               ": use the same data, allow this change with --allow-changes data.train, or choose another run.folder");
   return difference;
 }
 

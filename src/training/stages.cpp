@@ -20,11 +20,11 @@ std::string stage_name(const Node& stage, std::size_t index, std::set<std::strin
   const std::string path = concat("stages[", index, "].name");
   const Node* name = stage.find("name");
   if (name == nullptr || !name->is_scalar() || name->text().empty())
-    config::fail(stage, path, "missing: each stage has a name, which its run folder takes too");
+    config::fail(stage, path, "missing: each stage needs a name, which also names its run folder");
   if (name->text().find('/') != std::string::npos)
-    config::fail(*name, path, "names a folder inside run.folder: no / in it");
+    config::fail(*name, path, "names a folder inside run.folder, so it must not contain /");
   if (!taken.insert(name->text()).second)
-    config::fail(*name, path, "is that of another stage already: " + name->text());
+    config::fail(*name, path, "is already the name of another stage: " + name->text());
   return name->text();
 }
 
@@ -35,7 +35,7 @@ const Node* setting(const Node& tree, const std::string& key) {
   return node;
 }
 
-/// Whether a value, or each part of one that is a map, is still there when a stage has been laid over it.
+/// Returns true if a value (for a map, each of its parts) is unchanged after a stage was merged over it.
 bool survives(const Node& value, const Node* now) {
   if (now == nullptr) return false;
   if (!value.is_map()) return to_yaml(value) == to_yaml(*now);
@@ -100,7 +100,7 @@ void warn_of_overruled(const std::vector<Stage>& stages) {
       names.push_back(stages[i].name);
       keys.push_back(concat("stages.", i, ".", key));
     }
-    log::warning("--set ", key, ": overruled by what the file says for ", places.size() == 1 ? "stage " : "stages ",
+    log::warning("--set ", key, ": has no effect, because the file sets the key for ", places.size() == 1 ? "stage " : "stages ",
                  join_names(names), ": set ", join_names(keys));
   }
 }
@@ -108,7 +108,7 @@ void warn_of_overruled(const std::vector<Stage>& stages) {
 std::pair<Outcome, int> run_stages(const std::vector<Stage>& stages, const Resume& resume,
                                    const ProcessGroup& group) {
   if (stages.size() > 1 && resume.from != "auto" && resume.from != "none")
-    user_error("--resume ", resume.from, ": a run of several stages goes on with --resume auto");
+    user_error("--resume ", resume.from, ": a run with several stages can only be resumed with --resume auto");
   std::pair<Outcome, int> end{Outcome::finished, 0};
   for (const Stage& stage : stages) {
     const bool named = !stage.name.empty();
@@ -116,7 +116,7 @@ std::pair<Outcome, int> run_stages(const std::vector<Stage>& stages, const Resum
     const bool over = named && resume.from == "auto" &&
                       run_on_rank0(group, "looking for finished stages", [&] { return finished(config); });
     if (named && group.first())
-      log::info("stage ", stage.name, over ? ": finished already" : concat(" (", stages.size(), " in all)"));
+      log::info("stage ", stage.name, over ? ": already finished" : concat(" (of ", stages.size(), ")"));
     if (over) continue;
     Trainer trainer(config, resume, group);
     end.first = trainer.run();

@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Steps whose numbers lie on the device: what a bad one makes vain is no more.
+// How many steps may run before their losses are read back; this bounds the work lost to a non-finite step.
 constexpr std::int64_t kMostUnread = 16;
 
 double seconds_since(Clock::time_point start) {
@@ -100,19 +100,19 @@ Outcome Trainer::train() {
                              signal != 0 || state_.step == config_.training.steps || monitor_.unread() == kMostUnread;
     const std::int64_t made = state_.step;
     if (due_to_read && !read_back()) return Outcome::not_finite;
-    if (state_.step != made) continue;  // a step is skipped, and those after it are made again
+    if (state_.step != made) continue;  // a step was skipped; the steps after it are computed again
     monitor_.log().tick(state_.step);
     if (due_to_save) save(false);
-    if (signal != 0) return interrupted_at_step();  // the session that goes on makes up for the evaluation
+    if (signal != 0) return interrupted_at_step();  // a resumed session makes up for the evaluation
     if (!every(config_.evaluation.every_steps)) continue;
-    // An evaluation takes long enough for a signal of its own; after that of the last step nothing is left to stop.
+    // A signal may come during the evaluation, which takes long. After the last step there is nothing left to stop.
     if (!evaluate() || (state_.step < config_.training.steps && agree().signal != 0)) return interrupted_at_step();
   }
   save(true);
   if (!evaluate()) return interrupted_at_step();
   const std::string model = checkpoints_.last_good() + "/model.safetensors";
   monitor_.log().line(begin == state_.step
-                          ? concat("nothing was left to train; the model is ", model)
+                          ? concat("nothing left to train; the model is ", model)
                           : concat("finished ", with_thousands(state_.step), " steps, ", with_thousands(state_.samples),
                                    " samples in ", format_duration(state_.seconds), "; the model is ", model));
   return Outcome::finished;
@@ -189,7 +189,7 @@ Outcome Trainer::show(Outcome outcome) {
       monitor_.show(state_, "finished", true, concat("The model is ", last_good, "/model.safetensors"));
       break;
     case Outcome::interrupted:
-      monitor_.show(state_, "interrupted", true, "Stopped by a signal, its state saved: go on with --resume auto");
+      monitor_.show(state_, "interrupted", true, "Stopped by a signal, state saved: go on with --resume auto");
       break;
     case Outcome::not_finite:
       monitor_.show(

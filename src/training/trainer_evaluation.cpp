@@ -1,4 +1,4 @@
-// How a run measures its model.
+// Evaluation during a run.
 #include <filesystem>
 #include <set>
 
@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-// The averaged weights stand in the model while this lives.
+// Puts the averaged weights into the model during its lifetime.
 class MeasuredWeights {
  public:
   explicit MeasuredWeights(Ema* average) : average_(average) {
@@ -61,7 +61,7 @@ bool Trainer::make_up_evaluation() {
     return true;
   }
   if (state_.step < config_.training.steps)
-    monitor_.log().line(concat("step ", state_.step, " was not evaluated: this is made up for"));
+    monitor_.log().line(concat("step ", state_.step, " was not evaluated: evaluating it now"));
   return evaluate();
 }
 
@@ -83,7 +83,7 @@ bool Trainer::run_evaluation() {
   const std::string& weights = config_.evaluation.weights;
   const MeasuredWeights measured(weights == "ema" ? &*run_.ema : nullptr);
   const std::shared_ptr<DualEncoder>& model = weights == "teacher" ? run_.teacher->model : run_.model;
-  const MergedAdapters merged(*model);  // as the model file has them, to the last bit
+  const MergedAdapters merged(*model);  // merged exactly as in the model file
   const DualEncoderEmbedder embedder(model, run_.tokenizer);
   const EvaluationContext context = evaluation_context(run_, config_, state_.step);
   MeasuredMetrics all;
@@ -109,7 +109,7 @@ bool Trainer::run_evaluation() {
   std::filesystem::create_directories(folder_ + "/evaluation");
   io::write_file(evaluation_file(folder_, state_.step), file.dump(2) + "\n");
   monitor_.show(state_);
-  // The weights before the first step are those that the run was given.
+  // The state before the first step is never the best: its weights are just those that the run started from.
   return state_.step > 0 && checkpoints_.is_best(all);
 }
 

@@ -1,4 +1,4 @@
-// How much of a batch the towers see at a time, and what is said when memory runs out.
+// Chooses how much of a batch the towers process at a time, and explains when memory runs out.
 #include <ATen/ATen.h>
 #include <c10/util/StringUtil.h>
 
@@ -44,13 +44,13 @@ void Trainer::explain_out_of_memory() {
   const std::int64_t step = state_.step + 1, batch = config_.data.loader.batch_size;
   std::string advice = "see trainer --dry-run";
   try {
-    PlanSettings settings;  // without the others: they may be lost
+    PlanSettings settings;  // not plan_settings(): it communicates with the other ranks, which may be lost
     settings.rank = group_.rank();
     settings.ranks = group_.size();
     const MemoryPlan plan = plan_memory(run_, config_, settings);
     advice = concat("it takes about ", summary(plan), ": set ", c10::Join(", or ", ways_out(plan, config_)));
   } catch (const std::exception&) {
-    // There is no room even for a few samples: the line goes without numbers.
+    // Not even a few samples fit, so the message has no numbers.
   }
   user_error("out of memory in step ", step, " with a batch of ", batch,
              group_.size() == 1 ? "" : concat(" on rank ", group_.rank()), ": ", advice);

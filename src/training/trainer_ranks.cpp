@@ -1,4 +1,4 @@
-// What the ranks of a run settle among themselves.
+// Agreement between the ranks of a run.
 #include "src/training/trainer_ranks.h"
 
 #include <filesystem>
@@ -25,8 +25,8 @@ void check_same_configuration(const Config& config, const ProcessGroup& group) {
   run_on_all_ranks(group, "comparing configurations", [&] {
     if (own == first) return;
     const std::vector<Change> other = changes(config::parse_yaml(first, "rank 0"), config::parse_yaml(own, "this rank"));
-    user_error("rank ", group.rank(), " has another configuration than rank 0: ",
-               other.empty() ? "another order of keys" : other.front().text(),
+    user_error("rank ", group.rank(), " has a different configuration than rank 0: ",
+               other.empty() ? "a different order of keys" : other.front().text(),
                ": start all ranks with the same file and overrides");
   });
 }
@@ -42,8 +42,8 @@ std::unique_ptr<io::FileLock> take_run_folder(const Config& config, const Proces
     std::string holder;
     lock = io::FileLock::take(folder + "/trainer.lock", holder);
     if (!lock)
-      user_error(folder, ": another trainer is at work in this run folder (", holder,
-                 "): wait for its end, stop it, or choose another run.folder");
+      user_error(folder, ": another trainer is using this run folder (", holder,
+                 "): wait until it ends, stop it, or choose another run.folder");
     return true;
   });
   return lock;

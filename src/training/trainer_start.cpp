@@ -1,4 +1,4 @@
-// How a run begins: resumed or fresh, and what is said about it.
+// The start of a run, resumed or fresh, and what it logs.
 #include <ATen/Parallel.h>
 
 #include "src/training/config/published_towers.h"
@@ -17,27 +17,27 @@
 namespace tessera {
 namespace {
 
-// What a resumed run has otherwise than before, a line each where it matters.
+// Logs the settings that differ in a resumed run; important ones get their own line.
 void tell_changes(const ResumeChanges& changes, std::int64_t step, std::int64_t steps) {
   std::string free;
   for (const Change& change : changes.free) {
     if (change.key == "training.steps")
       log::warning("training.steps was ", change.before, " and is now ", change.now,
-                   ": the learning-rate schedule follows the new length from here on");
+                   ": from now on the learning-rate schedule follows the new length");
     else
       free += (free.empty() ? "" : "; ") + change.text();
   }
-  if (!free.empty()) log::info("other settings than the checkpoint's, which may change: ", free);
+  if (!free.empty()) log::info("settings that differ from the checkpoint's, which is allowed: ", free);
   for (const Change& change : changes.allowed)
     log::warning("changed at step ", step, " by --allow-changes: ", change.text());
   if (steps < step)
-    log::warning("training.steps is ", steps, ", but ", step, " steps are trained already: there is nothing left to train");
+    log::warning("training.steps is ", steps, ", but ", step, " steps are already trained: there is nothing left to train");
 }
 
 }  // namespace
 
 void Trainer::restore_or_initialize(const Resume& resume) {
-  // Rank 0 decides; the others read what it has chosen.
+  // Rank 0 chooses the checkpoint; the others read the same one.
   std::optional<std::pair<std::string, Checkpoint>> chosen;
   std::string other_data;
   const bool has_other_data = run_on_rank0(group_, "looking for a checkpoint", [&] {
@@ -98,14 +98,14 @@ void Trainer::print_plan() const {
             config_.model.text ? config_.model.text->encoder.name : "none", "; objective ", config_.objective.name,
             ", optimizer ", config_.optimizer.name);
   log::info("parameters ", describe(count_parameters(run_)));
-  log::info("data: ", run_.train->describe(), "; ", with_thousands(samples * group_.size()), " samples a step (", batch,
+  log::info("data: ", run_.train->describe(), "; ", with_thousands(samples * group_.size()), " samples per step (", batch,
             " x ", config_.training.accumulation, of_each, ranks, "), ",
-            with_thousands(run_.loader->batches_per_epoch()), " batches an epoch; ",
+            with_thousands(run_.loader->batches_per_epoch()), " batches per epoch; ",
             state_.step < config_.training.steps
                 ? concat(with_thousands(config_.training.steps), " steps, from step ", state_.step)
-                : concat(with_thousands(state_.step), " steps are trained, nothing is left"));
+                : concat(with_thousands(state_.step), " steps are trained, none are left"));
   if (run_.features)
-    log::info("features of the image encoder: ", with_thousands(run_.features->manifest().samples), " pictures in ",
+    log::info("features of the image encoder: ", with_thousands(run_.features->manifest().samples), " images in ",
               run_.features->path(), ", ", run_.features->manifest().dtype);
 }
 

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-TEST(Sha256, GivesTheStandardsExamples) {
+TEST(Sha256, MatchesTheExamplesOfTheStandard) {
   EXPECT_EQ(sha256(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_EQ(sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
@@ -16,14 +16,14 @@ TEST(Sha256, GivesTheStandardsExamples) {
   EXPECT_EQ(sha256(std::string(1000000, 'a')), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
-TEST(Crc32, GivesTheCheckValuesOfTheCatalog) {
+TEST(Crc32, MatchesTheCheckValuesOfTheCatalog) {
   EXPECT_EQ(crc32("123456789"), 0xCBF43926U);
   EXPECT_EQ(crc32c("123456789"), 0xE3069283U);
   EXPECT_EQ(crc32("The quick brown fox jumps over the lazy dog"), 0x414FA339U);
   EXPECT_EQ(crc32c(""), 0U);
 }
 
-TEST(Base64, GivesTheStandardsExamplesAndGoesRound) {
+TEST(Base64, MatchesTheExamplesOfTheStandardAndDecodesBackEqual) {
   EXPECT_EQ(base64_encode("foobar"), "Zm9vYmFy");
   EXPECT_EQ(base64_encode("fooba"), "Zm9vYmE=");
   EXPECT_EQ(base64_encode("foob"), "Zm9vYg==");
@@ -49,7 +49,7 @@ TEST(Fingerprint, DiffersWithBytesLengthAndSeed) {
   EXPECT_EQ(fingerprint("a picture"), fingerprint(std::string("a ") + "picture"));
 }
 
-TEST(Base64, RefusesOtherText) {
+TEST(Base64, RefusesTextThatIsNotBase64) {
   EXPECT_THROW(base64_decode("abc"), UserError);
   EXPECT_THROW(base64_decode("ab!d"), UserError);
   EXPECT_THROW(base64_decode("=abc"), UserError);

@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-TEST(Printable, LeavesReadableTextAlone) {
+TEST(Printable, KeepsReadableText) {
   EXPECT_EQ(printable("caf\xC3\xA9 \"quoted\" \\n"), "caf\xC3\xA9 \"quoted\" \\n");
 }
 
@@ -17,7 +17,7 @@ TEST(Printable, EscapesControlsAndReplacesBrokenBytes) {
 TEST(Printable, CutsLongTextBetweenCharacters) {
   EXPECT_EQ(printable("abcdefgh", 8), "abcdefgh");
   EXPECT_EQ(printable("abcdefghi", 8), "abcde...");
-  EXPECT_EQ(printable("abcd\xC3\xA9xyz", 8), "abcd...") << "the fifth byte begins a character of two";
+  EXPECT_EQ(printable("abcd\xC3\xA9xyz", 8), "abcd...") << "the fifth byte starts a two-byte character";
 }
 
 }  // namespace

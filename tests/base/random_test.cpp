@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-TEST(Random, StreamFollowsFromItsKeyAlone) {
+TEST(Random, StreamDependsOnlyOnItsKey) {
   Random a(7, Purpose::crop, {1, 2});
   Random b(7, Purpose::crop, {1, 2});
   for (int i = 0; i < 100; ++i) EXPECT_EQ(a.next(), b.next());

@@ -16,7 +16,7 @@
 namespace tessera::bench {
 namespace {
 
-TEST(KernelBench, TheCompositionComputesWhatTheOperatorDoes) {
+TEST(KernelBench, TheCompositionsEqualTheOperators) {
   at::manual_seed(0);
   const at::Tensor text = at::randn({2, 5, 16}), image = at::randn({2, 9, 16});
   const at::Tensor operated = sparsify_group(text, image, at::ones({2, 5}, at::kBool), SparsifySettings{});
@@ -49,13 +49,13 @@ TEST(KernelBench, TheCompositionComputesWhatTheOperatorDoes) {
 }
 
 double counted(const std::function<void()>& call) {
-  call();  // a backward pass makes its forward pass at the first call
+  call();  // the first call of a backward pass also runs its forward pass
   const FlopCounter counter;
   call();
   return counter.flops();
 }
 
-TEST(KernelBench, StatedFlopsAreThoseCountedInTheOperator) {
+TEST(KernelBench, StatedFlopsEqualTheCountedOnes) {
   std::vector<KernelCase> cases = sparsify_group_cases({2, 5, 9, 16}, at::kCPU, at::kFloat);
   for (KernelCase& each : max_similarity_cases({2, 5, 9, 16}, at::kCPU, at::kFloat)) cases.push_back(std::move(each));
   for (KernelCase& each : slot_attention_cases({2, 3, 9, 16, 4}, at::kCPU, at::kFloat))
@@ -67,7 +67,7 @@ TEST(KernelBench, StatedFlopsAreThoseCountedInTheOperator) {
   for (const KernelCase& each : cases) EXPECT_EQ(counted(each.run), each.flops) << each.kernel << " " << each.pass;
   const double product = 2.0 * 2 * 5 * 9 * 16;
   EXPECT_EQ(cases[0].flops, 2 * product);
-  EXPECT_EQ(cases[1].flops, 5 * product) << "the kernel computes similarities again";
+  EXPECT_EQ(cases[1].flops, 5 * product) << "the kernel recomputes similarities";
   EXPECT_EQ(counted(cases[0].composed), 2 * product);
   EXPECT_EQ(counted(cases[1].composed), 4 * product);
   EXPECT_EQ(counted(cases[2].composed), 2 * product) << "two texts for each image";
@@ -79,7 +79,7 @@ TEST(KernelBench, StatedFlopsAreThoseCountedInTheOperator) {
   EXPECT_EQ(counted(cases[6].composed), activations);
   EXPECT_EQ(counted(cases[7].composed), 2 * activations) << "the kernel adds rows instead";
   const double logits = 2.0 * 5 * 33 * 16;
-  EXPECT_EQ(cases[8].flops, 3 * logits) << "with the gradients";
+  EXPECT_EQ(cases[8].flops, 3 * logits) << "includes the gradients";
   EXPECT_EQ(counted(cases[8].composed), logits);
   EXPECT_EQ(counted(cases[9].composed), 2 * logits);
 }
@@ -111,7 +111,7 @@ TEST(KernelBench, MeasuresEveryPassInEveryType) {
   EXPECT_NE(to_markdown(bench).find("| sparsify_group forward "), std::string::npos);
 }
 
-TEST(KernelBench, ACompositionThatDoesNotFitIsSaidSo) {
+TEST(KernelBench, ReportsACompositionThatDoesNotFit) {
   KernelBench bench;
   KernelCost& cost = bench.costs.emplace_back();
   cost.kernel = "max_similarity";
@@ -121,7 +121,7 @@ TEST(KernelBench, ACompositionThatDoesNotFitIsSaidSo) {
   EXPECT_TRUE(nlohmann::json::parse(to_json(bench))["kernels"][0]["composed_seconds"].is_null());
 }
 
-TEST(KernelBench, ShapesThatAreNoneAreRefused) {
+TEST(KernelBench, InvalidShapesAreRefused) {
   EXPECT_EQ(parse_group_shape("64x55x196x512").patches, 196);
   EXPECT_EQ(parse_encoding_shape("512x30522").columns, 30522);
   for (const char* text :

@@ -45,14 +45,14 @@ std::string error_of(const std::string& objective) {
   return "no error";
 }
 
-TEST(LossBench, ClipCostsItsThreeProductsOfGlobalEmbeddings) {
+TEST(LossBench, ClipCostsThreeProductsOfGlobalEmbeddings) {
   const LossBench bench = measure_losses(small({"clip"}, {4, 8}));
-  // B x B cosines, and the gradients of both embeddings.
+  // The B x B cosines and the gradients of both embeddings.
   for (const std::int64_t batch : {4, 8})
     EXPECT_EQ(bench.find("clip", batch)->flops, 3.0 * 2 * batch * batch * kWidth) << batch;
 }
 
-TEST(LossBench, SparcAddsProductsWithinPairsAlone) {
+TEST(LossBench, SparcAddsOnlyProductsWithinPairs) {
   const LossBench bench = measure_losses(small({"clip", "sparc"}, {4, 8}));
   const auto extra = [&](std::int64_t batch) {
     return bench.find("sparc", batch)->flops - bench.find("clip", batch)->flops;
@@ -67,7 +67,7 @@ TEST(LossBench, FilipComparesEveryPatchWithEveryTokenOfTheBatch) {
   EXPECT_GE(bench.costs.at(1).flops, forward_of_4);
 }
 
-TEST(LossBench, MemoryHoldsTheGradientsAndGrowsWithTheBatch) {
+TEST(LossBench, MemoryIncludesTheGradientsAndGrowsWithTheBatch) {
   const LossBench bench = measure_losses(small({"clip", "sparc", "gloria"}, {4, 8}));
   for (const char* objective : {"clip", "sparc", "gloria"}) {
     EXPECT_GE(bench.find(objective, 4)->memory, 2 * 4 * kWidth * 4) << objective;
@@ -77,7 +77,7 @@ TEST(LossBench, MemoryHoldsTheGradientsAndGrowsWithTheBatch) {
   EXPECT_GT(bench.find("gloria", 8)->memory, 8 * 8 * kTokens * kPatches * 4) << "[B, B, L, P] is held without a chunk";
 }
 
-TEST(LossBench, WhatExceedsTheMemoryDoesNotFitAndNeitherDoesMore) {
+TEST(LossBench, BatchesAboveTheMemoryLimitDoNotFit) {
   LossBenchSettings settings = small({"clip", "gloria"}, {4, 16, 32});
   settings.memory_limit = 400'000;
   const LossBench bench = measure_losses(settings);
@@ -87,7 +87,7 @@ TEST(LossBench, WhatExceedsTheMemoryDoesNotFitAndNeitherDoesMore) {
   EXPECT_EQ(bench.find("gloria", 32)->outcome, Outcome::does_not_fit);
 }
 
-TEST(LossBench, WhatWouldTakeTooLongIsLeftOut) {
+TEST(LossBench, BatchesThatWouldTakeTooLongAreLeftOut) {
   LossBenchSettings settings = small({"sparc"}, {4, 4096});
   settings.time_limit = 1e-6;
   const LossBench bench = measure_losses(settings);
@@ -104,7 +104,7 @@ TEST(LossBench, EveryObjectiveRunsInBfloat16) {
   }
 }
 
-TEST(LossBench, TowersOfAModelGiveTheUpdateStep) {
+TEST(LossBench, WithAModelTheUpdateStepIncludesTheTowers) {
   LossBenchSettings settings = small({"clip", "sparc"}, {3});
   settings.model = tiny_model();
   const LossBench bench = measure_losses(settings);
@@ -117,14 +117,14 @@ TEST(LossBench, TowersOfAModelGiveTheUpdateStep) {
   const auto activations = [](const ModelCost& cost) { return cost.towers.forward.trace(3).held(); };
   EXPECT_GT(sparc.towers.flops(3), clip.towers.flops(3)) << "the adaptors of patches and tokens";
   EXPECT_GT(activations(sparc), activations(clip));
-  // At least the encoders' products, forward and backward: 12 w^2 multiply-adds per token and layer.
+  // A lower bound: the encoders' products, forward and backward, with 12 w^2 multiply-adds per token and layer.
   EXPECT_GT(clip.towers.flops(3), 3 * 3.0 * 2 * 12 * 24 * 24 * (4 + 7));
   const LossCost& loss = *bench.find("sparc", 3);
   EXPECT_EQ(step_flops(sparc, loss), sparc.towers.flops(3) + loss.flops);
   EXPECT_EQ(step_memory(sparc, loss), static_cast<double>(sparc.state + loss.memory) + activations(sparc));
 }
 
-// Asks for regions, several texts, token ids and a teacher, as no registered objective does.
+// Needs regions, several texts, token ids and a teacher, a combination that no registered objective needs.
 class ManyViews : public Objective {
  public:
   Losses forward(const Features& features, const StepContext& context) override {
@@ -140,7 +140,7 @@ class ManyViews : public Objective {
   }
 };
 
-TEST(LossBench, TakesEveryKindOfViewWithAndWithoutAModel) {
+TEST(LossBench, MeasuresEveryKindOfViewWithAndWithoutAModel) {
   if (!objectives().contains("test_many_views"))
     objectives().add<config::NoSettings>("test_many_views", "", [](const config::NoSettings&, const ObjectiveContext&) {
       return std::make_shared<ManyViews>();
@@ -162,7 +162,7 @@ TEST(LossBench, ObjectivesAreNamesOrSettings) {
             "--objectives:1: objective.chunks: unknown key: did you mean chunk?");
 }
 
-TEST(Machine, SomeMemoryIsAvailable) {
+TEST(Machine, ReportsAvailableMemoryAndThreads) {
   EXPECT_GT(available_memory(at::kCPU), 1 << 20);
   EXPECT_NE(machine_name(at::kCPU).find("thread"), std::string::npos);
 }

@@ -24,14 +24,14 @@ void expect_refused(const std::string& arguments, const std::string& text) {
   EXPECT_EQ(ran.text, "tessera-bench: " + text + "\n") << arguments;
 }
 
-TEST(BenchProgram, MistakesGiveOneLineAndCodeTwo) {
+TEST(BenchProgram, MistakesAreReportedInOneLineWithExitCodeTwo) {
   expect_refused("", "A subcommand is required (see --help)");
   expect_refused("loss --objectives sparcc",
                  "--objectives:1: objective: unknown objective sparcc: did you mean sparc?");
   expect_refused("loss --device tpu", "--device tpu: expected cpu, cuda or cuda:N");
   expect_refused("loss --model no/such.yaml",
                  "no/such.yaml: no such configuration file in the working folder or in " TESSERA_SOURCE_DIR
-                 "/configs; trainer --list-configs shows those that ship");
+                 "/configs; trainer --list-configs lists all");
   expect_refused("loss --plot no/such/plot.svg", "--plot no/such/plot.svg: there is no folder no/such");
   expect_refused("kernels --sparsify-group 4x4",
                  "--sparsify-group 4x4: expected sizes of at least 1 such as 64x55x196x512 (B, L, P, D)");
@@ -50,7 +50,7 @@ TEST(BenchProgram, MistakesGiveOneLineAndCodeTwo) {
   }
 }
 
-TEST(BenchProgram, HelpSaysWhatEverythingMeans) {
+TEST(BenchProgram, HelpListsTheOptions) {
   const Answer ran = run("loss --help");
   EXPECT_EQ(ran.code, 0);
   for (const char* part : {"--objectives", "--batch-sizes", "--memory-limit", "--plot", "FLOPs: 2 per multiply-add"})
@@ -67,7 +67,7 @@ TEST(BenchProgram, LossPrintsTablesAndWritesPlotAndJson) {
           folder + "/a.svg --json " + folder + "/a.json");
   EXPECT_EQ(ran.code, 0) << ran.text;
   EXPECT_NE(ran.text.find("B = 2 |"), std::string::npos) << ran.text;
-  EXPECT_LT(ran.text.find("B = 2 |"), ran.text.find("B = 4 |")) << "sizes ascend";
+  EXPECT_LT(ran.text.find("B = 2 |"), ran.text.find("B = 4 |")) << "sizes must ascend";
   EXPECT_NE(ran.text.find("SPARC over CLIP at B = 4"), std::string::npos) << ran.text;
   EXPECT_TRUE(std::filesystem::exists(folder + "/a.svg"));
   std::ifstream json(folder + "/a.json");
@@ -75,7 +75,7 @@ TEST(BenchProgram, LossPrintsTablesAndWritesPlotAndJson) {
   std::filesystem::remove_all(folder);
 }
 
-/// Configurations of a tiny model, and files of tensors for it.
+/// Writes configurations of a tiny model and runs `tessera-bench step` on them.
 class StepProgram : public testing::Test {
  protected:
   StepProgram() : folder(std::filesystem::temp_directory_path() / ("tessera_bench_" + std::to_string(getpid()))) {
@@ -99,12 +99,12 @@ objective: {name: )" << objective << "}\ntraining: {clip_norm: 1}\n";
   std::string folder;
 };
 
-TEST_F(StepProgram, TellsWhereTheTimeGoes) {
+TEST_F(StepProgram, ReportsTheTimeOfPhasesAndOperators) {
   const std::string config = write("clip.yaml", "clip");
   const nlohmann::json step = measured(config + " --phases --operators 3 --trace " + folder + "/trace.json")[0];
   for (const char* phase : {"image tower", "text tower", "objective", "backward", "clipping", "update"})
     EXPECT_GT(step["phases"][phase].get<double>(), 0) << phase;
-  EXPECT_FALSE(step["phases"].contains("reduce")) << "gradients stay where they are";
+  EXPECT_FALSE(step["phases"].contains("reduce")) << "one process has no gradients to reduce";
   EXPECT_EQ(step["operators"].size(), 3u);
   EXPECT_TRUE(std::filesystem::exists(folder + "/trace.json"));
   EXPECT_TRUE(measured(config + " --phases --backend gloo")[0]["phases"].contains("reduce"));
@@ -141,18 +141,18 @@ TEST_F(StepProgram, TakesWeightsAndABatchFromFiles) {
   io::save_safetensors(folder + "/weights.safetensors", model.state_dict());
   const std::string both = "--weights " + folder + "/weights.safetensors --batch " + file;
   const double first = loss(both);
-  EXPECT_NE(first, loss("--batch " + file)) << "other weights";
-  EXPECT_NE(first, loss("--weights " + folder + "/weights.safetensors")) << "another batch";
+  EXPECT_NE(first, loss("--batch " + file)) << "different weights";
+  EXPECT_NE(first, loss("--weights " + folder + "/weights.safetensors")) << "a different batch";
   batch["text"][1].slice(0, 2).fill_(19);
   io::save_safetensors(file, batch);
-  EXPECT_EQ(loss(both), first) << "what stands behind a text's end is not read";
+  EXPECT_EQ(loss(both), first) << "ids after the end of a text must not be read";
   batch.erase("lengths");
   io::save_safetensors(file, batch);
   expect_refused("step " + config + " --batch-size 4 --batch " + file,
                  file + ": no tensor named lengths: a batch has image, text and lengths");
 }
 
-TEST_F(StepProgram, MeasuresSeveralViewsJoinedAndOneByOne) {
+TEST_F(StepProgram, MeasuresViewsTogetherAndOneByOne) {
   const Answer ran = run("step " + write("clip.yaml", "clip") + " " + write("pyramidclip.yaml", "pyramidclip") +
                          " --batch-size 4 --repeats 1 --quiet --json " + folder + "/a.json");
   ASSERT_EQ(ran.code, 0) << ran.text;
@@ -191,7 +191,7 @@ TEST(BenchProgram, AStepWithATeacherAndSmallCropsIsMeasured) {
     if (step["variant"] == "") steps[step["configuration"]] = step;
   EXPECT_FALSE(steps.at(plain)["phases"].contains("teacher"));
   EXPECT_TRUE(steps.at(large)["phases"].contains("teacher"));
-  EXPECT_LT(steps.at(small)["flops"], steps.at(large)["flops"]) << "crops have the size that the loader gives them";
+  EXPECT_LT(steps.at(small)["flops"], steps.at(large)["flops"]) << "crops must have the size that the loader settings state";
   std::filesystem::remove_all(folder);
 }
 
@@ -208,7 +208,7 @@ TEST(BenchProgram, ReadoutsPrintATableWithTheBlockFirst) {
   const auto parts = nlohmann::json::parse(file)["parts"];
   ASSERT_EQ(parts.size(), 6u);
   EXPECT_EQ(parts[0]["name"], "transformer block");
-  EXPECT_EQ(parts[3]["name"], "transformer block") << "of the second shape";
+  EXPECT_EQ(parts[3]["name"], "transformer block") << "the row of the second shape";
   EXPECT_EQ(parts[1]["parameters"], 2 * 64 + 2 * 64 * 8 + 2 * 64 + 64 * 64 + 64) << "queries, keys, projection";
   for (const auto& part : parts) {
     EXPECT_GT(part["seconds"], 0);
@@ -218,7 +218,7 @@ TEST(BenchProgram, ReadoutsPrintATableWithTheBlockFirst) {
   std::filesystem::remove_all(folder);
 }
 
-TEST(BenchProgram, OptimizerPrintsATableAndTakesTurns) {
+TEST(BenchProgram, OptimizerPrintsATableAndMeasuresStepsOnDemand) {
   const std::string folder = std::filesystem::temp_directory_path() / ("tessera_bench_" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   std::ofstream(folder + "/tiny.yaml") << R"(model:
@@ -233,11 +233,11 @@ TEST(BenchProgram, OptimizerPrintsATableAndTakesTurns) {
   EXPECT_EQ(nlohmann::json::parse(json)["optimizers"].size(), 3u);
   const Answer turns = run("optimizer --on-demand --model " + folder + "/tiny.yaml < " + folder + "/tiny.yaml");
   EXPECT_EQ(turns.code, 0) << turns.text;
-  EXPECT_EQ(std::count(turns.text.begin(), turns.text.end(), '\n'), 5) << turns.text;  // the parameters, four steps
+  EXPECT_EQ(std::count(turns.text.begin(), turns.text.end(), '\n'), 5) << turns.text;  // parameters and four steps
   std::filesystem::remove_all(folder);
 }
 
-TEST(BenchProgram, EfficiencyIsATableOfAnyConfigurations) {
+TEST(BenchProgram, EfficiencyComparesConfigurationsInATable) {
   const std::string folder = std::filesystem::temp_directory_path() / ("tessera_bench_" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   const std::string image =
@@ -256,9 +256,9 @@ TEST(BenchProgram, EfficiencyIsATableOfAnyConfigurations) {
   ASSERT_EQ(models.size(), 2u);
   EXPECT_EQ(models[0]["image_parameters"], models[1]["image_parameters"]);
   EXPECT_TRUE(models[1]["text"].is_null());
-  EXPECT_FALSE(models[1]["training"].is_null()) << "a step with its teacher";
+  EXPECT_FALSE(models[1]["training"].is_null()) << "a step that includes the teacher";
   EXPECT_EQ(models[0]["image"]["flops"], models[1]["image"]["flops"]) << "the same tower";
-  // A backward pass takes about twice the forward pass, so that a step of both towers takes about three of each.
+  // A backward pass takes about twice the FLOPs of a forward pass, so a step takes about three times those of both forward passes.
   const double forward = double(models[0]["image"]["flops"]) + double(models[0]["text"]["flops"]);
   EXPECT_GT(double(models[0]["training"]["flops"]), 2.5 * forward);
   for (const char* part : {"image", "text", "training"}) {
@@ -267,7 +267,7 @@ TEST(BenchProgram, EfficiencyIsATableOfAnyConfigurations) {
   }
   expect_refused("efficiency no/such.yaml",
                  "no/such.yaml: no such configuration file in the working folder or in " TESSERA_SOURCE_DIR
-                 "/configs; trainer --list-configs shows those that ship");
+                 "/configs; trainer --list-configs lists all");
   std::filesystem::remove_all(folder);
 }
 

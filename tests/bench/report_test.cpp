@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kMebibyte = 1 << 20;
 
-// clip and sparc at 16 and 32 pairs; gloria at 16 alone.
+// clip and sparc at 16 and 32 pairs; gloria only at 16.
 LossBench example() {
   LossBench bench;
   bench.machine = "a machine, 2 threads";
@@ -43,7 +43,7 @@ TEST(Table, NumbersHaveThreeDigits) {
   EXPECT_EQ(report::three_digits(1234567), "1,234,567");
 }
 
-TEST(LossReport, TablesHaveObjectivesByBatchSizes) {
+TEST(LossReport, TablesHaveARowPerObjectiveAndAColumnPerBatchSize) {
   const std::string text = to_markdown(example());
   EXPECT_NE(text.find("Machine: a machine, 2 threads. Features: P = 196, L = 55, D = 512, float32"), std::string::npos);
   EXPECT_NE(text.find("| Loss alone, peak memory (MiB) | B = 16 |       B = 32 |\n"
@@ -53,7 +53,7 @@ TEST(LossReport, TablesHaveObjectivesByBatchSizes) {
                       "| gloria                        |  2,048 | does not fit |\n"),
             std::string::npos)
       << text;
-  EXPECT_EQ(text.find("Update step"), std::string::npos) << "there are no towers";
+  EXPECT_EQ(text.find("Update step"), std::string::npos) << "this benchmark has no towers";
 }
 
 TEST(LossReport, SparcIsComparedWithClipInPercent) {
@@ -70,7 +70,7 @@ TEST(LossReport, SparcIsComparedWithClipInPercent) {
       cost.towers.backward.add(pairs, {}, count * 6e10);
     }
   }
-  // CLIP: 3,204 GFLOPs and 4,204 MiB.
+  // CLIP's update step takes 3,204 GFLOPs and 4,204 MiB.
   EXPECT_NE(to_markdown(bench).find(", the update step +0.0624% FLOPs and +0.476% memory.\n"), std::string::npos)
       << to_markdown(bench);
   EXPECT_NE(to_markdown(bench).find("| Update step, peak memory (MiB) |"), std::string::npos);
@@ -107,11 +107,11 @@ TEST(Plot, HasACurvePerObjectiveAndPanel) {
 
 TEST(Plot, AxesAreLogarithmic) {
   const std::string svg = report::svg_plot({{"t", "x", {{"a", {{1, 1}, {2, 10}, {4, 100}}}}}});
-  // Width 330 less margins 52 and 12, height 270 less 34 and 44: equal factors are equal steps.
+  // The plot area is 330 - 52 - 12 wide and 270 - 34 - 44 high, and equal factors must be equal distances.
   EXPECT_NE(svg.find("points=\"52.0,226.0 185.0,130.0 318.0,34.0 \""), std::string::npos) << svg;
 }
 
-TEST(Plot, NothingAndNotPositiveValuesDrawNothing) {
+TEST(Plot, EmptySeriesAndNonpositiveValuesAreNotDrawn) {
   EXPECT_EQ(count(report::svg_plot({{"a < b & c", "x", {{"s", {}}}}}), "<polyline"), 0u);
   EXPECT_NE(report::svg_plot({{"a < b & c", "x", {}}}).find("a &lt; b &amp; c"), std::string::npos);
   EXPECT_EQ(count(report::svg_plot({{"t", "x", {{"s", {{1, 0}, {2, 3}}}}}}), "<circle"), 2u) << "one point and the legend";

@@ -1,8 +1,8 @@
-"""python/tessera: models, the loader, runs and the console commands. Run by ctest with the Python of LibTorch's environment:
+"""Tests python/tessera: models, the loader, runs and the console commands. ctest runs it with the Python of LibTorch's environment:
 
   python tests/bindings/package_test.py build/lib/libtessera.so build/bin
 
-Exit code 77 (ctest: skipped) where torch cannot be imported.
+Exits with code 77 (ctest: skipped) if torch cannot be imported.
 """
 import doctest
 import json
@@ -35,7 +35,7 @@ def run(*command):
 
 
 def noise(folder):
-    """A PNG of noise, by the standard library, and its pixels [H, W, 3]."""
+    """Writes a PNG of noise with the standard library and returns its path and its pixels [H, W, 3]."""
     import zlib
     pixels = torch.randint(256, (75, 100, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     rows = b"".join(b"\0" + bytes(row.flatten().tolist()) for row in pixels)
@@ -68,7 +68,7 @@ class Trained(unittest.TestCase):
         run(PROGRAMS / "tessera-embed", "--checkpoint", self.folder / "run", "--device", "cpu", "--out", out, *arguments)
         return plain_model.read_safetensors(out)[0]
 
-    def test_images_equal_the_programs(self):
+    def test_image_embeddings_equal_tessera_embed(self):
         expected = self.embeddings("--images", self.picture)["image_embeddings"]
         for picture in (self.picture, str(self.picture), self.picture.read_bytes(), self.pixels, self.pixels.numpy()):
             torch.testing.assert_close(self.model.encode_image([picture]).detach(), expected, atol=1e-6, rtol=0)
@@ -76,7 +76,7 @@ class Trained(unittest.TestCase):
         self.assertEqual((prepared.dtype, tuple(prepared.shape)), (torch.uint8, (3, 64, 64)))
         torch.testing.assert_close(self.model.encode_image(prepared.unsqueeze(0)).detach(), expected, atol=1e-6, rtol=0)
 
-    def test_texts_equal_the_programs(self):
+    def test_text_embeddings_equal_tessera_embed(self):
         texts = ["a red circle", "two blue squares on grey"]
         (self.folder / "texts.txt").write_text("\n".join(texts))
         expected = self.embeddings("--texts", self.folder / "texts.txt")["text_embeddings"]
@@ -92,7 +92,7 @@ class Trained(unittest.TestCase):
         optimizer.step()
         self.assertGreater((model.encode_image([self.pixels]).detach() - before).abs().max().item(), 1e-4)
 
-    def test_the_module_moves_and_changes_its_type_with_the_towers(self):
+    def test_changing_the_dtype_of_the_module_changes_the_towers(self):
         model = tessera.load(self.folder / "run", device="cpu")
         expected = model.encode_text("a circle").detach()
         model.double()
@@ -100,13 +100,13 @@ class Trained(unittest.TestCase):
         self.assertEqual(found.dtype, torch.float64)
         torch.testing.assert_close(found.detach().float(), expected, atol=1e-5, rtol=0)
 
-    def test_the_state_is_one_of_torch(self):
+    def test_the_state_dict_can_be_loaded_back(self):
         model = tessera.load(self.folder / "run", device="cpu")
         state = {name: torch.zeros_like(tensor) for name, tensor in model.state_dict().items()}
         model.load_state_dict(state)
         self.assertEqual(model.encode_text("a circle", normalize=False).abs().max().item(), 0)
 
-    def test_mistakes_are_one_line(self):
+    def test_mistakes_are_reported_in_one_line(self):
         (self.folder / "text.jpg").write_text("no picture")
         for use, said in ((lambda: tessera.load(self.folder / "none"), "none does not exist"),
                           (lambda: self.model.preprocess(self.folder / "text.jpg"), r"text\.jpg: expected a JPEG, PNG, WebP, GIF, BMP or TIFF file"),
@@ -117,14 +117,14 @@ class Trained(unittest.TestCase):
                 use()
             self.assertEqual(len(str(caught.exception).strip().splitlines()), 1)
 
-    def test_runs_are_a_table(self):
+    def test_runs_are_read_as_a_table(self):
         (self.folder / "run/evaluation").mkdir(exist_ok=True)
         result = {"task": "zero_shot", "metrics": {"top1": 0.5}}
         for step, value in ((9, 0.25), (10, 0.5)):
             result["metrics"]["top1"] = value
             (self.folder / f"run/evaluation/step_{step:07d}.json").write_text(json.dumps({"results": [result, result]}))
         with open(self.folder / "run/metrics.jsonl", "a", encoding="utf-8") as log:
-            log.write('{"step": 3, "lo')  # a run that was killed
+            log.write('{"step": 3, "lo')  # the last line of a killed run
         table = tessera.read_runs(self.folder)
         row = table if isinstance(table, list) else table.to_dict("records")
         self.assertEqual([(r["name"], r["step"], r["zero_shot.top1"], r["zero_shot (2).top1"]) for r in row], [("run", 2, 0.5, 0.5)])
@@ -135,7 +135,7 @@ class Loading(unittest.TestCase):
     def loader(self, **settings):
         return tessera.Loader({"name": "shapes", "size": 100}, **{"tokenizer": CLIP, "image_size": 32, "batch_size": 32, **settings})
 
-    def test_an_epoch_has_each_sample_once_but_the_last(self):
+    def test_an_epoch_has_each_sample_of_its_full_batches_once(self):
         loader = self.loader()
         for epoch in range(2):
             self.assertEqual(loader.epoch, epoch)
@@ -149,13 +149,13 @@ class Loading(unittest.TestCase):
         self.assertEqual(first["caption"].shape, first["caption_mask"].shape)
         self.assertEqual(loader.skipped(), {})
 
-    def test_threads_change_nothing_and_the_seed_everything(self):
+    def test_batches_depend_on_the_seed_but_not_on_threads(self):
         one, four, other = (self.loader(**settings).next() for settings in ({"threads": 1}, {"threads": 4}, {"seed": 1}))
         self.assertEqual(one["keys"], four["keys"])
         self.assertTrue(torch.equal(one["image"], four["image"]) and torch.equal(one["caption"], four["caption"]))
         self.assertNotEqual(one["keys"], other["keys"])
 
-    def test_goes_on_where_the_state_was_taken(self):
+    def test_resumes_at_the_saved_state(self):
         loader = self.loader()
         loader.next()
         state, expected = loader.state_dict(), loader.next()
@@ -168,7 +168,7 @@ class Loading(unittest.TestCase):
         self.assertEqual([len(k) for k in keys], [50, 50])
         self.assertFalse(keys[0] & keys[1])
 
-    def test_without_a_tokenizer_there_are_no_texts(self):
+    def test_without_a_tokenizer_batches_have_no_texts(self):
         self.assertEqual(set(self.loader(tokenizer=None).next()), {"image", "labels", "keys"})
 
     def test_batches_outlive_their_loader(self):
@@ -189,7 +189,7 @@ class Commands(unittest.TestCase):
             self.assertRegex(out, rf"(?m)^    {program.name} +\w")
         self.assertEqual(self.call("--version")[1].strip(), tessera.__version__)
 
-    def test_a_wrong_torch_is_one_line_without_loading_it(self):
+    def test_a_wrong_torch_is_reported_without_importing_it(self):
         with tempfile.TemporaryDirectory() as folder:
             fake = pathlib.Path(folder) / "torch"
             fake.mkdir()
@@ -200,7 +200,7 @@ class Commands(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertRegex(err, r"^trainer: built for PyTorch 2\.\d+, but .*/torch is PyTorch 2\.3\.1\+cpu: pip install 'torch==2\.\d+\.\*'\n$")
 
-    def test_an_unknown_program_is_one_line(self):
+    def test_an_unknown_program_is_reported_in_one_line(self):
         code, _, err = self.call("trianer")
         self.assertEqual((code, err), (1, "tessera: there is no 'trianer'; python -m tessera lists the programs\n"))
 

@@ -76,7 +76,7 @@ TEST(Config, ErrorsNameFileLineKeyAndNearestName) {
   EXPECT_NE(error_of("steps: [1\n").find("a.yaml:"), std::string::npos);
 }
 
-// The error of a text that stands for a tree too large to be meant.
+// Returns the error of parsing `yaml`, or "no error".
 std::string parse_error_of(const std::string& yaml) {
   try {
     config::parse_yaml(yaml, "a.yaml");
@@ -86,9 +86,9 @@ std::string parse_error_of(const std::string& yaml) {
   return "no error";
 }
 
-TEST(Config, AliasesThatStandForTooMuchAreRefused) {
+TEST(Config, AliasesThatExpandTooFarAreRefused) {
   EXPECT_EQ(parse_error_of("a: &a [x, *a]\n"),
-            "a.yaml:1: more than 100 groups and lists inside each other (an alias inside itself?)");
+            "a.yaml:1: more than 100 nested groups and lists (an alias inside itself?)");
   std::string laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
   for (int i = 1; i < 10; ++i) {
     const std::string before = "*a" + std::to_string(i - 1);
@@ -96,7 +96,7 @@ TEST(Config, AliasesThatStandForTooMuchAreRefused) {
     for (int k = 1; k < 10; ++k) laughs += ", " + before;
     laughs += "]\n";
   }
-  EXPECT_EQ(parse_error_of(laughs), "a.yaml:1: more than 1,000,000 values, aliases followed: expected settings");
+  EXPECT_EQ(parse_error_of(laughs), "a.yaml:1: more than 1,000,000 values, with aliases expanded: expected settings");
 }
 
 TEST(Config, TextThatIsNotUtf8IsRefused) {
@@ -104,13 +104,13 @@ TEST(Config, TextThatIsNotUtf8IsRefused) {
   EXPECT_EQ(parse_error_of(std::string("a\0\0\0\n1", 6)), "a.yaml:1: not valid YAML: expected UTF-8 without control characters");
 }
 
-TEST(Config, TabsThatIndentAreNamed) {
+TEST(Config, IndentationByTabsIsReported) {
   for (const char* text : {"a:\n\tb: 1\n", "a: 1\n\tb: 2\n", "a:\n  \tb: 1\n"})
     EXPECT_EQ(parse_error_of(text), "a.yaml:2: not valid YAML: the line begins with a tab: indent it with spaces") << text;
   EXPECT_EQ(parse_error_of("a: b\tc\n"), "no error");
 }
 
-TEST(Config, BracesWithoutQuotesAreNamed) {
+TEST(Config, UnquotedBracesAreReported) {
   for (const auto& [line, word] : {std::pair<std::string, std::string>{"a: {b: x/{0..3}.tar}", "x/{0..3}.tar"},
                                    {"a: {b: {0..3}.tar, c: 1}", "{0..3}.tar"},
                                    {"a: {b: ${DATA}/x/{0..3}.tar}", "${DATA}/x/{0..3}.tar"},
@@ -118,12 +118,12 @@ TEST(Config, BracesWithoutQuotesAreNamed) {
                                    {"a: [c, x/{train,val}.csv]", "x/{train,val}.csv"},
                                    {"a: {0..3}.tar", "{0..3}.tar"}})
     EXPECT_EQ(parse_error_of("c: 1\n" + line + "\n"),
-              "a.yaml:2: not valid YAML: what holds braces wants quotes here: '" + word + "'")
+              "a.yaml:2: not valid YAML: a value with braces needs quotes here: '" + word + "'")
         << line;
-  EXPECT_EQ(parse_error_of("a: {b: {0..3}}\n"), "a.yaml:1: what holds braces wants quotes here: '{0..3}'");
+  EXPECT_EQ(parse_error_of("a: {b: {0..3}}\n"), "a.yaml:1: a value with braces needs quotes here: '{0..3}'");
   for (const char* text : {"a: {b: 'x/{0..3}.tar'}\n", "a: ${DATA}/{0..3}.tar\n", "a: {b: {c: ~}}\n"})
     EXPECT_EQ(parse_error_of(text), "no error") << text;
-  EXPECT_EQ(parse_error_of("a: {b: 1\n").find("braces"), std::string::npos) << "it is not closed";
+  EXPECT_EQ(parse_error_of("a: {b: 1\n").find("braces"), std::string::npos) << "the group is not closed, so braces are not the mistake";
 }
 
 TEST(Config, DeepNestingIsRefused) {
@@ -143,7 +143,7 @@ TEST(Config, DeepNestingIsRefused) {
   EXPECT_THROW(config::from_json(json, "model.safetensors"), UserError);
 }
 
-TEST(Config, ErrorsQuoteWhatTheyFindReadably) {
+TEST(Config, ErrorsEscapeControlCharactersInQuotes) {
   EXPECT_EQ(error_of("\"a\\nb\": 1\n"), "a.yaml:1: a\\nb: unknown key; known: steps, mode, values, inner, flag and names");
   EXPECT_EQ(error_of("steps: \"\\a\"\n"), "a.yaml:1: steps: expected a whole number, got \"\\u0007\"");
 }
@@ -156,12 +156,12 @@ TEST(Config, DumpReadsBackEqual) {
   EXPECT_EQ(config::to_yaml(config::dump(again)), config::to_yaml(config::dump(s)));
 }
 
-TEST(Config, AListOfTextsMayBeGivenAsOneText) {
+TEST(Config, OneTextIsAcceptedAsAListOfTexts) {
   EXPECT_EQ(config::read<OuterSettings>(config::parse_yaml("names: b", "a.yaml")).names, std::vector<std::string>{"b"});
   EXPECT_EQ(error_of("values: 3"), "a.yaml:1: values: expected list of float, got \"3\"");
 }
 
-TEST(Config, OverridesTakeTextInWhichYamlSeesNothing) {
+TEST(Config, OverridesAcceptEmptyTextAndNull) {
   config::Node node;
   config::apply_override(node, "mode=,");
   EXPECT_EQ(node.find("mode")->text(), ",");
@@ -171,10 +171,10 @@ TEST(Config, OverridesTakeTextInWhichYamlSeesNothing) {
   }
 }
 
-TEST(Config, CodePointsThatAreNoCharactersAreRefused) {
+TEST(Config, NoncharacterCodePointsAreRefused) {
   for (const char* text : {"mode: \"\\uFFFF\"", "mode: a\xEF\xBF\xBE", "mode: \xF0\x9F\xBF\xBF", "\xEF\xB7\x90: 1"})
     EXPECT_EQ(error_of(text),
-              "a.yaml:1: not valid YAML: a code point that stands for no character (U+FFFE, U+FFFF, ...)");
+              "a.yaml:1: not valid YAML: it holds a Unicode noncharacter (U+FFFE, U+FFFF, ...)");
   EXPECT_EQ(config::parse_yaml("a: \xEF\xBF\xBD\xEF\xBD\xBF\xEB\xBF\xBF", "a.yaml").find("a")->text(),
             "\uFFFD\uFF7F\uBFFF");
 }
@@ -190,7 +190,7 @@ TEST(Config, OverridesReachNestedKeysAndCreateThem) {
   EXPECT_THROW(config::read<OuterSettings>(node), UserError);
 }
 
-// The chosen module as YAML, once the overrides are applied to `yaml`.
+// Returns the chosen module as JSON after applying the overrides to `yaml`.
 std::string module_after(const std::string& yaml, const std::vector<std::string>& overrides) {
   config::Node node = config::parse_yaml(yaml, "a.yaml");
   for (const std::string& assignment : overrides) config::apply_override(node, assignment);
@@ -198,7 +198,7 @@ std::string module_after(const std::string& yaml, const std::vector<std::string>
   return config::to_json(config::Value<config::ModuleSettings>::dump(choice)).dump();
 }
 
-TEST(Config, APlainNameStandsForAModule) {
+TEST(Config, APlainNameSelectsAModule) {
   EXPECT_EQ(module_after("module: a", {}), R"({"name":"a"})");
   EXPECT_EQ(module_after("module: {name: a, x: 1}", {"module=c", "module.y=2"}), R"({"name":"c","y":2})");
   EXPECT_EQ(module_after("seed: 1", {"module=c", "module.y=2"}), R"({"name":"c","y":2})");
@@ -207,14 +207,14 @@ TEST(Config, APlainNameStandsForAModule) {
   EXPECT_EQ(module_after("module: {name: a, x: 1}", {"module={y: 2}"}), R"({"name":"a","x":1,"y":2})");
 }
 
-TEST(Config, SettingsWithoutANameAreTheDefaultsOrTheInheritedOnes) {
+TEST(Config, SettingsWithoutANameApplyToTheDefaultOrInheritedModule) {
   EXPECT_EQ(module_after("module: {x: 1}", {}), R"({"name":"b","x":1})");
   config::Node base = config::parse_yaml("module: a", "base.yaml");
   base.merge(config::parse_yaml("module: {x: 1}", "a.yaml"));
   EXPECT_EQ(config::to_json(base).dump(), R"({"module":{"name":"a","x":1}})");
 }
 
-TEST(Config, OtherWordsLeadToTheSettingsHere) {
+TEST(Config, UnknownKeysSuggestTheNearestSetting) {
   EXPECT_EQ(error_of("max_steps: 3"), "a.yaml:1: max_steps: unknown key: did you mean steps?");
   const config::Node node = config::parse_yaml("1", "a.yaml");
   const auto text = [&](const std::string& key) {
@@ -236,7 +236,7 @@ TEST(Config, AnUnknownKeyIsReportedBeforeAWrongValue) {
   EXPECT_EQ(error_of("steps: many\nmod: fast\n"), "a.yaml:2: mod: unknown key: did you mean mode?");
 }
 
-TEST(Config, OverridesComeBeforeEnvironmentVariables) {
+TEST(Config, OverridesApplyBeforeEnvironmentVariables) {
   const auto file = std::filesystem::temp_directory_path() / "tessera_override_test.yaml";
   std::ofstream(file) << "steps: ${TESSERA_TEST_NEVER_SET}\n";
   EXPECT_THROW(config::load_yaml(file.string()), UserError);
@@ -244,7 +244,7 @@ TEST(Config, OverridesComeBeforeEnvironmentVariables) {
   std::filesystem::remove(file);
 }
 
-TEST(Config, ExtendsLaysTheFileOverItsParentsAndRefusesCycles) {
+TEST(Config, ExtendsMergesTheFileOverItsParentAndRefusesCycles) {
   const auto folder = std::filesystem::temp_directory_path() / "tessera_config_test";
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "base.yaml") << "steps: 5\ninner: {rate: 0.1, threshold: 2}\nmodule: {name: a, x: 1}\n";
@@ -253,13 +253,13 @@ TEST(Config, ExtendsLaysTheFileOverItsParentsAndRefusesCycles) {
   EXPECT_EQ(node.find("steps")->text(), "5");
   EXPECT_EQ(node.find("inner")->find("rate")->text(), "0.2");
   EXPECT_EQ(node.find("inner")->find("threshold")->text(), "2");
-  EXPECT_EQ(node.find("module")->find("x"), nullptr) << "settings of another module must not survive a change of name";
+  EXPECT_EQ(node.find("module")->find("x"), nullptr) << "settings of the parent's module must not survive a change of name";
   std::ofstream(folder / "loop.yaml") << "extends: loop.yaml\n";
   EXPECT_THROW(config::load_yaml((folder / "loop.yaml").string()), UserError);
   std::filesystem::remove_all(folder);
 }
 
-TEST(Config, RegistryNamesTheNearestModule) {
+TEST(Config, RegistrySuggestsTheNearestModule) {
   struct Thing {};
   config::Registry<Thing> registry("thing");
   registry.add<InnerSettings>("sparc", "a thing", [](const InnerSettings&) { return std::make_shared<Thing>(); });

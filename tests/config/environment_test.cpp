@@ -31,7 +31,7 @@ class Environment : public testing::Test {
   }
 };
 
-TEST_F(Environment, VariablesStandForTheirValues) {
+TEST_F(Environment, VariablesAreReplacedByTheirValues) {
   EXPECT_EQ(value_of("a: ${TESSERA_TEST_DATA_ROOT}/train-{00..04}.tar"), "/data/train-{00..04}.tar");
   EXPECT_EQ(value_of("a: ${TESSERA_TEST_UNSET:-/other}/x"), "/other/x");
   EXPECT_EQ(value_of("a: ${TESSERA_TEST_EMPTY:-7}"), "7");
@@ -40,17 +40,17 @@ TEST_F(Environment, VariablesStandForTheirValues) {
   EXPECT_EQ(expanded("a: [{b: '${TESSERA_TEST_DATA_ROOT}'}]").find("a")->items()[0].find("b")->text(), "/data");
 }
 
-TEST_F(Environment, AnUnsetVariableIsNamedWithFileLineAndKey) {
+TEST_F(Environment, AnUnsetVariableIsReportedWithFileLineAndKey) {
   EXPECT_EQ(error_of("x: 1\na: {b: ['${TESSERA_TEST_UNSET}/y']}"),
             "a.yaml:2: a.b[0]: the environment variable TESSERA_TEST_UNSET is not set: export it, or write "
             "${TESSERA_TEST_UNSET:-default}");
   EXPECT_EQ(
       error_of("a: ${TESSERA TEST}"),
-      "a.yaml:1: a: ${TESSERA TEST} is no variable: expected ${NAME} or ${NAME:-default}; write $${ for a plain ${");
-  EXPECT_EQ(error_of("a: '${HOME'"), "a.yaml:1: a: ${ is not closed by }; write $${ for a plain ${");
+      "a.yaml:1: a: ${TESSERA TEST} is not a variable: expected ${NAME} or ${NAME:-default}; write $${ for a literal ${");
+  EXPECT_EQ(error_of("a: '${HOME'"), "a.yaml:1: a: ${ is not closed by }; write $${ for a literal ${");
 }
 
-TEST_F(Environment, DefaultsInUseAreNamed) {
+TEST_F(Environment, DefaultsInUseAreListed) {
   const config::Node node = config::parse_yaml(
       "a: ['${TESSERA_TEST_UNSET:-/other}/x ${TESSERA_TEST_EMPTY:-7}', '${TESSERA_TEST_DATA_ROOT:-no}', "
       "'$${TESSERA_TEST_PLAIN:-no}', '${TESSERA_TEST_UNSET}']\n",
@@ -59,14 +59,14 @@ TEST_F(Environment, DefaultsInUseAreNamed) {
             (std::map<std::string, std::string>{{"TESSERA_TEST_EMPTY", "7"}, {"TESSERA_TEST_UNSET", "/other"}}));
 }
 
-TEST_F(Environment, WhatAShellReadsIsLeftToIt) {
+TEST_F(Environment, ShellCommandsAreNotExpanded) {
   EXPECT_EQ(value_of("a: 'pipe:cat ${TESSERA_TEST_UNSET}'"), "pipe:cat ${TESSERA_TEST_UNSET}");
   EXPECT_EQ(
       expanded("checkpoint: {command: 'cp $1 ${TESSERA_TEST_UNSET}'}").find("checkpoint")->find("command")->text(),
       "cp $1 ${TESSERA_TEST_UNSET}");
 }
 
-TEST_F(Environment, EscapedTextComesBackAsItWas) {
+TEST_F(Environment, EscapedTextExpandsBackToItself) {
   EXPECT_EQ(value_of("a: costs $${x} and $5"), "costs ${x} and $5");
   const config::Node plain = config::Node::map({{"a", config::Node::scalar("$${x} ${y}", {}, true)}});
   const config::Node escaped = config::escape_environment(plain);

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 class FilePaths : public testing::Test {
  protected:
-  // One of its own for each process: ctest runs several at once.
+  // Each process needs its own folder, because ctest runs several at once.
   FilePaths()
       : folder_(fs::path(testing::TempDir()) / ("tessera_file_paths_" + std::to_string(::getpid()))),
         before_(fs::current_path()) {
@@ -37,7 +37,7 @@ class FilePaths : public testing::Test {
   fs::path folder_, before_;
 };
 
-TEST_F(FilePaths, ARelativeOneIsLookedForBesideItsFileThenInTheWorkingFolder) {
+TEST_F(FilePaths, ARelativePathIsSearchedNextToItsFileThenInTheWorkingFolder) {
   write("cwd/both"), write("yaml/both"), write("cwd/here");
   fs::create_directories(path("yaml/folder"));
   EXPECT_EQ(read("both").name, path("yaml/both"));
@@ -47,7 +47,7 @@ TEST_F(FilePaths, ARelativeOneIsLookedForBesideItsFileThenInTheWorkingFolder) {
   EXPECT_EQ(read("/no/such").name, "/no/such");
 }
 
-TEST_F(FilePaths, AMissingOneIsReportedWithFileLineKeyAndPlaces) {
+TEST_F(FilePaths, AMissingFileIsReportedWithFileLineKeyAndFolders) {
   try {
     config::require(read("nothing"));
     FAIL();
@@ -57,7 +57,7 @@ TEST_F(FilePaths, AMissingOneIsReportedWithFileLineKeyAndPlaces) {
   }
 }
 
-TEST_F(FilePaths, AnOverrideKnowsOnlyTheWorkingFolder) {
+TEST_F(FilePaths, APathInAnOverrideIsSearchedOnlyInTheWorkingFolder) {
   write("cwd/here"), write("yaml/there");
   config::Node node;
   config::apply_override(node, "a=here");
@@ -68,7 +68,7 @@ TEST_F(FilePaths, AnOverrideKnowsOnlyTheWorkingFolder) {
   EXPECT_EQ(missing.searched, std::vector<std::string>{path("cwd")});
 }
 
-TEST_F(FilePaths, WhatIsYetToBeMadeLiesInTheWorkingFolder) {
+TEST_F(FilePaths, ANewOutputIsCreatedInTheWorkingFolder) {
   fs::create_directories(path("yaml/old"));
   const auto read_output = [&](const std::string& name) {
     return config::Value<config::OutputPath>::read(config::parse_yaml(name, path("yaml/a.yaml")), "", {}).name;

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A working folder of the test's own, with a folder of shipped configurations elsewhere.
+/// Gives each test its own working folder, with a separate folder of shipped configurations.
 class ShippedConfigurations : public ::testing::Test {
  protected:
   ShippedConfigurations()
@@ -48,7 +48,7 @@ class ShippedConfigurations : public ::testing::Test {
   std::string shipped_;
 };
 
-TEST_F(ShippedConfigurations, ANameThatTheWorkingFolderLacksIsOneThatShips) {
+TEST_F(ShippedConfigurations, ANameMissingFromTheWorkingFolderIsFoundAmongThem) {
   const std::string file = shipped_ + "/sparc_small.yaml";
   for (const char* name : {"sparc_small.yaml", "sparc_small", "configs/sparc_small.yaml", "configs/sparc_small"})
     EXPECT_EQ(find(name), file) << name;
@@ -60,16 +60,16 @@ TEST_F(ShippedConfigurations, AFileOfTheWorkingFolderComesFirst) {
   fs::create_directories("clip_small");
   EXPECT_EQ(find("sparc_small.yaml"), "sparc_small.yaml");
   EXPECT_EQ(find("sparc_small"), "sparc_small.yaml");
-  EXPECT_EQ(find("clip_small"), shipped_ + "/clip_small.yaml") << "a folder is no configuration";
+  EXPECT_EQ(find("clip_small"), shipped_ + "/clip_small.yaml") << "a folder is not a configuration";
 }
 
-TEST_F(ShippedConfigurations, AnUnknownNameSaysWhereWasSearchedAndTheNearest) {
+TEST_F(ShippedConfigurations, AnUnknownNameIsReportedWithTheSearchedFoldersAndTheNearestName) {
   const std::string places = ": no such configuration file in the working folder or in " + shipped_;
   EXPECT_EQ(error_of("spark_small.yaml"), "spark_small.yaml" + places + ": did you mean sparc_small?");
   EXPECT_EQ(error_of("configs/suite/shapes.yaml"), "configs/suite/shapes.yaml" + places + ": did you mean suites/shapes?");
-  EXPECT_EQ(error_of("quite_different"), "quite_different" + places + "; trainer --list-configs shows those that ship");
+  EXPECT_EQ(error_of("quite_different"), "quite_different" + places + "; trainer --list-configs lists all");
   EXPECT_EQ(error_of("/no/where/sparc_smal.yaml"), "/no/where/sparc_smal.yaml: no such configuration file; trainer --list-configs "
-                                                  "shows those that ship");
+                                                  "lists all");
   fs::create_directories("mine");
   EXPECT_EQ(error_of("mine"), "mine: is a folder, expected a YAML file");
 }
@@ -81,12 +81,12 @@ TEST_F(ShippedConfigurations, AreListedWithTheFirstLineOfEach) {
   EXPECT_THROW(list_configurations((folder_ / "none").string()), UserError);
 }
 
-TEST_F(ShippedConfigurations, AreThoseOfTheSourceTreeForWhatWasBuiltThere) {
+TEST_F(ShippedConfigurations, AreFoundInTheSourceTreeByProgramsBuiltThere) {
   EXPECT_EQ(shipped_folder(), TESSERA_SOURCE_DIR "/configs");
-  EXPECT_NE(load_yaml("clip_vitb16").find("objective"), nullptr) << "with what it extends, from any working folder";
+  EXPECT_NE(load_yaml("clip_vitb16").find("objective"), nullptr) << "the configuration it extends must be found from any working folder";
 }
 
-TEST_F(ShippedConfigurations, AreExtendedByName) {
+TEST_F(ShippedConfigurations, CanBeExtendedByName) {
   write("work/mine.yaml", "extends: sparc_vitb16.yaml\nobjective: {name: clip}\n");
   EXPECT_EQ(load_yaml("mine.yaml").find("objective")->find("name")->text(), "clip");
   EXPECT_NE(load_yaml("mine.yaml").find("optimizer"), nullptr);
@@ -100,7 +100,7 @@ TEST_F(ShippedConfigurations, AreExtendedByName) {
   }
 }
 
-TEST_F(ShippedConfigurations, EachBeginsWithALineThatSaysWhatItIs) {
+TEST_F(ShippedConfigurations, EachStartsWithAOneLineDescription) {
   std::istringstream lines(list_configurations());
   std::string line;
   std::getline(lines, line);

@@ -1,4 +1,4 @@
-// With arguments RUN IMAGE TEXT...: the README's example. Without: a small model and a loss on random data, which is what the test runs.
+// With arguments RUN IMAGE TEXT..., runs the README's example. Without arguments, computes a loss on random features, as the test does.
 #include <iostream>
 #include <string>
 #include <vector>

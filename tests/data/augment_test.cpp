@@ -43,8 +43,8 @@ void apply_named(Image& image, const std::string& name, double value) {
     apply_operation(image, name, value);
 }
 
-// Keys: the picture, the operation, the bin of 31 where there is one, the parameter.
-TEST(Augment, EveryOperationGivesTorchvisionsPixels) {
+// The keys hold the image, the operation, its magnitude bin out of 31 if it has one, and the parameter.
+TEST(Augment, EveryOperationMatchesTorchvisionsPixels) {
   int compared = 0;
   for (const auto& [key, expected] : references().tensors) {
     std::istringstream words(key);
@@ -71,7 +71,7 @@ TEST(Augment, EveryOperationGivesTorchvisionsPixels) {
   EXPECT_GT(compared, 60);
 }
 
-TEST(Augment, TinyPicturesAreNoTrouble) {
+TEST(Augment, EveryOperationKeepsTheSizeOfTinyImages) {
   for (const auto& [height, width] : std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {1, 7}, {2, 2}, {5, 1}})
     for (const char* name : {"brightness", "contrast", "saturation", "sharpness", "hue", "blur", "grayscale", "ShearX",
                              "ShearY", "TranslateX", "Rotate", "AutoContrast", "Equalize"}) {
@@ -81,7 +81,7 @@ TEST(Augment, TinyPicturesAreNoTrouble) {
     }
 }
 
-TEST(Augment, RandomPoliciesFollowFromTheirNumbers) {
+TEST(Augment, RandomPoliciesDependOnlyOnTheSeed) {
   const Image in = test::noise(24, 20, 3);
   const RandAugment settings{2, 9, 31};
   std::size_t changed = 0;

@@ -1,4 +1,4 @@
-// The view of K captions per image: how they are drawn, and what a batch holds of them.
+// Tests the view of K captions per image: how the captions are drawn and how a batch stores them.
 
 #include <map>
 #include <set>
@@ -36,7 +36,7 @@ Texts sampled(const std::string& settings, const std::vector<TextField>& fields,
   return out;
 }
 
-TEST(CaptionSampler, WithoutNamesTakesAllFieldsInTheirOrder) {
+TEST(CaptionSampler, WithoutFieldNamesUsesAllFieldsInTheirOrder) {
   const std::vector<TextField> fields = {text("b", "One. Two"), list("a", {"Three. Four", "", "Five"})};
   EXPECT_EQ(sampled("{slots: [{min_sentences: 9, max_sentences: 9, consecutive: 1}]}", fields, {0.9}),
             Texts{"One. Two. Three. Four. Five"});
@@ -44,7 +44,7 @@ TEST(CaptionSampler, WithoutNamesTakesAllFieldsInTheirOrder) {
             Texts{"Three. Four. Five"});
 }
 
-TEST(CaptionSampler, WholeTakesTheFirstFieldThatIsThereUnsplit) {
+TEST(CaptionSampler, WholeUsesTheFirstPresentFieldWithoutSplitting) {
   const std::vector<TextField> fields = {list("empty", {""}), text("raw", "A cat. It sleeps."), list("l", {"x", "", "y"})};
   EXPECT_EQ(sampled("{slots: [{whole: true, count: 2, fields: [empty, raw]}, {whole: true, fields: [l]}, "
                     "{whole: true, fields: [none]}]}",
@@ -52,11 +52,11 @@ TEST(CaptionSampler, WholeTakesTheFirstFieldThatIsThereUnsplit) {
             (Texts{"A cat. It sleeps.", "A cat. It sleeps.", "x. y", ""}));
 }
 
-TEST(CaptionSampler, WithoutSentencesCaptionsAreAbsentAndNothingIsDrawn) {
+TEST(CaptionSampler, WithoutSentencesCaptionsAreEmptyAndNothingIsDrawn) {
   EXPECT_EQ(sampled("{slots: [{count: 2, max_sentences: 3}]}", {text("a", " ..\n"), list("b", {""})}), (Texts{"", ""}));
 }
 
-TEST(CaptionSampler, SentencesLoseTheWhiteSpaceOfUnicode) {
+TEST(CaptionSampler, UnicodeWhiteSpaceIsTrimmedFromSentences) {
   EXPECT_EQ(sampled("{slots: [{min_sentences: 4, max_sentences: 4, consecutive: 1}]}",
                     {text("a", "\u3000one\u00A0. \x1Ctwo\u2009</s>\u2028.caf\u00E9")}, {0.5}),
             Texts{"one. two. caf\u00E9"});
@@ -68,7 +68,7 @@ TEST(CaptionSampler, ImpossibleLengthsAreRefused) {
             std::string::npos);
 }
 
-// Sample i has the fields `raw` (one sentence) and `long` (five sentences).
+// Returns samples that have the text fields `raw` (one sentence) and `long` (five sentences).
 std::vector<Sample> with_fields(std::int64_t count) {
   std::vector<Sample> samples = make_samples(count);
   for (Sample& sample : samples) {
@@ -121,28 +121,28 @@ Texts texts_of(const TowerInput& view, std::int64_t row) {
 
 const char* const kDreamlip = "{slots: [{whole: true, fields: [raw]}, {count: 3, distinct: true, fields: [long]}]}";
 
-TEST(CaptionsView, IsAsWideAsTheSlotsAndAsLongAsTheLongestText) {
+TEST(CaptionsView, HasOneTextPerSlotAndTheLengthOfTheLongestText) {
   LoaderSettings settings = settings_of(kDreamlip, 4);
   settings.caption_choice = "first";
   const Batch batch = in_order(with_fields(4), settings).next();
   const TowerInput& view = batch.texts.at("captions");
-  EXPECT_EQ(view.ids.sizes(), (at::IntArrayRef{4, 4, 7})) << "\"first 3\" of the view caption is the longest";
+  EXPECT_EQ(view.ids.sizes(), (at::IntArrayRef{4, 4, 7})) << "the longest text is \"first 3\" of the view caption";
   EXPECT_EQ(view.mask.sizes(), view.ids.sizes());
   EXPECT_EQ(view.lengths.sizes(), (at::IntArrayRef{4, 4}));
   EXPECT_TRUE(at::equal(view.mask.sum(2), view.lengths));
   EXPECT_TRUE(at::equal(view.ids.masked_fill(view.mask, 0), at::zeros_like(view.ids)));
-  EXPECT_EQ(batch.texts.at("caption").ids.sizes(), (at::IntArrayRef{4, 7})) << "the view of one caption is as ever";
+  EXPECT_EQ(batch.texts.at("caption").ids.sizes(), (at::IntArrayRef{4, 7})) << "the view of one caption must stay the same";
   for (std::int64_t row = 0; row < 4; ++row) {
     const std::string i = std::to_string(row);
     EXPECT_EQ(text_at(view, row, 0), "raw" + i);
     std::set<std::string> sentences;
     for (std::int64_t k = 1; k < 4; ++k) sentences.insert(text_at(view, row, k));
-    EXPECT_EQ(sentences.size(), 3U) << "distinct";
+    EXPECT_EQ(sentences.size(), 3U) << "the sentences must be distinct";
     for (const std::string& each : sentences) EXPECT_EQ(each.substr(1), i);
   }
 }
 
-TEST(CaptionsView, AnAbsentCaptionIsARowOfPadding) {
+TEST(CaptionsView, AMissingCaptionIsARowOfPadding) {
   std::vector<Sample> samples = with_fields(2);
   samples[0].texts.erase(samples[0].texts.begin());
   for (const bool pad_is_text : {false, true}) {
@@ -159,7 +159,7 @@ TEST(CaptionsView, AnAbsentCaptionIsARowOfPadding) {
   }
 }
 
-TEST(CaptionsView, FollowsFromSeedEpochAndSampleOnAnyNumberOfRanksAndThreads) {
+TEST(CaptionsView, DependsOnlyOnSeedEpochAndSampleNotOnRanksOrThreads) {
   using Seen = std::map<std::pair<std::int64_t, std::string>, Texts>;
   const std::string flair = "{slots: [{count: 4, max_sentences: 3}]}";
   const auto seen = [&](int ranks, std::int64_t threads) {
@@ -181,12 +181,12 @@ TEST(CaptionsView, FollowsFromSeedEpochAndSampleOnAnyNumberOfRanksAndThreads) {
   int differ = 0;
   for (std::int64_t i = 0; i < 16; ++i)
     differ += one.at({0, std::to_string(i)}) != one.at({1, std::to_string(i)}) ? 1 : 0;
-  EXPECT_GT(differ, 12) << "each epoch draws anew";
+  EXPECT_GT(differ, 12) << "each epoch must draw again";
   EXPECT_EQ(seen(2, 3), one);
   EXPECT_EQ(seen(4, 2), one);
 }
 
-TEST(CaptionsView, GoesOnAfterARestartAsIfThereHadBeenNone) {
+TEST(CaptionsView, ResumesWithTheSameCaptions) {
   const LoaderSettings settings = settings_of("{slots: [{count: 3, max_sentences: 2}]}", 4);
   Loader whole = loader_of(with_fields(12), settings);
   for (int i = 0; i < 4; ++i) whole.next();
@@ -196,7 +196,7 @@ TEST(CaptionsView, GoesOnAfterARestartAsIfThereHadBeenNone) {
     EXPECT_TRUE(at::equal(resumed.next().texts.at("captions").ids, whole.next().texts.at("captions").ids));
 }
 
-TEST(CaptionsView, TheViewOfOneCaptionDrawsAsItDoesAlone) {
+TEST(CaptionsView, DoesNotChangeTheViewOfOneCaption) {
   const LoaderSettings settings = settings_of("{slots: [{count: 3}]}", 8);
   const Batch with = loader_of(with_fields(8), settings).next(), without = loader_of(with_fields(8), settings, {}).next();
   EXPECT_EQ(with.keys, without.keys);
@@ -205,24 +205,24 @@ TEST(CaptionsView, TheViewOfOneCaptionDrawsAsItDoesAlone) {
                         without.texts.at("caption").ids));
 }
 
-TEST(CaptionsView, OfAFixedListTakesTheFirstOnesOrSomeWithoutRepetition) {
+TEST(CaptionsView, FromAListTakesTheFirstCaptionsOrRandomOnesWithoutRepetition) {
   std::vector<Sample> samples = make_samples(2);
   samples[0].captions = {"a", "b", " ", "c", "d"};
   const Batch all = in_order(samples, settings_of("{choice: all, count: 3}", 2)).next();
   EXPECT_EQ(texts_of(all.texts.at("captions"), 0), (Texts{"a", "b", "c"}));
-  EXPECT_EQ(texts_of(all.texts.at("captions"), 1), (Texts{"first 1", "second 1", ""})) << "absent beyond the list's end";
+  EXPECT_EQ(texts_of(all.texts.at("captions"), 1), (Texts{"first 1", "second 1", ""})) << "slots after the end of the list must be empty";
   Loader random = in_order(samples, settings_of("{choice: random, count: 3}", 2));
   std::set<Texts> seen;
   for (int epoch = 0; epoch < 20; ++epoch) {
     const Texts texts = texts_of(random.next().texts.at("captions"), 0);
-    EXPECT_EQ(std::set<std::string>(texts.begin(), texts.end()).size(), 3U) << "none twice";
+    EXPECT_EQ(std::set<std::string>(texts.begin(), texts.end()).size(), 3U) << "no caption may repeat";
     EXPECT_FALSE(std::ranges::count(texts, "") > 0);
     seen.insert(texts);
   }
   EXPECT_GT(seen.size(), 5U);
 }
 
-TEST(CaptionsView, OfASampleWithoutTextFieldsDrawsFromItsCaptions) {
+TEST(CaptionsView, WithoutTextFieldsDrawsFromTheCaptions) {
   std::vector<Sample> samples = with_fields(2);
   samples[0].texts.clear();
   const Batch batch = in_order(samples, settings_of("{slots: [{count: 2, distinct: true}]}", 2)).next();
@@ -234,7 +234,7 @@ TEST(CaptionsView, OfASampleWithoutTextFieldsDrawsFromItsCaptions) {
   for (std::int64_t k = 1; k < 6; ++k) EXPECT_EQ(text_at(named.texts.at("captions"), 1, k).find("first"), std::string::npos);
 }
 
-TEST(CaptionsView, ASampleWithoutAnyCaptionIsSkippedUnlessTheViewIsOptional) {
+TEST(CaptionsView, ASampleWithoutCaptionsIsSkippedUnlessTheViewIsOptional) {
   std::vector<Sample> samples = with_fields(4);
   samples[1].texts = {text("long", " . ")};
   samples[2].texts = {list("raw", {"caf\xE9"})};
@@ -244,7 +244,7 @@ TEST(CaptionsView, ASampleWithoutAnyCaptionIsSkippedUnlessTheViewIsOptional) {
   EXPECT_EQ(strict.statistics().skipped, (std::map<std::string, std::int64_t>{{"no_captions", 1}, {"not_utf8", 1}}));
   Loader lenient = in_order(samples, settings_of(kDreamlip, 3), optional);
   const Batch batch = lenient.next();
-  EXPECT_EQ(batch.keys, (Texts{"0", "1", "3"})) << "damage is never taken for absence";
+  EXPECT_EQ(batch.keys, (Texts{"0", "1", "3"})) << "damage must not count as absence";
   EXPECT_FALSE(batch.texts.at("captions").mask[1].any().item<bool>());
 }
 
@@ -262,13 +262,13 @@ TEST(CaptionsView, EqualCaptionsHaveEqualGroups) {
   const auto id = [&](int row, int k) { return groups.captions_group[row][k].item<std::int64_t>(); };
   EXPECT_EQ(id(0, 0), id(1, 1));
   EXPECT_NE(id(0, 0), id(0, 1));
-  EXPECT_NE(id(0, 0), id(2, 0)) << "the tokenizer of bytes keeps the blank";
+  EXPECT_NE(id(0, 0), id(2, 0)) << "the byte tokenizer keeps the trailing space";
   EXPECT_FALSE(groups.caption_group.defined()) << "there is no view of one caption";
   needs.texts["caption"] = {};
   EXPECT_TRUE(in_order(samples, settings, needs).next().duplicates.caption_group.defined());
 }
 
-TEST(CaptionsView, ThatIsNotSetUpIsAnErrorThatSaysWhatToSet) {
+TEST(CaptionsView, MissingAndConflictingSettingsAreReported) {
   LoaderSettings settings;
   settings.batch_size = 2;
   EXPECT_EQ(user_error_of([&] { loader_of(with_fields(2), settings); }),
@@ -277,12 +277,12 @@ TEST(CaptionsView, ThatIsNotSetUpIsAnErrorThatSaysWhatToSet) {
   const auto problem = [](const std::string& captions) { return user_error_of([&] { settings_of(captions, 2); }); };
   EXPECT_NE(problem("{}").find("slots: is not set"), std::string::npos) << problem("{}");
   EXPECT_NE(problem("{choice: all}").find("count: is not set"), std::string::npos);
-  EXPECT_NE(problem("{count: 2, slots: [{count: 2}]}").find("count: is of the choices all and random"), std::string::npos);
-  EXPECT_NE(problem("{choice: all, count: 2, slots: [{count: 2}]}").find("slots: are of choice: sentences"),
+  EXPECT_NE(problem("{count: 2, slots: [{count: 2}]}").find("count: is for the choices all and random"), std::string::npos);
+  EXPECT_NE(problem("{choice: all, count: 2, slots: [{count: 2}]}").find("slots: are for choice: sentences"),
             std::string::npos);
 }
 
-TEST(CaptionsView, NamesOfFieldsThatNoSampleHasAreToldAtOnce) {
+TEST(CaptionsView, UnknownFieldsAreReportedOnConstruction) {
   const std::string error =
       user_error_of([&] { loader_of(with_fields(2), settings_of("{fields: [row], slots: [{count: 2}]}", 2)); });
   EXPECT_NE(error.find("missing captions; found caption, image, label, the text field long and the text field raw"),
@@ -291,7 +291,7 @@ TEST(CaptionsView, NamesOfFieldsThatNoSampleHasAreToldAtOnce) {
   EXPECT_TRUE(error.ends_with("captions come from row (data.loader.captions)")) << error;
 }
 
-TEST(CaptionsView, TextsThatTheContextCutsAreCounted) {
+TEST(CaptionsView, TextsCutAtTheContextLengthAreCounted) {
   std::vector<Sample> samples = make_samples(2);
   for (Sample& sample : samples) sample.captions = {std::string(30, 'x'), "twelve bytes"};
   LoaderSettings settings = settings_of("{choice: all, count: 3}", 2);
@@ -301,14 +301,14 @@ TEST(CaptionsView, TextsThatTheContextCutsAreCounted) {
   loader.next();
   const auto cuts = loader.statistics().cuts;
   const TextCuts& captions = cuts.at("captions");
-  EXPECT_EQ(captions.texts, 4) << "absent ones do not count";
+  EXPECT_EQ(captions.texts, 4) << "missing captions must not count";
   EXPECT_EQ(captions.cut_texts, 2);
   EXPECT_EQ(captions.tokens, 2 * (30 + 12));
   EXPECT_EQ(captions.cut_tokens, 2 * 10);
   EXPECT_EQ(cuts.at("caption").cut_texts, 2);
 }
 
-TEST(CaptionsView, IsShownInExamplesWithAbsentAndCutOnesMarked) {
+TEST(CaptionsView, TrainingExamplesMarkMissingAndCutCaptions) {
   std::vector<Sample> samples = make_samples(1);
   samples[0].captions = {std::string(30, 'x'), "two"};
   Preprocessing small;

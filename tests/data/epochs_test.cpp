@@ -1,4 +1,4 @@
-// What an epoch holds, for any number of processes and threads, with corrupt samples, after a restart.
+// Tests which samples an epoch holds, for several numbers of processes and threads, with corrupt samples, and after a restart.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -18,7 +18,7 @@ namespace {
 using test::ByteTokenizer;
 using test::MemorySource;
 
-// Pictures of one pixel more or less; texts name the sample and the caption.
+// Returns samples with one tiny image; each caption names its sample and its own number.
 std::vector<Sample> numbered(std::int64_t count, const std::string& prefix = "") {
   static const std::string picture = test::encode(test::noise(4, 4, 1), ".png");
   std::vector<Sample> out;
@@ -72,7 +72,7 @@ class Epochs : public testing::TestWithParam<Case> {
     return Loader(source_, std::make_shared<ByteTokenizer>(), tiny, settings, {}, seed, {rank, ranks});
   }
 
-  // Key, or with `all` the pair, of each sample of a batch.
+  // Returns the key of each sample of a batch, or its caption if the captions are `all`.
   std::vector<std::string> samples_of(const Batch& batch) const {
     if (GetParam().captions != "all") return batch.keys;
     std::vector<std::string> out;
@@ -84,18 +84,18 @@ class Epochs : public testing::TestWithParam<Case> {
     return out;
   }
 
-  // The samples of one rank's batches of this epoch, from where the loader stands.
+  // Returns the samples of one rank's remaining batches of this epoch.
   std::vector<std::string> rest_of_epoch(Loader& loader, std::int64_t epoch) const {
     std::vector<std::string> out;
     while (loader.position().epoch == epoch) {
       const Batch batch = loader.next();
-      if (loader.epoch() != epoch) break;  // bad samples had used up the rest
+      if (loader.epoch() != epoch) break;  // only bad samples were left
       for (std::string& name : samples_of(batch)) out.push_back(std::move(name));
     }
     return out;
   }
 
-  // All that an epoch may hold.
+  // Returns everything that an epoch may hold.
   std::set<std::string> universe() const {
     std::set<std::string> out;
     const std::vector<Sample> samples = numbered(kSamples);
@@ -120,13 +120,13 @@ class Epochs : public testing::TestWithParam<Case> {
     EXPECT_GE(seen.size() + at_most_missing, all.size());
   }
 
-  // Left out: what the ranks don't divide, and of each less than a batch. A rank stops at the end of its own part.
+  // The most samples that an epoch may miss: the remainder of the division by ranks, and less than a batch for each rank.
   std::size_t remainder() const { return static_cast<std::size_t>(GetParam().ranks * kBatch - 1); }
 
   std::shared_ptr<const Source> source_;
 };
 
-TEST_P(Epochs, HoldEachSampleOnceAndDiffer) {
+TEST_P(Epochs, HoldEachSampleOnceInADifferentOrder) {
   const int ranks = GetParam().ranks;
   std::vector<std::vector<std::string>> epochs(2);
   std::vector<std::unique_ptr<Loader>> loaders;
@@ -143,7 +143,7 @@ TEST_P(Epochs, HoldEachSampleOnceAndDiffer) {
   EXPECT_NE(epochs[0], epochs[1]);
 }
 
-TEST_P(Epochs, RepeatExactlyWithTheSameSeedOnly) {
+TEST_P(Epochs, RepeatExactlyOnlyWithTheSameSeed) {
   Loader a = loader(0, GetParam().ranks), b = loader(0, GetParam().ranks), c = loader(0, GetParam().ranks, 6);
   bool differs = false;
   for (int i = 0; i < 20; ++i) {
@@ -154,7 +154,7 @@ TEST_P(Epochs, RepeatExactlyWithTheSameSeedOnly) {
   EXPECT_TRUE(differs);
 }
 
-TEST_P(Epochs, GoOnWithExactlyTheRemainingSamplesOnAnyNumberOfRanks) {
+TEST_P(Epochs, ResumeWithExactlyTheRemainingSamplesOnAnyNumberOfRanks) {
   const int ranks = GetParam().ranks;
   const int steps = 2;
   std::vector<std::string> before;
@@ -166,8 +166,8 @@ TEST_P(Epochs, GoOnWithExactlyTheRemainingSamplesOnAnyNumberOfRanks) {
       for (std::string& name : samples_of(first.back()->next())) before.push_back(std::move(name));
   }
   position = first[0]->position();
-  // With bad samples the ranks stand apart; each goes on from its own place. Other numbers of ranks begin at the place
-  // of rank 0, as a checkpoint has it: exact without bad samples.
+  // With bad samples the ranks have different positions, and each resumes at its own. Another number of ranks resumes at the position of
+  // rank 0, which a checkpoint stores; that is exact only without bad samples.
   for (int others = 1; others <= 4; ++others) {
     if (GetParam().corrupt && others != ranks) continue;
     std::vector<std::string> all = before;
@@ -208,8 +208,8 @@ Loader of_all_captions(std::shared_ptr<const Source> source, std::int64_t batch_
   return Loader(std::move(source), std::make_shared<ByteTokenizer>(), tiny, settings, needs, 1);
 }
 
-// 12 samples have 4 * (1 + 2 + 3) = 24 captions, 9 have 18.
-TEST(AllCaptions, AreCountedOfEachSourceOfAMixture) {
+// 12 samples have 4 * (1 + 2 + 3) = 24 captions, and 9 samples have 18.
+TEST(AllCaptions, AreCountedForEachSourceOfAMixture) {
   EXPECT_EQ(of_all_captions(two_sources(MixtureMode::concat), 6).batches_per_epoch(), 42 / 6);
   Loader sequential = of_all_captions(two_sources(MixtureMode::sequential), 6);
   EXPECT_EQ(sequential.batches_per_epoch(), 24 / 6 + 18 / 6);
@@ -223,7 +223,7 @@ TEST(AllCaptions, AreCountedOfEachSourceOfAMixture) {
   EXPECT_EQ(accumulate.batches_per_epoch(), 2 * 24 / 6);
 }
 
-TEST(AllCaptions, OfOnePictureAreKnownAsItsOwn) {
+TEST(AllCaptions, CaptionsOfOneImageShareItsGroup) {
   Needs needs;
   needs.duplicates = true;
   std::vector<Sample> samples = numbered(3);
@@ -240,10 +240,10 @@ TEST(AllCaptions, OfOnePictureAreKnownAsItsOwn) {
   EXPECT_EQ(texts.size(), 6U);
 }
 
-TEST(AllCaptions, ThatAreBlankAndSamplesWithoutAnyAreCountedAsBad) {
+TEST(AllCaptions, BlankCaptionsAndSamplesWithoutCaptionsAreCountedAsBad) {
   std::vector<Sample> samples = numbered(9);  // 18 captions
   samples[2].captions[1] = " ";
-  samples[5].captions.clear();  // of 3
+  samples[5].captions.clear();  // it had 3
   Loader loader = of_all_captions(std::make_shared<MemorySource>(samples), 14);
   EXPECT_EQ(loader.batches_per_epoch(), 1);
   loader.next();

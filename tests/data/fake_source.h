@@ -1,5 +1,5 @@
 #pragma once
-// A source held in memory, and a tokenizer of bytes, for the tests of the loader.
+// A source in memory and a byte tokenizer for the tests of the loader.
 
 #include <memory>
 #include <set>
@@ -51,7 +51,7 @@ class ByteTokenizer : public Tokenizer {
   std::string empty_;
 };
 
-/// Sample `i` has key "i", captions "first i" and "second i", label i % 3, and a PNG of noise.
+/// Returns samples in which sample `i` has key "i", captions "first i" and "second i", label i % 3, and a PNG of noise.
 inline std::vector<Sample> make_samples(std::int64_t count) {
   std::vector<Sample> out;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -65,7 +65,7 @@ inline std::vector<Sample> make_samples(std::int64_t count) {
   return out;
 }
 
-/// What the UserError thrown by `body` says; "no error" if there is none.
+/// Returns the message of the UserError that `body` throws, or "no error".
 template <class Body>
 std::string user_error_of(Body body) {
   try {

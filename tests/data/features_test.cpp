@@ -1,4 +1,4 @@
-// Features of pictures on disk, and batches made of them.
+// Tests image features stored on disk and batches built from them.
 
 #include <fstream>
 #include <map>
@@ -34,7 +34,7 @@ FeatureManifest manifest_of(const std::string& dtype = "float32") {
   return manifest;
 }
 
-// Picture i has class token {i, i + 0.25, i + 0.5} and two tokens, 10 and 20 above it.
+// Image i has class token {i, i + 0.25, i + 0.5} and two patch tokens, which are the class token plus 10 and plus 20.
 EncodedPictures encoded_of(std::int64_t first, std::int64_t count) {
   EncodedPictures out;
   out.class_token = at::arange(first, first + count).to(at::kFloat).unsqueeze(1) + at::arange(kWidth) * 0.25;
@@ -51,14 +51,14 @@ class FeatureFolderTest : public test::TemporaryFolder {
  protected:
   std::string folder() const { return path("features"); }
 
-  // Pictures 0 to 9 in shards of two; sample i has key "k<i>" and picture 100 + i.
+  // Writes images 0 to 9 in shards of two; sample i has key "k<i>" and image fingerprint 100 + i.
   void write_ten(const std::string& dtype = "float32") const {
     FeatureWriter writer(folder(), manifest_of(dtype), 2 * 3 * kWidth * (dtype == "float32" ? 4 : 2));
     for (std::uint64_t i = 0; i < 10; i += 2)
       writer.add({concat("k", i), concat("k", i + 1)}, {100 + i, 101 + i}, encoded_of(static_cast<std::int64_t>(i), 2));
     writer.finish({{"bad_image", 2}});
   }
-  // Replaces the first place where the manifest says this.
+  // Replaces the first occurrence of `from` in the manifest.
   void edit_manifest(const std::string& from, const std::string& to) const {
     const std::string path = folder() + "/features.json";
     std::string text = io::read_file(path);
@@ -69,7 +69,7 @@ class FeatureFolderTest : public test::TemporaryFolder {
   std::string shard(std::int64_t number) const { return concat(folder(), "/features-0000", number, ".safetensors"); }
 };
 
-TEST_F(FeatureFolderTest, GivesBackWhatWasWritten) {
+TEST_F(FeatureFolderTest, ReadsBackTheWrittenFeatures) {
   for (const char* dtype : {"float32", "bfloat16", "float16"}) {
     write_ten(dtype);
     EXPECT_TRUE(fs::exists(shard(4)) && !fs::exists(shard(5)));
@@ -89,7 +89,7 @@ TEST_F(FeatureFolderTest, GivesBackWhatWasWritten) {
   }
 }
 
-TEST_F(FeatureFolderTest, TellsAMissingSampleFromAnotherPicture) {
+TEST_F(FeatureFolderTest, DistinguishesAMissingSampleFromAChangedImage) {
   write_ten();
   const FeatureFolder features(folder());
   const auto error_of = [&](const std::string& key, std::uint64_t picture) -> std::string {
@@ -100,14 +100,13 @@ TEST_F(FeatureFolderTest, TellsAMissingSampleFromAnotherPicture) {
     }
     return "no error";
   };
-  EXPECT_EQ(error_of("k10", 110), "no_features: sample k10: " + folder() + " holds no features of it");
+  EXPECT_EQ(error_of("k10", 110), "no_features: sample k10: " + folder() + " holds no features for it");
   EXPECT_EQ(error_of("k3", 104),
-            "other_picture: sample k3: its picture is another than the one of which " + folder() + " holds features");
+            "other_picture: sample k3: its image is not the one for which " + folder() + " holds features");
   EXPECT_EQ(error_of("k3", 103), "no error");
 }
 
-// Keys that come twice, empty ones and those with any bytes.
-TEST_F(FeatureFolderTest, KeysMayBeAnyBytes) {
+TEST_F(FeatureFolderTest, KeysMayRepeatBeEmptyOrHoldAnyBytes) {
   const std::vector<std::string> keys = {"a", "", std::string("a\0b", 3), "a", "\xff"};
   FeatureWriter writer(folder(), manifest_of());
   writer.add(keys, {0, 1, 2, 3, 4}, encoded_of(0, 5));
@@ -117,8 +116,8 @@ TEST_F(FeatureFolderTest, KeysMayBeAnyBytes) {
     EXPECT_EQ(floats_of(features.read(keys[i], i), at::kFloat)[0].item<float>(), static_cast<float>(i));
 }
 
-// A writer that was killed leaves shards and no manifest, also where there was one before.
-TEST_F(FeatureFolderTest, WhatIsNotFinishedHoldsNoFeatures) {
+// A killed writer leaves shards but no manifest, even if there was a manifest before.
+TEST_F(FeatureFolderTest, AnUnfinishedFolderIsRefused) {
   const std::string nothing =
       folder() +
       ": holds no features, or not all of them (features.json is written last): write them with "
@@ -130,17 +129,17 @@ TEST_F(FeatureFolderTest, WhatIsNotFinishedHoldsNoFeatures) {
     FeatureWriter writer(folder(), manifest_of(), 1);
     writer.add({"k0"}, {100}, encoded_of(7, 1));
     EXPECT_TRUE(fs::exists(shard(0)));
-    EXPECT_FALSE(fs::exists(shard(1))) << "shards of the earlier writer are gone";
+    EXPECT_FALSE(fs::exists(shard(1))) << "the shards of the earlier writer must be removed";
   }
   EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }), nothing);
 }
 
-TEST_F(FeatureFolderTest, DamageIsOneLine) {
+TEST_F(FeatureFolderTest, DamageIsReportedInOneLine) {
   const std::string again = "; write the features again with trainer --write-features";
   write_ten();
   fs::resize_file(shard(1), fs::file_size(shard(1)) - 4);
   EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }),
-            concat(shard(1), ": is ", fs::file_size(shard(1)), " bytes long, the manifest says ",
+            concat(shard(1), ": is ", fs::file_size(shard(1)), " bytes long, but the manifest says ",
                    fs::file_size(shard(1)) + 4, ": the shard is damaged", again));
   fs::remove(shard(1));
   EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }),
@@ -148,22 +147,21 @@ TEST_F(FeatureFolderTest, DamageIsOneLine) {
 
   write_ten();
   std::string bytes = io::read_file(shard(2));
-  char& last = bytes[bytes.size() - 1 - std::string("k4k5").size()];  // of the last sample's tokens
+  char& last = bytes[bytes.size() - 1 - std::string("k4k5").size()];  // in the tokens of the last sample
   last = static_cast<char>(last ^ 1);
   io::write_file(shard(2), bytes);
   const FeatureFolder features(folder());
   EXPECT_EQ(features.read("k4", 104).size(), 3 * kWidth * sizeof(float));
   EXPECT_EQ(user_error_of([&] { features.read("k5", 105); }),
-            shard(2) + ": the features of sample k5 are not as they were written: the shard is damaged" + again);
+            shard(2) + ": the features of sample k5 do not match their checksum: the shard is damaged" + again);
 
-  bytes[8] = 'x';  // of the header
+  bytes[8] = 'x';  // in the header
   io::write_file(shard(2), bytes);
   EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }),
             shard(2) + ": not a safetensors file: its header is not valid JSON" + again);
 }
 
-// What a manifest says and a shard holds are two things.
-TEST_F(FeatureFolderTest, TensorsOfAnotherShapeOrTypeAreOneLine) {
+TEST_F(FeatureFolderTest, TensorsThatDifferFromTheManifestAreReported) {
   const auto error_with = [&](const std::string& from, const std::string& to) {
     write_ten();
     edit_manifest(from, to);
@@ -178,14 +176,14 @@ TEST_F(FeatureFolderTest, TensorsOfAnotherShapeOrTypeAreOneLine) {
   EXPECT_EQ(error_with("\"class_token\"", "\"attention\""), line("attention"));
   EXPECT_EQ(error_with("\"tokens\"", "\"to\\u0007kens\""), line("to\\u0007kens"));
   EXPECT_EQ(error_with("[\n    2,", "[\n    3,"), line("tokens"));
-  // Another number of samples in one shard, and as many fewer in the next.
+  // One sample more in one shard and one fewer in the next.
   write_ten();
   edit_manifest("\"samples\": 2", "\"samples\": 3");
   edit_manifest("\"samples\": 2", "\"samples\": 1");
   EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }), line("pictures"));
 }
 
-TEST_F(FeatureFolderTest, AManifestThatMakesNoSenseIsOneLine) {
+TEST_F(FeatureFolderTest, AnInvalidManifestIsReportedInOneLine) {
   const std::string nested = std::string(200'000, '[') + std::string(200'000, ']');
   const std::vector<std::pair<std::string, std::string>> edits = {
       {"\"dtype\": \"float32\"", "\"dtype\": \"float64\""},
@@ -207,7 +205,7 @@ TEST_F(FeatureFolderTest, AManifestThatMakesNoSenseIsOneLine) {
     edit_manifest(from, to);
     EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }),
               folder() +
-                  "/features.json: is no manifest of features, or a damaged one; write the features again with "
+                  "/features.json: is not a manifest of features, or is damaged; write the features again with "
                   "trainer --write-features")
         << from << " to " << to.substr(0, 80);
   }
@@ -215,23 +213,23 @@ TEST_F(FeatureFolderTest, AManifestThatMakesNoSenseIsOneLine) {
   edit_manifest("\"format\": 1", "\"format\": 2");
   EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }),
             folder() +
-                "/features.json: is of a format that this version does not read; write the features again with "
+                "/features.json: has a format that this version cannot read; write the features again with "
                 "trainer --write-features");
 }
 
-TEST_F(FeatureFolderTest, AValueThatTheTypeCannotHoldNamesItsSample) {
+TEST_F(FeatureFolderTest, AValueThatOverflowsTheTypeIsReportedWithItsSample) {
   EncodedPictures encoded;
   encoded.class_token = at::tensor({1.0, 1e6}, at::kFloat).unsqueeze(1);
   FeatureWriter narrow(folder(), manifest_of("float16")), wide(path("wide"), manifest_of("bfloat16"));
   EXPECT_EQ(user_error_of([&] {
               narrow.add({"good", "large"}, {1, 2}, encoded);
             }),
-            "sample large: what the image encoder gives for it is not finite as float16: set data.features.dtype to "
+            "sample large: its features from the image encoder are not finite as float16: set data.features.dtype to "
             "bfloat16 or float32");
   wide.add({"good", "large"}, {1, 2}, encoded);
 }
 
-// Batches of features.
+// Loads batches of features.
 class FeatureLoading : public FeatureFolderTest {
  protected:
   static LoaderSettings fixed(std::int64_t batch_size) {
@@ -259,7 +257,7 @@ class FeatureLoading : public FeatureFolderTest {
   }
 };
 
-TEST_F(FeatureLoading, FeaturesTakeThePicturesPlace) {
+TEST_F(FeatureLoading, FeaturesReplaceTheImages) {
   const auto all = loader(make_samples(8), fixed(4), {}, features_of(make_samples(8)));
   for (std::int64_t first : {0, 4}) {
     const Batch batch = all->next();
@@ -273,7 +271,7 @@ TEST_F(FeatureLoading, FeaturesTakeThePicturesPlace) {
   }
 }
 
-TEST_F(FeatureLoading, SamplesWithoutFeaturesAndChangedPicturesAreSkippedAndCounted) {
+TEST_F(FeatureLoading, SamplesWithoutFeaturesAndChangedImagesAreSkippedAndCounted) {
   std::vector<Sample> some = make_samples(8), samples = make_samples(8);
   some.erase(some.begin() + 2);
   samples[5].encoded = samples[6].encoded;
@@ -284,7 +282,7 @@ TEST_F(FeatureLoading, SamplesWithoutFeaturesAndChangedPicturesAreSkippedAndCoun
             (std::map<std::string, std::int64_t>{{"no_features", 1}, {"other_picture", 1}}));
 }
 
-TEST_F(FeatureLoading, APictureThatMayLackIsARowWhoseMaskIsFalse) {
+TEST_F(FeatureLoading, AMissingOptionalImageIsAMaskedRow) {
   std::vector<Sample> samples = make_samples(4);
   const auto features = features_of(samples);
   samples[1].encoded.clear();
@@ -296,18 +294,18 @@ TEST_F(FeatureLoading, APictureThatMayLackIsARowWhoseMaskIsFalse) {
   EXPECT_TRUE(at::equal(view.encoded.tokens[2], encoded_of(2, 1).tokens[0]));
 }
 
-TEST_F(FeatureLoading, FeaturesOfOtherPicturesAreToldAtTheStart) {
+TEST_F(FeatureLoading, FeaturesOfOtherDataAreReportedAtTheStart) {
   const auto features = features_of(make_samples(4));
   std::vector<Sample> others = make_samples(8);
   for (Sample& sample : others) sample.key += "b";
   EXPECT_EQ(
       user_error_of([&] { loader(others, fixed(4), {}, features); }),
       "data.features: " + folder() +
-          " was written for other pictures (memory): it holds features of none of the samples looked at of memory, 8 "
+          " was written for other images (memory): it holds no features of the samples checked of memory, 8 "
           "samples; write them again with trainer --write-features");
 }
 
-TEST_F(FeatureLoading, ViewsThatChangeAreRefused) {
+TEST_F(FeatureLoading, RandomViewsAndOtherSizesAreRefused) {
   const auto features = features_of(make_samples(4));
   const auto error_of = [&](const LoaderSettings& settings, const Needs& needs = {}) {
     return user_error_of([&] { loader(make_samples(4), settings, needs, features); });
@@ -316,12 +314,12 @@ TEST_F(FeatureLoading, ViewsThatChangeAreRefused) {
   LoaderSettings settings = fixed(4);
   settings.augmentation.crop = "random";
   EXPECT_EQ(error_of(settings),
-            "data.features: the image view image is a random crop, and features are of whole pictures: set "
+            "data.features: the image view image is a random crop, but features are of whole images: set "
             "data.loader.augmentation to {crop: evaluation}");
   settings = fixed(4);
   settings.augmentation.flip = 0.5;
   EXPECT_EQ(error_of(settings),
-            "data.features: the image view image is augmented at random, and features are not: set "
+            "data.features: the image view image is augmented at random, but features are not: set "
             "data.loader.augmentation to {crop: evaluation}");
   settings = fixed(4);
   settings.views["local"].crop = "evaluation";
@@ -329,7 +327,7 @@ TEST_F(FeatureLoading, ViewsThatChangeAreRefused) {
   Needs needs;
   needs.images["local"] = {};
   EXPECT_EQ(error_of(settings, needs),
-            "data.features: the image view local is 64 x 64 pixels, and features are of 224 x 224: set "
+            "data.features: the image view local is 64 x 64 pixels, but features are of 224 x 224: set "
             "its settings in data.loader.views to {crop: evaluation}");
 }
 

@@ -1,4 +1,4 @@
-// Conditions on side fields, lists of ids, and sources that they leave samples out of.
+// Tests conditions on side fields, lists of ids, and sources that filter their samples by them.
 
 #include <limits>
 #include <set>
@@ -41,7 +41,7 @@ const Json kSideFields = {{"width", 224},
                           {"meta", {{"source", {{"name", "web"}}}}},
                           {"a.b", 5}};
 
-TEST(FieldExpression, IsTrueWhereItsConditionHolds) {
+TEST(FieldExpression, IsTrueIfItsConditionHolds) {
   for (const char* text : {"width >= 224",
                            "width == 224.0",
                            "width <> 225",
@@ -81,7 +81,7 @@ TEST(FieldExpression, IsTrueWhereItsConditionHolds) {
     EXPECT_EQ(truth_for(text, kSideFields), Truth::yes) << text;
 }
 
-TEST(FieldExpression, IsFalseOrUnknownElsewhere) {
+TEST(FieldExpression, IsFalseOrUnknownOtherwise) {
   for (const char* text :
        {"width > 224", "language == 'EN'", "similarity > 0.28 and language == 'de'", "nsfw", "width in (1, 2)",
         "width is null", "missing > 5 and width < 5", "not (missing > 5 or width > 5)", "0"})
@@ -93,12 +93,12 @@ TEST(FieldExpression, IsFalseOrUnknownElsewhere) {
     EXPECT_EQ(truth_for(text, kSideFields), Truth::unknown) << text;
 }
 
-TEST(FieldExpression, NamesEachFieldOnce) {
+TEST(FieldExpression, ListsEachFieldOnce) {
   EXPECT_EQ(FieldExpression("width > 1 and (`a b` < 2 or width < 5) and x.y is null").fields(),
             (std::vector<std::string>{"width", "a b", "x.y"}));
 }
 
-TEST(FieldExpression, SaysWhereItIsNotUnderstood) {
+TEST(FieldExpression, SyntaxErrorsNameTheirPosition) {
   const auto error = [](const std::string& text) { return user_error_of([&] { FieldExpression{text}; }); };
   EXPECT_EQ(error("width >="),
             "filter \"width >=\": at character 9: expected a field, a number or a text, got the end");
@@ -108,7 +108,7 @@ TEST(FieldExpression, SaysWhereItIsNotUnderstood) {
   EXPECT_EQ(error("language == 'en"),
             "filter \"language == 'en\": at character 13: the quote that opens here is never closed");
   EXPECT_EQ(error("width & 3"), "filter \"width & 3\": at character 7: \"&\" is not understood");
-  EXPECT_EQ(error("width > 3px"), "filter \"width > 3px\": at character 9: \"3px\" is no number");
+  EXPECT_EQ(error("width > 3px"), "filter \"width > 3px\": at character 9: \"3px\" is not a number");
   EXPECT_EQ(error("width in (height)"),
             "filter \"width in (height)\": at character 17: expected numbers and texts in the list, got \")\"");
   EXPECT_EQ(error("width is 3"), "filter \"width is 3\": at character 10: expected null, got \"3\"");
@@ -134,7 +134,7 @@ std::string uid_text(int i) {
   return text;
 }
 
-TEST(IdList, HoldsTheIdsOfASubsetSortedOrNot) {
+TEST(IdList, ReadsSortedAndUnsortedIds) {
   for (const char* name : {"ids.npy", "ids_unsorted.npy", "ids_table.npy"}) {
     const IdList ids(table_file(name));
     EXPECT_EQ(ids.size(), 8);
@@ -153,7 +153,7 @@ class Filter : public test::TemporaryFolder {
     return sources().make(config::Value<config::ModuleSettings>::read(node, "data.train", {}), "data.train");
   }
 
-  // Samples 0 to 19 of 5 pixels a side with a json member: its uid, width 100 + i, similarity i / 100, but none of every tenth.
+  // Writes samples `begin` to `end` - 1. Their json members hold a uid, width 100 + i, and similarity i / 100 except in every tenth.
   void write_shard(const std::string& name, int begin, int end) const {
     io::TarWriter tar(path(name));
     for (int i = begin; i < end; ++i) {
@@ -174,7 +174,7 @@ class Filter : public test::TemporaryFolder {
   }
 };
 
-TEST_F(Filter, LeavesSamplesOfShardsOutAndSaysWhy) {
+TEST_F(Filter, SelectsSamplesOfShardsAndReportsTheReasons) {
   write_shard("a.tar", 0, 12);
   write_shard("b.tar", 12, 20);
   const auto source = make(concat("{name: webdataset, path: '", path("{a,b}.tar"),
@@ -182,14 +182,14 @@ TEST_F(Filter, LeavesSamplesOfShardsOutAndSaysWhy) {
   EXPECT_EQ(source->size(), 9);
   EXPECT_EQ(source->describe(), concat("webdataset ", path("a.tar"),
                                        " and 1 more shards, 20 samples, of which 9 pass filter width >= 105 and "
-                                       "similarity < 0.15: 9 do not, 2 lack similarity or have it of another kind"));
+                                       "similarity < 0.15: 9 do not, 2 lack similarity or have it of another type"));
   const auto names = captions_of(*source);
   EXPECT_TRUE(names.contains("picture 5") && names.contains("picture 14"));
   EXPECT_FALSE(names.contains("picture 4") || names.contains("picture 9") || names.contains("picture 15"));
   EXPECT_EQ(source->name_of(8), concat("sample 0000000014 of ", path("b.tar")));
 }
 
-TEST_F(Filter, IdsAndConditionsBothMustHold) {
+TEST_F(Filter, IdsAndConditionsMustBothHold) {
   write_shard("a.tar", 0, 20);
   const std::string start = concat("{name: webdataset, path: '", path("a.tar"), "', index_cache: 'off', filter_ids: '",
                                    table_file("ids.npy"), "'");
@@ -202,15 +202,15 @@ TEST_F(Filter, IdsAndConditionsBothMustHold) {
                    table_file("ids.npy"), ": 7 do not, 11 are not listed"));
   EXPECT_EQ(user_error_of([&] { make(start + ", id_field: width}"); }),
             concat("webdataset ", path("a.tar"), ", 20 samples: 0 pass filter_ids ", table_file("ids.npy"),
-                   ": 20 lack width or have it of another kind; no sample has the side field width, or none has it of "
-                   "that kind"));
+                   ": 20 lack width or have it of another type; no sample has the side field width, or none has it of "
+                   "that type"));
   EXPECT_TRUE(user_error_of([&] {
                 make(concat("{name: webdataset, path: '", path("a.tar"), "', filter_ids: '",
                             table_file("ids_wrong.npy"), "'}"));
               }).starts_with(concat(table_file("ids_wrong.npy"), ": expected ids as pairs of uint64")));
 }
 
-TEST_F(Filter, ASideTableBesideAShardIsAskedFirst) {
+TEST_F(Filter, ASideTableNextToAShardIsReadFirst) {
   if (!can_read_columns()) GTEST_SKIP() << "built without Arrow";
   io::TarWriter tar(path("00000.tar"));
   for (int i = 0; i < 7; ++i) {
@@ -222,18 +222,18 @@ TEST_F(Filter, ASideTableBesideAShardIsAskedFirst) {
   tar.finish();
   io::write_file(path("00000.parquet"), io::read_file(table_file("side.parquet")));
   const std::string start = concat("{name: webdataset, path: '", path("00000.tar"), "', index_cache: 'off', ");
-  // The seventh is not in the table: its json member is asked.
+  // The table lacks the seventh sample, so its json member is read.
   EXPECT_EQ(captions_of(*make(start + "filter: 'similarity >= 0.3'}")),
             (std::set<std::string>{"picture 3", "picture 4", "picture 5", "picture 6"}));
   EXPECT_EQ(captions_of(*make(start + "filter: 'other == 1'}")).size(), 7U)
-      << "a field that only the json members have";
+      << "only the json members have this field";
   io::write_file(path("00000.parquet"), "no table");
   EXPECT_TRUE(user_error_of([&] {
                 make(start + "filter: 'similarity >= 0.3'}");
               }).starts_with(path("00000.parquet") + ": cannot be read"));
 }
 
-TEST_F(Filter, ReadsColumnsOfTablesAndMembersOfLines) {
+TEST_F(Filter, ReadsColumnsOfTablesAndMembersOfJsonLines) {
   std::string csv = "filepath,title,width,lang\n", lines;
   for (int i = 0; i < 6; ++i) {
     const std::string n = std::to_string(i);
@@ -254,7 +254,7 @@ TEST_F(Filter, ReadsColumnsOfTablesAndMembersOfLines) {
             (std::set<std::string>{"picture 4", "picture 5"}));
   EXPECT_TRUE(user_error_of([&] {
                 make("{name: shapes, filter: 'width > 1'}");
-              }).ends_with("no sample has the side field width, or none has it of that kind"));
+              }).ends_with("no sample has the side field width, or none has it of that type"));
   EXPECT_EQ(
       make("{name: mixture, sources: [{source: {name: shapes, size: 10}, label: a}, {source: {name: csv, path: '" +
            path("a.csv") + "', filter: 'width == 10'}}]}")
@@ -262,7 +262,7 @@ TEST_F(Filter, ReadsColumnsOfTablesAndMembersOfLines) {
       11);
 }
 
-TEST_F(Filter, ASourceWithoutItsPathNamesTheKey) {
+TEST_F(Filter, ASourceWithoutAPathReportsTheKey) {
   for (const char* name : {"webdataset", "csv", "json_lines", "parquet"})
     for (const char* path_text : {"", ", path: ''", ", path: ['', '']"})
       EXPECT_TRUE(user_error_of([&] {
@@ -293,7 +293,7 @@ TEST_F(Filter, RowsOfParquetKeepTheirGroups) {
       << damaged->describe();
 }
 
-TEST_F(Filter, StreamsGiveOnlyWhatPassesAndResume) {
+TEST_F(Filter, StreamsReturnOnlyPassingSamplesAndResume) {
   write_shard("a.tar", 0, 20);
   ASSERT_TRUE(shell("gzip " + path("a.tar")));
   const auto counted =

@@ -1,4 +1,4 @@
-// Files made to do harm: what fuzzing found, and what it is too slow to find.
+// Tests malicious files: those that fuzzing found, and those that it is too slow to find.
 #include <filesystem>
 #include <unistd.h>
 
@@ -43,15 +43,15 @@ std::string png_chunk(const std::string& type, const std::string& content) {
   return big_endian(static_cast<std::uint32_t>(content.size())) + type + content + big_endian(crc32(type + content));
 }
 
-TEST(HostileInput, APngTellsItsSizeInItsFirstChunk) {
-  // libpng passes over unknown chunks, wherever they stand: this one's bytes would be taken for a size of 1 x 1.
+TEST(HostileInput, APngMustStateItsSizeInItsFirstChunk) {
+  // libpng skips unknown chunks anywhere. A reader that trusts the first chunk would read this one as a size of 1 x 1.
   const std::string png = test::encode(test::noise(40, 30, 1), ".png");
   const std::string lie = png.substr(0, 8) + png_chunk("teSt", big_endian(1) + big_endian(1) + "12345") + png.substr(8);
   EXPECT_EQ(error_of([&] { decode_image(lie, 100); }).substr(0, 21), "bad_image: a PNG file");
 }
 
-TEST(HostileInput, AJpegTellsOneSize) {
-  // libjpeg passes over the garbage between markers, and so would read the real frame header behind the made-up one.
+TEST(HostileInput, AJpegMustHaveOneSize) {
+  // libjpeg skips garbage between markers, so it would read the real frame header after the fake one.
   const std::string jpeg = test::encode(test::noise(40, 30, 1), ".jpg");
   const std::string lie = jpeg.substr(0, 2) +
                           std::string("\xFF\x00\x00\x02\xFF\xC0\x00\x0B\x08\x00\x01\x00\x01\x01\x01\x11\x00", 17) +
@@ -59,7 +59,7 @@ TEST(HostileInput, AJpegTellsOneSize) {
   EXPECT_EQ(error_of([&] { decode_image(lie, 100); }).substr(0, 10), "bad_image:");
 }
 
-TEST(HostileInput, ADamagedJpegHeaderLeavesTheNextPictureAlone) {
+TEST(HostileInput, ADamagedJpegHeaderDoesNotAffectTheNextImage) {
   const Image in = test::noise(40, 30, 1);
   const std::string jpeg = test::encode(in, ".jpg");
   const std::size_t frame = jpeg.find(std::string("\xFF\xC0", 2));
@@ -69,7 +69,7 @@ TEST(HostileInput, ADamagedJpegHeaderLeavesTheNextPictureAlone) {
   EXPECT_EQ(decode_image(jpeg).pixels, before.pixels);
 }
 
-TEST(HostileInput, DescriptionsAreOneReadableLine) {
+TEST(HostileInput, FileDescriptionsAreOneReadableLine) {
   EXPECT_EQ(read_image_header("text\xFF more").description, "text (\"text\xEF\xBF\xBD more\")");
   EXPECT_EQ(read_image_header(std::string("\0\0\0\x18"
                                           "ftypa\nb\xFF____",
@@ -78,7 +78,7 @@ TEST(HostileInput, DescriptionsAreOneReadableLine) {
             "an ISO media file (a\\nb\xEF\xBF\xBD)");
 }
 
-TEST(HostileInput, NpyHeadersAreQuotedReadably) {
+TEST(HostileInput, NpyHeadersAreEscapedInErrors) {
   const auto npy = [](const std::string& header) {
     return std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(header.size()) + std::string(1, '\0') + header;
   };
@@ -88,7 +88,7 @@ TEST(HostileInput, NpyHeadersAreQuotedReadably) {
             "bad_regions: the region features are not a .npy of [R, F] floats: its type is '<f\\n4'");
 }
 
-TEST(HostileInput, BracesThatMultiplyWithoutEndAreRefused) {
+TEST(HostileInput, BracesThatExpandToTooManyNamesAreRefused) {
   EXPECT_EQ(error_of([] { expand_braces("{0..9999}{0..9999}"); }),
             "{0..9999}{0..9999}: its braces stand for too many names: at most 1,000,000 are read");
   std::string many;
@@ -103,7 +103,7 @@ class HostileFiles : public testing::Test {
   std::string path_;
 };
 
-TEST_F(HostileFiles, ATarWithOneKeyForAllItsFilesIsIndexedInOneSweep) {
+TEST_F(HostileFiles, ATarWithOneKeyForAllFilesIsIndexed) {
   io::TarWriter writer(path_);
   constexpr int count = 5000;
   for (int i = 0; i < count; ++i) writer.add("IMG." + std::to_string(i) + ".jpg", "x");
@@ -115,7 +115,7 @@ TEST_F(HostileFiles, ATarWithOneKeyForAllItsFilesIsIndexedInOneSweep) {
   EXPECT_EQ(index.repeated, 1);
 }
 
-TEST_F(HostileFiles, ATarWithoutItsLastPaddingNamesTheEndOfTheFile) {
+TEST_F(HostileFiles, ATarWithoutItsLastPaddingIsReported) {
   io::TarWriter writer(path_);
   writer.add("a.txt", "abc");
   writer.finish();
@@ -127,7 +127,7 @@ TEST_F(HostileFiles, ATarWithoutItsLastPaddingNamesTheEndOfTheFile) {
   EXPECT_EQ(index.problem_offset, 515U);
 }
 
-TEST_F(HostileFiles, NamesOfMembersAreQuotedReadably) {
+TEST_F(HostileFiles, MemberNamesAreEscapedInErrors) {
   io::TarWriter writer(path_);
   writer.add("a\n\xFF.txt", std::string(2000, 'x'));
   writer.finish();
@@ -136,8 +136,8 @@ TEST_F(HostileFiles, NamesOfMembersAreQuotedReadably) {
   EXPECT_EQ(io::index_tar(path_).problem, "the archive ends in the middle of a\\n\xEF\xBF\xBD.txt");
 }
 
-TEST(HostileInput, AVocabularyThatDecompressesWithoutEndIsRefused) {
-  // 4 MiB of zeros as gzip are 4 kB; gzip files may be put behind each other.
+TEST(HostileInput, AVocabularyThatDecompressesToTooMuchIsRefused) {
+  // 4 MiB of zeros compress to 4 kB, and gzip files may be concatenated.
   const std::string path = testing::TempDir() + "tessera_hostile_" + std::to_string(::getpid()) + ".gz";
   if (std::system(("head -c 4194304 /dev/zero | gzip > " + path).c_str()) != 0) GTEST_SKIP() << "no gzip here";
   const std::string part = io::read_file(path);
@@ -145,7 +145,7 @@ TEST(HostileInput, AVocabularyThatDecompressesWithoutEndIsRefused) {
   std::string bomb;
   for (int i = 0; i < 20; ++i) bomb += part;
   EXPECT_EQ(error_of([&] { make_clip_bpe({}, {bomb}); }),
-            "clip-bpe: vocabulary of the checkpoint: decompresses to more than 67108864 bytes: that is no vocabulary");
+            "clip-bpe: vocabulary of the checkpoint: decompresses to more than 67108864 bytes: this is not a vocabulary");
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ TEST_F(ImageFolders, TakesClassesFromSortedFolders) {
   EXPECT_EQ(source->get(2).encoded, noise_png(1));
 }
 
-TEST_F(ImageFolders, ReadsWhatImg2datasetWritesAsFiles) {
+TEST_F(ImageFolders, ReadsFilesWrittenByImg2dataset) {
   write("f/00000/000000000.png", noise_png(1));
   write("f/00000/000000000.txt", "a red cat");
   write("f/00000/000000000.json", R"({"caption": "a red cat", "url": "http://x/0", "similarity": 0.31})");
@@ -68,7 +68,7 @@ TEST_F(ImageFolders, ReadsWhatImg2datasetWritesAsFiles) {
   EXPECT_EQ(said.find("is not JSON", told + path("f/00001/000010001.json").size() + 10), std::string::npos) << said;
 }
 
-TEST_F(ImageFolders, TakesFoldersOfDigitsForClassesUnlessTheyAreImg2datasets) {
+TEST_F(ImageFolders, FoldersNamedByDigitsAreClassesUnlessImg2datasetWroteThem) {
   write("f/0/a.png", noise_png(1));
   write("f/7/b.png", noise_png(2));
   ImageFolderSettings settings;
@@ -87,7 +87,7 @@ TEST_F(ImageFolders, TakesFoldersOfDigitsForClassesUnlessTheyAreImg2datasets) {
   EXPECT_EQ(make_image_folder(settings)->class_names(), (std::vector<std::string>{"0", "7", "zebra"}));
 }
 
-TEST_F(ImageFolders, TellsTheKeyOfAPictureThatCannotBeRead) {
+TEST_F(ImageFolders, TheErrorForAnUnreadableImageNamesItsKey) {
   write("f/a/x.png", noise_png(1));
   write("f/a/y.png", "");
   ImageFolderSettings settings;
@@ -101,7 +101,7 @@ TEST_F(ImageFolders, TellsTheKeyOfAPictureThatCannotBeRead) {
   }
 }
 
-TEST_F(ImageFolders, FollowsNoLinkBackToAFolderItLiesIn) {
+TEST_F(ImageFolders, LinksBackToAParentFolderAreNotFollowed) {
   write("f/cat/a.png", noise_png(1));
   write("f/cat/far/b.png", noise_png(2));
   write("f/dog/c.png", noise_png(3));
@@ -110,7 +110,7 @@ TEST_F(ImageFolders, FollowsNoLinkBackToAFolderItLiesIn) {
   fs::create_directory_symlink(".", path("f/cat/far/self"));
   fs::create_directory_symlink(path("f"), path("f/whole"));
   fs::create_directory_symlink(path("elsewhere"), path("f/dog/more"));
-  fs::create_directory_symlink(path("f/dog"), path("elsewhere/back"));  // by way of f/dog/more only
+  fs::create_directory_symlink(path("f/dog"), path("elsewhere/back"));  // reached only through f/dog/more
   ImageFolderSettings settings;
   settings.path = path("f") + "/";
   log::set_level(log::Level::info);
@@ -128,7 +128,7 @@ TEST_F(ImageFolders, FollowsNoLinkBackToAFolderItLiesIn) {
   }
 }
 
-TEST_F(ImageFolders, SaysThatPicturesBesideClassFoldersAreNotUsed) {
+TEST_F(ImageFolders, ReportsImagesNextToClassFoldersAsUnused) {
   write("f/cat/a.png", noise_png(1));
   write("f/b.png", noise_png(2));
   write("f/c.JPG", noise_png(3));
@@ -139,7 +139,7 @@ TEST_F(ImageFolders, SaysThatPicturesBesideClassFoldersAreNotUsed) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(make_image_folder(settings)->size(), 1);
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find(path("f") + "/: 2 pictures lie directly in it, beside class folders that hold pictures, and are "
+  EXPECT_NE(said.find(path("f") + "/: 2 images are directly in it, next to class folders that hold images, and are "
                                   "not used\n"),
             std::string::npos)
       << said;
@@ -159,17 +159,17 @@ TEST_F(ImageFolders, ReadsACaptionsFile) {
   EXPECT_EQ(source->get(0).label, -1);
   write("f/captions.tsv", "file caption\n");
   EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }),
-            path("f/captions.tsv") + ":1: expected PICTURE<tab>CAPTION, got no tab");
+            path("f/captions.tsv") + ":1: expected IMAGE<tab>CAPTION, got no tab");
   write("f/captions.tsv", "h\tc\nq.png\tx\n");
   EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }),
-            path("f/captions.tsv") + ": names no picture of " + path("f") +
+            path("f/captions.tsv") + ": names no image of " + path("f") +
                 " (line 2: q.png): expected names relative to the folder, such as a.png");
   settings.path = path("g");
   EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }), path("g") + ": no such file or folder");
   fs::create_directories(path("g"));
   EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }),
             path("g") +
-                ": holds no pictures (.jpg, .png, .webp, .gif, .bmp, .tif, ...), neither in folders named after classes nor directly");
+                ": holds no images (.jpg, .png, .webp, .gif, .bmp, .tif, ...), neither in folders named after classes nor directly");
 }
 
 }  // namespace

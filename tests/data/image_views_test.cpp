@@ -66,7 +66,7 @@ TEST(ImageViews, EachViewHasItsSizeAndItsOwnRandomCrop) {
   EXPECT_FALSE(at::equal(batch.images.at("global_0").pixels, batch.images.at("global_1").pixels));
 }
 
-// What an objective asks for beside a view changes nothing of it.
+// The other views that an objective needs must not change a view.
 TEST(ImageViews, AViewDoesNotDependOnTheOthers) {
   const LoaderSettings settings = view_settings(kDino);
   const Sample sample = jpeg_sample("small_420.jpg");
@@ -78,12 +78,12 @@ TEST(ImageViews, AViewDoesNotDependOnTheOthers) {
         ImageViews(of_size(32), exact, needs_of({name}), 5).make(sample, 3, 2).at(name),
         ImageViews(of_size(32), exact, needs_of({"local_1", "image", "global_0"}), 5).make(sample, 3, 2).at(name));
   const ImageViews views(of_size(32), settings, needs_of({"global_0"}), 5);
-  EXPECT_NE(views.make(sample, 3, 2), views.make(sample, 3, 3)) << "another epoch";
-  EXPECT_NE(views.make(sample, 3, 2), views.make(sample, 4, 2)) << "another sample";
+  EXPECT_NE(views.make(sample, 3, 2), views.make(sample, 3, 3)) << "a different epoch";
+  EXPECT_NE(views.make(sample, 3, 2), views.make(sample, 4, 2)) << "a different sample";
   EXPECT_EQ(all.size(), 3U);
 }
 
-TEST(ImageViews, UnscaledCropsAreThoseOfTheDecodedPicture) {
+TEST(ImageViews, UnscaledCropsEqualCropsOfTheDecodedImage) {
   LoaderSettings settings = view_settings("{dct_scaling: 'off', augmentation: {scale: [0.1, 0.6], flip: 0.5}}");
   const ImageViews views(of_size(32), settings, needs_of({"image"}), 5);
   Sample encoded = jpeg_sample("small_422_progressive.jpg"), decoded = encoded;
@@ -92,8 +92,8 @@ TEST(ImageViews, UnscaledCropsAreThoseOfTheDecodedPicture) {
     ASSERT_EQ(views.make(encoded, index, 0), views.make(decoded, index, 0)) << index;
 }
 
-// A view of the whole picture is what evaluation sees, in every epoch and whatever lies beside it.
-TEST(ImageViews, AnEvaluationCropIsTheEvaluationTransform) {
+// The result must be the same in every epoch and with any other views.
+TEST(ImageViews, AnEvaluationCropEqualsTheEvaluationTransform) {
   const LoaderSettings settings =
       view_settings("{augmentation: {crop: evaluation}, views: {small: {crop: evaluation, image_size: 16}, cut: {}}}");
   Sample encoded = jpeg_sample("small_420.jpg"), decoded = encoded;
@@ -119,7 +119,7 @@ TEST(ImageViews, AnEvaluationCropIsTheEvaluationTransform) {
   }
 }
 
-TEST(ImageViews, AnEvaluationCropIsFlippedAndAugmentedWhereThatIsAskedFor) {
+TEST(ImageViews, AnEvaluationCropIsFlippedAndAugmentedIfSet) {
   const auto view_of = [](const std::string& yaml) {
     const ImageViews views(of_size(8), view_settings(yaml), needs_of({"image"}), 5);
     const std::vector<std::uint8_t> bytes = views.make(jpeg_sample("small_420.jpg"), 3, 0).at("image").planes;
@@ -132,28 +132,28 @@ TEST(ImageViews, AnEvaluationCropIsFlippedAndAugmentedWhereThatIsAskedFor) {
   EXPECT_FALSE(at::equal(plain[0], plain[2]));
 }
 
-TEST(ImageViews, WhatIsNotConfiguredIsNamed) {
+TEST(ImageViews, UnknownViewsAndInvalidSettingsAreReported) {
   const LoaderSettings settings = view_settings(kDino);
   EXPECT_EQ(test::user_error_of([&] { ImageViews(of_size(16), settings, needs_of({"local_3"}), 1); }),
             "the objective asks for the image view local_3, but the data pipeline makes only: image, global_0 to "
-            "global_1, local_0 to local_2 and wide; data.loader.views names others");
+            "global_1, local_0 to local_2 and wide; add others to data.loader.views");
   EXPECT_EQ(settings_error("{views: {image: {flip: 1}}}"),
-            "run.yaml:1: views: image is no view beside `image`: its settings are those of `augmentation`");
+            "run.yaml:1: views: cannot redefine `image`: its settings are `augmentation`");
   EXPECT_EQ(settings_error("{views: {a: {scale: [0.5, 0.4]}}}"),
             "run.yaml:1: views.a.scale: expected [low, high], got [0.5, 0.4]");
   EXPECT_EQ(settings_error("{augmentation: {rand_augment: {magnitude: 31}}}"),
             "run.yaml:1: augmentation.rand_augment.magnitude: is 31, but must be below bins, 31");
 }
 
-TEST(ImageViews, MaxPixelsSkipsAPictureUndecoded) {
-  LoaderSettings settings = view_settings("{max_pixels: 23750}");  // 203 x 117 is one more
+TEST(ImageViews, AnImageAboveMaxPixelsIsRefused) {
+  LoaderSettings settings = view_settings("{max_pixels: 23750}");  // one less than 203 x 117
   const ImageViews views(of_size(16), settings, needs_of({"image"}), 1);
   try {
     views.make(jpeg_sample("small_420.jpg"), 0, 0);
     FAIL();
   } catch (const SampleError& error) {
     EXPECT_EQ(error.reason(), "too_large");
-    EXPECT_STREQ(error.what(), "sample a: the picture has 203 x 117 pixels, more than the limit of 23,750");
+    EXPECT_STREQ(error.what(), "sample a: the image has 203 x 117 pixels, more than the limit of 23,750");
   }
 }
 

@@ -1,4 +1,4 @@
-// The indices of shards that are kept between starts.
+// Tests the shard indices that are cached between runs.
 
 #include "src/data/sources/webdataset/index_cache.h"
 
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 class IndexCaches : public test::TemporaryFolder {
  protected:
-  // A shard of an hour ago.
+  // Writes a shard and sets its time to an hour ago.
   std::string shard(const std::string& name, const std::vector<std::string>& members) const {
     fs::create_directories(fs::path(path(name)).parent_path());
     io::TarWriter tar(path(name));
@@ -36,7 +36,7 @@ class IndexCaches : public test::TemporaryFolder {
     fs::last_write_time(path(name), fs::file_time_type::clock::now() - std::chrono::seconds(seconds));
   }
 
-  // Damages the first header without changing size or time: an index that reads it fails.
+  // Damages the first header without changing size or time, so that indexing the shard again fails.
   void hide_headers(const std::string& name) const {
     const auto time = fs::last_write_time(path(name));
     std::string bytes = io::read_file(path(name));
@@ -53,14 +53,14 @@ std::vector<std::string> names_of(const io::TarIndex& index) {
   return names;
 }
 
-TEST_F(IndexCaches, ASecondStartDoesNotReadTheHeaders) {
+TEST_F(IndexCaches, ASecondRunDoesNotReadTheHeaders) {
   const std::string tar = shard("a.tar", {"x.txt", "y.txt"});
   const auto first = names_of(IndexCache("beside").index(tar));
   ASSERT_TRUE(fs::exists(tar + ".index"));
   hide_headers("a.tar");
   EXPECT_EQ(names_of(IndexCache("beside").index(tar)), first);
   EXPECT_EQ(first, (std::vector<std::string>{"x.txt@512+16", "y.txt@1536+16"}));
-  EXPECT_THROW(IndexCache("off").index(tar), UserError) << "the headers are there to be missed";
+  EXPECT_THROW(IndexCache("off").index(tar), UserError) << "without the cache the damaged header must fail";
 }
 
 TEST_F(IndexCaches, AChangedShardIsReadAgain) {
@@ -75,7 +75,7 @@ TEST_F(IndexCaches, AChangedShardIsReadAgain) {
   EXPECT_EQ(IndexCache("beside").index(tar).members.size(), 3U);
 }
 
-TEST_F(IndexCaches, ADamagedIndexIsMadeAnew) {
+TEST_F(IndexCaches, ADamagedIndexIsRebuilt) {
   const std::string tar = shard("a.tar", {"x.txt"});
   const auto first = names_of(IndexCache("beside").index(tar));
   const std::string whole = io::read_file(tar + ".index");
@@ -94,14 +94,14 @@ TEST_F(IndexCaches, ADamagedIndexIsMadeAnew) {
   EXPECT_EQ(io::read_file(tar + ".index"), whole);
 }
 
-TEST_F(IndexCaches, AYoungShardIsNotKept) {
+TEST_F(IndexCaches, ARecentlyWrittenShardIsNotCached) {
   const std::string tar = shard("a.tar", {"x.txt"});
   age("a.tar", 0);
   IndexCache("beside").index(tar);
   EXPECT_FALSE(fs::exists(tar + ".index"));
 }
 
-TEST_F(IndexCaches, AFolderKeepsShardsOfTheSameNameApart) {
+TEST_F(IndexCaches, ACacheFolderSeparatesShardsWithTheSameName) {
   const std::string a = shard("p/a.tar", {"x.txt"}), b = shard("q/a.tar", {"y.txt"});
   const IndexCache cache(path("cache/deep"));
   cache.index(a);
@@ -114,9 +114,9 @@ TEST_F(IndexCaches, AFolderKeepsShardsOfTheSameNameApart) {
   EXPECT_EQ(cache.index(a).members[0].name, "x.txt");
 }
 
-TEST_F(IndexCaches, AFolderThatCannotBeWrittenFallsBack) {
+TEST_F(IndexCaches, AnUnwritableFolderFallsBackToTheUsersCache) {
   const std::string tar = shard("ro/a.tar", {"x.txt"});
-  fs::create_directories(tar + ".index");  // stands in the way of the file, even for root
+  fs::create_directories(tar + ".index");  // a folder blocks the file name, even for root
   const char* before = std::getenv("XDG_CACHE_HOME");
   const std::string kept = before == nullptr ? "" : before;
   ::setenv("XDG_CACHE_HOME", path("user").c_str(), 1);
@@ -125,14 +125,14 @@ TEST_F(IndexCaches, AFolderThatCannotBeWrittenFallsBack) {
   hide_headers("ro/a.tar");
   EXPECT_EQ(IndexCache("beside").index(tar).members.size(), 1U);
   write("file", "in the way");
-  EXPECT_THROW(IndexCache(path("file")).index(tar), UserError) << "reads the headers, which are hidden";
+  EXPECT_THROW(IndexCache(path("file")).index(tar), UserError) << "without a cache it reads the damaged header";
   if (before == nullptr)
     ::unsetenv("XDG_CACHE_HOME");
   else
     ::setenv("XDG_CACHE_HOME", kept.c_str(), 1);
 }
 
-TEST_F(IndexCaches, SeveralMayWriteAtOnce) {
+TEST_F(IndexCaches, SeveralThreadsMayWriteAtOnce) {
   const std::string tar = shard("a.tar", {"x.txt", "y.txt"});
   std::vector<std::jthread> threads;
   std::atomic<int> wrong = 0;
@@ -149,14 +149,14 @@ TEST_F(IndexCaches, SeveralMayWriteAtOnce) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST_F(IndexCaches, WebDatasetTakesTheSettingAndKeepsTheOrderOfShards) {
+TEST_F(IndexCaches, WebDatasetUsesTheCacheAndKeepsTheOrderOfShards) {
   std::vector<std::string> shards, keys;
   for (int i = 20; i > 0; --i) {
     const std::string key = "k" + std::to_string(i);
     shards.push_back(shard("s" + std::to_string(i) + ".tar", {key + ".jpg", key + ".txt"}));
     keys.push_back(key);
   }
-  shards.push_back(shards[3]);  // one that is named twice gives its samples twice
+  shards.push_back(shards[3]);  // a shard that is listed twice returns its samples twice
   keys.push_back(keys[3]);
   WebDatasetSettings settings;
   settings.path = {shards};

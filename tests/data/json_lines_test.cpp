@@ -1,4 +1,4 @@
-// Pictures that lines of JSON name, and pictures whose texts lie in another folder.
+// Tests images listed in lines of JSON, and image folders with their texts in another folder.
 
 #include <gtest/gtest.h>
 
@@ -46,10 +46,10 @@ TEST_F(JsonLines, ReadsOneSplitOfDocci) {
   EXPECT_EQ(source->get(0).captions, Texts{"A cat. It sleeps."});
   EXPECT_EQ(source->describe(), "json_lines " + path("data.jsonl") + " (test), 1 samples");
   given.split = "val";
-  EXPECT_EQ(error_of(given), path("data.jsonl") + ": has no line whose split is \"val\" (split)");
+  EXPECT_EQ(error_of(given), path("data.jsonl") + ": has no line with split \"val\" (split)");
 }
 
-TEST_F(JsonLines, SentencesAreCaptionsOfTheirOwn) {
+TEST_F(JsonLines, SentencesBecomeSeparateCaptions) {
   JsonLinesSettings given =
       settings(R"({"image/key": "aar_1", "IIW": "A cat. It sleeps.\n\nIn bed</s> Now", "more": ["x. y", 3]})");
   given.image_key = "image/key";
@@ -58,21 +58,21 @@ TEST_F(JsonLines, SentencesAreCaptionsOfTheirOwn) {
   EXPECT_EQ(make_json_lines(given)->get(0).captions, (Texts{"A cat", "It sleeps", "In bed", "Now", "x", "y"}));
 }
 
-TEST_F(JsonLines, ErrorsNameTheLineAndWhatItHas) {
+TEST_F(JsonLines, ErrorsNameTheLineAndItsMembers) {
   EXPECT_EQ(error_of(settings("{\"image\": \"test_0.jpg\", \"caption\": \"x\"}\n{\"file\": \"y\"}\n")),
             path("data.jsonl") + ":2: has no image (image_key); its members are: file");
-  EXPECT_EQ(error_of(settings("[1]\n")), path("data.jsonl") + ":1: expected a JSON object a line");
+  EXPECT_EQ(error_of(settings("[1]\n")), path("data.jsonl") + ":1: expected one JSON object per line");
   EXPECT_EQ(error_of(settings("{\"image\": 5, \"caption\": \"x\"}")),
             path("data.jsonl") + ":1: image (image_key): expected a text, got number");
   EXPECT_EQ(error_of(settings("\n")), path("data.jsonl") + ": holds no lines");
 }
 
-TEST_F(JsonLines, CaptionsWithoutPicturesAreToldAtOnce) {
+TEST_F(JsonLines, MissingImagesAreReportedWhenTheSourceIsCreated) {
   const std::string error = error_of(settings(R"({"image": "elsewhere.jpg", "caption": "x"})"));
-  EXPECT_TRUE(error.ends_with("elsewhere.jpg): check the folder of the pictures")) << error;
+  EXPECT_TRUE(error.ends_with("elsewhere.jpg): check the folder of the images")) << error;
 }
 
-TEST_F(JsonLines, TextsOfAnImageFolderMayLieInAnother) {
+TEST_F(JsonLines, AnImageFolderMayHaveItsTextsInAnotherFolder) {
   write("caption/test_0.txt", "A long caption.\n");
   ImageFolderSettings given;
   given.path = path("pictures");
@@ -84,7 +84,7 @@ TEST_F(JsonLines, TextsOfAnImageFolderMayLieInAnother) {
   write("none/other.txt", "x");
   given.texts = path("none");
   EXPECT_EQ(user_error_of([&] { make_image_folder(given); }),
-            path("none") + ": has no text of a picture of " + path("pictures") + ": expected files such as aar_1.txt");
+            path("none") + ": has no text for any image of " + path("pictures") + ": expected files such as aar_1.txt");
 }
 
 }  // namespace

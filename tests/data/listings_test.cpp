@@ -1,4 +1,4 @@
-// Sources whose pictures a table, a JSON file or a binary file lists.
+// Tests sources that list their images in a table, a JSON file or a binary file.
 
 #include <array>
 #include <cstring>
@@ -53,11 +53,11 @@ TEST_F(Listings, CsvReadsOpenClipsColumns) {
   EXPECT_EQ(source->get(0).encoded, picture(1));
   EXPECT_EQ(source->get(0).captions, Texts{"one dog"});
   EXPECT_EQ(source->get(1).captions, Texts{"caf\xC3\xA9 \"inside\""});
-  EXPECT_TRUE(source->get(2).captions.empty()) << "missing fields at the end of a row are empty";
+  EXPECT_TRUE(source->get(2).captions.empty()) << "missing fields at the end of a row must be empty";
   EXPECT_EQ(sample_error_of(*source, 3), "no_image: " + path("pictures/none.png") + ": no such file");
 }
 
-TEST_F(Listings, CsvQuotesHoldSeparatorsLinesAndQuotes) {
+TEST_F(Listings, CsvQuotesMayContainSeparatorsLineEndsAndQuotes) {
   write("a.png", picture(1));
   CsvSettings settings = table(
       "\xEF\xBB\xBF\"image\",text,\"more\"\r\n"
@@ -72,7 +72,7 @@ TEST_F(Listings, CsvQuotesHoldSeparatorsLinesAndQuotes) {
   EXPECT_EQ(source->get(1).captions, (Texts{"plain \"quote\"", "last"}));
 }
 
-TEST_F(Listings, TheFirstLineSaysWhatSeparatesTheColumns) {
+TEST_F(Listings, TheSeparatorIsDetectedFromTheFirstLine) {
   write("a.png", picture(1));
   for (const char* text : {"filepath,title\na.png,x\n", "filepath\ttitle\na.png\tx\n", "filepath;title\na.png;x\n", "filepath|title\na.png|x\n",
                            "\"filepath\",\"title\"\na.png,x\n", "title;filepath;a,b,c\nx;a.png;\n", "filepath\ttitle\ta;b,c\na.png\tx\t\n"})
@@ -94,26 +94,26 @@ TEST_F(Listings, CsvErrorsNameFileLineAndColumns) {
             path("t.csv") + ": has no column title (caption_key); its columns are: filepath and caption");
   EXPECT_EQ(csv_error(table("filepath\ttitle\na.png\tx\na.png\tx\ty\n")),
             path("t.csv") +
-                ":3: has 3 fields, but there are 2 columns; a field that holds a tab must stand in double "
+                ":3: has 3 fields, but there are 2 columns; a field that holds a tab must be in double "
                 "quotes");
   EXPECT_EQ(csv_error(table("filepath\ttitle\na.png\tx\n\na.png\t\"x\ny\n\n")),
             path("t.csv") + ":4: the double quote that opens here is never closed");
-  EXPECT_EQ(csv_error(table("filepath\ttitle\n\tx\n")), path("t.csv") + ":2: names no picture (column filepath)");
+  EXPECT_EQ(csv_error(table("filepath\ttitle\n\tx\n")), path("t.csv") + ":2: names no image (column filepath)");
   EXPECT_EQ(csv_error(table("filepath\tfilepath\n")), path("t.csv") + ":1: two columns are named filepath");
   EXPECT_EQ(csv_error(table("")), path("t.csv") + ": is empty; expected a first line that names the columns");
-  EXPECT_EQ(csv_error(table("filepath\ttitle\n")), "csv " + path("t.csv") + ": names no pictures");
+  EXPECT_EQ(csv_error(table("filepath\ttitle\n")), "csv " + path("t.csv") + ": names no images");
   EXPECT_EQ(csv_error(table(std::string("\xFF\xFE"
                                         "f\0",
                                         4))),
             path("t.csv") + ": is UTF-16; expected UTF-8: convert it first");
   EXPECT_EQ(csv_error(table("filepath\ttitle\nq.png\tx\nr.png\ty\n")),
-            "csv " + path("t.csv") + ": none of the first 2 pictures is there (the first: " + path("q.png") +
-                "): check the folder of the pictures");
+            "csv " + path("t.csv") + ": none of the first 2 images exists (the first: " + path("q.png") +
+                "): check the folder of the images");
   settings.separator = "::";
   EXPECT_EQ(csv_error(settings), "separator: expected one character, tab or comma, got \"::\"");
 }
 
-TEST_F(Listings, CsvTakesLabelsAsNumbersOrNames) {
+TEST_F(Listings, CsvReadsLabelsAsNumbersOrNames) {
   write("a.png", picture(1));
   CsvSettings settings = table("filepath\ttitle\tclass\na.png\tx\temu\na.png\tx\tcat\na.png\tx\t\na.png\tx\temu\n");
   settings.label_key = "class";
@@ -144,7 +144,7 @@ std::string safetensors_of(const std::string& header, const std::vector<float>& 
   return out;
 }
 
-TEST_F(Listings, CsvMapsSummariesObjectsRegionsAndMasks) {
+TEST_F(Listings, CsvReadsSummariesObjectsRegionsAndMasks) {
   write("in/a.png", picture(1));
   write("in/a.mask.png", test::encode_mat(cv::Mat(8, 9, CV_8U, cv::Scalar(2)), ".png"));
   write("in/a.safetensors", safetensors_of(R"({"box":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},)"
@@ -177,7 +177,7 @@ TEST_F(Listings, CsvMapsSummariesObjectsRegionsAndMasks) {
       "box and feature");
 }
 
-TEST_F(Listings, CsvReadsSeveralTablesOfDifferentFolders) {
+TEST_F(Listings, CsvReadsSeveralTablesFromDifferentFolders) {
   for (const char* part : {"p1", "p2"}) {
     write(std::string(part) + "/t.csv", std::string("filepath\ttitle\na.png\t") + part + "\n");
     write(std::string(part) + "/a.png", picture(part[1]));
@@ -191,7 +191,7 @@ TEST_F(Listings, CsvReadsSeveralTablesOfDifferentFolders) {
   EXPECT_EQ(source->get(1).captions, Texts{"p2"});
 }
 
-TEST_F(Listings, CocoCaptionsGatherByPictureInTheOrderOfTheFile) {
+TEST_F(Listings, CocoCaptionsAreGroupedByImageInTheOrderOfTheFile) {
   write("val/x 1.png", picture(1));
   write("c.json", R"({"info": {"a": [1, {"b": 2}]}, "annotations": [)"
                   R"({"image_id": 5, "id": 31, "caption": "second\n"}, {"image_id": 9, "id": 2, "caption": "other"},)"
@@ -204,7 +204,7 @@ TEST_F(Listings, CocoCaptionsGatherByPictureInTheOrderOfTheFile) {
   EXPECT_EQ(source->describe(), "coco_captions " + path("c.json") + ", 3 samples");
   const Sample sample = source->get(0);
   EXPECT_EQ(sample.key, "x 1.png");
-  EXPECT_EQ(sample.captions, (Texts{"second", "first"})) << "as pycocotools and torchvision";
+  EXPECT_EQ(sample.captions, (Texts{"second", "first"})) << "the same order as in pycocotools and torchvision";
   EXPECT_EQ(sample.encoded, picture(1));
   EXPECT_EQ(sample_error_of(*source, 1), "no_image: " + path("val/lost.png") + ": no such file");
   const auto error_of = [&](const std::string& json) {
@@ -230,10 +230,10 @@ TEST_F(Listings, CocoCaptionsGatherByPictureInTheOrderOfTheFile) {
   EXPECT_EQ(error_of("{\"images\": [1e400]}"), path("c.json") + ": holds a number that is too large for any type");
   EXPECT_EQ(error_of("{\"images\": []"), path("c.json") + ":1: is not JSON (byte 14 of 13): the file is cut off");
   EXPECT_EQ(error_of(R"({"images": [{"id": 1, "file_name": "a"}, {"id": 1, "file_name": "b"}], "annotations": []})"),
-            path("c.json") + ": images[1]: id 1 stands in an earlier item already");
+            path("c.json") + ": images[1]: id 1 is already used by an earlier item");
 }
 
-TEST_F(Listings, KarpathysSplitsAreChosenByName) {
+TEST_F(Listings, KarpathysSplitsAreSelectedByName) {
   write("coco/val2014/v.png", picture(1));
   write("coco/train2014/t.png", picture(2));
   write("k.json", R"({"images": [)"
@@ -278,7 +278,7 @@ TEST_F(Listings, Cifar10ReadsItsBinaryFiles) {
   auto source = make_cifar(settings);
   ASSERT_EQ(source->size(), 10);
   EXPECT_EQ(source->class_names()[9], "truck");
-  EXPECT_EQ(source->describe(), "cifar10 " + path("c") + " (train), 10 pictures");
+  EXPECT_EQ(source->describe(), "cifar10 " + path("c") + " (train), 10 images");
   const Sample sample = source->get(4);
   EXPECT_EQ(sample.key, "data_batch_3/0");
   EXPECT_EQ(sample.label, 3);
@@ -295,17 +295,17 @@ TEST_F(Listings, Cifar10ReadsItsBinaryFiles) {
   write("c/cifar-10-batches-bin/test_batch.bin", std::string(3000, 'x'));
   EXPECT_EQ(user_error_of([&] { make_cifar(settings); }),
             path("c/cifar-10-batches-bin/test_batch.bin") +
-                ": has 3000 bytes, which are no whole records of 3073: cut off, or no CIFAR-10 file");
+                ": has 3000 bytes, which are not whole records of 3073: cut off, or not a CIFAR-10 file");
   settings.path = path("d");
   EXPECT_EQ(user_error_of([&] { make_cifar(settings); }), path("d") + ": no such file or folder");
   std::filesystem::create_directories(path("d"));
   EXPECT_EQ(user_error_of([&] { make_cifar(settings); }),
             path("d") +
-                ": holds neither data_batch_1.bin (CIFAR-10) nor train.bin (CIFAR-100); the archives' \"binary "
-                "version\" is read");
+                ": holds neither data_batch_1.bin (CIFAR-10) nor train.bin (CIFAR-100); expected the archives' \"binary "
+                "version\"");
 }
 
-TEST_F(Listings, Cifar100GivesItsFineLabels) {
+TEST_F(Listings, Cifar100ReadsItsFineLabels) {
   std::string names;
   for (int i = 0; i < 100; ++i) names += "sea_creature_" + std::to_string(i) + "\n";
   write("c/fine_label_names.txt", names + "\n");
@@ -332,7 +332,7 @@ TEST_F(Listings, Flickr30kReadsItsCaptionFiles) {
   EXPECT_EQ(make_flickr30k(settings)->size(), 1);
   write("r.token", "10.jpg#0\tOne\n10.jpg Two\n");
   EXPECT_EQ(user_error_of([&] { make_flickr30k(settings); }),
-            path("r.token") + ":2: expected PICTURE#NUMBER<tab>CAPTION, got \"10.jpg Two\"");
+            path("r.token") + ":2: expected IMAGE#NUMBER<tab>CAPTION, got \"10.jpg Two\"");
   write("r.csv", "image_name| comment_number| comment\n10.jpg| 0| A \"b\" .\n10.jpg| 4   A dog\n11.jpg| 0| C\n");
   settings.captions = path("r.csv");
   settings.split = "";
@@ -344,7 +344,7 @@ TEST_F(Listings, Flickr30kReadsItsCaptionFiles) {
             "Flickr30k Entities");
 }
 
-TEST_F(Listings, Flickr30kEntitiesGivePhrasesAndBoxes) {
+TEST_F(Listings, Flickr30kEntitiesReadsPhrasesAndBoxes) {
   write("p/10.jpg", picture(1));
   write("p/11.jpg", picture(2));
   write("e/Sentences/10.txt",
@@ -373,7 +373,7 @@ TEST_F(Listings, Flickr30kEntitiesGivePhrasesAndBoxes) {
   EXPECT_EQ(sample.objects[2].phrase, "a hat");
   EXPECT_EQ(sample.objects[2].caption, 0);
   EXPECT_EQ(sample.objects[3].phrase, "They");
-  EXPECT_EQ(sample.objects[3].box, sample.objects[0].box) << "the same entity";
+  EXPECT_EQ(sample.objects[3].box, sample.objects[0].box) << "both phrases name the same entity";
   EXPECT_EQ(sample.objects[3].caption, 1);
   for (const ObjectAnnotation& object : sample.objects)
     EXPECT_EQ(sample.captions.at(static_cast<std::size_t>(object.caption))
@@ -387,14 +387,14 @@ TEST_F(Listings, Flickr30kEntitiesGivePhrasesAndBoxes) {
         "<annotation><object><name>1</name><bndbox><xmin>a</xmin></bndbox></object></annotation>");
   EXPECT_EQ(sample_error_of(*source, 1),
             "bad_annotation: sample 11.jpg: a box of its Annotations file has no number xmin");
-  EXPECT_EQ(source->captions(1), Texts{"fine ."}) << "captions are in the other file";
+  EXPECT_EQ(source->captions(1), Texts{"fine ."}) << "captions come from the other file, which is intact";
   EXPECT_EQ(source->captions(0), sample.captions);
   EXPECT_EQ(source->caption_count(0), 2);
   settings.entities = path("f");
   EXPECT_NE(user_error_of([&] { make_flickr30k(settings); }).find("no such file or folder"), std::string::npos);
 }
 
-TEST_F(Listings, AreMadeByNameFromYaml) {
+TEST_F(Listings, AreCreatedByNameFromYaml) {
   const auto choice = [](const std::string& yaml) {
     return config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "c.yaml"), "data.train", {});
   };

@@ -1,4 +1,4 @@
-// A source that fails or hangs, samples that are left out, and the bounds of the loader's memory.
+// Tests sources that fail or hang, skipped samples, and the limits of the loader's memory.
 #include <atomic>
 #include <condition_variable>
 #include <filesystem>
@@ -28,7 +28,7 @@ using test::make_samples;
 using test::MemorySource;
 using test::user_error_of;
 
-/// Fails so many times in a row at one sample, or hangs at it until release().
+/// Fails `failures` times in a row at one sample, or hangs at it until release().
 class TroubledSource : public MemorySource {
  public:
   TroubledSource(std::vector<Sample> samples, std::int64_t where) : MemorySource(std::move(samples)), where_(where) {}
@@ -75,7 +75,7 @@ Loader over(std::shared_ptr<const Source> source, const LoaderSettings& settings
   return Loader(std::move(source), std::make_shared<ByteTokenizer>(), eight(), settings, {}, 1, {}, {false, list});
 }
 
-TEST(LoaderFailures, ASourceThatRecoversLosesNothing) {
+TEST(LoaderFailures, ASourceThatRecoversLosesNoSamples) {
   for (std::int64_t threads : {1, 3}) {
     auto source = std::make_shared<TroubledSource>(make_samples(20), 7);
     source->failures = 3;
@@ -86,7 +86,7 @@ TEST(LoaderFailures, ASourceThatRecoversLosesNothing) {
   }
 }
 
-TEST(LoaderFailures, AfterTheLastAttemptItStopsOrSkipsAsTold) {
+TEST(LoaderFailures, AfterTheLastRetryTheLoaderStopsOrSkipsAsSet) {
   auto source = std::make_shared<TroubledSource>(make_samples(21), 7);
   LoaderSettings settings = in_order(10);
   settings.retries = 2;
@@ -99,7 +99,7 @@ TEST(LoaderFailures, AfterTheLastAttemptItStopsOrSkipsAsTold) {
   EXPECT_EQ(skips.statistics().skipped, (std::map<std::string, std::int64_t>{{"io_error", 1}}));
 }
 
-TEST(LoaderFailures, APauseBetweenAttemptsEndsWithTheLoader) {
+TEST(LoaderFailures, DestroyingTheLoaderEndsThePauseBetweenRetries) {
   auto source = std::make_shared<TroubledSource>(make_samples(20), 12);
   source->failures = 1000;
   LoaderSettings settings = in_order(10);
@@ -109,12 +109,12 @@ TEST(LoaderFailures, APauseBetweenAttemptsEndsWithTheLoader) {
   while (source->failures == 1000) std::this_thread::yield();
 }
 
-TEST(LoaderFailures, AHangingReadIsNamedAndEndsTheRunNotHangsIt) {
+TEST(LoaderFailures, AHangingReadIsReportedAndEndsTheRun) {
   auto source = std::make_shared<TroubledSource>(make_samples(40), 17);
   source->hangs = true;
   LoaderSettings settings = in_order(10, 3);
   settings.warn_after = 0.01;
-  settings.timeout = 0.5;  // long enough for the samples that do not hang, on a busy machine too
+  settings.timeout = 0.5;  // long enough for the other samples even on a busy machine
   log::set_level(log::Level::info);
   testing::internal::CaptureStderr();
   {
@@ -128,15 +128,15 @@ TEST(LoaderFailures, AHangingReadIsNamedAndEndsTheRunNotHangsIt) {
                         "it is read from"))
         << error;
     EXPECT_EQ(user_error_of([&] { loader.next(); }), error);
-  }  // leaves the thread behind
+  }  // the hanging thread is left running
   const std::string log = testing::internal::GetCapturedStderr();
-  EXPECT_NE(log.find("data: waiting since "), std::string::npos) << log;
+  EXPECT_NE(log.find("data: waited "), std::string::npos) << log;
   EXPECT_NE(log.find(" s for sample number 17 (thread "), std::string::npos) << log;
-  EXPECT_NE(log.find(" in a sample and cannot be stopped"), std::string::npos) << log;  // others may still be busy
+  EXPECT_NE(log.find(" in a sample and cannot be stopped"), std::string::npos) << log;  // other threads may also still be busy
   source->release();
 }
 
-TEST(LoaderFailures, ASlowReadIsOnlyWarnedOf) {
+TEST(LoaderFailures, ASlowReadOnlyCausesAWarning) {
   auto source = std::make_shared<TroubledSource>(make_samples(20), 3);
   source->hangs = true;
   LoaderSettings settings = in_order(10);
@@ -151,10 +151,10 @@ TEST(LoaderFailures, ASlowReadIsOnlyWarnedOf) {
   });
   EXPECT_EQ(loader.next().keys[3], "3");
   later.join();
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("waiting since"), std::string::npos);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("data: waited "), std::string::npos);
 }
 
-TEST(LoaderFailures, AHangWhileFieldsAreProbedEndsInAnErrorToo) {
+TEST(LoaderFailures, AHangDuringTheFieldProbeEndsInAnError) {
   auto source = std::make_shared<TroubledSource>(make_samples(40), 0);
   source->hangs = true;
   LoaderSettings settings = in_order(10);
@@ -192,7 +192,7 @@ std::vector<Sample> with_bad_ones(std::int64_t count, std::int64_t every) {
   return samples;
 }
 
-TEST_F(SkipListFile, NamesEachSampleOnceOverEpochsAndRestarts) {
+TEST_F(SkipListFile, ListsEachSampleOnceAcrossEpochsAndRestarts) {
   std::vector<Sample> samples = with_bad_ones(40, 13);
   samples[20].captions = {"caf\xE9"};
   samples[20].key = "20\xFF";
@@ -204,7 +204,7 @@ TEST_F(SkipListFile, NamesEachSampleOnceOverEpochsAndRestarts) {
     EXPECT_GE(loader.epoch(), 2);
   }
   const auto lines = lines_of(path());
-  ASSERT_EQ(lines.size(), 4U);  // 39 lies behind the last full batch
+  ASSERT_EQ(lines.size(), 4U);  // sample 39 comes after the last full batch
   EXPECT_EQ(lines[0], (nlohmann::json{{"epoch", 0},
                                       {"key", "0"},
                                       {"reason", "bad_image"},
@@ -215,7 +215,7 @@ TEST_F(SkipListFile, NamesEachSampleOnceOverEpochsAndRestarts) {
   EXPECT_EQ(lines[2]["key"], "20\uFFFD");
 }
 
-TEST_F(SkipListFile, IsBoundedAndSurvivesACutLine) {
+TEST_F(SkipListFile, IsLimitedInLengthAndSurvivesATruncatedLine) {
   LoaderSettings settings = in_order(7);
   settings.skipped_list = 3;
   settings.max_bad_share = 1;
@@ -242,13 +242,13 @@ TEST_F(SkipListFile, IsBoundedAndSurvivesACutLine) {
   EXPECT_FALSE(std::filesystem::exists(path()));
 }
 
-TEST_F(SkipListFile, ThatCannotBeWrittenDoesNotStopTheRun) {
+TEST_F(SkipListFile, AnUnwritableListDoesNotStopTheRun) {
   Loader loader = over(std::make_shared<MemorySource>(with_bad_ones(40, 13)), in_order(7), folder_ + "/none/list");
   EXPECT_EQ(loader.next().size(), 7);
 }
 
-// Only the first samples have captions: the probe, spread over all, finds one, and the share is allowed.
-TEST(LoaderFailures, RejectsInARowAreBoundedAndNameTheFields) {
+// Only the first samples have captions. The probe, which is spread over all samples, finds one, and max_bad_share allows the rest.
+TEST(LoaderFailures, TooManyBadSamplesInARowStopTheRun) {
   std::vector<Sample> samples = make_samples(900);
   for (std::size_t i = 120; i < samples.size(); ++i) samples[i].captions.clear();
   LoaderSettings settings = in_order(10);
@@ -262,7 +262,7 @@ TEST(LoaderFailures, RejectsInARowAreBoundedAndNameTheFields) {
             "columns); the first: sample 120 has no caption");
 }
 
-TEST(MemoryBudget, ASampleThatIsDuePassesOthersWait) {
+TEST(MemoryBudget, TheDueSampleMayExceedTheBudgetAndOthersWait) {
   const auto budget = std::make_shared<MemoryBudget>(100);
   MemoryBudget::Claim large = budget->claim_sample(0, 250);
   std::atomic<int> passed = 0;
@@ -275,7 +275,7 @@ TEST(MemoryBudget, ASampleThatIsDuePassesOthersWait) {
     ++passed;
   });
   EXPECT_EQ(passed, 0);
-  large = {};  // 60 fit now, but 250 never do
+  large = {};  // 60 bytes fit now, but 250 never do
   third.join();
   EXPECT_EQ(passed, 1);
   budget->set_due(1);
@@ -284,7 +284,7 @@ TEST(MemoryBudget, ASampleThatIsDuePassesOthersWait) {
   EXPECT_EQ(budget->peak(), 250);
 }
 
-TEST(MemoryBudget, BatchesWaitForEachOtherAndStopEndsAllWaiting) {
+TEST(MemoryBudget, BatchesWaitForEachOtherAndStopWakesAllWaiters) {
   const auto budget = std::make_shared<MemoryBudget>(100);
   budget->wait_for_batch(1000);
   MemoryBudget::Claim ready = budget->claim_batch(90);
@@ -304,9 +304,9 @@ TEST(MemoryBudget, BatchesWaitForEachOtherAndStopEndsAllWaiting) {
   EXPECT_THROW(budget->claim_sample(5, 20), Stopped);
 }
 
-// A batch takes 4 x 3 x 256 x 256 bytes = 0.75 MiB: of 1 MiB, one is ready at most, and of what comes behind it no more
-// than what fits. Pictures of 600 x 600 take 2 MiB each in the making: one at a time.
-TEST(LoaderFailures, MemoryStaysInItsBoundWhateverTheThreadsAndTheStreamIsTheSame) {
+// A batch takes 4 x 3 x 256 x 256 bytes = 0.75 MiB, so with 1 MiB at most one batch is ready and later ones wait until they fit.
+// Decoding a 600 x 600 image takes 2 MiB, so only one is decoded at a time.
+TEST(LoaderFailures, MemoryStaysWithinItsLimitAndTheStreamIsTheSame) {
   std::vector<Sample> samples;
   for (int i = 0; i < 24; ++i) {
     Sample sample;
@@ -329,7 +329,7 @@ TEST(LoaderFailures, MemoryStaysInItsBoundWhateverTheThreadsAndTheStreamIsTheSam
       for (int i = 0; i < 6; ++i) images.push_back(loader.next().images.at("image").pixels);
       if (first.empty()) first = images;
       for (std::size_t i = 0; i < images.size(); ++i) EXPECT_TRUE(at::equal(images[i], first[i])) << i;
-      // The batch, its samples, one picture.
+      // The batch, its samples and one image.
       if (mb == 1) {
         EXPECT_LE(loader.statistics().peak_bytes, 5 << 20) << threads;
       }

@@ -44,7 +44,7 @@ bool equal(const Batch& a, const Batch& b) {
          at::equal(a.texts.at("caption").mask, b.texts.at("caption").mask) && at::equal(a.labels, b.labels);
 }
 
-// Samples 3, 17, ... of a hundred are corrupt in various ways.
+// Returns a hundred samples, of which 3, 17, 41, 58, 59 and 77 are corrupt in various ways.
 std::vector<Sample> with_corrupt_ones() {
   std::vector<Sample> samples = make_samples(100);
   samples[3].encoded = "";
@@ -57,7 +57,7 @@ std::vector<Sample> with_corrupt_ones() {
   return samples;
 }
 
-TEST(Loader, EachSampleComesOnceAnEpochAndEpochsDiffer) {
+TEST(Loader, ReturnsEachSampleOncePerEpochInADifferentOrder) {
   Loader loader = make(make_samples(30), settings_with(10));
   EXPECT_EQ(loader.batches_per_epoch(), 3);
   std::vector<std::vector<std::string>> epochs(2);
@@ -84,7 +84,7 @@ std::vector<std::string> keys_of(Loader& loader, int batches) {
   return out;
 }
 
-// 31 samples over 3 shards: 10 each, of which a last one does not fill a batch of 3.
+// 31 samples over 3 shards are 10 each, and the last of these does not fill a batch of 3.
 TEST(Loader, ShardsShareAnEpochWithoutOverlap) {
   for (int epoch = 0; epoch < 2; ++epoch) {
     std::set<std::string> seen;
@@ -100,7 +100,7 @@ TEST(Loader, ShardsShareAnEpochWithoutOverlap) {
   }
 }
 
-TEST(Loader, ShardsTogetherGiveTheBatchesOfOneProcess) {
+TEST(Loader, ShardsTogetherReturnTheBatchesOfOneProcess) {
   Loader whole = make(make_samples(40), settings_with(8));
   Loader first = shard_of(make_samples(40), settings_with(4), {0, 2}),
          second = shard_of(make_samples(40), settings_with(4), {1, 2});
@@ -115,13 +115,13 @@ TEST(Loader, ShardsTogetherGiveTheBatchesOfOneProcess) {
   }
 }
 
-TEST(Loader, AnotherNumberOfShardsGoesOnFromTheSamePlace) {
+TEST(Loader, ResumesAtTheSamePositionWithAnotherNumberOfShards) {
   Loader whole = make(make_samples(40), settings_with(8));
   const auto before = keys_of(whole, 2);
   std::set<std::string> seen(before.begin(), before.end());
   for (int index = 0; index < 3; ++index) {
     Loader loader = shard_of(make_samples(40), settings_with(4), {index, 3});
-    loader.seek(whole.position());  // 16: entries 18, 16 and 17 are the first of their own
+    loader.seek(whole.position());  // position 16: the shards start at entries 18, 16 and 17
     for (const std::string& key : keys_of(loader, 1)) EXPECT_TRUE(seen.insert(key).second) << key << " came again";
     EXPECT_EQ(loader.epoch(), 0);
   }
@@ -136,11 +136,11 @@ TEST(Loader, TooFewSamplesForAllShardsAreRefused) {
             "less");
 }
 
-TEST(Loader, BatchHoldsWhatTheSamplesSay) {
+TEST(Loader, ABatchHoldsTheContentOfItsSamples) {
   LoaderSettings settings = settings_with(4);
   settings.shuffle = false;
   settings.caption_choice = "first";
-  settings.augmentation = {.scale = {1.0, 1.0}, .ratio = {1.2, 1.2}};  // samples 4 and 9 are 24 x 24: the rest have 24 / 20 pixels
+  settings.augmentation = {.scale = {1.0, 1.0}, .ratio = {1.2, 1.2}};  // 24 / 20, the shape of sample 0
   Loader loader = make(make_samples(9), settings);
   const Batch batch = loader.next();
   EXPECT_EQ(batch.keys, (std::vector<std::string>{"0", "1", "2", "3"}));
@@ -149,20 +149,20 @@ TEST(Loader, BatchHoldsWhatTheSamplesSay) {
       at::equal(batch.images.at("image").pixels[0], to_tensor(resize(test::noise(20, 24, 0), 16, 16, "bicubic"))));
   EXPECT_TRUE(at::equal(batch.labels, at::tensor({0, 1, 2, 0}, at::kLong)));
   const TowerInput& text = batch.texts.at("caption");
-  EXPECT_EQ(text.ids.sizes(), (at::IntArrayRef{4, 7})) << "cut to the longest of the batch";
+  EXPECT_EQ(text.ids.sizes(), (at::IntArrayRef{4, 7})) << "cut to the longest text of the batch";
   EXPECT_EQ(text.ids[1][6].item<std::int64_t>(), '1');
   EXPECT_TRUE(at::equal(text.mask.sum(1), at::tensor({7, 7, 7, 7}, at::kLong)));
   EXPECT_TRUE(at::equal(text.lengths, text.mask.sum(1)));
   EXPECT_EQ(text.ids.masked_select(text.mask.logical_not()).abs().sum().item<std::int64_t>(), 0);
 }
 
-/// As SigLIP's: its text tower was trained with the padding.
+/// A tokenizer like SigLIP's, whose text tower was trained to read the padding.
 class PaddingIsText : public ByteTokenizer {
  public:
   bool pad_is_text() const override { return true; }
 };
 
-TEST(Loader, PaddingThatIsTextIsThereAndNotHidden) {
+TEST(Loader, PaddingThatCountsAsTextIsKeptAndNotMasked) {
   Needs needs;
   needs.texts["summary"].optional = true;
   std::vector<Sample> samples = make_samples(4);
@@ -175,11 +175,11 @@ TEST(Loader, PaddingThatIsTextIsThereAndNotHidden) {
   EXPECT_EQ(text.ids.sizes(), at::IntArrayRef({4, 20}));
   EXPECT_TRUE(text.mask.all().item<bool>());
   EXPECT_TRUE(at::equal(text.lengths, at::full({4}, 20, at::kLong)));
-  EXPECT_EQ(text.ids.slice(1, 8).abs().sum().item<std::int64_t>(), 0) << "after a caption of 7 or 8 bytes";
-  EXPECT_TRUE(at::equal(batch.texts.at("summary").lengths, at::tensor({0, 20, 0, 0}, at::kLong))) << "a text that is missing stays so";
+  EXPECT_EQ(text.ids.slice(1, 8).abs().sum().item<std::int64_t>(), 0) << "captions have 7 or 8 bytes";
+  EXPECT_TRUE(at::equal(batch.texts.at("summary").lengths, at::tensor({0, 20, 0, 0}, at::kLong))) << "a missing text must stay empty";
 }
 
-TEST(Loader, TextsAreCutToTheLongestOfTheBatchInAllViewsUnlessWholeOnesAreAskedFor) {
+TEST(Loader, TextsAreCutToTheLongestOfTheBatchUnlessWholeTextsAreRequested) {
   std::vector<Sample> samples = make_samples(2);
   samples[0].captions = {"abc"};
   samples[1].captions = {"abcde"};
@@ -217,7 +217,7 @@ TEST(Loader, TheStreamIsTheSameForAnyNumberOfThreads) {
   }
 }
 
-TEST(Loader, SeedsGiveDifferentOrdersAndCrops) {
+TEST(Loader, SeedsChangeOrderAndCrops) {
   Loader a = make(make_samples(20), settings_with(20), 1);
   Loader b = make(make_samples(20), settings_with(20), 2);
   EXPECT_NE(a.next().keys, b.next().keys);
@@ -228,7 +228,7 @@ TEST(Loader, SeedsGiveDifferentOrdersAndCrops) {
   EXPECT_FALSE(at::equal(c.next().images.at("image").pixels, d.next().images.at("image").pixels));
 }
 
-TEST(Loader, ResumingAnywhereGivesTheUnbrokenStream) {
+TEST(Loader, ResumesAtTheSameSampleAnywhere) {
   Loader whole = make(with_corrupt_ones(), settings_with(7));
   std::vector<DataPosition> positions;
   std::vector<Batch> batches;
@@ -240,7 +240,7 @@ TEST(Loader, ResumingAnywhereGivesTheUnbrokenStream) {
   EXPECT_GE(positions.back().epoch, 2);
   for (std::size_t start : {0U, 1U, 5U, 12U, 13U, 14U, 30U}) {
     Loader resumed = make(with_corrupt_ones(), settings_with(7, 3));
-    if (start % 2 == 1) resumed.next();  // seeking while workers run
+    if (start % 2 == 1) resumed.next();  // so that seek() is also called while workers run
     resumed.seek(positions[start]);
     for (std::size_t i = start; i < std::min(start + 10, batches.size()); ++i) {
       EXPECT_EQ(resumed.position().epoch, positions[i].epoch);
@@ -256,13 +256,13 @@ TEST(Loader, CorruptSamplesAreReplacedAndCountedByReason) {
     std::set<std::string> keys;
     for (int i = 0; i < 2; ++i)
       for (const std::string& key : loader.next().keys) keys.insert(key);
-    EXPECT_EQ(keys.size(), 94U);  // all that are good
+    EXPECT_EQ(keys.size(), 94U);  // all good samples
     for (const char* bad : {"3", "17", "41", "58", "59", "77"}) EXPECT_FALSE(keys.contains(bad));
     const LoaderStatistics statistics = loader.statistics();
     EXPECT_EQ(statistics.samples, 94);
     for (const auto& [reason, count] : std::map<std::string, std::int64_t>{
              {"no_image", 1}, {"bad_image", 1}, {"truncated", 1}, {"no_caption", 2}, {"not_utf8", 1}}) {
-      // One that comes behind the last good sample is met only with the next batch.
+      // A bad sample after the last good one is found only with the next batch.
       EXPECT_LE(statistics.skipped.contains(reason) ? statistics.skipped.at(reason) : 0, count) << reason;
     }
     loader.next();
@@ -272,7 +272,7 @@ TEST(Loader, CorruptSamplesAreReplacedAndCountedByReason) {
   }
 }
 
-TEST(Loader, TooManyBadSamplesStopWithTheirCounts) {
+TEST(Loader, TooManyBadSamplesStopTheRunWithTheirCounts) {
   std::vector<Sample> samples = make_samples(300);
   for (std::size_t i = 0; i < samples.size(); i += 3) samples[i].encoded = "junk";
   LoaderSettings settings = settings_with(10);
@@ -291,26 +291,26 @@ TEST(Loader, TooManyBadSamplesStopWithTheirCounts) {
             "the first: sample 0: "
             "expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but the bytes are text (\"junk\")");
   EXPECT_EQ(batches, 6);
-  EXPECT_EQ(user_error_of([&] { loader.next(); }), error) << "it does not go on afterwards";
+  EXPECT_EQ(user_error_of([&] { loader.next(); }), error) << "later calls must report the same error";
 }
 
-TEST(Loader, ASourceWithoutANeededFieldIsRefusedAtOnce) {
+TEST(Loader, ASourceWithoutANeededFieldIsRefusedOnConstruction) {
   std::vector<Sample> samples = make_samples(200);
   for (Sample& sample : samples) sample.captions.clear();
   EXPECT_EQ(
       user_error_of([&] { make(samples, settings_with(10)); }),
-      "memory, 200 samples: none of the 32 samples looked at has all that the objective needs: missing caption; "
+      "memory, 200 samples: none of the 32 samples checked has all that the objective needs: missing caption; "
       "found image and label; needed image and caption. Check the source's settings (names of its members or columns)");
   Needs unknown;
   unknown.images = {{"global", {}}};
   EXPECT_EQ(user_error_of([&] { make(make_samples(20), settings_with(10), 1, unknown); }),
             "the objective asks for the image view global, but the data pipeline makes only: image; "
-            "data.loader.views names others");
+            "add others to data.loader.views");
   EXPECT_EQ(user_error_of([&] { make(make_samples(9), settings_with(10)); }),
             "memory, 9 samples: fewer samples than one batch of 10: set batch_size to 9 or less");
 }
 
-TEST(Loader, AnEpochWithoutOneFullBatchEndsInAnErrorNotAHang) {
+TEST(Loader, AnEpochWithoutAFullBatchIsAnError) {
   std::vector<Sample> samples = make_samples(12);
   for (std::size_t i = 0; i < 5; ++i) samples[i].encoded = "junk";
   Loader loader = make(std::move(samples), settings_with(10));
@@ -318,7 +318,7 @@ TEST(Loader, AnEpochWithoutOneFullBatchEndsInAnErrorNotAHang) {
   EXPECT_NE(error.find("readable samples, fewer than one batch of 10; skipped: "), std::string::npos) << error;
 }
 
-TEST(Loader, AFailingSourceReachesNext) {
+TEST(Loader, NextReportsAFailingSource) {
   auto source = std::make_shared<MemorySource>(make_samples(40));
   source->broken = 25;
   LoaderSettings settings = settings_with(10, 3);
@@ -330,7 +330,7 @@ TEST(Loader, AFailingSourceReachesNext) {
   EXPECT_EQ(user_error_of([&] { loader.next(); }), "the disk is gone (sample number 25; tried 4 times)");
 }
 
-TEST(Loader, CanBeDroppedAtAnyTime) {
+TEST(Loader, CanBeDestroyedAtAnyTime) {
   for (int batches = 0; batches < 4; ++batches) {
     Loader loader = make(make_samples(64), settings_with(8, 4));
     for (int i = 0; i < batches; ++i) loader.next();
@@ -363,11 +363,11 @@ TEST(Loader, SummariesObjectsAndRegionsAreCollated) {
   EXPECT_EQ(roi.regions[2][3][0].item<float>(), 0.0F);
 }
 
-TEST(Loader, TellsWhichSamplesShareAPictureOrACaption) {
+TEST(Loader, ReportsWhichSamplesShareAnImageOrACaption) {
   std::vector<Sample> samples = make_samples(6);
   samples[4].encoded = samples[1].encoded;
   samples[5].captions[0] = samples[2].captions[0];
-  // Held as pixels: the same, the same numbers in another shape, others.
+  // Samples 0 and 3 hold the same decoded pixels.
   samples[0].image = samples[3].image = test::noise(20, 24, 0);
   samples[0].encoded = samples[3].encoded = "";
   LoaderSettings settings = settings_with(6);
@@ -401,13 +401,13 @@ TEST(Loader, ASavedPositionBeyondTheDataIsRefused) {
               loader.seek({1, 21});
             }),
             "the saved data position is sample 21 of epoch 1, but memory, 20 samples: the data has changed since; "
-            "start a new run, or give the data it was saved with");
+            "start a new run, or use the data it was saved with");
   loader.seek({1, 15});  // what is left fills no batch
   EXPECT_EQ(loader.position().epoch, 2);
   EXPECT_EQ(loader.position().cursor, 0);
 }
 
-TEST(EvaluationReader, GivesAllSamplesInOrderAndSkipsCorruptOnes) {
+TEST(EvaluationReader, ReturnsAllSamplesInOrderAndSkipsCorruptOnes) {
   for (std::int64_t threads : {1, 3}) {
     EvaluationReader reader(std::make_shared<MemorySource>(with_corrupt_ones()), small(), 16, threads);
     std::vector<std::int64_t> indices;
@@ -417,7 +417,7 @@ TEST(EvaluationReader, GivesAllSamplesInOrderAndSkipsCorruptOnes) {
         EXPECT_TRUE(sample.sample.encoded.empty());
         EXPECT_TRUE(at::equal(sample.pixels, to_tensor(preprocess(sample.sample.image, small()))));
       }
-    EXPECT_EQ(indices.size(), 97U);  // captions don't matter here
+    EXPECT_EQ(indices.size(), 97U);  // missing captions do not matter here
     EXPECT_TRUE(std::is_sorted(indices.begin(), indices.end()));
     EXPECT_EQ(reader.statistics().skipped,
               (std::map<std::string, std::int64_t>{{"bad_image", 1}, {"no_image", 1}, {"truncated", 1}}));
@@ -425,7 +425,7 @@ TEST(EvaluationReader, GivesAllSamplesInOrderAndSkipsCorruptOnes) {
   }
 }
 
-TEST(EvaluationReader, HonoursTheLimitAndChecksMasks) {
+TEST(EvaluationReader, RespectsTheLimitAndChecksMasks) {
   std::vector<Sample> samples = make_samples(10);
   samples[0].mask.assign(20 * 24, 5);
   samples[1].mask.assign(7, 5);
@@ -445,8 +445,8 @@ TEST(EvaluationReader, HonoursTheLimitAndChecksMasks) {
             std::string::npos);
 }
 
-// For tasks that look at texts alone: a sample may lack its picture, or have a damaged one.
-TEST(EvaluationReader, LeavesPicturesAsTheyAreReadWhereNobodyLooksAtThem) {
+// For tasks that read only texts, a sample may have a missing or damaged image.
+TEST(EvaluationReader, DoesNotDecodeImagesThatTheTaskDoesNotNeed) {
   std::vector<Sample> samples = make_samples(3);
   samples[1].encoded = "junk";
   samples[2].encoded.clear();

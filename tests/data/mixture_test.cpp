@@ -26,7 +26,7 @@ Mixture::Component component(const std::string& label, std::vector<Sample> sampl
   return {label, std::make_shared<MemorySource>(std::move(samples)), weight};
 }
 
-// Divisible by three shards of batches of five in every mode.
+// Returns components that divide evenly into three shards of batches of five in every mode.
 std::vector<Mixture::Component> usual_components(MixtureMode mode) {
   const bool weighted = mode == MixtureMode::weighted;
   return {component("a", make_samples(30), weighted ? 0.5 : 1.0),
@@ -80,7 +80,7 @@ bool same_batch(const Batch& a, const Batch& b) {
          at::equal(a.texts.at("caption").ids, b.texts.at("caption").ids) && at::equal(a.labels, b.labels);
 }
 
-// Batches of all shards, step by step, over some epochs.
+// Returns the keys of each epoch, one shard after the other.
 std::vector<Keys> epochs_of(MixtureMode mode, int shards, std::int64_t threads, int epochs, std::uint64_t seed = 1) {
   std::vector<Keys> out(static_cast<std::size_t>(epochs));
   for (int index = 0; index < shards; ++index) {
@@ -114,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, MixtureLoader,
                          ::testing::Values(Layout{1, 1}, Layout{1, 4}, Layout{3, 1}, Layout{3, 4}),
                          test_name<Layout>);
 
-TEST_P(MixtureLoader, ConcatAndSequentialGiveEachSampleOnceAnEpoch) {
+TEST_P(MixtureLoader, ConcatAndSequentialReturnEachSampleOncePerEpoch) {
   for (const MixtureMode mode : {MixtureMode::concat, MixtureMode::sequential})
     for (const Keys& epoch : epochs(mode, 3)) {
       EXPECT_EQ(epoch.size(), 105U);
@@ -122,8 +122,8 @@ TEST_P(MixtureLoader, ConcatAndSequentialGiveEachSampleOnceAnEpoch) {
     }
 }
 
-// 30 x 0.5 = 15, 15 x 2 = 30, 60 x 1.25 = 75 samples an epoch.
-TEST_P(MixtureLoader, WeightsSayHowOftenAnEpochHoldsASample) {
+// An epoch has 30 x 0.5 = 15, 15 x 2 = 30 and 60 x 1.25 = 75 samples.
+TEST_P(MixtureLoader, WeightsSetHowOftenAnEpochHoldsASample) {
   std::map<std::string, int> total;
   const std::vector<Keys> all = epochs(MixtureMode::weighted, 4);
   for (const Keys& epoch : all) {
@@ -143,8 +143,8 @@ TEST_P(MixtureLoader, WeightsSayHowOftenAnEpochHoldsASample) {
   for (const auto& [key, count] : total) EXPECT_EQ(count, expected.at(label_of(key))) << key;
 }
 
-// The largest source once; the smaller ones go on with new permutations.
-TEST_P(MixtureLoader, AccumulateGivesABatchOfEachSourceInTurn) {
+// An epoch holds the largest source once; the smaller sources repeat with new permutations.
+TEST_P(MixtureLoader, AccumulateReturnsABatchOfEachSourceInTurn) {
   const std::map<std::string, int> expected{{"a", 2}, {"b", 4}, {"c", 1}};
   for (const Keys& epoch : epochs(MixtureMode::accumulate, 2)) {
     ASSERT_EQ(epoch.size(), 180U);
@@ -153,7 +153,7 @@ TEST_P(MixtureLoader, AccumulateGivesABatchOfEachSourceInTurn) {
   }
 }
 
-TEST_P(MixtureLoader, SequentialBatchesAreOfOneSourceTheSameOnAllShards) {
+TEST_P(MixtureLoader, SequentialBatchesHaveOneSourceThatIsTheSameOnAllShards) {
   std::set<Keys> orders;
   std::vector<std::unique_ptr<Loader>> loaders;
   for (int index = 0; index < GetParam().shards; ++index)
@@ -173,7 +173,7 @@ TEST_P(MixtureLoader, SequentialBatchesAreOfOneSourceTheSameOnAllShards) {
     EXPECT_EQ(std::set<std::string>(order.begin(), order.end()).size(), 3U);
     orders.insert(order);
   }
-  EXPECT_GT(orders.size(), 1U) << "each epoch has an order of its own";
+  EXPECT_GT(orders.size(), 1U) << "epochs must have different orders";
 }
 
 TEST(Mixture, OrdersRepeatWithTheSeedAndDifferBetweenEpochs) {
@@ -199,7 +199,7 @@ TEST(Mixture, ConcatIsOneBigSource) {
   for (int i = 0; i < 25; ++i) EXPECT_TRUE(same_batch(mixed.next(), single.next())) << i;
 }
 
-TEST(Mixture, ASampleThatComesAgainIsCroppedAnew) {
+TEST(Mixture, ARepeatedSampleIsCroppedDifferently) {
   auto source = std::make_shared<Mixture>(MixtureMode::weighted, std::vector{component("a", make_samples(10), 3.0)});
   Loader loader = load(source, plain_settings(30));
   const Batch batch = loader.next();
@@ -214,7 +214,7 @@ TEST(Mixture, ASampleThatComesAgainIsCroppedAnew) {
   }
 }
 
-TEST(Mixture, WithoutShuffleEverythingComesAsListed) {
+TEST(Mixture, WithoutShuffleSamplesKeepTheListedOrder) {
   LoaderSettings settings = plain_settings(5);
   settings.shuffle = false;
   const auto first_batches = [&](MixtureMode mode, std::vector<Mixture::Component> components, std::int64_t count) {
@@ -228,14 +228,14 @@ TEST(Mixture, WithoutShuffleEverythingComesAsListed) {
       first_batches(MixtureMode::sequential, two(), 3),
       (Keys{"a:0", "a:1", "a:2", "a:3", "a:4", "b:0", "b:1", "b:2", "b:3", "b:4", "a:0", "a:1", "a:2", "a:3", "a:4"}));
   EXPECT_EQ(first_batches(MixtureMode::accumulate, two(), 4),
-            (Keys{"a:0", "a:1", "a:2", "a:3", "a:4", "b:0", "b:1", "b:2", "b:3", "b:4",  // the sixth of a is left out
-                  "a:0", "a:1", "a:2", "a:3", "a:4", "b:1", "b:2", "b:3", "b:4", "b:0"}));  // place 6 of b's row
+            (Keys{"a:0", "a:1", "a:2", "a:3", "a:4", "b:0", "b:1", "b:2", "b:3", "b:4",  // the sixth sample of a is left out
+                  "a:0", "a:1", "a:2", "a:3", "a:4", "b:1", "b:2", "b:3", "b:4", "b:0"}));  // b from position 6
   EXPECT_EQ(
       first_batches(MixtureMode::weighted, {component("a", make_samples(4), 0.5), component("b", make_samples(3))}, 2),
       (Keys{"a:0", "a:1", "b:0", "b:1", "b:2", "a:2", "a:3", "b:0", "b:1", "b:2"}));
 }
 
-// ---- going on ------------------------------------------------------------------------------------------------------
+// ---- resuming ------------------------------------------------------------------------------------------------------
 
 std::vector<Sample> with_bad(std::int64_t count, std::initializer_list<std::size_t> bad) {
   std::vector<Sample> samples = make_samples(count);
@@ -250,7 +250,7 @@ std::shared_ptr<Mixture> damaged(MixtureMode mode) {
                         component("b", with_bad(17, {0}), weighted ? 1.5 : 1.0), component("c", make_samples(40))});
 }
 
-TEST(Mixture, ResumingAnywhereGivesTheUnbrokenStream) {
+TEST(Mixture, ResumesAtTheSameSampleAnywhere) {
   for (const MixtureMode mode : kModes)
     for (const RankSlice shard : {RankSlice{0, 1}, RankSlice{1, 2}}) {
       Loader whole = load(damaged(mode), plain_settings(7), shard);
@@ -274,8 +274,8 @@ TEST(Mixture, ResumingAnywhereGivesTheUnbrokenStream) {
     }
 }
 
-// One process takes some batches of 15, three go on with batches of 5: together the rest of the epoch.
-TEST(Mixture, AnotherNumberOfShardsGoesOnFromTheSamePlace) {
+// One process takes some batches of 15, then three processes return the rest of the epoch in batches of 5.
+TEST(Mixture, ResumesAtTheSamePositionWithAnotherNumberOfShards) {
   for (const MixtureMode mode : kModes) {
     Loader whole = load(mode, plain_settings(15)), rest = load(mode, plain_settings(15));
     const std::int64_t lanes = whole.batches_per_update(), before = 2 * lanes;
@@ -324,10 +324,10 @@ TEST(Mixture, CorruptSamplesAreReplacedFromTheirOwnSource) {
   EXPECT_EQ(batches, (std::map<std::string, int>{{"a", 7}, {"b", 4}, {"c", 10}}));
 }
 
-// As the trainer does: the shard that is behind goes on to where the others are.
-TEST(Mixture, ShardsThatSkipDifferentlyMeetInTheSameSource) {
+// Like the trainer, the test advances the shard that is behind to the source of the others.
+TEST(Mixture, ShardsWithDifferentSkipsCanReachTheSameSource) {
   const auto source = [] {
-    // In the order of listing all bad samples are of shard 1.
+    // In the listed order, all bad samples belong to shard 1.
     return std::make_shared<Mixture>(MixtureMode::sequential, std::vector{component("a", with_bad(24, {1, 3, 5, 7})),
                                                                           component("b", make_samples(24))});
   };
@@ -344,10 +344,10 @@ TEST(Mixture, ShardsThatSkipDifferentlyMeetInTheSameSource) {
       for (; loader->segment() < last; ++dropped) loader->next();
     EXPECT_EQ(first.source_label(), second.source_label());
   }
-  EXPECT_EQ(dropped, 4);  // a batch of `a` each epoch of five
+  EXPECT_EQ(dropped, 4);  // one batch of `a` in each epoch of five steps
 }
 
-TEST(Mixture, TooManyBadSamplesNameTheirSource) {
+TEST(Mixture, TooManyBadSamplesAreReportedWithTheirSource) {
   std::vector<Sample> bad = make_samples(200);
   for (std::size_t i = 0; i < bad.size(); i += 3) bad[i].encoded = "junk";
   Loader loader = load(std::make_shared<Mixture>(MixtureMode::concat, std::vector{component("good", make_samples(2000)),
@@ -361,13 +361,13 @@ TEST(Mixture, TooManyBadSamplesNameTheirSource) {
   EXPECT_NE(error.find("; the first: sample web:"), std::string::npos) << error;
 }
 
-TEST(Mixture, ASourceWithoutAReadableBatchEndsInAnErrorNotAHang) {
+TEST(Mixture, ASourceWithoutAReadableBatchIsAnError) {
   for (const MixtureMode mode : {MixtureMode::sequential, MixtureMode::accumulate}) {
     auto source = std::make_shared<Mixture>(
         mode, std::vector{component("a", make_samples(12)), component("b", with_bad(12, {0, 1, 2, 3, 4}))});
     Loader loader = load(source, plain_settings(10));
     const std::string error = user_error_of([&] { take(loader, 4); });
-    EXPECT_EQ(error.find("source b (memory, 12 samples): gave only "), 0U) << error;
+    EXPECT_EQ(error.find("source b (memory, 12 samples): returned only "), 0U) << error;
     EXPECT_NE(error.find(" readable samples, fewer than one batch of 10; skipped: "), std::string::npos) << error;
     EXPECT_NE(error.find("; the first: sample b:"), std::string::npos) << error;
   }
@@ -375,7 +375,7 @@ TEST(Mixture, ASourceWithoutAReadableBatchEndsInAnErrorNotAHang) {
 
 // ---- mistakes ------------------------------------------------------------------------------------------------------
 
-TEST(Mixture, ASourceThatLacksAFieldOrABatchIsNamed) {
+TEST(Mixture, ASourceThatLacksAFieldOrABatchIsReported) {
   std::vector<Sample> without = make_samples(20);
   for (Sample& sample : without) sample.captions.clear();
   for (const MixtureMode mode : kModes) {
@@ -383,7 +383,7 @@ TEST(Mixture, ASourceThatLacksAFieldOrABatchIsNamed) {
         std::make_shared<Mixture>(mode, std::vector{component("a", make_samples(20)), component("b", without)});
     EXPECT_EQ(
         user_error_of([&] { load(source, plain_settings(4)); }),
-        "source b (memory, 20 samples): none of the 20 samples looked at has all that the objective needs: missing "
+        "source b (memory, 20 samples): none of the 20 samples checked has all that the objective needs: missing "
         "caption; found image; needed image and caption. Check the source's settings (names of its members or "
         "columns)");
     auto small =
@@ -403,17 +403,17 @@ TEST(Mixture, ASourceThatLacksAFieldOrABatchIsNamed) {
             "batch_size to 5 or less");
 }
 
-TEST(Mixture, APositionOfOtherDataIsRefused) {
+TEST(Mixture, ASavedPositionBeyondTheDataIsRefused) {
   Loader loader = load(MixtureMode::accumulate, plain_settings(5));
   EXPECT_EQ(user_error_of([&] {
               loader.seek({1, 181});
             }),
             "the saved data position is sample 181 of epoch 1, but mixture (accumulate) of {a: memory, 30 samples; b: "
-            "memory, 15 samples; c: memory, 60 samples}: the data has changed since; start a new run, or give the data "
+            "memory, 15 samples; c: memory, 60 samples}: the data has changed since; start a new run, or use the data "
             "it was saved with");
 }
 
-// ---- the source by itself ------------------------------------------------------------------------------------------
+// ---- the source without a loader -----------------------------------------------------------------------------------
 
 TEST(Mixture, NamesItsSourcesInKeysAndErrors) {
   class Failing : public MemorySource {
@@ -435,7 +435,7 @@ TEST(Mixture, NamesItsSourcesInKeysAndErrors) {
   EXPECT_EQ(mixture.describe(), "mixture (weighted) of {a: memory, 3 samples x 2; b: memory, 2 samples x 0.5}");
 }
 
-TEST(Mixture, KeepsClassesOnlyWhereAllSourcesShareThem) {
+TEST(Mixture, KeepsClassesOnlyIfAllSourcesShareThem) {
   const auto shapes = [](std::int64_t seed, const std::string& label) {
     ShapesSettings settings;
     settings.size = 4;
@@ -456,14 +456,14 @@ TEST(Mixture, KeepsClassesOnlyWhereAllSourcesShareThem) {
   EXPECT_TRUE(sample.mask.empty());
   ASSERT_FALSE(sample.objects.empty());
   for (const ObjectAnnotation& object : sample.objects) EXPECT_EQ(object.label, -1);
-  // Numbers without names.
+  // Labels without class names.
   EXPECT_EQ(
       Mixture(MixtureMode::concat, {component("a", make_samples(2)), component("b", make_samples(2))}).get(3).label,
       -1);
   EXPECT_EQ(Mixture(MixtureMode::concat, {component("a", make_samples(2))}).get(1).label, 1);
 }
 
-TEST(Mixture, SettingsAreCheckedAndSpeltOut) {
+TEST(Mixture, SettingsAreValidatedAndResolved) {
   const auto resolved = [](const std::string& yaml) {
     const config::Node tree = config::parse_yaml(yaml, "a.yaml");
     const auto choice = config::Value<config::ModuleSettings>::read(*tree.find("train"), "data.train", {});

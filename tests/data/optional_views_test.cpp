@@ -1,4 +1,4 @@
-// Views that a sample may lack (ViewNeeds::optional): text, picture, region features.
+// Tests views that a sample may lack (ViewNeeds::optional): texts, images and region features.
 
 #include <map>
 #include <set>
@@ -27,7 +27,7 @@ constexpr ViewNeeds kOptional{.optional = true};
 constexpr ViewNeeds kRegions{.regions = true};
 constexpr ViewNeeds kOptionalRegions{.regions = true, .optional = true};
 
-// All samples have a summary, object tags and two regions of three numbers.
+// Returns samples that all have a summary, object tags and two regions of three numbers.
 std::vector<Sample> full_samples(std::int64_t count) {
   std::vector<Sample> samples = make_samples(count);
   for (Sample& sample : samples) {
@@ -59,7 +59,7 @@ at::Tensor bools(const std::vector<bool>& values) {
   return out;
 }
 
-TEST(OptionalViews, ASampleWithoutTheTextStaysAsARowOfPadding) {
+TEST(OptionalViews, AMissingTextIsARowOfPadding) {
   std::vector<Sample> samples = full_samples(4);
   samples[1].summary = "";
   samples[2].summary = " \n";
@@ -74,7 +74,7 @@ TEST(OptionalViews, ASampleWithoutTheTextStaysAsARowOfPadding) {
   EXPECT_TRUE(loader.statistics().skipped.empty());
 }
 
-TEST(OptionalViews, ASampleWithoutThePictureStaysAsAMaskedRow) {
+TEST(OptionalViews, AMissingImageIsAMaskedRow) {
   std::vector<Sample> samples = full_samples(4);
   samples[0].encoded = "";
   Loader loader = in_order(samples, {.images = {{"image", kOptional}}, .texts = {{"caption", {}}}}, 4);
@@ -87,13 +87,13 @@ TEST(OptionalViews, ASampleWithoutThePictureStaysAsAMaskedRow) {
   EXPECT_TRUE(loader.statistics().skipped.empty());
 }
 
-TEST(OptionalViews, ASampleWithoutRegionsStaysAsAMaskedRow) {
+TEST(OptionalViews, MissingRegionsAreAMaskedRow) {
   std::vector<Sample> samples = full_samples(3);
   samples[1].regions.clear();
   Loader loader = in_order(samples, {.images = {{"image", {}}, {"roi", kOptionalRegions}}}, 3);
   const Batch batch = loader.next();
   EXPECT_EQ(batch.keys, (Keys{"0", "1", "2"}));
-  EXPECT_FALSE(batch.images.at("image").mask.defined()) << "all real";
+  EXPECT_FALSE(batch.images.at("image").mask.defined()) << "no image is missing";
   const TowerInput& roi = batch.images.at("roi");
   EXPECT_EQ(roi.regions.sizes(), (at::IntArrayRef{3, 2, 3}));
   EXPECT_TRUE(at::equal(roi.mask.any(1), bools({true, false, true})));
@@ -101,7 +101,7 @@ TEST(OptionalViews, ASampleWithoutRegionsStaysAsAMaskedRow) {
   EXPECT_EQ(roi.regions[2][1][2].item<float>(), 6.0F);
 }
 
-TEST(OptionalViews, OfManyRegionsTheFirstOnesAreUsed) {
+TEST(OptionalViews, OnlyTheFirstRegionsAreUsed) {
   std::vector<Sample> samples = full_samples(3);
   samples[0].regions = {1, 2, 3, 4, 5, 6, 7, 8, 9};
   samples[2].regions = {1, 2, 3};
@@ -117,7 +117,7 @@ TEST(OptionalViews, OfManyRegionsTheFirstOnesAreUsed) {
   EXPECT_TRUE(at::equal(roi.mask, bools({true, true, true, true, true, false}).view({3, 2})));
 }
 
-TEST(OptionalViews, ABatchWithoutAnyRegionHasNoFeatures) {
+TEST(OptionalViews, ABatchWithoutRegionsHasRegionsOfWidthZero) {
   Loader loader = in_order(make_samples(3), {.images = {{"image", {}}, {"roi", kOptionalRegions}}}, 3);
   const TowerInput roi = loader.next().images.at("roi");
   EXPECT_EQ(roi.regions.sizes(), (at::IntArrayRef{3, 1, 0}));
@@ -125,7 +125,7 @@ TEST(OptionalViews, ABatchWithoutAnyRegionHasNoFeatures) {
   EXPECT_FALSE(roi.mask.any().item<bool>());
 }
 
-TEST(OptionalViews, ASampleWithoutARequiredOneIsSkippedAndCounted) {
+TEST(OptionalViews, ASampleWithoutARequiredViewIsSkippedAndCounted) {
   std::vector<Sample> samples = full_samples(9);
   samples[0].summary = samples[3].summary = "";
   samples[1].encoded = samples[3].encoded = "";
@@ -137,8 +137,8 @@ TEST(OptionalViews, ASampleWithoutARequiredOneIsSkippedAndCounted) {
   EXPECT_EQ(loader.statistics().skipped, (Counts{{"no_summary", 2}, {"no_image", 1}, {"no_regions", 1}}));
 }
 
-// Damage is never taken for absence: a run would otherwise train without what it was given.
-TEST(OptionalViews, ADamagedOneIsSkippedAndCountedAllTheSame) {
+// If damage counted as absence, a run would silently train without data that it was given.
+TEST(OptionalViews, ASampleWithADamagedOptionalViewIsSkippedAndCounted) {
   std::vector<Sample> samples = full_samples(5);
   samples[0].summary = "caf\xE9";
   samples[1].encoded = "junk";
@@ -148,7 +148,7 @@ TEST(OptionalViews, ADamagedOneIsSkippedAndCountedAllTheSame) {
   EXPECT_EQ(loader.statistics().skipped, (Counts{{"not_utf8", 1}, {"bad_image", 1}}));
 }
 
-TEST(OptionalViews, RegionsOfAnotherWidthThanTheModelsAreDamage) {
+TEST(OptionalViews, RegionsOfTheWrongWidthCountAsDamage) {
   std::vector<Sample> samples = full_samples(5);
   samples[0].region_width = 2;
   samples[2].regions = {1, 2};
@@ -165,10 +165,10 @@ TEST(OptionalViews, RegionsOfAnotherWidthThanTheModelsAreDamage) {
   EXPECT_EQ(batch.images.at("roi").regions.sizes(), (at::IntArrayRef{3, 2, 3}));
   EXPECT_EQ(loader.statistics().skipped, (Counts{{"region_width", 2}}));
   const SampleTransform transform(source, nullptr, {}, settings, needs, 1, {.region_width = 3});
-  EXPECT_EQ(transform.prepare(samples[0], {}).bad_text, "sample 0: its region features are 2 wide, the model takes 3");
+  EXPECT_EQ(transform.prepare(samples[0], {}).bad_text, "sample 0: its region features are 2 wide, but the model takes 3");
 }
 
-TEST(OptionalViews, ASourceMayLackThemAltogetherButNothingElse) {
+TEST(OptionalViews, ASourceMayLackAllOptionalViewsButNoRequiredOne) {
   const Needs needs{.images = {{"image", {}}, {"roi", kOptionalRegions}},
                     .texts = {{"caption", {}}, {"summary", kOptional}}};
   EXPECT_EQ(in_order(make_samples(8), needs, 4).next().size(), 4);
@@ -179,7 +179,7 @@ TEST(OptionalViews, ASourceMayLackThemAltogetherButNothingElse) {
       << error;
 }
 
-TEST(OptionalViews, WhereNothingIsLackingTheyAreAsRequiredOnes) {
+TEST(OptionalViews, CompleteSamplesGiveTheSameBatchesAsRequiredViews) {
   const std::vector<Sample> samples = full_samples(6);
   const Needs required{.images = {{"image", {}}, {"roi", kRegions}}, .texts = {{"caption", {}}, {"summary", {}}}};
   const Needs optional{.images = {{"image", kOptional}, {"roi", kOptionalRegions}},
@@ -200,7 +200,7 @@ TEST(OptionalViews, WhereNothingIsLackingTheyAreAsRequiredOnes) {
   }
 }
 
-TEST(OptionalViews, SamplesThatLackAViewAreNoDuplicatesOfEachOther) {
+TEST(OptionalViews, SamplesThatLackAViewAreNotDuplicates) {
   std::vector<Sample> samples = full_samples(6);
   samples[0].encoded = samples[1].encoded = "";
   samples[2].captions.clear();
@@ -214,11 +214,11 @@ TEST(OptionalViews, SamplesThatLackAViewAreNoDuplicatesOfEachOther) {
     for (std::int64_t i = 0; i < group.numel(); ++i) out.insert(group[i].item<std::int64_t>());
     return out.size();
   };
-  EXPECT_EQ(different(groups.image_group), 5U) << "4 and 5 show the same picture";
+  EXPECT_EQ(different(groups.image_group), 5U) << "4 and 5 have the same image";
   EXPECT_EQ(different(groups.caption_group), 6U);
 }
 
-TEST(OptionalViews, PicturesAreComparedWhereOnlyRegionsAreSeen) {
+TEST(OptionalViews, DuplicateImagesAreFoundEvenIfOnlyRegionsAreUsed) {
   std::vector<Sample> samples = full_samples(3);
   samples[2].encoded = samples[0].encoded;
   const Needs needs{.images = {{"roi", kRegions}}, .duplicates = true};
@@ -227,7 +227,7 @@ TEST(OptionalViews, PicturesAreComparedWhereOnlyRegionsAreSeen) {
   EXPECT_EQ(group[0].item<std::int64_t>(), group[2].item<std::int64_t>());
 }
 
-TEST(OptionalViews, TextsThatASampleCanGiveAreListedWhereAnUnknownOneIsWanted) {
+TEST(OptionalViews, TheErrorForAnUnknownTextListsTheKnownOnes) {
   EXPECT_EQ(known_texts(), (Keys{"caption", "captions", "summary", "objects", "negatives", "phrases", "phrase_negatives"}));
   EXPECT_EQ(user_error_of([] {
               in_order(full_samples(2), {.texts = {{"title", kOptional}}}, 2);
@@ -238,8 +238,8 @@ TEST(OptionalViews, TextsThatASampleCanGiveAreListedWhereAnUnknownOneIsWanted) {
 
 using OptionalPictures = test::TemporaryFolder;
 
-// The picture is in `a`, `c` and `d`.
-TEST_F(OptionalPictures, OfATarMayBeLacking) {
+// Samples `a`, `c` and `d` have an image; `b` has none.
+TEST_F(OptionalPictures, ASampleOfATarMayLackItsImage) {
   io::TarWriter tar(path("a.tar"));
   for (const std::string key : {"a", "b", "c", "d"}) {
     if (key != "b") tar.add(key + ".png", test::encode(test::noise(8, 9, 1), ".png"));
@@ -263,7 +263,7 @@ TEST_F(OptionalPictures, OfATarMayBeLacking) {
     const PreparedSample sample = transform.prepare(indexed(*each).get(1), {});
     EXPECT_EQ(sample.bad_reason, "no_image");
     EXPECT_EQ(sample.bad_text, prefix + path("a.tar") +
-                                   ": sample b: has no picture; expected one of the members jpg, jpeg, png, webp, gif, bmp, tif and tiff");
+                                   ": sample b: has no image; expected one of the members jpg, jpeg, png, webp, gif, bmp, tif and tiff");
   }
 }
 

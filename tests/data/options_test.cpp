@@ -1,4 +1,4 @@
-// Benchmarks of right and wrong options, in the layouts of their own files.
+// Tests benchmarks with correct and wrong options, in the layouts of their published files.
 
 #include <algorithm>
 
@@ -34,7 +34,7 @@ class OptionFiles : public test::TemporaryFolder {
   OptionSet read(const std::string& layout, const std::string& content, const std::string& name = "file.json") const {
     return read_options(settings(layout, content, name));
   }
-  /// What is said of a file, from its name on.
+  /// Returns the error for a file, starting at the file's name.
   std::string error_of(const std::string& layout, const std::string& content,
                        const std::string& name = "file.json") const {
     const OptionSettings given = settings(layout, content, name);
@@ -47,7 +47,7 @@ class OptionFiles : public test::TemporaryFolder {
   }
 };
 
-TEST_F(OptionFiles, SugarCrepeIsAnObjectOfItemsAndAFileAKind) {
+TEST_F(OptionFiles, SugarCrepeHasAnObjectOfItemsAndOneKindPerFile) {
   OptionSettings both = settings("sugarcrepe",
                                  R"({"0": {"filename": "a.png", "caption": " a cat ", "negative_caption": "a dog"},
                                      "1": {"filename": "b.png", "caption": "x", "negative_caption": "y"}})",
@@ -60,12 +60,12 @@ TEST_F(OptionFiles, SugarCrepeIsAnObjectOfItemsAndAFileAKind) {
   EXPECT_EQ(set.items[0].texts, (Texts{"a cat", "a dog"}));
   EXPECT_EQ(set.items[0].kind, "swap_obj");
   EXPECT_EQ(set.items[2].kind, "add_att");
-  EXPECT_EQ(set.pictures->size(), 2) << "a picture that several items name is there once";
+  EXPECT_EQ(set.pictures->size(), 2) << "an image that several items name must be listed once";
   EXPECT_EQ(set.items[2].pictures, Numbers{0});
   EXPECT_EQ(set.described, "sugarcrepe " + path("swap_obj.json") + " and 1 more files, 3 items");
 }
 
-TEST_F(OptionFiles, ArosOrderTasksAskEachCaptionAmongOtherOrdersOfItsWords) {
+TEST_F(OptionFiles, ArosOrderTasksReorderTheWordsOfEachCaption) {
   write("lexicon.txt", "# nouns and adjectives\nred\ndog\n\nbeach\nball\n");
   OptionSettings given = settings(
       "aro_order",
@@ -75,17 +75,17 @@ TEST_F(OptionFiles, ArosOrderTasksAskEachCaptionAmongOtherOrdersOfItsWords) {
   given.lexicon = path("lexicon.txt");
   const OptionSet set = read_options(given);
   EXPECT_EQ(set.skipped, (std::map<std::string, std::int64_t>{{"one_order", 2}}))
-      << "neither a single word nor words that are alike have another order";
+      << "a single word and identical words have no other order";
   ASSERT_EQ(set.items.size(), 3U);
   const Texts& texts = set.items[0].texts;
   ASSERT_EQ(texts.size(), 5U);
-  EXPECT_EQ(texts[0], "a red dog, on the big beach with its ball") << "lower case, without marks";
-  EXPECT_EQ(set.items[2].texts, texts) << "the same caption has the same orders";
+  EXPECT_EQ(texts[0], "a red dog, on the big beach with its ball") << "lower case, without punctuation";
+  EXPECT_EQ(set.items[2].texts, texts) << "equal captions must have equal orders";
   EXPECT_EQ(picture(set, 0, 0), "sub/c.png");
-  EXPECT_EQ(set.items[1].texts, (Texts{"red dog", "dog red", "dog red"})) << "it has no other words, and one run";
+  EXPECT_EQ(set.items[1].texts, (Texts{"red dog", "dog red", "dog red"})) << "it has no other words and only one run";
 }
 
-TEST_F(OptionFiles, ArosOrderTasksMoveTheWordsThatTheyName) {
+TEST_F(OptionFiles, EachOfArosOrderTasksMovesItsWords) {
   write("lexicon.txt", "red\ndog\nbeach\nball\n");
   OptionSettings given = settings(
       "aro_order", R"([{"image": "a.png", "caption": ["a red dog, on the big beach with its ball"]}])", "file.json");
@@ -104,13 +104,13 @@ TEST_F(OptionFiles, ArosOrderTasksMoveTheWordsThatTheyName) {
     return texts;
   };
   const Numbers named = {1, 2, 6, 9}, others = {0, 3, 4, 5, 7, 8};
-  EXPECT_EQ(words(1, others), words(0, others)) << "nouns and adjectives alone move";
-  EXPECT_EQ(words(2, named), words(0, named)) << "all others alone move";
+  EXPECT_EQ(words(1, others), words(0, others)) << "only nouns and adjectives may move";
+  EXPECT_EQ(words(2, named), words(0, named)) << "only the other words may move";
   for (const Numbers& run : {Numbers{0, 1, 2}, Numbers{3, 4, 5}, Numbers{6, 7, 8}}) {
     EXPECT_NE(std::search(orders[3].begin(), orders[3].end(), orders[0].begin() + run[0], orders[0].begin() + run[0] + 3),
               orders[3].end())
-        << "the words from " << words(0, run)[0] << " on move together";
-    EXPECT_EQ(sorted(words(4, run)), sorted(words(0, run))) << "the words from " << words(0, run)[0] << " on stay there";
+        << "the words starting at " << words(0, run)[0] << " must move together";
+    EXPECT_EQ(sorted(words(4, run)), sorted(words(0, run))) << "the words starting at " << words(0, run)[0] << " must stay in their run";
   }
   for (std::size_t i = 1; i < orders.size(); ++i) {
     EXPECT_NE(orders[i], orders[0]);
@@ -121,21 +121,21 @@ TEST_F(OptionFiles, ArosOrderTasksMoveTheWordsThatTheyName) {
 TEST_F(OptionFiles, ArosOrderTasksNeedALexicon) {
   const std::string content = R"([{"image": "a.png", "caption": ["a dog"]}])";
   EXPECT_EQ(error_of("aro_order", content),
-            "options: lexicon is not set; layout aro_order needs a file of nouns and adjectives, one a line "
+            "options: lexicon is not set; layout aro_order needs a file of nouns and adjectives, one per line "
             "(configs/lexicons/nouns_adjectives_small.txt has some)");
   OptionSettings given = settings("aro_order", content, "file.json");
   given.lexicon = path("nowhere.txt");
   EXPECT_NE(user_error_of([&] { read_options(given); }).find("nowhere.txt"), std::string::npos);
 }
 
-TEST_F(OptionFiles, SugarCrepePlusPlusHasTwoRightTexts) {
+TEST_F(OptionFiles, SugarCrepePlusPlusHasTwoCorrectTexts) {
   const OptionSet set = read(
       "sugarcrepe_pp", R"([{"id": 0, "filename": "a.png", "caption": "p", "caption2": "q", "negative_caption": "n"}])");
   EXPECT_EQ(set.form, OptionForm::paraphrase);
   EXPECT_EQ(set.items.at(0).texts, (Texts{"p", "q", "n"}));
 }
 
-TEST_F(OptionFiles, WinogroundNamesPicturesWithoutTheirEnding) {
+TEST_F(OptionFiles, WinogroundNamesImagesWithoutTheirEnding) {
   const OptionSet set = read(
       "winoground",
       R"({"id": 0, "image_0": "ex_0_img_0", "image_1": "ex_0_img_1", "caption_0": "a b", "caption_1": "b a", "tag": "Noun", "collapsed_tag": "Object"})"
@@ -156,14 +156,14 @@ TEST_F(OptionFiles, ColorSwapAndColaArePairs) {
                                  R"([{"id": 0, "image_1": "images/a.png", "image_2": "images/b.png", "caption_1": "x",
                                       "caption_2": "y", "image_source": "midjourney"}])");
   EXPECT_EQ(swapped.form, OptionForm::pairs);
-  EXPECT_EQ(picture(swapped, 0, 0), "a.png") << "its folder may be left out";
+  EXPECT_EQ(picture(swapped, 0, 0), "a.png") << "the folder in its path may be missing";
   const OptionSet cola = read("cola", R"([["https://host/vg/a.png", "x", "https://host/vg/b.png", "y"]])");
   EXPECT_EQ(cola.form, OptionForm::pairs);
   EXPECT_EQ(cola.items.at(0).texts, (Texts{"x", "y"}));
   EXPECT_EQ(picture(cola, 0, 1), "b.png");
 }
 
-TEST_F(OptionFiles, ValseLeavesOutFoilsThatAnnotatorsDoubt) {
+TEST_F(OptionFiles, ValseLeavesOutFoilsThatAnnotatorsRejected) {
   const OptionSet set = read(
       "valse",
       R"({"x_0": {"image_file": "a.png", "caption": "c", "foil": "f", "mturk": {"foil": 0, "caption": 2, "other": 1}},
@@ -173,30 +173,30 @@ TEST_F(OptionFiles, ValseLeavesOutFoilsThatAnnotatorsDoubt) {
   EXPECT_EQ(set.items[0].texts, (Texts{"c", "f"}));
   EXPECT_EQ(set.items[0].kind, "existence");
   EXPECT_EQ(set.skipped.at("not_validated"), 1);
-  EXPECT_EQ(set.pictures->size(), 1) << "nobody asks about the other";
+  EXPECT_EQ(set.pictures->size(), 1) << "no item uses the other image";
 }
 
-TEST_F(OptionFiles, AroCutsOutThePartThatIsMeant) {
+TEST_F(OptionFiles, AroCropsTheBoxOfEachItem) {
   const OptionSet set = read(
       "aro",
       R"([{"image_path": "a.png", "bbox_x": 2, "bbox_y": 1, "bbox_w": 5, "bbox_h": 4, "relation_name": "behind", "true_caption": "t", "false_caption": "f"},
           {"image_path": "a.png", "bbox_x": 7, "bbox_y": 0, "bbox_w": 9, "bbox_h": 9, "attributes": ["red", "old"], "true_caption": "t", "false_caption": "f"},
           {"image_path": "a.png", "bbox_x": 90, "bbox_y": 0, "bbox_w": 9, "bbox_h": 9, "attributes": [], "true_caption": "t", "false_caption": "f"}])");
-  ASSERT_EQ(set.pictures->size(), 3) << "parts of one picture are pictures of their own";
+  ASSERT_EQ(set.pictures->size(), 3) << "each box must become a separate image";
   const Image whole = test::noise(8, 10, 1), part = set.pictures->get(0).image;
   EXPECT_EQ(part.height, 4);
   EXPECT_EQ(part.width, 5);
   EXPECT_EQ(part.pixels.at(0), whole.pixels.at(3 * (1 * 10 + 2))) << "row 1, column 2";
   const Image cut = set.pictures->get(1).image;
-  EXPECT_EQ(cut.height, 8) << "what lies outside is left out";
+  EXPECT_EQ(cut.height, 8) << "the box must be clipped to the image";
   EXPECT_EQ(cut.width, 3);
   EXPECT_EQ(set.items[0].kind, "behind");
   EXPECT_EQ(set.items[1].kind, "red, old");
   EXPECT_EQ(sample_error_of(*set.pictures, 2),
-            "bad_box: sample a.png: the part at row 0, column 90 lies outside the picture");
+            "bad_box: sample a.png: the part at row 0, column 90 is outside the image");
 }
 
-TEST_F(OptionFiles, WhatsUpHasOptionsInAListOrRows) {
+TEST_F(OptionFiles, WhatsUpHasOptionsInListsOrRows) {
   const OptionSet listed = read(
       "whatsup", R"([{"image_path": "data/controlled_images/a.png", "caption_options": ["r", "w1", "w2", "w3"]}])");
   EXPECT_EQ(listed.form, OptionForm::choice);
@@ -204,10 +204,10 @@ TEST_F(OptionFiles, WhatsUpHasOptionsInAListOrRows) {
   EXPECT_EQ(listed.items.at(0).set, "") << "a.png names no objects";
   const OptionSet rows = read("whatsup_qa", R"([[39, "r", "w"]])");
   EXPECT_EQ(rows.items.at(0).texts, (Texts{"r", "w"}));
-  EXPECT_EQ(picture(rows, 0, 0), "000000000039.jpg") << "COCO's name of number 39";
+  EXPECT_EQ(picture(rows, 0, 0), "000000000039.jpg") << "COCO's file name for image 39";
 }
 
-TEST_F(OptionFiles, WhatsUpsPicturesOfTheSameObjectsAreASetOfTwoPairs) {
+TEST_F(OptionFiles, WhatsUpGroupsImagesOfTheSameObjectsIntoASetOfTwoPairs) {
   const auto item = [](const std::string& name) {
     return R"({"image_path": "data/controlled_images/)" + name + R"(", "caption_options": ["r", "w"]})";
   };
@@ -224,7 +224,7 @@ TEST_F(OptionFiles, WhatsUpsPicturesOfTheSameObjectsAreASetOfTwoPairs) {
   EXPECT_NE(items[0].pair, items[1].pair);
 }
 
-TEST_F(OptionFiles, FoilPairsCaptionsOfOneId) {
+TEST_F(OptionFiles, FoilPairsCaptionsWithTheSameId) {
   const OptionSet set = read("foil",
                              R"({"info": {}, "images": [{"id": 7, "file_name": "a.png"}],
           "annotations": [
@@ -238,7 +238,7 @@ TEST_F(OptionFiles, FoilPairsCaptionsOfOneId) {
   EXPECT_EQ(set.skipped.at("no_pair"), 1);
 }
 
-TEST_F(OptionFiles, SvoProbesHasTwoPicturesOfASentence) {
+TEST_F(OptionFiles, SvoProbesHasTwoImagesPerSentence) {
   const OptionSet set =
       read("svo_probes",
            "sentence,pos_triplet,neg_triplet,pos_url,neg_url,pos_image_id,neg_image_id,subj_neg,verb_neg,obj_neg\n"
@@ -255,7 +255,7 @@ TEST_F(OptionFiles, SvoProbesHasTwoPicturesOfASentence) {
   EXPECT_EQ(set.skipped.at("no_text"), 1);
 }
 
-TEST_F(OptionFiles, MmvpPairsRowsThatFollowEachOther) {
+TEST_F(OptionFiles, MmvpPairsConsecutiveRows) {
   write("pictures/Color/1.jpg", "x");
   const std::string rows = "Question ID,Type,Statement\n1,Color,a red cup\n2,Color,a blue cup\n";
   const OptionSet set = read("mmvp", rows, "Questions.csv");
@@ -264,10 +264,10 @@ TEST_F(OptionFiles, MmvpPairsRowsThatFollowEachOther) {
   EXPECT_EQ(set.items.at(0).kind, "Color");
   EXPECT_EQ(picture(set, 0, 0), "Color/1.jpg");
   EXPECT_EQ(error_of("mmvp", rows + "3,Color,odd\n", "Questions.csv"),
-            "Questions.csv: its last row has no other to pair with; rows are pairs");
+            "Questions.csv: its last row has no partner; every two rows are a pair");
 }
 
-TEST_F(OptionFiles, OwnFilesGiveOnePictureOrSeveral) {
+TEST_F(OptionFiles, UserFilesHaveOneImageOrSeveral) {
   const OptionSet texts =
       read("options", R"([{"image": "a.png", "options": ["right", "wrong", "worse"], "kind": "count"}])");
   EXPECT_EQ(texts.form, OptionForm::choice);
@@ -278,14 +278,14 @@ TEST_F(OptionFiles, OwnFilesGiveOnePictureOrSeveral) {
   EXPECT_EQ(picture(pictures, 0, 0), "sub/c.png");
 }
 
-TEST_F(OptionFiles, OneLineAloneIsAnItem) {
+TEST_F(OptionFiles, ASingleLineIsAnItem) {
   const std::string line = R"({"filename": "a.png", "caption": "a cat", "negative_caption": "a dog"})";
   const OptionSet set = read("sugarcrepe", line + "\n");
   ASSERT_EQ(set.items.size(), 1U);
   EXPECT_EQ(set.items[0].texts, (Texts{"a cat", "a dog"}));
 }
 
-TEST_F(OptionFiles, AFileOfAnotherKindIsToldByWhatItHas) {
+TEST_F(OptionFiles, AFileInAnotherLayoutIsReportedWithItsContent) {
   EXPECT_EQ(
       error_of("winoground", R"([{"filename": "a.png", "caption": "x", "negative_caption": "y"}])"),
       "file.json: item 0: has no caption_0; layout winoground has image_0, image_1, caption_0 and caption_1, this item "
@@ -296,8 +296,8 @@ TEST_F(OptionFiles, AFileOfAnotherKindIsToldByWhatItHas) {
       error_of("sugarcrepe", "{\"0\": 5}"),
       "file.json: 0: has no caption; layout sugarcrepe has filename, caption and negative_caption, this item number");
   EXPECT_EQ(error_of("sugarcrepe", "[1, 2"),
-            "file.json:1: is not JSON; expected a list of items, an object of them, or one a line");
-  EXPECT_EQ(error_of("sugarcrepe", "\"text\""), "file.json: expected a list of items or an object of them, got string");
+            "file.json:1: is not JSON; expected a list of items, an object of items, or one item per line");
+  EXPECT_EQ(error_of("sugarcrepe", "\"text\""), "file.json: expected a list or an object of items, got string");
   EXPECT_EQ(error_of("sugarcrepe", "[]"), "file.json: holds no items of layout sugarcrepe");
   EXPECT_EQ(error_of("foil", R"({"images": [], "annotations": [{"id": 1, "image_id": 2, "caption": "x"}]})"),
             "file.json: annotations[0]: has no foil; expected true or false");
@@ -305,20 +305,20 @@ TEST_F(OptionFiles, AFileOfAnotherKindIsToldByWhatItHas) {
             "file.json: has no column neg_image_id (layout svo_probes); its columns are: sentence and pos_image_id");
 }
 
-TEST_F(OptionFiles, ItemsOfAnUnequalFormAreNamed) {
+TEST_F(OptionFiles, ItemsOfUnsupportedOrMixedFormsAreReported) {
   EXPECT_EQ(
       error_of("options", R"([{"image": "a.png", "options": ["only"]}])"),
-      "file.json: item 0: has 1 pictures and 1 texts; expected one picture with several texts, several pictures with "
+      "file.json: item 0: has 1 images and 1 texts; expected one image with several texts, several images with "
       "one text, or two of each");
   EXPECT_EQ(error_of("options", R"([{"image": "a.png", "options": ["x", "y"]},
                                     {"image": ["a.png", "b.png"], "options": ["x", "y"]}])"),
-            "file.json: item 1: has two pictures and two texts, unlike the items before; expected items of one form");
+            "file.json: item 1: has two images and two texts, unlike the items before; expected items of one form");
 }
 
-TEST_F(OptionFiles, PicturesThatAreElsewhereAreToldAtOnce) {
+TEST_F(OptionFiles, MissingImagesAndSettingsAreReported) {
   const std::string error =
       error_of("sugarcrepe", R"([{"filename": "no.png", "caption": "x", "negative_caption": "y"}])");
-  EXPECT_TRUE(error.ends_with("check the folder of the pictures")) << error;
+  EXPECT_TRUE(error.ends_with("check the folder of the images")) << error;
   OptionSettings none;
   none.layout = "sugarcrepe";
   EXPECT_EQ(user_error_of([&] { read_options(none); }),

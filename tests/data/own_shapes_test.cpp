@@ -1,4 +1,4 @@
-// Images that keep their shapes (model.preprocessing.resize_mode: naflex), from the picture to the batch.
+// Tests images that keep their aspect ratio (model.preprocessing.resize_mode: naflex), from decoding to the batch.
 #include <map>
 
 #include <ATen/ATen.h>
@@ -33,7 +33,7 @@ LoaderSettings loader_settings(const std::string& yaml) {
   return config::read<LoaderSettings>(config::parse_yaml(yaml, "run.yaml"));
 }
 
-/// Pictures of many shapes; samples without one where `lacking` says so.
+/// Returns images of many shapes; the samples in `lacking` have no image.
 std::shared_ptr<test::MemorySource> mixed_shapes(std::int64_t count, const std::set<std::int64_t>& lacking = {}) {
   const std::vector<config::Size> sizes = {{20, 40}, {31, 17}, {24, 24}, {9, 50}, {60, 13}};
   std::vector<Sample> samples = test::make_samples(count);
@@ -45,7 +45,7 @@ std::shared_ptr<test::MemorySource> mixed_shapes(std::int64_t count, const std::
   return std::make_shared<test::MemorySource>(std::move(samples));
 }
 
-/// [rows * columns, 3 * h * w] of pixels [3, H, W], by plain loops.
+/// Cuts pixels [3, H, W] into patches [rows * columns, 3 * h * w] with plain loops.
 at::Tensor patches_of(const at::Tensor& pixels) {
   std::vector<at::Tensor> patches;
   for (std::int64_t y = 0; y < pixels.size(1); y += kPatch)
@@ -54,7 +54,7 @@ at::Tensor patches_of(const at::Tensor& pixels) {
   return at::stack(patches);
 }
 
-/// That row `row` of a view holds this image, and nothing behind it.
+/// Expects row `row` of a view to hold this image and only zeros after it.
 void expect_row(const TowerInput& view, std::int64_t row, const at::Tensor& pixels) {
   const at::Tensor patches = patches_of(pixels);
   const std::int64_t count = patches.size(0);
@@ -65,8 +65,8 @@ void expect_row(const TowerInput& view, std::int64_t row, const at::Tensor& pixe
   EXPECT_TRUE(at::equal(view.mask[row], at::arange(view.mask.size(1)) < count));
 }
 
-// Made by transformers' formula.
-TEST(PatchGrid, IsThatOfTransformers) {
+// The expected values are from transformers' formula.
+TEST(PatchGrid, EqualsTheGridOfTransformers) {
   struct Case {
     std::int64_t height, width, patch, max_patches;
     config::Size grid;
@@ -80,7 +80,7 @@ TEST(PatchGrid, IsThatOfTransformers) {
     EXPECT_EQ(patch_grid(c.height, c.width, c.patch, c.max_patches), c.grid) << c.height << " x " << c.width;
 }
 
-// At the largest scale that leaves no more patches, one side ends exactly on a patch: the grids at all such scales, in integers.
+// At the largest scale within the limit, one side ends exactly at a patch border. The test tries all such scales in integers.
 TEST(PatchGrid, HasTheMostPatchesOfAllScales) {
   Random random(3, Purpose::shapes);
   for (int i = 0; i < 300; ++i) {
@@ -94,18 +94,18 @@ TEST(PatchGrid, HasTheMostPatchesOfAllScales) {
   }
 }
 
-TEST(PatchGrid, OfPatchesThatAreNoSquaresFollowsTheirSides) {
+TEST(PatchGrid, SupportsPatchesThatAreNotSquare) {
   EXPECT_EQ(patch_grid(100, 100, {20, 10}, 50), config::Size(5, 10));
   EXPECT_THROW(patch_grid(0, 100, 16, 256), c10::Error);
 }
 
-TEST(PatchGrid, TheFullestIsNearestToASquare) {
+TEST(PatchGrid, TheFullestGridIsTheOneNearestToASquare) {
   EXPECT_EQ(fullest_grid(256), config::Size(16, 16));
   EXPECT_EQ(fullest_grid(128), config::Size(8, 16));
   EXPECT_EQ(fullest_grid(7), config::Size(1, 7));
 }
 
-TEST(OwnShapes, EvaluationResizesTheWholePictureAndItsMask) {
+TEST(OwnShapes, EvaluationResizesTheWholeImageAndItsMask) {
   const Image image = test::noise(40, 22, 1);
   const Image seen = preprocess(image, naflex(20));
   EXPECT_EQ(config::Size(seen.height, seen.width), config::Size(6 * kPatch, 3 * kPatch));
@@ -119,7 +119,7 @@ TEST(OwnShapes, EvaluationResizesTheWholePictureAndItsMask) {
   EXPECT_EQ(small.back(), 3);
 }
 
-TEST(OwnShapes, BatchesHoldThePatchesOfWholePictures) {
+TEST(OwnShapes, BatchesHoldThePatchesOfWholeImages) {
   const auto source = mixed_shapes(10);
   LoaderSettings settings = loader_settings("{batch_size: 5, shuffle: false, augmentation: {crop: evaluation}}");
   Loader loader(source, nullptr, naflex(16), settings, Needs{.texts = {}}, 1);
@@ -131,11 +131,11 @@ TEST(OwnShapes, BatchesHoldThePatchesOfWholePictures) {
     expect_row(view, i, pixels);
     most = std::max(most, pixels.numel() / (3 * kPatch * kPatch));
   }
-  EXPECT_EQ(view.patches.size(1), most) << "as many columns as the longest needs";
+  EXPECT_EQ(view.patches.size(1), most) << "as many columns as the longest image needs";
   EXPECT_LE(most, 16);
 }
 
-TEST(OwnShapes, RandomCropsHaveShapesOfTheirOwnWhateverTheThreads) {
+TEST(OwnShapes, RandomCropsHaveDifferentShapesWithAnyNumberOfThreads) {
   LoaderSettings settings = loader_settings("{batch_size: 10, threads: 1, augmentation: {scale: [0.3, 1], ratio: [0.4, 2.5], flip: 0.5}}");
   Loader one(mixed_shapes(10), nullptr, naflex(16), settings, Needs{.texts = {}}, 1);
   settings.threads = 4;
@@ -150,7 +150,7 @@ TEST(OwnShapes, RandomCropsHaveShapesOfTheirOwnWhateverTheThreads) {
   EXPECT_GT(grids.size(), 4U);
 }
 
-TEST(OwnShapes, FlipsTurnLeftAndRight) {
+TEST(OwnShapes, FlipsSwapLeftAndRight) {
   const auto view_of = [](const std::string& augmentation) {
     Loader loader(mixed_shapes(4), nullptr, naflex(16), loader_settings("{batch_size: 4, shuffle: false, augmentation: " + augmentation + "}"),
                   Needs{.texts = {}}, 1);
@@ -164,7 +164,7 @@ TEST(OwnShapes, FlipsTurnLeftAndRight) {
   EXPECT_TRUE(at::equal(picture(flipped), picture(plain).flip({1, 4})));
 }
 
-TEST(OwnShapes, ASampleWithoutAPictureHasNoRealPatch) {
+TEST(OwnShapes, ASampleWithoutAnImageHasOnlyMaskedPatches) {
   const Needs needs{.images = {{"image", {.optional = true}}}};
   Loader loader(mixed_shapes(4, {1}), std::make_shared<test::ByteTokenizer>(), naflex(16),
                 loader_settings("{batch_size: 4, shuffle: false, max_bad_share: 1}"), needs, 1);
@@ -175,7 +175,7 @@ TEST(OwnShapes, ASampleWithoutAPictureHasNoRealPatch) {
   EXPECT_TRUE(view.patches[1].eq(0).all().item<bool>());
 }
 
-TEST(OwnShapes, AViewOfItsOwnSizeHasAsManyPatchesAsFillIt) {
+TEST(OwnShapes, AViewWithItsOwnSizeHasAsManyPatchesAsFitIntoIt) {
   const Needs needs{.images = {{"image", {}}, {"local", {}}}, .texts = {}};
   const LoaderSettings settings = loader_settings("{batch_size: 5, views: {local: {image_size: [8, 12], scale: [0.2, 0.5]}}}");
   Loader loader(mixed_shapes(5), nullptr, naflex(16), settings, needs, 1);
@@ -186,11 +186,11 @@ TEST(OwnShapes, AViewOfItsOwnSizeHasAsManyPatchesAsFillIt) {
   EXPECT_EQ(user_error_of([&] {
               Loader(mixed_shapes(5), nullptr, naflex(16), loader_settings("{batch_size: 5, views: {local: {image_size: 10}}}"), needs, 1);
             }),
-            "data.loader.views: the image view local is 10 x 10 pixels, but images that keep their shapes "
-            "(model.preprocessing.resize_mode: naflex) have as many patches as fill its image_size: make its sides multiples of 4 and 4");
+            "data.loader.views: the image view local is 10 x 10 pixels, but for images that keep their shapes "
+            "(model.preprocessing.resize_mode: naflex) whole patches must fill its image_size: make its sides multiples of 4 and 4");
 }
 
-TEST(OwnShapes, EvaluationBatchesHaveOneNumberOfColumns) {
+TEST(OwnShapes, EvaluationBatchesAlwaysHaveTheMaximumNumberOfColumns) {
   std::vector<at::Tensor> images;
   for (const config::Size size : {config::Size(8, 20), config::Size(12, 4)})
     images.push_back(to_tensor(test::noise(size.height, size.width, 5)));
@@ -198,7 +198,7 @@ TEST(OwnShapes, EvaluationBatchesHaveOneNumberOfColumns) {
   EXPECT_EQ(batch.patches.sizes(), (at::IntArrayRef{2, 12, 3 * kPatch * kPatch}));
   expect_row(batch, 0, images[0]);
   expect_row(batch, 1, images[1]);
-  EXPECT_THROW(image_batch(images, naflex(9)), c10::Error) << "10 patches";
+  EXPECT_THROW(image_batch(images, naflex(9)), c10::Error) << "the first image has 10 patches";
   Preprocessing squares;
   EXPECT_EQ(image_batch({images[0], images[0]}, squares).pixels.sizes(), (at::IntArrayRef{2, 3, 8, 20}));
 }
@@ -209,7 +209,7 @@ LoaderSettings in_steps() {
       "max_patches: 9}]}");
 }
 
-TEST(ResolutionSteps, FollowFromThePlaceInTheRunAndSurviveAResume) {
+TEST(ResolutionSteps, DependOnThePositionInTheRunAndSurviveAResume) {
   LoaderTarget target;
   target.batches_of_run = 8;  // two epochs
   const auto loader = [&] { return Loader(mixed_shapes(8), nullptr, naflex(16), in_steps(), Needs{.texts = {}}, 1, {}, target); };
@@ -233,23 +233,23 @@ TEST(ResolutionSteps, FollowFromThePlaceInTheRunAndSurviveAResume) {
   }
 }
 
-TEST(ResolutionSteps, MeanNothingWhereTheRunsLengthIsNotKnown) {
+TEST(ResolutionSteps, AreIgnoredIfTheLengthOfTheRunIsUnknown) {
   Loader loader(mixed_shapes(8), nullptr, naflex(16), in_steps(), Needs{.texts = {}}, 1);
   EXPECT_GT(loader.next().images.at("image").patches.size(1), 9);
 }
 
-TEST(ResolutionSteps, MustRiseAndNeedImagesThatKeepTheirShapes) {
+TEST(ResolutionSteps, MustAscendAndNeedNaflex) {
   const auto error = [](const Preprocessing& preprocessing, const std::string& steps) {
     return user_error_of([&] {
       Loader(mixed_shapes(8), nullptr, preprocessing, loader_settings("{batch_size: 2, resolution: " + steps + "}"), Needs{.texts = {}}, 1);
     });
   };
   EXPECT_EQ(error(naflex(16), "[{until: 0.5}, {until: 0.5}]"),
-            "data.loader.resolution[1].until is 0.5, not above 0.5 of the step before it: let the shares rise");
+            "data.loader.resolution[1].until is 0.5, not above 0.5 of the step before it: the shares must increase");
   EXPECT_NE(error({}, "[{until: 0.5}]").find("set model.preprocessing.resize_mode to naflex"), std::string::npos);
 }
 
-TEST(ShapesOfManyAspects, HaveTheShorterSideAndTrueBoxes) {
+TEST(ShapesOfManyAspects, KeepTheShorterSideAndHaveCorrectBoxes) {
   ShapesSettings settings;
   settings.size = 40;
   settings.aspect = 2;
@@ -262,11 +262,11 @@ TEST(ShapesOfManyAspects, HaveTheShorterSideAndTrueBoxes) {
     EXPECT_EQ(std::min(sample.image.height, sample.image.width), 64);
     EXPECT_LE(std::max(sample.image.height, sample.image.width), 128);
     (sample.image.width > sample.image.height ? wide : high).insert(sample.image.width + sample.image.height);
-    EXPECT_EQ(sample.captions, square.captions) << "the scene is the same";
+    EXPECT_EQ(sample.captions, square.captions) << "the scene must be the same";
     ASSERT_EQ(sample.mask.size(), sample.image.pixels.size() / 3);
     for (std::size_t k = 0; k < sample.objects.size(); ++k) {
       const auto &box = sample.objects[k].box, &of_square = square.objects[k].box;
-      EXPECT_NEAR(static_cast<double>(box[2]), static_cast<double>(of_square[2]), 2) << "objects keep their shapes, up to whole pixels";
+      EXPECT_NEAR(static_cast<double>(box[2]), static_cast<double>(of_square[2]), 2) << "objects must keep their shapes up to rounding";
       EXPECT_NEAR(static_cast<double>(box[3]), static_cast<double>(of_square[3]), 2);
       EXPECT_LE(box[0] + box[2], sample.image.height);
       EXPECT_LE(box[1] + box[3], sample.image.width);

@@ -83,7 +83,7 @@ TEST_F(Pack, ReadsBackEqualWithoutTheBadSamples) {
   ASSERT_EQ(read->size(), 37);
   const Sample first = read->get(0), given = source.get(0);
   EXPECT_EQ(first.key, given.key);
-  EXPECT_EQ(first.encoded, given.encoded) << "the file's own bytes";
+  EXPECT_EQ(first.encoded, given.encoded) << "the original bytes of the file must be kept";
   EXPECT_EQ(first.captions, given.captions);
   EXPECT_EQ(first.label, given.label);
   EXPECT_EQ(read->get(17).captions, std::vector<std::string>{"coffee"});
@@ -92,7 +92,7 @@ TEST_F(Pack, ReadsBackEqualWithoutTheBadSamples) {
   const auto manifest = nlohmann::json::parse(io::read_file(result.manifest));
   EXPECT_EQ(manifest["complete"], true);
   EXPECT_EQ(manifest["shards"][0]["samples"], 7);
-  EXPECT_EQ(manifest["shards"][0]["end"], 9);  // 5 and 6 are bad
+  EXPECT_EQ(manifest["shards"][0]["end"], 9);  // samples 5 and 6 are bad
   EXPECT_EQ(manifest["bad_samples"][1]["key"], "6");
 }
 
@@ -100,7 +100,7 @@ nlohmann::json fields_of(const IndexedSource& source, std::int64_t index) {
   return nlohmann::json::parse(source.get(index).fields);
 }
 
-TEST_F(Pack, FieldsOfTheSideFileStayAndAgreeWithPictureAndCaptions) {
+TEST_F(Pack, SideFieldsAreKeptAndMatchTheImageAndTheCaptions) {
   std::vector<Sample> samples = make_samples(3);
   const Image picture = decode_image(samples[0].encoded);
   const nlohmann::json given = {{"url", "http://a/b.jpg"},  {"similarity", 0.31},
@@ -120,7 +120,7 @@ TEST_F(Pack, FieldsOfTheSideFileStayAndAgreeWithPictureAndCaptions) {
   EXPECT_LT(shrunk.width, picture.width);
   EXPECT_EQ(first["width"], shrunk.width);
   EXPECT_EQ(first["height"], shrunk.height);
-  EXPECT_EQ(read->get(0).captions, samples[0].captions) << "caption and captions say the same";
+  EXPECT_EQ(read->get(0).captions, samples[0].captions) << "caption and captions must agree";
   EXPECT_EQ(read->get(1).captions, samples[1].captions);
   EXPECT_EQ(second["original_caption"], given["caption"]);
   EXPECT_FALSE(fields_of(*read, 2).contains("url"));
@@ -128,7 +128,7 @@ TEST_F(Pack, FieldsOfTheSideFileStayAndAgreeWithPictureAndCaptions) {
   EXPECT_EQ(fields_of(*packed("again"), 1), second);
 }
 
-TEST_F(Pack, AnnotationsAndMasksComeBackAndTheFingerprintKnowsNoShards) {
+TEST_F(Pack, AnnotationsAndMasksReadBackEqualAndTheFingerprintIgnoresSharding) {
   ShapesSettings shapes;
   shapes.size = 12;
   shapes.regions = true;
@@ -148,13 +148,13 @@ TEST_F(Pack, AnnotationsAndMasksComeBackAndTheFingerprintKnowsNoShards) {
     EXPECT_EQ(there.objects[0].phrase, given.objects[0].phrase);
   }
   EXPECT_EQ(read->class_names(), source.class_names());
-  // Packed once more out of the shards, in others: masks without decoded pictures.
+  // Pack the shards again into larger ones, this time with masks but without decoded images.
   PackSettings again = settings("b", 1000);
   EXPECT_EQ(pack(*read, "", again).fingerprint, result.fingerprint);
   EXPECT_EQ(packed("b")->get(3).mask, source.get(3).mask);
 }
 
-TEST_F(Pack, PacksAStreamAndGoesOnInTheMiddleOfOne) {
+TEST_F(Pack, PacksAStreamAndResumesInTheMiddleOfOne) {
   const MemorySource source(make_samples(20));
   const PackResult first = pack(source, "", settings("a", 6));
   WebDatasetSettings piped;
@@ -172,7 +172,7 @@ TEST_F(Pack, PacksAStreamAndGoesOnInTheMiddleOfOne) {
   EXPECT_EQ(files("halves"), files("whole"));
 }
 
-TEST_F(Pack, ThreadsChangeNothing) {
+TEST_F(Pack, DoesNotDependOnThreads) {
   const MemorySource source(samples_with_bad_ones());
   PackSettings one = settings("a"), five = settings("b");
   one.threads = 1;
@@ -182,7 +182,7 @@ TEST_F(Pack, ThreadsChangeNothing) {
   EXPECT_EQ(files("a"), files("b"));
 }
 
-TEST_F(Pack, GoesOnAfterAnInterruptionAndEndsAsUnbroken) {
+TEST_F(Pack, ResumesAfterAnInterruptionWithTheSameResult) {
   const MemorySource source(samples_with_bad_ones());
   pack(source, "", settings("whole"));
   for (const int killed_at : {3, 8, 9, 10, 25, 39}) {
@@ -202,7 +202,7 @@ TEST_F(Pack, GoesOnAfterAnInterruptionAndEndsAsUnbroken) {
   }
   int called = 0;
   pack(source, "", settings("whole"), [&](std::int64_t, std::int64_t) { ++called; });
-  EXPECT_EQ(called, 0) << "it is complete";
+  EXPECT_EQ(called, 0) << "a complete pack must not read samples";
 }
 
 TEST_F(Pack, RefusesToMixTwoPacks) {
@@ -211,25 +211,25 @@ TEST_F(Pack, RefusesToMixTwoPacks) {
   const std::string manifest = folder_ + "/a/shard.json";
   EXPECT_EQ(
       user_error_of([&] { pack(source, "", settings("a", 8)); }),
-      manifest + ": was begun with samples_per_shard: 7, now 8: name another folder, or remove the shards of shard");
+      manifest + ": was started with samples_per_shard: 7, now 8: name another folder, or remove the shards of shard");
   PackSettings two = settings("a");
   two.max_bad_share = 0;
   two.format = "png";
   EXPECT_EQ(user_error_of([&] { pack(source, "", two); }),
             manifest +
-                ": was begun with format: jpg, now png and max_bad_share: 0.1, now 0.0: name another folder, or "
+                ": was started with format: jpg, now png and max_bad_share: 0.1, now 0.0: name another folder, or "
                 "remove the shards of shard");
   EXPECT_EQ(user_error_of([&] { pack(MemorySource(make_samples(21)), "", settings("a")); }),
-            manifest + ": was begun with another source: name another folder, or remove the shards of shard");
+            manifest + ": was started with another source: name another folder, or remove the shards of shard");
   std::filesystem::resize_file(folder_ + "/a/shard-00001.tar", 100);
   EXPECT_EQ(user_error_of([&] { pack(source, "", settings("a")); }),
             folder_ + "/a/shard-00001.tar: has another size, but " + manifest +
-                " says that it is complete: remove all of shard and begin anew");
+                " lists it as complete: remove all of shard and start again");
   std::filesystem::remove(manifest);
-  EXPECT_NE(user_error_of([&] { pack(source, "", settings("a")); }).find("is there already"), std::string::npos);
+  EXPECT_NE(user_error_of([&] { pack(source, "", settings("a")); }).find("exists already"), std::string::npos);
 }
 
-TEST_F(Pack, ShardsKeepToTheirBytes) {
+TEST_F(Pack, ShardsStayBelowBytesPerShard) {
   PackSettings small = settings("a", 1000);
   small.bytes_per_shard = 20'000;
   const PackResult result = pack(MemorySource(make_samples(40)), "", small);
@@ -247,7 +247,7 @@ TEST_F(Pack, ShardsKeepToTheirBytes) {
   EXPECT_EQ(packed("a")->size(), 40);
 }
 
-TEST_F(Pack, ResizesTheShorterSideOfLargerPicturesAndWhatIsMeasuredInThem) {
+TEST_F(Pack, ResizesLargerImagesWithTheirMasksDepthsAndBoxes) {
   std::vector<Sample> samples = make_samples(2);
   samples[0].encoded = test::encode(test::noise(60, 90, 1), ".png");
   samples[0].mask.assign(60 * 90, 1);
@@ -273,7 +273,7 @@ TEST_F(Pack, ResizesTheShorterSideOfLargerPicturesAndWhatIsMeasuredInThem) {
   EXPECT_EQ(packed("a")->get(1).encoded, samples[1].encoded) << "20 x 24 is small enough";
 }
 
-TEST_F(Pack, DepthsStayToTheMillimeter) {
+TEST_F(Pack, DepthsAreKeptToTheMillimeter) {
   std::vector<Sample> samples = make_samples(2);
   samples[0].depth.assign(20 * 24, 0);
   for (std::size_t i = 0; i < samples[0].depth.size(); ++i) samples[0].depth[i] = static_cast<float>(i) / 7;
@@ -283,11 +283,16 @@ TEST_F(Pack, DepthsStayToTheMillimeter) {
   ASSERT_EQ(read.size(), samples[0].depth.size());
   EXPECT_EQ(read[0], 0);
   for (std::size_t i = 0; i + 1 < read.size(); ++i) EXPECT_NEAR(read[i], std::min(static_cast<float>(i) / 7, 65.535F), 0.00051);
-  EXPECT_EQ(read.back(), 65.535F) << "what 16 bits hold";
+  EXPECT_EQ(read.back(), 65.535F) << "the maximum of 16 bits";
   EXPECT_TRUE(packed("a")->get(1).depth.empty());
+
+  WebDatasetSettings streamed;
+  streamed.path = {{"pipe:cat " + folder_ + "/a/shard-*.tar"}};
+  const std::shared_ptr<const Source> source = make_webdataset(streamed);
+  EXPECT_EQ(std::get<const StreamSource*>(source->kind())->open({.shuffle = false})->next()().depth, read);
 }
 
-TEST_F(Pack, PhrasesGoWithTheirCaptions) {
+TEST_F(Pack, PhrasesStayWithTheirCaptions) {
   std::vector<Sample> samples = make_samples(1);
   samples[0].captions = {"a dog", " ", "two cats"};
   samples[0].objects = {{0, {}, "a dog", {0, 5}, 0}, {0, {}, "", {0, 1}, 1}, {0, {}, "cats", {4, 8}, 2}};
@@ -296,12 +301,12 @@ TEST_F(Pack, PhrasesGoWithTheirCaptions) {
   EXPECT_EQ(read.captions, (std::vector<std::string>{"a dog", "two cats"}));
   ASSERT_EQ(read.objects.size(), 3U);
   EXPECT_EQ(read.objects[0].caption, 0);
-  EXPECT_EQ(read.objects[1].span, (std::array<std::int64_t, 2>{})) << "of a caption that is left out";
+  EXPECT_EQ(read.objects[1].span, (std::array<std::int64_t, 2>{})) << "its caption is left out";
   EXPECT_EQ(read.objects[2].caption, 1);
   EXPECT_EQ(read.objects[2].span, (std::array<std::int64_t, 2>{4, 8}));
 }
 
-TEST_F(Pack, GivesSamplesWithoutASummaryOneWhereItShall) {
+TEST_F(Pack, SummarizeAddsMissingSummaries) {
   std::vector<Sample> samples = make_samples(3);
   samples[0].captions = {"A horse (photo by Ann) on a meadow."};
   samples[1].captions = {"A horse on a meadow."};
@@ -320,7 +325,7 @@ TEST_F(Pack, GivesSamplesWithoutASummaryOneWhereItShall) {
   EXPECT_EQ(summaries("without"), (std::vector<std::string>{"", "its own", ""}));
 }
 
-TEST_F(Pack, TooManyBadSamplesStop) {
+TEST_F(Pack, TooManyBadSamplesStopThePack) {
   std::vector<Sample> samples = make_samples(200);
   for (std::size_t i = 0; i < samples.size(); i += 2) samples[i].encoded = "junk";
   EXPECT_EQ(user_error_of([&] { pack(MemorySource(samples), "", settings("a")); }),
@@ -329,7 +334,7 @@ TEST_F(Pack, TooManyBadSamplesStop) {
             "100: expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but the bytes are text (\"junk\")");
 }
 
-TEST_F(Pack, TheShareOfBadSamplesIsJudgedAtTheEndToo) {
+TEST_F(Pack, TheShareOfBadSamplesIsAlsoCheckedAtTheEnd) {
   std::vector<Sample> samples = make_samples(20);
   for (const std::size_t i : {4, 9, 14}) samples[i].encoded = "junk";
   const std::string text =
@@ -338,7 +343,7 @@ TEST_F(Pack, TheShareOfBadSamplesIsJudgedAtTheEndToo) {
   const MemorySource source(samples);
   EXPECT_EQ(user_error_of([&] { pack(source, "", settings("a")); }), text);
   EXPECT_EQ(nlohmann::json::parse(io::read_file(folder_ + "/a/shard.json"))["complete"], false);
-  EXPECT_EQ(user_error_of([&] { pack(source, "", settings("a")); }), text) << "gone on with";
+  EXPECT_EQ(user_error_of([&] { pack(source, "", settings("a")); }), text) << "a resumed pack must fail in the same way";
   PackSettings exact = settings("b");
   exact.max_bad_share = 0.15;
   EXPECT_EQ(pack(source, "", exact).samples, 17);
@@ -354,13 +359,13 @@ TEST_F(Pack, AShareOfZeroStopsAtTheFirstBadSample) {
             "allows (--max-bad-share 0.2 allows more, tessera-data inspect counts all of them); this one: sample 9: expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but the bytes are text (\"junk\")");
 }
 
-TEST_F(Pack, ASecondCallTellsThatAllWasThere) {
+TEST_F(Pack, ASecondCallReportsThatThePackWasComplete) {
   const MemorySource source(make_samples(5));
   EXPECT_FALSE(pack(source, "", settings("a")).was_complete);
   EXPECT_TRUE(pack(source, "", settings("a")).was_complete);
 }
 
-TEST(ShardKey, KeepsWhatWebDatasetLeavesWhole) {
+TEST(ShardKey, ReplacesCharactersThatWebDatasetWouldSplit) {
   for (const auto& [key, wanted] :
        std::vector<std::pair<std::string, std::string>>{{"000012", "000012"},
                                                         {"cats/1.jpg", "cats/1"},
@@ -377,7 +382,7 @@ TEST(ShardKey, KeepsWhatWebDatasetLeavesWhole) {
   EXPECT_NE(a, b);
 }
 
-TEST_F(Pack, KeysThatComeOutEqualAreToldApart) {
+TEST_F(Pack, EqualShardKeysAreMadeUnique) {
   std::vector<Sample> samples = make_samples(3);
   samples[0].key = "a.png";
   samples[1].key = "a.jpg";

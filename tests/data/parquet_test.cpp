@@ -1,4 +1,4 @@
-// Rows of Parquet and Arrow files, as tests/data/parquet/make.py writes them.
+// Tests rows of Parquet and Arrow files, which tests/data/parquet/make.py writes.
 
 #include <filesystem>
 #include <set>
@@ -62,7 +62,7 @@ std::string row_error(const IndexedSource& source, std::int64_t index) {
   return "no error";
 }
 
-TEST_F(Parquet, RowsHaveTheirBytesCaptionsLabelsAndOtherColumns) {
+TEST_F(Parquet, RowsHaveImagesCaptionsLabelsAndOtherColumns) {
   ParquetSettings settings = rows_in("plain-{0,1}.parquet");
   settings.caption_keys = {"caption", "texts", "meta.boxes.phrase"};
   settings.text_fields = {"texts", "meta.source.name"};
@@ -94,7 +94,7 @@ TEST_F(Parquet, RowsHaveTheirBytesCaptionsLabelsAndOtherColumns) {
   EXPECT_EQ(chosen, (nlohmann::json{{"embedding", {0.5, 3.0}}, {"meta.source", {{"name", "web"}}}}));
 }
 
-TEST_F(Parquet, HuggingFacesStructsClassesAndSavedFoldersAreTheSameSamples) {
+TEST_F(Parquet, HuggingFaceTablesAndSavedFoldersHoldTheSameSamples) {
   const auto rows = make_parquet(rows_in("features.parquet")), saved = make_parquet(rows_in("saved"));
   EXPECT_EQ(rows->class_names(), (Captions{"cat", "dog", "bird"}));
   EXPECT_EQ(saved->class_names(), rows->class_names());
@@ -116,11 +116,11 @@ TEST_F(Parquet, HuggingFacesStructsClassesAndSavedFoldersAreTheSameSamples) {
   EXPECT_EQ(make_parquet(rows_in("splits/test"))->size(), 2);
 }
 
-TEST_F(Parquet, NamesOfFilesAreReadBesideTheTable) {
+TEST_F(Parquet, FileNamesAreResolvedNextToTheTable) {
   const auto source = make_parquet(rows_in("names.parquet"));
   EXPECT_EQ(source->get(1).encoded, io::read_file(table_path("pictures/1.png")));
   EXPECT_TRUE(row_error(*source, 2).starts_with("no_image names.parquet:2: ")) << row_error(*source, 2);
-  EXPECT_EQ(source->get(3).no_image, "sample names.parquet:3 has no picture: its column image is null");
+  EXPECT_EQ(source->get(3).no_image, "sample names.parquet:3 has no image: its column image is null");
   ParquetSettings settings = rows_in("names.parquet");
   settings.root = table_path("saved");
   EXPECT_TRUE(row_error(*make_parquet(settings), 1).starts_with("no_image"));
@@ -141,36 +141,36 @@ TEST_F(Parquet, ADamagedRowGroupIsCountedAndSkipped) {
   std::set<std::string> keys;
   for (int i = 0; i < 10; ++i)
     for (const std::string& key : loader.next().keys) keys.insert(key);
-  EXPECT_EQ(keys.size(), 30U) << "of 32 good ones; a batch is 3";
+  EXPECT_EQ(keys.size(), 30U) << "32 rows are good, and a batch has 3";
   for (int i = 0; i < 5; ++i) loader.next();
   EXPECT_GE(loader.statistics().skipped.at("bad_row_group"), 8);
   const Inspection found = inspect(*source, {}, [](std::int64_t, std::int64_t) {});
   EXPECT_EQ(nlohmann::json::parse(found.report)["bad"], (nlohmann::json{{"bad_row_group", 8}}));
 }
 
-TEST_F(Parquet, AFewBytesThatStandForGigabytesAreRefused) {
+TEST_F(Parquet, AFewBytesThatDecodeToGigabytesAreRefused) {
   const auto source = make_parquet(rows_in("bomb.parquet"));
   EXPECT_EQ(source->size(), 1'000'000);
   EXPECT_TRUE(row_error(*source, 5)
                   .starts_with(concat("bad_row_group bomb.parquet:5: ", table_path("bomb.parquet"),
                                       ": row group 0 cannot be read: ")))
       << row_error(*source, 5);
-  EXPECT_EQ(source->captions(999'999), Captions{"a caption"}) << "the other column alone is small";
+  EXPECT_EQ(source->captions(999'999), Captions{"a caption"}) << "the other column is small";
 }
 
-TEST_F(Parquet, WrongFilesAndColumnsAreNamedInOneLine) {
+TEST_F(Parquet, WrongFilesAndColumnsAreReportedInOneLine) {
   ParquetSettings settings = rows_in("plain-0.parquet");
   settings.image_keys = {"picture", "meta.picture"};
   EXPECT_EQ(
       user_error_of([&] { make_parquet(settings); }),
       concat(table_path("plain-0.parquet"),
-             ": no column has pictures: its columns are key, caption, texts, meta, label, width, similarity, "
-             "language, uid, embedding and jpg, the picture is looked for in picture and meta.picture (image_keys)"));
+             ": no column has images: its columns are key, caption, texts, meta, label, width, similarity, "
+             "language, uid, embedding and jpg, the image is looked for in picture and meta.picture (image_keys)"));
   settings.image_keys = {"texts"};
   EXPECT_EQ(user_error_of([&] { make_parquet(settings); }),
             concat(table_path("plain-0.parquet"),
-                   ": column texts (image_keys) is of type list<element: string>; expected a picture's bytes, "
-                   "{bytes, path} or a file's name"));
+                   ": column texts (image_keys) is of type list<element: string>; expected an image's bytes, "
+                   "{bytes, path} or a file name"));
   settings = rows_in("plain-0.parquet");
   settings.text_fields = {"meta.nothing"};
   EXPECT_TRUE(user_error_of([&] {
@@ -184,7 +184,7 @@ TEST_F(Parquet, WrongFilesAndColumnsAreNamedInOneLine) {
                 make_parquet(rows_in("make.py"));
               }).starts_with(concat(table_path("make.py"), ": cannot be read as Parquet or Arrow: ")));
   EXPECT_TRUE(user_error_of([&] { make_parquet(rows_in("none.parquet")); }).ends_with("none.parquet: no such file"));
-  EXPECT_TRUE(user_error_of([&] { make_parquet({}); }).starts_with("path: no file is named"));
+  EXPECT_TRUE(user_error_of([&] { make_parquet({}); }).starts_with("path: no file is given"));
   const std::string whole = io::read_file(table_path("plain-0.parquet"));
   for (const std::size_t size : {3UL, 10UL, whole.size() / 2, whole.size() - 1}) {
     io::write_file(path("cut.parquet"), whole.substr(0, size));
@@ -196,18 +196,18 @@ TEST_F(Parquet, WrongFilesAndColumnsAreNamedInOneLine) {
   }
 }
 
-TEST_F(Parquet, AStreamOfArrowThatIsCutGivesItsCompleteBatches) {
+TEST_F(Parquet, ATruncatedArrowStreamReturnsItsCompleteBatches) {
   const std::string whole = io::read_file(table_path("saved/data-00000-of-00002.arrow"));
   io::write_file(path("cut.arrow"), whole.substr(0, whole.size() - 600));
   ParquetSettings settings;
   settings.path = {{path("cut.arrow")}};
   EXPECT_TRUE(user_error_of([&] { make_parquet(settings); }).ends_with(": hold no rows"))
       << user_error_of([&] { make_parquet(settings); });
-  io::write_file(path("cut.arrow"), whole.substr(0, whole.size() - 8));  // the mark of its end alone
+  io::write_file(path("cut.arrow"), whole.substr(0, whole.size() - 8));  // only the end mark is missing
   EXPECT_EQ(make_parquet(settings)->size(), 6);
 }
 
-TEST_F(Parquet, EachSampleComesOnceAnEpochOutOfFewOpenGroups) {
+TEST_F(Parquet, ReturnsEachSampleOncePerEpochFromFewOpenGroups) {
   ParquetSettings settings = rows_in("plain-*.parquet");
   const auto source = make_parquet(settings);
   const auto& grouped = dynamic_cast<const GroupedSource&>(*source);
@@ -227,7 +227,7 @@ bool same_rows(const Batch& a, const Batch& b) {
          at::equal(a.texts.at("caption").ids, b.texts.at("caption").ids) && at::equal(a.labels, b.labels);
 }
 
-TEST_F(Parquet, AResumeAnywhereGivesTheUnbrokenStreamOnAnyNumberOfThreads) {
+TEST_F(Parquet, ResumesAtTheSameSampleAnywhereWithAnyNumberOfThreads) {
   for (const char* name : {"plain-*.parquet", "damaged.parquet", "saved"}) {
     const auto source = make_parquet(rows_in(name));
     Loader whole = rows_loader(source, 2);
@@ -257,7 +257,7 @@ TEST_F(Parquet, RanksShareAnEpochWithoutOverlap) {
   EXPECT_EQ(seen.size(), 36U);
 }
 
-TEST_F(Parquet, EachCaptionIsAPairOfItsOwnWhereAllAreAskedFor) {
+TEST_F(Parquet, WithAllCaptionsEachCaptionIsASeparatePair) {
   ParquetSettings settings = rows_in("plain-*.parquet");
   settings.caption_keys = {"texts"};
   const auto source = make_parquet(settings);
@@ -269,7 +269,7 @@ TEST_F(Parquet, EachCaptionIsAPairOfItsOwnWhereAllAreAskedFor) {
   EXPECT_EQ(times.size(), 40U);
   int once = 0;
   for (const auto& [key, count] : times) once += count == 1 ? 1 : 0;
-  EXPECT_LE(once, 2) << "two pairs fill no batch";
+  EXPECT_LE(once, 2) << "the last two pairs do not fill a batch";
 }
 
 TEST_F(Parquet, MixesWithOtherSources) {

@@ -23,17 +23,17 @@ TEST(Braces, ExpandInOrder) {
   EXPECT_EQ(expand_braces("plain"), std::vector<std::string>{"plain"});
   EXPECT_EQ(expand_braces("open{1..2"), std::vector<std::string>{"open{1..2"});
   EXPECT_EQ(user_error_of([] { expand_braces("a{5..x}.tar"); }),
-            "a{5..x}.tar: {5..x} is no range: expected two whole numbers or letters, for example {00000..00004}");
+            "a{5..x}.tar: {5..x} is not a range: expected two whole numbers or letters, for example {00000..00004}");
 }
 
-TEST(Braces, MeanWhatTheyMeanInPythonsBraceexpand) {
+TEST(Braces, ExpandLikePythonsBraceexpand) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(expand_braces("{0..4..2}"), (Names{"0", "2", "4"}));
   EXPECT_EQ(expand_braces("{00..10..5}"), (Names{"00", "05", "10"}));
   EXPECT_EQ(expand_braces("{0..7..-3}"), (Names{"0", "3", "6"}));
   EXPECT_EQ(expand_braces("{1..2..0}"), (Names{"1", "2"}));
   EXPECT_EQ(expand_braces("{8..10}"), (Names{"8", "9", "10"}));
-  EXPECT_EQ(expand_braces("{0..10..10}"), (Names{"0", "10"})) << "a 0 alone asks for no leading zeros";
+  EXPECT_EQ(expand_braces("{0..10..10}"), (Names{"0", "10"})) << "a single 0 must not cause leading zeros";
   EXPECT_EQ(expand_braces("{2..-1}"), (Names{"2", "1", "0", "-1"}));
   EXPECT_EQ(expand_braces("{-01..1}"), (Names{"-01", "000", "001"}));
   EXPECT_EQ(expand_braces("{05..1..2}"), (Names{"05", "03", "01"}));
@@ -61,10 +61,10 @@ TEST_F(PathPatterns, PathsMayBeListsPatternsAndFolders) {
             path("s/a-02.tar") + ": no such file (2 of the 4 files named are missing)");
   EXPECT_EQ(user_error_of([&] { expand_paths({{path("s/c*.tar")}}, ".tar"); }), path("s/c*.tar") + ": no file matches");
   EXPECT_EQ(user_error_of([&] { expand_paths({{"pipe:cat x"}}, ".tar"); }),
-            "pipe:cat x: commands are not read; expected local files");
+            "pipe:cat x: commands are not supported; expected local files");
 }
 
-TEST_F(PathPatterns, NamesInSettingsAreLookedForBesideTheirFileThenInTheWorkingFolder) {
+TEST_F(PathPatterns, PathsInSettingsAreSearchedNextToTheirFileThenInTheWorkingFolder) {
   for (const char* name : {"yaml/s-00.tar", "yaml/s-01.tar", "work/t-0.tar"}) write(name, "x");
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(path("work"));
@@ -89,7 +89,7 @@ TEST_F(PathPatterns, NamesInSettingsAreLookedForBesideTheirFileThenInTheWorkingF
   std::filesystem::current_path(before);
 }
 
-TEST_F(PathPatterns, AFolderOfIndicesIsAPathToo) {
+TEST_F(PathPatterns, AFolderOfIndicesIsResolvedLikeAPath) {
   write("yaml/kept/x", "x");
   const auto read = [&](const std::string& text) {
     return config::Value<IndexPlace>::read(config::parse_yaml(text, path("yaml/a.yaml")), "", {}).name;
@@ -99,9 +99,9 @@ TEST_F(PathPatterns, AFolderOfIndicesIsAPathToo) {
   EXPECT_EQ(read("new"), (std::filesystem::current_path() / "new").string());
 }
 
-TEST_F(PathPatterns, PathsOfOtherMachinesAreRefusedWithTheWayOut) {
+TEST_F(PathPatterns, RemotePathsAreRefusedWithACommandThatReadsThem) {
   EXPECT_EQ(user_error_of([&] { expand_paths({{"s3://bucket/x.csv"}}, ".csv"); }),
-            "s3://bucket/x.csv: only local files are read: copy them first, and give their paths");
+            "s3://bucket/x.csv: only local files can be read: copy them first and use their paths");
   for (const auto& [address, command] : std::vector<std::pair<std::string, std::string>>{
            {"s3://bucket/{00..10}.tar", "aws s3 cp s3://bucket/{00..10}.tar -"},
            {"gs://bucket/x.tar", "gsutil cat gs://bucket/x.tar"},
@@ -112,7 +112,7 @@ TEST_F(PathPatterns, PathsOfOtherMachinesAreRefusedWithTheWayOut) {
     settings.path = {{address}};
     EXPECT_EQ(user_error_of([&] { make_webdataset(settings); }),
               address +
-                  ": only local files and commands are read: copy the files first, or read them through a "
+                  ": only local files and commands can be read: copy the files first, or read them through a "
                   "command, such as path: \"pipe:" +
                   command + "\"");
   }
@@ -121,7 +121,7 @@ TEST_F(PathPatterns, PathsOfOtherMachinesAreRefusedWithTheWayOut) {
   EXPECT_EQ(user_error_of([&] { expand_paths({{"a.tar::pipe:cat x"}}, ".tar", true); }).substr(0, 10), "pipe:cat x");
 }
 
-TEST_F(PathPatterns, FileAddressesAreLocalPaths) {
+TEST_F(PathPatterns, FileUrlsAreLocalPaths) {
   write("s/0.tar", "x");
   write("s/1.tar", "x");
   const std::vector<std::string> both = {path("s/0.tar"), path("s/1.tar")};
@@ -133,7 +133,7 @@ TEST_F(PathPatterns, FileAddressesAreLocalPaths) {
   EXPECT_EQ(user_error_of([&] { expand_paths({{"file:///no/such.tar"}}, ".tar"); }), "/no/such.tar: no such file");
 }
 
-TEST_F(PathPatterns, AnUnclosedBraceIsSaid) {
+TEST_F(PathPatterns, AnUnclosedBraceIsReported) {
   EXPECT_EQ(user_error_of([&] { expand_paths({{path("a-{0..3.tar")}}, ".tar"); }),
             path("a-{0..3.tar") + ": no such file: its brace { is not closed");
   EXPECT_EQ(user_error_of([&] { expand_paths({{path("{5}{*.tar")}}, ".tar"); }),

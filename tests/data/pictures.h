@@ -1,5 +1,5 @@
 #pragma once
-// Pictures made on the spot for the tests of src/data.
+// Generates images for the tests of src/data.
 
 #include <string>
 #include <vector>
@@ -19,7 +19,7 @@ inline Image noise(std::int64_t height, std::int64_t width, std::uint64_t seed) 
   return image;
 }
 
-/// Blue-green-red, with an alpha channel of noise when channels is 4.
+/// Returns the image in blue-green-red order, with a varying alpha channel if `channels` is 4.
 inline cv::Mat mat_of(const Image& image, int channels) {
   cv::Mat mat(static_cast<int>(image.height), static_cast<int>(image.width), CV_8UC(channels));
   for (std::size_t i = 0; i < mat.total(); ++i)
@@ -40,7 +40,7 @@ inline std::string encode(const Image& image, const std::string& extension) {
   return encode_mat(mat_of(image, 3), extension);
 }
 
-/// A PNG file of 8 x 9 random pixels.
+/// Returns a PNG file of 8 x 9 random pixels.
 inline std::string noise_png(int seed) {
   return encode(noise(8, 9, static_cast<std::uint64_t>(seed)), ".png");
 }

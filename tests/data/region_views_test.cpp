@@ -1,4 +1,4 @@
-// Boxes of objects in image views, and the views of several texts that belong to them: phrases, their negatives, and negatives
+// Tests boxes of objects in image views and the text views that belong to them: phrases, hard negatives of phrases, and hard negatives
 // of the whole image.
 
 #include <map>
@@ -29,7 +29,7 @@ LoaderSettings region_settings(const std::string& yaml) {
   return config::read<LoaderSettings>(config::parse_yaml(yaml, "test"));
 }
 
-// A black picture with a white object at this box: top, left, height, width.
+// Returns a black image with a white object in this box (top, left, height, width).
 Sample with_object(std::int64_t height, std::int64_t width, const Box& box, bool encoded) {
   Sample sample;
   sample.key = "a";
@@ -44,7 +44,7 @@ Sample with_object(std::int64_t height, std::int64_t width, const Box& box, bool
   return sample;
 }
 
-// The share of a view's rows (axis 0) or columns (1) before the object begins and before it ends, by its light.
+// Finds the white object in a view, and returns where it begins and ends as shares of the view's rows (axis 0) or columns (axis 1).
 std::array<double, 2> extent_of_light(const std::vector<std::uint8_t>& planes, std::int64_t height, std::int64_t width,
                                       int axis) {
   const std::int64_t length = axis == 0 ? height : width, across = axis == 0 ? width : height;
@@ -60,8 +60,8 @@ std::array<double, 2> extent_of_light(const std::vector<std::uint8_t>& planes, s
   return {begin / static_cast<double>(length), end / static_cast<double>(length)};
 }
 
-TEST(BoxesOfViews, GoTheWayOfTheirPixels) {
-  const Box box{20, 50, 25, 30};  // of a picture of 60 x 100
+TEST(BoxesOfViews, AreTransformedLikeTheirPixels) {
+  const Box box{20, 50, 25, 30};  // in an image of 60 x 100
   for (const bool encoded : {false, true})
     for (const char* yaml :
          {"{augmentation: {scale: [0.5, 1], flip: 0.5, color_jitter: {probability: 0}}}",
@@ -91,8 +91,8 @@ TEST(BoxesOfViews, GoTheWayOfTheirPixels) {
       }
 }
 
-TEST(BoxesOfViews, TellWhichShareOfTheBoxTheViewShows) {
-  Preprocessing preprocessing;  // of a picture of 60 x 100 the columns 20 to 80
+TEST(BoxesOfViews, ReportTheVisibleShareOfTheBox) {
+  Preprocessing preprocessing;  // shows the columns 20 to 80 of an image of 60 x 100
   preprocessing.image_size = 30;
   const Needs needs{.images = {{"image", {.boxes = true}}}, .texts = {}};
   const ImageViews views(preprocessing, region_settings("{augmentation: {crop: evaluation}}"), needs, 3);
@@ -103,24 +103,24 @@ TEST(BoxesOfViews, TellWhichShareOfTheBoxTheViewShows) {
   EXPECT_EQ(seen[0].corners, (std::array<float, 4>{0, 10.0F / 60, 10.0F / 60, 0.5F}));
   EXPECT_EQ(seen[1].visible, 0);
   EXPECT_NEAR(seen[2].visible, 1, 1e-6);
-  EXPECT_NEAR(seen[3].visible, 5.0 / 7, 1e-6) << "of what lies in the picture";
+  EXPECT_NEAR(seen[3].visible, 5.0 / 7, 1e-6) << "the share of the part inside the image";
   try {
     views.see(sample, {{0, 100, 5, 5}}, 0, 0);
     FAIL() << "no error";
   } catch (const SampleError& error) {
     EXPECT_EQ(error.reason(), "bad_box");
-    EXPECT_STREQ(error.what(), "sample a: the box [100, 0, 105, 5] lies outside of the picture of 100 x 60 pixels");
+    EXPECT_STREQ(error.what(), "sample a: the box [100, 0, 105, 5] is outside the image of 100 x 60 pixels");
   }
 }
 
-TEST(BoxesOfViews, AreRefusedWhereTheAugmentationMovesObjects) {
+TEST(BoxesOfViews, AreRefusedIfTheAugmentationMovesObjects) {
   const Needs with{.images = {{"image", {.boxes = true}}}, .texts = {}},
       without{.images = {{"image", {}}}, .texts = {}};
   for (const char* yaml :
        {"{augmentation: {auto_augment: imagenet}}", "{augmentation: {rand_augment: {operations: 2}}}"}) {
     EXPECT_EQ(user_error_of([&] { ImageViews({}, region_settings(yaml), with, 1); }),
-              "the objective asks for the boxes of the image view image, which do not follow what auto_augment and "
-              "rand_augment do: leave both out of data.loader.augmentation");
+              "the objective asks for the boxes of the image view image, but boxes do not follow the changes by auto_augment and "
+              "rand_augment: remove both from data.loader.augmentation");
     EXPECT_EQ(user_error_of([&] { ImageViews({}, region_settings(yaml), without, 1); }), "no error");
   }
 }
@@ -128,8 +128,8 @@ TEST(BoxesOfViews, AreRefusedWhereTheAugmentationMovesObjects) {
 const Needs kRegionNeeds{.images = {{"image", {.boxes = true}}},
                          .texts = {{"phrases", {}}, {"phrase_negatives", {.optional = true}}}};
 
-// Sample i has i objects "p0" .. in columns of 4 pixels, object k with the negatives "k-0" .. "k-(k-1)", one that no phrase
-// tells of and one without a box.
+// Returns samples in which sample i has i objects "p0", "p1", ... in columns of 4 pixels. Object k has the negatives "k-0" to "k-(k-1)".
+// Each sample also has a box without a phrase and a phrase without a box.
 std::vector<Sample> with_regions(std::int64_t count) {
   std::vector<Sample> samples = make_samples(count);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -173,10 +173,10 @@ Texts region_texts(const TowerInput& view, std::int64_t row) {
 const char* const kInOrder =
     "{batch_size: 3, shuffle: false, augmentation: {crop: evaluation}, boxes: {count: 2, negatives: 2}}";
 
-TEST(RegionViews, PhrasesAndNegativesAreOfTheBoxBesideThem) {
+TEST(RegionViews, PhrasesAndNegativesBelongToTheirBox) {
   Loader loader = region_loader(with_regions(6), region_settings(kInOrder), kRegionNeeds);
   const Batch first = loader.next();
-  EXPECT_EQ(first.keys, (Texts{"1", "2", "3"})) << "the first sample has no phrase";
+  EXPECT_EQ(first.keys, (Texts{"1", "2", "3"})) << "sample 0 has no phrase with a box";
   const Boxes& boxes = first.images.at("image").boxes;
   const TowerInput &phrases = first.texts.at("phrases"), &negatives = first.texts.at("phrase_negatives");
   ASSERT_EQ(boxes.corners.sizes(), (at::IntArrayRef{3, 2, 4}));
@@ -193,7 +193,7 @@ TEST(RegionViews, PhrasesAndNegativesAreOfTheBoxBesideThem) {
         continue;
       }
       const std::int64_t k = std::stoll(region_text_at(phrases, row, r).substr(1));
-      // Of pictures 24 wide and 20 + row % 5 high the middle is shown, whose left border evaluation rounds.
+      // The view shows the center of an image 24 wide and 20 + key % 5 high; evaluation rounds its left border.
       const double height = 20 + static_cast<double>((row + 1) % 5);
       const auto part = preprocessed_part(static_cast<std::int64_t>(height), 24, [] {
         Preprocessing out;
@@ -203,17 +203,17 @@ TEST(RegionViews, PhrasesAndNegativesAreOfTheBoxBesideThem) {
       EXPECT_NEAR(corners[0].item<float>(), std::max(0.0, (4.0 * static_cast<double>(k) - part[1]) / part[3]), 1e-6);
       EXPECT_NEAR(corners[3].item<float>(), (12 - part[0]) / part[2], 1e-6);
       const Texts of_box = {region_text_at(negatives, row, 2 * r), region_text_at(negatives, row, 2 * r + 1)};
-      EXPECT_EQ(std::ranges::count(of_box, ""), 2 - std::min<std::int64_t>(2, k)) << "fewer: absent";
-      EXPECT_TRUE(of_box[0].empty() || of_box[0] != of_box[1]) << "none twice";
+      EXPECT_EQ(std::ranges::count(of_box, ""), 2 - std::min<std::int64_t>(2, k)) << "missing negatives must be empty";
+      EXPECT_TRUE(of_box[0].empty() || of_box[0] != of_box[1]) << "no negative may repeat";
       for (const std::string& text : of_box) EXPECT_TRUE(text.empty() || text.starts_with(concat(k, "-"))) << text;
     }
 }
 
-TEST(RegionViews, FollowFromSeedEpochAndSampleOnAnyNumberOfRanksAndThreads) {
+TEST(RegionViews, DependOnlyOnSeedEpochAndSampleNotOnRanksOrThreads) {
   using Seen = std::map<std::pair<std::int64_t, std::string>, std::pair<Texts, std::vector<float>>>;
   std::vector<Sample> samples = with_regions(9);
   for (Sample& sample : samples)
-    for (std::size_t k = 2; k < sample.objects.size(); ++k)  // so narrow that all lie within the picture
+    for (std::size_t k = 2; k < sample.objects.size(); ++k)  // narrow enough for all boxes to be inside the image
       sample.objects[k].box = {2, 2 * static_cast<std::int64_t>(k) - 4, 10, 2};
   const auto seen = [&](int ranks, std::int64_t threads) {
     Seen out;
@@ -245,12 +245,12 @@ TEST(RegionViews, FollowFromSeedEpochAndSampleOnAnyNumberOfRanksAndThreads) {
   int differ = 0;
   for (const auto& [place, drawn] : one)
     if (place.first == 0 && one.contains({1, place.second})) differ += drawn != one.at({1, place.second}) ? 1 : 0;
-  EXPECT_GT(differ, 4) << "each epoch draws anew";
+  EXPECT_GT(differ, 4) << "each epoch must draw again";
 }
 
-TEST(RegionViews, ABoxOutOfSightIsMaskedAndItsTextsAreAbsent) {
+TEST(RegionViews, AnInvisibleBoxIsMaskedAndHasNoTexts) {
   std::vector<Sample> samples = with_regions(7);
-  samples.erase(samples.begin(), samples.begin() + 6);  // six objects over the whole width of 24 pixels
+  samples.erase(samples.begin(), samples.begin() + 6);  // leaves one sample with six objects across the width of 24 pixels
   for (const char* least : {"0", "0.3", "1"}) {
     const LoaderSettings settings =
         region_settings(concat("{batch_size: 1, shuffle: false, augmentation: {scale: [0.2, 0.3]}, boxes: {count: 6, "
@@ -273,7 +273,7 @@ TEST(RegionViews, ABoxOutOfSightIsMaskedAndItsTextsAreAbsent) {
   }
 }
 
-TEST(RegionViews, OfSeveralImageViewsHaveAMaskEach) {
+TEST(RegionViews, EachImageViewHasItsOwnMask) {
   const Needs needs{.images = {{"image", {.boxes = true}}, {"small", {.boxes = true}}, {"plain", {}}},
                     .texts = {{"phrases", {}}}};
   const LoaderSettings settings = region_settings(
@@ -286,7 +286,7 @@ TEST(RegionViews, OfSeveralImageViewsHaveAMaskEach) {
   EXPECT_LT(part.mask.sum().item<std::int64_t>(), whole.mask.sum().item<std::int64_t>());
 }
 
-TEST(RegionViews, BadBoxesAreCountedAndSkippedWhereBoxesAreAskedFor) {
+TEST(RegionViews, BadBoxesAreSkippedAndCountedOnlyIfBoxesAreNeeded) {
   std::vector<Sample> samples = with_regions(5);
   samples[2].bad_boxes = "regions[0].box is [1, 2]; expected [left, top, right, bottom]";
   samples[3].objects[3].box = {2, 400, 10, 4};
@@ -299,7 +299,7 @@ TEST(RegionViews, BadBoxesAreCountedAndSkippedWhereBoxesAreAskedFor) {
   EXPECT_EQ(without.next().size(), 5);
 }
 
-TEST(RegionViews, ThatAreNotSetUpAreErrorsThatSayWhatToSet) {
+TEST(RegionViews, MissingSettingsAreReported) {
   const auto error = [](const std::string& yaml, const Needs& needs) {
     return user_error_of([&] { region_loader(with_regions(4), region_settings(yaml), needs); });
   };
@@ -318,7 +318,7 @@ TEST(RegionViews, ThatAreNotSetUpAreErrorsThatSayWhatToSet) {
   EXPECT_NE(missing.find("missing phrases; found caption, image and label"), std::string::npos) << missing;
 }
 
-TEST(RegionViews, AreShownInExamplesWithAnOutline) {
+TEST(RegionViews, TrainingExamplesShowBoxesAsOutlines) {
   const auto examples = [&](const std::string& yaml, const Needs& needs) {
     std::vector<Sample> samples = with_regions(3);
     samples.erase(samples.begin(), samples.begin() + 2);
@@ -335,7 +335,7 @@ TEST(RegionViews, AreShownInExamplesWithAnOutline) {
   EXPECT_NE(with[0].pictures.at("image").pixels, without[0].pictures.at("image").pixels);
 }
 
-TEST(NegativesView, TakesSomeOfTheSamplesNegatives) {
+TEST(NegativesView, DrawsFromTheSamplesNegatives) {
   std::vector<Sample> samples = make_samples(3);
   samples[0].negatives = {{"swap_att", "a"}, {"", "b"}, {"", " "}, {"", "caf\xE9"}, {"add_obj", "c"}};
   samples[1].negatives = {{"", "d"}};
@@ -351,14 +351,14 @@ TEST(NegativesView, TakesSomeOfTheSamplesNegatives) {
     EXPECT_EQ(region_texts(view, 2), (Texts{"", ""}));
     EXPECT_FALSE(view.mask[2].any().item<bool>());
   }
-  EXPECT_EQ(seen, (std::set<Texts>{{"a", "b"}, {"a", "c"}, {"b", "c"}})) << "none twice, and no blank or broken one";
+  EXPECT_EQ(seen, (std::set<Texts>{{"a", "b"}, {"a", "c"}, {"b", "c"}})) << "no negative may repeat, be blank or be invalid";
   Loader strict = region_loader(samples, region_settings("{batch_size: 1, shuffle: false, negatives: {count: 1}}"),
                                 {.texts = {{"negatives", {}}}});
   for (const char* key : {"0", "1", "0"}) EXPECT_EQ(strict.next().keys, Texts{key});
   EXPECT_EQ(strict.statistics().skipped, (std::map<std::string, std::int64_t>{{"no_negatives", 1}}));
 }
 
-TEST(NegativesView, TakesTheKindsThatAreNamedAlone) {
+TEST(NegativesView, DrawsOnlyTheListedKinds) {
   std::vector<Sample> samples = make_samples(2);
   samples[0].negatives = {{"swap_att", "a"}, {"add_obj", "b"}, {"swap_obj", "c"}, {"", "d"}};
   samples[1].negatives = {{"add_obj", "e"}};
@@ -389,13 +389,13 @@ void expect_members(const Sample& sample) {
   EXPECT_EQ(sample.negatives[1].caption, "a bird");
   ASSERT_EQ(sample.objects.size(), 2U);
   EXPECT_EQ(sample.objects[0].phrase, "a cat");
-  EXPECT_EQ(sample.objects[0].box, (std::array<std::int64_t, 4>{2, 1, 7, 9})) << "the pixels that it touches";
+  EXPECT_EQ(sample.objects[0].box, (std::array<std::int64_t, 4>{2, 1, 7, 9})) << "the box must include every pixel that it touches";
   EXPECT_EQ(sample.objects[0].negatives, Texts{"a cow"});
   EXPECT_EQ(sample.objects[1].box, (std::array<std::int64_t, 4>{0, 0, 20, 30}));
   EXPECT_EQ(sample.bad_boxes, "");
 }
 
-TEST_F(RegionFiles, OfJsonLinesAreReadByTheirKeys) {
+TEST_F(RegionFiles, JsonLinesReadsRegionsByTheirKeys) {
   JsonLinesSettings settings;
   settings.path.items = {path("data.jsonl")};
   settings.images = path("pictures");
@@ -406,7 +406,7 @@ TEST_F(RegionFiles, OfJsonLinesAreReadByTheirKeys) {
   EXPECT_TRUE(make_json_lines(settings)->get(0).objects.empty());
 }
 
-TEST_F(RegionFiles, OfAWebdatasetAreReadAndPackedAgainAsObjects) {
+TEST_F(RegionFiles, WebDatasetRegionsAreReadAndPackedAgain) {
   io::TarWriter tar(path("a.tar"));
   tar.add("k.png", test::encode(test::noise(20, 30, 1), ".png"));
   tar.add("k.json", std::string(R"({"caption": "x", )") + kMembers + "}");
@@ -420,7 +420,7 @@ TEST_F(RegionFiles, OfAWebdatasetAreReadAndPackedAgainAsObjects) {
   expect_members(indexed(make_webdataset(settings))->get(0));
 }
 
-TEST_F(RegionFiles, BoxesThatAreNoneAreKeptForWhoeverAsksForBoxes) {
+TEST_F(RegionFiles, InvalidBoxesAreRecordedInTheSample) {
   JsonLinesSettings settings;
   settings.path.items = {path("data.jsonl")};
   settings.images = path("pictures");

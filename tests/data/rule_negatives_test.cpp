@@ -1,4 +1,4 @@
-// Hard negatives that rules make of captions.
+// Tests hard negatives that rules generate from captions.
 
 #include <map>
 #include <set>
@@ -13,7 +13,7 @@ namespace {
 
 using Variants = std::set<std::string>;
 
-// All that the rules can make of a caption, by kind.
+// Returns all hard negatives that the rules can generate from a caption, by kind.
 std::map<std::string, Variants> all_of(const NegativeRules& rules, const std::string& caption) {
   Random random(1, Purpose::negatives);
   std::map<std::string, Variants> out;
@@ -29,7 +29,7 @@ const NegativeRules& small_rules() {
   return rules;
 }
 
-TEST(NegativeRules, SwapAttributesOfOneClassThatSayDifferentThings) {
+TEST(NegativeRules, SwapDifferentAttributesOfOneClass) {
   EXPECT_EQ(all_of(small_rules(), "A red dog and a blue cat.")["swap_att"], Variants{"A blue dog and a red cat."});
   EXPECT_EQ(all_of(small_rules(), "An orange dog, a blue cat")["swap_att"], Variants{"A blue dog, an orange cat"});
   EXPECT_EQ(all_of(small_rules(), "Red dog beside blue cat")["swap_att"], Variants{"Blue dog beside red cat"});
@@ -38,7 +38,7 @@ TEST(NegativeRules, SwapAttributesOfOneClassThatSayDifferentThings) {
     EXPECT_TRUE(all_of(small_rules(), same)["swap_att"].empty()) << same;
 }
 
-TEST(NegativeRules, SwapNounsThatAreToldApart) {
+TEST(NegativeRules, SwapNounsOnlyIfTheMeaningChanges) {
   EXPECT_EQ(all_of(small_rules(), "a dog chases two cats")["swap_obj"], Variants{"a cat chases two dogs"});
   EXPECT_EQ(all_of(small_rules(), "a red dog and a cat")["swap_obj"], Variants{"a red cat and a dog"});
   EXPECT_EQ(all_of(small_rules(), "A man sees women")["swap_obj"], Variants{"A woman sees men"});
@@ -47,7 +47,7 @@ TEST(NegativeRules, SwapNounsThatAreToldApart) {
     EXPECT_TRUE(all_of(small_rules(), same)["swap_obj"].empty()) << same;
 }
 
-TEST(NegativeRules, ReplaceWordsByThoseThatTheyExclude) {
+TEST(NegativeRules, ReplaceWordsByIncompatibleOnes) {
   const auto made = all_of(small_rules(), "A tiny dog is in front of the Woman");
   EXPECT_EQ(made.at("replace_att"), Variants{"A big dog is in front of the Woman"});
   EXPECT_EQ(made.at("replace_obj"),
@@ -61,7 +61,7 @@ TEST(NegativeRules, ReplaceWordsByThoseThatTheyExclude) {
   EXPECT_TRUE(all_of(small_rules(), "").empty());
 }
 
-TEST(NegativeRules, TakeSomeOfEachKindAndFollowFromTheRandomNumbers) {
+TEST(NegativeRules, LimitEachKindAndDependOnlyOnTheSeed) {
   const NegativeRules rules(default_negative_lexicon(), "built in");
   const std::string caption = "A young man in a red shirt rides a brown horse next to two white dogs";
   const auto made = [&](std::uint64_t seed) {
@@ -86,17 +86,17 @@ TEST(NegativeRules, TakeSomeOfEachKindAndFollowFromTheRandomNumbers) {
   EXPECT_NE(captions(1), captions(2));
 }
 
-TEST(NegativeRules, MistakesInALexiconAreToldByLine) {
+TEST(NegativeRules, MistakesInALexiconAreReportedWithTheirLine) {
   const auto error = [](const std::string& text) {
     return test::user_error_of([&] { NegativeRules(text, "words.txt"); });
   };
   EXPECT_EQ(
       error("att color: red | blue\nnoun a: x | y\n"),
-      "words.txt:2: expected a line such as `att size: small, tiny | large, big`, of the kinds att, obj and rel, got "
+      "words.txt:2: expected a line such as `att size: small, tiny | large, big`, with the kind att, obj or rel, got "
       "noun a: x | y");
   EXPECT_EQ(error("att color: red, blue"),
             "words.txt:1: the class color has nothing to choose from: put | between its words");
-  EXPECT_EQ(error("att color: red | , blue"), "words.txt:1: there is no word before or behind a comma or |");
+  EXPECT_EQ(error("att color: red | , blue"), "words.txt:1: there is no word before or after a comma or |");
   EXPECT_EQ(error("# nothing\n"), "words.txt: holds no words");
 }
 

@@ -1,4 +1,4 @@
-// The order of sources whose samples lie in groups that are read whole.
+// Tests the sample order of sources that read their samples in whole groups.
 
 #include "src/data/loading/sampler.h"
 
@@ -43,7 +43,7 @@ std::int64_t group_of(std::int64_t entry) {
   return std::ranges::upper_bound(kGroups.starts, entry) - kGroups.starts.begin() - 1;
 }
 
-// The most groups that are begun and not yet ended at a time.
+// Returns the largest number of groups that are started but not finished at the same time.
 std::size_t most_open(const Order& order) {
   std::map<std::int64_t, std::int64_t> left;
   std::set<std::int64_t> open;
@@ -58,7 +58,7 @@ std::size_t most_open(const Order& order) {
   return most;
 }
 
-TEST(GroupedOrder, IsAPermutationOfFewOpenGroupsAnotherEachEpoch) {
+TEST(GroupedOrder, IsAPermutationWithFewOpenGroupsThatDiffersEachEpoch) {
   Sampler sampler(mixing_of(MixtureMode::concat, {80}), true, 3, {}, {kGroups});
   std::set<Order> orders;
   for (std::int64_t epoch = 0; epoch < 4; ++epoch) {
@@ -69,10 +69,10 @@ TEST(GroupedOrder, IsAPermutationOfFewOpenGroupsAnotherEachEpoch) {
   }
   EXPECT_EQ(orders.size(), 4U);
   Sampler free(mixing_of(MixtureMode::concat, {80}), true, 3, {});
-  EXPECT_GT(most_open(order_of(free, 0)), 6U) << "without groups they are all begun at once";
+  EXPECT_GT(most_open(order_of(free, 0)), 6U) << "without groups, most are open at once";
 }
 
-TEST(GroupedOrder, RanksReadGroupsOfTheirOwnAndTogetherTheWhole) {
+TEST(GroupedOrder, RanksReadDifferentGroupsAndTogetherTheWholeEpoch) {
   Sampler whole(mixing_of(MixtureMode::concat, {80}), true, 3, {}, {kGroups});
   const Order all = order_of(whole, 1);
   std::array<std::set<std::int64_t>, 2> groups;
@@ -89,7 +89,7 @@ TEST(GroupedOrder, RanksReadGroupsOfTheirOwnAndTogetherTheWhole) {
   for (const std::int64_t group : groups[0]) EXPECT_FALSE(groups[1].contains(group)) << group;
 }
 
-TEST(GroupedOrder, InAMixtureTheComponentKeepsItsOrderAtRandomPlaces) {
+TEST(GroupedOrder, AMixtureKeepsTheOrderWithinAComponentAndInterleavesRandomly) {
   Sampler sampler(mixing_of(MixtureMode::concat, {80, 60}), true, 5, {}, {kGroups, {}});
   const Order order = order_of(sampler, 2);
   EXPECT_TRUE(is_permutation(order, 0, 140));
@@ -103,7 +103,7 @@ TEST(GroupedOrder, InAMixtureTheComponentKeepsItsOrderAtRandomPlaces) {
   EXPECT_GT(changes, 30);
 }
 
-TEST(GroupedOrder, WeightedAndSequentialMixturesGiveEachSampleEquallyOften) {
+TEST(GroupedOrder, EveryMixtureModeReturnsEachSampleEquallyOften) {
   for (const MixtureMode mode : {MixtureMode::weighted, MixtureMode::sequential, MixtureMode::accumulate}) {
     Sampler sampler(mixing_of(mode, {80, 60}, mode == MixtureMode::weighted ? 1.5 : 1), true, 5, {}, {kGroups, {}});
     std::map<std::int64_t, int> times;

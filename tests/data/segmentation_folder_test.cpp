@@ -35,7 +35,7 @@ class SegmentationFolder : public test::TemporaryFolder {
   SegmentationFolderSettings settings;
 };
 
-TEST_F(SegmentationFolder, FindsPicturesInFoldersOrInAList) {
+TEST_F(SegmentationFolder, FindsImagesInFoldersOrInAList) {
   const auto all = make_segmentation_folder(settings);
   ASSERT_EQ(all->size(), 2);
   EXPECT_EQ(all->get(0).key, "pictures/a.png");
@@ -46,7 +46,7 @@ TEST_F(SegmentationFolder, FindsPicturesInFoldersOrInAList) {
   const auto listed = make_segmentation_folder(settings);
   ASSERT_EQ(listed->size(), 1);
   EXPECT_EQ(listed->get(0).key, "pictures/sub/b.png");
-  EXPECT_EQ(listed->data_file(0).name, "val.txt") << "what tells data sets from each other knows the list";
+  EXPECT_EQ(listed->data_file(0).name, "val.txt") << "the list must be part of the data's identity";
 }
 
 TEST_F(SegmentationFolder, ValuesBecomeClasses) {
@@ -62,20 +62,20 @@ TEST_F(SegmentationFolder, ValuesBecomeClasses) {
   EXPECT_EQ(mask_of_a(), (Bytes{1, 255, 0, 255, 255, 255}));
 }
 
-TEST_F(SegmentationFolder, BadSamplesAreNamed) {
+TEST_F(SegmentationFolder, BadSamplesAreReported) {
   write("masks/a.png", encode_mask(Bytes(6, 0), 3, 2));
   const auto source = make_segmentation_folder(settings);
   EXPECT_EQ(sample_error_of(*source, 0),
-            "bad_mask: sample pictures/a.png: its mask " + path("masks/a.png") + " is 3 x 2 pixels, its picture 2 x 3");
+            "bad_mask: sample pictures/a.png: its mask " + path("masks/a.png") + " is 3 x 2 pixels, its image 2 x 3");
   std::filesystem::remove(path("masks/sub/b.png"));
   EXPECT_EQ(sample_error_of(*source, 1),
             "bad_mask: sample pictures/sub/b.png: " + path("masks/sub/b.png") + ": no such file");
 }
 
-TEST_F(SegmentationFolder, MistakesAreOneLine) {
+TEST_F(SegmentationFolder, MistakesAreReportedInOneLine) {
   settings.masks = "labels";
   EXPECT_EQ(error(), "segmentation_folder: there is no folder " + path("labels") +
-                         ": set `path` to the data set's folder, and `masks` to the one within it");
+                         ": set `path` to the data set's folder, and `masks` to the folder within it");
   settings.masks = "masks";
   settings.picture_suffix = ".bmp";
   EXPECT_EQ(error(), "segmentation_folder: no file in " + path("pictures") + " ends in .bmp: set picture_suffix");
@@ -96,7 +96,7 @@ TEST_F(SegmentationFolder, MistakesAreOneLine) {
   EXPECT_EQ(error(),
             "segmentation_folder.background_class is 2, but " + path("classes.txt") + " names 2 classes (0 to 1)");
   settings.values = {4, 4};
-  EXPECT_EQ(validate(settings)->text, "4 stands there twice: a value is one class's");
+  EXPECT_EQ(validate(settings)->text, "4 is listed twice: each value belongs to one class");
   settings.reduce_zero_label = true;
   EXPECT_EQ(validate(settings)->key, "reduce_zero_label");
 }

@@ -37,7 +37,7 @@ class ShardWriter : public ::testing::Test {
   std::string folder_;
 };
 
-// Name and content of each member, by the offsets of the ustar format; checks the checksums.
+// Returns the name and content of each member, read at the offsets of the ustar format, and checks the checksums.
 std::vector<std::pair<std::string, std::string>> read_tar(const std::string& tar) {
   std::vector<std::pair<std::string, std::string>> members;
   for (std::size_t at = 0; tar[at] != '\0';) {
@@ -54,7 +54,7 @@ std::vector<std::pair<std::string, std::string>> read_tar(const std::string& tar
   return members;
 }
 
-TEST_F(ShardWriter, ShardsHoldEverythingAndDoNotDependOnThreads) {
+TEST_F(ShardWriter, ShardsHoldAllFieldsAndDoNotDependOnThreads) {
   ShapesSettings shapes;
   shapes.size = 25;
   shapes.regions = true;
@@ -106,7 +106,7 @@ TEST_F(ShardWriter, ShardsHoldEverythingAndDoNotDependOnThreads) {
   EXPECT_TRUE(classes.ends_with("\nmoon\nbackground\n")) << classes;
 }
 
-TEST_F(ShardWriter, ShardsThatAreThereAreNotOverwritten) {
+TEST_F(ShardWriter, ExistingShardsAreNotOverwritten) {
   ShapesSettings shapes;
   shapes.size = 2;
   const ShardSettings settings{.folder = path("data"), .name = "train"};
@@ -116,7 +116,7 @@ TEST_F(ShardWriter, ShardsThatAreThereAreNotOverwritten) {
     FAIL();
   } catch (const UserError& error) {
     EXPECT_EQ(error.what(),
-              path("data") + "/train-00000.tar: is there already; name another folder, or remove the shards of train");
+              path("data") + "/train-00000.tar: exists already; name another folder, or remove the shards of train");
   }
 }
 
@@ -130,7 +130,7 @@ class FailingSource final : public IndexedSource {
   std::string describe() const override { return "failing"; }
 };
 
-TEST_F(ShardWriter, AFailureLeavesNoHalfShard) {
+TEST_F(ShardWriter, AFailureLeavesNoPartialShard) {
   const ShardSettings settings{.folder = path("data"), .name = "train", .samples_per_shard = 50, .threads = 2};
   EXPECT_THROW(write_shards(FailingSource(), settings), UserError);
   for (const auto& entry : std::filesystem::directory_iterator(path("data")))
@@ -149,7 +149,7 @@ TEST_F(ShardWriter, LongNamesAreSplitOrRefused) {
   EXPECT_EQ(members[0].second, "x");
 }
 
-TEST(ContactSheet, PicturesAreEnlargedAndStandInRows) {
+TEST(ContactSheet, ImagesAreEnlargedAndArrangedInRows) {
   ShapesSettings shapes;
   const ShapesSource source(shapes);
   std::vector<Sample> samples;
@@ -164,7 +164,7 @@ TEST(ContactSheet, PicturesAreEnlargedAndStandInRows) {
   EXPECT_EQ(pixel(sheet, sheet.height - 1, sheet.width - 1), 255);
 }
 
-TEST(ContactSheet, LettersLoseTheirAccentsAndOtherCharactersAreOneQuestionMark) {
+TEST(ContactSheet, LettersLoseTheirAccentsAndOtherCharactersBecomeQuestionMarks) {
   Sample sample;
   sample.image = test::noise(16, 16, 1);
   const auto drawn = [&](const std::string& caption) {
@@ -172,13 +172,13 @@ TEST(ContactSheet, LettersLoseTheirAccentsAndOtherCharactersAreOneQuestionMark) 
     return contact_sheet({sample}, 1, 128).pixels;
   };
   EXPECT_EQ(drawn("caf\u00e9 \u00c5se"), drawn("cafe Ase"));
-  EXPECT_EQ(drawn("e\u0301"), drawn("e")) << "an accent of its own";
+  EXPECT_EQ(drawn("e\u0301"), drawn("e")) << "a combining accent";
   EXPECT_EQ(drawn("\u732b \U0001F600x \uD55C"), drawn("? ?x ?"));
   EXPECT_EQ(drawn("a\xFF"), drawn("a?"));
   EXPECT_NE(drawn("?"), drawn("??"));
 }
 
-TEST(ContactSheet, LettersOfLatinAlphabetsAreSpeltOut) {
+TEST(ContactSheet, LettersOfLatinAlphabetsAreTransliterated) {
   Sample sample;
   sample.image = test::noise(16, 16, 1);
   const auto drawn = [&](const std::string& caption) {
@@ -186,7 +186,7 @@ TEST(ContactSheet, LettersOfLatinAlphabetsAreSpeltOut) {
     return contact_sheet({sample}, 1, 256).pixels;
   };
   EXPECT_EQ(drawn("M\u00e4dchen Stra\u00dfe \u00d6l \u201eja\u201c"), drawn("Maedchen Strasse Oel \"ja\""));
-  EXPECT_EQ(drawn("a\u0308"), drawn("ae")) << "a letter and its mark";
+  EXPECT_EQ(drawn("a\u0308"), drawn("ae")) << "a letter and a combining mark";
   EXPECT_EQ(drawn("\u0142\u00f3d\u017a na\u00efve \u00f1"), drawn("lodz naive n"));
   EXPECT_EQ(undrawable_characters({sample}), 0);
   sample.captions = {"a \u732b\u732b", "\u732b is not drawn"};

@@ -37,7 +37,7 @@ class Sources : public test::TemporaryFolder {
   }
 };
 
-// A ustar member, written by hand so that the tests can break it.
+// Returns a ustar member, built by hand so that the tests can damage it.
 std::string tar_member(const std::string& name, const std::string& content, char type = '0') {
   std::string header(512, '\0');
   header.replace(0, std::min<std::size_t>(name.size(), 100), name.substr(0, 100));
@@ -69,7 +69,7 @@ std::string three_samples() {
   return tar;
 }
 
-TEST_F(Sources, WebDatasetReadsPartsByName) {
+TEST_F(Sources, WebDatasetReadsMembersByName) {
   write("a.tar", three_samples() + tar_end);
   write("classes.txt", "cat\ndog\nemu\n");
   const auto source = indexed(make_webdataset(at_path("a.tar")));
@@ -83,7 +83,7 @@ TEST_F(Sources, WebDatasetReadsPartsByName) {
   EXPECT_EQ(sample.encoded, noise_png(2));
 }
 
-TEST_F(Sources, WebDatasetReadsEveryKindOfPart) {
+TEST_F(Sources, WebDatasetReadsEveryKindOfMember) {
   cv::Mat levels(8, 9, CV_8U, cv::Scalar(3));
   std::string npy("\x93NUMPY\x01\0", 8);
   const std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }          \n";
@@ -145,15 +145,15 @@ TEST_F(Sources, AShardOfShapesReadsBackEqual) {
   }
 }
 
-TEST_F(Sources, ACutShardGivesItsCompleteSamples) {
+TEST_F(Sources, ATruncatedShardReturnsItsCompleteSamples) {
   const std::string whole = three_samples();
-  // The last sample's first member begins at 6 members of 512 + 512 (all contents are below 512 bytes, png is checked).
+  // The first member of the last sample.
   const std::size_t last = whole.find("d/002.png");
   for (std::size_t cut : {last + 100, last + 512 + 10, whole.size() - 1024 + 7, whole.size() - 1024 - 300}) {
     write("cut.tar", whole.substr(0, cut));
     EXPECT_EQ(make_webdataset(at_path("cut.tar"))->size(), 2) << cut;
   }
-  write("full.tar", whole);  // without the end mark: nothing is missing
+  write("full.tar", whole);  // lacks only the end mark, so no sample is missing
   EXPECT_EQ(make_webdataset(at_path("full.tar"))->size(), 3);
   const io::TarIndex index = [&] {
     write("cut.tar", whole.substr(0, last + 600));
@@ -167,18 +167,18 @@ TEST_F(Sources, ACutShardGivesItsCompleteSamples) {
                 ": the archive ends in the middle of d/000.png (byte 0); its 0 complete samples are used");
 }
 
-TEST_F(Sources, DamagedAndForeignFilesAreNamed) {
+TEST_F(Sources, DamagedAndForeignFilesAreReported) {
   std::string damaged = three_samples();
   damaged[damaged.find("d/001.txt")] = 'X';
   write("damaged.tar", damaged);
   EXPECT_EQ(make_webdataset(at_path("damaged.tar"))->size(), 1)
-      << "d/001 has lost its caption, and what follows cannot be trusted";
+      << "d/001 lost its caption, and everything after it is unreliable";
   write("text.tar", "hello, this is no archive" + std::string(600, 'x'));
   EXPECT_EQ(user_error_of([&] { make_webdataset(at_path("text.tar")); }),
-            path("text.tar") + ": is no tar archive (its first header's checksum is wrong)");
+            path("text.tar") + ": is not a tar archive (its first header's checksum is wrong)");
   write("zipped.tar", std::string("\x1F\x8B\x08\0", 4) + std::string(600, 'x'));
   EXPECT_EQ(user_error_of([&] { make_webdataset(at_path("zipped.tar")); }),
-            path("zipped.tar") + ": is compressed with gzip; expected a plain tar: decompress it first");
+            path("zipped.tar") + ": is compressed with gzip; expected an uncompressed tar: decompress it first");
   EXPECT_EQ(user_error_of([&] { make_webdataset(at_path("none.tar")); }), path("none.tar") + ": no such file");
   write("empty.tar", "");
   EXPECT_NE(user_error_of([&] { make_webdataset(at_path("empty.tar")); }).find("holds no samples"), std::string::npos);
@@ -186,7 +186,7 @@ TEST_F(Sources, DamagedAndForeignFilesAreNamed) {
   EXPECT_EQ(
       user_error_of([&] { make_webdataset(at_path("texts.tar")); }),
       path("texts.tar") +
-          ": no sample has a picture: the members found are jpeg2 and txt, the picture is looked for in jpg, jpeg, "
+          ": no sample has an image: the members found are jpeg2 and txt, the image is looked for in jpg, jpeg, "
           "png, webp, gif, bmp, tif and tiff (image_keys)");
 }
 
@@ -209,7 +209,7 @@ TEST_F(Sources, RandomDamageNeverCrashesTheIndex) {
   }
 }
 
-TEST_F(Sources, RepeatedAndScatteredKeysLoseNothing) {
+TEST_F(Sources, RepeatedAndScatteredKeysLoseNoSamples) {
   write("a.tar", tar_member("a.png", noise_png(1)) + tar_member("a.txt", "one") + tar_member("a.png", noise_png(2)) +
                      tar_member("a.txt", "two") + tar_member("b.png", noise_png(3)) + tar_member("c.png", noise_png(4)) +
                      tar_member("b.txt", "b") + tar_member("c.txt", "c") + tar_end);
@@ -222,7 +222,7 @@ TEST_F(Sources, RepeatedAndScatteredKeysLoseNothing) {
   EXPECT_EQ(source->get(3).encoded, noise_png(4));
 }
 
-TEST_F(Sources, BadMembersNameShardAndKey) {
+TEST_F(Sources, ErrorsOfBadMembersNameShardAndKey) {
   write("a.tar", tar_member("good.png", noise_png(1)) + tar_member("a.txt", "no picture") + tar_member("b.png", "") +
                      tar_member("c.png", noise_png(1)) + tar_member("c.cls", "12x") + tar_end);
   const auto source = indexed(make_webdataset(at_path("a.tar")));
@@ -237,10 +237,10 @@ TEST_F(Sources, BadMembersNameShardAndKey) {
   };
   EXPECT_EQ(error_of(0), "no error");
   EXPECT_EQ(error_of(1), "no_image: " + path("a.tar") +
-                             ": sample a: has no picture; expected one of the members jpg, jpeg, png, webp, gif, bmp, tif and tiff");
+                             ": sample a: has no image; expected one of the members jpg, jpeg, png, webp, gif, bmp, tif and tiff");
   EXPECT_EQ(error_of(2), "empty_image: " + path("a.tar") + ": sample b: the image has 0 bytes");
   EXPECT_EQ(error_of(3), "no error");
-  EXPECT_EQ(source->get(3).class_name, "12x") << "a name, for whoever knows the classes";
+  EXPECT_EQ(source->get(3).class_name, "12x") << "without a file of classes the name is kept";
   io::write_file(path("classes.txt"), "cat\ndog\n");
   EXPECT_THROW(
       {
@@ -256,7 +256,7 @@ TEST_F(Sources, BadMembersNameShardAndKey) {
       SampleError);
 }
 
-// Writes the same samples, with names that need long-name records, by some other program; they must read back equal.
+// Expects the three samples that another program wrote, with keys after `prefix`.
 void expect_long_names(const IndexedSource& source, const std::string& prefix) {
   ASSERT_EQ(source.size(), 3);
   for (std::int64_t i = 0; i < 3; ++i) {
@@ -267,7 +267,7 @@ void expect_long_names(const IndexedSource& source, const std::string& prefix) {
   }
 }
 
-TEST_F(Sources, ReadsWhatGnuTarWrites) {
+TEST_F(Sources, ReadsLongNamesWrittenByGnuTar) {
   const std::string prefix = std::string(120, 'l') + "/" + std::string(110, 'm') + "/";
   for (int i = 0; i < 3; ++i) {
     write("in/" + prefix + "00" + std::to_string(i) + ".png", noise_png(i));
@@ -276,19 +276,19 @@ TEST_F(Sources, ReadsWhatGnuTarWrites) {
   for (const char* format : {"gnu", "posix", "ustar"}) {
     if (!shell("cd " + path("in") + " && tar --sort=name --format=" + format + " -cf ../" + format + ".tar " +
                std::string(120, 'l'))) {
-      if (std::string(format) == "ustar") continue;  // may refuse names this long
+      if (std::string(format) == "ustar") continue;  // GNU tar may refuse names this long
       GTEST_SKIP() << "no GNU tar here";
     }
     expect_long_names(*indexed(make_webdataset(at_path(std::string(format) + ".tar"))), prefix);
   }
 }
 
-TEST_F(Sources, PassesOverLinksFoldersAndSparseFilesOfGnuTar) {
+TEST_F(Sources, SkipsLinksFoldersAndSparseFilesOfGnuTar) {
   for (int i = 0; i < 3; ++i) {
     write("in/x/00" + std::to_string(i) + ".png", noise_png(i));
     write("in/x/00" + std::to_string(i) + ".txt", "caption " + std::to_string(i));
   }
-  // 30 holes need more than one header of the old format.
+  // 30 holes need more than one header in the old format.
   const bool made = shell("cd " + path("in/x") +
                           " && ln -s 000.png 000.link.png && ln 001.txt 001.z-hard.txt && mkdir 002.d && "
                           "for i in $(seq 30); do dd if=000.txt of=001.sparse bs=1 seek=${i}00000 conv=notrunc; done");
@@ -301,13 +301,13 @@ TEST_F(Sources, PassesOverLinksFoldersAndSparseFilesOfGnuTar) {
   }
 }
 
-TEST_F(Sources, ALinksSizeFieldIsNoData) {
+TEST_F(Sources, TheSizeFieldOfALinkIsIgnored) {
   std::string link = tar_member("k.txt", std::string(700, 'x'), '1').substr(0, 512);
   write("a.tar", tar_member("a.png", noise_png(1)) + link + tar_member("a.txt", "fine") + tar_end);
   EXPECT_EQ(indexed(make_webdataset(at_path("a.tar")))->get(0).captions, std::vector<std::string>{"fine"});
 }
 
-TEST_F(Sources, JsonFieldsMayGiveTextsAndLabels) {
+TEST_F(Sources, TextsAndLabelsMayComeFromJsonFields) {
   write("a.tar",
         tar_member("00.jpg", noise_png(1)) +
             tar_member("00.json", R"({"caption": "one", "n": 2, "s": " short ", "tags": ["cat", "dog", null]})") +
@@ -319,7 +319,7 @@ TEST_F(Sources, JsonFieldsMayGiveTextsAndLabels) {
   settings.object_keys = {"json.none", "json.tags"};
   const auto source = indexed(make_webdataset(settings));
   const Sample sample = source->get(0);
-  EXPECT_EQ(sample.captions, std::vector<std::string>{"one"}) << "as img2dataset leaves out .txt";
+  EXPECT_EQ(sample.captions, std::vector<std::string>{"one"}) << "img2dataset may write no .txt";
   EXPECT_EQ(sample.label, 2);
   EXPECT_EQ(sample.summary, "short");
   EXPECT_EQ(sample.object_tags, "cat, dog");
@@ -327,7 +327,7 @@ TEST_F(Sources, JsonFieldsMayGiveTextsAndLabels) {
   EXPECT_EQ(source->get(1).label, -1);
 }
 
-TEST_F(Sources, ReadsWhatPythonWrites) {
+TEST_F(Sources, ReadsLongNamesWrittenByPython) {
   if (!shell("python3 -c 'import tarfile'")) GTEST_SKIP() << "no python3 here";
   const std::string prefix = "\xC3\xA9" + std::string(150, 'p') + "/";
   for (int i = 0; i < 3; ++i) write("p" + std::to_string(i), noise_png(i));
@@ -344,7 +344,7 @@ TEST_F(Sources, ReadsWhatPythonWrites) {
   }
 }
 
-TEST_F(Sources, ReadsWhatTheWebDatasetLibraryWrites) {
+TEST_F(Sources, ReadsShardsWrittenByTheWebDatasetLibrary) {
   const char* python = std::getenv("TESSERA_PYTHON");
   const std::string interpreter = python != nullptr ? python : "python3";
   if (!shell(interpreter + " -c 'import webdataset'"))
@@ -357,7 +357,7 @@ TEST_F(Sources, ReadsWhatTheWebDatasetLibraryWrites) {
   expect_long_names(*indexed(make_webdataset(at_path("w.tar"))), "x/");
 }
 
-TEST_F(Sources, AreMadeByNameFromYaml) {
+TEST_F(Sources, AreCreatedByNameFromYaml) {
   write("a.tar", three_samples() + tar_end);
   const auto choice = config::Value<config::ModuleSettings>::read(
       config::parse_yaml("{name: webdataset, path: " + path("a.tar") + "}", "c.yaml"), "data.train", {});
@@ -368,7 +368,7 @@ TEST_F(Sources, AreMadeByNameFromYaml) {
             "c.yaml:1: data.train.pth: unknown key: did you mean path?");
 }
 
-TEST_F(Sources, ATarWithCorruptSamplesTrainsOnTheOthers) {
+TEST_F(Sources, TheLoaderSkipsTheCorruptSamplesOfATar) {
   std::string tar;
   for (int i = 0; i < 40; ++i) {
     const std::string key = std::to_string(i);
@@ -377,7 +377,7 @@ TEST_F(Sources, ATarWithCorruptSamplesTrainsOnTheOthers) {
     tar += tar_member(key + ".png", picture);
     if (i != 9) tar += tar_member(key + ".txt", caption);
   }
-  write("a.tar", tar.substr(0, tar.size() - 200));  // the last caption is cut
+  write("a.tar", tar.substr(0, tar.size() - 200));  // the last caption is truncated
   LoaderSettings settings;
   settings.batch_size = 34;
   settings.max_bad_share = 0.5;
@@ -392,7 +392,7 @@ TEST_F(Sources, ATarWithCorruptSamplesTrainsOnTheOthers) {
   EXPECT_GE(skipped["no_caption"], 2);
 }
 
-TEST(RealData, Cifar10ShardsReadWhole) {
+TEST(RealData, Cifar10ShardsAreReadCompletely) {
   const std::string folder = std::string(TESSERA_SOURCE_DIR) + "/../shared/data/cifar10";
   if (!fs::exists(folder)) GTEST_SKIP() << "no CIFAR-10 shards at " << folder;
   WebDatasetSettings settings;

@@ -1,4 +1,4 @@
-// Shards that come as streams: what commands write, and compressed files.
+// Tests shards that are read as streams: the output of commands, and compressed files.
 
 #include <algorithm>
 #include <filesystem>
@@ -28,7 +28,7 @@ class Streams : public test::TemporaryFolder {
  protected:
   static constexpr int kEach = 12;
 
-  // Shards s0.tar, ... whose samples are named 0, 1, ... through all of them.
+  // Writes shards s0.tar, s1.tar, ... and numbers their samples consecutively across shards.
   void write_stream_shards(int count) const {
     const std::string picture = test::encode(test::noise(8, 9, 1), ".png");
     for (int shard = 0; shard < count; ++shard) {
@@ -43,7 +43,7 @@ class Streams : public test::TemporaryFolder {
     }
   }
 
-  // Of all shards, through cat.
+  // Returns settings that read all shards through cat.
   WebDatasetSettings piped(int count) const {
     WebDatasetSettings settings;
     settings.path = {{"pipe:cat " + path("s{0.." + std::to_string(count - 1) + "}.tar")}};
@@ -103,18 +103,18 @@ class Streams : public test::TemporaryFolder {
   }
 };
 
-TEST_F(Streams, GiveWhatTheTarsHold) {
+TEST_F(Streams, ReturnTheSamplesOfTheTars) {
   write_stream_shards(2);
   const auto source = stream_of(piped(2));
-  EXPECT_EQ(source->size(), 2 * kEach) << "counted";
+  EXPECT_EQ(source->size(), 2 * kEach) << "the samples must be counted";
   EXPECT_EQ(take_keys(*source, {.shuffle = false}, 2 * kEach), numbers(2 * kEach));
   const Sample sample = source->open({.shuffle = false})->next()();
   EXPECT_EQ(sample.captions, Keys{"caption 0"});
   EXPECT_EQ(sample.encoded, test::encode(test::noise(8, 9, 1), ".png"));
-  EXPECT_TRUE(user_error_of([&] { indexed(*source); }).ends_with("give local, uncompressed tar files"));
+  EXPECT_TRUE(user_error_of([&] { indexed(*source); }).ends_with("use local, uncompressed tar files"));
 }
 
-TEST_F(Streams, MembersOfAKeyThatLieApartAreSamplesOfTheirOwnAndTold) {
+TEST_F(Streams, ScatteredMembersOfAKeyBecomeSeparateSamplesAndAreReported) {
   for (const char* shard : {"s0.tar", "s1.tar"}) {
     io::TarWriter tar(path(shard));
     for (const char* name : {"a.txt", "b.txt", "a.cls", "b.txt", "b.json"}) tar.add(name, "7");
@@ -127,12 +127,12 @@ TEST_F(Streams, MembersOfAKeyThatLieApartAreSamplesOfTheirOwnAndTold) {
   for (int i = 0; i < 9; ++i) stream->next();
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_EQ(source->size(), 8) << "a, b, a, b of each shard";
-  const std::string told = "s0.tar: 2 keys come again after other samples (first: a)";
+  const std::string told = "s0.tar: 2 keys are repeated after other samples (first: a)";
   EXPECT_NE(log.find(told), std::string::npos) << log;
-  EXPECT_EQ(log.find("keys come again", log.find(told) + told.size()), std::string::npos) << log;
+  EXPECT_EQ(log.find("keys are repeated", log.find(told) + told.size()), std::string::npos) << log;
 }
 
-TEST_F(Streams, CompressedTarsReadAsPlainOnes) {
+TEST_F(Streams, CompressedTarsAreReadLikePlainOnes) {
   write_stream_shards(1);
   ASSERT_TRUE(shell("cd " + path("") + " && gzip -k s0.tar && cp s0.tar.gz t.tgz && bzip2 -k s0.tar"));
   for (const char* name : {"s0.tar.gz", "t.tgz", "s0.tar.bz2"}) {
@@ -146,7 +146,7 @@ TEST_F(Streams, CompressedTarsReadAsPlainOnes) {
       << "a command may write a compressed tar";
 }
 
-TEST_F(Streams, NamesMayBeCommandsWithBracesListsAndFolders) {
+TEST_F(Streams, PathsMayBeCommandsWithBracesListsAndFolders) {
   EXPECT_EQ(expand_shards({{"pipe:cat a,b {0..1}.tar"}}), (Keys{"pipe:cat a,b 0.tar", "pipe:cat a,b 1.tar"}));
   EXPECT_EQ(expand_shards({{"pipe:x::pipe:y {a,b}"}}), (Keys{"pipe:x", "pipe:y a", "pipe:y b"}));
   write("f/b.tar.gz", "x");
@@ -157,7 +157,7 @@ TEST_F(Streams, NamesMayBeCommandsWithBracesListsAndFolders) {
   EXPECT_EQ(expand_shards({{path("f"), "pipe:z"}}), (Keys{path("f/c.tar"), "pipe:z"}));
 }
 
-TEST_F(Streams, AnEpochIsShuffledHasEachSampleOnceAndFollowsFromTheSeed) {
+TEST_F(Streams, AnEpochHasEachSampleOnceInAnOrderThatDependsOnTheSeed) {
   write_stream_shards(4);
   const auto source = stream_of(piped(4));
   const int count = 4 * kEach;
@@ -169,11 +169,11 @@ TEST_F(Streams, AnEpochIsShuffledHasEachSampleOnceAndFollowsFromTheSeed) {
   EXPECT_NE(take_keys(*source, {.seed = 2, .epoch = 0}, count), first);
   const Keys twice = take_keys(*source, {.seed = 1, .epoch = 0}, 2 * count);
   const Keys second(twice.begin() + count, twice.end());
-  EXPECT_EQ(ordered(second), numbers(count)) << "a second pass begins when the first is over";
+  EXPECT_EQ(ordered(second), numbers(count)) << "a second pass must start when the first ends";
   EXPECT_NE(second, first);
 }
 
-TEST_F(Streams, AreSplitOverProcessesByFile) {
+TEST_F(Streams, AreDividedAmongProcessesByFile) {
   write_stream_shards(5);
   const auto source = stream_of(piped(5));
   Keys all;
@@ -187,11 +187,11 @@ TEST_F(Streams, AreSplitOverProcessesByFile) {
       user_error_of([&] {
         StreamReader(source, 1, true, {0, 6});
       })
-          .ends_with("5 streams cannot be split over 6 processes: each needs one of its own; write more shards, "
+          .ends_with("5 streams cannot be split over 6 processes: each needs at least one; write more shards, "
                      "or use fewer processes"));
 }
 
-TEST_F(Streams, LoaderGivesTheSameBatchesOnAnyNumberOfThreads) {
+TEST_F(Streams, LoaderReturnsTheSameBatchesWithAnyNumberOfThreads) {
   write_stream_shards(3);
   const auto source = stream_of(piped(3));
   Loader one = loader_of(source, 4, 1), four = loader_of(source, 4, 4);
@@ -215,7 +215,7 @@ TEST_F(Streams, LoaderResumesExactly) {
   EXPECT_EQ(loaded(resumed, 9), rest);
 }
 
-TEST_F(Streams, ProcessesWithFewerFilesGiveAsManyBatches) {
+TEST_F(Streams, ProcessesWithFewerFilesReturnAsManyBatches) {
   write_stream_shards(3);
   const auto source = stream_of(piped(3));
   for (int rank = 0; rank < 2; ++rank) {
@@ -230,39 +230,39 @@ TEST_F(Streams, ProcessesWithFewerFilesGiveAsManyBatches) {
             std::string::npos);
 }
 
-// The last sample is not given before the end of the stream has shown that it is whole.
-TEST_F(Streams, ACommandThatFailsIsNamedAfterItsRetries) {
+// The last sample is returned only after the end of the stream shows that it is complete, so a failure leaves 11 samples.
+TEST_F(Streams, AFailingCommandIsReportedAfterItsRetries) {
   write_stream_shards(1);
   WebDatasetSettings settings = command("cat " + path("s0.tar") + "; exit 3");
   const auto all = [&] { return take_keys(*stream_of(settings), {.shuffle = false}, kEach + 1); };
   const std::string what = "pipe:cat " + path("s0.tar") + "; exit 3: ended with exit code 3 (after 11 samples)";
-  EXPECT_EQ(user_error_of(all), what + "; stream.on_failure: skip would go on with the next shard");
+  EXPECT_EQ(user_error_of(all), what + "; set stream.on_failure: skip to continue with the next shard");
   settings.stream.retries = 1;
-  EXPECT_EQ(user_error_of(all), what + ", 2 times; stream.on_failure: skip would go on with the next shard");
+  EXPECT_EQ(user_error_of(all), what + ", 2 times; set stream.on_failure: skip to continue with the next shard");
   settings = command("exit 127");
   EXPECT_EQ(
       user_error_of(all),
-      "pipe:exit 127: ended with exit code 127 (after 0 samples); stream.on_failure: skip would go on with the next "
+      "pipe:exit 127: ended with exit code 127 (after 0 samples); set stream.on_failure: skip to continue with the next "
       "shard");
   settings = command("kill -9 $$");
   EXPECT_NE(user_error_of(all).find("was ended by signal 9"), std::string::npos);
   settings = command("true");
-  EXPECT_NE(user_error_of(all).find("gave 0 bytes, which are no tar archive"), std::string::npos);
+  EXPECT_NE(user_error_of(all).find("has 0 bytes, which are not a tar archive"), std::string::npos);
   settings = command("echo hello");
-  EXPECT_NE(user_error_of(all).find("gave 6 bytes, which are no tar archive"), std::string::npos);
+  EXPECT_NE(user_error_of(all).find("has 6 bytes, which are not a tar archive"), std::string::npos);
 }
 
-TEST_F(Streams, ACommandThatStallsIsNamed) {
+TEST_F(Streams, AStallingCommandIsReported) {
   write_stream_shards(1);
   WebDatasetSettings settings = command("head -c 20000 " + path("s0.tar") + "; sleep 60");
-  settings.stream.timeout = 2;  // the shell has begun by then, also on a busy machine
+  settings.stream.timeout = 2;  // long enough for the shell to start on a busy machine
   const std::string error = user_error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach); });
-  EXPECT_NE(error.find("sleep 60: gave no byte for 2 s (after 3 samples)"), std::string::npos) << error;
+  EXPECT_NE(error.find("sleep 60: wrote no output for 2 s (after 3 samples)"), std::string::npos) << error;
 }
 
-TEST_F(Streams, ARetryGoesOnWhereTheFirstAttemptBrokeOff) {
+TEST_F(Streams, ARetryResumesWhereTheFirstAttemptFailed) {
   write_stream_shards(1);
-  // The first time it ends in the middle, with an exit code that says so or not.
+  // The first attempt ends in the middle of the shard, with exit code 1 or 0.
   for (const char* code : {"1", "0"}) {
     WebDatasetSettings settings =
         command("if [ -e " + path("again") + code + " ]; then cat " + path("s0.tar") + "; else touch " + path("again") +
@@ -285,7 +285,7 @@ TEST_F(Streams, AFailedShardMayBeSkippedAndCounted) {
   EXPECT_EQ(std::set<std::string>(keys.begin(), keys.end()).size(), 15U);
 }
 
-TEST_F(Streams, CutAndDamagedFilesEndInAMessage) {
+TEST_F(Streams, TruncatedAndDamagedFilesAreReported) {
   write_stream_shards(1);
   ASSERT_TRUE(shell("cd " + path("") +
                     " && gzip s0.tar && head -c 400 s0.tar.gz > cut.tar.gz && "
@@ -298,7 +298,7 @@ TEST_F(Streams, CutAndDamagedFilesEndInAMessage) {
   }
 }
 
-TEST_F(Streams, ChecksumsOfGzipCount) {
+TEST_F(Streams, ChecksumsOfGzipAreVerified) {
   write_stream_shards(1);
   ASSERT_TRUE(shell("cd " + path("") + " && gzip s0.tar"));
   std::string bytes = io::read_file(path("s0.tar.gz"));
@@ -311,7 +311,7 @@ TEST_F(Streams, ChecksumsOfGzipCount) {
             std::string::npos);
 }
 
-TEST_F(Streams, GzipFilesInSeveralMembersReadWhole) {
+TEST_F(Streams, GzipFilesOfSeveralMembersAreReadCompletely) {
   write_stream_shards(1);
   ASSERT_TRUE(shell("cd " + path("") +
                     " && (head -c 20000 s0.tar | gzip; tail -c +20001 s0.tar | gzip; head -c 700 /dev/zero) > m.tar.gz"));
@@ -320,16 +320,16 @@ TEST_F(Streams, GzipFilesInSeveralMembersReadWhole) {
   EXPECT_EQ(take_keys(*stream_of(settings), {.shuffle = false}, kEach), numbers(kEach));
   ASSERT_TRUE(shell("cd " + path("") + " && printf more >> m.tar.gz"));
   EXPECT_NE(user_error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach + 1); })
-                .find("gzip: bytes follow behind its end"),
+                .find("gzip: more bytes follow its end"),
             std::string::npos);
 }
 
-TEST_F(Streams, ALoaderEndsWhileItsCommandStalls) {
+TEST_F(Streams, ALoaderCanBeDestroyedWhileItsCommandStalls) {
   write_stream_shards(1);
   WebDatasetSettings settings = command("cat " + path("s0.tar") + "; sleep 1000");
   Loader loader = loader_of(stream_of(settings), 2, 2);
   loaded(loader, 1);
-}  // the loader's end ends the command
+}  // destroying the loader ends the command
 
 TEST_F(Streams, EvaluationReadsAStreamOnceInOrder) {
   write_stream_shards(2);
@@ -349,10 +349,10 @@ TEST_F(Streams, CannotBeMixed) {
   component.source.settings = config::parse_yaml("{path: 'pipe:cat " + path("s0.tar") + "'}", "c.yaml");
   const std::string error = user_error_of([&] { make_mixture({"concat", {component}}); });
   EXPECT_TRUE(error.starts_with("mixture: source webdataset (webdataset pipe:cat ")) << error;
-  EXPECT_TRUE(error.ends_with("streams cannot be mixed: give local, uncompressed tar files")) << error;
+  EXPECT_TRUE(error.ends_with("streams cannot be mixed: use local, uncompressed tar files")) << error;
 }
 
-TEST_F(Streams, TheCountOfACompressedTarIsKept) {
+TEST_F(Streams, TheSampleCountOfACompressedTarIsCached) {
   write_stream_shards(1);
   ASSERT_TRUE(shell("gzip " + path("s0.tar")));
   std::filesystem::last_write_time(path("s0.tar.gz"),

@@ -5,20 +5,20 @@
 namespace tessera {
 namespace {
 
-TEST(Summarize, TakesTheSentenceOfTheMostFrequentWords) {
+TEST(Summarize, PicksTheSentenceWithTheMostFrequentWords) {
   EXPECT_EQ(summarize({"Copyright by somebody. A brown horse on a meadow.", "The horse eats.", "A horse on a meadow"}),
             "A horse on a meadow");
   EXPECT_EQ(summarize({"one word after another. Nothing twice here."}), "one word after another")
-      << "the first of equals";
+      << "ties go to the first sentence";
 }
 
 TEST(Summarize, LeavesOutBracketsLinksAndTags) {
   EXPECT_EQ(summarize({"Sunset (photo by Ann) at the beach [2019] https://example.org/a.jpg #sunset @ann"}),
             "Sunset at the beach");
-  EXPECT_EQ(summarize({"A smile :( in the rain"}), "A smile :( in the rain") << "a bracket that is none";
+  EXPECT_EQ(summarize({"A smile :( in the rain"}), "A smile :( in the rain") << "an unmatched bracket must stay";
 }
 
-TEST(Summarize, EndsAtACommaOrAfterTheWordsAllowed) {
+TEST(Summarize, EndsAtACommaOrAtTheMaximumNumberOfWords) {
   EXPECT_EQ(summarize({"a dog runs over the long wet beach, chasing three white birds and barking loudly"}),
             "a dog runs over the long wet beach");
   EXPECT_EQ(summarize({"a dog runs over the long wet beach"}, 4), "a dog runs over");
@@ -31,7 +31,7 @@ TEST(Summarize, KeepsWordsOfOtherScripts) {
   EXPECT_EQ(summarize({"犬 走る"}), "犬 走る");
 }
 
-TEST(Summarize, IsEmptyWhereThereIsNoWord) {
+TEST(Summarize, IsEmptyWithoutWords) {
   for (const char* caption : {"", "  ", "...", "(all of it)", "#tag", "\n\n"})
     EXPECT_EQ(summarize({caption}), "") << caption;
   EXPECT_EQ(summarize({}), "");

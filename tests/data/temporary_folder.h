@@ -1,5 +1,5 @@
 #pragma once
-// A folder of its own for each test, and files in it.
+// A fixture that gives each test its own folder.
 
 #include <cstdlib>
 #include <filesystem>
@@ -39,7 +39,7 @@ class TemporaryFolder : public ::testing::Test {
   std::filesystem::path folder_;
 };
 
-/// "REASON: text" of the SampleError that get(index) throws; "no error" if there is none.
+/// Returns the SampleError that get(index) throws as "REASON: text", or "no error".
 inline std::string sample_error_of(const IndexedSource& source, std::int64_t index) {
   try {
     source.get(index);

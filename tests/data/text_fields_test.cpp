@@ -1,4 +1,4 @@
-// Named texts of samples (text_fields), as DreamLIP publishes its captions, out of each source that reads them.
+// Tests named texts of samples (text_fields), the form in which DreamLIP publishes its captions, in each source that reads them.
 
 #include <gtest/gtest.h>
 
@@ -24,8 +24,8 @@ const std::string kItem =
 const Texts kNames = {"longIB_captions", "raw_caption", "longSV_captions", "shortIB_captions", "none"};
 
 void expect_fields(const Sample& sample) {
-  ASSERT_EQ(sample.texts.size(), 3U) << "a field that is missing or null is none";
-  EXPECT_EQ(sample.texts[0].name, "longIB_captions") << "in the order of the setting";
+  ASSERT_EQ(sample.texts.size(), 3U) << "missing and null fields must be left out";
+  EXPECT_EQ(sample.texts[0].name, "longIB_captions") << "fields must have the order of the setting";
   EXPECT_EQ(sample.texts[0].texts, Texts{"A dog. It runs."});
   EXPECT_FALSE(sample.texts[0].is_list);
   EXPECT_EQ(sample.texts[1].name, "raw_caption");
@@ -64,13 +64,13 @@ class TextFields : public test::TemporaryFolder {
   std::string picture_ = test::encode(test::noise(8, 9, 1), ".png");
 };
 
-TEST_F(TextFields, OfJsonLines) {
+TEST_F(TextFields, AreReadFromJsonLines) {
   const auto source = json_lines(R"({"image": "a.png", )" + kItem + "}", {"raw_caption"});
   expect_fields(source->get(0));
   EXPECT_EQ(source->get(0).captions, Texts{"a dog"});
 }
 
-TEST_F(TextFields, TheFirstGivesTheCaptionsWhereTheDataHaveNone) {
+TEST_F(TextFields, TheFirstFieldBecomesTheCaptionIfThereIsNone) {
   const auto lines = json_lines(R"({"image": "a.png", )" + kItem + "}", {});
   EXPECT_EQ(lines->get(0).captions, Texts{"A dog. It runs."});
   EXPECT_EQ(lines->captions(0), Texts{"A dog. It runs."});
@@ -82,11 +82,11 @@ TEST_F(TextFields, TheFirstGivesTheCaptionsWhereTheDataHaveNone) {
   EXPECT_EQ(tar->get(1).captions, Texts{"own"});
 }
 
-TEST_F(TextFields, OfAShardsJsonMember) {
+TEST_F(TextFields, AreReadFromTheJsonMembersOfAShard) {
   expect_fields(shard({{"x", "{" + kItem + "}"}})->get(0));
 }
 
-TEST_F(TextFields, OfATablesColumns) {
+TEST_F(TextFields, AreReadFromTheColumnsOfATable) {
   write("data.csv", "image,raw_caption,long\na.png,a dog,\"A dog. It\nruns.\"\na.png,a cat, \n");
   CsvSettings settings;
   settings.path.items = {path("data.csv")};
@@ -97,7 +97,7 @@ TEST_F(TextFields, OfATablesColumns) {
   const auto source = make_csv(settings);
   EXPECT_EQ(source->get(0).texts[0].texts, Texts{"A dog. It\nruns."});
   EXPECT_EQ(source->get(0).captions, Texts{"A dog. It\nruns."});
-  ASSERT_EQ(source->get(1).texts.size(), 1U) << "an empty field is none";
+  ASSERT_EQ(source->get(1).texts.size(), 1U) << "an empty field must be left out";
   EXPECT_EQ(source->get(1).texts[0].name, "raw_caption");
   EXPECT_EQ(source->get(1).captions, Texts{"a cat"});
   settings.text_fields = {"length"};
@@ -107,7 +107,7 @@ TEST_F(TextFields, OfATablesColumns) {
             "csv: caption_key is empty; expected at least one column, or text_fields");
 }
 
-TEST_F(TextFields, OfAnotherKindMakeABadSampleThatNamesKeyAndField) {
+TEST_F(TextFields, AFieldOfTheWrongTypeIsReportedWithKeyAndField) {
   const auto lines = json_lines("{\"image\": \"a.png\", \"raw_caption\": 7}\n{\"image\": \"a.png\", \"raw_caption\": \"x\"}", {});
   EXPECT_EQ(sample_error_of(*lines, 0),
             "bad_text_field: sample a.png: its field raw_caption (text_fields) is of type number; expected a text or a "
@@ -132,7 +132,7 @@ TEST_F(TextFields, ArePackedAndReadBack) {
   expect_fields(indexed(make_webdataset(reading))->get(0));
 }
 
-TEST(Sentences, EndAtFullStopsLineEndsAndMarksOfTheEnd) {
+TEST(Sentences, EndAtFullStopsLineEndsAndEndMarkers) {
   EXPECT_EQ(caption_sentences("One. Two\nThree</s>It costs 3.5 .. \n"), (Texts{"One", "Two", "Three", "It costs 3", "5"}));
   EXPECT_EQ(caption_sentences(" . \n"), Texts{});
   EXPECT_EQ(caption_sentences("</s"), Texts{"</s"});

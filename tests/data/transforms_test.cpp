@@ -66,7 +66,7 @@ TEST(Transforms, DecodesEveryReferenceFile) {
   }
 }
 
-TEST(Transforms, PreprocessesEveryReferencePictureBitForBit) {
+TEST(Transforms, PreprocessesEveryReferenceImageBitForBit) {
   const auto files = cases("transform_");
   EXPECT_EQ(files.size(), 7U);
   for (const std::string& path : files) {
@@ -76,7 +76,7 @@ TEST(Transforms, PreprocessesEveryReferencePictureBitForBit) {
   }
 }
 
-TEST(Transforms, CropsAndResizesTheReferencePictureBitForBit) {
+TEST(Transforms, CropsAndResizesTheReferenceImageBitForBit) {
   const io::TensorFile file = io::load_safetensors(golden + "crop_rgb.safetensors");
   const auto* box = file.tensors.at("in.box").data_ptr<std::int64_t>();
   const Preprocessing settings = settings_of(file);
@@ -93,7 +93,7 @@ TEST(Transforms, ProbeAgreesOnEveryReferenceCase) {
   }
 }
 
-// The definition, in doubles and without any of resample.cpp's shortcuts.
+// Computes the weights from the definition in doubles, without the shortcuts of resample.cpp.
 std::vector<double> slow_weights(std::int64_t n_in, std::int64_t n_out, std::int64_t i, bool cubic) {
   const double scale = static_cast<double>(n_in) / static_cast<double>(n_out), segment = std::max(scale, 1.0);
   const double support = segment * (cubic ? 2 : 1), center = (static_cast<double>(i) + 0.5) * scale;
@@ -132,7 +132,7 @@ Image slow_axis(const Image& in, std::int64_t n_out, bool vertical, bool cubic) 
   return out;
 }
 
-TEST(Transforms, ResizeAgreesWithTheDefinitionForAllKindsOfSizes) {
+TEST(Transforms, ResizeMatchesTheDefinitionForRandomSizes) {
   Random random(1, Purpose::shapes);
   for (int round = 0; round < 60; ++round) {
     const Image in = test::noise(1 + random.below(60), 1 + random.below(60), static_cast<std::uint64_t>(round));
@@ -150,7 +150,7 @@ TEST(Transforms, ResizeAgreesWithTheDefinitionForAllKindsOfSizes) {
   }
 }
 
-TEST(Transforms, VectorizedLoopsGiveThePortableBytes) {
+TEST(Transforms, VectorizedLoopsProduceTheBytesOfThePortableOnes) {
   Random random(2, Purpose::shapes);
   const ResampleLoops fast = resample_loops(), portable = portable_resample_loops();
   for (int round = 0; round < 50; ++round) {
@@ -190,13 +190,13 @@ TEST(Transforms, PreprocessIsResizeThenCropOrPad) {
   const Image in = test::noise(47, 61, 3);
   Preprocessing s;
   s.image_size = 20;
-  // 61 * 20 / 47 = 25.9 -> 25; offset round(2.5) = 2
+  // Width 61 * 20 / 47 = 25.9 -> 25; offset round(2.5) = 2.
   EXPECT_EQ(preprocess(in, s).pixels, crop(resize(in, 20, 25, "bicubic"), {0, 2, 20, 20}).pixels);
   s.resize_mode = "squash";
   s.image_size = {20, 30};
   EXPECT_EQ(preprocess(in, s).pixels, resize(in, 20, 30, "bicubic").pixels);
   s.resize_mode = "shortest";
-  // r = min(47/20, 61/30) = 2.0333: 23 x 30; offset round(1.5) = 2
+  // r = min(47/20, 61/30) = 2.0333, so the size is 23 x 30; offset round(1.5) = 2.
   EXPECT_EQ(preprocess(in, s).pixels, crop(resize(in, 23, 30, "bicubic"), {2, 0, 20, 30}).pixels);
   s.interpolation = "bilinear";
   EXPECT_EQ(preprocess(in, s).pixels, crop(resize(in, 23, 30, "bicubic"), {2, 0, 20, 30}).pixels)
@@ -204,7 +204,7 @@ TEST(Transforms, PreprocessIsResizeThenCropOrPad) {
   s.resize_mode = "longest";
   s.image_size = 20;
   s.fill_color = 7;
-  // 47 / 3.05 = 15.4 -> 15 rows: 2 rows of padding before, 3 after
+  // 47 / 3.05 = 15.4 -> 15 rows, with 2 rows of padding above and 3 below.
   const Image padded = preprocess(in, s);
   const Image inner = resize(in, 15, 20, "bilinear");
   EXPECT_EQ(crop(padded, {2, 0, 15, 20}).pixels, inner.pixels);
@@ -212,20 +212,20 @@ TEST(Transforms, PreprocessIsResizeThenCropOrPad) {
   EXPECT_EQ(crop(padded, {17, 0, 3, 20}).pixels, std::vector<std::uint8_t>(3 * 20 * 3, 7));
 }
 
-TEST(Transforms, TheCropIsTheCenterOfALargerPictureUnlessThePictureFits) {
+TEST(Transforms, CropPctCropsTheCenterUnlessTheImageFits) {
   const Image in = test::noise(47, 61, 3);
   Preprocessing s;
   s.image_size = 20;
-  s.crop_pct = 0.875;  // resized for 20 / 0.875 = 22.9 -> 22: 61 * 22 / 47 = 28.6 -> 28
+  s.crop_pct = 0.875;  // height 20 / 0.875 = 22.9 -> 22, width 61 * 22 / 47 = 28.6 -> 28
   EXPECT_EQ(preprocess(in, s).pixels, crop(resize(in, 22, 28, "bicubic"), {1, 4, 20, 20}).pixels);
   s.resize_mode = "squash";
   EXPECT_EQ(preprocess(in, s).pixels, crop(resize(in, 22, 22, "bicubic"), {1, 1, 20, 20}).pixels);
   s.resize_mode = "shortest";
   s.crop_pct = 1.0;
   EXPECT_EQ(preprocess(in, s).pixels, crop(resize(in, 20, 25, "bicubic"), {0, 2, 20, 20}).pixels);
-  s.image_size = 21;  // 61 * 21 / 47 = 27.3 -> 27
+  s.image_size = 21;  // width 61 * 21 / 47 = 27.3 -> 27
   EXPECT_EQ(preprocess(in, s).pixels, crop(resize(in, 21, 27, "bicubic"), {0, 3, 21, 21}).pixels);
-  s.image_size = 22;  // 28 columns; of 23 rows one is left out: 0.5 is rounded to 0
+  s.image_size = 22;  // the crop leaves out one of 23 rows, and the offset 0.5 is rounded to 0
   s.crop_pct = 0.94;
   EXPECT_EQ(preprocess(in, s).pixels, crop(resize(in, 23, 29, "bicubic"), {0, 4, 22, 22}).pixels);
   s.crop_rounding = "down";
@@ -234,10 +234,10 @@ TEST(Transforms, TheCropIsTheCenterOfALargerPictureUnlessThePictureFits) {
   EXPECT_EQ(preprocess(fits, s).pixels, fits.pixels);
 }
 
-/// Of timm's and transformers' own transforms: what they make of two pictures, and the configurations that say so.
+/// Compares with the results of timm's and transformers' transforms on two images, using the configurations of these transforms.
 class PublishedTransforms : public test::TemporaryFolder {};
 
-TEST_F(PublishedTransforms, GiveWhatTheirLibrariesMake) {
+TEST_F(PublishedTransforms, MatchTheirLibraries) {
   const io::TensorFile file = io::load_safetensors(test_data("foreign/transforms.safetensors"));
   const auto configs = nlohmann::json::parse(file.metadata.at("configs"));
   int cases = 0;
@@ -250,7 +250,7 @@ TEST_F(PublishedTransforms, GiveWhatTheirLibrariesMake) {
       const at::Tensor ours = tensor_of(preprocess(image_of(file.tensors.at(concat("in.", shape))), settings)).to(at::kInt);
       const at::Tensor theirs = file.tensors.at(concat(name, ".", shape)).to(at::kInt);
       ASSERT_EQ(ours.sizes(), theirs.sizes()) << name;
-      // timm resizes with Pillow; torchvision, which transformers uses, rounds the weights otherwise.
+      // timm resizes with Pillow; transformers uses torchvision, which rounds the weights differently.
       EXPECT_LE((ours - theirs).abs().max().item<int>(), name.starts_with("timm") ? 0 : 1) << name << " " << shape;
       ++cases;
     }
@@ -258,15 +258,15 @@ TEST_F(PublishedTransforms, GiveWhatTheirLibrariesMake) {
   EXPECT_EQ(cases, 22);
 }
 
-TEST(Transforms, AVeryLongPictureCostsNoMoreThanItsCrop) {
+TEST(Transforms, AVeryLongImageIsNotResizedAsAWhole) {
   const Image in = test::noise(1, 200000, 4);
-  const Image out = preprocess(in, {});  // resized it would be 224 x 44,800,000
+  const Image out = preprocess(in, {});  // the whole image would be 224 x 44,800,000
   EXPECT_EQ(out.height, 224);
   EXPECT_EQ(out.width, 224);
 }
 
-TEST(Transforms, MaskFollowsThePictureAndPaddingIsIgnored) {
-  // Classes in blocks of 8 pixels; halving keeps one of each pair.
+TEST(Transforms, AMaskIsTransformedLikeItsImageAndPaddingIsIgnored) {
+  // The mask has classes in columns of 8 pixels; halving keeps one pixel of each pair.
   std::vector<std::uint8_t> mask(32 * 48);
   for (std::size_t i = 0; i < mask.size(); ++i) mask[i] = static_cast<std::uint8_t>(i % 48 / 8);
   Preprocessing s;
@@ -276,7 +276,7 @@ TEST(Transforms, MaskFollowsThePictureAndPaddingIsIgnored) {
   EXPECT_EQ(cropped[0], 1);
   EXPECT_EQ(cropped[15], 4);
   s.resize_mode = "longest";
-  const auto padded = preprocess_mask(mask, 32, 48, s);  // 11 x 16, 2 rows before
+  const auto padded = preprocess_mask(mask, 32, 48, s);  // 11 x 16, with 2 rows of padding above
   EXPECT_EQ(padded[0], 255);
   EXPECT_EQ(padded[2 * 16], 0);
   EXPECT_EQ(padded[2 * 16 + 15], 5);
@@ -295,14 +295,14 @@ TEST(Transforms, PlanesKeepEveryPixel) {
   EXPECT_TRUE(at::equal(to_tensor(in), tensor_of(in).permute({2, 0, 1})));
 }
 
-TEST(Transforms, BoxesOfWholePixelsAreResizedAsCropsAndMayBeMirrored) {
+TEST(Transforms, BoxesOfWholePixelsAreResizedLikeCropsAndMayBeMirrored) {
   Random random(3, Purpose::shapes);
   const Image in = test::noise(40, 52, 6);
   const PixelView view{in.pixels.data(), in.height, in.width, in.width * 3};
   for (int round = 0; round < 60; ++round) {
     const std::int64_t height = 1 + random.below(40), width = 1 + random.below(52);
     const Box box{random.below(41 - height), random.below(53 - width), height, width};
-    // Also sizes that stay as they are.
+    // Sometimes keep the height or the width.
     const config::Size size{random.chance(0.2) ? height : 1 + random.below(50),
                             random.chance(0.2) ? width : 1 + random.below(50)};
     const Image crop = crop_resize(in, box, size, "bicubic");
@@ -318,8 +318,8 @@ TEST(Transforms, BoxesOfWholePixelsAreResizedAsCropsAndMayBeMirrored) {
   }
 }
 
-// A ramp stays a ramp, wherever the box begins.
-TEST(Transforms, BoxesBetweenPixelsLieWhereTheySay) {
+// A ramp must stay a ramp wherever the box starts.
+TEST(Transforms, BoxesMayStartBetweenPixels) {
   Image in{4, 200, std::vector<std::uint8_t>(4 * 200 * 3)};
   for (std::size_t i = 0; i < in.pixels.size(); ++i) in.pixels[i] = static_cast<std::uint8_t>(i / 3 % 200);
   const PixelView view{in.pixels.data(), in.height, in.width, in.width * 3};
@@ -333,7 +333,7 @@ TEST(Transforms, BoxesBetweenPixelsLieWhereTheySay) {
   }
 }
 
-TEST(Transforms, CropBoxesOfAwkwardPicturesStayInside) {
+TEST(Transforms, CropBoxesOfExtremeImagesStayInside) {
   Random random(5, Purpose::crop);
   for (const auto& [h, w] :
        std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {1, 1000}, {1000, 1}, {2, 3}, {640, 480}})
@@ -363,7 +363,7 @@ io::TensorFile all_formats() {
   return out;
 }
 
-TEST(Decode, SaysWhatBadBytesAre) {
+TEST(Decode, ErrorsDescribeTheBadBytes) {
   EXPECT_EQ(decode_error(""), "empty_image: the image has 0 bytes");
   EXPECT_EQ(decode_error("<html><body>404"),
             "bad_image: expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but the bytes are text (\"<html><body>404\")");
@@ -372,8 +372,8 @@ TEST(Decode, SaysWhatBadBytesAre) {
             "bad_image: expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but the bytes are nothing but zeros");
   const std::string jpeg = test::encode(test::noise(40, 30, 1), ".jpg");
   EXPECT_EQ(decode_error(jpeg.substr(0, jpeg.size() / 2)),
-            "truncated: the JPEG file ends in the middle of the picture");
-  EXPECT_EQ(decode_error(jpeg, 1199), "too_large: the picture has 30 x 40 pixels, more than the limit of 1,199");
+            "truncated: the JPEG file ends in the middle of the image");
+  EXPECT_EQ(decode_error(jpeg, 1199), "too_large: the image has 30 x 40 pixels, more than the limit of 1,199");
   EXPECT_EQ(decode_error(jpeg, 1200), "no error");
   const std::string png = test::encode(test::noise(40, 30, 1), ".png");
   EXPECT_EQ(decode_error(png.substr(0, png.size() / 2)), "bad_image: a PNG file that is corrupt or cut off");
@@ -383,7 +383,7 @@ TEST(Decode, SaysWhatBadBytesAre) {
   }
 }
 
-TEST(Decode, SaysWhatOfBmpGifAndTiffIsNotRead) {
+TEST(Decode, ErrorsNameUnsupportedFeaturesOfBmpGifAndTiff) {
   EXPECT_EQ(decode_error("BMW is a maker of cars"), "bad_image: expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but the bytes are a BMP file whose header is cut off or not understood");
   const auto files = all_formats();
   const auto changed = [&](const char* name, std::size_t at, std::string_view bytes) {
@@ -391,29 +391,29 @@ TEST(Decode, SaysWhatOfBmpGifAndTiffIsNotRead) {
     return decode_error(file.replace(at, bytes.size(), bytes));
   };
   using namespace std::string_view_literals;
-  EXPECT_EQ(changed("bmp_rgb.file", 28, "\x02"sv), "bad_image: a BMP file of 2 bits a pixel, which is not read");
-  EXPECT_EQ(changed("bmp_rgb.file", 30, "\x05"sv), "bad_image: a BMP file of compression 5, which is not read");
+  EXPECT_EQ(changed("bmp_rgb.file", 28, "\x02"sv), "bad_image: a BMP file with 2 bits per pixel, which is not supported");
+  EXPECT_EQ(changed("bmp_rgb.file", 30, "\x05"sv), "bad_image: a BMP file with compression 5, which is not supported");
   EXPECT_EQ(changed("bmp_rgb.file", 18, "\xFF\xFF\xFF\x7F"sv),
-            "too_large: the picture has 2147483647 x 18 pixels, more than the limit of 1,000,000");
+            "too_large: the image has 2147483647 x 18 pixels, more than the limit of 1,000,000");
   EXPECT_EQ(changed("gif_grey.file", 6, "\xFF\xFF\xFF\xFF"sv),
-            "too_large: the picture has 65535 x 65535 pixels, more than the limit of 1,000,000");
+            "too_large: the image has 65535 x 65535 pixels, more than the limit of 1,000,000");
   std::string tiff(file_in(files.tensors.at("tiff_big_endian.file")));
   const std::size_t color = tiff.find(std::string("\x01\x06\0\x03", 4));
-  EXPECT_EQ(decode_error(tiff.replace(color + 9, 1, "\x08")), "bad_image: a TIFF file of color space 8, which is not read");
+  EXPECT_EQ(decode_error(tiff.replace(color + 9, 1, "\x08")), "bad_image: a TIFF file with color space 8, which is not supported");
 }
 
 TEST(Decode, ChecksTheSizeBeforeDecoding) {
   std::string png = test::encode(test::noise(4, 4, 1), ".png");
   png.replace(16, 8, std::string("\x7F\xFF\xFF\xFF\x7F\xFF\xFF\xFF", 8));
   EXPECT_EQ(decode_error(png, 178956970),
-            "too_large: the picture has 2147483647 x 2147483647 pixels, more than the limit of 178,956,970");
+            "too_large: the image has 2147483647 x 2147483647 pixels, more than the limit of 178,956,970");
 }
 
 std::string picture_file(const std::string& name) {
   return io::read_file(test_data("images/" + name));
 }
 
-TEST(Decode, PartOfAJpegHasThePixelsOfTheWhole) {
+TEST(Decode, APartOfAJpegHasThePixelsOfTheWhole) {
   Random random(4, Purpose::shapes);
   for (const char* name : {"small_444.jpg", "small_422.jpg", "small_420.jpg", "small_grey.jpg",
                            "small_444_progressive.jpg", "small_422_progressive.jpg", "small_420_progressive.jpg"}) {
@@ -433,7 +433,7 @@ TEST(Decode, PartOfAJpegHasThePixelsOfTheWhole) {
   }
 }
 
-TEST(Decode, ScaledJpegIsTheResizedPicture) {
+TEST(Decode, AScaledJpegApproximatesTheResizedImage) {
   for (const char* name : {"large_420.jpg", "large_422_progressive.jpg", "large_grey.jpg"}) {
     const std::string file = picture_file(name);
     const Image whole = decode_image(file);
@@ -441,7 +441,7 @@ TEST(Decode, ScaledJpegIsTheResizedPicture) {
          std::vector<std::pair<std::int64_t, int>>{{30, 1}, {60, 2}, {150, 4}, {250, 8}}) {
       const Crop wanted{{31, 53, 350, 500}, {size, size}};
       const DecodedPart part = decode_for(file, read_image_header(file), {wanted}, true);
-      EXPECT_EQ(part.eighths, eighths) << "the least that has no fewer pixels than the crop";
+      EXPECT_EQ(part.eighths, eighths) << "the smallest scale with at least as many pixels as the crop needs";
       Image scaled{size, size, std::vector<std::uint8_t>(static_cast<std::size_t>(size * size * 3))};
       resample_box(part.pixels, part.at(wanted.box), size, size, Filter::bicubic, false, scaled.pixels.data());
       const Image exact = crop_resize(whole, wanted.box, size, "bicubic");
@@ -456,7 +456,7 @@ TEST(Decode, ScaledJpegIsTheResizedPicture) {
   }
 }
 
-TEST(Decode, PartOfAJpegIsRefusedAsTheWholeIs) {
+TEST(Decode, APartOfATruncatedJpegIsRefusedLikeTheWhole) {
   const std::string file = picture_file("small_420.jpg");
   std::vector<std::uint8_t> pixels;
   for (std::size_t size = 700; size < file.size(); size += 97)
@@ -470,9 +470,10 @@ TEST(Decode, PartOfAJpegIsRefusedAsTheWholeIs) {
     }
 }
 
-// Grey, alpha, palettes, few bits, 16 bits, interlaced, transparent; lossy and lossless WebP; CMYK, progressive, RGB
-// JPEG, EXIF orientation; runs, masks and palettes of BMP; GIF; strips, tiles and planes of TIFF: see tests/data/images/generate.py.
-TEST(Decode, EveryFormatGivesPillowsPixels) {
+// tests/data/images/generate.py writes the cases: gray, alpha, palettes, few bits, 16 bits, interlaced and transparent files; lossy and
+// lossless WebP; CMYK, progressive and RGB JPEG with EXIF orientation; runs, masks and palettes of BMP; GIF; strips, tiles and planes of
+// TIFF.
+TEST(Decode, EveryFormatDecodesToPillowsPixels) {
   const io::TensorFile formats = all_formats();
   EXPECT_GT(formats.tensors.size(), 150U);
   for (const auto& [name, bytes] : formats.tensors) {
@@ -481,13 +482,13 @@ TEST(Decode, EveryFormatGivesPillowsPixels) {
     const Image image = decode_image(file_in(bytes));
     const at::Tensor expected = formats.tensors.at(kind + ".rgb");
     ASSERT_EQ(tensor_of(image).sizes(), expected.sizes()) << kind;
-    const int rounding = kind == "tiff_color_differences" ? 1 : 0;  // which libtiff puts together
+    const int rounding = kind == "tiff_color_differences" ? 1 : 0;  // libtiff combines these differences
     EXPECT_LE((tensor_of(image).to(at::kInt) - expected.to(at::kInt)).abs().max().item<int>(), rounding) << kind;
   }
 }
 
-// Cut anywhere or with a byte changed: pixels of the right number or a reason, and the same ones again.
-TEST(Decode, DamagedFilesOfEveryFormatAreRefusedOrRead) {
+// A file that is truncated or has a bit flipped must give the right number of pixels or a known reason, and the same result twice.
+TEST(Decode, DamagedFilesOfEveryFormatAreRefusedOrDecodedConsistently) {
   const io::TensorFile formats = all_formats();
   const std::set<std::string> known = {"bad_image", "truncated", "too_large", "empty_image"};
   Random random(8, Purpose::shapes);
@@ -521,24 +522,24 @@ TEST(Decode, DamagedFilesOfEveryFormatAreRefusedOrRead) {
   }
 }
 
-TEST(Decode, PngKindsGiveTheSamePixels) {
+TEST(Decode, PngVariantsDecodeToTheSamePixels) {
   const Image in = test::noise(13, 17, 2);
   EXPECT_EQ(decode_image(test::encode(in, ".png")).pixels, in.pixels);
-  EXPECT_EQ(decode_image(test::encode_mat(test::mat_of(in, 4), ".png")).pixels, in.pixels) << "alpha is dropped";
+  EXPECT_EQ(decode_image(test::encode_mat(test::mat_of(in, 4), ".png")).pixels, in.pixels) << "alpha must be dropped";
   cv::Mat deep;
   test::mat_of(in, 3).convertTo(deep, CV_16U, 256);
   EXPECT_EQ(decode_image(test::encode_mat(deep + cv::Scalar(255, 255, 255), ".png")).pixels, in.pixels)
-      << "16 bits: the high byte";
+      << "16-bit values must keep the high byte";
 }
 
-TEST(Decode, LosslessWebpGivesTheSamePixels) {
+TEST(Decode, LosslessWebpDecodesToTheSamePixels) {
   const Image in = test::noise(13, 17, 2);
   const std::string webp = test::encode_mat(test::mat_of(in, 3), ".webp", {cv::IMWRITE_WEBP_QUALITY, 101});
   EXPECT_EQ(decode_image(webp).pixels, in.pixels);
-  EXPECT_EQ(decode_error(webp, 220), "too_large: the picture has 17 x 13 pixels, more than the limit of 220");
+  EXPECT_EQ(decode_error(webp, 220), "too_large: the image has 17 x 13 pixels, more than the limit of 220");
 }
 
-TEST(Decode, MaskOfAPaletteFileHoldsIndices) {
+TEST(Decode, AMaskInAPaletteFileHoldsIndices) {
   const io::TensorFile file = io::load_safetensors(golden + "decode_palette.safetensors");
   const at::Tensor bytes = file.tensors.at("in.file").contiguous();
   const std::string_view png{reinterpret_cast<const char*>(bytes.data_ptr<std::uint8_t>()),
@@ -546,7 +547,7 @@ TEST(Decode, MaskOfAPaletteFileHoldsIndices) {
   const Mask mask = decode_mask(png);
   const at::Tensor rgb = file.tensors.at("out.rgb").view({-1, 3});
   ASSERT_EQ(static_cast<std::int64_t>(mask.values.size()), rgb.size(0));
-  // Looked up in the file's own palette the indices give the picture.
+  // The indices, looked up in the file's palette, must give the decoded image.
   const std::size_t palette = png.find("PLTE") + 4;
   for (std::size_t i = 0; i < mask.values.size(); ++i)
     for (std::size_t c = 0; c < 3; ++c)

@@ -1,4 +1,4 @@
-// What the members of a shard's samples mean: JSON as Python writes it, blank captions, and what messages tell of them.
+// Tests how the members of a shard's samples are read: JSON as Python writes it, blank captions, and errors about members.
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using Files = std::vector<std::pair<std::string, std::string>>;
 
 class WebDatasetMembers : public test::TemporaryFolder {
  protected:
-  // A shard of these files and a picture KEY.png for each of the keys.
+  // Returns a source over a shard with an image KEY.png for each key and with these files.
   std::shared_ptr<const IndexedSource> source_of(const std::vector<std::string>& keys, const Files& files,
                                                  WebDatasetSettings settings = {}) const {
     io::TarWriter tar(path("a.tar"));
@@ -42,7 +42,7 @@ class WebDatasetMembers : public test::TemporaryFolder {
   }
 };
 
-TEST_F(WebDatasetMembers, JsonMayHoldWhatOnlyPythonWrites) {
+TEST_F(WebDatasetMembers, JsonMayContainPythonsExtensions) {
   WebDatasetSettings settings;
   settings.summary_keys = {"json.title"};
   const auto source =
@@ -61,7 +61,7 @@ TEST_F(WebDatasetMembers, JsonMayHoldWhatOnlyPythonWrites) {
   EXPECT_THROW(source->get(4), SampleError);
 }
 
-TEST_F(WebDatasetMembers, AJsonPartThatCannotBeReadIsToldOnceWhereACaptionIsThere) {
+TEST_F(WebDatasetMembers, AnUnreadableJsonMemberIsReportedOnceIfThereIsACaption) {
   const auto source =
       source_of({"a", "b"}, {{"a.txt", "one"}, {"a.json", "{"}, {"b.txt", "two"}, {"b.json", "{"}});
   log::set_level(log::Level::info);
@@ -73,7 +73,7 @@ TEST_F(WebDatasetMembers, AJsonPartThatCannotBeReadIsToldOnceWhereACaptionIsTher
   EXPECT_EQ(log.find("sample b"), std::string::npos) << log;
 }
 
-TEST_F(WebDatasetMembers, BlankCaptionsAreNone) {
+TEST_F(WebDatasetMembers, BlankCaptionsAreDropped) {
   const auto source = source_of({"a", "b"}, {{"a.json", R"({"captions": ["one", " ", "two", ""]})"},
                                              {"b.txt", " \n"},
                                              {"b.caption", "three"}});
@@ -88,10 +88,10 @@ TEST_F(WebDatasetMembers, BlankCaptionsAreNone) {
   EXPECT_TRUE(loader.statistics().skipped.empty());
 }
 
-TEST_F(WebDatasetMembers, CaptionsAreReadWithoutThePicture) {
+TEST_F(WebDatasetMembers, CaptionsAreReadWithoutTheImage) {
   const auto source =
       source_of({"a", "b", "c"}, {{"a.jpg", ""}, {"a.txt", "one"}, {"b.json", R"({"caption": "two"})"}, {"c.json", "{"}});
-  EXPECT_THROW(source->get(0), SampleError) << "its picture has 0 bytes";
+  EXPECT_THROW(source->get(0), SampleError) << "its image has 0 bytes";
   EXPECT_EQ(source->captions(0), Captions{"one"});
   EXPECT_EQ(source->captions(1), Captions{"two"});
   try {
@@ -104,7 +104,7 @@ TEST_F(WebDatasetMembers, CaptionsAreReadWithoutThePicture) {
   }
 }
 
-TEST_F(WebDatasetMembers, AnErrorTellsTheSamplesKey) {
+TEST_F(WebDatasetMembers, AnErrorNamesTheSamplesKey) {
   const auto source = source_of({"a", "b"}, {{"a.txt", "one"}, {"b.json", "{"}});
   try {
     source->get(1);
@@ -115,7 +115,7 @@ TEST_F(WebDatasetMembers, AnErrorTellsTheSamplesKey) {
   }
 }
 
-TEST_F(WebDatasetMembers, AFieldThatNoSampleHasIsNamedWithWhatIsThere) {
+TEST_F(WebDatasetMembers, AFieldThatNoSampleHasIsReportedWithTheExistingMembers) {
   const auto source = source_of({"a", "b"}, {{"a.json", R"({"title": "t", "url": "u"})"}, {"b.cls", "1"}});
   const std::string error = user_error_of([&] { loader_of(source); });
   EXPECT_NE(
@@ -127,7 +127,7 @@ TEST_F(WebDatasetMembers, AFieldThatNoSampleHasIsNamedWithWhatIsThere) {
       << error;
 }
 
-TEST_F(WebDatasetMembers, ThatNoSampleCouldBeReadIsNotCalledAnEmptySource) {
+TEST_F(WebDatasetMembers, ASourceWithoutReadableSamplesIsNotReportedAsEmpty) {
   Files files;
   std::vector<std::string> keys;
   for (int i = 0; i < 120; ++i) {

@@ -1,4 +1,4 @@
-// `captioning` over ranks, to which the images are dealt in turn. Nothing but run_ranks may compute in this process.
+// Tests `captioning` over ranks, which take the images in turn. Only run_ranks may compute in this process; see its comment.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ Tensors captioning_rank(const ProcessGroup& group) {
   return out;
 }
 
-TEST(CaptioningOverRanks, HasTheLossesAndGradientsOfOneProcess) {
+TEST(CaptioningOverRanks, MatchesOneProcess) {
   const Tensors alone = run_ranks(1, captioning_rank).at(0);
   for (const int size : {2, 4}) {
     const auto ranks = run_ranks(size, captioning_rank, "gloo");

@@ -1,4 +1,4 @@
-// The reference cases on several captions per image over ranks: rank r has images rB/W .. (r+1)B/W-1.
+// Runs the reference cases with several captions per image over ranks. Rank r has images rB/W .. (r+1)B/W-1.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -70,9 +70,9 @@ std::vector<std::string> caption_case_files() {
 class CaptionsOverRanks : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Cases, CaptionsOverRanks, testing::ValuesIn(caption_case_files()), golden_name);
 
-TEST_P(CaptionsOverRanks, HaveTheLossAndGradientsOfTheGlobalBatch) {
+TEST_P(CaptionsOverRanks, MatchTheGlobalBatch) {
   const probe::Case given = probe::load_case(GetParam());
-  if (!given.outputs.contains("loss")) GTEST_SKIP() << "scores, no loss";
+  if (!given.outputs.contains("loss")) GTEST_SKIP() << "the case has scores and no loss";
   const std::int64_t images = given.inputs.at("text_global").size(0);
   for (const int size : {2, 3, 4, 5}) {
     if (images % size != 0) continue;

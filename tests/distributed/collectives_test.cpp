@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-TEST_P(Ranks, PlainCollectives) {
+TEST_P(Ranks, CollectivesReturnTheRightValues) {
   const int size = GetParam().size;
   const auto results = run([](const ProcessGroup& group, const at::Device& device) -> Tensors {
     const at::Tensor mine = at::full({2, 3}, group.rank() + 1.0, device);
@@ -47,7 +47,7 @@ TEST_P(Ranks, PlainCollectives) {
   }
 }
 
-TEST_P(Ranks, PassOnToTheNextWhileThePreviousOneSends) {
+TEST_P(Ranks, PassOnSendsToTheNextAndReceivesFromThePrevious) {
   const int size = GetParam().size;
   const auto results = run([](const ProcessGroup& group, const at::Device& device) -> Tensors {
     const at::Tensor own = at::arange(100000.0, device) + group.rank(), received = at::zeros_like(own);
@@ -60,7 +60,7 @@ TEST_P(Ranks, PassOnToTheNextWhileThePreviousOneSends) {
                           at::arange(100000.0) + (rank + size - 1) % size));
 }
 
-TEST_P(Ranks, RingBringsEveryBlockByAndSumsHome) {
+TEST_P(Ranks, RingVisitsEveryBlockAndReturnsItsSums) {
   const int size = GetParam().size;
   const auto results = run([](const ProcessGroup& group, const at::Device& device) -> Tensors {
     const at::Tensor seen = at::full({group.size()}, -1.0, device);
@@ -79,8 +79,8 @@ TEST_P(Ranks, RingBringsEveryBlockByAndSumsHome) {
   }
 }
 
-// f = sum over ranks of a random weighting of what each rank sees; its gradient is known.
-TEST_P(Ranks, CollectivesGiveTheGradientOfTheSumOverRanks) {
+// The function is a sum over ranks of a random weighting of each rank's values, so its gradient is known.
+TEST_P(Ranks, CollectivesReturnTheGradientOfTheSumOverRanks) {
   const int size = GetParam().size;
   const auto results = run([](const ProcessGroup& group, const at::Device& device) -> Tensors {
     at::manual_seed(100 + group.rank());
@@ -104,13 +104,13 @@ TEST_P(Ranks, CollectivesGiveTheGradientOfTheSumOverRanks) {
   }
 }
 
-TEST_P(Ranks, ReducerAveragesWhatAccumulatedAndLeavesUnusedParametersAlone) {
+TEST_P(Ranks, ReducerAveragesAccumulatedGradientsAndSkipsUnusedParameters) {
   const int size = GetParam().size;
   const auto results = run([](const ProcessGroup& group, const at::Device& device) -> Tensors {
     const at::Tensor used = at::ones({3}, device).requires_grad_(true),
                      unused = at::ones({2}, device).requires_grad_(true),
                      sometimes = at::ones({2}, device).requires_grad_(true);
-    // Buckets of a few bytes: one parameter each.
+    // Buckets of a few bytes hold one parameter each.
     GradientReducer reducer({used, unused, sometimes}, group, 1e-5);
     const double mine = group.rank() + 1;
     Tensors out;
@@ -135,7 +135,7 @@ TEST_P(Ranks, ReducerAveragesWhatAccumulatedAndLeavesUnusedParametersAlone) {
   }
 }
 
-// Each rank's gradients are random over many magnitudes; small buckets, one of them without a gradient anywhere.
+// Reduces gradients that are random over many magnitudes, in small buckets, one of them without a gradient on any rank.
 Tensors reduced(const ProcessGroup& group, const at::Device& device, Compression compression) {
   std::vector<at::Tensor> parameters;
   for (const std::int64_t count : {1000, 3, 40, 7})
@@ -157,7 +157,7 @@ Tensors reduced(const ProcessGroup& group, const at::Device& device, Compression
   return out;
 }
 
-TEST_P(Ranks, Bf16CompressionRoundsEachRanksGradientAndTheirSum) {
+TEST_P(Ranks, Bf16CompressionRoundsTheGradientOfEachRankAndTheirSum) {
   const int size = GetParam().size;
   const auto reduced_by = [](Compression compression) {
     return run(

@@ -17,7 +17,7 @@ class DoneWork : public c10d::Work {
   bool wait(std::chrono::milliseconds) override { return true; }
 };
 
-// Notes what is asked of it; the others may be gone.
+// Records its calls. The other ranks may have exited.
 class RecordingBackend : public c10d::Backend {
  public:
   RecordingBackend(Events& events, bool others_gone) : Backend(0, 2), events_(events), others_gone_(others_gone) {}
@@ -43,7 +43,7 @@ ProcessGroup recording_group(Events& events, bool others_gone = false) {
   return ProcessGroup::Connection::as_group(connection);
 }
 
-TEST(Connection, ShutsDownOnceAllRanksHaveComeToTheirEnd) {
+TEST(Connection, ShutsDownOnceAllRanksHaveFinished) {
   Events events;
   {
     const ProcessGroup group = recording_group(events);
@@ -52,7 +52,7 @@ TEST(Connection, ShutsDownOnceAllRanksHaveComeToTheirEnd) {
   EXPECT_EQ(events, (Events{"meet", "shutdown"}));
 }
 
-TEST(Connection, WithAnErrorOnItsWayWaitsForNobody) {
+TEST(Connection, DoesNotWaitForOthersDuringAnError) {
   Events events;
   try {
     const ProcessGroup group = recording_group(events);
@@ -63,13 +63,13 @@ TEST(Connection, WithAnErrorOnItsWayWaitsForNobody) {
   EXPECT_EQ(events, Events{"caught"});
 }
 
-TEST(Connection, RanksThatAreGoneAreNoErrorAtTheEnd) {
+TEST(Connection, IgnoresRanksThatHaveExitedAtTheEnd) {
   Events events;
   { const ProcessGroup group = recording_group(events, /*others_gone=*/true); }
   EXPECT_EQ(events, Events{"meet"});
 }
 
-TEST(Gpus, OneOfTwoRanksOnOneGpuIsRefused) {
+TEST(Gpus, RejectsTheSecondRankOnAGpu) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   LaunchEnvironment environment;
   environment.size = 3;
@@ -82,7 +82,7 @@ TEST(Gpus, OneOfTwoRanksOnOneGpuIsRefused) {
     FAIL() << "two ranks on one GPU";
   } catch (const UserError& error) {
     EXPECT_STREQ(error.what(),
-                 "rank 2 (local rank 2) sees no other GPU than another rank's: start as many processes as GPUs, or set "
+                 "rank 2 (local rank 2) has the same GPU as another rank: start at most one process per GPU, or set "
                  "training.device to cpu");
   }
 }

@@ -1,4 +1,4 @@
-// `cosmos` over ranks: rank r has images rB/W .. (r+1)B/W-1.
+// Tests `cosmos` over ranks. Rank r has images rB/W .. (r+1)B/W-1.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// Loss and gradients of the mean over ranks.
+// Returns the loss and gradients, averaged over ranks.
 Tensors cosmos_rank(const std::string& yaml, const ProcessGroup& group) {
   constexpr std::int64_t kImages = 8;
   const std::int64_t own = kImages / group.size();
@@ -37,7 +37,7 @@ INSTANTIATE_TEST_SUITE_P(Settings, CosmosOverRanks,
                                          "duplicates: positive"),
                          [](const auto& each) { return std::to_string(each.index); });
 
-TEST_P(CosmosOverRanks, HasTheLossAndGradientsOfTheGlobalBatch) {
+TEST_P(CosmosOverRanks, MatchesTheGlobalBatch) {
   const std::string yaml = cosmos_yaml(GetParam());
   const auto body = [&](const ProcessGroup& group) { return cosmos_rank(yaml, group); };
   const auto alone = run_ranks(1, body);

@@ -13,34 +13,34 @@
 
 namespace tessera {
 
-/// One rank connected over NCCL: this process, on its first GPU.
+/// Returns a group of one rank over NCCL: this process on its first GPU.
 inline ProcessGroup nccl_group() {
   const LaunchEnvironment place{"test", 0, 1, 0, "127.0.0.1", free_port()};
   return ProcessGroup::connect(place, {.backend = "nccl", .timeout = 60}, at::Device(at::kCUDA, 0));
 }
 
-/// Ranks with a connection, and what they are connected by.
+/// A number of connected ranks and their backend.
 struct GroupCase {
   int size = 1;
-  std::string backend = "gloo";  // nccl: one rank, as nccl_group() has it
+  std::string backend = "gloo";  // nccl means the one rank of nccl_group()
 };
 
 inline void PrintTo(const GroupCase& c, std::ostream* out) {
   *out << c.backend << '_' << c.size;
 }
 
-/// Tests that hold for ranks of any number and backend: collectives_test.cpp has them, and each program that links it says
-/// which cases it runs. Without a GPU those with NCCL are skipped.
+/// Tests for any number of ranks and any backend. They are in collectives_test.cpp; each program that links it chooses its
+/// cases. Without a GPU, cases with NCCL are skipped.
 class Ranks : public testing::TestWithParam<GroupCase> {
  protected:
-  /// What a rank does with tensors on `device`, its own.
+  /// The function that each rank runs, with tensors on its `device`.
   using Body = std::function<Tensors(const ProcessGroup& group, const at::Device& device)>;
 
   void SetUp() override {
     if (GetParam().backend == "nccl" && !at::hasCUDA()) GTEST_SKIP() << "no GPU";
   }
 
-  /// What each rank gave, by rank, on the CPU. Empty, and the test failed, where a rank failed.
+  /// Returns the results by rank, on the CPU. If a rank fails, the test fails and the result is empty.
   static std::vector<Tensors> run(const Body& body) {
     const auto& [size, backend] = GetParam();
     if (backend != "nccl")

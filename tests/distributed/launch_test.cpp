@@ -38,7 +38,7 @@ std::string launch_error(const Variables& variables) {
   return "no error";
 }
 
-TEST(Launch, NothingSetIsAProcessAlone) {
+TEST(Launch, NothingSetMeansASingleProcess) {
   const LaunchEnvironment alone = launch_environment({{"PATH", "/bin"}, {"MASTER_PORT", "1"}});
   EXPECT_EQ(alone.launcher, "none");
   EXPECT_TRUE(alone.alone());
@@ -80,16 +80,16 @@ TEST(Launch, ReadsOpenMpi) {
   EXPECT_EQ(got.port, 29500);
 }
 
-TEST(Launch, TorchrunInsideSlurmAndMpiInsideSlurmCount) {
+TEST(Launch, PrefersTorchrunAndMpiOverSlurm) {
   EXPECT_EQ(launch_environment(with(kSlurm, kTorchrun)).launcher, "torchrun");
   EXPECT_EQ(launch_environment(with(kSlurm, kOpenMpi)).launcher, "Open MPI");
 }
 
-TEST(Launch, OneTaskOfSlurmIsAlone) {
+TEST(Launch, OneSlurmTaskIsASingleProcess) {
   EXPECT_TRUE(launch_environment({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_LOCALID", "0"}}).alone());
 }
 
-TEST(Launch, ContradictionsAreNamed) {
+TEST(Launch, ErrorsNameContradictions) {
   EXPECT_EQ(launch_error(without(kTorchrun, "RANK")),
             "launch by torchrun: RANK is missing, though WORLD_SIZE is set: set both, or neither to train in one "
             "process");
@@ -122,7 +122,7 @@ TEST(Launch, ContradictionsAreNamed) {
             "mpirun -x MASTER_ADDR=HOST");
 }
 
-TEST(NodeList, FirstHost) {
+TEST(NodeList, ReturnsTheFirstHost) {
   EXPECT_EQ(first_host("login1"), "login1");
   EXPECT_EQ(first_host("a,b"), "a");
   EXPECT_EQ(first_host("gpu[003-007,12],login1"), "gpu003");
@@ -131,13 +131,13 @@ TEST(NodeList, FirstHost) {
   EXPECT_EQ(first_host("n-1.cluster.org,n-2"), "n-1.cluster.org");
 }
 
-TEST(NodeList, MalformedListsAreRefused) {
+TEST(NodeList, RejectsMalformedLists) {
   for (const char* list : {"", ",a", "gpu[", "gpu[]", "gpu[a-b]", "gpu]1", "gpu[3-7"}) {
     EXPECT_THROW(first_host(list), UserError) << list;
   }
 }
 
-TEST(Route, TheLoopbackLeadsToItselfAndAnUnknownHostNowhere) {
+TEST(Route, LoopbackRoutesToItselfAndAnUnknownHostToNothing) {
   EXPECT_EQ(address_towards("127.0.0.1"), "127.0.0.1");
   EXPECT_EQ(address_towards("localhost").empty(), false);
   EXPECT_EQ(address_towards("no-such-host.invalid"), "");

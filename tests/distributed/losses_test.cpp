@@ -1,4 +1,4 @@
-// Losses over ranks against the same global batch in one process.
+// Compares losses over ranks with the same global batch in one process.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kWidth = 6;
 
-// The smallest model there is: features times one matrix per kind of feature.
+// A minimal model: features times one matrix per kind of feature.
 struct Towers {
   std::vector<at::Tensor> weights;
 
@@ -46,8 +46,8 @@ Pairs slice(const Pairs& all, std::int64_t start, std::int64_t count) {
           part(all.negatives),     part(all.negatives_present)};
 }
 
-// One step on a global batch of 8 pairs, or on two of them accumulated: mean loss and reduced gradients of everything
-// trainable.
+// Runs one step on a global batch of 8 pairs, or on two accumulated batches. Returns the mean loss and the reduced gradients
+// of all trainable tensors.
 Tensors step(const ObjectiveCase& which, int accumulation, const ProcessGroup& group) {
   const Towers towers;
   const auto objective = make_objective(which.name, which.yaml, kWidth, at::kFloat);
@@ -63,8 +63,8 @@ Tensors step(const ObjectiveCase& which, int accumulation, const ProcessGroup& g
   at::Tensor mean = at::zeros({1});
   for (int micro = 0; micro < accumulation; ++micro) {
     Pairs all = random_pairs({4, 2, 3, 0, 1, 4, 2, 3}, 4, 5, kWidth, at::kFloat, 5 + static_cast<std::uint64_t>(micro));
-    // Of which objectives without skip_absent see nothing. With two ranks the second has all its pairs, with four the
-    // first has none.
+    // Objectives without skip_absent ignore these masks. With two ranks, the second has all its pairs; with four, the first
+    // has none.
     all.image_present = at::arange(8) != 1;
     all.text_present = (at::arange(8) != 0) & (at::arange(8) != 3);
     const std::int64_t own = 8 / group.size();
@@ -139,7 +139,7 @@ std::vector<ObjectiveCase> cases_over_ranks() {
 class LossOverRanks : public testing::TestWithParam<ObjectiveCase> {};
 INSTANTIATE_TEST_SUITE_P(Objectives, LossOverRanks, testing::ValuesIn(cases_over_ranks()), label_of);
 
-TEST_P(LossOverRanks, LossAndGradientsAreThoseOfOneProcess) {
+TEST_P(LossOverRanks, MatchesOneProcess) {
   for (const int accumulation : {1, 2}) {
     const auto body = [&](const ProcessGroup& group) { return step(GetParam(), accumulation, group); };
     const auto alone = run_ranks(1, body);
@@ -153,7 +153,7 @@ TEST_P(LossOverRanks, LossAndGradientsAreThoseOfOneProcess) {
   }
 }
 
-// 1,100 pairs: tiles have several columns as well as rows.
+// With 1,100 pairs there are several tiles in rows and in columns.
 class ManyTiles : public testing::TestWithParam<ObjectiveCase> {};
 INSTANTIATE_TEST_SUITE_P(Objectives, ManyTiles,
                          testing::ValuesIn(std::vector<ObjectiveCase>{
@@ -162,7 +162,7 @@ INSTANTIATE_TEST_SUITE_P(Objectives, ManyTiles,
                              {"siglip", "siglip", "mask_duplicates: true"}}),
                          label_of);
 
-TEST_P(ManyTiles, EqualTheComposedLoss) {
+TEST_P(ManyTiles, MatchTheComposedLoss) {
   const auto body = [&](bool tiled) {
     return [&, tiled](const ProcessGroup& group) -> Tensors {
       const std::int64_t own = 1100 / group.size();
@@ -183,7 +183,7 @@ TEST_P(ManyTiles, EqualTheComposedLoss) {
       context.group = group;
       const at::Tensor loss = objective->forward(features, context).total;
       loss.backward();
-      // The features' gradients are those of the sum of the ranks' losses: size times the global batch's.
+      // Feature gradients belong to the sum of the losses of all ranks, which is `size` times the loss of the global batch.
       Tensors out{{"loss", loss.detach()},
                   {"image", group.all_gather(a.grad()) / group.size()},
                   {"text", group.all_gather(b.grad()) / group.size()}};
@@ -201,13 +201,13 @@ TEST_P(ManyTiles, EqualTheComposedLoss) {
     for (const Tensors& rank : run_ranks(size, body(true), "gloo")) expect_equal(rank, composed[0]);
 }
 
-// PyramidCLIP: of two ranks the second's samples lack regions, and one of each rank lacks the names of objects.
+// For PyramidCLIP with two ranks, all samples of the second lack regions, and one sample of each lacks object names.
 class PyramidClipOverRanks : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Settings, PyramidClipOverRanks,
                          testing::Values("{}", "{chunk: 3}", "{local_loss: false}",
                                          "{mask_duplicates: true, chunk: 1, peer_pairs: [GS, LT, RA]}"));
 
-TEST_P(PyramidClipOverRanks, LossAndGradientsAreThoseOfOneProcess) {
+TEST_P(PyramidClipOverRanks, MatchesOneProcess) {
   const auto body = [](const ProcessGroup& group) -> Tensors {
     at::manual_seed(3);
     const std::int64_t own = 8 / group.size();
@@ -244,8 +244,8 @@ TEST_P(PyramidClipOverRanks, LossAndGradientsAreThoseOfOneProcess) {
     for (const Tensors& rank : run_ranks(size, body, "gloo")) expect_equal(rank, alone[0]);
 }
 
-// STAIR's first stage: the mask is made of each rank's own ids.
-TEST(StairOverRanks, MaskedLossAndGradientsAreThoseOfOneProcess) {
+// In STAIR's first stage, each rank builds the mask from its own ids.
+TEST(StairOverRanks, MaskedLossMatchesOneProcess) {
   const auto body = [](const ProcessGroup& group) -> Tensors {
     at::manual_seed(3);
     const std::int64_t own = 8 / group.size();
@@ -277,8 +277,8 @@ TEST(StairOverRanks, MaskedLossAndGradientsAreThoseOfOneProcess) {
     for (const Tensors& rank : run_ranks(size, body, "gloo")) expect_equal(rank, alone[0]);
 }
 
-// Encodings over a vocabulary are wide: a block of them comes by, and all are never held.
-TEST(StairOverRanks, NoRankHoldsTheEncodingsOfAll) {
+// Encodings over a vocabulary are wide, so a rank holds one block at a time, never all of them.
+TEST(StairOverRanks, NoRankHoldsAllEncodings) {
   constexpr std::int64_t kOwn = 6, kVocabulary = 5000;
   const auto results = run_ranks(4, [](const ProcessGroup& group) -> Tensors {
     at::manual_seed(static_cast<std::uint64_t>(group.rank()));
@@ -296,8 +296,8 @@ TEST(StairOverRanks, NoRankHoldsTheEncodingsOfAll) {
   for (const Tensors& rank : results) EXPECT_LT(rank.at("bytes").item<std::int64_t>(), 3 * kOwn * kVocabulary * 4 / 2);
 }
 
-// The loss of every rank is the global batch's, so that a row's gradient is that of as many losses as there are ranks.
-TEST(FlopsRegularizerOverRanks, IsThatOfAllRows) {
+// Every rank computes the loss of the global batch, so the gradient of a row sums over as many losses as there are ranks.
+TEST(FlopsRegularizerOverRanks, CoversTheRowsOfAllRanks) {
   at::manual_seed(3);
   const at::Tensor all = at::rand({10, 7}).to(at::kBFloat16).to(at::kDouble);
   const at::Tensor mean = all.mean(0);
@@ -323,7 +323,7 @@ TEST(FlopsRegularizerOverRanks, IsThatOfAllRows) {
     }
 }
 
-// golden/sparc.md: the shares of two ranks.
+// The shares of the two ranks are described in golden/sparc.md.
 TEST(GoldenTwoRanks, ShardsAgree) {
   const io::TensorFile file = io::load_safetensors(test_data("golden/sparc/clip_two_ranks.safetensors"));
   for (const char* yaml : {"{}", "{chunk: 2}"}) {

@@ -1,4 +1,4 @@
-// On one GPU: NCCL has no way between two ranks on the same one. Without a GPU all of it is skipped.
+// Runs with one rank, because NCCL cannot connect two ranks on the same GPU. Skipped without a GPU.
 #include "tests/distributed/group_case.h"
 #include "tests/support/test_name.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 INSTANTIATE_TEST_SUITE_P(Over, Ranks, testing::Values(GroupCase{1, "nccl"}), test_name<GroupCase>);
 
-TEST(Nccl, GroupsEndInOrderWithWorkStillUnderWay) {
+TEST(Nccl, GroupsShutDownCleanlyWithWorkInFlight) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
   testing::internal::CaptureStderr();
   at::Tensor x = at::ones({1 << 24}, at::Device(at::kCUDA, 0));
@@ -18,7 +18,7 @@ TEST(Nccl, GroupsEndInOrderWithWorkStillUnderWay) {
     for (int k = 0; k < 20; ++k) group.all_reduce(x);
   }
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_EQ(said.find("destroy"), std::string::npos) << said;  // what c10d warns of where nobody shut down
+  EXPECT_EQ(said.find("destroy"), std::string::npos) << said;  // c10d warns about it if a group is not shut down
   EXPECT_EQ(x.sum().item<double>(), 1 << 24);
 }
 

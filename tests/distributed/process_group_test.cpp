@@ -5,13 +5,13 @@
 namespace tessera {
 namespace {
 
-// One rank too has a connection, and all that many ranks do goes through it.
+// A single rank with a backend has a connection too, and uses it like several ranks do.
 INSTANTIATE_TEST_SUITE_P(Over, Ranks,
                          testing::Values(GroupCase{1, "gloo"}, GroupCase{2, "gloo"}, GroupCase{3, "gloo"},
                                          GroupCase{4, "gloo"}),
                          test_name<GroupCase>);
 
-TEST(ProcessGroup, OfOneRankIsAloneUnlessABackendIsNamed) {
+TEST(ProcessGroup, OneRankIsAloneUnlessABackendIsSet) {
   for (const std::string named : {"auto", "gloo"}) {
     const auto results = run_ranks(
         1,
@@ -26,7 +26,7 @@ TEST(ProcessGroup, OfOneRankIsAloneUnlessABackendIsNamed) {
   }
 }
 
-TEST(ProcessGroupAlone, DoesNothing) {
+TEST(ProcessGroupAlone, CollectivesDoNothing) {
   const ProcessGroup alone;
   at::Tensor x = at::arange(3.0);
   EXPECT_TRUE(alone.all_gather(x).is_same(x));

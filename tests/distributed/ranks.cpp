@@ -15,11 +15,11 @@
 namespace tessera {
 namespace {
 
-// The child's whole life; it leaves without the parent's exit handlers.
+// Runs a rank in the child process, which exits without the exit handlers of the parent.
 [[noreturn]] void live(const LaunchEnvironment& environment, const std::string& backend, const std::string& file,
                        const std::function<Tensors(const ProcessGroup&)>& body) {
   int code = 0;
-  const bool failed_before = testing::Test::HasFailure();  // in the process it was forked from
+  const bool failed_before = testing::Test::HasFailure();  // in the parent process
   try {
     at::set_num_threads(1);
     const ProcessGroup group = ProcessGroup::connect(environment, {.backend = backend, .timeout = 60}, at::kCPU);
@@ -43,7 +43,7 @@ std::vector<Tensors> run_ranks(int count, const std::function<Tensors(const Proc
   const std::string folder = ::mkdtemp(pattern.data());
   const auto file = [&](int rank) { return folder + "/" + std::to_string(rank) + ".safetensors"; };
   const int port = free_port();
-  std::fflush(nullptr);  // or the children would print it again
+  std::fflush(nullptr);  // otherwise the children would print it again
   std::vector<pid_t> children;
   for (int rank = 0; rank < count; ++rank) {
     const pid_t child = ::fork();
@@ -56,7 +56,7 @@ std::vector<Tensors> run_ranks(int count, const std::function<Tensors(const Proc
     ::waitpid(child, &status, 0);
     good = good && WIFEXITED(status) && WEXITSTATUS(status) == 0;
   }
-  EXPECT_TRUE(good) << "a rank failed (its message stands above)";
+  EXPECT_TRUE(good) << "a rank failed (see its message above)";
   std::vector<Tensors> results;
   if (good)
     for (int rank = 0; rank < count; ++rank) results.push_back(io::load_safetensors(file(rank)).tensors);

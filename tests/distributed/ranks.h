@@ -13,10 +13,10 @@ namespace tessera {
 
 using Tensors = std::map<std::string, at::Tensor>;
 
-/// Runs `body` in `count` processes of their own that share a group, and returns what each of them gave, by rank.
-/// backend: as in DistributedSettings; with auto one rank is alone, with gloo its group has a connection. A rank that
-/// throws fails the test with its message; the result is then empty. The calling process must not have used
-/// threads of LibTorch before (a fork loses them): reference values come from run_ranks(1, ...).
+/// Runs `body` in `count` new processes that share a group. Returns their results by rank.
+/// backend: as in DistributedSettings; with auto a single rank has no connection, with gloo it has one. If a rank throws, the
+/// test fails with its message and the result is empty. The calling process must not have used LibTorch's threads before,
+/// because a fork loses them; compute reference values with run_ranks(1, ...).
 std::vector<Tensors> run_ranks(int count, const std::function<Tensors(const ProcessGroup&)>& body,
                                const std::string& backend = "auto");
 

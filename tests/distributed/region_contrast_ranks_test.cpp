@@ -1,4 +1,4 @@
-// The contrast of regions over ranks that have different numbers of boxes: of four, rank 1 has none.
+// Tests the contrast of regions over ranks with different numbers of boxes. With four ranks, rank 1 has none.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ Tensors region_rank(const std::string& more, const ProcessGroup& group) {
   objective->to(at::kDouble);
   StepContext context;
   context.group = group;
-  objective->forward(own.features(), context);  // the margin moves
+  objective->forward(own.features(), context);  // this call moves the margin
   const Losses losses = objective->forward(own.features(), context);
   losses.total.backward();
   Tensors out{{"loss", losses.total.detach().clone()}, {"margin", objective->named_buffers()["margin"].clone()}};
@@ -42,7 +42,7 @@ Tensors region_rank(const std::string& more, const ProcessGroup& group) {
   return out;
 }
 
-TEST(RegionContrastOverRanks, HasTheLossAndGradientsOfTheGlobalBatch) {
+TEST(RegionContrastOverRanks, MatchesTheGlobalBatch) {
   for (const std::string more : {"", ", chunk: 2"}) {
     const auto alone = run_ranks(1, [&](const ProcessGroup& group) { return region_rank(more, group); });
     ASSERT_EQ(alone.size(), 1U);

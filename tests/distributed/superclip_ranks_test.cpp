@@ -1,4 +1,4 @@
-// The reference cases of `superclip` over ranks: rank r has images rB/W .. (r+1)B/W-1.
+// Runs the reference cases of `superclip` over ranks. Rank r has images rB/W .. (r+1)B/W-1.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -16,11 +16,11 @@ INSTANTIATE_TEST_SUITE_P(Cases, SuperClipCaseOverRanks,
                          testing::Values("superclip_two_ranks", "superclip_first_step", "superclip_later",
                                          "superclip_evaluation"));
 
-// What a rank makes of its images; `counted` by before_step(), in two micro-batches.
+// Returns the results of a rank for its images. With `counted`, before_step() counts them in two micro-batches.
 Tensors superclip_rank(const probe::Case& given, const ProcessGroup& group, bool counted) {
   const bool training = given.settings.find("training")->text() == "true";
   config::Node settings = given.settings;
-  settings.erase("training");  // the mode of the module
+  settings.erase("training");  // not a setting: the mode of the module
   const auto objective = objectives().make({"superclip", settings}, "superclip", {});
   {
     const at::NoGradGuard no_grad;
@@ -51,13 +51,13 @@ Tensors superclip_rank(const probe::Case& given, const ProcessGroup& group, bool
   for (const auto& item : objective->named_parameters()) out["grad." + item.key()] = item.value().grad().clone();
   for (auto& [name, tensor] : out) group.all_reduce(tensor);
   for (auto& [name, tensor] : out) tensor /= group.size();
-  // That of the sum of the ranks' losses.
+  // The gradient belongs to the sum of the losses of all ranks.
   out["grad.in"] = group.all_gather(patches.grad()) / group.size();
   for (const auto& item : objective->named_buffers()) out["updated." + item.key()] = item.value().clone();
   return out;
 }
 
-TEST_P(SuperClipCaseOverRanks, HasTheLossGradientsAndCountsOfTheGlobalBatchOnEveryRank) {
+TEST_P(SuperClipCaseOverRanks, MatchesTheGlobalBatchOnEveryRank) {
   const std::string path = test_data("golden/superclip/" + GetParam() + ".safetensors");
   const auto metadata = io::load_safetensors_metadata(path);
   const int size = metadata.contains("world_size") ? std::stoi(metadata.at("world_size")) : 2;

@@ -1,4 +1,4 @@
-// The suites of benchmarks, run on miniature copies of their own files (tests/data/benchmarks).
+// Runs the benchmark suites on miniature copies of their files (tests/data/benchmarks).
 
 #include <cmath>
 #include <cstdlib>
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 constexpr const char* kSuites = TESSERA_SOURCE_DIR "/configs/suites";
 constexpr const char* kMiniatures = TESSERA_SOURCE_DIR "/tests/data/benchmarks";
 
-/// Letters to ids.
+/// Maps each letter to an id.
 class SpellingTokenizer final : public Tokenizer {
  public:
   std::vector<std::int64_t> encode(std::string_view text) const override {
@@ -85,7 +85,7 @@ class Benchmarks : public ::testing::Test {
   std::shared_ptr<DualEncoder> model_;
 };
 
-/// Pictures of each task; what the miniatures hold of each split.
+/// The number of images that each task of a suite measures in the miniature.
 const std::map<std::string, std::vector<std::int64_t>> kSamples = {{"coco_karpathy_test5k", {2, 2}},
                                                                    {"coco_val2017", {2}},
                                                                    {"flickr30k_test1k", {2}},
@@ -109,7 +109,7 @@ const std::map<std::string, std::vector<std::int64_t>> kSamples = {{"coco_karpat
                                                                    {"cola", {2}},
                                                                    {"mmvp", {2}}};
 
-TEST_F(Benchmarks, EverySuiteRunsOnFilesInTheirOwnLayout) {
+TEST_F(Benchmarks, EverySuiteRunsOnFilesInItsLayout) {
   for (const auto& [name, samples] : kSamples) {
     std::vector<std::int64_t> measured;
     for (const TaskResult& result : run(load(name))) {
@@ -121,7 +121,7 @@ TEST_F(Benchmarks, EverySuiteRunsOnFilesInTheirOwnLayout) {
   }
 }
 
-TEST_F(Benchmarks, EverySuiteOfFilesIsTried) {
+TEST_F(Benchmarks, EverySuiteHasAMiniature) {
   for (const auto& entry : fs::directory_iterator(kSuites)) {
     const std::string name = entry.path().stem().string();
     static const std::set<std::string> segmentation = {"voc20",  "voc21",      "context59", "context60",
@@ -132,7 +132,7 @@ TEST_F(Benchmarks, EverySuiteOfFilesIsTried) {
   }
 }
 
-TEST_F(Benchmarks, ImageNetTakesItsNamesByTheOrderOfAllThousandFolders) {
+TEST_F(Benchmarks, ImageNetAssignsNamesInTheOrderOfItsThousandFolders) {
   const fs::path folder = fs::temp_directory_path() / concat("tessera_imagenet_", ::getpid());
   const auto remove = std::shared_ptr<void>(nullptr, [&](void*) { fs::remove_all(folder); });
   const std::string picture = encode_png({8, 8, std::vector<std::uint8_t>(8 * 8 * 3, 90)});
@@ -149,7 +149,7 @@ TEST_F(Benchmarks, ImageNetTakesItsNamesByTheOrderOfAllThousandFolders) {
   fs::remove(folder / "imagenet/val/n10000999");
   try {
     run(suite);
-    FAIL() << "names of 1,000 classes go to other classes of 999";
+    FAIL() << "1,000 class names must not fit 999 folders";
   } catch (const TaskMisfit& error) {
     EXPECT_NE(std::string(error.what()).find("has 999 classes, but zero_shot.classes names 1000"), std::string::npos)
         << error.what();

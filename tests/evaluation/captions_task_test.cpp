@@ -1,4 +1,4 @@
-// Captions and boxes of a small decoder that has learned the pictures by heart.
+// Tests the captions and boxes of a small decoder that has memorized the images.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// Begin, words and end.
+/// Encodes words between a begin and an end token.
 class WordTokenizer final : public Tokenizer {
  public:
   std::vector<std::int64_t> encode(std::string_view text) const override {
@@ -41,7 +41,7 @@ class WordTokenizer final : public Tokenizer {
   std::string name_ = "words";
 };
 
-/// Sees a picture of 8 x 8 as its quarters.
+/// Represents an 8 x 8 image by its four quarters.
 class QuarterEmbedder final : public EmbedderView {
  public:
   QuarterEmbedder() : EmbedderView(colors_) {}
@@ -61,7 +61,7 @@ class QuarterEmbedder final : public EmbedderView {
   WordTokenizer tokenizer_;
 };
 
-/// Black pictures with a box, of which the last is 16 wide: evaluation sees its middle.
+/// Black images with a colored box. The last image is 16 pixels wide, so evaluation sees only its middle.
 class BoxedPictures final : public IndexedSource {
  public:
   std::int64_t size() const override { return 4; }
@@ -85,7 +85,7 @@ class BoxedPictures final : public IndexedSource {
   std::string describe() const override { return "boxed pictures"; }
 };
 
-/// Gives an objective to tasks.
+/// Passes an objective to the tasks.
 class KeptObjective final : public RunLoss {
  public:
   explicit KeptObjective(std::shared_ptr<Objective> objective) : objective_(std::move(objective)) {}
@@ -97,7 +97,7 @@ class KeptObjective final : public RunLoss {
   std::shared_ptr<Objective> objective_;
 };
 
-/// Plain Adam (Kingma and Ba 2015).
+/// Trains with plain Adam (Kingma and Ba 2015).
 void learn_by_heart(Objective& objective, const Features& features, int steps) {
   const std::vector<at::Tensor> parameters = objective.parameters();
   std::vector<at::Tensor> first, second;
@@ -131,7 +131,7 @@ class CaptionTasks : public ::testing::Test {
     context.loss = std::make_shared<KeptObjective>(objective);
   }
 
-  /// The pictures as evaluation sees them, with their first captions and boxes.
+  /// Returns the images as evaluation sees them, with their first captions and boxes.
   Features features() const {
     EvaluationReader reader(context.source, embedder.preprocessing(), 4, 1);
     std::vector<at::Tensor> pixels;
@@ -163,14 +163,14 @@ class CaptionTasks : public ::testing::Test {
   std::shared_ptr<Objective> objective;
 };
 
-TEST_F(CaptionTasks, AreRightOnceTheDecoderKnowsThePictures) {
+TEST_F(CaptionTasks, AreRightOnceTheDecoderHasMemorizedTheImages) {
   const TaskResult before = run("{name: captions}"), lost = run("{name: referring}");
   learn_by_heart(*objective, features(), 150);
   const TaskResult captions = run("{name: captions, samples: 2}");
   EXPECT_EQ(captions.samples, 4);
   EXPECT_LT(metric(before, "token_accuracy"), 0.7);
   EXPECT_EQ(metric(captions, "token_accuracy"), 1);
-  // Of three pictures the caption is the only reference; the first has another one as well.
+  // Three images have one reference each; the first has two.
   EXPECT_GT(metric(captions, "cider_d"), 8);
   EXPECT_LT(metric(captions, "cider_d"), 10);
   ASSERT_EQ(captions.readings.size(), 2u);
@@ -182,18 +182,18 @@ TEST_F(CaptionTasks, AreRightOnceTheDecoderKnowsThePictures) {
   for (const report::Outcomes& outcomes : captions.outcomes)
     EXPECT_NEAR(report::value_of(outcomes), metric(captions, outcomes.metric), 1e-12) << outcomes.metric;
 
-  // A box from 0 to 1/2 is said as bins 0 and 4 of 8, which stand for 1/16 and 9/16; one from 1/2 to 1 ends in the last bin.
+  // A box from 0 to 1/2 is written as bins 0 and 4 of 8, which are read as 1/16 and 9/16. One from 1/2 to 1 ends in the last bin.
   const TaskResult referring = run("{name: referring}");
-  EXPECT_EQ(metric(referring, "boxes"), 4) << "neither the one out of sight nor phrases without a box";
+  EXPECT_EQ(metric(referring, "boxes"), 4) << "the box out of sight and phrases without a box do not count";
   EXPECT_EQ(metric(referring, "accuracy"), 1);
   const auto iou = [](double width, double height, double area) { return width * height / (0.25 + area - width * height); };
-  const double low = 0.5 - 1. / 16, high = 0.5 - 1. / 8;  // what is common on an axis
+  const double low = 0.5 - 1. / 16, high = 0.5 - 1. / 8;  // the overlap along an axis
   const double expected = (iou(low, low, 0.25) + iou(high, low, 0.5 * 0.375) + iou(low, high, 0.5 * 0.375) + iou(high, high, 0.375 * 0.375)) / 4;
   EXPECT_NEAR(metric(referring, "mean_iou"), expected, 1e-6);
   EXPECT_LT(metric(lost, "mean_iou"), expected);
 }
 
-TEST_F(CaptionTasks, NeedADecoderThatHasLearnedWhatTheyAsk) {
+TEST_F(CaptionTasks, RejectADecoderThatWasNotTrainedForThem) {
   const auto message = [&](const std::string& yaml) {
     try {
       run(yaml);
@@ -209,9 +209,9 @@ TEST_F(CaptionTasks, NeedADecoderThatHasLearnedWhatTheyAsk) {
   set("captioning", "{decoder: {vocabulary: own, heads: 1}}");
   EXPECT_EQ(message("{name: referring}").find("referring: the decoder has not learned to find boxes"), 0u);
   set("clip", "{}");
-  EXPECT_EQ(message("{name: captions}").find("captions asks a decoder of captions, which this model does not have: give a checkpoint"), 0u);
+  EXPECT_EQ(message("{name: captions}").find("captions needs a decoder of captions, which this model does not have: give a checkpoint"), 0u);
   context.loss = nullptr;
-  EXPECT_EQ(message("{name: referring}").find("referring asks a decoder of captions"), 0u);
+  EXPECT_EQ(message("{name: referring}").find("referring needs a decoder of captions"), 0u);
 }
 
 }  // namespace

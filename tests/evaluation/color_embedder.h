@@ -1,5 +1,5 @@
 #pragma once
-// A model whose similarities are known.
+// A model with known similarities.
 
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace tessera::test {
 
-/// Sees pictures as their mean color and texts as the sum of the colors that they name.
+/// Embeds an image as its mean color and a text as the sum of the colors that it names.
 class ColorEmbedder final : public Embedder {
  public:
   bool sparse = false;

@@ -1,4 +1,4 @@
-// Several models on the same tasks: evaluate --compare.
+// Tests evaluate --compare, which measures several models on the same tasks.
 #include <algorithm>
 
 #include "tests/evaluation/evaluate_fixture.h"
@@ -30,7 +30,7 @@ class EvaluateCompare : public Evaluate {
   bool exists(const std::string& path) const { return fs::exists(folder_ / path); }
 };
 
-TEST_F(EvaluateCompare, MeasuresEachAndWritesOnePage) {
+TEST_F(EvaluateCompare, MeasuresEachModelAndWritesOnePage) {
   options.task = "zero_shot";
   options.json = true;
   EXPECT_EQ(run(), 0);
@@ -39,14 +39,14 @@ TEST_F(EvaluateCompare, MeasuresEachAndWritesOnePage) {
   for (std::size_t i = 0; i < 2; ++i)
     EXPECT_EQ(scores.at(0).at("values").at(i),
               results_of(i == 0 ? "a" : "b").at("tasks").at(0).at("metrics").at("mean_per_class"));
-  EXPECT_EQ(scores.at(0).at("differences").size(), 1u) << "the samples are the same";
+  EXPECT_EQ(scores.at(0).at("differences").size(), 1u) << "the models were measured on the same samples";
   const std::string html = io::read_file(options.out);
   EXPECT_NE(html.find("Comparison of 2 runs"), std::string::npos);
   for (const char* outside : {"http:", "https:", "<script", "<link", "url("})
     EXPECT_EQ(html.find(outside), std::string::npos) << outside;
 }
 
-TEST_F(EvaluateCompare, ResultsOfTheSameSettingsAreTakenAsTheyAre) {
+TEST_F(EvaluateCompare, ReusesResultsOfTheSameSettings) {
   options.task = "zero_shot";
   run();
   io::write_file((folder_ / "a/evaluation/report.html").string(), "untouched");
@@ -65,12 +65,12 @@ TEST_F(EvaluateCompare, ResultsOfTheSameSettingsAreTakenAsTheyAre) {
   EXPECT_NE(io::read_file((folder_ / "a/evaluation/report.html").string()), "untouched");
 }
 
-TEST_F(EvaluateCompare, MistakesAreNamedInOneLine) {
+TEST_F(EvaluateCompare, ReportsMistakesInOneLine) {
   options.task = "zero_shot";
   const std::string b = options.compare[1];
   options.compare.resize(1);
   EXPECT_EQ(error(),
-            "--compare " + options.compare[0] + ": one model alone has nothing to be compared with: name two or more");
+            "--compare " + options.compare[0] + ": a comparison needs at least two models: name two or more");
   options.compare.push_back(options.compare[0]);
   EXPECT_EQ(error(), "--compare: " + options.compare[0] + " is given twice");
   options.compare[1] = b;
@@ -84,10 +84,10 @@ TEST_F(EvaluateCompare, MistakesAreNamedInOneLine) {
   file.extra["config"] = "evaluation: {tasks: [zero_shot]}\n";
   save(b, 1);
   EXPECT_TRUE(error().ends_with("give --suite FILE or --task NAME for all")) << error();
-  EXPECT_FALSE(exists("a/evaluation")) << "nothing is measured before all is known to fit";
+  EXPECT_FALSE(exists("a/evaluation")) << "nothing is measured until all models are known to fit";
 }
 
-TEST_F(Evaluate, OutcomesOfSamplesMakeUpTheMetricsAndHaveIntervals) {
+TEST_F(Evaluate, SampleOutcomesAddUpToTheMetricsAndHaveIntervals) {
   write_suite(
       "source: {name: shapes, split: test, size: 12}\n"
       "train: {name: shapes, size: 40}\n"

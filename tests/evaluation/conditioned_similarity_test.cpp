@@ -22,7 +22,7 @@ class ConditionedSimilarities : public ::testing::Test {
   at::Tensor tokens, global, texts;
 };
 
-TEST_F(ConditionedSimilarities, OfEqualTextsAreEqualToTheLastBit) {
+TEST_F(ConditionedSimilarities, AreBitForBitEqualForEqualTexts) {
   const metrics::ConditionedSimilarity similarity(*pool, texts);
   for (const at::Tensor& scores : {similarity.exact(tokens), similarity.among_nearest(global, tokens, 7),
                                    similarity.of_patches(tokens), similarity.attention(tokens)}) {
@@ -32,8 +32,8 @@ TEST_F(ConditionedSimilarities, OfEqualTextsAreEqualToTheLastBit) {
   }
 }
 
-// A product of matrices rounds rows by their place.
-TEST_F(ConditionedSimilarities, OfEqualCandidatesAreEqualWhereverTheyStand) {
+// A matrix product may round equal rows differently, depending on their position.
+TEST_F(ConditionedSimilarities, AreEqualForEqualCandidatesAtAnyPosition) {
   const TextConditionedPoolSettings settings;
   TextConditionedPool wide(settings, 64);
   at::Tensor many = at::randn({203, 64});
@@ -43,13 +43,13 @@ TEST_F(ConditionedSimilarities, OfEqualCandidatesAreEqualWhereverTheyStand) {
   for (const std::int64_t equal : {17, 100, 202}) EXPECT_TRUE(scores.select(1, equal).equal(scores.select(1, 1)));
 }
 
-TEST_F(ConditionedSimilarities, AmongAllTextsAreThoseOfAll) {
+TEST_F(ConditionedSimilarities, WithAllTextsAsCandidatesAreExact) {
   const metrics::ConditionedSimilarity similarity(*pool, texts);
   for (const std::int64_t k : {7, 100})
     EXPECT_TRUE(at::allclose(similarity.among_nearest(global, tokens, k), similarity.exact(tokens), 0, 1e-6));
 }
 
-TEST_F(ConditionedSimilarities, OthersThanCandidatesComeBehindThemByTheirCosine) {
+TEST_F(ConditionedSimilarities, RankOtherTextsBehindCandidatesByCosine) {
   const metrics::ConditionedSimilarity similarity(*pool, texts);
   const at::Tensor exact = similarity.exact(tokens), cosines = similarity.global(global),
                    among = similarity.among_nearest(global, tokens, 3);
@@ -63,7 +63,7 @@ TEST_F(ConditionedSimilarities, OthersThanCandidatesComeBehindThemByTheirCosine)
   }
 }
 
-TEST_F(ConditionedSimilarities, OfEqualCosinesTheLowerTextIsTheCandidate) {
+TEST_F(ConditionedSimilarities, PreferTheLowerTextAsCandidateForEqualCosines) {
   const metrics::ConditionedSimilarity similarity(*pool, texts);
   const at::Tensor among = similarity.among_nearest(texts.narrow(0, 1, 1), tokens.narrow(0, 0, 1), 2)[0];
   EXPECT_GE(among[1].item<double>(), -1);

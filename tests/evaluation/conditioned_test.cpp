@@ -1,4 +1,4 @@
-// Tasks through a text-conditioned pool, beside the composed pool over everything at once.
+// Compares tasks that use a text-conditioned pool with a direct computation over all samples at once.
 #include <cmath>
 
 #include "tests/evaluation/evaluate_fixture.h"
@@ -27,7 +27,7 @@ double metric(const TaskResult& result, const std::string& name) {
   return NAN;
 }
 
-/// A small model whose file holds the pool of its objective.
+/// A small model whose file contains the pool of its objective.
 class Conditioned : public Evaluate {
  protected:
   Conditioned() {
@@ -56,7 +56,7 @@ class Conditioned : public Evaluate {
     std::erase_if(file.weights, [](const auto& item) { return item.first.starts_with("objective."); });
   }
 
-  /// Loads what lies in `file`.
+  /// Saves and loads `file`, and sets up the context.
   void load(const std::string& source = kShapes) {
     save_model_file(options.checkpoint, file);
     loaded = load_for_inference(options.checkpoint, "cpu");
@@ -97,7 +97,7 @@ class Conditioned : public Evaluate {
     out.images = whole->images(at::stack(pixels), {.tokens = true});
     return out;
   }
-  /// Cosines of what the composed pool gives, in double, [N, M]; rounded, so that equal texts are equal.
+  /// Computes the cosines of the pooled features directly in double, [N, M]; rounds them, so that equal texts have equal scores.
   at::Tensor composed(const at::Tensor& tokens, const at::Tensor& texts) const {
     const auto pool = checkpoint_pool(loaded);
     pool->to(at::kDouble);
@@ -123,7 +123,7 @@ class Conditioned : public Evaluate {
   EvaluationContext context;
 };
 
-/// All captions and whose they are.
+/// All captions and the sample that owns each.
 struct AllCaptions {
   std::vector<std::string> texts;
   std::vector<std::int64_t> owner;
@@ -136,7 +136,7 @@ struct AllCaptions {
   }
 };
 
-TEST_F(Conditioned, RetrievalComparesEveryPictureWithEveryCaption) {
+TEST_F(Conditioned, RetrievalComparesEveryImageWithEveryCaption) {
   load();
   context.pictures = true;
   const TaskResult result = run_one("{name: retrieval, similarity: conditioned, topk: [1, 3]}");
@@ -154,7 +154,7 @@ TEST_F(Conditioned, RetrievalComparesEveryPictureWithEveryCaption) {
     }
 }
 
-TEST_F(Conditioned, RetrievalWithAsManyCandidatesAsCaptionsIsTheExactOne) {
+TEST_F(Conditioned, RetrievalWithAllCaptionsAsCandidatesIsExact) {
   load();
   const auto with = [&](const std::string& how) { return run_one(concat("{name: retrieval, ", how, "}")).metrics; };
   const auto exact = with("similarity: conditioned"), global = with("similarity: global");
@@ -178,7 +178,7 @@ TEST_F(Conditioned, RetrievalRanksCandidatesBeforeAllOthers) {
   EXPECT_TRUE(result.data.ends_with(" (conditioned, 3 candidates)")) << result.data;
 }
 
-/// Three pictures with long captions; the second one's cannot be decoded.
+/// Three images with long captions; the second image cannot be decoded.
 class LongCaptions final : public IndexedSource {
  public:
   std::int64_t size() const override { return 3; }
@@ -197,7 +197,7 @@ class LongCaptions final : public IndexedSource {
   std::string describe() const override { return "long captions"; }
 };
 
-TEST_F(Conditioned, CaptionsOfPicturesThatCannotBeReadAreNoQueries) {
+TEST_F(Conditioned, CaptionsOfUnreadableImagesAreNotQueries) {
   load();
   context.source = std::make_shared<LongCaptions>();
   const TaskResult result = run_one("{name: retrieval, similarity: conditioned, sentences: true, topk: [1, 3]}");
@@ -224,7 +224,7 @@ TEST_F(Conditioned, StreamsAreReadTwice) {
   EXPECT_EQ(indexed.metrics, streamed.metrics);
 }
 
-TEST_F(Conditioned, EachSentenceIsAQueryOfItsOwn) {
+TEST_F(Conditioned, EachSentenceCanBeAQuery) {
   load();
   context.source = std::make_shared<LongCaptions>();
   for (const char* similarity : {"global", "conditioned"}) {
@@ -240,7 +240,7 @@ TEST_F(Conditioned, EachSentenceIsAQueryOfItsOwn) {
   }
 }
 
-TEST_F(Conditioned, ZeroShotAsksByTheDirectionOfAClassAndTheLengthOfItsPrompts) {
+TEST_F(Conditioned, ZeroShotCombinesTheMeanDirectionAndLengthOfThePrompts) {
   load();
   const TaskResult result =
       run_one("{name: zero_shot, similarity: conditioned, topk: [1, 2], templates: ['{}', 'a picture of the {}']}");
@@ -262,7 +262,7 @@ TEST_F(Conditioned, ZeroShotAsksByTheDirectionOfAClassAndTheLengthOfItsPrompts) 
   EXPECT_TRUE(at::allclose(embedder.classes(whole->texts(prompts, {}), 2).global, direction, 1e-6, 1e-9));
 }
 
-TEST_F(Conditioned, SegmentationComparesEachPatchAlone) {
+TEST_F(Conditioned, SegmentationComparesEachPatchSeparately) {
   load("{name: shapes, split: test, size: 6}");
   const auto names = context.source->class_names();
   const auto measure = [&](const std::string& patches) {
@@ -301,7 +301,7 @@ TEST_F(Conditioned, SegmentationComparesEachPatchAlone) {
   EXPECT_NE(metric(result, "pixel_accuracy"), metric(measure("cosine"), "pixel_accuracy"));
 }
 
-TEST_F(Conditioned, SegmentationByWindowsAsksThePoolToo) {
+TEST_F(Conditioned, SegmentationByWindowsUsesThePool) {
   load("{name: shapes, split: test, size: 4}");
   const auto accuracy = [&](const std::string& patches) {
     return metric(
@@ -314,7 +314,7 @@ TEST_F(Conditioned, SegmentationByWindowsAsksThePoolToo) {
   EXPECT_NE(accuracy("conditioned"), accuracy("attention"));
 }
 
-TEST_F(Conditioned, HardNegativesAreJudgedByWhatTextsFind) {
+TEST_F(Conditioned, HardNegativesUseThePool) {
   load("{name: shapes, split: test, size: 24, negatives: true}");
   const auto result = run_one("{name: hard_negatives, similarity: conditioned}");
   const Everything all = everything();
@@ -329,7 +329,7 @@ TEST_F(Conditioned, HardNegativesAreJudgedByWhatTextsFind) {
   EXPECT_NEAR(metric(result, "accuracy"), right / pairs, 1e-9);
 }
 
-TEST_F(Conditioned, OptionsAreJudgedByWhatTextsFind) {
+TEST_F(Conditioned, OptionsUseThePool) {
   load("{name: shapes, split: test, size: 12}");
   const Everything all = everything();
   const std::vector<std::string> options = {"a red circle", "a blue square", "a green star"};
@@ -354,7 +354,7 @@ TEST_F(Conditioned, OptionsAreJudgedByWhatTextsFind) {
   EXPECT_NEAR(accuracy("global"), first_is_best(whole->similarity(all.images, texts)), 1e-9);
 }
 
-TEST_F(Conditioned, AModelWithoutAPoolIsToldTheWayOut) {
+TEST_F(Conditioned, RejectsAModelWithoutAPoolAndNamesTheWayOut) {
   drop_pool();
   load();
   EXPECT_EQ(context.pool, nullptr);
@@ -369,7 +369,7 @@ TEST_F(Conditioned, AModelWithoutAPoolIsToldTheWayOut) {
             std::string::npos);
 }
 
-TEST_F(Conditioned, ChosenSlotsAreRefused) {
+TEST_F(Conditioned, RejectsChosenSlots) {
   load();
   context.slots = {0, 1};
   EXPECT_EQ(refusal("{name: retrieval, similarity: conditioned}"),
@@ -378,7 +378,7 @@ TEST_F(Conditioned, ChosenSlotsAreRefused) {
             "take retrieval.similarity: global");
 }
 
-TEST_F(Conditioned, APoolOfAnotherWidthIsRefused) {
+TEST_F(Conditioned, RejectsAPoolOfAnotherWidth) {
   drop_pool();
   add_pool("objective.pool.", 4, 16);
   load();
@@ -389,12 +389,12 @@ TEST_F(Conditioned, APoolOfAnotherWidthIsRefused) {
     EXPECT_STREQ(error.what(),
                  "retrieval.similarity: the text-conditioned pool takes embeddings of width 16, but this model's are "
                  "24 and its image "
-                 "tokens 24 wide: take a projection that brings both into one space (linear), as the objective was "
+                 "tokens 24 wide: take a projection that maps both into one space (linear), as the objective was "
                  "trained with");
   }
 }
 
-TEST_F(Conditioned, SettingsThatContradictEachOtherAreRefused) {
+TEST_F(Conditioned, RejectsContradictorySettings) {
   const auto problem = [&](const std::string& yaml) {
     try {
       resolve_tasks({task_of(yaml)}, "tasks");
@@ -409,13 +409,13 @@ TEST_F(Conditioned, SettingsThatContradictEachOtherAreRefused) {
   expect("{name: retrieval, similarity: conditioned, text_encoder_free: true}",
          "similarity: is conditioned, which needs the text");
   expect("{name: zero_shot, similarity: topk, text_encoder_free: true}", "similarity: is topk, which needs the text");
-  expect("{name: segmentation, patches: conditioned, by: groups}", "patches: tells how patches are compared");
+  expect("{name: segmentation, patches: conditioned, by: groups}", "patches: sets how patches are compared");
   expect("{name: segmentation, patches: conditioned, last_block: naclip}", "last_block: changes embeddings of patches");
   expect("{name: segmentation, patches: attention, background_threshold: 0.1}", "threshold_of: is probability");
   expect("{name: retrieval, similarity: nearest}", "topk");
 }
 
-TEST_F(Conditioned, ThePoolOfAWeightedSumHasItsTermsSettings) {
+TEST_F(Conditioned, PoolInAWeightedSumHasTheSettingsOfItsTerm) {
   drop_pool();
   add_pool("objective.objectives.fine.pool.", 2);
   file.extra["config"] =
@@ -429,14 +429,14 @@ TEST_F(Conditioned, ThePoolOfAWeightedSumHasItsTermsSettings) {
     EXPECT_TRUE(item.value().equal(file.weights.at("objective.objectives.fine.pool." + item.key()))) << item.key();
 }
 
-TEST_F(Conditioned, APoolOfAFileWithoutConfigurationHasTheDefaults) {
+TEST_F(Conditioned, PoolOfAFileWithoutConfigurationHasTheDefaults) {
   file.extra.erase("config");
   load();
   EXPECT_EQ(context.pool->heads(), 8);
   EXPECT_TRUE(context.pool->zero_token());
 }
 
-TEST_F(Conditioned, WeightsThatMakeNoPoolNameTheFile) {
+TEST_F(Conditioned, ErrorForIncompletePoolWeightsNamesTheFile) {
   file.weights.erase("objective.pool.attn.out_proj.bias");
   try {
     load();
@@ -444,12 +444,12 @@ TEST_F(Conditioned, WeightsThatMakeNoPoolNameTheFile) {
   } catch (const UserError& error) {
     EXPECT_EQ(std::string(error.what()),
               options.checkpoint +
-                  ": the weights objective.pool.* make no text-conditioned pool: attn.out_proj.bias is "
+                  ": the weights objective.pool.* do not make a text-conditioned pool: attn.out_proj.bias is "
                   "missing; take the checkpoint as trainer or tessera-convert wrote it");
   }
 }
 
-TEST_F(Conditioned, EvaluateTakesThePoolOutOfTheCheckpoint) {
+TEST_F(Conditioned, EvaluateLoadsThePoolFromTheCheckpoint) {
   options.task = "retrieval";
   options.data = "{name: shapes, split: test, size: 10}";
   options.overrides = {"similarity=topk", "candidates=4"};

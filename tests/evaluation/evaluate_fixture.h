@@ -20,7 +20,7 @@ namespace tessera {
 
 namespace fs = std::filesystem;
 
-/// A tiny model with random weights, saved as a run would.
+/// A tiny model with random weights, saved as a run saves it.
 class Evaluate : public ::testing::Test {
  protected:
   Evaluate() : folder_(fs::temp_directory_path() / concat("tessera_evaluate_", ::getpid())) {
@@ -46,7 +46,7 @@ class Evaluate : public ::testing::Test {
     file.weights = DualEncoder(file.model).state_dict();
     save_model_file(options.checkpoint, file);
   }
-  /// Pictures of `shapes` in a tar, and the same tar compressed, which can only be read as a stream.
+  /// Writes images of `shapes` to a tar, and also compresses it; the compressed one can only be read as a stream.
   std::pair<std::string, std::string> shards(const std::string& name, int size) {
     const auto source = sources().make(
         config::Value<config::ModuleSettings>::read(
@@ -56,7 +56,7 @@ class Evaluate : public ::testing::Test {
     EXPECT_EQ(std::system(("gzip -k " + tar).c_str()), 0);
     return {tar, tar + ".gz"};
   }
-  /// results.json.
+  /// Reads results.json.
   nlohmann::json results() const { return nlohmann::json::parse(io::read_file(options.out + "/results.json")); }
   void write_suite(const std::string& text) {
     options.suite = (folder_ / "suite.yaml").string();

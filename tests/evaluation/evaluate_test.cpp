@@ -23,7 +23,7 @@
 namespace tessera {
 namespace {
 
-TEST_F(Evaluate, WritesResultsAndAReportThatNeedsNothingElse) {
+TEST_F(Evaluate, WritesResultsAndASelfContainedReport) {
   write_suite(
       "source: {name: shapes, split: test, size: 12}\n"
       "train: {name: shapes, size: 40}\n"
@@ -43,7 +43,7 @@ TEST_F(Evaluate, WritesResultsAndAReportThatNeedsNothingElse) {
   EXPECT_NE(html.find("sparc"), std::string::npos);
 }
 
-TEST_F(Evaluate, ASecondRunGivesTheSameNumbers) {
+TEST_F(Evaluate, IsDeterministic) {
   options.task = "retrieval";
   options.data = "{name: shapes, split: test, size: 12}";
   options.json = true;
@@ -53,14 +53,14 @@ TEST_F(Evaluate, ASecondRunGivesTheSameNumbers) {
   EXPECT_EQ(first.at("tasks").at(0).at("metrics"), nlohmann::json::parse(printed).at("tasks").at(0).at("metrics"));
 }
 
-TEST_F(Evaluate, TakesTheRunsValidationDataWhereNoneIsNamed) {
+TEST_F(Evaluate, UsesTheValidationDataOfTheRunByDefault) {
   options.task = "zero_shot";
   options.json = true;
   run();
   EXPECT_EQ(nlohmann::json::parse(printed).at("tasks").at(0).at("samples"), 9);
 }
 
-TEST_F(Evaluate, MistakesAreNamedInOneLine) {
+TEST_F(Evaluate, ReportsMistakesInOneLine) {
   options.task = "zero_shot";
   options.overrides = {"templates=[a photo]"};
   EXPECT_NE(error().find("tasks[0].templates: template 1, \"a photo\", has no {} where the class name goes"),
@@ -76,7 +76,7 @@ TEST_F(Evaluate, MistakesAreNamedInOneLine) {
   EXPECT_EQ(error(), "--device tpu: expected auto, cpu, cuda or cuda:N");
 }
 
-TEST_F(Evaluate, EveryTaskMeasuresAStreamAsItMeasuresItsFiles) {
+TEST_F(Evaluate, EveryTaskMeasuresAStreamLikeFiles) {
   const auto [test, test_stream] = shards("test", 14);
   const auto [train, train_stream] = shards("train", 40);
   const std::string tasks =
@@ -95,7 +95,7 @@ TEST_F(Evaluate, EveryTaskMeasuresAStreamAsItMeasuresItsFiles) {
   EXPECT_NE(io::read_file(options.out + "/report.html").find("Text to image"), std::string::npos);
 }
 
-TEST_F(Evaluate, ATaskThatFailsLeavesTheResultsOfTheOthers) {
+TEST_F(Evaluate, FailingTaskKeepsTheResultsOfTheOthers) {
   write_suite(
       "source: {name: shapes, split: test, size: 12}\n"
       "tasks: [retrieval, {name: zero_shot, classes: [square]}, segmentation]\n");
@@ -113,7 +113,7 @@ TEST_F(Evaluate, ATaskThatFailsLeavesTheResultsOfTheOthers) {
   EXPECT_NE(printed.find("image_to_text_recall@5"), std::string::npos);
 }
 
-TEST_F(Evaluate, ResultsAndReportTellWhatTheyAreMadeOf) {
+TEST_F(Evaluate, ResultsAndReportRecordHowTheyWereMeasured) {
   write_suite("source: {name: shapes, split: test, size: 12}\ntasks: [{name: zero_shot, topk: [1]}]\n");
   options.command = "evaluate --checkpoint 'my run'";
   EXPECT_EQ(run(), 0);
@@ -126,7 +126,7 @@ TEST_F(Evaluate, ResultsAndReportTellWhatTheyAreMadeOf) {
   for (const char* key : {"date", "device", "batch_size", "step", "checkpoint"}) EXPECT_TRUE(json.contains(key)) << key;
   const auto task = json.at("tasks").at(0);
   EXPECT_EQ(task.at("settings").at("topk"), nlohmann::json({1}));
-  EXPECT_EQ(task.at("settings").at("max_samples"), -1) << "defaults too";
+  EXPECT_EQ(task.at("settings").at("max_samples"), -1) << "defaults are recorded too";
   EXPECT_EQ(task.at("prompts"), nlohmann::json({"a photo of a {}."}));
   EXPECT_EQ(task.at("classes").at(0), "circle");
   const std::string html = io::read_file(options.out + "/report.html");
@@ -135,7 +135,7 @@ TEST_F(Evaluate, ResultsAndReportTellWhatTheyAreMadeOf) {
   EXPECT_NE(html.find(version_line()), std::string::npos);
 }
 
-TEST_F(Evaluate, ASuiteMayBeAPlainList) {
+TEST_F(Evaluate, SuiteMayBeAPlainList) {
   write_suite("- {name: zero_shot, topk: [1]}\n- retrieval\n");
   options.overrides = {"tasks.0.topk=[2]"};
   EXPECT_EQ(run(), 0);
@@ -143,7 +143,7 @@ TEST_F(Evaluate, ASuiteMayBeAPlainList) {
   EXPECT_EQ(results().at("tasks").at(0).at("settings").at("topk"), nlohmann::json({2}));
 }
 
-TEST_F(Evaluate, EarlierResultsAreNotWrittenOver) {
+TEST_F(Evaluate, DoesNotOverwriteEarlierResults) {
   options.task = "zero_shot";
   options.overwrite = false;
   EXPECT_EQ(run(), 0);
@@ -161,7 +161,7 @@ TEST_F(Evaluate, EarlierResultsAreNotWrittenOver) {
   EXPECT_FALSE(fs::exists(folder_ / "evaluation-4"));
 }
 
-TEST_F(Evaluate, WhereNoTaskFitsItsDataNothingIsWritten) {
+TEST_F(Evaluate, WritesNothingIfNoTaskFitsItsData) {
   const auto [tar, stream] = shards("test", 4);
   options.task = "zero_shot";
   for (const std::string& data : {tar, stream}) {
@@ -170,14 +170,14 @@ TEST_F(Evaluate, WhereNoTaskFitsItsDataNothingIsWritten) {
     EXPECT_NE(text.find("label is looked for in class.txt (label_keys), and "),
               std::string::npos)
         << text;
-    EXPECT_NE(text.find(" names of classes are known (classes): name other data in its `source`, or leave the task out"),
+    EXPECT_NE(text.find(" class names are known (classes): name other data in its `source`, or leave the task out"),
               std::string::npos)
         << text;
   }
   EXPECT_FALSE(fs::exists(options.out + "/results.json"));
 }
 
-TEST_F(Evaluate, AModelWithoutATextTowerIsMeasuredByItsPicturesAlone) {
+TEST_F(Evaluate, MeasuresAModelWithoutATextTowerOnImageTasksOnly) {
   file.tokenizer = {};
   file.vocabulary.clear();
   save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}",
@@ -191,40 +191,40 @@ TEST_F(Evaluate, AModelWithoutATextTowerIsMeasuredByItsPicturesAlone) {
   for (const char* task : {"zero_shot", "retrieval", "segmentation", "hard_negatives"}) {
     write_suite(concat("source: {name: shapes, split: test, size: 12}\ntasks: [", task, "]\n"));
     EXPECT_EQ(error(), concat(task,
-                              " compares pictures with texts, but this model has no text tower: linear_probe and "
-                              "knn do without one"));
+                              " compares images with texts, but this model has no text tower: linear_probe and "
+                              "knn do not need one"));
   }
 }
 
-TEST_F(Evaluate, DataAreLookedAtBeforeWeights) {
+TEST_F(Evaluate, ChecksDataBeforeWeights) {
   options.checkpoint = "no/such/model.safetensors";
   options.task = "retrieval";
   options.data = "nowhere";
   EXPECT_EQ(error().find("--data nowhere: "), 0U) << error();
 }
 
-TEST_F(Evaluate, AModelWithATextTowerButNoTokenizerIsAnError) {
+TEST_F(Evaluate, RejectsATextTowerWithoutATokenizer) {
   file.tokenizer = {};
   save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}");
   options.task = "knn";
   EXPECT_EQ(error(), options.checkpoint +
-                         ": has a text tower and names no tokenizer (tessera.tokenizer in its metadata): take the checkpoint as "
+                         ": has a text tower but names no tokenizer (tessera.tokenizer in its metadata): take the checkpoint as "
                          "trainer or tessera-convert wrote it");
 }
 
-TEST_F(Evaluate, APublishedModelWithoutItsTokenizersFilesIsLoadedAndSaysSoWhenATextComes) {
+TEST_F(Evaluate, PublishedModelWithoutTokenizerFilesFailsOnlyAtTheFirstText) {
   const InferenceModel loaded = load_for_inference(test_data("foreign/open_clip_bert"), "cpu");
   EXPECT_EQ(loaded.model->encode_image(at::zeros({1, 3, 16, 16})).global.size(1), 24);
   const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer);
   try {
     embedder.texts({"a cat"}, {});
-    ADD_FAILURE() << "a text was read";
+    ADD_FAILURE() << "the text was encoded";
   } catch (const UserError& error) {
     EXPECT_NE(std::string(error.what()).find("has a text tower, but neither tokenizer.json nor spiece.model"), std::string::npos);
   }
 }
 
-TEST_F(Evaluate, AnOpenClipCheckpointIsMeasuredAsTheModelThatItIs) {
+TEST_F(Evaluate, MeasuresAnOpenClipCheckpointLikeOurs) {
   const fs::path theirs = folder_ / "theirs";
   fs::create_directories(theirs);
   io::write_file((theirs / "open_clip_config.json").string(), R"({"model_cfg": {"embed_dim": 8,
@@ -252,7 +252,7 @@ TEST_F(Evaluate, AnOpenClipCheckpointIsMeasuredAsTheModelThatItIs) {
   EXPECT_NE(error().find("but the model's settings make it"), std::string::npos) << error();
   options.checkpoint = (folder_ / "model.safetensors").string();
   EXPECT_EQ(error(), "--architecture ViT-B-32: " + options.checkpoint +
-                         " says itself what model it is: leave the option out");
+                         " already describes its model: leave the option out");
 }
 
 class EvaluateSlots : public Evaluate {
@@ -273,8 +273,8 @@ class EvaluateSlots : public Evaluate {
   }
 };
 
-// But for one of the 12 pictures, whose tie may be broken by rounding.
-TEST_F(EvaluateSlots, AllOfThemAreThePlainEvaluation) {
+// Rounding may break a tie differently for one of the 12 images.
+TEST_F(EvaluateSlots, AllSlotsEqualThePlainEvaluation) {
   EXPECT_EQ(run(), 0);
   const nlohmann::json plain = results();
   options.slots = (folder_ / "all.json").string();
@@ -286,15 +286,15 @@ TEST_F(EvaluateSlots, AllOfThemAreThePlainEvaluation) {
       EXPECT_NEAR(through.at("tasks").at(i).at("metrics").at(name), value, 1.0 / 12 + 1e-6) << name;
 }
 
-TEST_F(EvaluateSlots, TheReportShowsWhatTheyAttendTo) {
+TEST_F(EvaluateSlots, ReportShowsWhatSlotsAttendTo) {
   EXPECT_EQ(run(), 0);
   const std::string html = io::read_file(options.out + "/report.html");
   EXPECT_NE(html.find("What single slots attend to"), std::string::npos);
-  EXPECT_NE(html.find("transparent)\">circle</span>"), std::string::npos) << "words and not numbers of tokens";
+  EXPECT_NE(html.find("transparent)\">circle</span>"), std::string::npos) << "shows words, not token ids";
   EXPECT_NE(html.find("transparent)\">&middot;</span>"), std::string::npos) << "special tokens";
 }
 
-TEST_F(EvaluateSlots, TheChosenOnesAreWrittenAndTakenAgain) {
+TEST_F(EvaluateSlots, ChosenSlotsAreWrittenAndCanBeReused) {
   options.slots = "top:2";
   EXPECT_EQ(run(), 0);
   const nlohmann::json first = results();
@@ -311,10 +311,10 @@ TEST_F(EvaluateSlots, TheChosenOnesAreWrittenAndTakenAgain) {
   ASSERT_EQ(results().at("tasks").size(), 6U);
   for (std::size_t i = 0; i < 6; ++i)
     EXPECT_EQ(results().at("tasks").at(i).at("metrics"), first.at("tasks").at(i).at("metrics")) << i;
-  EXPECT_FALSE(fs::exists(options.out + "/slots.json")) << "nothing was chosen";
+  EXPECT_FALSE(fs::exists(options.out + "/slots.json")) << "no slots were chosen";
 }
 
-TEST_F(EvaluateSlots, AMaskIsWrittenAndTakenAgain) {
+TEST_F(EvaluateSlots, MaskIsWrittenAndCanBeReused) {
   options.slots = "";
   EXPECT_EQ(run(), 0);
   const double masked = results().at("tasks").at(4).at("metrics").at("accuracy");
@@ -325,7 +325,7 @@ TEST_F(EvaluateSlots, AMaskIsWrittenAndTakenAgain) {
   EXPECT_EQ(results().at("slots").at("mask"), options.slots);
 }
 
-TEST_F(EvaluateSlots, ChoosingOnMeasuredSamplesIsAWarning) {
+TEST_F(EvaluateSlots, WarnsAboutChoosingOnMeasuredSamples) {
   const auto warnings = [&](const std::string& slots) {
     options.slots = slots;
     ::testing::internal::CaptureStderr();
@@ -333,7 +333,7 @@ TEST_F(EvaluateSlots, ChoosingOnMeasuredSamplesIsAWarning) {
     return ::testing::internal::GetCapturedStderr();
   };
   EXPECT_NE(warnings("{top: 2, source: {name: shapes, split: test, size: 12}}")
-                .find("slots are chosen on the very samples that zero_shot measures"),
+                .find("slots are chosen on the same samples that zero_shot measures"),
             std::string::npos);
   EXPECT_NE(warnings("{top: 2, source: {name: shapes, split: test, size: 13}}")
                 .find("slots are chosen on samples of a test split"),
@@ -341,24 +341,24 @@ TEST_F(EvaluateSlots, ChoosingOnMeasuredSamplesIsAWarning) {
   EXPECT_EQ(warnings("top:2").find("slots are chosen"), std::string::npos);
 }
 
-TEST_F(EvaluateSlots, MistakesAreNamedInOneLine) {
+TEST_F(EvaluateSlots, ReportsMistakesInOneLine) {
   options.slots = "top:7";
   EXPECT_EQ(error(), "--slots top:7: this model has 6 slots");
   options.slots = "nowhere.json";
   EXPECT_EQ(error(), "--slots nowhere.json: there is no such file: give top:32, or the slots.json of an evaluation");
   options.slots = options.checkpoint;
   EXPECT_EQ(error(), options.checkpoint +
-                         ": this is no mask: slot_mask writes one, a tensor `mask` of one weight for each slot");
+                         ": this is not a mask: slot_mask writes one, a tensor `mask` with one weight per slot");
   options.slots = "top:2";
   EXPECT_EQ(run(), 0);
   options.slots = (folder_ / "kept.json").string();
   fs::rename(options.out + "/slots.json", options.slots);
   file.weights["visual.sparo.q_emb"] = file.weights.at("visual.sparo.q_emb").detach() + 1;
   save_model_file(options.checkpoint, file);
-  EXPECT_NE(error().find("its slots are another model's"), std::string::npos);
+  EXPECT_NE(error().find("its slots belong to another model"), std::string::npos);
   save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}");
   EXPECT_EQ(error(),
-            "--slots: the read-out of this model's image tower gives no slots: take a model whose towers both read out "
+            "--slots: the read-out of this model's image tower outputs no slots: take a model whose towers both read out "
             "by slots, as sparo does");
 }
 
@@ -378,24 +378,24 @@ class EvaluateTokens : public Evaluate {
   const std::string kHead = "readout: token_projection, projection: none}";
 };
 
-TEST_F(EvaluateTokens, EveryTaskReadsThem) {
+TEST_F(EvaluateTokens, EveryTaskReadsTokens) {
   EXPECT_EQ(run(), 0);
   const auto tasks = results().at("tasks");
   ASSERT_EQ(tasks.size(), 5U);
   EXPECT_TRUE(tasks.at(1).at("metrics").contains("active_tokens_per_image"));
-  EXPECT_EQ(tasks.at(2).at("metrics").at("tokens"), 8) << "all but the special ones";
+  EXPECT_EQ(tasks.at(2).at("metrics").at("tokens"), 8) << "all tokens except the special ones";
   EXPECT_EQ(tasks.at(3).at("metrics").at("active_tokens_per_image"),
             tasks.at(1).at("metrics").at("active_tokens_per_image"));
   EXPECT_EQ(tasks.at(4).at("data"), "shapes test, 12 samples (no text encoder)");
   const std::string html = io::read_file(options.out + "/report.html");
-  EXPECT_NE(html.find("The most active tokens of each picture"), std::string::npos);
-  EXPECT_NE(html.find("<figcaption>circle</figcaption>"), std::string::npos) << "a heat map";
+  EXPECT_NE(html.find("The most active tokens of each image"), std::string::npos);
+  EXPECT_NE(html.find("<figcaption>circle</figcaption>"), std::string::npos) << "captions a heat map";
   EXPECT_EQ(nlohmann::json::parse(io::read_file(options.out + "/tokens.json")).size(), 6U);
   EXPECT_TRUE(fs::exists(options.out + "/tokens.svg"));
 }
 
-TEST_F(EvaluateTokens, SparseRowsAreComparedAsWholeOnes) {
-  /// Keeps whole rows.
+TEST_F(EvaluateTokens, SparseRowsCompareLikeDenseOnes) {
+  /// Keeps dense rows.
   class Whole final : public EmbedderView {
    public:
     using EmbedderView::EmbedderView;
@@ -413,17 +413,17 @@ TEST_F(EvaluateTokens, SparseRowsAreComparedAsWholeOnes) {
   }
 }
 
-TEST_F(EvaluateTokens, ModelsWithoutThemAreNamedInOneLine) {
+TEST_F(EvaluateTokens, RejectsModelsWithoutTokensInOneLine) {
   save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}");
   EXPECT_EQ(run(), 2);
   ASSERT_EQ(results().at("failed").size(), 2U);
   EXPECT_EQ(results().at("failed").at(1).at("reason"),
             "retrieval.text_encoder_free: this model's embeddings are not weights of vocabulary tokens: take one whose "
-            "towers both read out by token_projection, with projection: none, as configs/shapes_stair.yaml has it");
-  EXPECT_EQ(results().at("tasks").at(2).at("task"), "interpretability") << "by the nearness of the tokens' texts";
+            "towers both read out by token_projection, with projection: none, as in configs/shapes_stair.yaml");
+  EXPECT_EQ(results().at("tasks").at(2).at("task"), "interpretability") << "measured by the similarity to the texts of the tokens";
 }
 
-TEST_F(Evaluate, GroupsOfWordsAndOfPatchesAreMeasured) {
+TEST_F(Evaluate, MeasuresGroupsOfWordsAndPatches) {
   file.vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n,\n";
   for (char letter = 'a'; letter <= 'z'; ++letter) file.vocabulary += concat(letter, "\n##", letter, "\n");
   file.tokenizer.settings = config::parse_yaml("{context_length: 160}", "tokenizer.yaml");
@@ -449,7 +449,7 @@ TEST_F(Evaluate, GroupsOfWordsAndOfPatchesAreMeasured) {
   write_suite("{source: {name: shapes, split: test, size: 12, label: color}, tasks: [segmentation]}\n");
   EXPECT_EQ(run(), 2);
   EXPECT_EQ(results().at("failed").at(0).at("reason"),
-            "segmentation: this model's image tower gives 4 groups, not 4 x 4 patches: take by: groups");
+            "segmentation: this model's image tower outputs 4 groups, not 4 x 4 patches: take by: groups");
   write_suite("{source: {name: shapes, split: test, size: 12, label: color}, tasks: [{name: segmentation, by: groups}]}\n");
 
   save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}",
@@ -457,7 +457,7 @@ TEST_F(Evaluate, GroupsOfWordsAndOfPatchesAreMeasured) {
              "heads: 2}}");
   EXPECT_EQ(run(), 2);
   EXPECT_EQ(results().at("failed").at(0).at("reason"),
-            "segmentation.by: this model's image tower gives no groups in the space of its texts: take one that reads "
+            "segmentation.by: this model's image tower outputs no groups in the space of its texts: take one that reads "
             "out by groups, as groupvit does, or by: patches");
   write_suite(
       "source: {name: shapes, split: test, size: 12, label: color}\n"
@@ -466,7 +466,7 @@ TEST_F(Evaluate, GroupsOfWordsAndOfPatchesAreMeasured) {
   EXPECT_EQ(results().at("tasks").at(0).at("metrics").at("captions"), 12);
 }
 
-TEST_F(Evaluate, ParametersOfTheReportAreNotBuffers) {
+TEST_F(Evaluate, ReportCountsParametersWithoutBuffers) {
   save_model("image: {encoder: {name: modified_resnet, layers: [1, 1, 1, 1], width: 2}, readout: gap}");
   options.task = "retrieval";
   EXPECT_EQ(run(), 0);

@@ -1,4 +1,4 @@
-// Features on a plane, and Grad-CAM.
+// Tests maps of features on a plane, and Grad-CAM.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 namespace tessera::metrics {
 namespace {
 
-/// `each` points around each of three centers far apart, in so many dimensions.
+/// Returns `each` points around each of three distant centers in `width` dimensions.
 at::Tensor three_clusters(std::int64_t each, std::int64_t width) {
   at::manual_seed(5);
   const at::Tensor noise = at::randn({3, each, width}, at::kDouble);
@@ -16,8 +16,8 @@ at::Tensor three_clusters(std::int64_t each, std::int64_t width) {
       .flatten(0, 1);
 }
 
-TEST(FeatureMap, ThePrincipalPlaneHoldsTheGreatestVariance) {
-  // A rectangle in 3 dimensions, turned: 4 units long, 1 wide, no depth.
+TEST(FeatureMap, PrincipalPlaneHasTheGreatestVariance) {
+  // A rotated rectangle in 3 dimensions, 4 units long, 1 unit wide and flat.
   const at::Tensor corners =
       at::tensor({-2.0, -0.5, 0.0, -2.0, 0.5, 0.0, 2.0, -0.5, 0.0, 2.0, 0.5, 0.0}, at::kDouble).view({4, 3});
   at::manual_seed(1);
@@ -30,39 +30,39 @@ TEST(FeatureMap, ThePrincipalPlaneHoldsTheGreatestVariance) {
   EXPECT_THROW(principal_plane(at::zeros({1, 3})), c10::Error);
 }
 
-TEST(FeatureMap, AffinitiesHaveThePerplexityThatIsAskedFor) {
+TEST(FeatureMap, AffinitiesHaveTheRequestedPerplexity) {
   const at::Tensor rows = three_clusters(12, 6);
   const at::Tensor p = tsne_affinities(rows, 8);
   EXPECT_NEAR(p.sum().item<double>(), 1, 1e-12);
   EXPECT_TRUE(p.equal(p.t()));
   EXPECT_EQ(p.diagonal().abs().max().item<double>(), 0);
-  // With four equidistant points every row is even whatever its precision, and the perplexity counts as 1.
+  // With four equidistant points every row is uniform at any precision. For four points a perplexity of 50 counts as 1.
   const at::Tensor even = tsne_affinities(at::eye(4, at::kDouble), 50);
   EXPECT_TRUE(even.allclose((at::ones({4, 4}, at::kDouble) - at::eye(4, at::kDouble)) / 12));
 }
 
-TEST(FeatureMap, TsneKeepsClustersApartAndIsTheSameEachTime) {
+TEST(FeatureMap, TsneKeepsClustersApartAndIsDeterministic) {
   const at::Tensor rows = three_clusters(20, 9);
   const at::Tensor map = tsne(rows, {.perplexity = 10, .iterations = 200});
   EXPECT_TRUE(map.isfinite().all().item<bool>());
   const at::Tensor nearest = std::get<1>(at::cdist(map, map).fill_diagonal_(INFINITY).topk(5, 1, false));
   const at::Tensor own = at::arange(60, at::kLong).div(20, "floor").unsqueeze(1);
-  EXPECT_TRUE(nearest.div(20, "floor").eq(own).all().item<bool>()) << "neighbors are of the same cluster";
+  EXPECT_TRUE(nearest.div(20, "floor").eq(own).all().item<bool>()) << "neighbors belong to the same cluster";
   EXPECT_TRUE(tsne(rows, {.perplexity = 10, .iterations = 200}).allclose(map));
-  EXPECT_TRUE(tsne(at::zeros({5, 3}), {.iterations = 10}).isfinite().all().item<bool>()) << "equal points have a map, too";
+  EXPECT_TRUE(tsne(at::zeros({5, 3}), {.iterations = 10}).isfinite().all().item<bool>()) << "equal points also have a finite map";
 }
 
-TEST(FeatureMap, NeighborsKeptIsTheShareOfThem) {
+TEST(FeatureMap, NeighborsKeptIsAShare) {
   const at::Tensor line = at::arange(6, at::kDouble).unsqueeze(1);
   EXPECT_DOUBLE_EQ(neighbors_kept(line, line, 2), 1);
-  EXPECT_DOUBLE_EQ(neighbors_kept(line, line, 100), 1) << "all others are neighbors";
-  // 0 1 2 | 9: of the nearest one, 0 -> 1, 1 -> 0, 2 -> 1, 9 -> 2; on the map 9 lies beside 0.
+  EXPECT_DOUBLE_EQ(neighbors_kept(line, line, 100), 1) << "all other points are neighbors";
+  // Nearest neighbors before: 0 -> 1, 1 -> 0, 2.1 -> 1, 9 -> 2.1. In the map, 9 moves to -0.5, next to 0: half of them remain.
   const at::Tensor before = at::tensor({0.0, 1.0, 2.1, 9.0}, at::kDouble).unsqueeze(1);
   const at::Tensor after = at::tensor({0.0, 1.0, 2.1, -0.5}, at::kDouble).unsqueeze(1);
   EXPECT_DOUBLE_EQ(neighbors_kept(before, after, 1), 0.5);
 }
 
-TEST(GradCam, ChannelsAreWeightedByTheirMeanGradient) {
+TEST(GradCam, WeighsChannelsByTheirMeanGradient) {
   const at::Tensor features = at::tensor({1.0, 2.0, 3.0, -1.0, 0.0, 5.0}, at::kDouble).view({1, 3, 2});
   const at::Tensor gradients =
       at::tensor({3.0, 0.0, 0.0, -1.5, 0.0, 0.0}, at::kDouble).view({1, 3, 2});  // means 1, -0.5

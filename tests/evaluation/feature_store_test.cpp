@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Embeds pictures by their mean colors and texts by their first letters, and counts what it is asked for.
+/// Embeds images by their mean colors and texts by some of their letters, and counts how many it embeds.
 class CountingEmbedder final : public Embedder {
  public:
   CountingEmbedder() { preprocessing_.image_size = 32; }
@@ -79,7 +79,7 @@ class FeatureStores : public testing::Test {
   TaskResult run(const std::string& task, const Embedder& embedder) const {
     return run_task(config::Value<config::ModuleSettings>::read(config::parse_yaml(task, "task.yaml"), "", {}), embedder, context_);
   }
-  /// The only file of pictures.
+  /// Returns the path of the only file with image features.
   std::string pictures_file() const {
     for (const auto& entry : fs::recursive_directory_iterator(folder_))
       if (entry.path().filename().string().starts_with("pictures-")) return entry.path().string();
@@ -93,7 +93,7 @@ class FeatureStores : public testing::Test {
 
 constexpr const char* kTasks[] = {"zero_shot", "retrieval", "{name: knn, k: 3}", "{name: linear_probe, l2: 0.1}"};
 
-TEST_F(FeatureStores, TasksShareOnePassOverThePictures) {
+TEST_F(FeatureStores, TasksShareOnePassOverTheImages) {
   FeatureStore store("", "");
   std::int64_t all = 0;
   const CachedEmbedder cached(model_, store);
@@ -106,7 +106,7 @@ TEST_F(FeatureStores, TasksShareOnePassOverThePictures) {
   EXPECT_EQ(all, 12 + 30);
 }
 
-TEST_F(FeatureStores, AnotherEvaluationReadsThemFromTheFolder) {
+TEST_F(FeatureStores, AnotherEvaluationReadsThemBack) {
   std::map<std::string, std::vector<std::pair<std::string, double>>> first;
   {
     FeatureStore store(folder_, "model");
@@ -124,7 +124,7 @@ TEST_F(FeatureStores, AnotherEvaluationReadsThemFromTheFolder) {
   EXPECT_EQ(model_.texts_seen, 0);
 }
 
-TEST_F(FeatureStores, WhatIsNewIsAddedAndAnotherModelOrDataSetHasItsOwn) {
+TEST_F(FeatureStores, AddNewSamplesAndSeparateModelsAndDataSets) {
   const auto measure = [&](const std::string& model, int samples = -1) {
     FeatureStore store(folder_, model);
     model_.pictures = 0;
@@ -137,11 +137,11 @@ TEST_F(FeatureStores, WhatIsNewIsAddedAndAnotherModelOrDataSetHasItsOwn) {
   EXPECT_EQ(measure("a"), 0);
   EXPECT_EQ(measure("b"), 12);
   context_.source = shapes("test", 15);
-  EXPECT_EQ(measure("a"), 15) << "another data set has a file of its own";
+  EXPECT_EQ(measure("a"), 15) << "another data set has its own file";
   EXPECT_EQ(measure("a"), 0);
 }
 
-TEST_F(FeatureStores, ADamagedFileIsComputedAnewWithALine) {
+TEST_F(FeatureStores, RecomputeADamagedFileWithAWarning) {
   const auto measure = [&] {
     FeatureStore store(folder_, "model");
     model_.pictures = 0;
@@ -159,12 +159,12 @@ TEST_F(FeatureStores, ADamagedFileIsComputedAnewWithALine) {
     const auto [metrics, lines] = measure();
     EXPECT_EQ(metrics, whole);
     EXPECT_EQ(model_.pictures, 12);
-    EXPECT_NE(lines.find("--features-cache: computed anew: " + path), std::string::npos) << lines;
-    EXPECT_EQ(io::read_file(path), content) << "mended";
+    EXPECT_NE(lines.find("--features-cache: computing embeddings again: " + path), std::string::npos) << lines;
+    EXPECT_EQ(io::read_file(path), content) << "the file is repaired";
   }
 }
 
-TEST_F(FeatureStores, WhatIsNotFiniteIsNamedAndNotKept) {
+TEST_F(FeatureStores, ReportNonFiniteFeaturesAndDoNotKeepThem) {
   FeatureStore store(folder_, "model");
   model_.broken = true;
   const CachedEmbedder cached(model_, store);
@@ -179,7 +179,7 @@ TEST_F(FeatureStores, WhatIsNotFiniteIsNamedAndNotKept) {
   EXPECT_EQ(store.texts().size(), 0);
 }
 
-TEST_F(FeatureStores, AFolderThatCannotBeMadeIsAnError) {
+TEST_F(FeatureStores, RejectAFolderThatCannotBeCreated) {
   io::write_file(folder_ + "/file", "x");
   EXPECT_THROW(FeatureStore(folder_ + "/file", "model"), UserError);
 }

@@ -1,4 +1,4 @@
-// Boxes with a choice of texts (FG-OVD), measured with a model whose patches are known.
+// Tests boxes with a choice of texts (FG-OVD) on a model with known patch embeddings.
 
 #include <filesystem>
 #include <fstream>
@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using Metrics = std::vector<std::pair<std::string, double>>;
 
-/// Sees each 2 x 2 pixels of 8 x 8 as their mean color, and texts as ColorEmbedder does.
+/// Embeds each 2 x 2 pixels of an 8 x 8 image as their mean color, and texts like ColorEmbedder.
 class ColorPatches final : public Embedder {
  public:
   bool gives_patches = true;
@@ -55,7 +55,7 @@ class FgOvdTasks : public ::testing::Test {
       : folder_(fs::temp_directory_path() / concat("tessera_fgovd_", ::getpid(), "_",
                                                    ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
     fs::create_directories(folder_);
-    // 16 x 32 pixels, blue but for the middle: red from column 8 to 16, green from 16 to 24.
+    // The image has 16 x 32 pixels: red in columns 8 to 16, green in 16 to 24, and blue elsewhere.
     Image image{16, 32, {}};
     for (int i = 0; i < 16 * 32; ++i) {
       const int column = i % 32;
@@ -68,7 +68,7 @@ class FgOvdTasks : public ::testing::Test {
   }
   ~FgOvdTasks() override { fs::remove_all(folder_); }
 
-  /// The settings of a data set of these regions, a picture's on each line.
+  /// Writes a data set with the regions of one image per line. Returns its source settings.
   std::string set(const std::string& name, const std::vector<std::string>& lines) const {
     std::ofstream file(folder_ / (name + ".jsonl"));
     for (const std::string& regions : lines) file << R"({"image": "a.png", "regions": [)" << regions << "]}\n";
@@ -100,9 +100,9 @@ const std::string kRed = R"({"box": [8, 0, 16, 16], "phrase": "red", "negatives"
 const std::string kGreen = R"({"box": [16, 0, 24, 16], "phrase": "green", "negatives": ["red"]})";
 const std::string kWrong = R"({"box": [16, 4, 22, 12], "phrase": "red", "negatives": ["green", "green red", "red red"]})";
 
-TEST_F(FgOvdTasks, APhraseMustBeNearerToItsBoxThanAllItsNegatives) {
+TEST_F(FgOvdTasks, PhraseMustBeNearerToItsBoxThanAllNegatives) {
   const TaskResult result = run("source: " + set("all", {kRed + ", " + kGreen, kWrong}));
-  // The wrong one is behind `green` and `green red`, and as near as `red red`, which counts as nearer.
+  // The wrong phrase ranks behind `green` and `green red`, and ties with `red red`, which counts against it.
   EXPECT_EQ(result.metrics, (Metrics{{"accuracy", 2.0 / 3}, {"mean_rank", (1 + 1 + 4) / 3.0}, {"boxes", 3}}));
   EXPECT_EQ(result.samples, 2);
   for (const report::Outcomes& outcomes : result.outcomes)
@@ -112,7 +112,7 @@ TEST_F(FgOvdTasks, APhraseMustBeNearerToItsBoxThanAllItsNegatives) {
       }
 }
 
-TEST_F(FgOvdTasks, EachDifficultyHasNumbersOfItsOwn) {
+TEST_F(FgOvdTasks, EachDifficultyHasItsOwnMetrics) {
   const TaskResult result = run("sets: {hard: " + set("hard", {kWrong}) + ", easy: " + set("easy", {kRed}) + "}");
   EXPECT_EQ(result.metrics, (Metrics{{"easy_accuracy", 1},
                                      {"easy_mean_rank", 1},
@@ -123,8 +123,8 @@ TEST_F(FgOvdTasks, EachDifficultyHasNumbersOfItsOwn) {
   EXPECT_EQ(result.samples, 2);
 }
 
-TEST_F(FgOvdTasks, BoxesFollowThePictureThroughItsPreparation) {
-  // Short side to size shows the columns 8 to 24; squash all of them, in half as many patches.
+TEST_F(FgOvdTasks, BoxesFollowThePreprocessingOfTheImage) {
+  // Resizing the short side keeps columns 8 to 24; squash keeps all columns, at half the horizontal resolution.
   const std::string blue = R"({"box": [0, 0, 8, 16], "phrase": "blue", "negatives": ["red", "green"]})";
   const std::string data = "source: " + set("all", {kRed + ", " + blue});
   const TaskResult cropped = run(data);
@@ -134,22 +134,22 @@ TEST_F(FgOvdTasks, BoxesFollowThePictureThroughItsPreparation) {
   EXPECT_EQ(run(data).metrics, (Metrics{{"accuracy", 1}, {"mean_rank", 1}, {"boxes", 2}}));
 }
 
-TEST_F(FgOvdTasks, APromptStandsBeforeAllTexts) {
+TEST_F(FgOvdTasks, PromptPrefixAppliesToAllTexts) {
   const std::string data =
       "source: " + set("all", {R"({"box": [8, 0, 16, 16], "phrase": "green", "negatives": ["blue blue"]})"});
   EXPECT_EQ(run(data).metrics[0].second, 0);
   EXPECT_EQ(run(data + ", prompt_prefix: 'red '").metrics[0].second, 1);
 }
 
-TEST_F(FgOvdTasks, DataAndModelsThatDoNotFitAreNamed) {
+TEST_F(FgOvdTasks, RejectsDataAndModelsThatDoNotFit) {
   const std::string without = set("without", {R"({"box": [8, 0, 16, 16], "phrase": "red"})"});
   EXPECT_NE(error_of("sets: {hard: " + without + "}").find("a box with a phrase and hard negatives"),
             std::string::npos);
   EXPECT_NE(error_of("source: " + set("all", {kRed}) + ", sets: {hard: " + without + "}")
-                .find("sets: names data sets, and `source` another: set one of the two"),
+                .find("sets: is set, and `source` is, too: set only one of the two"),
             std::string::npos);
   embedder.gives_patches = false;
-  EXPECT_EQ(error_of("source: " + set("all", {kRed})), "fgovd: this model's image tower gives no patch embeddings");
+  EXPECT_EQ(error_of("source: " + set("all", {kRed})), "fgovd: this model's image tower outputs no patch embeddings");
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace tessera::metrics {
 namespace {
 
-// Squared distances from the points to their clusters' means, added up.
+// Returns the sum of the squared distances from the points to the means of their clusters.
 double error_of(const at::Tensor& points, const at::Tensor& cluster) {
   double sum = 0;
   for (std::int64_t k = 0; k <= cluster.max().item<std::int64_t>(); ++k) {
@@ -19,7 +19,7 @@ double error_of(const at::Tensor& points, const at::Tensor& cluster) {
   return sum;
 }
 
-// The least of all ways to give each of the points one of so many clusters.
+// Returns the least error over all assignments of the points to at most `clusters` clusters.
 double least_error(const at::Tensor& points, std::int64_t clusters) {
   const std::int64_t count = points.size(0);
   const auto ways = static_cast<std::int64_t>(std::pow(clusters, count));
@@ -32,7 +32,7 @@ double least_error(const at::Tensor& points, std::int64_t clusters) {
   return least;
 }
 
-TEST(KMeans, FindsTheBestOfAllClusters) {
+TEST(KMeans, FindsTheBestAssignment) {
   for (std::uint64_t seed = 0; seed < 5; ++seed) {
     at::manual_seed(seed);
     const at::Tensor points = at::randn({8, 3}, at::kDouble);
@@ -44,19 +44,19 @@ TEST(KMeans, FindsTheBestOfAllClusters) {
   }
 }
 
-TEST(KMeans, PointsThatAreFewerThanClustersStandAlone) {
+TEST(KMeans, GivesEachPointItsOwnClusterIfThereAreFewPoints) {
   const at::Tensor points = at::eye(3);
   EXPECT_TRUE(at::equal(k_means(points, 3), at::arange(3, at::kLong)));
   EXPECT_TRUE(at::equal(k_means(points, 5), at::arange(3, at::kLong)));
 }
 
-TEST(KMeans, EqualPointsAreInOneCluster) {
+TEST(KMeans, PutsEqualPointsInOneCluster) {
   const at::Tensor points = at::tensor({1.0, 1.0, 1.0, 5.0, 1.0}).unsqueeze(1), found = k_means(points, 3);
   for (const std::int64_t i : {1, 2, 4}) EXPECT_TRUE(at::equal(found[i], found[0])) << i;
   EXPECT_FALSE(at::equal(found[3], found[0]));
 }
 
-TEST(KMeans, ThatAreNotFiniteAreRefused) {
+TEST(KMeans, RejectsNonFinitePoints) {
   EXPECT_THROW(k_means(at::full({5, 2}, NAN), 2), c10::Error);
 }
 

@@ -1,4 +1,4 @@
-// K-precision with a model that finds captions by the colors that they name.
+// Tests K-precision with a model that retrieves captions by the colors that they name.
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 using Metrics = std::vector<std::pair<std::string, double>>;
 
-/// Pictures of one color each, with captions.
+/// Images of one color each, with captions.
 class ColoredPictures final : public IndexedSource {
  public:
   struct Picture {
@@ -38,7 +38,7 @@ class ColoredPictures final : public IndexedSource {
 
 class KPrecision : public ::testing::Test {
  protected:
-  // Each picture finds the caption with its color: the first one its own, the second that of the third picture.
+  // Each image retrieves the caption with its color: the first image its own, the second that of the third image.
   KPrecision() {
     context.source = std::make_shared<ColoredPictures>(
         std::vector<ColoredPictures::Picture>{{200, 0, 0, {"a red dog runs", "the dog"}},
@@ -56,9 +56,9 @@ class KPrecision : public ::testing::Test {
   EvaluationContext context;
 };
 
-TEST_F(KPrecision, CountsWordsThatAnyOwnCaptionHas) {
+TEST_F(KPrecision, CountsWordsThatOccurInAnyOwnCaption) {
   const TaskResult result = run("");
-  // Of "a green dog and a green cat" the second picture's captions have "a" twice and "dog".
+  // Of "a green dog and a green cat", the captions of the second image contain "a", counted twice, and "dog".
   EXPECT_EQ(result.metrics, (Metrics{{"k_precision", (1 + 3.0 / 7 + 1) / 3}}));
   EXPECT_EQ(result.samples, 3);
   EXPECT_EQ(result.skipped.at("no_caption"), 1);
@@ -67,25 +67,25 @@ TEST_F(KPrecision, CountsWordsThatAnyOwnCaptionHas) {
             (std::pair<std::string, std::string>("picture1", "a green dog and a green cat (42.86%)")));
 }
 
-TEST_F(KPrecision, CountsNounsAndAdjectivesApart) {
+TEST_F(KPrecision, CountsNounsAndAdjectivesSeparately) {
   const TaskResult result = run(", lexicon: [dog, cat, green]");
   EXPECT_EQ(result.metrics.at(1), (std::pair<std::string, double>("k_precision_na", (1 + 1.0 / 4 + 1) / 3)));
   EXPECT_NEAR(report::value_of(result.outcomes.at(1)), result.metrics.at(1).second, 1e-12);
-  // The first picture's caption has no word of this one and counts nowhere.
+  // The first image retrieves a caption without a word of this lexicon, so it is left out.
   EXPECT_EQ(run(", lexicon: [cat]").metrics.at(1).second, 0.5);
 }
 
-TEST_F(KPrecision, CountsAWordAtMostAsOftenAsItOccursIfAskedTo) {
+TEST_F(KPrecision, ClipsCountsIfRequested) {
   EXPECT_EQ(run(", clip_counts: true").metrics.at(0).second, (1 + 2.0 / 7 + 1) / 3) << "the second \"a\" does not count";
 }
 
-TEST_F(KPrecision, ThePromptsWordsDoNotCount) {
+TEST_F(KPrecision, IgnoresTheWordsOfThePrompt) {
   EXPECT_EQ(run(", prompt_prefix: 'a photo of '").metrics, run("").metrics);
 }
 
-TEST(KPrecisionMetric, TilesGiveTheSameAsTheWholeMatrix) {
+TEST(KPrecisionMetric, TilesMatchTheWholeMatrix) {
   at::manual_seed(4);
-  const at::Tensor scores = at::randint(0, 5, {70, 90'000}, at::kDouble);  // more than a tile, with equal scores
+  const at::Tensor scores = at::randint(0, 5, {70, 90'000}, at::kDouble);  // more than one tile, with equal scores
   const auto tile = [&](metrics::RowRange images, metrics::RowRange texts) {
     return scores.slice(0, images.begin, images.end).slice(1, texts.begin, texts.end);
   };

@@ -48,7 +48,7 @@ TEST(ZeroShotClassification, CountsTopKAndClassMeansByHand) {
   EXPECT_DOUBLE_EQ(s.mean_per_class, (1 + 0.5 + 1) / 3);
 }
 
-TEST(ZeroShotClassification, LeavesOutImagesWithoutLabelAndClassesWithoutImage) {
+TEST(ZeroShotClassification, LeavesOutImagesWithoutALabelAndClassesWithoutImages) {
   const auto s =
       zero_shot_classification(rows({{1, 0}, {0, 1}}), ids({0, -1}), rows({{1, 0}, {0, 1}}), ids({0, 1}), 2, {1});
   EXPECT_DOUBLE_EQ(s.topk[0], 1.0);
@@ -56,7 +56,7 @@ TEST(ZeroShotClassification, LeavesOutImagesWithoutLabelAndClassesWithoutImage) 
   EXPECT_DOUBLE_EQ(s.mean_per_class, 1.0);
 }
 
-TEST(ZeroShotClassification, FeaturesThatAreNotNumbersFindNothing) {
+TEST(ZeroShotClassification, NanFeaturesAreNeverRight) {
   const auto s = zero_shot_classification(rows({{kNan, 0}}), ids({0}), rows({{1, 0}, {0, 1}}), ids({0, 1}), 2, {1, 2});
   EXPECT_DOUBLE_EQ(s.topk[0], 0.0);
   EXPECT_DOUBLE_EQ(s.topk[1], 0.0);
@@ -86,7 +86,7 @@ TEST(RetrievalRecall, BrokenFeaturesAreMissesNotHits) {
   EXPECT_DOUBLE_EQ(s.text_to_image[0], 0.0);
 }
 
-/// The obvious way: sort all candidates of each query.
+/// Computes ranks by sorting all candidates of each query.
 Ids slow_ranks(const at::Tensor& queries, const at::Tensor& candidates,
                const std::function<bool(std::size_t, std::size_t)>& right) {
   const at::Tensor q = queries / queries.norm(2, 1, true), c = candidates / candidates.norm(2, 1, true);
@@ -108,7 +108,7 @@ Ids slow_ranks(const at::Tensor& queries, const at::Tensor& candidates,
   return out;
 }
 
-TEST(RetrievalRecall, AgreesWithSortingEverything) {
+TEST(RetrievalRecall, MatchesSortingEverything) {
   at::manual_seed(1);
   const at::Tensor images = at::randn({20, 6}, at::kDouble), texts = at::randn({50, 6}, at::kDouble);
   const at::Tensor owner = at::randint(-1, 18, {50}, at::kLong);
@@ -122,7 +122,7 @@ TEST(RetrievalRecall, AgreesWithSortingEverything) {
             }));
 }
 
-/// Places by counting what comes before, from all cosines in double; [N] and [M].
+/// Computes ranks by counting the candidates that come before, from all cosines in double; [N] and [M].
 std::pair<Ids, Ids> counted_ranks(const at::Tensor& images, const at::Tensor& texts, const at::Tensor& owner) {
   const auto unit = [](const at::Tensor& rows) { return rows.to(at::kDouble) / rows.to(at::kDouble).norm(2, 1, true); };
   const at::Tensor x = unit(images), y = unit(texts);
@@ -151,8 +151,8 @@ TEST(RetrievalRecall, TilesChangeNothing) {
   EXPECT_EQ(list(scores.text_to_image_rank), text);
 }
 
-TEST(RetrievalRecall, NearTiesAreThoseOfDouble) {
-  // Of a model that gives everything almost the same embedding, float32 sees no difference at all.
+TEST(RetrievalRecall, ResolvesNearTiesInDouble) {
+  // If a model embeds everything almost alike, float32 cannot resolve the differences.
   at::manual_seed(3);
   const at::Tensor base = at::randn({1, 24}, at::kDouble);
   at::Tensor images = (base + 1e-4 * at::randn({60, 24}, at::kDouble)), texts = base + 1e-4 * at::randn({150, 24}, at::kDouble);
@@ -167,7 +167,7 @@ TEST(RetrievalRecall, NearTiesAreThoseOfDouble) {
   }
 }
 
-TEST(RetrievalRecall, ByCosineIsBySimilarity) {
+TEST(RetrievalRecall, CosinesMatchTheGeneralSimilarity) {
   at::manual_seed(4);
   const at::Tensor images = at::randn({40, 16}), texts = at::randn({130, 16});
   const at::Tensor owner = at::randint(-1, 40, {130}, at::kLong);
@@ -181,7 +181,7 @@ TEST(RetrievalRecall, ByCosineIsBySimilarity) {
   EXPECT_EQ(cosines.image_to_text, tiles.image_to_text);
 }
 
-TEST(RetrievalRecall, TextsOfOneDirectionTieWhereLengthsAreExact) {
+TEST(RetrievalRecall, ParallelTextsTieIfTheirLengthsAreExact) {
   EXPECT_EQ(list(retrieval_recall(rows({{1}, {1}}), rows({{49}, {1}}), ids({0, 1}), {1}).image_to_text_rank), (Ids{0, 1}));
   at::manual_seed(4);
   const at::Tensor images = at::randn({8, 3});
@@ -189,12 +189,12 @@ TEST(RetrievalRecall, TextsOfOneDirectionTieWhereLengthsAreExact) {
   for (int factor = 2; factor < 60; ++factor) {
     const at::Tensor owner = ids({-1, -1, -1, -1, -1, -1, -1, -1, 0, 1, 2, 3, 4, 5, 6, 7});
     const at::Tensor ranks = retrieval_recall(images, at::cat({texts, texts * factor}), owner, {1}).image_to_text_rank;
-    // Pairs of texts come before a picture's own, and the one that its own ties with.
+    // Texts come in parallel pairs: whole pairs rank before an image's own text, and so does the text that its own ties with.
     EXPECT_TRUE(ranks.remainder(2).eq(1).all().item<bool>()) << factor << ": " << ranks;
   }
 }
 
-/// Runs of features of many widths and numbers, `rows` of which are there twice, the second time behind the first.
+/// Calls `body` with candidates of many widths and counts: `rows` rows, followed by the same rows again.
 void for_doubled_rows(const std::function<void(const at::Tensor& queries, const at::Tensor& doubled, std::int64_t rows)>& body) {
   at::manual_seed(5);
   for (const std::int64_t count : {1, 2, 3, 5, 7, 12, 33})
@@ -204,14 +204,14 @@ void for_doubled_rows(const std::function<void(const at::Tensor& queries, const 
     }
 }
 
-TEST(NearestByCosine, EqualCandidatesAreFoundByIndex) {
+TEST(NearestByCosine, PrefersTheLowerIndexOfEqualCandidates) {
   for_doubled_rows([](const at::Tensor& queries, const at::Tensor& doubled, std::int64_t rows) {
     const at::Tensor first = nearest_by_cosine(queries, doubled, 1).first;
     EXPECT_TRUE(first.lt(rows).all().item<bool>()) << doubled.sizes();
   });
 }
 
-TEST(ZeroShotClassification, ClassesOfOnePromptGoToTheFirst) {
+TEST(ZeroShotClassification, PrefersTheFirstOfClassesWithEqualPrompts) {
   for_doubled_rows([](const at::Tensor& queries, const at::Tensor& doubled, std::int64_t rows) {
     const at::Tensor prediction = zero_shot_classification(queries, at::zeros({queries.size(0)}, at::kLong), doubled,
                                                            at::arange(2 * rows), 2 * rows, {1})
@@ -220,7 +220,7 @@ TEST(ZeroShotClassification, ClassesOfOnePromptGoToTheFirst) {
   });
 }
 
-TEST(ZeroShotSegmentation, ClassesOfOneNameGoToTheFirst) {
+TEST(ZeroShotSegmentation, PrefersTheFirstOfClassesWithEqualNames) {
   for_doubled_rows([](const at::Tensor& queries, const at::Tensor& doubled, std::int64_t rows) {
     SegmentationOptions options;
     options.grid = {1, queries.size(0)};
@@ -233,9 +233,9 @@ TEST(ZeroShotSegmentation, ClassesOfOneNameGoToTheFirst) {
   });
 }
 
-TEST(NearestByCosine, FewOutOfManyAreTheFirstOfASort) {
+TEST(NearestByCosine, TopKMatchesAFullSort) {
   at::manual_seed(9);
-  // Directions with small whole entries: many exact ties, at the k-th place too.
+  // Small integer entries give many exact ties, also at the k-th place.
   for (const std::int64_t high : {2, 100}) {
     const at::Tensor queries = at::randint(1, high + 1, {20, 3}, at::kLong).to(at::kDouble);
     const at::Tensor candidates = at::randint(1, high + 1, {200, 3}, at::kLong).to(at::kDouble);
@@ -250,7 +250,7 @@ TEST(SegmentationScores, CountsByHand) {
   const at::Tensor target = ids({0, 1, 1, 255, 2, 2}).view({1, 2, 3});
   const at::Tensor guess = ids({1, 1, 0, 1, 2, 7}).view({1, 2, 3});
   const auto s = segmentation_scores(guess, target, 3, 0);
-  // class 1: one shared of {1, 2, 0}; class 2: one of two.
+  // Class 1 shares one of three pixels; class 2 shares one of two.
   EXPECT_EQ(list(s.intersection), (Ids{0, 1, 1}));
   EXPECT_EQ(list(s.union_), (Ids{2, 3, 2}));
   EXPECT_DOUBLE_EQ(s.image_miou, (1.0 / 3 + 1.0 / 2) / 2);
@@ -270,7 +270,7 @@ TEST(SegmentationScores, BatchesAddUp) {
   EXPECT_DOUBLE_EQ(meter.scores().pixel_accuracy, whole.pixel_accuracy);
 }
 
-TEST(ZeroShotSegmentation, NearestTakesTheFloorOfTheSourcePosition) {
+TEST(ZeroShotSegmentation, NearestUpsamplingTakesTheFloorOfTheSourcePosition) {
   // Two patches side by side over five columns: columns 0-2 are floor(i * 2 / 5) = 0.
   const auto s = zero_shot_segmentation(
       rows({{1, 0}, {0, 1}}).unsqueeze(0), rows({{1, 0}, {0, 1}}), ids({0, 1, 0, 1, 0}).view({1, 1, 5}),
@@ -285,7 +285,7 @@ TEST(ZeroShotSegmentation, OnlyPresentClassesAreCandidates) {
   EXPECT_EQ(list(s.prediction), (Ids{1, 1, 1}));
 }
 
-TEST(ZeroShotSegmentation, ManyClassesInTilesGiveTheSame) {
+TEST(ZeroShotSegmentation, TilesOfManyClassesMatchTheWhole) {
   at::manual_seed(4);
   // 120 classes at 200 x 200 pixels do not fit one tile.
   const at::Tensor patches = at::randn({1, 4, 8}), classes = at::randn({120, 8});
@@ -295,21 +295,21 @@ TEST(ZeroShotSegmentation, ManyClassesInTilesGiveTheSame) {
   EXPECT_TRUE(s.prediction.equal(maps.argmax(1)));
 }
 
-TEST(ZeroShotSegmentation, RefusesTargetsThatAreNoClass) {
+TEST(ZeroShotSegmentation, RejectsTargetsThatAreNotClasses) {
   EXPECT_THROW(zero_shot_segmentation(at::randn({1, 4, 8}), at::randn({3, 8}), at::full({1, 4, 4}, 3, at::kLong),
                                       {.grid = {2, 2}}),
                c10::Error);
 }
 
-TEST(ZeroShotSegmentationByGroups, EachPixelTakesItsGroupsClass) {
-  // Two groups over two patches side by side and five columns; the first group is nearest to class 2, the other to 0.
+TEST(ZeroShotSegmentationByGroups, EachPixelTakesTheClassOfItsGroup) {
+  // Two groups cover two patches side by side and five columns. The first group is nearest to class 2, the other to class 0.
   const at::Tensor groups = rows({{1, 0.1F}, {0, 1}}).unsqueeze(0);
   const at::Tensor classes = rows({{0, 1}, {-1, 0}, {1, 0}});
   const at::Tensor attention = rows({{0.9F, 0.2F}, {0.1F, 0.8F}}).unsqueeze(0);
   const at::Tensor target = ids({0, 0, 2, 1, 2}).view({1, 1, 5});
   SegmentationOptions options{.grid = {1, 2}, .upsample = "nearest", .candidates = "present", .background_index = {}};
   EXPECT_EQ(list(zero_shot_segmentation_by_groups(groups, attention, classes, target, options)), (Ids{2, 2, 2, 0, 0}));
-  // Only class 1 and 0 are there: the first group is nearest to 0 as well.
+  // Only classes 0 and 1 are present, so the first group is nearest to class 0 too.
   EXPECT_EQ(list(zero_shot_segmentation_by_groups(groups, attention, classes, ids({0, 1, 1, 255, 1}).view({1, 1, 5}),
                                                   options)),
             (Ids{0, 0, 0, 0, 0}));
@@ -317,12 +317,12 @@ TEST(ZeroShotSegmentationByGroups, EachPixelTakesItsGroupsClass) {
   EXPECT_EQ(
       list(zero_shot_segmentation_by_groups(groups, attention, classes, at::full({1, 1, 5}, 2, at::kLong), options)),
       (Ids{255, 255, 255, 255, 255}))
-      << "a picture of background has no candidate";
+      << "an image of only background has no candidate";
 }
 
-TEST(ZeroShotSegmentationByGroups, WeightsAreBroughtToThePixelsBeforeTheGreatestCounts) {
-  // Between the patches the first group weighs 1 - 0.6 t and the other 0.6 t: they meet at t = 5/6, beyond the middle,
-  // where the greatest of each patch would change.
+TEST(ZeroShotSegmentationByGroups, UpsamplesWeightsBeforeTakingTheGreatest) {
+  // Between the patches the weights are 1 - 0.6 t and 0.6 t, which are equal at t = 5/6. If each patch took its greatest weight
+  // first, the result would change at the middle instead.
   const at::Tensor attention = rows({{1, 0.4F}, {0, 0.6F}}).unsqueeze(0);
   SegmentationOptions options{.grid = {1, 2}, .upsample = "bilinear", .candidates = "all", .background_index = {}};
   const at::Tensor masks = group_masks(attention, 1, 12, options);
@@ -339,7 +339,7 @@ TEST(LinearProbe, FindsTheStationaryPoint) {
   for (const double l2 : {1e-4, 0.1, 10.0}) {
     const auto fit = fit_logistic_regression(x, y, 4, l2);
     EXPECT_TRUE(fit.converged);
-    // Gradient by definition, from a softmax of our own.
+    // Computes the gradient by its definition.
     const at::Tensor p = (x.matmul(fit.weight.t()) + fit.bias).softmax(1) - at::one_hot(y, 4).to(at::kDouble);
     const at::Tensor gradient = p.t().matmul(x) / 60 + l2 * fit.weight;
     EXPECT_LE(gradient.abs().max().item<double>(), 1e-6);
@@ -347,8 +347,8 @@ TEST(LinearProbe, FindsTheStationaryPoint) {
   }
 }
 
-TEST(LinearProbe, FeaturesFarFromZeroAndOfUnequalScaleConvergeToo) {
-  // As embeddings are: a large common part, small differences, more columns than rows.
+TEST(LinearProbe, ConvergesForOffCenterFeaturesOfUnequalScale) {
+  // Like embeddings, the features have a large common part, small differences and more columns than rows.
   at::manual_seed(6);
   const at::Tensor scale = at::logspace(-4, 1, 200, 10.0, at::kDouble);
   const at::Tensor x = at::randn({40, 200}, at::kDouble) * scale + 20 * at::randn({200}, at::kDouble);
@@ -357,7 +357,7 @@ TEST(LinearProbe, FeaturesFarFromZeroAndOfUnequalScaleConvergeToo) {
   EXPECT_LT(fit.iterations, 500);
 }
 
-TEST(LinearProbe, StartingFromASolutionStaysThere) {
+TEST(LinearProbe, StaysAtASolution) {
   at::manual_seed(7);
   const at::Tensor x = at::randn({50, 6}, at::kDouble) + 3, y = at::randint(0, 3, {50}, at::kLong);
   const auto fit = fit_logistic_regression(x, y, 3, 0.1);
@@ -366,7 +366,7 @@ TEST(LinearProbe, StartingFromASolutionStaysThere) {
   EXPECT_NEAR(again.objective, fit.objective, 1e-12);
 }
 
-TEST(LinearProbe, SeparatesWhatCanBeSeparated) {
+TEST(LinearProbe, SeparatesSeparableClasses) {
   const at::Tensor x = rows({{0, 1}, {0, 2}, {1, 0}, {2, 0}}), y = ids({0, 0, 1, 1});
   const auto s = linear_probe_lbfgs(x, y, x * 3, y, 2, 0.0);
   EXPECT_DOUBLE_EQ(s.train_top1, 1.0);
@@ -405,7 +405,7 @@ TEST(Knn, TinyTemperatureDoesNotOverflow) {
   EXPECT_DOUBLE_EQ(s.probabilities[0][0].item<double>(), 1.0);
 }
 
-TEST(PairwiseAccuracy, EqualAndNotANumberAreWrong) {
+TEST(PairwiseAccuracy, TiesAndNanAreWrong) {
   const auto s =
       pairwise_accuracy(at::tensor({1.0, 0.5, kNan, 2.0}), at::tensor({0.0, 0.5, 0.0, kNan}), ids({0, 0, 0, 2}), 3);
   EXPECT_DOUBLE_EQ(s.accuracy, 0.25);
@@ -414,7 +414,7 @@ TEST(PairwiseAccuracy, EqualAndNotANumberAreWrong) {
   EXPECT_DOUBLE_EQ(s.mean_category_accuracy, (1.0 / 3 + 0) / 2);
 }
 
-TEST(Winoground, ByHand) {
+TEST(Winoground, MatchesACountByHand) {
   // [caption][image]; the text side is right, the image side is not.
   const auto s = winoground(at::tensor({3.0, 1.0, 2.0, 1.5}).view({1, 2, 2}));
   EXPECT_DOUBLE_EQ(s.text_score, 1.0);
@@ -422,26 +422,26 @@ TEST(Winoground, ByHand) {
   EXPECT_DOUBLE_EQ(s.group_score, 0.0);
 }
 
-TEST(KPrecision, WordsAreAsciiLowerCasedRuns) {
+TEST(KPrecision, LowercasesOnlyAsciiInWords) {
   EXPECT_EQ(caption_words("A dog's Café, no.2 — ÉTÉ"),
             (std::vector<std::string>{"a", "dog", "s", "café", "no", "2", "—", "ÉtÉ"}));
 }
 
-TEST(KPrecision, ClippedCountsUseUpTheWords) {
+TEST(KPrecision, ClipsCountsToThoseOfTheCaptions) {
   const std::vector<std::string> captions = {"a dog a a", "a dog"};
   const auto scores = at::tensor({0.0, 1.0, 1.0, 0.0}).view({2, 2});  // each image picks the other's caption
   EXPECT_DOUBLE_EQ(k_precision(scores, captions, {0, 1}, {}, false).per_image[1], 1.0);
   EXPECT_DOUBLE_EQ(k_precision(scores, captions, {0, 1}, {}, true).per_image[1], 0.5);
 }
 
-TEST(KPrecision, AnImageWithoutWordsIsLeftOut) {
+TEST(KPrecision, LeavesOutAnImageWithoutWords) {
   const auto s = k_precision(at::ones({1, 1}), {"!!!"}, {0}, std::vector<std::string>{"dog"});
   EXPECT_DOUBLE_EQ(s.per_image[0], -1);
   EXPECT_EQ(s.count, 0);
   EXPECT_DOUBLE_EQ(s.k_precision, 0);
 }
 
-/// Every assignment of rows to columns.
+/// Returns the best total over all assignments of rows to columns.
 double best_total(const std::vector<std::vector<double>>& value) {
   const std::size_t rows = value.size(), columns = value.front().size(), size = std::max(rows, columns);
   std::vector<std::size_t> order(size);
@@ -455,7 +455,7 @@ double best_total(const std::vector<std::vector<double>>& value) {
   return best;
 }
 
-TEST(BestMatching, AgreesWithTryingAll) {
+TEST(BestMatching, MatchesExhaustiveSearch) {
   Random random(7, Purpose::step);
   for (int trial = 0; trial < 300; ++trial) {
     const auto rows = static_cast<std::size_t>(1 + random.below(6)),
@@ -475,7 +475,7 @@ TEST(BestMatching, AgreesWithTryingAll) {
   }
 }
 
-TEST(TokenGroupIou, PaddingWithNanDoesNoHarm) {
+TEST(TokenGroupIou, IgnoresNanInPadding) {
   at::Tensor weights = at::tensor({0.9, 0.1, kNan, 0.1, 0.9, kNan}).view({1, 2, 3});
   const at::Tensor mask = at::tensor({1, 1, 0}).to(at::kBool).view({1, 3});
   const at::Tensor segments = at::tensor({1, 0, 1, 0, 1, 0}).to(at::kBool).view({1, 2, 3});

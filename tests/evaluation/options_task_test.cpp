@@ -1,4 +1,4 @@
-// Benchmarks of options, measured with a model whose similarities are known.
+// Tests benchmarks of options on a model with known similarities.
 
 #include <filesystem>
 #include <fstream>
@@ -57,16 +57,16 @@ constexpr const char* kChoices =
         {"image": "yellow.png", "options": ["red", "green"], "kind": "a"},
         {"image": "red.png", "options": ["red green", "green", "blue"], "kind": "a"}])";
 
-TEST_F(OptionTasks, TheFirstOptionMustBeNearerThanAllOthers) {
+TEST_F(OptionTasks, FirstOptionMustBeNearerThanAllOthers) {
   const TaskResult result = run("options", kChoices);
   EXPECT_EQ(result.metrics, (Metrics{{"accuracy", 0.5},
                                      {"mean_category_accuracy", (1.0 / 3 + 1) / 2},
                                      {"a_accuracy", 1.0 / 3},
                                      {"b_accuracy", 1.0},
                                      {"items", 4}}))
-      << "equally near is wrong";
-  EXPECT_EQ(result.samples, 3) << "each picture is embedded once";
-  ASSERT_EQ(result.outcomes.size(), 4U) << "all but the number of items";
+      << "a tie is wrong";
+  EXPECT_EQ(result.samples, 3) << "each image is embedded once";
+  ASSERT_EQ(result.outcomes.size(), 4U) << "all metrics except the number of items";
   for (const report::Outcomes& outcomes : result.outcomes)
     for (const auto& [name, value] : result.metrics)
       if (name == outcomes.metric) {
@@ -74,20 +74,20 @@ TEST_F(OptionTasks, TheFirstOptionMustBeNearerThanAllOthers) {
       }
 }
 
-TEST_F(OptionTasks, SparseEmbeddingsGiveTheSame) {
+TEST_F(OptionTasks, SparseEmbeddingsMatchDenseOnes) {
   const Metrics dense = run("options", kChoices).metrics;
   embedder.sparse = true;
   EXPECT_EQ(run("options", kChoices).metrics, dense);
 }
 
-TEST_F(OptionTasks, PicturesMayBeTheOptions) {
+TEST_F(OptionTasks, ImagesMayBeTheOptions) {
   const TaskResult result = run("options", R"([{"image": ["red.png", "green.png"], "options": "red"},
                                                {"image": ["red.png", "green.png", "yellow.png"], "options": "green"}])");
   EXPECT_EQ(result.metrics, (Metrics{{"accuracy", 0.5}, {"items", 2}}));
 }
 
-TEST_F(OptionTasks, WinogroundsScoresTellTextsFromPictures) {
-  // The second item: "green" is nearer to yellow than to red, but yellow as near to "red" as to "green".
+TEST_F(OptionTasks, WinogroundScoresTextsAndImagesSeparately) {
+  // In the second item "green" is nearer to yellow than to red, but yellow is equally near to "red" and "green".
   const TaskResult result = run(
       "winoground",
       R"([{"image_0": "red", "image_1": "green", "caption_0": "red", "caption_1": "green", "collapsed_tag": "Object"},
@@ -95,7 +95,7 @@ TEST_F(OptionTasks, WinogroundsScoresTellTextsFromPictures) {
   EXPECT_EQ(result.metrics, (Metrics{{"text_score", 0.5}, {"image_score", 1.0}, {"group_score", 0.5}, {"items", 2}}));
 }
 
-TEST_F(OptionTasks, SugarCrepePlusPlusComparesTextsWithEachOtherToo) {
+TEST_F(OptionTasks, SugarCrepePlusPlusAlsoComparesTexts) {
   const TaskResult result =
       run("sugarcrepe_pp",
           R"([{"filename": "red.png", "caption": "red", "caption2": "red red green", "negative_caption": "green"},
@@ -103,7 +103,7 @@ TEST_F(OptionTasks, SugarCrepePlusPlusComparesTextsWithEachOtherToo) {
   EXPECT_EQ(result.metrics, (Metrics{{"image_to_text_accuracy", 1.0}, {"text_only_accuracy", 0.5}, {"items", 2}}));
 }
 
-TEST_F(OptionTasks, ItemsWithoutAPictureAreCountedAndLeftOut) {
+TEST_F(OptionTasks, CountsAndSkipsItemsWithoutAnImage) {
   const TaskResult result = run("sugarcrepe",
                                 R"([{"filename": "red.png", "caption": "red", "negative_caption": "green"},
                                     {"filename": "none.png", "caption": "green", "negative_caption": "red"}])");
@@ -111,14 +111,14 @@ TEST_F(OptionTasks, ItemsWithoutAPictureAreCountedAndLeftOut) {
   EXPECT_EQ(result.skipped, (std::map<std::string, std::int64_t>{{"item_without_picture", 1}, {"no_image", 1}}));
 }
 
-TEST_F(OptionTasks, TheFirstItemsAndAPromptMayBeAskedFor) {
+TEST_F(OptionTasks, SupportsMaxItemsAndAPromptPrefix) {
   EXPECT_EQ(run("options", kChoices, ", max_items: 1").metrics, (Metrics{{"accuracy", 1.0}, {"items", 1}}));
   const std::string item = R"([{"image": "yellow.png", "options": ["green", "red"]}])";
   EXPECT_EQ(run("options", item).metrics.at(0).second, 0.0);
-  EXPECT_EQ(run("options", item, ", prompt_prefix: 'red '").metrics.at(0).second, 1.0) << "red green against red red";
+  EXPECT_EQ(run("options", item, ", prompt_prefix: 'red '").metrics.at(0).second, 1.0) << "compares red green with red red";
 }
 
-TEST_F(OptionTasks, WhatsUpCountsPairsAndSetsOfWhichEachPictureIsRight) {
+TEST_F(OptionTasks, WhatsUpCountsPairsAndSetsThatAreAllRight) {
   std::string items;
   const auto add = [&](const std::string& picture, int red, int green, const std::string& options) {
     if (red + green > 0) paint(picture, red, green, 0);
@@ -138,12 +138,12 @@ TEST_F(OptionTasks, WhatsUpCountsPairsAndSetsOfWhichEachPictureIsRight) {
   EXPECT_EQ(report::value_of(result.outcomes.at(1)), 0.75);
   EXPECT_EQ(run("whatsup", items + "]", ", max_items: 5").metrics,
             (Metrics{{"accuracy", 1.0}, {"pair_accuracy", 1.0}, {"set_accuracy", 1.0}, {"items", 5}}))
-      << "what was not asked whole does not count";
+      << "an incomplete set does not count";
   add("d_left_of_b.png", 0, 0, right);
-  EXPECT_EQ(run("whatsup", items + "]").metrics, result.metrics) << "nor does a set without one of its pictures";
+  EXPECT_EQ(run("whatsup", items + "]").metrics, result.metrics) << "a set with a missing image does not count either";
 }
 
-TEST_F(OptionTasks, AFileOfAnotherLayoutStopsARunBeforeItBegins) {
+TEST_F(OptionTasks, RejectsAFileOfAnotherLayoutBeforeMeasuring) {
   EXPECT_THROW(run("winoground", R"([{"filename": "red.png", "caption": "x", "negative_caption": "y"}])"), UserError);
 }
 

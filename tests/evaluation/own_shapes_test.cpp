@@ -1,4 +1,4 @@
-// Models whose pictures keep their shapes (model.preprocessing.resize_mode: naflex), in evaluation.
+// Tests the evaluation of models whose images keep their shapes (model.preprocessing.resize_mode: naflex).
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -62,7 +62,7 @@ class OwnShapesInEvaluation : public ::testing::Test {
   EvaluationContext context;
 };
 
-TEST_F(OwnShapesInEvaluation, PicturesAreEmbeddedInBatchesAsAlone) {
+TEST_F(OwnShapesInEvaluation, EmbedsBatchesLikeSingleImages) {
   const DualEncoderEmbedder embedder(model, tokenizer);
   EvaluationReader reader(source, embedder.preprocessing(), 7, 2);
   std::vector<TowerFeatures> batches;
@@ -83,13 +83,13 @@ TEST_F(OwnShapesInEvaluation, PicturesAreEmbeddedInBatchesAsAlone) {
   EXPECT_LE((all.global - at::cat(alone)).abs().max().item<double>(), 1e-5);
 }
 
-TEST_F(OwnShapesInEvaluation, ZeroShotAndRetrievalUseAllPictures) {
+TEST_F(OwnShapesInEvaluation, ZeroShotAndRetrievalUseAllImages) {
   EXPECT_EQ(run("{name: zero_shot, topk: [1]}").samples, 30);
   EXPECT_EQ(run("{name: retrieval}").samples, 30);
 }
 
-// The prediction of each picture, alone, from its own patches.
-TEST_F(OwnShapesInEvaluation, SegmentationMapsThePatchesOfEachPictureOntoItsOwnPixels) {
+// Batches of one image must give the same result as larger batches.
+TEST_F(OwnShapesInEvaluation, SegmentationMapsPatchesToThePixelsOfTheirImage) {
   const TaskResult whole = run("{name: segmentation}");
   EXPECT_EQ(whole.samples, 30);
   context.batch_size = 1;
@@ -98,13 +98,13 @@ TEST_F(OwnShapesInEvaluation, SegmentationMapsThePatchesOfEachPictureOntoItsOwnP
   EXPECT_EQ(run("{name: segmentation, windows: {}}").samples, 30);
 }
 
-TEST_F(OwnShapesInEvaluation, TasksThatNeedOneGridSaySo) {
+TEST_F(OwnShapesInEvaluation, RejectTasksThatNeedOneGrid) {
   const DualEncoderEmbedder embedder(model, tokenizer);
   try {
     embedder.grid();
     FAIL();
   } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find("pictures keep their shapes"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("images keep their shapes"), std::string::npos);
   }
 }
 

@@ -14,7 +14,7 @@ std::vector<bool> flags(const at::Tensor& tensor) {
   return out;
 }
 
-TEST(Pairs, TheFirstOptionIsRightOnlyIfGreaterThanAll) {
+TEST(Pairs, FirstOptionIsRightOnlyIfGreaterThanAllOthers) {
   const at::Tensor scores = at::tensor({3.0, 2.0, 1.0, 2.0, 2.0, 1.0, 3.0, 1.0, NAN, 1.0, 0.0, 2.0}).view({4, 3});
   EXPECT_EQ(flags(first_is_best(scores)), (std::vector<bool>{true, false, false, false}));
   EXPECT_THROW(first_is_best(at::zeros({2, 1})), c10::Error);
@@ -37,19 +37,19 @@ TEST(Pairs, ParaphrasesNeedBothRightTexts) {
   EXPECT_THROW(paraphrase(image.narrow(1, 0, 2), texts), c10::Error);
 }
 
-TEST(Pairs, AGroupIsRightIfAllOfItAre) {
+TEST(Pairs, GroupIsRightIfAllItsMembersAre) {
   const at::Tensor right = at::tensor({1, 1, 0, 1, 0, 1}).to(at::kBool);
   const at::Tensor group = at::tensor({0, 2, 2, 0, -1, 3}, at::kLong);
   EXPECT_EQ(flags(all_right(right, group, 5)), (std::vector<bool>{true, true, false, true, true}));
   EXPECT_THROW(all_right(right, group.narrow(0, 0, 2), 5), c10::Error);
 }
 
-TEST(Pairs, SharesAreTakenByCategory) {
+TEST(Pairs, AccuracyIsCountedByCategory) {
   const PairScores out =
       category_accuracy(at::tensor({1, 0, 1, 1}).to(at::kBool), at::tensor({0, 0, 2, 2}, at::kLong), 3);
   EXPECT_DOUBLE_EQ(out.accuracy, 0.75);
   EXPECT_TRUE(at::equal(out.category_accuracy, at::tensor({0.5, -1.0, 1.0}, at::kDouble)));
-  EXPECT_DOUBLE_EQ(out.mean_category_accuracy, 0.75) << "a category without samples counts nowhere";
+  EXPECT_DOUBLE_EQ(out.mean_category_accuracy, 0.75) << "a category without samples does not count";
   EXPECT_THROW(category_accuracy(at::ones({1}, at::kBool), at::tensor({3}, at::kLong), 3), c10::Error);
 }
 

@@ -1,4 +1,4 @@
-// Linear maps of frozen patches, with a model whose patches are known.
+// Tests linear probes of frozen patches on a model with known patch embeddings.
 
 #include <algorithm>
 #include <array>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kSide = 64, kPatches = 16;
 
-/// Sees a patch as its mean color, or all patches as the same.
+/// Embeds a patch as its mean color, or all patches alike if it is blind.
 class PatchColors final : public EmbedderView {
  public:
   PatchColors(const Embedder& embedder, bool blind) : EmbedderView(embedder), blind_(blind) {}
@@ -59,7 +59,7 @@ TaskResult probe(bool blind, const std::string& more = "") {
   return run_task(task, embedder, context);
 }
 
-TEST(SegmentationProbe, FindsWhatPatchesTellApart) {
+TEST(SegmentationProbe, LearnsWhatPatchesDistinguish) {
   const TaskResult seeing = probe(false), blind = probe(true);
   EXPECT_EQ(seeing.samples, 20);
   EXPECT_GT(score(seeing, "dataset_miou"), 0.3);
@@ -69,15 +69,15 @@ TEST(SegmentationProbe, FindsWhatPatchesTellApart) {
   EXPECT_EQ(seeing.metrics, probe(false).metrics);
 }
 
-TEST(SegmentationProbe, ClassesThatAreIgnoredCountNeitherInTheFitNorInTheScores) {
+TEST(SegmentationProbe, IgnoredClassesCountNeitherInTheFitNorInTheScores) {
   const TaskResult all = probe(false), objects = probe(false, ", ignore: [background]");
   EXPECT_EQ(objects.data.find("3,840"), std::string::npos) << objects.data;
-  EXPECT_EQ(score(objects, "dataset_miou_with_background"), -1) << "no class counts as background";
-  EXPECT_GT(score(objects, "dataset_miou"), score(all, "dataset_miou")) << "nothing is lost to the background";
+  EXPECT_EQ(score(objects, "dataset_miou_with_background"), -1) << "no class is background";
+  EXPECT_GT(score(objects, "dataset_miou"), score(all, "dataset_miou")) << "no pixels are lost to the background";
   EXPECT_GT(score(objects, "dataset_miou"), score(probe(true, ", ignore: [background]"), "dataset_miou"));
 }
 
-TEST(SegmentationProbe, AnIgnoredClassThatThereIsNotIsAnError) {
+TEST(SegmentationProbe, RejectsAnUnknownIgnoredClass) {
   EXPECT_THROW(probe(false, ", ignore: [sky]"), UserError);
 }
 
@@ -86,12 +86,12 @@ TEST(SegmentationProbe, TakesSomePatchesOfEachImage) {
   EXPECT_NE(few.data.find("(fitted on 150 patches of"), std::string::npos) << few.data;
 }
 
-TEST(SegmentationProbe, DataOfOtherClassesAreRefused) {
+TEST(SegmentationProbe, RejectsDataWithOtherClasses) {
   EXPECT_THROW(probe(false, ", classes: [background, thing]"), UserError);
 }
 
-/// Pictures of squares in random colors whose depth is exp(red - green / 2), colors in [0, 1]. Of the first one no depth is
-/// known, of the others not that of the first row; `unit`: everything is so many times as far.
+/// Images of squares in random colors with the depth exp(red - green / 2), colors in [0, 1]. The first image has no known
+/// depth, and the others have none in their first row. All depths are multiplied by `unit`.
 class FarSquares final : public IndexedSource {
  public:
   FarSquares(std::uint64_t seed, double unit = 1) : seed_(seed), unit_(unit) {}
@@ -134,18 +134,18 @@ TaskResult probe_depth(bool blind, double unit = 1, const std::string& more = ""
   return run_task(task, embedder, context);
 }
 
-TEST(DepthProbe, FindsDepthsThatAreALinearMapOfPatches) {
+TEST(DepthProbe, LearnsDepthsThatAreALinearMapOfPatches) {
   const TaskResult seeing = probe_depth(false), blind = probe_depth(true);
   EXPECT_EQ(seeing.samples, 12);
-  // What is left comes from bilinear steps between patches.
+  // The remaining error comes from bilinear interpolation between patches.
   EXPECT_LT(score(seeing, "rms_error"), 0.7 * score(blind, "rms_error"));
   EXPECT_GT(score(seeing, "delta1_accuracy"), score(blind, "delta1_accuracy") + 0.2);
   EXPECT_NE(seeing.data.find("(fitted on 2,816 patches of far squares)"), std::string::npos) << seeing.data;
   EXPECT_EQ(seeing.outcomes[0].entries.size(), 11U) << "one image has no known depth";
 }
 
-/// With features that tell nothing, the map is its bias: the mean logarithm of the patches' depths.
-TEST(DepthProbe, ABlindModelGivesTheGeometricMean) {
+/// With uninformative features, the map is only its bias: the mean logarithm of the patch depths.
+TEST(DepthProbe, BlindModelPredictsTheGeometricMean) {
   double sum = 0;
   std::int64_t count = 0;
   const FarSquares train(1), test(2);
@@ -156,7 +156,7 @@ TEST(DepthProbe, ABlindModelGivesTheGeometricMean) {
         sum += std::log(depth);
         ++count;
       }
-  // The first row of patches has known pixels in three rows of four, and its patches weigh as much as the others.
+  // In the first row of patches, three of four pixel rows are known, and these patches have the same weight as all others.
   double top = 0;
   for (std::int64_t i = 1; i < train.size(); ++i)
     for (std::int64_t p = 0; p < side * kSide; ++p)
@@ -173,7 +173,7 @@ TEST(DepthProbe, ABlindModelGivesTheGeometricMean) {
   EXPECT_NEAR(score(probe_depth(true), "rms_error"), rms, 1e-6);
 }
 
-TEST(DepthProbe, PixelsOutOfRangeDoNotCount) {
+TEST(DepthProbe, IgnoresPixelsOutOfRange) {
   const TaskResult near = probe_depth(true, 1, ", nearest: 1, farthest: 1.0001");
   EXPECT_LT(score(near, "rms_error"), 1e-4);
   EXPECT_THROW(probe_depth(true, 1, ", nearest: 100, farthest: 200"), UserError);

@@ -1,4 +1,4 @@
-// What single pictures show: queries, Grad-CAM, maps of features.
+// Tests the tasks that show single images: queries, Grad-CAM and maps of features.
 #include <algorithm>
 
 #include "tests/evaluation/evaluate_fixture.h"
@@ -11,7 +11,7 @@ namespace {
 
 using EvaluatePictures = Evaluate;
 
-TEST_F(EvaluatePictures, QueriesShowTheNearestPicturesAndNothingElseIsMeasured) {
+TEST_F(EvaluatePictures, QueriesShowTheNearestImagesAndMeasureNothingElse) {
   options.queries = {"a red circle", "the blue square, of all"};
   options.data = "{name: shapes, split: test, size: 20}";
   EXPECT_EQ(run(), 0);
@@ -20,11 +20,11 @@ TEST_F(EvaluatePictures, QueriesShowTheNearestPicturesAndNothingElseIsMeasured) 
   EXPECT_EQ(tasks.at(0).at("task"), "query");
   EXPECT_EQ(tasks.at(0).at("samples"), 20);
   const std::string keys = tasks.at(0).at("readings").at("a red circle");
-  EXPECT_EQ(std::count(keys.begin(), keys.end(), ','), 5) << "six pictures: " << keys;
+  EXPECT_EQ(std::count(keys.begin(), keys.end(), ','), 5) << "expected six images: " << keys;
   const std::string html = io::read_file(options.out + "/report.html");
   EXPECT_NE(html.find("<q>the blue square, of all</q>"), std::string::npos);
 
-  // The best of all pictures, and no other, stands first.
+  // The best of all images comes first.
   const InferenceModel loaded = load_for_inference(options.checkpoint, "cpu");
   const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer);
   EvaluationReader reader(sources().make(source_from_text(options.data, "--data"), "source"), embedder.preprocessing(),
@@ -39,24 +39,24 @@ TEST_F(EvaluatePictures, QueriesShowTheNearestPicturesAndNothingElseIsMeasured) 
   EXPECT_EQ(keys.find(samples[static_cast<std::size_t>(best)].sample.key + " "), 0U) << keys;
 }
 
-TEST_F(EvaluatePictures, AQueryStandsBesideTheTasksOfASuite) {
+TEST_F(EvaluatePictures, QueryCanBeCombinedWithASuite) {
   write_suite("source: {name: shapes, split: test, size: 4}\ntasks: [zero_shot]\n");
   options.queries = {"a"};
   EXPECT_EQ(run(), 0);
   EXPECT_EQ(results().at("tasks").size(), 2U);
 }
 
-TEST_F(EvaluatePictures, AQueryOfAModelWithoutTextsIsOneLine) {
+TEST_F(EvaluatePictures, RejectsAQueryOfAModelWithoutTexts) {
   file.tokenizer.name.clear();
   save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}",
              "text: null");
   options.queries = {"a dog"};
   EXPECT_EQ(
       error(),
-      "query compares pictures with texts, but this model has no text tower: linear_probe and knn do without one");
+      "query compares images with texts, but this model has no text tower: linear_probe and knn do not need one");
 }
 
-TEST_F(EvaluatePictures, SheetsOfGradCamAndMapsOfFeaturesAreInTheReport) {
+TEST_F(EvaluatePictures, ReportShowsGradCamAndFeatureMaps) {
   write_suite(
       "source: {name: shapes, split: test, size: 12}\n"
       "tasks: [{name: grad_cam, samples: 3}, {name: grad_cam, samples: 2, texts: [a red circle, blue]},\n"
@@ -76,10 +76,11 @@ TEST_F(EvaluatePictures, SheetsOfGradCamAndMapsOfFeaturesAreInTheReport) {
   EXPECT_NE(html.find("<circle"), std::string::npos);
 }
 
-/// By encoder and read-out: the last block's input where the class token alone is read, else the encoder's output.
+/// Parameters: encoder and read-out. Grad-CAM uses the input of the last block if only the class token is read out, otherwise
+/// the output of the encoder.
 class Relevance : public Evaluate, public ::testing::WithParamInterface<std::pair<const char*, std::int64_t>> {};
 
-TEST_P(Relevance, FollowsTheTextAndLeavesTheModelAsItWas) {
+TEST_P(Relevance, FollowsTheTextAndKeepsTheModelUnchanged) {
   const auto [image, side] = GetParam();
   file.model = config::read<ModelSettings>(
       config::parse_yaml(concat(image, "\n", kTextTower, "\npreprocessing: {image_size: ", side, "}\n"), "model.yaml"));
@@ -96,9 +97,9 @@ TEST_P(Relevance, FollowsTheTextAndLeavesTheModelAsItWas) {
   EXPECT_GT(maps.max().item<double>(), 0) << "the gradient reaches the map";
   TowerFeatures swapped = texts;
   swapped.global = texts.global.flip(0);
-  EXPECT_FALSE(embedder.relevance(pixels, swapped).allclose(maps)) << "another text, another map";
+  EXPECT_FALSE(embedder.relevance(pixels, swapped).allclose(maps)) << "another text gives another map";
   EXPECT_TRUE(embedder.relevance(pixels.slice(0, 1), {.global = texts.global.slice(0, 1)}).allclose(maps.slice(0, 1)))
-      << "pictures do not see each other";
+      << "images do not affect each other";
   for (const at::Tensor& parameter : loaded.model->parameters()) EXPECT_FALSE(parameter.grad().defined());
 }
 

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// Two clouds of points, so far apart along the first axis that a line can tell all of them.
+/// Two clouds of points, so far apart along the first axis that a line separates them.
 LabeledFeatures clouds(std::int64_t count) {
   at::manual_seed(9);
   LabeledFeatures out;
@@ -26,33 +26,33 @@ LinearProbeSettings adamw(std::vector<double> rates, std::vector<double> decays)
   return settings;
 }
 
-TEST(ProbeFit, TheSweepTakesWhatIsBestOnTheHeldOutPart) {
+TEST(ProbeFit, SweepPicksTheBestOnTheHeldOutPart) {
   const LabeledFeatures train = clouds(100);
-  // A decay of 1e9 makes the weights grow beyond all numbers. Of the others, which are all right, the first is taken.
+  // A decay of 1e9 makes the weights diverge. All other points classify everything right, so the first of them is taken.
   const AdamwChoice choice = fit_with_adamw(train, 2, adamw({0.1, 0.2}, {1e9, 0.01, 0.0}));
   EXPECT_EQ(choice.lr, 0.1);
   EXPECT_EQ(choice.weight_decay, 0.01);
   EXPECT_EQ(choice.validation_top1, 1.0);
   EXPECT_EQ(choice.probe.train_top1, 1.0);
-  EXPECT_EQ(choice.probe.losses.size(0), 10 * (100 / 16)) << "fitted on all of train in the end";
+  EXPECT_EQ(choice.probe.losses.size(0), 10 * (100 / 16)) << "the final fit uses all training samples";
 }
 
-TEST(ProbeFit, TheSameDataGiveTheSameClassifier) {
+TEST(ProbeFit, IsDeterministic) {
   const LabeledFeatures train = clouds(50);
   const auto once = fit_with_adamw(train, 2, adamw({0.01, 0.1}, {0.0})), again = fit_with_adamw(train, 2, adamw({0.01, 0.1}, {0.0}));
   EXPECT_TRUE(at::equal(once.probe.weight, again.probe.weight));
   EXPECT_TRUE(at::equal(once.probe.bias, again.probe.bias));
 }
 
-TEST(ProbeFit, WhereThereIsNothingToChooseNothingIsHeldOut) {
+TEST(ProbeFit, HoldsOutNothingIfThereIsNothingToChoose) {
   LinearProbeSettings settings = adamw({0.1}, {0.0});
   settings.validation_share = 0;
   const AdamwChoice choice = fit_with_adamw(clouds(8), 2, settings);
   EXPECT_FALSE(choice.validation_top1.has_value());
-  EXPECT_EQ(choice.probe.losses.size(0), 10) << "a batch is no larger than the data";
+  EXPECT_EQ(choice.probe.losses.size(0), 10) << "a batch is not larger than the data";
 }
 
-TEST(ProbeFit, TheHeldOutPartIsDrawnOnceAndForAll) {
+TEST(ProbeFit, HeldOutPartIsAlwaysTheSame) {
   const LabeledFeatures train = clouds(10);
   const HeldOut parts = hold_out(train, LinearProbeSettings());
   EXPECT_EQ(parts.validation.labels.size(0), 2);
@@ -62,7 +62,7 @@ TEST(ProbeFit, TheHeldOutPartIsDrawnOnceAndForAll) {
   EXPECT_TRUE(at::equal(hold_out(train, LinearProbeSettings()).rest.features, parts.rest.features));
 }
 
-TEST(ProbeFit, ImpossibleSettingsAreNamed) {
+TEST(ProbeFit, RejectsImpossibleSettings) {
   const auto problem = [](const std::string& yaml) -> std::string {
     try {
       config::read<LinearProbeSettings>(config::parse_yaml(yaml, "p.yaml"), "probe");
@@ -71,9 +71,9 @@ TEST(ProbeFit, ImpossibleSettingsAreNamed) {
     }
     return "no error";
   };
-  EXPECT_EQ(problem("{solver: adamw, l2: 0.1}"), "p.yaml:1: probe.l2: is of solver: lbfgs; with adamw set weight_decays");
-  EXPECT_EQ(problem("{solver: adamw, learning_rates: []}"), "p.yaml:1: probe.learning_rates: is empty: name at least one");
-  EXPECT_NE(problem("{solver: adamw, validation_share: 0}").find("name one of each, or a share above 0"), std::string::npos);
+  EXPECT_EQ(problem("{solver: adamw, l2: 0.1}"), "p.yaml:1: probe.l2: belongs to solver: lbfgs; with adamw set weight_decays");
+  EXPECT_EQ(problem("{solver: adamw, learning_rates: []}"), "p.yaml:1: probe.learning_rates: is empty: give at least one");
+  EXPECT_NE(problem("{solver: adamw, validation_share: 0}").find("give one of each, or a share above 0"), std::string::npos);
   EXPECT_EQ(problem("{solver: adamw, validation_share: 0, learning_rates: [0.1], weight_decays: [0]}"), "no error");
   try {
     hold_out(clouds(2), adamw({0.1, 0.2}, {0}));

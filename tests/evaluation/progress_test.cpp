@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-/// A clock that is set by hand, and what was written.
+/// Holds a clock that the test sets, and the lines that were written.
 struct Desk {
   double now = 100;
   std::vector<std::string> written;
@@ -15,20 +15,20 @@ struct Desk {
   }
 };
 
-TEST(EvaluationProgress, TellsWhatIsDoneHowFastAndHowLongYet) {
+TEST(EvaluationProgress, ShowsProgressSpeedAndTimeLeft) {
   const std::string line = progress_line("zero_shot", 12000, 50000, 30);
   EXPECT_EQ(line.find("zero_shot  12,000/50,000 images  400 images/s  ETA "), 0U) << line;
-  EXPECT_NE(line, progress_line("zero_shot", 12000, 50000, 60)) << "the rest takes as long as what is done";
+  EXPECT_NE(line, progress_line("zero_shot", 12000, 50000, 60)) << "the time left depends on the time taken so far";
 }
 
-TEST(EvaluationProgress, MovesOneLineOnATerminalAndClearsIt) {
+TEST(EvaluationProgress, UpdatesAndClearsOneLineOnATerminal) {
   Desk desk;
   {
     Progress progress("knn", desk.output(true));
     progress.show(1, 10);  // too early
     desk.now += 1;
     progress.show(2, 10);
-    progress.show(3, 10);  // a moment later
+    progress.show(3, 10);  // too soon after the last update
     desk.now += 1;
     progress.show(4, 10);
   }
@@ -36,7 +36,7 @@ TEST(EvaluationProgress, MovesOneLineOnATerminalAndClearsIt) {
                                                     "\r\033[K" + progress_line("knn", 4, 10, 2), "\r\033[K"}));
 }
 
-TEST(EvaluationProgress, ElsewhereItIsALineEveryHalfMinute) {
+TEST(EvaluationProgress, PrintsALineEveryHalfMinuteElsewhere) {
   Desk desk;
   {
     Progress progress("knn", desk.output(false));

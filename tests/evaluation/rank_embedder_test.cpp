@@ -30,7 +30,7 @@ void save_small_model(const std::string& path) {
   save_model_file(path, file);
 }
 
-/// What rank 0 makes of pictures and texts with the help of the others, beside what it makes of them alone.
+/// Returns the embeddings that rank 0 computes with the help of the other ranks ("shared") and without it ("alone").
 Tensors embed(const ProcessGroup& group, const std::string& path) {
   if (!group.first()) {
     serve_embeddings(group, "cpu");
@@ -55,7 +55,7 @@ Tensors embed(const ProcessGroup& group, const std::string& path) {
   const ViewNeeds patches{.dense = true};
   out["patches alone"] = whole.images(pixels, patches).dense;
   out["patches shared"] = shared.images(pixels, patches).dense;
-  // Tokens are made in shares, and what texts find in them is computed here.
+  // The ranks share the work for tokens; the text-conditioned pooling runs on rank 0.
   const auto pool = std::make_shared<TextConditionedPool>(TextConditionedPoolSettings{}, whole.texts(texts, {}).global.size(1));
   const auto compared = [&](const Embedder& model) {
     const ConditionedEmbedder through(model, pool, std::nullopt, "similarity");
@@ -63,7 +63,7 @@ Tensors embed(const ProcessGroup& group, const std::string& path) {
   };
   out["conditioned alone"] = compared(whole);
   out["conditioned shared"] = compared(shared);
-  // Of their own shapes.
+  // Images that keep their own shapes.
   Preprocessing own_shapes;
   own_shapes.resize_mode = "naflex";
   own_shapes.patch_size = config::Size(8);
@@ -72,7 +72,7 @@ Tensors embed(const ProcessGroup& group, const std::string& path) {
                                             at::randint(0, 256, {3, 8, 8}, at::kByte)},
                                            own_shapes);
   keep("own shapes", whole.images(sequences, {}), shared.images(sequences, {}));
-  // A batch that no rank can embed is an error, and the ranks go on.
+  // A batch that no rank can embed is an error, and the ranks continue to serve.
   EXPECT_ANY_THROW(shared.images(at::zeros({4, 3, 5, 5}, at::kByte), {}));
   keep("pictures again", whole.images(pixels, {}), shared.images(pixels, {}));
   return out;
@@ -80,7 +80,7 @@ Tensors embed(const ProcessGroup& group, const std::string& path) {
 
 class RankEmbedders : public testing::TestWithParam<int> {};
 
-TEST_P(RankEmbedders, SharesGiveWhatOneProcessGives) {
+TEST_P(RankEmbedders, MatchOneProcess) {
   const std::string path = (fs::temp_directory_path() / concat("tessera_ranks_", ::getpid(), ".safetensors")).string();
   const auto all = run_ranks(GetParam(), [&](const ProcessGroup& group) { return embed(group, path); });
   fs::remove(path);

@@ -1,4 +1,4 @@
-// Each suite of segmentation on a miniature of its data set's layout: three small pictures with masks made up here.
+// Runs each segmentation suite on a miniature in the layout of its data set: three small images with generated masks.
 #include <filesystem>
 
 #include <gtest/gtest.h>
@@ -11,10 +11,10 @@ namespace {
 
 struct Layout {
   const char* suite;
-  const char* picture;  // NAME stands for the sample's
+  const char* picture;  // NAME is replaced by the name of the sample
   const char* mask;
-  const char* list;                  // empty: there is none
-  std::vector<std::uint8_t> values;  // in masks, the last one ignored
+  const char* list;                  // empty if there is none
+  std::vector<std::uint8_t> values;  // in masks; the last one is ignored
 };
 
 const std::vector<Layout> kLayouts = {
@@ -74,7 +74,7 @@ class SegmentationSuites : public Evaluate {
   fs::path root;
 };
 
-TEST_F(SegmentationSuites, EachMeasuresTheLayoutOfItsDataSet) {
+TEST_F(SegmentationSuites, EachReadsTheLayoutOfItsDataSet) {
   for (const Layout& layout : kLayouts) {
     SCOPED_TRACE(layout.suite);
     write_layout(layout);
@@ -93,9 +93,9 @@ TEST_F(SegmentationSuites, EachMeasuresTheLayoutOfItsDataSet) {
   }
 }
 
-TEST_F(SegmentationSuites, AMaskOfAnotherSizeIsLeftOutByName) {
+TEST_F(SegmentationSuites, SkipAndReportAMaskOfAnotherSize) {
   write_layout(kLayouts[0]);
-  write(named(kLayouts[0].mask, "0003"), encode_mask(std::vector<std::uint8_t>(11 * 99, 1), 11, 99));  // as many pixels
+  write(named(kLayouts[0].mask, "0003"), encode_mask(std::vector<std::uint8_t>(11 * 99, 1), 11, 99));  // the same number of pixels
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(run(), 0);
   const std::string told = ::testing::internal::GetCapturedStderr();
@@ -107,7 +107,7 @@ TEST_F(SegmentationSuites, AMaskOfAnotherSizeIsLeftOutByName) {
   }
 }
 
-TEST_F(SegmentationSuites, AValueWithoutClassNamesTheSample) {
+TEST_F(SegmentationSuites, NameTheSampleOfAValueWithoutAClass) {
   Layout layout = kLayouts[1];
   layout.values = {0, 21, 255};
   write_layout(layout);
@@ -116,7 +116,7 @@ TEST_F(SegmentationSuites, AValueWithoutClassNamesTheSample) {
                             "names (0 to 20): list one for each value in segmentation.classes"));
 }
 
-TEST_F(SegmentationSuites, ClassesMustBeAsManyAsTheDatas) {
+TEST_F(SegmentationSuites, RejectAnotherNumberOfClasses) {
   write_layout(kLayouts[0]);
   options.overrides.push_back("tasks.0.classes=[cat, dog]");
   options.overrides.push_back("tasks.1.classes=[cat, dog]");
@@ -125,12 +125,12 @@ TEST_F(SegmentationSuites, ClassesMustBeAsManyAsTheDatas) {
                    " ImageSets/Segmentation/val.txt, 3 samples has 20: list one for each, in the data's order"));
 }
 
-TEST_F(SegmentationSuites, AWindowMustFitThePatches) {
+TEST_F(SegmentationSuites, RejectAWindowThatDoesNotFitThePatches) {
   write_layout(kLayouts[0]);
   options.overrides.push_back("tasks.1.windows.size=30");
   EXPECT_EQ(run(), 2);
   EXPECT_EQ(results().at("failed").at(0).at("reason"),
-            "segmentation.windows.size is 30, but this model's patches are 8 x 8: take a multiple, say 24");
+            "segmentation.windows.size is 30, but this model's patches are 8 x 8: take a multiple, such as 24");
 }
 
 }  // namespace

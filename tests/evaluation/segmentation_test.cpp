@@ -10,7 +10,7 @@ namespace {
 
 using Corners = std::vector<std::array<std::int64_t, 2>>;
 
-/// Scores [N, 1, P] of P patches side by side, and as many pixels.
+/// Returns scores [N, 1, P] of P patches side by side; each patch is one pixel.
 at::Tensor in_a_row(std::initializer_list<std::initializer_list<double>> names) {
   std::vector<at::Tensor> rows;
   for (const auto& name : names) rows.push_back(at::tensor(std::vector<double>(name)).unsqueeze(0));
@@ -24,15 +24,15 @@ std::vector<std::int64_t> pixels(const at::Tensor& found) {
 
 const at::Tensor kTarget = at::zeros({1, 3}, at::kLong);
 
-TEST(SegmentPixels, AClassIsAsGoodAsItsBestName) {
+TEST(SegmentPixels, ClassScoresLikeItsBestName) {
   SegmentationOptions options{.candidates = "all", .class_of_name = {0, 0, 1}};
   const at::Tensor scores = in_a_row({{0.1, 0.9, 0.2}, {0.8, 0.1, 0.1}, {0.5, 0.5, 0.3}});
   EXPECT_EQ(pixels(segment_pixels(scores, kTarget, options)), (std::vector<std::int64_t>{0, 0, 1}));
   options.candidates = "present";
   EXPECT_EQ(pixels(segment_pixels(scores, at::ones({1, 3}, at::kLong), options)), (std::vector<std::int64_t>{1, 1, 1}))
-      << "no name of an absent class counts";
+      << "names of absent classes do not count";
   options.class_of_name = {0, 1};
-  EXPECT_THROW(segment_pixels(scores, kTarget, options), c10::Error) << "three names, two classes told";
+  EXPECT_THROW(segment_pixels(scores, kTarget, options), c10::Error) << "three names, but classes for only two";
   options.class_of_name = {1, 0, 1};
   EXPECT_THROW(segment_pixels(scores, kTarget, options), c10::Error) << "not ascending";
 }
@@ -44,7 +44,7 @@ TEST(SegmentPixels, WeakPixelsAreBackground) {
   options.background_threshold = {0.25, std::nullopt};
   EXPECT_EQ(pixels(segment_pixels(scores, kTarget, options)), (std::vector<std::int64_t>{0, 2, 0}));
 
-  // Probability of the best name, softmax over three names at scale 10: e^2 / (e^0 + e^2 + e^1), and so on.
+  // The probability of the best name is a softmax over three names at scale 10: e^2 / (e^0 + e^2 + e^1), and so on.
   const auto share = [](double best, double a, double b) {
     return std::exp(10 * best) / (std::exp(10 * best) + std::exp(10 * a) + std::exp(10 * b));
   };
@@ -58,7 +58,7 @@ TEST(SegmentPixels, WeakPixelsAreBackground) {
   EXPECT_THROW(segment_pixels(scores, kTarget, options), c10::Error) << "there is no background";
 }
 
-TEST(SegmentPixels, ProbabilitiesOfManyNamesInTilesAreThoseOfASoftmax) {
+TEST(SegmentPixels, TiledProbabilitiesMatchASoftmax) {
   at::manual_seed(5);
   // 120 names at 200 x 200 pixels do not fit one tile.
   const at::Tensor scores = at::randn({120, 4, 5}, at::kDouble), target = at::zeros({200, 200}, at::kLong);
@@ -79,7 +79,7 @@ TEST(SegmentPixels, ForegroundLeavesTheBackgroundToTheThreshold) {
   EXPECT_EQ(pixels(segment_pixels(scores, kTarget, options)), (std::vector<std::int64_t>{1, 2, 0}));
 }
 
-TEST(Windows, CoverThePictureAndEndAtItsEdges) {
+TEST(Windows, CoverTheImageAndEndAtItsEdges) {
   EXPECT_EQ(window_corners(4, 4, 4, 2), (Corners{{0, 0}}));
   EXPECT_EQ(window_corners(4, 7, 4, 2), (Corners{{0, 0}, {0, 2}, {0, 3}}));
   EXPECT_EQ(window_corners(8, 4, 4, 4), (Corners{{0, 0}, {4, 0}}));
@@ -87,19 +87,19 @@ TEST(Windows, CoverThePictureAndEndAtItsEdges) {
   EXPECT_THROW(window_corners(3, 9, 4, 2), c10::Error);
 }
 
-TEST(Windows, OverlapsAreTheMeanOfTheirWindows) {
-  // Two windows of 2 x 2 pixels over 2 x 3: of one patch each, so that their pixels are all equal.
+TEST(Windows, AreAveragedWhereTheyOverlap) {
+  // Two windows of 2 x 2 pixels cover 2 x 3 pixels. Each window has one patch, so all its pixels are equal.
   const at::Tensor scores = at::tensor({1.0, 5.0}).view({2, 1, 1, 1});
   const at::Tensor joined = join_windows(scores, {{0, 0}, {0, 1}}, 2, 2, 3);
   EXPECT_TRUE(joined.equal(at::tensor({1.0F, 3.0F, 5.0F, 1.0F, 3.0F, 5.0F}).view({1, 2, 3}))) << joined;
 }
 
-TEST(Windows, AreUpsampledOneByOne) {
+TEST(Windows, AreUpsampledSeparately) {
   at::manual_seed(6);
   const at::Tensor scores = at::randn({2, 3, 2, 2});
   const at::Tensor joined = join_windows(scores, {{0, 0}, {0, 8}}, 8, 8, 16);
   const at::Tensor apart = at::upsample_bilinear2d(scores, {8, 8}, false);
-  EXPECT_TRUE(joined.equal(at::cat({apart[0], apart[1]}, 2))) << "windows that do not overlap stand side by side";
+  EXPECT_TRUE(joined.equal(at::cat({apart[0], apart[1]}, 2))) << "windows that do not overlap are concatenated";
 }
 
 }  // namespace

@@ -23,11 +23,11 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kSlots = 5, kWidth = 4;
 
-/// Random slots that follow from a picture's first byte and from a text's letters; attention over 2 x 2 patches and over
+/// Returns random slots that depend on the first byte of an image or on the text, with attention over 2 x 2 patches or over
 /// three tokens.
 class RandomSlots final : public Embedder {
  public:
-  std::vector<std::int64_t> order = {0, 1, 2, 3, 4};  // of the slots
+  std::vector<std::int64_t> order = {0, 1, 2, 3, 4};  // the order of the slots
   std::int64_t text_slots = kSlots;
   bool slots = true, attention = true, text_tower = true;
 
@@ -86,7 +86,7 @@ class RandomSlots final : public Embedder {
   Preprocessing preprocessing_;
 };
 
-/// Sample i is a plain picture of gray i with a label, captions, a mask and hard negatives.
+/// Sample i is an image of gray value i with a label, a caption, a mask and hard negatives.
 class GraySource final : public IndexedSource {
  public:
   std::int64_t count = 40, first = 0;
@@ -152,7 +152,7 @@ class Slots : public ::testing::Test {
   EvaluationContext context;
 };
 
-TEST_F(Slots, AllOfThemAreThePlainEvaluation) {
+TEST_F(Slots, AllSlotsEqualThePlainEvaluation) {
   const SlotEmbedder all(model, {3, 0, 1, 4, 2});
   const at::Tensor pixels = at::arange(6, at::kByte).view({6, 1, 1, 1}).expand({6, 3, 16, 16});
   const auto similarity = [&](const Embedder& embedder) {
@@ -167,7 +167,7 @@ TEST_F(Slots, AllOfThemAreThePlainEvaluation) {
   }
 }
 
-TEST_F(Slots, SomeOfThemCompareBySomeAlone) {
+TEST_F(Slots, ChosenSlotsCompareOnlyThose) {
   const at::Tensor pixels = at::full({1, 3, 16, 16}, 9, at::kByte);
   const SlotEmbedder two(model, {4, 1});
   const at::Tensor found = two.similarity(two.images(pixels, {}), two.texts({"a"}, {}));
@@ -176,10 +176,10 @@ TEST_F(Slots, SomeOfThemCompareBySomeAlone) {
   const double expected =
       at::cosine_similarity(picture, text, 1).index_select(0, at::tensor({1, 4}, at::kLong)).mean().item<double>();
   EXPECT_NEAR(found.item<double>(), expected, 1e-6);
-  EXPECT_FALSE(two.images(pixels, {}).slots.defined()) << "nobody asked for them";
+  EXPECT_FALSE(two.images(pixels, {}).slots.defined()) << "slots were not requested";
 }
 
-TEST_F(Slots, TheBestByZeroShotAccuracyAreKept) {
+TEST_F(Slots, KeepsTheBestByZeroShotAccuracy) {
   const SlotChoice choice = choose(2);
   std::vector<double> alone;
   for (std::int64_t slot = 0; slot < kSlots; ++slot)
@@ -198,34 +198,34 @@ TEST_F(Slots, TheBestByZeroShotAccuracyAreKept) {
 
 TEST_F(Slots, PermutedSlotsPermuteTheChoice) {
   const SlotChoice before = choose(2);
-  ASSERT_NE(before.accuracy[0], before.accuracy[1]) << "a tie goes to the lower number";
+  ASSERT_NE(before.accuracy[0], before.accuracy[1]) << "a tie would go to the lower slot";
   model.order = {4, 3, 2, 1, 0};
   const SlotChoice after = choose(2);
   for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(after.slots[i], kSlots - 1 - before.slots[i]);
   EXPECT_EQ(after.accuracy, before.accuracy);
 }
 
-TEST_F(Slots, ModelsWithoutThemAreNamed) {
+TEST_F(Slots, RejectsModelsWithoutSlots) {
   const auto count = [&] { return error_of([&] { count_slots(model, "--slots"); }); };
   EXPECT_EQ(count(), "no error");
   EXPECT_EQ(error_of([&] { choose(6); }), "--slots top:6: this model has 5 slots");
   model.text_slots = 3;
   EXPECT_EQ(count(),
-            "--slots: this model's towers give different slots, 5 of width 4 for pictures and 3 of width 4 for texts");
+            "--slots: this model's towers output different slots, 5 of width 4 for images and 3 of width 4 for texts");
   model.slots = false;
   EXPECT_EQ(count(),
-            "--slots: the read-out of this model's image tower gives no slots: take a model whose towers both read out "
+            "--slots: the read-out of this model's image tower outputs no slots: take a model whose towers both read out "
             "by slots, as sparo does");
   model.text_tower = false;
-  EXPECT_EQ(count(), "--slots: slots of pictures are compared with those of texts, but this model has no text tower");
+  EXPECT_EQ(count(), "--slots: slots of images are compared with those of texts, but this model has no text tower");
 }
 
-TEST_F(Slots, PatchesAreNotComparedThroughThem) {
+TEST_F(Slots, RejectsSegmentationThroughSlots) {
   EXPECT_EQ(error_of([&] { run("segmentation", SlotEmbedder(model, {1})); }),
-            "--slots changes the embeddings of whole pictures, not those of patches: measure segmentation without it");
+            "--slots changes the embeddings of whole images, not those of patches: measure segmentation without it");
 }
 
-TEST_F(Slots, AListIsReadAsItWasWritten) {
+TEST_F(Slots, ListReadsBackAsWritten) {
   const SlotChoice choice{.slots = {3, 0}, .accuracy = {0.75, 1.0 / 3}, .of = 5, .model = "0123", .data = "x"};
   const std::string path = (folder_ / "slots.json").string();
   write_slots(path, choice);
@@ -236,26 +236,26 @@ TEST_F(Slots, AListIsReadAsItWasWritten) {
   EXPECT_EQ(read_slots(write("own.json", "{\"slots\": [2]}"), 5, "0123").describe(), "1 of 5");
 }
 
-TEST_F(Slots, WrongListsAreNamed) {
+TEST_F(Slots, RejectsWrongLists) {
   const auto error = [&](const std::string& text) {
     const std::string path = write("slots.json", text);
     const std::string message = error_of([&] { read_slots(path, 5, "0123"); });
     return message.starts_with(path) ? message.substr(path.size()) : message;
   };
-  EXPECT_EQ(error("3, 4"), ": this is no list of slots: expected JSON as {\"slots\": [3, 17, 5]}");
-  EXPECT_EQ(error("{\"slots\": \"3\"}"), ": this is no list of slots: expected JSON as {\"slots\": [3, 17, 5]}");
+  EXPECT_EQ(error("3, 4"), ": this is not a list of slots: expected JSON such as {\"slots\": [3, 17, 5]}");
+  EXPECT_EQ(error("{\"slots\": \"3\"}"), ": this is not a list of slots: expected JSON such as {\"slots\": [3, 17, 5]}");
   EXPECT_EQ(error("{\"slots\": []}"), ": `slots` is empty: nothing would be left to compare");
   EXPECT_EQ(error("{\"slots\": [1, 2, 1]}"), ": slot 1 is listed twice");
   EXPECT_EQ(error("{\"slots\": [-1]}"), ": slot -1 is below 0");
   EXPECT_EQ(error("{\"slots\": [5]}"), ": it lists slot 5, but this model's slots are 0 to 4");
   EXPECT_EQ(error("{\"slots\": [1], \"of\": 64}"),
-            ": its slots are chosen from 64, but this model has 5: choose them anew with --slots top:1");
+            ": its slots were chosen from 64, but this model has 5: choose them again with --slots top:1");
   EXPECT_EQ(error("{\"slots\": [1, 2], \"of\": 5, \"model\": \"4567\"}"),
-            ": its slots are another model's (weights 4567, here 0123): choose them anew with --slots top:2, or leave "
-            "`model` out of the file to take them all the same");
+            ": its slots belong to another model (weights 4567, here 0123): choose them again with --slots top:2, or remove "
+            "`model` from the file to use them anyway");
 }
 
-TEST_F(Slots, TheFingerprintChangesWithAnyWeight) {
+TEST_F(Slots, FingerprintChangesWithAnyWeight) {
   std::map<std::string, at::Tensor> weights = {{"a", at::ones({3})}, {"b", at::ones({2})}};
   const std::string before = weights_fingerprint(weights);
   EXPECT_EQ(weights_fingerprint({{"b", at::ones({2})}, {"a", at::ones({3})}}), before);
@@ -263,7 +263,7 @@ TEST_F(Slots, TheFingerprintChangesWithAnyWeight) {
   EXPECT_NE(weights_fingerprint(weights), before);
 }
 
-TEST_F(Slots, ClassesTemplatesAndDataComeFromSuiteAndRun) {
+TEST_F(Slots, TakesClassesTemplatesAndDataFromSuiteAndRun) {
   SuiteSettings suite;
   suite.tasks = resolve_tasks(
       {settings_of("hard_negatives"), settings_of("{name: zero_shot, templates: [\"the {}\"], classes: [x]}")},
@@ -290,11 +290,11 @@ TEST_F(Slots, ClassesTemplatesAndDataComeFromSuiteAndRun) {
             "split: validation}}'");
   EXPECT_EQ(error("top:0"), "--slots top:0: expected top: and a number above 0, say top:32");
   EXPECT_EQ(error("top:3x"), "--slots top:3x: expected top: and a number above 0, say top:32");
-  EXPECT_EQ(error("{source: shapes}"), "--slots:1: top: is missing: how many slots are kept, say 32");
+  EXPECT_EQ(error("{source: shapes}"), "--slots:1: top: is missing: give the number of slots to keep, such as 32");
   EXPECT_EQ(error("{top: 2, sorce: shapes}"), "--slots:1: sorce: unknown key: did you mean source?");
 }
 
-TEST_F(Slots, AMaskIsTrainedOnOneSplitAndMeasuredOnAnother) {
+TEST_F(Slots, TrainsAMaskOnOneSplitAndMeasuresItOnAnother) {
   context.out = folder_.string();
   for (const std::string granularity : {"slot", "dimension"}) {
     const TaskResult result = run(concat("{name: slot_mask, lr: 0.005, granularity: ", granularity, "}"), model);
@@ -304,7 +304,7 @@ TEST_F(Slots, AMaskIsTrainedOnOneSplitAndMeasuredOnAnother) {
     EXPECT_EQ(metrics.at("parts"), granularity == "slot" ? 5 : 20);
     EXPECT_GT(metrics.at("train_accuracy"), metrics.at("train_accuracy_before"));
     EXPECT_LT(metrics.at("loss_last"), metrics.at("loss_first"));
-    // The unmasked and the masked pictures as any task sees them.
+    // The hard_negatives task must measure the same accuracies without and with the mask.
     EXPECT_DOUBLE_EQ(run("hard_negatives", model).metrics.at(0).second, metrics.at("accuracy_before"));
     const at::Tensor mask = io::load_safetensors((folder_ / "slot_mask.safetensors").string()).tensors.at("mask");
     EXPECT_NEAR(mask.mean().item<double>(), metrics.at("mean_weight"), 1e-6);
@@ -312,19 +312,19 @@ TEST_F(Slots, AMaskIsTrainedOnOneSplitAndMeasuredOnAnother) {
   }
 }
 
-TEST_F(Slots, AMaskNeedsPartsThatFit) {
+TEST_F(Slots, RejectsMaskPartsThatDoNotFit) {
   EXPECT_EQ(error_of([&] { run("{name: slot_mask, slots: 3}", model); }),
-            "slot_mask.slots: embeddings of 20 dimensions do not fall into 3 equal parts");
+            "slot_mask.slots: embeddings of 20 dimensions cannot be split into 3 equal parts");
   EXPECT_EQ(error_of([&] { run("hard_negatives", MaskEmbedder(model, at::ones({3}), "m.safetensors")); }),
             "--slots m.safetensors: a mask of 3 weights does not fit this model's embedding of 20 dimensions");
   model.slots = false;
   EXPECT_EQ(error_of([&] { run("slot_mask", model); }),
-            "slot_mask: this model's embedding is not made of slots: set slots to a number of equal parts, or "
+            "slot_mask: this model's embedding does not consist of slots: set slots to a number of equal parts, or "
             "granularity to dimension");
   EXPECT_EQ(run("{name: slot_mask, slots: 4}", model).metrics.at(6), (std::pair<std::string, double>("parts", 4)));
 }
 
-TEST_F(Slots, AMaskOfChosenSlotsHasAWeightForEach) {
+TEST_F(Slots, MaskOfChosenSlotsHasOneWeightPerSlot) {
   EXPECT_EQ(run("slot_mask", SlotEmbedder(model, {4, 0, 2})).metrics.at(6).second, 3);
 }
 
@@ -333,9 +333,9 @@ TEST_F(Slots, SheetsShowTheSlotsThatAgreeMost) {
   const TaskResult result = run("{name: slots, samples: 2, per_sample: 3}", model);
   ASSERT_EQ(result.pictures.slots.size(), 2U);
   const SlotExample& second = result.pictures.slots[1];
-  EXPECT_EQ(second.image.pixels.front(), 20) << "spread over the data";
+  EXPECT_EQ(second.image.pixels.front(), 20) << "examples are spread over the data";
   EXPECT_EQ(second.rows * second.columns, 4);
-  EXPECT_EQ(second.tokens, (std::vector<std::string>{" #7", " #8"})) << "without padding";
+  EXPECT_EQ(second.tokens, (std::vector<std::string>{" #7", " #8"})) << "padding is not shown";
   const at::Tensor pixels = at::full({1, 3, 16, 16}, 20, at::kByte);
   const at::Tensor cosines = at::cosine_similarity(model.images(pixels, {.slots = true}).slots[0],
                                                    model.texts({"right 20"}, {.slots = true}).slots[0], 1);
@@ -352,7 +352,7 @@ TEST_F(Slots, SheetsShowTheSlotsThatAgreeMost) {
   }
 }
 
-TEST_F(Slots, SheetsShowTheSlotsThatAreNamedOrKept) {
+TEST_F(Slots, SheetsShowTheNamedOrChosenSlots) {
   context.pictures = true;
   const auto shown = [&](const std::string& yaml) {
     const TaskResult result = run(yaml, model);
@@ -370,7 +370,7 @@ TEST_F(Slots, SheetsShowTheSlotsThatAreNamedOrKept) {
 TEST_F(Slots, SheetsNeedAttention) {
   model.attention = false;
   EXPECT_EQ(error_of([&] { run("slots", model); }),
-            "slots: this model's read-outs give no slots with attention: take a model whose towers both read out by "
+            "slots: this model's read-outs output no slots with attention: take a model whose towers both read out by "
             "slots, as sparo does");
 }
 

@@ -26,7 +26,7 @@ double cosine(const at::Tensor& a, const at::Tensor& b) {
   return (a.dot(b) / (a.norm() * b.norm())).item<double>();
 }
 
-TEST(SlotEmbeddings, TheirProductIsTheMeanCosineOfTheSlots) {
+TEST(SlotEmbeddings, ProductIsTheMeanCosineOfTheSlots) {
   const at::Tensor slots = normal({2, kSlots, kWidth}, 1);
   double mean = 0, of_chosen = 0;
   for (std::int64_t l = 0; l < kSlots; ++l) mean += cosine(slots[0][l], slots[1][l]) / kSlots;
@@ -36,7 +36,7 @@ TEST(SlotEmbeddings, TheirProductIsTheMeanCosineOfTheSlots) {
   EXPECT_NEAR(product(slot_embeddings(slots, at::tensor({4, 1}, at::kLong))), of_chosen, 1e-12);
 }
 
-/// Accuracy of each slot by loops.
+/// Computes the accuracy of each slot with plain loops.
 std::vector<double> by_hand(const at::Tensor& images, const at::Tensor& prompts,
                             const std::vector<std::int64_t>& labels) {
   std::vector<double> accuracy(static_cast<std::size_t>(images.size(1)), 0);
@@ -74,12 +74,12 @@ class SlotSelection : public ::testing::Test {
   }
 };
 
-TEST_F(SlotSelection, CountsEachSlotAloneAsLoopsDo) {
+TEST_F(SlotSelection, MatchesPlainLoopsForEachSlot) {
   const std::vector<double> expected = by_hand(images, prompts, labels);
   const at::Tensor found = accuracy(images, prompts);
   for (std::int64_t l = 0; l < kSlots; ++l)
     EXPECT_NEAR(found[l].item<double>(), expected[static_cast<std::size_t>(l)], 1e-12) << "slot " << l;
-  EXPECT_GT(found.max().item<double>(), found.min().item<double>()) << "else this test tells nothing";
+  EXPECT_GT(found.max().item<double>(), found.min().item<double>()) << "otherwise this test checks nothing";
 }
 
 TEST_F(SlotSelection, BatchesAddUpToTheWhole) {
@@ -92,14 +92,14 @@ TEST_F(SlotSelection, PermutedSlotsPermuteTheAccuracies) {
                         accuracy(images, prompts).index_select(0, order)));
 }
 
-TEST_F(SlotSelection, OfEqualSlotsTheLowerComesFirst) {
+TEST_F(SlotSelection, PrefersTheLowerOfEqualSlots) {
   const at::Tensor equal = at::tensor({0.25, 0.5, 0.25, 0.5, 0.5}, at::kDouble);
   EXPECT_EQ(whole(best_slots(equal, 4)), (std::vector<std::int64_t>{1, 3, 4, 0}));
   EXPECT_THROW(best_slots(equal, 6), c10::Error);
   EXPECT_THROW(best_slots(equal, 0), c10::Error);
 }
 
-TEST_F(SlotSelection, OfEqualClassesTheLowerIsFound) {
+TEST_F(SlotSelection, PrefersTheLowerOfEqualClasses) {
   prompts = normal({1, 1, kSlots, kWidth}, 4).expand({kClasses, 2, kSlots, kWidth});
   labels.assign(12, 0);
   EXPECT_EQ(accuracy(images, prompts).min().item<double>(), 1.0);
@@ -107,7 +107,7 @@ TEST_F(SlotSelection, OfEqualClassesTheLowerIsFound) {
   EXPECT_EQ(accuracy(images, prompts).max().item<double>(), 0.0);
 }
 
-TEST_F(SlotSelection, ASlotThatIsNotANumberFindsNothing) {
+TEST_F(SlotSelection, NanSlotIsNeverRight) {
   images.select(1, 2).fill_(std::numeric_limits<double>::quiet_NaN());
   labels.assign(12, 0);
   const at::Tensor found = accuracy(images, prompts);
@@ -115,7 +115,7 @@ TEST_F(SlotSelection, ASlotThatIsNotANumberFindsNothing) {
   EXPECT_TRUE(found.isfinite().all().item<bool>());
 }
 
-TEST_F(SlotSelection, LabelsBeyondTheClassesAreErrors) {
+TEST_F(SlotSelection, RejectsLabelsBeyondTheClasses) {
   labels[0] = kClasses;
   EXPECT_THROW(accuracy(images, prompts), c10::Error);
 }
@@ -130,7 +130,7 @@ class SlotMaskTest : public ::testing::Test {
   MaskPairs pairs(std::int64_t parts) const { return mask_pairs(image, positive, negative, parts); }
 };
 
-TEST_F(SlotMaskTest, LogitsAreScaledCosinesOfTheMaskedPicture) {
+TEST_F(SlotMaskTest, LogitsAreScaledCosinesOfTheMaskedImage) {
   const SlotMask mask{0.05 * normal({kSlots}, 8), at::scalar_tensor(5.0, at::kDouble)};  // exp(5) = 148 > 100
   const double scale = std::exp(5.0);
   const SlotMaskScores scores = slot_mask_scores(mask, pairs(kSlots));
@@ -146,7 +146,7 @@ TEST_F(SlotMaskTest, LogitsAreScaledCosinesOfTheMaskedPicture) {
   EXPECT_NEAR(scores.loss.item<double>(), loss, 1e-9);
 }
 
-TEST_F(SlotMaskTest, GradientsAreThoseOfDifferences) {
+TEST_F(SlotMaskTest, GradientsMatchFiniteDifferences) {
   for (const double alpha : {2.6, 5.0})
     for (const std::int64_t parts : {kSlots, kSlots * kWidth}) {
       SCOPED_TRACE(concat("alpha ", alpha, ", ", parts, " parts"));
@@ -158,12 +158,12 @@ TEST_F(SlotMaskTest, GradientsAreThoseOfDifferences) {
     }
 }
 
-TEST_F(SlotMaskTest, AMaskOfEqualWeightsLeavesCosinesAsTheyAre) {
+TEST_F(SlotMaskTest, EqualWeightsKeepTheCosines) {
   const SlotMaskScores scores = slot_mask_scores(SlotMask::start(kSlots), pairs(kSlots));
   EXPECT_NEAR(scores.logits[0][0].item<double>(), 100 * cosine(image[0], positive[0]), 1e-9);
 }
 
-TEST_F(SlotMaskTest, EqualWeightsWithinEachSlotAreAMaskOfSlots) {
+TEST_F(SlotMaskTest, EqualWeightsWithinEachSlotMatchAMaskOfSlots) {
   const at::Tensor theta = 0.02 * normal({kSlots}, 10), alpha = at::scalar_tensor(0.0, at::kDouble);
   const at::Tensor by_slot = slot_mask_scores({theta, alpha}, pairs(kSlots)).logits;
   const at::Tensor by_dimension =
@@ -171,8 +171,8 @@ TEST_F(SlotMaskTest, EqualWeightsWithinEachSlotAreAMaskOfSlots) {
   EXPECT_TRUE(at::allclose(by_slot, by_dimension, 1e-12, 1e-12));
 }
 
-TEST_F(SlotMaskTest, TrainingFindsTheSlotThatTellsTheCaptionsApart) {
-  // Only slot 3 knows which caption is right; the others favor the wrong one.
+TEST_F(SlotMaskTest, TrainingFindsTheSlotThatDistinguishesTheCaptions) {
+  // Only slot 3 favors the right caption; the others favor the wrong one.
   image = at::ones({kPairs, kSlots * kWidth}, at::kDouble);
   positive = image.clone();
   negative = image.clone();
@@ -190,14 +190,14 @@ TEST_F(SlotMaskTest, TrainingFindsTheSlotThatTellsTheCaptionsApart) {
   EXPECT_LT(trained.losses[-1].item<double>(), trained.losses[0].item<double>());
 }
 
-TEST_F(SlotMaskTest, WithoutGainTheStartIsBest) {
-  // All pairs are right from the beginning: no later mask is better.
+TEST_F(SlotMaskTest, KeepsTheStartIfTrainingDoesNotImproveIt) {
+  // All pairs are right at the start, so no later mask is better.
   const at::Tensor wrong = -image;
   const SlotMaskTraining trained = train_slot_mask(SlotMask::start(kSlots), mask_pairs(image, image, wrong, kSlots), 3);
   EXPECT_EQ(trained.best.theta.abs().max().item<double>(), 0.0);
 }
 
-TEST_F(SlotMaskTest, ShapesThatDoNotMatchAreErrors) {
+TEST_F(SlotMaskTest, RejectsShapesThatDoNotMatch) {
   EXPECT_THROW(pairs(3), c10::Error);  // 20 dimensions
   EXPECT_THROW(mask_pairs(image, positive.narrow(0, 0, 2), negative, kSlots), c10::Error);
   EXPECT_THROW(slot_mask_scores(SlotMask::start(4), pairs(kSlots)), c10::Error);

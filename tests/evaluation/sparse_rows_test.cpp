@@ -10,14 +10,14 @@
 namespace tessera::metrics {
 namespace {
 
-/// Rows of which about one entry in five is not 0; the second is all 0.
+/// Returns rows in which about one entry in five is nonzero; the second row is all 0.
 at::Tensor some_rows(std::int64_t count) {
   const at::Tensor rows = at::rand({count, 40}) * at::rand({count, 40}).lt(0.2);
   rows[1] = 0;
   return rows;
 }
 
-TEST(SparseRows, HaveTheCosinesOfWholeOnes) {
+TEST(SparseRows, HaveTheCosinesOfDenseRows) {
   at::manual_seed(1);
   const at::Tensor a = some_rows(9), b = some_rows(7);
   const at::Tensor expected = unit_rows(a).matmul(unit_rows(b).t());
@@ -28,7 +28,7 @@ TEST(SparseRows, HaveTheCosinesOfWholeOnes) {
   EXPECT_THROW(sparse_cosines(a, b.slice(1, 0, 5)), c10::Error);
 }
 
-TEST(SparseRows, OfARangeAreThoseOfTheWhole) {
+TEST(SparseRows, NarrowLikeDenseRows) {
   at::manual_seed(2);
   const at::Tensor rows = some_rows(9), sparse = rows.to_sparse();
   for (const auto& [begin, count] : {std::pair(0, 9), {0, 1}, {1, 1}, {3, 4}, {8, 1}, {5, 0}}) {
@@ -39,7 +39,7 @@ TEST(SparseRows, OfARangeAreThoseOfTheWhole) {
   }
 }
 
-TEST(SparsityMeter, CountsBatchesAsOne) {
+TEST(SparsityMeter, CountsBatchesLikeTheWhole) {
   at::manual_seed(3);
   const at::Tensor rows = some_rows(9);
   SparsityMeter meter;

@@ -26,7 +26,7 @@ class SuiteFiles : public ::testing::Test {
     std::ofstream(folder_ / name) << text;
     return (folder_ / name).string();
   }
-  /// What load_suite says of a suite file.
+  /// Returns the error of load_suite for a suite file.
   std::string error_of(const std::string& text, const std::vector<std::string>& overrides = {}) const {
     EvaluateOptions options;
     options.suite = write("suite.yaml", text);
@@ -44,35 +44,35 @@ class SuiteFiles : public ::testing::Test {
   fs::path folder_;
 };
 
-TEST_F(SuiteFiles, AnUnknownTaskNamesTheNearest) {
+TEST_F(SuiteFiles, SuggestTheNearestTask) {
   EXPECT_EQ(error_of("tasks:\n  - name: zero_shots\n"),
             "suite.yaml:2: tasks[0]: unknown evaluation task zero_shots: did you mean zero_shot?");
 }
 
-TEST_F(SuiteFiles, AMisspeltKeyNamesTheNearest) {
+TEST_F(SuiteFiles, SuggestTheNearestKey) {
   EXPECT_EQ(error_of("tasks:\n  - name: zero_shot\n    template: a.txt\n"),
             "suite.yaml:3: tasks[0].template: unknown key: did you mean templates?");
 }
 
-TEST_F(SuiteFiles, ATemplateWithoutAPlaceForTheClassIsAnError) {
+TEST_F(SuiteFiles, RejectATemplateWithoutAPlaceForTheClass) {
   EXPECT_EQ(error_of("tasks:\n  - name: zero_shot\n    templates: [\"a {}\", a photo]\n"),
             "suite.yaml:3: tasks[0].templates: template 2, \"a photo\", has no {} where the class name goes");
 }
 
-TEST_F(SuiteFiles, ATemplateFileThatIsNotThereIsNamed) {
+TEST_F(SuiteFiles, NameAMissingTemplateFile) {
   const std::string error = error_of("tasks:\n  - name: segmentation\n    templates: none.txt\n");
   EXPECT_TRUE(error.starts_with("suite.yaml:3: tasks[0].templates: there is no file \"none.txt\" in ")) << error;
-  EXPECT_TRUE(error.ends_with(": give a list, or a file with one item a line")) << error;
+  EXPECT_TRUE(error.ends_with(": give a list, or a file with one item per line")) << error;
 }
 
-TEST_F(SuiteFiles, WrongNumbersAreNamedWithTheirPlace) {
+TEST_F(SuiteFiles, NameThePlaceOfWrongNumbers) {
   EXPECT_EQ(error_of("tasks:\n  - name: retrieval\n    topk: [1, 0]\n"),
             "suite.yaml:3: tasks[0].topk: expected at least 1, got 0");
   EXPECT_EQ(error_of("tasks:\n  - name: retrieval\n    topk: []\n"),
-            "suite.yaml:3: tasks[0].topk: is empty: give at least one number, say [1, 5]");
+            "suite.yaml:3: tasks[0].topk: is empty: give at least one number, such as [1, 5]");
 }
 
-TEST_F(SuiteFiles, TemplatesComeFromAFileBesideTheSuite) {
+TEST_F(SuiteFiles, ReadTemplatesFromAFileNextToTheSuite) {
   write("prompts.txt", "# prompts\na {}\n\n  the {}  \n");
   EvaluateOptions options;
   options.suite = write("suite.yaml", "tasks:\n  - {name: zero_shot, templates: prompts.txt}\n");
@@ -81,7 +81,7 @@ TEST_F(SuiteFiles, TemplatesComeFromAFileBesideTheSuite) {
   EXPECT_EQ(settings.templates, (TextList{"a {}", "the {}"}));
 }
 
-TEST_F(SuiteFiles, OverridesOfASingleTaskAreItsSettings) {
+TEST_F(SuiteFiles, OverridesApplyToASingleTask) {
   EvaluateOptions options;
   options.task = "zero_shot";
   options.overrides = {"topk=[2]", "templates=the {}"};
@@ -91,7 +91,7 @@ TEST_F(SuiteFiles, OverridesOfASingleTaskAreItsSettings) {
   EXPECT_EQ(settings.templates, (TextList{"the {}"}));
 }
 
-TEST_F(SuiteFiles, OverridesOfQueriesAloneAreTheirSettings) {
+TEST_F(SuiteFiles, OverridesApplyToQueriesWithoutASuite) {
   EvaluateOptions options;
   options.queries = {"a"};
   options.overrides = {"max_samples=30"};
@@ -105,7 +105,7 @@ TEST_F(SuiteFiles, OverridesOfQueriesAloneAreTheirSettings) {
   EXPECT_EQ(both.tasks[1].settings.find("max_samples")->text(), "-1");
 }
 
-TEST_F(SuiteFiles, WithoutSuiteAndTaskTheRunsOwnTasksAreTaken) {
+TEST_F(SuiteFiles, UseTheTasksOfTheRunByDefault) {
   const config::Node run = config::parse_yaml("evaluation: {tasks: [{name: retrieval, topk: [3]}]}\n", "run.yaml");
   EXPECT_EQ(load_suite({}, run).tasks.at(0).name, "retrieval");
   try {
@@ -120,7 +120,7 @@ TEST_F(SuiteFiles, WithoutSuiteAndTaskTheRunsOwnTasksAreTaken) {
   }
 }
 
-TEST_F(SuiteFiles, DataIsGuessedFromThePath) {
+TEST_F(SuiteFiles, GuessTheSourceFromThePath) {
   write("a.tar", "");
   fs::create_directories(folder_ / "cats");
   write("b.tgz", "");
@@ -138,7 +138,7 @@ TEST_F(SuiteFiles, DataIsGuessedFromThePath) {
   EXPECT_THROW(source_from_text("shapess", "--data"), UserError);
 }
 
-TEST_F(SuiteFiles, ATableIsReadWithTheSeparatorOfItsFirstLine) {
+TEST_F(SuiteFiles, TakeTheSeparatorFromTheFirstLineOfATable) {
   for (const auto& [separator, text] : {std::pair<std::string, std::string>{"comma", "filepath,title\n"},
                                         {"tab", "filepath\ttitle\n"},
                                         {";", "title;filepath;more\n"}}) {
@@ -149,7 +149,7 @@ TEST_F(SuiteFiles, ATableIsReadWithTheSeparatorOfItsFirstLine) {
   }
 }
 
-TEST_F(SuiteFiles, ATableWithOtherColumnsShowsWhatToWrite) {
+TEST_F(SuiteFiles, SuggestSettingsForATableWithOtherColumns) {
   const std::string path = write("fotos.csv", "datei,beschreibung,beschreibung2\n");
   try {
     source_from_text(path, "--source");
@@ -157,25 +157,25 @@ TEST_F(SuiteFiles, ATableWithOtherColumnsShowsWhatToWrite) {
   } catch (const UserError& error) {
     EXPECT_EQ(std::string(error.what()),
               "--source " + path +
-                  ": has no column filepath and title; its columns are: datei, beschreibung and beschreibung2. Say which "
-                  "hold pictures and captions: {name: csv, path: " +
+                  ": has no column filepath and title; its columns are: datei, beschreibung and beschreibung2. Name the "
+                  "columns of images and captions: {name: csv, path: " +
                   path + ", separator: comma, image_key: datei, caption_key: beschreibung}");
   }
 }
 
-TEST_F(SuiteFiles, ADefaultInPlaceOfAVariableIsTold) {
+TEST_F(SuiteFiles, ReportADefaultInPlaceOfAVariable) {
   ::unsetenv("TESSERA_TEST_UNSET");
   EvaluateOptions options;
   options.suite = write("suite.yaml", "source: {name: shapes, split: '${TESSERA_TEST_UNSET:-test}'}\ntasks: [knn]\n");
   testing::internal::CaptureStderr();
   load_suite(options, config::Node::map());
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find(options.suite + ": the environment variable TESSERA_TEST_UNSET is not set, so test stands for it"),
+  EXPECT_NE(said.find(options.suite + ": the environment variable TESSERA_TEST_UNSET is not set, so the default test is used"),
             std::string::npos)
       << said;
 }
 
-TEST_F(SuiteFiles, TheRepositorysSuitesAreValid) {
+TEST_F(SuiteFiles, ShippedSuitesAreValid) {
   for (const auto& entry : fs::directory_iterator(TESSERA_SOURCE_DIR "/configs/suites")) {
     EvaluateOptions options;
     options.suite = entry.path().string();

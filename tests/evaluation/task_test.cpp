@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// Words to ids by first letter; enough to tell prompts apart.
+/// Maps each letter to an id, which is enough to distinguish prompts.
 class LetterTokenizer final : public Tokenizer {
  public:
   std::vector<std::int64_t> encode(std::string_view text) const override {
@@ -21,7 +21,7 @@ class LetterTokenizer final : public Tokenizer {
   std::string decode(const std::vector<std::int64_t>& ids) const override {
     std::string text;
     for (const std::int64_t id : ids) {
-      if (id == 28) text += ' ';  // a word begins with z here
+      if (id == 28) text += ' ';  // in this vocabulary z starts a new word
       if (id >= 3) text += static_cast<char>('a' + id - 3);
     }
     return text;
@@ -36,7 +36,7 @@ class LetterTokenizer final : public Tokenizer {
   std::string none_;
 };
 
-/// Plain pictures: class 0 dark, class 1 bright, class 2 `background`; the third sample is what a test makes of it.
+/// Images of one gray value: class 0 is dark, class 1 bright and class 2 `background`. Tests may `change` samples.
 class PlainSource final : public IndexedSource {
  public:
   std::int64_t count = 6;
@@ -112,7 +112,7 @@ class Tasks : public ::testing::Test {
   EvaluationContext context;
 };
 
-TEST_F(Tasks, ZeroShotLeavesTheBackgroundOut) {
+TEST_F(Tasks, ZeroShotIgnoresTheBackground) {
   context.pictures = true;
   const TaskResult result = run("{name: zero_shot, topk: [1, 2]}");
   EXPECT_EQ(result.samples, 6);
@@ -121,7 +121,7 @@ TEST_F(Tasks, ZeroShotLeavesTheBackgroundOut) {
   EXPECT_EQ(result.pictures.classification.size(), 6U);
 }
 
-TEST_F(Tasks, TheEmbedderPutsTheModelsModeBack) {
+TEST_F(Tasks, EmbedderRestoresTheModeOfTheModel) {
   for (const bool training : {true, false}) {
     model->train(training);
     {
@@ -132,7 +132,7 @@ TEST_F(Tasks, TheEmbedderPutsTheModelsModeBack) {
   }
 }
 
-TEST_F(Tasks, TextsAreEmbeddedAloneAsInBatches) {
+TEST_F(Tasks, EmbedBatchesOfTextsLikeSingleTexts) {
   const std::vector<std::string> texts = {"dark", "bright", "a picture", "a b c", "z"};
   const at::Tensor alone = DualEncoderEmbedder(model, tokenizer, 1).texts(texts, {}).global;
   const at::Tensor together = DualEncoderEmbedder(model, tokenizer, 3).texts(texts, {}).global;
@@ -140,13 +140,13 @@ TEST_F(Tasks, TextsAreEmbeddedAloneAsInBatches) {
   EXPECT_EQ(DualEncoderEmbedder(model, tokenizer).texts({}, {}).global.sizes(), alone.slice(0, 0, 0).sizes());
 }
 
-TEST_F(Tasks, TokensAreShownAsTheWordsThatTheyAdd) {
+TEST_F(Tasks, ShowTokensAsTheTextThatTheyAdd) {
   const DualEncoderEmbedder embedder(model, tokenizer);
   EXPECT_EQ(embedder.token_texts({1, 3, 4, 28, 5, 2}), (std::vector<std::string>{"", "a", "b", " z", "c", ""}));
   EXPECT_EQ(DualEncoderEmbedder(model, nullptr).token_texts({7}), (std::vector<std::string>{" #7"}));
 }
 
-/// Pictures by their brightness, texts by their letters: no model at all.
+/// Embeds images by their brightness and texts by the words "bright" and "dark", without a model.
 class BrightnessEmbedder final : public Embedder {
  public:
   const Preprocessing& preprocessing() const override { return preprocessing_; }
@@ -189,7 +189,7 @@ class BrightnessEmbedder final : public Embedder {
   }();
 };
 
-TEST_F(Tasks, TakeWhateverASystemCallsSimilar) {
+TEST_F(Tasks, UseTheSimilarityOfTheEmbedder) {
   source->change = [](std::int64_t, Sample& sample) {
     sample.captions.pop_back();
     sample.negatives = {{"swap_att", sample.label == 0 ? "bright" : "dark"}};
@@ -200,13 +200,13 @@ TEST_F(Tasks, TakeWhateverASystemCallsSimilar) {
   EXPECT_EQ(first("{name: zero_shot, topk: [1]}"), Metric("top1", 1.0));
   EXPECT_EQ(first("{name: zero_shot, topk: [1], templates: [\"a {}\", \"the {} {}\"]}"), Metric("top1", 1.0));
   EXPECT_EQ(first("{name: hard_negatives}"), Metric("accuracy", 1.0));
-  EXPECT_EQ(first("{name: segmentation, candidates: all}"), Metric("image_miou", 0.5));  // half of it is background
-  // Of three equal pictures the first finds its own caption first.
+  EXPECT_EQ(first("{name: segmentation, candidates: all}"), Metric("image_miou", 0.5));  // half of the image is background
+  // Of three equal images, only the first retrieves its own caption first.
   EXPECT_EQ(first("{name: retrieval, topk: [1]}"), Metric("image_to_text_recall@1", 2.0 / 6));
   EXPECT_EQ(first("{name: retrieval, topk: [3]}"), Metric("image_to_text_recall@3", 1.0));
 }
 
-TEST_F(Tasks, GiveTheSameNumbersWhateverTheBatchSize) {
+TEST_F(Tasks, DoNotDependOnTheBatchSize) {
   const TaskResult a = run("{name: segmentation}");
   context.batch_size = 1;
   const TaskResult b = run("{name: segmentation}");
@@ -219,8 +219,8 @@ TEST_F(Tasks, RetrievalCountsCaptionsPerImage) {
   EXPECT_EQ(result.metrics.at(0), (std::pair<std::string, double>("image_to_text_recall@6", 1.0)));
 }
 
-// The pictures are kept while the only pass goes by, so the sheets must show what a look at all of them gives.
-TEST_F(Tasks, RetrievalSheetsShowTheNearestOfAllPictures) {
+// Images are kept during the only pass over the data; the sheets must still show the nearest of all images.
+TEST_F(Tasks, RetrievalSheetsShowTheNearestOfAllImages) {
   source->count = 11;
   source->change = [](std::int64_t index, Sample& sample) {
     std::fill(sample.image.pixels.begin(), sample.image.pixels.end(), static_cast<std::uint8_t>(20 * index));
@@ -249,13 +249,13 @@ TEST_F(Tasks, RetrievalSheetsShowTheNearestOfAllPictures) {
     }
     EXPECT_EQ(sheet.query_image.pixels.front(), 20 * (sheet.query_text.front() - 'a'));
   }
-  EXPECT_TRUE(std::is_sorted(ranks.rbegin(), ranks.rend())) << "failures first";
+  EXPECT_TRUE(std::is_sorted(ranks.rbegin(), ranks.rend())) << "failures come first";
   std::sort(queries.begin(), queries.end());
-  EXPECT_EQ(queries, (std::vector<std::string>{"a", "b", "c", "d"})) << "the first batch's";
+  EXPECT_EQ(queries, (std::vector<std::string>{"a", "b", "c", "d"})) << "the queries are those of the first batch";
   EXPECT_EQ(result.pictures.retrieval.size(), 4U + 6U);
 }
 
-TEST_F(Tasks, MistakesAreShownSurestFirst) {
+TEST_F(Tasks, ShowTheMostConfidentMistakesFirst) {
   source->count = 60;
   source->change = [](std::int64_t index, Sample& sample) {
     std::fill(sample.image.pixels.begin(), sample.image.pixels.end(), static_cast<std::uint8_t>(4 * index));
@@ -275,7 +275,7 @@ TEST_F(Tasks, MistakesAreShownSurestFirst) {
   for (std::size_t i = 1; i < margins.size(); ++i) EXPECT_LE(margins[i], margins[i - 1] + 1e-6) << i;
 }
 
-TEST_F(Tasks, ExamplesAreSpreadOverTheSetAndSkippedOnesReplaced) {
+TEST_F(Tasks, ExamplesAreSpreadOverTheDataAndReplaceSkippedOnes) {
   source->count = 36;
   source->change = [](std::int64_t index, Sample& sample) {
     std::fill(sample.image.pixels.begin(), sample.image.pixels.end(), static_cast<std::uint8_t>(index));
@@ -288,14 +288,14 @@ TEST_F(Tasks, ExamplesAreSpreadOverTheSetAndSkippedOnesReplaced) {
   EXPECT_EQ(shown, (std::vector<int>{0, 5, 6, 9, 12, 15, 18, 21, 24, 27, 30, 33}));
 }
 
-TEST_F(Tasks, SegmentationOfOneClassIsAllRightWhereItIs) {
-  // One candidate per picture: every pixel gets it, half of them are background.
+TEST_F(Tasks, SegmentationWithOneCandidateIsRightOnItsPixels) {
+  // Each image has one candidate, which every pixel gets; half of the pixels are background.
   const TaskResult result = run("{name: segmentation}");
   EXPECT_NEAR(result.metrics.at(0).second, 0.5, 1e-9);
   EXPECT_EQ(result.metrics.at(0).first, "image_miou");
 }
 
-TEST_F(Tasks, LinearProbeAndKnnTellBrightFromDark) {
+TEST_F(Tasks, LinearProbeAndKnnDistinguishBrightFromDark) {
   EXPECT_EQ(run("{name: linear_probe, l2: 0.0001}").metrics.at(0), (std::pair<std::string, double>("top1", 1.0)));
   EXPECT_EQ(run("{name: linear_probe, validation_share: 0.34}").metrics.back().first, "validation_top1");
   const auto adamw = run("{name: linear_probe, solver: adamw, validation_share: 0.34, learning_rates: [0.1], epochs: 200}").metrics;
@@ -305,7 +305,7 @@ TEST_F(Tasks, LinearProbeAndKnnTellBrightFromDark) {
   EXPECT_EQ(run("{name: knn, k: 1}").metrics.at(0), (std::pair<std::string, double>("top1", 1.0)));
 }
 
-TEST_F(Tasks, SamplesThatLackSomethingAreCountedAsSkipped) {
+TEST_F(Tasks, CountSamplesThatLackSomethingAsSkipped) {
   source->change = [](std::int64_t index, Sample& sample) {
     if (index != 2) return;
     sample.label = -1;
@@ -318,7 +318,7 @@ TEST_F(Tasks, SamplesThatLackSomethingAreCountedAsSkipped) {
   EXPECT_EQ(run("{name: retrieval}").skipped.at("no_caption"), 1);
 }
 
-TEST_F(Tasks, ImagesAndSkippedOnesAreAllThatTheDataHold) {
+TEST_F(Tasks, MeasuredAndSkippedSamplesAddUpToTheData) {
   source->count = 9;
   source->change = [](std::int64_t index, Sample& sample) {
     sample.negatives = {{"swap_att", "zzz"}};
@@ -342,28 +342,28 @@ TEST_F(Tasks, ImagesAndSkippedOnesAreAllThatTheDataHold) {
   EXPECT_EQ(counts("{name: tokens}"), 8);
 }
 
-TEST_F(Tasks, PicturesWithoutACaptionAreNoCandidatesOfRetrieval) {
+TEST_F(Tasks, RetrievalIgnoresImagesWithoutACaption) {
   source->count = 3;
   source->change = [](std::int64_t index, Sample& sample) {
     sample.captions.resize(1);
-    if (index == 0) sample.captions.clear();  // dark as the third is, and before it
+    if (index == 0) sample.captions.clear();  // as dark as the third image, and before it
   };
   const TaskResult result = run_task(task("{name: retrieval, topk: [1]}"), BrightnessEmbedder(), context);
   EXPECT_EQ(result.samples, 2);
   EXPECT_EQ(result.metrics.at(1), (std::pair<std::string, double>("text_to_image_recall@1", 1.0)));
 }
 
-TEST_F(Tasks, HardNegativesAreCountedByKind) {
+TEST_F(Tasks, CountHardNegativesByKind) {
   source->change = [](std::int64_t index, Sample& sample) {
     sample.negatives = {{"swap_att", "zzz"}};
-    if (index == 0) sample.negatives.push_back({"add_obj", sample.captions.front()});  // equal scores are wrong
+    if (index == 0) sample.negatives.push_back({"add_obj", sample.captions.front()});  // ties are wrong
   };
   const TaskResult result = run("{name: hard_negatives}");
   EXPECT_EQ(result.metrics.at(2), (std::pair<std::string, double>("add_obj_accuracy", 0.0)));
   EXPECT_EQ(result.metrics.at(3).first, "swap_att_accuracy");
 }
 
-TEST_F(Tasks, DataThatLacksWhatATaskNeedsIsNamed) {
+TEST_F(Tasks, RejectDataThatLackWhatATaskNeeds) {
   source->change = [](std::int64_t, Sample& sample) {
     sample.label = -1;
     sample.mask.clear();
@@ -376,18 +376,18 @@ TEST_F(Tasks, DataThatLacksWhatATaskNeedsIsNamed) {
   EXPECT_EQ(error_of("{name: zero_shot, classes: [one]}").find("plain pictures"), 0U);
 }
 
-TEST_F(Tasks, MissingClassNamesAreFoundBeforeAnythingIsComputed) {
+TEST_F(Tasks, RejectMissingClassNamesBeforeMeasuring) {
   EXPECT_EQ(check("{name: zero_shot}"), "no error");
   source->named = false;
   for (const std::string name : {"zero_shot", "segmentation"}) {
     EXPECT_EQ(check("{name: " + name + "}"),
               "plain pictures has no class names: set " + name +
-                  ".classes to a list or a file, or `classes` of the data to a file with one name a line");
+                  ".classes to a list or a file, or `classes` of the data to a file with one name per line");
     EXPECT_EQ(check("{name: " + name + ", classes: [dark, bright, wall]}"), "no error");
   }
 }
 
-TEST_F(Tasks, LabelsAndMasksBeyondTheClassNamesAreErrors) {
+TEST_F(Tasks, RejectLabelsAndMasksBeyondTheClassNames) {
   EXPECT_EQ(error_of("{name: zero_shot, classes: [one]}"),
             "plain pictures has a sample of class 1, but there are only 1 class names (0 to 0): list them all in "
             "zero_shot.classes, or in `classes` of the data");
@@ -397,7 +397,7 @@ TEST_F(Tasks, LabelsAndMasksBeyondTheClassNamesAreErrors) {
   EXPECT_EQ(check("{name: segmentation, classes: [one]}"), error_of("{name: segmentation, classes: [one]}"));
 }
 
-TEST_F(Tasks, AMaskValueWithoutClassNamesTheSample) {
+TEST_F(Tasks, NameTheSampleOfAMaskValueWithoutAClass) {
   source->named = false;
   const std::string yaml = "{name: segmentation, classes: [one]}";
   EXPECT_EQ(error_of(yaml),
@@ -406,7 +406,7 @@ TEST_F(Tasks, AMaskValueWithoutClassNamesTheSample) {
   EXPECT_EQ(check(yaml), error_of(yaml));
 }
 
-TEST_F(Tasks, OneWindowIsTheWholePicture) {
+TEST_F(Tasks, OneWindowEqualsTheWholeImage) {
   const auto whole = run("{name: segmentation}").metrics;
   EXPECT_EQ(run("{name: segmentation, windows: {short_side: 16}}").metrics, whole);
   EXPECT_EQ(run("{name: segmentation, windows: {short_side: 0, size: 16, stride: 5}}").metrics, whole);
@@ -416,7 +416,7 @@ TEST_F(Tasks, OneWindowIsTheWholePicture) {
   EXPECT_EQ(enlarged.pictures.segmentation[0].prediction.size(), 256U) << "masks keep their size";
 }
 
-TEST_F(Tasks, SeveralNamesOfAClassAreAsOneWhereTheyAreEqual) {
+TEST_F(Tasks, EqualNamesOfAClassCountOnce) {
   const TaskResult one = run("{name: segmentation, candidates: all}");
   const TaskResult more = run("{name: segmentation, candidates: all, classes: ['dark, dark', 'Light: bright', background]}");
   EXPECT_EQ(more.metrics, one.metrics);
@@ -429,7 +429,7 @@ TEST_F(Tasks, PixelsBelowTheThresholdAreBackground) {
   for (const char* yaml : {"{name: segmentation, candidates: foreground, background_threshold: 1, threshold_of: cosine}",
                            "{name: segmentation, candidates: foreground, background_threshold: 1, logit_scale: 2}"}) {
     const TaskResult all = run(yaml);
-    EXPECT_EQ(all.metrics.at(2), (std::pair<std::string, double>("pixel_accuracy", 0.5))) << "half of each is background";
+    EXPECT_EQ(all.metrics.at(2), (std::pair<std::string, double>("pixel_accuracy", 0.5))) << "half of each image is background";
     EXPECT_EQ(all.metrics.at(1).second, 0);
     EXPECT_EQ(all.metrics.at(3), (std::pair<std::string, double>("dataset_miou_with_background", 0.5 / 3)));
   }
@@ -437,17 +437,17 @@ TEST_F(Tasks, PixelsBelowTheThresholdAreBackground) {
             run("{name: segmentation, candidates: foreground}").metrics);
 }
 
-TEST_F(Tasks, ThePlainLastBlockChangesNothing) {
+TEST_F(Tasks, PlainLastBlockChangesNothing) {
   const auto plain = run("{name: segmentation}").metrics;
   EXPECT_EQ(run("{name: segmentation, last_block: plain}").metrics, plain);
   for (const std::string kind : {"maskclip", "sclip", "clearclip", "naclip"})
     EXPECT_EQ(run("{name: segmentation, last_block: " + kind + "}").samples, 6) << kind;
   EXPECT_EQ(error_of("{name: segmentation, last_block: sclip, by: groups}")
-                .find("last_block: changes what patches are, but `by` is groups") != std::string::npos,
+                .find("last_block: changes the patches, but `by` is groups") != std::string::npos,
             true);
 }
 
-TEST_F(Tasks, EachLooksAtSomeSamplesBeforeItRuns) {
+TEST_F(Tasks, CheckSomeSamplesBeforeMeasuring) {
   source->change = [](std::int64_t, Sample& sample) {
     sample.label = -1;
     sample.mask.clear();
@@ -472,7 +472,7 @@ TEST_F(Tasks, EachLooksAtSomeSamplesBeforeItRuns) {
   EXPECT_EQ(check("{name: knn}"), lacks("a class label", "source"));
 }
 
-TEST_F(Tasks, ManySamplesAreLookedAtBeforeTheirDataAreSaidToLackSomething) {
+TEST_F(Tasks, CheckManySamplesBeforeReportingThatDataLackSomething) {
   source->count = 100'000;
   std::int64_t looked = 0;
   source->change = [&](std::int64_t index, Sample& sample) {
@@ -486,12 +486,12 @@ TEST_F(Tasks, ManySamplesAreLookedAtBeforeTheirDataAreSaidToLackSomething) {
             "none of 256 samples of plain pictures has a mask: name other data in its `source`, or leave the task out");
 }
 
-TEST_F(Tasks, SamplesThatCannotBeReadTellNothing) {
+TEST_F(Tasks, CheckIgnoresUnreadableSamples) {
   source->change = [](std::int64_t, Sample&) { throw SampleError("no_image", "gone"); };
   EXPECT_EQ(check("{name: segmentation}"), "no error") << "the task itself counts them";
 }
 
-TEST_F(Tasks, ATasksOwnClassesServeWhereLabelsAreNames) {
+TEST_F(Tasks, UseTheClassesOfTheTaskIfLabelsAreNames) {
   const auto by_number = run("{name: zero_shot}").metrics;
   source->named = false;
   source->change = [](std::int64_t index, Sample& sample) {
@@ -504,36 +504,36 @@ TEST_F(Tasks, ATasksOwnClassesServeWhereLabelsAreNames) {
             "plain pictures has a sample of class \"bright\", which is not among zero_shot.classes (2): list it there");
 }
 
-TEST_F(Tasks, ATasksClassesInAnotherOrderMeanTheSourcesByName) {
+TEST_F(Tasks, MatchTheClassesOfTheTaskByName) {
   const auto own = run("{name: zero_shot}").metrics;
   EXPECT_EQ(run("{name: zero_shot, classes: [bright, dark]}").metrics, own);
-  EXPECT_EQ(run("{name: zero_shot, classes: [white, black]}").samples, 6) << "other words, in the source's order";
+  EXPECT_EQ(run("{name: zero_shot, classes: [white, black]}").samples, 6) << "other words are taken in the order of the source";
   EXPECT_EQ(check("{name: zero_shot, classes: [bright]}"),
             "plain pictures has a sample of class \"dark\", which is not among zero_shot.classes (1): list it there");
 }
 
-TEST_F(Tasks, ResultsHoldWhatWasAsked) {
+TEST_F(Tasks, ResultsRecordTheSettings) {
   const TaskResult result = run("{name: zero_shot, templates: [\"a {} picture\"]}");
   EXPECT_EQ(result.classes, (std::vector<std::string>{"dark", "bright"}));
   EXPECT_EQ(result.prompts, (std::vector<std::string>{"a {} picture"}));
   EXPECT_NE(result.settings.find("templates"), nullptr);
 }
 
-TEST_F(Tasks, WithoutDataTheSettingIsNamed) {
+TEST_F(Tasks, NameTheSettingIfThereAreNoData) {
   context.source = nullptr;
   EXPECT_EQ(error_of("{name: retrieval}"),
-            "retrieval.source is not set, and there is no data of a run to fall back on: set it, say to {name: shapes, "
+            "retrieval.source is not set, and there is no data of a run to fall back on: set it, for example to {name: shapes, "
             "split: test}");
 }
 
-TEST_F(Tasks, BrokenWeightsAreSaidAloud) {
+TEST_F(Tasks, ReportBrokenWeights) {
   for (const auto& [name, tensor] : model->state_dict()) {
     c10::AutoGradMode off(false);
     tensor.fill_(NAN);
   }
   EXPECT_EQ(
       error_of("{name: retrieval}"),
-      "the model's embedding of the picture sample0 is not finite: the weights are broken or the training diverged; "
+      "the model's embedding of the image sample0 is not finite: the weights are broken or the training diverged; "
       "take an earlier checkpoint");
 }
 

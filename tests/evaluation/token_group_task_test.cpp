@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 using Spans = std::vector<std::array<std::int64_t, 2>>;
 
-TEST(TokenSpans, AreWhereTheTokensAreWritten) {
+TEST(TokenSpans, MatchTheTextOfTheTokens) {
   EXPECT_EQ(token_spans("A red  circle.", {"", "a", " red", " circ", "le", ".", ""}, false),
             (Spans{{0, 0}, {0, 1}, {2, 5}, {7, 11}, {11, 13}, {13, 14}, {14, 14}}));
   EXPECT_EQ(token_spans("x y", {" ", "x", " ", "y"}, false), (Spans{{0, 0}, {0, 1}, {1, 1}, {2, 3}}))
@@ -26,16 +26,16 @@ TEST(TokenSpans, AreWhereTheTokensAreWritten) {
   EXPECT_EQ(token_spans("a red circle", {"a", " red"}, true), (Spans{{0, 1}, {2, 5}}));
 }
 
-TEST(TokenSpans, LettersMayLoseTheirAccents) {
+TEST(TokenSpans, AllowTokensWithoutAccents) {
   EXPECT_EQ(token_spans("caf\u00c9s x", {"cafe", "s", " x"}, false), (Spans{{0, 5}, {5, 6}, {7, 8}}));
   EXPECT_EQ(token_spans("\u00c9t\u00e9", {"\u00e9t\u00e9"}, false), (Spans{{0, 5}}));
 }
 
-TEST(TokenSpans, TokensThatSpellSomethingElseHaveNone) {
+TEST(TokenSpans, RejectTokensThatSpellSomethingElse) {
   EXPECT_EQ(token_spans("a zebra runs", {"a", "", " runs"}, true), std::nullopt) << "an unknown word";
   EXPECT_EQ(token_spans("a &amp; b", {"a", " &", " b"}, true), std::nullopt);
   EXPECT_EQ(token_spans("a", {"a", " b"}, true), std::nullopt);
-  EXPECT_EQ(token_spans("a zebra", {"a", ""}, false), std::nullopt) << "an unknown word at the end of a whole text";
+  EXPECT_EQ(token_spans("a zebra", {"a", ""}, false), std::nullopt) << "an unknown word at the end of a complete text";
 }
 
 constexpr std::int64_t kGroups = 3;
@@ -62,14 +62,14 @@ std::shared_ptr<DualEncoder> small_model() {
       "model.yaml")));
 }
 
-/// A model whose words fall into the groups that `group_of` says for their place among a caption's tokens, [CLS] being
-/// 0; padding weighs NaN.
+/// A model that assigns the token at each position of a caption to the group `group_of(position)`, where [CLS] is at
+/// position 0. Padding has the weight NaN.
 class ChosenGroups final : public EmbedderView {
  public:
   using EmbedderView::EmbedderView;
   std::function<std::int64_t(std::int64_t place)> group_of;
   bool attention = true, tokens = false;
-  mutable std::int64_t pictures = 0;  // that the image tower saw
+  mutable std::int64_t pictures = 0;  // the number that the image tower embedded
 
   using EmbedderView::images;
   TowerFeatures images(const TowerInput& given, const ViewNeeds& needs) const override {
@@ -90,7 +90,7 @@ class ChosenGroups final : public EmbedderView {
   }
 
  private:
-  // Near each other within a group, [B, L, 2].
+  // Returns features [B, L, 2] that are near each other within a group.
   at::Tensor features_of_tokens(const at::Tensor& mask) const {
     at::Tensor out = at::zeros({mask.size(0), mask.size(1), 2});
     for (std::int64_t place = 0; place < mask.size(1); ++place)
@@ -99,7 +99,7 @@ class ChosenGroups final : public EmbedderView {
   }
 };
 
-/// Gray pictures with captions and the phrases in them.
+/// Gray images with captions and annotated phrases.
 class PhraseSource final : public IndexedSource {
  public:
   struct Caption {
@@ -107,7 +107,7 @@ class PhraseSource final : public IndexedSource {
     std::vector<std::string> phrases;
   };
   std::vector<Caption> captions;
-  std::vector<std::string> files;  // in place of the pictures, where there are any
+  std::vector<std::string> files;  // encoded images that replace the gray ones
 
   std::int64_t size() const override { return std::ssize(captions); }
   Sample get(std::int64_t index) const override {
@@ -119,7 +119,7 @@ class PhraseSource final : public IndexedSource {
     else
       sample.image = {32, 32, std::vector<std::uint8_t>(32 * 32 * 3, static_cast<std::uint8_t>(10 * index))};
     sample.captions = {caption.text, "another one"};
-    sample.objects.emplace_back();  // one that the caption does not name
+    sample.objects.emplace_back();  // an object without a phrase in the caption
     for (const std::string& phrase : caption.phrases) {
       ObjectAnnotation object;
       const auto begin = static_cast<std::int64_t>(caption.text.find(phrase));
@@ -165,7 +165,7 @@ class TokenGroups : public ::testing::Test {
   EvaluationContext context;
 };
 
-TEST_F(TokenGroups, ThatAreThePhrasesAgreeWithThem) {
+TEST_F(TokenGroups, ThatEqualThePhrasesScoreOne) {
   for (const std::vector<std::int64_t>& order : {std::vector<std::int64_t>{0, 1, 2}, {2, 0, 1}}) {
     model.group_of = [&](std::int64_t place) {
       const std::int64_t part = place < 4 ? 0 : place < 5 ? 1 : 2;  // "and" alone, [CLS] with the first phrase
@@ -179,31 +179,32 @@ TEST_F(TokenGroups, ThatAreThePhrasesAgreeWithThem) {
   }
 }
 
-TEST_F(TokenGroups, OneForAllWordsIsHalfRightForOnePhrase) {
+TEST_F(TokenGroups, OneGroupForAllWordsMatchesHalfOfOnePhrase) {
   model.group_of = [](std::int64_t) { return 1; };
   const auto found = numbers();
-  // Six words in phrases, three of them in the phrase it is matched with; the other phrase gets a group without words.
+  // Six words are in phrases, three of them in the phrase that the group is matched with. The other phrase is matched with an
+  // empty group.
   EXPECT_DOUBLE_EQ(found.at("iou"), (0.5 + 0) / 2);
   EXPECT_DOUBLE_EQ(found.at("recall"), 0.5);
   EXPECT_EQ(found.at("groups_per_caption"), 1);
 }
 
-TEST_F(TokenGroups, AreMeasuredBesideEqualChunksAndRandomGroups) {
+TEST_F(TokenGroups, AreComparedWithEqualChunksAndRandomGroups) {
   model.group_of = [](std::int64_t) { return 0; };
   auto found = numbers();
-  // Seven words in three chunks: "a red circle", "and a", "blue square".
+  // The three chunks of seven words are "a red circle", "and a" and "blue square".
   EXPECT_DOUBLE_EQ(found.at("chunks_iou"), (1 + 2.0 / 3) / 2);
   EXPECT_DOUBLE_EQ(found.at("chunks_precision"), 1);
   EXPECT_DOUBLE_EQ(found.at("chunks_recall"), (1 + 2.0 / 3) / 2);
   source->captions.assign(200, source->captions.front());
   context.batch_size = 64;
   found = numbers();
-  // Better than one group for all, for two of three are matched; far from the phrases.
+  // Random groups are better than one group, because two of three are matched, but far from the phrases.
   EXPECT_GT(found.at("random_iou"), 0.3);
   EXPECT_LT(found.at("random_iou"), 0.6);
 }
 
-TEST_F(TokenGroups, AreTheModelsOwnWhateverTheBatch) {
+TEST_F(TokenGroups, DoNotDependOnTheBatchSize) {
   source->captions = {{"a red circle and a blue square", {"a red circle", "a blue square"}},
                       {"blue circles", {"blue circles"}},
                       {"a square and red circles and a circle", {"a square", "red circles", "a circle"}}};
@@ -213,7 +214,7 @@ TEST_F(TokenGroups, AreTheModelsOwnWhateverTheBatch) {
   EXPECT_EQ(two.samples, 3);
 }
 
-TEST_F(TokenGroups, OfATowerWithoutThemAreClustersOfItsTokens) {
+TEST_F(TokenGroups, AreClustersOfTokensForATowerWithoutGroups) {
   model.attention = false;
   model.tokens = true;
   model.group_of = [](std::int64_t place) { return place < 1 ? 7 : place < 4 ? 0 : place < 5 ? 1 : 2; };
@@ -222,7 +223,7 @@ TEST_F(TokenGroups, OfATowerWithoutThemAreClustersOfItsTokens) {
     return std::map<std::string, double>(result.metrics.begin(), result.metrics.end());
   };
   auto found = measured(3);
-  EXPECT_DOUBLE_EQ(found.at("iou"), 1) << "[CLS] and padding take no cluster";
+  EXPECT_DOUBLE_EQ(found.at("iou"), 1) << "[CLS] and padding do not use up a cluster";
   EXPECT_EQ(found.at("groups"), 3);
   found = measured(1);
   EXPECT_DOUBLE_EQ(found.at("iou"), 0.5);
@@ -230,42 +231,42 @@ TEST_F(TokenGroups, OfATowerWithoutThemAreClustersOfItsTokens) {
   model.tokens = false;
   EXPECT_EQ(
       error("{name: token_group_iou, by: k_means}"),
-      "token_group_iou.by: this model's text tower gives no features of single tokens: take one without groups, as "
+      "token_group_iou.by: this model's text tower outputs no features of single tokens: take one without groups, as "
       "text_transformer is, or by: groups");
 }
 
-TEST_F(TokenGroups, AWordOfSeveralTokensIsInItsPhraseWithAllOfThem) {
+TEST_F(TokenGroups, AllTokensOfAWordBelongToItsPhrase) {
   source->captions = {{"blue circles and a square", {"blue circles", "a square"}}};
-  model.group_of = [](std::int64_t place) { return place < 3 ? 0 : place < 5 ? 1 : 2; };  // "##s" goes with "and"
+  model.group_of = [](std::int64_t place) { return place < 3 ? 0 : place < 5 ? 1 : 2; };  // "##s" is in the group of "and"
   const auto found = numbers();
   EXPECT_DOUBLE_EQ(found.at("iou"), (2.0 / 3 + 1) / 2);
   EXPECT_DOUBLE_EQ(found.at("precision"), 1);
 }
 
-TEST_F(TokenGroups, APhraseEndsBeforeThePunctuationBehindIt) {
+TEST_F(TokenGroups, PhraseEndsBeforeItsPunctuation) {
   source->captions = {{"a red circle, a blue square.", {"a red circle", "a blue square"}}};
   model.group_of = [](std::int64_t place) { return place == 4 || place == 8 ? 1 : place < 4 ? 0 : 2; };
   const auto found = numbers();
   EXPECT_DOUBLE_EQ(found.at("iou"), 1);
-  // Eight tokens stand for text: "a red circle", ", a blue", "square .".
+  // The chunks of eight tokens are "a red circle", ", a blue" and "square .".
   EXPECT_DOUBLE_EQ(found.at("chunks_iou"), (1 + 2.0 / 3) / 2);
   EXPECT_EQ(found.at("groups_per_caption"), 3);
 }
 
-TEST_F(TokenGroups, PhrasesBehindTheCutDoNotCount) {
-  // Ten words fit beside [CLS] and [SEP]; the last phrase is gone, and of the one before "a" is left.
+TEST_F(TokenGroups, PhrasesBeyondTheContextDoNotCount) {
+  // Ten words fit between [CLS] and [SEP]. The last phrase is cut off, and only "a" is left of the phrase before it.
   source->captions = {
       {"a red circle and a blue square and red a square and circles", {"a red circle", "a square", "circles"}}};
   source->captions.push_back({"a circle and a circle and a circle and a blue square", {"blue square"}});
   model.group_of = [](std::int64_t place) { return place < 5 ? 0 : 1; };
   const auto found = numbers();
-  EXPECT_EQ(found.at("captions"), 1) << "nothing is left of the other's phrase";
+  EXPECT_EQ(found.at("captions"), 1) << "the phrase of the other caption is cut off";
   EXPECT_EQ(found.at("groups_per_caption"), 2);
   EXPECT_EQ(found.at("phrases_per_caption"), 2);
   EXPECT_DOUBLE_EQ(found.at("iou"), 1);
 }
 
-TEST_F(TokenGroups, CaptionsThatTheTokensDoNotSpellAreSkipped) {
+TEST_F(TokenGroups, SkipCaptionsThatTheTokensDoNotSpell) {
   source->captions.push_back({"a zebra and a blue square", {"a blue square"}});
   source->captions.push_back({"a square", {}});
   model.group_of = [](std::int64_t place) { return place < 4 ? 0 : 1; };
@@ -279,18 +280,18 @@ TEST_F(TokenGroups, CaptionsThatTheTokensDoNotSpellAreSkipped) {
             "language?");
 }
 
-TEST_F(TokenGroups, ModelsAndDataWithoutThemAreNamed) {
+TEST_F(TokenGroups, RejectModelsAndDataWithoutGroups) {
   model.attention = false;
   EXPECT_EQ(
       error(),
-      "token_group_iou: this model's text tower has no groups of tokens: take one whose read-out gives attention, "
-      "as groups behind text_group_encoder does, or by: k_means");
+      "token_group_iou: this model's text tower has no groups of tokens: take one whose read-out outputs attention, "
+      "as groups after text_group_encoder does, or by: k_means");
   source->captions = {{"a square", {}}};
   EXPECT_EQ(error(), "phrases: no sample has a caption with annotated phrases");
 }
 
-// Two pictures of Flickr30k Entities, whose files are none: the paper measures all five captions of a picture.
-TEST_F(TokenGroups, OfEveryCaptionWithPhrasesCount) {
+// The paper measures all five captions of an image. The two images of Flickr30k Entities here are not readable.
+TEST_F(TokenGroups, CountForEveryCaptionWithPhrases) {
   const auto write = [&](const std::string& name, const std::string& text) {
     const fs::path path = folder_ / name;
     fs::create_directories(path.parent_path());
@@ -314,20 +315,20 @@ TEST_F(TokenGroups, OfEveryCaptionWithPhrasesCount) {
                  ", entities: ", (folder_ / "entities").string(), "}}"));
   std::map<std::string, double> found(result.metrics.begin(), result.metrics.end());
   EXPECT_EQ(result.samples, 2);
-  EXPECT_EQ(found.at("captions"), 5) << "four of the first picture, the third of the other";
+  EXPECT_EQ(found.at("captions"), 5) << "four of the first image, the third of the other";
   EXPECT_EQ(found.at("captions_not_spelled"), 1);
   EXPECT_DOUBLE_EQ(found.at("phrases_per_caption"), 8.0 / 5);
-  // All are right but "a square" of the first picture's second caption, whose words are in two groups.
+  // All are right except "a square" in the second caption of the first image, which is split over two groups.
   EXPECT_DOUBLE_EQ(found.at("iou"), (4 + (1 + 0.5) / 2) / 5);
   EXPECT_DOUBLE_EQ(found.at("recall"), (4 + (1 + 0.5) / 2) / 5);
   EXPECT_DOUBLE_EQ(found.at("precision"), 1);
   EXPECT_TRUE(result.skipped.empty());
-  ASSERT_EQ(result.pictures.groups.size(), 2U) << "a caption of each picture";
+  ASSERT_EQ(result.pictures.groups.size(), 2U) << "one caption per image";
   EXPECT_EQ(result.pictures.groups[0].tokens.size(), 9U);
-  EXPECT_EQ(result.pictures.groups[1].tokens.size(), 7U) << "not the zebra";
+  EXPECT_EQ(result.pictures.groups[1].tokens.size(), 7U) << "the caption with the zebra is not shown";
 }
 
-TEST_F(TokenGroups, NeedNoPictureButThoseThatAreShown) {
+TEST_F(TokenGroups, ReadOnlyTheImagesThatAreShown) {
   source->captions.resize(5, source->captions.front());
   source->files = {"no picture", "", "no picture", "no picture"};
   TaskResult result = run();
@@ -354,8 +355,8 @@ TEST_F(TokenGroups, AreShownOverWordsAndPatches) {
   const TaskResult result = run("{name: token_group_iou, samples: 2}");
   ASSERT_EQ(result.pictures.groups.size(), 2U);
   const GroupExample& example = result.pictures.groups[1];
-  EXPECT_EQ(example.image.pixels.front(), 20) << "spread over the data";
-  ASSERT_EQ(example.tokens.size(), 9U) << "without padding";
+  EXPECT_EQ(example.image.pixels.front(), 20) << "examples are spread over the data";
+  ASSERT_EQ(example.tokens.size(), 9U) << "padding is not shown";
   EXPECT_EQ(example.tokens[2].text, " red");
   EXPECT_EQ(example.tokens[2].weights, (std::vector<float>{0.5F, 0, 0}));
   std::vector<std::int64_t> groups, in_phrase;
@@ -365,7 +366,7 @@ TEST_F(TokenGroups, AreShownOverWordsAndPatches) {
   }
   EXPECT_EQ(groups, (std::vector<std::int64_t>{-1, 0, 0, 0, 1, 2, 2, 2, -1}));
   EXPECT_EQ(in_phrase, (std::vector<std::int64_t>{0, 1, 1, 1, 0, 1, 1, 1, 0}));
-  // The image tower's own: the 4 x 4 patches' weights, brought to the pixels.
+  // The groups of the image tower: the weights of the 4 x 4 patches, upsampled to the pixels.
   const at::Tensor attention = whole.images(at::full({1, 3, 32, 32}, 20, at::kByte), {.attention = true}).attention;
   const at::Tensor pixels = at::upsample_bilinear2d(attention.view({1, 4, 4, 4}).to(at::kDouble), {32, 32}, false);
   const at::Tensor expected = pixels.argmax(1).to(at::kByte).flatten();

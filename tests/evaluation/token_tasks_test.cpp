@@ -27,8 +27,9 @@ std::shared_ptr<const Tokenizer> word_pieces() {
       TokenizerContext{"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nred\nblue\ncircle\n##s\nsquare\n##set\nset\n"});
 }
 
-/// Reads pictures in the words above. The picture of gray 10 i + 5 is of `weights[i]`, the more so the further down the
-/// patch; a text weighs its tokens 2. It may give itself out for a model like CLIP, whose embeddings have no names.
+/// Embeds images and texts as weights of the tokens above. The image of gray value 10 i + 5 has the weights `weights[i]`,
+/// which grow from patch to patch; the tokens of a text have the weight 2. If not `named`, it acts like CLIP, where the
+/// dimensions of embeddings are not tokens.
 class WordEmbedder final : public Embedder {
  public:
   std::shared_ptr<const Tokenizer> words = word_pieces();
@@ -80,7 +81,7 @@ class WordEmbedder final : public Embedder {
   Preprocessing preprocessing_;
 };
 
-/// Sample i is a plain picture of gray 10 i + 5.
+/// Sample i is an image of gray value 10 i + 5.
 class NamedSource final : public IndexedSource {
  public:
   std::vector<std::string> names, captions;
@@ -137,13 +138,13 @@ class Tokens : public ::testing::Test {
   EvaluationContext context;
 };
 
-TEST_F(Tokens, AreNamedAsPeopleWriteThem) {
+TEST_F(Tokens, HaveReadableNames) {
   const std::vector<std::string> names = vocabulary_names(*model.words, 15);
   EXPECT_EQ(names, (std::vector<std::string>{"#0", "#1", "#2", "#3", "#4", "a", "red", "blue", "circle", "##s",
                                              "square", "##set", "set", "#13", "#14"}));
 }
 
-TEST_F(Tokens, SpecialOnesAreNoEntries) {
+TEST_F(Tokens, SpecialTokensAreNotEntries) {
   const TokenSpace space(model, context, {}, "tokens");
   EXPECT_EQ(space.size(), kWords - 5);
   std::vector<std::int64_t> ids;
@@ -154,10 +155,10 @@ TEST_F(Tokens, SpecialOnesAreNoEntries) {
   EXPECT_EQ(activations[0][space.entries_of("red").front()].item<float>(), 0.5F);
 }
 
-TEST_F(Tokens, OfAModelWithoutNamesAreReadByTheNearnessOfTheirTexts) {
+TEST_F(Tokens, AreReadBySimilarityToTheirTextsInOtherModels) {
   model.named = false;
   const TokenSpace space(model, context, {}, "tokens");
-  EXPECT_EQ(space.size(), kWords - 6) << "set and ##set are one text";
+  EXPECT_EQ(space.size(), kWords - 6) << "set and ##set have the same text";
   EXPECT_EQ(space.name(space.entries_of("set").front()), "set");
   const TowerFeatures picture = model.images(at::full({1, 3, 16, 16}, 5, at::kByte), {});
   const at::Tensor activations = space.activations(picture);
@@ -166,7 +167,7 @@ TEST_F(Tokens, OfAModelWithoutNamesAreReadByTheNearnessOfTheirTexts) {
               model.similarity(picture, model.texts({word}, {})).item<double>());
 }
 
-TEST_F(Tokens, OneVocabularyIsEmbeddedOnceForAllTasks) {
+TEST_F(Tokens, VocabularyIsEmbeddedOnceForAllTasks) {
   model.named = false;
   const auto embedded = [&](const std::string& yaml) {
     const std::int64_t before = model.embedded_texts;
@@ -174,15 +175,15 @@ TEST_F(Tokens, OneVocabularyIsEmbeddedOnceForAllTasks) {
     return model.embedded_texts - before;
   };
   EXPECT_EQ(embedded("interpretability"), kWords - 6);
-  EXPECT_EQ(embedded("interpretability"), kWords - 6) << "nothing is shared here";
+  EXPECT_EQ(embedded("interpretability"), kWords - 6) << "nothing is shared yet";
   context.vocabulary_texts = std::make_shared<std::map<std::uint64_t, TowerFeatures>>();
   EXPECT_EQ(embedded("interpretability"), kWords - 6);
   EXPECT_EQ(embedded("tokens"), 0);
   EXPECT_EQ(embedded("{name: interpretability, templates: [\"a {}\", \"{}\"]}"), 2 * (kWords - 6)) << "other texts";
 }
 
-TEST_F(Tokens, TheRankOfAClassNameIsThatOfItsBestToken) {
-  // red is first; blue comes after square and level with circle; of circles, ##s is first.
+TEST_F(Tokens, ClassNameRanksLikeItsBestToken) {
+  // `red` is first; `blue` comes after `square` and ties with `circle`; the best token of "circles", `##s`, is first.
   const auto found = numbers("{name: interpretability, topk: [1, 2, 3]}");
   EXPECT_DOUBLE_EQ(found.at("top1"), 2.0 / 3);
   EXPECT_DOUBLE_EQ(found.at("top2"), 2.0 / 3);
@@ -191,13 +192,13 @@ TEST_F(Tokens, TheRankOfAClassNameIsThatOfItsBestToken) {
   EXPECT_EQ(found.at("tokens"), kWords - 5);
 }
 
-TEST_F(Tokens, SpecialOnesCountAgainstNoClassName) {
+TEST_F(Tokens, SpecialTokensDoNotCompeteWithClassNames) {
   for (auto& picture : model.weights)
     for (std::int64_t special = 0; special < 5; ++special) picture[special] = 9;
   EXPECT_DOUBLE_EQ(numbers("{name: interpretability, topk: [1]}").at("top1"), 2.0 / 3);
 }
 
-TEST_F(Tokens, AClassNameWithoutTokenIsBehindAllOfThem) {
+TEST_F(Tokens, ClassNameWithoutATokenRanksLast) {
   source->names = {"zebra", "blue", "circles"};
   const auto found = numbers("{name: interpretability, topk: [8, 9]}");
   EXPECT_DOUBLE_EQ(found.at("top8"), 2.0 / 3);
@@ -212,12 +213,12 @@ TEST_F(Tokens, ClassNamesComeFromTheSettings) {
   EXPECT_DOUBLE_EQ(numbers("{name: interpretability, classes: [circle, square, set], topk: [2]}").at("top2"), 2.0 / 3);
 }
 
-TEST_F(Tokens, AVocabularyOfItsOwnIsNotExchanged) {
+TEST_F(Tokens, RejectAnotherVocabularyForTokenWeights) {
   EXPECT_EQ(error_of("{name: tokens, vocabulary: {name: wordpiece, vocab: x.txt}}"),
             "tokens.vocabulary: this model's embeddings are weights of its own vocabulary: leave the key out");
 }
 
-TEST_F(Tokens, OfAPictureAreShownByWeight) {
+TEST_F(Tokens, AreShownByWeight) {
   context.pictures = true;
   context.out = folder_.string();
   const TaskResult result = run("{name: tokens, samples: 3, per_sample: 2, maps: 1}");
@@ -237,10 +238,10 @@ TEST_F(Tokens, OfAPictureAreShownByWeight) {
   EXPECT_EQ(json.at(2).at("maps").at(0).at("activation"), nlohmann::json({0.0, 0.25, 0.5, 1.0}));
   const std::string sheet = io::read_file(context.out + "/tokens.svg");
   EXPECT_NE(sheet.find(">##s</text>"), std::string::npos);
-  EXPECT_EQ(sheet.find("http://www.w3.org/2000/svg"), sheet.rfind("http")) << "nothing from outside";
+  EXPECT_EQ(sheet.find("http://www.w3.org/2000/svg"), sheet.rfind("http")) << "the page refers to no other files";
 }
 
-TEST_F(Tokens, OfPicturesAreReadWithoutPicturesToo) {
+TEST_F(Tokens, AreReadWithoutShowingImages) {
   const TaskResult result = run("{name: tokens, samples: 2}");
   EXPECT_TRUE(result.pictures.tokens.empty());
   EXPECT_EQ(result.readings,
@@ -248,12 +249,12 @@ TEST_F(Tokens, OfPicturesAreReadWithoutPicturesToo) {
                                                               {"sample1", "square 2.00, blue 1.00, circle 1.00"}}));
 }
 
-TEST_F(Tokens, WithoutWeightAreNotShown) {
+TEST_F(Tokens, TokensWithoutWeightAreNotShown) {
   context.pictures = true;
   EXPECT_EQ(run("{name: tokens, samples: 1}").pictures.tokens.at(0).tokens.size(), 2U);
 }
 
-TEST_F(Tokens, HeatMapsOfAWordAreTheMeanOverItsTokens) {
+TEST_F(Tokens, HeatMapOfAWordIsTheMeanOverItsTokens) {
   context.pictures = true;
   const TaskResult result = run("{name: tokens, samples: 3, words: [circles, blue]}");
   const auto& maps = result.pictures.tokens.at(2).maps;
@@ -264,8 +265,8 @@ TEST_F(Tokens, HeatMapsOfAWordAreTheMeanOverItsTokens) {
   EXPECT_EQ(error_of("{name: tokens, words: [zebra]}"), "tokens.words: the vocabulary has no token of \"zebra\"");
 }
 
-TEST_F(Tokens, OfAPictureAreComparedWithItsCaptions) {
-  // Of the first five tokens: red and circle; blue and square; ##s and circle. `a` is among them, but without weight.
+TEST_F(Tokens, AreComparedWithTheCaptions) {
+  // Among the five highest tokens are red and circle; blue and square; ##s and circle. `a` has no weight and does not count.
   const auto found = numbers("tokens");
   EXPECT_NEAR(found.at("caption_precision@5"), (2 + 2 + 2) / 15.0, 1e-9);
   EXPECT_NEAR(found.at("active_tokens_per_image"), 8 / 3.0, 1e-9);
@@ -274,26 +275,26 @@ TEST_F(Tokens, OfAPictureAreComparedWithItsCaptions) {
   EXPECT_EQ(found.at("dead_text_tokens"), kWords - 6);
 }
 
-TEST_F(Tokens, OfAModelWithoutNamesHaveNoHeatMaps) {
+TEST_F(Tokens, HaveNoHeatMapsInOtherModels) {
   model.named = false;
   context.pictures = true;
   const TaskResult result = run("{name: tokens, samples: 1}");
   EXPECT_EQ(result.pictures.tokens.at(0).tokens.at(0).text, "red");
   EXPECT_TRUE(result.pictures.tokens.at(0).maps.empty());
-  EXPECT_EQ(result.metrics.size(), 1U) << "no sparsity";
+  EXPECT_EQ(result.metrics.size(), 1U) << "sparsity is not measured";
   EXPECT_EQ(
       error_of("{name: tokens, words: [red]}"),
       "tokens.words: this model's embeddings are not weights of vocabulary tokens: take one whose towers both read "
-      "out by token_projection, with projection: none, as configs/shapes_stair.yaml has it");
+      "out by token_projection, with projection: none, as in configs/shapes_stair.yaml");
 }
 
-TEST_F(Tokens, StandForATextWithoutTheTextTower) {
+TEST_F(Tokens, ReplaceTheTextTower) {
   const MultiHotEmbedder free(model, "");
   const at::Tensor texts = free.texts({"circles circles red", "zebra"}, {}).global;
   at::Tensor expected = at::zeros({2, kWords});
   for (const std::int64_t token : {kRed, kCircle, kPlural}) expected[0][token] = 1;
   EXPECT_TRUE(texts.equal(expected)) << texts;
-  // The third picture is mostly ##s, which "a red circle" has not.
+  // The third image is mostly ##s, which "a red circle" does not contain.
   model.weights[0] = {{kRed, 1.0F}, {kCircle, 1.0F}};
   const TaskResult result = run("{name: retrieval, text_encoder_free: true, topk: [1]}");
   EXPECT_EQ(result.data, "named pictures (no text encoder)");
@@ -304,15 +305,14 @@ TEST_F(Tokens, StandForATextWithoutTheTextTower) {
   EXPECT_EQ(model.embedded_texts, 0);
 }
 
-TEST_F(Tokens, StandForATextWhereEmbeddingsHaveNamesAlone) {
+TEST_F(Tokens, ReplaceTheTextTowerOnlyIfEmbeddingsAreTokenWeights) {
   model.named = false;
   for (const char* task : {"retrieval", "zero_shot"})
     EXPECT_EQ(
         error_of(concat("{name: ", task, ", text_encoder_free: true}")),
         concat(task,
                ".text_encoder_free: this model's embeddings are not weights of vocabulary tokens: take one whose "
-               "towers both read out by token_projection, with projection: none, as configs/shapes_stair.yaml has "
-               "it"));
+               "towers both read out by token_projection, with projection: none, as in configs/shapes_stair.yaml"));
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
-// libFuzzer's entry point, for the target that TESSERA_FUZZ_TARGET names.
+// The libFuzzer entry points for the target that TESSERA_FUZZ_TARGET names.
 #include <cstddef>
 #include <cstdint>
 
 #include "tests/fuzz/target.h"
 
-// What a target makes once (vocabularies, say) is not to count as the time of its first input.
+// Runs the target once so that one-time setup, such as loading vocabularies, does not count as time of the first input.
 extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
   tessera::fuzz::TESSERA_FUZZ_TARGET({});
   return 0;

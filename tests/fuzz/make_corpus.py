@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the seed inputs of the fuzz targets that are not text: tests/fuzz/corpus/{image,tar,npy,parquet,safetensors,features,vocabulary,tokenizer_json}.
+"""Writes the binary and generated seed inputs of the fuzz targets:
+tests/fuzz/corpus/{image,tar,npy,parquet,safetensors,features,vocabulary,tokenizer_json}.
 
-Needs numpy, Pillow and sentencepiece. The files are in the repository; run it again only to add some.
+Needs numpy, Pillow and sentencepiece. The files are in the repository, so run this script only to add some.
 """
 import base64
 import gzip
@@ -131,7 +132,7 @@ def tensor_files():
 
 
 def fingerprint(data):
-    """As in src/base/digest.cpp."""
+    """Computes the same value as fingerprint() in src/base/digest.cpp."""
     def mix(x):
         x = (x + 0x9E3779B97F4A7C15) % 2**64
         x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
@@ -174,7 +175,7 @@ def feature_folders():
 def vocabularies():
     words = "small large red blue green circle square star ring left right of above a the photo 2 cats".split()
     lines = [" ".join(words[(i * k) % len(words)] for k in range(1, 8)) for i in range(1, 200)]
-    rules = tempfile.NamedTemporaryFile(mode="w", suffix=".tsv")  # code points in hexadecimal: the library's own are 240 kB
+    rules = tempfile.NamedTemporaryFile(mode="w", suffix=".tsv")  # code points in hexadecimal; the library's own rules take 240 kB
     rules.write("".join(f"{ord(c):X}\t{ord(c.lower()):X}\n" for c in "ABCDEFGHIJ") + "FF21\t61\nFB01\t66 69\n")
     rules.flush()
     for kind, size in (("unigram", 43), ("bpe", 43)):
@@ -191,7 +192,7 @@ def vocabularies():
 
 
 def shortened(file):
-    """A tokenizer.json whose vocabulary is a small part of what it was."""
+    """Returns a tokenizer.json with most of its vocabulary removed."""
     model, special = file["model"], {token["content"] for token in file["added_tokens"]}
     if "merges" in model:
         model["merges"] = model["merges"][:12]
@@ -209,11 +210,11 @@ def tokenizer_files():
     files = Path(__file__).parent.parent / "data" / "foreign" / "tokenizers"
     for kind in ("gemma", "clip", "llama", "wordpiece", "unigram", "wordlevel", "added"):
         file = json.loads((files / f"{kind}.json").read_text())
-        if kind == "gemma":  # a few of its 256 bytes
+        if kind == "gemma":  # keep only a few of its 256 byte tokens
             file["added_tokens"] = [token for token in file["added_tokens"] if not token["content"].startswith("<0x") or token["content"] < "<0x05"]
         write(f"tokenizer_json/{kind}", json.dumps(shortened(file), separators=(",", ":"), ensure_ascii=False).encode())
     units = [0] * 256
-    units[ord("b")] = ord("b") | 1 << 8 | (ord("b") ^ 200) << 10  # b becomes a: its value is unit 200, which points to the first text
+    units[ord("b")] = ord("b") | 1 << 8 | (ord("b") ^ 200) << 10  # maps b to a: the value of b is unit 200, which points to the first text
     units[200] = 1 << 31
     rules = struct.pack("<257I", 4 * len(units), *units) + b"a\0"
     parts = {"normalizer": {"type": "Sequence", "normalizers": [{"type": "Precompiled", "precompiled_charsmap": base64.b64encode(rules).decode()},

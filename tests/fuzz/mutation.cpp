@@ -73,7 +73,7 @@ void Mutator::change(std::string& bytes, Random& random) const {
   }
 }
 
-// Numbers at the edges of their types, little- or big-endian.
+// Overwrites bytes with a number near the limits of an integer type, in little- or big-endian order.
 void Mutator::overwrite_number(std::string& bytes, Random& random) const {
   constexpr std::array<std::uint64_t, 12> edges = {0,      1,          0x7F,       0x80,       0xFF,      0x7FFF,
                                                    0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, INT64_MAX, UINT64_MAX};

@@ -7,8 +7,8 @@
 
 namespace tessera::fuzz {
 
-/// Small changes at random: bits, bytes, numbers of any width and order, pieces cut out, doubled, moved or taken from
-/// another input, words of a dictionary. The same seed and index give the same input.
+/// Makes small random changes: flips bits, replaces bytes, writes numbers of any width and byte order, removes, repeats or moves
+/// pieces, and inserts pieces of other inputs or words of a dictionary. The same seed and index always produce the same input.
 class Mutator {
  public:
   Mutator(std::vector<std::string> inputs, std::vector<std::string> words, std::size_t longest);
@@ -26,7 +26,7 @@ class Mutator {
   std::size_t longest_;
 };
 
-/// The words of a dictionary in libFuzzer's format: name="bytes with \xNN", a line each.
+/// Reads a dictionary in libFuzzer's format, which has one word per line: name="bytes with \xNN".
 std::vector<std::string> read_dictionary(const std::string& path);
 
 }  // namespace tessera::fuzz

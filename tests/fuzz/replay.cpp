@@ -1,5 +1,5 @@
-// The fuzz targets without libFuzzer: every file of the corpus, then a number of mutations of them that follow from the
-// seed. Built and run as a test by any compiler; what an input that breaks a contract was is written to a file.
+// Runs the fuzz targets without libFuzzer: first every file of the corpus, then mutations of these files that are determined by the
+// seed. It builds with any compiler and runs as a test. An input that breaks a contract is written to a file.
 #include <algorithm>
 #include <array>
 #include <csignal>
@@ -46,7 +46,7 @@ const std::map<std::string, Target>& targets() {
   return all;
 }
 
-// What a signal handler can still write.
+// Global, so that the signal handler can write them.
 std::string current;
 std::string crash_path;
 
@@ -62,7 +62,7 @@ void save_current(int signal) {
 }
 
 void run_one(Target target, std::string bytes) {
-  constexpr itimerval limit{{0, 0}, {20, 0}};  // of the processor's time: other programs must not count
+  constexpr itimerval limit{{0, 0}, {20, 0}};  // CPU time, so that other programs do not count
   constexpr itimerval none{};
   current = std::move(bytes);
   ::setitimer(ITIMER_PROF, &limit, nullptr);
@@ -87,10 +87,10 @@ int run(int argc, char** argv) {
   std::size_t longest = 1 << 16;
   CLI::App app("Runs a fuzz target over its corpus and over mutations of it.");
   app.add_option("kind", kind, "the target")->required();
-  app.add_option("files", files, "only these inputs, no mutations");
-  app.add_option("--inputs", inputs, "how many mutations");
-  app.add_option("--seed", seed, "they follow from it");
-  app.add_option("--longest", longest, "bytes of the longest");
+  app.add_option("files", files, "run only these inputs, without mutations");
+  app.add_option("--inputs", inputs, "the number of mutations");
+  app.add_option("--seed", seed, "the seed of the mutations");
+  app.add_option("--longest", longest, "the maximum size of a mutation, in bytes");
   CLI11_PARSE(app, argc, argv);
   const auto target = targets().find(kind);
   if (target == targets().end()) user_error("no fuzz target ", kind);
@@ -99,7 +99,7 @@ int run(int argc, char** argv) {
   const rlimit limit{memory, memory};
   ::setrlimit(RLIMIT_DATA, &limit);
   crash_path = "fuzz-crash-" + kind;
-  static std::array<char, 1 << 16> stack_of_handler;  // the usual one may be what ran over
+  static std::array<char, 1 << 16> stack_of_handler;  // the normal stack may have overflowed
   const stack_t stack{stack_of_handler.data(), 0, stack_of_handler.size()};
   ::sigaltstack(&stack, nullptr);
   struct sigaction action {};
@@ -110,7 +110,7 @@ int run(int argc, char** argv) {
     for (const std::string& path : files) run_one(target->second, io::read_file(path));
     return 0;
   }
-  target->second({});  // what is made once takes no input's time
+  target->second({});  // one-time setup must not count as time of an input
   const std::vector<std::string> known = corpus(kind);
   for (const std::string& bytes : known) run_one(target->second, bytes);
   const std::string dictionary = TESSERA_SOURCE_DIR "/tests/fuzz/dictionaries/" + kind + ".dict";

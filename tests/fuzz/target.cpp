@@ -25,7 +25,7 @@ void check_message(const std::exception& error) {
 }
 
 InputFile::InputFile() : descriptor_(::memfd_create("fuzz", MFD_CLOEXEC)) {
-  if (descriptor_ < 0) broken("no file in memory can be made");
+  if (descriptor_ < 0) broken("cannot create a file in memory");
   path_ = "/proc/self/fd/" + std::to_string(descriptor_);
 }
 
@@ -46,7 +46,7 @@ InputFolder::~InputFolder() {
 void InputFile::write(std::string_view bytes) {
   const bool written = ::ftruncate(descriptor_, 0) == 0 &&
                        ::pwrite(descriptor_, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size());
-  if (!written) broken("the input's file cannot be written");
+  if (!written) broken("cannot write the input file");
 }
 
 }  // namespace tessera::fuzz

@@ -1,6 +1,6 @@
 #pragma once
-// What the fuzz targets share. A target takes any bytes and checks its parser's contract: only SampleError and
-// UserError come out, each of one readable line, and what is returned is consistent. A broken contract aborts.
+// Declares the fuzz targets and their shared helpers. A target takes any bytes and checks the contract of its parser: it may throw only
+// SampleError and UserError, each with a message of one readable line, and its results are consistent. A broken contract aborts.
 
 #include <exception>
 #include <string>
@@ -26,16 +26,16 @@ void fuzz_tokenizer_json(std::string_view input);
 void fuzz_vocabulary(std::string_view input);
 void fuzz_yaml(std::string_view input);
 
-/// Prints what broke, and aborts.
+/// Prints `text` and aborts.
 [[noreturn]] void broken(const std::string& text);
 inline void require(bool holds, const char* text) {
   if (!holds) broken(text);
 }
 
-/// An error that reaches a user: one line, UTF-8 without control characters, of a length that can be read.
+/// Checks an error message for users: it must be one line of UTF-8 without control characters and of a readable length.
 void check_message(const std::exception& error);
 
-/// Bytes as a file of their own, in memory; the next one takes its place.
+/// A file in memory that holds the current input; the next write replaces it.
 class InputFile {
  public:
   InputFile();
@@ -51,7 +51,7 @@ class InputFile {
   std::string path_;
 };
 
-/// A folder of its own, in memory where there is one.
+/// A folder for one process, in memory if /dev/shm exists.
 class InputFolder {
  public:
   InputFolder();

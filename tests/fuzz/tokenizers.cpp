@@ -9,7 +9,7 @@ namespace tessera::fuzz {
 void check_encoding(const Tokenizer& tokenizer, std::string_view text) {
   const std::vector<std::int64_t> ids = tokenizer.encode(text);
   require(!ids.empty() && static_cast<std::int64_t>(ids.size()) <= tokenizer.context_length(),
-          "tokenizer: how many ids");
+          "tokenizer: wrong number of ids");
   for (const std::int64_t id : ids)
     require(id >= 0 && id < tokenizer.vocab_size(), "tokenizer: an id outside the vocabulary");
   const std::vector<std::int64_t> of_nothing = tokenizer.encode("");

@@ -1,5 +1,5 @@
 #pragma once
-// Tokenizers for the fuzz targets, and what holds for each of them.
+// Vocabulary files for the fuzz targets, and the checks that every tokenizer must pass.
 
 #include <memory>
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace tessera::fuzz {
 
-/// Ids lie in the vocabulary, are at most `context_length`, begin and end as they should, and follow from the text
-/// alone.
+/// Checks that the ids of a text are in the vocabulary, that there are at most `context_length`, that they start and end with the special
+/// tokens, and that bytes that are not UTF-8 are read as U+FFFD.
 void check_encoding(const Tokenizer& tokenizer, std::string_view text);
 
-/// The bytes of a corpus file: "vocabulary/sentencepiece.model".
+/// Returns the bytes of a corpus file such as "vocabulary/unigram.model".
 std::string corpus_file(const std::string& name);
 
 inline const std::string clip_merges = TESSERA_SOURCE_DIR "/configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz";

@@ -11,17 +11,17 @@
 #include <tessera/index/index.h>
 #include <tessera/index/index_writer.h>
 
-/// Random documents and the search of an index done the slow way.
+/// Random documents, and a brute-force reference for the search of an index.
 namespace tessera::index {
 
 struct RandomVectors {
   std::int64_t rows = 100;
   std::int64_t vocab_size = 50;
-  std::int64_t most_tokens = 12;  // of a row; some have none
-  int weights = 0;                // so many different weights, for ties; 0: any
+  std::int64_t most_tokens = 12;  // per row; some rows have none
+  int weights = 0;                // number of distinct weights (few make ties); 0: any
 };
 
-/// Low tokens are far more frequent than high ones, as in texts.
+/// Returns random rows in which low tokens are far more frequent than high ones, as in text.
 inline SparseVectors random_vectors(const RandomVectors& shape, std::uint64_t seed, const std::string& prefix = "d") {
   Random random(seed, Purpose::step, {});
   SparseVectors out{shape.vocab_size};
@@ -40,14 +40,14 @@ inline SparseVectors random_vectors(const RandomVectors& shape, std::uint64_t se
   return out;
 }
 
-/// A weight as the index stores it, by its definition.
+/// Returns a weight as the index stores it, computed from the definition.
 inline std::uint64_t impact_of(float weight, const Quantization& quantization) {
   const double steps =
       std::round(weight * static_cast<double>(quantization.largest_impact()) / quantization.largest_weight);
   return static_cast<std::uint64_t>(std::min(steps, static_cast<double>(quantization.largest_impact())));
 }
 
-/// All documents with a product above 0 that the filter allows, best first.
+/// Returns all documents with a product above 0 that the filter allows, best first.
 inline std::vector<Hit> brute_force(const SparseVectors& documents, const QuantizedQuery& query,
                                     const Quantization& quantization, const Filter& filter = {},
                                     const std::vector<bool>& removed = {}) {
@@ -81,7 +81,7 @@ inline void expect_same_hits(const std::vector<Hit>& found, std::vector<Hit> exp
   }
 }
 
-/// A query out of a row.
+/// Makes a query from a row.
 inline QuantizedQuery query_of(const SparseVectors& queries, std::int64_t row, const Quantization& quantization) {
   return quantize_query(queries.tokens_of(row), queries.weights_of(row), quantization);
 }

@@ -30,14 +30,14 @@ SparseVectors joined(SparseVectors a, const SparseVectors& b) {
   return a;
 }
 
-/// The ids that a search finds, best first.
+/// Returns the ids that a search found, best first.
 std::vector<std::string> ids_of(const Index& index, const Hits& hits) {
   std::vector<std::string> ids;
   for (const Hit& hit : hits.best) ids.emplace_back(index.id(hit.document));
   return ids;
 }
 
-TEST_F(Changes, AddedAndRemovedDocumentsCountAtOnceAndCompactionChangesNoResult) {
+TEST_F(Changes, AdditionsAndRemovalsApplyAtOnceAndCompactionChangesNoResult) {
   const SparseVectors first = random_vectors({.rows = 300, .vocab_size = 40}, 1, "a");
   const SparseVectors second = random_vectors({.rows = 77, .vocab_size = 40}, 2, "b");
   const SparseVectors queries = random_vectors({.rows = 5, .vocab_size = 40}, 3);
@@ -73,17 +73,17 @@ TEST_F(Changes, AddedAndRemovedDocumentsCountAtOnceAndCompactionChangesNoResult)
   EXPECT_EQ(files(), (std::vector<std::string>{"lock", "manifest.json", "segment-000003"}));
 }
 
-TEST_F(Changes, AnIdStandsForOneDocument) {
+TEST_F(Changes, AnIdBelongsToOneDocument) {
   const SparseVectors documents = random_vectors({.rows = 10, .vocab_size = 20}, 1);
   SparseVectors twice = documents;
   twice.ids[7] = "d2";
-  EXPECT_EQ(message_of([&] { build_index(folder_, twice, {}); }), "the id d2 stands for two documents, rows 2 and 7");
+  EXPECT_EQ(message_of([&] { build_index(folder_, twice, {}); }), "the id d2 belongs to two documents, rows 2 and 7");
   build_index(folder_, documents, {});
   SparseVectors more{20};
   append_row(more, "new", {{1, 1}}, "test");
   append_row(more, "d4", {{19, 2}}, "test");
   EXPECT_EQ(message_of([&] { add_documents(folder_, more); }),
-            "there is a document d4 already; --replace puts the new one in its place");
+            "there is already a document d4; --replace replaces it by the new one");
   EXPECT_EQ(Index(folder_).documents(), 10);
   EXPECT_EQ(add_documents(folder_, more, /*replace=*/true).replaced, 1);
   const Index index(folder_);
@@ -92,7 +92,7 @@ TEST_F(Changes, AnIdStandsForOneDocument) {
   EXPECT_EQ(index.find(ids).front(), 11);
 }
 
-TEST_F(Changes, ARemovedIdCanComeAgain) {
+TEST_F(Changes, ARemovedIdCanBeAddedAgain) {
   build_index(folder_, random_vectors({.rows = 3, .vocab_size = 20}, 1), {});
   const std::vector<std::string> ids = {"d1"};
   remove_documents(folder_, ids);
@@ -116,7 +116,7 @@ TEST_F(Changes, AnEmptyIndexCanBeFilledAndEmptied) {
   EXPECT_EQ(Index(folder_).segments(), 0);
 }
 
-TEST_F(Changes, WeightsAboveTheLargestAreCutAndCounted) {
+TEST_F(Changes, WeightsAboveTheLargestAreClippedAndCounted) {
   SparseVectors documents{3};
   append_row(documents, "a", {{0, 1.0F}}, "test");
   build_index(folder_, documents, {});
@@ -129,11 +129,11 @@ TEST_F(Changes, WeightsAboveTheLargestAreCutAndCounted) {
   EXPECT_NEAR(stored.weights_of(1)[1], 0.5, 0.002);
 }
 
-TEST_F(Changes, AnIndexIsReplacedOnlyWhenAsked) {
+TEST_F(Changes, AnIndexIsReplacedOnlyWithOverwrite) {
   build_index(folder_, random_vectors({.rows = 3, .vocab_size = 20}, 1), {});
   const SparseVectors others = random_vectors({.rows = 5, .vocab_size = 30}, 2);
   EXPECT_EQ(message_of([&] { build_index(folder_, others, {}); }),
-            folder_ + ": there is an index already; --overwrite replaces it");
+            folder_ + ": there is already an index; --overwrite replaces it");
   build_index(folder_, others, {.overwrite = true});
   EXPECT_EQ(Index(folder_).documents(), 5);
   EXPECT_EQ(files(), (std::vector<std::string>{"lock", "manifest.json", "segment-000002"}));
@@ -146,14 +146,13 @@ TEST_F(Changes, NamesOfTokensAreKept) {
   EXPECT_EQ(names_of(folder_).find("circle"), 2);
 }
 
-TEST_F(Changes, AVocabularyThatIsTooLargeIsNamed) {
+TEST_F(Changes, ALargerVocabularyIsRefused) {
   build_index(folder_, random_vectors({.rows = 3, .vocab_size = 20}, 1), {});
   EXPECT_EQ(message_of([&] { add_documents(folder_, random_vectors({.rows = 3, .vocab_size = 21}, 1, "e")); }),
             "the documents' vocabulary of 21 is larger than the index's, 20");
 }
 
-// Readers open the index and search it while a writer adds, removes and compacts; each sees one of the states.
-TEST_F(Changes, ReadersSeeAWholeStateWhileAWriterChangesTheIndex) {
+TEST_F(Changes, ReadersSeeAConsistentStateWhileAWriterChangesTheIndex) {
   const SparseVectors first = random_vectors({.rows = 60, .vocab_size = 20}, 1, "a");
   const SparseVectors second = random_vectors({.rows = 40, .vocab_size = 20}, 2, "b");
   build_index(folder_, first, {.largest_weight = 3, .window = 64});
@@ -187,7 +186,7 @@ TEST_F(Changes, ReadersSeeAWholeStateWhileAWriterChangesTheIndex) {
   }
 }
 
-TEST_F(Changes, AnOpenedIndexStaysAsItIs) {
+TEST_F(Changes, AnOpenIndexIsNotAffectedByLaterChanges) {
   const SparseVectors documents = random_vectors({.rows = 60, .vocab_size = 20}, 1);
   build_index(folder_, documents, {});
   const Index opened(folder_);

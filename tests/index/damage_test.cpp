@@ -21,7 +21,7 @@ class Damage : public IndexTest {
     for (int t = 0; t < 70; ++t) lines += "token" + std::to_string(t) + "\n";
     return lines;
   }
-  /// What opening says of a file with other bytes, "no error" if nothing; the file is as before afterwards.
+  /// Returns the error of opening the index while `file` holds `bytes`, or "no error"; restores the file afterwards.
   std::string opened_with(const std::string& file, const std::string& bytes) const {
     const std::string original = io::read_file(path(file));
     std::ofstream(path(file), std::ios::binary) << bytes;
@@ -31,7 +31,7 @@ class Damage : public IndexTest {
   }
 };
 
-TEST_F(Damage, EveryChangedByteOfEveryFileIsAnErrorOfOneLine) {
+TEST_F(Damage, AnyChangedByteOfAnyFileIsReportedInOneLine) {
   for (const std::string file : {"manifest.json", "segment-000002", "vocabulary-000001.txt"}) {
     const std::string bytes = io::read_file(path(file));
     std::int64_t unnoticed = 0;
@@ -40,7 +40,7 @@ TEST_F(Damage, EveryChangedByteOfEveryFileIsAnErrorOfOneLine) {
       changed[i] = static_cast<char>(changed[i] ^ (1 << (i % 8)));
       const std::string message = opened_with(file, changed);
       if (message == "no error") {
-        // Between sections lie zeros up to the next multiple of 64 bytes, which nothing reads.
+        // Sections are padded with zeros to the next multiple of 64 bytes, and nothing reads the padding.
         EXPECT_EQ(bytes[i], 0) << file << ", byte " << i;
         ++unnoticed;
         continue;
@@ -61,14 +61,14 @@ TEST_F(Damage, FilesCutShortOrLengthenedAreErrors) {
   }
 }
 
-TEST_F(Damage, AnotherIndexSegmentUnderTheSameNameIsRefused) {
+TEST_F(Damage, ASegmentOfAnotherIndexIsRefused) {
   build_index(path("other"), random_vectors({.rows = 130, .vocab_size = 70}, 2),
               {.names = TokenNames(names(), "test"), .window = 64, .threads = 1});
   const std::string other = io::read_file(path("other") + "/segment-000002");
   EXPECT_NE(opened_with("segment-000002", other), "no error");
 }
 
-TEST_F(Damage, MissingFilesAreNamed) {
+TEST_F(Damage, MissingFilesAreReported) {
   EXPECT_EQ(message_of([&] { Index opened(path("nowhere")); }),
             path("nowhere") + ": there is no index (no manifest.json); tessera-index build makes one");
   std::filesystem::remove(path("segment-000002"));

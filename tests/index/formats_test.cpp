@@ -26,7 +26,7 @@ class Formats : public IndexTest {
   }
 };
 
-/// Two rows over four tokens.
+/// Returns two rows with a vocabulary of four tokens.
 SparseVectors two_rows() {
   SparseVectors vectors{4};
   append_row(vectors, "cat", {{3, 0.5F}, {0, 1.25F}}, "test");
@@ -51,7 +51,7 @@ std::string bytes_of(std::initializer_list<T> values) {
   return {reinterpret_cast<const char*>(values.begin()), values.size() * sizeof(T)};
 }
 
-TEST_F(Formats, DenseEmbeddingsAreToldFromOtherTensors) {
+TEST_F(Formats, DenseEmbeddingsAreRecognizedInTheError) {
   const std::string missing = "a.safetensors: has no tensor shape; expected indptr, indices, values and shape of sparse "
                               "vectors";
   io::save_safetensors(path("a.safetensors"), {{"image_embeddings", at::ones({2, 3})}});
@@ -61,7 +61,7 @@ TEST_F(Formats, DenseEmbeddingsAreToldFromOtherTensors) {
   EXPECT_EQ(error_of(path("a.safetensors")), missing);
 }
 
-TEST_F(Formats, EveryFormatThatIsReadKeepsRowsWeightsAndIds) {
+TEST_F(Formats, ExactFormatsKeepRowsWeightsAndIds) {
   for (const std::string name : {"a.safetensors", "a.csr", "a.jsonl"}) {
     SCOPED_TRACE(name);
     for (const SparseFileOptions& options : {SparseFileOptions{.names = four_names()}, SparseFileOptions{}}) {
@@ -71,7 +71,7 @@ TEST_F(Formats, EveryFormatThatIsReadKeepsRowsWeightsAndIds) {
     SparseVectors many = random_vectors({.rows = 300, .vocab_size = 90, .most_tokens = 40}, 1);
     write_sparse_file(path(name), many, {});
     SparseVectors read = read_sparse_file(path(name), {});
-    many.vocab_size = read.vocab_size;  // of numbered tokens in jsonl: as large as the largest asks for
+    many.vocab_size = read.vocab_size;  // jsonl does not store it: the largest token number determines it
     expect_same(read, many);
     write_sparse_file(path(name), SparseVectors{4}, {});
     EXPECT_EQ(read_sparse_file(path(name), {}).rows(), 0);
@@ -81,7 +81,7 @@ TEST_F(Formats, EveryFormatThatIsReadKeepsRowsWeightsAndIds) {
 TEST_F(Formats, CiffKeepsRowsAndIdsAndRoundsWeights) {
   const SparseFileOptions options{.names = four_names(), .ciff_scale = 4};
   write_sparse_file(path("a.ciff"), two_rows(), options);
-  expect_same(read_sparse_file(path("a.ciff"), options), two_rows());  // 5, 2 and 8 quarters
+  expect_same(read_sparse_file(path("a.ciff"), options), two_rows());  // exact: the weights are 5, 2 and 8 quarters
   const SparseVectors many = random_vectors({.rows = 300, .vocab_size = 90, .most_tokens = 40}, 1);
   write_sparse_file(path("b.ciff"), many, {});
   const SparseVectors read = read_sparse_file(path("b.ciff"), {});
@@ -91,7 +91,7 @@ TEST_F(Formats, CiffKeepsRowsAndIdsAndRoundsWeights) {
   for (std::size_t i = 0; i < many.weights.size(); ++i) EXPECT_NEAR(read.weights[i], many.weights[i], 0.0051);
 }
 
-TEST_F(Formats, CsrHasBigAnnsBytes) {
+TEST_F(Formats, CsrMatchesBigAnnsByteLayout) {
   const std::string expected = bytes_of<std::int64_t>({2, 4, 3, 0, 2, 3}) + bytes_of<std::int32_t>({0, 3, 2}) +
                                bytes_of<float>({1.25F, 0.5F, 2.0F});
   write_sparse_file(path("a.csr"), two_rows(), {});
@@ -102,7 +102,7 @@ TEST_F(Formats, CsrHasBigAnnsBytes) {
   EXPECT_EQ(without_ids.weights, two_rows().weights);
 }
 
-TEST_F(Formats, CsrRowsInAnyOrderAreSortedAndZerosLeftOut) {
+TEST_F(Formats, UnsortedCsrRowsAreSortedAndZerosAreDropped) {
   const std::string bytes =
       bytes_of<std::int64_t>({1, 4, 3, 0, 3}) + bytes_of<std::int32_t>({3, 1, 0}) + bytes_of<float>({3, 0, 1});
   const SparseVectors read = read_sparse_file(write("a.csr", bytes), {});
@@ -110,7 +110,7 @@ TEST_F(Formats, CsrRowsInAnyOrderAreSortedAndZerosLeftOut) {
   EXPECT_EQ(read.weights, (std::vector<float>{1, 3}));
 }
 
-TEST_F(Formats, JsonLinesAreSeismics) {
+TEST_F(Formats, JsonLinesMatchTheFormatOfSeismic) {
   write_sparse_file(path("a.jsonl"), two_rows(), {.names = four_names()});
   EXPECT_EQ(io::read_file(path("a.jsonl")),
             "{\"id\":\"cat\",\"content\":\"\",\"vector\":{\"red\":1.25,\"[MASK]\":0.5}}\n"
@@ -122,9 +122,10 @@ TEST_F(Formats, JsonLinesAreSeismics) {
   EXPECT_EQ(read.vocab_size, 8);
 }
 
-// Header{version 1, 2 lists, 2 documents, ...}; PostingsList{term, df, cf, postings of (gap, frequency)}; DocRecord, each behind its length.
-TEST_F(Formats, CiffIsWhatProtocolBuffersWrite) {
-  // The first posting has document 0, which proto3 leaves out, the second a gap of 1.
+// The messages, each after its length: Header{version 1, 2 lists, 2 documents, ...}, PostingsList{term, df, cf, postings of (gap,
+// frequency)} and DocRecord.
+TEST_F(Formats, CiffMatchesTheProtocolBuffersEncoding) {
+  // The first posting has document 0, which proto3 omits; the second has a gap of 1.
   const std::string list =
       "\x0A\x04"
       "blue"
@@ -158,30 +159,30 @@ TEST_F(Formats, CiffIsWhatProtocolBuffersWrite) {
     EXPECT_NE(error_of(write("cut.ciff", bytes.substr(0, size)), {.names = four_names()}), "no error") << size;
 }
 
-TEST_F(Formats, TextIsForPeople) {
+TEST_F(Formats, TextIsWrittenButNotReadBack) {
   write_sparse_file(path("a.txt"), two_rows(), {.names = four_names()});
   EXPECT_EQ(io::read_file(path("a.txt")), "cat\tred:1.25 [MASK]:0.5\ndog \"x\" ä\tround:2\n");
-  EXPECT_EQ(error_of(path("a.txt")), "a.txt: text is for people, and not read again");
+  EXPECT_EQ(error_of(path("a.txt")), "a.txt: the format text is write-only");
 }
 
-TEST_F(Formats, MistakesNameFileAndRow) {
+TEST_F(Formats, ErrorsNameFileAndRow) {
   EXPECT_EQ(error_of(write("a.npz", "")),
-            "a.npz: its ending names no format of sparse vectors; say which: safetensors, csr, jsonl, ciff and text");
-  EXPECT_EQ(error_of(write("a.csr", "short")), "a.csr: no csr file: only 5 bytes long");
+            "a.npz: its extension is not that of a format of sparse vectors; name one: safetensors, csr, jsonl, ciff and text");
+  EXPECT_EQ(error_of(write("a.csr", "short")), "a.csr: not a csr file: only 5 bytes long");
   EXPECT_EQ(
       error_of(write("a.csr", bytes_of<std::int64_t>({1, 4, 2, 0, 2}))),
-      "a.csr: no csr file, or cut short: it announces 1 rows, 4 columns and 2 weights, and has 16 bytes for them");
+      "a.csr: not a csr file, or truncated: it announces 1 rows, 4 columns and 2 weights, and has 16 bytes for them");
   const auto csr = [&](std::int32_t token, float weight) {
     return write("a.csr", bytes_of<std::int64_t>({1, 4, 2, 0, 2}) + bytes_of<std::int32_t>({1, token}) +
                               bytes_of<float>({1, weight}));
   };
   EXPECT_EQ(error_of(csr(4, 1)), "a.csr: row 0: token 4 is outside the vocabulary of 4");
-  EXPECT_EQ(error_of(csr(1, 1)), "a.csr: row 0: token 1 comes twice");
+  EXPECT_EQ(error_of(csr(1, 1)), "a.csr: row 0: token 1 is listed twice");
   EXPECT_EQ(error_of(csr(2, -1)), "a.csr: row 0: token 2 has the weight -1, expected a number of at least 0");
   EXPECT_EQ(error_of(csr(2, std::nanf(""))),
             "a.csr: row 0: token 2 has the weight nan, expected a number of at least 0");
   write("a.csr.ids", "one\ntwo\n");
-  EXPECT_EQ(error_of(csr(2, 1)), "a.csr.ids: 2 ids for 1 rows; expected one a line");
+  EXPECT_EQ(error_of(csr(2, 1)), "a.csr.ids: 2 ids for 1 rows; expected one per line");
   EXPECT_EQ(error_of(write("b.csr", bytes_of<std::int64_t>({2, 4, 0, 0, 1, 0}))),
             "b.csr: the starts of its rows do not rise from 0 to the number of weights, 0");
 
@@ -210,7 +211,7 @@ TEST_F(Formats, MistakesNameFileAndRow) {
             "a.safetensors: its vocabulary of 5 is larger than the 4 tokens that have names");
 }
 
-TEST(TokenNamesTest, NumbersAndNamesAreFoundBack) {
+TEST(TokenNamesTest, NumbersAndNamesMapBothWays) {
   const TokenNames numbers, names = four_names();
   EXPECT_EQ(numbers.find("17"), 17);
   for (const char* text : {"", "-1", "1x", "99999999999"}) EXPECT_EQ(numbers.find(text), std::nullopt) << text;
@@ -222,7 +223,7 @@ TEST(TokenNamesTest, NumbersAndNamesAreFoundBack) {
   EXPECT_EQ(names.find("[2]"), std::nullopt);
   EXPECT_EQ(names.find("[MASK]"), 3);
   EXPECT_EQ(TokenNames("a\r\nb", "test").name(0), "a");
-  EXPECT_EQ(message_of([] { TokenNames("", "v.txt"); }), "v.txt: a vocabulary of no tokens; expected one token a line");
+  EXPECT_EQ(message_of([] { TokenNames("", "v.txt"); }), "v.txt: the vocabulary is empty; expected one token per line");
   EXPECT_EQ(message_of([] { TokenNames("a\n\xff\n", "v.txt"); }).substr(0, 17), "v.txt:2: not UTF-");
 }
 

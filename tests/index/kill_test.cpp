@@ -9,15 +9,15 @@
 #include "tests/index/brute_force.h"
 #include "tests/index/temporary_index.h"
 
-// A change of an index is a series of system calls, and between two of them nothing that a file system can see happens: a child
-// that is killed before its first call, its second, ... dies at every moment that there is.
+// A change of an index reaches the file system only through system calls. Killing a child before its first system call, its second,
+// and so on therefore covers every state that a kill can leave on disk.
 namespace tessera::index {
 namespace {
 
 class Killed : public IndexTest {
  protected:
-  /// Runs `change` in a child that gets SIGKILL before its system call number `call`. Returns whether it was killed; nothing if it
-  /// cannot be traced here.
+  /// Runs `change` in a child that gets SIGKILL before its system call number `call`. Returns whether it was killed, or nothing if
+  /// processes cannot be traced here.
   static std::optional<bool> run_until(int call, const std::function<void()>& change) {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -33,7 +33,7 @@ class Killed : public IndexTest {
     int status = 0;
     ::waitpid(child, &status, 0);
     if (WIFEXITED(status)) return std::nullopt;
-    for (int stop = 0;; ++stop) {  // at the entry and at the exit of each call
+    for (int stop = 0;; ++stop) {  // the child stops at the entry and at the exit of each call
       if (stop == 2 * call + 1) ::kill(child, SIGKILL);
       ::ptrace(PTRACE_SYSCALL, child, nullptr, nullptr);
       ::waitpid(child, &status, 0);
@@ -45,7 +45,7 @@ class Killed : public IndexTest {
     }
   }
 
-  /// What an index holds: each document with its impacts, and what a search finds. "none" where there is none.
+  /// Returns an index's documents with their impacts and the hits of a search as text, or "none" if there is no index.
   static std::string contents(const std::string& folder) {
     if (!std::filesystem::exists(folder + "/manifest.json")) return "none";
     const Index index(folder, 1);
@@ -64,7 +64,8 @@ class Killed : public IndexTest {
     return text;
   }
 
-  /// Kills a change at each of its calls; the index is as before or as after, and the next writer is not in the way of what is left.
+  /// Kills a change at each of its system calls. Expects the index to be in the state before or after the change, and a repeated change
+  /// to succeed despite any leftovers.
   void expect_before_or_after(const std::function<void(const std::string&)>& prepare,
                               const std::function<void(const std::string&)>& change) {
     prepare(path("start"));
@@ -86,7 +87,7 @@ class Killed : public IndexTest {
       ASSERT_TRUE(now == before || now == after) << "killed before system call " << call << ":\n" << now;
       states.insert(now);
       if (now == before) change(folder);
-      ASSERT_EQ(contents(folder), after) << "the change made again after a kill before call " << call;
+      ASSERT_EQ(contents(folder), after) << "the change was repeated after a kill before call " << call;
     }
     EXPECT_EQ(states.size(), 2U) << call << " calls";
     EXPECT_GT(call, 10);
@@ -98,11 +99,11 @@ class Killed : public IndexTest {
   }
 };
 
-TEST_F(Killed, BuildingLeavesNoIndexOrAWholeOne) {
+TEST_F(Killed, BuildingLeavesNoIndexOrACompleteOne) {
   expect_before_or_after([](const std::string& folder) { std::filesystem::create_directories(folder); }, build_first);
 }
 
-TEST_F(Killed, OverwritingLeavesTheOldOrTheNewOne) {
+TEST_F(Killed, OverwritingLeavesTheOldOrTheNewIndex) {
   expect_before_or_after(build_first, [](const std::string& folder) {
     build_index(folder, random_vectors({.rows = 90, .vocab_size = 30}, 2, "b"), {.overwrite = true, .threads = 1});
   });
@@ -127,7 +128,7 @@ TEST_F(Killed, RemovingLeavesAllOrNothing) {
   });
 }
 
-// A compaction changes no result, but the numbers of documents, which `contents` does not show: here it follows a removal.
+// A compaction after a removal renumbers the documents but changes no result, and `contents` does not show document numbers.
 TEST_F(Killed, CompactingKeepsTheDocuments) {
   const auto prepare = [](const std::string& folder) {
     build_first(folder);

@@ -11,7 +11,7 @@
 namespace tessera::index {
 namespace {
 
-// Weights of which the stored numbers are exact: 1 is a third of the largest, 65,535 / 3 a whole number.
+// The index stores these weights exactly: 3 is the largest, and 65,535 / 3 is a whole number.
 constexpr const char* kPictures =
     "{\"id\": \"p1\", \"vector\": {\"red\": 3, \"circle\": 1}}\n"
     "{\"id\": \"p2\", \"vector\": {\"red\": 1, \"square\": 3}}\n"
@@ -31,7 +31,7 @@ class IndexProgram : public IndexTest {
     ASSERT_EQ(built.code, 0) << built.text;
     EXPECT_TRUE(built.text.starts_with(path("i") + ": 3 documents, 6 weights, ")) << built.text;
   }
-  /// "id score" of each hit of a search, a line each.
+  /// Returns one line "id score" per hit of a search.
   std::string found(const std::string& arguments) const {
     const Answer answer = run("search " + path("i") + " --output tsv " + arguments);
     if (answer.code != 0) return concat("exit code ", answer.code, ": ", answer.text);
@@ -62,7 +62,7 @@ TEST_F(IndexProgram, BuildsSearchesAddsRemovesAndCompacts) {
   EXPECT_NE(run("info " + path("i")).text.find("documents       2\n"), std::string::npos);
 }
 
-TEST_F(IndexProgram, FiltersAndListsNarrowSearches) {
+TEST_F(IndexProgram, FiltersAndTokenListsNarrowSearches) {
   build();
   EXPECT_EQ(found("--must red,circle"), "p1 4\n");
   EXPECT_EQ(found("--must red --must-not circle"), "p2 1\n");
@@ -73,7 +73,7 @@ TEST_F(IndexProgram, FiltersAndListsNarrowSearches) {
   EXPECT_EQ(found("--tokens 'red circle blue' --allow-tokens @" + path("list.txt")), "p3 6\np1 1\n");
 }
 
-TEST_F(IndexProgram, QueriesComeFromFilesAndLinesAndAnswersInThreeForms) {
+TEST_F(IndexProgram, ReadsQueriesFromFilesAndLinesAndWritesThreeFormats) {
   build();
   io::write_file(path("q.jsonl"),
                  "{\"id\": \"first\", \"vector\": {\"blue\": 1}}\n{\"id\": \"second\", \"vector\": {}}\n");
@@ -102,17 +102,17 @@ TEST_F(IndexProgram, ConvertsFilesAndIndexes) {
             "{\"id\":\"p1\",\"content\":\"\",\"vector\":{\"red\":3.0,\"circle\":1.0}}\n{\"id");
 }
 
-TEST_F(IndexProgram, MistakesGiveOneLineAndCodeTwo) {
+TEST_F(IndexProgram, MistakesAreReportedInOneLineWithExitCodeTwo) {
   build();
   const std::string i = path("i");
   expect_refused("", "tessera-index: A subcommand is required (see --help)");
   expect_refused("build " + i + " " + path("a.jsonl") + " --vocabulary " + path("words.txt"),
-                 "tessera-index build: " + i + ": there is an index already; --overwrite replaces it");
+                 "tessera-index build: " + i + ": there is already an index; --overwrite replaces it");
   expect_refused(
       "build " + path("j") + " " + path("a.jsonl") + " --vocabulary " + path("words.txt") + " --impact-bits 9",
       "tessera-index build: impacts of 9 bits: expected 8 or 16");
   expect_refused("add " + i + " " + path("a.jsonl"),
-                 "tessera-index add: there is a document p1 already; --replace puts the new one in its place");
+                 "tessera-index add: there is already a document p1; --replace replaces it by the new one");
   expect_refused("remove " + i, "tessera-index remove: nothing to remove: give --ids ID,... or --ids-file FILE");
   expect_refused("remove " + i + " --ids p9",
                  "tessera-index remove: there is no document p9 in the index; nothing was removed");
@@ -120,7 +120,7 @@ TEST_F(IndexProgram, MistakesGiveOneLineAndCodeTwo) {
                  "tessera-index search: " + path("none") +
                      ": there is no index (no manifest.json); tessera-index build makes one");
   expect_refused("search " + i,
-                 "tessera-index search: nothing to look for: give --queries FILE, --texts FILE, --images FILE, "
+                 "tessera-index search: no queries: give --queries FILE, --texts FILE, --images FILE, "
                  "--tokens \"WORD ...\", --lines FILE, "
                  "or --must TOKEN");
   expect_refused("search " + i + " --tokens 'redd'",
@@ -134,7 +134,7 @@ TEST_F(IndexProgram, MistakesGiveOneLineAndCodeTwo) {
                  "tessera-index convert: the output " + path("no/such.csr") + ": there is no folder " + path("no"));
 }
 
-TEST_F(IndexProgram, HelpSaysWhatEverythingMeans) {
+TEST_F(IndexProgram, EveryCommandHasHelp) {
   for (const char* command : {"build", "add", "remove", "compact", "search", "info", "convert"}) {
     const Answer ran = run(std::string(command) + " --help");
     EXPECT_EQ(ran.code, 0) << command;

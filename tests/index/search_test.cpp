@@ -16,7 +16,7 @@ class Search : public IndexTest {
     return Index(folder_);
   }
 
-  /// All queries with several k, against brute force.
+  /// Compares the results of all queries, with several k, against brute force.
   static void expect_exact(const Index& index, const SparseVectors& documents, const SparseVectors& queries,
                            const Filter& filter = {}, const std::vector<bool>& removed = {}) {
     for (std::int64_t q = 0; q < queries.rows(); ++q) {
@@ -44,7 +44,7 @@ TEST_F(Search, EqualsBruteForce) {
   }
 }
 
-TEST_F(Search, TiesGoToTheLowerNumber) {
+TEST_F(Search, TiesGoToTheLowerDocumentNumber) {
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
     const SparseVectors documents =
         random_vectors({.rows = 500, .vocab_size = 12, .most_tokens = 5, .weights = 2}, seed);
@@ -54,7 +54,7 @@ TEST_F(Search, TiesGoToTheLowerNumber) {
   }
 }
 
-TEST_F(Search, EveryInstructionSetGivesTheSame) {
+TEST_F(Search, EveryInstructionSetFindsTheSame) {
   const SparseVectors documents = random_vectors({.rows = 3000, .vocab_size = 200, .most_tokens = 60}, 3);
   const SparseVectors queries = random_vectors({.rows = 8, .vocab_size = 200, .most_tokens = 20}, 4);
   for (const int bits : {8, 16}) {
@@ -67,7 +67,7 @@ TEST_F(Search, EveryInstructionSetGivesTheSame) {
   }
 }
 
-TEST_F(Search, FullWindowsOfTheLargestSize) {
+TEST_F(Search, FullWindowsOfTheLargestSizeAreExact) {
   const SparseVectors documents = random_vectors({.rows = 65'536 + 70, .vocab_size = 300, .most_tokens = 8}, 1);
   const Index index = build(documents, {.threads = 2});
   const SparseVectors queries = random_vectors({.rows = 2, .vocab_size = 300, .most_tokens = 10}, 2);
@@ -77,7 +77,7 @@ TEST_F(Search, FullWindowsOfTheLargestSize) {
   }
 }
 
-TEST_F(Search, FiltersTakeDocumentsOut) {
+TEST_F(Search, FiltersExcludeDocuments) {
   const SparseVectors documents = random_vectors({.rows = 700, .vocab_size = 40, .most_tokens = 15}, 5);
   const SparseVectors queries = random_vectors({.rows = 4, .vocab_size = 40, .most_tokens = 10}, 6);
   const Index index = build(documents, {.window = 192});
@@ -89,7 +89,7 @@ TEST_F(Search, FiltersTakeDocumentsOut) {
   expect_exact(index, documents, queries, {.must = {0}, .documents = {}, .only_documents = true});
 }
 
-TEST_F(Search, EmptyDocumentsAndQueriesAreFoundByNothingAndFindNothing) {
+TEST_F(Search, EmptyDocumentsAreNotFoundAndEmptyQueriesFindNothing) {
   SparseVectors documents{4};
   append_row(documents, "empty", {}, "test");
   append_row(documents, "full", {{1, 1.0F}}, "test");
@@ -133,7 +133,7 @@ TEST_F(Search, ScoresAreProductsOfRoundedWeightsAndCosinesAtUnitLength) {
   }
 }
 
-TEST_F(Search, WeightsOfLongQueriesStayWithinTheSumsRange) {
+TEST_F(Search, SumsOfLongQueriesDoNotOverflow) {
   constexpr std::int32_t kTokens = 3000;
   SparseVectors documents{kTokens};
   std::vector<TokenWeight> row;
@@ -156,7 +156,7 @@ TEST_F(Search, WindowsThatCannotHoldABetterDocumentAreSkipped) {
   EXPECT_EQ(index.search(quantize_query(tokens, weights, index.quantization()), 5).windows_skipped, 7);
 }
 
-TEST_F(Search, SeveralThreadsGiveWhatOneGives) {
+TEST_F(Search, SeveralThreadsFindWhatOneFinds) {
   const SparseVectors documents = random_vectors({.rows = 900, .vocab_size = 60, .most_tokens = 20}, 10);
   const SparseVectors queries = random_vectors({.rows = 40, .vocab_size = 60, .most_tokens = 12}, 11);
   const Index index = build(documents, {.window = 256});
@@ -164,9 +164,9 @@ TEST_F(Search, SeveralThreadsGiveWhatOneGives) {
   for (std::size_t q = 0; q < one.size(); ++q) expect_same_hits(four[q].best, one[q].best, 7);
 }
 
-TEST_F(Search, MistakesAreNamed) {
+TEST_F(Search, InvalidArgumentsAreReported) {
   const Index index = build(random_vectors({.rows = 5, .vocab_size = 20}, 1), {});
-  EXPECT_EQ(message_of([&] { index.search({}, 0); }), "k = 0: expected at least 1 document to look for");
+  EXPECT_EQ(message_of([&] { index.search({}, 0); }), "k = 0: expected at least 1");
   EXPECT_EQ(message_of([&] { index.search({{20}, {1}}, 1); }), "token 20 is outside the index's vocabulary of 20");
   EXPECT_EQ(message_of([&] { index.search({}, 1, {.must = {-1}}); }),
             "token -1 is outside the index's vocabulary of 20");

@@ -9,7 +9,7 @@
 
 namespace tessera::index {
 
-/// A folder for each test, gone when the test is over.
+/// Creates a folder for each test and removes it afterwards.
 class IndexTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -24,7 +24,7 @@ class IndexTest : public testing::Test {
   std::string folder_;
 };
 
-/// The message of the UserError that a call throws, or what happened instead.
+/// Returns the message of the UserError that a call throws, or what happened instead.
 template <class Call>
 std::string message_of(Call&& call) {
   try {

@@ -18,7 +18,7 @@ class AtomicFileTest : public testing::Test {
       std::filesystem::temp_directory_path() / ("tessera_atomic_file_" + std::to_string(::getpid()));
 };
 
-TEST_F(AtomicFileTest, AppearsWithItsFoldersWhenComplete) {
+TEST_F(AtomicFileTest, AppearsWithItsFoldersOnCommit) {
   const std::filesystem::path path = folder_ / "runs/first/a.model";
   AtomicFile file(path.string());
   file.write("complete");
@@ -27,7 +27,7 @@ TEST_F(AtomicFileTest, AppearsWithItsFoldersWhenComplete) {
   EXPECT_EQ(read_file(path.string()), "complete");
 }
 
-TEST_F(AtomicFileTest, AppearsInTheWorkingFolderByItsNameAlone) {
+TEST_F(AtomicFileTest, ABareNameIsWrittenToTheWorkingFolder) {
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(folder_);
   write_file("page.html", "whole");
@@ -35,7 +35,7 @@ TEST_F(AtomicFileTest, AppearsInTheWorkingFolderByItsNameAlone) {
   EXPECT_EQ(read_file(folder_ / "page.html"), "whole");
 }
 
-TEST_F(AtomicFileTest, AFolderInItsPlaceIsOneLineAndNothingIsLeft) {
+TEST_F(AtomicFileTest, RefusesAFolderAsTargetAndLeavesNothingBehind) {
   try {
     write_file(folder_.string(), "text");
     FAIL() << "expected a UserError";
@@ -50,7 +50,7 @@ TEST_F(AtomicFileTest, LeavesNothingWithoutCommit) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 
-TEST_F(AtomicFileTest, NamesThePathWhoseFolderCannotBeMade) {
+TEST_F(AtomicFileTest, AFolderThatCannotBeCreatedIsReportedWithThePath) {
   write_file(folder_ / "file", "not a folder");
   const std::string path = folder_ / "file/a";
   try {

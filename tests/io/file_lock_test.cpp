@@ -24,7 +24,7 @@ class FileLockTest : public testing::Test {
   std::string holder_;
 };
 
-TEST_F(FileLockTest, ASecondOneIsToldWhoHoldsIt) {
+TEST_F(FileLockTest, ASecondTakerLearnsWhoHoldsTheLock) {
   const auto first = FileLock::take(path_, holder_);
   ASSERT_NE(first, nullptr);
   EXPECT_EQ(holder_, "");
@@ -32,19 +32,19 @@ TEST_F(FileLockTest, ASecondOneIsToldWhoHoldsIt) {
   EXPECT_EQ(holder_.find(concat("process ", ::getpid(), " on ", host_name(), ", since 20")), 0u) << holder_;
 }
 
-TEST_F(FileLockTest, IsFreeAgainAndNamesNobodyOnceItIsReleased) {
+TEST_F(FileLockTest, IsFreeAndNamesNobodyAfterRelease) {
   FileLock::take(path_, holder_).reset();
   EXPECT_EQ(read_file(path_), "");
   EXPECT_NE(FileLock::take(path_, holder_), nullptr);
 }
 
-TEST_F(FileLockTest, ARefusedOneTakesNothingAwayFromTheHolder) {
+TEST_F(FileLockTest, ARefusedTakerLeavesTheHoldersEntry) {
   const auto first = FileLock::take(path_, holder_);
   for (int i = 0; i < 2; ++i) EXPECT_EQ(FileLock::take(path_, holder_), nullptr);
   EXPECT_NE(read_file(path_), "");
 }
 
-TEST_F(FileLockTest, EndsWithAHolderThatIsKilled) {
+TEST_F(FileLockTest, IsFreeAfterItsHolderIsKilled) {
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
   const pid_t child = ::fork();
@@ -64,7 +64,7 @@ TEST_F(FileLockTest, EndsWithAHolderThatIsKilled) {
   ::close(ready[1]);
 }
 
-TEST_F(FileLockTest, AFolderThatIsNotThereIsOneLine) {
+TEST_F(FileLockTest, AMissingFolderIsReportedInOneLine) {
   const std::string nowhere = (folder_ / "nowhere/a.lock").string();
   try {
     FileLock::take(nowhere, holder_);

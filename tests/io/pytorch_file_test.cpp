@@ -26,7 +26,7 @@ std::string error_of(const std::string& path) {
   return "no error";
 }
 
-// tests/data/pytorch/make_files.py wrote what is expected here.
+// tests/data/pytorch/make_files.py wrote the files that hold these tensors.
 void expect_tensors(const std::map<std::string, at::Tensor>& tensors) {
   const at::Tensor counted = at::arange(12, at::kFloat);
   const std::map<std::string, at::Tensor> expected = {{"plain", counted.reshape({3, 4})},
@@ -49,63 +49,63 @@ void expect_tensors(const std::map<std::string, at::Tensor>& tensors) {
   EXPECT_EQ(tensors.at("turned").storage().data(), tensors.at("plain").storage().data());
 }
 
-TEST(PytorchFile, ACheckpointGivesItsStateDictWithoutWrappers) {
+TEST(PytorchFile, ReadsTheStateDictOfACheckpointWithoutWrappers) {
   EXPECT_TRUE(is_pytorch_file(file_named("checkpoint.pt")));
   expect_tensors(load_pytorch_file(file_named("checkpoint.pt")));
 }
 
-TEST(PytorchFile, AStateDictOfProtocol4IsRead) {
+TEST(PytorchFile, ReadsAStateDictOfProtocol4) {
   expect_tensors(load_pytorch_file(file_named("protocol_4.pt")));
 }
 
-TEST(PytorchFile, AWholeModuleGivesItsParametersAndBuffers) {
+TEST(PytorchFile, ReadsParametersAndBuffersOfAWholeModule) {
   const auto tensors = load_pytorch_file(file_named("module.pt"));
   for (const char* name : {"0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var"})
     EXPECT_TRUE(tensors.contains(name)) << name;
   EXPECT_EQ(tensors.at("0.weight").sizes(), (std::vector<std::int64_t>{2, 2}));
 }
 
-TEST(PytorchFile, TheFormatOfBefore1_6IsNamedWithTheWayOut) {
+TEST(PytorchFile, AFileFromBeforePytorch1_6IsRefusedWithAWayToConvertIt) {
   const std::string path = file_named("before_1_6.pt");
   EXPECT_TRUE(is_pytorch_file(path));
   EXPECT_EQ(error_of(path),
             path +
-                ": a pickle without an archive around it, as PyTorch wrote before 1.6, is not read here; three lines "
-                "of Python write it anew: import torch; state = torch.load('" +
+                ": a pickle without an archive around it, as PyTorch wrote before 1.6, is not supported; three lines "
+                "of Python convert it: import torch; state = torch.load('" +
                 path + "', map_location='cpu', weights_only=True); torch.save(state.get('state_dict', state), '" +
                 path + ".new.pt')");
 }
 
-TEST(PytorchFile, AFileWithoutAModelNamesItsKeys) {
+TEST(PytorchFile, TheErrorForAFileWithoutAModelListsItsKeys) {
   EXPECT_EQ(error_of(file_named("no_model.pt")),
             file_named("no_model.pt") +
                 ": no model in it: expected tensors, or a dict `state_dict`, `model_state_dict` or `model`; its keys: "
                 "epoch and best");
 }
 
-TEST(PytorchFile, APickleThatWantsToRunCodeIsRefusedAndNotRun) {
+TEST(PytorchFile, APickleThatRunsCodeIsRefused) {
   const std::string path = file_named("runs_code.pt");
-  EXPECT_EQ(error_of(path), path + ": its pickle wants to run posix.system, which no model needs: nothing was run, and nothing is read of it");
+  EXPECT_EQ(error_of(path), path + ": its pickle calls posix.system, which no model needs: the file is refused, nothing was run");
 }
 
-TEST(PytorchFile, ATruncatedOrChangedFileIsRefusedInOneLine) {
+TEST(PytorchFile, ATruncatedOrDamagedFileIsRefusedInOneLine) {
   const std::string whole = read_file(file_named("checkpoint.pt"));
   const std::string path =
       (std::filesystem::temp_directory_path() / ("tessera_pytorch_" + std::to_string(::getpid()) + ".pt")).string();
   write_file(path, whole.substr(0, whole.size() / 2));
-  EXPECT_EQ(error_of(path), path + ": cut off, or not a PyTorch file: it begins as a zip archive, but the list of "
-                                   "contents that ends one is not there");
+  EXPECT_EQ(error_of(path), path + ": cut off, or not a PyTorch file: it begins like a zip archive, but the list of "
+                                   "contents at the end is missing");
 
-  // The sizes (3, 4) of `plain` become (127, 4) in the pickle: more than its storage holds.
+  // Change the sizes of `plain` in the pickle from (3, 4) to (127, 4), which is more than its storage holds.
   std::string changed = whole;
   const std::string sizes = "K\x03K\x04\x86";
   const std::size_t place = changed.find(sizes);
   ASSERT_NE(place, std::string::npos);
   changed[place + 1] = 127;
   write_file(path, changed);
-  EXPECT_NE(error_of(path).find("reaches outside of its storage of 12 numbers"), std::string::npos) << error_of(path);
+  EXPECT_NE(error_of(path).find("reaches outside its storage of 12 numbers"), std::string::npos) << error_of(path);
 
-  // A bit of the data of `plain`: 0 to 11 in float32.
+  // Flip one bit of the data of `plain` (0 to 11 in float32).
   changed = whole;
   const std::size_t data = changed.find(std::string("\x00\x00\x80\x3f\x00\x00\x00\x40", 8));
   ASSERT_NE(data, std::string::npos);
@@ -113,7 +113,7 @@ TEST(PytorchFile, ATruncatedOrChangedFileIsRefusedInOneLine) {
   write_file(path, changed);
   const std::string damaged = error_of(path);
   EXPECT_TRUE(damaged.starts_with(path + ": tensor ")) << damaged;
-  EXPECT_NE(damaged.find(" is damaged: its data have another checksum (CRC-32) than the file says"), std::string::npos)
+  EXPECT_NE(damaged.find(" is damaged: the checksum of its data (CRC-32) differs from the file's"), std::string::npos)
       << damaged;
   std::filesystem::remove(path);
 }

@@ -23,7 +23,7 @@ class Safetensors : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  // The error for a file of this header and this many bytes of data, without the path in front.
+  // Returns the error for a file with this header and this many bytes of data, without the path in front.
   std::string error_of(const std::string& header, std::size_t data_bytes) {
     const std::uint64_t length = header.size();
     return error_of_bytes(std::string(reinterpret_cast<const char*>(&length), 8) + header +
@@ -46,7 +46,7 @@ class Safetensors : public testing::Test {
   std::string path_;
 };
 
-TEST_F(Safetensors, EveryDtypeAndShapeComesBackEqual) {
+TEST_F(Safetensors, EveryDtypeAndShapeReadsBackEqual) {
   at::manual_seed(1);
   std::map<std::string, at::Tensor> tensors;
   for (at::ScalarType dtype : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kShort,
@@ -70,7 +70,7 @@ TEST_F(Safetensors, EveryDtypeAndShapeComesBackEqual) {
   }
 }
 
-TEST_F(Safetensors, NoTensorsAtAllIsAFileToo) {
+TEST_F(Safetensors, AFileWithoutTensorsIsValid) {
   save_safetensors(path_, {});
   EXPECT_TRUE(load_safetensors(path_).tensors.empty());
 }
@@ -92,7 +92,7 @@ TEST_F(Safetensors, BoolBytesOtherThanOneAreTrue) {
   EXPECT_TRUE(at::equal(load_safetensors(path_).tensors.at("m"), at::tensor({0, 1, 1}).to(at::kBool)));
 }
 
-TEST_F(Safetensors, LyingHeadersAreRefusedByName) {
+TEST_F(Safetensors, InconsistentHeadersAreRefusedWithTheTensorsName) {
   const auto entry = [](const std::string& dtype, const std::string& shape, const std::string& offsets) {
     return R"({"w":{"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}";
   };
@@ -120,7 +120,7 @@ TEST_F(Safetensors, LyingHeadersAreRefusedByName) {
   EXPECT_EQ(error_of(entry("F31", "[2]", "[0,8]"), 8),
             "tensor w: unknown dtype F31; known: BOOL, U8, I8, I16, F16, BF16, I32, F32, F64 and I64");
   EXPECT_EQ(error_of(R"({"w":{"dtype":"F32","shape":[2]}})", 8), "tensor w: its header entry has no data_offsets");
-  EXPECT_EQ(error_of(R"({"w":3})", 0), "tensor w: its header entry is no JSON object");
+  EXPECT_EQ(error_of(R"({"w":3})", 0), "tensor w: its header entry is not a JSON object");
   EXPECT_EQ(
       error_of(
           R"({"v":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"w":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})",
@@ -131,10 +131,10 @@ TEST_F(Safetensors, LyingHeadersAreRefusedByName) {
           R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
           1),
       "the name w occurs twice in the header");
-  EXPECT_EQ(error_of(R"({"a\nb":3})", 0), "tensor a\\nb: its header entry is no JSON object");
+  EXPECT_EQ(error_of(R"({"a\nb":3})", 0), "tensor a\\nb: its header entry is not a JSON object");
   EXPECT_EQ(error_of(R"({"__metadata__":{"a":1}})", 0), "__metadata__ a: expected a string");
-  EXPECT_EQ(error_of(R"({"__metadata__":1})", 0), "__metadata__ is no JSON object");
-  EXPECT_EQ(error_of("[]", 0), "not a safetensors file: its header is no JSON object");
+  EXPECT_EQ(error_of(R"({"__metadata__":1})", 0), "__metadata__ is not a JSON object");
+  EXPECT_EQ(error_of("[]", 0), "not a safetensors file: its header is not a JSON object");
   EXPECT_EQ(error_of("{\"w\":", 0), "not a safetensors file: its header is not valid JSON");
   EXPECT_EQ(error_of("", 0), "not a safetensors file: its header is not valid JSON");
 }
@@ -152,10 +152,10 @@ TEST_F(Safetensors, ShortAndForeignFilesAreRefused) {
   EXPECT_EQ(error_of_bytes("abc"), "not a safetensors file: only 3 bytes long");
   EXPECT_EQ(
       error_of_bytes(std::string(8, '\x7f')),
-      "not a safetensors file, or truncated: a header of 9187201950435737471 bytes is announced, the file has 0 more");
+      "not a safetensors file, or truncated: it announces a header of 9187201950435737471 bytes, but has only 0 more");
 }
 
-TEST_F(Safetensors, OtherKindsOfFilesAreNamed) {
+TEST_F(Safetensors, OtherFileKindsAreRecognizedInTheError) {
   const std::string pytorch = error_of_bytes(std::string("PK\x03\x04") + std::string(20, '\0'));
   EXPECT_TRUE(pytorch.starts_with("is a PyTorch file or another archive, expected a safetensors file; ")) << pytorch;
   EXPECT_NE(pytorch.find("tessera-convert --from open_clip --architecture NAME " + path_), std::string::npos) << pytorch;
@@ -164,7 +164,7 @@ TEST_F(Safetensors, OtherKindsOfFilesAreNamed) {
             "neither safetensors nor a PyTorch file: it begins with the text \"version https://git-lfs.github.com/spec/\"");
 }
 
-TEST_F(Safetensors, HeaderAboveTheLimitIsRefusedUnread) {
+TEST_F(Safetensors, AHeaderAboveTheSizeLimitIsRefused) {
   const std::uint64_t length = 100'000'001;
   write_file(path_, std::string(reinterpret_cast<const char*>(&length), 8));
   std::filesystem::resize_file(path_, 8 + length);  // sparse
@@ -172,7 +172,7 @@ TEST_F(Safetensors, HeaderAboveTheLimitIsRefusedUnread) {
     load_safetensors(path_);
     FAIL();
   } catch (const UserError& error) {
-    EXPECT_EQ(error.what(), path_ + ": its header of 100000001 bytes is longer than the 100000000 that are read");
+    EXPECT_EQ(error.what(), path_ + ": its header of 100000001 bytes is longer than the limit of 100000000");
   }
 }
 
@@ -183,7 +183,7 @@ TEST_F(Safetensors, EveryTruncationIsAnError) {
     EXPECT_NE(error_of_bytes(whole.substr(0, size)), "no error") << size;
 }
 
-TEST_F(Safetensors, MissingFileFolderAndPipeAreNamed) {
+TEST_F(Safetensors, AMissingFileAFolderAndADeviceAreRefused) {
   const auto error = [](const std::string& path) -> std::string {
     try {
       load_safetensors(path);
@@ -194,10 +194,10 @@ TEST_F(Safetensors, MissingFileFolderAndPipeAreNamed) {
   };
   EXPECT_EQ(error(path_), path_ + ": cannot read: No such file or directory");
   EXPECT_EQ(error(folder_.string()), folder_.string() + ": is a folder, expected a safetensors file");
-  EXPECT_EQ(error("/dev/null"), "/dev/null: is no regular file");
+  EXPECT_EQ(error("/dev/null"), "/dev/null: is not a regular file");
 }
 
-TEST_F(Safetensors, AFullDiskLeavesTheOldFile) {
+TEST_F(Safetensors, AFailedWriteKeepsTheOldFile) {
   save_safetensors(path_, {{"a", at::ones({4})}});
   const std::string old = read_file(path_);
   struct rlimit before {};
@@ -215,7 +215,7 @@ TEST_F(Safetensors, AFullDiskLeavesTheOldFile) {
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(text, path_ + ": cannot write: File too large");
   EXPECT_EQ(read_file(path_), old);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1) << "no temporary may stay behind";
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1) << "no temporary file may stay behind";
 }
 
 }  // namespace

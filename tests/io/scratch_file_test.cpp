@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(ScratchFile, GivesBackWhatWasAppendedAndLeavesNothing) {
+TEST(ScratchFile, ReturnsWhatWasAppendedAndLeavesNoFileBehind) {
   const fs::path folder = fs::temp_directory_path() / concat("tessera_scratch_", ::getpid()) / "made";
   {
     ScratchFile file(folder.string());
@@ -21,13 +21,13 @@ TEST(ScratchFile, GivesBackWhatWasAppendedAndLeavesNothing) {
     file.append("and rows");
     EXPECT_EQ(file.size(), 13U);
     EXPECT_EQ(file.bytes(), "rows and rows");
-    EXPECT_TRUE(fs::is_empty(folder)) << "it has no name that a crash could leave behind";
+    EXPECT_TRUE(fs::is_empty(folder)) << "the file has no name, so a crash cannot leave it behind";
   }
   EXPECT_EQ(ScratchFile(folder.string()).bytes(), "");
   fs::remove_all(folder.parent_path());
 }
 
-TEST(ScratchFile, AFolderThatCannotBeMadeIsNamed) {
+TEST(ScratchFile, AFolderThatCannotBeCreatedIsReported) {
   const std::string file = (fs::temp_directory_path() / concat("tessera_scratch_file_", ::getpid())).string();
   write_file(file, "no folder");
   try {

@@ -39,7 +39,7 @@ class HostBuffer : public Buffer {
   std::vector<unsigned char> memory_;
 };
 
-/// Stands for the library's product.
+/// Replaces the matrix product of the library.
 void plain_product(std::int64_t rows, std::int64_t columns, std::int64_t depth, const float* a, const float* b,
                    float* c) {
   for (std::int64_t i = 0; i < rows; ++i) {

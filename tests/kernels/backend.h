@@ -16,7 +16,7 @@
 
 namespace tessera::kernels::test {
 
-/// Memory that a kernel works on, with a margin on both sides that nobody may write to.
+/// Memory that a kernel works on, with a margin on both sides that must not be written to.
 class Buffer {
  public:
   virtual ~Buffer() = default;
@@ -29,7 +29,7 @@ class Buffer {
 /// One implementation of all kernels.
 struct Backend {
   std::string name;
-  /// Results of bfloat16 products carry the rounding of weights, not of the outputs alone.
+  /// Whether bfloat16 results include the rounding of weights in addition to that of the outputs.
   bool rounds_weights = false;
   std::function<std::unique_ptr<Buffer>(const std::vector<unsigned char>& content)> allocate;
   std::function<std::size_t(const SparsifyGroupProblem&, Pass)> sparsify_group_workspace;
@@ -52,24 +52,24 @@ struct Backend {
   std::function<Status(const TokenMaxProjectionBackward&)> token_max_projection_backward;
 };
 
-/// `instruction_set` as use_instruction_set takes it.
+/// Returns the CPU backend; use_instruction_set describes `instruction_set`.
 Backend cpu_backend(int threads = 2, const std::string& instruction_set = "");
 Backend emulation_backend();
-/// Null where there is no GPU.
+/// Returns null if there is no GPU.
 std::unique_ptr<Backend> cuda_backend();
 
-/// CPU (best instruction set, and each that this machine has), emulation, and the GPU if there is one.
+/// Returns the CPU (with the best instruction set, and with each that this machine has), emulation, and the GPU if there is one.
 std::vector<std::string> backend_names();
 Backend backend(const std::string& name);
 
-/// Float values as the bytes of `type`, and back.
+/// Converts float values to the bytes of `type`, and back.
 std::vector<unsigned char> to_bytes(const std::vector<float>& values, DataType type);
 std::vector<float> from_bytes(const std::vector<unsigned char>& bytes, DataType type);
-/// The values a tensor of `type` holds.
+/// Rounds the values to `type`.
 std::vector<float> rounded(const std::vector<float>& values, DataType type);
 
-/// |ours - theirs| <= tolerance * (1 + max |theirs|), NaN never equal to a number; prints the worst error as a share of
-/// that bound.
+/// Expects |ours - theirs| <= tolerance * (1 + max |theirs|), where NaN never equals a number. On failure prints the worst
+/// error as a share of that bound.
 void expect_close(const std::string& what, const std::vector<float>& ours, const std::vector<double>& theirs,
                   double tolerance);
 

@@ -44,7 +44,7 @@ class DeviceBuffer : public Buffer {
   unsigned char* memory_ = nullptr;
 };
 
-/// The launch's status, or what the kernel itself ran into.
+/// Returns the status of the launch, or the error of the kernel itself.
 Status finished(Status launched) {
   if (!launched.ok()) return launched;
   const cudaError_t error = cudaDeviceSynchronize();

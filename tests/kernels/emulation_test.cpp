@@ -1,4 +1,4 @@
-// The emulation itself: does it find the mistakes that it is there for?
+// Tests that the emulation finds the errors that it is meant to find.
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -10,7 +10,7 @@
 namespace tessera::kernels::emulation {
 namespace {
 
-TEST(Emulation, EveryThreadRunsOnceInItsPlace) {
+TEST(Emulation, EveryThreadRunsOnceWithItsIndices) {
   std::vector<int> visits(3 * 2 * 70);
   run(dim3(3, 2), dim3(70), 0, [&] { ++visits[(blockIdx.y * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x]; });
   EXPECT_EQ(visits, std::vector<int>(3 * 2 * 70, 1));
@@ -44,7 +44,7 @@ TEST(Emulation, ShufflesAndVotesStayWithinTheWarp) {
   EXPECT_EQ(votes[63], 9);
 }
 
-TEST(Emulation, AsynchronousCopyArrivesAtTheWait) {
+TEST(Emulation, AsynchronousCopyCompletesAtTheWait) {
   alignas(16) const float source[4] = {1, 2, 3, 4};
   float before = 0.0f, between = 0.0f, after = 0.0f;
   run(dim3(1), dim3(1), 32, [&] {
@@ -64,7 +64,7 @@ TEST(Emulation, AsynchronousCopyArrivesAtTheWait) {
   EXPECT_EQ(after, 4.0f);
 }
 
-TEST(Emulation, RaceShowsAsADifferenceBetweenSchedules) {
+TEST(Emulation, RaceGivesDifferentResultsInDifferentSchedules) {
   const auto racing = [] {
     std::vector<unsigned> seen(32);
     run(dim3(1), dim3(32), 32 * sizeof(unsigned), [&] {
@@ -90,10 +90,10 @@ TEST(EmulationDeathTest, BarrierThatSomeThreadsMissStopsTheRun) {
                "deadlock");
 }
 
-TEST(EmulationDeathTest, WordsAtAddressesThatAGpuRefusesStopTheRun) {
+TEST(EmulationDeathTest, MisalignedAddressesStopTheRun) {
   alignas(16) static float memory[12];
   const auto in_one_thread = [](auto body) { run(dim3(1), dim3(1), 0, body); };
-  const char* const message = "no multiple of its size";
+  const char* const message = "not a multiple of its size";
   in_one_thread([] {
     copy_later(memory, memory + 4);
     commit_copies();

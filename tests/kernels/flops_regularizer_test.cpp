@@ -12,7 +12,7 @@ struct FlopsResults {
   std::vector<float> column_sum, column_mean, loss, gradient;
 };
 
-/// `total_rows` 0: the rows given. The gradient is that of 3 * loss.
+/// `total_rows` 0 means `rows`. The gradient is that of 3 * loss.
 FlopsResults run_flops(const Backend& on, const std::vector<float>& encoding, std::int64_t rows, std::int64_t columns,
                        DataType type, int row_padding = 0, std::int64_t total_rows = 0) {
   total_rows = total_rows == 0 ? rows : total_rows;
@@ -64,7 +64,7 @@ class FlopsRegularizer : public testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(On, FlopsRegularizer, testing::ValuesIn(backend_names()),
                          [](const auto& each) { return each.param; });
 
-TEST_P(FlopsRegularizer, EqualsTheDefinitionAtManyShapes) {
+TEST_P(FlopsRegularizer, MatchesTheDefinitionAtManyShapes) {
   const std::int64_t shapes[][2] = {{1, 1}, {1, 17}, {7, 30}, {300, 33}, {40, 1030}, {129, 600}, {5, 512}, {64, 2048}};
   for (const auto& [rows, columns] : shapes) {
     for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
@@ -73,7 +73,7 @@ TEST_P(FlopsRegularizer, EqualsTheDefinitionAtManyShapes) {
   }
 }
 
-TEST_P(FlopsRegularizer, RanksWithUnevenRowsGiveTheGlobalMean) {
+TEST_P(FlopsRegularizer, RanksWithUnevenRowsMatchTheGlobalMean) {
   const std::vector<float> all = normal_values(7 * 20, 9);
   const FlopsResults whole = run_flops(on, all, 7, 20, DataType::kFloat32);
   const FlopsResults one = run_flops(on, {all.begin(), all.begin() + 5 * 20}, 5, 20, DataType::kFloat32, 0, 7);
@@ -85,7 +85,7 @@ TEST_P(FlopsRegularizer, RankWithoutRowsHasZeroSums) {
   EXPECT_EQ(run_flops(on, {}, 0, 600, DataType::kFloat32, 0, 4).column_sum, std::vector<float>(600, 0.0f));
 }
 
-TEST_P(FlopsRegularizer, SameResultsInEveryRun) {
+TEST_P(FlopsRegularizer, IsDeterministic) {
   const std::vector<float> encoding = normal_values(500 * 100, 11);
   const FlopsResults once = run_flops(on, encoding, 500, 100, DataType::kFloat32);
   const FlopsResults again = run_flops(on, encoding, 500, 100, DataType::kFloat32);
@@ -93,7 +93,7 @@ TEST_P(FlopsRegularizer, SameResultsInEveryRun) {
   EXPECT_EQ(once.loss, again.loss);
 }
 
-TEST_P(FlopsRegularizer, BadArgumentsAreNamed) {
+TEST_P(FlopsRegularizer, ErrorsNameBadArguments) {
   float value = 0.0f;
   EXPECT_EQ(on.flops_column_sums({1, 0, DataType::kFloat32, &value, 1, &value, nullptr}).message(),
             "flops_regularizer: columns must be at least 1, but is 0");
@@ -107,7 +107,7 @@ TEST_P(FlopsRegularizer, BadArgumentsAreNamed) {
             "flops_regularizer: the row stride of grad_encoding is 2, shorter than a row of 3 elements");
 }
 
-TEST(FlopsRegularizerOnCpu, ManyRowsLoseNoPrecision) {
+TEST(FlopsRegularizerOnCpu, ManyRowsKeepPrecision) {
   const std::int64_t rows = 20000;
   const FlopsResults ours = run_flops(cpu_backend(), std::vector<float>(rows * 3, 0.1f), rows, 3, DataType::kFloat32);
   EXPECT_FLOAT_EQ(ours.column_mean[0], 0.1f);

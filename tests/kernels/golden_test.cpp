@@ -1,4 +1,4 @@
-// The reference cases of tests/data/golden, read without LibTorch.
+// Compares with the reference cases of tests/data/golden, read without LibTorch.
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -63,7 +63,7 @@ class Golden : public testing::TestWithParam<std::string> {
 };
 INSTANTIATE_TEST_SUITE_P(On, Golden, testing::ValuesIn(backend_names()), [](const auto& each) { return each.param; });
 
-TEST_P(Golden, SparsifyGroup) {
+TEST_P(Golden, SparsifyGroupAgrees) {
   const auto paths = cases("sparc", "sparsify_group_");
   ASSERT_FALSE(paths.empty());
   for (const auto& path : paths) {
@@ -95,7 +95,7 @@ TEST_P(Golden, SparsifyGroup) {
   }
 }
 
-TEST_P(Golden, FlopsRegularizer) {
+TEST_P(Golden, FlopsRegularizerAgrees) {
   const auto paths = cases("stair", "flops_");
   ASSERT_FALSE(paths.empty());
   for (const auto& path : paths) {

@@ -16,7 +16,7 @@ bool chance(double share, std::mt19937_64& random) {
   return static_cast<double>(random() % 1000) < 1000 * share;
 }
 
-/// Documents of a window with impacts, as a list and as a bitmap.
+/// The documents of a window with their impacts, as a list and as a bitmap.
 template <class Impact>
 struct Postings {
   std::vector<std::uint16_t> documents;
@@ -78,7 +78,7 @@ TEST_P(ImpactScores, ListsAndBitmapsAddImpactTimesWeight) {
   }
 }
 
-TEST_P(ImpactScores, ScoresFromABoundOnAreCountedAndTakenInOrderAndAllBecomeZero) {
+TEST_P(ImpactScores, CountsAndTakesScoresFromABoundAndClearsAll) {
   for (const std::uint32_t least : {1U, 500U, 0x80000001U, 0xFFFFFFFFU}) {
     std::mt19937_64 random(least);
     std::vector<std::uint32_t> scores(1008), expected, taken(1008);

@@ -17,7 +17,7 @@ struct TileInputs {
   std::vector<float> logits;
   std::vector<std::int64_t> targets;
   std::int64_t places = 1;
-  std::vector<float> weights = {};  // empty: all 1
+  std::vector<float> weights = {};  // empty means all 1
 };
 
 struct TileResults {
@@ -26,7 +26,7 @@ struct TileResults {
 
 enum class Gradient { kNone, kInPlace, kApart };
 
-/// Every third row is ignored.
+/// Returns a random tile in which every third row is ignored.
 TileInputs random_tile(std::int64_t rows, std::int64_t columns, float scale = 3.0f) {
   TileInputs in{rows, columns, normal_values(rows * columns, 1), {}};
   for (float& value : in.logits) value *= scale;
@@ -34,7 +34,8 @@ TileInputs random_tile(std::int64_t rows, std::int64_t columns, float scale = 3.
   return in;
 }
 
-/// Of 1 to `places` words a row, side by side where they are equal, with unused places among them; every fourth row has none.
+/// Returns a tile with up to `places` words per row, some of them equal and adjacent, and some places unused. Every fourth row
+/// has no words.
 TileInputs random_soft_tile(std::int64_t rows, std::int64_t columns, std::int64_t places) {
   TileInputs in = random_tile(rows, columns);
   in.places = places;
@@ -84,7 +85,7 @@ class CrossEntropyTileKernel : public testing::TestWithParam<std::string> {
     return on_cpu ? std::vector{DataType::kFloat32} : std::vector{DataType::kFloat32, DataType::kBfloat16};
   }
 
-  /// As the definition says it, in float64.
+  /// Compares with the definition, computed in float64.
   void expect_as_defined(const TileInputs& in, DataType type) {
     SCOPED_TRACE(testing::Message() << in.rows << " x " << in.columns);
     std::vector<double> losses(in.rows), gradient(in.logits.size());
@@ -116,7 +117,7 @@ class CrossEntropyTileKernel : public testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(On, CrossEntropyTileKernel, testing::ValuesIn(backend_names()),
                          [](const auto& each) { return each.param; });
 
-TEST_P(CrossEntropyTileKernel, EqualsTheDefinitionAtManyShapes) {
+TEST_P(CrossEntropyTileKernel, MatchesTheDefinitionAtManyShapes) {
   const std::int64_t shapes[][2] = {{1, 1},  {1, 2},   {2, 3},   {4, 15},   {3, 16},  {3, 17},   {5, 64},
                                     {2, 67}, {3, 513}, {2, 900}, {2, 2048}, {7, 600}, {1, 20001}};
   for (const auto& [rows, columns] : shapes) {
@@ -124,7 +125,7 @@ TEST_P(CrossEntropyTileKernel, EqualsTheDefinitionAtManyShapes) {
   }
 }
 
-TEST_P(CrossEntropyTileKernel, ASoftTargetOfFewPlacesEqualsTheDefinition) {
+TEST_P(CrossEntropyTileKernel, SoftTargetOfFewPlacesMatchesTheDefinition) {
   const std::int64_t shapes[][3] = {{1, 1, 1},   {5, 7, 3},    {4, 15, 2},  {3, 64, 9},
                                     {6, 513, 40}, {5, 900, 77}, {2, 4000, 1100}};
   for (const auto& [rows, columns, places] : shapes) {
@@ -138,7 +139,7 @@ TEST_P(CrossEntropyTileKernel, ASoftTargetOfFewPlacesEqualsTheDefinition) {
   }
 }
 
-TEST_P(CrossEntropyTileKernel, ASoftTargetOfOnePlaceOfWeightOneIsTheHardOne) {
+TEST_P(CrossEntropyTileKernel, SoftTargetOfOnePlaceOfWeightOneMatchesTheHardOne) {
   TileInputs hard = random_tile(7, 333), soft = hard;
   soft.weights.assign(7, 1.0f);
   const TileResults ours = run_tile(on, soft), theirs = run_tile(on, hard);
@@ -146,27 +147,27 @@ TEST_P(CrossEntropyTileKernel, ASoftTargetOfOnePlaceOfWeightOneIsTheHardOne) {
   EXPECT_EQ(ours.gradient, theirs.gradient);
 }
 
-TEST_P(CrossEntropyTileKernel, TheSoftGradientMayTakeTheLogitsPlace) {
+TEST_P(CrossEntropyTileKernel, SoftGradientMayOverwriteTheLogits) {
   const TileInputs in = random_soft_tile(6, 701, 30);
   const TileResults apart = run_tile(on, in, Gradient::kApart), in_place = run_tile(on, in, Gradient::kInPlace);
   EXPECT_EQ(in_place.losses, apart.losses);
   EXPECT_EQ(in_place.gradient, apart.gradient);
 }
 
-TEST_P(CrossEntropyTileKernel, LogitsFarApartNeitherOverflowNorVanish) {
+TEST_P(CrossEntropyTileKernel, DistantLogitsNeitherOverflowNorVanish) {
   for (const float scale : {0.0f, 1e-3f, 50.0f, 1e4f, 1e30f}) {
     for (const DataType type : types()) expect_as_defined(random_tile(4, 300, scale), type);
   }
 }
 
-TEST_P(CrossEntropyTileKernel, ALogitOfMinusInfinityHasNoShare) {
+TEST_P(CrossEntropyTileKernel, LogitOfMinusInfinityHasNoShare) {
   TileInputs in = random_tile(2, 50);
   for (const int column : {0, 7, 49}) in.logits[column] = -std::numeric_limits<float>::infinity();
   in.targets = {5, 5};
   expect_as_defined(in, DataType::kFloat32);
 }
 
-TEST_P(CrossEntropyTileKernel, TheGradientMayTakeTheLogitsPlaceOrBeLeftOut) {
+TEST_P(CrossEntropyTileKernel, GradientMayOverwriteTheLogitsOrBeOmitted) {
   const TileInputs in = random_tile(5, 701);
   const TileResults apart = run_tile(on, in, Gradient::kApart), in_place = run_tile(on, in, Gradient::kInPlace),
                     none = run_tile(on, in, Gradient::kNone);
@@ -176,7 +177,7 @@ TEST_P(CrossEntropyTileKernel, TheGradientMayTakeTheLogitsPlaceOrBeLeftOut) {
   EXPECT_TRUE(std::all_of(none.gradient.begin(), none.gradient.end(), [](float value) { return std::isnan(value); }));
 }
 
-TEST_P(CrossEntropyTileKernel, AnIgnoredRowIsZeroWhateverItHolds) {
+TEST_P(CrossEntropyTileKernel, IgnoredRowIsZeroForAnyContent) {
   for (const float spoiled : {NAN, std::numeric_limits<float>::infinity()}) {
     TileInputs in = random_tile(3, 90);
     std::fill(in.logits.begin() + 2 * 90, in.logits.end(), spoiled);
@@ -186,7 +187,7 @@ TEST_P(CrossEntropyTileKernel, AnIgnoredRowIsZeroWhateverItHolds) {
   }
 }
 
-TEST_P(CrossEntropyTileKernel, ANaNAnywhereInARowIsNotHidden) {
+TEST_P(CrossEntropyTileKernel, NanAnywhereInARowIsNotHidden) {
   for (const int column : {0, 5, 64, 698, 700}) {
     TileInputs in = random_tile(2, 701);
     in.logits[701 + column] = NAN;
@@ -197,11 +198,11 @@ TEST_P(CrossEntropyTileKernel, ANaNAnywhereInARowIsNotHidden) {
   }
 }
 
-TEST_P(CrossEntropyTileKernel, NoRowsAreFine) {
+TEST_P(CrossEntropyTileKernel, AcceptsNoRows) {
   EXPECT_TRUE(run_tile(on, {0, 40, {}, {}}).losses.empty());
 }
 
-TEST_P(CrossEntropyTileKernel, BadArgumentsAreNamed) {
+TEST_P(CrossEntropyTileKernel, ErrorsNameBadArguments) {
   float value = 0.0f;
   const std::int64_t target = 0;
   const auto message = [&](const CrossEntropyTile& call) { return on.cross_entropy_tile(call).message(); };
@@ -222,14 +223,14 @@ TEST(CrossEntropyTileOnCpu, IsTheSameForAnyNumberOfThreads) {
   EXPECT_EQ(one.gradient, three.gradient);
 }
 
-TEST(CrossEntropyTileOnCpu, ANarrowGradientIsRefused) {
+TEST(CrossEntropyTileOnCpu, RejectsANarrowGradient) {
   float value = 0.0f;
   const std::int64_t target = 0;
   EXPECT_EQ(cpu_backend().cross_entropy_tile({1, 1, &value, &target, &value, &value, DataType::kBfloat16}).message(),
-            "linear_cross_entropy: the CPU has a float32 kernel alone");
+            "linear_cross_entropy: the CPU has only a float32 kernel");
 }
 
-TEST(CrossEntropyTileEmulated, ThreadsInReverseOrderChangeNothing) {
+TEST(CrossEntropyTileEmulated, ReverseThreadOrderChangesNothing) {
   const TileInputs in = random_tile(4, 1500);
   const TileResults forward = run_tile(emulation_backend(), in, Gradient::kInPlace);
   emulation::set_schedule(emulation::Schedule::kReverse);
@@ -239,7 +240,7 @@ TEST(CrossEntropyTileEmulated, ThreadsInReverseOrderChangeNothing) {
   EXPECT_EQ(reverse.gradient, forward.gradient);
 }
 
-TEST(CrossEntropyTileEmulated, ThreadsInReverseOrderChangeNoSoftTarget) {
+TEST(CrossEntropyTileEmulated, ReverseThreadOrderChangesNoSoftTarget) {
   const TileInputs in = random_soft_tile(4, 1500, 600);
   const TileResults forward = run_tile(emulation_backend(), in, Gradient::kInPlace);
   emulation::set_schedule(emulation::Schedule::kReverse);

@@ -28,8 +28,8 @@ struct Results {
 };
 
 struct Style {
-  bool drops = true;           // about a quarter of the rows is not kept
-  bool whole_numbers = false;  // products are exact, and equal ones are many
+  bool drops = true;           // about a quarter of the rows are not kept
+  bool whole_numbers = false;  // products are exact, and many are equal
 };
 
 MaxSimilarityProblem typed(MaxSimilarityProblem problem, DataType type) {
@@ -112,8 +112,8 @@ Results run(const Backend& on, const Inputs& in) {
           places_of(*best_patch)};
 }
 
-// The definition, number by number, in double; the gradients along the places that were chosen, which must be kept and
-// maxima. With whole numbers they must be the first.
+// Computes the definition number by number in double. Gradients follow the places that the kernel chose, which must be kept
+// and be maxima; with whole numbers they must be the first maxima.
 class Definition {
  public:
   std::vector<double> i2t, t2i, grad_patches, grad_tokens;
@@ -142,7 +142,7 @@ class Definition {
     std::int64_t place;
   };
 
-  // The maximum of `products` over `candidates`, which must stand where it was `chosen`.
+  // Returns the maximum of `products` over `candidates` and checks that the kernel's `chosen` place is a maximum.
   template <class Products>
   Maximum maximum(const Products& products, const std::vector<std::int64_t>& candidates, Place chosen) const {
     std::int64_t best = candidates.front();
@@ -232,7 +232,7 @@ class MaxSimilarityKernel : public testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(Backends, MaxSimilarityKernel, testing::ValuesIn(backend_names()),
                          [](const auto& each) { return each.param; });
 
-TEST_P(MaxSimilarityKernel, EqualsTheDefinitionAtManyShapes) {
+TEST_P(MaxSimilarityKernel, MatchesTheDefinitionAtManyShapes) {
   const MaxSimilarityProblem problems[] = {{1, 1, 1, 1, 1},      {2, 7, 3, 5, 8},      {3, 16, 2, 4, 24},
                                            {2, 33, 3, 17, 5},    {1, 49, 4, 1, 16},    {2, 64, 2, 15, 40},
                                            {1, 197, 2, 29, 130}, {2, 3, 5, 80, 8},     {17, 5, 19, 3, 12},
@@ -245,11 +245,11 @@ TEST_P(MaxSimilarityKernel, EqualsTheDefinitionAtManyShapes) {
   }
 }
 
-TEST_P(MaxSimilarityKernel, EqualsTheDefinitionAtTheSizesOfTraining) {
+TEST_P(MaxSimilarityKernel, MatchesTheDefinitionAtTheSizesOfTraining) {
   for (const DataType type : types()) expect_as_defined(random_inputs(typed({2, 196, 5, 76, 512}, type)));
 }
 
-TEST_P(MaxSimilarityKernel, MaximaBelowZeroAreFound) {
+TEST_P(MaxSimilarityKernel, FindsMaximaBelowZero) {
   for (const DataType type : types()) {
     for (const MaxSimilarityProblem& problem :
          {MaxSimilarityProblem{2, 70, 3, 13, 8}, MaxSimilarityProblem{1, 5, 9, 90, 8}}) {
@@ -261,7 +261,7 @@ TEST_P(MaxSimilarityKernel, MaximaBelowZeroAreFound) {
   }
 }
 
-TEST_P(MaxSimilarityKernel, TheFirstOfEqualMaximaIsChosen) {
+TEST_P(MaxSimilarityKernel, ChoosesTheFirstOfEqualMaxima) {
   for (const DataType type : types()) {
     for (const MaxSimilarityProblem& problem :
          {MaxSimilarityProblem{2, 40, 3, 12, 4}, MaxSimilarityProblem{1, 300, 5, 9, 3},
@@ -271,7 +271,7 @@ TEST_P(MaxSimilarityKernel, TheFirstOfEqualMaximaIsChosen) {
   }
 }
 
-TEST_P(MaxSimilarityKernel, EqualsTheCpu) {
+TEST_P(MaxSimilarityKernel, MatchesTheCpu) {
   const Inputs inputs = random_inputs({3, 140, 6, 20, 24}, {.whole_numbers = true});
   const Results ours = run(on, inputs), theirs = run(cpu_backend(), inputs);
   EXPECT_EQ(ours.best_token, theirs.best_token);
@@ -285,7 +285,7 @@ TEST_P(MaxSimilarityKernel, EqualsTheCpu) {
   close("grad_tokens", ours.grad_tokens, theirs.grad_tokens);
 }
 
-TEST_P(MaxSimilarityKernel, WhatIsNotKeptIsNeverRead) {
+TEST_P(MaxSimilarityKernel, UnkeptRowIsNeverRead) {
   for (const DataType type : types()) {
     const Inputs plain = random_inputs(typed({3, 150, 5, 9, 8}, type));
     Inputs filled = plain;
@@ -308,7 +308,7 @@ TEST_P(MaxSimilarityKernel, WhatIsNotKeptIsNeverRead) {
   }
 }
 
-TEST_P(MaxSimilarityKernel, ATextWithoutTokensHasSimilarityZeroAndPassesNoGradient) {
+TEST_P(MaxSimilarityKernel, TextWithoutTokensHasSimilarityZeroAndNoGradient) {
   for (const DataType type : types()) {
     Inputs inputs = random_inputs(typed({3, 6, 4, 4, 8}, type));
     for (int r = 4; r < 8; ++r) inputs.token_keep[r] = 0;    // text 1
@@ -327,7 +327,7 @@ TEST_P(MaxSimilarityKernel, ATextWithoutTokensHasSimilarityZeroAndPassesNoGradie
   }
 }
 
-TEST_P(MaxSimilarityKernel, ANaNOrAnInfinityThatIsKeptMakesItsPairsNaN) {
+TEST_P(MaxSimilarityKernel, KeptNanOrInfinityMakesItsPairsNan) {
   for (const DataType type : types()) {
     for (const float value : {kNaN, INFINITY, -INFINITY}) {
       const Inputs plain = random_inputs(typed({2, 140, 3, 5, 8}, type), {.drops = false});
@@ -335,7 +335,7 @@ TEST_P(MaxSimilarityKernel, ANaNOrAnInfinityThatIsKeptMakesItsPairsNaN) {
       in_image.patches[130 * 8] = value;            // image 0
       in_text.tokens[(1 * 5 + 2) * 8 + 4] = value;  // text 1
       const Results of_image = run(on, in_image), of_text = run(on, in_text);
-      for (const Results* each : {&of_image, &of_text}) {  // the backward reads there
+      for (const Results* each : {&of_image, &of_text}) {  // the backward pass reads these places
         for (const Place place : each->best_token) EXPECT_TRUE(place >= 0 && place < 5) << place;
         for (const Place place : each->best_patch) EXPECT_TRUE(place >= 0 && place < 140) << place;
       }
@@ -352,7 +352,7 @@ TEST_P(MaxSimilarityKernel, ANaNOrAnInfinityThatIsKeptMakesItsPairsNaN) {
   }
 }
 
-TEST_P(MaxSimilarityKernel, RunsAgreeBitForBit) {
+TEST_P(MaxSimilarityKernel, IsDeterministic) {
   const Inputs inputs = random_inputs(typed({5, 150, 7, 20, 40}, types().back()));
   const Results first = run(on, inputs);
   emulation::set_schedule(emulation::Schedule::kReverse);
@@ -378,7 +378,7 @@ TEST(MaxSimilarityKernelCpu, ThreadsChangeNothing) {
   for (const int threads : {2, 3, 16}) expect_equal(run(cpu_backend(threads), inputs), expected);
 }
 
-TEST(MaxSimilarityKernelArguments, EmptyBatchesAreFineAndMistakesAreNamed) {
+TEST(MaxSimilarityKernelArguments, AcceptsEmptyBatchesAndNamesMistakes) {
   const auto forward = [](const MaxSimilarityProblem& problem) {
     MaxSimilarityForward call;
     call.problem = problem;
@@ -391,7 +391,7 @@ TEST(MaxSimilarityKernelArguments, EmptyBatchesAreFineAndMistakesAreNamed) {
             "max_similarity: patches must be at most 32767, but is 32768");
   EXPECT_EQ(check(forward({1, 1, 1, 1, 1})).message(), "max_similarity: patches is a null pointer");
   EXPECT_EQ(cpu::max_similarity_forward(forward({0, 3, 4, 5, 6, DataType::kBfloat16})).message(),
-            "max_similarity: the CPU has a float32 kernel alone");
+            "max_similarity: the CPU has only a float32 kernel");
   const Inputs inputs = random_inputs({1, 1, 1, 1025, 1});
   std::vector<float> numbers(2);
   std::vector<Place> places(1026);

@@ -20,7 +20,8 @@ struct Case {
   std::int64_t outputs() const { return problem.boxes * problem.bin_rows * problem.bin_columns * problem.channels; }
 };
 
-/// Boxes of all kinds: inside, across the borders, far outside, without a size, turned round, and the whole image.
+/// Returns boxes of all kinds: inside, across the borders, far outside, without a size, with swapped corners, and the whole
+/// image.
 Case random_case(std::int64_t images, std::int64_t height, std::int64_t width, std::int64_t channels,
                  std::int64_t boxes) {
   Case out;
@@ -50,7 +51,7 @@ struct Corner {
   double weight;
 };
 
-/// The cells around a point and what each is worth there (Mask R-CNN, section 3, bilinear interpolation).
+/// Returns the cells around a point with their bilinear weights (Mask R-CNN, section 3).
 std::vector<Corner> cells_around(double y, double x, const RoiAlignProblem& p) {
   const auto height = static_cast<double>(p.height), width = static_cast<double>(p.width);
   if (y < -1 || y > height || x < -1 || x > width) return {};
@@ -65,7 +66,7 @@ std::vector<Corner> cells_around(double y, double x, const RoiAlignProblem& p) {
           {bottom, right, down * across}};
 }
 
-/// visit(output, cell, weight) for each point of each bin and each cell around it; both count vectors of C.
+/// Calls visit(output, cell, weight) for each point of each bin and each cell around it. Both indices count vectors of C.
 template <class Visit>
 void for_each_share(const Case& c, Visit visit) {
   const RoiAlignProblem& p = c.problem;
@@ -120,7 +121,7 @@ class RoiAlignKernel : public testing::TestWithParam<std::string> {
  protected:
   Backend on = backend(GetParam());
 
-  /// An output, NaN before the kernel writes it.
+  /// Returns an output buffer that is NaN until the kernel writes it.
   std::unique_ptr<Buffer> unwritten(std::size_t count, DataType type) {
     return on.allocate(std::vector<unsigned char>(count * size_of(type), 0xff));
   }
@@ -171,7 +172,7 @@ class RoiAlignKernel : public testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(On, RoiAlignKernel, testing::ValuesIn(backend_names()),
                          [](const auto& info) { return info.param; });
 
-TEST_P(RoiAlignKernel, EqualsItsDefinitionForwardAndBackward) {
+TEST_P(RoiAlignKernel, MatchesItsDefinitionForwardAndBackward) {
   const std::int64_t shapes[][5] = {{1, 1, 1, 1, 6}, {2, 4, 7, 5, 13}, {3, 9, 6, 33, 24}, {4, 3, 5, 130, 2}};
   for (const auto& [images, height, width, channels, boxes] : shapes)
     for (const std::int64_t ratio : {0, 1, 2, 5})
@@ -184,7 +185,7 @@ TEST_P(RoiAlignKernel, EqualsItsDefinitionForwardAndBackward) {
       }
 }
 
-TEST_P(RoiAlignKernel, Bfloat16IsAddedUpInFloat) {
+TEST_P(RoiAlignKernel, SumsBfloat16InFloat) {
   Case c = random_case(3, 9, 6, 33, 24);
   c.problem.type = DataType::kBfloat16;
   c.features = rounded(c.features, DataType::kBfloat16);
@@ -196,7 +197,7 @@ TEST_P(RoiAlignKernel, Bfloat16IsAddedUpInFloat) {
   EXPECT_EQ(backward(c), rounded(backward(wide), DataType::kBfloat16));
 }
 
-TEST_P(RoiAlignKernel, ManyBoxesOfOneImageAddUpAndTheOthersGetNothing) {
+TEST_P(RoiAlignKernel, ManyBoxesOfOneImageAddUpAndOtherImagesGetNothing) {
   Case c = random_case(3, 5, 5, 8, 300);
   std::fill(c.image.begin(), c.image.end(), 1);
   expect_definition(c, 2e-6);
@@ -205,7 +206,7 @@ TEST_P(RoiAlignKernel, ManyBoxesOfOneImageAddUpAndTheOthersGetNothing) {
   EXPECT_TRUE(std::all_of(gradient.end() - 200, gradient.end(), [](float g) { return g == 0; }));
 }
 
-TEST_P(RoiAlignKernel, AnImageInOneBinIsItsMean) {
+TEST_P(RoiAlignKernel, WholeImageInOneBinIsItsMean) {
   Case c = random_case(1, 4, 6, 3, 1);
   c.problem.bin_rows = c.problem.bin_columns = 1;
   c.corners = {0, 0, 6, 4};
@@ -214,14 +215,14 @@ TEST_P(RoiAlignKernel, AnImageInOneBinIsItsMean) {
   expect_close("mean", forward(c), mean, 1e-6);
 }
 
-TEST_P(RoiAlignKernel, ABoxOfAnySizeIsVisitedInTimeOfTheImage) {
+TEST_P(RoiAlignKernel, TimeForAHugeBoxIsBoundedByTheImage) {
   Case c = random_case(1, 4, 6, 3, 3);
   c.corners = {-1e30f, -1e30f, 1e30f, 1e30f, -3e7f, -1e7f, 1e7f, 4e7f, 1e30f, 1e30f, 1.1e30f, 1.1e30f};
   for (const float value : forward(c)) EXPECT_TRUE(std::isfinite(value));
   for (const float value : backward(c)) EXPECT_TRUE(std::isfinite(value));
 }
 
-TEST_P(RoiAlignKernel, ABoxThatIsNotFiniteGivesNanAndNoOtherDoes) {
+TEST_P(RoiAlignKernel, OnlyANonFiniteBoxGivesNan) {
   Case c = random_case(2, 4, 6, 3, 4);
   c.image = {0, 1, 0, 0};
   c.corners[4 + 2] = NAN;
@@ -237,7 +238,7 @@ TEST_P(RoiAlignKernel, WithoutBoxesTheGradientIsZero) {
   EXPECT_EQ(backward(c), std::vector<float>(c.features.size(), 0.0f));
 }
 
-TEST_P(RoiAlignKernel, RunsAndThreadOrdersGiveTheSame) {
+TEST_P(RoiAlignKernel, DoesNotDependOnRunOrThreadOrder) {
   const Case c = random_case(3, 9, 6, 33, 40);
   const std::vector<float> out = forward(c), gradient = backward(c);
   emulation::set_schedule(emulation::Schedule::kReverse);
@@ -250,20 +251,20 @@ TEST_P(RoiAlignKernel, RunsAndThreadOrdersGiveTheSame) {
   EXPECT_EQ(backward(c), gradient);
 }
 
-TEST_P(RoiAlignKernel, ABoxOfNoImageIsNamedOrNan) {
+TEST_P(RoiAlignKernel, BoxOfAnUnknownImageIsAnErrorOrNan) {
   Case c = random_case(2, 4, 6, 3, 4);
   c.image = {0, 1, 2, -1};
   Status status;
   const std::vector<float> out = forward(c, &status);
   if (GetParam().starts_with("cpu")) {
-    EXPECT_EQ(status.message(), "roi_align: box 2 is of image 2, but there are 2 images");
+    EXPECT_EQ(status.message(), "roi_align: box 2 belongs to image 2, but there are 2 images");
     return;
   }
   EXPECT_TRUE(status.ok());
   for (std::int64_t i = 0; i < c.outputs(); ++i) EXPECT_EQ(std::isnan(out[i]), i / (c.outputs() / 4) >= 2) << i;
 }
 
-TEST_P(RoiAlignKernel, BadArgumentsAreNamed) {
+TEST_P(RoiAlignKernel, ErrorsNameBadArguments) {
   RoiAlignForward forward;
   EXPECT_EQ(on.roi_align_forward(forward).message(), "roi_align: images must be in 1..1073741824, but is 0");
   forward.problem = {1, 1, 1, 1, 1, 0, 1};

@@ -13,7 +13,7 @@ namespace tessera::kernels::test {
 struct SparsifyGroupInputs {
   SparsifyGroupProblem problem;
   std::vector<float> text, image, grad;  // [B, L, D], [B, P, D], [B, L, D]
-  std::vector<std::uint8_t> mask;        // [B, L]; empty: no mask
+  std::vector<std::uint8_t> mask;        // [B, L]; empty means no mask
   int row_padding = 0;                   // elements between rows, of inputs and outputs
 };
 
@@ -21,7 +21,7 @@ struct SparsifyGroupResults {
   std::vector<float> grouped, weights, row_statistics, grad_text, grad_image;
 };
 
-/// Rows spread out with `padding` NaN elements after each.
+/// Adds `padding` NaN elements after each row.
 inline std::vector<float> spread(const std::vector<float>& rows, std::int64_t width, int padding) {
   std::vector<float> result;
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -43,7 +43,7 @@ inline std::vector<float> gathered(const std::vector<float>& spread_rows, std::i
   return result;
 }
 
-/// Forward and backward on `on`; outputs start as NaN.
+/// Runs forward and backward on `on`; outputs start as NaN.
 inline SparsifyGroupResults run(const Backend& on, const SparsifyGroupInputs& inputs) {
   const SparsifyGroupProblem& problem = inputs.problem;
   const DataType type = problem.type;
@@ -105,8 +105,8 @@ struct SparsifyGroupExpected {
   std::vector<double> grouped, weights, grad_text, grad_image;
 };
 
-/// The definition, in loops and float64. The backward differentiates each step of the forward on its own: division by
-/// the range, the minimum and the maximum (shared among ties), the sum.
+/// Computes the definition with loops in float64. The backward pass differentiates each step of the forward pass separately:
+/// division by the range, the minimum and the maximum (shared among ties), and the sum.
 inline SparsifyGroupExpected naive(const SparsifyGroupInputs& inputs) {
   const auto& [B, L, P, D, type, kind, threshold, temperature] = inputs.problem;
   const std::vector<float> t = rounded(inputs.text, type), v = rounded(inputs.image, type),
@@ -186,7 +186,7 @@ inline SparsifyGroupInputs random_inputs(const SparsifyGroupProblem& problem, bo
   return inputs;
 }
 
-/// Rounding of results to bfloat16, and on a GPU of weights and similarity gradients before their products.
+/// Allows for rounding results to bfloat16, and on a GPU also weights and similarity gradients before their products.
 inline double tolerance(const Backend& on, DataType type) {
   if (type == DataType::kFloat32) return 1e-5;
   return on.rounds_weights ? 8e-3 : 4e-3;
@@ -199,7 +199,7 @@ inline void expect_as_naive(const Backend& on, const SparsifyGroupInputs& inputs
   expect_close("grouped", ours.grouped, theirs.grouped, bound);
   expect_close("grad_text", ours.grad_text, theirs.grad_text, bound);
   expect_close("grad_image", ours.grad_image, theirs.grad_image, bound);
-  // Weights are float32 whatever the inputs' type; padding leaves zeros.
+  // Weights are float32 for every input type, and 0 for padding.
   expect_close("weights", ours.weights, theirs.weights, 1e-5);
 }
 

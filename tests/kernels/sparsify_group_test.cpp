@@ -24,7 +24,7 @@ class SparsifyGroup : public testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(On, SparsifyGroup, testing::ValuesIn(backend_names()),
                          [](const auto& each) { return each.param; });
 
-TEST_P(SparsifyGroup, EqualsTheDefinitionAtManyShapes) {
+TEST_P(SparsifyGroup, MatchesTheDefinitionAtManyShapes) {
   const std::int64_t shapes[][4] = {
       {1, 1, 1, 8},    {2, 5, 7, 8},    {2, 1, 20, 24},   {1, 3, 1024, 8}, {3, 17, 2, 3},
       {1, 70, 9, 24},  {2, 33, 49, 72}, {1, 20, 257, 8},  {1, 18, 300, 5}, {1, 35, 641, 16},
@@ -39,12 +39,12 @@ TEST_P(SparsifyGroup, EqualsTheDefinitionAtManyShapes) {
   }
 }
 
-TEST_P(SparsifyGroup, EqualsTheDefinitionWithoutAMask) {
+TEST_P(SparsifyGroup, MatchesTheDefinitionWithoutAMask) {
   expect_as_naive(on, random_inputs(problem_of(2, 9, 30, 16), false));
   expect_as_naive(on, random_inputs(problem_of(1, 64, 16, 1), false));
 }
 
-TEST_P(SparsifyGroup, ThresholdsBetweenKeepingAllAndKeepingTheMaximumAlone) {
+TEST_P(SparsifyGroup, ThresholdsFromKeepingAllToKeepingOnlyTheMaximum) {
   for (const float threshold : {0.0f, 0.3f, 0.999f, 1.0f}) {
     SCOPED_TRACE(threshold);
     SparsifyGroupProblem problem = problem_of(2, 7, 23, 16);
@@ -53,7 +53,7 @@ TEST_P(SparsifyGroup, ThresholdsBetweenKeepingAllAndKeepingTheMaximumAlone) {
   }
 }
 
-TEST_P(SparsifyGroup, SoftmaxWeights) {
+TEST_P(SparsifyGroup, SupportsSoftmaxWeights) {
   for (const float temperature : {0.5f, 1.0f, 20.0f}) {
     for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
       SCOPED_TRACE(temperature);
@@ -65,8 +65,8 @@ TEST_P(SparsifyGroup, SoftmaxWeights) {
   }
 }
 
-// Small integers: similarities are exact, so that ties and values exactly at the threshold are those of the definition.
-TEST_P(SparsifyGroup, TiesShareTheMinimumsGradientAndEqualityWithTheThresholdIsKept) {
+// With small integers, similarities are exact, so ties and values at the threshold are the same as in the definition.
+TEST_P(SparsifyGroup, TiesShareTheGradientOfTheMinimumAndEqualToTheThresholdIsKept) {
   for (const float threshold : {0.0f, 0.125f, 0.1f, 1.0f / 3.0f, 0.5f}) {
     SCOPED_TRACE(threshold);
     SparsifyGroupProblem problem = problem_of(3, 40, 11, 8);
@@ -75,7 +75,7 @@ TEST_P(SparsifyGroup, TiesShareTheMinimumsGradientAndEqualityWithTheThresholdIsK
     std::mt19937 generator(7);
     for (float& value : inputs.text) value = static_cast<float>(static_cast<int>(generator() % 5) - 2);
     for (float& value : inputs.image) value = static_cast<float>(static_cast<int>(generator() % 3) - 1);
-    // The comparison is one of float32 values: z rounded to float32 against the threshold.
+    // The kernel compares float32 values: z rounded to float32 with the threshold.
     SparsifyGroupExpected theirs = naive(inputs);
     const SparsifyGroupResults ours = run(on, inputs);
     if (threshold == 0.125f || threshold == 0.5f || threshold == 0.0f) {
@@ -100,7 +100,7 @@ TEST_P(SparsifyGroup, TiesShareTheMinimumsGradientAndEqualityWithTheThresholdIsK
   }
 }
 
-TEST_P(SparsifyGroup, FlatRowsGetUniformWeightsAndPassNoGradientThroughThem) {
+TEST_P(SparsifyGroup, FlatRowsGetUniformWeightsWithoutGradient) {
   const SparsifyGroupProblem problem = problem_of(2, 6, 5, 8);
   SparsifyGroupInputs inputs = random_inputs(problem, false);
   for (int i = 0; i < 8; ++i) inputs.text[i] = 0.0f;  // a zero token: all similarities 0
@@ -115,7 +115,7 @@ TEST_P(SparsifyGroup, FlatRowsGetUniformWeightsAndPassNoGradientThroughThem) {
   }
 }
 
-TEST_P(SparsifyGroup, NearlyFlatRowsAreOrdinary) {
+TEST_P(SparsifyGroup, NearlyFlatRowsAreNotSpecial) {
   const SparsifyGroupProblem problem = problem_of(1, 2, 4, 2);
   SparsifyGroupInputs inputs = random_inputs(problem, false);
   inputs.text = {32768.0f, 1.0f, 8388608.0f, 1.0f};  // ranges of 9e-5 and 4e-7 of the magnitude
@@ -135,10 +135,10 @@ TEST_P(SparsifyGroup, TinyMagnitudesNeedNoEpsilon) {
   expect_close("grad_image", ours.grad_image, theirs.grad_image, 1e-5);
 }
 
-TEST_P(SparsifyGroup, PaddingIsNeverReadAndReceivesZeros) {
+TEST_P(SparsifyGroup, PaddingIsNeverReadAndGetsZeros) {
   for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
     SparsifyGroupInputs clean = random_inputs(problem_of(3, 70, 10, 16, type), true);
-    for (int token = 0; token < 70; ++token) clean.mask[70 + token] = 0;  // a caption of padding alone
+    for (int token = 0; token < 70; ++token) clean.mask[70 + token] = 0;  // a caption of only padding
     SparsifyGroupInputs dirty = clean;
     const float poison[] = {NAN, INFINITY, -INFINITY};
     for (std::size_t row = 0; row < dirty.mask.size(); ++row) {
@@ -182,17 +182,17 @@ TEST_P(SparsifyGroup, RowsMayBeFartherApartThanTheirWidth) {
   }
 }
 
-// More pairs than blocks that work at once, each of more than one tile of tokens; and the longest captions of the widest
-// features. Similarities are small integers, which any order of sums gives alike, and no ratio of them lies near the
-// threshold: over so many values rounding would decide some otherwise.
-TEST_P(SparsifyGroup, EqualsTheDefinitionAtTheSizesOfTraining) {
+// The first shape has more pairs than concurrent blocks, each with more than one tile of tokens; the second has the longest
+// captions and the widest features. Similarities are small integers, which do not depend on the order of summation, and no
+// ratio of them is near the threshold; among so many values, rounding would otherwise decide some cases differently.
+TEST_P(SparsifyGroup, MatchesTheDefinitionAtTheSizesOfTraining) {
   constexpr std::int64_t shapes[][4] = {{300, 70, 40, 32}, {2, 76, 196, 512}};
   for (const auto& [batch, tokens, patches, width] : shapes) {
     for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
       SCOPED_TRACE(testing::Message() << batch << " x " << tokens << " x " << patches << " x " << width
                                       << (type == DataType::kFloat32 ? " float32" : " bfloat16"));
       SparsifyGroupProblem problem = problem_of(batch, tokens, patches, width, type);
-      problem.threshold = 0.33418f;  // no k / n with n < 200 is nearer than 0.0008
+      problem.threshold = 0.33418f;  // every k / n with n < 200 is at least 0.0008 away
       SparsifyGroupInputs inputs = random_inputs(problem, true);
       for (std::int64_t token = 0; token < tokens; ++token) inputs.mask[(batch - 1) * tokens + token] = 1;
       std::mt19937 generator(11);
@@ -203,7 +203,7 @@ TEST_P(SparsifyGroup, EqualsTheDefinitionAtTheSizesOfTraining) {
   }
 }
 
-TEST_P(SparsifyGroup, SameResultsInEveryRun) {
+TEST_P(SparsifyGroup, IsDeterministic) {
   for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
     const SparsifyGroupInputs inputs = random_inputs(problem_of(3, 66, 30, 40, type), true);
     const SparsifyGroupResults once = run(on, inputs), again = run(on, inputs);
@@ -213,7 +213,7 @@ TEST_P(SparsifyGroup, SameResultsInEveryRun) {
   }
 }
 
-TEST_P(SparsifyGroup, GradientsThatNobodyWantsAreNotWritten) {
+TEST_P(SparsifyGroup, WritesOnlyRequestedGradients) {
   SparsifyGroupInputs inputs = random_inputs(problem_of(1, 4, 6, 8), false);
   const SparsifyGroupResults both = run(on, inputs);
   Backend only_text = on;
@@ -233,13 +233,13 @@ TEST_P(SparsifyGroup, GradientsThatNobodyWantsAreNotWritten) {
   EXPECT_TRUE(std::isnan(image.grad_text[0]));
 }
 
-TEST_P(SparsifyGroup, NoPairsAndNoTokens) {
+TEST_P(SparsifyGroup, AcceptsNoPairsAndNoTokens) {
   run(on, random_inputs(problem_of(0, 4, 6, 8), false));
   const SparsifyGroupResults ours = run(on, random_inputs(problem_of(2, 0, 6, 8), false));
   EXPECT_EQ(ours.grad_image, std::vector<float>(2 * 6 * 8, 0.0f));
 }
 
-TEST_P(SparsifyGroup, BadArgumentsAreNamed) {
+TEST_P(SparsifyGroup, ErrorsNameBadArguments) {
   float value = 0.0f;
   const auto message = [&](auto change) {
     SparsifyGroupForward arguments;
@@ -276,7 +276,7 @@ TEST_P(SparsifyGroup, BadArgumentsAreNamed) {
   EXPECT_EQ(on.sparsify_group_backward(backward).message(), "sparsify_group: row_statistics is a null pointer");
 }
 
-TEST(SparsifyGroupOnCpu, EqualsTheDefinitionAtTheSizeOfTraining) {
+TEST(SparsifyGroupOnCpu, MatchesTheDefinitionAtTheSizeOfTraining) {
   for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
     expect_as_naive(cpu_backend(), random_inputs(problem_of(2, 55, 196, 512, type), true));
   }
@@ -290,7 +290,7 @@ TEST(SparsifyGroupOnCpu, ResultsDoNotDependOnTheNumberOfThreads) {
   EXPECT_EQ(one.grad_image, five.grad_image);
 }
 
-TEST(SparsifyGroupOnCpu, CallersThreadsAreUsed) {
+TEST(SparsifyGroupOnCpu, UsesTheThreadsOfTheCaller) {
   int calls = 0;
   Parallel parallel;
   parallel.threads = 3;
@@ -308,7 +308,7 @@ TEST(SparsifyGroupOnCpu, CallersThreadsAreUsed) {
   EXPECT_EQ(calls, 6);
 }
 
-// A race shows as a difference between two orders in which a block's threads run.
+// A race would make the results of two thread orders differ.
 TEST(SparsifyGroupEmulated, ResultsDoNotDependOnTheOrderOfThreads) {
   for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
     for (const std::int64_t patches : {40, 300, 700}) {
@@ -325,7 +325,7 @@ TEST(SparsifyGroupEmulated, ResultsDoNotDependOnTheOrderOfThreads) {
   }
 }
 
-TEST(SparsifyGroupDefinition, GradientIsThatOfFiniteDifferences) {
+TEST(SparsifyGroupDefinition, GradientMatchesFiniteDifferences) {
   for (const PatchWeights kind : {PatchWeights::kMinMax, PatchWeights::kSoftmax}) {
     SparsifyGroupProblem problem = problem_of(1, 3, 5, 4);
     problem.weights = kind;
@@ -353,7 +353,7 @@ TEST(SparsifyGroupDefinition, GradientIsThatOfFiniteDifferences) {
   }
 }
 
-TEST(KeptFrom, DecidesAsTheDivisionDoes) {
+TEST(KeptFrom, MatchesTheDivision) {
   std::mt19937 generator(3);
   for (int i = 0; i < 20000; ++i) {
     const float range = std::ldexp(static_cast<float>(1 + generator() % 1000), static_cast<int>(generator() % 40) - 30);

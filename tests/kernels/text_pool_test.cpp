@@ -37,7 +37,7 @@ struct PairResults {
   std::vector<float> losses, of_scale, of_bias, pooled, text;
 };
 
-/// Labels 1, -1 and 0 in turn.
+/// Returns random pairs with the labels 1, -1 and 0 in turn.
 PairInputs random_pairs(std::int64_t rows, std::int64_t width, float length = 1.0f) {
   PairInputs in{rows, width, scaled_values(rows * width, 3, length), unit_values(rows, width, 4), {}};
   for (std::int64_t row = 0; row < rows; ++row) in.labels.push_back(static_cast<std::int8_t>(1 - row % 3));
@@ -88,7 +88,7 @@ class TextPoolKernel : public testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(On, TextPoolKernel, testing::ValuesIn(backend_names()),
                          [](const auto& each) { return each.param; });
 
-TEST_P(TextPoolKernel, TheSoftmaxEqualsItsDefinitionAtManyShapesAndScales) {
+TEST_P(TextPoolKernel, SoftmaxMatchesItsDefinitionAtManyShapesAndScales) {
   const std::int64_t shapes[][2] = {{1, 1}, {3, 2}, {5, 15}, {4, 16}, {2, 17}, {9, 64}, {33, 196}, {2, 577}};
   for (const auto& [rows, patches] : shapes) {
     for (const float scale : {0.0f, 1.0f, 30.0f, 1e4f}) {
@@ -109,13 +109,13 @@ TEST_P(TextPoolKernel, TheSoftmaxEqualsItsDefinitionAtManyShapesAndScales) {
   }
 }
 
-TEST_P(TextPoolKernel, ATextThatFindsNothingLooksAtTheZeroTokenAlone) {
+TEST_P(TextPoolKernel, TextWithoutAMatchAttendsOnlyToTheZeroToken) {
   const std::vector<float> weights = softmax(1, 20, std::vector<float>(20, -200.0f), true);
   EXPECT_EQ(weights, std::vector<float>(20, 0.0f));
   expect_close("without it", softmax(1, 20, std::vector<float>(20, -200.0f), false), std::vector<double>(20, 0.05), 1e-6);
 }
 
-TEST_P(TextPoolKernel, TheGradientOfTheSoftmaxEqualsItsDefinition) {
+TEST_P(TextPoolKernel, GradientOfTheSoftmaxMatchesItsDefinition) {
   const std::int64_t shapes[][2] = {{1, 1}, {3, 7}, {5, 16}, {4, 70}, {33, 196}};
   for (const auto& [rows, patches] : shapes) {
     const std::vector<float> weights = softmax(rows, patches, scaled_values(rows * patches, 1, 2.0f), true),
@@ -136,7 +136,7 @@ TEST_P(TextPoolKernel, TheGradientOfTheSoftmaxEqualsItsDefinition) {
   }
 }
 
-TEST_P(TextPoolKernel, PairsEqualTheirDefinitionWithGradients) {
+TEST_P(TextPoolKernel, PairsMatchTheirDefinitionWithGradients) {
   const std::int64_t shapes[][2] = {{1, 1}, {3, 8}, {7, 33}, {40, 512}, {5, 700}};
   for (const auto& [rows, width] : shapes) {
     for (const float length : {1e-3f, 1.0f, 50.0f}) {
@@ -175,7 +175,7 @@ TEST_P(TextPoolKernel, PairsEqualTheirDefinitionWithGradients) {
   }
 }
 
-TEST_P(TextPoolKernel, APooledVectorOfZerosHasCosineZeroAndFiniteGradients) {
+TEST_P(TextPoolKernel, PooledZerosHaveCosineZeroAndFiniteGradients) {
   PairInputs in = random_pairs(2, 16);
   std::fill(in.pooled.begin(), in.pooled.end(), 0.0f);
   in.labels = {1, -1};
@@ -185,7 +185,7 @@ TEST_P(TextPoolKernel, APooledVectorOfZerosHasCosineZeroAndFiniteGradients) {
   EXPECT_EQ(ours.text, std::vector<float>(32, 0.0f));
 }
 
-TEST_P(TextPoolKernel, BadArgumentsAreNamed) {
+TEST_P(TextPoolKernel, ErrorsNameBadArguments) {
   float value = 0.0f;
   EXPECT_EQ(on.patch_softmax({-1, 1, true, &value}).message(), "text_conditioned_pool: rows must be at least 0, but is -1");
   EXPECT_EQ(on.patch_softmax({1, 0, true, &value}).message(),

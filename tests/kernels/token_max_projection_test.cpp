@@ -11,7 +11,7 @@ namespace {
 struct ProjectionInputs {
   TokenMaxProjectionProblem problem;
   std::vector<float> tokens, table, bias, gradient;  // [B, N, w], [V, w], [V], [B, V] of the encoding
-  std::vector<std::uint8_t> mask;                    // [B, N]; empty: no mask
+  std::vector<std::uint8_t> mask;                    // [B, N]; empty means no mask
   bool real(std::int64_t sample, std::int64_t position) const {
     return mask.empty() || mask[sample * problem.positions + position] != 0;
   }
@@ -40,7 +40,7 @@ ProjectionInputs random_projection(const ProjectionShape& s, DataType type) {
   return in;
 }
 
-/// d encoding / d maximum, 0 where it passes none.
+/// Returns d encoding / d maximum, which is 0 if the encoding is 0.
 double slope(double encoding) {
   return encoding == 0 ? 0 : std::exp(-encoding);
 }
@@ -104,7 +104,7 @@ class TokenMaxProjectionKernel : public testing::TestWithParam<std::string> {
     return on_cpu ? std::vector{DataType::kFloat32} : std::vector{DataType::kFloat32, DataType::kBfloat16};
   }
 
-  /// As the definition says it, in float64; the gradients along the places that the kernel chose, which must be maxima.
+  /// Compares with the definition in float64. Gradients follow the places that the kernel chose, which must be maxima.
   void expect_as_defined(const ProjectionInputs& in) {
     const auto& [batch, positions, vocabulary, width, type] = in.problem;
     const ProjectionResults ours = run_projection(on, in);
@@ -142,7 +142,7 @@ class TokenMaxProjectionKernel : public testing::TestWithParam<std::string> {
   }
 };
 
-TEST_P(TokenMaxProjectionKernel, FollowsTheDefinition) {
+TEST_P(TokenMaxProjectionKernel, MatchesTheDefinition) {
   for (const DataType type : types()) {
     for (const ProjectionShape& shape :
          {ProjectionShape{1, 1, 1, 1, false}, ProjectionShape{1, 1, 2, 8}, ProjectionShape{2, 5, 70, 16},
@@ -156,14 +156,15 @@ TEST_P(TokenMaxProjectionKernel, FollowsTheDefinition) {
   }
 }
 
-TEST_P(TokenMaxProjectionKernel, OfEqualMaximaTheLowestRealPositionWins) {
+TEST_P(TokenMaxProjectionKernel, LowestRealPositionWinsATie) {
   for (const DataType type : types()) {
     for (const std::int64_t positions : {5, 90, 270}) {
       ProjectionInputs in = random_projection({2, positions, 150, 8, false}, type);
       std::fill(in.table.begin(), in.table.end(), 0.0f);
       std::fill(in.bias.begin(), in.bias.end(), -1.0f);
       in.mask.assign(2 * positions, 1);
-      std::fill(in.mask.begin() + positions, in.mask.begin() + 2 * positions - 2, 0);  // the second sample's, but two
+      // Keeps only the last two positions of the second sample.
+      std::fill(in.mask.begin() + positions, in.mask.begin() + 2 * positions - 2, 0);
       const ProjectionResults out = run_projection(on, in);
       for (std::int64_t v = 0; v < 150; ++v) {
         EXPECT_EQ(out.argmax[v], 0);
@@ -188,7 +189,7 @@ TEST_P(TokenMaxProjectionKernel, PaddingIsNeverRead) {
   }
 }
 
-TEST_P(TokenMaxProjectionKernel, ANaNAtARealPositionIsNotHidden) {
+TEST_P(TokenMaxProjectionKernel, NanAtARealPositionIsNotHidden) {
   for (const DataType type : types()) {
     for (const std::int64_t position : {0, 20, 69}) {
       ProjectionInputs in = random_projection({2, 70, 150, 8, false}, type);
@@ -203,7 +204,7 @@ TEST_P(TokenMaxProjectionKernel, ANaNAtARealPositionIsNotHidden) {
   }
 }
 
-TEST_P(TokenMaxProjectionKernel, RunsAgreeBitForBit) {
+TEST_P(TokenMaxProjectionKernel, IsDeterministic) {
   const ProjectionInputs in = random_projection({5, 50, 400, 40}, types().back());
   const ProjectionResults first = run_projection(on, in), second = run_projection(on, in);
   EXPECT_EQ(first.encoding, second.encoding);
@@ -226,7 +227,7 @@ TEST(TokenMaxProjectionKernelCpu, ThreadsChangeNothing) {
   }
 }
 
-TEST(TokenMaxProjectionKernelCpu, BadArgumentsAreNamed) {
+TEST(TokenMaxProjectionKernelCpu, ErrorsNameBadArguments) {
   TokenMaxProjectionForward call;
   call.problem = {2, 0, 3, 4};
   EXPECT_EQ(check(call).message(), "token_max_projection: positions must be at least 1, but is 0");
@@ -235,7 +236,7 @@ TEST(TokenMaxProjectionKernelCpu, BadArgumentsAreNamed) {
   TokenMaxProjectionBackward backward;
   backward.problem = {0, 5, 3, 4, DataType::kBfloat16};
   EXPECT_EQ(cpu::token_max_projection_backward(backward).message(),
-            "token_max_projection: the CPU has a float32 kernel alone");
+            "token_max_projection: the CPU has only a float32 kernel");
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ c10::IValue wanted(bool text, bool image) {
   return c10::IValue(c10::List<bool>({text, image}));
 }
 
-TEST(OperatorFlops, SparsifyGroupTakesTwoProductsForwardAndUpToFiveBackward) {
+TEST(OperatorFlops, SparsifyGroupIsTwoProductsForwardAndUpToFiveBackward) {
   const at::Tensor text = at::zeros({kBatch, kTokens, kWidth}), image = at::zeros({kBatch, kPatches, kWidth});
   EXPECT_EQ(flops_of("tessera::_sparsify_group", {text, image}), 2 * kGroupProduct);
   const char* const backward = "tessera::_sparsify_group_backward";
@@ -29,7 +29,7 @@ TEST(OperatorFlops, SparsifyGroupTakesTwoProductsForwardAndUpToFiveBackward) {
   EXPECT_EQ(flops_of(backward, {text, text, image, wanted(false, true)}), 4 * kGroupProduct);
 }
 
-TEST(OperatorFlops, MaxSimilarityComparesWhatIsKept) {
+TEST(OperatorFlops, MaxSimilarityCountsOnlyKeptPatchesAndTokens) {
   const at::Tensor patches = at::zeros({3, 4, 8}), tokens = at::zeros({2, 5, 8});
   at::Tensor patch_keep = at::ones({3, 4}, at::kBool), token_keep = at::ones({2, 5}, at::kBool);
   patch_keep[0][0] = false;
@@ -39,10 +39,10 @@ TEST(OperatorFlops, MaxSimilarityComparesWhatIsKept) {
   const at::Tensor narrow = patches.to(at::kBFloat16), wide = patches.to(at::kDouble);
   EXPECT_EQ(flops_of("tessera::_max_similarity", {narrow, tokens, patch_keep, token_keep}), 2 * 11 * 5 * 8);
   EXPECT_EQ(flops_of("tessera::_max_similarity", {wide, tokens, patch_keep, token_keep}), std::nullopt)
-      << "composed of products that are counted themselves";
+      << "composed of products that are counted separately";
 }
 
-TEST(OperatorFlops, TokenMaxProjectionMultipliesRealPositionsForwardAndNothingBackward) {
+TEST(OperatorFlops, TokenMaxProjectionCountsUnmaskedPositionsForwardAndNothingBackward) {
   const at::Tensor tokens = at::zeros({3, 4, 8}), table = at::zeros({11, 8});
   at::Tensor mask = at::ones({3, 4}, at::kBool);
   mask[1][2] = false;
@@ -50,15 +50,15 @@ TEST(OperatorFlops, TokenMaxProjectionMultipliesRealPositionsForwardAndNothingBa
   EXPECT_EQ(flops_of("tessera::_token_max_projection", {tokens, c10::IValue(), table}), 2 * 12 * 11 * 8);
   EXPECT_EQ(flops_of("tessera::_token_max_projection_backward", {tokens, tokens, tokens}), 0);
   EXPECT_EQ(flops_of("tessera::_token_max_projection", {tokens.to(at::kDouble), mask, table}), std::nullopt)
-      << "composed of products that are counted themselves";
+      << "composed of products that are counted separately";
 }
 
-TEST(OperatorFlops, OthersAreNotKnown) {
+TEST(OperatorFlops, OtherOperatorsAreUnknown) {
   EXPECT_EQ(flops_of("aten::mm", {}), std::nullopt);
   EXPECT_EQ(flops_of("tessera::flops_regularizer", {}), std::nullopt);
 }
 
-// The dispatcher calls each twice, above autograd and below.
+// The dispatcher calls each operator twice, above and below autograd.
 TEST(FlopCounter, CountsOurOperatorsOnce) {
   const at::Tensor text = at::randn({kBatch, kTokens, kWidth}).set_requires_grad(true);
   const at::Tensor image = at::randn({kBatch, kPatches, kWidth}).set_requires_grad(true);

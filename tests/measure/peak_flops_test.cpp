@@ -11,7 +11,7 @@ double peak(std::string_view gpu, Arithmetic arithmetic = Arithmetic::bfloat16) 
   return known_peak_tflops(gpu, arithmetic).value_or(0);
 }
 
-TEST(PeakFlops, GpusAreKnownByTheirDriversName) {
+TEST(PeakFlops, GpusAreRecognizedByTheNameFromTheDriver) {
   EXPECT_EQ(peak("NVIDIA A100-SXM4-80GB"), 312);
   EXPECT_EQ(peak("NVIDIA A100 80GB PCIe"), 312);
   EXPECT_EQ(peak("NVIDIA H100 80GB HBM3"), 989.4);
@@ -33,25 +33,25 @@ TEST(PeakFlops, DependsOnTheArithmetic) {
   EXPECT_EQ(peak("NVIDIA A100-SXM4-40GB", Arithmetic::float32), 19.5);
   EXPECT_EQ(peak("Tesla V100-SXM2-16GB", Arithmetic::float16), 125);
   EXPECT_EQ(peak("Tesla V100-PCIE-16GB", Arithmetic::float16), 112);
-  EXPECT_EQ(peak("Tesla V100-SXM2-16GB", Arithmetic::bfloat16), 0) << "it has no units for bfloat16";
-  EXPECT_EQ(peak("Tesla T4", Arithmetic::tf32), 8.1) << "computed as float32 there";
+  EXPECT_EQ(peak("Tesla V100-SXM2-16GB", Arithmetic::bfloat16), 0) << "the V100 has no units for bfloat16";
+  EXPECT_EQ(peak("Tesla T4", Arithmetic::tf32), 8.1) << "the T4 computes TF32 as float32";
 }
 
-TEST(PeakFlops, OfOthersNothingIsKnown) {
+TEST(PeakFlops, OtherGpusAreUnknown) {
   EXPECT_EQ(peak("NVIDIA A1000"), 0);
   EXPECT_EQ(peak("Some GPU"), 0);
-  EXPECT_EQ(peak("NVIDIA H100 80GB HBM3 MIG 1g.10gb"), 0) << "a part of one";
+  EXPECT_EQ(peak("NVIDIA H100 80GB HBM3 MIG 1g.10gb"), 0) << "a MIG instance is only part of a GPU";
   EXPECT_EQ(peak("NVIDIA GeForce RTX 4090 Laptop GPU"), 0);
 }
 
-TEST(PeakFlops, OfACpuIsMeasured) {
+TEST(PeakFlops, IsMeasuredOnACpu) {
   const PeakFlops cpu = peak_flops(at::kCPU, Arithmetic::float32);
   EXPECT_TRUE(cpu.measured);
   EXPECT_GT(cpu.flops, 1e8);
   EXPECT_TRUE(cpu.origin.starts_with("a product of 1024 x 1024 matrices on ")) << cpu.origin;
 }
 
-TEST(MemoryUse, IsWhatTheSystemTells) {
+TEST(MemoryUse, ReportsResidentMemoryAndItsPeak) {
   const MemoryUse use = memory_use(at::kCPU);
   EXPECT_GT(use.resident, 1 << 20);
   EXPECT_GE(use.resident_peak, use.resident);

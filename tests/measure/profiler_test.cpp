@@ -19,7 +19,7 @@ double share_of(const Profiler& profiler, const std::string& name) {
   return 0;
 }
 
-TEST(Profiler, TellsWhereTheTimeGoesAndWritesTheTrace) {
+TEST(Profiler, ReportsTimePerOperatorAndWritesTheTrace) {
   const at::Tensor a = at::randn({300, 300});
   Profiler profiler(at::kCPU);
   profiler.mark("three products");
@@ -29,12 +29,12 @@ TEST(Profiler, TellsWhereTheTimeGoesAndWritesTheTrace) {
 
   const std::vector<Profiler::Share> shares = profiler.shares();
   ASSERT_FALSE(shares.empty());
-  EXPECT_EQ(shares[0].name, "aten::mm") << "of all that linear calls this takes longest";
+  EXPECT_EQ(shares[0].name, "aten::mm") << "the matrix product takes longest in at::linear";
   EXPECT_EQ(shares[0].calls, 3);
   for (std::size_t i = 1; i < shares.size(); ++i) EXPECT_LE(shares[i].seconds, shares[i - 1].seconds);
-  EXPECT_LT(share_of(profiler, "aten::linear"), shares[0].seconds) << "without the time of the product in it";
-  EXPECT_EQ(share_of(profiler, "three products"), 0) << "a mark is no operator";
-  EXPECT_EQ(profiler.host_waits(), 0) << "of the CPU nobody waits for a GPU";
+  EXPECT_LT(share_of(profiler, "aten::linear"), shares[0].seconds) << "the time of the product inside must not count";
+  EXPECT_EQ(share_of(profiler, "three products"), 0) << "a mark is not an operator";
+  EXPECT_EQ(profiler.host_waits(), 0) << "on the CPU nothing waits for a GPU";
 
   const std::string path =
       std::filesystem::temp_directory_path() / ("tessera_trace_" + std::to_string(getpid()) + ".json");

@@ -14,7 +14,7 @@ TEST(FlopCounter, CountsProductsForwardAndBackward) {
   const at::Tensor y = at::mm(x, w);
   EXPECT_EQ(counter.flops(), 2 * 4 * 6 * 5);
   y.sum().backward();
-  EXPECT_EQ(counter.flops(), 2 * 2 * 4 * 6 * 5) << "only the weight needs a gradient: one product more";
+  EXPECT_EQ(counter.flops(), 2 * 2 * 4 * 6 * 5) << "only the weight needs a gradient, which takes one more product";
 }
 
 TEST(FlopCounter, CountsConvolutionsByOutputPixel) {
@@ -34,7 +34,7 @@ TEST(FlopCounter, CountsFusedAttention) {
   EXPECT_EQ(counter.flops(), 2.0 * 2 * 2 * 3 * 5 * 5 * 8);
 }
 
-TEST(FlopCounter, KeepsWhatIsComputedAgainApart) {
+TEST(FlopCounter, CountsRecomputationSeparately) {
   const at::Tensor x = at::randn({4, 6}), w = at::randn({6, 5}).set_requires_grad(true);
   const double product = 2.0 * 4 * 6 * 5;
   const FlopCounter counter;
@@ -55,7 +55,7 @@ TEST(FlopCounter, FusedAttentionComputesItsScoresTwice) {
   EXPECT_EQ(counter.recomputed(), product);
 }
 
-TEST(MemoryMeter, SeesWhatIsHeldAndThePeak) {
+TEST(MemoryMeter, ReportsHeldMemoryAndThePeak) {
   const MemoryMeter meter;
   const at::Tensor kept = at::empty({1024}, at::kFloat);
   { const at::Tensor dropped = at::empty({4096}, at::kFloat); }
@@ -63,17 +63,17 @@ TEST(MemoryMeter, SeesWhatIsHeldAndThePeak) {
   EXPECT_EQ(meter.peak(), 5 * 4096);
 }
 
-TEST(MemoryMeter, AnAllocationAboveTheLimitThrowsAndLeavesTheRestUsable) {
+TEST(MemoryMeter, AnAllocationAboveTheLimitThrowsAndSmallerOnesStillWork) {
   const MemoryMeter meter(10000);
   const at::Tensor kept = at::empty({1024}, at::kFloat);
   EXPECT_THROW(at::empty({4096}, at::kFloat), MemoryLimitExceeded);
-  EXPECT_EQ(meter.held(), 4096) << "what was refused is not held";
+  EXPECT_EQ(meter.held(), 4096) << "the refused allocation must not count";
   const at::Tensor fits = at::ones({1024}, at::kFloat);
   EXPECT_EQ(fits.sum().item<float>(), 1024.0f);
   EXPECT_LE(meter.peak(), 10000);
 }
 
-TEST(MemoryMeter, TheLimitHoldsInTheBackwardPassToo) {
+TEST(MemoryMeter, TheLimitAppliesInTheBackwardPass) {
   const at::Tensor x = at::ones({64, 64}).set_requires_grad(true);
   const MemoryMeter meter(64 * 64 * 4 * 2);
   const at::Tensor y = x.exp();

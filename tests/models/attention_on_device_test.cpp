@@ -1,5 +1,5 @@
-// attend() on the CPU and on a GPU beside attention written out in float64: which of LibTorch's kernels computes it depends
-// on type, mask and length, and so do their mistakes. Prints a table of worst errors, as shares of what is allowed.
+// Compares attend() on the CPU and on a GPU with attention written out in float64. LibTorch picks a kernel by type, mask and
+// length, so the errors depend on these too. Prints a table of the worst errors as shares of the tolerance.
 #include <cmath>
 #include <iomanip>
 #include <iostream>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kBatch = 6, kHeads = 8, kWidth = 512;
 
-// Which tokens see which.
+// Which tokens attend to which.
 struct Sight {
   const char* name;
   bool causal, padded, packed;
@@ -26,12 +26,12 @@ constexpr Sight kSights[] = {{"all", false, false, false},  {"causal", true, fal
                              {"mask", false, true, false},  {"mask, causal", true, true, false},
                              {"packed", false, true, true}, {"packed, causal", true, true, true}};
 
-// One row is full, one has a single token, and one has none.
+// Includes a full row, a row with a single token and an empty row.
 std::vector<std::int64_t> lengths_up_to(std::int64_t most) {
   return {most, most / 2, 1, 0, most - 1, 17};
 }
 
-// Real tokens' outputs, 0 in the padding, and the gradients of queries, keys and values.
+// The outputs of real tokens, with 0 in the padding, and the gradients of queries, keys and values.
 using Attended = std::vector<at::Tensor>;
 
 Attended attended(const at::Tensor& out, const std::vector<at::Tensor>& qkv, const at::Tensor& mask,
@@ -42,14 +42,14 @@ Attended attended(const at::Tensor& out, const std::vector<at::Tensor>& qkv, con
   return all;
 }
 
-// softmax(Q K^T / sqrt(width of a head)) V, the scores of what is not seen at minus infinity.
+// Computes softmax(Q K^T / sqrt(width of a head)) V, where masked scores are minus infinity.
 Attended by_definition(const std::vector<at::Tensor>& qkv, const at::Tensor& mask, const at::Tensor& cotangent,
                        bool causal) {
   const auto heads = [](const at::Tensor& x) { return x.unflatten(2, {kHeads, kWidth / kHeads}).transpose(1, 2); };
   const std::int64_t length = qkv[0].size(1);
   at::Tensor seen = at::ones({length, length}, at::kBool);
   if (causal) seen = seen.tril();
-  if (mask.defined())  // a query that sees nothing is padding, or belongs to a row of it: it may see all
+  if (mask.defined())  // a query that attends to nothing is padding, so it may attend to everything
     seen = (seen & mask.unsqueeze(1).unsqueeze(1)) | mask.any(1).logical_not().view({-1, 1, 1, 1});
   const at::Tensor scores = heads(qkv[0]).matmul(heads(qkv[1]).mT()) / std::sqrt(kWidth / kHeads);
   const at::Tensor weights =
@@ -71,7 +71,7 @@ Attended by_attend(const std::vector<at::Tensor>& qkv, const at::Tensor& mask, c
   return attended(unpack(attend(rows(0), rows(1), rows(2), kHeads, seen), seen.packed), qkv, mask, cotangent);
 }
 
-// max |ours - theirs| as a share of tolerance * (1 + max |theirs|); infinite where one of ours is no number.
+// Returns max |ours - theirs| as a share of tolerance * (1 + max |theirs|), or infinity if one of ours is not finite.
 double share_of_allowed(const at::Tensor& ours, const at::Tensor& theirs, double tolerance) {
   const at::Tensor off = (ours.to(at::kCPU, at::kDouble) - theirs).abs();
   if (!off.isfinite().all().item<bool>()) return std::numeric_limits<double>::infinity();
@@ -88,7 +88,7 @@ class AttentionOnDevice : public testing::TestWithParam<std::string> {
     const at::Device device(GetParam());
     at::manual_seed(static_cast<std::uint64_t>(length));
     std::vector<at::Tensor> wide, ours;
-    for (int i = 0; i < 4; ++i) {  // queries, keys, values, cotangent: numbers that the type holds
+    for (int i = 0; i < 4; ++i) {  // queries, keys, values and cotangent, rounded to the type
       wide.push_back(at::randn({kBatch, length, kWidth}).to(dtype).to(at::kDouble));
       ours.push_back(wide.back().to(device, dtype));
     }

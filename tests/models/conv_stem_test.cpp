@@ -6,7 +6,7 @@ namespace {
 
 constexpr std::int64_t kStemWidth = 32;
 
-TEST(ConvStem, GivesTimmsPatches) {
+TEST(ConvStem, MatchesTimmsPatches) {
   const at::NoGradGuard no_grad;
   const std::map<std::string, at::Tensor> want = timm_case("mobileclip_stem");
   ConvStem stem(kStemWidth);
@@ -15,7 +15,7 @@ TEST(ConvStem, GivesTimmsPatches) {
   EXPECT_EQ(want.at("map").sizes(), (std::vector<std::int64_t>{2, kStemWidth, 3, 2}));
 }
 
-TEST(ConvStem, RowsDependOnThemselvesAloneOutsideOfTraining) {
+TEST(ConvStem, RowsAreIndependentInEvaluation) {
   const at::NoGradGuard no_grad;
   ConvStem stem(kStemWidth);
   stem.eval();
@@ -24,7 +24,7 @@ TEST(ConvStem, RowsDependOnThemselvesAloneOutsideOfTraining) {
     expect_close(stem.forward(pixels.slice(0, row, row + 1))[0], together[row], 1e-5);
 }
 
-TEST(ConvStem, StandsInAVitUnderThePatchConvolutionsName) {
+TEST(ConvStem, ReplacesThePatchConvolutionOfAVit) {
   const auto vit =
       encoder_of("vit", "{image_size: 32, patch_size: 16, width: 32, layers: 1, heads: 2, stem: mobileclip}");
   const std::map<std::string, at::Tensor> own = state_of(ConvStem(kStemWidth)), there = below(state_of(*vit), "conv1.");

@@ -18,7 +18,7 @@ void PrintTo(const ConvNextCase& c, std::ostream* out) {
 const std::string kConvNextStart = "image_size: [64, 32], layers: [1, 2, 1, 1], ";
 const std::string kPlainConvNext = "{" + kConvNextStart + "widths: [8, 12, 16, 20]}";
 
-/// The models of make_timm.py; each option of timm's has at least one value other than its default here.
+/// The models of make_timm.py. Each option of timm has at least one value here that is not its default.
 const std::vector<ConvNextCase> kConvNextCases = {
     {"patch", kPlainConvNext},
     {"overlap_tiered",
@@ -39,7 +39,7 @@ class ConvNextCases : public testing::TestWithParam<ConvNextCase> {
 };
 INSTANTIATE_TEST_SUITE_P(Options, ConvNextCases, testing::ValuesIn(kConvNextCases), test_name<ConvNextCase>);
 
-TEST_P(ConvNextCases, GivesTimmsMapAndPooledVector) {
+TEST_P(ConvNextCases, MatchesTimmsMapAndPooledVector) {
   const at::NoGradGuard no_grad;
   const Encoded got = encode(*encoder_, want_.at("pixels"));
   expect_close(got.tokens, tokens_of_map(want_.at("map")), 1e-5);
@@ -51,7 +51,7 @@ TEST_P(ConvNextCases, GivesTimmsMapAndPooledVector) {
   EXPECT_FALSE(got.class_token.defined());
 }
 
-TEST_P(ConvNextCases, GivesTimmsGradientOfThePixels) {
+TEST_P(ConvNextCases, MatchesTimmsGradientOfThePixels) {
   const at::Tensor pixels = want_.at("pixels").clone().set_requires_grad(true);
   const at::Tensor pooled = encoder_->final_norm(encode(*encoder_, pixels).tokens.mean(1));
   const at::Tensor got = torch::autograd::grad({pooled.square().sum()}, {pixels})[0];
@@ -59,12 +59,12 @@ TEST_P(ConvNextCases, GivesTimmsGradientOfThePixels) {
   EXPECT_LE((got - want).norm().item<double>(), 1e-5 * want.norm().item<double>());
 }
 
-TEST_P(ConvNextCases, RowsDependOnThemselvesAlone) {
+TEST_P(ConvNextCases, RowsAreIndependent) {
   EXPECT_TRUE(encoder_->rows_are_independent());
   expect_rows_alone(*encoder_, want_.at("pixels"));
 }
 
-TEST(ConvNext, TakesPicturesOfOtherSizesThatTheStrideDivides) {
+TEST(ConvNext, TakesImagesOfOtherSizesThatTheStrideDivides) {
   const at::NoGradGuard no_grad;
   const auto encoder = encoder_of("convnext", kPlainConvNext);
   const Encoded out = encode(*encoder, at::randn({1, 3, 96, 128}));
@@ -75,7 +75,7 @@ TEST(ConvNext, TakesPicturesOfOtherSizesThatTheStrideDivides) {
   EXPECT_THROW(encode(*encoder, at::randn({1, 1, 64, 32})), c10::Error);
 }
 
-TEST(ConvNext, RefusesSettingsThatFitNoPicture) {
+TEST(ConvNext, RejectsSettingsThatFitNoImage) {
   EXPECT_EQ(settings_error("convnext", "{image_size: 100}"),
             "test.yaml:1: encoder.image_size: 100 x 100 is not a multiple of 32");
   EXPECT_EQ(settings_error("convnext", "{image_size: 32, patch_size: 8}"),
@@ -92,7 +92,7 @@ TEST(ConvNext, LayerDecayCountsAStageAsABlock) {
   EXPECT_EQ(encoder->depth_of("head.norm.weight"), 5);
 }
 
-TEST(ConvNext, DropPathLeavesBlocksOutInTrainingOnly) {
+TEST(ConvNext, DropPathSkipsBlocksInTrainingOnly) {
   const at::NoGradGuard no_grad;
   at::manual_seed(2);
   const std::string dropping = "{" + kConvNextStart + "widths: [8, 12, 16, 20], layer_scale_init: 1, drop_path: 0.9}";

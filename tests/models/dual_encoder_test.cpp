@@ -19,7 +19,7 @@ State copy_of(const DualEncoder& model) {
   return state;
 }
 
-TEST(DualEncoder, TheSeedDecidesTheWeights) {
+TEST(DualEncoder, SeedDeterminesTheWeights) {
   at::manual_seed(1);
   const State first = copy_of(DualEncoder(small_clip()));
   at::manual_seed(1);
@@ -27,7 +27,7 @@ TEST(DualEncoder, TheSeedDecidesTheWeights) {
   for (const auto& [name, tensor] : first) EXPECT_TRUE(at::equal(tensor, second.at(name))) << name;
 }
 
-TEST(DualEncoder, StartsAsOpenClipDoes) {
+TEST(DualEncoder, InitializesLikeOpenClip) {
   ModelSettings s = small_clip();
   s.text->encoder.settings = settings("{context_length: 77, vocab_size: 500, width: 256, layers: 2, heads: 4}");
   s.image.encoder.settings = settings("{patch_size: 2, width: 256, layers: 2, heads: 4}");
@@ -47,7 +47,7 @@ TEST(DualEncoder, StartsAsOpenClipDoes) {
   EXPECT_EQ(state.at("visual.transformer.resblocks.0.attn.in_proj_bias").abs().max().item<float>(), 0);
 }
 
-TEST(DualEncoder, ComputesTokensOnlyWhenAsked) {
+TEST(DualEncoder, ComputesTokensOnlyOnRequest) {
   DualEncoder model(small_sparc());
   Batch batch;
   batch.images["image"] = image_input(random_pixels(2));
@@ -66,7 +66,7 @@ TEST(DualEncoder, ComputesTokensOnlyWhenAsked) {
   EXPECT_EQ(model.grid(), config::Size(2, 2));
 }
 
-TEST(DualEncoder, NormalizesBytesAndTakesFloatsAsTheyAre) {
+TEST(DualEncoder, NormalizesBytesAndKeepsFloats) {
   DualEncoder model(small_clip());
   const at::Tensor pixels = random_pixels(2);
   const Preprocessing p;
@@ -75,7 +75,7 @@ TEST(DualEncoder, NormalizesBytesAndTakesFloatsAsTheyAre) {
   expect_close(model.encode_image(pixels).global, model.encode_image(normalized).global, 1e-5);
 }
 
-TEST(DualEncoder, StateGoesRoundAndSharesMemory) {
+TEST(DualEncoder, StateReadsBackAndSharesMemory) {
   for (const ModelSettings& s : {small_clip(), small_sparc()}) {
     DualEncoder first(s), second(s);
     second.load_state(copy_of(first), "a file");
@@ -88,7 +88,7 @@ TEST(DualEncoder, StateGoesRoundAndSharesMemory) {
   }
 }
 
-TEST(LoadState, AcceptsOpenClipsTextPrefixAndTheScale) {
+TEST(LoadState, AcceptsTheTextPrefixOfOpenClipAndTheScale) {
   DualEncoder first(small_clip()), second(small_clip());
   State state;
   for (const auto& [name, tensor] : copy_of(first)) state[name.starts_with("visual.") ? name : "text." + name] = tensor;
@@ -98,7 +98,7 @@ TEST(LoadState, AcceptsOpenClipsTextPrefixAndTheScale) {
   EXPECT_TRUE(at::equal(first.state_dict().at("ln_final.weight"), second.state_dict().at("ln_final.weight")));
 }
 
-TEST(LoadState, AFileOfSomethingElseIsToldByItsNames) {
+TEST(LoadState, ReportsTensorNamesOfAFileOfAnotherArchitecture) {
   DualEncoder model(small_clip());
   const State bert = {{"bert.embeddings.LayerNorm.bias", at::zeros({2})}, {"bert.pooler.dense.bias", at::zeros({2})},
                       {"cls.a", at::zeros({1})},                          {"cls.b", at::zeros({1})},
@@ -109,7 +109,7 @@ TEST(LoadState, AFileOfSomethingElseIsToldByItsNames) {
   EXPECT_EQ(error_of([&] { model.load_state({{"w", at::zeros({1})}}, "x.pt"); }), missing + "1 tensor: w");
 }
 
-TEST(LoadState, NonFiniteValuesAreToldOnce) {
+TEST(LoadState, WarnsOnceAboutNonFiniteValues) {
   DualEncoder model(small_clip());
   State state = copy_of(model);
   const auto said = [&] {
@@ -145,7 +145,7 @@ TEST(LoadState, NamesTheTensorThatDoesNotFit) {
             "x.safetensors: tensor visual.head.weight [2, 3] is left over: the model's settings have no such part");
   EXPECT_EQ(message([](State& s) {
               s["visual.positional_embedding"] = at::zeros({4, 12});
-            }),  // 3 patches: no square
+            }),  // 3 patches are not a square
             "x.safetensors: tensor visual.positional_embedding is [4, 12], but the model's settings make it [5, 12]");
 }
 
@@ -188,18 +188,18 @@ TEST(PositionEmbedding, TextIsLinearBetweenHalfPixelCentersAndClamped) {
   expect_close(resized.view(-1), at::tensor({0.F, 1.F, 3.F, 4.F}), 1e-6);
 }
 
-// 3 positions with one kept become 1 + 2 * 3: factor 3.
-TEST(PositionEmbedding, TextIsStretchedBehindTheKeptPositionsAsLongClipDoes) {
+// 3 positions, one of them kept, become 1 + 2 * 3: the factor is 3.
+TEST(PositionEmbedding, StretchesTextBeyondTheKeptPositionsLikeLongClip) {
   const at::Tensor table = at::tensor({7.F, 0.F, 3.F}).view({3, 1});
   const at::Tensor stretched = stretch_text_position_embedding(table, 7, 1);
   expect_close(stretched.view(-1), at::tensor({7.F, 0.F, 1.F, 2.F, 3.F, 4.F, 5.F}), 1e-6);
   EXPECT_TRUE(at::equal(stretch_text_position_embedding(table, 3, 1), table));
-  EXPECT_TRUE(at::equal(stretch_text_position_embedding(table, 2, 1), table.slice(0, 0, 2))) << "a shorter one is cut";
+  EXPECT_TRUE(at::equal(stretch_text_position_embedding(table, 2, 1), table.slice(0, 0, 2))) << "a shorter length cuts the table";
   EXPECT_THROW(stretch_text_position_embedding(table, 7, 2), c10::Error);
 }
 
-// Long-CLIP's loop: position 20 + 4 i + k = (1 - k/4) p_i + k/4 p_(i+1); behind the last one p + k/4 (p - the one before).
-TEST(PositionEmbedding, OfClipBecomes248) {
+// Long-CLIP's loop: position 20 + 4 i + k = (1 - k/4) p_i + k/4 p_(i+1). Beyond the last p: p + k/4 (p - the one before).
+TEST(PositionEmbedding, StretchesClipTo248) {
   const at::Tensor table = at::randn({77, 3});
   at::Tensor expected = at::empty({248, 3});
   for (std::int64_t i = 0; i < 20; ++i) expected[i] = table[i];
@@ -211,7 +211,7 @@ TEST(PositionEmbedding, OfClipBecomes248) {
   expect_close(stretch_text_position_embedding(table, 248, 20), expected, 1e-5);
 }
 
-TEST(PositionEmbedding, OfATextTransformerIsStretchedWhereItsSettingsSaySo) {
+TEST(PositionEmbedding, TextTransformerStretchesIfItsSettingsSaySo) {
   TextTransformerSettings settings;
   settings.vocab_size = 5;
   settings.width = 4;
@@ -240,7 +240,7 @@ ModelSettings image_alone() {
   return s;
 }
 
-TEST(WithoutTextTower, TheModelIsItsImageTower) {
+TEST(WithoutTextTower, ModelIsItsImageTower) {
   DualEncoder model(image_alone());
   EXPECT_FALSE(model.has_text_tower());
   EXPECT_EQ(model.embed_dim(), 6);
@@ -257,7 +257,7 @@ TEST(WithoutTextTower, TheModelIsItsImageTower) {
   EXPECT_TRUE(at::equal(other.encode_image(batch.images["image"]).global, features.image().global));
 }
 
-TEST(WithoutTextTower, TextsAndTheirWeightsAreErrors) {
+TEST(WithoutTextTower, RejectsTextsAndTextWeights) {
   DualEncoder model(image_alone());
   const auto message = [](const auto& function) -> std::string {
     try {
@@ -279,12 +279,12 @@ TEST(WithoutTextTower, TextsAndTheirWeightsAreErrors) {
             "clip.safetensors: tensor ln_final.bias [8] is left over: the model's settings have no such part");
 }
 
-TEST(WithoutTextTower, SettingsGoRoundAsNull) {
+TEST(WithoutTextTower, SettingsReadBackAsNull) {
   const config::Node dumped = config::dump(resolve(image_alone()));
   EXPECT_TRUE(dumped.find("text")->is_null());
   const auto again = config::read<ModelSettings>(dumped, "model");
   EXPECT_FALSE(again.text.has_value());
-  EXPECT_TRUE(config::read<ModelSettings>(settings("{}"), "model").text.has_value()) << "the default has one";
+  EXPECT_TRUE(config::read<ModelSettings>(settings("{}"), "model").text.has_value()) << "the default has a text tower";
 }
 
 // ---- settings
@@ -294,7 +294,7 @@ std::string settings_error(const std::function<void(ModelSettings&)>& change, Mo
   return error_of([&] { DualEncoder model(s); });
 }
 
-TEST(ModelSettings, ImpossibleCombinationsAreErrorsThatNameThePlace) {
+TEST(ModelSettings, ErrorsForImpossibleCombinationsNameThePlace) {
   const auto encoder = [](const char* yaml) {
     return [yaml](ModelSettings& s) { s.image.encoder.settings = settings(yaml); };
   };
@@ -312,7 +312,7 @@ TEST(ModelSettings, ImpossibleCombinationsAreErrorsThatNameThePlace) {
   EXPECT_EQ(settings_error(encoder("{patch_sise: 8}")),
             "test.yaml:1: model.image.encoder.patch_sise: unknown key: did you mean patch_size?");
   EXPECT_EQ(settings_error([](ModelSettings& s) { s.image.readout = {"eos"}; }),
-            "model.image.readout: eos is a read-out of text towers, pictures have no end token: use cls, gap or max");
+            "model.image.readout: eos is a read-out for text towers; images have no end token: use cls, gap or max");
   EXPECT_EQ(settings_error([](ModelSettings& s) { s.text->encoder = {"vit"}; }),
             "model.text.encoder: vit is an encoder of images, but this is the text tower");
   EXPECT_EQ(settings_error([](ModelSettings& s) { s.text->projection.settings = settings("{embed_dim: 7}"); }),
@@ -323,13 +323,13 @@ TEST(ModelSettings, ImpossibleCombinationsAreErrorsThatNameThePlace) {
             "model.image.encoder.final_norm: attentional_pool brings its own ln_post.weight: use final_norm: none");
 }
 
-TEST(ModelSettings, TheEncoderTakesThePreprocessingsImageSize) {
+TEST(ModelSettings, EncoderTakesTheImageSizeOfThePreprocessing) {
   const ModelSettings s = resolve(small_clip());
   EXPECT_EQ(s.image.encoder.settings.find("image_size")->text(), "16");
   EXPECT_NE(s.text->encoder.settings.find("norm_eps"), nullptr);
 }
 
-TEST(ModelSettings, CocaAndResnetTowersHaveOpenClipsNames) {
+TEST(ModelSettings, CocaAndResnetTowersHaveTheNamesOfOpenClip) {
   ModelSettings s = small_clip();
   s.image.encoder.settings.set("final_norm", config::Node::scalar("none"));
   s.image.readout = {"attentional_pool", settings("{output_dim: 6, heads: 2, queries: 3}")};

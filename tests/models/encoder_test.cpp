@@ -19,7 +19,7 @@ TextTransformerSettings small_text(const std::string& attention) {
   return s;
 }
 
-/// softmax over the allowed keys with plain loops; nothing where none is allowed.
+/// Computes attention over the allowed keys with plain loops; 0 if no key is allowed.
 at::Tensor slow_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::int64_t heads,
                           const std::function<bool(std::int64_t, std::int64_t, std::int64_t)>& allowed) {
   const std::int64_t d = q.size(2) / heads;
@@ -43,7 +43,7 @@ at::Tensor slow_attention(const at::Tensor& q, const at::Tensor& k, const at::Te
   return out;
 }
 
-TEST(Attention, EqualsPlainLoopsUnderAnyMask) {
+TEST(Attention, MatchesPlainLoopsUnderAnyMask) {
   at::manual_seed(0);
   const auto options = at::TensorOptions().dtype(at::kDouble);
   const at::Tensor q = at::randn({3, 5, 6}, options), k = at::randn({3, 5, 6}, options),
@@ -56,7 +56,7 @@ TEST(Attention, EqualsPlainLoopsUnderAnyMask) {
   expect_close(attend(q, k, v, 2, attention_mask(mask, 5)), expected, 1e-12);
   const at::Tensor self = attend(q, k, v, 2, self_attention_mask(mask, 5));
   expect_close(zero_padding(self, mask), zero_padding(expected, mask), 1e-12);
-  EXPECT_TRUE(self.isfinite().all().item<bool>()) << "padding may be zeroed, NaN may not";
+  EXPECT_TRUE(self.isfinite().all().item<bool>()) << "zeroing the padding must not hide NaN";
   const auto any = [](std::int64_t, std::int64_t, std::int64_t) { return true; };
   expect_close(attend(q, k, v, 2, attention_mask({}, 5)), slow_attention(q, k, v, 2, any), 1e-12);
 
@@ -68,13 +68,13 @@ TEST(Attention, EqualsPlainLoopsUnderAnyMask) {
   expect_close(attend(q, k, v, 2, causal_attention_mask({}, 5)), slow_attention(q, k, v, 2, before), 1e-12);
 }
 
-TEST(Attention, CausalMasksHaveTheirPaddingOnTheRight) {
+TEST(Attention, CausalMasksNeedPaddingOnTheRight) {
   at::Tensor mask = length_mask({4, 2}, 4);
   mask[1][0].fill_(false);
   EXPECT_THROW(causal_attention_mask(mask, 4), c10::Error);
 }
 
-/// What scaled_dot_product_attention is called with while it lives.
+/// Records the arguments of scaled_dot_product_attention during its lifetime.
 struct AttentionCalls {
   struct Call {
     bool causal;
@@ -101,7 +101,7 @@ struct AttentionCalls {
   at::CallbackHandle handle;
 };
 
-TEST(Attention, CausalTowersPassNoMaskAndOthersASmallOneWithoutCudnn) {
+TEST(Attention, CausalTowersPassNoMaskAndOthersASmallMaskWithoutCudnn) {
   const at::Tensor ids = at::randint(20, {3, 8}, at::kLong), mask = length_mask({8, 4, 0}, 8);
   for (const bool causal : {true, false}) {
     TextTransformerSettings settings = small_text(causal ? "causal" : "bidirectional");
@@ -132,7 +132,7 @@ TEST_P(TextAttention, PaddingChangesNothing) {
   EXPECT_EQ(tokens.slice(1, 5).abs().max().item<float>(), 0);
 }
 
-TEST_P(TextAttention, IdsUnderPaddingMayBeAnything) {
+TEST_P(TextAttention, IgnoresIdsUnderPadding) {
   at::manual_seed(2);
   TextTransformer text(small_text(GetParam()));
   const at::Tensor mask = length_mask({2, 8, 0}, 8);
@@ -141,7 +141,7 @@ TEST_P(TextAttention, IdsUnderPaddingMayBeAnything) {
   EXPECT_TRUE(at::equal(text.encode(text_input(wild, mask)).tokens, text.encode(text_input(ids, mask)).tokens));
 }
 
-TEST_P(TextAttention, NaNUnderPaddingReachesNothing) {
+TEST_P(TextAttention, NanUnderPaddingDoesNotSpread) {
   at::manual_seed(3);
   TextTransformer text(small_text(GetParam()));
   {
@@ -156,7 +156,7 @@ TEST_P(TextAttention, NaNUnderPaddingReachesNothing) {
     EXPECT_TRUE(item.value().grad().isfinite().all().item<bool>()) << item.key();
 }
 
-TEST_P(TextAttention, ARowOfPaddingGivesNeitherNaNNorGradient) {
+TEST_P(TextAttention, RowOfPaddingHasNeitherNanNorGradient) {
   at::manual_seed(4);
   TextTransformer text(small_text(GetParam()));
   text.to(at::kDouble);
@@ -174,7 +174,7 @@ TEST_P(TextAttention, ARowOfPaddingGivesNeitherNaNNorGradient) {
   for (auto& item : text.named_parameters()) expect_close(item.value().grad(), gradients[item.key()], 1e-9);
 }
 
-TEST_P(TextAttention, WhatIsComputedWithoutPaddingIsWhatIsComputedWithIt) {
+TEST_P(TextAttention, SkippingPaddingKeepsOutputsAndGradients) {
   const at::Tensor ids = at::randint(20, {4, 8}, at::kLong), mask = length_mask({8, 3, 0, 1}, 8);
   for (const std::string norm : {"tokens", "pooled"}) {
     std::vector<at::Tensor> outputs;
@@ -216,7 +216,7 @@ void check_gradient(torch::nn::Module& module, Function&& loss) {
   module.to(at::kDouble);
   const std::vector<at::Tensor> parameters = module.parameters();
   for (const at::Tensor& parameter : parameters)
-    at::Tensor(parameter.detach()).normal_(0, 0.5);  // embeddings of 0.02 curve too much
+    at::Tensor(parameter.detach()).normal_(0, 0.5);  // embeddings of deviation 0.02 would make the loss too curved
   const auto gradients = torch::autograd::grad({loss()}, parameters);
   const at::NoGradGuard guard;
   for (int trial = 0; trial < 5; ++trial) {
@@ -238,7 +238,7 @@ void check_gradient(torch::nn::Module& module, Function&& loss) {
   }
 }
 
-TEST(Gradients, OfATinyTextTransformerAreRight) {
+TEST(Gradients, OfATinyTextTransformerMatchFiniteDifferences) {
   at::manual_seed(6);
   for (const char* activation : {"gelu", "gelu_tanh", "quick_gelu"}) {
     TextTransformerSettings s = small_text("causal");
@@ -251,7 +251,7 @@ TEST(Gradients, OfATinyTextTransformerAreRight) {
   }
 }
 
-TEST(Gradients, OfATinyVitAreRight) {
+TEST(Gradients, OfATinyVitMatchFiniteDifferences) {
   at::manual_seed(7);
   VitSettings s;
   s.image_size = config::Size(8, 16), s.patch_size = config::Size(4, 8), s.width = 8, s.layers = 2, s.heads = 2;
@@ -266,7 +266,7 @@ TEST(Gradients, OfATinyVitAreRight) {
   });
 }
 
-TEST(PositionEmbedding, NoneMakesTheVitBlindToTheOrderOfPatches) {
+TEST(PositionEmbedding, NoneMakesTheVitIgnoreTheOrderOfPatches) {
   at::manual_seed(9);
   VitSettings s;
   s.image_size = 8, s.patch_size = 4, s.width = 8, s.layers = 2, s.heads = 2, s.class_token = false;
@@ -284,7 +284,7 @@ TEST(PositionEmbedding, NoneMakesTheVitBlindToTheOrderOfPatches) {
             1e-3);
 }
 
-TEST(FinalNorm, AfterPoolingEqualsBeforeItForTheClassToken) {
+TEST(FinalNorm, AfterPoolingMatchesBeforePoolingForTheClassToken) {
   TowerSettings s{
       {"vit", settings("{image_size: 16, patch_size: 8, width: 12, layers: 1, heads: 3}")}, {"cls"}, {"none"}};
   const at::Tensor image = at::randn({2, 3, 16, 16});
@@ -300,7 +300,7 @@ TEST(FinalNorm, AfterPoolingEqualsBeforeItForTheClassToken) {
   EXPECT_GT((before.tokens - after.tokens).abs().max().item<float>(), 1e-3);  // these stay unnormalized
 }
 
-TEST(EncoderTokens, StandBehindTheFinalNormAndBeforeTheProjectionWithoutTheClassToken) {
+TEST(EncoderTokens, AreTakenBetweenFinalNormAndProjection) {
   const at::Tensor image = at::randn({2, 3, 16, 16});
   for (const char* where : {"tokens", "pooled"}) {
     TowerSettings s{{"vit", settings("{image_size: 16, patch_size: 8, width: 12, layers: 1, heads: 3}")},
@@ -313,14 +313,14 @@ TEST(EncoderTokens, StandBehindTheFinalNormAndBeforeTheProjectionWithoutTheClass
     const TowerFeatures f = tower.forward(image_input(image), {.encoder_tokens = true});
     EXPECT_EQ(f.encoder_tokens.sizes(), (std::vector<std::int64_t>{2, 4, 12}));
     EXPECT_FALSE(f.tokens.defined());
-    // A LayerNorm that has learned nothing.
+    // The tokens are normalized by an untrained LayerNorm.
     EXPECT_LT(f.encoder_tokens.mean(2).abs().max().item<float>(), 1e-5) << where;
     EXPECT_NEAR(f.encoder_tokens.square().mean().item<float>(), 1, 1e-2) << where;
-    EXPECT_FALSE(tower.forward(image_input(image), {.tokens = true}).encoder_tokens.defined()) << "nobody asked";
+    EXPECT_FALSE(tower.forward(image_input(image), {.tokens = true}).encoder_tokens.defined()) << "encoder tokens were not requested";
   }
 }
 
-TEST(ReadOuts, EosLooksForItsIdAmongRealTokens) {
+TEST(ReadOuts, EosFindsItsIdAmongRealTokens) {
   ReadOutContext context;
   context.width = 2, context.modality = Modality::text;
   const at::Tensor tokens = at::arange(24, at::kFloat).view({3, 4, 2});
@@ -330,14 +330,14 @@ TEST(ReadOuts, EosLooksForItsIdAmongRealTokens) {
     const Encoded encoded{.tokens = tokens, .mask = with, .ids = ids};
     return readouts().make({"eos", settings(yaml)}, "", context)->forward(encoded, {}).embedding.select(1, 0);
   };
-  EXPECT_TRUE(at::equal(read("{eos_id: 9}", {}), at::tensor({2.F, 14.F, 16.F})));  // position 0 where there is none
+  EXPECT_TRUE(at::equal(read("{eos_id: 9}", {}), at::tensor({2.F, 14.F, 16.F})));  // position 0 if there is no end token
   EXPECT_TRUE(at::equal(read("{eos_id: 9}", mask), at::tensor({2.F, 8.F, 0.F})));
   EXPECT_TRUE(at::equal(read("{position: ids}", mask), at::tensor({2.F, 12.F, 0.F})));
   EXPECT_TRUE(at::equal(read("{position: mask}", mask), at::tensor({6.F, 12.F, 0.F})));
   EXPECT_TRUE(at::equal(read("{}", {}), at::tensor({2.F, 14.F, 16.F})));
 }
 
-TEST(ReadOuts, OnATowerNeverPoolTheClassToken) {
+TEST(ReadOuts, NeverPoolTheClassToken) {
   ReadOutContext context;
   context.width = 1, context.tokens = 2, context.class_token = true;
   const Encoded encoded{.tokens = at::tensor({1.F, 3.F}).view({1, 2, 1}), .class_token = at::full({1, 1}, 100.F)};
@@ -391,7 +391,7 @@ VitSettings dropping_vit(double share) {
   return s;
 }
 
-TEST(PatchDropout, TrainingSeesTheStatedShareOfEachPictureAndEvaluationAll) {
+TEST(PatchDropout, TrainingUsesAShareOfEachImageAndEvaluationAllOfIt) {
   at::manual_seed(0);
   Vit vit(dropping_vit(0.75));
   at::Tensor image = at::randn({3, 3, 16, 16}).set_requires_grad(true);
@@ -404,13 +404,13 @@ TEST(PatchDropout, TrainingSeesTheStatedShareOfEachPictureAndEvaluationAll) {
   };
   const at::Tensor first = seen(), second = seen();
   EXPECT_TRUE(at::equal(first.sum(1), at::full({3}, 4, at::kLong)));
-  EXPECT_FALSE(at::equal(first, second)) << "each step draws anew";
-  EXPECT_FALSE(at::equal(first[0], first[1])) << "each picture has its own";
+  EXPECT_FALSE(at::equal(first, second)) << "each step draws new patches";
+  EXPECT_FALSE(at::equal(first[0], first[1])) << "each image draws its own patches";
   vit.eval();
   EXPECT_EQ(vit.encode(image_input(image)).tokens.size(1), 16);
 }
 
-TEST(PatchDropout, KeptPatchesAreTheSameAsWithoutIt) {
+TEST(PatchDropout, KeepsPatchesUnchangedAndInOrder) {
   VitSettings settings = dropping_vit(0.5);
   settings.class_token = false;
   settings.layers = 0;
@@ -420,12 +420,12 @@ TEST(PatchDropout, KeptPatchesAreTheSameAsWithoutIt) {
   vit.eval();
   const at::Tensor all = vit.encode(image_input(image)).tokens;
   ASSERT_EQ(some.size(1), 8);
-  // Each kept patch is one of the whole picture, and their order is kept.
+  // Each kept patch is one of the whole image, and they keep their order.
   for (std::int64_t b = 0; b < 2; ++b) {
     std::int64_t from = 0;
     for (std::int64_t k = 0; k < 8; ++k) {
       while (from < 16 && !at::allclose(all[b][from], some[b][k])) ++from;
-      EXPECT_LT(from++, 16) << "patch " << k << " of picture " << b;
+      EXPECT_LT(from++, 16) << "patch " << k << " of image " << b;
     }
   }
 }

@@ -38,13 +38,13 @@ double relative_error(const at::Tensor& got, const at::Tensor& want) {
   return ((got - want).norm() / want.norm()).item<double>();
 }
 
-/// Small models of transformers', with what transformers computed.
+/// Small models of transformers, with the outputs that transformers computed.
 class ForeignFolder : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Families, ForeignFolder, testing::Values("clip", "siglip", "dinov2_registers", "dinov3", "clip_vision", "siglip_vision", "siglip_no_head",
                                                                  "dinov2_classifier", "dinov3_biases", "vit", "metaclip_2"),
                          test_name<std::string>);
 
-TEST_P(ForeignFolder, GivesWhatItsOwnLibraryGives) {
+TEST_P(ForeignFolder, MatchesItsLibrary) {
   const std::string folder = test_data("foreign/" + GetParam());
   ASSERT_TRUE(is_foreign_folder(folder));
   const auto model = build_model(load_foreign_model(folder), folder);
@@ -57,7 +57,7 @@ TEST_P(ForeignFolder, GivesWhatItsOwnLibraryGives) {
   EXPECT_LE(relative_error(model->encode_text(text_input(want.at("ids"), all)).global, want.at("text")), 1e-5);
 }
 
-TEST_P(ForeignFolder, ItsTensorsComeBackByTheSameRules) {
+TEST_P(ForeignFolder, TensorsReadBackByTheSameRules) {
   const std::string folder = test_data("foreign/" + GetParam());
   const ForeignModel foreign = read_foreign_folder(folder);
   const NamedTensors theirs = load_foreign_weights(folder);
@@ -74,11 +74,11 @@ TEST_P(ForeignFolder, ItsTensorsComeBackByTheSameRules) {
   for (const auto& [name, tensor] : theirs) EXPECT_TRUE(written.tensors.contains(name) || left_out(name)) << name;
 }
 
-TEST(TextTowerAlone, GivesWhatItsOwnLibraryGivesBesideAnotherImageTower) {
+TEST(TextTowerAlone, MatchesItsLibraryNextToAnotherImageTower) {
   const std::string folder = test_data("foreign/bert");
   const ForeignModel foreign = read_foreign_folder(folder);
   EXPECT_FALSE(foreign.image_tower);
-  EXPECT_NE(message_of([&] { load_foreign_model(folder); }).find(folder + ": holds a text tower alone: name it at model.text.from"), std::string::npos);
+  EXPECT_NE(message_of([&] { load_foreign_model(folder); }).find(folder + ": contains only a text tower: set it as model.text.from"), std::string::npos);
   ModelSettings settings;
   settings.text = foreign.model.text;
   settings.image.encoder.settings.set("layers", config::Node::scalar("1"));
@@ -96,8 +96,8 @@ TEST(TextTowerAlone, GivesWhatItsOwnLibraryGivesBesideAnotherImageTower) {
   EXPECT_LE(relative_error(model.encode_text(text_input(want.at("ids"), all)).global, want.at("text")), 1e-5);
 }
 
-/// Arguments of create_model that make another model of a table's row.
-TEST(TimmArguments, ChangeTheRowAsTimmDoes) {
+/// Tests arguments of timm's create_model, which change a row of our table of models.
+TEST(TimmArguments, ChangeTheRowLikeTimm) {
   const auto tower = [](const std::string& name, const nlohmann::json& arguments) {
     return timm_tower(name, {arguments, "c.json", "model_args."}, {}, "c.json").tower;
   };
@@ -114,11 +114,11 @@ TEST(TimmArguments, ChangeTheRowAsTimmDoes) {
   EXPECT_NE(message_of([&] { tower("vit_tiny_patch16_224", {{"mlp_layer", "SwiGLU"}}); })
                 .find("c.json: model_args.mlp_layer is \"SwiGLU\", which is an argument of timm's that is not read here"),
             std::string::npos);
-  EXPECT_NE(message_of([&] { tower("eva02_tiny_patch14_224", {{"mlp_ratio", 3}}); }).find("model_args.mlp_ratio is 3, which is read for plain MLPs alone"),
+  EXPECT_NE(message_of([&] { tower("eva02_tiny_patch14_224", {{"mlp_ratio", 3}}); }).find("model_args.mlp_ratio is 3, which is read only for plain MLPs"),
             std::string::npos);
 }
 
-/// Small models of OpenCLIP's with text encoders of transformers'.
+/// Small models of OpenCLIP with text encoders of transformers.
 class OpenClipTextTower : public testing::TestWithParam<std::string> {
  protected:
   OpenClipTextTower() : folder_(test_data("foreign/open_clip_" + GetParam())), foreign_(open_clip_model(io::read_file(config()), config())) {}
@@ -130,7 +130,7 @@ class OpenClipTextTower : public testing::TestWithParam<std::string> {
 };
 INSTANTIATE_TEST_SUITE_P(Encoders, OpenClipTextTower, testing::Values("bert", "roberta", "nllb"), test_name<std::string>);
 
-TEST_P(OpenClipTextTower, GivesWhatOpenClipGivesWithAndWithoutPadding) {
+TEST_P(OpenClipTextTower, MatchesOpenClipWithAndWithoutPadding) {
   const NamedTensors want = io::load_safetensors(folder_ + "/expected.safetensors").tensors;
   const at::NoGradGuard no_grad;
   for (const char* skip : {"true", "false"}) {
@@ -142,7 +142,7 @@ TEST_P(OpenClipTextTower, GivesWhatOpenClipGivesWithAndWithoutPadding) {
   }
 }
 
-TEST_P(OpenClipTextTower, ItsTensorsComeBackByTheSameRules) {
+TEST_P(OpenClipTextTower, TensorsReadBackByTheSameRules) {
   const NamedTensors theirs = load_weights(weights());
   NamedTensors own = from_open_clip(weights(), foreign_.model).weights;
   std::erase_if(own, [](const auto& item) { return item.first.starts_with("visual.") || item.first == "logit_scale"; });
@@ -154,13 +154,13 @@ TEST_P(OpenClipTextTower, ItsTensorsComeBackByTheSameRules) {
   }
 }
 
-/// model_cfg with this text_cfg, in a folder that is not there.
+/// Returns the error for a model_cfg with this text_cfg in a folder that does not exist.
 std::string text_tower_error(const nlohmann::json& text) {
   const nlohmann::json config = {{"model_cfg", {{"embed_dim", 24}, {"vision_cfg", {{"image_size", 16}, {"patch_size", 8}}}, {"text_cfg", text}}}};
   return message_of([&] { open_clip_model(config.dump(), "nowhere/c.json"); });
 }
 
-TEST(OpenClipTextTowers, AreKnownByNameOrByTheConfigurationInTheFolder) {
+TEST(OpenClipTextTowers, AreKnownByNameOrByAConfigurationInTheFolder) {
   EXPECT_EQ(text_tower_error({{"hf_model_name", "xlm-roberta-base"}}), "no error");
   EXPECT_NE(text_tower_error({{"hf_model_name", "somebody/some-encoder"}})
                 .find("nowhere/c.json: model_cfg.text_cfg.hf_model_name is somebody/some-encoder, whose settings are not known here (bert-base-uncased"),
@@ -169,7 +169,7 @@ TEST(OpenClipTextTowers, AreKnownByNameOrByTheConfigurationInTheFolder) {
             "nowhere/c.json: the text tower google/mt5-base is not read: our models lack mT5's RMS norms and relative position biases");
 }
 
-TEST(OpenClipTextTowers, WhatHasNoCounterpartIsNamed) {
+TEST(OpenClipTextTowers, ErrorsNameWhatHasNoCounterpart) {
   const auto error = [](const char* key, const char* value) { return text_tower_error({{"hf_model_name", "roberta-base"}, {key, value}}); };
   EXPECT_NE(error("hf_pooler_type", "cls_pooler").find("the pooler cls_pooler of the text tower has no counterpart in our models, which have no dense layer"), std::string::npos);
   EXPECT_NE(error("hf_pooler_type", "max_pooler").find("the pooler max_pooler"), std::string::npos);
@@ -180,11 +180,11 @@ TEST(OpenClipTextTowers, WhatHasNoCounterpartIsNamed) {
     config[key] = value;
     return message_of([&] { text_tower({config, "f/config.json"}, {"", "linear", 8, 8}); });
   };
-  EXPECT_EQ(other("model_type", "gpt2").find("f/config.json: model_type is \"gpt2\", which is no text encoder that is read here: bert"), 0);
+  EXPECT_EQ(other("model_type", "gpt2").find("f/config.json: model_type is \"gpt2\", which is not a supported text encoder: bert"), 0);
   EXPECT_EQ(other("position_embedding_type", "relative_key").find("f/config.json: position_embedding_type is \"relative_key\""), 0);
 }
 
-TEST(OpenClipTextTowers, WhatIsSaidOfTheTokenizerIsKept) {
+TEST(OpenClipTextTowers, KeepTheSettingsOfTheTokenizer) {
   const nlohmann::json text = {{"hf_tokenizer_name", "bert-base-uncased"}, {"tokenizer_kwargs", {{"clean", "canonicalize"}, {"strip_sep_token", true}}}};
   const nlohmann::json config = {{"model_cfg", {{"embed_dim", 24}, {"vision_cfg", {{"image_size", 16}, {"patch_size", 8}}}, {"text_cfg", text}}}};
   const ForeignModel model = open_clip_model(config.dump(), "c.json");
@@ -193,7 +193,7 @@ TEST(OpenClipTextTowers, WhatIsSaidOfTheTokenizerIsKept) {
   EXPECT_EQ(model.cleanup, "canonicalize");
 }
 
-TEST(OpenClipTextTowers, ATowerThatSeesPaddingGetsClipsTokensWithPaddingAsText) {
+TEST(OpenClipTextTowers, TowerThatAttendsToPaddingTreatsItAsText) {
   const auto pad_is_text = [](const char* attention) {
     TowerSettings text;
     text.encoder = {"text_transformer"};
@@ -204,7 +204,7 @@ TEST(OpenClipTextTowers, ATowerThatSeesPaddingGetsClipsTokensWithPaddingAsText) 
   EXPECT_FALSE(pad_is_text("causal"));
 }
 
-/// A copy of a folder that a test may break.
+/// A copy of a published folder that a test may break.
 class BrokenFolder : public testing::Test {
  protected:
   BrokenFolder() : folder_(fs::temp_directory_path() / ("tessera-foreign-" + std::to_string(getpid()))) {
@@ -225,28 +225,28 @@ class BrokenFolder : public testing::Test {
   fs::path folder_;
 };
 
-TEST_F(BrokenFolder, AMissingShardIsNamed) {
+TEST_F(BrokenFolder, NamesAMissingShard) {
   io::write_file(path("model.safetensors.index.json"), R"({"weight_map": {"norm.weight": "model-00002-of-00002.safetensors"}})");
   EXPECT_EQ(error(), path("model.safetensors.index.json") +
                          ": names the file model-00002-of-00002.safetensors, which is not in the folder: fetch the whole model again");
 }
 
-TEST_F(BrokenFolder, AnUnknownActivationIsNamed) {
+TEST_F(BrokenFolder, NamesAnUnknownActivation) {
   change_config("hidden_act", "swish_2");
-  EXPECT_EQ(error(), path("config.json") + ": hidden_act is \"swish_2\", which is no activation that our models have");
+  EXPECT_EQ(error(), path("config.json") + ": hidden_act is \"swish_2\", which is not an activation that our models have");
 }
 
-TEST_F(BrokenFolder, AnUnknownFamilyIsNamed) {
+TEST_F(BrokenFolder, NamesAnUnknownFamily) {
   change_config("model_type", "blip");
-  EXPECT_NE(error().find("model_type is \"blip\", which is no family that is read here: bert, clip, clip_text_model"), std::string::npos);
+  EXPECT_NE(error().find("model_type is \"blip\", which is not a supported family: bert, clip, clip_text_model"), std::string::npos);
 }
 
-TEST_F(BrokenFolder, AValueOfTheWrongTypeIsNamed) {
+TEST_F(BrokenFolder, NamesAValueOfTheWrongType) {
   change_config("num_hidden_layers", "two");
   EXPECT_EQ(error(), path("config.json") + ": num_hidden_layers is \"two\", which has another type than its library writes");
 }
 
-TEST_F(BrokenFolder, AWrongShapeAndATensorTooManyAreNamed) {
+TEST_F(BrokenFolder, NamesAWrongShapeAndAnExtraTensor) {
   NamedTensors tensors = load_foreign_weights(folder_.string());
   tensors["norm.weight"] = at::ones({5});
   io::save_safetensors(path("model.safetensors"), tensors);
@@ -257,7 +257,7 @@ TEST_F(BrokenFolder, AWrongShapeAndATensorTooManyAreNamed) {
   EXPECT_NE(error().find("tensor head.extra [1] is left over"), std::string::npos) << error();
 }
 
-TEST_F(BrokenFolder, ShardsOfPyTorchsFilesAreReadAndAMissingOneIsNamed) {
+TEST_F(BrokenFolder, ReadsPyTorchShardsAndNamesAMissingOne) {
   const std::string index = path("pytorch_model.bin.index.json"), first = path("pytorch_model-00001-of-00002.bin");
   fs::rename(path("model.safetensors"), first);
   nlohmann::json map;
@@ -272,37 +272,37 @@ TEST_F(BrokenFolder, ShardsOfPyTorchsFilesAreReadAndAMissingOneIsNamed) {
   EXPECT_EQ(error(), index + ": weight_map.norm.weight is 2, which has another type than its library writes");
 }
 
-TEST_F(BrokenFolder, ATensorThatTheIndexNamesAndNoShardHoldsIsNamed) {
+TEST_F(BrokenFolder, NamesATensorThatNoShardHolds) {
   io::write_file(path("model.safetensors.index.json"), R"({"weight_map": {"norm.width": "model.safetensors"}})");
   fs::rename(path("model.safetensors"), path("model-1.safetensors"));
   io::write_file(path("model.safetensors.index.json"), R"({"weight_map": {"norm.width": "model-1.safetensors"}})");
-  EXPECT_EQ(error(), path("model.safetensors.index.json") + ": says that \"model-1.safetensors\" holds tensor norm.width, which it does not");
+  EXPECT_EQ(error(), path("model.safetensors.index.json") + ": says that \"model-1.safetensors\" holds tensor norm.width, but it does not");
 }
 
-TEST_F(BrokenFolder, ATruncatedFileIsNamed) {
+TEST_F(BrokenFolder, NamesATruncatedFile) {
   const std::string whole = io::read_file(path("model.safetensors"));
   io::write_file(path("model.safetensors"), whole.substr(0, whole.size() - 100));
   EXPECT_EQ(error().find(path("model.safetensors") + ": tensor "), 0) << error();
   EXPECT_NE(error().find("(truncated file?)"), std::string::npos) << error();
 }
 
-TEST_F(BrokenFolder, APickleThatWantsToRunCodeIsNotRead) {
+TEST_F(BrokenFolder, DoesNotReadAPickleThatRunsCode) {
   fs::remove(path("model.safetensors"));
   fs::copy(test_data("pytorch/runs_code.pt"), path("pytorch_model.bin"));
-  EXPECT_EQ(error().find(path("pytorch_model.bin") + ": its pickle wants to run posix.system"), 0) << error();
+  EXPECT_EQ(error().find(path("pytorch_model.bin") + ": its pickle calls posix.system"), 0) << error();
 }
 
-TEST_F(BrokenFolder, AConfigurationThatIsNoObjectIsNamed) {
+TEST_F(BrokenFolder, NamesAConfigurationThatIsNotAnObject) {
   io::write_file(path("config.json"), "[1, 2");
-  EXPECT_EQ(error(), path("config.json") + ": is no JSON object: the file is damaged, or not a configuration");
+  EXPECT_EQ(error(), path("config.json") + ": is not a JSON object: the file is damaged, or not a configuration");
 }
 
-TEST_F(BrokenFolder, WeightsThatAreNotThereAreAskedFor) {
+TEST_F(BrokenFolder, ReportsMissingWeights) {
   fs::remove(path("model.safetensors"));
   EXPECT_NE(error().find("holds no weights: expected model.safetensors"), std::string::npos);
 }
 
-TEST(TensorRules, JoinAndDivideInBothDirections) {
+TEST(TensorRules, JoinAndSplitInBothDirections) {
   const std::vector<TensorRule> rules = {{{"b.*.q", "b.*.kv"}, {"r.*.qkv"}, TensorChange::same, {1, 2}},
                                          {{"b.*.up"}, {"r.*.gate", "r.*.fc"}},
                                          {{"head"}, {"proj"}, TensorChange::transposed},
@@ -322,7 +322,7 @@ TEST(TensorRules, JoinAndDivideInBothDirections) {
   for (const auto& [name, tensor] : own) EXPECT_TRUE(at::equal(back.tensors.at(name), tensor)) << name;
 }
 
-/// A DINOv3 whose preprocessor_config.json has these entries beside its sizes.
+/// A DINOv3 with additional entries in preprocessor_config.json.
 class PreprocessorConfig : public BrokenFolder {
  protected:
   Preprocessing read(const nlohmann::json& entries) const {
@@ -333,7 +333,7 @@ class PreprocessorConfig : public BrokenFolder {
   }
 };
 
-TEST_F(PreprocessorConfig, WhatOursCannotDoIsRefusedByItsName) {
+TEST_F(PreprocessorConfig, RejectsUnsupportedEntriesByName) {
   const std::vector<std::pair<nlohmann::json, std::string>> cases = {
       {{{"resample", 1}}, "resample is 1, which is neither bilinear (2) nor bicubic (3); 0 is nearest, 1 Lanczos"},
       {{{"resample", 0}}, "resample is 0"},
@@ -348,7 +348,7 @@ TEST_F(PreprocessorConfig, WhatOursCannotDoIsRefusedByItsName) {
   }
 }
 
-TEST_F(PreprocessorConfig, SizesAndValuesFollowFromIt) {
+TEST_F(PreprocessorConfig, DeterminesSizesAndNormalization) {
   for (const std::int64_t resized : {32, 33, 37, 50, 61}) {
     const Preprocessing cropped = read({{"size", {{"shortest_edge", resized}}}});
     EXPECT_EQ(cropped.image_size, config::Size(32));
@@ -362,7 +362,7 @@ TEST_F(PreprocessorConfig, SizesAndValuesFollowFromIt) {
   EXPECT_NEAR(halves.std[0], 0.5, 1e-9);
 }
 
-TEST(TimmTable, EveryModelIsBuiltFromItsRowOrRefusedWithAReason) {
+TEST(TimmTable, BuildsAModelFromItsRowOrRejectsItWithAReason) {
   const ForeignConfig none(nlohmann::json::object(), "arguments");
   const TimmTower tower = timm_tower("vit_small_patch16_dinov3", none, {}, "c.json");
   EXPECT_EQ(tower.tower.encoder.name, "vit");
@@ -373,7 +373,7 @@ TEST(TimmTable, EveryModelIsBuiltFromItsRowOrRefusedWithAReason) {
   EXPECT_NE(message_of([&] { timm_tower("vit_relpos_small_patch16_224", none, {}, "c.json"); })
                 .find("c.json: timm's vit_relpos_small_patch16_224 is not read: our models lack"),
             std::string::npos);
-  EXPECT_NE(message_of([&] { timm_tower("vit_hugo", none, {}, "c.json"); }).find("no architecture of timm's named vit_hugo"),
+  EXPECT_NE(message_of([&] { timm_tower("vit_hugo", none, {}, "c.json"); }).find("no timm architecture named vit_hugo"),
             std::string::npos);
 }
 
@@ -381,7 +381,7 @@ TEST(TimmTable, EveryModelIsBuiltFromItsRowOrRefusedWithAReason) {
 class RotaryPairs : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Pairs, RotaryPairs, testing::Values("neighbors", "halves"), test_name<std::string>);
 
-TEST_P(RotaryPairs, ScoresDependOnTheDifferenceOfPlacesAlone) {
+TEST_P(RotaryPairs, ScoresDependOnlyOnTheDifferenceOfPositions) {
   at::manual_seed(1);
   RotarySettings settings;
   settings.pairs = GetParam();
@@ -389,14 +389,14 @@ TEST_P(RotaryPairs, ScoresDependOnTheDifferenceOfPlacesAlone) {
   const Rotation rotation = rotation_of_grid(settings, {3, 4}, width / heads, 1, at::kCPU);
   const at::Tensor one = at::randn({1, 1, width}, at::kDouble), other = at::randn({1, 1, width}, at::kDouble);
   const at::Tensor q = rotated(one.expand({1, 13, width}), heads, rotation), k = rotated(other.expand({1, 13, width}), heads, rotation);
-  EXPECT_TRUE(at::equal(q.select(1, 0), one.select(1, 0))) << "the class token is not turned";
+  EXPECT_TRUE(at::equal(q.select(1, 0), one.select(1, 0))) << "the class token is not rotated";
   const at::Tensor scores = at::matmul(q.slice(1, 1), k.slice(1, 1).mT())[0].view({3, 4, 3, 4});
   EXPECT_TRUE(at::allclose(scores[0][0][1][2], scores[1][1][2][3], 1e-5, 1e-5));
   EXPECT_FALSE(at::allclose(scores[0][0][1][2], scores[0][0][2][1], 1e-5, 1e-5));
   EXPECT_NEAR((q.norm() - one.expand({1, 13, width}).norm()).item<double>(), 0, 1e-5) << "a rotation keeps lengths";
 }
 
-TEST(Rotary, TheReferenceGridStretchesOthers) {
+TEST(Rotary, ReferenceGridStretchesOtherGrids) {
   RotarySettings settings;
   settings.reference = config::Size(4);
   const Rotation fine = rotation_of_grid(settings, {8, 8}, 8, 0, at::kCPU);
@@ -408,7 +408,7 @@ TEST(Rotary, TheReferenceGridStretchesOthers) {
   EXPECT_TRUE(at::allclose(at_place(fine, 8, 2, 6), at_place(coarse, 4, 1, 3)));
 }
 
-/// DINOv3's with all three draws.
+/// DINOv3's settings with all three random augmentations.
 RotarySettings augmented_rotary() {
   RotarySettings settings;
   settings.coordinates = "centered";
@@ -419,7 +419,7 @@ RotarySettings augmented_rotary() {
   return settings;
 }
 
-TEST(Rotary, DrawsArePicturesOwnAndTheSameInAnyChunkOfABatch) {
+TEST(Rotary, DrawsPerImageAndTheSameInAnyChunk) {
   const RotarySettings settings = augmented_rotary();
   const at::Tensor keys = row_keys(7, 0, 1, 6);
   const auto sine = [&](std::int64_t first, std::int64_t count) {
@@ -432,18 +432,18 @@ TEST(Rotary, DrawsArePicturesOwnAndTheSameInAnyChunkOfABatch) {
   EXPECT_FALSE(at::allclose(whole[0], whole[1]));
 }
 
-// With one band of base 1 the angle is 2 pi times the place, so that the draws can be read from it.
-TEST(Rotary, TheCoordinatesAreMovedThenStretchedAsInDinoV3) {
+// With one band of base 1 the angle is 2 pi times the coordinate, so the draws can be read from it.
+TEST(Rotary, ShiftsThenScalesTheCoordinatesLikeDinoV3) {
   RotarySettings settings = augmented_rotary();
-  settings.shift = 0.05;  // no place comes near half a turn, from where angles would be ambiguous
+  settings.shift = 0.05;  // keeps the middle far from half a turn, where angles become ambiguous
   settings.jitter = 1.1;
   settings.rescale = 1.2;
   constexpr std::int64_t kRows = 4000;
   const RowRngScope keyed(row_keys(3, 0, 1, kRows));
   const Rotation drawn = drawn_rotation_of_grid(settings, {3, 3}, 4, 0, at::kCPU, kRows);  // rows -2/3, 0, 2/3
   const at::Tensor places = at::atan2(drawn.sine, drawn.cosine) / (2 * std::numbers::pi);  // [B, 9, (row, column)]
-  const at::Tensor moved = places.select(1, 4);                                            // of the middle: shift * factor
-  // Half a turn is passed by the outer ones: their distance from the middle, in turns of (0, 1).
+  const at::Tensor moved = places.select(1, 4);                                            // the middle is at shift * factor
+  // The outer coordinates may pass half a turn, so their distance from the middle is taken modulo one turn.
   const at::Tensor factor = (places.select(1, 8) - moved).remainder(1.0) * 1.5;  // [B, 2]
   const at::Tensor shift = moved / factor, logs = factor.log();
   EXPECT_NEAR(shift.abs().max().item<double>(), 0.05, 1e-3);
@@ -452,12 +452,12 @@ TEST(Rotary, TheCoordinatesAreMovedThenStretchedAsInDinoV3) {
   const at::Tensor common = logs.mean(1), own = logs.select(1, 0) - logs.select(1, 1);
   EXPECT_NEAR(logs.mean().item<double>(), 0, 1e-2);
   EXPECT_LE(logs.abs().max().item<double>(), std::log(1.1 * 1.2) + 1e-4);
-  EXPECT_NEAR(own.std().item<double>(), std::sqrt(2.0 / 3.0) * std::log(1.1), 3e-3) << "each axis has a jitter of its own";
+  EXPECT_NEAR(own.std().item<double>(), std::sqrt(2.0 / 3.0) * std::log(1.1), 3e-3) << "each axis has its own jitter";
   EXPECT_NEAR(common.std().item<double>(), std::sqrt(std::pow(std::log(1.2), 2) / 3 + std::pow(std::log(1.1), 2) / 6), 3e-3)
-      << "both axes have one rescale";
+      << "both axes share one rescale";
 }
 
-TEST(Rotary, OnlyAnEncoderInTrainingIsAugmentedAndNoFrozenOne) {
+TEST(Rotary, AugmentsOnlyATrainedEncoderInTraining) {
   at::manual_seed(1);
   VitSettings settings;
   settings.image_size = 32;

@@ -19,7 +19,7 @@ std::vector<std::string> readout_cases() {
   return cases;
 }
 
-TEST(GoldenCases, APrefixThatNoFileHasIsAnError) {
+TEST(GoldenCases, PrefixWithoutFilesIsAnError) {
   EXPECT_FALSE(golden_cases("sparo", "cls_").empty());
   EXPECT_THROW(golden_cases("sparo", "class_"), std::runtime_error);
 }

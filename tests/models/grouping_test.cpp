@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kRows = 2, kTokenCount = 5, kGroupCount = 3, kGroupWidth = 6;
 
-/// A block in float64 whose scores are far apart, and what goes into it; the last tokens of the second row are padding.
+/// A block in float64 with well separated scores, and its inputs. The last tokens of the second row are padding.
 struct Grouping {
   std::shared_ptr<GroupingBlock> block;
   at::Tensor tokens, groups, mask, noise;
@@ -43,8 +43,8 @@ std::vector<at::Tensor> grouping_gradients(const at::Tensor& loss, const std::ve
   return torch::autograd::grad({loss}, leaves, {}, std::nullopt, /*create_graph=*/false, /*allow_unused=*/true);
 }
 
-/// `plain`, written for one row at a time. Which group each token belongs to, and the soft weights at `constant` that
-/// the one-hot replaces, are given: the straight-through estimator is the gradient of this.
+/// Computes the variant `plain` row by row. `assignment` gives the group of each token, and `constant` the soft weights that
+/// the one-hot weights replace. The straight-through estimator is the gradient of this function.
 at::Tensor straight_through(const Grouping& g, const GroupingSettings& s, const at::Tensor& assignment,
                             const std::vector<at::Tensor>& constant, std::vector<at::Tensor>* soft = nullptr) {
   const auto linear = [&](const std::string& name, const at::Tensor& x) {
@@ -97,7 +97,7 @@ TEST(GroupingBlock, GradientsOfTheStraightThroughEstimatorMatchFiniteDifferences
     }
 }
 
-// Soft assignments are smooth: the block itself against differences.
+// Soft assignments are smooth, so finite differences can check the block itself.
 TEST(GroupingBlock, GradientsOfGroupVitsBlockMatchFiniteDifferences) {
   const Grouping g({.variant = "groupvit", .hard = false}, 2);
   const std::vector<at::Tensor> leaves = {g.tokens, g.groups, g.parameter("assign.q_proj.weight"),
@@ -110,7 +110,7 @@ TEST(GroupingBlock, GradientsOfGroupVitsBlockMatchFiniteDifferences) {
   expect_gradients_match(leaves, loss, 1e-5);
 }
 
-TEST(GroupingBlock, PaddingReachesNothing) {
+TEST(GroupingBlock, PaddingHasNoEffect) {
   for (const char* variant : {"plain", "groupvit"}) {
     const Grouping g({.variant = variant});
     const Grouped clean = g.forward();
@@ -130,7 +130,7 @@ TEST(GroupingBlock, PaddingReachesNothing) {
   }
 }
 
-TEST(GroupingBlock, OrderOfTokensDoesNotMatterAndGroupsKeepTheirs) {
+TEST(GroupingBlock, IsInvariantToTokenOrderAndEquivariantToGroupOrder) {
   const Grouping g({});
   const Grouped out = g.forward();
   const at::Tensor first = at::tensor({3, 0, 4, 1, 2}), order = at::tensor({2, 0, 1});
@@ -147,7 +147,7 @@ TEST(GroupingBlock, OrderOfTokensDoesNotMatterAndGroupsKeepTheirs) {
 TEST(GroupingBlock, GroupsWithoutTokensAndRowsWithoutTokensStayFinite) {
   for (const char* variant : {"plain", "groupvit"}) {
     Grouping g({.variant = variant});
-    g.mask = length_mask({1, 0}, kTokenCount);  // two groups without a token, then all three
+    g.mask = length_mask({1, 0}, kTokenCount);  // the first row leaves two groups without a token, the second all three
     const Grouped out = g.forward();
     for (const at::Tensor& gradient : grouping_gradients(out.groups.square().sum(), g.leaves()))
       EXPECT_TRUE(at::isfinite(gradient).all().item<bool>()) << variant;
@@ -157,8 +157,8 @@ TEST(GroupingBlock, GroupsWithoutTokensAndRowsWithoutTokensStayFinite) {
   }
 }
 
-TEST(GroupingBlock, SoftGroupsThatAllTokensKeepAwayFromStayTheirWeightedMean) {
-  // In float32 exp(-90) is no normal number, and exp(-120) is 0.
+TEST(GroupingBlock, SoftGroupsWithTinyWeightsStayAWeightedMean) {
+  // In float32 exp(-90) is not a normal number, and exp(-120) is 0.
   for (const double scale : {20.0, 90.0, 120.0, 300.0}) {
     SCOPED_TRACE(scale);
     const GroupingSettings settings{.hard = false};
@@ -179,7 +179,7 @@ TEST(GroupingBlock, SoftGroupsThatAllTokensKeepAwayFromStayTheirWeightedMean) {
   }
 }
 
-TEST(GroupingBlock, NoiseHasNoGradientAndPaddingsReachesNothing) {
+TEST(GroupingBlock, NoiseHasNoGradientAndNoEffectInPadding) {
   for (const bool hard : {true, false}) {
     Grouping g({.hard = hard});
     const auto clean = grouping_gradients(g.forward().groups.square().sum(), g.leaves());
@@ -187,12 +187,12 @@ TEST(GroupingBlock, NoiseHasNoGradientAndPaddingsReachesNothing) {
     std::vector<at::Tensor> leaves = g.leaves();
     leaves.push_back(g.noise);
     const auto gradients = grouping_gradients(g.forward().groups.square().sum(), leaves);
-    EXPECT_FALSE(gradients.back().defined()) << "the noise is given";
+    EXPECT_FALSE(gradients.back().defined()) << "the noise is an input without gradient";
     for (std::size_t i = 0; i < clean.size(); ++i) EXPECT_TRUE(at::equal(gradients[i], clean[i])) << i;
   }
 }
 
-TEST(GroupingBlock, NoiseOfARowFollowsFromItsKeyAndOfATokenFromItsPlace) {
+TEST(GroupingBlock, NoiseDependsOnTheKeyOfTheRowAndThePositionOfTheToken) {
   const Grouping g({});
   const auto drawn = [&](const at::Tensor& tokens, const at::Tensor& keys) {
     const RowRngScope rows(keys);
@@ -208,7 +208,7 @@ TEST(GroupingBlock, NoiseOfARowFollowsFromItsKeyAndOfATokenFromItsPlace) {
   EXPECT_FALSE(at::equal(drawn(g.tokens, row_keys(6, 0, 1, kRows)), both));
 }
 
-TEST(GroupingBlock, NoiseIsGumbels) {
+TEST(GroupingBlock, NoiseHasAGumbelDistribution) {
   const Grouping g({});
   const RowRngScope rows(row_keys(5, 0, 1, 200));
   const at::Tensor noise = g.block->draw_noise(at::zeros({200, 100, kGroupWidth})).to(at::kDouble);  // 60,000 numbers
@@ -217,7 +217,7 @@ TEST(GroupingBlock, NoiseIsGumbels) {
   EXPECT_TRUE(at::isfinite(noise).all().item<bool>());
 }
 
-TEST(GroupingBlock, DrawsNoNoiseInEvaluationOrFrozen) {
+TEST(GroupingBlock, DrawsNoNoiseInEvaluationOrWhenFrozen) {
   const Grouping g({});
   EXPECT_TRUE(g.block->draw_noise(g.tokens).defined());
   g.block->eval();

@@ -28,12 +28,12 @@ TEST(HiddenPatches, AreTheGivenShareOfEachImage) {
     for (const auto& [share, count] : std::map<double, std::int64_t>{{0.5, 98}, {0.3, 58}, {0.001, 1}, {0.99, 194}}) {
       const at::Tensor hidden = draw_hidden_patches({share, blocks}, 8, 14, at::kCPU);
       EXPECT_TRUE((hidden.sum(1) == count).all().item<bool>()) << share << blocks << hidden.sum(1);
-      EXPECT_FALSE(at::equal(hidden[0], hidden[1])) << "each image draws its own";
+      EXPECT_FALSE(at::equal(hidden[0], hidden[1])) << "each image draws its own patches";
     }
-  EXPECT_TRUE(draw_hidden_patches({0.5, true}, 2, 1, at::kCPU).all().item<bool>()) << "one patch alone";
+  EXPECT_TRUE(draw_hidden_patches({0.5, true}, 2, 1, at::kCPU).all().item<bool>()) << "a single patch is hidden";
 }
 
-TEST(HiddenPatches, BlocksLieTogether) {
+TEST(HiddenPatches, BlocksAreContiguous) {
   at::manual_seed(1);
   const float apart = neighbors_alike(draw_hidden_patches({0.4, false}, 50, 14, at::kCPU), 14).item<float>();
   const float together = neighbors_alike(draw_hidden_patches({0.4, true}, 50, 14, at::kCPU), 14).item<float>();
@@ -41,7 +41,7 @@ TEST(HiddenPatches, BlocksLieTogether) {
   EXPECT_GT(together, 0.8);
 }
 
-TEST(HiddenPatches, FollowFromTheKeysOfTheRows) {
+TEST(HiddenPatches, DependOnlyOnTheKeysOfTheRows) {
   for (const bool blocks : {false, true}) {
     const auto drawn = [&](std::int64_t first, std::int64_t count) {
       const RowRngScope scope(row_keys(5, first, 1, count));
@@ -51,7 +51,7 @@ TEST(HiddenPatches, FollowFromTheKeysOfTheRows) {
   }
 }
 
-TEST(HiddenPatches, WhatTheyShowReachesNoOutput) {
+TEST(HiddenPatches, DoNotAffectTheOutput) {
   DualEncoder model(with_mask_token());
   const at::NoGradGuard no_grad;
   model.state_dict().at("visual.mask_token").normal_();
@@ -64,11 +64,11 @@ TEST(HiddenPatches, WhatTheyShowReachesNoOutput) {
   const TowerFeatures second = model.encode_image(other, hiding(0.5));
   EXPECT_TRUE(at::equal(first.hidden, second.hidden));
   EXPECT_TRUE(at::equal(first.encoder_tokens, second.encoder_tokens) && at::equal(first.global, second.global));
-  EXPECT_FALSE(at::allclose(first.global, model.encode_image(pixels).global)) << "all patches seen";
+  EXPECT_FALSE(at::allclose(first.global, model.encode_image(pixels).global)) << "differs from the output with all patches";
   EXPECT_FALSE(model.encode_image(pixels).hidden.defined());
 }
 
-TEST(HiddenPatches, TheMaskTokenLearnsWhereItStands) {
+TEST(HiddenPatches, MaskTokenGetsAGradientOnlyIfPatchesAreHidden) {
   DualEncoder model(with_mask_token());
   const at::Tensor token = model.state_dict().at("visual.mask_token");
   model.encode_image(random_pixels(2)).global.sum().backward();
@@ -77,13 +77,13 @@ TEST(HiddenPatches, TheMaskTokenLearnsWhereItStands) {
   EXPECT_GT(token.grad().abs().sum().item<float>(), 0);
 }
 
-TEST(HiddenPatches, AnEncoderWithoutAMaskTokenIsNamed) {
+TEST(HiddenPatches, RejectAnEncoderWithoutAMaskToken) {
   DualEncoder plain(small_clip()), dropping(with_mask_token(", patch_dropout: 0.5"));
   EXPECT_NE(error_of([&] { plain.encode_image(random_pixels(1), hiding(0.5)); }).find("mask_token to true"), std::string::npos);
   EXPECT_NE(error_of([&] { dropping.encode_image(random_pixels(1), hiding(0.5)); }).find("patch_dropout"), std::string::npos);
 }
 
-TEST(HiddenPatches, AModelThatWasTrainedWithoutAMaskTokenStartsOneWithIt) {
+TEST(HiddenPatches, ModelWithoutAMaskTokenLoadsIntoOneWithIt) {
   ModelSettings without = small_clip();
   without.image.encoder.settings = settings("{patch_size: 4, width: 12, layers: 2, heads: 3}");
   DualEncoder from(without), to(with_mask_token());
@@ -93,7 +93,7 @@ TEST(HiddenPatches, AModelThatWasTrainedWithoutAMaskTokenStartsOneWithIt) {
   from.load_state(to.state_dict(), "file");
 }
 
-TEST(Views, ThatTheTeacherAloneSeesAreNotEncoded) {
+TEST(Views, OnlyForTheTeacherAreNotEncodedByTheStudent) {
   DualEncoder model(small_clip());
   Batch batch;
   for (const char* view : {"global_0", "local_0"}) batch.images[view] = image_input(random_pixels(2));
@@ -103,7 +103,7 @@ TEST(Views, ThatTheTeacherAloneSeesAreNotEncoded) {
   EXPECT_TRUE(features.images.contains("local_0"));
 }
 
-TEST(Views, WhatTwoObjectivesWantOfOneIsMerged) {
+TEST(Views, MergeTheNeedsOfTwoObjectives) {
   Needs a{.images = {{"global_0", {.student = false, .teacher = true}}}, .texts = {}};
   const Needs b{.images = {{"global_0", hiding(0.5)}}, .texts = {}};
   a.merge(b);
@@ -111,7 +111,7 @@ TEST(Views, WhatTwoObjectivesWantOfOneIsMerged) {
   EXPECT_TRUE(both.student && both.teacher && both.encoder_tokens);
   EXPECT_EQ(both.hidden.share, 0.5);
   EXPECT_THROW(a.merge({.images = {{"global_0", hiding(0.3)}}, .texts = {}}), UserError);
-  EXPECT_THROW(a.merge({.images = {{"global_0", {}}}, .texts = {}}), UserError) << "a contrast would see the image with holes";
+  EXPECT_THROW(a.merge({.images = {{"global_0", {}}}, .texts = {}}), UserError) << "a contrastive loss would see hidden patches";
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ State copies(const State& state) {
   return out;
 }
 
-/// Gives every map of a module that takes adapters one whose B is not 0.
+/// Adds an adapter with a nonzero B to every linear map of the module that takes one.
 void adapt_all(torch::nn::Module& module, const LoraSettings& settings) {
   for (const auto& each : module.modules()) {
     auto* adaptable = dynamic_cast<Adaptable*>(each.get());
@@ -42,13 +42,13 @@ TransformerSettings one_block() {
   return s;
 }
 
-/// The adapters' update of x, written down once more.
+/// Computes the update of an adapter to x with plain operators.
 at::Tensor update(const torch::nn::Module& module, const std::string& name, const at::Tensor& x, double scale) {
   const auto parameters = module.named_parameters();
   return at::matmul(at::matmul(x, parameters["lora_" + name + "_a"].t()), parameters["lora_" + name + "_b"].t()) * scale;
 }
 
-TEST(Lora, AttentionAndMlpAreThoseOfPlainTensors) {
+TEST(Lora, AttentionAndMlpMatchPlainTensors) {
   at::manual_seed(1);
   const LoraSettings settings{.rank = 2, .alpha = 5};
   const auto attention = std::make_shared<MultiHeadAttention>(MultiHeadAttentionSettings{.width = 6, .heads = 2});
@@ -72,8 +72,8 @@ TEST(Lora, AttentionAndMlpAreThoseOfPlainTensors) {
   expect_close(mlp->forward(x, {}), through("c_proj", "out", hidden));
 }
 
-/// With and without dropout, which the keys of the rows repeat; plain and computed again in the backward pass.
-TEST(Lora, HasTheGradientsOfFiniteDifferences) {
+/// With and without dropout, which depends only on the row keys, and with and without gradient checkpointing.
+TEST(Lora, GradientsMatchFiniteDifferences) {
   for (const double dropout : {0.0, 0.5})
     for (const bool again : {false, true}) {
       at::manual_seed(2);
@@ -94,7 +94,7 @@ TEST(Lora, HasTheGradientsOfFiniteDifferences) {
     }
 }
 
-TEST(Lora, NamesAreTheWeightsOwnWithTheLayerBehind) {
+TEST(Lora, NamesExtendTheNamesOfTheWeights) {
   DualEncoder model(small_clip());
   adapt(model, {.image = {{LoraSettings{.layers = kAllLayers, .blocks = {1}}}}, .text = {{LoraSettings{}}}}, 5);
   std::vector<std::string> names;
@@ -109,7 +109,7 @@ TEST(Lora, NamesAreTheWeightsOwnWithTheLayerBehind) {
   EXPECT_EQ(names, want);
 }
 
-/// A small model of OpenCLIP's kind whose towers are adapted, and pictures and texts for it.
+/// A small model of the OpenCLIP kind with adapted towers, and images and texts for it.
 class LoraModel : public testing::Test {
  protected:
   LoraModel() {
@@ -137,7 +137,7 @@ class LoraModel : public testing::Test {
   TowerInput texts_;
 };
 
-TEST_F(LoraModel, FreshAdaptersChangeNeitherWeightsNorResults) {
+TEST_F(LoraModel, FreshAdaptersChangeNeitherWeightsNorOutputs) {
   const auto [image, text] = features(*model_);
   const State before = copies(model_->state_dict());
   adapt_both();
@@ -147,7 +147,7 @@ TEST_F(LoraModel, FreshAdaptersChangeNeitherWeightsNorResults) {
   EXPECT_TRUE(at::equal(text, text_now));
 }
 
-TEST_F(LoraModel, MergedItGivesTheSameAndItsWeightsAreAPlainModels) {
+TEST_F(LoraModel, MergedWeightsMatchAndFitAPlainModel) {
   adapt_both();
   move();
   model_->eval();
@@ -162,7 +162,7 @@ TEST_F(LoraModel, MergedItGivesTheSameAndItsWeightsAreAPlainModels) {
   {
     const MergedAdapters scope(*model_);
     const auto [merged_image, merged_text] = features(*model_);
-    EXPECT_TRUE(at::equal(merged_image, plain_image)) << "to the last bit";
+    EXPECT_TRUE(at::equal(merged_image, plain_image)) << "bit for bit";
     EXPECT_TRUE(at::equal(merged_text, plain_text));
     EXPECT_FALSE(at::equal(model_->state_dict().at("visual.transformer.resblocks.0.attn.in_proj_weight"),
                            before.at("visual.transformer.resblocks.0.attn.in_proj_weight")));
@@ -171,7 +171,7 @@ TEST_F(LoraModel, MergedItGivesTheSameAndItsWeightsAreAPlainModels) {
   EXPECT_TRUE(at::equal(features(*model_).first, image));
 }
 
-TEST_F(LoraModel, UnmergedTensorsAreThoseThatMergingTouches) {
+TEST_F(LoraModel, UnmergedTensorsAreThoseThatMergingChanges) {
   adapt_both({.rank = 2, .layers = {"out"}, .blocks = {1}});
   std::vector<std::string> names;
   for (const auto& [name, tensor] : unmerged(model_->state_dict(), weight_updates(*model_))) names.push_back(name);
@@ -181,7 +181,7 @@ TEST_F(LoraModel, UnmergedTensorsAreThoseThatMergingTouches) {
                        "visual.transformer.resblocks.1.attn.lora_out_b", "visual.transformer.resblocks.1.attn.out_proj.weight"}));
 }
 
-TEST_F(LoraModel, DropoutIsOfTrainingAloneAndOfEachTokenByItsRow) {
+TEST_F(LoraModel, DropoutDependsOnlyOnTheRowAndIsOffInEvaluation) {
   adapt_both({.rank = 3, .dropout = 0.5, .layers = kAllLayers});
   move();
   const at::Tensor keys = row_keys(11, 0, 1, 3);
@@ -190,7 +190,7 @@ TEST_F(LoraModel, DropoutIsOfTrainingAloneAndOfEachTokenByItsRow) {
     return features(*model_);
   };
   const auto [image, text] = drawn(keys);
-  EXPECT_TRUE(at::equal(drawn(keys).first, image)) << "the same keys, the same numbers";
+  EXPECT_TRUE(at::equal(drawn(keys).first, image)) << "equal keys give equal numbers";
   EXPECT_FALSE(at::allclose(drawn(row_keys(12, 0, 1, 3)).first, image, 1e-3, 1e-3));
   const at::Tensor pixels = pixels_;
   const TowerInput texts = texts_;
@@ -208,7 +208,7 @@ TEST_F(LoraModel, DropoutIsOfTrainingAloneAndOfEachTokenByItsRow) {
   EXPECT_TRUE(at::equal(drawn(keys).first, drawn(row_keys(12, 0, 1, 3)).first));
 }
 
-TEST_F(LoraModel, DropoutIsTheSameWithPaddingAndWithoutIt) {
+TEST_F(LoraModel, DropoutIsTheSameWithAndWithoutPadding) {
   ModelSettings padded = small_clip(), packed = small_clip();
   for (const char* attention : {"causal", "bidirectional"}) {
     padded.text->encoder.settings.set("attention", config::Node::scalar(attention));
@@ -251,7 +251,7 @@ TEST(Lora, DropoutKeepsTheMeanAndDropsItsShare) {
   EXPECT_TRUE(dropped.eq(0).logical_or(dropped.sub(4.0 / 3).abs().lt(1e-5)).all().item<bool>());
 }
 
-TEST_F(LoraModel, BlocksOfConvolutionsAndOfTextGroupsTakeAdapters) {
+TEST_F(LoraModel, LeffAndTextGroupBlocksTakeAdapters) {
   ModelSettings s = small_clip();
   s.image.encoder = {"vit", settings("{patch_size: 4, width: 12, layers: 2, heads: 3, leff: {layers: 1}}")};
   s.text->encoder = {"text_group_encoder", settings("{context_length: 8, vocab_size: 20, width: 8, heads: 2, token_layers: 1, "
@@ -276,7 +276,7 @@ TEST_F(LoraModel, BlocksOfConvolutionsAndOfTextGroupsTakeAdapters) {
   expect_close(merged_text, calm_text, 1e-5);
 }
 
-TEST_F(LoraModel, AnotherLastBlockSeesTheAdapters) {
+TEST_F(LoraModel, AnotherLastBlockUsesTheAdapters) {
   model_ = std::make_shared<DualEncoder>(small_clip());
   adapt_both();
   move();
@@ -290,10 +290,10 @@ TEST_F(LoraModel, AnotherLastBlockSeesTheAdapters) {
   expect_close(model_->encode_image(pixels_, needs).dense, dense, 1e-5);
 }
 
-TEST_F(LoraModel, MistakesAreNamed) {
+TEST_F(LoraModel, ReportsMistakes) {
   const auto with = [&](const LoraSettings& s) { return error_of([&] { adapt_both(s); }); };
   EXPECT_EQ(with({.rank = 13}),
-            "adapt.image.lora.rank: is 13, but query maps 12 numbers to 12: an update of a greater rank than these does not exist");
+            "adapt.image.lora.rank: is 13, but query maps 12 numbers to 12: an update cannot have a greater rank than these");
   EXPECT_EQ(with({.blocks = {2}}), "adapt.image.lora.blocks: there is no block 2: the encoder has 2, numbered from 0");
   ModelSettings s = small_clip();
   s.image = {{"modified_resnet", settings("{width: 8, layers: [1, 1, 1, 1]}")},
@@ -313,8 +313,8 @@ TEST_F(LoraModel, MistakesAreNamed) {
   EXPECT_NE(read("{image: {}}").find("adapt.image.lora: missing"), std::string::npos);
 }
 
-/// The model of tests/data/foreign/clip with PEFT's adapters, trained by PyTorch (tests/data/foreign/make_peft.py).
-TEST(LoraOfPeft, FiveStepsOfAdamWAndTheMergedModelAreTheirs) {
+/// Compares with tests/data/foreign/clip, trained with PEFT adapters in PyTorch (tests/data/foreign/make_peft.py).
+TEST(LoraOfPeft, FiveStepsOfAdamWAndTheMergedModelMatch) {
   const std::string folder = test_data("foreign/clip");
   const auto model = build_model(load_foreign_model(folder), folder);
   const NamedTensors want = io::load_safetensors(test_data("foreign/peft.safetensors")).tensors;

@@ -43,7 +43,7 @@ ModelFile small_file() {
   return file;
 }
 
-TEST_F(ModelFiles, HoldATokenTableThatBothHeadsShareOnce) {
+TEST_F(ModelFiles, HoldASharedTokenTableOnce) {
   ModelSettings s = small_clip();
   s.image.readout = s.text->readout = {"token_projection"};
   s.image.projection = s.text->projection = {"none"};
@@ -63,7 +63,7 @@ TEST_F(ModelFiles, HoldATokenTableThatBothHeadsShareOnce) {
       at::equal(build_model(loaded, "m.safetensors")->encode_image(pixels).global, model.encode_image(pixels).global));
 }
 
-TEST_F(ModelFiles, CarryAllThatInferenceNeeds) {
+TEST_F(ModelFiles, HoldEverythingThatInferenceNeeds) {
   const ModelFile file = small_file();
   save_model_file(path("m.safetensors"), file);
   const ModelFile loaded = load_model_file(path("m.safetensors"));
@@ -82,7 +82,7 @@ TEST_F(ModelFiles, CarryAllThatInferenceNeeds) {
   EXPECT_TRUE(at::equal(model->encode_image(pixels).global, original.encode_image(pixels).global));
 }
 
-TEST_F(ModelFiles, MayHaveNeitherTextTowerNorTokenizer) {
+TEST_F(ModelFiles, MayLackTextTowerAndTokenizer) {
   ModelSettings settings = small_sparc();
   settings.text.reset();
   DualEncoder original(settings);
@@ -100,7 +100,7 @@ TEST_F(ModelFiles, MayHaveNeitherTextTowerNorTokenizer) {
                         original.encode_image(pixels).global));
 }
 
-TEST_F(ModelFiles, SayHowToConvertAPlainFile) {
+TEST_F(ModelFiles, ErrorExplainsHowToConvertAPlainFile) {
   io::save_safetensors(path("plain.safetensors"), {{"visual.proj", at::ones({2, 2})}});
   EXPECT_EQ(error_of([&] { load_model_file(path("plain.safetensors")); }),
             concat(path("plain.safetensors"),
@@ -109,7 +109,7 @@ TEST_F(ModelFiles, SayHowToConvertAPlainFile) {
                    path("plain.safetensors"), " OUT.safetensors"));
 }
 
-TEST_F(ModelFiles, RefuseAVocabularyThatWasChanged) {
+TEST_F(ModelFiles, RejectAChangedVocabulary) {
   save_model_file(path("m.safetensors"), small_file());
   io::TensorFile stored = io::load_safetensors(path("m.safetensors"));
   stored.metadata["tessera.vocabulary"] = base64_encode("other");
@@ -120,7 +120,7 @@ TEST_F(ModelFiles, RefuseAVocabularyThatWasChanged) {
       << message;
 }
 
-TEST_F(ModelFiles, RefuseSettingsThatTheWeightsDoNotFit) {
+TEST_F(ModelFiles, RejectSettingsThatDoNotFitTheWeights) {
   ModelFile file = small_file();
   file.model.text->encoder.settings.set("layers", config::Node::scalar("3"));
   EXPECT_EQ(error_of([&] { build_model(file, "m.safetensors"); }),
@@ -155,7 +155,7 @@ TEST_F(ModelFiles, AreFoundInRunsAndCheckpoints) {
   EXPECT_EQ(error_of([&] { find_model_file(path("nowhere")); }), path("nowhere") + ": no such file or folder");
 }
 
-TEST(Architectures, HaveOpenClipsNumberOfParameters) {
+TEST(Architectures, HaveAsManyParametersAsInOpenClip) {
   const auto count = [](const char* name) {
     std::int64_t sum = 0;
     for (const at::Tensor& parameter : DualEncoder(architecture(name)).parameters()) sum += parameter.numel();
@@ -164,7 +164,7 @@ TEST(Architectures, HaveOpenClipsNumberOfParameters) {
   EXPECT_EQ(count("ViT-B-32"), 151277313);
 }
 
-TEST(Architectures, AreOpenClipsByName) {
+TEST(Architectures, AreThoseOfOpenClip) {
   std::size_t read = 0;
   for (const std::string& name : architecture_names()) {
     const std::string error = error_of([&] { architecture(name); });
@@ -178,10 +178,11 @@ TEST(Architectures, AreOpenClipsByName) {
   EXPECT_EQ(architecture("ViT-L-14-336").preprocessing.image_size.height, 336);
 }
 
-TEST(Architectures, KnowTheActivationByName) {
+TEST(Architectures, TakeTheActivationFromTheName) {
   EXPECT_EQ(architecture("ViT-B-16").text->encoder.settings.find("activation")->text(), "gelu");
   EXPECT_EQ(architecture("ViT-B-16-quickgelu").image.encoder.settings.find("activation")->text(), "quick_gelu");
-  EXPECT_EQ(architecture("ViT-S-32-quickgelu").image.encoder.settings.find("activation")->text(), "quick_gelu") << "behind any name";
+  EXPECT_EQ(architecture("ViT-S-32-quickgelu").image.encoder.settings.find("activation")->text(), "quick_gelu")
+    << "the suffix works with any name";
   EXPECT_EQ(error_of([] { architecture("ViT-B-31"); }), "no architecture named ViT-B-31: did you mean ViT-B-32?");
 }
 

@@ -15,14 +15,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// As OpenCLIP's own files say it: what is not said has its default.
+// Written like OpenCLIP's own files, which omit values with defaults.
 constexpr const char* kVitB32 = R"({
   "model_cfg": {"embed_dim": 512,
     "vision_cfg": {"image_size": 224, "layers": 12, "width": 768, "patch_size": 32},
     "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 512, "heads": 8, "layers": 12}},
   "preprocess_cfg": {"mean": [0.48145466, 0.4578275, 0.40821073], "std": [0.26862954, 0.26130258, 0.27577711]}})";
 
-// Small, and reads CLIP's byte pairs.
+// A small model with the CLIP tokenizer.
 constexpr const char* kSmall = R"({
   "model_cfg": {"embed_dim": 6, "quick_gelu": true,
     "vision_cfg": {"image_size": 16, "layers": 1, "width": 12, "head_width": 4, "patch_size": 8},
@@ -40,7 +40,7 @@ class OpenClipCheckpoints : public testing::Test {
   ~OpenClipCheckpoints() override { fs::remove_all(folder_); }
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
 
-  /// Weights of the small model, as OpenCLIP would save them.
+  /// Writes weights of the small model as OpenCLIP would save them.
   std::map<std::string, at::Tensor> write_weights(const std::string& name) const {
     at::manual_seed(4);
     auto weights = DualEncoder(model_of_open_clip_config(kSmall, "small")).state_dict();
@@ -57,7 +57,7 @@ class OpenClipCheckpoints : public testing::Test {
     }
     return "no error";
   }
-  /// kSmall with one value changed, by its JSON pointer.
+  /// Returns kSmall with one value changed, given by its JSON pointer.
   std::string changed(const std::string& pointer, const nlohmann::json& value) const {
     nlohmann::json json = nlohmann::json::parse(kSmall);
     json[nlohmann::json::json_pointer(pointer)] = value;
@@ -67,7 +67,7 @@ class OpenClipCheckpoints : public testing::Test {
   fs::path folder_;
 };
 
-TEST_F(OpenClipCheckpoints, APublishedConfigurationIsTheArchitectureOfThatName) {
+TEST_F(OpenClipCheckpoints, PublishedConfigurationMatchesTheNamedArchitecture) {
   EXPECT_EQ(config::to_json(config::dump(model_of_open_clip_config(kVitB32, "x.json"))),
             config::to_json(config::dump(architecture("ViT-B-32"))));
   nlohmann::json resnet = nlohmann::json::parse(kVitB32);
@@ -77,7 +77,7 @@ TEST_F(OpenClipCheckpoints, APublishedConfigurationIsTheArchitectureOfThatName) 
             config::to_json(config::dump(architecture("RN50"))));
 }
 
-TEST_F(OpenClipCheckpoints, WhatIsWrittenForOpenClipIsReadAgain) {
+TEST_F(OpenClipCheckpoints, WrittenConfigurationReadsBack) {
   for (const std::string image :
        {"{encoder: {name: vit, patch_size: 8, width: 12, layers: 2, heads: 3, pre_norm: false, norm_eps: 1.0e-6, mlp_ratio: 3.5, "
         "activation: gelu_tanh, final_norm: pooled, layer_scale_init: 0.1}, readout: gap, projection: {name: linear, embed_dim: 6}}",
@@ -96,7 +96,7 @@ TEST_F(OpenClipCheckpoints, WhatIsWrittenForOpenClipIsReadAgain) {
   }
 }
 
-TEST_F(OpenClipCheckpoints, AFolderHoldsAllThatInferenceNeeds) {
+TEST_F(OpenClipCheckpoints, FolderHoldsEverythingThatInferenceNeeds) {
   const auto weights = write_weights("open_clip_model.safetensors");
   io::write_file(path("open_clip_config.json"), kSmall);
   for (const std::string& place : {folder_.string(), path("open_clip_model.safetensors")}) {
@@ -107,7 +107,7 @@ TEST_F(OpenClipCheckpoints, AFolderHoldsAllThatInferenceNeeds) {
     EXPECT_EQ(file.tokenizer.settings.find("context_length")->text(), "16");
     EXPECT_FALSE(file.vocabulary.empty());
     EXPECT_EQ(file.weights.at("logit_scale").item<float>(), 3.0F);
-    EXPECT_EQ(file.weights.size(), weights.size() - 1) << "all but the mask";
+    EXPECT_EQ(file.weights.size(), weights.size() - 1) << "all tensors except the mask";
     const at::Tensor pixels = random_pixels(2);
     DualEncoder model(model_of_open_clip_config(kSmall, "small"));
     model.load_state(file.weights, "file");
@@ -116,10 +116,10 @@ TEST_F(OpenClipCheckpoints, AFolderHoldsAllThatInferenceNeeds) {
   }
 }
 
-TEST_F(OpenClipCheckpoints, PyTorchFilesAreKnownByTheirContentAndOursByTheirSettings) {
+TEST_F(OpenClipCheckpoints, RecognizesPyTorchFilesByContentAndOursBySettings) {
   fs::copy_file(test_data("pytorch/open_clip_train.pt"), path("epoch_1.pt"));
   EXPECT_TRUE(is_open_clip_checkpoint(path("epoch_1.pt")));
-  EXPECT_FALSE(is_open_clip_checkpoint(folder_.string())) << "nothing says that it is one";
+  EXPECT_FALSE(is_open_clip_checkpoint(folder_.string())) << "nothing marks the folder as OpenCLIP";
   io::write_file(path("open_clip_config.json"), kSmall);
   EXPECT_TRUE(is_open_clip_checkpoint(folder_.string()));
   EXPECT_EQ(find_open_clip_weights(folder_.string()), path("epoch_1.pt"));
@@ -129,11 +129,11 @@ TEST_F(OpenClipCheckpoints, PyTorchFilesAreKnownByTheirContentAndOursByTheirSett
   ours.weights = DualEncoder(ours.model).state_dict();
   save_model_file(path("model.safetensors"), ours);
   EXPECT_FALSE(is_open_clip_checkpoint(path("model.safetensors")));
-  EXPECT_FALSE(is_open_clip_checkpoint(folder_.string())) << "a run of ours that was written for OpenCLIP, too";
+  EXPECT_FALSE(is_open_clip_checkpoint(folder_.string())) << "a run of ours that was also written for OpenCLIP";
   EXPECT_FALSE(is_open_clip_checkpoint(path("missing")));
 }
 
-TEST_F(OpenClipCheckpoints, WithoutConfigurationTheArchitectureIsAskedFor) {
+TEST_F(OpenClipCheckpoints, AsksForTheArchitectureWithoutAConfiguration) {
   write_weights("weights.safetensors");
   EXPECT_EQ(error_of([&] { load_open_clip_checkpoint(path("weights.safetensors")); }),
             path("weights.safetensors") +
@@ -143,11 +143,11 @@ TEST_F(OpenClipCheckpoints, WithoutConfigurationTheArchitectureIsAskedFor) {
             std::string::npos);
 }
 
-TEST_F(OpenClipCheckpoints, WhatHasNoCounterpartIsNamed) {
+TEST_F(OpenClipCheckpoints, ErrorsNameWhatHasNoCounterpart) {
   const auto refused = [&](const std::string& pointer, const nlohmann::json& value) {
     return error_of([&] { model_of_open_clip_config(changed(pointer, value), "c.json"); });
   };
-  EXPECT_NE(refused("/model_cfg/vision_cfg/timm_model_name", "vit_hugo").find("c.json: no architecture of timm's named vit_hugo"),
+  EXPECT_NE(refused("/model_cfg/vision_cfg/timm_model_name", "vit_hugo").find("c.json: no timm architecture named vit_hugo"),
             std::string::npos);
   EXPECT_EQ(refused("/model_cfg/text_cfg/use_pad_mask", true),
             "c.json: model_cfg.text_cfg.use_pad_mask is true: our models have no counterpart of it "
@@ -164,21 +164,21 @@ TEST_F(OpenClipCheckpoints, WhatHasNoCounterpartIsNamed) {
             "c.json: not OpenCLIP's configuration: expected a JSON object with model_cfg");
 }
 
-TEST_F(OpenClipCheckpoints, AnotherVocabularyThanClipsIsNoTokenizer) {
+TEST_F(OpenClipCheckpoints, RejectsAnotherVocabularyThanClips) {
   write_weights("weights.safetensors");
   io::write_file(path("open_clip_config.json"), changed("/model_cfg/text_cfg/vocab_size", 32000));
   EXPECT_EQ(error_of([&] { load_open_clip_checkpoint(folder_.string()); }),
             path("weights.safetensors") +
-                ": no tokenizer is known for it: its text tower has no room for the 49408 byte pairs of CLIP's");
+                ": no tokenizer is known for it: its text tower has no room for CLIP's 49408 byte pairs");
 }
 
-TEST_F(OpenClipCheckpoints, FoldersWithNoneOrSeveralWeightsAreErrors) {
+TEST_F(OpenClipCheckpoints, RejectsFoldersWithNoneOrSeveralWeights) {
   io::write_file(path("open_clip_config.json"), kSmall);
   EXPECT_EQ(error_of([&] { find_open_clip_weights(folder_.string()); }),
-            folder_.string() + ": holds no weights: expected open_clip_model.safetensors or a file of PyTorch's");
+            folder_.string() + ": holds no weights: expected open_clip_model.safetensors or a PyTorch file");
   write_weights("a.safetensors");
   write_weights("b.safetensors");
-  EXPECT_NE(error_of([&] { find_open_clip_weights(folder_.string()); }).find("holds several files of weights"), std::string::npos);
+  EXPECT_NE(error_of([&] { find_open_clip_weights(folder_.string()); }).find("holds several weight files"), std::string::npos);
   io::save_safetensors(path("a.safetensors"), {{"vision_model.embeddings.class_embedding", at::zeros({4})}});
   EXPECT_NE(error_of([&] { load_open_clip_checkpoint(path("a.safetensors")); }).find("holds Hugging Face's CLIPModel"),
             std::string::npos);

@@ -1,4 +1,4 @@
-// Images of their own shapes as sequences of patches (NaFlex).
+// Tests images that keep their own shapes, given as sequences of patches (NaFlex).
 #include <limits>
 
 #include <torch/csrc/autograd/autograd.h>
@@ -14,14 +14,14 @@ namespace {
 
 constexpr std::int64_t kPatch = 8;
 
-/// Rows and columns; the third image is missing, the first is of the learned grid.
+/// Rows and columns. The first image has the learned grid; the third is missing.
 const std::vector<config::Size> kGrids = {{2, 2}, {1, 5}, {0, 0}, {3, 2}, {5, 1}, {1, 5}};
 
 at::Tensor random_image(config::Size grid) {
   return at::randn({3, grid.height * kPatch, grid.width * kPatch}, at::kDouble);
 }
 
-/// [rows * columns, 3 * h * w], by plain loops.
+/// Extracts patches [rows * columns, 3 * h * w] with plain loops.
 at::Tensor patches_of(const at::Tensor& image) {
   std::vector<at::Tensor> patches;
   for (std::int64_t y = 0; y < image.size(1); y += kPatch)
@@ -30,7 +30,7 @@ at::Tensor patches_of(const at::Tensor& image) {
   return at::stack(patches);
 }
 
-/// As one view of `columns` columns, whose padding holds `padding`.
+/// Packs the images into one view of `columns` patches per image, with `padding` as the value of padding.
 TowerInput sequences(const std::vector<at::Tensor>& images, std::int64_t columns, double padding) {
   const std::int64_t count = std::ssize(images);
   TowerInput out;
@@ -96,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 const ViewNeeds kAll = {.tokens = true, .dense = true, .encoder_tokens = true, .optional = true};
 
-TEST_P(OwnShapes, AreEncodedAsEachWouldBeAlone) {
+TEST_P(OwnShapes, AreEncodedLikeSingleImages) {
   const auto model = model_of(of_case(GetParam()));
   const std::vector<at::Tensor> images = random_images();
   const TowerFeatures found = model->encode_image(sequences(images, 7, std::numeric_limits<double>::quiet_NaN()), kAll);
@@ -118,7 +118,7 @@ TEST_P(OwnShapes, AreEncodedAsEachWouldBeAlone) {
   }
 }
 
-TEST_P(OwnShapes, HaveTheGradientsThatEachWouldHaveAlone) {
+TEST_P(OwnShapes, HaveTheGradientsOfSingleImages) {
   const auto model = model_of(of_case(GetParam()));
   const std::vector<at::Tensor> images = random_images();
   const auto gradients = [&](const at::Tensor& loss) {
@@ -151,7 +151,7 @@ TEST(OwnShapesOfOneLength, NeedNoPaddingAndKeepTheirGrids) {
     expect_close(found.global[static_cast<std::int64_t>(i)], model->encode_image(images[i].unsqueeze(0)).global[0], 1e-9);
 }
 
-TEST(OwnShapesOfBytes, AreNormalizedAsPixelsAre) {
+TEST(OwnShapesOfBytes, AreNormalizedLikePixels) {
   ModelSettings settings = of_case({"", "class_token: true", "cls"});
   settings.preprocessing.mean = {0.1, 0.5, 0.9};
   settings.preprocessing.std = {0.3, 0.2, 0.1};
@@ -178,7 +178,7 @@ TEST(OwnShapesInTraining, SkipBlocksImageByImage) {
   expect_close(model->forward(batch, needs).image().global, whole, 1e-9);
 }
 
-TEST(OwnShapesOfAModel, GradientsOfPatchesAreThoseOfFiniteDifferences) {
+TEST(OwnShapesOfAModel, GradientsOfPatchesMatchFiniteDifferences) {
   const auto model = model_of(of_case({"", "registers: 1, layers: 1", "map"}));
   TowerInput input = sequences({random_image({1, 2}), random_image({2, 1}), at::Tensor(), random_image({1, 1})}, 2, 0);
   input.patches = input.patches.contiguous().requires_grad_(true);
@@ -186,18 +186,18 @@ TEST(OwnShapesOfAModel, GradientsOfPatchesAreThoseOfFiniteDifferences) {
   expect_gradients_match({input.patches}, [&] { return (model->encode_image(input).global * weights).sum(); }, 1e-5);
 }
 
-TEST(OwnShapesOfAModel, WhatCannotTakeThemIsNamed) {
+TEST(OwnShapesOfAModel, RejectsUnsupportedSettings) {
   const auto refused = [](const std::string& encoder) {
     return error_of([&] { model_of(of_case({"", encoder.c_str(), "gap"})); });
   };
   EXPECT_EQ(refused("patch_dropout: 0.5"),
-            "model.image.encoder.patch_dropout does not serve images of their own shapes (model.preprocessing.resize_mode: "
+            "model.image.encoder.patch_dropout does not support images of varying shapes (model.preprocessing.resize_mode: "
             "naflex): set it to 0");
-  EXPECT_NE(refused("leff: {layers: 1}").find("encoder.leff does not serve"), std::string::npos);
-  EXPECT_NE(refused("rotary: {shift: 0.1}").find("encoder.rotary does not serve"), std::string::npos);
+  EXPECT_NE(refused("leff: {layers: 1}").find("encoder.leff does not support"), std::string::npos);
+  EXPECT_NE(refused("rotary: {shift: 0.1}").find("encoder.rotary does not support"), std::string::npos);
   ModelSettings stem = of_case({"", "stem: mobileclip", "gap"});
   stem.image.encoder.settings = settings("{patch_size: 16, image_size: 16, width: 12, layers: 1, heads: 3, stem: mobileclip}");
-  EXPECT_NE(error_of([&] { DualEncoder model(stem); }).find("encoder.stem does not serve"), std::string::npos);
+  EXPECT_NE(error_of([&] { DualEncoder model(stem); }).find("encoder.stem does not support"), std::string::npos);
   ModelSettings resnet = of_case({"", "layers: 1", "gap"});
   resnet.image.encoder = {"modified_resnet", settings("{image_size: 32}")};
   resnet.preprocessing.image_size = 32;
@@ -216,7 +216,7 @@ TEST(OwnShapesOfAModel, WhatCannotTakeThemIsNamed) {
             std::string::npos);
 }
 
-TEST(OwnShapesOfAModel, AMaskThatSaysOtherThanTheGridsIsRefused) {
+TEST(OwnShapesOfAModel, RejectsAMaskThatContradictsTheGrids) {
   const auto model = model_of(of_case({"", "layers: 1", "gap"}));
   TowerInput input = sequences(random_images(), 6, 0);
   input.mask = input.mask.clone();
@@ -224,7 +224,7 @@ TEST(OwnShapesOfAModel, AMaskThatSaysOtherThanTheGridsIsRefused) {
   EXPECT_THROW(model->encode_image(input), c10::Error);
 }
 
-TEST(OwnShapesOfAModel, ThePreprocessingTakesTheEncodersPatchSize) {
+TEST(OwnShapesOfAModel, PreprocessingTakesThePatchSizeOfTheEncoder) {
   const ModelSettings resolved = resolve(of_case({"", "layers: 1", "gap"}));
   ASSERT_TRUE(resolved.preprocessing.patch_size.has_value());
   EXPECT_EQ(*resolved.preprocessing.patch_size, config::Size(kPatch));

@@ -10,13 +10,13 @@
 namespace tessera {
 namespace {
 
-const at::Tensor& holes() {  // also a row of padding alone
+const at::Tensor& holes() {  // includes a row of only padding
   static const at::Tensor mask =
       at::tensor({1, 0, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0}, at::kLong).view({3, 4}).to(at::kBool);
   return mask;
 }
 
-TEST(PackedRows, KnowWhereEachRealTokenStands) {
+TEST(PackedRows, RecordThePositionOfEachRealToken) {
   const PackedRows rows = packed_rows(holes());
   ASSERT_TRUE(rows.defined());
   EXPECT_EQ(rows.rows, 3);
@@ -28,20 +28,20 @@ TEST(PackedRows, KnowWhereEachRealTokenStands) {
   EXPECT_TRUE(at::equal(packed_rows(holes(), at::tensor({3, 0, 1}, at::kLong)).places, rows.places));
 }
 
-TEST(PackedRows, AreNotMadeWhereThereIsNoPadding) {
+TEST(PackedRows, AreNotUsedWithoutPadding) {
   EXPECT_FALSE(packed_rows({}).defined());
   EXPECT_FALSE(packed_rows(at::ones({2, 3}, at::kBool)).defined());
   EXPECT_FALSE(packed_rows(at::ones({0, 3}, at::kBool)).defined());
   EXPECT_THROW(packed_rows(holes(), at::tensor({3, 0}, at::kLong)), c10::Error);
 }
 
-TEST(PackedRows, OfTextsWithoutAnyTokenAreEmpty) {
+TEST(PackedRows, AreEmptyForTextsWithoutTokens) {
   const PackedRows rows = packed_rows(at::zeros({2, 3}, at::kBool));
   ASSERT_TRUE(rows.defined());
   EXPECT_TRUE(at::equal(unpack(at::empty({0, 5}), rows), at::zeros({2, 3, 5})));
 }
 
-TEST(PackedRows, ComeBackToTheirPlaces) {
+TEST(PackedRows, UnpackToTheirPositions) {
   const at::Tensor x = at::randn({3, 4, 2}, at::kDouble);
   const at::Tensor wild = x.masked_fill(holes().logical_not().unsqueeze(2), std::numeric_limits<double>::quiet_NaN());
   const PackedRows rows = packed_rows(holes());
@@ -51,7 +51,7 @@ TEST(PackedRows, ComeBackToTheirPlaces) {
   expect_close(leaf.grad(), zero_padding(2 * x, holes()), 1e-12);
 }
 
-TEST(PackedRows, HaveTheGradientsOfFiniteDifferences) {
+TEST(PackedRows, GradientsMatchFiniteDifferences) {
   at::manual_seed(3);
   const PackedRows rows = packed_rows(holes());
   const at::Tensor x = at::randn({3, 4, 2}, at::kDouble).requires_grad_(true);
@@ -59,7 +59,7 @@ TEST(PackedRows, HaveTheGradientsOfFiniteDifferences) {
   expect_gradients_match({x, y}, [&] { return pack(x, rows).sin().sum() + unpack(y, rows).exp().sum(); });
 }
 
-/// Attention of packed rows beside that of padded ones.
+/// Compares attention over packed rows with attention over padded rows.
 class PackedAttention : public testing::TestWithParam<std::string> {
  protected:
   bool causal() const { return GetParam() == "causal"; }
@@ -76,7 +76,7 @@ class PackedAttention : public testing::TestWithParam<std::string> {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, PackedAttention, testing::Values("causal", "bidirectional"), test_name<std::string>);
 
-TEST_P(PackedAttention, GivesWhatPaddedRowsGive) {
+TEST_P(PackedAttention, MatchesPaddedRows) {
   at::manual_seed(4);
   const at::Tensor mask = length_mask({5, 0, 2, 1}, 5);
   const AttentionMask packed = packed_mask(mask);
@@ -95,7 +95,7 @@ TEST_P(PackedAttention, GradientsMatchFiniteDifferences) {
   expect_gradients_match(qkv, [&] { return attend(qkv[0], qkv[1], qkv[2], 2, packed).square().sum(); });
 }
 
-TEST_P(PackedAttention, InATransformerWithSkippedUpdatesGivesThePaddedResultAndGradients) {
+TEST_P(PackedAttention, TransformerWithDropPathMatchesPaddedRows) {
   TransformerSettings settings;
   settings.width = 8, settings.layers = 3, settings.heads = 2;
   settings.drop_path = 0.5;

@@ -11,7 +11,7 @@ at::Tensor drawn(const at::Tensor& keys, std::int64_t count) {
   return row_uniform(keys.size(0), count, at::kCPU);
 }
 
-TEST(RowUniform, LiesInTheOpenIntervalAndIsUniform) {
+TEST(RowUniform, IsUniformInTheOpenInterval) {
   const at::Tensor u = drawn(row_keys(1, 0, 1, 1000), 1000);
   EXPECT_EQ(u.scalar_type(), at::kFloat);
   EXPECT_GT(u.min().item<float>(), 0);
@@ -20,7 +20,7 @@ TEST(RowUniform, LiesInTheOpenIntervalAndIsUniform) {
   EXPECT_LT((counts - 1).abs().max().item<float>(), 0.012);
 }
 
-TEST(RowUniform, OfARowIsTheSameInWhateverBatchItStands) {
+TEST(RowUniform, DoesNotDependOnTheBatchOfARow) {
   const at::Tensor keys = row_keys(2, 0, 1, 6), whole = drawn(keys, 5);
   EXPECT_TRUE(at::equal(drawn(keys.slice(0, 2, 5), 5), whole.slice(0, 2, 5)));      // a chunk
   EXPECT_TRUE(at::equal(drawn(row_keys(2, 1, 2, 3), 5), whole.slice(0, 1, 6, 2)));  // rank 1 of 2
@@ -28,7 +28,7 @@ TEST(RowUniform, OfARowIsTheSameInWhateverBatchItStands) {
   EXPECT_FALSE(at::equal(drawn(row_keys(3, 0, 1, 6), 5), whole)) << "another step";
 }
 
-TEST(RowUniform, HasOtherNumbersInEachCallAndTheSameInEachScope) {
+TEST(RowUniform, ChangesWithEachCallAndRepeatsInEachScope) {
   const at::Tensor keys = row_keys(4, 0, 1, 3);
   const auto twice = [&] {
     const RowRngScope rows(keys);
@@ -50,7 +50,7 @@ TEST(RowUniform, FollowsTheDefaultGeneratorOutsideOfAScope) {
   EXPECT_TRUE(at::equal(row_uniform(2, 3, at::kCPU), second));
 }
 
-TEST(RowKeys, OfViewsAreTheirOwnAloneAndBesideOthers) {
+TEST(RowKeys, OfAViewDoNotDependOnOtherViews) {
   const RowRngScope rows(row_keys(6, 0, 1, 3));
   const at::Tensor local = row_keys_of_views({"local"});
   const at::Tensor both = row_keys_of_views({"global", "local"});

@@ -1,4 +1,4 @@
-// Models written as folders of other libraries, and read again.
+// Tests models that are written as folders of other libraries and read back.
 #include <filesystem>
 #include <unistd.h>
 
@@ -31,7 +31,7 @@ class Publish : public testing::Test {
   ~Publish() override { fs::remove_all(place_); }
   std::string path(const std::string& name) const { return (place_ / name).string(); }
 
-  /// A copy of a folder of tests/data/foreign without what its library computed.
+  /// Copies a folder of tests/data/foreign without the outputs that its library computed.
   std::string copy_of(const std::string& name) const {
     const std::string folder = path("published");
     fs::copy(test_data("foreign/" + name), folder);
@@ -39,7 +39,7 @@ class Publish : public testing::Test {
     return folder;
   }
 
-  /// The folder as a file of ours, read from the disk again.
+  /// Converts the folder to a file of ours and reads it back from disk.
   ModelFile through_ours(const std::string& folder) const {
     save_model_file(path("ours.safetensors"), load_published_folder(folder));
     return load_model_file(path("ours.safetensors"));
@@ -54,7 +54,7 @@ class Publish : public testing::Test {
       write(file, library, "refused");
     } catch (const UserError& error) {
       EXPECT_FALSE(fs::exists(path("refused")));
-      EXPECT_EQ(std::distance(fs::directory_iterator(place_), fs::directory_iterator()), left_) << "nothing is left aside";
+      EXPECT_EQ(std::distance(fs::directory_iterator(place_), fs::directory_iterator()), left_) << "no temporary files are left";
       return error.what();
     }
     return "no error";
@@ -71,7 +71,7 @@ class Publish : public testing::Test {
     EXPECT_EQ(files, static_cast<std::size_t>(std::distance(fs::directory_iterator(other), fs::directory_iterator())));
   }
 
-  /// The written folder gives the same embeddings as the file.
+  /// Expects the written folder to give the same embeddings as the file.
   void expect_same_model(const ModelFile& file, const std::string& folder) const {
     const auto first = build_model(file, "first"), second = build_model(load_published_folder(folder), folder);
     const at::NoGradGuard no_grad;
@@ -82,7 +82,7 @@ class Publish : public testing::Test {
     if (!second->has_text_tower()) return;
     const Encoder& texts = first->text_tower().encoder();
     const at::Tensor ids = at::randint(1, 30, {2, texts.context_length()}, at::kLong);
-    ids.select(1, -1).fill_(texts.vocab_size() - 1);  // CLIP's end
+    ids.select(1, -1).fill_(texts.vocab_size() - 1);  // CLIP's end token
     const TowerInput text = text_input(ids, at::ones_like(ids, at::kBool));
     EXPECT_TRUE(at::allclose(second->encode_text(text).global, first->encode_text(text).global, 1e-5, 1e-6));
   }
@@ -95,7 +95,7 @@ class Publish : public testing::Test {
   }
 
   fs::path place_;
-  std::ptrdiff_t left_ = 0;  // how many files a refused writing leaves as they were
+  std::ptrdiff_t left_ = 0;  // the number of files that exist before and after a rejected write
 };
 
 ModelFile random_model(const ModelSettings& settings) {
@@ -115,7 +115,7 @@ ModelFile random_model(const std::string& yaml) {
   return random_model(resolve(config::read<ModelSettings>(config::parse_yaml(yaml, "model"))));
 }
 
-/// Small folders that transformers and OpenCLIP wrote.
+/// Small folders written by transformers and OpenCLIP.
 class RoundTrip : public Publish, public testing::WithParamInterface<std::string> {
  protected:
   std::string library() const { return GetParam().starts_with("open_clip") ? "open_clip" : "transformers"; }
@@ -124,14 +124,14 @@ INSTANTIATE_TEST_SUITE_P(Families, RoundTrip,
                          testing::Values("clip", "siglip", "dinov2_registers", "dinov3", "open_clip_bert", "open_clip_roberta", "open_clip_nllb"),
                          test_name<std::string>);
 
-TEST_P(RoundTrip, GivesEveryByteBack) {
+TEST_P(RoundTrip, RestoresEveryByte) {
   const std::string folder = copy_of(GetParam());
   io::write_file(folder + "/special_tokens_map.json", "{ \"odd\":   \"spacing\" }");
   write(through_ours(folder), library());
   expect_same_files(folder, path("written"));
 }
 
-TEST_P(RoundTrip, OfAChangedModelKeepsItsConfigurationAndChangesTheTensors) {
+TEST_P(RoundTrip, ChangedModelKeepsItsConfiguration) {
   const std::string folder = copy_of(GetParam());
   ModelFile file = through_ours(folder);
   for (auto& [name, tensor] : file.weights) tensor = tensor + 0.01;
@@ -141,8 +141,8 @@ TEST_P(RoundTrip, OfAChangedModelKeepsItsConfigurationAndChangesTheTensors) {
   expect_same_model(file, path("written"));
 }
 
-TEST_P(RoundTrip, AConfigurationMadeFromSettingsSaysTheSameModel) {
-  if (library() == "open_clip") GTEST_SKIP() << "the encoder's name at Hugging Face is in no setting of ours";
+TEST_P(RoundTrip, ConfigurationMadeFromSettingsDescribesTheSameModel) {
+  if (library() == "open_clip") GTEST_SKIP() << "our settings do not contain the name of the encoder at Hugging Face";
   const std::string folder = copy_of(GetParam());
   ModelFile file = through_ours(folder);
   file.published = nullptr;
@@ -152,7 +152,7 @@ TEST_P(RoundTrip, AConfigurationMadeFromSettingsSaysTheSameModel) {
   EXPECT_EQ(json_of(path("written/config.json")).at("model_type"), json_of(folder + "/config.json").at("model_type"));
   EXPECT_EQ(json_of(path("written/preprocessor_config.json")).at("image_mean").at(2), 0.3);
   expect_same_model(file, path("written"));
-  // The class's tensors, and no others.
+  // The folder has exactly the tensors of the class.
   NamedTensors theirs = load_foreign_weights(folder);
   for (const auto& [name, tensor] : load_foreign_weights(path("written"))) {
     ASSERT_TRUE(theirs.contains(name)) << name;
@@ -162,7 +162,7 @@ TEST_P(RoundTrip, AConfigurationMadeFromSettingsSaysTheSameModel) {
   EXPECT_TRUE(theirs.empty()) << theirs.begin()->first;
 }
 
-TEST_F(Publish, AnImageTowerAloneHasAClassOfItsOwn) {
+TEST_F(Publish, ImageTowerWithoutTextHasItsOwnClass) {
   ModelFile file = through_ours(copy_of("clip"));
   file.model.text.reset();
   std::erase_if(file.weights, [](const auto& item) { return !is_image_parameter(item.first); });
@@ -170,7 +170,7 @@ TEST_F(Publish, AnImageTowerAloneHasAClassOfItsOwn) {
   expect_same_model(file, path("written"));
 }
 
-TEST_F(Publish, HalfPrecisionComesBackUnlessTheModelChanged) {
+TEST_F(Publish, RestoresHalfPrecisionUnlessTheModelChanged) {
   const std::string folder = copy_of("siglip");
   NamedTensors half = load_foreign_weights(folder);
   for (auto& [name, tensor] : half) tensor = tensor.to(name == "logit_scale" ? at::kBFloat16 : at::kHalf);
@@ -185,7 +185,7 @@ TEST_F(Publish, HalfPrecisionComesBackUnlessTheModelChanged) {
   EXPECT_EQ(load_foreign_weights(path("written")).at("vision_model.embeddings.patch_embedding.bias").scalar_type(), at::kFloat);
 }
 
-TEST_F(Publish, ShardsComeBackAsTheyWere) {
+TEST_F(Publish, RestoresShards) {
   const std::string folder = copy_of("dinov3"), index = folder + "/model.safetensors.index.json";
   NamedTensors first = load_foreign_weights(folder), second;
   for (const auto& [name, tensor] : first)
@@ -206,16 +206,16 @@ TEST_F(Publish, ShardsComeBackAsTheyWere) {
   EXPECT_FALSE(fs::exists(path("written/model.safetensors.index.json")));
 }
 
-TEST_F(Publish, PositionsOfAnotherSizeComeBackUntilTheyAreTrained) {
+TEST_F(Publish, RestoresPositionsOfAnotherSizeUntilTheyAreTrained) {
   const std::string folder = copy_of("dinov2_registers");
   io::write_file(folder + "/preprocessor_config.json", R"({"size": {"height": 42, "width": 42}, "image_mean": [0.5, 0.5, 0.5]})");
   ModelFile file = through_ours(folder);
-  EXPECT_EQ(file.weights.at("visual.positional_embedding").size(0), 1 + 9) << "resampled on reading";
+  EXPECT_EQ(file.weights.at("visual.positional_embedding").size(0), 1 + 9) << "positions are resampled when read";
   write(file, "transformers");
   expect_same_files(folder, path("written"));
   file.weights.at("visual.conv1.bias").add_(1);
   write(file, "transformers");
-  EXPECT_EQ(io::read_file(path("written/config.json")), io::read_file(folder + "/config.json")) << "the positions are as they were";
+  EXPECT_EQ(io::read_file(path("written/config.json")), io::read_file(folder + "/config.json")) << "the positions did not change";
   file.weights.at("visual.positional_embedding").add_(1);
   write(file, "transformers");
   EXPECT_EQ(json_of(path("written/config.json")).at("image_size"), 42);
@@ -229,7 +229,7 @@ constexpr const char* kCoca = R"({"model_cfg": {"embed_dim": 24, "multimodal_cfg
   "text_cfg": {"context_length": 8, "vocab_size": 40, "width": 16, "heads": 2, "layers": 1, "embed_cls": true}, "custom_text": true},
   "preprocess_cfg": {"size": 16}})";
 
-TEST_F(Publish, CocasDecoderIsKeptAlsoAfterTraining) {
+TEST_F(Publish, KeepsTheDecoderOfCocaAfterTraining) {
   const std::string folder = path("published");
   io::write_file(folder + "/open_clip_config.json", kCoca);
   const ForeignModel foreign = open_clip_model(kCoca, folder + "/open_clip_config.json");
@@ -253,14 +253,14 @@ TEST_F(Publish, CocasDecoderIsKeptAlsoAfterTraining) {
   EXPECT_EQ(config.at("model_cfg").at("multimodal_cfg").at("layers"), 1);
 }
 
-/// One block of towers that timm names.
+/// Towers of timm, shortened to one block.
 class TimmRoundTrip : public Publish, public testing::WithParamInterface<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Names, TimmRoundTrip,
                          testing::Values("vit_tiny_patch16_224", "eva02_tiny_patch14_224", "vit_pe_core_tiny_patch16_384", "deit3_small_patch16_224",
                                          "vit_tiny_patch16_dinov3_qkvb", "vit_small_patch14_reg4_dinov2", "convnext_atto", "resnet18"),
                          test_name<std::string>);
 
-TEST_P(TimmRoundTrip, ANameIsFoundForTheSettingsAndReadToTheSame) {
+TEST_P(TimmRoundTrip, FindsANameForTheSettingsThatReadsBackTheSame) {
   const bool vit = !GetParam().starts_with("convnext") && !GetParam().starts_with("resnet");
   Json arguments = Json::object();
   if (vit) arguments["depth"] = 1;
@@ -280,24 +280,24 @@ TEST_P(TimmRoundTrip, ANameIsFoundForTheSettingsAndReadToTheSame) {
   expect_same_files(path("published"), path("written"));
 }
 
-TEST_F(Publish, TimmGetsTheImageTowerOfAWholeModel) {
+TEST_F(Publish, WritesOnlyTheImageTowerForTimm) {
   ModelSettings settings = random_model(resolve({})).model;
   settings.image.encoder = timm_tower("vit_tiny_patch16_224", {Json{{"depth", 1}}, "test"}, {}, "test").tower.encoder;
   settings.text->encoder.settings.set("layers", config::Node::scalar("1"));
   const ModelFile file = random_model(resolve(settings));
   const PublishedFolder written = write(file, "timm");
   ASSERT_EQ(written.notes.size(), 1U);
-  EXPECT_EQ(written.notes[0], "left out, for timm's models are image towers: the text tower and the projection of pictures");
+  EXPECT_EQ(written.notes[0], "left out because timm's models are image towers: the text tower and the image projection");
   EXPECT_FALSE(read_published_folder(path("written")).model.text);
 }
 
-TEST_F(Publish, ADinov2OfTimmIsOneOfTransformers) {
+TEST_F(Publish, WritesATimmDinov2ForTransformers) {
   ModelSettings settings;
   settings.text.reset();
   settings.image = timm_tower("vit_small_patch14_reg4_dinov2", {Json{{"depth", 1}, {"img_size", 28}}, "test"}, {}, "test").tower;
   settings.preprocessing.image_size = 28;
   const ModelFile file = random_model(resolve(settings));
-  // timm's class token has no position of its own with registers, which transformers' has.
+  // With registers, timm's class token has no position embedding, but that of transformers has one.
   left_ = 0;
   EXPECT_EQ(error_of(file, "transformers"),
             "ours: transformers has no class for this model: its model.image.encoder.prefix_positions is \"none\", not \"class_token\" as in "
@@ -316,7 +316,7 @@ text: {encoder: {name: text_transformer, vocab_size: 49408, context_length: 9, w
 preprocessing: {image_size: 32}
 )";
 
-TEST_F(Publish, AModelTrainedHereIsWrittenForTransformersAndOpenClip) {
+TEST_F(Publish, WritesAModelTrainedHereForTransformersAndOpenClip) {
   ModelFile file = random_model(kOurs);
   file.weights["logit_scale"] = at::scalar_tensor(3.5);
   file.weights["objective.queue"] = at::rand({2});
@@ -331,7 +331,7 @@ TEST_F(Publish, AModelTrainedHereIsWrittenForTransformersAndOpenClip) {
   expect_same_model(file, path("open_clip"));
 }
 
-TEST_F(Publish, TransformersClipBecomesOpenClips) {
+TEST_F(Publish, ConvertsClipFromTransformersToOpenClip) {
   const ModelFile file = through_ours(copy_of("clip"));
   write(file, "open_clip");
   const NamedTensors want = io::load_safetensors(test_data("foreign/clip/expected.safetensors")).tensors;
@@ -342,7 +342,7 @@ TEST_F(Publish, TransformersClipBecomesOpenClips) {
   EXPECT_TRUE(at::allclose(model->encode_text(text).global, want.at("text"), 1e-4, 1e-5));
 }
 
-TEST_F(Publish, SiglipsTextTowerAndATowerOfTimmAreOneModelOfOpenClip) {
+TEST_F(Publish, WritesSiglipTextTowerAndTimmTowerForOpenClip) {
   ModelFile small = random_model(R"(
 image: {encoder: {name: convnext, layers: [2, 2, 6, 2], widths: [40, 80, 160, 320], conv_mlp: true, norm_eps: 1.0e-6}, readout: gap, projection: {name: linear, embed_dim: 12}}
 text: {encoder: {name: text_transformer, vocab_size: 40, context_length: 9, width: 8, layers: 1, heads: 2, attention: bidirectional, norm_eps: 1.0e-6,
@@ -364,7 +364,7 @@ preprocessing: {image_size: 64, resize_mode: squash, mean: [0.5, 0.5, 0.5], std:
                                           "this model with python/tessera/plain_model.py, in plain PyTorch");
 }
 
-TEST_F(Publish, WhatALibraryHasNoClassForIsNamedByItsSetting) {
+TEST_F(Publish, NamesTheSettingThatALibraryDoesNotSupport) {
   const auto changed = [&](const char* from, const char* to) {
     std::string yaml = kOurs;
     yaml.replace(yaml.find(from), std::string_view(from).size(), to);
@@ -384,7 +384,7 @@ TEST_F(Publish, WhatALibraryHasNoClassForIsNamedByItsSetting) {
   EXPECT_TRUE(timm.starts_with("ours: timm has no class for this model: its model.image.encoder.leff")) << timm;
 }
 
-TEST_F(Publish, TimmGetsATowerOfAnyWidthAndPatchSize) {
+TEST_F(Publish, WritesTowersOfAnyWidthAndPatchSizeForTimm) {
   write(random_model(kOurs), "timm");
   const ForeignModel read = read_foreign_folder(path("written"));
   const Json arguments = json_of(path("written/config.json")).at("model_args");
@@ -392,7 +392,7 @@ TEST_F(Publish, TimmGetsATowerOfAnyWidthAndPatchSize) {
   EXPECT_EQ(read.model.image.encoder.settings.find("width")->text(), "16");
 }
 
-TEST_F(Publish, AFolderThatIsThereIsNotWrittenOver) {
+TEST_F(Publish, DoesNotOverwriteAnExistingFolder) {
   const ModelFile file = random_model(kOurs);
   io::write_file(path("there/mine.txt"), "mine");
   left_ = 1;
@@ -400,12 +400,12 @@ TEST_F(Publish, AFolderThatIsThereIsNotWrittenOver) {
     write_published(file, {"transformers", path("there"), {}, "ours"});
     FAIL();
   } catch (const UserError& error) {
-    EXPECT_EQ(std::string(error.what()), path("there") + ": is there already: name a new folder to write");
+    EXPECT_EQ(std::string(error.what()), path("there") + ": already exists: name a new folder to write");
   }
   EXPECT_EQ(io::read_file(path("there/mine.txt")), "mine");
 }
 
-TEST(SameModel, WhatOnlyTrainingReadsIsNoDifference) {
+TEST(SameModel, IgnoresSettingsThatOnlyAffectTraining) {
   const ModelSettings plain = resolve({});
   ModelSettings trained = plain;
   for (const auto& [key, value] : {std::pair{"patch_dropout", "0.5"}, {"drop_path", "0.1"}, {"grad_checkpointing", "true"}, {"mlp_hidden", "3072"}})
@@ -415,11 +415,11 @@ TEST(SameModel, WhatOnlyTrainingReadsIsNoDifference) {
   EXPECT_EQ(differences(plain, trained), std::vector<std::string>{"model.image.encoder.heads is 12, not 6"});
 }
 
-/// Archives in OpenAI's form, and what open_clip's own reader made of them.
+/// Archives in OpenAI's format, with the outputs of open_clip's own reader.
 class OpenAiArchive : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Towers, OpenAiArchive, testing::Values("vit", "resnet"), test_name<std::string>);
 
-TEST_P(OpenAiArchive, SaysItsArchitectureByItsShapes) {
+TEST_P(OpenAiArchive, ShapesDetermineTheArchitecture) {
   const std::string archive = test_data("foreign/openai/" + GetParam() + ".pt");
   ASSERT_TRUE(is_open_clip_checkpoint(archive));
   const ModelSettings settings = open_clip_settings(archive);
@@ -431,7 +431,7 @@ TEST_P(OpenAiArchive, SaysItsArchitectureByItsShapes) {
   EXPECT_TRUE(at::allclose(model->encode_text(text).global, want.at("text"), 1e-4, 1e-5));
 }
 
-TEST(OpenAiArchives, ATensorOfAnotherShapeIsNamed) {
+TEST(OpenAiArchives, NameATensorOfAnotherShape) {
   NamedTensors tensors = load_weights(test_data("foreign/openai/vit.pt"));
   tensors["visual.positional_embedding"] = at::zeros({4, 64});
   const auto error = [&] {
@@ -442,11 +442,11 @@ TEST(OpenAiArchives, ATensorOfAnotherShapeIsNamed) {
     }
     return std::string("no error");
   };
-  EXPECT_EQ(error(), "a.pt: tensor visual.positional_embedding has 4 positions, which are no square and one more");
+  EXPECT_EQ(error(), "a.pt: tensor visual.positional_embedding has 4 positions, but expected a square number plus one");
   tensors.erase("visual.conv1.weight");
-  EXPECT_EQ(error(), "a.pt: is no CLIP of OpenAI's: tensor visual.conv1.weight is missing");
+  EXPECT_EQ(error(), "a.pt: is not one of OpenAI's CLIP models: tensor visual.conv1.weight is missing");
   tensors.erase("input_resolution");
-  EXPECT_EQ(error(), "no error") << "another's file";
+  EXPECT_EQ(error(), "no error") << "the file is not OpenAI's";
 }
 
 }  // namespace

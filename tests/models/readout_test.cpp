@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-/// A read-out over tokens [3, 5, 6] of which some are padding; the last row has no real token.
+/// A read-out over tokens [3, 5, 6], some of them padding; the last row has no real token.
 class ReadOutOverTokens : public testing::TestWithParam<std::string> {
  protected:
   ReadOutOverTokens() {
@@ -81,7 +81,7 @@ TEST_P(ReadOutOverTokens, PaddingNeverReachesOutputsOrGradients) {
     }
 }
 
-TEST_P(ReadOutOverTokens, TheOrderOfTokensDoesNotMatter) {
+TEST_P(ReadOutOverTokens, OrderOfTokensDoesNotMatter) {
   const at::Tensor places = at::randperm(5);
   expect_close(read(tokens_.index_select(1, places), mask_.index_select(1, places)).embedding,
                read(tokens_, mask_).embedding, 1e-12);
@@ -95,7 +95,7 @@ ModelSettings sparo_clip(const std::string& image = "", const std::string& text 
   return s;
 }
 
-TEST(SparoReadOut, SlotsAndAttentionOfBothTowersOnlyWhereAskedFor) {
+TEST(SparoReadOut, ReturnsSlotsAndAttentionOnlyOnRequest) {
   DualEncoder model(sparo_clip());
   const at::Tensor pixels = random_pixels(2);
   const TowerInput text = text_input(at::randint(20, {2, 8}, at::kLong), length_mask({8, 5}, 8));
@@ -107,14 +107,14 @@ TEST(SparoReadOut, SlotsAndAttentionOfBothTowersOnlyWhereAskedFor) {
   const ViewNeeds needs{.slots = true, .attention = true};
   const TowerFeatures image = model.encode_image(image_input(pixels), needs), words = model.encode_text(text, needs);
   EXPECT_EQ(image.slots.sizes(), (at::IntArrayRef{2, 3, 4}));
-  EXPECT_EQ(image.attention.sizes(), (at::IntArrayRef{2, 3, 4})) << "four patches, without the class token";
-  EXPECT_LT(image.attention.sum(2).max().item<double>(), 1) << "which has a share";
+  EXPECT_EQ(image.attention.sizes(), (at::IntArrayRef{2, 3, 4})) << "four patches without the class token";
+  EXPECT_LT(image.attention.sum(2).max().item<double>(), 1) << "the class token has a share too";
   EXPECT_EQ(words.attention.sizes(), (at::IntArrayRef{2, 3, 8}));
   expect_close(words.attention.sum(2), at::ones({2, 3}));
   EXPECT_EQ(words.attention[1].slice(1, 5).abs().sum().item<double>(), 0);
 }
 
-TEST(SparoReadOut, TheDotProductOfEmbeddingsIsTheMeanCosineOfSlots) {
+TEST(SparoReadOut, DotProductOfEmbeddingsIsTheMeanCosineOfSlots) {
   DualEncoder model(sparo_clip());
   const ViewNeeds needs{.slots = true};
   const TowerFeatures image = model.encode_image(image_input(random_pixels(2)), needs),
@@ -123,7 +123,7 @@ TEST(SparoReadOut, TheDotProductOfEmbeddingsIsTheMeanCosineOfSlots) {
   expect_close((image.global * text.global).sum(1), at::cosine_similarity(image.slots, text.slots, 2).mean(1));
 }
 
-TEST(SparoReadOut, ParametersHaveTheReferenceCodesNames) {
+TEST(SparoReadOut, ParametersHaveTheNamesOfTheReferenceCode) {
   const auto state = DualEncoder(sparo_clip()).state_dict();
   for (const std::string prefix : {"visual.sparo.", "text_sparo."})
     for (const char* name : {"q_emb", "k.weight", "k.bias", "proj.weight", "proj.bias"})
@@ -132,7 +132,7 @@ TEST(SparoReadOut, ParametersHaveTheReferenceCodesNames) {
   EXPECT_FALSE(state.contains("text_projection"));
 }
 
-TEST(SparoReadOut, TowersWithOtherSlotsAreRefusedEvenIfTheirWidthIsTheSame) {
+TEST(SparoReadOut, RejectsTowersWithDifferentSlotsOfTheSameWidth) {
   ModelSettings s = sparo_clip();
   s.text->readout.settings = settings("{slots: 6, slot_width: 2}");
   EXPECT_EQ(error_of([&] { DualEncoder model(s); }),
@@ -141,14 +141,14 @@ TEST(SparoReadOut, TowersWithOtherSlotsAreRefusedEvenIfTheirWidthIsTheSame) {
             "sparo read-outs equal");
 }
 
-TEST(SparoReadOut, ImpossibleSettingsAreNamed) {
+TEST(SparoReadOut, RejectsImpossibleSettings) {
   EXPECT_EQ(error_of([] { DualEncoder model(sparo_clip(", group_size: 2")); }),
             "test.yaml:1: model.image.readout.group_size: 2 does not divide slots 3");
   EXPECT_EQ(error_of([] { DualEncoder model(sparo_clip("", ", value_width: 3")); }),
-            "test.yaml:1: model.text.readout.value_width: 3 needs share_values: false: shared values are keys, 2 wide");
+            "test.yaml:1: model.text.readout.value_width: 3 needs share_values: false; shared values are the keys, 2 wide");
 }
 
-TEST(SparoReadOut, OfAResnetTakesThePlaceOfItsAttentionPooling) {
+TEST(SparoReadOut, ReplacesTheAttentionPoolingOfAResnet) {
   ModelSettings s = sparo_clip();
   s.image.encoder = {"modified_resnet", settings("{layers: [1, 1, 1, 1], width: 4}")};
   s.preprocessing.image_size = 64;
@@ -159,7 +159,7 @@ TEST(SparoReadOut, OfAResnetTakesThePlaceOfItsAttentionPooling) {
   expect_close(image.attention.sum(2), at::ones({2, 3}));
 }
 
-TEST(LinearBottleneckReadOut, ReadsTheTokenThatItsPoolNames) {
+TEST(LinearBottleneckReadOut, ReadsTheTokenOfItsPool) {
   ReadOutContext context;
   context.width = 6;
   context.modality = Modality::text;
@@ -183,7 +183,7 @@ ModelSettings fdt_clip(const char* image = "{codes: 9, code_width: 6}") {
   return s;
 }
 
-TEST(FdtReadOut, BothTowersUseOneCodebook) {
+TEST(FdtReadOut, TowersShareOneCodebook) {
   DualEncoder model(fdt_clip());
   std::vector<std::string> names;
   for (const auto& [name, tensor] : model.state_dict())
@@ -191,11 +191,11 @@ TEST(FdtReadOut, BothTowersUseOneCodebook) {
   ASSERT_EQ(names, std::vector<std::string>{"readout.space_dict"});
   const at::Tensor codes = model.state_dict().at(names[0]);
   model.encode_image(random_pixels(2)).global.square().sum().backward();
-  ASSERT_TRUE(codes.grad().defined()) << "the image tower's gradient";
+  ASSERT_TRUE(codes.grad().defined()) << "the image tower gives a gradient";
   EXPECT_GT(codes.grad().abs().sum().item<double>(), 0);
 }
 
-TEST(FdtReadOut, CodebooksOfTwoSizesAreRefused) {
+TEST(FdtReadOut, RejectsCodebooksOfTwoSizes) {
   EXPECT_EQ(
       error_of([] { DualEncoder model(fdt_clip("{codes: 8, code_width: 6}")); }),
       "model.image.readout: two modules share the codebook of fdt, but one makes it [9, 6] and the other wants [8, 6]: "

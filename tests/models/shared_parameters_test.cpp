@@ -4,7 +4,7 @@
 namespace tessera {
 namespace {
 
-/// The mean token's product with each row of the text tower's table, as a vocabulary head has it.
+/// A vocabulary head: the product of the mean token with each row of the text tower's token table.
 class VocabularyHead : public ReadOut {
  public:
   explicit VocabularyHead(const ReadOutContext& context) : table_(context.shared->token_embedding) {
@@ -28,7 +28,7 @@ void fields(Visitor& v, CodebookSettings& s) {
   v("codes", s.codes, "rows of the codebook");
 }
 
-/// Codes that both towers share, weighted by the mean token.
+/// Codes that both towers share, weighted by their similarity to the mean token.
 class CodebookHead : public ReadOut {
  public:
   CodebookHead(const CodebookSettings& s, const ReadOutContext& context) : width_(context.width) {
@@ -59,7 +59,7 @@ class SharedBetweenTowers : public testing::Test {
                                        return std::make_shared<CodebookHead>(s, context);
                                      });
   }
-  /// Both towers 8 wide, with this read-out.
+  /// Returns a model with two towers of width 8 and this read-out.
   static ModelSettings model(const char* readout) {
     ModelSettings s = small_clip();
     s.image.encoder.settings = settings("{patch_size: 8, width: 8, layers: 1, heads: 2}");
@@ -67,7 +67,7 @@ class SharedBetweenTowers : public testing::Test {
     s.image.projection = s.text->projection = {"none"};
     return s;
   }
-  /// How often the tensor is among those the optimizer gets.
+  /// Counts how often the tensor is among the parameters of the optimizer.
   static std::int64_t times(const DualEncoder& model, const at::Tensor& tensor) {
     std::int64_t count = 0;
     for (const at::Tensor& parameter : model.parameters()) count += parameter.is_same(tensor) ? 1 : 0;
@@ -81,7 +81,7 @@ class SharedBetweenTowers : public testing::Test {
   }
 };
 
-TEST_F(SharedBetweenTowers, TheTokenTableIsStoredAndOptimizedOnce) {
+TEST_F(SharedBetweenTowers, TokenTableIsStoredAndOptimizedOnce) {
   DualEncoder model(SharedBetweenTowers::model("vocabulary_head"));
   EXPECT_EQ(model.embed_dim(), 20);
   const at::Tensor table = model.state_dict().at("token_embedding.weight");
@@ -90,7 +90,7 @@ TEST_F(SharedBetweenTowers, TheTokenTableIsStoredAndOptimizedOnce) {
   EXPECT_TRUE(names_with(model, "readout").empty());
 }
 
-TEST_F(SharedBetweenTowers, TheTokenTableStaysOneThroughTypesUpdatesAndLoading) {
+TEST_F(SharedBetweenTowers, TokenTableStaysSharedThroughTypesUpdatesAndLoading) {
   DualEncoder model(SharedBetweenTowers::model("vocabulary_head")), other(model.settings());
   model.to(at::kDouble);
   const at::Tensor table = model.state_dict().at("token_embedding.weight");
@@ -98,7 +98,7 @@ TEST_F(SharedBetweenTowers, TheTokenTableStaysOneThroughTypesUpdatesAndLoading) 
   EXPECT_EQ(table.scalar_type(), at::kDouble);
   const at::Tensor image = at::randn({2, 3, 16, 16}, at::kDouble);
   const at::Tensor before = model.encode_image(image).global;
-  before.sum().backward();  // no text was encoded: the gradient is the image tower's
+  before.sum().backward();  // no text was encoded, so the gradient comes from the image tower
   EXPECT_GT(table.grad().abs().min().item<double>(), 0);
   {
     const at::NoGradGuard no_grad;
@@ -109,13 +109,13 @@ TEST_F(SharedBetweenTowers, TheTokenTableStaysOneThroughTypesUpdatesAndLoading) 
   expect_close(other.encode_image(image.to(at::kFloat)).global, 2 * before.to(at::kFloat), 1e-5);
 }
 
-TEST_F(SharedBetweenTowers, ATableThatIsNotThereIsAnError) {
+TEST_F(SharedBetweenTowers, RejectsAMissingTable) {
   ModelSettings s = SharedBetweenTowers::model("vocabulary_head");
   s.text.reset();
   EXPECT_EQ(error_of([&] { DualEncoder model(s); }), "model.image.readout: vocabulary_head needs a text tower");
 }
 
-TEST_F(SharedBetweenTowers, ACodebookBelongsToTheTextTowerThatIsBuiltFirst) {
+TEST_F(SharedBetweenTowers, CodebookBelongsToTheTextTowerThatIsBuiltFirst) {
   DualEncoder model(SharedBetweenTowers::model("codebook_head"));
   EXPECT_EQ(names_with(model, "codes"), (std::vector<std::string>{"readout.codes"}));
   const at::Tensor codes = model.state_dict().at("readout.codes");
@@ -129,13 +129,13 @@ TEST_F(SharedBetweenTowers, ACodebookBelongsToTheTextTowerThatIsBuiltFirst) {
   EXPECT_FALSE(at::allclose(codes.grad(), both)) << "the image tower uses it too";
 }
 
-TEST_F(SharedBetweenTowers, ACodebookWithoutATextTowerBelongsToTheImageTower) {
+TEST_F(SharedBetweenTowers, CodebookWithoutATextTowerBelongsToTheImageTower) {
   ModelSettings s = SharedBetweenTowers::model("codebook_head");
   s.text.reset();
   EXPECT_EQ(names_with(DualEncoder(s), "codes"), (std::vector<std::string>{"visual.readout.codes"}));
 }
 
-TEST_F(SharedBetweenTowers, OfTwoShapesIsAnError) {
+TEST_F(SharedBetweenTowers, RejectsTwoShapes) {
   ModelSettings s = SharedBetweenTowers::model("codebook_head");
   s.image.readout.settings = settings("{codes: 5}");
   try {

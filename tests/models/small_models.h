@@ -14,7 +14,7 @@ inline config::Node settings(const std::string& yaml) {
   return config::parse_yaml(yaml, "test.yaml");
 }
 
-/// SPARC's kind of model on 16 x 16 pictures, small enough for a test.
+/// Returns a model of the SPARC kind on 16 x 16 images, small enough for a test.
 inline ModelSettings small_sparc() {
   ModelSettings s;
   s.image = {{"vit", settings("{patch_size: 8, width: 12, layers: 2, heads: 3, class_token: false, pre_norm: false}")},
@@ -28,7 +28,7 @@ inline ModelSettings small_sparc() {
   return s;
 }
 
-/// OpenCLIP's kind.
+/// Returns a small model of the OpenCLIP kind.
 inline ModelSettings small_clip() {
   ModelSettings s;
   s.image = {{"vit", settings("{patch_size: 8, width: 12, layers: 2, heads: 3}")},
@@ -45,7 +45,7 @@ inline at::Tensor random_pixels(std::int64_t count, std::int64_t side = 16) {
   return at::randint(256, {count, 3, side, side}, at::kByte);
 }
 
-/// Mask [B, length] of texts of these many tokens.
+/// Returns the mask [B, length] of texts with these numbers of tokens.
 inline at::Tensor length_mask(std::vector<std::int64_t> lengths, std::int64_t length) {
   return at::arange(length).unsqueeze(0) < at::tensor(lengths).unsqueeze(1);
 }

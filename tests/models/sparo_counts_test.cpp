@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// The numbers of SPARO's Table 6 and of its Table 0.B.2, all of them with the temperature.
+// Compares parameter counts with SPARO's Table 6 and Table 0.B.2; all include the temperature.
 
 std::int64_t numbers_in(const torch::nn::Module& module) {
   std::int64_t count = 0;
@@ -35,7 +35,7 @@ ModelSettings without_last_blocks(ModelSettings s) {
 
 struct Cost {
   std::int64_t parameters = 0;
-  double giga_multiply_adds = 0;  // of one pair, every slot's keys made for every token
+  double giga_multiply_adds = 0;  // for one pair, with the keys of every slot computed for every token
 };
 
 Cost cost_of(const ModelSettings& s) {
@@ -51,7 +51,7 @@ Cost cost_of(const ModelSettings& s) {
   return {numbers_in(model) + 1, flops / 2e9};
 }
 
-TEST(SparoCounts, AreThePapersForVitB32) {
+TEST(SparoCounts, MatchThePaperForVitB32) {
   const Cost clip = cost_of(architecture("ViT-B-32"));
   EXPECT_EQ(clip.parameters, 151'277'313);
   EXPECT_NEAR(clip.giga_multiply_adds, 7.39, 0.005);
@@ -64,13 +64,13 @@ TEST(SparoCounts, AreThePapersForVitB32) {
   EXPECT_EQ(numbers_in(DualEncoder(without_last_blocks(with_sparo("ViT-B-32", "{slots: 64}")))) + 1, 145'649'281);
 }
 
-TEST(SparoCounts, AreThePapersForResnet50) {
+TEST(SparoCounts, MatchThePaperForResnet50) {
   EXPECT_EQ(numbers_in(DualEncoder(with_sparo("RN50", "{slots: 128, slot_width: 32, key_width: 32}"))) + 1, 97'197'473);
   EXPECT_EQ(numbers_in(DualEncoder(with_sparo("RN50", "{slots: 128, slot_width: 32, key_width: 64}"))) + 1,
             107'701'665);
 }
 
-TEST(SparoCounts, AreThePapersForTheGridOfAblations) {
+TEST(SparoCounts, MatchThePaperForTheAblations) {
   const std::int64_t projections = 768 * 512 + 512 * 512;
   const std::int64_t base = numbers_in(DualEncoder(architecture("ViT-B-32"))) + 1 - projections;
   const auto total = [&](const std::string& attention, const std::string& norm, const std::string& projection) {

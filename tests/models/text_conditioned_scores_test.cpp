@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t kWidth = 16;
 
-/// Weights and biases that are all at work.
+/// Returns a pool with random weights and biases, so that each of them matters.
 std::shared_ptr<TextConditionedPool> small_pool(const TextConditionedPoolSettings& settings,
                                                 std::int64_t width = kWidth) {
   at::manual_seed(5);
@@ -28,37 +28,37 @@ double worst(const at::Tensor& a, const at::Tensor& b) {
   return (a - b).abs().max().item<double>();
 }
 
-/// With and without a zero token; so many texts that they make several tiles.
+/// With and without a zero token. The texts fill several tiles.
 class Scores : public ::testing::TestWithParam<bool> {
  protected:
   std::shared_ptr<TextConditionedPool> pool = small_pool({.heads = 4, .zero_token = GetParam()});
   at::Tensor tokens = at::randn({3, 100, kWidth}, at::kDouble), texts = 3 * at::randn({1500, kWidth}, at::kDouble);
 };
 
-TEST_P(Scores, OfAllPairsAreThoseOfTheComposedPool) {
+TEST_P(Scores, OfAllPairsMatchThePool) {
   const at::Tensor expected = cosines_with(pool->forward(tokens, texts).pooled, texts);
   EXPECT_LT(worst(TextConditionedScores(*pool, texts).similarity(tokens), expected), 1e-12);
 }
 
-TEST_P(Scores, OfCandidatesAreThoseOfTheirPairs) {
+TEST_P(Scores, OfCandidatesMatchTheirPairs) {
   const TextConditionedScores scores(*pool, texts);
   const at::Tensor candidates = at::randint(0, texts.size(0), {3, 1100}, at::kLong);
   EXPECT_LT(worst(scores.similarity(tokens, candidates), scores.similarity(tokens).gather(1, candidates)), 1e-12);
 }
 
-TEST_P(Scores, OfPatchesAreThoseOfTheComposedPoolOverOnePatch) {
+TEST_P(Scores, OfPatchesMatchThePoolOverOnePatch) {
   std::vector<at::Tensor> expected;
   for (std::int64_t p = 0; p < tokens.size(1); ++p)
     expected.push_back(cosines_with(pool->forward(tokens.narrow(1, p, 1), texts).pooled, texts));
   EXPECT_LT(worst(TextConditionedScores(*pool, texts).patch_similarity(tokens), at::stack(expected, 1)), 1e-12);
 }
 
-TEST_P(Scores, AttentionIsThatOfTheComposedPool) {
+TEST_P(Scores, AttentionMatchesThePool) {
   const at::Tensor expected = pool->forward(tokens, texts).attention.transpose(1, 2);
   EXPECT_LT(worst(TextConditionedScores(*pool, texts).attention(tokens), expected), 1e-12);
 }
 
-TEST_P(Scores, ComputeInFloatWhereTheWeightsAre) {
+TEST_P(Scores, ComputeInTheTypeOfTheWeights) {
   const TextConditionedScores exact(*pool, texts);
   const at::Tensor all = exact.similarity(tokens), patches = exact.patch_similarity(tokens);
   pool->to(at::kFloat);
@@ -71,8 +71,8 @@ TEST_P(Scores, ComputeInFloatWhereTheWeightsAre) {
 INSTANTIATE_TEST_SUITE_P(ZeroToken, Scores, ::testing::Bool(),
                          [](const auto& each) { return each.param ? "WithZeroToken" : "WithoutZeroToken"; });
 
-// The heads' parts are a thousand times as long as what is left of them: products in float32 would not know its length.
-TEST(TextConditionedScoresOf, PatchesWhosePartsCancelKeepTheirLength) {
+// The heads' parts are a thousand times longer than their sum, so float32 products could not resolve its length.
+TEST(TextConditionedScoresOf, PatchesKeepTheirLengthIfHeadsCancel) {
   const auto pool = small_pool({.heads = 2, .zero_token = false}, 4);
   const at::NoGradGuard no_grad;
   auto weights = pool->named_parameters();
@@ -87,18 +87,18 @@ TEST(TextConditionedScoresOf, PatchesWhosePartsCancelKeepTheirLength) {
   EXPECT_LT(worst(TextConditionedScores(*pool, texts).patch_similarity(tokens)[0], expected), 5e-3);
 }
 
-TEST(TextConditionedScoresOf, ManyTextsHoldATileAtATime) {
+TEST(TextConditionedScoresOf, ManyTextsAllocateOneTileAtATime) {
   const auto pool = small_pool({.heads = 4});
   const std::int64_t texts = 5000, patches = 100;
   const TextConditionedScores scores(*pool, at::randn({texts, kWidth}, at::kDouble));
-  const at::Tensor tokens = at::randn({1, patches, kWidth}, at::kDouble);  // one picture: on this thread
+  const at::Tensor tokens = at::randn({1, patches, kWidth}, at::kDouble);  // one image, so that this thread computes it
   const LargestAllocation largest;
   scores.similarity(tokens);
   EXPECT_LT(largest.bytes(), 4 * texts * patches * 8 / 4);
   EXPECT_LE(largest.bytes(), (std::int64_t{1} << 18) * 8);
 }
 
-TEST(TextConditionedScoresOf, TakesNoGradient) {
+TEST(TextConditionedScoresOf, HasNoGradient) {
   const auto pool = small_pool({.heads = 4});
   const TextConditionedScores scores(*pool, at::randn({3, kWidth}, at::kDouble).requires_grad_());
   const at::Tensor tokens = at::randn({2, 5, kWidth}, at::kDouble).requires_grad_();
@@ -106,7 +106,7 @@ TEST(TextConditionedScoresOf, TakesNoGradient) {
     EXPECT_FALSE(out.requires_grad());
 }
 
-TEST(TextConditionedScoresOf, RefusesOtherWidths) {
+TEST(TextConditionedScoresOf, RejectsOtherWidths) {
   const auto pool = small_pool({.heads = 4});
   EXPECT_THROW(TextConditionedScores(*pool, at::zeros({3, 8})), c10::Error);
   const TextConditionedScores scores(*pool, at::randn({3, kWidth}, at::kDouble));

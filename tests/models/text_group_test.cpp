@@ -1,4 +1,4 @@
-// The text group transformer's encoder, GroupViT's, and what reads them.
+// Tests the encoders of the text group transformer and GroupViT, and their read-outs.
 #include <set>
 
 #include "tests/models/small_models.h"
@@ -33,7 +33,7 @@ at::Tensor random_ids(std::int64_t batch, std::int64_t length) {
   return at::randint(kVocabulary, {batch, length}, at::kLong);
 }
 
-TEST(TextGroupEncoder, GivesGroupsThatPaddingDoesNotReach) {
+TEST(TextGroupEncoder, GroupsDoNotDependOnPadding) {
   at::manual_seed(2);
   DualEncoder model(small_text_group());
   model.eval();
@@ -55,10 +55,10 @@ TEST(TextGroupEncoder, GivesGroupsThatPaddingDoesNotReach) {
   model.encode_text(text_input(at::full({1, 4}, 7, at::kLong), length_mask({2}, 4))).global.sum().backward();
   const at::Tensor gradient = model.state_dict().at("token_embedding.weight").grad();
   EXPECT_GT(gradient[7].abs().sum().item<float>(), 0);
-  EXPECT_EQ(gradient[0].abs().sum().item<float>(), 0) << "what padding is replaced by";
+  EXPECT_EQ(gradient[0].abs().sum().item<float>(), 0) << "padding is replaced by id 0 and has no gradient";
 }
 
-TEST(TextGroupEncoder, ATextWithoutTokensIsFinite) {
+TEST(TextGroupEncoder, IsFiniteForATextWithoutTokens) {
   DualEncoder model(small_text_group());
   const TowerFeatures out =
       model.encode_text(text_input(random_ids(2, 4), length_mask({0, 4}, 4)), {.tokens = true, .attention = true});
@@ -71,7 +71,7 @@ TEST(TextGroupEncoder, ATextWithoutTokensIsFinite) {
   }
 }
 
-TEST(TextGroupEncoder, GroupsOfATrainingStepFollowFromTheRowsKeys) {
+TEST(TextGroupEncoder, GroupsInTrainingDependOnlyOnRowKeys) {
   at::manual_seed(3);
   DualEncoder model(small_text_group());
   const at::Tensor ids = random_ids(6, 8), keys = row_keys(9, 0, 1, 6);
@@ -88,7 +88,7 @@ TEST(TextGroupEncoder, GroupsOfATrainingStepFollowFromTheRowsKeys) {
   EXPECT_GT((encode(0, 6, row_keys(10, 0, 1, 6)) - whole).abs().max().item<float>(), 1e-4) << "there is noise";
 }
 
-TEST(TextGroupEncoder, RefusesWhatItCannotTake) {
+TEST(TextGroupEncoder, RejectsTooLongTextsAndBadHeads) {
   DualEncoder model(small_text_group());
   EXPECT_THROW(model.encode_text(text_input(random_ids(2, 9))), c10::Error);
   ModelSettings s = small_text_group();
@@ -96,7 +96,7 @@ TEST(TextGroupEncoder, RefusesWhatItCannotTake) {
   EXPECT_EQ(error_of([&] { resolve(s); }), "model.text.encoder.heads: 3 does not divide width 8");
 }
 
-TEST(GroupVit, AttentionIsEachGroupsShareOfEachPatch) {
+TEST(GroupVit, AttentionIsTheShareOfEachGroupInEachPatch) {
   at::manual_seed(4);
   DualEncoder model(small_text_group());
   model.eval();
@@ -122,7 +122,7 @@ TEST(GroupVit, SlotsOfGroupsAttendToThePatchesOfTheGroups) {
   EXPECT_EQ(out.attention.sizes(), (std::vector<std::int64_t>{2, 2, 16}));
 }
 
-TEST(GroupVit, AFrozenEncoderGivesTheSameEachTimeAndATrainedOneDoesNot) {
+TEST(GroupVit, OnlyATrainedEncoderIsRandom) {
   at::manual_seed(6);
   DualEncoder model(small_text_group());
   const at::Tensor pixels = at::randn({4, 3, 16, 16});
@@ -135,7 +135,7 @@ TEST(GroupVit, AFrozenEncoderGivesTheSameEachTimeAndATrainedOneDoesNot) {
   EXPECT_TRUE(at::equal(model.encode_image(pixels).global, frozen));
 }
 
-TEST(GroupVit, WeightsOfAnotherSizeAreResampled) {
+TEST(GroupVit, ResamplesWeightsOfAnotherSize) {
   DualEncoder small(small_text_group());
   ModelSettings s = small_text_group();
   s.preprocessing.image_size = 24;
@@ -146,7 +146,7 @@ TEST(GroupVit, WeightsOfAnotherSizeAreResampled) {
   expect_close(large.encode_image(pixels).global, small.encode_image(pixels).global, 1e-5);
 }
 
-TEST(GroupVit, SettingsThatDoNotFitAreNamed) {
+TEST(GroupVit, RejectsSettingsThatDoNotFit) {
   const auto expect_error = [](const std::string& key, const std::string& value, const std::string& message) {
     ModelSettings s = small_text_group();
     s.image.encoder.settings.set(key, config::parse_yaml(value, "test"));
@@ -156,14 +156,14 @@ TEST(GroupVit, SettingsThatDoNotFitAreNamed) {
   expect_error("heads", "[2, 2]", "model.image.encoder.heads: has 2 numbers, but depths has 3 stages");
   expect_error("heads", "[2, 5, 2]", "model.image.encoder.heads: 5 does not divide width 12");
   expect_error("num_group_tokens", "[4, 2, 1]",
-               "model.image.encoder.num_group_tokens: must be at least 1 in each stage but the last, and 0 there");
+               "model.image.encoder.num_group_tokens: must be at least 1 in each stage except the last, and 0 in the last");
   expect_error("num_output_groups", "[4]",
                "model.image.encoder.num_output_groups: has 1 numbers, but there are 2 stages before the last");
   expect_error("patch_size", "5", "is not a multiple of patch_size 5");
 }
 
 // Layer decay counts blocks from the input to the output.
-TEST(GroupEncoders, ParametersHaveTheirPlaceAmongTheBlocks) {
+TEST(GroupEncoders, ParametersBelongToBlocks) {
   DualEncoder model(small_text_group());
   const auto place = [&](Tower& tower, const std::string& name) { return tower.blocks_behind(name); };
   Tower &image = model.image_tower(), &text = model.text_tower();
@@ -181,7 +181,7 @@ TEST(GroupEncoders, ParametersHaveTheirPlaceAmongTheBlocks) {
   EXPECT_EQ(place(text, "ln_final.weight"), 0);
 }
 
-TEST(GroupEncoders, EmbeddingsBeginAsLargeAsTheSettingsSay) {
+TEST(GroupEncoders, SettingsDetermineTheInitialEmbeddings) {
   at::manual_seed(9);
   TextGroupEncoderSettings settings;
   settings.vocab_size = 50;
@@ -209,7 +209,7 @@ TEST(CaptionDecoder, GradientsMatchFiniteDifferences) {
       [&] { return decoder.forward(ids, mask, groups).masked_fill(padding, 0).square().sum(); }, 1e-5);
 }
 
-TEST(CaptionDecoder, ARowSeesTheTokensBeforeItAndTheGroupsAlone) {
+TEST(CaptionDecoder, AttendsOnlyToEarlierTokensAndGroups) {
   at::manual_seed(8);
   const at::Tensor table = at::randn({7, 4});
   CaptionDecoder decoder({.context_length = 6, .heads = 2}, table, "decoder");
@@ -226,7 +226,7 @@ TEST(CaptionDecoder, ARowSeesTheTokensBeforeItAndTheGroupsAlone) {
   expect_close(decoder.forward(ids, length_mask({3}, 6), groups).slice(1, 0, 2), before.slice(1, 0, 2));
 }
 
-TEST(CaptionDecoder, ACaptionThatIsTooLongAndHeadsThatDoNotDivideAreErrors) {
+TEST(CaptionDecoder, RejectsTooLongCaptionsAndBadHeads) {
   const at::Tensor table = at::randn({7, 4});
   EXPECT_EQ(error_of([&] { CaptionDecoder({.heads = 3}, table, "objective.decoder"); }),
             "objective.decoder.heads: 3 does not divide the width of the text encoder's token table, 4");
@@ -234,11 +234,11 @@ TEST(CaptionDecoder, ACaptionThatIsTooLongAndHeadsThatDoNotDivideAreErrors) {
   EXPECT_EQ(error_of([&] {
               decoder.forward(random_ids(1, 4), at::ones({1, 4}, at::kBool), at::zeros({1, 2, 4}));
             }),
-            "objective.decoder.context_length is 3, but captions have up to 4 tokens: make it at least as many");
+            "objective.decoder.context_length is 3, but captions have up to 4 tokens: make it at least that many");
   EXPECT_THROW(decoder.forward(random_ids(1, 3), at::ones({1, 3}, at::kBool), at::zeros({1, 2, 5})), c10::Error);
 }
 
-TEST(GroupVitCheckpoint, TensorsOfTheAuthorsCodeLoadUnderAnyWrapper) {
+TEST(GroupVitCheckpoint, LoadsTensorsOfTheAuthorsCodeUnderAnyWrapper) {
   ModelSettings s = groupvit_model();
   EXPECT_EQ(s.preprocessing.image_size, config::Size(224));
   s.image.encoder.settings = small_text_group().image.encoder.settings;
@@ -258,14 +258,14 @@ TEST(GroupVitCheckpoint, TensorsOfTheAuthorsCodeLoadUnderAnyWrapper) {
   EXPECT_EQ(from_groupvit(theirs, "file").at("logit_scale").item<float>(), 3.0F);
 }
 
-TEST(GroupVitCheckpoint, OtherFilesAreRefused) {
+TEST(GroupVitCheckpoint, RejectsOtherFiles) {
   EXPECT_EQ(error_of([] {
               from_groupvit({{"logit_scale", at::zeros({})}}, "a.safetensors");
             }),
-            "a.safetensors: no tensor img_encoder.*: this is no checkpoint of GroupViT's code");
+            "a.safetensors: no tensor img_encoder.*: this is not a checkpoint of GroupViT's code");
   EXPECT_NE(error_of([] {
               from_groupvit({{"visual.conv1.weight", at::zeros({})}}, "a.safetensors");
-            }).find("a.safetensors: tensor visual.conv1.weight is none of GroupViT's"),
+            }).find("a.safetensors: tensor visual.conv1.weight is not one of GroupViT's"),
             std::string::npos);
 }
 

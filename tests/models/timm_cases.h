@@ -14,13 +14,13 @@
 
 namespace tessera {
 
-/// What timm computed with a small model; tests/data/foreign/make_timm.py wrote it.
+/// Loads the outputs that timm computed with a small model (tests/data/foreign/make_timm.py).
 inline std::map<std::string, at::Tensor> timm_case(const std::string& name) {
   const auto tensors = io::load_safetensors(test_data("foreign/timm/" + name + ".safetensors")).tensors;
   return {tensors.begin(), tensors.end()};
 }
 
-/// The tensors whose names begin with `prefix`, without it.
+/// Returns the tensors with names that start with `prefix`, with the prefix removed.
 inline std::map<std::string, at::Tensor> below(const std::map<std::string, at::Tensor>& tensors,
                                                const std::string& prefix) {
   std::map<std::string, at::Tensor> out;
@@ -29,7 +29,7 @@ inline std::map<std::string, at::Tensor> below(const std::map<std::string, at::T
   return out;
 }
 
-/// Parameters and buffers by name; they share memory with the module.
+/// Returns parameters and buffers by name, sharing memory with the module.
 inline std::map<std::string, at::Tensor> state_of(const torch::nn::Module& module) {
   std::map<std::string, at::Tensor> out;
   for (const auto& item : module.named_parameters()) out.emplace(item.key(), item.value());
@@ -37,8 +37,7 @@ inline std::map<std::string, at::Tensor> state_of(const torch::nn::Module& modul
   return out;
 }
 
-/// Copies tensors into a module and brings it into evaluation mode. Names and shapes must be the module's, no more and no
-/// fewer.
+/// Copies tensors into a module and sets evaluation mode. Names and shapes must match those of the module exactly.
 inline void load_exactly(torch::nn::Module& module, const std::map<std::string, at::Tensor>& tensors) {
   const at::NoGradGuard no_grad;
   const std::map<std::string, at::Tensor> state = state_of(module);
@@ -55,7 +54,7 @@ inline std::shared_ptr<Encoder> encoder_of(const std::string& name, const std::s
   return encoders().make({name, settings(yaml)}, "encoder");
 }
 
-/// What is wrong with an encoder's settings.
+/// Returns the error of the settings of an encoder.
 inline std::string settings_error(const std::string& name, const std::string& yaml) {
   return error_of([&] { encoder_of(name, yaml); });
 }
@@ -64,12 +63,12 @@ inline Encoded encode(Encoder& encoder, const at::Tensor& pixels) {
   return encoder.encode(image_input(pixels));
 }
 
-/// A map [B, w, H, W] as tokens [B, H * W, w].
+/// Converts a map [B, w, H, W] to tokens [B, H * W, w].
 inline at::Tensor tokens_of_map(const at::Tensor& map) {
   return map.flatten(2).transpose(1, 2);
 }
 
-/// Each row of a batch must come out as it does alone.
+/// Expects each row of a batch to have the same output as without the other rows.
 inline void expect_rows_alone(Encoder& encoder, const at::Tensor& pixels) {
   const at::NoGradGuard no_grad;
   const at::Tensor together = encode(encoder, pixels).tokens;

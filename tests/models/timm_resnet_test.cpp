@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-/// Numbers in [-0.5, 0.5) from their places and `seed`, as formula() of make_timm.py makes them.
+/// Computes numbers in [-0.5, 0.5) from their positions and `seed`, like formula() in make_timm.py.
 at::Tensor numbers_by_formula(at::IntArrayRef shape, std::int64_t seed) {
   constexpr std::int64_t kRange = std::int64_t{1} << 32, kHalf = std::int64_t{1} << 16;
   const auto mixed = [](const at::Tensor& h) { return at::bitwise_xor(h, h.floor_divide(kHalf)); };
@@ -16,7 +16,7 @@ at::Tensor numbers_by_formula(at::IntArrayRef shape, std::int64_t seed) {
   return (h.to(at::kDouble) / static_cast<double>(kRange) - 0.5).view(shape);
 }
 
-/// Gives every parameter and buffer the numbers that it has in make_timm.py.
+/// Sets every parameter and buffer to its values in make_timm.py.
 void fill_by_formula(torch::nn::Module& module) {
   const at::NoGradGuard no_grad;
   std::int64_t seed = -1;
@@ -42,7 +42,7 @@ void PrintTo(const ResnetCase& c, std::ostream* out) {
 }
 
 const std::string kResnetStart = "image_size: [64, 32], layers: [1, 2, 1, 1], ";
-/// The models of make_timm.py. The pictures of `deep` are of another size, which is halved with a remainder.
+/// The models of make_timm.py. The images of `deep` have another size, which does not halve evenly.
 const std::vector<ResnetCase> kResnetCases = {
     {"basic", "{" + kResnetStart + "block: basic}"},
     {"bottleneck", "{" + kResnetStart + "block: bottleneck}"},
@@ -57,7 +57,7 @@ class TimmResnetCases : public testing::TestWithParam<ResnetCase> {
 };
 INSTANTIATE_TEST_SUITE_P(Options, TimmResnetCases, testing::ValuesIn(kResnetCases), test_name<ResnetCase>);
 
-TEST_P(TimmResnetCases, HasTimmsNamesAndShapes) {
+TEST_P(TimmResnetCases, MatchesTimmsNamesAndShapes) {
   const std::map<std::string, at::Tensor> shapes = below(want_, "shape."), state = state_of(*encoder_);
   EXPECT_EQ(state.size(), shapes.size());
   for (const auto& [name, shape] : shapes) {
@@ -67,7 +67,7 @@ TEST_P(TimmResnetCases, HasTimmsNamesAndShapes) {
   }
 }
 
-TEST_P(TimmResnetCases, GivesTimmsMapAndPooledVector) {
+TEST_P(TimmResnetCases, MatchesTimmsMapAndPooledVector) {
   const at::NoGradGuard no_grad;
   fill_by_formula(*encoder_);
   encoder_->eval();
@@ -83,7 +83,7 @@ TEST_P(TimmResnetCases, GivesTimmsMapAndPooledVector) {
 
 const std::string kBasicResnet = "{" + kResnetStart + "block: basic}";
 
-TEST(TimmResnet, RowsDependOnThemselvesAloneOnlyOutsideOfTraining) {
+TEST(TimmResnet, RowsAreIndependentInEvaluation) {
   at::manual_seed(3);
   const auto encoder = encoder_of("timm_resnet", kBasicResnet);
   EXPECT_FALSE(encoder->rows_are_independent());
@@ -92,7 +92,7 @@ TEST(TimmResnet, RowsDependOnThemselvesAloneOnlyOutsideOfTraining) {
   expect_rows_alone(*encoder, at::randn({3, 3, 64, 32}));
 }
 
-TEST(TimmResnet, AFrozenNormKeepsItsStatistics) {
+TEST(TimmResnet, FrozenNormKeepsItsStatistics) {
   const auto encoder = encoder_of("timm_resnet", kBasicResnet);
   for (at::Tensor& parameter : encoder->parameters()) parameter.set_requires_grad(false);
   const at::Tensor mean = state_of(*encoder).at("bn1.running_mean");
@@ -112,7 +112,7 @@ TEST(TimmResnet, LayerDecayCountsAStageAsABlock) {
   EXPECT_EQ(encoder->depth_of("layer4.0.downsample.0.weight"), 4);
 }
 
-TEST(TimmResnet, RefusesWhatABasicBlockLacksAndPicturesThatAreTooSmall) {
+TEST(TimmResnet, RejectsGroupsInBasicBlocksAndTooSmallImages) {
   EXPECT_EQ(settings_error("timm_resnet", "{block: basic, groups: 32}"),
             "test.yaml:1: encoder.block: basic has neither groups nor another base_width");
   EXPECT_NE(settings_error("timm_resnet", "{image_size: 16}").find("encoder.image_size: 16 x 16"), std::string::npos);

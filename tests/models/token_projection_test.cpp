@@ -9,7 +9,8 @@
 namespace tessera {
 namespace {
 
-/// STAIR's kind of model on 16 x 16 pictures: 20 tokens, a text tower 8 wide, an image tower 12 wide with a class token.
+/// Returns a model of the STAIR kind on 16 x 16 images: 20 tokens, a text tower of width 8, and an image tower of width 12
+/// with a class token.
 ModelSettings small_stair() {
   ModelSettings s = small_clip();
   s.image.readout = s.text->readout = {"token_projection"};
@@ -27,7 +28,7 @@ std::int64_t numbers_of(const torch::nn::Module& module) {
   return count;
 }
 
-TEST(TokenProjection, BothHeadsScoreTheTextTowersTableWhichIsSavedAndCountedOnce) {
+TEST(TokenProjection, HeadsShareTheTokenTableWhichIsSavedAndCountedOnce) {
   DualEncoder model(small_stair()), clip(small_clip());
   std::vector<std::string> tables;
   std::int64_t saved = 0;
@@ -46,7 +47,7 @@ TEST(TokenProjection, BothHeadsScoreTheTextTowersTableWhichIsSavedAndCountedOnce
   EXPECT_EQ(model.embed_dim(), 20);
 }
 
-TEST(TokenProjection, ImageAndTextEncodingsBothMoveTheTable) {
+TEST(TokenProjection, ImagesAndTextsBothTrainTheTable) {
   DualEncoder model(small_stair());
   const at::Tensor table = model.state_dict().at("token_embedding.weight");
   model.encode_image(random_pixels(3)).global.sum().backward();
@@ -57,7 +58,7 @@ TEST(TokenProjection, ImageAndTextEncodingsBothMoveTheTable) {
   EXPECT_GT((table.grad() - by_image).abs().sum().item<float>(), 0);
 }
 
-TEST(TokenProjection, EncodingsAreTheGreatestActivationsOfRealPositions) {
+TEST(TokenProjection, EncodingsAreTheMaximumOverRealPositions) {
   at::manual_seed(3);
   DualEncoder model(small_stair());
   model.to(at::kDouble);
@@ -66,7 +67,7 @@ TEST(TokenProjection, EncodingsAreTheGreatestActivationsOfRealPositions) {
   Tower& tower = model.image_tower();
   const Encoded encoded = tower.encoder().encode(image_input(image));
   ASSERT_TRUE(encoded.class_token.defined());
-  const at::Tensor activations = head_of(tower).activations(encoded.tokens, all);  // [2, 4, 20]: no class token
+  const at::Tensor activations = head_of(tower).activations(encoded.tokens, all);  // [2, 4, 20], without the class token
   expect_close(model.encode_image(image).global, activations.amax(1).relu().log1p(), 1e-12);
 
   const at::Tensor ids = at::randint(20, {3, 8}, at::kLong), mask = length_mask({8, 3, 0}, 8);
@@ -82,7 +83,7 @@ TEST(TokenProjection, EncodingsAreTheGreatestActivationsOfRealPositions) {
   EXPECT_TRUE(projected.encoding[2].eq(0).all().item<bool>());
 }
 
-TEST(TokenProjection, ActivationsOfChosenIdsTouchNothingElseOfTheVocabulary) {
+TEST(TokenProjection, ActivationsOfChosenIdsReadOnlyTheirRows) {
   at::manual_seed(3);
   DualEncoder model(small_stair());
   TokenProjection& head = head_of(model.image_tower());
@@ -99,7 +100,7 @@ TEST(TokenProjection, ActivationsOfChosenIdsTouchNothingElseOfTheVocabulary) {
   EXPECT_TRUE(at::equal(head.activations(tokens, ids), before));
 }
 
-TEST(TokenProjection, ReadsResidualNetworksToo) {
+TEST(TokenProjection, ReadsResidualNetworks) {
   ModelSettings s = small_stair();
   s.image.encoder = {"modified_resnet", settings("{layers: [1, 1, 1, 1], width: 4}")};
   s.preprocessing.image_size = 64;
@@ -109,7 +110,7 @@ TEST(TokenProjection, ReadsResidualNetworksToo) {
   EXPECT_TRUE(encoding.ge(0).all().item<bool>());
 }
 
-TEST(TokenProjection, GradientsMatchFiniteDifferencesInTheTableToo) {
+TEST(TokenProjection, GradientsMatchFiniteDifferencesIncludingTheTable) {
   at::manual_seed(5);
   SharedParameters shared;
   shared.token_embedding = at::randn({7, 4}, at::kDouble).requires_grad_(true);
@@ -131,7 +132,7 @@ TEST(TokenProjection, GradientsMatchFiniteDifferencesInTheTableToo) {
       1e-5);
 }
 
-TEST(TokenProjection, AModelWithoutATokenTableIsRefused) {
+TEST(TokenProjection, RejectsAModelWithoutATokenTable) {
   ModelSettings s = small_stair();
   s.text.reset();
   EXPECT_EQ(error_of([&] { DualEncoder model(s); }),
@@ -139,7 +140,7 @@ TEST(TokenProjection, AModelWithoutATokenTableIsRefused) {
             "give model.text an encoder with such a table (text_transformer)");
 }
 
-TEST(TokenProjection, FlopsAreThoseOfTheTransformAndTheTable) {
+TEST(TokenProjection, FlopsCountTheTransformAndTheTable) {
   DualEncoder model(small_stair());
   const at::NoGradGuard no_grad;
   const Encoded encoded = model.image_tower().encoder().encode(image_input(at::zeros({1, 3, 16, 16})));

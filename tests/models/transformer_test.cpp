@@ -18,7 +18,7 @@ std::vector<std::string> parameter_names(const torch::nn::Module& module) {
 
 // ---- attention
 
-TEST(MultiHeadAttention, HasTheNamesOfTorchOrALinearPerProjection) {
+TEST(MultiHeadAttention, NamesParametersLikeTorchOrOneLinearPerProjection) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(parameter_names(MultiHeadAttention({.width = 4, .heads = 2})),
             (Names{"in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"}));
@@ -30,7 +30,7 @@ TEST(MultiHeadAttention, HasTheNamesOfTorchOrALinearPerProjection) {
                    "out_proj.weight", "out_proj.bias"}));
 }
 
-TEST(MultiHeadAttention, GivesTheSameUnderEitherNames) {
+TEST(MultiHeadAttention, ComputesTheSameWithEitherNames) {
   at::manual_seed(1);
   MultiHeadAttention fused({.width = 6, .heads = 3}), linears({.width = 6, .heads = 3, .linears = true});
   {
@@ -49,7 +49,7 @@ TEST(MultiHeadAttention, GivesTheSameUnderEitherNames) {
   expect_close(crossed.slice(0, 1), fused.forward(query, x.slice(0, 1).slice(1, 0, 2)), 1e-5);
 }
 
-TEST(MultiHeadAttention, TakesKeysInsideAndResultsOfOtherWidths) {
+TEST(MultiHeadAttention, SupportsOtherKeyInnerAndOutputWidths) {
   const MultiHeadAttentionSettings s{.width = 6, .heads = 2, .key_width = 3, .inner_width = 4, .output_width = 5};
   MultiHeadAttention attention(s);
   EXPECT_EQ(attention.forward(at::randn({2, 7, 6}), at::randn({2, 3, 3})).sizes(),
@@ -59,7 +59,7 @@ TEST(MultiHeadAttention, TakesKeysInsideAndResultsOfOtherWidths) {
 
 // ---- blocks
 
-/// Adds the number of rows of the grid, and 100 for a class token, to every channel.
+/// Returns the number of rows of the grid, plus 100 if there is a class token, for every channel.
 class GridRows : public FeedForward {
  public:
   GridRows() { register_parameter("bn_fc", at::ones({1})); }
@@ -74,7 +74,7 @@ TransformerSettings small_transformer(std::int64_t layers) {
   return s;
 }
 
-/// Attention gives `update` to every token, whatever it sees.
+/// Makes attention return `update` for every token, regardless of its input.
 void fix_attention(torch::nn::Module& module, double update) {
   const at::NoGradGuard no_grad;
   for (const auto& item : module.named_parameters()) {
@@ -83,7 +83,7 @@ void fix_attention(torch::nn::Module& module, double update) {
   }
 }
 
-TEST(TransformerBlock, TakesAnotherFeedForwardThatKnowsTheGrid) {
+TEST(TransformerBlock, PassesTheGridToAnotherFeedForward) {
   Transformer transformer(small_transformer(2), BlockInitialization::image,
                           [](std::int64_t block) { return block == 0 ? std::make_shared<GridRows>() : nullptr; });
   fix_attention(transformer, 0);
@@ -101,7 +101,7 @@ TEST(TransformerBlock, TakesAnotherFeedForwardThatKnowsTheGrid) {
 
 // ---- stochastic depth
 
-/// Two blocks of which attention adds 10 and the feed-forward part 1.
+/// Two blocks in which attention adds 10 and the feed-forward part adds 1.
 class DropPath : public testing::Test {
  protected:
   class One : public FeedForward {
@@ -116,7 +116,7 @@ class DropPath : public testing::Test {
     fix_attention(*transformer, 10);
     return transformer;
   }
-  /// What the blocks add to each row, [B].
+  /// Returns the sum that the blocks add to each row, [B].
   static at::Tensor updates(Transformer& blocks, const at::Tensor& keys) {
     const RowRngScope rows(keys);
     return blocks.forward(at::zeros({keys.size(0), 3, 4})).select(2, 0).select(1, 0);
@@ -126,8 +126,8 @@ class DropPath : public testing::Test {
 TEST_F(DropPath, SkipsTheStatedShareAndKeepsTheMean) {
   const auto transformer = blocks(0.2);
   const at::Tensor sums = updates(*transformer, row_keys(1, 0, 1, 20000));
-  // The first block always adds 11. In the last one 10 and 1 are skipped by 20% of the rows, and larger by 1/0.8 for the
-  // others.
+  // The first block always adds 11. In the last one, 20% of the rows skip 10 and 20% skip 1; the other rows scale them by
+  // 1 / 0.8.
   double total = 0;
   for (const auto& [sum, share] : std::map<double, double>{{11, 0.04}, {12.25, 0.16}, {23.5, 0.16}, {24.75, 0.64}}) {
     const double found = (sums - sum).abs().lt(1e-4).to(at::kDouble).mean().item<double>();
@@ -144,7 +144,7 @@ TEST_F(DropPath, GrowsLinearlyOverTheBlocks) {
        std::map<std::int64_t, double>{{3, 0.4}, {2, 0.4 * 0.6}, {1, 0.4 * 0.6 * 0.8}}) {
     const RowRngScope rows(row_keys(2, 0, 1, 20000));
     const at::Tensor sums = transformer->forward(x, {}, first).select(2, 0).select(1, 0);
-    double all = 0;  // where no attention is skipped
+    double all = 0;  // the sum if no attention is skipped
     for (std::int64_t i = first; i < 4; ++i) all += 10 / (1 - 0.2 * static_cast<double>(i));
     EXPECT_NEAR(sums.ge(all - 1e-3).to(at::kDouble).mean().item<double>(), mean_kept, 0.015) << first;
   }
@@ -156,16 +156,16 @@ TEST_F(DropPath, IsOffInEvaluation) {
   EXPECT_TRUE(at::equal(updates(*transformer, row_keys(1, 0, 1, 50)), at::full({50}, 22.F)));
 }
 
-TEST_F(DropPath, OfARowIsTheSameOnAnyRankAndInAnyChunk) {
+TEST_F(DropPath, DoesNotDependOnRankOrChunk) {
   const auto transformer = blocks(0.5, 5);
   const at::Tensor keys = row_keys(3, 0, 1, 64), whole = updates(*transformer, keys);
-  EXPECT_TRUE(at::equal(updates(*transformer, keys), whole)) << "GradCache's second pass";
+  EXPECT_TRUE(at::equal(updates(*transformer, keys), whole)) << "equal in the second pass of GradCache";
   EXPECT_TRUE(at::equal(updates(*transformer, keys.slice(0, 10, 20)), whole.slice(0, 10, 20)));
   EXPECT_TRUE(at::equal(updates(*transformer, row_keys(3, 1, 2, 32)), whole.slice(0, 1, 64, 2)));
   EXPECT_FALSE(at::equal(updates(*transformer, row_keys(4, 0, 1, 64)), whole)) << "another step";
 }
 
-TEST_F(DropPath, SkipsTheSameWhereABlockIsComputedAgain) {
+TEST_F(DropPath, SkipsTheSameUnderGradientCheckpointing) {
   const auto gradients = [](bool again) {
     VitSettings s;
     s.image_size = 8, s.patch_size = 4, s.width = 8, s.layers = 3, s.heads = 2, s.drop_path = 0.5;
@@ -198,7 +198,7 @@ TEST(Depth, OfAParameterIsItsBlock) {
                                                      {"visual.positional_embedding", 3},
                                                      {"visual.ln_pre.weight", 3},
                                                      {"visual.transformer.resblocks.0.ln_1.weight", 2},
-                                                     {"visual.roi_proj.weight", 2},  // regions pass block 1 alone
+                                                     {"visual.roi_proj.weight", 2},  // regions only pass block 1
                                                      {"visual.roi_class_embedding", 2},
                                                      {"visual.transformer.resblocks.1.mlp.c_fc.bias", 1},
                                                      {"visual.ln_post.weight", 0},
@@ -237,7 +237,7 @@ TEST(Depth, OfAResnetCountsItsStages) {
 
 // ---- slots
 
-TEST(AttentionalPool, GivesItsQueriesOutputsOnlyWhenAskedFor) {
+TEST(AttentionalPool, ReturnsTheOutputsOfItsQueriesOnlyOnRequest) {
   ModelSettings s = small_clip();
   s.image.encoder.settings.set("final_norm", config::Node::scalar("none"));
   s.image.readout = {"attentional_pool", settings("{output_dim: 6, heads: 2, queries: 3}")};
@@ -247,7 +247,7 @@ TEST(AttentionalPool, GivesItsQueriesOutputsOnlyWhenAskedFor) {
   batch.images["image"] = image_input(random_pixels(2));
   const Features plain = model.forward(batch, {.texts = {}});
   EXPECT_FALSE(plain.image().slots.defined());
-  EXPECT_EQ(bytes_of(plain), 2 * 6 * 4) << "nothing else travels";
+  EXPECT_EQ(bytes_of(plain), 2 * 6 * 4) << "nothing else is returned";
   const Features asked = model.forward(batch, {.images = {{"image", {.slots = true}}}, .texts = {}});
   EXPECT_EQ(asked.image().slots.sizes(), (std::vector<std::int64_t>{2, 3, 6}));
   EXPECT_TRUE(at::equal(asked.image().global, plain.image().global));
@@ -255,7 +255,7 @@ TEST(AttentionalPool, GivesItsQueriesOutputsOnlyWhenAskedFor) {
 
 // ---- LeFF
 
-TEST(Leff, SpreadsAPatchOverItsNeighborsAlone) {
+TEST(Leff, MixesAPatchOnlyWithItsNeighbors) {
   at::manual_seed(4);
   Leff leff({}, 4, 8, "gelu");
   const SequenceInfo sequence{{}, {3, 4}, /*prefix=*/1};
@@ -279,12 +279,12 @@ TEST(Leff, GradientsMatchFiniteDifferences) {
   }
 }
 
-TEST(Leff, NeedsToKnowHowPatchesLie) {
+TEST(Leff, NeedsTheGridOfPatches) {
   Leff leff({}, 4, 8, "gelu");
   EXPECT_THROW(leff.forward(at::zeros({1, 5, 4}), {}), c10::Error);
 }
 
-TEST(Leff, StandsInTheFirstBlocksOfAVit) {
+TEST(Leff, ReplacesTheMlpInTheFirstBlocksOfAVit) {
   VitSettings s;
   s.width = 8, s.layers = 3, s.heads = 2, s.image_size = 16, s.patch_size = 8, s.leff = LeffSettings{.layers = 2};
   const std::vector<std::string> names = parameter_names(Vit(s));
@@ -293,7 +293,7 @@ TEST(Leff, StandsInTheFirstBlocksOfAVit) {
   EXPECT_FALSE(has("transformer.resblocks.2.mlp.dwconv.weight"));
 }
 
-TEST(Leff, IsRefusedWhereItCannotWork) {
+TEST(Leff, RejectsUnsupportedSettings) {
   VitSettings s;
   s.layers = 3, s.leff = LeffSettings{.layers = 2};
   const auto problem = [](const VitSettings& wrong) { return validate(wrong).value_or(config::Problem{}).key; };
@@ -303,7 +303,7 @@ TEST(Leff, IsRefusedWhereItCannotWork) {
   EXPECT_EQ(problem(wrong), "leff");
   wrong = s;
   wrong.regions = VitRegionSettings{};
-  wrong.regions->first_block = 1;  // regions lie on no grid
+  wrong.regions->first_block = 1;  // regions have no grid
   EXPECT_EQ(problem(wrong), "regions");
   wrong = s;
   wrong.patch_dropout = 0.5;

@@ -11,9 +11,9 @@
 namespace tessera {
 namespace {
 
-// ---- what a tower says of its tokens
+// ---- masks of tokens
 
-/// A text encoder whose tokens are pairs of neighbouring words: the mean of their ids, four times.
+/// A text encoder with one token per pair of neighboring words: the mean of their ids, repeated four times.
 class WordPairs : public Encoder {
  public:
   Encoded encode(const TowerInput& input) override {
@@ -27,7 +27,7 @@ class WordPairs : public Encoder {
   std::int64_t width() const override { return 4; }
 };
 
-TEST(TokenMask, IsThatOfTheTokensAndNotOfTheInput) {
+TEST(TokenMask, BelongsToTheTokensNotToTheInput) {
   if (!encoders().contains("word_pairs"))
     encoders().add<config::NoSettings>("word_pairs", "of this test",
                                        [](const config::NoSettings&) { return std::make_shared<WordPairs>(); });
@@ -43,17 +43,17 @@ TEST(TokenMask, IsThatOfTheTokensAndNotOfTheInput) {
   batch.texts["caption"] = texts;
   const Features features = model.forward(batch, {.images = {}, .texts = {{"caption", {.tokens = true}}}});
   EXPECT_TRUE(at::equal(features.text().mask, groups));
-  EXPECT_FALSE(features.text().input.ids.defined() || features.text().input.mask.defined()) << "nobody asked";
+  EXPECT_FALSE(features.text().input.ids.defined() || features.text().input.mask.defined()) << "the input was not requested";
 }
 
-TEST(TextViews, OfWhichIdsAloneAreWantedAreNotEncoded) {
+TEST(TextViews, AreNotEncodedIfOnlyIdsAreRequested) {
   DualEncoder model(small_clip());
   Batch batch;
   batch.texts["caption"] = text_input(at::randint(20, {2, 6}, at::kLong), length_mask({3, 0}, 6));
   batch.texts[kPhrases] = text_input(at::randint(20, {2, 3, 6}, at::kLong), at::stack({length_mask({3, 0, 1}, 6), length_mask({0, 0, 2}, 6)}));
   const ViewNeeds ids{.student = false, .input_ids = true};
   const Features features = model.forward(batch, {.images = {}, .texts = {{"caption", ids}, {kPhrases, ids}, {"other", {.student = false}}}});
-  EXPECT_FALSE(features.texts.contains("other")) << "the teacher's";
+  EXPECT_FALSE(features.texts.contains("other")) << "only the teacher needs it";
   for (const char* view : {"caption", kPhrases}) {
     const TowerFeatures& text = features.text(view);
     EXPECT_FALSE(text.global.defined());
@@ -62,7 +62,7 @@ TEST(TextViews, OfWhichIdsAloneAreWantedAreNotEncoded) {
   }
 }
 
-TEST(OptionalViews, AMissingPictureHasNoRealToken) {
+TEST(OptionalViews, MissingImageHasNoRealToken) {
   DualEncoder model(small_sparc());
   TowerInput pictures = image_input(random_pixels(2));
   pictures.mask = length_mask({1, 0}, 1);
@@ -73,10 +73,10 @@ TEST(OptionalViews, AMissingPictureHasNoRealToken) {
     EXPECT_EQ(tokens[1].abs().max().item<float>(), 0);
     EXPECT_GT(tokens[0].abs().min().item<float>(), 0);
   }
-  EXPECT_FALSE(model.encode_image(pictures, {.tokens = true}).mask.defined()) << "a view that all samples have";
+  EXPECT_FALSE(model.encode_image(pictures, {.tokens = true}).mask.defined()) << "all samples have this view";
 }
 
-TEST(ViewsOfSeveralTexts, OfOneShapeTellWhichTextsAreThere) {
+TEST(ViewsOfSeveralTexts, ReportWhichTextsArePresent) {
   DualEncoder model(small_clip());
   const at::Tensor ids = at::randint(1, 20, {2, 3, 6}, at::kLong);
   const at::Tensor there = at::tensor({1, 0, 1, 0, 0, 1}).to(at::kBool).view({2, 3});
@@ -91,7 +91,7 @@ TEST(ViewsOfSeveralTexts, OfOneShapeTellWhichTextsAreThere) {
 
 // ---- several views of a modality
 
-/// An image encoder that remembers how many pictures it was given at a time.
+/// An encoder that records the batch sizes of its calls.
 template <class Base, class Settings>
 class Recording : public Base {
  public:
@@ -119,7 +119,7 @@ struct Passes {
   std::vector<std::int64_t> batches_together, batches_apart;
 };
 
-/// All image views in one forward, and each in a forward of its own, with the same rows' keys.
+/// Encodes all image views in one forward pass, and each view in its own pass, with the same row keys.
 template <class Recorder>
 Passes encode_both_ways(DualEncoder& model, const std::map<std::string, at::Tensor>& views) {
   const at::Tensor keys = row_keys(7, 0, 1, views.begin()->second.size(0));
@@ -152,7 +152,7 @@ at::Tensor loss_of(const Features& features) {
   return sum;
 }
 
-TEST(Views, OfOneSizeGoThroughTheTowerTogetherAndGiveWhatTheyGiveApart) {
+TEST(Views, OfOneSizeShareAPassAndMatchSeparatePasses) {
   RecordingVit::add("recording_vit");
   ModelSettings s = small_clip();
   s.image.encoder = {"recording_vit",
@@ -175,7 +175,7 @@ TEST(Views, OfOneSizeGoThroughTheTowerTogetherAndGiveWhatTheyGiveApart) {
   for (std::size_t i = 0; i < parameters.size(); ++i) expect_close(together[i], apart[i], 1e-9);
 }
 
-TEST(Views, OfOnePictureDropPatchesOfTheirOwn) {
+TEST(Views, OfOneImageDropDifferentPatches) {
   ModelSettings s = small_clip();
   s.image.encoder.settings = settings("{patch_size: 4, width: 12, layers: 1, heads: 3, patch_dropout: 0.5}");
   DualEncoder model(s);
@@ -187,7 +187,7 @@ TEST(Views, OfOnePictureDropPatchesOfTheirOwn) {
   EXPECT_GT((f.image("one").global - f.image("two").global).abs().max().item<float>(), 1e-4);
 }
 
-TEST(Views, GoApartWhereBatchNormMixesTheRows) {
+TEST(Views, UseSeparatePassesIfBatchNormMixesRows) {
   RecordingResnet::add("recording_resnet");
   ModelSettings s = small_clip();
   s.preprocessing.image_size = 64;
@@ -207,7 +207,7 @@ TEST(Views, GoApartWhereBatchNormMixesTheRows) {
   expect_close(evaluation.together.image("two").global, evaluation.apart.image("two").global, 1e-12);
 }
 
-TEST(Views, TheMaskOfOneViewLeavesTheOtherWhole) {
+TEST(Views, MaskOfOneViewDoesNotAffectAnother) {
   DualEncoder model(small_sparc());
   const at::Tensor ids = at::randint(20, {2, 8}, at::kLong), mask = length_mask({3, 5}, 8);
   Batch batch;
@@ -217,7 +217,7 @@ TEST(Views, TheMaskOfOneViewLeavesTheOtherWhole) {
   expect_close(f.text("summary").global, model.encode_text(text_input(ids)).global);
 }
 
-/// A text encoder that remembers the lengths that it was told.
+/// A text encoder that records the lengths that it receives.
 class ToldLengths : public TextTransformer {
  public:
   using TextTransformer::TextTransformer;
@@ -228,7 +228,7 @@ class ToldLengths : public TextTransformer {
   static inline at::Tensor told;
 };
 
-TEST(Views, TogetherTellTheLengthsOfAllTheirTexts) {
+TEST(Views, PassTheLengthsOfAllTextsTogether) {
   if (!encoders().contains("told_lengths"))
     encoders().add<TextTransformerSettings>("told_lengths", "of this test", [](const TextTransformerSettings& s) {
       return std::make_shared<ToldLengths>(s);
@@ -243,13 +243,13 @@ TEST(Views, TogetherTellTheLengthsOfAllTheirTexts) {
   const Needs both{.images = {}, .texts = {{"a", {}}, {"b", {}}}};
   model.forward(batch, both);
   ASSERT_TRUE(ToldLengths::told.defined());
-  EXPECT_TRUE(at::equal(ToldLengths::told, at::tensor({3, 5, 8, 8}, at::kLong))) << "all real without a mask";
+  EXPECT_TRUE(at::equal(ToldLengths::told, at::tensor({3, 5, 8, 8}, at::kLong))) << "without a mask all tokens are real";
   batch.texts["a"].lengths.reset();
   model.forward(batch, both);
-  EXPECT_FALSE(ToldLengths::told.defined()) << "nobody knows those of one view";
+  EXPECT_FALSE(ToldLengths::told.defined()) << "the lengths of one view are unknown";
 }
 
-TEST(Views, TextsThatSamplesMayLackJoinThoseThatAllHave) {
+TEST(Views, OptionalTextsSharePassesWithOthers) {
   RecordingText::add("recording_text");
   ModelSettings s = small_clip();
   s.text->encoder.name = "recording_text";
@@ -263,13 +263,13 @@ TEST(Views, TextsThatSamplesMayLackJoinThoseThatAllHave) {
   const Features f =
       model.forward(batch, {.images = {}, .texts = {{"caption", {}}, {"objects", optional}, {"summary", optional}}});
   EXPECT_EQ(RecordingText::batches, (std::vector<std::int64_t>{6}));
-  EXPECT_FALSE(f.text("caption").present.defined()) << "all have it";
+  EXPECT_FALSE(f.text("caption").present.defined()) << "all samples have it";
   EXPECT_TRUE(at::equal(f.text("objects").present, at::tensor({0, 1}).to(at::kBool)));
   EXPECT_TRUE(f.text("summary").present.all().item<bool>());
   for (const auto& [name, view] : batch.texts) expect_close(f.text(name).global, model.encode_text(view).global);
 }
 
-TEST(Views, ThatTheBatchLacksAreNamed) {
+TEST(Views, NameAViewThatTheBatchLacks) {
   DualEncoder model(small_clip());
   Batch batch;
   batch.images["image"] = image_input(random_pixels(1));
@@ -282,7 +282,7 @@ TEST(Views, ThatTheBatchLacksAreNamed) {
   }
 }
 
-// ---- pictures of another size
+// ---- images of another size
 
 VitSettings bare_vit() {
   VitSettings s;
@@ -291,12 +291,12 @@ VitSettings bare_vit() {
   return s;
 }
 
-TEST(PictureSizes, HavePositionsResampledForTheirGrid) {
+TEST(ImageSizes, ResamplePositionsForTheirGrid) {
   Vit vit(bare_vit());
   const auto parameters = vit.named_parameters();
   const at::Tensor positions = parameters["positional_embedding"];
   const at::NoGradGuard no_grad;
-  parameters["conv1.weight"].zero_();  // so that tokens are positions
+  parameters["conv1.weight"].zero_();  // so that tokens are only positions
   for (const config::Size grid : {config::Size(3, 1), config::Size(4, 5)}) {
     const auto encode = [&] { return vit.encode(image_input(at::rand({2, 3, grid.height * 8, grid.width * 8}))); };
     const auto expected = [&] { return resize_position_embedding(positions, grid, 2, 1); };
@@ -305,19 +305,19 @@ TEST(PictureSizes, HavePositionsResampledForTheirGrid) {
     expect_close(encoded.tokens[1], expected().slice(0, 1), 0);
     expect_close(encoded.class_token[1], parameters["class_embedding"] + positions[0], 0);
     positions.normal_();
-    expect_close(encode().tokens[0], expected().slice(0, 1), 0);  // the new weights count at once
-    positions.data_ptr<float>()[7] += 1;                          // as collectives write them, unknown to autograd
+    expect_close(encode().tokens[0], expected().slice(0, 1), 0);  // changed weights take effect at once
+    positions.data_ptr<float>()[7] += 1;                          // collectives write like this, without autograd noticing
     expect_close(encode().tokens[0], expected().slice(0, 1), 0);
   }
 }
 
-TEST(PictureSizes, PassTheirGradientOnToThePositions) {
+TEST(ImageSizes, PassTheGradientToThePositions) {
   Vit vit(bare_vit());
   const at::Tensor positions = vit.named_parameters()["positional_embedding"];
   const TowerInput input = image_input(at::rand({2, 3, 24, 8}));
   const at::Tensor weights = at::randn({2, 3, 6});
   {
-    const at::NoGradGuard no_grad;  // as GradCache does first
+    const at::NoGradGuard no_grad;  // like the first pass of GradCache
     vit.encode(input);
   }
   const at::Tensor ours = torch::autograd::grad({(vit.encode(input).tokens * weights).sum()}, {positions})[0];
@@ -325,7 +325,7 @@ TEST(PictureSizes, PassTheirGradientOnToThePositions) {
   expect_close(ours, torch::autograd::grad({(resized * weights.sum(0)).sum()}, {positions})[0]);
 }
 
-TEST(PictureSizes, MustBeWholePatches) {
+TEST(ImageSizes, MustBeWholePatches) {
   Vit vit(bare_vit());
   for (const config::Size size : {config::Size(16, 20), config::Size(16, 0)})
     EXPECT_THROW(vit.encode(image_input(at::rand({1, 3, size.height, size.width}))), c10::Error);
@@ -333,7 +333,8 @@ TEST(PictureSizes, MustBeWholePatches) {
 
 // ---- regions
 
-/// Regions with each kind of class token, in an encoder without any, and before a ResNet's attention pooling.
+/// Returns a model with regions: with each kind of class token, without one ("none"), or before the attention pooling of a
+/// ResNet ("resnet").
 ModelSettings region_model(const std::string& kind) {
   ModelSettings s = kind == "none" ? small_sparc() : small_clip();
   if (kind == "resnet") {
@@ -361,7 +362,7 @@ class Regions : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(ClassToken, Regions, testing::Values("learned", "shared", "mean", "none", "resnet"),
                          [](const auto& kind) { return kind.param; });
 
-TEST_P(Regions, UnderPaddingMayHoldAnything) {
+TEST_P(Regions, IgnorePadding) {
   at::manual_seed(2);
   DualEncoder model(region_model(GetParam()));
   const at::Tensor regions = at::randn({3, 2, 5}), mask = length_mask({2, 1, 0}, 2);
@@ -375,7 +376,7 @@ TEST_P(Regions, UnderPaddingMayHoldAnything) {
   EXPECT_EQ(with.tokens.slice(1, 2).abs().max().item<float>(), 0);
   EXPECT_TRUE(at::equal(with.mask, longer.mask));
   EXPECT_TRUE(at::equal(with.present, mask.any(1)));
-  EXPECT_TRUE(with.global.isfinite().all().item<bool>()) << "the row without any region included";
+  EXPECT_TRUE(with.global.isfinite().all().item<bool>()) << "also for the row without regions";
   (with.global.square().sum() + with.tokens.sin().sum()).backward();
   EXPECT_TRUE(padded.grad().isfinite().all().item<bool>());
   EXPECT_EQ(padded.grad().masked_select(longer.mask.logical_not().unsqueeze(2)).abs().max().item<float>(), 0);
@@ -385,7 +386,7 @@ TEST_P(Regions, UnderPaddingMayHoldAnything) {
   }
 }
 
-TEST_P(Regions, AreASet) {
+TEST_P(Regions, AreUnordered) {
   at::manual_seed(3);
   DualEncoder model(region_model(GetParam()));
   const at::Tensor regions = at::randn({2, 4, 5}), mask = length_mask({4, 3}, 4);
@@ -397,7 +398,7 @@ TEST_P(Regions, AreASet) {
   expect_close(turned.tokens, straight.tokens.index_select(1, order));
 }
 
-TEST_P(Regions, ThatNoSampleHasAreRowsOfPadding) {
+TEST_P(Regions, AreOnlyPaddingIfNoSampleHasAny) {
   DualEncoder model(region_model(GetParam()));
   const at::Tensor mask = at::zeros({2, 1}, at::kBool);
   const ViewNeeds needs{.tokens = true, .optional = true};
@@ -409,7 +410,7 @@ TEST_P(Regions, ThatNoSampleHasAreRowsOfPadding) {
   EXPECT_FALSE(none.present.any().item<bool>());
 }
 
-TEST(Regions, AreRefusedByAnEncoderThatKnowsNone) {
+TEST(Regions, AreRejectedByAnEncoderWithoutRegions) {
   Vit vit(bare_vit());
   EXPECT_THROW(vit.encode(region_input(at::zeros({1, 1, 5}), {})), c10::Error);
   EXPECT_EQ(vit.region_width(), 0);

@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-/// A small model of timm's as our encoder, by the rules of a name of timm's that has the same kinds of layers.
+/// Converts a small timm model to our encoder with the rules of the timm model `name`, which has the same kinds of layers.
 std::shared_ptr<Encoder> vit_of_timm(const std::string& name, const std::string& yaml, const std::map<std::string, at::Tensor>& theirs) {
   const auto vit = encoder_of("vit", yaml);
   const TimmTower row = timm_tower(name, {nlohmann::json::object(), "arguments"}, {}, "table");
@@ -15,7 +15,7 @@ std::shared_ptr<Encoder> vit_of_timm(const std::string& name, const std::string&
   return vit;
 }
 
-TEST(VitOfTimm, ViTaminGivesWhatTimmGives) {
+TEST(VitOfTimm, ViTaminMatchesTimm) {
   const at::NoGradGuard no_grad;
   const auto want = timm_case("vitamin");
   const auto vit = vit_of_timm("vitamin_small_224",
@@ -28,7 +28,7 @@ TEST(VitOfTimm, ViTaminGivesWhatTimmGives) {
   EXPECT_TRUE(vit->rows_are_independent()) << "its stem has no batch norm";
 }
 
-TEST(VitOfTimm, NormsBehindAttentionAndMlpGiveWhatTimmGives) {
+TEST(VitOfTimm, NormsAfterAttentionAndMlpMatchTimm) {
   const at::NoGradGuard no_grad;
   const auto want = timm_case("eva_norms_on_updates");
   const auto vit = vit_of_timm("eva02_enormous_patch14_clip_224",
@@ -39,7 +39,7 @@ TEST(VitOfTimm, NormsBehindAttentionAndMlpGiveWhatTimmGives) {
   EXPECT_NE(error_of([&] { vit->encode_with(LastBlock::maskclip, image_input(want.at("pixels"))); }).find("block_norm: before"), std::string::npos);
 }
 
-TEST(VitOfTimm, PixelsThatFillNoPatchAreLeftOutWhereTheSettingsSaySo) {
+TEST(VitOfTimm, LeavesOutPartialPatchesIfTheSettingsSaySo) {
   const at::NoGradGuard no_grad;
   const std::string yaml = "{image_size: 20, patch_size: 8, width: 16, layers: 1, heads: 2, partial_patches: ";
   EXPECT_NE(settings_error("vit", yaml + "false}").find("is not a multiple of patch_size"), std::string::npos);
@@ -50,7 +50,7 @@ TEST(VitOfTimm, PixelsThatFillNoPatchAreLeftOutWhereTheSettingsSaySo) {
   expect_close(whole.tokens, encode(*vit, pixels.slice(2, 0, 16).slice(3, 0, 16)).tokens, 1e-6);
 }
 
-TEST(VitOfTimm, OpenClipsMlpBehindTimmsTowerIsAProjection) {
+TEST(VitOfTimm, MlpOfOpenClipAfterATimmTowerIsAProjection) {
   TimmHead head;
   head.mlp = 12;
   const TimmTower row = timm_tower("convnext_atto", {nlohmann::json::object(), "arguments"}, head, "table");

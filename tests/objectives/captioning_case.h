@@ -9,7 +9,7 @@ namespace tessera {
 
 constexpr std::int64_t kCaseIds = 11, kCaseIdWidth = 4, kCasePatches = 3, kCaseWidth = 6, kCaseLongest = 5;
 
-/// Images with captions of 5, 3, 1 and 0 ids, and boxes with phrases; absent patches, boxes and ids hold what there is not.
+/// Images with captions of 5, 3, 1 and 0 ids, and boxes with phrases. Absent patches, boxes and ids hold invalid values.
 struct DescribedImages {
   SharedParameters shared;
   at::Tensor patches, patch_mask, ids, mask, corners, box_mask, phrase_ids, phrase_mask;
@@ -53,7 +53,7 @@ struct DescribedImages {
     out.texts[kPhrases].present = phrase_mask.any(2);
     return out;
   }
-  /// The images at those places.
+  /// Returns the images at these positions.
   DescribedImages at(const std::vector<std::int64_t>& places) const {
     DescribedImages out = *this;
     const at::Tensor index = at::tensor(places, at::kLong);

@@ -11,8 +11,9 @@
 namespace tessera {
 namespace {
 
-/// The decoder by the papers' formulas, one sequence without padding at a time, in float64: pre-norm blocks of self-attention,
-/// attention to the image and a GELU MLP (Vaswani et al. 2017), and the cross-entropy of what follows.
+/// Computes the decoder with the formulas of the papers in float64, for one sequence without padding at a time: pre-norm
+/// blocks of self-attention, attention to the image and a GELU MLP (Vaswani et al. 2017), and the cross-entropy of the next
+/// tokens.
 class PlainDecoder {
  public:
   PlainDecoder(const Objective& objective, at::Tensor table, std::int64_t layers, std::int64_t heads)
@@ -22,7 +23,7 @@ class PlainDecoder {
 
   const at::Tensor& value(const std::string& name) const { return values_.at(name); }
 
-  /// rows [T, w] before positions, image [N, w'] -> [T, w].
+  /// Maps rows [T, w], without position embeddings, and an image [N, w'] to states [T, w].
   at::Tensor states(const at::Tensor& rows, const at::Tensor& image, bool causal) const {
     at::Tensor seen = image;
     if (values_.contains("decoder.memory_projection.weight"))
@@ -40,7 +41,7 @@ class PlainDecoder {
     return normalized(x, "decoder.ln_final");
   }
 
-  /// - log p(target) with the rows of `outputs` as the output matrix.
+  /// Returns -log p(target) with the rows of `outputs` as the output matrix.
   static double cost(const at::Tensor& state, const at::Tensor& outputs, std::int64_t target) {
     const at::Tensor logits = at::matmul(outputs, state);
     return (logits.exp().sum().log() - logits[target]).item<double>();
@@ -86,7 +87,7 @@ at::Tensor image_of(const DescribedImages& images, std::int64_t i) {
   return images.patches.detach()[i].index_select(0, images.patch_mask[i].nonzero().squeeze(1));
 }
 
-// The costs of a caption's ids, from those before them or in parallel.
+// Returns the cost of the ids of a caption, predicted from the ids before them or in parallel.
 double caption_cost(const PlainDecoder& plain, const DescribedImages& images, std::int64_t i, bool parallel) {
   const auto ids = real_ids(images.ids[i], images.mask[i]);
   std::vector<at::Tensor> rows(kCaseLongest, parallel ? plain.value("mask_token") : at::Tensor());
@@ -125,7 +126,7 @@ std::string error_of(const std::function<void()>& body) {
   return "no error";
 }
 
-TEST(Captioning, IsTheCrossEntropyOfEachTokenGivenThoseBeforeIt) {
+TEST(Captioning, IsTheCrossEntropyOfEachTokenGivenThePreviousOnes) {
   for (const char* vocabulary : {"shared", "own"}) {
     DescribedImages images;
     const std::string own = std::string(vocabulary) == "own" ? ", vocabulary: own, width: 8" : "";
@@ -138,7 +139,7 @@ TEST(Captioning, IsTheCrossEntropyOfEachTokenGivenThoseBeforeIt) {
   }
 }
 
-TEST(Captioning, InParallelEachTokenIsPredictedFromMaskTokensAlone) {
+TEST(Captioning, ParallelPredictionUsesOnlyMaskTokens) {
   DescribedImages images;
   const auto objective = images.objective("parallel: 1, caption_weight: 2");
   const PlainDecoder plain(*objective, images.shared.token_embedding.detach(), 2, 2);
@@ -149,8 +150,8 @@ TEST(Captioning, InParallelEachTokenIsPredictedFromMaskTokensAlone) {
   EXPECT_NEAR(losses.total.item<double>(), 2 * sum / 9, 1e-9);
 }
 
-// Every image is in one of the two modes; which, the sum tells.
-TEST(Captioning, AShareOfTheImagesIsPredictedInParallelByTheirPlaceInTheGlobalBatch) {
+// Every image is in one of the two modes; the sum reveals which.
+TEST(Captioning, PredictsAShareOfTheImagesInParallel) {
   DescribedImages images = DescribedImages().at({0, 1, 2, 0, 1, 0});
   const auto objective = images.objective("parallel: 0.5");
   const PlainDecoder plain(*objective, images.shared.token_embedding.detach(), 2, 2);
@@ -176,7 +177,7 @@ TEST(Captioning, AShareOfTheImagesIsPredictedInParallelByTheirPlaceInTheGlobalBa
   int in_parallel = 0;
   for (std::int64_t step = 0; step < 40; ++step) {
     const int set = chosen(step, 7);
-    ASSERT_GE(set, 0) << "the loss is no mixture of the two";
+    ASSERT_GE(set, 0) << "the loss is not a sum over the two modes";
     EXPECT_EQ(chosen(step, 7), set);
     sets.insert(set);
     in_parallel += std::popcount(static_cast<unsigned>(set));
@@ -186,7 +187,7 @@ TEST(Captioning, AShareOfTheImagesIsPredictedInParallelByTheirPlaceInTheGlobalBa
   EXPECT_NE(chosen(0, 7) * 64 + chosen(1, 7), chosen(0, 8) * 64 + chosen(1, 8)) << "another seed";
 }
 
-TEST(Captioning, BoxesFollowPhrasesAndPhrasesBoxes) {
+TEST(Captioning, PredictsBoxesFromPhrasesAndPhrasesFromBoxes) {
   DescribedImages images;
   const auto objective = images.objective("caption_weight: 0, referring_weight: 1, grounded_weight: 0.5, coordinate_bins: 7");
   const PlainDecoder plain(*objective, images.shared.token_embedding.detach(), 2, 2);
@@ -252,7 +253,7 @@ TEST(Captioning, ChunksChangeNothing) {
   }
 }
 
-TEST(Captioning, InBfloat16ItIsNearlyTheSame) {
+TEST(Captioning, Bfloat16IsNearlyTheSame) {
   const auto outcome = [](const std::string& precision) {
     DescribedImages images;
     const auto objective = images.objective("referring_weight: 1, chunk: 3, decoder: {context_length: 5, layers: 2, heads: 2, "
@@ -270,7 +271,7 @@ TEST(Captioning, InBfloat16ItIsNearlyTheSame) {
   EXPECT_LT((rough - gradient).norm().item<double>(), 0.1 * gradient.norm().item<double>());
 }
 
-TEST(Captioning, AbsentPatchesGetNoGradientWhateverTheyHold) {
+TEST(Captioning, AbsentPatchesGetNoGradient) {
   DescribedImages images;
   const auto objective = images.objective("referring_weight: 1, grounded_weight: 1");
   const at::Tensor gradient = torch::autograd::grad({objective->forward(images.features(), {}).total}, {images.patches})[0];
@@ -279,12 +280,12 @@ TEST(Captioning, AbsentPatchesGetNoGradientWhateverTheyHold) {
   EXPECT_GT(gradient[0].abs().sum().item<double>(), 0);
 }
 
-TEST(Captioning, CaptionsOfAnImageAreEachDescriptionsOfIt) {
+TEST(Captioning, EachCaptionOfAnImageCounts) {
   DescribedImages images;
   const auto objective = images.objective("parallel: 0, text_view: captions");
   Features features = images.features();
   const at::Tensor ids = images.ids, mask = images.mask;
-  // The second caption of an image is the first one's beginning.
+  // The second caption of an image is the start of the first one.
   const at::Tensor shorter = mask & (at::arange(kCaseLongest) < 2);
   features.texts["captions"].input = text_input(at::stack({ids, ids}, 1), at::stack({mask, shorter}, 1));
   features.texts["captions"].present = features.texts["captions"].input.mask.any(2);
@@ -310,7 +311,7 @@ TEST(Captioning, AbsentImagesAndCaptionsDoNotCount) {
   for (const auto& [name, value] : expected) EXPECT_NEAR(counted.at(name), value, 1e-12) << name;
 }
 
-TEST(Captioning, ABatchWithoutCaptionsOrBoxesCostsNothing) {
+TEST(Captioning, BatchWithoutCaptionsOrBoxesHasZeroLoss) {
   DescribedImages images;
   const auto objective = images.objective("referring_weight: 1, grounded_weight: 1");
   images.mask = at::zeros_like(images.mask);
@@ -319,7 +320,7 @@ TEST(Captioning, ABatchWithoutCaptionsOrBoxesCostsNothing) {
   const at::Tensor loss = objective->forward(features, {}).total;
   EXPECT_EQ(loss.item<double>(), 0);
   loss.backward();
-  // And one in which no image has a place for boxes.
+  // The same for a batch with no room for boxes.
   features.images["image"].boxes = {at::zeros({4, 0, 4}), at::zeros({4, 0}, at::kBool)};
   features.texts[kPhrases].input = text_input(at::zeros({4, 0, 4}, at::kLong), at::zeros({4, 0, 4}, at::kBool));
   features.texts[kPhrases].present = at::zeros({4, 0}, at::kBool);
@@ -329,19 +330,19 @@ TEST(Captioning, ABatchWithoutCaptionsOrBoxesCostsNothing) {
   for (const auto& item : objective->named_parameters()) EXPECT_TRUE(item.value().grad().defined()) << item.key();
 }
 
-TEST(Captioning, OfPaddingThatIsReadAsTextTheFirstEndsTheCaption) {
+TEST(Captioning, FirstPaddingIdEndsACaptionIfPaddingIsText) {
   DescribedImages images;
   const auto plain = images.objective("parallel: 0");
   images.mask = at::arange(kCaseLongest).unsqueeze(0) < at::tensor({5, 4, 2, 1}, at::kLong).unsqueeze(1);
   images.ids = images.ids.remainder(9).masked_fill(at::arange(kCaseLongest).unsqueeze(0) >= at::tensor({5, 3, 1, 0}, at::kLong).unsqueeze(1), 10);
-  images.ids[0][1] = 10;  // in the middle it is a word
+  images.ids[0][1] = 10;  // within a caption it counts as a word
   const double expected = plain->forward(images.features(), {}).total.item<double>();
   images.mask.fill_(true);
   EXPECT_NEAR(images.objective("parallel: 0, padding_id: 10")->forward(images.features(), {}).total.item<double>(), expected, 1e-12);
   EXPECT_GT(std::abs(plain->forward(images.features(), {}).total.item<double>() - expected), 1e-3);
 }
 
-TEST(Captioning, ItsViewsAreTheImagesTokensAndTheTextsIds) {
+TEST(Captioning, NeedsImageTokensAndTextIds) {
   DescribedImages images;
   const Needs captions = images.objective("")->needs(), all = images.objective("referring_weight: 1")->needs(),
               boxes = images.objective("caption_weight: 0, grounded_weight: 1")->needs();
@@ -354,7 +355,7 @@ TEST(Captioning, ItsViewsAreTheImagesTokensAndTheTextsIds) {
   EXPECT_FALSE(images.objective("parallel: 0")->follows_step());
 }
 
-TEST(Captioning, WritesTheLikeliestTokensAndFindsTheLikeliestBox) {
+TEST(Captioning, WritesTheMostLikelyTokensAndBox) {
   DescribedImages images;
   const auto objective = images.objective("referring_weight: 1, coordinate_bins: 5");
   const PlainDecoder plain(*objective, images.shared.token_embedding.detach(), 2, 2);
@@ -380,7 +381,7 @@ TEST(Captioning, WritesTheLikeliestTokensAndFindsTheLikeliestBox) {
       }
     }
   }
-  // A caption ends where an end is the likeliest, and the others go on.
+  // A caption ends where the end token is most likely, while the others continue.
   const std::int64_t end = written[1][0].item<std::int64_t>();
   const at::Tensor shorter = objective->write(image, {end});
   for (std::int64_t i = 0; i < 4; ++i)
@@ -390,7 +391,7 @@ TEST(Captioning, WritesTheLikeliestTokensAndFindsTheLikeliestBox) {
     }
 }
 
-TEST(Captioning, RightTokensAreThoseThatAreTheLikeliest) {
+TEST(Captioning, TokenHitsAreTheMostLikelyTokens) {
   DescribedImages images;
   const auto objective = images.objective("");
   const TowerFeatures image = images.features().image();
@@ -404,7 +405,7 @@ TEST(Captioning, RightTokensAreThoseThatAreTheLikeliest) {
   EXPECT_TRUE(at::equal(hits.counted, mask));
 }
 
-TEST(Captioning, MistakesAreNamed) {
+TEST(Captioning, ReportsMistakes) {
   const auto made = [](const std::string& yaml, const ObjectiveContext& context) {
     return error_of([&] { objectives().make({"captioning", config::parse_yaml(yaml, "run.yaml")}, "objective", context); });
   };
@@ -417,7 +418,7 @@ TEST(Captioning, MistakesAreNamed) {
             "objective.decoder.width is 8, but the text encoder's token table is 4 wide: leave it out, or set vocabulary to own");
   EXPECT_EQ(made("{decoder: {heads: 5, vocabulary: own}}", {.shared = &none, .image_width = 6, .vocab_size = 9}),
             "objective.decoder.heads: 5 does not divide the width of the decoder, 6");
-  EXPECT_NE(made("{caption_weight: 0}", {}).find("nothing is left to train by"), std::string::npos);
+  EXPECT_NE(made("{caption_weight: 0}", {}).find("there is nothing to train on"), std::string::npos);
 
   const auto objective = images.objective("referring_weight: 1");
   const auto failed = [&](const std::function<void(Features&)>& change) {
@@ -426,12 +427,12 @@ TEST(Captioning, MistakesAreNamed) {
     return error_of([&] { objective->forward(features, {}); });
   };
   EXPECT_EQ(failed([](Features& f) { f.images["image"].encoder_tokens = at::Tensor(); }),
-            "captioning: the encoder tokens of image are missing: the tower does not give them");
-  EXPECT_EQ(failed([](Features& f) { f.texts["caption"].input = {}; }), "captioning: the ids of caption are missing: the tower does not give them");
+            "captioning: the encoder tokens of image are missing: the tower does not output them");
+  EXPECT_EQ(failed([](Features& f) { f.texts["caption"].input = {}; }), "captioning: the ids of caption are missing: the tower does not output them");
   EXPECT_EQ(failed([](Features& f) { f.texts["caption"].input.ids = at::zeros({3, 5}, at::kLong); }),
             "captioning: the ids of caption must be [B, L] or [B, K, L] with B = 4, got [3, 5]");
   EXPECT_EQ(failed([](Features& f) { f.texts["caption"].input = text_input(at::zeros({4, 9}, at::kLong)); }),
-            "objective.decoder.context_length is 5, but captions have up to 9 tokens: make it at least as many");
+            "objective.decoder.context_length is 5, but captions have up to 9 tokens: make it at least that many");
   EXPECT_EQ(failed([](Features& f) { f.images["image"].boxes = {}; }), "captioning: the boxes of image are missing");
   EXPECT_EQ(failed([](Features& f) { f.images["image"].boxes = {at::zeros({4, 3, 4}), at::ones({4, 3}, at::kBool)}; }),
             "captioning: the boxes must be [B, R, 4] and their mask [B, R] = [4, 2], as the texts of phrases, got [4, 3, 4] and [4, 3]");

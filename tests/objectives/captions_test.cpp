@@ -30,8 +30,8 @@ struct CaptionCase {
   std::vector<at::Tensor> leaves() const { return {image_global, image_tokens, text_global}; }
 };
 
-/// Of four or more images the last one shows the first one's picture, and the second and third share a caption; caption 1
-/// of image 0 is absent, and all of image 1's with `lone`.
+/// Returns random features. With four or more images, the last is a duplicate of the first, and the second and third share a
+/// caption. Caption 1 of image 0 is absent; with `lone`, so are all captions of image 1.
 CaptionCase random_case(std::int64_t images, std::int64_t captions, bool lone = false, at::ScalarType type = at::kDouble) {
   at::manual_seed(3);
   const auto random = [&](at::IntArrayRef sizes) { return at::randn(sizes, type).requires_grad_(true); };
@@ -90,7 +90,7 @@ TEST_P(CaptionObjectives, GradientsMatchFiniteDifferences) {
   }
 }
 
-TEST_P(CaptionObjectives, TheChunkChangesNothing) {
+TEST_P(CaptionObjectives, ChunkChangesNothing) {
   const CaptionCase given = random_case(7, 2);
   const auto result = [&](const std::string& yaml) {
     const auto objective = made(GetParam().name, yaml);
@@ -107,7 +107,7 @@ TEST_P(CaptionObjectives, TheChunkChangesNothing) {
   }
 }
 
-TEST_P(CaptionObjectives, AnAbsentCaptionTouchesNothingWhateverStandsInIt) {
+TEST_P(CaptionObjectives, AbsentCaptionsHaveNoEffect) {
   const CaptionCase clean = random_case(4, 3, /*lone=*/true);
   CaptionCase spoiled = clean;
   const at::Tensor absent = clean.present.logical_not().unsqueeze(2);
@@ -122,7 +122,7 @@ TEST_P(CaptionObjectives, AnAbsentCaptionTouchesNothingWhateverStandsInIt) {
   EXPECT_EQ(gradient.masked_select(absent).abs().sum().item<double>(), 0.0);
 }
 
-TEST_P(CaptionObjectives, WithoutAnyCaptionTheLossIsZeroAndFinite) {
+TEST_P(CaptionObjectives, LossWithoutCaptionsIsZero) {
   CaptionCase given = random_case(3, 2);
   given.present.fill_(false);
   const at::Tensor loss = made(GetParam().name, GetParam().yaml)->forward(given.features(), {}).total;
@@ -131,7 +131,7 @@ TEST_P(CaptionObjectives, WithoutAnyCaptionTheLossIsZeroAndFinite) {
     EXPECT_TRUE(!each.defined() || each.abs().sum().item<double>() == 0.0);
 }
 
-TEST_P(CaptionObjectives, TheGraphMayBeRetainedAndPassedTwice) {
+TEST_P(CaptionObjectives, BackwardCanRunTwice) {
   const CaptionCase given = random_case(4, 2);
   const auto objective = made(GetParam().name, GetParam().yaml);
   const at::Tensor loss = objective->forward(given.features(), {}).total;
@@ -140,7 +140,7 @@ TEST_P(CaptionObjectives, TheGraphMayBeRetainedAndPassedTwice) {
   EXPECT_TRUE(at::allclose(2 * once, again, 1e-9, 1e-12));
 }
 
-TEST(CaptionContrasts, OneCaptionIsTodaysClipAndSiglip) {
+TEST(CaptionContrasts, OneCaptionMatchesClipAndSiglip) {
   const CaptionCase given = random_case(6, 1);
   Features pairs = given.features();
   pairs.texts["caption"].global = given.text_global.squeeze(1);
@@ -157,7 +157,7 @@ TEST(CaptionContrasts, OneCaptionIsTodaysClipAndSiglip) {
   both("multi_positive_sigmoid", "siglip", "divisor: captions", "{}");
 }
 
-TEST(CaptionContrasts, AViewOfOneTextIsOneCaptionPerImage) {
+TEST(CaptionContrasts, ViewOfOneTextIsOneCaptionPerImage) {
   const CaptionCase given = random_case(5, 1);
   Features pairs = given.features();
   pairs.texts["caption"].global = given.text_global.squeeze(1);
@@ -165,7 +165,7 @@ TEST(CaptionContrasts, AViewOfOneTextIsOneCaptionPerImage) {
             made("multi_positive_clip", "{}")->forward(given.features(), {}).total.item<double>());
 }
 
-TEST(CaptionContrasts, FeaturesThatDoNotFitAreNamed) {
+TEST(CaptionContrasts, RejectFeaturesThatDoNotFit) {
   CaptionCase given = random_case(4, 2);
   given.image_global = at::randn({3, kCaptionWidth}, at::kDouble);
   EXPECT_THROW(made("multi_positive_clip", "{}")->forward(given.features(), {}), c10::Error);
@@ -173,7 +173,7 @@ TEST(CaptionContrasts, FeaturesThatDoNotFitAreNamed) {
   EXPECT_THROW(made("multi_positive_clip", "{}")->forward(given.features(), {}), std::exception);
 }
 
-TEST(FlairObjective, NegativesFollowFromSeedAndStepAlone) {
+TEST(FlairObjective, NegativesDependOnlyOnSeedAndStep) {
   const CaptionCase given = random_case(6, 4);
   const auto objective = made("flair", "{heads: 2}");
   const auto loss = [&](std::uint64_t seed, std::int64_t step) {
@@ -187,8 +187,9 @@ TEST(FlairObjective, NegativesFollowFromSeedAndStepAlone) {
   EXPECT_NE(loss(1, 5), loss(2, 5));
 }
 
-TEST(FlairObjective, DrawnNegativesHaveTheMeanOfAll) {
-  // The conditioned terms are B times means over pairs; over many draws the negatives' mean is that over all captions.
+TEST(FlairObjective, SampledNegativesHaveTheMeanOfAll) {
+  // The conditioned terms are B times means over pairs. Over many draws, the mean over sampled negatives approaches the mean
+  // over all captions.
   const CaptionCase given = random_case(3, 3);
   const auto sampled = made("flair", "{heads: 2, conditioned_weight: 1, global_weight: 0, init_logit_bias: 0}");
   Flair& flair = dynamic_cast<Flair&>(*sampled);
@@ -200,7 +201,7 @@ TEST(FlairObjective, DrawnNegativesHaveTheMeanOfAll) {
     context.step = step;
     mean += flair.forward(given.features(), context).total.item<double>() / kDraws;
   }
-  // Slot 1 of image 0 is absent: slots 0 and 2 come evenly.
+  // Slot 1 of image 0 is absent, so slots 0 and 2 are drawn equally often.
   int counted = 0;
   for (std::int64_t code = 0; code < 3 * 3 * 2; ++code) {
     const std::int64_t of_first = code % 2 * 2, of_second = code / 2 % 3, of_third = code / 6;
@@ -211,9 +212,9 @@ TEST(FlairObjective, DrawnNegativesHaveTheMeanOfAll) {
   EXPECT_NEAR(mean, expected / counted, 0.02 * std::abs(mean));
 }
 
-TEST(FlairObjective, AnAbsentCaptionIsNeverDrawn) {
+TEST(FlairObjective, NeverDrawsAnAbsentCaption) {
   CaptionCase given = random_case(4, 3);
-  const std::vector<std::int64_t> only = {2, 1, 0, 2};  // the one caption that each image has
+  const std::vector<std::int64_t> only = {2, 1, 0, 2};  // the only caption of each image
   given.present.fill_(false);
   for (std::int64_t i = 0; i < 4; ++i) given.present[i][only[static_cast<std::size_t>(i)]] = true;
   const auto objective = made("flair", "{heads: 2, conditioned_weight: 1, global_weight: 0, init_logit_bias: 0}");
@@ -223,7 +224,7 @@ TEST(FlairObjective, AnAbsentCaptionIsNeverDrawn) {
     EXPECT_DOUBLE_EQ(flair.forward(given.features(), {.step = step}).total.item<double>(), expected) << step;
 }
 
-TEST(FlairObjective, HeadsThatDoNotDivideTheWidthAreRefused) {
+TEST(FlairObjective, RejectsHeadsThatDoNotDivideTheWidth) {
   EXPECT_THROW(made("flair", "{heads: 3}"), std::exception);
 }
 

@@ -1,4 +1,4 @@
-// Settings of pairs: their views, pairs that are not all there, and softened targets.
+// Tests the settings of pairs: their views, absent pairs and softened targets.
 #include "tests/objectives/pairs.h"
 #include "tests/support/gradcheck.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::int64_t kRows = 6;
 
-// The second pair lacks its image, the fifth its text.
+// The second pair lacks its image, and the fifth its text.
 Pairs pairs_with_absent() {
   Pairs pairs = random_pairs({3, 1, 0, 2, 2, 1}, 3);
   pairs.image_present = at::tensor({1, 0, 1, 1, 1, 1}).to(at::kBool);
@@ -32,7 +32,7 @@ Pairs only(const Pairs& pairs, const at::Tensor& rows) {
   return out;
 }
 
-// Rows of absent pairs hold what no loss survives.
+// Fills the rows of absent pairs with NaN.
 Pairs with_junk(const Pairs& pairs) {
   const at::Tensor absent = ~(pairs.image_present & pairs.text_present);
   return map_rows(pairs, [&](const at::Tensor& x) {
@@ -48,7 +48,7 @@ std::string with(const std::string& yaml, std::string more) {
 
 class AbsentPairs : public testing::TestWithParam<ObjectiveCase> {};
 
-TEST_P(AbsentPairs, AreAsIfTheyWereNotInTheBatch) {
+TEST_P(AbsentPairs, MatchABatchWithoutThem) {
   const Pairs pairs = with_junk(pairs_with_absent());
   const at::Tensor rows = at::tensor({0, 2, 3, 5}, at::kLong), absent = at::tensor({1, 4}, at::kLong);
   const Outcome expected = evaluate(*make_objective(GetParam().name, GetParam().yaml), only(pairs, rows));
@@ -63,7 +63,7 @@ TEST_P(AbsentPairs, AreAsIfTheyWereNotInTheBatch) {
   }
 }
 
-TEST_P(AbsentPairs, MayBeAllOfThem) {
+TEST_P(AbsentPairs, MayBeAllPairs) {
   Pairs pairs = pairs_with_absent();
   pairs.text_present = at::zeros({kRows}, at::kBool);
   pairs = with_junk(pairs);
@@ -82,7 +82,7 @@ std::vector<ObjectiveCase> objectives_on_pairs() {
 
 INSTANTIATE_TEST_SUITE_P(All, AbsentPairs, testing::ValuesIn(objectives_on_pairs()), label_of);
 
-TEST(AbsentPairsOfABatch, LeaveNoContrastWithoutTwoThatArePresent) {
+TEST(AbsentPairsOfABatch, GiveZeroLossWithoutTwoPresentPairs) {
   Pairs pairs = pairs_with_absent();
   pairs.text_present = at::arange(kRows) == 3;
   pairs = with_junk(pairs);
@@ -90,12 +90,12 @@ TEST(AbsentPairsOfABatch, LeaveNoContrastWithoutTwoThatArePresent) {
     for (const char* more : {"", ", chunk: 2", ", label_smoothing: 0.2", ", label_smoothing: 0.2, chunk: 2"}) {
       SCOPED_TRACE(std::string(name) + more);
       const Outcome ours = evaluate(*make_objective(name, std::string("{skip_absent: true") + more + "}"), pairs);
-      EXPECT_NEAR(ours.loss.item<double>(), 0, 1e-14);  // tiles round the right pair otherwise than products
+      EXPECT_NEAR(ours.loss.item<double>(), 0, 1e-14);  // tiles round the right pair differently than matrix products
       for (const at::Tensor& gradient : ours.gradients) EXPECT_LT(gradient.abs().max().item<double>(), 1e-14);
     }
 }
 
-TEST(AbsentPairsOfABatch, WrongMasksAreNamed) {
+TEST(AbsentPairsOfABatch, ErrorNamesAWrongMask) {
   Pairs pairs = pairs_with_absent();
   pairs.image_present = at::ones({kRows});
   try {
@@ -106,7 +106,7 @@ TEST(AbsentPairsOfABatch, WrongMasksAreNamed) {
   }
 }
 
-// Cross-entropies of each row with targets written out, over the columns that count.
+// Computes the cross-entropy of each row with explicit targets over the columns that count.
 at::Tensor softened_cross_entropy(const at::Tensor& logits, const at::Tensor& present, const at::Tensor& groups,
                                   double smoothing) {
   at::Tensor sum = at::zeros({}, at::kDouble);
@@ -126,8 +126,9 @@ at::Tensor softened_cross_entropy(const at::Tensor& logits, const at::Tensor& pr
   return sum / std::max<std::int64_t>(1, present.sum().item<std::int64_t>());
 }
 
-// golden/pyramidclip.md. The third pair has no negative left; the first and the last but one are duplicates.
-TEST(SoftenedTargets, FollowTheDefinitionWithDuplicatesAndAbsentPairs) {
+// The definition is in golden/pyramidclip.md. Three groupings are tested: all pairs differ, some are duplicates, all are the
+// same.
+TEST(SoftenedTargets, MatchTheDefinitionWithDuplicatesAndAbsentPairs) {
   const at::Tensor all = at::ones({kRows}, at::kBool), some = at::tensor({1, 0, 1, 1, 1, 1}).to(at::kBool);
   const at::Tensor different = at::arange(kRows), repeated = at::tensor({0, 1, 2, 3, 0, 3}, at::kLong),
                    same = at::zeros({kRows}, at::kLong);
@@ -172,7 +173,7 @@ TEST(SoftenedTargets, GradientsMatchFiniteDifferencesWithDuplicatesAndAbsentPair
 
 class ViewsOfPairs : public testing::TestWithParam<ObjectiveCase> {};
 
-TEST_P(ViewsOfPairs, AreThoseThatTheSettingsName) {
+TEST_P(ViewsOfPairs, AreThoseOfTheSettings) {
   const Pairs pairs = random_pairs({3, 1, 0, 2}, 3);
   const auto plain = make_objective(GetParam().name, GetParam().yaml);
   const auto named = make_objective(GetParam().name, with(GetParam().yaml, "image_view: local, text_view: summary"));
@@ -187,7 +188,7 @@ TEST_P(ViewsOfPairs, AreThoseThatTheSettingsName) {
   expected.images = {{"local", expected.images.at("image")}};
   expected.texts = {{"summary", expected.texts.at("caption")}};
   EXPECT_EQ(named->needs().images, expected.images);
-  const auto texts_of_pairs = [](const Objective& objective) {  // without hard negatives, which have one name
+  const auto texts_of_pairs = [](const Objective& objective) {  // without hard negatives, which always have the same view name
     Needs needs = objective.needs();
     needs.texts.erase(kNegatives);
     return needs.texts;

@@ -9,17 +9,17 @@
 #include "tests/objectives/pairs.h"
 #include <tessera/objectives/objective.h>
 
-/// Random crops and captions for the tests of `cosmos`, of one process and over ranks.
+/// Random crops and captions for the tests of `cosmos`, in one process and over ranks.
 namespace tessera {
 
 inline constexpr std::int64_t kCosmosWidth = 4;
 
-/// Settings for two global crops, one local one, and three captions.
+/// Returns settings for two global crops and one local crop.
 inline std::string cosmos_yaml(const std::string& more = "") {
   return "{global_crops: 2, local_crops: 1, heads: 2" + (more.empty() ? "" : ", " + more) + "}";
 }
 
-/// All parameters drawn anew: biases of 0 would hide mistakes.
+/// Returns the objective with all parameters redrawn, because biases of 0 would hide mistakes.
 inline std::shared_ptr<Objective> made_cosmos(const std::string& yaml = cosmos_yaml(),
                                               at::ScalarType type = at::kDouble) {
   auto objective = make_objective("cosmos", yaml, kCosmosWidth, type);
@@ -30,9 +30,10 @@ inline std::shared_ptr<Objective> made_cosmos(const std::string& yaml = cosmos_y
   return objective;
 }
 
-/// Features of crops of 3 patches and captions of up to 4 words. The last image shows the first one's picture, and the
-/// second and third share a caption. With `gaps` the first image lacks its second caption, which the teacher sees, the second
-/// image its first one, and the third all; captions are of different lengths then. What is absent holds NaN.
+/// Returns features of crops of 3 patches and captions of up to 4 words. The last image is a duplicate of the first, and the
+/// second and third share a caption. With `gaps`, the first image lacks its second caption (which the teacher sees), the
+/// second image its first caption and the third image all captions, and captions have different lengths. Absent values are
+/// NaN.
 inline Features cosmos_features(std::int64_t images, bool gaps, at::ScalarType type = at::kDouble) {
   constexpr std::int64_t kCaptions = 3, kWords = 4, kPatches = 3;
   at::manual_seed(5);
@@ -67,7 +68,7 @@ inline Features cosmos_features(std::int64_t images, bool gaps, at::ScalarType t
   return out;
 }
 
-/// What of them takes a gradient, in a fixed order.
+/// Returns the tensors that require a gradient, in a fixed order.
 inline std::vector<at::Tensor> cosmos_leaves(const Features& features) {
   std::vector<at::Tensor> out;
   for (const auto* views : {&features.images, &features.texts})

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-/// Embeddings [B, D], and which of them are there, [B].
+/// Embeddings [B, D] and a mask [B] of those that are present.
 struct Rows {
   at::Tensor values, there;
 };
@@ -19,7 +19,7 @@ at::Tensor cosmos_unit(const at::Tensor& rows) {
   return rows / rows.square().sum(-1, /*keepdim=*/true).clamp_min(1e-20).sqrt();
 }
 
-/// The formulas of the header, image by image and pair by pair, from what the objective's parameters are.
+/// Computes the formulas of the header image by image and pair by pair, with the parameters of the objective.
 class Formula {
  public:
   Formula(const Objective& objective, const Features& features, std::int64_t taught = 2, bool masked = false)
@@ -64,7 +64,7 @@ class Formula {
   Lists captions() const { return first_of(features_.text("captions").global, 3); }
   Lists teacher_captions() const { return first_of(features_.teacher_text("captions").global, taught_); }
 
-  // One query [D] over one image's real tokens [n, D].
+  // Pools the real tokens [n, D] of one image for one query [D].
   at::Tensor pooled(const std::string& pool, const at::Tensor& query, const at::Tensor& tokens) const {
     const auto of = [&](const char* name) { return parameters_.at(pool + "." + name); };
     const auto normed = [&](const at::Tensor& x, const std::string& norm) {
@@ -110,7 +110,7 @@ class Formula {
     return out;
   }
 
-  // [B, B], true where a row and a column are nothing to each other.
+  // Returns [B, B], true where a row and a column are not compared.
   at::Tensor left_out(const at::Tensor& row_there, const at::Tensor& column_there) const {
     const at::Tensor absent = (row_there.unsqueeze(1) & column_there).logical_not();
     const at::Tensor& pictures = features_.duplicates.image_group;
@@ -153,7 +153,7 @@ at::Tensor cosmos_term(const Losses& losses, const std::string& name) {
   return {};
 }
 
-TEST(Cosmos, LossAndGradientsAreThoseOfTheFormula) {
+TEST(Cosmos, MatchesTheFormulaInLossAndGradients) {
   for (const bool gaps : {false, true})
     for (const std::string more : {"", "global_captions: 1", "clip_weight: 0.5, distillation_weight: 2"}) {
       SCOPED_TRACE(more + (gaps ? " with gaps" : ""));
@@ -191,7 +191,7 @@ TEST(Cosmos, GradientsMatchFiniteDifferences) {
     }
 }
 
-TEST(Cosmos, PaddingAndAbsentCaptionsReceiveNoGradientAndChangeNothing) {
+TEST(Cosmos, PaddingAndAbsentCaptionsHaveNoEffect) {
   const Features spoiled = cosmos_features(5, /*gaps=*/true);
   Features zeroed = cosmos_features(5, /*gaps=*/true);
   for (auto* views : {&zeroed.texts, &zeroed.teacher_texts})
@@ -209,7 +209,7 @@ TEST(Cosmos, PaddingAndAbsentCaptionsReceiveNoGradientAndChangeNothing) {
   }
 }
 
-TEST(Cosmos, WithoutAnyCaptionOnlyCropsAndTheTeachersCropsAreLeft) {
+TEST(Cosmos, WithoutCaptionsOnlyCropsAreCompared) {
   Features features = cosmos_features(4, /*gaps=*/false);
   features.texts["captions"].present.fill_(false);
   const auto objective = made_cosmos();
@@ -219,7 +219,7 @@ TEST(Cosmos, WithoutAnyCaptionOnlyCropsAndTheTeachersCropsAreLeft) {
   EXPECT_TRUE(std::isfinite(losses.total.item<double>()));
 }
 
-TEST(Cosmos, OnlyTheFirstCaptionsWordsAndTheFirstCropsPatchesAreLookedAt) {
+TEST(Cosmos, ReadsOnlyTheTokensOfTheFirstCaptionAndTheFirstCrop) {
   const auto objective = made_cosmos();
   const auto loss = [&](const std::function<void(Features&)>& change) {
     Features features = cosmos_features(4, /*gaps=*/false);
@@ -238,10 +238,10 @@ TEST(Cosmos, OnlyTheFirstCaptionsWordsAndTheFirstCropsPatchesAreLookedAt) {
               global = global.narrow(1, 0, 2);
             }),
             plain)
-      << "a teacher that sees only its captions";
+      << "the teacher may encode only its captions";
 }
 
-TEST(Cosmos, TheTeacherGetsNoGradient) {
+TEST(Cosmos, TeacherGetsNoGradient) {
   Features features = cosmos_features(4, /*gaps=*/false);
   for (auto* views : {&features.teacher_images, &features.teacher_texts})
     for (auto& [name, view] : *views) view.global.requires_grad_(true);
@@ -250,7 +250,7 @@ TEST(Cosmos, TheTeacherGetsNoGradient) {
     for (const auto& [name, view] : *views) EXPECT_FALSE(view.global.grad().defined()) << name;
 }
 
-TEST(Cosmos, TheChunkChangesNothing) {
+TEST(Cosmos, ChunkChangesNothing) {
   const Features features = cosmos_features(7, /*gaps=*/true);
   const auto result = [&](const std::string& more) {
     const auto objective = made_cosmos(cosmos_yaml(more));
@@ -265,7 +265,7 @@ TEST(Cosmos, TheChunkChangesNothing) {
   }
 }
 
-TEST(Cosmos, PicturesThatAreThereTwiceAreNoNegativesWhereMasked) {
+TEST(Cosmos, MasksDuplicateImages) {
   Features features = cosmos_features(5, /*gaps=*/true);
   features.duplicates.captions_group = at::Tensor();
   const auto objective = made_cosmos(cosmos_yaml("duplicates: masked"));
@@ -276,7 +276,7 @@ TEST(Cosmos, PicturesThatAreThereTwiceAreNoNegativesWhereMasked) {
   EXPECT_LT(losses.total.item<double>(), (plain.clip() + plain.distillation()).item<double>());
 }
 
-TEST(Cosmos, CaptionsThatAreThereTwiceAreNoNegativesWhereMasked) {
+TEST(Cosmos, MasksDuplicateCaptions) {
   const Features features = cosmos_features(4, /*gaps=*/false);
   Features alone = features;
   alone.duplicates.captions_group = at::Tensor();
@@ -301,7 +301,7 @@ TEST(Cosmos, HalfPrecisionIsWidened) {
   EXPECT_NEAR(loss.item<double>(), objective->forward(narrowed(features, true), {}).total.item<double>(), 1e-6);
 }
 
-TEST(Cosmos, AsksForEachCropForTheCaptionsAndForATeacher) {
+TEST(Cosmos, NeedsEachCropTheCaptionsAndATeacher) {
   const Needs needs = made_cosmos()->needs();
   EXPECT_EQ(needs.images,
             (std::map<std::string, ViewNeeds>{
@@ -312,7 +312,7 @@ TEST(Cosmos, AsksForEachCropForTheCaptionsAndForATeacher) {
   EXPECT_TRUE(made_cosmos(cosmos_yaml("duplicates: positive"))->needs().duplicates);
 }
 
-TEST(Cosmos, TheTeacherSeesAsManyCaptionsAsAnyObjectiveWants) {
+TEST(Cosmos, TeacherSeesAsManyCaptionsAsAnyObjectiveNeeds) {
   const auto merged = [](ViewNeeds a, ViewNeeds b) {
     Needs both{.images = {}, .texts = {{"captions", a}}}, other{.images = {}, .texts = {{"captions", b}}};
     both.merge(other);
@@ -328,17 +328,17 @@ TEST(Cosmos, TheTeacherSeesAsManyCaptionsAsAnyObjectiveWants) {
   EXPECT_EQ(merged(two, none), 2);
 }
 
-TEST(Cosmos, TheTeachersMomentumStaysOrGoesUpByHalfACosine) {
+TEST(Cosmos, TeacherMomentumStaysOrRisesByHalfACosine) {
   StepContext middle;
   middle.step = 50;
   middle.total_steps = 100;
   EXPECT_DOUBLE_EQ(made_cosmos()->teacher_momentum(middle), 0.999);
   const auto rising = made_cosmos(cosmos_yaml("teacher_momentum: 0.9, teacher_momentum_end: 1"));
   EXPECT_DOUBLE_EQ(rising->teacher_momentum(middle), 0.95);
-  EXPECT_FALSE(rising->follows_step()) << "the loss itself is the same in each step";
+  EXPECT_FALSE(rising->follows_step()) << "the loss itself does not depend on the step";
 }
 
-TEST(Cosmos, BothTemperaturesStayInTheirRange) {
+TEST(Cosmos, ClampsBothTemperatures) {
   const auto objective = made_cosmos();
   const auto parameters = objective->named_parameters();
   const at::NoGradGuard no_grad;
@@ -370,24 +370,24 @@ std::string cosmos_error_of(const std::function<void()>& body) {
   return "no error";
 }
 
-TEST(Cosmos, MistakesAreNamed) {
+TEST(Cosmos, ReportsMistakes) {
   const auto made_with = [](const std::string& yaml) { return cosmos_error_of([&] { made_cosmos(yaml); }); };
   EXPECT_EQ(made_with("{global_crops: 0}"), "test:1: cosmos.global_crops: expected from 1 to 100, got 0");
-  EXPECT_NE(made_with("{heads: 3}").find("heads: 3 do not divide the embedding's width of 4"), std::string::npos);
+  EXPECT_NE(made_with("{heads: 3}").find("heads: 3 does not divide the embedding's width of 4"), std::string::npos);
   EXPECT_NE(made_with("{duplicates: some}").find("cosmos.duplicates"), std::string::npos);
   const Features features = cosmos_features(4, /*gaps=*/false);
   const auto forward_with = [](const Features& given, const std::string& more = "") {
     return cosmos_error_of([&] { made_cosmos(cosmos_yaml(more))->forward(given, {}); });
   };
   EXPECT_EQ(forward_with(features, "global_captions: 4"),
-            "objective cosmos: global_captions is 4, but the view captions has 3 for each image: set "
+            "objective cosmos: global_captions is 4, but the view captions has 3 captions per image: set "
             "objective.global_captions to at most that");
   Features without_tokens = features;
   without_tokens.texts["captions"].tokens = at::Tensor();
   EXPECT_NE(forward_with(without_tokens).find("objective cosmos wants text_tokens"), std::string::npos);
   Features without_crop = features;
   without_crop.images["local_0"].global = at::Tensor();
-  EXPECT_NE(forward_with(without_crop).find("objective cosmos wants one embedding of each picture"), std::string::npos);
+  EXPECT_NE(forward_with(without_crop).find("objective cosmos needs one embedding per image"), std::string::npos);
   Features without_teacher = features;
   without_teacher.teacher_images.clear();
   EXPECT_THROW(made_cosmos()->forward(without_teacher, {}), c10::Error);

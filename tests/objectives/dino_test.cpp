@@ -36,7 +36,7 @@ struct DinoCase {
     auto out = std::dynamic_pointer_cast<Dino>(
         objectives().make({"dino", config::parse_yaml(yaml, "test")}, "dino", {.embed_dim = kWidth}));
     out->to(dtype);
-    const at::NoGradGuard no_grad;  // starts at 0.02, where all outputs are nearly the same
+    const at::NoGradGuard no_grad;  // with the initial deviation of 0.02 all outputs are nearly equal
     for (at::Tensor& parameter : out->parameters())
       if (parameter.requires_grad()) parameter.normal_();
     return out;
@@ -51,8 +51,8 @@ struct DinoCase {
   }
 };
 
-// Two outputs, temperatures of 1: teacher 3/4 and 1/4, student 1/4 and 3/4.
-TEST(DinoLoss, IsTheCrossEntropyOfOnePairByHand) {
+// With two outputs and temperatures of 1, the teacher gives 3/4 and 1/4, and the student 1/4 and 3/4.
+TEST(DinoLoss, MatchesOnePairByHand) {
   const DinoLoss loss({.student_temperature = 1, .teacher_temperature = 1}, 2);
   const at::Tensor teacher = loss.probabilities(at::tensor({std::log(3.0), 0.0}).view({1, 2}).to(at::kFloat), 0);
   const at::Tensor student = at::tensor({0.0, std::log(3.0)}).view({1, 2}).to(at::kFloat);
@@ -60,7 +60,7 @@ TEST(DinoLoss, IsTheCrossEntropyOfOnePairByHand) {
               -0.75 * std::log(0.25) - 0.25 * std::log(0.75), 1e-6);
 }
 
-TEST(Dino, LossIsTheMeanOverPairsOfAGlobalCropAndAnotherOne) {
+TEST(Dino, LossIsTheMeanOverPairsOfAGlobalAndAnotherCrop) {
   for (const bool global_too : {true, false}) {
     DinoCase tiny(global_too ? "" : "student_global_crops: false");
     tiny.center().copy_(at::randn({1, 6}, at::kDouble));
@@ -89,7 +89,7 @@ TEST(Dino, GradientsMatchFiniteDifferences) {
     SCOPED_TRACE(sizes);
     DinoCase tiny("", 2, at::kDouble, sizes);
     StepContext still;
-    still.training = false;  // each call would move the center
+    still.training = false;  // otherwise each call would move the center
     std::vector<at::Tensor> leaves;
     for (auto& [name, view] : tiny.features.images) leaves.push_back(view.global);
     for (const at::Tensor& parameter : tiny.student->parameters())
@@ -99,7 +99,7 @@ TEST(Dino, GradientsMatchFiniteDifferences) {
   }
 }
 
-TEST(Dino, TheTeacherGetsNoGradient) {
+TEST(Dino, TeacherGetsNoGradient) {
   DinoCase tiny;
   for (auto& [name, view] : tiny.features.teacher_images) view.global.requires_grad_(true);
   tiny.forward().total.backward();
@@ -110,7 +110,7 @@ TEST(Dino, TheTeacherGetsNoGradient) {
   EXPECT_TRUE(at::equal(tiny.student->named_parameters()["head.last_layer.weight_g"], at::ones({6, 1}, at::kDouble)));
 }
 
-TEST(Dino, PermutedSamplesGiveTheSameLossAndPermutedGradients) {
+TEST(Dino, IsInvariantToTheOrderOfSamples) {
   DinoCase plain, permuted;
   const at::Tensor order = at::tensor({2, 0, 1}, at::kLong);
   for (auto* views : {&permuted.features.images, &permuted.features.teacher_images})
@@ -125,7 +125,7 @@ TEST(Dino, PermutedSamplesGiveTheSameLossAndPermutedGradients) {
         << name;
 }
 
-TEST(Dino, TheCenterFollowsTheTeachersLogitsBehindTheLoss) {
+TEST(Dino, CenterFollowsTheTeacherLogitsAfterTheLoss) {
   DinoCase tiny("center_momentum: 0.8");
   const at::Tensor start = at::randn({1, 6}, at::kDouble);
   tiny.center().copy_(start);
@@ -134,14 +134,14 @@ TEST(Dino, TheCenterFollowsTheTeachersLogitsBehindTheLoss) {
   StepContext evaluation;
   evaluation.training = false;
   const double loss = tiny.forward(evaluation).total.item<double>();
-  EXPECT_TRUE(at::equal(tiny.center(), start)) << "evaluation leaves it alone";
-  EXPECT_DOUBLE_EQ(tiny.forward().total.item<double>(), loss) << "the loss is by the old center";
+  EXPECT_TRUE(at::equal(tiny.center(), start)) << "evaluation does not change the center";
+  EXPECT_DOUBLE_EQ(tiny.forward().total.item<double>(), loss) << "the loss uses the old center";
   EXPECT_TRUE(at::allclose(tiny.center(), 0.8 * start + 0.2 * at::cat(rows).mean(0, true)));
   EXPECT_GT(std::abs(tiny.forward(evaluation).total.item<double>() - loss), 1e-6);
-  EXPECT_EQ(tiny.teacher->named_buffers()["loss.center"].abs().sum().item<double>(), 0) << "the student's is the run's";
+  EXPECT_EQ(tiny.teacher->named_buffers()["loss.center"].abs().sum().item<double>(), 0) << "only the student's center is used";
 }
 
-TEST(Dino, TheTeachersTemperatureFollowsTheEpoch) {
+TEST(Dino, TeacherTemperatureFollowsTheEpoch) {
   DinoCase tiny("warmup_teacher_temperature: 0.02, warmup_teacher_temperature_epochs: 3"),
       cold("teacher_temperature: 0.02"), between("teacher_temperature: 0.03"), warm;
   const auto loss_at = [](DinoCase& each, std::int64_t epoch) {
@@ -161,7 +161,7 @@ TEST(Dino, TheTeachersTemperatureFollowsTheEpoch) {
             0.04);
 }
 
-TEST(Dino, TheTeachersMomentumGoesUpByHalfACosine) {
+TEST(Dino, TeacherMomentumRisesByHalfACosine) {
   const DinoCase tiny;
   const auto at_step = [&](std::int64_t step) {
     StepContext context;
@@ -176,7 +176,7 @@ TEST(Dino, TheTeachersMomentumGoesUpByHalfACosine) {
   EXPECT_DOUBLE_EQ(DinoCase("teacher_momentum: 0.9, teacher_momentum_end: 0.9").student->teacher_momentum({}), 0.9);
 }
 
-TEST(Dino, ATowerWithoutReadOutIsALineThatNamesTheSetting) {
+TEST(Dino, ErrorForATowerWithoutReadOutNamesTheSetting) {
   DinoCase tiny;
   for (auto& [name, view] : tiny.features.images) view.global = at::Tensor();
   try {
@@ -187,7 +187,7 @@ TEST(Dino, ATowerWithoutReadOutIsALineThatNamesTheSetting) {
   }
 }
 
-TEST(Dino, CollapsedTeachersHaveNoEntropyOrAllOfIt) {
+TEST(Dino, CollapsedTeachersHaveMinimalOrMaximalEntropy) {
   const auto entropy = [](double spread) {
     DinoCase tiny;
     tiny.center().copy_(at::arange(6, at::kDouble).view({1, 6}) * -spread);
@@ -202,7 +202,7 @@ TEST(Dino, CollapsedTeachersHaveNoEntropyOrAllOfIt) {
   EXPECT_NEAR(entropy(100), 0, 1e-9);
 }
 
-TEST(Dino, AutocastAndHalfPrecisionDoNotReachTheLoss) {
+TEST(Dino, LossIgnoresAutocastAndHalfPrecision) {
   DinoCase tiny("", 3, at::kFloat), halves("", 3, at::kFloat);
   for (DinoCase* each : {&tiny, &halves})
     for (auto* views : {&each->features.images, &each->features.teacher_images})
@@ -220,8 +220,8 @@ TEST(Dino, AutocastAndHalfPrecisionDoNotReachTheLoss) {
   EXPECT_NEAR(loss.item<double>(), expected, 1e-6);
 }
 
-// Ten crops of logits would be ten times what one has.
-TEST(Dino, TheStudentsLogitsExistForOneCropAtATime) {
+// The logits of ten crops together would take ten times the memory of one crop.
+TEST(Dino, HoldsStudentLogitsOfOneCropAtATime) {
   const auto peak_with = [](std::int64_t crops) {
     DinoCase wide("", 8, at::kFloat, "global_crops: 2, out_dim: 20000, local_crops: " + std::to_string(crops));
     return MemoryTrace::of([&] { wide.forward().total.backward(); }).peak();
@@ -239,20 +239,20 @@ std::string error_of(const std::string& yaml) {
   return "no error";
 }
 
-TEST(Dino, MistakesAreNamed) {
+TEST(Dino, ReportsMistakes) {
   EXPECT_EQ(error_of("{global_crops: 0}"), "test:1: dino.global_crops: expected from 1 to 100, got 0");
   EXPECT_EQ(
       error_of("{global_crops: 1, local_crops: 0, out_dim: 8}"),
-      "test:1: dino.local_crops: is 0, and one global crop alone has none to be compared with: set local_crops, or "
+      "test:1: dino.local_crops: is 0, and a single global crop has no other crop to be compared with: set local_crops, or "
       "two global_crops");
   EXPECT_EQ(error_of("{student_global_crops: false, local_crops: 0, out_dim: 8}"),
-            "test:1: dino.local_crops: is 0, and without student_global_crops the student sees no others");
+            "test:1: dino.local_crops: is 0, and without student_global_crops the student sees no crops");
   EXPECT_EQ(error_of("{global_crops: 2, local_crops: 0, out_dim: 8, hidden_dim: 4}"), "no error");
   DinoCase tiny;
   EXPECT_THROW(tiny.student->forward(tiny.features, {}), c10::Error);
 }
 
-TEST(Dino, AsksForEachCropAndForNoText) {
+TEST(Dino, NeedsEachCropAndNoText) {
   const Needs needs = DinoCase().student->needs();
   EXPECT_EQ(needs.images, (std::map<std::string, ViewNeeds>{{"global_0", {.teacher = true}},
                                                             {"global_1", {.teacher = true}},

@@ -1,4 +1,4 @@
-// The setting mask_duplicates: pairs of the same picture or caption are not negatives.
+// Tests the setting mask_duplicates: pairs with the same image or caption are not negatives.
 #include "tests/objectives/pairs.h"
 
 namespace tessera {
@@ -13,7 +13,8 @@ Pairs pairs_with(at::IntArrayRef images, at::IntArrayRef texts) {
   return pairs;
 }
 
-// Pairs 0, 3 and 6 share a picture, 1 and 2 a caption, 4 has a picture of 0's number as caption: not shared.
+// Pairs 0, 3 and 6 share an image, and 1 and 2 a caption. The caption id of pair 4 equals the image id of pair 0, which does
+// not count as shared.
 Pairs some_shared() {
   return pairs_with({9, 1, 2, 9, 4, 5, 9}, {10, 11, 11, 13, 9, 15, 16});
 }
@@ -23,7 +24,7 @@ at::Tensor cosines(const Pairs& pairs) {
   return at::matmul(unit(pairs.image_global), unit(pairs.text_global).t());
 }
 
-// 1 where a pair is its own or shares nothing, one entry after another.
+// Returns a matrix with 1 on the diagonal and where two pairs share nothing, computed entry by entry.
 at::Tensor counted(const Pairs& pairs) {
   at::Tensor out = at::ones({kPairs, kPairs}, at::kDouble);
   for (std::int64_t i = 0; i < kPairs; ++i)
@@ -42,7 +43,7 @@ void expect_outcome(const Outcome& ours, const Outcome& theirs) {
     EXPECT_TRUE(at::allclose(ours.gradients[i], theirs.gradients[i], 1e-8, 1e-10)) << "gradient " << i;
 }
 
-TEST(DuplicatePairs, AreLeftOutOfTheSoftmaxes) {
+TEST(DuplicatePairs, AreMaskedInSoftmaxes) {
   const Pairs pairs = some_shared();
   const at::Tensor weights = counted(pairs);
   EXPECT_EQ(weights.sum().item<double>(), kPairs * kPairs - 8);
@@ -57,7 +58,7 @@ TEST(DuplicatePairs, AreLeftOutOfTheSoftmaxes) {
   }
 }
 
-TEST(DuplicatePairs, AreLeftOutOfTheSigmoids) {
+TEST(DuplicatePairs, AreMaskedInSigmoids) {
   const Pairs pairs = some_shared();
   for (const char* yaml : {"{mask_duplicates: true}", "{mask_duplicates: true, chunk: 3}"}) {
     SCOPED_TRACE(yaml);
@@ -71,9 +72,9 @@ TEST(DuplicatePairs, AreLeftOutOfTheSigmoids) {
   }
 }
 
-// Similarity matrices of other kinds take the same way: with the shared pair left out the loss is that of its rows and
-// columns over what remains.
-TEST(DuplicatePairs, AreLeftOutOfSimilaritiesOfTokens) {
+// Losses on token similarities mask in the same way: without the shared pairs, the loss is that of the remaining entries of
+// rows and columns.
+TEST(DuplicatePairs, AreMaskedInTokenSimilarities) {
   const Pairs pairs = some_shared();
   const at::Tensor weights = counted(pairs);
   for (const char* name : {"filip", "pacl", "gloria"}) {
@@ -94,20 +95,20 @@ TEST(DuplicatePairs, AreLeftOutOfSimilaritiesOfTokens) {
   }
 }
 
-TEST(DuplicatePairs, ABatchOfOnePictureHasNoNegatives) {
+TEST(DuplicatePairs, BatchOfOneImageHasNoNegatives) {
   const Pairs pairs = pairs_with({5, 5, 5, 5, 5, 5, 5}, {0, 1, 2, 3, 4, 5, 6});
   for (const char* name : {"clip", "filip", "pacl", "gloria"})
     for (const char* chunk : {"", ", chunk: 2"}) {
       SCOPED_TRACE(std::string(name) + chunk);
       const Outcome outcome = evaluate(*make_objective(name, std::string("{mask_duplicates: true") + chunk + "}"), pairs);
-      EXPECT_NEAR(outcome.loss.item<double>(), 0, 1e-14);  // tiles round the right pair otherwise than products
+      EXPECT_NEAR(outcome.loss.item<double>(), 0, 1e-14);  // tiles round the right pair differently than matrix products
       for (const at::Tensor& gradient : outcome.gradients) EXPECT_LT(gradient.abs().max().item<double>(), 1e-14);
     }
   const Losses siglip = make_objective("siglip", "{mask_duplicates: true}")->forward(pairs.features(), {});
   EXPECT_EQ(siglip.terms[1].second.item<double>(), 0);
 }
 
-TEST(DuplicatePairs, CountWhereTheSettingIsOffOrThereAreNoIds) {
+TEST(DuplicatePairs, CountIfTheSettingIsOffOrThereAreNoIds) {
   Pairs pairs = some_shared();
   for (const ObjectiveCase& each : all_objectives()) {
     if (each.label.find("shared") == std::string::npos) continue;
@@ -133,7 +134,7 @@ TEST(DuplicatePairs, CountWhereTheSettingIsOffOrThereAreNoIds) {
           .duplicates);
 }
 
-TEST(DuplicatePairs, WrongIdsAreNamed) {
+TEST(DuplicatePairs, ErrorNamesWrongIds) {
   Pairs pairs = some_shared();
   pairs.caption_group = at::arange(3);
   try {

@@ -9,9 +9,9 @@ namespace {
 
 class ObjectiveGradients : public testing::TestWithParam<ObjectiveCase> {};
 
-// Central differences in float64 over every input and parameter. Codes and prototypes are left out: their gradient is
-// by definition not that of the function (codes count as constants, prototypes as unit rows); MgcaPrototypes is about
-// them.
+// Compares with central differences in float64 over every input and parameter. Codes and prototypes are left out, because
+// by definition their gradient is not that of the function (codes are constants, prototypes are unit rows). MgcaPrototypes
+// tests them.
 TEST_P(ObjectiveGradients, MatchFiniteDifferences) {
   std::string yaml = GetParam().yaml;
   if (GetParam().name == "mgca") yaml.insert(1, "prototype_weight: 0, ");
@@ -23,7 +23,7 @@ TEST_P(ObjectiveGradients, MatchFiniteDifferences) {
   expect_gradients_match(leaves, [&] { return objective->forward(pairs.features(), {}).total; });
 }
 
-// The hand-written backward passes, in tiles.
+// Tests the hand-written backward passes in tiles.
 TEST_P(ObjectiveGradients, MatchFiniteDifferencesInTiles) {
   if (GetParam().name != "clip" && GetParam().name != "siglip" && GetParam().name != "filip" &&
       GetParam().name != "sparc" && GetParam().name != "stair")
@@ -37,9 +37,9 @@ TEST_P(ObjectiveGradients, MatchFiniteDifferencesInTiles) {
   expect_gradients_match(leaves, [&] { return objective->forward(pairs.features(), {}).total; });
 }
 
-// MGCA with everything on, against its prototype term written with the codes as constants and the prototypes as free
-// rows, whose gradients in turn match central differences.
-TEST(MgcaPrototypes, GradientsAreThoseWithConstantCodesAndUnitRows) {
+// Compares MGCA with its prototype term written with constant codes and free prototype rows. The gradients of that term in
+// turn match central differences.
+TEST(MgcaPrototypes, GradientsTreatCodesAsConstantsAndPrototypesAsUnitRows) {
   for (const char* temperature : {"0.2", "null"}) {
     const std::string yaml = std::string(
                                  "{num_prototypes: 6, global_weight: 0, local_weight: 0, prototype_weight: 1.5, "
@@ -77,8 +77,8 @@ TEST(MgcaPrototypes, GradientsAreThoseWithConstantCodesAndUnitRows) {
   }
 }
 
-// Sinkhorn-Knopp with matrices instead of logarithms.
-TEST(MgcaPrototypes, CodesAreThoseOfSinkhornsIterations) {
+// Computes Sinkhorn-Knopp with matrices instead of logarithms.
+TEST(MgcaPrototypes, CodesMatchSinkhornIterations) {
   at::manual_seed(4);
   const at::Tensor scores = at::rand({5, 7}, at::kDouble);
   for (const std::int64_t iterations : {0, 1, 3}) {

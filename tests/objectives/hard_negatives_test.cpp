@@ -1,5 +1,5 @@
-// Hard-negative texts beside the batch's texts (hard_negatives of clip and siglip), against the formulas one entry after the
-// other.
+// Compares hard-negative texts, which join the texts of the batch (hard_negatives of clip and siglip), with the formulas,
+// computed entry by entry.
 #include "tests/objectives/pairs.h"
 #include "tests/support/gradcheck.h"
 
@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::int64_t kPairs = 5, kNegativesEach = 3;
 
-// Three hard negatives each; the second image has none, the fourth one. What stands where there is none survives no loss.
+// Each pair has three hard negatives, except that the second has none and the fourth has one. Absent negatives are NaN.
 Pairs pairs_with_negatives() {
   Pairs pairs = random_pairs({2, 1, 2, 1, 2}, 2);
   pairs.negatives_present =
@@ -22,13 +22,13 @@ at::Tensor cosine(const at::Tensor& a, const at::Tensor& b) {
   return (a * b).sum() / (a.square().sum().sqrt() * b.square().sum().sqrt());
 }
 
-// Whether image i is compared with negative h of pair j.
+// Returns whether image i is compared with negative h of pair j.
 bool is_compared(const Pairs& pairs, const std::string& mode, std::int64_t i, std::int64_t j, std::int64_t h) {
   return (mode == "all" || i == j) && mode != "none" && pairs.negatives_present[j][h].item<bool>();
 }
 
-// NegCLIP (Yuksekgonul et al. 2023, section 4): -log of the right text's share of exp(scale cos) over the batch's texts and the
-// negatives; texts choose among images alone.
+// NegCLIP (Yuksekgonul et al. 2023, section 4): -log of the share of the right text in exp(scale cos) over the texts of the
+// batch and the negatives. Texts are compared only with images.
 at::Tensor clip_by_hand(const Pairs& pairs, const std::string& mode, const at::Tensor& scale) {
   at::Tensor loss = at::zeros({}, at::kDouble);
   for (std::int64_t i = 0; i < kPairs; ++i) {
@@ -71,7 +71,7 @@ void expect_outcome(const Outcome& ours, const Outcome& theirs) {
 
 constexpr const char* kChunks[] = {"null", "1", "3", "100"};
 
-TEST(HardNegatives, AreColumnsOfTheImagesSoftmaxes) {
+TEST(HardNegatives, AreColumnsOfTheImageToTextSoftmax) {
   const Pairs pairs = pairs_with_negatives();
   for (const std::string mode : {"none", "own", "all"})
     for (const std::string chunk : kChunks) {
@@ -86,7 +86,7 @@ TEST(HardNegatives, AreColumnsOfTheImagesSoftmaxes) {
     }
 }
 
-TEST(HardNegatives, AreDecisionsOfTheirOwnInTheSigmoidLoss) {
+TEST(HardNegatives, AreSeparateTermsOfTheSigmoidLoss) {
   const Pairs pairs = pairs_with_negatives();
   for (const std::string mode : {"none", "own", "all"})
     for (const std::string chunk : kChunks) {
@@ -103,7 +103,7 @@ TEST(HardNegatives, AreDecisionsOfTheirOwnInTheSigmoidLoss) {
     }
 }
 
-TEST(HardNegatives, LeaveTheTextsDirectionAsItIs) {
+TEST(HardNegatives, DoNotChangeTheTextToImageLoss) {
   const Pairs pairs = pairs_with_negatives();
   const auto terms = [&](const std::string& yaml) {
     return make_objective("clip", yaml)->forward(pairs.features(), {}).terms;
@@ -116,7 +116,7 @@ TEST(HardNegatives, LeaveTheTextsDirectionAsItIs) {
   EXPECT_LT(own[0].second.item<double>(), all[0].second.item<double>());
 }
 
-TEST(HardNegatives, ThatAreAllAbsentChangeNothing) {
+TEST(HardNegatives, HaveNoEffectIfAllAreAbsent) {
   Pairs pairs = pairs_with_negatives();
   pairs.negatives_present = at::zeros({kPairs, kNegativesEach}, at::kBool);
   pairs.negatives = leaf(at::full({kPairs, kNegativesEach, 5}, std::nan(""), at::kDouble));
@@ -129,7 +129,7 @@ TEST(HardNegatives, ThatAreAllAbsentChangeNothing) {
     }
 }
 
-TEST(HardNegatives, AreAskedForOnlyWhereTheyCountAndMayBeMissing) {
+TEST(HardNegatives, AreNeededOnlyIfTheyCountAndAreOptional) {
   for (const std::string name : {"clip", "siglip"}) {
     EXPECT_FALSE(make_objective(name, "{}")->needs().texts.contains(kNegatives));
     const Needs needs = make_objective(name, "{hard_negatives: own}")->needs();
@@ -142,7 +142,7 @@ TEST(HardNegatives, AreAskedForOnlyWhereTheyCountAndMayBeMissing) {
   }
 }
 
-TEST(HardNegatives, ThatDoNotFitAreNamed) {
+TEST(HardNegatives, ErrorNamesNegativesThatDoNotFit) {
   Pairs pairs = pairs_with_negatives();
   pairs.negatives = leaf(at::randn({kPairs, kNegativesEach, 4}, at::kDouble));
   try {

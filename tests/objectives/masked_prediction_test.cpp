@@ -50,7 +50,7 @@ struct MaskedCase {
   }
 };
 
-// iBOT, eq. 2, patch by patch.
+// Computes eq. 2 of iBOT patch by patch.
 double cross_entropy_by_hand(MaskedCase& each, bool all_patches) {
   double sum = 0;
   std::int64_t count = 0;
@@ -87,9 +87,9 @@ TEST(MaskedPrediction, LossIsTheMeanCrossEntropyOfHiddenPatches) {
 TEST(MaskedPrediction, ChunksChangeNothing) {
   MaskedCase whole("chunk: null"), tiled("chunk: 4");
   whole.forward().total.backward();
-  tiled.forward().total.backward();  // the center has moved before the second pass over the tiles
+  tiled.forward().total.backward();  // the center moves before the second pass over the tiles
   const double still = whole.forward({.training = false}).total.item<double>();
-  EXPECT_EQ(whole.forward().total.item<double>(), still) << "the center moves behind the loss";
+  EXPECT_EQ(whole.forward().total.item<double>(), still) << "the center moves after the loss";
   for (const char* view : {"global_0", "global_1"})
     EXPECT_TRUE(at::allclose(whole.features.images.at(view).encoder_tokens.grad(),
                              tiled.features.images.at(view).encoder_tokens.grad(), 1e-10, 1e-12));
@@ -104,7 +104,7 @@ TEST(MaskedPrediction, GradientsMatchFiniteDifferences) {
     SCOPED_TRACE(more);
     MaskedCase each(more, 2);
     StepContext still;
-    still.training = false;  // each call would move the center
+    still.training = false;  // otherwise each call would move the center
     std::vector<at::Tensor> leaves;
     for (auto& [name, view] : each.features.images) leaves.push_back(view.encoder_tokens);
     for (const at::Tensor& parameter : each.student->parameters())
@@ -113,7 +113,7 @@ TEST(MaskedPrediction, GradientsMatchFiniteDifferences) {
   }
 }
 
-TEST(MaskedPrediction, VisiblePatchesAndTheTeacherGetNoGradient) {
+TEST(MaskedPrediction, VisiblePatchesAndTeacherGetNoGradient) {
   MaskedCase each;
   for (auto& [name, view] : each.features.teacher_images) view.encoder_tokens.requires_grad_(true);
   each.forward().total.backward();
@@ -125,7 +125,7 @@ TEST(MaskedPrediction, VisiblePatchesAndTheTeacherGetNoGradient) {
   for (const auto& item : each.teacher->named_parameters()) EXPECT_FALSE(item.value().grad().defined()) << item.key();
 }
 
-TEST(MaskedPrediction, TheCenterFollowsTheTeachersLogitsOfTheComparedPatches) {
+TEST(MaskedPrediction, CenterFollowsTheTeacherLogitsOfComparedPatches) {
   MaskedCase each("center_momentum: 0.8");
   const at::Tensor start = at::randn({1, kOutputs}, at::kDouble);
   each.center().copy_(start);
@@ -136,12 +136,12 @@ TEST(MaskedPrediction, TheCenterFollowsTheTeachersLogitsOfTheComparedPatches) {
     for (std::int64_t i = 0; i < chosen.size(0); ++i) rows.push_back(MaskedCase::logits(*each.teacher, chosen[i]));
   }
   each.forward({.training = false});
-  EXPECT_TRUE(at::equal(each.center(), start)) << "evaluation leaves it alone";
+  EXPECT_TRUE(at::equal(each.center(), start)) << "evaluation does not change the center";
   each.forward();
   EXPECT_TRUE(at::allclose(each.center(), 0.8 * start + 0.2 * at::stack(rows).mean(0, true)));
 }
 
-TEST(MaskedPrediction, NeedsHiddenPatchesOfTheModelAndATeacher) {
+TEST(MaskedPrediction, NeedsHiddenPatchesAndATeacher) {
   MaskedCase each("share: 0.3, shape: blocks");
   const ViewNeeds& view = each.student->needs().images.at("global_1");
   EXPECT_TRUE(view.student && view.teacher && view.encoder_tokens);
@@ -152,7 +152,7 @@ TEST(MaskedPrediction, NeedsHiddenPatchesOfTheModelAndATeacher) {
   EXPECT_THROW(each.forward(), c10::Error);
 }
 
-TEST(MaskedPrediction, MemoryIsThatOfAChunk) {
+TEST(MaskedPrediction, MemoryIsBoundedByTheChunk) {
   const auto peak = [](const std::string& chunk) {
     const std::string sizes = "{out_dim: 8192, hidden_dim: 8, bottleneck_dim: 8, chunk: " + chunk + "}";
     const auto make = [&] {
@@ -171,7 +171,7 @@ TEST(MaskedPrediction, MemoryIsThatOfAChunk) {
   EXPECT_LT(4 * peak("128"), peak("null"));
 }
 
-TEST(SelfDistillation, IsDinoWithLocalCropsAlone) {
+TEST(SelfDistillation, IsDinoWithOnlyLocalCropsForTheStudent) {
   const auto make = [](const char* name, const char* yaml) {
     at::manual_seed(3);
     return objectives().make({name, config::parse_yaml(yaml, "test")}, "objective", {.embed_dim = kEncoderWidth});
@@ -181,7 +181,7 @@ TEST(SelfDistillation, IsDinoWithLocalCropsAlone) {
   const auto dino = make("dino",
                          "{global_crops: 1, local_crops: 2, student_global_crops: false, out_dim: 5, hidden_dim: 5, "
                          "bottleneck_dim: 3}");
-  EXPECT_FALSE(ours->needs().images.at("global_0").student) << "the teacher alone sees it";
+  EXPECT_FALSE(ours->needs().images.at("global_0").student) << "only the teacher sees it";
   Features features;
   for (const char* view : {"local_0", "local_1"}) features.images[view].global = at::randn({3, kEncoderWidth});
   features.teacher_images["global_0"].global = at::randn({3, kEncoderWidth});
@@ -204,7 +204,7 @@ std::shared_ptr<Objective> make_koleo() {
   return objectives().make({"koleo", {}}, "objective", {.embed_dim = 3});
 }
 
-TEST(Koleo, LossIsMinusTheMeanLogarithmOfTheNearestDistances) {
+TEST(Koleo, LossIsTheNegativeMeanLogOfNearestDistances) {
   const Features features = spread_case();
   double goal = 0;
   for (const auto& [name, view] : features.images)
@@ -228,7 +228,7 @@ TEST(Koleo, GradientsMatchFiniteDifferences) {
   expect_gradients_match(leaves, [&] { return koleo->forward(features, {}).total; }, 1e-5);
 }
 
-TEST(Koleo, EqualImagesAndOneAloneStayFinite) {
+TEST(Koleo, IsFiniteForEqualImagesAndASingleImage) {
   Features features = spread_case();
   for (auto& [name, view] : features.images) view.global = at::ones({4, 3}, at::kDouble).requires_grad_(true);
   const at::Tensor loss = make_koleo()->forward(features, {}).total;

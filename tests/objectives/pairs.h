@@ -40,14 +40,14 @@ struct Pairs {
   }
 };
 
-/// A copy that takes a gradient.
+/// Returns a copy that requires a gradient.
 inline at::Tensor leaf(const at::Tensor& values) {
   return values.detach().clone().requires_grad_(true);
 }
 
-/// Captions of the given lengths, padded to `words`; padding holds numbers. Embeddings require grad. The last pair has
-/// the first one's picture, and of four pairs or more the second and third share their caption. Each pair has two hard
-/// negatives, but the second none and the third one.
+/// Returns random pairs with captions of the given lengths, padded to `words` with random values. Embeddings require a
+/// gradient. The last pair has the same image as the first; with four or more pairs, the second and third share their
+/// caption. Each pair has two hard negatives, except that the second has none and the third has one.
 inline Pairs random_pairs(const std::vector<std::int64_t>& lengths, std::int64_t words, std::int64_t patches = 4,
                           std::int64_t width = 5, at::ScalarType dtype = at::kDouble, std::uint64_t seed = 1) {
   at::manual_seed(seed);
@@ -74,7 +74,7 @@ inline std::shared_ptr<Objective> make_objective(const std::string& name, const 
   return objective;
 }
 
-/// Loss and the gradients of the embeddings (zeros where there is none).
+/// The loss and the gradients of the embeddings; a missing gradient is 0.
 struct Outcome {
   at::Tensor loss;
   std::vector<at::Tensor> gradients;
@@ -93,7 +93,7 @@ inline Outcome evaluate(Objective& objective, const Pairs& pairs) {
   return differentiate(objective.forward(pairs.features(), {}).total, pairs);
 }
 
-/// Every objective on pairs with settings that exercise it; the tests of properties run over all of them.
+/// An objective on pairs with settings that exercise it. The property tests run over all of them.
 struct ObjectiveCase {
   std::string label;
   std::string name;

@@ -30,7 +30,7 @@ class ObjectiveProperties : public testing::TestWithParam<ObjectiveCase> {
   }
 };
 
-// MGCA normalizes its prototypes in each forward: a second one may differ in the last bit.
+// MGCA normalizes its prototypes in each forward pass, so a second pass may differ in the last bit.
 constexpr double kSame = 1e-12;
 
 TEST_P(ObjectiveProperties, ChunkChangesNothing) {
@@ -42,7 +42,7 @@ TEST_P(ObjectiveProperties, ChunkChangesNothing) {
     SCOPED_TRACE(chunk);
     const auto tiled = make(chunk);
     expect_equal(evaluate(*tiled, pairs), expected);
-    // Parameters too: they reach the tiles by another way.
+    // Also compares parameters, whose gradients are computed differently in tiles.
     const auto loss = tiled->forward(pairs.features(), {}).total;
     const auto parameters = tiled->parameters();
     const auto tiled_gradients = torch::autograd::grad({loss}, parameters, {}, std::nullopt, false, true);
@@ -54,7 +54,7 @@ TEST_P(ObjectiveProperties, ChunkChangesNothing) {
   }
 }
 
-TEST_P(ObjectiveProperties, PaddingMayHoldAnythingAndGetsNoGradient) {
+TEST_P(ObjectiveProperties, PaddingHasNoEffectAndNoGradient) {
   const Pairs plain = random_pairs({3, 1, 0, 2}, 4);
   const auto objective = make();
   const Outcome expected = evaluate(*objective, plain);
@@ -78,7 +78,7 @@ TEST_P(ObjectiveProperties, MorePaddingChangesNothing) {
   expect_equal(outcome, evaluate(*objective, plain));
 }
 
-TEST_P(ObjectiveProperties, PermutedPairsGiveTheSameLoss) {
+TEST_P(ObjectiveProperties, IsInvariantToTheOrderOfPairs) {
   const Pairs plain = random_pairs({3, 1, 0, 2}, 3);
   const at::Tensor order = at::tensor({2, 0, 3, 1}, at::kLong);
   Pairs permuted;
@@ -97,7 +97,7 @@ TEST_P(ObjectiveProperties, PermutedPairsGiveTheSameLoss) {
   expect_equal(evaluate(*objective, permuted), expected);
 }
 
-TEST_P(ObjectiveProperties, HolesInTheMaskAreLikePaddingAtTheEnd) {
+TEST_P(ObjectiveProperties, HolesInTheMaskActLikePaddingAtTheEnd) {
   const Pairs plain = random_pairs({2, 2}, 2);
   Pairs holes = plain;
   holes.text_tokens =
@@ -109,7 +109,7 @@ TEST_P(ObjectiveProperties, HolesInTheMaskAreLikePaddingAtTheEnd) {
   EXPECT_TRUE(at::allclose(evaluate(*objective, holes).loss, evaluate(*objective, plain).loss, 1e-10, 1e-12));
 }
 
-TEST_P(ObjectiveProperties, EmptyCaptionsNoTokensAndSinglePairsAreFinite) {
+TEST_P(ObjectiveProperties, IsFiniteForEmptyCaptionsNoTokensAndSinglePairs) {
   const auto objective = make();
   for (const auto& lengths : std::vector<std::vector<std::int64_t>>{{0, 0, 0}, {2}, {0}, {3, 0}}) {
     EXPECT_TRUE(finite(evaluate(*objective, random_pairs(lengths, 3))));
@@ -118,7 +118,7 @@ TEST_P(ObjectiveProperties, EmptyCaptionsNoTokensAndSinglePairsAreFinite) {
   EXPECT_TRUE(finite(evaluate(*objective, random_pairs({0, 0}, /*words=*/0))));
 }
 
-TEST_P(ObjectiveProperties, NonContiguousInputsGiveTheSame) {
+TEST_P(ObjectiveProperties, AcceptsNonContiguousInputs) {
   const Pairs plain = random_pairs({3, 1, 0, 2}, 3);
   const auto strided = [](const at::Tensor& x) { return x.detach().mT().contiguous().mT().requires_grad_(true); };
   Pairs other = plain;
@@ -132,7 +132,7 @@ TEST_P(ObjectiveProperties, NonContiguousInputsGiveTheSame) {
   expect_equal(evaluate(*objective, other), evaluate(*objective, plain));
 }
 
-TEST_P(ObjectiveProperties, AutocastDoesNotReachTheLoss) {
+TEST_P(ObjectiveProperties, LossIgnoresAutocast) {
   const Pairs pairs = random_pairs({3, 1, 2}, 3, 4, 5, at::kFloat);
   const auto objective = make("", at::kFloat);
   const Outcome expected = evaluate(*objective, pairs);
@@ -140,13 +140,13 @@ TEST_P(ObjectiveProperties, AutocastDoesNotReachTheLoss) {
   at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
   const at::Tensor loss = objective->forward(pairs.features(), {}).total;
   at::autocast::clear_cache();
-  at::autocast::set_autocast_enabled(at::kCPU, false);  // as in training: the backward pass runs outside
+  at::autocast::set_autocast_enabled(at::kCPU, false);  // as in training, the backward pass runs outside of autocast
   const Outcome outcome = differentiate(loss, pairs);
   expect_equal(outcome, expected, 1e-5);
   EXPECT_EQ(outcome.loss.scalar_type(), at::kFloat);
 }
 
-TEST_P(ObjectiveProperties, HalfPrecisionFeaturesGiveAFloatLoss) {
+TEST_P(ObjectiveProperties, HasAFloatLossForHalfPrecisionFeatures) {
   Pairs pairs = random_pairs({3, 1, 2}, 3, 4, 5, at::kFloat);
   const auto objective = make("", at::kFloat);
   Pairs rounded = pairs, halves = pairs;
@@ -159,14 +159,14 @@ TEST_P(ObjectiveProperties, HalfPrecisionFeaturesGiveAFloatLoss) {
   }
   const at::Tensor loss = evaluate(*objective, halves).loss;
   EXPECT_EQ(loss.scalar_type(), at::kFloat);
-  // SPARC's grouped tokens are rounded to bfloat16, once more than the features.
+  // SPARC also rounds its grouped tokens to bfloat16.
   const double tolerance = GetParam().name == "sparc" ? 1e-2 : 1e-5;
   EXPECT_TRUE(at::allclose(loss, evaluate(*objective, rounded).loss, tolerance, 1e-6));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ObjectiveProperties, testing::ValuesIn(all_objectives()), label_of);
 
-/// The types of the tokens that sparsify_group's forward kernel is given while it lives.
+/// Records the types of the tokens that the forward kernel of sparsify_group receives during its lifetime.
 class KernelTypes {
  public:
   KernelTypes() {
@@ -191,8 +191,8 @@ class KernelTypes {
   at::CallbackHandle handle_;
 };
 
-// Similarities, thresholds and losses are those of float32; grouped tokens and their gradients are rounded.
-TEST(SparcInBfloat16, GivesTokensToTheKernelAsTheyComeAndStaysWithinTheirRounding) {
+// Similarities, thresholds and losses are computed in float32; grouped tokens and their gradients are rounded.
+TEST(SparcInBfloat16, PassesBfloat16TokensToTheKernelWithSmallErrors) {
   constexpr std::int64_t kWidth = 64;
   const Pairs random = random_pairs({12, 3, 7, 1, 12, 5, 9, 2}, 12, 20, kWidth, at::kFloat);
   for (const char* yaml : {"{}", "{chunk: 3}", "{weights: softmax}"}) {
@@ -217,7 +217,7 @@ TEST(SparcInBfloat16, GivesTokensToTheKernelAsTheyComeAndStaysWithinTheirRoundin
   }
 }
 
-TEST(LogitScale, StartsAtOneOverSevenHundredthsAndIsClamped) {
+TEST(LogitScale, StartsAtLogOfOneOver007AndIsClamped) {
   const auto clip = make_objective("clip", "{}", 5, at::kFloat);
   at::Tensor scale = clip->named_parameters()["logit_scale"];
   EXPECT_FLOAT_EQ(scale.item<float>(), static_cast<float>(std::log(1 / 0.07)));
@@ -239,11 +239,11 @@ std::string settings_error(const std::string& name, const std::string& yaml) {
   return "no error";
 }
 
-TEST(ObjectiveSettings, MistakesAreNamed) {
+TEST(ObjectiveSettings, ErrorsNameTheMistake) {
   EXPECT_EQ(settings_error("weighted_sum", "{objectives: []}"),
             "test:1: weighted_sum.objectives: is empty: name at least one objective");
   EXPECT_EQ(settings_error("weighted_sum", "{objectives: [{name: clip}, {name: clip}]}"),
-            "test:1: weighted_sum.objectives: label clip is used twice: give each objective a label of its own");
+            "test:1: weighted_sum.objectives: label clip is used twice: give each objective its own label");
   EXPECT_NE(
       settings_error("weighted_sum", "{objectives: [{name: clpi}]}").find("unknown objective clpi: did you mean clip?"),
       std::string::npos);
@@ -269,7 +269,7 @@ std::string shape_error(const std::string& name, const Pairs& pairs) {
   return "no error";
 }
 
-TEST(ObjectiveInputs, WhatATowerDoesNotGiveIsAMatterOfSettings) {
+TEST(ObjectiveInputs, ErrorForMissingFeaturesNamesTheSetting) {
   const auto error = [](const std::string& name, const Pairs& pairs) -> std::string {
     try {
       make_objective(name, "{}")->forward(pairs.features(), {});
@@ -281,14 +281,14 @@ TEST(ObjectiveInputs, WhatATowerDoesNotGiveIsAMatterOfSettings) {
   Pairs bad = random_pairs({2, 1}, 2);
   bad.text_global = at::Tensor();
   EXPECT_EQ(error("sparc", bad),
-            "objective sparc wants one embedding of each text (text_global), which the text tower does not give: set "
-            "model.text.readout to gap or another that does (none is for objectives that read tokens alone)");
+            "objective sparc needs one embedding per text (text_global), which the text tower does not output: set "
+            "model.text.readout to gap or another that does (none is only for objectives that read tokens)");
   bad.image_tokens = at::Tensor();
   EXPECT_EQ(error("filip", bad),
-            "objective filip wants image_tokens, which the image tower does not give: set another model.image.encoder");
+            "objective filip needs image_tokens, which the image tower does not output: set another model.image.encoder");
 }
 
-TEST(ObjectiveInputs, WrongShapesNameTheTensorAndWhatWasExpected) {
+TEST(ObjectiveInputs, ErrorForWrongShapesNamesTheTensor) {
   const Pairs good = random_pairs({2, 1}, 2);
   Pairs bad = good;
   bad.text_global = at::randn({3, 5}, at::kDouble);
@@ -314,8 +314,8 @@ TEST(ObjectiveInputs, WrongShapesNameTheTensorAndWhatWasExpected) {
   EXPECT_EQ(shape_error("clip", bad), "clip: image_global holds no pair, got [0, 5]");
 }
 
-// Zhai et al. 2023, algorithm 1.
-TEST(Siglip, EqualsThePaper) {
+// Compares with Zhai et al. 2023, algorithm 1.
+TEST(Siglip, MatchesThePaper) {
   const Pairs pairs = random_pairs({2, 1, 3}, 3);
   const auto siglip = make_objective("siglip", "{}");
   EXPECT_DOUBLE_EQ(siglip->named_parameters()["logit_bias"].item<double>(), -10);
@@ -332,8 +332,8 @@ TEST(Siglip, EqualsThePaper) {
               loss.item<double>() + at::log_sigmoid(logits.diagonal()).mean().item<double>(), 1e-6);
 }
 
-// A plain version of FILIP that does hold [B, B, P, L].
-TEST(Filip, TiledEqualsComposed) {
+// Compares with a plain version of FILIP that holds [B, B, P, L].
+TEST(Filip, MatchesThePlainVersion) {
   const Pairs pairs = random_pairs({4, 2, 3, 0, 1}, 4, 6);
   const auto filip = make_objective("filip", "{token_drop_rate: 0, chunk: 2}");
   const at::Tensor v = pairs.image_tokens / pairs.image_tokens.norm(2, -1, true);
@@ -351,7 +351,7 @@ TEST(Filip, TiledEqualsComposed) {
   const auto expected = torch::autograd::grad({loss}, {pairs.image_tokens, pairs.text_tokens});
   const Outcome outcome = evaluate(*filip, pairs);
   EXPECT_NEAR(outcome.loss.item<double>(), loss.item<double>(),
-              1e-6);  // the scale is held in float32 before it is widened
+              1e-6);  // the scale is float32 before it is widened
   EXPECT_TRUE(at::allclose(outcome.gradients[1], expected[0], 1e-5, 1e-7));
   EXPECT_TRUE(at::allclose(outcome.gradients[3], expected[1], 1e-5, 1e-7));
 }

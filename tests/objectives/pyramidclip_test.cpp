@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kSamples = 5, kEmbedWidth = 4;
 
-/// Six views of five samples: the second and the last have no regions, the third has no objects.
+/// Six views of five samples. The second and last samples have no regions, and the third has no objects.
 struct Pyramid {
   std::map<std::string, at::Tensor> images, texts;
   at::Tensor has_regions = at::tensor({1, 0, 1, 1, 0}).to(at::kBool);
@@ -50,7 +50,7 @@ std::map<std::string, double> terms_of(Objective& objective, const Features& fea
   return terms;
 }
 
-TEST(PyramidClip, GradientsMatchFiniteDifferencesWithSamplesThatLackViews) {
+TEST(PyramidClip, GradientsMatchFiniteDifferencesIfSamplesLackViews) {
   const Pyramid pyramid;
   for (const char* chunk : {"", "chunk: 2, "}) {
     const auto objective = make_objective("pyramidclip", std::string(kAllPairs).insert(1, chunk), kEmbedWidth);
@@ -60,7 +60,7 @@ TEST(PyramidClip, GradientsMatchFiniteDifferencesWithSamplesThatLackViews) {
   }
 }
 
-TEST(PyramidClip, WhatASampleLacksMayHoldAnythingAndGetsNoGradient) {
+TEST(PyramidClip, MissingViewsHaveNoEffectAndNoGradient) {
   const Pyramid plain;
   Pyramid filled = plain;
   filled.images["roi"] =
@@ -76,7 +76,7 @@ TEST(PyramidClip, WhatASampleLacksMayHoldAnythingAndGetsNoGradient) {
 }
 
 // Each term is CLIP's loss on the samples that have both views.
-TEST(PyramidClip, ATermIsTheContrastOfTheSamplesThatHaveBothViews) {
+TEST(PyramidClip, TermsContrastTheSamplesWithBothViews) {
   const Pyramid pyramid;
   const auto terms = terms_of(*make_objective("pyramidclip", kAllPairs, kEmbedWidth), pyramid.features());
   const auto clip = make_objective("clip", "{label_smoothing: 0.2}", kEmbedWidth);
@@ -96,7 +96,7 @@ TEST(PyramidClip, ATermIsTheContrastOfTheSamplesThatHaveBothViews) {
   expect_term("loss_ra", images.at("roi"), texts.at("objects"), pyramid.has_regions & pyramid.has_objects);
 }
 
-TEST(PyramidClip, TheLossIsTheWeightedSumOfTheMeansOfItsGroups) {
+TEST(PyramidClip, LossIsTheWeightedSumOfGroupMeans) {
   const auto terms = terms_of(
       *make_objective("pyramidclip", "{cross_global_weight: 0.5, cross_local_weight: 0.2, cross_local_pairs: []}",
                       kEmbedWidth),
@@ -107,7 +107,7 @@ TEST(PyramidClip, TheLossIsTheWeightedSumOfTheMeansOfItsGroups) {
   EXPECT_NEAR(terms.at("loss"), 0.3 * terms.at("loss_peer") + 0.5 * terms.at("loss_cross_global"), 1e-12);
 }
 
-TEST(PyramidClip, FewerThanTwoSamplesWithAViewAddNothing) {
+TEST(PyramidClip, ViewOfFewerThanTwoSamplesAddsNothing) {
   for (const std::int64_t present : {0, 1}) {
     Pyramid pyramid;
     pyramid.has_regions = at::arange(kSamples) < present;
@@ -123,7 +123,7 @@ TEST(PyramidClip, FewerThanTwoSamplesWithAViewAddNothing) {
   }
 }
 
-TEST(PyramidClip, AsksForTheViewsOfItsPairsAlone) {
+TEST(PyramidClip, NeedsOnlyTheViewsOfItsPairs) {
   const Needs all = make_objective("pyramidclip", "{}", kEmbedWidth)->needs();
   EXPECT_EQ(all.images.size(), 3u);
   EXPECT_TRUE(all.images.at("roi").regions && all.images.at("roi").optional);
@@ -147,13 +147,13 @@ std::string refusal(const std::string& yaml) {
   return "no error";
 }
 
-TEST(PyramidClip, RefusesPairsAndWeightsThatMakeNoSense) {
+TEST(PyramidClip, RejectsInvalidPairsAndWeights) {
   const auto expect_refused = [](const std::string& yaml, const std::string& part) {
     EXPECT_NE(refusal(yaml).find(part), std::string::npos) << refusal(yaml);
   };
-  expect_refused("{peer_pairs: [SG]}", "peer_pairs: SG is no pair of views: write one of G, L, R and one of S, T, A");
-  expect_refused("{cross_local_pairs: [LA, LA]}", "cross_local_pairs: LA stands there twice");
-  expect_refused("{cross_global_weight: 0.7, cross_local_weight: 0.7}", "more than 1 together");
+  expect_refused("{peer_pairs: [SG]}", "peer_pairs: SG is not a pair of views: write one of G, L, R and one of S, T, A");
+  expect_refused("{cross_local_pairs: [LA, LA]}", "cross_local_pairs: LA is listed twice");
+  expect_refused("{cross_global_weight: 0.7, cross_local_weight: 0.7}", "add up to more than 1");
   expect_refused("{peer_pairs: [], cross_global_pairs: [], cross_local_pairs: []}", "name at least one");
 }
 

@@ -8,17 +8,17 @@
 
 namespace tessera {
 
-/// Hand-made features of images with boxes, their phrases and H negatives each.
+/// Features of images with boxes, with a phrase and H negatives per box.
 struct RegionCase {
   at::Tensor dense;      // [B, N, D]
-  at::Tensor corners;    // float [B, R, 4], shares that float32 holds exactly
+  at::Tensor corners;    // float [B, R, 4], fractions that float32 represents exactly
   at::Tensor box;        // bool [B, R]
   at::Tensor phrases;    // [B, R, D]
   at::Tensor phrase;     // bool [B, R]
   at::Tensor ids;        // int64 [B, R, L]
   at::Tensor negatives;  // [B, R * H, D]
   at::Tensor negative;   // bool [B, R * H]
-  at::Tensor grids{};    // int64 [B, 2]; undefined: square
+  at::Tensor grids{};    // int64 [B, 2]; undefined means square grids
 
   std::vector<at::Tensor> leaves() const { return {dense, phrases, negatives}; }
   std::int64_t negatives_each() const { return negative.size(1) / box.size(1); }
@@ -38,7 +38,7 @@ struct RegionCase {
     return out;
   }
 
-  /// Images first .. first + count - 1, as leaves of their own.
+  /// Returns images first .. first + count - 1 as new leaf tensors.
   RegionCase part(std::int64_t first, std::int64_t count) const {
     const auto own = [&](const at::Tensor& values) {
       return values.detach().narrow(0, first, count).clone().requires_grad_(values.requires_grad());
@@ -47,10 +47,10 @@ struct RegionCase {
   }
 };
 
-/// Four images of 3 x 3 patches with up to 3 boxes and 2 negatives each, width 4. Image 1 has no box; image 3's second box has
-/// no phrase; boxes 1 of image 0 and 0 of image 2 have the same phrase, boxes 2 of image 0 and 0 of image 3 almost the same
-/// embedding; box 1 of image 0 has one negative, box 2 none;
-/// image 2's first negative is nearer to its box than the phrase is.
+/// Returns four images of 3 x 3 patches, with up to 3 boxes of 2 negatives each, of width 4. Image 1 has no box, and the
+/// second box of image 3 has no phrase. Box 1 of image 0 and box 0 of image 2 have the same phrase; box 2 of image 0 and
+/// box 0 of image 3 have almost the same phrase embedding. Box 1 of image 0 has one negative, and box 2 has none. The first
+/// negative of image 2 is nearer to its box than the phrase is.
 inline RegionCase region_case() {
   at::manual_seed(11);
   const auto random = [](at::IntArrayRef sizes) { return at::randn(sizes, at::kDouble); };
@@ -62,7 +62,7 @@ inline RegionCase region_case() {
       0,     0,     0,     0,      0,      0,     0,      0,     0,    0,    0,      0,  //
       0.25f, 0,     0.75f, 0.5f,   0,      0,     0,      0,     0,    0,    0,      0,  //
       0,     0.25f, 1,     0.375f, 0.25f,  0.25f, 0.5f,   0.5f,  0,    0,    0,      0};
-  const at::Tensor common = random({4});  // so that phrases are nearer to boxes than negatives are
+  const at::Tensor common = random({4});  // so that phrases are nearer to boxes than negatives
   RegionCase out{random({4, 9, 4}) + common,
                  at::tensor(corners).view({4, 3, 4}),
                  bools({1, 1, 1, 0, 0, 0, 1, 0, 0, 1, 1, 0}, {4, 3}),

@@ -27,7 +27,7 @@ double cosine(const Vector& a, const Vector& b) {
   return product / std::sqrt(aa * bb);
 }
 
-/// RoIAlign of tokens [N, D] of a grid in one bin with a point per patch (Mask R-CNN, section 3), boxes moved by half a patch.
+/// RoIAlign (Mask R-CNN, section 3) of grid tokens [N, D] into one bin with one point per patch; boxes move by half a patch.
 Vector pooled(const at::Tensor& tokens, int rows, int columns, const Vector& corners) {
   const double left = corners[0] * columns - 0.5, top = corners[1] * rows - 0.5;
   const double width = (corners[2] - corners[0]) * columns, height = (corners[3] - corners[1]) * rows;
@@ -74,11 +74,11 @@ std::vector<Region> regions_of(const RegionCase& c) {
   return out;
 }
 
-/// The terms by the formulas of the header, box after box.
+/// The terms, computed with the formulas of the header box by box.
 struct Reference {
   std::map<std::string, double> terms;
-  double gap = 0;       // mean of s(r, t) - s(r, n)
-  double accuracy = 0;  // of boxes with negatives
+  double gap = 0;       // the mean of s(r, t) - s(r, n)
+  double accuracy = 0;  // over boxes with negatives
 };
 
 Reference reference(const RegionCase& c, double scale, double margin, std::size_t text_negatives = 10,
@@ -152,7 +152,7 @@ double statistic(const Losses& losses, const std::string& name) {
   return 0;
 }
 
-TEST(RegionContrast, TermsAreThoseOfTheFormulas) {
+TEST(RegionContrast, TermsMatchTheFormulas) {
   const RegionCase c = region_case();
   for (const std::int64_t negatives : {1, 2, 10}) {
     const auto objective = region_contrast(", rank_margin: 2.5, text_negatives: " + std::to_string(negatives));
@@ -173,7 +173,7 @@ TEST(RegionContrast, TermsAreThoseOfTheFormulas) {
   }
 }
 
-TEST(RegionContrast, PhrasesThatAreAlmostTheSameAreNotPushedApart) {
+TEST(RegionContrast, DoesNotPushNearlyEqualPhrasesApart) {
   const RegionCase c = region_case();
   ASSERT_GT(cosine(vector_of(c.phrases[0][2]), vector_of(c.phrases[3][0])), 0.95);
   for (const char* threshold : {"0.95", "1", "0.7"}) {
@@ -184,7 +184,7 @@ TEST(RegionContrast, PhrasesThatAreAlmostTheSameAreNotPushedApart) {
   }
 }
 
-TEST(RegionContrast, EqualPhrasesAreNoNegativesWhateverThePaddingHolds) {
+TEST(RegionContrast, EqualPhrasesAreNotNegativesForAnyPadding) {
   RegionCase c = region_case();
   const auto objective = region_contrast();
   const double masked = region_terms(objective->forward(c.features(), {})).at("loss_region");
@@ -207,7 +207,7 @@ TEST(RegionContrast, GradientsMatchFiniteDifferences) {
   }
 }
 
-TEST(RegionContrast, TheChunkChangesNothing) {
+TEST(RegionContrast, ChunkChangesNothing) {
   const RegionCase c = region_case();
   const auto result = [&](const std::string& chunk) {
     const auto objective = region_contrast(chunk);
@@ -224,7 +224,7 @@ TEST(RegionContrast, TheChunkChangesNothing) {
   }
 }
 
-TEST(RegionContrast, WhatIsAbsentTouchesNothingWhateverStandsInIt) {
+TEST(RegionContrast, AbsentBoxesAndTextsHaveNoEffect) {
   const RegionCase clean = region_case();
   RegionCase spoiled = region_case();
   const at::Tensor box = clean.box.logical_and(clean.phrase);
@@ -248,7 +248,7 @@ TEST(RegionContrast, WhatIsAbsentTouchesNothingWhateverStandsInIt) {
   EXPECT_EQ(gradients[0][1].abs().sum().item<double>(), 0);
 }
 
-TEST(RegionContrast, WithoutAnyBoxTheLossIsZeroAndSoIsTheGradient) {
+TEST(RegionContrast, LossAndGradientWithoutBoxesAreZero) {
   RegionCase none = region_case();
   none.box.fill_(false);
   for (const char* chunk : {"", ", chunk: 2"}) {
@@ -260,7 +260,7 @@ TEST(RegionContrast, WithoutAnyBoxTheLossIsZeroAndSoIsTheGradient) {
   }
 }
 
-TEST(RegionContrast, TheMarginIsTheDistanceOfTheStepBefore) {
+TEST(RegionContrast, MarginIsTheGapOfThePreviousStep) {
   const RegionCase c = region_case();
   const auto objective = region_contrast(", rank_margin_bound: 100");
   const double scale = scale_of(*objective);
@@ -279,8 +279,8 @@ TEST(RegionContrast, TheMarginIsTheDistanceOfTheStepBefore) {
   EXPECT_NEAR(statistic(unmoved, "rank_margin"), gap, 1e-9);
 }
 
-// Of phrases that equal their boxes and negatives that point away the distance is twice the scale.
-TEST(RegionContrast, TheMarginStaysWithinItsBounds) {
+// If phrases equal their boxes and negatives point the opposite way, the gap is twice the scale.
+TEST(RegionContrast, MarginStaysWithinItsBounds) {
   RegionCase c = region_case();
   const at::NoGradGuard no_grad;
   const auto regions = regions_of(c);
@@ -294,10 +294,10 @@ TEST(RegionContrast, TheMarginStaysWithinItsBounds) {
   EXPECT_EQ(statistic(region_contrast()->forward(c.features(), {}), "rank_margin"), 0);
 }
 
-TEST(RegionContrast, ImagesMayHaveGridsOfTheirOwn) {
+TEST(RegionContrast, ImagesMayHaveTheirOwnGrids) {
   const RegionCase square = region_case();
   RegionCase c = square;
-  // The last patch of images 0 and 2 is padding: their grids are 2 x 4 and 4 x 2.
+  // The last patch of images 0 and 2 is padding, so their grids are 2 x 4 and 4 x 2.
   c.dense = square.dense.detach().clone();
   c.dense[0][8].fill_(std::nan(""));
   c.dense[2][8].fill_(std::nan(""));
@@ -305,7 +305,7 @@ TEST(RegionContrast, ImagesMayHaveGridsOfTheirOwn) {
   c.grids = at::tensor(std::vector<std::int64_t>{2, 4, 3, 3, 4, 2, 3, 3}).view({4, 2});
   const auto objective = region_contrast(", rank_margin: 1");
   const Losses losses = objective->forward(c.features(), {});
-  // A contrast of one image alone shows its boxes' embeddings in the terms of their negatives.
+  // The hard term of a single image depends only on its box embeddings and their negatives.
   const auto alone = [&](std::int64_t image, const std::string& rows) {
     RegionCase one = c.part(image, 1);
     one.dense = one.dense.detach().narrow(1, 0, rows.empty() ? 9 : 8).clone().requires_grad_(true);
@@ -330,7 +330,7 @@ std::string region_problem(Objective& objective, const Features& features) {
   return "no error";
 }
 
-TEST(RegionContrast, WhatDoesNotFitIsNamed) {
+TEST(RegionContrast, ErrorsNameWhatDoesNotFit) {
   const auto objective = region_contrast();
   const auto problem = [&](const auto& change) {
     Features features = region_case().features();
@@ -338,11 +338,11 @@ TEST(RegionContrast, WhatDoesNotFitIsNamed) {
     return region_problem(*objective, features);
   };
   EXPECT_EQ(problem([](Features& f) { f.images["image"].dense = f.images["image"].dense.narrow(1, 0, 8); }),
-            "objective region_contrast: 8 patches of an image make up no square: set its grid_rows to the image's "
+            "objective region_contrast: 8 patches of an image do not form a square: set its grid_rows to the image's "
             "height over the "
             "patch size");
   EXPECT_EQ(problem([](Features& f) { f.images["image"].boxes = {}; }),
-            "region_contrast: boxes must be [B, R, 4] with B = 4 and R = 3, at least 1, that of the phrases");
+            "region_contrast: boxes must be [B, R, 4] with B = 4 and R = 3, at least 1, as many as phrases");
   EXPECT_EQ(problem([](Features& f) {
               f.texts["phrases"].global = at::zeros({4, 3, 5});
             }),
@@ -351,14 +351,14 @@ TEST(RegionContrast, WhatDoesNotFitIsNamed) {
               f.texts["phrase_negatives"].global = at::zeros({4, 5, 4});
               f.texts["phrase_negatives"].present = at::zeros({4, 5}, at::kBool);
             }),
-            "region_contrast: phrase_negatives must hold as many texts for each of the 3 boxes, got 5 for all");
+            "region_contrast: phrase_negatives must hold the same number of texts for each of the 3 boxes, got 5 in total");
   EXPECT_TRUE(problem([](Features& f) {
                 f.images["image"].dense = at::Tensor();
               }).starts_with("objective region_contrast wants image_dense"));
   EXPECT_THROW(make_objective("region_contrast", "{region_weight: 0}", 4), UserError);
 }
 
-TEST(RegionContrast, NegativesAreNeededOnlyWhereATermLooksAtThem) {
+TEST(RegionContrast, NeedsNegativesOnlyIfATermUsesThem) {
   const auto wants_negatives = [](const std::string& yaml) {
     return make_objective("region_contrast", yaml, 4)->needs().texts.contains("phrase_negatives");
   };

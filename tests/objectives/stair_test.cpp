@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kVocabulary = 12;
 
-/// Encodings with about half of their entries 0, and captions whose padding holds ids that there are not.
+/// Encodings in which about half of the entries are 0, and captions with invalid ids in the padding.
 struct SparsePairs {
   at::Tensor image, text, ids, mask;
 
@@ -97,7 +97,7 @@ TEST(Stair, GradientsMatchFiniteDifferences) {
   }
 }
 
-TEST(Stair, FirstStageKeepsOfATextItsOwnTokensAlone) {
+TEST(Stair, FirstStageKeepsOnlyTheTokensOfTheText) {
   const SparsePairs pairs;
   const auto stair = make_stair("{text_token_mask: true, special_token_ids: [3, 7], lambda_text: 0.3}");
   const Losses losses = stair->forward(pairs.features(), inspected_at(0));
@@ -117,7 +117,7 @@ TEST(Stair, FirstStageKeepsOfATextItsOwnTokensAlone) {
   EXPECT_FALSE(make_stair("{}")->needs().texts.at("caption").input_ids);
 }
 
-TEST(Stair, IdsInThePaddingDoNotMatter) {
+TEST(Stair, IgnoresIdsInThePadding) {
   SparsePairs pairs;
   const auto stair = make_stair("{text_token_mask: true, special_token_ids: []}");
   const double expected = stair->forward(pairs.features(), {}).total.item<double>();
@@ -127,7 +127,7 @@ TEST(Stair, IdsInThePaddingDoNotMatter) {
   }
 }
 
-TEST(Stair, SpecialTokensAreTheSettingsOrTheModelsOrBerts) {
+TEST(Stair, SpecialTokensComeFromSettingsModelOrBert) {
   SparsePairs pairs(1);
   pairs.ids = at::arange(6).add(4).view({1, 6});
   pairs.mask = at::Tensor();
@@ -148,7 +148,7 @@ TEST(Stair, SpecialTokensAreTheSettingsOrTheModelsOrBerts) {
   EXPECT_EQ(kept("", nullptr), (std::vector<std::int64_t>{1, 2}));
 }
 
-TEST(Stair, ASpecialTokenOutsideTheVocabularyIsNamed) {
+TEST(Stair, ErrorNamesASpecialTokenOutsideTheVocabulary) {
   try {
     make_stair("{special_token_ids: [0, 12]}");
     FAIL();
@@ -159,7 +159,7 @@ TEST(Stair, ASpecialTokenOutsideTheVocabularyIsNamed) {
   }
 }
 
-TEST(Stair, AnEncodingShorterThanTheLimitHasNoCosine) {
+TEST(Stair, EncodingShorterThanTheLimitHasZeroCosine) {
   const auto stair = make_stair("{}");
   SparsePairs pairs(2);
   pairs.image = pairs.image.detach();
@@ -169,7 +169,7 @@ TEST(Stair, AnEncodingShorterThanTheLimitHasNoCosine) {
   EXPECT_TRUE(logits[1].ne(0).any().item<bool>());
 }
 
-TEST(Stair, AnEncodingOfZerosGetsNoGradientFromTheContrast) {
+TEST(Stair, ZeroEncodingGetsNoGradientFromTheContrastiveLoss) {
   for (const char* yaml : {"{lambda_image: 0, lambda_text: 0}", "{lambda_image: 0, lambda_text: 0, chunk: 2}"}) {
     SCOPED_TRACE(yaml);
     SparsePairs pairs;
@@ -188,7 +188,7 @@ TEST(Stair, AnEncodingOfZerosGetsNoGradientFromTheContrast) {
   }
 }
 
-TEST(Stair, RegularizersSeeNothingOfAbsentPairs) {
+TEST(Stair, RegularizersIgnoreAbsentPairs) {
   const SparsePairs all(5);
   const auto stair = make_stair("{skip_absent: true, lambda_image: 0.5, lambda_text: 0.3}");
   Features features = all.features();
@@ -223,13 +223,13 @@ TEST(Stair, StatisticsCountActiveTokens) {
   EXPECT_TRUE(at::equal(tensor_of(losses.used, "dead_tokens.text").nonzero().view(-1), at::tensor({0}, at::kLong)));
 }
 
-TEST(TokenMultiHot, SpecialIdsOutsideTheVocabularyLeaveNothingOut) {
+TEST(TokenMultiHot, IgnoresSpecialIdsOutsideTheVocabulary) {
   const at::Tensor ids = at::tensor({0, 3, 1, 2}, at::kLong).view({2, 2});
   const at::Tensor hot = token_multi_hot(ids, {}, 4, at::tensor({3, 4, 1000, -1}, at::kLong));
   EXPECT_TRUE(hot.equal(at::tensor({1, 0, 0, 0, 0, 1, 1, 0}).view({2, 4}).to(at::kBool))) << hot;
 }
 
-TEST(TokenMultiHot, WrongInputsAreNamed) {
+TEST(TokenMultiHot, ErrorsNameWrongInputs) {
   const auto message_of = [](const at::Tensor& ids, const at::Tensor& mask) -> std::string {
     try {
       token_multi_hot(ids, mask, 10);

@@ -38,7 +38,7 @@ std::string message_of(const std::function<void()>& body) {
   return "no error";
 }
 
-/// Captions of 1 to 7 words, between start (18) and end (19), whose padding holds ids that there are not.
+/// Captions of 1 to 7 words between start (18) and end (19), with invalid ids in the padding.
 struct CaptionedImages {
   at::Tensor patches, ids, mask;
 
@@ -97,7 +97,7 @@ TEST(WordBags, AreTheSetsOfTheIdsAtRealPositions) {
   EXPECT_EQ(listed(count_words(bags)), (std::vector<std::int64_t>{0, 0, 0, 1, 0, 1, 0, 1, 0, 0, 3}));
 }
 
-TEST(WordBags, OfSeveralCaptionsAreTheirUnionAndTheDocumentIsTheImage) {
+TEST(WordBags, OfSeveralCaptionsAreTheirUnionPerImage) {
   const at::Tensor ids = at::stack({numbers({5, 3, 0}), numbers({3, 8, 0})}).unsqueeze(0);
   const at::Tensor mask = at::stack({numbers({1, 1, 0}), numbers({1, 1, 0})}).to(at::kBool).unsqueeze(0);
   const WordBags bags = word_bags(ids, mask, 10, {});
@@ -117,7 +117,7 @@ TEST(WordBags, OfCaptionsWithoutPositionsAreEmpty) {
   EXPECT_EQ(count_words(bags)[5].item<std::int64_t>(), 2);
 }
 
-TEST(WordBags, AnIdThatIsNoWordIsNamed) {
+TEST(WordBags, ErrorNamesAnIdOutsideTheVocabulary) {
   EXPECT_EQ(message_of([] { word_bags(numbers({1, 7, 2}).unsqueeze(0), {}, 5, {}); }),
             "superclip: a caption holds the id 7, but the vocabulary is 0..4");
   EXPECT_EQ(message_of([] { word_bags(numbers({1, -2}).unsqueeze(0), {}, 5, {}); }),
@@ -126,7 +126,7 @@ TEST(WordBags, AnIdThatIsNoWordIsNamed) {
             "superclip: text_ids must be int64 [B, L] or [B, K, L], got Long [2]");
 }
 
-TEST(WordWeights, AreTheDefinitionAndSumToOne) {
+TEST(WordWeights, MatchTheDefinitionAndSumToOne) {
   const WordBags bags = word_bags(at::stack({numbers({0, 1, 2}), numbers({2, 2, 2})}), {}, 4, {});
   const at::Tensor weights = word_weights(bags, numbers({9, 4, 1, 0}), at::full({}, 10, at::kLong), /*idf=*/true);
   const double w0 = std::log(11.0 / 10), w1 = std::log(11.0 / 5), w2 = std::log(11.0 / 2);
@@ -138,8 +138,8 @@ TEST(WordWeights, AreTheDefinitionAndSumToOne) {
               1.0 / 3, 1e-15);
 }
 
-// float64 alone would not tell these counts' quotients from 1.
-TEST(WordWeights, OfCountsBeyond53BitsAreExactWhereEveryImageHasAWordAndPositiveWhereNot) {
+// In float64 the quotients of these counts would round to 1.
+TEST(WordWeights, AreExactForCountsBeyond53Bits) {
   constexpr std::int64_t kMany = (std::int64_t{1} << 60) + 1;
   const WordBags bags = word_bags(numbers({0, 1, 2}).unsqueeze(0), {}, 3, {});
   const at::Tensor weights =
@@ -149,14 +149,14 @@ TEST(WordWeights, OfCountsBeyond53BitsAreExactWhereEveryImageHasAWordAndPositive
   EXPECT_NEAR(weights[0][2].item<double>(), 0.75, 1e-12);
 }
 
-TEST(WordWeights, OfABagOfWordsThatAllHaveAreZero) {
+TEST(WordWeights, AreZeroForWordsThatAllImagesHave) {
   const WordBags bags = word_bags(at::stack({numbers({0, 1}), numbers({0, 0})}), {}, 2, {});
   const at::Tensor weights = word_weights(bags, numbers({7, 3}), at::full({}, 7, at::kLong), /*idf=*/true);
   EXPECT_EQ(weights[0][1].item<double>(), 1.0);
   EXPECT_EQ(weights[1].sum().item<double>(), 0.0);
 }
 
-TEST(SuperClip, EqualsTheDenseDefinition) {
+TEST(SuperClip, MatchesTheDenseDefinition) {
   const CaptionedImages images;
   const auto objective = make_superclip("{layers: 1, mlp_ratio: 2}");
   const double loss = objective->forward(images.features(), {}).total.item<double>();
@@ -168,7 +168,7 @@ TEST(SuperClip, EqualsTheDenseDefinition) {
   auto& head = dynamic_cast<SuperClipHead&>(*objective->named_children()["head"]);
   const at::Tensor logits = head.linear()(head.hidden(images.patches));
   EXPECT_NEAR(loss, -(targets * logits.log_softmax(1)).sum().item<double>() / 6, 1e-12);
-  EXPECT_EQ(targets.select(1, 18).sum().item<double>(), 0.0) << "every caption has the start";
+  EXPECT_EQ(targets.select(1, 18).sum().item<double>(), 0.0) << "every caption has the start token, so its weight is 0";
 }
 
 TEST(SuperClip, GradientMatchesFiniteDifferences) {
@@ -185,14 +185,14 @@ TEST(SuperClip, GradientMatchesFiniteDifferences) {
   }
 }
 
-TEST(SuperClip, AnyChunkGivesTheSame) {
+TEST(SuperClip, ChunkChangesNothing) {
   const CaptionedImages images;
   const double whole = make_superclip()->forward(images.features(), {}).total.item<double>();
   for (const char* yaml : {"{chunk: 1}", "{chunk: 7}", "{chunk: 20}", "{chunk: 1000}"})
     EXPECT_NEAR(make_superclip(yaml)->forward(images.features(), {}).total.item<double>(), whole, 1e-14) << yaml;
 }
 
-TEST(SuperClip, CountsTheBatchBeforeItWeighsWordsAndOnceAStep) {
+TEST(SuperClip, CountsEachBatchOnceBeforeWeighingWords) {
   const CaptionedImages images;
   const auto objective = make_superclip();
   objective->forward(images.features(), {});
@@ -202,7 +202,7 @@ TEST(SuperClip, CountsTheBatchBeforeItWeighsWordsAndOnceAStep) {
   EXPECT_EQ(captions_of(*objective), 12);
 }
 
-TEST(SuperClip, EvaluationUsesTheCountsAndLeavesThemAlone) {
+TEST(SuperClip, EvaluationUsesButDoesNotChangeCounts) {
   const CaptionedImages images;
   const auto objective = make_superclip();
   StepContext evaluation;
@@ -214,8 +214,8 @@ TEST(SuperClip, EvaluationUsesTheCountsAndLeavesThemAlone) {
   EXPECT_EQ(captions_of(*objective), 6);
 }
 
-// Gradient accumulation: whatever the parts, the counts are the whole batch's, and the mean of the losses is its loss.
-TEST(SuperClip, AStepOfSeveralBatchesCountsAllOfThemBeforeTheFirst) {
+// With gradient accumulation, the counts are those of the whole batch, and the mean of the losses is its loss.
+TEST(SuperClip, AccumulationCountsAllBatchesBeforeTheFirst) {
   const CaptionedImages images;
   for (const char* name : {"superclip", "weighted_sum"}) {
     const bool sum = std::string(name) == "weighted_sum";
@@ -237,7 +237,7 @@ TEST(SuperClip, AStepOfSeveralBatchesCountsAllOfThemBeforeTheFirst) {
   }
 }
 
-TEST(SuperClip, AnImageWithoutWordsAddsNothingAndCounts) {
+TEST(SuperClip, ImageWithoutWordsAddsNoLossButCounts) {
   CaptionedImages images;
   const auto objective = make_superclip();
   objective->forward(images.features(), {});
@@ -256,7 +256,7 @@ TEST(SuperClip, AnImageWithoutWordsAddsNothingAndCounts) {
   EXPECT_EQ(captions_of(*objective), 12);
 }
 
-TEST(SuperClip, PatchesThatAreNoneNeverMatter) {
+TEST(SuperClip, PaddedPatchesHaveNoEffect) {
   const CaptionedImages images;
   const auto objective = make_superclip();
   Features features = images.features();
@@ -285,7 +285,7 @@ TEST(SuperClip, CountsAreNeverCast) {
   EXPECT_EQ(objective->parameters()[0].scalar_type(), at::kBFloat16);
 }
 
-TEST(SuperClip, SizesThatAreNotTheModelsAreRefused) {
+TEST(SuperClip, RejectsSizesThatDifferFromTheModel) {
   const auto error = [](const std::string& yaml, const ObjectiveContext& context) {
     return message_of([&] { objectives().make({"superclip", config::parse_yaml(yaml, "test")}, "objective", context); });
   };
@@ -296,9 +296,9 @@ TEST(SuperClip, SizesThatAreNotTheModelsAreRefused) {
             "objective.vocab_size is 8, but the text encoder has 20 token ids: leave it out to follow the text encoder");
   EXPECT_EQ(error("{ignored_ids: [20]}", model), "objective.ignored_ids: 20 is not in the vocabulary 0..19");
   EXPECT_EQ(error("{}", {.vocab_size = 20}),
-            "objective.width: the model does not say how wide the image encoder's tokens are: give it");
+            "objective.width: the model does not report the width of the image encoder's tokens: set it");
   EXPECT_EQ(error("{}", {.image_width = 6}),
-            "objective.vocab_size: the model has no text encoder with a vocabulary: give it");
+            "objective.vocab_size: the model has no text encoder with a vocabulary: set it");
   EXPECT_EQ(error("{vocab_size: 24}", model), "no error");
 }
 

@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::int64_t kCaptionVocabulary = 9, kCaptionLength = 5, kCaptionWidth = 4;
 
-/// Captions of 5, 3, 1 and 0 tokens with their groups and globals, and the table that decodes them; padding holds ids
-/// that there are not.
+/// Captions of 5, 3, 1 and 0 tokens with their groups and global embeddings, and the token table that decodes them. Padding
+/// holds invalid ids.
 struct Captions {
   SharedParameters shared;
   at::Tensor image, text, groups, ids, mask;
@@ -97,8 +97,8 @@ TEST(TextGroup, ChunksChangeNothing) {
   }
 }
 
-// The decoder's logits in full, one caption at a time.
-TEST(TextGroup, ReconstructionIsTheCrossEntropyOfTheNextTokens) {
+// Computes the full logits of the decoder for one caption at a time.
+TEST(TextGroup, ReconstructionIsTheCrossEntropyOfNextTokens) {
   Captions captions;
   const auto objective = captions.objective("{contrastive_weight: 0, decoder: {context_length: 5}}");
   auto& decoder = dynamic_cast<CaptionDecoder&>(*objective->named_children()["decoder"]);
@@ -120,7 +120,7 @@ TEST(TextGroup, ReconstructionIsTheCrossEntropyOfTheNextTokens) {
   EXPECT_NEAR(losses.total.item<double>(), 0.5 * sum, 1e-9);
 }
 
-TEST(TextGroup, ALossThatIsOffHasNoTermNoParametersAndNoNeeds) {
+TEST(TextGroup, DisabledLossHasNoTermParametersOrNeeds) {
   Captions captions;
   const auto both = captions.objective("{}"), contrast = captions.objective("{reconstruction_weight: 0}"),
              reconstruction = captions.objective("{contrastive_weight: 0}");
@@ -143,7 +143,7 @@ TEST(TextGroup, ALossThatIsOffHasNoTermNoParametersAndNoNeeds) {
   EXPECT_DOUBLE_EQ(together.at("loss_reconstruction"), alone.at("loss_reconstruction"));
 }
 
-TEST(TextGroup, TheTemperatureIsFixedUnlessItIsToBeLearned) {
+TEST(TextGroup, TemperatureIsFixedUnlessLearned) {
   Captions captions;
   const auto fixed = captions.objective("{temperature: 0.2, reconstruction_weight: 0}"),
              learned = captions.objective("{temperature: 0.2, reconstruction_weight: 0, learned_temperature: true}");
@@ -154,7 +154,7 @@ TEST(TextGroup, TheTemperatureIsFixedUnlessItIsToBeLearned) {
   fixed->after_step({});
 }
 
-TEST(TextGroup, WhatStandsInThePaddingDoesNotMatter) {
+TEST(TextGroup, PaddingHasNoEffect) {
   Captions captions;
   const auto objective = captions.objective("{decoder: {context_length: 5}}");
   const double expected = objective->forward(captions.features(), {}).total.item<double>();
@@ -164,7 +164,7 @@ TEST(TextGroup, WhatStandsInThePaddingDoesNotMatter) {
   }
 }
 
-TEST(TextGroup, AbsentPairsAreNeitherContrastedNorReconstructed) {
+TEST(TextGroup, IgnoresAbsentPairs) {
   Captions captions;
   const auto objective = captions.objective("{skip_absent: true, decoder: {context_length: 5}}");
   Features features = captions.features();
@@ -185,7 +185,7 @@ TEST(TextGroup, CaptionsOfOneTokenHaveNothingToReconstruct) {
   loss.backward();
 }
 
-TEST(TextGroup, MistakesAreNamed) {
+TEST(TextGroup, ReportsMistakes) {
   const auto error = [](const std::string& yaml, SharedParameters* shared) {
     try {
       objectives().make({"text_group", config::parse_yaml(yaml, "run.yaml")}, "objective", {.shared = shared});
@@ -196,10 +196,10 @@ TEST(TextGroup, MistakesAreNamed) {
   };
   SharedParameters none;
   EXPECT_NE(error("{}", &none)
-                .find("objective.reconstruction_weight: captions are decoded by the text encoder's token "
-                      "table, and this model has none: set it to 0"),
+                .find("objective.reconstruction_weight: captions are decoded with the text encoder's token "
+                      "table, but this model has none: set it to 0"),
             std::string::npos);
-  EXPECT_NE(error("{contrastive_weight: 0, reconstruction_weight: 0}", &none).find("nothing is left to train by"),
+  EXPECT_NE(error("{contrastive_weight: 0, reconstruction_weight: 0}", &none).find("there is nothing to train on"),
             std::string::npos);
   Captions captions;
   const auto objective = captions.objective("{}");

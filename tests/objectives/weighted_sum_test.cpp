@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-TEST(WeightedSum, SharesOneScaleOrKeepsOneEach) {
+TEST(WeightedSum, SharesOneScaleOrKeepsOnePerObjective) {
   const char* list = "objectives: [{name: clip}, {name: clip, label: again, weight: 0.5}]";
   const auto shared = make_objective("weighted_sum", std::string("{") + list + "}");
   EXPECT_EQ(shared->named_parameters().keys(), std::vector<std::string>{"logit_scale"});
@@ -22,7 +22,7 @@ TEST(WeightedSum, SharesOneScaleOrKeepsOneEach) {
   EXPECT_DOUBLE_EQ(separate->named_parameters()["objectives.again.logit_scale"].item<double>(), std::log(100.0));
 }
 
-TEST(WeightedSum, ASumInsideHasItsOwnScale) {
+TEST(WeightedSum, NestedSumHasItsOwnScale) {
   const auto sum = make_objective(
       "weighted_sum",
       "{objectives: [{name: clip}, {name: weighted_sum, label: inner, settings: {objectives: [{name: clip}]}}]}");
@@ -31,7 +31,7 @@ TEST(WeightedSum, ASumInsideHasItsOwnScale) {
   EXPECT_TRUE(at::allclose(evaluate(*sum, pairs).loss, 2 * evaluate(*make_objective("clip", "{}"), pairs).loss));
 }
 
-TEST(WeightedSum, TakesSettingsBesideTheNameAndInAGroupAsBefore) {
+TEST(WeightedSum, TakesSettingsNextToTheNameOrInAGroup) {
   const auto resolved = [](const std::string& list) {
     const config::ModuleSettings choice{"weighted_sum", config::parse_yaml("{objectives: [" + list + "]}", "test")};
     return config::to_yaml(objectives().resolve(choice, "objective").settings);
@@ -42,13 +42,13 @@ TEST(WeightedSum, TakesSettingsBesideTheNameAndInAGroupAsBefore) {
   const config::Node spelt = config::parse_yaml(flat, "test");
   const config::Node& term = spelt.find("objectives")->items().at(0);
   EXPECT_EQ(term.find("token_drop_rate")->text(), "0.25");
-  EXPECT_EQ(term.find("image_view")->text(), "image") << "defaults are spelt out";
+  EXPECT_EQ(term.find("image_view")->text(), "image") << "defaults are written out";
   EXPECT_EQ(term.find("settings"), nullptr);
   const config::ModuleSettings again{"weighted_sum", spelt};
-  EXPECT_EQ(config::to_yaml(objectives().resolve(again, "objective").settings), flat) << "reads back";
+  EXPECT_EQ(config::to_yaml(objectives().resolve(again, "objective").settings), flat) << "the written settings read back";
 }
 
-TEST(WeightedSum, EachContrastHasItsOwnChanceLevel) {
+TEST(WeightedSum, EachContrastiveLossHasItsOwnChanceLevel) {
   const auto levels =
       make_objective("weighted_sum", "{objectives: [clip, {name: sparc, label: fine}, {name: siglip}, {name: filip, weight: 0}]}")
           ->chance_levels(64);
@@ -63,7 +63,7 @@ TEST(WeightedSum, NeedsWhatItsObjectivesNeed) {
   EXPECT_EQ(needs.texts, (std::map<std::string, ViewNeeds>{{"caption", {}}}));
 }
 
-// Notes who its teacher is.
+// Records its teacher.
 class Pupil : public Objective {
  public:
   Losses forward(const Features&, const StepContext& context) override {
@@ -79,7 +79,7 @@ class Pupil : public Objective {
   const Objective* teacher_after_step = nullptr;
 };
 
-TEST(WeightedSum, ATermFollowsStepAndTeacherAsItDoesAlone) {
+TEST(WeightedSum, TermGetsItsStepAndTeacher) {
   objectives().add<config::NoSettings>(
       "test_pupil", "", [](const config::NoSettings&, const ObjectiveContext&) { return std::make_shared<Pupil>(); });
   const char* yaml = "{objectives: [{name: clip}, {name: test_pupil}]}";
@@ -102,7 +102,7 @@ TEST(WeightedSum, ATermFollowsStepAndTeacherAsItDoesAlone) {
   EXPECT_FALSE(make_objective("weighted_sum", "{objectives: [{name: clip}]}")->follows_step());
 }
 
-TEST(WeightedSum, TermsThatWantDifferentTeachersAreRefused) {
+TEST(WeightedSum, RejectsTermsWithDifferentTeacherMomenta) {
   const auto momentum_of = [](const std::string& other) {
     const std::string small = "out_dim: 4, hidden_dim: 4, bottleneck_dim: 4, teacher_momentum: ";
     const auto sum =
@@ -117,7 +117,7 @@ TEST(WeightedSum, TermsThatWantDifferentTeachersAreRefused) {
   } catch (const UserError& error) {
     EXPECT_STREQ(
         error.what(),
-        "objectives: dino keeps 0.9 of the teacher at an update, other 0.99, but there is one teacher for all: "
+        "objectives: dino has a teacher momentum of 0.9 at an update, other of 0.99, but they share one teacher: "
         "make them equal");
   }
 }

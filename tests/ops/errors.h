@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// The one line of the c10::Error that `call` throws.
+/// Returns the message of the c10::Error that `call` throws, or "no error".
 template <class Call>
 std::string error_of(const Call& call) {
   try {

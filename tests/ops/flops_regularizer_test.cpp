@@ -25,7 +25,7 @@ at::Tensor gradient_of(const at::Tensor& encoding) {
   return torch::autograd::grad({3 * flops_regularizer(encoding)}, {encoding})[0];
 }
 
-TEST(FlopsRegularizerOperator, FollowsTheDefinition) {
+TEST(FlopsRegularizerOperator, MatchesTheDefinition) {
   const at::Tensor encoding = random_encoding(6, 11);
   double expected = 0;
   for (std::int64_t k = 0; k < 11; ++k) expected += std::pow(encoding.select(1, k).mean().item<double>(), 2);
@@ -37,7 +37,7 @@ TEST(FlopsRegularizerOperator, GradientMatchesFiniteDifferences) {
   expect_gradients_match({encoding}, [&] { return flops_regularizer(encoding); });
 }
 
-TEST(FlopsRegularizerOperator, FusedEqualsComposed) {
+TEST(FlopsRegularizerOperator, FusedMatchesComposed) {
   for (const auto& [rows, columns] : std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {7, 33}, {130, 1500}}) {
     const at::Tensor encoding = random_encoding(rows, columns);
     const at::Tensor ours = leaf(encoding, at::kFloat), theirs = leaf(encoding, at::kDouble);
@@ -58,7 +58,7 @@ TEST(FlopsRegularizerOperator, NarrowTypesAreSummedInFloat) {
   }
 }
 
-TEST(FlopsRegularizerOperator, NonContiguousEncodingsGiveTheSame) {
+TEST(FlopsRegularizerOperator, AcceptsNonContiguousEncodings) {
   const at::Tensor encoding = leaf(random_encoding(9, 14), at::kFloat);
   const at::Tensor strided = encoding.detach().t().contiguous().t().requires_grad_(true);
   EXPECT_TRUE(at::equal(flops_regularizer(strided), flops_regularizer(encoding)));
@@ -78,7 +78,7 @@ TEST(FlopsRegularizerOperator, AutocastChangesNothing) {
   }
 }
 
-TEST(FlopsColumnSums, AreThoseOfTheRowsWithTheirGradient) {
+TEST(FlopsColumnSums, MatchTheSumsOfTheRowsAndTheirGradient) {
   const at::Tensor encoding = random_encoding(40, 70), weights = at::rand({70}, at::kDouble);
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     const at::Tensor own = leaf(encoding, dtype);
@@ -92,7 +92,7 @@ TEST(FlopsColumnSums, AreThoseOfTheRowsWithTheirGradient) {
   }
 }
 
-TEST(FlopsRegularizerOperator, WrongInputsAreNamed) {
+TEST(FlopsRegularizerOperator, ErrorsNameWrongInputs) {
   const auto error = [](const at::Tensor& encoding) { return error_of([&] { flops_regularizer(encoding); }); };
   EXPECT_EQ(error(at::zeros({4})), "flops_regularizer: encoding must be [N, V], got [4]");
   EXPECT_EQ(error(at::zeros({0, 4})),
@@ -103,7 +103,7 @@ TEST(FlopsRegularizerOperator, WrongInputsAreNamed) {
             "flops_regularizer: encoding must hold floating-point numbers, got Long");
 }
 
-TEST(FlopsRegularizerOperator, OnAGpuEqualsTheCpu) {
+TEST(FlopsRegularizerOperator, OnAGpuMatchesTheCpu) {
   if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "no GPU";
   for (const auto& [rows, columns] : std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {7, 33}, {257, 3001}}) {
     const at::Tensor encoding = random_encoding(rows, columns);

@@ -1,4 +1,4 @@
-// The fused operator (float32, bfloat16) against the composed one (float64), which sparsify_group_test.cpp checks.
+// Compares the fused operator (float32, bfloat16) with the composed one (float64), which sparsify_group_test.cpp checks.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ struct Sample {
 
 Sample random_sample(std::int64_t batch, std::int64_t words, std::int64_t patches, std::int64_t width) {
   at::manual_seed(3);
-  // Numbers that bfloat16 holds: every type starts from the same.
+  // bfloat16 can represent these numbers, so every type starts from the same values.
   const auto numbers = [&](at::IntArrayRef shape) { return at::randn(shape).to(at::kBFloat16).to(at::kDouble); };
   return {numbers({batch, words, width}), numbers({batch, patches, width}), at::rand({batch, words}) < 0.7,
           numbers({batch, words, width})};
@@ -64,7 +64,7 @@ const std::vector<std::vector<std::int64_t>> kShapes = {
     {0, 3, 4, 8}, {2, 3, 4, 0},    {1, 130, 33, 40}, {2, 3, 9, 1},
 };
 
-TEST(FusedSparsifyGroup, EqualsTheComposedOperations) {
+TEST(FusedSparsifyGroup, MatchesTheComposedOperations) {
   for (const auto& shape : kShapes) {
     const Sample sample = random_sample(shape[0], shape[1], shape[2], shape[3]);
     for (const SparsifySettings& settings : all_settings()) {
@@ -74,7 +74,7 @@ TEST(FusedSparsifyGroup, EqualsTheComposedOperations) {
   }
 }
 
-TEST(FusedSparsifyGroup, OneGradientAloneIsTheSame) {
+TEST(FusedSparsifyGroup, SingleGradientsAreTheSame) {
   const Sample s = random_sample(2, 5, 7, 8).to(at::kFloat);
   const Outcome both = evaluate(s);
   const auto alone = [&](const at::Tensor& text, const at::Tensor& image, const at::Tensor& leaf) {
@@ -84,14 +84,14 @@ TEST(FusedSparsifyGroup, OneGradientAloneIsTheSame) {
   EXPECT_TRUE(at::equal(alone(s.text.detach(), s.image, s.image), both.grad_image));
 }
 
-TEST(FusedSparsifyGroup, NonContiguousTensorsGiveTheSame) {
+TEST(FusedSparsifyGroup, AcceptsNonContiguousTensors) {
   const Sample plain = random_sample(3, 5, 7, 8).to(at::kFloat);
   const Outcome expected = evaluate(plain);
   const auto strided = [](const at::Tensor& x) { return x.detach().mT().contiguous().mT().requires_grad_(true); };
   expect_close(evaluate({strided(plain.text), strided(plain.image), plain.mask.t().contiguous().t(),
                          plain.cotangent.mT().contiguous().mT()}),
                expected, 0);
-  // Every second row of a larger tensor, and one image for all captions.
+  // Uses every second row of a larger tensor, and one image for all captions.
   const auto spread = [](const at::Tensor& x) {
     return at::stack({x.detach(), at::full_like(x, std::nan(""))}, 2).select(2, 0).requires_grad_(true);
   };
@@ -101,7 +101,7 @@ TEST(FusedSparsifyGroup, NonContiguousTensorsGiveTheSame) {
   Sample copied = plain;
   copied.image = shared.image.detach().contiguous().requires_grad_(true);
   expect_close(evaluate(shared), evaluate(copied), 0);
-  // A sum's gradient is one number expanded.
+  // The gradient of a sum is one expanded number.
   const auto of_sum =
       torch::autograd::grad({sparsify_group(plain.text, plain.image, plain.mask, {}).sum()}, {plain.text, plain.image});
   Sample ones = plain;
@@ -109,7 +109,7 @@ TEST(FusedSparsifyGroup, NonContiguousTensorsGiveTheSame) {
   EXPECT_TRUE(at::equal(of_sum[1], evaluate(ones).grad_image));
 }
 
-TEST(FusedSparsifyGroup, PaddingMayHoldAnythingAndGetsNoGradient) {
+TEST(FusedSparsifyGroup, PaddingHasNoEffectAndNoGradient) {
   const Sample plain = random_sample(3, 5, 7, 8).to(at::kFloat);
   const Outcome expected = evaluate(plain);
   const at::Tensor padding = ~plain.mask.unsqueeze(-1);
@@ -124,7 +124,7 @@ TEST(FusedSparsifyGroup, PaddingMayHoldAnythingAndGetsNoGradient) {
   }
 }
 
-TEST(FusedSparsifyGroup, AllTokensPaddedGiveZeros) {
+TEST(FusedSparsifyGroup, OnlyPaddingGivesZeros) {
   Sample s = random_sample(2, 4, 6, 8).to(at::kFloat);
   s.mask = at::zeros({2, 4}, at::kBool);
   const Outcome ours = evaluate(s);
@@ -132,7 +132,7 @@ TEST(FusedSparsifyGroup, AllTokensPaddedGiveZeros) {
     EXPECT_EQ(tensor.abs().sum().item<float>(), 0);
 }
 
-TEST(FusedSparsifyGroup, TheResultHasTheWiderTypeOfTheTokens) {
+TEST(FusedSparsifyGroup, ResultHasTheWiderTypeOfTheTokens) {
   const Sample s = random_sample(2, 3, 6, 8);
   const auto type_of = [&](at::ScalarType text, at::ScalarType image) {
     return sparsify_group(s.text.to(text), s.image.to(image), s.mask, {}).scalar_type();
@@ -147,7 +147,7 @@ TEST(FusedSparsifyGroup, TheResultHasTheWiderTypeOfTheTokens) {
 TEST(FusedSparsifyGroup, BFloat16IsAccumulatedInFloat) {
   const Sample s = random_sample(2, 5, 20, 64);
   const Outcome ours = evaluate(s.to(at::kBFloat16)), theirs = evaluate(s.to(at::kFloat));
-  // On the CPU the one rounding is that of the result.
+  // On the CPU only the result is rounded.
   EXPECT_TRUE(at::equal(ours.grouped, theirs.grouped.to(at::kBFloat16)));
   EXPECT_TRUE(at::equal(ours.grad_text, theirs.grad_text.to(at::kBFloat16)));
   EXPECT_TRUE(at::equal(ours.grad_image, theirs.grad_image.to(at::kBFloat16)));
@@ -166,7 +166,7 @@ TEST(FusedSparsifyGroup, AutocastChangesNothing) {
   }
 }
 
-TEST(FusedSparsifyGroup, NeitherDirectionHoldsTheSimilarities) {
+TEST(FusedSparsifyGroup, NeitherPassHoldsTheSimilarities) {
   const Sample s = random_sample(64, 40, 60, 8).to(at::kFloat);
   const std::int64_t similarities = 64 * 40 * 60 * 4, largest_input = 64 * 60 * 8 * 4;
   const LargestAllocation allocation;
@@ -175,14 +175,14 @@ TEST(FusedSparsifyGroup, NeitherDirectionHoldsTheSimilarities) {
   EXPECT_LT(largest_input, similarities);
 }
 
-TEST(FusedSparsifyGroup, MetaTensorsGiveTheShape) {
+TEST(FusedSparsifyGroup, MetaTensorsHaveTheRightShape) {
   const at::Tensor grouped = sparsify_group(at::empty({2, 3, 8}, at::kMeta), at::empty({2, 5, 8}, at::kMeta),
                                             at::empty({2, 3}, at::TensorOptions(at::kMeta).dtype(at::kBool)), {});
   EXPECT_TRUE(grouped.is_meta());
   EXPECT_EQ(grouped.sizes(), (std::vector<std::int64_t>{2, 3, 8}));
 }
 
-TEST(FusedSparsifyGroup, SecondDerivativesAreRefused) {
+TEST(FusedSparsifyGroup, RejectsSecondDerivatives) {
   const Sample s = random_sample(1, 2, 3, 8).to(at::kFloat);
   const at::Tensor grouped = sparsify_group(s.text, s.image, s.mask, {});
   EXPECT_EQ(error_of([&] { torch::autograd::grad({grouped}, {s.text}, {s.cotangent}, true, /*create_graph=*/true); }),
@@ -196,7 +196,7 @@ class FusedSparsifyGroupOnGpu : public testing::Test {
   }
 };
 
-TEST_F(FusedSparsifyGroupOnGpu, EqualsTheCpu) {
+TEST_F(FusedSparsifyGroupOnGpu, MatchesTheCpu) {
   for (const auto& shape : kShapes) {
     const Sample sample = random_sample(shape[0], shape[1], shape[2], shape[3]);
     for (const SparsifySettings& settings : all_settings()) {
@@ -207,15 +207,15 @@ TEST_F(FusedSparsifyGroupOnGpu, EqualsTheCpu) {
   }
 }
 
-TEST_F(FusedSparsifyGroupOnGpu, BFloat16EqualsTheCpu) {
+TEST_F(FusedSparsifyGroupOnGpu, BFloat16MatchesTheCpu) {
   const Sample sample = random_sample(3, 33, 196, 64);
-  // Softmax: no weight jumps where a similarity is rounded otherwise.
+  // With softmax, no weight jumps if a similarity is rounded differently.
   const SparsifySettings settings = {.weights = "softmax", .softmax_temperature = 8.0};
   expect_close(evaluate(sample.to(at::kBFloat16, at::kCUDA), settings), evaluate(sample.to(at::kDouble), settings),
                2e-2);
 }
 
-TEST_F(FusedSparsifyGroupOnGpu, TensorsOnTwoDevicesAreNamed) {
+TEST_F(FusedSparsifyGroupOnGpu, ErrorNamesTensorsOnTwoDevices) {
   const Sample s = random_sample(2, 3, 4, 8);
   EXPECT_EQ(error_of([&] { sparsify_group(s.text.to(at::kCUDA), s.image, s.mask, {}); }),
             "sparsify_group: text_tokens, image_tokens and text_mask must be on one device, got cuda:0, cpu and cpu");

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// Bytes of the largest block that LibTorch's CPU allocator gives out on this thread while it lives.
+/// Measures the largest block, in bytes, that LibTorch's CPU allocator returns on this thread during its lifetime.
 class LargestAllocation {
  public:
   LargestAllocation() : record_(std::make_shared<Record>()), guard_(c10::DebugInfoKind::PROFILER_STATE, record_) {}

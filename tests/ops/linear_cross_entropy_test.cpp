@@ -51,13 +51,13 @@ at::Tensor fused(const Inputs& in, at::Reduction::Reduction reduction = at::Redu
   return linear_cross_entropy(in.hidden, in.weight, in.targets, kIgnored, in.bias, reduction);
 }
 
-// LibTorch's, holding [T, V].
+// Computes the loss with LibTorch's operators, which hold [T, V].
 at::Tensor composed(const Inputs& in, at::Reduction::Reduction reduction = at::Reduction::Mean) {
   const at::Tensor logits = at::linear(in.hidden, in.weight, in.bias.defined() ? std::optional(in.bias) : std::nullopt);
   return at::cross_entropy_loss(logits, in.targets, {}, reduction, kIgnored);
 }
 
-// Of the loss times 3.
+// Returns the gradients of 3 * loss.
 std::vector<at::Tensor> gradients_of(const at::Tensor& loss, const Inputs& in) {
   return torch::autograd::grad({loss}, in.leaves(), {at::full({}, 3.0, loss.options())});
 }
@@ -66,7 +66,7 @@ double largest_difference(const at::Tensor& a, const at::Tensor& b) {
   return a.numel() > 0 ? (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>() : 0;
 }
 
-// rounding: by how much such a number may be off besides.
+// rounding: an additional absolute error that is allowed.
 void expect_near(const at::Tensor& ours, const at::Tensor& theirs, double tolerance, double rounding = 0) {
   ASSERT_EQ(ours.sizes(), theirs.sizes());
   const double bound = tolerance * (1 + (theirs.numel() > 0 ? theirs.abs().max().item<double>() : 0)) + rounding;
@@ -79,23 +79,23 @@ void expect_equal(const std::vector<at::Tensor>& ours, const std::vector<at::Ten
   for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(at::equal(ours[i], theirs[i])) << i;
 }
 
-// The last has more than one tile of rows.
+// The last shape has more than one tile of rows.
 const std::vector<Shape> kShapes = {{1, 1, 1}, {1, 2, 3}, {5, 7, 4}, {33, 100, 8}, {20, 1030, 17}, {300, 60000, 2}};
 
-TEST(LinearCrossEntropyOperator, EqualsTheComposedOperationsForwardAndBackward) {
+TEST(LinearCrossEntropyOperator, MatchesTheComposedOperationsForwardAndBackward) {
   for (const Shape& shape : kShapes) {
     for (const bool with_bias : {false, true}) {
       for (const auto reduction : {at::Reduction::Mean, at::Reduction::Sum}) {
         SCOPED_TRACE(testing::Message() << "T=" << shape.rows << " V=" << shape.vocabulary << " D=" << shape.width
                                         << " bias=" << with_bias << " reduction=" << reduction);
         Inputs in = random_inputs(shape, at::kFloat, with_bias, 0.3);
-        in.targets[-1] = 0;  // so that one counts
+        in.targets[-1] = 0;  // so that at least one row counts
         const Inputs wide = as(in, at::kDouble);
         const at::Tensor ours = fused(in, reduction), theirs = composed(wide, reduction);
         EXPECT_EQ(ours.scalar_type(), at::kFloat);
         expect_near(ours, theirs, 1e-5);
         const auto gradients = gradients_of(ours, in), wanted = gradients_of(theirs, wide);
-        // Sums of 60,000 products: on some processors the library's own float32 product is off by 1e-4 of them.
+        // These are sums of 60,000 products. On some processors the library's float32 product has errors of 1e-4.
         const auto rounded = gradients_of(composed(in, reduction), in);
         for (std::size_t i = 0; i < gradients.size(); ++i)
           expect_near(gradients[i], wanted[i], 1e-5, 1.5 * largest_difference(rounded[i], wanted[i]));
@@ -104,7 +104,7 @@ TEST(LinearCrossEntropyOperator, EqualsTheComposedOperationsForwardAndBackward) 
   }
 }
 
-TEST(LinearCrossEntropyOperator, TheFormForFloat64EqualsTheComposedOperations) {
+TEST(LinearCrossEntropyOperator, Float64MatchesTheComposedOperations) {
   for (const Shape& shape : kShapes) {
     Inputs in = random_inputs(shape, at::kDouble, /*with_bias=*/true, 0.3);
     in.targets[-1] = 0;
@@ -125,7 +125,7 @@ TEST(LinearCrossEntropyOperator, GradientMatchesFiniteDifferences) {
   }
 }
 
-TEST(LinearCrossEntropyOperator, ATiedTableGetsTheSumOfBothGradients) {
+TEST(LinearCrossEntropyOperator, TiedTableGetsTheSumOfBothGradients) {
   const Inputs in = random_inputs({6, 9, 4}, at::kDouble, /*with_bias=*/false);
   expect_gradients_match({in.weight}, [&] {
     const at::Tensor hidden = at::embedding(in.weight, in.targets.roll(1)).tanh();
@@ -133,7 +133,7 @@ TEST(LinearCrossEntropyOperator, ATiedTableGetsTheSumOfBothGradients) {
   });
 }
 
-TEST(LinearCrossEntropyOperator, IgnoredRowsNeverMatterAndGetNoGradient) {
+TEST(LinearCrossEntropyOperator, IgnoredRowsHaveNoEffectAndNoGradient) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     for (const double spoiled : {kNaN, std::numeric_limits<double>::infinity()}) {
       const Inputs in = random_inputs({30, 50, 8}, dtype, /*with_bias=*/true, 0.5);
@@ -151,7 +151,7 @@ TEST(LinearCrossEntropyOperator, IgnoredRowsNeverMatterAndGetNoGradient) {
   }
 }
 
-TEST(LinearCrossEntropyOperator, WithoutATargetTheLossIsZeroAndPassesNoGradient) {
+TEST(LinearCrossEntropyOperator, LossWithoutATargetIsZeroWithoutGradient) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     for (const std::int64_t rows : {0, 4}) {
       for (const auto reduction : {at::Reduction::Mean, at::Reduction::Sum}) {
@@ -185,7 +185,7 @@ TEST(LinearCrossEntropyOperator, LargeLogitsDoNotOverflow) {
   }
 }
 
-TEST(LinearCrossEntropyOperator, ANaNInARowThatCountsIsNotHidden) {
+TEST(LinearCrossEntropyOperator, NanInACountedRowIsNotHidden) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     const Inputs in = random_inputs({6, 50, 4}, dtype, /*with_bias=*/false);
     in.hidden.detach()[3][1] = kNaN;
@@ -195,7 +195,7 @@ TEST(LinearCrossEntropyOperator, ANaNInARowThatCountsIsNotHidden) {
   }
 }
 
-TEST(LinearCrossEntropyOperator, AGraphThatIsRetainedGivesItsGradientAgain) {
+TEST(LinearCrossEntropyOperator, RetainedGraphRepeatsItsGradient) {
   const Inputs in = random_inputs({20, 60, 5}, at::kFloat, /*with_bias=*/true, 0.3);
   const at::Tensor loss = fused(in);
   const auto gradients = [&](double scale) {
@@ -206,7 +206,7 @@ TEST(LinearCrossEntropyOperator, AGraphThatIsRetainedGivesItsGradientAgain) {
   for (std::size_t i = 0; i < once.size(); ++i) EXPECT_TRUE(at::equal(twice[i], once[i] * 2));
 }
 
-TEST(LinearCrossEntropyOperator, GradientsThatNobodyWantsAreNotMade) {
+TEST(LinearCrossEntropyOperator, ComputesOnlyRequestedGradients) {
   const Inputs in = random_inputs({20, 4000, 5}, at::kFloat, /*with_bias=*/true, 0.3);
   const auto wanted = gradients_of(fused(in), in);
   for (std::size_t only = 0; only < 3; ++only) {
@@ -215,12 +215,12 @@ TEST(LinearCrossEntropyOperator, GradientsThatNobodyWantsAreNotMade) {
     const auto gradient = torch::autograd::grad({fused(some)}, {some.leaves()[only]}, {at::full({}, 3.0)});
     EXPECT_TRUE(at::equal(gradient[0], wanted[only])) << only;
   }
-  // Of one that could be had alone.
+  // Requests one gradient although all inputs require one.
   const auto gradient = torch::autograd::grad({fused(in)}, {in.hidden}, {at::full({}, 3.0)});
   EXPECT_TRUE(at::equal(gradient[0], wanted[0]));
 }
 
-TEST(LinearCrossEntropyOperator, WhereNobodyTakesAGradientTheLossIsTheSameAndNoneIsMade) {
+TEST(LinearCrossEntropyOperator, LossWithoutGradientsIsTheSameAndAllocatesNone) {
   const Inputs in = random_inputs({10, 4000, 200}, at::kFloat, /*with_bias=*/true, 0.3);
   const at::Tensor expected = fused(in);
   const at::NoGradGuard no_grad;
@@ -229,14 +229,14 @@ TEST(LinearCrossEntropyOperator, WhereNobodyTakesAGradientTheLossIsTheSameAndNon
   EXPECT_LT(largest.bytes(), static_cast<std::int64_t>(in.weight.nbytes()));
 }
 
-TEST(LinearCrossEntropyOperator, NoBlockOfMemoryIsAsLargeAsTheLogits) {
+TEST(LinearCrossEntropyOperator, AllocatesNoBlockAsLargeAsTheLogits) {
   const Inputs in = random_inputs({2000, 49408, 4}, at::kFloat, /*with_bias=*/true);
   const LargestAllocation largest;
   gradients_of(fused(in), in);
   EXPECT_LE(largest.bytes(), 4 * 2000 * 49408 / 5);
 }
 
-TEST(LinearCrossEntropyOperator, IsTheSameInEveryRun) {
+TEST(LinearCrossEntropyOperator, IsDeterministic) {
   for (const Shape& shape : kShapes) {
     std::vector<std::vector<at::Tensor>> runs;
     for (int run = 0; run < 2; ++run) {
@@ -260,7 +260,7 @@ TEST(LinearCrossEntropyOperator, NarrowTypesComputeInFloat) {
   }
 }
 
-TEST(LinearCrossEntropyOperator, UnderAutocastItComputesInFloatWhateverTheTypes) {
+TEST(LinearCrossEntropyOperator, ComputesInFloatUnderAutocast) {
   const Inputs in = random_inputs({20, 70, 5}, at::kFloat, /*with_bias=*/true, 0.3);
   const at::Tensor narrow = in.hidden.detach().to(at::kBFloat16);
   const at::Tensor expected = fused(in), of_narrow = linear_cross_entropy(narrow.to(at::kFloat), in.weight, in.targets);
@@ -269,7 +269,7 @@ TEST(LinearCrossEntropyOperator, UnderAutocastItComputesInFloatWhateverTheTypes)
   EXPECT_TRUE(at::equal(linear_cross_entropy(narrow, in.weight, in.targets), of_narrow));
 }
 
-TEST(LinearCrossEntropyOperator, NonContiguousInputsAreFine) {
+TEST(LinearCrossEntropyOperator, AcceptsNonContiguousInputs) {
   const Inputs in = random_inputs({20, 70, 6}, at::kFloat, /*with_bias=*/true, 0.3);
   const Inputs strided = {in.hidden.detach().t().contiguous().t().requires_grad_(true),
                           in.weight.detach().t().contiguous().t().requires_grad_(true),
@@ -281,13 +281,13 @@ TEST(LinearCrossEntropyOperator, NonContiguousInputsAreFine) {
   for (std::size_t i = 0; i < gradients.size(); ++i) expect_near(gradients[i], wanted[i], 1e-6);
 }
 
-TEST(LinearCrossEntropyOperator, SecondDerivativesAreRefused) {
+TEST(LinearCrossEntropyOperator, RejectsSecondDerivatives) {
   const Inputs in = random_inputs({4, 5, 3}, at::kDouble, /*with_bias=*/false);
   EXPECT_EQ(error_of([&] { torch::autograd::grad({fused(in)}, {in.hidden}, {}, std::nullopt, /*create_graph=*/true); }),
             "linear_cross_entropy has no second derivatives");
 }
 
-TEST(LinearCrossEntropyOperator, WrongInputsAreNamed) {
+TEST(LinearCrossEntropyOperator, ErrorsNameWrongInputs) {
   const auto error = [](const std::function<void(Inputs&)>& spoil) {
     Inputs in = random_inputs({7, 5, 3}, at::kFloat, /*with_bias=*/true);
     spoil(in);
@@ -310,11 +310,11 @@ TEST(LinearCrossEntropyOperator, WrongInputsAreNamed) {
 }
 
 struct SoftInputs {
-  Inputs in;  // of which targets are not used
+  Inputs in;  // its targets are not used
   at::Tensor ids, weights;
 };
 
-// Up to n words a row, equal ones among them; about a third of the places unused, and rows 1, 6, 11, ... without any.
+// Returns up to n words per row, some of them equal. About a third of the places are unused, and rows 1, 6, 11, ... have none.
 SoftInputs random_soft_inputs(const Shape& s, std::int64_t n, at::ScalarType dtype, bool with_bias) {
   SoftInputs out{random_inputs(s, dtype, with_bias), {}, {}};
   out.ids = at::randint(s.vocabulary, {s.rows, n}, at::kLong);
@@ -332,7 +332,7 @@ at::Tensor fused(const SoftInputs& soft, at::Reduction::Reduction reduction = at
                                    tile);
 }
 
-// Holding logits and targets [T, V].
+// Computes the loss with full logits and targets [T, V].
 at::Tensor composed(const SoftInputs& soft, const Inputs& in, at::Reduction::Reduction reduction) {
   const at::Tensor logits = at::linear(in.hidden, in.weight, in.bias.defined() ? std::optional(in.bias) : std::nullopt);
   const at::Tensor target = at::zeros_like(logits).scatter_add(1, soft.ids.clamp_min(0),
@@ -341,7 +341,7 @@ at::Tensor composed(const SoftInputs& soft, const Inputs& in, at::Reduction::Red
   return reduction == at::Reduction::Sum ? sum : sum / std::max<std::int64_t>(1, in.hidden.size(0));
 }
 
-TEST(LinearSoftCrossEntropyOperator, EqualsTheComposedOperationsForwardAndBackward) {
+TEST(LinearSoftCrossEntropyOperator, MatchesTheComposedOperationsForwardAndBackward) {
   for (const Shape& shape : kShapes) {
     for (const std::int64_t n : {1, 3, 40}) {
       for (const auto reduction : {at::Reduction::Mean, at::Reduction::Sum}) {
@@ -370,7 +370,7 @@ TEST(LinearSoftCrossEntropyOperator, GradientMatchesFiniteDifferences) {
   }
 }
 
-TEST(LinearSoftCrossEntropyOperator, OneWordOfWeightOneIsTheHardTarget) {
+TEST(LinearSoftCrossEntropyOperator, OneWordOfWeightOneMatchesTheHardTarget) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     const Inputs in = random_inputs({30, 50, 8}, dtype, /*with_bias=*/true);
     const SoftInputs soft{in, in.targets.unsqueeze(1), at::ones({30, 1})};
@@ -380,7 +380,7 @@ TEST(LinearSoftCrossEntropyOperator, OneWordOfWeightOneIsTheHardTarget) {
   }
 }
 
-TEST(LinearSoftCrossEntropyOperator, AnyTileGivesTheSame) {
+TEST(LinearSoftCrossEntropyOperator, TileSizeChangesNothing) {
   const SoftInputs soft = random_soft_inputs({33, 100, 8}, 5, at::kDouble, /*with_bias=*/true);
   const at::Tensor whole = fused(soft);
   const auto wanted = gradients_of(whole, soft.in);
@@ -407,14 +407,14 @@ TEST(LinearSoftCrossEntropyOperator, RowsWithoutWeightsAddZeroAndCountInTheMean)
   }
 }
 
-TEST(LinearSoftCrossEntropyOperator, NoBlockOfMemoryIsAsLargeAsTheLogits) {
+TEST(LinearSoftCrossEntropyOperator, AllocatesNoBlockAsLargeAsTheLogits) {
   const SoftInputs soft = random_soft_inputs({2000, 49408, 4}, 77, at::kFloat, /*with_bias=*/true);
   const LargestAllocation largest;
   gradients_of(fused(soft), soft.in);
   EXPECT_LE(largest.bytes(), 4 * 2000 * 49408 / 5);
 }
 
-TEST(LinearSoftCrossEntropyOperator, WrongInputsAreNamed) {
+TEST(LinearSoftCrossEntropyOperator, ErrorsNameWrongInputs) {
   const auto error = [](const std::function<void(SoftInputs&)>& spoil) {
     SoftInputs soft = random_soft_inputs({7, 5, 3}, 2, at::kFloat, /*with_bias=*/true);
     soft.weights.fill_(1);

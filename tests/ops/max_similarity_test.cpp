@@ -51,7 +51,7 @@ Outcome tiled(const Sample& s, std::optional<std::int64_t> chunk = std::nullopt)
   return differentiate(max_similarity(s.patches, s.tokens, s.patch_keep, s.token_keep, chunk), s);
 }
 
-// Rows in bfloat16, gradients of the similarities in float32.
+// Uses bfloat16 rows and float32 gradients of the similarities.
 Outcome on_gpu_in_bfloat16(const Sample& sample) {
   Sample s = sample.to(at::kFloat, at::kCUDA);
   s.patches = s.patches.detach().to(at::kBFloat16).requires_grad_(true);
@@ -85,7 +85,7 @@ void expect_close(const Outcome& ours, const Outcome& theirs, double tolerance) 
 const std::vector<std::vector<std::int64_t>> kShapes = {
     {3, 6, 4, 5, 8}, {1, 1, 1, 1, 3}, {2, 49, 5, 9, 16}, {5, 20, 2, 33, 7}, {4, 7, 6, 1, 1}};
 
-TEST(MaxSimilarity, TiledEqualsComposed) {
+TEST(MaxSimilarity, TiledMatchesComposed) {
   for (const auto& shape : kShapes) {
     SCOPED_TRACE(at::IntArrayRef(shape));
     Sample sample = random_sample(shape[0], shape[1], shape[2], shape[3], shape[4]);
@@ -107,8 +107,8 @@ TEST(MaxSimilarity, GradientsMatchFiniteDifferences) {
   });
 }
 
-// Small whole numbers: products are exact, and many are equal.
-TEST(MaxSimilarity, TheFirstOfEqualMaximaGetsTheGradient) {
+// With small whole numbers, products are exact and many are equal.
+TEST(MaxSimilarity, FirstOfEqualMaximaGetsTheGradient) {
   at::manual_seed(2);
   Sample sample = random_sample(3, 20, 4, 7, 3);
   sample.patches = at::randint(-1, 2, {3, 20, 3}, at::kDouble);
@@ -118,7 +118,7 @@ TEST(MaxSimilarity, TheFirstOfEqualMaximaGetsTheGradient) {
   expect_close(tiled(sample.to(at::kFloat)), expected, 1e-5);
 }
 
-TEST(MaxSimilarity, WhatIsNotKeptTouchesNothing) {
+TEST(MaxSimilarity, UnkeptRowsHaveNoEffect) {
   const Sample plain = random_sample(3, 9, 4, 6, 8);
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
     Sample filled = plain;
@@ -128,7 +128,7 @@ TEST(MaxSimilarity, WhatIsNotKeptTouchesNothing) {
   }
 }
 
-TEST(MaxSimilarity, NonContiguousTensorsGiveTheSame) {
+TEST(MaxSimilarity, AcceptsNonContiguousTensors) {
   const Sample plain = random_sample(3, 9, 4, 6, 8).to(at::kFloat);
   const auto strided = [](const at::Tensor& x) { return x.detach().mT().contiguous().mT(); };
   const Sample other{strided(plain.patches).requires_grad_(true),
@@ -148,10 +148,10 @@ TEST(MaxSimilarity, NoTokensGiveZeros) {
   }
 }
 
-TEST(MaxSimilarity, AnImageWithoutPatchesHasSimilarity0) {
+TEST(MaxSimilarity, ImageWithoutPatchesHasSimilarityZero) {
   Sample sample = random_sample(2, 3, 2, 4, 5);
   sample.patch_keep[1].fill_(false);
-  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {  // the kernel, and composed operations
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {  // uses the kernel for float, composed operations for double
     const Outcome outcome = tiled(sample.to(dtype));
     EXPECT_TRUE(at::equal(outcome.i2t[1], at::zeros({2}, dtype))) << dtype;
     EXPECT_TRUE(at::equal(outcome.t2i[1], at::zeros({2}, dtype))) << dtype;
@@ -164,14 +164,14 @@ TEST(MaxSimilarity, AnImageWithoutPatchesHasSimilarity0) {
   }
 }
 
-TEST(MaxSimilarity, TheProductsAreNeverHeld) {
+TEST(MaxSimilarity, NeverHoldsTheProducts) {
   const Sample s = random_sample(16, 40, 16, 30, 8).to(at::kFloat);
   const LargestAllocation allocation;
   tiled(s);
   EXPECT_LT(allocation.bytes() * 20, 16 * 16 * 40 * 30 * 4);
 }
 
-TEST(MaxSimilarity, WrongInputsAreNamed) {
+TEST(MaxSimilarity, ErrorsNameWrongInputs) {
   const Sample s = random_sample(2, 3, 4, 5, 6);
   const auto error = [&](const at::Tensor& patches, const at::Tensor& tokens, const at::Tensor& patch_keep,
                          const at::Tensor& token_keep) {
@@ -198,7 +198,7 @@ TEST(MaxSimilarity, WrongInputsAreNamed) {
       "max_similarity: patches, tokens, patch_keep and token_keep must be on one device, got cpu, meta, cpu and cpu");
 }
 
-TEST(MaxSimilarity, BFloat16OnAGpuGivesFloat32) {
+TEST(MaxSimilarity, BFloat16OnAGpuGivesFloat32Results) {
   const at::Tensor patches = at::zeros({3, 9, 8}, at::TensorOptions(at::kMeta).dtype(at::kBFloat16)),
                    tokens = at::zeros({4, 6, 8}, patches.options());
   const auto [i2t, t2i] = max_similarity(patches, tokens, at::ones({3, 9}, patches.options().dtype(at::kBool)),
@@ -207,7 +207,7 @@ TEST(MaxSimilarity, BFloat16OnAGpuGivesFloat32) {
   EXPECT_EQ(t2i.sizes(), (std::vector<std::int64_t>{3, 4}));
 }
 
-TEST(MaxSimilarity, OnAGpuEqualsTheCpu) {
+TEST(MaxSimilarity, OnAGpuMatchesTheCpu) {
   if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "no GPU";
   for (const auto& shape : kShapes) {
     const Sample sample = random_sample(shape[0], shape[1], shape[2], shape[3], shape[4]);
@@ -220,7 +220,7 @@ TEST(MaxSimilarity, OnAGpuEqualsTheCpu) {
   }
 }
 
-TEST(MaxSimilarity, OnAGpuRunsAgreeBitForBit) {
+TEST(MaxSimilarity, OnAGpuIsDeterministic) {
   if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "no GPU";
   const Sample sample = random_sample(40, 196, 40, 55, 64).to(at::kFloat, at::kCUDA);
   expect_close(tiled(sample), tiled(sample), 0);

@@ -15,11 +15,11 @@
 namespace tessera {
 namespace {
 
-TEST(Operators, TheLibraryLoadsBesideTheProgramsOwnCopy) {
+TEST(Operators, LibraryLoadsNextToTheProgramsOwnCopy) {
   const char* const moved = std::getenv("TESSERA_OPS_LIBRARY");
   void* const library = dlopen(moved != nullptr ? moved : TESSERA_OPS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << dlerror();
-  EXPECT_EQ(flops_regularizer(at::ones({2, 3})).item<float>(), 3);  // this program's
+  EXPECT_EQ(flops_regularizer(at::ones({2, 3})).item<float>(), 3);  // the copy in this program
   EXPECT_TRUE(c10::Dispatcher::singleton().findSchema({"tessera::flops_regularizer", ""}).has_value());
 }
 

@@ -1,9 +1,9 @@
-"""python/tessera/functional.py and _library.py: the examples of its docstrings and of docs/python.md, and how it finds its library. Run by ctest with the
-Python of LibTorch's environment:
+"""Tests python/tessera/functional.py and _library.py: the examples in their docstrings and in docs/python.md, and how the
+module finds its library. ctest runs this with the Python of LibTorch's environment:
 
   python tests/ops/python_module_test.py build/lib/libtessera.so
 
-Exit code 77 (ctest: skipped) where torch cannot be imported.
+Exits with 77 (ctest: skipped) if torch cannot be imported.
 """
 import contextlib
 import doctest
@@ -34,13 +34,13 @@ SHOWN = re.compile(r"^ *print\(.*\)\s+# (.*)$", re.M)
 
 
 def blocks_of_operators():
-    """The Python blocks of docs/python.md on operators; others need files."""
+    """Returns the Python blocks of docs/python.md on operators; other blocks need files."""
     text = (ROOT / "docs/python.md").read_text(encoding="utf-8").split("\n## Operators")[1].split("\n## Models in plain PyTorch")[0]
     return re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
 
 
 def import_with(library, module=None):
-    """What a fresh Python says of `import tessera` with TESSERA_LIBRARY=library and a use of it."""
+    """Imports and uses tessera in a new Python process with TESSERA_LIBRARY=library. Returns its output or its last error line."""
     environment = {**os.environ, "PYTHONPATH": str(module or ROOT / "python")}
     environment.pop("TESSERA_LIBRARY")
     if library:
@@ -51,7 +51,7 @@ def import_with(library, module=None):
 
 
 class Examples(unittest.TestCase):
-    def test_those_of_the_docstrings_run(self):
+    def test_examples_of_the_docstrings_run(self):
         for name in functional.__all__:
             self.assertTrue(getattr(functional, name).__doc__, name)
             self.assertIs(getattr(tessera, name), getattr(functional, name))
@@ -59,7 +59,7 @@ class Examples(unittest.TestCase):
         self.assertEqual(outcome.failed, 0)
         self.assertGreaterEqual(outcome.attempted, 12)
 
-    def test_those_of_the_page_print_what_it_says(self):
+    def test_examples_of_the_page_print_what_it_shows(self):
         scope = {}
         for block in blocks_of_operators():
             printed = io.StringIO()
@@ -70,7 +70,7 @@ class Examples(unittest.TestCase):
 
 
 class Operators(unittest.TestCase):
-    def test_compile_takes_them_as_a_whole(self):
+    def test_compile_captures_the_full_graph(self):
         words, patches = torch.randn(2, 3, 4, requires_grad=True), torch.randn(2, 5, 4, requires_grad=True)
         compiled = torch.compile(lambda w, p: tessera.sparsify_group(w, p).square().sum(), backend="aot_eager", fullgraph=True)
         torch.testing.assert_close(compiled(words, patches), tessera.sparsify_group(words, patches).square().sum())
@@ -81,7 +81,7 @@ class Operators(unittest.TestCase):
         for ours, theirs in zip(tessera.max_similarity(patches, words), tessera.max_similarity(patches, words, *kept)):
             self.assertTrue(torch.equal(ours, theirs))
 
-    def test_a_picture_without_kept_patches_has_similarity_0(self):
+    def test_an_image_without_kept_patches_has_similarity_0(self):
         patches, words = torch.randn(2, 5, 4), torch.randn(3, 6, 4)
         kept = torch.tensor([[True] * 5, [False] * 5])
         for dtype in (torch.float32, torch.float64):
@@ -100,7 +100,7 @@ class Finding(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name).resolve()
 
-    def test_beside_the_source_tree_and_the_installation(self):
+    def test_next_to_the_source_tree_and_the_installation(self):
         for module, library in (("tree/python", "tree/build/lib"), ("prefix/share/tessera/python", "prefix/lib"),
                                 ("usr/share/tessera/python", "usr/lib/x86_64-linux-gnu")):
             (self.folder / library).mkdir(parents=True)
@@ -108,7 +108,7 @@ class Finding(unittest.TestCase):
             (self.folder / library / LIBRARY.name).symlink_to(LIBRARY.resolve())
             self.assertEqual(import_with(None, self.folder / module), f"tensor(3.) {self.folder / library / LIBRARY.name}\n")
 
-    def test_another_pytorch_is_one_line(self):
+    def test_another_pytorch_is_a_one_line_error(self):
         other = self.folder / LIBRARY.name
         other.write_bytes(LIBRARY.read_bytes().replace(b"tessera_ops for PyTorch 2.", b"tessera_ops for PyTorch 9."))
         self.assertRegex(import_with(other), rf"^ImportError: tessera: {other} was built for PyTorch 9\.\d+, but this is PyTorch "
@@ -117,7 +117,7 @@ class Finding(unittest.TestCase):
         self.assertEqual(import_with(other), f"ImportError: tessera: {other} is not Tessera's library, or is older than "
                                              "this module")
 
-    def test_no_library_says_where_was_looked(self):
+    def test_missing_library_names_the_searched_folders(self):
         self.assertEqual(import_with(self.folder / "x.so"),
                          f"ImportError: tessera: TESSERA_LIBRARY names {self.folder}/x.so, but there is no such file")
         alone = self.folder / "a/b/c"

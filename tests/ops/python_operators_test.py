@@ -1,8 +1,8 @@
-"""torch.ops.tessera.* from Python. Run by ctest with the Python of LibTorch's environment:
+"""Tests torch.ops.tessera.* from Python. ctest runs this with the Python of LibTorch's environment:
 
   python tests/ops/python_operators_test.py build/lib/libtessera_ops.so
 
-Exit code 77 (ctest: skipped) where torch cannot be imported.
+Exits with 77 (ctest: skipped) if torch cannot be imported.
 """
 import sys
 import unittest
@@ -15,7 +15,7 @@ except ImportError as error:
 
 LIBRARY = sys.argv.pop(1)
 torch.ops.load_library(LIBRARY)
-torch.ops.load_library(LIBRARY)  # a second time does no harm
+torch.ops.load_library(LIBRARY)  # loading it twice is harmless
 tessera = torch.ops.tessera
 
 
@@ -202,7 +202,7 @@ class LinearCrossEntropy(unittest.TestCase):
         for a, b in zip(torch.autograd.grad(step(*inputs), inputs), theirs):
             torch.testing.assert_close(a, b)
 
-    def test_another_reduction_is_refused(self):
+    def test_rejects_another_reduction(self):
         targets, (hidden, weight, _) = self.inputs()
         with self.assertRaisesRegex(RuntimeError, "linear_cross_entropy: reduction must be mean or sum, got none"):
             tessera.linear_cross_entropy(hidden, weight, targets, reduction="none")

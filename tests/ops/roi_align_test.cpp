@@ -20,8 +20,8 @@ struct Inputs {
   at::Tensor image;     // [K]
 };
 
-/// Boxes inside, across the borders, outside, without a size, turned round, and the whole image, numbers that float32 and
-/// bfloat16 hold.
+/// Returns boxes inside, across the borders, outside, without a size, with swapped corners, and the whole image. float32 and
+/// bfloat16 can represent the numbers.
 Inputs random_inputs() {
   at::manual_seed(3);
   const std::vector<double> corners = {0,   0,   7,    5, 1.25, 0.5, 3.75, 4.5, -2,   -3,  2.5,  1.5,
@@ -43,7 +43,7 @@ double interpolated(const at::TensorAccessor<double, 3>& map, double y, double x
          down * ((1 - across) * map[bottom][left][channel] + across * map[bottom][right][channel]);
 }
 
-/// Mask R-CNN, section 3, point by point.
+/// Computes RoIAlign (Mask R-CNN, section 3) point by point.
 at::Tensor expected(const Inputs& in, const RoiAlignSettings& settings) {
   const auto [rows, columns] = settings.output_size;
   const at::Tensor out = at::zeros({in.boxes.size(0), rows, columns, in.features.size(3)}, at::kDouble);
@@ -92,7 +92,7 @@ at::Tensor gradient_of(const at::Tensor& features, const Inputs& in, const RoiAl
   return torch::autograd::grad({(out * weights.to(out.options())).sum()}, {features})[0];
 }
 
-TEST(RoiAlignOperator, FollowsTheDefinitionInFloat32And64) {
+TEST(RoiAlignOperator, MatchesTheDefinitionInFloat32And64) {
   const Inputs in = random_inputs();
   for (const RoiAlignSettings& settings : all_settings()) {
     SCOPED_TRACE(testing::Message() << settings.output_size[0] << " rows, ratio " << settings.sampling_ratio
@@ -115,7 +115,7 @@ TEST(RoiAlignOperator, GradientMatchesFiniteDifferences) {
   }
 }
 
-TEST(RoiAlignOperator, GradientsOfTheKernelsEqualThoseOfFloat64) {
+TEST(RoiAlignOperator, GradientsOfTheKernelsMatchFloat64) {
   const Inputs in = random_inputs();
   for (const RoiAlignSettings& settings : all_settings()) {
     const at::Tensor theirs = gradient_of(leaf(in.features, at::kDouble), in, settings);
@@ -135,7 +135,7 @@ TEST(RoiAlignOperator, NarrowTypesAreSummedInFloat) {
   }
 }
 
-TEST(RoiAlignOperator, TokensOfAViewGiveTheSameAndAutocastChangesNothing) {
+TEST(RoiAlignOperator, AcceptsViewsAndIgnoresAutocast) {
   const Inputs in = random_inputs();
   const at::Tensor boxes = in.boxes.to(at::kFloat);
   const at::Tensor with_class_token = at::cat({at::randn({3, 1, 4}), in.features.to(at::kFloat).flatten(1, 2)}, 1);
@@ -148,7 +148,7 @@ TEST(RoiAlignOperator, TokensOfAViewGiveTheSameAndAutocastChangesNothing) {
   EXPECT_TRUE(at::equal(ours, right));
 }
 
-TEST(RoiAlignOperator, WithoutBoxesNothingComesOutAndTheGradientIsZero) {
+TEST(RoiAlignOperator, WithoutBoxesTheOutputIsEmptyAndTheGradientZero) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     const at::Tensor features = leaf(at::randn({2, 3, 3, 4}), dtype);
     const at::Tensor out = roi_align(features, at::zeros({0, 4}), at::zeros({0}, at::kLong), {{2, 3}});
@@ -157,7 +157,7 @@ TEST(RoiAlignOperator, WithoutBoxesNothingComesOutAndTheGradientIsZero) {
   }
 }
 
-TEST(RoiAlignOperator, WrongInputsAreNamed) {
+TEST(RoiAlignOperator, ErrorsNameWrongInputs) {
   const at::Tensor features = at::zeros({2, 3, 4, 5}), boxes = at::zeros({3, 4}), image = at::zeros({3}, at::kLong);
   const auto error = [](const auto&... arguments) { return error_of([&] { roi_align(arguments...); }); };
   EXPECT_EQ(error(features[0], boxes, image), "roi_align: features must be floating [B, H, W, C], got Float [3, 4, 5]");
@@ -169,13 +169,13 @@ TEST(RoiAlignOperator, WrongInputsAreNamed) {
   EXPECT_EQ(error(features, boxes, at::zeros({3})), "roi_align: image must be int64 [K] = [3], got Float [3]");
   EXPECT_EQ(error(features, boxes, image, RoiAlignSettings{{0, 1}}),
             "roi_align: output_size must be two numbers of at least 1, got [0, 1]");
-  EXPECT_EQ(error(features, boxes, image + 2), "roi_align: box 0 is of image 2, but there are 2 images");
+  EXPECT_EQ(error(features, boxes, image + 2), "roi_align: box 0 belongs to image 2, but there are 2 images");
   EXPECT_EQ(error(features.to(at::kDouble), boxes, image - 1), "roi_align: image must be in 0..1, got -1..-1");
   const at::Tensor meta = boxes.to(at::kMeta);
   EXPECT_EQ(error(features, meta, image), "roi_align: boxes is on meta, features on cpu");
 }
 
-TEST(RoiAlignOperator, OnAGpuEqualsTheCpu) {
+TEST(RoiAlignOperator, OnAGpuMatchesTheCpu) {
   if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "no GPU";
   const Inputs in = random_inputs();
   for (const RoiAlignSettings& settings : all_settings()) {

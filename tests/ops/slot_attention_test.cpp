@@ -19,7 +19,7 @@ struct SlotSizes {
   std::int64_t batch, tokens, width, projections, group, key, value;
 };
 
-// The first four are folded, the last two projected: many slots share a projection there, or a sample has one token.
+// The first four are folded. The last two are projected, because many slots share a projection or a sample has one token.
 const std::vector<SlotSizes> kSizes = {{3, 9, 8, 4, 1, 5, 5},  {2, 12, 6, 3, 2, 4, 4},  {2, 7, 5, 3, 1, 4, 6},
                                        {1, 20, 3, 1, 1, 2, 2}, {2, 6, 10, 2, 16, 3, 3}, {2, 1, 6, 3, 2, 4, 4}};
 
@@ -48,7 +48,7 @@ std::vector<at::Tensor> leaves_of(const SlotAttentionInputs& in) {
   return leaves;
 }
 
-// Slot by slot, every token projected.
+// Projects every token for each slot.
 SlotAttentionOutputs slot_by_slot(const SlotAttentionInputs& in) {
   const std::int64_t group = in.queries.size(1), slots = in.queries.size(0) * group;
   const double scale = 1 / std::sqrt(static_cast<double>(in.queries.size(2)));
@@ -67,7 +67,7 @@ SlotAttentionOutputs slot_by_slot(const SlotAttentionInputs& in) {
   return {at::stack(heads, 1), at::stack(attention, 1)};
 }
 
-// Loss that weighs both outputs, and its gradients.
+// Returns the gradients of a loss that weighs both outputs.
 std::vector<at::Tensor> gradients_of(const SlotAttentionOutputs& out, const std::vector<at::Tensor>& leaves) {
   at::manual_seed(9);
   const at::Tensor loss = (out.heads * at::randn(out.heads.sizes(), at::kDouble)).sum() +
@@ -87,7 +87,7 @@ bool is_folded(const SlotAttentionInputs& in) {
   return AvoidedFlops::total() > before;
 }
 
-TEST(SlotAttention, EqualsProjectingEveryTokenSlotBySlot) {
+TEST(SlotAttention, MatchesProjectingEveryTokenForEachSlot) {
   int folded = 0;
   for (const SlotSizes& sizes : kSizes) {
     SCOPED_TRACE(at::IntArrayRef({sizes.batch, sizes.tokens, sizes.width, sizes.projections, sizes.group}));
@@ -106,7 +106,7 @@ TEST(SlotAttention, EqualsProjectingEveryTokenSlotBySlot) {
     }
     folded += is_folded(random_inputs(sizes)) ? 1 : 0;
   }
-  EXPECT_EQ(folded, 4) << "both forms are compared";
+  EXPECT_EQ(folded, 4) << "both forms must be tested";
 }
 
 TEST(SlotAttention, GradientsMatchFiniteDifferences) {
@@ -129,7 +129,7 @@ TEST(SlotAttention, SecondDerivativesMatchFiniteDifferences) {
   expect_gradients_match(
       leaves_of(in),
       [&] {
-        const at::AutoGradMode grad(true);  // the differences are taken without it
+        const at::AutoGradMode grad(true);  // finite differences run without gradients
         const auto gradients =
             torch::autograd::grad({slot_attention(in).heads.square().sum()}, {in.tokens, in.key_weight}, {},
                                   std::nullopt, /*create_graph=*/true);
@@ -138,7 +138,7 @@ TEST(SlotAttention, SecondDerivativesMatchFiniteDifferences) {
       1e-5);
 }
 
-TEST(SlotAttention, PaddingTouchesNothingEvenIfItIsNotANumber) {
+TEST(SlotAttention, PaddingHasNoEffectEvenIfItIsNan) {
   for (const SlotSizes& sizes : kSizes) {
     SlotAttentionInputs plain = random_inputs(sizes), filled = random_inputs(sizes);
     filled.tokens = plain.tokens.detach().masked_fill(~plain.mask.unsqueeze(-1), std::nan("")).requires_grad_(true);
@@ -151,13 +151,13 @@ TEST(SlotAttention, PaddingTouchesNothingEvenIfItIsNotANumber) {
   }
 }
 
-TEST(SlotAttention, ARowWithoutRealTokensGivesZerosAndPassesNoGradient) {
+TEST(SlotAttention, RowWithoutRealTokensGivesZerosAndNoGradient) {
   for (const SlotSizes& sizes : kSizes) {
     SlotAttentionInputs in = random_inputs(sizes);
     in.mask[0].fill_(false);
     in.tokens = in.tokens.detach().index_fill(0, at::tensor({0}, at::kLong), std::nan("")).requires_grad_(true);
     const SlotAttentionOutputs out = slot_attention(in);
-    EXPECT_EQ(out.heads[0].abs().sum().item<double>(), 0) << "the values' bias included";
+    EXPECT_EQ(out.heads[0].abs().sum().item<double>(), 0) << "the value bias must not appear either";
     EXPECT_EQ(out.attention[0].abs().sum().item<double>(), 0);
     const auto gradients = gradients_of(out, leaves_of(in));
     for (const at::Tensor& gradient : gradients) EXPECT_TRUE(gradient.isfinite().all().item<bool>());
@@ -188,25 +188,25 @@ TEST(SlotAttention, LargeScoresStayFinite) {
     EXPECT_TRUE(gradient.isfinite().all().item<bool>());
 }
 
-// B = 8, N = 64, L = 16, D = 16: projecting every token would take 8 * 64 * 16 * 16 numbers at once.
-TEST(SlotAttention, NoProjectionOfEveryTokenIsHeld) {
+// With B = 8, N = 64, L = 16 and D = 16, projecting every token would take 8 * 64 * 16 * 16 numbers at once.
+TEST(SlotAttention, NeverHoldsAProjectionOfEveryToken) {
   const SlotAttentionInputs in = random_inputs({8, 64, 32, 16, 1, 16, 16}, at::kFloat);
   const LargestAllocation allocation;
   slot_attention(in).heads.sum().backward();
-  EXPECT_LE(allocation.bytes() * 4, 8 * 64 * 16 * 16 * 4) << "the largest: tokens, or the scores [B, L, N]";
+  EXPECT_LE(allocation.bytes() * 4, 8 * 64 * 16 * 16 * 4) << "only the tokens or the scores [B, L, N] may be this large";
 }
 
-TEST(SlotAttention, StatesWhatFoldingAvoids) {
+TEST(SlotAttention, CountsTheFlopsThatFoldingAvoids) {
   const SlotAttentionInputs in = random_inputs({3, 20, 32, 4, 2, 8, 8}, at::kFloat);
   const std::int64_t before = AvoidedFlops::total();
   const FlopCounter counter;
   slot_attention(in);
-  const double projected = 2.0 * 3 * 20 * (4 * 8 * 32 + 8 * (8 + 8));  // every token's keys, the scores, the sums
+  const double projected = 2.0 * 3 * 20 * (4 * 8 * 32 + 8 * (8 + 8));  // the keys of every token, the scores and the sums
   EXPECT_EQ(counter.flops() + static_cast<double>(AvoidedFlops::total() - before), projected);
   EXPECT_LT(counter.flops(), 0.6 * projected);
 }
 
-TEST(SlotAttention, RunsInTheTypeOfAutocastWithAFloatSoftmax) {
+TEST(SlotAttention, RunsInTheAutocastTypeWithAFloatSoftmax) {
   const SlotAttentionInputs in = random_inputs({3, 9, 8, 4, 1, 5, 5}, at::kFloat);
   const SlotAttentionOutputs exact = slot_attention(in);
   SlotAttentionOutputs low;
@@ -225,7 +225,7 @@ TEST(SlotAttention, RunsInTheTypeOfAutocastWithAFloatSoftmax) {
   }
 }
 
-TEST(SlotAttention, WrongInputsAreNamed) {
+TEST(SlotAttention, ErrorsNameWrongInputs) {
   const auto error = [](const std::function<void(SlotAttentionInputs&)>& spoil) {
     SlotAttentionInputs in = random_inputs({2, 7, 5, 3, 1, 4, 6});
     spoil(in);

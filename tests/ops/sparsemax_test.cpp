@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// The threshold by bisection: the sum of max(z - tau, 0) falls from at least 1 to 0 as tau rises from max - 1 to max.
+// Finds the threshold by bisection: the sum of max(z - tau, 0) falls from at least 1 to 0 as tau rises from max - 1 to max.
 at::Tensor by_bisection(const at::Tensor& scores) {
   at::Tensor high = scores.amax(-1, true), low = high - 1;
   for (int i = 0; i < 100; ++i) {
@@ -43,8 +43,8 @@ TEST(Sparsemax, GradientsMatchFiniteDifferencesAlongAnyDimension) {
   }
 }
 
-TEST(Sparsemax, WhatStandsAtTheThresholdIsZeroWithoutGradient) {
-  // tau = 0: the sum of the first is 1 already.
+TEST(Sparsemax, ScoresAtTheThresholdGiveZeroWithoutGradient) {
+  // tau is 0, because the first score alone sums to 1.
   const at::Tensor scores = at::tensor({1.0, 0.0, -3.0, 0.0}, at::kDouble).requires_grad_(true);
   const at::Tensor weights = sparsemax(scores);
   EXPECT_TRUE(at::equal(weights, at::tensor({1.0, 0.0, 0.0, 0.0}, at::kDouble)));
@@ -66,7 +66,7 @@ TEST(Sparsemax, NarrowTypesComputeInFloat32) {
   EXPECT_TRUE(at::equal(sparsemax(scores), sparsemax(scores.to(at::kFloat))));
 }
 
-TEST(Sparsemax, OfScoresThatAreNoNumbersIsNone) {
+TEST(Sparsemax, NonFiniteScoresGiveNanInTheirRow) {
   const double none = std::nan(""), infinite = std::numeric_limits<double>::infinity();
   for (const double bad : {none, infinite}) {
     const at::Tensor weights = sparsemax(at::tensor({0.5, bad, 0.25, 0.5, 1.0, 0.0}, at::kDouble).view({2, 3}));
@@ -75,7 +75,7 @@ TEST(Sparsemax, OfScoresThatAreNoNumbersIsNone) {
   }
 }
 
-TEST(Sparsemax, WrongInputsAreNamed) {
+TEST(Sparsemax, ErrorsNameWrongInputs) {
   EXPECT_EQ(error_of([] {
               sparsemax(at::zeros({3, 0}));
             }),

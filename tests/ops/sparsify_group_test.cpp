@@ -19,7 +19,7 @@ Sample random_sample(std::int64_t batch, std::int64_t words, std::int64_t patche
           at::randn({batch, patches, width}, at::kDouble).requires_grad_(true), at::rand({batch, words}) < 0.7};
 }
 
-// The definition, number by number (SPARC, eq. 2-5).
+// Computes the definition (SPARC, eq. 2-5) number by number.
 at::Tensor naive(const Sample& s, double threshold) {
   at::Tensor out = at::zeros(s.text.sizes(), at::kDouble);
   for (std::int64_t b = 0; b < s.text.size(0); ++b)
@@ -40,7 +40,7 @@ at::Tensor naive(const Sample& s, double threshold) {
   return out;
 }
 
-TEST(SparsifyGroup, FollowsTheDefinition) {
+TEST(SparsifyGroup, MatchesTheDefinition) {
   const Sample s = random_sample(3, 4, 7, 5);
   for (const std::optional<double> threshold :
        {std::optional<double>(), std::optional<double>(0.5), std::optional<double>(1.0), std::optional<double>(0.0)}) {
@@ -63,7 +63,7 @@ TEST(SparsifyGroup, GradientsMatchFiniteDifferences) {
 }
 
 TEST(SparsifyGroup, TiesShareTheSubgradientEqually) {
-  // Patches 0 and 1 are one and the same, and best; 2 and 3 likewise, and worst.
+  // Patches 0 and 1 are equal and the best; patches 2 and 3 are equal and the worst.
   const at::Tensor text = at::tensor({1.0, 2.0}).view({1, 1, 2}).requires_grad_(true);
   const at::Tensor image =
       at::tensor({2.0, 1.0, 2.0, 1.0, 0.0, -1.0, 0.0, -1.0, 1.0, 0.0}).view({1, 5, 2}).requires_grad_(true);
@@ -71,10 +71,10 @@ TEST(SparsifyGroup, TiesShareTheSubgradientEqually) {
   const auto gradient = torch::autograd::grad({(grouped * at::tensor({1.0, -3.0})).sum()}, {image})[0][0];
   EXPECT_TRUE(at::allclose(gradient[0], gradient[1]));
   EXPECT_TRUE(at::allclose(gradient[2], gradient[3]));
-  EXPECT_GT(gradient[2].abs().sum().item<double>(), 0) << "the minimum carries a gradient though its weight is 0";
+  EXPECT_GT(gradient[2].abs().sum().item<double>(), 0) << "the minimum has a gradient although its weight is 0";
 }
 
-TEST(SparsifyGroup, FlatRowsAreUniformAndPassNoGradientThroughTheWeights) {
+TEST(SparsifyGroup, FlatRowsAreUniformWithoutGradientThroughTheWeights) {
   const at::Tensor text = at::zeros({1, 2, 3}, at::kDouble).requires_grad_(true);
   const at::Tensor image = at::randn({1, 4, 3}, at::kDouble).requires_grad_(true);
   const at::Tensor mask = at::ones({1, 2}, at::kBool);
@@ -86,8 +86,8 @@ TEST(SparsifyGroup, FlatRowsAreUniformAndPassNoGradientThroughTheWeights) {
   EXPECT_TRUE(at::allclose(sparsify_weights(text, image, mask, {}), at::full({1, 2, 4}, 0.25, at::kDouble)));
 }
 
-TEST(SparsifyGroup, AThresholdThatIsMetExactlyKeeps) {
-  // Similarities 0, 1, 4: z = 0, 0.25, 1.
+TEST(SparsifyGroup, KeepsWeightsEqualToTheThreshold) {
+  // The similarities 0, 1 and 4 give z = 0, 0.25 and 1.
   const at::Tensor image = at::tensor({0.0F, 1.0F, 4.0F}).view({1, 3, 1});
   SparsifySettings settings;
   settings.threshold = 0.25;
@@ -95,7 +95,7 @@ TEST(SparsifyGroup, AThresholdThatIsMetExactlyKeeps) {
   EXPECT_TRUE(at::allclose(weights.flatten(), at::tensor({0.0F, 0.2F, 0.8F})));
 }
 
-TEST(SparsifyGroup, WrongInputsAreNamed) {
+TEST(SparsifyGroup, ErrorsNameWrongInputs) {
   const auto error = [](const at::Tensor& text, const at::Tensor& image, const at::Tensor& mask,
                         const SparsifySettings& settings = {}) {
     return error_of([&] { sparsify_group(text, image, mask, settings); });

@@ -22,13 +22,13 @@ struct Shape {
   std::int64_t batch, positions, vocabulary, width;
 };
 
-// Everything takes a gradient. `real`: share of positions that are real; 1: no mask.
+// Everything requires a gradient. `real` is the share of real positions; 1 means no mask.
 Inputs random_inputs(const Shape& s, at::ScalarType dtype, double real = 1) {
   at::manual_seed(7);
   Inputs in;
   in.tokens = at::randn({s.batch, s.positions, s.width}, at::kDouble);
   in.table = 0.3 * at::randn({s.vocabulary, s.width}, at::kDouble);
-  in.bias = 0.5 * at::randn({s.vocabulary}, at::kDouble) - 1.0;  // about as many maxima below 0 as above
+  in.bias = 0.5 * at::randn({s.vocabulary}, at::kDouble) - 1.0;  // so that about half of the maxima are below 0
   if (real < 1) in.mask = at::rand({s.batch, s.positions}) < real;
   for (at::Tensor* each : {&in.tokens, &in.table, &in.bias})
     *each = each->to(at::kFloat).to(dtype).requires_grad_(true);
@@ -39,7 +39,7 @@ TokenMaxProjection project(const Inputs& in) {
   return token_max_projection(in.tokens, in.mask, in.table, in.bias);
 }
 
-// As the definition says it, holding [B, N, V].
+// Computes the definition with a full [B, N, V].
 TokenMaxProjection composed(const Inputs& in) {
   at::Tensor products = at::matmul(in.tokens, in.table.t()) + in.bias;
   if (!in.mask.defined()) {
@@ -52,7 +52,7 @@ TokenMaxProjection composed(const Inputs& in) {
   return {value.masked_fill(empty, 0).relu().log1p(), position.masked_fill(empty, -1)};
 }
 
-// Of tokens, table and bias, by a fixed random gradient of the encoding.
+// Returns the gradients of tokens, table and bias for a fixed random gradient of the encoding.
 std::vector<at::Tensor> gradients_of(const at::Tensor& encoding, const Inputs& in) {
   at::manual_seed(8);
   const at::Tensor weight = at::randn(encoding.sizes(), at::kDouble).to(encoding.scalar_type());
@@ -74,7 +74,7 @@ const std::vector<Shape> kShapes = {{1, 1, 1, 1},      {1, 1, 2, 3},     {2, 5, 
                                     {1, 9, 300, 20},   {5, 50, 513, 24}, {12, 196, 100, 16}, {9, 49, 1030, 12},
                                     {2, 500, 257, 10}, {40, 7, 2100, 5}};
 
-TEST(TokenMaxProjectionOperator, EqualsTheComposedOperationsForwardAndBackward) {
+TEST(TokenMaxProjectionOperator, MatchesTheComposedOperationsForwardAndBackward) {
   for (const Shape& shape : kShapes) {
     for (const double real : {1.0, 0.6, 0.1}) {
       SCOPED_TRACE(testing::Message() << "B=" << shape.batch << " N=" << shape.positions << " V=" << shape.vocabulary
@@ -91,7 +91,7 @@ TEST(TokenMaxProjectionOperator, EqualsTheComposedOperationsForwardAndBackward) 
   }
 }
 
-TEST(TokenMaxProjectionOperator, TheFormForFloat64EqualsTheComposedOperations) {
+TEST(TokenMaxProjectionOperator, Float64MatchesTheComposedOperations) {
   for (const Shape& shape : kShapes) {
     const Inputs in = random_inputs(shape, at::kDouble, 0.6);
     const TokenMaxProjection ours = project(in), theirs = composed(in);
@@ -113,7 +113,7 @@ TEST(TokenMaxProjectionOperator, GradientMatchesFiniteDifferences) {
   }
 }
 
-TEST(TokenMaxProjectionOperator, OfEqualMaximaTheLowestRealPositionWins) {
+TEST(TokenMaxProjectionOperator, LowestRealPositionWinsATie) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     Inputs in = random_inputs({2, 6, 40, 4}, dtype);
     {
@@ -132,7 +132,7 @@ TEST(TokenMaxProjectionOperator, OfEqualMaximaTheLowestRealPositionWins) {
   }
 }
 
-TEST(TokenMaxProjectionOperator, PaddingNeverMattersAndGetsNoGradient) {
+TEST(TokenMaxProjectionOperator, PaddingHasNoEffectAndNoGradient) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     for (const double spoiled : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
       Inputs in = random_inputs({6, 11, 70, 9}, dtype, 0.5);
@@ -154,7 +154,7 @@ TEST(TokenMaxProjectionOperator, PaddingNeverMattersAndGetsNoGradient) {
   }
 }
 
-TEST(TokenMaxProjectionOperator, ANaNAtARealPositionIsNotHidden) {
+TEST(TokenMaxProjectionOperator, NanAtARealPositionIsNotHidden) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     for (const std::int64_t position : {0, 2, 4}) {
       const Inputs in = random_inputs({2, 5, 90, 3}, dtype);
@@ -168,7 +168,7 @@ TEST(TokenMaxProjectionOperator, ANaNAtARealPositionIsNotHidden) {
   }
 }
 
-TEST(TokenMaxProjectionOperator, AnEntryOfZeroPassesNoGradient) {
+TEST(TokenMaxProjectionOperator, EntryOfZeroHasNoGradient) {
   const Inputs in = random_inputs({3, 5, 50, 4}, at::kFloat);
   {
     const at::NoGradGuard no_grad;
@@ -202,7 +202,7 @@ TEST(TokenMaxProjectionOperator, IsTheSameForAnyNumberOfThreads) {
   at::set_num_threads(before);
 }
 
-TEST(TokenMaxProjectionOperator, NoBlockOfMemoryIsLargerThanTheResultsAndTheTable) {
+TEST(TokenMaxProjectionOperator, AllocatesNoBlockLargerThanTheResultsAndTheTable) {
   const Inputs in = random_inputs({8, 196, 4000, 16}, at::kFloat);
   const LargestAllocation largest;
   const TokenMaxProjection out = project(in);
@@ -211,7 +211,7 @@ TEST(TokenMaxProjectionOperator, NoBlockOfMemoryIsLargerThanTheResultsAndTheTabl
             static_cast<std::int64_t>(out.argmax.nbytes()));  // [B, V]; [B, N, V] would be 98 times that
 }
 
-TEST(TokenMaxProjectionOperator, GradientsThatNobodyWantsAreNotMade) {
+TEST(TokenMaxProjectionOperator, ComputesOnlyRequestedGradients) {
   Inputs in = random_inputs({2, 5, 40, 4}, at::kFloat);
   const auto wanted = gradients_of(project(in).encoding, in);
   for (const int only : {0, 1, 2}) {
@@ -242,7 +242,7 @@ TEST(TokenMaxProjectionOperator, NarrowTypesAndAutocastComputeInFloat) {
   }
 }
 
-TEST(TokenMaxProjectionOperator, NonContiguousInputsAndEmptyBatchesAreFine) {
+TEST(TokenMaxProjectionOperator, AcceptsNonContiguousInputsAndEmptyBatches) {
   const Inputs in = random_inputs({4, 6, 30, 8}, at::kFloat, 0.7);
   const TokenMaxProjection expected = project(in);
   const at::Tensor strided = in.tokens.detach().transpose(0, 1).contiguous().transpose(0, 1),
@@ -256,7 +256,7 @@ TEST(TokenMaxProjectionOperator, NonContiguousInputsAndEmptyBatchesAreFine) {
   }
 }
 
-TEST(TokenMaxProjectionOperator, WrongInputsAreNamed) {
+TEST(TokenMaxProjectionOperator, ErrorsNameWrongInputs) {
   const auto error = [](const std::function<void(Inputs&)>& spoil) {
     Inputs in = random_inputs({2, 7, 5, 3}, at::kFloat, 0.5);
     spoil(in);

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-TEST(Ema, FollowsTheRecurrenceWithItsWarmUp) {
+TEST(Ema, FollowsTheRecurrenceWithWarmUp) {
   for (const bool warmup : {false, true}) {
     at::Tensor weight = at::full({2}, 1.0).set_requires_grad(true);
     at::Tensor count = at::zeros({}, at::kLong);
@@ -26,7 +26,7 @@ TEST(Ema, FollowsTheRecurrenceWithItsWarmUp) {
   }
 }
 
-TEST(Ema, SwappedTwiceIsAsBefore) {
+TEST(Ema, SwappingTwiceRestoresTheWeights) {
   at::Tensor weight = at::full({2}, 1.0);
   Ema average({{"w", weight}}, {.decay = 0.5, .warmup = false});
   weight.fill_(3.0);
@@ -38,7 +38,7 @@ TEST(Ema, SwappedTwiceIsAsBefore) {
   EXPECT_TRUE(at::equal(average.averages().at("w"), at::full({2}, 2.0)));
 }
 
-TEST(Ema, StateThatDoesNotFitIsNamed) {
+TEST(Ema, ErrorsNameAStateThatDoesNotFit) {
   Ema average({{"w", at::ones({2})}}, EmaSettings{});
   const auto error = [&](const std::map<std::string, at::Tensor>& state) -> std::string {
     try {

@@ -42,10 +42,10 @@ TEST(WeightDecay, SparesVectorsAndListedNamesOnly) {
   EXPECT_TRUE(decays(parameter("a.Norm.weight", {2, 2}), settings)) << "names are case-sensitive";
   const DecaySettings none{.no_decay = {}};
   EXPECT_TRUE(decays(parameter("a.bias", {2, 2}), none));
-  EXPECT_FALSE(decays(parameter("a.bias", {2}), none)) << "the rule on dimensions holds for every list";
+  EXPECT_FALSE(decays(parameter("a.bias", {2}), none)) << "vectors are spared for every list";
 }
 
-TEST(Optimizer, ParameterWithoutGradientIsLeftAlone) {
+TEST(Optimizer, SkipsAParameterWithoutAGradient) {
   AdamW optimizer({parameter("a", {2, 2}), parameter("b", {2, 2})}, {});
   optimizer.parameters()[0].tensor.mutable_grad() = at::ones({2, 2});
   optimizer.step(0.1);
@@ -53,7 +53,7 @@ TEST(Optimizer, ParameterWithoutGradientIsLeftAlone) {
   EXPECT_TRUE(at::equal(optimizer.parameters()[1].tensor, at::ones({2, 2})));
 }
 
-TEST(Optimizer, GradientOfAnotherMemoryLayoutGivesTheSameUpdate) {
+TEST(Optimizer, UpdateDoesNotDependOnTheMemoryLayoutOfTheGradient) {
   const at::Tensor gradient = at::arange(6, at::kFloat).reshape({2, 3});
   AdamW plain({parameter("a", {2, 3})}, {}), transposed({parameter("a", {2, 3})}, {});
   plain.parameters()[0].tensor.mutable_grad() = gradient;
@@ -86,7 +86,7 @@ void expect_resume_is_exact(const std::function<std::unique_ptr<Made>()>& make) 
   EXPECT_EQ(second->steps_taken(), 4);
 }
 
-TEST(Optimizer, RestoredStateContinuesBitForBit) {
+TEST(Optimizer, ResumesBitForBit) {
   const auto parameters = [] {
     std::vector<NamedParameter> out{parameter("a", {3, 2}), parameter("b", {3}, 0.5), parameter("late", {2, 2})};
     out.back().frozen_steps = 3;
@@ -109,7 +109,7 @@ std::string error_of(const std::function<void()>& body) {
   return "no error";
 }
 
-TEST(Optimizer, StateThatDoesNotFitIsNamed) {
+TEST(Optimizer, ErrorsNameAStateThatDoesNotFit) {
   AdamW optimizer({parameter("a", {2, 2})}, {});
   auto state = optimizer.state();
   state["exp_avg.a"] = at::zeros({3, 2});
@@ -128,7 +128,7 @@ TEST(Optimizer, StateThatDoesNotFitIsNamed) {
             "optimizer: two parameters are named a");
 }
 
-TEST(Lamb, TrustClipHoldsTheRatioAtOneAndAlwaysAdaptReachesVectors) {
+TEST(Lamb, TrustClipCapsTheRatioAndAlwaysAdaptIncludesVectors) {
   LambSettings settings;
   settings.max_grad_norm = std::nullopt;
   settings.trust_clip = true;
@@ -145,7 +145,7 @@ TEST(Lamb, TrustClipHoldsTheRatioAtOneAndAlwaysAdaptReachesVectors) {
   EXPECT_GT(adapted.last_trust_ratios()[1].item<double>(), 10.0);
 }
 
-TEST(Lamb, WithoutGradientAveragingTheFirstMomentTakesTheWholeGradient) {
+TEST(Lamb, WithoutGradientAveragingTheFirstMomentAddsTheWholeGradient) {
   LambSettings settings;
   settings.max_grad_norm = std::nullopt;
   settings.grad_averaging = false;
@@ -155,7 +155,7 @@ TEST(Lamb, WithoutGradientAveragingTheFirstMomentTakesTheWholeGradient) {
   EXPECT_TRUE(at::allclose(optimizer.state().at("exp_avg.w"), at::full({2, 2}, 0.25)));
 }
 
-TEST(Optimizer, LearningRateOfAParameterIsItsMultipleOfTheSchedules) {
+TEST(Optimizer, LearningRateOfAParameterIsScaled) {
   const auto moved = [](double scale, double rate) {
     NamedParameter p = parameter("a", {2, 2});
     p.lr_scale = scale;
@@ -168,7 +168,7 @@ TEST(Optimizer, LearningRateOfAParameterIsItsMultipleOfTheSchedules) {
   EXPECT_TRUE(at::equal(moved(0.0, 0.4), at::ones({2, 2})));
 }
 
-// torch.optim.SGD's recurrence in double.
+// Computes the recurrence of torch.optim.SGD in double.
 double sgd_after(const std::vector<double>& gradients, double rate, const SgdSettings& s) {
   double p = 1.0, buffer = 0.0;
   for (std::size_t t = 0; t < gradients.size(); ++t) {
@@ -192,13 +192,13 @@ TEST(Sgd, FollowsTorchsRecurrence) {
         optimizer.step(0.1);
       }
       EXPECT_NEAR(optimizer.parameters()[0].tensor[0][0].item<double>(), sgd_after(gradients, 0.1, settings), 1e-6);
-      EXPECT_EQ(optimizer.state().size(), momentum > 0 ? 2u : 1u) << "without momentum there is nothing to keep";
+      EXPECT_EQ(optimizer.state().size(), momentum > 0 ? 2u : 1u) << "without momentum there is no buffer";
     }
   EXPECT_TRUE(validate(SgdSettings{.momentum = 0.0, .nesterov = true}).has_value());
 }
 
-// One tensor of four equal elements through an optimizer: what is given to each update, and the updates by hand, in
-// double. `first`: the first update that is not frozen; before it nothing moves, and bias corrections count from it.
+// The inputs of each update for one tensor of four equal elements; the functions below compute the updates by hand in double.
+// `first` is the first update that is not frozen: nothing moves before it, and bias corrections count from it.
 struct Updates {
   std::vector<double> gradients, rates, decays;
   std::size_t first = 0;
@@ -226,7 +226,7 @@ double lamb_by_hand(const Updates& u, const LambSettings& s) {
     const double update =
         (m / (1 - std::pow(s.betas[0], count))) / (std::sqrt(v / (1 - std::pow(s.betas[1], count))) + s.eps) +
         u.decays[t] * p;
-    p -= u.rates[t] * std::abs(p) / std::abs(update) * update;  // the norms' factor 2 cancels
+    p -= u.rates[t] * std::abs(p) / std::abs(update) * update;  // the factor 2 of the norms cancels
   }
   return p;
 }
@@ -242,7 +242,7 @@ double sgd_by_hand(const Updates& u, const SgdSettings& s) {
 
 template <class Made, class Settings>
 void expect_updates_by_hand(Settings settings, double (*by_hand)(const Updates&, const Settings&)) {
-  settings.decay = {.weight_decay = 9.0};  // the step's holds
+  settings.decay = {.weight_decay = 9.0};  // the value passed to step() overrides this
   Updates updates{{0.5, -1.0, 2.0, 0.25, 1.0}, {0.1, 0.2, 0.05, 0.1, 0.1}, {0.4, 0.3, 0.2, 0.1, 0.05}};
   NamedParameter late = parameter("late", {2, 2});
   late.frozen_steps = 2;
@@ -265,7 +265,7 @@ void expect_updates_by_hand(Settings settings, double (*by_hand)(const Updates&,
   }
 }
 
-TEST(UpdateRates, WeightDecayByStepAndFrozenStepsAreThoseOfALoopByHand) {
+TEST(UpdateRates, WeightDecayAndFrozenStepsMatchALoopByHand) {
   expect_updates_by_hand<AdamW, AdamWSettings>({}, adamw_by_hand);
   expect_updates_by_hand<Sgd, SgdSettings>({}, sgd_by_hand);
   LambSettings lamb;
@@ -273,7 +273,7 @@ TEST(UpdateRates, WeightDecayByStepAndFrozenStepsAreThoseOfALoopByHand) {
   expect_updates_by_hand<Lamb, LambSettings>(lamb, lamb_by_hand);
 }
 
-TEST(UpdateRates, FrozenGradientsCountInNoNorm) {
+TEST(UpdateRates, NormsIgnoreFrozenGradients) {
   NamedParameter late = parameter("visual.late", {4}), early = parameter("visual.early", {4});
   late.frozen_steps = 1;
   Lamb optimizer({late, early}, {});
@@ -285,7 +285,7 @@ TEST(UpdateRates, FrozenGradientsCountInNoNorm) {
   EXPECT_NEAR(clip_gradients(optimizer, groups, std::nullopt).groups[0].item<double>(), std::sqrt(2.0), 1e-6);
 }
 
-// StableAdamW's algorithm 2 in double, for a tensor of equal elements.
+// Computes algorithm 2 of StableAdamW in double, for a tensor of equal elements.
 double stable_adamw_after(const std::vector<double>& gradients, double rate, const AdamWSettings& s) {
   double p = 1.0, m = 0.0, v = 0.0;
   for (std::size_t t = 1; t <= gradients.size(); ++t) {
@@ -300,7 +300,7 @@ double stable_adamw_after(const std::vector<double>& gradients, double rate, con
   return p;
 }
 
-TEST(AdamW, UpdateClippingTakesSmallerStepsWhereAGradientJumps) {
+TEST(AdamW, UpdateClippingTakesSmallerStepsIfAGradientJumps) {
   AdamWSettings settings;
   settings.update_clipping = true;
   settings.decay.no_decay = {};
@@ -316,17 +316,17 @@ TEST(AdamW, UpdateClippingTakesSmallerStepsWhereAGradientJumps) {
   }
   const double end = clipped.parameters()[0].tensor[2][1].item<double>();
   EXPECT_NEAR(end, stable_adamw_after(jump, 0.1, settings), 1e-5);
-  EXPECT_GT(end - plain.parameters()[0].tensor[2][1].item<double>(), 0.01) << "the jump moved it less";
+  EXPECT_GT(end - plain.parameters()[0].tensor[2][1].item<double>(), 0.01) << "clipping must reduce the effect of the jump";
 }
 
-TEST(LrSchedule, WarmUpAsAShareOfTheRunIsTheSameAsInSteps) {
+TEST(LrSchedule, WarmUpAsAShareMatchesWarmUpInSteps) {
   const ScheduleSettings steps{.warmup_steps = 5}, share{.warmup_share = 0.25};
   for (std::int64_t t = 0; t < 20; ++t)
     EXPECT_DOUBLE_EQ(learning_rate_at(t, steps, 1.0, 20), learning_rate_at(t, share, 1.0, 20));
   EXPECT_TRUE(validate(ScheduleSettings{.warmup_steps = 5, .warmup_share = 0.25}).has_value());
 }
 
-TEST(LrSchedule, WarmsUpFromZeroAndStaysAtTheEnd) {
+TEST(LrSchedule, WarmsUpFromZeroAndStaysAtTheFinalRate) {
   const ScheduleSettings linear{.schedule = "linear", .min_lr = 0.1, .warmup_steps = 2};
   EXPECT_DOUBLE_EQ(learning_rate_at(0, linear, 1.0, 6), 0.5);
   EXPECT_DOUBLE_EQ(learning_rate_at(1, linear, 1.0, 6), 1.0);
@@ -336,8 +336,8 @@ TEST(LrSchedule, WarmsUpFromZeroAndStaysAtTheEnd) {
   EXPECT_DOUBLE_EQ(learning_rate_at(100, {.schedule = "constant"}, 1.0, 6), 1.0);
 }
 
-// open_clip_train's const-cooldown: step e of the cooldown's n has (1 - e / n)^power of the way from end to peak left.
-TEST(LrSchedule, AConstantRateFallsInTheCooldownAsOpenClips) {
+// As in open_clip_train's const-cooldown, step e of n cooldown steps has (1 - e / n)^power of the way from end to peak left.
+TEST(LrSchedule, ConstantRateCoolsDownLikeOpenClip) {
   const ScheduleSettings settings{.schedule = "constant", .min_lr = 0.1, .warmup_steps = 5, .cooldown_share = 0.4, .cooldown_power = 2.0};
   for (std::int64_t t = 0; t < 20; ++t) {
     const double left = 1.0 - static_cast<double>(t - 12) / 8.0;
@@ -345,19 +345,20 @@ TEST(LrSchedule, AConstantRateFallsInTheCooldownAsOpenClips) {
     EXPECT_DOUBLE_EQ(learning_rate_at(t, settings, 1.0, 20), expected) << t;
   }
   EXPECT_DOUBLE_EQ(learning_rate_at(30, settings, 1.0, 20), 0.1);
-  EXPECT_DOUBLE_EQ(learning_rate_at(19, {.schedule = "constant", .warmup_steps = 20, .cooldown_share = 1.0}, 1.0, 20), 1.0) << "warm-up goes first";
+  EXPECT_DOUBLE_EQ(learning_rate_at(19, {.schedule = "constant", .warmup_steps = 20, .cooldown_share = 1.0}, 1.0, 20), 1.0)
+      << "warm-up takes precedence";
   EXPECT_EQ(validate(ScheduleSettings{.schedule = "cosine", .cooldown_share = 0.1})->key, "cooldown_share");
 }
 
-TEST(LrSchedule, WarmUpFromAGivenRateHasBothEndsAmongItsSteps) {
+TEST(LrSchedule, WarmUpFromAGivenRateIncludesBothEnds) {
   const ScheduleSettings settings{.min_lr = 0.1, .warmup_steps = 5, .warmup_lr = 0.2};
   for (std::int64_t t = 0; t < 5; ++t)
     EXPECT_DOUBLE_EQ(learning_rate_at(t, settings, 1.0, 10), 0.2 + 0.2 * static_cast<double>(t)) << t;
-  EXPECT_DOUBLE_EQ(learning_rate_at(5, settings, 1.0, 10), 1.0) << "the peak comes twice";
+  EXPECT_DOUBLE_EQ(learning_rate_at(5, settings, 1.0, 10), 1.0) << "the peak occurs twice";
   EXPECT_DOUBLE_EQ(learning_rate_at(0, {.warmup_steps = 1, .warmup_lr = 0.2}, 1.0, 10), 0.2);
 }
 
-TEST(LrSchedule, APartGoesOnWhereTheOneBeforeItEnds) {
+TEST(LrSchedule, PartContinuesWhereThePreviousOneEnds) {
   for (const char* shape : {"cosine", "linear"}) {
     ScheduleSettings whole{.schedule = shape, .min_lr = 0.1, .warmup_steps = 30, .weight_decay_end = 0.4}, first = whole, last = whole;
     first.part = {0.0, 0.8};
@@ -383,10 +384,10 @@ TEST(WeightDecaySchedule, IsHalfACosineOverTheWholeRun) {
   }
   EXPECT_DOUBLE_EQ(weight_decay_at(0, settings, 0.04, 10), 0.04);
   EXPECT_DOUBLE_EQ(weight_decay_at(10, settings, 0.04, 10), 0.4);
-  EXPECT_DOUBLE_EQ(weight_decay_at(7, {}, 0.04, 10), 0.04) << "no end: constant";
+  EXPECT_DOUBLE_EQ(weight_decay_at(7, {}, 0.04, 10), 0.04) << "without an end value it is constant";
 }
 
-TEST(ClipGradNorm, PerTensorClipsEachAsIfItWereAlone) {
+TEST(ClipGradNorm, PerTensorClipsEachTensorSeparately) {
   std::vector<at::Tensor> gradients{at::full({2}, 3.0), at::full({2, 2}, 0.25), at::full({1}, 12.0)};
   std::vector<at::Tensor> expected;
   for (const at::Tensor& gradient : gradients) {
@@ -395,8 +396,8 @@ TEST(ClipGradNorm, PerTensorClipsEachAsIfItWereAlone) {
   }
   const GradientNorms norms = clip_grad_norm(gradients, 1.0, {0, 0, 1}, 2, ClipMode::per_tensor);
   for (std::size_t i = 0; i < gradients.size(); ++i) EXPECT_TRUE(at::allclose(gradients[i], expected[i], 1e-6)) << i;
-  EXPECT_TRUE(at::equal(gradients[1], at::full({2, 2}, 0.25))) << "its norm is 0.5";
-  EXPECT_NEAR(norms.global.item<double>(), std::sqrt(18 + 0.25 + 144), 1e-5) << "before clipping";
+  EXPECT_TRUE(at::equal(gradients[1], at::full({2, 2}, 0.25))) << "its norm, 0.5, is below the limit";
+  EXPECT_NEAR(norms.global.item<double>(), std::sqrt(18 + 0.25 + 144), 1e-5) << "norms are measured before clipping";
   EXPECT_NEAR(norms.groups[0].item<double>(), std::sqrt(18.25), 1e-5);
 }
 
@@ -412,10 +413,10 @@ TEST(ClipGradNorm, GroupsAreMeasuredBeforeClipping) {
   const GradientNorms norms = clip_grad_norm(gradients, 1.0, {0, 2, 0}, 3);
   ASSERT_EQ(norms.groups.size(), 3u);
   EXPECT_NEAR(norms.groups[0].item<double>(), std::sqrt(18.0 + 144), 1e-5);
-  EXPECT_EQ(norms.groups[1].item<double>(), 0) << "nobody is in it";
+  EXPECT_EQ(norms.groups[1].item<double>(), 0) << "the group is empty";
   EXPECT_NEAR(norms.groups[2].item<double>(), std::sqrt(32.0), 1e-5);
   EXPECT_NEAR(norms.global.item<double>(), std::sqrt(50.0 + 144), 1e-5);
-  EXPECT_NEAR(global_norm(gradients).item<double>(), 1, 1e-5) << "clipped";
+  EXPECT_NEAR(global_norm(gradients).item<double>(), 1, 1e-5) << "the gradients are clipped";
 }
 
 TEST(GradNormGroups, ParametersBelongToImageTextOrObjective) {

@@ -20,7 +20,7 @@ std::vector<NamedParameter> parameters() {
   return out;
 }
 
-// Those of a model, and a parameter of an objective.
+// Returns the parameters of a model and one of an objective.
 std::vector<NamedParameter> parameters_of(const ModelSettings& settings) {
   const DualEncoder model(settings);
   std::vector<NamedParameter> out{{"logit_scale", at::ones({}).set_requires_grad(true)}};
@@ -40,13 +40,13 @@ std::string error_of_rules(const ParameterSettings& settings) {
   return error_of([&] { apply_rules(parameters(), settings); });
 }
 
-TEST(ParameterRules, WithoutRulesEverythingLearnsAtOneRate) {
+TEST(ParameterRules, WithoutRulesAllParametersHaveOneRate) {
   const auto all = scales({});
   EXPECT_EQ(all.size(), parameters().size());
   for (const auto& [name, scale] : all) EXPECT_EQ(scale, 1.0) << name;
 }
 
-TEST(ParameterRules, LockedImageTowerLeavesTextAndObjective) {
+TEST(ParameterRules, FrozenImageTowerLeavesTextAndObjective) {
   auto list = parameters();
   const auto left = apply_rules(list, {.frozen = {"image"}});
   EXPECT_EQ(left.size(), 6u);
@@ -66,7 +66,7 @@ TEST(ParameterRules, FactorsOfSeveralGroupsMultiply) {
   EXPECT_DOUBLE_EQ(all.at("visual.ln_post.weight"), 1.0);
 }
 
-TEST(ParameterRules, FrozenStepsOfSeveralGroupsAreTheGreatest) {
+TEST(ParameterRules, FrozenStepsOfSeveralGroupsTakeTheGreatest) {
   const std::vector<NamedParameter> all = apply_rules(
       parameters(), {.groups = {{{"text"}, 1.0, 7}, {{"text_projection", "visual.proj"}, 1.0, 3}, {{"image"}, 2.0}}});
   for (const NamedParameter& each : all) {
@@ -75,7 +75,7 @@ TEST(ParameterRules, FrozenStepsOfSeveralGroupsAreTheGreatest) {
   }
 }
 
-// The number behind `key` in a name.
+// Returns the number after `key` in a name.
 std::optional<int> number_behind(const std::string& name, const std::string& key) {
   const std::size_t at = name.find(key);
   if (at == std::string::npos || std::isdigit(static_cast<unsigned char>(name[at + key.size()])) == 0)
@@ -83,8 +83,8 @@ std::optional<int> number_behind(const std::string& name, const std::string& key
   return std::stoi(name.substr(at + key.size()));
 }
 
-// BEiT's rule by OpenCLIP's names: depth of embeddings and stem 0, of block i (from 0) i + 1, of what follows n blocks
-// n + 1.
+// Applies BEiT's rule to OpenCLIP's names: the depth is 0 for embeddings and stem, i + 1 for block i (from 0), and n + 1 for
+// everything after n blocks.
 int depth_by_name(const std::string& name, int blocks) {
   if (const auto block = number_behind(name, "resblocks.")) return *block + 1;
   const std::string inner = name.starts_with("visual.") ? name.substr(7) : name;
@@ -126,12 +126,12 @@ TEST(ParameterRules, LayerDecayShrinksTowardsTheInputOfEachTower) {
   }
 }
 
-TEST(ParameterRules, PatternThatMeansNothingIsNamedWithTheNearestName) {
+TEST(ParameterRules, ErrorForAnUnknownPatternSuggestsTheNearestName) {
   EXPECT_EQ(error_of_rules({.frozen = {"imag"}}), "parameters.frozen: imag matches no parameter: did you mean image?");
   auto pictures_alone = parameters();
   std::erase_if(pictures_alone, [](const NamedParameter& each) { return matches("text", each.name); });
   EXPECT_EQ(error_of([&] { apply_rules(pictures_alone, {.frozen = {"text"}}); }),
-            "parameters.frozen: text: this model has no parameters of its text tower: leave it out");
+            "parameters.frozen: text: this model's text tower has no parameters: leave it out");
   EXPECT_EQ(error_of_rules({.groups = {{{"visual.proy"}, 2.0}}}),
             "parameters.groups[0].match: visual.proy matches no parameter: did you mean visual.proj?");
   EXPECT_EQ(error_of_rules({.frozen = {"*"}}), "parameters.frozen: freezes everything: nothing is left to train");

@@ -28,7 +28,7 @@ TEST(Compare, BoundGrowsWithTheReference) {
   EXPECT_FALSE(compare("x", theirs + 0.011, theirs, 1e-3).agrees());
 }
 
-TEST(Compare, NaNNeverCountsAsEqualUnlessTheReferenceHasIt) {
+TEST(Compare, NanIsEqualOnlyIfTheReferenceHasIt) {
   const at::Tensor one = at::tensor({1.0, 2.0});
   EXPECT_EQ(compare("x", at::tensor({1.0, kNaN}), one, 1).problem, "NaN where the reference has none");
   EXPECT_TRUE(compare("x", at::tensor({1.0, kNaN}), at::tensor({1.0, kNaN}), 1e-5).agrees());
@@ -44,17 +44,17 @@ TEST(Compare, WholeNumbersAndBoolsMustBeEqual) {
   EXPECT_FALSE(compare("x", at::tensor({1, 1}).to(at::kBool), at::tensor({1, 0}).to(at::kBool), 1).agrees());
 }
 
-TEST(Compare, UndefinedGradientsAreZeros) {
+TEST(Compare, UndefinedGradientsCountAsZeros) {
   EXPECT_TRUE(compare("x", {}, at::zeros({2}), 1e-5).agrees());
   EXPECT_FALSE(compare("x", {}, at::ones({2}), 1e-5).agrees());
 }
 
-TEST(Compare, ShapesMustMatchAndEmptyTensorsDo) {
+TEST(Compare, ShapesMustMatch) {
   EXPECT_EQ(compare("x", at::zeros({1}), at::zeros({}), 1).problem, "shape is [1], expected []");
   EXPECT_TRUE(compare("x", at::zeros({0, 2}), at::zeros({0, 2}), 1).agrees());
 }
 
-// A module of one line: y = w * x, loss = sum(y), count = number of elements.
+// A minimal module: y = w * x, loss = sum(y), count = the number of elements.
 Outputs scale(Run& run) {
   const at::Tensor y = run.parameter("w") * run.input("x");
   return {{"y", y}, {"loss", y.sum()}, {"count", at::scalar_tensor(y.numel(), at::kLong)}};
@@ -92,7 +92,7 @@ class ProbeCases : public testing::Test {
     }
     return "no error";
   }
-  // The problem, or "differs", of the only row that disagrees.
+  // Returns the problem of the only row that disagrees, or "differs".
   std::string fault() {
     std::string found = "none";
     for (const Row& row : run().rows)
@@ -114,7 +114,7 @@ TEST_F(ProbeCases, AgreeingCaseComparesEveryOutputAndGradient) {
   EXPECT_EQ(report.note, "a note");
 }
 
-TEST_F(ProbeCases, EachKindOfFaultIsFound) {
+TEST_F(ProbeCases, FindsEachKindOfFault) {
   tensors_["out.y"] = at::tensor({3.0F, 6.1F});
   EXPECT_EQ(fault(), "out.y: differs");
   tensors_["out.y"] = at::tensor({3.0F, 6.0F});
@@ -122,7 +122,7 @@ TEST_F(ProbeCases, EachKindOfFaultIsFound) {
   EXPECT_EQ(fault(), "grad.param.w: differs");
   tensors_["grad.param.w"] = number(3.0);
   tensors_["out.z"] = number(1.0);
-  EXPECT_EQ(fault(), "out.z: missing: the module gives no such output");
+  EXPECT_EQ(fault(), "out.z: missing: the module has no such output");
   tensors_.erase("out.z");
   tensors_["param.v"] = number(1.0);
   EXPECT_EQ(fault(), "param.v: unknown: the module has no such parameter");
@@ -135,7 +135,7 @@ TEST_F(ProbeCases, EachKindOfFaultIsFound) {
   EXPECT_FALSE(run().agrees());
 }
 
-TEST_F(ProbeCases, CotangentsWeighTheOutputs) {
+TEST_F(ProbeCases, CotangentsWeightTheOutputs) {
   tensors_.erase("out.loss");
   tensors_["cotangent.y"] = at::tensor({1.0F, 10.0F});
   tensors_["grad.in.x"] = at::tensor({3.0F, 30.0F});
@@ -143,18 +143,18 @@ TEST_F(ProbeCases, CotangentsWeighTheOutputs) {
   EXPECT_TRUE(run().agrees());
 }
 
-TEST_F(ProbeCases, AModuleThatThrowsFails) {
+TEST_F(ProbeCases, ModuleThatThrowsFails) {
   tensors_.erase("in.x");
   const CaseReport report = run();
   EXPECT_FALSE(report.agrees());
   EXPECT_EQ(report.failure, "the case has no input x; it has: ");
 }
 
-TEST_F(ProbeCases, MistakesNameFileAndWayOut) {
+TEST_F(ProbeCases, ErrorsNameFileAndWayOut) {
   metadata_["module"] = "scal";
   EXPECT_EQ(error(), "unknown module scal: did you mean scale? (known modules: scale)");
   metadata_.erase("module");
-  EXPECT_EQ(error(), "no reference case: its metadata names no module");
+  EXPECT_EQ(error(), "not a reference case: its metadata names no module");
   metadata_["module"] = "scale";
   metadata_["settings"] = "{";
   EXPECT_EQ(error(), "settings: not valid JSON");
@@ -186,7 +186,7 @@ TEST_F(ProbeCases, ModulesBindParametersAndSlicesOfThem) {
   EXPECT_TRUE(run().agrees()) << format_table(run());
 }
 
-TEST_F(ProbeCases, JsonCasesAndLines) {
+TEST_F(ProbeCases, ReadsJsonCasesAndLines) {
   runners_.add("sum", [](probe::Run& run) -> Outputs {
     EXPECT_EQ(run.json_inputs()["words"][1], "b");
     return {{"sum", run.input("rows").sum()}, {"flags", run.input("rows").sum(1) > 3}};

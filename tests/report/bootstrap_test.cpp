@@ -1,4 +1,4 @@
-// Intervals by a bootstrap over samples.
+// Tests intervals from a bootstrap over samples.
 #include <cmath>
 #include <numeric>
 
@@ -17,15 +17,15 @@ std::vector<double> coin_flips(int heads, int tails) {
   return out;
 }
 
-TEST(Bootstrap, TheMetricIsTheMeanOverGroupsOfRatiosOfSums) {
-  EXPECT_DOUBLE_EQ(value_of(mean_outcomes("top1", {1, 0, -1, 1, 1})), 0.75) << "what is below 0 counts nowhere";
-  // Two classes: (3 + 1) / (4 + 4) and 2 / 8; a third has no union.
+TEST(Bootstrap, MetricIsTheMeanOverGroupsOfRatiosOfSums) {
+  EXPECT_DOUBLE_EQ(value_of(mean_outcomes("top1", {1, 0, -1, 1, 1})), 0.75) << "values below 0 do not count";
+  // Two classes have (3 + 1) / (4 + 4) and 2 / 8; a third has no union.
   const Outcomes iou{"dataset_miou", {{0, 3, 4, 0}, {1, 1, 4, 0}, {1, 2, 8, 1}, {0, 0, 0, 2}}};
   EXPECT_DOUBLE_EQ(value_of(iou), (0.5 + 0.25) / 2);
   EXPECT_TRUE(std::isnan(value_of({"none", {}})));
 }
 
-TEST(Bootstrap, TheIntervalOfAShareIsThatOfTheBinomialDistribution) {
+TEST(Bootstrap, IntervalOfAShareMatchesTheBinomialDistribution) {
   const auto interval = bootstrap_interval(mean_outcomes("top1", coin_flips(300, 700)), 1000, 4000);
   ASSERT_TRUE(interval);
   const double half = 1.96 * std::sqrt(0.3 * 0.7 / 1000);
@@ -33,7 +33,7 @@ TEST(Bootstrap, TheIntervalOfAShareIsThatOfTheBinomialDistribution) {
   EXPECT_NEAR(interval->high, 0.3 + half, 0.003);
 }
 
-TEST(Bootstrap, ItFollowsFromTheSeedAndHoldsTheValueOfEqualSamples) {
+TEST(Bootstrap, DependsOnlyOnTheSeedAndIsExactForEqualSamples) {
   const Outcomes flips = mean_outcomes("top1", coin_flips(3, 4));
   const auto one = bootstrap_interval(flips, 7, 100, 1), again = bootstrap_interval(flips, 7, 100, 1);
   EXPECT_EQ(one->low, again->low);
@@ -42,11 +42,11 @@ TEST(Bootstrap, ItFollowsFromTheSeedAndHoldsTheValueOfEqualSamples) {
   const auto equal = bootstrap_interval(mean_outcomes("loss", {2.5, 2.5, 2.5}), 3);
   EXPECT_DOUBLE_EQ(equal->low, 2.5);
   EXPECT_DOUBLE_EQ(equal->high, 2.5);
-  EXPECT_FALSE(bootstrap_interval(mean_outcomes("top1", {1}), 1)) << "one sample says nothing of its spread";
+  EXPECT_FALSE(bootstrap_interval(mean_outcomes("top1", {1}), 1)) << "one sample has no interval";
 }
 
 TEST(Bootstrap, EntriesOfOneSampleAreDrawnTogether) {
-  // Ten captions each of ten pictures, all found or none: as wide as of ten samples, not of a hundred.
+  // Ten images have ten captions each, all right or all wrong: the interval is as wide as for ten samples, not a hundred.
   Outcomes grouped{"recall@1", {}}, alone{"recall@1", {}};
   for (std::int64_t i = 0; i < 100; ++i) {
     grouped.entries.push_back({i / 10, (i / 10) % 2 == 0 ? 1.0 : 0.0});
@@ -56,7 +56,7 @@ TEST(Bootstrap, EntriesOfOneSampleAreDrawnTogether) {
   EXPECT_GT(wide->high - wide->low, 2 * (narrow->high - narrow->low));
 }
 
-TEST(Bootstrap, AResampleWithoutAGroupLeavesItOut) {
+TEST(Bootstrap, ResampleWithoutAGroupLeavesItOut) {
   const Outcomes rare{"mean_per_class", {{0, 1, 1, 0}, {1, 1, 1, 0}, {2, 0, 1, 1}}};
   const auto values = bootstrap_values({rare}, 3, 200);
   for (const double value : values.front())
@@ -73,21 +73,21 @@ TEST(Bootstrap, PercentilesAreInterpolated) {
   EXPECT_FALSE(middle({1, std::nan("")}));
 }
 
-TEST(Bootstrap, PairedDifferencesAreSurerThanIntervalsAlone) {
+TEST(Bootstrap, PairedDifferencesAreTighterThanSeparateIntervals) {
   std::vector<double> worse, better;
   for (int i = 0; i < 200; ++i) {
     worse.push_back(i % 2);
-    better.push_back(i % 20 == 0 ? 1 : i % 2);  // right wherever the other is, and in 5 % more
+    better.push_back(i % 20 == 0 ? 1 : i % 2);  // right wherever the other is, and on 5% more samples
   }
   const Outcomes one = mean_outcomes("top1", worse), other = mean_outcomes("top1", better);
-  EXPECT_GT(bootstrap_interval(one, 200)->high, bootstrap_interval(other, 200)->low) << "alone, they overlap";
+  EXPECT_GT(bootstrap_interval(one, 200)->high, bootstrap_interval(other, 200)->low) << "the separate intervals overlap";
   const auto difference =
       difference_interval(bootstrap_values({other}, 200).front(), bootstrap_values({one}, 200).front());
   EXPECT_GT(difference->low, 0);
   EXPECT_LT(difference->high, 0.12);
 }
 
-TEST(Bootstrap, OutcomesComeBackFromTheirFile) {
+TEST(Bootstrap, OutcomesReadBackFromTheirFile) {
   const TaskOutcomes task{"retrieval",
                           "d",
                           "0123456789abcdef",
@@ -106,7 +106,7 @@ TEST(Bootstrap, OutcomesComeBackFromTheirFile) {
   }
 }
 
-TEST(Bootstrap, AFileOfSomethingElseIsOneLine) {
+TEST(Bootstrap, ErrorForAnotherFileIsOneLine) {
   for (const char* text :
        {"{}", R"({"tasks":[{"task":"a"}]})", "[]",
         R"({"tasks":[{"task":"a","data":"d","mark":"","samples":1,"metrics":{"m":{"parts":[1,2]}}}]})"}) {

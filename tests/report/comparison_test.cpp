@@ -1,4 +1,4 @@
-// Several runs on one page.
+// Tests the comparison of several runs on one page.
 #include <cmath>
 #include <filesystem>
 #include <regex>
@@ -38,7 +38,7 @@ class ComparisonTest : public ::testing::Test {
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
   void write(const std::string& name, const std::string& text) const { io::write_file(path(name), text); }
 
-  /// Two rows, an evaluation at step 2, and settings.
+  /// Writes a run with two rows, an evaluation at step 2, and settings. Returns its folder.
   std::string run(const std::string& name, const std::string& settings, const std::string& metrics) const {
     write(name + "/config.yaml", "# Tessera 1.2.3 (abc)\nrun: {folder: " + name + "}\n" + settings);
     write(name + "/metrics.jsonl",
@@ -54,14 +54,14 @@ class ComparisonTest : public ::testing::Test {
   fs::path folder_;
 };
 
-TEST_F(ComparisonTest, NumbersInNamesOfMetricsCountAsNumbers) {
+TEST_F(ComparisonTest, SortsNumbersInMetricNamesAsNumbers) {
   const std::string one = run("one", "", R"({"top1":0.1,"top10":0.5,"top5":0.3,"mean":1})");
   std::vector<std::string> metrics;
   for (const ScoreRow& row : score_rows(read_compared_runs({one}))) metrics.push_back(row.metric);
   EXPECT_EQ(metrics, (std::vector<std::string>{"mean", "top1", "top5", "top10"}));
 }
 
-TEST(NaturalOrder, PutsShorterNumbersFirstAndIsStrict) {
+TEST(NaturalOrder, SortsNumbersByValueAndIsStrict) {
   const NaturalOrder less;
   EXPECT_TRUE(less("a@5", "a@10"));
   EXPECT_FALSE(less("a@10", "a@5"));
@@ -85,7 +85,7 @@ ComparedRun scored(const std::string& name, const std::vector<std::pair<std::str
   return run;
 }
 
-TEST_F(ComparisonTest, TheBestOfARowIsTheGreatestOfSharesAndTheLeastOfLosses) {
+TEST_F(ComparisonTest, BestIsTheGreatestShareAndTheLeastLoss) {
   const double nan = std::nan("");
   const std::vector<ComparedRun> runs = {scored("a", {{"top1", 0.5}, {"log_loss", 1}, {"top5", nan}, {"l2", 1}}),
                                          scored("b", {{"top1", 0.75}, {"log_loss", 2}, {"top5", 0.5}, {"l2", 2}}),
@@ -94,20 +94,20 @@ TEST_F(ComparisonTest, TheBestOfARowIsTheGreatestOfSharesAndTheLeastOfLosses) {
   EXPECT_EQ(row_of(runs, "top1").best, (Marks{false, true, true}));
   EXPECT_EQ(row_of(runs, "log_loss").best, (Marks{true, false, false}));
   EXPECT_EQ(row_of(runs, "top5").best, (Marks{false, true, false})) << "NaN is never the best";
-  EXPECT_EQ(row_of(runs, "top3").best, (Marks{false, false, false})) << "a number alone is not the best of its row";
-  EXPECT_EQ(row_of(runs, "l2").best, (Marks{false, false, false})) << "neither is the better one";
+  EXPECT_EQ(row_of(runs, "top3").best, (Marks{false, false, false})) << "a single number is not marked as the best";
+  EXPECT_EQ(row_of(runs, "l2").best, (Marks{false, false, false})) << "neither is better";
   const std::string table = comparison_markdown(runs);
   EXPECT_NE(table.find("**75.00%**"), std::string::npos) << table;
   EXPECT_NE(table.find("NaN"), std::string::npos);
   EXPECT_TRUE(std::regex_search(table, std::regex("top3 \\(d\\) *\\| *- \\| *- \\| *90.00% \\|"))) << table;
 }
 
-TEST_F(ComparisonTest, EqualNumbersHaveNoBest) {
+TEST_F(ComparisonTest, MarksNoBestAmongEqualNumbers) {
   EXPECT_EQ(row_of({scored("a", {{"top1", 0.5}}), scored("b", {{"top1", 0.5}})}, "top1").best,
             (std::vector<bool>{false, false}));
 }
 
-TEST_F(ComparisonTest, EvaluationsOfDifferentStepsAreNotRanked) {
+TEST_F(ComparisonTest, DoesNotRankEvaluationsOfDifferentSteps) {
   const auto result = [&](const std::string& name, int step, const char* top1) {
     write(name + "/results.json",
           concat(R"({"step":)", step, R"(,"tasks":[{"task":"zero_shot","data":"d","metrics":{"top1":)", top1, "}}]}"));
@@ -131,18 +131,18 @@ TEST_F(ComparisonTest, EvaluationsOfDifferentStepsAreNotRanked) {
   EXPECT_EQ(comparison_page(same).find("different numbers"), std::string::npos);
 }
 
-TEST_F(ComparisonTest, ATaskOfOneRunIsNamedInOneLine) {
+TEST_F(ComparisonTest, NamesATaskOfOneRunInOneLine) {
   std::vector<ComparedRun> runs = {scored("a", {{"top1", 0.5}}), scored("b", {{"top1", 0.25}})};
   runs[1].scores.push_back({"knn", "e", "top1", 0.125});
   const std::string table = comparison_markdown(runs), html = comparison_page(runs);
   EXPECT_NE(table.find("only b: knn (e)\n"), std::string::npos) << table;
   EXPECT_NE(html.find("<p>Only b: knn (e)</p>"), std::string::npos);
   for (const std::string& text : {table, html}) EXPECT_EQ(text.find("12.50%"), std::string::npos) << text;
-  EXPECT_EQ(comparison_json(runs).at("scores").size(), 2u) << "the numbers are all there";
-  EXPECT_NE(comparison_page({runs[1]}).find("12.50%"), std::string::npos) << "a run alone shows all of its own";
+  EXPECT_EQ(comparison_json(runs).at("scores").size(), 2u) << "JSON has all numbers";
+  EXPECT_NE(comparison_page({runs[1]}).find("12.50%"), std::string::npos) << "a single run shows all its numbers";
 }
 
-TEST_F(ComparisonTest, ATaskThatARunDoesNotHaveIsOneSetting) {
+TEST_F(ComparisonTest, ShowsAMissingTaskAsOneSetting) {
   const auto runs = read_compared_runs(
       {run("a", "evaluation: {tasks: [{name: knn, k: 5, classes: []}, {name: zero_shot, topk: [1]}]}\n", "{}"),
        run("b", "evaluation: {tasks: [{name: zero_shot, topk: [1, 3]}]}\n", "{}")});
@@ -153,7 +153,7 @@ TEST_F(ComparisonTest, ATaskThatARunDoesNotHaveIsOneSetting) {
   EXPECT_EQ(rows[1].key, "evaluation.tasks.zero_shot.topk");
 }
 
-TEST_F(ComparisonTest, EachRunTellsItsStateAndFacts) {
+TEST_F(ComparisonTest, ShowsStateAndFactsOfEachRun) {
   const std::string a = run("a", "training: {steps: 60}\nobjective: {name: siglip}\n", "{}");
   fs::create_directories(folder_ / "a/checkpoints/step_0000047");
   write("a/log.txt", "14:33:51 info parameters 1,314: image tower 1,024, text tower 290; 1 more of the objective\n");
@@ -170,7 +170,7 @@ TEST_F(ComparisonTest, EachRunTellsItsStateAndFacts) {
   EXPECT_EQ(state_text(read_compared_runs({a})[0]), "finished");
 }
 
-TEST_F(ComparisonTest, RowsOfATaskStayTogether) {
+TEST_F(ComparisonTest, KeepsRowsOfATaskTogether) {
   const std::vector<ScoreRow> rows =
       score_rows({ComparedRun{.scores = {{"zero_shot", "d", "top1", 0}, {"knn", "d", "top1", 0}}},
                   ComparedRun{.scores = {{"zero_shot", "d", "top5", 0}}}});
@@ -180,7 +180,7 @@ TEST_F(ComparisonTest, RowsOfATaskStayTogether) {
   EXPECT_EQ(rows[2].task + rows[2].metric, "knntop1");
 }
 
-TEST_F(ComparisonTest, OnlySettingsThatDifferAreShown) {
+TEST_F(ComparisonTest, ShowsOnlySettingsThatDiffer) {
   const auto runs =
       read_compared_runs({run("a", "optimizer: {lr: 0.1, betas: [1, 2]}\nobjective: {name: clip}\n", "{}"),
                           run("b",
@@ -194,23 +194,23 @@ TEST_F(ComparisonTest, OnlySettingsThatDifferAreShown) {
   EXPECT_EQ(rows[1].key, "objective.name");
   EXPECT_EQ(rows[2].key, "objective.threshold");
   EXPECT_EQ(rows[2].values, (std::vector<std::optional<std::string>>{std::nullopt, "null"}));
-  EXPECT_NE(comparison_page(runs).find("so their losses do not compare"), std::string::npos);
+  EXPECT_NE(comparison_page(runs).find("so their losses cannot be compared"), std::string::npos);
 }
 
-TEST_F(ComparisonTest, ThePageOverlaysCommonCurvesInOneColorForEachRun) {
+TEST_F(ComparisonTest, PageOverlaysCommonCurvesWithOneColorPerRun) {
   const auto runs =
       read_compared_runs({run("a<b", "seed: 1\n", R"({"top1":0.5})"), run("b", "seed: 2\n", R"({"top1":0.25})")});
   const std::string html = comparison_page(runs);
   for (const char* text : {"<h3 style=\"margin:0 0 8px\">Loss</h3>", ">Learning rate</h3>", ">Samples per second</h3>",
                            ">Loss over minutes</h3>", ">Loss over samples seen</h3>", ">Loss term a</h3>", "a&lt;b",
-                           "<b>50.00%</b>", "Tessera 1.2.3 (abc)", "the share of pictures whose class"})
+                           "<b>50.00%</b>", "Tessera 1.2.3 (abc)", "the share of images whose class"})
     EXPECT_NE(html.find(text), std::string::npos) << text;
   EXPECT_NE(html.find("stroke=\"" + css_color(1) + "\""), std::string::npos);
   for (const char* outside : {"http:", "https:", "<script", "<link", "url("})
     EXPECT_EQ(html.find(outside), std::string::npos) << outside;
 }
 
-TEST_F(ComparisonTest, ACurveOfOneRunOnlyIsLeftOut) {
+TEST_F(ComparisonTest, LeavesOutACurveOfOnlyOneRun) {
   const std::string one = run("one", "", "{}"), two = run("two", "", "{}");
   write("two/metrics.jsonl", "{\"step\":1,\"loss\":1}\n{\"step\":2,\"loss\":1}\n");
   const std::string html = comparison_page(read_compared_runs({one, two}));
@@ -218,7 +218,7 @@ TEST_F(ComparisonTest, ACurveOfOneRunOnlyIsLeftOut) {
   EXPECT_NE(comparison_page(read_compared_runs({one})).find("Learning rate"), std::string::npos);
 }
 
-TEST_F(ComparisonTest, NumbersOfANewerCheckpointReplaceOlderOnes) {
+TEST_F(ComparisonTest, NumbersOfANewerCheckpointReplaceOlderNumbers) {
   const std::string folder = run("a", "", R"({"top1":0.5,"top3":0.75})");
   const auto results = [&](int step) {
     write("a/evaluation/results.json",
@@ -230,7 +230,7 @@ TEST_F(ComparisonTest, NumbersOfANewerCheckpointReplaceOlderOnes) {
   EXPECT_EQ(row_of(read_compared_runs({folder}), "top3").values, std::vector<std::optional<double>>{0.75});
 }
 
-TEST_F(ComparisonTest, TheNewestOfSeveralEvaluationsOfOneModelCounts) {
+TEST_F(ComparisonTest, UsesTheNewestEvaluationOfAModel) {
   for (const auto& [folder, top1] : {std::pair("", 0.25), std::pair("-2", 0.5), std::pair("-3", 0.75)})
     write(concat("m/evaluation", folder, "/results.json"),
           concat(R"({"step":5,"tasks":[{"task":"zero_shot","data":"d","metrics":{"top1":)", top1, "}}]}"));
@@ -240,7 +240,7 @@ TEST_F(ComparisonTest, TheNewestOfSeveralEvaluationsOfOneModelCounts) {
   EXPECT_EQ(apart[1].name, "m/evaluation-2");
 }
 
-TEST_F(ComparisonTest, ModelsAreComparedByTheirEvaluationsAlone) {
+TEST_F(ComparisonTest, ComparesModelsWithOnlyEvaluations) {
   write("m/evaluation/results.json",
         R"({"version":"1.0","commit":"abc","tasks":[{"task":"zero_shot","data":"d","metrics":{"top1":null}},
             {"task":"zero_shot","data":"d","metrics":{"top1":0.5}}]})");
@@ -258,7 +258,7 @@ TEST_F(ComparisonTest, ModelsAreComparedByTheirEvaluationsAlone) {
   EXPECT_EQ(comparison_json(runs).at("scores").at(1).at("values").dump(), "[0.5,null]");
 }
 
-/// An evaluation of so many samples, of which the first are right.
+/// Writes an evaluation of `samples` samples, the first `right` of which are right.
 void write_evaluation(const std::string& folder, int right, int samples, const std::string& mark, int step = 5) {
   std::vector<double> values(static_cast<std::size_t>(samples), 0);
   std::fill_n(values.begin(), right, 1.0);
@@ -270,7 +270,7 @@ void write_evaluation(const std::string& folder, int right, int samples, const s
                         R"(},"intervals":{"top1":[)", interval.low, ",", interval.high, "]}}]}"));
 }
 
-TEST_F(ComparisonTest, DifferencesOnTheSameSamplesAreJudged) {
+TEST_F(ComparisonTest, TestsDifferencesOnTheSameSamples) {
   write_evaluation(path("a"), 60, 100, "m");
   write_evaluation(path("b"), 59, 100, "m");
   write_evaluation(path("c"), 30, 100, "m");
@@ -278,7 +278,7 @@ TEST_F(ComparisonTest, DifferencesOnTheSameSamplesAreJudged) {
   const ScoreRow row = row_of(runs, "top1");
   ASSERT_EQ(row.differences.size(), 3u);
   EXPECT_NEAR(row.differences[1].value, 0.3, 1e-12);
-  EXPECT_FALSE(row.differences[0].beyond_chance()) << "one sample of a hundred";
+  EXPECT_FALSE(row.differences[0].beyond_chance()) << "one sample in a hundred is within chance";
   EXPECT_TRUE(row.differences[1].beyond_chance());
   EXPECT_TRUE(row.differences[2].beyond_chance());
   EXPECT_FALSE(is_like_best(row, 0)) << "it is the best";
@@ -293,20 +293,20 @@ TEST_F(ComparisonTest, DifferencesOnTheSameSamplesAreJudged) {
   EXPECT_EQ(json.at("intervals").at(0).size(), 2u);
   const std::string html = comparison_page(runs);
   EXPECT_NE(html.find("59.00%\u00a0\u2248"), std::string::npos);
-  EXPECT_NE(html.find("Differences of each two"), std::string::npos);
+  EXPECT_NE(html.find("Pairwise differences"), std::string::npos);
   EXPECT_NE(html.find("<b>+30.0</b>"), std::string::npos);
 }
 
-TEST_F(ComparisonTest, OtherSamplesAreNotPaired) {
+TEST_F(ComparisonTest, DoesNotPairDifferentSamples) {
   write_evaluation(path("a"), 60, 100, "m");
   write_evaluation(path("b"), 30, 100, "n");
   write_evaluation(path("c"), 30, 90, "m");
   const ScoreRow row = row_of(read_compared_runs({path("a"), path("b"), path("c")}), "top1");
   EXPECT_TRUE(row.differences.empty());
-  EXPECT_TRUE(row.intervals[2]) << "each has an interval all the same";
+  EXPECT_TRUE(row.intervals[2]) << "each still has an interval";
 }
 
-TEST_F(ComparisonTest, MeasuredModelsHaveTheNumbersOfTheNamedEvaluationAndTheCurvesOfTheirRun) {
+TEST_F(ComparisonTest, MeasuredModelsCombineTheirEvaluationWithTheCurvesOfTheirRun) {
   const std::string a = run("a", "seed: 1\n", R"({"top5":0.5})");
   write_evaluation(path("a/evaluation"), 10, 100, "m");
   write_evaluation(path("a/evaluation-2"), 20, 100, "m");
@@ -319,13 +319,13 @@ TEST_F(ComparisonTest, MeasuredModelsHaveTheNumbersOfTheNamedEvaluationAndTheCur
   const auto rows = score_rows(runs);
   ASSERT_EQ(rows.size(), 1u) << "numbers of the training run's own evaluation are left out";
   EXPECT_EQ(rows[0].values, (std::vector<std::optional<double>>{0.1, 0.3}));
-  EXPECT_EQ(rows[0].best, (std::vector<bool>{false, true})) << "of models as they are, however long they were trained";
+  EXPECT_EQ(rows[0].best, (std::vector<bool>{false, true})) << "models are ranked regardless of their training steps";
   EXPECT_EQ(runs[1].step, 9);
   EXPECT_NE(runs[0].curves.last("loss"), nullptr);
   EXPECT_FALSE(runs[0].settings.empty());
 }
 
-TEST_F(ComparisonTest, RunsOfOneNameAreToldApartByTheirFolders) {
+TEST_F(ComparisonTest, DistinguishesRunsOfOneNameByTheirFolders) {
   const auto runs = read_compared_runs({run("x/one/run", "", "{}"), run("y/one/run", "", "{}"), run("other", "", "{}"),
                                         run("x/two/run", "", "{}") + "/"});
   EXPECT_EQ(runs[0].name, "x/one/run");
@@ -334,18 +334,18 @@ TEST_F(ComparisonTest, RunsOfOneNameAreToldApartByTheirFolders) {
   EXPECT_EQ(runs[3].name, "two/run");
 }
 
-TEST_F(ComparisonTest, AFolderThatIsNoRunIsOneLineThatNamesTheRunsInIt) {
+TEST_F(ComparisonTest, ErrorForAFolderThatIsNotARunNamesTheRunsInIt) {
   run("stages/first", "", "{}");
   EXPECT_EQ(message_of({path("stages")}), path("stages") +
-                                              ": is no run and no evaluation: it holds neither metrics.jsonl "
-                                              "nor results.json; these in it do: " +
+                                              ": is neither a run nor an evaluation: it holds neither metrics.jsonl "
+                                              "nor results.json; its subfolders that do: " +
                                               path("stages/first"));
   EXPECT_EQ(message_of({path("nowhere")}), path("nowhere") + ": there is no such folder");
   const std::string a = run("a", "", "{}");
   EXPECT_EQ(message_of({a, a + "/"}), a + "/: this run is given twice");
   write("b/results.json", "{");
   EXPECT_EQ(message_of({path("b")}),
-            path("b/results.json") + ": is no JSON object, so the results in it cannot be compared");
+            path("b/results.json") + ": is not a JSON object, so the results in it cannot be compared");
 }
 
 }  // namespace

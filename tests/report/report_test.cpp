@@ -67,7 +67,7 @@ std::vector<TaskResult> some_results() {
   return {zero_shot, retrieval, segmentation, slots, tokens, groups};
 }
 
-TEST(Report, IsOnePageWithoutAnythingFromOutside) {
+TEST(Report, IsOneSelfContainedPage) {
   const std::string html =
       html_report({"run", {{"Parameters", "5"}}, {{"Loss", {{"loss", {{0, 1}, {1, 0.5}}}}}}}, some_results());
   EXPECT_EQ(html.find("http:"), std::string::npos);
@@ -79,17 +79,17 @@ TEST(Report, IsOnePageWithoutAnythingFromOutside) {
     EXPECT_EQ(html.compare(at + 5, 11, "data:image/"), 0);
   }
   EXPECT_NE(html.find("data:image/png;base64,"), std::string::npos);
-  EXPECT_NE(html.find("data:image/jpeg;base64,"), std::string::npos);  // the 400-pixel picture
+  EXPECT_NE(html.find("data:image/jpeg;base64,"), std::string::npos);  // the 400-pixel image
   EXPECT_NE(html.find("<polyline"), std::string::npos);
   EXPECT_NE(html.find("54.32%"), std::string::npos);
   EXPECT_NE(html.find("right item at place 2"), std::string::npos);
   EXPECT_NE(html.find("skipped 2 (bad_image)"), std::string::npos);
 }
 
-TEST(Report, EveryTaskStatesTheRuleOfItsScore) {
+TEST(Report, EveryTaskDescribesItsScore) {
   for (const std::string& task : evaluation_tasks().names())
     EXPECT_TRUE(report::score_rule(task).ends_with(".")) << task << " needs its line in src/report/score_rule.cpp";
-  EXPECT_NE(html_report({"run", {}, {}}, some_results()).find("the share of pictures whose class is among the k nearest"),
+  EXPECT_NE(html_report({"run", {}, {}}, some_results()).find("the share of images whose class is among the k nearest"),
             std::string::npos);
 }
 
@@ -97,17 +97,17 @@ config::Node settings_of(const std::string& yaml) {
   return config::parse_yaml(yaml, "settings");
 }
 
-TEST(Report, TheRuleOfSegmentationFollowsItsSettings) {
+TEST(Report, DescriptionOfSegmentationFollowsItsSettings) {
   const auto rule = [](const char* yaml) { return report::score_rule("segmentation", settings_of(yaml)); };
-  EXPECT_NE(rule("{by: patches, candidates: present}").find("nearest to its patch, of only those classes"), std::string::npos);
-  EXPECT_NE(rule("{by: groups, candidates: all}").find("nearest to its group, of all classes (candidates: all)."),
+  EXPECT_NE(rule("{by: patches, candidates: present}").find("nearest to its patch, among the classes"), std::string::npos);
+  EXPECT_NE(rule("{by: groups, candidates: all}").find("nearest to its group, among all classes (candidates: all)."),
             std::string::npos);
-  EXPECT_NE(report::score_rule("segmentation").find("patch or group, of all classes or only"), std::string::npos);
+  EXPECT_NE(report::score_rule("segmentation").find("patch or group, among all classes or only"), std::string::npos);
   TaskResult result{.task = "segmentation", .data = "d", .settings = settings_of("{by: groups, candidates: all}"), .metrics = {}};
-  EXPECT_NE(html_report({"run", {}, {}}, {result}).find("nearest to its group, of all classes"), std::string::npos);
+  EXPECT_NE(html_report({"run", {}, {}}, {result}).find("nearest to its group, among all classes"), std::string::npos);
 }
 
-TEST(Report, SettingsShowTheDataThatTheCommandLineGave) {
+TEST(Report, SettingsShowTheDataFromTheCommandLine) {
   TaskResult result{.task = "knn", .data = "d", .settings = settings_of("{source: ~, train: {name: own}}"), .metrics = {}};
   ReportHead head{"run", {}, {}, {{"source", settings_of("{name: given}")}, {"train", settings_of("{name: other}")}}};
   const std::string html = html_report(head, {result});
@@ -116,18 +116,18 @@ TEST(Report, SettingsShowTheDataThatTheCommandLineGave) {
   EXPECT_EQ(html.find("name: other"), std::string::npos);
 }
 
-TEST(Report, KindsOfWrongCaptionsHaveBarsAndNoTilesBesides) {
+TEST(Report, KindsOfWrongCaptionsHaveBarsWithoutTiles) {
   TaskResult result{.task = "hard_negatives", .data = "d", .metrics = {{"accuracy", 0.5}, {"add_att_accuracy", 0.25}}};
   result.pictures.class_kind = "kind";
   result.pictures.class_values = {{"add_att", 0.25}, {"swap_obj", 0.75}};
   const std::string html = html_report({"run", {}, {}}, {result});
   EXPECT_NE(html.find("<h3>Accuracy by kind</h3>"), std::string::npos);
   EXPECT_NE(html.find("<b>50.00%</b>"), std::string::npos);
-  EXPECT_EQ(html.find("<b>25.00%</b>"), std::string::npos) << "a bar says it";
+  EXPECT_EQ(html.find("<b>25.00%</b>"), std::string::npos) << "a bar shows it";
   EXPECT_NE(html.find("swap, two change places"), std::string::npos);
 }
 
-TEST(Report, RightAndWrongAreSignsAndColorsAreThoseOfTheClasses) {
+TEST(Report, MarksRightAndWrongBySignsAndUsesClassColors) {
   TaskResult result{.task = "zero_shot", .data = "d", .metrics = {}};
   result.pictures.class_names = {"red", "green"};
   result.pictures.classification = {{grey(8, 8), 1, {{0, 0.75}, {1, 0.25}}}, {grey(8, 8), 0, {{0, 0.75}, {1, 0.25}}}};
@@ -138,10 +138,10 @@ TEST(Report, RightAndWrongAreSignsAndColorsAreThoseOfTheClasses) {
   EXPECT_NE(html.find("title=\"right\">\u2713</span>"), std::string::npos);
   EXPECT_NE(html.find("<div class=\"bar right\"><span>green</span><span>25.0%</span><div><i style=\"width:25.0%;background:" + green),
             std::string::npos)
-      << "the true class is outlined, in its own color";
+      << "the true class is outlined in its own color";
 }
 
-TEST(Report, NamesBreakBetweenTheirWordsAndNotInside) {
+TEST(Report, NamesBreakOnlyBetweenWords) {
   EXPECT_EQ(report::breakable("image_to_text_recall@1"), "image_<wbr>to_<wbr>text_<wbr>recall<wbr>@1");
   EXPECT_EQ(report::breakable("a/b<c.yaml"), "a/<wbr>b&lt;c.<wbr>yaml");
   EXPECT_EQ(report::breakable("0.25 a. b"), "0.25 a. b");
@@ -158,16 +158,16 @@ TEST(Report, NumbersAreShort) {
 
 TEST(Report, MasksAreFlatWithAnOutline) {
   const Image colored = report::color_by_class(grey(5, 5), std::vector<std::uint8_t>(25, 0), 1, {{200, 0, 0}});
-  EXPECT_EQ(colored.pixels[0], 189) << "no outline along the picture's edge";
+  EXPECT_EQ(colored.pixels[0], 189) << "no outline along the edge of the image";
   std::vector<std::uint8_t> mask(25, 1);
   for (const int place : {6, 7, 8, 11, 12, 13, 16, 17, 18}) mask[static_cast<std::size_t>(place)] = 0;
   const Image square = report::color_by_class(grey(5, 5), mask, 1, {{200, 0, 0}});
-  EXPECT_EQ(square.pixels[3 * 12 + 1], 49) << "translucent";
-  EXPECT_EQ(square.pixels[3 * 6 + 1], 0) << "the outline is not";
+  EXPECT_EQ(square.pixels[3 * 12 + 1], 49) << "the fill is translucent";
+  EXPECT_EQ(square.pixels[3 * 6 + 1], 0) << "the outline is opaque";
   EXPECT_EQ(square.pixels[0], 114) << "the background has no color";
 }
 
-TEST(Report, OverlaysOfClassesNamedAfterColorsHaveThem) {
+TEST(Report, OverlaysUseTheColorsInClassNames) {
   TaskResult result{.task = "segmentation", .data = "y", .metrics = {}, .samples = 1};
   result.pictures.class_names = {"green", "red", "background"};
   result.pictures.background_class = 2;
@@ -179,7 +179,7 @@ TEST(Report, OverlaysOfClassesNamedAfterColorsHaveThem) {
             std::string::npos);
 }
 
-TEST(Report, SlotsAreShownOverPatchesAndTokens) {
+TEST(Report, ShowsSlotsOverPatchesAndTokens) {
   TaskResult result{.task = "slots", .data = "z", .metrics = {{"mean_cosine", 0.5}}, .samples = 1};
   SlotExample example{
       grey(2, 2), 2, 1, {"a", " <b>", "s", " ", ""}, {{17, 0.5, {0, 0.6F}, {0.25F, 0.5F, 0.25F, 0, 0}}}};
@@ -191,16 +191,16 @@ TEST(Report, SlotsAreShownOverPatchesAndTokens) {
       html.find("</span> <span style=\"background:color-mix(in srgb,var(--heat) 100%,transparent)\">&lt;b&gt;</span>"
                 "<span style=\"background:color-mix(in srgb,var(--heat) 50%,transparent)\">s</span>"),
       std::string::npos)
-      << "tokens of one word stand together";
+      << "tokens of one word are joined";
   EXPECT_NE(html.find("var(--heat) 0%,transparent)\"> </span> <span"), std::string::npos) << "a token that is a space";
   EXPECT_NE(html.find("var(--heat) 0%,transparent)\">&middot;</span>"), std::string::npos);
-  // The upper patch has no weight, gray 100 becomes 30; the lower one has most: 80 and a tint of (89, 42, 0).
+  // The upper patch has no weight, so gray 100 becomes 30. The lower patch has the most: 80 plus a tint of (89, 42, 0).
   Image expected = grey(2, 2);
   expected.pixels = {30, 30, 30, 30, 30, 30, 169, 122, 80, 169, 122, 80};
   EXPECT_NE(html.find(report::img(expected, "slot 17")), std::string::npos);
 }
 
-TEST(Report, WordsStandInTheColorsOfTheirGroups) {
+TEST(Report, ShowsWordsInTheColorsOfTheirGroups) {
   const GroupExample example{grey(2, 2),
                              {0, 0, 1, 1},
                              {{"", false, -1, {0.5F, 0.5F}},
@@ -215,17 +215,17 @@ TEST(Report, WordsStandInTheColorsOfTheirGroups) {
     for (std::size_t at = svg.find(text); at != std::string::npos; at = svg.find(text, at + 1)) ++found;
     return found;
   };
-  EXPECT_EQ(count("<image "), 2) << "the picture, and the same in the colors of its groups";
+  EXPECT_EQ(count("<image "), 2) << "the image, and the image in the colors of its groups";
   EXPECT_NE(svg.find(report::data_uri(report::color_by_class(example.image, {0, 0, 1, 1}, -1))), std::string::npos);
   const auto word = [](const char* group, const char* x) {
     return concat("<rect x=\"", x, "\" y=\"10.0\" width=\"8.4\" height=\"20.0\" fill=\"", group, "\"");
   };
-  // Both pictures and their margins end at 270; a letter is 8.4 wide, and so is a space.
+  // Both images and their margins end at 270. A letter is 8.4 wide, and so is a space.
   EXPECT_EQ(count(word(report::css_color(0).c_str(), "270.0")), 1);
   EXPECT_EQ(count("&lt;b</text>"), 2) << "in the caption and over the matrix";
-  EXPECT_EQ(count(word(report::css_color(1).c_str(), "303.6")), 1) << "the tokens of one word stand together";
-  EXPECT_EQ(count(word(report::css_color(0).c_str(), "320.4")), 1) << "behind a space that is a token";
-  EXPECT_EQ(count("<line "), 2) << "tokens of phrases";
+  EXPECT_EQ(count(word(report::css_color(1).c_str(), "303.6")), 1) << "the tokens of one word are joined";
+  EXPECT_EQ(count(word(report::css_color(0).c_str(), "320.4")), 1) << "after a token that is a space";
+  EXPECT_EQ(count("<line "), 2) << "one line per token of a phrase";
   EXPECT_EQ(count("fill-opacity=\"0.75\""), 1);
   EXPECT_EQ(count("fill-opacity=\"1.00\""), 1);
   EXPECT_EQ(count(">\u00b7</text>"), 2) << "tokens without text";
@@ -235,7 +235,7 @@ TEST(Report, WordsStandInTheColorsOfTheirGroups) {
   EXPECT_NE(sheet.find("translate(0 140.0)"), std::string::npos) << "below the first";
 }
 
-TEST(Report, FailedTasksAreNamedWithTheirReason) {
+TEST(Report, ShowsFailedTasksWithTheirReason) {
   const std::string html = html_report({"run", {}, {}}, {}, {{"knn", "no <train>"}});
   EXPECT_NE(html.find("<b>knn</b> failed: no &lt;train&gt;"), std::string::npos);
 }
@@ -257,13 +257,13 @@ TEST(Report, OpenTagsAreClosed) {
   for (const auto& [name, count] : open) EXPECT_EQ(count, 0) << name;
 }
 
-TEST(Report, Base64PadsTheEnd) {
+TEST(Report, DataUriIsPaddedBase64) {
   const std::string uri = report::data_uri(grey(1, 1));
   EXPECT_TRUE(uri.starts_with("data:image/png;base64,iVBORw0KGgo"));
   EXPECT_EQ((uri.size() - std::string("data:image/png;base64,").size()) % 4, 0U);
 }
 
-TEST(RunCurves, RowsThatAreNoJsonArePassedOver) {
+TEST(RunCurves, SkipsRowsThatAreNotJson) {
   const auto folder = std::filesystem::temp_directory_path() / concat("tessera_curves_", ::getpid());
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "metrics.jsonl")
@@ -281,14 +281,14 @@ TEST(RunCurves, RowsThatAreNoJsonArePassedOver) {
   EXPECT_TRUE(read_run_curves("/nowhere").empty());
 }
 
-TEST(ThinCurve, FewValuesAreKeptAsTheyAre) {
+TEST(ThinCurve, KeepsFewValuesUnchanged) {
   report::ThinCurve curve(4);
   for (int i = 0; i < 4; ++i) curve.add(i, i * i);
   EXPECT_EQ(curve.curve("x").points, (std::vector<std::pair<double, double>>{{0, 0}, {1, 1}, {2, 4}, {3, 9}}));
   EXPECT_TRUE(curve.curve("x").ranges.empty());
 }
 
-TEST(ThinCurve, ManyBecomeMeansWithTheirRange) {
+TEST(ThinCurve, AveragesManyValuesAndKeepsTheirRange) {
   constexpr int kCount = 100'000;
   report::ThinCurve curve(100);
   double sum = 0;
@@ -309,7 +309,7 @@ TEST(ThinCurve, ManyBecomeMeansWithTheirRange) {
     EXPECT_EQ(thinned.ranges[i].first, 0);
     highest = std::max(highest, thinned.ranges[i].second);
   }
-  EXPECT_EQ(highest, 1000) << "one spike of many values stays to be seen";
+  EXPECT_EQ(highest, 1000) << "a single spike stays visible";
   EXPECT_EQ(curve.last(), 9);
 }
 
@@ -320,15 +320,15 @@ TEST(Chart, RangesBecomeABand) {
   EXPECT_EQ(report::svg_chart({"t", {{"x", {}}}}), "");
 }
 
-TEST(Chart, AxesAreNamedAndTheirFirstTickIsLabeled) {
+TEST(Chart, NamesAxesAndLabelsTheirFirstTick) {
   const CurveChart chart{.title = "t", .curves = {{"x", {{2, 10}, {60, 50}}}}, .x_name = "minutes", .unit = "%"};
   const std::string svg = report::svg_chart(chart);
   EXPECT_NE(svg.find(">minutes</text>"), std::string::npos);
   EXPECT_NE(svg.find(">10%</text>"), std::string::npos);
-  EXPECT_NE(svg.find("text-anchor=\"middle\">0</text>"), std::string::npos) << "the axis begins at a round number";
+  EXPECT_NE(svg.find("text-anchor=\"middle\">0</text>"), std::string::npos) << "the axis starts at a round number";
 }
 
-TEST(Chart, OfCoincidingLinesTheUpperIsThinner) {
+TEST(Chart, DrawsTheUpperOfCoincidingLinesThinner) {
   const std::string svg = report::svg_chart({"t", {{"x", {{0, 1}, {1, 2}}}, {"y", {{0, 1}, {1, 2}}}}});
   const std::regex width("stroke-width=\"([0-9.]+)\"");
   std::vector<double> widths;
@@ -337,7 +337,7 @@ TEST(Chart, OfCoincidingLinesTheUpperIsThinner) {
   EXPECT_GT(widths[0], widths[1] + 1);
 }
 
-TEST(Chart, OfOneValueIsANumber) {
+TEST(Chart, ShowsOneValueAsANumber) {
   const std::string html = report::chart_cards({{"Loss", {{"loss", {{1, 0.5}}}}}, {"Rate", {{"lr", {{0, 1}, {1, 2}}}}}, {"None", {}}});
   EXPECT_NE(html.find("<b>0.500</b><span>Loss</span>"), std::string::npos) << html;
   EXPECT_EQ(html.find("<svg"), html.rfind("<svg"));
@@ -347,19 +347,19 @@ TEST(Chart, OfOneValueIsANumber) {
   EXPECT_NE(html_report({"run", {}, {}}, {result}).find("<b>25.0%</b><span>Accuracy, cat</span>"), std::string::npos);
 }
 
-TEST(Scatter, PicturesAreDotsAndTextsSquaresWithTheirNames) {
+TEST(Scatter, DrawsImagesAsDotsAndTextsAsNamedSquares) {
   ScatterChart chart{.title = "map", .points = {}, .class_names = {"red", "b<c"}};
   chart.points = {{-1, 0, 0, false, "first"}, {1, 2, 1, false, "second"}, {0, 1, 1, true, "b<c"}};
   const std::string svg = report::svg_scatter(chart);
-  EXPECT_NE(svg.find("<circle cx=\"26.0\" cy=\"394.0\""), std::string::npos) << "least x, least y: left, below";
+  EXPECT_NE(svg.find("<circle cx=\"26.0\" cy=\"394.0\""), std::string::npos) << "the least x and y are at the lower left";
   EXPECT_NE(svg.find("<circle cx=\"494.0\" cy=\"26.0\""), std::string::npos) << svg;
   EXPECT_NE(svg.find("<rect"), std::string::npos);
   EXPECT_NE(svg.find(">b&lt;c</text>"), std::string::npos);
-  EXPECT_EQ(svg.find("<text"), svg.rfind("<text")) << "pictures have no names but under the pointer";
+  EXPECT_EQ(svg.find("<text"), svg.rfind("<text")) << "images show their names only under the pointer";
   EXPECT_EQ(report::svg_scatter({}), "");
 }
 
-TEST(Results, IntervalsStandBesideTheirMetrics) {
+TEST(Results, ShowIntervalsNextToTheirMetrics) {
   TaskResult result{.task = "knn", .data = "d", .metrics = {{"top1", 0.5}, {"l2", 3}}, .samples = 10};
   result.intervals["top1"] = {0.4321, 0.5678};
   EXPECT_EQ(results_table({result}),
@@ -373,7 +373,7 @@ TEST(Results, IntervalsStandBesideTheirMetrics) {
   EXPECT_NE(html.find("95&nbsp;% interval"), std::string::npos);
 }
 
-TEST(Results, AQueryHasNoRightPicture) {
+TEST(Results, QueryHasNoRightImage) {
   TaskResult result{.task = "query", .data = "d", .metrics = {}, .samples = 1};
   RetrievalSheet sheet{.query_text = "a dog", .rank = -1};
   sheet.items.push_back({grey(8, 8), "", 0.25, false});
@@ -383,7 +383,7 @@ TEST(Results, AQueryHasNoRightPicture) {
   EXPECT_EQ(html.find("ground truth"), std::string::npos);
 }
 
-TEST(Chart, LabelsKeepClearOfTheEdges) {
+TEST(Chart, LabelsStayWithinTheChart) {
   const std::regex label("<text x=\"([-0-9.]+)\"[^>]*text-anchor=\"(\\w+)\">([^<]+)<");
   const std::string svg = report::svg_chart({"t", {{"x", {{0, 1e-5}, {123456, 5e-5}}}}});
   for (std::sregex_iterator it(svg.begin(), svg.end(), label), end; it != end; ++it) {
@@ -428,7 +428,7 @@ std::vector<DrawnWord> words_of(const std::string& svg) {
   return words;
 }
 
-TEST(TokenCloud, HasALargerWordForAGreaterWeightAndNoTwoOverlap) {
+TEST(TokenCloud, DrawsGreaterWeightsLargerWithoutOverlap) {
   std::vector<TokenExample::Token> tokens;
   for (int i = 0; i < 40; ++i) tokens.push_back({"w" + std::to_string(1000 + i), 4.0 - 0.1 * i});
   const std::vector<DrawnWord> words = words_of(report::token_cloud(tokens));
@@ -436,7 +436,7 @@ TEST(TokenCloud, HasALargerWordForAGreaterWeightAndNoTwoOverlap) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     EXPECT_EQ(words[i].text, tokens[i].text);
     if (i > 0) EXPECT_LE(words[i].size, words[i - 1].size);
-    // Half as wide and high as letters may be, so that a test of the picture does not hang on the letters' form.
+    // Assumes half the possible width and height of letters, so that the test does not depend on their exact form.
     EXPECT_GT(words[i].x - words[i].size, 0);
     EXPECT_LT(words[i].x + words[i].size, 300);
     EXPECT_GT(words[i].y - 0.7 * words[i].size, 0);
@@ -444,7 +444,7 @@ TEST(TokenCloud, HasALargerWordForAGreaterWeightAndNoTwoOverlap) {
     for (std::size_t k = 0; k < i; ++k)
       EXPECT_TRUE(std::abs(words[i].x - words[k].x) > 1.2 * (words[i].size + words[k].size) ||
                   std::abs(words[i].middle() - words[k].middle()) > 0.4 * (words[i].size + words[k].size))
-          << words[i].text << " lies on " << words[k].text;
+          << words[i].text << " overlaps " << words[k].text;
   }
 }
 

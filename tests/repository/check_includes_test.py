@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/check_includes.py on small trees: what is in order passes, and each kind of fault is named."""
+"""Runs scripts/check_includes.py on small trees: a correct tree passes, and each kind of fault is reported."""
 import pathlib
 import sys
 import tempfile
@@ -47,32 +47,32 @@ class CheckIncludes(unittest.TestCase):
     def expect(self, changes, *faults, page=PAGE):
         self.assertEqual(check(changes, page)[1], list(faults))
 
-    def test_a_tree_in_order_passes_and_is_counted(self):
+    def test_a_correct_tree_passes_and_is_counted(self):
         changes = {"src/data/loading/loader.cpp": "#include <tessera/data/image/decode.h>\n"}
         summary, faults = check(changes)
         self.assertEqual(faults, [])
         # batch → base, data → batch, tools → data; image → source, loading → image, registry → source
-        self.assertEqual(summary, ["src: 5 rooms, 3 arrows", "src/data: 4 rooms, 3 arrows"])
+        self.assertEqual(summary, ["src: 5 parts, 3 dependencies", "src/data: 4 parts, 3 dependencies"])
 
-    def test_a_room_that_includes_from_its_right_is_named(self):
+    def test_a_part_that_includes_from_its_right_is_named(self):
         self.expect({"src/data/loading/loader.cpp": "", "src/base/text.cpp": "\n#include <tessera/data/source.h>\n"},
-                    "src/base/text.cpp:2: tessera/data/source.h: base stands to the left of data in src")
+                    "src/base/text.cpp:2: tessera/data/source.h: base comes before data in src")
         self.expect({"src/data/loading/loader.cpp": "",
                      "include/tessera/data/source.h": '#include "tessera/data/image/decode.h"\n'},
-                    "include/tessera/data/source.h:1: tessera/data/image/decode.h: source stands to the left of image in src/data")
+                    "include/tessera/data/source.h:1: tessera/data/image/decode.h: source comes before image in src/data")
 
-    def test_files_that_the_page_does_not_name_stand_on_top(self):
-        self.expect({}, "src/data/loading/loader.cpp:2: tessera/data/registry.h: loading stands to the left of registry in src/data")
+    def test_files_that_the_page_does_not_name_come_last(self):
+        self.expect({}, "src/data/loading/loader.cpp:2: tessera/data/registry.h: loading comes before registry in src/data")
 
-    def test_private_headers_are_for_their_own_folder(self):
+    def test_private_headers_of_other_folders_are_refused(self):
         quiet = {"src/data/loading/loader.cpp": ""}
         for file in ("src/data/image/decode.cpp", "tools/embed.cpp", "tests/data/decode_test.cpp"):
             self.expect({**quiet, file: '#include "src/ops/kernel_call.h"\n'},
                         f"{file}:1: src/ops/kernel_call.h: a private header of another folder")
 
-    def test_the_page_names_every_folder_and_no_other(self):
+    def test_the_page_must_name_exactly_the_existing_folders(self):
         quiet = {"src/data/loading/loader.cpp": ""}
-        self.expect({**quiet, "src/models/vit.cpp": ""}, "models is missing in the page's order of src")
+        self.expect({**quiet, "src/models/vit.cpp": ""}, "models is missing from the page's order of src")
         self.expect(quiet, "src has no optim, which the page names", page=PAGE.replace("tools", "optim → tools"))
         self.expect(quiet, "the page states no order: expected a code block with a line that begins with src", page="Nothing.")
 

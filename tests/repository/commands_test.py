@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Commands that pages, messages and comments name: their options are those of the program's --help, their configurations ship,
-links between pages lead somewhere, and every script tells its usage."""
+"""Checks the commands in pages, messages and comments: their options are in the program's --help and their configurations ship. Also
+checks that links between pages are valid and that every script prints its usage."""
 import functools
 import os
 import pathlib
@@ -14,13 +14,13 @@ FOLDERS = ("cmake", "configs", "docs", "include", "python", "scripts", "src", "t
 PROGRAMS = ("evaluate", "trainer", "tessera-bench", "tessera-convert", "tessera-data", "tessera-embed", "tessera-index", "tessera-probe",
             "tessera-report")
 PROGRAM = re.compile(r"(?<![\w.-])(%s)\"?(?=[ `\n])" % "|".join(PROGRAMS))
-ARGUMENT = re.compile(r"--[a-z][\w-]*[ =][\"\w$/{}.]*$")  # what stands before a program that is an argument of another
+ARGUMENT = re.compile(r"--[a-z][\w-]*[ =][\"\w$/{}.]*$")  # precedes a program name that is the argument of another command
 END = re.compile(r"[`|;#]|&&|\"\)|(?<![\w/.-])(?:%s)(?= )" % "|".join(PROGRAMS))
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 
 
 def text_of(file):
-    """The file's text with the lines of one command, and the parts of one message, joined."""
+    """Returns the file's text with continued command lines and adjacent string literals joined."""
     text = file.read_text(encoding="utf-8")
     if file.suffix in (".h", ".cpp", ".cu"):
         text = re.sub(r'"\s*\n\s*(?://[^\n]*\n\s*)?"', "", text).replace("\\n", "\n").replace('\\"', "'")
@@ -28,7 +28,7 @@ def text_of(file):
 
 
 def commands(text):
-    """The commands in a text: program and the words behind it."""
+    """Yields the commands in a text as (program, the words after it)."""
     for found in PROGRAM.finditer(text):
         if ARGUMENT.search(text[max(0, found.start() - 80):found.start()]):
             continue
@@ -47,14 +47,14 @@ def help_of(*command):
 
 
 def options_of(program, words):
-    """What --help lists, of the program and of the subcommand that the words begin with."""
+    """Returns the options in --help of the program and of the subcommand that the words begin with."""
     subcommands = re.findall(r"^  ([a-z][a-z-]*)  ", help_of(program).split("Subcommands:")[-1], re.M) if "Subcommands:" in help_of(program) else []
     parts = [help_of(program)] + [help_of(program, word) for word in words[:1] if word in subcommands]
     return {option for part in parts for option in OPTION.findall(part)}
 
 
 def anchors(page):
-    """The anchors that GitHub gives the headings of a page."""
+    """Yields the anchors that GitHub creates for the headings of a page."""
     for heading in re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S), re.M):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
         yield re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
@@ -74,7 +74,7 @@ class Commands(unittest.TestCase):
                 if not (BIN / program).exists():
                     continue
                 known = options_of(program, words)
-                own = re.sub(r"'[^']*('|$)", "''", " ".join(words))  # what is quoted is another program's
+                own = re.sub(r"'[^']*('|$)", "''", " ".join(words))  # quoted options belong to another program
                 for option in OPTION.findall(own):
                     seen += 1
                     with self.subTest(file=str(name), command=f"{program} {' '.join(words)}"):
@@ -106,12 +106,12 @@ class Links(unittest.TestCase):
 
 
 class Scripts(unittest.TestCase):
-    def test_tell_their_usage(self):
+    def test_print_their_usage(self):
         scripts = [file for file in sorted((ROOT / "scripts").glob("*.sh")) if file.read_text().startswith("#!")]
         self.assertGreater(len(scripts), 8)
         for script in scripts:
             with self.subTest(script=script.name):
-                self.assertIn("--help)", script.read_text(), "does not know --help")  # it would be run otherwise
+                self.assertIn("--help)", script.read_text(), "does not know --help")  # without it, the call below would run the script
                 done = subprocess.run(["bash", script, "--help"], capture_output=True, text=True, timeout=60, cwd="/", check=True)
                 self.assertRegex(done.stdout, r"^usage: ")
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What ctest knows of each test of this build (TESSERA_BUILD, TESSERA_CTEST): a name that a person can read, a label and a time
-limit; and what it says of tests that share a process (cmake/SuiteTests.cmake)."""
+"""Checks that each ctest entry of this build (TESSERA_BUILD, TESSERA_CTEST) has a readable name, a label and a time limit, and that
+tests that share a process are reported correctly (cmake/SuiteTests.cmake)."""
 import json
 import os
 import pathlib
@@ -21,7 +21,7 @@ class CtestEntries(unittest.TestCase):
                      for test in json.loads(listing)["tests"]}
 
     def test_every_name_is_plain_text(self):
-        """No "40-byte object <07-BE ...>" of a parameter that gtest cannot print, and no bare number."""
+        """No "40-byte object <07-BE ...>", which gtest prints for a parameter it cannot print, and no bare number."""
         self.assertGreater(len(self.tests), 100)
         self.assertEqual([name for name in self.tests if "#" in name or "byte object" in name], [])
 
@@ -33,8 +33,8 @@ class CtestEntries(unittest.TestCase):
 
 
 class SuitesOfOneProcess(unittest.TestCase):
-    """A script stands for the GoogleTest executable: its suite A fails in the middle, B ends the process, C says after its last
-    test that something is wrong, D is skipped in part."""
+    """A script replaces the GoogleTest executable. In suite A a test in the middle fails, B ends the process, C reports an error after
+    its last test, and D skips one of its tests."""
     EXECUTABLE = r"""#!/bin/sh
 echo once >> "$0.$1.runs"
 case $1 in
@@ -63,7 +63,7 @@ esac
     def ends(self, *arguments):
         return dict(re.findall(r"Test +#\d+: (\S+) \.*[ *]*(Passed|Failed|Skipped|Not Run)", self.ctest(*arguments)))
 
-    def test_each_test_ends_as_it_ended_in_its_suites_process(self):
+    def test_each_entry_has_the_result_from_its_suites_process(self):
         ends = self.ends()
         self.assertEqual({name: end for name, end in ends.items() if ":" in name},
                          {"fake_tests:A": "Passed", "fake_tests:On/B": "Failed", "fake_tests:C": "Failed", "fake_tests:D/0": "Passed"})
@@ -72,20 +72,20 @@ esac
                           "On/B.Crash/x": "Not Run", "On/B.After/x": "Not Run", "C.Good": "Not Run", "D/0.Skipped": "Skipped",
                           "D/0.Good": "Passed"})
 
-    def test_a_suite_runs_once_and_only_when_a_test_of_it_is_asked_for(self):
+    def test_a_suite_runs_once_and_only_if_one_of_its_tests_is_selected(self):
         self.assertEqual(self.ends("-R", "^A"), {"fake_tests:A": "Passed", "A.Good": "Passed", "A.GoodToo": "Passed", "A.Bad": "Failed"})
         self.assertEqual(sorted(file.name for file in self.folder.glob("*.runs")),
                          ["fake_tests.--gtest_filter=A.*.runs", "fake_tests.--gtest_list_tests.runs"])
         self.assertEqual((self.folder / "fake_tests.--gtest_filter=A.*.runs").read_text(), "once\n")
 
-    def test_what_a_failed_test_and_an_ended_process_printed_is_shown(self):
+    def test_output_of_a_failed_test_and_of_a_dead_process_is_shown(self):
         printed = self.ctest("--output-on-failure")
         self.assertIn("[ RUN      ] A.Bad\nExpected: 1\n[  FAILED  ] A.Bad", printed)
         self.assertIn("last words", printed)
         self.assertIn("leaked\nthe process ended with 23, and no test had failed", printed)
         self.assertNotIn("no line end", printed)
 
-    def test_executables_may_have_suites_of_one_name(self):
+    def test_two_executables_may_have_suites_with_the_same_name(self):
         other = self.folder / "other_tests"
         other.write_text(self.EXECUTABLE.replace("Bad", "Worse"))
         other.chmod(0o755)
@@ -94,7 +94,7 @@ esac
         self.assertEqual(self.ends("-R", "^other_tests:A|^A.(Bad|Worse)"),
                          {"fake_tests:A": "Passed", "other_tests:A": "Passed", "A.Bad": "Failed", "A.Worse": "Failed"})
 
-    def test_a_test_that_did_not_end_fails(self):
+    def test_a_test_that_did_not_finish_fails(self):
         output = self.folder / "output"
         output.write_text("[ RUN      ] A.One\n[  FAILED  ] A.One (0 ms)\n[ RUN      ] A.Two\n")
         for test, said in (("A.Two", "the process ended within this test"), ("A.Three", "A.Three did not begin"), ("A.On", "A.On did not begin")):

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""docs/from_open_clip.md has the table of `trainer --open-clip-flags`, and that has each flag of open_clip_train with its default.
+"""Checks that docs/from_open_clip.md contains the table of `trainer --open-clip-flags`, and that the table lists each flag of
+open_clip_train with its default.
 
-The second half needs open_clip_torch, for TESSERA_OPEN_CLIP_PYTHON (an interpreter that has it) or for the one that runs this test; its
-tests are skipped elsewhere.
+The second check needs open_clip_torch in the interpreter that TESSERA_OPEN_CLIP_PYTHON names, or in the one that runs this test. Its
+tests are skipped otherwise.
 """
 import json
 import os
@@ -14,9 +15,9 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BIN = pathlib.Path(os.environ.get("TESSERA_BUILD", ROOT / "build")) / "bin"
-VERSION = "3.3.0"  # what the table is of
+VERSION = "3.3.0"  # the version that the table describes
 ROW = re.compile(r"^\| `(--[a-z0-9-]+)` \| (?:`([^`]*)`)? \| (.*) \| (.*) \|$", re.M)
-# Prints {flag: [default, number of words]} of open_clip_train's parser, without what else the package imports.
+# Prints {flag: [default, number of words]} of open_clip_train's parser without importing the rest of the package.
 PARSER = r"""
 import argparse, importlib.metadata, importlib.util, json, pathlib, sys
 place = pathlib.Path(importlib.util.find_spec("open_clip_train").origin).parent / "params.py"
@@ -48,11 +49,11 @@ def parser_of_open_clip():
 
 @unittest.skipUnless((BIN / "trainer").exists(), "the programs are not built")
 class FromOpenClip(unittest.TestCase):
-    def test_the_page_has_the_programs_table(self):
+    def test_the_page_contains_the_printed_table(self):
         self.assertIn(table(), (ROOT / "docs/from_open_clip.md").read_text(encoding="utf-8"),
                       "put the table that trainer --open-clip-flags prints into the page")
 
-    def test_every_flag_says_what_it_is_here_or_why_it_is_nothing(self):
+    def test_every_flag_has_a_counterpart_or_a_reason_for_none(self):
         rows = ROW.findall(table())
         self.assertEqual(len(rows), len(table().splitlines()) - 2)
         for flag, _, here, _ in rows:
@@ -67,16 +68,16 @@ class FromOpenClip(unittest.TestCase):
                 known = any(f"`{name}{end}" in page for end in "`.") or f"`{'.'.join(parts[:-1])}" in page and f"`{parts[-1]}`" in page or name.endswith(".from")
                 self.assertTrue(known, "docs/configuration.md has no such key")
 
-    def test_flags_and_defaults_are_those_of_open_clip_train(self):
+    def test_flags_and_defaults_match_open_clip_train(self):
         theirs = parser_of_open_clip()
         ours = {flag: (default or "").replace("\\t", "\t") for flag, default, _, _ in ROW.findall(table())}
         self.assertEqual(list(ours), list(theirs))
         self.assertEqual(ours, {flag: default for flag, (default, _) in theirs.items()})
 
-    def test_a_flag_takes_as_many_words_as_there(self):
+    def test_each_flag_takes_as_many_words_as_in_open_clip_train(self):
         for flag, (_, words) in parser_of_open_clip().items():
             given = {"none": [], "one": ["const" if flag == "--lr-scheduler" else "1"], "several": ["a=1", "b=2"] if flag == "--aug-cfg" else ["1", "2", "3"]}[words]
-            if flag == "--resume":  # Tessera has it, too
+            if flag == "--resume":  # Tessera has this option, too
                 continue
             stray = [] if words == "several" else ["stray"]
             answer = subprocess.run([BIN / "trainer", flag, *given, *stray], capture_output=True, text=True)

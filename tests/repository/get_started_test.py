@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""docs/get_started.md from the first command to the last, with its YAML files on a few made-up pictures: only sizes are made smaller.
+"""Runs the commands of docs/get_started.md in order, with its YAML files, on a few generated images; only the sizes are reduced.
 
-The programs are those of the build in TESSERA_BUILD. Exit code 77 (ctest: skipped) where it has none.
+Uses the programs of the build in TESSERA_BUILD, and exits with code 77 (ctest: skipped) if there are none.
 """
 import os
 import pathlib
@@ -29,14 +29,14 @@ def blocks(language):
 
 
 def commands():
-    """[word, ...] of each command of the page, in order."""
+    """Yields the words of each command of the page, in order."""
     for block in blocks("bash"):
         for line in block.replace("\\\n", " ").splitlines():
             yield shlex.split(line, comments=True)
 
 
 def write_png(path, color, shade):
-    """A 40 x 40 picture of one color, of which every picture has its own shade."""
+    """Writes a 40 x 40 image in one color, darkened by `shade`."""
     row = b"\0" + bytes(max(0, c - shade) for c in color) * 40
     chunk = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))  # noqa: E731
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ class GetStarted(unittest.TestCase):
         self.assertEqual(ran.returncode, 0, f"{shlex.join(words)}\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}")
         return ran.stdout + ran.stderr
 
-    def test_1_its_commands_run_one_after_the_other(self):
+    def test_1_the_commands_run_in_order(self):
         smaller = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
         programs = []
         for words in commands():
@@ -86,13 +86,13 @@ class GetStarted(unittest.TestCase):
                      "results/zero_shot/results.json", "comparison.html"):
             self.assertTrue((self.work / file).is_file(), file)
 
-    def test_2_its_configurations_are_taken_as_they_stand(self):
-        for name in ("clip", "sparc"):  # the vocabulary is there by now
+    def test_2_the_configurations_are_valid_unchanged(self):
+        for name in ("clip", "sparc"):  # test 1 has created the vocabulary
             printed = self.run_here(["build/bin/trainer", "--config", f"{name}.yaml", "--print-config"])
             self.assertIn(f"name: {name}", printed)
 
     def test_tables_name_keys_of_the_files(self):
-        """Each key in a first column is in one of the two files."""
+        """Each key in the first column of a table is in one of the two files."""
         text = "\n".join(blocks("yaml"))
         tables = PAGE[PAGE.index("Where they differ"):PAGE.index("On a GPU add")]
         for cell in re.findall(r"^\| (`.*?) \|", tables, re.M):

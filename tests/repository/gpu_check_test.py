@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/gpu_check.sh without a GPU: what it would run, and its reports with stand-ins for the tools and for the programs of a bundle."""
+"""Checks scripts/gpu_check.sh without a GPU: the commands of a dry run, and its reports with stand-ins for tools and test programs."""
 import os
 import pathlib
 import re
@@ -16,7 +16,7 @@ SMI = 'case "$*" in *compute_cap*) echo 9.0 ;; *) echo "Stand-in GPU" ;; esac\n'
 
 
 def dry_run(*arguments, **environment):
-    """{stage: (its seconds, {piece: (seconds, command)})}"""
+    """Returns {stage: (seconds, {piece: (seconds, command)})}."""
     text = subprocess.run([ROOT / "scripts/gpu_check.sh", "--dry-run", *arguments], check=True, capture_output=True, text=True,
                           env={**os.environ, **environment}).stdout
     stages = {}
@@ -31,7 +31,7 @@ def dry_run(*arguments, **environment):
 
 
 class DryRun(unittest.TestCase):
-    def test_stages_end_within_ten_minutes_and_their_pieces_within_them(self):
+    def test_stages_end_within_ten_minutes_and_their_pieces_fit_into_them(self):
         stages = dry_run()
         self.assertEqual(list(stages), STAGES)
         for name, (seconds, pieces) in stages.items():
@@ -45,7 +45,7 @@ class DryRun(unittest.TestCase):
         self.assertEqual(wrong.returncode, 2)
         self.assertEqual(wrong.stderr, "gpu_check: no stage benches; there are: " + " ".join(STAGES) + "\n")
 
-    def test_what_the_commands_name_is_in_the_repository(self):
+    def test_files_in_the_commands_exist_in_the_repository(self):
         programs = (ROOT / "scripts/gpu_bundle.sh").read_text()
         sources = "\n".join(path.read_text() for path in ROOT.glob("tests/*/CMakeLists.txt"))
         for _, pieces in dry_run(TESSERA_GPU_BUNDLE="given").values():
@@ -89,7 +89,7 @@ class Reports(unittest.TestCase):
         self.write(f"bundle/gpu_bundle/tests/{name}", "#!/bin/sh\n" + text)
 
     def check(self, *stages):
-        """Runs stages with the bundle; exit code and summary."""
+        """Runs stages with the bundle and returns the exit code and the summary."""
         packed = self.root / "packed"
         packed.mkdir(exist_ok=True)
         with tarfile.open(packed / "gpu_bundle.tar.xz", "w:xz") as archive:
@@ -105,15 +105,15 @@ class Reports(unittest.TestCase):
         with tarfile.open(self.root / "out/report.tar.gz") as archive:
             return set(archive.getnames())
 
-    def test_a_failing_piece_costs_the_others_nothing(self):
+    def test_the_other_pieces_run_after_one_fails(self):
         self.program("ops_tests", '[ "$1" = --gtest_list_tests ] || { echo "a wrong number"; exit 3; }\n')
         self.program("step_tests", PASSES + 'echo "[  SKIPPED ] 1 test"\n')
         self.program("nccl_tests", 'echo "[  PASSED  ] 0 tests."\n')
         code, summary = self.check("build", "test")
         self.assertEqual(code, 1, self.output)
-        for row in (r"build \| bundle \| nothing to build; of abc123", r"test \| kernels \| passed",
+        for row in (r"build \| bundle \| nothing to build: the bundle is of commit abc123", r"test \| kernels \| passed",
                     r"test \| operators \| \*\*failed\*\* with exit code 3", r"test \| attention \| passed",
-                    r"test \| steps \| \*\*failed\*\*: no test ran, or some skipped themselves",
+                    r"test \| steps \| \*\*failed\*\*: no test ran, or some were skipped",
                     r"test \| nccl \| \*\*failed\*\*: no test ran"):
             self.assertRegex(summary, r"\| " + row)
         self.assertIn("a wrong number", summary)
@@ -122,7 +122,7 @@ class Reports(unittest.TestCase):
         self.assertIn("report/test/kernels.log", self.archived())
         self.assertRegex(self.output, r"FAILED: test/operators test/steps test/nccl")
 
-    def test_stages_of_several_calls_come_together_in_one_summary(self):
+    def test_one_summary_collects_the_stages_of_several_calls(self):
         self.check("build")
         code, summary = self.check("sanitize")
         self.assertEqual(code, 0, self.output)
@@ -130,7 +130,7 @@ class Reports(unittest.TestCase):
         self.assertIn("| sanitize | compute-sanitizer | not available: not on the PATH | 0 |", summary)
         self.assertIn("report/build/rows.md", self.archived())
 
-    def test_a_tool_that_works_is_used_and_one_that_does_not_is_named(self):
+    def test_a_working_tool_is_used_and_a_broken_one_is_reported(self):
         self.write("tools/compute-sanitizer", 'case "$*" in *racecheck*) echo "a race"; exit 9 ;; esac\n')
         code, summary = self.check("sanitize")
         self.assertEqual(code, 1, self.output)
@@ -142,9 +142,9 @@ class Reports(unittest.TestCase):
         code, summary = self.check("sanitize")
         self.assertEqual(code, 0, self.output)
         self.assertIn("not available: Device not supported", summary)
-        self.assertNotIn("a race", summary, "of the call before")
+        self.assertNotIn("a race", summary, "output of the previous call")
 
-    def test_the_summary_is_short_and_the_archive_whole(self):
+    def test_the_summary_is_cut_and_the_archive_is_complete(self):
         self.program("models_tests", 'i=0; while [ $i -lt 2000 ]; do i=$((i + 1)); echo "| row $i | of a long table |"; done\n' + PASSES)
         code, summary = self.check("test")
         self.assertLess(len(summary), 12000)
@@ -153,7 +153,7 @@ class Reports(unittest.TestCase):
         with tarfile.open(self.root / "out/report.tar.gz") as archive:
             self.assertIn(b"| row 2000 |", archive.extractfile("report/test/attention.log").read())
 
-    def test_without_a_gpu_or_libtorch_there_is_one_line(self):
+    def test_a_missing_gpu_or_libtorch_is_reported_in_one_line(self):
         (self.root / "torch/lib/libtorch.so").unlink()
         self.assertEqual(self.check("probe")[0], 2)
         self.assertEqual(self.output, "gpu_check: no LibTorch: install torch for python3, or set CMAKE_PREFIX_PATH to its folder\n")
@@ -163,7 +163,7 @@ class Reports(unittest.TestCase):
 
 
 class Toolkit(unittest.TestCase):
-    def test_a_compiler_alone_is_joined_with_the_headers_and_libraries_of_wheels(self):
+    def test_a_compiler_is_joined_with_the_headers_and_libraries_of_wheels(self):
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             for name in ("system/bin/nvcc", "system/nvvm/bin/cicc", "system/include/cuda.h", "system/lib64/libcudart.so",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/own_objective.md shows the code of the example that the test `consumer` builds and runs."""
+"""Checks that docs/own_objective.md shows the code of the example that the test `consumer` builds and runs."""
 import pathlib
 import re
 import unittest
@@ -10,14 +10,14 @@ LINK = re.compile(r"\]\((examples/own_objective/[\w.]+)\)")
 
 
 def shown():
-    """[(file, code)]: each block of code but the shell's, with the file that the last link before it leads to."""
+    """Yields (file, code) for each code block except shell commands, with the file of the last link before the block."""
     page = (DOCS / "own_objective.md").read_text(encoding="utf-8")
     for block in re.finditer(r"^```(cpp|cmake|yaml)\n(.*?)^```$", page, re.M | re.S):
         yield LINK.findall(page[:block.start()])[-1], block[2]
 
 
 class OwnObjective(unittest.TestCase):
-    def test_blocks_are_the_files_code(self):
+    def test_code_blocks_are_in_the_files(self):
         for name, code in shown():
             with self.subTest(name):
                 self.assertIn(code, (DOCS / name).read_text(encoding="utf-8"))

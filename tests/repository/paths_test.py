@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Files of the repository that its pages, messages and comments name are there."""
+"""Checks that the repository files named in pages, messages and comments exist."""
 import itertools
 import pathlib
 import re
@@ -7,14 +7,14 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FOLDERS = "cmake|configs|docs|include|kernels|python|scripts|src|tests|tools"
-# A path from the root, or one of configs/ as YAML files there name it; `#anchor` and `:line` behind it do not belong to it.
+# A path from the root, or one below configs/ as YAML files there write it, without a `#anchor` or `:line` after it.
 PATH = re.compile(rf"(?<![\w/.$-])((?:{FOLDERS}|parts|suites|templates|vocabularies)/[\w./{{}},*-]*[\w}}*])")
-# Names that stand for any: x.h, a.yaml, FOLDER, {owner}.
+# Placeholders: x.h, a.yaml, FOLDER, {owner}.
 PLACEHOLDER = re.compile(r"(?:^|/)(?:a|x(?:_test)?|[A-Z]\w*)(?:\.\w+)?(?:/|$)|\b[A-Z]{2,}\b|\.\.\.|\{\w*\}")
 
 
 def alternatives(path):
-    """a/{b,c}.yaml -> a/b.yaml, a/c.yaml"""
+    """Expands braces: a/{b,c}.yaml -> a/b.yaml, a/c.yaml."""
     parts = [part[1:-1].split(",") if part.startswith("{") else [part] for part in re.split(r"(\{[^{}]*\})", path)]
     return ["".join(choice) for choice in itertools.product(*parts)]
 
@@ -36,7 +36,7 @@ def without_code(text):
 
 
 def anchors(page):
-    """The headings of a page as links name them."""
+    """Returns the anchors by which links refer to the headings of a page."""
     return {re.sub(r"[^\w -]", "", title.strip().lower()).replace(" ", "-")
             for title in re.findall(r"^#+ (.*)$", without_code(page.read_text(encoding="utf-8")), re.M)}
 

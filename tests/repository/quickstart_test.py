@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/quickstart.sh with set-up and programs replaced by stand-ins that only write their files."""
+"""Runs scripts/quickstart.sh with the setup and the programs replaced by stand-ins that only write their files."""
 import pathlib
 import re
 import shutil
@@ -20,9 +20,9 @@ class Quickstart(unittest.TestCase):
             (root / name).chmod(0o755)
         shutil.copy(SCRIPTS / "quickstart.sh", root / "scripts")
         output = subprocess.run([root / "scripts/quickstart.sh", *arguments], check=True, capture_output=True, text=True).stdout
-        return pathlib.Path(re.search(r"^report with pictures: (.*)$", output, re.M).group(1))
+        return pathlib.Path(re.search(r"^report with images: (.*)$", output, re.M).group(1))
 
-    def test_the_report_that_it_names_exists(self):
+    def test_the_printed_report_path_exists(self):
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder).resolve() / "a clone"
             absolute = root / "elsewhere" / "run"

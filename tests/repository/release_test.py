@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What a release needs: the version stands in CMakeLists.txt alone and has a part of CHANGELOG.md; workflows are YAML whose commands are
-shell and whose scripts are there."""
+"""Checks what a release needs: only CMakeLists.txt states the version, CHANGELOG.md has a section for it, and workflows are YAML with
+valid shell commands and existing scripts."""
 import pathlib
 import re
 import subprocess
@@ -18,7 +18,7 @@ TEXTS = (".cff", ".cfg", ".cmake", ".cpp", ".h", ".in", ".json", ".py", ".sh", "
 
 
 def commands(workflow):
-    """Each `run` of a workflow's steps, with the expressions that GitHub fills in as plain words."""
+    """Yields each `run` command of a workflow, with GitHub's ${{ }} expressions replaced by a plain word."""
     for job in yaml.safe_load(workflow.read_text())["jobs"].values():
         for step in job.get("steps", ()):
             if "run" in step:
@@ -26,10 +26,10 @@ def commands(workflow):
 
 
 class Release(unittest.TestCase):
-    def test_the_version_has_a_part_of_the_change_log(self):
+    def test_the_change_log_has_a_section_for_the_version(self):
         self.assertRegex((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), rf"(?m)^## {re.escape(VERSION)}$")
 
-    def test_the_version_stands_in_one_place(self):
+    def test_the_version_is_stated_in_one_place(self):
         stated = re.compile(rf"""version\W{{0,4}}["' =:]+{re.escape(VERSION)}\b""", re.I)
         files = [file for folder in ("cmake", "python", "scripts", "src", "tools") for file in (ROOT / folder).rglob("*")]
         for file in files + [file for file in ROOT.iterdir() if file.name != "CMakeLists.txt"]:
@@ -38,7 +38,7 @@ class Release(unittest.TestCase):
                     self.assertIsNone(stated.search(file.read_text(encoding="utf-8", errors="replace")), "read it from CMakeLists.txt")
 
     @unittest.skipUnless(yaml, "no PyYAML")
-    def test_commands_of_workflows_are_shell(self):
+    def test_commands_of_workflows_are_valid_shell(self):
         self.assertGreater(len(WORKFLOWS), 1)
         for workflow in WORKFLOWS:
             for command in commands(workflow):
@@ -46,7 +46,7 @@ class Release(unittest.TestCase):
                     done = subprocess.run(["bash", "-n"], input=command, capture_output=True, text=True)
                     self.assertEqual(done.returncode, 0, done.stderr)
 
-    def test_scripts_of_workflows_are_there(self):
+    def test_scripts_of_workflows_exist(self):
         for workflow in WORKFLOWS:
             for script in re.findall(r"(?<![\w/])((?:scripts|\.ci)/[\w.]+)", workflow.read_text()):
                 with self.subTest(workflow=workflow.name):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The lines that docs/troubleshooting.md quotes are those of the programs: each part between `...` is in a text of the sources."""
+"""Checks that the messages quoted in docs/troubleshooting.md exist: each part between `...` is in a string literal of the sources."""
 import ast
 import pathlib
 import re
@@ -7,14 +7,14 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGE = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
-# Texts that stand side by side are one: "a " "b".
+# Adjacent string literals form one text: "a " "b".
 TEXTS = re.compile(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*')
 ONE = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
-SHORTEST = 4  # letters of a part that is looked for
+SHORTEST = 4  # minimum length of a part that is searched for
 
 
 def texts(source):
-    """Each text of C++ or Python source, adjacent ones joined."""
+    """Yields each string literal of C++ source, with adjacent ones joined."""
     for found in TEXTS.findall(source):
         yield re.sub(r"\\(.)", lambda escape: {"n": "\n", "t": "\t"}.get(escape[1], escape[1]), "".join(ONE.findall(found)))
 
@@ -30,7 +30,7 @@ def quoted():
 
 
 def parts(line):
-    """What of a line is fixed, without the punctuation that another text may bring."""
+    """Returns the fixed parts of a line, without punctuation that may come from another text."""
     trimmed = [part.strip(" :;,.()%") for part in line.split("...")]
     return [part for part in trimmed if len(part) >= SHORTEST]
 
@@ -43,14 +43,14 @@ class Troubleshooting(unittest.TestCase):
         found += python_texts((ROOT / "python/tessera/_library.py").read_text(encoding="utf-8"))
         cls.all = "\0".join(found)
 
-    def test_texts_side_by_side_are_one(self):
+    def test_adjacent_texts_are_joined(self):
         self.assertEqual(list(texts('fail("a " // no\n  , x, "b \\"c\\" "\n  "d");')), ["a ", 'b "c" d'])
 
-    def test_each_quoted_line_is_one_of_the_programs(self):
+    def test_each_quoted_line_is_in_the_sources(self):
         self.assertGreater(len(quoted()), 25)
         for line in quoted():
             with self.subTest(line):
-                self.assertTrue(parts(line), "nothing of it can be looked for")
+                self.assertTrue(parts(line), "no part is long enough to search for")
                 for part in parts(line):
                     if part not in self.all:  # assertIn would print all of them
                         self.fail(f"no text has: {part}")

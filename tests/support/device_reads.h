@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-/// Counts, while it lives, the operators of all threads that read a tensor's values back: each waits for a GPU's queue,
-/// and would if the tensors lay there. Not those inside fused operators and operators on lists of tensors, which on the
-/// CPU are loops that read numbers of which a GPU's kernels take the addresses.
+/// While it exists, counts the operators of all threads that read a tensor's values back to the host. With tensors on a GPU, each
+/// such read waits for the GPU's queue. Reads inside fused operators and operators on lists of tensors are not counted: on the CPU
+/// these are loops that read scalars, where a GPU kernel takes the scalars' addresses.
 class DeviceReads {
  public:
   DeviceReads() {
@@ -28,7 +28,7 @@ class DeviceReads {
     return count;
   }
   static int& inside() {
-    thread_local int depth = 0;  // of operators whose reads do not count
+    thread_local int depth = 0;  // nesting depth of operators whose reads are not counted
     return depth;
   }
   static bool is_loop(const std::string& name) {

@@ -10,15 +10,15 @@
 #include "tests/support/test_data.h"
 #include <tessera/probe/compare.h>
 
-/// Runs every reference case of tests/data/golden/SYSTEM as a test of its own, through the code of tessera-probe:
+/// Runs every reference case of tests/data/golden/SYSTEM as a separate test, with the code of tessera-probe:
 ///
 ///   class GoldenSparc : public testing::TestWithParam<std::string> {};
 ///   TEST_P(GoldenSparc, Agrees) { expect_case_agrees(GetParam(), probe::core_runners()); }
 ///   INSTANTIATE_TEST_SUITE_P(Cases, GoldenSparc, testing::ValuesIn(golden_cases("sparc")), golden_name);
 namespace tessera {
 
-/// Returns the paths of the cases in tests/data/golden/`system` whose file name begins with `prefix`. Throws if there is none: a suite
-/// without cases would pass unseen.
+/// Returns the paths of the cases in tests/data/golden/`system` whose file name begins with `prefix`. Throws if there are none, because
+/// a suite without cases would pass silently.
 inline std::vector<std::string> golden_cases(const std::string& system, const std::string& prefix = "") {
   std::vector<std::string> paths;
   for (const std::string& path : probe::case_files(test_data("golden/" + system)))

@@ -10,8 +10,8 @@
 namespace tessera {
 
 /// Compares autograd's gradient of a scalar function with central differences, in float64.
-/// leaves  float64 leaves that require grad (inputs, parameters); they are changed in place and put back
-/// loss    computes the scalar from them anew
+/// leaves  float64 leaves that require grad (inputs, parameters); they are changed in place and restored
+/// loss    recomputes the scalar from the leaves
 /// Every element is checked: |analytic - numeric| <= tolerance * (1 + max|numeric|).
 inline void expect_gradients_match(const std::vector<at::Tensor>& leaves, const std::function<at::Tensor()>& loss,
                                    double tolerance = 1e-6, double step = 1e-6) {
@@ -22,7 +22,7 @@ inline void expect_gradients_match(const std::vector<at::Tensor>& leaves, const 
     at::Tensor numeric = at::zeros(values.sizes(), at::kDouble);
     const at::NoGradGuard no_grad;
     for (std::int64_t k = 0; k < values.numel(); ++k) {
-      // Addressed by place, so that leaves need not be contiguous.
+      // Index by position, so that leaves need not be contiguous.
       std::int64_t rest = k;
       at::Tensor element = values, out = numeric;
       for (std::int64_t d = 0; d < values.dim(); ++d) {

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// A model's tensors under the names and in the shapes of the code of GroupViT's authors.
+/// Returns a model's tensors with the names and shapes that the GroupViT authors' code uses.
 inline std::map<std::string, at::Tensor> as_groupvit_wrote(const DualEncoder& model) {
   std::map<std::string, at::Tensor> out;
   for (const auto& [name, tensor] : model.state_dict()) {

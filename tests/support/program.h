@@ -4,15 +4,15 @@
 #include <string>
 #include <sys/wait.h>
 
-/// How tests run the programs of the build, as a user does from a shell.
+/// Runs the programs of the build in tests, as a user does from a shell.
 namespace tessera {
 
 struct Answer {
   int code = -1;     // exit code
-  std::string text;  // standard output and error together
+  std::string text;  // standard output and standard error together
 };
 
-/// Runs a command of the shell, and waits for its end.
+/// Runs a shell command and waits until it ends.
 inline Answer answer_of_shell(const std::string& command) {
   Answer answer;
   std::FILE* const pipe = popen((command + " 2>&1").c_str(), "r");
@@ -23,7 +23,7 @@ inline Answer answer_of_shell(const std::string& command) {
   return answer;
 }
 
-/// Runs `command`, a program of build/bin with its arguments, and waits for its end.
+/// Runs `command`, a program of build/bin with its arguments, and waits until it ends.
 inline Answer answer_of(const std::string& command) {
   return answer_of_shell(TESSERA_BINARY_DIR "/bin/" + command);
 }

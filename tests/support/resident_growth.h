@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// Bytes by which the process's resident memory grew at the highest while `body` ran; none where the kernel does not tell.
+/// Returns the peak growth in bytes of the process's resident memory while `body` ran, or nothing if the kernel does not report it.
 inline std::optional<std::int64_t> resident_growth(const std::function<void()>& body) {
   const auto bytes_of = [](const std::string& name) -> std::int64_t {
     std::ifstream status("/proc/self/status");
@@ -17,8 +17,8 @@ inline std::optional<std::int64_t> resident_growth(const std::function<void()>& 
       if (line.starts_with(name + ":")) return std::stoll(line.substr(name.size() + 1)) * 1024;
     return -1;
   };
-  ::malloc_trim(0);                                             // what is free already must not hide what is taken
-  std::ofstream("/proc/self/clear_refs") << "5" << std::flush;  // the peak begins anew
+  ::malloc_trim(0);                                             // memory that is already free would hide new allocations
+  std::ofstream("/proc/self/clear_refs") << "5" << std::flush;  // resets the peak
   const std::int64_t before = bytes_of("VmRSS"), peak = bytes_of("VmHWM");
   body();
   const std::int64_t after = bytes_of("VmHWM");

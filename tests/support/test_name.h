@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// Names a test after its parameter as gtest prints it (PrintTo): letters and digits, one _ for all else between them.
+/// Names a test after its parameter as gtest prints it (PrintTo): keeps letters and digits, and puts one _ for anything between them.
 template <class Param>
 std::string test_name(const testing::TestParamInfo<Param>& info) {
   std::string name;

@@ -1,4 +1,4 @@
-// What all programs have in common on their command lines.
+// Behavior that the command lines of all programs share.
 #include <gtest/gtest.h>
 
 #include "tests/support/program.h"
@@ -11,7 +11,7 @@ namespace {
 constexpr const char* kPrograms[] = {"evaluate",     "tessera-bench", "tessera-convert", "tessera-data",
                                      "tessera-embed", "tessera-index", "tessera-probe",   "tessera-report", "trainer"};
 
-TEST(CommandLine, EveryProgramTellsItsVersion) {
+TEST(CommandLine, EveryProgramPrintsItsVersion) {
   for (const std::string program : kPrograms) {
     const Answer answer = answer_of(program + " --version");
     EXPECT_EQ(answer.code, 0) << program;
@@ -43,7 +43,7 @@ std::string refusal_of(const Words& words) {
   return "no error";
 }
 
-TEST(CommandLine, WhatTheShellHasTakenApartIsToBeQuoted) {
+TEST(CommandLine, ValuesThatTheShellExpandedAreReportedWithTheQuotesTheyNeed) {
   EXPECT_EQ(refusal_of({"p", "--set", "data.train.path=x/0.tar", "data.train.path=x/1.tar"}),
             "--set: data.train.path is given twice in one go: if the shell has expanded braces, quote the value: "
             "--set data.train.path='...{0..9}...'");
@@ -56,13 +56,13 @@ void expect_refused(const std::string& command, const std::string& text) {
   EXPECT_EQ(answer.text, text + " (see --help)\n") << command;
 }
 
-TEST(CommandLine, WordsThatBelongToNoOptionAreNamedInTheirOrder) {
+TEST(CommandLine, StrayWordsAreReportedInTheirOrder) {
   expect_refused("evaluate --checkpoint x --data a.tar c.tar b.tar",
-                 "evaluate: c.tar b.tar: belong to no option. Patterns (part-{0..9}.tar) and values with spaces want "
-                 "quotes: the shell takes them apart otherwise");
+                 "evaluate: c.tar b.tar: belong to no option. Patterns (part-{0..9}.tar) and values with spaces need "
+                 "quotes: otherwise the shell splits them");
 }
 
-TEST(CommandLine, SlipsAreAnsweredWithWhatWasMeant) {
+TEST(CommandLine, ErrorsSuggestTheIntendedCommand) {
   expect_refused("trainer clip.yaml", "trainer: clip.yaml: belongs to no option: did you mean --config clip.yaml?");
   expect_refused("trainer --config clip.yaml --set optimizer.lr = 0.1",
                  "trainer: --set: expected KEY=VALUE without spaces: --set optimizer.lr=0.1");
@@ -79,16 +79,16 @@ TEST(CommandLine, SlipsAreAnsweredWithWhatWasMeant) {
   expect_refused("tessera-embed", "tessera-embed: --checkpoint is required");
 }
 
-TEST(CommandLine, EveryProgramsThreadsAreTheSame) {
+TEST(CommandLine, EveryProgramDescribesThreadsTheSameWay) {
   for (const std::string program :
        {"trainer", "evaluate", "tessera-embed", "tessera-convert", "tessera-bench step", "tessera-data pack",
         "tessera-data inspect", "tessera-data shapes", "tessera-index build", "tessera-index search"}) {
     const Answer answer = answer_of(program + " --help");
-    EXPECT_NE(answer.text.find("threads of the CPU to work with"), std::string::npos) << program << ": " << answer.text;
+    EXPECT_NE(answer.text.find("CPU threads to use"), std::string::npos) << program << ": " << answer.text;
   }
 }
 
-TEST(CommandLine, TrainerTakesSettingsAndThreadsTogether) {
+TEST(CommandLine, TrainerAcceptsSettingsAndThreadsTogether) {
   const Answer answer =
       answer_of("trainer --config shapes_clip --print-config --threads 3 --set data.loader.threads=5 training.steps=70");
   ASSERT_EQ(answer.code, 0) << answer.text;

@@ -25,7 +25,7 @@ text: {encoder: {name: text_transformer, vocab_size: 49408, context_length: 16, 
 preprocessing: {image_size: 16}
 )";
 
-/// An OpenCLIP file with random weights, and what tessera-convert makes of it.
+/// A folder with an OpenCLIP file of random weights to convert.
 class Convert : public ::testing::Test {
  protected:
   Convert() : folder_(fs::temp_directory_path() / concat("tessera_convert_", ::getpid())) {
@@ -41,7 +41,7 @@ class Convert : public ::testing::Test {
   fs::path folder_;
 };
 
-TEST_F(Convert, TheTokenizerOfAnOpenClipModelRepairsTextAsOpenClipDoes) {
+TEST_F(Convert, AConvertedOpenClipModelRepairsTextAsOpenClipDoes) {
   const Answer answer =
       answer_of("tessera-convert --from open_clip --settings " + path("model.yaml") +
                 " --merges " TESSERA_SOURCE_DIR "/configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz " +
@@ -49,43 +49,44 @@ TEST_F(Convert, TheTokenizerOfAnOpenClipModelRepairsTextAsOpenClipDoes) {
   ASSERT_EQ(answer.code, 0) << answer.text;
   const InferenceModel run = load_for_inference(path("model.safetensors"));
   EXPECT_EQ(run.file.tokenizer.settings.find("context_length")->text(), "16");
-  // "café" whose UTF-8 was read as Latin-1, and as it should be: with ftfy's repair they are one caption.
+  // "café" with its UTF-8 misread as Latin-1, and the correct "café": ftfy's repair makes the two captions equal.
   EXPECT_EQ(run.tokenizer->encode("caf\u00C3\u00A9 on the corner"), run.tokenizer->encode("caf\u00E9 on the corner"));
 }
 
-TEST_F(Convert, WritesNeitherOverItsInputNorUnderAnotherEnding) {
+TEST_F(Convert, RefusesToOverwriteItsInputOrToWriteAnotherFileEnding) {
   const std::string input = path("open_clip.safetensors"), before = io::read_file(input);
   const std::string convert = "tessera-convert --from open_clip --settings " + path("model.yaml") + " ";
   fs::create_symlink(input, path("link.safetensors"));
   for (const std::string& output : {input, folder_.string() + "/./open_clip.safetensors", path("link.safetensors")}) {
     const Answer answer = answer_of(convert + input + " " + output);
     EXPECT_EQ(answer.code, 2);
-    EXPECT_EQ(answer.text, "tessera-convert: " + output + ": is the file to be read itself: name another one to write\n");
+    EXPECT_EQ(answer.text, "tessera-convert: " + output + ": is the input file itself: name another file to write\n");
   }
   EXPECT_TRUE(io::read_file(input) == before);
   const Answer ending = answer_of(convert + input + " " + path("out.pt"));
   EXPECT_EQ(ending.code, 2);
   EXPECT_EQ(ending.text, "tessera-convert: " + path("out.pt") +
-                             ": what is written is safetensors: name a file that ends in .safetensors\n");
+                             ": the output is safetensors: name a file that ends in .safetensors\n");
 
   ASSERT_EQ(answer_of(convert + input + " " + path("model.safetensors")).code, 0);
   const Answer back = answer_of("tessera-convert --to open_clip " + folder_.string() + " " + path("model.safetensors"));
   EXPECT_EQ(back.code, 2);
-  EXPECT_NE(back.text.find("is the file to be read itself"), std::string::npos) << "a folder's model: " << back.text;
+  EXPECT_NE(back.text.find("is the input file itself"), std::string::npos) << "a folder's model: " << back.text;
 }
 
-TEST_F(Convert, APublishedFolderBecomesOursAndIsWrittenAgainByteForByte) {
+TEST_F(Convert, APublishedFolderIsConvertedAndWrittenBackByteForByte) {
   const std::string published = test_data("foreign/siglip"), ours = path("ours.safetensors"), again = path("again");
   const Answer read = answer_of("tessera-convert " + published + " " + ours);
   ASSERT_EQ(read.code, 0) << read.text;
-  EXPECT_NE(read.text.find("its texts cannot be read here, and its tokenizer's files are carried alone: "), std::string::npos) << read.text;
+  EXPECT_NE(read.text.find("the tokenizer is not supported, so its files are only copied and the model cannot read texts: "), std::string::npos)
+      << read.text;
   const Answer written = answer_of("tessera-convert --to transformers " + ours + " " + again);
   ASSERT_EQ(written.code, 0) << written.text;
   for (const char* name : {"/model.safetensors", "/config.json"})
     EXPECT_TRUE(io::read_file(published + name) == io::read_file(again + name)) << name;
   const Answer twice = answer_of("tessera-convert --to transformers " + ours + " " + again);
   EXPECT_EQ(twice.code, 2);
-  EXPECT_EQ(twice.text, "tessera-convert: " + again + ": is there already: name a new folder to write\n");
+  EXPECT_EQ(twice.text, "tessera-convert: " + again + ": already exists: name a new folder to write\n");
   const Answer other = answer_of("tessera-convert --to open_clip " + published + " " + path("open_clip"));
   EXPECT_EQ(other.code, 2);
   EXPECT_NE(other.text.find("tessera-convert: " + published + ": OpenCLIP has no counterpart of an image tower without a class token"), std::string::npos)
@@ -93,18 +94,19 @@ TEST_F(Convert, APublishedFolderBecomesOursAndIsWrittenAgainByteForByte) {
   EXPECT_FALSE(fs::exists(path("open_clip")));
 }
 
-TEST_F(Convert, AModelOfOursHasNothingToBeConvertedToWithoutALibrary) {
+TEST_F(Convert, ATesseraModelNeedsATargetLibrary) {
   const std::string ours = path("ours.safetensors");
   ASSERT_EQ(answer_of("tessera-convert " + test_data("foreign/dinov3") + " " + ours).code, 0);
   const Answer answer = answer_of("tessera-convert " + ours + " " + path("out.safetensors"));
   EXPECT_EQ(answer.code, 2);
-  EXPECT_EQ(answer.text, "tessera-convert: " + ours + ": is a model of ours already: --to open_clip, transformers or timm writes it for another library\n");
+  EXPECT_EQ(answer.text, "tessera-convert: " + ours + ": is already a Tessera model: --to open_clip, transformers or timm "
+                                                  "writes it for another library\n");
   const Answer nothing = answer_of("tessera-convert " + path("nowhere") + " " + path("out.safetensors"));
   EXPECT_EQ(nothing.code, 2);
   EXPECT_EQ(nothing.text, "tessera-convert: " + path("nowhere") + ": no such file or folder\n");
 }
 
-TEST_F(Convert, MergesThatAreNoneAreToldBeforeAnythingIsWritten) {
+TEST_F(Convert, InvalidMergesAreRefusedBeforeAnythingIsWritten) {
   const Answer answer = answer_of("tessera-convert --from open_clip --settings " + path("model.yaml") + " --merges " +
                                   path("model.yaml") + " " + path("open_clip.safetensors") + " " + path("out.safetensors"));
   EXPECT_EQ(answer.code, 2);
@@ -112,7 +114,7 @@ TEST_F(Convert, MergesThatAreNoneAreToldBeforeAnythingIsWritten) {
   EXPECT_FALSE(fs::exists(path("out.safetensors")));
 }
 
-TEST_F(Convert, ATextFileNamedPtIsToldByItsFirstLine) {
+TEST_F(Convert, ATextFileNamedPtIsReportedWithItsFirstLine) {
   io::write_file(path("weights.pt"), "Entry not found, or access denied\n");
   const Answer answer = answer_of("tessera-convert --from open_clip --settings " + path("model.yaml") + " " +
                                   path("weights.pt") + " " + path("out.safetensors"));
@@ -121,7 +123,7 @@ TEST_F(Convert, ATextFileNamedPtIsToldByItsFirstLine) {
                                                                     "with the text \"Entry not found, or access denied\"\n");
 }
 
-TEST_F(Convert, WithoutSettingsTheConfigurationBesideTheWeightsCounts) {
+TEST_F(Convert, WithoutSettingsTheConfigurationNextToTheWeightsIsUsed) {
   const std::string ours = path("model.safetensors"), convert = "tessera-convert --from open_clip ";
   const std::string settings = "--settings " + path("model.yaml") + " ";
   ASSERT_EQ(answer_of(convert + settings + path("open_clip.safetensors") + " " + ours).code, 0);
@@ -134,7 +136,7 @@ TEST_F(Convert, WithoutSettingsTheConfigurationBesideTheWeightsCounts) {
   EXPECT_EQ(again.tokenizer->encode("a cat"), first.tokenizer->encode("a cat")) << "CLIP's vocabulary ships";
 }
 
-TEST_F(Convert, AModelWithoutVocabularyNamesTheWayToOne) {
+TEST_F(Convert, LoadingAModelWithoutVocabularySaysHowToAddOne) {
   std::string other(kModel);
   other.replace(other.find("49408"), 5, "30");
   io::write_file(path("other.yaml"), other);
@@ -151,7 +153,7 @@ TEST_F(Convert, AModelWithoutVocabularyNamesTheWayToOne) {
   } catch (const UserError& error) {
     EXPECT_EQ(std::string(error.what()),
               path("model.safetensors") +
-                  ": holds no vocabulary of its tokenizer clip-bpe: make it again with tessera-convert --merges FILE "
+                  ": holds no vocabulary for its tokenizer clip-bpe: make it again with tessera-convert --merges FILE "
                   "(a checkpoint of the trainer always holds it)");
   }
 }
@@ -187,7 +189,7 @@ class ConvertSparo : public Convert {
   std::map<std::string, at::Tensor> theirs_;
 };
 
-TEST_F(ConvertSparo, WritesTheReferenceCodesLayout) {
+TEST_F(ConvertSparo, WritesTheLayoutOfTheReferenceCode) {
   for (const std::string prefix : {"visual.sparo.", "text_sparo."}) {
     EXPECT_TRUE(theirs_.contains(prefix + "q_emb"));
     EXPECT_TRUE(theirs_.contains(prefix + "proj.weight"));
@@ -211,11 +213,11 @@ TEST_F(ConvertSparo, ReadsFilesWithKeysValuesOrBoth) {
     ASSERT_EQ(answer.code, 0) << answer.text;
     const ModelFile again = load_model_file(path("back.safetensors"));
     for (const auto& [name, tensor] : ours_.weights) EXPECT_TRUE(at::equal(again.weights.at(name), tensor)) << name;
-    EXPECT_EQ(again.weights.size(), ours_.weights.size() + 1) << "and the temperature";
+    EXPECT_EQ(again.weights.size(), ours_.weights.size() + 1) << "ours and the temperature";
   }
 }
 
-TEST_F(ConvertSparo, ValuesThatAreNoKeysAreRefused) {
+TEST_F(ConvertSparo, ValuesThatDifferFromKeysAreRefused) {
   theirs_.at("text_sparo.v.weight") = theirs_.at("text_sparo.v.weight") + 1;
   const Answer answer = back(theirs_);
   EXPECT_EQ(answer.code, 2);
@@ -234,7 +236,7 @@ text: {encoder: {name: text_transformer, vocab_size: 49408, context_length: 16, 
 preprocessing: {image_size: 16}
 )";
 
-TEST_F(Convert, ACheckpointOfGroupVitsCodeBecomesAModel) {
+TEST_F(Convert, ReadsACheckpointOfTheGroupVitAuthors) {
   io::write_file(path("groupvit.yaml"), kGroupVitModel);
   const DualEncoder model(resolve(config::read<ModelSettings>(config::load_yaml(path("groupvit.yaml")))));
   io::save_safetensors(path("theirs.safetensors"), as_groupvit_wrote(model));
@@ -247,7 +249,7 @@ TEST_F(Convert, ACheckpointOfGroupVitsCodeBecomesAModel) {
 
   const Answer wrong = answer_of(convert + path("open_clip.safetensors") + " " + path("ours.safetensors"));
   EXPECT_EQ(wrong.code, 2);
-  EXPECT_NE(wrong.text.find("is none of GroupViT's"), std::string::npos) << wrong.text;
+  EXPECT_NE(wrong.text.find("is not one of GroupViT's"), std::string::npos) << wrong.text;
   const Answer back =
       answer_of("tessera-convert --to open_clip " + path("ours.safetensors") + " " + path("back.safetensors"));
   EXPECT_EQ(back.code, 2);
@@ -262,7 +264,7 @@ text: {encoder: {name: text_transformer, vocab_size: 30, context_length: 16, wid
 preprocessing: {image_size: 16}
 )";
 
-TEST_F(Convert, OpenClipHasNoTokenProjection) {
+TEST_F(Convert, AModelWithTokenProjectionIsRefused) {
   io::write_file(path("stair.yaml"), kStairModel);
   ModelFile file;
   file.model = resolve(config::read<ModelSettings>(config::load_yaml(path("stair.yaml"))));
@@ -278,7 +280,7 @@ TEST_F(Convert, OpenClipHasNoTokenProjection) {
   EXPECT_FALSE(fs::exists(path("open_clip_config.json")));
 }
 
-// A model with an image encoder, and the same without what PyramidCLIP trains it with.
+// Writes models with and without the parts that PyramidCLIP adds to the image encoder, and compares their embeddings.
 class ConvertPyramid : public Convert {
  protected:
   static constexpr const char* kText =
@@ -297,7 +299,7 @@ class ConvertPyramid : public Convert {
     save_model_file(path("ours.safetensors"), ours_);
     return answer_of("tessera-convert --to open_clip " + path("ours.safetensors") + " " + path("theirs.safetensors"));
   }
-  // The converted file, as a plain model, sees in pictures what ours does.
+  // Expects the converted file, read back as a plain model, to produce the same image embeddings as ours.
   void expect_plain_model_agrees(const std::string& settings) {
     const Answer answer = answer_of("tessera-convert --from open_clip --settings " + path(settings) + " " +
                                     path("theirs.safetensors") + " " + path("plain.safetensors"));
@@ -313,7 +315,7 @@ class ConvertPyramid : public Convert {
   ModelFile ours_;
 };
 
-TEST_F(ConvertPyramid, RegionsAreLeftOutAndPicturesAreSeenAsBefore) {
+TEST_F(ConvertPyramid, RegionWeightsAreLeftOutAndImageEmbeddingsAreUnchanged) {
   const std::string vit = "name: vit, patch_size: 8, width: 12, layers: 2, heads: 3";
   const std::string resnet = "name: modified_resnet, layers: [1, 1, 1, 1], width: 2";
   const std::string linear = "readout: {name: cls}, projection: {name: linear, embed_dim: 6}";
@@ -321,7 +323,7 @@ TEST_F(ConvertPyramid, RegionsAreLeftOutAndPicturesAreSeenAsBefore) {
   settings("plain_vit.yaml", vit, linear);
   Answer answer = to_open_clip(settings("vit.yaml", vit + ", regions: {width: 5, first_block: 1}", linear));
   ASSERT_EQ(answer.code, 0) << answer.text;
-  EXPECT_NE(answer.text.find("left out, for OpenCLIP's models take no region features: visual.roi_class_embedding and "
+  EXPECT_NE(answer.text.find("left out because OpenCLIP's models take no region features: visual.roi_class_embedding and "
                              "visual.roi_proj.weight\n"),
             std::string::npos)
       << answer.text;
@@ -339,7 +341,7 @@ TEST_F(ConvertPyramid, RegionsAreLeftOutAndPicturesAreSeenAsBefore) {
 class ConvertForOpenClip : public ConvertPyramid {
  protected:
   nlohmann::json configuration() const { return nlohmann::json::parse(io::read_file(path("open_clip_config.json"))); }
-  // What came back from OpenCLIP's file is what went into it.
+  // Expects the weights to survive the round trip through OpenCLIP's file.
   void expect_same_weights(const std::string& settings) const {
     const Answer answer = answer_of("tessera-convert --from open_clip --settings " + path(settings) + " " +
                                     path("theirs.safetensors") + " " + path("again.safetensors"));
@@ -350,7 +352,7 @@ class ConvertForOpenClip : public ConvertPyramid {
   }
 };
 
-TEST_F(ConvertForOpenClip, AVitsConfigurationLiesBesideIt) {
+TEST_F(ConvertForOpenClip, WritesTheConfigurationOfAVitNextToIt) {
   const Answer answer = to_open_clip(settings(
       "vit.yaml", "name: vit, patch_size: 8, width: 12, layers: 2, heads: 3, pre_norm: false, norm_eps: 1.0e-6",
       "readout: gap, projection: {name: linear, embed_dim: 6}"));
@@ -369,7 +371,7 @@ TEST_F(ConvertForOpenClip, AVitsConfigurationLiesBesideIt) {
   expect_same_weights("vit.yaml");
 }
 
-TEST_F(ConvertForOpenClip, AResnetsConfigurationLiesBesideIt) {
+TEST_F(ConvertForOpenClip, WritesTheConfigurationOfAResnetNextToIt) {
   const Answer answer = to_open_clip(
       settings("resnet.yaml", "name: modified_resnet, layers: [1, 2, 1, 1], width: 2",
                "readout: {name: attention_pool_2d, heads: 4, output_dim: 6}, projection: none"));
@@ -379,18 +381,18 @@ TEST_F(ConvertForOpenClip, AResnetsConfigurationLiesBesideIt) {
   expect_same_weights("resnet.yaml");
 }
 
-TEST_F(ConvertForOpenClip, OneActivationIsForBothTowers) {
+TEST_F(ConvertForOpenClip, DifferentActivationsInTheTowersAreRefused) {
   const std::string linear = "readout: cls, projection: {name: linear, embed_dim: 6}";
   const Answer answer = to_open_clip(
       settings("mixed.yaml", "name: vit, patch_size: 8, width: 12, layers: 1, heads: 3, activation: quick_gelu", linear));
   EXPECT_EQ(answer.code, 2);
-  EXPECT_NE(answer.text.find("OpenCLIP has no counterpart of quick_gelu in one tower alone: read this model with "
+  EXPECT_NE(answer.text.find("OpenCLIP has no counterpart of quick_gelu in only one tower: read this model with "
                              "python/tessera/plain_model.py"),
             std::string::npos)
       << answer.text;
 }
 
-TEST_F(Convert, ACheckpointOfOpenClipsTrainerGivesOpenClipsEmbeddings) {
+TEST_F(Convert, ACheckpointOfOpenClipsTrainerReproducesItsEmbeddings) {
   io::write_file(path("tiny.yaml"), R"(
 image: {encoder: {name: vit, patch_size: 8, width: 12, layers: 1, heads: 3}, readout: cls, projection: {name: linear, embed_dim: 6}}
 text: {encoder: {name: text_transformer, vocab_size: 30, context_length: 8, width: 8, layers: 1, heads: 2},
@@ -401,7 +403,7 @@ preprocessing: {image_size: 16}
                                   test_data("pytorch/open_clip_train.pt") + " " + path("tiny.safetensors"));
   ASSERT_EQ(answer.code, 0) << answer.text;
   const auto model = build_model(load_model_file(path("tiny.safetensors")), "tiny");
-  // make_open_clip_train.py wrote what OpenCLIP makes of them.
+  // make_open_clip_train.py stored the inputs and OpenCLIP's embeddings of them.
   const auto theirs = io::load_safetensors(test_data("pytorch/open_clip_train.safetensors")).tensors;
   const at::NoGradGuard guard;
   TowerInput text;
@@ -410,7 +412,7 @@ preprocessing: {image_size: 16}
   EXPECT_TRUE(at::allclose(model->encode_text(text).global, theirs.at("text"), 1e-4, 1e-5));
 }
 
-TEST_F(ConvertPyramid, OpenClipHasNoLeff) {
+TEST_F(ConvertPyramid, AModelWithLeffIsRefused) {
   const Answer answer =
       to_open_clip(settings("leff.yaml", "name: vit, patch_size: 8, width: 12, layers: 2, heads: 3, leff: {layers: 1}",
                             "readout: {name: cls}, projection: {name: linear, embed_dim: 6}"));

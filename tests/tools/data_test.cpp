@@ -1,4 +1,4 @@
-// What tessera-data makes of data as people have them: tables with missing pictures, blank captions.
+// Runs tessera-data on realistic data: tables with missing images and blank captions.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kPicture = TESSERA_SOURCE_DIR "/tests/data/images/small_420.jpg";
 
-/// A folder with one good picture, good.jpg, and tables beside it.
+/// A folder with one good image, good.jpg, and an empty file, empty.jpg; tests add tables.
 class DataProgram : public ::testing::Test {
  protected:
   DataProgram() : folder_(fs::temp_directory_path() / concat("tessera_data_program_", ::getpid())) {
@@ -44,7 +44,7 @@ std::string caption(int number) {
                 words[static_cast<std::size_t>(number / 8) % 8]);
 }
 
-TEST_F(DataProgram, AVocabularyIsTrainedOnCaptionsWhosePicturesAreMissing) {
+TEST_F(DataProgram, AVocabularyIsTrainedAlsoOnCaptionsWithoutTheirImages) {
   std::string table = "filepath\ttitle\n", lines;
   for (int i = 0; i < 64; ++i) {
     const char* name = i == 0 ? "good.jpg" : i == 1 ? "empty.jpg" : "missing.jpg";
@@ -62,7 +62,7 @@ TEST_F(DataProgram, AVocabularyIsTrainedOnCaptionsWhosePicturesAreMissing) {
   EXPECT_EQ(io::read_file(path("a.model")), io::read_file(path("b.model"))) << "the same captions";
 }
 
-TEST_F(DataProgram, ATableWithoutACaptionIsNoVocabulary) {
+TEST_F(DataProgram, TrainingAVocabularyOnBlankCaptionsIsRefused) {
   const std::string table = write("a.csv", "filepath\ttitle\ngood.jpg\t \ngood.jpg\t\n");
   const Answer answer =
       data("train-sentencepiece --vocab-size 35 --source csv --set path=" + table + " --out " + path("m"));
@@ -73,7 +73,7 @@ TEST_F(DataProgram, ATableWithoutACaptionIsNoVocabulary) {
                 "the caption is looked for in the column title (caption_key)\n");
 }
 
-TEST_F(DataProgram, InspectTellsGoodFromBadAndCountsWhatTextsLack) {
+TEST_F(DataProgram, InspectCountsBadSamplesAndMissingCaptions) {
   const std::string table =
       write("a.csv", "filepath\ttitle\ngood.jpg\ta cat\ngood.jpg\t \nempty.jpg\ta dog\nno.jpg\tx\ngood.jpg\tb\n");
   const Answer answer = data("inspect --source csv --set path=" + table);
@@ -85,7 +85,7 @@ TEST_F(DataProgram, InspectTellsGoodFromBadAndCountsWhatTextsLack) {
       << answer.text;
 }
 
-TEST_F(DataProgram, PackAndReadNameTheirOptionForMoreBadSamples) {
+TEST_F(DataProgram, PackAndReadNameTheOptionThatAllowsMoreBadSamples) {
   const std::string table = write("a.csv", "filepath\ttitle\ngood.jpg\ta cat\nempty.jpg\ta dog\ngood.jpg\tx\n");
   const Answer packed = data("pack --source csv --set path=" + table + " --out " + path("shards"));
   EXPECT_EQ(packed.code, 2);
@@ -100,7 +100,7 @@ TEST_F(DataProgram, PackAndReadNameTheirOptionForMoreBadSamples) {
   EXPECT_NE(read.text.find("(--loader max_bad_share=0.4 allows more, "), std::string::npos) << read.text;
 }
 
-TEST_F(DataProgram, PackSaysThatAllWasThere) {
+TEST_F(DataProgram, PackingAgainReportsThatTheShardsAreComplete) {
   const std::string pack = "pack --source shapes --set size=3 --out " + path("shards");
   EXPECT_EQ(data(pack).text.find("already complete"), std::string::npos);
   const Answer again = data(pack);
@@ -108,7 +108,7 @@ TEST_F(DataProgram, PackSaysThatAllWasThere) {
   EXPECT_EQ(again.text.find(path("shards/shard.json") + ": already complete, nothing was written\n"), 0U) << again.text;
 }
 
-TEST_F(DataProgram, TokenizeTakesTheVocabularyAsInspectDoes) {
+TEST_F(DataProgram, TokenizeTakesTheSameVocabularyOptionsAsInspect) {
   const std::string vocabulary = write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nred\n");
   const std::string line =
       "echo '{\"text\": \"a red\"}' | " TESSERA_BINARY_DIR "/bin/tessera-data tokenize --tokenizer wordpiece ";
@@ -117,7 +117,7 @@ TEST_F(DataProgram, TokenizeTakesTheVocabularyAsInspectDoes) {
   EXPECT_EQ(answer_of_shell(line).code, 2);
 }
 
-TEST_F(DataProgram, HardNegativesAreWrittenAsLinesThatJsonLinesReads) {
+TEST_F(DataProgram, HardNegativesAreWrittenInTheFormatOfTheSourceJsonLines) {
   const std::string lines = write(
       "a.jsonl",
       R"({"image": "good.jpg", "caption": ["A red car and a blue bus", "cars"], "negatives": ["given"], "regions": )"
@@ -149,7 +149,7 @@ TEST_F(DataProgram, HardNegativesAreWrittenAsLinesThatJsonLinesReads) {
   EXPECT_NE(read.text.find("hard negatives"), std::string::npos) << read.text;
 }
 
-TEST_F(DataProgram, TheSheetTellsWhatItCannotDraw) {
+TEST_F(DataProgram, TheSheetReportsCharactersThatItCannotDraw) {
   const std::string sheet = " --sheet " + path("sheet.png");
   const std::string german = write("a.csv", "filepath\ttitle\ngood.jpg\tStra\u00dfe\n");
   const std::string other = write("b.csv", "filepath\ttitle\ngood.jpg\t\u732b\n");

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A tiny model with random weights, whose embeddings are weights of 13 tokens.
+/// A tiny model with random weights that embeds into weights of 13 tokens.
 class EmbedSparse : public ::testing::Test {
  protected:
   EmbedSparse() : folder_(fs::temp_directory_path() / concat("tessera_embed_", ::getpid())) {
@@ -57,7 +57,7 @@ class EmbedSparse : public ::testing::Test {
   fs::path folder_;
 };
 
-TEST_F(EmbedSparse, RowsAreTheModelsEmbeddings) {
+TEST_F(EmbedSparse, RowsEqualTheDenseEmbeddings) {
   for (const auto& [rows, tensor] : {std::pair<std::string, const char*>(kPictures, "image_embeddings"),
                                      {"--texts " + path("captions.txt"), "text_embeddings"}}) {
     const Answer answer = embed(
@@ -75,7 +75,7 @@ TEST_F(EmbedSparse, RowsAreTheModelsEmbeddings) {
   }
 }
 
-TEST_F(EmbedSparse, ATableIsASourceAndMessagesNameTheOptionThatWasGiven) {
+TEST_F(EmbedSparse, AcceptsATableAsSourceAndErrorsNameTheGivenOption) {
   const std::string picture = TESSERA_SOURCE_DIR "/tests/data/images/small_420.jpg";
   std::ofstream(path("a.csv")) << "filepath,title\n" << picture << ",a cat\n" << picture << ",a dog\n";
   std::ofstream(path("b.csv")) << "datei,text\n" << picture << ",eine Katze\n";
@@ -91,7 +91,7 @@ TEST_F(EmbedSparse, ATableIsASourceAndMessagesNameTheOptionThatWasGiven) {
   }
 }
 
-TEST_F(EmbedSparse, AnIndexOfPicturesAnswersTexts) {
+TEST_F(EmbedSparse, AnIndexOfImagesAnswersTextQueries) {
   ASSERT_EQ(embed(concat(kPictures, "--sparse ", path("pictures.safetensors"), " --vocabulary ", path("words.txt"),
                          " --out ", path("pictures.dense.safetensors")))
                 .code,
@@ -125,7 +125,7 @@ TEST_F(EmbedSparse, AnIndexOfPicturesAnswersTexts) {
   EXPECT_EQ(count, 6);
 }
 
-TEST_F(EmbedSparse, AnIndexEncodesItsQueriesAsEmbedDoes) {
+TEST_F(EmbedSparse, SearchEncodesItsQueriesAsEmbedDoes) {
   const std::string pictures =
       TESSERA_SOURCE_DIR "/tests/data/images/small_420.jpg " TESSERA_SOURCE_DIR "/tests/data/images/large_420.jpg";
   const std::string texts = "--texts " + path("captions.txt");
@@ -147,12 +147,12 @@ TEST_F(EmbedSparse, AnIndexEncodesItsQueriesAsEmbedDoes) {
   EXPECT_EQ(std::count(by_tower.begin(), by_tower.end(), '\n'), 6) << by_tower;
   EXPECT_NE(by_tower, by_tokens);
   EXPECT_EQ(search(model + texts), by_tower);
-  EXPECT_EQ(search(concat(model, "--texts - < ", path("captions.txt"))), by_tower) << "typed, a line at a time";
+  EXPECT_EQ(search(concat(model, "--texts - < ", path("captions.txt"))), by_tower) << "lines from standard input";
   EXPECT_EQ(search(concat(model, texts, " --text-encoder-free")), by_tokens);
   EXPECT_EQ(search(concat(model, "--images ", pictures)), search_embedded("--images " + pictures));
 }
 
-TEST_F(EmbedSparse, TextsWithoutTheirTowerAreTheirTokens) {
+TEST_F(EmbedSparse, WithoutTheTextEncoderTextsAreTheirTokens) {
   ASSERT_EQ(
       embed(concat("--texts ", path("captions.txt"), " --text-encoder-free --raw --sparse ", path("free.jsonl"))).code,
       0);
@@ -164,14 +164,14 @@ TEST_F(EmbedSparse, TextsWithoutTheirTowerAreTheirTokens) {
             nlohmann::json({{"##s", 1.0}, {"blue", 1.0}, {"square", 1.0}}));
 }
 
-TEST_F(EmbedSparse, TheGreatestOnesAreReadAsText) {
+TEST_F(EmbedSparse, WritesTheLargestWeightsAsText) {
   ASSERT_EQ(embed(concat(kPictures, "--raw --top 2 --sparse ", path("tokens.txt"))).code, 0);
   const std::string text = io::read_file(path("tokens.txt"));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 7) << text;
   EXPECT_EQ(std::count(text.begin(), text.end(), ':'), 14) << text;
 }
 
-TEST_F(EmbedSparse, ASourcesRowsAreWrittenAsNpyWithTheirKeysWithoutTheBadOnes) {
+TEST_F(EmbedSparse, WritesNpyWithKeysAndLeavesOutBadSamples) {
   const std::string image = TESSERA_SOURCE_DIR "/tests/data/images/small_420.jpg";
   std::ofstream(path("broken.jpg")) << "<html>";
   std::ofstream(path("rows.csv")) << "filepath,title\n"
@@ -190,7 +190,7 @@ TEST_F(EmbedSparse, ASourcesRowsAreWrittenAsNpyWithTheirKeysWithoutTheBadOnes) {
   EXPECT_NE(npy.find("'shape': (2, 13)"), std::string::npos) << npy.substr(0, 128);
 }
 
-TEST_F(EmbedSparse, ABrokenPictureFileIsNamedAndLeftOut) {
+TEST_F(EmbedSparse, ABrokenImageFileIsReportedAndLeftOut) {
   const std::string good = TESSERA_SOURCE_DIR "/tests/data/images/small_420.jpg";
   std::ofstream(path("broken.jpg")) << "<html>";
   const std::string files = concat("--batch-size 1 --out ", path("rows.safetensors"), " --images ", path("broken.jpg"));
@@ -198,7 +198,7 @@ TEST_F(EmbedSparse, ABrokenPictureFileIsNamedAndLeftOut) {
   ASSERT_EQ(answer.code, 0) << answer.text;
   EXPECT_NE(answer.text.find("left out: " + path("broken.jpg") + ": "), std::string::npos) << answer.text;
   EXPECT_NE(answer.text.find("left out: " + path("missing.jpg") + ": "), std::string::npos) << answer.text;
-  EXPECT_NE(answer.text.find("--images: left out 2 of 4 pictures"), std::string::npos) << answer.text;
+  EXPECT_NE(answer.text.find("--images: left out 2 of 4 images"), std::string::npos) << answer.text;
   const io::TensorFile written = io::load_safetensors(path("rows.safetensors"));
   EXPECT_EQ(written.tensors.at("image_embeddings").size(0), 2);
   EXPECT_EQ(nlohmann::json::parse(written.metadata.at("images")), nlohmann::json({good, good}));
@@ -206,11 +206,11 @@ TEST_F(EmbedSparse, ABrokenPictureFileIsNamedAndLeftOut) {
   fs::remove(path("rows.safetensors"));
   const Answer none = embed(files);
   EXPECT_EQ(none.code, 2);
-  EXPECT_NE(none.text.find("--images: nothing to embed: left out 1 of 1 pictures"), std::string::npos) << none.text;
+  EXPECT_NE(none.text.find("--images: nothing to embed: left out 1 of 1 images"), std::string::npos) << none.text;
   EXPECT_FALSE(fs::exists(path("rows.safetensors")));
 }
 
-TEST_F(EmbedSparse, PatchesAndTokensStandBesideTheEmbeddings) {
+TEST_F(EmbedSparse, WritesPatchesAndTokensWithTheEmbeddings) {
   save_model("projection: {name: linear, embed_dim: 8}");
   const std::string both = concat(kPictures, "--texts ", path("captions.txt"), " --dense --raw --batch-size 2 --out ");
   const Answer answer = embed(both + path("rows.safetensors"));
@@ -221,7 +221,7 @@ TEST_F(EmbedSparse, PatchesAndTokensStandBesideTheEmbeddings) {
   ASSERT_EQ(mask.sizes(), (std::vector<std::int64_t>{2, 12}));
   EXPECT_TRUE(at::equal(mask.sum(1), at::tensor({5, 5}, at::kLong))) << "three words and two special tokens";
   EXPECT_EQ(tokens.masked_select(mask.logical_not().unsqueeze(-1)).abs().max().item<float>(), 0);
-  // The read-out of such a text is one of its tokens.
+  // This model's read-out picks one token, so the text embedding equals a token's embedding.
   const at::Tensor apart = (tokens - tensors.at("text_embeddings").unsqueeze(1)).abs().amax(2);
   EXPECT_LT(apart.amin(1).max().item<double>(), 1e-6);
 
@@ -237,7 +237,7 @@ TEST_F(EmbedSparse, PatchesAndTokensStandBesideTheEmbeddings) {
   EXPECT_LT((stored.to(at::kFloat) - patches / patches.norm(2, -1, true)).abs().max().item<double>(), 1e-3);
 }
 
-TEST_F(EmbedSparse, MistakesAreNamedInOneLine) {
+TEST_F(EmbedSparse, MistakesAreReportedInOneLine) {
   const auto error = [&](const std::string& arguments) {
     const Answer answer = embed(arguments);
     EXPECT_EQ(answer.code, 2) << answer.text;
@@ -247,14 +247,14 @@ TEST_F(EmbedSparse, MistakesAreNamedInOneLine) {
             "tessera-embed: nowhere to write to: give --out FILE, or --sparse FILE for embeddings over a vocabulary\n");
   EXPECT_EQ(error(concat(kPictures, "--out ", path("x.txt"))),
             concat("tessera-embed: --out ", path("x.txt"),
-                   ": the ending says the format: name a file that ends in .safetensors or .npy\n"));
+                   ": the ending decides the format: name a file that ends in .safetensors or .npy\n"));
   EXPECT_EQ(error(concat(kPictures, "--sparse x.csr --texts ", path("captions.txt"))),
-            "tessera-embed: --sparse: a file holds pictures or texts: run the program once for each\n");
+            "tessera-embed: --sparse: a file holds either images or texts: run the program once for each\n");
   save_model("projection: {name: linear, embed_dim: 8}");
   EXPECT_EQ(
       error(concat(kPictures, "--sparse ", path("x.csr"))),
       "tessera-embed: --sparse: this model's embeddings are not weights of vocabulary tokens: take one whose towers "
-      "both read out by token_projection, with projection: none, as configs/shapes_stair.yaml has it\n");
+      "both read out by token_projection, with projection: none, as in configs/shapes_stair.yaml\n");
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A tiny model in a folder of its own.
+/// A tiny model in its own folder.
 class EvaluateProgram : public testing::Test {
  protected:
   EvaluateProgram() : folder_(fs::temp_directory_path() / concat("tessera_evaluate_program_", ::getpid())) {
@@ -66,7 +66,7 @@ TEST(EvaluateHelp, NamesEveryTask) {
   for (const std::string& name : evaluation_tasks().names()) EXPECT_TRUE(named.contains(name)) << name;
 }
 
-TEST_F(EvaluateProgram, SeveralProcessesMeasureWhatOneDoes) {
+TEST_F(EvaluateProgram, SeveralProcessesMeasureTheSameAsOne) {
   const std::string suite = "--suite " + path("suite.yaml") + " --out ";
   const Answer one = evaluate(suite + path("one"));
   const Answer two = evaluate(suite + path("two") + " --nproc 2");
@@ -79,19 +79,19 @@ TEST_F(EvaluateProgram, SeveralProcessesMeasureWhatOneDoes) {
       EXPECT_NEAR(shared[i].at("metrics").at(name).get<double>(), value.get<double>(), 1e-3) << name;
 }
 
-TEST_F(EvaluateProgram, AMistakeEndsAllProcesses) {
+TEST_F(EvaluateProgram, AMistakeEndsAllProcessesAndIsReportedOnce) {
   const Answer answer = evaluate("--task zero_shot --data nowhere --nproc 2 --out " + path("out"));
   EXPECT_NE(answer.code, 0);
   EXPECT_NE(answer.text.find("--data nowhere: there is no such file or folder"), std::string::npos) << answer.text;
-  EXPECT_EQ(answer.text.find("--data nowhere", answer.text.find("--data nowhere") + 1), std::string::npos) << "said once";
+  EXPECT_EQ(answer.text.find("--data nowhere", answer.text.find("--data nowhere") + 1), std::string::npos) << "reported twice";
 }
 
-TEST_F(EvaluateProgram, ASecondEvaluationReadsTheFeaturesOfTheFirst) {
+TEST_F(EvaluateProgram, ASecondEvaluationReusesTheCachedFeatures) {
   const std::string arguments = "--suite " + path("suite.yaml") + " --features-cache " + path("features") + " --out ";
   const Answer first = evaluate(arguments + path("one")), second = evaluate(arguments + path("two"));
   ASSERT_EQ(first.code, 0) << first.text;
   ASSERT_EQ(second.code, 0) << second.text;
-  EXPECT_NE(second.text.find("40 of 40 pictures were embedded before"), std::string::npos) << second.text;
+  EXPECT_NE(second.text.find("40 of 40 image embeddings came from the cache"), std::string::npos) << second.text;
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(tasks("one")[i].at("metrics"), tasks("two")[i].at("metrics"));
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A folder of its own for each test, and what --from-open-clip makes of a params.txt in it.
+/// Gives each test its own folder and runs --from-open-clip on a params.txt in it.
 class FromOpenClip : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -28,14 +28,14 @@ class FromOpenClip : public ::testing::Test {
     io::write_file(path("params.txt"), parameters);
     return answer_of("trainer --from-open-clip " + path("params.txt"));
   }
-  /// The YAML as a tree; what the program says otherwise fails the test.
+  /// Returns the printed YAML as a tree, and fails the test if the program fails.
   config::Node tree(const std::string& parameters) {
     const Answer answer = converted(parameters);
     EXPECT_EQ(answer.code, 0) << answer.text;
     text_ = answer.text;
     return config::parse_yaml(answer.text, "run.yaml");
   }
-  /// "a.b.c" of a tree, as JSON; "nothing" if there is none.
+  /// Returns the value at a path such as "a.b.c" as JSON, or "nothing" if it is missing.
   static std::string at(const config::Node& tree, const std::string& key) {
     const config::Node* node = &tree;
     for (std::size_t begin = 0; node != nullptr && begin <= key.size();) {
@@ -53,14 +53,14 @@ class FromOpenClip : public ::testing::Test {
   std::string text_;
 };
 
-TEST(OpenClipFlags, AreAnsweredWithTheSettingForEach) {
+TEST(OpenClipFlags, AreAnsweredWithTheMatchingSettings) {
   const Answer answer = answer_of("trainer --train-data 'cc/{00..09}.tar' --lr 1e-3 --precision amp_bf16 --pretrained laion2b_s34b_b79k --siglip");
   EXPECT_EQ(answer.code, 2);
   for (const char* line : {
            "  --train-data 'cc/{00..09}.tar'  ->  --set 'data.train={name: webdataset, path: \"cc/{00..09}.tar\", caption_keys: [txt], json_captions: []}'\n",
            "\n  --lr 1e-3  ->  --set optimizer.lr=1e-3\n",
            "\n  --precision amp_bf16  ->  --set training.precision=bf16\n",
-           "\n  --pretrained laion2b_s34b_b79k  ->  start.weights: OpenCLIP's file as it is (A tag is a file to be downloaded first",
+           "\n  --pretrained laion2b_s34b_b79k  ->  start.weights: OpenCLIP's file, unchanged (For a tag, download its file first",
            "\n  --siglip  ->  --set objective=siglip objective.init_logit_bias=0\n",
            "\n--from-open-clip params.txt prints the YAML of a whole run",
        })
@@ -68,7 +68,7 @@ TEST(OpenClipFlags, AreAnsweredWithTheSettingForEach) {
   EXPECT_EQ(answer.text.find("no such option"), std::string::npos) << answer.text;
 }
 
-TEST(OpenClipFlags, TakeTheirWordsAsThereAndLeaveOthersToTheUsualLine) {
+TEST(OpenClipFlags, TakeTheSameNumberOfWordsAsInOpenClipAndUnknownOptionsStayErrors) {
   const Answer several = answer_of("trainer --config shapes_sparc --image-mean 0.5 0.5 0.5 --batch-size=32 --accum-freq 4 --csv-separator , --aug-cfg 'scale=(0.4, 1.0)' use_timm=True");
   for (const char* line : {"  --image-mean 0.5 0.5 0.5  ->  --set 'model.preprocessing.mean=[0.5, 0.5, 0.5]'\n", "  --batch-size 32  ->  --set data.loader.batch_size=128\n",
                            "  --accum-freq 4  ->  --set data.loader.batch_size=128 training.micro_batch=32 (", "  --csv-separator ,  ->  --set data.train.separator=comma\n",
@@ -80,7 +80,7 @@ TEST(OpenClipFlags, TakeTheirWordsAsThereAndLeaveOthersToTheUsualLine) {
   EXPECT_NE(answer_of("trainer --epochs many").text.find("epochs is many: expected a number"), std::string::npos);
 }
 
-TEST_F(FromOpenClip, AWholeRunOfShardsHasItsStepsAndIsAccepted) {
+TEST_F(FromOpenClip, ConvertsARunOnShardsToAValidConfiguration) {
   const config::Node run = tree(
       "name: 2024-b\nmodel: ViT-S-32-alt\nforce_image_size: 64\ntrain_data: a/{00..07}.tar::b/x.tar\ndataset_type: webdataset\ntrain_num_samples: 1000\n"
       "batch_size: 8\naccum_freq: 2\nworkers: 3\nworld_size: 2\nepochs: 5\nwarmup: 40\nlr: 0.002\nbeta1: 0.9\nbeta2: 0.98\neps: 1e-06\nwd: 0.1\n"
@@ -90,7 +90,7 @@ TEST_F(FromOpenClip, AWholeRunOfShardsHasItsStepsAndIsAccepted) {
   expect(run, "data.train.path", "[\"a/{00..07}.tar\", b/x.tar]");
   expect(run, "data.loader.batch_size", "16");
   expect(run, "training.micro_batch", "8");
-  // 1000 samples in batches of 8 x 2: 63, for 3 workers 63 (21 each), for updates of 2 batches 31.
+  // 1000 samples in batches of 8 x 2 are 63 batches, 21 for each of 3 workers, and 31 updates of 2 batches each per epoch.
   expect(run, "training.steps", "155");
   expect(run, "checkpoint.every_steps", "62");
   expect(run, "optimizer", "{name: adamw, lr: 0.002, betas: [0.9, 0.98], eps: 1e-06, weight_decay: 0.1, no_decay: [bn, ln, bias, logit_scale]}");
@@ -110,25 +110,25 @@ TEST_F(FromOpenClip, AWholeRunOfShardsHasItsStepsAndIsAccepted) {
   EXPECT_NE(dry.text.find("steps             155\n"), std::string::npos) << dry.text;
 }
 
-TEST_F(FromOpenClip, ATableIsCountedAndItsSettingsAreSpeltOut) {
+TEST_F(FromOpenClip, CountsTheRowsOfATableAndWritesItsSettings) {
   io::write_file(path("pairs.csv"), "img,text\na.jpg,one\nb.jpg,two\nc.jpg,three\nd.jpg,four\ne.jpg,five\n");
   for (const char* name : {"a.jpg", "b.jpg", "c.jpg", "d.jpg", "e.jpg"}) io::write_file(path(name), "not looked at");
   const config::Node run = tree("model: RN50\ntrain_data: " + path("pairs.csv") + "\ncsv_separator: ,\ncsv_img_key: img\ncsv_caption_key: text\nbatch_size: 2\nepochs: 10\nwarmup: 0\n"
                                 "lr_scheduler: const-cooldown\nepochs_cooldown: 4\nlr_cooldown_end: 1e-05\nlr_cooldown_power: 2.0\nval_data: " + path("pairs.csv") + "\nval_frequency: 3\n");
   expect(run, "data.train", "{name: csv, path: " + path("pairs.csv") + ", separator: comma, image_key: img, caption_key: [text]}");
   expect(run, "data.validation", at(run, "data.train"));
-  expect(run, "training.steps", "20");  // five rows in batches of two: two an epoch
+  expect(run, "training.steps", "20");  // five rows in batches of two: two steps per epoch
   expect(run, "schedule", "{warmup_steps: 0, cooldown_share: 0.4, schedule: constant, min_lr: 1e-05, cooldown_power: 2.0}");
   expect(run, "evaluation.every_steps", "6");
   expect(run, "evaluation.tasks", "[{name: retrieval}, {name: validation_loss}]");
-  expect(run, "optimizer.betas", "[0.9, 0.999]");  // no ViT
+  expect(run, "optimizer.betas", "[0.9, 0.999]");  // the default for models other than ViTs
   expect(run, "optimizer.eps", "1e-8");
   const config::Node missing = tree("train_data: nowhere.csv\nepochs: 7\nmodel: ViT-B-32\n");
   expect(missing, "training", "{epochs: 7, tf32: true, precision: fp16}");
   EXPECT_NE(text_.find("# - --train-data: the table cannot be read here"), std::string::npos) << text_;
 }
 
-TEST_F(FromOpenClip, PartsWithFactorsAreAMixtureAndValidationHasItsOwnKind) {
+TEST_F(FromOpenClip, UpsamplingFactorsBecomeAMixtureAndValidationKeepsItsOwnSource) {
   const config::Node run = tree("model: coca_ViT-B-32\ntrain_data: a.tar::b/{0..3}.tar\ntrain_data_upsampling_factors: 1::2.5\ndataset_resampled: True\nval_data: v.csv\ncsv_separator: ,\n"
                                 "world_size: 2\ngrad_clip_norm: 1.0\nimagenet_val: /data/val\n");
   const auto part = [](const char* label, const char* weight, const char* path) {
@@ -145,13 +145,13 @@ TEST_F(FromOpenClip, PartsWithFactorsAreAMixtureAndValidationHasItsOwnKind) {
   EXPECT_EQ(checked.code, 0) << checked.text;
 }
 
-TEST_F(FromOpenClip, AWarmUpLongerThanTheRunEndsWhereTheirsWould) {
+TEST_F(FromOpenClip, AWarmUpLongerThanTheRunIsCutAtTheSameLearningRate) {
   const config::Node run = tree("model: ViT-B-32\ntrain_data: a.tar\ntrain_num_samples: 640\nbatch_size: 64\nworkers: 1\nepochs: 5\nwarmup: 200\nlr: 0.001\n");
   expect(run, "schedule.warmup_steps", "50");
   expect(run, "optimizer.lr", "0.00025");
 }
 
-TEST_F(FromOpenClip, LockedGroupsAreParametersByName) {
+TEST_F(FromOpenClip, LockedGroupsBecomeFrozenParametersByName) {
   const config::Node run = tree("model: ViT-S-32-alt\nlock_image: True\nlock_image_unlocked_groups: 2\nlock_text: True\nlock_text_unlocked_layers: 11\n");
   std::string image = "visual.conv1.*, visual.*_embedding, visual.ln_pre.*";
   for (int i = 0; i < 11; ++i) image += concat(", visual.transformer.resblocks.", i, ".*");
@@ -161,7 +161,7 @@ TEST_F(FromOpenClip, LockedGroupsAreParametersByName) {
   EXPECT_NE(text_.find("--lock-image-unlocked-groups 1: only OpenCLIP's own towers have these groups"), std::string::npos) << text_;
 }
 
-TEST_F(FromOpenClip, PublishedWeightsAndTokenizersAreNamedWithTheirPlace) {
+TEST_F(FromOpenClip, PublishedWeightsAndTokenizersBecomeDownloadPaths) {
   const config::Node run = tree("model: ViT-B-16-SigLIP\npretrained: webli\nsiglip: True\nlocal_loss: True\n");
   expect(run, "start.weights", "downloads/ViT-B-16-SigLIP/open_clip_model.safetensors");
   expect(run, "model.preprocessing", "{image_size: 224, resize_mode: squash, mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}");
@@ -171,7 +171,7 @@ TEST_F(FromOpenClip, PublishedWeightsAndTokenizersAreNamedWithTheirPlace) {
   expect(tree("model: ViT-B-32\npretrained: a.pt\nresume: logs/epoch_4.pt\n"), "start.weights", "logs/epoch_4.pt");
 }
 
-TEST_F(FromOpenClip, MistakesNameTheFileAndTheParameter) {
+TEST_F(FromOpenClip, ErrorsNameTheFileAndTheParameter) {
   const std::string file = path("params.txt");
   for (const auto& [text, line] : std::vector<std::pair<std::string, std::string>>{
            {"# nothing\n", ": # nothing: expected lines of name: value"},

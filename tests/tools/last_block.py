@@ -1,9 +1,9 @@
-"""The formulas of docs/evaluation.md for a ViT's last block, written out with whole attention matrices.
+"""The formulas of docs/evaluation.md for a ViT's last block, written with full attention matrices.
 
     last_block.py MODEL CHECK [MODEL CHECK ...]
 
-CHECK holds `pixels` and, by the name of each kind, the patch embeddings that Tessera made of them. Prints the greatest
-difference of each; exit code 1 above 1e-5."""
+CHECK holds `pixels` and, under the name of each kind, the patch embeddings that Tessera computed from them. Prints the largest
+difference for each kind and exits with code 1 if one is above 1e-5."""
 import math
 import os
 import sys
@@ -15,7 +15,7 @@ from tessera import plain_model
 
 
 def weights_of(kind, q, k, grid, first):
-    """[B, h, N, N] of queries and keys [B, h, N, d]."""
+    """Returns attention weights [B, h, N, N] from queries and keys [B, h, N, d]."""
     d = q.shape[-1]
     scores = lambda a, b: torch.einsum("bhid,bhjd->bhij", a, b) / math.sqrt(d)
     if kind == "maskclip":

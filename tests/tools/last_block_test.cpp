@@ -1,4 +1,4 @@
-// Patches by a changed last block, as tests/tools/last_block.py makes them in plain PyTorch.
+// Compares patch embeddings of the variants of a ViT's last block with tests/tools/last_block.py, which computes them in plain PyTorch.
 #include <cstdlib>
 #include <filesystem>
 #include <unistd.h>
@@ -54,7 +54,7 @@ void write_vit_case(const std::string& path, const VitCase& each) {
   io::save_safetensors(path + ".check", check);
 }
 
-TEST(PythonFormulas, GiveThePatchesOfAChangedLastBlock) {
+TEST(PythonFormulas, MatchThePatchesOfEveryLastBlockVariant) {
   const std::string python = TESSERA_TEST_PYTHON;
   if (std::system((python + " -c 'import torch' >/dev/null 2>&1").c_str()) != 0)
     GTEST_SKIP() << "no Python with PyTorch";

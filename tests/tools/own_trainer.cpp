@@ -1,4 +1,4 @@
-// What a user writes who trains with an objective of his own.
+// An example of a user's program that trains with its own objective.
 #include <ATen/ATen.h>
 
 #include <tessera/objectives/objective.h>
@@ -11,7 +11,7 @@ struct DistanceSettings {
 };
 template <class Visitor>
 void fields(Visitor& v, DistanceSettings& s) {
-  v("power", s.power, "of the distance between picture and text", tessera::config::at_least(1));
+  v("power", s.power, "of the distance between image and text", tessera::config::at_least(1));
 }
 
 class Distance : public tessera::Objective {
@@ -31,7 +31,7 @@ class Distance : public tessera::Objective {
 
 int main(int argc, char** argv) {
   tessera::objectives().add<DistanceSettings>(
-      "my_distance", "distance of picture and text",
+      "my_distance", "distance between image and text",
       [](const DistanceSettings& s, const tessera::ObjectiveContext&) { return std::make_shared<Distance>(s.power); });
   return tessera::trainer_main(argc, argv);
 }

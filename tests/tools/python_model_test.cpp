@@ -1,4 +1,5 @@
-// python/tessera/plain_model.py: the same embeddings as ours, of models of every part, in one Python process.
+// Expects python/tessera/plain_model.py to compute the same embeddings as the C++ code, for models that together use every part.
+// One Python process checks all of them.
 #include <cstdlib>
 #include <filesystem>
 #include <unistd.h>
@@ -29,7 +30,7 @@ constexpr const char* kText =
     "name: text_transformer, vocab_size: 30, context_length: 9, width: 8, layers: 2, heads: 2";
 constexpr const char* kLinear = "projection: {name: linear, embed_dim: 6}";
 
-// VIT, TEXT and LINEAR stand for the parts above.
+// VIT, TEXT and LINEAR are placeholders for the constants above.
 constexpr Case kCases[] = {
     {"clip", "encoder: {VIT}, readout: cls, LINEAR", "encoder: {TEXT}, readout: {name: eos, position: ids}, LINEAR"},
     {"openai", "encoder: {VIT, activation: quick_gelu, final_norm: pooled}, readout: cls, LINEAR",
@@ -105,7 +106,7 @@ std::string with_parts(std::string text) {
   return text;
 }
 
-/// A model whose every tensor is random: what starts at 0 or 1 would hide what it does.
+/// Returns a model with random values in every tensor: a tensor that starts at 0 or 1 would hide its effect.
 ModelFile random_model(const Case& each) {
   ModelFile file;
   file.model = resolve(config::read<ModelSettings>(
@@ -135,7 +136,7 @@ void write_case(const std::string& folder, const Case& each) {
                                                              {"text_embeddings", model->encode_text(texts).global}});
 }
 
-TEST(PythonModel, GivesOurEmbeddings) {
+TEST(PythonModel, ComputesTheSameEmbeddings) {
   const std::string python = TESSERA_TEST_PYTHON;
   if (std::system((python + " -c 'import torch' >/dev/null 2>&1").c_str()) != 0)
     GTEST_SKIP() << "no Python with PyTorch";

@@ -33,7 +33,7 @@ TEST(ReportProgram, WritesAPageAndPrintsTheTable) {
   EXPECT_NE(html.find("Comparison of 2 runs"), std::string::npos);
   EXPECT_EQ(nlohmann::json::parse(json.text, nullptr, false).at("scores").at(0).at("best").dump(), "[true,false]");
   EXPECT_EQ(onto_folder.code, 2);
-  EXPECT_EQ(onto_folder.text, "tessera-report: --out " + folder.string() + ": is a folder; name a file, as in --out " +
+  EXPECT_EQ(onto_folder.text, "tessera-report: --out " + folder.string() + ": is a folder; name a file, such as --out " +
                                   folder.string() + "/comparison.html\n");
   EXPECT_EQ(wrong.code, 2);
   EXPECT_EQ(wrong.text, "tessera-report: " + folder.string() + "/c: there is no such folder\n");

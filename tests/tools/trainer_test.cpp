@@ -11,14 +11,14 @@
 namespace tessera {
 namespace {
 
-TEST(TrainerProgram, ListsTheConfigurationsThatShip) {
+TEST(TrainerProgram, ListsTheShippedConfigurations) {
   const Answer answer = answer_of("trainer --list-configs");
   EXPECT_EQ(answer.code, 0);
   EXPECT_EQ(answer.text.find("in " TESSERA_SOURCE_DIR "/configs, for --config:\n"), 0u) << answer.text;
   EXPECT_NE(answer.text.find("\nsparc_vitb16 "), std::string::npos) << answer.text;
 }
 
-TEST(TrainerProgram, AMisspeltConfigurationNamesTheNearest) {
+TEST(TrainerProgram, SuggestsTheNearestNameForAMisspelledConfiguration) {
   const Answer answer = answer_of("trainer --config sparc_vit_b16.yaml --print-config");
   EXPECT_EQ(answer.code, 2);
   EXPECT_EQ(answer.text,
@@ -26,7 +26,7 @@ TEST(TrainerProgram, AMisspeltConfigurationNamesTheNearest) {
             "/configs: did you mean sparc_vitb16?\n");
 }
 
-// A run of seconds, with `data` as further keys of that section and `rest` as further sections.
+// Returns the YAML of a run that takes seconds; `data` adds keys to the data section and `rest` adds sections.
 std::string small_yaml(const std::filesystem::path& folder, const std::string& data, const std::string& rest) {
   return "run: {folder: " + (folder / "run").string() + R"(}
 data:
@@ -51,7 +51,7 @@ log: {peak_tflops: 0.1}
 )" + rest;
 }
 
-// The example of docs/training.md: features are written once, and the same file trains from them.
+// The example of docs/training.md: one configuration writes the features once and then trains from them.
 TEST(TrainerProgram, WritesFeaturesAndTrainsFromThem) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::temp_directory_path() / concat("tessera_features_", ::getpid());
@@ -67,13 +67,13 @@ TEST(TrainerProgram, WritesFeaturesAndTrainsFromThem) {
   EXPECT_EQ(many.code, 2);
   EXPECT_NE(many.text.find("--write-features works in one process"), std::string::npos) << many.text;
   EXPECT_EQ(written.code, 0) << written.text;
-  EXPECT_NE(written.text.find("written: " + features + ", 12 pictures of 32 B"), std::string::npos) << written.text;
+  EXPECT_NE(written.text.find("written: " + features + ", 12 images of 32 B"), std::string::npos) << written.text;
   EXPECT_EQ(trained.code, 0) << trained.text;
-  EXPECT_NE(trained.text.find("12 pictures in " + features + ", float16"), std::string::npos) << trained.text;
+  EXPECT_NE(trained.text.find("12 images in " + features + ", float16"), std::string::npos) << trained.text;
   fs::remove_all(folder);
 }
 
-TEST(TrainerMain, MakesATrainerOfAProgramWithAnObjectiveOfItsOwn) {
+TEST(TrainerMain, TrainsAndResumesWithAnObjectiveOfTheUser) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::temp_directory_path() / concat("tessera_own_", ::getpid());
   fs::create_directories(folder);

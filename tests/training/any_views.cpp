@@ -15,7 +15,7 @@ namespace {
 
 std::int64_t kill_at = -1;
 
-// The mean over the batch of the squared distances of rows that both have.
+// Returns the mean over the batch of the squared distances between rows; a row that either lacks counts as 0.
 at::Tensor distance(const TowerFeatures& a, const TowerFeatures& b) {
   at::Tensor each = (a.global - b.global).square().sum(1);
   for (const at::Tensor& present : {a.present, b.present})

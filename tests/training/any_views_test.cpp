@@ -1,5 +1,5 @@
-// One objective that asks for every kind of view, through everything that a system goes through. Nothing but run_ranks may
-// compute in this process: see there.
+// Takes one objective that asks for every kind of view through training, GradCache, resuming, the dry run and the benchmark.
+// Only run_ranks may compute in this process; see its comment.
 #include "tests/training/any_views.h"
 
 #include <csignal>
@@ -31,7 +31,7 @@ Tensors end_of_run(const Trainer& trainer) {
 
 class EveryKindOfView : public ::testing::Test {
  protected:
-  // 48 samples, of which 24 lack a summary and 16 regions.
+  // Of the 48 samples, 24 lack a summary and 16 lack regions.
   EveryKindOfView() : shards_(write_shards_with_holes(folder_ / "shards", 48)) {}
 
   Config config(const std::string& run, const std::vector<std::string>& overrides = {}) const {
@@ -57,7 +57,7 @@ void expect_same_tensors(const Tensors& a, const Tensors& b) {
   for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
 }
 
-TEST_F(EveryKindOfView, ReachTheObjectiveWithTheSamplesThatLackThem) {
+TEST_F(EveryKindOfView, ReachesTheObjectiveAndMarksSamplesThatLackIt) {
   const auto seen = run_ranks(1, [&](const ProcessGroup&) {
     TrainingRun run = build_training_run(config("run", {"data.loader.shuffle=false", "data.loader.batch_size=12"}));
     const Features features = encode_batch(run, run.loader->next(), "float32");
@@ -82,14 +82,14 @@ TEST_F(EveryKindOfView, ReachTheObjectiveWithTheSamplesThatLackThem) {
   }
 }
 
-TEST_F(EveryKindOfView, CurveAndEndAreTheSameOnOneAndTwoRanks) {
+TEST_F(EveryKindOfView, TrainsTheSameOnOneAndTwoRanks) {
   const Tensors one = train("one", 1), two = train("two", 2);
   ASSERT_FALSE(two.empty());
   expect_same_curve(folder_ / "one", folder_ / "two", 2e-4);
   for (const auto& [name, tensor] : one) EXPECT_TRUE(at::allclose(tensor, two.at(name), 1e-3, 1e-4)) << name;
 }
 
-TEST_F(EveryKindOfView, GradCacheGivesTheGradientsOfOnePass) {
+TEST_F(EveryKindOfView, GradCacheMatchesTheGradientsOfOnePass) {
   const auto gradients = [&](std::int64_t chunk) {
     return run_ranks(1, [&](const ProcessGroup&) {
       const Config settings = config("run");
@@ -114,12 +114,12 @@ TEST_F(EveryKindOfView, GradCacheGivesTheGradientsOfOnePass) {
   }
 }
 
-TEST_F(EveryKindOfView, KilledAndResumedEndsBitForBitAsUnbroken) {
+TEST_F(EveryKindOfView, ResumesBitForBitAfterBeingKilled) {
   const std::vector<std::string> save = {"checkpoint.every_steps=2", "checkpoint.background=false"};
   const Tensors unbroken = train("unbroken", 1, save);
   const pid_t child = ::fork();
   if (child == 0) {
-    at::set_num_threads(1);  // as ranks have
+    at::set_num_threads(1);  // as in run_ranks
     kill_any_views_at(5);
     Trainer(config("broken", save), "none").run();
     ::_exit(0);
@@ -131,7 +131,7 @@ TEST_F(EveryKindOfView, KilledAndResumedEndsBitForBitAsUnbroken) {
   expect_same_tensors(train("broken", 1, save), unbroken);
 }
 
-TEST_F(EveryKindOfView, IsMeasuredByTheDryRunAndByTheBenchmarkOfLosses) {
+TEST_F(EveryKindOfView, IsMeasuredByTheDryRunAndTheLossBenchmark) {
   const auto costs = run_ranks(1, [&](const ProcessGroup&) {
     const Config settings = config("run");
     const DryRunReport plan = dry_run(settings);

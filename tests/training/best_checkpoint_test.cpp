@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kEveryStep = "evaluation={every_steps: 1, tasks: [{name: validation_loss}]}";
 
-/// A run that is measured by hand.
+/// A run that the test evaluates by hand.
 class KeepBest : public ::testing::Test {
  protected:
   Config best_config(const std::vector<std::string>& more = {}) {
@@ -36,7 +36,7 @@ class KeepBest : public ::testing::Test {
                                                  [&](const std::string& text) { errors_.push_back(text); });
   }
 
-  // An evaluation at this step; its checkpoint is written as in training, in the background.
+  // Reports an evaluation at this step; as in training, its checkpoint is written in the background.
   void measure(std::int64_t step, double value, const std::string& name = "validation_loss.loss") {
     RunState state;
     state.step = step;
@@ -66,7 +66,7 @@ class KeepBest : public ::testing::Test {
   std::vector<std::string> errors_;
 };
 
-TEST_F(KeepBest, BestStaysWhileOlderOnesGo) {
+TEST_F(KeepBest, KeepsTheBestWhileOlderOnesAreDeleted) {
   open(best_config());
   save(1);
   measure(1, 3.0);
@@ -77,17 +77,17 @@ TEST_F(KeepBest, BestStaysWhileOlderOnesGo) {
     measure(step, 2.0);
   }
   EXPECT_EQ(best(), "step_0000002");
-  EXPECT_EQ(there(), (std::vector<std::string>{"step_0000002", "step_0000005"})) << "step 1 was the best once";
+  EXPECT_EQ(there(), (std::vector<std::string>{"step_0000002", "step_0000005"})) << "step 1 is no longer the best";
 }
 
-TEST_F(KeepBest, StepWithoutACheckpointGetsOne) {
+TEST_F(KeepBest, SavesABestStepThatHasNoCheckpoint) {
   open(best_config());
   measure(1, 1.0);
   EXPECT_EQ(best(), "step_0000001");
   EXPECT_EQ(load_checkpoint(folder_ / "run/checkpoints/step_0000001").state.step, 1);
 }
 
-TEST_F(KeepBest, NanIsNeverTheBest) {
+TEST_F(KeepBest, NeverPrefersANonFiniteValue) {
   open(best_config());
   measure(1, NAN);
   EXPECT_EQ(best(), "");
@@ -97,7 +97,7 @@ TEST_F(KeepBest, NanIsNeverTheBest) {
   EXPECT_EQ(best(), "step_0000002");
 }
 
-TEST_F(KeepBest, IsKnownAgainAfterAResume) {
+TEST_F(KeepBest, RemembersTheBestAfterAResume) {
   open(best_config());
   save(1);
   measure(1, 1.0);
@@ -110,7 +110,7 @@ TEST_F(KeepBest, IsKnownAgainAfterAResume) {
   EXPECT_EQ(best(), "step_0000004");
 }
 
-TEST_F(KeepBest, BeginsAnewForAnotherMetric) {
+TEST_F(KeepBest, StartsOverForAnotherMetric) {
   open(best_config());
   measure(1, 1.0);
   EXPECT_EQ(best(), "step_0000001");
@@ -120,7 +120,7 @@ TEST_F(KeepBest, BeginsAnewForAnotherMetric) {
   EXPECT_EQ(best(), "step_0000002");
 }
 
-TEST_F(KeepBest, ModeFollowsTheNameUnlessItIsGiven) {
+TEST_F(KeepBest, TakesTheModeFromTheMetricNameUnlessItIsSet) {
   EXPECT_FALSE(greater_is_better({.metric = "validation_loss.loss_contrastive"}));
   EXPECT_TRUE(greater_is_better({.metric = "zero_shot.top1"}));
   EXPECT_FALSE(greater_is_better({.metric = "zero_shot.top1", .mode = "min"}));
@@ -131,27 +131,27 @@ TEST_F(KeepBest, ModeFollowsTheNameUnlessItIsGiven) {
   EXPECT_EQ(best(), "step_0000002");
 }
 
-TEST_F(KeepBest, MetricThatIsNotMeasuredIsToldWithThoseThatAre) {
+TEST_F(KeepBest, ReportsAnUnknownMetricWithTheMeasuredOnes) {
   open(best_config({"checkpoint.keep_best.metric=validation_loss.lss"}));
   measure(1, 1.0);
   ASSERT_EQ(errors_.size(), 1u);
   EXPECT_EQ(errors_[0],
-            "checkpoint.keep_best.metric: nothing measured is called validation_loss.lss: did you mean "
-            "validation_loss.loss?; there are: validation_loss.other and validation_loss.loss");
+            "checkpoint.keep_best.metric: there is no metric called validation_loss.lss: did you mean "
+            "validation_loss.loss?; measured: validation_loss.other and validation_loss.loss");
 }
 
-TEST_F(KeepBest, MetricThatIsNotMeasuredIsToldOnceAndItsAlternativesToo) {
+TEST_F(KeepBest, ReportsAnUnknownMetricOnlyOnce) {
   open(best_config({"checkpoint.keep_best.metric=validation_loss.something_else"}));
   measure(1, 1.0);
   measure(2, 1.0);
   ASSERT_EQ(errors_.size(), 1u);
   EXPECT_EQ(errors_[0],
-            "checkpoint.keep_best.metric: nothing measured is called validation_loss.something_else: did you mean "
-            "validation_loss.other?; there are: "
+            "checkpoint.keep_best.metric: there is no metric called validation_loss.something_else: did you mean "
+            "validation_loss.other?; measured: "
             "validation_loss.other and validation_loss.loss");
 }
 
-TEST_F(KeepBest, TaskThatIsNotThereIsToldAtTheStart) {
+TEST_F(KeepBest, RejectsAMetricWithoutATaskAtTheStart) {
   EXPECT_EQ(error_of([&] { best_config({"checkpoint.keep_best.metric=retrieval.image_to_text_recall@1"}); }),
             "--set: checkpoint.keep_best.metric: is retrieval.image_to_text_recall@1, but no task of evaluation.tasks is "
             "called retrieval: they are validation_loss");
@@ -161,11 +161,11 @@ TEST_F(KeepBest, TaskThatIsNotThereIsToldAtTheStart) {
   EXPECT_EQ(error_of([&] { best_config({"checkpoint.keep_best.metric=recall"}); }),
             "--set: checkpoint.keep_best.metric: expected TASK.METRIC, say validation_loss.loss, got recall");
   EXPECT_EQ(error_of([&] { best_config({"evaluation.every_steps=0"}); }),
-            "--set: checkpoint.keep_best.metric: is set, but evaluation.every_steps is 0, so that only the end is "
+            "--set: checkpoint.keep_best.metric: is set, but evaluation.every_steps is 0, so only the final state is "
             "measured: set it");
 }
 
-TEST_F(KeepBest, RunNamesItsBestForEvaluationAndResume) {
+TEST_F(KeepBest, BestCanBeEvaluatedAndResumed) {
   const Config config = best_config({"checkpoint.every_steps=0"});
   EXPECT_EQ(Trainer(config, "none").run(), Outcome::finished);
   double least = INFINITY;

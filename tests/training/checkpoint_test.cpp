@@ -47,7 +47,7 @@ std::vector<std::string> names(const CheckpointFolder& folder) {
   return out;
 }
 
-TEST_F(CheckpointTest, ComesBackWholeAndTheOldestAreDeleted) {
+TEST_F(CheckpointTest, ReadsBackWholeAndDeletesTheOldest) {
   CheckpointFolder checkpoints(folder_ / "checkpoints", 2);
   for (const std::int64_t step : {1, 2, 12345678}) checkpoints.save(at_step(step));
   EXPECT_EQ(names(checkpoints), (std::vector<std::string>{"step_0000002", "step_12345678"}));
@@ -63,7 +63,7 @@ TEST_F(CheckpointTest, ComesBackWholeAndTheOldestAreDeleted) {
     EXPECT_TRUE(at::equal(newest->second.model.weights.at(name), tensor)) << name;
 }
 
-TEST_F(CheckpointTest, TornOrDamagedNewestIsPassedOver) {
+TEST_F(CheckpointTest, SkipsATornOrDamagedNewestCheckpoint) {
   CheckpointFolder checkpoints(folder_ / "checkpoints", 3);
   checkpoints.save(at_step(1));
   const std::string newest = checkpoints.save(at_step(2));
@@ -85,10 +85,10 @@ TEST_F(CheckpointTest, TornOrDamagedNewestIsPassedOver) {
       error_of([&] { load_newest_checkpoint(checkpoints); }).starts_with("no checkpoint can be read: " + newest));
 }
 
-TEST_F(CheckpointTest, FullDiskLeavesTheOldOneAndNothingElse) {
+TEST_F(CheckpointTest, KeepsOnlyTheOldCheckpointWhenTheDiskIsFull) {
   CheckpointFolder checkpoints(folder_ / "checkpoints", 3);
   checkpoints.save(at_step(1));
-  // A limit on file sizes stands in for a full disk: writing fails half-way through.
+  // A limit on file sizes simulates a full disk: writing fails halfway through.
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
@@ -106,7 +106,7 @@ TEST_F(CheckpointTest, FullDiskLeavesTheOldOneAndNothingElse) {
   EXPECT_EQ(load_newest_checkpoint(checkpoints)->second.state.step, 2);
 }
 
-TEST_F(CheckpointTest, EveryNthStaysForGood) {
+TEST_F(CheckpointTest, KeepsEveryNthCheckpoint) {
   CheckpointFolder checkpoints(folder_ / "checkpoints", 1, /*keep_every=*/10);
   for (const std::int64_t step : {5, 10, 15, 20, 25}) checkpoints.save(at_step(step));
   EXPECT_EQ(names(checkpoints), (std::vector<std::string>{"step_0000010", "step_0000020", "step_0000025"}));
@@ -139,20 +139,20 @@ TEST_F(CheckpointTest, FailingCopyOrCommandLeavesTheCheckpoint) {
   EXPECT_EQ(load_checkpoint(folder_ / "checkpoints/step_0000001").state.step, 1);
 }
 
-TEST_F(CheckpointTest, WriterSavesWhatWasThereWhenItBegan) {
+TEST_F(CheckpointTest, WriterSavesTheStateAtItsStart) {
   CheckpointWriter writer(CheckpointFolder(folder_ / "checkpoints", 2), {});
   const auto weights = weights_of(*parts_.model, *parts_.objective);
   const at::Tensor before = weights.at("visual.conv1.weight").detach().clone();
   writer.begin(at_step(1));
-  weights.at("visual.conv1.weight").detach().add_(1.0);  // training goes on
+  weights.at("visual.conv1.weight").detach().add_(1.0);  // training continues
   EXPECT_TRUE(writer.pending());
   const Checkpoint saved = load_checkpoint(writer.collect());
   EXPECT_TRUE(at::equal(saved.model.weights.at("visual.conv1.weight"), before));
   EXPECT_FALSE(writer.pending());
 }
 
-// 64 MiB of moments. Beside training a save holds one copy of them, and none when nothing trains any more.
-TEST_F(CheckpointTest, ASaveTakesNoMoreThanOneCopyAndTheLastOneNone) {
+// The optimizer state is 64 MiB. A save during training holds one copy of it; the last save, after training, holds none.
+TEST_F(CheckpointTest, HoldsAtMostOneCopyWhileSavingAndNoneAtTheEnd) {
   constexpr std::int64_t kMebibyte = 1 << 20, kState = 64 * kMebibyte, kRoom = 16 * kMebibyte;
   Checkpoint checkpoint = at_step(1);
   checkpoint.optimizer["exp_avg.large"] = at::ones({kState / 4});
@@ -164,14 +164,14 @@ TEST_F(CheckpointTest, ASaveTakesNoMoreThanOneCopyAndTheLastOneNone) {
     });
   };
   const auto beside = growth(false), last = growth(true);
-  if (!beside || !last) GTEST_SKIP() << "the kernel does not tell the peak of memory";
-  EXPECT_GT(*beside, kState - kRoom) << "what is saved while training goes on is a copy";
+  if (!beside || !last) GTEST_SKIP() << "the kernel does not report peak memory";
+  EXPECT_GT(*beside, kState - kRoom) << "a save during training copies the state";
   EXPECT_LT(*beside, kState + kRoom);
   EXPECT_LT(*last, kRoom);
   EXPECT_EQ(load_checkpoint(folder_ / "checkpoints/step_0000001").optimizer.at("exp_avg.large").numel(), kState / 4);
 }
 
-TEST_F(CheckpointTest, HalfWrittenFoldersAreNoCheckpoints) {
+TEST_F(CheckpointTest, IgnoresHalfWrittenFolders) {
   CheckpointFolder checkpoints(folder_ / "checkpoints", 3);
   checkpoints.save(at_step(1));
   fs::create_directory(folder_ / "checkpoints/.writing_step_0000002");

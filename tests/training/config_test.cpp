@@ -50,12 +50,12 @@ TEST(TrainingConfig, WrongTypesSayWhatIsExpected) {
             "--set: training.precision: expected one of float32, bf16 and fp16, got \"fp8\"");
 }
 
-TEST(TrainingConfig, ImpossibleCombinationsAreFoundBeforeAnythingIsBuilt) {
+TEST(TrainingConfig, RejectsImpossibleCombinationsBeforeBuildingAnything) {
   EXPECT_EQ(error_with({"schedule.warmup_steps=7"}),
             "--set: schedule.warmup_steps: is 7, but training.steps is only 6: make it smaller");
   EXPECT_EQ(error_with({"training.cuda_graph=true", "training.micro_batch=2"}),
-            "--set: training.cuda_graph: is true, and training.micro_batch is set: GradCache cannot be recorded; set one "
-            "of the two");
+            "--set: training.cuda_graph: is true, and training.micro_batch is set: GradCache cannot be recorded; set only "
+            "one of the two");
   EXPECT_EQ(error_with({"model.text.projection.embed_dim=16"}),
             "--set: model.text.projection.embed_dim: is 16, but "
             "model.image.projection.embed_dim is "
@@ -66,18 +66,17 @@ TEST(TrainingConfig, ImpossibleCombinationsAreFoundBeforeAnythingIsBuilt) {
             "out");
   const std::string odd_patch = error_with({"model.image.encoder.patch_size=5"});
   EXPECT_TRUE(odd_patch.starts_with("tiny.yaml:8: model.preprocessing.image_size: 16 x 16 is not a multiple of patch_size 5 x 5"))
-      << odd_patch << ": the key that is written";
+      << odd_patch << ": names the key that the configuration sets";
   EXPECT_EQ(error_with({"model.text.encoder.context_length=5"}),
             "--set: model.text.encoder.context_length: is 5, but "
             "tokenizer.context_length is 24: "
             "leave it out to follow the tokenizer");
   EXPECT_EQ(error_with({"evaluation.tasks=[{name: zero_shot}]", "data.validation=null"}),
-            "--set: evaluation.tasks[0].source: missing, and there is no data.validation to fall back "
-            "on: set one "
-            "of the two");
+            "--set: evaluation.tasks[0].source: missing, and there is no data.validation as a default: "
+            "set one of the two");
 }
 
-TEST(TrainingConfig, MissingPartsAreNamedWithAnExample) {
+TEST(TrainingConfig, NamesMissingPartsWithAnExample) {
   EXPECT_EQ(error_of([] { resolve_config(config::parse_yaml("seed: 1", "a.yaml"), "a"); }),
             "a.yaml:1: data: missing: for example data: {train: {name: shapes}}");
   EXPECT_TRUE(error_of([] { load_config("no/such/file.yaml"); }).starts_with("no/such/file.yaml: no such configuration file"));
@@ -94,7 +93,7 @@ TEST(TrainingConfig, TextEncoderFollowsTheTokenizerAndImageSizesFollowEachOther)
             "64");
 }
 
-TEST(TrainingConfig, OverridesWinAndANewModuleDropsTheOldSettings) {
+TEST(TrainingConfig, OverridesWinAndAnotherModuleDropsTheOldSettings) {
   const Config c = tiny_config("runs/x", {"optimizer.lr=0.5", "training.steps=9"});
   EXPECT_EQ(c.training.steps, 9);
   EXPECT_EQ(c.optimizer.settings.find("lr")->text(), "0.5");
@@ -108,14 +107,14 @@ TEST(TrainingConfig, LaterOverridesAddToAPlainName) {
   EXPECT_EQ(c.objective.name, "siglip");
 }
 
-TEST(TrainingConfig, SettingsOfAModuleWithoutItsNameAreTheDefaults) {
+TEST(TrainingConfig, ModuleWithoutANameIsTheDefaultOne) {
   std::string yaml = tiny_yaml();
   yaml.replace(yaml.find("name: adamw, "), std::string("name: adamw, ").size(), "");
   register_test_modules();
   EXPECT_EQ(resolve_config(config::parse_yaml(yaml, "tiny.yaml"), "tiny").optimizer.name, "adamw");
 }
 
-TEST(TrainingConfig, AMisplacedKeyNamesTheSettingThatIsMeant) {
+TEST(TrainingConfig, SuggestsTheFullNameOfAMisplacedKey) {
   EXPECT_EQ(error_with({"lr=0.1"}), "--set: lr: unknown key: did you mean optimizer.lr?");
   EXPECT_EQ(error_with({"learning_rate=0.1"}), "--set: learning_rate: unknown key: did you mean optimizer.lr?");
   EXPECT_EQ(error_with({"optimizer.learning_rate=1"}), "--set: optimizer.learning_rate: unknown key: did you mean lr?");
@@ -125,7 +124,7 @@ TEST(TrainingConfig, AMisplacedKeyNamesTheSettingThatIsMeant) {
   EXPECT_NE(error_with({"training.device=gpu"}).find("did you mean cuda?"), std::string::npos);
 }
 
-TEST(TrainingConfig, AMisspeltKeyIsReportedBeforeAMissingVocabulary) {
+TEST(TrainingConfig, MisspeltKeyIsReportedBeforeAMissingVocabulary) {
   const std::vector<std::string> overrides = {"tokenizer={name: clip-bpe, merges: no/such.txt}",
                                               "model.text.encoder.vocab_size=null"};
   std::vector<std::string> misspelt = overrides;
@@ -138,7 +137,7 @@ TEST(TrainingConfig, AMisspeltKeyIsReportedBeforeAMissingVocabulary) {
             0U);
 }
 
-TEST(TrainingConfig, ARunsOwnFileReadsTheSameInAnyFolder) {
+TEST(TrainingConfig, RunFileReadsTheSameInAnyFolder) {
   const TemporaryFolder folder;
   for (const char* name : {"here", "elsewhere"}) std::filesystem::create_directories(folder / name);
   const std::filesystem::path before = std::filesystem::current_path();
@@ -154,7 +153,7 @@ TEST(TrainingConfig, ARunsOwnFileReadsTheSameInAnyFolder) {
   EXPECT_EQ(again.checkpoint.copy_to, folder / "here/copies");
 }
 
-TEST(TrainingConfig, TextThatLooksLikeAVariableSurvivesARunsOwnFile) {
+TEST(TrainingConfig, RunFileKeepsTextThatLooksLikeAVariable) {
   const TemporaryFolder folder;
   const Config c = tiny_config("runs/x", {"run.name=a ${b}"});
   io::write_file(folder / "config.yaml", to_yaml(c));
@@ -171,7 +170,7 @@ TEST(TrainingConfig, PrintedConfigurationLoadsBackIdentical) {
   EXPECT_EQ(to_yaml(again), text);
 }
 
-// Some follow a tokenizer file that is made from captions; they have another here.
+// Some configurations need a tokenizer file built from captions; here they get another tokenizer.
 std::vector<Stage> shipped_stages(const std::string& name) {
   try {
     return load_stages(name);
@@ -181,7 +180,7 @@ std::vector<Stage> shipped_stages(const std::string& name) {
   }
 }
 
-/// Into the working folder: what configurations that begin with a published model read of it.
+/// Writes into the working folder the files that configurations read when they start from a published model.
 void write_published_folders() {
   namespace fs = std::filesystem;
   const std::string tokenizers = test_data("foreign/tokenizers/");
@@ -234,7 +233,7 @@ TEST(TrainingConfig, SparoRecipesHaveThePapersSizes) {
 }
 
 // Gao et al. 2022, Table 1 and appendix A.2.
-TEST(TrainingConfig, PyramidClipRecipesAreThePapers) {
+TEST(TrainingConfig, PyramidClipRecipesMatchThePaper) {
   for (const std::string tower : {"rn50", "vitb32", "vitb16"}) {
     const Config small = load_config("pyramidclip_15m_" + tower), large = load_config("pyramidclip_143m_" + tower);
     EXPECT_EQ(small.objective.name, "pyramidclip");
@@ -252,7 +251,7 @@ TEST(TrainingConfig, PyramidClipRecipesAreThePapers) {
   }
 }
 
-// Chen et al. 2023, 3 and 4.2.
+// Chen et al. 2023, sections 3 and 4.2.
 TEST(TrainingConfig, StairHasThePapersStages) {
   const std::vector<Stage> stages = shipped_stages("stair_vitb16");
   ASSERT_EQ(stages.size(), 3u);
@@ -281,8 +280,8 @@ TEST(TrainingConfig, StairHasThePapersStages) {
   EXPECT_EQ(shipped_stages("stair_clip_vitb16").front().config.objective.name, "clip");
 }
 
-// The text group transformer's section 4.1.
-TEST(TrainingConfig, TextGroupHasThePapersSizesAndItsBaselineAboutAsMany) {
+// Section 4.1 of the text group transformer paper.
+TEST(TrainingConfig, TextGroupHasThePapersSizesAndABaselineOfAboutTheSameSize) {
   const auto text_parameters = [](const Config& config) {
     std::int64_t numbers = 0;
     DualEncoder model(config.model);
@@ -314,11 +313,11 @@ TEST(TrainingConfig, BaselinesDifferFromSparcOnlyInTheirObjective) {
       for (const Change& change : changes(sparc, config::dump(config_of(objective)))) {
         if (change.key.starts_with("run.")) continue;
         const std::string difference = change.text();
-        // A quarter of the batch for four times the steps.
+        // GLoRIA trains with a quarter of the batch for four times the steps.
         const bool smaller_batch =
             objective == "gloria" && (difference.starts_with("data.loader.batch_size: 16384 there, 4096 here") ||
                                       difference.starts_with("training.steps: "));
-        // Losses on tokens alone would leave a head of the picture's embedding untrained.
+        // Losses that use only tokens would leave a head for the image embedding untrained.
         const bool tokens_only = objective == "filip" || objective == "pacl";
         const bool mean_head = tokens_only && difference.starts_with("model.image.projection.global_head: ");
         EXPECT_TRUE(difference.starts_with("objective.") || smaller_batch || mean_head)

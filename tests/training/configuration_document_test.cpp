@@ -1,4 +1,4 @@
-// An executable of its own: other tests add modules to the registries, which would show up in the document.
+// This test is a separate executable because other tests register modules, which would show up in the document.
 #include <gtest/gtest.h>
 
 #include <tessera/io/atomic_file.h>

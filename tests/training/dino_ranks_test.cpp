@@ -1,4 +1,4 @@
-// `dino` over ranks, and killed. Nothing but run_ranks may compute in this process: see there.
+// Tests `dino` over ranks and after being killed. Only run_ranks may compute in this process; see its comment.
 #include <csignal>
 #include <filesystem>
 #include <sys/wait.h>
@@ -23,7 +23,7 @@ struct NamedRun {
 
 class DinoOverRanks : public ::testing::Test {
  protected:
-  // Weights, center and teacher at the end.
+  // Trains and returns the final weights, center and teacher.
   Tensors train(const Config& config, int ranks) const {
     Config own = config;
     own.data.loader.batch_size = 8 / ranks;
@@ -41,10 +41,10 @@ class DinoOverRanks : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(DinoOverRanks, CurveCenterAndTeacherAreTheSameOnOneAndTwo) {
+TEST_F(DinoOverRanks, TrainsTheSameOnOneAndTwoRanks) {
   for (const auto& [make, name] : {NamedRun{dino_config, "dino"}, NamedRun{silc_config, "silc"}, NamedRun{siglip2_config, "siglip2"}}) {
     const std::string run = folder_ / name;
-    // The bias of keys changes no attention: its gradient is rounding, which AdamW would bring to full length.
+    // The bias of keys does not change attention: its gradient is rounding noise, which AdamW would scale up to a full step.
     const std::vector<std::string> no_rounding = {"optimizer.eps=1.0e-4"};
     const Tensors one = train(make(run + "_one", no_rounding), 1), two = train(make(run + "_two", no_rounding), 2);
     ASSERT_FALSE(one.empty() || two.empty());
@@ -57,18 +57,18 @@ TEST_F(DinoOverRanks, CurveCenterAndTeacherAreTheSameOnOneAndTwo) {
       EXPECT_TRUE(at::allclose(tensor, two.at(key), 1e-3, 1e-4)) << name << ": " << key;
       center = center || (key.ends_with("loss.center") && tensor.abs().max().item<double>() > 1e-3);
     }
-    EXPECT_TRUE(center) << "it has moved";
+    EXPECT_TRUE(center) << name << ": the center did not move";
   }
 }
 
-TEST_F(DinoOverRanks, KilledAndResumedEndsBitForBitAsUnbroken) {
+TEST_F(DinoOverRanks, ResumesBitForBitAfterBeingKilled) {
   const std::vector<std::string> save = {"checkpoint.every_steps=2", "checkpoint.background=false"};
   for (const auto& [make, name] : {NamedRun{killed_dino_config, "dino"}, NamedRun{killed_siglip2_config, "siglip2"}}) {
     const std::string broken = folder_ / (name + "_broken");
     const Tensors unbroken = train(make(folder_ / (name + "_unbroken"), save), 1);
     const pid_t child = ::fork();
     if (child == 0) {
-      at::set_num_threads(1);  // as ranks have
+      at::set_num_threads(1);  // as in run_ranks
       kill_dino_at(5);
       Trainer(make(broken, save), "none").run();
       ::_exit(0);

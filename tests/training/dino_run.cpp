@@ -45,7 +45,7 @@ Config config_without_text(const std::string& run, const std::string& objective,
                    all);
 }
 
-// The name of an objective that is dino until a step.
+// Registers an objective that is `dino` until the step set by kill_dino_at(). Returns its name.
 const char* killed_dino() {
   constexpr const char* kName = "test_killed_dino";
   if (!objectives().contains(kName))

@@ -1,4 +1,4 @@
-// Runs of `dino` alone and beside a contrast.
+// Tests runs of `dino` alone and together with a contrastive loss.
 #include <cmath>
 
 #include <ATen/ATen.h>
@@ -22,7 +22,7 @@ Weights copies(const Weights& weights) {
 
 class DinoRun : public ::testing::Test {
  protected:
-  // Weights and buffers after so many updates.
+  // Trains for `steps` updates and returns copies of the weights and buffers.
   static Weights weights_after(std::int64_t steps, Config config) {
     config.training.steps = std::max<std::int64_t>(1, steps);
     config.run.folder = concat(*config.run.folder, "_", steps);
@@ -38,7 +38,7 @@ class DinoRun : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-// Loss, gradients and center of a step by a teacher unlike the student; chunk 0: in one pass.
+// The loss, gradients and center of one step with a teacher that differs from the student. chunk 0 means one pass.
 struct DinoStep {
   StepOutcome outcome;
   Weights buffers;
@@ -67,7 +67,7 @@ void expect_close(const Weights& ours, const Weights& theirs) {
     EXPECT_LE((ours.at(name) - tensor).norm().item<double>(), 1e-5 * tensor.norm().item<double>() + 1e-7) << name;
 }
 
-TEST_F(DinoRun, GradCacheGivesLossGradientsAndCenterOfOnePass) {
+TEST_F(DinoRun, GradCacheMatchesLossGradientsAndCenterOfOnePass) {
   for (const auto& make : {dino_config, silc_config, siglip2_config}) {
     const Config config = make(folder_ / "run", {});
     const DinoStep whole = dino_step(config, 0);
@@ -81,7 +81,7 @@ TEST_F(DinoRun, GradCacheGivesLossGradientsAndCenterOfOnePass) {
   }
 }
 
-TEST_F(DinoRun, StudentTeacherAndCenterMoveAndTheLastLayerAfterItsFrozenUpdates) {
+TEST_F(DinoRun, UpdatesStudentTeacherAndCenterAndTheLastLayerOnceItIsUnfrozen) {
   struct Run {
     decltype(&dino_config) make;
     std::string of_objective;
@@ -106,7 +106,7 @@ TEST_F(DinoRun, StudentTeacherAndCenterMoveAndTheLastLayerAfterItsFrozenUpdates)
   }
 }
 
-TEST_F(DinoRun, BesideAContrastEachLossHasItsWeight) {
+TEST_F(DinoRun, WeighsEachLossNextToAContrastiveLoss) {
   Trainer(silc_config(folder_ / "run"), "none").run();
   const auto curve = rows(folder_ / "run");
   ASSERT_EQ(curve.size(), 6U);
@@ -117,7 +117,7 @@ TEST_F(DinoRun, BesideAContrastEachLossHasItsWeight) {
   }
 }
 
-TEST_F(DinoRun, EvaluationMeasuresTheTeacherAndBeginsBeforeTheFirstStep) {
+TEST_F(DinoRun, EvaluatesTheTeacherFromBeforeTheFirstStep) {
   const auto train = [&](const std::string& run, const std::string& weights) {
     const Config config = dino_config(
         folder_ / run, {"objective.teacher_momentum=1", "evaluation={at_start: true, weights: " + weights +
@@ -126,7 +126,7 @@ TEST_F(DinoRun, EvaluationMeasuresTheTeacherAndBeginsBeforeTheFirstStep) {
   };
   train("teacher", "teacher");
   EXPECT_EQ(measured("teacher", 0)[0].at("metrics"), measured("teacher", 6)[0].at("metrics"))
-      << "a teacher that keeps all of its weights stays as it is";
+      << "a teacher with momentum 1 does not change";
   train("student", "model");
   EXPECT_EQ(measured("student", 0)[0].at("metrics"), measured("teacher", 0)[0].at("metrics"));
   EXPECT_NE(measured("student", 6)[0].at("metrics"), measured("teacher", 6)[0].at("metrics"));
@@ -140,25 +140,25 @@ TEST_F(DinoRun, EvaluationMeasuresTheTeacherAndBeginsBeforeTheFirstStep) {
   for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(results[i].at("metrics"), measured("teacher", 6)[i].at("metrics"));
 }
 
-TEST_F(DinoRun, MistakesAreNamed) {
+TEST_F(DinoRun, ReportsMistakes) {
   const auto error = [&](const Config& config) { return error_of([&] { Trainer(config, "none"); }); };
   EXPECT_EQ(error(silc_config(folder_ / "a", {"model.text=null", "tokenizer=null"})),
-            "objective: wants the text caption, but model.text is null");
+            "objective: needs the text caption, but model.text is null");
   EXPECT_EQ(error(dino_config(folder_ / "b", {"objective.local_crops=3"})),
             "the objective asks for the image view local_2, but the data pipeline makes only: image, global_0 to "
-            "global_1 and local_0 to local_1; data.loader.views names others");
+            "global_1 and local_0 to local_1; add others to data.loader.views");
   EXPECT_EQ(
       error(dino_config(folder_ / "c", {"data.loader.views.local.image_size=10"})),
-      "data.loader.views: the image tower does not take local_0, which is 10 x 10 pixels: vit: pictures must be [B, "
+      "data.loader.views: the image tower does not accept local_0, which is 10 x 10 pixels: vit: images must be [B, "
       "3, H, W] with H and W multiples of 4 and 4, got [1, 3, 10, 10]");
   EXPECT_EQ(
       error(dino_config(folder_ / "d", {"training.cuda_graph=true"})),
-      "training.cuda_graph: the objective dino changes with the step, and a recorded step is always the same one: "
+      "training.cuda_graph: the objective dino depends on the step number, but a recorded step never changes: "
       "set it to false");
 }
 
-// As they ship, but for their length and, in place of a file that the quick start makes, the tokenizer.
-TEST_F(DinoRun, SmallConfigurationsThatShipTrain) {
+// The configurations are shortened, and the tokenizer replaces a file that the quick start creates.
+TEST_F(DinoRun, TrainsTheShippedSmallConfigurations) {
   for (const std::string name : {"shapes_dino", "shapes_silc"}) {
     register_test_modules();
     std::vector<std::string> overrides = {

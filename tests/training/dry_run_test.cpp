@@ -21,7 +21,7 @@ TEST(DryRun, CountsParametersAndBytes) {
   EXPECT_EQ(cost.parameters.objective, 1);
   const std::int64_t all = cost.parameters.image + cost.parameters.text + 1;
   EXPECT_EQ(cost.memory.gradients, 4 * all);
-  EXPECT_EQ(cost.memory.optimizer, 8 * all + 8) << "two moments and the step";
+  EXPECT_EQ(cost.memory.optimizer, 8 * all + 8) << "two moments per parameter and the step";
   EXPECT_GT(cost.memory.activations, 0);
   EXPECT_GT(cost.memory.peak, cost.memory.weights + cost.memory.optimizer + cost.memory.activations);
   EXPECT_TRUE(cost.memory.fits());
@@ -30,17 +30,17 @@ TEST(DryRun, CountsParametersAndBytes) {
   EXPECT_FALSE(std::filesystem::exists(folder / "run")) << "a dry run writes nothing";
 }
 
-TEST(DryRun, CountsTheLossOfTheWholeBatchAndTheSecondForwardPass) {
+TEST(DryRun, CountsTheLossOnceAndTheSecondForwardPassOfMicroBatches) {
   const TemporaryFolder folder;
   const DryRunReport whole = dry_run(tiny_config(folder / "run"));
   const DryRunReport parts = dry_run(tiny_config(folder / "run", {"training.micro_batch=2"}));
   EXPECT_DOUBLE_EQ(parts.memory.forward_flops, whole.memory.forward_flops);
-  // All but the loss is computed a second time.
-  const double loss = 2.0 * 8 * 8 * 8;  // the products of 8 pictures and 8 texts of width 8
+  // Everything except the loss is computed a second time.
+  const double loss = 2.0 * 8 * 8 * 8;  // the products of 8 image and 8 text embeddings of width 8
   EXPECT_DOUBLE_EQ(parts.memory.total_flops, whole.memory.total_flops + whole.memory.forward_flops - loss);
 }
 
-TEST(DryRun, SaysWhereMemoryGoes) {
+TEST(DryRun, ReportsWhereMemoryGoes) {
   const TemporaryFolder folder;
   const Config config = tiny_config(folder / "run", {"training.ema={}", "training.micro_batch=2"});
   PlanSettings settings;
@@ -48,8 +48,8 @@ TEST(DryRun, SaysWhereMemoryGoes) {
   settings.available = 1000;
   const std::string text = to_text(dry_run(config, settings), config);
   for (const char* part : {"parameters",
-                           "samples a step    32: batch 8 x accumulation 1 x ranks 4; the towers see 2 at a time",
-                           "memory plan of each of 4 ranks, on the CPU",
+                           "samples per step  32: batch 8 x accumulation 1 x ranks 4; the towers process 2 at a time",
+                           "memory plan for each of 4 ranks, on the CPU",
                            "  weights ",
                            "  gradients ",
                            "  optimizer ",
@@ -63,7 +63,7 @@ TEST(DryRun, SaysWhereMemoryGoes) {
                            "8 x 32 pairs",
                            "  peak of a step ",
                            "  checkpoint ",
-                           "of 1000 B that are free for it: does not fit",
+                           "of 1000 B available: does not fit",
                            "ways out",
                            "a smaller training.micro_batch (or auto)",
                            "model.image.encoder.grad_checkpointing: true; model.text.encoder.grad_checkpointing: true",
@@ -71,11 +71,11 @@ TEST(DryRun, SaysWhereMemoryGoes) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\nin\n" << text;
 }
 
-TEST(DryRun, GivesMultiplyAddsOfTheTowersAndThosePapersCount) {
+TEST(DryRun, ReportsMultiplyAddsOfTheTowersAndAsPapersCountThem) {
   const TemporaryFolder folder;
   const Config clip = tiny_config(folder / "run");
   const DryRunReport plain = dry_run(clip);
-  // A picture: patches, a block over 5 tokens, the projection; a text of 24 tokens.
+  // An image costs its patches, a block over 5 tokens and the projection; a text has 24 tokens.
   const auto block = [](double tokens) { return tokens * 12 * 16 * 16 + 2 * tokens * tokens * 16; };
   EXPECT_EQ(plain.memory.tower_flops / 2, 4 * 3 * 8 * 8 * 16 + block(5) + block(24) + 2 * 16 * 8);
   EXPECT_NE(to_text(plain, clip).find("\ntowers forward    0.12 M multiply-adds per sample\n"), std::string::npos)
@@ -92,7 +92,7 @@ TEST(DryRun, GivesMultiplyAddsOfTheTowersAndThosePapersCount) {
       << to_text(report, config);
 }
 
-TEST(DryRun, CountsATokenTableThatBothHeadsShareOnce) {
+TEST(DryRun, CountsASharedTokenTableOnce) {
   const TemporaryFolder folder;
   const DryRunReport plain = dry_run(tiny_config(folder / "run"));
   const DryRunReport report = dry_run(
@@ -102,11 +102,11 @@ TEST(DryRun, CountsATokenTableThatBothHeadsShareOnce) {
                      projection = 16 * 8;  // dense, norm, bias; the table has 64 rows
   EXPECT_EQ(report.parameters.image, plain.parameters.image - projection + head);
   EXPECT_EQ(report.parameters.text, plain.parameters.text - projection + head);
-  const double activations = (4 + 24) * (16 * 16 + 16 * 64);  // of a picture's patches and a text's tokens
+  const double activations = (4 + 24) * (16 * 16 + 16 * 64);  // of the 4 patches of an image and the 24 tokens of a text
   EXPECT_EQ(report.memory.tower_flops / 2, plain.memory.tower_flops / 2 - 2 * projection + activations);
 }
 
-// Numbers that do not depend on what the samples show.
+// Returns the planned numbers that do not depend on the content of the samples.
 std::vector<double> foretold(const DryRunReport& report) {
   const MemoryPlan& plan = report.memory;
   return {static_cast<double>(report.parameters.image),
@@ -117,7 +117,7 @@ std::vector<double> foretold(const DryRunReport& report) {
           plan.total_flops};
 }
 
-TEST(DryRun, WithoutDataTakesSyntheticSamplesAndSaysSo) {
+TEST(DryRun, UsesAndReportsSyntheticSamplesWithoutData) {
   const TemporaryFolder folder;
   const Config real = tiny_config(folder / "run"),
                missing = tiny_config(folder / "run", {"data.train={name: webdataset, path: no/such.tar}"});
@@ -129,19 +129,19 @@ TEST(DryRun, WithoutDataTakesSyntheticSamplesAndSaysSo) {
   EXPECT_EQ(foretold(report), foretold(dry_run(real)));
 }
 
-TEST(DryRun, EndsWithWarningsOfWhatIsHardlyMeant) {
+TEST(DryRun, WarnsAboutUnlikelySettings) {
   const TemporaryFolder folder;
   const Config one = tiny_config(folder / "run", {"data.loader.batch_size=1"});
   const DryRunReport report = dry_run(one);
   ASSERT_EQ(report.warnings.size(), 1u);
   EXPECT_TRUE(to_text(report, one).ends_with(
-      "\nwarning: data.loader.batch_size is 1: the objective clip compares a pair with the others of its batch, and there "
-      "are none: take a larger batch\n"));
+      "\nwarning: data.loader.batch_size is 1: the objective clip compares a pair with the others of its batch, but there "
+      "are none: use a larger batch\n"));
   const Config eight = tiny_config(folder / "run");
   EXPECT_EQ(to_text(dry_run(eight), eight).find("warning: "), std::string::npos);
 }
 
-TEST(DryRun, TellsThatARunWouldStopForBadSamples) {
+TEST(DryRun, WarnsThatARunWouldStopForBadSamples) {
   const TemporaryFolder folder;
   io::write_file(folder / "good.png", encode_png({16, 16, std::vector<std::uint8_t>(16 * 16 * 3, 90)}));
   std::string table = "filepath\ttitle\n";
@@ -159,13 +159,13 @@ TEST(DryRun, TellsThatARunWouldStopForBadSamples) {
   EXPECT_EQ(warnings("0.6").find("would stop"), std::string::npos);
 }
 
-TEST(DryRun, SaysHowLongTheTextsAreThatItsFlopsAreOf) {
+TEST(DryRun, ReportsTheTextLengthBehindItsFlops) {
   const TemporaryFolder folder;
   const Config config = tiny_config(folder / "run", {"tokenizer.context_length=8"});
   EXPECT_NE(to_text(dry_run(config), config).find("; with texts of 8 tokens)"), std::string::npos);
 }
 
-TEST(DryRun, TakesEveryKindOfView) {
+TEST(DryRun, PlansEveryKindOfView) {
   const TemporaryFolder folder;
   const std::string shards = write_shards_with_holes(folder / "shards", 48);
   const DryRunReport real = dry_run(any_views_config(folder / "run", shards)),
@@ -174,7 +174,7 @@ TEST(DryRun, TakesEveryKindOfView) {
       "image 16 x 16, local 8 x 8, caption of 24 tokens out of 64, summary of 24 tokens out of 64, for "))
       << missing.synthetic;
   EXPECT_NE(missing.synthetic.find("no/such.tar: no such file"), std::string::npos) << missing.synthetic;
-  EXPECT_EQ(real.memory.average, real.memory.weights) << "the teacher's";
+  EXPECT_EQ(real.memory.average, real.memory.weights) << "the teacher is an averaged copy";
   EXPECT_GT(missing.memory.data, 8 * (3 * 16 * 16 + 3 * 8 * 8 + 36 * 2052 * 4));
   EXPECT_GT(real.memory.total_flops, 2 * real.memory.forward_flops);
 }
@@ -194,7 +194,7 @@ TEST(DryRun, WithoutVocabularyTheEncoderKeepsItsOwnSizes) {
       << report.synthetic;
 }
 
-TEST(DryRun, ShowsAllOfSeveralCaptionsAndMarksAbsentAndCutOnes) {
+TEST(DryRun, ShowsEveryCaptionAndMarksAbsentAndCutOnes) {
   TrainingExample example;
   example.key = "a";
   example.several["captions"] = {{"a red circle", 8, true}, {"a star", 4, false}, {}};
@@ -208,13 +208,13 @@ TEST(DryRun, ShowsAllOfSeveralCaptionsAndMarksAbsentAndCutOnes) {
     EXPECT_NE(page.find(part), std::string::npos) << part;
 }
 
-TEST(DryRun, ShowsCaptionsAsTheyAreReadAndWhichAreCut) {
+TEST(DryRun, ShowsCaptionsAsReadAndMarksCutOnes) {
   const TemporaryFolder folder;
   const Config config = tiny_config(folder / "run", {"tokenizer.context_length=8"});
   const DryRunReport report = dry_run(config);
   ASSERT_EQ(report.examples.size(), 12u);
   for (const TrainingExample& example : report.examples) {
-    EXPECT_EQ(example.texts.at("caption").tokens, 8) << "captions of shapes are longer than eight letters";
+    EXPECT_EQ(example.texts.at("caption").tokens, 8) << "captions of shapes are longer than eight tokens";
     EXPECT_TRUE(example.texts.at("caption").cut);
     EXPECT_EQ(example.pictures.at("image").height, 16);
   }

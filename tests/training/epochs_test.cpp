@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// Forty samples are five batches of eight.
+// The tiny run has 40 samples, which are five batches of eight.
 constexpr const char* kNoSteps = "training.steps=null";
 
 class Epochs : public ::testing::Test {
@@ -22,7 +22,7 @@ class Epochs : public ::testing::Test {
     all.insert(all.end(), overrides.begin(), overrides.end());
     return with_steps(tiny_config(folder_ / "run", all), ranks).training.steps;
   }
-  // A file that extends one with the tiny run (training.steps: 6) and says this of training.
+  // Writes a configuration that extends the tiny run (training.steps: 6) and sets `training`. Returns its path.
   std::string file(const std::string& training) const {
     io::write_file(folder_ / "base.yaml", tiny_yaml());
     io::write_file(folder_ / "own.yaml", "extends: base.yaml\ntraining: " + training + "\n");
@@ -34,21 +34,21 @@ class Epochs : public ::testing::Test {
 
 TEST_F(Epochs, StepsFollowFromDataBatchAndRanks) {
   EXPECT_EQ(steps({"training.epochs=1"}), 5);
-  EXPECT_EQ(steps({"training.epochs=2.5"}), 13) << "12.5 to the nearest";
+  EXPECT_EQ(steps({"training.epochs=2.5"}), 13) << "12.5, rounded to the nearest";
   EXPECT_EQ(steps({"training.epochs=3", "data.loader.batch_size=6"}), 18) << "six whole batches an epoch";
   EXPECT_EQ(steps({"training.epochs=4", "training.accumulation=2"}), 10);
   EXPECT_EQ(steps({"training.epochs=4"}, 2), 8) << "two batches of eight for each of two ranks";
   EXPECT_EQ(steps({"training.epochs=0.01", "schedule.warmup_steps=0"}), 1);
 }
 
-TEST_F(Epochs, OfSourcesThatAccumulateAreTheLargests) {
+TEST_F(Epochs, FollowTheLargestSourceOfAnAccumulatingMixture) {
   const std::string mixture =
       "data.train={name: mixture, mode: accumulate, sources: [{label: a, source: {name: shapes, size: 40, image_size: "
       "16}}, {label: b, source: {name: shapes, size: 16, image_size: 16}}]}";
   EXPECT_EQ(steps({"training.epochs=2", mixture}), 10);
 }
 
-TEST_F(Epochs, NearerOneOfTheTwoCounts) {
+TEST_F(Epochs, NearerOfStepsAndEpochsWins) {
   const Config own = load_config(file("{epochs: 2}"));
   EXPECT_EQ(own.training.epochs, 2.0);
   EXPECT_EQ(with_steps(own, 1).training.steps, 10);
@@ -57,20 +57,20 @@ TEST_F(Epochs, NearerOneOfTheTwoCounts) {
   EXPECT_EQ(load_config(file("{steps: 9}"), {"training.epochs=3"}).training.epochs, 3.0);
 }
 
-TEST_F(Epochs, BothInOnePlaceAreAMistake) {
+TEST_F(Epochs, StepsAndEpochsInOnePlaceAreAnError) {
   const std::string error = error_of([&] { load_config(file("{steps: 4, epochs: 2}")); });
-  EXPECT_NE(error.find("own.yaml:2: training.epochs: is given beside training.steps ("), std::string::npos) << error;
+  EXPECT_NE(error.find("own.yaml:2: training.epochs: is set together with training.steps ("), std::string::npos) << error;
   EXPECT_NE(error.find("own.yaml:2): leave one of them out"), std::string::npos) << error;
 }
 
-TEST_F(Epochs, UnsettledConfigurationReadsBackAsItWas) {
+TEST_F(Epochs, ConfigurationWithEpochsReadsBackUnchanged) {
   const Config config = tiny_config(folder_ / "run", {"training.epochs=2"});
   const Config again = resolve_config(config::parse_yaml(to_yaml(config), "again.yaml"), "again");
   EXPECT_EQ(again.training.epochs, 2.0);
   EXPECT_EQ(to_yaml(again), to_yaml(config));
 }
 
-TEST_F(Epochs, RunHasTheirLengthAndItsScheduleFollows) {
+TEST_F(Epochs, SetTheLengthAndScheduleOfTheRun) {
   const std::string run = folder_ / "run", other = folder_ / "other";
   EXPECT_EQ(Trainer(tiny_config(run, {kNoSteps, "training.epochs=1.6"}), "none").run(), Outcome::finished);
   EXPECT_EQ(Trainer(tiny_config(other, {"training.steps=8"}), "none").run(), Outcome::finished);
@@ -81,7 +81,7 @@ TEST_F(Epochs, RunHasTheirLengthAndItsScheduleFollows) {
   EXPECT_FALSE(written.training.epochs);
 }
 
-TEST_F(Epochs, ShorterThanTheWarmUpIsToldWithTheSteps) {
+TEST_F(Epochs, ErrorForTooLongAWarmUpNamesTheSteps) {
   EXPECT_EQ(error_of([&] { steps({"training.epochs=1", "schedule.warmup_steps=20"}); }),
             "schedule.warmup_steps is 20, but training.epochs 1 makes only 5 steps: make it smaller");
 }
@@ -92,19 +92,19 @@ TEST_F(Epochs, DryRunShowsTheSteps) {
   EXPECT_NE(text.find("steps             10 (training.epochs 2)"), std::string::npos) << text;
 }
 
-TEST_F(Epochs, SamplesThatAreSkippedMakeThemMore) {
+TEST_F(Epochs, WarnsWhenSkippedSamplesShortenAnEpoch) {
   TrainingSettings settings;
   settings.steps = 124;
   EXPECT_FALSE(shorter_epochs(settings, 720, 280)) << "steps were given";
   settings.counted_epochs = 2;
   EXPECT_EQ(shorter_epochs(settings, 720, 280),
-            "training.epochs: 28% of the samples are unusable, so that an epoch has fewer: 124 steps are 2.78 epochs and "
-            "not 2");
+            "training.epochs: 28% of the samples are unusable, so epochs are shorter: 124 steps are 2.78 epochs instead "
+            "of 2");
   EXPECT_FALSE(shorter_epochs(settings, 1000, 0));
   EXPECT_FALSE(shorter_epochs(settings, 0, 0));
 }
 
-TEST_F(Epochs, OfAListWithoutSomeCaptionsAreWarnedOfByDryRunAndRun) {
+TEST_F(Epochs, DryRunAndRunWarnAboutMissingCaptions) {
   std::string list = "filepath\ttitle\n";
   for (int i = 0; i < 40; ++i)
     list += concat(TESSERA_SOURCE_DIR "/tests/data/images/small_grey.jpg\t", i % 4 == 0 ? "" : "a caption", "\n");
@@ -116,7 +116,7 @@ TEST_F(Epochs, OfAListWithoutSomeCaptionsAreWarnedOfByDryRunAndRun) {
   EXPECT_EQ(report.steps, 10);
   ASSERT_EQ(report.warnings.size(), 1u);
   const std::string expected =
-      "training.epochs: 25% of the samples are unusable, so that an epoch has fewer: 10 steps are 2.67 epochs and not 2";
+      "training.epochs: 25% of the samples are unusable, so epochs are shorter: 10 steps are 2.67 epochs instead of 2";
   EXPECT_EQ(report.warnings[0], expected);
   EXPECT_EQ(Trainer(config, "none").run(), Outcome::finished);
   const std::string log = io::read_file(folder_ / "run/log.txt");

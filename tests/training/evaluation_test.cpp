@@ -1,4 +1,4 @@
-// Evaluation during a run: tasks that do not fit their data, and tasks that fail.
+// Tests evaluation during a run, including tasks that do not fit their data and tasks that fail.
 #include <csignal>
 #include <filesystem>
 #include <set>
@@ -30,7 +30,7 @@ class FailingTask final : public EvaluationTask {
   }
 };
 
-// Interrupts the run that it is measured in, where it is told to.
+// When set, SignalTask raises SIGTERM in the run that it evaluates, once.
 bool raises_signal = false;
 
 class SignalTask final : public EvaluationTask {
@@ -41,7 +41,7 @@ class SignalTask final : public EvaluationTask {
   }
 };
 
-// The distance of captions from what they find in their own pictures.
+// The distance between a caption and the image features that it pools from its own image.
 class PooledDistance final : public Objective {
  public:
   PooledDistance(const TextConditionedPoolSettings& settings, const ObjectiveContext& context)
@@ -73,7 +73,7 @@ class EvaluationInARun : public ::testing::Test {
           "test_signal", "interrupts", [](const config::NoSettings&) { return std::make_shared<SignalTask>(); });
     if (!objectives().contains("test_pooled"))
       objectives().add<TextConditionedPoolSettings>(
-          "test_pooled", "distance from what texts find",
+          "test_pooled", "distance of texts from their pooled image features",
           [](const TextConditionedPoolSettings& settings, const ObjectiveContext& context) {
             return std::make_shared<PooledDistance>(settings, context);
           });
@@ -81,7 +81,7 @@ class EvaluationInARun : public ::testing::Test {
     io::write_file(folder_ / "pictures.csv", "filepath\ttitle\tclass\n" + picture + "\ta slot\t0\n");
   }
 
-  // Pictures without masks.
+  // A data source of images without masks.
   std::string unmasked() const { return "{name: csv, label_key: class, path: " + (folder_ / "pictures.csv") + "}"; }
   Config config(const std::string& tasks) const {
     return tiny_config(folder_ / "run", {"evaluation={every_steps: 3, tasks: " + tasks + "}"});
@@ -93,7 +93,7 @@ class EvaluationInARun : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(EvaluationInARun, ATaskThatDoesNotFitItsDataStopsTheRunBeforeItsFirstStep) {
+TEST_F(EvaluationInARun, StopsBeforeTheFirstStepIfATaskDoesNotFitItsData) {
   const Config unfit = config("[zero_shot, {name: segmentation, classes: [a], source: " + unmasked() + "}]");
   const std::string text = error_of([&] { Trainer(unfit, "none"); });
   EXPECT_EQ(text.find(kMisfit), 0u) << text;
@@ -102,22 +102,22 @@ TEST_F(EvaluationInARun, ATaskThatDoesNotFitItsDataStopsTheRunBeforeItsFirstStep
             std::string::npos)
       << text;
   EXPECT_TRUE(io::read_file(folder_ / "run/metrics.jsonl").empty());
-  EXPECT_EQ(error_of([&] { dry_run(unfit); }), text) << "as the dry run tells";
+  EXPECT_EQ(error_of([&] { dry_run(unfit); }), text) << "the dry run reports the same error";
 }
 
-TEST_F(EvaluationInARun, ADryRunPassesOverTasksWhoseDataAreNotThere) {
+TEST_F(EvaluationInARun, DryRunSkipsTasksWithMissingData) {
   const Config elsewhere = config("[zero_shot, {name: knn, k: 1, source: {name: csv, path: nowhere.csv}}]");
   const DryRunReport report = dry_run(elsewhere);
   EXPECT_EQ(report.tasks, 1);
   ASSERT_EQ(report.unread_tasks.size(), 1u);
   EXPECT_EQ(report.unread_tasks[0].place, "evaluation.tasks[1] (knn)");
   const std::string text = to_text(report, elsewhere);
-  EXPECT_NE(text.find("evaluation tasks  1 fit their data\nnot looked at     evaluation.tasks[1] (knn): "),
+  EXPECT_NE(text.find("evaluation tasks  1 fit their data\nnot checked       evaluation.tasks[1] (knn): "),
             std::string::npos)
       << text;
 }
 
-TEST_F(EvaluationInARun, ADryRunNamesTheCauseWhereTheRunsOwnFilesAreNotThere) {
+TEST_F(EvaluationInARun, DryRunNamesMissingFilesAsTheCause) {
   io::write_file(folder_ / "run.yaml",
                  tiny_yaml() + "run: {folder: " + folder_ / "run" +
                      "}\nevaluation: {every_steps: 3, tasks: [retrieval, validation_loss, {name: knn, k: 1}]}\n");
@@ -130,25 +130,25 @@ TEST_F(EvaluationInARun, ADryRunNamesTheCauseWhereTheRunsOwnFilesAreNotThere) {
     return report;
   };
   const DryRunReport no_vocabulary = report_with("tokenizer={name: sentencepiece, model: no/such.model}");
-  EXPECT_EQ(no_vocabulary.tasks, 1) << "knn reads no texts";
+  EXPECT_EQ(no_vocabulary.tasks, 1) << "knn does not read texts";
   ASSERT_EQ(no_vocabulary.unread_tasks.size(), 2u);
   EXPECT_EQ(no_vocabulary.unread_tasks[0].place, "evaluation.tasks[0] (retrieval)");
   EXPECT_NE(no_vocabulary.unread_tasks[0].reason.find("no/such.model: no such file"), std::string::npos);
-  ASSERT_EQ(no_vocabulary.warnings.size(), 1u) << "one cause, one line";
-  EXPECT_TRUE(no_vocabulary.warnings[0].starts_with("a run would not start, for its vocabulary cannot be read: "));
+  ASSERT_EQ(no_vocabulary.warnings.size(), 1u) << "one cause gives one warning";
+  EXPECT_TRUE(no_vocabulary.warnings[0].starts_with("a run would not start, because its vocabulary cannot be read: "));
 
   const DryRunReport no_training = report_with("data.train={name: csv, path: no/train.csv}");
-  EXPECT_EQ(no_training.tasks, 2) << "all but knn, which learns from it";
-  EXPECT_TRUE(no_training.warnings.at(0).starts_with("a run would not start, for its training data cannot be read: "));
+  EXPECT_EQ(no_training.tasks, 2) << "all tasks except knn, which learns from the training data";
+  EXPECT_TRUE(no_training.warnings.at(0).starts_with("a run would not start, because its training data cannot be read: "));
 
   const DryRunReport no_validation = report_with("data.validation={name: csv, path: no/validation.csv}");
   EXPECT_EQ(no_validation.tasks, 0);
-  EXPECT_TRUE(no_validation.synthetic.empty()) << "training samples are there";
+  EXPECT_TRUE(no_validation.synthetic.empty()) << "the training samples exist";
   EXPECT_TRUE(
-      no_validation.warnings.at(0).starts_with("a run would not start, for its validation data cannot be read: "));
+      no_validation.warnings.at(0).starts_with("a run would not start, because its validation data cannot be read: "));
 }
 
-TEST_F(EvaluationInARun, OneThatASignalCutsShortIsMadeUpForByTheResumedRun) {
+TEST_F(EvaluationInARun, ResumedRunRepeatsAnEvaluationThatASignalInterrupted) {
   const std::string tasks = "[test_signal, {name: knn, k: 1}]";
   for (const char* at : {"3", "6"}) {
     const std::string run = concat("run_", at);
@@ -171,21 +171,21 @@ TEST_F(EvaluationInARun, OneThatASignalCutsShortIsMadeUpForByTheResumedRun) {
   expect_same_curve(folder_ / "run_3", folder_ / "run", 0);
 }
 
-TEST_F(EvaluationInARun, ASignalInTheLastTaskLeavesTheResultsWrittenAndARunAtItsEndFinished) {
+TEST_F(EvaluationInARun, SignalInTheLastTaskStillWritesResultsAndFinishesTheRun) {
   raises_signal = true;
   const Config last = tiny_config(folder_ / "run", {"evaluation={every_steps: 6, tasks: [{name: knn, k: 1}, test_signal]}"});
   EXPECT_EQ(Trainer(last, "none").run(), Outcome::finished);
   EXPECT_EQ(evaluated("0000006").at("results").size(), 2u);
   raises_signal = true;
-  EXPECT_EQ(Trainer(last, "auto").run(), Outcome::finished) << "what is written is not measured again";
+  EXPECT_EQ(Trainer(last, "auto").run(), Outcome::finished) << "results that were written are not measured again";
   EXPECT_TRUE(std::exchange(raises_signal, false));
   const std::string log = io::read_file(folder_ / "run/log.txt");
-  EXPECT_NE(log.find("; 6 steps are trained, nothing is left\n"), std::string::npos) << log;
-  EXPECT_NE(log.find("nothing was left to train; the model is "), std::string::npos) << log;
+  EXPECT_NE(log.find("; 6 steps are trained, none are left\n"), std::string::npos) << log;
+  EXPECT_NE(log.find("nothing left to train; the model is "), std::string::npos) << log;
   EXPECT_EQ(log.find("6 steps, from step 6"), std::string::npos) << log;
 }
 
-TEST_F(EvaluationInARun, BadSamplesAreLeftOutAndNamedOnceWhateverTheirShare) {
+TEST_F(EvaluationInARun, SkipsBadSamplesAndReportsThemOnceForAnyShare) {
   const std::string picture = TESSERA_SOURCE_DIR "/tests/data/images/small_grey.jpg";
   std::string list = "filepath\ttitle\n";
   for (int i = 0; i < 60; ++i) list += concat(picture, "\ta caption ", i, "\n", "missing_", i, ".jpg\tanother ", i, "\n");
@@ -197,35 +197,35 @@ TEST_F(EvaluationInARun, BadSamplesAreLeftOutAndNamedOnceWhateverTheirShare) {
     const auto json = evaluated(step);
     EXPECT_TRUE(json.at("failed").empty()) << json.at("failed").dump();
     EXPECT_EQ(json.at("results").at(1).at("samples"), 56) << "seven batches of eight";
-    EXPECT_LE(json.at("results").at(1).at("skipped").at("no_image"), 60) << "of one pass";
+    EXPECT_LE(json.at("results").at(1).at("skipped").at("no_image"), 60) << "counted in one pass only";
   }
   int named = 0;
   const std::string log = io::read_file(folder_ / "run/log.txt");
   for (const std::string& line : split(log, '\n')) named += line.find(" warning skipped: ") != std::string::npos;
   EXPECT_EQ(named, 10) << log;
-  const std::string warning = " cannot be used; the loss is that of the others";
+  const std::string warning = " cannot be used; the loss is measured on the others";
   const std::size_t first = log.find(warning);
   EXPECT_NE(first, std::string::npos) << log;
   EXPECT_EQ(log.find(warning, first + 1), std::string::npos) << "once";
   EXPECT_EQ(io::read_file(folder_ / "run/run.html").find("warning skipped: "), std::string::npos);
 }
 
-TEST_F(EvaluationInARun, AMetricThatNoTaskGivesIsToldBeforeTheFirstStep) {
+TEST_F(EvaluationInARun, RejectsAnUnknownMetricBeforeTheFirstStep) {
   const Config unknown =
       tiny_config(folder_ / "run", {"evaluation={every_steps: 3, tasks: [{name: retrieval, topk: [1, 5]}]}",
                                     "checkpoint.keep_best.metric=retrieval.recall"});
   const std::string expected =
-      "checkpoint.keep_best.metric: nothing measured is called retrieval.recall; there are: "
+      "checkpoint.keep_best.metric: there is no metric called retrieval.recall; measured: "
       "retrieval.image_to_text_recall@1, retrieval.image_to_text_recall@5, retrieval.text_to_image_recall@1 and "
       "retrieval.text_to_image_recall@5";
   EXPECT_EQ(error_of([&] { dry_run(unknown); }), expected);
   EXPECT_EQ(error_of([&] { Trainer(unknown, "none"); }), expected);
 }
 
-TEST_F(EvaluationInARun, ATaskThatFailsIsAWarningAndTheOthersResultsAreWritten) {
+TEST_F(EvaluationInARun, FailingTaskIsAWarningAndOtherResultsAreWritten) {
   const Config failing = config("[{name: zero_shot, topk: [1]}, test_failing, {name: knn, k: 1}]");
   EXPECT_EQ(Trainer(failing, "none").run(), Outcome::finished);
-  EXPECT_EQ(Trainer(failing, "auto").run(), Outcome::finished) << "a run that is over, resumed";
+  EXPECT_EQ(Trainer(failing, "auto").run(), Outcome::finished) << "resuming a finished run";
   for (const char* step : {"0000003", "0000006"}) {
     const auto json = evaluated(step);
     ASSERT_EQ(json.at("results").size(), 2u) << json.dump();
@@ -238,7 +238,7 @@ TEST_F(EvaluationInARun, ATaskThatFailsIsAWarningAndTheOthersResultsAreWritten) 
     for (const char* key : {"commit", "date", "device", "weights"}) EXPECT_TRUE(json.contains(key)) << key;
   }
   const std::string log = io::read_file(folder_ / "run/log.txt");
-  EXPECT_NE(log.find("warning step 3: evaluation.tasks[1] (test_failing) failed: the disk <is> gone; training goes on"),
+  EXPECT_NE(log.find("warning step 3: evaluation.tasks[1] (test_failing) failed: the disk <is> gone; training continues"),
             std::string::npos)
       << log;
   const std::string page = io::read_file(folder_ / "run/run.html");
@@ -249,7 +249,7 @@ TEST_F(EvaluationInARun, ATaskThatFailsIsAWarningAndTheOthersResultsAreWritten) 
       << page;
 }
 
-TEST_F(EvaluationInARun, ParametersAreCountedAlikeEverywhere) {
+TEST_F(EvaluationInARun, ReportsTheSameParameterCountsEverywhere) {
   const Config frozen = tiny_config(folder_ / "run", {"parameters.frozen=[image]", "training.steps=2"});
   const DryRunReport dry = dry_run(frozen);
   Trainer trainer(frozen, "none");
@@ -277,7 +277,7 @@ TEST_F(EvaluationInARun, ParametersAreCountedAlikeEverywhere) {
   EXPECT_NE(io::read_file(folder_ / "out/report.html").find(model_words), std::string::npos);
 }
 
-TEST_F(EvaluationInARun, TheObjectivesPoolComparesAsThatOfItsCheckpointDoes) {
+TEST_F(EvaluationInARun, MeasuresThePoolOfTheObjectiveAsItsCheckpointDoes) {
   for (const std::string objective : {"{name: test_pooled, heads: 2}",
                                       "{name: weighted_sum, objectives: [{name: test_distance, weight: 1}, "
                                       "{name: test_pooled, label: fine, weight: 1, heads: 4, zero_token: false}]}"}) {
@@ -302,7 +302,7 @@ TEST_F(EvaluationInARun, TheObjectivesPoolComparesAsThatOfItsCheckpointDoes) {
   }
 }
 
-TEST_F(EvaluationInARun, AnObjectiveWithoutAPoolIsToldBeforeTheFirstStep) {
+TEST_F(EvaluationInARun, RejectsConditionedRetrievalWithoutAPoolBeforeTheFirstStep) {
   const std::string text = error_of([&] { Trainer(config("[{name: retrieval, similarity: conditioned}]"), "none"); });
   EXPECT_EQ(text.find("evaluation.tasks[0] (retrieval): retrieval.similarity is conditioned, but there is no text-conditioned pool"),
             0u)

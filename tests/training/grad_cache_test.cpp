@@ -10,7 +10,7 @@ namespace {
 
 class GradCacheTest : public ::testing::TestWithParam<const char*> {
  protected:
-  // Loss and gradients of the first batch of 8; chunk 0: in one pass.
+  // Returns the loss and gradients of the first batch of 8. chunk 0 means one pass.
   StepOutcome step(std::int64_t chunk, const std::vector<std::string>& overrides = {}, const at::Tensor& nudge = {},
                    const at::Tensor& rows = row_keys(3, 16, 2, 8)) {
     std::vector<std::string> all = overrides_of(GetParam());
@@ -46,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(Objectives, GradCacheTest,
                                            "{name: weighted_sum, objectives: [{name: siglip, hard_negatives: all}, {name: region_contrast, hard_weight: 0.5, rank_weight: 0.4, text_weight: 1}]} with boxes"),
                          test_name<const char*>);
 
-TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePass) {
+TEST_P(GradCacheTest, MatchesOnePass) {
   const StepOutcome whole = step(0);
   for (const std::int64_t chunk : {1, 3, 8, 100}) {
     const StepOutcome cached = step(chunk);
@@ -59,8 +59,8 @@ TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePass) {
   }
 }
 
-// Each part packs its own captions, cut to the longest of the batch.
-TEST_P(GradCacheTest, WithoutPaddingLossAndGradientsAreThoseOfOnePassWithIt) {
+// Each chunk packs its own captions, cut to the longest of the batch.
+TEST_P(GradCacheTest, SkippingPaddingMatchesOnePassWithPadding) {
   for (const std::string attention : {"causal", "bidirectional"}) {
     std::vector<std::string> text{"model.text.encoder.attention=" + attention, "model.text.encoder.skip_padding=true"};
     const StepOutcome packed = step(3, text);
@@ -79,7 +79,7 @@ TEST_P(GradCacheTest, WithoutPaddingLossAndGradientsAreThoseOfOnePassWithIt) {
   }
 }
 
-TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePassForSlotReadOuts) {
+TEST_P(GradCacheTest, MatchesOnePassForSlotReadOuts) {
   const std::string sparo = "={name: sparo, slots: 4, slot_width: 4, key_width: 3}";
   const std::vector<std::string> slots{"model.image.readout" + sparo, "model.text.readout" + sparo};
   const StepOutcome whole = step(0, slots), cached = step(3, slots);
@@ -90,7 +90,7 @@ TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePassForSlotReadOuts) {
         << name;
 }
 
-TEST_P(GradCacheTest, BlocksComputedAgainGiveTheSameGradients) {
+TEST_P(GradCacheTest, GradientCheckpointingKeepsTheGradients) {
   const StepOutcome plain = step(0);
   const std::vector<std::string> again{"model.image.encoder.grad_checkpointing=true",
                                        "model.text.encoder.grad_checkpointing=true"};
@@ -105,8 +105,8 @@ TEST_P(GradCacheTest, BlocksComputedAgainGiveTheSameGradients) {
   }
 }
 
-// What is random of a row follows from its key.
-TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePassUnderPatchDropout) {
+// Each row draws its random numbers from its key, so chunks draw the same numbers as one pass.
+TEST_P(GradCacheTest, MatchesOnePassUnderPatchDropout) {
   if (needs_all_patches(GetParam())) GTEST_SKIP() << "it takes no patch_dropout";
   const std::vector<std::string> noisy{"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"};
   const StepOutcome whole = step(0, noisy);
@@ -121,22 +121,22 @@ TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePassUnderPatchDropout) {
   }
 }
 
-TEST_P(GradCacheTest, PairsThatShareSomethingReachTheLoss) {
+TEST_P(GradCacheTest, DuplicatesReachTheLoss) {
   const bool several = std::string(GetParam()).ends_with("captions");
-  if (std::string(GetParam()).find("weighted_sum") != std::string::npos) GTEST_SKIP() << "its contrast is one of several objectives";
+  if (std::string(GetParam()).find("weighted_sum") != std::string::npos) GTEST_SKIP() << "its contrastive loss is one of several";
   const std::vector<std::string> masked{several ? "objective.duplicates=masked" : "objective.mask_duplicates=true"};
   const StepOutcome whole = step(0, masked);
   EXPECT_LT(whole.loss, step(0).loss);
   EXPECT_NEAR(step(3, masked).loss, whole.loss, 1e-5 * (1 + whole.loss));
 }
 
-// Without keys of the rows the chunks draw other numbers than one pass would; but the two passes of a chunk must draw the same, or
-// the gradient is not that of the loss.
-TEST_P(GradCacheTest, GradientIsThatOfTheLossUnderPatchDropout) {
+// Without row keys, chunks draw different numbers than one pass would. The two passes over a chunk must still draw the same
+// numbers; otherwise the gradient does not belong to the loss.
+TEST_P(GradCacheTest, GradientBelongsToTheLossUnderPatchDropout) {
   if (needs_all_patches(GetParam())) GTEST_SKIP() << "it takes no patch_dropout";
   std::vector<std::string> noisy{"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"};
   if (std::string(GetParam()).find("mgca") != std::string::npos)
-    noisy.push_back("objective.prototype_weight=0");  // its targets depend on the features but pass no gradient
+    noisy.push_back("objective.prototype_weight=0");  // its targets depend on the features but have no gradient
   const at::Tensor no_keys;
   const StepOutcome at = step(3, noisy, {}, no_keys);
   const at::Tensor gradient = at.gradients.at(kNudged);

@@ -1,4 +1,4 @@
-// Features of the training pictures, over ranks. Nothing but run_ranks may compute in this process: see there.
+// Tests training on cached image features over ranks. Only run_ranks may compute in this process; see its comment.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-TEST(ImageFeaturesOverRanks, RowsAndWeightsAreTheSameOnOneAndTwo) {
+TEST(ImageFeaturesOverRanks, TrainsTheSameOnOneAndTwoRanks) {
   TemporaryFolder folder;
   const auto train_on = [&](int ranks) {
     Config config = cached_config("{name: sparc}", folder.path(), concat("run", ranks));
@@ -33,7 +33,7 @@ TEST(ImageFeaturesOverRanks, RowsAndWeightsAreTheSameOnOneAndTwo) {
   for (const auto& [name, tensor] : one) EXPECT_TRUE(at::allclose(tensor, two.at(name), 1e-3, 1e-3)) << name;
 }
 
-TEST(ImageFeaturesOverRanks, OtherWeightsEndEveryRank) {
+TEST(ImageFeaturesOverRanks, OtherEncoderWeightsStopEveryRank) {
   TemporaryFolder folder;
   const auto ends = run_ranks(2, [&](const ProcessGroup& group) {
     Config config = cached_config("{name: clip}", folder.path(), "run", {"data.loader.batch_size=4"});

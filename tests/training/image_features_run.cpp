@@ -17,7 +17,7 @@ constexpr const char* kCountedViews =
     "16, "
     "color_jitter: {probability: 0}}}";
 
-// Overrides of tiny_yaml's run.
+// Returns overrides that freeze the image encoder of tiny_yaml.
 std::vector<std::string> frozen_encoder() {
   return {"data.loader.augmentation={crop: evaluation}",
           "parameters.frozen=[visual.conv1.*, visual.class_embedding, visual.positional_embedding, visual.ln_*, "

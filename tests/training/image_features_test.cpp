@@ -1,4 +1,4 @@
-// Runs whose image encoder is frozen, trained on features of the pictures that were computed once.
+// Tests runs with a frozen image encoder that train on image features computed once.
 #include <filesystem>
 #include <fstream>
 
@@ -41,7 +41,7 @@ class ImageFeatures : public ::testing::TestWithParam<const char*> {
     return cached_config(kind, folder_.path(), run, overrides);
   }
   std::string features() const { return folder_ / "features"; }
-  /// The error of a run whose features are there.
+  /// Returns the error of a run with existing features.
   std::string error_with(const std::vector<std::string>& overrides) const {
     return error_of([&] { Trainer(cached("{name: clip}", "wrong", overrides), "none"); });
   }
@@ -51,7 +51,7 @@ class ImageFeatures : public ::testing::TestWithParam<const char*> {
 
 using EveryObjective = ImageFeatures;
 
-TEST_P(EveryObjective, TrainsFromFeaturesAsWithTheFrozenEncoder) {
+TEST_P(EveryObjective, TrainsOnFeaturesAsWithTheFrozenEncoder) {
   const std::string kind = GetParam();
   write_image_features(cached(kind, "cached"));
   const Weights ours = trained(cached(kind, "cached")), theirs = trained(live(kind, "live"));
@@ -66,8 +66,8 @@ INSTANTIATE_TEST_SUITE_P(Objectives, EveryObjective,
                                            "text_group", "dino", "pyramidclip", "{name: clip, mask_duplicates: true}"),
                          test_name<const char*>);
 
-// Of a ViT that a class token is read from, only this is kept where no objective wants patches.
-TEST_F(ImageFeatures, KeepWhatTheObjectiveAndTheReadOutLookAt) {
+// If no objective needs patches and the ViT is read out at its class token, only this token is stored.
+TEST_F(ImageFeatures, KeepOnlyWhatTheObjectiveAndTheReadOutNeed) {
   const auto names = [&](const std::string& kind, const std::vector<std::string>& overrides = {}) {
     std::vector<std::string> out;
     for (const FeatureTensor& tensor : write_image_features(cached(kind, "run", overrides)).tensors)
@@ -80,7 +80,7 @@ TEST_F(ImageFeatures, KeepWhatTheObjectiveAndTheReadOutLookAt) {
   EXPECT_EQ(names("text_group"), "tokens[2, 16]");
 }
 
-TEST_F(ImageFeatures, HalfPrecisionOnDiskStaysNear) {
+TEST_F(ImageFeatures, HalfPrecisionOnDiskTrainsAboutTheSame) {
   trained(live("{name: clip}", "live"));
   for (const char* dtype : {"bfloat16", "float16"}) {
     const std::vector<std::string> as = {concat("data.features.dtype=", dtype)};
@@ -90,7 +90,7 @@ TEST_F(ImageFeatures, HalfPrecisionOnDiskStaysNear) {
   }
 }
 
-TEST_F(ImageFeatures, TrainInPartsOfABatchToo) {
+TEST_F(ImageFeatures, TrainWithMicroBatches) {
   const std::map<std::string, std::string> kinds = {{"sparc", "{name: sparc}"}, {"text_group", "text_group"}};
   for (const auto& [name, kind] : kinds) {
     write_image_features(cached(kind, "cached"));
@@ -100,7 +100,7 @@ TEST_F(ImageFeatures, TrainInPartsOfABatchToo) {
   }
 }
 
-TEST_F(ImageFeatures, ARunGoesOnBitForBitAlsoWhereTheFolderHasMoved) {
+TEST_F(ImageFeatures, ResumeBitForBitAfterTheirFolderMoved) {
   const std::string kind = "{name: sparc}";
   write_image_features(cached(kind, "whole"));
   const Weights unbroken = trained(cached(kind, "whole"));
@@ -111,8 +111,8 @@ TEST_F(ImageFeatures, ARunGoesOnBitForBitAlsoWhereTheFolderHasMoved) {
   for (const auto& [name, tensor] : unbroken) EXPECT_TRUE(at::equal(resumed.at(name), tensor)) << name;
 }
 
-// The trained model is a whole one: evaluation gives it pictures.
-TEST_F(ImageFeatures, EvaluationDuringTheRunSeesPictures) {
+// The trained model is complete, so evaluation passes images to it.
+TEST_F(ImageFeatures, EvaluationDuringTheRunUsesImages) {
   const std::vector<std::string> measured = {"evaluation.tasks=[{name: retrieval}]"};
   write_image_features(cached("{name: clip}", "cached", measured));
   trained(cached("{name: clip}", "cached", measured));
@@ -124,7 +124,7 @@ TEST_F(ImageFeatures, EvaluationDuringTheRunSeesPictures) {
   EXPECT_EQ(result("cached"), result("live"));
 }
 
-TEST_F(ImageFeatures, PicturesWithoutFeaturesAreSkippedAndListed) {
+TEST_F(ImageFeatures, SkipAndListImagesWithoutFeatures) {
   write_image_features(cached("{name: clip}", "few", {"data.train.size=32"}));
   trained(cached("{name: clip}", "run", {"data.loader.max_bad_share=1", "data.loader.shuffle=false"}));
   const auto skipped = json_lines(folder_ / "run/skipped.jsonl");
@@ -132,7 +132,7 @@ TEST_F(ImageFeatures, PicturesWithoutFeaturesAreSkippedAndListed) {
   for (const auto& line : skipped) EXPECT_EQ(line["reason"], "no_features");
 }
 
-TEST_F(ImageFeatures, WhatDoesNotFitIsOneLine) {
+TEST_F(ImageFeatures, ReportEachMismatchInOneLine) {
   const std::string again = "; write them again with trainer --write-features, or name another folder";
   EXPECT_EQ(error_with({}),
             features() +
@@ -145,29 +145,29 @@ TEST_F(ImageFeatures, WhatDoesNotFitIsOneLine) {
   EXPECT_EQ(
       error_with({"data.train.seed=1"}),
       "data.features: " + features() +
-          " was written for other pictures (shapes train, 40 samples): it holds features of none of the samples looked "
-          "at of shapes train, 40 samples; write them again with trainer --write-features");
+          " was written for other images (shapes train, 40 samples): it holds no features of the samples checked "
+          "of shapes train, 40 samples; write them again with trainer --write-features");
   EXPECT_EQ(error_with({"model.image.encoder.heads=4", "model.preprocessing.interpolation=bilinear"}),
             "data.features: " + features() +
-                " holds features of other settings: model.image.encoder.heads: 2 there, 4 here; "
+                " holds features made with other settings: model.image.encoder.heads: 2 there, 4 here; "
                 "model.preprocessing.interpolation: bicubic there, bilinear here" +
                 again);
   EXPECT_EQ(error_with({"data.features.dtype=bfloat16"}),
             "data.features: " + features() +
-                " holds features of other settings: data.features.dtype: float32 there, bfloat16 here" + again);
+                " holds features made with other settings: data.features.dtype: float32 there, bfloat16 here" + again);
   EXPECT_EQ(error_with({"objective={name: filip}"}),
             "data.features: " + features() +
-                " keeps no tokens of the pictures, which the objective filip or the image read-out needs" + again);
+                " has no tokens of the images, which the objective filip or the image read-out needs" + again);
   EXPECT_EQ(
       error_with({"parameters.frozen=[visual.conv1.*]"}),
-      "data.features: the image encoder is trained (visual.class_embedding), and features are of one that stays as it "
-      "is: name it in parameters.frozen, or set data.features to null");
+      "data.features: the image encoder is trained (visual.class_embedding), but features need a frozen one: "
+      "name it in parameters.frozen, or set data.features to null");
   EXPECT_EQ(
       error_with({"model.image.encoder.patch_dropout=0.5"}),
-      "data.features: the image encoder draws random numbers at each step, and features are the same at each: set its "
+      "data.features: the image encoder draws random numbers at each step, but stored features never change: set its "
       "patch_dropout and drop_path to 0");
   EXPECT_EQ(error_with({"data.loader.augmentation.crop=random"}),
-            "data.features: the image view image is a random crop, and features are of whole pictures: set "
+            "data.features: the image view image is a random crop, but features are of whole images: set "
             "data.loader.augmentation to {crop: evaluation}");
   EXPECT_EQ(error_of([&] { live("{name: clip}", "run", {"data.features={dtype: float32}"}); }),
             "--set: data.features.folder: missing: name the folder, say runs/features");
@@ -175,7 +175,7 @@ TEST_F(ImageFeatures, WhatDoesNotFitIsOneLine) {
             "--write-features: data.features.folder is not set: name a folder there");
 }
 
-TEST_F(ImageFeatures, ADryRunPlansWithThem) {
+TEST_F(ImageFeatures, AreCountedByTheDryRun) {
   const std::vector<std::string> large = {"model.image.encoder.layers=6"};
   write_image_features(cached("{name: clip}", "cached", large));
   const DryRunReport cheap = dry_run(cached("{name: clip}", "cached", large), {}),

@@ -1,4 +1,4 @@
-// Runs whose towers have LoRA adapters.
+// Tests runs that train LoRA adapters in their towers.
 #include <filesystem>
 
 #include <ATen/ATen.h>
@@ -38,7 +38,7 @@ class LoraRun : public ::testing::Test {
     EXPECT_EQ(Trainer(tiny_config(run, overrides, objective), resume).run(), Outcome::finished);
     return run;
   }
-  /// Weights before the first step.
+  /// Returns the weights before the first step.
   Weights fresh(const std::string& name, const std::vector<std::string>& overrides) {
     const Trainer trainer(tiny_config(folder_ / name, overrides), "none");
     Weights out;
@@ -53,14 +53,14 @@ class LoraRun : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(LoraRun, BeginsWithTheWeightsOfARunWithoutIt) {
+TEST_F(LoraRun, StartsWithTheWeightsOfARunWithoutLora) {
   const Weights plain = fresh("plain", {});
   Weights adapted = fresh("adapted", kBoth);
   EXPECT_GT(std::erase_if(adapted, [](const auto& item) { return is_adapter(item.first); }), 0U);
   expect_equal(adapted, plain);
 }
 
-TEST_F(LoraRun, OnlyAdaptersAndWhatIsOutsideTheEncoderMove) {
+TEST_F(LoraRun, TrainsOnlyAdaptersAndWhatIsOutsideTheEncoder) {
   const std::vector<std::string> overrides = with(
       kBoth, {"adapt.text.lora.trained=[transformer.resblocks.0.ln_1.*]", "parameters.frozen=[text_projection]"});
   const Weights before = fresh("before", overrides);
@@ -70,7 +70,7 @@ TEST_F(LoraRun, OnlyAdaptersAndWhatIsOutsideTheEncoderMove) {
     const bool moves = is_adapter(name) || name == "visual.proj" || name == "logit_scale" ||
                        name.starts_with("transformer.resblocks.0.ln_1.");
     EXPECT_EQ(at::equal(tensor, before.at(name)), !moves) << name;
-    EXPECT_EQ(end.optimizer.contains("exp_avg." + name), moves) << name << ": only what is trained has moments";
+    EXPECT_EQ(end.optimizer.contains("exp_avg." + name), moves) << name << ": only trained parameters have moments";
     if (moves) trained += tensor.numel();
   }
   std::int64_t moments = 0;
@@ -87,7 +87,7 @@ TEST_F(LoraRun, ResumesBitForBitWithAveragesAndDropout) {
   expect_equal(a.ema, b.ema);
   expect_equal(a.optimizer, b.optimizer);
   EXPECT_TRUE(a.ema.contains("visual.transformer.resblocks.0.attn.lora_query_b"));
-  // What was read can be written again.
+  // A checkpoint that was read can be written again.
   const std::string moved = CheckpointFolder(folder_ / "moved", 1).save(a);
   for (const char* file : {"/model.safetensors", "/ema.safetensors", "/adapters.safetensors"})
     EXPECT_EQ(io::read_file(moved + file), io::read_file(whole + kEnd + file)) << file;
@@ -104,7 +104,7 @@ TEST_F(LoraRun, GradientCheckpointingAndMicroBatchesMayChangeOnResume) {
     EXPECT_NEAR(got[i]["loss"].get<double>(), expected[i + 3]["loss"].get<double>(), 1e-5);
 }
 
-TEST_F(LoraRun, TheCheckpointsModelIsMergedAndItsEvaluationThatOfTheRun) {
+TEST_F(LoraRun, CheckpointHoldsTheMergedModelAndEvaluatesLikeTheRun) {
   const std::vector<std::string> overrides = with(
       kBoth, {"training.ema={decay: 0.5, warmup: false}", "evaluation.tasks=[{name: validation_loss}, {name: retrieval}]"});
   for (const std::string weights : {"model", "ema"}) {
@@ -120,13 +120,13 @@ TEST_F(LoraRun, TheCheckpointsModelIsMergedAndItsEvaluationThatOfTheRun) {
   }
 }
 
-TEST_F(LoraRun, EvaluatingInBetweenLeavesTrainingAlone) {
+TEST_F(LoraRun, EvaluationDoesNotChangeTraining) {
   const std::string with_tasks =
       train("with", with(kBoth, {"evaluation={every_steps: 2, tasks: [{name: validation_loss}]}"}));
   expect_equal(load_checkpoint(with_tasks + kEnd).model.weights, load_checkpoint(train("without", kBoth) + kEnd).model.weights);
 }
 
-TEST_F(LoraRun, AnotherRunBeginsWithTheMergedModel) {
+TEST_F(LoraRun, AnotherRunStartsFromTheMergedModel) {
   const std::string first = train("first", kBoth);
   const Weights merged = load_model_file(first + kEnd + "/model.safetensors").weights;
   Weights begun = fresh("second", with(kBoth, {"start.weights=" + first}));
@@ -137,7 +137,7 @@ TEST_F(LoraRun, AnotherRunBeginsWithTheMergedModel) {
                         merged.at("visual.transformer.resblocks.0.attn.in_proj_weight")));
 }
 
-TEST_F(LoraRun, ATeacherHasAdaptersOfItsOwn) {
+TEST_F(LoraRun, TeacherHasItsOwnAdapters) {
   const std::vector<std::string> overrides = with(kBoth, {"optimizer.eps=0.1"});
   const std::string whole = train("whole", overrides, "none", "test_teacher");
   const std::string broken = train("broken", overrides, whole + "/checkpoints/step_0000003", "test_teacher");
@@ -148,8 +148,8 @@ TEST_F(LoraRun, ATeacherHasAdaptersOfItsOwn) {
     EXPECT_FALSE(is_adapter(name)) << name;
 }
 
-/// Dropout, packed texts and blocks that are computed again.
-TEST_F(LoraRun, PartsOfABatchHaveTheGradientsOfTheWhole) {
+/// Covers dropout, packed texts and gradient checkpointing.
+TEST_F(LoraRun, MicroBatchesMatchTheWholeBatch) {
   const auto step = [&](std::int64_t chunk, const std::vector<std::string>& more, std::int64_t stride = 2) {
     const Config config = tiny_config(folder_ / "run", with(kBoth, more));
     TrainingRun run = build_training_run(config);
@@ -165,7 +165,7 @@ TEST_F(LoraRun, PartsOfABatchHaveTheGradientsOfTheWhole) {
   };
   const StepOutcome whole = step(0, {});
   EXPECT_EQ(whole.gradients.size(), 2U * (6 + 2) + 2 + 1) << "adapters, projections and the logit scale";
-  EXPECT_NE(step(0, {}, 1).loss, whole.loss) << "other rows draw other numbers";
+  EXPECT_NE(step(0, {}, 1).loss, whole.loss) << "other rows draw other random numbers";
   const std::vector<std::string> again{"model.image.encoder.grad_checkpointing=true",
                                        "model.text.encoder.grad_checkpointing=true", "model.text.encoder.skip_padding=false"};
   for (const auto& [chunk, more] : std::vector<std::pair<std::int64_t, std::vector<std::string>>>{{1, {}}, {3, {}}, {0, again}, {3, again}}) {
@@ -188,24 +188,24 @@ TEST_F(LoraRun, LayerDecayFollowsTheBlocks) {
   }
 }
 
-TEST_F(LoraRun, TheDryRunNamesItsParameters) {
+TEST_F(LoraRun, DryRunCountsItsParameters) {
   const DryRunReport report = dry_run(tiny_config(folder_ / "run", {"adapt.image={lora: {rank: 4}}", "parameters.frozen=[text]"}));
   EXPECT_EQ(report.parameters.adapters, 2 * 2 * 4 * 16);
   EXPECT_EQ(*report.parameters.trained, 2 * 2 * 4 * 16 + 16 * 8 + 1);
   EXPECT_NE(describe(report.parameters).find("; 256 in adapters; 385 are trained"), std::string::npos) << describe(report.parameters);
 }
 
-TEST_F(LoraRun, ContradictionsAreNamed) {
+TEST_F(LoraRun, ReportsContradictorySettings) {
   EXPECT_EQ(mistake({"adapt.image={lora: {}}", "parameters.frozen=[image]"}),
             "parameters.frozen: image freezes visual.transformer.resblocks.0.attn.lora_query_a, which adapt.image.lora trains: the "
-            "encoder's own weights are frozen without it; leave the pattern out, or take the adapters away with "
+            "encoder's own weights are frozen in any case; leave the pattern out, or remove the adapters with "
             "adapt.image.lora.blocks or adapt.image.lora.layers");
   EXPECT_EQ(mistake({"adapt.image={lora: {trained: [visual.ln_pots.*]}}"}),
             "adapt.image.lora.trained: visual.ln_pots.* matches no parameter of the encoder: did you mean visual.ln_post.bias?");
-  EXPECT_NE(mistake({"adapt.image={lora: {trained: [visual.proj]}}"}).find("what follows the encoder is trained unless"),
+  EXPECT_NE(mistake({"adapt.image={lora: {trained: [visual.proj]}}"}).find("parameters after the encoder are trained unless"),
             std::string::npos);
   EXPECT_EQ(mistake({"adapt.image={lora: {}}", "parameters.frozen=[visual.conv1.*]"}), "no error")
-      << "frozen anyhow";
+      << "LoRA freezes it in any case";
   EXPECT_NE(mistake({"adapt.image={lora: {}}", "data.features={folder: " + (folder_ / "features") + "}"})
                 .find("data.features: the image encoder is trained"),
             std::string::npos);
@@ -215,7 +215,7 @@ TEST_F(LoraRun, ContradictionsAreNamed) {
             std::string::npos);
 }
 
-TEST_F(LoraRun, ADamagedFileOfAdaptersIsNamed) {
+TEST_F(LoraRun, NamesAMissingAdapterFile) {
   const std::string run = train("run", kBoth);
   fs::remove(run + kEnd + "/adapters.safetensors");
   EXPECT_EQ(error_of([&] { load_checkpoint(run + kEnd); }), run + kEnd + "/adapters.safetensors: missing");

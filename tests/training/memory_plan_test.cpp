@@ -15,7 +15,7 @@ namespace tessera {
 namespace {
 
 TEST(CostCurve, FollowsEachAllocationToTheBatchSize) {
-  // 100 bytes for a moment, then n^2: the peak moves from the one to the other.
+  // The trace holds 100 bytes for a moment, then n^2 bytes: the peak moves from the first to the second.
   CostCurve curve(2);
   for (const double n : {2.0, 3.0, 4.0})
     curve.add(static_cast<std::int64_t>(n), MemoryTrace({100, -100, n * n, 7 * n, -7 * n}), 5 * n * n);
@@ -26,7 +26,7 @@ TEST(CostCurve, FollowsEachAllocationToTheBatchSize) {
   EXPECT_DOUBLE_EQ(curve.flops(1000), 5e6);
 }
 
-TEST(CostCurve, TakesThePeaksWhereTheTracesDiffer) {
+TEST(CostCurve, UsesThePeaksIfTheTracesDiffer) {
   CostCurve curve(1);
   curve.add(4, MemoryTrace({40}), 0);
   curve.add(8, MemoryTrace({40, 40}), 0);
@@ -34,9 +34,9 @@ TEST(CostCurve, TakesThePeaksWhereTheTracesDiffer) {
   EXPECT_DOUBLE_EQ(curve.trace(8).peak(), 80);
 }
 
-// A loss in chunks of 4: its similarities are n^2 up to there and 4 n beyond, and a parabola through both falls in the
-// end.
-TEST(CostCurve, GoesOnAtLeastAsALine) {
+// For a loss in chunks of 4, the similarities take n^2 bytes up to n = 4 and 4 n beyond. A parabola through the three points
+// would eventually fall.
+TEST(CostCurve, ExtrapolatesAtLeastLinearly) {
   CostCurve curve(2);
   curve.add(2, MemoryTrace({4}), 0);
   curve.add(4, MemoryTrace({16}), 0);
@@ -44,8 +44,8 @@ TEST(CostCurve, GoesOnAtLeastAsALine) {
   EXPECT_DOUBLE_EQ(curve.trace(64).peak(), 4 * 64);
 }
 
-// With chunks of 4 the forward pass keeps nothing, and the backward pass computes a chunk again.
-TEST(PassCost, IsForetoldAsOnePassWhereMemoryMovesFromForwardToBackward) {
+// With chunks of 4 the forward pass keeps nothing, and the backward pass recomputes each chunk.
+TEST(PassCost, PredictsBothPassesTogetherWhenMemoryMovesToTheBackwardPass) {
   PassCost cost(2);
   cost.forward.add(4, MemoryTrace({40}), 1);
   cost.backward.add(4, MemoryTrace({5, -45}), 1);
@@ -58,7 +58,7 @@ TEST(PassCost, IsForetoldAsOnePassWhereMemoryMovesFromForwardToBackward) {
   EXPECT_DOUBLE_EQ(cost.trace(64).held(), 0);
 }
 
-TEST(CostCurve, TracesWhatOperatorsAllocate) {
+TEST(CostCurve, TracesTheAllocationsOfOperators) {
   const MemoryTrace trace = MemoryTrace::of([] { at::zeros({256}).neg(); });
   EXPECT_EQ(trace.peak(), 2 * 1024);
   EXPECT_EQ(trace.held(), 0);
@@ -68,7 +68,7 @@ struct PlanCase {
   const char* name;
   const char* objective;
   std::vector<std::string> overrides;
-  double tolerance = 0.05;  // of the peak: what is extrapolated, or freed a moment sooner or later
+  double tolerance = 0.05;  // a share of the measured peak
 };
 void PrintTo(const PlanCase& each, std::ostream* out) {
   *out << each.name;
@@ -98,8 +98,8 @@ INSTANTIATE_TEST_SUITE_P(
         PlanCase{"lamb", "{name: clip}", {"optimizer={name: lamb}", "data.loader.batch_size=2"}, 0.01}),
     test_name<PlanCase>);
 
-// What one step really takes beside weights and optimizer state: the bytes of tensors that its own threads allocate.
-// The loader's batches come from other threads, so they are there before and are copied.
+// Returns the peak bytes of tensors that one step allocates in its own threads, without weights and optimizer state.
+// The loader allocates batches in other threads, so the step loads them first and copies them.
 double measured_step(const Config& config) {
   TrainingRun run = build_training_run(config);
   std::vector<at::Tensor> parameters;
@@ -123,21 +123,21 @@ double measured_step(const Config& config) {
     clip_grad_norm(gradients, 1.0);
     run.optimizer->step(1e-3);
   };
-  step();  // what operators keep from their first call on is there afterwards
+  step();  // allocations that operators keep happen in this first step
   run.optimizer->zero_grad();
   const MemoryMeter memory;
   step();
   return static_cast<double>(memory.peak());
 }
 
-TEST_P(PlannedMemory, IsThatOfTheStep) {
+TEST_P(PlannedMemory, MatchesTheStep) {
   std::vector<std::string> all{std::string("objective=") + GetParam().objective, "data.loader.batch_size=24",
                                "data.train.size=60", "model.image.encoder.patch_size=4"};
   all.insert(all.end(), GetParam().overrides.begin(), GetParam().overrides.end());
   const Config config = tiny_config("runs/none", all);
   TrainingRun run = build_training_run(config);
   PlanSettings settings;
-  settings.most_loss_samples = 16;  // the batch is foretold, not measured
+  settings.most_loss_samples = 16;  // so that the loss is extrapolated to the batch
   const MemoryPlan plan = plan_memory(run, config, settings);
   EXPECT_EQ(plan.loss_measured, plan.batch <= 16);
   const double measured = measured_step(config),
@@ -145,12 +145,12 @@ TEST_P(PlannedMemory, IsThatOfTheStep) {
   EXPECT_NEAR(planned / measured, 1.0, GetParam().tolerance) << plan.peak_phase << "\n" << to_text(plan, config);
 }
 
-// As long as the batch fits into a chunk a loss takes as much as without: what is seen there says nothing of the batch.
-TEST(MemoryPlan, ForetellsALossInChunksFromMoreThanOneOfThem) {
+// While the batch fits into one chunk, a loss takes as much memory as without chunks, which says nothing about larger batches.
+TEST(MemoryPlan, PredictsAChunkedLossFromMoreThanOneChunk) {
   const auto batch = [](int chunk) {
     return std::vector<std::string>{"data.loader.batch_size=96", "data.train.size=200", concat("objective.chunk=", chunk)};
   };
-  // A chunk of FILIP's is large enough for what grows with the square of the batch to be most of the peak.
+  // FILIP's chunk is so large that the part that grows with the square of the batch dominates the peak.
   for (const Config& config :
        {text_group_config("runs/none", batch(8)), tiny_config("runs/none", batch(32), "filip")}) {
     const auto plan = [&](std::int64_t most) {
@@ -167,7 +167,7 @@ TEST(MemoryPlan, ForetellsALossInChunksFromMoreThanOneOfThem) {
   }
 }
 
-TEST(MemoryPlan, LeavesEverythingAsItWas) {
+TEST(MemoryPlan, LeavesTheRunUnchanged) {
   const Config config =
       tiny_config("runs/none", {"objective={name: mgca, num_prototypes: 5}", "training.micro_batch=2"});
   TrainingRun run = build_training_run(config), untouched = build_training_run(config);
@@ -193,7 +193,7 @@ TEST(MemoryPlan, ReadyBatchesStayWithinTheirBytes) {
   EXPECT_EQ(ready(200, 1), (1 << 20) + batch);
 }
 
-TEST(MemoryPlan, CountsCheckpointAndReadyBatchesWhereTheyAre) {
+TEST(MemoryPlan, CountsCheckpointAndReadyBatchesInHostOrDeviceMemory) {
   MemoryPlan plan;
   plan.peak = 500;
   plan.checkpoint = 300;
@@ -202,7 +202,7 @@ TEST(MemoryPlan, CountsCheckpointAndReadyBatchesWhereTheyAre) {
   EXPECT_EQ(plan.total(), 900);
   EXPECT_TRUE(plan.fits());
   plan.ready = 101;
-  EXPECT_FALSE(plan.fits()) << "a tenth stays free";
+  EXPECT_FALSE(plan.fits()) << "a tenth of the memory must stay free";
   plan.gpu = true;
   EXPECT_EQ(plan.total(), 500);
   EXPECT_TRUE(plan.fits());

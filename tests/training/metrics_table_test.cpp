@@ -20,7 +20,7 @@ std::vector<std::vector<std::string>> cells_of(const std::string& path) {
   return out;
 }
 
-TEST(MetricsTable, ALaterColumnIsEmptyInTheLinesBefore) {
+TEST(MetricsTable, LeavesALaterColumnEmptyInEarlierLines) {
   const TemporaryFolder folder;
   MetricsTable table(folder / "metrics.csv");
   table.resume_at(0);
@@ -35,7 +35,7 @@ TEST(MetricsTable, ALaterColumnIsEmptyInTheLinesBefore) {
             "30,,,,,7\n");
 }
 
-TEST(MetricsTable, ALineHasTheTimeOfItsStepNotThatOfTheEvaluationAfterIt) {
+TEST(MetricsTable, LineHasTheTimeOfItsStepNotOfTheEvaluation) {
   const TemporaryFolder folder;
   MetricsTable table(folder / "metrics.csv");
   table.resume_at(0);
@@ -44,7 +44,7 @@ TEST(MetricsTable, ALineHasTheTimeOfItsStepNotThatOfTheEvaluationAfterIt) {
   EXPECT_EQ(io::read_file(folder / "metrics.csv"), "step,time,loss,evaluation.a\n10,12:00:00,2,0.5\n");
 }
 
-TEST(MetricsTable, ResumedItHoldsTheStepsBeforeAndGoesOnWithTheirColumns) {
+TEST(MetricsTable, ResumesWithTheEarlierStepsAndColumns) {
   const TemporaryFolder folder;
   const std::string path = folder / "metrics.csv";
   MetricsTable first(path);
@@ -58,14 +58,14 @@ TEST(MetricsTable, ResumedItHoldsTheStepsBeforeAndGoesOnWithTheirColumns) {
   EXPECT_EQ(io::read_file(path), "step,loss,evaluation.a\n1,1,\n2,2,0.5\n3,30,\n");
 }
 
-TEST(MetricsTable, WhatCannotBeWrittenLeavesTheLinesThatAreThere) {
+TEST(MetricsTable, FailsIfTheFileCannotBeWritten) {
   const TemporaryFolder folder;
   MetricsTable table(folder / "none/metrics.csv");
   std::ofstream(folder / "none") << "a file where the folder should be";
   EXPECT_NE(error_of([&] { table.add({{"step", 1}}); }), "no error");
 }
 
-TEST(MetricsTable, ARunsHasTimeEpochSamplesAndEvaluations) {
+TEST(MetricsTable, RunWritesTimeEpochSamplesAndEvaluations) {
   const TemporaryFolder folder;
   const std::string run = folder / "run";
   Trainer(tiny_config(run, {"training.steps=4", "evaluation.tasks=[{name: retrieval, max_samples: 8}]"}), "none").run();

@@ -6,29 +6,29 @@
 namespace tessera {
 namespace {
 
-TEST(Mfu, AMeasuredPeakThatIsExceededIsRaisedAndTheLogSaysSo) {
+TEST(Mfu, RaisesAndReportsAnExceededMeasuredPeak) {
   Mfu mfu(tiny_config("runs/none", {"log.peak_tflops=null"}), at::kCPU);
   EXPECT_LT(mfu.share(1e-6), 1.0);
   EXPECT_EQ(mfu.news(), std::nullopt);
-  EXPECT_EQ(mfu.share(1e6), 1.0) << "more than any machine computes";
+  EXPECT_EQ(mfu.share(1e6), 1.0) << "more than any machine reaches";
   const std::string line = mfu.news().value_or("");
-  EXPECT_TRUE(line.starts_with("the training reached 1000000 TFLOP/s, more than the measured peak of ")) << line;
-  EXPECT_NE(line.find(": MFU is the share of 1000000 TFLOP/s from here on"), std::string::npos) << line;
+  EXPECT_TRUE(line.starts_with("training reached 1000000 TFLOP/s, more than the measured peak of ")) << line;
+  EXPECT_NE(line.find(": from now on MFU is relative to 1000000 TFLOP/s"), std::string::npos) << line;
   EXPECT_EQ(mfu.news(), std::nullopt) << "once";
   EXPECT_EQ(mfu.share(5e5), 0.5);
 }
 
-TEST(Mfu, APeakThatTheSettingsGiveStays) {
+TEST(Mfu, KeepsThePeakFromTheSettings) {
   Mfu mfu(tiny_config("runs/none", {"log.peak_tflops=0.5"}), at::kCPU);
   EXPECT_EQ(mfu.share(1.0), 2.0);
   EXPECT_EQ(mfu.news(), std::nullopt);
 }
 
-TEST(Mfu, SaysOfWhichTextsItsCountIs) {
+TEST(Mfu, ReportsTheTextLengthOfItsCount) {
   const Mfu mfu(tiny_config("runs/none"), at::kCPU);
-  EXPECT_NE(mfu.describe("texts of up to 8 tokens").find(" a sample, forward and backward, in the first batch with texts of up to 8 tokens; MFU"),
+  EXPECT_NE(mfu.describe("texts of up to 8 tokens").find(" per sample, forward and backward, in the first batch with texts of up to 8 tokens; MFU"),
             std::string::npos);
-  EXPECT_NE(mfu.describe().find(" a sample, forward and backward; MFU"), std::string::npos);
+  EXPECT_NE(mfu.describe().find(" per sample, forward and backward; MFU"), std::string::npos);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ std::map<std::string, at::Tensor> trained(const std::string& folder, const std::
   return weights_of(*trainer.training_run().model, *trainer.training_run().objective);
 }
 
-TEST(MicroBatch, IsANumberAutoOrNull) {
+TEST(MicroBatch, AcceptsANumberAutoOrNull) {
   const auto error = [](const std::string& value) {
     return error_of([&] { tiny_config("runs/x", {"training.micro_batch=" + value}); });
   };
@@ -37,19 +37,19 @@ TEST(MicroBatch, IsANumberAutoOrNull) {
   }
 }
 
-TEST(MicroBatch, AutoTakesWhatTheCheckpointHasAndANumberMayChange) {
+TEST(MicroBatch, AutoMayResumeAnyNumberAndNumbersMayChange) {
   const auto with = [](const std::string& value) { return tiny_config("runs/x", {"training.micro_batch=" + value}); };
   EXPECT_TRUE(resume_changes(to_yaml(with("4")), with("auto"), {}).free.empty());
   EXPECT_TRUE(resume_changes(to_yaml(with("null")), with("auto"), {}).free.empty());
   EXPECT_EQ(resume_changes(to_yaml(with("4")), with("2"), {}).free.at(0).text(), "training.micro_batch: 4 there, 2 here");
 }
 
-TEST(MicroBatch, AsLargeAsTheBatchIsTheWholeBatch) {
+TEST(MicroBatch, AsLargeAsTheBatchEqualsNoMicroBatch) {
   const TemporaryFolder folder;
   expect_equal(trained(folder / "a", "8"), trained(folder / "b", "null"));
 }
 
-TEST(MicroBatch, AutoIsTheLargestThatFits) {
+TEST(MicroBatch, AutoPicksTheLargestThatFits) {
   const auto planned = [](const std::string& micro_batch, std::optional<std::int64_t> available) {
     const Config config = tiny_config(
         "runs/none", {"data.loader.batch_size=24", "data.train.size=80", "training.micro_batch=" + micro_batch});
@@ -70,7 +70,7 @@ TEST(MicroBatch, AutoIsTheLargestThatFits) {
   EXPECT_FALSE(planned("auto", 1000).fits());
 }
 
-TEST(MicroBatch, AutoIsSettledAtTheStartAndWrittenDown) {
+TEST(MicroBatch, AutoIsResolvedAtTheStartAndRecorded) {
   const TemporaryFolder folder;
   expect_equal(trained(folder / "run", "auto"), trained(folder / "whole", "null"));
   EXPECT_EQ(setting_of(folder / "run/config.yaml"), "8");
@@ -79,14 +79,14 @@ TEST(MicroBatch, AutoIsSettledAtTheStartAndWrittenDown) {
             std::string::npos);
 }
 
-TEST(MicroBatch, AutoGoesOnWithTheNumberOfTheCheckpoint) {
+TEST(MicroBatch, AutoResumesWithTheNumberOfTheCheckpoint) {
   const TemporaryFolder folder;
   const auto unbroken = trained(folder / "whole", "3");
   expect_equal(trained(folder / "again", "auto", folder / "whole/checkpoints/step_0000003"), unbroken);
   EXPECT_EQ(setting_of(folder / "again/config.yaml"), "3");
 }
 
-TEST(OutOfMemory, IsOneLineWithThePlanAndTheWaysOut) {
+TEST(OutOfMemory, ReportsThePlanAndTheWaysOutInOneLine) {
   const TemporaryFolder folder;
   Trainer trainer(tiny_config(folder / "run", {"data.loader.batch_size=40"}), "none");
   const std::string error = error_of([&] {

@@ -1,4 +1,4 @@
-// Training on several data sets.
+// Tests training on several data sets.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -27,8 +27,8 @@ class MixtureRun : public ::testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(Modes, MixtureRun, ::testing::Values("accumulate", "sequential", "concat", "weighted"),
                          test_name<const char*>);
 
-// Six steps: two epochs of `accumulate`, one and a bit of the others.
-TEST_P(MixtureRun, ResumedInTheMiddleEndsBitForBitLikeAnUnbrokenOne) {
+// Six steps are two epochs of `accumulate` and a little more than one epoch of the other modes.
+TEST_P(MixtureRun, ResumesBitForBit) {
   const std::string whole = folder_ / "whole", broken = folder_ / "broken";
   const std::vector<std::string> overrides = {mixture_of(GetParam()), "checkpoint.every_steps=2",
                                               "checkpoint.keep_last=9"};
@@ -46,7 +46,7 @@ TEST_P(MixtureRun, ResumedInTheMiddleEndsBitForBitLikeAnUnbrokenOne) {
 
 using MixtureTraining = MixtureRun;
 
-TEST_F(MixtureTraining, AccumulateAddsTheGradientsOfOneBatchOfEachSource) {
+TEST_F(MixtureTraining, AccumulateAddsTheGradientsOfOneBatchPerSource) {
   const std::vector<std::string> overrides = {mixture_of("accumulate"),  "training.steps=1",
                                               "training.clip_norm=null", "optimizer={name: sgd, lr: 0.1}",
                                               "schedule.warmup_steps=0", "schedule.schedule=constant"};
@@ -54,7 +54,7 @@ TEST_F(MixtureTraining, AccumulateAddsTheGradientsOfOneBatchOfEachSource) {
   Trainer trainer(tiny_config(folder, overrides), "none");
   trainer.run();
 
-  // By hand: the same two batches, each with its own loss, p - lr * (g1 + g2).
+  // Computes the same update by hand: two batches, each with its own loss, and p - lr * (g1 + g2).
   const Config config = tiny_config(folder_ / "hand", overrides);
   TrainingRun run = build_training_run(config);
   std::vector<double> losses;
@@ -89,7 +89,7 @@ TEST_F(MixtureTraining, AccumulateAddsTheGradientsOfOneBatchOfEachSource) {
   EXPECT_NEAR(row["terms"]["few.loss"].get<double>(), losses[1], 1e-5);
 }
 
-// `accumulation` counts batches of each source, whose mean it takes.
+// `accumulation` counts the batches of each source, which are averaged.
 TEST_F(MixtureTraining, AccumulationCountsBatchesOfEachSource) {
   const std::string big = folder_ / "big", small = folder_ / "small";
   const std::vector<std::string> shared = {mixture_of("accumulate"), "training.steps=2", "optimizer.eps=0.1",
@@ -103,13 +103,13 @@ TEST_F(MixtureTraining, AccumulationCountsBatchesOfEachSource) {
   };
   const auto a = train(big, {}), b = train(small, {"data.loader.batch_size=4", "training.accumulation=2"});
   for (const auto& [name, tensor] : a) EXPECT_TRUE(at::allclose(tensor, b.at(name), 1e-4, 1e-5)) << name;
-  EXPECT_NE(io::read_file(small + "/log.txt").find("16 samples a step (4 x 2 x 2 sources)"), std::string::npos);
+  EXPECT_NE(io::read_file(small + "/log.txt").find("16 samples per step (4 x 2 x 2 sources)"), std::string::npos);
   const auto x = rows(big), y = rows(small);
   for (const char* term : {"many.loss", "few.loss", "few.loss_distance"})
     EXPECT_NEAR(x[1]["terms"][term].get<double>(), y[1]["terms"][term].get<double>(), 1e-4) << term;
 }
 
-TEST_F(MixtureTraining, AnotherMixtureDoesNotResume) {
+TEST_F(MixtureTraining, RejectsResumingWithAnotherMixture) {
   const std::string run = folder_ / "run";
   Trainer(tiny_config(run, {mixture_of("concat")}), "none").run();
   const std::string error = error_of([&] { Trainer(tiny_config(run, {mixture_of("sequential")}), "auto"); });

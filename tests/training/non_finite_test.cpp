@@ -31,7 +31,7 @@ class NonFinite : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(NonFinite, StopsTheRunWithTheStateThatTheBadStepMet) {
+TEST_F(NonFinite, StopsAndSavesTheStateBeforeTheBadStep) {
   const std::string run = folder_ / "run", good = folder_ / "good";
   Trainer trainer(tiny_config(run, {"objective.from=4", "training.ema={}"}, "test_not_finite"), "none");
   EXPECT_EQ(trainer.run(), Outcome::not_finite);
@@ -42,7 +42,7 @@ TEST_F(NonFinite, StopsTheRunWithTheStateThatTheBadStepMet) {
       << log;
   EXPECT_NE(log.find("step 5: aten::log gave NaN (1 of 1 values, [] Float) in the forward pass"), std::string::npos)
       << log;
-  EXPECT_NE(log.find("look again: trainer --config " + run + "/config.yaml --replay-step " + run +
+  EXPECT_NE(log.find("to examine it again: trainer --config " + run + "/config.yaml --replay-step " + run +
                      "/non_finite/step_0000004"),
             std::string::npos)
       << log;
@@ -61,7 +61,7 @@ TEST_F(NonFinite, StopsTheRunWithTheStateThatTheBadStepMet) {
   EXPECT_EQ(met.state.data.cursor, expected.state.data.cursor);
 }
 
-TEST_F(NonFinite, ReplayedStepNamesTheFirstBadOperatorAndTheSamples) {
+TEST_F(NonFinite, ReplayNamesTheFirstBadOperatorAndTheSamples) {
   const std::string run = folder_ / "run";
   const Config config = tiny_config(run, {"objective.from=4"}, "test_not_finite");
   Trainer(config, "none").run();
@@ -77,7 +77,7 @@ TEST_F(NonFinite, ReplayedStepNamesTheFirstBadOperatorAndTheSamples) {
             "--replay-step " + run + ": not a saved state: expected a folder like RUN/non_finite/step_0001000");
 }
 
-TEST_F(NonFinite, WeightsThatAreBadAlreadyAreNamed) {
+TEST_F(NonFinite, ReplayNamesWeightsThatWereBadBefore) {
   const Config config = tiny_config(folder_ / "run", {"checkpoint.every_steps=3", "training.steps=3"}, "test_distance");
   Trainer(config, "none").run();
   const std::string folder = folder_ / "run/checkpoints";
@@ -85,11 +85,11 @@ TEST_F(NonFinite, WeightsThatAreBadAlreadyAreNamed) {
   checkpoint.model.weights.at("text_projection").view(-1)[3] = std::numeric_limits<double>::infinity();
   CheckpointFolder(folder, 3).save(checkpoint);
   const std::string report = replay_step(config, folder + "/step_0000003", {}).first;
-  EXPECT_NE(report.find("first not finite: not finite before the step already: text_projection"), std::string::npos)
+  EXPECT_NE(report.find("first not finite: already not finite before the step: text_projection"), std::string::npos)
       << report;
 }
 
-TEST_F(NonFinite, SkippedStepLeavesWeightsAndMomentsAndTheRunGoesOn) {
+TEST_F(NonFinite, SkippedStepKeepsWeightsAndMomentsAndTheRunContinues) {
   const std::string run = folder_ / "run";
   Trainer trainer(tiny_config(run,
                               {"objective={from: 2, until: 3}", "training.non_finite=skip", "checkpoint.every_steps=1",
@@ -104,7 +104,7 @@ TEST_F(NonFinite, SkippedStepLeavesWeightsAndMomentsAndTheRunGoesOn) {
   expect_same(before.model.weights, after.model.weights);
   expect_same(before.optimizer, after.optimizer);
   EXPECT_EQ(after.state.step, 3);
-  EXPECT_EQ(after.state.data.cursor, 24) << "the data move on";
+  EXPECT_EQ(after.state.data.cursor, 24) << "the data cursor advances";
   EXPECT_EQ(end.optimizer.at("step").item<std::int64_t>(), 5);
   const auto rows = json_lines(run + "/metrics.jsonl");
   ASSERT_EQ(rows.size(), 6u);
@@ -114,8 +114,8 @@ TEST_F(NonFinite, SkippedStepLeavesWeightsAndMomentsAndTheRunGoesOn) {
   EXPECT_TRUE(fs::exists(run + "/non_finite/step_0000002/manifest.json"));
 }
 
-// Steps made after a bad one before its numbers are read are made again: nothing tells that they were.
-TEST_F(NonFinite, SkippingDoesNotDependOnHowOftenNumbersAreRead) {
+// Steps that ran after a bad one, before its loss was read back, are repeated. The result must not show it.
+TEST_F(NonFinite, SkippingDoesNotDependOnHowOftenLossesAreReadBack) {
   for (const char* precision : {"float32", "fp16"}) {
     const auto train = [&](const std::string& name, const std::string& every) {
       const std::string run = folder_ / (std::string(precision) + name);
@@ -162,7 +162,7 @@ TEST_F(NonFinite, TenSkippedStepsInARowStopTheRun) {
   EXPECT_NE(io::read_file(run + "/log.txt").find("10 steps in a row were not finite: stopped"), std::string::npos);
 }
 
-TEST_F(NonFinite, HalfPrecisionTrainsUnderALossScaleThatResumes) {
+TEST_F(NonFinite, Fp16TrainsWithALossScaleThatResumes) {
   const std::string run = folder_ / "run", plain = folder_ / "plain";
   EXPECT_EQ(Trainer(tiny_config(run, {"training.precision=fp16"}), "none").run(), Outcome::finished);
   EXPECT_EQ(Trainer(tiny_config(plain), "none").run(), Outcome::finished);
@@ -176,7 +176,7 @@ TEST_F(NonFinite, HalfPrecisionTrainsUnderALossScaleThatResumes) {
   expect_same(load_checkpoint(again + "/checkpoints/step_0000006").model.weights, end.model.weights);
 }
 
-TEST(GradScalerTest, HalvesOnOverflowAndDoublesAfterTwoThousandGoodSteps) {
+TEST(GradScalerTest, HalvesOnOverflowAndDoublesAfter2000GoodSteps) {
   GradScaler scale(true);
   const auto settle = [&](bool finite, bool ignored = false) {
     scale.settle(at::full({}, !finite, at::kBool), at::full({}, ignored, at::kBool));
@@ -203,7 +203,7 @@ TEST(GradScalerTest, HalvesOnOverflowAndDoublesAfterTwoThousandGoodSteps) {
   EXPECT_FALSE(GradScaler(false).scale().defined());
 }
 
-TEST(NonFiniteGuardTest, TellsAnOverflowFromALossThatIsBadItself) {
+TEST(NonFiniteGuardTest, DistinguishesAnOverflowFromABadLoss) {
   GradScaler scale(true);
   NonFiniteGuard guard({}, scale);
   const double inf = std::numeric_limits<double>::infinity();
@@ -220,13 +220,13 @@ TEST(NonFiniteGuardTest, TellsAnOverflowFromALossThatIsBadItself) {
   EXPECT_EQ(check(inf, inf), Decision::halted);
   EXPECT_EQ(scale.state().scale, 16384);
   EXPECT_EQ(check(1, inf), Decision::halted);
-  EXPECT_EQ(scale.state().scale, 16384) << "what is made in vain settles nothing";
+  EXPECT_EQ(scale.state().scale, 16384) << "discarded steps do not change the scale";
   guard.go_on();
   EXPECT_EQ(check(1, 2), Decision::update);
 }
 
-// fp16 and skipping too decide on the device: nothing in a step waits for it.
-TEST(NonFiniteGuardTest, NoStepReadsAnythingBack) {
+// The decisions for fp16 and skipping are also made on the device, so a step never waits for it.
+TEST(NonFiniteGuardTest, StepReadsNothingBack) {
   GradScaler scale(true);
   const at::Tensor weight = at::ones({4, 3}), mean = at::ones({3});
   NonFiniteGuard guard({mean}, scale);
@@ -262,7 +262,7 @@ TEST(NonFiniteGuardTest, StopHaltsForGoodAndKeepsTheBuffers) {
   EXPECT_EQ(mean[0].item<float>(), 2);
   guard.begin();
   guard.check(at::tensor({1.0, 1.0}));
-  EXPECT_EQ(guard.found_inf().item<float>(), 1) << "good steps after a bad one change nothing";
+  EXPECT_EQ(guard.found_inf().item<float>(), 1) << "good steps after a bad one do not change anything";
 }
 
 template <class O, class Settings>
@@ -293,7 +293,7 @@ TEST(HaltedStep, ChangesNeitherWeightsNorMoments) {
   expect_halted_step_changes_nothing<Lamb>(LambSettings{});
 }
 
-TEST(AnomalyDetectorTest, NamesTheOperatorThatMadeTheFirstInfinityAndTheFirstNan) {
+TEST(AnomalyDetectorTest, NamesTheOperatorsOfTheFirstInfinityAndTheFirstNan) {
   const at::Tensor weight = at::full({2, 3}, -1.0).requires_grad_();
   const AnomalyDetector watch({{"layer.weight", weight}});
   const at::Tensor big = at::exp(weight * -1000.0);
@@ -311,7 +311,7 @@ TEST(AnomalyDetectorTest, NamesTheNodeOfTheBackwardPass) {
   EXPECT_NE(watch.report().find("in the backward pass (SqrtBackward0)"), std::string::npos) << watch.report();
 }
 
-TEST(AnomalyDetectorTest, MasksOfInfinityAreNoFinding) {
+TEST(AnomalyDetectorTest, IgnoresMasksOfInfinity) {
   const AnomalyDetector watch({});
   const at::Tensor scores =
       at::zeros({2, 2}).masked_fill(at::eye(2).to(at::kBool), -std::numeric_limits<double>::infinity());

@@ -1,4 +1,4 @@
-// Runs on images of their own shapes (model.preprocessing.resize_mode: naflex).
+// Tests runs on images that keep their own shapes (model.preprocessing.resize_mode: naflex).
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -22,21 +22,21 @@ std::string error_of_run(const std::vector<std::string>& overrides) {
   return error_of([&] { Trainer(tiny_config(folder / "run", overrides), "none").run(); });
 }
 
-TEST(OwnShapesInTraining, TheConfigurationTakesTheEncodersPatchSizeAndReadsItselfAgain) {
+TEST(OwnShapesInTraining, TakesThePatchSizeOfTheEncoderAndReadsBackTheSame) {
   const Config config = tiny_config("runs/x", with_own_shapes());
   ASSERT_TRUE(config.model.preprocessing.patch_size.has_value());
   EXPECT_EQ(*config.model.preprocessing.patch_size, config::Size(4));
   EXPECT_EQ(to_yaml(config), to_yaml(resolve_config(config::parse_yaml(to_yaml(config), "x"), "x")));
 }
 
-TEST(OwnShapesInTraining, MicroBatchesGiveTheCurveOfTheWholeBatch) {
+TEST(OwnShapesInTraining, MicroBatchesTrainLikeTheWholeBatch) {
   const TemporaryFolder folder;
   Trainer(tiny_config(folder / "whole", with_own_shapes()), "none").run();
   Trainer(tiny_config(folder / "parts", with_own_shapes({"training.micro_batch=3"})), "none").run();
   expect_same_curve(folder / "parts", folder / "whole", 1e-4);
 }
 
-TEST(OwnShapesInTraining, TheRunIsEvaluatedAndItsLossMeasured) {
+TEST(OwnShapesInTraining, RunIsEvaluatedAndItsLossMeasured) {
   const TemporaryFolder folder;
   Trainer(tiny_config(folder / "run", with_own_shapes({"data.validation.aspect=2", "evaluation={tasks: [{name: validation_loss}, {name: zero_shot, topk: [1]}, "
                                                        "{name: retrieval}, {name: segmentation}]}"})),
@@ -47,23 +47,25 @@ TEST(OwnShapesInTraining, TheRunIsEvaluatedAndItsLossMeasured) {
   for (const auto& result : results) EXPECT_EQ(result.at("samples"), 16) << result.dump();
 }
 
-TEST(OwnShapesInTraining, ADryRunMeasuresImagesOfTheMostPatches) {
+TEST(OwnShapesInTraining, DryRunMeasuresImagesWithTheMostPatches) {
   const TemporaryFolder folder;
   const DryRunReport cost = dry_run(tiny_config(folder / "run", with_own_shapes()));
   EXPECT_GT(cost.memory.activations, 0);
   EXPECT_TRUE(cost.memory.fits());
 }
 
-TEST(OwnShapesInTraining, WhatDoesNotGoWithThemIsNamed) {
-  EXPECT_NE(error_of_run(with_own_shapes({"training.cuda_graph=true"})).find("training.cuda_graph: is true, but with model.preprocessing.resize_mode: naflex"),
+TEST(OwnShapesInTraining, ReportsUnsupportedSettings) {
+  EXPECT_NE(error_of_run(with_own_shapes({"training.cuda_graph=true"}))
+                .find("training.cuda_graph: is true, but a recorded step needs a fixed shape, and with "
+                      "model.preprocessing.resize_mode: naflex"),
             std::string::npos);
-  EXPECT_NE(error_of_run(with_own_shapes({}, "{name: sparc}")).find("objective sparc compares patches of images that all have as many"), std::string::npos);
-  EXPECT_NE(error_of_run(with_own_shapes({"model.image.encoder.patch_dropout=0.5"})).find("patch_dropout does not serve images of their own shapes"),
+  EXPECT_NE(error_of_run(with_own_shapes({}, "{name: sparc}")).find("objective sparc needs the same number of patches in all images"), std::string::npos);
+  EXPECT_NE(error_of_run(with_own_shapes({"model.image.encoder.patch_dropout=0.5"})).find("patch_dropout does not support images of varying shapes"),
             std::string::npos);
   const TemporaryFolder folder;
   EXPECT_NE(error_of([&] {
               write_image_features(tiny_config(folder / "run", with_own_shapes({"data.features={folder: " + (folder / "features") + "}"})));
-            }).find("data.features: features are of images of one size"),
+            }).find("data.features: features need images of one size"),
             std::string::npos);
 }
 

@@ -1,4 +1,4 @@
-// `pyramidclip` over ranks, and killed on the way. Nothing but run_ranks may compute in this process: see there.
+// Tests `pyramidclip` over ranks and after being killed. Only run_ranks may compute in this process; see its comment.
 #include <csignal>
 #include <filesystem>
 #include <sys/wait.h>
@@ -20,7 +20,7 @@ class PyramidOverRanks : public ::testing::Test {
  protected:
   PyramidOverRanks() : shards_(write_pyramid_shards(folder_ / "shards")) {}
 
-  // Weights at the end of a run.
+  // Trains and returns the final weights.
   Tensors train(const std::string& run, int ranks, std::vector<std::string> overrides = {}) const {
     overrides.push_back("data.loader.batch_size=" + std::to_string(8 / ranks));
     const auto ends = run_ranks(ranks, [&](const ProcessGroup& group) {
@@ -35,7 +35,7 @@ class PyramidOverRanks : public ::testing::Test {
   std::string shards_;
 };
 
-TEST_F(PyramidOverRanks, RowsAndWeightsAreTheSameOnOneAndTwoOfWhichOneLacksViews) {
+TEST_F(PyramidOverRanks, TrainsTheSameOnOneAndTwoRanksIfOneLacksViews) {
   const auto absent = run_ranks(2, [&](const ProcessGroup& group) {
     const Config config = pyramid_config(folder_ / "looked_at", shards_, {"data.loader.batch_size=4"});
     const Batch batch = build_training_run(config, group).loader->next();
@@ -55,12 +55,12 @@ TEST_F(PyramidOverRanks, RowsAndWeightsAreTheSameOnOneAndTwoOfWhichOneLacksViews
   for (const auto& [name, tensor] : one) EXPECT_TRUE(at::allclose(tensor, two.at(name), 1e-3, 1e-4)) << name;
 }
 
-TEST_F(PyramidOverRanks, KilledAndResumedEndsBitForBitAsUnbroken) {
+TEST_F(PyramidOverRanks, ResumesBitForBitAfterBeingKilled) {
   const std::vector<std::string> overrides = killed_pyramid();
   const Tensors unbroken = train("unbroken", 1, overrides);
   const pid_t child = ::fork();
   if (child == 0) {
-    at::set_num_threads(1);  // as ranks have
+    at::set_num_threads(1);  // as in run_ranks
     kill_pyramid_at(5);
     Trainer(pyramid_config(folder_ / "broken", shards_, overrides), "none").run();
     ::_exit(0);

@@ -38,10 +38,10 @@ ShapesSource pyramid_shapes() {
 using Members = std::vector<SampleFile>;
 
 bool is_json(const SampleFile& member) {
-  return member.name == "json";  // says captions and texts again
+  return member.name == "json";  // repeats the captions and texts
 }
 
-// What the sample keeps of its members.
+// Writes the sample without its .json member; `change` may edit the other members first.
 void write_sample(io::TarWriter& tar, const std::string& key, Sample sample,
                   const std::function<void(Members&)>& change = {}) {
   Members members = sample_files(sample, {}, "png");
@@ -54,7 +54,7 @@ void drop(Members& members, const std::string& name) {
   std::erase_if(members, [&](const SampleFile& member) { return member.name == name; });
 }
 
-// A .safetensors of region features that are 100 wide.
+// Returns the bytes of a .safetensors file with region features of width 100.
 std::string narrow_tensor(const std::string& scratch) {
   io::save_safetensors(scratch, {{"features", at::ones({2, 100})}});
   std::string bytes = io::read_file(scratch);

@@ -17,7 +17,7 @@ class PyramidTraining : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(PyramidTraining, LossAndGradientsOfAWholeBatchAreThoseInPartsAndInTiles) {
+TEST_F(PyramidTraining, MicroBatchesAndTilesMatchTheWholeBatch) {
   const std::string shards = write_pyramid_shards(folder_ / "shards");
   const auto step = [&](std::int64_t chunk, const std::string& tile) {
     TrainingRun run = build_training_run(pyramid_config(folder_ / "run", shards, {"objective.chunk=" + tile}));
@@ -41,7 +41,7 @@ TEST_F(PyramidTraining, LossAndGradientsOfAWholeBatchAreThoseInPartsAndInTiles) 
   }
 }
 
-TEST_F(PyramidTraining, TrainsOnShardsWithHolesAndDamageAndListsWhatItSkips) {
+TEST_F(PyramidTraining, TrainsOnDamagedShardsAndListsSkippedSamples) {
   const std::string shards = write_pyramid_shards_with_damage(folder_ / "shards");
   Trainer(pyramid_config(folder_ / "run", shards, {"data.loader.max_bad_share=0.2", "training.steps=8"}), "none").run();
   const auto log = rows(folder_ / "run");
@@ -55,7 +55,7 @@ TEST_F(PyramidTraining, TrainsOnShardsWithHolesAndDamageAndListsWhatItSkips) {
     EXPECT_NE(line["text"].get<std::string>().find(line["key"].get<std::string>()), std::string::npos) << line;
     if (line["reason"] == "region_width") {
       EXPECT_EQ(line["text"], "sample " + line["key"].get<std::string>() +
-                                  ": its region features are 100 wide, the model takes 2052");
+                                  ": its region features are 100 wide, but the model takes 2052");
     }
   }
   EXPECT_EQ(listed, (std::set<std::string>{"bad_0 bad_regions", "bad_1 region_width", "bad_2 region_width",

@@ -1,4 +1,4 @@
-// Runs of several ranks. Nothing but run_ranks may compute in these tests' own process: see there.
+// Tests runs of several ranks. Only run_ranks may compute in this process; see its comment.
 #include "tests/distributed/ranks.h"
 
 #include <csignal>
@@ -27,10 +27,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// FILIP's gradient jumps where the best patch of a token changes, which rounding may bring about later on.
+// FILIP's gradient jumps when the best patch of a token changes, which rounding may cause in later steps.
 constexpr std::size_t kSteadyGradients = 4;
 
-/// Trains with 8 samples a micro-batch over all ranks, and gives the end of the run.
+/// Trains with 8 samples per micro-batch over all ranks. Returns the state at the end of the run.
 Tensors train(const std::string& folder, const std::vector<std::string>& overrides, const std::string& resume,
               const ProcessGroup& group) {
   std::vector<std::string> all{"data.loader.batch_size=" + std::to_string(8 / group.size())};
@@ -56,7 +56,7 @@ void expect_equal_weights(const Tensors& a, const Tensors& b) {
   }
 }
 
-/// The end of a run of two ranks that goes on from the other's step 3.
+/// Resumes a run of two ranks in `folder` from step 3 of `run`. Returns the state at its end.
 std::vector<Tensors> train_again_from(const std::string& run, const std::string& folder,
                                       const std::vector<std::string>& overrides) {
   const std::string middle = run + "/checkpoints/step_0000003";
@@ -70,7 +70,7 @@ class RanksTest : public ::testing::Test {
 
 class CurveOverRanks : public ::testing::TestWithParam<const char*> {
  protected:
-  /// Those of the case, and these.
+  /// Returns the overrides of the test case, followed by `more`.
   static std::vector<std::string> of_case(const std::vector<std::string>& more) {
     std::vector<std::string> all = overrides_of(GetParam());
     all.insert(all.end(), more.begin(), more.end());
@@ -94,8 +94,8 @@ INSTANTIATE_TEST_SUITE_P(Objectives, CurveOverRanks,
                                            "{name: weighted_sum, objectives: [{name: multi_positive_sigmoid}, {name: superclip, text_view: captions}]} with captions"),
                          test_name<const char*>);
 
-// Twelve steps of 40 samples: past the end of two epochs.
-TEST_P(CurveOverRanks, IsThatOfOneProcess) {
+// Twelve steps on 40 samples pass the end of two epochs.
+TEST_P(CurveOverRanks, MatchesOneProcess) {
   for (const char* accumulation : {"1", "2"}) {
     const std::vector<std::string> overrides =
         of_case({"training.steps=12", std::string("training.accumulation=") + accumulation});
@@ -118,8 +118,8 @@ TEST_P(CurveOverRanks, IsThatOfOneProcess) {
   }
 }
 
-// Ranks whose longest captions differ, too.
-TEST_P(CurveOverRanks, WithoutPaddingIsThatOfOneProcessWithIt) {
+// The longest captions of the ranks differ.
+TEST_P(CurveOverRanks, WithoutPaddingMatchesOneProcessWithPadding) {
   for (const std::string attention : {"causal", "bidirectional"}) {
     const auto run = [&](int ranks, bool skip) {
       const std::string folder = folder_ / concat(attention, ranks, skip);
@@ -135,8 +135,8 @@ TEST_P(CurveOverRanks, WithoutPaddingIsThatOfOneProcessWithIt) {
   }
 }
 
-// All goes through the connection: collectives, the reducer, the optimizer's shards.
-TEST_P(CurveOverRanks, WithABackendOneRankTrainsAsOneAlone) {
+// Collectives, the gradient reducer and the optimizer shards all go through the backend.
+TEST_P(CurveOverRanks, OneRankWithABackendMatchesOneWithout) {
   const std::vector<std::string> overrides =
       of_case({"training.steps=6", "distributed.shard_optimizer=true", "distributed.backend=gloo"});
   const auto run = [&](const std::string& backend) {
@@ -148,8 +148,8 @@ TEST_P(CurveOverRanks, WithABackendOneRankTrainsAsOneAlone) {
   expect_same_curve(folder_ / "gloo", folder_ / "auto", 2e-4, kSteadyGradients);
 }
 
-// Batch norm aside, neither ranks nor chunks change what is learned.
-TEST_P(CurveOverRanks, WithGradCacheIsThatOfOneProcess) {
+// Except with batch norm, neither the number of ranks nor the chunk size changes what is learned.
+TEST_P(CurveOverRanks, WithGradCacheMatchesOneProcess) {
   const std::vector<std::string> plain = of_case({"training.steps=6"});
   std::vector<std::string> cached = plain;
   cached.insert(cached.end(), {"training.micro_batch=3", "model.image.encoder.grad_checkpointing=true"});
@@ -161,8 +161,8 @@ TEST_P(CurveOverRanks, WithGradCacheIsThatOfOneProcess) {
   expect_equal_weights(ranks[0], ranks[1]);
 }
 
-// Slots, a codebook that both towers share, and parameters that no gradient reaches (the bias of keys that are no values).
-TEST_F(RanksTest, ReadOutsGiveTheCurveOfOneProcess) {
+// Covers slots, a codebook that both towers share, and parameters without a gradient (the bias of keys that are not values).
+TEST_F(RanksTest, ReadOutsMatchOneProcess) {
   const std::vector<std::string> names = {
       "{name: sparo, slots: 4, slot_width: 4, key_width: 3, group_size: 2}",
       "{name: sparo, slots: 4, slot_width: 4, key_width: 3, share_values: false, layer_norm: full}",
@@ -185,8 +185,8 @@ TEST_F(RanksTest, ReadOutsGiveTheCurveOfOneProcess) {
   }
 }
 
-// Sixteen steps: several epochs of one source after the other.
-TEST_F(RanksTest, MixturesOfDataSetsGiveTheCurveOfOneProcess) {
+// Sixteen steps are several epochs, one source after the other.
+TEST_F(RanksTest, MixturesMatchOneProcess) {
   for (const char* mode : {"accumulate", "sequential"}) {
     const std::vector<std::string> overrides = {
         std::string("data.train={name: mixture, mode: ") + mode +
@@ -202,7 +202,7 @@ TEST_F(RanksTest, MixturesOfDataSetsGiveTheCurveOfOneProcess) {
   }
 }
 
-TEST_F(RanksTest, ATeacherIsThatOfOneProcessAndTheSameOnAllRanks) {
+TEST_F(RanksTest, TeacherMatchesOneProcessAndIsEqualOnAllRanks) {
   const std::vector<std::string> plain{"objective={name: test_teacher}", "model.image.encoder.patch_dropout=0.5",
                                        "model.image.encoder.patch_size=4", "optimizer.eps=0.1"};
   std::vector<std::string> cached = plain;
@@ -220,8 +220,8 @@ TEST_F(RanksTest, ATeacherIsThatOfOneProcessAndTheSameOnAllRanks) {
   }
 }
 
-// A picture leaves out the same patches whichever rank and chunk it is in.
-TEST_P(CurveOverRanks, WithPatchDropoutIsThatOfOneProcess) {
+// An image drops the same patches on every rank and in every chunk.
+TEST_P(CurveOverRanks, WithPatchDropoutMatchesOneProcess) {
   if (needs_all_patches(GetParam())) GTEST_SKIP() << "it takes no patch_dropout";
   std::vector<std::string> overrides = of_case({"training.steps=6", "training.accumulation=2",
                                                 "model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"});
@@ -232,8 +232,8 @@ TEST_P(CurveOverRanks, WithPatchDropoutIsThatOfOneProcess) {
   expect_same_curve(both, alone, 2e-4, kSteadyGradients);
 }
 
-// Adapters' inputs are dropped by row and token, whichever rank and chunk these are in.
-TEST_P(CurveOverRanks, WithLoraIsThatOfOneProcess) {
+// Dropout on adapter inputs depends only on row and token, not on rank or chunk.
+TEST_P(CurveOverRanks, WithLoraMatchesOneProcess) {
   std::vector<std::string> overrides =
       of_case({"training.steps=6", "adapt.image={lora: {rank: 4, dropout: 0.3, layers: [query, value, mlp_in]}}",
                "adapt.text={lora: {rank: 4, dropout: 0.3}}"});
@@ -249,8 +249,8 @@ TEST_P(CurveOverRanks, WithLoraIsThatOfOneProcess) {
   expect_equal_weights(unbroken[0], ranks[0]);
 }
 
-// What a step of one rank takes beside weights, optimizer state and buckets, as foretold by one process and as it is.
-TEST_P(CurveOverRanks, MemoryIsThatOfThePlan) {
+// Compares the planned memory of one rank's step, without weights, optimizer state and buckets, with the measured memory.
+TEST_P(CurveOverRanks, MemoryMatchesThePlan) {
   for (const char* micro_batch : {"null", "4"}) {
     const Config config = tiny_config(
         folder_ / "run", of_case({"data.loader.batch_size=16", std::string("training.micro_batch=") + micro_batch,
@@ -269,7 +269,7 @@ TEST_P(CurveOverRanks, MemoryIsThatOfThePlan) {
       GradientReducer reducer(parameters, group, 25);
       StepContext context;
       context.group = group;
-      const Batch loaded = run.loader->next();  // by threads that are not measured
+      const Batch loaded = run.loader->next();  // loaded by threads that are not measured
       const MemoryMeter memory;
       const Batch batch = map_tensors(loaded, [](const at::Tensor& tensor) { return tensor.clone(); });
       if (const auto samples = config.training.micro_batch.of(16))
@@ -280,21 +280,21 @@ TEST_P(CurveOverRanks, MemoryIsThatOfThePlan) {
               {"planned", at::full({1}, plan.peak - plan.weights - plan.optimizer - plan.buckets, at::kDouble)}};
     });
     ASSERT_EQ(ranks.size(), 2U);
-    // Images of the most patches, captions of the whole context.
+    // These are planned for images with the most patches or captions of the full context length.
     const std::string given = GetParam();
     const bool plans_for_the_largest =
         given.ends_with("own shapes") || given.find("captioning") != std::string::npos;
     for (const Tensors& rank : ranks) {
       const double measured = rank.at("measured").item<double>();
       const double planned = rank.at("planned").item<double>() / measured;
-      // Boxes and their texts differ in number from batch to batch; the plan knows the first few samples.
+      // The number of boxes and their texts differs between batches, and the plan sees only the first few samples.
       EXPECT_GT(planned, given.ends_with("boxes") ? 0.85 : 0.92) << GetParam() << " in parts of " << micro_batch;
       EXPECT_LT(planned, plans_for_the_largest ? 1.5 : 1.08) << GetParam() << " in parts of " << micro_batch;
     }
   }
 }
 
-TEST_F(RanksTest, MicroBatchAutoIsTheSameOnAllRanks) {
+TEST_F(RanksTest, AutoMicroBatchIsEqualOnAllRanks) {
   const auto ranks = run_ranks(2, [&](const ProcessGroup& group) {
     return train(folder_ / "run", {"training.micro_batch=auto"}, "none", group);
   });
@@ -303,7 +303,7 @@ TEST_F(RanksTest, MicroBatchAutoIsTheSameOnAllRanks) {
   EXPECT_NE(io::read_file(folder_ / "run/config.yaml").find("micro_batch: 4"), std::string::npos);
 }
 
-TEST_F(RanksTest, ResumeIsBitForBitOnTheSameRanksAndGoesOnFromTheSameSampleOnOthers) {
+TEST_F(RanksTest, ResumesBitForBitOnTheSameRanksAndAtTheSameSampleOnOthers) {
   const std::string whole = folder_ / "whole", again = folder_ / "again", single = folder_ / "single";
   const auto unbroken = run_ranks(2, [&](const ProcessGroup& group) { return train(whole, {}, "none", group); });
   const std::string middle = whole + "/checkpoints/step_0000003";
@@ -312,8 +312,8 @@ TEST_F(RanksTest, ResumeIsBitForBitOnTheSameRanksAndGoesOnFromTheSameSampleOnOth
   ASSERT_EQ(resumed.size(), 2U);
   for (std::size_t rank = 0; rank < 2; ++rank) expect_equal_weights(unbroken[rank], resumed[rank]);
 
-  // One process takes 8 samples a step where each of two took 4: a different batch_size is a setting that decides, so
-  // the checkpoint's is changed along.
+  // One process takes 8 samples per step, where each of two ranks took 4. A different batch_size would be refused on resume,
+  // so the test changes it in the checkpoint too.
   const auto alone = run_ranks(1, [&](const ProcessGroup& group) -> Tensors {
     Checkpoint checkpoint = load_checkpoint(middle);
     const std::string key = "batch_size: 4";
@@ -328,14 +328,14 @@ TEST_F(RanksTest, ResumeIsBitForBitOnTheSameRanksAndGoesOnFromTheSameSampleOnOth
     EXPECT_NEAR(got[i]["loss"].get<double>(), expected[i + 3]["loss"].get<double>(), 1e-4);
 }
 
-TEST_F(RanksTest, ASignalOnOneRankStopsAllAndTheRunGoesOn) {
+TEST_F(RanksTest, SignalOnOneRankStopsAllAndTheRunResumes) {
   const std::string whole = folder_ / "whole", broken = folder_ / "broken";
   const std::vector<std::string> settings = {"checkpoint.every_steps=0", "training.steps=40"};
   const auto unbroken = run_ranks(2, [&](const ProcessGroup& group) { return train(whole, settings, "none", group); });
   const auto stopped = run_ranks(2, [&](const ProcessGroup& group) {
     std::thread sender;
     if (group.rank() == 1) {
-      std::signal(SIGUSR1, SIG_IGN);  // until the trainer takes over
+      std::signal(SIGUSR1, SIG_IGN);  // until the trainer installs its handler
       sender = std::thread([&] {
         const std::string file = broken + "/metrics.jsonl";
         while (!fs::exists(file) || fs::file_size(file) == 0) std::this_thread::yield();
@@ -358,7 +358,7 @@ TEST_F(RanksTest, ASignalOnOneRankStopsAllAndTheRunGoesOn) {
   EXPECT_EQ(rows(broken).size(), 40U);
 }
 
-// Every fifth sample is unreadable, so that one of the ranks may be through with an epoch before the other.
+// Every fifth sample is unreadable, so one rank may finish an epoch before another.
 class Patchy : public IndexedSource {
  public:
   Patchy()
@@ -379,7 +379,7 @@ class Patchy : public IndexedSource {
   ShapesSource shapes_;
 };
 
-TEST_F(RanksTest, CorruptSamplesOnSomeRanksNeitherHangNorBreakTheResume) {
+TEST_F(RanksTest, CorruptSamplesNeitherHangRanksNorBreakTheResume) {
   sources().add<config::NoSettings>("test_patchy", "shapes with gaps",
                                     [](const config::NoSettings&) { return std::make_shared<Patchy>(); });
   const std::vector<std::string> settings = {"data.train={name: test_patchy}", "data.loader.max_bad_share=1",
@@ -393,13 +393,13 @@ TEST_F(RanksTest, CorruptSamplesOnSomeRanksNeitherHangNorBreakTheResume) {
   for (std::size_t rank = 0; rank < 4; ++rank) expect_equal_weights(unbroken[rank], resumed[rank]);
 }
 
-TEST_F(RanksTest, DifferentConfigurationsAreRefused) {
+TEST_F(RanksTest, RejectsDifferentConfigurations) {
   const auto results = run_ranks(2, [&](const ProcessGroup& group) -> Tensors {
     const std::string lr = group.first() ? "optimizer.lr=0.1" : "optimizer.lr=0.2";
     const std::string error = error_of([&] { train(folder_ / "run", {lr}, "none", group); });
-    EXPECT_EQ(error, group.first() ? "rank 0 stops, for rank 1 failed at comparing configurations (its own message "
-                                     "says why)"
-                                   : "rank 1 has another configuration than rank 0: optimizer.lr: 0.1 there, 0.2 here: "
+    EXPECT_EQ(error, group.first() ? "rank 0 stops because rank 1 failed at comparing configurations (its own "
+                                     "message says why)"
+                                   : "rank 1 has a different configuration than rank 0: optimizer.lr: 0.1 there, 0.2 here: "
                                      "start all ranks with the same file and overrides");
     return {};
   });
@@ -414,8 +414,8 @@ pid_t first_child(pid_t process) {
   return child;
 }
 
-/// Runs the program trainer; returns its exit code. Its output goes to a file. When the file `until` holds something
-/// the program gets the signal; SIGKILL and SIGSTOP go to its first worker.
+/// Runs the program trainer with its output in the file `output`. Returns its exit code. Sends `signal` once the file `until`
+/// is not empty: SIGKILL and SIGSTOP to its first worker, other signals to the program.
 int run_program(const std::vector<std::string>& arguments, const std::string& output, int signal = 0,
                 const std::string& until = "") {
   const std::string program = std::string(TESSERA_BINARY_DIR) + "/bin/trainer";
@@ -463,7 +463,7 @@ class NprocTest : public RanksTest {
   const std::string config_ = folder_ / "tiny.yaml", output_ = folder_ / "output.txt";
 };
 
-TEST_F(NprocTest, TwoProcessesGiveTheCurveOfOne) {
+TEST_F(NprocTest, TwoProcessesMatchOne) {
   const std::string one = folder_ / "one", two = folder_ / "two";
   EXPECT_EQ(run_program(arguments(one, {}), output_), 0) << text();
   EXPECT_EQ(run_program(arguments(two, {"--nproc", "2", "--set", "data.loader.batch_size=4"}), output_), 0) << text();
@@ -471,14 +471,14 @@ TEST_F(NprocTest, TwoProcessesGiveTheCurveOfOne) {
   EXPECT_NE(text().find("x 2 ranks over gloo"), std::string::npos) << text();
 }
 
-TEST_F(NprocTest, AProcessAloneGoesThroughABackendThatIsNamed) {
+TEST_F(NprocTest, SingleProcessUsesTheBackendInTheSettings) {
   const std::string run = folder_ / "run";
   EXPECT_EQ(run_program(arguments(run, {"--set", "distributed.backend=gloo"}), output_), 0) << text();
   EXPECT_NE(text().find("run " + run + " on cpu over gloo"), std::string::npos) << text();
   EXPECT_EQ(text().find("without the others"), std::string::npos) << text();
 }
 
-TEST_F(NprocTest, PassesASignalOnAndLeavesWithItsCode) {
+TEST_F(NprocTest, ForwardsASignalAndExitsWithItsCode) {
   const std::string run = folder_ / "run";
   const auto long_run =
       arguments(run, {"--nproc", "2", "--set", "training.steps=100000", "--set", "data.loader.batch_size=4"});
@@ -486,9 +486,9 @@ TEST_F(NprocTest, PassesASignalOnAndLeavesWithItsCode) {
   EXPECT_TRUE(fs::exists(run + "/checkpoints/latest")) << text();
 }
 
-TEST_F(NprocTest, ADeadRankEndsTheOthers) {
+TEST_F(NprocTest, DeadRankStopsTheOthers) {
   if (!fs::exists("/proc/self/task/" + std::to_string(::getpid()) + "/children"))
-    GTEST_SKIP() << "the kernel lists no children";
+    GTEST_SKIP() << "the kernel does not list child processes";
   const std::string run = folder_ / "run";
   const auto long_run =
       arguments(run, {"--nproc", "2", "--set", "training.steps=100000", "--set", "data.loader.batch_size=4"});
@@ -497,9 +497,9 @@ TEST_F(NprocTest, ADeadRankEndsTheOthers) {
       << text();
 }
 
-TEST_F(NprocTest, ASilentRankIsNamedWithHostPhaseAndStep) {
+TEST_F(NprocTest, NamesASilentRankWithHostPhaseAndStep) {
   if (!fs::exists("/proc/self/task/" + std::to_string(::getpid()) + "/children"))
-    GTEST_SKIP() << "the kernel lists no children";
+    GTEST_SKIP() << "the kernel does not list child processes";
   const std::string run = folder_ / "run";
   const auto long_run = arguments(run, {"--nproc", "2", "--set", "training.steps=100000", "--set",
                                         "data.loader.batch_size=4", "--set", "distributed.heartbeat=5"});
@@ -508,7 +508,7 @@ TEST_F(NprocTest, ASilentRankIsNamedWithHostPhaseAndStep) {
   EXPECT_NE(text().find(" of step "), std::string::npos) << text();
 }
 
-TEST_F(NprocTest, AMistakeIsSaidOnce) {
+TEST_F(NprocTest, ReportsAnErrorOnce) {
   EXPECT_EQ(run_program(arguments(folder_ / "a", {"--nproc", "2", "--set", "optimizer.lrr=1"}), output_), 2);
   EXPECT_EQ(split(text(), '\n').size(), 2U) << text();  // one line and the end
   // Every rank fails while it builds the data.
@@ -516,7 +516,7 @@ TEST_F(NprocTest, AMistakeIsSaidOnce) {
   EXPECT_NE(text().find("fewer samples than one batch of 21 for each of 2 processes"), std::string::npos) << text();
 }
 
-TEST_F(NprocTest, InsideALauncherIsRefused) {
+TEST_F(NprocTest, IsRejectedInsideALauncher) {
   ::setenv("WORLD_SIZE", "2", 1);
   EXPECT_EQ(run_program(arguments(folder_ / "a", {"--nproc", "2"}), output_), 2);
   EXPECT_NE(text().find("leave one out"), std::string::npos) << text();
@@ -525,7 +525,7 @@ TEST_F(NprocTest, InsideALauncherIsRefused) {
   ::unsetenv("WORLD_SIZE");
 }
 
-TEST_F(RanksTest, ATaskThatDoesNotFitItsDataStopsEveryRank) {
+TEST_F(RanksTest, TaskThatDoesNotFitItsDataStopsEveryRank) {
   const std::string folder = folder_ / "run";
   io::write_file(folder_ / "classes.csv", "filepath\ttitle\n" TESSERA_SOURCE_DIR "/docs/images/slots.png\ta slot\n");
   const auto ranks = run_ranks(2, [&](const ProcessGroup& group) {

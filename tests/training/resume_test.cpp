@@ -1,4 +1,4 @@
-// What a resumed run may have otherwise than before, from where it goes on, and who may train in a folder.
+// Tests which settings may change on resume, where a run resumes, and that only one trainer works in a folder.
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
@@ -36,7 +36,7 @@ ResumeChanges after(const std::vector<std::string>& overrides, const std::vector
   return resume_changes(to_yaml(tiny_config("runs/x", before)), tiny_config("runs/y", overrides), allowed);
 }
 
-TEST(ResumeRules, KeysStandForAllBelowThem) {
+TEST(ResumeRules, KeysCoverEverythingBelowThem) {
   EXPECT_TRUE(stands_for("optimizer", "optimizer.lr"));
   EXPECT_TRUE(stands_for("optimizer.lr", "optimizer.lr"));
   EXPECT_FALSE(stands_for("optimizer.lr", "optimizer.lr_scale"));
@@ -56,7 +56,7 @@ TEST(ResumeRules, LengthThreadsTasksMicroBatchAndLogMayChange) {
   EXPECT_GE(changes.free.size(), 8u);
 }
 
-TEST(ResumeRules, SettingsThatAnEarlierVersionDidNotHaveHadTheirDefaults) {
+TEST(ResumeRules, MissingSettingsOfAnEarlierVersionHadTheirDefaults) {
   config::Node before = config::parse_yaml(to_yaml(tiny_config("runs/x", {})), "before");
   before.erase("adapt");
   config::Node model = *before.find("model"), image = *model.find("image"), encoder = *image.find("encoder");
@@ -71,17 +71,17 @@ TEST(ResumeRules, SettingsThatAnEarlierVersionDidNotHaveHadTheirDefaults) {
   EXPECT_EQ(refused({"model.image.encoder.out_bias=false"}), std::vector<std::string>{"model.image.encoder.out_bias"});
 }
 
-TEST(ResumeRules, OtherChangesAreRefusedWithTheWayOut) {
+TEST(ResumeRules, RejectsOtherChangesAndNamesTheWayOut) {
   const ResumeChanges changes = after({"optimizer.lr=0.5", "seed=4"});
   EXPECT_EQ(refusal(changes.refused),
-            "was trained with other settings: seed: 3 there, 4 here; optimizer.lr: 0.01 there, 0.5 here: give the same "
-            "ones, let these through with --allow-changes seed optimizer.lr, or choose another run.folder");
+            "was trained with other settings: seed: 3 there, 4 here; optimizer.lr: 0.01 there, 0.5 here: use the same "
+            "settings, allow these changes with --allow-changes seed optimizer.lr, or choose another run.folder");
   const ResumeChanges some = after({"optimizer.lr=0.5", "seed=4"}, {"optimizer"});
   EXPECT_EQ(keys_of(some.allowed), std::vector<std::string>{"optimizer.lr"});
   EXPECT_EQ(keys_of(some.refused), std::vector<std::string>{"seed"});
 }
 
-TEST(ResumeRules, AllowedKeysThatAreNoSettingsAreRefused) {
+TEST(ResumeRules, RejectsAllowedKeysThatAreNotSettings) {
   EXPECT_EQ(error_of([] { after({"seed=4"}, {"seed", "optimizer.lrr"}); }),
             "--allow-changes optimizer.lrr: there is no such setting: did you mean optimizer.lr?");
   EXPECT_EQ(error_of([] { after({"seed=4"}, {"sed"}); }), "--allow-changes sed: there is no such setting: did you mean seed?");
@@ -89,16 +89,16 @@ TEST(ResumeRules, AllowedKeysThatAreNoSettingsAreRefused) {
             "no error");
 }
 
-TEST(ResumeRules, AnotherModuleStandsForAllOfItsSettings) {
+TEST(ResumeRules, ReportsAnotherModuleAsOneChange) {
   EXPECT_EQ(keys_of(after({"optimizer.name=lamb"}).refused), std::vector<std::string>{"optimizer.name"});
 }
 
-TEST(ResumeRules, LongListsAreComparedToTheirEnd) {
+TEST(ResumeRules, ComparesLongListsToTheirEnd) {
   const std::string list = "parameters.frozen=[aaaaaaaaaaaaaaaaaaaaaaaaaaa, bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb, ";
   EXPECT_EQ(keys_of(after({list + "c]"}, {}, {list + "d]"}).refused), std::vector<std::string>{"parameters.frozen"});
 }
 
-TEST(ResumeRules, PathsOfAMixtureMayChangeAndItsWeightsMayNot) {
+TEST(ResumeRules, PathsOfAMixtureMayChangeButItsWeightsMayNot) {
   const auto mixture = [](const std::string& folder, int weight) {
     return concat("data.train={name: mixture, mode: weighted, sources: [{label: a, weight: ", weight,
                   ", source: {name: webdataset, path: ", folder, "/a.tar}}, {label: b, source: {name: shapes}}]}");
@@ -108,8 +108,8 @@ TEST(ResumeRules, PathsOfAMixtureMayChangeAndItsWeightsMayNot) {
   EXPECT_NE(std::ranges::count(keys_of(changes.free), "data.train.sources.0.source.path"), 0);
 }
 
-// The table of docs/training.md: the first column's keys.
-TEST(ResumeRules, AreThoseOfTheDocs) {
+// Compares the rules with the keys in the first column of the table in docs/training.md.
+TEST(ResumeRules, MatchTheDocs) {
   const std::string page = io::read_file(TESSERA_SOURCE_DIR "/docs/training.md");
   const std::size_t begin = page.find("\n## What may change on resume\n");
   ASSERT_NE(begin, std::string::npos);
@@ -136,7 +136,7 @@ class ResumeTest : public ::testing::Test {
     for (const auto& [name, tensor] : weights(a)) EXPECT_TRUE(at::equal(tensor, weights(b).at(name))) << name;
   }
   std::string log(const std::string& run) { return io::read_file(folder_ / run + "/log.txt"); }
-  /// 40 samples of shapes in two shards; the settings of a run on them.
+  /// Writes `samples` samples of shapes in shards of 20. Returns the settings of a run on them.
   std::vector<std::string> write_samples(const std::string& name, std::int64_t samples = 40) {
     ShapesSettings shapes;
     shapes.size = samples;
@@ -151,7 +151,7 @@ class ResumeTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(ResumeTest, AChangeThatIsLetThroughActsAndIsNotedInTheRun) {
+TEST_F(ResumeTest, AllowedChangeTakesEffectAndIsRecorded) {
   train("run", {"training.steps=3"});
   train("run", {"optimizer.lr=0.05"}, {"auto", {"optimizer.lr"}});
   const std::string run = folder_ / "run";
@@ -162,12 +162,12 @@ TEST_F(ResumeTest, AChangeThatIsLetThroughActsAndIsNotedInTheRun) {
   EXPECT_EQ(noted[0], (nlohmann::json{{"step", 3}, {"key", "optimizer.lr"}, {"before", "0.01"}, {"now", "0.05"}}));
   EXPECT_NE(io::read_file(run + "/run.html").find("optimizer.<wbr>lr: 0.01 before, 0.05 now"), std::string::npos);
   EXPECT_GT(rows(run).back()["lr"].get<double>(), 0.005);
-  // From here on the new rate is the run's own.
+  // From now on the new rate belongs to the run and needs no permission.
   train("run", {"optimizer.lr=0.05", "training.steps=7"}, "auto");
   EXPECT_EQ(json_lines(run + "/changes.jsonl").size(), 1u);
 }
 
-TEST_F(ResumeTest, TheSameShardsAtAnotherPathAreTheSameData) {
+TEST_F(ResumeTest, SameShardsAtAnotherPathAreTheSameData) {
   const auto first = write_samples("shards");
   train("whole", first);
   fs::create_directories(folder_ / "elsewhere");
@@ -177,14 +177,14 @@ TEST_F(ResumeTest, TheSameShardsAtAnotherPathAreTheSameData) {
   expect_same_weights("whole", "moved");
 }
 
-TEST_F(ResumeTest, OtherDataAreRefusedUnlessTheyAreLetThrough) {
+TEST_F(ResumeTest, RejectsOtherDataUnlessAllowed) {
   train("run", write_samples("shards"));
   const std::string newest = folder_ / "run/checkpoints/step_0000006";
   const auto more = write_samples("more", 60);
   EXPECT_EQ(error_of([&] { Trainer(tiny_config(folder_ / "run", more), "auto"); }),
             newest +
-                ": was trained on other data than data.train names now: 2 files there, 3 here: give the same data, let "
-                "these through with --allow-changes data.train, or choose another run.folder");
+                ": was trained on other data than data.train names now: 2 files there, 3 here: use the same data, allow "
+                "this change with --allow-changes data.train, or choose another run.folder");
   auto longer = more;
   longer.push_back("training.steps=8");
   train("run", longer, {"auto", {"data.train"}});
@@ -192,7 +192,7 @@ TEST_F(ResumeTest, OtherDataAreRefusedUnlessTheyAreLetThrough) {
   EXPECT_EQ(load_checkpoint(folder_ / "run/checkpoints/step_0000008").state.data.epoch, 2);
 }
 
-TEST_F(ResumeTest, AFingerprintSeesSizesAndTheContentOfItsSample) {
+TEST_F(ResumeTest, FingerprintCoversNamesSizesAndSampledContent) {
   write_samples("shards");
   const auto print = [&](const std::string& name) {
     const auto config = tiny_config("runs/x", of_samples(name));
@@ -213,34 +213,34 @@ TEST_F(ResumeTest, AFingerprintSeesSizesAndTheContentOfItsSample) {
   EXPECT_EQ(first_difference(before, print("shards")), "the names of the files differ");
 }
 
-TEST_F(ResumeTest, ARunWithFewerStepsThanItHasIsWarnedOf) {
+TEST_F(ResumeTest, WarnsAboutFewerStepsThanAreTrained) {
   train("run");
   train("run", {"training.steps=4"}, "auto");
-  EXPECT_NE(log("run").find("training.steps is 4, but 6 steps are trained already: there is nothing left to train"),
+  EXPECT_NE(log("run").find("training.steps is 4, but 6 steps are already trained: there is nothing left to train"),
             std::string::npos);
 }
 
-TEST_F(ResumeTest, ABatchOfOneAndAMicroBatchAboveTheBatchAreWarnedOf) {
+TEST_F(ResumeTest, WarnsAboutABatchOfOneAndATooLargeMicroBatch) {
   train("one", {"data.loader.batch_size=1", "training.steps=1", "schedule.warmup_steps=0", "training.micro_batch=4"});
   EXPECT_NE(log("one").find("training.micro_batch is 4, more than data.loader.batch_size, 1"), std::string::npos);
-  EXPECT_NE(log("one").find("the objective clip compares a pair with the others of its batch, and there are none"),
+  EXPECT_NE(log("one").find("the objective clip compares a pair with the others of its batch, but there are none"),
             std::string::npos);
   EXPECT_EQ(
       Trainer(tiny_config(folder_ / "lone", {"data.loader.batch_size=1", "training.steps=1", "schedule.warmup_steps=0"}, "test_distance"), "none")
           .run(),
       Outcome::finished);
-  EXPECT_EQ(log("lone").find("and there are none"), std::string::npos);
+  EXPECT_EQ(log("lone").find("but there are none"), std::string::npos);
 }
 
-TEST_F(ResumeTest, ASecondTrainerInTheFolderEndsWithALine) {
+TEST_F(ResumeTest, SecondTrainerInTheFolderIsRejected) {
   const Trainer first(tiny_config(folder_ / "run"), "none");
   const std::string error = error_of([&] { Trainer(tiny_config(folder_ / "run"), "auto"); });
-  EXPECT_TRUE(error.starts_with((folder_ / "run") + ": another trainer is at work in this run folder (process "))
+  EXPECT_TRUE(error.starts_with((folder_ / "run") + ": another trainer is using this run folder (process "))
       << error;
-  EXPECT_TRUE(error.ends_with("): wait for its end, stop it, or choose another run.folder")) << error;
+  EXPECT_TRUE(error.ends_with("): wait until it ends, stop it, or choose another run.folder")) << error;
 }
 
-TEST_F(ResumeTest, AHangUpIsNotedLikeSigtermUnlessItWasIgnored) {
+TEST_F(ResumeTest, HandlesSighupLikeSigtermUnlessItWasIgnored) {
   {
     const InterruptGuard guard;
     ::raise(SIGHUP);
@@ -255,12 +255,12 @@ TEST_F(ResumeTest, AHangUpIsNotedLikeSigtermUnlessItWasIgnored) {
   std::signal(SIGHUP, SIG_DFL);
 }
 
-TEST_F(ResumeTest, WhatTheCommandHasStoredIsFetchedWhereTheRunIsEmpty) {
+TEST_F(ResumeTest, FetchesAStoredCheckpointIntoAnEmptyRun) {
   const std::string store = folder_ / "store";
   const std::vector<std::string> stored = {
       "run.name=a", "checkpoint.command='mkdir -p " + store + "/$2 && cp -r \"$1\" " + store + "/$2/'",
       "checkpoint.fetch_command='test ! -d " + store + "/$2 || cp -r " + store + "/$2/. \"$1\"'"};
-  train("whole", stored, "auto");  // nothing is stored yet: a fresh start
+  train("whole", stored, "auto");  // nothing is stored yet, so the run starts fresh
   EXPECT_NE(log("whole").find("checkpoint.fetch_command: nothing is stored yet"), std::string::npos);
   EXPECT_TRUE(fs::exists(store + "/a/step_0000006/manifest.json"));
   fs::remove_all(store + "/a/step_0000006");
@@ -270,19 +270,19 @@ TEST_F(ResumeTest, WhatTheCommandHasStoredIsFetchedWhereTheRunIsEmpty) {
   EXPECT_FALSE(fs::exists(folder_ / "broken/checkpoints/.writing_fetched"));
 }
 
-TEST_F(ResumeTest, AFetchThatFailsIsALineAndNoFreshStart) {
+TEST_F(ResumeTest, FailedFetchIsAnErrorNotAFreshStart) {
   const auto fetch = [&](const std::string& command) {
     const std::string folder = folder_ / "checkpoints";
     return error_of([&] { fetch_checkpoint(command, "a", folder); });
   };
   EXPECT_EQ(
       fetch("exit 4"),
-      "checkpoint.fetch_command: exit 4: failed with exit code 4 (one that finds nothing stored ends with 0 and brings "
+      "checkpoint.fetch_command: exit 4: failed with exit code 4 (if nothing is stored yet, it must exit with 0 and fetch "
       "nothing)");
   EXPECT_EQ(
       fetch("touch \"$1\"/model.safetensors"),
-      "checkpoint.fetch_command: brought model.safetensors, but no checkpoint: expected folders like step_0001000 in "
-      "the folder that it is given as $1");
+      "checkpoint.fetch_command: fetched model.safetensors, but no checkpoint: expected folders like step_0001000 in "
+      "the folder passed as $1");
   EXPECT_TRUE(fetch("mkdir \"$1\"/step_0000003").starts_with("no checkpoint can be read: "));
   EXPECT_FALSE(fetch_checkpoint("true", "a", folder_ / "checkpoints"));
 }

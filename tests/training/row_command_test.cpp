@@ -12,9 +12,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLong = std::chrono::seconds(60);  // never waited for in full
+constexpr milliseconds kLong = std::chrono::seconds(60);  // the tests finish long before this
 
-TEST(RowCommand, ReadsEachRowAndThenTheEnd) {
+TEST(RowCommand, ReceivesEachRowAndThenEndOfFile) {
   const TemporaryFolder folder;
   const std::string file = folder / "rows";
   RowCommand command("cat > '" + file + "'; echo \"$COLOR\" >> '" + file + "'", {{"COLOR", "blue"}});
@@ -24,43 +24,43 @@ TEST(RowCommand, ReadsEachRowAndThenTheEnd) {
   EXPECT_EQ(io::read_file(file), "one\ntwo\nblue\n");
 }
 
-TEST(RowCommand, OneThatEndsEarlyIsToldOfOnceAndHarmsNothing) {
+TEST(RowCommand, EarlyExitIsReportedOnceAndHarmless) {
   RowCommand command("exit 3", {});
   std::optional<std::string> news;
   while (!news) {
-    command.send(std::string(100'000, 'x'));  // more than a pipe holds: a signal would end the test
+    command.send(std::string(100'000, 'x'));  // more than a pipe holds, so an unhandled SIGPIPE would end the test
     news = command.news();
   }
   EXPECT_TRUE(news->starts_with("log.command: exit 3: ended with exit code 3 after ")) << *news;
-  EXPECT_TRUE(news->ends_with("; training goes on without it"));
+  EXPECT_TRUE(news->ends_with("; training continues without it"));
   command.send("more");
   EXPECT_EQ(command.news(), std::nullopt);
   EXPECT_EQ(command.close(kLong), std::vector<std::string>{});
 }
 
-TEST(RowCommand, RowsThatASlowOneHasNoRoomForAreDroppedAndCounted) {
+TEST(RowCommand, DropsAndCountsRowsForASlowCommand) {
   const TemporaryFolder folder;
   const std::string go = folder / "go";
-  // Reads nothing until told to.
+  // The command reads nothing until the file `go` exists.
   RowCommand command("until [ -e '" + go + "' ]; do sleep 0.01; done; cat > /dev/null", {}, /*most_waiting=*/2);
   const std::string row(1 << 20, 'x');
-  for (int i = 0; i < 10; ++i) command.send(row);  // one is being written, two wait
+  for (int i = 0; i < 10; ++i) command.send(row);  // one row is being written and two wait
   io::write_file(go, "");
   const std::vector<std::string> lines = command.close(kLong);
   ASSERT_EQ(lines.size(), 1u);
-  EXPECT_NE(lines[0].find(" rows were dropped, "), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find(" rows were dropped and "), std::string::npos) << lines[0];
 }
 
-TEST(RowCommand, OneThatDoesNotEndIsLeftToItself) {
+TEST(RowCommand, LeavesACommandThatDoesNotEndRunning) {
   const TemporaryFolder folder;
-  // It ends when the folder goes: a process that outlives the test would hold its output open.
+  // The command ends when the folder is removed: a process that outlives the test would keep its output open.
   RowCommand command("while [ -d '" + folder / "." + "' ]; do sleep 0.01; done", {});
   const std::vector<std::string> lines = command.close(milliseconds(1));
   ASSERT_EQ(lines.size(), 1u);
-  EXPECT_NE(lines[0].find("still runs"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("is still running"), std::string::npos) << lines[0];
 }
 
-TEST(RowCommand, ARunTellsItWhereItBeginsItsRowsAndItsEvaluations) {
+TEST(RowCommand, ReceivesTheStartRowsAndEvaluationsOfARun) {
   const TemporaryFolder folder;
   const std::string run = folder / "run";
   const auto train = [&](const std::string& resume, const std::string& file, const std::string& steps) {
@@ -84,7 +84,7 @@ TEST(RowCommand, ARunTellsItWhereItBeginsItsRowsAndItsEvaluations) {
   EXPECT_EQ(io::read_file(folder / "where"), "2 mine\n");
 }
 
-TEST(RowCommand, ARunWhoseCommandFailsGoesOn) {
+TEST(RowCommand, RunContinuesIfTheCommandFails) {
   const TemporaryFolder folder;
   const std::string run = folder / "run";
   EXPECT_EQ(Trainer(tiny_config(run, {"log.command=exit 7"}), "none").run(), Outcome::finished);

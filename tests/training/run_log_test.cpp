@@ -33,7 +33,7 @@ MetricsRow some_record() {
   return record;
 }
 
-TEST(MetricsRow, StatusNamesSpeedAndNotableWaiting) {
+TEST(MetricsRow, StatusShowsSpeedAndNotableWaiting) {
   MetricsRow record = some_record();
   EXPECT_EQ(
       status_text(record),
@@ -46,10 +46,10 @@ TEST(MetricsRow, StatusNamesSpeedAndNotableWaiting) {
   EXPECT_EQ(format_flop_rate(1.26), "1.3 TFLOP/s");
 }
 
-TEST(MetricsRow, RowsAreJsonEvenOfWhatIsNotFinite) {
+TEST(MetricsRow, RowsAreJsonEvenWithNonFiniteNumbers) {
   MetricsRow record = some_record();
   record.loss = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_FALSE(nlohmann::json::parse(to_line(record)).contains("cut")) << "said of epochs that are over";
+  EXPECT_FALSE(nlohmann::json::parse(to_line(record)).contains("cut")) << "only finished epochs report it";
   record.cut = {{"tokens.caption", 0.25}};
   const auto row = nlohmann::json::parse(to_line(record));
   EXPECT_TRUE(row["loss"].is_null());
@@ -60,21 +60,21 @@ TEST(MetricsRow, RowsAreJsonEvenOfWhatIsNotFinite) {
   EXPECT_TRUE(row["memory"]["device_peak"].is_null());
 }
 
-TEST(InputBoundDetector, SaysWhatToDoWhenTheDecodersAreTheHoldUp) {
+TEST(InputBoundDetector, NamesTheRemedyWhenDecodersAreTheBottleneck) {
   InputBoundDetector watch(2, 16);
   EXPECT_EQ(watch.note({6, 3, 11, 11}, 6), std::nullopt) << "too short to judge";
   EXPECT_EQ(watch.note({6, 3, 12, 12}, 12).value_or(""),
             "data: training waits for data 50% of the time; the 2 decoding threads are decoding without pause: raise "
-            "data.loader.threads (16 cores here), or store smaller pictures");
-  EXPECT_EQ(watch.note({20, 10, 40, 40}, 32), std::nullopt) << "said a moment ago";
-  EXPECT_NE(watch.note({20, 10, 40, 40}, 700), std::nullopt) << "said long ago";
+            "data.loader.threads (16 cores here), or store smaller images");
+  EXPECT_EQ(watch.note({20, 10, 40, 40}, 32), std::nullopt) << "reported a moment ago";
+  EXPECT_NE(watch.note({20, 10, 40, 40}, 700), std::nullopt) << "reported long ago";
 }
 
-TEST(InputBoundDetector, TellsSlowFilesAndIdleThreadsApart) {
+TEST(InputBoundDetector, DistinguishesSlowFilesFromIdleThreads) {
   EXPECT_NE(
-      InputBoundDetector(4, 16).note({20, 8, 76, 8}, 0).value_or("").find("computes 11% of that, the rest waits for files"),
+      InputBoundDetector(4, 16).note({20, 8, 76, 8}, 0).value_or("").find("only 11% of that is computing, the rest is waiting for files"),
       std::string::npos);
-  EXPECT_NE(InputBoundDetector(4, 16).note({20, 8, 8, 8}, 0).value_or("").find("are busy 10% of theirs"), std::string::npos);
+  EXPECT_NE(InputBoundDetector(4, 16).note({20, 8, 8, 8}, 0).value_or("").find("are busy only 10% of the time"), std::string::npos);
   EXPECT_NE(InputBoundDetector(4, 4).note({20, 8, 78, 78}, 0).value_or("").find("give the job more cores"), std::string::npos);
   EXPECT_EQ(InputBoundDetector(4, 16).note({20, 3, 76, 76}, 0), std::nullopt) << "15% is not much";
 }
@@ -87,7 +87,7 @@ std::string page_of(RunPage& page, const std::string& state = "running") {
   return page.html(status);
 }
 
-TEST(RunPageTest, ShowsAnInterruptedRunInAColorOfItsOwnAndNoSkippedSamplesAmongTheWarnings) {
+TEST(RunPageTest, MarksAnInterruptedRunAndHidesSkippedSamples) {
   const TemporaryFolder folder;
   std::ofstream(folder / "log.txt") << "10:00:00 warning skipped: a.jpg: no such file (no_image)\n"
                                        "10:00:01 warning csv x, 9 samples: further skipped samples are only counted\n"
@@ -103,7 +103,7 @@ TEST(RunPageTest, ShowsAnInterruptedRunInAColorOfItsOwnAndNoSkippedSamplesAmongT
   EXPECT_LT(html.find("r.<wbr>recall<wbr>@5<"), html.find("r.<wbr>recall<wbr>@10<"));
 }
 
-TEST(RunPageTest, IsOnePageWithoutScriptOrOutsideFiles) {
+TEST(RunPageTest, IsOnePageWithoutScriptsOrOutsideFiles) {
   const TemporaryFolder folder;
   fs::create_directories(folder / "checkpoints/step_0000200");
   std::ofstream(folder / "log.txt") << "10:00:00 info all is well\n10:00:01 warning a <b> is odd\n";
@@ -134,7 +134,7 @@ TEST(RunPageTest, IsOnePageWithoutScriptOrOutsideFiles) {
   EXPECT_EQ(ended.find("ETA"), std::string::npos);
 }
 
-TEST(RunPageTest, StaysSmallHoweverLongTheRun) {
+TEST(RunPageTest, StaysSmallForLongRuns) {
   const TemporaryFolder folder;
   RunPage page(folder.path(), "run", {});
   auto row = nlohmann::json::parse(to_line(some_record()));
@@ -146,7 +146,7 @@ TEST(RunPageTest, StaysSmallHoweverLongTheRun) {
   EXPECT_LT(page_of(page).size(), 1'500'000u);
 }
 
-TEST(RunPageTest, TheBestOfALossIsTheLeastAndASingleValueHasNoChart) {
+TEST(RunPageTest, ShowsTheLowestLossAsBestAndNoChartForOneValue) {
   const TemporaryFolder folder;
   RunPage page(folder.path(), "run", {});
   page.add_evaluation(100, {{"validation_loss.loss", 0.5}});
@@ -159,7 +159,7 @@ TEST(RunPageTest, TheBestOfALossIsTheLeastAndASingleValueHasNoChart) {
   EXPECT_NE(html.find("<svg"), std::string::npos);
 }
 
-TEST(RunPageTest, SaysWhatEvaluationsAreOfAndSharesArePercentOnTheirAxes) {
+TEST(RunPageTest, NamesEvaluationDataAndShowsSharesAsPercent) {
   const TemporaryFolder folder;
   RunPage page(folder.path(), "run", {});
   page.add_evaluation(100, {{"zero_shot.top1", 0.25}, {"knn.top1", 0.25}});
@@ -173,7 +173,7 @@ TEST(RunPageTest, SaysWhatEvaluationsAreOfAndSharesArePercentOnTheirAxes) {
   EXPECT_EQ(html.find(">0.5</text>"), std::string::npos);
 }
 
-TEST(RunPageTest, EvaluationsUpToTheStepResumedFromAreReadBack) {
+TEST(RunPageTest, ReadsBackEvaluationsUpToTheResumedStep) {
   const TemporaryFolder folder;
   fs::create_directories(folder / "evaluation");
   const auto write = [&](const std::string& name, const std::string& text) {
@@ -186,30 +186,30 @@ TEST(RunPageTest, EvaluationsUpToTheStepResumedFromAreReadBack) {
   page.resume_at(150);
   const std::string html = page_of(page);
   EXPECT_NE(html.find("12.50%"), std::string::npos);
-  EXPECT_EQ(html.find("87.50%"), std::string::npos) << "of a step that was lost";
+  EXPECT_EQ(html.find("87.50%"), std::string::npos) << "from a step that was lost";
 }
 
-TEST(RunPageTest, ShowsWhatIsReadOfSamplesAtStepsSpreadOverTheRun) {
+TEST(RunPageTest, ShowsReadingsAtStepsSpreadOverTheRun) {
   const TemporaryFolder folder;
   fs::create_directories(folder / "evaluation");
   RunPage page(folder.path(), "run", {});
-  EXPECT_EQ(page_of(page).find("Samples as training goes on"), std::string::npos);
+  EXPECT_EQ(page_of(page).find("Samples during training"), std::string::npos);
   std::ofstream(folder / "evaluation/step_0000001.json")
       << R"({"step": 1, "results": [{"task": "tokens", "readings": {"a <red> ring": "blue 0.5"}}]})";
   page.resume_at(50);
   for (std::int64_t step = 100; step <= 2000; step += 100)
     page.add_reading(step, "a <red> ring", "red " + std::to_string(step));
   const std::string html = page_of(page);
-  for (const char* part : {"Samples as training goes on", "<h3>a &lt;red&gt; ring</h3>", "blue 0.5", "red 2000"})
+  for (const char* part : {"Samples during training", "<h3>a &lt;red&gt; ring</h3>", "blue 0.5", "red 2000"})
     EXPECT_NE(html.find(part), std::string::npos) << part;
   std::vector<std::int64_t> steps;
   for (std::int64_t step = 100; step <= 2000; step += 100)
     if (html.find("<td>red " + std::to_string(step) + "</td>") != std::string::npos) steps.push_back(step);
-  ASSERT_EQ(steps.size(), 5u) << "and the first";
+  ASSERT_EQ(steps.size(), 5u) << "in addition to step 1";
   for (std::size_t i = 1; i < steps.size(); ++i) EXPECT_LE(steps[i] - steps[i - 1], 1000);
 }
 
-TEST(RunLogTest, RowsHoldSpeedMemoryAndEachTowersGradients) {
+TEST(RunLogTest, RowsHoldSpeedMemoryAndGradientNormsPerTower) {
   const TemporaryFolder folder;
   const std::string run = folder / "run";
   EXPECT_EQ(Trainer(tiny_config(run, {"log.peak_tflops=0.5", "training.steps=3"}), "none").run(), Outcome::finished);
@@ -231,10 +231,10 @@ TEST(RunLogTest, RowsHoldSpeedMemoryAndEachTowersGradients) {
   const std::string html = io::read_file(run + "/run.html"), log = io::read_file(run + "/log.txt");
   EXPECT_NE(html.find(">finished</span>"), std::string::npos);
   EXPECT_NE(html.find("checkpoints/step_0000003/model.safetensors"), std::string::npos);
-  EXPECT_NE(log.find("; MFU is the share of 500 GFLOP/s (log.peak_tflops)"), std::string::npos) << log;
+  EXPECT_NE(log.find("; MFU is relative to 500 GFLOP/s (log.peak_tflops)"), std::string::npos) << log;
 }
 
-TEST(RunLogTest, ARunRecordsTheVersion) {
+TEST(RunLogTest, RecordsTheVersion) {
   const TemporaryFolder folder;
   const std::string run = folder / "run";
   Trainer(tiny_config(run, {"training.steps=1", "schedule.warmup_steps=0"}), "none").run();
@@ -244,7 +244,7 @@ TEST(RunLogTest, ARunRecordsTheVersion) {
   EXPECT_NE(io::read_file(run + "/run.html").find(version_line()), std::string::npos);
 }
 
-TEST(RunLogTest, AFrozenTowerHasNoGradientNorm) {
+TEST(RunLogTest, FrozenTowerHasNoGradientNorm) {
   const TemporaryFolder folder;
   Trainer(tiny_config(folder / "run", {"parameters.frozen=[image]", "training.steps=2"}), "none").run();
   const auto norms = rows(folder / "run").at(0)["grad_norms"];
@@ -252,8 +252,8 @@ TEST(RunLogTest, AFrozenTowerHasNoGradientNorm) {
   EXPECT_TRUE(norms.contains("text"));
 }
 
-// The model's operations of a sample, whatever is computed twice on the way.
-TEST(RunLogTest, ModelFlopsLeaveRecomputationOut) {
+// Model FLOPs per sample must not count operations that are computed a second time.
+TEST(RunLogTest, ModelFlopsExcludeRecomputation) {
   const TemporaryFolder folder;
   const auto flops_per_sample = [&](const std::string& name, std::vector<std::string> overrides) {
     overrides.insert(overrides.end(), {"log.peak_tflops=1", "training.steps=2"});
@@ -270,7 +270,7 @@ TEST(RunLogTest, ModelFlopsLeaveRecomputationOut) {
   EXPECT_NEAR(flops_per_sample("cached", {"training.micro_batch=2"}), plain, 1e-6 * plain);
 }
 
-TEST(RunLogTest, ThePageOfAResumedRunShowsTheStepsBefore) {
+TEST(RunLogTest, PageOfAResumedRunShowsTheEarlierSteps) {
   const TemporaryFolder folder;
   const std::string run = folder / "run";
   Trainer(tiny_config(run, {"log.page=false"}), "none").run();
@@ -281,10 +281,10 @@ TEST(RunLogTest, ThePageOfAResumedRunShowsTheStepsBefore) {
   std::smatch line;
   ASSERT_TRUE(std::regex_search(html, line, std::regex("aria-label=\"Loss\".*?points=\"([^\"]*)\"")));
   const std::string points = line[1];
-  EXPECT_EQ(std::count(points.begin(), points.end(), ','), 6) << "a point for each step: " << points;
+  EXPECT_EQ(std::count(points.begin(), points.end(), ','), 6) << "one point per step: " << points;
 }
 
-TEST(RunLogTest, AFailedRunsPageSaysWhy) {
+TEST(RunLogTest, PageOfAFailedRunShowsWhy) {
   const TemporaryFolder folder;
   const std::string run = folder / "run";
   Trainer(tiny_config(run, {"objective.from=4"}, "test_not_finite"), "none").run();
@@ -293,7 +293,7 @@ TEST(RunLogTest, AFailedRunsPageSaysWhy) {
   EXPECT_NE(html.find("step 5: not finite: loss nan"), std::string::npos) << "the last warnings name it";
 }
 
-TEST(Profiler, WritesAChromeTraceOfTheStepsAskedFor) {
+TEST(Profiler, WritesAChromeTraceOfTheRequestedSteps) {
   const TemporaryFolder folder;
   const std::string run = folder / "run";
   Trainer(tiny_config(run, {"log.profile=[2, 3]", "training.steps=5"}), "none").run();
@@ -305,11 +305,11 @@ TEST(Profiler, WritesAChromeTraceOfTheStepsAskedFor) {
     EXPECT_TRUE(names.contains(name)) << name;
   EXPECT_FALSE(names.contains("step 1"));
   EXPECT_FALSE(names.contains("step 4"));
-  EXPECT_NE(io::read_file(run + "/log.txt").find("profiler's trace: " + run + "/trace_step_0000002.json"),
+  EXPECT_NE(io::read_file(run + "/log.txt").find("profiler trace: " + run + "/trace_step_0000002.json"),
             std::string::npos);
 }
 
-TEST(Profiler, IsAskedForInOrder) {
+TEST(Profiler, RejectsARangeThatEndsBeforeItStarts) {
   EXPECT_EQ(error_of([] { tiny_config("runs/x", {"log.profile=[12, 10]"}); }),
             "--set: log.profile: ends before it begins: expected [first step, last step]");
   EXPECT_NE(error_of([] { tiny_config("runs/x", {"log.profile=[0, 10]"}); }), "no error");

@@ -1,5 +1,4 @@
-// The optimizer's state shared out over ranks. Nothing but run_ranks may compute in these tests' own process: see
-// there.
+// Tests the optimizer state sharded over ranks. Only run_ranks may compute in this process; see its comment.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +13,7 @@
 namespace tessera {
 namespace {
 
-TEST(BalancedOwners, NoRankHasMoreThanTheMeanAndTheLargest) {
+TEST(BalancedOwners, NoRankHoldsMoreThanTheMeanPlusTheLargest) {
   const auto owners = run_ranks(1, [](const ProcessGroup&) -> Tensors {
     std::vector<at::Tensor> tensors;
     for (const std::int64_t count : {3, 100, 7, 7, 50, 1, 60, 2}) tensors.push_back(at::empty({count}));
@@ -24,7 +23,7 @@ TEST(BalancedOwners, NoRankHasMoreThanTheMeanAndTheLargest) {
       for (std::size_t i = 0; i < of.size(); ++i) elements[static_cast<std::size_t>(of[i])] += tensors[i].numel();
       for (const std::int64_t each : elements) EXPECT_LE(each, 230 / ranks + 100);
     }
-    // By hand: 100 | 60; 50 -> 1; 7 -> 0; 7 -> 0; 3 -> 1; 2 -> 1; 1 -> 0, at 114 | 115.
+    // By hand: 100 to rank 0, 60 and 50 to rank 1, 7 and 7 to rank 0, 3 and 2 to rank 1, 1 to rank 0: 115 and 115.
     EXPECT_EQ(balanced_owners(tensors, 2), (std::vector<int>{1, 0, 0, 0, 1, 0, 1, 1}));
     return {};
   });
@@ -41,7 +40,7 @@ void PrintTo(const Case& given, std::ostream* out) {
 
 class ShardedOptimizer : public ::testing::TestWithParam<Case> {
  protected:
-  // Of several shapes and layouts, one larger than all others together; equal on all ranks.
+  // Parameters of several shapes and layouts, equal on all ranks; one is larger than all others together.
   static std::vector<NamedParameter> parameters() {
     at::manual_seed(1);
     std::vector<NamedParameter> out;
@@ -59,7 +58,7 @@ class ShardedOptimizer : public ::testing::TestWithParam<Case> {
     return out;
   }
 
-  // The reduced gradients of a step, equal on all ranks; "unused" has none.
+  // Sets the reduced gradients of a step, which are equal on all ranks; "unused" has none.
   static void set_gradients(const Optimizer& optimizer, int step) {
     at::manual_seed(static_cast<std::uint64_t>(100 + step));
     for (const NamedParameter& each : optimizer.parameters())
@@ -108,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, ShardedOptimizer,
                                            named<Sgd>("plain_sgd", SgdSettings{.momentum = 0})),
                          [](const auto& given) { return given.param.name; });
 
-TEST_P(ShardedOptimizer, IsBitForBitTheUnshardedOneOnAnyRanksAndResumesOnOthers) {
+TEST_P(ShardedOptimizer, MatchesTheUnshardedOneBitForBitOnAnyNumberOfRanks) {
   const auto whole = run_ranks(1, [&](const ProcessGroup&) -> Tensors {
     const auto optimizer = GetParam().make(parameters());
     take_steps(*optimizer, 0, 3);
@@ -127,7 +126,7 @@ TEST_P(ShardedOptimizer, IsBitForBitTheUnshardedOneOnAnyRanksAndResumesOnOthers)
   };
   const Tensors at_three = after("3."), at_five = after("5.");
 
-  for (const int size : {2, 3, 9}) {  // of nine ranks two keep nothing
+  for (const int size : {2, 3, 9}) {  // with nine ranks, two keep nothing
     const auto ranks = run_ranks(size, [&](const ProcessGroup& group) -> Tensors {
       const auto first = GetParam().make(parameters());
       first->shard(group, 1e-4);  // transfers of about a hundred bytes
@@ -136,7 +135,7 @@ TEST_P(ShardedOptimizer, IsBitForBitTheUnshardedOneOnAnyRanksAndResumesOnOthers)
       if (group.first()) expect_equal(values(*first, saved), at_three);
       EXPECT_TRUE(group.first() || saved.empty());
 
-      // Goes on from one process's state.
+      // Resumes from the state of one process.
       const auto second = GetParam().make(parameters());
       second->shard(group, 25);
       Tensors state;
@@ -165,7 +164,7 @@ TEST_P(ShardedOptimizer, IsBitForBitTheUnshardedOneOnAnyRanksAndResumesOnOthers)
         EXPECT_TRUE(at::equal(rank.at(name), tensor)) << name << " of " << size << " ranks";
       }
     }
-    EXPECT_EQ(kept, all) << "each moment is kept by one rank";
+    EXPECT_EQ(kept, all) << "each moment must be kept by exactly one rank";
   }
 }
 
@@ -197,7 +196,7 @@ class ShardedRun : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(ShardedRun, EndsBitForBitAsTheUnshardedOneAndEachResumesTheOther) {
+TEST_F(ShardedRun, MatchesAndResumesTheUnshardedOneBitForBit) {
   const std::vector<std::string> plain{"optimizer={name: adamw, lr: 1.0e-2, update_clipping: true}",
                                        "parameters={frozen: [visual.conv1*], groups: [{match: [text], lr_scale: 0.5}, "
                                        "{match: [visual.proj], frozen_steps: 4}], layer_decay: {image: 0.8}}",
@@ -211,12 +210,12 @@ TEST_F(ShardedRun, EndsBitForBitAsTheUnshardedOneAndEachResumesTheOther) {
   expect_equal(run(2, "sharded", sharded), expected);
   expect_equal(run(2, "on", sharded, folder_ / "plain/checkpoints/step_0000003"), expected);
   expect_equal(run(2, "off", plain, folder_ / "sharded/checkpoints/step_0000003"), expected);
-  // On other ranks the batches differ; state and run must fit all the same.
+  // With another number of ranks the batches differ, but the run must still resume.
   EXPECT_EQ(run(3, "three", sharded, folder_ / "sharded/checkpoints/step_0000003").size(), 3U);
   EXPECT_EQ(run(1, "one", sharded, folder_ / "sharded/checkpoints/step_0000003").size(), 1U);
 }
 
-TEST_F(ShardedRun, WithLambAndBf16GradientsTrainsAndRanksStayEqual) {
+TEST_F(ShardedRun, TrainsWithLambAndBf16GradientsAndRanksStayEqual) {
   const std::vector<std::string> settings{"optimizer={name: lamb, lr: 1.0e-2}", "distributed.compression=bf16"};
   std::vector<std::string> sharded = settings;
   sharded.push_back("distributed.shard_optimizer=true");

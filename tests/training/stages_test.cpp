@@ -15,7 +15,7 @@ class StagesTest : public ::testing::Test {
  protected:
   StagesTest() { register_test_modules(); }
 
-  // A file with the tiny run and these stages; the run's folder is its name.
+  // Writes a configuration of the tiny run with these stages, which trains in the folder `name`. Returns its path.
   std::string file(const std::string& name, const std::string& stages) const {
     const std::string path = folder_ / (name + ".yaml");
     io::write_file(path, tiny_yaml() + "run: {folder: \"" + (folder_ / name) + "\"}\nstages:\n" + stages);
@@ -36,7 +36,7 @@ constexpr const char* kTwo = R"(  - {name: images, parameters: {frozen: [text]},
   - {name: all, objective: {name: siglip}, training: {steps: 4}, optimizer: {lr: 1.0e-3}}
 )";
 
-TEST_F(StagesTest, LayTheirSettingsOverThoseOfTheFile) {
+TEST_F(StagesTest, OverrideTheSettingsOfTheFile) {
   const std::vector<Stage> stages = load_stages(file("run", kTwo), {"stages.1.training.steps=5", "seed=7"});
   ASSERT_EQ(stages.size(), 2u);
   EXPECT_EQ(stages[0].config.objective.name, "clip");
@@ -55,7 +55,7 @@ TEST_F(StagesTest, LayTheirSettingsOverThoseOfTheFile) {
   EXPECT_FALSE(fresh[2].config.start.weights.has_value());
 }
 
-TEST_F(StagesTest, AnOverrideThatStagesOverruleIsToldWithTheKeyThatActs) {
+TEST_F(StagesTest, WarnAboutAnOverruledOverrideAndNameTheEffectiveKey) {
   const std::vector<Stage> stages =
       load_stages(file("run", kTwo), {"training.steps=2", "optimizer={lr: 0.5, weight_decay: 0.1}", "seed=7",
                                       "stages.1.training.steps=5", "training.precision=float32"});
@@ -65,17 +65,17 @@ TEST_F(StagesTest, AnOverrideThatStagesOverruleIsToldWithTheKeyThatActs) {
   testing::internal::CaptureStderr();
   warn_of_overruled(stages);
   const std::string said = testing::internal::GetCapturedStderr();
-  for (const char* line : {"--set training.steps: overruled by what the file says for stages images and all: set "
+  for (const char* line : {"--set training.steps: has no effect, because the file sets the key for stages images and all: set "
                            "stages.0.training.steps and stages.1.training.steps\n",
-                           "--set optimizer: overruled by what the file says for stage all: set stages.1.optimizer\n"})
+                           "--set optimizer: has no effect, because the file sets the key for stage all: set stages.1.optimizer\n"})
     EXPECT_NE(said.find(line), std::string::npos) << said;
   EXPECT_EQ(said.find("seed"), std::string::npos) << said;
 
-  // A stage that says the same overrules nothing.
+  // A stage with the same value does not overrule anything.
   EXPECT_TRUE(load_stages(file("same", kTwo), {"training.steps=4"})[1].overruled.empty());
 }
 
-TEST_F(StagesTest, EachBeginsWhereTheOneBeforeEnds) {
+TEST_F(StagesTest, EachStartsWhereThePreviousEnds) {
   const std::string stages = R"(  - {name: a, training: {steps: 2}}
   - {name: b, training: {steps: 2}, optimizer: {lr: 0, weight_decay: 0}}
 )";
@@ -83,10 +83,10 @@ TEST_F(StagesTest, EachBeginsWhereTheOneBeforeEnds) {
   expect_same(weights("run/a", "step_0000002"), weights("run/b", "step_0000002"));
 }
 
-TEST_F(StagesTest, AutoResumePassesOverFinishedStagesAndEndsBitForBit) {
+TEST_F(StagesTest, AutoResumeSkipsFinishedStagesAndMatchesBitForBit) {
   run_stages(load_stages(file("whole", kTwo)), "none");
   const std::string broken = file("broken", kTwo);
-  // As if the run had been killed in the second stage, and before it.
+  // Leaves the run as if it had been killed between its stages.
   run_stages(load_stages(broken, {"stages.0.training.steps=3"}), "auto");
   std::filesystem::remove_all(folder_ / "broken/all");
   const auto before = std::filesystem::last_write_time(folder_ / "broken/images/checkpoints/step_0000003");
@@ -95,21 +95,21 @@ TEST_F(StagesTest, AutoResumePassesOverFinishedStagesAndEndsBitForBit) {
   expect_same(weights("broken/all", "step_0000004"), weights("whole/all", "step_0000004"));
 }
 
-TEST_F(StagesTest, MistakesNameTheStage) {
+TEST_F(StagesTest, ErrorsNameTheStage) {
   const std::string a = folder_ / "a.yaml";
   const auto line = [](const std::string& text) { return text.substr(text.find(':', text.find(".yaml:") + 6) + 2); };
   EXPECT_EQ(line(error_of([&] { load_stages(file("a", "  - {training: {steps: 3}}\n")); })),
-            "stages[0].name: missing: each stage has a name, which its run folder takes too");
+            "stages[0].name: missing: each stage needs a name, which also names its run folder");
   EXPECT_EQ(line(error_of([&] { load_stages(file("a", "  - {name: x}\n  - {name: x}\n")); })),
-            "stages[1].name: is that of another stage already: x");
+            "stages[1].name: is already the name of another stage: x");
   EXPECT_EQ(line(error_of([&] { load_stages(file("a", "  - {name: x/y}\n")); })),
-            "stages[0].name: names a folder inside run.folder: no / in it");
+            "stages[0].name: names a folder inside run.folder, so it must not contain /");
   EXPECT_EQ(line(error_of([&] { load_stages(file("a", "  - {name: x, training: {step: 3}}\n")); })),
             "training.step: unknown key: did you mean steps?");
   EXPECT_EQ(line(error_of([&] { load_stages(file("a", "  {}\n")); })),
             "stages: expected a list like [{name: first, training: {steps: 100}}, ...]");
   EXPECT_EQ(error_of([&] { run_stages(load_stages(file("run", kTwo)), a); }),
-            "--resume " + a + ": a run of several stages goes on with --resume auto");
+            "--resume " + a + ": a run with several stages can only be resumed with --resume auto");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// `stair` over ranks, and killed in its second stage. Nothing but run_ranks may compute in this process: see there.
+// Tests `stair` over ranks and after being killed in its second stage. Only run_ranks may compute in this process; see its
+// comment.
 #include <csignal>
 #include <filesystem>
 #include <sys/wait.h>
@@ -24,7 +25,7 @@ class StairOverRanks : public ::testing::Test {
     io::write_file(path, stair_yaml() + "run: {folder: \"" + (folder_ / name) + "\"}\n" + stair_stages());
     return path;
   }
-  // Weights at the end of the last stage.
+  // Trains all stages and returns the final weights.
   Tensors train(const std::string& name) const {
     const std::string path = file(name);
     const auto ends = run_ranks(1, [&](const ProcessGroup& group) {
@@ -37,11 +38,11 @@ class StairOverRanks : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(StairOverRanks, RowsAndWeightsAreTheSameOnOneAndTwo) {
+TEST_F(StairOverRanks, TrainsTheSameOnOneAndTwoRanks) {
   const auto train_on = [&](int ranks, const std::string& name) {
     const std::string run = folder_ / name;
     const auto ends = run_ranks(ranks, [&](const ProcessGroup& group) {
-      // The bias of keys changes no attention: its gradient is rounding, which LAMB would bring to full length.
+      // The bias of keys does not change attention: its gradient is rounding noise, which LAMB would scale up.
       Config config = stair_config(run, {"objective.text_token_mask=true", "optimizer.eps=1.0e-4"});
       config.data.loader.batch_size = 8 / ranks;
       Trainer trainer(config, "none", group);
@@ -63,12 +64,12 @@ TEST_F(StairOverRanks, RowsAndWeightsAreTheSameOnOneAndTwo) {
   for (const auto& [name, tensor] : one) EXPECT_TRUE(at::allclose(tensor, two.at(name), 1e-3, 1e-3)) << name;
 }
 
-TEST_F(StairOverRanks, KilledInTheSecondStageEndsBitForBitAsUnbroken) {
+TEST_F(StairOverRanks, ResumesBitForBitAfterBeingKilledInTheSecondStage) {
   const Tensors unbroken = train("unbroken");
   const std::string path = file("broken");
   const pid_t child = ::fork();
   if (child == 0) {
-    at::set_num_threads(1);  // as ranks have
+    at::set_num_threads(1);  // as in run_ranks
     kill_stair_at(3);
     run_stages(load_stages(path, {"checkpoint.every_steps=2", "checkpoint.background=false"}), "auto");
     ::_exit(0);

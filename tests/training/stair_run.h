@@ -7,18 +7,18 @@
 
 namespace tessera {
 
-/// YAML of tiny_yaml's run with STAIR's read-outs and objective, without its `run` and its stages. test_letters has no
-/// special tokens; the objective leaves out 1 and 2.
+/// Returns the YAML of tiny_yaml with STAIR's read-outs and objective, without `run` and stages. test_letters has no special
+/// tokens, so ids 1 and 2 are declared special.
 std::string stair_yaml();
 
-/// stair_yaml with overrides, resolved.
+/// Resolves stair_yaml with overrides.
 Config stair_config(const std::string& run, const std::vector<std::string>& overrides = {});
 
-/// The three stages of the paper, of 4 steps each, as the list `stages`. Stage 2 has the objective that
-/// kill_stair_at() speaks of, which is `stair` otherwise.
+/// Returns the three stages of the paper, of 4 steps each, as the YAML list `stages`. The objective of stage 2 is `stair`
+/// until the step set by kill_stair_at().
 std::string stair_stages();
 
-/// This process is killed (SIGKILL) in the forward pass of that objective after so many updates of the stage.
+/// Kills this process (SIGKILL) in the forward pass of that objective after `step` updates of the stage.
 void kill_stair_at(std::int64_t step);
 
 }  // namespace tessera

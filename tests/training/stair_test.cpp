@@ -12,7 +12,7 @@ namespace {
 
 class StairTraining : public ::testing::Test {
  protected:
-  // Encodings of the first pictures and captions by what a stage has left.
+  // Builds a run with the final weights of a stage.
   static TrainingRun run_of(const Config& config) {
     TrainingRun run = build_training_run(config);
     load_initial_weights(*run.model, *run.objective, {.weights = config::FilePath{*config.run.folder}});
@@ -27,7 +27,7 @@ class StairTraining : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(StairTraining, LossAndGradientsOfAWholeBatchAreThoseInParts) {
+TEST_F(StairTraining, MicroBatchesMatchTheWholeBatch) {
   for (const char* mask : {"true", "false"}) {
     const auto step = [&](std::int64_t chunk) {
       const Config config = stair_config(folder_ / "run", {std::string("objective.text_token_mask=") + mask});
@@ -50,7 +50,7 @@ TEST_F(StairTraining, LossAndGradientsOfAWholeBatchAreThoseInParts) {
   }
 }
 
-TEST_F(StairTraining, SpecialTokensAreNeverActiveAndTheObjectiveKnowsThem) {
+TEST_F(StairTraining, SpecialTokensAreNeverActive) {
   TrainingRun run = build_training_run(stair_config(folder_ / "run"));
   EXPECT_EQ(*run.model->shared().special_token_ids, (std::vector<std::int64_t>{1, 2}));
   const Features features = encode(run, run.loader->next());
@@ -61,7 +61,7 @@ TEST_F(StairTraining, SpecialTokensAreNeverActiveAndTheObjectiveKnowsThem) {
   }
 }
 
-TEST_F(StairTraining, FrozenImageEncodingsStandStillInStageTwoAndTextsMove) {
+TEST_F(StairTraining, StageTwoKeepsImageEncodingsAndChangesTexts) {
   const std::string path = folder_ / "run.yaml";
   io::write_file(path, stair_yaml() + "run: {folder: \"" + (folder_ / "run") + "\"}\n" + stair_stages());
   const std::vector<Stage> stages = load_stages(path);
@@ -75,7 +75,7 @@ TEST_F(StairTraining, FrozenImageEncodingsStandStillInStageTwoAndTextsMove) {
   EXPECT_TRUE(at::equal(features[1].image().global, features[0].image().global));
   EXPECT_FALSE(at::equal(features[1].text().global, features[0].text().global));
   EXPECT_FALSE(at::equal(features[2].image().global, features[1].image().global));
-  // Each stage counts its steps from 0, and the weights of the regularizers with them.
+  // Each stage counts its steps from 0, so the regularizer weights start again too.
   for (const char* stage : {"masked_text", "frozen_image", "joint"}) {
     const auto log = rows(folder_ / (std::string("run/") + stage));
     ASSERT_EQ(log.size(), 4u);
@@ -84,7 +84,7 @@ TEST_F(StairTraining, FrozenImageEncodingsStandStillInStageTwoAndTextsMove) {
   }
 }
 
-TEST_F(StairTraining, LogTellsActiveAndDeadTokens) {
+TEST_F(StairTraining, LogsActiveAndDeadTokens) {
   Trainer(stair_config(folder_ / "run", {"log.every_steps=2", "training.accumulation=2"}), "none").run();
   const auto log = rows(folder_ / "run");
   ASSERT_EQ(log.size(), 3u);
@@ -97,7 +97,7 @@ TEST_F(StairTraining, LogTellsActiveAndDeadTokens) {
       EXPECT_GT(active, 0) << view;
       EXPECT_LE(active, 62) << view;  // of 64, two of them special
       EXPECT_GE(dead, 2.0 / 64) << view;
-      EXPECT_LE(active, 64 * (1 - dead) + 1e-9) << "what is active in a sample is not dead";
+      EXPECT_LE(active, 64 * (1 - dead) + 1e-9) << "a token that is active in a sample is not dead";
     }
   }
   EXPECT_NE(io::read_file(folder_ / "run/run.html").find("active_tokens"), std::string::npos);

@@ -1,4 +1,4 @@
-// What a run starts from and which of its weights move.
+// Tests what a run starts from and which of its weights are trained.
 #include <cmath>
 
 #include <ATen/ATen.h>
@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-TEST(RanksGpu, IsThatOfItsPlaceOrTheOnlyOneItSees) {
+TEST(RanksGpu, FollowsTheLocalRankOrIsTheOnlyVisibleOne) {
   EXPECT_EQ(gpu_of(/*local_rank=*/3, /*visible=*/8), 3);
   EXPECT_EQ(gpu_of(3, 1), 0);
   EXPECT_EQ(
@@ -22,7 +22,7 @@ TEST(RanksGpu, IsThatOfItsPlaceOrTheOnlyOneItSees) {
       "local rank 2 has no GPU: this process sees 2: start as many processes as GPUs, or set training.device to cpu");
 }
 
-/// model.image and model.text as YAML, in place of tiny_yaml's; empty: those.
+/// YAML that replaces model.image and model.text of tiny_yaml; empty keeps them.
 struct TowersOfTest {
   std::string image{}, text{};
 };
@@ -40,19 +40,19 @@ class StartOfTraining : public ::testing::Test {
     for (const std::string& each : overrides) config::apply_override(tree, each);
     return resolve_config(tree, "tiny");
   }
-  // A finished run's folder.
+  // Trains a run to its end and returns its folder.
   std::string train_published(const std::string& name, const TowersOfTest& towers, const std::vector<std::string>& overrides) {
     EXPECT_EQ(Trainer(published_config(name, towers, overrides), "none").run(), Outcome::finished);
     return folder_ / name;
   }
-  // A finished run's folder.
+  // Trains a run to its end and returns its folder.
   std::string train(const std::string& name, const std::vector<std::string>& overrides) {
     const std::string run = folder_ / name;
     EXPECT_EQ(Trainer(tiny_config(run, overrides), "none").run(), Outcome::finished);
     return run;
   }
   static Checkpoint at_end(const std::string& run) { return load_checkpoint(run + "/checkpoints/step_0000006"); }
-  // Weights before the first step.
+  // Returns the weights before the first step.
   Weights fresh(const std::string& name, const std::vector<std::string>& overrides) {
     const Trainer trainer(tiny_config(folder_ / name, overrides), "none");
     Weights out;
@@ -64,31 +64,31 @@ class StartOfTraining : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(StartOfTraining, FrozenTowerStaysBitForBitAndTheOtherLearns) {
+TEST_F(StartOfTraining, FrozenTowerStaysBitForBitWhileTheOtherLearns) {
   const std::vector<std::string> locked{"parameters.frozen=[image]"};
   const Weights before = fresh("before", locked), after = at_end(train("run", locked)).model.weights;
   for (const auto& [name, tensor] : after)
     EXPECT_EQ(at::equal(tensor, before.at(name)), name.starts_with("visual.")) << name;
 }
 
-TEST_F(StartOfTraining, AnImageTowerComesFromAPublishedFolder) {
+TEST_F(StartOfTraining, LoadsAnImageTowerFromAPublishedFolder) {
   const std::string published = test_data("foreign/dinov3");
   const std::string run = train_published("run", {.image = "{from: " + published + ", readout: cls_mean, projection: {name: linear, embed_dim: 8}}"},
                                           {"model.preprocessing.image_size=32", "parameters.frozen=[image]"});
   const Weights after = at_end(run).model.weights, theirs = load_foreign_model(published).weights;
-  EXPECT_EQ(after.at("visual.proj").sizes(), at::IntArrayRef({64, 8})) << "the class token beside the mean";
+  EXPECT_EQ(after.at("visual.proj").sizes(), at::IntArrayRef({64, 8})) << "the class token and the mean, concatenated";
   for (const auto& [name, tensor] : theirs) EXPECT_TRUE(at::equal(after.at(name), tensor)) << name;
   const auto carried = at_end(run).model.published;
   ASSERT_NE(carried, nullptr);
   EXPECT_EQ(carried->library, "transformers");
   EXPECT_EQ(carried->files.at("config.json"), io::read_file(published + "/config.json"));
-  EXPECT_TRUE(carried->tensors.contains("embeddings.mask_token")) << "which ours has no place for";
+  EXPECT_TRUE(carried->tensors.contains("embeddings.mask_token")) << "our encoder has no such tensor";
   const Config config = load_config(run + "/config.yaml");
   EXPECT_EQ(config.start.image->name, published);
-  EXPECT_EQ(config.model.preprocessing.mean[0], 0.485) << "the folder says how pictures are normalized";
+  EXPECT_EQ(config.model.preprocessing.mean[0], 0.485) << "the folder defines how images are normalized";
 }
 
-TEST_F(StartOfTraining, APublishedTowerIsFrozenByDepthAndItsRatesDecayByIt) {
+TEST_F(StartOfTraining, PublishedTowerCanBeFrozenOrDecayedByDepth) {
   const std::string published = test_data("foreign/dinov3");
   const TowersOfTest towers{.image = "{from: " + published + ", readout: cls_mean, projection: {name: linear, embed_dim: 8}}"};
   const std::string frozen = "parameters.frozen=[visual.conv1.*, visual.*_embedding, visual.transformer.resblocks.0.*]";
@@ -107,7 +107,7 @@ TEST_F(StartOfTraining, APublishedTowerIsFrozenByDepthAndItsRatesDecayByIt) {
   }
 }
 
-TEST_F(StartOfTraining, APublishedTowersPositionsFollowAnotherImageSize) {
+TEST_F(StartOfTraining, ResizesThePositionsOfAPublishedTower) {
   const std::string published = test_data("foreign/siglip");
   const std::string run = train_published("run", {.image = "{from: " + published + ", projection: {name: linear, embed_dim: 8}}"},
                                           {"model.preprocessing.image_size=32", "data.train.image_size=32"});
@@ -115,7 +115,7 @@ TEST_F(StartOfTraining, APublishedTowersPositionsFollowAnotherImageSize) {
   EXPECT_EQ(at_end(run).model.weights.at("visual.positional_embedding").sizes(), at::IntArrayRef({16, 32}));
 }
 
-TEST_F(StartOfTraining, TheTemperatureIsThatOfTheFolderWhereBothTowersAre) {
+TEST_F(StartOfTraining, TakesTheTemperatureIfBothTowersComeFromTheFolder) {
   const std::string from = "{from: " + test_data("foreign/siglip") + "}";
   const Weights theirs = load_foreign_model(test_data("foreign/siglip")).weights;
   io::write_file(folder_ / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nred\nblue\ngreen\n");
@@ -134,7 +134,7 @@ TEST_F(StartOfTraining, TheTemperatureIsThatOfTheFolderWhereBothTowersAre) {
   EXPECT_EQ(one.second, -10);
 }
 
-TEST_F(StartOfTraining, AResumedRunCarriesOnWhatItsCheckpointHasOfAPublishedFolder) {
+TEST_F(StartOfTraining, ResumedRunKeepsThePublishedParts) {
   const std::string earlier = train("earlier", {}), start = folder_ / "start.safetensors";
   Checkpoint given = at_end(earlier);
   given.model.published = std::make_shared<PublishedParts>(PublishedParts{"open_clip", {{"a.json", "{}"}}, {}, {{"decoder", at::ones({2})}}, {}});
@@ -150,10 +150,10 @@ TEST_F(StartOfTraining, AResumedRunCarriesOnWhatItsCheckpointHasOfAPublishedFold
   }
 }
 
-TEST_F(StartOfTraining, AFolderWithoutSuchATowerIsAnError) {
+TEST_F(StartOfTraining, RejectsAFolderWithoutTheTower) {
   const auto with = [&](const std::string& override) { return error_of([&] { tiny_config(folder_ / "run", {override}); }); };
   EXPECT_NE(with("model.text={from: " + test_data("foreign/dinov3") + "}").find("has no text tower"), std::string::npos);
-  EXPECT_NE(with("model.image={from: " + test_data("images") + "}").find("is no published model"), std::string::npos);
+  EXPECT_NE(with("model.image={from: " + test_data("images") + "}").find("is not a published model"), std::string::npos);
   EXPECT_NE(with("model.image={from: nowhere}").find("nowhere"), std::string::npos);
 }
 
@@ -176,7 +176,7 @@ TEST_F(StartOfTraining, FrozenResnetKeepsItsStatistics) {
   EXPECT_TRUE(statistics_move({locked.begin() + 1, locked.end()}, "free"));
 }
 
-TEST_F(StartOfTraining, AFileOfOpenClipsIsTakenAsItIs) {
+TEST_F(StartOfTraining, LoadsAnOpenClipFile) {
   const Weights given = fresh("given", {"seed=9"});
   Weights theirs = given;
   theirs["attn_mask"] = at::zeros({3, 3});  // as in OpenAI's files
@@ -186,7 +186,7 @@ TEST_F(StartOfTraining, AFileOfOpenClipsIsTakenAsItIs) {
   for (const auto& [name, tensor] : given) EXPECT_TRUE(at::equal(begun.at(name), tensor)) << name;
 }
 
-TEST_F(StartOfTraining, WeightsOfAnEarlierRunAreTakenWholeOrInParts) {
+TEST_F(StartOfTraining, LoadsAnEarlierRunWholeOrInParts) {
   const std::string earlier = train("earlier", {});
   const Weights given = at_end(earlier).model.weights;
   const Weights all = fresh("all", {"seed=9", "start.weights=" + earlier});
@@ -197,20 +197,20 @@ TEST_F(StartOfTraining, WeightsOfAnEarlierRunAreTakenWholeOrInParts) {
     EXPECT_TRUE(at::equal(tensor, (name.starts_with("visual.") ? given : random).at(name))) << name;
 }
 
-TEST_F(StartOfTraining, MistakesAreNamed) {
+TEST_F(StartOfTraining, ReportsMistakes) {
   EXPECT_EQ(error_of([&] { tiny_config(folder_ / "a", {"start.parts=[image]"}); }),
             "--set: start.parts: needs start.weights: the file to take them from");
   const std::string earlier = train("earlier", {});
   const std::string file = earlier + "/checkpoints/step_0000006/model.safetensors";
   EXPECT_EQ(error_of([&] { fresh("b", {"start={weights: " + earlier + ", parts: [visuell.*]}"}); }),
-            file + ": holds nothing that start.parts names");
+            file + ": holds none of the parts that start.parts names");
   EXPECT_EQ(error_of([&] { tiny_config(folder_ / "c", {"evaluation.weights=ema"}); }),
             "--set: evaluation.weights: is ema, but nothing is averaged: set training.ema");
   EXPECT_EQ(error_of([&] { fresh("d", {"evaluation.weights=teacher"}); }),
-            "evaluation.weights is teacher, but the objective clip keeps none: set it to model");
+            "evaluation.weights is teacher, but the objective clip has none: set it to model");
 }
 
-TEST_F(StartOfTraining, AveragedWeightsAreSavedAsAModelAndResumeBitForBit) {
+TEST_F(StartOfTraining, SavesAveragedWeightsAsAModelAndResumesThemBitForBit) {
   const std::vector<std::string> averaged{"training.ema={decay: 0.5, warmup: false}"};
   const std::string whole = train("whole", averaged);
   const std::string broken = folder_ / "broken";

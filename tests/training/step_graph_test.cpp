@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// A recording on the CPU: the work itself, done again on the tensors that it was shown when it was recorded.
+// A recorder for the CPU: replaying runs the recorded work again on the tensors of the recording.
 class Repeater : public WorkRecorder {
  public:
   explicit Repeater(std::vector<at::Tensor> parameters) : parameters_(std::move(parameters)) {}
@@ -20,7 +20,7 @@ class Repeater : public WorkRecorder {
     ++rehearsals;
     work();
   }
-  // As on a GPU nothing is computed: what the work adds to the gradients is taken back.
+  // A recording on a GPU computes nothing, so this restores the gradients after the work.
   void record(const std::function<void()>& work) override {
     std::vector<at::Tensor> before;
     for (const at::Tensor& parameter : parameters_) before.push_back(parameter.grad().clone());
@@ -52,7 +52,7 @@ GraphInputs inputs_of(std::int64_t step, std::int64_t rows = 4) {
   return out;
 }
 
-// A model and objective on a device, and one step of them.
+// A model, objective and optimizer on a device, with the work of one step.
 struct Trained {
   explicit Trained(const at::Device& where) : device(where) {
     at::manual_seed(3);
@@ -91,7 +91,7 @@ struct Trained {
       out.push_back(parameter.grad().defined() ? parameter.grad().cpu().clone() : at::zeros({1}));
     return out;
   }
-  // What comes after the passes is not recorded: rates that change, and a parameter that is frozen at first.
+  // The update after both passes is not recorded: its rates change, and one parameter is frozen at first.
   void descend(std::int64_t step) const {
     clip_gradients(*optimizer, grad_norm_groups(*optimizer), 0.5, ClipMode::per_tensor);
     optimizer->step(1e-3 * static_cast<double>(step + 1), 0.1 * static_cast<double>(step));
@@ -104,7 +104,7 @@ struct Trained {
   std::unique_ptr<Sgd> optimizer;
 };
 
-// Trains both ways and expects the same losses and gradients in each step.
+// Trains with and without the recording and expects the same losses and gradients in each step.
 void expect_same_steps(const at::Device& device, std::unique_ptr<WorkRecorder> recorder, double tolerance,
                        Trained& played) {
   const Trained plain(device);
@@ -125,19 +125,19 @@ void expect_same_steps(const at::Device& device, std::unique_ptr<WorkRecorder> r
   }
 }
 
-TEST(StepGraph, PlayedBackStepsAreThoseOfTheOperators) {
+TEST(StepGraph, ReplayedStepsMatchTheOperators) {
   Trained played(at::kCPU);
   expect_same_steps(at::kCPU, std::make_unique<Repeater>(played.parameters), 0, played);
 }
 
-TEST(StepGraph, PlayedBackStepsAreThoseOfTheOperatorsOnAGpu) {
+TEST(StepGraph, ReplayedStepsMatchTheOperatorsOnAGpu) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
   Trained played(at::kCUDA);
   expect_same_steps(at::kCUDA, make_cuda_recorder(), 1e-5, played);
 }
 
-// One recording plays captions of all lengths: it is made on whole, padded ones.
-TEST(StepGraph, WorkIsNotToldHowLongTextsAre) {
+// One recording replays captions of all lengths, so it is made on fully padded captions.
+TEST(StepGraph, WorkDoesNotSeeTextLengths) {
   const at::Tensor w = at::ones({1}).requires_grad_();
   int calls = 0;
   StepGraph graph(std::make_unique<Repeater>(std::vector{w}), {w}, [&](const GraphInputs& in) {
@@ -154,7 +154,7 @@ TEST(StepGraph, WorkIsNotToldHowLongTextsAre) {
   EXPECT_EQ(calls, 6) << "three rehearsals, a recording, two replays";
 }
 
-TEST(StepGraph, AddsUpTheGradientsOfSeveralBatches) {
+TEST(StepGraph, SumsTheGradientsOfSeveralBatches) {
   const at::Tensor w = at::ones({3, 16, 16}).requires_grad_();
   const auto work = [&](const GraphInputs& in) {
     Losses losses;
@@ -180,7 +180,7 @@ TEST(StepGraph, AddsUpTheGradientsOfSeveralBatches) {
   EXPECT_EQ(counts.replays, 5);
 }
 
-TEST(StepGraph, ABatchOfAnotherShapeRunsWithoutTheRecording) {
+TEST(StepGraph, RunsABatchOfAnotherShapeWithoutTheRecording) {
   const at::Tensor w = at::ones({1}).requires_grad_();
   const auto work = [&](const GraphInputs& in) {
     Losses losses;
@@ -202,7 +202,7 @@ TEST(StepGraph, ABatchOfAnotherShapeRunsWithoutTheRecording) {
   EXPECT_EQ(recorder.replays, 2);
 }
 
-TEST(StepGraph, SaysWhatCannotBeRecorded) {
+TEST(StepGraph, ReportsAStepThatCannotBeRecorded) {
   struct Refuser : Repeater {
     using Repeater::Repeater;
     void record(const std::function<void()>&) override {
@@ -222,11 +222,11 @@ TEST(StepGraph, SaysWhatCannotBeRecorded) {
   } catch (const UserError& error) {
     EXPECT_STREQ(error.what(),
                  "training.cuda_graph: the step cannot be recorded (operation not permitted when stream is capturing): "
-                 "something in it waits for the device; set training.cuda_graph to false");
+                 "part of it waits for the device; set training.cuda_graph to false");
   }
 }
 
-TEST(StepGraph, WithoutAGpuThereIsNoRecorder) {
+TEST(StepGraph, HasNoRecorderWithoutAGpu) {
   if (at::hasCUDA()) GTEST_SKIP() << "there is a GPU";
   EXPECT_THROW(make_cuda_recorder(), UserError);
 }

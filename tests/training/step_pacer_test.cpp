@@ -7,13 +7,13 @@
 namespace tessera {
 namespace {
 
-TEST(StepPacer, BeginsNoStepWhileTwoAreUnderWay) {
+TEST(StepPacer, StartsNoStepWhileTwoAreRunning) {
   std::vector<int> waited;
   int made = 0;
   StepPacer pacer([&]() -> std::function<void()> { return [&waited, step = made] { waited.push_back(step); }; });
   for (; made < 5; ++made) {
     pacer.begin_step();
-    // Steps 0 and 1 begin at once, step k once step k - 2 is done.
+    // Steps 0 and 1 start at once; step k starts when step k - 2 is done.
     EXPECT_EQ(static_cast<int>(waited.size()), std::max(0, made - 1)) << made;
     if (!waited.empty()) {
       EXPECT_EQ(waited.back(), made - 2);
@@ -22,12 +22,12 @@ TEST(StepPacer, BeginsNoStepWhileTwoAreUnderWay) {
   }
 }
 
-TEST(StepPacer, OnTheCpuNothingIsWaitedFor) {
+TEST(StepPacer, DoesNotWaitOnTheCpu) {
   const std::function<void()> done = mark_device(at::kCPU);
   done();
 }
 
-TEST(StepPacer, OnAGpuAMarkIsDoneWhenTheWorkBeforeItIs) {
+TEST(StepPacer, MarkWaitsForTheWorkBeforeItOnAGpu) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
   const at::Device gpu(at::kCUDA, 0);
   at::Tensor product = at::ones({2048, 2048}, at::TensorOptions(gpu));
@@ -38,7 +38,7 @@ TEST(StepPacer, OnAGpuAMarkIsDoneWhenTheWorkBeforeItIs) {
   EXPECT_EQ(copy[7][9].item<float>(), 1);
 }
 
-TEST(BatchUpload, OnTheCpuGivesTheBatchItself) {
+TEST(BatchUpload, ReturnsTheBatchItselfOnTheCpu) {
   Batch batch;
   batch.images["image"].pixels = at::ones({2, 3});
   batch.keys = {"a", "b"};
@@ -47,7 +47,7 @@ TEST(BatchUpload, OnTheCpuGivesTheBatchItself) {
   EXPECT_EQ(there.keys, batch.keys);
 }
 
-TEST(BatchUpload, OnAGpuTheComputingStreamWaitsForTheBatch) {
+TEST(BatchUpload, ComputeStreamWaitsForTheBatchOnAGpu) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
   const at::Device gpu(at::kCUDA, 0);
   const BatchUpload upload(gpu);

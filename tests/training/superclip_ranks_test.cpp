@@ -1,4 +1,4 @@
-// `superclip` over ranks, and killed. Nothing but run_ranks may compute in this process: see there.
+// Tests `superclip` over ranks and after being killed. Only run_ranks may compute in this process; see its comment.
 #include <csignal>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@ namespace {
 
 std::int64_t superclip_killed_at = -1;
 
-/// `superclip` until a step: the process is killed when this one's images have been counted and it is not yet made.
+/// `superclip` that kills the process in the forward pass of step superclip_killed_at.
 class KilledSuperClip : public SuperClip {
  public:
   using SuperClip::SuperClip;
@@ -61,8 +61,8 @@ class SuperClipOverRanks : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-// Past the ends of two epochs of 40 samples; the counts are the same integers.
-TEST_F(SuperClipOverRanks, CountsAreTheSameOnOneTwoAndFourHoweverBatchesAreCut) {
+// Twelve steps on 40 samples pass the end of two epochs. The counts must be the same integers.
+TEST_F(SuperClipOverRanks, CountsAreTheSameOnOneTwoAndFourRanksForAnyMicroBatch) {
   const std::vector<std::string> plain{"objective={name: superclip}", "training.steps=12"};
   const auto one = train(1, "one", plain);
   ASSERT_EQ(one.size(), 1U);
@@ -87,12 +87,12 @@ TEST_F(SuperClipOverRanks, CountsAreTheSameOnOneTwoAndFourHoweverBatchesAreCut) 
   }
 }
 
-TEST_F(SuperClipOverRanks, KilledInTheMiddleOfAStepEndsBitForBitAsUnbroken) {
+TEST_F(SuperClipOverRanks, ResumesBitForBitAfterBeingKilledInAStep) {
   const auto unbroken = train(1, "unbroken", kKilled);
   ASSERT_EQ(unbroken.size(), 1U);
   const pid_t child = ::fork();
   if (child == 0) {
-    at::set_num_threads(1);  // as ranks have
+    at::set_num_threads(1);  // as in run_ranks
     register_killed_superclip();
     superclip_killed_at = 3;
     Trainer(tiny_config(folder_ / "broken", kKilled), "none").run();

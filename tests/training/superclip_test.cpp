@@ -1,4 +1,4 @@
-// The counts of SuperCLIP as state of a run: once an optimizer step, whatever becomes of it.
+// Tests the counts of SuperCLIP as state of a run: every step with an update counts its images once.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ class SuperClipTraining : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(SuperClipTraining, CountsEveryImageOnceAndTheyAreSavedAsIntegers) {
+TEST_F(SuperClipTraining, CountsEveryImageOnceAndSavesIntegers) {
   for (const char* objective : {kAlone, kWithClip}) {
     const bool alone = objective == std::string(kAlone);
     const std::string name = alone ? "alone" : "sum";
@@ -49,14 +49,14 @@ TEST_F(SuperClipTraining, CountsEveryImageOnceAndTheyAreSavedAsIntegers) {
     EXPECT_EQ(documents.scalar_type(), at::kLong);
     EXPECT_GT(documents.max().item<std::int64_t>(), 24);
     EXPECT_LE(documents.max().item<std::int64_t>(), 48);
-    // The average of the weights has the counts as they are.
+    // Averaging the weights copies the counts.
     EXPECT_TRUE(at::equal(end.ema.at(alone ? kDocuments : kSummedDocuments), documents));
     const auto stored = io::load_safetensors(folder_ / (name + "/checkpoints/step_0000006/model.safetensors")).tensors;
     EXPECT_EQ(stored.at(alone ? kDocuments : kSummedDocuments).scalar_type(), at::kLong);
   }
 }
 
-TEST_F(SuperClipTraining, GradCacheCountsOnceAndGivesThePassOfAWholeBatch) {
+TEST_F(SuperClipTraining, GradCacheCountsOnceAndMatchesTheWholeBatch) {
   const auto step = [&](std::int64_t chunk) {
     TrainingRun run = build_training_run(tiny_config(folder_ / "run", {kAlone}));
     std::vector<at::Tensor> parameters;
@@ -78,8 +78,8 @@ TEST_F(SuperClipTraining, GradCacheCountsOnceAndGivesThePassOfAWholeBatch) {
   }
 }
 
-// Nor do batches matter that are cut otherwise: the classification has no negatives.
-TEST_F(SuperClipTraining, AccumulatedBatchesTrainAsTheWholeOne) {
+// The size of the batches does not matter either, because the classification has no negatives.
+TEST_F(SuperClipTraining, AccumulatedBatchesMatchTheWholeBatch) {
   const Checkpoint whole = train("whole", {kAlone});
   for (const std::vector<std::string>& cut :
        {std::vector<std::string>{"data.loader.batch_size=4", "training.accumulation=2"},
@@ -97,11 +97,11 @@ TEST_F(SuperClipTraining, AccumulatedBatchesTrainAsTheWholeOne) {
   }
 }
 
-TEST_F(SuperClipTraining, StepsWithoutAnUpdateAreNotCounted) {
+TEST_F(SuperClipTraining, DoesNotCountStepsWithoutAnUpdate) {
   const std::string sum = "objective={name: weighted_sum, objectives: [{name: superclip}, {name: test_not_finite, from: 2, until: 4}]}";
   for (const char* precision : {"float32", "fp16"}) {
     std::vector<Weights> ends;
-    for (const char* every : {"1", "9"}) {  // by then steps have been made in vain
+    for (const char* every : {"1", "9"}) {  // with 9, the steps after a bad one run again
       const Checkpoint end = train(std::string(precision) + every,
                                    {sum, "training.non_finite=skip", "checkpoint.every_steps=9",
                                     std::string("log.every_steps=") + every,
@@ -115,7 +115,7 @@ TEST_F(SuperClipTraining, StepsWithoutAnUpdateAreNotCounted) {
   }
 }
 
-TEST_F(SuperClipTraining, AStepWhoseGradientsOverflowedIsNotCounted) {
+TEST_F(SuperClipTraining, DoesNotCountAStepWithOverflow) {
   const Checkpoint end = train(
       "run", {"objective={name: weighted_sum, objectives: [{name: superclip}, {name: test_teacher, overflow_at: 3}]}",
               "training.precision=fp16"});
@@ -124,7 +124,7 @@ TEST_F(SuperClipTraining, AStepWhoseGradientsOverflowedIsNotCounted) {
   EXPECT_EQ(captions(end.teacher, kSummedCaptions), captions(end.model.weights, kSummedCaptions));
 }
 
-TEST_F(SuperClipTraining, ARunThatGoesOnEndsBitForBitAsUnbroken) {
+TEST_F(SuperClipTraining, ResumesBitForBit) {
   const std::vector<std::string> settings{kWithClip, "training.accumulation=2", "training.ema={}"};
   const Checkpoint whole = train("whole", settings);
   const Checkpoint resumed = train("resumed", settings, 6, folder_ / "whole/checkpoints/step_0000003");
@@ -133,7 +133,7 @@ TEST_F(SuperClipTraining, ARunThatGoesOnEndsBitForBitAsUnbroken) {
   expect_equal(resumed.ema, whole.ema);
 }
 
-TEST_F(SuperClipTraining, MeasuringTheLossAndPlanningMemoryLeaveTheCountsAlone) {
+TEST_F(SuperClipTraining, MeasuringLossAndPlanningMemoryDoNotCount) {
   const Config config = tiny_config(folder_ / "run", {kAlone});
   TrainingRun run = build_training_run(config);
   plan_memory(run, config, {});
@@ -146,7 +146,7 @@ TEST_F(SuperClipTraining, MeasuringTheLossAndPlanningMemoryLeaveTheCountsAlone) 
   EXPECT_GT(result.metrics[0].second, 0);
 }
 
-TEST_F(SuperClipTraining, AFineTunedModelKeepsItsCounts) {
+TEST_F(SuperClipTraining, FineTuningKeepsTheCounts) {
   train("before", {kWithClip});
   const std::string start = "start.weights=" + (folder_ / "before");
   const Checkpoint after = train("after", {kWithClip, start});
@@ -155,14 +155,14 @@ TEST_F(SuperClipTraining, AFineTunedModelKeepsItsCounts) {
   EXPECT_EQ(captions(anew.model.weights, kSummedCaptions), 48);
 }
 
-TEST_F(SuperClipTraining, CountsOfAnotherVocabularyAreRefusedInOneLine) {
+TEST_F(SuperClipTraining, RejectsCountsOfAnotherVocabulary) {
   train("before", {kWithClip});
   const std::string start = "start.weights=" + (folder_ / "before"),
                     file = folder_ / "before/checkpoints/step_0000006/model.safetensors";
   const std::string larger = "objective={name: weighted_sum, objectives: [{name: clip}, {name: superclip, vocab_size: 70}]}";
   EXPECT_EQ(error_of([&] { Trainer(tiny_config(folder_ / "larger", {larger, start}), "none"); }),
-            file + ": objective.objectives.superclip.document_count counts 64 words, but this run's vocabulary has 70: begin "
-                   "with the towers alone (start.parts: [image, text])");
+            file + ": objective.objectives.superclip.document_count counts 64 words, but this run's vocabulary has 70: start "
+                   "from only the towers (start.parts: [image, text])");
   ModelFile other = load_model_file(file);
   other.vocabulary = "other letters";
   save_model_file(folder_ / "other.safetensors", other);
@@ -170,8 +170,8 @@ TEST_F(SuperClipTraining, CountsOfAnotherVocabularyAreRefusedInOneLine) {
               Trainer(tiny_config(folder_ / "other", {kWithClip, "start.weights=" + (folder_ / "other.safetensors")}), "none");
             }),
             (folder_ / "other.safetensors") +
-                ": objective.objectives.superclip.document_count counts the words of another vocabulary than the file that "
-                "tokenizer names: begin with the towers alone (start.parts: [image, text])");
+                ": objective.objectives.superclip.document_count counts the words of a different vocabulary than the file that "
+                "tokenizer names: start from only the towers (start.parts: [image, text])");
 }
 
 }  // namespace

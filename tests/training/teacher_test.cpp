@@ -1,4 +1,4 @@
-// The moving average of the weights seen through a second model.
+// Tests the teacher, a second model that holds the moving average of the weights.
 #include <filesystem>
 
 #include <ATen/ATen.h>
@@ -29,13 +29,13 @@ class TeacherTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(TeacherTest, FollowsTheStudentAsInALoopByHand) {
+TEST_F(TeacherTest, FollowsTheStudentAsComputedByHand) {
   const std::vector<std::string> settings{"training={steps: 5, device: cpu, clip_norm: null}",
                                           "optimizer={name: sgd, lr: 0.002, momentum: 0}",
                                           "schedule={schedule: constant, warmup_steps: 0}"};
   EXPECT_EQ(Trainer(config(folder_ / "run", settings), "none").run(), Outcome::finished);
 
-  // The same run twice: the second one's model is the teacher by hand.
+  // Builds the same run twice; the model of the second run is the teacher that is updated by hand.
   TrainingRun student = build_training_run(config(folder_ / "hand", settings));
   TrainingRun teacher = build_training_run(config(folder_ / "hand", settings));
   teacher.model->eval();
@@ -78,7 +78,7 @@ TEST_F(TeacherTest, IsSavedAsAModelAndResumesBitForBit) {
   expect_equal(file.weights, whole.teacher);
 }
 
-TEST_F(TeacherTest, StepsWithoutUpdateLeaveItAlone) {
+TEST_F(TeacherTest, DoesNotChangeInStepsWithoutAnUpdate) {
   const auto train = [&](const std::string& run, const std::vector<std::string>& overrides) {
     std::vector<std::string> all{"training.ema={decay: 0.5}", "checkpoint={every_steps: 1, keep_last: 9}"};
     all.insert(all.end(), overrides.begin(), overrides.end());
@@ -99,7 +99,7 @@ TEST_F(TeacherTest, StepsWithoutUpdateLeaveItAlone) {
   expect_equal(run.teacher->ema.averages(), checkpoint("stop", 2).teacher);
 }
 
-TEST_F(TeacherTest, ABadFileOfItIsNamed) {
+TEST_F(TeacherTest, NamesABadTeacherFile) {
   const std::string run = folder_ / "run", newest = run + "/checkpoints/step_0000006",
                     file = newest + "/teacher.safetensors";
   Trainer(config(run), "none").run();
@@ -113,7 +113,7 @@ TEST_F(TeacherTest, ABadFileOfItIsNamed) {
   EXPECT_EQ(resume(), file + ": visual.proj has shape [3, 3], expected [16, 8]");
   other.teacher.clear();
   folder.save(other);
-  EXPECT_EQ(resume(), file + ": missing, and the objective keeps a teacher");
+  EXPECT_EQ(resume(), file + ": missing, but the objective keeps a teacher");
   folder.save(good);
   std::filesystem::resize_file(file, 100);
   EXPECT_TRUE(resume().starts_with(file + ": damaged: 100 bytes, the manifest says ")) << resume();
@@ -121,7 +121,7 @@ TEST_F(TeacherTest, ABadFileOfItIsNamed) {
   EXPECT_EQ(resume(), file + ": missing");
 }
 
-// Loss, terms and gradients of the first batch, by a teacher unlike the student; chunk 0: in one pass.
+// The loss, terms and gradients of the first batch with a teacher that differs from the student. chunk 0 means one pass.
 struct TaughtStep {
   Losses losses;
   Weights gradients;
@@ -153,12 +153,12 @@ TaughtStep taught_step(const Config& config, std::int64_t chunk) {
   return out;
 }
 
-TEST_F(TeacherTest, GradCacheGivesTheFeaturesAndGradientsOfOnePass) {
-  // Patches are left out of the student's pictures, never of the teacher's.
+TEST_F(TeacherTest, GradCacheMatchesOnePass) {
+  // The student drops patches; the teacher never does.
   const Config given =
       config(folder_ / "run", {"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"});
   const TaughtStep whole = taught_step(given, 0);
-  EXPECT_GT(whole.losses.terms[1].second.item<double>(), 1e-3) << "the teacher is unlike the student";
+  EXPECT_GT(whole.losses.terms[1].second.item<double>(), 1e-3) << "the teacher differs from the student";
   for (const std::int64_t chunk : {1, 3, 8, 100}) {
     const TaughtStep cached = taught_step(given, chunk);
     for (std::size_t k = 0; k < 2; ++k)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A run's event files as Python's tensorboard reads them: tensorboard_test.py TRAINER MERGES
+"""Checks that Python's tensorboard can read the event files of a run. Usage: tensorboard_test.py TRAINER MERGES
 
-Trains three steps, then two more from the first checkpoint as after a kill, and compares every scalar with metrics.jsonl.
-Leaves with 77 (skipped) where the package tensorboard is missing.
+Trains three steps, resumes for two more, and compares every scalar with metrics.jsonl.
+Exits with 77 (skipped) if the package tensorboard is missing.
 """
 import json
 import pathlib

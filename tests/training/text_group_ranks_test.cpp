@@ -1,4 +1,4 @@
-// `text_group` over ranks. Nothing but run_ranks may compute in this process: see there.
+// Tests `text_group` over ranks. Only run_ranks may compute in this process; see its comment.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -10,11 +10,11 @@
 namespace tessera {
 namespace {
 
-TEST(TextGroupOverRanks, RowsAndWeightsAreTheSameOnOneAndTwo) {
+TEST(TextGroupOverRanks, TrainsTheSameOnOneAndTwoRanks) {
   TemporaryFolder folder;
   for (const char* reduction : {"mean", "sum"}) {
     const auto train_on = [&](int ranks) {
-      // The bias of keys changes no attention: its gradient is rounding, which AdamW would bring to full length.
+      // The bias of keys does not change attention: its gradient is rounding noise, which AdamW would scale up.
       Config config = text_group_config(
           folder / concat(reduction, ranks),
           {concat("objective.reconstruction_reduction=", reduction), "optimizer.eps=1.0e-4", "training.steps=4"});

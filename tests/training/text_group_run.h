@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// tiny_yaml's run with towers of groups and both losses of the text group transformer, with overrides, resolved.
+/// Resolves tiny_yaml with group towers and both losses of the text group transformer, and with overrides.
 Config text_group_config(const std::string& run, const std::vector<std::string>& overrides = {});
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Runs of `text_group`.
+// Tests runs of `text_group`.
 #include <cmath>
 
 #include <ATen/ATen.h>
@@ -17,7 +17,7 @@ class TextGroupTraining : public ::testing::Test {
   StepOutcome step(std::int64_t chunk, std::uint64_t seed, const std::vector<std::string>& overrides = {}) const {
     const Config config = text_group_config(folder_ / "run", overrides);
     TrainingRun run = build_training_run(config);
-    // What a LayerNorm follows must not be tiny, or gradients are rounding.
+    // Scales up the weights: tiny inputs of a LayerNorm would make its gradients rounding noise.
     {
       const at::NoGradGuard no_grad;
       for (const auto& [name, tensor] : run.model->state_dict())
@@ -37,7 +37,7 @@ class TextGroupTraining : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(TextGroupTraining, GradCacheWithNoiseIsTheFullBatchWithNoise) {
+TEST_F(TextGroupTraining, GradCacheMatchesTheWholeBatchWithNoise) {
   for (const char* chunk_of_loss : {"null", "3"}) {
     const std::vector<std::string> settings = {std::string("objective.chunk=") + chunk_of_loss};
     const StepOutcome whole = step(0, 3, settings);
@@ -47,7 +47,7 @@ TEST_F(TextGroupTraining, GradCacheWithNoiseIsTheFullBatchWithNoise) {
       EXPECT_NEAR(cached.loss, whole.loss, 1e-5 * (1 + whole.loss)) << chunk;
       ASSERT_EQ(cached.gradients.size(), whole.gradients.size());
       for (const auto& [name, gradient] : whole.gradients) {
-        // They shift all channels of a group alike, which the LayerNorm behind takes away: their gradient is rounding.
+        // These biases shift all channels of a group equally, which the next LayerNorm removes: their gradient is rounding noise.
         if (name.ends_with("mlp_inter.fc2.bias") || name.ends_with("group_projector.1.fc2.bias")) continue;
         EXPECT_LE((cached.gradients.at(name) - gradient).norm().item<double>(),
                   1e-5 * gradient.norm().item<double>() + 1e-6)
@@ -58,14 +58,14 @@ TEST_F(TextGroupTraining, GradCacheWithNoiseIsTheFullBatchWithNoise) {
   EXPECT_GT(std::abs(step(0, 4).loss - step(0, 3).loss), 1e-4) << "there is noise";
 }
 
-TEST_F(TextGroupTraining, ARunGoesOnBitForBit) {
+TEST_F(TextGroupTraining, ResumesBitForBit) {
   const Weights unbroken = trained(text_group_config(folder_ / "whole"));
   const Weights resumed = trained(text_group_config(folder_ / "again"), folder_ / "whole/checkpoints/step_0000003");
   ASSERT_EQ(resumed.size(), unbroken.size());
   for (const auto& [name, tensor] : unbroken) EXPECT_TRUE(at::equal(resumed.at(name), tensor)) << name;
 }
 
-TEST_F(TextGroupTraining, AFrozenImageEncoderStandsStillAndItsHeadLearns) {
+TEST_F(TextGroupTraining, FrozenImageEncoderStaysAndItsHeadLearns) {
   const Config config = text_group_config(
       folder_ / "run", {"parameters.frozen=[visual.patch_embed.*, visual.pos_embed, visual.layers.*, visual.norm.*]"});
   const TrainingRun fresh = build_training_run(config);
@@ -80,7 +80,7 @@ TEST_F(TextGroupTraining, AFrozenImageEncoderStandsStillAndItsHeadLearns) {
   EXPECT_GT(frozen, 20);
 }
 
-TEST_F(TextGroupTraining, EachLossFallsAlone) {
+TEST_F(TextGroupTraining, EachLossFallsWithoutTheOther) {
   for (const char* off : {"contrastive_weight", "reconstruction_weight"}) {
     const std::string run = folder_ / off;
     trained(text_group_config(run, {concat("objective.", off, "=0"), "training.steps=20"}));

@@ -96,8 +96,8 @@ void fields(Visitor& v, TeacherSettings& s) {
   v("nan_at", s.nan_at, "step whose loss is NaN", config::at_least(-1));
 }
 
-// Pulls pictures towards their texts and towards what the teacher makes of them, by a scale of its own that the teacher
-// averages too. A buffer follows the loss, as DINO's center does its outputs.
+// Pulls image embeddings towards their texts and towards the teacher's embeddings, with a learned scale that the teacher
+// averages too. A buffer follows the loss, as DINO's center follows the teacher's outputs.
 class StudentAndTeacher : public Objective {
  public:
   explicit StudentAndTeacher(const TeacherSettings& settings) : settings_(settings) {
@@ -135,8 +135,8 @@ class StudentAndTeacher : public Objective {
   at::Tensor scale_, center_, seen_;
 };
 
-// Settings on top of tiny_yaml: several captions per image, of which some images have too few, also crops; or the towers of a published
-// family, with all that is random in training.
+// Named settings on top of tiny_yaml: several captions per image (some images have too few), crops, boxes, images of their
+// own shapes, or the towers of a published family. They include the random choices of training.
 const std::map<std::string, std::vector<std::string>>& named_settings() {
   static const std::map<std::string, std::vector<std::string>> settings = {
       {"captions",

@@ -23,7 +23,7 @@ Weights weights_at(const std::string& run, const std::string& step) {
   return load_checkpoint(run + "/checkpoints/" + step).model.weights;
 }
 
-// step_observer() for one scope.
+// Sets step_observer() for one scope.
 class ObservedSteps {
  public:
   explicit ObservedSteps(std::function<void(const StepContext&)> observer) { step_observer() = std::move(observer); }
@@ -32,7 +32,7 @@ class ObservedSteps {
   ObservedSteps& operator=(const ObservedSteps&) = delete;
 };
 
-TEST(Deterministic, HoldsForTheRunThatAsksForIt) {
+TEST(Deterministic, AppliesOnlyToTheRunThatSetsIt) {
   const TemporaryFolder folder;
   for (const bool asked : {true, false}) {
     bool seen = false;
@@ -51,19 +51,19 @@ TEST(Deterministic, HoldsForTheRunThatAsksForIt) {
   EXPECT_NE(::getenv("CUBLAS_WORKSPACE_CONFIG"), nullptr);
 }
 
-TEST(CudaGraph, IsRefusedOnTheCpu) {
+TEST(CudaGraph, IsRejectedOnTheCpu) {
   const TemporaryFolder folder;
   const Config config = tiny_config(folder / "run", {"training.cuda_graph=true"});
   EXPECT_EQ(error_of([&] { Trainer(config, "none"); }), "training.cuda_graph needs a GPU, and this run is on cpu");
 }
 
-TEST(CudaGraph, IsRefusedForAnObjectiveThatFollowsTheStep) {
+TEST(CudaGraph, IsRejectedForAnObjectiveThatFollowsTheStep) {
   const TemporaryFolder folder;
   const Config config = tiny_config(folder / "run", {"training.cuda_graph=true"}, "test_not_finite");
   EXPECT_EQ(
       error_of([&] { Trainer(config, "none"); }),
-      "training.cuda_graph: the objective test_not_finite changes with the step, and a recorded step is always the "
-      "same one: set it to false");
+      "training.cuda_graph: the objective test_not_finite depends on the step number, but a recorded step never "
+      "changes: set it to false");
 }
 
 class TrainerTest : public ::testing::TestWithParam<const char*> {
@@ -71,12 +71,12 @@ class TrainerTest : public ::testing::TestWithParam<const char*> {
   TemporaryFolder folder_;
 };
 
-// Six steps of 8 samples cross the end of the first epoch of 40, so the resume is in the middle of things.
-TEST_P(TrainerTest, ResumedRunEndsBitForBitLikeAnUnbrokenOne) {
+// Six steps of 8 samples pass the end of the first epoch of 40, so the resumed run crosses it.
+TEST_P(TrainerTest, ResumesBitForBit) {
   const std::vector<std::string> settings = overrides_of(GetParam());
   const std::string whole = folder_ / "whole", broken = folder_ / "broken";
   EXPECT_EQ(Trainer(tiny_config(whole, settings), "none").run(), Outcome::finished);
-  // The second run starts from the first one's checkpoint after step 3, as if it had been killed there.
+  // The second run resumes from the first run's checkpoint of step 3, as if it had been killed there.
   EXPECT_EQ(Trainer(tiny_config(broken, settings), whole + "/checkpoints/step_0000003").run(), Outcome::finished);
   expect_equal(weights_at(whole, "step_0000006"), weights_at(broken, "step_0000006"));
   const Checkpoint a = load_checkpoint(whole + "/checkpoints/step_0000006"),
@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Objectives, TrainerTest,
 
 using Training = TrainerTest;
 
-TEST_F(Training, SignalFinishesTheStepSavesAndAutoResumeGoesOn) {
+TEST_F(Training, SignalFinishesTheStepAndSavesForResume) {
   const std::string whole = folder_ / "whole", broken = folder_ / "broken";
   Trainer(tiny_config(whole, {}, "test_observed"), "none").run();
   const Config config = tiny_config(broken, {"checkpoint.every_steps=0"}, "test_observed");
@@ -112,7 +112,7 @@ TEST_F(Training, SignalFinishesTheStepSavesAndAutoResumeGoesOn) {
     });
     EXPECT_EQ(trainer.run(), Outcome::interrupted);
     EXPECT_EQ(trainer.stop_signal(), SIGTERM);
-    EXPECT_EQ(trainer.state().step, 4) << "the step is finished, and no other begun";
+    EXPECT_EQ(trainer.state().step, 4) << "the step is finished, and no other is started";
   }
   EXPECT_EQ(CheckpointFolder(broken + "/checkpoints", 9).list(),
             (std::vector<std::string>{broken + "/checkpoints/step_0000004"}));
@@ -121,11 +121,11 @@ TEST_F(Training, SignalFinishesTheStepSavesAndAutoResumeGoesOn) {
   EXPECT_EQ(resumed.run(), Outcome::finished);
   expect_equal(weights_at(whole, "step_0000006"), weights_at(broken, "step_0000006"));
   const auto all = rows(broken);
-  ASSERT_EQ(all.size(), 6u) << "the rows read as if the run had never stopped";
+  ASSERT_EQ(all.size(), 6u) << "the rows are those of an uninterrupted run";
   for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(all[i]["step"], i + 1);
 }
 
-// Forty samples are five batches.
+// 40 samples are five batches.
 TEST_F(Training, ObjectiveSeesTheEpochOfItsBatch) {
   std::vector<std::int64_t> steps, epochs;
   const ObservedSteps observed([&](const StepContext& context) {
@@ -139,11 +139,11 @@ TEST_F(Training, ObjectiveSeesTheEpochOfItsBatch) {
   EXPECT_EQ(epochs, (std::vector<std::int64_t>{0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2}));
   epochs.clear();
   Trainer(tiny_config(folder_ / "broken", settings, "test_observed"), folder_ / "whole/checkpoints/step_0000005").run();
-  EXPECT_EQ(epochs, (std::vector<std::int64_t>{1, 1, 1, 1, 1, 2})) << "after a resume too";
+  EXPECT_EQ(epochs, (std::vector<std::int64_t>{1, 1, 1, 1, 1, 2})) << "also after a resume";
 }
 
-// Every rate that changes with the step, against updates by hand.
-TEST_F(Training, UpdateRatesAreThoseOfALoopByHand) {
+// Compares every rate that changes with the step with updates computed by hand.
+TEST_F(Training, UpdateRatesMatchALoopByHand) {
   const std::vector<std::string> settings{
       "optimizer={name: sgd, lr: 0.5, momentum: 0, weight_decay: 0.5, no_decay: []}",
       "schedule={schedule: linear, warmup_steps: 2, weight_decay_end: 0.1}", "training.clip_norm=0.5",
@@ -174,7 +174,7 @@ TEST_F(Training, UpdateRatesAreThoseOfALoopByHand) {
     EXPECT_TRUE(at::allclose(tensor, weights_of(*run.model, *run.objective).at(name), 1e-5, 1e-6)) << name;
 }
 
-TEST_F(Training, ResumesBitForBitWhileSomethingIsFrozenAndRatesChange) {
+TEST_F(Training, ResumesBitForBitWhileAParameterIsFrozenAndRatesChange) {
   const std::vector<std::string> settings{"schedule.weight_decay_end=0.9", "training.clip_mode=per_tensor",
                                           "parameters={groups: [{match: [visual.proj], frozen_steps: 4}]}"};
   const std::string whole = folder_ / "whole", broken = folder_ / "broken";
@@ -191,10 +191,10 @@ TEST_F(Training, ClippingEachTensorNeedsANorm) {
   EXPECT_EQ(error_of([&] {
               tiny_config(folder_ / "a", {"training.clip_norm=null", "training.clip_mode=per_tensor"});
             }),
-            "--set: training.clip_mode: needs training.clip_norm: the norm that each gradient may have");
+            "--set: training.clip_mode: needs training.clip_norm: the maximum norm of each gradient");
 }
 
-TEST_F(Training, RowsOfStepsAfterTheCheckpointAreDroppedOnResume) {
+TEST_F(Training, ResumeDropsRowsAfterTheCheckpoint) {
   const std::string run = folder_ / "run";
   Trainer(tiny_config(run), "none").run();
   fs::remove_all(run + "/checkpoints/step_0000006");
@@ -215,7 +215,7 @@ TEST_F(Training, TornNewestCheckpointFallsBackToTheOneBefore) {
   expect_equal(weights_at(run, "step_0000006"), end);
 }
 
-TEST_F(Training, ResumeWithOtherSettingsIsRefused) {
+TEST_F(Training, RejectsResumingWithOtherSettings) {
   const std::string run = folder_ / "run";
   Trainer(tiny_config(run), "none").run();
   EXPECT_EQ(
@@ -224,7 +224,7 @@ TEST_F(Training, ResumeWithOtherSettingsIsRefused) {
       }),
       run +
           "/checkpoints/step_0000006: was trained with other settings: model.image.encoder.layers: 1 there, 2 here; "
-          "optimizer.lr: 0.01 there, 0.5 here: give the same ones, let these through with --allow-changes "
+          "optimizer.lr: 0.01 there, 0.5 here: use the same settings, allow these changes with --allow-changes "
           "model.image.encoder.layers optimizer.lr, or choose another run.folder");
   EXPECT_EQ(error_of([&] { Trainer(tiny_config(run), "none"); }),
             run + ": already holds checkpoints up to step 6: go on with --resume auto, or choose another run.folder");
@@ -233,8 +233,8 @@ TEST_F(Training, ResumeWithOtherSettingsIsRefused) {
                 ": expected auto, none, a run folder or a folder like RUN/checkpoints/step_0001000");
 }
 
-// A large eps: without it Adam would blow rounding in gradients that are zero in theory (key biases) up to whole steps.
-TEST_F(Training, AccumulatedMicroBatchesGiveTheUpdateOfOneBigBatch) {
+// Uses a large eps: otherwise Adam would scale up rounding noise in gradients that are zero in theory (key biases).
+TEST_F(Training, AccumulationMatchesOneLargeBatch) {
   const std::string one = folder_ / "one", two = folder_ / "two";
   Trainer(tiny_config(one, {"training.steps=2", "checkpoint.every_steps=0", "optimizer.eps=0.1"}, "test_distance"),
           "none")
@@ -251,7 +251,7 @@ TEST_F(Training, AccumulatedMicroBatchesGiveTheUpdateOfOneBigBatch) {
   EXPECT_NEAR(rows(one)[0]["grad_norm"].get<double>(), rows(two)[0]["grad_norm"].get<double>(), 1e-4);
 }
 
-TEST_F(Training, FullDiskCostsNeitherTheOldCheckpointNorTheRun) {
+TEST_F(Training, FullDiskKeepsTheOldCheckpointAndTheRun) {
   const std::string run = folder_ / "run", whole = folder_ / "whole";
   Trainer(tiny_config(whole), "none").run();
   std::signal(SIGXFSZ, SIG_IGN);
@@ -264,19 +264,19 @@ TEST_F(Training, FullDiskCostsNeitherTheOldCheckpointNorTheRun) {
   const std::string error = error_of([&] { trainer.run(); });
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_TRUE(error.starts_with("step 6 is not saved: ")) << error;
-  EXPECT_NE(error.find("the checkpoint before is " + whole + "/checkpoints/step_0000003"), std::string::npos) << error;
-  // The state is still in memory: with room again the same trainer saves it.
+  EXPECT_NE(error.find("the previous checkpoint is " + whole + "/checkpoints/step_0000003"), std::string::npos) << error;
+  // The state is still in memory, so the same trainer saves it once there is room.
   EXPECT_EQ(trainer.run(), Outcome::finished);
   expect_equal(weights_at(run, "step_0000006"), weights_at(whole, "step_0000006"));
 }
 
-TEST_F(Training, SavesByTheClockToo) {
+TEST_F(Training, SavesByTheClock) {
   const std::string run = folder_ / "run";
   Trainer(tiny_config(run, {"checkpoint={every_steps: 0, every_minutes: 1.0e-9, keep_last: 9}"}), "none").run();
   EXPECT_EQ(CheckpointFolder(run + "/checkpoints", 9).list().size(), 6u);
 }
 
-TEST_F(Training, CheckpointsWrittenInTheBackgroundAreThoseWrittenInPlace) {
+TEST_F(Training, BackgroundCheckpointsMatchThoseWrittenInPlace) {
   const std::string a = folder_ / "a", b = folder_ / "b";
   Trainer(tiny_config(a, {"checkpoint.background=true"}), "none").run();
   Trainer(tiny_config(b, {"checkpoint.background=false"}), "none").run();

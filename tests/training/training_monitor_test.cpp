@@ -11,8 +11,8 @@
 namespace tessera {
 namespace {
 
-// A clock that the test sets. The host gives a step to its device in 0.1 s, and then waits for it.
-TEST(TrainingMonitor, SpeedIsByTheClockBetweenRowsWithoutWhatIsNoTraining) {
+// The test sets the clock: the host submits a step to the device in 0.1 s and then waits for the device.
+TEST(TrainingMonitor, MeasuresSpeedBetweenRowsWithoutOtherWork) {
   const TemporaryFolder folder;
   const Config config = tiny_config(folder.path(), {"log.every_steps=2"});
   const TrainingRun run = build_training_run(config);
@@ -53,14 +53,14 @@ TEST(TrainingMonitor, SpeedIsByTheClockBetweenRowsWithoutWhatIsNoTraining) {
   EXPECT_NEAR(lines[1]["wait_share"].get<double>(), 0.1 / 0.5, 1e-9);
 }
 
-TEST(CutWatch, TellsOncePerEpochWhichShareOfEachViewWasCut) {
+TEST(CutWatch, ReportsOncePerEpochTheCutShareOfEachView) {
   CutWatch watch(77);
   std::map<std::string, TextCuts> seen = {{"caption", {100, 0, 900, 0}}, {"captions", {800, 200, 10'000, 1'230}}};
   EXPECT_EQ(watch.epoch_over(0, seen),
             (std::vector<std::string>{"epoch 0: the tokenizer's context of 77 cut off 12.3% of the tokens of captions, out "
                                       "of 25.0% of its texts"}));
   const auto shares = watch.take_shares();
-  ASSERT_EQ(shares.size(), 2u) << "nothing of the view that lost nothing";
+  ASSERT_EQ(shares.size(), 2u) << "the view that lost nothing is not reported";
   EXPECT_EQ(shares[0].first, "tokens.captions");
   EXPECT_NEAR(shares[0].second, 0.123, 1e-12);
   EXPECT_EQ(shares[1].first, "texts.captions");
@@ -73,8 +73,8 @@ TEST(CutWatch, TellsOncePerEpochWhichShareOfEachViewWasCut) {
   EXPECT_TRUE(watch.epoch_over(2, seen).empty());
 }
 
-// Captions of shapes are longer than eight letters.
-TEST(TrainingMonitor, TheRowThatEndsAnEpochTellsWhatWasCutInIt) {
+// Captions of shapes are longer than the context of eight tokens.
+TEST(TrainingMonitor, LastRowOfAnEpochReportsItsCuts) {
   const TemporaryFolder folder;
   const Config config = tiny_config(folder / "run", {"tokenizer.context_length=8", "data.train.size=24",
                                                      "data.loader.batch_size=8", "training.steps=4", "log.every_steps=1"});
@@ -82,7 +82,7 @@ TEST(TrainingMonitor, TheRowThatEndsAnEpochTellsWhatWasCutInIt) {
   const auto lines = rows(folder / "run");
   ASSERT_EQ(lines.size(), 4u);
   for (const int within : {0, 1}) EXPECT_FALSE(lines[static_cast<std::size_t>(within)].contains("cut"));
-  for (const int over : {2, 3}) {  // the end of the epoch, and of the run
+  for (const int over : {2, 3}) {  // the ends of the epoch and of the run
     const auto& cut = lines[static_cast<std::size_t>(over)]["cut"];
     EXPECT_EQ(cut["texts.caption"], 1.0) << over;
     EXPECT_GT(cut["tokens.caption"], 0.5) << over;

@@ -35,7 +35,7 @@ class ValidationLoss : public ::testing::TestWithParam<const char*> {
   TemporaryFolder folder_;
 };
 
-TEST_F(ValidationLoss, IsTheMeanOverTheValidationDataAsEvaluationSeesThem) {
+TEST_F(ValidationLoss, IsTheMeanOverTheValidationData) {
   const Config config = tiny_config(folder_ / "run", {}, "test_distance");
   const TrainingRun run = build_training_run(config);
   const TaskResult result = loss_result(run, config);
@@ -57,7 +57,7 @@ TEST_F(ValidationLoss, IsTheMeanOverTheValidationDataAsEvaluationSeesThem) {
   EXPECT_NEAR(result.metrics[1].second, sum / 16, 1e-5 * sum / 16);
 }
 
-TEST_F(ValidationLoss, LeavesOutALastSmallerBatchAndWhatIsBeyondMaxSamples) {
+TEST_F(ValidationLoss, LeavesOutASmallerLastBatchAndSamplesBeyondMaxSamples) {
   const Config config = tiny_config(folder_ / "run");
   const TrainingRun run = build_training_run(config);
   EXPECT_EQ(loss_result(run, config, {.batch_size = 5}).samples, 15);
@@ -66,7 +66,7 @@ TEST_F(ValidationLoss, LeavesOutALastSmallerBatchAndWhatIsBeyondMaxSamples) {
             "validation_loss: max_samples is 7, less than one batch of 8: set batch_size to 7 or less");
 }
 
-TEST_F(ValidationLoss, ManySamplesAtATimeGiveWhatFewDo) {
+TEST_F(ValidationLoss, DoesNotDependOnMicroBatches) {
   const Config whole = tiny_config(folder_ / "run"), parts = tiny_config(folder_ / "run", {"training.micro_batch=3"});
   const TrainingRun run = build_training_run(whole);
   EXPECT_NEAR(loss_result(run, whole).metrics[0].second, loss_result(run, parts).metrics[0].second, 1e-5);
@@ -82,7 +82,7 @@ Config config_of_objective(const std::string& folder, const std::string& objecti
   return tiny_config(folder, {}, objective);
 }
 
-TEST_P(ValidationLoss, IsTheSameEachTimeAndChangesNothing) {
+TEST_P(ValidationLoss, IsRepeatableAndChangesNothing) {
   const Config config = config_of_objective(folder_ / "run", GetParam());
   TrainingRun run = build_training_run(config);
   std::map<std::string, at::Tensor> before;
@@ -104,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(Objectives, ValidationLoss,
                                            "text_group", "weighted_sum"),
                          test_name<const char*>);
 
-TEST_F(ValidationLoss, StandsInTheResultsOfARunAndLeavesItsTrainingAlone) {
+TEST_F(ValidationLoss, IsReportedByARunWithoutChangingItsTraining) {
   const std::string with = folder_ / "with", without = folder_ / "without";
   EXPECT_EQ(Trainer(tiny_config(with, {kTask, "evaluation.every_steps=2"}, "sparc"), "none").run(), Outcome::finished);
   Trainer(tiny_config(without, {}, "sparc"), "none").run();
@@ -122,7 +122,7 @@ TEST_F(ValidationLoss, StandsInTheResultsOfARunAndLeavesItsTrainingAlone) {
   const InferenceModel loaded = load_for_inference(with, "cpu");
   const TrainingRun run = build_training_run(tiny_config(with, {}, "sparc"));
   const TaskResult again = checkpoint_loss(loaded)->measure({.source = run.validation});
-  EXPECT_NEAR(again.metrics[0].second, last, 1e-6) << "a checkpoint gives the same number";
+  EXPECT_NEAR(again.metrics[0].second, last, 1e-6) << "measured on the checkpoint";
 
   InferenceModel of_own_objective = loaded;
   config::Node settings = config::parse_yaml(loaded.file.extra.at("config"), "config");
@@ -131,10 +131,10 @@ TEST_F(ValidationLoss, StandsInTheResultsOfARunAndLeavesItsTrainingAlone) {
   const std::string unknown =
       error_of([&] { checkpoint_loss(of_own_objective)->measure({.source = run.validation}); });
   EXPECT_NE(unknown.find(": unknown objective margin_rank; known: "), std::string::npos) << unknown;
-  EXPECT_NE(unknown.find(": an objective of your own needs the program that registers it: "), std::string::npos) << unknown;
+  EXPECT_NE(unknown.find(": your own objective needs the program that registers it: "), std::string::npos) << unknown;
 }
 
-TEST_F(ValidationLoss, OfTheTeacherIsTheTeachers) {
+TEST_F(ValidationLoss, UsesTheTeacherIfItIsEvaluated) {
   const Config model = dino_config(folder_ / "run"),
                teacher = dino_config(folder_ / "run", {"evaluation.weights=teacher"});
   const TrainingRun run = build_training_run(model);
@@ -143,7 +143,7 @@ TEST_F(ValidationLoss, OfTheTeacherIsTheTeachers) {
   EXPECT_NE(loss_result(run, model).metrics, loss_result(run, teacher).metrics);
 }
 
-TEST_F(ValidationLoss, SaysAtTheStartWhatTheDataLack) {
+TEST_F(ValidationLoss, ReportsMissingDataAtTheStart) {
   EXPECT_NE(error_of([&] {
               Trainer(tiny_config(folder_ / "few", {kTask, "data.validation.size=5"}), "none");
             }).find("fewer samples than one batch of 8: set batch_size to 5 or less"),

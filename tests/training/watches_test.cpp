@@ -15,7 +15,7 @@ namespace {
 
 const double kChance = std::log(64.0);
 
-// The line and the step at which it came.
+// Returns the warning and its step.
 std::pair<std::string, std::int64_t> watched(ChanceWatch& watch, const std::string& term,
                                              const std::function<double(std::int64_t)>& loss) {
   for (std::int64_t step = 1; step <= 1000; ++step)
@@ -23,19 +23,19 @@ std::pair<std::string, std::int64_t> watched(ChanceWatch& watch, const std::stri
   return {"nothing", 0};
 }
 
-TEST(ChanceWatch, SaysOnceThatAContrastStaysAtChance) {
+TEST(ChanceWatch, WarnsOnceIfAContrastiveLossStaysAtChance) {
   ChanceWatch watch({{"loss_i2t", kChance}}, 300, {0.0005, {"image"}});
   const auto at_chance = [](std::int64_t step) { return kChance * (step % 2 == 0 ? 0.99 : 1.0); };
   const auto [line, step] = watched(watch, "loss_i2t", at_chance);
   EXPECT_EQ(step, 300);
   EXPECT_EQ(line,
-            "the loss is at chance after step 300: loss_i2t 4.14 (chance 4.16). The model tells no pair from another: "
-            "look at the learning rate (optimizer.lr 0.0005), at whether captions belong to their pictures "
-            "(tessera-data inspect draws some), and at what may move (parameters.frozen: image)");
+            "the loss is at chance after step 300: loss_i2t 4.14 (chance 4.16). The model does not distinguish pairs: "
+            "check the learning rate (optimizer.lr 0.0005), whether captions match their images "
+            "(tessera-data inspect shows some), and what is trained (parameters.frozen: image)");
   EXPECT_EQ(watched(watch, "loss_i2t", at_chance).first, "nothing");
 }
 
-TEST(ChanceWatch, IsSilentWhileTheLossFallsAndSpeaksWhenItComesBack) {
+TEST(ChanceWatch, WarnsOnlyIfTheLossReturnsToChance) {
   const std::map<std::string, double> levels{{"loss_i2t", kChance}};
   ChanceWatch falling(levels, 300, {}), collapsing(levels, 300, {}), without_level({}, 300, {});
   EXPECT_EQ(watched(falling, "loss_i2t", [](std::int64_t step) { return kChance / (1 + 0.001 * step); }).first,
@@ -45,13 +45,13 @@ TEST(ChanceWatch, IsSilentWhileTheLossFallsAndSpeaksWhenItComesBack) {
   EXPECT_GT(step, 500);
 }
 
-TEST(ChanceWatch, KnowsATermOfASourceThatHasBatchesOfItsOwn) {
+TEST(ChanceWatch, KnowsATermOfOneSourceOfAMixture) {
   ChanceWatch watch({{"loss_i2t", kChance}}, 300, {});
   EXPECT_NE(watched(watch, "cc3m.loss_i2t", [](std::int64_t) { return kChance; }).first.find("cc3m.loss_i2t 4.16"),
             std::string::npos);
 }
 
-TEST(ChanceWatch, ARunThatCannotLearnSaysSoInLogAndRow) {
+TEST(ChanceWatch, RunThatCannotLearnWarnsInLogAndRow) {
   const TemporaryFolder folder;
   const std::string run = folder / "run";
   Trainer(tiny_config(run, {"training.steps=310", "optimizer.lr=1.0e-12", "log.every_steps=10", "log.page=false",
@@ -64,7 +64,7 @@ TEST(ChanceWatch, ARunThatCannotLearnSaysSoInLogAndRow) {
   EXPECT_EQ(told, 1);
 }
 
-// Bytes as ids.
+// Returns a batch in which the ids of a caption are its bytes.
 Batch batch_of(const std::vector<std::string>& texts) {
   Batch batch;
   const at::Tensor ids = at::zeros({std::ssize(texts), 16}, at::kLong), mask = at::zeros_like(ids, at::kBool);
@@ -104,39 +104,39 @@ std::string said_of(const std::vector<std::string>& texts, int batches = 10) {
   return said;
 }
 
-TEST(CaptionWatch, EqualCaptionsAreCounted) {
+TEST(CaptionWatch, CountsEqualCaptions) {
   const CaptionCounts counts = count_captions(batch_of({"a", "b", "a", "a"}).texts["caption"]);
   EXPECT_EQ(counts.texts, 4);
   EXPECT_EQ(counts.commonest, 3);
   EXPECT_NEAR(counts.least_loss, 0.75 * std::log(3.0), 1e-12);
 }
 
-TEST(CaptionWatch, SaysOnceThatManyCaptionsAreTheSameOrEmpty) {
+TEST(CaptionWatch, WarnsOnceAboutManyEqualOrEmptyCaptions) {
   const std::vector<std::string> different{"a", "b", "c", "d", "e", "f", "g", "h"};
   EXPECT_EQ(said_of(different), "");
   std::vector<std::string> same = different;
   same[1] = same[2] = same[3] = "a dog";
-  EXPECT_EQ(said_of(same, 2), "") << "a few batches may be of the same by chance";
+  EXPECT_EQ(said_of(same, 2), "") << "a few batches may have equal captions by chance";
   EXPECT_EQ(said_of(same),
-            "captions: 3 of the 8 of a batch are \"a dog\". Pairs of equal captions cannot be told apart: a contrast "
-            "cannot fall below 0.41, where chance is 2.08. Look at what data.train takes for captions, or set the "
+            "captions: 3 of the 8 of a batch are \"a dog\". Pairs with equal captions cannot be distinguished: a contrast "
+            "cannot fall below 0.41, and chance is 2.08. Check what data.train uses as captions, or set the "
             "objective's mask_duplicates");
   same[1] = same[2] = same[3] = "";
   EXPECT_TRUE(said_of(same).starts_with("captions: 3 of the 8 of a batch are empty."));
 }
 
-TEST(CaptionWatch, AFewClassNamesAreTooFewCaptions) {
+TEST(CaptionWatch, WarnsAboutAFewClassNamesAsCaptions) {
   EXPECT_NE(said_of({"a", "b", "c", "d", "e", "a", "b", "c", "d", "e", "a", "b", "c", "d", "e",
                      "a", "b", "c", "d", "e", "a", "b", "c", "d", "e", "a", "b", "c", "d", "e"}),
             "")
-      << "half of what could be learned";
+      << "equal captions limit what can be learned";
 }
 
-TEST(SlowPrecision, IsToldWithItsFigure) {
+TEST(SlowPrecision, IsReportedWithItsFactor) {
   EXPECT_EQ(slow_precision_text("bf16", 1.1), std::nullopt);
   EXPECT_EQ(
       slow_precision_text("bf16", 3.14).value_or(""),
-      "training.precision is bf16, and matrix products take 3.1 times as long in it as in float32 on this CPU: set "
+      "training.precision is bf16, and matrix products take 3.1 times as long as in float32 on this CPU: set "
       "it to float32");
   EXPECT_NE(slow_precision_text("fp16", 42).value_or("").find(" 42 times"), std::string::npos);
   EXPECT_EQ(slow_precision(at::kCPU, "float32"), std::nullopt);

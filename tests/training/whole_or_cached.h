@@ -13,11 +13,11 @@ namespace tessera {
 
 struct StepOutcome {
   double loss = 0;
-  std::map<std::string, at::Tensor> gradients;  // of the parameters that have one
+  std::map<std::string, at::Tensor> gradients;  // only of parameters that have one
 };
 
-/// Loss and gradients of a batch in one pass (chunk 0), or in parts of `chunk` samples by GradCache. rows: the samples'
-/// keys of random numbers; undefined: none.
+/// Returns the loss and gradients of a batch, computed in one pass (chunk 0) or in chunks of `chunk` samples by GradCache.
+/// rows: the samples' keys for random numbers; may be undefined.
 inline StepOutcome whole_or_cached(TrainingRun& run, GradientReducer& reducer, const Batch& batch, std::int64_t chunk,
                                    const at::Tensor& rows, const StepContext& context) {
   StepOutcome out;

@@ -8,10 +8,10 @@
 #include "tools/command_line.h"
 #include <tessera/config/node.h>
 
-/// The subcommands of tessera-data.
+/// The subcommands of the program tessera-data.
 namespace tessera::tools {
 
-/// Settings of a module out of KEY=VALUE arguments.
+/// Returns the settings of a module from KEY=VALUE arguments.
 inline config::Node settings_of(const std::vector<std::string>& assignments) {
   config::Node node = config::Node::map();
   for (const std::string& assignment : assignments) config::apply_override(node, assignment);

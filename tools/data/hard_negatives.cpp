@@ -30,7 +30,7 @@ struct NegativesOptions {
   bool all_captions = false;
 };
 
-/// What was made, for the report.
+/// Counts of the samples and of the negatives made from them, for the summary.
 struct NegativesCount {
   std::int64_t samples = 0, without = 0, negatives = 0;
   std::map<std::string, std::int64_t> kinds, skipped;
@@ -121,25 +121,23 @@ int run_hard_negatives(const NegativesOptions& options) {
 Command hard_negatives_command(CLI::App& program) {
   const auto options = std::make_shared<NegativesOptions>();
   CLI::App* app = program.add_subcommand(
-      "hard-negatives", "Writes a data source as JSON lines with hard negatives of its captions, made by rules.");
+      "hard-negatives", "Writes a data source as JSON lines, adding hard negatives made from its captions by rules.");
   app->footer(
       "Example: tessera-data hard-negatives --source json_lines --set path=docci.jsonl --set images=pictures --out "
       "docci_negatives.jsonl\n"
-      "Words of one class change places or give way to others; kinds are SugarCrepe's: swap_att, swap_obj, "
-      "replace_att,\n"
-      "replace_obj, replace_rel. The source json_lines reads the file: image (the sample's key), caption, negatives, "
-      "and\n"
-      "regions where objects have phrases.");
+      "The rules swap words of one class or replace them by others. The kinds are SugarCrepe's: swap_att, swap_obj,\n"
+      "replace_att, replace_obj and replace_rel. The source json_lines reads the file. Its fields: image (the sample's key),\n"
+      "caption, negatives, and regions if objects have phrases.");
   app->add_option("--source", options->source, "registered name: " + join_names(sources().names()))->required();
   add_overrides(*app, "--set", options->settings, "a setting of the source");
   app->add_option("--out", options->out, "the file of JSON lines to write")->required();
   app->add_option(
       "--lexicon", options->lexicon,
-      "file of word classes, a line each: `att size: small, tiny | large, big`, of the kinds att, obj and rel; | "
-      "stands between words that exclude each other (default: a built-in one of common words)");
-  add_default(*app, "--each", options->each, "negatives of each kind and caption at most")->check(positive_number());
-  add_default(*app, "--seed", options->seed, "another seed makes other choices");
-  app->add_flag("--all-captions", options->all_captions, "of all captions of a sample, not just of the first");
+      "file with one word class per line, such as `att size: small, tiny | large, big`; kinds are att, obj and rel, and | "
+      "separates words that exclude each other (default: a built-in lexicon of common words)");
+  add_default(*app, "--each", options->each, "largest number of negatives of each kind per caption")->check(positive_number());
+  add_default(*app, "--seed", options->seed, "seed of the random choices");
+  app->add_flag("--all-captions", options->all_captions, "use all captions of a sample, not only the first");
   return {app, [options] { return run_hard_negatives(*options); }};
 }
 

@@ -66,7 +66,7 @@ void print_spread(const char* title, const Json& spread) {
 }
 
 struct Looks {
-  std::int64_t good, bad, captionless;  // captionless ones are good: a training on pictures takes them
+  std::int64_t good, bad, captionless;  // samples without a caption count as good: training on images alone uses them
   explicit Looks(const Json& json)
       : good(json["read"].get<std::int64_t>()),
         bad(0),
@@ -76,14 +76,14 @@ struct Looks {
   std::int64_t all() const { return good + bad; }
 };
 
-/// "looked at 1,000 samples: 777 good, 223 bad".
+/// For example "looked at 1,000 samples: 777 good, 223 bad".
 std::string describe(const Looks& looks) {
   return concat("looked at ", with_thousands(looks.all()), " samples: ",
                 looks.bad == 0 ? "all of them good"
                                : with_thousands(looks.good) + " good, " + with_thousands(looks.bad) + " bad");
 }
 
-/// "55 samples without a caption: training on texts skips them, with the bad ones 278 of 1,000 (27.8 %)".
+/// Prints, for example, "55 samples without a caption: training on texts skips them, with the bad ones 278 of 1,000 (27.8 %)".
 void print_without_caption(const Looks& looks) {
   if (looks.captionless <= 0) return;
   const std::int64_t unusable = looks.bad + looks.captionless;
@@ -105,15 +105,15 @@ void print_report(const Json& json) {
   print_bars("bad samples by reason", json["bad"]);
   for (const auto& [reason, examples] : json["bad_examples"].items())
     for (const Json& example : examples) std::printf("  %s: %s\n", reason.c_str(), example.get<std::string>().c_str());
-  if (!json["repeated"].empty()) std::printf("\ncome more than once\n");
+  if (!json["repeated"].empty()) std::printf("\nrepeated\n");
   for (const auto& [what, found] : json["repeated"].items())
     std::printf("  %s %s (first: %s)\n", with_thousands(found["count"].get<std::int64_t>()).c_str(), what.c_str(),
                 found["first"].get<std::string>().c_str());
   std::printf("\nspread\n");
   print_spread("width", json["width"]);
   print_spread("height", json["height"]);
-  print_spread("bytes of the file", json["file_bytes"]);
-  print_spread("characters of a caption", json["characters_per_caption"]);
+  print_spread("bytes per file", json["file_bytes"]);
+  print_spread("characters per caption", json["characters_per_caption"]);
   print_bars("image sizes, width x height", json["image_sizes"]);
   print_bars("samples that have a ...", json["samples_with"]);
   print_bars("captions per sample", json["captions_per_sample"]);
@@ -142,10 +142,10 @@ int run_inspect(const InspectOptions& options) {
   else
     print_report(Json::parse(found.report));
   if (options.sheet.empty()) return 0;
-  if (found.pictures.empty()) user_error("--sheet: no picture could be read");
+  if (found.pictures.empty()) user_error("--sheet: no image could be read");
   if (const std::int64_t lost = undrawable_characters(found.pictures); lost > 0)
-    log::warning("--sheet ", options.sheet, ": the sheet's font is ASCII: ", with_thousands(lost),
-                 lost == 1 ? " character is" : " characters are", " drawn as \"?\"; the captions themselves are whole");
+    log::warning("--sheet ", options.sheet, ": the sheet's font has only ASCII: ", with_thousands(lost),
+                 lost == 1 ? " character is" : " characters are", " drawn as \"?\"; the captions themselves are intact");
   io::write_file(options.sheet, encode_png(contact_sheet(found.pictures, options.columns, options.cell)));
   return 0;
 }
@@ -155,25 +155,25 @@ int run_inspect(const InspectOptions& options) {
 Command inspect_command(CLI::App& program) {
   const auto options = std::make_shared<InspectOptions>();
   CLI::App* app =
-      program.add_subcommand("inspect", "Counts what a data source holds, and draws a sheet of its pictures.");
+      program.add_subcommand("inspect", "Counts what a data source holds, and draws a sheet of its images.");
   app->footer(
       "Example: tessera-data inspect --source shapes --set split=test --sheet sheet.png\n"
-      "The fingerprint is that of the samples, in whatever order and shards they lie.");
+      "The fingerprint depends on the samples only, not on their order or on how they are split into shards.");
   app->add_option("--source", options->source, "registered name: " + join_names(sources().names()))->required();
   add_overrides(*app, "--set", options->settings, "a setting of the source");
-  app->add_option("--tokenizer", options->tokenizer, "registered name; counts the tokens of the captions too");
+  app->add_option("--tokenizer", options->tokenizer, "registered name; also counts the tokens of the captions");
   app->add_option("--tokenizer-set", options->tokenizer_settings, "a setting of the tokenizer, KEY=VALUE");
   app->add_option("--samples", options->inspect.samples,
-                  "samples looked at, spread over the source (default: all; fewer give no fingerprint)")
+                  "number of samples to look at, spread over the source (default: all, which the fingerprint requires)")
       ->check(positive_number());
   options->inspect.threads = std::max(1U, std::thread::hardware_concurrency());
   add_threads(*app, options->inspect.threads);
   app->add_option("--dump", options->inspect.dump,
-                  "file for one JSON line a sample: key, captions, SHA-256 of the picture, ...");
+                  "file to write with one JSON line per sample: key, captions, SHA-256 of the image, ...");
   app->add_option("--sheet", options->sheet, "PNG file for a contact sheet with captions");
-  add_default(*app, "--pictures", options->pictures, "pictures on the sheet")->check(CLI::Range(1, 10'000));
-  add_default(*app, "--columns", options->columns, "pictures side by side")->check(CLI::Range(1, 100));
-  add_default(*app, "--cell", options->cell, "pixels, the side of a picture on the sheet")->check(CLI::Range(16, 1024));
+  add_default(*app, "--pictures", options->pictures, "number of images on the sheet")->check(CLI::Range(1, 10'000));
+  add_default(*app, "--columns", options->columns, "images per row of the sheet")->check(CLI::Range(1, 100));
+  add_default(*app, "--cell", options->cell, "side of an image on the sheet, in pixels")->check(CLI::Range(16, 1024));
   app->add_flag("--json", options->json, "write JSON instead of tables");
   return {app, [options] { return run_inspect(*options); }};
 }

@@ -46,7 +46,7 @@ int run_pack(const PackOptions& options) {
   return 0;
 }
 
-// "1GB", "500MB", "2GiB", "1000000".
+// Parses, for example, "1GB", "500MB", "2GiB" or "1000000".
 std::int64_t parse_bytes(const std::string& text) {
   static const std::vector<std::pair<std::string, double>> units = {
       {"GiB", 1073741824.0}, {"MiB", 1048576.0}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"", 1.0}};
@@ -62,7 +62,7 @@ std::int64_t parse_bytes(const std::string& text) {
   throw CLI::ValidationError("--shard-bytes", "expected a number of bytes such as 1GB, got " + text);
 }
 
-// Adds the options of `pack`, which the other commands that write shards have, too.
+// Adds the options of `pack`, which `summarize` shares.
 Command writes_shards(CLI::App* app, const std::shared_ptr<PackOptions>& options) {
   PackSettings& settings = options->pack;
   app->add_option("--source", options->source, "registered name: " + join_names(sources().names()))->required();
@@ -72,16 +72,16 @@ Command writes_shards(CLI::App* app, const std::shared_ptr<PackOptions>& options
   add_default(*app, "--shard-size", settings.samples_per_shard, "samples in a shard")->check(positive_number());
   app->add_option_function<std::string>(
       "--shard-bytes", [options](const std::string& text) { options->pack.bytes_per_shard = parse_bytes(text); },
-      "bytes of a shard at most, such as 1GB; 0: any number (default)");
+      "largest size of a shard, such as 1GB; 0: no limit (default)");
   app->add_option("--resize", settings.resize,
-                  "pixels of the shorter side, for pictures that are larger; without it the files' own bytes are kept")
+                  "resize larger images to this many pixels on the shorter side (default: keep the files' own bytes)")
       ->check(positive_number());
-  add_default(*app, "--quality", settings.quality, "of the JPEG files that --resize writes")->check(CLI::Range(1, 100));
-  add_default(*app, "--format", settings.format, "of pictures that are resized, or not encoded: jpg or png")
+  add_default(*app, "--quality", settings.quality, "quality of the JPEG files that --resize writes")->check(CLI::Range(1, 100));
+  add_default(*app, "--format", settings.format, "file format of images that are resized, or not encoded yet: jpg or png")
       ->check(CLI::IsMember({"jpg", "png"}));
   add_default(*app, "--max-bad-share", settings.max_bad_share,
-              "stop when more of the samples are bad: judged from the 100th sample on, and at the end; 0: at the "
-              "first bad one")
+              "stop if a larger share of the samples is bad, checked from the 100th sample on and at the end; 0: stop at "
+              "the first bad sample")
       ->check(CLI::Range(0.0, 1.0));
   settings.threads = std::max(1U, std::thread::hardware_concurrency());
   add_threads(*app, settings.threads);
@@ -95,19 +95,18 @@ Command pack_command(CLI::App& program) {
   app->footer(
       "Example: tessera-data pack --source csv --set path=captions.csv --out data/shards --shard-bytes 1GB --resize "
       "512\n"
-      "Killed in the middle: the same command goes on behind the last complete shard. NAME.json is the manifest.");
+      "If the command is killed, running it again continues after the last complete shard. NAME.json is the manifest.");
   return writes_shards(app, std::make_shared<PackOptions>());
 }
 
 Command summarize_command(CLI::App& program) {
   CLI::App* app = program.add_subcommand(
-      "summarize", "Writes shards as `pack` does; samples without a summary get one of their captions' words.");
+      "summarize", "Writes shards as `pack` does, and adds a summary made from the captions to samples without one.");
   app->footer(
       "Example: tessera-data summarize --source webdataset --set 'path=data/cc3m/{00000..00331}.tar' --out "
       "data/cc3m_s\n"
-      "The rule: of all sentences of a sample's captions the one with the most frequent words, without brackets, "
-      "links\n"
-      "and tags, at most 12 words. docs/systems/pyramidclip.md tells what summaries are for.");
+      "The summary is the sentence with the most frequent words among all sentences of a sample's captions, without\n"
+      "brackets, links and tags, and at most 12 words long. docs/systems/pyramidclip.md explains what summaries are for.");
   const auto options = std::make_shared<PackOptions>();
   options->pack.summarize = true;
   return writes_shards(app, options);

@@ -9,7 +9,7 @@
 namespace tessera::tools {
 namespace {
 
-constexpr double kDrawEvery = 0.2, kTellEvery = 10;  // seconds
+constexpr double kDrawEvery = 0.2, kPrintEvery = 10;  // seconds
 constexpr std::size_t kBar = 30;
 
 }  // namespace
@@ -28,7 +28,7 @@ double Progress::seconds() const {
 void Progress::show(std::int64_t done) {
   const double now = seconds();
   const bool is_end = done == total_ && terminal_;
-  if (now < last_ + (terminal_ ? kDrawEvery : kTellEvery) && !is_end) return;
+  if (now < last_ + (terminal_ ? kDrawEvery : kPrintEvery) && !is_end) return;
   last_ = now;
   if (!terminal_) {
     std::cerr << line(done) << std::endl;
@@ -36,7 +36,7 @@ void Progress::show(std::int64_t done) {
   }
   drawn_ = true;
   const auto full = static_cast<std::size_t>(total_ > 0 ? done * static_cast<std::int64_t>(kBar) / total_ : 0);
-  // To the end of the line: what a longer one left there.
+  // \x1b[K clears what is left of a longer line.
   std::cerr << "\r[" << std::string(full, '#') << std::string(kBar - full, '.') << "] " << line(done) << "\x1b[K"
             << std::flush;
 }

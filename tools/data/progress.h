@@ -6,12 +6,12 @@
 
 namespace tessera::tools {
 
-/// Tells on stderr how far a long job is: a bar with rate and time left on a terminal, else a plain line every ten
+/// Prints the progress of a long job on stderr: a bar with rate and time left on a terminal, else a plain line every ten
 /// seconds.
 class Progress {
  public:
   Progress(std::string what, std::int64_t total, std::int64_t begun_at = 0);
-  /// Ends the bar's line.
+  /// Ends the line of the bar.
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;

@@ -47,8 +47,8 @@ void print_text(const Source& source, const ReadReport& report) {
             << format_duration(report.seconds) << ", " << with_thousands(rate) << "/s\n";
   for (const auto& [reason, count] : report.statistics.skipped)
     std::cout << "skipped: " << count << " " << reason << "\n";
-  std::cout << "prefetched samples and batches took " << format_bytes(static_cast<double>(report.statistics.peak_bytes))
-            << " at most\nmemory of the process:";
+  std::cout << "prefetched samples and batches took at most " << format_bytes(static_cast<double>(report.statistics.peak_bytes))
+            << "\nmemory of the process:";
   for (const auto& [percent, bytes] : report.resident_bytes)
     std::cout << " " << percent << "% " << format_bytes(static_cast<double>(bytes));
   std::cout << " end " << format_bytes(static_cast<double>(report.resident_at_end)) << "\n";
@@ -81,16 +81,16 @@ int run_read(const ReadOptions& options) {
 Command read_command(CLI::App& program) {
   const auto options = std::make_shared<ReadOptions>();
   CLI::App* app = program.add_subcommand(
-      "read", "Reads a data source through the training loader: rate, bad samples, memory on the way.");
+      "read", "Reads a data source through the training loader and reports rate, bad samples and memory.");
   app->footer("Example: tessera-data read --source webdataset --set path='data/*.tar' --loader threads=4");
   app->add_option("--source", options->source, "registered name: " + join_names(sources().names()))->required();
   add_overrides(*app, "--set", options->settings, "a setting of the source");
-  app->add_option("--tokenizer", options->tokenizer, "registered name; without one only pictures are read");
+  app->add_option("--tokenizer", options->tokenizer, "registered name (default: none, only images are read)");
   add_overrides(*app, "--tokenizer-set", options->tokenizer_settings, "a setting of the tokenizer");
   add_overrides(*app, "--loader", options->loader_settings, "a setting of data.loader");
-  add_default(*app, "--image-size", options->image_size, "pixels, the side of the pictures")->check(positive_number());
+  add_default(*app, "--image-size", options->image_size, "side of the images, in pixels")->check(positive_number());
   add_default(*app, "--epochs", options->epochs, "passes over the data")->check(positive_number());
-  app->add_option("--skipped", options->skipped, "file that lists the bad samples, a JSON object a line");
+  app->add_option("--skipped", options->skipped, "file to write that lists the bad samples, one JSON object per line");
   app->add_flag("--json", options->json, "write JSON");
   return {app, [options] { return run_read(*options); }};
 }

@@ -42,7 +42,7 @@ ShapesSettings read_settings(const ShapesOptions& options) {
   config::Node node = config::Node::map();
   for (const auto& [key, text] : options.settings) {
     const config::Node value = config::parse_yaml(text, option_name(key));
-    // A scalar's line number would say nothing here.
+    // On a command line the scalar has no useful line number.
     set(node, key,
         value.is_scalar() ? config::Node::scalar(value.text(), {option_name(key), 0}, value.quoted()) : value);
   }
@@ -68,11 +68,11 @@ Command shapes_command(CLI::App& program) {
   CLI::App* app = program.add_subcommand("shapes", "Writes the built-in data set as WebDataset shards.");
   app->footer(
       "Example: tessera-data shapes --out data/shapes --split train --size 100000\n"
-      "Read them with {name: webdataset, path: FOLDER/train-*.tar}; txt holds the first caption, json all of them.");
+      "Read the shards with {name: webdataset, path: FOLDER/train-*.tar}; txt holds the first caption, json all captions.");
   app->add_option("--out", options->shards.folder, "folder for SPLIT-00000.tar, ... and classes.txt")->required();
   add_default(*app, "--samples-per-shard", options->shards.samples_per_shard, "samples in a shard")
       ->check(positive_number());
-  add_default(*app, "--format", options->shards.format, "of the pictures: png or jpg")
+  add_default(*app, "--format", options->shards.format, "file format of the images: png or jpg")
       ->check(CLI::IsMember({"png", "jpg"}));
   options->shards.threads = std::max(1U, std::thread::hardware_concurrency());
   add_threads(*app, options->shards.threads);

@@ -22,17 +22,17 @@ struct TokenizeOptions {
   std::string vocabulary;
   std::optional<std::int64_t> context_length;
   std::optional<std::string> cleanup;
-  std::map<std::string, std::string> switches;  // option -> true, false, or nothing if it is not given
+  std::map<std::string, std::string> switches;  // option -> true, false, or empty if it is not given
   std::vector<std::string> settings;
 };
 
-// Options that are settings of the same name.
+// Options that set the tokenizer's setting of the same name.
 constexpr std::array<std::array<const char*, 3>, 3> switch_options = {
     {{"--lower-case", "lower_case", "wordpiece: lower-case and remove accents (default: true)"},
      {"--add-bos", "add_bos", "sentencepiece: put the begin token first (default: false)"},
      {"--add-eos", "add_eos", "sentencepiece: put the end token last (default: true)"}}};
 
-// The tokenizers call the same things by the names of their papers; this finds the one that this tokenizer has.
+// Tokenizers use different names for the same setting, those of their papers; returns the candidate that this tokenizer has.
 std::string setting_key(const std::string& tokenizer, const std::string& option,
                         const std::vector<std::string>& candidates) {
   for (const config::RegistryBase::Entry& entry : tokenizers().entries()) {
@@ -66,7 +66,7 @@ std::string from_hex(const std::string& hex, long long line) {
     if (c >= '0' && c <= '9') return c - '0';
     if (c >= 'a' && c <= 'f') return c - 'a' + 10;
     if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    user_error("standard input:", line, ": utf8_hex holds '", c, "', which is no hexadecimal digit");
+    user_error("standard input:", line, ": utf8_hex holds '", c, "', which is not a hexadecimal digit");
   };
   if (hex.size() % 2 != 0)
     user_error("standard input:", line, ": utf8_hex has an odd number of digits (", hex.size(), ")");
@@ -75,9 +75,9 @@ std::string from_hex(const std::string& hex, long long line) {
   return bytes;
 }
 
-// JSON may hold halves of surrogate pairs, which are no text; each becomes U+FFFD, as ftfy has it.
+// JSON may hold single halves of surrogate pairs, which are not text; each becomes U+FFFD, as in ftfy.
 std::string repair_surrogates(std::string line) {
-  const auto unit_at = [&](std::size_t i) -> long {  // of the \uXXXX at i, or -1
+  const auto unit_at = [&](std::size_t i) -> long {  // the code unit of the \uXXXX at i, or -1
     if (line.compare(i, 2, "\\u") != 0 || line.size() - i < 6) return -1;
     const std::string digits = line.substr(i + 2, 4);
     return digits.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos ? std::stol(digits, nullptr, 16)
@@ -96,7 +96,7 @@ std::string repair_surrogates(std::string line) {
   return line;
 }
 
-// The text of one line: `utf8_hex` (raw bytes) if it is there, else `text`.
+// Returns the text of one line: `utf8_hex` (raw bytes) if present, else `text`.
 std::string read_text(const std::string& line, long long number) {
   nlohmann::json object;
   try {
@@ -140,7 +140,7 @@ int tokenize(const TokenizeOptions& options) {
       throw;
     }
     std::cout << out;
-    if (std::cin.rdbuf()->in_avail() <= 0) std::cout.flush();  // whoever feeds us may wait for the answer
+    if (std::cin.rdbuf()->in_avail() <= 0) std::cout.flush();  // the process that writes our input may wait for the answer
     if (!std::cout) user_error("standard output: cannot write");
   }
   std::cout.flush();
@@ -153,15 +153,14 @@ int tokenize(const TokenizeOptions& options) {
 Command tokenize_command(CLI::App& program) {
   const auto options = std::make_shared<TokenizeOptions>();
   CLI::App* app =
-      program.add_subcommand("tokenize", "Reads JSON lines {\"text\"} on standard input, writes {\"ids\"}.");
+      program.add_subcommand("tokenize", "Reads JSON lines {\"text\"} from standard input and writes {\"ids\"}.");
   app->footer(
-      "Ids carry the special tokens and no padding. A line may give raw bytes as \"utf8_hex\" in place of \"text\"; "
-      "blank "
-      "lines are passed over.");
+      "The ids include the special tokens, but no padding. A line may have raw bytes as \"utf8_hex\" instead of \"text\". "
+      "Blank lines are skipped.");
   app->add_option("--tokenizer", options->tokenizer, "clip-bpe, wordpiece or sentencepiece")->required();
   app->add_option("--vocab", options->vocabulary,
-                  "the vocabulary file, in place of --tokenizer-set merges=FILE, vocab=FILE or model=FILE");
-  app->add_option("--context-length", options->context_length, "most ids of a text (default: the tokenizer's own)");
+                  "vocabulary file, instead of --tokenizer-set merges=FILE, vocab=FILE or model=FILE");
+  app->add_option("--context-length", options->context_length, "largest number of ids per text (default: the tokenizer's own)");
   app->add_option("--cleanup", options->cleanup, "clip-bpe: none, basic (default), mojibake or full");
   for (const auto& [option, key, help] : switch_options)
     app->add_option(option, options->switches[option], help)->expected(0, 1)->default_str("true");

@@ -37,8 +37,7 @@ std::string train_on_lines(const TrainOptions& options) {
                              [&](std::string& line) { return static_cast<bool>(std::getline(in, line)); });
 }
 
-/// The captions of some samples of a source, one after the other. Samples without any that can be read are left out and
-/// counted.
+/// Iterates over the captions of some samples of a source. Counts and skips samples without a readable caption.
 class Captions {
  public:
   Captions(const IndexedSource& source, std::int64_t samples)
@@ -52,7 +51,7 @@ class Captions {
     return true;
   }
 
-  /// Throws UserError when not a single one had a caption.
+  /// Warns about samples without a caption; throws UserError if no sample had one.
   void report() const {
     std::int64_t total = 0;
     for (const auto& [reason, count] : left_out_) total += count;
@@ -68,7 +67,7 @@ class Captions {
  private:
   void read(std::int64_t place) {
     try {
-      // Spread over the whole source, which may be sorted.
+      // The samples are spread over the whole source, because it may be sorted.
       waiting_ = source_.captions(place * source_.size() / count_);
       if (waiting_.empty()) ++left_out_["no_caption"];
     } catch (const SampleError& error) {
@@ -109,18 +108,18 @@ int train(const TrainOptions& options) {
 Command train_sentencepiece_command(CLI::App& program) {
   const auto options = std::make_shared<TrainOptions>();
   CLI::App* app = program.add_subcommand("train-sentencepiece", "Trains a SentencePiece model on captions.");
-  app->footer("The same input gives the same bytes. SPARC uses 32,000 pieces; the captions of shapes need 200 to 500.");
-  app->add_option("--input", options->input, "text file, one caption a line; - is standard input");
-  app->add_option("--source", options->source, "or the captions of a data source, by its registered name");
+  app->footer("The same input yields the same bytes. SPARC uses 32,000 pieces; the captions of shapes need 200 to 500.");
+  app->add_option("--input", options->input, "text file with one caption per line; - is standard input");
+  app->add_option("--source", options->source, "instead of --input: registered name of a data source, to train on its captions");
   add_overrides(*app, "--set", options->settings, "a setting of the source");
-  add_default(*app, "--samples", options->samples, "samples taken from the source")->check(positive_number());
+  add_default(*app, "--samples", options->samples, "number of samples taken from the source")->check(positive_number());
   app->add_option("--vocab-size", options->training.vocab_size, "number of pieces")
       ->required()
       ->check(positive_number());
   add_default(*app, "--model-type", options->training.model_type, "unigram or bpe")
       ->check(CLI::IsMember({"unigram", "bpe"}));
   add_default(*app, "--character-coverage", options->training.character_coverage,
-              "share of characters that get a piece; the rest is unknown")
+              "share of the characters that get a piece; the others become the unknown token")
       ->check(CLI::Range(0.9, 1.0));
   app->add_option("--out", options->out, "the model file to write")->required();
   return {app, [options] { return train(*options); }};

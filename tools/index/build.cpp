@@ -42,11 +42,11 @@ index::SparseFileOptions FileOptions::for_library(const index::TokenNames& names
 
 void add_file_options(CLI::App& app, FileOptions& options) {
   app.add_option("--format", options.format,
-                 "of the files, where their endings do not say: " + join_names(index::sparse_file_formats()))
+                 "format of the files, needed if their endings do not tell it: " + join_names(index::sparse_file_formats()))
       ->check(CLI::IsMember(index::sparse_file_formats()));
   app.add_option("--vocabulary", options.vocabulary,
-                 "text file with a token's name a line; without it tokens are numbers");
-  add_default(app, "--ciff-scale", options.ciff_scale, "of ciff files: their whole numbers are weights times this")
+                 "text file with one token name per line (default: tokens are numbers)");
+  add_default(app, "--ciff-scale", options.ciff_scale, "scale of ciff files: their integers are weights times this number")
       ->check(positive_number());
 }
 
@@ -68,17 +68,17 @@ Command build_command(CLI::App& program) {
   const auto options = std::make_shared<BuildOptions>();
   CLI::App* app = program.add_subcommand("build", "Builds an index of sparse encodings.");
   app->footer("Example: tessera-index build --vocabulary vocab.txt pictures.index pictures.safetensors");
-  app->add_option("index", options->folder, "folder of the index, made if it is not there")->required();
+  app->add_option("index", options->folder, "folder of the index, created if it does not exist")->required();
   app->add_option("documents", options->documents, "files of sparse vectors")->required();
   add_file_options(*app, options->files);
-  add_default(*app, "--impact-bits", options->settings.impact_bits, "bits of a stored weight: 8 or 16");
+  add_default(*app, "--impact-bits", options->settings.impact_bits, "bits per stored weight: 8 or 16");
   app->add_option("--largest-weight", options->settings.largest_weight,
-                  "weight that the largest stored number stands for; what is above it, now or added later, is cut "
-                  "(default: the documents' largest)")
+                  "weight that the largest stored number represents; larger weights are cut to it, also those of documents "
+                  "added later (default: the documents' largest)")
       ->check(positive_number());
   app->add_flag("--unit-length", options->settings.unit_length,
-                "scale documents and queries to length 1: scores are cosines, as in training");
-  app->add_flag("--overwrite", options->settings.overwrite, "replace an index that is there");
+                "scale documents and queries to length 1, so that scores are cosines, as in training");
+  app->add_flag("--overwrite", options->settings.overwrite, "replace an existing index");
   add_threads(*app, options->settings.threads);
   return {app, [options] { return build(*options); }};
 }

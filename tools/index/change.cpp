@@ -33,7 +33,7 @@ int add(const ChangeOptions& options) {
   const index::Change change =
       index::add_documents(options.folder, read_documents(options.documents, files), options.replace, options.threads);
   std::cout << options.folder << ": " << with_thousands(change.documents) << " documents added";
-  if (change.replaced > 0) std::cout << ", in the place of " << with_thousands(change.replaced);
+  if (change.replaced > 0) std::cout << ", replacing " << with_thousands(change.replaced);
   if (change.cut_weights > 0)
     std::cout << "; " << with_thousands(change.cut_weights) << " weights above the index's largest were cut to it";
   std::cout << std::endl;
@@ -67,24 +67,24 @@ Command add_command(CLI::App& program) {
   add_common(*app, *options);
   app->add_option("documents", options->documents, "files of sparse vectors")->required();
   add_file_options(*app, options->files);
-  app->add_flag("--replace", options->replace, "documents whose ids are there already take their places");
+  app->add_flag("--replace", options->replace, "replace documents of the index that have the same ids");
   return {app, [options] { return add(*options); }};
 }
 
 Command remove_command(CLI::App& program) {
   const auto options = std::make_shared<ChangeOptions>();
-  CLI::App* app = program.add_subcommand("remove", "Removes documents from an index; compact frees their room.");
+  CLI::App* app = program.add_subcommand("remove", "Removes documents from an index; `compact` frees their space.");
   add_common(*app, *options);
-  app->add_option("--ids", options->ids, "ids of documents, with commas between")->delimiter(',');
-  app->add_option("--ids-file", options->ids_file, "text file with an id a line");
-  app->add_flag("--missing-ok", options->missing_ok, "pass over ids that are not there");
+  app->add_option("--ids", options->ids, "ids of documents, separated by commas")->delimiter(',');
+  app->add_option("--ids-file", options->ids_file, "text file with one id per line");
+  app->add_flag("--missing-ok", options->missing_ok, "ignore ids that are not in the index");
   app->add_flag("--compact", options->compact, "compact afterwards");
   return {app, [options] { return remove(*options); }};
 }
 
 Command compact_command(CLI::App& program) {
   const auto options = std::make_shared<ChangeOptions>();
-  CLI::App* app = program.add_subcommand("compact", "Writes an index anew as one segment, without what was removed.");
+  CLI::App* app = program.add_subcommand("compact", "Rewrites an index as one segment, without the removed documents.");
   add_common(*app, *options);
   return {app, [options] { return compact(*options); }};
 }

@@ -6,7 +6,7 @@
 #include "tools/command_line.h"
 #include <tessera/index/sparse_files.h>
 
-/// The subcommands of tessera-index.
+/// The subcommands of the program tessera-index.
 namespace tessera::tools {
 
 Command build_command(CLI::App& program);
@@ -17,20 +17,20 @@ Command search_command(CLI::App& program);
 Command info_command(CLI::App& program);
 Command convert_command(CLI::App& program);
 
-/// How files of sparse vectors are to be read.
+/// Options for reading files of sparse vectors.
 struct FileOptions {
   std::string format;
   std::string vocabulary;
   double ciff_scale = 100;
 
-  /// The same for the library; without a vocabulary of their own, with these names.
+  /// Converts the options for the library. Without --vocabulary, `names` are the token names.
   index::SparseFileOptions for_library(const index::TokenNames& names = {}) const;
 };
 
 /// Adds --format, --vocabulary and --ciff-scale.
 void add_file_options(CLI::App& app, FileOptions& options);
 
-/// All rows of some files. Throws UserError if they differ in their vocabularies.
+/// Reads the rows of all files into one set of vectors. Throws UserError if a file cannot be read.
 index::SparseVectors read_documents(const std::vector<std::string>& paths, const index::SparseFileOptions& options);
 
 }  // namespace tessera::tools

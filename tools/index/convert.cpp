@@ -54,21 +54,21 @@ int info(const std::string& folder) {
 Command convert_command(CLI::App& program) {
   const auto options = std::make_shared<ConvertOptions>();
   CLI::App* app =
-      program.add_subcommand("convert", "Converts files of sparse vectors, and writes out an index as one.");
+      program.add_subcommand("convert", "Converts a file of sparse vectors, or an index, to another file format.");
   app->footer(
       "Examples: tessera-index convert pictures.safetensors pictures.ciff --vocabulary vocab.txt\n"
       "          tessera-index convert pictures.index readable.txt");
   app->add_option("input", options->input, "file of sparse vectors, or folder of an index")->required();
   app->add_option("output", options->output, "file to write")->required();
   add_file_options(*app, options->files);
-  app->add_option("--to", options->to, "format of the output, where its ending does not say")
+  app->add_option("--to", options->to, "format of the output, needed if its ending does not tell it")
       ->check(CLI::IsMember(index::sparse_file_formats()));
   return {app, [options] { return convert(*options); }};
 }
 
 Command info_command(CLI::App& program) {
   const auto folder = std::make_shared<std::string>();
-  CLI::App* app = program.add_subcommand("info", "Checks an index and says what is in it.");
+  CLI::App* app = program.add_subcommand("info", "Checks an index and prints what is in it.");
   app->add_option("index", *folder, "folder of the index")->required();
   return {app, [folder] { return info(*folder); }};
 }

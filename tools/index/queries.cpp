@@ -19,7 +19,7 @@
 namespace tessera::tools {
 namespace {
 
-/// A query's word: a token, and behind a colon its weight. A token may have a colon in its name.
+/// Parses a word of a query: a token, optionally followed by a colon and its weight. A token's name may contain a colon.
 index::TokenWeight parse_word(const std::string& word, const index::TokenNames& names, const std::string& place) {
   const std::size_t colon = word.rfind(':');
   float weight = 0;
@@ -31,7 +31,7 @@ index::TokenWeight parse_word(const std::string& word, const index::TokenNames& 
   return {names.at(word, place), 1};
 }
 
-/// One query out of words with spaces between; a word that comes again adds to its weight.
+/// Appends one query made of words separated by spaces; the weights of a repeated word are added up.
 void append_words(index::SparseVectors& queries, const std::string& line, const index::TokenNames& names,
                   const std::string& place) {
   std::map<std::int32_t, float> weights;
@@ -45,7 +45,7 @@ void append_words(index::SparseVectors& queries, const std::string& line, const 
   index::append_row(queries, std::to_string(queries.rows()), std::move(row), place);
 }
 
-/// The lists' tokens, those that are queries and nothing else, are kept or left out.
+/// Removes the tokens that are not in `allow`, if given, and those in `block` from the queries.
 void apply_lists(index::SparseVectors& queries, const std::optional<std::vector<std::int32_t>>& allow,
                  const std::vector<std::int32_t>& block) {
   std::vector<bool> kept(static_cast<std::size_t>(queries.vocab_size), !allow);
@@ -57,10 +57,11 @@ void apply_lists(index::SparseVectors& queries, const std::optional<std::vector<
   index::normalize_rows(queries, "queries");
 }
 
-/// Calls visit(queries) for the pictures together, or for the texts: together, or typed ones a line at a time.
+/// Encodes the queries and calls visit(queries): once for all images and once for all texts of a file, or once per line for
+/// texts read from standard input.
 void for_each_encoded_query(const QueryOptions& options, const std::function<void(index::SparseVectors)>& visit) {
 #ifdef TESSERA_WITH_DATA
-  if (options.model.empty()) user_error("--texts and --images need --model RUN, which encodes them");
+  if (options.model.empty()) user_error("--texts and --images need --model RUN, the model that encodes them");
   const SparseModel model(options.model);
   if (!options.images.empty()) visit(model.encode_images(options.images));
   if (options.texts == "-") {
@@ -142,8 +143,8 @@ void for_each_query(const QueryOptions& options, const index::Index& index,
         for (const std::int32_t token : tokens_of(*list, index, "--must and --should")) weights[token] = 1;
       if (weights.empty())
         user_error(
-            "nothing to look for: give --queries FILE, --texts FILE, --images FILE, --tokens \"WORD ...\", --lines "
-            "FILE, or --must TOKEN");
+            "no queries: give --queries FILE, --texts FILE, --images FILE, --tokens \"WORD ...\", --lines FILE, or "
+            "--must TOKEN");
       std::vector<index::TokenWeight> row;
       for (const auto& [token, weight] : weights) row.push_back({token, weight});
       index::append_row(queries, "0", std::move(row), "--must");

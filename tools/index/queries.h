@@ -7,29 +7,30 @@
 #include "tools/index/command.h"
 #include <tessera/index/index.h>
 
-/// Where the queries of a search come from.
+/// The options that select the queries of a search.
 namespace tessera::tools {
 
 struct QueryOptions {
-  std::string file;  // of sparse vectors
+  std::string file;  // file of sparse vectors
   FileOptions files;
-  std::vector<std::string> tokens;  // one query each: "red circle:0.5"
-  std::string lines;                // file of such lines, or "-" for standard input
-  std::string model;                // run, checkpoint or model file, for:
-  std::string texts;                // file with a text a line, or "-" for standard input
-  bool text_encoder_free = false;   // texts by their tokens alone
-  std::vector<std::string> images;  // picture files
+  std::vector<std::string> tokens;  // each is one query: "red circle:0.5"
+  std::string lines;                // file with one such query per line, or "-" for standard input
+  std::string model;                // run, checkpoint or model file that encodes `texts` and `images`
+  std::string texts;                // file with one text per line, or "-" for standard input
+  bool text_encoder_free = false;   // encode texts by their tokens only
+  std::vector<std::string> images;  // image files
   std::vector<std::string> must, must_not, should;
   std::vector<std::string> allow, block;
 };
 
-/// Calls answer(queries) for all queries, in order: together, or a line at a time where they are typed. Queries are
-/// non-negative vectors over the index's vocabulary, with the block and allow lists applied. With no query given, the tokens
-/// of --must and --should are one.
+/// Calls answer(queries) for all queries, in order: all at once, or line by line if they are read from lines. Queries are
+/// non-negative vectors over the index's vocabulary, with the allow and block lists applied. If no query is given, the tokens
+/// of --must and --should form one.
 void for_each_query(const QueryOptions& options, const index::Index& index,
                     const std::function<void(const index::SparseVectors&)>& answer);
 
-/// A list's tokens: each item is a name, or @FILE with a name a line. Throws UserError for one that the index cannot have.
+/// Returns the tokens of a list, whose items are names, or @FILE with one name per line. Throws UserError for a token that the
+/// index does not know.
 std::vector<std::int32_t> tokens_of(const std::vector<std::string>& items, const index::Index& index,
                                     const std::string& option);
 

@@ -88,10 +88,10 @@ Command search_command(CLI::App& program) {
   const auto options = std::make_shared<SearchOptions>();
   QueryOptions& queries = options->queries;
   CLI::App* app =
-      program.add_subcommand("search", "Finds the documents with the largest products with queries, exactly.");
+      program.add_subcommand("search", "Finds the documents with the largest inner products with queries; the search is exact.");
   app->footer(
-      "A query in words is \"red circle:0.5\": tokens with their weights (1 where none is given).\n"
-      "Lists of tokens are TOKEN,... or @FILE with one a line; a token is a name, or a number in an index without "
+      "A query in words is \"red circle:0.5\": tokens with their weights (1 if no weight is given).\n"
+      "Lists of tokens are TOKEN,... or @FILE with one token per line; a token is a name, or a number in an index without\n"
       "names.\n"
       "Examples: tessera-index search pictures.index --queries texts.safetensors --k 100 --output trec\n"
       "          tessera-index search pictures.index --lines -        # typed lines, each answered at once\n"
@@ -100,27 +100,27 @@ Command search_command(CLI::App& program) {
   app->add_option("index", options->folder, "folder of the index")->required();
   app->add_option("--queries", queries.file, "file of sparse vectors");
   app->add_option("--model", queries.model, "run, checkpoint folder or model file that encodes --texts and --images");
-  app->add_option("--texts", queries.texts, "text file with a text a line, for the model; - for standard input");
+  app->add_option("--texts", queries.texts, "text file with one query per line, for the model; - is standard input");
   app->add_flag("--text-encoder-free", queries.text_encoder_free,
-                "texts without the text tower: weight 1 for each of their tokens");
-  app->add_option("--images", queries.images, "picture files as queries, for the model");
+                "encode texts without the text tower, with weight 1 for each of their tokens");
+  app->add_option("--images", queries.images, "image files as queries, for the model");
   app->add_option("--tokens", queries.tokens, "queries in words");
-  app->add_option("--lines", queries.lines, "text file with a query in words a line; - for standard input");
+  app->add_option("--lines", queries.lines, "text file with one query in words per line; - is standard input");
   add_file_options(*app, queries.files);
   app->add_option("--must", queries.must, "only documents in which all of these tokens are active")->delimiter(',');
-  app->add_option("--must-not", queries.must_not, "only documents in which none of these tokens is")->delimiter(',');
-  app->add_option("--should", queries.should, "only documents in which at least one of these tokens is")
+  app->add_option("--must-not", queries.must_not, "only documents in which none of these tokens is active")->delimiter(',');
+  app->add_option("--should", queries.should, "only documents in which at least one of these tokens is active")
       ->delimiter(',');
-  app->add_option("--allow-tokens", queries.allow, "the only tokens of queries that count")->delimiter(',');
-  app->add_option("--block-tokens", queries.block, "tokens of queries that do not count")->delimiter(',');
+  app->add_option("--allow-tokens", queries.allow, "use only these tokens of the queries")->delimiter(',');
+  app->add_option("--block-tokens", queries.block, "ignore these tokens of the queries")->delimiter(',');
   app->add_option("--ids", options->ids, "only these documents")->delimiter(',');
-  app->add_option("--ids-file", options->ids_file, "the same, an id a line");
-  add_default(*app, "--k", options->k, "documents for each query")->check(positive_number());
+  app->add_option("--ids-file", options->ids_file, "text file with one id per line, used like --ids");
+  add_default(*app, "--k", options->k, "number of documents per query")->check(positive_number());
   add_default(*app, "--output", options->output, "jsonl, tsv (query, rank, id, score) or trec")
       ->check(CLI::IsMember({"jsonl", "tsv", "trec"}));
   add_default(*app, "--tag", options->tag, "name of the run in trec output");
   add_threads(*app, options->threads);
-  app->add_flag("--timings", options->timings, "print how long the searches took, on standard error");
+  app->add_flag("--timings", options->timings, "print on standard error how long the searches took");
   return {app, [options] { return search(*options); }};
 }
 

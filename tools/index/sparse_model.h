@@ -9,15 +9,15 @@
 
 namespace tessera::tools {
 
-/// A model that encodes pictures and texts as weights of its vocabulary's tokens (STAIR).
+/// A model that encodes images and texts as weights of its vocabulary's tokens (STAIR).
 class SparseModel {
  public:
-  /// Throws UserError: no such model, or one with other embeddings.
+  /// Throws UserError if there is no such model, or its embeddings are not over a vocabulary.
   explicit SparseModel(const std::string& path);
 
-  /// Rows in the pictures' order; their ids are the paths. Throws UserError naming a file that is no picture.
+  /// Returns one row per image, in order; the ids are the paths. Throws UserError naming a file that is not an image.
   index::SparseVectors encode_images(const std::vector<std::string>& paths) const;
-  /// Rows in the texts' order, with ids 0, 1, ...; `text_encoder_free`: by their tokens alone, without the text tower.
+  /// Returns one row per text, in order, with ids 0, 1, ...; `text_encoder_free`: by their tokens only, without the text tower.
   index::SparseVectors encode_texts(const std::vector<std::string>& texts, bool text_encoder_free) const;
 
  private:

@@ -1,4 +1,4 @@
-// What the table of flags says, as answers on a command line and as a page's table.
+// Prints the table of flags, as answers on a command line and as a table of a page.
 #include <algorithm>
 #include <map>
 
@@ -10,7 +10,7 @@
 namespace tessera::tools::open_clip {
 namespace {
 
-/// The name of the flag of open_clip_train that a word is, with or without a value behind "="; empty for other words.
+/// Returns the name of the open_clip_train flag in a word, with or without a value after "="; empty for other words.
 std::string flag_name(const std::string& word) {
   if (!word.starts_with("--")) return "";
   std::string name = word.substr(2, word.find('=') - 2);
@@ -23,7 +23,7 @@ struct GivenFlag {
   std::vector<std::string> values;
 };
 
-/// As open_clip_train's parser keeps the words of a flag, printed by Python.
+/// Returns a flag's value as open_clip_train's parser stores it, printed by Python.
 std::string python_value(const GivenFlag& given) {
   if (given.flag->words == Words::none) return "True";
   if (given.flag->words == Words::one) return given.values.empty() ? given.flag->standard : given.values.front();
@@ -37,7 +37,7 @@ std::string python_value(const GivenFlag& given) {
   return named ? "{" + out + "}" : "[" + out + "]";
 }
 
-/// The flags among the words, in their order, and in `rest` the words that belong to none.
+/// Returns the flags among the words, in order. `rest` receives the words that belong to no flag.
 std::vector<GivenFlag> flags_among(const std::vector<std::string>& words, std::vector<std::string>& rest) {
   std::vector<GivenFlag> out;
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -91,7 +91,7 @@ std::string answer_to_flags(const std::vector<std::string>& extra, std::vector<s
 }
 
 std::string flag_table() {
-  std::string out = "| open_clip_train | default | here | what differs, or why there is no counterpart |\n| --- | --- | --- | --- |\n";
+  std::string out = "| open_clip_train | default | Tessera | what differs, or why there is no counterpart |\n| --- | --- | --- | --- |\n";
   for (const Flag& flag : flags())
     out += concat("| `", flag.option(), "` | ", in_backticks(flag.standard), " | ", flag.counterpart(), " | ", flag.difference, " |\n");
   return out;

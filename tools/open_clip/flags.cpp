@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kNoCounterpart = "no counterpart";
 
-/// Whether train_data or val_data is a table; with dataset_type auto the ending of each says so.
+/// Returns whether train_data or val_data is a table. With dataset_type auto, its file ending decides.
 bool is_csv(const Parameters& p, const std::string& name) {
   const std::string &type = p.text("dataset_type"), &path = p.text(name);
   return type == "csv" || (type == "auto" && (path.ends_with(".csv") || path.ends_with(".tsv")));
@@ -28,14 +28,14 @@ bool is_timm(const Parameters& p) {
   return p.text("opt").starts_with("timm/");
 }
 
-/// open_clip_train tells kinds of models by their names.
+/// Returns whether the model's name contains `kind`, which is how open_clip_train recognizes kinds of models.
 bool model_is(const Parameters& p, const char* kind) {
   std::string model = p.text("model");
   std::transform(model.begin(), model.end(), model.begin(), [](unsigned char c) { return std::tolower(c); });
   return model.find(kind) != std::string::npos;
 }
 
-/// The condition that a parameter says something.
+/// Returns the condition that a parameter is given.
 std::function<bool(const Parameters&)> is_given(const char* name) {
   return [name](const Parameters& p) { return p.has(name); };
 }
@@ -60,7 +60,7 @@ std::string shards(const std::string& path) {
   return "{name: webdataset, path: " + path + ", caption_keys: [txt], json_captions: []}";
 }
 
-/// {name: mixture, ...} of the parts with their factors.
+/// Returns {name: mixture, ...} of the parts with their factors.
 std::string mixture(const std::vector<std::string>& paths, const std::vector<std::string>& factors) {
   if (factors.size() != paths.size())
     user_error("train_data_upsampling_factors has ", factors.size(), " numbers for the ", paths.size(), " parts of train_data");
@@ -87,7 +87,7 @@ Settings training_data(const Parameters& p) {
   return {concat("data.train={name: shapes, size: ", p.text("train_num_samples"), "}")};
 }
 
-/// A setting of each table of the run.
+/// Returns the setting `key` for each data set of the run that is a table.
 Settings of_tables(const Parameters& p, const std::string& key, const std::string& value) {
   Settings out;
   if (dataset_type(p) == "csv") out.push_back("data.train." + key + "=" + value);
@@ -151,7 +151,7 @@ Settings warmup(const Parameters& p) {
   return {concat("schedule.warmup_steps=", warms_up_longer_than_it_runs(p) ? run_steps(p) : p.whole("warmup"))};
 }
 
-/// Where the warm-up is longer than the run, the rate that it would have reached at the run's end.
+/// If the warm-up is longer than the run, the learning rate is the one that the warm-up would have reached at the run's end.
 Settings learning_rate(const Parameters& p) {
   const std::string rate = p.has("lr") ? p.text("lr") : "5e-4";
   if (!warms_up_longer_than_it_runs(p)) return {"optimizer.lr=" + rate};
@@ -257,9 +257,9 @@ Settings threads(const Parameters& p) {
   return out;
 }
 
-// ---- pictures
+// ---- images
 
-/// [x] becomes [x, x, x], as one number stands for all channels.
+/// Expands [x] to [x, x, x], because one number applies to all channels.
 Settings of_channels(const Parameters& p, const char* name, const char* key) {
   if (!p.has(name)) return {};
   const config::Node list = config::parse_yaml(p.yaml(name), name);
@@ -279,7 +279,7 @@ std::string json_of(const config::Node& node) {
   return config::to_json(node).dump();
 }
 
-/// Color jitter of `color_jitter`: a number for the first three of brightness, contrast, saturation and hue, or a list.
+/// Returns the settings for `color_jitter`: a number for the first three of brightness, contrast, saturation and hue, or a list.
 std::string jitter_of(const config::Node& given, double probability) {
   static constexpr std::array<const char*, 4> names = {"brightness", "contrast", "saturation", "hue"};
   const bool list = given.is_sequence();
@@ -310,7 +310,7 @@ Settings augmentation(const Parameters& p) {
   return out;
 }
 
-/// Whether something of `aug_cfg` is not there to be had, or means nothing.
+/// Returns whether a part of `aug_cfg` is not supported here, or has no effect.
 bool has_odd_augmentation(const Parameters& p) {
   const std::string& given = p.text("aug_cfg");
   const auto names = [&](const char* key) { return given.find(key) != std::string::npos; };
@@ -345,7 +345,7 @@ Settings resume(const Parameters& p) {
   return {"start.weights=" + yaml_text(p.text("resume"))};
 }
 
-/// Towers that are locked whole.
+/// Freezes the towers that are locked completely.
 Settings locked(const Parameters& p) {
   const bool image = p.has("lock_image") && p.whole("lock_image_unlocked_groups") == 0;
   const bool text = p.has("lock_text") && p.whole("lock_text_unlocked_layers") == 0;
@@ -394,7 +394,7 @@ std::int64_t steps_per_epoch(const Parameters& p) {
   const std::string count = type == "csv" ? "csv_rows" : "train_num_samples";
   if (!p.has(count)) return 0;
   const std::int64_t samples = p.whole(count), ranks = p.whole("world_size"), size = p.whole("batch_size"), workers = std::max<std::int64_t>(1, p.whole("workers"));
-  // Shards go on from their beginning until each worker has as many batches; of tables what fills no batch is dropped.
+  // Shards are repeated until all workers have equally many batches; for tables, the last incomplete batch is dropped.
   const std::int64_t batches = type == "webdataset" ? divided_up(divided_up(samples, size * ranks), workers) * workers
                                                     : divided_up(samples, ranks) / size;
   return batches / p.whole("accum_freq");
@@ -405,97 +405,97 @@ const std::vector<Flag>& flags() {
   static const auto nothing = [](const Parameters&) { return Settings(); };
   static const std::vector<Flag> list = {
     {"train_data", one, "None", "", "`data.train`: `{name: webdataset, path: ...}` or `{name: csv, ...}`; `::` becomes a list",
-     "Images are read where they lie, or streamed by `pipe:` commands. OpenCLIP takes captions of `.txt` members alone, which `caption_keys: [txt]` and `json_captions: []` say; each epoch is a permutation of all samples, not of a buffer", training_data},
+     "Images are read from local files, or streamed by `pipe:` commands. OpenCLIP takes captions from `.txt` members only, as do `caption_keys: [txt]` and `json_captions: []`. Each epoch is a permutation of all samples, not of a buffer", training_data},
     {"train_data_upsampling_factors", one, "None", "", "`data.train`: `{name: mixture, mode: weighted, ...}` with a `weight` for each part",
-     "A factor says how often an epoch has each sample, without chance; OpenCLIP draws shards with these weights", training_data, is_given("train_data_upsampling_factors")},
+     "A factor is the exact number of times that each sample appears in an epoch; OpenCLIP draws shards at random with these weights", training_data, is_given("train_data_upsampling_factors")},
     {"val_data", one, "None", "", "`data.validation`, and the tasks `retrieval` and `validation_loss`", "", validation_data},
-    {"train_num_samples", one, "None", "", "`training.steps`", "Tessera counts the samples itself; of streams `stream.samples` says it. The steps of a run are those that OpenCLIP makes, where this number is given", length},
-    {"val_num_samples", one, "None", "", "nothing to set", "The number is counted; `max_samples` of a task says how many it looks at", nothing},
-    {"dataset_type", one, "auto", "", "`name` of `data.train`: `webdataset`, `csv`", "`synthetic` becomes `shapes`, drawn images with captions that fit them, where OpenCLIP has one black image", nothing, [](const Parameters& p) { return dataset_type(p) == "synthetic"; }},
-    {"dataset_resampled", none, "False", "", kNoCounterpart, "Every epoch has each sample once; drawing shards with replacement gives some of them twice and others never", nothing},
+    {"train_num_samples", one, "None", "", "`training.steps`", "Tessera counts the samples itself; for streams, `stream.samples` is the number. If this flag is given, the run has as many steps as OpenCLIP's", length},
+    {"val_num_samples", one, "None", "", "nothing to set", "Tessera counts the samples itself; `max_samples` of a task limits how many it uses", nothing},
+    {"dataset_type", one, "auto", "", "`name` of `data.train`: `webdataset`, `csv`", "`synthetic` becomes `shapes`, drawn images with matching captions; OpenCLIP has one black image", nothing, [](const Parameters& p) { return dataset_type(p) == "synthetic"; }},
+    {"dataset_resampled", none, "False", "", kNoCounterpart, "Every epoch has each sample once; OpenCLIP draws shards with replacement, so some come twice and others never", nothing},
     {"csv_separator", one, "\t", "", "`separator` of `{name: csv}`", "", csv_separator},
-    {"csv_img_key", one, "filepath", "", "`image_key` of `{name: csv}`", "File names are relative to the table's folder, or to the current one when the first image is only there", [](const Parameters& p) { return of_tables(p, "image_key", yaml_text(p.text("csv_img_key"))); }},
+    {"csv_img_key", one, "filepath", "", "`image_key` of `{name: csv}`", "File names are relative to the table's folder, or to the current folder if the first image exists only there", [](const Parameters& p) { return of_tables(p, "image_key", yaml_text(p.text("csv_img_key"))); }},
     {"csv_caption_key", one, "title", "", "`caption_key` of `{name: csv}`, a list", "", [](const Parameters& p) { return of_tables(p, "caption_key", "[" + yaml_text(p.text("csv_caption_key")) + "]"); }},
     {"imagenet_val", one, "None", "", "the task `zero_shot` of `evaluation.tasks`", "", tasks},
     {"imagenet_v2", one, "None", "", "the task `zero_shot` of `evaluation.tasks`", "", tasks},
     {"cache_dir", one, "None", "", kNoCounterpart, "Tessera downloads nothing: weights and tokenizers are files that the settings name", nothing},
-    {"logs", one, "./logs/", "", "`run.folder`", "It is the run's own folder, by default `runs/NAME`, and not the one above it", nothing},
+    {"logs", one, "./logs/", "", "`run.folder`", "It is the run's own folder, by default `runs/NAME`, not its parent folder", nothing},
     {"log_local", none, "False", "", kNoCounterpart, "Rank 0 writes the log; errors name the rank and its machine", nothing},
-    {"name", one, "None", "run.name", "", "Without it the run is called as its YAML file"},
-    {"workers", one, "4", "", "`data.loader.threads` (and `evaluation.threads`)", "Threads of one process, not processes; 0 becomes 1. The number changes nothing but speed, where OpenCLIP's order of shards depends on it", threads},
-    {"batch_size", one, "64", "", "`data.loader.batch_size`", "Per process, as there; with `--accum-freq` times that number", batch},
-    {"epochs", one, "32", "", "`training.steps`, or `training.epochs` where the size of the data is not known", "", length},
-    {"epochs_cooldown", one, "None", "", "`schedule.cooldown_share`: this number / epochs", "With `--lr-scheduler const-cooldown` alone, as there", cooldown},
+    {"name", one, "None", "run.name", "", "By default the run has the name of its YAML file"},
+    {"workers", one, "4", "", "`data.loader.threads` (and `evaluation.threads`)", "Threads of one process, not processes; 0 becomes 1. The number affects only speed, while OpenCLIP's order of shards depends on it", threads},
+    {"batch_size", one, "64", "", "`data.loader.batch_size`", "Per process, as in OpenCLIP; multiplied by `--accum-freq`", batch},
+    {"epochs", one, "32", "", "`training.steps`, or `training.epochs` if the size of the data is not known", "", length},
+    {"epochs_cooldown", one, "None", "", "`schedule.cooldown_share`: this number / epochs", "Only with `--lr-scheduler const-cooldown`, as in OpenCLIP", cooldown},
     {"lr", one, "None", "", "`optimizer.lr`", "", learning_rate},
-    {"beta1", one, "None", "", "`optimizer.betas`, the first", "", betas},
-    {"beta2", one, "None", "", "`optimizer.betas`, the second", "", betas},
+    {"beta1", one, "None", "", "the first of `optimizer.betas`", "", betas},
+    {"beta2", one, "None", "", "the second of `optimizer.betas`", "", betas},
     {"eps", one, "None", "", "`optimizer.eps`", "", epsilon},
-    {"wd", one, "0.2", "", "`optimizer.weight_decay` with `optimizer.no_decay: [bn, ln, bias, logit_scale]`", "Without `no_decay` Tessera spares position embeddings and class tokens, too. Parameters of fewer than two dimensions never decay, as there; timm's class token, which has three there, has one here", weight_decay},
+    {"wd", one, "0.2", "", "`optimizer.weight_decay` with `optimizer.no_decay: [bn, ln, bias, logit_scale]`", "Without `no_decay`, Tessera also exempts position embeddings and class tokens. Parameters with fewer than two dimensions never decay, as in OpenCLIP; timm's class token has three dimensions there and one here", weight_decay},
     {"momentum", one, "None", "", "`optimizer.momentum` with `--opt timm/sgd`", "", momentum, [](const Parameters& p) { return p.has("momentum") && has_moments(p); }},
-    {"warmup", one, "10000", "", "`schedule.warmup_steps`", "A warm-up longer than the run becomes the run's length, and the rate what it would have reached", warmup, warms_up_longer_than_it_runs},
-    {"opt", one, "adamw", "", "`optimizer`: `adamw`, `lamb` (`timm/lamb`), `sgd` (`timm/sgd`, `timm/momentum`)", "timm's other optimizers have no counterpart, and `adamw` stands in their place", optimizer, is_another_optimizer},
-    {"use_bn_sync", none, "False", "", kNoCounterpart, "Batch norms take the statistics of each process's own batch, as without this flag", nothing},
+    {"warmup", one, "10000", "", "`schedule.warmup_steps`", "A warm-up longer than the run is cut to the run's length, and the learning rate to the value that it would have reached", warmup, warms_up_longer_than_it_runs},
+    {"opt", one, "adamw", "", "`optimizer`: `adamw`, `lamb` (`timm/lamb`), `sgd` (`timm/sgd`, `timm/momentum`)", "timm's other optimizers have no counterpart; `adamw` replaces them", optimizer, is_another_optimizer},
+    {"use_bn_sync", none, "False", "", kNoCounterpart, "Batch norms use the statistics of each process's own batch, as OpenCLIP does without this flag", nothing},
     {"skip_scheduler", none, "False", "", "`schedule.schedule: constant` without warm-up", "", [](const Parameters& p) { return p.has("skip_scheduler") ? Settings{"schedule.schedule=constant", "schedule.warmup_steps=0"} : Settings(); }},
     {"lr_scheduler", one, "cosine", "", "`schedule.schedule`: `cosine`, `constant` for `const`, with `cooldown_share` for `const-cooldown`", "", schedule},
-    {"lr_cooldown_end", one, "0.0", "", "`schedule.min_lr`", "With `--lr-scheduler const-cooldown` alone, as there", [](const Parameters& p) { return if_cooling_down(p, "lr_cooldown_end", "schedule.min_lr"); }},
-    {"lr_cooldown_power", one, "1.0", "", "`schedule.cooldown_power`", "With `--lr-scheduler const-cooldown` alone, as there", [](const Parameters& p) { return if_cooling_down(p, "lr_cooldown_power", "schedule.cooldown_power"); }},
-    {"save_frequency", one, "1", "", "`checkpoint.every_steps`: steps of an epoch times this number, and `keep_every` the same", "A checkpoint is saved with the position in the data, so that a run goes on within an epoch. All of them stay there, here `keep_last` of them and those that `keep_every` divides", checkpoints},
-    {"save_most_recent", none, "False", "", "nothing to set", "`checkpoints/latest` always names the newest", nothing},
-    {"zeroshot_frequency", one, "2", "", "`evaluation.every_steps`: steps of an epoch times this number", "One number for all tasks: `--val-frequency` goes first where there is validation data", [](const Parameters& p) { return (p.has("imagenet_val") || p.has("imagenet_v2")) && !p.has("val_data") ? evaluation_every(p, "zeroshot_frequency") : Settings(); }},
-    {"val_frequency", one, "1", "", "`evaluation.every_steps`: steps of an epoch times this number", "", [](const Parameters& p) { return p.has("val_data") ? evaluation_every(p, "val_frequency") : Settings(); }},
-    {"resume", one, "None", "", "`trainer --resume auto` for `latest`; of a file `start.weights`", "Of a checkpoint of open_clip_train the weights are read; optimizer and step begin anew. Of Tessera's own `--resume auto|PATH` goes on bit for bit", resume, is_given("resume")},
-    {"precision", one, "amp", "", "`training.precision`: `fp16` for amp and fp16, `bf16` for amp_bf16 and bf16, `float32` for fp32", "Weights, norms, softmax and losses are always float32: `fp16`, `bf16`, `pure_fp16` and `pure_bf16`, which keep weights in half precision there, become autocast here", precision, [](const Parameters& p) { return !p.text("precision").starts_with("amp") && p.text("precision") != "fp32"; }},
-    {"model", one, "RN50", "", "`model.image` and `model.text`", "`trainer --from-open-clip` writes the towers out: a file of the one line `model: NAME` is enough", nothing, {}, true},
-    {"pretrained", one, "", "", "`start.weights`: OpenCLIP's file as it is", "A tag is a file to be downloaded first: Tessera downloads nothing. Preprocessing of the tag is written into the YAML", pretrained},
-    {"pretrained_image", none, "False", "", "`model.image.from`: timm's folder", "timm's weights are a folder to be downloaded first", nothing, is_given("pretrained_image")},
-    {"lock_image", none, "False", "", "`parameters.frozen: [image]`", "Read-out, projection and batch norm statistics are frozen with it. `data.features` then runs the encoder once for each image", locked, {}, true},
-    {"lock_image_unlocked_groups", one, "0", "", "`parameters.frozen`: the blocks before them by name", "For OpenCLIP's own ViT; of other towers all is frozen", nothing, {}, true},
-    {"lock_image_freeze_bn_stats", none, "False", "", "nothing to set", "Statistics of a frozen tower never move", nothing},
+    {"lr_cooldown_end", one, "0.0", "", "`schedule.min_lr`", "Only with `--lr-scheduler const-cooldown`, as in OpenCLIP", [](const Parameters& p) { return if_cooling_down(p, "lr_cooldown_end", "schedule.min_lr"); }},
+    {"lr_cooldown_power", one, "1.0", "", "`schedule.cooldown_power`", "Only with `--lr-scheduler const-cooldown`, as in OpenCLIP", [](const Parameters& p) { return if_cooling_down(p, "lr_cooldown_power", "schedule.cooldown_power"); }},
+    {"save_frequency", one, "1", "", "`checkpoint.every_steps`: steps per epoch times this number, and `checkpoint.keep_every` with the same value", "A checkpoint stores the position in the data, so a run resumes within an epoch. OpenCLIP keeps all checkpoints; Tessera keeps the last `keep_last` and those at multiples of `keep_every`", checkpoints},
+    {"save_most_recent", none, "False", "", "nothing to set", "`checkpoints/latest` always points to the newest", nothing},
+    {"zeroshot_frequency", one, "2", "", "`evaluation.every_steps`: steps per epoch times this number", "There is one number for all tasks: `--val-frequency` takes precedence if there is validation data", [](const Parameters& p) { return (p.has("imagenet_val") || p.has("imagenet_v2")) && !p.has("val_data") ? evaluation_every(p, "zeroshot_frequency") : Settings(); }},
+    {"val_frequency", one, "1", "", "`evaluation.every_steps`: steps per epoch times this number", "", [](const Parameters& p) { return p.has("val_data") ? evaluation_every(p, "val_frequency") : Settings(); }},
+    {"resume", one, "None", "", "`trainer --resume auto` for `latest`; `start.weights` for a file", "From a checkpoint of open_clip_train only the weights are read; optimizer and step start from zero. From Tessera's own checkpoints, `--resume auto|PATH` continues bit for bit", resume, is_given("resume")},
+    {"precision", one, "amp", "", "`training.precision`: `fp16` for amp and fp16, `bf16` for amp_bf16 and bf16, `float32` for fp32", "Weights, norms, softmax and losses are always float32: `fp16`, `bf16`, `pure_fp16` and `pure_bf16`, which keep weights in half precision in OpenCLIP, become autocast", precision, [](const Parameters& p) { return !p.text("precision").starts_with("amp") && p.text("precision") != "fp32"; }},
+    {"model", one, "RN50", "", "`model.image` and `model.text`", "`trainer --from-open-clip` writes the settings of the towers; a file with the one line `model: NAME` is enough", nothing, {}, true},
+    {"pretrained", one, "", "", "`start.weights`: OpenCLIP's file, unchanged", "For a tag, download its file first: Tessera downloads nothing. The tag's preprocessing is written into the YAML", pretrained},
+    {"pretrained_image", none, "False", "", "`model.image.from`: timm's folder", "Download the folder with timm's weights first", nothing, is_given("pretrained_image")},
+    {"lock_image", none, "False", "", "`parameters.frozen: [image]`", "Read-out, projection and batch norm statistics are frozen too. `data.features` then runs the encoder only once per image", locked, {}, true},
+    {"lock_image_unlocked_groups", one, "0", "", "`parameters.frozen`: the names of the blocks before them", "Only for OpenCLIP's own ViT; other towers are frozen completely", nothing, {}, true},
+    {"lock_image_freeze_bn_stats", none, "False", "", "nothing to set", "The statistics of a frozen tower never change", nothing},
     {"image_mean", several, "None", "", "`model.preprocessing.mean`", "", [](const Parameters& p) { return of_channels(p, "image_mean", "model.preprocessing.mean"); }},
     {"image_std", several, "None", "", "`model.preprocessing.std`", "", [](const Parameters& p) { return of_channels(p, "image_std", "model.preprocessing.std"); }},
-    {"image_interpolation", one, "None", "", "`model.preprocessing.interpolation`", "Training crops are resized so, too; there they are bicubic, or with timm's transforms drawn at random for `random`, which is bicubic here", interpolation, is_given("image_interpolation")},
-    {"image_resize_mode", one, "None", "model.preprocessing.resize_mode", "", "For evaluation alone, as there: training takes random crops"},
-    {"aug_cfg", several, "{}", "", "`data.loader.augmentation`: `scale`, `ratio`, `color_jitter`, `grayscale`", "timm's random erasing (`re_prob`, `re_count`) has no counterpart. `ratio` counts with `use_timm` alone, and color jitter without it needs `color_jitter_prob`, as there. Images are decoded and resized by other code, equal to Pillow's with `data.loader.dct_scaling: off`", augmentation, has_odd_augmentation},
+    {"image_interpolation", one, "None", "", "`model.preprocessing.interpolation`", "Training crops use it too. In OpenCLIP they are bicubic, or random with timm's transforms and `random`, which is bicubic here", interpolation, is_given("image_interpolation")},
+    {"image_resize_mode", one, "None", "model.preprocessing.resize_mode", "", "Only for evaluation, as in OpenCLIP: training takes random crops"},
+    {"aug_cfg", several, "{}", "", "`data.loader.augmentation`: `scale`, `ratio`, `color_jitter`, `grayscale`", "timm's random erasing (`re_prob`, `re_count`) has no counterpart. As in OpenCLIP, `ratio` has an effect only with `use_timm`, and without `use_timm` color jitter needs `color_jitter_prob`. Images are decoded and resized by other code, which equals Pillow's with `data.loader.dct_scaling: off`", augmentation, has_odd_augmentation},
     {"grad_checkpointing", none, "False", "", "`model.image.encoder.grad_checkpointing` and `model.text.encoder.grad_checkpointing`", "", [](const Parameters& p) { return p.has("grad_checkpointing") ? tower_settings("grad_checkpointing", "true") : Settings(); }, {}, true},
-    {"local_loss", none, "False", "", "`objective.local_loss` of `clip`", "The loss is the same either way, and on by default here", [](const Parameters& p) { return p.has("local_loss") && !p.has("siglip") && !model_is(p, "coca") ? Settings{"objective.local_loss=true"} : Settings(); }},
-    {"gather_with_grad", none, "False", "", "nothing to set", "The gradient is always that of the whole batch's loss. Without this flag OpenCLIP's towers get 1 / processes of it, which Adam's step hardly sees but `--grad-clip-norm` does", nothing, [](const Parameters& p) { return !p.has("gather_with_grad") && p.whole("world_size") > 1 && p.has("grad_clip_norm"); }},
-    {"force_context_length", one, "None", "", "`tokenizer.context_length`", "The text encoder takes the tokenizer's", [](const Parameters& p) { return p.has("force_context_length") ? Settings{"tokenizer.context_length=" + p.text("force_context_length")} : Settings(); }, {}, true},
-    {"force_image_size", several, "None", "", "`model.preprocessing.image_size`", "The image encoder takes the preprocessing's", image_size, {}, true},
+    {"local_loss", none, "False", "", "`objective.local_loss` of `clip`", "The loss is the same either way; here it is on by default", [](const Parameters& p) { return p.has("local_loss") && !p.has("siglip") && !model_is(p, "coca") ? Settings{"objective.local_loss=true"} : Settings(); }},
+    {"gather_with_grad", none, "False", "", "nothing to set", "The gradient always belongs to the loss of the whole batch. Without this flag, OpenCLIP's towers get 1 / processes of it, which hardly affects Adam's step but does affect `--grad-clip-norm`", nothing, [](const Parameters& p) { return !p.has("gather_with_grad") && p.whole("world_size") > 1 && p.has("grad_clip_norm"); }},
+    {"force_context_length", one, "None", "", "`tokenizer.context_length`", "The text encoder uses the tokenizer's length", [](const Parameters& p) { return p.has("force_context_length") ? Settings{"tokenizer.context_length=" + p.text("force_context_length")} : Settings(); }, {}, true},
+    {"force_image_size", several, "None", "", "`model.preprocessing.image_size`", "The image encoder uses the size of the preprocessing", image_size, {}, true},
     {"force_quick_gelu", none, "False", "", "`activation: quick_gelu` of both encoders", "", [](const Parameters& p) { return p.has("force_quick_gelu") ? tower_settings("activation", "quick_gelu") : Settings(); }, {}, true},
     {"force_patch_dropout", one, "None", "", "`model.image.encoder.patch_dropout`", "", [](const Parameters& p) { return p.has("force_patch_dropout") ? Settings{"model.image.encoder.patch_dropout=" + p.text("force_patch_dropout")} : Settings(); }, {}, true},
-    {"force_custom_text", none, "False", "", "nothing to set", "It changes names in files alone, and both kinds are read", nothing},
-    {"torchscript", none, "False", "", kNoCounterpart, "There is no Python to leave out", nothing},
-    {"torchcompile", none, "False", "", kNoCounterpart, "`training.cuda_graph: true` records a step on a GPU and plays it back", nothing},
-    {"trace", none, "False", "", kNoCounterpart, "It is for evaluation alone there", nothing},
-    {"accum_freq", one, "1", "", "`data.loader.batch_size` times this number, with `training.micro_batch` for the batch size (GradCache)", "The same loss over the whole batch. OpenCLIP adds the temperature's gradient once for each part, so that it is this many times as large there", parts_of_batch, [](const Parameters& p) { return p.whole("accum_freq") > 1; }},
+    {"force_custom_text", none, "False", "", "nothing to set", "It changes only names in files, and Tessera reads both kinds", nothing},
+    {"torchscript", none, "False", "", kNoCounterpart, "Tessera runs without Python anyway", nothing},
+    {"torchcompile", none, "False", "", kNoCounterpart, "`training.cuda_graph: true` records a step on a GPU and replays it", nothing},
+    {"trace", none, "False", "", kNoCounterpart, "In OpenCLIP it is for evaluation only", nothing},
+    {"accum_freq", one, "1", "", "`data.loader.batch_size` times this number, with `training.micro_batch` for the batch size (GradCache)", "The loss over the whole batch is the same. OpenCLIP adds the temperature's gradient once per part, so there it is this many times as large", parts_of_batch, [](const Parameters& p) { return p.whole("accum_freq") > 1; }},
     {"device", one, "cuda", "", "`training.device: cpu`; else `training.tf32: true`, which open_clip_train switches on for GPUs", "", device},
-    {"dist_url", one, "None", "", kNoCounterpart, "`MASTER_ADDR` and `MASTER_PORT` of the launcher say it", nothing},
+    {"dist_url", one, "None", "", kNoCounterpart, "The launcher sets `MASTER_ADDR` and `MASTER_PORT`", nothing},
     {"dist_backend", one, "None", "", "`distributed.backend`: `nccl` or `gloo`", "", backend, [](const Parameters& p) { return p.has("dist_backend") && backend(p).empty(); }},
-    {"report_to", one, "", "", "`log.tensorboard`; for wandb `log.command: python3 scripts/log_to_wandb.py PROJECT`", "The run's page `run.html` and `metrics.jsonl` are written in any case", report},
+    {"report_to", one, "", "", "`log.tensorboard`; for wandb `log.command: python3 scripts/log_to_wandb.py PROJECT`", "The run's page `run.html` and `metrics.jsonl` are always written", report},
     {"wandb_notes", one, "", "", kNoCounterpart, "", nothing},
     {"wandb_project_name", one, "open-clip", "", "the argument of `scripts/log_to_wandb.py`", "", [](const Parameters& p) { return reports_to(p, "wandb") ? report(p) : Settings(); }},
     {"debug", none, "False", "", kNoCounterpart, "", nothing},
-    {"copy_codebase", none, "False", "", kNoCounterpart, "`config.yaml` of the run holds every setting, and the log the commit of the program", nothing},
-    {"horovod", none, "False", "", kNoCounterpart, "Processes are started by `--nproc`, torchrun, srun or mpirun", nothing},
-    {"ddp_static_graph", none, "False", "", kNoCounterpart, "There is no DDP: gradients are reduced in buckets as they come", nothing},
-    {"no_set_device_rank", none, "False", "", "nothing to set", "A process that sees one GPU takes it", nothing},
-    {"seed", one, "0", "seed", "", "Random numbers are others than PyTorch's. They follow from seed, epoch and sample, so that ranks and workers change nothing"},
+    {"copy_codebase", none, "False", "", kNoCounterpart, "The run's `config.yaml` has every setting, and its log has the program's commit", nothing},
+    {"horovod", none, "False", "", kNoCounterpart, "`--nproc`, torchrun, srun or mpirun start the processes", nothing},
+    {"ddp_static_graph", none, "False", "", kNoCounterpart, "There is no DDP: gradients are reduced in buckets as they become ready", nothing},
+    {"no_set_device_rank", none, "False", "", "nothing to set", "A process that sees one GPU uses it", nothing},
+    {"seed", one, "0", "seed", "", "The random numbers differ from PyTorch's. They depend on seed, epoch and sample, not on the number of ranks or workers"},
     {"grad_clip_norm", one, "None", "training.clip_norm", "", ""},
-    {"lock_text", none, "False", "", "`parameters.frozen: [text]`", "The projection is frozen with it", locked, {}, true},
-    {"lock_text_unlocked_layers", one, "0", "", "`parameters.frozen`: what lies before them by name", "For OpenCLIP's own text tower; of other towers all is frozen", nothing, {}, true},
+    {"lock_text", none, "False", "", "`parameters.frozen: [text]`", "The projection is frozen too", locked, {}, true},
+    {"lock_text_unlocked_layers", one, "0", "", "`parameters.frozen`: the names of the layers before them", "Only for OpenCLIP's own text tower; other towers are frozen completely", nothing, {}, true},
     {"lock_text_freeze_layer_norm", none, "False", "", "nothing to set", "LayerNorms are frozen with the tower", nothing},
-    {"log_every_n_steps", one, "100", "log.every_steps", "", "Rows of `metrics.jsonl` come after steps n, 2n, ...; there after 1, n + 1, ... and an epoch's last"},
+    {"log_every_n_steps", one, "100", "log.every_steps", "", "Rows of `metrics.jsonl` are written after steps n, 2n, ...; OpenCLIP logs after steps 1, n + 1, ... and the last step of an epoch"},
     {"coca_caption_loss_weight", one, "2.0", "", "`weight` of `captioning` in `objective: {name: weighted_sum}`", "", nothing, {}, true},
     {"coca_contrastive_loss_weight", one, "1.0", "", "`weight` of `clip` in `objective: {name: weighted_sum}`", "", nothing, {}, true},
-    {"remote_sync", one, "None", "", "`checkpoint.command`, or `checkpoint.copy_to` for a second folder", "It is called after each checkpoint with the checkpoint's folder", remote_sync, is_given("remote_sync")},
-    {"remote_sync_frequency", one, "300", "", kNoCounterpart, "Each checkpoint is sent when it is there", nothing},
-    {"remote_sync_protocol", one, "s3", "", "the command in `checkpoint.command`", "fsspec is Python's: write a command of your own", nothing, [](const Parameters& p) { return p.has("remote_sync") && remote_sync(p).empty(); }},
+    {"remote_sync", one, "None", "", "`checkpoint.command`, or `checkpoint.copy_to` for a second folder", "The command is called after each checkpoint, with the checkpoint's folder", remote_sync, is_given("remote_sync")},
+    {"remote_sync_frequency", one, "300", "", kNoCounterpart, "Each checkpoint is sent as soon as it is written", nothing},
+    {"remote_sync_protocol", one, "s3", "", "the command in `checkpoint.command`", "fsspec is a Python library: write your own command", nothing, [](const Parameters& p) { return p.has("remote_sync") && remote_sync(p).empty(); }},
     {"delete_previous_checkpoint", none, "False", "", "`checkpoint.keep_last: 1`", "", [](const Parameters& p) { return p.has("delete_previous_checkpoint") ? Settings{"checkpoint.keep_last=1"} : Settings(); }},
-    {"distill_model", one, "None", "", kNoCounterpart, "There is no distillation from another model; objectives with a teacher have an average of the model's own weights", nothing},
+    {"distill_model", one, "None", "", kNoCounterpart, "There is no distillation from another model; the teacher of an objective is an average of the model's own weights", nothing},
     {"distill_pretrained", one, "None", "", kNoCounterpart, "", nothing},
     {"use_bnb_linear", one, "None", "", kNoCounterpart, "There are no 8-bit layers", nothing},
-    {"siglip", none, "False", "", "`objective: siglip`", "To weights without a bias OpenCLIP gives the bias 0, which `objective.init_logit_bias: 0` says", sigmoid_loss},
-    {"loss_dist_impl", one, "None", "", "nothing to set", "Embeddings are gathered once; the loss is the same in all of OpenCLIP's ways", nothing},
+    {"siglip", none, "False", "", "`objective: siglip`", "For weights without a bias, OpenCLIP sets the bias to 0, as `objective.init_logit_bias: 0` does", sigmoid_loss},
+    {"loss_dist_impl", one, "None", "", "nothing to set", "Embeddings are gathered once; the loss is the same for all of OpenCLIP's implementations", nothing},
   };
   return list;
 }

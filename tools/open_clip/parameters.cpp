@@ -28,7 +28,7 @@ bool is_name(const std::string& text) {
   });
 }
 
-/// The words of YAML 1.1 and 1.2 that are no texts.
+/// Returns whether YAML 1.1 or 1.2 reads this word as something other than text.
 bool is_yaml_word(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
   static const std::set<std::string> words = {"null", "true", "false", "yes", "no", "on", "off", "y", "n", ".nan", ".inf"};
@@ -39,7 +39,7 @@ std::string json_text(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-/// The text that a Python string at `place` stands for; `place` then is behind its closing mark.
+/// Decodes the Python string literal at `place`, and moves `place` past its closing quote.
 std::string python_string(const std::string& literal, std::size_t& place) {
   const char mark = literal[place++];
   std::string out;
@@ -107,7 +107,7 @@ std::vector<std::string> Parameters::unknown() const {
 
 Parameters parse_params(const std::string& text, const std::string& file) {
   std::map<std::string, std::string> given;
-  std::string* last = nullptr;  // a value of several lines goes on there
+  std::string* last = nullptr;  // the value that the next line may continue
   for (std::string line : split(text, '\n')) {
     if (line.ends_with("\r")) line.pop_back();
     const std::size_t colon = line.find(':');

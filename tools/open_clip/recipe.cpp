@@ -26,7 +26,7 @@ using nlohmann::json;
 
 constexpr const char* kDownloads = "downloads/";
 
-/// YAML of a tree on one line, its keys in their order.
+/// Returns the YAML of a tree on one line, with its keys in order.
 std::string in_one_line(const Node& node) {
   if (node.is_null()) return "null";
   if (node.is_scalar()) return node.quoted() || node.text().empty() ? yaml_text(node.text()) : node.text();
@@ -36,7 +36,7 @@ std::string in_one_line(const Node& node) {
   return node.is_map() ? "{" + out + "}" : "[" + out + "]";
 }
 
-/// What becomes of a run: settings, KEY=VALUE each, and comments.
+/// The converted run so far: settings, each KEY=VALUE, and comments.
 struct Draft {
   Settings settings;
   std::vector<std::string> remarks;
@@ -47,14 +47,14 @@ struct Draft {
 
 // ---- the model
 
-/// ViT-B/32 is ViT-B-32.
+/// Returns the model's name with "-" for "/": ViT-B/32 is ViT-B-32.
 std::string model_name(const Parameters& p) {
   std::string name = p.text("model");
   std::replace(name.begin(), name.end(), '/', '-');
   return name;
 }
 
-/// What open_clip_config.json would say of the run's model.
+/// Returns the description of the run's model that open_clip_config.json would contain.
 json model_config(const Parameters& p) {
   json model = open_clip_architecture(model_name(p));
   if (p.has("force_quick_gelu")) model["quick_gelu"] = true;
@@ -67,7 +67,7 @@ json model_config(const Parameters& p) {
   return model;
 }
 
-/// Without the settings that have their default anyway. `model` is a module's {name, settings...}.
+/// Removes the settings that equal their defaults. `module` is a module's {name, settings...}.
 Node without_defaults(const config::RegistryBase& registry, const Node& module) {
   const Node* name = module.find("name");
   if (name == nullptr) return module;
@@ -108,12 +108,13 @@ void add_tokenizer(Draft& draft, const ForeignModel& model, const json& text_con
   const bool siglip = name.find("SigLIP") != std::string::npos && name.find("SigLIP2") == std::string::npos;
   if (siglip || name.find("roberta") != std::string::npos || name.find("nllb") != std::string::npos) out.set("pad_id", Node::scalar("1"));
   draft.set("tokenizer", out);
-  draft.remarks.push_back(concat("tokenizer: OpenCLIP fetches ", name, ": put its tokenizer.json at ", file, ", or name another place"));
+  draft.remarks.push_back(concat("tokenizer: OpenCLIP downloads ", name, ": put its tokenizer.json at ", file, ", or change this path"));
   if (model.separator_is_padding)
-    draft.remarks.push_back("tokenizer: set zero_id to the id of [SEP] in that file, which OpenCLIP makes 0 (strip_sep_token)");
+    draft.remarks.push_back(
+        "tokenizer: set zero_id to the id of [SEP] in that file, because OpenCLIP replaces this id by 0 (strip_sep_token)");
 }
 
-/// The preprocessing that the tag has in OpenCLIP, where --pretrained is one.
+/// Returns the preprocessing that OpenCLIP stores for a pretrained tag; empty if --pretrained is not a tag.
 json preprocessing_of(const json& tag) {
   json out = json::object();
   for (const char* key : {"mean", "std", "interpolation", "resize_mode"})
@@ -121,10 +122,10 @@ json preprocessing_of(const json& tag) {
   return out;
 }
 
-/// Names of tensors in towers of other libraries follow from the model's configuration.
+/// Adds a remark for towers of other libraries: their tensor names depend on the model's configuration, which must be available.
 void remark_on_named_towers(Draft& draft, const Parameters& p, const json& config) {
   if (!config.at("vision_cfg").contains("timm_model_name") && !config.at("text_cfg").contains("hf_model_name")) return;
-  draft.remarks.push_back(concat("start.weights: weights with towers of timm or transformers are read with open_clip_config.json beside the file: python3 -c \"import json, open_clip; json.dump({'model_cfg': open_clip.get_model_config('",
+  draft.remarks.push_back(concat("start.weights: weights with towers of timm or transformers need open_clip_config.json next to the file: python3 -c \"import json, open_clip; json.dump({'model_cfg': open_clip.get_model_config('",
                                  model_name(p), "')}, open('open_clip_config.json', 'w'))\" writes it"));
 }
 
@@ -135,17 +136,21 @@ void add_weights(Draft& draft, const Parameters& p, const json& tags, const json
   if (!p.has("pretrained") || !find_flag("pretrained")->settings(p).empty() || p.has("resume")) return;
   if (!tags.contains(name)) {
     draft.set("start.weights", yaml_text(name));
-    return draft.remarks.push_back(concat("--pretrained ", name, ": is no tag of ", p.text("model"), " that open_clip_torch 3.3.0 knows: name its file at start.weights"));
+    return draft.remarks.push_back(concat("--pretrained ", name, ": open_clip_torch 3.3.0 knows no such tag of ", p.text("model"),
+                                          ": set start.weights to its file"));
   }
   const json& tag = tags.at(name);
   const std::string from = tag.value("hf_hub", tag.value("url", ""));
   const bool hub = tag.contains("hf_hub");
   const std::string file = kDownloads + from.substr(from.rfind('/') + 1) + (hub ? "/open_clip_model.safetensors" : "");
   draft.set("start.weights", yaml_text(file));
-  draft.remarks.push_back(concat("--pretrained ", name, ": fetch ", hub ? "open_clip_model.safetensors of Hugging Face's " : "", from, " to ", file,
-                                 "; Tessera downloads nothing (--set start.weights=null begins with random weights)"));
+  draft.remarks.push_back(concat("--pretrained ", name, ": download ", hub ? "open_clip_model.safetensors of Hugging Face's " : "",
+                                 from, " to ", file,
+                                 "; Tessera downloads nothing (--set start.weights=null starts with random weights)"));
   if (tag.value("quick_gelu", false) != quick_gelu)
-    draft.remarks.push_back(concat("--pretrained ", name, ": these weights ", quick_gelu ? "have no quick GELU, which the model has" : "have quick GELU: OpenCLIP warns that the model has not"));
+    draft.remarks.push_back(concat("--pretrained ", name, ": these weights were trained ",
+                                   quick_gelu ? "without quick GELU, but the model has it"
+                                              : "with quick GELU, but the model does not have it, about which OpenCLIP warns"));
 }
 
 // ---- what follows from the model
@@ -155,12 +160,13 @@ std::int64_t whole_at(const Node& settings, const char* key) {
   return found == nullptr ? 0 : config::Value<std::int64_t>::read(*found, key, 0);
 }
 
-/// Patterns of the blocks before the last `open`.
+/// Appends the patterns of all blocks but the last `open`.
 void add_blocks(std::vector<std::string>& patterns, const std::string& prefix, std::int64_t layers, std::int64_t open) {
   for (std::int64_t i = 0; i < layers - open; ++i) patterns.push_back(concat(prefix, "transformer.resblocks.", i, ".*"));
 }
 
-/// OpenCLIP's groups of its ViT, from the first: embeddings with ln_pre, each block but the last, the last with ln_post, the projection.
+/// Returns the patterns that freeze a ViT but for its last `open` groups. OpenCLIP's groups, from the first: the embeddings with
+/// ln_pre, each block but the last, the last block with ln_post, the projection.
 std::vector<std::string> locked_vit(const TowerSettings& tower, std::int64_t open) {
   const Node& vit = tower.encoder.settings;
   std::vector<std::string> out;
@@ -173,7 +179,8 @@ std::vector<std::string> locked_vit(const TowerSettings& tower, std::int64_t ope
   return out;
 }
 
-/// OpenCLIP's layers of its text tower, from the first: embeddings, each block but the last, the last with ln_final, the projection.
+/// Returns the patterns that freeze a text tower but for its last `open` layers. OpenCLIP's layers, from the first: the
+/// embeddings, each block but the last, the last block with ln_final, the projection.
 std::vector<std::string> locked_text(const TowerSettings& tower, std::int64_t open) {
   const std::int64_t layers = whole_at(tower.encoder.settings, "layers");
   std::vector<std::string> out;
@@ -208,7 +215,7 @@ void add_grad_checkpointing(Draft& draft, const Parameters& p, const ForeignMode
   if (!p.has("grad_checkpointing")) return;
   const auto add = [&](const TowerSettings& tower, const char* side) {
     if (tower.encoder.settings.find("grad_checkpointing") != nullptr) return draft.set(concat("model.", side, ".encoder.grad_checkpointing"), "true");
-    draft.remarks.push_back(concat("--grad-checkpointing: ", tower.encoder.name, ", the ", side, " encoder, does not have it"));
+    draft.remarks.push_back(concat("--grad-checkpointing: the ", side, " encoder, ", tower.encoder.name, ", does not support it"));
   };
   add(model.model.image, "image");
   add(*model.model.text, "text");
@@ -225,7 +232,9 @@ void add_coca(Draft& draft, const Parameters& p, const json& config) {
                                  {"parallel", 0.0},
                                  {"decoder", {{"context_length", config.at("text_cfg").value("context_length", 77)}, {"layers", decoder.value("layers", 12)}, {"heads", decoder.value("heads", 8)}}}}}}}
                              .dump());
-  draft.remarks.push_back("CoCa: OpenCLIP's decoder continues the text tower's tokens and has a table of its own; captioning's reads the caption's tokens by the text tower's table and attends to the image's. The losses are those of another decoder");
+  draft.remarks.push_back(
+      "CoCa: OpenCLIP's decoder continues from the text tower's output tokens and has its own token table; the decoder of captioning "
+      "embeds the caption's tokens with the text tower's table and attends to the image's tokens, so the losses differ");
 }
 
 void add_model(Draft& draft, const Parameters& p) {
@@ -235,13 +244,13 @@ void add_model(Draft& draft, const Parameters& p) {
     return draft.set("model.text.from", folder);
   }
   if (p.text("model").starts_with("hf-hub:"))
-    user_error("model is ", p.text("model"), ": Tessera downloads nothing: fetch that folder and write model: local-dir:FOLDER");
+    user_error("model is ", p.text("model"), ": Tessera downloads nothing: download that folder and write model: local-dir:FOLDER");
   const json config = model_config(p), tags = open_clip_pretrained(model_name(p));
   const json tag = tags.value(p.text("pretrained"), json::object());
   const json file = {{"model_cfg", config}, {"preprocess_cfg", preprocessing_of(tag)}};
   const ForeignModel model = open_clip_model(file.dump(), config::shipped_folder() + "/architectures/open_clip.json: " + model_name(p));
   Node image = tower_node(model.model.image), encoder = *image.find("encoder");
-  encoder.erase("image_size");  // follows the preprocessing
+  encoder.erase("image_size");  // the encoder takes it from the preprocessing
   image.set("encoder", encoder);
   draft.set("model.image", image);
   draft.set("model.text", tower_node(*model.model.text));
@@ -258,7 +267,8 @@ void add_model(Draft& draft, const Parameters& p) {
 
 // ---- the run
 
-/// The rows of the run's table, from which open_clip_train counts its steps; nothing where the table cannot be read here.
+/// Sets csv_rows to the rows of the run's table, from which open_clip_train computes its steps; adds a remark if the table cannot
+/// be read here.
 void count_rows(Parameters& p, Draft& draft) {
   if (dataset_type(p) != "csv" || !p.has("train_data")) return;
   Node source = Node::map();
@@ -269,13 +279,16 @@ void count_rows(Parameters& p, Draft& draft) {
     const auto table = sources().make(config::Value<config::ModuleSettings>::read(train, "data.train", {}), "data.train");
     p.set("csv_rows", std::to_string(table->size()));
   } catch (const UserError& error) {
-    draft.remarks.push_back(concat("--train-data: the table cannot be read here, so that steps are counted at the start and checkpoints come every 1,000 steps (", error.what(), ")"));
+    draft.remarks.push_back(concat(
+        "--train-data: the table cannot be read here, so the steps are counted when the run starts, and checkpoints are saved every "
+        "1,000 steps (",
+        error.what(), ")"));
   }
 }
 
 void remark_on_missing_data(Draft& draft, const Parameters& p) {
   if (p.has("train_data") || dataset_type(p) == "synthetic") return;
-  draft.remarks.push_back("--train-data is not there: write data.train, or measure a model by evaluate, if open_clip_train only evaluated");
+  draft.remarks.push_back("--train-data is missing: add data.train, or use the program evaluate if open_clip_train only evaluated");
 }
 
 std::string shown(const std::string& value) {
@@ -284,7 +297,7 @@ std::string shown(const std::string& value) {
   return out == "\t" ? "\\t" : out;
 }
 
-/// A remark on a flag where the run differs by it, or nothing is to be set.
+/// Adds a remark on a flag if it makes the run differ from OpenCLIP's, or if it has no counterpart.
 void remark_on(Draft& draft, const Parameters& p, const Flag& flag, bool settled) {
   if (!flag.differs(p)) return;
   std::string text = settled ? flag.difference : flag.counterpart() + (flag.difference.empty() ? "" : ". " + flag.difference);
@@ -292,12 +305,13 @@ void remark_on(Draft& draft, const Parameters& p, const Flag& flag, bool settled
   draft.remarks.push_back(concat(flag.option(), flag.words == Words::none ? "" : " " + shown(p.text(flag.name)), ": ", text));
 }
 
-/// How deep a setting lies: what replaces a whole module must come before settings within it.
+/// Returns the depth of a setting's key. Settings are sorted by it, because one that replaces a whole module must come before
+/// settings within the module.
 std::ptrdiff_t depth(const std::string& setting) {
   return std::count(setting.begin(), setting.begin() + static_cast<std::ptrdiff_t>(setting.find('=')), '.');
 }
 
-/// The tree of the settings with its groups in the order of docs/configuration.md.
+/// Returns the tree of the settings, with its groups in the order of docs/configuration.md.
 Node tree_of(Settings settings) {
   std::stable_sort(settings.begin(), settings.end(), [](const auto& a, const auto& b) { return depth(a) < depth(b); });
   Node whole = Node::map(), out = Node::map();
@@ -341,10 +355,10 @@ std::string recipe_of(const std::string& file) {
   }
   remark_on_missing_data(draft, p);
   for (const std::string& name : p.unknown())
-    draft.remarks.push_back(concat(name, ": ", shown(p.text(name)), ": open_clip_train 3.3.0 has no such parameter: it is left out"));
-  std::string out = comment(concat("The run of open_clip_train whose parameters stand in ", file, ", by trainer --from-open-clip."));
+    draft.remarks.push_back(concat(name, ": ", shown(p.text(name)), ": open_clip_train 3.3.0 has no such parameter; it is ignored"));
+  std::string out = comment(concat("The open_clip_train run with the parameters in ", file, ", converted by trainer --from-open-clip."));
   if (const std::int64_t ranks = p.whole("world_size"); ranks > 1)
-    out += comment(concat("It had ", ranks, " processes: start this one with --nproc ", ranks, ", or by torchrun or srun."));
+    out += comment(concat("It had ", ranks, " processes: start this one with --nproc ", ranks, ", or with torchrun or srun."));
   for (const std::string& remark : draft.remarks) out += comment("- " + remark + ".");
   return out + config::to_yaml(tree_of(draft.settings));
 }

@@ -8,15 +8,15 @@ struct Settings {
   double margin = 0.2;
 };
 void fields(auto& v, Settings& s) {
-  v("margin", s.margin, "by how much the cosine of a pair has to exceed that of every other", config::at_least(0));
+  v("margin", s.margin, "how much a pair's cosine must exceed all others", config::at_least(0));
 }
 
-/// Each pair against the nearest wrong one of the batch, both ways (VSE++, Faghri et al. 2018, eq. 6).
+/// Each pair against the hardest negative of the batch, in both directions (VSE++, Faghri et al. 2018, eq. 6).
 struct Margin : Objective {
   explicit Margin(double margin) : margin_(margin) {}
   Needs needs() const override { return {.images = {{"image", {}}}, .texts = {{"caption", {}}}}; }
   Losses forward(const Features& features, const StepContext& context) override {
-    const NoAutocast no_autocast;  // float32 whatever training.precision says
+    const NoAutocast no_autocast;  // float32 for every training.precision
     const at::Tensor image = unit_rows(to_compute(features.image().global)),  // [B, D]
         text = unit_rows(to_compute(features.text().global));
     const auto hinge = [&](const at::Tensor& rows, const at::Tensor& columns) {

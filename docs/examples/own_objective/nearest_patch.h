@@ -14,7 +14,7 @@ void fields(Visitor& v, NearestPatchSettings& s) {
   v("word_weight", s.word_weight, "weight of the words' distance to their nearest patch", tessera::config::at_least(0));
 }
 
-/// CLIP's contrast, and each word of a caption near one patch of its picture. Terms `loss_contrast`, `loss_words`.
+/// CLIP's contrast plus the distance of each caption word to its nearest image patch. Terms `loss_contrast`, `loss_words`.
 class NearestPatch : public tessera::ContrastiveObjective {
  public:
   NearestPatch(const NearestPatchSettings& settings, const tessera::ObjectiveContext& context)
@@ -25,13 +25,13 @@ class NearestPatch : public tessera::ContrastiveObjective {
   }
 
   tessera::Losses forward(const tessera::Features& features, const tessera::StepContext& context) override {
-    const tessera::NoAutocast no_autocast;  // losses are float32 whatever training.precision says
+    const tessera::NoAutocast no_autocast;  // losses are float32 for every training.precision
     const auto unit = [](const at::Tensor& x) { return tessera::unit_rows(tessera::to_compute(x)); };
     const at::Tensor image = unit(features.image().global), text = unit(features.text().global);     // [B, D]
     const at::Tensor patches = unit(features.image().tokens), words = unit(features.text().tokens);  // [B, P or L, D]
     const at::Tensor padding = features.text().mask.logical_not();                                   // [B, L]
 
-    // Own pairs against those of all ranks: column rank * B + b is the right one of row b.
+    // This rank's pairs against those of all ranks: column rank * B + b matches row b.
     const at::Tensor images = gather_rows(image, context.group), texts = gather_rows(text, context.group);
     const at::Tensor right =
         at::arange(image.size(0), image.options().dtype(at::kLong)) + context.group.rank() * image.size(0);

@@ -3,7 +3,7 @@
 
 int main(int argc, char** argv) {
   tessera::objectives().add<NearestPatchSettings>(
-      "nearest_patch", "CLIP's contrast, and each word near a patch of its picture",
+      "nearest_patch", "CLIP's contrast plus the distance of words to their nearest patch",
       [](const NearestPatchSettings& settings, const tessera::ObjectiveContext& context) {
         return std::make_shared<NearestPatch>(settings, context);
       });

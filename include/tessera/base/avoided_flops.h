@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-/// Floating-point operations of forward passes that this process has not made, because an operator takes its products in
-/// another order than the model's definition does (slot_attention). Made FLOPs and these are what papers count.
+/// FLOPs of forward passes that this process has saved because an operator multiplies in a different order than the model's
+/// definition (slot_attention). Papers count the FLOPs performed plus these.
 class AvoidedFlops {
  public:
   static void add(std::int64_t flops) { total_ += flops; }

@@ -6,20 +6,20 @@
 
 namespace tessera {
 
-/// SHA-256 (FIPS 180-4) of the bytes, as 64 lower-case hexadecimal digits.
+/// Returns the SHA-256 (FIPS 180-4) of the bytes as 64 lower-case hexadecimal digits.
 std::string sha256(std::string_view bytes);
 
-/// A number that differs between texts that differ, but for chance; equal on all machines. Fast, not for secrets.
+/// Returns a fast 64-bit hash that is the same on all machines. Not cryptographic.
 std::uint64_t fingerprint(std::string_view bytes, std::uint64_t seed = 0);
 
-/// Cyclic redundancy checks of 32 bits, reflected: CRC-32 (PNG, zip) and CRC-32C (Castagnoli; TFRecord).
+/// Return a reflected 32-bit cyclic redundancy check: CRC-32 (PNG, zip) or CRC-32C (Castagnoli; TFRecord).
 std::uint32_t crc32(std::string_view bytes);
 std::uint32_t crc32c(std::string_view bytes);
 
-/// Base64 (RFC 4648, with padding, no line breaks).
+/// Encodes as base64 (RFC 4648, with padding, no line breaks).
 std::string base64_encode(std::string_view bytes);
 
-/// Throws UserError if the text is not base64.
+/// Decodes base64. Throws UserError if the text is not base64.
 std::string base64_decode(std::string_view text);
 
 }  // namespace tessera

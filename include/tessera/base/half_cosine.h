@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// The value at `step` of what goes from `start` at step 0 to `end` at step `steps` by half a cosine, and stays there:
+/// Returns the value at `step` of a half-cosine schedule from `start` at step 0 to `end` at step `steps`, constant afterwards:
 /// end + (start - end) (1 + cos(pi step / steps)) / 2.
 inline double half_cosine(std::int64_t step, std::int64_t steps, double start, double end) {
   const double x = step < steps ? static_cast<double>(step) / static_cast<double>(steps) : 1.0;

@@ -5,13 +5,13 @@
 
 namespace tessera {
 
-/// This machine's name, for messages and file names; "unknown" when the system tells none.
+/// Returns this machine's name, for messages and file names; "unknown" if the system reports none.
 std::string host_name();
 
-/// The words of a command line as a shell takes them again.
+/// Joins the words of a command line, quoted so that a shell parses them back.
 std::string shell_line(const std::vector<std::string>& words);
 
-/// How this process was started; empty when the system does not tell.
+/// Returns the command line of this process, quoted for a shell; empty if the system does not report it.
 std::string command_line();
 
 }  // namespace tessera

@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-/// Text out of a file as part of a message's one line: control characters escaped ("\n", "\u0007"), bytes that are not UTF-8
-/// as U+FFFD, and what is longer than `longest` bytes cut, with "..." behind it.
+/// Makes untrusted text safe for a one-line message: escapes control characters ("\n", "\u0007"), replaces bytes that are not
+/// UTF-8 by U+FFFD, and cuts text longer than `longest` bytes, ending it in "...".
 std::string printable(std::string_view text, std::size_t longest = 200);
 
 }  // namespace tessera

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// What a stream of random numbers is for; part of its key, so that two uses of one sample never share numbers.
+/// What a stream of random numbers is used for. It is part of the key, so two uses for one sample never share numbers.
 enum class Purpose : std::uint32_t {
   shuffle = 1,
   crop = 2,
@@ -27,8 +27,8 @@ enum class Purpose : std::uint32_t {
   negatives = 17,
 };
 
-/// Counter-based random numbers (Philox4x32-10, Salmon et al. 2011): the stream follows from its key alone, never from which
-/// thread asked first. A key is (seed, purpose, words...), for example (seed, crop, epoch, sample index).
+/// Counter-based random numbers (Philox4x32-10, Salmon et al. 2011): the stream depends only on its key, never on the order in
+/// which threads draw. A key is (seed, purpose, words...), for example (seed, crop, epoch, sample index).
 class Random {
  public:
   Random(std::uint64_t seed, Purpose purpose, std::initializer_list<std::uint64_t> words = {});
@@ -56,7 +56,7 @@ class Random {
   int used_ = 4;
 };
 
-/// One 64-bit seed out of a key; for generators of other libraries (say a torch generator of one step).
+/// Derives a 64-bit seed from a key, for generators of other libraries (for example the torch generator of one step).
 std::uint64_t derive_seed(std::uint64_t seed, Purpose purpose, std::initializer_list<std::uint64_t> words = {});
 
 }  // namespace tessera

@@ -2,8 +2,8 @@
 
 namespace tessera {
 
-/// While one lives, its thread computes again what the step has computed before (activation checkpointing, GradCache's
-/// passes). A FlopCounter keeps such work apart from the model's own.
+/// While an instance lives, its thread recomputes what the step has already computed (activation checkpointing, GradCache's
+/// passes). A FlopCounter counts such work separately from the model's own.
 class Recomputing {
  public:
   Recomputing() { ++depth; }

@@ -6,13 +6,13 @@
 
 namespace tessera {
 
-/// The name nearest to `wanted` by edit distance, or an empty string when none is near (more than half its length away).
+/// Returns the name nearest to `wanted` by edit distance, or an empty string if all are more than half its length away.
 std::string nearest_name(std::string_view wanted, const std::vector<std::string>& names);
 
-/// "a, b and c".
+/// Returns "a, b and c".
 std::string join_names(const std::vector<std::string>& names);
 
-/// ": did you mean X?" or, with no near name, "; known: a, b and c". What error messages about unknown names end with.
+/// Returns the end of an error message about an unknown name: ": did you mean X?", or "; known: a, b and c" if none is near.
 std::string suggestion(std::string_view wanted, const std::vector<std::string>& names);
 
 std::vector<std::string> split(std::string_view text, char separator);
@@ -21,16 +21,16 @@ std::string_view strip(std::string_view text);
 /// True if the bytes are well-formed UTF-8 (no surrogates, no overlong forms).
 bool is_utf8(std::string_view text);
 
-/// Replaces each maximal invalid part by U+FFFD (Python's errors="replace").
+/// Replaces each maximal invalid part by U+FFFD, like Python's errors="replace".
 std::string repair_utf8(std::string_view text);
 
-/// 1234567 -> "1,234,567".
+/// Formats 1234567 as "1,234,567".
 std::string with_thousands(long long value);
 
-/// Bytes as "12.3 MiB".
+/// Formats bytes as "12.3 MiB".
 std::string format_bytes(double bytes);
 
-/// Seconds as "1h 02m 03s", "2m 03s" or "3.1s".
+/// Formats seconds as "1h 02m 03s", "2m 03s" or "3.1s".
 std::string format_duration(double seconds);
 
 }  // namespace tessera

@@ -4,13 +4,13 @@
 
 namespace tessera {
 
-/// The version of the project: "0.1.0".
+/// Returns the project's version: "0.1.0".
 std::string version();
 
-/// The commit that this build was made from, git's short hash; "unknown" where the sources lay in no repository of their own.
+/// Returns git's short hash of the commit that was built; "unknown" if the sources were not a git repository.
 std::string commit();
 
-/// Both, for --version and what runs record: "Tessera 0.1.0 (c35a622)".
+/// Returns version and commit, for --version and for the records of runs: "Tessera 0.1.0 (c35a622)".
 std::string version_line();
 
 }  // namespace tessera

@@ -11,25 +11,24 @@
 
 namespace tessera::bench {
 
-/// A picture with the statistics of a photograph, on average: noise of equal strength in every octave of frequency (1 /
-/// f), some of it colored, and a few hard edges. As JPEG of quality 90 it has about as many bytes as a photograph of
-/// its size.
+/// Returns an image with the average statistics of a photograph: noise of equal strength in every octave of frequency (1 / f), some
+/// of it colored, and a few hard edges. As JPEG of quality 90 it has about as many bytes as a photograph of its size.
 Image photograph_like(std::int64_t height, std::int64_t width, std::uint64_t seed);
 
-/// `count` of them as JPEG files in memory.
+/// Returns a source of `count` such images as JPEG files in memory.
 std::shared_ptr<const Source> photograph_source(std::int64_t height, std::int64_t width, std::int64_t count);
 
 struct DataBenchSettings {
   std::vector<std::shared_ptr<const Source>> sources;
   Preprocessing preprocessing;
   LoaderSettings loader;
-  std::vector<std::int64_t> threads = {1};  // of the whole loader
+  std::vector<std::int64_t> threads = {1};  // numbers of loader threads to measure
   double time_limit = 5;                    // seconds per measurement
   std::function<void(const std::string&)> progress;
 };
 
-/// Pictures of one source. Stages run on one thread and contain those before them; seconds are the processor's, per
-/// picture.
+/// The cost of the images of one source. Stages run on one thread and include the stages before them. Seconds are CPU time per
+/// image.
 struct DataCost {
   struct Stage {
     std::string name;
@@ -37,11 +36,11 @@ struct DataCost {
   };
   struct Threads {
     std::int64_t count = 0;
-    double images_per_second = 0;  // by the clock
-    double core_seconds = 0;       // of all threads, per picture
+    double images_per_second = 0;  // by wall-clock time
+    double core_seconds = 0;       // CPU time of all threads, per image
   };
   std::string source;
-  double bytes = 0;          // of a file, on average
+  double bytes = 0;          // mean size of a file
   std::int64_t samples = 0;  // measured in the last stage
   std::vector<Stage> stages;
   std::vector<Threads> loader;
@@ -53,7 +52,7 @@ struct DataBench {
   std::vector<DataCost> costs;
 };
 
-/// Reads in order, from the start again where a source ends. Throws UserError: a source without readable pictures.
+/// Measures each source, reading in order and starting again at its end. Throws UserError for a source without readable images.
 DataBench measure_data(const DataBenchSettings& settings);
 
 std::string to_markdown(const DataBench& bench);

@@ -12,29 +12,29 @@
 namespace tessera::bench {
 
 struct EfficiencySettings {
-  std::vector<std::string> configurations;  // of trainer: their sections model, objective and optimizer count
+  std::vector<std::string> configurations;  // names or files of the trainer; only model, objective and optimizer are used
   TrainingStepSettings step;
-  bool training = true;  // a step of training, too
+  bool training = true;  // also measure a training step
   int repeats = 5;
   double time_limit = 30;  // seconds per measurement
   std::function<void(const std::string&)> progress;
 };
 
-/// What a tower or a step takes, by sample.
+/// The cost of a tower or a step per sample.
 struct SampleCost {
   double flops = 0;
   double samples_per_second = 0;
-  std::int64_t memory = 0;  // bytes of tensors at the peak, weights, gradients and optimizer state included
+  std::int64_t memory = 0;  // peak bytes of tensors, including weights, gradients and optimizer state
 };
 
-/// One model: what it holds, what it takes to embed pictures and texts, and what to train it.
+/// The size of one model and the costs of embedding images and texts and of training.
 struct Efficiency {
   std::string configuration;
   ParameterCount parameters;
   SampleCost image;
-  std::optional<SampleCost> text;      // none: it has no text tower
-  std::optional<SampleCost> training;  // none: not asked for, or it cannot be measured
-  std::string why_not_trained;         // one line, where it cannot
+  std::optional<SampleCost> text;      // none if it has no text tower
+  std::optional<SampleCost> training;  // none if not requested or not possible
+  std::string why_not_trained;         // the reason in one line if it is not possible
 };
 
 struct EfficiencyTable {
@@ -43,7 +43,7 @@ struct EfficiencyTable {
   std::vector<Efficiency> models;
 };
 
-/// Measures each configuration on random pictures and texts. Throws UserError for what is no configuration.
+/// Measures each configuration on random images and texts. Throws UserError for an invalid configuration.
 EfficiencyTable measure_efficiency(const EfficiencySettings& settings);
 
 std::string to_markdown(const EfficiencyTable& table);

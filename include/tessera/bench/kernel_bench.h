@@ -25,11 +25,12 @@ struct ProjectionShape {
 
 struct CrossEntropyShape {
   std::int64_t tokens, vocabulary, width;  // T, V, D
-  std::int64_t words = 0;                  // n, of a soft target; 0: one id a token
+  std::int64_t words = 0;                  // n, for soft targets; 0: one id per token
 };
 
-/// "64x55x196x512" -> GroupShape, "512x30522" -> EncodingShape, "32x128x50x768x64" -> SlotShape, "64x196x30522x512" ->
-/// ProjectionShape, "4096x49408x512" -> CrossEntropyShape, "2048x49408x768x20" -> one of a soft target. Throw UserError naming the option.
+/// These parse "64x55x196x512" (GroupShape), "512x30522" (EncodingShape), "32x128x50x768x64" (SlotShape), "64x196x30522x512"
+/// (ProjectionShape), "4096x49408x512" (CrossEntropyShape) and "2048x49408x768x20" (CrossEntropyShape with soft targets). They throw
+/// UserError naming the option.
 GroupShape parse_group_shape(const std::string& text, const char* option = "--sparsify-group");
 EncodingShape parse_encoding_shape(const std::string& text);
 SlotShape parse_slot_shape(const std::string& text);
@@ -40,36 +41,36 @@ CrossEntropyShape parse_soft_cross_entropy_shape(const std::string& text);
 struct KernelBenchSettings {
   at::Device device{at::kCPU};
   std::vector<at::ScalarType> dtypes = {at::kFloat, at::kBFloat16};
-  std::vector<GroupShape> groups;                  // of sparsify_group
-  std::vector<EncodingShape> encodings;            // of flops_regularizer
-  std::vector<SlotShape> slots;                    // of slot_attention
-  std::vector<GroupShape> similarities;            // of max_similarity; bfloat16 on a GPU alone
-  std::vector<ProjectionShape> projections;        // of token_max_projection; bfloat16 on a GPU alone
-  std::vector<CrossEntropyShape> cross_entropies;  // of linear_cross_entropy and linear_soft_cross_entropy; bfloat16 on a GPU alone
+  std::vector<GroupShape> groups;                  // for sparsify_group
+  std::vector<EncodingShape> encodings;            // for flops_regularizer
+  std::vector<SlotShape> slots;                    // for slot_attention
+  std::vector<GroupShape> similarities;            // for max_similarity; bfloat16 only on a GPU
+  std::vector<ProjectionShape> projections;        // for token_max_projection; bfloat16 only on a GPU
+  std::vector<CrossEntropyShape> cross_entropies;  // for linear_cross_entropy and linear_soft_cross_entropy; bfloat16 only on a GPU
   int repeats = 9;
   double time_limit = 20;  // seconds per measurement
   std::function<void(const std::string&)> progress;
 };
 
-/// What the machine reaches on tasks that do nothing else.
+/// The machine's rates in pure bandwidth and matrix product tests.
 struct MachinePeak {
   struct Product {
     at::ScalarType dtype;
-    double flops;  // per second of a large square matrix product
+    double flops;  // per second, in a large square matrix product
   };
   double bandwidth = 0;  // bytes per second of a = b + s c over large float32 arrays (STREAM's triad)
   std::vector<Product> products;
 };
 
-/// One pass of one kernel, beside the same pass composed of LibTorch's operators.
+/// The cost of one pass of a kernel, and of the same pass composed of LibTorch's operators.
 struct KernelCost {
   std::string kernel, pass, shape;
   at::ScalarType dtype = at::kFloat;
-  double flops = 0;                              // in products that the kernel executes; 0: none
-  double bytes = 0;                              // least that must move: every input read, every output written once
+  double flops = 0;                              // in products that the kernel executes; 0 if there are none
+  double bytes = 0;                              // least bytes to move: each input read once, each output written once
   double seconds = 0, composed_seconds = 0;      // medians
-  std::int64_t memory = 0, composed_memory = 0;  // bytes at the peak above the inputs, outputs included
-  bool composed_fits = true;                     // into memory; if not, nothing of it is measured
+  std::int64_t memory = 0, composed_memory = 0;  // peak bytes above the inputs, including outputs
+  bool composed_fits = true;                     // whether the composed pass fits into memory; if not, it is not measured
 };
 
 struct KernelBench {
@@ -77,7 +78,7 @@ struct KernelBench {
   MachinePeak peak;
   std::vector<KernelCost> costs;
 
-  /// The best of the products in that type and in float32: CPUs without units for bfloat16 multiply it slower.
+  /// Returns the best rate of the products in this type and in float32, because CPUs without units for bfloat16 are slower with it.
   double product_flops(at::ScalarType dtype) const;
 };
 

@@ -12,17 +12,17 @@
 
 namespace tessera::bench {
 
-/// An objective under test and what the tables call it.
+/// An objective to measure and its name in the tables.
 struct NamedObjective {
   std::string label;
   config::ModuleSettings choice;
 };
 
-/// From the command line: a registered name, `clip_filip` (CLIP + FILIP), or YAML such as `{name: gloria, chunk: 16}`.
-/// Throws UserError for unknown names and settings.
+/// Parses a registered name, `clip_filip` (CLIP + FILIP), or YAML such as `{name: gloria, chunk: 16}`. Throws UserError for unknown
+/// names and settings.
 NamedObjective parse_objective(const std::string& text);
 
-/// The `model` section of a configuration file. Throws UserError.
+/// Reads the `model` section of a configuration file. Throws UserError.
 ModelSettings load_model_settings(const std::string& path);
 
 struct LossBenchSettings {
@@ -31,29 +31,29 @@ struct LossBenchSettings {
   std::int64_t patches = 196;             // P; ViT-B/16 at 224 pixels
   std::int64_t tokens = 55;               // L; SPARC's text length. All are real, none padding
   std::int64_t width = 512;               // D
-  std::int64_t captions = 8;              // K, of objectives on several texts per image
+  std::int64_t captions = 8;              // K, for objectives on several texts per image
   at::Device device{at::kCPU};
-  at::ScalarType dtype = at::kFloat;                 // of the features: float32 or bfloat16
+  at::ScalarType dtype = at::kFloat;                 // type of the features: float32 or bfloat16
   int repeats = 5;                                   // timed runs, at most
   double time_limit = 60;                            // seconds that one objective may take at one batch size
-  std::optional<std::int64_t> memory_limit;          // bytes, CPU only; null: nine tenths of what is free
-  std::optional<ModelSettings> model;                // the towers of the update step; null: the loss alone
+  std::optional<std::int64_t> memory_limit;          // bytes, CPU only; null: nine tenths of the free memory
+  std::optional<ModelSettings> model;                // the towers of the update step; null: only the loss
   std::function<void(const std::string&)> progress;  // one line per measurement; may be empty
 };
 
 enum class Outcome { measured, does_not_fit, takes_too_long };
 
-/// What one objective costs at one batch size, features given: its forward and backward pass.
+/// The cost of one objective's forward and backward pass at one batch size, with given features.
 struct LossCost {
   std::string objective;
   std::int64_t batch_size = 0;
   Outcome outcome = Outcome::measured;
   double flops = 0;         // counted, see FlopCounter
-  std::int64_t memory = 0;  // bytes at the peak above the features, gradients of the features included
+  std::int64_t memory = 0;  // peak bytes above the features, including the gradients of the features
   double seconds = 0;       // median
 };
 
-/// What a model holds and computes beside a loss.
+/// The cost of a model without the loss.
 struct ModelCost {
   std::string objective;
   std::int64_t parameters = 0;
@@ -71,22 +71,22 @@ struct LossBench {
   const ModelCost* find_model(const std::string& objective) const;
 };
 
-/// Bytes and FLOPs of one update step: the towers' state and activations with the loss at its peak.
+/// These return the bytes and FLOPs of one update step: the towers' state and activations together with the peak of the loss.
 double step_memory(const ModelCost& model, const LossCost& loss);
 double step_flops(const ModelCost& model, const LossCost& loss);
 
-/// A forward and backward pass of an objective on random features, as they are measured.
+/// Returns a function that runs the measured forward and backward pass of an objective on random features.
 std::function<void()> loss_step(const NamedObjective& objective, std::int64_t batch_size,
                                 const LossBenchSettings& settings);
 
-/// Measures every objective at every batch size. What exceeds the memory or time is marked and not an error. With a
-/// model the features have the shapes of the model's.
+/// Measures every objective at every batch size. Exceeding the memory or time limit is not an error and is marked in the result.
+/// With a model, the features have the model's shapes.
 LossBench measure_losses(LossBenchSettings settings);
 
-/// Tables of objectives by batch sizes in Markdown, like SPARC's Table 11, and what SPARC adds to CLIP in percent.
+/// Returns Markdown tables of objectives by batch sizes, like SPARC's Table 11, and the cost that SPARC adds to CLIP in percent.
 std::string to_markdown(const LossBench& bench);
 std::string to_json(const LossBench& bench);
-/// Double-logarithmic curves as a stand-alone SVG picture, like SPARC's Figure 4.
+/// Draws double-logarithmic curves as a stand-alone SVG picture, like SPARC's Figure 4.
 std::string to_svg(const LossBench& bench);
 
 }  // namespace tessera::bench

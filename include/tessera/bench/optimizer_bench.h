@@ -15,10 +15,10 @@ struct OptimizerCost {
   double seconds = 0;  // median of one step
 };
 
-/// The optimizer of a model's parameters with random gradients.
+/// An optimizer of a model's parameters, with random gradients.
 class OptimizerStep {
  public:
-  /// choice: as the section `optimizer` of a configuration. Throws UserError.
+  /// `choice` has the form of the section `optimizer` of a configuration. Throws UserError.
   OptimizerStep(const ModelSettings& model, const config::ModuleSettings& choice, const at::Device& device);
   void run() { optimizer_->step(optimizer_->peak_learning_rate()); }
   const Optimizer& optimizer() const { return *optimizer_; }
@@ -40,14 +40,14 @@ struct OptimizerBench {
   std::vector<OptimizerCost> costs;
 };
 
-/// `adamw`, or YAML such as `{name: adamw, update_clipping: true}`. Throws UserError.
+/// Parses `adamw`, or YAML such as `{name: adamw, update_clipping: true}`. Throws UserError.
 config::ModuleSettings parse_optimizer(const std::string& text);
 
 OptimizerBench measure_optimizers(const OptimizerBenchSettings& settings);
 
 std::string to_markdown(const OptimizerBench& bench);
 std::string to_json(const OptimizerBench& bench);
-/// Names, shapes and weight decays of what an optimizer updates, as JSON.
+/// Returns the names, shapes and weight decays of an optimizer's parameters as JSON.
 std::string parameters_json(const Optimizer& optimizer);
 
 }  // namespace tessera::bench

@@ -14,7 +14,7 @@ struct TokenShape {
   std::int64_t batch, tokens, width;  // B, N, d
 };
 
-/// "32x50x768" -> TokenShape. Throws UserError naming the option.
+/// Parses "32x50x768". Throws UserError naming the option.
 TokenShape parse_token_shape(const std::string& text);
 
 struct NamedReadout {
@@ -22,7 +22,7 @@ struct NamedReadout {
   config::ModuleSettings choice;
 };
 
-/// `gap`, or YAML such as `{name: sparo, slots: 128}`. Throws UserError.
+/// Parses `gap`, or YAML such as `{name: sparo, slots: 128}`. Throws UserError.
 NamedReadout parse_readout(const std::string& text);
 
 struct ReadoutBenchSettings {
@@ -35,19 +35,19 @@ struct ReadoutBenchSettings {
   std::function<void(const std::string&)> progress;
 };
 
-/// One forward and backward pass of a read-out, or of a transformer block, over random tokens.
+/// The cost of one forward and backward pass of a read-out, or of a transformer block, over random tokens.
 struct ReadoutCost {
   std::string name, shape;
   std::int64_t parameters = 0;
-  double flops = 0;         // of the batch
+  double flops = 0;         // for the batch
   double seconds = 0;       // median
-  std::int64_t memory = 0;  // bytes at the peak above tokens and weights
+  std::int64_t memory = 0;  // peak bytes above tokens and weights
 };
 
 struct ReadoutBench {
   std::string machine;
   at::ScalarType dtype = at::kFloat;
-  std::vector<ReadoutCost> costs;  // of each shape the block first
+  std::vector<ReadoutCost> costs;  // by shape, each starting with the transformer block
 };
 
 ReadoutBench measure_readouts(const ReadoutBenchSettings& settings);

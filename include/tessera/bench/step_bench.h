@@ -11,50 +11,50 @@
 namespace tessera::bench {
 
 struct StepBenchSettings {
-  std::vector<std::string> configurations;  // of trainer: their sections model, objective and optimizer count
+  std::vector<std::string> configurations;  // names or files of the trainer; only model, objective and optimizer are used
   TrainingStepSettings step;
-  bool phases = false;    // where the time goes, too
-  bool recorded = false;  // forward and backward pass as a CUDA graph, too
-  int operators = 0;      // how many of the operators, or kernels, that take longest
-  std::string trace;      // a step in Chrome's trace format, of the last configuration; empty: none
+  bool phases = false;    // also measure the phases of a step
+  bool recorded = false;  // also measure forward and backward pass as a CUDA graph
+  int operators = 0;      // how many of the slowest operators or kernels to list
+  std::string trace;      // file for a trace of the last configuration's step in Chrome's format; empty: none
   int repeats = 9;
   double time_limit = 60;  // seconds per measurement
   std::function<void(const std::string&)> progress;
 };
 
-/// Median time of a part of the step.
+/// The median time of a phase of the step.
 struct PhaseCost {
   std::string phase;
   double seconds = 0;
 };
 
-/// One step on a batch that is there already: towers, loss, backward pass and update.
+/// The cost of one step on a batch that is already in memory: towers, loss, backward pass and update.
 struct StepCost {
   std::string configuration;
-  std::string variant;  // "", "views one by one" instead of as one larger batch (DualEncoder::forward), "recorded"
+  std::string variant;  // "", "views one by one" (instead of one larger batch in DualEncoder::forward), or "recorded"
   std::int64_t parameters = 0;
-  double flops = 0;             // that the model takes, not counting what is computed a second time
+  double flops = 0;             // FLOPs of the model, without recomputation
   double seconds = 0;           // median
-  double host_seconds = 0;      // median; until the call returns: the GPU may still be at work
-  std::int64_t memory = 0;      // bytes at the peak above weights, optimizer state and batch
+  double host_seconds = 0;      // median time until the call returns; the GPU may still be busy then
+  std::int64_t memory = 0;      // peak bytes above weights, optimizer state and batch
   std::int64_t host_waits = 0;  // how often in a step the host waits for the GPU; 0 on the CPU
-  std::vector<PhaseCost> phases;  // in the step's order; "reduce" last: what it adds to the step; empty: not asked for
-  std::vector<Profiler::Share> operators;  // of one step; empty: not asked for
+  std::vector<PhaseCost> phases;  // in the step's order, with the time that "reduce" adds last; empty if not requested
+  std::vector<Profiler::Share> operators;  // shares of one step's time; empty if not requested
 };
 
 struct StepBench {
   StepBenchSettings settings;
   std::string machine;
-  PeakFlops peak;  // of the device in these steps' arithmetic
+  PeakFlops peak;  // the device's peak for these steps' arithmetic
   /// By configuration, each followed by its variants.
   std::vector<StepCost> costs;
 };
 
-/// Measures each configuration on random pictures, texts and regions (synthetic_batch). Throws UserError for what is no
-/// configuration, and for an objective with a teacher.
+/// Measures each configuration on random images, texts and regions (synthetic_batch). Throws UserError for an invalid
+/// configuration.
 StepBench measure_steps(const StepBenchSettings& settings);
 
-/// A table in Markdown; times beside the first row's.
+/// Returns a Markdown table; times are also given relative to the first row.
 std::string to_markdown(const StepBench& bench);
 std::string to_json(const StepBench& bench);
 

@@ -9,27 +9,27 @@
 
 namespace tessera::bench {
 
-/// All captions of 2,000 samples of the built-in shapes.
+/// Returns all captions of 2,000 samples of the built-in shapes.
 std::vector<std::string> shapes_captions();
 
 struct TokenizerBenchSettings {
   struct Choice {
-    std::string described;  // as the user named it
+    std::string described;  // the user's text
     std::shared_ptr<const Tokenizer> tokenizer;
   };
   std::vector<Choice> choices;
   std::vector<std::string> captions;
   int threads = 1;         // that share the captions
-  int repeats = 9;         // timed runs over all captions, of which the median counts
-  double time_limit = 20;  // seconds that the runs of one tokenizer may take
+  int repeats = 9;         // timed runs over all captions; the median is reported
+  double time_limit = 20;  // seconds for the runs of one tokenizer
 };
 
-/// What one tokenizer takes for all captions: ids of single captions, without padding, cut at its length.
+/// The cost of one tokenizer for all captions, encoded one by one without padding and truncated at its length.
 struct TokenizerCost {
   std::string name, described;
   double ids_per_caption = 0;
   double seconds = 0;
-  double processor_seconds = 0;  // of all threads, the median run's: other programs on the machine hardly change it
+  double processor_seconds = 0;  // CPU time of all threads, median over runs; hardly affected by other programs
 };
 
 struct TokenizerBench {
@@ -39,7 +39,7 @@ struct TokenizerBench {
   std::vector<TokenizerCost> costs;
 };
 
-/// Sets the number of LibTorch's threads.
+/// Measures the tokenizers. Sets LibTorch's number of threads.
 TokenizerBench measure_tokenizers(const TokenizerBenchSettings& settings);
 
 std::string to_markdown(const TokenizerBench& bench);

@@ -24,48 +24,49 @@ struct TrainingStepSettings {
   std::int64_t batch_size = 32;
   at::Device device{at::kCPU};
   at::ScalarType dtype = at::kFloat;      // bfloat16: autocast in the towers
-  std::string caption_lengths = "full";   // as caption_lengths() takes them
-  std::string weights;                    // a safetensors file under OpenCLIP's names; empty: random ones
-  /// A safetensors file with `image` [B, 3, H, W], uint8 or normalized, `text` [B, L], and `lengths` [B], how many ids of
-  /// each are real; empty: random pictures and texts.
+  std::string caption_lengths = "full";   // the argument of caption_lengths()
+  std::string weights;                    // a safetensors file with OpenCLIP's names; empty: random weights
+  /// A safetensors file with `image` [B, 3, H, W], uint8 or normalized, `text` [B, L], and `lengths` [B], the number of ids that
+  /// are not padding; empty: random images and texts.
   std::string batch;
-  /// What gradients go through, though there is one rank: "auto" (nothing), "gloo" or "nccl".
+  /// The backend that reduces gradients although there is only one rank: "auto" (none), "gloo" or "nccl".
   std::string backend = "auto";
 };
 
-/// How many tokens each of `count` captions has, at most `most`. text: "full", all of them `most`; "coco", drawn as those
-/// of COCO's captions are with CLIP's tokenizer; "12" or "9:20", all alike, or drawn evenly between the two. The same for
-/// the same arguments. Throws UserError naming --caption-lengths.
+/// Returns the numbers of tokens of `count` captions, at most `most`. `text` is "full" (all `most`), "coco" (drawn from the
+/// distribution of COCO's captions with CLIP's tokenizer), or "12" or "9:20" (all equal, or uniform between the two). The result
+/// is deterministic. Throws UserError naming --caption-lengths.
 std::vector<std::int64_t> caption_lengths(const std::string& text, std::int64_t count, std::int64_t most);
 
-/// A call that embeds random images with the image tower of a configuration, without gradients and in evaluation mode. The text
-/// tower is built, too, but there is no optimizer. Of the settings the batch size, device and dtype count.
+/// Returns a function that embeds random images with the image tower of a configuration, without gradients and in evaluation mode.
+/// The text tower is also built, but there is no optimizer. Only the batch size, device and dtype of the settings are used.
 std::function<void()> image_forward(const std::string& configuration, const TrainingStepSettings& settings);
 
-/// A step of training on a batch that is there already: towers, loss, backward pass, clipping and update, as a
-/// configuration's sections model, objective, optimizer and training.clip_norm have it.
+/// A training step on a batch that is already in memory: towers, loss, backward pass, clipping and update, according to the
+/// configuration's model, objective, optimizer and training.clip_norm.
 class TrainingStep {
  public:
-  /// configuration: of trainer, by name or as a file. Throws UserError for what is no configuration, for weights and batches that do not fit.
+  /// `configuration` is a name or file of trainer. Throws UserError for an invalid configuration, and for weights and batches that do
+  /// not fit.
   TrainingStep(const std::string& configuration, const TrainingStepSettings& settings);
 
-  /// Called when a phase is through: "image tower", "text tower", "teacher", "objective", "backward", "clipping", "update".
+  /// Called at the end of a phase: "image tower", "text tower", "teacher", "objective", "backward", "clipping", "update".
   using OnPhase = std::function<void(const char* phase)>;
   struct How {
-    bool views_joined = true;  // views of one shape as one larger batch, as the trainer does; false: one after another
-    bool reduce = true;        // gradients go through the backend
+    bool views_joined = true;  // join views of one shape into a larger batch, as the trainer does; false: one after another
+    bool reduce = true;        // reduce gradients through the backend
     OnPhase on_phase;
   };
-  /// Returns the loss, a scalar on the device.
+  /// Runs a step. Returns the loss, a scalar on the device.
   at::Tensor run(const How& how);
   at::Tensor run() { return run(How{}); }
-  /// The same with forward and backward pass as one recording (training.cuda_graph), which the first calls make.
+  /// The same with forward and backward pass as a CUDA graph (training.cuda_graph), which the first calls record.
   at::Tensor run_recorded();
 
   bool has_several_views() const { return needs_.images.size() > 1 || needs_.texts.size() > 1; }
-  /// Whether run_recorded() can be called: on a GPU without a backend, an objective that is the same in each step.
+  /// Whether run_recorded() can be called: it needs a GPU, no backend, no teacher, and an objective that does not depend on the step.
   bool can_be_recorded() const;
-  /// Whether there is a backend that gradients go through.
+  /// Whether a backend reduces gradients.
   bool reduces() const { return !group_.alone(); }
   std::int64_t parameters() const;
 
@@ -85,10 +86,10 @@ class TrainingStep {
   Needs needs_;
   Batch batch_;
   ProcessGroup group_;
-  std::unique_ptr<Teacher> teacher_;  // null: the objective asks for none
+  std::unique_ptr<Teacher> teacher_;  // null if the objective has none
   StepContext context_;
   std::unique_ptr<GradientReducer> reducer_;
-  std::unique_ptr<StepGraph> graph_;  // null: nothing is recorded yet
+  std::unique_ptr<StepGraph> graph_;  // null until the first recording
 };
 
 }  // namespace tessera::bench

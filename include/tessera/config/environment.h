@@ -5,17 +5,19 @@
 
 #include <tessera/config/node.h>
 
-/// Environment variables in settings: ${NAME}, or ${NAME:-default} for one that may be unset or empty. $${ stands for ${ itself.
-/// What a shell reads is left to it: the values of `command` and of keys that end in `_command`, and texts that begin with pipe:.
+/// Environment variables in settings: ${NAME}, or ${NAME:-default} for one that may be unset or empty. $${ is a literal ${.
+/// Text that a shell runs is left unchanged: the values of `command` and of keys that end in `_command`, and text that begins
+/// with pipe:.
 namespace tessera::config {
 
-/// The tree with the variables' values. Throws UserError naming file, line, key and variable where one is not set.
+/// Returns the tree with each variable replaced by its value. Throws UserError naming file, line, key and variable if one is
+/// not set.
 Node expand_environment(const Node& node, const std::string& path = "");
 
-/// Of ${NAME:-default} in the tree, the defaults of variables that are unset or empty, by name.
+/// Returns, by variable name, the defaults of all ${NAME:-default} in the tree whose variable is unset or empty.
 std::map<std::string, std::string> defaults_used(const Node& node);
 
-/// The tree with $${ for ${, which expand_environment gives back as it was.
+/// Returns the tree with every ${ written as $${, so that expand_environment restores the original text.
 Node escape_environment(const Node& node);
 
 }  // namespace tessera::config

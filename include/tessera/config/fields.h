@@ -15,7 +15,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/node.h>
 
-/// One list of fields per settings struct gives reading, dumping, unknown-key errors and documentation:
+/// One list of fields per settings struct serves reading, dumping, unknown-key errors and documentation:
 ///
 ///   struct SparcSettings { std::optional<double> threshold; double local_weight = 1.0; };
 ///   template <class Visitor> void fields(Visitor& v, SparcSettings& s) {
@@ -23,60 +23,61 @@
 ///     v("local_weight", s.local_weight, "weight of the token-level loss (lambda_f, eq. 7)", config::at_least(0.0));
 ///   }
 ///
-/// `fields` is found by argument-dependent lookup, so it stands in the struct's namespace. A free function
-/// `std::optional<Problem> validate(const SparcSettings&)` beside it, if there is one, rejects combinations.
+/// `fields` is found by argument-dependent lookup, so it must be in the struct's namespace. An optional free function
+/// `std::optional<Problem> validate(const SparcSettings&)` in the same namespace rejects invalid combinations.
 namespace tessera::config {
 
-/// A wrong combination of values: the key it is reported at (may be empty) and what is wrong and how to mend it.
+/// An invalid combination of values: the key to report it at (may be empty), and what is wrong and how to fix it.
 struct Problem {
   std::string key;
   std::string text;
 };
 
-/// A limit on a value: its text for help and errors ("at least 0"), and the test. Lists are tested item by item; null always passes.
+/// A limit on a value: its text for help and errors ("at least 0"), and a test of a number or a string. Lists are tested item by
+/// item; null always passes.
 struct Limit {
   std::string text;
   std::function<bool(double)> number;
   std::function<bool(const std::string&)> name;
-  std::vector<std::string> names;  // what one_of allows, for the nearest valid name
+  std::vector<std::string> names;  // what one_of allows, for "did you mean"
 };
 
 Limit at_least(double low);
 Limit above(double low);
-Limit in_range(double low, double high);        // both ends belong
-Limit in_half_open(double low, double high);    // high does not belong
+Limit in_range(double low, double high);      // includes both ends
+Limit in_half_open(double low, double high);  // excludes high
 Limit one_of(std::vector<std::string> names);
 
 /// Throws UserError "file:line: path: text".
 [[noreturn]] void fail(const Node& node, const std::string& path, const std::string& text);
 
-/// A key that no field asked for. `beside` are those that its group knows.
+/// A key that no field has. `beside` are the keys that its group knows.
 class UnknownKey : public UserError {
  public:
   UnknownKey(const Node& node, const std::string& path, const std::string& key, const std::vector<std::string>& beside);
 
-  /// The same error with the settings of all of `paths` ("training.steps") that the key may have meant, where there are any:
-  /// those whose last name it is, or is another word for.
+  /// Returns the same error, but suggesting those of `paths` ("training.steps") that the user may have meant: the last name of
+  /// the path is the key or a synonym of it. Returns an unchanged copy if there are none or too many.
   UnknownKey seen_among(const std::vector<std::string>& paths) const;
 
  private:
   UnknownKey(std::string text, std::string where, std::string key, bool certain);
 
   std::string where_, key_;
-  bool certain_;  // its group knows what was meant
+  bool certain_;  // the group has a synonym of the key
 };
 
-/// What others call a setting or one of its values ("learning_rate", "bfloat16") as it may be called here, the likeliest first.
+/// Returns Tessera's names for what other programs call a setting or a value ("learning_rate", "bfloat16"), likeliest first.
 std::vector<std::string> other_words(const std::string& name);
 
-/// The name of `names` that is another word for `wanted`, or an empty string.
+/// Returns the first of `names` that is a synonym of `wanted`, or an empty string.
 std::string same_meaning(const std::string& wanted, const std::vector<std::string>& names);
 
-/// How one type is read from a node, dumped, and named in help. Specialize it for a type of your own.
+/// How one type is read from a node, dumped, and named in help. Specialize it for your own types.
 template <class T, class Enable = void>
 struct Value;
 
-/// "path" + "." + "key", or just the key at the top.
+/// Returns "path.key", or just the key if the path is empty.
 inline std::string join_path(const std::string& path, const std::string& key) { return path.empty() ? key : path + "." + key; }
 
 template <class T>
@@ -93,109 +94,64 @@ struct FieldDoc {
   std::string help;
 };
 
-/// Lists the keys of a struct.
-class KeyLister {
- public:
-  template <class T>
-  void operator()(const char* key, T& /*value*/, const char* /*help*/, const Limit& /*limit*/ = {}) {
-    keys.emplace_back(key);
-  }
-
-  std::vector<std::string> keys;
+/// The operations on a field's value, for any type of value: `Value<T>`'s functions without T. Erased, so that `fields` of a struct
+/// is compiled once for each file that needs it, and not once per operation.
+struct FieldAccess {
+  void (*read)(const Node& node, const std::string& path, void* value);  // replaces the value, which is the default
+  Node (*dump)(const void* value);
+  std::string (*type)();
+  bool (*visit)(class FieldVisitor& visitor, void* value);  // visits the fields of a struct; false: the value has none
 };
 
-/// Throws UnknownKey for the first key of a map that is none of these.
-void check_keys(const Node& node, const std::string& path, const std::vector<std::string>& known);
-
-/// Reads the members of a map into a struct.
-class Reader {
+/// What `fields` is called with: its operator() is called for each field.
+class FieldVisitor {
  public:
-  Reader(const Node& node, std::string path) : node_(node), path_(std::move(path)) {}
-
-  template <class T>
-  void operator()(const char* key, T& value, const char* /*help*/, const Limit& limit = {}) {
-    const Node* child = node_.find(key);
-    if (child == nullptr) return;
-    const std::string at = join_path(path_, key);
-    value = Value<T>::read(*child, at, value);
-    check_limit(*child, at, limit);
-  }
-
- private:
-  static void check_limit(const Node& node, const std::string& path, const Limit& limit);
-
-  const Node& node_;
-  std::string path_;
-};
-
-/// Turns a struct into a tree with every value spelt out.
-class Dumper {
- public:
-  template <class T>
-  void operator()(const char* key, T& value, const char* /*help*/, const Limit& /*limit*/ = {}) {
-    node_.set(key, Value<T>::dump(value));
-  }
-  Node take() { return std::move(node_); }
-
- private:
-  Node node_ = Node::map();
-};
-
-/// Collects the documentation of a struct, nested ones included.
-class DocWriter {
- public:
-  explicit DocWriter(std::string path) : path_(std::move(path)) {}
+  virtual ~FieldVisitor() = default;
 
   template <class T>
   void operator()(const char* key, T& value, const char* help, const Limit& limit = {});
 
-  std::vector<FieldDoc> rows;
-
- private:
-  template <class T>
-  void describe(const std::string& path, const T& value, const char* help, const Limit& limit);
-
-  std::string path_;
+ protected:
+  virtual void field(const char* key, void* value, const FieldAccess& access, const char* help, const Limit& limit) = 0;
 };
 
-template <class T>
-inline constexpr bool kIsOptional = false;
-template <class T>
-inline constexpr bool kIsOptional<std::optional<T>> = true;
+/// Calls `fields` of one struct.
+using VisitFields = void (*)(FieldVisitor& visitor, void* value);
 
 template <class T>
-concept HasFields = requires(T& t, DocWriter& v) { fields(v, t); };
+concept HasFields = requires(T& t, FieldVisitor& v) { fields(v, t); };
+
+template <HasFields T>
+void visit_fields(FieldVisitor& visitor, void* value) {
+  fields(visitor, *static_cast<T*>(value));
+}
+
+/// The same as read(), dump() and document() below.
+void read_fields(const Node& node, const std::string& path, VisitFields visit, void* value);
+Node dump_fields(VisitFields visit, void* value);
+std::vector<FieldDoc> document_fields(const std::string& path, VisitFields visit, void* value);
+
+/// Throws UserError if there is a problem.
+void check_problem(const Node& node, const std::string& path, const std::optional<Problem>& problem);
 
 /// Reads a struct; keys not in the tree keep the values of `defaults`. Throws UserError naming file, line and key.
 template <HasFields T>
 T read(const Node& node, const std::string& path = "", T defaults = {}) {
-  if (!node.is_map() && !node.is_null()) fail(node, path, "expected a group of settings, got " + node.describe());
-  KeyLister lister;
-  fields(lister, defaults);
-  check_keys(node, path, lister.keys);  // before the values: one of those may be a file that is not there
-  Reader reader(node, path);
-  fields(reader, defaults);
-  if constexpr (HasValidate<T>) {
-    if (const std::optional<Problem> problem = validate(static_cast<const T&>(defaults))) {
-      const Node* at = problem->key.empty() ? &node : node.find(problem->key);
-      fail(at != nullptr ? *at : node, problem->key.empty() ? path : join_path(path, problem->key), problem->text);
-    }
-  }
+  read_fields(node, path, visit_fields<T>, &defaults);
+  if constexpr (HasValidate<T>) check_problem(node, path, validate(static_cast<const T&>(defaults)));
   return defaults;
 }
 
+/// Returns the struct as a tree with every value written out.
 template <HasFields T>
 Node dump(const T& value) {
-  Dumper dumper;
-  fields(dumper, const_cast<T&>(value));  // the Dumper only reads
-  return dumper.take();
+  return dump_fields(visit_fields<T>, const_cast<T*>(&value));  // which only reads
 }
 
+/// Returns the documentation of a struct's fields, including nested structs.
 template <HasFields T>
 std::vector<FieldDoc> document(const std::string& path = "", T defaults = {}) {
-  DocWriter lister(path);
-  fields(lister, defaults);
-  return std::move(lister.rows);
+  return document_fields(path, visit_fields<T>, &defaults);
 }
 
 // ---- the types -------------------------------------------------------------------------------------------------------------
@@ -228,7 +184,7 @@ struct Value<std::string> {
   static std::string type() { return "string"; }
 };
 
-/// A part of the tree that is kept as it stands (settings of a module whose type is not known here).
+/// A part of the tree that is kept unchanged (settings of a module whose type is not known here).
 template <>
 struct Value<Node> {
   static Node read(const Node& node, const std::string&, const Node&) { return node; }
@@ -322,26 +278,34 @@ struct Value<Size> {
 };
 
 template <class T>
-void DocWriter::operator()(const char* key, T& value, const char* help, const Limit& limit) {
-  const std::string path = join_path(path_, key);
-  if constexpr (HasFields<T>) {
-    DocWriter nested(path);
-    fields(nested, value);
-    rows.insert(rows.end(), nested.rows.begin(), nested.rows.end());
-  } else if constexpr (kIsOptional<T>) {
-    if constexpr (HasFields<typename T::value_type>) {
-      if (value) return (*this)(key, *value, help, limit);
-    }
-    describe(path, value, help, limit);
-  } else {
-    describe(path, value, help, limit);
-  }
-}
+inline constexpr bool kIsOptionalStruct = false;
+template <HasFields T>
+inline constexpr bool kIsOptionalStruct<std::optional<T>> = true;
 
 template <class T>
-void DocWriter::describe(const std::string& path, const T& value, const char* help, const Limit& limit) {
-  const std::string text = to_yaml(Value<T>::dump(value));
-  rows.push_back({path, Value<T>::type(), std::string(strip(text)), limit.text, help});
+inline constexpr FieldAccess kFieldAccess = {
+    [](const Node& node, const std::string& path, void* value) {
+      T& field = *static_cast<T*>(value);
+      field = Value<T>::read(node, path, field);
+    },
+    [](const void* value) { return Value<T>::dump(*static_cast<const T*>(value)); },
+    [] { return Value<T>::type(); },
+    [](FieldVisitor& visitor, void* value) {
+      if constexpr (HasFields<T>) {
+        visit_fields<T>(visitor, value);
+        return true;
+      } else if constexpr (kIsOptionalStruct<T>) {
+        auto& field = *static_cast<T*>(value);
+        if (field) fields(visitor, *field);
+        return field.has_value();
+      } else {
+        return false;
+      }
+    }};
+
+template <class T>
+void FieldVisitor::operator()(const char* key, T& value, const char* help, const Limit& limit) {
+  field(key, &value, kFieldAccess<T>, help, limit);
 }
 
 }  // namespace tessera::config

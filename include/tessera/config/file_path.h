@@ -7,17 +7,17 @@
 
 #include <tessera/config/fields.h>
 
-/// Paths in settings. One that is relative is looked for beside the YAML file that names it, then in the working folder;
-/// where it is found, it becomes absolute. On command lines (--set, --data) only the working folder counts.
+/// Paths in settings. A relative path is looked up first in the folder of the YAML file that names it, then in the working
+/// folder; if found, it becomes absolute. For command lines (--set, --data) only the working folder is searched.
 namespace tessera::config {
 
-/// The folders in which a relative path that `node` holds is looked for, absolute.
+/// Returns the absolute folders in which a relative path in `node` is looked up.
 std::vector<std::string> search_folders(const Node& node);
 
-/// "a.yaml:12: data.train.path", where a value was written.
+/// Returns where a value was written: "a.yaml:12: data.train.path".
 std::string origin_of(const Node& node, const std::string& path);
 
-/// " in A or B", the places searched for a path; empty without any.
+/// Returns " in A or B" for the folders that were searched; empty if there are none.
 std::string searched_text(const std::vector<std::string>& folders);
 
 /// The name of a file or folder to read.
@@ -28,17 +28,17 @@ struct FilePath {
   operator const std::string&() const { return name; }   // NOLINT
   bool empty() const { return name.empty(); }
 
-  std::string name;                   // absolute, or as it was written where nothing of this name was found
-  std::string origin;                 // see origin_of; empty for one that stands in no settings
-  std::vector<std::string> searched;  // the folders it was not found in
+  std::string name;                   // absolute; if not found, as it was written
+  std::string origin;                 // see origin_of; empty for a path that does not come from settings
+  std::vector<std::string> searched;  // if not found: the folders that were searched
 };
 
 std::ostream& operator<<(std::ostream& out, const FilePath& path);
 
-/// Throws UserError naming file, line, key and the folders searched, if nothing of this name is there.
+/// Throws UserError naming file, line, key and the folders searched if the path does not exist.
 void require(const FilePath& path);
 
-/// The name of a file or folder that may be yet to be made. One that is not found is made in the working folder.
+/// The name of a file or folder that may not exist yet. If it is not found, it is placed in the working folder.
 struct OutputPath : FilePath {
   using FilePath::FilePath;
 };

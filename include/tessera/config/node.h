@@ -16,7 +16,7 @@ struct Mark {
   std::string text() const { return line > 0 ? file + ":" + std::to_string(line) : file; }
 };
 
-/// A tree of settings with the place each value came from: what YAML files, JSON settings and --set overrides are read into
+/// A tree of settings that records where each value came from. YAML files, JSON settings and --set overrides are read into it
 /// before they become structs. Scalars keep their text; the struct's field decides the type.
 class Node {
  public:
@@ -28,7 +28,7 @@ class Node {
   static Node scalar(std::string text, Mark mark = {}, bool quoted = false);
   static Node sequence(std::vector<Node> items, Mark mark = {});
   static Node map(std::vector<Member> members = {}, Mark mark = {});
-  /// {name: NAME}, what a plain name stands for where a module is chosen.
+  /// Returns {name: NAME}, the long form of a plain name where a module is chosen.
   static Node named(const Node& name);
 
   Kind kind() const { return kind_; }
@@ -44,17 +44,17 @@ class Node {
   const std::vector<Member>& members() const { return members_; }
   const Mark& mark() const { return mark_; }
 
-  /// The member's value, or nullptr. Only for maps (nullptr otherwise).
+  /// Returns the member's value, or nullptr if there is none or the node is not a map.
   const Node* find(std::string_view key) const;
   /// Adds the member or replaces its value; turns a null node into a map.
   void set(std::string_view key, Node value);
   void erase(std::string_view key);
 
-  /// Lays `over` on top: maps merge key by key, anything else replaces. A map whose `name` differs replaces the whole map:
-  /// the settings of one module mean nothing to another. A plain name beside a map counts as {name: NAME}.
+  /// Applies `over` on top: maps merge key by key, anything else is replaced. A map with a different `name` replaces the whole
+  /// map, because the settings of one module mean nothing to another. A plain name merged with a map counts as {name: NAME}.
   void merge(const Node& over);
 
-  /// "a 12-character string", "a list", ... for error messages.
+  /// Describes the node for error messages: "a list of 3", "a group of settings", ...
   std::string describe() const;
 
  private:
@@ -66,18 +66,18 @@ class Node {
   Mark mark_;
 };
 
-/// Parses YAML text. `file` is what error messages name. Throws UserError on malformed YAML or duplicate keys.
+/// Parses YAML text. Error messages name `file`. Throws UserError on malformed YAML or duplicate keys.
 Node parse_yaml(const std::string& text, const std::string& file);
 
-/// Reads the YAML file that `name` means (find_configuration in shipped.h), lays it over the files its `extends:` names (one or
-/// a list; beside the file, or as `name`) and applies the overrides ("a.b=c") in their order; then environment variables get
-/// their values (environment.h). Throws UserError on a missing file, malformed YAML or a cycle.
+/// Reads the YAML file that `name` refers to (find_configuration in shipped.h), merges it over the files in its `extends:` (one
+/// or a list; looked up in the file's own folder first, then like `name`), applies the overrides ("a.b=c") in order, and expands
+/// environment variables (environment.h). Throws UserError on a missing file, malformed YAML or a cycle.
 Node load_yaml(const std::string& name, const std::vector<std::string>& overrides = {});
 
 /// Applies one --set override "a.b=c"; the value is YAML. List items are addressed by index ("stages.0.steps=5").
 void apply_override(Node& root, const std::string& assignment);
 
-/// YAML text of the tree, block style, short lists inline.
+/// Returns the tree as YAML text: block style, lists of scalars inline.
 std::string to_yaml(const Node& node);
 
 Node from_json(const nlohmann::json& json, const std::string& file);

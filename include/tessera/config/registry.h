@@ -9,7 +9,7 @@
 
 namespace tessera::config {
 
-/// The settings of a module chosen by name: `{name: sparc, threshold: 0.1}`. What the settings mean is known to the registry.
+/// The settings of a module chosen by name: `{name: sparc, threshold: 0.1}`. Only the registry knows what the settings mean.
 struct ModuleSettings {
   std::string name;
   Node settings = Node::map();  // without `name`
@@ -22,13 +22,13 @@ struct Value<ModuleSettings> {
   static std::string type() { return "{name: NAME, settings...}"; }
 };
 
-/// The part of a registry that does not depend on what it makes: names, validation, documentation.
+/// The part of a registry that does not depend on its product type: names, validation, documentation.
 class RegistryBase {
  public:
   struct Entry {
     std::string name;
     std::string help;
-    std::function<Node(const Node&, const std::string& path)> resolve;  // validates; returns all settings spelt out
+    std::function<Node(const Node&, const std::string& path)> resolve;  // validates; returns all settings with defaults
     std::function<std::vector<FieldDoc>()> document;
   };
 
@@ -38,8 +38,8 @@ class RegistryBase {
   std::vector<std::string> names() const;
   bool contains(const std::string& name) const;
 
-  /// Validates a choice and spells out its defaults. Throws UserError: unknown name (with the nearest valid one), unknown or
-  /// wrong settings.
+  /// Validates a choice and fills in its defaults. Throws UserError for an unknown name (suggesting the nearest valid one) and
+  /// for unknown or wrong settings.
   ModuleSettings resolve(const ModuleSettings& choice, const std::string& path) const;
 
  protected:
@@ -48,14 +48,14 @@ class RegistryBase {
   std::vector<Entry> entries_;
 };
 
-/// Name -> factory. `Args` are what the factory gets besides its settings. One explicit list per kind fills it (see
-/// src/objectives/registry.cpp); a user's own code may add to it.
+/// Maps names to factories. `Args` are the factory's arguments besides its settings. One explicit list per kind fills the
+/// registry (see src/objectives/registry.cpp); user code may add to it.
 template <class Product, class... Args>
 class Registry : public RegistryBase {
  public:
   using RegistryBase::RegistryBase;
 
-  /// Adds a module whose constructor arguments follow from `Settings`. Throws UserError if the name is taken.
+  /// Adds a module that is built from `Settings`. Throws UserError if the name is taken.
   template <class Settings>
   void add(const std::string& name, const std::string& help, std::function<std::shared_ptr<Product>(const Settings&, Args...)> factory) {
     if (contains(name)) user_error(kind_, " ", name, " is registered twice");

@@ -8,16 +8,16 @@ namespace tessera {
 
 class Source;
 
-/// How the components of a source follow each other in training; see docs/training.md.
+/// How training mixes the components of a source; see docs/training.md.
 enum class MixtureMode { accumulate, sequential, concat, weighted };
 
-/// A data set that a source consists of: its samples first .. first + size - 1.
+/// One of the data sets that a source consists of: the source's samples first .. first + size - 1.
 struct SourceComponent {
   std::string label;      // empty: the source itself
   std::string described;  // for messages
   std::int64_t first = 0, size = 0;
   double weight = 1.0;             // how often an epoch holds each of its samples (weighted)
-  const Source* source = nullptr;  // the component's own; lives as long as the whole
+  const Source* source = nullptr;  // the component itself; lives as long as the whole source
 };
 
 /// What the sampler draws from, and how.

@@ -8,10 +8,10 @@
 
 namespace tessera {
 
-/// Larger pictures are taken for decompression bombs, as Pillow does, unless a setting says otherwise.
+/// Images with more pixels count as decompression bombs, as in Pillow, unless a setting allows more.
 inline constexpr std::int64_t kDefaultMaxPixels = 178'956'970;
 
-/// An 8-bit RGB picture, rows top to bottom, channels interleaved.
+/// An 8-bit RGB image, rows top to bottom, channels interleaved.
 struct Image {
   std::int64_t height = 0;
   std::int64_t width = 0;
@@ -20,13 +20,13 @@ struct Image {
   bool empty() const { return pixels.empty(); }
 };
 
-/// One object of a picture, where annotations tell.
+/// One annotated object of an image.
 struct ObjectAnnotation {
   std::int64_t label = -1;             // class index
   std::array<std::int64_t, 4> box{};   // top, left, height, width in pixels
   std::string phrase;                  // its phrase in one of the captions
-  std::array<std::int64_t, 2> span{};  // bytes [begin, end) of the phrase in that caption; empty: no caption names it
-  std::int64_t caption = 0;            // which caption that is
+  std::array<std::int64_t, 2> span{};  // bytes [begin, end) of the phrase in that caption; empty: no caption contains it
+  std::int64_t caption = 0;            // index of that caption
   std::vector<std::string> negatives{};  // texts that almost describe it
 };
 
@@ -37,37 +37,37 @@ struct HardNegative {
   std::string caption;
 };
 
-/// A text of a sample without its name: a text as it stands, or the list of its sentences.
+/// The content of a text field: one unsplit text, or a list of sentences.
 struct FieldText {
-  std::vector<std::string> texts;  // one, unless it is a list
+  std::vector<std::string> texts;  // exactly one, unless is_list
   bool is_list = false;
 };
 
-/// A text that the data know by a name of their own (the settings `text_fields` of sources).
+/// A text field with the name it has in the data (the setting `text_fields` of sources).
 struct TextField : FieldText {
   std::string name;
 };
 
-/// One picture with everything a source knows of it. The picture is either `image` (decoded) or `encoded` (a file's bytes).
+/// One image with everything a source knows about it. The image is either `image` (decoded) or `encoded` (a file's bytes).
 struct Sample {
   std::string key;
   Image image;
   std::string encoded;
-  std::string no_image;  // of a sample without a picture, what a message says; empty: that there is none
+  std::string no_image;  // the error message for a sample without an image; empty: the default message
   std::vector<std::string> captions;
-  std::vector<TextField> texts;  // that the view `captions` draws its sentences from, in the order of the settings
+  std::vector<TextField> texts;  // the view `captions` draws its sentences from these, in the order of the settings
   std::string summary;
   std::string object_tags;
   std::int64_t label = -1;             // class index for zero-shot classification, -1 = none
-  std::string class_name;              // the class as the data write it, where no list of classes makes it an index
-  std::vector<std::uint8_t> mask;      // [height, width] class indices of the picture's pixels, 255 = ignored; may be empty
+  std::string class_name;              // the class as written in the data, if no list of classes maps it to an index
+  std::vector<std::uint8_t> mask;      // [height, width] class indices of the image's pixels, 255 = ignored; may be empty
   std::vector<float> depth;            // [height, width] meters from the camera, 0 = unknown; may be empty
   std::vector<ObjectAnnotation> objects;
-  std::string bad_boxes;               // what is wrong with a box that the data give, for a message; empty: nothing
+  std::string bad_boxes;               // what is wrong with one of the boxes, for a message; empty: nothing
   std::vector<float> regions;          // [R, F] row-major
   std::int64_t region_width = 0;       // F
   std::vector<HardNegative> negatives;
-  std::string fields;  // of its JSON side file, all of them, as a JSON object; empty: it has none
+  std::string fields;  // all fields of its JSON side file, as a JSON object; empty: it has none
 };
 
 }  // namespace tessera

@@ -12,42 +12,40 @@
 
 namespace tessera {
 
-/// Thrown to those who wait for samples when somebody has asked to stop.
+/// Thrown in threads that wait for samples when the loader is stopped.
 class Stopped : public std::runtime_error {
  public:
   Stopped() : std::runtime_error("the workers were stopped") {}
 };
 
-/// Samples one after the other, without end: when all have come, they come again, in another order.
+/// An endless sequence of samples: after the last one it starts over, in another order.
 class SampleStream {
  public:
   virtual ~SampleStream() = default;
-  /// The next sample. Only its bytes are read here; the function that is returned makes the sample of them, in any
-  /// thread, and throws SampleError when it is unreadable. Throws UserError when the stream is, Stopped after `stop`
-  /// was asked.
+  /// Reads the bytes of the next sample. The returned function makes the sample from them, in any thread, and throws
+  /// SampleError if it is unreadable. Throws UserError if the stream is unreadable, and Stopped after a request to `stop`.
   virtual std::function<Sample()> next() = 0;
 };
 
-/// Which row of samples a stream gives. Everything follows from these.
+/// What determines the samples of a stream and their order.
 struct StreamStart {
   std::uint64_t seed = 0;
   std::int64_t epoch = 0;
   bool shuffle = true;
   RankSlice slice;       // of the files, not of the samples
-  std::stop_token stop;  // ends waiting
+  std::stop_token stop;  // ends any waiting
 };
 
-/// A source without random access: its samples come only in the order in which its files are read. size() is what an
-/// epoch is taken to be; a rank whose files hold less begins them again, one whose files hold more does not come to
-/// their end.
+/// A source without random access: its samples come in the order in which its files are read. size() defines the length of an
+/// epoch; a rank with fewer samples in its files starts them over, a rank with more does not reach their end.
 class StreamSource : public Source {
  public:
   SourceKind kind() const final { return this; }
-  /// Number of files, each of which one rank reads.
+  /// The number of files; each is read by one rank.
   virtual std::int64_t files() const = 0;
-  /// From the epoch's begin. Thread-safe.
+  /// Opens the stream at the start of the epoch. Thread-safe.
   virtual std::unique_ptr<SampleStream> open(const StreamStart& start) const = 0;
-  /// What the order is, for the log.
+  /// Describes the order of samples, for the log.
   virtual std::string describe_order() const = 0;
 };
 

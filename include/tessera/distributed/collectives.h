@@ -4,16 +4,18 @@
 
 namespace tessera {
 
-/// Rows of all ranks: [n, ...] of each -> [size * n, ...], by rank. The backward pass sums the gradients that all ranks
-/// have for these rows and gives each rank its own (reduce-scatter). Alone: the argument itself.
+/// Gathers rows from all ranks: [n, ...] on each rank -> [size * n, ...], in rank order. The backward pass sums all
+/// ranks' gradients of these rows and returns each rank its own part (reduce-scatter). A process without other ranks
+/// gets its argument back.
 at::Tensor gather_rows(const at::Tensor& own, const ProcessGroup& group);
 
-/// From this rank's rows of a matrix spread by rows, its columns: rows [n, size * n] -> columns [size * n, n], where
-/// row block k came from rank k. The backward pass is the way back. Alone: the argument itself.
+/// Transposes the distribution of a matrix that is split by rows over the ranks: this rank's rows [n, size * n] -> this
+/// rank's columns [size * n, n], where row block k came from rank k. The backward pass does the reverse. A process
+/// without other ranks gets its argument back.
 at::Tensor rows_to_columns(const at::Tensor& rows, const ProcessGroup& group);
 
-/// The sum of all ranks' tensors, which have one shape. The backward pass sums the gradients that all ranks have for
-/// it. Alone: the argument itself.
+/// Returns the sum of all ranks' tensors, which must have equal shapes. The backward pass sums all ranks' gradients. A
+/// process without other ranks gets its argument back.
 at::Tensor sum_over_ranks(const at::Tensor& own, const ProcessGroup& group);
 
 }  // namespace tessera

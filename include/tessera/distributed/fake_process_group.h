@@ -4,9 +4,9 @@
 
 namespace tessera {
 
-/// A group of `size` ranks of which only this process exists, as rank `rank`. Its operations take and give tensors of
-/// the shapes that the real ones would, without waiting for anybody; what the others would have sent is arbitrary. For
-/// measuring what one rank of many needs. `size` 1: a process alone.
+/// Returns a group of `size` ranks in which only this process exists, as rank `rank`. Its operations return tensors of
+/// the shapes that the real ones would, without waiting for anybody; the values from other ranks are arbitrary. It
+/// serves to measure the time and memory of one rank of many. With `size` 1 it returns a process alone.
 ProcessGroup fake_process_group(int rank, int size);
 
 }  // namespace tessera

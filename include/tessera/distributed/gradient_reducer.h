@@ -9,13 +9,13 @@
 
 namespace tessera {
 
-/// How gradients travel between ranks. bf16: rounded to bfloat16, as are their sums from rank to rank; the mean over W
-/// ranks is then off by no more than W / 256 of the gradients' mean magnitude, element by element.
+/// How gradients travel between ranks. bf16: they and their partial sums are rounded to bfloat16; the mean over W ranks
+/// is then off by at most W / 256 of the gradients' mean magnitude, element by element.
 enum class Compression { none, bf16 };
 
 /// Averages gradients over ranks while the backward pass still runs (c10d::Reducer: buckets in the order in which
-/// gradients become ready). Alone it is a plain backward pass. A parameter that no rank used keeps an undefined
-/// gradient.
+/// gradients become ready). In a process without other ranks it is a plain backward pass. A parameter that no rank used
+/// keeps an undefined gradient.
 class GradientReducer {
  public:
   /// parameters: the same on every rank, in the same order. Throws c10::Error if their shapes differ between ranks.
@@ -23,10 +23,10 @@ class GradientReducer {
                   Compression compression = Compression::none);
   ~GradientReducer();
 
-  /// Differentiates `loss`. reduce: the gradients, with all that earlier calls have accumulated in them, are averaged
-  /// over ranks; false on all but the last micro-batch of a step. Every rank must pass the same.
+  /// Differentiates `loss`. reduce: average the gradients, including what earlier calls have accumulated in them, over
+  /// ranks; false on all but the last micro-batch of a step. Every rank must pass the same value.
   void backward(const at::Tensor& loss, bool reduce);
-  /// The same from gradients of several outputs.
+  /// Differentiates several outputs, given the gradient of each.
   void backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients, bool reduce);
 
  private:

@@ -8,29 +8,29 @@
 
 namespace tessera {
 
-/// Tells the other ranks each second that this one lives, and in what phase of which step it is; and watches the next
-/// rank of the ring. When that one stays silent (a stopped process, a dead machine) the job cannot go on: this rank
-/// prints a line that names the lost one with its host, phase and last step, and ends its process with exit code 1, for
-/// its main thread stands in a collective that nobody will complete. Launchers then end the others. One rank: nothing.
+/// Publishes each second that this rank is alive, with its step and phase, and watches the next rank of the ring. When
+/// that rank stays silent (a stopped process, a dead machine), the job cannot continue: this rank's main thread waits
+/// in a collective that will never complete. So the watcher prints a line that names the lost rank with its host, phase
+/// and last step, and ends this process with exit code 1; launchers then end the others. With one rank it does nothing.
 class Heartbeat {
  public:
-  /// silence: seconds after which a rank counts as lost. Throws JobError when the ranks' store cannot be reached.
+  /// silence: seconds after which a rank counts as lost. Throws JobError if the ranks' store cannot be reached.
   Heartbeat(const ProcessGroup& group, double silence);
-  /// Says goodbye: whoever has left in order is not missed.
+  /// Announces that this rank leaves, so that the others do not report it as lost.
   ~Heartbeat();
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  /// What this rank does from now on. Cheap. phase: a text that stays (a literal).
+  /// Records what this rank does from now on. Cheap. phase: a string literal; only the pointer is kept.
   void enter(const char* phase, std::int64_t step);
 
-  /// After a collective has failed: one line on which ranks are lost or behind, by what all have told last. Takes a few
-  /// seconds, in which the living show that they live.
+  /// For use after a collective has failed: returns one line that says which ranks are lost or behind, by what each
+  /// reported last. Takes a few seconds, in which the ranks that are alive report again.
   std::string explain() const;
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;  // null: one rank
+  std::unique_ptr<Impl> impl_;  // null with one rank
 };
 
 }  // namespace tessera

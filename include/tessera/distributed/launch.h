@@ -5,12 +5,12 @@
 
 namespace tessera {
 
-/// What a launcher told this process through environment variables.
+/// What a launcher passed to this process through environment variables.
 struct LaunchEnvironment {
   std::string launcher = "none";  // none, torchrun, Open MPI or SLURM
   int rank = 0;
   int size = 1;         // processes of the whole job
-  int local_rank = 0;   // this process among those on its machine; picks the GPU
+  int local_rank = 0;   // index among the processes on its machine; selects the GPU
   std::string address;  // where rank 0 listens; empty when alone
   int port = 0;
 
@@ -21,16 +21,17 @@ using Variables = std::map<std::string, std::string>;
 
 /// Reads, in this order, torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), Open MPI's
 /// (OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE) and SLURM's (SLURM_PROCID, SLURM_NTASKS or
-/// SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_JOB_NODELIST or SLURM_STEP_NODELIST); the first launcher of which any
-/// variable is set counts. MASTER_ADDR and MASTER_PORT overrule the address and port that the latter two imply: the
-/// machine itself when all ranks run on it (Open MPI), the first host of the list, and a port made of the job's number
-/// (SLURM). Nothing set: a process alone. Throws UserError naming the variable that is missing or contradicts.
+/// SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_JOB_NODELIST or SLURM_STEP_NODELIST). The first launcher with any
+/// variable set is used. For Open MPI the address is this machine's when all ranks run on it; for SLURM it is the first
+/// host of the list, with a port derived from the job's number. MASTER_ADDR and MASTER_PORT override both. If no
+/// variable is set, the process is alone. Throws UserError naming the variable that is missing or contradicts another.
 LaunchEnvironment launch_environment(const Variables& variables);
 
-/// This process's environment.
+/// Returns this process's environment.
 Variables environment_variables();
 
-/// The first host of a SLURM node list: "gpu[003-007,12],login1" -> "gpu003". Throws UserError if it is malformed.
+/// Returns the first host of a SLURM node list: "gpu[003-007,12],login1" -> "gpu003". Throws UserError if it is
+/// malformed.
 std::string first_host(const std::string& node_list);
 
 }  // namespace tessera

@@ -8,17 +8,19 @@
 
 namespace tessera {
 
-/// Shares whole tensors out so that each rank gets about as many elements: the largest first, each to the rank that has
-/// least so far (the first of several). No rank gets more than the mean and the largest tensor together. Returns the
-/// owner of each tensor; the same everywhere.
+/// Distributes whole tensors so that each rank gets about as many elements: the largest first, each to the rank with
+/// the fewest elements so far (the lowest rank on a tie). No rank gets more than the mean plus the largest tensor.
+/// Returns the owner of each tensor, the same on every rank.
 std::vector<int> balanced_owners(const std::vector<at::Tensor>& tensors, int ranks);
 
-/// Copies each tensor's values from its owner into those of all other ranks, in transfers of up to bucket_mb MiB.
+/// Copies each tensor's values from its owner into the same tensor of all other ranks, in transfers of up to bucket_mb
+/// MiB.
 void broadcast_from_owners(const std::vector<at::Tensor>& tensors, const std::vector<int>& owners,
                            const ProcessGroup& group, double bucket_mb);
 
-/// Brings a tensor from its owner to rank 0. `tensor`: the values, on the owner; elsewhere shape and type alone count.
-/// Returns on rank 0 a tensor in host memory (or its own one, when it is the owner), elsewhere an undefined one.
+/// Sends a tensor from its owner to rank 0. `tensor`: the values on the owner; on other ranks only its shape and type
+/// matter. On rank 0 it returns a tensor in host memory (or its own tensor, when rank 0 is the owner), elsewhere an
+/// undefined one.
 at::Tensor send_to_first(const at::Tensor& tensor, int owner, const ProcessGroup& group);
 
 }  // namespace tessera

@@ -21,34 +21,35 @@ struct DistributedSettings {
 template <class Visitor>
 void fields(Visitor& v, DistributedSettings& s) {
   v("backend", s.backend,
-    "how ranks exchange tensors; auto: nccl on GPUs, gloo on CPUs. A process alone goes through one that is named "
-    "here, to "
-    "be measured with it",
+    "how ranks exchange tensors; auto: nccl on GPUs, gloo on CPUs. A single process uses a backend only if one is "
+    "named here, for measurements",
     config::one_of({"auto", "gloo", "nccl"}));
-  v("timeout", s.timeout, "seconds that a rank waits for the others before it gives up", config::above(0));
-  v("bucket_mb", s.bucket_mb, "gradients are reduced in buckets of so many MiB while the backward pass goes on",
+  v("timeout", s.timeout, "seconds a rank waits for the others before it gives up", config::above(0));
+  v("bucket_mb", s.bucket_mb, "size of the buckets, in MiB, in which gradients are reduced during the backward pass",
     config::above(0));
 }
 
 enum class Reduction { sum, min, max };
 
-/// The processes that train together. Copies share one connection; a default one stands for a process alone, and all
-/// its operations do nothing or give their argument back. A group of one rank may have a connection too: its operations
-/// then go through the backend as those of many ranks do. Every rank must call the same operations in the same order,
-/// with tensors of equal shape and type. CPU tensors travel over Gloo, CUDA tensors over NCCL (over Gloo too with
-/// backend gloo). Operations throw c10::Error when a rank is lost or the time-out passes. The last copy of a group waits
-/// up to half a minute for the other ranks' and shuts the backends down, unless an exception is on its way.
+/// The processes that train together. Copies share one connection. A default-constructed group is a process alone: its
+/// operations do nothing or return their argument. A group of one rank may have a connection too: its operations then
+/// go through the backend as those of many ranks do. Every rank must call the same operations in the same order, with
+/// tensors of equal shape and type. CPU tensors travel over Gloo, CUDA tensors over NCCL (or over Gloo with backend
+/// gloo). Operations throw c10::Error when a rank is lost or the timeout expires. When the last copy of a group is
+/// destroyed, it waits up to half a minute for the other ranks and shuts the backends down, unless an exception is
+/// being handled.
 ///
-/// Scale of losses and gradients, for everything built on it: a rank's loss is over its own pairs (against the whole
-/// batch), and the mean of the ranks' losses is the loss of the global batch. Collectives with gradient
+/// Scale of losses and gradients, for everything built on this class: a rank's loss covers its own pairs (against the
+/// whole batch), and the mean of the ranks' losses is the loss of the global batch. Collectives with gradient
 /// (collectives.h) give each rank's features the gradient of the SUM of all ranks' losses. GradientReducer divides by
-/// the number of ranks, once: what reaches the optimizer is the gradient of the global batch's loss.
+/// the number of ranks, once, so the optimizer receives the gradient of the global batch's loss.
 class ProcessGroup {
  public:
   ProcessGroup() = default;
-  /// Meets the other ranks; alone with backend auto there is nothing to connect. device: the one that this rank
-  /// computes on, chosen already (a GPU: with its index). Throws UserError when the ranks do not come within the
-  /// time-out, when the backend is not built in or has no GPU, or when two ranks have one GPU and the backend is nccl.
+  /// Connects to the other ranks; one rank with backend auto stays without a connection. device: the device that this
+  /// rank computes on, already chosen (a GPU: with its index). Throws UserError when the other ranks do not connect
+  /// within the timeout, when the backend is not built in or has no GPU, or when two ranks share a GPU and the backend
+  /// is nccl.
   static ProcessGroup connect(const LaunchEnvironment& environment, const DistributedSettings& settings,
                               const at::Device& device);
 
@@ -58,25 +59,25 @@ class ProcessGroup {
   /// Whether there is no connection. One rank with a connection is not alone.
   bool alone() const { return connection_ == nullptr; }
   bool first() const { return rank() == 0; }
-  /// Of the tensors that losses and gradients live in: "none", "gloo" or "nccl".
+  /// The backend of the tensors that losses and gradients are computed from: "none", "gloo" or "nccl".
   std::string backend() const;
 
-  /// In place, on every rank. seconds: time-out of this call where it differs from the group's.
+  /// In place, on every rank. seconds: the timeout of this call if it differs from the group's.
   void all_reduce(at::Tensor& tensor, Reduction reduction = Reduction::sum, double seconds = 0) const;
   void broadcast(at::Tensor& tensor, int root = 0) const;
-  /// [n, ...] of each rank -> [size * n, ...], by rank.
+  /// [n, ...] on each rank -> [size * n, ...], in rank order.
   at::Tensor all_gather(const at::Tensor& own) const;
-  /// [size * n, ...] of each rank -> [n, ...]: the sum over ranks of this rank's part.
+  /// [size * n, ...] on each rank -> [n, ...]: the sum over ranks of this rank's part.
   at::Tensor reduce_scatter(const at::Tensor& all) const;
-  /// [size * n, ...]: part k goes to rank k; returns the parts that the others sent here, by rank.
+  /// [size * n, ...]: part k goes to rank k; returns the parts that the others sent to this rank, in rank order.
   at::Tensor all_to_all(const at::Tensor& parts) const;
-  /// The root's text, on every rank.
+  /// Returns the root's text on every rank.
   std::string broadcast_text(const std::string& text, int root = 0) const;
-  /// Waits until all ranks have come.
+  /// Waits until all ranks have arrived.
   void barrier() const;
 
-  /// A transfer around the ring under way: `send` goes to rank + 1 while rank - 1 fills `receive`. Neither may be
-  /// touched before wait(). The tensors must be contiguous.
+  /// A pending transfer around the ring: `send` goes to rank + 1 while rank - 1 fills `receive`. Neither may be touched
+  /// before wait(). The tensors must be contiguous.
   class Transfer {
    public:
     Transfer();
@@ -93,7 +94,7 @@ class ProcessGroup {
   Transfer pass_on(const at::Tensor& send, const at::Tensor& receive) const;
 
   struct Connection;
-  /// For code that stands on c10d itself; null when alone.
+  /// For code that uses c10d directly; null when alone.
   const std::shared_ptr<const Connection>& connection() const { return connection_; }
 
  private:

@@ -8,11 +8,11 @@
 
 namespace tessera {
 
-/// Lets a block of every rank come by: visit(owner, constant, sums) is called once per rank's block, the own one first.
-/// `constant` [n, ...] is only read; it travels through two fixed buffers while the visitor computes. `sums` (may be
-/// undefined) goes along with it, every visitor adds to it in place, and it comes home in the end: the return value
-/// holds what all ranks added to this rank's block. Both arguments' memory is reused. Alone: one visit. Does not record
-/// gradients.
+/// Passes every rank's block around the ring and calls visit(owner, constant, sums) once per block, this rank's own
+/// first. `constant` [n, ...] is only read; it travels through two fixed buffers while the visitor computes. `sums`
+/// (may be undefined) travels with it: every visitor adds to it in place, and it returns to its owner in the end, so
+/// the return value holds what all ranks added to this rank's block. The memory of both arguments is reused. A process
+/// without other ranks makes one visit. Gradients are not recorded.
 template <class Visit>
 at::Tensor visit_ring(at::Tensor constant, at::Tensor sums, const ProcessGroup& group, Visit&& visit) {
   at::Tensor constant_next, sums_next;

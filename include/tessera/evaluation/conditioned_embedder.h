@@ -10,14 +10,14 @@
 
 namespace tessera {
 
-/// Sees a model through the text-conditioned pool that its objective was trained with (FLAIR): a picture is compared with a
-/// text by what the text finds in its tokens (TowerFeatures::tokens), which images() always gives. The embeddings of pictures
-/// and texts stay as they are; a class is as long as its prompts are on average.
+/// Compares images with texts through the text-conditioned pool that the objective was trained with (FLAIR): each text pools
+/// the tokens of the image (TowerFeatures::tokens), which images() therefore always returns. The embeddings of images and
+/// texts stay unchanged. The embedding of a class has the mean length of its prompts' embeddings.
 class ConditionedEmbedder final : public EmbedderView {
  public:
-  /// `candidates`: only so many texts of a picture, those of greatest cosine, are compared in this way, and the others come
-  /// behind them by their cosine; none: all are. `option` is what asked for it, for messages: images() throws UserError where
-  /// the model's tokens do not fit the pool. `model` outlives it.
+  /// With `candidates`, only that many texts per image, those of greatest cosine, are compared through the pool; the others
+  /// rank behind them by cosine. Without it, all texts are. `option` names the setting that asked for this, for messages:
+  /// images() throws UserError if the model's tokens do not fit the pool. `model` must outlive this object.
   ConditionedEmbedder(const Embedder& model, std::shared_ptr<TextConditionedPool> pool,
                       std::optional<std::int64_t> candidates, std::string option);
 
@@ -27,7 +27,8 @@ class ConditionedEmbedder final : public EmbedderView {
   at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override;
   bool compares_by_cosine() const override { return false; }
 
-  /// The scores of texts, whose queries are projected once for as long as the same ones are asked for. One thread at a time.
+  /// Returns an object that scores images against these texts. It is cached until other texts are passed, so that their
+  /// queries are projected once. Not thread-safe.
   const metrics::ConditionedSimilarity& with(const TowerFeatures& texts) const;
 
  private:

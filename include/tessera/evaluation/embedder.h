@@ -14,69 +14,70 @@ namespace tessera {
 
 class FeatureStore;
 
-/// Gives features of pictures and texts, and how similar they are: all that evaluation sees of a model. Features lie on
-/// the CPU, floating ones as float32 or float64, without gradient; `global` is always among them.
+/// Computes features of images and texts and their similarities. Evaluation sees a model only through this interface.
+/// Features are on the CPU and have no gradient, floating ones are float32 or float64, and `global` is always present.
 class Embedder {
  public:
   virtual ~Embedder() = default;
 
-  /// How a picture becomes the model's input.
+  /// How an image becomes the model's input.
   virtual const Preprocessing& preprocessing() const = 0;
-  /// Rows and columns of the patches in TowerFeatures::dense. Throws UserError where they differ from picture to picture
-  /// (TowerFeatures::grids has them then).
+  /// Returns the rows and columns of the patches in TowerFeatures::dense. Throws UserError if they differ between images
+  /// (TowerFeatures::grids then holds them).
   virtual config::Size grid() const = 0;
-  /// Features of one batch of pictures, as image_batch() makes it of uint8 [3, h, w]: what similarity() takes, and what `needs`
-  /// asks for besides.
+  /// Returns the features of one batch of images, which image_batch() makes from uint8 [3, h, w]: the ones that similarity()
+  /// uses and those that `needs` asks for.
   virtual TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const = 0;
-  /// The same of pixels, uint8 [B, 3, H, W].
+  /// The same for pixels, uint8 [B, 3, H, W].
   TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const { return images(image_input(pixels), needs); }
 
-  /// Whether the model takes texts at all; if not, texts() throws c10::Error.
+  /// Whether the model has a text tower; if not, texts() throws c10::Error.
   virtual bool takes_texts() const = 0;
-  /// Features of any number of texts, likewise.
+  /// Returns the features of any number of texts, in the same way.
   virtual TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const = 0;
-  /// Features of classes for similarity(), each made of its `per_class` prompts, which follow each other in `prompts`.
-  /// Patches (TowerFeatures::dense of pictures) are compared with their `global` [C, D] by cosine. Where the prompts have
-  /// slots, `slots` [C, L, V] are the classes' (metrics::class_slots).
+  /// Returns the features of classes for similarity(). `prompts` holds `per_class` consecutive prompts for each class. Patches
+  /// (TowerFeatures::dense of images) are compared with the classes' `global` [C, D] by cosine. If the prompts have slots,
+  /// `slots` [C, L, V] holds the classes' slots (metrics::class_slots).
   virtual TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const = 0;
-  /// What each token adds to a text, for people: a word begins with a space, a special token is empty. Their numbers
-  /// where the words are not known.
+  /// Returns readable text for each token: a token that starts a word begins with a space, a special token is empty. Without a
+  /// known tokenizer, returns the ids as numbers.
   virtual std::vector<std::string> token_texts(const std::vector<std::int64_t>& ids) const;
 
-  /// How similar pictures are to texts or classes, floating [N, M]; more is more similar.
+  /// Returns the similarity of images and texts or classes, floating [N, M]; greater is more similar.
   virtual at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const = 0;
-  /// Whether similarity() is the cosine of the `global` embeddings, so that many can be compared without it.
+  /// Whether similarity() is the cosine of the `global` embeddings, so that callers may compute it themselves in bulk.
   virtual bool compares_by_cosine() const { return false; }
-  /// Features of pictures, texts or classes as a task keeps many of them: similarity() takes them as it takes the
-  /// originals, and nothing else need. A model whose embeddings are mostly zeros stores `global` as sparse rows.
+  /// Returns features of images, texts or classes in a form that takes less memory, for tasks that keep many of them.
+  /// similarity() accepts them like the originals; no other method needs to. A model whose embeddings are mostly zeros stores
+  /// `global` as sparse rows.
   virtual TowerFeatures compact(const TowerFeatures& features) const { return features; }
 
-  /// The model's tokenizer; null: it has none, or nobody knows it.
+  /// The model's tokenizer; null if it has none or it is not known.
   virtual const Tokenizer* tokenizer() const { return nullptr; }
-  /// Tokens of the vocabulary, where number k of a global embedding, of pictures and texts alike, is the weight of token
-  /// k (both towers read out by token_projection, as STAIR's do): the embedding's width. 0: embeddings are something
-  /// else.
+  /// The size of the vocabulary if entry k of the global embeddings, of images and of texts, is the weight of token k (both
+  /// towers read out by token_projection, as in STAIR); it equals the embedding's width. Otherwise 0.
   virtual std::int64_t token_space() const { return 0; }
-  /// How active vocabulary tokens are at each patch, before maximum and logarithm: p(h_j) of STAIR (Chen et al. 2023,
-  /// eq. 4). `images` are features with `tokens` [B, P, W]; returns [B, P, ids] float. Throws c10::Error where there is
-  /// no token_space().
+  /// Returns the activation of vocabulary tokens at each patch, before maximum and logarithm: p(h_j) of STAIR (Chen et al.
+  /// 2023, eq. 4). `images` are features with `tokens` [B, P, W]; returns [B, P, ids] float. Throws c10::Error if
+  /// token_space() is 0.
   virtual at::Tensor token_activations(const TowerFeatures& images, const std::vector<std::int64_t>& ids) const;
-  /// Where in pictures the cosine of their global embeddings with texts comes from, by Grad-CAM (metrics::grad_cam) on what
-  /// the encoder gives or, where the read-out looks at the class token alone, on what its last block sees. pixels uint8
-  /// [B, 3, H, W], as many texts; returns [B, rows, columns] float, 0 and above. Throws UserError where the encoder has no map.
+  /// Returns heat maps of where in each image the cosine of its global embedding with its text comes from, by Grad-CAM
+  /// (metrics::grad_cam) on the encoder's output or, if the read-out uses only the class token, on the input of the last
+  /// block. pixels uint8 [B, 3, H, W] and B texts; returns [B, rows, columns] float, at least 0. Throws UserError if the
+  /// encoder has no feature map.
   virtual at::Tensor relevance(const at::Tensor& pixels, const TowerFeatures& texts) const;
 
-  /// Where embeddings of pictures (`global`, with no further needs) are kept, by fingerprints of the pictures; null: nowhere.
+  /// The cache of image embeddings (`global`, without further needs) by fingerprints of the images; null if there is none.
   virtual FeatureStore* feature_store() const { return nullptr; }
 };
 
-/// Compares the global embeddings of a dual encoder by cosine, in double; a class is the mean of its prompts' unit
-/// embeddings (Radford et al. 2021, 3.1.4). Embeddings in token_space() are compact as sparse rows. A system that
-/// compares something else overrides what differs, compares_by_cosine() with similarity(). The model is in evaluation mode
-/// for as long as the embedder lives.
+/// Compares the global embeddings of a dual encoder by cosine, in double. The embedding of a class is the mean of its prompts'
+/// unit embeddings (Radford et al. 2021, 3.1.4). compact() makes sparse rows of embeddings in token_space(). A subclass that
+/// compares in another way overrides both similarity() and compares_by_cosine(). The model is in evaluation mode for as long
+/// as the embedder exists.
 class DualEncoderEmbedder : public Embedder {
  public:
-  /// `tokenizer` may be null where the model has no text tower. So many texts are encoded at a time.
+  /// `tokenizer` may be null if the model has no text tower. Texts are encoded in batches of `texts_at_a_time`.
   DualEncoderEmbedder(std::shared_ptr<DualEncoder> model, std::shared_ptr<const Tokenizer> tokenizer,
                       std::int64_t texts_at_a_time = 256);
   ~DualEncoderEmbedder() override;
@@ -106,7 +107,7 @@ class DualEncoderEmbedder : public Embedder {
   bool was_training_;
 };
 
-/// The features of consecutive batches as those of one; at least one batch. Compact ones stay compact.
+/// Concatenates the features of consecutive batches, at least one. Compact features stay compact.
 TowerFeatures joined(const std::vector<TowerFeatures>& batches);
 
 }  // namespace tessera

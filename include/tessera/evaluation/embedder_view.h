@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-/// Sees a model as it is: the base of embedders that change one thing.
+/// Forwards every call to another embedder: the base of embedders that change one behavior.
 class EmbedderView : public Embedder {
  public:
-  /// `model` outlives it.
+  /// `model` must outlive this object.
   explicit EmbedderView(const Embedder& model) : model_(model) {}
 
   const Preprocessing& preprocessing() const override { return model_.preprocessing(); }

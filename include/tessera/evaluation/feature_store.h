@@ -15,21 +15,21 @@
 
 namespace tessera {
 
-/// Embeddings by a fingerprint of what they are of. Thread-safe.
+/// Embeddings by the fingerprint of the image or text that they embed. Thread-safe.
 class EmbeddingTable {
  public:
   bool contains(std::uint64_t of) const;
   std::int64_t size() const;
-  /// rows [B, D] of a floating dtype on the CPU, one of each of `of`. Throws c10::Error for another width or dtype than that
-  /// of the rows that are there.
+  /// Adds rows [B, D] of a floating dtype on the CPU, one for each fingerprint in `of`. Throws c10::Error if their width or
+  /// dtype differs from that of the rows already there.
   void add(const std::vector<std::uint64_t>& of, const at::Tensor& rows);
-  /// Those of `of`, which must all be there: [B, D].
+  /// Returns the rows of these fingerprints, which must all be there: [B, D].
   at::Tensor rows(const std::vector<std::uint64_t>& of) const;
 
-  /// Fills it from a file of save() with the same `key`. Without such a file nothing happens; one that is damaged or of another
-  /// model is passed over with a warning.
+  /// Fills the table from a file that save() wrote with the same `key`. Does nothing if the file does not exist. Ignores a file
+  /// that is damaged or belongs to another model, with a warning.
   void load(const std::string& path, const std::string& key);
-  /// Writes what is there, if there is more than was loaded or saved before; true if so.
+  /// Writes the table if it has grown since it was last loaded or saved. Returns whether it wrote.
   bool save(const std::string& path, const std::string& key);
 
  private:
@@ -45,18 +45,18 @@ class EmbeddingTable {
   std::int64_t saved_ = 0;
 };
 
-/// What a model makes of pictures and texts, computed once: tasks of a suite share it in memory, and evaluations through a
-/// folder. A picture is known by its own bytes, so that data may change or move.
+/// A cache of a model's embeddings of images and texts. The tasks of a suite share it in memory, and evaluations share it
+/// through a folder. An image is identified by its bytes, so data may change or move.
 class FeatureStore {
  public:
-  /// `model` tells all that embeddings depend on (weights, settings, tokenizer, chosen slots, device); an empty folder: memory
-  /// alone. Throws UserError if the folder cannot be made.
+  /// `model` identifies everything that embeddings depend on (weights, settings, tokenizer, chosen slots, device). With an
+  /// empty folder the cache is only in memory. Throws UserError if the folder cannot be created.
   FeatureStore(std::string folder, std::string model);
 
-  /// Those of a source's pictures: a file for each data set.
+  /// The embeddings of a source's images; each data set has a file of its own.
   EmbeddingTable& pictures(const Source& source);
   EmbeddingTable& texts();
-  /// Writes what is new into the folder, if there is one.
+  /// Writes new embeddings into the folder, if there is one.
   void save();
   /// FOLDER/MODEL, or empty.
   const std::string& folder() const { return folder_; }
@@ -68,11 +68,11 @@ class FeatureStore {
   std::map<std::string, std::unique_ptr<EmbeddingTable>> tables_;  // by the file's name
 };
 
-/// Sees a model as it is and keeps the embeddings of texts; Pass keeps those of pictures. For models that compare by cosine
-/// (Embedder::compares_by_cosine) and whose embeddings are dense: no token_space().
+/// Caches the embeddings of texts; Pass caches those of images. For models that compare by cosine
+/// (Embedder::compares_by_cosine) and have dense embeddings (no token_space()).
 class CachedEmbedder final : public EmbedderView {
  public:
-  /// Both outlive it.
+  /// Both must outlive this object.
   CachedEmbedder(const Embedder& model, FeatureStore& store) : EmbedderView(model), store_(store) {}
   TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override;
   FeatureStore* feature_store() const override { return &store_; }

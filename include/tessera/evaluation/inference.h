@@ -8,23 +8,23 @@
 
 namespace tessera {
 
-/// A model ready to embed pictures and texts.
+/// A model ready to embed images and texts.
 struct InferenceModel {
   std::string path;  // the file itself
   ModelFile file;
   std::shared_ptr<DualEncoder> model;          // in evaluation mode, on `device`
-  std::shared_ptr<const Tokenizer> tokenizer;  // null: the model has no text tower
+  std::shared_ptr<const Tokenizer> tokenizer;  // null if the model has no text tower
   at::Device device = at::kCPU;
 };
 
-/// auto (the GPU when there is one), cpu, cuda or cuda:N. Throws UserError for other names and for a GPU that is not
-/// there.
+/// Parses auto (the GPU if there is one), cpu, cuda or cuda:N. Throws UserError for other names and for a GPU that does not
+/// exist.
 at::Device parse_device(const std::string& name);
 
-/// Loads a model file, checkpoint folder or run folder, or a checkpoint of OpenCLIP's (load_open_clip_checkpoint), whose
-/// `architecture` is open_clip_config.json's unless it is named. Throws UserError: nothing there, broken, or with a text
-/// tower but no tokenizer. A published folder whose tokenizer cannot be read is loaded: its tokenizer throws the reason when a
-/// text comes.
+/// Loads a model file, a checkpoint folder, a run folder, or an OpenCLIP checkpoint (load_open_clip_checkpoint), whose
+/// `architecture` is read from open_clip_config.json unless it is given. Throws UserError if there is no model, if it is
+/// broken, or if it has a text tower but no tokenizer. A published folder with an unreadable tokenizer still loads; its
+/// tokenizer throws the reason at the first text.
 InferenceModel load_for_inference(const std::string& path, const std::string& device = "auto",
                                   const std::string& architecture = "");
 

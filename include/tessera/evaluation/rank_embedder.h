@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// The other ranks of an evaluation, which embed for the first one: they load the models that they are told of, and serve
-/// until this is gone. Made on rank 0 at the start; alone it does nothing.
+/// Rank 0's handle to the other ranks of an evaluation, which embed for it: they load the models that load() names and serve
+/// until this object is destroyed. Rank 0 makes it at the start. With a single rank it does nothing.
 class EmbeddingRanks {
  public:
   explicit EmbeddingRanks(ProcessGroup group) : group_(std::move(group)) {}
@@ -19,18 +19,18 @@ class EmbeddingRanks {
 
   int size() const { return group_.size(); }
   const ProcessGroup& group() const { return group_; }
-  /// All others load this model, as load_for_inference() does. Throws UserError that names a rank which cannot.
+  /// Makes all other ranks load this model with load_for_inference(). Throws UserError naming a rank that cannot.
   void load(const std::string& checkpoint, const std::string& architecture) const;
 
  private:
   ProcessGroup group_;
 };
 
-/// Sees a model, and embeds pictures and texts in equal shares on all ranks: rank r has the r-th part of a batch. What one
-/// process gives, all give. Texts of which more than the embedding is asked for are embedded here alone.
+/// Splits the embedding of images and texts evenly over all ranks: rank r embeds the r-th part of a batch. The results are the
+/// same as with one process. Texts that need more than their embedding are embedded only on this rank.
 class RankEmbedder final : public EmbedderView {
  public:
-  /// `model` is the one that the ranks have loaded last. Both outlive it.
+  /// `model` is the model that the ranks loaded last. Both must outlive this object.
   RankEmbedder(const Embedder& model, const EmbeddingRanks& ranks) : EmbedderView(model), ranks_(ranks) {}
   using EmbedderView::images;
   TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override;
@@ -40,7 +40,7 @@ class RankEmbedder final : public EmbedderView {
   const EmbeddingRanks& ranks_;
 };
 
-/// What the ranks other than the first do: embed as rank 0 tells them, until it ends. device: as for load_for_inference().
+/// Runs on every rank but the first: embeds what rank 0 sends until rank 0 ends. `device` is that of load_for_inference().
 void serve_embeddings(const ProcessGroup& group, const std::string& device);
 
 }  // namespace tessera

@@ -7,16 +7,16 @@
 
 namespace tessera {
 
-/// Number of slots that both towers of a model give. Throws UserError when they give none or do not agree; `option` is
-/// what asked for slots, for the message. Encodes a blank picture and a text to find out.
+/// Returns the number of slots that both towers of a model output; it encodes a blank image and a text to find out. Throws
+/// UserError if they output none or do not agree. `option` names the setting that asked for slots, for the message.
 std::int64_t count_slots(const Embedder& model, const std::string& option);
 
-/// Sees a model through some of its slots: the embeddings of pictures and texts are those of these slots alone
-/// (metrics::slot_embeddings). `slots` and `attention` stay those of all. A need for `dense` throws UserError: patches
-/// lie in no slot.
+/// Restricts a model to some of its slots: the embeddings of images and texts are made from these slots only
+/// (metrics::slot_embeddings). `slots` and `attention` still hold all slots. Throws UserError if `dense` is needed, because
+/// patches do not belong to slots.
 class SlotEmbedder final : public EmbedderView {
  public:
-  /// `slots` are among those of count_slots().
+  /// Each entry of `slots` is below count_slots().
   SlotEmbedder(const Embedder& model, const std::vector<std::int64_t>& slots);
   using EmbedderView::images;
   TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override;
@@ -26,12 +26,12 @@ class SlotEmbedder final : public EmbedderView {
   at::Tensor slots_;  // [S] int64
 };
 
-/// Sees a model through a trained mask (metrics::SlotMask): each part of the pictures' embeddings is multiplied with its
-/// weight; texts stay as they are. A need for `dense` throws UserError.
+/// Applies a trained mask (metrics::SlotMask) to a model: multiplies each part of the image embeddings by its weight. Text
+/// embeddings stay unchanged. Throws UserError if `dense` is needed.
 class MaskEmbedder final : public EmbedderView {
  public:
-  /// weights [P], parts of equal width. `path` is the mask's file, for messages: images() throws UserError when the
-  /// model's embedding does not fall into so many parts.
+  /// `weights` [P] apply to P parts of equal width. images() throws UserError if the embedding cannot be split into P equal
+  /// parts; `path` is the mask's file, for the message.
   MaskEmbedder(const Embedder& model, at::Tensor weights, std::string path);
   using EmbedderView::images;
   TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override;

@@ -20,68 +20,69 @@ namespace tessera {
 
 class TextConditionedPool;
 
-/// What a task may know of the run around it.
+/// The data, the model's parts and the settings that an evaluation provides to its tasks.
 struct EvaluationContext {
   std::shared_ptr<const Source> source;        // for tasks whose `source` is null: the run's validation data
   std::shared_ptr<const Source> train_source;  // for tasks whose `train` is null: the run's training data
-  std::shared_ptr<const RunLoss> loss;         // for validation_loss, captions and referring; null: there is no objective
-  std::shared_ptr<TextConditionedPool> pool;   // the objective's, for scores conditioned on texts; null: it has none
+  std::shared_ptr<const RunLoss> loss;         // for validation_loss, captions and referring; null if there is no objective
+  std::shared_ptr<TextConditionedPool> pool;   // the objective's, for scores conditioned on texts; null if it has none
   std::int64_t batch_size = 64;
   std::int64_t threads = 2;
   bool pictures = false;            // fill TaskResult::pictures
-  double logit_scale = 100;         // factor of similarities in the probabilities that pictures show
+  double logit_scale = 100;         // factor of similarities in the probabilities shown in the report
   std::string out;                  // folder for files that tasks write (slot_mask.safetensors); empty: they write none
-  std::vector<std::int64_t> slots;  // those that the evaluation keeps (--slots); empty: all
-  /// Embeddings of whole vocabularies, which tasks that measure one model share, by what made them (TokenSpace); null:
-  /// each task embeds them anew.
+  std::vector<std::int64_t> slots;  // the slots that the evaluation keeps (--slots); empty: all
+  /// Embeddings of whole vocabularies, shared by the tasks that measure one model; the key is a hash of the vocabulary and
+  /// templates (TokenSpace). If null, each task embeds them itself.
   std::shared_ptr<std::map<std::uint64_t, TowerFeatures>> vocabulary_texts;
-  std::shared_ptr<ToldSamples> told;  // which samples the log has named as left out; null: each pass names its own
+  std::shared_ptr<ToldSamples> told;  // samples that the log has already reported as skipped; null: each pass reports its own
   /// Called after each batch of images; may be empty.
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 };
 
-/// A task and its data, or the model, do not go together: the data lack what it needs, whether or not training goes well.
+/// Thrown when a task does not fit its data or the model, for example because the data lack what it needs. More training does
+/// not change that.
 class TaskMisfit : public UserError {
  public:
   using UserError::UserError;
 };
 
-/// One kind of measurement. Its settings are read and checked when it is made, its data opened when it runs.
+/// One kind of measurement. Its settings are read and checked at construction; its data are opened when it runs.
 class EvaluationTask {
  public:
   virtual ~EvaluationTask() = default;
-  /// Whether it embeds texts, so that a model without a text tower cannot be measured.
+  /// Whether the task embeds texts and so needs a model with a text tower.
   virtual bool uses_texts() const { return true; }
-  /// Looks at some samples of the task's data without decoding a picture, so that a run stops at its start and not after
-  /// its training. Throws TaskMisfit if they lack what the task needs, UserError when the data cannot be read.
+  /// Looks at some samples of the task's data without decoding images, so that a run with unsuitable data stops at its start
+  /// and not after training. Throws TaskMisfit if they lack what the task needs, and UserError if the data cannot be read.
   virtual void check(const EvaluationContext& /*context*/) const {}
-  /// The names of all metrics that run() gives, where they follow from settings and model alone; empty: they do not.
+  /// Returns the names of all metrics of run() if they depend only on the settings and the model; otherwise an empty list.
   virtual std::vector<std::string> metric_names(const Embedder& /*embedder*/) const { return {}; }
   virtual TaskResult run(const Embedder& embedder, const EvaluationContext& context) const = 0;
 };
 
 using TaskRegistry = config::Registry<EvaluationTask>;
 
-/// All tasks by registered name. A user's own code adds one with evaluation_tasks().add<Settings>(name, help, factory).
+/// All tasks by registered name. User code adds one with evaluation_tasks().add<Settings>(name, help, factory).
 TaskRegistry& evaluation_tasks();
 
-/// Runs one task `{name: zero_shot, ...}`. Throws UserError for wrong settings (with their place), and for data or a
-/// model that lacks what the task needs.
+/// Runs one task `{name: zero_shot, ...}`. Throws UserError for wrong settings (naming the key), and for data or a model that
+/// lack what the task needs.
 TaskResult run_task(const config::ModuleSettings& task, const Embedder& embedder, const EvaluationContext& context);
 
-/// What messages call the index-th task of the list at `path`: "evaluation.tasks[2] (segmentation)".
+/// Returns the name of the index-th task of the list at `path` for messages: "evaluation.tasks[2] (segmentation)".
 std::string task_place(const std::vector<config::ModuleSettings>& tasks, std::size_t index, const std::string& path);
 
-/// Runs the index-th task of the list at `path`; where it fails, why.
+/// Runs the index-th task of the list at `path`. Returns its result, or the failure with its reason.
 std::variant<TaskResult, TaskFailure> try_task(const std::vector<config::ModuleSettings>& tasks, std::size_t index,
                                                const std::string& path, const Embedder& embedder,
                                                const EvaluationContext& context);
 
-/// EvaluationTask::check() of a task. Throws TaskMisfit also if it needs texts and the model takes none.
+/// Calls EvaluationTask::check(). Also throws TaskMisfit if the task needs texts and the model has no text tower.
 void check_task(const config::ModuleSettings& task, const Embedder& embedder, const EvaluationContext& context);
 
-/// Checks a `tasks` list without running anything, so that a misspelt name stops a run at its start and not at its
-/// first evaluation. Returns the list with every default spelt out.
+/// Checks a `tasks` list without running anything, so that a misspelled name stops a run at its start and not at its first
+/// evaluation. Returns the list with all defaults filled in.
 std::vector<config::ModuleSettings> resolve_tasks(const std::vector<config::ModuleSettings>& tasks,
                                                   const std::string& path);
 

@@ -8,7 +8,7 @@
 
 namespace tessera::index {
 
-/// Searches with every row of `queries`, several at a time. Throws UserError as Index::search does.
+/// Searches with every row of `queries` in parallel. Throws UserError like Index::search().
 std::vector<Hits> search_all(const Index& index, const SparseVectors& queries, std::int64_t k,
                              const Filter& filter = {}, int threads = 0);
 

@@ -8,34 +8,35 @@
 
 namespace tessera::index {
 
-/// Files that hold sparse vectors.
+/// Files of sparse vectors.
 ///
 ///   safetensors  indptr int64 [N + 1], indices int32 [nnz], values float32 [nnz], shape int64 [2] = (N, V), and the
 ///                rows' ids as UTF-8 bytes: id_bytes uint8 [bytes], id_indptr int64 [N + 1]
 ///   csr          Big-ANN's: int64 rows, columns, nnz; int64 indptr [rows + 1]; int32 indices; float32 values. The
-///                ids stand in a text file beside it, FILE.ids, one a line; without one they are 0, 1, ...
-///   jsonl        Seismic's: {"id": "...", "content": "...", "vector": {"token": weight, ...}} a line
-///   ciff         the Common Index File Format (Lin et al. 2020): postings lists in Protocol Buffers. Weights become
-///                whole numbers, times `ciff_scale`, at least 1. Tokens are sorted by their names' bytes, as Lucene does
-///   text         for people, not read again: an id a line, then its tokens by falling weight, "red:1.25 circle:0.75"
+///                ids are in a text file FILE.ids next to it, one per line; without it they are 0, 1, ...
+///   jsonl        Seismic's: one {"id": "...", "content": "...", "vector": {"token": weight, ...}} per line
+///   ciff         the Common Index File Format (Lin et al. 2020): postings lists in Protocol Buffers. Weights are multiplied
+///                by `ciff_scale` and rounded, to at least 1. Tokens are sorted by their names' bytes, as in Lucene
+///   text         readable output that cannot be read back: per line an id and its tokens by decreasing weight, "red:1.25
+///                circle:0.75"
 struct SparseFileOptions {
-  std::string format;       // one of the above; empty: by the ending .safetensors, .csr, .jsonl, .ciff or .txt
-  TokenNames names;         // of jsonl, ciff and text
-  double ciff_scale = 100;  // what weights are multiplied by in ciff files
+  std::string format;       // one of the above; empty: by the file name extension .safetensors, .csr, .jsonl, .ciff or .txt
+  TokenNames names;         // for jsonl, ciff and text
+  double ciff_scale = 100;  // the factor of weights in ciff files
 };
 
-/// Reads a file. Without names the vocabulary is as large as the file says, or as its largest token asks for; with names, as
-/// large as these. Throws UserError that names the file and the row: not of this format, cut short, rows that
-/// SparseVectors cannot hold.
+/// Reads a file. The vocabulary size is the number of names; without names it is the size in the file or the one that its largest
+/// token needs. Throws UserError naming the file and the row if the file does not have this format, is truncated, or has rows
+/// that SparseVectors cannot hold.
 SparseVectors read_sparse_file(const std::string& path, const SparseFileOptions& options);
 
-/// Writes a file that appears complete or not at all; of csr, the ids are written first. Throws UserError.
+/// Writes a file atomically; for csr, the ids are written first. Throws UserError.
 void write_sparse_file(const std::string& path, const SparseVectors& vectors, const SparseFileOptions& options);
 
-/// The formats' names, for help and checks.
+/// The names of the formats, for help and checks.
 const std::vector<std::string>& sparse_file_formats();
 
-/// Reads one line of jsonl. Throws UserError "PLACE: ...".
+/// Appends the row in one line of jsonl. Throws UserError "PLACE: ...".
 void append_json_line(SparseVectors& vectors, const std::string& line, const TokenNames& names,
                       const std::string& place);
 

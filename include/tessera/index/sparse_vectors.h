@@ -7,11 +7,11 @@
 
 namespace tessera::index {
 
-/// Rows of sparse vectors over a vocabulary, compressed (CSR), with a name for each row: encodings of pictures or texts, or
-/// queries. The weights of row i stand at [indptr[i], indptr[i + 1]) of `tokens` and `weights`.
+/// Sparse vectors over a vocabulary as compressed rows (CSR), with an id for each row: embeddings of images or texts, or queries.
+/// Row i is at [indptr[i], indptr[i + 1]) of `tokens` and `weights`.
 struct SparseVectors {
   std::int64_t vocab_size = 0;
-  std::vector<std::int64_t> indptr = {0};  // [rows + 1], never falling
+  std::vector<std::int64_t> indptr = {0};  // [rows + 1], never decreasing
   std::vector<std::int32_t> tokens;        // [0, vocab_size), strictly increasing within a row
   std::vector<float> weights;              // positive and finite
   std::vector<std::string> ids;            // [rows], UTF-8 without control characters, not empty
@@ -33,18 +33,18 @@ struct TokenWeight {
   float weight = 0;
 };
 
-/// Appends a row; its tokens may come in any order. Weights of 0 are left out. Throws UserError "PLACE: ...": a token outside
-/// the vocabulary or twice, a weight that is negative or not finite, an id that is empty or no readable text.
+/// Appends a row; its tokens may be in any order. Weights of 0 are left out. Throws UserError "PLACE: ..." for a token outside the
+/// vocabulary or listed twice, for a weight that is negative or not finite, and for an id that is empty or not readable.
 void append_row(SparseVectors& vectors, std::string id, std::vector<TokenWeight> row, const std::string& place);
 
-/// Brings rows as they come out of a file into the form above: sorts tokens, leaves out weights of 0. `indptr` must be sound
-/// already. Throws UserError naming `origin` and the row, as append_row does.
+/// Normalizes rows read from a file: sorts tokens and leaves out weights of 0. `indptr` must already be valid. Throws UserError
+/// like append_row(), naming `origin` and the row.
 void normalize_rows(SparseVectors& vectors, const std::string& origin);
 
-/// "0", "1", ...: names of rows that have none.
+/// Returns "0", "1", ..., the ids of rows without ids.
 std::vector<std::string> numbered_ids(std::int64_t rows);
 
-/// Gives each row its length 1 (Euclidean): products become cosines. Rows without tokens stay as they are.
+/// Scales each row to Euclidean length 1, so that products become cosines. Rows without tokens stay unchanged.
 void scale_to_unit_length(SparseVectors& vectors);
 
 }  // namespace tessera::index

@@ -9,26 +9,26 @@
 
 namespace tessera::index {
 
-/// What tokens are called in files and on the command line: the lines of a vocabulary file, or their numbers.
+/// The names of tokens in files and on the command line: the lines of a vocabulary file, or their numbers.
 class TokenNames {
  public:
-  /// Numbers.
+  /// Tokens are named by their numbers.
   TokenNames() = default;
-  /// The lines of a vocabulary such as BERT's vocab.txt; of equal lines the first counts. Throws UserError naming the
-  /// `origin`: no line, a line that is not UTF-8.
+  /// Tokens are named by the lines of a vocabulary such as BERT's vocab.txt; among equal lines the first counts. Throws UserError
+  /// naming the `origin` if there are no lines or one is not UTF-8.
   TokenNames(std::string_view lines, const std::string& origin);
   static TokenNames read(const std::string& path);
 
   bool are_numbers() const { return names_.empty(); }
-  /// Number of names; 0 where tokens are numbers.
+  /// The number of names; 0 if tokens are numbers.
   std::int64_t size() const { return static_cast<std::int64_t>(names_.size()); }
-  /// A token that has no name is called by its number in brackets: "[31000]".
+  /// Returns a token's name; a token without one is named by its number in brackets: "[31000]".
   std::string name(std::int32_t token) const;
-  /// The token of that name or number.
+  /// Returns the token with this name or number.
   std::optional<std::int32_t> find(const std::string& name) const;
-  /// Throws UserError "PLACE: there is no token X: did you mean Y?".
+  /// The same; throws UserError "PLACE: there is no token X: did you mean Y?".
   std::int32_t at(const std::string& name, const std::string& place) const;
-  /// The file's text, one name a line.
+  /// Returns the text of the vocabulary file, one name per line.
   std::string lines() const;
 
  private:

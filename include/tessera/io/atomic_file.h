@@ -6,9 +6,9 @@
 
 namespace tessera::io {
 
-/// A file that appears under its name only when complete: written to PATH.tmp.PID, fsynced, renamed, folder fsynced. Without
-/// commit() the temporary is removed. Folders of the path that do not exist are made. All errors are UserErrors that name
-/// the path and the cause ("No space left on device").
+/// A file that appears under its name only when complete: it is written to PATH.tmp.PID, fsynced and renamed, and the folder is
+/// fsynced. Without commit() the temporary file is removed. Missing folders of the path are created. All errors are UserErrors
+/// that name the path and the cause ("No space left on device").
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -27,10 +27,10 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
-/// AtomicFile with the whole content at once.
+/// Writes the whole content with an AtomicFile.
 void write_file(const std::string& path, std::string_view content);
 
-/// The whole file as bytes. Throws UserError naming the path.
+/// Returns the whole file as bytes. Throws UserError naming the path.
 std::string read_file(const std::string& path);
 
 }  // namespace tessera::io

@@ -5,13 +5,13 @@
 
 namespace tessera::io {
 
-/// A lock on a file that one process holds at a time, over machines too where the disk they share passes locks on. The
-/// kernel releases it when the process ends, however it ends. The file stays; while the lock is held it says who holds it.
+/// A lock on a file that one process holds at a time, also across machines if their shared disk supports it. The kernel releases
+/// the lock when the process ends, however it ends. The file stays; while the lock is held, the file names the holder.
 class FileLock {
  public:
-  /// Takes the lock of this file, which is made when it is not there. Null when it is held already, by another process or by
-  /// this one; `holder` then says by whom: "process 4711 on node3, since 2026-01-31 12:00:00 UTC". A disk that knows no locks
-  /// is a warning, and the lock counts as taken. Throws UserError when the file cannot be opened or made.
+  /// Takes the lock on this file, creating the file if it does not exist. Returns null if another process or this one already
+  /// holds the lock; `holder` then names it: "process 4711 on node3, since 2026-01-31 12:00:00 UTC". If the disk does not support
+  /// locks, logs a warning and returns as if the lock were taken. Throws UserError if the file cannot be opened or created.
   static std::unique_ptr<FileLock> take(const std::string& path, std::string& holder);
 
   ~FileLock();

@@ -5,7 +5,7 @@
 
 namespace tessera::io {
 
-/// A regular file, mapped into memory for reading. Others must not shorten it meanwhile.
+/// A regular file, mapped into memory for reading. No other process may shorten it while it is mapped.
 class MappedFile {
  public:
   /// Throws UserError naming the path.

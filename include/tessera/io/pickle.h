@@ -7,24 +7,24 @@
 
 namespace tessera::io {
 
-/// One value of a pickle. Values name each other by their place in Pickle::values, for a pickle may share them and even
-/// hold itself.
+/// One value of a pickle. Values refer to each other by index into Pickle::values, because a pickle may share values and even
+/// contain itself.
 struct PickleValue {
   enum class Kind { kNone, kInteger, kReal, kText, kSequence, kDict, kClass, kObject, kPersistent, kOther };
 
   Kind kind = Kind::kNone;
-  std::int64_t integer = 0;  // also of True and False
+  std::int64_t integer = 0;  // True is 1, False is 0
   double real = 0;
-  std::string text;  // of kClass "module.name"
+  std::string text;  // for kClass: "module.name"
   std::vector<std::uint32_t>
       items;                    // list, tuple, set: its items; dict and dict-like object: key, value, key, value...
-  std::uint32_t maker = 0;      // of kObject: the class or function that Python would call
-  std::uint32_t arguments = 0;  // of kObject: what it would be called with; of kPersistent: the id
-  std::uint32_t state = 0;      // of kObject: what it would be given afterwards; 0: nothing
+  std::uint32_t maker = 0;      // for kObject: the class or function that Python would call
+  std::uint32_t arguments = 0;  // for kObject: the arguments of that call; for kPersistent: the id
+  std::uint32_t state = 0;      // for kObject: the state set after the call; 0: none
 };
 
-/// What a pickle (protocols 2 to 5) says, of which nothing is run: a class is its name, an object its class, arguments and
-/// state. values[0] stands for "nothing".
+/// The content of a pickle (protocols 2 to 5), parsed without running anything: a class is represented by its name, an object by
+/// its class, arguments and state. values[0] means "nothing".
 struct Pickle {
   std::vector<PickleValue> values;
   std::uint32_t root = 0;
@@ -32,9 +32,9 @@ struct Pickle {
   const PickleValue& at(std::uint32_t place) const { return values[place]; }
 };
 
-/// Reads the pickle at the beginning of `bytes`. No more than a fixed number of values is read, and nothing is allocated
-/// by a number that only the pickle claims. Throws UserError naming `origin` and the byte: damaged, truncated, or made of
-/// instructions that protocols 2 to 5 do not have.
+/// Reads the pickle at the beginning of `bytes`. It reads at most a fixed number of values and never allocates by a size that
+/// the pickle merely claims. Throws UserError naming `origin` and the byte if the pickle is damaged, truncated, or has
+/// instructions that are not in protocols 2 to 5.
 Pickle parse_pickle(std::string_view bytes, const std::string& origin);
 
 }  // namespace tessera::io

@@ -7,20 +7,20 @@
 
 namespace tessera::io {
 
-/// Whether a file begins as PyTorch's do (.pt, .pth, .bin: a zip archive, or the pickles and tar archives of before 1.6)
-/// and not as a safetensors file. False where it cannot be read.
+/// Returns true if the file begins like a PyTorch file (.pt, .pth, .bin: a zip archive, or a pickle or tar archive from before
+/// PyTorch 1.6) and not like a safetensors file. Returns false if it cannot be read.
 bool is_pytorch_file(const std::string& path);
 
-/// The tensors of a model in a file of torch.save or torch.jit.save, by name, without what wrappers put before the names
-/// (`module.`, `_orig_mod.`). The file may be a state dict, a checkpoint that holds one (`state_dict`,
-/// `model_state_dict` or `model`, as open_clip_train writes them) or a whole module. Of optimizer and arguments nothing
-/// is read, and no code is run whatever the file says.
+/// Returns the tensors of a model from a file written by torch.save or torch.jit.save, by name, without the prefixes that
+/// wrappers add (`module.`, `_orig_mod.`). The file may be a state dict, a checkpoint that holds one (`state_dict`,
+/// `model_state_dict` or `model`, as open_clip_train writes them) or a whole module. The optimizer and the arguments are not
+/// read, and no code from the file is ever run.
 ///
-/// Tensors have the file's dtypes, sizes and strides, on the CPU; those that shared a storage do so here. Sizes are held
-/// against what the file holds before anything is allocated.
+/// Tensors keep the file's dtypes, sizes and strides, on the CPU; tensors that shared a storage still share one. Sizes are
+/// checked against the file's actual content before anything is allocated.
 ///
-/// Throws UserError naming the file (and the tensor): damaged, truncated, no model in it, sparse or quantized tensors; for
-/// the formats of before PyTorch 1.6 it says in three lines of Python how to write the file anew.
+/// Throws UserError naming the file (and the tensor) if it is damaged or truncated, holds no model, or has sparse or quantized
+/// tensors. For formats from before PyTorch 1.6 the message has three lines of Python that convert the file.
 std::map<std::string, at::Tensor> load_pytorch_file(const std::string& path);
 
 }  // namespace tessera::io

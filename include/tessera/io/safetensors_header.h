@@ -10,7 +10,7 @@
 
 namespace tessera::io {
 
-/// Where one tensor lies in a safetensors file: offsets count from the end of the header.
+/// Where one tensor is stored in a safetensors file: offsets count from the end of the header.
 struct TensorEntry {
   std::string name;
   at::ScalarType dtype;
@@ -24,17 +24,17 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-/// The longest header that is read, as in the reference library.
+/// The longest header that is accepted, as in the reference library.
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 
-/// Parses and checks the JSON header of a file whose data part is `data_bytes` long. Nothing of the data is needed or
-/// allocated. Throws UserError naming `path` and the tensor.
+/// Parses and checks the JSON header of a file with `data_bytes` bytes of data. The data is neither read nor allocated. Throws
+/// UserError naming `path` and the tensor.
 SafetensorsHeader parse_safetensors_header(const std::string& text, std::uint64_t data_bytes, const std::string& path);
 
-/// The format's name of a dtype ("F32"), or nullptr if it has none here.
+/// Returns the format's name of a dtype ("F32"), or nullptr if the dtype is not supported.
 const char* safetensors_dtype_name(at::ScalarType dtype);
 
-/// Where a dtype stands in the reference library's order of tensors, which writes the greatest first.
+/// Returns the rank of a dtype in the reference library's tensor order, which writes the greatest rank first.
 int safetensors_dtype_rank(at::ScalarType dtype);
 
 }  // namespace tessera::io

@@ -6,11 +6,12 @@
 
 namespace tessera::io {
 
-/// Bytes that are written first and read afterwards, on a disk and not in memory: a file without a name, which is gone
-/// with this object or the process, whatever ends it.
+/// Bytes that are first written and then read, kept on disk instead of in memory. The file has no name, so it disappears with
+/// this object or with the process, even if the process is killed.
 class ScratchFile {
  public:
-  /// On the disk of this folder, which is made if it does not exist; empty: the current one. Throws UserError naming it.
+  /// Creates the file in this folder, which is created if it does not exist; empty means the current folder. Throws UserError
+  /// naming the folder.
   explicit ScratchFile(const std::string& folder);
   ~ScratchFile();
   ScratchFile(const ScratchFile&) = delete;
@@ -20,7 +21,7 @@ class ScratchFile {
   void append(const void* data, std::size_t size);
   void append(std::string_view text) { append(text.data(), text.size()); }
   std::size_t size() const { return size_; }
-  /// All of it, mapped into memory for as long as this object lives; nothing can be appended from then on.
+  /// Maps the whole file into memory for as long as this object lives. Nothing can be appended afterwards.
   std::string_view bytes();
 
  private:

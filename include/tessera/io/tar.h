@@ -15,17 +15,17 @@ struct TarMember {
 
 struct TarIndex {
   std::vector<TarMember> members;  // complete ones, in order
-  std::string problem;             // empty: the archive is whole; else what is wrong from `problem_offset` on
+  std::string problem;             // empty if the archive is intact; else what is wrong from `problem_offset` on
   std::uint64_t problem_offset = 0;
-  std::string cut_member;  // the member whose bytes are not all there, when it is known
+  std::string cut_member;  // the truncated member, if known
 };
 
-/// Reads the headers of a plain tar (old, ustar, GNU with long names, PAX), which gives random access to its members.
-/// Links, folders and sparse files are passed over. Damage does not throw: what comes before it is returned. Throws
-/// UserError naming the path when the file cannot be opened, or is no tar (compressed, or something else).
+/// Indexes the members of an uncompressed tar (old, ustar, GNU with long names, PAX) for random access, reading only headers.
+/// Skips links, folders and sparse files. If the archive is damaged, returns the members before the damage and does not throw.
+/// Throws UserError naming the path if the file cannot be opened or is not a tar (compressed, or something else).
 TarIndex index_tar(const std::string& path);
 
-/// A file that several threads may read from at any place.
+/// A file that several threads may read at any offset.
 class RandomAccessFile {
  public:
   /// Throws UserError naming the path and the cause.
@@ -35,7 +35,7 @@ class RandomAccessFile {
   RandomAccessFile& operator=(const RandomAccessFile&) = delete;
 
   std::uint64_t size() const { return size_; }
-  /// Exactly these bytes; fewer only when the file ends before. Throws UserError when reading fails.
+  /// Returns exactly these bytes; fewer only if the file ends earlier. Throws UserError if reading fails.
   std::string read(std::uint64_t offset, std::uint64_t size) const;
 
  private:

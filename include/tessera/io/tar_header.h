@@ -10,23 +10,23 @@ namespace tessera::io {
 
 inline constexpr std::size_t kBlock = 512;  // headers and data come in blocks of this size (POSIX.1-1988, ustar)
 
-/// What the header of a tar member says.
+/// The parsed header of a tar member.
 struct TarHeader {
-  std::string name;        // of extended headers: empty
-  std::uint64_t size = 0;  // bytes that follow, without the filling of the last block
-  bool extended = false;   // not a member, but told of the next one: its bytes go to TarHeaderReader::extend
+  std::string name;        // empty for an extended header
+  std::uint64_t size = 0;  // bytes that follow, without the padding of the last block
+  bool extended = false;   // describes the next member: pass its bytes to TarHeaderReader::extend
   bool regular = false;    // a plain file
-  bool continued = false;  // another header block follows (GNU's old sparse files): for TarHeaderReader::continues
+  bool continued = false;  // another header block follows (GNU's old sparse files); see TarHeaderReader::continues
 };
 
-/// Reads header blocks one after the other (old, ustar, GNU, PAX). Problems are returned as texts, empty = none.
+/// Reads header blocks one after the other (old, ustar, GNU, PAX). Methods return a description of the problem; empty means none.
 class TarHeaderReader {
  public:
-  /// `block` of kBlock bytes.
+  /// Parses a header; `block` has kBlock bytes.
   std::string read(std::string_view block, TarHeader& out);
-  /// The content of an extended header.
+  /// Takes the content of an extended header, which applies to the next member.
   std::string extend(std::string_view content);
-  /// True if yet another block follows this one.
+  /// Returns true if another header block follows this continuation block.
   static bool continues(std::string_view block);
 
  private:
@@ -41,10 +41,10 @@ class TarHeaderReader {
   char type_ = 0;
 };
 
-/// A block of zeros ends an archive.
+/// Returns true if the block has only zeros, which ends an archive.
 bool is_zero_block(std::string_view block);
 
-/// "gzip", "zstd" or "bzip2" when a file begins as one of these; else null.
+/// Returns "gzip", "zstd" or "bzip2" if a file begins like one of these, else nullptr.
 const char* compression_of(std::string_view start);
 
 constexpr std::uint64_t kLongestExtension = 1 << 20;  // a longer extended header is damage, not a name

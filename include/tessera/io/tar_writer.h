@@ -8,8 +8,8 @@
 
 namespace tessera::io {
 
-/// Writes a plain tar (POSIX ustar) that follows from its members alone: no times, no owners. Appears under its name
-/// when finish() is called, as AtomicFile does. Throws UserError naming the path.
+/// Writes an uncompressed tar (POSIX ustar) without times and owners, so that equal members make equal files. The file appears
+/// under its name when finish() is called (see AtomicFile). Throws UserError naming the path.
 class TarWriter {
  public:
   explicit TarWriter(const std::string& path);

@@ -6,9 +6,9 @@
 
 namespace tessera::io {
 
-/// The CRC-32 of each member of a zip archive, as the directory at its end has them, by the members' names without the
-/// first folder ("data/0" of "archive/data/0"). Members for which none was made (0, as by torch.save with
-/// set_crc32_options(False)) are left out. Throws UserError naming the path: no directory, as in a file that is cut off.
+/// Returns the CRC-32 of each member of a zip archive from the directory at its end, keyed by the member's name without its
+/// first folder ("data/0" for "archive/data/0"). Members without a checksum (0, as torch.save writes with
+/// set_crc32_options(False)) are left out. Throws UserError naming the path if there is no directory, as in a truncated file.
 std::map<std::string, std::uint32_t> read_zip_checksums(const std::string& path);
 
 }  // namespace tessera::io

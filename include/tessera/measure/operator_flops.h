@@ -9,11 +9,11 @@
 
 namespace tessera {
 
-/// Floating-point operations of the products inside one call of an operator of ours (tessera::...) that runs a kernel;
-/// nothing for all other operators, and where ours is composed of LibTorch's, which are counted one by one.
+/// Returns the floating-point operations of the products inside one call of our own operators (tessera::...) that run a kernel.
+/// Returns nothing for other operators, and for our operators that are composed of LibTorch's, which are counted individually.
 std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<const c10::IValue> inputs);
 
-/// How many of them repeat products of the forward pass; 0 for all operators but ours.
+/// Returns how many of these operations repeat products of the forward pass; 0 for other operators.
 std::int64_t operator_recomputed_flops(std::string_view name, c10::ArrayRef<const c10::IValue> inputs);
 
 }  // namespace tessera

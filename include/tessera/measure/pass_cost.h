@@ -8,47 +8,47 @@
 
 namespace tessera {
 
-/// The memory of tensors that a piece of work took and gave back, in order.
+/// The allocations and frees of tensor memory by a piece of work, in order.
 class MemoryTrace {
  public:
   MemoryTrace() = default;
-  /// changes: bytes, negative when given back.
+  /// `changes` are bytes, negative for frees.
   explicit MemoryTrace(std::vector<double> changes) : changes_(std::move(changes)) {}
-  /// Runs the body and notes what a MemoryMeter sees.
+  /// Runs the body and records its allocations with a MemoryMeter.
   static MemoryTrace of(const std::function<void()>& body);
 
   double peak() const;  // the highest level, in bytes above the start; at least 0
-  double held() const;  // the level at the end; negative when more was given back than taken
+  double held() const;  // the level at the end; negative if more was freed than allocated
   const std::vector<double>& changes() const { return changes_; }
 
  private:
   std::vector<double> changes_;
 };
 
-/// What a piece of work costs as a function of the number of samples: a polynomial of the given degree through the
-/// latest measurements. Exact for a number that was measured.
+/// The cost of a piece of work as a function of the number of samples: a polynomial of the given degree through the latest
+/// measurements. It is exact for numbers that were measured.
 class CostCurve {
  public:
   explicit CostCurve(std::size_t degree) : degree_(degree) {}
 
-  /// Runs the body, which works on so many samples, and notes its allocations and floating-point operations.
+  /// Runs the body, which works on `samples` samples, and records its allocations and floating-point operations.
   void measure(std::int64_t samples, const std::function<void()>& body);
-  /// A measurement made elsewhere.
+  /// Adds a measurement.
   void add(std::int64_t samples, MemoryTrace trace, double flops);
 
-  /// Where the measurements have the same allocations in the same order, which work of one kind does, each allocation
-  /// is extrapolated by itself: the peak is right even when it moves to another place of the work. Otherwise the peaks
-  /// themselves are, and at least as a straight line goes on. At least one measurement must be there.
+  /// Returns the extrapolated trace. If all measurements have the same number of allocations, each allocation is extrapolated
+  /// separately, so the peak is right even if it moves to another place. Otherwise only the peak and the final level are
+  /// extrapolated, the peak to at least its linear extrapolation. Needs at least one measurement.
   MemoryTrace trace(std::int64_t samples) const;
   double flops(std::int64_t samples) const;
-  /// The curve of this work with that of `next` right behind it, which was measured with the same numbers of samples.
+  /// Returns the curve of this work followed by `next`, which was measured with the same numbers of samples.
   CostCurve followed_by(const CostCurve& next) const;
 
  private:
   struct Point {
     std::int64_t samples = 0;
     MemoryTrace trace;
-    double flops = 0, weight = 0;  // weight: of this point in what is foretold (Lagrange)
+    double flops = 0, weight = 0;  // weight: Lagrange weight of this point in the extrapolation
   };
   std::vector<Point> weighted(std::int64_t samples, std::size_t degree) const;
 
@@ -56,20 +56,20 @@ class CostCurve {
   std::vector<Point> points_;
 };
 
-/// What a forward and a backward pass cost.
+/// The cost of a forward and a backward pass.
 struct PassCost {
   explicit PassCost(std::size_t degree) : forward(degree), backward(degree) {}
 
-  CostCurve forward;   // up to the outputs, with what the backward pass needs
-  CostCurve backward;  // from there to the gradients
+  CostCurve forward;   // up to the outputs, keeping what the backward pass needs
+  CostCurve backward;  // from the outputs to the gradients
 
   double flops(std::int64_t samples) const { return forward.flops(samples) + backward.flops(samples); }
-  /// Of both, one after the other.
+  /// The trace of both passes, one after the other.
   MemoryTrace trace(std::int64_t samples) const;
 };
 
-/// Adds a pass of the towers over a batch to their cost, which is linear in the samples. encode: the towers' forward
-/// pass. The gradients of the features are there before the backward pass and are not part of it.
+/// Measures a pass of the towers over a batch and adds it to their cost, which is linear in the samples. `encode` is the towers'
+/// forward pass. The gradients of the features are allocated before the backward pass and are not part of it.
 void measure_towers(PassCost& cost, const Batch& batch, const std::function<Features(const Batch&)>& encode);
 
 }  // namespace tessera

@@ -9,23 +9,23 @@
 
 namespace tessera {
 
-/// How a GPU's matrix products are computed.
+/// The arithmetic of matrix products.
 enum class Arithmetic { float32, tf32, bfloat16, float16 };
 
-/// The floating-point operations per second that a device could reach in matrix products, and where the number is from.
+/// The floating-point operations per second that a device can reach in matrix products, and the origin of the number.
 struct PeakFlops {
   double flops = 0;
   std::string origin;  // "NVIDIA L4's data sheet, bf16"
   bool measured = false;
 };
 
-/// Dense (no sparsity) TFLOP/s by NVIDIA's data sheets of a GPU as its driver names it ("NVIDIA A100-SXM4-80GB");
-/// nothing for others, for parts of one (MIG), and for bfloat16 where the GPU has no units for it.
+/// Returns the dense TFLOP/s (without sparsity) in NVIDIA's data sheets for a GPU by its driver's name ("NVIDIA A100-SXM4-80GB").
+/// Returns nothing for unknown GPUs, for MIG instances, and for bfloat16 if the GPU has no units for it.
 std::optional<double> known_peak_tflops(std::string_view gpu, Arithmetic arithmetic);
 
-/// The data sheet's number where there is one; otherwise what the fastest of several large matrix products reaches
-/// here, measured in some tenths of a second. On a CPU the better of that type and float32: many have no units for half
-/// precision. A machine that is busy all that time gives less than it could.
+/// Returns the data sheet's number if there is one; otherwise the rate of the fastest of several large matrix products, measured
+/// in some tenths of a second. On a CPU it is the better of this type and float32, because many CPUs have no units for half
+/// precision. On a machine that is busy during the measurement, the number is too low.
 PeakFlops peak_flops(const at::Device& device, Arithmetic arithmetic);
 
 }  // namespace tessera

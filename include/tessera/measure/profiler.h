@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// A trace by LibTorch's profiler (Kineto) from its making until stop(): operators of the forward and the backward pass, on
-/// a GPU its kernels and the driver's calls too. One at a time in a process.
+/// A trace by LibTorch's profiler (Kineto) from construction until stop(): the operators of the forward and backward pass, and on
+/// a GPU also its kernels and the driver's calls. Only one can run at a time in a process.
 class Profiler {
  public:
   explicit Profiler(const at::Device& device);
@@ -19,24 +19,24 @@ class Profiler {
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
 
-  /// A bar above the operators that run until end_mark().
+  /// Marks the operators that run until end_mark() by a bar with this name.
   void mark(const std::string& name);
   void end_mark();
   void stop();
   bool stopped() const;
-  /// Of a stopped one, in Chrome's trace format; written aside and renamed. Throws UserError where it cannot be written.
+  /// Writes the trace of a stopped profiler atomically in Chrome's trace format. Throws UserError if it cannot be written.
   void save(const std::string& path) const;
 
-  /// What ran under one name.
+  /// All calls of one operator or kernel.
   struct Share {
     std::string name;
     double seconds = 0;
     std::int64_t calls = 0;
   };
-  /// Of a stopped one, by time, the longest first: a GPU's kernels and copies; on the CPU operators without the time of
-  /// those that they call.
+  /// Returns the shares of a stopped profiler, the longest first: a GPU's kernels and copies, or on the CPU operators without the
+  /// time of the operators that they call.
   std::vector<Share> shares() const;
-  /// Of a stopped one: how often the host stood still for the GPU under the marks; 0 on the CPU.
+  /// Returns how often the host waited for the GPU within marks, for a stopped profiler; 0 on the CPU.
   std::int64_t host_waits() const;
 
  private:

@@ -9,10 +9,9 @@
 
 namespace tessera {
 
-/// Counts floating-point operations of everything that runs while it lives, forward and backward: matrix products (2
-/// per multiply-add), convolutions, fused attention (the two products; its backward the five that it executes) and the
-/// products inside our own kernels.
-/// Element-wise work, norms and softmax are not counted.
+/// Counts the floating-point operations of everything that runs while it exists, forward and backward: matrix products (2 per
+/// multiply-add), convolutions, fused attention (two products, and five in the backward pass) and the products inside our own
+/// kernels. Element-wise work, norms and softmax are not counted.
 class FlopCounter {
  public:
   FlopCounter();
@@ -20,9 +19,8 @@ class FlopCounter {
   FlopCounter(const FlopCounter&) = delete;
   FlopCounter& operator=(const FlopCounter&) = delete;
   double flops() const;
-  /// The part of them that only repeats what was computed before: under a Recomputing, and inside the backward passes
-  /// of fused attention and grouping. flops() - recomputed() is what the model itself takes (Chowdhery et al. 2022,
-  /// PaLM, appendix B).
+  /// The part that only repeats earlier computations: under a Recomputing, and inside the backward passes of fused attention and
+  /// grouping. flops() - recomputed() is the cost of the model itself (Chowdhery et al. 2022, PaLM, appendix B).
   double recomputed() const;
 
  private:
@@ -30,18 +28,17 @@ class FlopCounter {
   std::unique_ptr<Impl> impl_;
 };
 
-/// "12.30 GFLOPs".
+/// Returns "12.30 GFLOPs".
 std::string format_flops(double flops);
 
-/// What a MemoryMeter with a limit throws out of the allocation that would have exceeded it.
+/// Thrown by an allocation that would exceed the limit of a MemoryMeter.
 class MemoryLimitExceeded : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Bytes of tensors allocated by this thread, the operators it calls and the autograd threads that work for it, while it
-/// lives. With a limit, an allocation
-/// on the CPU that would bring them above it is not made and throws MemoryLimitExceeded.
+/// Measures the tensor bytes allocated by this thread, the operators it calls and the autograd threads that work for it, while the
+/// object exists. With a limit, an allocation on the CPU that would exceed it throws MemoryLimitExceeded.
 class MemoryMeter {
  public:
   explicit MemoryMeter(std::optional<std::int64_t> limit = std::nullopt);
@@ -50,7 +47,7 @@ class MemoryMeter {
   MemoryMeter& operator=(const MemoryMeter&) = delete;
   std::int64_t held() const;  // allocated and not freed
   std::int64_t peak() const;
-  std::vector<double> changes() const;  // bytes taken, and negative: given back, in order
+  std::vector<double> changes() const;  // bytes allocated, or freed if negative, in order
 
  private:
   struct Impl;

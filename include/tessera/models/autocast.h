@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-/// Autocast to a low precision for one scope; the weights' low-precision copies are kept until its end.
+/// Enables autocast to a low precision for one scope; the weights' low-precision copies are cached until its end.
 class Autocast {
  public:
   explicit Autocast(at::DeviceType device, at::ScalarType precision = at::kBFloat16) : device_(device) {

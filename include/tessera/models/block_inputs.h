@@ -4,9 +4,10 @@
 
 namespace tessera {
 
-/// While one lives, the transformer blocks that run in this thread leave what they see here, cut from what came before, so
-/// that the gradient of an output with respect to the last block's input can be taken: the feature map of Grad-CAM where
-/// a read-out looks at the class token alone, which the last block's own output does not reach.
+/// While an object exists, the transformer blocks that run in this thread record their input in it, detached from what
+/// came before, so that the gradient of an output with respect to the last block's input can be computed. That input is
+/// the feature map of Grad-CAM when a read-out uses only the class token: the gradient does not reach the last block's
+/// own patch outputs.
 class BlockInputs {
  public:
   BlockInputs();
@@ -14,10 +15,10 @@ class BlockInputs {
   BlockInputs(const BlockInputs&) = delete;
   BlockInputs& operator=(const BlockInputs&) = delete;
 
-  /// [B, 1 + N, w] or [B, N, w] of the block that ran last; undefined: none has run.
+  /// The input [B, 1 + N, w] or [B, N, w] of the block that ran last; undefined if none has run.
   const at::Tensor& last() const { return last_; }
 
-  /// What a block is to work on in place of its input: itself where nobody looks.
+  /// Returns the tensor that a block should use as its input: the input itself if no BlockInputs exists.
   static at::Tensor seen(const at::Tensor& input);
 
  private:

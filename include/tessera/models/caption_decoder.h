@@ -23,52 +23,54 @@ struct CaptionDecoderSettings {
 
 template <class Visitor>
 void fields(Visitor& v, CaptionDecoderSettings& s) {
-  v("context_length", s.context_length, "longest caption in tokens, special ones included", config::at_least(1));
-  v("layers", s.layers, "blocks; few of them leave more to what the decoder attends to", config::at_least(1));
+  v("context_length", s.context_length, "longest caption in tokens, including special ones", config::at_least(1));
+  v("layers", s.layers, "number of blocks; with few, captions depend more on what the decoder attends to", config::at_least(1));
   v("heads", s.heads, "attention heads; divides the decoder's width", config::at_least(1));
   v("mlp_ratio", s.mlp_ratio, "hidden width of the MLP = int(width * mlp_ratio)", config::above(0));
   v("activation", s.activation, "gelu (exact), gelu_tanh, or quick_gelu (x sigmoid(1.702 x))",
     config::one_of({"gelu", "gelu_tanh", "quick_gelu"}));
-  v("position_deviation", s.position_deviation, "standard deviation of the position embeddings at the start",
+  v("position_deviation", s.position_deviation, "standard deviation of the initial position embeddings",
     config::at_least(0));
 }
 
-/// What a decoder is built around.
+/// Sizes and shared parts of a decoder.
 struct CaptionDecoderShape {
-  at::Tensor table;               // [V, w], borrowed; undefined: one of its own, `token_embedding.weight`
+  at::Tensor table;               // [V, w], borrowed; undefined: it creates its own, `token_embedding.weight`
   std::int64_t vocab_size = 0;    // V of its own table
   std::int64_t width = 0;         // w of its own table
-  std::int64_t memory_width = 0;  // of the tokens that it attends to; 0: w
-  std::int64_t more_places = 0;   // places of a sequence beyond context_length
+  std::int64_t memory_width = 0;  // width of the tokens that it attends to; 0: w
+  std::int64_t more_places = 0;   // positions of a sequence beyond context_length
 };
 
-/// A decoder of captions: pre-norm blocks of self-attention, attention to the tokens of an encoder (the memory), and an MLP.
-/// Its token table [V, w] is borrowed (and then not stored) or its own, and is its output matrix too: logits are hidden
-/// states times the table, for linear_cross_entropy(). Where the memory has another width, `memory_projection` maps it.
+/// A decoder of captions: pre-norm blocks of self-attention, attention to the tokens of an encoder (the memory), and an
+/// MLP. Its token table [V, w] is borrowed (and then not stored) or its own. It also serves as the output matrix: the
+/// logits are hidden states times the table, for linear_cross_entropy(). If the memory has another width,
+/// `memory_projection` maps it.
 class CaptionDecoder : public torch::nn::Module {
  public:
-  /// `path` is where the settings stand, for messages. Throws UserError if the heads do not divide w.
+  /// `path` is where the settings are in the configuration, for messages. Throws UserError if the heads do not divide
+  /// w.
   CaptionDecoder(const CaptionDecoderSettings& settings, const CaptionDecoderShape& shape, const std::string& path);
-  /// The text group transformer's (section 2.2.2): around a table [V, w] that it borrows, with a memory as wide.
+  /// The text group transformer's decoder (section 2.2.2): with a borrowed table [V, w] and a memory of the same width.
   CaptionDecoder(const CaptionDecoderSettings& settings, const at::Tensor& table, const std::string& path);
 
-  /// Rows of the table at ids [..., L], any id where mask [..., L] is false: [..., L, w], 0 there.
+  /// Looks up ids [..., L] in the table -> [..., L, w]; 0 where mask [..., L] is false, with any id there.
   at::Tensor embed(const at::Tensor& ids, const at::Tensor& mask) const;
-  /// Embedded sequences x [B * K, T, w], to which the places are added, and the memory [B, N, memory_width] of B images, each
-  /// that of K sequences, of which memory_mask [B, N] (undefined: all) are real -> hidden states [B * K, T, w]. causal: row t
-  /// follows from places 0..t; else from all. Sequences without any memory attend to nothing. Throws c10::Error for
-  /// what does not fit.
+  /// Embedded sequences x [B * K, T, w], to which positions are added, and the memory [B, N, memory_width] of B images,
+  /// each shared by K sequences -> hidden states [B * K, T, w]. memory_mask [B, N] says which memory tokens are real
+  /// (undefined: all). causal: row t depends on positions 0..t, otherwise on all. Sequences without any memory attend
+  /// to nothing. Throws c10::Error if shapes do not fit.
   at::Tensor decode(const at::Tensor& x, const at::Tensor& memory, const at::Tensor& memory_mask, bool causal);
-  /// ids and mask [B, L], real tokens first, and the memory [B, K, w] -> [B, L - 1, w]. Row t follows from ids 0..t and is
-  /// about id t + 1; rows that follow from padding hold anything finite. Throws UserError if L is above
-  /// context_length, c10::Error for what does not fit otherwise.
+  /// ids and mask [B, L], real tokens first, and the memory [B, K, w] -> [B, L - 1, w]. Row t depends on ids 0..t and
+  /// predicts id t + 1; rows that depend on padding are finite but meaningless. Throws UserError if L is above
+  /// context_length, c10::Error if shapes do not fit otherwise.
   at::Tensor forward(const at::Tensor& ids, const at::Tensor& mask, const at::Tensor& groups);
 
   const at::Tensor& table() const { return table_; }
   std::int64_t width() const { return table_.size(1); }
-  /// The longest sequence that decode() takes.
+  /// The longest sequence that decode() accepts.
   std::int64_t places() const { return positional_embedding_.size(0); }
-  /// Throws UserError if captions of so many tokens are longer than context_length.
+  /// Throws UserError if captions of `tokens` tokens are longer than context_length.
   void check_length(std::int64_t tokens) const;
 
  private:

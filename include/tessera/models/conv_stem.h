@@ -11,21 +11,21 @@
 
 namespace tessera {
 
-/// Convolutions that stand in the place of a ViT's one.
+/// Convolutions that replace a ViT's single one.
 class PatchStem : public torch::nn::Module {
  public:
   static constexpr std::int64_t kStride = 16;
   /// [B, 3, H, W] -> [B, width, H / 16, W / 16].
   virtual at::Tensor forward(const at::Tensor& pixels) = 0;
-  /// Whether a picture's patches depend on that picture alone, in training, too.
+  /// Whether an image's patches depend only on that image, in training too.
   virtual bool rows_are_independent() const { return true; }
 };
 
-/// MobileCLIP-B's way from pixels to patches (Vasu et al. 2024): convolutions of strides 4, 2 and 2, the first two with
-/// batch norm and GELU. Parameters are `0.conv`, `0.bn`, `1.conv`, `1.bn` and `2.conv`, as in timm.
+/// MobileCLIP-B's stem (Vasu et al. 2024): convolutions of strides 4, 2 and 2, the first two with batch norm and GELU.
+/// Parameters are `0.conv`, `0.bn`, `1.conv`, `1.bn` and `2.conv`, as in timm.
 class ConvStem : public PatchStem {
  public:
-  /// width: of the patches, a multiple of 4.
+  /// width: width of the patches, a multiple of 4.
   explicit ConvStem(std::int64_t width);
   at::Tensor forward(const at::Tensor& pixels) override;
   bool rows_are_independent() const override { return !is_training(); }
@@ -37,11 +37,12 @@ class ConvStem : public PatchStem {
 
 class InvertedBottleneck;
 
-/// ViTamin's (Chen et al. 2024): two convolutions with a LayerNorm between them, two stages of inverted bottlenecks that halve the map,
-/// and a convolution that halves it again. Parameters are `stem.*`, `stages.0.0.*` ... and `pool.*`, as in timm.
+/// ViTamin's stem (Chen et al. 2024): two convolutions with a LayerNorm between them, two stages of inverted
+/// bottlenecks that halve the map, and a convolution that halves it again. Parameters are `stem.*`, `stages.0.0.*` ...
+/// and `pool.*`, as in timm.
 class VitaminStem : public PatchStem {
  public:
-  /// stage_widths: channels of the stages; width: of the patches.
+  /// stage_widths: channels of the stages; width: width of the patches.
   VitaminStem(const std::array<std::int64_t, 2>& stage_widths, std::int64_t width);
   at::Tensor forward(const at::Tensor& pixels) override;
 

@@ -32,23 +32,23 @@ struct ConvNextSettings {
 
 template <class Visitor>
 void fields(Visitor& v, ConvNextSettings& s) {
-  v("image_size", s.image_size, "pixels: the side of a square, or [height, width]");
+  v("image_size", s.image_size, "pixels: one side for a square, or [height, width]");
   v("layers", s.layers, "blocks in each of the four stages", config::at_least(1));
   v("widths", s.widths, "channels of each stage; the last one's are the tokens' width", config::at_least(1));
   v("kernel_sizes", s.kernel_sizes, "side of the depth-wise convolutions of each stage, odd", config::at_least(1));
   v("stem", s.stem,
-    "patch: one convolution of patch_size; overlap: two of stride 2; overlap_tiered: with half the channels between; "
-    "overlap_act: with an activation between",
+    "patch: one convolution of patch_size; overlap: two of stride 2; overlap_tiered: the same with half the channels "
+    "between them; overlap_act: the same with an activation between them",
     config::one_of({"patch", "overlap", "overlap_tiered", "overlap_act"}));
   v("patch_size", s.patch_size, "pixels of the stem's patch", config::at_least(1));
-  v("activation", s.activation, "of the MLPs", config::one_of({"gelu", "gelu_tanh", "quick_gelu", "silu", "relu"}));
+  v("activation", s.activation, "activation of the MLPs", config::one_of({"gelu", "gelu_tanh", "quick_gelu", "silu", "relu"}));
   v("norm_eps", s.norm_eps, "epsilon of every LayerNorm", config::above(0));
-  v("layer_scale_init", s.layer_scale_init, "start value of LayerScale; null: none (ConvNeXt V2)");
+  v("layer_scale_init", s.layer_scale_init, "initial value of LayerScale; null: none (ConvNeXt V2)");
   v("response_norm", s.response_norm, "global response normalization in the MLPs (ConvNeXt V2, Woo et al. 2023)");
-  v("conv_mlp", s.conv_mlp, "files hold the MLPs as 1x1 convolutions (timm's small models); the numbers are the same");
+  v("conv_mlp", s.conv_mlp, "whether files store the MLPs as 1x1 convolutions (timm's small models); the result is the same");
   v("conv_bias", s.conv_bias, "whether the convolutions have biases");
-  v("norm_first", s.norm_first, "the last LayerNorm stands before the mean over places, and not behind it");
-  v("drop_path", s.drop_path, "share of samples that skip the last block in training, rising from 0 at the first one",
+  v("norm_first", s.norm_first, "whether the last LayerNorm comes before the mean over positions instead of after it");
+  v("drop_path", s.drop_path, "share of samples that skip the last block in training, increasing linearly from 0 at the first block",
     config::in_half_open(0, 1));
 }
 
@@ -56,8 +56,9 @@ std::optional<config::Problem> validate(const ConvNextSettings& settings);
 
 class ConvNextBlock;
 
-/// ConvNeXt (Liu et al. 2022) and ConvNeXt V2. Tokens are the last stage's map, row-major. Parameters carry timm's names
-/// (stem.0, stages.0.blocks.0.conv_dw, head.norm). Use the read-out gap. Pictures may have any size that the strides divide.
+/// ConvNeXt (Liu et al. 2022) and ConvNeXt V2. Tokens are the last stage's map, row-major. Parameters have timm's names
+/// (stem.0, stages.0.blocks.0.conv_dw, head.norm). Use it with the read-out gap. Images may have any size that the
+/// strides divide.
 class ConvNext : public Encoder {
  public:
   explicit ConvNext(const ConvNextSettings& settings);
@@ -77,7 +78,7 @@ class ConvNext : public Encoder {
   std::int64_t stride() const { return (settings_.stem == "patch" ? settings_.patch_size : 4) * 8; }
 
   struct Downsample {
-    std::shared_ptr<LayerNorm> norm;  // null: the first stage's map is as the stem left it
+    std::shared_ptr<LayerNorm> norm;  // null in the first stage
     torch::nn::Conv2d convolution{nullptr};
   };
 

@@ -21,43 +21,44 @@ struct GroupingSettings {
 template <class Visitor>
 void fields(Visitor& v, GroupingSettings& s) {
   v("variant", s.variant,
-    "plain: the text group transformer's eq. 1-4; groupvit: GroupViT's whole block, with norms and MLPs around them",
+    "plain: the text group transformer's eq. 1-4; groupvit: GroupViT's whole block, which adds norms and MLPs",
     config::one_of({"plain", "groupvit"}));
-  v("hard", s.hard, "each token belongs to one group, with a straight-through gradient; false: by soft weights");
-  v("gumbel_tau", s.gumbel_tau, "divides scores and Gumbel noise in training; not used without noise",
+  v("hard", s.hard, "each token belongs to one group, with a straight-through gradient; false: to all, with soft weights");
+  v("gumbel_tau", s.gumbel_tau, "temperature that divides scores and Gumbel noise in training; not used without noise",
     config::above(0));
-  v("assign_eps", s.assign_eps, "added to the sum of a group's weights, which divides them; null: plain 0, groupvit 1",
+  v("assign_eps", s.assign_eps, "added to the sum that a group's weights are divided by; null: plain 0, groupvit 1",
     config::at_least(0));
 }
 
 /// Widths and counts of one block.
 struct GroupingShape {
   std::int64_t width = 0;
-  std::int64_t groups = 0;         // that go in
-  std::int64_t output_groups = 0;  // that come out; `plain`: as many
-  std::int64_t heads = 1;          // of the attention before the assignment; `groupvit` alone
+  std::int64_t groups = 0;         // number of input groups
+  std::int64_t output_groups = 0;  // number of output groups; `plain`: the same number
+  std::int64_t heads = 1;          // attention heads before the assignment; only `groupvit`
 };
 
-/// What a grouping block gives: K groups of L tokens.
+/// The output of a grouping block: K groups of L tokens.
 struct Grouped {
   at::Tensor groups;           // [B, K, d]
-  at::Tensor soft_assignment;  // [B, K, L], softmax over the groups of the scores, never with noise; 0 at padding
-  at::Tensor assignment;  // [B, L] int64, the group of each token, with the noise where there is one; -1 at padding
+  at::Tensor soft_assignment;  // [B, K, L], softmax of the scores over the groups, always without noise; 0 at padding
+  at::Tensor assignment;  // [B, L] int64, the group of each token, with the noise if there is one; -1 at padding
 };
 
-/// Groups compete for tokens: each token's scores are normalized over the groups (Xu et al. 2022, "GroupViT", section
-/// 3.2), a group is updated by the mean of the values of its tokens.
+/// Groups compete for tokens: each token's scores are normalized over the groups, and a group is updated with the mean
+/// of its tokens' values (Xu et al. 2022, "GroupViT", section 3.2).
 class GroupingBlock : public torch::nn::Module {
  public:
-  /// tokens [B, L, d], groups [B, K', d], mask [B, L] bool (true = real; undefined: all real). What stands in padding
-  /// reaches nothing and receives no gradient. noise [B, K, L] is added to the scores; undefined: none. A group without
-  /// a token keeps finite values and gradients.
+  /// tokens [B, L, d], groups [B, K', d], mask [B, L] bool (true = real; undefined: all real). Padding affects nothing
+  /// and receives no gradient. noise [B, K, L] is added to the scores; undefined: none. A group without a token keeps
+  /// finite values and gradients.
   virtual Grouped forward(const at::Tensor& tokens, const at::Tensor& groups, const at::Tensor& mask,
                           const at::Tensor& noise) = 0;
 
-  /// Standard Gumbel noise [B, K, L] float32 for these tokens [B, L, d], a row's numbers from its key (row_uniform) and
-  /// a token's the same whatever padding follows. Undefined where the block is not trained: in evaluation mode, and
-  /// where its parameters are frozen, so that a frozen encoder gives the same groups each time.
+  /// Returns standard Gumbel noise [B, K, L] float32 for these tokens [B, L, d]. A row's numbers come from its key
+  /// (row_uniform), and a token's do not depend on the padding after it. Undefined if the block is not being trained:
+  /// in evaluation mode, and when its parameters are frozen, so that a frozen encoder returns the same groups each
+  /// time.
   at::Tensor draw_noise(const at::Tensor& tokens) const;
 
  protected:

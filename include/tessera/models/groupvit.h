@@ -28,14 +28,14 @@ struct GroupVitSettings {
 
 template <class Visitor>
 void fields(Visitor& v, GroupVitSettings& s) {
-  v("image_size", s.image_size, "pixels, a multiple of patch_size: the side of a square, or [height, width]");
-  v("patch_size", s.patch_size, "pixels, side of a patch", config::at_least(1));
-  v("width", s.width, "of patches and groups", config::at_least(2));
-  v("depths", s.depths, "blocks of each stage", config::at_least(0));
+  v("image_size", s.image_size, "pixels, a multiple of patch_size: one side for a square, or [height, width]");
+  v("patch_size", s.patch_size, "side of a patch in pixels", config::at_least(1));
+  v("width", s.width, "width of patches and groups", config::at_least(2));
+  v("depths", s.depths, "number of blocks in each stage", config::at_least(0));
   v("heads", s.heads, "attention heads of each stage; divide width", config::at_least(1));
-  v("num_group_tokens", s.num_group_tokens, "group tokens that each stage learns; 0 in the last one",
+  v("num_group_tokens", s.num_group_tokens, "number of learned group tokens in each stage; 0 in the last one",
     config::at_least(0));
-  v("num_output_groups", s.num_output_groups, "groups that each stage but the last gives to the next one",
+  v("num_output_groups", s.num_output_groups, "number of groups that each stage except the last passes to the next",
     config::at_least(1));
   v("mlp_ratio", s.mlp_ratio, "hidden width of a block's MLP = int(width * mlp_ratio)", config::above(0));
   v("assign_eps", s.assign_eps, "as in the grouping block", config::at_least(0));
@@ -46,31 +46,31 @@ std::optional<config::Problem> validate(const GroupVitSettings& settings);
 
 class GroupVitStage;
 
-/// `groupvit`: GroupViT's image encoder (Xu et al. 2022). Each stage but the last appends group tokens to what it gets,
-/// patches or groups, and ends in a grouping block, whose groups are what the next stage gets. Its tokens are the last
-/// stage's groups [B, K, width]; `attention` is the share of each patch in each of them, the product of all stages'
-/// soft assignments; over the groups it sums to 1. Parameters have the names of the authors' checkpoint. Pictures of
-/// another size resample the position embeddings (bicubic).
+/// `groupvit`: GroupViT's image encoder (Xu et al. 2022). Each stage except the last appends group tokens to its input
+/// (patches or groups) and ends in a grouping block, whose groups are the next stage's input. The encoder's tokens are
+/// the last stage's groups [B, K, width]; `attention` is the share of each patch in each of them, the product of all
+/// stages' soft assignments, which sums to 1 over the groups. Parameters have the names of the authors' checkpoint. For
+/// images of another size the position embeddings are resampled (bicubic).
 class GroupVit : public Encoder {
  public:
-  /// The groups behind the last norm, and what each grouping block gave.
+  /// The groups after the last norm, and the output of each grouping block.
   struct Stages {
     at::Tensor groups;             // [B, K, width]
-    std::vector<Grouped> grouped;  // of each block
-    config::Size grid;             // of the patches
+    std::vector<Grouped> grouped;  // for each block
+    config::Size grid;             // the patches' grid
   };
 
   explicit GroupVit(const GroupVitSettings& settings);
   Encoded encode(const TowerInput& input) override;
   std::int64_t width() const override { return settings_.width; }
-  /// Of the patches.
+  /// The patches' grid.
   config::Size grid() const override;
   std::int64_t depth() const override;
   std::int64_t depth_of(const std::string& parameter) const override;
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
 
-  /// Normalized pixels [B, 3, H, W] to groups. noise [B, K, N] of each grouping block, as GroupingBlock::forward takes
-  /// it; none given: each block draws its own, where it is trained.
+  /// Maps normalized pixels [B, 3, H, W] to groups. noise [B, K, N] for each grouping block, as GroupingBlock::forward
+  /// takes it; if none is given, each block that is being trained draws its own.
   Stages group(const at::Tensor& pixels, const std::vector<at::Tensor>& noise = {});
 
  private:

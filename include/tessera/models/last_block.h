@@ -12,25 +12,25 @@ namespace tessera {
 /// Standard deviation of NACLIP's window, in patches.
 inline constexpr double kNaclipDeviation = 5.0;
 
-/// plain, maskclip, sclip, clearclip or naclip. Throws c10::Error for other names.
+/// Returns the kind of that name: plain, maskclip, sclip, clearclip or naclip. Throws c10::Error for other names.
 LastBlock last_block_named(const std::string& name);
 
-/// Whether the block adds its attention to its input and goes on with its MLP (plain, MaskCLIP, SCLIP); if not, its
-/// attention is all that comes out (ClearCLIP, NACLIP).
+/// Whether the block adds its attention to its input and then applies its MLP (plain, MaskCLIP, SCLIP). If not, its
+/// output is only its attention (ClearCLIP, NACLIP).
 bool keeps_residual(LastBlock kind);
 
-/// What stands in the place of softmax(q k^T / sqrt(d)) v, head by head, d the width of a head:
+/// Computes the replacement for softmax(q k^T / sqrt(d)) v, head by head, where d is the width of a head:
 ///   plain      softmax(q k^T / sqrt(d)) v
 ///   maskclip   v                                                            Zhou et al. 2022 (ECCV), "MaskCLIP"
 ///   sclip      (softmax(q q^T / sqrt(d)) + softmax(k k^T / sqrt(d))) v      Wang et al. 2024 (ECCV), "SCLIP"
 ///   clearclip  softmax(q q^T / sqrt(d)) v                                   Lan et al. 2024 (ECCV), "ClearCLIP"
 ///   naclip     softmax(k k^T / sqrt(d) + w) v                               Hajimiri et al. 2025 (WACV), "NACLIP"
 /// with w = exp(-|p - p'|^2 / (2 kNaclipDeviation^2)) between patches p and p' of the grid, and 0 from and to the class
-/// token and registers. q, k, v [B, N, w], heads beside each other -> [B, N, w]. Throws c10::Error where naclip gets no grid.
+/// token and registers. q, k, v [B, N, w], with adjacent heads -> [B, N, w]. Throws c10::Error if naclip gets no grid.
 at::Tensor attend_as(LastBlock kind, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      std::int64_t heads, const SequenceInfo& sequence);
 
-/// NACLIP's w: [N, N] float32, N = prefix + rows * columns, the prefix before the patches.
+/// Returns NACLIP's w: [N, N] float32, N = prefix + rows * columns, with the prefix before the patches.
 at::Tensor neighbor_window(config::Size grid, std::int64_t prefix, double deviation = kNaclipDeviation);
 
 }  // namespace tessera

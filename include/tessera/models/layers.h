@@ -7,20 +7,21 @@
 
 namespace tessera {
 
-/// "gelu", "gelu_tanh", "quick_gelu", "silu" or "relu" of x.
+/// Applies "gelu", "gelu_tanh", "quick_gelu", "silu" or "relu" to x.
 at::Tensor activate(const at::Tensor& x, const std::string& activation);
 
-/// norm(x); a frozen norm (its weight takes no gradient) keeps its statistics as well, and normalizes by them.
+/// Returns norm(x). A frozen norm (its weight requires no gradient) keeps its running statistics and normalizes with
+/// them.
 at::Tensor batch_norm(torch::nn::BatchNorm2d& norm, const at::Tensor& x);
 
-/// LayerNorm over the last dimension, biased variance, in float32 whatever the autocast type.
+/// LayerNorm over the last dimension, biased variance, in float32 even under autocast.
 class LayerNorm : public torch::nn::Module {
  public:
   LayerNorm(std::int64_t width, double eps);
   at::Tensor forward(const at::Tensor& x);
   const at::Tensor& weight() const { return weight_; }
   const at::Tensor& bias() const { return bias_; }
-  /// Over the channels of a map [B, C, H, W]; channels last in memory on the way out.
+  /// Over the channels of a map [B, C, H, W]; the result is channels-last in memory.
   at::Tensor forward_map(const at::Tensor& map) { return forward(map.permute({0, 2, 3, 1})).permute({0, 3, 1, 2}); }
 
  private:
@@ -29,7 +30,7 @@ class LayerNorm : public torch::nn::Module {
   double eps_;
 };
 
-/// A learned factor `gamma` per channel (Touvron et al. 2021), all `start` in the beginning.
+/// A learned factor `gamma` per channel (Touvron et al. 2021), initially `start`.
 class LayerScale : public torch::nn::Module {
  public:
   LayerScale(std::int64_t width, double start);

@@ -20,28 +20,28 @@ struct LeffSettings {
 
 template <class Visitor>
 void fields(Visitor& v, LeffSettings& s) {
-  v("layers", s.layers, "so many blocks, from the first one on, have it", config::at_least(0));
-  v("norm", s.norm, "after each of its three maps: none, or batch, batch normalization (the published models)",
+  v("layers", s.layers, "number of blocks that have it, counted from the first", config::at_least(0));
+  v("norm", s.norm, "after each of its three maps: none, or batch normalization (the published models)",
     config::one_of({"none", "batch"}));
   v("conv_bias", s.conv_bias, "whether the convolution has a bias (the published models: false)");
-  v("out_activation", s.out_activation, "an activation at the end, too (the published models: true)");
+  v("out_activation", s.out_activation, "whether it ends in an activation (the published models: true)");
   v("class_token", s.class_token,
-    "identity: the class token's update is its normalized self (CeiT and the published models); skip: it gets none",
+    "identity: the class token's update is the normalized token itself (CeiT and the published models); skip: it gets none",
     config::one_of({"identity", "skip"}));
 }
 
-/// The locally-enhanced feed-forward part of a block (Yuan et al. 2021; PyramidCLIP, figure 3c): patches go up through
-/// a linear map, side by side through a 3x3 depth-wise convolution over the picture's grid, and down through another
-/// linear map. Parameters `c_fc`, `dwconv`, `c_proj`, with batch norms `bn_fc`, `bn_conv`, `bn_proj`.
+/// The locally-enhanced feed-forward part of a block (Yuan et al. 2021; PyramidCLIP, figure 3c): a linear map widens
+/// the patches, a 3x3 depth-wise convolution over the image's grid mixes neighbors, and a linear map narrows them
+/// again. Parameters are `c_fc`, `dwconv`, `c_proj`, with batch norms `bn_fc`, `bn_conv`, `bn_proj`.
 class Leff : public FeedForward, public Adaptable {
  public:
   Leff(const LeffSettings& settings, std::int64_t width, std::int64_t hidden, std::string activation);
-  /// Throws c10::Error where the sequence's grid does not tell how its patches lie.
+  /// Throws c10::Error if the sequence has no grid for its patches.
   at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence) override;
   std::vector<LinearMap> linear_maps() const override;
 
  private:
-  /// prefix: tokens that stand before the patches.
+  /// prefix: number of tokens before the patches.
   at::Tensor patches_forward(const at::Tensor& patches, config::Size grid, std::int64_t prefix);
 
   LeffSettings settings_;

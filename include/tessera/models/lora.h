@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-/// Low-rank adapters (LoRA, Hu et al. 2022): a linear map W x of a transformer block gives
-/// W x + alpha / rank * B A dropout(x), with A [rank, in] and B [out, rank] trained and W as it was.
+/// Low-rank adapters (LoRA, Hu et al. 2022): a linear map W x of a transformer block becomes W x + alpha / rank * B A
+/// dropout(x), where A [rank, in] and B [out, rank] are trained and W stays fixed.
 struct LoraSettings {
   std::int64_t rank = 8;
   double alpha = 8;
@@ -25,28 +25,29 @@ struct LoraSettings {
 
 template <class Visitor>
 void fields(Visitor& v, LoraSettings& s) {
-  v("rank", s.rank, "width between the two matrices of an adapter", config::at_least(1));
+  v("rank", s.rank, "rank of an adapter's two matrices", config::at_least(1));
   v("alpha", s.alpha, "an adapter's update is multiplied by alpha / rank (PEFT's lora_alpha)", config::above(0));
   v("dropout", s.dropout,
-    "share of an adapter's input that is 0 in training, drawn for each token; adapters of one input (query, key, value) see the same",
+    "dropout on an adapter's input in training, drawn for each token; adapters with the same input (query, key, value) share the draw",
     config::in_half_open(0, 1));
   v("layers", s.layers,
-    "the linear maps with an adapter: query, key, value and out of attention, mlp_in (with the gate, where there is one) and mlp_out",
+    "the linear maps with an adapter: query, key, value and out of attention, mlp_in (including a gate) and mlp_out",
     config::one_of({"query", "key", "value", "out", "mlp_in", "mlp_out"}));
-  v("blocks", s.blocks, "numbers of the blocks with adapters, from 0; []: all", config::at_least(0));
+  v("blocks", s.blocks, "indices of the blocks with adapters, from 0; []: all", config::at_least(0));
   v("trained", s.trained,
-    "parameters of the encoder that are trained beside the adapters (PEFT's modules_to_save): patterns of names ([visual.ln_post.*])");
+    "parameters of the encoder that are trained in addition to the adapters (PEFT's modules_to_save): patterns of names "
+    "([visual.ln_post.*])");
 }
 
-/// At least one layer.
+/// Rejects an empty list of layers.
 std::optional<config::Problem> validate(const LoraSettings& settings);
 
-/// A linear map of a module, or one of those that a fused weight holds.
+/// A linear map of a module, or one of several in a fused weight.
 struct LinearMap {
-  std::string layer;      // as LoraSettings::layers calls it
-  std::string name;       // of its adapter: the parameters lora_NAME_a and lora_NAME_b
+  std::string layer;      // the name in LoraSettings::layers
+  std::string name;       // the adapter's name: its parameters are lora_NAME_a and lora_NAME_b
   std::string parameter;  // the weight's name in the module, "in_proj_weight"
-  std::int64_t first = 0, rows = 0;  // which rows of it
+  std::int64_t first = 0, rows = 0;  // rows of that weight
 };
 
 /// One adapter.
@@ -56,30 +57,30 @@ struct LoraAdapter {
   double scale = 1;  // alpha / rank
 };
 
-/// A module whose linear maps take adapters. The module calls add_updates() behind its maps, which does nothing as long as
-/// there are no adapters.
+/// A module whose linear maps can have adapters. The module calls add_updates() after its maps; without adapters this
+/// does nothing.
 class Adaptable {
  public:
   virtual ~Adaptable() = default;
   virtual std::vector<LinearMap> linear_maps() const = 0;
 
-  /// Gives a map an adapter, on the device and of the dtype of its weight. A is drawn from the default generator of the CPU
-  /// (uniform in +-in^-1/2, as PEFT draws it), B is 0: nothing changes yet. `self` is this module. Throws c10::Error where
-  /// the rank is above what the map has.
+  /// Adds an adapter to a map, on the device and with the dtype of its weight. A is drawn from the CPU's default
+  /// generator (uniform in +-in^-1/2, as in PEFT), and B is 0, so nothing changes yet. `self` is this module. Throws
+  /// c10::Error if the map is too small for the rank.
   void add_adapter(torch::nn::Module& self, const LinearMap& map, const LoraSettings& settings);
   const std::vector<LoraAdapter>& adapters() const { return adapters_; }
   /// Whether training draws random numbers for each token (see token_keys()).
   bool drops_tokens_inputs() const { return dropout_ > 0 && !adapters_.empty(); }
-  /// While true, the adapters are part of the weights already, and add_updates() adds nothing.
+  /// If true, the weights already contain the adapters, and add_updates() adds nothing.
   void set_merged(bool merged) { merged_ = merged; }
 
  protected:
   struct Output {
-    const char* name;  // of the map
-    at::Tensor& value;  // [..., out] what it gives
+    const char* name;  // the map's name
+    at::Tensor& value;  // [..., out], the map's output
   };
-  /// Adds to what the maps of one input x [..., in] give what their adapters give. With dropout, a RowRngScope of the
-  /// sequence's tokens must be there; left_out: x [B, N - left_out, in] lacks the first tokens of each row.
+  /// Adds the adapters' outputs to the outputs of the maps of one input x [..., in]. With dropout, a RowRngScope of the
+  /// sequence's tokens must exist; left_out: x [B, N - left_out, in] lacks the first tokens of each row.
   void add_updates(const at::Tensor& x, std::initializer_list<Output> outputs, bool training, std::int64_t left_out = 0) const;
 
  private:

@@ -11,7 +11,7 @@ namespace tessera {
 struct MlpHeadSettings {
   std::int64_t num_layers = 1;
   std::int64_t inner_dim = 4096;
-  // Settings of the projection `mlp` alone.
+  // Settings that only the projection `mlp` has.
   std::string norm = "batch";
   std::string activation = "relu";
   bool hidden_bias = true;
@@ -20,14 +20,14 @@ struct MlpHeadSettings {
 
 template <class Visitor>
 void fields(Visitor& v, MlpHeadSettings& s) {
-  v("num_layers", s.num_layers, "1: one linear map; 2: with batch norm and ReLU behind the first one (GroupViT)",
+  v("num_layers", s.num_layers, "1: one linear map; 2: two, with batch norm and ReLU after the first (GroupViT)",
     config::in_range(1, 2));
-  v("inner_dim", s.inner_dim, "width between two layers", config::at_least(1));
+  v("inner_dim", s.inner_dim, "width between the two layers", config::at_least(1));
 }
 
-/// The maps: `linear_out`, and with two layers before it `linear_hidden.0` (linear) and `linear_hidden.1` (batch norm, where there is one).
-/// In training the batch norm's statistics are those of the rows that this process sees at a time, all groups of all
-/// rows alike: of a chunk with GradCache.
+/// The maps are `linear_out`, and with two layers also `linear_hidden.0` (linear) and `linear_hidden.1` (batch norm, if
+/// any). In training the batch norm's statistics cover the rows that this process sees at a time, with all groups of
+/// all rows treated alike; with GradCache these are the rows of a chunk.
 class MlpHead : public torch::nn::Module {
  public:
   MlpHead(const MlpHeadSettings& settings, std::int64_t width, std::int64_t output_dim);
@@ -49,14 +49,14 @@ template <class Visitor>
 void fields(Visitor& v, MlpProjectionSettings& s) {
   v("embed_dim", s.embed_dim, "width of the space that both towers share", config::at_least(1));
   fields(v, static_cast<MlpHeadSettings&>(s));
-  v("norm", s.norm, "behind the first of two layers: batch (GroupViT) or none (OpenCLIP)", config::one_of({"batch", "none"}));
-  v("activation", s.activation, "behind that", config::one_of({"gelu", "gelu_tanh", "quick_gelu", "silu", "relu"}));
+  v("norm", s.norm, "norm after the first of two layers: batch (GroupViT) or none (OpenCLIP)", config::one_of({"batch", "none"}));
+  v("activation", s.activation, "activation after that norm", config::one_of({"gelu", "gelu_tanh", "quick_gelu", "silu", "relu"}));
   v("hidden_bias", s.hidden_bias, "whether the first of two layers adds a bias");
   v("bias", s.bias, "whether the last layer adds a bias");
 }
 
-/// `mlp`: an MlpHead on the pooled vector, as GroupViT and OpenCLIP have it; `head.*` in files. Token-level losses see the
-/// encoder's tokens as they are.
+/// `mlp`: an MlpHead on the pooled vector, as in GroupViT and OpenCLIP; `head.*` in files. Token-level losses see the
+/// encoder's tokens unchanged.
 class MlpProjection : public Projection {
  public:
   MlpProjection(const MlpProjectionSettings& settings, const ProjectionContext& context);

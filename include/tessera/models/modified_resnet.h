@@ -22,21 +22,21 @@ struct ModifiedResnetSettings {
 
 template <class Visitor>
 void fields(Visitor& v, ModifiedResnetSettings& s) {
-  v("layers", s.layers, "bottleneck blocks in each of the four stages", config::at_least(1));
-  v("width", s.width, "channels after the stem; the tokens have 32 times as many", config::at_least(2));
-  v("image_size", s.image_size, "pixels, a multiple of 32: the side of a square, or [height, width]");
+  v("layers", s.layers, "number of bottleneck blocks in each of the four stages", config::at_least(1));
+  v("width", s.width, "channels after the stem; the tokens are 32 times as wide", config::at_least(2));
+  v("image_size", s.image_size, "pixels, a multiple of 32: one side for a square, or [height, width]");
   v("regions", s.regions,
-    "region features as an image view, which enter the read-out: {width: 2052, class_token: mean}; null: none");
+    "region features as an image view, passed to the read-out: {width: 2052, class_token: mean}; null: none");
 }
 
 std::optional<config::Problem> validate(const ModifiedResnetSettings& settings);
 
-/// CLIP's ResNet (Radford et al. 2021): stem of three convolutions, anti-aliased strides (2x2 mean before the
-/// convolution). Tokens are the last stage's map, row-major, 32 * width wide. Parameters carry OpenCLIP's names;
-/// `attnpool` is the read-out attention_pool_2d. Regions: `roi_proj`, `roi_class_embedding`, `ln_pre`.
+/// CLIP's ResNet (Radford et al. 2021): a stem of three convolutions, and anti-aliased strides (2x2 mean before the
+/// convolution). Tokens are the last stage's map, row-major, 32 * width wide. Parameters have OpenCLIP's names;
+/// `attnpool` is the read-out attention_pool_2d. For regions: `roi_proj`, `roi_class_embedding`, `ln_pre`.
 class ModifiedResnet : public Encoder {
  public:
-  static constexpr std::int64_t kWidening = 32;  // tokens are so many times as wide as the stem
+  static constexpr std::int64_t kWidening = 32;  // the tokens' width as a multiple of the stem's
   explicit ModifiedResnet(const ModifiedResnetSettings& settings);
   Encoded encode(const TowerInput& input) override;
   bool rows_are_independent() const override { return !is_training(); }

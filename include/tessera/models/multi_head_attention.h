@@ -15,26 +15,26 @@
 namespace tessera {
 
 struct MultiHeadAttentionSettings {
-  std::int64_t width = 0;  // of the queries
+  std::int64_t width = 0;  // width of the queries
   std::int64_t heads = 1;
-  std::int64_t key_width = 0;     // of what keys and values are made of; 0: width
-  std::int64_t inner_width = 0;   // of all heads together, a multiple of `heads`; 0: width
+  std::int64_t key_width = 0;     // width of the input of keys and values; 0: width
+  std::int64_t inner_width = 0;   // total width of all heads, a multiple of `heads`; 0: width
   std::int64_t output_width = 0;  // 0: width
-  /// Names of the input projections. False: those of torch.nn.MultiheadAttention, one fused `in_proj_weight`, or
-  /// `q_proj_weight`, `k_proj_weight`, `v_proj_weight` where the keys have another width, and `in_proj_bias`. True: a
+  /// Names of the input projections. False: torch.nn.MultiheadAttention's, which are one fused `in_proj_weight`, or
+  /// `q_proj_weight`, `k_proj_weight`, `v_proj_weight` if the keys have another width, and `in_proj_bias`. True: one
   /// Linear each, `q_proj`, `k_proj`, `v_proj`.
   bool linears = false;
-  /// Biases of a fused input projection: all (one `in_proj_bias`), none, or some of `q_bias`, `k_bias` and `v_bias`: without one
-  /// (no_key: EVA, DINOv3; no_query; no_value) or one alone (query, key, value).
+  /// Biases of a fused input projection: all (one `in_proj_bias`), none, or some of `q_bias`, `k_bias` and `v_bias`:
+  /// all but one (no_key: EVA, DINOv3; no_query; no_value) or only one (query, key, value).
   std::string input_bias = "all";
-  bool output_bias = true;  // of `out_proj`
+  bool output_bias = true;  // whether `out_proj` has a bias
   bool query_key_norm = false;  // LayerNorm over each head's queries and keys, `q_norm` and `k_norm`
-  bool inner_norm = false;      // LayerNorm `norm` over what all heads give, before the last projection (EVA-02)
+  bool inner_norm = false;      // LayerNorm `norm` on the output of all heads, before the last projection (EVA-02)
   double norm_eps = 1e-5;
 };
 
-/// Multi-head attention between learned projections; the last one is `out_proj`. Adapters serve self-attention with a fused
-/// input projection: `query`, `key`, `value` and `out`.
+/// Multi-head attention with learned projections; the last one is `out_proj`. Adapters are supported for self-attention
+/// with a fused input projection: `query`, `key`, `value` and `out`.
 class MultiHeadAttention : public torch::nn::Module, public Adaptable {
  public:
   explicit MultiHeadAttention(const MultiHeadAttentionSettings& settings);
@@ -44,24 +44,24 @@ class MultiHeadAttention : public torch::nn::Module, public Adaptable {
   /// query [B or 1, N, width] (1: the same queries for all rows), keys [B, K, key_width] -> [B, N, output_width].
   at::Tensor forward(const at::Tensor& query, const at::Tensor& keys, const AttentionMask& mask = {});
 
-  /// For self-attention by another rule: queries, keys and values of x [B, N, width], each [B, N, inner width], with the heads
-  /// beside each other, normalized and turned; and the last projection of what is made of them. Projections must be fused
-  /// (`in_proj_weight`).
+  /// For self-attention with another rule: queries, keys and values of x [B, N, width], each [B, N, inner width], with
+  /// adjacent heads, normalized and rotated. project() applies the last projection to the attention's result. The input
+  /// projection must be fused (`in_proj_weight`).
   std::vector<at::Tensor> queries_keys_values(const at::Tensor& x, const Rotation& rotation = {}) const;
   at::Tensor project(const at::Tensor& attended);
   std::int64_t heads() const { return heads_; }
 
-  /// Draws all weights anew from normal distributions; biases stay.
+  /// Redraws all weights from normal distributions; biases stay.
   void initialize(double input_deviation, double output_deviation);
   /// Weight and bias of queries, keys, values and output, in this order, as multi_head_attention() takes them. Throws
-  /// c10::Error where there are adapters.
+  /// c10::Error if there are adapters.
   std::vector<at::Tensor> projections() const;
   std::vector<LinearMap> linear_maps() const override;
 
  private:
   std::int64_t heads_;
-  std::vector<at::Tensor> weights_;  // of queries, keys and values: one fused, or three
-  std::vector<at::Tensor> biases_;   // one fused, or three of which some may be undefined; empty: none
+  std::vector<at::Tensor> weights_;  // of queries, keys and values: one fused tensor, or three
+  std::vector<at::Tensor> biases_;   // one fused tensor, or three that may be undefined; empty: none
   at::Tensor input_bias() const;
 
   std::shared_ptr<LayerNorm> query_norm_, key_norm_, inner_norm_;

@@ -8,22 +8,23 @@
 
 namespace tessera {
 
-/// How many numbers a model learns; what modules share counts once, buffers not at all.
+/// The number of parameters that a model can learn; shared ones count once, buffers not at all.
 struct ParameterCount {
   std::int64_t image = 0;
   std::int64_t text = 0;
   std::int64_t objective = 0;           // the objective's own: the logit scale, heads
-  std::int64_t adapters = 0;            // of the towers' parameters, those of adapters
-  std::optional<std::int64_t> trained;  // of all of them; nothing: nobody trains here
+  std::int64_t adapters = 0;            // those of the towers' parameters that are adapters'
+  std::optional<std::int64_t> trained;  // number of trained parameters; unset: not a training program
 
   std::int64_t model() const { return image + text; }
 };
 
-/// The towers' parameters, and those of `objective` that are not the towers', if it is given.
+/// Counts the towers' parameters and, if it is given, those of `objective` that the towers do not have.
 ParameterCount count_parameters(const DualEncoder& model, const torch::nn::Module* objective = nullptr);
 
-/// What every program and page says: "1,314: image tower 1,024, text tower 290; 1 more of the objective; 291 are
-/// trained". The last two where there are some, and where others stay; before the last, "40 in adapters" where there are any.
+/// Returns the count in the form used by all programs and pages: "1,314: image tower 1,024, text tower 290; 1 more of
+/// the objective; 291 are trained". The last two parts appear only if the objective has parameters and if some
+/// parameters are frozen; if there are adapters, "40 in adapters" comes before the last.
 std::string describe(const ParameterCount& count);
 
 }  // namespace tessera

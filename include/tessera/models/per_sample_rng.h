@@ -10,14 +10,16 @@
 
 namespace tessera {
 
-/// Keys [count] int64 of the rows at the places first, first + stride, ... of the global batch. What is random of a row
-/// in a training step follows from its key: neither the number of ranks nor chunks of a batch change it.
+/// Returns the keys [count] int64 of the rows at positions first, first + stride, ... of the global batch. All
+/// randomness of a row in a training step depends only on its key, so it does not change with the number of ranks or
+/// the chunks of a batch.
 at::Tensor row_keys(std::uint64_t step_seed, std::int64_t first, std::int64_t stride, std::int64_t count);
 
-/// While it lives, row_random_int() of this thread draws for the rows of these keys, the same numbers in each such scope.
+/// While an object exists, row_random_int() in this thread draws for the rows of these keys; every such scope gives the
+/// same numbers.
 class RowRngScope {
  public:
-  /// keys [B] as of row_keys, on the device of the rows; undefined: as if it were not there.
+  /// keys [B] from row_keys, on the device of the rows; undefined: the scope has no effect.
   explicit RowRngScope(at::Tensor keys);
   ~RowRngScope();
   RowRngScope(const RowRngScope&) = delete;
@@ -32,24 +34,25 @@ class RowRngScope {
   RowRngScope* outer_;
 };
 
-/// Keys [views * B] for the rows of some views of the batch, one view below the other: each view has numbers of its own,
-/// the same alone and beside others. Undefined outside of a RowRngScope with keys.
+/// Returns keys [views * B] for the rows of some views of the batch, one view after the other. Each view has its own
+/// numbers, whether it is encoded by itself or with others. Undefined outside a RowRngScope with keys.
 at::Tensor row_keys_of_views(const std::vector<std::string>& views);
 
-/// Keys [rows * parts] for the parts of each row (the captions of an image), drawn as row_random_int. Undefined outside of a
-/// RowRngScope with keys.
+/// Returns keys [rows * parts] for the parts of each row (the captions of an image), drawn as by row_random_int.
+/// Undefined outside a RowRngScope with keys.
 at::Tensor row_keys_of_parts(std::int64_t rows, std::int64_t parts, const at::Device& device);
 
-/// Keys for the tokens of sequences [rows, length]: [rows * length], or of packed ones [T], drawn as row_random_int. A token's
-/// key follows from its row's key and its place there, whether the sequences are packed or not and whatever their length.
+/// Returns keys for the tokens of sequences [rows, length]: [rows * length], or [T] if packed, drawn as by
+/// row_random_int. A token's key depends only on its row's key and its position, not on packing or the sequences'
+/// length.
 at::Tensor token_keys(std::int64_t rows, std::int64_t length, const at::Device& device, const PackedRows& packed = {});
 
-/// Uniform integers [rows, count], at least 0: from the rows' keys, other ones in each call; outside of a RowRngScope from
-/// the device's default generator.
+/// Returns uniform integers [rows, count], at least 0. They come from the rows' keys and differ in each call; outside a
+/// RowRngScope they come from the device's default generator.
 at::Tensor row_random_int(std::int64_t rows, std::int64_t count, const at::Device& device);
 
-/// Uniform numbers [rows, count] in the open interval (0, 1), float32, drawn as row_random_int; for Gumbel noise,
-/// stochastic depth and the like.
+/// Returns uniform numbers [rows, count] in the open interval (0, 1), float32, drawn as by row_random_int; for Gumbel
+/// noise, stochastic depth and the like.
 at::Tensor row_uniform(std::int64_t rows, std::int64_t count, const at::Device& device);
 
 }  // namespace tessera

@@ -19,8 +19,8 @@ void fields(Visitor& v, LinearProjectionSettings& s) {
   v("bias", s.bias, "whether it adds a bias (SigLIP's texts)");
 }
 
-/// `linear`: x @ proj, without bias (CLIP) or with one (SigLIP's texts); `visual.proj`, `text_projection`, and
-/// `proj_bias`, `text_projection_bias`. Tokens go through the same matrix.
+/// `linear`: x @ proj, without bias (CLIP) or with one (SigLIP's texts); named `visual.proj`, `text_projection`,
+/// `proj_bias` and `text_projection_bias`. Tokens use the same matrix.
 class LinearProjection : public Projection {
  public:
   LinearProjection(const LinearProjectionSettings& settings, const ProjectionContext& context);
@@ -59,9 +59,9 @@ struct AdaptorSettings {
 template <class Visitor>
 void fields(Visitor& v, AdaptorSettings& s) {
   v("embed_dim", s.embed_dim, "width of the space that both towers share", config::at_least(1));
-  v("bias", s.bias, "of the adaptor g");
+  v("bias", s.bias, "whether the adaptor g has a bias");
   v("global_head", s.global_head,
-    "images: nonlinear: h = GELU(linear) before g on the pooled vector; mean: h = identity",
+    "for images: nonlinear: h = GELU(linear) before g on the pooled vector; mean: h = identity",
     config::one_of({"nonlinear", "mean"}));
 }
 

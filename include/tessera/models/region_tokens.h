@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// Region features of a detector as a second kind of input of an image encoder (PyramidCLIP, Gao et al. 2022, 3.3).
+/// A detector's region features as a second kind of input to an image encoder (PyramidCLIP, Gao et al. 2022, 3.3).
 struct RegionSettings {
   std::int64_t width = 2052;
   bool bias = false;
@@ -20,26 +20,26 @@ struct RegionSettings {
 
 template <class Visitor>
 void fields(Visitor& v, RegionSettings& s) {
-  v("width", s.width, "of a region's features (2,048 of the detector and 4 of the box)", config::at_least(1));
+  v("width", s.width, "width of a region's features (2,048 of the detector and 4 of the box)", config::at_least(1));
   v("bias", s.bias, "whether the linear map to the encoder's width has a bias");
-  v("pre_norm", s.pre_norm, "LayerNorm `ln_pre` over them and their class token; a vit needs pre_norm for it, too");
+  v("pre_norm", s.pre_norm, "apply LayerNorm `ln_pre` to them and their class token; a vit also needs pre_norm for it");
   v("class_token", s.class_token,
-    "learned: of their own; shared: the pictures' (the published ViT); mean: the mean over regions (the published "
-    "ResNet)",
+    "learned: their own; shared: the images' class token (the published ViT); mean: the mean over regions (the "
+    "published ResNet)",
     config::one_of({"learned", "shared", "mean"}));
 }
 
-/// Turns region features into tokens with a class token before them: a linear map and no positions. Parameters
-/// `roi_proj` and `roi_class_embedding` are registered with the encoder.
+/// Turns region features into tokens, preceded by a class token: a linear map, without positions. Parameters `roi_proj`
+/// and `roi_class_embedding` are registered with the encoder.
 class RegionTokens {
  public:
-  /// What an encoder's rear part takes. A region whose mask is false is 0 and receives no gradient.
+  /// Input of the encoder's later part. A region with mask false is 0 and receives no gradient.
   struct Sequence {
     at::Tensor tokens;  // [B, n + R, w]; n: 1 with a class token, else 0
-    at::Tensor mask;    // bool [B, n + R]; the class token is real; undefined: all real
+    at::Tensor mask;    // bool [B, n + R]; the class token counts as real; undefined: all real
   };
 
-  /// class_token: whether there is one at all. Throws UserError for `shared` where `of_pictures` is undefined.
+  /// class_token: whether there is one. Throws UserError for `shared` if `of_pictures` is undefined.
   RegionTokens(const RegionSettings& settings, std::int64_t width, bool class_token, const at::Tensor& of_pictures,
                torch::nn::Module& encoder);
   /// regions [B, R, F], mask bool [B, R] or undefined. Throws c10::Error for another width.

@@ -4,25 +4,25 @@
 
 namespace tessera {
 
-/// Builds an encoder from its settings. Image encoders get the picture size from the settings' own image_size.
+/// Builds an encoder from its settings. Image encoders read the image size from their own image_size.
 using EncoderRegistry = config::Registry<Encoder>;
 
-/// What a read-out may know of its tower.
+/// What a read-out can use of its tower.
 struct ReadOutContext {
-  std::int64_t width = 0;      // of the tokens
-  std::int64_t tokens = 0;     // how many there are at the configured size; 0 = varies
+  std::int64_t width = 0;      // width of the tokens
+  std::int64_t tokens = 0;     // number of tokens at the configured size; 0 = varies
   config::Size grid = {0, 0};  // rows and columns of the patches; {0, 0} for text
-  bool class_token = false;    // the encoder gives one
+  bool class_token = false;    // whether the encoder returns one
   Modality modality = Modality::image;
-  std::string path = "readout";  // where its settings stand, for messages
+  std::string path = "readout";  // where its settings are in the configuration, for messages
   SharedParameters* shared = nullptr;
 };
 using ReadOutRegistry = config::Registry<ReadOut, const ReadOutContext&>;
 
-/// What a projection may know of its tower.
+/// What a projection can use of its tower.
 struct ProjectionContext {
-  std::int64_t pooled_width = 0;  // what the read-out gives
-  std::int64_t token_width = 0;   // what the encoder gives
+  std::int64_t pooled_width = 0;  // width of the read-out's vector
+  std::int64_t token_width = 0;   // width of the encoder's tokens
   Modality modality = Modality::image;
   std::string path = "projection";
   SharedParameters* shared = nullptr;

@@ -18,14 +18,15 @@ struct TextConditionedPoolSettings {
 
 template <class Visitor>
 void fields(Visitor& v, TextConditionedPoolSettings& s) {
-  v("heads", s.heads, "attention heads of the pooling; they divide the embedding's width", config::at_least(1));
+  v("heads", s.heads, "attention heads of the pooling; must divide the embedding's width", config::at_least(1));
   v("zero_token", s.zero_token,
-    "one more key and value, all zeros: a text that finds nothing in the image may look away");
+    "add one more key and value, all zeros, which a text that matches nothing in the image can attend to");
 }
 
-/// What a text finds in an image (FLAIR, arXiv 2412.03561, section 3.2): multi-head attention of the text's embedding over
-/// the image's projected patches, with a LayerNorm each for queries, keys and values (`ln_q`, `ln_k`, `ln_v`), projections
-/// with biases under the names of torch's MultiheadAttention (`attn.*`), and a zero token beside the patches. No residual.
+/// Pools an image for a text (FLAIR, arXiv 2412.03561, section 3.2): multi-head attention of the text's embedding over
+/// the image's projected patches, with one LayerNorm each for queries, keys and values (`ln_q`, `ln_k`, `ln_v`),
+/// projections with biases under the names of torch's MultiheadAttention (`attn.*`), and a zero token in addition to
+/// the patches. No residual.
 class TextConditionedPool : public torch::nn::Module {
  public:
   /// Throws UserError if the heads do not divide the width.
@@ -35,7 +36,7 @@ class TextConditionedPool : public torch::nn::Module {
     at::Tensor pooled;     // [B, Q, D], not normalized
     at::Tensor attention;  // [B, Q, P], without gradient: the mean of the heads' weights, without the zero token's
   };
-  /// image_tokens [B, P, D]; queries [B, Q, D], each image's own, or [Q, D], the same for all images.
+  /// image_tokens [B, P, D]; queries [B, Q, D] (each image's own) or [Q, D] (the same for all images).
   Pooled forward(const at::Tensor& image_tokens, const at::Tensor& queries);
 
   /// Queries [..., D] after their norm and projection; keys and values [..., D] of image tokens after theirs.
@@ -45,10 +46,10 @@ class TextConditionedPool : public torch::nn::Module {
   /// The last projection, of the heads' outputs [..., D].
   at::Tensor project_output(const at::Tensor& heads_output);
 
-  /// The same parameters as the operators take them (tessera/ops/text_conditioned_pool.h).
+  /// The same parameters in the form that the operators take (tessera/ops/text_conditioned_pool.h).
   TextPoolParameters parameters_of_operator() const;
   std::int64_t heads() const { return settings_.heads; }
-  /// D.
+  /// The width D of the embeddings.
   std::int64_t width() const { return width_; }
   bool zero_token() const { return settings_.zero_token; }
 

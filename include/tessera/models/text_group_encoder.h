@@ -29,33 +29,33 @@ struct TextGroupEncoderSettings {
 
 template <class Visitor>
 void fields(Visitor& v, TextGroupEncoderSettings& s) {
-  v("context_length", s.context_length, "longest text in tokens, special ones included", config::at_least(1));
+  v("context_length", s.context_length, "longest text in tokens, including special ones", config::at_least(1));
   v("vocab_size", s.vocab_size, "number of token ids", config::at_least(1));
-  v("width", s.width, "of tokens and groups", config::at_least(1));
+  v("width", s.width, "width of tokens and groups", config::at_least(1));
   v("heads", s.heads, "attention heads; divides width", config::at_least(1));
-  v("token_layers", s.token_layers, "blocks over tokens and groups, before the grouping block", config::at_least(0));
-  v("group_layers", s.group_layers, "blocks over the groups alone, behind it", config::at_least(0));
-  v("num_groups", s.num_groups, "K, vectors that a text becomes (paper: 4; 1, 2, 8, 16 in its ablation)",
+  v("token_layers", s.token_layers, "number of blocks over tokens and groups, before the grouping block", config::at_least(0));
+  v("group_layers", s.group_layers, "number of blocks over only the groups, after it", config::at_least(0));
+  v("num_groups", s.num_groups, "K, the number of vectors for a text (paper: 4; 1, 2, 8, 16 in its ablation)",
     config::at_least(1));
   v("mlp_ratio", s.mlp_ratio, "hidden width of the MLP = int(width * mlp_ratio)", config::above(0));
   v("activation", s.activation, "gelu (exact), gelu_tanh, or quick_gelu (x sigmoid(1.702 x))",
     config::one_of({"gelu", "gelu_tanh", "quick_gelu"}));
-  v("token_deviation", s.token_deviation, "standard deviation of the token embeddings at the start", config::above(0));
-  v("position_deviation", s.position_deviation, "standard deviation of the position embeddings at the start",
+  v("token_deviation", s.token_deviation, "standard deviation of the initial token embeddings", config::above(0));
+  v("position_deviation", s.position_deviation, "standard deviation of the initial position embeddings",
     config::at_least(0));
   fields(v, s.grouping);
 }
 
 std::optional<config::Problem> validate(const TextGroupEncoderSettings& settings);
 
-/// `text_group_encoder`: the text group transformer's text encoder (section 2.1.1). K learned group vectors are appended
-/// to the embedded tokens, pass `token_blocks` with them, bind to tokens of their own in a grouping block, and pass
-/// `group_blocks` alone. Its tokens are the groups [B, K, width], all of them real, also those that no token belongs to
-/// and those of a text without tokens; `attention` is each group's soft weight of each text position.
+/// `text_group_encoder`: the text group transformer's text encoder (section 2.1.1). K learned group vectors are
+/// appended to the embedded tokens, go through `token_blocks` with them, take over tokens in a grouping block, and go
+/// through `group_blocks` without the tokens. The encoder's tokens are the groups [B, K, width], all real, even those
+/// without tokens and those of an empty text; `attention` is each group's soft weight of each text position.
 class TextGroupEncoder : public Encoder {
  public:
   explicit TextGroupEncoder(const TextGroupEncoderSettings& settings);
-  /// What stands where the mask is false may be anything, also no valid id.
+  /// Where the mask is false, ids may have any value, even an invalid one.
   Encoded encode(const TowerInput& input) override;
   std::int64_t width() const override { return settings_.width; }
   Modality modality() const override { return Modality::text; }
@@ -66,9 +66,10 @@ class TextGroupEncoder : public Encoder {
   std::int64_t depth_of(const std::string& parameter) const override;
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
 
-  /// Tokens and groups [B, L + K, width] behind the token blocks: what the grouping block gets.
+  /// Tokens and groups [B, L + K, width] after the token blocks: the input of the grouping block.
   at::Tensor encode_tokens(const at::Tensor& ids, const at::Tensor& mask);
-  /// The groups of these [B, L + K, width] behind the last norm; noise [B, K, L] as GroupingBlock::forward takes it.
+  /// The groups for this input [B, L + K, width], after the last norm; noise [B, K, L] as GroupingBlock::forward takes
+  /// it.
   Grouped group(const at::Tensor& tokens_and_groups, const at::Tensor& mask, const at::Tensor& noise);
 
  private:

@@ -30,7 +30,7 @@ struct TextTransformerSettings : TransformerSettings {
 
 template <class Visitor>
 void fields(Visitor& v, TextTransformerSettings& s) {
-  v("context_length", s.context_length, "longest text in tokens, special ones included", config::at_least(1));
+  v("context_length", s.context_length, "longest text in tokens, including special ones", config::at_least(1));
   v("vocab_size", s.vocab_size, "number of token ids", config::at_least(1));
   fields(v, static_cast<TransformerSettings&>(s));
   v("attention", s.attention, "causal (CLIP) or bidirectional (SPARC, STAIR); padding is never attended to",
@@ -38,34 +38,37 @@ void fields(Visitor& v, TextTransformerSettings& s) {
   v("position_embedding", s.position_embedding, "learned, or sinusoidal: fixed sines and cosines (NLLB's encoder)",
     config::one_of({"learned", "sinusoidal"}));
   v("position_rows", s.position_rows,
-    "rows of the table of learned positions, where it is longer than a text (BERT, RoBERTa); null: context_length, and one for the "
+    "rows of the table of learned positions, if it is longer than a text (BERT, RoBERTa); null: context_length, plus one for a "
     "class token");
   v("position_offset", s.position_offset, "row of the first token; those before it are never used (RoBERTa and NLLB: 2)",
     config::at_least(0));
   v("kept_positions", s.kept_positions,
-    "what becomes of a file's positions when context_length is another: 20: the first 20 stay and the others are stretched "
-    "(Long-CLIP; 77 become 248), of a shorter context the first ones are taken; null: all are interpolated (OpenCLIP)",
+    "how a file's positions are fitted to another context_length: with 20, the first 20 stay and the others are stretched "
+    "(Long-CLIP; 77 become 248), and a shorter context uses the first ones; null: all are interpolated (OpenCLIP)",
     config::at_least(0));
-  v("token_types", s.token_types, "rows of a table of which the first is added to every token (BERT: 2, RoBERTa: 1); 0: none",
+  v("token_types", s.token_types,
+    "rows of the table of token types; its first row is added to every token (BERT: 2, RoBERTa: 1); 0: no table",
     config::at_least(0));
-  v("embedding_scale", s.embedding_scale, "factor on the token embeddings, before positions are added (NLLB: 32)", config::above(0));
+  v("embedding_scale", s.embedding_scale, "factor for the token embeddings, applied before positions are added (NLLB: 32)",
+    config::above(0));
   v("pre_norm", s.pre_norm, "LayerNorm before the blocks (BERT)");
   v("class_token", s.class_token,
-    "a learned token behind the text, for the read-out cls (CoCa): none, appended, or shifted: its mask one place off, as "
-    "in OpenCLIP's published CoCa models",
+    "a learned token after the text, for the read-out cls (CoCa): none, appended, or shifted: with its mask one position off, "
+    "as in OpenCLIP's published CoCa models",
     config::one_of({"none", "appended", "shifted"}));
-  v("skip_padding", s.skip_padding, "compute nothing for padding; false: compute it too, with the same result");
+  v("skip_padding", s.skip_padding, "skip the computation for padding; false: compute it too, with the same result");
 }
 
 std::optional<config::Problem> validate(const TextTransformerSettings& settings);
 
-/// CLIP's text transformer, and by its settings the encoders of BERT, RoBERTa and NLLB. Parameters carry OpenCLIP's names (token_embedding, positional_embedding, transformer,
-/// ln_final); ln_pre
-/// and type_embedding where the settings ask for them. Texts may be shorter than context_length: the first positions are used.
+/// CLIP's text transformer and, depending on its settings, the encoders of BERT, RoBERTa and NLLB. Parameters have
+/// OpenCLIP's names (token_embedding, positional_embedding, transformer, ln_final), plus ln_pre and type_embedding if
+/// the settings ask for them. Texts may be shorter than context_length: the first positions are used.
 class TextTransformer : public Encoder {
  public:
   explicit TextTransformer(const TextTransformerSettings& settings);
-  /// What stands where the mask is false may be anything, also no valid id; with causal attention that is on the right.
+  /// Where the mask is false, ids may have any value, even an invalid one; with causal attention this must be on the
+  /// right.
   Encoded encode(const TowerInput& input) override;
   at::Tensor final_norm(const at::Tensor& pooled) override;
   std::int64_t width() const override { return settings_.width; }
@@ -77,12 +80,12 @@ class TextTransformer : public Encoder {
   at::Tensor token_embedding() const override { return token_weight_; }
   std::int64_t depth() const override { return settings_.layers + 1; }
   std::int64_t depth_of(const std::string& parameter) const override;
-  /// Positions of another length are made to fit, as kept_positions says, and a line in the log tells of it.
+  /// Positions of another length are fitted as kept_positions says, and the log reports it.
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
 
  private:
   Encoded encode_with_class_token(const at::Tensor& ids, const at::Tensor& mask);
-  /// What is added to the token at each place, [>= length, w].
+  /// Returns what is added to the token at each position, [>= length, w].
   at::Tensor positions(std::int64_t length) const;
 
   TextTransformerSettings settings_;

@@ -25,25 +25,25 @@ struct TimmResnetSettings {
 
 template <class Visitor>
 void fields(Visitor& v, TimmResnetSettings& s) {
-  v("image_size", s.image_size, "pixels, a multiple of 32: the side of a square, or [height, width]");
-  v("layers", s.layers, "blocks in each of the four stages", config::at_least(1));
+  v("image_size", s.image_size, "pixels, a multiple of 32: one side for a square, or [height, width]");
+  v("layers", s.layers, "number of blocks in each of the four stages", config::at_least(1));
   v("block", s.block, "bottleneck (ResNet-50 and larger) or basic (ResNet-18, ResNet-34)",
     config::one_of({"bottleneck", "basic"}));
-  v("groups", s.groups, "of the 3x3 convolutions (ResNeXt)", config::at_least(1));
+  v("groups", s.groups, "number of groups of the 3x3 convolutions (ResNeXt)", config::at_least(1));
   v("base_width", s.base_width, "channels of a group in the first stage", config::at_least(1));
-  v("stem", s.stem, "plain: a 7x7 convolution; deep: three 3x3; deep_tiered: three whose channels grow",
+  v("stem", s.stem, "plain: one 7x7 convolution; deep: three of 3x3; deep_tiered: three of 3x3 with increasing channels",
     config::one_of({"plain", "deep", "deep_tiered"}));
   v("stem_width", s.stem_width, "channels within a deep stem", config::at_least(1));
-  v("mean_downsample", s.mean_downsample, "a 2x2 mean in place of the strided convolution around a block (ResNet-D)");
+  v("mean_downsample", s.mean_downsample, "use a 2x2 mean instead of the strided convolution on a block's shortcut (ResNet-D)");
 }
 
 std::optional<config::Problem> validate(const TimmResnetSettings& settings);
 
 class TimmResnetBlock;
 
-/// ResNet (He et al. 2016) and ResNeXt in timm's form. Tokens are the last stage's map, row-major. Parameters and buffers
-/// carry timm's names (conv1, bn1, layer1.0.conv1, layer1.0.downsample.0). Use the read-out gap. CLIP's own ResNet is
-/// modified_resnet.
+/// ResNet (He et al. 2016) and ResNeXt in timm's form. Tokens are the last stage's map, row-major. Parameters and
+/// buffers have timm's names (conv1, bn1, layer1.0.conv1, layer1.0.downsample.0). Use it with the read-out gap. CLIP's
+/// own ResNet is modified_resnet.
 class TimmResnet : public Encoder {
  public:
   explicit TimmResnet(const TimmResnetSettings& settings);

@@ -6,9 +6,9 @@
 
 namespace tessera {
 
-/// Which tokens of the vocabulary a text contains: STAIR's mask of its first stage (eq. 8), and the encoding of a text
-/// without a text tower.
-/// ids          [B, L]  int64; at padded places anything
+/// Returns which tokens of the vocabulary a text contains: STAIR's mask in its first stage (eq. 8), and the encoding of
+/// a text without a text tower.
+/// ids          [B, L]  int64; any value at padding
 /// mask         [B, L]  bool, true = real; undefined: all real
 /// special_ids  [S]     int64 on the same device, ids that count as not contained; undefined: none
 /// returns      [B, vocab_size] bool

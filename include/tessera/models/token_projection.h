@@ -19,19 +19,19 @@ struct TokenProjectionSettings {
 
 template <class Visitor>
 void fields(Visitor& v, TokenProjectionSettings& s) {
-  v("layer_norm_eps", s.layer_norm_eps, "of the transform's LayerNorm, as in BERT's prediction head", config::above(0));
+  v("layer_norm_eps", s.layer_norm_eps, "epsilon of the transform's LayerNorm, as in BERT's prediction head", config::above(0));
   v("special_token_ids", s.special_token_ids,
-    "tokens that are never active; null: for texts those of the tokenizer ([PAD], [CLS], ...), for images the text "
-    "tower's",
+    "tokens that are never active; null: for texts the tokenizer's special tokens ([PAD], [CLS], ...), for images the "
+    "text tower's",
     config::at_least(0));
 }
 
 /// `token_projection`: STAIR's head (Chen et al. 2023, eq. 4-5). A token's activations are
 ///   p(h_j) = E LayerNorm(GELU(dense(h_j))) + b,
-/// one for each id of the vocabulary, and the embedding is log(1 + max(0, max over real j of p(h_j))): [B, V], none of it
-/// negative, most of it 0 after training. E [V, text_width] is the text tower's token table, which both towers' heads
-/// borrow and none of them stores; `transform.dense` brings the tower's width to the table's. Positions are patches or
-/// text tokens, as in the read-out `max`: a class token is left out. [B, N, V] is never held (token_max_projection()).
+/// one for each id of the vocabulary, and the embedding is log(1 + max(0, max over real j of p(h_j))): [B, V], never
+/// negative, mostly 0 after training. E [V, text_width] is the text tower's token table, which both towers' heads
+/// borrow and neither stores; `transform.dense` maps the tower's width to the table's. Positions are patches or text
+/// tokens, as in the read-out `max`: a class token is left out. [B, N, V] is never stored (token_max_projection()).
 /// Special tokens are never active: their bias counts as minus infinity (SharedParameters::special_token_ids).
 class TokenProjection : public ReadOut {
  public:
@@ -40,10 +40,10 @@ class TokenProjection : public ReadOut {
   ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) override;
   std::int64_t output_width() const override { return table_.size(0); }
 
-  /// The embedding, and at which position each of its maxima stands.
+  /// Returns the embedding and the position of each of its maxima.
   TokenMaxProjection project(const Encoded& encoded);
-  /// Activations of chosen ids alone: tokens [B, P, w], all of them real, and ids [Q] int64 below V, repeats allowed,
-  /// give p(h_j) [B, P, Q]. The rest of the vocabulary is not touched.
+  /// Returns the activations of only the given ids: tokens [B, P, w], all real, and ids [Q] int64 below V, with repeats
+  /// allowed -> p(h_j) [B, P, Q]. The rest of the vocabulary is not computed.
   at::Tensor activations(const at::Tensor& tokens, const at::Tensor& ids);
 
  private:

@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// What the image and the text transformer have in common.
+/// Settings that the image and the text transformer share.
 struct TransformerSettings {
   std::int64_t width = 768;
   std::int64_t layers = 12;
@@ -37,61 +37,61 @@ struct TransformerSettings {
 
 template <class Visitor>
 void fields(Visitor& v, TransformerSettings& s) {
-  v("width", s.width, "of the tokens", config::at_least(1));
+  v("width", s.width, "width of the tokens", config::at_least(1));
   v("layers", s.layers, "number of blocks", config::at_least(0));
   v("heads", s.heads, "attention heads; divides width", config::at_least(1));
   v("block_norm", s.block_norm,
-    "where a block's LayerNorms stand: before attention and MLP (CLIP); after: behind each sum with the input (BERT); on_updates: behind "
-    "attention and MLP, before the sums (EVA-02's largest)",
+    "where a block's LayerNorms are: before: before attention and MLP (CLIP); after: after each sum with the input (BERT); on_updates: "
+    "after attention and MLP, before the sums (EVA-02's largest)",
     config::one_of({"before", "after", "on_updates"}));
   v("mlp_ratio", s.mlp_ratio, "hidden width of the MLP = int(width * mlp_ratio)", config::above(0));
-  v("mlp_hidden", s.mlp_hidden, "hidden width of the MLP, where int(width * mlp_ratio) is not it; null: mlp_ratio");
+  v("mlp_hidden", s.mlp_hidden, "hidden width of the MLP, if it is not int(width * mlp_ratio); null: use mlp_ratio");
   v("mlp", s.mlp, "plain, or gated: activation(gate) * linear (SwiGLU with silu: EVA-02, DINOv2-g, DINOv3)",
     config::one_of({"plain", "gated"}));
   v("mlp_norm", s.mlp_norm, "LayerNorm on the MLP's hidden layer (EVA-02)");
   v("mlp_input_norm", s.mlp_input_norm, "a second LayerNorm before the MLP (ViTamin)");
-  v("qkv_bias", s.qkv_bias, "biases of queries, keys and values: all, none, without one (no_key: EVA, DINOv3), or one alone",
+  v("qkv_bias", s.qkv_bias, "biases of queries, keys and values: all, none, all but one (no_key: EVA, DINOv3), or only one",
     config::one_of({"all", "none", "no_query", "no_key", "no_value", "query", "key", "value"}));
   v("out_bias", s.out_bias, "whether attention's last projection has a bias");
   v("mlp_bias", s.mlp_bias, "whether the MLP's linear layers have biases");
   v("qk_norm", s.qk_norm, "LayerNorm over each head's queries and keys");
-  v("attention_norm", s.attention_norm, "LayerNorm on what the heads give, before their last projection (EVA-02)");
+  v("attention_norm", s.attention_norm, "LayerNorm on the heads' output, before the last projection (EVA-02)");
   v("activation", s.activation,
     "gelu (exact), gelu_tanh, quick_gelu (x sigmoid(1.702 x), OpenAI's weights), silu or relu",
     config::one_of({"gelu", "gelu_tanh", "quick_gelu", "silu", "relu"}));
   v("norm_eps", s.norm_eps, "epsilon of every LayerNorm (big_vision and timm: 1e-6)", config::above(0));
-  v("layer_scale_init", s.layer_scale_init, "start value of LayerScale; null: none");
+  v("layer_scale_init", s.layer_scale_init, "initial value of LayerScale; null: none");
   v("drop_path", s.drop_path,
-    "share of samples that skip an update of the last block in training, falling linearly to 0 at the first one "
+    "share of samples that skip an update of the last block in training, decreasing linearly to 0 at the first block "
     "(stochastic depth, Huang et al. 2016)",
     config::in_half_open(0, 1));
   v("final_norm", s.final_norm,
     "tokens: on every token before the read-out; pooled: after it; none: left to the read-out (attentional_pool)",
     config::one_of({"tokens", "pooled", "none"}));
   v("grad_checkpointing", s.grad_checkpointing,
-    "keep only each block's input for the backward pass and compute the block again there: memory for a forward pass");
+    "keep only each block's input for the backward pass and compute the block again there: less memory for one more forward pass");
 }
 
 std::optional<config::Problem> validate(const TransformerSettings& settings);
 
-/// Hidden width of the MLP.
+/// Returns the hidden width of the MLP.
 std::int64_t mlp_width(const TransformerSettings& settings);
 
-/// The residual blocks `resblocks.0` ..., with stochastic depth in training: the numbers come from row_uniform(), so a
-/// row skips the same updates whatever ranks and chunks the batch is cut into.
+/// The residual blocks `resblocks.0` ..., with stochastic depth in training. Its random numbers come from
+/// row_uniform(), so a row skips the same updates however the batch is split into ranks and chunks.
 class Transformer : public torch::nn::Module {
  public:
-  /// The feed-forward part of a block, by its number; null for an Mlp of the settings.
+  /// Returns the feed-forward part of a block, by its number; null for an Mlp of the settings.
   using FeedForwardOfBlock = std::function<std::shared_ptr<FeedForward>(std::int64_t block)>;
 
   Transformer(const TransformerSettings& settings, BlockInitialization initialization,
               const FeedForwardOfBlock& feed_forward = {});
-  /// x [B, N, width], or packed [T, width] -> the same, through the blocks from number `first` on.
+  /// x [B, N, width], or packed [T, width] -> the same shape, through the blocks from number `first` on.
   at::Tensor forward(at::Tensor x, const SequenceInfo& sequence = {}, std::int64_t first = 0);
-  /// Through all blocks, the last of which runs twice, plain and as `kind`: both results. x [B, N, width] of a whole picture.
+  /// Runs all blocks, the last one twice: plain and as `kind`; returns both results. x [B, N, width] of a whole image.
   /// Throws c10::Error in training mode or without a block.
   std::array<at::Tensor, 2> forward_both(at::Tensor x, const SequenceInfo& sequence, LastBlock kind);
-  /// The block that a parameter `transformer.resblocks.N.*` belongs to; none for other names.
+  /// The block that a parameter `transformer.resblocks.N.*` belongs to; nullopt for other names.
   static std::optional<std::int64_t> block_of(const std::string& parameter);
 
  private:

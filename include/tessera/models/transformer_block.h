@@ -16,11 +16,11 @@ namespace tessera {
 
 struct TransformerSettings;
 
-/// What blocks know of a sequence besides its tokens.
+/// What blocks need to know about a sequence besides its tokens.
 struct SequenceInfo {
   AttentionMask mask;          // of self-attention
-  config::Size grid = {0, 0};  // of the patches, row by row; {0, 0}: the tokens are not all patches of a picture
-  std::int64_t prefix = 0;     // tokens before them: the class token and registers
+  config::Size grid = {0, 0};  // the patches' grid, row by row; {0, 0}: the tokens are not all the patches of an image
+  std::int64_t prefix = 0;     // number of tokens before them: the class token and registers
   Rotation rotation;           // of queries and keys
 };
 
@@ -31,23 +31,23 @@ class FeedForward : public torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence) = 0;
 };
 
-/// How an Mlp is made.
+/// Sizes and options of an Mlp.
 struct MlpShape {
   std::int64_t width = 0, hidden = 0;
   std::string activation = "gelu";
-  bool gated = false;      // `c_gate` as well: c_proj(activation(c_gate(x)) * c_fc(x))
-  bool bias = true;         // of the linear maps
+  bool gated = false;      // adds `c_gate`: c_proj(activation(c_gate(x)) * c_fc(x))
+  bool bias = true;         // whether the linear maps have biases
   bool norm = false;        // LayerNorm `norm` before c_proj
-  bool input_norm = false;  // LayerNorm `norm_in` before all of it
-  double norm_eps = 1e-5;   // of both
+  bool input_norm = false;  // LayerNorm `norm_in` on the input
+  double norm_eps = 1e-5;   // of both LayerNorms
 };
 
-/// Two linear maps, `c_fc` and `c_proj`, with an activation between them; or three, where it is gated.
+/// Two linear maps, `c_fc` and `c_proj`, with an activation between them; a gated one has three.
 class Mlp : public FeedForward, public Adaptable {
  public:
   explicit Mlp(const MlpShape& shape);
   at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence) override;
-  /// Draws the weights anew from normal distributions; biases stay.
+  /// Redraws the weights from normal distributions; biases stay.
   void initialize(double fc_deviation, double projection_deviation);
   std::vector<LinearMap> linear_maps() const override;
 
@@ -59,27 +59,28 @@ class Mlp : public FeedForward, public Adaptable {
   torch::nn::Linear c_proj_;
 };
 
-/// How weights start: the image transformer keeps PyTorch's defaults for its blocks, the text transformer uses the
-/// GPT-2 like deviations of OpenAI's CLIP (attention width^-1/2, projections width^-1/2 (2 layers)^-1/2, MLP (2
-/// width)^-1/2).
+/// How weights are initialized: the image transformer keeps PyTorch's defaults for its blocks; the text transformer
+/// uses the GPT-2-like standard deviations of OpenAI's CLIP (attention width^-1/2, projections width^-1/2 (2
+/// layers)^-1/2, MLP (2 width)^-1/2).
 enum class BlockInitialization { image, text };
 
 /// A pre-norm residual block: x += ls_1 * attn(ln_1(x)); x += ls_2 * mlp(ln_2(x)). With block_norm: after, x = ln_1(x +
-/// ls_1 * attn(x)) and so on; with on_updates, x += ls_1 * ln_1(attn(x)) and so on. LayerScale is there where the settings say so.
+/// ls_1 * attn(x)) and so on; with on_updates, x += ls_1 * ln_1(attn(x)) and so on. LayerScale is present if the
+/// settings ask for it.
 class TransformerBlock : public torch::nn::Module {
  public:
-  /// feed_forward: null for an Mlp of the settings; another one starts as it comes.
+  /// feed_forward: null for an Mlp of the settings; any other is not initialized here.
   TransformerBlock(const TransformerSettings& settings, BlockInitialization initialization,
                    std::shared_ptr<FeedForward> feed_forward = nullptr);
-  /// x [B, N, width], or packed [T, width] -> the same. factors [B or T, 2] multiply each row's two updates (stochastic
-  /// depth); undefined: 1.
+  /// x [B, N, width], or packed [T, width] -> the same shape. factors [B or T, 2] multiply each row's two updates
+  /// (stochastic depth); undefined: 1.
   at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence = {}, const at::Tensor& factors = {});
-  /// As the last block of a ViT whose patches are to be compared with texts (last_block.h): x [B, N, width] of a whole
-  /// picture -> the same.
+  /// Runs as the last block of a ViT for patches that are compared with texts (last_block.h): x [B, N, width] of a
+  /// whole image -> the same shape.
   at::Tensor forward_as(LastBlock kind, const at::Tensor& x, const SequenceInfo& sequence);
-  /// Attention and feed-forward part, where they take adapters.
+  /// The attention and feed-forward parts that support adapters.
   std::vector<std::shared_ptr<torch::nn::Module>> adaptable_modules() const;
-  /// Whether its adapters draw random numbers in training: the block then wants a RowRngScope of token_keys().
+  /// Whether its adapters draw random numbers in training: the block then needs a RowRngScope of token_keys().
   bool draws_for_tokens() const;
 
  private:

@@ -17,7 +17,7 @@
 
 namespace tessera {
 
-/// Region features pass the blocks from `first_block` on.
+/// Region features go through the blocks from `first_block` on.
 struct VitRegionSettings : RegionSettings {
   std::int64_t first_block = 9;
 };
@@ -25,7 +25,7 @@ struct VitRegionSettings : RegionSettings {
 template <class Visitor>
 void fields(Visitor& v, VitRegionSettings& s) {
   fields(v, static_cast<RegionSettings&>(s));
-  v("first_block", s.first_block, "the block that regions enter at, from 0", config::at_least(0));
+  v("first_block", s.first_block, "the first block that regions go through, from 0", config::at_least(0));
 }
 
 struct VitSettings : TransformerSettings {
@@ -50,37 +50,38 @@ struct VitSettings : TransformerSettings {
 
 template <class Visitor>
 void fields(Visitor& v, VitSettings& s) {
-  v("image_size", s.image_size, "pixels: the side of a square, or [height, width]");
-  v("patch_size", s.patch_size, "pixels of a patch; divides image_size");
+  v("image_size", s.image_size, "pixels: one side for a square, or [height, width]");
+  v("patch_size", s.patch_size, "size of a patch in pixels; divides image_size");
   v("partial_patches", s.partial_patches,
-    "pixels at the right and lower edges that fill no patch are left out (SigLIP of 384 pixels in patches of 14); false: an error");
+    "drop pixels at the right and lower edges that fill no patch (SigLIP of 384 pixels in patches of 14); false: an error");
   fields(v, static_cast<TransformerSettings&>(s));
   v("stem", s.stem,
     "patch: one convolution of patch_size; mobileclip: three with batch norms (MobileCLIP-B; patch_size 16); vitamin: two stages of "
     "inverted bottlenecks (ViTamin; patch_size 16)",
     config::one_of({"patch", "mobileclip", "vitamin"}));
-  v("stem_widths", s.stem_widths, "vitamin: channels of its two stages; the first one's are those before it, too", config::at_least(1));
+  v("stem_widths", s.stem_widths, "vitamin: channels of its two stages; the first number also applies before the first stage",
+    config::at_least(1));
   v("class_token", s.class_token, "a learned token before the patches (SPARC: false)");
-  v("registers", s.registers, "learned tokens behind the class token that no read-out sees (Darcet et al. 2024)",
+  v("registers", s.registers, "number of learned tokens after the class token that no read-out sees (Darcet et al. 2024)",
     config::at_least(0));
-  v("patch_bias", s.patch_bias, "whether the convolution that makes patches has a bias");
+  v("patch_bias", s.patch_bias, "whether the patch convolution has a bias");
   v("pre_norm", s.pre_norm, "LayerNorm before the blocks, OpenCLIP's ln_pre (SPARC: false)");
   v("position_embedding", s.position_embedding,
-    "learned, or none: a patch knows only what it shows, and attention sees a set of patches",
+    "learned, or none: attention then sees an unordered set of patches",
     config::one_of({"learned", "none"}));
   v("prefix_positions", s.prefix_positions,
-    "which tokens before the patches have a learned position: none, class_token, or all (registers, too)",
+    "which tokens before the patches have a learned position: none, class_token, or all (also registers)",
     config::one_of({"none", "class_token", "all"}));
   v("position_resampling", s.position_resampling,
-    "how learned positions are brought to another grid, bicubic either way: antialiased (OpenCLIP, timm) or plain "
-    "bicubic (transformers' DINOv2)",
+    "how learned positions are resized to another grid: antialiased bicubic (OpenCLIP, timm) or plain bicubic "
+    "(transformers' DINOv2)",
     config::one_of({"antialiased", "bicubic"}));
   v("rotary", s.rotary, "2-D rotary positions in every block: {base: 100, coordinates: centered}; null: none");
   v("patch_dropout", s.patch_dropout,
-    "share of patches that a picture leaves out in training, drawn anew each step (FLIP, Li et al. 2023)",
+    "share of an image's patches that are dropped in training, drawn again in each step (FLIP, Li et al. 2023)",
     config::in_half_open(0, 1));
   v("mask_token", s.mask_token,
-    "a learned token in the place of patches that the objective hides (masked_prediction; iBOT, Zhou et al. 2022)");
+    "a learned token that replaces patches hidden by the objective (masked_prediction; iBOT, Zhou et al. 2022)");
   v("leff", s.leff,
     "a 3x3 convolution over the patches in the MLP of the first blocks (LeFF): {layers: 9}; null: none");
   v("regions", s.regions, "region features as an image view: {width: 2052, first_block: 9}; null: none");
@@ -88,21 +89,22 @@ void fields(Visitor& v, VitSettings& s) {
 
 std::optional<config::Problem> validate(const VitSettings& settings);
 
-/// Whether patches do not fill the configured pictures, as other libraries allow it.
+/// Whether the configured images have partial patches at their edges, as other libraries allow.
 bool has_partial_patches(const VitSettings& settings);
 
 /// Vision transformer (Dosovitskiy et al. 2021) in CLIP's form: patches by a convolution without bias, learned
-/// positions, pre-norm blocks. Parameters carry OpenCLIP's names (conv1, class_embedding, positional_embedding, ln_pre,
-/// transformer, ln_post). Pictures may have another size than the configured one, if patch_size divides it: the position
-/// embedding is resampled for their grid. Images of their own shapes come as patches (TowerInput::patches): conv1 is a linear map
-/// of them, each image has the positions of its grid, and the blocks see real patches alone (NaViT, Dehghani et al. 2023; NaFlex
-/// of SigLIP 2, Tschannen et al. 2025), so that an image is encoded as it would be alone, as pixels. Regions: `roi_proj`, `roi_class_embedding`. LeFF: `mlp.dwconv` in the blocks.
+/// positions, pre-norm blocks. Parameters have OpenCLIP's names (conv1, class_embedding, positional_embedding, ln_pre,
+/// transformer, ln_post). Images may have another size than the configured one if patch_size divides it: the position
+/// embedding is resampled for their grid. Images of varying shapes come as patches (TowerInput::patches): conv1 is then
+/// a linear map of them, each image has the positions of its grid, and the blocks see only real patches (NaViT,
+/// Dehghani et al. 2023; NaFlex of SigLIP 2, Tschannen et al. 2025), so that an image is encoded as it would be by
+/// itself as pixels. For regions: `roi_proj`, `roi_class_embedding`. For LeFF: `mlp.dwconv` in the blocks.
 class Vit : public Encoder {
  public:
   explicit Vit(const VitSettings& settings);
   Encoded encode(const TowerInput& input) override;
-  /// The final norm, if there is one, is applied to the other tokens whether it is `tokens` or `pooled`: both are what the
-  /// class token passes on its way to the projection.
+  /// The final norm, if there is one, is applied to the other tokens whether it is `tokens` or `pooled`, because the
+  /// class token passes either on its way to the projection.
   Encoded encode_with(LastBlock kind, const TowerInput& input) override;
   at::Tensor final_norm(const at::Tensor& pooled) override;
   std::int64_t width() const override { return settings_.width; }
@@ -122,7 +124,7 @@ class Vit : public Encoder {
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
 
  private:
-  /// Images as what the first block sees: [B, N, w], or packed [T, w] (sequence.mask.packed).
+  /// Images in the form that the first block takes: [B, N, w], or packed [T, w] (sequence.mask.packed).
   struct Embedded {
     at::Tensor tokens;
     SequenceInfo sequence;
@@ -131,13 +133,13 @@ class Vit : public Encoder {
   };
   Embedded embed(const TowerInput& input);
   Embedded embed_patches(const TowerInput& input);
-  /// [prefix + P, w], of all tokens of images of that grid: 0 for those that have none.
+  /// Returns the positions [prefix + P, w] of all tokens for images of that grid: 0 for tokens without a position.
   at::Tensor positions_of(config::Size grid) const;
-  /// Its rotation, of all tokens likewise: those before the patches do not turn.
+  /// Returns the rotation of all tokens for that grid; tokens before the patches are not rotated.
   Rotation rotation_with_prefix(config::Size grid, const at::Device& device) const;
-  /// [B, P, w] with the mask token where hidden [B, P] is true; undefined: nowhere.
+  /// Returns [B, P, w] with the mask token where hidden [B, P] is true; undefined: nowhere.
   at::Tensor with_mask_token(const at::Tensor& patches, const at::Tensor& hidden) const;
-  /// Tokens before the patches, and how many of them have a learned position.
+  /// Number of tokens before the patches, and how many of them have a learned position.
   std::int64_t prefix() const { return (settings_.class_token ? 1 : 0) + settings_.registers; }
   std::int64_t positioned() const;
   at::Tensor with_prefix(const at::Tensor& patches) const;
@@ -148,7 +150,7 @@ class Vit : public Encoder {
 
   VitSettings settings_;
   torch::nn::Conv2d conv1_{nullptr};
-  std::shared_ptr<PatchStem> stem_;  // in its place
+  std::shared_ptr<PatchStem> stem_;  // in place of conv1_
   at::Tensor class_embedding_;
   at::Tensor register_embedding_;
   at::Tensor mask_token_;

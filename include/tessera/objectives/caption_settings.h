@@ -8,29 +8,29 @@
 
 namespace tessera {
 
-/// What the settings `duplicates` and `chunk` say of themselves.
+/// Help texts of the settings `duplicates` and `chunk`.
 inline constexpr const char* kDuplicatesHelp =
-    "what a caption is to another image that has the same picture or carries the same caption: a negative, masked (left "
-    "out), or a positive";
+    "how a caption counts for another sample with the same image or the same caption: as a negative, masked (left out), or "
+    "as a positive";
 inline constexpr const char* kCaptionChunkHelp =
-    "images in a tile: similarities are made tile by tile, forward and again backward, to save memory, and the result is "
-    "the same; null: as many as suit the device";
+    "images per tile: similarities are computed tile by tile, and again in the backward pass, to save memory; the result does "
+    "not change; null: chosen for the device";
 
-/// Settings that all objectives on images with K captions have in common; their keys stand among the objective's own.
+/// Settings shared by all objectives on images with K captions. Their keys are part of the objective's own settings.
 struct CaptionSettings {
   std::string image_view = "image";
   std::string text_view = "captions";
   std::string duplicates = "negative";
   std::optional<std::int64_t> chunk;
 
-  /// The two views, of which the objective wants `image` and `text`, and what follows from the other settings.
+  /// Returns the needs of the two views: `image` and `text`, plus what follows from these settings.
   Needs needs(ViewNeeds image = {}, ViewNeeds text = {}) const;
 };
 
 template <class Visitor>
 void fields(Visitor& v, CaptionSettings& s) {
   v("image_view", s.image_view, "the image view");
-  v("text_view", s.text_view, "the text view: captions, of K captions per image, or one of a single text");
+  v("text_view", s.text_view, "the text view: captions (K captions per image), or a view with one text per image");
   v("duplicates", s.duplicates, kDuplicatesHelp, config::one_of({"negative", "masked", "positive"}));
   v("chunk", s.chunk, kCaptionChunkHelp, config::at_least(1));
 }

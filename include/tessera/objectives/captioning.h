@@ -25,12 +25,12 @@ template <class Visitor>
 void fields(Visitor& v, CaptioningDecoderSettings& s) {
   fields(v, static_cast<CaptionDecoderSettings&>(s));
   v("vocabulary", s.vocabulary,
-    "shared: embeds and predicts tokens by the text encoder's table, and is as wide as that; own: by one of its own",
+    "shared: embeds and predicts tokens with the text encoder's table and has its width; own: uses a table of its own",
     config::one_of({"shared", "own"}));
-  v("width", s.width, "of the decoder with vocabulary: own; null: the image encoder's", config::at_least(1));
+  v("width", s.width, "width of the decoder with vocabulary: own; null: the image encoder's", config::at_least(1));
   v("precision", s.precision,
-    "of the decoder's matrix products; bf16: by autocast, as training.precision has it for the towers (on a GPU also the products "
-    "with the token table); norms, softmax and losses are float32 in any case",
+    "precision of the decoder's matrix products; bf16: by autocast, as with training.precision for the towers (on a GPU also the "
+    "products with the token table); norms, softmax and losses are always float32",
     config::one_of({"float32", "bf16"}));
 }
 
@@ -48,7 +48,7 @@ struct CaptioningSettings {
   std::optional<std::int64_t> chunk;
   CaptioningDecoderSettings decoder;
 
-  /// Whether anything is learned from boxes.
+  /// Returns true if any term learns from boxes.
   bool uses_boxes() const { return referring_weight > 0 || grounded_weight > 0; }
 };
 
@@ -56,67 +56,68 @@ template <class Visitor>
 void fields(Visitor& v, CaptioningSettings& s) {
   v("image_view", s.image_view, "the image view that is described");
   v("text_view", s.text_view, "the text view that describes it; captions: all captions of an image");
-  v("phrase_view", s.phrase_view, "the text view whose texts describe the boxes of the image view");
+  v("phrase_view", s.phrase_view, "the text view with the phrases for the boxes of the image view");
   v("skip_absent", s.skip_absent,
-    "samples may lack the image or the caption, and are not counted then; false: such samples are not loaded");
+    "true: samples without the image or the caption are loaded but not counted; false: they are not loaded");
   v("caption_weight", s.caption_weight, "weight of predicting captions; 0: off", config::at_least(0));
   v("referring_weight", s.referring_weight,
     "weight of predicting each box from its phrase (LocCa's referring expressions); 0: off", config::at_least(0));
   v("grounded_weight", s.grounded_weight,
     "weight of predicting each phrase from its box (LocCa's grounded captions); 0: off", config::at_least(0));
   v("parallel", s.parallel,
-    "share of the images in each step whose captions are predicted in parallel: every token without seeing any (CapPa)",
+    "share of the images in each step whose caption tokens are all predicted at once, without seeing any token (CapPa)",
     config::in_range(0.0, 1.0));
-  v("coordinate_bins", s.coordinate_bins, "equal parts of the width and height that a box's coordinates are rounded to",
+  v("coordinate_bins", s.coordinate_bins, "number of bins that a box's coordinates are rounded to, over the image's width and height",
     config::at_least(2));
   v("padding_id", s.padding_id,
-    "token id that fills up texts where the text encoder reads padding as text (SigLIP): of those at a text's end the first "
-    "alone is predicted; null: the mask alone says what is padding",
+    "id of the padding token, for text encoders that read padding as text (SigLIP): only the first one after a text is "
+    "predicted; null: only the mask marks padding",
     config::at_least(0));
   v("chunk", s.chunk,
-    "images whose texts are decoded at a time, and again in the backward pass, to save memory; null: all at once",
+    "number of images whose texts are decoded at a time, and again in the backward pass, to save memory; null: all at once",
     config::at_least(1));
   v("decoder", s.decoder, "the decoder");
 }
 std::optional<config::Problem> validate(const CaptioningSettings& settings);
 
-/// Of the ids of texts, bool [B, L] both: which are predicted, and of those which are the decoder's likeliest.
+/// Per token of the texts, both bool [B, L]. `counted`: the token is predicted. `right`: it is, and the decoder's likeliest
+/// token is correct.
 struct TokenHits {
   at::Tensor right, counted;
 };
 
-/// Learning by describing: a decoder that attends to the image encoder's tokens predicts the ids of the image's captions
-/// from those before them (CoCa, Yu et al. 2022), or, for a share `parallel` of the images, all at once from one learned mask
-/// token in each place (CapPa, Tschannen et al. 2023, section 3). With boxes also each box from its phrase and each phrase
-/// from its box (LocCa, Wan et al. 2024, section 3.2): a box is four tokens, left, top, right and bottom, floor(share * bins)
-/// each. Sequences, of which what follows the arrow is predicted:
+/// Learns from captioning. A decoder attends to the image encoder's tokens and predicts each caption token from the tokens
+/// before it (CoCa, Yu et al. 2022). For a share `parallel` of the images it predicts all tokens at once from a learned mask
+/// token at each position (CapPa, Tschannen et al. 2023, section 3). With boxes it also predicts each box from its phrase and
+/// each phrase from its box (LocCa, Wan et al. 2024, section 3.2): a box is four tokens, left, top, right and bottom,
+/// floor(share * bins) each. Sequences; what follows the arrow is predicted:
 ///   [caption]               -> id 0, id 1, ...        or in parallel  [mask] [mask] ... -> id 0, id 1, ...
 ///   [referring] phrase      -> left, top, right, bottom
 ///   [grounded] four tokens  -> id 0, id 1, ... of the phrase
-/// The softmax goes over the token table for ids and over the bins for coordinates. In parallel the decoder sees
-/// context_length mask tokens whatever the caption's length, which it has to predict, too. Which images those are follows
-/// from (seed, step, place in the global batch): neither ranks nor GradCache change it.
+/// The softmax runs over the token table for ids and over the bins for coordinates. In parallel mode the decoder always sees
+/// context_length mask tokens, so it must also predict the caption's length. Which images are parallel depends only on (seed,
+/// step, position in the global batch), not on the number of ranks or on GradCache.
 ///
-/// Each term is the mean over the predicted tokens of all ranks, 0 if there are none: `loss_captioning`, `loss_referring`,
-/// `loss_grounded`, those that are on. Absent captions, boxes without a phrase and phrases without a box do not count.
+/// Each enabled term, `loss_captioning`, `loss_referring`, `loss_grounded`, is the mean over the predicted tokens of all ranks, 0
+/// if there are none. Absent captions, boxes without a phrase and phrases without a box do not count.
 /// Parameters `decoder.*`, `task_tokens` [1 or 3, w], `mask_token` [w] (parallel above 0), `coordinates` [bins, w] (boxes).
 class Captioning : public Objective {
  public:
-  /// Throws UserError if the model has no token table or vocabulary to decode by, or the sizes do not fit.
+  /// Throws UserError if the model has no token table or vocabulary for decoding, or if sizes do not match.
   Captioning(const CaptioningSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
   bool follows_step() const override { return settings_.parallel > 0 && settings_.parallel < 1; }
 
   const CaptioningSettings& settings() const { return settings_; }
-  /// For the images of a view, with encoder_tokens. The likeliest next id one after the other (greedy) until an id of `ends`
-  /// or context_length: int64 [B, T], -1 from the end on.
+  /// Captions images by greedy decoding until an id of `ends` or context_length. `image` needs encoder_tokens. Returns int64
+  /// [B, T], -1 after the end.
   at::Tensor write(const TowerFeatures& image, const std::vector<std::int64_t>& ends);
-  /// Whether the likeliest id is the right one given those before it (teacher forcing), of one text an image: ids and mask
-  /// [B, L].
+  /// Reports for each token of one text per image whether the decoder's likeliest id is correct, given the tokens before it
+  /// (teacher forcing): ids and mask [B, L].
   TokenHits token_hits(const TowerFeatures& image, const at::Tensor& ids, const at::Tensor& mask);
-  /// The box of each phrase, the likeliest coordinate one after the other: ids and mask [B, R, L] -> float [B, R, 4], the
-  /// middles of the bins. Throws c10::Error if referring_weight is 0.
+  /// Predicts the box of each phrase by greedy decoding: ids and mask [B, R, L] -> float [B, R, 4], the centers of the bins.
+  /// Throws c10::Error if referring_weight is 0.
   at::Tensor locate(const TowerFeatures& image, const at::Tensor& ids, const at::Tensor& mask);
 
  private:
@@ -125,7 +126,8 @@ class Captioning : public Objective {
     at::Tensor tokens, mask, present;
     Memory rows(const at::Tensor& index) const;
   };
-  /// Texts of the images: ids int64 [B, K, L]; said bool [B, K, L], the ids that are predicted or read, false in absent texts.
+  /// Texts of the images: ids int64 [B, K, L]; said bool [B, K, L], true for ids that are predicted or read, false in absent
+  /// texts.
   struct Texts {
     at::Tensor ids, said;
     Texts rows(const at::Tensor& index) const;
@@ -145,10 +147,10 @@ class Captioning : public Objective {
   CaptioningSettings settings_;
   std::shared_ptr<CaptionDecoder> decoder_;
   at::Tensor task_tokens_, mask_token_, coordinates_;
-  std::vector<at::Tensor> learned_;  // all that the decoder's passes take gradients for
+  std::vector<at::Tensor> learned_;  // every tensor that receives a gradient from the decoder's passes
 };
 
-/// The four tokens of boxes: corners [..., 4], shares of the view's size, -> int64 [..., 4] in 0..bins - 1.
+/// Returns the four tokens of each box: corners [..., 4], as fractions of the view's size, -> int64 [..., 4] in 0..bins - 1.
 at::Tensor box_tokens(const at::Tensor& corners, std::int64_t bins);
 
 }  // namespace tessera

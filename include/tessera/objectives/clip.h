@@ -15,12 +15,12 @@ template <class Visitor>
 void fields(Visitor& v, ClipSettings& s) {
   fields(v, s.pairs);
   fields(v, s.negatives);
-  v("local_loss", s.local_loss, "on several ranks each computes only the rows of its own pairs");
+  v("local_loss", s.local_loss, "with several ranks, each rank computes only the rows of its own pairs");
 }
 
-/// The contrastive loss of CLIP (Radford et al. 2021): InfoNCE of the cosines of global embeddings. Terms `loss_i2t`,
-/// `loss_t2i`. With hard negatives images choose among these texts, too (NegCLIP, Yuksekgonul et al. 2023); statistic
-/// `negatives_per_image`, those that are there.
+/// The contrastive loss of CLIP (Radford et al. 2021): InfoNCE on the cosines of global embeddings. Terms `loss_i2t`,
+/// `loss_t2i`. With hard negatives, images are also compared with these texts (NegCLIP, Yuksekgonul et al. 2023); the statistic
+/// `negatives_per_image` counts those present.
 class Clip : public ContrastiveObjective {
  public:
   Clip(const ClipSettings& settings, const ObjectiveContext& context)

@@ -26,56 +26,55 @@ struct CosmosSettings {
 
 template <class Visitor>
 void fields(Visitor& v, CosmosSettings& s) {
-  v("global_crops", s.global_crops, "large crops, which the teacher sees, too: the image views global_0, global_1, ...",
+  v("global_crops", s.global_crops, "number of large crops, which the teacher sees too: the image views global_0, global_1, ...",
     config::in_range(1, 100));
-  v("local_crops", s.local_crops, "small crops, which only the student sees: the image views local_0, local_1, ...",
+  v("local_crops", s.local_crops, "number of small crops, which only the student sees: the image views local_0, local_1, ...",
     config::in_range(0, 100));
   v("text_view", s.text_view, "the text view of K captions per image, the long ones first");
-  v("global_captions", s.global_captions, "how many of the K captions, the first ones, the teacher sees, too",
+  v("global_captions", s.global_captions, "the teacher also sees this many of the K captions, the first ones",
     config::at_least(1));
-  v("heads", s.heads, "attention heads of the two poolings; they divide the embedding's width", config::at_least(1));
+  v("heads", s.heads, "attention heads of the two poolings; must divide the embedding's width", config::at_least(1));
   v("clip_weight", s.clip_weight, "weight of the contrast of global crops with captions", config::at_least(0.0));
   v("distillation_weight", s.distillation_weight, "weight of the contrasts with the teacher's embeddings",
     config::at_least(0.0));
-  v("teacher_momentum", s.teacher_momentum, "share of the teacher's weights that stays at the run's first update",
+  v("teacher_momentum", s.teacher_momentum, "momentum of the teacher's moving average at the run's first update",
     config::in_range(0, 1));
   v("teacher_momentum_end", s.teacher_momentum_end,
-    "the same at its end, reached by half a cosine; null: it stays as it is", config::in_range(0, 1));
+    "the momentum at the run's end, reached by half a cosine; null: it stays constant", config::in_range(0, 1));
   v("duplicates", s.duplicates, kDuplicatesHelp, config::one_of({"negative", "masked", "positive"}));
   v("chunk", s.chunk, kCaptionChunkHelp, config::at_least(1));
 }
 
 class CrossModalPool;
 
-/// COSMOS (arXiv 2412.01814): contrast of crops with captions, and self-distillation across the modalities: what the student
-/// makes of a crop beside a caption, or of a caption beside a crop, is contrasted with what the teacher, a moving average of
-/// its weights, makes of the global crops and captions alone.
+/// COSMOS (arXiv 2412.01814): contrasts crops with captions, and distills across modalities. The student embeds each crop with
+/// attention to a caption and each caption with attention to a crop; these embeddings are contrasted with those of the teacher, a
+/// moving average of the student's weights, which sees only the global crops and captions, each on its own.
 ///
-/// Of an image: crops v_1, ..., v_N, the first G of them global, and captions t_1, ..., t_K, the first T of them global; tokens
-/// V of crop v_1 and W of caption t_1; v', t' are the teacher's embeddings, without gradient. With one pool each
+/// Notation for one image: crops v_1, ..., v_N, the first G of them global; captions t_1, ..., t_K, the first T of them global;
+/// tokens V of crop v_1 and W of caption t_1; the teacher's embeddings v', t', without gradient. There is one pool per modality
 /// (`image_pool.*`, `text_pool.*`; multi-head attention with LayerNorms of queries, `ln_q`, and keys, `ln_k`):
 ///   v~_n = unit(v_n + text_pool(v_n, W))      t~_k = unit(t_k + image_pool(t_k, V))
-///   L(A, B; s) = mean over pairs (a, b), a in A and b in B, of (InfoNCE(a -> b) + InfoNCE(b -> a)) / 2 of the global batch
+///   L(A, B; s) = mean over pairs (a, b), a in A and b in B, of (InfoNCE(a -> b) + InfoNCE(b -> a)) / 2 on the global batch
 ///   clip         = L({v_1 .. v_G}, {t_1 .. t_K}; exp(logit_scale))
 ///   distillation = (L(v~, v') + L(v~, t') + L(t~, v') + L(t~, t')) / 4, each with exp(distill_logit_scale)
 ///   total        = clip_weight clip + distillation_weight distillation
-/// Terms `loss_clip` and `loss_distillation`, without weights; parameters `logit_scale` and `distill_logit_scale`, both kept in
+/// Terms `loss_clip` and `loss_distillation`, without weights; parameters `logit_scale` and `distill_logit_scale`, both clamped to
 /// [0, log 100].
 ///
-/// A caption that is absent is no positive, no negative and no row; what is there is a negative also of images that lack its
-/// counterpart, and means are over the pairs (of one image) of which both are there. An image without its first caption has
-/// nothing to attend to: v~_n = unit(v_n). Two captions, or a crop and a caption, are duplicates where the images are of one
-/// picture or one carries the other's caption; two crops where they are of one picture.
+/// An absent caption is not a positive, a negative or a row. A present crop or caption is also a negative for images that lack its
+/// counterpart, and means run over the pairs (of one image) that have both parts. An image without its first caption has nothing
+/// to attend to: v~_n = unit(v_n). Two captions, or a crop and a caption, are duplicates if their images are equal or one image has
+/// the other's caption; two crops are duplicates if their images are equal.
 ///
-/// Other than the released code (ExplainableML/cosmos): padding and what stands behind it is hidden from the attention, where
-/// theirs attends to all positions of the text tower, padding included; gradients reach the embeddings of other ranks, where
-/// theirs are gathered without; tokens come through the towers' projections, where theirs have linear maps of their own; captions
-/// may be absent.
+/// Differences from the released code (ExplainableML/cosmos): padding is masked in the attention, while theirs attends to all
+/// positions of the text tower including padding; gradients reach the embeddings of other ranks, while theirs are gathered without
+/// gradients; tokens come from the towers' projections, while theirs have their own linear maps; captions may be absent.
 class Cosmos : public ContrastiveObjective {
  public:
-  /// Throws UserError if the heads do not divide the width.
+  /// Throws UserError if the number of heads does not divide the width.
   Cosmos(const CosmosSettings& settings, const ObjectiveContext& context);
-  /// Throws c10::Error where the run keeps no teacher, and UserError where there are fewer captions than global_captions.
+  /// Throws c10::Error if the run keeps no teacher, and UserError if there are fewer captions than global_captions.
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
   void after_step(const StepContext& done) override;

@@ -23,27 +23,27 @@ struct DinoSettings {
 
 template <class Visitor>
 void fields(Visitor& v, DinoSettings& s) {
-  v("global_crops", s.global_crops, "large crops, which the teacher sees: the image views global_0, global_1, ...",
+  v("global_crops", s.global_crops, "number of large crops, which the teacher sees: the image views global_0, global_1, ...",
     config::in_range(1, 100));
-  v("local_crops", s.local_crops, "small crops, which only the student sees: the image views local_0, local_1, ...",
+  v("local_crops", s.local_crops, "number of small crops, which only the student sees: the image views local_0, local_1, ...",
     config::in_range(0, 100));
   v("student_global_crops", s.student_global_crops,
-    "the student's global crops are compared with the teacher's other ones, too; false: its local crops alone (SILC)");
+    "the student's global crops are also compared with the teacher's other global crops; false: only its local crops are (SILC)");
   fields(v, s.head);
   fields(v, s.loss);
   fields(v, s.momentum);
 }
 std::optional<config::Problem> validate(const DinoSettings& settings);
 
-/// DINO (Caron et al. 2021): from any crop of a picture the student predicts what the teacher, a moving average of its
-/// weights, makes of another, large one. It takes image embeddings alone, through a head of its own: `head.*` (DinoHead)
-/// and the buffer `loss.center` (DinoLoss). The center moves at the end of each forward pass in training, as the running
-/// averages of batch norm do. Term `teacher_entropy`, of the teacher's probabilities, mean over rows: near 0 or log K
-/// it has collapsed.
+/// DINO (Caron et al. 2021): from one crop of an image, the student predicts the output of the teacher, a moving average of its
+/// weights, for another, large crop. It uses only image embeddings, through its own head `head.*` (DinoHead), and has the buffer
+/// `loss.center` (DinoLoss). The center moves at the end of each training forward pass, like the running averages of batch norm.
+/// Term `teacher_entropy`: the entropy of the teacher's probabilities, averaged over rows; near 0 or log K the model has
+/// collapsed.
 class Dino : public Objective {
  public:
   Dino(const DinoSettings& settings, const ObjectiveContext& context);
-  /// Throws c10::Error where the run keeps no teacher.
+  /// Throws c10::Error if the run keeps no teacher.
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
   bool follows_step() const override { return true; }

@@ -21,27 +21,27 @@ struct DinoHeadSettings {
 
 template <class Visitor>
 void fields(Visitor& v, DinoHeadSettings& s) {
-  v("out_dim", s.out_dim, "K, outputs of the head: as many classes that nobody has named", config::at_least(1));
+  v("out_dim", s.out_dim, "K, number of the head's outputs (unlabeled classes)", config::at_least(1));
   v("layers", s.layers, "linear layers of the head's MLP", config::at_least(1));
-  v("hidden_dim", s.hidden_dim, "width between them", config::at_least(1));
-  v("bottleneck_dim", s.bottleneck_dim, "width of the MLP's output, whose rows are brought to length 1",
+  v("hidden_dim", s.hidden_dim, "hidden width of the head's MLP", config::at_least(1));
+  v("bottleneck_dim", s.bottleneck_dim, "width of the MLP's output, whose rows are normalized to length 1",
     config::at_least(1));
-  v("norm_last_layer", s.norm_last_layer, "rows of the last layer keep length 1; false: their lengths are learned");
+  v("norm_last_layer", s.norm_last_layer, "rows of the last layer keep length 1; false: their lengths are learned too");
 }
 
-/// The projection head of DINO (Caron et al. 2021, appendix C): an MLP with GELU, rows of length 1, and a last layer
-/// without bias whose rows are weight_g * weight_v / |weight_v|. Parameters carry the names of the authors' code: `mlp.0`,
-/// `mlp.2`, ... (of one layer: `mlp`), `last_layer.weight_g` [K, 1], `last_layer.weight_v` [K, bottleneck_dim].
+/// The projection head of DINO (Caron et al. 2021, appendix C): an MLP with GELU, normalization of rows to length 1, and a last
+/// layer without bias whose rows are weight_g * weight_v / |weight_v|. Parameters have the names of the authors' code: `mlp.0`,
+/// `mlp.2`, ... (with one layer: `mlp`), `last_layer.weight_g` [K, 1], `last_layer.weight_v` [K, bottleneck_dim].
 class DinoHead : public torch::nn::Module {
  public:
-  /// For inputs of this width. Linear layers start from normal numbers of deviation 0.02, biases from 0.
+  /// `width` is the input's width. Linear layers start from normal numbers with standard deviation 0.02, biases from 0.
   DinoHead(const DinoHeadSettings& settings, std::int64_t width);
 
-  /// x [R, width] -> [R, bottleneck_dim], rows of length 1; float32, or float64 where x is.
+  /// Maps x [R, width] to [R, bottleneck_dim], rows of length 1; float32, or float64 if x is.
   at::Tensor bottleneck(const at::Tensor& x);
-  /// The last layer's matrix [K, bottleneck_dim].
+  /// Returns the last layer's matrix [K, bottleneck_dim].
   at::Tensor last_layer() const;
-  /// Logits [R, K]: bottleneck(x) through the last layer.
+  /// Returns logits [R, K]: bottleneck(x) through the last layer.
   at::Tensor forward(const at::Tensor& x);
 
  private:

@@ -22,48 +22,48 @@ struct DinoLossSettings {
 
 template <class Visitor>
 void fields(Visitor& v, DinoLossSettings& s) {
-  v("student_temperature", s.student_temperature, "of the student's softmax", config::above(0.0));
-  v("teacher_temperature", s.teacher_temperature, "of the teacher's softmax", config::above(0.0));
+  v("student_temperature", s.student_temperature, "temperature of the student's softmax", config::above(0.0));
+  v("teacher_temperature", s.teacher_temperature, "temperature of the teacher's softmax", config::above(0.0));
   v("warmup_teacher_temperature", s.warmup_teacher_temperature,
-    "of the teacher's softmax in the first epoch of warm-up", config::above(0.0));
+    "temperature of the teacher's softmax in the first epoch of warm-up", config::above(0.0));
   v("warmup_teacher_temperature_epochs", s.warmup_teacher_temperature_epochs,
-    "epochs in which it goes linearly to teacher_temperature; 0: it is that from the first one on",
+    "epochs of linear warm-up to teacher_temperature; 0: no warm-up",
     config::at_least(0));
-  v("center_momentum", s.center_momentum, "share of the old center that stays when it moves", config::in_range(0, 1));
+  v("center_momentum", s.center_momentum, "momentum of the center's moving average", config::in_range(0, 1));
 }
 
-/// The teacher's temperature in an epoch (0 = first): numpy's linspace from the warm-up's value to the final one over the
-/// epochs of warm-up, of which a single one has the former; then the final one.
+/// Returns the teacher's temperature in an epoch (0 = first): during warm-up numpy's linspace from the warm-up value to the final
+/// one (with one epoch of warm-up, the warm-up value), afterwards the final one.
 double teacher_temperature_at(std::int64_t epoch, const DinoLossSettings& settings);
 
-/// DINO's loss (Caron et al. 2021, eq. 1 to 4): cross-entropy of the student's softmax over K outputs with the
-/// teacher's, which is centered and sharpened, so that neither one output nor all of them alike is a solution. Buffer
-/// `center` [1, K], a moving average of the teacher's logits.
+/// DINO's loss (Caron et al. 2021, eq. 1 to 4): cross-entropy of the student's softmax over K outputs with the teacher's softmax.
+/// The latter is centered and sharpened, which prevents collapse to one output or to the uniform distribution. Buffer `center`
+/// [1, K], a moving average of the teacher's logits.
 class DinoLoss : public torch::nn::Module {
  public:
   DinoLoss(const DinoLossSettings& settings, std::int64_t out_dim);
 
-  /// The teacher's logits [R, K] -> its probabilities [R, K], without gradient.
+  /// Maps the teacher's logits [R, K] to its probabilities [R, K], without gradient.
   at::Tensor probabilities(const at::Tensor& teacher_logits, std::int64_t epoch) const;
 
-  /// The mean over the batch and over the pairs of a global crop, as the teacher sees it, and any other crop, as the
-  /// student does.
-  /// student  of each crop [B, K] logits, or with `last_layer` [K, W] what it multiplies, [B, W]; the global crops come
-  ///          first; an undefined crop takes no part
-  /// teacher  of each global crop probabilities [B, K]
-  /// With `last_layer` logits exist for one crop at a time, forward and again backward: at K = 65,536 those of all ten
-  /// would be ten times as large. Second derivatives are refused.
+  /// Returns the mean loss over the batch and over all pairs of a global crop seen by the teacher and another crop seen by the
+  /// student.
+  /// student  for each crop, logits [B, K], or with `last_layer` [K, W] the last layer's inputs [B, W]; global crops come first;
+  ///          undefined crops are skipped
+  /// teacher  for each global crop, probabilities [B, K]
+  /// With `last_layer`, the logits of only one crop exist at a time, in the forward and in the backward pass: with K = 65,536 the
+  /// logits of all ten crops would take ten times the memory. Second derivatives are not supported.
   at::Tensor forward(const std::vector<at::Tensor>& student, const std::vector<at::Tensor>& teacher,
                      const at::Tensor& last_layer = {}) const;
 
-  /// What of_rows() gives.
+  /// The result of of_rows().
   struct Rows {
     at::Tensor losses;     // [R]
-    at::Tensor entropies;  // [R], of the teacher's probabilities, without gradient
+    at::Tensor entropies;  // [R], entropies of the teacher's probabilities, without gradient
   };
-  /// The cross-entropy of each row, as the student sees it, with the teacher's probabilities for it (iBOT, Zhou et al. 2022).
-  /// student [R, W] and last_layer [K, W], goals [R, V] and goal_layer [K, V] of the teacher, which get no gradient. Of the
-  /// distributions over K those of `chunk` rows exist at a time, forward and again backward.
+  /// Returns the cross-entropy of the student's prediction of each row with the teacher's probabilities (iBOT, Zhou et al. 2022).
+  /// student [R, W] and last_layer [K, W] are the student's; goals [R, V] and goal_layer [K, V] are the teacher's and get no
+  /// gradient. Distributions over K exist for only `chunk` rows at a time, in the forward and in the backward pass.
   Rows of_rows(const at::Tensor& student, const at::Tensor& last_layer, const at::Tensor& goals,
                const at::Tensor& goal_layer, std::int64_t epoch, std::optional<std::int64_t> chunk) const;
 

@@ -18,14 +18,14 @@ struct DreamLipSettings {
 template <class Visitor>
 void fields(Visitor& v, DreamLipSettings& s) {
   fields(v, s.contrast);
-  v("scope", s.scope, "a caption and what it grouped are told from the others of the batch, or of their image",
+  v("scope", s.scope, "whether a caption and its grouped patches are contrasted within the batch or within their image",
     config::one_of({"batch", "image"}));
   fields(v, s.sparsify);
   v("contrast_weight", s.contrast_weight, "weight of the multi-positive contrast", config::at_least(0.0));
   v("grouping_weight", s.grouping_weight, "weight of the subcaption grouping", config::at_least(0.0));
 }
 
-/// DreamLIP (arXiv 2403.17007): the contrast of `multi_positive_clip` and the grouping of `subcaption_grouping` with one
+/// DreamLIP (arXiv 2403.17007): the contrast of `multi_positive_clip` and the grouping of `subcaption_grouping`, with one shared
 /// temperature. Terms `loss_i2t`, `loss_t2i`, `loss_grouping`, each without its weight.
 class DreamLip : public ContrastiveObjective {
  public:
@@ -38,7 +38,7 @@ class DreamLip : public ContrastiveObjective {
 
  private:
   DreamLipSettings settings_;
-  // No submodules: what they have of parameters is the shared temperature.
+  // Not registered as submodules: their only parameter is the shared temperature.
   std::shared_ptr<MultiPositiveClip> contrast_;
   std::shared_ptr<SubcaptionGrouping> grouping_;
 };

@@ -16,9 +16,10 @@ void fields(Visitor& v, FilipSettings& s) {
     "share of each image's patches and each caption's tokens left out in training", config::in_half_open(0.0, 1.0));
 }
 
-/// FILIP (Yao et al. 2022): an image's similarity to a text is the mean over its patches of their best token, a text's
-/// to an image the mean over its tokens of their best patch. [B, B, P, L] is never held, forward or backward: without a
-/// chunk a GPU takes as many texts at a time as fit into about 64 MB; the CPU's kernel takes one at a time anyway.
+/// FILIP (Yao et al. 2022): an image's similarity to a text is the mean over its patches of the similarity to the best token; a
+/// text's similarity to an image is the mean over its tokens of the similarity to the best patch. [B, B, P, L] is never
+/// materialized, forward or backward: without a chunk, a GPU processes as many texts at a time as fit into about 64 MB; the CPU's
+/// kernel always processes one at a time.
 /// Terms `loss_i2t`, `loss_t2i`; details `similarity_i2t`, `similarity_t2i` [B, B] (row = image), `patch_keep` [B, P],
 /// `token_keep` [B, L].
 class Filip : public ContrastiveObjective {

@@ -24,25 +24,26 @@ void fields(Visitor& v, FlairSettings& s) {
   fields(v, s.pool);
   v("embed_dim", s.embed_dim, "width of the embeddings; null: the model's", config::at_least(1));
   v("negatives", s.negatives,
-    "what an image meets of another one: a caption drawn anew in each step, or all of its captions, at so many times the "
-    "cost",
+    "captions of other images that an image is compared with: sampled: one per image, drawn in each step; all: every caption, at "
+    "K times the cost",
     config::one_of({"sampled", "all"}));
   v("conditioned_weight", s.conditioned_weight, "weight of the text-conditioned term", config::at_least(0.0));
   v("global_weight", s.global_weight, "weight of the term on global embeddings", config::at_least(0.0));
-  v("init_logit_bias", s.init_logit_bias, "start of the learned bias");
+  v("init_logit_bias", s.init_logit_bias, "initial value of the learned bias");
 }
 
-/// FLAIR (arXiv 2412.03561): an image is pooled anew for each text that it is compared with (TextConditionedPool, `pool.*`),
-/// and the sigmoid loss decides whether the text is one of its own captions (eq. 4); beside it the multi-positive sigmoid
-/// loss of global embeddings (eq. 5). Both are B times the mean over the pairs of the global batch, whatever the number of
-/// ranks. Terms `loss_conditioned`, `loss_global`, without weights; parameters `logit_scale`, `logit_bias`, shared by both.
+/// FLAIR (arXiv 2412.03561): an image is pooled separately for each text that it is compared with (TextConditionedPool,
+/// `pool.*`), and a sigmoid loss classifies whether the text is one of its own captions (eq. 4). A second term is the
+/// multi-positive sigmoid loss on global embeddings (eq. 5). Both are B times the mean over the pairs of the global batch, for any
+/// number of ranks. Terms `loss_conditioned`, `loss_global`, without weights; parameters `logit_scale`, `logit_bias`, shared by
+/// both.
 class Flair : public ContrastiveObjective {
  public:
-  /// Throws UserError if the heads do not divide the width.
+  /// Throws UserError if the number of heads does not divide the width.
   Flair(const FlairSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
-  /// With the caption of image j that image i meets in `negative_slots` [C, C] int64, of the global batch, in place of drawn
-  /// ones.
+  /// Uses given negatives instead of sampled ones: `negative_slots` [C, C] int64 of the global batch holds at (i, j) which caption
+  /// of image j is compared with image i.
   Losses forward(const Features& features, const StepContext& context, const at::Tensor& negative_slots);
   Needs needs() const override;
   bool follows_step() const override { return settings_.negatives == "sampled"; }

@@ -19,20 +19,20 @@ struct GloriaSettings {
 template <class Visitor>
 void fields(Visitor& v, GloriaSettings& s) {
   fields(v, s.pairs);
-  v("attention_temperature", s.attention_temperature, "of the softmax over patches", config::above(0.0));
-  v("score_temperature", s.score_temperature, "of the log-sum-exp over words; null: the learned one",
+  v("attention_temperature", s.attention_temperature, "temperature of the softmax over patches", config::above(0.0));
+  v("score_temperature", s.score_temperature, "temperature of the log-sum-exp over words; null: the learned one",
     config::above(0.0));
-  v("similarity_scale", s.similarity_scale, "divide word-patch products by the root of the width, or not",
+  v("similarity_scale", s.similarity_scale, "sqrt_dim: divide word-patch products by the square root of the width; none: do not",
     config::one_of({"sqrt_dim", "none"}));
-  v("word_softmax", s.word_softmax, "softmax over words before the one over patches (the official code)");
-  v("word_reduction", s.word_reduction, "log-sum-exp or log-mean-exp over words", config::one_of({"sum", "mean"}));
+  v("word_softmax", s.word_softmax, "apply a softmax over words before the one over patches (as in the official code)");
+  v("word_reduction", s.word_reduction, "sum: log-sum-exp over words; mean: log-mean-exp", config::one_of({"sum", "mean"}));
   v("scale_score", s.scale_score, "multiply the score by its temperature (the paper's exponent)");
   v("global_weight", s.global_weight, "weight of the contrastive loss on global embeddings", config::at_least(0.0));
   v("local_weight", s.local_weight, "weight of the word-level loss", config::at_least(0.0));
 }
 
-/// GLoRIA (Huang et al. 2021): each word attends to the patches of every image; an image's score for a text is the
-/// log-sum-exp of its words' likeness to what they attended to. Terms `loss_global`, `loss_local`; details `similarity`
+/// GLoRIA (Huang et al. 2021): each word attends to the patches of every image; an image's score for a text is the log-sum-exp
+/// over words of the similarity between a word and its attended patches. Terms `loss_global`, `loss_local`; details `similarity`
 /// [B, B].
 class Gloria : public ContrastiveObjective {
  public:

@@ -28,14 +28,14 @@ template <class Visitor>
 void fields(Visitor& v, MaskedPredictionSettings& s) {
   v("view", s.view,
     "the crops whose patches are predicted: the image views VIEW_0, VIEW_1, ...; no other objective may show them to the model");
-  v("crops", s.crops, "how many there are",
+  v("crops", s.crops, "number of these crops",
     config::in_range(1, 100));
   v("share", s.share, "share of a crop's patches that the student does not see", config::in_half_open(0, 1));
-  v("shape", s.shape, "which patches are hidden: patches, drawn one by one (SigLIP 2); blocks, overlapping rectangles (iBOT)",
+  v("shape", s.shape, "which patches are hidden: patches: drawn one by one (SigLIP 2); blocks: overlapping rectangles (iBOT)",
     config::one_of({"patches", "blocks"}));
-  v("all_patches", s.all_patches, "the student predicts the patches that it sees, too (TIPSv2); false: the hidden ones alone");
+  v("all_patches", s.all_patches, "the student also predicts the patches that it sees (TIPSv2); false: only the hidden ones");
   v("chunk", s.chunk,
-    "patches whose distributions over out_dim are in memory at a time, forward and backward; null: all of the batch",
+    "number of patches whose distributions over out_dim are in memory at a time, forward and backward; null: all of the batch",
     config::at_least(1));
   fields(v, s.head);
   fields(v, s.loss);
@@ -43,26 +43,24 @@ void fields(Visitor& v, MaskedPredictionSettings& s) {
 }
 std::optional<config::Problem> validate(const MaskedPredictionSettings& settings);
 
-/// Masked image modeling with a teacher (iBOT, Zhou et al. 2022, eq. 2; TIPS, Maninis et al. 2024; SigLIP 2): the student sees
-/// a crop with a share of its patches replaced by the mask token, the teacher, a moving average of it, sees the whole crop, and
-/// the student predicts what the teacher makes of each hidden patch. loss = the mean over the hidden patches of
-/// H(softmax((teacher - center) / teacher_temperature), softmax(student / student_temperature)), with DINO's head on the
-/// image encoder's tokens behind its final norm: `head.*` (DinoHead) and the buffer `loss.center` (DinoLoss), which is the
-/// patches' own. Term
-/// `teacher_entropy`, as DINO's.
-/// The image encoder needs a mask token (vit, `mask_token: true`).
+/// Masked image modeling with a teacher (iBOT, Zhou et al. 2022, eq. 2; TIPS, Maninis et al. 2024; SigLIP 2). The student sees a
+/// crop with a share of its patches replaced by the mask token; the teacher, a moving average of the student, sees the whole crop.
+/// The student predicts the teacher's output for each hidden patch: loss = the mean over the hidden patches of
+/// H(softmax((teacher - center) / teacher_temperature), softmax(student / student_temperature)). DINO's head `head.*` (DinoHead)
+/// is applied to the image encoder's tokens after its final norm. The buffer `loss.center` (DinoLoss) is separate from that of the
+/// objective dino. Term `teacher_entropy`, as in dino. The image encoder needs a mask token (vit, `mask_token: true`).
 class MaskedPrediction : public Objective {
  public:
-  /// Throws c10::Error where the context does not know the image encoder's width.
+  /// Throws c10::Error if the context does not have the image encoder's width.
   MaskedPrediction(const MaskedPredictionSettings& settings, const ObjectiveContext& context);
-  /// Throws c10::Error where the run keeps no teacher.
+  /// Throws c10::Error if the run keeps no teacher.
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
   bool follows_step() const override { return true; }
   double teacher_momentum(const StepContext& step) const override;
 
  private:
-  /// The rows of all crops that are compared, [R, w], of the student or of the teacher.
+  /// Returns the compared rows of all crops, [R, w], of the student or of the teacher.
   at::Tensor compared_rows(const Features& features, bool of_teacher) const;
 
   MaskedPredictionSettings settings_;

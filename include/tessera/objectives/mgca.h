@@ -27,26 +27,25 @@ template <class Visitor>
 void fields(Visitor& v, MgcaSettings& s) {
   fields(v, s.pairs);
   v("embed_dim", s.embed_dim, "width of the embeddings; null: the model's", config::at_least(1));
-  v("num_prototypes", s.num_prototypes, "K", config::at_least(1));
-  v("cross_attention", s.cross_attention, "with learned projections, or by cosine alone",
+  v("num_prototypes", s.num_prototypes, "number of prototypes, K", config::at_least(1));
+  v("cross_attention", s.cross_attention, "projected: with learned projections; similarity: by cosine only",
     config::one_of({"projected", "similarity"}));
   v("attention_dim", s.attention_dim, "width of the projected attention", config::at_least(1));
   v("attention_heads", s.attention_heads, "heads of the projected attention", config::at_least(1));
-  v("local_temperature", s.local_temperature, "of the token-level terms; null: the learned one", config::above(0.0));
-  v("prototype_temperature", s.prototype_temperature, "of the prototype predictions; null: the learned one",
+  v("local_temperature", s.local_temperature, "temperature of the token-level terms; null: the learned one", config::above(0.0));
+  v("prototype_temperature", s.prototype_temperature, "temperature of the prototype predictions; null: the learned one",
     config::above(0.0));
-  v("sinkhorn_epsilon", s.sinkhorn_epsilon, "entropy of the codes", config::above(0.0));
-  v("sinkhorn_iterations", s.sinkhorn_iterations, "row and column normalizations", config::at_least(0));
+  v("sinkhorn_epsilon", s.sinkhorn_epsilon, "entropy regularization of the codes", config::above(0.0));
+  v("sinkhorn_iterations", s.sinkhorn_iterations, "number of row and column normalizations", config::at_least(0));
   v("global_weight", s.global_weight, "weight of the contrastive loss on global embeddings", config::at_least(0.0));
   v("local_weight", s.local_weight, "weight of the token-level loss", config::at_least(0.0));
   v("prototype_weight", s.prototype_weight, "weight of the prototype loss", config::at_least(0.0));
 }
 std::optional<config::Problem> validate(const MgcaSettings& s);
 
-/// MGCA (Wang et al. 2022): contrast of global embeddings, of tokens with what they attend to in the other modality
-/// (both ways), and agreement of cluster assignments. Terms `loss_global`, `loss_local`, `loss_local_text`,
-/// `loss_local_image`, `loss_prototype`; details `image_codes`, `text_codes` [B, K]. The prototypes' rows are
-/// overwritten by their unit vectors in each forward.
+/// MGCA (Wang et al. 2022): contrasts global embeddings, contrasts tokens with what they attend to in the other modality (both
+/// ways), and makes cluster assignments agree. Terms `loss_global`, `loss_local`, `loss_local_text`, `loss_local_image`,
+/// `loss_prototype`; details `image_codes`, `text_codes` [B, K]. Each forward pass normalizes the prototypes' rows in place.
 class Mgca : public ContrastiveObjective {
  public:
   Mgca(const MgcaSettings& settings, const ObjectiveContext& context);
@@ -65,9 +64,9 @@ class Mgca : public ContrastiveObjective {
   std::shared_ptr<MultiHeadAttention> image_attention_;
 };
 
-/// Balanced assignment of B samples to K prototypes (Sinkhorn-Knopp, as in SwAV): scores [B, K] -> codes [B, K], rows
-/// summing to 1, without gradient. In logarithms, so that no epsilon overflows. Rows that are not `present` [B]
-/// (undefined: all are) take no part and get 0.
+/// Returns a balanced assignment of B samples to K prototypes (Sinkhorn-Knopp, as in SwAV): scores [B, K] -> codes [B, K], rows
+/// that sum to 1, without gradient. Computes in log space, so that a small epsilon does not overflow. Rows that are not `present`
+/// [B] (undefined: all are) are ignored and get 0.
 at::Tensor sinkhorn_codes(const at::Tensor& scores, double epsilon, std::int64_t iterations,
                           const at::Tensor& present = {});
 

@@ -14,12 +14,13 @@ template <class Visitor>
 void fields(Visitor& v, MultiPositiveClipSettings& s) {
   fields(v, s.captions);
   v("denominator", s.denominator,
-    "what an image's positive is compared with: the captions in its slot, all captions, or the negatives alone",
+    "captions in the softmax of an image's positive: slot: those in the same slot; all: all captions; negatives: only the positive "
+    "and the negatives",
     config::one_of({"slot", "all", "negatives"}));
 }
 
-/// InfoNCE with K captions per image, each of which is a positive (DreamLIP, arXiv 2403.17007, eq. 3; COSMOS, 2412.01814).
-/// K = 1 is `clip`. Terms `loss_i2t`, a mean over images and slots or over images, and `loss_t2i`, a mean over captions.
+/// InfoNCE with K captions per image, all of them positives (DreamLIP, arXiv 2403.17007, eq. 3; COSMOS, 2412.01814). K = 1 is
+/// `clip`. Terms `loss_i2t`, a mean over images and slots or over images, and `loss_t2i`, a mean over captions.
 class MultiPositiveClip : public ContrastiveObjective {
  public:
   MultiPositiveClip(const MultiPositiveClipSettings& settings, const ObjectiveContext& context)

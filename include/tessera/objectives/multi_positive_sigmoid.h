@@ -17,12 +17,12 @@ void fields(Visitor& v, MultiPositiveSigmoidSettings& s) {
   fields(v, s.captions);
   v("divisor", s.divisor, "the sum over pairs is divided by the number of present captions, or of images",
     config::one_of({"captions", "images"}));
-  v("init_logit_scale", s.init_logit_scale, "start of the learned log of 1/temperature");
-  v("init_logit_bias", s.init_logit_bias, "start of the learned bias");
+  v("init_logit_scale", s.init_logit_scale, "initial value of the learned log of 1/temperature");
+  v("init_logit_bias", s.init_logit_bias, "initial value of the learned bias");
 }
 
-/// The sigmoid loss with K captions per image: each pair of image and caption is a decision of its own (FLAIR's global term,
-/// arXiv 2412.03561, eq. 5; K = 1 is `siglip`, Zhai et al. 2023). Term `loss`, the total.
+/// The sigmoid loss with K captions per image: each pair of image and caption is a separate binary decision (FLAIR's global term,
+/// arXiv 2412.03561, eq. 5; K = 1 is `siglip`, Zhai et al. 2023). Term `loss_sigmoid`, the total.
 class MultiPositiveSigmoid : public ContrastiveObjective {
  public:
   MultiPositiveSigmoid(const MultiPositiveSigmoidSettings& settings, const ObjectiveContext& context);

@@ -7,21 +7,21 @@
 
 namespace tessera {
 
-/// Whether contrasts of images with texts have hard negatives beside the batch's texts: those of the view `negatives`.
+/// Whether contrasts of images with texts use hard negatives, from the view `negatives`, in addition to the batch's texts.
 struct NegativeTextSettings {
   std::string hard_negatives = "none";
 
-  /// Whether there are any.
+  /// Returns true if hard negatives are used.
   bool any() const { return hard_negatives != "none"; }
-  /// Adds the view, which samples may lack.
+  /// Adds the view `negatives` to the needs, as an optional view.
   void add_needs(Needs& needs) const;
 };
 
 template <class Visitor>
 void fields(Visitor& v, NegativeTextSettings& s) {
   v("hard_negatives", s.hard_negatives,
-    "texts of the view `negatives` (data.loader.negatives) that images are compared with too; texts are not. own: each image "
-    "with its own ones; all: with those of the whole batch (NegCLIP)",
+    "whether images are also compared with the texts of the view `negatives` (data.loader.negatives): none; own: each image with "
+    "its own; all: with those of the whole batch (NegCLIP)",
     config::one_of({"none", "own", "all"}));
 }
 

@@ -23,12 +23,12 @@ void fields(Visitor& v, PaclSettings& s) {
   v("embed_dim", s.embed_dim, "width of the text embeddings; null: the model's", config::at_least(1));
   v("image_width", s.image_width, "width of the image tokens; null: embed_dim", config::at_least(1));
   v("embedder", s.embedder,
-    "an embedder of the patches inside the objective, which evaluation does not see; false: the tower's projection "
-    "embeds them");
+    "true: embed the patches with an embedder inside the objective, which evaluation does not use; false: with the tower's "
+    "projection");
   v("embedder_hidden", s.embedder_hidden, "hidden width of the patch embedder; null: embed_dim", config::at_least(1));
-  v("embedder_residual", s.embedder_residual, "what is added to the embedder's output",
+  v("embedder_residual", s.embedder_residual, "what is added to the embedder's output: a linear map of its input, or the input itself",
     config::one_of({"linear", "identity"}));
-  v("patch_temperature", s.patch_temperature, "of the softmax over patches; null: the learned one", config::above(0.0));
+  v("patch_temperature", s.patch_temperature, "temperature of the softmax over patches; null: the learned one", config::above(0.0));
   v("normalize_patches", s.normalize_patches, "sum unit patch embeddings instead of raw ones");
 }
 std::optional<config::Problem> validate(const PaclSettings& s);
@@ -45,9 +45,9 @@ class PatchEmbedder : public torch::nn::Module {
   torch::nn::Linear residual_{nullptr};
 };
 
-/// Patch aligned contrastive learning (Mukhoti et al. 2023): an image is, for each text, the mean of its embedded
-/// patches weighted by their likeness to the text. image_tokens [B, P, W]. Terms `loss_i2t`, `loss_t2i`; details
-/// `similarity` [B, B].
+/// Patch aligned contrastive learning (Mukhoti et al. 2023): for each text, an image is represented by the mean of its embedded
+/// patches weighted by their similarity to the text. image_tokens [B, P, W]. Terms `loss_i2t`, `loss_t2i`; details `similarity`
+/// [B, B].
 class Pacl : public ContrastiveObjective {
  public:
   Pacl(const PaclSettings& settings, const ObjectiveContext& context);

@@ -22,7 +22,7 @@ struct PyramidClipSettings {
 
 template <class Visitor>
 void fields(Visitor& v, PyramidClipSettings& s) {
-  v("label_smoothing", s.label_smoothing, "share of each pair's target that its negatives get, in equal parts",
+  v("label_smoothing", s.label_smoothing, "share of each pair's target that is spread evenly over its negatives",
     config::in_half_open(0.0, 1.0));
   v("cross_global_weight", s.cross_global_weight, "weight of the pairs of cross_global_pairs, lambda",
     config::in_range(0.0, 1.0));
@@ -30,8 +30,7 @@ void fields(Visitor& v, PyramidClipSettings& s) {
     "weight of the pairs of cross_local_pairs, mu; peer_pairs have 1 - lambda - mu", config::in_range(0.0, 1.0));
   v("peer_pairs", s.peer_pairs,
     "pairs of one semantic level: an image view (G global, L local, R roi: regions) and a text view (S summary, T "
-    "caption, A objects: the names of what a detector found). A sample without one of the two takes no part in that "
-    "pair");
+    "caption, A objects: the names of detected objects). A sample that lacks one of the two views is left out of that pair");
   v("cross_global_pairs", s.cross_global_pairs, "pairs across levels with a global view, likewise");
   v("cross_local_pairs", s.cross_local_pairs, "pairs across levels with a local view, likewise");
   v("mask_duplicates", s.mask_duplicates, "as in clip");
@@ -41,11 +40,10 @@ void fields(Visitor& v, PyramidClipSettings& s) {
 
 std::optional<config::Problem> validate(const PyramidClipSettings& settings);
 
-/// The loss of PyramidCLIP (Gao et al. 2022, section 3): InfoNCE (eq. 1 and 3) with softened targets (eq. 2) of pairs
-/// of an image view and a text view, in three groups. A group is the mean over its pairs, 0 without any; the loss is
-/// the groups' weighted sum (eq. 4). A pair (x, y) contrasts the samples that have both views; with fewer than two of
-/// them it is 0. Terms `loss_peer`, `loss_cross_global`, `loss_cross_local`, and `loss_gs`, `loss_lt`, ... of each
-/// pair.
+/// The loss of PyramidCLIP (Gao et al. 2022, section 3): InfoNCE (eq. 1 and 3) with softened targets (eq. 2) on pairs of an image
+/// view and a text view, in three groups. A group's loss is the mean over its pairs, 0 if it has none; the total is the weighted
+/// sum of the groups (eq. 4). A pair (x, y) contrasts the samples that have both views; with fewer than two such samples its loss
+/// is 0. Terms `loss_peer`, `loss_cross_global`, `loss_cross_local`, and one per pair: `loss_gs`, `loss_lt`, ...
 class PyramidClip : public ContrastiveObjective {
  public:
   PyramidClip(const PyramidClipSettings& settings, const ObjectiveContext& context);
@@ -57,7 +55,7 @@ class PyramidClip : public ContrastiveObjective {
   at::Tensor pair_loss(const ContrastSettings& pair, const Features& features, const ProcessGroup& group) const;
 
   PyramidClipSettings settings_;
-  std::map<std::string, ContrastSettings> pairs_;  // of all groups, by their two letters
+  std::map<std::string, ContrastSettings> pairs_;  // the pairs of all groups, by their two letters
 };
 
 }  // namespace tessera

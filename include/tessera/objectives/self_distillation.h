@@ -4,15 +4,15 @@
 
 namespace tessera {
 
-/// DINO's settings as SILC (Naeem et al. 2023), TIPS (Maninis et al. 2024) and SigLIP 2 (Tschannen et al. 2025) use the loss
-/// beside a contrast with texts: the teacher sees one large crop, the student small ones alone.
+/// DINO with the defaults of SILC (Naeem et al. 2023), TIPS (Maninis et al. 2024) and SigLIP 2 (Tschannen et al. 2025), which
+/// combine it with a contrast with texts: the teacher sees one large crop, the student only small ones.
 struct SelfDistillationSettings : DinoSettings {
   SelfDistillationSettings() {
     global_crops = 1;
     student_global_crops = false;
     momentum = kMomentum;
   }
-  /// SILC's, which stays: a teacher whose momentum goes to 1 learns nothing more from the texts.
+  /// SILC's constant momentum: a teacher whose momentum rises to 1 would stop learning from the texts.
   static constexpr TeacherMomentum kMomentum = {0.966, 0.966};
 };
 

@@ -16,16 +16,16 @@ template <class Visitor>
 void fields(Visitor& v, SiglipSettings& s) {
   fields(v, s.pairs);
   fields(v, s.negatives);
-  v("init_logit_scale", s.init_logit_scale, "what logit_scale starts from: the log of the factor of the cosines");
+  v("init_logit_scale", s.init_logit_scale, "initial logit_scale, the log of the factor of the cosines");
   v("init_logit_bias", s.init_logit_bias,
-    "what logit_bias starts from: about minus the log of the number of negatives");
+    "initial logit_bias: about minus the log of the number of negatives");
 }
 
-/// The sigmoid loss (Zhai et al. 2023, eq. 1): every image-text pair of the batch is a decision of its own,
+/// The sigmoid loss (Zhai et al. 2023, eq. 1): every image-text pair of the batch is a separate binary decision,
 /// loss = -1/B sum_ij log sigmoid(z_ij (exp(logit_scale) cos_ij + logit_bias)), z = 1 on the diagonal, -1 elsewhere.
-/// Terms `loss_positive` and `loss_negative`, its diagonal and the rest; parameter `logit_bias` beside logit_scale. With
-/// hard negatives there is `loss_hard_negative`, -1/B sum_bn log sigmoid(-(exp(logit_scale) cos_bn + logit_bias)) over the
-/// negatives n that image b is compared with, and the statistic `negatives_per_image`, those that are there.
+/// Terms `loss_positive` (the diagonal) and `loss_negative` (the rest); parameters `logit_scale` and `logit_bias`. Hard negatives
+/// add the term `loss_hard_negative`, -1/B sum_bn log sigmoid(-(exp(logit_scale) cos_bn + logit_bias)) over the negatives n that
+/// image b is compared with, and the statistic `negatives_per_image`, the mean number present.
 class Siglip : public ContrastiveObjective {
  public:
   Siglip(const SiglipSettings& settings, const ObjectiveContext& context);

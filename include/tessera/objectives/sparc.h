@@ -7,7 +7,7 @@ namespace tessera {
 
 struct SparcSettings {
   ContrastSettings pairs;
-  SparsifySettings sparsify;  // its keys stand among the objective's own
+  SparsifySettings sparsify;  // its keys are part of the objective's own settings
   double global_weight = 0.5;
   double local_weight = 1.0;
   std::string token_reduction = "sequence";
@@ -21,13 +21,13 @@ void fields(Visitor& v, SparcSettings& s) {
     config::at_least(0.0));
   v("local_weight", s.local_weight, "weight of the token-level loss (lambda_f, eq. 7)", config::at_least(0.0));
   v("token_reduction", s.token_reduction,
-    "mean over each caption's tokens, then over captions (eq. 6), or over all tokens of the batch (Listing 1)",
+    "sequence: mean over each caption's tokens, then over captions (eq. 6); batch: mean over all tokens of the batch (Listing 1)",
     config::one_of({"sequence", "batch"}));
 }
 
-/// SPARC (Bica et al. 2024): the contrastive loss on global embeddings, and a contrast between each caption's tokens
-/// and the patch embeddings that sparsify_group gathers for them, in bfloat16 where both come in it; all else is float32.
-/// Terms `loss_global`, `loss_local`.
+/// SPARC (Bica et al. 2024): the contrastive loss on global embeddings, and a contrast between each caption's tokens and the patch
+/// embeddings that sparsify_group gathers for them. The grouping runs in bfloat16 if both inputs are bfloat16; everything else is
+/// float32. Terms `loss_global`, `loss_local`.
 class Sparc : public ContrastiveObjective {
  public:
   Sparc(const SparcSettings& settings, const ObjectiveContext& context)

@@ -20,30 +20,29 @@ template <class Visitor>
 void fields(Visitor& v, StairSettings& s) {
   fields(v, s.pairs);
   v("text_token_mask", s.text_token_mask,
-    "a text's encoding is kept only at the tokens that the text contains, special ones left out (stage 1)");
+    "keep a text's encoding only at the tokens that the text contains, except special tokens (stage 1)");
   v("special_token_ids", s.special_token_ids,
-    "ids that this mask never keeps; null: the model's, or BERT's 0, 100, 101, 102, 103 where it names none",
+    "ids that this mask never keeps; null: the model's, or BERT's 0, 100, 101, 102, 103 if the model has none",
     config::at_least(0));
   v("lambda_image", s.lambda_image, "weight of the FLOPs regularizer of image encodings", config::at_least(0));
   v("lambda_text", s.lambda_text, "weight of the FLOPs regularizer of text encodings", config::at_least(0));
   v("lambda_growth_steps", s.lambda_growth_steps,
-    "updates in which both weights grow from 0, as the square of the step; 0: full weight at once",
+    "number of updates over which both weights grow from 0, with the square of the step; 0: full weight at once",
     config::at_least(0));
 }
 
-/// STAIR (Chen et al. 2023) on encodings over the vocabulary, global embeddings [B, V] that are not negative: CLIP's
-/// contrast of their cosines (eq. 3) and the FLOPs regularizer of each tower (eq. 6) over the batch of all ranks, with
-/// weights that grow from the beginning of the run, or of its stage (SPLADE). Memory is O(B V): over ranks the texts'
-/// encodings travel in a ring, whatever `chunk` is, and are never gathered. Of pairs that are absent (skip_absent) the
-/// regularizers see nothing. An encoding of length 0 (1e-12 or less) has cosine 0 with everything, and the contrast
-/// passes it no gradient.
-/// Terms `loss_contrastive`, `loss_flops_image`, `loss_flops_text` (without weight), `lambda_image`, `lambda_text` (the
-/// weights at this step). Statistics `active_tokens.image`, `active_tokens.text`, means per picture and text as the loss
-/// sees them, and the shares `dead_tokens.image`, `dead_tokens.text`. Details `text_encoding` [B, V] after the mask,
-/// `logits` [B, B] of the own pairs, rows are images.
+/// STAIR (Chen et al. 2023) on encodings over the vocabulary (non-negative global embeddings [B, V]): CLIP's contrast of their
+/// cosines (eq. 3) and the FLOPs regularizer of each tower (eq. 6) over the global batch, with weights that grow from the start of
+/// the run, or of its stage (SPLADE). Memory is O(B V): with several ranks the texts' encodings always travel in a ring and are
+/// never gathered. The regularizers ignore absent pairs (skip_absent). An encoding of length 0 (1e-12 or less) has cosine 0 with
+/// everything and gets no gradient from the contrast.
+/// Terms `loss_contrastive`, `loss_flops_image`, `loss_flops_text` (without weight), `lambda_image`, `lambda_text` (the weights at
+/// this step). Statistics `active_tokens.image` and `active_tokens.text`, the mean number of active tokens per image and text as
+/// the loss sees them, and the shares `dead_tokens.image`, `dead_tokens.text`. Details `text_encoding` [B, V] after the mask,
+/// `logits` [B, B] of this rank's pairs (rows are images).
 class Stair : public ContrastiveObjective {
  public:
-  /// Throws UserError for a special token that the vocabulary lacks.
+  /// Throws UserError if a special token is not in the vocabulary.
   Stair(const StairSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;

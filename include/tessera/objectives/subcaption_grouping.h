@@ -15,13 +15,13 @@ struct SubcaptionGroupingSettings {
 template <class Visitor>
 void fields(Visitor& v, SubcaptionGroupingSettings& s) {
   fields(v, s.captions);
-  v("scope", s.scope, "a caption and what it grouped are told from the others of the batch, or of their image",
+  v("scope", s.scope, "whether a caption and its grouped patches are contrasted within the batch or within their image",
     config::one_of({"batch", "image"}));
   fields(v, s.sparsify);
 }
 
-/// Subcaption-specific grouping (DreamLIP, arXiv 2403.17007, section 3.3): each caption groups the patches of its own image
-/// as SPARC's tokens do, from unit patches and captions, and is contrasted with what it grouped. Term `loss_grouping`.
+/// Subcaption-specific grouping (DreamLIP, arXiv 2403.17007, section 3.3): each caption groups the patches of its own image, as
+/// tokens do in SPARC, with captions and patches of unit length, and is contrasted with the group. Term `loss_grouping`.
 class SubcaptionGrouping : public ContrastiveObjective {
  public:
   SubcaptionGrouping(const SubcaptionGroupingSettings& settings, const ObjectiveContext& context)

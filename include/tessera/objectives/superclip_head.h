@@ -10,14 +10,14 @@
 namespace tessera {
 
 /// SuperCLIP's classifier of an image into words (arXiv 2512.14480): the mean of the image's patches, residual blocks
-/// x + proj(GELU(fc(norm(x)))) with an exact GELU (the published models have none), and a linear layer behind a norm.
+/// x + proj(GELU(fc(norm(x)))) with an exact GELU (the published models have no such blocks), a norm, and a linear layer.
 /// Parameters `blocks.<n>.norm|fc|proj.*`, `norm.*`, `linear.weight` [V, W], `linear.bias` [V].
 class SuperClipHead : public torch::nn::Module {
  public:
   SuperClipHead(std::int64_t width, std::int64_t vocab_size, std::int64_t layers, std::int64_t mlp_ratio);
 
-  /// What the linear layer sees: [B, W] of patches [B, P, W], the encoder's tokens behind its final norm, before its
-  /// projection and without the class token. mask bool [B, P], true = real; undefined: all are.
+  /// Returns the linear layer's input [B, W]. patches [B, P, W]: the encoder's tokens after its final norm, before its projection
+  /// and without the class token. mask bool [B, P], true = real; undefined: all are.
   at::Tensor hidden(const at::Tensor& patches, const at::Tensor& mask = {});
   torch::nn::Linear& linear() { return linear_; }
 

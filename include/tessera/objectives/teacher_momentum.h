@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// How slowly a teacher, the moving average of the model, follows it.
+/// The momentum schedule of a teacher, the moving average of the model.
 struct TeacherMomentum {
   double start = 0.996;
   double end = 1.0;
@@ -16,9 +16,9 @@ struct TeacherMomentum {
 
 template <class Visitor>
 void fields(Visitor& v, TeacherMomentum& s) {
-  v("teacher_momentum", s.start, "share of the teacher's weights that stays at the run's first update",
+  v("teacher_momentum", s.start, "momentum of the teacher's moving average at the run's first update",
     config::in_range(0, 1));
-  v("teacher_momentum_end", s.end, "the same at its end, reached by half a cosine", config::in_range(0, 1));
+  v("teacher_momentum_end", s.end, "the momentum at the run's end, reached by half a cosine", config::in_range(0, 1));
 }
 
 }  // namespace tessera

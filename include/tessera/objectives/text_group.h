@@ -21,28 +21,27 @@ struct TextGroupSettings {
 template <class Visitor>
 void fields(Visitor& v, TextGroupSettings& s) {
   fields(v, s.pairs);
-  v("temperature", s.temperature, "tau of the contrast, or where a learned one starts", config::above(0));
-  v("learned_temperature", s.learned_temperature, "the temperature is a parameter, as CLIP's");
-  v("contrastive_weight", s.contrastive_weight, "weight of the contrast; 0: off, and no picture is loaded",
+  v("temperature", s.temperature, "temperature tau of the contrast; with learned_temperature its initial value", config::above(0));
+  v("learned_temperature", s.learned_temperature, "make the temperature a parameter, as in CLIP");
+  v("contrastive_weight", s.contrastive_weight, "weight of the contrast; 0: off, and no images are loaded",
     config::at_least(0));
   v("reconstruction_weight", s.reconstruction_weight, "lambda, weight of the reconstruction (eq. 5); 0: no decoder",
     config::at_least(0));
   v("reconstruction_reduction", s.reconstruction_reduction,
     "mean: over the batch's predicted tokens; sum: over all of them (the paper's eq. 10)",
     config::one_of({"mean", "sum"}));
-  v("decoder", s.decoder, "the caption decoder, as wide as the text encoder, whose token table it uses");
+  v("decoder", s.decoder, "the caption decoder; it has the text encoder's width and uses its token table");
 }
 std::optional<config::Problem> validate(const TextGroupSettings& settings);
 
-/// The text group transformer's losses (section 2.2): the contrast of global embeddings (eq. 6-8) and the reconstruction
-/// of each caption from its groups by a small decoder (eq. 9-10), of which the groups are the text view's `tokens` as the
-/// encoder gives them (read-out `groups`, projection none). With `chunk` the decoder, too, works on so many captions at a
-/// time, and computes them again in the backward pass. With skip_absent an absent pair's caption is not reconstructed.
-/// Terms `loss_contrastive`, `loss_reconstruction`, those that are on. Parameters `logit_scale` (learned_temperature) and
-/// `decoder.*`.
+/// The text group transformer's losses (section 2.2): the contrast of global embeddings (eq. 6-8), and the reconstruction of each
+/// caption from its groups by a small decoder (eq. 9-10). The groups are the text view's `tokens` as the encoder outputs them
+/// (read-out `groups`, projection none). With `chunk` the decoder also processes that many captions at a time and recomputes them
+/// in the backward pass. With skip_absent an absent pair's caption is not reconstructed. Terms `loss_contrastive` and
+/// `loss_reconstruction`, if enabled. Parameters `logit_scale` (learned_temperature) and `decoder.*`.
 class TextGroup : public ContrastiveObjective {
  public:
-  /// Throws UserError if a decoder is wanted and the text encoder has no token table.
+  /// Throws UserError if a decoder is needed and the text encoder has no token table.
   TextGroup(const TextGroupSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;

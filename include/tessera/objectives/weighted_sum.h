@@ -4,17 +4,17 @@
 
 namespace tessera {
 
-/// One objective of a weighted sum. In YAML its own settings stand beside the other keys:
+/// One objective of a weighted sum. In YAML its own settings are next to the other keys:
 /// {name: filip, weight: 0.5, label: tokens, token_drop_rate: 0.2}.
 struct WeightedTermSettings {
   config::ModuleSettings objective;
   double weight = 1.0;  // factor of its loss
-  std::string label;    // what its terms and parameters are called; empty: its name
+  std::string label;    // prefix of its terms and parameters; empty: its name
 
   const std::string& label_or_name() const { return label.empty() ? objective.name : label; }
 };
 
-/// Settings within a group `settings`, as they were written earlier, are read too.
+/// Also reads the earlier form, in which the objective's settings were in a group `settings`.
 template <>
 struct config::Value<WeightedTermSettings> {
   static WeightedTermSettings read(const Node& node, const std::string& path, const WeightedTermSettings&);
@@ -30,8 +30,8 @@ struct WeightedSumSettings {
 template <class Visitor>
 void fields(Visitor& v, WeightedSumSettings& s) {
   v("objectives", s.objectives,
-    "the objectives to add up: each a name, the factor of its loss, what its terms and parameters are called (its name, "
-    "if nothing is said; unlike the others'), and its own settings beside them");
+    "the objectives to add up: for each its name, the factor of its loss, a unique label for its terms and parameters (default: "
+    "its name), and its own settings next to them");
   v("shared_logit_scale", s.shared_logit_scale, "one learned temperature for all of them");
 }
 std::optional<config::Problem> validate(const WeightedSumSettings& s);
@@ -40,7 +40,7 @@ std::optional<config::Problem> validate(const WeightedSumSettings& s);
 /// terms, details and statistics under their label. Parameters: `logit_scale` when shared, `objectives.<label>.<parameter>`.
 class WeightedSum : public Objective {
  public:
-  /// Throws UserError for settings that an objective refuses.
+  /// Throws UserError if an objective rejects its settings.
   WeightedSum(const WeightedSumSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
@@ -49,7 +49,7 @@ class WeightedSum : public Objective {
   void before_step(const std::vector<const Batch*>& batches, const StepContext& step) override;
   void after_step(const StepContext& done) override;
   bool follows_step() const override;
-  /// That of the objectives that want a teacher. Throws UserError when they differ: a run keeps one.
+  /// Returns the momentum of the objectives that need a teacher. Throws UserError if they differ, because a run keeps one teacher.
   double teacher_momentum(const StepContext& step) const override;
 
  private:

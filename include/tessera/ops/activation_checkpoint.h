@@ -8,20 +8,21 @@
 
 namespace tessera {
 
-/// Computes one tensor from others. All tensors it needs gradients for must come through its argument.
+/// Computes one tensor from others. Every tensor that needs a gradient must be passed through the argument.
 using TileBody = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 
-/// body(inputs), keeping only the inputs for the backward pass, which computes the body again (gradient checkpointing).
-/// Second derivatives are refused.
+/// Returns body(inputs) but keeps only the inputs for the backward pass, which runs the body again (gradient
+/// checkpointing). Throws c10::Error on second derivatives.
 at::Tensor checkpointed(const TileBody& body, const std::vector<at::Tensor>& inputs);
 
-/// body(x) of a module whose parameters the body uses by itself, keeping only x for the backward pass, which computes the
-/// body again under the autocast of the forward pass. Gradients reach x and `parameters`. The body must not be random.
+/// Returns body(x) for a module whose parameters the body uses directly. Keeps only x for the backward pass, which runs
+/// the body again under the forward pass's autocast state. Gradients reach x and `parameters`. The body must not use
+/// random numbers.
 at::Tensor recomputed(const std::function<at::Tensor(const at::Tensor&)>& body, const at::Tensor& x,
                       const std::vector<at::Tensor>& parameters);
 
 /// Applies `body` to tiles of at most `chunk` rows (first dimension) of the batched tensors and joins the results along
-/// `join`. The body gets the slices of `batched`, then `shared` whole. With a chunk each tile is checkpointed, so that
+/// `join`. The body gets the slices of `batched`, then all of `shared`. With a chunk each tile is checkpointed, so that
 /// memory does not grow with the batch; without one the body runs once on everything.
 at::Tensor map_tiles(const TileBody& body, const std::vector<at::Tensor>& batched,
                      const std::vector<at::Tensor>& shared, std::optional<std::int64_t> chunk, std::int64_t join = 0);

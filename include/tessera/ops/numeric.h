@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Switches autocast off for the scope: losses, norms and softmax compute in float32 whatever the autocast type.
+/// Switches autocast off for the scope: losses, norms and softmax compute in float32 even under autocast.
 class NoAutocast {
  public:
   NoAutocast() : guard_(c10::autocast_dispatch_keyset) {}
@@ -15,7 +15,7 @@ class NoAutocast {
   c10::impl::ExcludeDispatchKeyGuard guard_;
 };
 
-/// The type losses compute in: float64 stays (gradient checks), everything else becomes float32.
+/// The type that losses compute in: float64 stays (for gradient checks), everything else becomes float32.
 inline at::ScalarType compute_dtype(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
@@ -23,11 +23,11 @@ inline at::Tensor to_compute(const at::Tensor& tensor) {
   return tensor.to(compute_dtype(tensor));
 }
 
-/// x / max(||x||, 1e-12) over the last dimension.
+/// Returns x / max(||x||, 1e-12) over the last dimension.
 at::Tensor unit_rows(const at::Tensor& x);
 
-/// The most negative finite number of a type. What masked logits are set to: unlike minus infinity it gives no NaN in a
-/// row that is masked throughout.
+/// Returns the most negative finite number of a type, the value for masked logits: unlike minus infinity it gives no
+/// NaN in a row that is entirely masked.
 double lowest(at::ScalarType dtype);
 
 }  // namespace tessera

@@ -6,9 +6,9 @@
 
 namespace tessera {
 
-/// The point of the probability simplex nearest to the scores along one dimension (Martins and Astudillo 2016): max(z -
-/// tau, 0), where tau makes the sum 1. Entries at or below tau are exactly 0 and receive no gradient; those above, the
-/// support, receive g - mean of g over the support.
+/// Returns the point of the probability simplex nearest to the scores along one dimension (Martins and Astudillo 2016):
+/// max(z - tau, 0), where tau makes the sum 1. Entries at or below tau are exactly 0 and receive no gradient; those
+/// above, the support, receive g minus the mean of g over the support.
 /// scores   any shape, floating; narrower types compute in float32
 /// returns  the same shape, float32 (float64 for float64); along `dim` it sums to 1
 /// Differentiable any number of times.

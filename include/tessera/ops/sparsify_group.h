@@ -9,14 +9,14 @@
 
 namespace tessera {
 
-/// How similarities become weights (SPARC, eq. 2-4, and the ablations of Table 8).
+/// How similarities are turned into weights (SPARC, eq. 2-4, and the ablations of Table 8).
 struct SparsifySettings {
   std::string weights = "minmax";
   std::optional<double> threshold = std::nullopt;
   bool sparsify = true;
   double softmax_temperature = 1.0;
 
-  /// The threshold on min-max weights among `patches` patches.
+  /// Returns the threshold on min-max weights among `patches` patches.
   double threshold_for(std::int64_t patches) const {
     if (!sparsify) return 0.0;
     return threshold.value_or(1.0 / static_cast<double>(patches));
@@ -25,10 +25,10 @@ struct SparsifySettings {
 
 template <class Visitor>
 void fields(Visitor& v, SparsifySettings& s) {
-  v("weights", s.weights, "how similarities become weights", config::one_of({"minmax", "softmax"}));
-  v("threshold", s.threshold, "min-max weights below it become 0; null means 1/P", config::in_range(0.0, 1.0));
-  v("sparsify", s.sparsify, "false: threshold 0");
-  v("softmax_temperature", s.softmax_temperature, "divides similarities, with weights softmax", config::above(0.0));
+  v("weights", s.weights, "how similarities are turned into weights", config::one_of({"minmax", "softmax"}));
+  v("threshold", s.threshold, "min-max weights below it become 0; null: 1 / the number of patches", config::in_range(0.0, 1.0));
+  v("sparsify", s.sparsify, "false: set the threshold to 0");
+  v("softmax_temperature", s.softmax_temperature, "with weights: softmax, divides the similarities", config::above(0.0));
 }
 
 /// Groups patch embeddings by caption tokens (SPARC, eq. 2-5): s = t . v; z = (s - min) / (max - min) over patches;
@@ -37,21 +37,21 @@ void fields(Visitor& v, SparsifySettings& s) {
 /// text_tokens   [B, L, D]  not normalized; any floating-point type
 /// image_tokens  [B, P, D]  same device; P at least 1
 /// text_mask     [B, L]     bool, true = real token; padding rows give zeros and receive no gradient, even if they
-///                          hold NaN
+///                          are NaN
 /// returns       [B, L, D]  each real row is a convex combination of that image's patches, in the wider of the two types
 /// A flat row (max - min <= 1e-6 max(|min|, |max|)) has weights 1/P and passes no gradient through them. Patches that
 /// tie at the minimum or maximum share its gradient equally.
 ///
-/// float32 and bfloat16 run fused (kernels/sparsify_group): forward and backward hold tiles of [B, L, P] only, sums are
-/// float32, and what is kept for the backward pass are the inputs and three numbers per token. float16 computes as
-/// float32. float64 is composed of tensor operations that autograd follows any number of times; so are, in float32, a
-/// GPU's problems of more than 1,024 patches. Autocast changes nothing: tokens are taken in the type they come in.
+/// float32 and bfloat16 use fused kernels (kernels/sparsify_group): forward and backward store only tiles of [B, L, P],
+/// sums are float32, and the backward pass keeps only the inputs and three numbers per token. float16 computes as
+/// float32. float64 uses tensor operations that autograd can differentiate any number of times; so does, in float32, a
+/// GPU with more than 1,024 patches. Autocast has no effect: tokens are used in the type in which they are passed.
 /// Throws c10::Error naming the tensor if shapes, types or devices do not fit. Differentiable in both token tensors;
-/// fused, once. In Python torch.ops.tessera.sparsify_group, after torch.ops.load_library of libtessera_ops.so.
+/// fused, once. In Python: torch.ops.tessera.sparsify_group, after torch.ops.load_library of libtessera_ops.so.
 at::Tensor sparsify_group(const at::Tensor& text_tokens, const at::Tensor& image_tokens, const at::Tensor& text_mask,
                           const SparsifySettings& settings);
 
-/// The weights [B, L, P] that sparsify_group uses, without gradient; 0 at padding. For inspection.
+/// Returns the weights [B, L, P] that sparsify_group uses, without gradient; 0 at padding. For inspection.
 at::Tensor sparsify_weights(const at::Tensor& text_tokens, const at::Tensor& image_tokens, const at::Tensor& text_mask,
                             const SparsifySettings& settings);
 

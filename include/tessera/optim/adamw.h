@@ -16,19 +16,20 @@ struct AdamWSettings {
 
 template <class Visitor>
 void fields(Visitor& v, AdamWSettings& s) {
-  v("lr", s.lr, "peak learning rate; schedule shapes it over the run", config::at_least(0));
+  v("lr", s.lr, "peak learning rate; schedule defines how it changes over the run", config::at_least(0));
   v("betas", s.betas, "decay rates of the two moments", config::in_half_open(0, 1));
-  v("eps", s.eps, "added to the root of the second moment", config::at_least(0));
+  v("eps", s.eps, "added to the square root of the second moment", config::at_least(0));
   v("weight_decay", s.decay.weight_decay, "decoupled weight decay", config::at_least(0));
   v("no_decay", s.decay.no_decay,
     "parameters whose name contains one of these, and those of fewer than two dimensions, do not decay");
   v("update_clipping", s.update_clipping,
-    "StableAdamW: a tensor whose gradient outgrows its second moment takes a smaller step");
+    "StableAdamW: a smaller step for a tensor whose gradient is large for its second moment");
 }
 
 /// Decoupled weight decay (Loshchilov & Hutter 2019), as torch.optim.AdamW, through PyTorch's fused operator. Update
-/// clipping (Wortsman et al. 2023, "Stable and low-precision training", algorithm 2): per tensor, the rate is divided
-/// by max(1, RMS), RMS = sqrt(mean(g^2 / max(v, eps^2))), v the second moment after this gradient, bias-corrected.
+/// clipping (Wortsman et al. 2023, "Stable and low-precision training", algorithm 2): each tensor's learning rate is
+/// divided by max(1, RMS), where RMS = sqrt(mean(g^2 / max(v, eps^2))) and v is the bias-corrected second moment after
+/// this gradient.
 class AdamW : public Optimizer {
  public:
   AdamW(std::vector<NamedParameter> parameters, const AdamWSettings& settings);
@@ -37,7 +38,7 @@ class AdamW : public Optimizer {
   void update(std::vector<Group>& groups, const std::optional<at::Tensor>& found_inf) override;
 
  private:
-  /// Learning rate of each tensor of the group, as scalars on its device.
+  /// The learning rate of each tensor of the group, as scalars on its device.
   std::vector<at::Tensor> clipped_rates(const Group& group) const;
 
   AdamWSettings settings_;

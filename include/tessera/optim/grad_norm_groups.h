@@ -9,15 +9,15 @@
 
 namespace tessera {
 
-/// To which part of the model each parameter of an optimizer belongs.
+/// The part of the model that each of an optimizer's parameters belongs to.
 struct GradNormGroups {
-  std::vector<std::string> names;  // those of image, text and objective (logit scale included) that are trained
-  std::vector<std::size_t> of;     // index into names
+  std::vector<std::string> names;  // image, text and objective (with the logit scale), where trained
+  std::vector<std::size_t> of;     // index into names, by parameter
 };
 GradNormGroups grad_norm_groups(const Optimizer& optimizer);
 
-/// clip_grad_norm over the gradients that the optimizer's next step takes (those of frozen parameters count nowhere),
-/// with a norm for each tower (0 where no parameter has one).
+/// Calls clip_grad_norm on the gradients that the optimizer's next step uses (those of frozen parameters are left out),
+/// with a norm for each group (0 where no parameter has a gradient).
 GradientNorms clip_gradients(const Optimizer& optimizer, const GradNormGroups& groups, std::optional<double> max_norm,
                              ClipMode mode = ClipMode::global);
 

@@ -7,32 +7,33 @@
 
 namespace tessera {
 
-/// Dynamic loss scaling for float16 (Micikevicius et al. 2018, section 3.2): the loss is multiplied before the backward
-/// pass, so that small gradients do not vanish, and the gradients are divided again. An overflow halves the scale and
-/// costs that step's update; after 2,000 steps without one the scale doubles. Constants as torch.amp.GradScaler's. Scale and
-/// count are on the device, and only state() waits for it.
+/// Dynamic loss scaling for float16 (Micikevicius et al. 2018, section 3.2): the loss is multiplied by a scale before
+/// the backward pass, so that small gradients do not vanish, and the gradients are divided by it. An overflow halves
+/// the scale, and that step's update is skipped; after 2,000 steps without one the scale doubles. The constants are
+/// torch.amp.GradScaler's. Scale and count are on the device, and only state() waits for it.
 class GradScaler {
  public:
   struct State {
     double scale = 65536;
-    std::int64_t good_steps = 0;  // since the scale changed last
+    std::int64_t good_steps = 0;  // since the scale last changed
   };
 
-  /// Off, the scale is 1 for good.
+  /// When off, the scale is always 1.
   explicit GradScaler(bool on, const at::Device& device = at::kCPU);
 
   /// float32 scalar; undefined when off.
   const at::Tensor& scale() const { return scale_; }
   /// Divides the gradients by the scale, in place.
   void unscale(const std::vector<at::Tensor>& gradients) const;
-  /// Whether a smaller scale may mend gradients that are not finite: bool scalar. Only when on.
+  /// Whether the scale can still be reduced when gradients are not finite: bool scalar. Only when on.
   at::Tensor can_shrink() const;
-  /// After a step: bad, whether its gradients were not finite; but nothing where `ignored` (bool scalars).
+  /// Updates the scale after a step. Both are bool scalars: `bad` is true if the step's gradients were not finite; if
+  /// `ignored` is true, nothing changes.
   void settle(const at::Tensor& bad, const at::Tensor& ignored);
-  /// Scale and good steps as they are, float32 [2]. Only when on.
+  /// The scale and the number of good steps, float32 [2]. Only when on.
   at::Tensor numbers() const;
 
-  /// What numbers() said, on the host.
+  /// Converts the result of numbers() to a State on the host.
   static State state_of(const at::Tensor& numbers);
   State state() const { return scale_.defined() ? state_of(numbers()) : State{}; }
   void restore(const State& state);

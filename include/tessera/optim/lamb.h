@@ -21,28 +21,28 @@ struct LambSettings {
 
 template <class Visitor>
 void fields(Visitor& v, LambSettings& s) {
-  v("lr", s.lr, "peak learning rate; schedule shapes it over the run", config::at_least(0));
+  v("lr", s.lr, "peak learning rate; schedule defines how it changes over the run", config::at_least(0));
   v("betas", s.betas, "decay rates of the two moments", config::in_half_open(0, 1));
-  v("eps", s.eps, "added to the root of the second moment", config::at_least(0));
-  v("weight_decay", s.decay.weight_decay, "weight decay; part of the update whose norm the trust ratio divides by",
+  v("eps", s.eps, "added to the square root of the second moment", config::at_least(0));
+  v("weight_decay", s.decay.weight_decay, "weight decay; part of the update, so it counts in the norm that the trust ratio divides by",
     config::at_least(0));
   v("no_decay", s.decay.no_decay,
     "parameters whose name contains one of these, and those of fewer than two dimensions, do not decay");
   v("bias_correction", s.bias_correction, "divide the moments by 1 - beta^t");
-  v("grad_averaging", s.grad_averaging, "the first moment takes (1 - beta1) g; false: g");
+  v("grad_averaging", s.grad_averaging, "add (1 - beta1) g to the first moment; false: add g");
   v("max_grad_norm", s.max_grad_norm, "clip the global gradient norm inside the optimizer; null: do not",
     config::above(0));
-  v("trust_clip", s.trust_clip, "trust ratio at most 1");
-  v("always_adapt", s.always_adapt, "trust ratio for parameters without weight decay too");
+  v("trust_clip", s.trust_clip, "limit the trust ratio to 1");
+  v("always_adapt", s.always_adapt, "apply the trust ratio to parameters without weight decay too");
 }
 
-/// LAMB (You et al. 2020) as NVIDIA's FusedLAMB and timm's Lamb: no bounds on |p|, decay inside the trust ratio.
+/// LAMB (You et al. 2020) as in NVIDIA's FusedLAMB and timm's Lamb: no bounds on |p|, decay inside the trust ratio.
 class Lamb : public Optimizer {
  public:
   Lamb(std::vector<NamedParameter> parameters, const LambSettings& settings);
 
-  /// What the last step saw, for logs and tests: norm of all gradients before clipping (scalar), trust ratio by
-  /// parameter index (scalars; undefined where the parameter had no gradient, or is updated by another rank).
+  /// Values of the last step, for logs and tests: the norm of all gradients before clipping (scalar), and the trust
+  /// ratio by parameter index (scalars; undefined where the parameter had no gradient or is updated by another rank).
   const at::Tensor& last_grad_norm() const { return grad_norm_; }
   const std::vector<at::Tensor>& last_trust_ratios() const { return trust_ratios_; }
 

@@ -14,13 +14,13 @@
 
 namespace tessera {
 
-/// A trainable tensor under its checkpoint name; the name decides about weight decay.
+/// A trainable tensor under its checkpoint name, which also decides whether it has weight decay.
 struct NamedParameter {
   std::string name;
   at::Tensor tensor;
-  double lr_scale = 1.0;           // its learning rate, as a multiple of the schedule's
-  std::int64_t frozen_steps = 0;   // the optimizer's first updates, which leave it alone
-  std::int64_t blocks_behind = 0;  // steps of layer decay between it and its tower's output (Tower::blocks_behind)
+  double lr_scale = 1.0;           // its learning rate as a multiple of the schedule's
+  std::int64_t frozen_steps = 0;   // number of the optimizer's first updates that leave it unchanged
+  std::int64_t blocks_behind = 0;  // layer-decay steps between it and its tower's output (Tower::blocks_behind)
 };
 
 /// Settings that every optimizer has.
@@ -41,55 +41,57 @@ struct DecaySettings {
 /// Whether a parameter decays: only tensors of two or more dimensions whose name contains none of `no_decay` do.
 bool decays(const NamedParameter& parameter, const DecaySettings& settings);
 
-/// Updates parameters from their gradients. Parameters keep their storage; a parameter without gradient, or within its
-/// frozen_steps, is left alone in that step, and so are its moments. Bias corrections count the optimizer's own steps
-/// from the first that is not frozen.
+/// Updates parameters from their gradients. Parameters keep their storage. A parameter without a gradient, or within
+/// its frozen_steps, is unchanged in that step, and so are its moments. Bias corrections count the optimizer's own
+/// steps from the first one that is not frozen.
 class Optimizer {
  public:
-  /// peak: the learning rate that the schedule scales from. moments: names of the tensors of its shape that each
-  /// parameter carries along. Throws UserError when two parameters have one name.
+  /// peak: the learning rate that the schedule scales. moments: names of the state tensors that each parameter has, of
+  /// the parameter's shape. Throws UserError when two parameters have the same name.
   Optimizer(std::vector<NamedParameter> parameters, const DecaySettings& decay, double peak,
             std::vector<std::string> moments = {"exp_avg", "exp_avg_sq"});
   virtual ~Optimizer() = default;
 
-  /// Shares moments and updates out over the group's ranks (stage 1 of ZeRO, Rajbhandari et al. 2020): each rank keeps
-  /// the moments of its part of the parameters, whole tensors, balanced by elements (balanced_owners), updates these
-  /// alone, and takes the others' new values from their owners, in transfers of up to bucket_mb MiB. The updates are
-  /// those of one optimizer for all, bit for bit on CPUs. Parameters and gradients must be equal on all ranks. From
-  /// then on step() and gather_state() are collective. Before the first step; alone it changes nothing.
+  /// Shards moments and updates over the group's ranks (ZeRO stage 1, Rajbhandari et al. 2020). Each rank keeps the
+  /// moments of its part of the parameters (whole tensors, balanced by elements with balanced_owners), updates only
+  /// these, and receives the others' new values from their owners in transfers of up to bucket_mb MiB. The updates
+  /// equal those of one optimizer for all parameters, bit for bit on CPUs. Parameters and gradients must be equal on
+  /// all ranks. From then on step() and gather_state() are collective. Must be called before the first step; a process
+  /// alone is unchanged.
   void shard(const ProcessGroup& group, double bucket_mb);
 
-  /// One update with this learning rate, and this weight decay of the parameters that decay (unset: the settings').
-  /// found_inf: float32 scalar on the parameters' device; where it is 1, weights, moments and the count of updates that
-  /// bias corrections go by stay as they are, without the host having to know. Undefined: the update is made.
+  /// Makes one update with this learning rate, and this weight decay for the parameters that decay (unset: the
+  /// settings'). found_inf: float32 scalar on the parameters' device; where it is 1, weights, moments and the update
+  /// count used by bias corrections do not change, without the host being involved. Undefined: the update is made.
   void step(double learning_rate, std::optional<double> weight_decay = {}, const at::Tensor& found_inf = {});
-  /// `count` calls of step() found an infinity and do not count as updates; said once the host knows.
+  /// Reports that `count` calls of step() found an infinity and do not count as updates. Called once the host knows.
   void take_back(std::int64_t count);
   /// Drops all gradients.
   void zero_grad();
 
   double peak_learning_rate() const { return peak_; }
-  /// Calls of step(), those that changed nothing included until they are taken back.
+  /// Calls of step(), including skipped updates until take_back() removes them.
   std::int64_t steps_taken() const { return steps_; }
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
-  /// That of the settings, and what of it a parameter has: 0 where it does not decay.
+  /// The settings' weight decay, and the part of it that applies to one parameter: 0 if it does not decay.
   double weight_decay() const { return weight_decay_; }
   double weight_decay(std::size_t index) const { return decays_[index] ? weight_decay_ : 0.0; }
-  /// Whether the next step() leaves a parameter alone whatever its gradient, by the calls that are not taken back.
+  /// Whether the next step() leaves this parameter unchanged even if it has a gradient, counting steps as steps_taken()
+  /// does.
   bool frozen(std::size_t index) const { return steps_ < parameters_[index].frozen_steps; }
 
-  /// What this rank keeps of the state: `step` (int64 scalar) and `MOMENT.NAME`, say `exp_avg.logit_scale`. The tensors
-  /// share memory with the optimizer.
+  /// The state that this rank keeps: `step` (int64 scalar) and `MOMENT.NAME`, such as `exp_avg.logit_scale`. The
+  /// tensors share memory with the optimizer.
   std::map<std::string, at::Tensor> state() const;
-  /// Everything a resume needs, on whatever ranks, shared out or not: on rank 0 the whole state (what the others keep:
-  /// in host memory), on the others nothing.
+  /// Gathers everything a resume needs, on any number of ranks, sharded or not: rank 0 gets the whole state (other
+  /// ranks' parts in host memory), the others an empty map.
   std::map<std::string, at::Tensor> gather_state() const;
-  /// Copies such a whole state in, or this rank's part of it. Throws UserError naming `origin` and the tensor that is
-  /// missing, left over or mis-shaped.
+  /// Loads such a whole state, or this rank's part of it. Throws UserError naming `origin` and the tensor that is
+  /// missing, left over or of the wrong shape.
   void load_state(const std::map<std::string, at::Tensor>& state, const std::string& origin);
 
  protected:
-  /// Parameters that have a gradient in this step and share learning rate, weight decay, count of updates, dtype and
+  /// Parameters that have a gradient in this step and share learning rate, weight decay, update count, dtype and
   /// device.
   struct Group {
     at::Tensor count;  // float64 scalar on their device: 1 at the first update of these parameters
@@ -100,10 +102,10 @@ class Optimizer {
     std::vector<std::vector<at::Tensor>> moments;  // [moment][parameter]
   };
 
-  /// Sees all gradients of the step, those of parameters that other ranks update included, before update(). Called
-  /// without gradient recording.
+  /// Called before update() with all gradients of the step, including those of parameters that other ranks update.
+  /// Gradients are not recorded.
   virtual void measure(const std::vector<Group>& /*groups*/) {}
-  /// found_inf: as in step(). Nothing may be read back from the device. Called without gradient recording.
+  /// found_inf: as in step(). Must not read anything back from the device. Called without gradient recording.
   virtual void update(std::vector<Group>& groups, const std::optional<at::Tensor>& found_inf) = 0;
 
  private:
@@ -123,15 +125,15 @@ class Optimizer {
   double weight_decay_;
   std::vector<bool> decays_;
   std::vector<std::string> moment_names_;
-  // [moment][parameter]; what another rank keeps is a meta tensor, a shape without memory.
+  // [moment][parameter]; a moment that another rank keeps is a meta tensor: a shape without memory.
   std::vector<std::vector<at::Tensor>> moments_;
   std::optional<Shards> shards_;
   double peak_;
   std::int64_t steps_ = 0;
-  at::Tensor missed_;  // float64 scalar on the device: of steps_, those that found an infinity; undefined: none
+  at::Tensor missed_;  // float64 scalar on the device: how many of steps_ found an infinity; undefined: none
 };
 
-/// `optimizer:` by name. The factory gets the parameters to train.
+/// The optimizers for `optimizer:`, by name. The factory gets the parameters to train.
 using OptimizerRegistry = config::Registry<Optimizer, const std::vector<NamedParameter>&>;
 OptimizerRegistry& optimizers();
 

@@ -19,7 +19,7 @@ void fields(Visitor& v, ParameterGroup& s) {
   v("match", s.match, "image, text, or patterns of names (visual.attnpool.*)");
   v("lr_scale", s.lr_scale, "multiple of the schedule's learning rate", config::at_least(0));
   v("frozen_steps", s.frozen_steps,
-    "updates at the beginning of the run that leave them as they are (DINO's last layer)", config::at_least(0));
+    "number of updates at the start of the run that leave them unchanged (DINO's last layer)", config::at_least(0));
 }
 
 struct LayerDecay {
@@ -44,25 +44,25 @@ struct ParameterSettings {
 template <class Visitor>
 void fields(Visitor& v, ParameterSettings& s) {
   v("frozen", s.frozen,
-    "not trained: image, text (a whole tower; image alone is LiT), or patterns of names (transformer.resblocks.0.*)");
+    "not trained: image, text (a whole tower; only image is LiT), or patterns of names (transformer.resblocks.0.*)");
   v("groups", s.groups,
-    "learning rates of their own: [{match: [visual.attnpool.*], lr_scale: 10}]; factors multiply, and the greatest "
-    "frozen_steps holds");
+    "parameters with their own learning rates: [{match: [visual.attnpool.*], lr_scale: 10}]; for a parameter in "
+    "several groups, the factors multiply and the greatest frozen_steps applies");
   v("layer_decay", s.layer_decay, "smaller learning rates towards the input (BEiT's, as timm's layer_decay)");
 }
 
 /// Whether a checkpoint name is a parameter of the objective, not of a tower.
 bool of_objective(const std::string& name);
 
-/// Whether a checkpoint name is meant: "image" (visual.*), "text" (the other tower), or a pattern in which * stands for
-/// any characters.
+/// Whether a pattern matches a checkpoint name: "image" (visual.*), "text" (the other tower), or a pattern in which *
+/// matches any characters.
 bool matches(const std::string& pattern, const std::string& name);
 
-/// Takes the frozen parameters out of the list (and their requires_grad away) and gives the others their lr_scale and
-/// frozen_steps.
-/// Layer decay d: in a tower of n blocks, embeddings get d^(n+1), block i (from 0) d^(n-i), what follows the blocks 1
-/// (Bao et al. 2022, BEiT; a ResNet's stages count as blocks). Throws UserError for a pattern that matches nothing,
-/// with the nearest name, and when nothing is left to train.
+/// Removes the frozen parameters from the list (and turns their requires_grad off) and sets lr_scale and frozen_steps
+/// of the others.
+/// Layer decay d: in a tower of n blocks, embeddings get d^(n+1), block i (from 0) d^(n-i), and everything after the
+/// blocks 1 (Bao et al. 2022, BEiT; a ResNet's stages count as blocks). Throws UserError for a pattern that matches
+/// nothing, with the nearest name, and when nothing is left to train.
 std::vector<NamedParameter> apply_rules(std::vector<NamedParameter> parameters, const ParameterSettings& settings);
 
 }  // namespace tessera

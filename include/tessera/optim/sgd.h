@@ -13,15 +13,15 @@ struct SgdSettings {
 
 template <class Visitor>
 void fields(Visitor& v, SgdSettings& s) {
-  v("lr", s.lr, "peak learning rate; schedule shapes it over the run", config::at_least(0));
-  v("momentum", s.momentum, "share of the update before that goes on", config::in_half_open(0, 1));
-  v("nesterov", s.nesterov, "look one step of the momentum ahead");
+  v("lr", s.lr, "peak learning rate; schedule defines how it changes over the run", config::at_least(0));
+  v("momentum", s.momentum, "share of the previous update that is kept", config::in_half_open(0, 1));
+  v("nesterov", s.nesterov, "use Nesterov momentum");
   v("weight_decay", s.decay.weight_decay, "added to the gradient, times the weight", config::at_least(0));
   v("no_decay", s.decay.no_decay,
     "parameters whose name contains one of these, and those of fewer than two dimensions, do not decay");
 }
 
-/// Nesterov's momentum needs some.
+/// Rejects nesterov without momentum.
 std::optional<config::Problem> validate(const SgdSettings& settings);
 
 /// Stochastic gradient descent with momentum, as torch.optim.SGD (dampening 0), through PyTorch's fused operator.

@@ -11,7 +11,7 @@
 
 namespace tessera::probe {
 
-/// One compared tensor. It agrees if `problem` is empty and error <= bound.
+/// The comparison of one tensor. It agrees if `problem` is empty and error <= bound.
 struct Row {
   std::string tensor;
   double error = 0;     // max|ours - theirs|
@@ -26,25 +26,24 @@ struct CaseReport {
   std::string module;
   std::string note;
   std::vector<Row> rows;
-  std::string failure;  // the module threw, or parameters do not match
+  std::string failure;  // why it failed: the module threw, or parameters do not match
   std::string skipped;  // why the case was not run
 
   bool agrees() const;
 };
 
-/// Compares by the rule of the reference cases: whole numbers and bools must be equal, others agree within rtol; a NaN
-/// or an infinity must stand where the reference has one and nowhere else. `ours` undefined stands for zeros (a
-/// gradient that does not exist).
+/// Compares by the rule of the reference cases: whole numbers and bools must be equal, others must agree within rtol, and NaNs and
+/// infinities must be in the same places. An undefined `ours` counts as zeros (a gradient that does not exist).
 Row compare(const std::string& name, const at::Tensor& ours, const at::Tensor& theirs, double rtol);
 
-/// Runs the module of one case, differentiates `loss` or the sum of cotangent * output, and compares outputs and
-/// gradients. Throws UserError for an unknown module (listing the known ones) and for settings that the module refuses.
+/// Runs the module of a case, differentiates `loss` or the sum of cotangent * output, and compares outputs and gradients. Throws
+/// UserError for an unknown module (listing the known ones) and for settings that the module rejects.
 CaseReport run_case(const Case& reference, const Runners& runners, const RunOptions& options = {});
 
-/// load_case and run_case; a `.jsonl` file goes to its lines runner.
+/// Calls load_case() and run_case(), or the lines runner for a `.jsonl` file.
 CaseReport run_file(const std::string& path, const Runners& runners, const RunOptions& options = {});
 
-/// A table of one case: tensor, worst error, its share of the bound. `brief` leaves out the rows that agree.
+/// Returns a table of one case: tensor, worst error, its share of the bound. `brief` leaves out the rows that agree.
 std::string format_table(const CaseReport& report, bool brief = false);
 nlohmann::json to_json(const CaseReport& report);
 

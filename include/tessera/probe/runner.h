@@ -15,11 +15,11 @@ namespace tessera::probe {
 
 struct RunOptions {
   at::Device device = at::kCPU;
-  at::ScalarType dtype = at::kFloat;  // of floating inputs; parameters stay float32 under bfloat16, which runs autocast
+  at::ScalarType dtype = at::kFloat;  // type of floating inputs; with bfloat16, parameters stay float32 under autocast
 };
 
-/// What a runner gets of a case, and where it says which tensors hold the case's parameters. Floating inputs require
-/// grad when the case has gradients.
+/// Gives a runner the inputs of a case, and records which tensors hold the case's parameters. Floating inputs require grad if the
+/// case has gradients.
 class Run {
  public:
   Run(const Case& reference, const RunOptions& options);
@@ -31,24 +31,24 @@ class Run {
   at::ScalarType parameter_dtype() const;
 
   bool has(const std::string& name) const { return inputs_.contains(name); }
-  /// The input; throws c10::Error naming it if the case has none.
+  /// Returns the input. Throws c10::Error naming it if the case does not have it.
   const at::Tensor& input(const std::string& name) const;
-  /// The input, or an undefined tensor.
+  /// Returns the input, or an undefined tensor.
   at::Tensor optional_input(const std::string& name) const;
   const std::map<std::string, at::Tensor>& inputs() const { return inputs_; }
-  /// The `inputs` of a `.json` case as written (texts, lists of lists).
+  /// The raw `inputs` of a `.json` case (texts, lists of lists).
   const nlohmann::json& json_inputs() const { return case_.json_inputs; }
 
   bool has_parameter(const std::string& name) const { return case_.parameters.contains(name); }
   std::vector<std::string> parameter_names() const;
-  /// For modules that are functions: the parameter itself, a leaf that requires grad if the case has gradients.
+  /// Returns the parameter itself, for modules that are functions; it is a leaf that requires grad if the case has gradients.
   at::Tensor parameter(const std::string& name);
-  /// Copies the case's parameter into a tensor of the module (a leaf) and differentiates with respect to it. `view`
-  /// picks the part of the leaf, and of its gradient, that the name means (a slice of a fused matrix).
+  /// Copies the case's parameter into a tensor of the module (a leaf) and differentiates with respect to it. `view` selects the
+  /// part of the leaf, and of its gradient, that belongs to the name (a slice of a fused matrix).
   using View = std::function<at::Tensor(const at::Tensor&)>;
   void bind(const std::string& name, const at::Tensor& leaf, const View& view = {});
-  /// Moves the module to the run's device and dtype, and binds all its parameters and buffers under `prefix` + their
-  /// names. Throws c10::Error if the case lacks a parameter; a buffer may be missing.
+  /// Moves the module to the run's device and dtype, and binds all its parameters and buffers under `prefix` + their names. Throws
+  /// c10::Error if the case lacks a parameter; it may lack buffers.
   void bind_all(torch::nn::Module& module, const std::string& prefix = "");
 
   struct Binding {
@@ -67,14 +67,14 @@ class Run {
 };
 
 using Outputs = std::map<std::string, at::Tensor>;
-/// Builds the module from run.settings(), gives it the case's parameters, and returns its outputs by name. Settings
-/// that are wrong throw UserError, inputs that do not fit c10::Error.
+/// Builds the module from run.settings(), gives it the case's parameters, and returns its outputs by name. Throws UserError for
+/// wrong settings, and c10::Error for inputs that do not fit.
 using Runner = std::function<Outputs(Run&)>;
 
 /// Checks the lines of a `.jsonl` file of cases; returns one text per line that disagrees ("line 12: ...").
 using LinesRunner = std::function<std::vector<std::string>(const std::vector<nlohmann::json>& lines)>;
 
-/// Module name -> runner.
+/// The runners by module name.
 class Runners {
  public:
   void add(const std::string& module, Runner runner);
@@ -90,11 +90,11 @@ class Runners {
   std::map<std::string, LinesRunner> lines_;
 };
 
-/// The runners of all modules of the core library. Owners: one file src/probe/NAME_runners.cpp, declared in
+/// Returns the runners of all modules of the core library. Each file src/probe/NAME_runners.cpp is declared in
 /// src/probe/all_runners.h and called in src/probe/registry.cpp.
 Runners core_runners();
 
-/// core_runners() and those of modules that need the data libraries; in tessera_data (src/probe/data_registry.cpp).
+/// Returns core_runners() and those of modules that need the data libraries; it is in tessera_data (src/probe/data_registry.cpp).
 Runners all_runners();
 
 }  // namespace tessera::probe

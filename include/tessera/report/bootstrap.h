@@ -7,9 +7,9 @@
 
 namespace tessera::report {
 
-/// What single samples contribute to a metric that is a mean of ratios: of each group the sum of its entries' parts over
-/// that of their wholes, then the mean over the groups with a whole. A mean over samples has one group and wholes of 1; a
-/// mean of classes' IoUs has a group for each class, intersections and unions.
+/// The contributions of single samples to a metric that is a mean of ratios. For each group, the ratio is the sum of its
+/// entries' parts divided by the sum of their wholes; the metric is the mean over the groups with a whole above 0. A mean over
+/// samples has one group and wholes of 1. A mean IoU over classes has one group per class, with intersections and unions.
 struct Outcomes {
   struct Entry {
     std::int64_t sample = 0;  // from 0
@@ -21,10 +21,10 @@ struct Outcomes {
   std::vector<Entry> entries;
 };
 
-/// Outcomes of a metric that is the mean of these, one a sample; those below 0 count nowhere.
+/// Returns the outcomes of a metric that is the mean of these values, one per sample; values below 0 are left out.
 Outcomes mean_outcomes(const std::string& metric, const std::vector<double>& values);
 
-/// The metric itself; NaN without a whole.
+/// Returns the metric itself; NaN if no group has a whole above 0.
 double value_of(const Outcomes& outcomes);
 
 struct Interval {
@@ -33,21 +33,22 @@ struct Interval {
 
 constexpr std::int64_t kResamples = 1000;
 
-/// The metrics of resamples with replacement of 0 .. samples - 1 (Efron 1979): out[metric][resample], NaN where a
-/// resample has no whole. They follow from `samples` and `seed` alone, so that two models' values on the same samples are
-/// pairs. Throws std::out_of_range for an entry of another sample.
+/// Returns the metrics of bootstrap resamples of 0 .. samples - 1 (Efron 1979): out[metric][resample], NaN if a resample has no
+/// whole. The resamples depend only on `samples` and `seed`, so the values of two models on the same samples are paired. Throws
+/// std::out_of_range if an entry's sample is not below `samples`.
 std::vector<std::vector<double>> bootstrap_values(const std::vector<Outcomes>& metrics, std::int64_t samples,
                                                   std::int64_t resamples = kResamples, std::uint64_t seed = 0);
 
-/// The middle 95 % of the values that are numbers, by percentiles with linear interpolation; none of fewer than two.
+/// Returns the middle 95 % of the values that are not NaN, by percentiles with linear interpolation; none if there are fewer
+/// than two.
 std::optional<Interval> middle(std::vector<double> values);
 
-/// middle() of bootstrap_values(); none of fewer than two samples.
+/// Returns middle() of bootstrap_values(); none for fewer than two samples.
 std::optional<Interval> bootstrap_interval(const Outcomes& outcomes, std::int64_t samples,
                                            std::int64_t resamples = kResamples, std::uint64_t seed = 0);
 
-/// How much greater the first's metric is than the second's on the same samples, by their bootstrap_values() resample
-/// by resample.
+/// Returns the interval of the first metric minus the second on the same samples, from the paired resamples of
+/// bootstrap_values().
 std::optional<Interval> difference_interval(const std::vector<double>& first, const std::vector<double>& second);
 
 }  // namespace tessera::report

@@ -6,12 +6,12 @@
 
 namespace tessera::report {
 
-/// Inline SVG: a light line per curve (a band where points stand for ranges), a smoothed one over it when it is noisy,
-/// axes with round numbers, a legend for several. Empty without points.
+/// Draws a chart as inline SVG: one line per curve (with a band if its points are means of ranges), a smoothed line over a noisy
+/// one, axes with round numbers, and a legend if there are several curves. Empty without points.
 std::string svg_chart(const CurveChart& chart);
 
-/// The charts side by side, each in a card with its title; those of single values as numbers above them. Empty when none has
-/// points.
+/// Draws the charts side by side, each in a card with its title. Charts of single values become numbers above them. Empty if no
+/// chart has points.
 std::string chart_cards(const std::vector<CurveChart>& charts);
 
 }  // namespace tessera::report

@@ -10,17 +10,17 @@ namespace tessera::report {
 
 using Color = std::array<std::uint8_t, 3>;  // red, green, blue
 
-/// One of many colors, distinct and readable on light and dark: of a class by its index, or of a curve.
+/// Returns the color of a class or curve by its index; the colors are distinct and readable on light and dark backgrounds.
 Color palette_color(std::int64_t index);
 
-/// The color that a word of the name is ("red circle": red); none if there is none.
+/// Returns the color that a word of the name names ("red circle": red), if there is one.
 std::optional<Color> color_in(const std::string& name);
 
-/// A color for each class: that of its name, where it names one, in another shade each time it comes again; for the others
-/// those of the palette that are none of these.
+/// Returns a color for each class. A class named after a color gets that color, in a different shade for each such class. The
+/// others get palette colors that are not close to these.
 std::vector<Color> class_colors(const std::vector<std::string>& names);
 
-/// "rgb(1,2,3)".
+/// Returns "rgb(1,2,3)".
 std::string css_color(const Color& color);
 std::string css_color(std::int64_t index);
 

@@ -15,50 +15,50 @@ namespace tessera::report {
 
 /// One number of an evaluation.
 struct Score {
-  std::string task;    // of tasks that come twice on the same data, the second is "zero_shot (2)"
+  std::string task;    // a second task of the same name on the same data is "zero_shot (2)"
   std::string data;    // the source's description
   std::string metric;  // "top1"
-  double value = 0;    // NaN where the evaluation had no number
+  double value = 0;    // NaN if the evaluation has no number
   std::optional<Interval> interval = {};  // 95 %
-  /// Of the task, where samples.json lies beside the numbers: what differences between runs are judged by.
+  /// The task's outcomes, if there is a samples.json next to the numbers; significance tests between runs need them.
   std::shared_ptr<const TaskOutcomes> outcomes = {};
-  std::string rule = {};                  // what the number says, by the task's settings
-  std::optional<std::int64_t> step = {};  // of the weights that were measured, where the evaluation tells
+  std::string rule = {};                  // explains the number, given the task's settings
+  std::optional<std::int64_t> step = {};  // step of the measured weights, if known
 };
 
-/// What the folder of a training run, or of an evaluation, holds for a comparison.
+/// The data of a training run or an evaluation for a comparison.
 struct ComparedRun {
-  std::string name;                  // the folder's, with as many of those around it as tell it from the others
+  std::string name;                  // the folder's name, with as many parent folders as needed to make it unique
   std::string folder;                // as given
-  std::string version;               // what trained it, "Tessera 0.1.0 (c35a622)"; empty if the folder does not tell
-  std::optional<std::int64_t> step;  // of the newest numbers or checkpoint
+  std::string version;               // that trained it, "Tessera 0.1.0 (c35a622)"; empty if unknown
+  std::optional<std::int64_t> step;  // step of the newest numbers or checkpoint
   RunCurves curves;                  // over steps; evaluations during training under "evaluation.TASK.METRIC"
   ThinCurve loss_by_minutes{};
   ThinCurve loss_by_samples{};                                // seen by all ranks
-  std::vector<Score> scores;                                  // the last of each
-  std::vector<std::pair<std::string, std::string>> settings;  // of config.yaml: {"optimizer.lr", "0.001"}
-  // Of the training, else of the evaluation; empty where the folder does not tell.
+  std::vector<Score> scores;                                  // the newest of each metric
+  std::vector<std::pair<std::string, std::string>> settings;  // from config.yaml: {"optimizer.lr", "0.001"}
+  // These describe the training or, if there was none, the evaluation; empty if unknown.
   std::string device{};
-  std::string date{};        // of the last row, "2026-11-23 14:39:30 UTC"
+  std::string date{};        // date of the last row, such as "2026-11-23 14:39:30 UTC"
   std::string parameters{};  // "1,314: image tower 1,024, text tower 290"
 
-  /// Of config.yaml; null: the run has no such setting.
+  /// Returns a setting of config.yaml, or null if the run does not have it.
   const std::string* setting(const std::string& key) const;
 };
 
-/// Reads run folders (metrics.jsonl, config.yaml, evaluation/step_N.json and what `evaluate` wrote to evaluation/), and folders
-/// with the results.json of `evaluate`. Throws UserError for a folder that is neither, for one that is given twice, and for a
-/// file that cannot be read.
+/// Reads run folders (metrics.jsonl, config.yaml, evaluation/step_N.json and the output of `evaluate` in evaluation/), and
+/// folders with the results.json of `evaluate`. Throws UserError for a folder that is neither, for one that is given twice, and
+/// for a file that cannot be read.
 std::vector<ComparedRun> read_compared_runs(const std::vector<std::string>& folders);
 
 /// A model with one evaluation of it.
 struct MeasuredModel {
-  std::string model;    // run folder, or model file of no run
+  std::string model;    // run folder, or a model file outside of a run
   std::string results;  // folder with results.json
 };
 
-/// The same of models with the numbers of these evaluations alone, whatever step they are of; curves and settings are those
-/// of their runs.
+/// The same for models, with only the numbers of these evaluations, whatever step they belong to. Curves and settings come from
+/// the models' runs.
 std::vector<ComparedRun> read_measured_models(const std::vector<MeasuredModel>& models);
 
 }  // namespace tessera::report

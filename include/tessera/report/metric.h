@@ -10,11 +10,11 @@ bool is_share(const std::string& metric);
 
 enum class Better { higher, lower, neither };
 
-/// Which value of a metric is the better one. Neither: it describes the model or the data (`median` weights, a baseline, a
-/// number on what was trained with).
+/// Returns which values of a metric are better; neither if it describes the model or the data (`median` weights, a baseline, a
+/// number on the training data).
 Better better_value(const std::string& metric);
 
-/// Names with numbers in them by these: recall@1, recall@5, recall@10.
+/// Orders names by the numbers in them: recall@1, recall@5, recall@10.
 struct NaturalOrder {
   bool operator()(std::string_view a, std::string_view b) const;
 };

@@ -9,14 +9,15 @@
 
 namespace tessera::report {
 
-/// data:image/png (small pictures) or data:image/jpeg, base64.
+/// Returns a data URI in base64, image/png for small images and image/jpeg otherwise.
 std::string data_uri(const Image& image);
 
-/// <img> with the picture inline; `alt` is escaped. Small pictures are enlarged without blur.
+/// Returns an <img> element with the image inline; `alt` is escaped. Small images are enlarged without blur.
 std::string img(const Image& image, const std::string& alt);
 
-/// The picture, gray, under the flat translucent colors of its mask [height, width], each region with an outline; `background`
-/// and ignored pixels (255) stay as they are, only paler. `colors` are the classes'; those of the palette where there are none.
+/// Overlays a gray copy of the image with the translucent colors of its mask [height, width] and outlines of the regions.
+/// `background` and ignored pixels (255) keep their colors, but paler. `colors` are those of the classes; further classes get
+/// palette colors.
 Image color_by_class(const Image& image, const std::vector<std::uint8_t>& mask, std::int64_t background,
                      const std::vector<Color>& colors = {});
 

@@ -11,27 +11,28 @@
 
 namespace tessera::report {
 
-/// The curves of a run, from the rows of its metrics.jsonl and from its evaluations, in little memory however long it
-/// is.
+/// The curves of a run, from the rows of its metrics.jsonl and from its evaluations. Memory does not grow with the run's length.
 class RunCurves {
  public:
-  /// A row: numbers by key, and objects of them (`terms`). What is no such row is passed over.
+  /// Adds a row: numbers by key, and objects of numbers (`terms`). Ignores anything else.
   void add(const nlohmann::json& row);
   void add(double step, const std::string& name, double value);
 
-  /// Loss, its terms, learning rate, gradient norms, logit scale.
+  /// Returns charts of loss, its terms, learning rate, gradient norms and logit scale.
   std::vector<CurveChart> training() const;
-  /// Speed, waiting and memory.
+  /// Returns charts of speed, waiting and memory.
   std::vector<CurveChart> machine() const;
-  /// All of whose names begin with `prefix`, under the rest of them: a chart for each part before the last point.
+  /// Returns charts of all curves whose names begin with `prefix`, named by the rest; curves that share the part before the last
+  /// point share a chart.
   std::vector<CurveChart> with_prefix(const std::string& prefix) const;
-  /// Those named `prefix`TASK.METRIC: of each task its shares, in percent, and its other metrics.
+  /// Returns charts of the curves named `prefix`TASK.METRIC: for each task one of its shares, in percent, and one of its other
+  /// metrics.
   std::vector<CurveChart> evaluations(const std::string& prefix) const;
-  /// The keys of all curves that have a point, in alphabetical order.
+  /// Returns the keys of all curves that have a point, in alphabetical order.
   std::vector<std::string> keys() const;
-  /// One of them under another name, its values times `factor`; without points if there is none of this key.
+  /// Returns the curve of this key under another name, its values times `factor`; without points if there is no such curve.
   Curve curve(const std::string& key, const std::string& name, double factor = 1) const;
-  /// The value added last; null if there is none.
+  /// Returns the value added last, or null if there is none.
   const double* last(const std::string& name) const;
 
  private:

@@ -6,8 +6,8 @@
 
 namespace tessera::report {
 
-/// Points on a plane as an inline SVG of width 520 in its own units: pictures as dots in their classes' colors, texts as
-/// squares, with their names where there are few; names of all under the pointer. Empty without points.
+/// Draws points in two dimensions as an inline SVG of width 520 in its own units: images as dots in their classes' colors, texts
+/// as squares, with their names if there are few. Hovering shows the name of any point. Empty without points.
 std::string svg_scatter(const ScatterChart& chart);
 
 }  // namespace tessera::report

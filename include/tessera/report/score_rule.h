@@ -6,8 +6,8 @@
 
 namespace tessera::report {
 
-/// What the numbers of an evaluation task say, in a sentence or two that ends with a full stop; empty for an unknown task.
-/// `settings`: the task's; without them, what holds for all.
+/// Returns an explanation of an evaluation task's numbers that ends with a full stop; empty for an unknown task. `settings` are
+/// the task's; without them, the text holds for all settings.
 std::string score_rule(const std::string& task, const config::Node& settings = {});
 
 }  // namespace tessera::report

@@ -15,31 +15,31 @@
 
 namespace tessera {
 
-/// What an evaluation task measured.
+/// The result of an evaluation task.
 struct TaskResult {
   std::string task;                                     // registered name
   std::string data;                                     // the source's description
-  config::Node settings;                                // all of them, defaults spelt out
-  std::vector<std::string> classes;                     // that it asked about; empty: it asks about none
-  std::vector<std::string> prompts;                     // what texts were put into, {} for the class name
+  config::Node settings;                                // all settings, including defaults
+  std::vector<std::string> classes;                     // the classes of the task; empty if it has none
+  std::vector<std::string> prompts;                     // the texts or templates used, {} for the class name
   std::vector<std::pair<std::string, double>> metrics;  // in a fixed order; shares are in [0, 1]
-  std::int64_t samples = 0;                             // images that it measured
+  std::int64_t samples = 0;                             // number of images measured
   std::map<std::string, std::int64_t> skipped;          // unreadable or incomplete samples, by reason
   double seconds = 0;
   TaskPictures pictures;
-  /// What single samples contribute to the metrics that are means over them, from which their intervals follow; `sample`
-  /// counts the images looked at. Metrics without outcomes have no interval.
+  /// The contributions of single samples to metrics, from which intervals are computed; `sample` is the index among the measured
+  /// images. Metrics without outcomes have no interval.
   std::vector<report::Outcomes> outcomes;
   std::uint64_t sample_mark = 0;                        // fingerprint of the samples' keys in their order
   std::map<std::string, report::Interval> intervals;  // 95 %, by metric
-  /// What the model makes of single samples, for people: {sample, "red 1.21, circle 0.93"}. Of tasks that a run repeats,
-  /// the same samples each time: its page shows how they change.
+  /// Readable outputs of the model for single samples: {sample, "red 1.21, circle 0.93"}. A task that a run repeats uses the same
+  /// samples each time, so the run's page shows how they change.
   std::vector<std::pair<std::string, std::string>> readings;
 
   std::int64_t skipped_total() const;
 };
 
-/// A task that ended without a result.
+/// A task that failed.
 struct TaskFailure {
   std::string task;
   std::string reason;      // one line
@@ -47,27 +47,26 @@ struct TaskFailure {
   config::Node settings = {};
 };
 
-/// {"task", "data", "metrics": {...}, "samples", "skipped": {...}, "seconds", "settings": {...}}, and "intervals": {metric:
-/// [low, high]}, "classes", "prompts" and "readings": {sample: text} where there are any; pictures are left out.
+/// Returns {"task", "data", "metrics": {...}, "samples", "skipped": {...}, "seconds", "settings": {...}}, and, if there are any,
+/// "intervals": {metric: [low, high]}, "classes", "prompts" and "readings": {sample: text}. Images are left out.
 nlohmann::json to_json(const TaskResult& result);
 
-/// What samples.json keeps of a result.
+/// Returns the outcomes of a result for samples.json.
 report::TaskOutcomes outcomes_of(const TaskResult& result);
 
-/// {"task", "place", "reason", "settings": {...}}.
+/// Returns {"task", "place", "reason", "settings": {...}}.
 nlohmann::json to_json(const TaskFailure& failure);
 
-/// One line for a log: "zero_shot: top1 54.3%, top5 91.0% (1,000 images)".
+/// Returns one line for a log: "zero_shot: top1 54.3%, top5 91.0% (1,000 images)".
 std::string summary_line(const TaskResult& result);
 
-/// Aligned columns task, data, images, metric, value for the terminal.
+/// Returns a table for the terminal with the columns task, data, images, metric and value.
 std::string results_table(const std::vector<TaskResult>& results);
 
-/// A metric for people: shares as "54.31%", anything else as a plain number. What is a share follows from the metric's
-/// name.
+/// Formats a metric: a share as "54.31%", anything else as a plain number. The metric's name decides which is a share.
 std::string format_metric(const std::string& name, double value);
 
-/// An interval of the metric for people: "[51.2, 57.9]" of a share, in percent.
+/// Formats an interval of the metric: "[51.2, 57.9]", in percent for a share.
 std::string format_interval(const std::string& name, const report::Interval& interval);
 
 }  // namespace tessera

@@ -8,18 +8,18 @@
 
 namespace tessera::report {
 
-/// A curve that may grow for ever: neighboring values are put together so that at most `most` stretches remain, each
-/// with its mean, least and greatest value.
+/// A curve of bounded size: neighboring values are merged so that at most `most` stretches remain, each with its mean, least and
+/// greatest value.
 class ThinCurve {
  public:
   explicit ThinCurve(std::size_t most = 1000) : most_(most) {}
 
-  /// Steps must not go down. Values that are not finite are left out.
+  /// Steps must not decrease. Values that are not finite are left out.
   void add(double step, double value);
   bool empty() const { return stretches_.empty(); }
   /// The value that was added last.
   const double& last() const { return last_; }
-  /// Means over mean steps; ranges only when a stretch is of more than one value.
+  /// Returns the mean values over the mean steps; ranges only if stretches have more than one value.
   Curve curve(const std::string& name) const;
 
  private:

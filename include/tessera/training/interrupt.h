@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// While it lives, kSavingSignals are only noted, but for a SIGHUP that is ignored already (nohup); a second one of the same
-/// kind ends the program as usual. A guard inside another one's life changes nothing.
+/// During its lifetime the first signal of kSavingSignals is only recorded; a second one of the same kind ends the program as usual.
+/// A SIGHUP that is already ignored (nohup) stays ignored. A guard nested inside another one has no effect.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -21,7 +21,7 @@ class InterruptGuard {
   std::array<struct sigaction, kSavingSignals.size()> old_{};
 };
 
-/// The signal that was noted, 0 = none.
+/// Returns the recorded signal, 0 = none.
 int interrupted();
 
 }  // namespace tessera

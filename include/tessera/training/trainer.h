@@ -24,25 +24,24 @@ struct TaskResult;
 /// How a run ended.
 enum class Outcome {
   finished,
-  interrupted,  // one of kSavingSignals on any rank; the state is saved
-  not_finite,   // a loss or gradient was NaN or infinite: weights and state are those before that step
+  interrupted,  // a rank received one of kSavingSignals; the state is saved
+  not_finite,   // a loss or gradient was NaN or infinite; weights and state are those before that step
 };
 
-/// Trains what a configuration describes, as one rank of a group. Rank 0 alone writes files, shows progress and
-/// evaluates; the run's folder, which all ranks must see, holds config.yaml (resolved), log.txt,
-/// metrics.jsonl, run.html, checkpoints/ and evaluation/step_N.json.
+/// Trains a configuration, as one rank of a group. Only rank 0 writes files, shows progress and evaluates. All ranks must see the
+/// run's folder, which holds config.yaml (resolved), log.txt, metrics.jsonl, run.html, checkpoints/ and evaluation/step_N.json.
 class Trainer {
  public:
-  /// resume.from: "none" (refuses a folder that already holds checkpoints), "auto" (the run's newest whole checkpoint, or
-  /// a fresh start), or the path of a checkpoint or run folder. Throws UserError: wrong files, or a checkpoint of other
-  /// settings or data than may change, or ranks with different configurations.
+  /// resume.from: "none" (refuses a folder that already holds checkpoints), "auto" (the run's newest intact checkpoint, or a fresh
+  /// start), or the path of a checkpoint or run folder. Throws UserError for wrong files, for a checkpoint whose settings or data
+  /// differ in a way that is not allowed, or if the ranks have different configurations.
   Trainer(const Config& config, const Resume& resume, const ProcessGroup& group = {});
 
-  /// Trains to the last step. Throws UserError when data fail or the last checkpoint cannot be written, JobError when
-  /// another rank is lost.
+  /// Trains to the last step. Throws UserError if data cannot be read or the last checkpoint cannot be written, JobError if another
+  /// rank is lost.
   Outcome run();
 
-  /// The signal that ended the run, the same on all ranks; 0 = none.
+  /// Returns the signal that ended the run, the same on all ranks; 0 = none.
   int stop_signal() const { return stop_signal_; }
   const RunState& state() const { return state_; }
   const TrainingRun& training_run() const { return run_; }
@@ -53,44 +52,45 @@ class Trainer {
   void warn_of_settings() const;
   void print_plan() const;
   PlanSettings plan_settings() const;
-  /// Replaces training.micro_batch auto by the largest number that fits on every rank, and says so.
+  /// Replaces training.micro_batch auto by the largest number that fits on every rank, and logs it.
   void settle_micro_batch();
-  /// Throws the UserError for a step that found no room.
+  /// Throws the UserError for a step that ran out of memory.
   [[noreturn]] void explain_out_of_memory();
 
   Outcome train();
   TrainedStep train_step();
   void update(double learning_rate);
-  /// Looks at the steps whose numbers are not read yet; false when one is not finite and the run is to stop. After a step
-  /// that is skipped state_ is that after it, and the steps since are to be made again.
+  /// Checks the steps whose numbers have not been read yet. Returns false if one is not finite and the run must stop. After a skipped
+  /// step, state_ is the state after it, and later steps must be computed again.
   bool read_back();
   void save(bool must);
   Outcome show(Outcome outcome);
   struct Agreed {
-    int signal = 0;        // the greatest of those that any rank has noted
-    bool overdue = false;  // whether the clock of rank 0 asks for a checkpoint
+    int signal = 0;        // the greatest signal recorded by any rank
+    bool overdue = false;  // whether a checkpoint is due by rank 0's clock
   };
   Agreed agree() const;
   bool every(std::int64_t steps) const;
   double seconds_trained() const;
 
-  /// False when a signal came while tasks were still to be run: nothing is written of it, and a resumed run makes it anew.
+  /// Evaluates. Returns false if a signal came before all tasks were done: then nothing is written, and a resumed run repeats the
+  /// evaluation.
   bool evaluate();
-  /// On rank 0. Whether the state is the best so far by checkpoint.keep_best.
+  /// Runs the tasks, only on rank 0. Returns true if the state is the best so far by checkpoint.keep_best.
   bool run_evaluation();
-  /// On rank 0. Whether evaluation/step_N.json of this step tells of the tasks that the run has now.
+  /// Only on rank 0: returns true if evaluation/step_N.json of this step covers the run's current tasks.
   bool holds_evaluation() const;
-  /// Makes the evaluation that is due where the run goes on, unless an earlier session has.
+  /// Runs the evaluation that is due at the step where the run resumes, unless an earlier session has done it.
   bool make_up_evaluation();
   Outcome interrupted_at_step();
-  /// Their names are "task.metric".
+  /// Logs a task's result and returns its metrics, named "task.metric".
   MeasuredMetrics log_result(const TaskResult& result);
 
   Config config_;
   ProcessGroup group_;
   Heartbeat heartbeat_;
   std::string folder_;
-  std::unique_ptr<io::FileLock> lock_;  // of the run's folder, on rank 0
+  std::unique_ptr<io::FileLock> lock_;  // lock on the run's folder, on rank 0
   TrainingRun run_;
   GradientReducer gradients_;
   StepRunner runner_;
@@ -107,7 +107,7 @@ class Trainer {
   bool evaluation_cut_short_ = false;  // on rank 0
   int stop_signal_ = 0;
   std::chrono::steady_clock::time_point started_;
-  double seconds_before_ = 0;  // trained in earlier sessions
+  double seconds_before_ = 0;  // training time of earlier sessions
 };
 
 }  // namespace tessera

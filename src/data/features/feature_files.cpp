@@ -12,10 +12,10 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kFormat = 1;
-constexpr int kMaxDepth = 100;                         // of lists and objects inside each other, as in settings
-constexpr std::int64_t kMost = std::int64_t{1} << 40;  // samples, bytes, values of a picture
+constexpr int kMaxDepth = 100;                         // nesting depth of lists and objects, as in settings
+constexpr std::int64_t kMost = std::int64_t{1} << 40;  // samples, bytes, values per image
 
-// Throws std::invalid_argument, as all below, for what no manifest holds.
+// This and the functions below throw std::invalid_argument if the manifest is malformed.
 void require(bool holds, const char* what) {
   if (!holds) throw std::invalid_argument(what);
 }
@@ -27,7 +27,7 @@ OrderedJson parse_json(const std::string& text) {
   });
 }
 
-// A number between 0 and kMost.
+// Reads a number between 0 and kMost.
 std::int64_t count_in(const OrderedJson& json) {
   require(json.is_number_unsigned() && json.get<std::uint64_t>() <= static_cast<std::uint64_t>(kMost), "a number");
   return json.get<std::int64_t>();
@@ -44,7 +44,7 @@ FeatureTensor tensor_in(const OrderedJson& json) {
   return out;
 }
 
-// Its name is one that a FeatureWriter gives, in the folder itself.
+// The name must be one that FeatureWriter uses, without a folder, so that a manifest cannot refer to other files.
 FeatureShard shard_in(const OrderedJson& json) {
   FeatureShard out{json.at("name"), count_in(json.at("samples")), count_in(json.at("bytes"))};
   const std::string_view name = out.name, prefix = kFeatureShardPrefix, suffix = kFeatureShardSuffix;
@@ -100,8 +100,8 @@ FeatureManifest parse_manifest(const std::string& text, const std::string& path,
   } catch (const nlohmann::json::exception&) {
   } catch (const std::invalid_argument&) {
   }
-  if (!readable) user_error(path, ": is of a format that this version does not read; ", kFeatureWayOut);
-  user_error(path, ": is no manifest of features, or a damaged one; ", kFeatureWayOut);
+  if (!readable) user_error(path, ": has a format that this version cannot read; ", kFeatureWayOut);
+  user_error(path, ": is not a manifest of features, or is damaged; ", kFeatureWayOut);
 }
 
 }  // namespace tessera

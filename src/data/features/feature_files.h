@@ -8,9 +8,9 @@
 
 #include <tessera/data/features/feature_folder.h>
 
-/// The files of a feature folder: the manifest, and shards that hold the tensors of FeatureManifest [samples, ...] and,
-/// of each sample, the picture's fingerprint, the checksum of its features, and the key: int64 `pictures`, `checksums`
-/// and `key_ends` [samples], the last being places in `keys`, the keys' bytes one after the other.
+/// The files of a feature folder: the manifest, and shards with the tensors of FeatureManifest [samples, ...] and int64
+/// tensors [samples]: `pictures` (the images' fingerprints), `checksums` (of the features) and `key_ends` (where each key ends
+/// in `keys`, the concatenated bytes of the keys).
 namespace tessera {
 
 inline constexpr const char* kFeatureManifest = "features.json";
@@ -25,10 +25,10 @@ struct FeatureShard {
   std::int64_t bytes = 0;  // of the file
 };
 
-/// The manifest's text.
+/// Formats the manifest.
 std::string manifest_text(const FeatureManifest& manifest, const std::vector<FeatureShard>& shards);
 
-/// Reads such a text. Throws UserError naming `path`.
+/// Parses the text of a manifest. Throws UserError naming `path`.
 FeatureManifest parse_manifest(const std::string& text, const std::string& path, std::vector<FeatureShard>& shards);
 
 }  // namespace tessera

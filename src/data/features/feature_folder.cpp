@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-// What `open` gives; its errors say, too, how to get the features back.
+// Calls `open` and adds to its errors how to restore the features.
 template <class Open>
 auto with_way_out(const Open& open) {
   try {
@@ -31,7 +31,7 @@ auto with_way_out(const Open& open) {
   user_error(path, ": ", what, ": the shard is damaged; ", kFeatureWayOut);
 }
 
-// The bytes of a tensor that must be there with this type and shape.
+// Returns the bytes of a tensor, which must exist with this type and shape.
 std::string_view tensor_bytes(const io::SafetensorsHeader& header, std::string_view data, const std::string& name,
                               at::ScalarType type, const std::vector<std::int64_t>& shape, const std::string& path) {
   for (const io::TensorEntry& entry : header.entries)
@@ -55,7 +55,7 @@ at::ScalarType FeatureManifest::scalar_type() const {
   if (dtype == "float32") return at::kFloat;
   if (dtype == "bfloat16") return at::kBFloat16;
   if (dtype == "float16") return at::kHalf;
-  user_error("features are kept as float32, bfloat16 or float16, not as ", dtype, "; ", kFeatureWayOut);
+  user_error("features are stored as float32, bfloat16 or float16, not as ", dtype, "; ", kFeatureWayOut);
 }
 
 std::int64_t FeatureManifest::bytes() const {
@@ -81,7 +81,7 @@ struct FeatureFolder::Impl {
     }
   };
 
-  // Where a sample lies. Sorted by the key's fingerprint.
+  // Where a sample is stored. Sorted by the key's fingerprint.
   struct Place {
     std::uint64_t key = 0;
     std::uint64_t picture = 0;
@@ -115,7 +115,7 @@ struct FeatureFolder::Impl {
     shard.samples = listed.samples;
     const std::string_view bytes = shard.file->bytes();
     if (static_cast<std::int64_t>(bytes.size()) != listed.bytes)
-      damaged(shard.path, concat("is ", bytes.size(), " bytes long, the manifest says ", listed.bytes));
+      damaged(shard.path, concat("is ", bytes.size(), " bytes long, but the manifest says ", listed.bytes));
     std::uint64_t length = 0;
     if (bytes.size() < sizeof(length)) damaged(shard.path, "it has no header");
     std::memcpy(&length, bytes.data(), sizeof(length));
@@ -145,7 +145,7 @@ struct FeatureFolder::Impl {
     std::uint64_t begin = 0;
     for (std::int64_t row = 0; row < shard.samples; ++row) {
       const std::uint64_t end = shard.number(shard.key_ends, row);
-      if (end < begin || end > shard.keys.size()) damaged(shard.path, "its keys do not follow each other");
+      if (end < begin || end > shard.keys.size()) damaged(shard.path, "the ends of its keys are not in order");
       places.push_back({fingerprint(shard.keys.substr(begin, end - begin)), shard.number(shard.pictures, row),
                         static_cast<std::uint32_t>(shards.size()), static_cast<std::uint32_t>(row)});
       begin = end;
@@ -157,10 +157,10 @@ struct FeatureFolder::Impl {
     const auto first = std::lower_bound(places.begin(), places.end(), wanted,
                                         [](const Place& place, std::uint64_t value) { return place.key < value; });
     if (first == places.end() || first->key != wanted)
-      throw SampleError("no_features", concat("sample ", key, ": ", folder, " holds no features of it"));
+      throw SampleError("no_features", concat("sample ", key, ": ", folder, " holds no features for it"));
     for (auto place = first; place != places.end() && place->key == wanted; ++place)
       if (place->picture == picture) return *place;
-    throw SampleError("other_picture", concat("sample ", key, ": its picture is another than the one of which ", folder,
+    throw SampleError("other_picture", concat("sample ", key, ": its image is not the one for which ", folder,
                                               " holds features"));
   }
 };
@@ -189,7 +189,7 @@ std::vector<std::uint8_t> FeatureFolder::read(const std::string& key, std::uint6
   }
   const std::string_view kept(reinterpret_cast<const char*>(out.data()), out.size());
   if (fingerprint(kept) != shard.number(shard.checksums, place.row))
-    damaged(shard.path, concat("the features of sample ", key, " are not as they were written"));
+    damaged(shard.path, concat("the features of sample ", key, " do not match their checksum"));
   return out;
 }
 

@@ -20,7 +20,7 @@ std::string numbered(std::size_t number) {
   return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
 }
 
-// The manifest goes first: without it nothing that is left counts.
+// Removes the manifest first: without it the remaining files do not count as features.
 void remove_earlier(const std::string& folder) {
   std::error_code ignored;
   fs::remove(folder + "/" + kFeatureManifest, ignored);
@@ -31,7 +31,7 @@ void remove_earlier(const std::string& folder) {
   }
 }
 
-// int64, as safetensors files know no unsigned ones.
+// As int64, because safetensors readers do not support unsigned 64-bit numbers.
 at::Tensor numbers(const std::vector<std::uint64_t>& values) {
   at::Tensor out = at::empty({static_cast<std::int64_t>(values.size())}, at::kLong);
   std::memcpy(out.data_ptr(), values.data(), out.nbytes());
@@ -46,7 +46,7 @@ struct FeatureWriter::Impl {
   std::int64_t shard_bytes;
   std::vector<FeatureShard> shards;
 
-  // Of the shard that is being filled.
+  // The contents of the shard that is being filled.
   std::map<std::string, std::vector<at::Tensor>> rows;
   std::string keys;
   std::vector<std::uint64_t> key_ends, pictures, checksums;
@@ -60,7 +60,7 @@ struct FeatureWriter::Impl {
       const at::Tensor finite = kept.isfinite().flatten(1).all(1);
       if (!finite.all().item<bool>())
         user_error("sample ", names[static_cast<std::size_t>(finite.logical_not().nonzero()[0].item<std::int64_t>())],
-                   ": what the image encoder gives for it is not finite as ", manifest.dtype,
+                   ": its features from the image encoder are not finite as ", manifest.dtype,
                    manifest.dtype == "float16" ? ": set data.features.dtype to bfloat16 or float32" : "");
       out[name] = kept;
     };
@@ -74,7 +74,7 @@ struct FeatureWriter::Impl {
     std::vector<FeatureTensor> tensors;
     for (const auto& [name, tensor] : kept) tensors.push_back({name, tensor.sizes().slice(1).vec()});
     if (manifest.tensors.empty()) manifest.tensors = tensors;
-    TORCH_CHECK(tensors == manifest.tensors, "FeatureWriter: features of other tensors than before");
+    TORCH_CHECK(tensors == manifest.tensors, "FeatureWriter: the tensors differ from those of earlier calls");
   }
 
   void add(const std::string& key, std::uint64_t picture, const std::map<std::string, at::Tensor>& kept,

@@ -28,7 +28,7 @@ bool contains(const std::vector<std::string>& list, const std::string& text) {
   return std::find(list.begin(), list.end(), text) != list.end();
 }
 
-// A side file usually repeats the caption that a member of its own holds.
+// A side file usually repeats the caption that the sample already has from a member of its own.
 void merge_captions(std::vector<std::string> listed, std::vector<std::string>& captions) {
   std::vector<std::string> others;
   for (const std::string& caption : captions)
@@ -42,7 +42,7 @@ bool read_value(const Json& json, std::string& value) {
   return json.is_string();
 }
 
-// Fractions are cut off. The library's own conversion is undefined for numbers that 64 bits do not hold.
+// Truncates fractions. Checks the range, because the library's conversion is undefined for numbers that do not fit in 64 bits.
 bool read_value(const Json& json, std::int64_t& value) {
   constexpr double limit = 9223372036854775808.0;  // 2^63
   if (!json.is_number()) return false;
@@ -74,13 +74,13 @@ std::vector<std::string> texts_of(const Json& list) {
   return out;
 }
 
-// The texts of an object's list; without one, none.
+// Returns the texts of an object's list of negatives; empty if it has none.
 std::vector<std::string> negatives_of(const Json& object) {
   const auto list = object.find("negatives");
   return list == object.end() ? std::vector<std::string>() : texts_of(*list);
 }
 
-// Top, left, height and width of the pixels that [left, top, right, bottom] touches; nothing for what is no box.
+// Returns top, left, height and width of the pixels that [left, top, right, bottom] touches; nullopt if it is not a box.
 std::optional<std::array<std::int64_t, 4>> pixels_of(const Json& corners) {
   constexpr double kFarthest = 1e9;
   if (!corners.is_array() || corners.size() != 4) return std::nullopt;
@@ -193,7 +193,7 @@ std::string json_text(const Json& json, const std::string& field) {
     if (value.is_string()) return std::string(strip(value.get_ref<const std::string&>()));
     return value.is_number() ? value.dump() : std::string();
   };
-  const auto value = json.find(field);  // the end for anything but an object
+  const auto value = json.find(field);  // end() if json is not an object
   if (value == json.end()) return {};
   if (!value->is_array()) return plain(*value);
   std::string joined;

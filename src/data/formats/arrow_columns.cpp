@@ -1,4 +1,4 @@
-// The one source that includes Arrow; libtessera_arrow.so is made of it.
+// The only source that includes Arrow; it is built as libtessera_arrow.so.
 #include <algorithm>
 #include <array>
 #include <arrow/api.h>
@@ -21,14 +21,14 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kDeepest = 32;                                   // lists and structures in each other
-constexpr std::int64_t kMostRows = std::int64_t{1} << 31;      // of a group
-constexpr std::int64_t kLeastLimit = std::int64_t{256} << 20;  // bytes that a group may always take
+constexpr int kDeepest = 32;                                   // nesting depth of lists and structures
+constexpr std::int64_t kMostRows = std::int64_t{1} << 31;      // in a group
+constexpr std::int64_t kLeastLimit = std::int64_t{256} << 20;  // bytes that any group may take
 constexpr std::int64_t kMostGrowth = 16, kMostCompressed = 64;
 
-/// What the values of one group may take: a few bytes of a dictionary may stand for any number of gigabytes.
+/// Limits the memory of one group's values: a few bytes of a dictionary-encoded column may expand to many gigabytes.
 struct GroupMemory {
-  /// told: bytes of the group by the footer, which may claim anything; file: those of the file.
+  /// told: bytes of the group according to the footer, which cannot be trusted; file: bytes of the file.
   GroupMemory(std::int64_t told, std::int64_t file)
       : limited(&counted, kLeastLimit + kMostGrowth * std::min(told, kMostCompressed * file)) {}
 
@@ -59,7 +59,7 @@ T checked(arrow::Result<T> result) {
   return std::move(result).ValueUnsafe();
 }
 
-// What `read` gives; Parquet's exceptions come out as std::runtime_error.
+// Returns what `read` returns, and converts Parquet's exceptions to std::runtime_error.
 template <class Read>
 auto reading(const Read& read) {
   try {
@@ -69,12 +69,12 @@ auto reading(const Read& read) {
   } catch (const parquet::ParquetException& error) {
     throw std::runtime_error(one_line(error.what()));
   } catch (const std::bad_alloc&) {
-    throw std::runtime_error("its values take more memory than there is");
+    throw std::runtime_error("its values need more memory than is available");
   }
 }
 
 Column column_of(const std::string& name, const arrow::DataType& type, int depth = 0) {
-  if (depth > kDeepest) throw std::runtime_error("its columns are nested too deep");
+  if (depth > kDeepest) throw std::runtime_error("its columns are nested too deeply");
   Column out{name, Column::Kind::other, type.ToString(), {}};
   switch (type.id()) {
     case arrow::Type::STRING:
@@ -209,10 +209,10 @@ Json json_of(const arrow::Array& array, std::int64_t row) {
   }
 }
 
-/// A column of a group may come in several pieces, where its bytes are more than 32 bits count.
+/// Columns of one group. A column may consist of several chunks, if its size exceeds 32 bits.
 class ArrowGroup : public ColumnGroup {
  public:
-  /// memory: that the columns lie in; null: in a file's own.
+  /// memory: holds the columns' data; null: the data is in the mapped file.
   ArrowGroup(const std::vector<std::shared_ptr<arrow::ChunkedArray>>& columns, std::int64_t rows,
              std::shared_ptr<GroupMemory> memory)
       : memory_(std::move(memory)), columns_(columns), rows_(rows) {}
@@ -233,21 +233,21 @@ class ArrowGroup : public ColumnGroup {
   }
 
  private:
-  // The piece that holds a row, which becomes its place there.
+  // Returns the chunk that holds a row, and changes `row` to the index within it.
   const arrow::Array& piece_of(std::size_t column, std::int64_t& row) const {
     for (const auto& piece : columns_.at(column)->chunks()) {
       if (row < piece->length()) return *piece;
       row -= piece->length();
     }
-    throw std::out_of_range("a row behind the end of its group");
+    throw std::out_of_range("a row beyond the end of its group");
   }
 
-  const std::shared_ptr<GroupMemory> memory_;  // goes last
+  const std::shared_ptr<GroupMemory> memory_;  // declared first, so that it is destroyed last
   const std::vector<std::shared_ptr<arrow::ChunkedArray>> columns_;
   const std::int64_t rows_;
 };
 
-/// What Parquet and Arrow files have in common.
+/// The common base of Parquet and Arrow files.
 class ArrowFile : public ColumnFile {
  public:
   const std::vector<Column>& columns() const override { return columns_; }
@@ -274,8 +274,8 @@ class ArrowFile : public ColumnFile {
   std::shared_ptr<const arrow::KeyValueMetadata> metadata_;
 };
 
-/// Keeps the numbers of the footer alone: data sets of thousands of files would else hold as many open files. A read opens the
-/// file again, so that threads share nothing.
+/// Keeps only numbers from the footer, as data sets of thousands of files would otherwise need as many open files. Each read
+/// opens the file again, so that threads share nothing.
 class ParquetFile : public ArrowFile {
  public:
   explicit ParquetFile(std::string path)
@@ -289,7 +289,7 @@ class ParquetFile : public ArrowFile {
       for (int i = 0; i < footer->num_row_groups(); ++i) {
         const auto group = footer->RowGroup(i);
         if (group->num_rows() < 0 || group->num_rows() > kMostRows)
-          throw std::runtime_error("a row group of an impossible number of rows");
+          throw std::runtime_error("a row group with an impossible number of rows");
         group_rows_.push_back(group->num_rows());
         group_bytes_.push_back(std::max<std::int64_t>(group->total_byte_size(), 0));
       }
@@ -310,7 +310,7 @@ class ParquetFile : public ArrowFile {
       for (const std::string& name : names) {
         const auto column = table->GetColumnByName(name);
         if (!column) throw std::runtime_error("has no column " + name);
-        if (column->length() != rows) throw std::runtime_error("column " + name + " has another number of rows");
+        if (column->length() != rows) throw std::runtime_error("column " + name + " has a different number of rows");
         columns.push_back(column);
       }
       return std::make_shared<ArrowGroup>(columns, rows, memory);
@@ -324,7 +324,7 @@ class ParquetFile : public ArrowFile {
     return checked(builder.memory_pool(pool)->Build());
   }
 
-  // The columns of the file that these are made of.
+  // Returns the indices of the leaf columns below the named columns.
   static std::vector<int> leaves(const parquet::SchemaDescriptor& schema, const std::vector<std::string>& names) {
     std::vector<int> out;
     for (int i = 0; i < schema.num_columns(); ++i)
@@ -336,7 +336,7 @@ class ParquetFile : public ArrowFile {
   const std::int64_t file_bytes_;
 };
 
-/// Mapped into memory: of a batch nothing is read but what is asked for, unless it is compressed.
+/// An Arrow IPC file or stream, mapped into memory: only the requested columns of a batch are read, unless it is compressed.
 class ArrowIpcFile : public ArrowFile {
  public:
   ArrowIpcFile(const std::string& path, bool is_stream)
@@ -356,7 +356,7 @@ class ArrowIpcFile : public ArrowFile {
     for (const std::string& name : names) {
       const auto column = batch->GetColumnByName(name);
       if (!column) throw std::runtime_error("has no column " + name);
-      check(column->ValidateFull());  // offsets of a damaged file lead anywhere
+      check(column->ValidateFull());  // offsets in a damaged file may point anywhere
       columns.push_back(std::make_shared<arrow::ChunkedArray>(column));
     }
     return std::make_shared<ArrowGroup>(columns, batch->num_rows(), nullptr);
@@ -403,5 +403,5 @@ extern "C" tessera::ColumnFile* tessera_open_columns(const char* path) {
   if (bytes.starts_with("PAR1")) return new tessera::ParquetFile(path);
   if (bytes.starts_with("ARROW1")) return new tessera::ArrowIpcFile(path, false);
   if (bytes.starts_with("\xFF\xFF\xFF\xFF")) return new tessera::ArrowIpcFile(path, true);
-  throw std::runtime_error("it begins like neither");
+  throw std::runtime_error("it starts like neither");
 }

@@ -20,7 +20,7 @@ namespace tessera {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kSlice{100};  // how long a wait goes on before `stop` is looked at
+constexpr std::chrono::milliseconds kSlice{100};  // how often a wait checks `stop`
 
 std::string seconds_text(std::chrono::milliseconds time) {
   return concat(static_cast<double>(time.count()) / 1000, " s");
@@ -74,7 +74,7 @@ class CommandBytes : public ByteStream {
       const int ready = ::poll(&waited, 1, static_cast<int>(kSlice.count()));
       if (patience_.stop.stop_requested()) throw Stopped();
       if (ready <= 0) {
-        if (Clock::now() > deadline) throw StreamError("gave no byte for " + seconds_text(patience_.timeout));
+        if (Clock::now() > deadline) throw StreamError("wrote no output for " + seconds_text(patience_.timeout));
         continue;
       }
       const ssize_t count = ::read(descriptor_, out, size);
@@ -93,7 +93,7 @@ class CommandBytes : public ByteStream {
     ::posix_spawnattr_init(&attributes);
     ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     ::posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-    // A group of its own, so that all of a pipeline can be ended; signals as a shell expects them.
+    // A separate process group, so that a whole pipeline can be killed; signals as a shell expects them.
     ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
     ::posix_spawnattr_setpgroup(&attributes, 0);
     sigset_t signals{};
@@ -110,7 +110,7 @@ class CommandBytes : public ByteStream {
     return failed;
   }
 
-  // The output has ended: what the command leaves with tells whether that was all of it.
+  // Called at the end of the output: the exit code shows whether the output is complete.
   void check_exit() {
     if (process_ < 0) return;
     const auto deadline = Clock::now() + patience_.timeout;

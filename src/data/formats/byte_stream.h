@@ -10,31 +10,32 @@
 
 namespace tessera {
 
-/// A stream that failed: its command, its bytes. Whoever reads it may try again.
+/// Thrown if a stream fails: its command, or reading or decompressing its bytes. The reader may try again.
 class StreamError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Bytes one after the other.
+/// A sequence of bytes.
 class ByteStream {
  public:
   virtual ~ByteStream() = default;
-  /// At least one and at most `size` bytes; 0 at the end, which comes only when all went well. Throws StreamError.
+  /// Reads at least one and at most `size` bytes. Returns their number, or 0 at the end of a complete stream. Throws
+  /// StreamError.
   virtual std::size_t read(char* out, std::size_t size) = 0;
 };
 
-/// How long a command may give no byte, and who may end the waiting (Stopped is thrown then).
+/// How long a command may write no output, and a token that ends the waiting (which then throws Stopped).
 struct StreamWaitPolicy {
   std::chrono::milliseconds timeout{60'000};
   std::stop_token stop;
 };
 
-/// A local file, or what a command of the shell writes ("pipe:COMMAND"). The command runs in a process group of its
-/// own, which ends with this object. Throws StreamError when it cannot be started.
+/// Opens a local file, or the output of a shell command ("pipe:COMMAND"). The command runs in its own process group, which is
+/// killed when the stream is destroyed. Throws StreamError if the file cannot be opened or the command cannot be started.
 std::unique_ptr<ByteStream> open_bytes(const std::string& address, const StreamWaitPolicy& wait_policy);
 
-/// Decompresses gzip, zstd, bzip2 and xz, and gives anything else as it is.
+/// Decompresses gzip, zstd, bzip2 and xz, and passes anything else through unchanged.
 std::unique_ptr<ByteStream> decompress(std::unique_ptr<ByteStream> bytes);
 
 }  // namespace tessera

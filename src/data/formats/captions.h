@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// Adds a caption without the white space around it; a blank one is none, so that counts and choices need not look at
-/// texts.
+/// Adds a caption without surrounding white space. Blank captions are dropped, so that code that counts or chooses captions
+/// need not check their texts.
 inline void add_caption(std::string_view text, std::vector<std::string>& captions) {
   if (const std::string_view caption = strip(text); !caption.empty()) captions.emplace_back(caption);
 }

@@ -21,8 +21,7 @@ std::vector<std::string> read_class_names(const config::FilePath& path) {
     if (names.back().empty()) user_error(path, ":", names.size(), ": expected a class name, got an empty line");
     const auto [first, is_new] = seen.emplace(names.back(), names.size());
     if (!is_new)
-      user_error(path, ":", names.size(), ": class ", printable(names.back()), " stands in line ", first->second,
-                 " already");
+      user_error(path, ":", names.size(), ": class ", printable(names.back()), " is already in line ", first->second);
   }
   return names;
 }

@@ -17,13 +17,14 @@ namespace fs = std::filesystem;
 constexpr const char* kArrowLibrary = "libtessera_arrow.so";
 constexpr const char* kInstall = "pip install pyarrow==" TESSERA_PYARROW_VERSION;
 
-/// The library that links Arrow, or why it is not there.
+/// The library that links Arrow, or why it is not available.
 struct ArrowLibrary {
   decltype(&tessera_open_columns) open = nullptr;
   std::string problem;
 };
 
-// Beside the program or library that this code is in, in lib/ beside its folder, in the build folder, where it was installed.
+// Returns the paths to try: next to the program or library that contains this code, in lib/ near its folder, in the build
+// folder, and where it was installed.
 std::vector<fs::path> arrow_library_places() {
   std::vector<fs::path> places;
   Dl_info self{};
@@ -48,7 +49,7 @@ ArrowLibrary load_arrow() {
     return {reinterpret_cast<decltype(&tessera_open_columns)>(::dlsym(library, "tessera_open_columns")), {}};
   }
   return {nullptr, concat("Tessera was built without Arrow: ", kInstall,
-                          " beside LibTorch, as scripts/setup.sh does, and build again")};
+                          " next to LibTorch, as scripts/setup.sh does, and build again")};
 }
 
 const ArrowLibrary& arrow_library() {

@@ -11,21 +11,23 @@
 
 namespace tessera {
 
-/// Where a name with dots leads: a column, and members below it.
+/// The target of a name with dots: a column, and members below it.
 struct ColumnPath {
   std::string column;
   std::vector<std::string> below;
-  Column::Kind kind = Column::Kind::other;  // of what stands there; lists on the way count as their items
+  Column::Kind kind = Column::Kind::other;  // of the target; lists on the way count as their items
   std::string type;
 };
 
-/// Nothing where no column has this name, or is no structure with such a member. A column whose own name holds dots goes first.
+/// Resolves a name with dots. Returns nullopt if there is no such column or member. A column with dots in its own name takes
+/// precedence.
 std::optional<ColumnPath> find_column(const std::vector<Column>& columns, const std::string& name);
 
-/// What stands below a value: members of objects, and of lists those of each item, as one list. Null where there is none.
+/// Returns the value at a path of members below a value. Lists on the way are mapped item by item, and the results form one
+/// list. Null if a member is missing.
 nlohmann::json value_below(const nlohmann::json& value, const std::vector<std::string>& below, std::size_t from = 0);
 
-/// "a, b and c", at most 40 of them.
+/// Lists the names of at most 40 columns: "a, b and c".
 std::string column_names(const std::vector<Column>& columns);
 
 }  // namespace tessera

@@ -19,7 +19,7 @@ struct ArchiveCloser {
   void operator()(archive* reader) const { ::archive_read_free(reader); }
 };
 
-/// A stream some of whose bytes were read already.
+/// A stream that returns its first bytes, which were read already, again.
 class Continued : public ByteStream {
  public:
   Continued(std::string begun, std::unique_ptr<ByteStream> rest) : begun_(std::move(begun)), rest_(std::move(rest)) {}
@@ -37,7 +37,7 @@ class Continued : public ByteStream {
   std::unique_ptr<ByteStream> rest_;
 };
 
-/// gzip, one member or several. libarchive reads it too, but does not look at its checksums.
+/// Decompresses gzip with one or more members. libarchive reads gzip too, but does not check its checksums.
 class Gunzipped : public ByteStream {
  public:
   explicit Gunzipped(std::unique_ptr<ByteStream> bytes) : bytes_(std::move(bytes)) {
@@ -65,7 +65,7 @@ class Gunzipped : public ByteStream {
   }
 
  private:
-  // Another member may follow, or zeros that fill the last block of a tape.
+  // Starts the next member, if there is one. Zero padding, as from the last block of a tape, may follow the last member.
   bool begin_member() {
     bool padded = false;
     while (fill()) {
@@ -75,7 +75,7 @@ class Gunzipped : public ByteStream {
         --state_.avail_in;
         continue;
       }
-      if (padded) fail("bytes follow behind its end");
+      if (padded) fail("more bytes follow its end");
       ::inflateReset(&state_);
       return in_member_ = true;
     }
@@ -99,7 +99,7 @@ class Gunzipped : public ByteStream {
   bool in_member_ = false;
 };
 
-/// libarchive as a decompressor: its filters find the format out; what is in it is taken as one file ("raw").
+/// Decompresses with libarchive: its filters detect the format; the content is treated as a single file ("raw").
 class Unarchived : public ByteStream {
  public:
   explicit Unarchived(std::unique_ptr<ByteStream> bytes) : bytes_(std::move(bytes)), reader_(::archive_read_new()) {
@@ -127,7 +127,7 @@ class Unarchived : public ByteStream {
     if (status != ARCHIVE_OK && !empty_) fail();
   }
 
-  // libarchive is written in C: what the bytes' stream throws waits until it has returned.
+  // libarchive is written in C: exceptions of the byte stream are stored and rethrown after it has returned.
   static la_ssize_t take(archive* reader, void* self, const void** out) {
     auto* const of = static_cast<Unarchived*>(self);
     try {
@@ -153,7 +153,7 @@ class Unarchived : public ByteStream {
   bool opened_ = false, empty_ = false;
 };
 
-/// Finds the format out when the first byte is asked for.
+/// Detects the format at the first read.
 class Decompressed : public ByteStream {
  public:
   explicit Decompressed(std::unique_ptr<ByteStream> bytes) : bytes_(std::move(bytes)) {}

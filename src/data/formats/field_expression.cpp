@@ -18,7 +18,7 @@ struct FieldExpression::Node {
   enum class Kind { field, literal, compare, in, is_null, negate, all, any };
   Kind kind = Kind::literal;
   std::size_t field = 0;
-  Json literal;                 // of `in` the list
+  Json literal;                 // for `in`: the list
   std::string comparison = {};  // ==, !=, <, <=, >, >=
   std::vector<Node> parts = {};
 };
@@ -28,7 +28,7 @@ namespace {
 using Node = FieldExpression::Node;
 using Kind = Node::Kind;
 
-constexpr int kDeepestExpression = 100;  // parentheses and nots in each other
+constexpr int kDeepestExpression = 100;  // nesting depth of parentheses and nots
 
 struct Token {
   enum class Kind { end, word, field, text, number, sign };
@@ -95,7 +95,7 @@ class Tokenizing {
     return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_' || static_cast<unsigned char>(c) >= 0x80;
   }
 
-  // A quote within is doubled.
+  // A quote inside the text is doubled.
   Token quoted(char quote, Token token) {
     token.kind = quote == '`' ? Token::Kind::field : Token::Kind::text;
     for (++at_; at_ < text_.size(); ++at_) {
@@ -118,7 +118,7 @@ class Tokenizing {
     token.text = text_[at_++];
     while (at_ < text_.size() && belongs(text_[at_])) token.text += text_[at_++];
     const auto value = parse_number(token.text);
-    if (!value) fail(token.begin, concat("\"", printable(token.text, 60), "\" is no number"));
+    if (!value) fail(token.begin, concat("\"", printable(token.text, 60), "\" is not a number"));
     token.value = *value;
     return token;
   }
@@ -182,7 +182,7 @@ class Parser {
   }
 
   Node negation() {
-    if (++depth_ > kDeepestExpression) tokens_.fail(token_.begin, "nested too deep");
+    if (++depth_ > kDeepestExpression) tokens_.fail(token_.begin, "nested too deeply");
     Node out = take_word("not") ? negated(negation()) : condition();
     --depth_;
     return out;
@@ -224,7 +224,7 @@ class Parser {
     return out;
   }
 
-  // "0.5 <= aspect <= 2" is both of its comparisons.
+  // "0.5 <= aspect <= 2" means that both comparisons must hold.
   Node comparisons(Node left) {
     Node out{Kind::all};
     while (const auto comparison = take_comparison()) {
@@ -299,7 +299,7 @@ std::optional<bool> as_bool(const Json& value) {
   return text == "true" ? std::optional(true) : text == "false" ? std::optional(false) : std::nullopt;
 }
 
-// Holds every 64-bit integer, and every double.
+// long double represents every 64-bit integer and every double exactly.
 std::optional<long double> as_number(const Json& value) {
   if (value.is_string()) {
     const auto number = parse_number(value.get_ref<const std::string&>());
@@ -311,7 +311,7 @@ std::optional<long double> as_number(const Json& value) {
   return std::nullopt;
 }
 
-// Below, equal to or above zero; nothing where the values do not compare.
+// Returns a number below, equal to or above zero; nullopt if the values are not comparable.
 std::optional<int> order_of(const Json& a, const Json& b) {
   if (is_missing(a) || is_missing(b)) return std::nullopt;
   if (a.is_string() && b.is_string()) {
@@ -368,7 +368,7 @@ class Evaluation {
  private:
   Json operand(const Node& node) const { return node.kind == Kind::field ? value_(node.field) : node.literal; }
 
-  // The value that decides, if a part has it; else unknown, if a part is.
+  // Returns the deciding value if any part has it, else unknown if any part is unknown.
   Truth joined(const Node& node, Truth deciding) const {
     Truth out = negation_of(deciding);
     for (const Node& part : node.parts) {

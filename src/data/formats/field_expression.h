@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// SQL's three values: what a comparison with a missing value gives is unknown.
+/// SQL's three truth values: a comparison with a missing value is unknown.
 enum class Truth { no, yes, unknown };
 
 /// A condition on a sample's side fields:
@@ -18,18 +18,18 @@ enum class Truth { no, yes, unknown };
 ///   width >= 224 and similarity > 0.28 and language == 'en'
 ///   not (punsafe > 0.5) and 0.5 <= aspect <= 2 and format in ('jpeg', 'png') and `alt text` is not null
 ///
-/// Operands are fields, numbers, texts in single or double quotes, true, false and null. Names of fields are words, with dots
-/// into objects; others stand in back quotes. Comparisons are ==, =, !=, <>, <, <=, >, >=, in, not in, is null and is not null,
-/// binding closer than not, and, or, whose capitals do not matter. Texts compare by bytes. A text beside a number counts as the
-/// number that it writes; values of kinds that do not compare give unknown, as null and NaN do.
+/// Operands are fields, numbers, texts in single or double quotes, true, false and null. Field names are words, with dots for
+/// members of objects; any other name must be in back quotes. Comparisons are ==, =, !=, <>, <, <=, >, >=, in, not in, is null
+/// and is not null. They bind more tightly than not, and, or. Keywords are not case-sensitive. Texts are compared by bytes. A
+/// text that is compared with a number is converted to a number; values that are not comparable, null and NaN give unknown.
 class FieldExpression {
  public:
-  /// Throws UserError with the place of what it does not understand.
+  /// Throws UserError with the position of the syntax error.
   explicit FieldExpression(const std::string& text);
 
-  /// The names of its fields, each once.
+  /// The names of the fields that it uses, each once.
   const std::vector<std::string>& fields() const { return fields_; }
-  /// value: of a field, by its place in fields().
+  /// Evaluates the condition. value: returns the value of a field, given its index in fields().
   Truth of(const std::function<nlohmann::json(std::size_t)>& value) const;
 
   struct Node;
@@ -39,7 +39,7 @@ class FieldExpression {
   std::shared_ptr<const Node> root_;
 };
 
-/// Null, or a number that is none.
+/// Whether a value is null or NaN.
 bool is_missing(const nlohmann::json& value);
 
 }  // namespace tessera

@@ -13,11 +13,11 @@ namespace {
 constexpr std::size_t kIdBytes = 2 * sizeof(std::uint64_t);
 constexpr std::size_t kNpyPrefix = 10;  // magic, version and the header's length
 
-/// What a .npy's header says, without white space: "{'descr':'<u8','fortran_order':False,'shape':(3,2),}".
-std::string npy_header(std::string_view file, const std::string& path) {
+/// Returns a .npy file's header without white space: "{'descr':'<u8','fortran_order':False,'shape':(3,2),}".
+std::string read_npy_header(std::string_view file, const std::string& path) {
   using namespace std::string_view_literals;
   if (file.size() < kNpyPrefix + 2 || !file.starts_with("\x93NUMPY"sv))
-    user_error(path, ": is no .npy file; expected ids as numpy saves them");
+    user_error(path, ": is not a .npy file; expected ids as numpy saves them");
   const std::size_t width = file[6] >= 2 ? 4 : 2;
   std::size_t length = 0;
   for (std::size_t i = width; i > 0; --i) length = length << 8 | static_cast<std::uint8_t>(file[8 + i - 1]);
@@ -43,7 +43,7 @@ std::optional<SampleId> parse_sample_id(std::string_view text) {
 
 IdList::IdList(const std::string& path) : file_(path) {
   const std::string_view bytes = file_.bytes();
-  const std::string header = npy_header(bytes, path);
+  const std::string header = read_npy_header(bytes, path);
   const bool pairs = header.find("'descr':[('f0','<u8'),('f1','<u8')]") != std::string::npos;
   const std::size_t shape = header.find("'shape':(");
   std::int64_t columns = 0;

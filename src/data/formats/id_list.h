@@ -11,17 +11,17 @@
 
 namespace tessera {
 
-/// A 128-bit number as its upper and its lower half.
+/// A 128-bit number: its upper and lower half.
 using SampleId = std::array<std::uint64_t, 2>;
 
-/// The number that 32 hexadecimal digits write; nothing for any other text.
+/// Parses 32 hexadecimal digits; returns nullopt for any other text.
 std::optional<SampleId> parse_sample_id(std::string_view text);
 
 /// Ids as DataComp publishes its subsets: a .npy of pairs of little-endian uint64, upper half first (numpy's dtype "u8,u8", or
-/// two columns of uint64). The file stays mapped into memory; one that is not sorted is copied.
+/// two columns of uint64). The file stays mapped into memory; if it is not sorted, a sorted copy is made.
 class IdList {
  public:
-  /// Throws UserError naming the file and what it is.
+  /// Throws UserError naming the file and what it contains instead.
   explicit IdList(const std::string& path);
 
   bool contains(const SampleId& id) const;
@@ -33,7 +33,7 @@ class IdList {
   const io::MappedFile file_;
   const char* ids_ = nullptr;
   std::int64_t size_ = 0;
-  std::vector<SampleId> sorted_;  // of a file that is not
+  std::vector<SampleId> sorted_;  // sorted copy, if the file is not sorted
 };
 
 }  // namespace tessera

@@ -9,11 +9,11 @@
 
 namespace tessera {
 
-/// Calls work(0) .. work(count - 1) in at most so many threads. What the first call in their order threw is thrown again when
-/// all have ended; after a failure no further calls begin.
+/// Calls work(0) .. work(count - 1) in at most `threads` threads. After an exception no further calls are started; when all
+/// threads have ended, the exception with the lowest index is rethrown.
 template <class Work>
 void for_each_in_threads(std::size_t count, std::size_t threads, const Work& work) {
-  std::mutex mutex;  // guards all that follows
+  std::mutex mutex;  // guards the variables below
   std::size_t next = 0, failed = count;
   std::exception_ptr failure;
   const auto run = [&] {

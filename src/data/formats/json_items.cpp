@@ -14,13 +14,13 @@ namespace {
 using Json = nlohmann::json;
 using Event = Json::parse_event_t;
 
-/// Depths are those of nlohmann's callback: 0 the file's object, 1 its members, 2 the items of its lists.
+/// A callback for nlohmann's parser. Depths: 0 is the file's object, 1 its members, 2 the items of its lists.
 class ItemParser {
  public:
   ItemParser(const std::string& path, const std::map<std::string, JsonItemReader>& readers)
       : path_(path), readers_(readers) {}
 
-  // What it returns false for is not kept.
+  // The parser discards values for which this returns false.
   bool operator()(int depth, Event event, Json& parsed) {
     if (depth == 0 && event == Event::array_start) user_error(path_, ": expected an object { }, got a list");
     if (depth == 1 && event == Event::key) begin_member(parsed.get_ref<const std::string&>());

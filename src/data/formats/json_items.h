@@ -9,17 +9,17 @@
 
 namespace tessera {
 
-/// One item of a list in a JSON file, and where it stands, for messages.
+/// One item of a list in a JSON file, with its place in the file for messages.
 class JsonItem {
  public:
   JsonItem(const nlohmann::json& json, std::string place) : json_(json), place_(std::move(place)) {}
 
-  /// All throw UserError "FILE: images[3]: ..." when the member is missing or something else.
+  /// All throw UserError "FILE: images[3]: ..." if the member is missing or of another type.
   std::string text(const char* name) const;
   std::int64_t number(const char* name) const;
   bool flag(const char* name) const;
   const nlohmann::json& list(const char* name) const;
-  /// The text, or an empty one where there is none.
+  /// Returns the text, or an empty one if the member is missing.
   std::string text_or_empty(const char* name) const;
   const std::string& place() const { return place_; }
 
@@ -31,8 +31,8 @@ class JsonItem {
 
 using JsonItemReader = std::function<void(const JsonItem&)>;
 
-/// Goes once through a file {"NAME": [{...}, ...], ...} and gives the items of the named lists to their readers, in the
-/// file's order, keeping none. Throws UserError: no such file, no JSON (naming the line), a list that is missing.
+/// Parses a file {"NAME": [{...}, ...], ...} in one pass and passes the items of the named lists to their readers, in the
+/// file's order, without keeping them. Throws UserError if the file is missing, is not JSON (naming the line) or lacks a list.
 void for_each_item(const std::string& path, const std::map<std::string, JsonItemReader>& readers);
 
 }  // namespace tessera

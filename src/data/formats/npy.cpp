@@ -17,7 +17,7 @@ namespace {
   throw SampleError("bad_regions", "the region features are not a .npy of [R, F] floats: " + text);
 }
 
-// The text between `key` (with its quotes) and the end of its value in the header's Python dictionary.
+// Returns the value of `key` (given with its quotes) in the header's Python dictionary, up to the character `end`.
 std::string_view value_of(std::string_view header, std::string_view key, char end) {
   const std::size_t at = header.find(key);
   if (at == std::string_view::npos) fail("its header lacks " + std::string(key));
@@ -63,7 +63,7 @@ std::optional<std::vector<float>> to_floats(std::string_view data, at::ScalarTyp
 
 NpyMatrix read_npy(std::string_view file) {
   using namespace std::string_view_literals;
-  if (file.size() < 12 || !file.starts_with("\x93NUMPY"sv)) fail("it does not begin as one");
+  if (file.size() < 12 || !file.starts_with("\x93NUMPY"sv)) fail("it does not start like one");
   const bool long_header = file[6] >= 2;
   const std::size_t prefix = long_header ? 12 : 10;
   std::size_t length = 0;

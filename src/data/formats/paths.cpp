@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kMostNames = 1'000'000;
 
-// The bracket that closes the one at `open`, or npos.
+// Returns the position of the brace that closes the one at `open`, or npos.
 std::size_t closing_brace(const std::string& text, std::size_t open) {
   int depth = 0;
   for (std::size_t i = open; i < text.size(); ++i) {
@@ -27,7 +27,7 @@ std::size_t closing_brace(const std::string& text, std::size_t open) {
   return std::string::npos;
 }
 
-// Splits at commas (and, with `colons`, at "::") that stand outside braces.
+// Splits at commas (and, with `colons`, at "::") outside braces.
 std::vector<std::string> split_outside_braces(const std::string& text, bool colons) {
   std::vector<std::string> parts(1);
   int depth = 0;
@@ -60,7 +60,7 @@ bool is_number(const std::string& text) {
   return text.size() > digits && text.size() < 16 && text.find_first_not_of("0123456789", digits) == std::string::npos;
 }
 
-// Capitals stand before small letters, without what ASCII has between them.
+// The order of letters in ranges: upper case before lower case, without the characters that ASCII has between them.
 constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 bool is_letter(const std::string& text) {
@@ -77,7 +77,7 @@ std::string with_zeros(std::int64_t value, std::size_t width) {
   return (value < 0 ? "-" : "") + std::string(width > length ? width - length : 0, '0') + digits;
 }
 
-// FIRST..LAST or FIRST..LAST..STEP, up or down; a step's sign changes nothing.
+// Expands FIRST..LAST or FIRST..LAST..STEP, up or down; the sign of the step is ignored.
 std::vector<std::string> expand_range(const std::string& inside, const std::string& whole) {
   const std::size_t dots = inside.find("..");
   const std::size_t more = inside.find("..", dots + 2);
@@ -87,7 +87,7 @@ std::vector<std::string> expand_range(const std::string& inside, const std::stri
   const bool letters = is_letter(first) && is_letter(last);
   if ((!letters && !(is_number(first) && is_number(last))) || !is_number(step))
     user_error(printable(whole), ": {", printable(inside),
-               "} is no range: expected two whole numbers or letters, for example {00000..00004}");
+               "} is not a range: expected two whole numbers or letters, for example {00000..00004}");
   const auto place = [&](const std::string& end) {
     return letters ? static_cast<std::int64_t>(kLetters.find(end[0])) : std::stoll(end);
   };
@@ -105,7 +105,7 @@ std::vector<std::string> expand_range(const std::string& inside, const std::stri
   return out;
 }
 
-// What a pair of braces stands for; none where it means itself ("{}", "{5}", a shell's "{ cat ../x; }").
+// Returns the alternatives in a pair of braces; nullopt if the braces are literal ("{}", "{5}", a shell's "{ cat ../x; }").
 std::optional<std::vector<std::string>> alternatives(const std::string& inside, const std::string& whole) {
   std::vector<std::string> listed = split_outside_braces(inside, false);
   if (listed.size() > 1) return listed;
@@ -113,7 +113,7 @@ std::optional<std::vector<std::string>> alternatives(const std::string& inside, 
   return expand_range(inside, whole);
 }
 
-// Names multiply with each brace: they are counted, in number and in bytes, while they are made.
+// Expands the braces of a text. The names multiply with each brace, so their number and bytes are limited during expansion.
 class Expansion {
  public:
   explicit Expansion(const std::string& whole) : whole_(whole) {}
@@ -164,7 +164,7 @@ class Expansion {
   }
 
   const std::string& whole_;
-  std::int64_t names_ = 0;  // with those in between, at most as many as come out of them
+  std::int64_t names_ = 0;  // includes intermediate names, which are at most as many as the final ones
   std::uint64_t bytes_ = 0;
 };
 
@@ -184,7 +184,7 @@ bool has_wildcards(const std::string& name) {
   return name.find_first_of("*?[") != std::string::npos;
 }
 
-// "a.yaml:12: data.train.path: ", where a name stands in settings.
+// Returns the place of a name in the settings, "a.yaml:12: data.train.path: ", or an empty text.
 std::string before(const PathList& paths) {
   return paths.origin.empty() ? "" : paths.origin + ": ";
 }
@@ -208,7 +208,7 @@ void append(std::vector<std::string>& out, std::vector<std::string> more) {
   out.insert(out.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
-// One name without braces or separators.
+// Resolves one name without braces or separators.
 std::vector<std::string> resolve(const std::string& written, const std::string& extension, const PathList& paths) {
   const std::string name = local_path(written);
   std::error_code ignored;
@@ -219,7 +219,7 @@ std::vector<std::string> resolve(const std::string& written, const std::string& 
   return out;
 }
 
-// As a word of a shell's command; braces are expanded before a shell sees them.
+// Quotes a text as a word of a shell command. Braces are not quoted: they are expanded before the shell sees them.
 std::string shell_word(const std::string& text) {
   const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 ||
@@ -228,7 +228,7 @@ std::string shell_word(const std::string& text) {
   return plain ? text : "'" + text + "'";
 }
 
-// The scheme of an address ("s3"), with which it need not begin ("{s3://a,s3://b}"); none of a local name.
+// Returns the scheme of an address ("s3"), which need not be at its start ("{s3://a,s3://b}"); nullopt for a local name.
 std::optional<std::string> scheme_of(const std::string& text) {
   const std::size_t end = text.find("://");
   if (end == std::string::npos) return std::nullopt;
@@ -247,8 +247,8 @@ std::string command_that_reads(const std::string& address, const std::string& sc
 
 void refuse_remote(const std::string& text, bool commands) {
   if (text.starts_with("pipe:")) {
-    if (commands) user_error(text, ": a command behind a file's name: write them as a list, one an item");
-    user_error(text, ": commands are not read; expected local files");
+    if (commands) user_error(text, ": a command after a file name: write them as a list with one per item");
+    user_error(text, ": commands are not supported; expected local files");
   }
   const std::optional<std::string> scheme = scheme_of(local_path(text));
   if (!scheme) return;
@@ -256,9 +256,9 @@ void refuse_remote(const std::string& text, bool commands) {
     if (text.starts_with("file:")) user_error(text, ": is on another machine; expected file:///PATH, a local file");
     return;  // inside braces
   }
-  if (!commands) user_error(text, ": only local files are read: copy them first, and give their paths");
+  if (!commands) user_error(text, ": only local files can be read: copy them first and use their paths");
   user_error(text,
-             ": only local files and commands are read: copy the files first, or read them through a command, such as "
+             ": only local files and commands can be read: copy the files first, or read them through a command, such as "
              "path: \"pipe:",
              command_that_reads(text, *scheme), "\"");
 }
@@ -279,7 +279,7 @@ bool is_local_and_relative(const std::string& name) {
   return !name.starts_with("pipe:") && !name.starts_with("file:") && !scheme_of(name) && fs::path(name).is_relative();
 }
 
-// What a name would mean in this folder, if anything of it is there.
+// Returns the path of a name in this folder if any file that the name stands for exists there.
 std::optional<std::string> found_in(const std::string& folder, const std::string& name) {
   const std::string whole = (fs::path(folder) / name).lexically_normal().string();
   std::error_code ignored;
@@ -299,7 +299,7 @@ std::string found_path(const std::string& name, const std::vector<std::string>& 
   return name;
 }
 
-// An item that holds several names ("a.tar::b.tar"), with each of them where it was found.
+// Resolves each name of an item that may hold several ("a.tar::b.tar").
 std::string found_item(const std::string& item, const std::vector<std::string>& folders) {
   if (!is_local_and_relative(item)) return item;
   const std::string whole = found_path(item, folders);
@@ -338,7 +338,7 @@ std::vector<std::string> expand_paths(const PathList& paths, const std::string& 
   std::error_code ignored;
   for (const std::string& item : paths.items) {
     if (item.empty()) continue;
-    if (item.starts_with("pipe:")) refuse_remote(item, commands);  // may hold commas, is named whole
+    if (item.starts_with("pipe:")) refuse_remote(item, commands);  // the message names the whole command, which may hold commas
     if (fs::exists(local_path(item), ignored)) {                   // a name may hold commas and braces itself
       append(out, resolve(item, extension, paths));
       continue;
@@ -351,7 +351,7 @@ std::vector<std::string> expand_paths(const PathList& paths, const std::string& 
   }
   if (out.empty())
     user_error(paths.origin.empty() ? "path" : paths.origin,
-               ": no file is named; expected a file, a list of files, or a pattern such as train-{00000..00004}",
+               ": no file is given; expected a file, a list of files, or a pattern such as train-{00000..00004}",
                extension);
   check_existence(out, paths);
   return out;

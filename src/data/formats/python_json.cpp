@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The number behind "\u"; 0 when there is no such escape at `at`.
+// Returns the code unit of a "\u" escape at `at`; 0 if there is none.
 std::uint32_t escaped_unit(std::string_view text, std::size_t at) {
   std::uint32_t unit = 0;
   if (at + 6 > text.size() || text[at] != '\\' || text[at + 1] != 'u') return 0;
@@ -27,7 +27,7 @@ bool is_low(std::uint32_t unit) {
   return unit >= 0xDC00 && unit <= 0xDFFF;
 }
 
-// Writes the text with what the standard lacks replaced.
+// Rewrites a text as standard JSON by replacing Python's extensions.
 class Standard {
  public:
   explicit Standard(std::string_view text) : text_(text) { out_.reserve(text.size()); }

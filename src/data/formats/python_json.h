@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-/// JSON as Python's json module writes it, beyond the standard: NaN and Infinity are null here, and halves of surrogate
-/// pairs are U+FFFD. Discarded (is_discarded()) when it is no JSON.
+/// Parses JSON as Python's json module writes it. Beyond the standard, NaN and Infinity become null, and lone halves of
+/// surrogate pairs become U+FFFD. Returns a discarded value (is_discarded()) if the text is not JSON.
 nlohmann::json parse_python_json(std::string_view text);
 
 }  // namespace tessera

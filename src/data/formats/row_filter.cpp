@@ -26,7 +26,7 @@ RowFilter::RowFilter(const std::optional<std::string>& expression, const std::op
     described_ += concat(described_.empty() ? "" : " and ", "filter_ids ", *ids);
   }
   if (fields_.size() > std::numeric_limits<std::uint8_t>::max())
-    user_error("filter: asks for ", fields_.size(), " fields; at most 255 can be");
+    user_error("filter: uses ", fields_.size(), " fields; at most 255 are allowed");
 }
 
 FilterVerdict RowFilter::judge(const std::function<Json(std::size_t)>& value) const {
@@ -83,7 +83,7 @@ std::string FilterCounts::describe(const RowFilter& filter) const {
   };
   add(failing_, "do not");
   add(not_listed_, "are not listed");
-  for (const auto& [field, count] : lacking_) add(count, concat("lack ", field, " or have it of another kind"));
+  for (const auto& [field, count] : lacking_) add(count, concat("lack ", field, " or have it of another type"));
   add(unreadable_, "cannot be read");
   return concat(with_thousands(passing_), " pass ", filter.described(), others);
 }

@@ -13,27 +13,28 @@
 
 namespace tessera {
 
-/// What a filter says of a sample, and where it is `unknown` or `no_id` the field that it lacks.
+/// A filter's verdict on a sample, and for `unknown` and `no_id` the field that the sample lacks.
 struct FilterVerdict {
   enum Kind : std::uint8_t { passes, fails, unknown, not_listed, no_id, unreadable };
   Kind kind = passes;
-  std::uint8_t field = 0;  // in RowFilter::fields()
+  std::uint8_t field = 0;  // index in RowFilter::fields()
 };
 
-/// A condition on side fields and a list of ids; a sample passes that both let pass. Thread-safe.
+/// A condition on side fields and a list of ids; a sample must pass both. Thread-safe.
 class RowFilter {
  public:
-  /// expression, ids (a .npy): null: there is none. id_field: the side field that holds a sample's id. Throws UserError.
+  /// expression: null: no condition. ids: a .npy file; null: no list. id_field: the side field that holds a sample's id. Throws
+  /// UserError.
   RowFilter(const std::optional<std::string>& expression, const std::optional<std::string>& ids,
             const std::string& id_field);
 
-  /// The fields that it looks at.
+  /// The fields that the filter reads.
   const std::vector<std::string>& fields() const { return fields_; }
-  /// value: of a field, by its place in fields(); null where a sample lacks it.
+  /// value: returns the value of a field, given its index in fields(); null if the sample lacks it.
   FilterVerdict judge(const std::function<nlohmann::json(std::size_t)>& value) const;
-  /// The same by a JSON object.
+  /// The same for the fields of a JSON object.
   FilterVerdict judge(const nlohmann::json& object) const;
-  /// "filter width >= 224", as the settings have it.
+  /// The filter as written in the settings: "filter width >= 224".
   const std::string& described() const { return described_; }
 
  private:
@@ -44,7 +45,7 @@ class RowFilter {
   std::string described_;
 };
 
-/// How many samples a filter lets pass, and why it does not the others.
+/// Counts how many samples pass a filter, and why the others do not.
 class FilterCounts {
  public:
   explicit FilterCounts(const std::vector<std::string>& fields) : fields_(fields) {}
@@ -52,9 +53,9 @@ class FilterCounts {
   void add(const FilterVerdict& verdict);
   std::int64_t passing() const { return passing_; }
   std::int64_t all() const;
-  /// "777 pass filter ...: 200 do not, 23 have no similarity".
+  /// Describes the counts: "777 pass filter ...: 200 do not, 23 lack similarity or have it of another type".
   std::string describe(const RowFilter& filter) const;
-  /// A field that no sample has; empty: there is none.
+  /// Returns the field that every sample lacks; empty if there is no such field.
   std::string field_of_none() const;
 
  private:
@@ -63,7 +64,7 @@ class FilterCounts {
   std::map<std::string, std::int64_t> lacking_;
 };
 
-/// A member of a JSON object, by its name, or with dots by those of the objects and lists of objects that lead to it.
+/// Returns a member of a JSON object by its name, or by a path with dots through objects and lists of objects.
 nlohmann::json json_member(const nlohmann::json& object, const std::string& name);
 
 }  // namespace tessera

@@ -22,7 +22,7 @@ std::string read_sample_file(const std::string& path, const char* missing) {
   } catch (const UserError& error) {
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0) {
-      // A list may name anything.
+      // A user's list may contain any text as a file name, so these errors concern only this sample.
       if (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG || errno == ELOOP)
         throw SampleError(missing, printable(path, kLongestPath) + ": no such file");
       if (errno != EACCES) throw;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view kEndOfText = "</s>";
 
-// Python's white space beyond ASCII, as UTF-8.
+// Non-ASCII characters that Python treats as white space, as UTF-8.
 constexpr std::array<std::string_view, 19> kWideSpaces = {
     "\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80", "\xE2\x80\x81", "\xE2\x80\x82", "\xE2\x80\x83",
     "\xE2\x80\x84", "\xE2\x80\x85", "\xE2\x80\x86", "\xE2\x80\x87", "\xE2\x80\x88", "\xE2\x80\x89", "\xE2\x80\x8A",
@@ -19,7 +19,7 @@ bool is_ascii_space(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r') || (c >= '\x1C' && c <= '\x1F');
 }
 
-// Bytes of the white space at one end of the text; 0: there is none.
+// Returns the number of bytes of the white space character at one end of the text; 0 if there is none.
 template <class Stands>
 std::size_t space_at(char outermost, const Stands& stands) {
   if (is_ascii_space(outermost)) return 1;

@@ -62,7 +62,7 @@ bool Table::next(std::vector<std::string>& row) {
   if (!read_row(row)) return false;
   if (row.size() > columns_.size())
     user_error(path_, ":", row_line_, ": has ", row.size(), " fields, but there are ", columns_.size(),
-               " columns; a field that holds ", separator_text(separator_), " must stand in double quotes");
+               " columns; a field that holds ", separator_text(separator_), " must be in double quotes");
   row.resize(columns_.size());
   return true;
 }
@@ -73,7 +73,7 @@ int Table::take() {
   return c;
 }
 
-// The opening quote is taken; so will be the closing one.
+// Reads a quoted field after its opening quote, including the closing quote.
 void Table::read_quoted(std::string& field) {
   const std::int64_t begin = line_;
   while (true) {

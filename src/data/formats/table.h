@@ -7,28 +7,27 @@
 
 namespace tessera {
 
-/// The character that a setting names: itself, or "tab", "\t", "comma". Throws UserError for anything longer.
+/// Returns the character that a setting names: the character itself, or "tab", "\t", "comma". Throws UserError for anything else.
 char separator_of(const std::string& setting);
 
-/// Rows of a text table (RFC 4180 with any separator): the first line names the columns; a field in double quotes may
-/// hold separators, line ends and, doubled, quotes; lines end with LF or CRLF; a byte order mark and empty lines are
-/// passed over.
+/// Reads a text table (RFC 4180 with any separator). The first line names the columns. A field in double quotes may hold
+/// separators, line ends and doubled quotes. Lines end with LF or CRLF. A byte order mark and empty lines are skipped.
 class Table {
  public:
-  /// Throws UserError: no such file, UTF-16, no header, a column twice.
+  /// Throws UserError if the file is missing, is UTF-16, or has no header or a duplicate column.
   Table(const std::string& path, char separator);
 
   const std::vector<std::string>& columns() const { return columns_; }
 
-  /// Number of the column of this name. `setting` is what asks for it, for the message. Throws UserError naming the
-  /// columns that are there.
+  /// Returns the index of the column of this name. `setting` is the setting that names it, for the message. Throws UserError
+  /// that lists the existing columns.
   std::size_t column(const std::string& name, const std::string& setting) const;
 
-  /// The next row, with as many fields as there are columns (missing ones at its end are empty); false at the end.
-  /// Throws UserError naming the line: too many fields, a quote that is not closed.
+  /// Reads the next row, with one field per column (missing ones at its end are empty). Returns false at the end of the file.
+  /// Throws UserError naming the line if there are too many fields or an unclosed quote.
   bool next(std::vector<std::string>& row);
 
-  /// Line of the file where the last row begins, from 1.
+  /// The line of the file where the last row starts, from 1.
   std::int64_t line() const { return row_line_; }
 
  private:

@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-/// The template with the class name in the place of its first {}.
+/// Returns the template with its first {} replaced by the class name.
 inline std::string fill_template(std::string text, const std::string& name) {
   const std::size_t place = text.find("{}");
   return place == std::string::npos ? text : text.replace(place, 2, name);

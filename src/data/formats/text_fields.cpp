@@ -10,7 +10,7 @@
 namespace tessera {
 
 std::optional<FieldText> field_text(const nlohmann::json& json, const std::string& name, const std::string& key) {
-  const auto found = json.find(name);  // the end for anything but an object
+  const auto found = json.find(name);  // end() if json is not an object
   if (found == json.end() || found->is_null()) return std::nullopt;
   const nlohmann::json& value = *found;
   const auto wrong = [&](const std::string& what) {

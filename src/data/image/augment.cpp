@@ -23,7 +23,7 @@ void apply_table(Image& image, const Table& table) {
   for (std::uint8_t& value : image.pixels) value = table[value];
 }
 
-// Each channel by the table that `make` gives for its histogram.
+// Maps each channel by the table that `make` returns for its histogram.
 template <class Make>
 void apply_by_histogram(Image& image, Make make) {
   std::array<Histogram, 3> histograms{};
@@ -37,13 +37,13 @@ std::uint8_t grey_of(const std::uint8_t* pixel) {
   return static_cast<std::uint8_t>((pixel[0] * 19595 + pixel[1] * 38470 + pixel[2] * 7471 + 0x8000) >> 16);
 }
 
-/// Image.blend: from one level to another, and beyond when `share` is outside [0, 1].
+/// Pillow's Image.blend: interpolates between two levels, and extrapolates if `share` is outside [0, 1].
 std::uint8_t blend(int from, int to, float share) {
   const float level = static_cast<float>(from) + share * static_cast<float>(to - from);
   return static_cast<std::uint8_t>(std::clamp(level, 0.0F, 255.0F));
 }
 
-// Of one level that is the same everywhere.
+// Blends with an image of one constant level.
 void blend_with_level(Image& image, int level, double factor) {
   apply_table(image, table_of([&](int value) { return blend(level, value, static_cast<float>(factor)); }));
 }
@@ -52,7 +52,7 @@ struct Hsv {
   std::uint8_t hue, saturation, value;
 };
 
-// Pillow's, whose mixture of float and double decides some last bits.
+// As in Pillow: the mixture of float and double affects some last bits.
 Hsv to_hsv(const std::uint8_t* rgb) {
   const int high = std::max({rgb[0], rgb[1], rgb[2]});
   const int low = std::min({rgb[0], rgb[1], rgb[2]});
@@ -95,14 +95,14 @@ void from_hsv(const Hsv& hsv, std::uint8_t* rgb) {
   std::copy_n(sectors[static_cast<std::size_t>(sector % 6)].begin(), 3, rgb);
 }
 
-/// A box of 2 radius + 1 pixels (radius need not be whole), in 24-bit fractions.
+/// A box of 2 radius + 1 pixels, where the radius need not be an integer, with weights as 24-bit fractions.
 struct BoxKernel {
-  std::int64_t radius = 0;  // of the pixels that are inside as a whole
+  std::int64_t radius = 0;  // of the pixels that are completely inside
   std::uint32_t inner = 0, outer = 0;
 };
 
-// Three boxes in a row come near a Gaussian (Gwosdek et al., Theoretical foundations of Gaussian convolution by
-// extended box filtering, 2011).
+// Returns the box that approximates a Gaussian when applied three times (Gwosdek et al., Theoretical foundations of Gaussian
+// convolution by extended box filtering, 2011).
 BoxKernel box_of(double sigma) {
   constexpr float passes = 3;
   const auto given = static_cast<float>(sigma);
@@ -118,7 +118,7 @@ BoxKernel box_of(double sigma) {
   return kernel;
 }
 
-// One pass over a line whose pixels lie `step` bytes apart; the first and last pixels go on beyond the ends.
+// Blurs a line of pixels that are `step` bytes apart, once; the first and last pixels are repeated beyond the ends.
 void blur_line(std::uint8_t* line, std::int64_t count, std::int64_t step, const BoxKernel& kernel,
                std::vector<std::uint8_t>& padded) {
   const std::int64_t margin = kernel.radius + 1;
@@ -162,7 +162,7 @@ void adjust_sharpness(Image& image, double factor) {
   const auto share = static_cast<float>(factor);
   const Image in = image;
   const std::int64_t stride = 3 * image.width;
-  // The border is its own blurred picture.
+  // Pillow's blur leaves the border unchanged, so the border does not change here.
   for (std::int64_t y = 1; y + 1 < image.height; ++y)
     for (std::int64_t i = y * stride + 3; i < (y + 1) * stride - 3; ++i) {
       const std::uint8_t* at = in.pixels.data() + i;

@@ -77,7 +77,7 @@ std::optional<config::Problem> validate(const RandAugment& s) {
 
 std::optional<config::Problem> validate(const ImageSettings& s) {
   if (s.views.contains("image"))
-    return config::Problem{"views", "image is no view beside `image`: its settings are those of `augmentation`"};
+    return config::Problem{"views", "cannot redefine `image`: its settings are `augmentation`"};
   return std::nullopt;
 }
 

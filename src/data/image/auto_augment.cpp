@@ -15,13 +15,13 @@ namespace {
 struct Operation {
   std::string_view name;
   void (*apply)(Image& image, double magnitude);
-  double low = 0, high = 0;  // magnitudes of the first and of the last bin
+  double low = 0, high = 0;  // magnitudes of the first and the last bin
   bool has_sign = false;
-  bool of_width = false, of_height = false;  // these are shares of a side
+  bool of_width = false, of_height = false;  // whether magnitudes are shares of this side
 };
 
 constexpr double kShift = 150.0 / 331.0;
-// In RandAugment's order; Invert, which is only AutoAugment's, comes last.
+// In RandAugment's order; Invert comes last, as only AutoAugment uses it.
 constexpr std::array<Operation, 15> kOperations = {{
     {"Identity", [](Image&, double) {}},
     {"ShearX",
@@ -64,7 +64,7 @@ const Operation& operation_named(std::string_view name) {
   return *found;
 }
 
-/// A step of a policy: with this probability, with the magnitude of this bin of 10.
+/// A step of a policy: an operation, its probability, and its magnitude as one of 10 bins.
 struct PolicyStep {
   std::string_view name;
   double probability = 0;
@@ -99,7 +99,7 @@ double magnitude_of(std::string_view name, std::int64_t bin, std::int64_t bins, 
                     std::int64_t width) {
   const Operation& operation = operation_named(name);
   if (name == "Posterize") return 8 - std::nearbyint(static_cast<double>(bin) / (static_cast<double>(bins - 1) / 4));
-  // torch.linspace in float32, which counts from the nearer end.
+  // As torch.linspace in float32, which counts from the nearer end.
   const double side = operation.of_width    ? static_cast<double>(width)
                       : operation.of_height ? static_cast<double>(height)
                                             : 1.0;
@@ -126,7 +126,7 @@ void rand_augment(Image& image, const RandAugment& settings, Random& random) {
 
 void auto_augment(Image& image, Random& random) {
   for (const PolicyStep& step : kImagenet[static_cast<std::size_t>(random.below(kImagenet.size()))]) {
-    // Drawn whether needed or not, so that each number has its place.
+    // The magnitude is drawn even if it is not used, so that later draws do not depend on earlier ones.
     const bool applied = random.chance(step.probability);
     const double magnitude = signed_magnitude(operation_named(step.name), step.bin, 10, image, random);
     if (applied) apply_operation(image, step.name, magnitude);

@@ -8,18 +8,18 @@
 
 namespace tessera {
 
-/// One operation of AutoAugment and RandAugment by its name in torchvision ("ShearX", "Posterize", ...), nearest
-/// neighbor, black outside. magnitude: in the operation's own unit; operations without one ignore it.
+/// Applies an operation of AutoAugment and RandAugment, given by its name in torchvision ("ShearX", "Posterize", ...), with
+/// nearest neighbor sampling and black outside. magnitude: in the operation's own unit; operations without one ignore it.
 void apply_operation(Image& image, std::string_view name, double magnitude);
 
-/// The magnitude of an operation in bin `bin` of `bins`, before its sign is drawn; 0 for those without one.
+/// Returns the magnitude of an operation in bin `bin` of `bins`, before its sign is drawn; 0 for operations without one.
 double magnitude_of(std::string_view name, std::int64_t bin, std::int64_t bins, std::int64_t height,
                     std::int64_t width);
-/// Whether the sign is drawn: half of them then are negative.
+/// Whether the magnitude's sign is drawn at random; then half of the magnitudes are negative.
 bool is_signed(std::string_view name);
 
 void rand_augment(Image& image, const RandAugment& settings, Random& random);
-/// AutoAugment with the policy learnt on ImageNet (Cubuk et al., 2019).
+/// Applies AutoAugment with the policy learned on ImageNet (Cubuk et al., 2019).
 void auto_augment(Image& image, Random& random);
 
 }  // namespace tessera

@@ -21,7 +21,7 @@ struct BmpHeader {
   bool top_first = false;
   std::uint32_t bits = 0, compression = 0, colors = 0;
   std::array<std::uint32_t, 3> masks{};                  // red, green, blue
-  std::size_t palette = 0, color_bytes = 4, pixels = 0;  // places in the file
+  std::size_t palette = 0, color_bytes = 4, pixels = 0;  // palette, pixels: offsets in the file
 };
 
 enum Compression : std::uint32_t { kRaw = 0, kRle8 = 1, kRle4 = 2, kBitFields = 3 };
@@ -45,18 +45,18 @@ std::optional<BmpHeader> read_bmp_header(std::string_view file) {
     out.bits = in.u16(kFileHeader + 14);
     out.compression = in.u32(kFileHeader + 16);
     out.colors = in.u32(kFileHeader + 32);
-    // Masks belong to the later headers, and stand behind the first one.
+    // The masks are part of the later headers, and follow the 40-byte header at the same offset.
     for (std::size_t i = 0; i < 3; ++i) out.masks[i] = in.u32(kFileHeader + 40 + 4 * i);
     if (out.compression == kBitFields && size == 40) out.palette += 12;
   }
   if (out.colors == 0 && out.bits <= 8) out.colors = 1U << out.bits;
   out.pixels = in.u32(10);
-  // Some files tell a place that holds the palette yet.
+  // In some files the offset of the pixels points to the palette.
   if (out.pixels == kFileHeader + size && out.bits <= 8) out.pixels += out.color_bytes * out.colors;
   return out;
 }
 
-// Which of a pixel's bits make a color, and how they become 8 bits.
+// Extracts a color from a pixel's bits and scales it to 8 bits.
 struct Channel {
   std::uint32_t shift = 0, most = 255;
   std::uint8_t of(std::uint32_t pixel) const { return static_cast<std::uint8_t>((pixel >> shift & most) * 255 / most); }
@@ -70,13 +70,13 @@ std::array<Channel, 3> channels_of(const BmpHeader& header) {
   for (std::size_t i = 0; i < 3; ++i) {
     std::uint32_t mask = header.masks[i], shift = 0;
     for (; mask != 0 && (mask & 1U) == 0; ++shift) mask >>= 1;
-    if (mask != 31 && mask != 63 && mask != 255) bad_bmp("whose colors are bits that are not read");
+    if (mask != 31 && mask != 63 && mask != 255) bad_bmp("with color masks that are not supported");
     out[i] = {shift, mask};
   }
   return out;
 }
 
-/// The indices of a file whose rows are runs, [height, width] as they stand in it.
+/// Decodes the indices of a run-length encoded file, [height, width] in the file's order of rows.
 std::vector<std::uint8_t> decode_runs(std::string_view file, const BmpHeader& header) {
   const ByteReader in(file);
   const bool halves = header.compression == kRle4;
@@ -125,16 +125,16 @@ std::vector<std::uint8_t> decode_bmp(std::string_view file, const config::Size& 
   const std::uint32_t bits = header.bits;
   const bool indexed = bits == 1 || bits == 4 || bits == 8;
   if (!indexed && bits != 16 && bits != 24 && bits != 32)
-    bad_bmp(concat("of ", bits, " bits a pixel, which is not read"));
+    bad_bmp(concat("with ", bits, " bits per pixel, which is not supported"));
   if (header.compression > kBitFields || (header.compression == kBitFields && indexed))
-    bad_bmp(concat("of compression ", header.compression, ", which is not read"));
+    bad_bmp(concat("with compression ", header.compression, ", which is not supported"));
   const ByteReader in(file);
   const auto height = static_cast<std::size_t>(size.height), width = static_cast<std::size_t>(size.width);
   std::vector<std::uint8_t> out(height * width * 3);
   const bool runs = header.compression == kRle8 || header.compression == kRle4;
-  if (runs && !indexed) bad_bmp("of runs without a palette");
+  if (runs && !indexed) bad_bmp("with run-length encoding but without a palette");
   const std::size_t row_bytes = (width * bits + 31) / 32 * 4, used = (width * bits + 7) / 8;
-  // Of the last row its padding may be missing.
+  // The padding of the last row may be missing.
   if (!runs && (header.pixels > file.size() || file.size() - header.pixels < (height - 1) * row_bytes + used))
     bad_bmp("that is corrupt or cut off");
   const std::vector<std::uint8_t> indices = runs ? decode_runs(file, header) : std::vector<std::uint8_t>();

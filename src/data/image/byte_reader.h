@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Numbers of a file that may end anywhere; behind its end everything is 0.
+/// Reads numbers from a file that may be truncated; bytes beyond its end read as 0.
 class ByteReader {
  public:
   explicit ByteReader(std::string_view bytes, bool big_endian = false) : bytes_(bytes), big_endian_(big_endian) {}

@@ -35,7 +35,7 @@ ImageHeader check_image(std::string_view file, std::int64_t max_pixels) {
               " without a readable size in its header");
   // Before anything is allocated: a small file may claim any size.
   if (header.height > max_pixels / header.width)
-    throw SampleError("too_large", concat("the picture has ", header.width, " x ", header.height,
+    throw SampleError("too_large", concat("the image has ", header.width, " x ", header.height,
                                           " pixels, more than the limit of ", with_thousands(max_pixels)));
   return header;
 }
@@ -43,7 +43,7 @@ ImageHeader check_image(std::string_view file, std::int64_t max_pixels) {
 namespace {
 
 cv::Mat decode_with_opencv(std::string_view file, const ImageHeader& header) {
-  // The pipeline has threads of its own: OpenCV's would only compete with them.
+  // The pipeline has its own threads; OpenCV's would only compete with them.
   static std::once_flag once;
   std::call_once(once, [] { cv::setNumThreads(1); });
   const cv::Mat bytes(1, static_cast<int>(file.size()), CV_8U, const_cast<char*>(file.data()));  // only read
@@ -55,11 +55,11 @@ cv::Mat decode_with_opencv(std::string_view file, const ImageHeader& header) {
   }
   if (decoded.empty()) bad_image(header.description + " that is corrupt or cut off");
   if (decoded.rows != header.height || decoded.cols != header.width)
-    bad_image(header.description + " of another size than its header's");
+    bad_image(header.description + " with a size other than its header's");
   return decoded;
 }
 
-// Blue-green-red(-alpha) or grey(-alpha), 8 or 16 bits, to 8-bit RGB: alpha dropped, the high byte of 16 bits.
+// Converts blue-green-red(-alpha) or gray(-alpha), 8 or 16 bits, to 8-bit RGB: drops alpha and the low byte of 16 bits.
 template <class T>
 Image to_rgb(const cv::Mat& mat) {
   constexpr int shift = (sizeof(T) - 1) * 8;
@@ -79,8 +79,8 @@ Image to_rgb(const cv::Mat& mat) {
   return image;
 }
 
-// The least scale at which no crop has fewer pixels than it will be resized to. Other eighths are slower: their inverse
-// DCTs have no vector code.
+// Returns the smallest scale at which no crop has fewer pixels than it will be resized to. Other eighths are slower, because
+// their inverse DCTs are not vectorized.
 int choose_eighths(const std::vector<Crop>& crops) {
   for (const int eighths : {1, 2, 4})
     if (std::all_of(crops.begin(), crops.end(), [&](const Crop& crop) {
@@ -130,7 +130,7 @@ Image decode_image(std::string_view file, std::int64_t max_pixels) {
 }
 
 DecodedPart decode_for(std::string_view file, const ImageHeader& header, const std::vector<Crop>& crops, bool scaling) {
-  constexpr std::size_t kept = 64 << 20;  // bytes that a thread holds on to
+  constexpr std::size_t kept = 64 << 20;  // bytes that a thread keeps allocated
   thread_local std::vector<std::uint8_t> pixels;
   if (pixels.capacity() > kept) std::vector<std::uint8_t>().swap(pixels);
   if (header.kind != ImageKind::jpeg) {
@@ -153,10 +153,10 @@ std::uint32_t read_u32(std::string_view bytes, std::size_t at) {
   return value;
 }
 
-// The same PNG with its palette taken away, so that a decoder gives the indices as grey levels.
+// Removes the palette of a PNG, so that a decoder returns the indices as gray levels.
 std::string without_palette(std::string_view file) {
   std::string out(file.substr(0, kHeaderEnd));
-  out[25] = 0;  // color type grey
+  out[25] = 0;  // color type gray
   const std::uint32_t crc = crc32(std::string_view(out).substr(12, 17));
   for (std::size_t i = 0; i < 4; ++i) out[29 + i] = static_cast<char>(crc >> (24 - 8 * i));
   for (std::size_t at = kHeaderEnd; at + 12 <= file.size();) {
@@ -182,10 +182,10 @@ Mask decode_mask(std::string_view file, std::int64_t max_pixels) {
     if ((color_type != 0 && color_type != 3) || bits > 8) fail("it has colors, alpha or more than 8 bits");
     const std::string indices = color_type == 3 ? without_palette(file) : std::string();
     const cv::Mat decoded = decode_with_opencv(color_type == 3 ? std::string_view(indices) : file, header);
-    // A transparent grey level makes it four channels; any of the first three is the level.
+    // A PNG with a transparent gray level is decoded to four channels; each of the first three is the level.
     const int channels = decoded.channels();
     Mask mask{decoded.rows, decoded.cols, std::vector<std::uint8_t>(decoded.total())};
-    const int levels = (1 << bits) - 1;  // fewer bits come scaled to 0..255
+    const int levels = (1 << bits) - 1;  // levels of fewer bits are decoded scaled to 0..255
     for (std::size_t i = 0; i < mask.values.size(); ++i)
       mask.values[i] = static_cast<std::uint8_t>(decoded.data[i * static_cast<std::size_t>(channels)] * levels / 255);
     return mask;
@@ -199,7 +199,7 @@ std::vector<float> decode_depth(std::string_view file, double units, std::int64_
   try {
     const ImageHeader header = check_image(file, max_pixels);
     const bool fits = header.kind == ImageKind::png && file.size() >= kHeaderEnd && file[24] == 16 && file[25] == 0;
-    if (!fits) bad_image("expected a grey PNG of 16 bits, but it is " + header.description + " of another kind");
+    if (!fits) bad_image("expected a 16-bit gray PNG, but it is " + header.description + " of another kind");
     const cv::Mat decoded = decode_with_opencv(file, header);
     std::vector<float> meters(decoded.total());
     const auto* values = decoded.ptr<std::uint16_t>();

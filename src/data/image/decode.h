@@ -9,27 +9,28 @@
 
 namespace tessera {
 
-/// A box of a picture, in its pixels, and the size that it will be resized to.
+/// A box in an image, in pixels, and the size that it will be resized to.
 struct Crop {
   Box box{};
   config::Size size;
 };
 
-/// What crops are cut from: a picture or a part of it, at full or reduced scale.
+/// The decoded image or part of an image that crops are taken from, at full or reduced scale.
 struct DecodedPart {
   PixelView pixels;
-  std::int64_t top = 0, left = 0;  // of the first pixel, in the scaled picture
+  std::int64_t top = 0, left = 0;  // position of the first pixel in the scaled image
   int eighths = 8;                 // scale
 
-  /// Where a box of the full scale lies in `pixels`.
+  /// Converts a box at full scale to one in `pixels`.
   SourceBox at(const Box& box) const;
 };
 
-/// The header of a picture that may be decoded. Throws SampleError: not a picture that we read, no size, too large.
+/// Reads an image's header and checks that the image may be decoded. Throws SampleError if it is not in a supported format, has
+/// no size or is too large.
 ImageHeader check_image(std::string_view file, std::int64_t max_pixels);
 
-/// Decodes what the crops need. With `scaling`, a JPEG picture comes at the least of 1/8, 1/4, 1/2 and full scale at
-/// which no crop is smaller than its size. The pixels stay in this thread's buffer until it decodes the next picture.
+/// Decodes what the crops need. With `scaling`, a JPEG is decoded at the smallest of 1/8, 1/4, 1/2 and full scale at which no
+/// crop is smaller than its size. The pixels are valid until this thread decodes the next image.
 DecodedPart decode_for(std::string_view file, const ImageHeader& header, const std::vector<Crop>& crops, bool scaling);
 
 }  // namespace tessera

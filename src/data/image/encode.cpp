@@ -15,13 +15,13 @@ namespace {
 std::string encode(const char* extension, const cv::Mat& picture, const std::vector<int>& options) {
   std::vector<std::uint8_t> bytes;
   TORCH_CHECK(cv::imencode(extension, picture, bytes, options), "cannot encode a ", picture.rows, " x ", picture.cols,
-              " picture as ", extension);
+              " image as ", extension);
   return {bytes.begin(), bytes.end()};
 }
 
 cv::Mat to_bgr(const Image& image) {
   const cv::Mat rgb(static_cast<int>(image.height), static_cast<int>(image.width), CV_8UC3,
-                    const_cast<std::uint8_t*>(image.pixels.data()));  // OpenCV has no view of constant bytes
+                    const_cast<std::uint8_t*>(image.pixels.data()));  // OpenCV has no views of const data
   cv::Mat bgr;
   cv::cvtColor(rgb, bgr, cv::COLOR_RGB2BGR);
   return bgr;
@@ -39,7 +39,7 @@ std::string encode_jpeg(const Image& image, int quality) {
 
 std::string encode_mask(const std::vector<std::uint8_t>& mask, std::int64_t height, std::int64_t width) {
   TORCH_CHECK(static_cast<std::int64_t>(mask.size()) == height * width, "encode_mask: ", mask.size(),
-              " values are no mask of ", height, " x ", width);
+              " values, expected a mask of ", height, " x ", width);
   const cv::Mat grey(static_cast<int>(height), static_cast<int>(width), CV_8UC1,
                      const_cast<std::uint8_t*>(mask.data()));
   return encode(".png", grey, {});
@@ -47,7 +47,7 @@ std::string encode_mask(const std::vector<std::uint8_t>& mask, std::int64_t heig
 
 std::string encode_depth(const std::vector<float>& depth, std::int64_t height, std::int64_t width) {
   TORCH_CHECK(static_cast<std::int64_t>(depth.size()) == height * width, "encode_depth: ", depth.size(),
-              " values are no depths of ", height, " x ", width);
+              " values, expected depths of ", height, " x ", width);
   cv::Mat grey(static_cast<int>(height), static_cast<int>(width), CV_16UC1);
   const auto millimeters = [](float meters) {
     return static_cast<std::uint16_t>(std::lround(std::clamp(meters * 1000.0F, 0.0F, 65535.0F)));
@@ -61,7 +61,7 @@ std::string npy_header(const std::string& type, const std::vector<std::int64_t>&
   for (const std::int64_t size : shape) sizes += concat(sizes.empty() ? "" : " ", size, ",");
   if (shape.size() > 1) sizes.pop_back();  // Python writes (3,) and (3, 4)
   std::string header = concat("{'descr': '", type, "', 'fortran_order': False, 'shape': (", sizes, "), }");
-  constexpr std::size_t kPreamble = 10;  // magic, version, length of the header
+  constexpr std::size_t kPreamble = 10;  // magic, version, header length
   header.append(63 - (kPreamble + header.size()) % 64, ' ');
   header += '\n';
   std::string out("\x93NUMPY\x01\x00", 8);
@@ -72,7 +72,7 @@ std::string npy_header(const std::string& type, const std::vector<std::int64_t>&
 
 std::string encode_npy(const std::vector<float>& values, std::int64_t rows, std::int64_t columns) {
   TORCH_CHECK(static_cast<std::int64_t>(values.size()) == rows * columns, "encode_npy: ", values.size(),
-              " values are no matrix of ", rows, " x ", columns);
+              " values, expected a matrix of ", rows, " x ", columns);
   std::string out = npy_header("<f4", {rows, columns});
   const std::size_t start = out.size();
   out.resize(start + values.size() * sizeof(float));

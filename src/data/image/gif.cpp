@@ -1,4 +1,4 @@
-// GIF89a, CompuServe 1990: the first picture.
+// Decodes the first image of a GIF file (GIF89a, CompuServe 1990).
 #include <algorithm>
 #include <array>
 
@@ -16,7 +16,7 @@ constexpr std::size_t kMostCodes = 4096;
 }
 
 struct Palette {
-  std::size_t place = 0, colors = 0;  // in the file; no colors: there is none, and an index is a grey level
+  std::size_t place = 0, colors = 0;  // place: offset in the file; 0 colors: there is no palette, and an index is a gray level
 };
 
 struct FirstPicture {
@@ -24,11 +24,11 @@ struct FirstPicture {
   std::int64_t top = 0, left = 0, height = 0, width = 0;
   bool interlaced = false;
   Palette palette;
-  std::uint8_t background = 0;  // the index around the picture
-  std::size_t data = 0;         // place of the bits of a code
+  std::uint8_t background = 0;  // index for the area around the image
+  std::size_t data = 0;         // offset of the code size, which the codes follow
 };
 
-// Behind the blocks that begin at `at`, each with its length before it.
+// Returns the offset after the blocks that start at `at`, each preceded by its length.
 std::size_t behind_blocks(const ByteReader& in, std::size_t at) {
   while (at < in.size() && in.byte(at) > 0) at += 1 + in.byte(at);
   return at + 1;
@@ -47,7 +47,7 @@ std::optional<FirstPicture> find_first_picture(std::string_view file) {
     if (kind == ';') return std::nullopt;
     if (kind == '!') {
       const bool control = in.byte(at) == 0xF9 && in.byte(at + 1) >= 4;
-      if (control && (in.byte(at + 2) & 1) != 0) out.background = in.byte(at + 5);  // what is transparent
+      if (control && (in.byte(at + 2) & 1) != 0) out.background = in.byte(at + 5);  // the transparent index
       at = behind_blocks(in, at + 1);
     } else if (kind == ',') {
       if (at + 9 >= file.size()) return std::nullopt;
@@ -68,7 +68,7 @@ std::optional<FirstPicture> find_first_picture(std::string_view file) {
   return std::nullopt;
 }
 
-/// Codes of growing width out of blocks.
+/// Reads codes of growing width from a sequence of blocks.
 class CodeReader {
  public:
   CodeReader(const ByteReader& in, std::size_t at) : in_(in), at_(at) {}
@@ -93,11 +93,11 @@ class CodeReader {
  private:
   const ByteReader& in_;
   std::size_t at_;
-  std::size_t left_ = 0;  // of the block
+  std::size_t left_ = 0;  // bytes left in the block
   std::uint32_t bits_ = 0, count_ = 0;
 };
 
-// Lempel, Ziv and Welch's: each code stands for a row of indices, the one of the code before with one more.
+// Decodes LZW: each new code stands for the index sequence of the previous code plus one more index.
 std::vector<std::uint8_t> decode_indices(const ByteReader& in, std::size_t at, std::size_t count) {
   const std::uint32_t bits = in.byte(at);
   if (bits < 1 || bits > 8) bad_gif();
@@ -141,7 +141,7 @@ std::vector<std::uint8_t> decode_indices(const ByteReader& in, std::size_t at, s
   return out;
 }
 
-// The rows of the picture in the order in which the file has them.
+// Returns the rows of the image in the order in which the file stores them.
 std::vector<std::int64_t> row_order(std::int64_t height, bool interlaced) {
   std::vector<std::int64_t> out;
   const std::array<std::array<std::int64_t, 2>, 4> passes = {{{0, 8}, {4, 8}, {2, 4}, {1, 2}}};

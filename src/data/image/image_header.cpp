@@ -1,4 +1,4 @@
-// What kind of file some bytes are, and a picture's size, without decoding anything.
+// Detects the kind of an image file and its size without decoding it.
 #include <algorithm>
 #include <array>
 
@@ -97,7 +97,7 @@ std::string describe_other(std::string_view file) {
     const auto b = static_cast<std::uint8_t>(c);
     hex += {digits[b >> 4], digits[b & 15], ' '};
   }
-  return "of an unknown kind (it begins with " + hex + "...)";
+  return "of an unknown kind (it starts with " + hex + "...)";
 }
 
 void set_header(ImageKind kind, const char* description, const std::optional<config::Size>& size, ImageHeader& header) {
@@ -120,7 +120,7 @@ ImageHeader read_image_header(std::string_view file) {
     header.kind = ImageKind::png;
     header.description = "a PNG file";
     if (file.size() > 16 &&
-        file.substr(12, 4) == "IHDR") {  // libpng passes over unknown chunks before it: they must not tell the size
+        file.substr(12, 4) == "IHDR") {  // libpng skips unknown chunks before it: the size must not be read from them
       header.width = big_endian(file, 16, 4);
       header.height = big_endian(file, 20, 4);
     }
@@ -132,7 +132,7 @@ ImageHeader read_image_header(std::string_view file) {
     set_header(ImageKind::gif, "a GIF file", gif_size(file), header);
   } else if (file.starts_with("II*\0"sv) || file.starts_with("MM\0*"sv) || file.starts_with("II+\0"sv) || file.starts_with("MM\0+"sv)) {
     set_header(ImageKind::tiff, "a TIFF file", tiff_size(file), header);
-  } else if (file.starts_with("BM"sv) && bmp_size(file)) {  // two letters with which texts begin too
+  } else if (file.starts_with("BM"sv) && bmp_size(file)) {  // texts may start with these two letters, too
     set_header(ImageKind::bmp, "a BMP file", bmp_size(file), header);
   } else {
     header.description = describe_other(file);

@@ -21,7 +21,7 @@ std::uint64_t draw_word(std::int64_t value) {
   return static_cast<std::uint64_t>(value);
 }
 
-// A view of this name, or one of those that are counted: "local_3" of "local".
+// Finds the settings of a view by its name, or by a numbered name: "local_3" uses "local".
 const ViewSettings* find_view(const std::map<std::string, ViewSettings>& views, const std::string& name) {
   for (const auto& [key, view] : views) {
     if (view.count == 0 && name == key) return &view;
@@ -45,21 +45,21 @@ const char* settings_of(const std::string& view) {
   return view == "image" ? "data.loader.augmentation" : "its settings in data.loader.views";
 }
 
-// Whether more than crop and flip changes where things are.
+// Whether anything other than crop and flip moves objects.
 bool moves_objects(const Augmentation& settings) {
   return settings.auto_augment != "none" || settings.rand_augment.operations > 0;
 }
 
-// Where a view shows a box of its picture.
+// Computes where a view shows a box of its image.
 SeenBox seen(const Box& box, const config::Size& picture, const std::array<double, 4>& part, bool mirrored) {
-  const auto along = [&](std::size_t axis, std::int64_t side) {  // begin and end, in pixels of the picture
+  const auto along = [&](std::size_t axis, std::int64_t side) {  // begin and end, in pixels of the image
     return std::array{std::max<double>(0, static_cast<double>(box[axis])),
                       std::min<double>(static_cast<double>(side), static_cast<double>(box[axis] + box[axis + 2]))};
   };
   const std::array<double, 2> rows = along(0, picture.height), columns = along(1, picture.width);
   if (rows[0] >= rows[1] || columns[0] >= columns[1])
     throw SampleError("bad_box", concat("the box [", box[1], ", ", box[0], ", ", box[1] + box[3], ", ", box[0] + box[2],
-                                        "] lies outside of the picture of ", picture.width, " x ", picture.height,
+                                        "] is outside the image of ", picture.width, " x ", picture.height,
                                         " pixels"));
   const auto shown = [&](const std::array<double, 2>& range, std::size_t axis) {
     return std::array{std::clamp((range[0] - part[axis]) / part[axis + 2], 0.0, 1.0),
@@ -73,7 +73,7 @@ SeenBox seen(const Box& box, const config::Size& picture, const std::array<doubl
           area / ((rows[1] - rows[0]) * (columns[1] - columns[0]))};
 }
 
-// Turns left and right.
+// Flips an image horizontally.
 void mirror(Image& image) {
   for (std::int64_t y = 0; y < image.height; ++y) {
     std::uint8_t* row = image.pixels.data() + y * image.width * 3;
@@ -88,7 +88,7 @@ ViewImage view_image(const Image& image) {
   return out;
 }
 
-// The model's size of images; where they keep their shapes, that of one with the most patches.
+// Returns the model's image size; if images keep their shapes, the size of an image with the maximum number of patches.
 config::Size full_size(const Preprocessing& preprocessing) {
   if (!keeps_shapes(preprocessing)) return preprocessing.image_size;
   TORCH_CHECK(preprocessing.patch_size, "preprocessing: naflex needs a patch size");
@@ -99,7 +99,7 @@ config::Size full_size(const Preprocessing& preprocessing) {
 void check_patches(config::Size size, config::Size patch, const std::string& view) {
   if (size.height % patch.height == 0 && size.width % patch.width == 0) return;
   user_error("data.loader.views: the image view ", view, " is ", size.height, " x ", size.width,
-             " pixels, but images that keep their shapes (model.preprocessing.resize_mode: naflex) have as many patches as fill its "
+             " pixels, but for images that keep their shapes (model.preprocessing.resize_mode: naflex) whole patches must fill its "
              "image_size: make its sides multiples of ",
              patch.height, " and ", patch.width);
 }
@@ -125,14 +125,14 @@ void ImageViews::add_view(const std::string& name, bool boxes, const Preprocessi
     if (view == nullptr)
       user_error("the objective asks for the image view ", name,
                  ", but the data pipeline makes only: ", known_views(settings.views),
-                 "; data.loader.views names others");
+                 "; add others to data.loader.views");
     added = {name, *view, view->image_size.value_or(full_size(preprocessing)), view->image_size.has_value(), fingerprint(name)};
     if (keeps_shapes(preprocessing)) check_patches(added.size, *preprocessing.patch_size, name);
   }
   added.boxes = boxes;
   if (boxes && moves_objects(added.settings))
     user_error("the objective asks for the boxes of the image view ", name,
-               ", which do not follow what auto_augment and rand_augment do: leave both out of ", settings_of(name));
+               ", but boxes do not follow the changes by auto_augment and rand_augment: remove both from ", settings_of(name));
   (added.settings.crop == "evaluation" ? whole_ : crops_).push_back(std::move(added));
 }
 
@@ -149,14 +149,14 @@ void ImageViews::check_fixed() const {
                " to {crop: evaluation}");
   };
   if (keeps_shapes(preprocessing_))
-    user_error("data.features: features are of images of one size, and model.preprocessing.resize_mode: naflex gives images of "
-               "their own shapes: set another one, or data.features to null");
-  for (const View& view : crops_) fail(view, "is a random crop, and features are of whole pictures");
+    user_error("data.features: features need images of one size, but with model.preprocessing.resize_mode: naflex images keep "
+               "their own shapes: set another mode, or data.features to null");
+  for (const View& view : crops_) fail(view, "is a random crop, but features are of whole images");
   for (const View& view : whole_) {
     if (view.settings.flip > 0 || changes_pixels(view.settings))
-      fail(view, "is augmented at random, and features are not");
+      fail(view, "is augmented at random, but features are not");
     if (view.size != preprocessing_.image_size)
-      fail(view, concat("is ", view.size.height, " x ", view.size.width, " pixels, and features are of ",
+      fail(view, concat("is ", view.size.height, " x ", view.size.width, " pixels, but features are of ",
                         preprocessing_.image_size.height, " x ", preprocessing_.image_size.width));
   }
 }
@@ -188,7 +188,7 @@ std::map<std::string, std::vector<SeenBox>> ImageViews::see(const Sample& sample
   if (!has_picture(sample)) throw_no_image(sample);
   std::map<std::string, std::vector<SeenBox>> out;
   try {
-    const Draw draw{index, repeat, 0};  // how many patches there are does not move a box
+    const Draw draw{index, repeat, 0};  // the number of patches does not move a box
     const config::Size picture = size_of(sample);
     for (const auto* views : {&crops_, &whole_})
       for (const View& view : *views) {
@@ -276,7 +276,7 @@ Preprocessing ImageViews::preprocessing_of(const View& view, const Draw& draw) c
   return out;
 }
 
-// Each view has random numbers of its own.
+// Each view has its own random numbers.
 ImageViews::Draws ImageViews::draws_of(const View& view, const Draw& draw) const {
   return [seed = seed_, word = view.word, draw](Purpose purpose) {
     if (word == 0) return Random(seed, purpose, {draw_word(draw.repeat), draw_word(draw.index)});

@@ -14,16 +14,16 @@
 
 namespace tessera {
 
-/// Whether anything but crop and flip is asked for.
+/// Whether the settings change pixels other than by crop and flip.
 bool changes_pixels(const Augmentation& settings);
 
-/// All that comes behind crop and flip. draws(purpose): the random numbers of this picture and view for a purpose.
+/// Applies everything after crop and flip. draws(purpose): returns this image and view's random numbers for a purpose.
 void augment(Image& image, const Augmentation& settings, const std::function<Random(Purpose)>& draws);
 
-/// A box of a picture as a view of it shows it.
+/// A box of an image as a view shows it.
 struct SeenBox {
-  std::array<float, 4> corners{};  // left, top, right, bottom as shares of the view's width and height, cut at its borders
-  double visible = 0;              // share of its area that the view shows
+  std::array<float, 4> corners{};  // left, top, right, bottom as shares of the view's width and height, clipped at its borders
+  double visible = 0;              // share of the box's area that the view shows
 };
 
 /// An image as a view shows it: planes [3, height, width].
@@ -34,28 +34,27 @@ struct ViewImage {
   friend bool operator==(const ViewImage&, const ViewImage&) = default;
 };
 
-/// Makes the image views of training samples: one decode, then a random crop for each view; views of the whole picture,
-/// as evaluation makes it, from a decode of their own. Thread-safe; every random choice follows from (seed, repeat,
-/// index, view).
+/// Makes the image views of training samples: all random crops share one decode; views of the whole image, prepared as in
+/// evaluation, share a separate decode. Thread-safe; every random choice is a function of (seed, repeat, index, view).
 class ImageViews {
  public:
-  /// Throws UserError: a view that is not configured, or whose boxes are asked for where its augmentation moves objects.
+  /// Throws UserError if a view is not configured, or if its boxes are needed but its augmentation moves objects.
   ImageViews(const Preprocessing& preprocessing, const ImageSettings& settings, const Needs& needs, std::uint64_t seed);
 
-  /// By the name of each view of pixels. max_patches: of views that keep their images' shapes and have no size of their own; 0: the
-  /// preprocessing's. Throws SampleError naming the key.
+  /// Returns the pixel views by name. max_patches: applies to views that keep their images' shapes and have no image_size of their
+  /// own; 0: the preprocessing's max_patches. Throws SampleError naming the key.
   std::map<std::string, ViewImage> make(const Sample& sample, std::int64_t index, std::int64_t repeat,
                                         std::int64_t max_patches = 0) const;
 
-  /// Boxes of the sample's picture (Box) as make() with these arguments shows them, by the name of each view whose boxes are
-  /// asked for. Throws SampleError naming the key: no picture, a damaged one, a box that lies outside of it.
+  /// Returns where make() with these arguments shows boxes of the sample's image, by the name of each view that needs boxes.
+  /// Throws SampleError naming the key if the image is missing or damaged, or if a box is outside of it.
   std::map<std::string, std::vector<SeenBox>> see(const Sample& sample, const std::vector<Box>& boxes,
                                                   std::int64_t index, std::int64_t repeat) const;
 
-  /// Of each view of pixels; where images keep their shapes, of one that has the most patches.
+  /// Returns the size of each pixel view; if images keep their shapes, the size of an image with the maximum number of patches.
   std::map<std::string, config::Size> sizes() const;
-  /// Throws UserError unless each view shows a picture as evaluation does, the same each time: features can stand for
-  /// no other.
+  /// Throws UserError unless each view shows an image exactly as evaluation does, the same each time: features can replace only
+  /// such views.
   void check_fixed() const;
 
  private:
@@ -63,12 +62,12 @@ class ImageViews {
     std::string name;
     Augmentation settings;
     config::Size size;
-    bool own_size = false;   // not the preprocessing's
-    std::uint64_t word = 0;  // of the keys of its random numbers
-    bool boxes = false;      // are asked for
+    bool own_size = false;   // has an image_size of its own
+    std::uint64_t word = 0;  // part of the keys of its random numbers
+    bool boxes = false;      // whether its boxes are needed
   };
 
-  /// What a picture's random choices follow from, and how many patches it has at most (make()).
+  /// What determines an image's random choices, and its maximum number of patches (make()).
   struct Draw {
     std::int64_t index, repeat, max_patches;
   };
@@ -82,7 +81,7 @@ class ImageViews {
   void make_crops(const Sample& sample, const Draw& draw, Images& out) const;
   void make_whole(const Sample& sample, const Draw& draw, Images& out) const;
   ViewImage make_crop(const View& view, const DecodedPart& part, const Crop& crop, const Draws& draws) const;
-  /// The preprocessing of a view's images.
+  /// Returns the preprocessing of a view's images.
   Preprocessing preprocessing_of(const View& view, const Draw& draw) const;
   Draws draws_of(const View& view, const Draw& draw) const;
 
@@ -91,7 +90,7 @@ class ImageViews {
   bool scaling_;
   std::int64_t max_pixels_;
   std::uint64_t seed_;
-  std::vector<View> crops_, whole_;  // random crops, and views of the whole picture
+  std::vector<View> crops_, whole_;  // random crops, and views of the whole image
 };
 
 }  // namespace tessera

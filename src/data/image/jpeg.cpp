@@ -13,10 +13,10 @@
 namespace tessera {
 namespace {
 
-constexpr int kMostScans = 500;  // a progressive file of thousands of scans is an attack
+constexpr int kMostScans = 500;  // a progressive file with thousands of scans is an attack
 
 struct JpegErrors {
-  jpeg_error_mgr base;  // first: libjpeg hands out pointers to it
+  jpeg_error_mgr base;  // must be first, as libjpeg passes pointers to it
   std::jmp_buf jump;
   std::array<char, JMSG_LENGTH_MAX> text;
   bool ended_early;
@@ -32,8 +32,7 @@ JpegErrors& errors_of(j_common_ptr info) {
   std::longjmp(errors.jump, 1);
 }
 
-// libjpeg goes on with what it has after a warning. Pillow, and so we, accept all of them but a file that ends too
-// early.
+// libjpeg continues after a warning. Like Pillow, we accept all warnings except that the file ends too early.
 void on_message(j_common_ptr info, int level) {
   if (level < 0 && info->err->msg_code == JWRN_JPEG_EOF) errors_of(info).ended_early = true;
 }
@@ -44,9 +43,9 @@ void on_progress(j_common_ptr info) {
   std::longjmp(errors_of(info).jump, 1);
 }
 
-// libjpeg leaves by longjmp. Of what its calls lie between nothing has a destructor: memory belongs to the caller of
-// start() and read(), which only return whether all went well. A fresh decoder for each file: one that is used again
-// remembers the tables of the file before.
+// libjpeg reports errors by longjmp. start() and read() therefore have no local objects with destructors: the caller owns the
+// memory, and they only return whether they succeeded. Use a new decoder for each file, as a decoder that is reused keeps the
+// tables of the previous file.
 class JpegDecoder {
  public:
   JpegDecoder() : info_{}, errors_{}, progress_{} {
@@ -59,7 +58,7 @@ class JpegDecoder {
   JpegDecoder(const JpegDecoder&) = delete;
   JpegDecoder& operator=(const JpegDecoder&) = delete;
 
-  /// Reads the header and chooses what will come.
+  /// Reads the header and chooses the scale and the region to decode.
   bool start(std::string_view file, std::int64_t height, std::int64_t width, const JpegRequest& request,
              JpegPixels& out) {
     if (setjmp(errors_.jump) != 0) return false;
@@ -67,7 +66,7 @@ class JpegDecoder {
     info_.progress = &progress_;
     jpeg_mem_src(&info_, reinterpret_cast<const unsigned char*>(file.data()), file.size());
     jpeg_read_header(&info_, TRUE);
-    // libjpeg finds markers behind garbage, too: limits were checked on what we found.
+    // libjpeg also finds markers after garbage, so its size may differ from the one that was checked against the limits.
     if (info_.image_height != height || info_.image_width != width) {
       std::snprintf(errors_.text.data(), errors_.text.size(), "it has two sizes, %d x %d and %u x %u",
                     static_cast<int>(width), static_cast<int>(height), info_.image_width, info_.image_height);
@@ -83,7 +82,7 @@ class JpegDecoder {
     return true;
   }
 
-  /// rows: `out.height` rows of out.width pixels; row: one of them, for what is not wanted.
+  /// rows: receives `out.height` rows of out.width pixels; row: a buffer for a row that is not needed.
   bool read(std::uint8_t* rows, std::uint8_t* row, const JpegPixels& out) {
     if (setjmp(errors_.jump) != 0) return false;
     const std::size_t stride = static_cast<std::size_t>(out.width) * static_cast<std::size_t>(channels());
@@ -95,7 +94,7 @@ class JpegDecoder {
         lines[static_cast<std::size_t>(k)] = rows + static_cast<std::size_t>(y + k) * stride;
       y += jpeg_read_scanlines(&info_, lines.data(), static_cast<JDIMENSION>(count));
     }
-    // Skipping to the very end would not look at it: the last row is read.
+    // Reads the last row, as skipping to the end would not check that the file is complete.
     if (info_.output_scanline + 1 < info_.output_height)
       jpeg_skip_scanlines(&info_, info_.output_height - info_.output_scanline - 1);
     while (info_.output_scanline < info_.output_height) jpeg_read_scanlines(&info_, &row, 1);
@@ -108,7 +107,7 @@ class JpegDecoder {
   std::string error() const { return errors_.text.data(); }
 
  private:
-  // Whole blocks, and one more on each side: upsampling of colors looks at the neighbors.
+  // Decodes whole blocks and one more on each side, because the upsampling of colors uses neighboring pixels.
   void choose_region(const JpegRequest& request, JpegPixels& out) {
     const auto [top, left, height, width] = request.region;
     const std::int64_t block = request.eighths * 2;
@@ -132,14 +131,14 @@ class JpegDecoder {
   jpeg_progress_mgr progress_;
 };
 
-// a * b / 255, rounded, as Pillow's MULDIV255.
+// Returns a * b / 255, rounded, as Pillow's MULDIV255.
 std::uint8_t muldiv(int a, int b) {
   const int t = a * b + 128;
   return static_cast<std::uint8_t>(((t >> 8) + t) >> 8);
 }
 
-// Ink is stored inverted (Adobe's convention, which Pillow assumes for every CMYK JPEG): a stored 255 is no ink. In
-// place: a pixel is read before it is written.
+// Converts in place; a pixel is read before it is overwritten. Ink is stored inverted (Adobe's convention, which Pillow assumes
+// for every CMYK JPEG): a stored 255 means no ink.
 void cmyk_to_rgb(std::vector<std::uint8_t>& pixels) {
   const std::size_t count = pixels.size() / 4;
   for (std::size_t i = 0; i < count; ++i)
@@ -158,7 +157,7 @@ JpegPixels decode_jpeg(std::string_view file, std::int64_t height, std::int64_t 
   JpegDecoder decoder;
   JpegPixels out;
   const auto check = [&](bool good) {
-    if (decoder.ended_early()) throw SampleError("truncated", "the JPEG file ends in the middle of the picture");
+    if (decoder.ended_early()) throw SampleError("truncated", "the JPEG file ends in the middle of the image");
     if (!good) throw SampleError("bad_image", "the JPEG file cannot be decoded: " + printable(decoder.error()));
   };
   check(decoder.start(file, height, width, request, out));

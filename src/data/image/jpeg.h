@@ -9,27 +9,27 @@
 
 namespace tessera {
 
-/// What is wanted of a JPEG picture.
+/// Which part of a JPEG image to decode, and at which scale.
 struct JpegRequest {
-  int eighths = 8;    // scale: 8 of 8 is the picture as it is, less is what a smaller inverse DCT gives
-  bool whole = true;  // else at least `region`
+  int eighths = 8;    // scale: 8 is full size; less uses a smaller inverse DCT
+  bool whole = true;  // false: decode at least `region`
   Box region{};       // in pixels of the full scale
 };
 
-/// What came: rows and columns of the scaled picture, of which the first are (top, left).
+/// The part of the scaled image that was decoded; its first pixel is (top, left).
 struct JpegPixels {
   std::int64_t top = 0, left = 0;
   std::int64_t height = 0, width = 0;
 };
 
-/// Decodes to interleaved RGB with libjpeg's slow integer DCT and fancy upsampling, as Pillow does; Adobe's CMYK by
-/// Pillow's formula. At full scale the pixels of a region are those that the whole picture has there. The file is read
-/// to its end, whatever is wanted of it, so that a file is good or bad for every request. height and width: those that
-/// its header gave. Throws SampleError `bad_image` or `truncated`.
+/// Decodes to interleaved RGB with libjpeg's slow integer DCT and fancy upsampling, as Pillow does, and Adobe's CMYK by Pillow's
+/// formula. At full scale the pixels of a region equal those of the whole image. The file is always read to its end, so that
+/// every request agrees on whether it is damaged. height and width: from its header. Throws SampleError `bad_image` or
+/// `truncated`.
 JpegPixels decode_jpeg(std::string_view file, std::int64_t height, std::int64_t width, const JpegRequest& request,
                        std::vector<std::uint8_t>& pixels);
 
-/// The color of cyan, magenta and yellow, of 255 each, where `light` is what black leaves of 255: Pillow's formula.
+/// Converts cyan, magenta and yellow (0 to 255) to RGB by Pillow's formula. light: 255 minus black.
 void ink_to_rgb(const std::array<int, 3>& inks, int light, std::uint8_t* pixel);
 
 }  // namespace tessera

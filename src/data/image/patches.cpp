@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-constexpr double kPrecision = 1e-5;  // of the scale, and its bounds: transformers'
+constexpr double kPrecision = 1e-5;  // of the scale; this and its bounds are those of transformers
 constexpr double kLeastScale = kPrecision / 10, kLargestScale = 100;
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Interleaved [H, W, 3] to planes [3, H, W] at `out`.
+/// Writes an interleaved image [H, W, 3] as planes [3, H, W] to `out`.
 void write_planes(const Image& image, std::uint8_t* out);
 
 }  // namespace tessera

@@ -31,7 +31,7 @@ double bilinear(double x) {
   return x < 1.0 ? 1.0 - x : 0.0;
 }
 
-// What an axis is cut from: `inputs` pixels, of which [origin, origin + length) are the box.
+// The input of an axis: `inputs` pixels, of which [origin, origin + length) is resized.
 struct Axis {
   std::int64_t inputs = 0;
   double origin = 0;
@@ -44,7 +44,7 @@ void make_weights(const Axis& axis, std::int64_t n_out, Range range, Filter filt
   const double support = stretch * (filter == Filter::bicubic ? 2.0 : 1.0);
   const double inverse = 1.0 / stretch;  // Pillow multiplies; dividing rounds differently
   w.outputs = range.count;
-  w.taps = (static_cast<std::int64_t>(2.0 * support) + 4) / 4 * 4;  // never more than 2 support + 1 are touched
+  w.taps = (static_cast<std::int64_t>(2.0 * support) + 4) / 4 * 4;  // at most 2 support + 1 inputs contribute
   w.first.resize(static_cast<std::size_t>(range.count));
   w.count.resize(static_cast<std::size_t>(range.count));
   w.values.assign(static_cast<std::size_t>(range.count * w.taps), 0);
@@ -71,19 +71,19 @@ void make_weights(const Axis& axis, std::int64_t n_out, Range range, Filter filt
   }
 }
 
-// Interleaved rows that are written.
+// The interleaved rows to write.
 struct Target {
   std::uint8_t* data = nullptr;
   std::int64_t stride = 0;
 };
 
-/// Memory that a thread keeps from one picture to the next.
+/// Memory that a thread reuses from one image to the next.
 struct Scratch {
   Weights across, down;
   std::vector<std::uint8_t> in_row, out_row, between;
 };
 
-// The vector loop goes a few bytes too far at the end of a row: rows pass through buffers with room for it.
+// The vector loop reads and writes a few bytes past the end of a row, so rows are copied through buffers with room for that.
 void resample_width(const PixelView& view, const Weights& w, const Target& out, Scratch& scratch) {
   const auto slack = static_cast<std::size_t>(ResampleLoops::slack(w));
   scratch.in_row.resize(static_cast<std::size_t>(view.width * 3) + slack);
@@ -127,7 +127,7 @@ bool same(const Axis& axis, std::int64_t n_out) {
   return axis.length == static_cast<double>(n_out) && axis.origin == 0;
 }
 
-// `view` is what the two axes are cut from.
+// The two axes refer to `view`.
 void resample(const PixelView& view, const Axis& vertical, const Axis& horizontal, std::int64_t height,
               std::int64_t width, Filter filter, const OutputWindow& window, bool mirrored, const Target& out) {
   thread_local Scratch scratch;
@@ -160,7 +160,7 @@ void resample(const PixelView& view, const Axis& vertical, const Axis& horizonta
   down.shift(used_rows.begin);
   across.shift(used_columns.begin);
   const double removed = vertical.length - static_cast<double>(height);
-  // Pillow >= 13: tall pictures lose their rows first, which is cheaper.
+  // As in Pillow >= 13: the height of tall images is reduced first, which is cheaper.
   const bool height_first = removed > 0 && removed > 2 * (horizontal.length - static_cast<double>(width));
   const Range between = height_first ? Range{down.outputs, used.width} : Range{used.height, across.outputs};
   scratch.between.resize(static_cast<std::size_t>(between.begin * between.count * 3));
@@ -179,7 +179,7 @@ Axis whole_axis(std::int64_t length) {
   return {length, 0, static_cast<double>(length)};
 }
 
-// The pixels that [begin, begin + length) touches, of the `inputs` there are.
+// Returns the pixels that [begin, begin + length) touches, out of `inputs` pixels.
 Range touched(double begin, double length, std::int64_t inputs) {
   const auto first = std::clamp<std::int64_t>(static_cast<std::int64_t>(std::floor(begin)), 0, inputs - 1);
   const auto last = std::clamp<std::int64_t>(static_cast<std::int64_t>(std::ceil(begin + length)), first + 1, inputs);

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// Part of an interleaved RGB picture that lives elsewhere; `stride` is bytes from one row to the next.
+/// A non-owning view of a part of an interleaved RGB image; `stride` is the number of bytes from one row to the next.
 struct PixelView {
   const std::uint8_t* data = nullptr;
   std::int64_t height = 0;
@@ -17,10 +17,10 @@ struct PixelView {
 
 enum class Filter { bicubic, bilinear };
 
-/// By its name in Preprocessing.
+/// Returns the filter of this name (Preprocessing::interpolation).
 Filter filter_named(const std::string& name);
 
-/// The part of the resized picture that is wanted.
+/// The part of the resized image to compute.
 struct OutputWindow {
   std::int64_t top = 0;
   std::int64_t left = 0;
@@ -28,7 +28,7 @@ struct OutputWindow {
   std::int64_t width = 0;
 };
 
-/// A part of a view; its edges may lie between pixels, whose whole then counts as inside.
+/// A part of a view. Its edges may be at fractions of pixels; pixels that are partly inside count as inside.
 struct SourceBox {
   double top = 0;
   double left = 0;
@@ -36,17 +36,16 @@ struct SourceBox {
   double width = 0;
 };
 
-/// Antialiased resampling to height x width in 8 bits, two passes, bit for bit Pillow 13's. Pixels outside the view do
-/// not exist and are never read. Only the window is computed, so that neither time nor memory grows with what a crop
-/// throws away.
+/// Resizes to height x width with antialiasing, in two 8-bit passes, bit for bit as Pillow 13. Pixels outside the view are never
+/// read. Only the window is computed, so that time and memory do not grow with the parts that a crop discards.
 Image resample(const PixelView& view, std::int64_t height, std::int64_t width, Filter filter,
                const OutputWindow& window);
 
-/// The whole resized picture.
+/// Computes the whole resized image.
 Image resample(const PixelView& view, std::int64_t height, std::int64_t width, Filter filter);
 
-/// The box resized to height x width, interleaved, at `out`; `mirrored` turns left and right. A box of whole pixels is
-/// resampled as the view of these pixels would be.
+/// Writes the box, resized to height x width, interleaved, to `out`; `mirrored` flips it horizontally. The result for a box of
+/// whole pixels equals that for a view of these pixels.
 void resample_box(const PixelView& view, const SourceBox& box, std::int64_t height, std::int64_t width, Filter filter,
                   bool mirrored, std::uint8_t* out);
 

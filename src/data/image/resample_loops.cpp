@@ -58,7 +58,7 @@ void across_portable(const std::uint8_t* in, std::uint8_t* out, const ResampleWe
   }
 }
 
-// Bytes [begin, length) of a row.
+// Computes bytes [begin, length) of a row.
 void down_from(std::int64_t begin, const std::uint8_t* in, std::int64_t stride, std::uint8_t* out, std::int64_t length,
                const ResampleWeights& w, std::int64_t i) {
   const std::int32_t* weight = w.values.data() + i * w.taps;
@@ -92,8 +92,8 @@ void planes_portable(const std::uint8_t* in, std::uint8_t* out, std::int64_t cou
 #pragma GCC push_options
 #pragma GCC target("avx2")
 
-// A product with a 24-bit weight is two with 12 bits each, which the machine adds up in pairs and does several times
-// faster than one with 32 bits: p w = (p upper << 12) + p lower. All of it is exact modulo 2^32, and the sum fits.
+// A product with a 24-bit weight is split into two with 12 bits each, which the machine sums in pairs several times faster
+// than 32-bit products: p w = (p upper << 12) + p lower. All of it is exact modulo 2^32, and the sum fits.
 __m256i joined(__m256i upper, __m256i lower) {
   return _mm256_add_epi32(_mm256_slli_epi32(upper, 12), lower);
 }
@@ -102,9 +102,9 @@ __m256i rounded(__m256i sums) {
   return _mm256_srai_epi32(_mm256_add_epi32(sums, _mm256_set1_epi32(kHalf)), kPrecision);
 }
 
-// Sums of one output pixel over 4 input pixels a step: red, red, green, green | blue, blue, 0, 0. All outputs take the
-// same number of steps, behind their own count with weight 0: a loop whose length changes from one output to the next
-// would cost a wrong branch prediction each.
+// Sums the weighted inputs of one output pixel, 4 input pixels per step: red, red, green, green | blue, blue, 0, 0. All
+// outputs take the same number of steps, with weight 0 beyond their own count: a loop length that varies from one output to
+// the next would cost a branch misprediction each.
 __m256i pixel_sums(const std::uint8_t* pixel, const std::int16_t* halves, std::int64_t taps) {
   const __m256i spread = _mm256_setr_epi8(0, -1, 3, -1, 6, -1, 9, -1, 1, -1, 4, -1, 7, -1, 10, -1,  //
                                           2, -1, 5, -1, 8, -1, 11, -1, -1, -1, -1, -1, -1, -1, -1, -1);
@@ -136,7 +136,7 @@ void across_avx2(const std::uint8_t* in, std::uint8_t* out, const ResampleWeight
     const __m128i red_green = _mm256_castsi256_si128(bytes);
     const __m128i blue = _mm256_extracti128_si256(bytes, 1);
     const __m128i result = _mm_shuffle_epi8(_mm_unpacklo_epi16(red_green, blue), pack);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), result);  // 4 bytes more than it has, overwritten by the next
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), result);  // 4 extra bytes, overwritten by the next store
   }
 }
 
@@ -156,7 +156,7 @@ void down_avx2(const std::uint8_t* in, std::int64_t stride, std::uint8_t* out, s
       std::memcpy(&low, four + 4, sizeof(low));
       const __m256i high_pair = _mm256_set1_epi32(high), low_pair = _mm256_set1_epi32(low);
       const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
-      // An odd last row meets itself, with weight 0.
+      // An odd last row is paired with itself, with weight 0.
       const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(j + 1 < count ? at + stride : at));
       const __m256i words[2] = {_mm256_cvtepu8_epi16(_mm_unpacklo_epi8(a, b)),
                                 _mm256_cvtepu8_epi16(_mm_unpackhi_epi8(a, b))};
@@ -165,7 +165,7 @@ void down_avx2(const std::uint8_t* in, std::int64_t stride, std::uint8_t* out, s
         lower[k] = _mm256_add_epi32(lower[k], _mm256_madd_epi16(words[k], low_pair));
       }
     }
-    // Saturating packs clamp to 0..255; they work on halves, hence the reordering.
+    // Saturating packs clamp to 0..255; they work on each half separately, which requires the reordering.
     const __m256i words = _mm256_packs_epi32(rounded(joined(upper[0], lower[0])), rounded(joined(upper[1], lower[1])));
     const __m256i ordered = _mm256_permute4x64_epi64(words, 0xD8);
     const __m128i result = _mm_packus_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
@@ -174,9 +174,9 @@ void down_avx2(const std::uint8_t* in, std::int64_t stride, std::uint8_t* out, s
   if (x < length) down_from(x, in, stride, out, length, w, i);
 }
 
-// 16 pixels a step: of each of three registers the bytes of one color, put where they belong.
+// Handles 16 pixels per step: for each color, picks its bytes out of the three input registers and merges them.
 void planes_avx2(const std::uint8_t* in, std::uint8_t* out, std::int64_t count) {
-  alignas(16) std::int8_t take[3][3][16];  // [color][register]: the byte that goes to each place, -1: none
+  alignas(16) std::int8_t take[3][3][16];  // [color][register]: the input byte for each output byte, -1: none
   std::memset(take, -1, sizeof(take));
   for (int c = 0; c < 3; ++c)
     for (int i = 0; i < 16; ++i) take[c][(3 * i + c) / 16][i] = static_cast<std::int8_t>((3 * i + c) % 16);

@@ -5,46 +5,46 @@
 
 namespace tessera {
 
-/// For each output position of a window: the first input position, how many there are, and their integer weights.
+/// For each output position of a window: the first input position, the number of inputs, and their integer weights.
 struct ResampleWeights {
   static constexpr int precision = 22;  // bits of a weight's fraction: 32 - 8 for the pixel - 2 for overshoot
   std::int64_t outputs = 0;
   std::int64_t taps = 0;  // row length of `values`, a multiple of 4
   std::vector<std::int64_t> first;
   std::vector<std::int64_t> count;
-  std::vector<std::int32_t> values;  // [outputs, taps], 0 behind the last
-  std::vector<std::int16_t> halves;  // [outputs, taps / 4, 8]: of 4 weights the upper bits, then the lower 12
+  std::vector<std::int32_t> values;  // [outputs, taps], 0 beyond `count`
+  std::vector<std::int16_t> halves;  // [outputs, taps / 4, 8]: the upper bits of 4 weights, then their lower 12 bits
 
-  /// The inputs that are read at all: [begin, end).
+  /// The range of inputs that any output reads: [begin, end).
   std::int64_t begin() const;
   std::int64_t end() const;
   void shift(std::int64_t by) {
     for (std::int64_t& each : first) each -= by;
   }
-  /// The same outputs from the last to the first.
+  /// Reverses the order of the outputs.
   void mirror();
   /// Fills `halves` from `values`.
   void split();
 };
 
-/// The inner loops of resampling, which round and clamp to 8 bits, and of what follows it.
+/// The inner loops of resampling, which round and clamp to 8 bits, and of the conversion to planes.
 struct ResampleLoops {
-  /// `across` may read this many bytes behind the last input pixel (where it multiplies by 0), and write as many behind
-  /// the last output pixel.
+  /// `across` may read this many bytes past the last input pixel (where it multiplies by 0), and write as many past the last
+  /// output pixel.
   static std::int64_t slack(const ResampleWeights& weights) { return 3 * weights.taps + 16; }
 
-  /// One row of RGB: out[i] = sum_j in[first_i + j] * w_ij.
+  /// Computes one row of RGB: out[i] = sum_j in[first_i + j] * w_ij.
   void (*across)(const std::uint8_t* in, std::uint8_t* out, const ResampleWeights& weights);
-  /// The i-th output row, of `length` bytes: out[x] = sum_j in[x + j * stride] * w_ij, j < count_i.
+  /// Computes the i-th output row, of `length` bytes: out[x] = sum_j in[x + j * stride] * w_ij, j < count_i.
   void (*down)(const std::uint8_t* in, std::int64_t stride, std::uint8_t* out, std::int64_t length,
                const ResampleWeights& weights, std::int64_t i);
-  /// Interleaved [count, 3] to planes [3, count].
+  /// Converts interleaved [count, 3] to planes [3, count].
   void (*planes)(const std::uint8_t* in, std::uint8_t* out, std::int64_t count);
 };
 
-/// The fastest that this machine can run; all give the same bytes.
+/// Returns the fastest loops that this machine can run; all of them compute the same bytes.
 const ResampleLoops& resample_loops();
-/// Plain C++, for any machine.
+/// Returns loops in plain C++, for any machine.
 ResampleLoops portable_resample_loops();
 
 }  // namespace tessera

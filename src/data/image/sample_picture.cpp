@@ -14,7 +14,7 @@ std::uint64_t picture_fingerprint(const Sample& sample) {
 }
 
 void throw_no_image(const Sample& sample) {
-  throw SampleError("no_image", sample.no_image.empty() ? "sample " + sample.key + " has no picture" : sample.no_image);
+  throw SampleError("no_image", sample.no_image.empty() ? "sample " + sample.key + " has no image" : sample.no_image);
 }
 
 Image take_image(Sample& sample) {

@@ -10,13 +10,13 @@ inline bool has_picture(const Sample& sample) {
   return !sample.encoded.empty() || !sample.image.empty();
 }
 
-/// Stands for a sample's picture as the source gives it: the file's bytes where there are any, else pixels and width.
+/// Returns a fingerprint of a sample's image as the source returns it: of the file's bytes if present, else of pixels and width.
 std::uint64_t picture_fingerprint(const Sample& sample);
 
-/// Throws the SampleError `no_image` of a sample without a picture.
+/// Throws the SampleError `no_image` for a sample without an image.
 [[noreturn]] void throw_no_image(const Sample& sample);
 
-/// The picture of a sample, decoded if it is not yet. Throws SampleError naming the key.
+/// Returns a sample's image, decoding it if necessary. Throws SampleError naming the key.
 Image take_image(Sample& sample);
 
 }  // namespace tessera

@@ -14,14 +14,14 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kMostSamples = 6;  // of a pixel
+constexpr std::size_t kMostSamples = 6;  // per pixel
 constexpr std::uint64_t kMostTileBytes = std::uint64_t{1} << 28;
 
 [[noreturn]] void bad_tiff(const std::string& text = "that is corrupt or cut off") {
   throw SampleError("bad_image", "a TIFF file " + text);
 }
 
-/// A file in memory as libtiff reads it.
+/// Lets libtiff read a file in memory.
 struct TiffBytes {
   std::string_view bytes;
   std::uint64_t place = 0;
@@ -43,7 +43,7 @@ struct TiffBytes {
 
 using TiffHandle = std::unique_ptr<TIFF, decltype(&TIFFClose)>;
 
-// Mode m: not mapped into memory, for it is there.
+// Mode m: no memory mapping, as the file is in memory already.
 TiffHandle open_tiff(TiffBytes& bytes) {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -65,11 +65,11 @@ T field(TIFF* tiff, ttag_t tag, T otherwise) {
   return TIFFGetFieldDefaulted(tiff, tag, &value) != 0 ? value : otherwise;
 }
 
-/// How a file holds its pixels.
+/// The pixel layout of a file.
 struct Layout {
   std::size_t height = 0, width = 0;  // before the orientation
   std::size_t bits = 0, samples = 0;
-  std::uint16_t color = 0, extra = 0;  // PHOTOMETRIC_..., EXTRASAMPLE_... of the first one that is no color
+  std::uint16_t color = 0, extra = 0;  // PHOTOMETRIC_...; EXTRASAMPLE_... of the first non-color sample
   bool separate = false, has_extra = false;
 };
 
@@ -97,12 +97,12 @@ std::size_t colors_of(const Layout& layout) {
     case PHOTOMETRIC_PALETTE:
       return 1;
     case PHOTOMETRIC_RGB:
-    case PHOTOMETRIC_YCBCR:  // which libtiff makes RGB
+    case PHOTOMETRIC_YCBCR:  // libtiff converts it to RGB
       return 3;
     case PHOTOMETRIC_SEPARATED:
       return 4;
     default:
-      bad_tiff(concat("of color space ", layout.color, ", which is not read"));
+      bad_tiff(concat("with color space ", layout.color, ", which is not supported"));
   }
 }
 
@@ -111,14 +111,14 @@ void check_layout(TIFF* tiff, const Layout& layout) {
   const bool few_bits = (bits == 1 || bits == 2 || bits == 4) && colors == 1 && layout.samples == 1;
   const bool palette = layout.color == PHOTOMETRIC_PALETTE;
   if (!few_bits && bits != 8 && (bits != 16 || palette))
-    bad_tiff(concat("of ", bits, " bits for each of ", layout.samples, " values of a pixel, which is not read"));
+    bad_tiff(concat("with ", bits, " bits for each of ", layout.samples, " values per pixel, which is not supported"));
   if (field<std::uint16_t>(tiff, TIFFTAG_SAMPLEFORMAT, SAMPLEFORMAT_UINT) != SAMPLEFORMAT_UINT)
-    bad_tiff("whose values are no whole numbers from 0 on, which is not read");
+    bad_tiff("with values that are not unsigned integers, which is not supported");
   if (layout.samples < colors || layout.samples > kMostSamples)
-    bad_tiff(concat("of ", layout.samples, " values a pixel, which is not read"));
+    bad_tiff(concat("with ", layout.samples, " values per pixel, which is not supported"));
 }
 
-/// The values of all pixels, [height, width, samples], with the upper 8 bits of 16.
+/// Reads the values of all pixels, [height, width, samples]; 16-bit values are reduced to their upper 8 bits.
 class ValueReader {
  public:
   ValueReader(TIFF* tiff, const Layout& layout)
@@ -136,7 +136,7 @@ class ValueReader {
 
  private:
   void prepare(std::uint64_t bytes) {
-    if (bytes == 0 || bytes > kMostTileBytes + 2 * out_.size()) bad_tiff("whose parts have an impossible size");
+    if (bytes == 0 || bytes > kMostTileBytes + 2 * out_.size()) bad_tiff("with strips or tiles of an impossible size");
     buffer_.resize(static_cast<std::size_t>(bytes));
   }
 
@@ -171,7 +171,7 @@ class ValueReader {
   std::size_t samples_here() const { return layout_.separate ? 1 : layout_.samples; }
   std::size_t row_bytes(std::size_t width) const { return (width * samples_here() * layout_.bits + 7) / 8; }
 
-  // Copies the part of the buffer, whose rows are `row_width` pixels wide, that lies in the picture.
+  // Copies the part of the buffer that is inside the image. The buffer's rows are `row_width` pixels wide.
   void place(std::size_t plane, std::size_t top, std::size_t left, std::size_t height, std::size_t width,
              std::size_t row_width) {
     const std::size_t here = samples_here();
@@ -200,7 +200,7 @@ class ValueReader {
   std::vector<std::uint8_t> out_, buffer_;
 };
 
-/// Values of pixels to RGB.
+/// Converts pixel values to RGB.
 class Coloring {
  public:
   Coloring(TIFF* tiff, const Layout& layout)
@@ -233,17 +233,17 @@ class Coloring {
   }
 
  private:
-  // Of a color that was multiplied by its alpha.
+  // Undoes the multiplication of a color by its alpha.
   static std::uint8_t without_alpha(std::uint8_t value, std::uint8_t alpha) {
     return static_cast<std::uint8_t>(alpha == 0 ? 0 : std::min(255, 255 * value / alpha));
   }
 
   const Layout& layout_;
   const unsigned scale_;
-  std::uint16_t* palette_[3] = {};  // NOLINT: as libtiff gives it
+  std::uint16_t* palette_[3] = {};  // NOLINT: libtiff's type
 };
 
-// Color differences that no JPEG holds are libtiff's to put together.
+// libtiff converts YCbCr that is not JPEG-compressed.
 std::vector<std::uint8_t> read_color_differences(TIFF* tiff, const Layout& layout) {
   std::vector<std::uint32_t> raster(layout.height * layout.width);
   if (TIFFReadRGBAImageOriented(tiff, static_cast<std::uint32_t>(layout.width),
@@ -274,7 +274,7 @@ std::vector<std::uint8_t> read_pixels(TIFF* tiff, const Layout& layout) {
   return out;
 }
 
-// Orientation 1 is as it stands; 2 to 4 are mirrored or turned around, 5 to 8 have rows and columns exchanged.
+// Orientation 1 needs no change; 2 to 4 are mirrored or rotated by 180 degrees, 5 to 8 have rows and columns exchanged.
 std::vector<std::uint8_t> oriented(std::vector<std::uint8_t> pixels, const Layout& layout, std::uint16_t orientation) {
   if (orientation < 2 || orientation > 8) return pixels;
   const bool exchanged = orientation >= 5;
@@ -297,7 +297,7 @@ std::vector<std::uint8_t> oriented(std::vector<std::uint8_t> pixels, const Layou
 std::optional<config::Size> tiff_size(std::string_view file) {
   const bool big_endian = file.starts_with("MM");
   const ByteReader in(file, big_endian);
-  const bool big = in.u16(2) == 43;  // offsets of 64 bits
+  const bool big = in.u16(2) == 43;  // BigTIFF: 64-bit offsets
   const std::uint64_t place = in.number(big ? 8 : 4, big ? 8 : 4);
   if (place >= file.size()) return std::nullopt;
   const auto start = static_cast<std::size_t>(place);
@@ -323,7 +323,7 @@ std::vector<std::uint8_t> decode_tiff(std::string_view file, const config::Size&
   const bool exchanged = orientation >= 5 && orientation <= 8;
   const config::Size there{static_cast<std::int64_t>(exchanged ? layout.width : layout.height),
                            static_cast<std::int64_t>(exchanged ? layout.height : layout.width)};
-  if (there.height != size.height || there.width != size.width) bad_tiff("of another size than its header's");
+  if (there.height != size.height || there.width != size.width) bad_tiff("with a size other than its header's");
   return oriented(read_pixels(tiff.get(), layout), layout, orientation);
 }
 

@@ -17,8 +17,8 @@ std::int64_t round_half_even(double x) {
   return static_cast<std::int64_t>(std::nearbyint(x));
 }
 
-// Where the evaluation transform takes its output of `target` pixels from: the picture is resized to `size`, and the output's
-// pixel (0, 0) is the resized picture's (top, left), which is negative where padding comes first.
+// The geometry of the evaluation transform: the image is resized to `size`, and the output of `target` pixels starts at
+// (top, left) of the resized image, which is negative where padding comes first.
 struct Geometry {
   config::Size target;
   config::Size size;
@@ -27,13 +27,14 @@ struct Geometry {
   Filter filter = Filter::bicubic;
 };
 
-// With padding (longest): missing/2 rounded down comes before; otherwise the crop's offset is rounded half to even.
+// Returns where the crop starts along one side. A smaller image (longest) is padded: half of the missing pixels, rounded down, come
+// before it, and the result is negative.
 std::int64_t offset_of(std::int64_t size, std::int64_t target, bool round_down) {
   if (size < target) return -((target - size) / 2);
   return round_down ? (size - target) / 2 : round_half_even(static_cast<double>(size - target) / 2.0);
 }
 
-// What a picture is resized for; the target is its center.
+// The size that the image is resized to before the center crop.
 config::Size before_crop(const Preprocessing& settings) {
   const auto larger = [&](std::int64_t side) {
     return static_cast<std::int64_t>(std::floor(static_cast<double>(side) / settings.crop_pct));
@@ -41,7 +42,7 @@ config::Size before_crop(const Preprocessing& settings) {
   return {larger(settings.image_size.height), larger(settings.image_size.width)};
 }
 
-// Scales by one ratio so that the picture covers (shortest) or fits into (longest) a target that need not be square.
+// Scales both sides by one ratio so that the image covers (shortest) or fits into (longest) the target, which need not be square.
 config::Size keep_ratio(std::int64_t height, std::int64_t width, const config::Size& target, bool longest) {
   const double by_height = static_cast<double>(height) / static_cast<double>(target.height);
   const double by_width = static_cast<double>(width) / static_cast<double>(target.width);
@@ -51,7 +52,7 @@ config::Size keep_ratio(std::int64_t height, std::int64_t width, const config::S
 }
 
 Geometry geometry_of(std::int64_t height, std::int64_t width, const Preprocessing& settings) {
-  TORCH_CHECK(height > 0 && width > 0, "preprocess: expected a picture, got ", height, " x ", width);
+  TORCH_CHECK(height > 0 && width > 0, "preprocess: expected an image, got ", height, " x ", width);
   const config::Size& kept = settings.image_size;
   Geometry g;
   g.filter = filter_named(settings.interpolation);
@@ -71,7 +72,7 @@ Geometry geometry_of(std::int64_t height, std::int64_t width, const Preprocessin
     g.size = keep_ratio(height, width, target, true);
   } else if (target.height != target.width) {
     g.size = keep_ratio(height, width, target, false);
-    g.filter = Filter::bicubic;  // as OpenCLIP, whatever the setting: its ResizeKeepRatio is not told the interpolation
+    g.filter = Filter::bicubic;  // as in OpenCLIP, regardless of the setting: its ResizeKeepRatio is not passed the interpolation
   } else {
     const std::int64_t side = target.height;
     g.size = height <= width ? config::Size(side, side * width / height) : config::Size(side * height / width, side);
@@ -86,7 +87,7 @@ PixelView view_of(const Image& image, const Box& box) {
   const auto [top, left, height, width] = box;
   TORCH_CHECK(
       top >= 0 && left >= 0 && height > 0 && width > 0 && top + height <= image.height && left + width <= image.width,
-      "box [", top, ", ", left, ", ", height, ", ", width, "] is not inside the picture of ", image.height, " x ",
+      "box [", top, ", ", left, ", ", height, ", ", width, "] is not inside the image of ", image.height, " x ",
       image.width);
   return {image.pixels.data() + (top * image.width + left) * 3, height, width, image.width * 3};
 }
@@ -115,7 +116,7 @@ Image crop(const Image& image, const Box& box) {
 Image preprocess(const Image& image, const Preprocessing& settings) {
   const Geometry g = geometry_of(image.height, image.width, settings);
   const config::Size& target = g.target;
-  // The part of the target that the resized picture reaches; the rest is padding.
+  // The part of the target that the resized image covers; the rest is padding.
   const std::int64_t x_begin = std::max<std::int64_t>(0, -g.left);
   const std::int64_t y_begin = std::max<std::int64_t>(0, -g.top);
   const std::int64_t reached_width = std::min(target.width, g.size.width - g.left) - x_begin;
@@ -152,7 +153,7 @@ std::array<double, 4> preprocessed_box(const std::array<std::int64_t, 4>& box, s
 
 namespace {
 
-/// What preprocess() does to the picture's geometry, for one value a pixel that may not be mixed with its neighbors'.
+/// Applies the geometry of preprocess() to one value per pixel, without mixing neighboring values.
 template <class T>
 std::vector<T> preprocess_values(const std::vector<T>& values, std::int64_t height, std::int64_t width,
                                  const Preprocessing& settings, T padding) {
@@ -208,7 +209,7 @@ Box random_resized_crop(std::int64_t height, std::int64_t width, std::array<doub
   const double shape = static_cast<double>(width) / static_cast<double>(height);
   const double low = std::min(ratio[0], ratio[1]);
   const double high = std::max(ratio[0], ratio[1]);
-  // A strip of one pixel may round to nothing.
+  // The side of a strip one pixel wide may round to 0.
   if (shape < low)
     h = std::clamp<std::int64_t>(round_half_even(static_cast<double>(w) / low), 1, height);
   else if (shape > high)

@@ -43,11 +43,11 @@ std::optional<config::Problem> validate(const CaptionViewSettings& settings) {
     return config::Problem{"slots", "is not set; expected for example [{count: 8, max_sentences: 3}], or choice: all or "
                                     "random with a count"};
   if (sentences && settings.count > 0)
-    return config::Problem{"count", "is of the choices all and random; with choice: sentences the slots have counts"};
+    return config::Problem{"count", "is for the choices all and random; with choice: sentences the slots have counts"};
   if (!sentences && settings.count == 0)
     return config::Problem{"count", concat("is not set; expected the captions per image of choice: ", settings.choice)};
   if (!sentences && !settings.slots.empty())
-    return config::Problem{"slots", concat("are of choice: sentences; with choice: ", settings.choice, " set count alone")};
+    return config::Problem{"slots", concat("are for choice: sentences; with choice: ", settings.choice, " set only count")};
   return std::nullopt;
 }
 
@@ -93,7 +93,7 @@ bool CaptionChooser::has_undecodable(const Sample& sample) const {
   });
 }
 
-// Of what names no fields, the fields of this sample.
+// The fields to use where a slot names none: those of the settings, or else those of this sample.
 std::vector<std::string> CaptionChooser::names_for(const Sample& sample) const {
   if (settings_.fields) return *settings_.fields;
   std::vector<std::string> names;

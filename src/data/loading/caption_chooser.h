@@ -10,24 +10,24 @@
 
 namespace tessera {
 
-/// Whether a text is one: not blank, and UTF-8.
+/// Whether a text is neither blank nor malformed UTF-8.
 bool is_usable(const std::string& text);
 
-/// The K captions of a sample, as data.loader.captions makes them. Fields go by their names; `captions` is the list of the
-/// sample's captions, unless it has a text field of that name. Where no fields are named, sentences come from all of its
-/// text fields, or from its captions if it has none; a list of captions is that of the sample. A text that is blank or
-/// not UTF-8 is none. Thread-safe.
+/// Makes the K captions of a sample as data.loader.captions describes. Fields are looked up by name; `captions` means the
+/// list of the sample's captions, unless it has a text field of that name. If no fields are named, sentences come from all
+/// of its text fields, or from its captions if it has none; the choices all and random use the sample's captions. Texts that
+/// are blank or not UTF-8 are ignored. Thread-safe.
 class CaptionChooser {
  public:
   explicit CaptionChooser(const CaptionViewSettings& settings);
 
   /// Whether the sample has a text that a caption can come from.
   bool has_any(const Sample& sample) const { return !usable_fields(sample).empty(); }
-  /// Whether it has one that is not UTF-8.
+  /// Whether the sample has such a text that is not UTF-8.
   bool has_undecodable(const Sample& sample) const;
-  /// K captions; an empty one is absent.
+  /// Returns K captions; an empty one is absent.
   std::vector<std::string> choose(const Sample& sample, Random random) const;
-  /// "raw_caption and captions", or "any text field or caption": what captions come from, for messages.
+  /// Describes for messages where captions come from: "raw_caption and captions", or "any text field or caption".
   std::string describe_fields() const;
 
  private:
@@ -38,7 +38,7 @@ class CaptionChooser {
 
   CaptionViewSettings settings_;
   std::vector<std::string> named_;  // fields that the settings name anywhere
-  bool uses_unnamed_;               // whether something is drawn from fields that they do not name
+  bool uses_unnamed_;               // whether some captions come from fields that the settings do not name
 };
 
 }  // namespace tessera

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kAsked = 256;  // samples at a time
+constexpr std::int64_t kAsked = 256;  // samples per task
 
 std::vector<std::int64_t> count_captions(const IndexedSource& source, std::int64_t first) {
   std::vector<std::int64_t> counts;
@@ -34,12 +34,12 @@ CaptionEntries::CaptionEntries(const std::shared_ptr<const IndexedSource>& sourc
   workers.abandon_after(kAbandonAfter);
   const WaitPolicy wait_policy{settings.warn_after, settings.timeout, source->describe(), [](std::int64_t ticket) {
                                  return concat("the number of captions of sample number ", ticket * kAsked,
-                                               " and those behind it");
+                                               " and those after it");
                                }};
   first_ = {0};
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk)
     for (const std::int64_t count : workers.take(&wait_policy)) first_.push_back(first_.back() + count);
-  log::info("data: ", source->describe(), ": ", with_thousands(size()), " pairs of picture and caption");
+  log::info("data: ", source->describe(), ": ", with_thousands(size()), " image-caption pairs");
 }
 
 CaptionEntries::Pair CaptionEntries::at(std::int64_t entry) const {

@@ -9,27 +9,27 @@
 
 namespace tessera {
 
-/// The pairs of picture and caption that the samples of a source make, counted through: those of sample 0 first. A
-/// sample without a caption is one entry, so that it is met and counted.
+/// Numbers the image-caption pairs of a source's samples, starting with those of sample 0. A sample without a caption is one
+/// entry, so that the loader reads it and counts it as bad.
 class CaptionEntries {
  public:
-  /// Asks the source once for each sample's captions, in threads. Throws UserError as the source does, and after
+  /// Asks the source for each sample's number of captions, in threads. Throws UserError as the source does, and after
   /// settings.timeout without an answer.
   CaptionEntries(const std::shared_ptr<const IndexedSource>& source, const LoaderSettings& settings);
 
   struct Pair {
     std::int64_t index = 0;    // of the sample
-    std::int64_t caption = 0;  // of its captions
+    std::int64_t caption = 0;  // index among its captions
   };
   Pair at(std::int64_t entry) const;
-  /// The first entry of this sample; of the sample behind the last one, the end.
+  /// Returns the first entry of a sample; for index = number of samples, the number of entries.
   std::int64_t first_of(std::int64_t index) const { return first_.at(static_cast<std::size_t>(index)); }
   std::int64_t size() const { return first_.back(); }
-  /// The components of the source, counted in entries.
+  /// Returns the source's components with their sizes and starts in entries.
   std::vector<SourceComponent> counted(std::vector<SourceComponent> components) const;
 
  private:
-  std::vector<std::int64_t> first_;  // entry of each sample; then the end
+  std::vector<std::int64_t> first_;  // first entry of each sample, then the number of entries
 };
 
 }  // namespace tessera

@@ -12,7 +12,7 @@ namespace tessera {
 namespace {
 
 using Draw = std::function<double()>;
-using Places = std::vector<std::int64_t>;  // of sentences
+using Places = std::vector<std::int64_t>;  // indices of sentences
 
 constexpr const char* kBetweenSentences = ". ";
 
@@ -20,7 +20,7 @@ std::int64_t scaled(double drawn, std::int64_t count) {
   return static_cast<std::int64_t>(drawn * static_cast<double>(count));
 }
 
-/// Draws different numbers below a bound; begins again when all are used up.
+/// Draws distinct numbers below a bound; starts over when all are used up.
 class DifferentNumbers {
  public:
   explicit DifferentNumbers(std::int64_t bound) : bound_(bound) {}
@@ -41,7 +41,7 @@ class DifferentNumbers {
   Places left_;
 };
 
-// The named fields of the image, in the order of the names; those it lacks are passed over.
+// Returns the named fields in the order of the names; missing ones are skipped.
 std::vector<const TextField*> chosen_fields(const std::vector<TextField>& texts,
                                             const std::optional<std::vector<std::string>>& names) {
   std::vector<const TextField*> out;
@@ -86,7 +86,7 @@ std::string whole_caption(const std::vector<const TextField*>& fields) {
   return {};
 }
 
-/// The captions of one entry of the slots, one after the other.
+/// Draws the captions of one entry of `slots`, one after the other.
 class SlotDraws {
  public:
   SlotDraws(const CaptionSlots& slots, const std::vector<std::string>& sentences, const Draw& draw)
@@ -129,7 +129,7 @@ class SlotDraws {
   const CaptionSlots& slots_;
   const std::vector<std::string>& sentences_;
   const Draw& draw_;
-  std::map<std::int64_t, DifferentNumbers> unused_;  // starts of runs, by how many there are
+  std::map<std::int64_t, DifferentNumbers> unused_;  // unused starts of runs, by the number of possible starts
 };
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace tessera {
 
 Batch Collator::collate(std::vector<PreparedSample>& samples) const {
   Batch batch;
-  EncodedPictures encoded;  // the same for all views of pixels
+  EncodedPictures encoded;  // shared by all pixel views
   for (const auto& [view, wanted] : needs_.images) {
     TowerInput& input = batch.images[view];
     if (wanted.regions) {
@@ -59,7 +59,7 @@ at::Tensor Collator::collate_pixels(const std::vector<PreparedSample>& samples, 
   return out;
 }
 
-// As many columns as the image of most patches has.
+// Pads to the largest number of patches in the batch.
 TowerInput Collator::collate_patches(const std::vector<PreparedSample>& samples, const std::string& view,
                                      config::Size patch) const {
   const std::int64_t count = std::ssize(samples), values = 3 * patch.height * patch.width;
@@ -98,7 +98,7 @@ EncodedPictures Collator::collate_features(const std::vector<PreparedSample>& sa
   const auto count = static_cast<std::int64_t>(samples.size());
   const at::ScalarType type = features_->manifest().scalar_type();
   std::map<std::string, at::Tensor> tensors;
-  std::size_t offset = 0;  // in a sample's features
+  std::size_t offset = 0;  // into a sample's features
   for (const FeatureTensor& each : features_->manifest().tensors) {
     std::vector<std::int64_t> shape = {count};
     shape.insert(shape.end(), each.shape.begin(), each.shape.end());
@@ -126,7 +126,7 @@ at::Tensor Collator::collate_presence(const std::vector<PreparedSample>& samples
 
 TowerInput Collator::collate_regions(const std::vector<PreparedSample>& samples) const {
   std::int64_t most = 1;
-  const PreparedSample* first = nullptr;  // that has any
+  const PreparedSample* first = nullptr;  // the first sample with regions
   for (const PreparedSample& sample : samples) {
     if (sample.regions.empty()) continue;
     if (first == nullptr) first = &sample;
@@ -148,7 +148,7 @@ TowerInput Collator::collate_regions(const std::vector<PreparedSample>& samples)
   return out;
 }
 
-// Columns of the batch's texts: as many as the longest has tokens, of all views, so that views stay of one shape.
+// Returns the number of tokens in the longest text of all views: all views have the same length.
 std::int64_t Collator::text_length(const std::vector<PreparedSample>& samples) const {
   const std::int64_t most = tokenizer_->context_length();
   if (whole_texts_ || tokenizer_->pad_is_text()) return most;
@@ -158,7 +158,7 @@ std::int64_t Collator::text_length(const std::vector<PreparedSample>& samples) c
   for (const PreparedSample& sample : samples)
     for (const auto& [view, texts] : sample.several)
       for (const auto& ids : texts.ids) longest = std::max(longest, std::ssize(ids));
-  TORCH_CHECK(longest <= most, "the tokenizer gave ", longest, " ids, more than its context of ", most);
+  TORCH_CHECK(longest <= most, "the tokenizer returned ", longest, " ids, more than its context of ", most);
   return longest;
 }
 
@@ -203,7 +203,7 @@ Boxes Collator::collate_boxes(const std::vector<PreparedSample>& samples, const 
   return out;
 }
 
-// A row of text for each list of ids; null: there is no text.
+// Makes one row of text per list of ids; null: there is no text.
 TowerInput Collator::collate_rows(const std::vector<const std::vector<std::int64_t>*>& rows,
                                   std::int64_t length) const {
   const std::int64_t count = std::ssize(rows);
@@ -217,7 +217,7 @@ TowerInput Collator::collate_rows(const std::vector<const std::vector<std::int64
   for (const std::vector<std::int64_t>* row : rows) {
     if (row != nullptr) {
       *tokens = std::ssize(*row);
-      TORCH_CHECK(*tokens <= length, "the tokenizer gave ", *tokens, " ids, more than its context of ", length);
+      TORCH_CHECK(*tokens <= length, "the tokenizer returned ", *tokens, " ids, more than its context of ", length);
       std::ranges::copy(*row, ids);
       if (tokenizer_->pad_is_text()) *tokens = length;
       std::fill_n(mask, *tokens, true);

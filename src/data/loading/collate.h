@@ -14,11 +14,11 @@
 
 namespace tessera {
 
-/// Makes a batch of prepared samples: one copy of each into the batch's tensors. A view that a sample lacks is a row of
-/// zeros (texts: of padding) whose mask is false, and so is an absent one of several texts or boxes. Thread-safe.
+/// Makes a batch of prepared samples by copying each once into the batch's tensors. A view that a sample lacks, and a missing
+/// one of several texts or boxes, becomes a row of zeros (of padding for texts) with a false mask. Thread-safe.
 class Collator {
  public:
-  /// image_sizes: of each view of pixels. With a patch size images keep their shapes.
+  /// image_sizes: of each pixel view. patch_size: set if images keep their shapes.
   Collator(std::shared_ptr<const Tokenizer> tokenizer, std::map<std::string, config::Size> image_sizes,
            std::optional<config::Size> patch_size, const Needs& needs, const LoaderTarget& target)
       : tokenizer_(std::move(tokenizer)),
@@ -29,9 +29,8 @@ class Collator {
         whole_texts_(target.whole_texts),
         features_(target.features) {}
 
-  /// Takes the samples' keys. The tensors lie in page-locked memory with the target's `pinned`; with its `features` the
-  /// views of pixels hold these, all of them the same tensors. Throws c10::Error: region features of
-  /// two widths.
+  /// Moves the keys out of the samples. With the target's `pinned` the tensors are in page-locked memory; with its `features`
+  /// all pixel views share the same feature tensors. Throws c10::Error if region features differ in width.
   Batch collate(std::vector<PreparedSample>& samples) const;
 
  private:
@@ -53,7 +52,7 @@ class Collator {
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::map<std::string, config::Size> image_sizes_;
-  std::optional<config::Size> patch_size_;  // null: images of a view are of one size
+  std::optional<config::Size> patch_size_;  // null: all images of a view have the same size
   Needs needs_;
   bool pinned_, whole_texts_;
   std::shared_ptr<const FeatureFolder> features_;  // null: pixels

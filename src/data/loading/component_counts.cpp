@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kJudgedFrom = 100;  // samples before the share of bad ones is judged
+constexpr std::int64_t kJudgedFrom = 100;  // number of samples from which the share of bad ones is checked
 
 }  // namespace
 

@@ -15,18 +15,18 @@ namespace tessera {
 /// Counts the good and bad samples of each component of the source, and stops when there are too many bad ones.
 class ComponentCounts {
  public:
-  /// share_setting: what goes before the number where the user sets max_bad_share, for messages.
+  /// share_setting: how the user sets max_bad_share, up to the number, for messages.
   ComponentCounts(std::vector<SourceComponent> components, const LoaderSettings& settings,
                   std::vector<std::string> needed, std::string share_setting,
                   const std::shared_ptr<ToldSamples>& told);
 
   void good(std::int64_t component);
-  /// Throws UserError: the share of bad samples is above max_bad_share, or max_bad_run of them came in a row.
+  /// Throws UserError if the share of bad samples is above max_bad_share, or if max_bad_run of them came in a row.
   void bad(std::int64_t component, const PreparedSample& sample);
 
-  /// Logs, of each component of which there are new ones, the samples skipped up to the end of this epoch.
+  /// For each component with newly skipped samples, logs the samples skipped up to the end of this epoch.
   void report(std::int64_t epoch);
-  /// "3 bad_image; the first: ...", of one component or of all (-1).
+  /// Describes the skipped samples of one component or of all (-1): "3 bad_image; the first: ...".
   std::string describe(std::int64_t component) const;
 
  private:
@@ -34,7 +34,7 @@ class ComponentCounts {
     std::int64_t good = 0;
     SkipLog skips;
     std::int64_t reported = 0;
-    std::int64_t run = 0;  // of bad ones
+    std::int64_t run = 0;  // of bad samples in a row
     std::map<std::string, std::int64_t> run_reasons;
     std::set<std::string> run_fields;
     std::string run_first;

@@ -13,8 +13,8 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kMostAhead = 64;       // decoded pictures at full size wait here
-constexpr std::int64_t kMostBytes = 1 << 30;  // that they take, and those in the making
+constexpr std::int64_t kMostAhead = 64;       // samples prepared ahead, which hold images at full size
+constexpr std::int64_t kMostBytes = 1 << 30;  // memory limit for these samples and those being prepared
 
 struct Outcome {
   EvaluationSample sample;
@@ -23,7 +23,7 @@ struct Outcome {
   MemoryBudget::Claim claim;
 };
 
-/// How a sample's picture is dealt with.
+/// How to process a sample's image.
 struct PictureWork {
   Preprocessing preprocessing;
   EvaluationPictures pictures;
@@ -67,7 +67,7 @@ void decode_picture(EvaluationSample& sample) {
   const auto check = [&](const auto& values, const std::string& what) {
     if (!values.empty() && values.size() != pixels)
       throw SampleError("bad_" + what, concat("sample ", read.key, ": its ", what, " has ", values.size(),
-                                              " pixels, its picture ", pixels));
+                                              " pixels, its image ", pixels));
   };
   check(read.mask, "mask");
   check(read.depth, "depth");

@@ -32,14 +32,14 @@ TextCuts TextCuts::operator-(const TextCuts& before) const {
 
 namespace {
 
-/// The batches of an update.
+/// The batches of one update.
 struct ReadyBatches {
   std::vector<Batch> batches;
   std::int64_t epoch = 0;
   Segment segment;
-  DataPosition end;                             // where the next ones start
-  std::map<std::string, std::int64_t> skipped;  // on the way to them
-  std::map<std::string, TextCuts> cuts;         // of their texts
+  DataPosition end;                             // where the next batches start
+  std::map<std::string, std::int64_t> skipped;  // samples skipped while filling the batches
+  std::map<std::string, TextCuts> cuts;         // of the batches' texts
   MemoryBudget::Claim claim;
 };
 
@@ -49,14 +49,14 @@ std::shared_ptr<const CaptionEntries> entries_of(const std::shared_ptr<const Sou
   return std::make_shared<CaptionEntries>(indexed(source), settings);
 }
 
-// Null: the source has random access.
+// Returns null if the source has random access.
 const StreamSource* stream_of(const Source& source) {
   const SourceKind kind = source.kind();
   const auto* stream = std::get_if<const StreamSource*>(&kind);
   return stream != nullptr ? *stream : nullptr;
 }
 
-// Counted in entries, where there are any.
+// Counts in entries if there are any, otherwise in samples.
 EntryGroups groups_of(const SourceComponent& component, const CaptionEntries* entries) {
   const auto* grouped = dynamic_cast<const GroupedSource*>(component.source);
   if (grouped == nullptr) return {};
@@ -66,7 +66,7 @@ EntryGroups groups_of(const SourceComponent& component, const CaptionEntries* en
   return out;
 }
 
-// A stream has an order of its own.
+// A stream is not shuffled here: it orders its samples itself.
 std::shared_ptr<Sampler> sampler_of(const Source& source, const CaptionEntries* entries, bool shuffle,
                                     std::uint64_t seed, const RankSlice& slice) {
   Mixing mixing = source.mixing();
@@ -90,7 +90,7 @@ EpochLength epoch_length(const std::shared_ptr<const Source>& source, const Load
   return {batches_in_epoch(*sampler, settings.batch_size), sampler->batches_per_update()};
 }
 
-// Positions in here are the rank's own.
+// All positions in here count only this rank's samples.
 struct Loader::Impl {
   Impl(std::shared_ptr<const Source> given_source, const std::shared_ptr<const Tokenizer>& tokenizer,
        const Preprocessing& preprocessing, const LoaderSettings& given_settings, const Needs& needs,
@@ -112,14 +112,14 @@ struct Loader::Impl {
     check_sizes();
     check_resolution(settings.resolution, "data.loader.resolution");
     if (!settings.resolution.empty() && !keeps_shapes(preprocessing))
-      user_error("data.loader.resolution: the images of this model are of one size: set model.preprocessing.resize_mode to naflex, "
-                 "or leave it out");
+      user_error("data.loader.resolution: all images of this model have one size: set model.preprocessing.resize_mode to naflex, "
+                 "or remove this setting");
     announce_stream();
   }
 
   ~Impl() { stop(); }
 
-  // Every segment must hold a batch, and so must every source that gives batches of its own.
+  // Every segment must hold at least one batch, and with `accumulate` so must every component.
   void check_sizes() const {
     const auto check = [&](std::int64_t size, const std::string& described) {
       if (size >= settings.batch_size) return;
@@ -135,19 +135,19 @@ struct Loader::Impl {
   }
 
   void announce_stream() const {
-    make_reader();  // refuses a stream of too few files
+    make_reader();  // throws for a stream with too few files
     const StreamSource* stream = stream_of(*source);
     if (stream != nullptr && slice.index == 0) log::info("data: ", stream->describe_order());
   }
 
   std::shared_ptr<SampleReader> make_reader() const { return make_sample_reader(source, settings, seed, slice, work); }
 
-  // A component of the source, or all of it (-1).
+  // Describes a component of the source, or the whole source (-1).
   std::string described(std::int64_t component) const {
     return component < 0 ? source->describe() : sampler->components()[static_cast<std::size_t>(component)].described;
   }
 
-  // First the samples, or the collating thread would wait for ever.
+  // Stops the sample threads first; otherwise the collating thread would wait for them forever.
   void stop() {
     if (!fetcher) return;
     fetcher->stop();
@@ -181,7 +181,7 @@ struct Loader::Impl {
         1, ahead, -1, [this](std::int64_t, std::int64_t) { return make_batches(); });
   }
 
-  // What is left of a segment is skipped when it cannot fill a batch.
+  // Skips the rest of a segment if it cannot fill a batch.
   DataPosition normalized(DataPosition place) const {
     while (true) {
       if (place.cursor >= sampler->places()) place = {place.epoch + 1, 0};
@@ -192,7 +192,7 @@ struct Loader::Impl {
   }
 
   ReadyBatches make_batches() {
-    // The samples of the batch, and then the batch beside them.
+    // Twice: the samples of the batches are still in memory when the batches are made from them.
     fetcher->budget().wait_for_batch(2 * bytes_of_batches);
     ReadyBatches out;
     std::fill(filled.begin(), filled.end(), 0);
@@ -230,7 +230,7 @@ struct Loader::Impl {
     try {
       return samples->take(&wait_policy);
     } catch (const UserError&) {
-      samples->abandon_after(0);  // it had its time
+      samples->abandon_after(0);  // the timeout has passed already
       throw;
     }
   }
@@ -247,10 +247,10 @@ struct Loader::Impl {
     out.claim = fetcher->budget().claim_batch(bytes_of_batches);
     if (!std::exchange(size_told, true) && 2 * bytes_of_batches > settings.prefetch_mb << 20)
       log::warning("data: prefetch_mb ", settings.prefetch_mb, " is less than two batches, which take ",
-                   format_bytes(2 * static_cast<double>(bytes_of_batches)), ": none is made while another is ready");
+                   format_bytes(2 * static_cast<double>(bytes_of_batches)), ": no batch is made while another is ready");
   }
 
-  // A batch that is full while another of its update is not leaves further samples out: one cursor serves all of them.
+  // While another batch of the update is not full yet, a full batch drops further samples: all batches share one cursor.
   void accept(FetchedSample&& fetched, std::size_t batch, std::int64_t epoch, ReadyBatches& out) {
     PreparedSample& sample = fetched.sample;
     if (sample.good()) {
@@ -265,7 +265,7 @@ struct Loader::Impl {
     counts.bad(fetched.component, sample);
   }
 
-  // Too few are left to fill the batch. The fetcher is spared the rest.
+  // Ends a segment that has too few samples left to fill the batch. The fetcher need not read the rest.
   void end_segment(const Segment& ended) {
     fetcher->leave_out(ended.number);
     report_epoch(ended);
@@ -274,7 +274,7 @@ struct Loader::Impl {
     if (batches_of_segment > 0 || !from_its_start) return;
     const auto fewest = std::min_element(good_of_segment.begin(), good_of_segment.end());
     const std::int64_t component = per_update > 1 ? fewest - good_of_segment.begin() : ended.component;
-    user_error(described(component), ": gave only ", *fewest, " readable samples, fewer than one batch of ",
+    user_error(described(component), ": returned only ", *fewest, " readable samples, fewer than one batch of ",
                settings.batch_size, "; skipped: ", counts.describe(component));
   }
 
@@ -295,22 +295,22 @@ struct Loader::Impl {
   const std::int64_t per_update;  // batches
   const std::shared_ptr<WorkTotals> work = std::make_shared<WorkTotals>();
 
-  // The caller's side.
-  DataPosition position;  // of the batches that are handed out next, or just now
+  // Used by the caller's thread.
+  DataPosition position;  // of the update whose batches next() is returning
   std::int64_t next_of_update = 0;
-  ReadyBatches ready;                                                  // of these, what is not handed out yet
-  std::int64_t last_epoch = 0, last_segment = 0, last_component = -1;  // of the batch that went out last
+  ReadyBatches ready;                                                  // this update's batches that are not returned yet
+  std::int64_t last_epoch = 0, last_segment = 0, last_component = -1;  // of the batch returned last
   LoaderStatistics statistics;
   std::int64_t peak_bytes = 0;  // before the last seek
 
-  // The collating thread's side.
+  // Used by the collating thread.
   DataPosition start_position;
   std::int64_t taken = 0;
   std::int64_t batches_of_segment = 0;
   std::vector<std::int64_t> good_of_segment;  // for each batch of an update
   ComponentCounts counts;
   SkipList skip_list;
-  std::vector<std::vector<PreparedSample>> rows;  // of each batch of an update
+  std::vector<std::vector<PreparedSample>> rows;  // for each batch of an update
   std::vector<std::int64_t> filled;
   std::int64_t bytes_of_batches = 0;
   bool size_told = false;
@@ -381,7 +381,7 @@ void Loader::seek(const DataPosition& position) {
   if (position.epoch < 0 || position.cursor < 0 || position.cursor > entries)
     user_error("the saved data position is sample ", position.cursor, " of epoch ", position.epoch, ", but ",
                impl_->source->describe(),
-               ": the data has changed since; start a new run, or give the data it was saved with");
+               ": the data has changed since; start a new run, or use the data it was saved with");
   impl_->stop();
   impl_->ready = {};
   impl_->next_of_update = position.cursor % per_update;

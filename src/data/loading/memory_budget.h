@@ -8,12 +8,12 @@
 
 namespace tessera {
 
-/// How many bytes the samples in work and the batches kept ready may take together. A sample waits until it fits, but
-/// the one that is due next always passes, so that a picture larger than all the budget does too: one at a time. So
-/// does a batch when none is ready. Thread-safe.
+/// Limits the bytes that samples being prepared and batches kept ready take together. A sample waits until it fits, but the
+/// one that is due next always passes, so that even an image larger than the whole budget is read, one at a time. A batch
+/// always passes if no other is ready. Thread-safe.
 class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
  public:
-  /// Bytes that are in use until this goes. Moves, does not copy.
+  /// Bytes that stay in use until this object is destroyed. Movable, not copyable.
   class Claim {
    public:
     Claim() = default;
@@ -25,7 +25,7 @@ class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
     }
     ~Claim();
 
-    /// Changes the number of bytes at once; does not wait.
+    /// Changes the number of bytes immediately; does not wait.
     void set(std::int64_t bytes);
 
    private:
@@ -42,17 +42,17 @@ class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
 
   explicit MemoryBudget(std::int64_t limit) : limit_(limit) {}
 
-  /// Waits until a sample's bytes fit, or it is due.
+  /// Waits until the sample's bytes fit or the sample is due.
   Claim claim_sample(std::int64_t ticket, std::int64_t bytes);
-  /// Samples up to this ticket are due.
+  /// Makes samples up to this ticket due.
   void set_due(std::int64_t ticket);
-  /// Waits until so many bytes fit, or no batch is ready.
+  /// Waits until this many bytes fit or no batch is ready.
   void wait_for_batch(std::int64_t bytes);
   Claim claim_batch(std::int64_t bytes);
 
-  /// Those who wait throw Stopped, now and later.
+  /// Makes all waiting calls, now and later, throw Stopped.
   void stop();
-  /// The most bytes that were in use at once.
+  /// Returns the most bytes that were in use at once.
   std::int64_t peak() const;
 
  private:

@@ -18,26 +18,26 @@
 
 namespace tessera {
 
-constexpr double kAbandonAfter = 10;  // seconds; a picture is decoded in less
+constexpr double kAbandonAfter = 10;  // seconds; decoding an image takes less
 
-/// Threads that compute make(0), make(1), ... ahead of their use; take() hands the results out in this order, so that
-/// nothing depends on which thread was first. An exception out of make(i) comes out of the take() that would have given
-/// its result, and of every later one.
+/// Threads that compute make(0), make(1), ... ahead of their use; take() returns the results in this order, so that nothing
+/// depends on which thread was first. An exception from make(i) is thrown by the take() that would have returned its result,
+/// and by every later one.
 template <class Result>
 class OrderedWorkers {
  public:
-  /// Gets the number of the result and of the thread (from 0) that computes it.
+  /// Computes the result number `ticket` on thread number `thread` (from 0).
   using Make = std::function<Result(std::int64_t ticket, std::int64_t thread)>;
 
-  /// At most `ahead` results are kept or in the making. `count`: how many there are, -1 = without end.
+  /// At most `ahead` results are ready or being computed. `count`: the number of results, -1 = unlimited.
   OrderedWorkers(std::int64_t threads, std::int64_t ahead, std::int64_t count, Make make)
       : state_(std::make_shared<State>(ahead, count, std::move(make))) {
     state_->running = threads;
     for (std::int64_t i = 0; i < threads; ++i) threads_.emplace_back([state = state_, i] { state->work(i); });
   }
 
-  /// Waits for the results that are in the making, not for those that nobody has begun. With abandon_after() threads
-  /// that don't end are left behind; all that `make` uses must then live as long as itself.
+  /// Waits for the results that are being computed, but starts no new ones. With abandon_after(), threads that do not end are
+  /// left running; `make` must then own everything it uses.
   ~OrderedWorkers() {
     stop();
     std::unique_lock lock(state_->mutex);
@@ -56,8 +56,8 @@ class OrderedWorkers {
   OrderedWorkers(const OrderedWorkers&) = delete;
   OrderedWorkers& operator=(const OrderedWorkers&) = delete;
 
-  /// The next result. One thread at a time may take. With `wait_policy`: says what it waits for, and throws UserError
-  /// after its timeout. Throws Stopped after stop().
+  /// Returns the next result. Only one thread at a time may call it. With `wait_policy` it logs what it waits for and throws
+  /// UserError after the timeout. Throws Stopped after stop().
   Result take(const WaitPolicy* wait_policy = nullptr) {
     std::unique_lock lock(state_->mutex);
     const auto there = [this] { return state_->stopped || state_->done.contains(state_->taken); };
@@ -84,7 +84,8 @@ class OrderedWorkers {
     state_->ready.notify_all();
   }
 
-  /// Threads that are still in make() so many seconds after the end are left behind. Not while another thread takes.
+  /// Lets the destructor leave threads running that are still in make() after this many seconds. Not to be called while
+  /// another thread is in take().
   void abandon_after(double seconds) { abandon_after_ = seconds; }
 
  private:

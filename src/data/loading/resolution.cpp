@@ -9,7 +9,7 @@ void check_resolution(const std::vector<ResolutionStep>& steps, const std::strin
   for (std::size_t i = 1; i < steps.size(); ++i)
     if (steps[i].until <= steps[i - 1].until)
       user_error(path, "[", i, "].until is ", steps[i].until, ", not above ", steps[i - 1].until,
-                 " of the step before it: let the shares rise");
+                 " of the step before it: the shares must increase");
 }
 
 std::int64_t max_patches_at(const std::vector<ResolutionStep>& steps, double share) {

@@ -18,7 +18,7 @@ std::int64_t working_bytes(const Sample& sample, std::int64_t max_pixels) {
                                          sizeof(float) * (sample.regions.size() + sample.depth.size()));
   if (sample.encoded.empty()) return bytes;
   const ImageHeader header = read_image_header(sample.encoded);
-  // Pictures beyond the decoder's limit are refused before any memory is taken.
+  // The decoder rejects images above its limit before it allocates memory.
   const std::int64_t pixels = header.height * header.width;
   return pixels > 0 && pixels <= max_pixels ? bytes + 6 * pixels : bytes;
 }
@@ -39,8 +39,8 @@ DataPosition SampleFetcher::place_of(std::int64_t ticket) const {
   return {start_.epoch + entries / stages_.sampler->places(), entries % stages_.sampler->places()};
 }
 
-// Follows from the batch that the place is of, so that neither how far threads are ahead nor a resume nor the number of ranks
-// changes it.
+// Depends only on the batch that the place belongs to, so that neither how far threads are ahead, nor a resume, nor the number
+// of ranks changes it.
 std::int64_t SampleFetcher::max_patches_at(const DataPosition& place) const {
   if (batches_of_run_ == 0) return 0;
   const std::int64_t batches = place.epoch * (stages_.sampler->places() / batch_size_) + place.cursor / batch_size_;
@@ -79,7 +79,7 @@ FetchedSample SampleFetcher::fetch(std::int64_t ticket, std::int64_t thread) {
 Pause SampleFetcher::pause_in(std::int64_t ticket, std::int64_t thread, std::int64_t index) {
   return [this, ticket, thread, index](double seconds, const std::string& what) {
     if (++stages_.work->retries <= kRetriesTold)
-      log::warning("data: ", what, "; tried again in ", seconds, " s",
+      log::warning("data: ", what, "; trying again in ", seconds, " s",
                    stages_.work->retries == kRetriesTold ? "; further failures are only counted" : "");
     enter(ticket, thread, stages_.source->name_of(index), concat("tries again, after: ", what));
     std::unique_lock lock(mutex_);
@@ -97,7 +97,7 @@ std::string SampleFetcher::describe(std::int64_t ticket) const {
   for (std::size_t thread = 0; thread < jobs_.size(); ++thread)
     if (jobs_[thread].ticket == ticket)
       return concat(jobs_[thread].sample, " (thread ", thread, " ", jobs_[thread].doing, ")");
-  return "a sample that no thread has begun";
+  return "a sample that no thread has started";
 }
 
 void SampleFetcher::stop() {

@@ -18,43 +18,43 @@
 
 namespace tessera {
 
-/// About what a sample takes while it is made ready: its file, and the picture twice (as the decoder gives it, and in
-/// our order of bytes).
+/// Estimates the bytes that a sample takes while it is prepared: its file and the image twice (as the decoder returns it, and
+/// in our byte order).
 std::int64_t working_bytes(const Sample& sample, std::int64_t max_pixels = LoaderSettings().max_pixels);
 
-/// A sample made ready, and the component of the source that it comes from.
+/// A prepared sample and the component of the source that it comes from.
 struct FetchedSample {
   PreparedSample sample;
   std::int64_t component = 0;
 };
 
-/// Does the work of a loader's threads, from one seek to the next: reads a sample and transforms it. Of n batches that an
-/// update has, ticket i is the sample of batch i % n at place i / n behind the start. The threads keep it alive: one of
-/// them may hang in a read when the loader goes.
+/// Does the work of a loader's threads, from one seek to the next: reads a sample and transforms it. With n batches per
+/// update, ticket i is the sample of batch i % n at place i / n after the start. The threads keep this object alive, because
+/// one of them may hang in a read when the loader is destroyed.
 class SampleFetcher {
  public:
-  /// What a sample passes through, first to last.
+  /// The stages that a sample passes through, in order.
   struct Stages {
     std::shared_ptr<Sampler> sampler;
     std::shared_ptr<const CaptionEntries> entries;  // null: the sampler's entries are samples
     std::shared_ptr<const Source> source;
     std::shared_ptr<SampleReader> reader;
     std::shared_ptr<const SampleTransform> transform;
-    std::shared_ptr<WorkTotals> work;  // gets the time that all of it takes
+    std::shared_ptr<WorkTotals> work;  // sums up the time that the stages take
   };
-  /// batches_of_run: as LoaderTarget's.
+  /// batches_of_run: as in LoaderTarget.
   SampleFetcher(Stages stages, const LoaderSettings& settings, std::int64_t batches_of_run, const DataPosition& start);
 
   FetchedSample fetch(std::int64_t ticket, std::int64_t thread);
 
   DataPosition place_of(std::int64_t ticket) const;
-  /// Samples up to the end of this segment need not be fetched any more.
+  /// Stops fetching samples up to the end of this segment.
   void leave_out(std::int64_t segment) { over_segment_ = segment; }
   bool is_left_out(std::int64_t segment) const { return segment <= over_segment_; }
   MemoryBudget& budget() { return *budget_; }
-  /// "sample number 7 of x.tar (thread 2 is reading it)".
+  /// Describes a sample and its progress: "sample number 7 of x.tar (thread 2 is reading it)".
   std::string describe(std::int64_t ticket) const;
-  /// Threads that wait throw Stopped.
+  /// Makes waiting threads throw Stopped.
   void stop();
 
  private:

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// Reads a source with random access; again when it fails.
+/// Reads a source with random access, and retries if it fails.
 class IndexedReader : public SampleReader {
  public:
   IndexedReader(std::shared_ptr<const IndexedSource> source, const LoaderSettings& settings,
@@ -48,7 +48,7 @@ class IndexedReader : public SampleReader {
 }  // namespace
 
 void pause_and_tell(double seconds, const std::string& what) {
-  log::warning("data: ", what, "; tried again in ", seconds, " s");
+  log::warning("data: ", what, "; trying again in ", seconds, " s");
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 

@@ -11,45 +11,46 @@
 
 namespace tessera {
 
-/// Called between two attempts with what went wrong and the seconds to wait.
+/// Called between two attempts with the error and the seconds to wait.
 using Pause = std::function<void(double seconds, const std::string& what)>;
 
-/// Waits, and logs why.
+/// Logs the error and waits.
 void pause_and_tell(double seconds, const std::string& what);
 
-/// Reads the samples of a source, of whichever kind, for threads that work on numbered tickets. Every ticket from 0 on
-/// must either read or pass, once.
+/// Reads the samples of a source of any kind, for threads that work on numbered tickets. read() or pass() must be called
+/// exactly once for every ticket from 0 on.
 class SampleReader {
  public:
   virtual ~SampleReader() = default;
-  /// The sample of a ticket. With random access it is sample `index` of the source; of a stream it is the one at `place`
-  /// in its order, where places rise with the tickets. Throws SampleError (this sample; or `io_error`: a source that
-  /// failed, with on_failure skip), UserError (the source), Stopped, what `pause` throws.
+  /// Returns the sample of a ticket: with random access sample `index` of the source; from a stream the one at `place` in its
+  /// order, where places increase with the tickets. Throws SampleError if this sample is bad (`io_error`: the source failed and
+  /// on_failure is skip), UserError if the source fails, Stopped, and what `pause` throws.
   virtual Sample read(std::int64_t ticket, const DataPosition& place, std::int64_t index, const Pause& pause) = 0;
+  /// Skips the sample of a ticket.
   virtual void pass(std::int64_t ticket) = 0;
-  /// Threads that wait in read() throw Stopped.
+  /// Makes threads that wait in read() throw Stopped.
   virtual void stop() = 0;
 
-  /// Sample `index` in one pass over the source, whose indices rise with the tickets.
+  /// Returns sample `index` in one pass over the source; indices must increase with the tickets.
   Sample read_in_order(std::int64_t ticket, std::int64_t index) {
     return read(ticket, {0, index}, index, pause_and_tell);
   }
 };
 
-/// A reader for training. A source that fails is read again as the settings' `retries`, `retry_seconds` and `on_failure`
-/// say; a stream has retries of its own, and shuffles by itself as `shuffle`, `seed` and `slice` say. `work` gets the
-/// time spent in reads that one thread does alone. Throws UserError when a stream has fewer files than there are ranks.
+/// Makes a reader for training. Reads that fail are repeated according to the settings `retries`, `retry_seconds` and
+/// `on_failure`; a stream has its own retries, and shuffles its samples itself by `shuffle`, `seed` and `slice`. `work` sums
+/// up the time of reads from random-access sources. Throws UserError if a stream has fewer files than there are ranks.
 std::shared_ptr<SampleReader> make_sample_reader(const std::shared_ptr<const Source>& source,
                                                  const LoaderSettings& settings, std::uint64_t seed,
                                                  const RankSlice& slice, std::shared_ptr<WorkTotals> work);
 
-/// A reader for one pass over the source in its order.
+/// Makes a reader for one pass over the source in its own order.
 std::shared_ptr<SampleReader> make_ordered_reader(const std::shared_ptr<const Source>& source,
                                                   LoaderSettings settings = {});
-/// The same of a source that outlives the reader.
+/// The same for a source that outlives the reader.
 std::shared_ptr<SampleReader> make_ordered_reader(const Source& source);
 
-/// Stops a reader before the threads that wait for it are waited for.
+/// Stops a reader on destruction. Declared after the threads that use it, it ends their waiting before they are joined.
 class ReaderStop {
  public:
   explicit ReaderStop(std::shared_ptr<SampleReader> reader) : reader_(std::move(reader)) {}

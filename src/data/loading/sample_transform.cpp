@@ -19,19 +19,20 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kProbed = 32;  // samples looked at before a source is said to lack a field
+constexpr std::int64_t kProbed = 32;  // samples checked before a source is reported to lack a field
 
 bool has_regions(const Sample& sample) {
   return !sample.regions.empty() && sample.region_width > 0;
 }
 
-// One of these becomes the view of one text of this name.
+// Returns the texts from which a single-text view is chosen.
 std::span<const std::string> texts_for(const std::string& view, const Sample& sample) {
   if (view == "caption") return sample.captions;
   return {view == "summary" ? &sample.summary : &sample.object_tags, 1};
 }
 
-// Of random keys: K captions draw apart from the one of `caption`, boxes apart from the negatives of the whole image.
+// Words of random keys: they make the draws of `captions` independent of `caption`, and those of boxes independent of the
+// image's negatives.
 constexpr std::uint64_t kWordOfCaptions = 0x4B43, kWordOfNegatives = 0x4E47, kWordOfBoxes = 0x4258;
 
 bool is_blank(const std::string& text) {
@@ -54,7 +55,7 @@ std::vector<std::string> usable_negatives(const ObjectAnnotation& object) {
   return out;
 }
 
-// Those with a box and a phrase.
+// Returns the objects with a box and a phrase.
 std::vector<const ObjectAnnotation*> phrased_objects(const Sample& sample) {
   std::vector<const ObjectAnnotation*> out;
   for (const ObjectAnnotation& object : sample.objects)
@@ -62,7 +63,7 @@ std::vector<const ObjectAnnotation*> phrased_objects(const Sample& sample) {
   return out;
 }
 
-// Adds `count` of the texts, none twice; where there are fewer, empty ones follow.
+// Adds `count` of the texts without repetition, padded with empty ones if there are fewer.
 void add_some(std::vector<std::string> texts, std::int64_t count, Random& random, std::vector<std::string>& out) {
   random.shuffle(texts);
   texts.resize(static_cast<std::size_t>(count));
@@ -92,7 +93,7 @@ std::int64_t id_of(std::string_view bytes, std::uint64_t seed = 0) {
   return to_id(fingerprint(bytes, seed));
 }
 
-// A sample without the picture, or without the text, is a group of its own.
+// A sample without the image, or without the text, forms a group of its own.
 std::int64_t lone_group(const Sample& sample) {
   return id_of(sample.key, fingerprint("lacking"));
 }
@@ -183,7 +184,7 @@ void SampleTransform::check_views() const {
                "phrase has");
 }
 
-// Or boxes.
+// Whether phrases, their negatives or boxes are needed.
 bool SampleTransform::wants_phrases() const {
   return needs_.texts.contains(kPhrases) || needs_.texts.contains(kPhraseNegatives) ||
          std::ranges::any_of(needs_.images, [](const auto& view) { return view.second.boxes; });
@@ -224,8 +225,8 @@ bool SampleTransform::lacks_features(const Sample& sample) const {
   }
 }
 
-// A source that lacks a field altogether is a mistake in the configuration: better said now than after minutes of
-// rejects.
+// A source that lacks a field altogether is a configuration error, which is better reported now than after minutes of
+// skipped samples.
 void SampleTransform::check_fields() const {
   for (const SourceComponent& component : source_->mixing().components) check_fields(component);
 }
@@ -242,7 +243,7 @@ void SampleTransform::check_fields(const SourceComponent& component) const {
         try {
           return reader->read_in_order(i, place(i));
         } catch (const SampleError&) {
-          return std::nullopt;  // the loader's business; it proves nothing about the others
+          return std::nullopt;  // a bad sample proves nothing about the others; the loader will count it
         }
       });
   samples.abandon_after(kAbandonAfter);
@@ -263,12 +264,12 @@ void SampleTransform::check_fields(const SourceComponent& component) const {
     for (const std::string& name : fields_of(*sample)) found.insert(name);
   }
   if (without_features > 0)
-    user_error("data.features: ", features_->path(), " was written for other pictures (",
-               printable(features_->manifest().data), "): it holds features of none of the samples looked at of ",
+    user_error("data.features: ", features_->path(), " was written for other images (",
+               printable(features_->manifest().data), "): it holds no features of the samples checked of ",
                component.described, "; write them again with trainer --write-features");
   if (lacking == 0) return;
   user_error(
-      component.described, ": none of the ", count, " samples looked at has all that the objective needs: missing ",
+      component.described, ": none of the ", count, " samples checked has all that the objective needs: missing ",
       join_names({missing.begin(), missing.end()}), "; ", describe_fields(found, needed_fields(needs_), component),
       missing.contains(kCaptions)
           ? concat("; captions come from ", captions_->describe_fields(), " (data.loader.captions)")
@@ -353,7 +354,7 @@ void SampleTransform::prepare_negatives(const Sample& sample, const SampleDraw& 
   out.several[kNegatives] = encode_several(kNegatives, texts, out);
 }
 
-// Boxes, phrases and their negatives: those of the same objects.
+// Prepares boxes, phrases and their negatives, all of the same objects.
 void SampleTransform::prepare_phrases(const Sample& sample, const SampleDraw& draw, PreparedSample& out) const {
   if (!sample.bad_boxes.empty()) throw SampleError("bad_box", concat("sample ", sample.key, ": ", sample.bad_boxes));
   const BoxViewSettings& settings = *settings_.boxes;
@@ -365,7 +366,7 @@ void SampleTransform::prepare_phrases(const Sample& sample, const SampleDraw& dr
   for (const ObjectAnnotation* object : objects) boxes.push_back(object->box);
   std::map<std::string, std::vector<SeenBox>> seen;
   if (!boxes.empty()) seen = images_.see(sample, boxes, draw.index, draw.repeat);
-  std::vector<std::size_t> chosen;  // of the objects; those that no view shows are passed over
+  std::vector<std::size_t> chosen;  // indices of objects; objects that no view shows are skipped
   for (std::size_t i = 0; i < objects.size() && std::ssize(chosen) < settings.count; ++i)
     if (seen.empty() || std::ranges::any_of(seen, [&](const auto& view) {
           return is_in_sight(view.second[i], settings.least_visible);
@@ -389,7 +390,7 @@ void SampleTransform::prepare_phrases(const Sample& sample, const SampleDraw& dr
         out.boxes[view][r] = box.corners;
 }
 
-// An empty text is absent, and so is one without any word.
+// A text that is empty or has no words is absent.
 PreparedTexts SampleTransform::encode_several(const std::string& view, const std::vector<std::string>& texts,
                                               PreparedSample& out) const {
   PreparedTexts several;
@@ -398,12 +399,12 @@ PreparedTexts SampleTransform::encode_several(const std::string& view, const std
     const std::int64_t cut_before = out.cuts[view].cut_texts;
     if (!is_blank(text)) ids = encode(view, text, out);
     several.cut.push_back(out.cuts[view].cut_texts > cut_before);
-    if (ids == no_text_) ids.clear();  // special tokens alone are no text
+    if (ids == no_text_) ids.clear();  // only special tokens: no text
   }
   return several;
 }
 
-// Counts what the tokenizer's context cuts off.
+// Also counts the tokens that the tokenizer's context cuts off.
 std::vector<std::int64_t> SampleTransform::encode(const std::string& view, const std::string& text,
                                                   PreparedSample& out) const {
   std::vector<std::int64_t> ids = tokenizer_->encode(text);
@@ -423,7 +424,7 @@ void SampleTransform::prepare_images(Sample& sample, const SampleDraw& draw, Pre
     if (lacks && !wanted.optional) throw_no_image(sample);
     if (wanted.regions && !lacks && region_width_ != 0 && sample.region_width != region_width_)
       throw SampleError("region_width", concat("sample ", sample.key, ": its region features are ", sample.region_width,
-                                               " wide, the model takes ", region_width_));
+                                               " wide, but the model takes ", region_width_));
     (wanted.regions ? regions : pixels) |= !lacks;
   }
   if (pixels && features_)
@@ -439,7 +440,7 @@ void SampleTransform::prepare_images(Sample& sample, const SampleDraw& draw, Pre
   out.regions.shrink_to_fit();
 }
 
-// Null: the sample lacks the text. One that is blank is none.
+// Returns null if the sample lacks the text or it is blank.
 const std::string* SampleTransform::choose_text(const std::string& view, const Sample& sample,
                                                 const SampleDraw& draw) const {
   const bool is_caption = view == "caption";

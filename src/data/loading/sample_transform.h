@@ -17,69 +17,69 @@
 
 namespace tessera {
 
-/// A sample's part of a view of several texts.
+/// A sample's part of a multi-text view.
 struct PreparedTexts {
-  std::vector<std::vector<std::int64_t>> ids;  // of each, none of one that is absent
-  std::vector<bool> cut;                       // whether the tokenizer's context cut it
+  std::vector<std::vector<std::int64_t>> ids;  // of each text; empty if it is absent
+  std::vector<bool> cut;                       // whether the tokenizer's context cut the text
 };
 
-/// Left, top, right, bottom as shares of the view's size; nothing: the box is masked.
+/// Left, top, right, bottom as shares of the view's size; nullopt: the box is masked.
 using PreparedBox = std::optional<std::array<float, 4>>;
 
-/// A training sample after decoding, augmentation and tokenizing; or why there is none. A view that it lacks is absent.
+/// A training sample after decoding, augmentation and tokenization, or the reason why it is bad. A view that it lacks is absent.
 struct PreparedSample {
   std::string key;
-  std::map<std::string, ViewImage> pixels;                   // of each view of pixels
-  std::map<std::string, std::vector<std::int64_t>> ids;      // of each text view of one text
-  std::map<std::string, PreparedTexts> several;              // of each text view of several texts
-  std::map<std::string, std::vector<PreparedBox>> boxes;     // of each view of pixels whose boxes are asked for
+  std::map<std::string, ViewImage> pixels;                   // of each pixel view
+  std::map<std::string, std::vector<std::int64_t>> ids;      // of each single-text view
+  std::map<std::string, PreparedTexts> several;              // of each multi-text view
+  std::map<std::string, std::vector<PreparedBox>> boxes;     // of each pixel view that needs boxes
   std::map<std::string, TextCuts> cuts;                     // of each text view
   std::vector<std::uint8_t> features;                       // in place of pixels (FeatureFolder::read); empty: none
-  std::vector<float> regions;                               // [R, F] of the views of regions; empty: none
+  std::vector<float> regions;                               // [R, F] of the region views; empty: none
   std::int64_t region_width = 0;                            // F
   std::int64_t label = -1;
-  std::int64_t image_group = 0;  // as DuplicateGroups', if they are needed
+  std::int64_t image_group = 0;  // as in DuplicateGroups, if needed
   std::int64_t caption_group = 0;
-  std::vector<std::int64_t> captions_group;  // of each of the view `captions`; 0 of one that is absent
+  std::vector<std::int64_t> captions_group;  // of each text of the view `captions`; 0 if it is absent
   std::string bad_reason;  // empty: good
   std::string bad_text;
-  std::vector<std::string> found;  // of a bad one, the fields that it has
+  std::vector<std::string> found;  // the fields of a bad sample
   MemoryBudget::Claim claim;
 
   bool good() const { return bad_reason.empty(); }
   void reject(const SampleError& error);
-  /// What it takes in memory.
+  /// Returns the bytes it takes in memory.
   std::int64_t bytes() const;
 };
 
-/// What decides a sample's random choices.
+/// The inputs to a sample's random choices.
 struct SampleDraw {
   std::int64_t index = 0;
   std::int64_t repeat = 0;
-  std::int64_t caption = -1;  // -1: as caption_choice says; else this one
-  std::int64_t max_patches = 0;  // as ImageViews::make() takes it
+  std::int64_t caption = -1;  // index of the caption to use; -1: by caption_choice
+  std::int64_t max_patches = 0;  // as in ImageViews::make()
 };
 
-/// Text views that a sample can give: caption, summary, objects, and those of several texts.
+/// Returns the names of all text views: caption, summary, objects, and the multi-text views.
 const std::vector<std::string>& known_texts();
 
-/// "found image and label; needed image and caption. Check ...": `found` in samples of this component of a source;
-/// empty: none of them could be read.
+/// Formats "found image and label; needed image and caption. Check ...". found: fields of the component's samples; empty: none
+/// of the samples could be read.
 std::string describe_fields(const std::set<std::string>& found, const std::vector<std::string>& needed,
                             const SourceComponent& component);
 
-/// Fields that a sample must have: those of the views that are not optional.
+/// Returns the fields that a sample must have: those of the views that are not optional.
 std::vector<std::string> needed_fields(const Needs& needs);
 
-/// Turns samples of a source into what a batch is made of. A sample that lacks an optional view is made without it; one
-/// that lacks another view is bad, and so is one whose picture, text, boxes or region features are damaged, whose region
-/// features have another width than the target's region_width (0: any will do), or of whose picture the target's features
-/// have none, optional or not: damage is counted, and never taken for absence. Thread-safe; every random choice follows
-/// from (seed, draw).
+/// Decodes, augments and tokenizes samples of a source for batches. A sample that lacks an optional view is prepared without
+/// it. A sample is bad if it lacks another view, if its image, text, boxes or region features are damaged, if its region
+/// features do not have the target's region_width (0: any width), or if the target's features do not contain its image. This
+/// also holds for optional views: damage is counted and never treated as absence. Thread-safe; every random choice is a
+/// function of (seed, draw).
 class SampleTransform {
  public:
-  /// Throws UserError: a view that this loader cannot make, or that features cannot stand for; a source none of whose
-  /// samples has a field that is needed, or features.
+  /// Throws UserError if this loader cannot make a view, if features cannot replace a view, or if none of the samples checked
+  /// in a source has all needed fields or features.
   SampleTransform(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer,
                   const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
                   std::uint64_t seed, const LoaderTarget& target = {});
@@ -105,7 +105,7 @@ class SampleTransform {
   const std::string* choose_text(const std::string& view, const Sample& sample, const SampleDraw& draw) const;
 
   ImageViews images_;
-  std::optional<CaptionChooser> captions_;  // null: there is no such view
+  std::optional<CaptionChooser> captions_;  // null: there is no view `captions`
   std::vector<std::int64_t> no_text_;       // ids of an empty text
   std::shared_ptr<const Source> source_;
   std::shared_ptr<const Tokenizer> tokenizer_;
@@ -113,7 +113,7 @@ class SampleTransform {
   Needs needs_;
   std::uint64_t seed_;
   std::int64_t region_width_;
-  std::shared_ptr<const FeatureFolder> features_;  // null: pictures are decoded
+  std::shared_ptr<const FeatureFolder> features_;  // null: images are decoded
 };
 
 }  // namespace tessera

@@ -9,16 +9,16 @@
 namespace tessera {
 namespace {
 
-// The workers are at most at the border of two epochs, and an epoch cuts a permutation at either end at most.
+// The workers are in at most two consecutive epochs at a time, and an epoch splits at most one permutation at each end.
 constexpr std::size_t kRepeatsKept = 3;
-constexpr std::int64_t kWholeEpoch = -1;  // the row of permutations of all entries of an epoch
+constexpr std::int64_t kWholeEpoch = -1;  // key of the permutations of all entries of an epoch
 
 std::uint64_t key_word(std::int64_t value) {
   return static_cast<std::uint64_t>(value);
 }
 
-// Groups are dealt to `open` rows, each to the row that is shortest by then, so that rows end together; place p is of row
-// p modulo their number: ranks whose number divides that read groups of their own.
+// Deals the groups to `open` rows, each to the row that is shortest so far, so that the rows have similar lengths. Place p
+// comes from row p modulo the number of rows: if the number of ranks divides that, each rank reads its own groups.
 std::vector<std::int64_t> grouped_permutation(const EntryGroups& groups, Random random) {
   std::vector<std::int64_t> order(groups.starts.size() - 1);
   std::iota(order.begin(), order.end(), std::int64_t{0});
@@ -122,7 +122,8 @@ SampleRef Sampler::mixed(std::int64_t epoch, std::int64_t entry) {
   const std::int64_t size = components_[component].size, first = epoch * shares_[component].count,
                      behind = first + shares_[component].count;
   const std::int64_t place = first + entry - shares_[component].begin, repeat = place / size;
-  // A permutation that lies wholly in this epoch is permuted with all the others already, but for that of a component with groups.
+  // Entries of a permutation that is wholly inside this epoch are shuffled by the epoch's permutation already, unless the
+  // component has groups.
   const bool cut = repeat * size < first || (repeat + 1) * size > behind || is_grouped(component);
   return of_row(static_cast<std::int64_t>(component), place, cut);
 }

@@ -25,7 +25,7 @@ void SkipList::note(std::int64_t epoch, const std::string& key, const std::strin
   if (path_.empty() || most_ <= 0) return;
   if (!opened_) open();
   if (full_) return;
-  // As the file has it: bytes that are no UTF-8 are replaced there.
+  // Compares keys as written to the file, where bytes that are not UTF-8 are replaced.
   SkipJson line{{"epoch", epoch}, {"key", key}, {"reason", reason}, {"text", text}};
   const std::string written = skip_line(line);
   line = SkipJson::parse(written);
@@ -36,7 +36,7 @@ void SkipList::note(std::int64_t epoch, const std::string& key, const std::strin
   write(skip_line({{"note", concat("further samples are only counted (data.loader.skipped_list ", most_, ")")}}));
 }
 
-// What an earlier process of the run listed stays listed once.
+// Reads the file of a resumed run, so that samples listed there are not listed again.
 void SkipList::open() {
   opened_ = true;
   constexpr std::int64_t few = 1 << 20;
@@ -53,7 +53,7 @@ void SkipList::open() {
   }
   file_.open(path_, std::ios::app);
   if (!file_)
-    log::warning(path_, ": cannot be written: ", std::strerror(errno), "; samples left out are not listed");
+    log::warning(path_, ": cannot be written: ", std::strerror(errno), "; skipped samples are not listed");
   else if (cut)
     file_ << "\n";
 }

@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-/// The file of a run that lists samples left out, one JSON object a line: {"epoch", "key", "reason", "text"}. A sample
-/// is listed once for each of its reasons, however often it comes; a run that goes on adds to the file. After `most`
-/// lines a last one says that further samples are only counted. The file appears with its first line. A file that
-/// cannot be written is warned of once; it does not stop a run.
+/// Writes a run's list of skipped samples, one JSON object per line: {"epoch", "key", "reason", "text"}. A sample is listed
+/// once for each reason, no matter how often it is skipped; a resumed run appends to the file. After `most` lines a last one
+/// says that further samples are only counted. The file is created with its first line. If it cannot be written, the log
+/// warns once and the run continues.
 class SkipList {
  public:
   SkipList() = default;  // lists nothing
@@ -26,8 +26,8 @@ class SkipList {
   std::string path_;
   std::int64_t most_ = 0;
   bool opened_ = false;
-  // Fingerprints of keys with their reasons, sorted. In one block: small ones that stay, made between large ones that
-  // go, would leave holes all over the heap.
+  // Sorted fingerprints of keys with their reasons. One block: many small allocations that stay, made between large ones that
+  // are freed, would fragment the heap.
   std::vector<std::uint64_t> listed_;
   bool full_ = false;
   std::ofstream file_;

@@ -9,10 +9,10 @@
 
 namespace tessera {
 
-/// Counts samples that are left out, and tells of the first few, each once however often it comes.
+/// Counts skipped samples and logs the first few, each only once.
 class SkipLog {
  public:
-  /// told: what other passes have told already; null: this one tells its own.
+  /// told: what other passes over the data have logged already; null: this log keeps its own record.
   explicit SkipLog(std::string source, std::shared_ptr<ToldSamples> told = nullptr)
       : source_(std::move(source)), told_(told ? std::move(told) : std::make_shared<ToldSamples>()) {}
 

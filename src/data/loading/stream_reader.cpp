@@ -9,7 +9,7 @@ StreamReader::StreamReader(std::shared_ptr<const StreamSource> source, std::uint
     : source_(std::move(source)), seed_(seed), shuffle_(shuffle), slice_(slice) {
   if (source_->files() < slice.count)
     user_error(source_->describe(), ": ", source_->files(), " streams cannot be split over ", slice.count,
-               " processes: each needs one of its own; write more shards, or use fewer processes");
+               " processes: each needs at least one; write more shards, or use fewer processes");
 }
 
 void StreamReader::wait_for_turn(std::unique_lock<std::mutex>& lock, std::int64_t ticket) {
@@ -24,7 +24,7 @@ Sample StreamReader::read(std::int64_t ticket, const DataPosition& place, std::i
   {
     std::unique_lock lock(mutex_);
     wait_for_turn(lock, ticket);
-    lock.unlock();  // the turn itself keeps the others out
+    lock.unlock();  // the other threads wait for their turn
     std::exception_ptr failure;
     try {
       make = read_bytes(place);

@@ -13,16 +13,14 @@
 
 namespace tessera {
 
-/// Lets threads share a stream: its samples are read in the order of the tickets, one at a time, and made (decoded) by
-/// the threads.
+/// Lets threads share a stream: they read its samples one at a time, in the order of the tickets, and decode them in parallel.
 class StreamReader : public SampleReader {
  public:
-  /// Throws UserError when there are fewer files than ranks.
+  /// Throws UserError if there are fewer files than ranks.
   StreamReader(std::shared_ptr<const StreamSource> source, std::uint64_t seed, bool shuffle, const RankSlice& slice);
 
-  /// The sample of this place, after those of all lower tickets. Samples between places are read and thrown away, as are
-  /// those before the first place in its epoch. Throws what the stream throws, for this and all later tickets, and
-  /// Stopped.
+  /// Returns the sample at this place after all lower tickets have been read. Samples between places, and before an epoch's
+  /// first place, are read and discarded. Throws what the stream throws, for this and all later tickets, and Stopped.
   Sample read(std::int64_t ticket, const DataPosition& place, std::int64_t index, const Pause& pause) override;
   void pass(std::int64_t ticket) override;
   void stop() override;
@@ -42,7 +40,7 @@ class StreamReader : public SampleReader {
   std::int64_t turn_ = 0;
   std::exception_ptr failure_;
 
-  // Of the thread whose turn it is.
+  // Used only by the thread whose turn it is.
   std::unique_ptr<SampleStream> stream_;
   DataPosition at_;
 };

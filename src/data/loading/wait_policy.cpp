@@ -22,7 +22,7 @@ double check_wait(const WaitPolicy& wait_policy, std::int64_t ticket, double wai
                ", the timeout: look at this sample, and at the disk, network or command that it is read from");
   double next = wait_policy.warn_after;
   if (waited >= next) {
-    log::warning("data: waiting since ", rounded(waited), " s for ", wait_policy.describe(ticket), " of ",
+    log::warning("data: waited ", rounded(waited), " s for ", wait_policy.describe(ticket), " of ",
                  wait_policy.source);
     while (next <= waited) next *= 2;
   }
@@ -31,7 +31,7 @@ double check_wait(const WaitPolicy& wait_policy, std::int64_t ticket, double wai
 
 void warn_of_left_threads(std::int64_t count) {
   log::warning("data: ", count, count == 1 ? " thread hangs" : " threads hang",
-               " in a sample and cannot be stopped; going on without");
+               " in a sample and cannot be stopped; continuing without");
 }
 
 }  // namespace tessera

@@ -6,13 +6,13 @@
 
 namespace tessera {
 
-/// What threads spend at work: by the clock, and of the processor's time.
+/// The time that threads spend working: wall-clock time and CPU time.
 struct WorkTotals {
   std::atomic<std::int64_t> nanoseconds = 0, cpu_nanoseconds = 0;
   std::atomic<std::int64_t> retries = 0;  // of reads that failed
 };
 
-/// Adds the time that it lives, of the thread that it lives in.
+/// Adds the time from its construction to its destruction, on one thread.
 class WorkTime {
  public:
   explicit WorkTime(WorkTotals& totals) : totals_(totals) {}

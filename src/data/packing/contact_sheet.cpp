@@ -23,7 +23,7 @@ int text_width(const std::string& text) {
   return cv::getTextSize(text, kFont, kFontSize, 1, &baseline).width;
 }
 
-// How letters and marks are written in ASCII that would lose more than an accent, or have none: German, Nordic, Polish, ...
+// ASCII spellings of letters and punctuation marks for which removing an accent is wrong or impossible: German, Nordic, Polish, ...
 const std::unordered_map<char32_t, const char*>& spellings() {
   static const std::unordered_map<char32_t, const char*> map = {
       {U'\u00E4', "ae"}, {U'\u00F6', "oe"}, {U'\u00FC', "ue"}, {U'\u00C4', "Ae"}, {U'\u00D6', "Oe"}, {U'\u00DC', "Ue"},
@@ -37,10 +37,10 @@ const std::unordered_map<char32_t, const char*>& spellings() {
 
 struct Drawable {
   std::string text;
-  std::int64_t lost = 0;  // characters that are "?" now
+  std::int64_t lost = 0;  // characters replaced by "?"
 };
 
-// OpenCV's letters are ASCII only: others are spelt out or lose their accents, or become one "?" each.
+// OpenCV's fonts have only ASCII: other letters are spelled out, lose their accents, or become "?".
 Drawable drawable(const std::string& text) {
   Drawable out;
   for (const char32_t code : unicode::compose(unicode::decode(text))) {
@@ -57,7 +57,7 @@ Drawable drawable(const std::string& text) {
   return out;
 }
 
-// Breaks between words; what does not fit into kLines is cut off with dots.
+// Breaks lines between words; text that does not fit into kLines lines is replaced by "...".
 std::vector<std::string> wrap(const std::string& text, int width) {
   std::vector<std::string> lines;
   std::istringstream words(drawable(text).text);
@@ -77,7 +77,7 @@ std::vector<std::string> wrap(const std::string& text, int width) {
 
 cv::Mat fit(const Image& image, int cell) {
   const cv::Mat picture(static_cast<int>(image.height), static_cast<int>(image.width), CV_8UC3,
-                        const_cast<std::uint8_t*>(image.pixels.data()));  // OpenCV has no view of constant bytes
+                        const_cast<std::uint8_t*>(image.pixels.data()));  // OpenCV has no views of const data
   const int longest = std::max(picture.rows, picture.cols);
   cv::Mat out;
   if (longest * 2 <= cell) {

@@ -16,18 +16,18 @@
 
 namespace tessera {
 
-/// What the statistics count of one sample; made in threads.
+/// The statistics of one sample; computed in threads.
 struct SampleFacts {
   std::string key, bad_reason, bad_text;
-  std::int64_t height = 0, width = 0, bytes = 0;  // bytes: of the picture's file
+  std::int64_t height = 0, width = 0, bytes = 0;  // bytes: of the image file
   std::int64_t label = -1, objects = 0;
   std::vector<std::int64_t> characters, words, tokens;  // of each caption
   std::vector<std::string> fields;                      // "mask", "summary", ...
-  std::uint64_t picture = 0;                            // stands for its bytes
-  std::vector<std::uint64_t> pairs;                     // each stands for the picture with one caption
+  std::uint64_t picture = 0;                            // fingerprint of the image's bytes
+  std::vector<std::uint64_t> pairs;                     // fingerprints of the image with each caption
   SampleDigest digest;
-  nlohmann::ordered_json dump;  // all that it holds, pictures and masks as SHA-256; if wanted
-  Sample sample;                // decoded; if wanted
+  nlohmann::ordered_json dump;  // the sample's contents, with images and masks as SHA-256; if requested
+  Sample sample;                // the decoded sample; if requested
 };
 
 struct FactsWanted {
@@ -36,15 +36,14 @@ struct FactsWanted {
   bool sample = false;
 };
 
-/// Reads and decodes a sample. index: what it is called as long as its key is not known. Throws what `read` throws but
-/// SampleErrors.
+/// Reads and decodes a sample. index: its name while its key is not known. Throws what `read` throws, except SampleError.
 SampleFacts facts_of(const std::function<Sample()>& read, std::int64_t index, const FactsWanted& wanted);
 
-/// Counts what the samples of a source hold.
+/// Collects statistics about the samples of a source.
 class DatasetStatistics {
  public:
   void add(const SampleFacts& facts);
-  /// all: that these were all samples of the source; fewer have no fingerprint.
+  /// all: whether all samples of the source were added; otherwise the report has no fingerprint.
   nlohmann::ordered_json report(const Source& source, bool all) const;
 
  private:
@@ -57,7 +56,7 @@ class DatasetStatistics {
   Counts heights_, widths_, bytes_, captions_, characters_, words_, tokens_, objects_, labels_;
   std::unordered_set<std::string> keys_;
   std::unordered_set<std::uint64_t> pictures_, pairs_;
-  std::map<std::string, std::pair<std::int64_t, std::string>> repeated_;  // what -> how often, the first key
+  std::map<std::string, std::pair<std::int64_t, std::string>> repeated_;  // kind -> number of repeats, key of the first
   SetFingerprint fingerprint_;
 };
 

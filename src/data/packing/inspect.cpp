@@ -38,7 +38,7 @@ Inspection inspect(const Source& source, const InspectSettings& settings,
     SampleFacts facts = workers.take(&wait_policy);
     if (dump) dump->write(as_text(facts.dump, -1) + "\n");
     statistics.add(facts);
-    // As many as are due by now, so that they come from everywhere.
+    // Keeps only as many as are due so far, so that they are spread over the source.
     if (wanted.sample && facts.bad_reason.empty() && std::ssize(out.pictures) <= i * settings.pictures / count)
       out.pictures.push_back(std::move(facts.sample));
     progress(i + 1, count);

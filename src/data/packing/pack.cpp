@@ -24,11 +24,11 @@ namespace {
 namespace fs = std::filesystem;
 using Manifest = nlohmann::ordered_json;
 
-constexpr std::int64_t kListed = 1000;  // bad samples in the manifest
-constexpr std::int64_t kJudged = 100;   // samples before the share of bad ones is judged on the way
+constexpr std::int64_t kListed = 1000;  // bad samples listed in the manifest
+constexpr std::int64_t kJudged = 100;   // number of samples from which the share of bad ones is checked
 constexpr std::int64_t kTarEnd = 2 * 512;
 
-// "KEY: BEFORE, now AFTER" of each line in which two dumps of settings differ; "" where that does not tell it.
+// Returns "KEY: BEFORE, now AFTER" for each line in which two dumps of settings differ; "" if their lines do not match up.
 std::string describe_changes(const std::string& before, const std::string& after) {
   const std::vector<std::string> old_lines = split(before, '\n'), new_lines = split(after, '\n');
   if (old_lines.size() != new_lines.size()) return "";
@@ -42,7 +42,7 @@ std::string describe_changes(const std::string& before, const std::string& after
   return out;
 }
 
-// What is written, and how far it is. The manifest is what a later call goes on from.
+// Writes the shards and tracks the progress in the manifest, from which a later call can continue.
 class Packer {
  public:
   Packer(const Source& source, const std::string& source_settings, const PackSettings& settings)
@@ -62,7 +62,7 @@ class Packer {
     manifest_["shards"] = Manifest::array();
   }
 
-  // Goes on from the manifest that is there, or begins.
+  // Continues from an existing manifest, or starts a new one.
   void begin() {
     std::error_code error;
     fs::create_directories(settings_.folder, error);
@@ -75,8 +75,8 @@ class Packer {
       if (file.find(".tar.tmp.") != std::string::npos)
         fs::remove(entry.path());
       else if (!goes_on && file.ends_with(".tar"))
-        user_error(entry.path().string(), ": is there already, and no ", manifest_path(),
-                   " tells of it: name another folder, or remove the shards of ", settings_.name);
+        user_error(entry.path().string(), ": exists already, but is not listed in a manifest ", manifest_path(),
+                   ": name another folder, or remove the shards of ", settings_.name);
     }
     if (error) user_error(settings_.folder, ": cannot read this folder: ", error.message());
     if (goes_on) restore();
@@ -130,7 +130,7 @@ class Packer {
       user_error(manifest_path(), ": is not the manifest of a pack: name another folder");
     for (const char* key : {"source", "source_settings", "settings", "background_class", "classes"})
       if (there.value(key, Manifest()) != manifest_[key])
-        user_error(manifest_path(), ": was begun with ", change_of(there, key),
+        user_error(manifest_path(), ": was started with ", change_of(there, key),
                    ": name another folder, or remove the shards of ", settings_.name);
     try {
       for (const Manifest& shard : there.at("shards")) check(shard);
@@ -156,9 +156,9 @@ class Packer {
     std::error_code error;
     const auto size = fs::file_size(path, error);
     if (error || size != shard.at("bytes").get<std::uintmax_t>())
-      user_error(path.string(), ": ", error ? "is gone" : "has another size",
-                 ", but " + manifest_path() + " says that it is complete: remove all of ", settings_.name,
-                 " and begin anew");
+      user_error(path.string(), ": ", error ? "is missing" : "has another size",
+                 ", but " + manifest_path() + " lists it as complete: remove all of ", settings_.name,
+                 " and start again");
   }
 
   void add(PackedSample sample) {
@@ -203,7 +203,7 @@ class Packer {
                describe_bad_share(settings_.max_bad_share, bad_total_, seen, "--max-bad-share "), example);
   }
 
-  // The shard first, then the manifest that knows it. Bad samples behind the shard's last one belong to the next.
+  // Finishes the shard first, then the manifest that lists it. Bad samples after the shard's last sample count for the next shard.
   void finish_shard() {
     tar_->finish();
     tar_.reset();
@@ -254,7 +254,7 @@ class Packer {
   std::int64_t bad_total_ = 0;
   SetFingerprint fingerprint_;
 
-  // The shard that is being written.
+  // State of the shard that is being written.
   std::optional<io::TarWriter> tar_;
   std::set<std::string> keys_;
   std::int64_t in_shard_ = 0, bytes_ = 0;

@@ -19,7 +19,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kLongestKey = 84;  // with the member's name, 100 bytes fit into a tar's header
+constexpr std::size_t kLongestKey = 84;  // a tar header holds 100 bytes, including the member's name
 constexpr std::int64_t kTarBlock = 512;
 
 std::string without_picture_extension(std::string name) {
@@ -33,16 +33,16 @@ std::string without_picture_extension(std::string name) {
   return name;
 }
 
-// The first bytes, cut between characters.
+// Returns at most the first `count` bytes without splitting a character.
 std::string first_bytes(const std::string& text, std::size_t count) {
   while (count > 0 && (static_cast<unsigned char>(text[count]) & 0xC0U) == 0x80U) --count;
   return text.substr(0, count);
 }
 
-// As the reader will give them: without blanks at either end, and all of them UTF-8. Phrases go with their captions.
+// Makes the captions what a reader will return: stripped, and only valid UTF-8. Objects' references to captions are updated.
 void clean_captions(Sample& sample) {
   std::vector<std::string> out;
-  std::vector<std::int64_t> place;  // of each caption among those that stay; -1: it does not
+  std::vector<std::int64_t> place;  // new index of each caption; -1: dropped
   bool undecodable = false;
   for (const std::string& caption : sample.captions) {
     const std::string text(strip(caption));
@@ -63,14 +63,14 @@ void clean_captions(Sample& sample) {
   sample.captions = std::move(out);
 }
 
-// One value a pixel that may not be mixed with its neighbors'.
+// Resizes one value per pixel with nearest neighbor sampling, as the values must not be mixed.
 template <class T>
 std::vector<T> resized(const std::vector<T>& values, const Image& from, const Image& to) {
   if (values.size() != static_cast<std::size_t>(from.height * from.width)) return values;
   std::vector<T> out;
   out.reserve(static_cast<std::size_t>(to.height * to.width));
   const auto source = [](std::int64_t place, std::int64_t old_side, std::int64_t new_side) {
-    return std::min((2 * place + 1) * old_side / (2 * new_side), old_side - 1);  // the center's pixel
+    return std::min((2 * place + 1) * old_side / (2 * new_side), old_side - 1);  // the pixel at the center
   };
   for (std::int64_t y = 0; y < to.height; ++y)
     for (std::int64_t x = 0; x < to.width; ++x)
@@ -79,7 +79,7 @@ std::vector<T> resized(const std::vector<T>& values, const Image& from, const Im
   return out;
 }
 
-// The side file's `width` and `height`, where they are the picture's.
+// Updates the side file's `width` and `height` if they are the image's.
 void update_size(std::string& fields, const Image& from, const Image& to) {
   nlohmann::json json = nlohmann::json::parse(fields, nullptr, false);
   if (!json.is_object()) return;
@@ -93,7 +93,7 @@ void update_size(std::string& fields, const Image& from, const Image& to) {
   fields = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Shrinks the picture and what is measured in its pixels.
+// Reduces the image and everything that is measured in its pixels.
 void shrink(Sample& sample, std::int64_t shorter) {
   const Image& old = sample.image;
   const double scale = static_cast<double>(shorter) / static_cast<double>(std::min(old.height, old.width));
@@ -111,7 +111,7 @@ void shrink(Sample& sample, std::int64_t shorter) {
 
 void prepare_picture(Sample& sample, const PackSettings& settings) {
   std::string file = sample.encoded;
-  sample.image = take_image(sample);  // whoever cannot be decoded is bad
+  sample.image = take_image(sample);  // throws if the image cannot be decoded
   const bool too_large = settings.resize > 0 && std::min(sample.image.height, sample.image.width) > settings.resize;
   if (too_large) shrink(sample, settings.resize);
   if (too_large || file.empty())

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// A sample as its shard holds it: the files, and what the fingerprint adds for it.
+/// A sample as stored in a shard: its files, and its digest for the fingerprint.
 struct PackedSample {
   std::string key;
   std::vector<SampleFile> files;
@@ -18,16 +18,15 @@ struct PackedSample {
   std::string bad_reason;  // empty: good
   std::string bad_text;
 
-  /// Of the tar that the files take.
+  /// Bytes that the files take in the tar.
   std::int64_t bytes() const;
 };
 
-/// A key that WebDataset's rules leave whole: no dots in the last component, no picture's extension, valid UTF-8, short
-/// enough for a tar. Equal for equal keys; different ones may come out equal.
+/// Returns a key that fits WebDataset's rules: no dots in the last component, no image extension, valid UTF-8, short enough for
+/// a tar. Equal keys stay equal; different keys may become equal.
 std::string shard_key(const std::string& key);
 
-/// Reads a sample and makes it ready. index: what it is called as long as its key is not known. Throws what `read`
-/// throws but SampleErrors.
+/// Reads and prepares a sample. index: its name while its key is not known. Throws what `read` throws, except SampleError.
 PackedSample pack_sample(const std::function<Sample()>& read, std::int64_t index, const PackSettings& settings,
                          const std::vector<std::string>& class_names);
 

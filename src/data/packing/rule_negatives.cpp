@@ -61,14 +61,14 @@ rel clothing: wearing | washing
 
 enum class WordKind { attribute, object, relation };
 
-/// A word or several, as they stand in texts.
+/// One or more words as they appear in texts.
 struct Form {
   Words words;
   WordKind kind = WordKind::attribute;
   std::size_t group = 0;  // number of its class
-  std::size_t side = 0;   // those of one side do not exclude each other
+  std::size_t side = 0;   // words of the same side do not exclude each other
   bool plural = false;
-  std::size_t pair = 0;  // of a noun: the place of its other number
+  std::size_t pair = 0;  // for a noun: index of its plural or singular form
 };
 
 bool excludes(const Form& a, const Form& b) {
@@ -91,7 +91,7 @@ std::string plural_of(const std::string& noun) {
   return noun + "s";
 }
 
-/// A word of a text and what follows it up to the next one.
+/// A word of a text and the characters between it and the next word.
 struct TextWord {
   std::string text;
   std::string behind;
@@ -123,7 +123,7 @@ CutText cut(const std::string& text) {
   return out;
 }
 
-/// Where a form stands in a text.
+/// An occurrence of a form in a text.
 struct Found {
   std::size_t first = 0;
   const Form* form = nullptr;
@@ -131,7 +131,7 @@ struct Found {
   std::size_t end() const { return first + form->words.size(); }
 };
 
-/// Another form in the place of one that was found.
+/// The replacement of an occurrence by another form.
 struct Edit {
   Found place;
   const Form* form = nullptr;
@@ -139,7 +139,7 @@ struct Edit {
 
 using Edits = std::vector<Edit>;  // in the order of the text
 
-// The article that goes with the next word, where the text has one.
+// Adjusts an article at `place` to the word after it.
 void fix_article(CutText& text, std::size_t place) {
   TextWord& article = text.words[place];
   if (article.plain != "a" && article.plain != "an") return;
@@ -149,7 +149,7 @@ void fix_article(CutText& text, std::size_t place) {
 }
 
 std::string edited(CutText text, const Edits& edits) {
-  for (auto edit = edits.rbegin(); edit != edits.rend(); ++edit) {  // so that places stay
+  for (auto edit = edits.rbegin(); edit != edits.rend(); ++edit) {  // backwards, so that earlier positions stay valid
     const auto first = text.words.begin() + static_cast<std::ptrdiff_t>(edit->place.first);
     TextWord joined;
     for (const std::string& word : edit->form->words) joined.text += joined.text.empty() ? word : " " + word;
@@ -200,7 +200,7 @@ void NegativeRules::Impl::add_line(const std::string& line, std::size_t group, c
   const Words head = parts_of(line.substr(0, colon));
   if (colon == std::string::npos || head.size() != 2 || !kinds.contains(head[0]))
     user_error(place,
-               ": expected a line such as `att size: small, tiny | large, big`, of the kinds att, obj and rel, got ",
+               ": expected a line such as `att size: small, tiny | large, big`, with the kind att, obj or rel, got ",
                printable(line, 60));
   const std::vector<std::string> sides = split(line.substr(colon + 1), '|');
   if (sides.size() < 2)
@@ -213,7 +213,7 @@ void NegativeRules::Impl::add_line(const std::string& line, std::size_t group, c
 void NegativeRules::Impl::add_forms(const std::string& word, WordKind kind, std::size_t group, std::size_t side,
                                     const std::string& place) {
   if (word.empty() || word.starts_with('/') || word.ends_with('/'))
-    user_error(place, ": there is no word before or behind a comma or |");
+    user_error(place, ": there is no word before or after a comma or |");
   const std::size_t slash = word.find('/'), first = forms.size();
   const std::string singular = word.substr(0, slash);
   forms.push_back({parts_of(singular), kind, group, side, false, first});
@@ -226,7 +226,7 @@ void NegativeRules::Impl::add_forms(const std::string& word, WordKind kind, std:
     forms[first].pair = first + 1;
 }
 
-// The longest form at each place; what is part of one is no other.
+// Finds the longest form at each position; words inside a form are not matched again.
 std::vector<Found> NegativeRules::Impl::find(const CutText& text) const {
   std::vector<Found> out;
   for (std::size_t i = 0; i < text.words.size(); ++i) {
@@ -241,7 +241,7 @@ std::vector<Found> NegativeRules::Impl::find(const CutText& text) const {
     std::size_t longest = 0;
     for (const std::size_t candidate : candidates->second)
       if (stands_here(forms[candidate])) longest = std::max(longest, forms[candidate].words.size());
-    for (const std::size_t candidate : candidates->second)  // a word may be of several classes
+    for (const std::size_t candidate : candidates->second)  // a word may belong to several classes
       if (forms[candidate].words.size() == longest && stands_here(forms[candidate]))
         out.push_back({i, &forms[candidate]});
     if (longest > 0) i += longest - 1;
@@ -256,7 +256,7 @@ std::vector<Edits> NegativeRules::Impl::swaps(const CutText& text, const std::ve
   for (const Found& each : found)
     if (each.form->kind == WordKind::attribute)
       std::fill_n(attribute.begin() + static_cast<std::ptrdiff_t>(each.first), each.form->words.size(), true);
-  // Whether more than joiners stands between two forms, or more than joiners and attributes.
+  // Whether there are words between two forms other than joiners (and other than attributes, unless attributes_count).
   const auto is_between = [&](const Found& a, const Found& b, bool attributes_count) {
     for (std::size_t i = a.end(); i < b.first; ++i)
       if (!joiner[i] && (attributes_count || !attribute[i])) return true;

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// Numbers and texts one after the other, each text with its length, so that no two samples give the same bytes.
+// Concatenates numbers and texts, each text preceded by its length, so that different samples always produce different bytes.
 class Serial {
  public:
   Serial& number(std::int64_t value) {

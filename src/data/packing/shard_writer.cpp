@@ -49,8 +49,8 @@ Json describe_objects(const std::vector<ObjectAnnotation>& objects, const std::v
   return list;
 }
 
-/// What the sample's own side file held. Its `caption` stays under that name only if it is one of the captions: read
-/// again, it would be one. Its `regions` are among the objects, but for those whose boxes are none.
+/// Returns the fields of the sample's own side file. Its `caption` keeps that name only if it is one of the captions, because a
+/// reader would take it for one. Its `regions` are already among the objects, except those with invalid boxes.
 Json kept_fields(const Sample& sample) {
   Json json = sample.fields.empty() ? Json::object() : Json::parse(sample.fields, nullptr, false);
   if (!json.is_object()) return Json::object();
@@ -101,7 +101,7 @@ void prepare_folder(const ShardSettings& settings) {
   for (const auto& entry : std::filesystem::directory_iterator(settings.folder, error)) {
     const std::string file = entry.path().filename().string();
     if (file.starts_with(settings.name + "-") && file.ends_with(".tar"))
-      user_error(entry.path().string(), ": is there already; name another folder, or remove the shards of ",
+      user_error(entry.path().string(), ": exists already; name another folder, or remove the shards of ",
                  settings.name);
   }
   if (error) user_error(settings.folder, ": cannot read this folder: ", error.message());
@@ -135,7 +135,7 @@ std::vector<SampleFile> sample_files(const Sample& sample, const std::vector<std
     const std::int64_t width = sample.image.empty() ? header.width : sample.image.width;
     if (height * width != static_cast<std::int64_t>(values.size()))
       throw SampleError("bad_" + what, concat("sample ", sample.key, ": its ", what, " has ", values.size(),
-                                              " pixels, its picture ", height, " x ", width));
+                                              " pixels, its image ", height, " x ", width));
     files.push_back({what + ".png", encode(values, height, width)});
   };
   add_pixels("mask", sample.mask, encode_mask);

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kShortWord = 4;  // bytes; below, most are articles and prepositions
+constexpr std::size_t kShortWord = 4;  // bytes; shorter words are mostly articles and prepositions
 
 using Words = std::vector<std::string>;
 
@@ -17,7 +17,7 @@ bool is_word_byte(char c) {
   return byte >= 0x80 || std::isalnum(byte) != 0;
 }
 
-// Lower-case (ASCII) letters and digits of a word; empty for what has none.
+// Returns the letters and digits of a word, with ASCII letters in lower case; empty if it has none.
 std::string plain(const std::string& word) {
   std::string out;
   for (const char c : word)
@@ -33,7 +33,7 @@ std::string without_brackets(const std::string& text) {
     if (depth == 0) out += c;
     if ((c == ')' || c == ']' || c == '}') && depth > 0) --depth;
   }
-  // A bracket that nobody closes is a slip of the pen.
+  // An unclosed bracket is probably a typo: keep the text.
   return depth == 0 ? out : text;
 }
 
@@ -46,7 +46,7 @@ bool ends_sentence(const std::string& word) {
   return std::string_view(".!?;").find(word.back()) != std::string_view::npos;
 }
 
-// A caption's words, sentence by sentence.
+// Splits a caption into sentences of words.
 std::vector<Words> sentences_of(const std::string& caption) {
   std::vector<Words> out(1);
   for (const std::string& line : split(without_brackets(caption), '\n')) {

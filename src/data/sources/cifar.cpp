@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kSide = 32;
 constexpr std::int64_t kPlane = kSide * kSide;
 
-/// The file layout of one of the two data sets: label bytes (the last one counts), then three planes.
+/// The file layout of one of the two data sets: label bytes (the last one is used), then three planes.
 struct CifarFormat {
   const char* folder;  // in the archive
   std::uint64_t label_bytes;
@@ -56,7 +56,7 @@ class Cifar : public IndexedSource {
   std::vector<std::string> class_names() const override { return names_; }
   std::string describe() const override {
     return concat("cifar", format_->classes, " ", settings_.path, " (", settings_.split, "), ", with_thousands(size()),
-                  " pictures");
+                  " images");
   }
 
   std::int64_t data_file_count() const override { return std::ssize(paths_); }
@@ -101,8 +101,8 @@ class Cifar : public IndexedSource {
             return folder;
           }
     user_error(settings_.path,
-               ": holds neither data_batch_1.bin (CIFAR-10) nor train.bin (CIFAR-100); the archives' "
-               "\"binary version\" is read");
+               ": holds neither data_batch_1.bin (CIFAR-10) nor train.bin (CIFAR-100); expected the archives' "
+               "\"binary version\"");
   }
 
   void find_names(const fs::path& folder) {
@@ -123,8 +123,8 @@ class Cifar : public IndexedSource {
     files_.push_back(std::make_unique<io::RandomAccessFile>(path.string()));
     const std::uint64_t size = files_.back()->size();
     if (size % format_->record() != 0)
-      user_error(path.string(), ": has ", size, " bytes, which are no whole records of ", format_->record(),
-                 ": cut off, or no CIFAR-", format_->classes, " file");
+      user_error(path.string(), ": has ", size, " bytes, which are not whole records of ", format_->record(),
+                 ": cut off, or not a CIFAR-", format_->classes, " file");
     stems_.push_back(path.stem().string());
     paths_.push_back(path);
     first_.push_back(first_.back() + static_cast<std::int64_t>(size / format_->record()));
@@ -136,7 +136,7 @@ class Cifar : public IndexedSource {
   std::vector<std::string> stems_;
   std::vector<fs::path> paths_;
   std::vector<std::unique_ptr<io::RandomAccessFile>> files_;
-  std::vector<std::int64_t> first_ = {0};  // sample of each file, then the end
+  std::vector<std::int64_t> first_ = {0};  // first sample of each file, then the total
 };
 
 }  // namespace

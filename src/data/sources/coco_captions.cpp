@@ -23,7 +23,7 @@ std::shared_ptr<IndexedSource> make_coco_captions(const CocoCaptionsSettings& se
     user_error("coco_captions: annotations is not set; expected a file such as captions_train2017.json");
   config::require(settings.annotations);
   PictureList list{concat("coco_captions ", settings.annotations), settings.images};
-  std::unordered_map<std::int64_t, std::size_t> numbers;  // of pictures, by id
+  std::unordered_map<std::int64_t, std::size_t> numbers;  // indices of images, by id
   std::vector<CocoCaption> captions;
   for_each_item(settings.annotations,
                 {{"images",
@@ -31,7 +31,7 @@ std::shared_ptr<IndexedSource> make_coco_captions(const CocoCaptionsSettings& se
                     ListedPicture picture;
                     picture.name = item.text("file_name");
                     if (!numbers.emplace(item.number("id"), list.pictures.size()).second)
-                      user_error(item.place(), ": id ", item.number("id"), " stands in an earlier item already");
+                      user_error(item.place(), ": id ", item.number("id"), " is already used by an earlier item");
                     list.pictures.push_back(std::move(picture));
                   }},
                  {"annotations", [&](const JsonItem& item) {
@@ -47,7 +47,7 @@ std::shared_ptr<IndexedSource> make_coco_captions(const CocoCaptionsSettings& se
   }
   if (strangers > 0)
     log::warning(settings.annotations, ": ", strangers, " of ", captions.size(),
-                 " captions are of pictures that `images` does not list");
+                 " captions belong to images that `images` does not list");
   list.tables = {settings.annotations};
   return std::make_shared<ListedPictures>(std::move(list));
 }

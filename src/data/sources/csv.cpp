@@ -19,15 +19,15 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kNoColumn = static_cast<std::size_t>(-1);
 
-/// A class as a table writes it, until all names are known.
+/// A class as written in a table, kept until all names are known.
 struct WrittenLabel {
   std::size_t picture;
   std::string text;
   std::string place;
 };
 
-/// The one of the settings, or the first one that takes the column of pictures out of the first line, or at least takes that
-/// apart; a tab where none does.
+/// Returns the separator of the settings; or else the first one that yields the image column in the first line; or else the
+/// first one that splits that line; or else a tab.
 char separator_for(const CsvSettings& settings, const std::string& path) {
   if (settings.separator) return separator_of(*settings.separator);
   std::optional<char> several;
@@ -88,14 +88,14 @@ class CsvReader {
   void read_table(const std::string& path) {
     Table table(path, separator_for(settings_, path));
     const Columns columns = find_columns(table);
-    std::optional<std::string> prefix;  // of this table's file names
+    std::optional<std::string> prefix;  // precedes this table's file names
     const auto field = [](const std::vector<std::string>& row, std::size_t column) {
       return column == kNoColumn ? std::string() : std::string(strip(row[column]));
     };
     for (std::vector<std::string> row; table.next(row);) {
       ListedPicture picture;
       const std::string name = field(row, columns.image);
-      if (name.empty()) user_error(path, ":", table.line(), ": names no picture (column ", settings_.image_key, ")");
+      if (name.empty()) user_error(path, ":", table.line(), ": names no image (column ", settings_.image_key, ")");
       if (!prefix) prefix = prefix_of(path, name);
       const auto file = [&](const std::string& written) {
         return written.empty() || prefix->empty() ? written : (fs::path(*prefix) / written).generic_string();
@@ -125,13 +125,13 @@ class CsvReader {
     };
     add("label", settings_.label_key, "label_key");
     if (!settings_.label_key.empty())
-      list_.columns["label"] += concat(", and ", list_.class_names.size(), " names of classes are known (classes)");
+      list_.columns["label"] += concat(", and ", list_.class_names.size(), " class names are known (classes)");
     add("mask", settings_.mask_key, "mask_key");
     add("caption", settings_.caption_key.empty() ? "" : join_names(settings_.caption_key), "caption_key");
     add("captions", settings_.text_fields.empty() ? "" : join_names(settings_.text_fields), "text_fields");
   }
 
-  // What goes before the names of one table: nothing, unless its folder is another than the first table's.
+  // Returns the prefix of one table's file names: empty, unless its folder differs from the first table's.
   std::string prefix_of(const std::string& table, const std::string& first) {
     const std::string folder = settings_.root.value_or(folder_of(table, first));
     if (list_.pictures.empty()) list_.folder = folder;
@@ -176,7 +176,7 @@ class CsvReader {
   std::vector<WrittenLabel> labels_;
 };
 
-/// Its rows are read again for a filter, which may ask for any column.
+/// For a filter it reads the rows again, as the filter may use any column.
 class CsvSource : public ListedPictures, public FieldSource {
  public:
   explicit CsvSource(const CsvSettings& settings) : ListedPictures(CsvReader(settings).read()), settings_(settings) {}
@@ -204,7 +204,7 @@ std::string setting_of(char separator) {
   return separator == '\t' ? "tab" : separator == ',' ? "comma" : std::string(1, separator);
 }
 
-/// As a value in a YAML flow mapping.
+/// Formats a text as a value in a YAML flow mapping.
 std::string flow_value(const std::string& text) {
   return text.find_first_of(",[]{}:#'\"") == std::string::npos ? text : "'" + text + "'";
 }
@@ -222,7 +222,7 @@ CsvSettings csv_settings_of(const std::string& path, const std::string& given) {
     if (std::find(columns.begin(), columns.end(), name) == columns.end()) missing.push_back(name);
   if (missing.empty()) return out;
   user_error(given, ": has no column ", join_names(missing), "; its columns are: ",
-             printable(join_names(columns), 1000), ". Say which hold pictures and captions: {name: csv, path: ",
+             printable(join_names(columns), 1000), ". Name the columns of images and captions: {name: csv, path: ",
              flow_value(path), ", separator: ", flow_value(*out.separator), ", image_key: ", flow_value(columns.front()),
              ", caption_key: ", flow_value(columns[std::min<std::size_t>(1, columns.size() - 1)]), "}");
 }

@@ -21,7 +21,7 @@ constexpr std::string_view kMark = "[/EN#";
   throw SampleError("bad_annotation", text);
 }
 
-// The texts between <name> and </name>, in order.
+// Returns the texts between <name> and </name>, in order.
 std::vector<std::string_view> xml_elements(std::string_view xml, const std::string& name) {
   const std::string open = "<" + name + ">", close = "</" + name + ">";
   std::vector<std::string_view> out;

@@ -6,11 +6,11 @@
 
 namespace tessera {
 
-/// Mixed into an IndexedSource that knows the side fields of its samples without reading their pictures.
+/// Mixed into an IndexedSource that can read the side fields of its samples without reading their images.
 class FieldSource {
  public:
   virtual ~FieldSource() = default;
-  /// What a filter says of each sample, in their order. Throws UserError: a field that no sample can have.
+  /// Returns a filter's verdict on each sample, in order. Throws UserError if the filter uses a field that no sample can have.
   virtual std::vector<FilterVerdict> judge(const RowFilter& filter) const = 0;
 };
 

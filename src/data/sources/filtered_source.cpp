@@ -18,13 +18,13 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kJudgedAtOnce = 1024;  // samples of a source that reads whole ones
+constexpr std::int64_t kJudgedAtOnce = 1024;  // samples per task, for sources that must read whole samples
 
 FilterVerdict judge_sample(const RowFilter& filter, const Sample& sample) {
   return filter.judge(sample.fields.empty() ? nlohmann::json(nullptr) : parse_python_json(sample.fields));
 }
 
-// Of any source, by reading its samples. One that cannot be read stays: it is a bad sample, counted as such.
+// Judges the samples of any source by reading them. A sample that cannot be read passes, so that it is counted as bad later.
 std::vector<FilterVerdict> judge_whole_samples(const IndexedSource& source, const RowFilter& filter) {
   std::vector<FilterVerdict> out(static_cast<std::size_t>(source.size()));
   const std::int64_t pieces = (source.size() + kJudgedAtOnce - 1) / kJudgedAtOnce;
@@ -46,7 +46,7 @@ std::vector<FilterVerdict> judge_whole_samples(const IndexedSource& source, cons
   const std::string nowhere = counts.field_of_none();
   user_error(
       source.describe(), ": ", counts.describe(filter),
-      nowhere.empty() ? "" : concat("; no sample has the side field ", nowhere, ", or none has it of that kind"));
+      nowhere.empty() ? "" : concat("; no sample has the side field ", nowhere, ", or none has it of that type"));
 }
 
 class FilteredSource : public IndexedSource, public GroupedSource {
@@ -78,7 +78,7 @@ class FilteredSource : public IndexedSource, public GroupedSource {
   std::int64_t data_file_count() const override { return source_->data_file_count(); }
   DataFile data_file(std::int64_t index) const override { return source_->data_file(index); }
 
-  // Those of the source that hold any of the samples that pass.
+  // The groups of the source that contain samples that pass.
   std::vector<std::int64_t> group_starts() const override {
     const auto* grouped = dynamic_cast<const GroupedSource*>(source_.get());
     const std::vector<std::int64_t> all = grouped != nullptr ? grouped->group_starts() : std::vector<std::int64_t>();
@@ -102,7 +102,7 @@ class FilteredSource : public IndexedSource, public GroupedSource {
   std::string described_;
 };
 
-/// Leaves out what does not pass, so that places in it are those of samples that do.
+/// Drops samples that do not pass, so that places count only samples that do.
 class FilteringStream : public SampleStream {
  public:
   FilteringStream(std::unique_ptr<SampleStream> stream, std::shared_ptr<const RowFilter> filter,
@@ -155,7 +155,7 @@ class FilteredStreamSource : public StreamSource {
   std::int64_t data_file_count() const override { return source_->data_file_count(); }
   DataFile data_file(std::int64_t index) const override { return source_->data_file(index); }
   std::unique_ptr<SampleStream> open(const StreamStart& start) const override {
-    // A rank may have a file without any, but not so many samples in a row that all of the data went by a hundred times.
+    // The limit is a hundred passes over the data, as a rank may have files without passing samples.
     return std::make_unique<FilteringStream>(source_->open(start), filter_,
                                              100 * std::max<std::int64_t>(1000, source_->size()));
   }
@@ -163,14 +163,14 @@ class FilteredStreamSource : public StreamSource {
  private:
   std::int64_t counted() {
     log::info(source_->describe(),
-              ": counting the samples that pass, which reads everything once; stream.samples spares it");
+              ": counting the samples that pass, which reads everything once; set stream.samples to avoid it");
     FilterCounts counts(filter_->fields());
     const auto stream = source_->open({.shuffle = false});
     for (std::int64_t i = 0; i < source_->size(); ++i) {
       try {
         counts.add(judge_sample(*filter_, stream->next()()));
       } catch (const SampleError&) {
-        counts.add({});  // stays, and is a bad sample
+        counts.add({});  // passes, to be counted as a bad sample later
       }
     }
     if (counts.passing() == 0) refuse_empty(*source_, *filter_, counts);

@@ -9,10 +9,10 @@
 
 namespace tessera {
 
-/// The samples of a source that pass its filter: the source itself where the settings name none. A source with random access is
-/// looked through once, without its pictures where it can (FieldSource); a stream leaves samples out as they come, and is read
-/// once at the start to count those that stay, unless `stream_samples` says how many there are. Throws UserError: a filter that
-/// is not understood, a field that no sample has, a filter that no sample passes.
+/// Returns the samples of a source that pass its filter; without a filter, the source itself. A source with random access is
+/// scanned once, without its images if possible (FieldSource). A stream is filtered while it is read; unless `stream_samples`
+/// gives the number of samples that pass, it is read once at the start to count them. Throws UserError if the filter cannot be
+/// parsed, if no sample has one of its fields, or if no sample passes.
 std::shared_ptr<Source> filtered(std::shared_ptr<Source> source, const FilterSettings& settings,
                                  std::optional<std::int64_t> stream_samples = std::nullopt);
 

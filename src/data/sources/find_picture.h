@@ -4,8 +4,9 @@
 
 namespace tessera {
 
-/// The file that a list means by a picture's name, relative to the folder of the pictures: the name, without its folders,
-/// with a usual ending where it has none, or, a number, as COCO writes it. The name itself where no such file is there.
+/// Finds the file for an image name in a list, relative to the images' folder. Tries the name as written, then without its
+/// folders; a name without an extension is tried with the usual ones, and a number also as COCO writes it. Returns the name
+/// itself if no such file exists.
 std::string find_picture(const std::string& folder, const std::string& name);
 
 }  // namespace tessera

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The pictures and captions of Flickr30k's own files.
+/// Reads the images and captions of Flickr30k's own files.
 class Flickr30kReader {
  public:
   explicit Flickr30kReader(const Flickr30kSettings& settings) : settings_(settings) {
@@ -52,16 +52,16 @@ class Flickr30kReader {
     if (settings_.split.empty()) return;
     for (const std::string& line : split(io::read_file(settings_.split), '\n'))
       if (!strip(line).empty()) wanted_.insert(fs::path(strip(line)).stem().string());
-    if (wanted_.empty()) user_error(settings_.split, ": is empty; expected numbers of pictures, one a line");
+    if (wanted_.empty()) user_error(settings_.split, ": is empty; expected numbers of images, one per line");
   }
 
   void check_split() const {
     if (numbers_.empty() && !wanted_.empty())
-      user_error(settings_.split, ": names none of the pictures; expected numbers such as 1000092795, got ",
+      user_error(settings_.split, ": names none of the images; expected numbers such as 1000092795, got ",
                  *wanted_.begin());
     if (numbers_.size() < wanted_.size())
       log::warning(settings_.split, ": ", wanted_.size() - numbers_.size(), " of its ", wanted_.size(),
-                   " pictures have no captions");
+                   " images have no captions");
   }
 
   ListedPicture* picture_of(const std::string& name) {
@@ -78,7 +78,7 @@ class Flickr30kReader {
       if (strip(line).empty()) continue;
       const std::size_t tab = line.find('\t'), mark = line.rfind('#', tab);
       if (tab == std::string::npos || mark == std::string::npos || mark == 0)
-        user_error(settings_.captions, ":", number, ": expected PICTURE#NUMBER<tab>CAPTION, got \"", line.substr(0, 60),
+        user_error(settings_.captions, ":", number, ": expected IMAGE#NUMBER<tab>CAPTION, got \"", line.substr(0, 60),
                    "\"");
       if (ListedPicture* picture = picture_of(line.substr(0, mark)))
         add_caption(std::string_view(line).substr(tab + 1), picture->captions);
@@ -87,7 +87,7 @@ class Flickr30kReader {
 
   void read_csv() {
     Table table(settings_.captions, '|');
-    const std::size_t name = table.column("image_name", "the picture"), text = table.column("comment", "its caption");
+    const std::size_t name = table.column("image_name", "the image"), text = table.column("comment", "its caption");
     std::int64_t without = 0, first = 0;
     for (std::vector<std::string> row; table.next(row);) {
       ListedPicture* picture = picture_of(std::string(strip(row[name])));
@@ -114,7 +114,7 @@ class Flickr30kReader {
   }
 
   const Flickr30kSettings& settings_;
-  std::set<std::string> wanted_;  // without their ending; empty: all
+  std::set<std::string> wanted_;  // image names without extension; empty: all
   std::unordered_map<std::string, std::size_t> numbers_;
   PictureList list_;
 };
@@ -125,7 +125,7 @@ class Flickr30k : public ListedPictures {
     std::error_code ignored;
     for (const char* folder : {"Sentences", "Annotations"})
       if (!entities_.empty() && !fs::is_directory(fs::path(entities_) / folder, ignored))
-        user_error((fs::path(entities_) / folder).string(), ": no such folder; it belongs to Flickr30k Entities");
+        user_error((fs::path(entities_) / folder).string(), ": no such folder; it is part of Flickr30k Entities");
   }
 
   Sample get(std::int64_t index) const override {
@@ -150,7 +150,7 @@ class Flickr30k : public ListedPictures {
   }
 
  private:
-  /// Its errors name the sample.
+  /// Adds the sample's name to the errors of `read`.
   template <class Read>
   static void read_named(const std::string& key, const Read& read) {
     try {

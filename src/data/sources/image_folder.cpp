@@ -34,7 +34,7 @@ bool is_all_digits(const std::string& name) {
   return !name.empty() && name.find_first_not_of("0123456789") == std::string::npos;
 }
 
-/// Whether a folder's files lie as img2dataset puts them: statistics beside the folder, or texts beside pictures in it.
+/// Whether a folder has img2dataset's layout: a statistics file next to the folder, or texts next to the images in it.
 bool is_img2dataset_shard(const fs::path& folder) {
   if (!is_all_digits(folder.filename().string())) return false;
   if (fs::exists(folder.string() + "_stats.json")) return true;
@@ -48,7 +48,7 @@ class ImageFolder : public IndexedSource {
  public:
   explicit ImageFolder(const ImageFolderSettings& settings) : settings_(settings), root_(settings.path.name) {
     std::error_code ignored;
-    if (settings.path.empty()) user_error("image_folder: path is not set; expected a folder of pictures");
+    if (settings.path.empty()) user_error("image_folder: path is not set; expected a folder of images");
     config::require(settings.path);
     if (!fs::is_directory(root_, ignored)) user_error(settings.path, ": expected a folder, got a file");
     list_pictures();
@@ -65,7 +65,7 @@ class ImageFolder : public IndexedSource {
   }
   std::vector<std::string> class_names() const override { return classes_; }
   std::string describe() const override {
-    return concat("image_folder ", settings_.path, ", ", with_thousands(size()), " pictures",
+    return concat("image_folder ", settings_.path, ", ", with_thousands(size()), " images",
                   classes_.empty() ? "" : concat(" of ", classes_.size(), " classes"));
   }
 
@@ -106,7 +106,7 @@ class ImageFolder : public IndexedSource {
     return sample.captions;
   }
 
-  /// Captions, and what a .json file beside the picture tells.
+  /// Adds the captions, and the contents of a .json file next to the image.
   void add_texts(const Picture& picture, Sample& sample) const {
     if (picture.has_text) sample.captions = lines_of(text_path(picture).string());
     if (picture.has_json) read_json(beside(picture, ".json"), sample);
@@ -123,7 +123,7 @@ class ImageFolder : public IndexedSource {
   void read_json(const std::string& path, Sample& sample) const {
     const std::string text = read_sample_file(path, "unreadable");
     if (read_annotations(std::string_view(text), {"caption", "captions"}, sample)) return;
-    if (!told_bad_json_.exchange(true)) log::warning(path, ": is not JSON: it and any like it are passed over");
+    if (!told_bad_json_.exchange(true)) log::warning(path, ": is not JSON: this file and others like it are skipped");
   }
 
   fs::path text_path(const Picture& picture) const {
@@ -140,10 +140,10 @@ class ImageFolder : public IndexedSource {
       if (picture.has_text) ++found;
     }
     if (found == 0)
-      user_error(folder, ": has no text of a picture of ", settings_.path, ": expected files such as ",
+      user_error(folder, ": has no text for any image of ", settings_.path, ": expected files such as ",
                  text_path(pictures_[0]).filename().string());
     if (found < pictures_.size())
-      log::warning(folder, ": ", pictures_.size() - found, " of ", pictures_.size(), " pictures have no text there");
+      log::warning(folder, ": ", pictures_.size() - found, " of ", pictures_.size(), " images have no text there");
   }
 
   void list_pictures() {
@@ -167,8 +167,8 @@ class ImageFolder : public IndexedSource {
         classes_.clear();
         add_pictures(fs::directory_iterator(root_), -1);
       } else if (direct > 0 && !classes_.empty()) {
-        log::warning(settings_.path, ": ", with_thousands(direct), direct == 1 ? " picture lies" : " pictures lie",
-                     " directly in it, beside class folders that hold pictures, and ", direct == 1 ? "is" : "are",
+        log::warning(settings_.path, ": ", with_thousands(direct), direct == 1 ? " image is" : " images are",
+                     " directly in it, next to class folders that hold images, and ", direct == 1 ? "is" : "are",
                      " not used");
       }
     } catch (const fs::filesystem_error& error) {
@@ -176,7 +176,7 @@ class ImageFolder : public IndexedSource {
     }
     if (pictures_.empty())
       user_error(settings_.path,
-                 ": holds no pictures (.jpg, .png, .webp, .gif, .bmp, .tif, ...), neither in folders named after classes nor directly");
+                 ": holds no images (.jpg, .png, .webp, .gif, .bmp, .tif, ...), neither in folders named after classes nor directly");
   }
 
   bool are_classes(const std::vector<std::string>& folders) const {
@@ -186,7 +186,7 @@ class ImageFolder : public IndexedSource {
                                     [&](const std::string& folder) { return is_img2dataset_shard(root_ / folder); });
     if (shards)
       log::info(settings_.path, ": its folders ", folders.front(), folders.size() > 1 ? " to " + folders.back() : "",
-                " are img2dataset's, not classes (`classes: true` takes them for classes)");
+                " are img2dataset's, not classes (set `classes: true` to use them as classes)");
     return !shards;
   }
 
@@ -198,13 +198,13 @@ class ImageFolder : public IndexedSource {
     for (const std::string& folder : folders) {
       const std::size_t before = pictures_.size();
       add_pictures(all_below(root_ / folder), static_cast<std::int64_t>(classes_.size()));
-      if (pictures_.size() == before) log::warning(settings_.path, ": class folder ", folder, " holds no pictures");
+      if (pictures_.size() == before) log::warning(settings_.path, ": class folder ", folder, " holds no images");
       classes_.push_back(folder);
     }
   }
 
-  // True of a link to one of the folders that it was reached through, or to one around them: to follow it would never
-  // end. Says so, once for each link.
+  // Whether an entry links to a folder that contains it, so that following it would never end. Logs a warning once for each
+  // such link.
   bool leads_back(const fs::directory_entry& entry) {
     if (!entry.is_symlink() || !entry.is_directory()) return false;
     const fs::path target = fs::canonical(entry.path());
@@ -221,7 +221,7 @@ class ImageFolder : public IndexedSource {
     if (!back) return false;
     if (links_back_.insert((fs::canonical(above) / entry.path().filename()).string()).second)
       log::warning(entry.path().string(), ": links to ", target.string(),
-                   ", a folder that it lies in itself: it is not followed");
+                   ", a folder that contains it: it is not followed");
     return true;
   }
 
@@ -268,7 +268,7 @@ class ImageFolder : public IndexedSource {
       ++line_number;
       if (strip(line).empty()) continue;
       const std::size_t tab = line.find('\t');
-      if (tab == std::string::npos) user_error(path, ":", line_number, ": expected PICTURE<tab>CAPTION, got no tab");
+      if (tab == std::string::npos) user_error(path, ":", line_number, ": expected IMAGE<tab>CAPTION, got no tab");
       const std::string name = fs::path(line.substr(0, tab)).lexically_normal().generic_string();
       if (known.contains(name)) {
         add_caption(std::string_view(line).substr(tab + 1), captions_[name]);
@@ -279,11 +279,11 @@ class ImageFolder : public IndexedSource {
       }
     }
     if (used == 0)
-      user_error(path, ": names no picture of ", settings_.path,
+      user_error(path, ": names no image of ", settings_.path,
                  first_unknown.empty() ? "" : " (" + first_unknown + ")",
                  ": expected names relative to the folder, such as ", pictures_[0].name);
     if (unknown > 0)
-      log::warning(path, ": ", unknown, " lines name no picture of the folder (first: ", first_unknown, ")");
+      log::warning(path, ": ", unknown, " lines name no image of the folder (first: ", first_unknown, ")");
   }
 
   static std::vector<std::string> lines_of(const std::string& path) {

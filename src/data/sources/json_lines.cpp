@@ -23,14 +23,14 @@ class JsonLinesReader {
 
   PictureList read() {
     if (settings_.path.items.empty())
-      user_error("json_lines: path is not set; expected a file with a JSON object a line");
+      user_error("json_lines: path is not set; expected a file with one JSON object per line");
     config::require(settings_.images);
     list_.tables = expand_paths(settings_.path, ".jsonl");
     for (const std::string& path : list_.tables) read_file(path);
     if (list_.pictures.empty())
       user_error(list_.tables[0], settings_.split.empty() ? ": holds no lines"
-                                                          : concat(": has no line whose ", settings_.split_key,
-                                                                   " is \"", settings_.split, "\" (split)"));
+                                                          : concat(": has no line with ", settings_.split_key,
+                                                                   " \"", settings_.split, "\" (split)"));
     list_.described =
         concat("json_lines ", list_.tables[0], settings_.split.empty() ? "" : concat(" (", settings_.split, ")"));
     list_.folder = settings_.images;
@@ -46,7 +46,7 @@ class JsonLinesReader {
     return std::move(list_);
   }
 
-  /// Calls take(item, place) for the objects of a file that are of the settings' split, in their order.
+  /// Calls take(item, place) for each object of a file that belongs to the settings' split, in order.
   template <class Take>
   static void for_each_line(const JsonLinesSettings& settings, const std::string& path, const Take& take) {
     std::size_t number = 0;
@@ -55,7 +55,7 @@ class JsonLinesReader {
       if (strip(line).empty()) continue;
       const nlohmann::json item = parse_python_json(line);
       const std::string place = concat(path, ":", number);
-      if (!item.is_object()) user_error(place, ": expected a JSON object a line");
+      if (!item.is_object()) user_error(place, ": expected one JSON object per line");
       if (settings.split.empty() || text_of(item, settings.split_key, "split_key", place) == settings.split) take(item, place);
     }
   }
@@ -87,7 +87,7 @@ class JsonLinesReader {
     for (const std::string& sentence : caption_sentences(text)) add_caption(sentence, picture.captions);
   }
 
-  // A field of another kind is this sample's fault, not the list's.
+  // A text field of the wrong type makes only this sample bad, not the whole list.
   void add_texts(const nlohmann::json& item, ListedPicture& picture) const {
     if (settings_.text_fields.empty()) return;
     picture.more = std::make_unique<ListedPicture::More>();
@@ -129,7 +129,7 @@ class JsonLinesReader {
   PictureList list_;
 };
 
-/// Its lines are read again for a filter, which may ask for any member.
+/// For a filter it reads the lines again, as the filter may use any member.
 class JsonLines : public ListedPictures, public FieldSource {
  public:
   explicit JsonLines(const JsonLinesSettings& settings) : ListedPictures(JsonLinesReader(settings).read()), settings_(settings) {}

@@ -40,7 +40,7 @@ std::shared_ptr<IndexedSource> make_karpathy(const KarpathySettings& settings) {
     if (found.at(name) > 0) continue;
     std::vector<std::string> there;
     for (const auto& [other, count] : found)
-      if (count > 0) there.push_back(concat(other, " (", count, " pictures)"));
+      if (count > 0) there.push_back(concat(other, " (", count, " images)"));
     user_error(settings.annotations, ": has no split \"", name,
                "\"; there are: ", there.empty() ? "none" : printable(join_names(there), 500));
   }

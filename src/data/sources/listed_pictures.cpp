@@ -14,12 +14,12 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kLookedFor = 20;  // pictures, before all are said to be elsewhere
+constexpr std::size_t kLookedFor = 20;  // images to look for before reporting that the folder is wrong
 
 }  // namespace
 
 ListedPictures::ListedPictures(PictureList list) : list_(std::move(list)) {
-  if (list_.pictures.empty()) user_error(list_.described, ": names no pictures");
+  if (list_.pictures.empty()) user_error(list_.described, ": names no images");
   check_first();
 }
 
@@ -29,8 +29,8 @@ void ListedPictures::check_first() const {
   for (std::size_t i = 0; i < count; ++i)
     if (std::filesystem::exists(path_of(list_.pictures[i].name), ignored)) return;
   user_error(list_.described, ": none of the first ", count,
-             " pictures is there (the first: ", printable(path_of(list_.pictures[0].name)),
-             "): check the folder of the pictures");
+             " images exists (the first: ", printable(path_of(list_.pictures[0].name)),
+             "): check the folder of the images");
 }
 
 std::string ListedPictures::path_of(const std::string& name) const {
@@ -69,7 +69,7 @@ std::int64_t ListedPictures::captionless() const {
   });
 }
 
-// Its captions and text fields alone.
+// Returns a sample with only the captions and text fields.
 Sample ListedPictures::with_texts(const ListedPicture& picture) const {
   Sample sample;
   sample.captions = picture.captions;
@@ -111,7 +111,7 @@ std::vector<std::uint8_t> ListedPictures::read_mask(const std::string& file, con
   const ImageHeader header = read_image_header(picture);
   if (header.height > 0 && (header.height != mask.height || header.width != mask.width))
     throw SampleError("bad_mask", concat("its mask ", printable(path_of(file)), " is ", mask.height, " x ", mask.width,
-                                         " pixels, its picture ", header.height, " x ", header.width));
+                                         " pixels, its image ", header.height, " x ", header.width));
   if (!list_.mask_classes.empty())
     for (std::uint8_t& value : mask.values) value = list_.mask_classes[value];
   return std::move(mask.values);

@@ -12,14 +12,14 @@
 
 namespace tessera {
 
-/// A picture in a file of its own, with what a list tells of it. File names are relative to the list's folder.
+/// An image file with its entries in a list. File names are relative to the list's folder.
 struct ListedPicture {
   struct More {
     std::string summary;
     std::string object_tags;
     std::string region_file;
     std::string mask_file;
-    std::vector<std::optional<FieldText>> texts;  // of each of the list's text_fields; null: this picture has none
+    std::vector<std::optional<FieldText>> texts;  // for each of the list's text_fields; null: this image lacks it
     std::string bad_texts;                        // what is wrong with one of these; empty: nothing
     std::vector<HardNegative> negatives;
     std::vector<ObjectAnnotation> objects;
@@ -28,26 +28,26 @@ struct ListedPicture {
   std::string name;
   std::vector<std::string> captions;
   std::int64_t label = -1;
-  std::unique_ptr<More> more;  // few lists have these
+  std::unique_ptr<More> more;  // null in most lists
 };
 
 struct PictureList {
   std::string described;  // "csv a.csv"
-  std::string folder;     // of the pictures; empty: the current one
+  std::string folder;     // of the images; empty: the current one
   std::vector<ListedPicture> pictures;
   std::vector<std::string> class_names;
   std::int64_t background_class = -1;
-  std::map<std::string, std::string> columns = {};  // by field, where the list looks for it, for messages
-  std::string region_tensor;  // in region files that hold several; empty: the first
-  std::vector<std::uint8_t> mask_classes{};  // the class that each of 256 values of a mask means; empty: itself
+  std::map<std::string, std::string> columns = {};  // by field: where the list looks for it, for messages
+  std::string region_tensor;  // tensor to read from region files; empty: the first
+  std::vector<std::uint8_t> mask_classes{};  // class for each of the 256 mask values; empty: the value itself
   std::vector<std::string> text_fields{};  // names
   std::vector<std::string> tables{};  // files that the list was read from
 };
 
-/// Pictures that a list names. One that is missing is a SampleError `no_image`.
+/// Images named in a list. A missing image is a SampleError `no_image`.
 class ListedPictures : public IndexedSource {
  public:
-  /// Throws UserError when the list is empty, or none of its first pictures is there.
+  /// Throws UserError if the list is empty or none of its first images exists.
   explicit ListedPictures(PictureList list);
 
   std::int64_t size() const override { return static_cast<std::int64_t>(list_.pictures.size()); }

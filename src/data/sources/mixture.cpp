@@ -25,7 +25,7 @@ std::string number_text(double value) {
   return out.str();
 }
 
-/// What `read` gives of a component; its errors tell the component's label.
+/// Returns what `read` returns for a component, and adds the component's label to its errors.
 template <class Read>
 auto read_labeled(const std::string& label, const Read& read) {
   try {
@@ -75,7 +75,7 @@ void Mixture::find_classes() {
   same_classes_ = std::all_of(components_.begin(), components_.end(), [&](const Component& component) {
     return component.source->class_names() == class_names_ && component.source->background_class() == background_class_;
   });
-  // Without names, equal numbers need not be equal classes.
+  // Without names, equal indices need not mean equal classes.
   same_classes_ = same_classes_ && (components_.size() == 1 || !class_names_.empty());
   if (same_classes_) return;
   class_names_.clear();
@@ -142,7 +142,7 @@ std::shared_ptr<Mixture> make_mixture(const MixtureSettings& settings) {
     const std::shared_ptr<const Source> source = sources().make(component.source, concat("sources[", i, "].source"));
     if (!std::holds_alternative<const IndexedSource*>(source->kind()))
       user_error("mixture: source ", component.label_or_name(), " (", source->describe(),
-                 ") is read as a stream, and streams cannot be mixed: give local, uncompressed tar files");
+                 ") is a stream, and streams cannot be mixed: use local, uncompressed tar files");
     components.push_back({component.label_or_name(), indexed(source), component.weight});
   }
   return std::make_shared<Mixture>(mode_of(settings.mode), std::move(components));

@@ -16,9 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint8_t kNoClass = 255;  // of Sample::mask
+constexpr std::uint8_t kNoClass = 255;  // as in Sample::mask
 
-/// The class of each value that a mask's pixel can have.
+/// Returns the class of each possible value of a mask's pixel.
 std::vector<std::uint8_t> classes_of_values(const SegmentationFolderSettings& s) {
   std::vector<std::uint8_t> classes(256, kNoClass);
   if (s.values.empty()) {
@@ -36,7 +36,7 @@ void require_folder(const SegmentationFolderSettings& s, const std::string& name
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored))
     user_error("segmentation_folder: there is no folder ", printable(folder.string()),
-               ": set `path` to the data set's ", "folder, and `", setting, "` to the one within it");
+               ": set `path` to the data set's ", "folder, and `", setting, "` to the folder within it");
 }
 
 std::vector<std::string> listed_names(const std::string& path) {
@@ -55,7 +55,7 @@ std::vector<std::string> listed_names(const std::string& path) {
   return names;
 }
 
-/// Names of all pictures below the folder, sorted.
+/// Returns the names of all images below the folder, sorted.
 std::vector<std::string> names_in(const fs::path& folder, const std::string& suffix) {
   std::vector<std::string> names;
   try {
@@ -92,11 +92,11 @@ std::vector<std::string> class_names_of(const SegmentationFolderSettings& s) {
 
 std::optional<config::Problem> validate(const SegmentationFolderSettings& s) {
   if (s.reduce_zero_label && !s.values.empty())
-    return config::Problem{"reduce_zero_label", "says what values mean, as `values` does: set one of the two"};
+    return config::Problem{"reduce_zero_label", "conflicts with `values`, which also maps values to classes: set only one of the two"};
   std::vector<std::int64_t> sorted = s.values;
   std::sort(sorted.begin(), sorted.end());
   if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
-    return config::Problem{"values", concat(*twice, " stands there twice: a value is one class's")};
+    return config::Problem{"values", concat(*twice, " is listed twice: each value belongs to one class")};
   if (std::ssize(s.values) >= kNoClass) return config::Problem{"values", "more than 254 classes do not fit a mask"};
   return std::nullopt;
 }

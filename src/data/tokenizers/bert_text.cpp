@@ -21,7 +21,7 @@ const unicode::ClassTable& classes() {
   return table;
 }
 
-// Controls out, white space to spaces, spaces around CJK characters.
+// Removes controls, turns white space into spaces, and puts spaces around CJK characters.
 std::u32string set_apart(std::u32string_view text) {
   const unicode::ClassTable& table = classes();
   std::u32string out;
@@ -73,7 +73,7 @@ std::u32string clean(std::u32string_view text, bool lower_case) {
 
 bool is_plain(std::string_view text) {
   bool plain = true;
-  for (const char c : text) {  // to the end in any case: without an exit it is vectorised
+  for (const char c : text) {  // no early exit, so that the loop is vectorized
     const auto byte = static_cast<std::uint8_t>(c);
     plain &= (byte >= 0x20 || byte == '\t' || byte == '\n' || byte == '\r') & (byte < 0x7F);
   }

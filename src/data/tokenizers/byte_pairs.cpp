@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::string_view word_end = "</w>";
 
-// The printable bytes stand for themselves, the others for U+0100 upward; the vocabulary lists them in this order.
+// Returns the bytes in the order of the vocabulary: first the printable bytes, which represent themselves, then the others,
+// which are written as U+0100 and up.
 std::vector<std::uint8_t> bytes_in_order() {
   const auto printable = [](int b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; };
   std::vector<std::uint8_t> order;
@@ -28,7 +29,7 @@ struct Symbols {
   std::vector<std::string> names;
 
   void add(const std::string& name) {
-    ids[name] = static_cast<std::int32_t>(names.size());  // of equal names the last counts
+    ids[name] = static_cast<std::int32_t>(names.size());  // for equal names the last one wins
     names.push_back(name);
   }
 };
@@ -52,7 +53,7 @@ struct Pair {
 std::vector<Pair> read_merges(std::string_view text, const std::string& origin) {
   std::vector<Pair> merges;
   bool ends_words = false;
-  std::size_t begin = std::min(text.find('\n'), text.size() - 1) + 1;  // behind the header
+  std::size_t begin = std::min(text.find('\n'), text.size() - 1) + 1;  // after the header
   while (merges.size() < BytePairs::merge_count && begin < text.size()) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     const std::vector<std::string_view> words = split_words(text.substr(begin, end - begin));
@@ -79,10 +80,10 @@ struct Candidate {
   bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : left > other.left; }
 };
 
-constexpr std::size_t longest_short = 64;  // bytes; its passes take quadratic time
+constexpr std::size_t longest_short = 64;  // bytes; merge_short() takes quadratic time
 
 struct Symbol {
-  std::int32_t id;  // -1: merged into the one before
+  std::int32_t id;  // -1: merged into the previous symbol
   std::uint32_t previous, next;
 };
 
@@ -120,7 +121,7 @@ BytePairs::BytePairs(std::string_view text, const std::string& origin) : table_(
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
     merged_.push_back(symbols.ids.at(merges[rank].left + merges[rank].right));
     const auto left = symbols.ids.find(merges[rank].left), right = symbols.ids.find(merges[rank].right);
-    if (left == symbols.ids.end() || right == symbols.ids.end()) continue;  // can never come up
+    if (left == symbols.ids.end() || right == symbols.ids.end()) continue;  // can never occur
     const std::uint32_t pair = pair_of(left->second, right->second);
     table_[slot_of(pair)] = {pair, static_cast<std::int32_t>(rank)};
   }
@@ -164,10 +165,10 @@ void BytePairs::merge(std::string_view piece, std::vector<std::int64_t>& out) co
     merge_long(piece, out);
 }
 
-// As the reference does it: the best pair everywhere, from the left, then the next best.
+// Merges as the reference does: all occurrences of the best pair from left to right, then the next best pair.
 void BytePairs::merge_short(std::string_view piece, std::vector<std::int64_t>& out) const {
   std::array<std::int32_t, longest_short> ids;    // NOLINT: filled up to `size`
-  std::array<std::int32_t, longest_short> ranks;  // of a symbol with the next one
+  std::array<std::int32_t, longest_short> ranks;  // rank of each symbol's pair with the next one
   std::size_t size = piece.size();
   for (std::size_t i = 0; i < size; ++i) {
     const auto byte = static_cast<std::uint8_t>(piece[i]);
@@ -179,7 +180,7 @@ void BytePairs::merge_short(std::string_view piece, std::vector<std::int64_t>& o
     if (*best == no_rank) break;
     const std::int32_t rank = *best;
     std::size_t kept = static_cast<std::size_t>(best - ranks.begin());
-    bool stale = false;  // the last kept symbol or its successor is new
+    bool stale = false;  // whether the last kept symbol or its successor is new
     for (std::size_t i = kept; i < size; ++kept) {
       const bool both = i + 1 < size && ranks[i] == rank;
       const std::int32_t rank_behind = i + 1 < size ? ranks[i] : no_rank;
@@ -194,8 +195,8 @@ void BytePairs::merge_short(std::string_view piece, std::vector<std::int64_t>& o
   out.insert(out.end(), ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(size));
 }
 
-// The same with a heap instead of passes, which keeps a word of a megabyte from taking quadratic time. Candidates that
-// a merge brings up wait until all of its rank are done.
+// Does the same with a heap, so that a word of a megabyte does not take quadratic time. Candidates created by a merge wait until
+// all candidates of its rank are done.
 void BytePairs::merge_long(std::string_view piece, std::vector<std::int64_t>& out) const {
   constexpr std::uint32_t none = ~std::uint32_t{0};
   const auto size = static_cast<std::uint32_t>(piece.size());

@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// CLIP's byte-pair encoding: 256 bytes, the same at the end of a word, one id per merge, two special tokens.
-/// Immutable.
+/// CLIP's byte pair encoding: ids for 256 bytes, for the same bytes at the end of a word, for each merge, and for two special
+/// tokens. Immutable.
 class BytePairs {
  public:
   static constexpr std::int64_t merge_count = 48'894;
@@ -19,17 +19,17 @@ class BytePairs {
   static constexpr std::int64_t end_id = 49'407;
   static constexpr std::int64_t vocab_size = 49'408;
 
-  /// `merges`: the text of the file, one pair a line, the first line a header. `origin` is what errors call it.
+  /// `merges`: the text of the file, with a header line and then one pair per line. `origin`: its name in errors.
   BytePairs(std::string_view merges, const std::string& origin);
 
   /// Appends the ids of one piece's UTF-8 bytes.
   void encode(std::string_view piece, std::vector<std::int64_t>& out) const;
 
-  /// The bytes of an id; those at the end of a word end in a space.
+  /// Returns the bytes of an id; an id for the end of a word ends in a space.
   const std::string& bytes(std::int64_t id) const { return bytes_[static_cast<std::size_t>(id)]; }
 
  private:
-  // Two ids below 65,536 as one number.
+  // Packs two ids below 65,536 into one number.
   static std::uint32_t pair_of(std::int32_t left, std::int32_t right) {
     return static_cast<std::uint32_t>(left) << 16 | static_cast<std::uint32_t>(right);
   }

@@ -22,7 +22,8 @@ std::string cleaned_caption(std::string_view text, const std::string& cleanup) {
     if (cleanup == "canonicalize")
       for (char32_t& code : codes)
         if (code == U'_') code = U' ';
-    // A sigma is lowered by what stands behind it, so the order counts: transformers lowers first, OpenCLIP last.
+    // The lower case of a sigma depends on what follows it, so the order matters: lower case comes first in transformers, last in
+    // OpenCLIP.
     if (cleanup == "siglip") clip_text::lower_case(codes);
     std::erase_if(codes, is_punctuation);
     if (cleanup == "canonicalize") clip_text::lower_case(codes);

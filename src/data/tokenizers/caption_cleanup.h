@@ -5,10 +5,10 @@
 
 namespace tessera {
 
-/// What OpenCLIP and transformers do to a caption before a tokenizer of SentencePiece's or Hugging Face's kind, by name:
-/// none; whitespace (ftfy's repairs, entities, white space collapsed); lower (and lower case); canonicalize (and no ASCII
-/// punctuation, `_` a space); siglip (lower case, no punctuation, white space collapsed, and no repairs: transformers'
-/// SiglipTokenizer).
+/// Cleans a caption as OpenCLIP and transformers do before a SentencePiece or Hugging Face tokenizer. cleanup: none; whitespace
+/// (applies ftfy's repairs, unescapes entities, collapses white space); lower (in addition, lower case); canonicalize (in
+/// addition, removes ASCII punctuation, and turns `_` into a space); siglip (transformers' SiglipTokenizer: lower case, no
+/// punctuation, collapsed white space, but no repairs).
 std::string cleaned_caption(std::string_view text, const std::string& cleanup);
 
 }  // namespace tessera

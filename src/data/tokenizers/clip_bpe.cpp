@@ -29,7 +29,7 @@ class ClipBpe : public Tokenizer {
     for (const std::int64_t id : ids) {
       if (id < 0 || id >= BytePairs::vocab_size)
         user_error("clip-bpe: id ", id, " is not in 0..", BytePairs::vocab_size - 1);
-      if (id == BytePairs::end_id) break;  // padding has the id of "!": it cannot be told from text
+      if (id == BytePairs::end_id) break;  // padding has the id of "!" and cannot be distinguished from text
       text += pairs_.bytes(id);
     }
     if (text.ends_with(' ')) text.pop_back();
@@ -38,7 +38,7 @@ class ClipBpe : public Tokenizer {
 
   std::int64_t vocab_size() const override { return BytePairs::vocab_size; }
   std::int64_t context_length() const override { return context_length_; }
-  std::int64_t pad_id() const override { return 0; }  // the id of "!", too
+  std::int64_t pad_id() const override { return 0; }  // also the id of "!"
   bool pad_is_text() const override { return pad_is_text_; }
   std::vector<std::int64_t> special_ids() const override { return {BytePairs::start_id, BytePairs::end_id}; }
   std::string name() const override { return "clip-bpe"; }
@@ -48,7 +48,7 @@ class ClipBpe : public Tokenizer {
   std::vector<std::int64_t> encode(std::string_view text, std::int64_t most) const {
     const auto limit = static_cast<std::size_t>(most - 1);
     std::vector<std::int64_t> ids;
-    ids.reserve(std::min(limit, text.size() + 1) + 8);  // a piece may be some ids over
+    ids.reserve(std::min(limit, text.size() + 1) + 8);  // the last piece may exceed the limit by some ids
     ids.push_back(BytePairs::start_id);
     if (clip_text::is_plain(text))
       encode_plain(text, limit, ids);
@@ -75,9 +75,9 @@ class ClipBpe : public Tokenizer {
       pairs_.encode(piece, ids);
   }
 
-  // Most captions: no code points, no copies but one in lower case.
+  // The fast path for most captions: does not decode code points, and makes only one copy, in lower case.
   void encode_plain(std::string_view text, std::size_t limit, std::vector<std::int64_t>& ids) const {
-    std::array<char, 1024> small;  // NOLINT: filled as far as it is read
+    std::array<char, 1024> small;  // NOLINT: only the part that is read is filled
     std::string large;
     if (text.size() > small.size()) large.resize(text.size());
     char* const lower = large.empty() ? small.data() : large.data();

@@ -24,8 +24,6 @@ const unicode::ClassTable& classes() {
   return table;
 }
 
-// White space between words becomes one space, that at the ends goes.
-
 }  // namespace
 
 void collapse_space(std::u32string& text) {
@@ -46,7 +44,7 @@ void collapse_space(std::u32string& text) {
 
 namespace {
 
-// Capital sigma at the end of a word is U+03C2 (Unicode 3.13, Final_Sigma).
+// Returns the lower case of a capital sigma: U+03C2 at the end of a word (Unicode 3.13, Final_Sigma), else U+03C3.
 char32_t lower_sigma(std::u32string_view text, std::size_t at) {
   const auto is = [&](std::size_t k, SigmaClass wanted) { return (classes()[text[k]] & wanted) != 0; };
   std::size_t before = at;
@@ -57,7 +55,7 @@ char32_t lower_sigma(std::u32string_view text, std::size_t at) {
   return is_final ? 0x3C2 : 0x3C3;
 }
 
-// The two that need more than themselves: their neighbours, or room for two.
+// Handles the two characters with context: sigma, which depends on its neighbors, and U+0130, which becomes two characters.
 std::u32string lower_with_context(std::u32string_view text, const unicode::LowerTable& lower) {
   std::u32string out;
   out.reserve(text.size());
@@ -94,7 +92,7 @@ constexpr std::array<std::uint8_t, 128> ascii_classes = [] {
   return out;
 }();
 
-// A character of the pattern's ASCII literals, case ignored; U+017F is a small s to it.
+// Compares a lower-cased character with one of the pattern's ASCII literals; the pattern also takes U+017F for an s.
 bool equal(char32_t code, char literal) {
   return (code == 0x17F ? U's' : code) == static_cast<char32_t>(literal);
 }
@@ -152,7 +150,7 @@ std::u32string clean(std::string_view text, Cleanup level) {
 
 bool is_plain(std::string_view text) {
   bool plain = true;
-  for (const char c : text) {  // to the end in any case: without an exit it is vectorised
+  for (const char c : text) {  // no early exit, so that the loop is vectorized
     const auto byte = static_cast<std::uint8_t>(c);
     plain &= (byte >= 0x20 || byte == '\t' || byte == '\n') & (byte < 0x7F) & (byte != '&');
   }

@@ -6,28 +6,27 @@
 
 #include "src/data/tokenizers/fix_text.h"
 
-/// What happens to a caption before CLIP's byte pairs.
+/// The cleanup and splitting of a caption before CLIP's byte pairs.
 namespace tessera::clip_text {
 
-/// Classes of a character, as bits.
+/// Classes of characters, as bits.
 enum Class : std::uint8_t { letter = 1, number = 2, space = 4, unmatched = 8 };
 std::uint8_t class_of(char32_t code);
 std::uint8_t class_of(char ascii);
 
-/// Cleanup, html.unescape twice, white space collapsed; clean() is in lower case, too.
+/// Applies the cleanup, applies html.unescape twice, and collapses white space; clean() also converts to lower case.
 std::u32string repaired(std::string_view text, Cleanup level);
 std::u32string clean(std::string_view text, Cleanup level);
 
-/// Each run of white space becomes a space, none stays at either end.
+/// Replaces each run of white space by a space, and strips white space at both ends.
 void collapse_space(std::u32string& text);
 void lower_case(std::u32string& text);
 
-/// True if of all steps only white space and lower case can change the text: printable ASCII without `&`, tabs, line
-/// breaks.
+/// True if clean() could change only white space and case: the text is printable ASCII without `&`, tabs, line breaks.
 bool is_plain(std::string_view text);
 
-/// The end of the piece that begins at `begin` (CLIP's pattern) in cleaned text, or in lower-cased plain text. A
-/// character that the pattern does not match is `unmatched` or `space`, and no piece may begin there.
+/// Returns the end of the piece that starts at `begin` (by CLIP's pattern) in cleaned text, or in lower-cased plain text.
+/// Characters that the pattern does not match are `unmatched` or `space`; `begin` must not be one of them.
 std::size_t piece_end(std::u32string_view text, std::size_t begin);
 std::size_t piece_end(std::string_view text, std::size_t begin);
 

@@ -9,10 +9,10 @@
 namespace tessera::damaged_utf8 {
 namespace {
 
-// What may stand at a place of a sequence.
+// The kinds of bytes in a sequence.
 enum Kind : std::uint8_t { other = 0, continuation = 1, space = 2, lost = 4, question = 8 };
 
-// Reads bytes at an offset; behind the end is nothing.
+// Reads bytes at an offset; returns -1 beyond the end.
 class Window {
  public:
   Window(std::string_view bytes, std::size_t at) : bytes_(bytes), at_(at) {}
@@ -36,7 +36,7 @@ class Window {
   std::size_t at_;
 };
 
-// The length of the sequence here that is UTF-8 once its space is byte A0; 0: none. Only those that give likely
+// Returns the length of the sequence here that is UTF-8 once its space is byte A0, or 0. Accepts only sequences for likely
 // characters.
 std::size_t altered_length(const Window& w) {
   const int lead = w[0];
@@ -54,7 +54,7 @@ std::size_t altered_length(const Window& w) {
   return 0;
 }
 
-// The length of the sequence here that lost bytes; 0: none.
+// Returns the length of the sequence here that lost bytes, or 0.
 std::size_t lost_length(const Window& w) {
   constexpr int gone = lost | question, kept = lost | continuation;
   const int lead = w[0];
@@ -78,8 +78,8 @@ bool begins_a_grave_word(std::string_view rest) {
   return false;
 }
 
-// The code point of a CESU-8 pair at the front, or 0. ftfy's pattern takes a line break at the very end for a missing
-// byte, and so do we.
+// Returns the code point of a CESU-8 pair at the start, or 0. Like ftfy's pattern, it accepts a line break at the very end in
+// place of the last byte.
 char32_t cesu8_pair(std::string_view bytes) {
   const Window w(bytes, 0);
   const bool last = w.in(5, 0x80, 0xBF) || (bytes.size() == 6 && w[5] == '\n');
@@ -131,7 +131,7 @@ std::optional<std::u32string> decode_variants(std::string_view bytes) {
     if (!is_utf8(bytes)) return std::nullopt;
     return unicode::decode(bytes);
   }
-  std::string plain;  // the same with every variant as UTF-8
+  std::string plain;  // the bytes with all variants converted to UTF-8
   plain.reserve(bytes.size());
   for (std::size_t i = 0; i < bytes.size();) {
     const std::string_view rest = bytes.substr(i);

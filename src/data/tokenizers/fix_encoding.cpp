@@ -14,14 +14,14 @@ namespace {
 
 using one_byte::Encoding;
 
-// The text that its bytes in one encoding are, if they are UTF-8 or, at level full, damaged in a way that can be
-// mended.
+// Decodes a text's bytes in a one-byte encoding as UTF-8; at level full it also repairs damaged UTF-8. Returns nullopt if that
+// fails.
 std::optional<std::u32string> decode_bytes(std::string bytes, Encoding encoding, Cleanup level) {
   if (level != Cleanup::full) {
     if (!is_utf8(bytes)) return std::nullopt;
     return unicode::decode(bytes);
   }
-  // MacRoman's en dash and a space would often be taken for one character.
+  // Not for MacRoman, where an en dash and a space would often be mistaken for one character.
   if (encoding != one_byte::mac_roman) bytes = damaged_utf8::restore_no_break_spaces(std::move(bytes));
   if (one_byte::is_windows(encoding)) bytes = damaged_utf8::replace_lost(bytes);
   return damaged_utf8::decode_variants(bytes);
@@ -39,7 +39,7 @@ std::optional<std::u32string> decode_whole(std::u32string_view text, Cleanup lev
   return std::nullopt;
 }
 
-// The end of the run of two-, three- and four-character sequences that begins at `begin`, or `begin` if there is none.
+// Returns the end of the run of two-, three- and four-character sequences that starts at `begin`, or `begin` if there is none.
 std::size_t run_end(std::u32string_view text, std::size_t begin, Cleanup level) {
   const auto clues = [&](std::size_t i) -> std::uint8_t {
     if (i >= text.size()) return 0;
@@ -49,7 +49,7 @@ std::size_t run_end(std::u32string_view text, std::size_t begin, Cleanup level) 
   if (begin > 0 && (mojibake::clues_of(text[begin - 1]) & mojibake::continuation_strict) != 0) return begin;
   std::size_t end = begin;
   while (true) {
-    std::size_t size = 1;  // of the continuations that follow
+    std::size_t size = 1;  // of the sequence: a lead and its continuations
     while (size < 4 && (clues(end + size) & mojibake::continuation) != 0) ++size;
     const std::uint8_t lead = clues(end);
     if ((lead & mojibake::first_of_2) != 0 && size >= 2)
@@ -73,7 +73,7 @@ std::u32string decode_runs(std::u32string_view text, Cleanup level) {
       continue;
     }
     const std::u32string_view run = text.substr(i, end - i);
-    // A run that is the whole text was tried as a whole.
+    // A run that is the whole text was tried before, by decode_whole().
     if (run.size() < text.size() && mojibake::is_bad(run))
       out += fix_encoding(std::u32string(run), level);
     else
@@ -88,7 +88,7 @@ std::u32string replace_c1_controls(std::u32string text) {
   return text;
 }
 
-// One round; the text itself if nothing can be done.
+// Makes one round of repairs; returns the text itself if nothing can be repaired.
 std::u32string repaired(const std::u32string& text, Cleanup level) {
   const bool ascii = std::all_of(text.begin(), text.end(), [](char32_t code) { return code < 0x80; });
   if (ascii || !mojibake::is_bad(text)) return text;

@@ -48,7 +48,7 @@ void append_narrow(std::u32string& out, char32_t code) {
     out += narrow[code] != 0 ? narrow[code] : straight_quote(code);
 }
 
-// The characters that some step changes, moves or looks at.
+// The characters that some step changes, moves or checks.
 const unicode::ClassTable& unsettled_characters() {
   static const unicode::ClassTable table = [] {
     constexpr std::uint8_t bit = 1;
@@ -61,7 +61,7 @@ const unicode::ClassTable& unsettled_characters() {
   return table;
 }
 
-// C1 controls, ligatures, widths, quotes and line breaks: each looks at one character, but for \r\n.
+// Fixes C1 controls, ligatures, widths, quotes and line breaks, all character by character except \r\n.
 std::u32string map_characters(std::u32string_view text) {
   const unicode::ClassTable& unsettled = unsettled_characters();
   std::u32string out;
@@ -98,8 +98,7 @@ bool is_decimal(char32_t code) {
   return digits[code] != 0;
 }
 
-// The index behind the terminal escape that begins at `i` (ESC [ digits and semicolons, a letter), or `i` if there is
-// none.
+// Returns the index after the terminal escape that starts at `i` (ESC [ digits and semicolons, a letter), or `i` if there is none.
 std::size_t skip_terminal_escape(std::u32string_view text, std::size_t i) {
   if (i + 1 >= text.size() || text[i] != 0x1B || text[i + 1] != U'[') return i;
   std::size_t k = i + 2;
@@ -152,7 +151,7 @@ std::u32string fix_text(std::u32string_view text, Cleanup level) {
   constexpr std::size_t longest_segment = 1'000'000;  // ftfy's max_decode_length
   std::u32string out;
   out.reserve(text.size());
-  bool entities = true;  // until something looks like HTML
+  bool entities = true;  // whether to unescape entities: until a segment looks like HTML
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t line_end = text.find(U'\n', begin);
     std::size_t end = line_end == std::u32string_view::npos ? text.size() : line_end + 1;

@@ -6,9 +6,9 @@
 
 namespace tessera {
 
-/// How much of ftfy 6.3 is done before a caption is tokenized; each level includes those before it.
+/// How much of ftfy 6.3 to apply before a caption is tokenized; each level includes those before it.
 enum class Cleanup : std::uint8_t {
-  none,   // nothing of ftfy
+  none,   // nothing
   basic,  // all but the repair of encodings: entities, C1 controls, ligatures, widths, quotes, line breaks, controls,
           // NFC
   mojibake,  // and UTF-8 that was read as Latin-1 or Windows-1252

@@ -1,4 +1,4 @@
-// The tokenizer of a published folder.
+// Finds the tokenizer of a published folder.
 #include <filesystem>
 
 #include <nlohmann/json.hpp>
@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 json parsed(const std::string& text, const std::string& origin) {
   json out = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!out.is_object()) user_error(origin, ": is no JSON object: the file is damaged");
+  if (!out.is_object()) user_error(origin, ": is not a JSON object: the file is damaged");
   return out;
 }
 
@@ -29,7 +29,7 @@ class TokenizerConfig {
     if (fs::is_regular_file(path)) values_ = parsed(io::read_file(path), path);
   }
 
-  /// A token, which stands there as a text or as an object that describes it.
+  /// Returns a token, which the file has as a text or as an object that describes it.
   std::string token(const char* key, const std::string& otherwise) const {
     const json found = values_.value(key, json());
     if (found.is_object()) return found.value("content", otherwise);
@@ -39,7 +39,7 @@ class TokenizerConfig {
     const json found = values_.value(key, json());
     return found.is_boolean() ? found.get<bool>() : otherwise;
   }
-  /// The tokenizer's class without Fast, and empty where none is named.
+  /// Returns the tokenizer's class without "Fast"; empty if none is named.
   std::string type() const {
     std::string name = values_.value("tokenizer_class", json("")).is_string() ? values_.value("tokenizer_class", "") : "";
     if (name.ends_with("Fast")) name.resize(name.size() - 4);
@@ -50,7 +50,7 @@ class TokenizerConfig {
   json values_ = json::object();
 };
 
-/// The id of a token in a tokenizer.json; -1: it has none.
+/// Returns the id of a token in a tokenizer.json; -1 if it has none.
 std::int64_t id_of(const json& file, const std::string& token) {
   for (const json& added : file.value("added_tokens", json::array()))
     if (added.value("content", "") == token) return added.value("id", std::int64_t{-1});
@@ -61,7 +61,7 @@ std::int64_t id_of(const json& file, const std::string& token) {
   return -1;
 }
 
-/// The id that fills up a batch: that of the token which tokenizer_config.json names, else what the file itself says.
+/// Returns the padding id: the id of the token that tokenizer_config.json names, or else the padding id in the file itself.
 std::int64_t pad_id_of(const json& file, const TokenizerConfig& config) {
   const std::string token = config.token("pad_token", "");
   const std::int64_t named = token.empty() ? -1 : id_of(file, token);
@@ -85,17 +85,17 @@ FolderTokenizer of_tokenizer_json(const ForeignModel& foreign, std::int64_t cont
     settings.pad_id = pad_id_of(file, config);
     if (foreign.separator_is_padding) {
       settings.zero_id = id_of(file, separator_of(config));
-      if (settings.zero_id < 0) user_error(path, ": has no token ", separator_of(config), ", which strip_sep_token asks to make 0");
+      if (settings.zero_id < 0) user_error(path, ": has no token ", separator_of(config), ", which strip_sep_token replaces by 0");
     }
   } catch (const json::exception& error) {
-    user_error(path, ": is no tokenizer.json, or damaged: ", error.what());
+    user_error(path, ": is not a tokenizer.json, or is damaged: ", error.what());
   }
   return {{"tokenizer_json", config::dump(settings)}, path, std::move(bytes)};
 }
 
 FolderTokenizer of_sentencepiece(const ForeignModel& foreign, std::int64_t context_length, const TokenizerConfig& config, const std::string& path) {
   const bool siglip = path.ends_with("/spiece.model");
-  if (foreign.separator_is_padding) user_error(path, ": has no separator, which strip_sep_token asks to make 0");
+  if (foreign.separator_is_padding) user_error(path, ": has no separator, which strip_sep_token replaces by 0");
   SentencePieceSettings settings;
   settings.context_length = context_length;
   settings.pad_is_text = foreign.padding_is_text;
@@ -108,7 +108,7 @@ FolderTokenizer of_sentencepiece(const ForeignModel& foreign, std::int64_t conte
   return {{"sentencepiece", config::dump(settings)}, path, io::read_file(path)};
 }
 
-/// Whether a spiece.model is T5's, and no SigLIP's, whose cleaning is its own.
+/// Whether a spiece.model is T5's rather than SigLIP's, which needs its own cleanup.
 bool is_t5(const TokenizerConfig& config) {
   return config.type().find("T5") != std::string::npos;
 }
@@ -127,7 +127,8 @@ std::optional<FolderTokenizer> tokenizer_of_folder(const ForeignModel& foreign, 
     const bool library = kind == "tokenizer.model" || (kind == "spiece.model" && !is_t5(config));
     return library ? of_sentencepiece(foreign, context_length, config, path) : of_tokenizer_json(foreign, context_length, config, path);
   }
-  user_error(folder, ": has a text tower, but neither tokenizer.json nor spiece.model (nor vocab.json, vocab.txt, tokenizer.model): fetch the tokenizer's files, too");
+  user_error(folder, ": has a text tower, but neither tokenizer.json nor spiece.model (nor vocab.json, vocab.txt, tokenizer.model): also "
+                     "fetch the tokenizer's files");
 }
 
 }  // namespace tessera

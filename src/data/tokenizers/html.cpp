@@ -15,7 +15,7 @@ namespace {
 
 using Names = std::map<std::string, std::u32string, std::less<>>;
 
-// Of a table "name=characters name=characters"; the names get their semicolon.
+// Parses a table "name=characters name=characters" and appends a semicolon to the names.
 Names parse_names(std::string_view table) {
   Names out;
   for (const std::string& item : split(table, ' ')) {
@@ -47,7 +47,7 @@ bool is_alphanumeric(char32_t c) {
   return is_digit(c) || (c >= U'a' && c <= U'z') || (c >= U'A' && c <= U'Z');
 }
 
-// What a numeric reference stands for (HTML5, 12.2.5.80); nothing for most controls and for noncharacters.
+// Returns the value of a numeric reference (HTML5, 12.2.5.80); empty for most controls and for noncharacters.
 std::u32string numeric_value(char32_t number) {
   if (number == 0 || (number >= 0xD800 && number <= 0xDFFF) || number > 0x10FFFF) return U"\uFFFD";
   if (number >= 0x80 && number <= 0x9F) return {mojibake::windows_1252(number)};
@@ -59,10 +59,10 @@ std::u32string numeric_value(char32_t number) {
 
 struct Reference {
   std::u32string value;
-  std::size_t end;  // index behind it
+  std::size_t end;  // index after it
 };
 
-// The numeric reference whose `#` stands at `i`, with or without its `;`.
+// Reads a numeric reference with its `#` at `i`; the `;` is optional.
 std::optional<Reference> numeric_reference(std::u32string_view text, std::size_t i) {
   std::size_t k = i + 1;
   const bool hex = k < text.size() && (text[k] == U'x' || text[k] == U'X');
@@ -79,7 +79,7 @@ std::optional<Reference> numeric_reference(std::u32string_view text, std::size_t
   return Reference{numeric_value(number), k};
 }
 
-// The named reference that begins at `i`, behind the `&`.
+// Reads a named reference that starts at `i`, after the `&`.
 std::optional<Reference> named_reference(std::u32string_view text, std::size_t i) {
   constexpr std::size_t longest = 32;
   constexpr std::u32string_view stop = U"\t\n\f <&#;";
@@ -97,10 +97,10 @@ std::optional<Reference> named_reference(std::u32string_view text, std::size_t i
   return Reference{U"&" + std::u32string(text.substr(i, end - i)), end};
 }
 
-// ftfy's names in upper case: those that HTML5 does not read otherwise.
+// Returns ftfy's names in upper case, except those that HTML5 already recognizes.
 const Names& upper_forms() {
   static const Names names = [] {
-    Names out = parse_names(upper_entities);  // whose characters have an upper case too
+    Names out = parse_names(upper_entities);  // entities of letters: their upper-case names mean the upper-case letters
     for (const auto& [name, value] : html5()) {
       if (!name.ends_with(';') || std::any_of(name.begin(), name.end(), is_upper)) continue;
       std::u32string upper(name.begin(), name.end());
@@ -112,7 +112,7 @@ const Names& upper_forms() {
   return names;
 }
 
-// ftfy's reference that begins at `i`, behind the `&`.
+// Reads a reference by ftfy's rules that starts at `i`, after the `&`.
 std::optional<Reference> strict_reference(std::u32string_view text, std::size_t i) {
   constexpr std::size_t longest = 24;
   const bool number = i < text.size() && text[i] == U'#';
@@ -134,7 +134,7 @@ std::optional<Reference> strict_reference(std::u32string_view text, std::size_t 
   return std::nullopt;
 }
 
-// find(i): the reference that begins at `i`, behind an `&`.
+// Replaces references. find(i): returns the reference that starts at `i`, after an `&`.
 template <class Find>
 std::u32string replace_references(std::u32string_view text, Find&& find) {
   std::u32string out;
@@ -162,8 +162,8 @@ std::u32string unescape(std::u32string_view text) {
 std::u32string unescape_strict(std::u32string_view text) {
   return replace_references(text, [&](std::size_t i) {
     std::optional<Reference> reference = strict_reference(text, i);
-    // ftfy would come back once for each level of `&amp;amp;amp;`: take the whole chain now, or a long one costs
-    // quadratic time.
+    // ftfy would make one pass for each level of `&amp;amp;amp;`. Resolve the whole chain at once, as a long one would otherwise
+    // take quadratic time.
     while (reference && reference->value == U"&") {
       std::optional<Reference> next = strict_reference(text, reference->end);
       if (!next || next->value != U"&") break;

@@ -5,7 +5,7 @@
 namespace tessera::mojibake {
 namespace {
 
-// A set of places in the pattern, whose alternatives are laid one behind the other.
+// A set of positions in the pattern, with its alternatives laid out one after the other.
 struct Places {
   std::uint64_t low, high;
 };
@@ -14,8 +14,8 @@ struct Places {
 
 }  // namespace
 
-// All alternatives run at once, a bit for each place that a match may have reached (Baeza-Yates and Gonnet 1992). What
-// leaves an alternative at its end would enter the next one, but by then there is a match.
+// Runs all alternatives at once, with a bit for each position that a match may have reached (Baeza-Yates and Gonnet 1992). A bit
+// that leaves an alternative at its end would enter the next one, but then there is already a match.
 bool is_bad(std::u32string_view text) {
   static const unicode::PageTable<std::uint8_t> sets(place_runs);
   Places reached{0, 0};

@@ -10,14 +10,14 @@
 namespace tessera::unicode {
 namespace {
 
-// Pairs of a character and what it is with the mark behind it.
+// For a mark: pairs of a character and its composite with the mark.
 struct Marked {
   char32_t mark;
   std::u32string_view pairs;
 };
 
-// `singletons` decompose to one character, `composites` to two that NFC puts together again, `separated` to two that
-// stay apart.
+// `singletons` decompose to one character, `composites` to two that NFC composes again, `separated` to two that NFC does not
+// compose.
 #include "src/data/tokenizers/tables/normalization.inc"
 #include "src/data/tokenizers/tables/compatibility.inc"
 
@@ -87,7 +87,7 @@ void append_decomposed(std::u32string& out, char32_t code, const Tables& t) {
   if (entry.second != 0) append_decomposed(out, entry.second, t);
 }
 
-// Sorts each run of marks by combining class, equal ones kept in order.
+// Sorts each run of marks by combining class; equal classes stay in order.
 void order_marks(std::u32string& text, const Tables& t) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] < 0x300 || t.combining[text[i]] == 0) continue;
@@ -99,7 +99,7 @@ void order_marks(std::u32string& text, const Tables& t) {
   }
 }
 
-// The composite of two code points, or 0.
+// Returns the composite of two code points, or 0.
 char32_t pair_composite(char32_t first, char32_t second, const Tables& t) {
   if (first >= lead && first < lead + lead_count && second >= vowel && second < vowel + vowel_count)
     return hangul + ((first - lead) * vowel_count + (second - vowel)) * trail_count;
@@ -138,10 +138,10 @@ void mark_composable(ClassTable& table, std::uint8_t bit) {
 
 namespace {
 
-// Puts decomposed text together again, in place.
+// Composes decomposed text in place.
 void recompose(std::u32string& out, const Tables& t) {
-  std::size_t size = 0;     // of what is composed so far
-  std::size_t starter = 0;  // where the last starter is
+  std::size_t size = 0;     // of the text composed so far
+  std::size_t starter = 0;  // position of the last starter
   bool has_starter = false;
   int last_class = -1;  // of the last character kept after the starter; -1: none
   for (const char32_t code : out) {
@@ -167,7 +167,7 @@ void recompose(std::u32string& out, const Tables& t) {
 }  // namespace
 
 std::u32string compose(std::u32string_view text) {
-  // Below U+0300 nothing combines and every character is its own composition.
+  // Below U+0300 no character combines with others, and each is its own composition.
   if (std::all_of(text.begin(), text.end(), [](char32_t code) { return code < 0x300; })) return std::u32string(text);
   std::u32string out = decompose(text, Version::unicode14);
   recompose(out, tables(Version::unicode14));
@@ -176,7 +176,7 @@ std::u32string compose(std::u32string_view text) {
 
 namespace {
 
-// Where each character's compatibility decomposition lies in the table; 0: it has none.
+// The position of each character's compatibility decomposition in the table; 0: it has none.
 const PageTable<std::uint16_t>& compatibility_places() {
   static const PageTable<std::uint16_t> table = [] {
     static_assert(compatibility.size() < 0x10000);

@@ -5,7 +5,7 @@
 
 #include "src/data/tokenizers/unicode.h"
 
-/// Unicode normalisation (UAX #15) by tables of a fixed Unicode version.
+/// Unicode normalization (UAX #15) with tables of a fixed Unicode version.
 namespace tessera::unicode {
 
 enum class Version {
@@ -21,14 +21,14 @@ std::u32string compose(std::u32string_view text);
 
 enum class Form { nfc, nfd, nfkc, nfkd };
 
-/// The text in one of Unicode's normal forms, as Hugging Face's Rust engine gives it.
+/// Returns the text in one of Unicode's normal forms, as Hugging Face's Rust engine does.
 std::u32string normal_form(std::u32string_view text, Form form);
 
-/// Whether normal_form() may change the code point or move it: text without any is its own normal form.
+/// Whether normal_form() may change or move the code point; a text without such code points is its own normal form.
 bool may_change(char32_t code, Form form);
 
-/// Marks each code point that composition may change, move or join with what stands before it: text without any is its
-/// own composition.
+/// Marks each code point that composition may change, move or join with the one before it; a text without such code points is
+/// its own composition.
 void mark_composable(ClassTable& table, std::uint8_t bit);
 
 }  // namespace tessera::unicode

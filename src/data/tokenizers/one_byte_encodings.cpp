@@ -18,7 +18,7 @@ constexpr std::uint16_t windows_encodings = [] {
   return bits;
 }();
 
-// Bytes of the characters that are not ASCII.
+// Maps characters that are not ASCII to their bytes in each encoding.
 class Bytes {
  public:
   Bytes() : rows_(1) {

@@ -21,18 +21,18 @@ enum Encoding : std::uint8_t {
   encoding_count
 };
 
-/// The byte that stands for a lost character (U+FFFD) in the Windows encodings, as in ftfy.
+/// The byte that represents a lost character (U+FFFD) in the Windows encodings, as in ftfy.
 constexpr char lost_byte = 0x1A;
 
-/// The Windows encodings are taken as the Web takes them: bytes without a character are C1 controls.
+/// Whether an encoding is a Windows encoding. They are used as on the Web: bytes without a character are C1 controls.
 constexpr bool is_windows(Encoding encoding) {
   return encoding >= windows_1252 && encoding <= windows_1257;
 }
 
-/// Bit e is set if encoding e has all characters of the text; U+FFFD is the Windows encodings' lost byte.
+/// Returns bits: bit e is set if encoding e has all characters of the text. U+FFFD is the Windows encodings' lost byte.
 std::uint16_t encodings_of(std::u32string_view text);
 
-/// The bytes of a text that the encoding has all characters of.
+/// Returns the bytes of a text; the encoding must have all its characters.
 std::string encode(std::u32string_view text, Encoding encoding);
 
 }  // namespace tessera::one_byte

@@ -17,8 +17,8 @@ using nlohmann::json;
 
 constexpr const char *kStart = "<|startoftext|>", *kEnd = "<|endoftext|>", *kWordEnd = "</w>";
 
-/// The characters that stand for bytes in GPT-2's and CLIP's vocabularies, in the order of CLIP's ids: those that are printed, as
-/// themselves, then the others from U+0100 on.
+/// Returns the characters that represent bytes in GPT-2's and CLIP's vocabularies, in the order of CLIP's ids: printable bytes
+/// as themselves, then the others as characters from U+0100 on.
 std::vector<std::string> byte_characters() {
   std::vector<std::string> out, others;
   const auto is_printed = [](char32_t byte) {
@@ -38,7 +38,7 @@ json special_token(const char* content, std::int64_t id) {
           {"rstrip", false}, {"normalized", false}, {"special", true}};
 }
 
-/// CLIP's byte pairs as the tokenizers library has them.
+/// Makes a tokenizer.json of the tokenizers library for CLIP's byte pairs.
 json clip_tokenizer_json(const std::string& merges_text) {
   json vocabulary, merges = json::array();
   std::int64_t id = 0;

@@ -63,7 +63,7 @@ class SentencePiece : public Tokenizer {
     const std::string cleaned = settings_.cleanup == "none" ? "" : cleaned_caption(given, settings_.cleanup);
     const std::string_view text = beginning(settings_.cleanup == "none" ? given : cleaned);
     std::vector<int> pieces;
-    // What it cannot encode it reports as a status; text has no such thing once it is UTF-8.
+    // The library reports errors as a status; valid UTF-8 causes none.
     const auto status =
         is_utf8(text) ? processor_.Encode(text, &pieces) : processor_.Encode(repair_utf8(text), &pieces);
     if (!status.ok()) user_error("sentencepiece: ", status.ToString());
@@ -76,8 +76,8 @@ class SentencePiece : public Tokenizer {
     return ids;
   }
 
-  // The library takes quadratic time for rows of characters that the model lacks. What lies behind so many bytes
-  // reaches no id that is kept, unless the text is all but empty up to there.
+  // Shortens very long texts, as the library takes quadratic time for runs of characters that the model lacks. Text beyond this
+  // many bytes does not affect the ids that are kept, unless almost everything before it is white space.
   std::string_view beginning(std::string_view text) const {
     constexpr std::size_t least = 1 << 16, each = 64;
     const std::size_t most = std::max(least, each * static_cast<std::size_t>(settings_.context_length));

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// Numbers of fields in sentencepiece_model.proto.
+// Field numbers in sentencepiece_model.proto.
 constexpr std::uint64_t kPiece = 1, kTrainer = 2, kNormalizer = 3, kDenormalizer = 5, kCharacterMap = 2;
 
 std::uint32_t little_endian(std::string_view bytes, std::size_t at) {
@@ -18,12 +18,12 @@ std::uint32_t little_endian(std::string_view bytes, std::size_t at) {
   return value;
 }
 
-/// One field after the other of a message in Protocol Buffers' wire format.
+/// Reads the fields of a message in Protocol Buffers' wire format one after the other.
 class WireFields {
  public:
   explicit WireFields(std::string_view message) : rest_(message) {}
 
-  /// False at the end, and where the message is damaged.
+  /// Advances to the next field. Returns false at the end, or if the message is damaged.
   bool next() {
     const std::optional<std::uint64_t> tag = rest_.empty() ? std::nullopt : varint();
     if (!tag) return false;
@@ -48,8 +48,8 @@ class WireFields {
   bool at_end() const { return rest_.empty(); }
 
   std::uint64_t number = 0;
-  std::uint64_t scalar = 0;  // of a field that is a number
-  std::string_view bytes;   // of the others
+  std::uint64_t scalar = 0;  // the value of a numeric field
+  std::string_view bytes;   // the content of any other field
 
  private:
   std::optional<std::uint64_t> varint() {
@@ -82,8 +82,8 @@ struct TrieUnit {
   std::uint64_t offset() const { return std::uint64_t{bits >> 10} << ((bits & 1U << 9) >> 6); }
 };
 
-// Size of the trie, trie, texts that end in zero and that the trie's values point to. A node's children lie at its place
-// XOR its offset XOR a byte.
+// Checks a character map: the size of the trie, the trie, and zero-terminated texts that the trie's values point to. A node's
+// children are at its position XOR its offset XOR a byte.
 bool is_sound_map(std::string_view map) {
   if (map.empty()) return true;  // nothing is normalized
   if (map.size() < 4) return false;

@@ -8,11 +8,11 @@
 
 namespace tessera {
 
-/// False if the tables of a SentencePiece model's normalization point outside of themselves: the library follows them
-/// unchecked. True for what is no model at all, which the library refuses by itself.
+/// Returns false if the normalization tables of a SentencePiece model point outside of themselves, which the library does not
+/// check. Returns true for bytes that are not a model at all, which the library rejects itself.
 bool has_sound_normalization(std::string_view model);
 
-/// A SentencePiece model's parts, as its file has them.
+/// The parts of a SentencePiece model file.
 struct SentencePieceParts {
   struct Piece {
     std::string text;
@@ -20,11 +20,11 @@ struct SentencePieceParts {
     std::uint64_t type = 1;  // 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
   };
   std::vector<Piece> pieces;
-  std::string normalization;     // the map of characters; empty: none
+  std::string normalization;     // the character map; empty: none
   std::uint64_t model_type = 1;  // 1 unigram, 2 BPE
 };
 
-/// None if the bytes are no such model.
+/// Parses a SentencePiece model; returns nullopt if the bytes are not one.
 std::optional<SentencePieceParts> read_sentencepiece(std::string_view model);
 
 }  // namespace tessera

@@ -15,7 +15,7 @@ TowerInput Tokenizer::encode_batch(const std::vector<std::string>& texts) const 
   auto* const lengths = batch.lengths.data_ptr<std::int64_t>();
   auto* const ids = batch.ids.data_ptr<std::int64_t>();
   auto* const mask = batch.mask.data_ptr<bool>();
-  constexpr std::int64_t grain = 64;  // captions a thread is worth waking for
+  constexpr std::int64_t grain = 64;  // minimum number of captions per thread
   at::parallel_for(0, rows, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const std::vector<std::int64_t> encoded = encode(texts[static_cast<std::size_t>(row)]);

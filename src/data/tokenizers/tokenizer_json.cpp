@@ -15,7 +15,7 @@ using nlohmann::json;
 
 json parsed(const std::string& text, const std::string& origin) {
   json out = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!out.is_object()) user_error(origin, ": is no JSON object: the file is damaged");
+  if (!out.is_object()) user_error(origin, ": is not a JSON object: the file is damaged");
   return out;
 }
 
@@ -26,7 +26,7 @@ class TokenizerJson : public Tokenizer {
     const std::size_t most = pipeline_.ends().size();
     const std::size_t room = std::min(static_cast<std::size_t>(settings.context_length), pipeline_.longest());
     if (room <= most)
-      user_error(vocabulary.origin, ": context_length ", room, " leaves no room beside ", most, " special tokens");
+      user_error(vocabulary.origin, ": context_length ", room, " leaves no room for text next to ", most, " special tokens");
   }
 
   std::vector<std::int64_t> encode(std::string_view given) const override {
@@ -79,7 +79,7 @@ std::shared_ptr<Tokenizer> make_tokenizer_json(const TokenizerJsonSettings& sett
     const json file = parsed(vocabulary.bytes, origin);
     return std::make_shared<TokenizerJson>(settings, std::move(vocabulary), file);
   } catch (const json::exception& error) {
-    user_error(origin, ": is no tokenizer.json, or damaged: ", error.what());
+    user_error(origin, ": is not a tokenizer.json, or is damaged: ", error.what());
   }
 }
 

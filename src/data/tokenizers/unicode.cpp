@@ -8,7 +8,7 @@
 namespace tessera::unicode {
 namespace {
 
-// False if the text is not well-formed (Unicode, table 3-7); `out` is then of no use.
+// Returns false if the text is not well-formed (Unicode, table 3-7); then `out` is undefined.
 bool decode_valid(std::string_view text, std::u32string& out) {
   out.resize(text.size());
   std::size_t count = 0;

@@ -8,21 +8,21 @@
 #include <utility>
 #include <vector>
 
-/// Text as code points, and tables over all of Unicode. The tables are frozen copies of what the reference tokenizers
-/// use, so that ids do not depend on the Unicode version of a library.
+/// Text as code points, and tables over all of Unicode. The tables are frozen copies of those of the reference tokenizers, so
+/// that ids do not depend on the Unicode version of a library.
 namespace tessera::unicode {
 
-/// The value of every `stride`-th code point from first to last.
+/// A value for every `stride`-th code point from first to last.
 struct Run {
   char32_t first, last, stride;
   std::int32_t value;
 };
 
-/// The runs of a table as it stands in the source, "41-5A AA =3 100-12E/2": code points in hexadecimal, a stride other
-/// than 1 behind the slash, and before runs whose value is not that of those before, at first 1, the value.
+/// Parses the runs of a table as written in the source: "41-5A AA =3 100-12E/2". Code points are hexadecimal; a stride other
+/// than 1 follows a slash; "=N" sets the value of the runs after it, which is 1 at first.
 std::vector<Run> parse_runs(std::string_view table);
 
-/// Consecutive code points, each replaced by its character of the text.
+/// Consecutive code points from `first` on, each replaced by the corresponding character of the text.
 struct Replaced {
   char32_t first;
   std::u32string_view text;
@@ -30,7 +30,7 @@ struct Replaced {
 
 constexpr char32_t code_points = 0x110000;
 
-/// A value per code point in two stages; pages that hold only T{} share one.
+/// A two-stage table with a value per code point; pages that hold only T{} share one page.
 template <class T>
 class PageTable {
  public:
@@ -74,7 +74,7 @@ class ClassTable {
   PageTable<std::uint8_t> bits_;
 };
 
-/// Lower case, one code point to one. U+0130, the only one that becomes two, is the caller's.
+/// Maps single code points to lower case. The caller must handle U+0130, the only one that becomes two.
 class LowerTable {
  public:
   explicit LowerTable(std::string_view distances) : deltas_(distances) {}
@@ -84,7 +84,7 @@ class LowerTable {
   PageTable<std::int32_t> deltas_;
 };
 
-/// UTF-8 to code points; each maximal invalid part becomes U+FFFD.
+/// Decodes UTF-8 to code points; each maximal invalid part becomes U+FFFD.
 std::u32string decode(std::string_view text);
 
 void append_utf8(std::string& out, char32_t code);

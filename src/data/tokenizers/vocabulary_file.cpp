@@ -57,7 +57,7 @@ std::string decompressed(const Vocabulary& vocabulary) {
     if (vocabulary.origin.ends_with(".gz")) user_error(vocabulary.origin, ": is named .gz but is not gzip-compressed");
     return bytes;
   }
-  constexpr std::size_t longest = 64 << 20;  // bytes; vocabularies hold 1 or 2 million
+  constexpr std::size_t longest = 64 << 20;  // bytes; vocabularies have 1 or 2 million
   const std::unique_ptr<ByteStream> stream = decompress(std::make_unique<MemoryBytes>(bytes));
   std::string text;
   std::vector<char> block(1 << 16);
@@ -65,7 +65,7 @@ std::string decompressed(const Vocabulary& vocabulary) {
     while (const std::size_t size = stream->read(block.data(), block.size())) {
       text.append(block.data(), size);
       if (text.size() > longest)
-        user_error(vocabulary.origin, ": decompresses to more than ", longest, " bytes: that is no vocabulary");
+        user_error(vocabulary.origin, ": decompresses to more than ", longest, " bytes: this is not a vocabulary");
     }
   } catch (const StreamError& error) {
     user_error(vocabulary.origin, ": damaged gzip file: ", error.what(), " (after ", text.size(), " bytes)");

@@ -8,17 +8,17 @@
 
 namespace tessera {
 
-/// A tokenizer's vocabulary as it lies in its file, and what errors call it.
+/// The bytes of a tokenizer's vocabulary file, and its name in errors.
 struct Vocabulary {
   std::string bytes;
   std::string origin;
 };
 
-/// The context's bytes, or the file at `path`. Throws UserError naming the tokenizer and the settings key.
+/// Returns the context's bytes, or reads the file at `path`. Throws UserError naming the tokenizer and the settings key.
 Vocabulary load_vocabulary(const std::string& tokenizer, const std::string& key, const config::FilePath& path,
                            const TokenizerContext& context);
 
-/// The vocabulary's text: decompressed if it is gzip. Throws UserError if it is damaged, or named .gz and is not gzip.
+/// Returns the vocabulary's text, decompressed if it is gzip. Throws UserError if it is damaged, or is named .gz but is not gzip.
 std::string decompressed(const Vocabulary& vocabulary);
 
 }  // namespace tessera

@@ -9,13 +9,13 @@
 
 namespace tessera {
 
-/// Words to ids, built once and then only read. Words of up to 15 bytes, nearly all there are, lie in the table itself:
-/// a look-up reads one slot and calls nothing.
+/// Maps words to ids; built once, then only read. Words of up to 15 bytes, which nearly all are, are stored in the table itself,
+/// so that a lookup is fast.
 class WordTable {
  public:
   static constexpr std::int32_t none = -1;
 
-  /// Of equal words the last counts.
+  /// The last of equal words wins.
   void insert(std::string_view word, std::int32_t id) {
     longest_ = word.size() > longest_ ? word.size() : longest_;
     if (word.size() > longest_short) {
@@ -28,18 +28,18 @@ class WordTable {
     slot = {key_of(word), id};
   }
 
-  /// The word's id, or `none`.
+  /// Returns the word's id, or `none`.
   std::int32_t find(std::string_view word) const {
     if (word.size() <= longest_short) return slots_[index_of(key_of(word))].id;
     const auto found = long_words_.find(word);
     return found == long_words_.end() ? none : found->second;
   }
 
-  /// Bytes of the longest word.
+  /// The number of bytes of the longest word.
   std::size_t longest() const { return longest_; }
 
  private:
-  // The bytes, zeros behind them, and the length in the last byte.
+  // The word's bytes, padded with zeros, and its length in the last byte.
   struct Key {
     std::uint64_t low = 0, high = 0;
     bool operator==(const Key& other) const { return low == other.low && high == other.high; }
@@ -55,7 +55,7 @@ class WordTable {
 
   static constexpr std::size_t longest_short = 15;
 
-  // Loads that overlap instead of a copy whose size is not known.
+  // Uses overlapping loads, as they are faster than a copy of variable size.
   static Key key_of(std::string_view word) {
     const char* const p = word.data();
     const std::size_t n = word.size();
@@ -85,7 +85,7 @@ class WordTable {
     return key;
   }
 
-  // Where the key is, or would be.
+  // Returns the slot where the key is, or would be inserted.
   std::size_t index_of(const Key& key) const {
     const std::uint64_t mixed = (key.low ^ (key.high * 0xC2B2AE3D27D4EB4Fu)) * 0x9E3779B97F4A7C15u;
     const std::size_t mask = slots_.size() - 1;

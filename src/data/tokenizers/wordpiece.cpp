@@ -25,7 +25,7 @@ class WordPiece : public Tokenizer {
       special_[i] = first_.find(special_names[i]);
       if (special_[i] == WordTable::none)
         user_error(vocabulary.origin, ": has no ", special_names[i], " among its ", names_.size(),
-                   " lines; expected BERT's vocab.txt, one piece a line");
+                   " lines; expected BERT's vocab.txt, one piece per line");
     }
   }
 
@@ -68,7 +68,7 @@ class WordPiece : public Tokenizer {
     }
     const auto limit = static_cast<std::size_t>(most - 1);
     std::vector<std::int64_t> ids;
-    ids.reserve(std::min(limit, text.size() + 1) + 8);  // a word may be some ids over
+    ids.reserve(std::min(limit, text.size() + 1) + 8);  // the last word may exceed the limit by some ids
     ids.push_back(special_[start]);
     while (!text.empty() && ids.size() < limit) {
       const Found found = find_special(text);
@@ -99,7 +99,7 @@ class WordPiece : public Tokenizer {
     }
   }
 
-  // The first special token written in the text.
+  // Finds the first special token that is written in the text.
   static Found find_special(std::string_view text) {
     for (std::size_t at = text.find('['); at != std::string_view::npos; at = text.find('[', at + 1))
       for (std::size_t i = 0; i < special_names.size(); ++i)
@@ -107,7 +107,7 @@ class WordPiece : public Tokenizer {
     return {text.size(), 0};
   }
 
-  // Text without special tokens.
+  // Encodes text without special tokens.
   void encode_plain(std::string_view text, std::size_t limit, std::vector<std::int64_t>& ids) const {
     if (bert_text::is_plain(text))
       encode_ascii(text, limit, ids);
@@ -115,9 +115,9 @@ class WordPiece : public Tokenizer {
       encode_cleaned(bert_text::clean(unicode::decode(text), settings_.lower_case), limit, ids);
   }
 
-  // Most captions: no code points, no copies but one in lower case.
+  // The fast path for most captions: does not decode code points, and makes at most one copy, in lower case.
   void encode_ascii(std::string_view text, std::size_t limit, std::vector<std::int64_t>& ids) const {
-    std::array<char, 1024> small;  // NOLINT: filled as far as it is read
+    std::array<char, 1024> small;  // NOLINT: only the part that is read is filled
     std::string large;
     if (settings_.lower_case) {
       if (text.size() > small.size()) large.resize(text.size());
@@ -151,7 +151,8 @@ class WordPiece : public Tokenizer {
     }
   }
 
-  // Longest piece first, from the left; the whole word is unknown if any part is, or if it has too many characters.
+  // Takes the longest piece at each position, from the left; the whole word is unknown if any part is, or if it has too many
+  // characters.
   void encode_word(std::string_view word, std::size_t characters, std::vector<std::int64_t>& ids) const {
     constexpr std::size_t most_characters = 100;
     const std::size_t before = ids.size();
@@ -166,7 +167,7 @@ class WordPiece : public Tokenizer {
     }
   }
 
-  // The longest piece at `begin`, which moves behind it.
+  // Returns the longest piece at `begin`, and moves `begin` after it.
   std::int32_t longest_piece(std::string_view word, std::size_t& begin) const {
     const WordTable& pieces = begin == 0 ? first_ : later_;
     for (std::size_t size = std::min(word.size() - begin, pieces.longest()); size > 0; --size) {

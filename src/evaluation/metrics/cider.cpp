@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kLongestGram = 4;
 
-/// How often each n-gram occurs; its words are joined by spaces. Index n - 1.
+/// How often each n-gram occurs, words joined by spaces; n-grams are at index n - 1.
 struct Grams {
   std::array<std::map<std::string, double>, kLongestGram> counts;
   double words = 0;
@@ -36,7 +36,7 @@ Grams grams_of(std::string_view caption) {
   return out;
 }
 
-/// In how many images a reference has each n-gram.
+/// For each n-gram, the number of images with it in a reference.
 class ImageCounts {
  public:
   explicit ImageCounts(const std::vector<std::vector<Grams>>& references) : images_(static_cast<double>(references.size())) {
@@ -48,7 +48,7 @@ class ImageCounts {
       for (const std::string& gram : seen) ++with_[gram];
     }
   }
-  /// Counts become tf-idf weights.
+  /// Turns counts into tf-idf weights.
   void weigh(Grams& grams) const {
     for (auto& counts : grams.counts)
       for (auto& [gram, value] : counts) {
@@ -68,7 +68,7 @@ double norm_of(const std::map<std::string, double>& weights) {
   return std::sqrt(sum);
 }
 
-// The mean over n of the clipped cosines of weighted n-grams, times the penalty of another length.
+/// Returns the mean over n of the clipped cosines of weighted n-grams, times the penalty for a different length.
 double similarity(const Grams& caption, const Grams& reference, double sigma) {
   double sum = 0;
   for (std::size_t n = 0; n < kLongestGram; ++n) {
@@ -85,7 +85,7 @@ double similarity(const Grams& caption, const Grams& reference, double sigma) {
 }  // namespace
 
 CiderScores cider_d(const std::vector<std::string>& captions, const std::vector<std::vector<std::string>>& references, double sigma) {
-  TORCH_CHECK(captions.size() == references.size(), "cider_d: captions of ", captions.size(), " images, but references of ",
+  TORCH_CHECK(captions.size() == references.size(), "cider_d: captions for ", captions.size(), " images, but references for ",
               references.size());
   std::vector<std::vector<Grams>> known(references.size());
   for (std::size_t i = 0; i < references.size(); ++i)
@@ -100,7 +100,7 @@ CiderScores cider_d(const std::vector<std::string>& captions, const std::vector<
       counts.weigh(reference);
       sum += similarity(caption, reference, sigma);
     }
-    constexpr double kScale = 10;  // as the authors' code has it
+    constexpr double kScale = 10;  // as in the authors' code
     out.per_image.push_back(known[i].empty() ? 0 : kScale * sum / static_cast<double>(known[i].size()));
     out.mean += out.per_image.back() / static_cast<double>(captions.size());
   }

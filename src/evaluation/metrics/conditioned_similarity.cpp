@@ -6,14 +6,14 @@
 namespace tessera::metrics {
 namespace {
 
-// What takes every cosine below every other.
+// Subtracting this from a cosine puts it below every possible cosine.
 constexpr double kBelowCandidates = 4;
 
 at::Tensor exact_on_cpu(const at::Tensor& tensor) {
   return tensor.to(at::kCPU, at::kDouble);
 }
 
-/// values [k] with that of the first of equal `ids` for all of them.
+/// Gives all entries with equal `ids` the value of the first of them. values, ids [k].
 at::Tensor of_first_equal(const at::Tensor& values, const at::Tensor& ids) {
   const at::Tensor first = ids.unsqueeze(1).eq(ids.unsqueeze(0)).to(at::kByte).argmax(1);
   return values.index_select(0, first);

@@ -6,7 +6,7 @@
 namespace tessera::metrics {
 namespace {
 
-/// The first of `rows`, double, that has the same bits as each, [N] int64; undefined where all differ.
+/// Returns for each of `rows` (double) the index of the first row with the same bits, [N] int64; undefined if all differ.
 at::Tensor first_of_equal(const at::Tensor& rows) {
   const at::Tensor own = rows.to(at::kCPU).contiguous();
   const std::size_t bytes = static_cast<std::size_t>(own.size(1)) * sizeof(double);
@@ -27,7 +27,7 @@ at::Tensor unit_rows(const at::Tensor& rows) {
 }
 
 CosinesWith::CosinesWith(const at::Tensor& rows)
-    : rows_(unit_rows(rows).add_(0.0)),  // -0 becomes 0, which is equal to it and has other bits
+    : rows_(unit_rows(rows).add_(0.0)),  // turns -0 into 0, which is equal but has different bits
       first_(first_of_equal(rows_)) {}
 
 at::Tensor CosinesWith::operator()(const at::Tensor& queries) const {
@@ -45,7 +45,7 @@ at::Tensor best_first(const at::Tensor& values, std::int64_t k) {
   k = std::min(k, values.size(-1));
   if (k > 0 && 8 * k < values.size(-1)) {
     const auto [best, place] = at::topk(values, k, -1);
-    // Where nothing outside ties with the k-th, it is clear which are best, and only they need sorting.
+    // If no other value ties with the k-th best, topk found the right set, and only these need sorting.
     if (values.ge(best.narrow(-1, k - 1, 1)).sum(-1).eq(k).all().item<bool>()) {
       const at::Tensor index = std::get<0>(place.sort(-1));
       return index.gather(-1, best_first(values.gather(-1, index), k));

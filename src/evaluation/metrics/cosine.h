@@ -8,11 +8,11 @@
 
 namespace tessera::metrics {
 
-/// Rows over max(length, 1e-12), in double: near ties must not turn on float32's rounding.
+/// Divides rows by max(length, 1e-12), in double, so that float32 rounding does not decide near ties.
 at::Tensor unit_rows(const at::Tensor& rows);
 
-/// Cosines with rows that stay. Equal ones have equal cosines, so that ties go by index: a product of matrices rounds each
-/// column by its place.
+/// Computes cosines with fixed rows. Equal rows get exactly equal cosines, so that ties are broken by index; a plain matrix
+/// product may round equal columns differently.
 class CosinesWith {
  public:
   /// `rows` [N, D] of any length.
@@ -24,23 +24,23 @@ class CosinesWith {
   std::int64_t width() const { return rows_.size(1); }
 
  private:
-  at::Tensor rows_;   // of length 1
-  at::Tensor first_;  // [N] the first row that is equal; undefined: all differ
+  at::Tensor rows_;   // scaled to length 1
+  at::Tensor first_;  // [N] index of the first equal row; undefined if all rows differ
 };
 
-/// Calls body(begin, end) over row ranges so that a tile of the cosine matrix stays below 4 million numbers.
+/// Calls body(begin, end) over ranges of rows, so that a tile of the cosine matrix has fewer than 4 million numbers.
 void for_tiles(std::int64_t rows, std::int64_t columns, const std::function<void(std::int64_t, std::int64_t)>& body);
 
-/// Best first along the last dimension: greatest value, equal values by index. values [T, M]; returns indices [T, k].
+/// Returns the indices [T, k] of the k greatest values along the last dimension, best first, equal values by index. values [T, M].
 at::Tensor best_first(const at::Tensor& values, std::int64_t k);
 
-/// Share of ranks in 0..k-1 among the ranks that are not -1, for every k; 0 where there is none.
+/// Returns, for every k, the share of ranks in 0..k-1 among the ranks that are not -1; 0 if there are none.
 std::vector<double> recall_at(const at::Tensor& ranks, const std::vector<std::int64_t>& topk);
 
-/// Mean of the values that are not -1 (and whose index is not `without`); 0 where there is none.
+/// Returns the mean of the values that are not -1 (and whose index is not `without`); 0 if there are none.
 double mean_of_present(const at::Tensor& values, std::int64_t without = -1);
 
-/// Share of equal entries; 0 for none.
+/// Returns the share of equal entries; 0 if there are no entries.
 double share_equal(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace tessera::metrics

@@ -13,8 +13,8 @@ namespace {
 constexpr std::int64_t kImagesOfTile = 1024, kTextsOfTile = 4096;
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
-/// Rows of features with their lengths. A row is divided by its length before anything else, as unit_rows() does: where lengths
-/// are exact, rows of one direction then have the same cosines to the last bit, and tie.
+/// Rows of features with their lengths. Each row is divided by its length first, as in unit_rows(), so that rows of the same
+/// direction have bitwise equal cosines and tie if their lengths are exact.
 template <class T>
 class UnitRows {
  public:
@@ -28,7 +28,7 @@ class UnitRows {
   std::int64_t size() const { return rows_.size(0); }
   std::int64_t width() const { return width_; }
 
-  /// Rows begin .. end - 1 in float32, at length 1.
+  /// Returns rows begin .. end - 1 as unit vectors in float32.
   at::Tensor block(std::int64_t begin, std::int64_t end) const {
     at::Tensor out = at::empty({end - begin, width_}, at::kFloat);
     auto* to = out.mutable_data_ptr<float>();
@@ -40,7 +40,7 @@ class UnitRows {
     return out;
   }
 
-  /// The cosine with a row of `other`, in double; not a number counts as nothing.
+  /// Returns the cosine with a row of `other` in double; NaN becomes kNothing.
   double cosine(std::int64_t own, const UnitRows& other, std::int64_t others) const {
     const double value = product({row(own), length_[static_cast<std::size_t>(own)]},
                                  {other.row(others), other.length_[static_cast<std::size_t>(others)]});
@@ -50,7 +50,7 @@ class UnitRows {
  private:
   const T* row(std::int64_t index) const { return rows_.template const_data_ptr<T>() + index * width_; }
 
-  /// A row and what it is divided by.
+  /// A row and its divisor.
   struct Divided {
     const T* row;
     double by;
@@ -58,7 +58,7 @@ class UnitRows {
   };
 
   double product(Divided a, Divided b) const {
-    constexpr std::int64_t kLanes = 8;  // sums of their own, for the compiler may not reorder one
+    constexpr std::int64_t kLanes = 8;  // separate sums, because the compiler may not reorder a single one to vectorize it
     double lanes[kLanes] = {};
     std::int64_t d = 0;
     for (; d + kLanes <= width_; d += kLanes)
@@ -75,7 +75,7 @@ class UnitRows {
   std::vector<double> length_;
 };
 
-/// What queries look for: their best right answer, and how many others come before it.
+/// The best right answer of each query, and how many candidates rank before it.
 class Targets {
  public:
   Targets(std::int64_t count, double error)
@@ -86,7 +86,7 @@ class Targets {
         low_(best_.size(), std::numeric_limits<float>::infinity()),
         high_(low_) {}
 
-  /// Right answers come with rising index.
+  /// Adds a right answer; call it with rising index.
   void offer(std::int64_t query, std::int64_t answer, double cosine) {
     const auto q = static_cast<std::size_t>(query);
     if (first_[q] >= 0 && cosine <= best_[q]) return;
@@ -97,12 +97,12 @@ class Targets {
     high_[q] = std::nextafter(static_cast<float>(cosine + error_), 2.0F);
   }
 
-  /// Candidates with a lower float32 cosine come behind the right answer, with a greater one than high() before it.
+  /// A candidate ranks behind the right answer if its float32 cosine is below low(), and before it if above high().
   const float* low() const { return low_.data(); }
   const float* high() const { return high_.data(); }
 
   void add_before(std::int64_t query, std::int64_t count) { before_[static_cast<std::size_t>(query)] += count; }
-  /// A candidate whose float32 cosine does not tell.
+  /// Ranks a candidate whose float32 cosine is between low() and high() by its double cosine.
   void judge(std::int64_t query, std::int64_t candidate, double cosine) {
     const auto q = static_cast<std::size_t>(query);
     before_[q] += cosine > best_[q] || (cosine == best_[q] && candidate < first_[q]) ? 1 : 0;
@@ -111,7 +111,7 @@ class Targets {
   at::Tensor ranks(std::int64_t candidates) const {
     at::Tensor out = at::empty({std::ssize(best_)}, at::kLong);
     auto* to = out.mutable_data_ptr<std::int64_t>();
-    // A right answer that is no number is found last, not first.
+    // A right answer whose cosine is NaN ranks last, not first.
     for (std::size_t q = 0; q < best_.size(); ++q) to[q] = first_[q] < 0 ? -1 : best_[q] == kNothing ? candidates : before_[q];
     return out;
   }
@@ -123,7 +123,7 @@ class Targets {
   std::vector<float> low_, high_;
 };
 
-/// Some rows and columns of the matrix.
+/// A block of the cosine matrix.
 struct Tile {
   const float* cosines;  // [images, texts]
   std::int64_t first_image, images, first_text, texts;
@@ -179,7 +179,7 @@ void count_images(const Tile& tile, const UnitRows<T>& images, const UnitRows<T>
 
 template <class T>
 CosineRanks ranks_of(const UnitRows<T>& images, const UnitRows<T>& texts, const std::int64_t* owner) {
-  // Rounded vectors, and a sum of D products in any order (Higham 2002, 3.1), of vectors of length 1.
+  // Bound on the float32 error for unit vectors: rounding of the vectors, and a sum of D products in any order (Higham 2002, 3.1).
   const double error = static_cast<double>(images.width() + 8) * std::ldexp(1.0, -24);
   Targets of_images(images.size(), error), of_texts(texts.size(), error);
   for (std::int64_t text = 0; text < texts.size(); ++text) {

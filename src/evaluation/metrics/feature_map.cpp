@@ -8,13 +8,13 @@ namespace {
 constexpr double kExaggeration = 12;
 constexpr double kStartDeviation = 1e-4;
 
-/// [N, N] squared distances, 0 on the diagonal.
+/// Returns squared distances, [N, N], 0 on the diagonal.
 at::Tensor squared_distances(const at::Tensor& rows) {
   const at::Tensor squares = rows.square().sum(1);
   return (squares.unsqueeze(1) + squares.unsqueeze(0) - 2 * rows.matmul(rows.t())).clamp_min_(0).fill_diagonal_(0);
 }
 
-/// [N, k] the nearest other rows of each.
+/// Returns the k nearest other rows of each row, [N, k].
 at::Tensor nearest_others(const at::Tensor& rows, std::int64_t k) {
   return std::get<1>(squared_distances(rows.to(at::kDouble)).fill_diagonal_(INFINITY).topk(k, 1, /*largest=*/false));
 }
@@ -38,7 +38,7 @@ at::Tensor tsne_affinities(const at::Tensor& features, double perplexity) {
   const at::Tensor distances = squared_distances(features.to(at::kDouble));
   const std::int64_t count = distances.size(0);
   const double entropy = std::log(std::min(perplexity, static_cast<double>(count - 1) / 3));
-  // The precision of each row by bisection of its logarithm, in units of the mean distance.
+  // Finds the precision of each row by bisection of its logarithm, in units of the mean distance.
   const double mean = distances.mean().item<double>(), scale = mean > 0 ? mean : 1;
   at::Tensor low = at::full({count, 1}, -25.0, at::kDouble), high = at::full({count, 1}, 25.0, at::kDouble), p;
   for (int step = 0; step < 60; ++step) {

@@ -17,20 +17,20 @@ struct Clusters {
   double error = std::numeric_limits<double>::infinity();
 };
 
-/// Squared distances, [n, k].
+/// Returns squared distances, [n, k].
 at::Tensor distances(const at::Tensor& points, const at::Tensor& centers) {
   return (points.unsqueeze(1) - centers.unsqueeze(0)).square().sum(2);
 }
 
-/// The first center is any point; the next ones are far from those before, by chance in proportion to the squared
-/// distance.
+/// Chooses centers by k-means++: the first is any point, and each next one is drawn with a probability proportional to its squared
+/// distance from the nearest center so far.
 at::Tensor first_centers(const at::Tensor& points, std::int64_t clusters, Random& random) {
   std::vector<at::Tensor> centers = {points[random.below(points.size(0))]};
   while (std::ssize(centers) < clusters) {
     const at::Tensor reach = std::get<0>(distances(points, at::stack(centers)).min(1)).cumsum(0);
     const double total = reach[-1].item<double>();
     const std::int64_t next = total > 0 ? reach.le(random.uniform() * total).sum().item<std::int64_t>()
-                                        : random.below(points.size(0));  // all points are centers already
+                                        : random.below(points.size(0));  // every point coincides with a center
     centers.push_back(points[std::min(next, points.size(0) - 1)]);
   }
   return at::stack(centers);
@@ -46,7 +46,7 @@ Clusters from_start(const at::Tensor& points, std::int64_t clusters, Random rand
     out.of_point = own;
     const at::Tensor member =
         own.unsqueeze(0).eq(at::arange(clusters, at::kLong).unsqueeze(1)).to(points.scalar_type());
-    const at::Tensor count = member.sum(1, /*keepdim=*/true);  // a cluster without points stays where it is
+    const at::Tensor count = member.sum(1, /*keepdim=*/true);  // a cluster without points keeps its center
     centers = at::where(count > 0, member.matmul(points) / count.clamp_min(1), centers);
   }
   return out;

@@ -18,7 +18,7 @@ double mean_of_valid(const std::vector<double>& values, std::int64_t& count) {
   return count > 0 ? sum / static_cast<double>(count) : 0.0;
 }
 
-/// Share of the words that occur among `truth` (word -> how often); -1 for no words.
+/// Returns the share of the words that occur in `truth` (word -> count), or -1 if there are no words.
 double share_known(const std::vector<std::string>& words, std::map<std::string, std::int64_t> truth, bool clip_counts) {
   if (words.empty()) return -1;
   std::int64_t known = 0;

@@ -22,7 +22,7 @@ KnnScores knn_classification(const at::Tensor& train_features, const at::Tensor&
   out.neighbors = neighbors;
   const at::Tensor labels =
       train_labels.to(neighbors.device()).index_select(0, neighbors.flatten()).view(neighbors.sizes());
-  // exp(1 / temperature) overflows below 1/700; a common factor leaves the shares alone.
+  // exp(1 / temperature) overflows below 1/700; subtracting a common shift does not change the shares.
   const at::Tensor shift = temperature < 1.0 / 500 ? cosines.amax(1, true) : at::zeros({1, 1}, cosines.options());
   const at::Tensor votes = at::zeros({cosines.size(0), num_classes}, cosines.options())
                                .scatter_add_(1, labels, ((cosines - shift) / temperature).exp());

@@ -19,7 +19,7 @@ struct Pair {
   double product = 0;  // s . y
 };
 
-/// Two-loop recursion: -H g.
+/// Returns -H g by the two-loop recursion.
 at::Tensor direction(const std::deque<Pair>& pairs, const at::Tensor& gradient) {
   at::Tensor q = gradient.clone();
   std::vector<double> alphas(pairs.size());
@@ -52,7 +52,7 @@ class LineSearch {
         origin_(origin),
         rounding_(1e-14 * std::max(1.0, std::abs(origin.value))) {}
 
-  /// A step that satisfies the strong Wolfe conditions, or the best that was found; step 0 when none makes progress.
+  /// Returns a step that satisfies the strong Wolfe conditions, or the best step found; step 0 if none makes progress.
   Trial run(double first) {
     Trial previous = origin_;
     double step = first;
@@ -72,13 +72,13 @@ class LineSearch {
     auto [value, gradient] = function_(point_ + along_ * step);
     return {step, value, dot_product(gradient, along_), gradient};
   }
-  /// Sufficient decrease fails. Near the minimum values differ by rounding alone, and the slopes decide.
+  /// Whether sufficient decrease fails. Allows for rounding, because near the minimum values differ only by it.
   bool too_high(const Trial& trial) const {
     return !(trial.value <= origin_.value + 1e-4 * trial.step * origin_.slope + rounding_);
   }
   bool flat(const Trial& trial) const { return std::abs(trial.slope) <= -0.9 * origin_.slope; }
 
-  /// low has the smaller value of the two and a slope that points towards high.
+  /// `low` has the smaller value, and its slope points towards `high`.
   Trial zoom(Trial low, Trial high) const {
     for (int i = 0; i < 40; ++i) {
       const Trial trial = at(between(low, high));
@@ -94,7 +94,7 @@ class LineSearch {
     return low;
   }
 
-  /// Minimum of the cubic through both ends, kept off the ends.
+  /// Returns the minimum of the cubic through both ends, kept away from the ends.
   static double between(const Trial& a, const Trial& b) {
     const double width = b.step - a.step;
     const double d1 = a.slope + b.slope - 3 * (a.value - b.value) / (a.step - b.step);
@@ -130,7 +130,7 @@ Minimum minimize_lbfgs(const Function& function, at::Tensor start, double tolera
   while (out.gradient > tolerance && out.iterations < max_iterations) {
     at::Tensor along = direction(pairs, gradient);
     double slope = dot_product(gradient, along);
-    if (!(slope < 0)) {  // the curvature pairs no longer describe the function: begin again
+    if (!(slope < 0)) {  // the curvature pairs no longer describe the function: restart
       pairs.clear();
       along = gradient.neg();
       slope = dot_product(gradient, along);

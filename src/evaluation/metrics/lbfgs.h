@@ -11,14 +11,14 @@ namespace tessera::metrics {
 struct Minimum {
   at::Tensor point;  // double [n]
   double value = 0;
-  double gradient = 0;  // its size
+  double gradient = 0;  // the size of the gradient
   std::int64_t iterations = 0;
   bool converged = false;
 };
 
-/// Limited-memory BFGS with a line search for the strong Wolfe conditions (Nocedal & Wright, algorithms 7.5, 3.5
-/// and 3.6). `function` gives value and gradient at a point, `size` how large a gradient is (say its greatest entry).
-/// Stops when that is at most `tolerance`, when no step makes progress in double precision, or after max_iterations.
+/// Minimizes by limited-memory BFGS with a line search for the strong Wolfe conditions (Nocedal & Wright, algorithms 7.5, 3.5
+/// and 3.6). `function` returns value and gradient at a point, and `size` the size of a gradient (such as its greatest entry).
+/// Stops if that is at most `tolerance`, if no step makes progress in double precision, or after max_iterations.
 Minimum minimize_lbfgs(const std::function<std::pair<double, at::Tensor>(const at::Tensor&)>& function,
                        at::Tensor start, double tolerance, std::int64_t max_iterations,
                        const std::function<double(const at::Tensor&)>& size, std::size_t history = 20);

@@ -15,7 +15,7 @@ void check_data(const char* who, const at::Tensor& features, const at::Tensor& l
               who, ": labels must lie in 0..", num_classes - 1);
 }
 
-/// Mean cross-entropy and, where asked for, its gradient by the logits (in place of the logits).
+/// Returns the mean cross-entropy; with `gradient`, replaces the logits by their gradient.
 double cross_entropy(at::Tensor& logits, const at::Tensor& labels, bool gradient) {
   const auto rows = static_cast<double>(labels.size(0));
   const at::Tensor log_sum = logits.logsumexp(1, true);
@@ -29,8 +29,8 @@ double cross_entropy(at::Tensor& logits, const at::Tensor& labels, bool gradient
   return loss;
 }
 
-/// Runs small problems on one thread: thousands of tiny products lose more at thread barriers than they gain, on a busy
-/// machine fifty times as much.
+/// Runs small problems on one thread: for thousands of tiny products, thread barriers cost more than threads save (up to fifty
+/// times more on a busy machine).
 class SmallProblem {
  public:
   explicit SmallProblem(std::int64_t products) : threads_(at::get_num_threads()) {
@@ -64,8 +64,8 @@ LogisticRegression fit_logistic_regression(const at::Tensor& features, const at:
   const SmallProblem one_thread(given.size(0) * width * num_classes);
   const std::int64_t split = num_classes * width;  // weights first, then biases
 
-  // Solved for u = W scale and v = b + W mean on z = (x - mean) / scale: the same minimum, since the bias is free, but
-  // far better conditioned. The scale is the curvature of the start, (C - 1) / C^2 var(x) + l2.
+  // Solves for u = W scale and v = b + W mean on z = (x - mean) / scale. The minimum is the same, since the bias has no penalty,
+  // but the problem is far better conditioned. scale^2 is the curvature at the start, (C - 1) / C^2 var(x) + l2.
   const auto classes = static_cast<double>(num_classes);
   const at::Tensor mean = given.mean(0);
   const at::Tensor variance = (given - mean).square().mean(0) * ((classes - 1) / (classes * classes)) + l2;
@@ -82,7 +82,7 @@ LogisticRegression fit_logistic_regression(const at::Tensor& features, const at:
     const at::Tensor gradient = at::cat({(logits.t().matmul(z) + l2 * weight / scale).flatten(), logits.sum(0)});
     return std::pair(loss, gradient);
   };
-  // The greatest entry of the gradient by W and b themselves.
+  // The greatest entry of the gradient with respect to W and b.
   const auto size = [&](const at::Tensor& gradient) {
     const at::Tensor by_bias = gradient.narrow(0, split, num_classes);
     const at::Tensor by_weight =

@@ -5,8 +5,8 @@
 namespace tessera::metrics {
 namespace {
 
-/// Place of the best right candidate of each query, -1 where there is none. A candidate is right when its id is the
-/// query's and not -1. `scores_of` gives the similarity of some queries with all candidates; ids int64.
+/// Returns the rank of the best right candidate of each query, or -1 if there is none. A candidate is right if its id equals the
+/// query's and is not -1. `scores_of` returns the similarity of a range of queries with all candidates; ids are int64.
 at::Tensor best_right_rank(const std::function<at::Tensor(RowRange)>& scores_of, const at::Tensor& query_id,
                            const at::Tensor& candidate_id) {
   const std::int64_t queries = query_id.size(0), count = candidate_id.size(0);
@@ -21,7 +21,7 @@ at::Tensor best_right_rank(const std::function<at::Tensor(RowRange)>& scores_of,
     const at::Tensor at_best = at::logical_and(right, scores.eq(best));
     const at::Tensor first = at::where(at_best, index, count).amin(1, true);
     const at::Tensor before = at::logical_or(scores.gt(best), at::logical_and(scores.eq(best), index.lt(first))).sum(1);
-    // Scores that are not numbers find nothing: the last place, not the first.
+    // A query whose scores are NaN ranks last, not first.
     const at::Tensor place = at::where(best.squeeze(1).eq(-INFINITY), count, before);
     ranks.slice(0, begin, end).copy_(at::where(right.any(1), place, -1));
   });

@@ -6,17 +6,17 @@
 namespace tessera::metrics {
 namespace {
 
-/// maps [C, rows, columns] -> [C, height, width]
+/// Resizes maps [C, rows, columns] to [C, height, width].
 at::Tensor enlarge(const at::Tensor& maps, std::int64_t height, std::int64_t width, bool bilinear) {
   if (bilinear) return at::upsample_bilinear2d(maps.unsqueeze(0), {height, width}, /*align_corners=*/false).squeeze(0);
-  // source = floor(i * in / out) in whole numbers; torch's nearest rounds a float32 factor.
+  // source = floor(i * in / out) in integers; torch's nearest mode rounds a float32 factor.
   const auto options = maps.options().dtype(at::kLong);
   const at::Tensor rows = at::arange(height, options).mul(maps.size(1)).floor_divide(height);
   const at::Tensor columns = at::arange(width, options).mul(maps.size(2)).floor_divide(width);
   return maps.index_select(1, rows).index_select(2, columns);
 }
 
-/// Classes that occur in one target [H, W], ascending.
+/// Returns the classes that occur in one target [H, W] except background, ascending.
 at::Tensor present_classes(const at::Tensor& target, std::int64_t num_classes, const SegmentationOptions& options) {
   at::Tensor counted = target.ne(options.ignore_index);
   if (options.background_index) counted = at::logical_and(counted, target.ne(*options.background_index));
@@ -29,14 +29,15 @@ void check_targets(const char* who, const at::Tensor& target, std::int64_t num_c
   TORCH_CHECK(!wrong.any().item<bool>(), who, ": target must lie in 0..", num_classes - 1, " or be ", ignore_index);
 }
 
-/// Of each pixel [H, W].
+/// The best name of each pixel, [H, W].
 struct BestName {
   at::Tensor name;
   at::Tensor score;
-  at::Tensor log_sum;  // of exp(factor * score) over all names; undefined: nobody asked
+  at::Tensor log_sum;  // log of the sum of exp(factor * score) over all names; undefined without a factor
 };
 
-/// Best name of each pixel out of `names` (ascending); a few at a time, so that no [N, H, W] is held for many.
+/// Finds the best of `names` (ascending) for each pixel. Works on a few names at a time, so that [N, H, W] is never held whole for
+/// many names.
 BestName best_name(const at::Tensor& maps, const at::Tensor& names, std::int64_t height, std::int64_t width,
                    bool bilinear, std::optional<double> factor) {
   BestName best;
@@ -68,7 +69,7 @@ std::int64_t count_classes(std::int64_t names, const SegmentationOptions& option
   return options.class_of_name.empty() ? names : options.class_of_name.back() + 1;
 }
 
-/// [N] int64, the class of each name.
+/// Returns the class of each name, [N] int64.
 at::Tensor classes_of_names(std::int64_t names, const SegmentationOptions& options, const at::Device& device) {
   if (options.class_of_name.empty()) return at::arange(names, at::TensorOptions(at::kLong).device(device));
   return at::tensor(options.class_of_name, at::kLong).to(device);
@@ -76,7 +77,7 @@ at::Tensor classes_of_names(std::int64_t names, const SegmentationOptions& optio
 
 void check_names(const char* who, std::int64_t names, const at::Tensor& target, const SegmentationOptions& options) {
   const std::vector<std::int64_t>& classes = options.class_of_name;
-  TORCH_CHECK(classes.empty() || std::ssize(classes) == names, who, ": class_of_name tells of ", classes.size(),
+  TORCH_CHECK(classes.empty() || std::ssize(classes) == names, who, ": class_of_name lists ", classes.size(),
               " names, but there are ", names);
   TORCH_CHECK(std::is_sorted(classes.begin(), classes.end()), who, ": class_of_name must be ascending");
   TORCH_CHECK(!options.background_threshold || options.background_index, who,
@@ -97,7 +98,7 @@ void check_task(const char* who, const at::Tensor& features, const at::Tensor& c
   check_names(who, class_features.size(0), target, options);
 }
 
-/// The names that pixels of one picture may take, ascending.
+/// Returns the names that pixels of one image may take, ascending.
 at::Tensor candidates_of(const at::Tensor& target, std::int64_t names, const SegmentationOptions& options) {
   const at::Tensor classes = classes_of_names(names, options, target.device());
   if (options.candidates == "present")

@@ -32,7 +32,7 @@ void SlotMeter::add(const at::Tensor& image_slots, const at::Tensor& labels) {
   TORCH_CHECK(truth.numel() == 0 || truth.max().item<std::int64_t>() < classes_.size(2),
               "SlotMeter: labels must lie below ", classes_.size(2));
   const at::Tensor cosines = at::bmm(unit_rows(image_slots).transpose(0, 1), classes_);  // [L, B, C]
-  // A slot that is not a number finds nothing.
+  // A slot with NaN values matches no class.
   const at::Tensor found = at::where(cosines.isnan().any(2), -2, at::nan_to_num(cosines).argmax(2));
   right_ += found.eq(truth.unsqueeze(0)).sum(1);
   labeled_ += truth.ge(0).sum().item<std::int64_t>();

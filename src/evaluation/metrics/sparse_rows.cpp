@@ -9,7 +9,7 @@
 namespace tessera::metrics {
 namespace {
 
-/// Compressed rows: row i has the entries starts[i] .. starts[i + 1] - 1.
+/// Compressed sparse rows: row i has the entries starts[i] .. starts[i + 1] - 1.
 struct CompressedRows {
   at::Tensor starts;   // [N + 1] int64
   at::Tensor columns;  // [entries] int64

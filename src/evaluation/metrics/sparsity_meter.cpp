@@ -5,7 +5,7 @@
 namespace tessera::metrics {
 namespace {
 
-/// Rows in which each column is active, [V] int64.
+/// Returns the number of rows in which each column is active, [V] int64.
 at::Tensor count_active(const at::Tensor& encoding) {
   if (!encoding.is_sparse()) return encoding.gt(0).sum(0);
   return at::bincount(encoding.indices()[1].masked_select(encoding.values().gt(0)), {}, encoding.size(1));

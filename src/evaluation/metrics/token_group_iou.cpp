@@ -8,7 +8,7 @@
 namespace tessera::metrics {
 namespace {
 
-/// Shortest augmenting paths with potentials: the cheapest column of each row; rows <= columns.
+/// Assigns a column to each row at the least total cost, by shortest augmenting paths with potentials; rows <= columns.
 std::vector<std::int64_t> cheapest_columns(const std::vector<std::vector<double>>& cost) {
   const std::size_t rows = cost.size();
   const std::size_t columns = cost.front().size();
@@ -19,7 +19,7 @@ std::vector<std::int64_t> cheapest_columns(const std::vector<std::vector<double>
   for (std::size_t row = 0; row < rows; ++row) {
     std::vector<double> distance(columns, kInfinity);
     std::vector<std::size_t> before(columns,
-                                    kNone);  // column from which a column was reached; kNone: from `row` itself
+                                    kNone);  // the column from which each was reached; kNone: from `row` itself
     std::vector<bool> done(columns, false);
     std::vector<std::size_t> path;  // finished columns
     std::size_t from_column = kNone;

@@ -11,7 +11,7 @@ TokenLocalization token_localization(const at::Tensor& activations, const config
               " and Q at least 1, got ", activations.scalar_type(), " ", activations.sizes());
   const at::Tensor flat = activations.mean(2);  // [B, P]
   const at::Tensor low = flat.amin(1, /*keepdim=*/true), range = flat.amax(1, /*keepdim=*/true) - low;
-  // A constant map is divided by 1, so that neither it nor its gradient is 0 / 0.
+  // Divides a constant map by 1, so that neither it nor its gradient is 0 / 0.
   const at::Tensor normalized = (flat - low) / range.masked_fill(range == 0, 1);
   const auto picture = [&](const at::Tensor& rows) { return rows.unflatten(1, {grid.height, grid.width}); };
   return {picture(flat), picture(normalized)};

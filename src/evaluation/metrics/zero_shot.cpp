@@ -14,7 +14,7 @@ at::Tensor class_embeddings(const at::Tensor& prompt_features, const at::Tensor&
       owner.numel() == 0 || (owner.min().item<std::int64_t>() >= 0 && owner.max().item<std::int64_t>() < num_classes),
       "class_embeddings: prompt_class must lie in 0..", num_classes - 1);
   const at::Tensor unit = unit_rows(prompt_features);
-  // Sums and means point the same way, but dividing keeps the rounding of the definition.
+  // Sums and means have the same direction, but dividing keeps the rounding of the definition.
   const at::Tensor sums = at::zeros({num_classes, unit.size(1)}, unit.options()).index_add_(0, owner, unit);
   const at::Tensor counts = at::bincount(owner, {}, num_classes).clamp_min(1).to(at::kDouble);
   return unit_rows(sums / counts.unsqueeze(1));
@@ -38,7 +38,7 @@ void ZeroShotMeter::add(const at::Tensor& similarity, const at::Tensor& labels) 
   const at::Tensor own = scores.gather(1, label);
   const at::Tensor index = at::arange(num_classes_, truth.options()).unsqueeze(0);
   const at::Tensor before = at::logical_or(scores.gt(own), at::logical_and(scores.eq(own), index.lt(label))).sum(1);
-  // A feature that is not a number finds nothing.
+  // A feature with NaN values matches no class.
   const at::Tensor place = at::where(own.squeeze(1).eq(-INFINITY), num_classes_, before);
   predictions_.push_back(scores.argmax(1));
   ranks_.push_back(at::where(truth.lt(0), -1, place));
@@ -53,7 +53,7 @@ ZeroShotScores ZeroShotMeter::scores() const {
   out.prediction = all(predictions_);
   out.rank = all(ranks_);
   const at::Tensor ranks = out.rank, labeled = ranks.ge(0);
-  // k above the number of classes finds every label, as k = number of classes does.
+  // A k above the number of classes finds every label, like k = number of classes.
   out.topk = recall_at(ranks, topk_);
   const at::Tensor known = all(labels_).masked_select(labeled);
   const at::Tensor right = ranks.masked_select(labeled).eq(0).to(at::kDouble);

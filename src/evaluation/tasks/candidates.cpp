@@ -17,7 +17,7 @@ std::optional<std::int64_t> place_in(const Names& names, const std::string& name
   return found - names.begin();
 }
 
-/// Whether a task's names mean the source's classes by name and not by place.
+/// Whether a task's names refer to the source's classes by name and not by position.
 bool meant_by_name(const Names& task, const Names& source) {
   for (std::size_t i = 0; i < source.size(); ++i)
     if (const auto place = place_in(task, source[i]); place && *place != static_cast<std::int64_t>(i)) return true;
@@ -32,7 +32,7 @@ std::vector<std::int64_t> places_by_name(const Names& task, const Names& source,
   return out;
 }
 
-/// "; label is looked for in cls (label_keys), ...", or nothing.
+/// Returns ". In their members, label is looked for in cls (label_keys), ...", or nothing.
 std::string where_labels_are(const Source& source) {
   const std::string where = source.describe_fields({"label"});
   return where.empty() ? "" : ". " + where;
@@ -85,8 +85,8 @@ Candidates candidates_for(const TextList& classes, const Source& source, const s
   }
   if (!own.empty() && names.size() > own.size())
     throw TaskMisfit(concat(source.describe(), " has ", own.size(), " classes, but ", task, ".classes names ", names.size(),
-                            ", which would be taken by their order: leave out those that are not there, or name the "
-                            "data's classes as the data do"));
+                            ", which would be matched by their order: leave out classes that the data do not have, or use "
+                            "the data's own class names"));
   const std::int64_t background = classes.items.empty() ? source.background_class() : -1;
   for (std::size_t i = 0; i < names.size(); ++i) {
     const bool left_out = static_cast<std::int64_t>(i) == background;

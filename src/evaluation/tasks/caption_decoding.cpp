@@ -20,7 +20,7 @@ std::shared_ptr<Captioning> captioning_of(const EvaluationContext& context, cons
     for (const auto& item : objective->named_modules("", /*include_self=*/false))
       if (auto part = std::dynamic_pointer_cast<Captioning>(item.value())) return part;
   }
-  throw TaskMisfit(concat(task, " asks a decoder of captions, which this model does not have: give a checkpoint or run folder of "
+  throw TaskMisfit(concat(task, " needs a decoder of captions, which this model does not have: give a checkpoint or run folder of "
                                 "trainer whose objective is captioning, or leave the task out"));
 }
 

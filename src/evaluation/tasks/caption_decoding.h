@@ -8,19 +8,19 @@
 
 namespace tessera {
 
-/// The objective captioning of the run or checkpoint, the first one by name where there are several. Throws TaskMisfit, with
-/// the task's name, if there is none.
+/// Returns the captioning objective of the run or checkpoint, the first one by name if there are several. Throws TaskMisfit
+/// naming the task if there is none.
 std::shared_ptr<Captioning> captioning_of(const EvaluationContext& context, const std::string& task);
 
-/// Of one picture or more, on the device of the decoder.
+/// Moves the features of one or more images to the device of the decoder.
 TowerFeatures on_device_of(const Captioning& captioning, const TowerFeatures& features);
-/// Likewise of texts.
+/// Moves texts to the device of the decoder.
 TowerInput on_device_of(const Captioning& captioning, const TowerInput& texts);
 
-/// Special ids of a tokenizer by what they do in a text, as it encodes one.
+/// The special ids that a tokenizer puts around a text.
 struct SpecialIds {
-  std::int64_t begin = -1;         // what every text begins with; -1: its first word
-  std::vector<std::int64_t> ends;  // what ends a text or fills up a batch
+  std::int64_t begin = -1;         // starts every text; -1 if texts start with their first word
+  std::vector<std::int64_t> ends;  // end a text or pad it
 };
 SpecialIds special_ids_of(const Tokenizer& tokenizer);
 

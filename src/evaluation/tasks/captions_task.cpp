@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-/// The texts of ids [B, T], -1 behind their end.
+/// Decodes ids [B, T], which are -1 after their end.
 std::vector<std::string> decoded(const at::Tensor& ids, const Tokenizer& tokenizer) {
   std::vector<std::string> out;
   for (std::int64_t i = 0; i < ids.size(0); ++i) {
@@ -24,7 +24,7 @@ std::vector<std::string> decoded(const at::Tensor& ids, const Tokenizer& tokeniz
   return out;
 }
 
-/// Of each picture's first caption, how many tokens are the decoder's likeliest, of how many.
+/// Counts the tokens of each image's first caption that the decoder predicts correctly, and all of them.
 class TokenMeter {
  public:
   TokenMeter(Captioning& captioning, const Tokenizer& tokenizer, std::int64_t begin)
@@ -35,7 +35,7 @@ class TokenMeter {
     for (const EvaluationSample& sample : samples) captions.push_back(sample.sample.captions.front());
     const TowerInput input = on_device_of(captioning_, tokenizer_.encode_batch(captions));
     const TokenHits hits = captioning_.token_hits(images, input.ids, input.mask);
-    const at::Tensor counted = hits.counted & (input.ids != begin_);  // how a text begins is no guess
+    const at::Tensor counted = hits.counted & (input.ids != begin_);  // every text starts with the same token
     right_.push_back((hits.right & counted).sum(1).to(at::kCPU, at::kDouble));
     counted_.push_back(counted.sum(1).to(at::kCPU, at::kDouble));
   }
@@ -52,7 +52,7 @@ class CaptionsTask final : public EvaluationTask {
  public:
   explicit CaptionsTask(CaptionsSettings settings) : settings_(std::move(settings)) {}
 
-  // Texts are read and written, but none is embedded.
+  // The decoder reads and writes texts, but the text tower embeds none.
   bool uses_texts() const override { return false; }
 
   void check(const EvaluationContext& context) const override {
@@ -64,7 +64,7 @@ class CaptionsTask final : public EvaluationTask {
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     const std::shared_ptr<Captioning> captioning = captioning_of(context, "captions");
-    if (embedder.tokenizer() == nullptr) user_error("captions: the model comes without a tokenizer, so that ids are no words");
+    if (embedder.tokenizer() == nullptr) user_error("captions: the model has no tokenizer to decode captions with");
     const Tokenizer& tokenizer = *embedder.tokenizer();
     const SpecialIds special = special_ids_of(tokenizer);
     const Pass pass{.embedder = embedder,

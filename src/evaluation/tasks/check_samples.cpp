@@ -7,14 +7,14 @@
 namespace tessera {
 namespace {
 
-// One sample in a few hundred may be all that a task has; most data have what it needs in the first.
+// Most data have what a task needs in the first samples, but sometimes only one sample in a few hundred has it.
 constexpr std::int64_t kFewSamples = 8, kMostSamples = 256;
 
 struct Looks {
   std::int64_t readable = 0, having = 0;
 };
 
-/// Gives `looks` of the first `count` samples, one at each call.
+/// Returns an iterator over `looks` samples spread over the first `count`, or over the first samples of a stream.
 std::function<Sample()> some_samples(const Source& source, std::int64_t count, std::int64_t looks) {
   const SourceKind kind = source.kind();
   if (const auto* stream = std::get_if<const StreamSource*>(&kind)) {
@@ -40,7 +40,7 @@ Looks look_at(const Source& source, std::int64_t count, std::int64_t most, const
       ++out.having;
       if (look) look(sample);
     } catch (const SampleError&) {
-      continue;  // the task will count it as skipped
+      continue;  // the task counts it as skipped
     }
   }
   return out;

@@ -8,13 +8,13 @@
 namespace tessera {
 namespace {
 
-// 8 GB of float32, 16 GB of double.
+// 8 GB in float32, 16 GB in double.
 constexpr std::int64_t kMostScores = std::int64_t{2} << 30;
 
 }  // namespace
 
 std::string no_sentence(const Source& source) {
-  return concat("retrieval: no caption of ", source.describe(), " holds a sentence: take sentences: false");
+  return concat("retrieval: no caption of ", source.describe(), " contains a sentence: take sentences: false");
 }
 
 ConditionedRetrieval::ConditionedRetrieval(const Pass& pass, const OwnCaptions& own, const std::string& prompt_prefix,
@@ -40,7 +40,7 @@ ConditionedRetrieval::ConditionedRetrieval(const Pass& pass, const OwnCaptions& 
   const std::int64_t pictures = std::ssize(own_), count = std::ssize(texts);
   if (count == 0) throw UserError(no_sentence(*pass.source));
   if (pictures > kMostScores / count)
-    user_error("retrieval.similarity compares each of ", with_thousands(pictures), " pictures with each of ",
+    user_error("retrieval.similarity compares each of ", with_thousands(pictures), " images with each of ",
                with_thousands(count), " captions, and their scores do not fit into memory: set max_samples to ",
                std::max<std::int64_t>(1, kMostScores / count),
                " or less, or take similarity: global");
@@ -63,7 +63,7 @@ RetrievalSheets::BatchSimilarity ConditionedRetrieval::add(const std::vector<Eva
 
 void ConditionedRetrieval::add_captions(std::int64_t index) {
   const auto found = own_.find(index);
-  TORCH_CHECK(found != own_.end(), "retrieval: the data gave other samples when they were read again");
+  TORCH_CHECK(found != own_.end(), "retrieval: the data returned different samples when they were read again");
   const std::int64_t image = std::ssize(captions_.by_image);
   std::int64_t column = first_.at(index);
   for (const std::string& text : found->second) {

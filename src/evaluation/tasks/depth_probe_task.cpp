@@ -1,4 +1,4 @@
-// Depth by a linear map of frozen patches.
+// Depth by a linear map of frozen patch features.
 #include <cmath>
 
 #include <ATen/ATen.h>
@@ -18,12 +18,12 @@ Required with_depth() {
   return {[](const Sample& sample) { return !sample.depth.empty(); }, "no_depth", "depths", "depth"};
 }
 
-/// [H, W] float, of the image as the model sees it.
+/// Returns the depths [H, W] float of the preprocessed image.
 at::Tensor depth_of(const EvaluationSample& sample) {
   return at::tensor(sample.depth).view({sample.pixels.size(1), sample.pixels.size(2)});
 }
 
-/// Least squares with an L2 penalty, of which only sums are kept: memory does not grow with the data.
+/// Least squares with an L2 penalty. It keeps only sums, so memory does not grow with the data.
 class RidgeFit {
  public:
   /// features [N, D], targets [N].
@@ -55,11 +55,11 @@ class RidgeFit {
   at::Tensor products_;  // sum of (x, 1) y
 };
 
-/// What a prediction is worth, of the pixels of one image.
+/// The scores of each image, over its pixels.
 struct DepthScores {
   std::vector<double> rms_error, relative_error, delta1_accuracy;
 
-  /// Of an image without a known depth: it counts nowhere.
+  /// Adds an image without known depths, which does not count.
   void add_none() {
     for (auto* values : {&rms_error, &relative_error, &delta1_accuracy}) values->push_back(-1);
   }
@@ -118,7 +118,7 @@ class DepthProbeTask final : public EvaluationTask {
     return (depth >= settings_.nearest) & (depth <= settings_.farthest);
   }
 
-  /// Patches learn the mean logarithm of their known depths.
+  /// Adds the samples' patches; the target of a patch is the mean logarithm of its known depths.
   void learn(const std::vector<EvaluationSample>& samples, const TowerFeatures& features, const Embedder& embedder,
              RidgeFit& fit) const {
     const std::vector<at::Tensor> tokens = patches_of(features, kDepthTask).unbind();

@@ -13,15 +13,15 @@ namespace {
 
 constexpr std::int64_t kNeighbors = 10;
 
-/// Pictures and texts, row by row.
+/// The images on the map and, without classes, their captions.
 struct Pinned {
   std::vector<at::Tensor> images;     // [D] each
-  std::vector<std::int64_t> classes;  // of the pictures; -1: none
+  std::vector<std::int64_t> classes;  // one per image; -1: none
   std::vector<std::string> keys, captions;
 };
 
-/// Rows of length 1, around 0: pictures and texts of a contrastive model lie apart as wholes, which would be all there is
-/// to be seen.
+/// Normalizes rows to length 1 and subtracts their mean. Without this, the map of a contrastive model would show only the gap
+/// between images and texts.
 at::Tensor centered(const at::Tensor& rows) {
   const at::Tensor unit = metrics::unit_rows(rows);
   return unit - unit.mean(0, true);
@@ -42,7 +42,7 @@ class FeatureMapTask final : public EvaluationTask {
     const Pinned pinned = pin(embedder, context, source, classes, result);
     if (pinned.images.size() < 4)
       user_error("feature_map: ", source->describe(), " has only ", pinned.images.size(),
-                 " pictures for a map: it takes 4");
+                 " images: a map needs at least 4");
     std::vector<std::string> names;
     at::Tensor texts;
     if (classes) {

@@ -22,13 +22,13 @@ Required with_choices() {
           "a box with a phrase and hard negatives", "phrase_negatives"};
 }
 
-/// The boxes of a batch that have a choice of texts and are in sight.
+/// The boxes of a batch that have a choice of texts and are visible.
 struct BoxChoices {
-  std::vector<float> corners;         // left, top, right, bottom of each, in cells of the grid
-  std::vector<std::int64_t> image;    // of each, its place in the batch
-  std::vector<std::string> texts;     // each one's phrase and then its negatives, one box after the other
-  std::vector<std::int64_t> options;  // how many texts each has
-  std::int64_t out_of_sight = 0;      // boxes that the prepared pictures do not show
+  std::vector<float> corners;         // left, top, right, bottom of each box, in cells of the grid
+  std::vector<std::int64_t> image;    // the index of each box's image in the batch
+  std::vector<std::string> texts;     // box by box, the phrase and then its negatives
+  std::vector<std::int64_t> options;  // the number of texts of each box
+  std::int64_t out_of_sight = 0;      // number of boxes outside of the preprocessed images
 
   BoxChoices(const std::vector<EvaluationSample>& samples, const Preprocessing& preprocessing, config::Size grid,
              const std::string& prefix) {
@@ -55,12 +55,12 @@ struct BoxChoices {
   }
 };
 
-/// Embeddings [K, D] of boxes: the mean of the patches in each.
+/// Returns the embeddings [K, D] of boxes, the mean of the patches in each.
 at::Tensor embed_boxes(const at::Tensor& patches, const BoxChoices& choices, config::Size grid) {
-  if (!patches.defined()) user_error("fgovd: this model's image tower gives no patch embeddings");
+  if (!patches.defined()) user_error("fgovd: this model's image tower outputs no patch embeddings");
   if (patches.size(1) != grid.height * grid.width)
-    user_error("fgovd: this model's image tower gives ", patches.size(1), " groups, not ", grid.height, " x ",
-               grid.width, " patches, and boxes are made up of patches");
+    user_error("fgovd: this model's image tower outputs ", patches.size(1), " groups, not ", grid.height, " x ",
+               grid.width, " patches, and the embedding of a box is made from patches");
   return roi_align(patches.unflatten(1, {grid.height, grid.width}), at::tensor(choices.corners).view({-1, 4}),
                    at::tensor(choices.image, at::kLong))
       .flatten(1);
@@ -85,7 +85,7 @@ class FgOvdTask final : public EvaluationTask {
  private:
   using Sets = std::vector<std::pair<std::string, std::shared_ptr<const Source>>>;
 
-  /// The data by difficulty; without a name where there is one set alone.
+  /// Returns the data sets by difficulty; a single data set has no name.
   Sets sets(const EvaluationContext& context) const {
     if (settings_.sets.empty()) return {{"", open_source(settings_.data.source, context.source, "fgovd.source")}};
     Sets out;
@@ -102,7 +102,7 @@ class FgOvdTask final : public EvaluationTask {
                     .max_samples = settings_.data.max_samples,
                     .required = with_choices(),
                     .needs = {.dense = true}};
-    std::vector<std::int64_t> ranks, sample;  // of each box: how many negatives are as near as the phrase, its image
+    std::vector<std::int64_t> ranks, sample;  // per box: how many negatives are at least as near as the phrase; its image
     std::int64_t seen = 0;
     const std::string before = result.data;
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
@@ -113,7 +113,7 @@ class FgOvdTask final : public EvaluationTask {
       seen += std::ssize(samples);
     });
     if (!before.empty()) result.data = before + ", " + result.data;
-    if (ranks.empty()) user_error(source->describe(), ": the prepared pictures show none of the boxes");
+    if (ranks.empty()) user_error(source->describe(), ": all boxes are outside of the preprocessed images");
     const at::Tensor rank = at::tensor(ranks, at::kLong), of = at::tensor(sample, at::kLong);
     const at::Tensor place = rank.to(at::kDouble) + 1;
     result.metrics.emplace_back(prefix + "accuracy", rank.eq(0).to(at::kDouble).mean().item<double>());
@@ -131,7 +131,7 @@ class FgOvdTask final : public EvaluationTask {
     if (boxes.global.size(1) != texts.global.size(1))
       user_error("fgovd: this model's patch embeddings are ", boxes.global.size(1), " wide and those of its texts ",
                  texts.global.size(1),
-                 ": patches are compared with texts where the read-out keeps the tokens' width (gap, cls, max, eos)");
+                 ": take a read-out that keeps the tokens' width (gap, cls, max, eos), so that patches compare with texts");
     const at::Tensor scores = embedder.similarity(boxes, texts);  // [boxes, texts]
     std::int64_t text = 0;
     for (std::size_t i = 0; i < choices.options.size(); ++i) {
@@ -148,7 +148,7 @@ class FgOvdTask final : public EvaluationTask {
 
 std::optional<config::Problem> validate(const FgOvdSettings& settings) {
   if (settings.sets.empty() || !settings.data.source) return std::nullopt;
-  return config::Problem{"sets", "names data sets, and `source` another: set one of the two"};
+  return config::Problem{"sets", "is set, and `source` is, too: set only one of the two"};
 }
 
 std::shared_ptr<EvaluationTask> make_fgovd_task(const FgOvdSettings& settings) {

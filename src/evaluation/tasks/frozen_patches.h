@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// A pass of these samples that gives their patches.
+/// Returns a pass over these samples that provides their patches.
 inline Pass pass_over_patches(const Embedder& embedder, const EvaluationContext& context,
                               const std::shared_ptr<const Source>& source, std::int64_t max_samples, const Required& required) {
   return {.embedder = embedder,
@@ -23,10 +23,11 @@ inline Pass pass_over_patches(const Embedder& embedder, const EvaluationContext&
           .needs = {.encoder_tokens = true}};
 }
 
-/// The encoder's tokens, [B, rows * columns, D]. Throws UserError where they are no grid; `task` is its registered name.
+/// Returns the encoder's tokens, [B, rows * columns, D]. Throws UserError if they do not form a grid; `task` is the task's
+/// registered name.
 inline const at::Tensor& patches_of(const TowerFeatures& features, const std::string& task) {
   if (!features.encoder_tokens.defined() || features.mask.defined())
-    user_error(task, ": this model's image encoder gives no grid of patches");
+    user_error(task, ": this model's image encoder outputs no grid of patches");
   return features.encoder_tokens;
 }
 

@@ -12,8 +12,8 @@
 namespace tessera {
 namespace {
 
-/// Fills in one caption's mask [L] and segments [S, L]: a token belongs to the phrase that holds its first byte. Returns
-/// how many tokens stand for text.
+/// Fills in one caption's mask [L] and segments [S, L]: a token belongs to the phrase that contains its first byte. Returns
+/// how many tokens cover text.
 std::int64_t mark(const std::vector<std::array<std::int64_t, 2>>& spans,
                   const std::vector<std::array<std::int64_t, 2>>& phrases, const at::Tensor& mask,
                   const at::Tensor& segments) {
@@ -31,22 +31,22 @@ std::int64_t mark(const std::vector<std::array<std::int64_t, 2>>& spans,
   return count;
 }
 
-/// What the text tower gives of texts, `tokens` for k-means and else `attention`, for each of their tokens.
+/// Returns the text tower's features for each token, `tokens` for k-means and `attention` otherwise.
 TowerFeatures features_of_tokens(const Embedder& embedder, const std::vector<std::string>& texts, bool k_means) {
   TowerFeatures features = embed_texts(embedder, texts, {.tokens = k_means, .attention = !k_means, .input_ids = true});
   const auto fits = [&](const at::Tensor& tensor, std::int64_t dimension) {
     return tensor.defined() && tensor.size(dimension) == features.input.ids.size(1);
   };
   if (k_means && !fits(features.tokens, 1))
-    user_error("token_group_iou.by: this model's text tower gives no features of single tokens: take one without ",
+    user_error("token_group_iou.by: this model's text tower outputs no features of single tokens: take one without ",
                "groups, as text_transformer is, or by: groups");
   if (!k_means && !fits(features.attention, 2))
-    user_error("token_group_iou: this model's text tower has no groups of tokens: take one whose read-out gives ",
-               "attention, as groups behind text_group_encoder does, or by: k_means");
+    user_error("token_group_iou: this model's text tower has no groups of tokens: take one whose read-out outputs ",
+               "attention, as groups after text_group_encoder does, or by: k_means");
   return features;
 }
 
-/// 1 where a token that stands for text is in a cluster, [K, L]; tokens [L, W], mask [L].
+/// Clusters the tokens that cover text; returns 1 where a token is in a cluster, [K, L]. tokens [L, W], mask [L].
 at::Tensor clustered(const at::Tensor& tokens, const at::Tensor& mask, std::int64_t clusters) {
   at::Tensor out = at::zeros({clusters, mask.size(0)});
   const at::Tensor places = mask.nonzero().squeeze(1);
@@ -75,7 +75,7 @@ GroupedCaptions grouped_captions(const std::vector<EvaluationSample>& samples, c
   GroupedCaptions out;
   std::vector<PhrasedCaption> captions;
   std::vector<std::string> texts;
-  std::size_t most = 0;  // phrases of a caption
+  std::size_t most = 0;  // most phrases of any caption
   for (std::size_t i = 0; i < samples.size(); ++i) {
     for (PhrasedCaption& caption : phrased_captions(samples[i].sample)) {
       most = std::max(most, caption.phrases.size());
@@ -103,7 +103,7 @@ GroupedCaptions grouped_captions(const std::vector<EvaluationSample>& samples, c
 }
 
 at::Tensor equal_chunks(const GroupedCaptions& captions) {
-  const at::Tensor place = captions.mask.to(at::kLong).cumsum(1) - 1;  // among the tokens that stand for text
+  const at::Tensor place = captions.mask.to(at::kLong).cumsum(1) - 1;  // index among the tokens that cover text
   const std::int64_t groups = captions.weights.size(1);
   const at::Tensor count = at::tensor(captions.spelled, at::kLong).clamp_min(1).unsqueeze(1);
   const at::Tensor chunk = place.clamp_min(0).mul(groups).floor_divide(count).clamp_max(groups - 1);

@@ -19,27 +19,26 @@ struct PhrasedCaption {
   std::vector<std::array<std::int64_t, 2>> phrases;  // bytes [begin, end)
 };
 
-/// The sample's captions that have annotated phrases, in order.
+/// Returns the sample's captions that have annotated phrases, in order.
 std::vector<PhrasedCaption> phrased_captions(const Sample& sample);
 
-/// Captions with annotated phrases, and how a model puts their tokens together.
+/// Captions with annotated phrases, and a model's grouping of their tokens.
 struct GroupedCaptions {
-  std::vector<std::size_t> sample;               // whose caption each is
-  std::vector<std::vector<std::string>> tokens;  // of each caption, padding left out
-  std::vector<std::int64_t> spelled;  // how many of them stand for text; 0: they spell something else than the caption
-  at::Tensor weights;                 // [B, K, L], each group's of each token
-  at::Tensor mask;                    // bool [B, L], tokens that stand for text
+  std::vector<std::size_t> sample;               // the index of each caption's sample
+  std::vector<std::vector<std::string>> tokens;  // tokens of each caption, without padding
+  std::vector<std::int64_t> spelled;  // how many tokens of each caption cover text; 0 if they do not spell the caption
+  at::Tensor weights;                 // [B, K, L], weight of each token in each group
+  at::Tensor mask;                    // bool [B, L], tokens that cover text
   at::Tensor segments;                // bool [B, S, L], the phrases' tokens
 };
 
-/// All captions of these samples that have phrases, one sample's after the other's, in groups as the settings say: those
-/// of the text tower, or k-means clusters of the features of a caption's tokens that stand for text. Of a caption that
-/// its tokens do not spell no token stands for text, and none is in a phrase. Throws UserError where the tower has no
-/// groups, or no features of single tokens.
+/// Returns all captions of these samples that have phrases, in the order of the samples, grouped as the settings say: by the
+/// text tower's groups, or by k-means on the features of the tokens that cover text. If the tokens do not spell a caption, none
+/// of them covers text or belongs to a phrase. Throws UserError if the tower has no groups, or no features of single tokens.
 GroupedCaptions grouped_captions(const std::vector<EvaluationSample>& samples, const Embedder& embedder,
                                  const TokenGroupSettings& settings);
 
-/// The same captions' tokens that stand for text in as many pieces of equal length that follow each other, [B, K, L].
+/// Splits the tokens that cover text into K consecutive pieces of equal length, a baseline grouping, [B, K, L].
 at::Tensor equal_chunks(const GroupedCaptions& captions);
 
 }  // namespace tessera

@@ -40,8 +40,8 @@ class HardNegativesTask final : public EvaluationTask {
                     .required = with_negatives()};
     TaskResult result;
     std::vector<at::Tensor> right, wrong;  // similarities, by batch
-    std::vector<std::string> kinds;        // of each pair
-    std::vector<std::int64_t> sample;      // of each pair
+    std::vector<std::string> kinds;        // per pair
+    std::vector<std::int64_t> sample;      // per pair
     std::int64_t seen = 0;
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const NegativePairs pairs(samples);

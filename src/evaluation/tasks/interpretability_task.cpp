@@ -62,7 +62,8 @@ class InterpretabilityTask final : public EvaluationTask {
   }
 
  private:
-  /// [C, S] int64, -1 where a class has fewer. Throws UserError when the vocabulary has no token of any of them.
+  /// Returns the entries of each class name, [C, S] int64, padded with -1. Throws UserError if the vocabulary has no token of
+  /// any of them.
   static at::Tensor entries_of(const std::vector<std::string>& names, const TokenSpace& space) {
     std::vector<std::vector<std::int64_t>> entries;
     std::size_t most = 0;
@@ -71,8 +72,8 @@ class InterpretabilityTask final : public EvaluationTask {
       most = std::max(most, entries.back().size());
     }
     if (most == 0)
-      user_error("interpretability: the vocabulary has no token of any class name, \"", names.front(),
-                 "\" the first: are they in its language?");
+      user_error("interpretability: the vocabulary has no token of any class name, the first being \"", names.front(),
+                 "\": are they in its language?");
     const at::Tensor out = at::full({std::ssize(names), static_cast<std::int64_t>(most)}, -1, at::kLong);
     for (std::size_t c = 0; c < names.size(); ++c)
       for (std::size_t s = 0; s < entries[c].size(); ++s)

@@ -32,7 +32,7 @@ class KPrecisionTask final : public EvaluationTask {
                     .max_samples = settings_.data.max_samples,
                     .required = captioned()};
     TaskResult result;
-    std::vector<std::string> captions, shown;  // shown: keys of the pictures whose captions people read
+    std::vector<std::string> captions, shown;  // shown: keys of the images whose chosen captions are reported
     std::vector<std::int64_t> owner, shown_rows;
     std::vector<TowerFeatures> batches;
     std::int64_t pictures = 0;
@@ -78,7 +78,7 @@ class KPrecisionTask final : public EvaluationTask {
     return settings_.lexicon.items;
   }
 
-  /// A picture whose chosen caption has no such word counts nowhere.
+  /// An image whose chosen caption has no such word does not count.
   static void add(const std::string& name, double value, const std::vector<double>& per_image, TaskResult& result) {
     result.metrics.emplace_back(name, value);
     result.outcomes.push_back(report::mean_outcomes(name, per_image));

@@ -17,15 +17,15 @@ namespace {
 
 constexpr std::size_t kItemsAtATime = 64;
 
-/// What an item is judged by, in the order of judge().
+/// The measures of an item, in the order of judge().
 std::vector<std::string> measures_of(OptionForm form) {
   if (form == OptionForm::pairs) return {"text_score", "image_score", "group_score"};
   if (form == OptionForm::paraphrase) return {"image_to_text_accuracy", "text_only_accuracy"};
   return {"accuracy"};
 }
 
-/// `scores` [pictures, texts] of one item, `texts` [texts, D] their embeddings; returns whether it is right by each
-/// measure, bool [measures].
+/// Returns whether an item is right by each measure, bool [measures]. `scores` [images, texts] are the item's similarities,
+/// `texts` [texts, D] the embeddings of its texts.
 at::Tensor judge(OptionForm form, const at::Tensor& scores, const at::Tensor& texts) {
   if (form == OptionForm::pairs) {
     const auto out = metrics::winoground(scores.t().unsqueeze(0));
@@ -41,16 +41,16 @@ at::Tensor judge(OptionForm form, const at::Tensor& scores, const at::Tensor& te
 
 using Items = std::vector<const OptionItem*>;
 
-/// Pictures of a benchmark, embedded, by their number.
+/// The embedded images of a benchmark, by their number.
 struct EmbeddedPictures {
   TowerFeatures features;
-  std::vector<std::int64_t> row;  // -1: it could not be read
+  std::vector<std::int64_t> row;  // the row of each image in `features`; -1 if it could not be read
 
   bool all_there(const OptionItem& item) const {
     return std::all_of(item.pictures.begin(), item.pictures.end(),
                        [&](std::int64_t picture) { return row[static_cast<std::size_t>(picture)] >= 0; });
   }
-  /// That of each item's first picture, [items] int64.
+  /// Returns the row of each item's first image, [items] int64.
   at::Tensor first_rows(const Items& items) const {
     std::vector<std::int64_t> rows;
     for (const OptionItem* item : items) rows.push_back(row[static_cast<std::size_t>(item->pictures.front())]);
@@ -58,7 +58,7 @@ struct EmbeddedPictures {
   }
 };
 
-/// The kind of each item as a number, and the kinds' names.
+/// The kind of each item as a number, and the names of the kinds.
 struct ItemKinds {
   std::vector<std::string> names;
   at::Tensor of;  // [items] int64
@@ -74,8 +74,8 @@ struct ItemKinds {
   }
 };
 
-/// Adds a measure, over all items and by kind: `right` bool [items], `sample` int64 [items] the image that each counts
-/// with.
+/// Adds a measure over all items and by kind. `right` bool [items]; `sample` int64 [items] is the image that each item belongs to
+/// (items of one image are not independent).
 void add_measure(const std::string& measure, const at::Tensor& right, const at::Tensor& sample, const ItemKinds& kinds,
                  TaskResult& result) {
   const auto scores = metrics::category_accuracy(right, kinds.of, std::ssize(kinds.names));
@@ -105,14 +105,15 @@ GroupSizes sizes_of(const std::vector<OptionItem>& items, Group group) {
   return out;
 }
 
-/// Adds the share of groups of which every item is right, if there are any. A group that was not asked whole does not count.
+/// Adds the share of groups whose items are all right, if there are groups. A group with items that were not measured does not
+/// count.
 void add_groups(const std::string& measure, Group group, const GroupSizes& sizes, const Items& items,
                 const at::Tensor& right, const at::Tensor& sample, TaskResult& result) {
   GroupSizes missing = sizes;
   for (const OptionItem* item : items)
     if (!(item->*group).empty()) --missing[item->*group];
   std::map<std::string, std::int64_t> numbers;
-  std::vector<std::int64_t> number_of, first;  // of each item its group, -1: none; of each group its first item
+  std::vector<std::int64_t> number_of, first;  // the group of each item (-1: none), and the first item of each group
   for (std::size_t i = 0; i < items.size(); ++i) {
     const std::string& name = items[i]->*group;
     const bool counts = !name.empty() && missing.at(name) == 0;
@@ -157,7 +158,7 @@ class OptionsTask final : public EvaluationTask {
       if (pictures.all_there(item)) items.push_back(&item);
     if (items.size() < set.items.size())
       result.skipped["item_without_picture"] += std::ssize(set.items) - std::ssize(items);
-    if (items.empty()) user_error(set.described, ": no item has all its pictures");
+    if (items.empty()) user_error(set.described, ": no item has all its images");
 
     std::vector<at::Tensor> judged;
     for (std::size_t i = 0; i < items.size(); i += kItemsAtATime)
@@ -180,7 +181,7 @@ class OptionsTask final : public EvaluationTask {
 
   static EmbeddedPictures embed_pictures(const OptionSet& set, const Embedder& embedder,
                                          const EvaluationContext& context, TaskResult& result) {
-    std::int64_t count = 0;  // items name new pictures in order
+    std::int64_t count = 0;  // images are numbered in the order in which items first use them
     for (const OptionItem& item : set.items)
       count = std::max(count, 1 + *std::max_element(item.pictures.begin(), item.pictures.end()));
     EmbeddedPictures out;
@@ -207,7 +208,7 @@ class OptionsTask final : public EvaluationTask {
   void judge_some(const Items& items, OptionForm form, const EmbeddedPictures& pictures, const Embedder& embedder,
                   std::vector<at::Tensor>& right) const {
     std::vector<std::string> texts;
-    std::vector<std::int64_t> rows;  // of the items' pictures, one item's after the other's
+    std::vector<std::int64_t> rows;  // rows of the items' images, item by item
     for (const OptionItem* item : items) {
       texts.insert(texts.end(), item->texts.begin(), item->texts.end());
       for (const std::int64_t picture : item->pictures) rows.push_back(pictures.row[static_cast<std::size_t>(picture)]);

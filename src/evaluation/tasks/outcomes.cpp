@@ -7,8 +7,8 @@ namespace {
 
 at::Tensor filled_in(const at::Tensor& rows, const at::Tensor& otherwise) {
   const at::Tensor out = rows.defined() ? rows.to(at::kCPU, otherwise.scalar_type()).contiguous() : otherwise;
-  TORCH_CHECK(out.dim() == 1 && out.numel() == otherwise.numel(), "outcomes must be of one length, got ", out.sizes(),
-              " beside ", otherwise.sizes());
+  TORCH_CHECK(out.dim() == 1 && out.numel() == otherwise.numel(), "outcomes must have the same length, got ", out.sizes(),
+              " and ", otherwise.sizes());
   return out;
 }
 

@@ -11,10 +11,10 @@
 namespace tessera {
 namespace {
 
-// Texts that are whole at a time, before they become classes or compact: 512 rows over a vocabulary are 60 MB.
+// How many texts are held at full width before they become classes or compact: 512 rows over a vocabulary take 60 MB.
 constexpr std::size_t kTextsAtATime = 512;
 
-/// `name_of` says what a row is the embedding of.
+/// Throws UserError if a row is not finite; `name_of` returns what the row embeds.
 void check_finite(const at::Tensor& rows, const std::function<std::string(std::size_t)>& name_of) {
   const at::Tensor broken = rows.isfinite().all(1).logical_not().nonzero();
   if (broken.numel() == 0) return;
@@ -35,7 +35,7 @@ std::shared_ptr<const Source> open_source(const std::optional<config::ModuleSett
   if (choice) return sources().make(*choice, key);
   if (fallback == nullptr) {
     user_error(
-        key, " is not set, and there is no data of a run to fall back on: set it, say to {name: shapes, split: test}");
+        key, " is not set, and there is no data of a run to fall back on: set it, for example to {name: shapes, split: test}");
   }
   return fallback;
 }
@@ -44,7 +44,7 @@ std::vector<std::string> class_names_for(const TextList& classes, const Source& 
   const std::vector<std::string> names = classes.items.empty() ? source.class_names() : classes.items;
   if (names.empty())
     throw TaskMisfit(concat(source.describe(), " has no class names: set ", task,
-                            ".classes to a list or a file, or `classes` of the data to a file with one name a line"));
+                            ".classes to a list or a file, or `classes` of the data to a file with one name per line"));
   return names;
 }
 
@@ -92,7 +92,7 @@ TowerFeatures Pass::computed(const std::vector<const EvaluationSample*>& samples
   std::vector<at::Tensor> pixels;
   for (const EvaluationSample* sample : samples) pixels.push_back(sample->pixels);
   TowerFeatures features = embedder.images(image_batch(pixels, embedder.preprocessing()), needs);
-  check_finite(features.global, [&](std::size_t row) { return "the picture " + samples[row]->sample.key; });
+  check_finite(features.global, [&](std::size_t row) { return "the image " + samples[row]->sample.key; });
   return features;
 }
 
@@ -126,7 +126,7 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
   result.samples += used;
   if (before > 0)
     log::info(source->describe(), ": ", with_thousands(used - std::min(used, table->size() - before)), " of ",
-              with_thousands(used), " pictures were embedded before");
+              with_thousands(used), " image embeddings came from the cache");
   if (read == 0) user_error(source->describe(), ": none of its ", with_thousands(total()), " samples could be read");
   if (used == 0) user_error(source->describe(), ": no sample ", lacking(*source, required));
 }
@@ -139,7 +139,7 @@ TowerFeatures embed_texts(const Embedder& embedder, const std::vector<std::strin
 
 TowerFeatures embed_compactly(const Embedder& embedder, const std::vector<std::string>& texts) {
   std::vector<TowerFeatures> chunks;
-  at::Tensor dense;  // all rows in one tensor from the start, for chunks and their join would be twice as much
+  at::Tensor dense;  // holds all rows from the start, because joining chunks would take twice the memory
   std::int64_t row = 0;
   for (auto begin = texts.begin(); row == 0 || begin != texts.end();) {
     const auto end = begin + std::min<std::ptrdiff_t>(kTextsAtATime, texts.end() - begin);

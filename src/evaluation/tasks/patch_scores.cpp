@@ -6,21 +6,21 @@
 namespace tessera {
 namespace {
 
-/// Throws UserError where these are no patches of a grid.
+/// Throws UserError if these are not the patches of a grid.
 void check_grid(const at::Tensor& patches, config::Size grid) {
-  if (!patches.defined()) user_error("segmentation: this model's image tower gives no patch embeddings");
+  if (!patches.defined()) user_error("segmentation: this model's image tower outputs no patch embeddings");
   if (patches.size(1) != grid.height * grid.width)
-    user_error("segmentation: this model's image tower gives ", patches.size(1), " groups, not ", grid.height, " x ",
+    user_error("segmentation: this model's image tower outputs ", patches.size(1), " groups, not ", grid.height, " x ",
                grid.width, " patches: take by: groups");
 }
 
-/// And where they cannot be compared with texts of this width.
+/// Also throws if they cannot be compared with texts of this width.
 void check_patches(const at::Tensor& patches, config::Size grid, std::int64_t text_width) {
   check_grid(patches, grid);
   if (patches.size(2) != text_width)
     user_error("segmentation: this model's patch embeddings are ", patches.size(2), " wide and those of its texts ",
                text_width,
-               ": patches are compared with texts where the read-out keeps the tokens' width (gap, cls, max, eos)");
+               ": take a read-out that keeps the tokens' width (gap, cls, max, eos), so that patches compare with texts");
 }
 
 }  // namespace

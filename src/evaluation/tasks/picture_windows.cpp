@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-/// Pixels of a patch of the model.
+/// Returns the size of the model's patches in pixels.
 config::Size patch_size_of(const Embedder& embedder) {
   const Preprocessing& preprocessing = embedder.preprocessing();
   if (keeps_shapes(preprocessing)) return *preprocessing.patch_size;
@@ -19,12 +19,12 @@ config::Size patch_size_of(const Embedder& embedder) {
   return {image.height / grid.height, image.width / grid.width};
 }
 
-/// The grid of a window's patches.
+/// Returns the grid of a window's patches.
 config::Size grid_of_window(std::int64_t size, config::Size patch) {
   const auto [height, width] = patch;
   if (size % height != 0 || size % width != 0)
     user_error("segmentation.windows.size is ", size, ", but this model's patches are ", height, " x ", width,
-               ": take a multiple, say ", std::max<std::int64_t>(1, size / height) * height);
+               ": take a multiple, such as ", std::max<std::int64_t>(1, size / height) * height);
   return {size / height, size / width};
 }
 
@@ -63,7 +63,7 @@ at::Tensor PictureWindows::scores(const Image& picture, const std::string& key) 
 at::Tensor PictureWindows::scores_of(const at::Tensor& windows, const std::string& key) const {
   const at::Tensor maps = patches_.maps(embedder_.images(windows, patches_.needs), grid_);
   if (!maps.isfinite().all().item<bool>())
-    user_error("the model's patch embeddings of the picture ", key, " are not finite: the weights are broken or the ",
+    user_error("the model's patch embeddings of the image ", key, " are not finite: the weights are broken or the ",
                "training diverged; take an earlier checkpoint");
   return maps.to(at::kFloat);
 }

@@ -11,14 +11,14 @@
 
 namespace tessera {
 
-/// Compares a whole picture with texts, window by window, so that it keeps its ratio and loses no edge.
+/// Compares a whole image with texts, window by window, so that it keeps its aspect ratio and is not cropped.
 class PictureWindows {
  public:
-  /// So many windows are embedded at a time. Throws UserError for a window that the model's patches do not fit.
+  /// Embeds `batch_size` windows at a time. Throws UserError for a window that is not a whole number of patches.
   PictureWindows(const Embedder& embedder, const WindowSettings& settings, PatchScores patches, std::int64_t batch_size);
 
-  /// Mean scores [N, height, width] float32 of the resized picture's pixels. Throws UserError where the model's patches have
-  /// none, or one that is not finite; `key` names the picture.
+  /// Returns the mean scores [N, height, width] float32 of the resized image's pixels. Throws UserError if the model's patches
+  /// have no scores, or one is not finite; `key` names the image.
   at::Tensor scores(const Image& picture, const std::string& key) const;
 
  private:
@@ -27,7 +27,7 @@ class PictureWindows {
   const Embedder& embedder_;
   PatchScores patches_;
   std::int64_t batch_size_, size_, stride_, short_side_;
-  config::Size grid_;  // of a window
+  config::Size grid_;  // patch grid of a window
 };
 
 }  // namespace tessera

@@ -24,7 +24,7 @@ LabeledFeatures rows_of(const LabeledFeatures& all, const std::vector<std::int64
   return {all.features.index_select(0, index), all.labels.index_select(0, index)};
 }
 
-/// [steps, batch] rows: each epoch in an order of its own, without what does not fill a last batch.
+/// Returns the rows of each step, [steps, batch]: each epoch is shuffled separately, and an incomplete last batch is dropped.
 at::Tensor batches_of(std::int64_t count, std::int64_t epochs, std::int64_t batch) {
   batch = std::min(batch, count);
   const std::int64_t steps = count / batch;

@@ -1,4 +1,4 @@
-// Tasks that classify with features of a training set: a linear classifier, and nearest neighbors.
+// Tasks that classify by the features of a training set: a linear classifier and nearest neighbors.
 #include <cmath>
 #include <map>
 
@@ -39,7 +39,7 @@ struct TrainAndTest {
   std::int64_t classes = 0;
 };
 
-/// Both sides; the result counts the test side alone.
+/// Embeds both data sets; the result counts only the test samples.
 TrainAndTest embed_both(const std::string& task, const TrainTestData& settings, const Embedder& embedder,
                         const EvaluationContext& context, TaskResult& result) {
   const auto train = open_source(settings.train, context.train_source, task + ".train");
@@ -104,7 +104,7 @@ class LinearProbeTask final : public EvaluationTask {
     if (choice.validation_top1) result.metrics.emplace_back("validation_top1", *choice.validation_top1);
   }
 
-  /// The l2 that is best on the held-out part of train, and its accuracy there.
+  /// Returns the l2 that is best on the held-out part of train, and its accuracy there.
   std::pair<double, double> sweep(const LabeledFeatures& train, std::int64_t classes) const {
     constexpr std::int64_t kPoints = 97;
     const auto l2_at = [](std::int64_t index) {
@@ -112,7 +112,7 @@ class LinearProbeTask final : public EvaluationTask {
     };
     const auto [validation, rest] = hold_out(train, settings_);
 
-    // A neighbor's solution is a good start; the sweep needs no more digits than an accuracy shows.
+    // Starts from the solution of the nearest l2. A loose tolerance is enough, because only accuracies are compared.
     std::map<std::int64_t, metrics::LogisticRegression> fits;
     std::map<std::int64_t, double> accuracy;
     const auto measure = [&, &rest = rest, &validation = validation](std::int64_t index) {

@@ -11,10 +11,10 @@
 namespace tessera {
 namespace {
 
-/// The nearest pictures of one text so far, best first.
+/// The nearest images of one text so far, best first.
 struct Nearest {
   RetrievalSheet sheet;
-  std::vector<std::pair<double, std::string>> keys;  // cosine and the sample's key, of the same
+  std::vector<std::pair<double, std::string>> keys;  // the cosines and keys of these samples
 };
 
 void offer_key(Nearest& nearest, double score, const std::string& key, std::size_t most) {
@@ -79,7 +79,7 @@ std::shared_ptr<EvaluationTask> make_query_task(const QuerySettings& settings) {
 }
 
 std::optional<config::Problem> validate(const QuerySettings& s) {
-  if (s.texts.items.empty()) return config::Problem{"texts", "is empty: name what is looked for, say [a dog on grass]"};
+  if (s.texts.items.empty()) return config::Problem{"texts", "is empty: give texts to search for, such as [a dog on grass]"};
   return std::nullopt;
 }
 

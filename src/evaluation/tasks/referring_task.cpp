@@ -12,12 +12,12 @@
 namespace tessera {
 namespace {
 
-constexpr double kFound = 0.5;  // IoU from which on a box counts as found
+constexpr double kFound = 0.5;  // least IoU of a box that counts as found
 
-/// Left, top, right and bottom as shares of the view.
+/// Left, top, right and bottom as fractions of the image size.
 using Corners = std::array<double, 4>;
 
-/// Where the evaluation transform shows an object, cut at the borders; nothing: out of sight.
+/// Returns the box of an object after the evaluation transform, clipped at the borders, or nothing if it is not visible.
 std::optional<Corners> shown(const ObjectAnnotation& object, const Image& picture, const Preprocessing& preprocessing) {
   Corners out = preprocessed_box(object.box, picture.height, picture.width, preprocessing);
   for (double& corner : out) corner = std::clamp(corner, 0.0, 1.0);
@@ -28,7 +28,7 @@ std::optional<Corners> shown(const ObjectAnnotation& object, const Image& pictur
 double iou_of(const Corners& a, const Corners& b) {
   const double width = std::min(a[2], b[2]) - std::max(a[0], b[0]), height = std::min(a[3], b[3]) - std::max(a[1], b[1]);
   const double both = std::max(0.0, width) * std::max(0.0, height);
-  // A predicted box may be turned inside out: it then covers nothing.
+  // The corners of a predicted box may be swapped: its area is then 0.
   const auto area = [](const Corners& box) { return std::max(0.0, box[2] - box[0]) * std::max(0.0, box[3] - box[1]); };
   return both / (area(a) + area(b) - both);
 }
@@ -57,7 +57,7 @@ class ReferringTask final : public EvaluationTask {
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     const std::shared_ptr<Captioning> captioning = decoder(context);
-    if (embedder.tokenizer() == nullptr) user_error("referring: the model comes without a tokenizer");
+    if (embedder.tokenizer() == nullptr) user_error("referring: the model has no tokenizer");
     const Pass pass{.embedder = embedder,
                     .context = context,
                     .source = source(context),
@@ -78,7 +78,7 @@ class ReferringTask final : public EvaluationTask {
       }
     });
     if (overlaps.empty())
-      user_error("referring: no box of ", result.data, " is in sight after the evaluation transform: see model.preprocessing.resize_mode");
+      user_error("referring: no box of ", result.data, " is visible after the evaluation transform: see model.preprocessing.resize_mode");
     const at::Tensor iou = at::tensor(overlaps, at::kDouble), owner = at::tensor(owners, at::kLong);
     for (report::Outcomes outcomes : {outcomes_of("accuracy", {.part = iou >= kFound, .sample = owner}),
                                       outcomes_of("mean_iou", {.part = iou, .sample = owner})}) {
@@ -98,7 +98,7 @@ class ReferringTask final : public EvaluationTask {
     return captioning;
   }
 
-  /// IoU of each object's box with the one that its phrase leads to. features: of this picture alone.
+  /// Returns the IoU of each object's box with the box that the decoder finds for its phrase. `features` are those of this image.
   static std::vector<double> overlaps_of(const EvaluationSample& sample, const TowerFeatures& features, Captioning& captioning,
                                          const Embedder& embedder) {
     std::vector<std::string> phrases;

@@ -11,12 +11,12 @@ std::shared_ptr<EvaluationTask> make_task(const config::ModuleSettings& task, co
   auto made = evaluation_tasks().make(task, task.name);
   if (made->uses_texts() && !embedder.takes_texts())
     throw TaskMisfit(task.name +
-                     " compares pictures with texts, but this model has no text tower: linear_probe and knn do "
-                     "without one");
+                     " compares images with texts, but this model has no text tower: linear_probe and knn do "
+                     "not need one");
   return made;
 }
 
-/// Spells out what a key of a task's settings names, if it is there and set. `path` is the task's.
+/// Fills in the defaults of the module that a key of a task's settings names, if it is set. `path` is the task's.
 template <class Parts>
 void resolve_part(config::ModuleSettings& task, const std::string& key, const Parts& parts, const std::string& path) {
   const config::Node* node = task.settings.find(key);
@@ -26,7 +26,7 @@ void resolve_part(config::ModuleSettings& task, const std::string& key, const Pa
   task.settings.set(key, config::Value<config::ModuleSettings>::dump(parts.resolve(part, place)));
 }
 
-/// The same for a key whose value names several, by names of their own.
+/// The same for a key whose value is a map of modules.
 template <class Parts>
 void resolve_parts(config::ModuleSettings& task, const std::string& key, const Parts& parts, const std::string& path) {
   const config::Node* node = task.settings.find(key);
@@ -43,7 +43,8 @@ TaskRegistry& evaluation_tasks() {
     TaskRegistry list("evaluation task");
     list.add<ZeroShotSettings>("zero_shot", "zero-shot classification with prompts", make_zero_shot_task);
     list.add<RetrievalSettings>("retrieval", "image-text retrieval, recall at k both ways", make_retrieval_task);
-    list.add<KPrecisionSettings>("k_precision", "whether captions found for pictures tell what their own do (SPARC)", make_k_precision_task);
+    list.add<KPrecisionSettings>("k_precision", "whether captions retrieved for images say what their own captions do (SPARC)",
+                                 make_k_precision_task);
     list.add<SegmentationSettings>("segmentation", "zero-shot segmentation by patches (SPARC)", make_segmentation_task);
     list.add<LinearProbeSettings>("linear_probe", "logistic regression on image embeddings (CLIP)",
                                   make_linear_probe_task);
@@ -53,25 +54,25 @@ TaskRegistry& evaluation_tasks() {
     list.add<KnnSettings>("knn", "nearest neighbors among image embeddings (DINO)", make_knn_task);
     list.add<HardNegativeSettings>("hard_negatives", "right captions against wrong ones of the same image (SugarCrepe)",
                                    make_hard_negatives_task);
-    list.add<FgOvdSettings>("fgovd", "boxes whose phrase is to be told from its hard negatives (FG-OVD)", make_fgovd_task);
+    list.add<FgOvdSettings>("fgovd", "choosing the phrase of a box among its hard negatives (FG-OVD)", make_fgovd_task);
     list.add<OptionTaskSettings>("options",
                                  "right options against wrong ones, files of Winoground, SugarCrepe++, VALSE and others",
                                  make_options_task);
     list.add<SlotMaskSettings>("slot_mask", "hard negatives before and after training a mask over slots (SPARO)",
                                make_slot_mask_task);
-    list.add<SlotPictureSettings>("slots", "pictures of what single slots attend to (SPARO)", make_slots_task);
+    list.add<SlotPictureSettings>("slots", "attention maps of single slots (SPARO)", make_slots_task);
     list.add<InterpretabilitySettings>("interpretability", "rank of the class name among all vocabulary tokens (STAIR)",
                                        make_interpretability_task);
-    list.add<TokenPictureSettings>("tokens", "pictures with their most active vocabulary tokens (STAIR)",
+    list.add<TokenPictureSettings>("tokens", "images with their most active vocabulary tokens (STAIR)",
                                    make_tokens_task);
     list.add<TokenGroupSettings>("token_group_iou",
                                  "agreement of a text tower's groups with phrases (text group transformer)",
                                  make_token_group_task);
-    list.add<FeatureMapSettings>("feature_map", "features of pictures and class texts on a plane (PCA, t-SNE)",
+    list.add<FeatureMapSettings>("feature_map", "features of images and class texts in two dimensions (PCA, t-SNE)",
                                  make_feature_map_task);
-    list.add<GradCamSettings>("grad_cam", "where in pictures their similarity with a caption comes from (Grad-CAM)",
+    list.add<GradCamSettings>("grad_cam", "where in images their similarity with a caption comes from (Grad-CAM)",
                               make_grad_cam_task);
-    list.add<QuerySettings>("query", "the pictures that are nearest to texts", make_query_task);
+    list.add<QuerySettings>("query", "the images that are nearest to texts", make_query_task);
     list.add<ValidationLossSettings>("validation_loss", "the run's own objective on the validation data",
                                      make_validation_loss_task);
     list.add<CaptionsSettings>("captions", "captions that the decoder of captioning writes (CIDEr-D), and its token accuracy",

@@ -8,11 +8,11 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kFollowed = 32;  // each way
-constexpr std::ptrdiff_t kSheets = 6;   // shown of them
+constexpr std::int64_t kFollowed = 32;  // queries that are followed in each direction
+constexpr std::ptrdiff_t kSheets = 6;   // queries that are shown in each direction
 constexpr std::int64_t kItems = 5;
 
-/// Those whose right item comes last, the worst first.
+/// Keeps the queries whose right item ranks lowest, the worst first.
 template <class Query>
 void keep_failures(std::vector<Query>& queries) {
   std::stable_sort(queries.begin(), queries.end(),

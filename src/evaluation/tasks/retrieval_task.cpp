@@ -26,7 +26,7 @@ class RetrievalTask final : public EvaluationTask {
   }
 
   std::vector<std::string> metric_names(const Embedder& embedder) const override {
-    if (embedder.token_space() > 0 || settings_.text_encoder_free) return {};  // further ones tell of its tokens
+    if (embedder.token_space() > 0 || settings_.text_encoder_free) return {};  // add_sparsity() may add more metrics
     std::vector<std::string> out;
     for (const char* direction : {"image_to_text", "text_to_image"})
       for (const std::int64_t k : settings_.topk) out.push_back(concat(direction, "_recall@", k));
@@ -79,7 +79,7 @@ class RetrievalTask final : public EvaluationTask {
 
   TaskResult measure_conditioned(const Embedder& embedder, const EvaluationContext& context) const {
     const Pass pass = pass_of(embedder, context);
-    // Conditioned scores are computed in float32; cosines less 4 would lose their order in it.
+    // Conditioned scores fit into float32. With topk, the other texts get their cosine minus 4, which would lose its order in float32.
     const at::ScalarType dtype = settings_.compared.similarity == "topk" ? at::kDouble : at::kFloat;
     ConditionedRetrieval compared(
         pass, [this](const Sample& sample) { return own_captions(sample); }, settings_.prompt_prefix, dtype);
@@ -111,7 +111,7 @@ class RetrievalTask final : public EvaluationTask {
             .reads_pixels = context.pictures};
   }
 
-  // Captions of one picture are drawn together: they are no samples of their own.
+  // The bootstrap draws the captions of one image together, because they are not independent samples.
   void add_recalls(const metrics::RetrievalScores& scores, const at::Tensor& owner, TaskResult& result) const {
     for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
       const std::string name = concat("image_to_text_recall@", settings_.topk[i]);

@@ -1,4 +1,4 @@
-// Segmentation by a linear classifier of frozen patches.
+// Segmentation by a linear classifier on frozen patch features.
 #include <algorithm>
 
 #include <ATen/ATen.h>
@@ -14,8 +14,8 @@
 namespace tessera {
 namespace {
 
-/// The class that most pixels of each patch have (the lower one at ties), kIgnoredClass where none has one: target [H, W] ->
-/// [rows * columns].
+/// Returns the most frequent class of each patch's pixels (the lower one at ties), or kIgnoredClass if no pixel has a class:
+/// target [H, W] -> [rows * columns].
 at::Tensor classes_of_patches(const at::Tensor& target, config::Size grid, std::int64_t classes) {
   const std::int64_t height = target.size(0) / grid.height, width = target.size(1) / grid.width;
   const at::Tensor pixels = target.slice(0, 0, grid.height * height)
@@ -114,7 +114,7 @@ class SegmentationProbeTask final : public EvaluationTask {
     return out;
   }
 
-  /// At most patches_per_image of the patches that have a class, the same in each run.
+  /// Chooses at most patches_per_image of the patches that have a class, the same ones in each run.
   at::Tensor chosen_patches(const at::Tensor& labels, std::int64_t image) const {
     std::vector<std::int64_t> places = to_vector<std::int64_t>(labels.ne(kIgnoredClass).nonzero().squeeze(1));
     if (std::ssize(places) > settings_.patches_per_image) {

@@ -18,7 +18,7 @@ std::vector<std::uint8_t> to_bytes(const at::Tensor& mask) {
   return to_vector<std::uint8_t>(mask.to(at::kByte));
 }
 
-/// As the report shows it: no larger than people look at. target and found [H, W].
+/// Makes an example for the report, shrunk to display size. target and found [H, W].
 SegmentationExample to_example(const Image& image, const at::Tensor& target, const at::Tensor& found, double iou) {
   constexpr std::int64_t kShown = 224;  // pixels of the shorter side
   const double ratio =
@@ -47,7 +47,7 @@ std::vector<report::Outcomes> outcomes_of_pictures(const metrics::SegmentationSc
                                                    std::optional<std::int64_t> background) {
   at::Tensor present = scores.image_union.gt(0);  // [B, C]
   if (background) present.select(1, *background).fill_(false);
-  const at::Tensor place = present.nonzero();  // [E, 2]: picture, class
+  const at::Tensor place = present.nonzero();  // [E, 2]: image, class
   return {report::mean_outcomes("image_miou", to_vector<double>(scores.image_iou)),
           outcomes_of("dataset_miou", {.part = scores.image_intersection.masked_select(present),
                                        .whole = scores.image_union.masked_select(present),

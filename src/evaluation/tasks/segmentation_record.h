@@ -16,39 +16,39 @@
 
 namespace tessera {
 
-/// What a mask has where nobody knows the class.
+/// The mask value of pixels of unknown class.
 inline constexpr std::int64_t kIgnoredClass = 255;
 
-/// The classes that the masks of a source hold.
+/// The classes of a source's masks.
 struct MaskClasses {
   std::shared_ptr<const Source> source;
   std::vector<std::string> names;  // by mask value
-  std::string setting;             // that lists them, for messages ("segmentation.classes")
-  std::vector<std::string> ignored{};  // of the names: their pixels get kIgnoredClass
+  std::string setting;             // the setting that lists them, for messages ("segmentation.classes")
+  std::vector<std::string> ignored{};  // those of `names` whose pixels get kIgnoredClass
 
   std::int64_t count() const { return std::ssize(names); }
-  /// Of the classes that count.
+  /// The index of the background class, if it exists and is not ignored.
   std::optional<std::int64_t> background() const;
   bool is_ignored(std::int64_t value) const;
 };
 
-/// A mask.
+/// Requires a mask.
 Required masked();
 
-/// Looks at a few masks of the source, as check_samples() does. Throws TaskMisfit for a class without a name.
+/// Checks a few masks of the source, like check_samples(). Throws TaskMisfit for a class without a name.
 void check_masks(const MaskClasses& classes, const std::string& setting, std::int64_t max_samples);
 
-/// [H, W] int64. Throws TaskMisfit for a class without a name.
+/// Returns the mask as [H, W] int64. Throws TaskMisfit for a class without a name.
 at::Tensor mask_of(const std::vector<std::uint8_t>& mask, config::Size size, const std::string& key,
                    const MaskClasses& classes);
 
-/// The mask of each prepared sample, likewise.
+/// Returns the mask of each prepared sample in the same way.
 std::vector<at::Tensor> masks_of(const std::vector<EvaluationSample>& samples, const MaskClasses& classes);
 
-/// Scores images one by one, and keeps some for the report.
+/// Scores images one by one and keeps some for the report.
 class SegmentationRecord {
  public:
-  /// For a pass over `total` samples; `pictures`: the report shows some of them.
+  /// For a pass over `total` samples; with `pictures`, the report shows some of them.
   SegmentationRecord(MaskClasses classes, std::int64_t total, bool pictures);
 
   /// target and found [H, W] int64; image() returns the image of the sample at `index`.

@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-/// Classes with the names that they are asked for by.
+/// Classes and the names by which they are searched.
 struct AskedClasses {
   MaskClasses masks;
   ClassQueries queries;
@@ -71,7 +71,7 @@ class SegmentationTask final : public EvaluationTask {
     return result;
   }
 
-  /// Throws TaskMisfit where the task and its data do not have as many classes.
+  /// Throws TaskMisfit if the task and its data differ in their number of classes.
   AskedClasses classes_in(const EvaluationContext& context) const {
     const auto source = open_source(settings_.data.source, context.source, "segmentation.source");
     const std::vector<std::string> names = class_names_for(settings_.classes, *source, "segmentation");
@@ -105,7 +105,7 @@ class SegmentationTask final : public EvaluationTask {
 
   bool by_groups() const { return settings_.by == "groups"; }
 
-  /// Pictures and masks as the model's preprocessing cuts them. What is taken by reference outlives the pass.
+  /// Segments images and masks as the model's preprocessing crops them. The arguments taken by reference must outlive the pass.
   BatchBody by_whole_pictures(const at::Tensor& names, const PatchScores& patches,
                               const metrics::SegmentationOptions& options, const AskedClasses& classes,
                               SegmentationRecord& record) const {
@@ -120,7 +120,7 @@ class SegmentationTask final : public EvaluationTask {
     };
   }
 
-  /// Whole pictures against masks of their own size, likewise.
+  /// Segments whole images by windows, with masks of the images' own size. The arguments taken by reference must outlive the pass.
   BatchBody by_windows(const Pass& pass, const PatchScores& patches, const metrics::SegmentationOptions& options,
                        const AskedClasses& classes, SegmentationRecord& record) const {
     const PictureWindows windows(pass.embedder, *settings_.windows, patches, pass.context.batch_size);
@@ -145,7 +145,7 @@ class SegmentationTask final : public EvaluationTask {
     return found;
   }
 
-  /// Of each picture's own patches.
+  /// Returns the score map of each image, whose grids of patches differ.
   static std::vector<at::Tensor> maps_of_own_shapes(const TowerFeatures& images, const PatchScores& patches) {
     std::vector<at::Tensor> maps;
     for (std::int64_t i = 0; i < images.grids.size(0); ++i) {
@@ -165,7 +165,7 @@ class SegmentationTask final : public EvaluationTask {
   static at::Tensor predict_by_groups(const TowerFeatures& images, const at::Tensor& names, const at::Tensor& targets,
                                       const metrics::SegmentationOptions& options) {
     if (!images.slots.defined() || !images.attention.defined() || images.slots.size(2) != names.size(1))
-      user_error("segmentation.by: this model's image tower gives no groups in the space of its texts: take one that ",
+      user_error("segmentation.by: this model's image tower outputs no groups in the space of its texts: take one that ",
                  "reads out by groups, as groupvit does, or by: patches");
     return metrics::zero_shot_segmentation_by_groups(images.slots, images.attention, names, targets, options);
   }

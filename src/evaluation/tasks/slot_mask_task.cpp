@@ -11,21 +11,21 @@
 namespace tessera {
 namespace {
 
-/// The parts of an embedding [M] that a mask scales: each dimension, or each slot (unless the settings say how many
-/// parts there are, as for the control on embeddings without slots).
+/// Returns the number of parts of an embedding [M] that a mask scales: each dimension, or each slot. The settings may give a
+/// number of parts instead, for the control experiment on embeddings without slots.
 std::int64_t parts_of(const SlotMaskSettings& settings, const TowerFeatures& features) {
   const std::int64_t width = features.global.size(1);
   if (settings.granularity == "dimension") return width;
   if (settings.slots) {
     if (width % *settings.slots != 0)
-      user_error("slot_mask.slots: embeddings of ", width, " dimensions do not fall into ", *settings.slots,
+      user_error("slot_mask.slots: embeddings of ", width, " dimensions cannot be split into ", *settings.slots,
                  " equal parts");
     return *settings.slots;
   }
-  // With chosen slots the embedding holds fewer of them than the model.
+  // If the evaluation keeps only some slots, the embedding has fewer slots than the model.
   if (!features.slots.defined() || width % features.slots.size(2) != 0 || width == features.slots.size(2))
     user_error(
-        "slot_mask: this model's embedding is not made of slots: set slots to a number of equal parts, or granularity "
+        "slot_mask: this model's embedding does not consist of slots: set slots to a number of equal parts, or granularity "
         "to dimension");
   return width / features.slots.size(2);
 }
@@ -73,7 +73,7 @@ class SlotMaskTask final : public EvaluationTask {
   }
 
  private:
-  /// `image`: of each pair, which of the images looked at is its.
+  /// Sets `image` to the index of each pair's image among the images of the pass.
   metrics::MaskPairs pairs_of(const Embedder& embedder, const EvaluationContext& context,
                               const std::shared_ptr<const Source>& source, std::int64_t max_samples,
                               TaskResult& result, std::vector<std::int64_t>& image) const {
@@ -105,7 +105,7 @@ class SlotMaskTask final : public EvaluationTask {
     return {all(&metrics::MaskPairs::positive), all(&metrics::MaskPairs::negative), all(&metrics::MaskPairs::squares)};
   }
 
-  /// Of each pair 1 where it is right, double [pairs].
+  /// Returns 1 for each pair that is right and 0 otherwise, double [pairs].
   static at::Tensor right(const metrics::SlotMask& mask, const metrics::MaskPairs& pairs) {
     const at::Tensor logits = metrics::slot_mask_scores(mask, pairs).logits;
     return logits.select(1, 0).gt(logits.select(1, 1)).to(at::kDouble);

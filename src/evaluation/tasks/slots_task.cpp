@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-/// What both towers attend to, sample by sample.
+/// The slots and attention of both towers, sample by sample.
 struct Attended {
   TowerFeatures images, texts;
   at::Tensor cosines;  // [B, L]
@@ -66,16 +66,16 @@ class SlotsTask final : public EvaluationTask {
   static Attended attended(const TowerFeatures& images, const TowerFeatures& texts) {
     if (!images.slots.defined() || !texts.slots.defined() || !images.attention.defined() || !texts.attention.defined())
       user_error(
-          "slots: this model's read-outs give no slots with attention: take a model whose towers both read out by "
+          "slots: this model's read-outs output no slots with attention: take a model whose towers both read out by "
           "slots, as sparo does");
     if (images.slots.sizes() != texts.slots.sizes())
-      user_error("slots: this model's towers give different slots, ", images.slots.size(1), " of width ",
-                 images.slots.size(2), " for pictures and ", texts.slots.size(1), " of width ", texts.slots.size(2),
+      user_error("slots: this model's towers output different slots, ", images.slots.size(1), " of width ",
+                 images.slots.size(2), " for images and ", texts.slots.size(1), " of width ", texts.slots.size(2),
                  " for texts");
     return {images, texts, (metrics::unit_rows(images.slots) * metrics::unit_rows(texts.slots)).sum(2)};
   }
 
-  /// The slots that the sample's sheet shows, in order.
+  /// Returns the slots that the sample's sheet shows, in order.
   std::vector<std::int64_t> shown(const at::Tensor& cosines, const EvaluationContext& context) const {
     const std::int64_t count = cosines.size(0);
     for (const std::int64_t slot : settings_.slots)

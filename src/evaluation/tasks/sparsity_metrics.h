@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-/// Adds active tokens per image and text, means, and the tokens that none of the images and none of the texts have
-/// active; nothing where nothing was counted.
+/// Adds the mean number of active tokens per image and per text, and the numbers of tokens that are active in no image and in no
+/// text. Adds nothing for a meter without rows.
 void add_sparsity(TaskResult& result, const metrics::SparsityMeter& images, const metrics::SparsityMeter& texts);
 
 }  // namespace tessera

@@ -19,19 +19,19 @@
 namespace tessera {
 namespace {
 
-constexpr std::uint64_t kSeed = 0;  // of the random groups
+constexpr std::uint64_t kSeed = 0;  // for the random groups
 
 Required with_phrases() {
   return {[](const Sample& sample) { return !phrased_captions(sample).empty(); }, "no_phrases",
           "a caption with annotated phrases"};
 }
 
-/// Captions with a score, per_caption [B, 4].
+/// Returns the indices of captions with a score; per_caption [B, 4].
 at::Tensor with_score(const at::Tensor& per_caption) {
   return per_caption.select(1, 0).ge(0).nonzero().squeeze(1);
 }
 
-/// Adds up the scores of one way to group tokens.
+/// Accumulates the scores of one way to group tokens.
 class ScoreMeter {
  public:
   /// `sample`: of each caption, the number of its sample.
@@ -43,7 +43,7 @@ class ScoreMeter {
     return scores;
   }
   std::int64_t captions() const { return at::cat(rows_).size(0); }
-  /// At least one caption. `with_outcomes`: every sample counts, so that what each contributes can be compared.
+  /// Adds the means to the result; needs at least one caption. `with_outcomes`: every sample counts, so that what each contributes can be compared.
   void report(const std::string& prefix, bool with_outcomes, TaskResult& result) const {
     constexpr std::array<const char*, 4> kNames = {"iou", "precision", "recall", "f1"};
     const at::Tensor rows = at::cat(rows_), samples = at::cat(samples_), means = rows.mean(0);
@@ -60,7 +60,7 @@ class ScoreMeter {
   std::vector<at::Tensor> samples_;  // [n]
 };
 
-/// Of each sample the first caption that its tokens spell; -1: there is none.
+/// Returns each sample's first caption that is spelled by its tokens, or -1 if there is none.
 std::vector<std::int64_t> first_spelled(const GroupedCaptions& captions, std::size_t samples) {
   std::vector<std::int64_t> out(samples, -1);
   for (std::size_t row = captions.sample.size(); row-- > 0;)
@@ -145,7 +145,7 @@ class TokenGroupTask final : public EvaluationTask {
   }
 
  private:
-  /// Groups that have a token, summed over the captions with a score.
+  /// Returns the number of groups that have a token, summed over the captions with a score.
   static double groups_used(const metrics::TokenGroupScores& scores, std::int64_t groups) {
     const at::Tensor assignment =
         scores.assignment.index_select(0, with_score(scores.per_caption));  // [n, L], -1: none
@@ -167,8 +167,8 @@ class TokenGroupTask final : public EvaluationTask {
     return out;
   }
 
-  /// The sample's picture, and what its own groups are where the image tower has some. A picture that is not there or
-  /// cannot be decoded is not shown.
+  /// Adds the sample's image and, if the image tower has groups, the image's groups. An image that is missing or cannot be decoded
+  /// is not shown.
   static void add_picture(EvaluationSample sample, const Embedder& embedder, GroupExample& example) {
     try {
       prepare_picture(sample, embedder.preprocessing());

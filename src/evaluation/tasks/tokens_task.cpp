@@ -17,16 +17,16 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kCaptionTokens = 5;  // whose share in captions is measured
-constexpr std::size_t kReadTokens = 10;     // of a picture's line in a run's log
+constexpr std::int64_t kCaptionTokens = 5;  // the k of caption_precision@k
+constexpr std::size_t kReadTokens = 10;     // in an image's line of the run's log
 
-/// A word whose heat map is shown, with the ids of its tokens.
+/// A word to show a heat map of, with the ids of its tokens.
 struct Word {
   std::string text;
   std::vector<std::int64_t> ids;
 };
 
-/// "red 1.21, circle 0.93".
+/// Returns "red 1.21, circle 0.93".
 std::string reading_of(const std::vector<TokenExample::Token>& tokens) {
   std::string text;
   for (std::size_t i = 0; i < std::min(tokens.size(), kReadTokens); ++i)
@@ -55,7 +55,7 @@ class TokensTask final : public EvaluationTask {
     const bool sparse = embedder.token_space() > 0;
     TaskResult result;
     metrics::SparsityMeter images, texts;
-    std::vector<double> in_captions;  // share of each picture's first tokens
+    std::vector<double> in_captions;  // share of each image's best tokens that its captions contain
     auto json = nlohmann::json::array();
     const Pass pass{.embedder = embedder,
                     .context = context,
@@ -104,7 +104,7 @@ class TokensTask final : public EvaluationTask {
   }
 
  private:
-  /// Throws UserError for a word without a token, and where heat maps cannot be made.
+  /// Throws UserError for a word without a token, and if the model cannot make heat maps.
   std::vector<Word> given_words(const Embedder& embedder, const TokenSpace& space) const {
     if (!settings_.words.empty()) require_token_space(embedder, "tokens.words");
     std::vector<Word> words;
@@ -116,7 +116,7 @@ class TokensTask final : public EvaluationTask {
     return words;
   }
 
-  /// The share of the best tokens that a picture's captions contain; one without weight counts as none of them.
+  /// Returns the share of an image's best tokens that its captions contain; a token of weight 0 counts as not contained.
   static double share_in(const std::vector<std::string>& captions, const at::Tensor& activations,
                          const std::vector<std::int64_t>& order, const TokenSpace& space) {
     std::vector<std::int64_t> contained;
@@ -132,7 +132,7 @@ class TokensTask final : public EvaluationTask {
     return static_cast<double>(hits) / static_cast<double>(count);
   }
 
-  /// Tokens without weight are none of the picture's.
+  /// Adds the image's best tokens, up to the first one of weight 0.
   void add_tokens(TokenExample& shown, const at::Tensor& activations, const std::vector<std::int64_t>& order,
                   const TokenSpace& space) const {
     for (const std::int64_t entry : order) {
@@ -142,7 +142,7 @@ class TokensTask final : public EvaluationTask {
     }
   }
 
-  /// `features` of the one picture, `words` those given.
+  /// Adds heat maps of the given words, or of the image's best tokens if there are none. `features` are those of this image.
   void add_maps(TokenExample& shown, const TowerFeatures& features, const std::vector<std::int64_t>& order,
                 const Embedder& embedder, const TokenSpace& space, std::vector<Word> words) const {
     const config::Size grid = embedder.grid();

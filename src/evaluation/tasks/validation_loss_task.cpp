@@ -9,7 +9,7 @@ class ValidationLossTask final : public EvaluationTask {
  public:
   explicit ValidationLossTask(ValidationLossSettings settings) : settings_(std::move(settings)) {}
 
-  // Whether texts are needed is the objective's business.
+  // The objective checks whether the model has the towers it needs.
   bool uses_texts() const override { return false; }
 
   void check(const EvaluationContext& context) const override {

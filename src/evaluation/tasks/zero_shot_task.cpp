@@ -22,10 +22,10 @@ constexpr std::int64_t kBars = 5;
 constexpr std::size_t kFailures = 12;
 constexpr std::size_t kGreatestConfusion = 40;
 
-/// The mistakes of which the model was surest: those by the greatest margin between the best class and the right one.
+/// Keeps the mistakes with the greatest margin between the best class and the right one.
 class SurestMistakes {
  public:
-  /// Whether one of this margin belongs to them so far.
+  /// Whether a mistake with this margin would be kept.
   bool takes(double margin) const { return margin > 0 && (kept_.size() < kFailures || margin > kept_.rbegin()->first); }
   void add(double margin, ClassificationExample example) {
     kept_.emplace(margin, std::move(example));

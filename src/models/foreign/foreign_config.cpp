@@ -6,7 +6,7 @@ namespace tessera {
 
 ForeignConfig ForeignConfig::of_file(const std::string& path) {
   const nlohmann::json json = nlohmann::json::parse(io::read_file(path), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) user_error(path, ": is no JSON object: the file is damaged, or not a configuration");
+  if (!json.is_object()) user_error(path, ": is not a JSON object: the file is damaged, or not a configuration");
   return {json, path};
 }
 
@@ -17,7 +17,7 @@ std::string ForeignConfig::activation(const std::string& key, const std::string&
   if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_fast" || name == "gelu_accurate") return "gelu_tanh";
   if (name == "gelu_python") return "gelu";
   if (name == "swish") return "silu";
-  refuse(key, "is no activation that our models have");
+  refuse(key, "is not an activation that our models have");
 }
 
 config::Size ForeignConfig::size(const std::string& key, const config::Size& otherwise) const {

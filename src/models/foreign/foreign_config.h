@@ -9,14 +9,14 @@
 
 namespace tessera {
 
-/// A configuration of another library, JSON, whose keys are read one by one: what it does not say has the library's
-/// default. Errors are UserErrors that name the file and the key.
+/// A JSON configuration of another library. Keys are read one by one, and a missing key has the library's default.
+/// Errors are UserErrors that name the file and the key.
 class ForeignConfig {
  public:
   ForeignConfig(nlohmann::json json, std::string path, std::string section = "")
       : json_(std::move(json)), path_(std::move(path)), section_(std::move(section)) {}
 
-  /// Throws UserError: not readable, not a JSON object.
+  /// Throws UserError if the file is not readable or not a JSON object.
   static ForeignConfig of_file(const std::string& path);
 
   bool has(const std::string& key) const { return json_.contains(key) && !json_.at(key).is_null(); }
@@ -33,23 +33,23 @@ class ForeignConfig {
     }
   }
 
-  /// The object at a key; an empty one where there is none.
+  /// Returns the object at a key, or an empty one if there is none.
   ForeignConfig section(const std::string& key) const {
     const nlohmann::json inner = has(key) ? json_.at(key) : nlohmann::json::object();
-    if (!inner.is_object()) refuse(key, "is no object");
+    if (!inner.is_object()) refuse(key, "is not an object");
     return {inner, path_, section_ + key + "."};
   }
 
-  /// Throws UserError unless the value is this one, which is also the library's default.
+  /// Throws UserError unless the value is `only`, which is also the library's default.
   template <class T>
   void expect(const std::string& key, const T& only) const {
     if (get<T>(key, only) != only) refuse(key, "has no counterpart in our models");
   }
 
-  /// Our name of an activation.
+  /// Returns our name of an activation.
   std::string activation(const std::string& key, const std::string& otherwise) const;
 
-  /// A number of pixels, or [height, width].
+  /// Returns a size given as a number of pixels or as [height, width].
   config::Size size(const std::string& key, const config::Size& otherwise) const;
 
   [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
@@ -61,7 +61,7 @@ class ForeignConfig {
   std::string path_, section_;
 };
 
-/// A module with these settings.
+/// Returns a module with these settings.
 template <class Settings>
 config::ModuleSettings chosen(const char* name, const Settings& settings) {
   return {name, config::dump(settings)};

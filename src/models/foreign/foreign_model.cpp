@@ -25,7 +25,7 @@ bool is_timm(const nlohmann::json& config) {
   return config.contains("architecture") && config.contains("pretrained_cfg");
 }
 
-/// The files that an index names, which says of each tensor where it lies.
+/// Returns the files that an index names; the index gives the file of each tensor.
 std::vector<std::string> shards_of(const std::string& folder, const std::string& index) {
   const ForeignConfig map = ForeignConfig::of_file(index).section("weight_map");
   std::set<std::string> files;
@@ -42,10 +42,10 @@ std::vector<std::string> shards_of(const std::string& folder, const std::string&
 void check_index(const std::string& index, const NamedTensors& tensors) {
   const ForeignConfig map = ForeignConfig::of_file(index).section("weight_map");
   for (const auto& [name, file] : map.json().items())
-    if (!tensors.contains(name)) user_error(index, ": says that ", file.dump(), " holds tensor ", name, ", which it does not");
+    if (!tensors.contains(name)) user_error(index, ": says that ", file.dump(), " holds tensor ", name, ", but it does not");
 }
 
-/// The index of a folder's shards; empty where its weights are one file.
+/// Returns the index of a folder's shards, or an empty string if its weights are one file.
 std::string index_of(const std::string& folder) {
   for (const char* name : kIndexNames)
     if (fs::is_regular_file(folder + "/" + name)) return folder + "/" + name;
@@ -78,7 +78,7 @@ ForeignModel read_foreign_folder(const std::string& folder) {
 }
 
 std::vector<std::string> foreign_weight_files(const std::string& folder) {
-  // A whole file goes before the shards of an older format.
+  // A single safetensors file takes precedence over shards of an older format.
   if (fs::is_regular_file(folder + "/" + kIndexNames[0])) return shards_of(folder, folder + "/" + kIndexNames[0]);
   if (fs::is_regular_file(folder + "/model.safetensors")) return {folder + "/model.safetensors"};
   if (const std::string index = index_of(folder); !index.empty()) return shards_of(folder, index);
@@ -106,7 +106,7 @@ NamedTensors own_tensors(const ForeignModel& foreign, const NamedTensors& theirs
   for (const std::string& name : renamed.left_over) {
     const PartLeftOut* part = part_of(foreign.left_out, name);
     if (part == nullptr) {
-      renamed.tensors.emplace(name, theirs.at(name));  // load_state() says that it is left over
+      renamed.tensors.emplace(name, theirs.at(name));  // load_state() reports it as left over
       continue;
     }
     if (!part->what.empty() && said.insert(part->what).second)
@@ -117,7 +117,7 @@ NamedTensors own_tensors(const ForeignModel& foreign, const NamedTensors& theirs
 
 ModelFile load_foreign_model(const std::string& folder) {
   const ForeignModel foreign = read_foreign_folder(folder);
-  if (!foreign.image_tower) user_error(folder, ": holds a text tower alone: name it at model.text.from, beside an image tower");
+  if (!foreign.image_tower) user_error(folder, ": contains only a text tower: set it as model.text.from, together with an image tower");
   DualEncoder model(foreign.model, folder);
   ModelFile file = from_named_tensors(own_tensors(foreign, load_foreign_weights(folder), model.state_dict(), folder),
                                       foreign.model, folder);

@@ -14,10 +14,10 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kHeadWidth = 64;   // of every model that OpenAI published
+constexpr std::int64_t kHeadWidth = 64;   // the same in every model that OpenAI published
 constexpr std::int64_t kResnetStride = 32;
 
-/// Sizes of an archive's tensors, by name.
+/// The shapes of an archive's tensors, by name.
 class Shapes {
  public:
   Shapes(const NamedTensors& tensors, const std::string& origin) : tensors_(tensors), origin_(origin) {}
@@ -26,25 +26,27 @@ class Shapes {
 
   std::int64_t size(const std::string& name, std::int64_t dimension, std::int64_t dimensions) const {
     const auto found = tensors_.find(name);
-    if (found == tensors_.end()) user_error(origin_, ": is no CLIP of OpenAI's: tensor ", name, " is missing");
+    if (found == tensors_.end()) user_error(origin_, ": is not one of OpenAI's CLIP models: tensor ", name, " is missing");
     if (found->second.dim() != dimensions)
-      user_error(origin_, ": is no CLIP of OpenAI's: tensor ", name, " is ", concat(found->second.sizes()), ", expected ", dimensions,
+      user_error(origin_, ": is not one of OpenAI's CLIP models: tensor ", name, " is ", concat(found->second.sizes()),
+                 ", expected ", dimensions,
                  " dimensions");
     return found->second.size(dimension);
   }
 
-  /// How many of PREFIX.0.END, PREFIX.1.END, ... there are.
+  /// Counts the names PREFIX.0.END, PREFIX.1.END, ...
   std::int64_t count(const std::string& prefix, const std::string& end) const {
     std::int64_t out = 0;
     while (has(concat(prefix, ".", out, end))) ++out;
     return out;
   }
 
-  /// The side of a square grid behind one more position.
+  /// Returns the side of a square grid of positions that follows one other position.
   std::int64_t side(const std::string& name) const {
     const std::int64_t places = size(name, 0, 2) - 1;
     const auto side = static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(places))));
-    if (side * side != places) user_error(origin_, ": tensor ", name, " has ", places + 1, " positions, which are no square and one more");
+    if (side * side != places)
+      user_error(origin_, ": tensor ", name, " has ", places + 1, " positions, but expected a square number plus one");
     return side;
   }
 

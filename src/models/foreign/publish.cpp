@@ -40,7 +40,7 @@ std::string shown_name(const std::string& library) {
   return library == "open_clip" ? "OpenCLIP" : library;
 }
 
-/// What is drawn from a file that tokenizers are made of, whatever library it is for.
+/// Whether a file belongs to a tokenizer, in any library's format.
 bool is_tokenizer_file(const std::string& name) {
   static const std::set<std::string> names = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
                                               "vocab.json",     "vocab.txt",             "merges.txt",              "spiece.model",
@@ -48,13 +48,13 @@ bool is_tokenizer_file(const std::string& name) {
   return names.contains(name);
 }
 
-/// A folder made aside, which disappears unless it is kept.
+/// A folder under a temporary name, which is removed unless it is kept.
 class FolderAside {
  public:
   explicit FolderAside(const std::string& folder) : folder_(folder), aside_(concat(folder, ".writing.", ::getpid())) {
     std::error_code error;
     if (fs::exists(folder, error) && !(fs::is_directory(folder, error) && fs::is_empty(folder, error)))
-      user_error(folder, ": is there already: name a new folder to write");
+      user_error(folder, ": already exists: name a new folder to write");
     fs::remove_all(aside_, error);
     if (!fs::create_directories(aside_, error)) user_error(aside_, ": cannot create the folder: ", error.message());
   }
@@ -82,29 +82,29 @@ class FolderAside {
   std::string folder_, aside_;
 };
 
-/// What region features alone pass, of which no other library makes use.
+/// Whether only region features use a tensor; no other library has such features.
 bool is_of_regions(const ModelFile& file, const std::string& name) {
   return name.starts_with("visual.roi_") ||
          (file.model.image.encoder.name == "modified_resnet" && name.starts_with("visual.ln_pre."));
 }
 
-/// timm's models see pictures, and have no projection behind them.
+/// timm's models are image towers without a projection.
 ModelFile image_alone(const ModelFile& file, std::vector<std::string>& notes) {
   ModelFile out = file;
   std::vector<std::string> left_out;
   if (file.model.text) left_out.emplace_back("the text tower");
-  if (file.model.image.projection.name != "none") left_out.emplace_back("the projection of pictures");
+  if (file.model.image.projection.name != "none") left_out.emplace_back("the image projection");
   out.model.text.reset();
   out.model.image.projection = {"none"};
   out.model.unit_length = false;
   out.tokenizer = {};
   const NamedTensors own = DualEncoder(out.model).state_dict();
   std::erase_if(out.weights, [&](const auto& item) { return !own.contains(item.first) && !is_of_regions(file, item.first); });
-  if (!left_out.empty()) notes.push_back("left out, for timm's models are image towers: " + join_names(left_out));
+  if (!left_out.empty()) notes.push_back("left out because timm's models are image towers: " + join_names(left_out));
   return out;
 }
 
-/// The towers' weights and the temperature, without the objective's.
+/// Returns the towers' weights and the temperature, without the objective's weights.
 NamedTensors weights_to_publish(const ModelFile& file, const std::string& library, std::vector<std::string>& notes) {
   NamedTensors out;
   std::vector<std::string> left_out;
@@ -116,18 +116,18 @@ NamedTensors weights_to_publish(const ModelFile& file, const std::string& librar
       out.emplace(name, tensor);
   }
   if (!left_out.empty())
-    notes.push_back(concat("left out, for ", shown_name(library), "'s models take no region features: ", join_names(left_out)));
-  if (file.model.text) out.emplace("logit_scale", at::tensor(std::log(1 / kStartTemperature), at::kFloat));  // CLIP's start value
+    notes.push_back(concat("left out because ", shown_name(library), "'s models take no region features: ", join_names(left_out)));
+  if (file.model.text) out.emplace("logit_scale", at::tensor(std::log(1 / kStartTemperature), at::kFloat));  // the initial value
   return out;
 }
 
-/// A folder of files, read again: what it says, and the tensors that belong into it.
+/// A folder's files, read back: the model that they describe, and the tensors to write.
 struct Filled {
   PublishedDraft draft;
   std::map<std::string, std::string> files;
   ForeignModel model;
   NamedTensors written;   // by the library's names
-  NamedTensors replaced;  // what ours give where the carried original is written
+  NamedTensors replaced;  // our values of tensors that are written with their original ones
 };
 
 class Publication {
@@ -158,7 +158,7 @@ class Publication {
     return request_.library == "transformers" ? transformers_drafts(file_) : open_clip_drafts(file_, request_.origin);
   }
 
-  /// The first draft that says this model. The carried files come first, as they are.
+  /// Returns the first draft that describes this model. The files that came with the model are tried first, unchanged.
   Filled choose() {
     if (carried() != nullptr) {
       Filled same = filled_by({"", {}, {}, true});
@@ -196,7 +196,7 @@ class Publication {
     return files;
   }
 
-  /// Reads the draft's folder; what it says otherwise than the model.
+  /// Reads the draft's folder and returns the settings in which it differs from the model.
   std::vector<std::string> read(Filled& filled) const {
     aside_.hold(filled.files);
     try {
@@ -204,21 +204,22 @@ class Publication {
     } catch (const UserError& error) {
       std::string text = error.what();
       if (const std::size_t place = text.find(aside_.path()); place == 0) text.erase(0, aside_.path().size() + 1);
-      return {"settings cannot be said there: " + text, ""};
+      return {"its settings cannot be expressed: " + text, ""};
     }
     std::vector<std::string> unlike = differences(file_, filled.model);
     if (unlike.empty()) unlike = fill(filled);
     return unlike;
   }
 
-  /// The tensors by their names, the carried ones among them; what has no place.
+  /// Fills in the tensors under the library's names, including those that came with the model. Returns what has no
+  /// counterpart.
   std::vector<std::string> fill(Filled& filled) const {
     NamedTensors own = weights_;
     const bool siglip = filled.model.library == "transformers" && filled.model.padding_is_text;
     if (siglip) own.emplace("logit_bias", at::tensor(kStartBias, at::kFloat));
     RenamedTensors renamed = write_by_rules(filled.model.rules, own);
     std::erase_if(renamed.left_over, [](const std::string& name) { return name == "logit_scale" || name == "logit_bias"; });
-    if (!renamed.left_over.empty()) return {concat("tensor ", renamed.left_over.front(), " has no place there,")};
+    if (!renamed.left_over.empty()) return {concat("tensor ", renamed.left_over.front(), " has no counterpart")};
     filled.written = std::move(renamed.tensors);
     if (filled.draft.carries_parts && carried() != nullptr) {
       for (const auto& [name, tensor] : carried()->tensors) {
@@ -230,7 +231,8 @@ class Publication {
           filled.replaced[name] = ours->second;
           ours->second = tensor;
         } else if (filled.draft.what.empty()) {
-          return {concat("tensor ", name, " is trained at another size")};  // the carried configuration holds no more
+          // The configuration that came with the model cannot express it.
+          return {concat("tensor ", name, " is trained at another size")};
         }
       }
     }
@@ -238,7 +240,7 @@ class Publication {
     return {};
   }
 
-  /// Whether the carried files of weights take just these tensors.
+  /// Whether the weight files that came with the model have exactly these tensors.
   bool fits_carried_layout(const NamedTensors& written) const {
     if (carried() == nullptr || carried()->weights.empty()) return false;
     std::size_t names = 0;
@@ -261,7 +263,7 @@ class Publication {
     io::save_safetensors(aside_.file(name), filled.written, {{"format", "pt"}});
   }
 
-  /// transformers loads weights in the type that config.json names.
+  /// transformers loads weights in the type that config.json names, and ours are float32.
   void say_float(const Filled& filled) const {
     if (request_.library != "transformers") return;
     auto json = nlohmann::ordered_json::parse(filled.files.at("config.json"));
@@ -271,14 +273,14 @@ class Publication {
       io::write_file(aside_.file("config.json"), json.dump(2) + "\n");
   }
 
-  /// The folder's tensors, read again, are the model's.
+  /// Checks that the folder's tensors, read back, are the model's.
   void check(const Filled& filled) const {
     NamedTensors theirs = request_.library == "open_clip" ? load_weights(find_open_clip_weights(aside_.path()))
                                                           : load_foreign_weights(aside_.path());
     for (const auto& [name, tensor] : filled.replaced) theirs[name] = tensor;
     const NamedTensors back = read_by_rules(filled.model.rules, theirs, weights_, aside_.path()).tensors;
     for (const auto& [name, tensor] : weights_) {
-      if (name == "logit_bias" && !back.contains(name)) continue;  // of a class without one
+      if (name == "logit_bias" && !back.contains(name)) continue;  // a class without one
       if (name == "logit_scale" && !back.contains(name)) continue;
       const auto found = back.find(name);
       if (found == back.end() || found->second.numel() != tensor.numel() ||
@@ -298,7 +300,7 @@ class Publication {
 
 PublishedFolder write_published(const ModelFile& file, const PublishRequest& request) {
   if (is_sparo(file.model))
-    user_error(request.origin, ": SPARO's slots have no place in a published folder: --to open_clip with an output that ends in "
+    user_error(request.origin, ": SPARO's slots cannot be stored in a published folder: --to open_clip with an output that ends in "
                                ".safetensors writes a file for SPARO's code");
   const FolderAside aside(request.folder);
   PublishedFolder out;
@@ -309,7 +311,7 @@ PublishedFolder write_published(const ModelFile& file, const PublishRequest& req
 
 namespace {
 
-/// What OpenCLIP's own towers have no counterpart for.
+/// Throws UserError for tensors that OpenCLIP's own towers have no counterpart of.
 void check_open_clip_can_hold(const ModelFile& file, const std::string& path) {
   for (const auto& [name, tensor] : file.weights) {
     bool foreign = name.find(".mlp.dwconv.") != std::string::npos;
@@ -336,13 +338,14 @@ std::vector<std::string> write_open_clip_file(const ModelFile& file, const std::
   if (!sparo) weights = write_by_rules(open_clip_model(configuration, (folder / "open_clip_config.json").string()).rules, weights).tensors;
   io::save_safetensors(path, weights, {{"format", "pt"}});
   if (sparo) {
-    notes.emplace_back("no open_clip_config.json: the file is for SPARO's code; python/tessera/plain_model.py reads the model, too");
+    notes.emplace_back("no open_clip_config.json: the file is for SPARO's code; python/tessera/plain_model.py also reads the model");
     return notes;
   }
   io::write_file((folder / "open_clip_config.json").string(), configuration);
-  notes.push_back("open_clip.create_model_and_transforms('local-dir:" + folder.string() + "') loads it: open_clip_config.json lies beside it");
+  notes.push_back("open_clip.create_model_and_transforms('local-dir:" + folder.string() + "') loads it: open_clip_config.json is next "
+                    "to it");
   if (!file.tokenizer.name.empty() && file.tokenizer.name != "clip-bpe")
-    notes.push_back("its tokenizer " + file.tokenizer.name + " is not part of it: give OpenCLIP's model ids of that one");
+    notes.push_back("its tokenizer " + file.tokenizer.name + " is not part of it: pass that tokenizer's ids to OpenCLIP's model");
   return notes;
 }
 

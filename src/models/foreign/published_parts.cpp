@@ -21,7 +21,7 @@ std::string folder_of(const std::string& path) {
   return fs::is_directory(path) ? path : fs::absolute(path).parent_path().string();
 }
 
-/// Configuration, preprocessing and tokenizer; of a folder's other files nothing is needed to load it again.
+/// Returns configuration, preprocessing and tokenizer; the folder's other files are not needed to load it again.
 std::map<std::string, std::string> small_files(const std::string& folder) {
   std::map<std::string, std::string> out;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -32,7 +32,7 @@ std::map<std::string, std::string> small_files(const std::string& folder) {
   return out;
 }
 
-/// Whether a tensor came through as it was, but for its type and for dimensions of one.
+/// Whether a tensor was read unchanged, except for its type and for dimensions of size one.
 bool holds(const at::Tensor& written, const at::Tensor& theirs) {
   return written.numel() == theirs.numel() && written.squeeze().sizes() == theirs.squeeze().sizes() &&
          at::equal(written.reshape_as(theirs).nan_to_num(), theirs.to(written.scalar_type()).nan_to_num());
@@ -49,7 +49,7 @@ ForeignModel read_published_folder(const std::string& folder) {
   if (is_foreign_folder(folder)) return read_foreign_folder(folder);
   const std::string config = folder + "/" + kOpenClipConfig;
   if (!fs::is_regular_file(config))
-    user_error(folder, ": is no published model: expected config.json of transformers or timm, or ", kOpenClipConfig);
+    user_error(folder, ": is not a published model: expected config.json of transformers or timm, or ", kOpenClipConfig);
   return open_clip_model(io::read_file(config), config);
 }
 

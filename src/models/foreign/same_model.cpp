@@ -21,7 +21,7 @@ std::string text_at(const Node& tree, const char* key) {
   return found == nullptr ? "" : found->text();
 }
 
-/// Which tokens before the patches have positions, where there are such tokens and positions.
+/// Normalizes which tokens before the patches have positions, if there are such tokens and positions.
 void compare_prefix_as_it_is(Node& encoder) {
   if (encoder.find("prefix_positions") == nullptr) return;
   const bool registers = text_at(encoder, "registers") != "0", class_token = text_at(encoder, "class_token") == "true";
@@ -30,7 +30,7 @@ void compare_prefix_as_it_is(Node& encoder) {
   if (learned && !registers && text_at(encoder, "prefix_positions") == "all") encoder.set("prefix_positions", text_node("class_token"));
 }
 
-/// One number for the hidden width, and no values that only training reads.
+/// Normalizes an encoder's settings: one number for the hidden width, and nothing that matters only in training.
 Node comparable_encoder(Node encoder) {
   for (const char* of_training : {"patch_dropout", "drop_path", "grad_checkpointing", "skip_padding", "position_resampling", "regions"})
     encoder.erase(of_training);
@@ -66,7 +66,7 @@ Node comparable_model(const ModelSettings& model) {
   tree.set("image", comparable_tower(model.image));
   if (model.text) tree.set("text", comparable_tower(*model.text));
   Node preprocessing = *tree.find("preprocessing");
-  preprocessing.erase("crop_rounding");  // at most a pixel's place, and each library has its own
+  preprocessing.erase("crop_rounding");  // changes a position by at most one pixel; each library rounds differently
   if (text_at(preprocessing, "resize_mode") != "longest") preprocessing.erase("fill_color");
   tree.set("preprocessing", preprocessing);
   return tree;
@@ -76,7 +76,7 @@ std::string shown(const Node& node) {
   return config::to_json(node).dump();
 }
 
-/// Whether two scalars say the same; 1e-06 and 1.0e-6 do.
+/// Whether two scalars have the same value, as 1e-06 and 1.0e-6 do.
 bool same_scalar(const std::string& first, const std::string& second) {
   if (first == second) return true;
   char *end_first = nullptr, *end_second = nullptr;
@@ -101,10 +101,10 @@ void compare(const Node& first, const Node& second, const std::string& path, std
   if (!same) out.push_back(concat(path, " is ", shown(first), ", not ", shown(second)));
 }
 
-/// Where CLIP's tokens end: the last real token is the one with the largest id, which is 49407.
+/// The last token of CLIP's texts: the last real token is the one with the largest id, 49407.
 constexpr const char* kClipEnd = "49407";
 
-/// Names one place for CLIP's tokens, whose padding is no text, whatever way the read-out finds it.
+/// Gives all ways to find the last of CLIP's tokens the same settings, for texts with padding that is not text.
 Node with_clip_end(Node readout) {
   if (text_at(readout, "name") != "eos") return readout;
   const Node* id = readout.find("eos_id");

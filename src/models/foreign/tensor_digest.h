@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// SHA-256 of a tensor's numbers as they lie in a file.
+/// SHA-256 of a tensor's bytes as they are stored in a file.
 inline std::string digest_of(const at::Tensor& tensor) {
   const at::Tensor bytes = tensor.detach().cpu().contiguous();
   return sha256({static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()});

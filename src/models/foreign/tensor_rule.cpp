@@ -14,7 +14,7 @@ namespace {
 
 using Captures = std::vector<std::string>;
 
-// What `*` and `**` of a pattern stand for in a name; none where they do not fit.
+// Returns what `*` and `**` in a pattern match in a name, or nullopt if the name does not match.
 std::optional<Captures> match(std::string_view pattern, std::string_view name) {
   Captures captures;
   while (!pattern.empty()) {
@@ -70,7 +70,7 @@ at::Tensor as_theirs(const at::Tensor& tensor, TensorChange change) {
   return change == TensorChange::two_ahead ? tensor.unsqueeze(0).unsqueeze(0) : tensor;
 }
 
-// The tensors of these names; none where one is missing.
+// Returns the tensors of these names, or nullopt if one is missing.
 std::optional<std::vector<at::Tensor>> all_of(const NamedTensors& tensors, const std::vector<std::string>& names) {
   std::vector<at::Tensor> out;
   for (const std::string& name : names) {
@@ -81,7 +81,7 @@ std::optional<std::vector<at::Tensor>> all_of(const NamedTensors& tensors, const
   return out;
 }
 
-// The rows of our tensor number `place` among those that a rule joins.
+// Returns the rows of our tensor number `place` among those that a rule concatenates.
 at::Tensor own_part(const std::vector<at::Tensor>& theirs, const std::vector<at::Tensor>& ours, std::size_t place,
                     const std::string& name, const std::string& origin) {
   const at::Tensor joined = theirs.size() == 1 ? theirs[0] : at::cat(theirs);

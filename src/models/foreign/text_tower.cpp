@@ -16,7 +16,7 @@ using enum TensorChange;
 
 constexpr const char* kTable = "/architectures/text_towers.json";
 
-/// BERT; RoBERTa and XLM-RoBERTa, whose first position follows that of padding.
+/// BERT, and RoBERTa and XLM-RoBERTa, where the first position comes after padding's.
 TextTransformerSettings bert_encoder(const ForeignConfig& c, bool roberta) {
   c.expect<std::string>("position_embedding_type", "absolute");
   c.expect("is_decoder", false);
@@ -85,13 +85,13 @@ std::vector<TensorRule> m2m_rules() {
   return rules;
 }
 
-/// `has_layer`: the family's pooler of the first token has a layer of its own.
+/// `has_layer`: whether the family's pooler of the first token has its own layer.
 std::string pooler_readout(const ForeignConfig& c, const std::string& pooler, bool has_layer) {
   if (pooler == "mean_pooler") return "gap";
   if (pooler == "cls_last_hidden_state_pooler" || (pooler == "cls_pooler" && !has_layer)) return "cls";
   user_error(c.path(), ": the pooler ", pooler, " of the text tower has no counterpart in our models",
-             pooler == "cls_pooler" ? ", which have no dense layer with tanh behind the first token" : "",
-             ": mean_pooler and cls_last_hidden_state_pooler have");
+             pooler == "cls_pooler" ? ", which have no dense layer with tanh after the first token" : "",
+             ": use mean_pooler or cls_last_hidden_state_pooler");
 }
 
 config::ModuleSettings text_projection_of(const TextTowerHead& head, std::int64_t width) {
@@ -141,11 +141,11 @@ TextTower text_tower(const ForeignConfig& config, const TextTowerHead& head) {
   const auto kind = config.get<std::string>("model_type", "");
   const bool roberta = kind == "roberta" || kind == "xlm-roberta", m2m = kind == "m2m_100";
   if (!roberta && !m2m && kind != "bert")
-    config.refuse("model_type", "is no text encoder that is read here: bert, roberta, xlm-roberta and m2m_100 are (docs/pretrained.md)");
+    config.refuse("model_type", "is not a supported text encoder: bert, roberta, xlm-roberta and m2m_100 are (docs/pretrained.md)");
   TextTransformerSettings encoder = m2m ? m2m_encoder(config) : bert_encoder(config, roberta);
   encoder.context_length = head.context_length;
   encoder.attention = "bidirectional";
-  // OpenCLIP leaves BERT's pooling layer out where no pooler is named.
+  // OpenCLIP leaves out BERT's pooling layer if no pooler is named.
   const std::string usual = roberta ? "mean_pooler" : m2m ? "cls_pooler" : "cls_last_hidden_state_pooler";
   TextTower out;
   out.tower = {chosen("text_transformer", encoder), {pooler_readout(config, head.pooler.empty() ? usual : head.pooler, !m2m)},

@@ -27,14 +27,14 @@ const ForeignConfig& timm_table() {
   return models;
 }
 
-/// The table's row of a name. Throws UserError for a name that is not there or refused.
+/// Returns the table's row for a name. Throws UserError for a name that is missing or refused.
 ForeignConfig row_of(const std::string& name, const std::string& path) {
   const ForeignConfig& models = timm_table();
   if (!models.has(name)) {
     std::vector<std::string> known;
     for (const auto& [key, row] : models.json().items()) known.push_back(key);
     const std::string nearest = nearest_name(name, known);
-    user_error(path, ": no architecture of timm's named ", name, " is known here", nearest.empty() ? "" : ": did you mean " + nearest + "?");
+    user_error(path, ": no timm architecture named ", name, " is known here", nearest.empty() ? "" : ": did you mean " + nearest + "?");
   }
   ForeignConfig row = models.section(name);
   if (row.has("refused"))
@@ -42,7 +42,7 @@ ForeignConfig row_of(const std::string& name, const std::string& path) {
   return row;
 }
 
-/// The names that a row's class has where timm's classes name the same tensors otherwise.
+/// Returns the names used by a row's class where timm's classes name the same tensors differently.
 std::vector<TensorRule> names_of_class(const ForeignConfig& row, const VitSettings& vit) {
   std::vector<TensorRule> block;
   const auto add = [&](const std::string& prefix, const std::vector<TensorRule>& rules) {
@@ -72,7 +72,7 @@ std::vector<TensorRule> names_of_class(const ForeignConfig& row, const VitSettin
   return out;
 }
 
-/// Reading takes what is there, by whatever class it is named; writing takes the first rule that stands here.
+/// Reading accepts the tensors under any class's names; writing uses the first rule that matches.
 std::vector<TensorRule> vit_rules(const ForeignConfig& row, const VitSettings& vit) {
   const auto packed = row.get<std::string>("packed", "first");
   std::vector<TensorRule> out = names_of_class(row, vit);
@@ -144,8 +144,8 @@ RotarySettings rotary_of(const ForeignConfig& c, config::Size grid) {
   return s;
 }
 
-/// create_model's arguments of a kind of model: those that stand in the table's rows under another name, and those that change
-/// nothing of what the model computes.
+/// Arguments of create_model for one kind of model: those that the table's rows have under another name, and those that
+/// are read separately.
 struct TimmArguments {
   std::map<std::string, std::string> renamed;
   std::set<std::string> read_apart;
@@ -163,7 +163,7 @@ const TimmArguments kConvnextArguments = {{{"depths", "layers"}, {"dims", "width
                                           {}};
 const TimmArguments kResnetArguments = {{{"layers", "layers"}}, {}};
 
-/// Puts renamed arguments into `row`. Throws UserError for an argument that is not known.
+/// Sets renamed arguments in `row`. Throws UserError for an unknown argument.
 void rename_arguments(nlohmann::json& row, const ForeignConfig& arguments, const TimmArguments& known) {
   static const std::set<std::string> without_effect = {"num_classes", "in_chans", "global_pool", "drop_rate", "drop_path_rate",
                                                        "patch_drop_rate", "pos_drop_rate", "proj_drop_rate", "attn_drop_rate",
@@ -177,7 +177,8 @@ void rename_arguments(nlohmann::json& row, const ForeignConfig& arguments, const
   arguments.expect<std::int64_t>("in_chans", 3);
 }
 
-/// The learned positions of a model whose first tokens the arguments change.
+/// Returns which of a model's tokens before the patches have learned positions, after the arguments change these
+/// tokens.
 std::string prefix_positions_of(const ForeignConfig& row, const nlohmann::json& changed, const ForeignConfig& arguments) {
   const bool had_prefix = row.get("class_token", true) || row.get<std::int64_t>("registers", 0) > 0;
   const bool bare = had_prefix && row.get<std::string>("prefix_positions", "class_token") == "none";
@@ -186,14 +187,14 @@ std::string prefix_positions_of(const ForeignConfig& row, const nlohmann::json& 
   return changed.value("class_token", true) ? "class_token" : "none";
 }
 
-/// A vision transformer's row as create_model's arguments change it.
+/// Returns a vision transformer's row, changed by create_model's arguments.
 ForeignConfig with_arguments(const ForeignConfig& row, const ForeignConfig& arguments) {
   nlohmann::json out = row.json();
   rename_arguments(out, arguments, kVitArguments);
   const auto width = arguments.get("embed_dim", row.get<std::int64_t>("width", 0)), old_width = row.get<std::int64_t>("width", width);
   out["width"] = width;
   const bool gated = row.get<std::string>("mlp", "plain") != "plain";
-  if (gated && arguments.has("mlp_ratio")) arguments.refuse("mlp_ratio", "is read for plain MLPs alone");
+  if (gated && arguments.has("mlp_ratio")) arguments.refuse("mlp_ratio", "is read only for plain MLPs");
   const auto hidden = [&](std::int64_t before) {
     if (arguments.has("mlp_ratio")) return static_cast<std::int64_t>(static_cast<double>(width) * arguments.get("mlp_ratio", 4.0));
     return before * width / old_width;
@@ -206,7 +207,7 @@ ForeignConfig with_arguments(const ForeignConfig& row, const ForeignConfig& argu
   if (const bool wanted = arguments.get("qkv_bias", true); !wanted)
     out["qkv_bias"] = "none";
   else if (arguments.has("qkv_bias") && row.get<std::string>("qkv_bias", "all") == "none")
-    arguments.refuse("qkv_bias", "is read only where it leaves the biases out");
+    arguments.refuse("qkv_bias", "is read only to leave the biases out");
   if (arguments.has("init_values"))
     out["layer_scale"] = arguments.get("init_values", 1.0);
   else if (arguments.json().contains("init_values"))
@@ -259,20 +260,20 @@ VitSettings vit_of(const ForeignConfig& row) {
   return s;
 }
 
-/// Of a row, or of the configuration that comes with weights, on top of `p`.
+/// Reads a row, or the configuration that comes with weights, on top of `p`.
 Preprocessing preprocessing_of(const ForeignConfig& c, Preprocessing p) {
   p.mean = c.get("mean", p.mean);
   p.std = c.get("std", p.std);
   p.interpolation = c.get("interpolation", p.interpolation);
   if (p.interpolation != "bicubic" && p.interpolation != "bilinear")
-    c.refuse("interpolation", "our pictures cannot be resized by: bicubic and bilinear are read");
+    c.refuse("interpolation", "our preprocessing cannot resize with: use bicubic or bilinear");
   p.crop_pct = c.get("crop_pct", p.crop_pct);
   if (!(p.crop_pct > 0 && p.crop_pct <= 1)) c.refuse("crop_pct", "is not above 0 and at most 1");
   const auto mode = c.get<std::string>("crop_mode", "center");
-  if (mode != "center" && mode != "squash" && mode != "border") c.refuse("crop_mode", "is none of center, squash and border");
+  if (mode != "center" && mode != "squash" && mode != "border") c.refuse("crop_mode", "is not center, squash or border");
   p.resize_mode = mode == "squash" ? "squash" : mode == "border" ? "longest" : "shortest";
   if (mode != "border") return p;
-  constexpr double kLevels = 255;  // timm fills with the mean color, ours with its grey
+  constexpr double kLevels = 255;  // timm fills with the mean color, we fill with its gray
   p.fill_color = static_cast<std::int64_t>(std::nearbyint(kLevels * (p.mean[0] + p.mean[1] + p.mean[2]) / 3));
   return p;
 }
@@ -283,14 +284,14 @@ Preprocessing preprocessing_of(const ForeignConfig& row, const config::Size& siz
   return preprocessing_of(row, p);
 }
 
-/// A row of settings of ours as they are, for pictures of `image_size`.
+/// Returns a row's settings, which are already ours, for images of `image_size`.
 config::ModuleSettings encoder_of(const ForeignConfig& row, const std::string& name, const config::Size& image_size) {
   config::ModuleSettings out{name, config::from_json(row.section("settings").json(), row.path())};
   out.settings.set("image_size", config::Value<config::Size>::dump(image_size));
   return out;
 }
 
-/// How the tokens of `vit` become a vector: the row's own pooling, or the head's.
+/// Returns how the tokens of `vit` become a vector: by the row's own pooling, or the head's.
 config::ModuleSettings readout_of(const ForeignConfig& row, const std::string& pool, const std::string& path) {
   if (pool == "map") {
     const bool prefix = row.get("class_token", true) || row.get<std::int64_t>("registers", 0) > 0;
@@ -309,7 +310,7 @@ config::ModuleSettings readout_of(const ForeignConfig& row, const std::string& p
   }
   if (pool == "token") return {"cls"};
   if (pool == "avg") return {"gap"};
-  user_error(path, ": the image tower is pooled by ", pool, ", which our models lack: token, avg and map are read");
+  user_error(path, ": the image tower is pooled by ", pool, ", which our models lack: use token, avg or map");
 }
 
 config::ModuleSettings projection_of(const TimmHead& head) {
@@ -328,13 +329,15 @@ config::ModuleSettings projection_of(const TimmHead& head) {
   return s.embed_dim > 0 ? chosen("linear", s) : config::ModuleSettings{"none"};
 }
 
-/// ConvNeXt or ResNet, whose parameters have timm's names here, too.
+/// ConvNeXt or ResNet; their parameters have timm's names here too.
 TimmTower convolutional_tower(const ForeignConfig& given, const ForeignConfig& arguments, const TimmHead& head) {
   nlohmann::json changed = given.json();
   const auto encoder = given.get<std::string>("encoder", "");
   rename_arguments(changed["settings"], arguments, encoder == "convnext" ? kConvnextArguments : kResnetArguments);
   const ForeignConfig row(changed, given.path());
-  if (!head.pool.empty() && head.pool != "avg") user_error(arguments.path(), ": the image tower is pooled by ", head.pool, ", which our models lack: of such a tower avg is read");
+  if (!head.pool.empty() && head.pool != "avg")
+    user_error(arguments.path(), ": the image tower is pooled by ", head.pool,
+               ", which our models lack for such a tower: use avg");
   TimmTower out;
   const config::Size size = arguments.size("img_size", row.size("image_size", 224));
   out.tower = {encoder_of(row, encoder, size), {"gap"}, projection_of(head)};
@@ -353,7 +356,7 @@ TimmTower timm_tower(const std::string& name, const ForeignConfig& arguments, co
   VitSettings vit = vit_of(row);
   const auto usual = row.get<std::string>("pool", "token");
   const std::string pool = head.pool.empty() ? usual : head.pool;
-  // timm makes the last norm to fit the pooling; where OpenCLIP adds its own projection, it only changes the pooling.
+  // timm chooses the last norm to match the pooling; if OpenCLIP adds its own projection, only the pooling changes.
   const bool says_norm = arguments.has("fc_norm") || arguments.has("use_fc_norm");
   if (pool != usual && !says_norm && head.linear == 0 && head.mlp == 0 && vit.final_norm != "none") vit.final_norm = pool == "avg" ? "pooled" : "tokens";
   TimmTower out;
@@ -387,7 +390,7 @@ ForeignModel timm_model(const ForeignConfig& config) {
 
 namespace {
 
-/// create_model's arguments for a transformer of another depth, width and patch size than the row's.
+/// Returns create_model's arguments for a transformer with another depth, width or patch size than the row's.
 nlohmann::json shape_arguments(const VitSettings& vit, const ForeignConfig& row) {
   nlohmann::json out = nlohmann::json::object();
   const auto width = row.get<std::int64_t>("width", vit.width), hidden = row.get<std::int64_t>("mlp_hidden", 4 * width);
@@ -430,7 +433,7 @@ std::vector<TimmName> timm_names(const ModelSettings& model, const TimmHead& hea
     try {
       other = resolve(other, name);
     } catch (const UserError&) {
-      continue;  // its patches do not divide such pictures
+      continue;  // its patches do not divide such images
     }
     TimmName found{name, arguments, wanted.pool, differences(ours.image, other.image, "model.image"), 0};
     found.distance = 100 * static_cast<int>(found.unlike.size()) + 10 * static_cast<int>(arguments.size()) + (wanted.pool.empty() ? 0 : 5) +
@@ -447,7 +450,7 @@ std::string timm_pool_of(const TowerSettings& image) {
 
 std::vector<PublishedDraft> timm_drafts(const ModelFile& file) {
   using Json = nlohmann::ordered_json;
-  constexpr std::size_t kMost = 3;  // the first fits or none does
+  constexpr std::size_t kMost = 3;  // if the first does not fit, none does
   const Json carried = carried_json(file, "timm", "config.json");
   const Preprocessing& p = file.model.preprocessing;
   const ModelSettings model = resolve(file.model);
@@ -459,7 +462,7 @@ std::vector<PublishedDraft> timm_drafts(const ModelFile& file) {
   for (const TimmName& found : names) {
     if (out.size() == kMost) break;
     Json arguments = found.arguments;
-    if (model.image.encoder.name != "vit") arguments.erase("img_size");  // no argument there: pretrained_cfg says it
+    if (model.image.encoder.name != "vit") arguments.erase("img_size");  // pretrained_cfg has it instead
     if (!found.pool.empty()) arguments["global_pool"] = found.pool;
     const char* mode = p.resize_mode == "squash" ? "squash" : p.resize_mode == "longest" ? "border" : "center";
     const Json pretrained = {{"input_size", {3, p.image_size.height, p.image_size.width}}, {"interpolation", p.interpolation},

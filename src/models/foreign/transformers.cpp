@@ -18,7 +18,7 @@ Json size_config(const config::Size& size) {
   return size.height == size.width ? Json(size.height) : Json{size.height, size.width};
 }
 
-/// BERT, RoBERTa, XLM-RoBERTa and NLLB's encoder: a text tower alone, without a projection.
+/// BERT, RoBERTa, XLM-RoBERTa and NLLB's encoder: only a text tower, without a projection.
 ForeignModel text_alone(const ForeignConfig& c) {
   const auto kind = c.get<std::string>("model_type", "");
   const bool m2m = kind == "m2m_100";
@@ -34,7 +34,7 @@ ForeignModel text_alone(const ForeignConfig& c) {
   out.rules = joined(joined(with_prefixes(bare, prefix, ""), bare), with_prefixes(bare, "encoder.", ""));
   if (m2m) out.rules.push_back({{"model.shared.weight"}, {"token_embedding.weight"}});
   for (const std::string& of : {std::string(), prefix}) {
-    out.left_out.push_back({of + "pooler.**", "the layer behind the first token"});
+    out.left_out.push_back({of + "pooler.**", "the layer after the first token"});
     out.left_out.push_back({of + "embeddings.position_ids", ""});
     out.left_out.push_back({of + "embeddings.token_type_ids", ""});
   }
@@ -129,7 +129,7 @@ std::vector<PublishedDraft> transformers_drafts(const ModelFile& file) {
       config = merged;
       draft.carries_parts = true;
       draft.files[kConfigName] = config.dump(2) + "\n";
-      out.push_back(draft);  // with the carried preprocessor_config.json
+      out.push_back(draft);  // with the preprocessor_config.json that came with the model
     }
     draft.files[kConfigName] = config.dump(2) + "\n";
     draft.files[kPreprocessorName] = preprocessor_config(file.model.preprocessing, family.processor).dump(2) + "\n";
@@ -145,7 +145,7 @@ ForeignModel transformers_model(const ForeignConfig& config, const std::string& 
   if (family == all.end()) {
     std::set<std::string> known;
     for (const Family& one : all) known.insert(one.model_type);
-    config.refuse("model_type", concat("is no family that is read here: ", join_names({known.begin(), known.end()}), " are (docs/pretrained.md)"));
+    config.refuse("model_type", concat("is not a supported family: ", join_names({known.begin(), known.end()}), " are (docs/pretrained.md)"));
   }
   ForeignModel out = family->read(config);
   out.library = "transformers";

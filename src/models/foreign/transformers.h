@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-/// What config.json and preprocessor_config.json of Hugging Face's transformers say: CLIP, SigLIP (and SigLIP 2 of fixed
+/// Reads config.json and preprocessor_config.json of Hugging Face's transformers: CLIP, SigLIP (and SigLIP 2 of fixed
 /// resolution), DINOv2 with and without registers, DINOv3's ViT. Throws UserError naming a key that has no counterpart.
 ForeignModel transformers_model(const ForeignConfig& config, const std::string& folder);
 

@@ -8,7 +8,7 @@ using enum TensorChange;
 
 constexpr double kDinoEps = 1e-6;
 
-/// What DINOv2 and DINOv3 share; `patches` and `norm` are the names in which they differ.
+/// The rules that DINOv2 and DINOv3 share; `patches` and `norm` are the names that differ.
 Rules dino_rules(const Rules& layer, const std::string& layers, const std::string& patches, const std::string& norm) {
   const Rules shared = {{{"layer_scale1.lambda1"}, {"ls_1.gamma"}},
                         {{"layer_scale2.lambda1"}, {"ls_2.gamma"}},
@@ -22,7 +22,7 @@ Rules dino_rules(const Rules& layer, const std::string& layers, const std::strin
   return with_prefixes(joined(own, with_prefixes(joined(layer, shared), layers, "transformer.resblocks.*.")), "", "visual.");
 }
 
-/// Of Dinov2: gated hidden width is two thirds, up to a multiple of 8.
+/// Dinov2's gated hidden width: two thirds, rounded up to a multiple of 8.
 std::int64_t swiglu_width(std::int64_t width, std::int64_t ratio) {
   constexpr std::int64_t kMultiple = 8;
   return (width * ratio * 2 / 3 + kMultiple - 1) / kMultiple * kMultiple;
@@ -90,8 +90,8 @@ ForeignModel vit(const ForeignConfig& c) {
   out.model.image = {chosen("vit", vit), {"cls"}, {"none"}};
   out.model.preprocessing.mean = out.model.preprocessing.std = {0.5, 0.5, 0.5};
   out.rules = with_and_without(dino_rules(layer, "encoder.layer.*.", "embeddings.patch_embeddings.projection", "layernorm"), "vit.", c, {"ViTModel"});
-  out.left_out = {{"pooler.**", "the layer behind the class token"},
-                  {"vit.pooler.**", "the layer behind the class token"},
+  out.left_out = {{"pooler.**", "the layer after the class token"},
+                  {"vit.pooler.**", "the layer after the class token"},
                   {"embeddings.mask_token", "the token of masked patches"},
                   {"vit.embeddings.mask_token", "the token of masked patches"},
                   {"decoder.**", "the decoder of masked patches"},
@@ -102,12 +102,12 @@ ForeignModel vit(const ForeignConfig& c) {
 Json dinov2_config(const ModelFile& file) {
   const auto vit = settings_or_default<VitSettings>(file.model.image.encoder, "vit");
   const bool gated = vit.mlp == "gated";
-  // The ratio is a whole number; the gated width follows from it by rounding.
+  // The ratio is an integer; the gated width follows from it by rounding.
   const std::int64_t ratio = (mlp_width(vit) * (gated ? 3 : 2) / 2 + vit.width / 2) / vit.width;
   Json out = joined(blocks_config(vit), images_config(vit),
                     {{"mlp_ratio", ratio}, {"use_swiglu_ffn", gated}, {"qkv_bias", vit.qkv_bias == "all"}, {"layerscale_value", 1.0}});
   out.erase("intermediate_size");
-  if (gated) out["hidden_act"] = "gelu";  // which it does not use
+  if (gated) out["hidden_act"] = "gelu";  // not used
   return out;
 }
 
@@ -142,7 +142,7 @@ RotarySettings dinov3_rotary(const ForeignConfig& c) {
   return rotary;
 }
 
-/// Our name for the parts of the input projection that have a bias.
+/// Returns our name for which parts of the input projection have a bias.
 std::string biases_named(bool query, bool key, bool value) {
   const int count = int{query} + int{key} + int{value};
   if (count == 3) return "all";
@@ -180,7 +180,7 @@ ForeignModel dinov3(const ForeignConfig& c) {
   out.model.text.reset();
   out.model.image = {chosen("vit", vit), {"cls"}, {"none"}};
   out.rules = dino_rules(layer, "layer.*.", "embeddings.patch_embeddings", "norm");
-  // Without registers transformers writes an empty tensor.
+  // Without registers, transformers writes an empty tensor.
   out.left_out = {{"embeddings.mask_token", "the token of masked patches"}, {"embeddings.register_tokens", ""}};
   return out;
 }
@@ -195,7 +195,7 @@ Json dinov3_config(const ModelFile& file) {
                     {{"num_register_tokens", vit.registers}, {"use_gated_mlp", vit.mlp == "gated"}, {"query_bias", biased("query")},
                      {"key_bias", biased("key")}, {"value_bias", biased("value")}, {"proj_bias", vit.out_bias}, {"mlp_bias", vit.mlp_bias},
                      {"rope_theta", rotary.base}});
-  // Their defaults augment in training; null is none.
+  // Their defaults augment in training; null means no augmentation.
   const std::pair<const char*, std::optional<double>> augmentations[] = {
       {"pos_embed_shift", rotary.shift}, {"pos_embed_jitter", rotary.jitter}, {"pos_embed_rescale", rotary.rescale}};
   for (const auto& [key, value] : augmentations) out[key] = value ? Json(*value) : Json(nullptr);

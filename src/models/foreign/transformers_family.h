@@ -11,21 +11,22 @@
 #include <tessera/models/foreign/foreign_model.h>
 #include <tessera/models/vit.h>
 
-/// What the families of transformers have in common.
+/// Shared by the families of transformers.
 namespace tessera {
 
 using Rules = std::vector<TensorRule>;
 using Json = nlohmann::json;
 
-/// A family by its model_type: how its configuration is read and, where transformers has a class for it, how one is written.
+/// A family by its model_type: how its configuration is read and, if transformers has a class for it, how one is
+/// written.
 struct Family {
   const char* model_type;
   ForeignModel (*read)(const ForeignConfig&);
   const char* architecture = nullptr;  // the class; null: the family is only read
   const char* processor = nullptr;
   bool texts = false;
-  Json (*config)(const ModelFile&) = nullptr;  // what a class lacks shows when the file is read again
-  int mask_token_dims = 0;  // of the mask token [1, ..., width], which our models lack; 0: the class has none
+  Json (*config)(const ModelFile&) = nullptr;  // reading the file back detects what a class lacks
+  int mask_token_dims = 0;  // dimensions of the mask token [1, ..., width], which our models lack; 0: none
 };
 
 /// CLIP, MetaCLIP 2 and SigLIP, both towers or one.
@@ -36,15 +37,16 @@ std::span<const Family> dino_families();
 Rules joined(Rules first, const Rules& second);
 Json joined(Json first, const Json& second, const Json& third = Json::object());
 
-/// Rules for names with and without `prefix`, which transformers puts before a tower that it saves as part of a larger class
-/// (Dinov2ForImageClassification: `dinov2.`). Names are written without it where config.json names one of the classes in `bare`.
+/// Returns rules for names with and without `prefix`, which transformers adds to a tower saved as part of a larger
+/// class (Dinov2ForImageClassification: `dinov2.`). Names are written without it if config.json names one of the
+/// classes in `bare`.
 Rules with_and_without(const Rules& rules, const std::string& prefix, const ForeignConfig& c, const std::set<std::string>& bare);
 
-/// Reads the keys that all families share; the family's defaults stand in `s`.
+/// Reads the keys that all families share; `s` has the family's defaults.
 void read_blocks(TransformerSettings& s, const ForeignConfig& c);
 void read_images(VitSettings& s, const ForeignConfig& c);
 
-/// The same keys, written.
+/// Writes the same keys.
 Json blocks_config(const TransformerSettings& s);
 Json images_config(const VitSettings& s);
 

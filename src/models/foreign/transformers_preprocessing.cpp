@@ -21,18 +21,18 @@ std::string interpolation_of(const ForeignConfig& c) {
   return resample == kBilinear ? "bilinear" : "bicubic";
 }
 
-/// The size at a key: a number, the shorter edge, or height and width.
+/// Returns the size at a key: a number, the shorter edge, or height and width.
 config::Size size_of(const ForeignConfig& c, const std::string& key, const config::Size& otherwise) {
   if (!c.has(key) || !c.json().at(key).is_object()) return c.size(key, otherwise);
   const ForeignConfig size = c.section(key);
   const auto edge = [&](const char* name) { return size.get<std::int64_t>(name, 0); };
   const config::Size out = size.has("shortest_edge") ? config::Size(edge("shortest_edge")) : config::Size(edge("height"), edge("width"));
   if (size.has("longest_edge") || out.height < 1 || out.width < 1)
-    c.refuse(key, "is no size of pictures that ours can have: shortest_edge, or height and width are read");
+    c.refuse(key, "is not an image size that our preprocessing supports: use shortest_edge, or height and width");
   return out;
 }
 
-/// The share that timm's crop_pct would have: our transform makes the size before the crop from it.
+/// Returns timm's crop_pct for these sizes: our transform computes the size before the crop from it.
 double share_of(std::int64_t kept, std::int64_t resized) {
   const auto gives = [&](double share) { return static_cast<std::int64_t>(std::floor(static_cast<double>(kept) / share)) == resized; };
   const double share = static_cast<double>(kept) / static_cast<double>(resized);
@@ -48,13 +48,13 @@ void read_sizes(Preprocessing& p, const ForeignConfig& c) {
   const config::Size resized = size_of(c, "size", p.image_size);
   p.image_size = crops ? size_of(c, "crop_size", resized) : resized;
   if (p.image_size.height > resized.height || p.image_size.width > resized.width)
-    c.refuse("crop_size", "is larger than the resized picture, around which ours have no border");
+    c.refuse("crop_size", "is larger than the resized image, and our preprocessing adds no border");
   p.crop_pct = share_of(p.image_size.height, resized.height);
   if (share_of(p.image_size.width, resized.width) != p.crop_pct)
-    c.refuse("crop_size", "keeps other shares of height and width than of each other");
+    c.refuse("crop_size", "keeps different shares of height and width");
 }
 
-/// Ours have the factor 1 / 255 before them.
+/// Our values are applied after the factor 1 / 255, so another factor is folded into them.
 void read_values(Preprocessing& p, const ForeignConfig& c) {
   constexpr double kLevels = 255, kTolerance = 1e-6;
   p.mean = channels(c, "image_mean", p.mean);

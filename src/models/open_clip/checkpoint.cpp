@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kConfigName = "open_clip_config.json";
+constexpr const char* kCheckpointConfig = "open_clip_config.json";
 constexpr std::int64_t kClipVocabulary = 49408;
 
 bool is_weights_name(const fs::path& name) {
@@ -22,7 +22,7 @@ bool is_weights_name(const fs::path& name) {
   return ending == ".safetensors" || ending == ".pt" || ending == ".pth" || ending == ".bin";
 }
 
-/// Whether a folder is a run, a checkpoint or the folder of a model of ours.
+/// Whether a folder is a run, a checkpoint or the folder of one of our models.
 bool holds_our_model(const fs::path& folder) {
   const fs::path model = folder / "model.safetensors";
   return fs::exists(folder / "latest") || fs::exists(folder / "checkpoints" / "latest") ||
@@ -35,15 +35,15 @@ std::string shipped_clip_vocabulary() {
   return fs::is_regular_file(file, unknown) ? io::read_file(file.string()) : "";
 }
 
-/// Whether CLIP's tokens fit into its table, which may be longer (OpenCLIP's coca_base).
+/// Whether CLIP's tokens fit in its token table, which may have more entries (OpenCLIP's coca_base).
 bool reads_clip_tokens(const ModelSettings& model) {
   const config::Node* size = model.text->encoder.settings.find("vocab_size");
   return size != nullptr && config::Value<std::int64_t>::read(*size, "vocab_size", 0) >= kClipVocabulary;
 }
 
-/// open_clip_config.json in the folder of the weights; empty if there is none.
+/// Returns open_clip_config.json in the weights' folder; empty if there is none.
 std::string config_beside(const std::string& weights) {
-  const fs::path config = fs::absolute(weights).parent_path() / kConfigName;
+  const fs::path config = fs::absolute(weights).parent_path() / kCheckpointConfig;
   return fs::is_regular_file(config) ? config.string() : "";
 }
 
@@ -52,7 +52,7 @@ ModelSettings settings_beside(const std::string& weights) {
   if (config.empty() && io::is_pytorch_file(weights))
     if (const auto openai = openai_model(io::load_pytorch_file(weights), weights)) return *openai;
   if (config.empty())
-    user_error(weights, ": weights without our settings, and no ", kConfigName,
+    user_error(weights, ": weights without our settings, and no ", kCheckpointConfig,
                " beside them: say which of OpenCLIP's models they are, --architecture ViT-B-32 (tessera-convert --list "
                "shows the names), or put its configuration there");
   return model_of_open_clip_config(io::read_file(config), config);
@@ -72,7 +72,7 @@ config::ModuleSettings clip_tokenizer(const TowerSettings& text) {
 
 bool is_open_clip_checkpoint(const std::string& path) {
   std::error_code unknown;
-  if (fs::is_directory(path, unknown)) return fs::exists(fs::path(path) / kConfigName) && !holds_our_model(path);
+  if (fs::is_directory(path, unknown)) return fs::exists(fs::path(path) / kCheckpointConfig) && !holds_our_model(path);
   if (!fs::is_regular_file(path, unknown)) return false;
   return io::is_pytorch_file(path) || (path.ends_with(".safetensors") && !is_model_file(path));
 }
@@ -84,9 +84,9 @@ std::string find_open_clip_weights(const std::string& path) {
   std::vector<std::string> found;
   for (const auto& entry : fs::directory_iterator(path))
     if (entry.is_regular_file() && is_weights_name(entry.path())) found.push_back(entry.path().string());
-  if (found.empty()) user_error(path, ": holds no weights: expected open_clip_model.safetensors or a file of PyTorch's");
+  if (found.empty()) user_error(path, ": holds no weights: expected open_clip_model.safetensors or a PyTorch file");
   if (found.size() > 1)
-    user_error(path, ": holds several files of weights, ", join_names(found), ": name one of them");
+    user_error(path, ": holds several weight files, ", join_names(found), ": name one of them");
   return found.front();
 }
 
@@ -122,9 +122,9 @@ ModelFile from_named_tensors(const std::map<std::string, at::Tensor>& tensors, c
 std::map<std::string, at::Tensor> open_clip_tensors(const std::string& weights,
                                                     const std::map<std::string, at::Tensor>& own) {
   std::map<std::string, at::Tensor> tensors = load_weights(weights);
-  // OpenAI's TorchScript files carry these numbers as tensors; the settings say the same.
+  // OpenAI's TorchScript files store these numbers as tensors; the settings have the same values.
   for (const char* name : {"input_resolution", "context_length", "vocab_size"}) tensors.erase(name);
-  std::erase_if(tensors, [](const auto& item) { return item.first.ends_with("attn_mask"); });  // made anew, not learned
+  std::erase_if(tensors, [](const auto& item) { return item.first.ends_with("attn_mask"); });  // computed again, not learned
   merge_value_copies(tensors, own, weights);
   const std::string config = config_beside(weights);
   if (config.empty()) return tensors;
@@ -139,10 +139,10 @@ ModelFile load_open_clip_checkpoint(const std::string& path, const std::string& 
   const std::string weights = find_open_clip_weights(path);
   const ModelSettings model = open_clip_settings(weights, name);
   if (!reads_clip_tokens(model))
-    user_error(weights, ": no tokenizer is known for it: its text tower has no room for the ", kClipVocabulary, " byte pairs of CLIP's");
+    user_error(weights, ": no tokenizer is known for it: its text tower has no room for CLIP's ", kClipVocabulary, " byte pairs");
   ModelFile file = from_open_clip(weights, model);
   if (file.vocabulary.empty())
-    user_error(weights, ": CLIP's vocabulary is not found among the configurations that ship with Tessera (",
+    user_error(weights, ": CLIP's vocabulary is missing from the configurations that ship with Tessera (",
                config::shipped_folder(), "): convert the file with tessera-convert --merges FILE");
   return file;
 }

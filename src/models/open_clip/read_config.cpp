@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-/// What both towers of an open_clip_config.json say of their blocks.
+/// Settings of the blocks of both towers in an open_clip_config.json.
 struct OpenClipBlocks {
   std::int64_t width = 0;
   double mlp_ratio = 4.0;
@@ -29,13 +29,13 @@ struct OpenClipBlocks {
 
 template <class Visitor>
 void fields(Visitor& v, OpenClipBlocks& s) {
-  v("width", s.width, "of the tokens", config::at_least(1));
+  v("width", s.width, "width of the tokens", config::at_least(1));
   v("mlp_ratio", s.mlp_ratio, "", config::above(0));
-  v("ls_init_value", s.ls_init_value, "start value of LayerScale");
+  v("ls_init_value", s.ls_init_value, "initial value of LayerScale");
   v("act_kwargs", s.act_kwargs, "approximate: tanh");
   v("norm_kwargs", s.norm_kwargs, "eps");
   v("final_ln_after_pool", s.final_ln_after_pool, "");
-  v("output_tokens", s.output_tokens, "of no meaning for embeddings");
+  v("output_tokens", s.output_tokens, "has no effect on embeddings");
 }
 
 std::optional<config::Problem> validate(const OpenClipBlocks& s) {
@@ -68,13 +68,13 @@ void fields(Visitor& v, OpenClipVision& s) {
   fields(v, static_cast<OpenClipBlocks&>(s));
   v("image_size", s.image_size, "pixels");
   v("patch_size", s.patch_size, "pixels");
-  v("layers", s.layers, "blocks of a ViT, or those of a ResNet's four stages");
+  v("layers", s.layers, "number of blocks of a ViT, or of each of a ResNet's four stages");
   v("head_width", s.head_width, "width / heads", config::at_least(1));
   v("no_ln_pre", s.no_ln_pre, "");
-  v("pos_embed_type", s.pos_embed_type, "either lies in the file", config::one_of({"learnable", "sin_cos_2d"}));
+  v("pos_embed_type", s.pos_embed_type, "the file has the positions either way", config::one_of({"learnable", "sin_cos_2d"}));
   v("pool_type", s.pool_type, "", config::one_of({"tok", "avg"}));
-  v("patch_dropout", s.patch_dropout, "of training");
-  v("timm_model_name", s.timm_model_name, "an image tower of timm's");
+  v("patch_dropout", s.patch_dropout, "only for training");
+  v("timm_model_name", s.timm_model_name, "the name of a timm image tower");
   v("timm_pool", s.timm_pool, "");
   v("timm_proj", s.timm_proj, "", config::one_of({"linear", "none", "", "mlp"}));
   v("timm_proj_bias", s.timm_proj_bias, "");
@@ -98,7 +98,7 @@ void fields(Visitor& v, OpenClipText& s) {
   v("vocab_size", s.vocab_size, "", config::at_least(1));
   v("heads", s.heads, "", config::at_least(1));
   v("layers", s.layers, "", config::at_least(1));
-  v("pad_id", s.pad_id, "of no meaning with causal attention");
+  v("pad_id", s.pad_id, "has no effect with causal attention");
   v("eos_id", s.eos_id, "for pool_type: eos");
   v("pool_type", s.pool_type, "", config::one_of({"argmax", "eos", "first", "last"}));
   v("no_causal_mask", s.no_causal_mask, "");
@@ -106,15 +106,15 @@ void fields(Visitor& v, OpenClipText& s) {
   v("embed_cls", s.embed_cls, "");
   v("correct_cls_mask", s.correct_cls_mask, "");
   v("proj_type", s.proj_type, "", config::one_of({"linear", "none"}));
-  v("hf_model_name", s.hf_model_name, "an encoder of transformers");
-  v("hf_proj_type", s.hf_proj_type, "of that one", config::one_of({"linear", "mlp", ""}));
-  v("hf_pooler_type", s.hf_pooler_type, "of that one");
+  v("hf_model_name", s.hf_model_name, "the name of a transformers encoder");
+  v("hf_proj_type", s.hf_proj_type, "of that encoder", config::one_of({"linear", "mlp", ""}));
+  v("hf_pooler_type", s.hf_pooler_type, "of that encoder");
 }
 
 struct OpenClipModel {
   std::int64_t embed_dim = 0;
   bool quick_gelu = false, custom_text = false, coca = false;
-  std::string tokenizer, cleanup;  // hf_tokenizer_name, and how texts are cleaned before it
+  std::string tokenizer, cleanup;  // hf_tokenizer_name, and how texts are cleaned before tokenizing
   bool strips_separator = false;
   std::optional<double> init_logit_scale, init_logit_bias;
   OpenClipVision vision;
@@ -125,9 +125,9 @@ template <class Visitor>
 void fields(Visitor& v, OpenClipModel& s) {
   v("embed_dim", s.embed_dim, "", config::at_least(1));
   v("quick_gelu", s.quick_gelu, "");
-  v("custom_text", s.custom_text, "how the file names tensors");
-  v("init_logit_scale", s.init_logit_scale, "of training");
-  v("init_logit_bias", s.init_logit_bias, "of training");
+  v("custom_text", s.custom_text, "whether the file names the text tower's tensors with the prefix text.");
+  v("init_logit_scale", s.init_logit_scale, "only for training");
+  v("init_logit_bias", s.init_logit_bias, "only for training");
   v("vision_cfg", s.vision, "");
   v("text_cfg", s.text, "");
 }
@@ -140,7 +140,7 @@ struct OpenClipPreprocessing {
 
 template <class Visitor>
 void fields(Visitor& v, OpenClipPreprocessing& s) {
-  v("size", s.size, "pixels; the image tower's where it is not said");
+  v("size", s.size, "pixels; if missing, the image tower's size");
   v("mode", s.mode, "", config::one_of({"RGB"}));
   v("mean", s.ours.mean, "");
   v("std", s.ours.std, "", config::above(0));
@@ -168,7 +168,8 @@ bool switched_off(const OpenClipJson& value) {
   return value.is_null() || value == false || value == "" || (value.is_structured() && value.empty());
 }
 
-/// What OpenCLIP can build and we cannot, where it is switched on; where it is off nothing is left to read.
+/// Throws UserError if a part that OpenCLIP can build and we cannot is switched on; removes it from the JSON if it is
+/// off.
 void refuse_foreign_parts(OpenClipJson& section, const std::string& name, const std::vector<std::string>& keys,
                           const std::string& path) {
   for (const std::string& key : keys) {
@@ -197,7 +198,7 @@ OpenClipFile parse_open_clip_config(const std::string& text, const std::string& 
   OpenClipJson &vision = model["vision_cfg"], &text_tower = model["text_cfg"];
   for (const char* of_training : {"timm_model_pretrained", "timm_drop", "timm_drop_path"}) vision.erase(of_training);
   text_tower.erase("hf_model_pretrained");
-  const auto none_for_null = [](OpenClipJson& section, const char* key) {  // null is no default there, but none
+  const auto none_for_null = [](OpenClipJson& section, const char* key) {  // null means none there, not the default
     if (section.contains(key) && section.at(key).is_null()) section[key] = "";
   };
   for (const char* key : {"timm_pool", "timm_proj"}) none_for_null(vision, key);
@@ -231,7 +232,7 @@ OpenClipFile parse_open_clip_config(const std::string& text, const std::string& 
   return file;
 }
 
-/// The members of `settings` that a module knows, as the module is chosen.
+/// Returns the module `name` with these settings.
 template <class Settings>
 config::ModuleSettings module_of(const char* name, const Settings& settings) {
   return {name, config::dump(settings)};
@@ -280,7 +281,7 @@ TowerSettings image_tower_of(const OpenClipModel& model, const std::string& path
   if (theirs.attentional_pool.text() != "false") {
     if (theirs.attentional_pool.text() != "true")
       user_error(path, ": model_cfg.vision_cfg.attentional_pool is ", theirs.attentional_pool.text(),
-                 ": our models have the pooler of `true` alone");
+                 ": our models have only the pooler for `true`");
     vit.final_norm = "none";
     AttentionalPoolSettings pool;
     pool.output_dim = model.embed_dim;
@@ -291,7 +292,8 @@ TowerSettings image_tower_of(const OpenClipModel& model, const std::string& path
   return {module_of("vit", vit), {theirs.pool_type == "avg" ? "gap" : "cls"}, linear_to(model.embed_dim)};
 }
 
-/// OpenCLIP's TimmModel: timm's tower under `trunk`, and a projection of its own or timm's classifier in its place.
+/// OpenCLIP's TimmModel: timm's tower under `trunk`, and a projection of OpenCLIP's or, in its place, timm's
+/// classifier.
 TimmTower timm_tower_of(const OpenClipModel& model, const std::string& path) {
   const OpenClipVision& theirs = model.vision;
   TimmHead head;
@@ -307,13 +309,13 @@ TimmTower timm_tower_of(const OpenClipModel& model, const std::string& path) {
                                                {{"proj.bias"}, {"proj_bias"}},
                                                {{"mlp.fc1.**"}, {"head.linear_hidden.0.**"}},
                                                {{"mlp.fc2.**"}, {"head.linear_out.**"}}};
-  // First, for writing: the trunk's names for a classifier are others.
+  // These rules come first when writing, because the trunk's names for a classifier differ.
   const std::vector<TensorRule> own = with_prefixes(projections, "visual.head.", "visual.");
   out.rules.insert(head.classifier ? out.rules.end() : out.rules.begin(), own.begin(), own.end());
   return out;
 }
 
-/// OpenCLIP's HFTextEncoder: a tower of transformers' under `text.transformer`.
+/// OpenCLIP's HFTextEncoder: a transformers encoder under `text.transformer`.
 TextTower transformers_text_of(const OpenClipModel& model, const std::string& path) {
   const OpenClipText& theirs = model.text;
   const std::string folder = std::filesystem::absolute(path).parent_path().string();
@@ -339,8 +341,8 @@ TowerSettings text_tower_of(const OpenClipModel& model) {
           none ? config::ModuleSettings{"none"} : linear_to(model.embed_dim, theirs.proj_bias)};
 }
 
-/// What is left after the towers of other libraries: our names, with or without `text.` before those of the text tower. Reading takes
-/// what is there; the file's own kind stands first, for writing.
+/// Rules for what remains after the towers of other libraries: our names, where the text tower's may have the prefix
+/// `text.`. Reading accepts both; writing uses the file's own kind, which comes first.
 std::vector<TensorRule> name_rules(const OpenClipModel& model) {
   const bool custom = model.custom_text || !model.text.hf_model_name.empty() || model.coca;
   const std::vector<TensorRule> module = {{{"text.text_projection.weight"}, {"text_projection"}, TensorChange::transposed},

@@ -24,7 +24,7 @@ class OpenClipConfigWriter {
   OpenClipConfigWriter(const ModelFile& file, const std::string& path)
       : file_(file), model_(resolve(file.model)), path_(path) {}
 
-  /// With OpenCLIP's own image tower.
+  /// Returns the configuration with OpenCLIP's own image tower.
   OpenClipJson whole() const {
     if (!model_.text) refuse("a model without a text tower");
     require(!model_.unit_length, "embeddings of unit length");
@@ -35,13 +35,14 @@ class OpenClipConfigWriter {
     return with_vision(image().encoder.name == "modified_resnet" ? modified_resnet() : vit(), text_cfg);
   }
 
-  /// With this `vision_cfg`, and a text tower of OpenCLIP's own or, if it is no empty object, this `text_cfg`.
+  /// Returns the configuration with this `vision_cfg`, and with OpenCLIP's own text tower or, if it is not an empty
+  /// object, this `text_cfg`.
   OpenClipJson with_vision(const OpenClipJson& vision, const OpenClipJson& text_cfg) const {
     if (!model_.text) refuse("a model without a text tower");
     return {{"model_cfg", model(vision, text_cfg)}, {"preprocess_cfg", preprocessing()}};
   }
 
-  /// Of timm's image towers those that are the model's, as `vision_cfg`.
+  /// Returns the `vision_cfg` of each timm image tower that equals the model's.
   std::vector<OpenClipJson> timm_visions() const {
     TimmHead head;
     head.pool = timm_pool_of(image());
@@ -97,7 +98,7 @@ class OpenClipConfigWriter {
     OpenClipJson out;
     out["embed_dim"] = embed_dim();
     out["quick_gelu"] = quick_gelu();
-    // The plain class knows neither a projection with a bias nor one of another library.
+    // The plain class supports neither a projection with a bias nor a text tower of another library.
     if (texts.contains("proj_bias") || texts.contains("no_causal_mask") || texts.contains("hf_model_name") || texts.contains("embed_cls"))
       out["custom_text"] = true;
     if (const auto bias = file_.weights.find("logit_bias"); bias != file_.weights.end())
@@ -113,7 +114,7 @@ class OpenClipConfigWriter {
     return read<TextTransformerSettings>(text().encoder).width;
   }
 
-  // One setting for both towers; a ResNet's is ReLU whatever it says.
+  // One setting for both towers; a ResNet always uses ReLU.
   bool quick_gelu() const {
     if (text().encoder.name != "text_transformer") refuse("the text encoder ", text().encoder.name);
     return read<TextTransformerSettings>(text().encoder).activation == "quick_gelu";
@@ -122,11 +123,11 @@ class OpenClipConfigWriter {
   OpenClipJson vit() const {
     if (image().encoder.name != "vit") refuse("the image encoder ", image().encoder.name);
     const auto settings = read<VitSettings>(image().encoder);
-    require((settings.activation == "quick_gelu") == quick_gelu(), "quick_gelu in one tower alone");
-    require(!has_bias(image().projection), "a projection of pictures with a bias");
+    require((settings.activation == "quick_gelu") == quick_gelu(), "quick_gelu in only one tower");
+    require(!has_bias(image().projection), "an image projection with a bias");
     require(settings.class_token, "an image tower without a class token");
     require(settings.position_embedding == "learned", "an image tower without positions");
-    require(settings.stem == "patch" && !settings.patch_bias, "another stem than a convolution without bias");
+    require(settings.stem == "patch" && !settings.patch_bias, "a stem other than one convolution without bias");
     require(settings.registers == 0 && settings.prefix_positions != "none", "registers, or a class token without a position");
     require(!settings.rotary, "rotary positions");
     const bool attentional = image().readout.name == "attentional_pool";
@@ -137,25 +138,25 @@ class OpenClipConfigWriter {
     if (!settings.pre_norm) out["no_ln_pre"] = true;
     if (settings.final_norm == "pooled") out["final_ln_after_pool"] = true;
     if (image().readout.name == "gap") {
-      require(read<PositionsSettings>(image().readout).skip_prefix <= 1, "a mean that leaves out patches");
+      require(read<PositionsSettings>(image().readout).skip_prefix <= 1, "a mean that skips patches");
       out["pool_type"] = "avg";
     } else if (attentional) {
       const auto pool = read<AttentionalPoolSettings>(image().readout);
       out.update(OpenClipJson{{"attentional_pool", true}, {"attn_pooler_queries", pool.queries}, {"attn_pooler_heads", pool.heads}});
-      require(image().projection.name == "none", "a projection behind an attentional pool");
+      require(image().projection.name == "none", "a projection after an attentional pool");
       return out;
     } else if (image().readout.name != "cls") {
       refuse("the image read-out ", image().readout.name);
     }
-    if (image().projection.name != "linear") refuse("the projection ", image().projection.name, " behind a ViT");
+    if (image().projection.name != "linear") refuse("the projection ", image().projection.name, " after a ViT");
     return out;
   }
 
   OpenClipJson modified_resnet() const {
     const auto settings = read<ModifiedResnetSettings>(image().encoder);
     if (image().readout.name != "attention_pool_2d") refuse("the image read-out ", image().readout.name, " of a ResNet");
-    require(image().projection.name == "none", "a projection behind a ResNet's attention_pool_2d");
-    require(settings.image_size.height == settings.image_size.width, "a ResNet for pictures that are not square");
+    require(image().projection.name == "none", "a projection after a ResNet's attention_pool_2d");
+    require(settings.image_size.height == settings.image_size.width, "a ResNet for images that are not square");
     const auto pool = read<AttentionPool2dSettings>(image().readout);
     return {{"image_size", size(settings.image_size)},
             {"layers", settings.layers},
@@ -172,10 +173,10 @@ class OpenClipConfigWriter {
             "bidirectional attention that leaves out a text's padding");
     require(settings.final_norm != "none", "a text tower without a final norm");
     const bool class_token = settings.class_token != "none";
-    require(!class_token || text().readout.name == "cls", "a class token behind texts that nothing reads");
+    require(!class_token || text().readout.name == "cls", "a class token after texts that is not read out");
     require(settings.position_embedding == "learned" && !settings.position_rows && settings.position_offset == 0 && settings.token_types == 0 &&
                 settings.embedding_scale == 1 && !settings.pre_norm,
-            "other embeddings of texts than CLIP's");
+            "text embeddings that differ from CLIP's");
     OpenClipJson out = {{"context_length", settings.context_length}, {"vocab_size", settings.vocab_size}};
     out.update(transformer(settings));
     out["heads"] = settings.heads;
@@ -202,7 +203,7 @@ class OpenClipConfigWriter {
       out["pool_type"] = "eos";
       out["eos_id"] = *readout.eos_id;
     } else {
-      // OpenCLIP looks for the largest id: that is the last real token with CLIP's own tokenizer.
+      // OpenCLIP searches for the largest id: with CLIP's own tokenizer that is the last real token.
       const bool last_is_largest = file_.tokenizer.name.empty() || file_.tokenizer.name == "clip-bpe";
       if (readout.position == "mask" && !last_is_largest)
         refuse("the text read-out eos at the last token of the tokenizer ", file_.tokenizer.name);
@@ -213,7 +214,7 @@ class OpenClipConfigWriter {
   OpenClipJson transformer(const TransformerSettings& settings) const {
     const TransformerSettings defaults;
     require(settings.mlp == "plain" && !settings.mlp_norm && !settings.mlp_input_norm, "a gated or normalized MLP");
-    require(settings.block_norm == "before", "norms that stand elsewhere than before attention and MLP");
+    require(settings.block_norm == "before", "norms other than before attention and MLP");
     require(settings.qkv_bias == "all" && settings.out_bias && settings.mlp_bias && !settings.qk_norm && !settings.attention_norm, "attention without biases or with norms");
     require(settings.activation != "silu" && settings.activation != "relu", "this activation");
     OpenClipJson out = {{"layers", settings.layers}, {"width", settings.width}};
@@ -264,7 +265,7 @@ std::vector<PublishedDraft> open_clip_drafts(const ModelFile& file, const std::s
   const OpenClipConfigWriter writer(file, origin);
   const auto add = [&](OpenClipJson config) {
     const bool of_carried = !theirs.empty();
-    // The decoder of CoCa and what is of training alone.
+    // CoCa's decoder, and settings that only training uses.
     for (const char* key : {"multimodal_cfg", "init_logit_scale", "custom_text"})
       if (theirs.contains(key)) config["model_cfg"][key] = theirs.at(key);
     const OpenClipJson& vision = config.at("model_cfg").at("vision_cfg");
@@ -280,7 +281,7 @@ std::vector<PublishedDraft> open_clip_drafts(const ModelFile& file, const std::s
       for (const OpenClipJson& vision : visions) add(writer.with_vision(vision, text));
       add(writer.with_own_vision(text));
     } catch (const UserError& error) {
-      reason = error.what();  // OpenCLIP's own towers have no place for it
+      reason = error.what();  // OpenCLIP's own towers cannot express it
     }
   }
   if (out.empty()) user_error(reason);

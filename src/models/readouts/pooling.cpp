@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// tokens [B, N, w] at index [B] -> [B, w]; 0 where that position is padding.
+/// Returns the token [B, w] of tokens [B, N, w] at index [B]; 0 if that position is padding.
 at::Tensor token_at(const Encoded& encoded, const at::Tensor& index) {
   const at::Tensor place = index.view({-1, 1, 1}).expand({-1, 1, encoded.tokens.size(2)});
   const at::Tensor token = encoded.tokens.gather(1, place);  // [B, 1, w]
@@ -55,7 +55,7 @@ at::Tensor ClsReadOut::pool(const Encoded& encoded) const {
 EosReadOut::EosReadOut(const EosSettings& settings, const ReadOutContext& context)
     : PoolingReadOut(settings, context), settings_(settings) {
   if (context.modality == Modality::image)
-    user_error(context.path, ": eos is a read-out of text towers, pictures have no end token: use cls, gap or max");
+    user_error(context.path, ": eos is a read-out for text towers; images have no end token: use cls, gap or max");
 }
 
 at::Tensor EosReadOut::pool(const Encoded& encoded) const {
@@ -65,7 +65,7 @@ at::Tensor EosReadOut::pool(const Encoded& encoded) const {
 at::Tensor EosReadOut::find(const Encoded& encoded) const {
   const at::Tensor& mask = encoded.mask;
   if (settings_.eos_id || settings_.position == "ids" || !mask.defined()) {
-    TORCH_CHECK(encoded.ids.defined(), "eos: this encoder gives no ids to look for the end token in");
+    TORCH_CHECK(encoded.ids.defined(), "eos: this encoder returns no ids in which to find the end token");
     if (settings_.eos_id) {
       at::Tensor found = encoded.ids.eq(*settings_.eos_id);
       if (mask.defined()) found = found & mask;

@@ -17,7 +17,7 @@ struct KeyAndValue {
   std::string key, value;
 };
 
-// Names of a projection of keys in whole models, and of its copy for the values.
+// Names of the key projections in whole models, and of their copies for the values.
 std::vector<KeyAndValue> projection_names() {
   std::vector<KeyAndValue> out;
   for (const std::string& prefix : {concat("visual.", kImagePrefix), std::string(kTextPrefix)})
@@ -31,7 +31,7 @@ std::optional<config::Problem> validate(const SparoSettings& s) {
   if (s.slots % s.group_size != 0)
     return config::Problem{"group_size", concat(s.group_size, " does not divide slots ", s.slots)};
   if (s.share_values && s.value_width && *s.value_width != s.key_width)
-    return config::Problem{"value_width", concat(*s.value_width, " needs share_values: false: shared values are keys, ",
+    return config::Problem{"value_width", concat(*s.value_width, " needs share_values: false; shared values are the keys, ",
                                                  s.key_width, " wide")};
   return std::nullopt;
 }

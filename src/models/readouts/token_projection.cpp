@@ -17,7 +17,7 @@ TokenProjection::TokenProjection(const TokenProjectionSettings& settings, const 
                "give model.text an encoder with such a table (text_transformer)");
   const auto transform = register_module("transform", std::make_shared<torch::nn::Module>());
   dense_ = transform->register_module("dense", torch::nn::Linear(context.width, table_.size(1)));
-  torch::nn::init::normal_(dense_->weight, 0, 0.02);  // as BERT begins
+  torch::nn::init::normal_(dense_->weight, 0, 0.02);  // BERT's initialization
   torch::nn::init::zeros_(dense_->bias);
   norm_ = transform->register_module("norm", std::make_shared<LayerNorm>(table_.size(1), settings.layer_norm_eps));
   bias_ = register_parameter("bias", at::zeros({table_.size(0)}));

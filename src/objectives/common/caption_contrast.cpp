@@ -16,14 +16,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr double kEmptySum = -std::numeric_limits<double>::infinity();  // the logarithm of one
+constexpr double kEmptySum = -std::numeric_limits<double>::infinity();  // the logarithm of an empty sum
 
-// sigmoid's loss at -x.
+// Returns log(1 + exp(x)).
 at::Tensor soft_plus(const at::Tensor& x) {
   return -at::log_sigmoid(-x);
 }
 
-// This rank's images beside all captions, [B, C, K] in tiles that are never there together.
+// Similarities of this rank's images and all captions, [B, C, K], one tile at a time.
 class CaptionTiles {
  public:
   CaptionTiles(at::Tensor image, at::Tensor texts, CaptionRelation relation, std::int64_t chunk, int rank)
@@ -55,7 +55,7 @@ class CaptionTiles {
     return CaptionRelation::own_of(values, first_ + tile.row, tile.column);
   }
 
-  // As Tiles::walk.
+  // See Tiles::walk.
   template <class Body, class Merge>
   void walk(Body&& body, Merge&& merge) const {
     tiles_.walk(body, merge);
@@ -72,13 +72,13 @@ class CaptionTiles {
   Tiles tiles_;
 };
 
-// What the softmaxes of InfoNCE need of each row, [B, K] for the denominator `slot` and [B, 1] else, or of each caption
-// [C, K].
+// Sums for the softmaxes of InfoNCE, per row ([B, K] for the denominator `slot`, else [B, 1]) or per caption [C, K]. "Further
+// positives" are duplicates that count as positives.
 struct SoftmaxSums {
-  at::Tensor log_sum;    // of the exponentials in the denominator, without the positives for `negatives`
+  at::Tensor log_sum;    // log of the sum of exponentials in the denominator; for `negatives` without the positives
   at::Tensor further;    // sum of the logits of further positives; undefined: there are none
-  at::Tensor count;      // of further positives
-  at::Tensor positives;  // number of positives in all
+  at::Tensor count;      // number of further positives
+  at::Tensor positives;  // number of all positives
   at::Tensor pull;       // for `negatives`, the sum over positives of sigmoid(log_sum - s)
   at::Tensor term;       // each row's loss
 
@@ -93,7 +93,7 @@ struct SoftmaxSums {
   }
 };
 
-// Of a row's or caption's gradient: what its softmax and each of its positives weigh.
+// The weights of the softmax and of each positive in the gradient of a row or caption.
 struct GradientWeights {
   at::Tensor softmax, positive;
 };
@@ -156,7 +156,7 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
                              group.rank());
     const std::int64_t captions = tiles.captions();
     const GradientWeights of_rows{saved[5] * gradients[0], saved[6] * gradients[0]};
-    // Each rank's loss may weigh differently in what is differentiated.
+    // The incoming gradient may differ between ranks.
     const at::Tensor of_ranks = group.all_gather(gradients[1].reshape({1}).contiguous());
     const at::Tensor of_images = of_ranks.repeat_interleave(tiles.batch()).unsqueeze(1);  // [C, 1]
     const GradientWeights of_columns{saved[7] * of_images, saved[8] * of_images};
@@ -175,11 +175,11 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
           column{tile.columns_of(of_columns.softmax), tile.columns_of(of_columns.positive)};
       const CaptionRelation::Tile relation = tiles.relation_of(tile);
       const at::Tensor gradient = softmax_side(row_sum, row).add_(softmax_side(column_sum, column));
-      if (negatives) {  // positives are in no denominator
+      if (negatives) {  // positives are not in log_sum
         tiles.own_of(gradient, tile).fill_(0.0);
         fill_where(gradient, relation.further, 0.0);
       }
-      // What rows and columns pull at their positives, in the part of the tile that `pick` gives.
+      // The gradient of the rows' and columns' positive terms, for the part of the tile that `pick` selects.
       const auto pulled = [&](const auto& pick) {
         const auto side = [&](const at::Tensor& log_sum, const at::Tensor& weight) {
           const at::Tensor picked = pick(weight.expand_as(logits));
@@ -245,7 +245,7 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
     });
   }
 
-  // What all ranks' images add to each caption.
+  // Combines what the images of all ranks add to each caption's sums.
   static void share_sums(SoftmaxSums& columns, const ProcessGroup& group) {
     if (group.alone()) return;
     columns.log_sum = group.all_gather(columns.log_sum.unsqueeze(0)).logsumexp(0);
@@ -260,7 +260,8 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
     return ((image.unsqueeze(1) * own).sum(2) * scale).masked_fill_(present.logical_not(), 0.0);
   }
 
-  // Positives and terms from the own captions' logits [B, K], 0 where absent: a row per image or per image and slot.
+  // Computes the number of positives and the terms from the logits of the images' own captions [B, K] (0 where absent). There is
+  // one row per image, or one per image and slot.
   static void finish(SoftmaxSums& sums, const at::Tensor& present, const at::Tensor& own, bool by_slot,
                      bool negatives) {
     const auto over_row = [&](const at::Tensor& values) { return by_slot ? values : values.sum(1, /*keepdim=*/true); };
@@ -278,7 +279,7 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
     sums.term = (sums.log_sum - positive / number).masked_fill_(sums.positives == 0, 0.0);
   }
 
-  // The captions of this rank, with their terms; `columns` gets the pulls of all.
+  // Returns the sums of this rank's captions with their terms. Fills columns.pull for all captions.
   static SoftmaxSums of_own_captions(SoftmaxSums& columns, const CaptionTiles& tiles, const at::Tensor& present,
                                      const at::Tensor& own, bool negatives, const ProcessGroup& group) {
     const auto narrowed = [&](const at::Tensor& all) {
@@ -294,7 +295,7 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
     return out;
   }
 
-  // With `negatives` each further positive stands beside the negatives alone, whose sum is known only after all tiles.
+  // With `negatives`, each further positive is contrasted only with the negatives, whose sum is known only after all tiles.
   static void add_further_of_negatives(const CaptionTiles& tiles, const at::Tensor& scale, SoftmaxSums& rows,
                                        SoftmaxSums& columns, const SoftmaxSums& own_columns,
                                        const ProcessGroup& group) {
@@ -389,7 +390,7 @@ class CaptionSigmoid : public torch::autograd::Function<CaptionSigmoid> {
     if (relation.further.defined()) values.copy_(at::where(relation.further, -values, values));
   }
 
-  // -R times the logits, in place; minus infinity where R is 0.
+  // Multiplies the logits by -R in place, for the relation R (1 positive, -1 negative); minus infinity where R is 0.
   static at::Tensor against_label(const CaptionTiles& tiles, const Tile& tile, const CaptionRelation::Tile& relation,
                                   const at::Tensor& logits) {
     negate_positives(tiles, tile, relation, logits);

@@ -10,22 +10,22 @@
 
 namespace tessera {
 
-/// What the softmax of an image's row goes over: the captions in one slot, all captions, or of several positives each
-/// beside the negatives alone.
+/// The captions in the softmax of an image's row: those in one slot, all captions, or, separately for each positive, the positive
+/// and the negatives.
 enum class CaptionDenominator { slot, all, negatives };
 
-/// The denominator that a setting names: slot, all or negatives.
+/// Returns the denominator with this name: slot, all or negatives.
 CaptionDenominator caption_denominator(const std::string& name);
 
-/// Contrasts of images with K captions each over the global batch. Similarities exist one tile at a time, forward and again
-/// backward: memory grows with B D and C K D, never with B C K. Every rank holds all captions, computes the similarities of
-/// its own images, and tells the others the sums that it has for their captions. No second derivatives.
-/// image    [B, D]     this rank's, of unit length (or 0)
-/// texts    [C, K, D]  the captions of all ranks, as gather_rows gives them, of unit length; 0 where absent
+/// Contrasts of images with K captions each, over the global batch. Similarities exist one tile at a time and are recomputed in the
+/// backward pass: memory grows with B D and C K D, never with B C K. Every rank holds all captions, computes the similarities of its
+/// own images, and sends the other ranks the sums for their captions. Second derivatives are not supported.
+/// image    [B, D]     this rank's images, of unit length (or 0)
+/// texts    [C, K, D]  the captions of all ranks (from gather_rows), of unit length; 0 where absent
 /// scale    []         1/temperature
-/// chunk               images in a tile; nothing: as many as suit the device
+/// chunk               images per tile; nullopt: chosen for the device
 struct CaptionContrast {
-  at::Tensor i2t;  // the mean over rows that have a positive; 0 if none has
+  at::Tensor i2t;  // the mean over rows with a positive; 0 if there are none
   at::Tensor t2i;  // the mean over present captions
 };
 /// Multi-positive InfoNCE: a row's term is the mean over its positives p of log(sum of exp(s) over the denominator) - s_p.

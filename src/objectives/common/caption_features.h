@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// What an objective on images with K captions takes of the features: checked, in the type losses compute in. A caption
-/// that is absent is a row of 0 and receives no gradient, whatever the text tower gave for it.
+/// The features that an objective on images with K captions uses, checked and converted to the losses' computing type. An absent
+/// caption is a row of 0 and gets no gradient, whatever the text tower output for it.
 struct CaptionFeatures {
   at::Tensor image_global;  // [B, D]
   at::Tensor image_tokens;  // [B, P, D]
@@ -22,18 +22,18 @@ struct CaptionFeatures {
   at::ScalarType dtype() const { return text_global.scalar_type(); }
 };
 
-/// Which of the image's features an objective wants; the others stay undefined.
+/// Which of the image's features an objective needs; the others stay undefined.
 struct CaptionWants {
   bool image_global = false;
   bool image_tokens = false;
 };
 
-/// One of an image view's tensors, `name` being image_global [B, D] or image_tokens [B, P, D], in the type losses compute in.
-/// Throws as caption_features() does unless it fits `text`, the captions' embeddings [B, K, D].
+/// Returns one of an image view's tensors in the losses' computing type; `name` is image_global [B, D] or image_tokens [B, P, D].
+/// Throws like caption_features() if it does not match `text`, the captions' embeddings [B, K, D].
 at::Tensor image_feature(const at::Tensor& tensor, const char* objective, const char* name, const at::Tensor& text);
 
-/// The features of the two views that `settings` name; a text view of one caption gives K = 1. Throws UserError for what
-/// the towers do not give, and c10::Error "OBJECTIVE: TENSOR must be ..., got ..." for what does not fit.
+/// Returns the features of the two views that `settings` name; a text view with one caption has K = 1. Throws UserError if the
+/// towers do not output a feature, and c10::Error "OBJECTIVE: TENSOR must be ..., got ..." if a tensor does not fit.
 CaptionFeatures caption_features(const Features& features, const char* objective, const CaptionSettings& settings,
                                  const CaptionWants& wants, const ProcessGroup& group);
 

@@ -13,7 +13,7 @@ CaptionRelation::Duplicates duplicates_named(const std::string& name) {
   return name == "positive" ? CaptionRelation::Duplicates::positive : CaptionRelation::Duplicates::negative;
 }
 
-// Whether any number stands twice. A GPU is not asked: finding out costs more than it saves.
+// Returns false if all numbers differ. Always true on a GPU, where the check would cost more than it saves.
 bool may_repeat(const at::Tensor& numbers) {
   if (!numbers.is_cpu()) return true;
   const at::Tensor sorted = std::get<0>(numbers.flatten().sort());
@@ -28,7 +28,7 @@ at::Tensor checked_groups(const at::Tensor& numbers, at::IntArrayRef sizes, cons
 
 }  // namespace
 
-// True where image and caption are duplicates; the own ones are not told apart.
+// Returns true where image and caption are duplicates. An image's own captions may count as duplicates here.
 at::Tensor CaptionRelation::same(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) const {
   at::Tensor out = at::zeros({rows, columns, captions()}, present.options());
   if (image_group.defined())

@@ -13,10 +13,10 @@ namespace {
 
 constexpr double kNoExponential = -std::numeric_limits<double>::infinity();
 
-// Cross-entropies along `dim` of logits relative to the right pair's, log sum exp(s (A_ij - A_ii)): equal in value, and
-// the gradient of the scale does not cancel between large numbers. Logits where `left_out` is true (undefined: nowhere)
-// count in no sum; the right pair's are never among them. further: the logarithm of what the softmaxes sum besides,
-// undefined: nothing.
+// Returns cross-entropies along `dim` for logits relative to the matching pair's logit, log sum exp(s (A_ij - A_ii)). The value is
+// the same as with plain logits, but the gradient of the scale avoids cancellation between large numbers. Logits where `left_out`
+// is true (undefined: nowhere) are ignored; the matching pair must not be among them. further: the logarithm of an additional
+// summand of each softmax; undefined: none.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& left_out, double smoothing, std::int64_t dim,
                          const at::Tensor& further = {}) {
   const auto counted = [&](double nothing) {
@@ -27,17 +27,17 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& left_out, d
   if (smoothing == 0) return loss;
   at::Tensor negatives = at::full({}, logits.size(dim) - 1, logits.options().dtype(at::kLong));
   if (left_out.defined()) negatives = negatives - left_out.sum(dim);
-  return loss - counted(0.0).sum(dim) * smoothing / negatives.clamp_min(1);  // the right pair's own logit is 0
+  return loss - counted(0.0).sum(dim) * smoothing / negatives.clamp_min(1);  // the matching pair's own logit is 0
 }
 
-// The right pair of row b is at column offset + b.
+// The matching pair of row b is in column offset + b.
 at::Tensor row_loss(const at::Tensor& similarity, const at::Tensor& scale, std::int64_t offset,
                     const at::Tensor& left_out, double smoothing, const at::Tensor& further = {}) {
   return cross_entropy((similarity - similarity.diagonal(offset).unsqueeze(1)) * scale, left_out, smoothing, 1, further)
       .sum();
 }
 
-// left_out: of the rows, that is transposed.
+// left_out is that of row_loss(): transposed with respect to `similarity`.
 at::Tensor column_loss(const at::Tensor& similarity, const at::Tensor& scale, std::int64_t offset,
                        const at::Tensor& left_out, double smoothing) {
   return cross_entropy((similarity - similarity.diagonal(-offset)) * scale,
@@ -70,7 +70,7 @@ Contrast global_contrast(const at::Tensor& image_global, const at::Tensor& text_
     text = gather_rows(text, group);
   }
   const ProcessGroup& partners = options.own_rows ? group : ProcessGroup();
-  at::Tensor further;  // [B], of the images' softmaxes
+  at::Tensor further;  // [B], additional summands of the images' softmaxes
   if (negatives.defined())
     further = negative_log_sums(image, (image * text).sum(1), scale,
                                 options.own_rows ? negatives : negatives.gathered(group), options.chunk, partners);

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// The names of the views that data.loader.views makes of one with a count: global_0, global_1, ...
+/// Returns the names of the views that data.loader.views creates for a view with a count: global_0, global_1, ...
 inline std::vector<std::string> counted_views(const std::string& name, std::int64_t count) {
   std::vector<std::string> out;
   for (std::int64_t i = 0; i < count; ++i) out.push_back(name + "_" + std::to_string(i));

@@ -9,7 +9,8 @@
 namespace tessera {
 namespace {
 
-// sum_of(cosines [b, n], where they count in no sum, of each image one number of `offset`, the scalars) -> [b], tile by tile.
+// Computes one number per image [b] of a tile: cosines [b, n] with the negatives, `absent` where they are ignored, `offset` [b]
+// with one number per image.
 using NegativeSum = at::Tensor (*)(const at::Tensor& cosines, const at::Tensor& absent, const at::Tensor& offset,
                                    at::TensorList scalars);
 
@@ -69,7 +70,7 @@ NegativeTexts negative_texts(const Features& features, const char* objective, co
               out.present.scalar_type());
   out.rows = pairs.present;
   if (out.rows.defined()) out.present = out.present.logical_and(out.rows.unsqueeze(1));
-  // A choice, not a product: what stands in absent rows may be NaN.
+  // masked_fill and not a product, because absent rows may hold NaN.
   out.texts = unit_rows(to_compute(view.global).masked_fill(out.present.logical_not().unsqueeze(2), 0.0));
   out.of_all = settings.hard_negatives == "all";
   return out;

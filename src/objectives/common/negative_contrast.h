@@ -13,35 +13,34 @@
 
 namespace tessera {
 
-/// Hard-negative texts of a batch, and which of its images are compared with which: each with its own ones, or with those
-/// of all ranks (NegCLIP, Yuksekgonul et al. 2023). A default one stands for none.
+/// The hard-negative texts of a batch. Each image is compared with its own negatives, or with those of all ranks (NegCLIP,
+/// Yuksekgonul et al. 2023). A default-constructed object means no negatives.
 struct NegativeTexts {
-  at::Tensor texts;          // [B, H, D], of unit length; 0, and without a gradient, where absent
-  at::Tensor present;        // bool [B, H]; those of a pair that takes no part are absent
-  at::Tensor rows;           // bool [B], images that are compared with any; undefined: all
-  bool of_all = false;       // each image with all of them
+  at::Tensor texts;          // [B, H, D], of unit length; 0 and without gradient where absent
+  at::Tensor present;        // bool [B, H]; false for the negatives of an absent pair
+  at::Tensor rows;           // bool [B], images that are compared with negatives; undefined: all
+  bool of_all = false;       // compare each image with the negatives of all images
 
   bool defined() const { return texts.defined(); }
-  /// Those of all ranks, for their images.
+  /// Returns the negatives of all ranks, for the images of all ranks.
   NegativeTexts gathered(const ProcessGroup& group) const;
-  /// The statistic `negatives_per_image`: the mean number of those that are there.
+  /// Returns the statistic `negatives_per_image`: the mean number of present negatives.
   std::pair<std::string, at::Tensor> count() const;
 };
 
-/// Those of the view `negatives`, in the type of the pairs' features. Throws UserError and c10::Error as pair_features()
-/// does, for [B, H, D] embeddings.
+/// Returns the negatives of the view `negatives`, [B, H, D], in the losses' computing type. Throws like pair_features().
 NegativeTexts negative_texts(const Features& features, const char* objective, const NegativeTextSettings& settings,
                              const PairFeatures& pairs);
 
-/// What the softmax of each image's row sums beside the batch's texts: the logarithm of
-/// sum_n exp(scale (cos(image_b, n) - right_b)) over its negatives n, [B]; the lowest number of the type where it has none.
-/// image: [B, D], of unit length; right: [B], cosines of the right pairs. chunk: images in a tile, which is computed again
-/// in the backward pass.
+/// Returns the negatives' summand of each image's softmax, [B]: the logarithm of sum_n exp(scale (cos(image_b, n) - right_b)) over
+/// its negatives n; the lowest number of the type for an image without negatives.
+/// image: [B, D], of unit length; right: [B], cosines of the matching pairs; chunk: images per tile, which is recomputed in the
+/// backward pass.
 at::Tensor negative_log_sums(const at::Tensor& image, const at::Tensor& right, const at::Tensor& scale,
                              const NegativeTexts& negatives, std::optional<std::int64_t> chunk,
                              const ProcessGroup& group);
 
-/// Each image's sum over its negatives n of -log sigmoid(-(scale cos(image_b, n) + bias)), [B]. As above.
+/// Returns each image's sum over its negatives n of -log sigmoid(-(scale cos(image_b, n) + bias)), [B]. Arguments as above.
 at::Tensor negative_sigmoid_sums(const at::Tensor& image, const at::Tensor& scale, const at::Tensor& bias,
                                  const NegativeTexts& negatives, std::optional<std::int64_t> chunk,
                                  const ProcessGroup& group);

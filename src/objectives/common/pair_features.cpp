@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kAny = -1;
 
-// Checks tensors one after another; the first one settles the batch size and the device.
+// Checks tensors one after another; the first one determines the batch size and the device.
 class Checker {
  public:
   Checker(const char* objective, const PairWants& wants)
@@ -70,7 +70,7 @@ class Checker {
   std::optional<at::Device> device_;
 };
 
-// Sets the rows of pairs that take no part to 0.
+// Sets the rows of absent pairs to 0.
 void clear_absent(PairFeatures& pairs) {
   const at::Tensor absent = ~pairs.present;
   for (at::Tensor* tensor : {&pairs.image_global, &pairs.text_global})
@@ -81,22 +81,22 @@ void clear_absent(PairFeatures& pairs) {
 
 }  // namespace
 
-// What a tower gives is a matter of settings.
+// A UserError, because settings decide what a tower outputs.
 void refuse_missing_feature(const char* objective, const std::string& name) {
   const bool image = name.starts_with("image");
   const char* tower = image ? "image" : "text";
   if (name.ends_with("global"))
-    user_error("objective ", objective, " wants one embedding of each ", image ? "picture" : "text", " (", name,
-               "), which the ", tower, " tower does not give: set model.", tower,
-               ".readout to gap or another that does (none is for objectives that read tokens alone)");
-  user_error("objective ", objective, " wants ", name, ", which the ", tower, " tower does not give: set another model.",
+    user_error("objective ", objective, " needs one embedding per ", tower, " (", name, "), which the ", tower,
+               " tower does not output: set model.", tower,
+               ".readout to gap or another that does (none is only for objectives that read tokens)");
+  user_error("objective ", objective, " needs ", name, ", which the ", tower, " tower does not output: set another model.",
              tower, ".encoder");
 }
 
 void refuse_own_shapes(const char* objective, const TowerFeatures& image) {
   if (image.grids.defined())
-    user_error("objective ", objective, " compares patches of images that all have as many, and with "
-               "model.preprocessing.resize_mode: naflex each has its own number: set another resize_mode, or take an objective on "
+    user_error("objective ", objective, " needs the same number of patches in all images, but with "
+               "model.preprocessing.resize_mode: naflex the number varies: set another resize_mode, or use an objective on "
                "embeddings of whole images (clip, siglip)");
 }
 
@@ -137,14 +137,14 @@ PairFeatures pair_features(const Features& features, const char* objective, cons
         present = present & view->present;
       }
     const at::Tensor all = group.all_gather(present);
-    // As with duplicates: the usual case, which a GPU need not tell apart.
+    // Usually all are present and nothing needs masking. On a GPU the check would cost more than it saves.
     if (!all.is_cpu() || !all.all().item<bool>()) {
       out.present = present;
       out.targets.present = all;
       clear_absent(out);
     }
   }
-  // A choice, not a product: what stands in the padding may be NaN.
+  // masked_fill and not a product, because padding may hold NaN.
   if (wants.text_tokens) out.text_tokens = out.text_tokens.masked_fill(~out.text_mask.unsqueeze(-1), 0.0);
   return out;
 }

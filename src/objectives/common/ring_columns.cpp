@@ -21,13 +21,13 @@ struct ColumnsBody : torch::CustomClassHolder {
   at::Tensor mask;
 };
 
-// Texts and mask as one tensor [n, numbers], which is what travels.
+// Packs texts and mask into one tensor [n, numbers], which travels around the ring.
 at::Tensor packed(const at::Tensor& texts, const at::Tensor& mask) {
   const at::Tensor flat = texts.detach().flatten(1);
   return mask.defined() ? at::cat({flat, mask.flatten(1).to(flat.scalar_type())}, 1) : flat.clone();
 }
 
-// Texts and mask again, of shapes like those given.
+// Restores texts and mask from a block, with the shapes of the given ones.
 std::vector<at::Tensor> unpacked(const at::Tensor& block, const at::Tensor& texts, const at::Tensor& mask) {
   const std::int64_t width = texts.numel() / texts.size(0);
   const at::Tensor features = block.narrow(1, 0, width).reshape(texts.sizes());

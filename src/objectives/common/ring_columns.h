@@ -5,19 +5,19 @@
 
 namespace tessera {
 
-/// Own images beside all texts of the global batch, with the texts of one rank at a time in memory: blocks of them
-/// travel around the ranks, forward and backward, and the body is computed again in the backward pass.
-/// body     gets `own`, a block of texts and its mask (undefined without one), and gives columns [..., n] for its n texts
-/// own      what the body needs of this rank; receives gradients
-/// texts    [n, ...]  floating, the same shape on every rank; receives the gradients of all ranks
-/// mask     [n, ...]  bool or undefined; travels along
-/// returns  the columns of all ranks, [..., size * n], by rank. No second derivatives.
+/// Applies `body` to this rank's images and all texts of the global batch, with the texts of only one rank in memory at a time:
+/// blocks of texts travel around the ranks, forward and backward, and the body is recomputed in the backward pass.
+/// body     takes `own`, a block of texts and its mask (undefined if there is none), and returns columns [..., n] for its n texts
+/// own      this rank's inputs of the body; they get gradients
+/// texts    [n, ...]  floating, the same shape on every rank; they get the gradients of all ranks
+/// mask     [n, ...]  bool or undefined; travels with the texts
+/// returns  the columns of all ranks, [..., size * n], in order of rank. Second derivatives are not supported.
 at::Tensor ring_columns(const TileBody& body, const std::vector<at::Tensor>& own, const at::Tensor& texts,
                         const at::Tensor& mask, const ProcessGroup& group);
 
-/// body(a tile of texts, its mask if there is one, then `own`) gives columns [B, t]; together [B, C] for all texts of
-/// the global batch. texts: {features [B, ...]} or {features, mask}, of this rank. With a chunk tiles have at most so
-/// many texts and are computed again in the backward pass, and texts come around the ranks instead of being gathered.
+/// Applies `body` to all texts of the global batch: body(a tile of t texts, its mask if there is one, then `own`) returns columns
+/// [B, t], which are joined to [B, C]. texts: {features [B, ...]} or {features, mask} of this rank. With a chunk, tiles have at
+/// most that many texts and are recomputed in the backward pass, and texts travel around the ranks instead of being gathered.
 at::Tensor map_texts(const TileBody& body, const std::vector<at::Tensor>& own, const std::vector<at::Tensor>& texts,
                      std::optional<std::int64_t> chunk, const ProcessGroup& group);
 

@@ -19,7 +19,7 @@ using torch::autograd::variable_list;
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();  // the logarithm of an empty sum
 
-// A rank's texts as they travel: features and, beside them, numbers per text in further columns.
+// A rank's texts in the form that travels around the ring: features, and further columns with numbers per text.
 class Texts {
  public:
   static at::Tensor pack(const at::Tensor& features, const std::vector<at::Tensor>& numbers) {
@@ -38,8 +38,8 @@ class Texts {
   std::int64_t width_;
 };
 
-// What is added up per image or text, [..., kinds]: the log-sum-exp of the logits that count and, with softened targets
-// (kinds = 2), their sum.
+// Sums per image or text, [..., kinds]: the log-sum-exp of the counted logits and, with softened targets (kinds = 2), their plain
+// sum.
 struct LogitSums {
   static at::Tensor none(at::IntArrayRef shape, const at::TensorOptions& options) {
     const at::Tensor sums = at::empty(shape, options);
@@ -50,7 +50,7 @@ struct LogitSums {
     sums.select(-1, 0).fill_(kNothing);
     if (sums.size(-1) > 1) sums.select(-1, 1).zero_();
   }
-  // logits: [rows, columns], overwritten; added up along `dim`.
+  // Adds logits [rows, columns], summed along `dim`. Overwrites `logits`.
   static void add(const at::Tensor& sums, const at::Tensor& logits, const at::Tensor& left_out, std::int64_t dim) {
     if (sums.size(-1) > 1) {
       fill_where(logits, left_out, 0.0);
@@ -59,7 +59,7 @@ struct LogitSums {
     fill_where(logits, left_out, kNothing);
     add_exponentials(sums.select(-1, 0), logits.logsumexp(dim));
   }
-  // parts: [slots, n, kinds].
+  // Adds parts [slots, n, kinds].
   static void merge(const at::Tensor& sums, const at::Tensor& parts) {
     add_exponentials(sums.select(-1, 0), parts.select(-1, 0).logsumexp(0));
     if (sums.size(-1) > 1) sums.select(-1, 1).add_(parts.select(-1, 1).sum(0));
@@ -74,12 +74,11 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
     const NoAutocast no_autocast;
     const std::int64_t batch = image.size(0), width = image.size(1);
     const std::int64_t kinds = targets.smoothing > 0 ? 2 : 1;
-    const at::Tensor right = (image * text).sum(1);  // [B], the right pairs' cosines
+    const at::Tensor right = (image * text).sum(1);  // [B], the matching pairs' cosines
     const at::Tensor rows = LogitSums::none({batch, kinds}, image.options());
-    // The negatives of the own images, and as many of the own texts: two pairs are negatives of each other or neither
-    // is.
+    // The number of negatives of each own image. It is also that of the matching text, because the relation is symmetric.
     const at::Tensor negatives = at::full({batch}, batch * group.size() - 1, image.options());
-    // Logits are relative to the right pair's, of the row in one direction, of the column in the other.
+    // Logits are relative to the matching pair's logit: that of the row in one direction, that of the column in the other.
     const Tiles tiles(batch, batch, chunk, image.is_cpu());
     const at::Tensor part = LogitSums::none({tiles.slots(), tiles.width(), kinds}, image.options());
     const at::Tensor columns =
@@ -100,13 +99,13 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
                      });
                    });
     at::Tensor share,
-        rest;  // [B], the target at each negative, and what more there is at the right pair; undefined: 0, 1
+        rest;  // [B], the target of each negative, and how much larger the matching pair's target is; undefined: 0, 1
     if (kinds > 1) {
       share = targets.smoothing / negatives.clamp_min(1);
       rest = 1 - share * (negatives + 1);
     }
     const at::Tensor row_sums = rows.select(1, 0), column_sums = columns.select(1, 0);
-    at::Tensor further_share;  // [B], of each row's softmax; undefined: 0
+    at::Tensor further_share;  // [B], the share of `further` in each row's softmax; undefined: 0
     if (further) {
       add_exponentials(row_sums, *further);
       further_share = (*further - row_sums).exp_();
@@ -134,7 +133,7 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
     const ContrastTargets targets = ContrastTargets::saved(ctx);
     const at::Tensor row_weight = targets.mean_of(gradients[0], batch, group);
     const at::Tensor column_weight =
-        targets.mean_of(gradients[1], batch, group);  // goes with the texts: ranks may differ
+        targets.mean_of(gradients[1], batch, group);  // travels with the texts, because it may differ between ranks
 
     const Tiles tiles(batch, batch, chunk, image.is_cpu());
     const at::Tensor image_gradient = at::zeros_like(image);
@@ -151,7 +150,7 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
       further_gradient = further_share * row_weight;
       right_weight = right_weight - further_gradient;
     }
-    // What comes home: the texts' gradient, and the derivative of their log-sum-exps by the scale.
+    // The ring returns the texts' gradient, and the derivative of their log-sum-exps with respect to the scale.
     const at::Tensor sums =
         visit_ring(Texts::pack(text, numbers), at::zeros({batch, width + 1}, text.options()), group,
                    [&](int owner, const at::Tensor& block, const at::Tensor& text_sums) {
@@ -160,9 +159,8 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
                        const at::Tensor images = tile.rows_of(image), features = texts.features(tile);
                        const at::Tensor cosines = at::matmul(images, features.t());
                        const at::Tensor left_out = tile.left_out_of(targets, batch, group.rank(), owner);
-                       // One direction's share of the gradient of the cosines over the scale: weighted softmax of
-                       // logits relative to the right pair's, less the target. sum() adds in pairs; dot() would lose
-                       // digits.
+                       // One direction's part of the gradient of the cosines, divided by the scale: the weighted softmax
+                       // of the relative logits minus the target. sum() is a pairwise summation; dot() would lose digits.
                        at::Tensor relative = cosines - tile.rows_of(right).unsqueeze(1);
                        const at::Tensor gradient = (relative * scale).sub_(tile.rows_of(rows).unsqueeze(1)).exp_();
                        if (share.defined()) gradient.sub_(tile.rows_of(share).unsqueeze(1));

@@ -9,12 +9,12 @@
 
 namespace tessera {
 
-/// The two directions of InfoNCE over the cosines of image [B, D] and text [B, D], both of unit length, without ever
-/// holding more than a tile of them: a tile's softmaxes are computed again in the backward pass. Each similarity is
-/// computed by one rank only, for both directions: blocks of texts travel around the ranks, and the log-sum-exp of
-/// every text (forward) and its gradient (backward) travel along. Scalars (i2t, t2i), as info_nce gives them.
-/// further: [B], the logarithm of what each image's softmax sums besides, relative to its right pair; undefined: nothing.
-/// chunk: images per tile. No second derivatives.
+/// Returns both directions of InfoNCE, scalars (i2t, t2i) like those of info_nce, on the cosines of image [B, D] and text [B, D],
+/// both of unit length. Only tiles of the cosines are ever in memory; a tile's softmaxes are recomputed in the backward pass. Each
+/// similarity is computed by only one rank, for both directions: blocks of texts travel around the ranks together with the
+/// log-sum-exp of every text (forward) or its gradient (backward).
+/// further: [B], the logarithm of an additional summand of each image's softmax, relative to its matching pair; undefined: none.
+/// chunk: images per tile. Second derivatives are not supported.
 std::pair<at::Tensor, at::Tensor> tiled_info_nce(const at::Tensor& image, const at::Tensor& text,
                                                  const at::Tensor& scale, const at::Tensor& further,
                                                  std::int64_t chunk, const ProcessGroup& group,

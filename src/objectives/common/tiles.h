@@ -12,41 +12,41 @@
 
 namespace tessera {
 
-/// values[mask] = value; an undefined mask is true nowhere.
+/// Sets values[mask] = value; an undefined mask is false everywhere.
 inline void fill_where(const at::Tensor& values, const at::Tensor& mask, double value) {
   if (mask.defined()) values.masked_fill_(mask, value);
 }
 
-/// In place the logarithm of the sum of what the two are logarithms of.
+/// total = log(exp(total) + exp(logarithms)), in place.
 inline void add_exponentials(at::Tensor total, const at::Tensor& logarithms) {
   total.copy_(at::logaddexp(total, logarithms));
 }
 
-/// A part of a matrix that is never held as a whole.
+/// A part of a matrix that is never materialized as a whole.
 struct Tile {
   std::int64_t row, rows, column, columns;
-  std::int64_t slot;  // tiles of different slots are worked on at the same time
+  std::int64_t slot;  // tiles of different slots are processed at the same time
 
   at::Tensor rows_of(const at::Tensor& tensor) const { return tensor.narrow(0, row, rows); }
-  /// The matrix's columns are rows of the second factor.
+  /// Returns the tile's part of a tensor whose rows are the matrix's columns.
   at::Tensor columns_of(const at::Tensor& tensor) const { return tensor.narrow(0, column, columns); }
-  /// This slot's part of a tensor [slots, width, ...] that collects something per column.
+  /// Returns this slot's part of a tensor [slots, width, ...] that accumulates values per column.
   at::Tensor slot_of(const at::Tensor& tensor) const { return tensor.select(0, slot).narrow(0, 0, columns); }
-  /// Which of a tile of similarities, own images of `rank` beside texts of `owner` (`batch` pairs each), count in no
-  /// sum; undefined: all count.
+  /// Returns which similarities of the tile, between images of `rank` and texts of `owner` (`batch` pairs each), are ignored in
+  /// sums; undefined: none.
   at::Tensor left_out_of(const ContrastTargets& targets, std::int64_t batch, int rank, int owner) const {
     return targets.left_out(rank * batch + row, rows, owner * batch + column, columns);
   }
-  /// Where the whole matrix's diagonal crosses this tile's values [rows, columns]; may be empty.
+  /// Returns the part of the whole matrix's diagonal inside this tile's values [rows, columns]; may be empty.
   at::Tensor diagonal_of(const at::Tensor& values) const {
     const std::int64_t offset = row - column;
     return offset < columns && -offset < rows ? values.diagonal(offset) : values.flatten().narrow(0, 0, 0);
   }
 };
 
-/// A walk over a matrix [rows, columns] in tiles of `chunk` rows. On a CPU a tile has as many columns as stay in its
-/// cache, and each thread works on tiles of its own, for operators on a single tile are too small to share; elsewhere a
-/// tile has all columns. `depth`: elements in each place of the matrix.
+/// Iterates over a matrix [rows, columns] in tiles of `chunk` rows. On a CPU a tile has as many columns as fit into the cache, and
+/// each thread processes its own tiles, because operators on one tile are too small to parallelize; elsewhere a tile has all
+/// columns. `depth`: values per matrix entry.
 class Tiles {
  public:
   Tiles(std::int64_t rows, std::int64_t columns, std::int64_t chunk, bool cpu, std::int64_t depth = 1)
@@ -61,14 +61,14 @@ class Tiles {
   std::int64_t slots() const { return slots_; }
   std::int64_t width() const { return width_; }
 
-  /// Calls body(tile) for all tiles, without recording gradients; it may write the tile's rows and its slot's share of
-  /// anything else. After the tiles of each block of columns merge(column, count) adds up what the slots collected.
+  /// Calls body(tile) for all tiles, without recording gradients. The body may write only the tile's rows and its slot's part of
+  /// other tensors. After the tiles of each block of columns, merge(column, count) adds up the slots' parts.
   template <class Body, class Merge>
   void walk(Body&& body, Merge&& merge) const {
     for (std::int64_t column = 0; column < columns_; column += width_) {
       const std::int64_t count = std::min(width_, columns_ - column);
       const auto work = [&](int slot) {
-        const at::NoGradGuard no_grad;  // threads have modes of their own
+        const at::NoGradGuard no_grad;  // grad mode is per thread
         const NoAutocast no_autocast;
         for (std::int64_t row = slot * chunk_; row < rows_; row += slots_ * chunk_)
           body(Tile{row, std::min(chunk_, rows_ - row), column, count, slot});

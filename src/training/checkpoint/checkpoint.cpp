@@ -31,8 +31,8 @@ constexpr const char* kState = "state.safetensors";
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kUpdatesKey = "updates";
 
-// 64 bits over a file: words multiplied and rotated. It finds torn and flipped bytes; it is no protection against
-// malice. Read piece by piece: a file may be as large as all else that the process holds.
+// A 64-bit checksum of a file (words multiplied and rotated). It detects torn writes and flipped bits, not deliberate changes. The
+// file is read in pieces, because it may be very large.
 std::string checksum(const std::string& path) {
   constexpr std::size_t kPiece = 1 << 20;
   std::ifstream file(path, std::ios::binary);
@@ -54,7 +54,7 @@ std::string checksum(const std::string& path) {
   return text.str();
 }
 
-// A file or a folder.
+// Syncs a file or a folder to disk.
 void sync_path(const std::string& path) {
   const int handle = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (handle < 0) return;
@@ -81,7 +81,7 @@ void check_manifest(const std::string& folder) {
   };
   const auto files = manifest.is_object() ? manifest.value("files", nlohmann::json()) : nlohmann::json();
   if (!files.is_object() || !std::all_of(files.begin(), files.end(), is_file))
-    user_error(path, ": damaged: not a manifest of a checkpoint");
+    user_error(path, ": damaged: not the manifest of a checkpoint");
   for (const auto& [name, facts] : files.items()) {
     const std::string file = folder + "/" + name;
     std::error_code missing;
@@ -94,7 +94,7 @@ void check_manifest(const std::string& folder) {
   }
 }
 
-/// A model file of a checkpoint: its name, what its tensors' names in adapters.safetensors begin with, and its weights.
+/// A model file of a checkpoint: its name, the prefix of its tensors in adapters.safetensors, and its weights.
 template <class Weights>
 struct WeightFile {
   const char* name;
@@ -132,16 +132,16 @@ std::vector<WeightUpdate> updates_from_json(const std::string& text, const std::
       out.push_back({each.at("weight"), each.at("rows").at(0), each.at("rows").at(1), each.at("a"), each.at("b"), each.at("scale")});
     return out;
   } catch (const nlohmann::json::exception& error) {
-    user_error(origin, ": damaged: it does not say what its adapters do (", error.what(), ")");
+    user_error(origin, ": damaged: the description of its adapters is missing or invalid (", error.what(), ")");
   }
 }
 
-/// Puts them back where writing has merged them.
+/// Restores the adapters and the unmerged weights, which writing has merged in the model files.
 void restore_adapters(Checkpoint& checkpoint, const std::string& path) {
   io::TensorFile stored = io::load_safetensors(path);
   checkpoint.updates = updates_from_json(stored.metadata[kUpdatesKey], path);
   auto files = weight_files(checkpoint);
-  std::ranges::reverse(files);  // every name begins with the model's empty prefix
+  std::ranges::reverse(files);  // the model's prefix is empty and matches every name, so it must come last
   for (const auto& [name, tensor] : stored.tensors) {
     const auto file = std::ranges::find_if(files, [&](const auto& each) { return name.starts_with(each.prefix); });
     (*file->weights)[name.substr(std::string_view(file->prefix).size())] = tensor;
@@ -175,7 +175,7 @@ RunState state_from_json(const std::string& text, const std::string& origin) {
       state.loss_scale = {scale->at(0), scale->at(1)};
     return state;
   } catch (const nlohmann::json::exception& error) {
-    user_error(origin, ": damaged: no run state in it (", error.what(), ")");
+    user_error(origin, ": damaged: it holds no valid run state (", error.what(), ")");
   }
 }
 
@@ -234,7 +234,7 @@ std::string CheckpointFolder::write(const Checkpoint& checkpoint) const {
                          {{"run_state", to_json(checkpoint.state).dump()}, {"config", checkpoint.config}, {"data", checkpoint.data}});
     io::write_file(aside + "/" + kManifest, manifest_of(aside, checkpoint.state).dump(2) + "\n");
     sync_path(aside);
-    // An older checkpoint of the same step (a run resumed from before it) makes way.
+    // Replaces an older checkpoint of the same step, which exists if the run was resumed from an earlier one.
     const std::string old = folder_ + "/.writing_old_" + name;
     if (fs::exists(target)) fs::rename(target, old);
     fs::rename(aside, target);
@@ -259,7 +259,7 @@ std::string CheckpointFolder::save(const Checkpoint& checkpoint) {
     const std::vector<std::string> passing = passing_list();
     const auto kept = static_cast<std::int64_t>(passing.size());
     if (kept < 2 || kept < keep_last_) throw;
-    log::warning(error.what(), "; making room by deleting ", passing.front(), ", which would go next");
+    log::warning(error.what(), "; making room by deleting ", passing.front(), ", which would be deleted next");
     prune(keep_last_ - 1);
     target = write(checkpoint);
   }
@@ -278,7 +278,7 @@ void CheckpointFolder::prune(std::int64_t keep) const {
   const std::vector<std::string> all = passing_list();
   std::error_code error;
   for (std::size_t i = 0; i + static_cast<std::size_t>(std::max<std::int64_t>(keep, 1)) < all.size(); ++i) {
-    // Renamed first, so that a half-deleted folder is never taken for a checkpoint.
+    // Renamed first, so that a half-deleted folder is never mistaken for a checkpoint.
     const std::string aside = folder_ + "/.writing_old_" + fs::path(all[i]).filename().string();
     fs::rename(all[i], aside, error);
     if (!error) fs::remove_all(aside, error);
@@ -332,7 +332,7 @@ std::optional<std::pair<std::string, Checkpoint>> load_newest_checkpoint(const C
     try {
       return std::pair{*it, load_checkpoint(*it)};
     } catch (const UserError& error) {
-      log::warning(error.what(), "; trying the checkpoint before");
+      log::warning(error.what(), "; trying the previous checkpoint");
       if (first_problem.empty()) first_problem = error.what();
     }
   }

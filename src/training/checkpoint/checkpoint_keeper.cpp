@@ -21,7 +21,7 @@ bool same_folder(const std::string& a, const std::string& b) {
   return fs::equivalent(a, b, error) && !error;
 }
 
-// Every rank's place in the data, and the furthest of them.
+// Gathers every rank's position in the data, and the furthest of them.
 void gather_positions(RunState& state, const DataPosition& own, const ProcessGroup& group) {
   const at::Tensor all = group.all_gather(at::tensor({own.epoch, own.cursor}, at::kLong)).view({group.size(), 2});
   state.ranks.clear();
@@ -45,7 +45,7 @@ CheckpointKeeper::CheckpointKeeper(const Config& config, const ProcessGroup& gro
       folder_(folder + "/checkpoints", config.checkpoint.keep_last, config.checkpoint.keep_every),
       writer_(folder_, config.checkpoint, config.run.name.value_or("run")) {}
 
-// The run's own newest, or where there is none the newest that was stored elsewhere.
+// Returns the run's own newest checkpoint, or if there is none, the newest one that was stored elsewhere.
 std::optional<std::pair<std::string, Checkpoint>> CheckpointKeeper::newest() const {
   const std::optional<std::string>& fetch = config_.checkpoint.fetch_command;
   if (!fetch) return load_newest_checkpoint(folder_);
@@ -56,7 +56,7 @@ std::optional<std::pair<std::string, Checkpoint>> CheckpointKeeper::newest() con
   }
   log::info("no checkpoint in ", run_folder_, ": running checkpoint.fetch_command");
   auto fetched = fetch_checkpoint(*fetch, config_.run.name.value_or("run"), run_folder_ + "/checkpoints");
-  log::info("checkpoint.fetch_command: ", fetched ? "brought " + fetched->first : "nothing is stored yet");
+  log::info("checkpoint.fetch_command: ", fetched ? "fetched " + fetched->first : "nothing is stored yet");
   return fetched;
 }
 
@@ -86,8 +86,8 @@ std::optional<std::pair<std::string, Checkpoint>> CheckpointKeeper::choose(const
   for (const std::string& folder : own)
     if (step_of(folder) > chosen.second.state.step ||
         !same_folder(fs::path(folder).parent_path(), fs::path(chosen.first).parent_path()))
-      user_error(run_folder_, ": holds checkpoints of its own up to step ", step_of(own.back()),
-                 ": choose another run.folder to go on from ", chosen.first, ", or delete them");
+      user_error(run_folder_, ": already holds its own checkpoints up to step ", step_of(own.back()),
+                 ": choose another run.folder to continue from ", chosen.first, ", or delete them");
   return chosen;
 }
 
@@ -96,7 +96,7 @@ void CheckpointKeeper::resumed_from(const std::string& checkpoint, std::int64_t 
   last_saved_ = step;
   if (!config_.checkpoint.keep_best || !group_.first()) return;
   best_ = BestFile(run_folder_ + "/checkpoints", *config_.checkpoint.keep_best).read();
-  if (best_ && best_->step > step) best_.reset();  // of a future that is trained again
+  if (best_ && best_->step > step) best_.reset();  // it belongs to later steps, which will be trained again
 }
 
 bool CheckpointKeeper::overdue() const {
@@ -109,7 +109,7 @@ void CheckpointKeeper::save(const RunState& state, bool must) {
   last_save_ = Clock::now();
   if (last_saved_ == state.step) {
     if (!must) return;
-    // The save of this step may still be under way, or have failed.
+    // The save of this step may still be pending, or may have failed.
     const bool saved = run_on_rank0(group_, "saving the checkpoint",
                                     [&] { return wait() && !last_good_.empty() && step_of(last_good_) == state.step; });
     if (saved) return;
@@ -135,10 +135,10 @@ bool CheckpointKeeper::collect(bool must) {
   } catch (const UserError& error) {
     candidate_.reset();
     const std::string kept =
-        last_good_.empty() ? "there is no earlier checkpoint" : "the checkpoint before is " + last_good_;
+        last_good_.empty() ? "there is no earlier checkpoint" : "the previous checkpoint is " + last_good_;
     const std::string text = concat("step ", writing_step_, " is not saved: ", error.what(), "; ", kept);
     if (must) user_error(text);
-    report_error_(text + "; training goes on and the next save tries again");
+    report_error_(text + "; training continues, and the next save tries again");
     return false;
   }
 }

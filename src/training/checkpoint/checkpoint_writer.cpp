@@ -12,12 +12,12 @@ void copy_tensors(std::map<std::string, at::Tensor>& tensors) {
   for (auto& [name, tensor] : tensors) tensor = tensor.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
 }
 
-// What comes after a checkpoint must not take the checkpoint back.
+// Turns a failure after the checkpoint has been written into a warning.
 void attempt(const std::function<void()>& body) {
   try {
     body();
   } catch (const UserError& error) {
-    log::warning(error.what(), "; the checkpoint itself is written, training goes on");
+    log::warning(error.what(), "; the checkpoint itself is written, and training continues");
   }
 }
 

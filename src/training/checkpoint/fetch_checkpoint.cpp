@@ -11,9 +11,9 @@ namespace {
 std::pair<std::string, Checkpoint> newest_whole(const std::string& brought) {
   auto newest = load_newest_checkpoint(CheckpointFolder(brought, 1));
   if (!newest)
-    user_error("checkpoint.fetch_command: brought ",
+    user_error("checkpoint.fetch_command: fetched ",
                std::filesystem::directory_iterator(brought)->path().filename().string(),
-               ", but no checkpoint: expected folders like step_0001000 in the folder that it is given as $1");
+               ", but no checkpoint: expected folders like step_0001000 in the folder passed as $1");
   return std::move(*newest);
 }
 
@@ -23,19 +23,19 @@ std::optional<std::pair<std::string, Checkpoint>> fetch_checkpoint(const std::st
                                                                    const std::string& run_name,
                                                                    const std::string& folder) {
   namespace fs = std::filesystem;
-  const std::string brought = folder + "/.writing_fetched";  // what an end half-way leaves is no checkpoint
+  const std::string brought = folder + "/.writing_fetched";  // the name marks leftovers of an interrupted fetch
   try {
     fs::remove_all(brought);
     fs::create_directories(brought);
     run_shell_command("checkpoint.fetch_command", command, {brought, run_name},
-                      "(one that finds nothing stored ends with 0 and brings nothing)");
+                      "(if nothing is stored yet, it must exit with 0 and fetch nothing)");
     if (fs::is_empty(brought)) {
       fs::remove_all(brought);
       return std::nullopt;
     }
     auto [newest, checkpoint] = newest_whole(brought);
     const fs::path target = fs::path(folder) / fs::path(newest).filename();
-    fs::remove_all(target);  // a damaged one
+    fs::remove_all(target);  // may exist as a damaged checkpoint
     fs::rename(newest, target);
     io::write_file(folder + "/latest", target.filename().string() + "\n");
     fs::remove_all(brought);

@@ -20,7 +20,7 @@ using config::Node;
 
 namespace {
 
-// The resolved tree with the marks of what the user wrote, so that later errors can still name file and line.
+// Returns the resolved tree with the marks of the user's tree, so that later errors can still name file and line.
 Node marked_like(const Node& resolved, const Node& written) {
   switch (resolved.kind()) {
     case Node::Kind::null:
@@ -53,7 +53,7 @@ void resolve(ModuleSettings& choice, const RegistryBase& catalog, const std::str
   choice = {resolved.name, marked_like(resolved.settings, choice.settings)};
 }
 
-// "image_size" of a module, where its settings have one.
+// Returns a setting of a module; nullptr if it is missing or null.
 const Node* setting(const ModuleSettings& choice, const char* key) {
   const Node* node = choice.settings.find(key);
   return node != nullptr && !node->is_null() ? node : nullptr;
@@ -67,15 +67,15 @@ bool knows(const RegistryBase& catalog, const ModuleSettings& choice, const std:
   return false;
 }
 
-// The longest text in tokens.
+// Returns the tokenizer's context length.
 Node length_of(const ModuleSettings& tokenizer) {
   if (const Node* length = setting(tokenizer, "context_length")) return *length;
   const auto made = tokenizers().make(tokenizer, "tokenizer", TokenizerContext{});
   return Node::scalar(std::to_string(made->context_length()), tokenizer.settings.mark());
 }
 
-// A text tower without vocabulary, length or special tokens takes the tokenizer's. The vocabulary file is only opened
-// when it must be.
+// A text tower without vocabulary size, context length or special tokens takes the tokenizer's. The vocabulary file is opened only
+// if necessary.
 void follow_tokenizer(Config& c) {
   if (!c.model.text || !c.tokenizer) return;
   ModuleSettings &encoder = c.model.text->encoder, &readout = c.model.text->readout;
@@ -93,14 +93,14 @@ void follow_tokenizer(Config& c) {
   }
 }
 
-// A null stands for the tokenizer's; without one the module's own default has to serve.
+// Null means the tokenizer's value; if there is no tokenizer, the key is dropped and the module's own default applies.
 void forget_unset(ModuleSettings& module, std::initializer_list<const char*> keys) {
   for (const char* key : keys)
     if (module.settings.find(key) != nullptr && setting(module, key) == nullptr) module.settings.erase(key);
 }
 
-// The side of the pictures is written once: at the image encoder or at the preprocessing. Whether the encoder took it
-// from there.
+// Users write the image size only once, at the image encoder or at the preprocessing. Returns true if the encoder took it from the
+// preprocessing.
 bool follow_image_size(Config& c, const Node& tree) {
   ModuleSettings& encoder = c.model.image.encoder;
   if (!knows(encoders(), encoder, "image_size")) return false;
@@ -118,13 +118,13 @@ bool follow_image_size(Config& c, const Node& tree) {
   return false;
 }
 
-// A message about a key that was filled in tells of the key that was written.
+// In an error message, replaces a key that was filled in automatically by the key that the user wrote.
 std::string with_key(std::string text, const std::string& filled, const std::string& written) {
   if (const std::size_t at = text.find(filled + ":"); at != std::string::npos) text.replace(at, filled.size(), written);
   return text;
 }
 
-// Names, settings and combinations of the towers are the models' business; the marks are put back afterwards.
+// The model library checks the names, settings and combinations of the towers; afterwards the user's marks are restored.
 void resolve_model(ModelSettings& model) {
   const ModelSettings resolved = tessera::resolve(model, "model");
   const auto adopt = [](ModuleSettings& written, const ModuleSettings& full) {
@@ -148,7 +148,7 @@ void require(const Node& tree, const std::string& path, const std::string& examp
     config::fail(group, path, "missing: for example " + example);
 }
 
-// Every setting of a run by its path; a module's, whichever is chosen, too.
+// Returns the paths of all settings of a run, including those of every module that could be chosen.
 std::vector<std::string> all_paths() {
   std::vector<std::string> out;
   const auto add = [&](const std::string& group, const std::vector<config::FieldDoc>& rows) {
@@ -180,7 +180,7 @@ std::optional<config::Problem> validate(const FeatureSettings& settings) {
 
 std::optional<config::Problem> validate(const TrainingSettings& settings) {
   if (settings.clip_mode == "global" || settings.clip_norm) return std::nullopt;
-  return config::Problem{"clip_mode", "needs training.clip_norm: the norm that each gradient may have"};
+  return config::Problem{"clip_mode", "needs training.clip_norm: the maximum norm of each gradient"};
 }
 
 std::optional<config::Problem> validate(const LogSettings& settings) {
@@ -200,8 +200,8 @@ const Node& nearest_node(const Node& tree, const std::string& path) {
 
 namespace {
 
-// Of training.steps and training.epochs the one that was given last: on the command line, in the file itself, in a file
-// that was added to what it extends. Null stands for nothing.
+// If both training.steps and training.epochs are set, keeps the one with precedence: first the command line, then the file itself,
+// then the files it extends, of which a later one wins. Null counts as not set.
 Node with_one_length(Node tree, const std::string& name) {
   const Node* found = tree.find("training");
   if (found == nullptr || !found->is_map()) return tree;
@@ -213,7 +213,7 @@ Node with_one_length(Node tree, const std::string& name) {
     const std::string &file_of_steps = steps->mark().file, &file_of_epochs = epochs->mark().file;
     if (file_of_steps == file_of_epochs)
       config::fail(*epochs, "training.epochs",
-                   concat("is given beside training.steps (", steps->mark().text(), "): leave one of them out"));
+                   concat("is set together with training.steps (", steps->mark().text(), "): leave one of them out"));
     const auto nearness = [&](const std::string& file) {
       return file == "--set" ? 2 : std::filesystem::path(file).stem().string() == name ? 1 : 0;
     };
@@ -259,7 +259,7 @@ Config resolve_tree(const Node& given, const std::string& name, bool without_voc
   resolve(c.objective, objectives(), "objective", tree);
   resolve(c.optimizer, optimizers(), "optimizer", tree);
   c.evaluation.tasks = resolve_tasks(c.evaluation.tasks, "evaluation.tasks");
-  // Last: what is misspelt is said before what is missing.
+  // Thrown last, so that misspelled settings are reported before a missing file.
   if (no_vocabulary && !without_vocabulary) std::rethrow_exception(no_vocabulary);
   check_combination(c, tree);
   return c;

@@ -58,11 +58,11 @@ void check_cuda_graph(const Config& c, const Node& tree) {
   const std::string path = "training.cuda_graph";
   if (keeps_shapes(c.model.preprocessing))
     config::fail(nearest_node(tree, path), path,
-                 "is true, but with model.preprocessing.resize_mode: naflex each batch has another shape, and a recorded step has "
-                 "one: set it to false");
+                 "is true, but a recorded step needs a fixed shape, and with model.preprocessing.resize_mode: naflex the shape of batches "
+                 "varies: set it to false");
   if (!(c.training.micro_batch.automatic || c.training.micro_batch.samples)) return;
   config::fail(nearest_node(tree, path), path,
-               "is true, and training.micro_batch is set: GradCache cannot be recorded; set one of the two");
+               "is true, and training.micro_batch is set: GradCache cannot be recorded; set only one of the two");
 }
 
 void check_evaluation(const Config& c, const Node& tree) {
@@ -72,11 +72,11 @@ void check_evaluation(const Config& c, const Node& tree) {
     if (source == nullptr || !source->is_null()) continue;
     const std::string path = concat("evaluation.tasks[", i, "].source");
     config::fail(nearest_node(tree, "evaluation.tasks"), path,
-                 "missing, and there is no data.validation to fall back on: set one of the two");
+                 "missing, and there is no data.validation as a default: set one of the two");
   }
 }
 
-// What can be told without measuring: whether there is such a task.
+// Checks what is known before measuring: whether the task exists.
 void check_keep_best(const Config& c, const Node& tree) {
   if (!c.checkpoint.keep_best) return;
   const std::string path = "checkpoint.keep_best.metric", &metric = c.checkpoint.keep_best->metric;
@@ -94,7 +94,7 @@ void check_keep_best(const Config& c, const Node& tree) {
   if (std::find(tasks.begin(), tasks.end(), task) == tasks.end())
     fail("is ", metric, ", but no task of evaluation.tasks is called ", task, ": they are ", join_names(tasks));
   if (c.evaluation.every_steps == 0)
-    fail("is set, but evaluation.every_steps is 0, so that only the end is measured: set it");
+    fail("is set, but evaluation.every_steps is 0, so only the final state is measured: set it");
 }
 
 }  // namespace

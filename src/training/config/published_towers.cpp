@@ -17,7 +17,7 @@ Node file_node(const std::string& path) {
   return Node::scalar(path, {}, /*quoted=*/true);
 }
 
-/// The tokenizer that reads a folder's texts, as settings.
+/// Returns the settings of the tokenizer that belongs to a published folder.
 Node tokenizer_node(const ForeignModel& model, const std::string& folder) {
   if (const auto found = tokenizer_of_folder(model, folder)) {
     config::ModuleSettings settings = found->settings;
@@ -29,7 +29,7 @@ Node tokenizer_node(const ForeignModel& model, const std::string& folder) {
   return config::Value<config::ModuleSettings>::dump(clip);
 }
 
-/// `over`'s settings on top of `base`; a null or missing `over` leaves it.
+/// Merges `over` on top of `base`; a null or missing `over` changes nothing.
 Node laid_over(Node base, const Node* over) {
   if (over != nullptr && !over->is_null()) base.merge(*over);
   return base;
@@ -40,7 +40,7 @@ Node member(const Node& tree, const char* key) {
   return found == nullptr ? Node::map() : *found;
 }
 
-/// The path at `model.SIDE.from`, and the side without it.
+/// Removes `from` from a side of the model and returns its path.
 std::optional<config::FilePath> taken_from(Node& side, const std::string& path) {
   const Node* from = side.find("from");
   if (from == nullptr) return std::nullopt;
@@ -99,7 +99,7 @@ std::shared_ptr<const PublishedParts> start_parts(const StartSettings& start) {
   if (!from || !is_published_folder(from->name)) return nullptr;
   if (!start.image || !start.text || start.image->name == start.text->name) return load_published_folder(from->name).published;
   if (!is_published_folder(start.text->name)) return nullptr;
-  // Of two folders neither says what the model is; the texts' tokenizer is one's alone.
+  // With two different folders neither describes the whole model, so only the text folder's tokenizer is kept.
   PublishedParts tokenizer = *load_published_folder(start.text->name).published;
   return std::make_shared<PublishedParts>(PublishedParts{"", std::move(tokenizer.files), {}, {}, {}});
 }

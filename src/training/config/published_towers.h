@@ -7,17 +7,17 @@
 
 namespace tessera {
 
-/// The tree with `model.image.from` and `model.text.from` replaced by the towers of those published folders, beneath what
-/// the tree says itself; with their preprocessing and, where none is given, their tokenizer. `start.image` and `start.text`
-/// name the folders then. Throws UserError for a folder that is no published model or has no such tower.
+/// Returns the tree with `model.image.from` and `model.text.from` replaced by the settings of the towers in those published folders.
+/// Settings in the tree itself take precedence. Also takes the folders' preprocessing and, if the tree has none, their tokenizer, and
+/// sets `start.image` and `start.text` to the folders. Throws UserError if a folder is not a published model or lacks the tower.
 config::Node with_published_towers(config::Node tree);
 
-/// The tensors of a published folder under our names, as far as a model's state `own` has them.
+/// Returns the tensors of a published folder under Tessera's names, restricted to those in a model's state `own`.
 NamedTensors published_tensors(const std::string& folder, const NamedTensors& own);
 
-/// What a checkpoint carries of the published folder that a run begins with, so that the trained model can be written for its library
-/// again: the folder's files and the tensors that our model has no place for. Of two folders the texts' tokenizer alone; null where
-/// there is none.
+/// Returns the parts of the published folder that checkpoints carry along, so that the trained model can be exported for the folder's
+/// library again: its files, and the tensors that have no place in our model. If the run starts from two folders, only the text
+/// folder's tokenizer; null if it starts from no published folder.
 std::shared_ptr<const PublishedParts> start_parts(const StartSettings& start);
 
 }  // namespace tessera

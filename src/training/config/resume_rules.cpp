@@ -73,7 +73,7 @@ bool any_stands_for(const std::vector<std::string>& patterns, const std::string&
   return std::ranges::any_of(patterns, [&](const std::string& each) { return stands_for(each, key); });
 }
 
-// The keys of all values, and of the maps that they lie in.
+// Collects the keys of all values and of the maps that contain them.
 void add_keys(const Node& node, const std::string& path, std::vector<std::string>& out) {
   if (!path.empty()) out.push_back(path);
   if (node.is_map())
@@ -94,12 +94,12 @@ void check_allowed(const std::vector<std::string>& allowed, const Node& there, c
   }
 }
 
-// A checkpoint of an earlier version lacks the settings that came later: the run had what is now their default.
+// Fills in defaults: a checkpoint of an earlier version lacks settings that were added later, and the run behaved as their defaults.
 Node spelled_out(const Node& before) {
   try {
     return config::parse_yaml(to_yaml(resolve_config(before, "", /*without_vocabulary=*/true)), "the checkpoint's configuration");
   } catch (const UserError&) {
-    return before;  // names a file or a setting that is no more
+    return before;  // names a file or a setting that no longer exists
   }
 }
 
@@ -184,7 +184,7 @@ std::string refusal(const std::vector<Change>& refused) {
     list += (list.empty() ? "" : "; ") + change.text();
   if (refused.size() > kNamed) list += concat("; and ", refused.size() - kNamed, " more");
   return concat("was trained with other settings: ", list,
-                ": give the same ones, let these through with --allow-changes", keys, ", or choose another run.folder");
+                ": use the same settings, allow these changes with --allow-changes", keys, ", or choose another run.folder");
 }
 
 }  // namespace tessera

@@ -13,8 +13,8 @@
 namespace tessera {
 namespace {
 
-constexpr int kBatches = 20;  // that are looked at
-constexpr int kBad = 3;       // of them, before anything is said
+constexpr int kBatches = 20;  // number of batches that are checked
+constexpr int kBad = 3;       // number of bad batches before the warning
 constexpr std::int64_t kFewest = 8;
 constexpr double kShared = 0.25;
 constexpr double kOfChance = 0.5;
@@ -79,10 +79,10 @@ std::string CaptionWatch::line(const TowerInput& texts, const CaptionCounts& cou
       tokenizer_->decode({ids.const_data_ptr<std::int64_t>(), ids.const_data_ptr<std::int64_t>() + ids.numel()});
   return concat("captions: ", counts.commonest, " of the ", counts.texts, " of a batch are ",
                 strip(text).empty() ? "empty" : concat("\"", short_caption(std::string(strip(text))), "\""),
-                ". Pairs of equal captions cannot be told apart: a contrast cannot fall below ",
-                two_digits(counts.least_loss), ", where chance is ",
+                ". Pairs with equal captions cannot be distinguished: a contrast cannot fall below ",
+                two_digits(counts.least_loss), ", and chance is ",
                 two_digits(std::log(static_cast<double>(counts.texts))),
-                ". Look at what data.train takes for captions, or set the objective's mask_duplicates");
+                ". Check what data.train uses as captions, or set the objective's mask_duplicates");
 }
 
 }  // namespace tessera

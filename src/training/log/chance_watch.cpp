@@ -54,8 +54,8 @@ std::string ChanceWatch::line(std::int64_t step, const std::vector<std::string>&
                    rounded(*level_of(name)), ")");
   return concat(
       "the loss is at chance after step ", with_thousands(step), ": ", what,
-      ". The model tells no pair from another: look at the learning rate (optimizer.lr ", hints_.learning_rate,
-      "), at whether captions belong to their pictures (tessera-data inspect draws some), and at what may move ",
+      ". The model does not distinguish pairs: check the learning rate (optimizer.lr ", hints_.learning_rate,
+      "), whether captions match their images (tessera-data inspect shows some), and what is trained ",
       hints_.frozen.empty() ? "(start.weights, parameters)"
                             : concat("(parameters.frozen: ", join_names(hints_.frozen), ")"));
 }

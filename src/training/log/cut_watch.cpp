@@ -11,7 +11,7 @@ double share_of(std::int64_t part, std::int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 
-// "12.3%"; what is less than a tenth of a percent is not told as 0.
+// Returns "12.3%"; a share below a tenth of a percent is not reported as 0.
 std::string percent_text(double share) {
   std::ostringstream out;
   if (share < 0.001) return "less than 0.1%";

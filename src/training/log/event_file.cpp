@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-// Little-endian bytes of a number.
+// Returns the little-endian bytes of a number.
 template <class Number>
 std::string fixed(Number number) {
   std::string out;
@@ -22,7 +22,7 @@ std::string fixed(Number number) {
   return out;
 }
 
-// The protocol buffers' wire format: a key of field number and wire type, then the value.
+// The wire format of protocol buffers: a key made of field number and wire type, then the value.
 enum WireType : std::uint64_t { kVarint = 0, kDouble = 1, kBytes = 2, kFloat = 5 };
 
 std::string varint(std::uint64_t number) {
@@ -43,13 +43,13 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Event: 1 wall_time, 2 step, then one of 3 file_version, 5 summary, 7 session_log.
+// Fields of Event: 1 wall_time, 2 step, then one of 3 file_version, 5 summary, 7 session_log.
 std::string event(std::int64_t step, const std::string& what) {
   return field(1, kDouble, fixed(std::bit_cast<std::uint64_t>(seconds_now()))) +
          field(2, kVarint, varint(static_cast<std::uint64_t>(step))) + what;
 }
 
-// A checksum that may itself stand in checked data.
+// The masked checksum of TFRecord; the mask makes it safe to checksum data that contains checksums.
 std::string masked_crc(const std::string& bytes) {
   const std::uint32_t crc = crc32c(bytes);
   return fixed((crc >> 15 | crc << 17) + 0xA282EAD8U);
@@ -73,7 +73,7 @@ EventFile::~EventFile() {
 }
 
 bool EventFile::scalars(std::int64_t step, const std::vector<std::pair<std::string, double>>& values) {
-  std::string summary;  // repeated Summary.Value: 1 tag, 2 simple_value
+  std::string summary;  // repeated Summary.Value with fields 1 tag, 2 simple_value
   for (const auto& [tag, value] : values)
     summary += bytes_field(1, bytes_field(1, tag) + field(2, kFloat, fixed(std::bit_cast<std::uint32_t>(
                                                                          static_cast<float>(value)))));

@@ -7,10 +7,10 @@ namespace tessera {
 namespace {
 
 constexpr double kLargeShare = 0.2;
-constexpr double kShortest = 10;    // seconds before a share is judged
-constexpr double kSilence = 600;    // seconds between two lines
-constexpr double kBusy = 0.75;      // a thread busy for less of its time has nothing to do
-constexpr double kComputing = 0.6;  // a busy thread that computes for less of its time waits for files or cores
+constexpr double kShortest = 10;    // minimum seconds of a window
+constexpr double kSilence = 600;    // minimum seconds between two messages
+constexpr double kBusy = 0.75;      // threads that are busy for a smaller share of the time are idle
+constexpr double kComputing = 0.6;  // busy threads that compute for a smaller share of it wait for files or cores
 
 long percent(double share) {
   return std::lround(100 * share);
@@ -39,19 +39,19 @@ std::string InputBoundDetector::diagnosis() const {
       concat("data: training waits for data ", percent(sum_.wait_seconds / sum_.seconds), "% of the time; the ",
              threads_, threads_ == 1 ? " decoding thread is" : " decoding threads are");
   if (busy < kBusy)
-    return concat(what, " busy ", percent(busy),
-                  "% of theirs, so the hold-up is between them and the step: raise data.loader.prefetch, "
-                  "or look for what else runs on the ",
+    return concat(what, " busy only ", percent(busy),
+                  "% of the time, so the bottleneck is between them and the step: raise data.loader.prefetch, "
+                  "or check what else runs on the ",
                   cores_, " cores");
   if (computing < kComputing && threads_ < cores_)
-    return concat(what, " busy but computes ", percent(computing),
-                  "% of that, the rest waits for files: raise data.loader.threads (now ", threads_,
-                  "; more hide a slow disk), or bring the data to a faster one");
+    return concat(what, " busy, but only ", percent(computing),
+                  "% of that is computing, the rest is waiting for files: raise data.loader.threads (now ", threads_,
+                  "; more threads hide a slow disk), or move the data to a faster disk");
   if (threads_ < cores_)
     return concat(what, " decoding without pause: raise data.loader.threads (", cores_,
-                  " cores here), or store smaller pictures");
+                  " cores here), or store smaller images");
   return concat(what, " decoding without pause on ", cores_,
-                " cores: store smaller pictures, or give the job more cores");
+                " cores: store smaller images, or give the job more cores");
 }
 
 }  // namespace tessera

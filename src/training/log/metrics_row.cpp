@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kNotableWait = 0.1;
 
-// JSON has no NaN: such a value is null in the file.
+// JSON has no NaN or infinity, so such a value becomes null.
 nlohmann::json number(double value) {
   return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
 }

@@ -17,7 +17,7 @@ namespace {
 
 using NamedFields = std::vector<std::pair<std::string, std::string>>;
 
-// Names and texts go without quotes into the table.
+// Replaces characters that would need quotes in CSV.
 std::string table_cell(std::string text) {
   for (char& c : text)
     if (c == ',' || c == '"' || c == '\n' || c == '\r') c = '_';
@@ -81,7 +81,7 @@ void MetricsTable::add(const nlohmann::ordered_json& row) {
   fields.resize(columns.size());
   for (const auto& [name, value] : cells) {
     std::string& field = fields[std::find(columns.begin(), columns.end(), name) - columns.begin()];
-    // An evaluation ends later than its step, whose time the line's is.
+    // The line keeps the time of the step; an evaluation of the same step ends later.
     const bool stays = name == "time" && !field.empty();
     if (!value.empty() && !stays) field = value;
   }
@@ -103,7 +103,7 @@ void MetricsTable::append(const Fields& fields) const {
   const bool taken_back = whole || ::ftruncate(file, before) == 0;
   ::close(file);
   if (!whole)
-    user_error(path_, ": cannot write: ", std::strerror(failure), taken_back ? "" : "; its last line is half a line");
+    user_error(path_, ": cannot write: ", std::strerror(failure), taken_back ? "" : "; its last line is incomplete");
 }
 
 void MetricsTable::rewrite(const Fields& columns, const Fields& last, bool in_place) const {

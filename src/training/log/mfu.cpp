@@ -29,7 +29,7 @@ Mfu::Mfu(const Config& config, const at::Device& device) {
   const PeakFlops peak = peak_flops(device, arithmetic);
   peak_tflops_ = peak.flops / 1e12;
   if (peak.measured) measure_ = [=] { return peak_flops(device, arithmetic).flops / 1e12; };
-  peak_origin_ = peak.measured ? concat("measured: ", peak.origin, "; log.peak_tflops sets another") : peak.origin;
+  peak_origin_ = peak.measured ? concat("measured: ", peak.origin, "; log.peak_tflops overrides it") : peak.origin;
 }
 
 void Mfu::counted(const FlopCounter& counter, std::int64_t samples) {
@@ -49,8 +49,8 @@ std::optional<double> Mfu::share(std::optional<double> tflops) {
   if (measure_ && *tflops > peak_tflops_) {
     const double before = peak_tflops_;
     peak_tflops_ = std::max(measure_(), *tflops);
-    news_ = concat("the training reached ", format_flop_rate(*tflops), ", more than the measured peak of ",
-                   format_flop_rate(before), ": MFU is the share of ", format_flop_rate(peak_tflops_), " from here on");
+    news_ = concat("training reached ", format_flop_rate(*tflops), ", more than the measured peak of ",
+                   format_flop_rate(before), ": from now on MFU is relative to ", format_flop_rate(peak_tflops_));
   }
   return *tflops / peak_tflops_;
 }
@@ -63,10 +63,10 @@ std::optional<std::string> Mfu::news() {
 std::string Mfu::describe(const std::string& texts) const {
   const std::string again = recomputed_per_sample_ == 0 ? ""
                                                         : concat(" (and ", format_flops(recomputed_per_sample_),
-                                                                 " computed again, not counted)");
-  return concat("model: ", format_flops(flops_per_sample_), " a sample, forward and backward",
+                                                                 " recomputed, not counted)");
+  return concat("model: ", format_flops(flops_per_sample_), " per sample, forward and backward",
                 texts.empty() ? "" : concat(", in the first batch with ", texts), again,
-                "; MFU is the share of ", format_flop_rate(peak_tflops_), " (", peak_origin_, ")");
+                "; MFU is relative to ", format_flop_rate(peak_tflops_), " (", peak_origin_, ")");
 }
 
 }  // namespace tessera

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{20};
 
-// This process's environment with some variables more.
+// This process's environment with additional variables.
 class Environment {
  public:
   explicit Environment(const RowCommand::Variables& more) {
@@ -35,7 +35,7 @@ class Environment {
   std::vector<char*> pointers_;
 };
 
-// A shell in a process group of its own, without this process's signal mask, that reads from `input`.
+// Starts a shell that reads from `input`, in its own process group and with an empty signal mask.
 pid_t start_shell(const std::string& command, int input, const RowCommand::Variables& variables) {
   posix_spawn_file_actions_t files;
   posix_spawnattr_t attributes;
@@ -58,7 +58,7 @@ pid_t start_shell(const std::string& command, int input, const RowCommand::Varia
   return process;
 }
 
-// Writing to a command that has ended is an error of the call, then, and no signal that ends this process.
+// Makes a write to a command that has ended fail with an error, instead of a signal that ends this process.
 void block_broken_pipe_signal() {
   sigset_t pipe;
   sigemptyset(&pipe);
@@ -159,7 +159,7 @@ std::string RowCommand::ending() {
 std::optional<std::string> RowCommand::news() {
   if (told_ || !ended()) return std::nullopt;
   told_ = true;
-  return ending() + "; training goes on without it";
+  return ending() + "; training continues without it";
 }
 
 std::vector<std::string> RowCommand::close(std::chrono::milliseconds patience) {
@@ -174,12 +174,12 @@ std::vector<std::string> RowCommand::close(std::chrono::milliseconds patience) {
   while (!ended() && Clock::now() < deadline) std::this_thread::sleep_for(kLook);
   std::vector<std::string> lines;
   if (dropped_ > 0)
-    lines.push_back(concat("log.command: ", command_, ": ", dropped_, " rows were dropped, ", written_,
-                           " written, for it reads too slowly"));
+    lines.push_back(concat("log.command: ", command_, ": ", dropped_, " rows were dropped and ", written_,
+                           " written, because it reads too slowly"));
   if (!ended())
-    lines.push_back(concat("log.command: ", command_, ": still runs ",
+    lines.push_back(concat("log.command: ", command_, ": is still running ",
                            format_duration(1e-3 * static_cast<double>(patience.count())),
-                           " after the last row, and is left to itself"));
+                           " after the last row; it is left running"));
   else if (!told_ && (*status_ != 0 || broken_))
     lines.push_back(ending());
   told_ = true;

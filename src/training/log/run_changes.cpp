@@ -14,7 +14,7 @@ std::string changes_file(const std::string& run) {
   return run + "/changes.jsonl";
 }
 
-// Lines that are none of ours are passed over.
+// Skips lines that are not JSON objects.
 std::vector<nlohmann::json> read_changes(const std::string& run) {
   std::vector<nlohmann::json> out;
   std::error_code ignored;

@@ -77,7 +77,7 @@ void RunLog::resume_at(std::int64_t step, const std::string& title,
 void RunLog::record(const MetricsRow& record) {
   if (!active_) return;
   const std::string row = to_line(record) + "\n";
-  // One write per row: the file never holds half a line of a run that is killed.
+  // One write per row, so that a killed run never leaves half a line.
   if (::write(descriptor_, row.data(), row.size()) != static_cast<ssize_t>(row.size()))
     report_failed_write(path_, std::strerror(errno));
   if (events_ && !events_->scalars(record.step, scalars_of(record)))
@@ -104,7 +104,7 @@ void RunLog::start_command() {
                                                            {"TESSERA_RUN_NAME", title_},
                                                            {"TESSERA_RUN_STEP", std::to_string(begin_)}});
   } catch (const UserError& error) {
-    warning(concat(error.what(), "; training goes on without it"));
+    warning(concat(error.what(), "; training continues without it"));
     command_line_.reset();
     return;
   }
@@ -134,7 +134,7 @@ void RunLog::evaluation(const RowPlace& place, const std::vector<std::pair<std::
 }
 
 void RunLog::evaluation_failed(std::int64_t step, const std::string& task, const std::string& reason) {
-  warning(concat("step ", step, ": ", task, " failed: ", reason, "; training goes on"));
+  warning(concat("step ", step, ": ", task, " failed: ", reason, "; training continues"));
   if (page_) page_->add_evaluation_failure(step, task, reason);
 }
 
@@ -166,7 +166,7 @@ void RunLog::write_page(RunStatus status) {
 void RunLog::report_failed_write(const std::string& path, const std::string& reason) {
   if (write_failed_) return;
   write_failed_ = true;
-  warning(concat(path, path.empty() ? "" : ": cannot write: ", reason, "; training goes on without some of its log"));
+  warning(concat(path, path.empty() ? "" : ": cannot write: ", reason, "; training continues without part of its log"));
 }
 
 double RunLog::seconds_left(std::int64_t step) const {

@@ -34,7 +34,7 @@ using report::number_card;
 
 constexpr int kReloadSeconds = 30;
 constexpr std::size_t kWarnings = 12;
-constexpr std::size_t kReadings = 6;  // of one sample
+constexpr std::size_t kReadings = 6;  // per sample
 constexpr const char* kEvaluationPrefix = "evaluation.";
 constexpr const char* kStyle =
     "<style>.number "
@@ -49,13 +49,13 @@ std::string link(const std::string& path, const std::string& text) {
   return concat("<a href=\"", escape(path), "\">", breakable(text), "</a>");
 }
 
-// A value of "task.metric" and the step that it was measured at.
+// A value of "task.metric" and the step at which it was measured.
 struct Measured {
   std::int64_t step;
   double value;
 };
 
-// The better of two; of equal ones the earlier.
+// Returns the better of two values; if they are equal, the earlier one.
 std::optional<Measured> better_of(const std::string& name, const std::optional<Measured>& before, const Measured& now) {
   const report::Better better = report::better_value(name.substr(name.find('.') + 1));
   if (better == report::Better::neither || !std::isfinite(now.value)) return before;
@@ -64,7 +64,7 @@ std::optional<Measured> better_of(const std::string& name, const std::optional<M
   return improved ? now : before;
 }
 
-// Charts of more than one value: a table has the others.
+// Keeps only charts with more than one value; the others are shown in a table.
 std::vector<CurveChart> lines_of(std::vector<CurveChart> charts) {
   std::erase_if(charts, [](const CurveChart& chart) {
     return std::all_of(chart.curves.begin(), chart.curves.end(), [](const Curve& c) { return c.points.size() < 2; });
@@ -72,12 +72,12 @@ std::vector<CurveChart> lines_of(std::vector<CurveChart> charts) {
   return charts;
 }
 
-// Samples that are left out have a table of their own.
+// Recognizes warnings about skipped samples, which have their own table.
 bool tells_of_a_sample(std::string_view warning) {
   return warning.starts_with("warning skipped: ") || warning.ends_with(": further skipped samples are only counted");
 }
 
-// The newest warnings and errors of log.txt ("12:34:56 warning ..."); those of earlier sessions are there too.
+// Returns the newest warnings and errors of log.txt ("12:34:56 warning ..."), including those of earlier sessions.
 std::vector<std::string> warnings_of(const std::string& folder) {
   std::vector<std::string> out;
   std::ifstream file(folder + "/log.txt");
@@ -119,8 +119,8 @@ std::string state_block(const RunStatus& s, const std::string& written) {
                 running ? concat("<span>ETA ", format_duration(s.seconds_left), "</span>") : "",
                 "</div><div class=\"progress\"><i style=\"width:", report::fixed(100 * share, 1), "%\"></i></div>",
                 s.note.empty() ? "" : "<p>" + breakable(s.note) + "</p>", "<p class=\"soft\">Written ", written,
-                running ? concat("; at log rows a minute or more apart, and reloaded every ", kReloadSeconds,
-                                 " s. A time long past means that the run was killed.")
+                running ? concat("; updated at most once a minute, and reloaded every ", kReloadSeconds,
+                                 " s. If this time is long past, the run was killed.")
                         : "",
                 "</p>");
 }
@@ -157,7 +157,7 @@ std::string skipped_block(const std::map<std::string, std::int64_t>& skipped) {
          rows + "</table></div>";
 }
 
-// Drops the one that the steps around it lie closest to, so that those that stay are spread over the run.
+// Drops the reading whose neighbors are closest to each other, so that the rest stay spread over the run.
 void thin(std::map<std::int64_t, std::string>& by_step) {
   if (by_step.size() <= kReadings) return;
   auto closest = std::next(by_step.begin());
@@ -184,7 +184,7 @@ struct RunPage::Impl {
 
   struct Evaluated {
     Measured last;
-    std::optional<Measured> best;  // none: no value is better than another
+    std::optional<Measured> best;  // none: the metric has no better direction
   };
   std::map<std::string, Evaluated, report::NaturalOrder> evaluated;  // by "task.metric"
   std::map<std::string, std::string> evaluated_data;  // by task: "shapes validation, 500 samples"
@@ -234,7 +234,7 @@ struct RunPage::Impl {
                      "the model says</th></tr>",
                      rows, "</table></div>");
     }
-    return html.empty() ? "" : "<h2>Samples as training goes on</h2>" + html;
+    return html.empty() ? "" : "<h2>Samples during training</h2>" + html;
   }
 
   std::string failures() const {
@@ -343,8 +343,8 @@ std::string RunPage::html(const RunStatus& status) const {
              machine.empty() ? "" : "<h2>Speed and memory</h2>" + machine, checkpoints_block(impl_->folder),
              skipped_block(status.skipped), warnings_block(impl_->folder), "<h2>Settings</h2>",
              report::fact_card(impl_->facts), files_block(impl_->folder),
-             "<footer>A training run of Tessera. Curves of more than 1,000 values show means, and the range of what "
-             "they stand for as a band.</footer>"));
+             "<footer>A training run of Tessera. Curves with more than 1,000 values show means, with the range of the "
+             "averaged values as a band.</footer>"));
 }
 
 void RunPage::write(const RunStatus& status) {

@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-// The settings that the run's page shows.
+// Returns the settings that the run's page shows.
 std::vector<std::pair<std::string, std::string>> facts_of(const Config& config, const ProcessGroup& group,
                                                           const TrainingRun& run, const std::string& folder) {
   const std::int64_t batch = config.data.loader.batch_size, batches = micro_batches(config, run);
@@ -28,8 +28,8 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Config& config, 
           {"Parameters", describe(count_parameters(run))},
           {"Optimizer", concat(config.optimizer.name, ", learning rate ", run.optimizer->peak_learning_rate())},
           {"Schedule", config.schedule.schedule},
-          {"Samples a step", with_thousands(batch * batches * group.size())},
-          {"Batches a step",
+          {"Samples per step", with_thousands(batch * batches * group.size())},
+          {"Batches per step",
            concat(batches, " of ", batch, group.size() == 1 ? "" : concat(" on each of ", group.size(), " ranks"))},
           {"Precision", config.training.precision},
           {"Host", host_name()},
@@ -40,7 +40,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Config& config, 
           {"Command", command_line()}};
 }
 
-// After the warm-up a contrast of any size has left chance by then.
+// This many steps after the warm-up, a contrast of any size has normally left chance level.
 constexpr std::int64_t kStepsToLeaveChance = 300;
 
 ChanceWatch chance_watch(const Config& config, const ProcessGroup& group, const TrainingRun& run) {
@@ -51,12 +51,12 @@ ChanceWatch chance_watch(const Config& config, const ProcessGroup& group, const 
 
 std::optional<CaptionWatch> caption_watch(const TrainingRun& run) {
   const bool contrasts = !run.objective->chance_levels(2).empty();
-  const std::string compared = compared_text(run.needs);  // K captions of one image may well be equal
+  const std::string compared = compared_text(run.needs);  // not `captions`: the K captions of one image may well be equal
   if (!contrasts || !run.tokenizer || run.needs.duplicates || compared.empty()) return std::nullopt;
   return CaptionWatch(compared, run.tokenizer);
 }
 
-// What a batch costs depends on its longest text.
+// Describes the length of a batch's texts: its cost depends on the longest one.
 std::string describe_length(const std::map<std::string, TowerInput>& texts) {
   std::int64_t longest = 0;
   for (const auto& [name, text] : texts) longest = std::max(longest, text.ids.size(-1));
@@ -126,7 +126,7 @@ void TrainingMonitor::observe(std::int64_t number, const std::function<TrainedSt
     log_.line(mfu_.describe(first_texts_));
     counter.reset();
   }
-  if (const auto trace = profiler_.after(number)) log_.line("profiler's trace: " + *trace);
+  if (const auto trace = profiler_.after(number)) log_.line("profiler trace: " + *trace);
   if (step.before.data.epoch == 0 && step.after.data.epoch > 0) tell_of_shorter_epochs();
   tell_of_cuts(step);
   window_.samples += step.losses.samples;

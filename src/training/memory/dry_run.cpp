@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-// "pictures of 224 x 224, texts of 55 tokens out of 32,000, for data/train: no such file".
+// Describes the synthetic samples: "image 224 x 224, caption of 55 tokens out of 32,000, for data/train: no such file".
 std::string synthetic_samples(const TrainingRun& run, const Config& config, const std::string& reason) {
   std::string out;
   for (const auto& [name, size] : image_view_sizes(config.model.preprocessing, config.data.loader, run.needs))
@@ -30,7 +30,7 @@ std::string synthetic_samples(const TrainingRun& run, const Config& config, cons
   return out + "for " + reason;
 }
 
-// "7.39 G multiply-adds"; FLOPs are 2 each.
+// Formats FLOPs as "7.39 G multiply-adds", which are 2 FLOPs each.
 std::string multiply_adds(double flops) {
   std::ostringstream out;
   const bool giga = flops >= 2e9;
@@ -38,7 +38,7 @@ std::string multiply_adds(double flops) {
   return out.str();
 }
 
-// steps 0: training.epochs of data that cannot be read here.
+// Returns the training settings with the number of steps; 0 steps if training.epochs is set but the data cannot be read here.
 TrainingSettings length_of(const Config& config, bool readable, const PlanSettings& settings) {
   if (!config.training.epochs || readable) return with_steps(config, settings.ranks).training;
   TrainingSettings unknown = config.training;
@@ -53,7 +53,7 @@ std::optional<std::string> epochs_warning(const TrainingRun& run, const Training
   return shorter_epochs(length, run.train->size() - bad, bad);
 }
 
-constexpr std::int64_t kExamples = 12, kLeastOfEach = 3;  // of all data sets, and of each of several
+constexpr std::int64_t kExamples = 12, kLeastOfEach = 3;  // in total, and at least per data set
 
 std::vector<TrainingExample> examples_of(const TrainingRun& run, const Config& config) {
   const std::int64_t sets = std::ssize(run.train->mixing().components);
@@ -61,9 +61,9 @@ std::vector<TrainingExample> examples_of(const TrainingRun& run, const Config& c
                            static_cast<std::uint64_t>(config.seed), std::max(kLeastOfEach, kExamples / sets));
 }
 
-constexpr std::int64_t kLooked = 128;  // more than a loader judges from
+constexpr std::int64_t kLooked = 128;  // more samples than a loader needs to decide that too many are bad
 
-// What stops a run soon after its start: too many samples that cannot be used.
+// Checks for what would stop a run soon after its start: too many unusable samples.
 std::optional<std::string> unusable_samples(const TrainingRun& run, Config config, const RankSlice& slice) {
   config.data.loader.batch_size = std::min<std::int64_t>(32, config.data.loader.batch_size);
   try {
@@ -77,7 +77,7 @@ std::optional<std::string> unusable_samples(const TrainingRun& run, Config confi
   return std::nullopt;
 }
 
-// A few of each data set: the page has more.
+// Returns a few examples of each data set for the terminal; the page has more.
 std::vector<TrainingExample> few(const std::vector<TrainingExample>& examples) {
   const bool several = !examples.empty() && examples.front().source != examples.back().source;
   std::map<std::string, int> taken;
@@ -89,20 +89,20 @@ std::vector<TrainingExample> few(const std::vector<TrainingExample>& examples) {
 
 std::string describe_steps(std::int64_t steps, const std::optional<double>& epochs) {
   if (!epochs) return with_thousands(steps);
-  return concat(steps > 0 ? with_thousands(steps) : "not known without the data", " (training.epochs ", *epochs, ")");
+  return concat(steps > 0 ? with_thousands(steps) : "unknown without the data", " (training.epochs ", *epochs, ")");
 }
 
-// Each cause once, however many tasks it concerns.
+// Lists each cause only once, even if it concerns several tasks.
 std::vector<std::string> reading_warnings(const Unreadable& unreadable, const std::vector<UnreadTask>& tasks) {
   std::vector<std::string> out;
   std::set<std::string> told;
   const auto tell = [&](const std::string& what, const std::string& reason) {
     if (!reason.empty() && told.insert(reason).second) out.push_back(concat(what, ": ", reason));
   };
-  tell("a run would not start, for its training data cannot be read", unreadable.train);
-  tell("a run would not start, for its vocabulary cannot be read", unreadable.tokenizer);
-  tell("a run would not start, for its validation data cannot be read", unreadable.validation);
-  for (const auto& [place, reason] : tasks) tell(place + " was not looked at", reason);
+  tell("a run would not start, because its training data cannot be read", unreadable.train);
+  tell("a run would not start, because its vocabulary cannot be read", unreadable.tokenizer);
+  tell("a run would not start, because its validation data cannot be read", unreadable.validation);
+  for (const auto& [place, reason] : tasks) tell(place + " was not checked", reason);
   return out;
 }
 
@@ -113,7 +113,7 @@ DryRunReport dry_run(const Config& config, const PlanSettings& settings) {
   TrainingRun run = build_training_run(config, {}, &unreadable);
   DryRunReport report;
   if (run.loader) {
-    make_loader(run, config, {settings.rank, settings.ranks});  // is there a batch for every rank?
+    make_loader(run, config, {settings.rank, settings.ranks});  // throws if there is not one batch per rank
     report.sources = run.loader->batches_per_update();
     report.data = run.train->describe();
     report.examples = examples_of(run, config);
@@ -147,17 +147,17 @@ std::string numbers_text(const DryRunReport& report, const Config& config) {
       << (plan.text_tokens > 0 ? concat("; with texts of ", plan.text_tokens, " tokens") : "") << ")\n"
       << "towers forward    " << multiply_adds(plan.tower_flops) << " per sample"
       << (plan.avoided_flops > 0 ? concat("; ", multiply_adds(plan.tower_flops + plan.avoided_flops),
-                                          " as papers count them, with every slot's keys made for every token")
+                                          " as papers count, which compute the keys of every slot for every token")
                                  : "")
       << "\n"
       << "steps             " << describe_steps(report.steps, config.training.epochs) << "\n"
-      << "samples a step    " << with_thousands(batch * accumulation * report.sources * plan.ranks) << ": batch "
+      << "samples per step  " << with_thousands(batch * accumulation * report.sources * plan.ranks) << ": batch "
       << batch << " x accumulation " << accumulation
       << (report.sources > 1 ? concat(" x sources ", report.sources) : "") << " x ranks " << plan.ranks
-      << "; the towers see " << plan.micro_batch << " at a time"
+      << "; the towers process " << plan.micro_batch << " at a time"
       << (config.training.micro_batch.automatic ? " (micro_batch: auto)" : "") << "\n";
   if (report.tasks > 0) out << "evaluation tasks  " << report.tasks << " fit their data\n";
-  for (const auto& [place, reason] : report.unread_tasks) out << "not looked at     " << place << ": " << reason << "\n";
+  for (const auto& [place, reason] : report.unread_tasks) out << "not checked       " << place << ": " << reason << "\n";
   if (!report.synthetic.empty()) out << "synthetic samples " << report.synthetic << "\n";
   out << "first " << std::left << std::setw(12) << plan.samples << "samples through forward and backward in "
       << format_duration(plan.seconds) << ", loss " << plan.sample_loss
@@ -169,7 +169,7 @@ std::string numbers_text(const DryRunReport& report, const Config& config) {
 std::string to_text(const DryRunReport& report, const Config& config) {
   std::string out = numbers_text(report, config);
   const std::string texts = to_text(few(report.examples));
-  if (!texts.empty()) out += "captions as training reads them (with their pictures: --dry-run-page FILE.html)\n" + texts;
+  if (!texts.empty()) out += "captions as training reads them (with their images: --dry-run-page FILE.html)\n" + texts;
   for (const std::string& line : report.warnings) out += concat("warning: ", line, "\n");
   return out;
 }

@@ -20,7 +20,7 @@ std::string tokens_text(const TextExample& text) {
   return concat(text.tokens, text.tokens == 1 ? " token" : " tokens", text.cut ? ", cut" : "");
 }
 
-// "captions 2 of 8"
+// Returns "captions 2 of 8".
 std::string name_in_view(const std::string& view, std::size_t number, std::size_t count) {
   return concat(view, " ", number + 1, " of ", count);
 }
@@ -88,8 +88,8 @@ std::string example_page(const std::vector<TrainingExample>& examples, const std
   for (const TrainingExample& example : examples) cards += card_of(example);
   return report::page(title, kExampleStyle,
                       concat("<h1>", report::escape(title), "</h1>", facts_of_page(numbers), "<h2>Samples</h2><p>Samples of ", report::escape(data),
-                             " as training reads them: pictures after augmentation, texts as the tokenizer gives them "
-                             "back. Look whether captions fit their pictures.</p><div class=\"samples\">",
+                             " as training reads them: images after augmentation, texts as decoded by the tokenizer. "
+                             "Check that captions match their images.</p><div class=\"samples\">",
                              cards, "</div>"));
 }
 

@@ -19,8 +19,8 @@
 namespace tessera {
 namespace {
 
-constexpr double kLossSeconds = 1;    // that the next measurement of the loss may take,
-constexpr double kChunkSeconds = 10;  // and the one that shows it with its chunks in effect
+constexpr double kLossSeconds = 1;    // limit for the next measurement of the loss
+constexpr double kChunkSeconds = 10;  // limit for a measurement in which the loss's chunks have an effect
 
 std::int64_t total_bytes(const std::map<std::string, at::Tensor>& tensors) {
   std::int64_t bytes = 0;
@@ -35,16 +35,16 @@ std::int64_t gradient_bytes(const std::vector<NamedParameter>& parameters) {
   return bytes;
 }
 
-// What measuring could change: running averages, and what an objective keeps (some bring their parameters into range in
-// the forward pass).
+// Returns the tensors that measuring could change: running averages, and the objective's parameters (some objectives clamp or
+// normalize them in the forward pass).
 std::vector<at::Tensor> changeable(const TrainingRun& run) {
   std::vector<at::Tensor> out = buffers_of(run), own = run.objective->parameters();
   out.insert(out.end(), own.begin(), own.end());
   return out;
 }
 
-// What an update needs for a moment beside parameters, gradients and moments: seen in one of small tensors, of which
-// there are as many, under the same names.
+// Returns the temporary memory of an update, in addition to parameters, gradients and moments. It is measured on smaller tensors
+// with the same names and scaled up.
 std::int64_t update_bytes(const TrainingRun& run, const Config& config) {
   std::vector<NamedParameter> parameters = run.optimizer->parameters();
   const std::int64_t gradients = gradient_bytes(parameters), scale = std::max<std::int64_t>(1, gradients >> 22);
@@ -61,7 +61,7 @@ std::int64_t update_bytes(const TrainingRun& run, const Config& config) {
                       static_cast<double>(gradients));
 }
 
-// How long work takes with more samples, by the power of their number that the last two measurements show.
+// Predicts how long work takes with more samples, from a power law through the last two measurements.
 class GrowthOfTime {
  public:
   void add(std::int64_t samples, double seconds) {
@@ -80,7 +80,7 @@ class GrowthOfTime {
   Measured before_, last_;
 };
 
-// A run's step, measured in pieces.
+// A model of a step's cost, from measurements of its parts.
 class StepModel {
  public:
   StepModel(TrainingRun& run, const Config& config, const PlanSettings& settings)
@@ -115,21 +115,22 @@ class StepModel {
       }
       level += trace.held();
     };
-    if (in_parts) {  // the loss is there before the towers' second passes, of which all but the first find gradients
+    // With micro-batches the loss comes before the towers' second passes, and all but the first of these already find gradients.
+    if (in_parts) {
       goes_through("the loss", loss);
       level = given + gradients + loss.held();
     }
     goes_through("the towers' forward pass", forward);
     if (!in_parts) goes_through("the loss", loss);
     goes_through("the towers' backward pass", pass.backward.trace(plan.micro_batch));
-    level = gradients;  // the batch is gone by then
+    level = gradients;  // the batch has been freed by then
     goes_through("the update", MemoryTrace({static_cast<double>(update_)}));
     plan.peak = plan.weights + plan.optimizer + plan.average + plan.buckets + std::llround(peak);
     return plan;
   }
 
-  // Whether a pass of so many samples really finds room: tried on a GPU, where running out of memory is an error that
-  // can be caught; true on the CPU.
+  // Returns true if a pass of the plan's micro-batch really fits. It is tried on a GPU, where running out of memory can be caught; on
+  // the CPU it is always true.
   bool fits_when_tried(const MemoryPlan& plan) {
     if (!plan.gpu) return true;
     const bool in_parts = plan.micro_batch < plan.batch;
@@ -143,26 +144,26 @@ class StepModel {
   }
 
  private:
-  // Gradients of several batches make an update.
+  // Returns true if an update accumulates the gradients of several batches.
   bool accumulates() const {
     return config_.training.accumulation * (run_.loader ? run_.loader->batches_per_update() : 1) > 1;
   }
 
-  // The first samples of the rank's data; the run's own loader stays where it is. Enough of them on a GPU that the size
-  // of a block of its allocator matters little.
+  // Returns the first samples of the rank's data, without moving the run's own loader. On a GPU it takes enough samples that the
+  // block size of the allocator hardly matters.
   Batch few_samples() const {
     Config few = config_;
     few.data.loader.batch_size = std::min<std::int64_t>(run_.device.is_cpu() ? 3 : 32, config_.data.loader.batch_size);
     few.data.loader.prefetch = 1;
-    few.data.loader.resolution.clear();  // the most patches that images have
+    few.data.loader.resolution.clear();  // full resolution: the largest number of patches
     if (run_.loader) return make_loader(run_, few, {settings_.rank, settings_.ranks})->next().to(run_.device);
     return synthetic_batch(*run_.model, run_.needs, few.data.loader.batch_size, run_.device,
                            image_view_sizes(config_.model.preprocessing, config_.data.loader, run_.needs),
                            texts_per_image(config_.data.loader));
   }
 
-  // Shows whether it works at all, and which parameters get a gradient. What operators keep from their first call on
-  // (constants, workspaces) is there afterwards.
+  // Runs a first pass: shows whether it works at all, and which parameters get a gradient. Memory that operators keep from their
+  // first call on (constants, workspaces) is allocated afterwards.
   void pass_sample() {
     run_.optimizer->zero_grad();
     base_.samples = sample_.size();
@@ -180,7 +181,7 @@ class StepModel {
     features_ = map_tensors(features_, [](const at::Tensor& tensor) { return tensor.detach(); });
   }
 
-  // Returns how long it took.
+  // Measures the loss and returns the seconds it took.
   double measure_loss_of(std::int64_t samples) {
     const StepContext on_rank = step_context(run_, config_, fake_process_group(settings_.rank, settings_.ranks), 0);
     const Features leaves = repeated_leaves(features_, samples);
@@ -192,7 +193,7 @@ class StepModel {
     });
   }
 
-  // Of at least three sizes, where the batch has them: it takes as many to tell a parabola from a line.
+  // Measures at least three batch sizes where possible: fitting a quadratic needs three points.
   void measure_loss() {
     const double room = static_cast<double>(available_memory(run_.device)) / 4;
     std::int64_t samples = std::min<std::int64_t>(base_.batch, 2);
@@ -204,8 +205,8 @@ class StepModel {
                  enough = settings_.most_loss_samples > 0 ? 2 * samples > settings_.most_loss_samples : large;
       if (base_.loss_measured || (sizes >= 3 && enough)) break;
     }
-    // Up to a chunk a loss in chunks grows as one without, and from there on far slower: what was seen of it there says
-    // nothing of the batch.
+    // Up to one chunk, a chunked loss grows like one without chunks, and beyond that far more slowly. So measurements with at most one
+    // chunk cannot be extrapolated to the batch.
     const std::int64_t chunk = chunk_in_effect(), two_chunks = std::min(base_.batch, 2 * chunk + 1);
     if (!base_.loss_measured && chunk > 0 && samples / 4 <= chunk && time.of(two_chunks) <= kChunkSeconds &&
         loss_.trace(two_chunks).peak() <= room) {
@@ -216,7 +217,7 @@ class StepModel {
     base_.loss = std::llround(loss_.trace(base_.batch).peak());
   }
 
-  // The largest chunk of the loss that the batch does not fit into; 0: there is none.
+  // Returns the largest chunk of the loss that is smaller than the batch; 0: there is none.
   std::int64_t chunk_in_effect() const {
     std::int64_t largest = 0;
     for (const ChunkSetting& each : chunk_settings(config_))
@@ -235,7 +236,7 @@ class StepModel {
     base_.data = bytes_of(sample_) / sample_.size() * base_.batch;
     const LoaderSettings& loader = config_.data.loader;
     base_.ready = std::min(loader.prefetch * base_.data, std::max(loader.prefetch_mb << 20, base_.data)) +
-                  base_.data;  // the batch that is being trained with
+                  base_.data;  // the batch of the current step
     if (config_.checkpoint.background) base_.checkpoint = base_.weights + base_.optimizer + base_.average;
 
     const std::int64_t free = available_memory(run_.device),
@@ -246,14 +247,14 @@ class StepModel {
     if (settings_.available) base_.available = base_.host_available = *settings_.available;
   }
 
-  // In parts, the teacher has seen the batch before.
+  // With micro-batches (`in_parts`) the teacher has already processed the batch, so only the student is measured.
   void pass_towers(PassCost& cost, std::int64_t samples, bool in_parts) {
     measure_towers(cost, repeated(sample_, samples), [&](const Batch& few) {
       return (in_parts ? encode_student : encode_batch)(run_, few, config_.training.precision);
     });
   }
 
-  // The gradients of earlier passes are there, unless a step has one pass alone.
+  // Gradients of earlier passes are kept while measuring, unless a step has only one pass.
   const PassCost& towers(bool in_parts) {
     const auto [found, fresh] = towers_.try_emplace(in_parts, 1);
     if (fresh)
@@ -271,10 +272,10 @@ class StepModel {
   const Batch sample_;
   Features features_;                // of the sample, detached
   double forward_flops_ = 0;         // of the towers, per sample
-  PassCost loss_{2};                 // what the objective needs beyond the features it is given
-  std::map<bool, PassCost> towers_;  // by whether the batch goes through in parts
-  std::int64_t update_ = 0;          // bytes beside parameters, gradients and moments
-  MemoryPlan base_;                  // what does not depend on the micro-batch
+  PassCost loss_{2};                 // cost of the objective, without its input features
+  std::map<bool, PassCost> towers_;  // key: whether the batch is processed in parts
+  std::int64_t update_ = 0;          // bytes of an update in addition to parameters, gradients and moments
+  MemoryPlan base_;                  // the parts of a plan that do not depend on the micro-batch
 };
 
 }  // namespace

@@ -89,17 +89,17 @@ std::string to_text(const MemoryPlan& plan, const Config& config) {
     out << "  " << std::left << std::setw(18) << what << std::right << std::setw(11) << value
         << (note.empty() ? "" : "  ") << note << "\n";
   };
-  out << "memory plan" << (plan.ranks > 1 ? concat(" of each of ", plan.ranks, " ranks") : "") << ", "
+  out << "memory plan" << (plan.ranks > 1 ? concat(" for each of ", plan.ranks, " ranks") : "") << ", "
       << (plan.gpu ? "on the GPU" : "on the CPU") << "\n";
   for (const Row& row : rows_of(plan)) line(row.what, bytes_text(row.bytes), row.note);
-  line("peak of a step", bytes_text(plan.peak), "in " + plan.peak_phase + "; not all parts exist at one time");
+  line("peak of a step", bytes_text(plan.peak), "in " + plan.peak_phase + "; not all parts exist at the same time");
   if (plan.checkpoint > 0)
     line("checkpoint", bytes_text(plan.checkpoint),
-         concat("written in the background from a copy", plan.gpu ? ", in the host's memory" : ""));
-  line("ready batches", bytes_text(plan.ready), plan.gpu ? "in the host's memory" : "");
+         concat("written in the background from a copy", plan.gpu ? ", in host memory" : ""));
+  line("ready batches", bytes_text(plan.ready), plan.gpu ? "in host memory" : "");
   line(
       "needed", bytes_text(plan.total()),
-      concat("of ", bytes_text(plan.available), " that are free for it",
+      concat("of ", bytes_text(plan.available), " available",
              plan.gpu ? concat("; on the host ", bytes_text(plan.host()), " of ", bytes_text(plan.host_available)) : "",
              plan.fits() ? ": fits" : ": does not fit"));
   if (!plan.fits()) out << "  ways out          " << c10::Join("; ", ways_out(plan, config)) << "\n";

@@ -17,10 +17,10 @@ void for_each_setting(const config::Node& node, const std::string& path,
 /// A `chunk` of an objective's settings.
 struct ChunkSetting {
   std::string path;                   // objective.chunk
-  std::optional<std::int64_t> chunk;  // none: the loss takes the whole batch at a time
+  std::optional<std::int64_t> chunk;  // none: the loss processes the whole batch at once
 };
 
-/// Those of the objective, or of a sum's objectives.
+/// Returns the `chunk` settings of the objective, or of all objectives in a sum.
 std::vector<ChunkSetting> chunk_settings(const Config& config);
 
 }  // namespace tessera

@@ -26,7 +26,8 @@ Counts count(const at::Tensor& tensor) {
   return {at::isnan(plain).sum().item<std::int64_t>(), at::isinf(plain).sum().item<std::int64_t>(), plain.numel()};
 }
 
-// Memory that nobody has written to yet, or a value that the program asked for: an infinity in a mask is no accident.
+// Returns true for operators whose non-finite results are no error: uninitialized memory, or values that the program asked for, such
+// as an infinity in a mask.
 bool makes_what_it_is_told(std::string_view name) {
   for (const std::string_view part : {"empty", "resize", "set_", "fill", "full", "scalar_tensor", "where", "copy_"})
     if (name.find(part) != std::string_view::npos) return true;
@@ -47,7 +48,7 @@ void for_each_tensor(const c10::IValue& value, Body&& body) {
 struct AnomalyDetector::Impl {
   std::mutex mutex;
   std::map<const void*, std::string> names;
-  std::string place;  // the parameter that was used last
+  std::string place;  // the most recently used parameter
   std::string first_infinite, first_nan;
   at::CallbackHandle handle = 0;
 
@@ -56,11 +57,11 @@ struct AnomalyDetector::Impl {
 
 namespace {
 
-// The watch that is on; there is one at a time.
+// The active detector; there is at most one at a time.
 AnomalyDetector::Impl* watching = nullptr;
-// The test's own operators must not be tested.
+// True while the detector runs its own operators, which must not be checked.
 thread_local bool testing = false;
-thread_local std::string backward_of;  // node of the backward pass that this thread is in
+thread_local std::string backward_of;  // the node of the backward pass that this thread is running
 
 struct Testing {
   Testing() { testing = true; }

@@ -8,18 +8,18 @@
 
 namespace tessera {
 
-/// Looks at the result of every operator while it lives, and notes the first that makes a NaN out of none, or an
-/// infinity out of finite values. Slow (each operator is followed by a test of its tensors): for examining one step.
+/// Checks the result of every operator during its lifetime and records the first one that produces a NaN from inputs without NaN, or
+/// an infinity from finite inputs. Slow, because each operator is followed by a check of its tensors: use it to examine one step.
 class AnomalyDetector {
  public:
-  /// names: of parameters, to say where in the model an operator stands.
+  /// names: parameters by name, to locate an operator in the model.
   explicit AnomalyDetector(const std::map<std::string, at::Tensor>& names);
   ~AnomalyDetector();
   AnomalyDetector(const AnomalyDetector&) = delete;
   AnomalyDetector& operator=(const AnomalyDetector&) = delete;
 
-  /// "aten::log gave -inf (3 of 64 values, [8, 8] float32) in the forward pass, after visual.proj; aten::sub gave NaN
-  /// (...) ..."; empty when all was finite.
+  /// Returns "aten::log gave infinity (3 of 64 values, [8, 8] Float) in the forward pass, after visual.proj; aten::sub gave NaN
+  /// (...) ..."; empty if everything was finite.
   std::string report() const;
 
   struct Impl;

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// Steps left out one after the other after which a run is beyond hope.
+// After this many skipped steps in a row the run stops.
 constexpr std::int64_t kMostInARow = 10;
 
 std::string values_of(const MetricsRow& row) {
@@ -67,7 +67,7 @@ bool NonFiniteHandler::go_on_after(const TrainedStep& step, std::int64_t vain, R
 
 void NonFiniteHandler::examine(const TrainedStep& step, RunState& state) {
   ++examined_;
-  state = step.before;  // what came after it has changed nothing
+  state = step.before;  // later steps have changed nothing
   run_.loader->seek(step.losses.begin);
   const Checkpoint before = checkpoints_.gather(state);
   std::string saved;
@@ -75,7 +75,7 @@ void NonFiniteHandler::examine(const TrainedStep& step, RunState& state) {
     try {
       saved = CheckpointFolder(folder_ + "/non_finite", 3).save(before);
     } catch (const UserError& error) {
-      log_.error(concat("the state before the bad step is not saved: ", error.what()));
+      log_.error(concat("cannot save the state before the bad step: ", error.what()));
     }
     return true;
   });
@@ -88,7 +88,7 @@ void NonFiniteHandler::examine(const TrainedStep& step, RunState& state) {
     log_.error(concat("step ", report.step, group_.size() == 1 ? "" : concat(", rank ", rank), ": ", found));
   }
   if (!saved.empty())
-    log_.error(concat("look again: trainer --config ", folder_, "/config.yaml --replay-step ", saved,
+    log_.error(concat("to examine it again: trainer --config ", folder_, "/config.yaml --replay-step ", saved,
                       group_.size() == 1 ? "" : concat(" --nproc ", group_.size())));
 }
 

@@ -19,7 +19,7 @@ bool is_finite(const at::Tensor& tensor) {
   return !tensor.is_floating_point() || at::isfinite(tensor.detach()).all().item<bool>();
 }
 
-// "a, b, c and 4 more"
+// Returns "a, b, c and 4 more".
 std::string first_few(const std::vector<std::string>& names, std::size_t most) {
   std::string out;
   for (std::size_t i = 0; i < std::min(most, names.size()); ++i) out += (i == 0 ? "" : ", ") + names[i];
@@ -63,9 +63,9 @@ NonFiniteReport examine_step(StepRunner& runner, TrainingRun& run, std::int64_t 
 
 std::string summary(const NonFiniteReport& report) {
   if (!report.bad_weights.empty())
-    return concat("not finite before the step already: ", first_few(report.bad_weights, 3));
+    return concat("already not finite before the step: ", first_few(report.bad_weights, 3));
   if (!report.findings.empty()) return report.findings;
-  return report.finite() ? "all finite when computed again" : "no operator of this rank gave the first one";
+  return report.finite() ? "all finite when computed again" : "no operator of this rank produced the first non-finite value";
 }
 
 std::string to_text(const NonFiniteReport& report) {
@@ -90,7 +90,7 @@ std::pair<std::string, bool> replay_step(const Config& given, const std::string&
     checkpoint = load_checkpoint(folder);
     const std::ptrdiff_t ranks = std::max<std::ptrdiff_t>(std::ssize(checkpoint.state.ranks), 1);
     if (ranks != group.size())
-      user_error("--replay-step ", folder, ": is of ", ranks, " ranks, here are ", group.size(), ": start as many");
+      user_error("--replay-step ", folder, ": was saved by ", ranks, " ranks, but there are ", group.size(), ": start the same number");
     apply_checkpoint(run, config, group, checkpoint, folder);
   });
   GradientReducer gradients = make_reducer(run, config, group);

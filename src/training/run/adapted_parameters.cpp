@@ -33,7 +33,8 @@ class AdaptedEncoder {
       for (const std::string& pattern : frozen)
         if (has(each) && trains(each) && matches(pattern, each.name))
           user_error("parameters.frozen: ", pattern, " freezes ", each.name, ", which ", path_,
-                     " trains: the encoder's own weights are frozen without it; leave the pattern out, or take the adapters away with ",
+                     " trains: the encoder's own weights are frozen in any case; leave the pattern out, or remove the adapters "
+                     "with ",
                      path_, ".blocks or ", path_, ".layers");
     for (const std::string& pattern : settings_.trained) check_trained(pattern, parameters);
   }
@@ -48,7 +49,7 @@ class AdaptedEncoder {
     }
     const std::string near = nearest_name(pattern, names);
     user_error(path_, ".trained: ", pattern, " matches no parameter of the encoder",
-               near.empty() ? "; what follows the encoder is trained unless parameters.frozen names it" : ": did you mean " + near + "?");
+               near.empty() ? "; parameters after the encoder are trained unless parameters.frozen names them" : ": did you mean " + near + "?");
   }
 
   const LoraSettings& settings_;

@@ -26,7 +26,7 @@ std::int64_t steps_of_epochs(const Config& config, int ranks) {
   const std::int64_t rounded = std::max<std::int64_t>(1, std::llround(steps));
   log::info("training.epochs ", *config.training.epochs, " of ", source->describe(), ": ", with_thousands(epoch.batches),
             " batches of ", config.data.loader.batch_size, ranks > 1 ? concat(" on each of ", ranks, " ranks") : "",
-            " an epoch, ", with_thousands(rounded), " steps");
+            " per epoch, ", with_thousands(rounded), " steps");
   return rounded;
 }
 
@@ -36,8 +36,8 @@ std::optional<std::string> shorter_epochs(const TrainingSettings& settings, std:
   const double share = static_cast<double>(bad) / static_cast<double>(std::max<std::int64_t>(1, good + bad));
   if (settings.counted_epochs == 0 || share < kShareWorthTelling || share >= 1) return std::nullopt;
   std::ostringstream out;
-  out << std::setprecision(3) << "training.epochs: " << 100 * share << "% of the samples are unusable, so that an epoch has fewer: "
-      << with_thousands(settings.steps) << " steps are " << settings.counted_epochs / (1 - share) << " epochs and not "
+  out << std::setprecision(3) << "training.epochs: " << 100 * share << "% of the samples are unusable, so epochs are shorter: "
+      << with_thousands(settings.steps) << " steps are " << settings.counted_epochs / (1 - share) << " epochs instead of "
       << settings.counted_epochs;
   return out.str();
 }

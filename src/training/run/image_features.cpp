@@ -22,7 +22,7 @@ namespace {
 constexpr double kSecondsBetweenLines = 30;
 constexpr const char* kWayOut = "; write them again with trainer --write-features, or name another folder";
 
-// What decides, beside the weights, what the encoder gives for a picture.
+// Returns the settings that, together with the weights, determine the encoder's features of an image.
 std::string settings_of(const ModelSettings& model) {
   config::Node image, settings, whole;
   image.set("encoder", *config::dump(model.image).find("encoder"));
@@ -50,24 +50,24 @@ std::string digest_of(const torch::nn::Module& module) {
   return out.str();
 }
 
-// Features stand for an encoder that gives the same at each step.
+// Features replace an encoder, so the encoder must return the same features at each step.
 void check_encoder(const DualEncoder& model) {
   if (keeps_shapes(model.settings().preprocessing))
-    user_error("data.features: features are of images of one size, and model.preprocessing.resize_mode: naflex gives images of "
-               "their own shapes: set another one, or data.features to null");
+    user_error("data.features: features need images of one size, but with model.preprocessing.resize_mode: naflex their shapes "
+               "vary: set another resize_mode, or data.features to null");
   const Encoder& encoder = model.image_tower().encoder();
   for (const auto& item : encoder.named_parameters())
     if (item.value().requires_grad())
       user_error(
           "data.features: the image encoder is trained (visual.", item.key(),
-          "), and features are of one that stays as it is: name it in parameters.frozen, or set data.features to null");
+          "), but features need a frozen one: name it in parameters.frozen, or set data.features to null");
   if (encoder.draws_when_frozen())
     user_error(
-        "data.features: the image encoder draws random numbers at each step, and features are the same at each: set "
+        "data.features: the image encoder draws random numbers at each step, but stored features never change: set "
         "its patch_dropout and drop_path to 0");
 }
 
-// Names of EncodedPictures' tensors that the objective and the read-out look at.
+// Returns the names of EncodedPictures' tensors that the objective and the read-out use.
 std::vector<std::string> needed_tensors(const TrainingRun& run) {
   Tower& tower = run.model->image_tower();
   const bool class_token = tower.encoder().has_class_token();
@@ -131,7 +131,7 @@ FeatureManifest write_image_features(const Config& config) {
     if (std::chrono::duration<double>(Clock::now() - last_line).count() < kSecondsBetweenLines) continue;
     last_line = Clock::now();
     log::info("features: ", with_thousands(reader.statistics().samples), " of ", with_thousands(run.train->size()),
-              " pictures");
+              " images");
   }
   return writer.finish(reader.statistics().skipped);
 }
@@ -146,11 +146,11 @@ std::shared_ptr<const FeatureFolder> open_image_features(const Config& config, c
   if (manifest.dtype != config.data.features->dtype)
     other.push_back(concat("data.features.dtype: ", manifest.dtype, " there, ", config.data.features->dtype, " here"));
   if (!other.empty())
-    user_error("data.features: ", features->path(), " holds features of other settings: ", c10::Join("; ", other),
+    user_error("data.features: ", features->path(), " holds features made with other settings: ", c10::Join("; ", other),
                kWayOut);
   for (const std::string& name : needed_tensors(run))
     if (manifest.find(name) == nullptr)
-      user_error("data.features: ", features->path(), " keeps no ", name, " of the pictures, which the objective ",
+      user_error("data.features: ", features->path(), " has no ", name, " of the images, which the objective ",
                  config.objective.name, " or the image read-out needs", kWayOut);
   return features;
 }

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// Why what a task takes from the run cannot be read; empty: it can.
+// Returns why the data that a task takes from the run cannot be read; empty if it can.
 std::string missing_for(const config::ModuleSettings& task, const TrainingRun& run, const Unreadable& unreadable) {
   const auto is_the_runs = [&](const char* key) {
     const config::Node* node = task.settings.find(key);
@@ -23,9 +23,9 @@ std::string missing_for(const config::ModuleSettings& task, const TrainingRun& r
   return texts ? unreadable.tokenizer : "";
 }
 
-// checkpoint.keep_best, as far as what tasks measure is known before they do.
+// Checks the metric of checkpoint.keep_best, if the names of the tasks' metrics are known in advance.
 void check_judged_metric(const Config& config, const Embedder& embedder) {
-  if (!config.checkpoint.keep_best || !embedder.takes_texts()) return;  // without its vocabulary a model shows less
+  if (!config.checkpoint.keep_best || !embedder.takes_texts()) return;  // without a vocabulary the names are not all known
   const std::string& metric = config.checkpoint.keep_best->metric;
   std::vector<std::string> names;
   for (const config::ModuleSettings& task : config.evaluation.tasks) {
@@ -39,7 +39,7 @@ void check_judged_metric(const Config& config, const Embedder& embedder) {
   if (!names.empty() && std::ranges::find(names, metric) == names.end()) throw UserError(not_measured(metric, names));
 }
 
-// The first one by name, as in a checkpoint; null: the objective has none.
+// Returns the objective's first pool by name, as in a checkpoint; null if it has none.
 std::shared_ptr<TextConditionedPool> pool_of(const Objective& objective) {
   std::map<std::string, std::shared_ptr<TextConditionedPool>> pools;
   for (const auto& item : objective.named_modules("", /*include_self=*/false))
@@ -51,9 +51,9 @@ std::shared_ptr<TextConditionedPool> pool_of(const Objective& objective) {
 
 std::string not_measured(const std::string& metric, const std::vector<std::string>& names) {
   const std::string near = nearest_name(metric, names);
-  return concat("checkpoint.keep_best.metric: nothing measured is called ", metric,
+  return concat("checkpoint.keep_best.metric: there is no metric called ", metric,
                 near.empty() ? "" : concat(": did you mean ", near, "?"),
-                "; there are: ", names.empty() ? "none" : join_names(names));
+                "; measured: ", names.empty() ? "nothing" : join_names(names));
 }
 
 EvaluationContext evaluation_context(const TrainingRun& run, const Config& config, std::int64_t step) {

@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-/// Modules are in evaluation mode while this lives.
+/// Keeps modules in evaluation mode during its lifetime.
 class EvaluationMode {
  public:
   explicit EvaluationMode(std::vector<torch::nn::Module*> modules) {
@@ -34,7 +34,7 @@ class EvaluationMode {
   std::vector<torch::nn::Module*> changed_;
 };
 
-/// Means of named numbers, in the order in which they first came.
+/// Means of named numbers, in the order in which they first appeared.
 class Means {
  public:
   void add(const std::string& name, const at::Tensor& value) {
@@ -58,7 +58,7 @@ class Means {
   std::vector<Sum> sums_;
 };
 
-// The same batches each time: one fixed order, and no augmentation where the objective does not ask for crops.
+// Makes measurements repeatable: the same batches in a fixed order, and no augmentation unless the objective needs crops.
 LoaderSettings measuring_settings(const Config& config, const LossBatches& batches) {
   LoaderSettings out = config.data.loader;
   out.batch_size = batches.batch_size.value_or(out.batch_size);
@@ -68,7 +68,7 @@ LoaderSettings measuring_settings(const Config& config, const LossBatches& batch
   out.caption_choice = "first";
   out.augmentation = {};
   out.augmentation.crop = "evaluation";
-  // As in all tasks, bad samples are left out and counted.
+  // As in all tasks, bad samples are skipped and counted.
   out.max_bad_share = 1;
   out.max_bad_run = std::numeric_limits<std::int64_t>::max();
   return out;
@@ -96,7 +96,7 @@ class LossOfParts final : public RunLoss {
     Means means;
     for (std::int64_t i = 0; i < count; ++i) {
       const Batch batch = loader->next();
-      if (loader->epoch() > 0) break;  // unreadable samples have made the pass shorter
+      if (loader->epoch() > 0) break;  // unreadable samples were skipped, so the epoch has fewer batches
       const Losses losses = loss_of(batch.to(parts_.device));
       means.add("loss", losses.total);
       for (const auto& [name, value] : losses.terms)
@@ -116,7 +116,7 @@ class LossOfParts final : public RunLoss {
     const std::int64_t skipped = result.skipped_total(), read = skipped + result.samples;
     if (static_cast<double>(skipped) > config_.data.loader.max_bad_share * static_cast<double>(read))
       log::warning("validation_loss: ", skipped, " of ", read, " samples of ", result.data,
-                   " cannot be used; the loss is that of the others");
+                   " cannot be used; the loss is measured on the others");
   }
 
   std::unique_ptr<Loader> loader_for(const LossBatches& batches) const {
@@ -147,7 +147,7 @@ class LossOfParts final : public RunLoss {
     return parts_.objective->forward(encode(batch), context_);
   }
 
-  // As training does, as many samples at a time.
+  // Encodes as training does, with the same number of samples at a time.
   Features encode(const Batch& batch) const {
     const std::string& precision = config_.training.precision;
     const auto chunk = config_.training.micro_batch.of(batch.size());
@@ -159,7 +159,7 @@ class LossOfParts final : public RunLoss {
     return joined(pieces);
   }
 
-  mutable TrainingRun parts_;  // encode_batch() takes a run that it may change
+  mutable TrainingRun parts_;  // mutable, because encode_batch() takes a non-const run
   Config config_;
   StepContext context_;
 };
@@ -173,7 +173,7 @@ StepContext measuring_context(const Config& config, std::int64_t step) {
   return context;
 }
 
-/// Builds the objective when it is asked for: a model may be measured by other tasks where that is not possible.
+/// Builds the objective only when needed, because other tasks can evaluate a model even if that is not possible.
 class CheckpointLoss final : public RunLoss {
  public:
   explicit CheckpointLoss(const InferenceModel& loaded) : loaded_(loaded) {}
@@ -182,8 +182,8 @@ class CheckpointLoss final : public RunLoss {
   TaskResult measure(const LossBatches& batches) const override {
     const LossOfParts loss = build();
     if (loss.needs().teacher())
-      user_error("validation_loss: the objective compares with a teacher, which only the run itself has: its loss stands in the "
-                 "run's evaluation/step_N.json");
+      user_error("validation_loss: the objective needs a teacher, which only the run itself has: see the run's "
+                 "evaluation/step_N.json for this loss");
     return loss.measure(batches);
   }
   std::shared_ptr<Objective> objective() const override { return build().objective(); }
@@ -214,8 +214,8 @@ class CheckpointLoss final : public RunLoss {
     if (name == nullptr || !name->is_scalar() || objectives().contains(name->text())) return;
     user_error(loaded_.path, ": unknown objective ", printable(name->text()),
                suggestion(name->text(), objectives().names()),
-               ": an objective of your own needs the program that registers it: name the task in the run's "
-               "evaluation.tasks, and what it measures stands in its evaluation/step_N.json");
+               ": your own objective needs the program that registers it: name the task in the run's evaluation.tasks, which "
+               "writes the result to the run's evaluation/step_N.json");
   }
 
   const InferenceModel loaded_;

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// Also where it is one term of several.
+// Also true if one of several terms is contrastive.
 bool is_contrastive(const Objective& objective) {
   return std::ranges::any_of(objective.modules(), [](const auto& module) {
     return dynamic_cast<const ContrastiveObjective*>(module.get()) != nullptr;
@@ -23,10 +23,10 @@ std::vector<std::string> setting_warnings(const TrainingRun& run, const Config& 
   const auto& micro_batch = config.training.micro_batch.samples;
   if (micro_batch && *micro_batch > batch)
     out.push_back(concat("training.micro_batch is ", *micro_batch, ", more than data.loader.batch_size, ", batch,
-                         ": the towers see the whole batch at once"));
+                         ": the towers process the whole batch at once"));
   if (batch * ranks == 1 && is_contrastive(*run.objective))
     out.push_back(concat("data.loader.batch_size is 1: the objective ", config.objective.name,
-                         " compares a pair with the others of its batch, and there are none: take a larger batch"));
+                         " compares a pair with the others of its batch, but there are none: use a larger batch"));
   return out;
 }
 

@@ -16,7 +16,7 @@ double product_seconds(at::ScalarType type) {
   constexpr double kBudget = 0.02;
   const at::Device cpu = at::kCPU;
   const auto product = square_product(cpu, type, kSide);
-  product();  // the first one starts threads and chooses an algorithm
+  product();  // warm-up: starts threads and chooses an algorithm
   return median_seconds(cpu, product, kRepeats, kBudget);
 }
 
@@ -27,7 +27,7 @@ std::optional<std::string> slow_precision_text(const std::string& precision, dou
   std::ostringstream times;
   times << std::fixed << std::setprecision(times_float32 < 10 ? 1 : 0) << times_float32;
   return concat("training.precision is ", precision, ", and matrix products take ", times.str(),
-                " times as long in it as in float32 on this CPU: set it to float32");
+                " times as long as in float32 on this CPU: set it to float32");
 }
 
 std::optional<std::string> slow_precision(const at::Device& device, const std::string& precision) {

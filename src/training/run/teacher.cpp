@@ -36,7 +36,7 @@ Teacher make_teacher(std::shared_ptr<DualEncoder> second_model, std::shared_ptr<
 
 namespace {
 
-// Of the views that ask for a teacher, which sees all patches.
+// Returns the needs of the views that use a teacher; the teacher sees all patches.
 Needs teacher_needs(const Needs& needs) {
   Needs out = needs;
   std::erase_if(out.images, [](const auto& view) { return !view.second.teacher; });
@@ -49,7 +49,7 @@ Needs teacher_needs(const Needs& needs) {
   return out;
 }
 
-// The batch with those captions alone that the teacher is asked for.
+// Returns the batch with only the captions that the teacher must encode.
 Batch teacher_batch(const Batch& batch, const Needs& needs) {
   Batch out = batch;
   for (const auto& [name, view] : needs.texts) {

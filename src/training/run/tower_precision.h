@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// training.precision as autocast, while it lives.
+/// Applies training.precision as autocast during its lifetime.
 class TowerPrecision {
  public:
   TowerPrecision(const at::Device& device, const std::string& precision) {

@@ -21,7 +21,7 @@
 namespace tessera {
 namespace {
 
-// How LibTorch computes, for the whole process.
+// Sets LibTorch's arithmetic modes for the whole process.
 void set_arithmetic(const TrainingSettings& settings) {
   at::Context& context = at::globalContext();
   context.setAllowTF32CuBLAS(settings.tf32);
@@ -29,7 +29,7 @@ void set_arithmetic(const TrainingSettings& settings) {
   context.setDeterministicAlgorithms(settings.deterministic, /*warn_only=*/false);
   context.setDeterministicCuDNN(settings.deterministic);
   context.setDeterministicFillUninitializedMemory(false);
-  // cuBLAS reads it when a thread first uses it; one workspace for each stream, and it adds in one order.
+  // cuBLAS reads this variable when a thread first uses it. A fixed workspace per stream makes its order of summation deterministic.
   if (settings.deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
 }
 
@@ -43,21 +43,21 @@ void check_tokenizer(const Config& config, const TrainingRun& run) {
                       " tokens: leave it out to follow the tokenizer"));
 }
 
-// What the objective asks for must be there to be asked.
+// Checks that the model provides what the objective needs.
 void check_needs(const Config& config, const TrainingRun& run) {
   if (!run.needs.texts.empty() && !(run.model->has_text_tower() && config.tokenizer))
-    user_error("objective: wants the text ", run.needs.texts.begin()->first, ", but ",
+    user_error("objective: needs the text ", run.needs.texts.begin()->first, ", but ",
                run.model->has_text_tower() ? "tokenizer" : "model.text", " is null");
   for (const auto& [name, view] : run.needs.images)
     if (view.regions && run.model->image_tower().encoder().region_width() == 0)
-      user_error("objective: wants the region features ", name,
-                 ", but the image encoder takes none: set model.image.encoder.regions");
+      user_error("objective: needs the region features ", name,
+                 ", but the image encoder does not accept any: set model.image.encoder.regions");
   if (config.evaluation.weights == "teacher" && !run.needs.teacher())
     user_error("evaluation.weights is teacher, but the objective ", config.objective.name,
-               " keeps none: set it to model");
+               " has none: set it to model");
 }
 
-// Each size of view that is not the model's, by one picture.
+// Checks every view size other than the model's own by encoding one image.
 void check_view_sizes(const Config& config, const TrainingRun& run) {
   std::set<std::pair<std::int64_t, std::int64_t>> known = {
       {config.model.preprocessing.image_size.height, config.model.preprocessing.image_size.width}};
@@ -69,14 +69,14 @@ void check_view_sizes(const Config& config, const TrainingRun& run) {
       run.model->encode_image(
           at::zeros({1, 3, size.height, size.width}, at::TensorOptions(run.device).dtype(at::kByte)));
     } catch (const c10::Error& error) {
-      user_error("data.loader.views: the image tower does not take ", name, ", which is ", size.height, " x ",
+      user_error("data.loader.views: the image tower does not accept ", name, ", which is ", size.height, " x ",
                  size.width, " pixels: ", error.what_without_backtrace());
     }
   }
   run.model->train();
 }
 
-// What cannot be read has its reason noted, or is an error where there is no place for it.
+// Opens data and vocabulary. If something cannot be read, stores the reason in `unreadable`; if that is null, it is an error.
 void open_data(const Config& config, TrainingRun& run, Unreadable* unreadable) {
   const auto open = [&](std::string Unreadable::*place, const auto& make) {
     try {
@@ -95,7 +95,7 @@ void open_data(const Config& config, TrainingRun& run, Unreadable* unreadable) {
          [&] { run.tokenizer = tokenizers().make(*config.tokenizer, "tokenizer", TokenizerContext{}); });
 }
 
-constexpr std::uint64_t kAdapterSeed = 1;  // of numbers of their own: adapters change no other weight
+constexpr std::uint64_t kAdapterSeed = 1;  // a separate stream, so that adapters do not change the other weights' random numbers
 
 std::pair<std::shared_ptr<DualEncoder>, std::shared_ptr<Objective>> build_model_and_objective(
     const Config& config, const at::Device& device) {
@@ -148,7 +148,7 @@ void load_weights(DualEncoder& model, Objective& objective, const std::map<std::
   for (const auto& [name, tensor] : weights) {
     const auto mine = own.find(name);
     if (mine == own.end()) {
-      if (name.starts_with("objective.")) user_error(origin, ": holds ", name, ", which this objective has not");
+      if (name.starts_with("objective.")) user_error(origin, ": holds ", name, ", which this objective does not have");
       towers[name] = tensor;
       continue;
     }
@@ -163,7 +163,7 @@ void load_weights(DualEncoder& model, Objective& objective, const std::map<std::
 
 namespace {
 
-/// A model's state that published files know, and the part that they do not.
+/// Returns the part of a model's state that published files have: everything except adapters.
 NamedTensors base_state(const DualEncoder& model) {
   NamedTensors out = model.state_dict();
   std::erase_if(out, [](const auto& item) { return is_adapter(item.first); });
@@ -179,10 +179,10 @@ NamedTensors adapters_of(const DualEncoder& model) {
 struct InitialWeights {
   std::map<std::string, at::Tensor> weights;
   std::string path;
-  std::string vocabulary{};  // the tokenizer file's bytes; empty: not known
+  std::string vocabulary{};  // the tokenizer file's bytes; empty: unknown
 };
 
-/// The tensors of a model of ours, or of OpenCLIP's file.
+/// Loads the tensors of a Tessera model, an OpenCLIP file or a published folder.
 InitialWeights initial_weights(const std::string& given, const DualEncoder& model) {
   if (is_open_clip_checkpoint(given)) {
     const std::string path = find_open_clip_weights(given);
@@ -194,18 +194,18 @@ InitialWeights initial_weights(const std::string& given, const DualEncoder& mode
   return {std::move(file.weights), path, std::move(file.vocabulary)};
 }
 
-/// What an objective counts by word (a list of integers) means nothing in another vocabulary, nor would beginning anew be
-/// what a run that goes on from a checkpoint expects.
+/// Rejects an objective's word counts (a list of integers) for another vocabulary. They are meaningless there, and silently starting
+/// the counts from zero would not be what the user expects.
 void check_counts(const std::string& name, const at::Tensor& own, const InitialWeights& stored,
                   const Tokenizer* tokenizer) {
   const at::Tensor& theirs = stored.weights.at(name);
   if (theirs.is_floating_point() || theirs.dim() != 1) return;
-  constexpr const char* kWayOut = ": begin with the towers alone (start.parts: [image, text])";
+  constexpr const char* kWayOut = ": start from only the towers (start.parts: [image, text])";
   if (theirs.sizes() != own.sizes())
     user_error(stored.path, ": ", name, " counts ", theirs.numel(), " words, but this run's vocabulary has ",
                own.numel(), kWayOut);
   if (tokenizer != nullptr && !stored.vocabulary.empty() && stored.vocabulary != tokenizer->vocabulary_bytes())
-    user_error(stored.path, ": ", name, " counts the words of another vocabulary than the file that tokenizer names",
+    user_error(stored.path, ": ", name, " counts the words of a different vocabulary than the file that tokenizer names",
                kWayOut);
 }
 
@@ -213,7 +213,7 @@ void check_counts(const std::string& name, const at::Tensor& own, const InitialW
 
 namespace {
 
-/// Where both towers are of one folder, their temperature is its, too: cosines of such towers want no other.
+/// If both towers come from one folder, also takes its temperature, which fits the cosines of these towers.
 void begin_temperature(const DualEncoder& model, const Objective& objective, const std::string& folder) {
   const NamedTensors found = published_tensors(folder, model.state_dict());
   std::map<std::string, at::Tensor> own = objective_state(objective);
@@ -222,11 +222,11 @@ void begin_temperature(const DualEncoder& model, const Objective& objective, con
     const auto theirs = found.find(name);
     if (theirs == found.end() || !own.contains(name)) continue;
     own.at(name).copy_(theirs->second.view(own.at(name).sizes()));
-    log::info("begins with ", name, " ", own.at(name).item<double>(), " of ", folder);
+    log::info("starts with ", name, " ", own.at(name).item<double>(), " from ", folder);
   }
 }
 
-/// A published tower's tensors in place of a model's own; what the folder lacks stays as it is, and is named.
+/// Replaces a tower's tensors by a published tower's. Tensors that the folder lacks stay random and are logged.
 void begin_tower(DualEncoder& model, const config::FilePath& folder, bool image) {
   config::require(folder);
   NamedTensors towers = model.state_dict();
@@ -240,8 +240,8 @@ void begin_tower(DualEncoder& model, const config::FilePath& folder, bool image)
       random.push_back(name);
   }
   model.load_state(towers, folder.name);
-  log::info("begins with the ", image ? "image" : "text", " tower of ", folder.name,
-            random.empty() ? std::string() : concat("; random stay ", join_names(random)));
+  log::info("starts with the ", image ? "image" : "text", " tower of ", folder.name,
+            random.empty() ? std::string() : concat("; still random: ", join_names(random)));
 }
 
 }  // namespace
@@ -261,7 +261,7 @@ void load_initial_weights(DualEncoder& model, Objective& objective, const StartS
                                               [&](const std::string& part) { return matches(part, name); });
   };
   std::map<std::string, at::Tensor> towers = model.state_dict(), own = objective_state(objective);
-  if (start.parts.empty()) towers = adapters_of(model);  // a file has none
+  if (start.parts.empty()) towers = adapters_of(model);  // files have no adapters, so these keep their values
   std::int64_t taken = 0;
   const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : stored.weights) {
@@ -272,13 +272,13 @@ void load_initial_weights(DualEncoder& model, Objective& objective, const StartS
     } else if (const auto mine = own.find(name); mine != own.end() && mine->second.sizes() == tensor.sizes()) {
       mine->second.copy_(tensor);
     } else {
-      continue;  // of another objective: begins anew
+      continue;  // of another objective: keeps its initial value
     }
     ++taken;
   }
-  if (taken == 0) user_error(path, ": holds nothing that start.parts names");
+  if (taken == 0) user_error(path, ": holds none of the parts that start.parts names");
   model.load_state(towers, path);
-  log::info("begins with ", taken, " tensors of ", path);
+  log::info("starts with ", taken, " tensors of ", path);
 }
 
 bool trains_on_gpu(const Config& config) {
@@ -329,7 +329,7 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group, 
     run.teacher.emplace(make_teacher(std::move(model), std::move(objective), *run.model, *run.objective));
   }
   if (!run.train || (config.tokenizer && !run.tokenizer)) return run;
-  // Each rank has a file of its own: appends of several processes to one need not stay whole lines on network disks.
+  // Each rank has its own file, because on network disks lines that several processes append to one file may get mixed.
   const std::string of_rank = group.first() ? "" : concat(".rank", group.rank());
   run.loader = make_loader(run, config, {group.rank(), group.size()},
                            concat(config.run.folder.value_or("runs/run"), "/skipped", of_rank, ".jsonl"));
@@ -350,7 +350,7 @@ std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config
   target.pinned = run.device.is_cuda();
   target.skipped_file = skipped_file;
   target.region_width = run.model->image_tower().encoder().region_width();
-  // A recorded step is of one shape, and so is what ranks gather of each other's tokens.
+  // Texts keep their full length if shapes must be fixed: for a recorded step, and if ranks gather each other's tokens.
   target.whole_texts = config.training.cuda_graph || (shard.count > 1 && gives_text_tokens(run.needs));
   target.features = run.features;
   target.told = run.told;

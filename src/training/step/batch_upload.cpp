@@ -21,7 +21,7 @@ Batch BatchUpload::operator()(const Batch& batch) const {
   c10::Event arrived(device_.type());
   arrived.record(*stream_);
   arrived.block(computing);
-  // The memory is the copying stream's: it may take it again only when the step is through with it.
+  // The memory belongs to the copy stream. This tells its allocator to reuse it only after the computing stream is done with it.
   for_each_tensor(out, [&](const at::Tensor& tensor) {
     if (tensor.defined() && !tensor.is_cpu()) tensor.record_stream(computing);
   });

@@ -16,7 +16,7 @@ namespace {
 
 class CudaRecorder : public WorkRecorder {
  public:
-  // The legacy stream cannot be recorded.
+  // A stream from the pool, because the legacy default stream cannot be recorded.
   CudaRecorder() : stream_(at::cuda::getStreamFromPool()) {}
 
   void rehearse(const std::function<void()>& work) override {
@@ -31,10 +31,10 @@ class CudaRecorder : public WorkRecorder {
   void record(const std::function<void()>& work) override {
     follow(stream_, at::cuda::getCurrentCUDAStream());
     const c10::cuda::CUDAStreamGuard here(stream_);
-    // A recording allocates from a pool of its own. What the rehearsals' activations took would stay beside it.
+    // A recording allocates from its own pool. Without this, memory cached from the rehearsals would stay allocated as well.
     stream_.synchronize();
     at::accelerator::emptyCache();
-    // Other threads may allocate pinned memory meanwhile, which a recording of the whole process would forbid.
+    // Other threads may allocate pinned memory meanwhile, which a process-wide capture mode would forbid.
     graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     try {
       work();
@@ -42,7 +42,7 @@ class CudaRecorder : public WorkRecorder {
       try {
         graph_.capture_end();
       } catch (const c10::Error&) {
-        // Broken off by what `work` threw, which says more.
+        // Ignored: the exception of `work` is rethrown and says more.
       }
       throw;
     }
@@ -52,7 +52,7 @@ class CudaRecorder : public WorkRecorder {
   void replay() override { graph_.replay(); }
 
  private:
-  // What is given to `later` from now on waits for what was given to `earlier`.
+  // Makes work queued on `later` from now on wait for the work already queued on `earlier`.
   static void follow(const at::cuda::CUDAStream& later, const at::cuda::CUDAStream& earlier) {
     at::cuda::CUDAEvent event;
     event.record(earlier);

@@ -45,11 +45,11 @@ Losses cached_backward(TrainingRun& run, GradientReducer& gradients, const Batch
   Features whole;
   {
     const c10::NoGradGuard no_grad;
-    const TensorsKept buffers(run.model->buffers());  // running averages of batch norms move in the second pass only
+    const TensorsKept buffers(run.model->buffers());  // running averages of batch norm must move only in the second pass
     std::vector<Features> pieces;
     for (std::int64_t i = 0; i < chunks.rows().count(); ++i) {
       {
-        const Recomputing twice;  // the second pass is the model's own
+        const Recomputing twice;  // counts as recomputation; the second pass counts as the model's own
         pieces.push_back(chunks.encode_student(i));
       }
       chunks.add_teacher_features(i, pieces.back());

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// Libraries choose algorithms and take workspaces in the first runs.
+// In the first runs, libraries choose algorithms and allocate workspaces.
 constexpr std::int64_t kRehearsals = 3;
 
 std::vector<at::Tensor*> tensors_of(GraphInputs& inputs) {
@@ -41,7 +41,7 @@ StepGraph::StepGraph(std::unique_ptr<WorkRecorder> recorder, std::vector<at::Ten
 
 Losses StepGraph::run(const GraphInputs& inputs) {
   GraphInputs given = inputs;
-  // What is recorded is of one shape: it computes the padding too.
+  // A recording has a fixed shape, so it also computes the padding.
   for (auto& [name, view] : given.batch.texts) view.lengths.reset();
   const bool other = recorded_ && !same_shapes(recorded_->inputs, given);
   if (other || rehearsed_ < kRehearsals) {
@@ -66,9 +66,9 @@ void StepGraph::record(const GraphInputs& inputs) {
     recorder_->record([this, to = recording.get()] { to->losses = work_(to->inputs); });
   } catch (const c10::Error& error) {
     user_error("training.cuda_graph: the step cannot be recorded (", first_line(error.what_without_backtrace()),
-               "): something in it waits for the device; set training.cuda_graph to false");
+               "): part of it waits for the device; set training.cuda_graph to false");
   }
-  // What the graph of autograd holds belongs to the recording now.
+  // The recording now owns the tensors, so the autograd graph can be released.
   recording->losses.total = recording->losses.total.detach();
   for (auto& [name, value] : recording->losses.terms) value = value.detach();
   recorded_ = std::move(recording);

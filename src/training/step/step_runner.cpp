@@ -45,15 +45,15 @@ StepContext trained_context(const TrainingRun& run, const Config& config, const 
   return context;
 }
 
-// Of one process alone: what ranks exchange would have to be recorded with it.
+// Only for a single process: the communication between ranks would have to be recorded too.
 std::unique_ptr<StepGraph> make_graph(const Config& config, const ProcessGroup& group, TrainingRun& run,
                                       GradientReducer& gradients) {
   if (run.objective->follows_step())
     user_error("training.cuda_graph: the objective ", config.objective.name,
-               " changes with the step, and a recorded step is always the same one: set it to false");
+               " depends on the step number, but a recorded step never changes: set it to false");
   if (!run.device.is_cuda()) user_error("training.cuda_graph needs a GPU, and this run is on ", run.device.str());
   if (!group.alone())
-    user_error("training.cuda_graph is for one process alone, and this run has ", group.size(), " over ",
+    user_error("training.cuda_graph works only with one process, and this run has ", group.size(), " over ",
                group.backend(), ": set it to false");
   std::vector<at::Tensor> trained;
   for (const NamedParameter& parameter : run.optimizer->parameters()) trained.push_back(parameter.tensor);
@@ -85,7 +85,7 @@ AccumulatedLosses StepRunner::run_operators(std::int64_t done, const at::Tensor&
 AccumulatedLosses StepRunner::run(std::int64_t done, const at::Tensor& scale, StepGraph* graph) {
   const double waited = run_.loader->statistics().wait_seconds;
   if (graph_)
-    graph_->zero_gradients();  // a recording knows them by their place in memory
+    graph_->zero_gradients();  // a recording needs the gradients at fixed addresses
   else
     run_.optimizer->zero_grad();
   AccumulatedLosses result;
@@ -163,7 +163,7 @@ void StepRunner::add_losses(const Losses& losses, const std::string& source, Acc
   for (const auto& [name, value] : losses.statistics) add(sum_of(result.statistics, prefix + name), value);
   for (const auto& [name, value] : losses.used) {
     at::Tensor& any = sum_of(result.used, prefix + name);
-    any = any.defined() ? any | value : value.clone();  // a recorded step's stays in one place
+    any = any.defined() ? any | value : value.clone();  // a clone, because a replay overwrites it
   }
 }
 
@@ -171,8 +171,7 @@ Batch StepRunner::next_batch() {
   Batch batch;
   if (group_.alone()) return run_.loader->next();
   run_on_all_ranks(group_, "reading data", [&] { batch = run_.loader->next(); });
-  // A rank that skipped corrupt samples may be through with an epoch (or with one source of it) sooner; the others
-  // leave out what they have of it.
+  // A rank that skipped corrupt samples may finish an epoch (or one source of it) earlier; the others skip the rest of it.
   while (true) {
     at::Tensor segments = at::tensor({run_.loader->segment(), -run_.loader->segment()}, at::kLong);
     group_.all_reduce(segments, Reduction::max);

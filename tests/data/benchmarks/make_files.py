@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes this folder: miniature copies of benchmarks in the layouts of their own archives, for the suites in configs/suites.
+"""Writes this folder: miniature benchmarks in the layouts of the original archives, for the suites in configs/suites.
 
-Pictures and captions are made up here (Apache-2.0, as the rest of the repository); nothing of a benchmark is in them. The files are in the
-repository; run it again only to add some.
+Images and captions are made up (Apache-2.0, as the rest of the repository) and contain nothing from a benchmark. The files are in the
+repository, so run this script only to add some.
 """
 import json
 from pathlib import Path

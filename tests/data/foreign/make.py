@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes the small models and tokenizers of this folder: random weights, as Hugging Face's libraries write them, and what those
-libraries compute. Needs torch, transformers, open_clip_torch, tokenizers and safetensors; run it in this folder."""
+"""Writes the small models and tokenizers in this folder: random weights in the files of Hugging Face's libraries, and the results of
+those libraries. Needs torch, transformers, open_clip_torch, tokenizers and safetensors; run it in this folder."""
 import json, pathlib, random, shutil
 import torch, transformers
 from safetensors.torch import save_file
@@ -18,7 +18,8 @@ def perturbed(model, seed):
 
 
 def vector(output):
-    """What tessera takes for an image's embedding: the projected one, or the class token where transformers puts a layer behind it."""
+    """Returns the output that Tessera uses as an image's embedding: the projected one, or else the pooled output, or the mean of the
+    tokens if there is no pooled output."""
     if torch.is_tensor(output): return output
     if "image_embeds" in output: return output.image_embeds
     if output.pooler_output is None: return output.last_hidden_state.mean(1)
@@ -55,7 +56,7 @@ def towers():
 
 
 def lone_towers():
-    """Classes of one tower, or of a tower and something that tessera leaves out."""
+    """Writes models with one tower, or with a tower and a part that Tessera leaves out."""
     from transformers import (BertConfig, BertModel, CLIPVisionConfig, CLIPVisionModelWithProjection, Dinov2Config, Dinov2ForImageClassification,
                               DINOv3ViTConfig, DINOv3ViTModel, MetaClip2Config, MetaClip2Model, SiglipVisionConfig, SiglipVisionModel, ViTConfig, ViTModel)
     small = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2); picture = dict(small, intermediate_size=40, image_size=16, patch_size=8)
@@ -76,7 +77,7 @@ def lone_towers():
 
 
 def open_clip_text(name, seed, tower, **text):
-    """A folder of OpenCLIP's whose text tower is the encoder `tower` of transformers."""
+    """Writes an OpenCLIP folder that uses the transformers encoder `tower` as text tower."""
     import open_clip
     from unittest import mock
     folder = pathlib.Path(name); shutil.rmtree(folder, ignore_errors=True); (folder / "configs").mkdir(parents=True)
@@ -161,7 +162,7 @@ def tokenizers():
 
 
 def sentence_pieces(path, **options):
-    """A small unigram model; its normalization is a few rules, as the library's own take 240 kB."""
+    """Writes a small unigram model with only a few normalization rules, because the library's own rules take 240 kB."""
     import sentencepiece, tempfile
     with tempfile.NamedTemporaryFile("w", suffix=".tsv") as rules:
         rules.write("".join(f"{ord(c):X}\t{ord(c) - 0xFEE0:X}\n" for c in "\uff21\uff22\uff41") + "FB01\t66 69\nA0\t20\n3000\t20\n9\t20\nA\t20\n65 301\tE9\n"); rules.flush()
@@ -171,7 +172,7 @@ def sentence_pieces(path, **options):
 
 
 def older_tokenizers():
-    """Folders with the vocabulary files that tokenizer.json replaced, and the ids of transformers and of OpenCLIP's wrapper."""
+    """Writes folders with the vocabulary files that tokenizer.json replaced, and the ids of transformers and OpenCLIP's wrapper."""
     import open_clip
     root = pathlib.Path("older_tokenizers"); shutil.rmtree(root, ignore_errors=True); out = {"texts": TEXTS, "ids": {}, "pad_id": {}}
     def folder(name, tokenizer_class, **config):

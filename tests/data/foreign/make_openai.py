@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes openai/vit.pt and openai/resnet.pt: TorchScript archives as OpenAI published CLIP in, half precision and random weights, and
-what open_clip's own reader of such archives makes of them. Needs torch, open_clip_torch and safetensors; run it in this folder."""
+"""Writes openai/vit.pt and openai/resnet.pt, TorchScript archives like those of OpenAI's CLIP with random half-precision weights, and the
+embeddings that open_clip computes with them. Needs torch, open_clip_torch and safetensors; run it in this folder."""
 import pathlib
 import torch
 from open_clip.model import build_model_from_openai_state_dict
@@ -15,7 +15,7 @@ class Holder(torch.nn.Module):
 
 
 def module_of(state):
-    """A module with these tensors, without CLIP's code: what is read are the tensors alone."""
+    """Returns a module with these tensors but without CLIP's code, because Tessera reads only the tensors."""
     root = Holder()
     for name, tensor in state.items():
         place = root

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes peft.safetensors in this folder: the model of clip/ with adapters of PEFT's, and five steps of AdamW as PyTorch makes them.
+"""Writes peft.safetensors in this folder: the model of clip/ with PEFT's adapters, before and after five steps of PyTorch's AdamW.
 Needs torch, transformers, peft and safetensors; run it in this folder. It downloads nothing."""
 import re
 import torch
@@ -9,7 +9,7 @@ from transformers import CLIPModel
 
 LAYERS = {"q_proj": "attn.lora_query", "k_proj": "attn.lora_key", "v_proj": "attn.lora_value", "out_proj": "attn.lora_out",
           "fc1": "mlp.lora_in", "fc2": "mlp.lora_out"}
-# Every map of the image tower, queries and values of the text tower.
+# Every linear layer of the image tower, and the queries and values of the text tower.
 TARGETS = r".*vision_model\.encoder\.layers\.\d+\..*(q_proj|k_proj|v_proj|out_proj|fc1|fc2)|.*text_model\.encoder\.layers\.\d+\..*(q_proj|v_proj)"
 
 

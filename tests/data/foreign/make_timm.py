@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the reference cases of timm/ in this folder: small random models of timm's classes, and what timm computes with them.
+"""Writes the reference cases in timm/ in this folder: small random models of timm's classes, and timm's outputs.
 Needs torch, timm and safetensors; run it in this folder. It downloads nothing."""
 import functools, math, pathlib
 import torch
@@ -16,7 +16,7 @@ FOLDER = pathlib.Path("timm")
 
 
 def randomize(model, generator):
-    """Moves every parameter and every statistic off its start value, so that none of them may be left out unnoticed."""
+    """Moves every parameter and statistic away from its initial value, so that a reader that ignores one fails the test."""
     with torch.no_grad():
         for name, value in model.state_dict().items():
             if name.endswith("running_var"): value.uniform_(0.5, 1.5, generator=generator)
@@ -44,14 +44,14 @@ def convnext(name, seed, **arguments):
 
 
 def formula(shape, seed):
-    """Numbers in [-0.5, 0.5) that follow from their place and `seed` by integer arithmetic, the same in any language."""
+    """Returns numbers in [-0.5, 0.5) computed from their index and `seed` in integer arithmetic, which is the same in any language."""
     h = (torch.arange(math.prod(shape)) * 747796405 + seed * 2891336453 + 1) % 2**32
     h = h ^ (h // 2**16); h = (h * 73244475) % 2**32; h = h ^ (h // 2**16)
     return (h.double() / 2**32 - 0.5).reshape(shape)
 
 
 def fill_by_formula(model):
-    """The n-th tensor in the order of names gets formula(shape, n), brought to a size that suits what it is."""
+    """Fills the n-th tensor, sorted by name, with formula(shape, n), scaled to suit its role."""
     for seed, (name, value) in enumerate(sorted(model.state_dict().items())):
         if name.endswith("num_batches_tracked"): continue
         x = formula(value.shape, seed)
@@ -64,7 +64,7 @@ def fill_by_formula(model):
 
 
 def resnet(name, seed, size=(64, 32), **arguments):
-    """timm's widths are not small, so the file holds names and shapes, and the weights follow by a formula."""
+    """Writes a ResNet. timm's widths are not small, so the file holds names and shapes, and a formula determines the weights."""
     model = fill_by_formula(ResNet(layers=(1, 2, 1, 1), num_classes=0, **arguments))
     generator = torch.Generator().manual_seed(seed)
     pixels = torch.randn(2, 3, *size, generator=generator)

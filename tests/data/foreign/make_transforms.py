@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes transforms.safetensors of this folder: two pictures, and what the evaluation transforms of timm and of transformers
-make of them, with the configurations that say so. Needs torch, torchvision, timm, transformers, pillow and safetensors; run it
-in this folder. It downloads nothing."""
+"""Writes transforms.safetensors in this folder: two images, the results of the evaluation transforms of timm and transformers on them, and
+the configurations of these transforms. Needs torch, torchvision, timm, transformers, pillow and safetensors; run it in this folder. It
+downloads nothing."""
 import json
 import numpy as np, torch
 from PIL import Image
@@ -19,7 +19,7 @@ TRANSFORMERS = {"clip": (CLIPImageProcessor, dict(size={"shortest_edge": 32}, cr
 
 
 def picture(height, width, seed):
-    """Waves and one box of another color."""
+    """Returns an image of waves with one box in another color."""
     rng = np.random.default_rng(seed); y, x = np.mgrid[0:height, 0:width]
     waves = np.stack([127 + 100 * np.sin(rng.uniform(0.05, 0.4) * x + rng.uniform(0.05, 0.4) * y + c) for c in range(3)], -1)
     waves[height // 4:height // 2, width // 3:] = rng.uniform(0, 255, 3)
@@ -40,7 +40,7 @@ def main():
         model = {"model_type": "dinov2", "image_size": 32, "patch_size": 16, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
         configs[f"transformers_{name}"] = {"config.json": model, "preprocessor_config.json": json.loads(processor.to_json_string())}
         for shape, pixels in pictures.items():
-            # DINOv3's resizes numbers that it has scaled before.
+            # DINOv3's processor scales the pixels before it resizes them, so its results are not whole numbers.
             out = processor(Image.fromarray(pixels), return_tensors="pt", do_normalize=False)["pixel_values"][0] * 255
             tensors[f"transformers_{name}.{shape}"] = out.round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0)
     save_file({k: v.contiguous() for k, v in tensors.items()}, "transforms.safetensors", {"configs": json.dumps(configs)})

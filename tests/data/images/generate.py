@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the files beside it: pictures in the formats that users have, as Pillow encodes them, and what Pillow and torchvision make of them.
+"""Writes the files next to it: images in the formats that users have, encoded by Pillow, and the results of Pillow and torchvision on them.
 
 Needs the Python packages pillow, numpy, torchvision and safetensors.
 
@@ -24,7 +24,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 
 
 def picture(width, height):
-    """Smooth, with edges: what chroma subsampling and scaled decoding are made for."""
+    """Returns a smooth image with edges, suited to test chroma subsampling and scaled decoding."""
     y, x = numpy.mgrid[:height, :width].astype(float)
     wave = 128 + 100 * numpy.sin(0.03 * x) * numpy.cos(0.05 * y)
     checks = numpy.where((x // 37 + y // 23) % 2 == 0, 200, 40)
@@ -55,7 +55,7 @@ def saved(image, kind, **options):
 
 
 def png(levels, color_type, bits, palette=b"", transparency=b"", interlaced=False):
-    """levels: [height, width, channels] of whole bytes or 16 bits, or of indices with fewer bits. Pillow writes not all of these."""
+    """Encodes `levels`, [height, width, channels] with 8 or 16 bits or indices with fewer bits. Pillow cannot write all of these."""
     height, width = levels.shape[:2]
 
     def rows(part):
@@ -83,7 +83,7 @@ def png(levels, color_type, bits, palette=b"", transparency=b"", interlaced=Fals
 
 
 def write_formats():
-    """Files and the RGB that they stand for, Pillow's convert("RGB") wherever it reads the file as it is meant."""
+    """Writes files and their RGB pixels, which are Pillow's convert("RGB") wherever Pillow reads the file correctly."""
     random = numpy.random.default_rng(1)
     image = noisy(23, 18, 2)
     alpha = Image.fromarray(random.integers(0, 256, (18, 23), dtype=numpy.uint8))
@@ -119,7 +119,7 @@ def write_formats():
     for name, content in files.items():
         opened = Image.open(io.BytesIO(content))
         expected = numpy.asarray(opened.convert("RGB"))
-        if name.startswith("png_grey_16"):  # Pillow clips instead
+        if name.startswith("png_grey_16"):  # Pillow clips the values instead
             expected = numpy.repeat(deep[:, :, :1] >> 8, 3, 2).astype(numpy.uint8)
         tensors[f"{name}.file"] = numpy.frombuffer(content, numpy.uint8)
         tensors[f"{name}.rgb"] = numpy.ascontiguousarray(expected)
@@ -127,7 +127,7 @@ def write_formats():
 
 
 def tiff(levels, color, bits=8, extra=(), planar=False, tile=0, big_endian=False, orientation=1, palette=None, order=1):
-    """levels: [height, width, samples]. Uncompressed; Pillow writes not all of these."""
+    """Encodes `levels`, [height, width, samples], without compression. Pillow cannot write all of these."""
     mark, (height, width, samples) = "><"[not big_endian], levels.shape
 
     def packed(part):
@@ -171,7 +171,7 @@ def bmp(width, height, bits, palette, rows, compression=0, masks=b"", header=40)
 
 
 def write_raster_formats():
-    """BMP, GIF and TIFF."""
+    """Writes BMP, GIF and TIFF files and their RGB pixels."""
     random = numpy.random.default_rng(7)
     image = noisy(23, 18, 5)
     rgb = numpy.asarray(image)
@@ -212,7 +212,7 @@ def write_raster_formats():
     tensors = {}
     for name, content in files.items():
         expected = numpy.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
-        if name == "tiff_grey_16":  # Pillow clips instead
+        if name == "tiff_grey_16":  # Pillow clips the values instead
             expected = numpy.repeat(deep[:, :, :1] >> 8, 3, 2).astype(numpy.uint8)
         tensors[f"{name}.file"] = numpy.frombuffer(content, numpy.uint8)
         tensors[f"{name}.rgb"] = numpy.ascontiguousarray(expected)

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Writes the files beside it: small tables as pyarrow, Hugging Face's datasets and img2dataset write them.
+"""Writes the files next to it: small tables as pyarrow, Hugging Face's datasets and img2dataset write them.
 
 Needs the Python packages pyarrow, datasets, numpy and pillow.
 
   tests/data/parquet/make.py
 
-Row i has the key 000000i, a PNG of 6 x (5 + i % 3) random pixels, the captions "picture i" and "again i", the label i % 3, width
-100 + i, similarity i / 100 (null where i % 10 is 9), language en or de (i % 2), and the uid of 32 hexadecimal digits i * 2^100 + i.
+Row i has the key i with 7 digits, a PNG of 6 x (5 + i % 3) random pixels, the caption "picture i", the texts "again i" and "and again i",
+the label i % 3, width 100 + i, similarity i / 100 (null where i % 10 is 9), language en or de (i % 2), and the uid i * 2^100 + i as 32
+hexadecimal digits.
 """
 import io
 import pathlib
@@ -45,7 +46,7 @@ def rows(begin, end):
 
 
 def write_plain():
-    """Bytes as they are: two files of row groups of 8 rows, and one whose third row group is damaged."""
+    """Writes two files with image bytes in row groups of 8 rows, and one in which the third row group is damaged."""
     for number, (begin, end) in enumerate(((0, 24), (24, ROWS))):
         parquet.write_table(pyarrow.Table.from_pylist(rows(begin, end)), FOLDER / f"plain-{number}.parquet", row_group_size=8,
                             compression="snappy")
@@ -65,7 +66,7 @@ def features():
 
 
 def write_hugging_face():
-    """Structs of bytes and path with features in the metadata; the same by save_to_disk, alone and as splits."""
+    """Writes structs of bytes and path with features in the metadata, and the same data with save_to_disk, alone and as splits."""
     data = datasets.Dataset.from_list([{"image": {"bytes": picture(i), "path": f"{i}.png"}, "text": f"picture {i}", "label": i % 3}
                                        for i in range(12)], features=features())
     data.to_parquet(FOLDER / "features.parquet", batch_size=5)
@@ -76,7 +77,7 @@ def write_hugging_face():
 
 
 def write_names():
-    """Names of files in place of bytes, beside the table; one that is not there, and one null."""
+    """Writes names of files next to the table instead of bytes; one file is missing, and one name is null."""
     (FOLDER / "pictures").mkdir(exist_ok=True)
     for i in range(2):
         (FOLDER / "pictures" / f"{i}.png").write_bytes(picture(i))
@@ -85,7 +86,7 @@ def write_names():
 
 
 def write_bomb():
-    """A dictionary of one text of 64 KiB, which a million rows repeat."""
+    """Writes a dictionary with one text of 64 KiB that a million rows repeat."""
     rows = 1_000_000
     texts = pyarrow.DictionaryArray.from_arrays(numpy.zeros(rows, numpy.int32), ["x" * 65536])
     table = pyarrow.table({"image": texts, "caption": pyarrow.DictionaryArray.from_arrays(numpy.zeros(rows, numpy.int32), ["a caption"])})
@@ -93,7 +94,7 @@ def write_bomb():
 
 
 def write_side_table():
-    """What img2dataset writes beside a shard of tar: its keys in another order, one that failed and is not in the tar."""
+    """Writes the table that img2dataset puts next to a tar shard, with keys in another order and one failed download."""
     order = [5, 1, 3, 0, 2, 4]
     parquet.write_table(pyarrow.table({"key": [f"{i:09d}" for i in order], "status": ["success" if i < 5 else "failed_to_download" for i in order],
                                        "similarity": [i / 10 for i in order], "uid": [uid(i) for i in order]}),
@@ -101,7 +102,7 @@ def write_side_table():
 
 
 def write_ids():
-    """As DataComp publishes its subsets, and two files that are not so."""
+    """Writes ids as DataComp publishes its subsets, the same ids unsorted and as a table of integers, and an invalid file."""
     kind = numpy.dtype("u8,u8")
     halves = [(int(uid(i)[:16], 16), int(uid(i)[16:], 16)) for i in range(0, ROWS, 5)]
     numpy.save(FOLDER / "ids.npy", numpy.array(halves, kind))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the PyTorch files of this folder. They are in the repository; run it again only to add some."""
+"""Writes the PyTorch files in this folder. They are in the repository, so run this script only to add some."""
 import argparse
 import os
 import zipfile
@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parent
 
 
 class RunsCode:
-    """Python would call os.system in its place."""
+    """An object that calls os.system when Python unpickles it."""
 
     def __reduce__(self):
         return os.system, ("true",)

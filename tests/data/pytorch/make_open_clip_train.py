@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes open_clip_train.pt, a checkpoint as OpenCLIP's trainer leaves it, of a tiny CLIP with random weights, and what
-OpenCLIP 3.3 makes of a picture and a text with it. Both are in the repository; needs the package open_clip_torch."""
+"""Writes open_clip_train.pt, a checkpoint of a tiny CLIP with random weights in the format of OpenCLIP's trainer, and the embeddings
+that OpenCLIP 3.3 computes with it for an image and a text. Both files are in the repository. Needs the package open_clip_torch."""
 from pathlib import Path
 
 import open_clip
@@ -19,7 +19,7 @@ def main():
     ).eval()
     optimizer = torch.optim.AdamW(model.parameters())
     wrapped = torch.nn.Module()
-    wrapped.module = model  # as DistributedDataParallel names it
+    wrapped.module = model  # the name that DistributedDataParallel uses
     torch.save({"epoch": 2, "name": "tiny", "state_dict": wrapped.state_dict(), "optimizer": optimizer.state_dict(),
                 "scaler": {"scale": 65536.0}}, FOLDER / "open_clip_train.pt")
     pixels = torch.linspace(-1, 1, 3 * 16 * 16).reshape(1, 3, 16, 16)

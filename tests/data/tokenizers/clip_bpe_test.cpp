@@ -16,10 +16,10 @@ using test::clip_bpe;
 using test::Ids;
 using test::message_of;
 
-// Levels are nested: what `none` gets right, `basic` must not spoil.
+// Cleanup levels are nested: each level must also be right on the lines that a lower level covers.
 class ClipBpeGolden : public testing::TestWithParam<const char*> {};
 
-TEST_P(ClipBpeGolden, GivesOpenClipsIdsOnEveryLineItsLevelCovers) {
+TEST_P(ClipBpeGolden, MatchesOpenClipsIdsOnEveryLineThatTheLevelCovers) {
   const std::vector<std::string> levels = {"none", "basic", "mojibake", "full"};
   const auto rank = [&](const std::string& level) {
     return std::find(levels.begin(), levels.end(), level) - levels.begin();
@@ -39,7 +39,7 @@ TEST_P(ClipBpeGolden, GivesOpenClipsIdsOnEveryLineItsLevelCovers) {
 
 INSTANTIATE_TEST_SUITE_P(Levels, ClipBpeGolden, testing::Values("none", "basic", "mojibake", "full"), test_name<const char*>);
 
-TEST(ClipBpe, InvalidUtf8IsReplacedPartByPart) {
+TEST(ClipBpe, InvalidUtf8IsReplaced) {
   const auto tokenizer = clip_bpe();
   EXPECT_EQ(tokenizer->encode("caf\xC3 x\xFF\xFE"), tokenizer->encode("caf\uFFFD x\uFFFD\uFFFD"));
   EXPECT_EQ(tokenizer->encode("\xED\xA0\x80"), tokenizer->encode("\uFFFD\uFFFD\uFFFD"));
@@ -60,7 +60,7 @@ TEST(ClipBpe, EmptyTextIsStartAndEnd) {
   EXPECT_EQ(clip_bpe()->encode("\u3000&nbsp; \n"), (Ids{49406, 49407}));
 }
 
-// A megabyte of each takes well under a second each; quadratic time would take hours and run into ctest's limit.
+// A megabyte takes well under a second; quadratic time would take hours and exceed ctest's time limit.
 TEST(ClipBpe, AMegabyteOfAnythingTakesLinearTime) {
   constexpr std::size_t size = 1'000'000;
   const auto repeated = [](const std::string& unit) {
@@ -78,12 +78,12 @@ TEST(ClipBpe, AMegabyteOfAnythingTakesLinearTime) {
   }
 }
 
-TEST(ClipBpe, NestedAmpersandsAreUnescapedToTheEnd) {
+TEST(ClipBpe, NestedAmpersandsAreUnescapedCompletely) {
   const auto tokenizer = clip_bpe();
   EXPECT_EQ(tokenizer->encode("a &amp;amp;amp;amp;amp;lt; b"), tokenizer->encode("a < b"));
 }
 
-TEST(ClipBpe, EightThreadsGiveTheSameIds) {
+TEST(ClipBpe, EightThreadsProduceTheSameIds) {
   const auto tokenizer = clip_bpe();
   const std::vector<nlohmann::json> lines = test::golden_lines("clip_bpe.jsonl");
   std::vector<Ids> expected;
@@ -98,7 +98,7 @@ TEST(ClipBpe, EightThreadsGiveTheSameIds) {
   EXPECT_EQ(differences, std::vector<int>(8, 0));
 }
 
-TEST(ClipBpe, DecodeGivesBackTheText) {
+TEST(ClipBpe, DecodeReturnsTheText) {
   const auto tokenizer = clip_bpe();
   EXPECT_EQ(tokenizer->decode(tokenizer->encode("A photo of a  Caf\u00E9 \U0001F600 \u4E2D\u6587")),
             "a photo of a caf\u00E9 \U0001F600 \u4E2D\u6587");

@@ -14,7 +14,7 @@ std::string fixed(const std::string& text, Cleanup level) {
   return unicode::encode(fix_text(unicode::decode(text), level));
 }
 
-// UTF-8 that was read as Latin-1, so many times.
+// Returns UTF-8 text misread as Latin-1 `times` times.
 std::string misread(std::string text, int times = 1) {
   for (; times > 0; --times) {
     std::u32string out;
@@ -36,8 +36,8 @@ void PrintTo(const Repair& repair, std::ostream* out) {
 
 class FixText : public testing::TestWithParam<Repair> {};
 
-// What ftfy 6.3.1 gives, with all its encodings or only the two.
-TEST_P(FixText, RepairsWhatItsLevelKnows) {
+// The expected texts are from ftfy 6.3.1, with all its encodings (full) or only two of them (mojibake).
+TEST_P(FixText, RepairsTheEncodingsOfItsLevel) {
   const Repair& repair = GetParam();
   EXPECT_EQ(fixed(repair.damaged, Cleanup::mojibake), repair.mojibake);
   EXPECT_EQ(fixed(repair.damaged, Cleanup::full), repair.full);
@@ -46,14 +46,14 @@ TEST_P(FixText, RepairsWhatItsLevelKnows) {
 INSTANTIATE_TEST_SUITE_P(
     Ftfy, FixText,
     testing::Values(
-        // quotes are straightened behind the repair
+        // quotes are straightened after the repair
         Repair{"a whole caption", "It\u00E2\u20AC\u2122s a caf\u00C3\u00A9", "It's a caf\u00E9", "It's a caf\u00E9"},
-        Repair{"beside characters that no one-byte encoding has", "\u4E2D\u6587 caf\u00C3\u00A9 \u2713",
+        Repair{"next to characters outside one-byte encodings", "\u4E2D\u6587 caf\u00C3\u00A9 \u2713",
                "\u4E2D\u6587 caf\u00E9 \u2713", "\u4E2D\u6587 caf\u00E9 \u2713"},
         Repair{"damaged twice", "caf\u00C3\u0192\u00C2\u00A9", "caf\u00E9", "caf\u00E9"},
         Repair{"not damaged", "\u00C5ngstr\u00F6m na\u00EFve \u00A9 2020", "\u00C5ngstr\u00F6m na\u00EFve \u00A9 2020",
                "\u00C5ngstr\u00F6m na\u00EFve \u00A9 2020"},
-        // as a word and in one
+        // inside a word and as a word
         Repair{"byte A0 that became a space", "d\u00C3\u00A9j\u00C3 vu \u00C3 la mode", "d\u00E9j\u00C3 vu \u00C3 la mode",
                "d\u00E9j\u00E0 vu \u00E0 la mode"},
         Repair{"Windows-1251", "\u0420\u0457\u0421\u0402\u0420\u0451\u0420\u0406\u0420\u00B5\u0421\u201A",
@@ -69,27 +69,27 @@ TEST(FixText, Cesu8AndJavasNullAreDecoded) {
   EXPECT_EQ(fixed(misread("caf\xC3\xA9 \xC0\x80"), Cleanup::full), "caf\u00E9 ");
 }
 
-TEST(FixText, LevelsBelowLeaveEncodingsAlone) {
+TEST(FixText, LowerLevelsDoNotRepairEncodings) {
   EXPECT_EQ(fixed("caf\u00C3\u00A9 \uFB01", Cleanup::none), "caf\u00C3\u00A9 \uFB01");
   EXPECT_EQ(fixed("caf\u00C3\u00A9 \uFB01", Cleanup::basic), "caf\u00C3\u00A9 fi");
 }
 
-TEST(FixText, ComposesWhatComposes) {
+TEST(FixText, ComposesCharactersAsNfcDoes) {
   const std::pair<const char*, const char*> cases[] = {
-      {"e\u0301", "\u00E9"},               // a letter and its mark
+      {"e\u0301", "\u00E9"},               // a letter and a combining mark
       {"\u1100\u1161\u11A8", "\uAC01"},    // jamo
-      {"\u212B", "\u00C5"},                // another name of the same
-      {"x\u0301\u0323", "x\u0323\u0301"},  // marks in order
-      {"\u09C7\u09BE", "\u09CB"},          // a second part that is no mark of a class
-      {"\u0958", "\u0915\u093C"}};         // decomposed for good
+      {"\u212B", "\u00C5"},                // a second code point for the same letter
+      {"x\u0301\u0323", "x\u0323\u0301"},  // marks are sorted
+      {"\u09C7\u09BE", "\u09CB"},          // the second part has combining class 0
+      {"\u0958", "\u0915\u093C"}};         // excluded from composition
   for (const auto& [text, composed] : cases) EXPECT_EQ(fixed(text, Cleanup::basic), composed);
 }
 
-TEST(FixText, ManyLayersComeOff) {
+TEST(FixText, ManyLayersAreRepaired) {
   EXPECT_EQ(fixed(misread("\u00E9t\u00E9 \u4E2D", 6), Cleanup::full), "\u00E9t\u00E9 \u4E2D");
 }
 
-TEST(FixText, ATextOfFiftyThousandTakesNoMinute) {
+TEST(FixText, LongTextsAreRepairedInReasonableTime) {
   for (const char* unit : {"\u00C3\u00A9", "\u00C3 ", "\u00E2\u20AC", "\u00C3", "\uFFFD\u00E2", "\u0440\u045F",
                            "\u00BF\u00C3\u00A9 \u4E2D"}) {
     std::string text;
@@ -98,7 +98,7 @@ TEST(FixText, ATextOfFiftyThousandTakesNoMinute) {
   }
 }
 
-// The pattern's kinds of step: a class, two classes, an optional space, the beginning only, any character.
+// The cases cover each kind of step in the pattern: a class, two classes, an optional space, the start of the text, and any character.
 TEST(Mojibake, BadSequencesAreFound) {
   for (const std::u32string_view bad : {U"\u0085", U"\u00A6\u00AC", U"a\u00C3 ", U"a \u00C3 ", U"\u00C3 x",
                                         U"\u0413\u045E\u0412\u0402\u0412\u4E2D ", U"x\u2039\u00E2\u00C2\u00BBz"})

@@ -33,7 +33,7 @@ inline std::vector<nlohmann::json> golden_lines(const std::string& name) {
   return lines;
 }
 
-/// The bytes of a case's text.
+/// Returns the bytes of a case's text.
 inline std::string text_of(const nlohmann::json& line) {
   if (!line.contains("utf8_hex")) return line.at("text").get<std::string>();
   const auto hex = line.at("utf8_hex").get<std::string>();
@@ -44,7 +44,7 @@ inline std::string text_of(const nlohmann::json& line) {
 
 using Ids = std::vector<std::int64_t>;
 
-/// The text of the UserError that `body` throws, or a remark that none came.
+/// Returns the message of the UserError that `body` throws, or "no error".
 template <class Body>
 std::string message_of(const Body& body) {
   try {

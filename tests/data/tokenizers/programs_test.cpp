@@ -23,7 +23,7 @@ Answer answer_to(const std::string& command, const std::string& input) {
 const std::string clip = "tessera-data tokenize --tokenizer clip-bpe --vocab " + test::clip_merges;
 const std::string bert = "tessera-data tokenize --tokenizer wordpiece --vocab " + test::wordpiece_vocab;
 
-// Each start of a program takes a second, most of it for LibTorch: several lines at once.
+// Starting a program takes a second, mostly to load LibTorch, so each test sends several lines at once.
 std::vector<Ids> lines_of(const Answer& ran) {
   EXPECT_EQ(ran.code, 0) << ran.text;
   std::vector<Ids> out;
@@ -33,7 +33,7 @@ std::vector<Ids> lines_of(const Answer& ran) {
   return out;
 }
 
-TEST(TokenizeProgram, TakesTextHexBlankLinesAndHalvesOfSurrogatePairs) {
+TEST(TokenizeProgram, AcceptsTextHexBlankLinesAndLoneSurrogates) {
   const auto tokenizer = test::clip_bpe();
   const std::vector<std::string> texts = {
       "a cat", "", "a\uFFFD cat", "", "a \uFFFD b \uFFFD \U0001F600 \\ud83d", "\uFFFD\U0001F600"};
@@ -49,7 +49,7 @@ TEST(TokenizeProgram, TakesTextHexBlankLinesAndHalvesOfSurrogatePairs) {
             expected);
 }
 
-TEST(TokenizeProgram, OptionsAreSettings) {
+TEST(TokenizeProgram, OptionsSetTheTokenizersSettings) {
   const std::string text = "A caf\u00C3\u00A9 on the corner", line = "{\"text\": \"" + text + "\"}\n";
   const auto ids = [&](const std::string& arguments) { return lines_of(answer_to(arguments, line)).at(0); };
   EXPECT_EQ(ids(clip + " --cleanup full --context-length 4"),
@@ -76,7 +76,7 @@ TEST(BenchTokenizer, PrintsATableAndWritesJson) {
   EXPECT_GT(measured["tokenizers"][1].at("captions_per_second").get<double>(), 0);
   EXPECT_GE(measured["tokenizers"][1].at("processor_seconds").get<double>(), 0);
   EXPECT_EQ(answer_of("tessera-bench tokenizer --captions /none").text,
-            "tessera-bench: --captions /none: cannot read, or empty; expected one caption a line\n");
+            "tessera-bench: --captions /none: cannot read, or empty; expected one caption per line\n");
   for (const char* name : {"captions.txt", "bench.json"}) std::filesystem::remove(folder + name);
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 using test::Ids;
 
-// Of every group a few texts, and some that are plain ASCII.
+// Returns every third reference text and some plain ASCII texts.
 std::vector<std::string> mixed_texts() {
   std::vector<std::string> out = {"", "a photo of a cat", "Two DOGS playing, isn't it?",
                                   "skateboarder's half-pipe 2024"};
@@ -45,13 +45,13 @@ std::map<std::string, Make> all_tokenizers() {
            [](std::int64_t length) { return make_sentencepiece({.model = {}, .context_length = length}, {model}); }}};
 }
 
-TEST(EveryTokenizer, NamesTheIdsThatStandForNoText) {
+TEST(EveryTokenizer, ListsItsSpecialIds) {
   const std::map<std::string, Ids> expected = {
       {"clip-bpe", {49406, 49407}}, {"wordpiece", {0, 1, 2, 3, 4}}, {"sentencepiece", {0, 1, 2}}};
   for (const auto& [name, make] : all_tokenizers()) EXPECT_EQ(make(20)->special_ids(), expected.at(name)) << name;
 }
 
-TEST(EveryTokenizer, CutsToAPrefixWithTheEndToken) {
+TEST(EveryTokenizer, TruncatesToAPrefixWithTheEndToken) {
   const std::vector<std::string> texts = mixed_texts();
   for (const auto& [name, make] : all_tokenizers()) {
     const auto whole = make(1'000'000);
@@ -71,7 +71,7 @@ TEST(EveryTokenizer, CutsToAPrefixWithTheEndToken) {
   }
 }
 
-TEST(EveryTokenizer, GivesTheSameBatchOnAnyNumberOfThreads) {
+TEST(EveryTokenizer, ReturnsTheSameBatchWithAnyNumberOfThreads) {
   std::vector<std::string> texts;
   for (int i = 0; i < 5; ++i)
     for (const std::string& text : mixed_texts()) texts.push_back(text + " " + std::to_string(i));
@@ -93,8 +93,8 @@ TEST(EveryTokenizer, GivesTheSameBatchOnAnyNumberOfThreads) {
   at::set_num_threads(threads);
 }
 
-// Plain ASCII takes a way of its own; a text behind it that is not plain sends the whole through the general one.
-TEST(EveryTokenizer, GivesPlainTextTheIdsOfTheGeneralWay) {
+// Plain ASCII has a fast path; appending a non-ASCII character sends the whole text through the general path.
+TEST(EveryTokenizer, TheFastPathForAsciiEqualsTheGeneralPath) {
   const std::vector<std::string> texts = {"A Photo of\ta  cat",
                                           "isn't 'tis they'LL 'S '' !!'s",
                                           "ab12cd 3.14 a_b-c",
@@ -116,7 +116,7 @@ TEST(EveryTokenizer, GivesPlainTextTheIdsOfTheGeneralWay) {
   }
 }
 
-// The reference's own way, without hurry: the best pair everywhere, then the next best.
+// Merges as the reference does, but slowly: merges the best pair everywhere, then the next best, and so on.
 std::vector<std::string> merged_naively(const std::string& word,
                                         const std::map<std::pair<std::string, std::string>, int>& ranks) {
   std::vector<std::string> symbols;
@@ -139,7 +139,7 @@ std::vector<std::string> merged_naively(const std::string& word,
   }
 }
 
-TEST(BytePairs, WordsOfAnyLengthMergeAsInTheReference) {
+TEST(BytePairs, WordsOfAnyLengthMergeLikeTheReference) {
   const std::string text = decompressed(load_vocabulary("clip-bpe", "merges", test::clip_merges, {}));
   std::map<std::pair<std::string, std::string>, int> ranks;
   std::istringstream lines(text);

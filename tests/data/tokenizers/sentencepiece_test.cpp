@@ -44,11 +44,11 @@ std::shared_ptr<Tokenizer> tokenizer(const SentencePieceSettings& settings = {})
   return make_sentencepiece(settings, {model()});
 }
 
-TEST(SentencePiece, TrainingTwiceGivesTheSameBytes) {
+TEST(SentencePiece, TrainingIsDeterministic) {
   EXPECT_EQ(train(40), model());
 }
 
-TEST(SentencePiece, DecodeGivesBackTheText) {
+TEST(SentencePiece, DecodeReturnsTheText) {
   const auto t = tokenizer();
   const std::string text = "a small red circle left of a green star";
   EXPECT_EQ(t->decode(t->encode(text)), text);
@@ -75,8 +75,8 @@ TEST(SentencePiece, TruncationKeepsTheEndToken) {
   EXPECT_EQ(tokenizer({.context_length = 1})->encode("a"), (Ids{2}));
 }
 
-// Id 0 is the unknown piece: masks must not take it for padding.
-TEST(SentencePiece, MaskGoesByLengthNotById) {
+// Id 0 is the unknown piece, and masks must not treat it as padding.
+TEST(SentencePiece, MaskDependsOnLengthNotOnIds) {
   const auto t = tokenizer({.context_length = 8});
   const TowerInput batch = t->encode_batch({"\u4E2D", "a"});
   const Ids ids = t->encode("\u4E2D");
@@ -85,8 +85,8 @@ TEST(SentencePiece, MaskGoesByLengthNotById) {
   EXPECT_EQ(batch.ids[1][7].item<std::int64_t>(), 0);
 }
 
-// The library joins unknown characters in quadratic time: hours, for this text.
-TEST(SentencePiece, LongTextsAreReadToWhereNoMoreIdsAreKept) {
+// The library joins unknown characters in quadratic time, which would take hours for this text.
+TEST(SentencePiece, LongTextsAreReadOnlyAsFarAsIdsAreKept) {
   std::string unknown, words;
   for (int i = 0; i < 3'000'000; ++i) unknown += "\u6F22";
   for (int i = 0; i < 300'000; ++i) words += "a red star ";
@@ -95,14 +95,14 @@ TEST(SentencePiece, LongTextsAreReadToWhereNoMoreIdsAreKept) {
   EXPECT_EQ(t->encode(words), t->encode(words.substr(0, 1100)));
   EXPECT_EQ(std::ssize(t->encode(words)), 55);
   const Ids many = tokenizer({.context_length = 30'000})->encode(words);
-  EXPECT_EQ(std::ssize(many), 30'000) << "what a longer limit keeps is not cut away";
+  EXPECT_EQ(std::ssize(many), 30'000) << "a longer limit must still be filled";
 }
 
 TEST(SentencePiece, InvalidUtf8IsReplaced) {
   EXPECT_EQ(tokenizer()->encode("a \xFF"), tokenizer()->encode("a \uFFFD"));
 }
 
-TEST(SentencePiece, ABrokenModelIsNamed) {
+TEST(SentencePiece, AnInvalidModelIsReported) {
   const std::string path = testing::TempDir() + "broken.model";
   for (const std::string& content : {std::string("not a model"), std::string()}) {
     io::write_file(path, content);
@@ -117,7 +117,7 @@ TEST(SentencePiece, ABrokenModelIsNamed) {
             "sentencepiece: vocabulary of the checkpoint: pad_id is 40, but the model has 40 pieces");
 }
 
-// The library follows the places in these tables unchecked.
+// The library uses the offsets in these tables without checking them.
 TEST(SentencePiece, DamagedNormalizationTablesAreRefused) {
   ASSERT_GT(model().size(), 200'000U) << "the tables of NFKC take most of the model";
   ASSERT_TRUE(has_sound_normalization(model()));
@@ -130,7 +130,7 @@ TEST(SentencePiece, DamagedNormalizationTablesAreRefused) {
   }
 }
 
-TEST(SentencePiece, TrainingNamesThePossibleVocabularySizes) {
+TEST(SentencePiece, TrainingErrorsSuggestAVocabularySize) {
   const std::string large = message_of([] { train(5000); });
   EXPECT_NE(large.find("a vocabulary of 5000 pieces is too large for these 300 sentences: try "), std::string::npos)
       << large;

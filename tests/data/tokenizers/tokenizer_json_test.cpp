@@ -27,7 +27,7 @@ std::shared_ptr<Tokenizer> tokenizer_of(const std::string& bytes, TokenizerJsonS
   return make_tokenizer_json(settings, {bytes, ""});
 }
 
-/// Each kind of tokenizer.json, with the ids that the tokenizers library gives.
+/// Runs for each kind of tokenizer.json and compares with the ids of the tokenizers library.
 class TokenizerJsonFile : public testing::TestWithParam<std::string> {
  protected:
   std::string bytes() const { return io::read_file(folder() + "/" + GetParam() + ".json"); }
@@ -36,7 +36,7 @@ class TokenizerJsonFile : public testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerJsonFile,
                          testing::Values("gemma", "clip", "gpt2", "llama", "wordpiece", "unigram", "wordlevel", "added"), test_name<std::string>);
 
-TEST_P(TokenizerJsonFile, GivesTheIdsOfItsOwnLibrary) {
+TEST_P(TokenizerJsonFile, MatchesTheIdsOfTheTokenizersLibrary) {
   TokenizerJsonSettings settings;
   settings.context_length = 500;
   const auto tokenizer = tokenizer_of(bytes(), settings);
@@ -47,7 +47,7 @@ TEST_P(TokenizerJsonFile, GivesTheIdsOfItsOwnLibrary) {
         << all["texts"][i];
 }
 
-TEST_P(TokenizerJsonFile, CutsTextsSoThatTheEndTokenStays) {
+TEST_P(TokenizerJsonFile, TruncationKeepsTheEndToken) {
   TokenizerJsonSettings settings;
   settings.context_length = 6;
   const auto tokenizer = tokenizer_of(bytes(), settings);
@@ -62,12 +62,12 @@ TEST_P(TokenizerJsonFile, CutsTextsSoThatTheEndTokenStays) {
   }
 }
 
-TEST_P(TokenizerJsonFile, DecodesPlainTextInItsLowerCase) {
+TEST_P(TokenizerJsonFile, DecodesPlainText) {
   const auto tokenizer = tokenizer_of(bytes());
   EXPECT_EQ(tokenizer->decode(tokenizer->encode("a photo of a cat")), "a photo of a cat");
 }
 
-TEST(TokenizerJson, ClipsBytePairsWrittenForTransformersGiveTheSameIds) {
+TEST(TokenizerJson, ClipBpeExportedForTransformersProducesTheSameIds) {
   ModelFile file;
   file.tokenizer = {"clip-bpe"};
   file.tokenizer.settings.set("cleanup", config::Node::scalar("none"));
@@ -80,10 +80,10 @@ TEST(TokenizerJson, ClipsBytePairsWrittenForTransformersGiveTheSameIds) {
   const auto written = tokenizer_of(files.at("tokenizer.json"), settings);
   for (const char* text : {"a photo of a cat", "Two dogs, in 1987!", "don't panic: 42 balloons & a caf\u00E9", "TREES \t and\nsky  ", ""})
     EXPECT_EQ(written->encode(text), own->encode(text)) << text;
-  EXPECT_TRUE(published_tokenizer_files(file, "open_clip").empty()) << "OpenCLIP has them";
+  EXPECT_TRUE(published_tokenizer_files(file, "open_clip").empty()) << "OpenCLIP ships CLIP's vocabulary";
 }
 
-TEST_P(TokenizerJsonFile, GivesTheSameIdsAgainAndInOtherThreads) {
+TEST_P(TokenizerJsonFile, ProducesTheSameIdsAgainInAnotherThread) {
   TokenizerJsonSettings settings;
   settings.context_length = 500;
   const auto tokenizer = tokenizer_of(bytes(), settings);
@@ -96,7 +96,7 @@ TEST_P(TokenizerJsonFile, GivesTheSameIdsAgainAndInOtherThreads) {
   EXPECT_EQ(here, there);
 }
 
-TEST_P(TokenizerJsonFile, ReadsBytesThatAreNoUtf8AsReplacementCharacters) {
+TEST_P(TokenizerJsonFile, InvalidUtf8IsReplaced) {
   const auto tokenizer = tokenizer_of(bytes());
   EXPECT_EQ(tokenizer->encode("a \xFF\xE3\x81 cat"), tokenizer->encode("a \uFFFD\uFFFD cat"));
 }
@@ -107,13 +107,13 @@ TEST_P(TokenizerJsonFile, ReadsAVeryLongText) {
   EXPECT_LE(std::ssize(tokenizer->encode(words)), tokenizer->context_length());
 }
 
-TEST(TokenizerJson, MakesAnIdZeroOnDemand) {
+TEST(TokenizerJson, ZeroIdIsReplacedByZero) {
   TokenizerJsonSettings settings;
   settings.zero_id = tokenizer_of(io::read_file(folder() + "/wordpiece.json"))->encode("").back();
   EXPECT_EQ(tokenizer_of(io::read_file(folder() + "/wordpiece.json"), settings)->encode("").back(), 0);
 }
 
-TEST(TokenizerJson, AddedTokensTakeTheSpaceBesideThemWhereTheySaySo) {
+TEST(TokenizerJson, AddedTokensStripAdjacentSpaceIfSet) {
   const auto with = [](const json& flags) {
     json file = json::parse(io::read_file(folder() + "/llama.json"));
     file["added_tokens"].push_back({{"content", "<x>"}, {"id", 9999}, {"special", true}, {"normalized", false}});
@@ -128,18 +128,18 @@ TEST(TokenizerJson, AddedTokensTakeTheSpaceBesideThemWhereTheySaySo) {
   EXPECT_EQ(right->encode(text), plain->encode("a  <x>b"));
 }
 
-TEST(TokenizerJson, KeepsToTheFilesOwnTruncation) {
+TEST(TokenizerJson, FollowsTheTruncationOfTheFile) {
   json file = json::parse(io::read_file(folder() + "/wordpiece.json"));
   const auto whole = tokenizer_of(file.dump())->encode("a photo of a cat");
   file["truncation"] = {{"direction", "Right"}, {"max_length", 4}, {"strategy", "LongestFirst"}, {"stride", 0}};
   EXPECT_EQ(tokenizer_of(file.dump())->encode("a photo of a cat"), (std::vector<std::int64_t>{whole[0], whole[1], whole[2], whole.back()}));
-  EXPECT_EQ(tokenizer_of(file.dump())->count_ids("a photo of a cat"), std::ssize(whole)) << "the file's own limit does not count";
+  EXPECT_EQ(tokenizer_of(file.dump())->count_ids("a photo of a cat"), std::ssize(whole)) << "count_ids must ignore the file's limit";
   file["truncation"]["direction"] = "Left";
   const std::size_t n = whole.size();
   EXPECT_EQ(tokenizer_of(file.dump())->encode("a photo of a cat"), (std::vector<std::int64_t>{whole[0], whole[n - 3], whole[n - 2], whole.back()}));
 }
 
-/// A folder with older vocabulary files, and the same as a tokenizer.json.
+/// Compares folders of older vocabulary files with the equivalent tokenizer.json.
 class OlderFiles : public testing::Test {
  protected:
   static std::shared_ptr<Tokenizer> from(const std::string& path) {
@@ -168,7 +168,7 @@ class OlderFiles : public testing::Test {
   }
 };
 
-TEST_F(OlderFiles, VocabularyAndMergesAreClips) {
+TEST_F(OlderFiles, VocabularyAndMergesAreReadAsClipBpe) {
   const json model = json::parse(io::read_file(folder() + "/clip.json"))["model"];
   std::string merges = "#version: 0.2\n";
   for (const json& merge : model["merges"]) merges += merge[0].get<std::string>() + " " + merge[1].get<std::string>() + "\n";
@@ -177,7 +177,7 @@ TEST_F(OlderFiles, VocabularyAndMergesAreClips) {
   expect_equal(folder_ + "/vocab.json", "clip");
 }
 
-TEST_F(OlderFiles, LinesAreBerts) {
+TEST_F(OlderFiles, VocabularyLinesAreReadAsWordpiece) {
   const json vocabulary = json::parse(io::read_file(folder() + "/wordpiece.json"))["model"]["vocab"];
   std::vector<std::string> lines(vocabulary.size());
   for (const auto& [token, id] : vocabulary.items()) lines[id.get<std::size_t>()] = token;
@@ -203,11 +203,11 @@ std::shared_ptr<Tokenizer> tokenizer_in(const std::string& folder, const Foreign
   return tokenizers().make(found->settings, "tokenizer", TokenizerContext{found->vocabulary, found->file});
 }
 
-/// A folder of each kind with the files that tokenizer.json replaced, and the ids that transformers gives.
+/// Runs for a folder of each kind with the files that tokenizer.json replaced, and compares with the ids of transformers.
 class OlderFolder : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, OlderFolder, testing::Values("roberta", "gpt2", "bert", "bert_cased", "xlm_roberta", "t5", "siglip"), test_name<std::string>);
 
-TEST_P(OlderFolder, GivesTheIdsOfTransformers) {
+TEST_P(OlderFolder, MatchesTheIdsOfTransformers) {
   const auto tokenizer = tokenizer_in(older_folder(GetParam()), model_with_texts_of(500));
   const json expected = json::parse(io::read_file(older_folder("expected.json")));
   for (std::size_t i = 0; i < expected["texts"].size(); ++i)
@@ -216,7 +216,7 @@ TEST_P(OlderFolder, GivesTheIdsOfTransformers) {
   EXPECT_EQ(tokenizer->pad_id(), expected["pad_id"][GetParam()].get<std::int64_t>());
 }
 
-TEST(OlderFolders, SeparatorBecomesZeroWhereOpenClipStripsIt) {
+TEST(OlderFolders, TheSeparatorBecomesZeroIfOpenClipStripsIt) {
   ForeignModel model = model_with_texts_of(8);
   model.cleanup = "whitespace";
   model.separator_is_padding = true;
@@ -228,13 +228,13 @@ TEST(OlderFolders, SeparatorBecomesZeroWhereOpenClipStripsIt) {
       EXPECT_EQ(ids[row][column].item<std::int64_t>(), expected["ids"]["strip_sep_token"][static_cast<std::size_t>(row)][static_cast<std::size_t>(column)].get<std::int64_t>());
 }
 
-TEST(OlderFolders, StrippingASeparatorThatIsMissingIsAnError) {
+TEST(OlderFolders, StrippingAMissingSeparatorIsAnError) {
   ForeignModel model = model_with_texts_of(8);
   model.separator_is_padding = true;
   for (const char* kind : {"gpt2", "siglip"}) EXPECT_THROW(tokenizer_of_folder(model, older_folder(kind)), UserError) << kind;
 }
 
-TEST_F(OlderFiles, VocabularyWithoutMergesIsNamed) {
+TEST_F(OlderFiles, AVocabularyWithoutMergesIsReported) {
   io::write_file(folder_ + "/vocab.json", "{}");
   try {
     from(folder_ + "/vocab.json");
@@ -244,8 +244,8 @@ TEST_F(OlderFiles, VocabularyWithoutMergesIsNamed) {
   }
 }
 
-/// A byte-pair model of a few characters with random merges, and what they make of a text: the pair of the lowest rank first,
-/// of equal ones the leftmost.
+/// A byte-pair model over a few characters with random merges, and a reference encoder that always merges the pair of the lowest rank,
+/// and the leftmost of equal pairs.
 class RandomMerges {
  public:
   RandomMerges(std::mt19937& random, bool in_order) {
@@ -284,7 +284,7 @@ class RandomMerges {
   }
 
  private:
-  // Of equal merges the last counts.
+  // The last of equal merges sets the rank.
   std::size_t rank_of(const std::string& left, const std::string& right) const {
     for (std::size_t rank = merges_.size(); rank > 0; --rank)
       if (merges_[rank - 1] == std::pair{left, right}) return rank - 1;
@@ -309,7 +309,7 @@ class RandomBytePairs : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(TokenizerJson, RandomBytePairs, testing::Bool(),
                          [](const auto& order) { return order.param ? "MergesInOrder" : "MergesShuffled"; });
 
-TEST_P(RandomBytePairs, GiveWhatMergingPairByPairGives) {
+TEST_P(RandomBytePairs, MatchMergingPairByPair) {
   std::mt19937 random(3);  // NOLINT: the same texts each time
   TokenizerJsonSettings settings;
   settings.context_length = 500;
@@ -324,7 +324,7 @@ TEST_P(RandomBytePairs, GiveWhatMergingPairByPairGives) {
   }
 }
 
-TEST(TokenizerJson, PaddingThatIsTextIsRealInTheMask) {
+TEST(TokenizerJson, PaddingThatCountsAsTextIsNotMasked) {
   TokenizerJsonSettings settings;
   settings.pad_is_text = true;
   settings.context_length = 12;
@@ -334,7 +334,7 @@ TEST(TokenizerJson, PaddingThatIsTextIsRealInTheMask) {
   EXPECT_EQ(batch.ids[1][1].item<std::int64_t>(), 0) << "padding";
 }
 
-TEST(TokenizerJson, WhatIsNotKnownIsNamed) {
+TEST(TokenizerJson, UnknownPartsAreReported) {
   const auto refused = [](const std::string& pointer, const json& value) -> std::string {
     json file = json::parse(io::read_file(folder() + "/gemma.json"));
     file[json::json_pointer(pointer)] = value;
@@ -345,23 +345,23 @@ TEST(TokenizerJson, WhatIsNotKnownIsNamed) {
     }
     return "no error";
   };
-  EXPECT_NE(refused("/normalizer", {{"type", "Newer"}}).find("its normalizer \"Newer\" is not known here"), std::string::npos);
+  EXPECT_NE(refused("/normalizer", {{"type", "Newer"}}).find("its normalizer \"Newer\" is not supported"), std::string::npos);
   EXPECT_NE(refused("/pre_tokenizer", {{"type", "UnicodeScripts"}}).find("its pre_tokenizer \"UnicodeScripts\""), std::string::npos);
   EXPECT_NE(refused("/post_processor", {{"type", "New"}}).find("its post_processor \"New\""), std::string::npos);
-  EXPECT_NE(refused("/model/type", "Newer").find("its model \"Newer\" is not known here"), std::string::npos);
-  EXPECT_NE(refused("/model/newer", 1).find("its model's \"newer\" is not known here"), std::string::npos);
-  EXPECT_NE(refused("/model/dropout", 0.5).find("its model's dropout is not known here"), std::string::npos);
-  EXPECT_NE(refused("/extra", 1).find("its part \"extra\" is not known here"), std::string::npos);
-  EXPECT_NE(refused("/version", "2.0").find("another version than 1.0"), std::string::npos);
-  EXPECT_NE(refused("/added_tokens/0/newer", true).find("\"newer\" of the added token \"<pad>\" is not known here"), std::string::npos);
-  EXPECT_NE(refused("/normalizer", {{"type", "NFC"}, {"newer", 1}}).find("\"newer\" of its normalizer \"NFC\" is not known here"), std::string::npos);
+  EXPECT_NE(refused("/model/type", "Newer").find("its model \"Newer\" is not supported"), std::string::npos);
+  EXPECT_NE(refused("/model/newer", 1).find("its model's \"newer\" is not supported"), std::string::npos);
+  EXPECT_NE(refused("/model/dropout", 0.5).find("its model's dropout is not supported"), std::string::npos);
+  EXPECT_NE(refused("/extra", 1).find("its part \"extra\" is not supported"), std::string::npos);
+  EXPECT_NE(refused("/version", "2.0").find("a version other than 1.0"), std::string::npos);
+  EXPECT_NE(refused("/added_tokens/0/newer", true).find("\"newer\" of the added token \"<pad>\" is not supported"), std::string::npos);
+  EXPECT_NE(refused("/normalizer", {{"type", "NFC"}, {"newer", 1}}).find("\"newer\" of its normalizer \"NFC\" is not supported"), std::string::npos);
   EXPECT_NE(refused("/normalizer", {{"type", "Replace"}, {"pattern", {{"Regex", "(a"}}}, {"content", ""}}).find("regular expression \"(a\" is not understood"), std::string::npos);
   EXPECT_NE(refused("/normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}}).find("Precompiled is damaged"), std::string::npos);
-  EXPECT_NE(refused("/pre_tokenizer/behavior", "Newer").find("has the behavior \"Newer\", which is not known here"), std::string::npos);
-  EXPECT_NE(refused("/decoder", {{"type", "CTC"}}).find("its decoder \"CTC\" is not known here"), std::string::npos);
+  EXPECT_NE(refused("/pre_tokenizer/behavior", "Newer").find("has the behavior \"Newer\", which is not supported"), std::string::npos);
+  EXPECT_NE(refused("/decoder", {{"type", "CTC"}}).find("its decoder \"CTC\" is not supported"), std::string::npos);
   EXPECT_NE(refused("/padding", {{"pad_id", 0}, {"direction", "Left"}}).find("pads on the left"), std::string::npos);
   EXPECT_NE(refused("/truncation", {{"max_length", 8}, {"strategy", "OnlySecond"}}).find("has the strategy \"OnlySecond\""), std::string::npos);
-  EXPECT_NE(refused("/post_processor/single", json::array()).find("does not name the text once"), std::string::npos);
+  EXPECT_NE(refused("/post_processor/single", json::array()).find("must name the text exactly once"), std::string::npos);
   EXPECT_NE(refused("/model/vocab", 3).find("has no vocab"), std::string::npos);
   EXPECT_NE(refused("/model/merges/0", "zz qq").find("joins tokens that its vocab lacks"), std::string::npos);
   EXPECT_EQ(refused("/model/dropout", nullptr), "no error");

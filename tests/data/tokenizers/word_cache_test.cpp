@@ -7,7 +7,7 @@
 namespace tessera::json_tokenizer {
 namespace {
 
-// Many more words than the cache has places, so that some share one.
+// Many more words than the cache has slots, so that some share one.
 constexpr int kMany = 200'000;
 
 std::string word_of(int number) {
@@ -15,7 +15,7 @@ std::string word_of(int number) {
   return std::string(8, 'w') + digits + std::string(number % 16, 'x');
 }
 
-TEST(WordCache, GivesTheIdsThatItKept) {
+TEST(WordCache, ReturnsTheStoredIds) {
   WordCache cache;
   const std::int64_t ids[] = {7, 8};
   cache.keep(WordCache::Key("word", 1), ids, 2);
@@ -24,7 +24,7 @@ TEST(WordCache, GivesTheIdsThatItKept) {
   EXPECT_EQ(out, (std::vector<std::int64_t>{5, 7, 8}));
 }
 
-TEST(WordCache, FindsNoOtherWordInAPlaceThatTheyShare) {
+TEST(WordCache, DoesNotConfuseWordsThatShareASlot) {
   WordCache cache;
   std::vector<std::int64_t> out;
   for (int i = 0; i < kMany; ++i) {
@@ -35,7 +35,7 @@ TEST(WordCache, FindsNoOtherWordInAPlaceThatTheyShare) {
   }
 }
 
-TEST(WordCache, FindsNoWordOfAnotherModel) {
+TEST(WordCache, DoesNotFindAWordOfAnotherModel) {
   WordCache cache;
   const std::int64_t id = 7;
   std::vector<std::int64_t> out;
@@ -43,7 +43,7 @@ TEST(WordCache, FindsNoWordOfAnotherModel) {
   for (std::uint32_t model = 2; model < kMany; ++model) ASSERT_FALSE(cache.find(WordCache::Key("word", model), out)) << model;
 }
 
-TEST(WordCache, FindsNoLongerWordThatGoesOnWithZeros) {
+TEST(WordCache, DoesNotConfuseAWordWithOneThatEndsInZeros) {
   WordCache cache;
   const std::int64_t id = 7;
   std::vector<std::int64_t> out;
@@ -54,7 +54,7 @@ TEST(WordCache, FindsNoLongerWordThatGoesOnWithZeros) {
   }
 }
 
-TEST(WordCache, DoesNotKeepAWordOfTooManyIds) {
+TEST(WordCache, DoesNotStoreAWordWithTooManyIds) {
   WordCache cache;
   const std::vector<std::int64_t> ids(WordCache::most_ids + 1, 7);
   std::vector<std::int64_t> out;

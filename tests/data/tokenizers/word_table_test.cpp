@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-TEST(WordTable, FindsWhatAMapFinds) {
+TEST(WordTable, FindsTheSameAsAMap) {
   Random random(3, Purpose::shapes);
   const auto word = [&] {
     std::string out(static_cast<std::size_t>(random.below(20)), ' ');
@@ -31,8 +31,8 @@ TEST(WordTable, FindsWhatAMapFinds) {
   EXPECT_EQ(table.longest(), 19u);
 }
 
-// Eight and fifteen bytes are where a key's loads change.
-TEST(WordTable, LengthsNextToEachOtherDiffer) {
+// Words of up to 8 bytes, of up to 15 bytes, and longer ones are stored differently.
+TEST(WordTable, DistinguishesKeysOfAdjacentLengths) {
   WordTable table;
   const std::string zeros(17, '\0');
   for (std::int32_t n = 0; n <= 17; ++n)

@@ -14,7 +14,7 @@ using test::Ids;
 using test::message_of;
 using test::wordpiece;
 
-TEST(WordPiece, GivesTheRustEnginesIdsOnEveryLine) {
+TEST(WordPiece, MatchesTheIdsOfTheRustTokenizers) {
   const auto whole = wordpiece(1'000'000), cut = wordpiece(76);
   for (const nlohmann::json& line : test::golden_lines("wordpiece.jsonl")) {
     EXPECT_EQ(whole->encode(test::text_of(line)), line.at("ids").get<Ids>()) << line.dump();
@@ -72,21 +72,21 @@ TEST(WordPiece, AMegabyteTakesLinearTime) {
   }
 }
 
-TEST(WordPiece, BatchPaddingHasThePadId) {
+TEST(WordPiece, BatchesArePaddedWithThePadId) {
   const TowerInput batch = wordpiece(5)->encode_batch({"a", "a photo of a cat"});
   EXPECT_EQ(batch.ids[0][4].item<std::int64_t>(), 0);
   EXPECT_EQ(batch.mask.sum(1)[0].item<std::int64_t>(), 3);
   EXPECT_EQ(batch.mask.sum(1)[1].item<std::int64_t>(), 5);
 }
 
-TEST(WordPiece, AMissingSpecialTokenIsNamed) {
+TEST(WordPiece, AMissingSpecialTokenIsReported) {
   const std::string path = testing::TempDir() + "no_mask.txt";
   io::write_file(path, "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n");
   EXPECT_EQ(
       message_of([&] {
         make_wordpiece({path, 76, true}, {});
       }),
-      "wordpiece: vocab: " + path + ": has no [MASK] among its 5 lines; expected BERT's vocab.txt, one piece a line");
+      "wordpiece: vocab: " + path + ": has no [MASK] among its 5 lines; expected BERT's vocab.txt, one piece per line");
   std::filesystem::remove(path);
 }
 

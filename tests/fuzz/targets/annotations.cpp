@@ -1,4 +1,4 @@
-// JSON side files of samples, and the captions in them.
+// Reads the JSON side files of samples and the captions in them.
 #include "src/data/formats/annotations.h"
 
 #include "tests/fuzz/target.h"

@@ -1,4 +1,4 @@
-// Configurations: the input's settings are laid over a whole configuration, its lines behind "%%" are --set overrides.
+// Resolves configurations. The input's settings are merged over a complete configuration; its lines after "%%" are --set overrides.
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>

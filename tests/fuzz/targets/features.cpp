@@ -1,5 +1,5 @@
-// Feature folders: a manifest, and behind a line "%%" the shard that it lists. The manifest is made to fit the shard's length first, and one
-// that cannot be read is replaced, since a target that sees nothing but damaged manifests goes no deeper.
+// Reads feature folders: a manifest and, after a line "%%", the shard that it lists. The manifest is first adjusted to the shard's length,
+// and an unreadable one is replaced, because the parser rejects anything with a damaged manifest.
 #include "src/data/features/feature_files.h"
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kShard = "features-00000.safetensors";
 
-// That of the inputs in the corpus: samples k0 to k2 of pictures 100 to 102.
+// Returns the manifest that fits the corpus: samples k0 to k2 of images 100 to 102.
 FeatureManifest usual_manifest() {
   FeatureManifest out;
   out.settings = "{}";
@@ -46,7 +46,7 @@ void fuzz_features(std::string_view input) {
     for (std::uint64_t i = 0; i < 4; ++i) {
       try {
         const auto read = features.read("k" + std::to_string(i), 100 + i);
-        require(static_cast<std::int64_t>(read.size()) == manifest.bytes(), "features: another number of bytes");
+        require(static_cast<std::int64_t>(read.size()) == manifest.bytes(), "features: wrong number of bytes");
       } catch (const SampleError& error) {
         check_message(error);
       } catch (const UserError& error) {

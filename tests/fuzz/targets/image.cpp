@@ -1,4 +1,4 @@
-// Pictures and masks: JPEG, PNG, WebP, and everything that is none.
+// Decodes images and masks: JPEG, PNG, WebP, other formats, and bytes that are not an image.
 #include <cstdint>
 #include <vector>
 
@@ -21,7 +21,7 @@ std::size_t big_endian(const std::string& bytes, std::size_t at) {
   return value;
 }
 
-// A PNG whose chunks have right checksums: no other reaches the decoder's inside.
+// Corrects the checksums of a PNG's chunks, because the decoder rejects wrong ones early.
 std::string with_checksums(std::string_view input) {
   std::string out(input);
   constexpr std::size_t frame = 12;  // length, type, checksum
@@ -39,15 +39,15 @@ void check_picture(std::string_view file) {
   const ImageHeader header = read_image_header(file);
   try {
     const Image image = decode_image(file, kMaxPixels);
-    require(image.height > 0 && image.width > 0 && image.height * image.width <= kMaxPixels, "image: its size");
-    require(image.pixels.size() == static_cast<std::size_t>(image.height * image.width * 3), "image: its pixels");
-    require(header.height == image.height && header.width == image.width, "image: another size than its header's");
+    require(image.height > 0 && image.width > 0 && image.height * image.width <= kMaxPixels, "image: invalid size");
+    require(image.pixels.size() == static_cast<std::size_t>(image.height * image.width * 3), "image: wrong number of pixels");
+    require(header.height == image.height && header.width == image.width, "image: the size differs from the header's");
   } catch (const SampleError& error) {
     check_message(error);
   }
 }
 
-// The part that a crop of the picture's middle needs lies inside the buffer, and holds the crop.
+// Checks that the decoded part for a crop from the middle of the image is inside the buffer and contains the crop.
 void check_part(std::string_view file) {
   try {
     const ImageHeader header = check_image(file, kMaxPixels);
@@ -56,14 +56,14 @@ void check_part(std::string_view file) {
       const DecodedPart part = decode_for(file, header, {crop}, scaling);
       const PixelView& view = part.pixels;
       const SourceBox box = part.at(crop.box);
-      require(box.top >= 0 && box.left >= 0, "image: a part begins behind its crop");
+      require(box.top >= 0 && box.left >= 0, "image: a part begins after its crop");
       require(box.top + box.height <= static_cast<double>(view.height) &&
                   box.left + box.width <= static_cast<double>(view.width),
               "image: a part ends before its crop");
-      unsigned sum = 0;  // for AddressSanitizer: all of it can be read
+      unsigned sum = 0;  // reads every byte, so that AddressSanitizer can check it
       for (std::int64_t y = 0; y < view.height; ++y)
         for (std::int64_t x = 0; x < view.width * 3; ++x) sum += view.data[y * view.stride + x];
-      require(sum <= 255U * 3U * kMaxPixels, "image: its part");
+      require(sum <= 255U * 3U * kMaxPixels, "image: an invalid part");
     }
   } catch (const SampleError& error) {
     check_message(error);
@@ -73,19 +73,19 @@ void check_part(std::string_view file) {
 void check_mask(std::string_view file) {
   try {
     const Mask mask = decode_mask(file, kMaxPixels);
-    require(mask.height > 0 && mask.width > 0 && mask.height * mask.width <= kMaxPixels, "mask: its size");
-    require(mask.values.size() == static_cast<std::size_t>(mask.height * mask.width), "mask: its values");
+    require(mask.height > 0 && mask.width > 0 && mask.height * mask.width <= kMaxPixels, "mask: invalid size");
+    require(mask.values.size() == static_cast<std::size_t>(mask.height * mask.width), "mask: wrong number of values");
   } catch (const SampleError& error) {
-    require(error.reason() == "bad_mask", "mask: an error of another kind");
+    require(error.reason() == "bad_mask", "mask: an unexpected reason");
     check_message(error);
   }
 }
 
-// A decoder that lives on remembers: what came before must not change a picture.
+// Checks that the decoder, which is reused, carries no state from one image to the next.
 void check_reference() {
   static const std::string file = io::read_file(TESSERA_SOURCE_DIR "/tests/fuzz/corpus/image/rgb.jpg");
   static const std::vector<std::uint8_t> pixels = decode_image(file, kMaxPixels).pixels;
-  require(decode_image(file, kMaxPixels).pixels == pixels, "image: one picture changes the next");
+  require(decode_image(file, kMaxPixels).pixels == pixels, "image: one image changes the next");
 }
 
 }  // namespace

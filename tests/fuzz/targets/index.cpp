@@ -1,5 +1,5 @@
-// Indexes: a manifest and a segment, and files of sparse vectors. The input is the segment; its checksums, and those of the manifest that
-// names it, are made right first, since a target that sees nothing but wrong checksums goes no deeper.
+// Reads indexes (a manifest and a segment) and files of sparse vectors. The input is the segment. Its checksums and those of the manifest
+// that names it are corrected first, because the parser rejects anything with wrong checksums.
 #include <cmath>
 #include <cstring>
 
@@ -17,7 +17,7 @@ namespace {
 
 using namespace tessera::index;
 
-/// The trailer of a segment, with every checksum made that of the bytes. Sizes and counts stay what the input says.
+/// Corrects every checksum of a segment and returns its trailer. Sizes and counts stay as in the input.
 SegmentTrailer repair(std::string& bytes) {
   SegmentTrailer trailer{};
   if (bytes.size() < 8 + sizeof(trailer)) return trailer;
@@ -43,7 +43,7 @@ SegmentTrailer repair(std::string& bytes) {
   return trailer;
 }
 
-/// What a search finds is what adding up the stored impacts finds.
+/// Checks that a search finds the same as adding up the stored impacts.
 void check_search(const Index& opened) {
   const SparseVectors stored = opened.stored_vectors();
   QuantizedQuery query;
@@ -67,8 +67,8 @@ void check_search(const Index& opened) {
     ++row;
   }
   const Hits all = opened.search(query, 100'000), three = opened.search(query, 3);
-  require(static_cast<std::int64_t>(all.best.size()) == matching, "index: another number of hits");
-  require(all.best.empty() || all.best.front().product == best, "index: another best product");
+  require(static_cast<std::int64_t>(all.best.size()) == matching, "index: wrong number of hits");
+  require(all.best.empty() || all.best.front().product == best, "index: wrong best product");
   for (std::size_t i = 0; i < three.best.size(); ++i)
     require(three.best[i].document == all.best[i].document, "index: the first hits differ with k");
 }
@@ -85,7 +85,7 @@ void fuzz_index(std::string_view input) {
   manifest.layout = {static_cast<std::int64_t>(trailer.vocab_size % 100'000),
                      static_cast<std::int64_t>(trailer.window % (kLargestWindow + 64)),
                      static_cast<int>(trailer.impact_bits)};
-  // One unit of weight for each of impact, so that stored weights are whole numbers.
+  // One unit of weight per unit of impact, so that stored weights are whole numbers.
   manifest.quantization = {manifest.layout.impact_bits, manifest.layout.impact_bits == 16 ? 65'535.0 : 255.0, false};
   manifest.segments.push_back({{"segment-000001", static_cast<std::int64_t>(trailer.documents % 1'000'000),
                                 static_cast<std::int64_t>(bytes.size()), trailer.fingerprint},
@@ -105,7 +105,7 @@ void fuzz_index(std::string_view input) {
   for (const char* format : {"csr", "jsonl", "ciff"}) {
     try {
       const SparseVectors vectors = read_sparse_file(file.path(), {.format = format});
-      require(static_cast<std::int64_t>(vectors.ids.size()) == vectors.rows(), "sparse file: an id for each row");
+      require(static_cast<std::int64_t>(vectors.ids.size()) == vectors.rows(), "sparse file: ids and rows differ in number");
       require(vectors.count() <= static_cast<std::int64_t>(input.size()), "sparse file: more weights than bytes");
     } catch (const UserError& error) {
       check_message(error);

@@ -1,4 +1,4 @@
-// Files that list pictures: the first byte chooses the format, the rest is the file.
+// Reads files that list images. The first byte selects the format; the rest is the file.
 #include "src/data/sources/entities.h"
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
@@ -48,7 +48,7 @@ void fuzz_listing(std::string_view input) {
     }
     file.write(input.substr(1));
     const std::shared_ptr<Source> source = make_listing(input[0], file.path());
-    require(source->size() >= 0, "listing: its size");
+    require(source->size() >= 0, "listing: negative size");
   } catch (const SampleError& error) {
     check_message(error);
   } catch (const UserError& error) {

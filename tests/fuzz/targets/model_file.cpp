@@ -1,4 +1,4 @@
-// Model files: the settings, the tokenizer and the vocabulary in the metadata of a safetensors file.
+// Reads model files: the settings, the tokenizer and the vocabulary in the metadata of a safetensors file.
 #include <cstdint>
 
 #include <nlohmann/json.hpp>
@@ -13,7 +13,7 @@ namespace tessera::fuzz {
 
 void fuzz_model_file(std::string_view input) {
   static InputFile file;
-  // Three texts, separated by lines "%%".
+  // The input is three texts separated by lines "%%".
   const std::size_t first = input.find("\n%%\n");
   const std::string_view rest = first == std::string_view::npos ? std::string_view() : input.substr(first + 4);
   const std::size_t second = rest.find("\n%%\n");

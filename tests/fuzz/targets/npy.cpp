@@ -1,4 +1,4 @@
-// Region features as .npy.
+// Reads region features from .npy files.
 #include "src/data/formats/npy.h"
 
 #include "tests/fuzz/target.h"
@@ -10,10 +10,10 @@ void fuzz_npy(std::string_view input) {
   try {
     const NpyMatrix matrix = read_npy(input);
     require(matrix.rows >= 0 && matrix.columns >= 0, "npy: negative size");
-    require(matrix.values.size() == static_cast<std::size_t>(matrix.rows * matrix.columns), "npy: its values");
+    require(matrix.values.size() == static_cast<std::size_t>(matrix.rows * matrix.columns), "npy: wrong number of values");
     require(matrix.values.size() * 2 <= input.size(), "npy: more values than bytes");
   } catch (const SampleError& error) {
-    require(error.reason() == "bad_regions", "npy: an error of another kind");
+    require(error.reason() == "bad_regions", "npy: an unexpected reason");
     check_message(error);
   }
 }

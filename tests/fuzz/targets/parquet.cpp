@@ -1,4 +1,5 @@
-// Tables and filters: the first byte chooses; t: a Parquet or Arrow file, e: a condition, a line end and a JSON object, i: ids.
+// Reads tables and filters. The first byte selects the kind: t is a Parquet or Arrow file, i is a list of ids, and e is a condition
+// followed by a line end and a JSON object.
 #include <nlohmann/json.hpp>
 
 #include "src/data/formats/column_file.h"
@@ -30,7 +31,7 @@ void check_rows(const IndexedSource& source) {
       const Sample sample = source.get(i);
       require(!sample.key.empty() && nlohmann::json::accept(sample.fields),
               "parquet: a row without a key, or with broken fields");
-      require(source.captions(i) == sample.captions, "parquet: other captions");
+      require(source.captions(i) == sample.captions, "parquet: captions differ between get and captions");
       if (!sample.no_image.empty()) check_message(UserError(sample.no_image));
     } catch (const SampleError& error) {
       check_message(error);
@@ -52,7 +53,7 @@ void check_table(std::string_view input) {
   if (source->size() > kMostJudged) return;
   const RowFilter filter("width > 100 and meta.source.name != 'book'", std::nullopt, "");
   const auto verdicts = dynamic_cast<const FieldSource&>(*source).judge(filter);
-  require(std::ssize(verdicts) == source->size(), "parquet: a verdict for each row");
+  require(std::ssize(verdicts) == source->size(), "parquet: verdicts and rows differ in number");
 }
 
 void check_expression(std::string_view input) {
@@ -60,7 +61,7 @@ void check_expression(std::string_view input) {
   const RowFilter filter(std::string(input.substr(0, end)), std::nullopt, "");
   const FilterVerdict verdict = filter.judge(parse_python_json(input.substr(end)));
   require(verdict.kind == FilterVerdict::passes || filter.fields().empty() || verdict.field < filter.fields().size(),
-          "parquet: a field that is none");
+          "parquet: an invalid field");
 }
 
 void check_ids(std::string_view input) {

@@ -1,4 +1,4 @@
-// Brace patterns in path lists.
+// Expands brace patterns in path lists.
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
 #include <tessera/data/formats/paths.h>
@@ -7,7 +7,7 @@ namespace tessera::fuzz {
 
 void fuzz_paths(std::string_view input) {
   try {
-    require(!expand_braces(std::string(input)).empty(), "paths: nothing comes out");
+    require(!expand_braces(std::string(input)).empty(), "paths: no name is returned");
   } catch (const UserError& error) {
     check_message(error);
   }

@@ -1,4 +1,4 @@
-// PyTorch files: the archive, and alone the pickle in it, which bytes changed at random would else hardly reach.
+// Reads PyTorch files and also bare pickles, because random changes of an archive rarely reach the pickle inside it.
 #include <ATen/core/Tensor.h>
 
 #include "tests/fuzz/target.h"
@@ -16,7 +16,7 @@ void check_places(const io::Pickle& pickle) {
     inside = inside && value.maker < count && value.arguments < count && value.state < count;
     for (const std::uint32_t item : value.items) inside = inside && item < count;
   }
-  require(inside, "pytorch: a value names one that is not there");
+  require(inside, "pytorch: a value refers to one that does not exist");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// safetensors files: header, offsets, shapes.
+// Reads safetensors files: headers, offsets and shapes.
 #include <cstdint>
 #include <cstring>
 
@@ -11,7 +11,7 @@
 namespace tessera::fuzz {
 namespace {
 
-// Whatever the header's length became: the length that its text has, where one can be made out.
+// Sets the header's length to that of its text, if the end of the text can be found.
 std::string with_length(std::string_view input) {
   std::string out(input);
   const std::size_t end = out.rfind('}');

@@ -1,4 +1,4 @@
-// tar shards: headers, sizes, names, and the samples that the members make.
+// Reads tar shards: headers, sizes, names, and the samples made from the members.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -16,7 +16,7 @@
 namespace tessera::fuzz {
 namespace {
 
-// Few changed bytes survive a header's checksum: it is put right in every block that looks like a header.
+// Corrects the checksum in every block that looks like a header, because most changed headers would fail their checksum.
 std::string with_checksums(std::string_view input) {
   std::string out(input);
   for (std::size_t at = 0; at + io::kBlock <= out.size(); at += io::kBlock) {
@@ -57,7 +57,7 @@ void check_shard(const ShardIndex& index, const io::RandomAccessFile& file) {
   for (const std::string& problem : index.problems) check_message(UserError(problem));
 }
 
-// Bytes in memory, in pieces of changing size.
+// Serves bytes from memory in pieces of varying size.
 class MemoryBytes : public ByteStream {
  public:
   explicit MemoryBytes(std::string_view bytes) : bytes_(bytes) {}
@@ -73,7 +73,7 @@ class MemoryBytes : public ByteStream {
   std::size_t piece_ = 0;
 };
 
-// A stream gives what the index has; `whole`: the archive is not damaged, nor compressed.
+// Checks that a stream returns the members of the index. `whole` means that the archive is neither damaged nor compressed.
 void check_stream(std::string_view bytes, const io::TarIndex& index, bool whole, const io::RandomAccessFile& file) {
   std::size_t count = 0;
   try {
@@ -98,7 +98,7 @@ void check_stream(std::string_view bytes, const io::TarIndex& index, bool whole,
 
 void fuzz_tar(std::string_view input) {
   static InputFile file;
-  const bool repair = input.size() % io::kBlock == 0;  // a cut one keeps its checksums as they are
+  const bool repair = input.size() % io::kBlock == 0;  // a truncated input keeps its checksums
   const std::string bytes = repair ? with_checksums(input) : std::string(input);
   file.write(bytes);
   const io::RandomAccessFile opened(file.path());

@@ -1,4 +1,4 @@
-// Captions of any bytes through every tokenizer: the first byte chooses which, the rest is the text.
+// Encodes captions of arbitrary bytes. The first byte selects the tokenizer; the rest is the text.
 #include <vector>
 
 #include "tests/fuzz/target.h"

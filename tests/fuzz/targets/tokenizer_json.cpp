@@ -1,4 +1,4 @@
-// tokenizer.json files: whatever parts they name, texts become ids of their vocabulary, or one error names what is wrong.
+// Reads tokenizer.json files with any combination of parts. Texts become ids of the vocabulary, or an error explains what is wrong.
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
 #include <tessera/data/tokenizers/tokenizer_json.h>
@@ -10,7 +10,7 @@ void check_ids(const Tokenizer& tokenizer, std::string_view text) {
   const std::vector<std::int64_t> ids = tokenizer.encode(text);
   require(static_cast<std::int64_t>(ids.size()) <= tokenizer.context_length(), "tokenizer_json: more ids than context_length");
   for (const std::int64_t id : ids) require(id >= 0 && id < tokenizer.vocab_size(), "tokenizer_json: an id outside the vocabulary");
-  require(tokenizer.encode(text) == ids, "tokenizer_json: other ids for the same text");
+  require(tokenizer.encode(text) == ids, "tokenizer_json: the same text has different ids");
   tokenizer.decode(ids);
 }
 

@@ -1,4 +1,4 @@
-// Vocabulary files: the first byte chooses the tokenizer, the rest is the file.
+// Reads vocabulary files. The first byte selects the tokenizer; the rest is the file.
 #include <cstdint>
 
 #include "src/data/tokenizers/vocabulary_file.h"
@@ -13,7 +13,7 @@
 namespace tessera::fuzz {
 namespace {
 
-// CLIP's merges with their last ones replaced: shorter files are refused before anything is built of them.
+// Returns CLIP's merges with `lines` inserted near the end, because files with too few merges are refused early.
 std::string spliced_merges(std::string_view lines) {
   static const std::string whole = decompressed({io::read_file(clip_merges), clip_merges});
   constexpr std::size_t kept = 48'000;

@@ -1,4 +1,4 @@
-// YAML text, with --set overrides behind a line "%%", and its way out and back.
+// Parses YAML text with --set overrides after a line "%%", writes the result and reads it back.
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>

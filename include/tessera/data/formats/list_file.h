@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-/// The items of a text file with one a line. Empty lines and such as begin with # are left out. Throws UserError where the
-/// file cannot be read.
+/// Returns the items of a text file with one item per line. Empty lines and lines that start with # are skipped. Throws
+/// UserError if the file cannot be read.
 std::vector<std::string> read_list(const std::string& path);
 
 }  // namespace tessera

@@ -7,31 +7,31 @@
 
 namespace tessera {
 
-/// File names as users write them in YAML: one text or a list. Each text may hold several names ("a.tar::b.tar" or
+/// File names as users write them in YAML: one string or a list. Each string may hold several names ("a.tar::b.tar" or
 /// "a.tar,b.tar"), braces ("{00000..00004}", "{train,val}") and wildcards ("*", "?").
 struct PathList {
-  std::vector<std::string> items;     // absolute, or as they were written where nothing of the name was found
-  std::string origin;                 // where they were written, as of config::FilePath
-  std::vector<std::string> searched;  // the folders in which relative ones are looked for
+  std::vector<std::string> items;     // absolute paths; as written if nothing of that name was found
+  std::string origin;                 // where they were written, as in config::FilePath
+  std::vector<std::string> searched;  // the folders in which relative names are looked for
 };
 
-/// One text with all its braces expanded, in order, as Python's braceexpand: "a{1..3}" -> a1 a2 a3 (leading zeros
-/// kept), "{0..4..2}" -> 0 2 4, "{c..a}" -> c b a, "{x,y}z" -> xz yz. Braces around neither a list nor a range ("{5}"),
-/// and such as are not closed, stay. Throws UserError on a range that is malformed, and on more than 1,000,000 names.
+/// Expands all braces of a text, in order, as Python's braceexpand does: "a{1..3}" -> a1 a2 a3 (leading zeros are kept),
+/// "{0..4..2}" -> 0 2 4, "{c..a}" -> c b a, "{x,y}z" -> xz yz. Unclosed braces, and braces around neither a list nor a
+/// range ("{5}"), stay as they are. Throws UserError on a malformed range and on more than 1,000,000 names.
 std::vector<std::string> expand_braces(const std::string& text);
 
-/// The path in a name written as file:///PATH or file:/PATH; other names as they are.
+/// Returns the path in a name written as file:///PATH or file:/PATH, and other names unchanged.
 std::string local_path(const std::string& name);
 
-/// Local files, in the order written, wildcards and folders sorted; a folder stands for the files in it whose names end
-/// with `extension`. Throws UserError naming what is missing, remote addresses, and a list that comes out empty.
-/// commands: whether the caller reads "pipe:COMMAND" itself, so that messages may advise it.
+/// Returns the local files in the order written, with the matches of wildcards and folders sorted; a folder stands for the
+/// files in it with names that end in `extension`. Throws UserError on missing files, remote addresses and an empty result.
+/// commands: whether the caller reads "pipe:COMMAND" itself, so that messages may suggest it.
 std::vector<std::string> expand_paths(const PathList& paths, const std::string& extension, bool commands = false);
 
 namespace config {
 template <>
 struct Value<PathList> {
-  /// Each name is looked for as config::FilePath, all that its braces and wildcards stand for in one folder.
+  /// Looks for each name as config::FilePath does; everything its braces and wildcards stand for must be in one folder.
   static PathList read(const Node& node, const std::string& path, const PathList&);
   static Node dump(const PathList& value) {
     return value.items.size() == 1 ? Value<std::string>::dump(value.items[0])

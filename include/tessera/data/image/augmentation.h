@@ -10,7 +10,7 @@
 namespace tessera {
 
 /// torchvision's ColorJitter: brightness, contrast, saturation and hue in random order. The first three are factors drawn from
-/// [max(0, 1 - v), 1 + v], the last is a shift drawn from [-v, v] turns of the color wheel.
+/// [max(0, 1 - v), 1 + v]; hue is a shift drawn from [-v, v] turns of the color wheel.
 struct ColorJitter {
   double probability = 0.0;
   double brightness = 0.4;
@@ -21,14 +21,14 @@ struct ColorJitter {
 
 template <class Visitor>
 void fields(Visitor& v, ColorJitter& s) {
-  v("probability", s.probability, "of changing a picture's colors at all; 0: never", config::in_range(0, 1));
+  v("probability", s.probability, "probability of changing an image's colors at all; 0: never", config::in_range(0, 1));
   v("brightness", s.brightness, "factor from [1 - v, 1 + v]", config::at_least(0));
   v("contrast", s.contrast, "factor from [1 - v, 1 + v]", config::at_least(0));
   v("saturation", s.saturation, "factor from [1 - v, 1 + v]", config::at_least(0));
   v("hue", s.hue, "shift from [-v, v] turns of the color wheel", config::in_range(0, 0.5));
 }
 
-/// Pillow's Gaussian blur, as DINO's recipe uses it.
+/// Pillow's Gaussian blur, as in DINO's recipe.
 struct Blur {
   double probability = 0.0;
   std::array<double, 2> radius = {0.1, 2.0};
@@ -36,13 +36,13 @@ struct Blur {
 
 template <class Visitor>
 void fields(Visitor& v, Blur& s) {
-  v("probability", s.probability, "0: never", config::in_range(0, 1));
+  v("probability", s.probability, "probability of blurring; 0: never", config::in_range(0, 1));
   v("radius", s.radius, "standard deviation in pixels of the crop, [low, high]", config::at_least(0));
 }
 
 std::optional<config::Problem> validate(const Blur& s);
 
-/// Inversion of light pixels, as DINO's recipe has it.
+/// Inversion of light pixels, as in DINO's recipe.
 struct Solarize {
   double probability = 0.0;
   double threshold = 128.0;
@@ -50,11 +50,11 @@ struct Solarize {
 
 template <class Visitor>
 void fields(Visitor& v, Solarize& s) {
-  v("probability", s.probability, "0: never", config::in_range(0, 1));
-  v("threshold", s.threshold, "levels from here on become 255 minus themselves", config::in_range(0, 256));
+  v("probability", s.probability, "probability of solarizing; 0: never", config::in_range(0, 1));
+  v("threshold", s.threshold, "a level x at or above this becomes 255 - x", config::in_range(0, 256));
 }
 
-/// torchvision's RandAugment: so many operations, drawn with repetition, all of one magnitude.
+/// torchvision's RandAugment: `operations` operations, drawn with repetition, all of the same magnitude.
 struct RandAugment {
   std::int64_t operations = 0;
   std::int64_t magnitude = 9;
@@ -63,15 +63,15 @@ struct RandAugment {
 
 template <class Visitor>
 void fields(Visitor& v, RandAugment& s) {
-  v("operations", s.operations, "n of RandAugment: operations for each picture (2 in the paper); 0: none", config::in_range(0, 100));
-  v("magnitude", s.magnitude, "of all of them, 0 to bins - 1", config::at_least(0));
-  v("bins", s.bins, "steps from no effect to the strongest", config::in_range(2, 1000));
+  v("operations", s.operations, "RandAugment's n: operations per image (2 in the paper); 0: none", config::in_range(0, 100));
+  v("magnitude", s.magnitude, "magnitude of every operation, 0 to bins - 1", config::at_least(0));
+  v("bins", s.bins, "number of magnitude steps from no effect to the strongest", config::in_range(2, 1000));
 }
 
 std::optional<config::Problem> validate(const RandAugment& s);
 
-/// Random changes of training pictures; every choice follows from (seed, epoch, sample). In this order: crop, flip, AutoAugment,
-/// RandAugment, color jitter, greyscale, blur, solarization.
+/// Random changes to training images; every choice is a function of (seed, epoch, sample). Applied in this order: crop, flip,
+/// AutoAugment, RandAugment, color jitter, grayscale, blur, solarization.
 struct Augmentation {
   std::string crop = "random";
   std::array<double, 2> scale = {0.9, 1.0};
@@ -88,16 +88,16 @@ struct Augmentation {
 template <class Visitor>
 void fields(Visitor& v, Augmentation& s) {
   v("crop", s.crop,
-    "random: a random-resized crop; evaluation: the whole picture as model.preprocessing makes it, at full scale, the same "
-    "in every epoch (scale and ratio mean nothing then)",
+    "random: a random resized crop; evaluation: the whole image as model.preprocessing prepares it, decoded at full scale, the "
+    "same in every epoch (scale and ratio are then ignored)",
     config::one_of({"random", "evaluation"}));
-  v("scale", s.scale, "share of the picture's area that a random-resized crop takes, [low, high]", config::in_range(0, 1));
+  v("scale", s.scale, "share of the image's area that a random resized crop covers, [low, high]", config::in_range(0, 1));
   v("ratio", s.ratio, "width / height of the crop, [low, high]", config::above(0));
-  v("flip", s.flip, "probability of a horizontal flip (captions that say left and right want 0)", config::in_range(0, 1));
-  v("auto_augment", s.auto_augment, "imagenet: AutoAugment with the policy learnt there", config::one_of({"none", "imagenet"}));
+  v("flip", s.flip, "probability of a horizontal flip (use 0 if captions mention left and right)", config::in_range(0, 1));
+  v("auto_augment", s.auto_augment, "imagenet: AutoAugment with the policy learned on ImageNet", config::one_of({"none", "imagenet"}));
   v("rand_augment", s.rand_augment, "RandAugment");
   v("color_jitter", s.color_jitter, "random brightness, contrast, saturation and hue");
-  v("grayscale", s.grayscale, "probability of losing all color", config::in_range(0, 1));
+  v("grayscale", s.grayscale, "probability of conversion to grayscale", config::in_range(0, 1));
   v("blur", s.blur, "Gaussian blur");
   v("solarize", s.solarize, "inversion of light pixels");
 }

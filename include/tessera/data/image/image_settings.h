@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// An image view beside `image`: a crop of its own of the same picture.
+/// An image view in addition to `image`: another crop of the same image.
 struct ViewSettings : Augmentation {
   std::int64_t count = 0;
   std::optional<config::Size> image_size;
@@ -19,12 +19,12 @@ struct ViewSettings : Augmentation {
 
 template <class Visitor>
 void fields(Visitor& v, ViewSettings& s) {
-  v("count", s.count, "0: one view of this name; n: views NAME_0 to NAME_(n-1)", config::in_range(0, 1000));
+  v("count", s.count, "0: one view named NAME; n: views NAME_0 to NAME_(n-1)", config::in_range(0, 1000));
   v("image_size", s.image_size, "pixels, side or [height, width]; null: the model's image size");
   fields(v, static_cast<Augmentation&>(s));
 }
 
-/// How training pictures are decoded, and which image views are made of them.
+/// How training images are decoded, and which views are made from them.
 struct ImageSettings {
   std::string dct_scaling = "auto";
   std::int64_t max_pixels = kDefaultMaxPixels;
@@ -35,13 +35,13 @@ struct ImageSettings {
 template <class Visitor>
 void fields(Visitor& v, ImageSettings& s) {
   v("dct_scaling", s.dct_scaling,
-    "auto: a JPEG picture is decoded at the least of 1/8, 1/4, 1/2 and full scale at which no crop is smaller than its size; off: at "
-    "full scale, and training crops are Pillow's bit for bit (evaluation always is)",
+    "auto: a JPEG is decoded at the smallest of 1/8, 1/4, 1/2 and full scale at which no crop is smaller than its view; off: at "
+    "full scale, so that training crops match Pillow's bit for bit (evaluation always decodes at full scale)",
     config::one_of({"auto", "off"}));
-  v("max_pixels", s.max_pixels, "pictures with more pixels than this are skipped undecoded (decompression bombs)", config::at_least(1));
-  v("augmentation", s.augmentation, "random changes of training pictures");
+  v("max_pixels", s.max_pixels, "images with more pixels than this are skipped undecoded (decompression bombs)", config::at_least(1));
+  v("augmentation", s.augmentation, "random changes to training images");
   v("views", s.views,
-    "image views beside `image`, for objectives that ask for them: NAME: {count, image_size, and the keys of augmentation}");
+    "image views in addition to `image`, for objectives that need them: NAME: {count, image_size, and augmentation's keys}");
 }
 
 std::optional<config::Problem> validate(const ImageSettings& s);

@@ -12,13 +12,13 @@
 
 namespace tessera {
 
-/// Height and width of each view of pixels that `needs` names, as the loader makes it. Throws UserError: a view that is
+/// Returns the height and width of each pixel view that `needs` names, as the loader makes it. Throws UserError if a view is
 /// not configured.
 std::map<std::string, config::Size> image_view_sizes(const Preprocessing& preprocessing, const ImageSettings& settings,
                                                      const Needs& needs);
 
-/// A function that makes the training picture of a sample (decoding, random crop, augmentation) and drops it: what the
-/// loader spends on a picture, for benchmarks. It throws SampleError naming the key.
+/// Returns a function that makes a sample's training image (decoding, random crop, augmentation) and discards it, so that
+/// benchmarks can time the loader's work per image. It throws SampleError naming the key.
 std::function<void(const Sample& sample, std::int64_t index)> training_picture_work(const Preprocessing& preprocessing,
                                                                                    const ImageSettings& settings);
 

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// What the view `captions`, K captions per image, is made of.
+/// How to make the view `captions`, K captions per image.
 struct CaptionViewSettings : CaptionSamplerSettings {
   std::string choice = "sentences";
   std::int64_t count = 0;
@@ -17,17 +17,17 @@ struct CaptionViewSettings : CaptionSamplerSettings {
 template <class Visitor>
 void fields(Visitor& v, CaptionViewSettings& s) {
   v("choice", s.choice,
-    "sentences: as slots say; or the data's captions as they are (with `fields`: the texts of these): all, the first "
-    "`count` of them, or random, `count` of them, none twice",
+    "sentences: drawn as `slots` specifies; all, random: the data's captions as they are (with `fields`: the texts of these "
+    "fields), either the first `count` of them or `count` of them at random without repetition",
     config::one_of({"sentences", "all", "random"}));
-  v("count", s.count, "captions per image of the choices all and random; an image with fewer lacks the others",
+  v("count", s.count, "captions per image for the choices all and random; if an image has fewer, the rest are absent",
     config::in_range(0, 1000));
   fields(v, static_cast<CaptionSamplerSettings&>(s));
 }
 
 std::optional<config::Problem> validate(const CaptionViewSettings& settings);
 
-/// K.
+/// Returns K.
 std::int64_t captions_per_image(const CaptionViewSettings& settings);
 
 }  // namespace tessera

@@ -9,17 +9,17 @@
 
 namespace tessera {
 
-/// What reading some epochs took.
+/// The time and memory that reading some epochs took.
 struct ReadReport {
   std::int64_t samples = 0;
   double seconds = 0;
   LoaderStatistics statistics;
-  /// Bytes of the process that lie in memory, after 10, 20, ..., 100 percent of the batches.
+  /// The process's resident memory in bytes after 10, 20, ..., 100 percent of the batches.
   std::vector<std::pair<int, std::int64_t>> resident_bytes;
   std::int64_t resident_at_end = 0;
 };
 
-/// Takes all batches of the first `epochs` epochs. progress: batches done. Throws as Loader::next() does.
+/// Reads all batches of the first `epochs` epochs. progress: batches done. Throws as Loader::next() does.
 ReadReport read_through(Loader& loader, std::int64_t epochs, const std::function<void(std::int64_t done)>& progress);
 
 }  // namespace tessera

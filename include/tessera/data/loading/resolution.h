@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// Of images that keep their shapes (naflex): how many patches they have at most in a part of the run.
+/// The maximum number of patches per image in one part of the run, for images that keep their shapes (naflex).
 struct ResolutionStep {
   double until = 1;  // share of the run
   std::int64_t max_patches = 256;
@@ -16,14 +16,14 @@ struct ResolutionStep {
 
 template <class Visitor>
 void fields(Visitor& v, ResolutionStep& s) {
-  v("until", s.until, "share of the run's steps that it ends at", config::in_range(0, 1));
-  v("max_patches", s.max_patches, "patches that an image has at most", config::at_least(1));
+  v("until", s.until, "share of the run's steps at which this part ends", config::in_range(0, 1));
+  v("max_patches", s.max_patches, "maximum number of patches per image", config::at_least(1));
 }
 
-/// Throws UserError naming `path` where the shares do not rise.
+/// Throws UserError naming `path` if the shares do not increase.
 void check_resolution(const std::vector<ResolutionStep>& steps, const std::string& path);
 
-/// The first step's that ends behind this share of the run; 0: all have ended.
+/// Returns the max_patches of the first step that ends after this share of the run; 0 if all have ended.
 std::int64_t max_patches_at(const std::vector<ResolutionStep>& steps, double share);
 
 }  // namespace tessera

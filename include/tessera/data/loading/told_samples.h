@@ -8,13 +8,13 @@
 
 namespace tessera {
 
-/// Which samples the log has named as left out: passes over the same data that share one name each sample once, and of
-/// each source the first few alone. Thread-safe.
+/// Remembers which skipped samples the log has reported. Passes over the same data share one object, so that each sample is
+/// reported once, and only the first few of each source. Thread-safe.
 class ToldSamples {
  public:
   enum class Tell { no, yes, last };
 
-  /// Whether a sample of the source, named by what is said of it, is to be told of now; `last`: others will not be.
+  /// Whether to report a skipped sample of the source now; `text` is the message about it. `last`: report it, but no others.
   Tell tell(const std::string& source, const std::string& text);
 
  private:

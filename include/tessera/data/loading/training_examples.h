@@ -10,25 +10,26 @@
 
 namespace tessera {
 
-/// A text as a tokenizer reads it.
+/// A text as the model sees it.
 struct TextExample {
-  std::string text;         // of the ids: what the model sees
-  std::int64_t tokens = 0;  // special ones included
-  bool cut = false;         // the source's is longer than the tokenizer's context
+  std::string text;         // decoded from the token ids
+  std::int64_t tokens = 0;  // including special tokens
+  bool cut = false;         // the source's text is longer than the tokenizer's context
 };
 
-/// A training sample as the loader makes it, for people to look at.
+/// A training sample as the loader prepares it, for display.
 struct TrainingExample {
   std::string source;   // label of the component of a mixture; empty: the source itself
   std::string key;
-  std::string problem;  // why it is skipped; empty: it is not
-  std::map<std::string, TextExample> texts;  // by view of one text
-  std::map<std::string, std::vector<TextExample>> several;  // by view of several texts; one without tokens is absent
-  std::map<std::string, Image> pictures;  // augmented, by view of pixels, with an outline around each box
+  std::string problem;  // why it is skipped; empty: it is not skipped
+  std::map<std::string, TextExample> texts;  // keyed by single-text view
+  std::map<std::string, std::vector<TextExample>> several;  // keyed by multi-text view; a text without tokens is absent
+  std::map<std::string, Image> pictures;  // augmented, by pixel view, with an outline around each box
 };
 
-/// Some samples of each component of a source, spread over it (of a stream the first ones), with crops and other random
-/// choices as the first epoch has them; the view `caption` shows the first of several. Throws as the Loader's constructor does.
+/// Returns some samples of each component of a source, spread over it (the first ones of a stream), with the crops and other
+/// random choices of the first epoch; the view `caption` shows the first of several captions. Throws as the Loader's
+/// constructor does.
 std::vector<TrainingExample> training_examples(const std::shared_ptr<const Source>& source,
                                                const std::shared_ptr<const Tokenizer>& tokenizer,
                                                const Preprocessing& preprocessing, const LoaderSettings& settings,

@@ -12,15 +12,15 @@
 namespace tessera {
 
 struct InspectSettings {
-  std::int64_t samples = 0;                    // looked at, spread over the source, which may be sorted; 0: all
-  std::int64_t threads = 1;                    // changes nothing but speed
-  std::shared_ptr<const Tokenizer> tokenizer;  // whose tokens are counted; null: none are
-  std::string dump;                            // file for a JSON object a line of each sample; empty: none
-  std::int64_t pictures = 0;                   // good samples kept, decoded, from all over the source
+  std::int64_t samples = 0;                    // how many to read, spread over the source, which may be sorted; 0: all
+  std::int64_t threads = 1;                    // affects only speed
+  std::shared_ptr<const Tokenizer> tokenizer;  // counts the captions' tokens; null: tokens are not counted
+  std::string dump;                            // file that gets one JSON object per line and sample; empty: none
+  std::int64_t pictures = 0;                   // good samples to return, decoded, spread over the source
 };
 
 struct Inspection {
-  /// A JSON object: source, samples, read, fingerprint (null unless all were looked at), bad and bad_examples (by reason),
+  /// A JSON object: source, samples, read, fingerprint (null unless all were read), bad and bad_examples (by reason),
   /// repeated (keys, pictures, pairs), image_sizes, different_image_sizes, width, height, file_bytes,
   /// captions_per_sample, characters_per_caption, words_per_caption, tokens_per_caption, objects_per_sample, labels,
   /// samples_with (by field).
@@ -28,7 +28,7 @@ struct Inspection {
   std::vector<Sample> pictures;
 };
 
-/// Reads and decodes samples of a source and counts what they hold. Throws UserError as the source does, and when the
+/// Reads and decodes samples of a source and collects statistics about them. Throws UserError as the source does, and if the
 /// dump cannot be written.
 Inspection inspect(const Source& source, const InspectSettings& settings,
                    const std::function<void(std::int64_t done, std::int64_t total)>& progress);

@@ -19,15 +19,14 @@ struct CifarSettings {
 template <class Visitor>
 void fields(Visitor& v, CifarSettings& s) {
   v("path", s.path,
-    "folder with data_batch_1.bin, ... (CIFAR-10) or train.bin (CIFAR-100: fine labels), or the one above it, where "
-    "the "
+    "folder with data_batch_1.bin, ... (CIFAR-10) or train.bin (CIFAR-100: fine labels), or its parent folder, where the "
     "archive was unpacked");
   v("split", s.split, "train or test", config::one_of({"train", "test"}));
   v("templates", s.templates, "captions; {} becomes the class name; empty: no captions");
 }
 
 /// Keys are FILE/NUMBER. Class names come from batches.meta.txt or fine_label_names.txt in the folder; CIFAR-10's are
-/// built in. Throws UserError: no such folder, a file that is missing or of a wrong size.
+/// built in. Throws UserError if the folder is missing, or if a file is missing or has the wrong size.
 std::shared_ptr<IndexedSource> make_cifar(const CifarSettings& settings);
 
 }  // namespace tessera

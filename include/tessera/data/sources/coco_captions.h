@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// MS COCO's captions (Chen et al. 2015): a picture with its five or so captions is one sample.
+/// MS COCO's captions (Chen et al. 2015): an image with its captions, usually five, is one sample.
 struct CocoCaptionsSettings {
   config::FilePath annotations;
   config::FilePath images;
@@ -17,11 +17,11 @@ struct CocoCaptionsSettings {
 template <class Visitor>
 void fields(Visitor& v, CocoCaptionsSettings& s) {
   v("annotations", s.annotations, "the file with `images` and `annotations`: captions_train2017.json, ...");
-  v("images", s.images, "folder of the pictures: train2017, ...");
+  v("images", s.images, "folder of the images: train2017, ...");
 }
 
-/// Samples in the order of `images`, captions in that of their ids; keys are the pictures' file names. Throws UserError
-/// naming the file and the item.
+/// Samples are in the order of `images`, captions in the order of their ids; keys are the images' file names. Throws
+/// UserError naming the file and the item.
 std::shared_ptr<IndexedSource> make_coco_captions(const CocoCaptionsSettings& settings);
 
 }  // namespace tessera

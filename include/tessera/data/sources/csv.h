@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// Pictures that a table names, with OpenCLIP's columns unless others are given. A row is a sample.
+/// Images listed in a table, by default with OpenCLIP's column names. A row is a sample.
 struct CsvSettings {
   PathList path;
   std::optional<std::string> separator;
@@ -32,15 +32,15 @@ struct CsvSettings {
 template <class Visitor>
 void fields(Visitor& v, CsvSettings& s) {
   v("path", s.path,
-    "text tables whose first line names the columns: one, a list, a pattern, or a folder of .csv files");
+    "text tables with the column names in the first line: one file, a list, a pattern, or a folder of .csv files");
   v("separator", s.separator,
-    "what stands between columns: one character, tab or comma (OpenCLIP's --csv-separator); null: the tab, comma, semicolon or | "
-    "that the first line holds");
-  v("image_key", s.image_key, "column of the picture's file name (--csv-img-key)");
-  v("caption_key", s.caption_key, "columns of captions; each that is not empty gives one (--csv-caption-key)");
+    "separator of columns: one character, tab or comma (OpenCLIP's --csv-separator); null: the tab, comma, semicolon or | found in "
+    "the first line");
+  v("image_key", s.image_key, "column of the image's file name (--csv-img-key)");
+  v("caption_key", s.caption_key, "columns of captions; each nonempty field is one caption (--csv-caption-key)");
   v("text_fields", s.text_fields,
-    "columns of texts that the view `captions` draws its sentences from; an empty field is none. With caption_key: [] the "
-    "first of a row's gives its captions");
+    "columns of texts that the view `captions` draws its sentences from; empty fields are ignored. With caption_key: [] the "
+    "first nonempty one supplies a row's captions");
   v("label_key", s.label_key, "column of the class: its index, or its name; empty: none");
   v("summary_key", s.summary_key, "column of the one-line summary; empty: none");
   v("object_key", s.object_key, "column of the text of object tags; empty: none");
@@ -48,15 +48,15 @@ void fields(Visitor& v, CsvSettings& s) {
   v("region_tensor", s.region_tensor, "name of the tensor in .safetensors region files; empty: the first");
   v("mask_key", s.mask_key, "column of a PNG file of class indices; empty: none");
   v("root", s.root,
-    "folder that file names are relative to; null: the table's, or the current one when the first picture is only "
+    "folder that file names are relative to; null: the table's folder, or the current folder if the first image exists only "
     "there");
   v("classes", s.classes,
-    "file of class names, one a line; null: the sorted names in the column, if they are not all numbers");
+    "file of class names, one per line; null: the sorted names in the column, if they are not all numbers");
   v("background_class", s.background_class, "index of the background class in masks, -1: none");
 }
 
-/// How to read a table of which only the path is given: with the defaults, and the separator that its first line holds.
-/// `given` is what messages call it ("--source a.csv"). Throws UserError when it has other columns; that shows the
+/// Returns the settings for a table given only by its path: the defaults, and the separator found in its first line.
+/// `given` is its name in messages ("--source a.csv"). Throws UserError if the table has other columns; the message shows the
 /// settings to write.
 CsvSettings csv_settings_of(const std::string& path, const std::string& given);
 

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// Which samples of a source are used, by their side fields. Every source but a mixture, whose sources have them, has these
-/// settings beside its own.
+/// Selects the samples to use by their side fields. Every source has these settings in addition to its own, except a mixture:
+/// there each of the mixed sources has them.
 struct FilterSettings {
   std::optional<std::string> filter;
   std::optional<config::FilePath> filter_ids;
@@ -19,12 +19,11 @@ struct FilterSettings {
 template <class Visitor>
 void fields(Visitor& v, FilterSettings& s) {
   v("filter", s.filter,
-    "condition on side fields that samples must meet, as in width >= 224 and similarity > 0.28 and language == 'en'; "
-    "null: none "
+    "condition on side fields that samples must meet, as in width >= 224 and similarity > 0.28 and language == 'en'; null: none "
     "(docs/data.md)");
   v("filter_ids", s.filter_ids,
-    "file of the ids of the samples that are used, a .npy of 128-bit numbers as DataComp publishes them; null: all");
-  v("id_field", s.id_field, "side field of a sample's id, 32 hexadecimal digits, for filter_ids");
+    "file with the ids of the samples to use, a .npy of 128-bit numbers as DataComp publishes them; null: all samples");
+  v("id_field", s.id_field, "side field that holds a sample's id, 32 hexadecimal digits, for filter_ids");
 }
 
 /// A source's own settings and those of its filter.
@@ -37,7 +36,7 @@ void fields(Visitor& v, Filtered<Settings>& s) {
   fields(v, static_cast<FilterSettings&>(s));
 }
 
-/// A source that reads files names them, and what its own settings say must hold.
+/// Checks that the path of a source that reads files is set, and validates the source's own settings.
 template <class Settings>
 std::optional<config::Problem> validate(const Filtered<Settings>& s) {
   if constexpr (requires { s.path.items; })

@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// Flickr30k (Young et al. 2014) with, where they are given, the phrases and boxes of Flickr30k Entities (Plummer et
-/// al. 2015). A picture with its five captions is one sample.
+/// Flickr30k (Young et al. 2014), optionally with the phrases and boxes of Flickr30k Entities (Plummer et al. 2015). An image
+/// with its five captions is one sample.
 struct Flickr30kSettings {
   config::FilePath images;
   config::FilePath captions;
@@ -20,22 +20,20 @@ struct Flickr30kSettings {
 
 template <class Visitor>
 void fields(Visitor& v, Flickr30kSettings& s) {
-  v("images", s.images, "folder of the pictures, NUMBER.jpg");
+  v("images", s.images, "folder of the images, NUMBER.jpg");
   v("captions", s.captions,
-    "results_20130124.token (PICTURE#0<tab>CAPTION), or results.csv (image_name| comment_number| comment); empty: "
-    "those "
-    "of `entities`");
+    "results_20130124.token (IMAGE#0<tab>CAPTION), or results.csv (image_name| comment_number| comment); empty: use the "
+    "captions of `entities`");
   v("entities", s.entities,
     "folder of Flickr30k Entities, with Sentences/ and Annotations/: the phrases of its captions become annotated "
     "objects; empty: none");
   v("split", s.split,
-    "file of the pictures' numbers, one a line (train.txt, val.txt or test.txt of Entities); empty: all");
+    "file of the images' numbers, one per line (train.txt, val.txt or test.txt of Entities); empty: all");
 }
 
-/// With `entities` the captions are its sentences, and each phrase of one is an object: without a label, its box around
-/// all boxes of the phrase and all zeros where there is none (scenes). Phrases that nothing in the picture shows (EN#0)
-/// are left out. A picture without such files, or with damaged ones, is a SampleError. Throws UserError
-/// naming file and line.
+/// With `entities` its sentences are the captions, and each phrase in them is an object without a label. The object's box
+/// encloses all boxes of the phrase, or is all zeros if there are none (scenes). Phrases for nothing in the image (EN#0) are
+/// left out. An image with missing or damaged Entities files is a SampleError. Throws UserError naming file and line.
 std::shared_ptr<IndexedSource> make_flickr30k(const Flickr30kSettings& settings);
 
 }  // namespace tessera

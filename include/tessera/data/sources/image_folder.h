@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-/// Pictures in folders: PATH/CLASS/.../picture.jpg, classes numbered in the order of their sorted names (as
-/// torchvision's ImageFolder); or pictures in PATH itself, or in folders that are no classes, as img2dataset writes them:
-/// PATH/00000/000000000.jpg with .txt and .json beside each.
+/// Images in folders: PATH/CLASS/.../image.jpg, with classes numbered in the order of their sorted names (as in torchvision's
+/// ImageFolder); or images in PATH itself or in folders that are not classes, as img2dataset writes them:
+/// PATH/00000/000000000.jpg with .txt and .json files next to each image.
 struct ImageFolderSettings {
   config::FilePath path;
   std::optional<config::FilePath> captions;
@@ -24,19 +24,18 @@ template <class Visitor>
 void fields(Visitor& v, ImageFolderSettings& s) {
   v("path", s.path, "the folder");
   v("captions", s.captions,
-    "file of lines PICTURE<tab>CAPTION, pictures relative to the folder; null: captions.tsv in the folder, if it is "
-    "there");
+    "file of lines IMAGE<tab>CAPTION, with image names relative to the folder; null: captions.tsv in the folder, if it exists");
   v("texts", s.texts,
-    "folder with the pictures' texts: NAME.txt of picture NAME, one caption a line; null: beside the pictures");
+    "folder with the images' texts: NAME.txt for image NAME, one caption per line; null: next to the images");
   v("classes", s.classes,
-    "whether the folders inside are classes; null: yes, unless they are img2dataset's (names of digits alone, with "
-    "NAME_stats.json beside them, or .txt or .json files beside their pictures)");
+    "whether the folders inside are classes; null: yes, unless they are img2dataset's (named with digits only, with "
+    "NAME_stats.json next to them, or .txt or .json files next to their images)");
   v("template", s.template_,
-    "caption of a picture that has none (in `captions`, in a .txt file beside it, one a line, or in the fields caption "
-    "and captions of a .json file); {} becomes the class name; empty: no caption");
+    "caption for an image that has none (in `captions`, in a .txt file next to it, one per line, or in the fields caption and "
+    "captions of a .json file); {} becomes the class name; empty: no caption");
 }
 
-/// Throws UserError when the folder or the captions file is missing or holds nothing.
+/// Throws UserError if the folder or the captions file is missing or empty.
 std::shared_ptr<IndexedSource> make_image_folder(const ImageFolderSettings& settings);
 
 }  // namespace tessera

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// Pictures that files of JSON objects name, one a line: DOCCI, ImageInWords and others.
+/// Images listed in files of JSON objects, one per line: DOCCI, ImageInWords and others.
 struct JsonLinesSettings {
   PathList path;
   config::FilePath images;
@@ -26,23 +26,23 @@ struct JsonLinesSettings {
 
 template <class Visitor>
 void fields(Visitor& v, JsonLinesSettings& s) {
-  v("path", s.path, "files with a JSON object a line: one, a list, a pattern, or a folder of .jsonl files");
-  v("images", s.images, "folder of the pictures");
-  v("image_key", s.image_key, "member with the picture's file name, whose ending may be missing");
-  v("caption_key", s.caption_key, "members with captions: a text each, or a list");
+  v("path", s.path, "files with one JSON object per line: one file, a list, a pattern, or a folder of .jsonl files");
+  v("images", s.images, "folder of the images");
+  v("image_key", s.image_key, "member with the image's file name; the extension may be missing");
+  v("caption_key", s.caption_key, "members with captions, each a text or a list of texts");
   v("text_fields", s.text_fields,
-    "members, each a text or a list of texts, that the view `captions` draws its sentences from; a line may lack some. Of "
-    "lines without captions (caption_key: []) the first of them gives the captions");
+    "members, each a text or a list of texts, that the view `captions` draws its sentences from; a line may lack some. For "
+    "lines without captions (caption_key: []) the first of them supplies the captions");
   v("negatives_key", s.negatives_key,
-    "member with the picture's hard negatives, captions that are wrong: a list of texts or of {kind, caption}; a line may "
+    "member with the image's hard negatives, captions that are wrong: a list of texts or of {kind, caption}; a line may "
     "lack it");
   v("regions_key", s.regions_key,
-    "member with the picture's objects: a list of {box: [left, top, right, bottom] in pixels, phrase, negatives: [texts that "
+    "member with the image's objects: a list of {box: [left, top, right, bottom] in pixels, phrase, negatives: [texts that "
     "almost describe it]}; a line may lack it");
   v("split_key", s.split_key, "member that names the split");
   v("split", s.split, "read lines of this split only (test); empty: all");
   v("sentences", s.sentences,
-    "each sentence is a caption of its own: texts are cut at full stops, line ends and </s> (FLAIR's fine-grained "
+    "make each sentence a caption of its own: texts are split at full stops, line ends and </s> (FLAIR's fine-grained "
     "retrieval)");
 }
 

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// Karpathy's splits of COCO, Flickr30k and Flickr8k (Karpathy and Fei-Fei 2015), the usual ones for retrieval: a
-/// picture with its captions is one sample.
+/// Karpathy's splits of COCO, Flickr30k and Flickr8k (Karpathy and Fei-Fei 2015), the usual ones for retrieval. An image with
+/// its captions is one sample.
 struct KarpathySettings {
   config::FilePath annotations;
   config::FilePath images;
@@ -19,12 +19,12 @@ struct KarpathySettings {
 template <class Visitor>
 void fields(Visitor& v, KarpathySettings& s) {
   v("annotations", s.annotations, "dataset_coco.json, dataset_flickr30k.json or dataset_flickr8k.json");
-  v("images", s.images, "folder of the pictures; COCO's lie in train2014 and val2014 below it");
+  v("images", s.images, "folder of the images; COCO's are in its subfolders train2014 and val2014");
   v("split", s.split, "train, restval (COCO), val or test; several joined by +: train+restval");
 }
 
-/// Captions are the sentences' `raw`; keys are the pictures' file names with `filepath` before them. Throws UserError
-/// naming the file and the item.
+/// Captions are the sentences' `raw`; keys are the images' file names preceded by `filepath`. Throws UserError naming the file
+/// and the item.
 std::shared_ptr<IndexedSource> make_karpathy(const KarpathySettings& settings);
 
 }  // namespace tessera

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// A source inside the settings of another one; read with all its defaults spelt out.
+/// A source inside the settings of another one, read with all its defaults filled in.
 struct NestedSourceSettings : config::ModuleSettings {};
 
 namespace config {
@@ -32,7 +32,7 @@ struct MixtureComponentSettings {
 
 template <class Visitor>
 void fields(Visitor& v, MixtureComponentSettings& s) {
-  v("label", s.label, "what messages, keys and metrics call it; must be unique; empty: the source's name");
+  v("label", s.label, "its name in messages, keys and metrics; must be unique; empty: the source's name");
   v("weight", s.weight, "how often an epoch holds each of its samples, with mode weighted",
     config::in_range(1e-6, 1e3));
   v("source", s.source, "the data set");
@@ -47,7 +47,7 @@ template <class Visitor>
 void fields(Visitor& v, MixtureSettings& s) {
   v("mode", s.mode,
     "concat: one big set; weighted: the same, but an epoch holds each sample of a source `weight` times; sequential: "
-    "one source after the other, in another order each epoch; accumulate: an update sums the gradients of a batch of "
+    "one source after the other, in a different order each epoch; accumulate: an update sums the gradients of one batch from "
     "each source",
     config::one_of({"accumulate", "sequential", "concat", "weighted"}));
   v("sources", s.sources,
@@ -55,9 +55,9 @@ void fields(Visitor& v, MixtureSettings& s) {
 }
 std::optional<config::Problem> validate(const MixtureSettings& settings);
 
-/// Several sources as one. By itself it is their samples one source after the other, which is what an evaluation reads;
-/// in which order they are trained on is the sampler's business, by the mode. Keys and messages of samples begin with
-/// "LABEL:". Labels, masks and objects keep their classes only where all sources have the same class names.
+/// Several sources as one. Its own order, which evaluation uses, is one source after the other; in training the sampler
+/// orders the samples by the mode. Keys and messages of samples start with "LABEL:". Labels, masks and objects keep their
+/// classes only if all sources have the same class names.
 class Mixture : public IndexedSource {
  public:
   struct Component {
@@ -86,13 +86,13 @@ class Mixture : public IndexedSource {
 
   MixtureMode mode_;
   std::vector<Component> components_;
-  std::vector<std::int64_t> first_;  // sample of each component; then the end
+  std::vector<std::int64_t> first_;  // first sample of each component, then the total
   bool same_classes_ = false;
   std::vector<std::string> class_names_;
   std::int64_t background_class_ = -1;
 };
 
-/// Throws UserError as the sources do, and when one of them is a stream.
+/// Throws UserError as the sources do, and if one of them is a stream.
 std::shared_ptr<Mixture> make_mixture(const MixtureSettings& settings);
 
 }  // namespace tessera

@@ -12,28 +12,28 @@
 
 namespace tessera {
 
-/// What belongs together in an item.
+/// Which images and texts of an item match.
 enum class OptionForm {
-  choice,      // one picture and several texts, or several pictures and one text: the first is right
-  pairs,       // two pictures and two texts: the first with the first, the second with the second
-  paraphrase,  // a picture and three texts: the first two say the same and are right
+  choice,      // one image and several texts, or several images and one text: the first is right
+  pairs,       // two images and two texts: the first matches the first, the second the second
+  paraphrase,  // an image and three texts: the first two mean the same and are right
 };
 
-/// Pictures and texts of which a model is asked what belongs together.
+/// Images and texts that a model has to match.
 struct OptionItem {
-  std::vector<std::int64_t> pictures;  // samples of OptionSet::pictures
+  std::vector<std::int64_t> pictures;  // indices into OptionSet::pictures
   std::vector<std::string> texts;
   std::string kind;       // "replace_rel"; empty: the benchmark has no kinds
-  std::string pair = {};  // items of one pair, or one set, count together as well; empty: it is in none
+  std::string pair = {};  // items of the same pair (or set) are also scored together; empty: in no pair
   std::string set = {};
 };
 
-/// A benchmark of wrong options beside right ones (Winoground, SugarCrepe, VALSE, ...).
+/// A benchmark of right and wrong options (Winoground, SugarCrepe, VALSE, ...).
 struct OptionSet {
   OptionForm form = OptionForm::choice;
   std::vector<OptionItem> items;
-  std::shared_ptr<const IndexedSource> pictures;  // each once, in the order in which items name them
-  std::map<std::string, std::int64_t> skipped;    // items left out, by reason: "no_text", "not_validated"
+  std::shared_ptr<const IndexedSource> pictures;  // each image once, in the order in which items name them
+  std::map<std::string, std::int64_t> skipped;    // skipped items, by reason: "no_text", "not_validated"
   std::string described;                          // "winoground examples.jsonl, 400 items"
 };
 
@@ -44,23 +44,23 @@ struct OptionSettings {
   config::FilePath lexicon;
 };
 
-/// Names of the layouts that read_options() knows.
+/// Returns the names of the layouts that read_options() can read.
 const std::vector<std::string>& option_layouts();
 
 template <class Visitor>
 void fields(Visitor& v, OptionSettings& s) {
-  v("layout", s.layout, "whose files these are", config::one_of(option_layouts()));
+  v("layout", s.layout, "the benchmark's file layout", config::one_of(option_layouts()));
   v("annotations", s.annotations,
-    "the benchmark's files as it publishes them; where a file is a kind of its own (SugarCrepe, VALSE), all of them");
+    "the benchmark's files as published; all of them if each file holds one kind (SugarCrepe, VALSE)");
   v("images", s.images,
-    "folder of the pictures. A name is looked for as the file has it, without its folders, with the usual endings "
-    "(ex_0_img_0: ex_0_img_0.png) and, a number, as COCO writes it (39: 000000000039.jpg)");
+    "folder of the images. A name is looked for as written, without its folders, with the usual extensions "
+    "(ex_0_img_0: ex_0_img_0.png) and, if it is a number, as COCO writes it (39: 000000000039.jpg)");
   v("lexicon", s.lexicon,
-    "nouns and adjectives, lower case, a file with one a line: which words `aro_order` shuffles; other layouts need none");
+    "file of nouns and adjectives in lower case, one per line: the words that `aro_order` shuffles; other layouts need none");
 }
 
-/// Throws UserError naming file and item: a file of another layout, no items, no pictures. A picture that is missing is
-/// a SampleError of `pictures`.
+/// Throws UserError naming file and item if a file has another layout, or if there are no items or no images. A missing image
+/// is a SampleError from `pictures`.
 OptionSet read_options(const OptionSettings& settings);
 
 }  // namespace tessera

@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-/// Rows of Parquet files and of Arrow's streams and files. A row is a sample. Names of columns may lead into structures and
-/// lists of them, with dots: `meta.caption`, `sentences.raw`.
+/// Rows of Parquet files and of Arrow streams and files. A row is a sample. Column names may refer to members of structures,
+/// and of lists of structures, with dots: `meta.caption`, `sentences.raw`.
 struct ParquetSettings {
   PathList path;
   std::vector<std::string> image_keys = {"image", "jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"};
@@ -31,36 +31,33 @@ struct ParquetSettings {
 template <class Visitor>
 void fields(Visitor& v, ParquetSettings& s) {
   v("path", s.path,
-    "Parquet or Arrow files: one, a list, a pattern (train-*.parquet), a folder of them, or one that save_to_disk of "
-    "Hugging Face "
-    "datasets wrote");
+    "Parquet or Arrow files: one file, a list, a pattern (train-*.parquet), a folder of them, or a folder written by Hugging Face "
+    "datasets' save_to_disk");
   v("image_keys", s.image_keys,
-    "columns of the picture: its file's bytes, {bytes, path} as datasets have it, or a file's name; the first one "
-    "there is taken");
-  v("caption_keys", s.caption_keys, "columns of captions, each a text or a list of texts; each one there gives some");
+    "columns of the image: its file's bytes, {bytes, path} as in Hugging Face datasets, or a file name; the first existing one "
+    "is used");
+  v("caption_keys", s.caption_keys, "columns of captions, each a text or a list of texts; all existing ones are used");
   v("text_fields", s.text_fields,
-    "columns, each a text or a list of texts, that the view `captions` draws its sentences from. Of rows without "
-    "captions the "
-    "first of them gives the captions");
+    "columns, each a text or a list of texts, that the view `captions` draws its sentences from. For rows without captions the "
+    "first of them supplies the captions");
   v("label_keys", s.label_keys,
-    "columns of the class: its index, or its name in `classes`; the first one there is taken");
-  v("summary_keys", s.summary_keys, "columns of the one-line summary; the first one there is taken");
-  v("key_keys", s.key_keys, "columns of what a sample is called; the first one there is taken, without one FILE:ROW");
+    "columns of the class: its index, or its name in `classes`; the first existing one is used");
+  v("summary_keys", s.summary_keys, "columns of the one-line summary; the first existing one is used");
+  v("key_keys", s.key_keys, "columns of the sample's key; the first existing one is used; without any the key is FILE:ROW");
   v("side_fields", s.side_fields,
-    "further columns that are kept with each sample; null: all but binary ones and lists of numbers");
-  v("root", s.root, "folder that file names of pictures are relative to; null: that of the Parquet file");
+    "further columns to keep with each sample; null: all except binary columns and lists of numbers");
+  v("root", s.root, "folder that image file names are relative to; null: the Parquet file's folder");
   v("classes", s.classes,
-    "file of class names, one a line; null: those in the file's features (Hugging Face's ClassLabel)");
+    "file of class names, one per line; null: those in the file's features (Hugging Face's ClassLabel)");
   v("memory_mb", s.memory_mb,
-    "MiB of row groups that each process has in memory at most; they decide from how many row groups at a time, 64 at "
-    "most, "
-    "samples are drawn",
+    "maximum MiB of row groups in memory per process; this limits how many row groups, at most 64, samples are drawn from at a "
+    "time",
     config::at_least(1));
 }
 
-/// Counts are those of the files' footers. A row group that is damaged makes bad samples of its rows (`bad_row_group`). Throws
-/// UserError when a file is missing, is no table, has a damaged footer or lacks a column that the first one has, when no
-/// column holds pictures, and, in one line that says what to install, without Arrow.
+/// Takes the numbers of rows from the files' footers. The rows of a damaged row group are bad samples (`bad_row_group`). Throws
+/// UserError if a file is missing, is not a table, has a damaged footer or lacks a column that the first file has, if no column
+/// holds images, and if Arrow is missing (the message says what to install).
 std::shared_ptr<IndexedSource> make_parquet(const ParquetSettings& settings);
 
 }  // namespace tessera

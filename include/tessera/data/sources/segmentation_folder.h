@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// Pictures and their masks in two folders, under the same names: PATH/PICTURES/NAME.jpg, PATH/MASKS/NAME.png.
+/// Images and their masks in two folders, under the same names: PATH/PICTURES/NAME.jpg, PATH/MASKS/NAME.png.
 struct SegmentationFolderSettings {
   config::FilePath path;
   std::string pictures;
@@ -28,32 +28,30 @@ struct SegmentationFolderSettings {
 template <class Visitor>
 void fields(Visitor& v, SegmentationFolderSettings& s) {
   v("path", s.path, "the data set's folder");
-  v("pictures", s.pictures, "folder of the pictures within it: JPEGImages, leftImg8bit/val, ...");
-  v("masks", s.masks, "folder of the masks within it, PNG files of class values (grey, or palette indices)");
+  v("pictures", s.pictures, "folder of the images within it: JPEGImages, leftImg8bit/val, ...");
+  v("masks", s.masks, "folder of the masks within it, PNG files of class values (gray levels or palette indices)");
   v("list", s.list,
-    "text file within it that names the samples, one a line, without suffix; empty: all pictures of the folder and the "
-    "folders in it");
-  v("picture_suffix", s.picture_suffix, "what follows a sample's name in its picture's: .jpg, _leftImg8bit.png, ...");
-  v("mask_suffix", s.mask_suffix, "what follows it in its mask's: .png, _gtFine_labelIds.png, ...");
+    "text file within it that names the samples, one per line, without suffix; empty: all images of the folder and its "
+    "subfolders");
+  v("picture_suffix", s.picture_suffix, "the image's file name is the sample's name plus this: .jpg, _leftImg8bit.png, ...");
+  v("mask_suffix", s.mask_suffix, "the mask's file name is the sample's name plus this: .png, _gtFine_labelIds.png, ...");
   v("classes", s.classes,
-    "file of class names, one class a line, in the order of their values; several names of a class are separated by "
-    "commas; null: the task names them");
+    "file of class names, one class per line, in the order of their values; several names of a class are separated by "
+    "commas; null: the task supplies the names");
   v("values", s.values,
-    "the value in masks that stands for each class, in their order; pixels of other values are ignored; empty: 0, 1, "
-    "2, "
-    "...",
+    "each class's value in the masks, in the order of the classes; pixels of other values are ignored; empty: 0, 1, 2, ...",
     config::in_range(0, 255));
   v("reduce_zero_label", s.reduce_zero_label,
-    "pixels of value 0 are ignored, and value 1 is the first class (mmsegmentation's setting of this name)");
-  v("ignored_value", s.ignored_value, "value of pixels that count nowhere", config::in_range(0, 255));
+    "ignore pixels of value 0, and make value 1 the first class (mmsegmentation's setting of this name)");
+  v("ignored_value", s.ignored_value, "value of pixels to ignore", config::in_range(0, 255));
   v("background_class", s.background_class, "index of the background among the classes, -1: none",
     config::at_least(-1));
 }
 
 std::optional<config::Problem> validate(const SegmentationFolderSettings& settings);
 
-/// Samples in the order of the list, or of their names; a key is a picture's name within PATH. Throws UserError naming
-/// what is missing or empty, and where `values` and class names do not agree.
+/// Samples are in the order of the list, or sorted by name; a key is an image's name within PATH. Throws UserError naming what
+/// is missing or empty, and if `values` and class names do not agree.
 std::shared_ptr<IndexedSource> make_segmentation_folder(const SegmentationFolderSettings& settings);
 
 }  // namespace tessera

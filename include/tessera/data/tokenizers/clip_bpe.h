@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// CLIP's byte pairs, ids as OpenCLIP 3.3 gives them: start token, lower-cased pieces, end token.
+/// CLIP's byte pair encoding, with the ids of OpenCLIP 3.3: start token, lower-cased pieces, end token.
 struct ClipBpeSettings {
   config::FilePath merges;
   std::int64_t context_length = 77;
@@ -20,16 +20,15 @@ struct ClipBpeSettings {
 template <class Visitor>
 void fields(Visitor& v, ClipBpeSettings& s) {
   v("merges", s.merges, "path of bpe_simple_vocab_16e6.txt.gz, compressed or not");
-  v("context_length", s.context_length, "most ids, start and end token included", config::at_least(1));
+  v("context_length", s.context_length, "maximum number of ids, including start and end token", config::at_least(1));
   v("cleanup", s.cleanup,
-    "how much of ftfy is done first: none, basic (all but the repair of wrongly decoded text), mojibake (also UTF-8 "
-    "that was "
-    "read as Latin-1 or Windows-1252), or full (all of it, as OpenCLIP)",
+    "how much of ftfy to apply first: none, basic (all but the repair of wrongly decoded text), mojibake (also UTF-8 that was "
+    "read as Latin-1 or Windows-1252), or full (all of it, as in OpenCLIP)",
     config::one_of({"none", "basic", "mojibake", "full"}));
-  v("pad_is_text", s.pad_is_text, "whether the text tower sees padding as text (MobileCLIP2-L-14): masks are true everywhere");
+  v("pad_is_text", s.pad_is_text, "whether the text tower treats padding as text (MobileCLIP2-L-14): masks are true everywhere");
 }
 
-/// Throws UserError if the file is missing, is not what its name says, or holds too few merges.
+/// Throws UserError if the file is missing, has another format than its name says, or holds too few merges.
 std::shared_ptr<Tokenizer> make_clip_bpe(const ClipBpeSettings& settings, const TokenizerContext& context);
 
 }  // namespace tessera

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// The SentencePiece library's own encoding, with its begin and end tokens added on demand.
+/// The SentencePiece library's own encoding, optionally with its begin and end tokens.
 struct SentencePieceSettings {
   config::FilePath model{};
   std::int64_t context_length = 55;
@@ -24,18 +24,18 @@ struct SentencePieceSettings {
 template <class Visitor>
 void fields(Visitor& v, SentencePieceSettings& s) {
   v("model", s.model, "path of the SentencePiece model (tessera-data train-sentencepiece makes one)");
-  v("context_length", s.context_length, "most ids, begin and end token included", config::at_least(1));
+  v("context_length", s.context_length, "maximum number of ids, including begin and end token", config::at_least(1));
   v("add_bos", s.add_bos, "put the begin token first");
-  v("add_eos", s.add_eos, "put the end token last; it stays when the text is cut");
-  v("pad_id", s.pad_id, "id that fills up a batch; may be a real one, masks go by length", config::at_least(0));
-  v("pad_is_text", s.pad_is_text, "whether the text tower sees padding as text (SigLIP): masks are true everywhere");
+  v("add_eos", s.add_eos, "put the end token last; it is kept when the text is cut");
+  v("pad_id", s.pad_id, "padding id; may also be the id of a token, as masks depend on the length", config::at_least(0));
+  v("pad_is_text", s.pad_is_text, "whether the text tower treats padding as text (SigLIP): masks are true everywhere");
   v("cleanup", s.cleanup,
-    "before the pieces: none, siglip (lower case, no punctuation: transformers) or canonicalize (OpenCLIP's for SigLIP, "
-    "with ftfy's repairs)",
+    "text cleanup before tokenization: none, siglip (lower case, no punctuation, as in transformers) or canonicalize (OpenCLIP's "
+    "for SigLIP, with ftfy's repairs)",
     config::one_of({"none", "siglip", "canonicalize"}));
 }
 
-/// Throws UserError if the file is missing, is not a SentencePiece model, or lacks a token the settings ask for.
+/// Throws UserError if the file is missing, is not a SentencePiece model, or lacks a token that the settings require.
 std::shared_ptr<Tokenizer> make_sentencepiece(const SentencePieceSettings& settings, const TokenizerContext& context);
 
 struct SentencePieceTraining {
@@ -44,9 +44,9 @@ struct SentencePieceTraining {
   double character_coverage = 1.0;     // share of the text's characters that get a piece of their own
 };
 
-/// Trains a model and returns its bytes; the same sentences give the same bytes. `next` fills in a sentence or returns
-/// false at the end. Throws UserError if the corpus is empty or the vocabulary too large for it (naming the largest
-/// possible).
+/// Trains a model and returns its bytes; the same sentences produce the same bytes. `next` fills in a sentence or returns
+/// false at the end. Throws UserError if the corpus is empty, or if the vocabulary is too large for it (naming the largest
+/// possible size).
 std::string train_sentencepiece(const SentencePieceTraining& training, const std::function<bool(std::string&)>& next);
 
 }  // namespace tessera

@@ -11,7 +11,7 @@
 namespace tessera {
 
 /// A tokenizer.json as Hugging Face's tokenizers library writes it: byte pairs (GPT-2, CLIP, Llama, Gemma), WordPiece (BERT),
-/// Unigram (XLM-RoBERTa, T5) or WordLevel. Ids are those of the library.
+/// Unigram (XLM-RoBERTa, T5) or WordLevel. The ids are the library's.
 struct TokenizerJsonSettings {
   config::FilePath model{};
   std::int64_t context_length = 64;
@@ -24,32 +24,32 @@ struct TokenizerJsonSettings {
 template <class Visitor>
 void fields(Visitor& v, TokenizerJsonSettings& s) {
   v("model", s.model,
-    "path of tokenizer.json; or of vocab.json, with merges.txt beside it, vocab.txt or a SentencePiece model, of which a "
-    "tokenizer.json is made as transformers makes one");
-  v("context_length", s.context_length, "most ids, special tokens included", config::at_least(1));
-  v("pad_id", s.pad_id, "id that fills up a batch", config::at_least(0));
-  v("pad_is_text", s.pad_is_text, "whether the text tower sees padding as text (SigLIP): masks are true everywhere");
+    "path of tokenizer.json; or of vocab.json (with merges.txt next to it), vocab.txt or a SentencePiece model, which are "
+    "converted to a tokenizer.json as transformers does");
+  v("context_length", s.context_length, "maximum number of ids, including special tokens", config::at_least(1));
+  v("pad_id", s.pad_id, "padding id", config::at_least(0));
+  v("pad_is_text", s.pad_is_text, "whether the text tower treats padding as text (SigLIP): masks are true everywhere");
   v("cleanup", s.cleanup,
-    "what OpenCLIP does before such a tokenizer: none, whitespace, lower or canonicalize (no punctuation, lower case); "
-    "all but none repair text by ftfy's rules first",
+    "OpenCLIP's text cleanup before such a tokenizer: none, whitespace, lower or canonicalize (no punctuation, lower case); "
+    "all except none repair the text by ftfy's rules first",
     config::one_of({"none", "whitespace", "lower", "canonicalize"}));
-  v("zero_id", s.zero_id, "the id that becomes 0 (OpenCLIP's strip_sep_token, for the separator of CLIPA's tokenizer); -1: none",
+  v("zero_id", s.zero_id, "id to replace by 0 (OpenCLIP's strip_sep_token, for the separator of CLIPA's tokenizer); -1: none",
     config::at_least(-1));
 }
 
-/// Throws UserError if the file is missing or damaged, or asks for something that is not known here; the part is named.
+/// Throws UserError if the file is missing or damaged, or naming the part that is not supported.
 std::shared_ptr<Tokenizer> make_tokenizer_json(const TokenizerJsonSettings& settings, const TokenizerContext& context);
 
 struct FolderTokenizer {
   config::ModuleSettings settings;  // without the vocabulary's path
-  std::string file;                 // that path
+  std::string file;                 // the vocabulary's path
   std::string vocabulary;           // its bytes
 };
 
-/// The tokenizer of a published folder whose model `foreign` describes, for its texts: tokenizer.json, or the first of
-/// vocab.json with merges.txt, vocab.txt, sentencepiece.bpe.model, spiece.model (with SigLIP's own cleaning where the model is
-/// SigLIP's) and tokenizer.model; padding as tokenizer_config.json says. None where the model has no text tower or reads
-/// CLIP's own vocabulary. Throws UserError where no such file is there.
+/// Returns the tokenizer of a published folder with the model that `foreign` describes: tokenizer.json, or the first of
+/// vocab.json with merges.txt, vocab.txt, sentencepiece.bpe.model, spiece.model (with SigLIP's own cleanup for SigLIP models)
+/// and tokenizer.model; padding is taken from tokenizer_config.json. Returns nullopt if the model has no text tower or uses
+/// CLIP's own vocabulary. Throws UserError if there is no such file.
 std::optional<FolderTokenizer> tokenizer_of_folder(const ForeignModel& foreign, const std::string& folder);
 
 }  // namespace tessera

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// BERT's word pieces, ids as Hugging Face's BertTokenizer (the Rust engine) gives them: [CLS], pieces, [SEP].
+/// BERT's word pieces, with the ids of Hugging Face's BertTokenizer (the Rust engine): [CLS], pieces, [SEP].
 struct WordPieceSettings {
   config::FilePath vocab;
   std::int64_t context_length = 76;
@@ -18,8 +18,8 @@ struct WordPieceSettings {
 
 template <class Visitor>
 void fields(Visitor& v, WordPieceSettings& s) {
-  v("vocab", s.vocab, "path of vocab.txt, one piece a line");
-  v("context_length", s.context_length, "most ids, [CLS] and [SEP] included", config::at_least(2));
+  v("vocab", s.vocab, "path of vocab.txt, one piece per line");
+  v("context_length", s.context_length, "maximum number of ids, including [CLS] and [SEP]", config::at_least(2));
   v("lower_case", s.lower_case, "lower-case and remove accents (uncased BERT)");
 }
 

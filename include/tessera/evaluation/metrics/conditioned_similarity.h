@@ -8,32 +8,31 @@
 
 namespace tessera::metrics {
 
-/// Similarities of images with texts by what each text finds in an image (FLAIR, arXiv 2412.03561): the conditioned score is
-/// that of TextConditionedScores. Equal texts have equal scores, so that ties go by index. Everything is returned on the
-/// CPU in double.
+/// Scores of images with texts where each text pools the image's tokens (FLAIR, arXiv 2412.03561); TextConditionedScores
+/// defines the conditioned score. Equal texts have exactly equal scores, so that ties are broken by index. All results are on
+/// the CPU in double.
 class ConditionedSimilarity {
  public:
-  /// texts [M, D] floating, M above 0; the pool outlives this.
+  /// texts [M, D] floating, M above 0. The pool must outlive this object.
   ConditionedSimilarity(TextConditionedPool& pool, const at::Tensor& texts);
 
-  /// The cosine of image_global [N, D] with each text: [N, M].
+  /// Returns the cosine of image_global [N, D] with each text: [N, M].
   at::Tensor global(const at::Tensor& image_global) const;
-  /// The conditioned score of each image with each text: image_tokens [N, P, D]; returns [N, M].
+  /// Returns the conditioned score of each image with each text, [N, M]; image_tokens [N, P, D].
   at::Tensor exact(const at::Tensor& image_tokens) const;
-  /// The same for the `k` texts of an image with the greatest cosine to image_global [N, D] (the lower index first among
-  /// equals; all if k is greater than M). The others have that cosine less 4, which is below every candidate and keeps their
-  /// order.
+  /// The same for each image's `k` texts of greatest cosine with image_global [N, D] (the lower index first among equals; all
+  /// if k is greater than M). Every other text scores its cosine minus 4, which is below every candidate and keeps their order.
   at::Tensor among_nearest(const at::Tensor& image_global, const at::Tensor& image_tokens, std::int64_t k) const;
-  /// That of single patches, pooled with the zero token: [N, P, M].
+  /// Returns the conditioned score of each single patch, pooled with only the zero token: [N, P, M].
   at::Tensor of_patches(const at::Tensor& image_tokens) const;
-  /// How much each text looks at each patch, the heads' mean: [N, P, M].
+  /// Returns each text's attention to each patch, averaged over the heads: [N, P, M].
   at::Tensor attention(const at::Tensor& image_tokens) const;
 
  private:
   at::Tensor of_all(const at::Tensor& distinct) const;
 
   at::Tensor texts_;  // [M, D]
-  at::Tensor place_;  // [M] int64, of each text among the distinct ones
+  at::Tensor place_;  // [M] int64, index of each text among the distinct texts
   TextConditionedScores scores_;
 
   struct Distinct {

@@ -8,29 +8,28 @@ namespace tessera::metrics {
 
 struct Plane {
   at::Tensor points;          // [N, 2] double
-  double variance_share = 0;  // of the points' variance that the two axes hold
+  double variance_share = 0;  // share of the rows' variance along the two axes
 };
 
-/// Principal components: the rows on the two axes of greatest variance, each turned so that its greatest weight is
+/// Projects the rows onto their first two principal components, each signed so that its weight of greatest magnitude is
 /// positive. features [N, D] float, N and D at least 2. Throws c10::Error otherwise.
 Plane principal_plane(const at::Tensor& features);
 
 struct TsneSettings {
-  double perplexity = 30;  // counts as (N - 1) / 3 where that is less
+  double perplexity = 30;  // at most (N - 1) / 3 is used
   std::int64_t iterations = 500;
 };
 
-/// t-SNE (van der Maaten and Hinton 2008), exact: gradient descent with momentum and gains, the first half of it under
-/// exaggeration by 12, rates N / 48 and N / 4, from the principal plane on. No random numbers: the same rows give the same map. features
-/// [N, D] float, N at least 4; memory and time per step grow with N^2. Returns [N, 2] double.
+/// Runs exact t-SNE (van der Maaten and Hinton 2008): gradient descent with momentum and gains, starting from the principal
+/// plane. The first half uses exaggeration by 12 and the learning rate N / 48, the second half the rate N / 4. It is
+/// deterministic. features [N, D] float, N at least 4; memory and time per step grow with N^2. Returns [N, 2] double.
 at::Tensor tsne(const at::Tensor& features, const TsneSettings& settings = {});
 
-/// The affinities that t-SNE keeps, p_ij of eq. 1 with the perplexity of every row, symmetric and summing to 1: [N, N]
-/// double.
+/// Returns t-SNE's affinities p_ij of eq. 1, each row with this perplexity, made symmetric and summing to 1: [N, N] double.
 at::Tensor tsne_affinities(const at::Tensor& features, double perplexity);
 
-/// Of each point's k nearest others among `features` [N, D], the share that are among its k nearest on `map` [N, 2];
-/// mean over the points. k counts as N - 1 where it is greater.
+/// Returns the share of each point's k nearest neighbors in `features` [N, D] that are also among its k nearest in `map`
+/// [N, 2], averaged over the points. At most k = N - 1 is used.
 double neighbors_kept(const at::Tensor& features, const at::Tensor& map, std::int64_t k);
 
 }  // namespace tessera::metrics

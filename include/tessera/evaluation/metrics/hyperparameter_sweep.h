@@ -8,12 +8,12 @@ namespace tessera::metrics {
 
 struct Sweep {
   std::int64_t best_index = 0;
-  std::vector<std::int64_t> visited;  // every evaluation in order, repetitions included
+  std::vector<std::int64_t> visited;  // every visited point in order, repetitions included
 };
 
-/// CLIP's search over a grid of `count` points (Radford et al. 2021, A.3): evaluates `initial`, then around the best so
-/// far [best - span, best, best + span] (kept inside the grid) while span halves down to 1. Within each list a later
-/// point wins only if strictly better. `accuracy` is called once per point, repetitions are remembered.
+/// CLIP's search over a grid of `count` points (Radford et al. 2021, A.3): evaluates `initial`, then [best - span, best, best +
+/// span] around the best point so far (clamped to the grid) while `span` halves down to 1. Within each list a later point wins
+/// only if it is strictly better. `accuracy` is called once per point; repetitions use the stored value.
 Sweep hyperparameter_sweep(std::int64_t count, const std::vector<std::int64_t>& initial,
                            const std::function<double(std::int64_t)>& accuracy, std::int64_t span = 8);
 

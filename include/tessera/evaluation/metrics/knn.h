@@ -10,14 +10,14 @@ struct KnnScores {
   at::Tensor neighbors;     // [M, k] int64 training rows, best first
   at::Tensor probabilities;  // [M, C] double
   at::Tensor prediction;     // [M] int64
-  at::Tensor in_top5;        // [M] bool: the label is among those best classes
+  at::Tensor in_top5;        // [M] bool: the label is among the classes that top5 counts
   double top1 = 0;
   double top5 = 0;  // among the best min(5, k, C) classes
 };
 
-/// DINO's k-NN classifier (Caron et al. 2021, 4.1): the k training rows of greatest cosine vote with exp(cosine /
-/// temperature). k counts as N where it is greater; equal cosines by lower row, equal votes by lower class. Test labels
-/// of -1 are left out.
+/// DINO's k-NN classifier (Caron et al. 2021, 4.1): the k training rows of greatest cosine vote with weight exp(cosine /
+/// temperature). At most k = N is used. Among equal cosines the lower row wins, among equal votes the lower class. Test labels
+/// of -1 are left out of the scores.
 KnnScores knn_classification(const at::Tensor& train_features, const at::Tensor& train_labels,
                              const at::Tensor& test_features, const at::Tensor& test_labels, std::int64_t num_classes,
                              std::int64_t k = 20, double temperature = 0.07);

@@ -16,20 +16,20 @@ struct LogisticRegression {
   bool converged = false;
 };
 
-/// Minimizes mean cross-entropy + l2/2 |W|^2 by L-BFGS (the bias is free) until max |gradient| <= tolerance. `start`
-/// may hold a solution to begin from (of a neighboring l2). features [N, D] float, labels [N] int64 in
+/// Minimizes mean cross-entropy + l2/2 |W|^2 by L-BFGS (without penalty on the bias) until max |gradient| <= tolerance. `start`
+/// is an optional initial solution, such as that of a neighboring l2. features [N, D] float, labels [N] int64 in
 /// 0..num_classes-1.
 LogisticRegression fit_logistic_regression(const at::Tensor& features, const at::Tensor& labels,
                                            std::int64_t num_classes, double l2,
                                            const LogisticRegression* start = nullptr, double tolerance = 1e-7,
                                            std::int64_t max_iterations = 5000);
 
-/// Classes by greatest logit, [M] int64.
+/// Returns the classes of greatest logit, [M] int64.
 at::Tensor predict(const LogisticRegression& model, const at::Tensor& features);
 
-/// What a linear classifier (weight [C, D], bias [C]) makes of features [M, D] with labels [M]; 0 for none.
+/// The scores of a linear classifier; 0 if there are no samples.
 struct ClassifierScores {
-  at::Tensor prediction;  // [M] int64; undefined for none
+  at::Tensor prediction;  // [M] int64; undefined if there are no samples
   double top1 = 0;
   double log_loss = 0;  // mean cross-entropy
 };
@@ -45,20 +45,20 @@ struct LinearProbeScores {
   at::Tensor test_prediction;  // [M] int64
 };
 
-/// Fits on train, measures both. Features are used as given. An empty test set scores 0.
+/// Fits on the training set and scores both sets. Features are used as given. An empty test set scores 0.
 LinearProbeScores linear_probe_lbfgs(const at::Tensor& train_features, const at::Tensor& train_labels,
                                      const at::Tensor& test_features, const at::Tensor& test_labels,
                                      std::int64_t num_classes, double l2);
 
 struct AdamwProbe {
-  at::Tensor losses;  // [S] double, of each batch before its update
+  at::Tensor losses;  // [S] double, each batch's loss before its update
   at::Tensor weight;  // [C, D] double
   at::Tensor bias;    // [C] double
   double train_top1 = 0;
 };
 
-/// SPARO's probe: AdamW (0.9, 0.999, 1e-8; decay on weight and bias), rate lr (1 + cos(pi s/S)) / 2 at step s.
-/// features [N, D], labels [N], weight [C, D] and bias [C] to begin with, batches [S, b] int64 rows of each step.
+/// Trains SPARO's probe by AdamW (0.9, 0.999, 1e-8; decay on weight and bias) with the learning rate lr (1 + cos(pi s/S)) / 2
+/// at step s. features [N, D], labels [N], initial weight [C, D] and bias [C]; batches [S, b] int64, the rows of each step.
 AdamwProbe linear_probe_adamw(const at::Tensor& features, const at::Tensor& labels, const at::Tensor& weight,
                               const at::Tensor& bias, const at::Tensor& batches, double lr = 0.1,
                               double weight_decay = 0.0);

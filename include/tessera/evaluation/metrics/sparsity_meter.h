@@ -6,20 +6,20 @@
 
 namespace tessera::metrics {
 
-/// Counts the active entries (> 0) of encodings [B, V], batch by batch, for what sparsity_statistics() says of all rows
-/// at once. Holds a count for each column and nothing of the rows.
+/// Counts the active entries (> 0) of encodings [B, V] batch by batch; sparsity_statistics() does the same for all rows at once.
+/// Holds one count per column.
 class SparsityMeter {
  public:
-  /// encoding [B, V] floating, dense or coalesced sparse COO, of one V in all calls.
+  /// encoding [B, V] floating, dense or coalesced sparse COO, with the same V in all calls.
   void add(const at::Tensor& encoding);
   std::int64_t rows() const { return rows_; }
-  /// Active entries of a row, the mean over rows; 0 where there is none.
+  /// Returns the mean number of active entries per row; 0 if there are no rows.
   double mean_active() const;
-  /// Columns that no row has active.
+  /// Returns the number of columns that are active in no row.
   std::int64_t dead_columns() const;
 
  private:
-  at::Tensor active_;  // [V] int64, rows in which the column is active
+  at::Tensor active_;  // [V] int64, number of rows in which the column is active
   std::int64_t rows_ = 0;
 };
 

@@ -8,13 +8,13 @@ namespace tessera::metrics {
 
 struct SparsityStatistics {
   at::Tensor active_per_row;      // [N] int64, entries above 0
-  double mean_active = 0;         // of a row
-  double density = 0;             // share of all entries
-  std::int64_t dead_columns = 0;  // that no row has active
-  double expected_flops = 0;      // sum over columns of (share of rows that have it active)^2: of comparing two rows
+  double mean_active = 0;         // mean of active_per_row
+  double density = 0;             // share of entries that are active
+  std::int64_t dead_columns = 0;  // columns that are active in no row
+  double expected_flops = 0;      // cost of comparing two rows: sum over columns of (share of rows in which it is active)^2
 };
 
-/// How sparse encodings [N, V] are (STAIR, section 5); N and V at least 1, floating. Throws c10::Error otherwise.
+/// Measures the sparsity of encodings [N, V] floating (STAIR, section 5). Throws c10::Error unless N and V are at least 1.
 SparsityStatistics sparsity_statistics(const at::Tensor& encoding);
 
 }  // namespace tessera::metrics

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// What the decoder of the objective captioning says of pictures.
+/// Captions that the decoder of the captioning objective writes for images.
 struct CaptionsSettings {
   TaskData data;
   std::int64_t samples = 12;
@@ -15,10 +15,10 @@ struct CaptionsSettings {
 template <class Visitor>
 void fields(Visitor& v, CaptionsSettings& s) {
   data_fields(v, s.data);
-  v("samples", s.samples, "pictures to show with their captions, spread over the data", config::at_least(0));
+  v("samples", s.samples, "images to show with their captions, spread over the data", config::at_least(0));
 }
 
-/// Where the decoder of the objective captioning finds what a phrase names.
+/// Where the decoder of the captioning objective locates the object that a phrase names.
 struct ReferringSettings {
   TaskData data;
 };

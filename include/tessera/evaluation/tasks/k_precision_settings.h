@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Whether the captions that are found for pictures tell what their own captions do (Bica et al. 2024, section 4.3).
+/// Whether the captions retrieved for images say the same as the images' own captions (Bica et al. 2024, section 4.3).
 struct KPrecisionSettings {
   TaskData data;
   TextList lexicon;
@@ -18,12 +18,11 @@ template <class Visitor>
 void fields(Visitor& v, KPrecisionSettings& s) {
   data_fields(v, s.data);
   v("lexicon", s.lexicon,
-    "nouns and adjectives, lower case, a file with one a line: k_precision_na counts these words alone; empty: it is "
-    "not "
+    "nouns and adjectives in lower case, a file with one per line: k_precision_na counts only these words; empty: it is not "
     "measured");
   v("prompt_prefix", s.prompt_prefix, "put before every caption (\"a photo of \"); its words do not count");
   v("clip_counts", s.clip_counts,
-    "count a word at most as often as it occurs in the picture's own captions; false: each time (SPARC)");
+    "count a word at most as often as it occurs in the image's own captions; false: count every occurrence (SPARC)");
 }
 
 }  // namespace tessera

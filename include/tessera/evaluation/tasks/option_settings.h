@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// Right options beside wrong ones of the same picture or text, out of a benchmark's own files.
+/// Items of a benchmark's own files, each with right and wrong options for the same image or text.
 struct OptionTaskSettings : OptionSettings {
   std::string prompt_prefix;
   std::int64_t max_items = -1;
@@ -19,7 +19,7 @@ template <class Visitor>
 void fields(Visitor& v, OptionTaskSettings& s) {
   fields(v, static_cast<OptionSettings&>(s));
   v("prompt_prefix", s.prompt_prefix, "put before every text (\"a photo of \", as MMVP does)");
-  v("max_items", s.max_items, "look at the first so many items only; -1: at all", config::at_least(-1));
+  v("max_items", s.max_items, "use only the first N items; -1: all", config::at_least(-1));
   similarity_field(v, s.similarity);
 }
 

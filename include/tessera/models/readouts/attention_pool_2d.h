@@ -19,14 +19,14 @@ void fields(Visitor& v, AttentionPool2dSettings& s) {
   v("output_dim", s.output_dim, "width of the result (golden cases and OpenCLIP: embed_dim)", config::at_least(1));
 }
 
-/// CLIP's attention pooling of ModifiedResNet (`attnpool`): the mean token, with a position of its own, queries all
-/// tokens. Where the encoder gives a class token (regions), that one queries, and no positions are added.
+/// CLIP's attention pooling of ModifiedResNet (`attnpool`): the mean token, which has its own position, queries all
+/// tokens. If the encoder returns a class token (regions), that token queries instead, and no positions are added.
 class AttentionPool2d : public ReadOut {
  public:
   AttentionPool2d(const AttentionPool2dSettings& settings, const ReadOutContext& context);
   ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) override;
   std::int64_t output_width() const override { return output_width_; }
-  /// OpenCLIP's: `attnpool.q_proj` to `attnpool.c_proj`.
+  /// OpenCLIP's names: `attnpool.q_proj` to `attnpool.c_proj`.
   std::string state_dict_key(const std::string& parameter) const override;
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
 

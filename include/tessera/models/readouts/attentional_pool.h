@@ -21,15 +21,15 @@ template <class Visitor>
 void fields(Visitor& v, AttentionalPoolSettings& s) {
   v("output_dim", s.output_dim, "width of the queries and of the result", config::at_least(1));
   v("heads", s.heads, "attention heads; divides output_dim", config::at_least(1));
-  v("queries", s.queries, "learned queries", config::at_least(1));
+  v("queries", s.queries, "number of learned queries", config::at_least(1));
   v("pool", s.pool, "first: the first query's output; mean: over all of them", config::one_of({"first", "mean"}));
-  v("project", s.project, "LayerNorm on the queries' outputs, and a square projection of the pooled one");
+  v("project", s.project, "whether the queries' outputs get a LayerNorm and the pooled one a square projection");
 }
 
 std::optional<config::Problem> validate(const AttentionalPoolSettings& settings);
 
-/// CoCa's attentional pooler (Yu et al. 2022) as in OpenCLIP: learned queries attend to all tokens, the class token
-/// included. It brings its own final norm (`ln_post`), so the encoder usually has final_norm: none, and projection
+/// CoCa's attentional pooler (Yu et al. 2022) as in OpenCLIP: learned queries attend to all tokens, including the class
+/// token. It has its own final norm (`ln_post`), so the encoder usually has final_norm: none and the tower projection:
 /// none.
 class AttentionalPool : public ReadOut {
  public:
@@ -37,7 +37,7 @@ class AttentionalPool : public ReadOut {
   /// `slots` are the queries' outputs [B, queries, output_dim].
   ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) override;
   std::int64_t output_width() const override { return settings_.output_dim; }
-  /// OpenCLIP's: `attn_pool.*`, with ln_post and proj on the tower itself.
+  /// OpenCLIP's names: `attn_pool.*`, with ln_post and proj on the tower itself.
   std::string state_dict_key(const std::string& parameter) const override;
 
  private:

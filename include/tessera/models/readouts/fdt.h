@@ -21,26 +21,27 @@ struct FdtSettings {
 
 template <class Visitor>
 void fields(Visitor& v, FdtSettings& s) {
-  v("codes", s.codes, "rows of the codebook, which both towers share", config::at_least(1));
-  v("code_width", s.code_width, "of a code, and of the result", config::at_least(1));
-  v("temperature", s.temperature, "divides the products with the codes, beside sqrt(code_width)", config::above(0));
+  v("codes", s.codes, "number of codes in the codebook, which both towers share", config::at_least(1));
+  v("code_width", s.code_width, "width of a code and of the result", config::at_least(1));
+  v("temperature", s.temperature, "divides the products with the codes, in addition to sqrt(code_width)", config::above(0));
   v("activation", s.activation, "how scores become weights", config::one_of({"sparsemax", "softmax"}));
   v("masked_score", s.masked_score,
-    "exclude: padding takes no part in the maximum; zero: it takes part with score 0 (official code)",
+    "exclude: the maximum ignores padding; zero: padding counts with score 0 (official code)",
     config::one_of({"exclude", "zero"}));
-  v("skip_prefix", s.skip_prefix, "leading tokens left out; a class token counts as one and is always left out",
+  v("skip_prefix", s.skip_prefix, "number of leading tokens left out; a class token counts as one and is always left out",
     config::at_least(0));
 }
 
 /// `fdt`: finite discrete tokens (Chen et al. 2023, "Revisiting multimodal representation in contrastive learning").
 /// Each token's query scores every code of a codebook, a code's score is its maximum over the tokens, and the embedding
-/// is the codes' combination with the scores' sparsemax. Brings its own norm (`q_map`), so the encoder has final_norm:
-/// none. Both towers use one codebook: the tower that is built first stores it as `readout.space_dict`.
+/// is the combination of the codes with the sparsemax of the scores as weights. It has its own norm (`q_map`), so the
+/// encoder has final_norm: none. Both towers use one codebook: the tower that is built first stores it as
+/// `readout.space_dict`.
 class Fdt : public ReadOut {
  public:
-  /// What is on the way to the embedding.
+  /// Intermediate results of the embedding.
   struct Codes {
-    at::Tensor scores;   // [B, C], maxima over the tokens; 0 for a row without a real token
+    at::Tensor scores;   // [B, C], maxima over the tokens; 0 in a row without a real token
     at::Tensor weights;  // [B, C], sum 1
   };
 

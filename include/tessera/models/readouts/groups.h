@@ -17,13 +17,13 @@ template <class Visitor>
 void fields(Visitor& v, GroupsReadOutSettings& s) {
   v("output_dim", s.output_dim, "width of the embedding", config::at_least(1));
   fields(v, static_cast<MlpHeadSettings&>(s));
-  v("pool", s.pool, "after: the mean over the projected groups; before: the groups' mean, projected (GroupViT)",
+  v("pool", s.pool, "after: the mean of the projected groups; before: the projection of the groups' mean (GroupViT)",
     config::one_of({"after", "before"}));
 }
 
-/// `groups`: the embedding of an encoder of groups (groupvit, text_group_encoder) through a head of its own, `head.*`
-/// (projection none). Its slots are the projected groups [B, K, output_dim], their attention the encoder's: each group's
-/// weight of each patch or word.
+/// `groups`: the embedding of an encoder of groups (groupvit, text_group_encoder) through its own head, `head.*`
+/// (projection none). Its slots are the projected groups [B, K, output_dim], and their attention is the encoder's: each
+/// group's weight of each patch or word.
 class GroupsReadOut : public ReadOut {
  public:
   GroupsReadOut(const GroupsReadOutSettings& settings, const ReadOutContext& context);

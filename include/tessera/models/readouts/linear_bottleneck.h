@@ -19,21 +19,21 @@ struct LinearBottleneckSettings {
 
 template <class Visitor>
 void fields(Visitor& v, LinearBottleneckSettings& s) {
-  v("pool", s.pool, "what makes one vector of the tokens: a read-out's name",
+  v("pool", s.pool, "the read-out that pools the tokens into one vector",
     config::one_of({"cls", "eos", "gap", "max"}));
-  v("bottleneck_dim", s.bottleneck_dim, "width in the middle", config::at_least(1));
+  v("bottleneck_dim", s.bottleneck_dim, "width of the bottleneck", config::at_least(1));
   v("output_dim", s.output_dim, "width of the result (paper: 64 -> 512 and 512 -> 4096)", config::at_least(1));
   v("skip_prefix", s.skip_prefix, "as in gap and max", config::at_least(0));
   v("position", s.position, "as in eos", config::one_of({"mask", "ids"}));
 }
 
-/// `linear_bottleneck`: one vector of the tokens, projected to a smaller width without bias (`proj`), then to the result
-/// with bias (`bottleproj`): the linear rival in SPARO's Table 0.B.1.
+/// `linear_bottleneck`: pools the tokens, projects the vector to a smaller width without bias (`proj`), then to the
+/// result with bias (`bottleproj`): the linear baseline in SPARO's Table 0.B.1.
 class LinearBottleneck : public ReadOut {
  public:
   LinearBottleneck(const LinearBottleneckSettings& settings, const ReadOutContext& context);
   ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) override;
-  /// The vector in the middle [B, bottleneck_dim].
+  /// The vector in the bottleneck, [B, bottleneck_dim].
   at::Tensor bottleneck(const Encoded& encoded);
   std::int64_t output_width() const override { return bottleproj_->options.out_features(); }
 

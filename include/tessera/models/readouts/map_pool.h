@@ -17,17 +17,17 @@ template <class Visitor>
 void fields(Visitor& v, MapPoolSettings& s) {
   v("heads", s.heads, "attention heads; divides the tokens' width", config::at_least(1));
   v("mlp_hidden", s.mlp_hidden, "hidden width of its MLP; 0: four times the tokens' width", config::at_least(0));
-  v("activation", s.activation, "of its MLP", config::one_of({"gelu", "gelu_tanh", "quick_gelu", "silu", "relu"}));
+  v("activation", s.activation, "activation of its MLP", config::one_of({"gelu", "gelu_tanh", "quick_gelu", "silu", "relu"}));
   v("norm_eps", s.norm_eps, "epsilon of its LayerNorm", config::above(0));
 }
 
 /// `map`: multi-head attention pooling (Zhai et al. 2022, "Scaling vision transformers"; SigLIP, PE-Core): one learned
-/// query attends to all tokens, the class token included, and y + MLP(LayerNorm(y)) of what it gets is the vector, of
-/// the tokens' width. Parameters are `attn_pool.probe`, `attn_pool.attention.*`, `attn_pool.layernorm.*`,
-/// `attn_pool.mlp.*`.
+/// query attends to all tokens, including the class token. The result is y + MLP(LayerNorm(y)), where y is the
+/// attention's output; it has the tokens' width. Parameters are `attn_pool.probe`, `attn_pool.attention.*`,
+/// `attn_pool.layernorm.*`, `attn_pool.mlp.*`.
 class MapPool : public ReadOut {
  public:
-  /// Throws UserError where heads does not divide the width.
+  /// Throws UserError if heads does not divide the width.
   MapPool(const MapPoolSettings& settings, const ReadOutContext& context);
   ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) override;
   std::int64_t output_width() const override { return width_; }

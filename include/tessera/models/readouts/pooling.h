@@ -4,8 +4,7 @@
 
 namespace tessera {
 
-/// What all read-outs that take or average token vectors have in common: an optional projection `proj` [width,
-/// output_dim].
+/// Shared by all read-outs that select or average token vectors: an optional projection `proj` [width, output_dim].
 struct PoolingSettings {
   std::int64_t output_dim = 0;
 };
@@ -22,7 +21,7 @@ class PoolingReadOut : public ReadOut {
   std::int64_t output_width() const override { return output_width_; }
 
  protected:
-  /// [B, width], 0 for rows without a real token.
+  /// Returns [B, width], 0 for rows without a real token.
   virtual at::Tensor pool(const Encoded& encoded) const = 0;
 
  private:
@@ -30,7 +29,7 @@ class PoolingReadOut : public ReadOut {
   at::Tensor proj_;
 };
 
-/// `cls`: the class token, or position 0 where the encoder has none of its own.
+/// `cls`: the class token, or position 0 if the encoder has no separate one.
 class ClsReadOut : public PoolingReadOut {
  public:
   ClsReadOut(const PoolingSettings& settings, const ReadOutContext& context);
@@ -49,9 +48,9 @@ template <class Visitor>
 void fields(Visitor& v, EosSettings& s) {
   fields(v, static_cast<PoolingSettings&>(s));
   v("position", s.position,
-    "mask: the last real token; ids: the first place of the largest id (OpenCLIP); without a mask always ids",
+    "mask: the last real token; ids: the first position of the largest id (OpenCLIP); without a mask always ids",
     config::one_of({"mask", "ids"}));
-  v("eos_id", s.eos_id, "look for the first place of this id instead (position 0 if there is none)",
+  v("eos_id", s.eos_id, "use the first position of this id instead (position 0 if there is none)",
     config::at_least(0));
 }
 
@@ -74,11 +73,11 @@ struct PositionsSettings : PoolingSettings {
 template <class Visitor>
 void fields(Visitor& v, PositionsSettings& s) {
   fields(v, static_cast<PoolingSettings&>(s));
-  v("skip_prefix", s.skip_prefix, "leading tokens left out; a class token counts as one and is always left out",
+  v("skip_prefix", s.skip_prefix, "number of leading tokens left out; a class token counts as one and is always left out",
     config::at_least(0));
 }
 
-/// `gap`: the mean over real tokens; `max`: the maximum over them, where ties share the gradient evenly.
+/// `gap`: the mean over real tokens; `max`: the maximum over them, with ties sharing the gradient evenly.
 class GapReadOut : public PoolingReadOut {
  public:
   GapReadOut(const PositionsSettings& settings, const ReadOutContext& context);
@@ -97,8 +96,8 @@ class MaxReadOut : public PoolingReadOut {
   std::int64_t skip_;
 };
 
-/// `cls_mean`: the class token and, beside it, the mean over patches: [class token, mean], twice the tokens' width (DINOv2's
-/// linear probes; dino.txt, Jose et al. 2025).
+/// `cls_mean`: the class token concatenated with the mean over patches: [class token, mean], twice the tokens' width
+/// (DINOv2's linear probes; dino.txt, Jose et al. 2025).
 class ClsMeanReadOut : public ReadOut {
  public:
   /// Throws UserError for an encoder without a class token.
@@ -110,7 +109,7 @@ class ClsMeanReadOut : public ReadOut {
   std::int64_t width_;
 };
 
-/// `none`: no vector at all; for objectives that read the tokens.
+/// `none`: no vector; for objectives that read the tokens.
 class NoReadOut : public ReadOut {
  public:
   explicit NoReadOut(const ReadOutContext& context) : width_(context.width) {}

@@ -28,38 +28,38 @@ struct SparoSettings {
 template <class Visitor>
 void fields(Visitor& v, SparoSettings& s) {
   v("slots", s.slots,
-    "L, vectors that attend to the tokens on their own (paper: 64 on Conceptual Captions, 128 on LAION)",
+    "L, the number of vectors that attend to the tokens separately (paper: 64 on Conceptual Captions, 128 on LAION)",
     config::at_least(1));
   v("slot_width", s.slot_width, "V, width of a slot; the embedding is slots * slot_width wide", config::at_least(1));
   v("key_width", s.key_width, "D, width of keys and queries", config::at_least(1));
-  v("group_size", s.group_size, "slots that share a key projection; divides slots", config::at_least(1));
-  v("bias", s.bias, "in every linear map");
-  v("share_values", s.share_values, "a slot's values are its keys");
+  v("group_size", s.group_size, "number of slots that share a key projection; divides slots", config::at_least(1));
+  v("bias", s.bias, "whether the linear maps have biases");
+  v("share_values", s.share_values, "use a slot's keys as its values");
   v("value_width", s.value_width, "width of values with share_values: false; null: key_width", config::at_least(1));
   v("cross_attention", s.cross_attention,
-    "separate_head: slots stay apart; multi_head: a linear map over all of them follows, as in multi-head attention",
+    "separate_head: slots stay separate; multi_head: a linear map over all of them follows, as in multi-head attention",
     config::one_of({"separate_head", "multi_head"}));
-  v("layer_norm", s.layer_norm, "slot: of each slot, with the same weights; full: of all slots together",
+  v("layer_norm", s.layer_norm, "none; slot: over each slot, with the same weights; full: over all slots together",
     config::one_of({"none", "slot", "full"}));
-  v("projection", s.projection, "slot: the same map of each slot to slot_width; full: of all slots together",
+  v("projection", s.projection, "slot: the same map of each slot to slot_width; full: one map of all slots together",
     config::one_of({"slot", "full"}));
   v("normalize_slots", s.normalize_slots,
-    "the embedding's slots have length 1 each, so that a cosine is the slots' mean cosine (DINO: false)");
+    "normalize each slot of the embedding to length 1, so that a cosine is the slots' mean cosine (DINO: false)");
 }
 
 std::optional<config::Problem> validate(const SparoSettings& settings);
 
-/// `sparo`: separate-head attention read-out (Vani et al. 2024, section 3; its ablations in Table 6). Each of L slots is
-/// a single-head attention with a learned query of its own over all tokens, the class token included, then a projection
-/// that all slots share. Slots are made by slot_attention(): no [B, L, N, D] is held.
+/// `sparo`: separate-head attention read-out (Vani et al. 2024, section 3; its ablations in Table 6). Each of L slots
+/// is a single-head attention with its own learned query over all tokens, including the class token, followed by a
+/// projection that all slots share. slot_attention() computes the slots without storing [B, L, N, D].
 class Sparo : public ReadOut {
  public:
   Sparo(const SparoSettings& settings, const ReadOutContext& context);
-  /// `slots` [B, L, V] are not normalized; `attention` [B, L, M] of the encoder's input positions leaves out the class
-  /// token's share.
+  /// `slots` [B, L, V] are not normalized; `attention` [B, L, M] over the encoder's input positions leaves out the
+  /// class token's share.
   ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) override;
   std::int64_t output_width() const override { return settings_.slots * settings_.slot_width; }
-  /// The reference code's: `sparo.*` of pictures, `text_sparo.*` of texts.
+  /// The reference code's names: `sparo.*` for images, `text_sparo.*` for texts.
   std::string state_dict_key(const std::string& parameter) const override { return prefix_ + parameter; }
   const SparoSettings& settings() const { return settings_; }
 
@@ -71,16 +71,16 @@ class Sparo : public ReadOut {
   std::shared_ptr<LayerNorm> ln_;
 };
 
-/// Each slot brought to length 1, all of them one after the other, divided by sqrt(L): the dot product of two such
+/// Normalizes each slot to length 1, concatenates the slots and divides by sqrt(L): the dot product of two such
 /// vectors is the mean of their slots' cosines (SPARO, eq. 2). slots [B, L, V] -> [B, L V]; a zero slot stays zero.
 at::Tensor concatenated_unit_slots(const at::Tensor& slots);
 
-/// In the reference code's files values that are keys stand twice, as `k.*` and `v.*`. Adds the copies `v.*` to the weights
-/// of a model that has only `k.*`; what they share, they share.
+/// In the reference code's files, values that equal the keys are stored twice, as `k.*` and `v.*`. Adds the copies
+/// `v.*` to the weights of a model that has only `k.*`; the copies share memory.
 void add_value_copies(std::map<std::string, at::Tensor>& weights);
 
-/// The way back: where the model has no `v.*` of its own (`own`: its state_dict), takes those of a file away, or, where the
-/// file has `v.*` alone, gives them the name `k.*`. Throws UserError naming `origin` if the two differ.
+/// The inverse: if the model (`own`: its state_dict) has no `v.*`, removes a file's `v.*` or, if the file has only `v.*`,
+/// renames it to `k.*`. Throws UserError naming `origin` if the two differ.
 void merge_value_copies(std::map<std::string, at::Tensor>& weights, const std::map<std::string, at::Tensor>& own,
                         const std::string& origin);
 

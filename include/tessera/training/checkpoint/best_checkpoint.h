@@ -10,23 +10,23 @@
 
 namespace tessera {
 
-/// What an evaluation measured, by "task.metric".
+/// An evaluation's metrics with their values, named "task.metric".
 using MeasuredMetrics = std::vector<std::pair<std::string, double>>;
 
-/// The checkpoint that is best by checkpoint.keep_best.
+/// The best checkpoint according to checkpoint.keep_best.
 struct BestCheckpoint {
   std::int64_t step = 0;
   double value = 0;
 };
 
-/// The file `best` in a folder of checkpoints: the best one's name, then why ("step_0000100 retrieval.text_to_image_recall@1
-/// max 0.51").
+/// The file `best` in a folder of checkpoints. It holds the best checkpoint's name, then the metric, the mode and the value:
+/// "step_0000100 retrieval.text_to_image_recall@1 max 0.51".
 class BestFile {
  public:
-  /// folder: of the checkpoints.
+  /// folder: the folder of checkpoints.
   BestFile(const std::string& folder, const KeepBestSettings& settings);
 
-  /// What the file says; nothing where there is none, where it is of another metric or mode, or its checkpoint is gone.
+  /// Returns what the file says; nothing if there is no file, if its metric or mode differs, or if its checkpoint does not exist.
   std::optional<BestCheckpoint> read() const;
   /// Throws UserError.
   void write(const BestCheckpoint& best) const;
@@ -35,14 +35,14 @@ class BestFile {
   std::string folder_, rule_;
 };
 
-/// The folder of the best checkpoint that the file `best` in a folder of checkpoints names, by whatever rule; empty: none.
+/// Returns the folder of the checkpoint that the file `best` in a folder of checkpoints names, by any metric; empty: none.
 std::string best_checkpoint_in(const std::string& folder);
 
-/// Whether the metric's greatest value is the best: as `mode` says, or by its name (a loss should be small).
+/// Returns true if greater values of the metric are better: according to `mode`, or else by its name (a loss should be small).
 bool greater_is_better(const KeepBestSettings& settings);
 
-/// The value by which an evaluation is judged; nothing when it is NaN or infinite. Throws UserError, with the names that
-/// there are, if it is not among those measured.
+/// Returns the value of the metric in `settings`; nothing if it is NaN or infinite. Throws UserError listing the measured metrics
+/// if it is not among them.
 std::optional<double> judged_value(const KeepBestSettings& settings, const MeasuredMetrics& measured);
 
 }  // namespace tessera

@@ -12,39 +12,39 @@
 
 namespace tessera {
 
-/// The checkpoints of a run under way: which one it begins from, when the clock asks for the next, gathering it from all
-/// ranks, writing it in the background, and which is the last good one. Rank 0 alone reads the folder and writes.
+/// Manages the checkpoints of a run: chooses the one to resume from, decides when the next save is due by time, gathers the state
+/// from all ranks, writes it in the background, and tracks the last good checkpoint. Only rank 0 reads and writes files.
 class CheckpointKeeper {
  public:
-  /// Tells the user of a save that failed.
+  /// Reports a failed save to the user.
   using ReportError = std::function<void(const std::string&)>;
 
-  /// The references must outlive it. The run's folder holds them in `checkpoints`.
+  /// The references must outlive this object. `folder` is the run's folder; checkpoints are in its folder `checkpoints`.
   CheckpointKeeper(const Config& config, const ProcessGroup& group, const TrainingRun& run, const std::string& folder,
                    ReportError report_error);
 
-  /// The checkpoint that `resume` means (see Trainer), with its folder; nothing for a fresh start. On rank 0. Throws
-  /// UserError.
+  /// Returns the checkpoint that `resume` refers to (see Trainer), with its folder; nothing for a fresh start. Only on rank 0.
+  /// Throws UserError.
   std::optional<std::pair<std::string, Checkpoint>> choose(const std::string& resume) const;
-  /// The run has gone on from this one.
+  /// Records that the run was resumed from this checkpoint.
   void resumed_from(const std::string& checkpoint, std::int64_t step);
 
-  /// Whether checkpoint.every_minutes have passed since the last save, by this rank's clock.
+  /// Returns true if checkpoint.every_minutes have passed since the last save, by this rank's clock.
   bool overdue() const;
-  /// Saves, unless this step is saved already. A failure is reported and the next save tries again; with `must` the save
-  /// is waited for, and a failure is a UserError. Every rank must call it.
+  /// Saves, unless this step is already saved. A failure is reported, and the next save tries again. With `must`, waits for the
+  /// save and throws UserError if it fails. Every rank must call it.
   void save(const RunState& state, bool must);
-  /// Whether the run's state would be the best by checkpoint.keep_best. NaN and infinity never are, and a metric that was
-  /// not measured is an error that is reported once. On rank 0.
+  /// Returns true if the run's state would be the best by checkpoint.keep_best. NaN and infinity never are. If the metric was not
+  /// measured, reports an error once and returns false. Only on rank 0.
   bool is_best(const MeasuredMetrics& measured);
-  /// Saves the state that is_best() was true of, unless it is saved already, and names it the best when it is written.
-  /// Every rank must call it.
+  /// Saves the state for which is_best() was true, unless it is already saved, and marks it as the best once it is written. Every
+  /// rank must call it.
   void save_best(const RunState& state);
-  /// Waits for the save that is under way, if any; false when it failed, which is reported.
+  /// Waits for the pending save, if any. Reports a failure and returns false.
   bool wait() { return collect(false); }
-  /// The run as it stands, from all ranks; whole on rank 0. Every rank must call it.
+  /// Returns the current state of the run, gathered from all ranks; complete only on rank 0. Every rank must call it.
   Checkpoint gather(RunState state) const;
-  /// Folder of the newest checkpoint that is written or was resumed from; empty: none.
+  /// Returns the folder of the newest checkpoint that was written or resumed from; empty: none.
   const std::string& last_good() const { return last_good_; }
 
  private:
@@ -53,7 +53,7 @@ class CheckpointKeeper {
   std::optional<std::pair<std::string, Checkpoint>> newest() const;
   bool write(Checkpoint checkpoint, bool must);
   bool collect(bool must);
-  /// Once the best candidate is written.
+  /// Marks the candidate as the best if it has been written.
   void name_best();
 
   const Config& config_;
@@ -64,12 +64,12 @@ class CheckpointKeeper {
   CheckpointFolder folder_;
   CheckpointWriter writer_;
   std::string last_good_;
-  std::optional<BestCheckpoint> best_;       // that `best` names
+  std::optional<BestCheckpoint> best_;       // what the file `best` names
   std::optional<BestCheckpoint> candidate_;  // a better one, not yet written
   bool told_not_measured_ = false;
-  double judged_ = 0;                        // the value of which is_best() was true
-  std::int64_t last_saved_ = -1;    // step of the last save, which may still be under way
-  std::int64_t writing_step_ = -1;  // of the one that is
+  double judged_ = 0;                        // the value for which is_best() was true
+  std::int64_t last_saved_ = -1;    // step of the last save, which may still be pending
+  std::int64_t writing_step_ = -1;  // step of the save being written
   Clock::time_point last_save_ = Clock::now();
 };
 

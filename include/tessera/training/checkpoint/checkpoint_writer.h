@@ -8,19 +8,20 @@
 
 namespace tessera {
 
-/// Writes checkpoints while training goes on: takes a copy of the tensors, and a thread writes it, copies it to the second
-/// folder and runs the user's command (a failure of these two is a warning). One at a time.
+/// Writes checkpoints while training continues: copies the tensors, and a thread writes them, copies the checkpoint to the second
+/// folder and runs the user's command (if one of these two fails, it logs a warning). Handles one checkpoint at a time.
 class CheckpointWriter {
  public:
-  /// run_name: for the user's command.
+  /// run_name is passed to the user's command.
   CheckpointWriter(CheckpointFolder folder, CheckpointSettings settings, std::string run_name = "run");
 
-  /// Begins. The one before must have been collected. stands_still: nothing changes the tensors before collect(), which
-  /// then writes them as they are; otherwise they are copied first, if the settings say background.
+  /// Starts writing a checkpoint. The previous one must have been collected. With stands_still, the caller promises not to change
+  /// the tensors before collect(), which then writes them without a copy. Otherwise, if checkpoint.background is set, they are
+  /// copied and written in the background.
   void begin(Checkpoint checkpoint, bool stands_still = false);
-  /// Whether something was begun that is not collected yet.
+  /// Returns true if a checkpoint has not been collected yet.
   bool pending() const { return written_.valid(); }
-  /// Waits for what was begun and returns its folder. Throws its UserError.
+  /// Waits for the pending checkpoint write and returns its folder. Throws UserError if the write failed.
   std::string collect();
 
  private:

@@ -8,10 +8,9 @@
 
 namespace tessera {
 
-/// Runs checkpoint.fetch_command, which brings checkpoints (folders step_N) into an empty folder beside those of the run, and
-/// takes the newest whole one over into `folder`, the run's folder of checkpoints. Returns it with its place there; nothing when the
-/// command came to a good end and brought none: nothing is stored yet. Throws UserError when the command fails, or what it
-/// brought is no whole checkpoint.
+/// Runs checkpoint.fetch_command, which copies checkpoints (folders step_N) into an empty temporary folder, and moves the newest
+/// intact one into `folder`, the run's folder of checkpoints. Returns its new path and content; nothing if the command succeeded
+/// without copying anything, because nothing is stored yet. Throws UserError if the command fails or copies no intact checkpoint.
 std::optional<std::pair<std::string, Checkpoint>> fetch_checkpoint(const std::string& command,
                                                                    const std::string& run_name,
                                                                    const std::string& folder);

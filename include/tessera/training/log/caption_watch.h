@@ -10,26 +10,26 @@
 
 namespace tessera {
 
-/// How often the texts of a batch are the same.
+/// How often texts repeat within a batch.
 struct CaptionCounts {
-  std::int64_t texts = 0;          // that samples have
-  std::int64_t commonest = 0;      // samples that share the text that most have
-  std::int64_t commonest_row = 0;  // one of these
-  double least_loss = 0;           // of a contrast that knows each text's pictures but cannot tell equal texts apart
+  std::int64_t texts = 0;          // number of texts
+  std::int64_t commonest = 0;      // number of samples with the most common text
+  std::int64_t commonest_row = 0;  // the row of one of these samples
+  double least_loss = 0;           // the lowest contrastive loss possible if equal texts cannot be distinguished
 };
 
-/// ids must be on the CPU; rows that are padded alike are compared as they are.
+/// Counts the texts of a batch. The ids must be on the CPU; rows are compared including their padding.
 CaptionCounts count_captions(const TowerInput& texts);
 
-/// Says, once, that most pairs of the first batches cannot be told apart, for their captions are the same.
+/// Warns once if many pairs of the first batches cannot be distinguished because their captions are equal.
 class CaptionWatch {
  public:
-  /// view: the text view to look at; tokenizer: shows what the text is.
+  /// view: the text view to check; tokenizer: decodes the repeated text for the warning.
   CaptionWatch(std::string view, std::shared_ptr<const Tokenizer> tokenizer)
       : view_(std::move(view)), tokenizer_(std::move(tokenizer)) {}
 
-  /// Looks at a batch on the CPU; one line when it is the third of which a quarter has one caption, or in which equal
-  /// captions keep a contrast above half of chance.
+  /// Checks a batch on the CPU. Returns a warning at the third batch in which a quarter of the samples have the same caption, or
+  /// in which equal captions keep a contrastive loss above half of the chance level.
   std::optional<std::string> note(const Batch& batch);
 
  private:

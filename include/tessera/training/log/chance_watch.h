@@ -9,20 +9,20 @@
 
 namespace tessera {
 
-/// What a run that learns nothing should look at.
+/// Settings to mention in the warning about a run that learns nothing.
 struct ChanceHints {
   double learning_rate = 0;         // the schedule's peak
   std::vector<std::string> frozen;  // parameters.frozen
 };
 
-/// Says, once, that terms of the loss stay where nothing is learned (Objective::chance_levels), or have come there.
+/// Warns once if terms of the loss stay at chance level (Objective::chance_levels) or return to it.
 class ChanceWatch {
  public:
-  /// begin: the first step that is judged.
+  /// begin: the first step to check.
   ChanceWatch(std::map<std::string, double> levels, std::int64_t begin, ChanceHints hints);
 
-  /// Adds a step's terms; those of a source that has batches of its own begin with its label. One line when terms are
-  /// within 3% of chance, or above it, on the average of the last fifty steps or so.
+  /// Adds a step's terms; terms of a source with separate batches begin with the source's label. Returns a warning if the average of
+  /// some terms over about the last fifty steps is within 3% of chance level, or above it.
   std::optional<std::string> note(std::int64_t step, const std::vector<std::pair<std::string, double>>& terms);
 
  private:

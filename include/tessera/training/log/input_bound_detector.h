@@ -6,22 +6,22 @@
 
 namespace tessera {
 
-/// What a stretch of training spent, in seconds.
+/// How a stretch of training spent its time, in seconds.
 struct DataWindow {
-  double seconds = 0;       // by the clock
-  double wait_seconds = 0;  // of them, standing still for data
-  double work_seconds = 0;  // of the decoding threads, all together: reading and decoding samples
-  double cpu_seconds = 0;   // of these, computing
+  double seconds = 0;       // wall-clock time
+  double wait_seconds = 0;  // the part of it spent waiting for data
+  double work_seconds = 0;  // time that all decoding threads together spent reading and decoding samples
+  double cpu_seconds = 0;   // the CPU time in work_seconds
 };
 
-/// Says why training waits for data, when it does so much, and not too often.
+/// Explains why training waits for data, if it waits much, with a limited number of messages.
 class InputBoundDetector {
  public:
-  /// threads: data.loader.threads; cores: of the machine.
+  /// threads: data.loader.threads; cores: the machine's number of cores.
   InputBoundDetector(std::int64_t threads, std::int64_t cores) : threads_(threads), cores_(cores) {}
 
-  /// Adds a window that ended at `now` (seconds of any clock). One line when more than a fifth of at least ten seconds
-  /// went into waiting, at most every ten minutes.
+  /// Adds a window that ended at `now` (seconds of any clock). Returns a message if more than a fifth of at least ten seconds was
+  /// spent waiting, at most every ten minutes.
   std::optional<std::string> note(const DataWindow& window, double now);
 
  private:

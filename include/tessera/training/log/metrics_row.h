@@ -8,11 +8,11 @@
 
 namespace tessera {
 
-/// Where a run stands at a row.
+/// The progress of a run at a row.
 struct RowPlace {
   std::int64_t step = 0;  // updates done
   std::string time;       // utc_time() of the row
-  double epoch = 0;       // passes over the data, with what is done of this one
+  double epoch = 0;       // passes over the data, including the done part of the current one
   std::int64_t samples = 0;  // seen by all ranks
 };
 
@@ -21,40 +21,40 @@ struct MetricsRow : RowPlace {
   double learning_rate = 0;
   double loss = 0;
   std::vector<std::pair<std::string, double>> terms;
-  std::vector<std::pair<std::string, double>> statistics;  // Losses::statistics, and the shares that Losses::used gives
-  std::vector<std::pair<std::string, double>> cut;         // of the epoch that is over, the shares that CutWatch tells
+  std::vector<std::pair<std::string, double>> statistics;  // Losses::statistics, and shares computed from Losses::used
+  std::vector<std::pair<std::string, double>> cut;         // CutWatch::take_shares() of the epoch that has ended
   double grad_norm = 0;                                    // before clipping
   std::vector<std::pair<std::string, double>> grad_norms;  // of the image tower, the text tower, the objective
   std::optional<double> logit_scale;                       // the parameter itself (log of the scale)
-  double samples_per_second = 0;                           // since the row before
-  double seconds = 0;                                      // trained so far, over all sessions
-  double wait_share = 0;         // part of the time since the row before that the step stood waiting for data
-  std::optional<double> tflops;  // the model's 1e12 FLOPs per second and device, recomputation left out
+  double samples_per_second = 0;                           // since the previous row
+  double seconds = 0;                                      // training time so far, over all sessions
+  double wait_share = 0;         // share of the time since the previous row that steps waited for data
+  std::optional<double> tflops;  // the model's TFLOP/s per device, without recomputation
   std::optional<double> mfu;     // the same as a share of the device's peak
   std::int64_t resident = 0, resident_peak = 0;  // bytes of rank 0's process
-  std::optional<std::int64_t> device_peak;       // bytes of tensors on its GPU at their highest
-  std::vector<std::string> warnings;             // said since the row before
+  std::optional<std::int64_t> device_peak;       // peak bytes of tensors on rank 0's GPU
+  std::vector<std::string> warnings;             // logged since the previous row
 };
 
-/// Now, as "2026-11-23T12:34:56Z".
+/// Returns the current time as "2026-11-23T12:34:56Z".
 std::string utc_time();
 
-/// Whether loss, terms and gradient norms are.
+/// Returns true if loss, terms and gradient norms are finite.
 bool finite(const MetricsRow& row);
 
-/// The row as one line of JSON. What is not finite is null there.
+/// Returns the row as one line of JSON. Non-finite numbers become null.
 std::string to_line(const MetricsRow& record);
 
-/// Numbers of an evaluation, {"task.metric", value}, as one line of JSON: under `evaluation`.
+/// Returns the numbers of an evaluation, {"task.metric", value}, as one line of JSON with the key `evaluation`.
 std::string to_line(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics);
 
-/// The row's numbers as {tag, value} for TensorBoard; memory in GiB.
+/// Returns the row's numbers as {tag, value} for TensorBoard; memory in GiB.
 std::vector<std::pair<std::string, double>> scalars_of(const MetricsRow& record);
 
-/// For a line of status: "loss 1.2345  clip 1.2  1042 samples/s  1.3 TFLOP/s (31% MFU)  waits for data 34%".
+/// Returns the status line: "loss 1.2345  clip 1.2  1042 samples/s  1.3 TFLOP/s (31% MFU)  waits for data 34%".
 std::string status_text(const MetricsRow& record);
 
-/// "1.3 TFLOP/s", "310 GFLOP/s".
+/// Formats a rate as "1.3 TFLOP/s" or "310 GFLOP/s".
 std::string format_flop_rate(double tflops);
 
 }  // namespace tessera

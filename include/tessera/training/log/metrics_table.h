@@ -8,29 +8,29 @@
 
 namespace tessera {
 
-/// metrics.csv: the rows of a run and its evaluations with a column for each number, one line a step. A number within a
-/// group stands under both names ("terms.loss_i2t"); what is not known at a step is empty. A column that comes later is
-/// added to all lines: the file is then written anew, aside first.
+/// metrics.csv: the rows of a run and its evaluations, with a column per number and one line per step. A number inside a group has
+/// the column GROUP.NAME ("terms.loss_i2t"); unknown values are empty. When a new column appears, it is added to all lines, and
+/// the file is rewritten through a temporary file.
 class MetricsTable {
  public:
   explicit MetricsTable(std::string path) : path_(std::move(path)) {}
 
-  /// Keeps what the file holds of steps up to this one. Without a file there is none to keep. Throws UserError.
+  /// Drops the lines of steps after this one. A missing file counts as empty. Throws UserError.
   void resume_at(std::int64_t step);
-  /// Adds a row: an object with `step`. Another of the same step fills in the same line, which keeps its `time`. Throws
-  /// UserError when the file cannot be written; the lines that it holds stay.
+  /// Adds a row: an object with `step`. A second row of the same step is merged into the same line, which keeps its `time`. Throws
+  /// UserError if the file cannot be written; its existing lines stay.
   void add(const nlohmann::ordered_json& row);
 
  private:
   using Fields = std::vector<std::string>;
 
   void append(const Fields& fields) const;
-  /// The header anew, all lines as wide as it; `last` in place of the last line, or after it.
+  /// Rewrites the file with new columns. `last` replaces the last line if in_place, else it is appended.
   void rewrite(const Fields& columns, const Fields& last, bool in_place) const;
 
   std::string path_;
   Fields columns_;
-  Fields last_;  // of the last line
+  Fields last_;  // the last line
 };
 
 }  // namespace tessera

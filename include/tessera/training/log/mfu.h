@@ -12,36 +12,35 @@
 
 namespace tessera {
 
-/// How much of the device's arithmetic the training uses. The operations of one step are counted once, in the first
-/// step of a session. Model FLOPs are those of the forward and the backward pass, once each: what activation
-/// checkpointing, GradCache and fused kernels compute again is work that the device does but no progress of the model
-/// (Chowdhery et al. 2022, PaLM, appendix B), and is left out.
+/// Model FLOPs utilization: the share of the device's peak arithmetic that the training uses. The operations are counted once, in
+/// the first step of a session. Model FLOPs count the forward and the backward pass once each. Recomputation by activation
+/// checkpointing, GradCache and fused kernels is not counted (Chowdhery et al. 2022, PaLM, appendix B).
 class Mfu {
  public:
-  /// Takes the peak from the settings, the GPU's data sheet, or a measurement of some tenths of a second.
+  /// Takes the peak from the settings, the GPU's data sheet, or a measurement of a few tenths of a second.
   Mfu(const Config& config, const at::Device& device);
 
-  /// Whether the next step's operations are still to be counted.
+  /// Returns true if the next step's operations must still be counted.
   bool wants_count() const { return !counted_; }
-  /// What was counted while one device trained so many samples.
+  /// Takes the operations counted while one device trained `samples` samples.
   void counted(const FlopCounter& counter, std::int64_t samples);
 
-  /// The model's 1e12 FLOPs per second and device; nothing before a step was counted.
+  /// Returns the model's TFLOP/s per device; nothing before a step was counted.
   std::optional<double> tflops(double samples_per_second_and_device) const;
-  /// The share of the peak that these are. A measured peak that they exceed, for the machine was busy, is measured
-  /// again and raised to no less than these: such a share is never above 1.
+  /// Returns these TFLOP/s as a share of the peak. If they exceed a measured peak (because the machine was busy during the
+  /// measurement), the peak is measured again and raised to at least this rate, so that the share is never above 1.
   std::optional<double> share(std::optional<double> tflops);
-  /// A line for the log when the peak has been raised since the last call.
+  /// Returns a line for the log if the peak has been raised since the last call.
   std::optional<std::string> news();
 
-  /// A line for the log: operations per sample, and what the share is of.
-  /// `texts`: how long those of the counted batch were ("texts of 31 tokens"); may be empty.
+  /// Returns a line for the log: operations per sample, and the peak that the share refers to. `texts` describes the length of the
+  /// counted batch's texts ("texts of 31 tokens"); may be empty.
   std::string describe(const std::string& texts = "") const;
 
  private:
   bool counted_ = false;
   double flops_per_sample_ = 0, recomputed_per_sample_ = 0;
-  std::function<double()> measure_;  // the peak; empty: it is known
+  std::function<double()> measure_;  // measures the peak; empty: the peak is known
   double peak_tflops_ = 0;
   std::string peak_origin_, news_;
 };

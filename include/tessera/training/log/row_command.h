@@ -14,26 +14,26 @@
 
 namespace tessera {
 
-/// A user's shell command that reads a run's rows from its standard input, a line each (log.command). It runs beside the
-/// training, which never waits for it: rows that find the queue full are dropped and counted, and one that ends early is
-/// told of and missed no more. It is in a process group of its own, so Ctrl-C ends the run and not the command.
+/// A user's shell command that reads a run's rows from its standard input, one per line (log.command). Training never waits for it:
+/// if the queue is full, rows are dropped and counted; if the command ends early, this is reported and training continues without
+/// it. It has its own process group, so Ctrl-C ends the run and not the command.
 class RowCommand {
  public:
   using Variables = std::vector<std::pair<std::string, std::string>>;
 
-  /// Starts it. most_waiting: rows that may wait to be written. Throws UserError when there is no shell.
+  /// Starts the command. most_waiting: the maximum number of queued rows. Throws UserError if there is no shell.
   RowCommand(std::string command, const Variables& environment, std::size_t most_waiting = 10'000);
-  /// Closes it, and waits for it no longer.
+  /// Closes the command's input without waiting for the command to end.
   ~RowCommand();
   RowCommand(const RowCommand&) = delete;
   RowCommand& operator=(const RowCommand&) = delete;
 
-  /// Hands over a row, without its line end.
+  /// Queues a row, given without its line end.
   void send(std::string row);
-  /// What the log should say: that the command has ended. Once.
+  /// Returns, once, a line for the log if the command has ended.
   std::optional<std::string> news();
-  /// After the last row: the rows that wait, then the end of its input; returns when the command has ended, or after
-  /// `patience`, when it is left to itself. What the log should say of it.
+  /// Call after the last row: sends the queued rows, closes the input, and waits until the command ends, for at most `patience`.
+  /// After that the command keeps running on its own. Returns lines for the log.
   std::vector<std::string> close(std::chrono::milliseconds patience = std::chrono::seconds(10));
 
  private:
@@ -42,7 +42,7 @@ class RowCommand {
   void write_rows();
   bool write_row(const std::string& row);
   bool out_of_patience();
-  /// Whether it has ended; its exit status is then in status_.
+  /// Returns true if the command has ended; its exit status is then in status_.
   bool ended();
   std::string ending();
 
@@ -53,12 +53,12 @@ class RowCommand {
   std::optional<int> status_;
   bool told_ = false;
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::deque<std::string> waiting_;
   std::int64_t written_ = 0, dropped_ = 0;
-  bool broken_ = false;                        // it reads no more
-  std::optional<Clock::time_point> deadline_;  // set: no more rows come
+  bool broken_ = false;                        // the command has stopped reading
+  std::optional<Clock::time_point> deadline_;  // set once no more rows will come
   std::thread writer_;
 };
 

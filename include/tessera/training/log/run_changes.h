@@ -9,11 +9,11 @@
 
 namespace tessera {
 
-/// Adds to RUN/changes.jsonl, a JSON object a line, what a run has otherwise from this step on; what stands there of this or
-/// later steps, of a part that is lost, is dropped. Throws UserError.
+/// Adds the settings that change from this step on to RUN/changes.jsonl, one JSON object per line. Entries of this or later steps,
+/// which belong to a discarded part of the run, are dropped. Throws UserError.
 void note_changes(const std::string& run, std::int64_t step, const std::vector<Change>& changes);
 
-/// For the run's page: {"From step 3", "optimizer.lr: 0.1 before, 0.2 now"}, in order.
+/// Returns the recorded changes for the run's page, in order: {"From step 3", "optimizer.lr: 0.1 before, 0.2 now"}.
 std::vector<std::pair<std::string, std::string>> noted_changes(const std::string& run);
 
 }  // namespace tessera

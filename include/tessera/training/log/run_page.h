@@ -11,42 +11,41 @@
 
 namespace tessera {
 
-/// Where a run stands, for its page.
+/// The state of a run, for its page.
 struct RunStatus {
-  std::string state = "running";  // "running": the page then reloads itself; else how the run ended
-  bool good = true;               // whether that is how it should be
-  std::string note;               // a line beside the state: what went wrong, how to go on; may be empty
+  std::string state = "running";  // "running" (the page then reloads itself), or how the run ended
+  bool good = true;               // whether the state is as it should be
+  std::string note;               // a line next to the state: what went wrong, how to continue; may be empty
   std::int64_t step = 0, total_steps = 0, samples = 0;
   double seconds = 0, seconds_left = 0;
   std::map<std::string, std::int64_t> skipped;  // samples of this session, by reason
 };
 
-/// RUN/run.html: the run's state, settings, curves, evaluations, checkpoints and last warnings on one page without
-/// script or outside files, in light and dark. What it shows of the past is kept thinned, so it stays small however
-/// long the run is.
+/// RUN/run.html: the run's state, settings, curves, evaluations, checkpoints and last warnings on one page without scripts or
+/// external files, in a light and a dark theme. Curves are thinned, so that the page stays small for a run of any length.
 class RunPage {
  public:
-  /// facts: the settings worth showing, {name, value}.
+  /// facts: the settings to show, {name, value}.
   RunPage(std::string folder, std::string title, std::vector<std::pair<std::string, std::string>> facts);
   ~RunPage();
 
-  /// Forgets everything and reads what the folder holds of steps up to this one: evaluation/step_N.json. The rows of
-  /// metrics.jsonl are the caller's.
+  /// Clears everything and reads evaluation/step_N.json of steps up to this one from the folder. The caller must add the rows of
+  /// metrics.jsonl.
   void resume_at(std::int64_t step);
   void add_row(const nlohmann::json& row);
   /// metrics: {"task.metric", value}.
   void add_evaluation(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
-  /// What the task's numbers are of: the source's description, and how many samples were measured.
+  /// Adds the data that a task was measured on: the source's description and the number of samples.
   void add_evaluation_data(const std::string& task, const std::string& data, std::int64_t samples);
-  /// The page shows the last failure of each task. `task` says which: "evaluation.tasks[2] (knn)".
+  /// Adds a failure of a task, `task` being "evaluation.tasks[2] (knn)". The page shows each task's last failure.
   void add_evaluation_failure(std::int64_t step, const std::string& task, const std::string& reason);
-  /// What an evaluation made of single samples (TaskResult::readings): the page shows those of the first step, of the
-  /// last, and of some between them.
+  /// Adds an evaluation's result for a single sample (TaskResult::readings). The page shows those of the first step, of the last,
+  /// and of some in between.
   void add_reading(std::int64_t step, const std::string& sample, const std::string& text);
 
-  /// The page's text.
+  /// Returns the page as HTML.
   std::string html(const RunStatus& status) const;
-  /// Writes it, aside first. Throws UserError.
+  /// Writes the page atomically. Throws UserError.
   void write(const RunStatus& status);
 
  private:

@@ -15,19 +15,17 @@ namespace tessera {
 
 struct LogSettings;
 
-/// Traces a few steps with LibTorch's profiler (Kineto): each operator of forward and backward pass with its time, on a
-/// GPU the kernels too, in Chrome's trace format. Costs nothing in other steps.
+/// Traces a few steps with LibTorch's profiler (Kineto): each operator of the forward and backward pass with its time, on a GPU also
+/// the kernels, in Chrome's trace format. Other steps have no overhead.
 class StepProfiler {
  public:
-  /// The steps log.profile names go into FOLDER/trace_step_0000010.json, with several ranks
-  /// FOLDER/trace_step_0000010_rank1.json.
+  /// Traces the steps in log.profile to FOLDER/trace_step_0000010.json, with several ranks to FOLDER/trace_step_0000010_rank1.json.
   StepProfiler(const LogSettings& settings, const std::string& folder, const ProcessGroup& group,
                const at::Device& device);
-  /// A trace that is under way is written.
+  /// Writes a trace that is still running.
   ~StepProfiler();
 
-  /// Call before and after each step. after() returns the trace's path once it is written. Throws UserError when it
-  /// cannot be.
+  /// Call before and after each step. after() returns the trace's path once it is written. Throws UserError if writing fails.
   void before(std::int64_t step);
   std::optional<std::string> after(std::int64_t step);
 
@@ -37,7 +35,7 @@ class StepProfiler {
   std::optional<std::array<std::int64_t, 2>> steps_;
   std::string path_;
   at::Device device_;
-  std::unique_ptr<Profiler> profiler_;  // null: no trace is under way
+  std::unique_ptr<Profiler> profiler_;  // null: no trace is running
 };
 
 }  // namespace tessera

@@ -21,53 +21,53 @@
 
 namespace tessera {
 
-/// A step that was made. Its numbers stay on the device until TrainingMonitor reads them back.
+/// A trained step. Its numbers stay on the device until TrainingMonitor reads them back.
 struct TrainedStep {
-  RunState before, after;  // loss_scale of `before` is filled in by TrainingMonitor, that of `after` means nothing
+  RunState before, after;  // TrainingMonitor fills in loss_scale of `before`; that of `after` is unused
   AccumulatedLosses losses;
   double learning_rate = 0;
-  at::Tensor numbers;   // as step_numbers gives them
-  at::Tensor decision;  // as NonFiniteGuard gives it; undefined: an update
+  at::Tensor numbers;   // from step_numbers()
+  at::Tensor decision;  // from NonFiniteGuard::check(); undefined: an update
   at::Tensor scale;     // GradScaler::numbers before the step; undefined: none
   NonFiniteGuard::StepDecision decided = NonFiniteGuard::StepDecision::update;  // filled in by TrainingMonitor
   MetricsRow row;                                                               // filled in by TrainingMonitor
 };
 
-/// Loss, gradient norm, terms, statistics, and the gradient norm of each group, as float32 [n] on the device: means over the ranks.
-/// Does not wait for the device.
+/// Returns loss, gradient norm, terms, statistics, and the gradient norm of each group, as float32 [n] on the device, averaged over
+/// ranks. Does not wait for the device.
 at::Tensor step_numbers(const AccumulatedLosses& losses, const GradientNorms& norms, const ProcessGroup& group,
                         const at::Device& device);
 
-/// What a run tells of its steps: reads their numbers back when they are wanted, writes rows and page, moves the progress
-/// bar, counts the operations of a step and traces those that log.profile names.
+/// Reports on a run's steps: reads their numbers back when they are needed, writes rows and page, moves the progress bar, counts the
+/// operations of a step, and traces the steps in log.profile.
 class TrainingMonitor {
  public:
-  /// Seconds that pass, from any moment on.
+  /// Returns seconds since some fixed moment.
   using Clock = std::function<double()>;
 
-  /// The references must outlive it. Files go into `folder`, which must be there; rank 0 alone writes them. clock: by
-  /// which a row's speed is told.
+  /// The references must outlive this object. Files go into `folder`, which must exist; only rank 0 writes them. `clock` measures
+  /// the speed reported in rows.
   TrainingMonitor(const Config& config, const ProcessGroup& group, const TrainingRun& run, const std::string& folder,
                   Clock clock = steady_seconds);
 
-  /// Begins after this step (0: at the start); what the files hold of later ones is dropped.
+  /// Starts after this step (0: from the beginning); drops what the files hold of later steps.
   void resume_at(std::int64_t step);
-  /// Looks at a batch on the CPU for what keeps a run from learning.
+  /// Checks a batch on the CPU for problems that keep a run from learning.
   void look_at(const Batch& batch);
-  /// Has step `number` made, and keeps it for read_back().
+  /// Runs step `number` with make() and keeps the result for read_back().
   void observe(std::int64_t number, const std::function<TrainedStep()>& make);
-  /// Runs what is not training (saving, evaluating): no row's speed counts its time.
+  /// Runs work that is not training (saving, evaluating); the speed in rows does not count its time.
   void leave_out(const std::function<void()>& body);
-  /// Steps observed since the last call of read_back().
+  /// Returns the number of steps observed since the last call of read_back().
   std::int64_t unread() const { return std::ssize(unread_); }
-  /// The steps observed since the last call, oldest first; waits for the device to finish them.
+  /// Waits for the device and returns the steps observed since the last call, oldest first.
   std::vector<TrainedStep> read_back();
-  /// Writes the row of a step, if log.every_steps says so. Its speed is by the clock since the row before (the first
-  /// row's: since the first step began), so the steps must have been read back. `now`: where the run stands.
+  /// Writes the row of a step, if log.every_steps asks for it. The row's speed is measured since the previous row (for the first
+  /// row, since the first step began), so the steps must have been read back. `now` is the run's current state.
   void record(MetricsRow row, const RunState& now);
-  /// Scalars of an evaluation: {"task.metric", value}.
+  /// Records the scalars of an evaluation: {"task.metric", value}.
   void evaluated(const RunState& now, const std::vector<std::pair<std::string, double>>& metrics);
-  /// Writes the run's page; good: whether the state is as it should be; note: a line beside it.
+  /// Writes the run's page. good: whether the state is as it should be; note: a line next to it.
   void show(const RunState& now, const std::string& state = "running", bool good = true, const std::string& note = "");
 
   RunLog& log() { return log_; }
@@ -76,13 +76,13 @@ class TrainingMonitor {
   static double steady_seconds();
   MetricsRow row_of(const TrainedStep& step) const;
   RowPlace place_of(const RunState& state) const;
-  /// At the end of an epoch, and of the run: which share of the texts' tokens was cut off.
+  /// Reports at the end of an epoch, and of the run, what share of the texts' tokens was cut off.
   void tell_of_cuts(const TrainedStep& step);
-  /// At the end of the first epoch, when it is known how many samples are skipped.
+  /// Reports at the end of the first epoch, when the number of skipped samples is known, if epochs are shorter than planned.
   void tell_of_shorter_epochs();
-  /// Into the log and the next row.
+  /// Writes a warning to the log and to the next row.
   void warn(const std::string& text);
-  /// Of each thing that AccumulatedLosses::used speaks of, the share that no rank has used since the row before.
+  /// Returns for each entry of AccumulatedLosses::used the share that no rank has used since the previous row.
   std::vector<std::pair<std::string, double>> unused_shares() const;
 
   const Config& config_;
@@ -92,24 +92,24 @@ class TrainingMonitor {
   std::vector<std::string> grad_norm_names_;
   RunLog log_;
   Mfu mfu_;
-  std::string first_texts_;  // how long those of the session's first batch are
+  std::string first_texts_;  // describes the length of the texts in the session's first batch
   StepProfiler profiler_;
   InputBoundDetector input_bound_;
   ChanceWatch chance_;
-  std::optional<CaptionWatch> captions_;  // none: equal captions do no harm
+  std::optional<CaptionWatch> captions_;  // none: equal captions are harmless for the objective
   std::optional<CutWatch> cuts_;          // none: there are no texts
-  std::int64_t cuts_told_at_ = 0;         // step
-  std::vector<std::string> warnings_;     // since the row before
+  std::int64_t cuts_told_at_ = 0;         // step of the last report
+  std::vector<std::string> warnings_;     // since the previous row
   std::vector<TrainedStep> unread_;
   Clock clock_;
 
   struct Window {                 // since the last row of metrics.jsonl
-    std::optional<double> begin;  // by the clock
-    double left_out = 0;          // seconds that were no training
+    std::optional<double> begin;  // in seconds of clock_
+    double left_out = 0;          // seconds that were not training
     std::int64_t samples = 0;
     double wait_seconds = 0;
-    LoaderStatistics loader;                   // as they were then
-    std::map<std::string, at::Tensor> used{};  // AccumulatedLosses::used, by any step
+    LoaderStatistics loader;                   // at the window's beginning
+    std::map<std::string, at::Tensor> used{};  // AccumulatedLosses::used, merged over its steps
   } window_;
 };
 

@@ -7,11 +7,11 @@
 
 namespace tessera {
 
-/// The captions of training samples as lines for the terminal.
+/// Returns the captions of training samples as lines for the terminal.
 std::string to_text(const std::vector<TrainingExample>& examples);
 
-/// A self-contained HTML page with the augmented pictures of training samples beside their texts, under what the dry run foretells
-/// (`numbers`, lines of text).
+/// Returns a self-contained HTML page with the augmented images and the texts of training samples, below the predictions of the dry
+/// run (`numbers`, lines of text).
 std::string example_page(const std::vector<TrainingExample>& examples, const std::string& title,
                          const std::string& data, const std::string& numbers = "");
 

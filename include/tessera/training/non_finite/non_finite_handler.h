@@ -8,17 +8,17 @@
 
 namespace tessera {
 
-/// What a run does about steps whose loss or gradient is not finite: says so, lists the samples in
-/// FOLDER/non_finite.jsonl, saves the state that the step met in FOLDER/non_finite, and looks for the first bad value.
+/// Handles steps with a non-finite loss or gradient: reports them, lists the samples in FOLDER/non_finite.jsonl, saves the state
+/// before the step in FOLDER/non_finite, and searches for the first bad value.
 class NonFiniteHandler {
  public:
-  /// The references must outlive it.
+  /// The references must outlive this object.
   NonFiniteHandler(const Config& config, const ProcessGroup& group, TrainingRun& run, StepRunner& runner,
                    NonFiniteGuard& guard, CheckpointKeeper& checkpoints, RunLog& log, const std::string& folder);
 
-  /// Whether the run goes on after this step; `vain`: steps made since, which the step has halted. `state` is the run's:
-  /// when it does not go on, that before the step; after a skipped step, that after it, with the step counted, and the next
-  /// batch is the one that follows. Every rank must call it.
+  /// Returns true if the run continues after this step. `vain` is the number of later steps that were computed without effect
+  /// because of it. Sets `state`, the run's state: if the run stops, to the state before the step; if the step is skipped, to the
+  /// state after it, with the step counted and the data positioned at the next batch. Every rank must call it.
   bool go_on_after(const TrainedStep& step, std::int64_t vain, RunState& state);
 
  private:

@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-/// apply_rules(), and besides takes the own weights of adapted encoders out of the list (and their requires_grad away): what
-/// is left of such an encoder are its adapters and what `trained` names. Read-out, projection and objective are as the rules
-/// say. Throws UserError as apply_rules(), where parameters.frozen freezes an adapter or what `trained` names, and for a
-/// pattern of `trained` that matches nothing of the encoder.
+/// Calls apply_rules(), then also removes the original weights of adapted encoders from the list and freezes them. Of such an
+/// encoder only its adapters and the parameters named in `trained` stay. Read-out, projection and objective follow the rules.
+/// Throws UserError like apply_rules(), if parameters.frozen freezes an adapter or a parameter in `trained`, and if a pattern of
+/// `trained` matches no parameter of the encoder.
 std::vector<NamedParameter> apply_rules_and_adapt(std::vector<NamedParameter> parameters, const DualEncoder& model,
                                                   const ParameterSettings& rules, const AdaptSettings& settings);
 

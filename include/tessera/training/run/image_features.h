@@ -9,17 +9,17 @@ namespace tessera {
 
 struct TrainingRun;
 
-/// Encodes each picture of data.train once, as evaluation sees it, with the image encoder of the run's initial weights,
-/// and writes what the objective and the read-out need of that into data.features.folder. Throws UserError: no such
-/// setting, an encoder that would not stay as it is, or data that cannot be read.
+/// Encodes each image of data.train once, with the preprocessing of evaluation and the run's initial image encoder, and writes what
+/// the objective and the read-out need into data.features.folder. Throws UserError if data.features is not set, if the encoder is
+/// trained, or if data cannot be read.
 FeatureManifest write_image_features(const Config& config);
 
-/// The features that data.features names, for a run whose model is built and whose frozen parameters are known. Throws
-/// UserError saying what does not fit: an encoder that is trained, features of other settings, or too few tensors.
+/// Opens the features that data.features names, for a run whose model is built and whose frozen parameters are known. Throws
+/// UserError if the encoder is trained, if the features were made with other settings, or if they lack tensors.
 std::shared_ptr<const FeatureFolder> open_image_features(const Config& config, const TrainingRun& run);
 
-/// Compares the image encoder's weights, once they are loaded, with those that the run's features are of. Throws
-/// UserError; does nothing for a run without features.
+/// Compares the loaded image encoder's weights with those that produced the run's features. Throws UserError if they differ; does
+/// nothing for a run without features.
 void check_feature_weights(const TrainingRun& run);
 
 }  // namespace tessera

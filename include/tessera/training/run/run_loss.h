@@ -9,13 +9,13 @@
 
 namespace tessera {
 
-/// The loss of a run after `step` updates as it stands now: the weights that evaluation.weights names, in the run's
-/// precision. It shares the run's modules. The view `image` is made as evaluation makes pictures, other views as training
-/// does, with the same random numbers each time; of several captions it takes the first.
+/// Returns the loss of a run in its current state after `step` updates, with the weights that evaluation.weights names and in the
+/// run's precision. It shares the run's modules. The view `image` is preprocessed as in evaluation, other views as in training, with
+/// the same random numbers each time; of several captions the first is used.
 std::shared_ptr<const RunLoss> run_loss(const TrainingRun& run, const Config& config, std::int64_t step);
 
-/// The same of a loaded checkpoint, by the configuration that it carries; null when it carries none. Measuring throws
-/// UserError for an objective with a teacher, which the file does not hold.
+/// The same for a loaded checkpoint, with the configuration stored in it; null if it has none. Measuring throws UserError for an
+/// objective with a teacher, because the file does not hold the teacher.
 std::shared_ptr<const RunLoss> checkpoint_loss(const InferenceModel& loaded);
 
 }  // namespace tessera

@@ -8,7 +8,8 @@
 
 namespace tessera {
 
-/// What is allowed but hardly meant, a line each: a contrast over a batch of one, a micro-batch above the batch.
+/// Returns warnings about settings that are allowed but probably a mistake, a line each: a contrast over a batch of one, a micro-batch
+/// larger than the batch.
 std::vector<std::string> setting_warnings(const TrainingRun& run, const Config& config, int ranks);
 
 }  // namespace tessera

@@ -8,9 +8,8 @@
 
 namespace tessera {
 
-/// Brings batches to a device. To a GPU they travel on a stream of their own, from page-locked memory while the steps
-/// before are still computed; what is given to the current stream afterwards waits for them. On the CPU: the batch
-/// itself.
+/// Copies batches to a device. For a GPU the copy runs on a separate stream, from page-locked memory, while earlier steps are still
+/// being computed; work queued on the current stream afterwards waits for the copy. On the CPU it returns the batch itself.
 class BatchUpload {
  public:
   explicit BatchUpload(const at::Device& device);

@@ -8,42 +8,42 @@
 
 namespace tessera {
 
-/// Keeps steps whose loss or gradient is not finite away from weights, moments and buffers (running averages of batch
-/// norms, what an objective counts or moves). All is decided on the device, so that no step waits for it. From the first
-/// bad step on nothing changes any more, until the host has read the numbers and says go_on(): the weights are then still
-/// those that the bad step met, and steps given to the device meanwhile were made in vain. But where gradients in float16
-/// have only left their range, that one step's update is left out and the loss scale shrinks.
+/// Prevents steps with a non-finite loss or gradient from changing weights, moments and buffers (running averages of batch norm, an
+/// objective's counts or centers). The decision is made on the device, so that no step waits for the host. After the first bad
+/// step nothing changes until the host has read the numbers and calls go_on(): the weights are then still those before the bad
+/// step, and later steps already queued on the device have no effect. If only float16 gradients overflowed, just that step's update
+/// is skipped and the loss scale shrinks.
 class NonFiniteGuard {
  public:
-  /// buffers: what a step changes beside the parameters. scale must outlive it.
+  /// buffers: tensors that a step changes in addition to the parameters. scale must outlive this object.
   NonFiniteGuard(std::vector<at::Tensor> buffers, GradScaler& scale);
 
-  /// What became of a step.
+  /// The fate of a step.
   enum class StepDecision {
     update,
-    overflow,  // its gradients left float16's range: no update
+    overflow,  // its gradients overflowed float16: no update
     halted,    // it was not finite, or came after such a step: no update
   };
 
-  /// Before the forward pass.
+  /// Call before the forward pass.
   void begin();
-  /// After the backward pass; settles the loss scale. numbers: loss, norm of the unscaled gradients, and whatever else must
-  /// be finite, [n] float32, the same on all ranks. Returns a StepDecision as a number, float32 scalar on the device.
+  /// Call after the backward pass; updates the loss scale. numbers [n] float32, the same on all ranks: loss, norm of the unscaled
+  /// gradients, and other numbers that must be finite. Returns a StepDecision as a number, a float32 scalar on the device.
   at::Tensor check(const at::Tensor& numbers);
-  /// 1 where this step's update is left out, float32 scalar on the device: for Optimizer::step.
+  /// Returns 1 if this step's update must be skipped, else 0, as a float32 scalar on the device for Optimizer::step.
   const at::Tensor& found_inf() const { return found_inf_; }
-  /// After the update and Objective::after_step: puts the buffers back where the update is left out.
+  /// Call after the update and Objective::after_step: restores the buffers if the update was skipped.
   void keep_buffers();
 
-  /// Puts the buffers back as they were at begin().
+  /// Restores the buffers to their values at begin().
   void restore();
-  /// Steps change things again.
+  /// Lets steps take effect again.
   void go_on() { halted_.reset(); }
 
  private:
   std::vector<at::Tensor> buffers_, values_;
   GradScaler& scale_;
-  at::Tensor halted_;  // bool scalar; undefined: not
+  at::Tensor halted_;  // bool scalar; undefined: false
   at::Tensor found_inf_;
 };
 

@@ -10,44 +10,44 @@
 
 namespace tessera {
 
-/// Device work that is recorded once and played again: a CUDA graph, or a stand-in for it in tests.
+/// Device work that is recorded once and replayed: a CUDA graph, or a stand-in for it in tests.
 class WorkRecorder {
  public:
   virtual ~WorkRecorder() = default;
-  /// Does the work where recordings are made, so that what is set up at first use is there when one is.
+  /// Runs the work in the same environment as a recording, so that lazy initialization is done before one is made.
   virtual void rehearse(const std::function<void()>& work) = 0;
-  /// Notes what `work` has the device do, on which tensors, without doing it. Throws c10::Error when part of it cannot
-  /// be noted: reading a value back, waiting for the device.
+  /// Records the device operations of `work` and their tensors without running them. Throws c10::Error if `work` does something
+  /// that cannot be recorded: reading a value back, or waiting for the device.
   virtual void record(const std::function<void()>& work) = 0;
-  /// Does what was recorded, on whatever those tensors hold now.
+  /// Runs the recorded operations on the tensors' current values.
   virtual void replay() = 0;
 };
 
-/// CUDA graphs on the current GPU. Throws UserError where Tessera was built without CUDA or there is no GPU.
+/// Returns a recorder of CUDA graphs on the current GPU. Throws UserError if Tessera was built without CUDA or there is no GPU.
 std::unique_ptr<WorkRecorder> make_cuda_recorder();
 
-/// What differs between two runs of the same recorded step.
+/// The inputs of a recorded step, which change between replays.
 struct GraphInputs {
   Batch batch;
-  at::Tensor rows;    // int64 [B], keys of what is random (models/per_sample_rng.h); may be undefined
-  at::Tensor weight;  // float32 scalar: what the loss is multiplied by
+  at::Tensor rows;    // int64 [B], keys of per-row randomness (models/per_sample_rng.h); may be undefined
+  at::Tensor weight;  // float32 scalar, the factor of the loss
 };
 
-/// Forward and backward pass of a micro-batch as one recording: the first few run as they would without it, the next is
-/// recorded, and from then on a batch costs the host one launch. Batches of another shape than the recorded one's run
-/// without it. Gradients are added up in tensors that stay where they are; clear them with zero_gradients() only.
+/// The forward and backward pass of a micro-batch as one recording. The first few batches run normally, the next one is recorded,
+/// and from then on a batch needs only one launch by the host. Batches with a different shape than the recorded one run normally.
+/// Gradients accumulate in tensors whose addresses must not change, so clear them only with zero_gradients().
 class StepGraph {
  public:
-  /// Leaves the gradients in the parameters. May read nothing that changes between steps but its argument, and nothing
-  /// back from the device.
+  /// Leaves the gradients in the parameters. It must not depend on anything that changes between steps except its argument, and
+  /// must not read values back from the device.
   using Work = std::function<Losses(const GraphInputs&)>;
 
-  /// parameters: those that `work` computes gradients of.
+  /// parameters: the parameters for which `work` computes gradients.
   StepGraph(std::unique_ptr<WorkRecorder> recorder, std::vector<at::Tensor> parameters, Work work);
 
-  /// The losses hold until the next call. Throws UserError when the work cannot be recorded.
+  /// Runs or replays the work. The losses are valid until the next call. Throws UserError if the work cannot be recorded.
   Losses run(const GraphInputs& inputs);
-  /// In place of optimizer->zero_grad().
+  /// Use this instead of optimizer->zero_grad().
   void zero_gradients();
 
  private:

@@ -7,20 +7,20 @@
 
 namespace tessera {
 
-/// Marks the work that a device has been given so far. Calling the result waits until the device is through with it; on
-/// the CPU it returns at once.
+/// Marks the work queued on a device so far. Calling the result waits until the device has finished that work; on the CPU it returns
+/// immediately.
 std::function<void()> mark_device(const at::Device& device);
 
-/// Keeps the host from running far ahead of a GPU: while two steps are under way, the next one is not begun. The queue then
-/// never runs dry, yet the host's clock and its waiting for data follow the device, and memory of few steps is held.
+/// Keeps the host from running far ahead of a GPU: while two steps are in progress, the next one does not start. The GPU's queue then
+/// never runs empty, yet the host's timing and its waiting for data follow the device, and memory is held for only a few steps.
 class StepPacer {
  public:
-  /// mark: as mark_device().
+  /// mark: a function like mark_device().
   explicit StepPacer(std::function<std::function<void()>()> mark) : mark_(std::move(mark)) {}
 
-  /// Before a step is given to the device.
+  /// Call before a step is queued on the device.
   void begin_step();
-  /// After it was given.
+  /// Call after it was queued.
   void end_step() { under_way_.push_back(mark_()); }
 
  private:

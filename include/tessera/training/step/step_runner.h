@@ -14,40 +14,40 @@
 
 namespace tessera {
 
-/// The reducer for what the optimizer trains, as `distributed` says.
+/// Makes the gradient reducer for the optimizer's parameters according to the settings in `distributed`.
 GradientReducer make_reducer(const TrainingRun& run, const Config& config, const ProcessGroup& group);
 
-/// Batches that each rank's update takes: `accumulation` of each source that gives its own.
+/// Returns the number of batches in each rank's update: `accumulation`, times the number of sources if each has separate batches.
 std::int64_t micro_batches(const Config& config, const TrainingRun& run);
 
-/// What one step has computed, before its update.
+/// The results of one step, before its update.
 struct AccumulatedLosses {
-  std::int64_t step = 0;          // updates done after it
+  std::int64_t step = 0;          // number of updates including this step's
   DataPosition begin;             // this rank's position before its first batch
-  std::vector<std::string> keys;  // this rank's samples
-  std::int64_t samples = 0;       // of all ranks
-  at::Tensor loss;  // this rank's, mean over the micro-batches; of sources that give batches of their own, the sum
+  std::vector<std::string> keys;  // keys of this rank's samples
+  std::int64_t samples = 0;       // samples of all ranks
+  at::Tensor loss;  // of this rank: the mean over the micro-batches, summed over sources with separate batches
   std::vector<std::pair<std::string, at::Tensor>> terms;
   std::vector<std::pair<std::string, at::Tensor>> statistics;  // Losses::statistics, means over the micro-batches
-  std::vector<std::pair<std::string, at::Tensor>> used;        // Losses::used, by any of them
+  std::vector<std::pair<std::string, at::Tensor>> used;        // Losses::used, merged over the micro-batches
   double wait_seconds = 0;                                     // spent waiting for data
 };
 
-/// Forward and backward passes of one step, as one rank of a group: micro-batches, ranks that reach the end of an epoch
-/// together, randomness. A step's gradients follow from weights, data position and the step's number alone, so any step
-/// can be computed again.
+/// Computes the forward and backward passes of a step on one rank of a group: reads micro-batches, lets ranks end an epoch together,
+/// and seeds randomness. A step's gradients depend only on the weights, the data position and the step number, so any step can be
+/// recomputed.
 class StepRunner {
  public:
-  /// All of them must outlive it. Throws UserError when training.cuda_graph is set where there can be none.
+  /// The references must outlive this object. Throws UserError if training.cuda_graph is set but not possible here.
   StepRunner(const Config& config, const ProcessGroup& group, TrainingRun& run, GradientReducer& gradients,
              Heartbeat& heartbeat);
 
-  /// Has each batch shown to `look`, on the CPU, before it is computed.
+  /// Calls `look` with each batch, on the CPU, before the batch is computed.
   void look_at_batches(std::function<void(const Batch&)> look) { look_ = std::move(look); }
-  /// Leaves in the parameters the gradients, averaged over ranks, of step number done + 1, times `scale` (float32 scalar on
-  /// the device; undefined: 1); `done`: steps made so far. Throws UserError when data fail.
+  /// Computes step number done + 1, where `done` is the number of steps so far, and leaves the gradients in the parameters, averaged
+  /// over ranks and times `scale` (float32 scalar on the device; undefined: 1). Throws UserError if data cannot be read.
   AccumulatedLosses run(std::int64_t done, const at::Tensor& scale = {});
-  /// The same, operator by operator even where a step is recorded and played back otherwise (training.cuda_graph).
+  /// The same, but never with a recorded graph (training.cuda_graph).
   AccumulatedLosses run_operators(std::int64_t done, const at::Tensor& scale = {});
 
  private:
@@ -55,15 +55,15 @@ class StepRunner {
   struct ReadBatch {
     Batch batch;
     StepContext context;
-    std::string source;  // that gave it, where an update takes batches of each; else empty
+    std::string source;  // the batch's source, if an update has separate batches of each source; else empty
   };
-  /// The next ones of the step: all of them where the objective looks ahead, which sees them then.
+  /// Reads the step's next batches. If the objective looks ahead, reads all of them and shows them to the objective.
   std::vector<ReadBatch> read(std::int64_t count, const AccumulatedLosses& result);
   Losses compute(const ReadBatch& given, std::int64_t index, const at::Tensor& scale, StepGraph* graph,
                  AccumulatedLosses& result);
-  /// Terms and statistics are told apart by source.
+  /// Adds the losses of a micro-batch. Terms and statistics are kept separately per source.
   void add_losses(const Losses& losses, const std::string& source, AccumulatedLosses& result) const;
-  /// The loader's next batch of the epoch, and of the source in it, that all ranks have reached.
+  /// Returns the loader's next batch of the epoch and source that all ranks have reached.
   Batch next_batch();
 
   const Config& config_;
@@ -73,15 +73,15 @@ class StepRunner {
   Heartbeat& heartbeat_;
   BatchUpload upload_;
   std::function<void(const Batch&)> look_;
-  std::unique_ptr<StepGraph> graph_;  // null: each step operator by operator
+  std::unique_ptr<StepGraph> graph_;  // null: steps are not recorded
 };
 
-/// Keys of what is random of this rank's rows in a micro-batch, from (seed, step, place in the step's global batch)
-/// alone (models/per_sample_rng.h): ranks take turns in the order of the samples, as RankSlice says.
+/// Returns the keys of per-row randomness for this rank's rows in a micro-batch (models/per_sample_rng.h). They depend only on (seed,
+/// step, position in the step's global batch); samples are dealt to ranks in turn, see RankSlice.
 at::Tensor step_row_keys(std::int64_t seed, std::int64_t step, std::int64_t micro_batch, std::int64_t batch_size,
                          const ProcessGroup& group);
 
-/// The trained steps' generator seed: from (seed, step, index of the micro-batch, rank) alone.
+/// Returns the generator seed of a micro-batch; it depends only on (seed, step, index of the micro-batch, rank).
 std::uint64_t step_seed(std::int64_t seed, std::int64_t step, std::int64_t micro_batch, int rank = 0);
 
 }  // namespace tessera

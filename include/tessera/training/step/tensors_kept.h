@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// Gives tensors their values back when it goes: buffers that a pass moves which does not count.
+/// Restores the values of tensors at the end of its lifetime, for example buffers that a trial pass changes.
 class TensorsKept {
  public:
   explicit TensorsKept(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {

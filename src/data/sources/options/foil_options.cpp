@@ -16,7 +16,7 @@ struct FoilCaptions {
 }  // namespace
 
 void read_foil(const std::string& path, OptionBuilder& out) {
-  std::map<std::int64_t, std::string> files;      // of pictures, by id
+  std::map<std::int64_t, std::string> files;      // image files, by id
   std::map<std::int64_t, FoilCaptions> captions;  // by the id of the caption that the foils change
   for_each_item(path, {{"images", [&](const JsonItem& item) { files[item.number("id")] = item.text("file_name"); }},
                        {"annotations", [&](const JsonItem& item) {
@@ -30,7 +30,7 @@ void read_foil(const std::string& path, OptionBuilder& out) {
   for (const auto& [id, own] : captions) {
     const std::string place = concat(path, ": caption ", id);
     const auto file = files.find(own.image);
-    if (file == files.end()) user_error(place, ": is of image ", own.image, ", which `images` does not list");
+    if (file == files.end()) user_error(place, ": belongs to image ", own.image, ", which `images` does not list");
     if (own.right.empty() || own.foils.empty()) {
       out.skip("no_pair");
       continue;

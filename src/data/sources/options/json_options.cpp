@@ -38,7 +38,7 @@ const std::vector<JsonOptionLayout>& json_layouts() {
   return layouts;
 }
 
-/// A list's items have numbers for names.
+/// Finds a member of an object by name, or an item of a list by its index as the name.
 const Json* member_of(const Json& item, const std::string& name) {
   if (item.is_object()) {
     const auto found = item.find(name);
@@ -58,12 +58,12 @@ void for_lines(const std::string& path, const std::string& text, const ItemBody&
     const Json item = Json::parse(line, nullptr, false);
     const std::string place = concat(path, ":", number);
     if (item.is_discarded())
-      user_error(place, ": is not JSON; expected a list of items, an object of them, or one a line");
+      user_error(place, ": is not JSON; expected a list of items, an object of items, or one item per line");
     body(item, place);
   }
 }
 
-/// A file of one line is an object as one of named items is; it has the layout's own members.
+/// Whether an object is a single item (a file of one line) rather than an object of named items: it has the layout's members.
 bool is_one_item(const Json& whole, const JsonOptionLayout& layout) {
   const auto has = [&](const std::string& name) { return whole.contains(name); };
   return whole.is_object() && std::any_of(layout.texts.begin(), layout.texts.end(), has);
@@ -75,14 +75,14 @@ void for_items(const std::string& path, const JsonOptionLayout& layout, const It
   if (whole.is_discarded()) return for_lines(path, text, body);
   if (is_one_item(whole, layout)) return body(whole, concat(path, ":1"));
   if (!whole.is_array() && !whole.is_object())
-    user_error(path, ": expected a list of items or an object of them, got ", whole.type_name());
+    user_error(path, ": expected a list or an object of items, got ", whole.type_name());
   if (whole.is_array())
     for (std::size_t i = 0; i < whole.size(); ++i) body(whole[i], concat(path, ": item ", i));
   else
     for (const auto& [name, item] : whole.items()) body(item, concat(path, ": ", printable(name, 60)));
 }
 
-/// "filename, caption and negative_caption".
+/// Lists a layout's members: "filename, caption and negative_caption".
 std::string expected_members(const JsonOptionLayout& layout) {
   std::vector<std::string> names = layout.pictures;
   names.insert(names.end(), layout.texts.begin(), layout.texts.end());
@@ -98,19 +98,19 @@ std::string members_there(const Json& item) {
   return names.empty() ? "an empty object" : printable(join_names(names), 300);
 }
 
-/// One item of a file.
+/// Reads one item of a file.
 class OptionReader {
  public:
   OptionReader(const Json& item, const std::string& place, const JsonOptionLayout& layout)
       : item_(item), place_(place), layout_(layout) {}
 
-  /// Where the annotators of VALSE did not agree that the foil is wrong, it is not asked.
+  /// VALSE: returns false if the annotators did not agree that the foil is wrong; such items are skipped.
   bool validated() const {
     const Json* votes = member_of(item_, "mturk");
     return votes == nullptr || !votes->is_object() || votes->value("caption", 3) >= 2;
   }
 
-  /// Of each member its text, or the texts of its list.
+  /// Returns each member's text, or the texts of its list.
   std::vector<std::string> texts_of(const std::vector<std::string>& members) const {
     std::vector<std::string> out;
     for (const std::string& name : members) {
@@ -124,7 +124,7 @@ class OptionReader {
     return out;
   }
 
-  /// The part of the picture that an item is about (ARO).
+  /// Returns the part of the image that an item is about (ARO).
   std::optional<Box> part() const {
     std::array<std::int64_t, 4> box{};
     const std::array<const char*, 4> names = {"bbox_y", "bbox_x", "bbox_h", "bbox_w"};
@@ -144,13 +144,13 @@ class OptionReader {
 
  private:
   [[noreturn]] void lacks(const std::string& name) const {
-    user_error(place_, ": has no ", name, "; layout ", layout_.name, " has ", expected_members(layout_), ", this item ",
+    user_error(place_, ": has no ", name, "; layout ", layout_.name, " has ", expected_members(layout_), ", this item has ",
                members_there(item_));
   }
 
   std::string text_of(const Json& value, const std::string& name) const {
     if (value.is_string()) return value.get<std::string>();
-    if (value.is_number_integer()) return value.dump();  // a picture's number
+    if (value.is_number_integer()) return value.dump();  // an image's number
     user_error(place_, ": ", name, ": expected a text or a list of texts, got ", value.type_name());
   }
 
@@ -159,7 +159,7 @@ class OptionReader {
   const JsonOptionLayout& layout_;
 };
 
-/// One item for each caption. One that has no other order (a single word) cannot be asked.
+/// Adds one item for each caption. A caption without any other order (a single word) is skipped.
 void add_orders(const WordOrders& orders, const OptionItem& captions, const std::string& place, OptionBuilder& out) {
   for (std::size_t i = 0; i < captions.texts.size(); ++i) {
     OptionItem item = captions;
@@ -171,8 +171,8 @@ void add_orders(const WordOrders& orders, const OptionItem& captions, const std:
   }
 }
 
-/// What's Up shows two objects in four relations, of which two are the opposite of each other: cup_left_of_chair.jpeg,
-/// cup_right_of_chair.jpeg, cup_on_chair.jpeg, cup_under_chair.jpeg (or in-front_of and behind).
+/// Sets an item's set and pair from its file name. What's Up shows two objects in four relations, which form two opposite pairs:
+/// cup_left_of_chair.jpeg, cup_right_of_chair.jpeg, cup_on_chair.jpeg, cup_under_chair.jpeg (or in-front_of and behind).
 void take_set(const std::string& picture, OptionItem& item) {
   const std::vector<std::string> words = split(std::filesystem::path(picture).stem().string(), '_');
   if (words.size() < 3) return;

@@ -7,30 +7,30 @@
 
 namespace tessera {
 
-/// The members of a JSON item that say what it asks; those of an item that is a list have numbers for names.
+/// The members of a JSON item that hold its images and texts. If an item is a list, names are indices.
 struct JsonOptionLayout {
   std::string name;
-  std::vector<std::string> pictures;   // each the name of a picture, or a list of them
-  std::vector<std::string> texts;      // each a text, or a list of them; the right ones first
-  std::vector<std::string> kind = {};  // the first that is there; none: a file is a kind
+  std::vector<std::string> pictures;   // each the name of an image, or a list of names
+  std::vector<std::string> texts;      // each a text, or a list of texts; the right ones first
+  std::vector<std::string> kind = {};  // the first existing one is used; empty: each file is a kind
   bool paraphrases = false;            // the first two texts are right
-  bool sets_by_picture = false;        // the picture's name says with which others it counts (What's Up)
-  bool word_orders = false;            // each text is right, and wrong with its words in other orders (ARO's COCO-Order)
+  bool sets_by_picture = false;        // the image's name determines the set and pair that it belongs to (What's Up)
+  bool word_orders = false;            // texts are right; their words in other orders are the wrong options (ARO's COCO-Order)
 };
 
-/// The layout of this name; nullptr: it is none of JSON items that are alike.
+/// Returns the layout of this name; nullptr if it is not a layout of uniform JSON items.
 const JsonOptionLayout* json_option_layout(const std::string& name);
 
-/// Reads a file of items: a list, an object of them by name, or a line of JSON each. Throws UserError naming file and
-/// item, and the members that it has and should have.
+/// Reads a file of items: a list, an object of items by name, or one item per line. Throws UserError naming file and item, and
+/// the members that it has and should have.
 void read_json_options(const std::string& path, const JsonOptionLayout& layout, OptionBuilder& out);
 
-/// FOIL's COCO captions, right ones and foils of one id (Shekhar et al. 2017).
+/// Reads FOIL's COCO captions: right captions and foils that share an id (Shekhar et al. 2017).
 void read_foil(const std::string& path, OptionBuilder& out);
-/// SVO-Probes: a sentence, a picture that shows it and one that differs in subject, verb or object (Hendricks and
+/// Reads SVO-Probes: a sentence, an image that shows it and one that differs in subject, verb or object (Hendricks and
 /// Nematzadeh 2021).
 void read_svo_probes(const std::string& path, OptionBuilder& out);
-/// MMVP-VLM: rows of number, pattern and statement, of which each two that follow each other are a pair (Tong et al. 2024).
+/// Reads MMVP-VLM: rows of number, pattern and statement; every two consecutive rows are a pair (Tong et al. 2024).
 void read_mmvp(const std::string& path, OptionBuilder& out);
 
 }  // namespace tessera

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-/// What lies within the picture of a part that may reach beyond it.
+/// Clips a part to the image.
 Box within(const Image& image, const Box& part) {
   const auto [top, left, height, width] = part;
   const std::int64_t first_row = std::clamp<std::int64_t>(top, 0, image.height);
@@ -20,7 +20,7 @@ Box within(const Image& image, const Box& part) {
           std::clamp<std::int64_t>(left + width, 0, image.width) - first_column};
 }
 
-/// Pictures of which some are cut out of larger ones.
+/// Images, some of which are cut out of larger ones.
 class OptionPictures final : public ListedPictures {
  public:
   OptionPictures(PictureList list, std::vector<std::optional<Box>> parts)
@@ -35,7 +35,7 @@ class OptionPictures final : public ListedPictures {
     if (box[2] <= 0 || box[3] <= 0)
       throw SampleError("bad_box",
                         concat("sample ", sample.key, ": the part at row ", (*part)[0], ", column ", (*part)[1],
-                               " lies outside the picture"),
+                               " is outside the image"),
                         sample.key);
     sample.image = crop(whole, box);
     return sample;
@@ -62,15 +62,15 @@ void OptionBuilder::take_form(const OptionItem& item, const std::string& place) 
   const std::size_t pictures = item.pictures.size(), texts = item.texts.size();
   if (set_.form == OptionForm::paraphrase) {
     if (pictures == 1 && texts == 3) return;
-    user_error(place, ": has ", pictures, " pictures and ", texts, " texts; expected one and three");
+    user_error(place, ": has ", pictures, " images and ", texts, " texts; expected one and three");
   }
   const bool pairs = pictures == 2 && texts == 2;
   if (!pairs && !(pictures == 1 && texts > 1) && !(texts == 1 && pictures > 1))
-    user_error(place, ": has ", pictures, " pictures and ", texts,
-               " texts; expected one picture with several texts, several pictures with one text, or two of each");
+    user_error(place, ": has ", pictures, " images and ", texts,
+               " texts; expected one image with several texts, several images with one text, or two of each");
   const OptionForm form = pairs ? OptionForm::pairs : OptionForm::choice;
   if (!set_.items.empty() && form != set_.form)
-    user_error(place, pairs ? ": has two pictures and two texts" : ": has one right option",
+    user_error(place, pairs ? ": has two images and two texts" : ": has one right option",
                ", unlike the items before; expected items of one form");
   set_.form = form;
 }
@@ -86,7 +86,7 @@ void OptionBuilder::add(OptionItem item, const std::string& place) {
 const std::string& OptionBuilder::lexicon() const {
   if (settings_.lexicon.empty())
     user_error("options: lexicon is not set; layout ", settings_.layout,
-               " needs a file of nouns and adjectives, one a line (configs/lexicons/nouns_adjectives_small.txt has some)");
+               " needs a file of nouns and adjectives, one per line (configs/lexicons/nouns_adjectives_small.txt has some)");
   config::require(settings_.lexicon);
   return settings_.lexicon;
 }

@@ -11,24 +11,24 @@
 
 namespace tessera {
 
-/// Collects pictures, each once, and the items that ask about them.
+/// Collects the items of a benchmark, and their images, each once.
 class OptionBuilder {
  public:
   explicit OptionBuilder(const OptionSettings& settings) : settings_(settings) {}
 
-  /// The number of a picture, or of a part of it.
+  /// Returns the index of an image, or of a part of it, and adds it if it is new.
   std::int64_t picture(const std::string& name, const std::optional<Box>& part = {});
-  /// `place` is where the item stands, for messages. An item with a blank text is left out. Throws UserError for one that
-  /// is of no form, or of another than those before.
+  /// Adds an item. An item with a blank text is skipped. `place` is its place in the file, for messages. Throws UserError if the
+  /// item does not have a known form, or has another form than the earlier items.
   void add(OptionItem item, const std::string& place);
-  /// The lexicon that the layout needs. Throws UserError if none is set.
+  /// Returns the path of the lexicon that the layout needs. Throws UserError if none is set.
   const std::string& lexicon() const;
-  /// Counts an item that the benchmark itself leaves out.
+  /// Counts a skipped item.
   void skip(const std::string& reason) { ++set_.skipped[reason]; }
-  /// The items have two right texts each (SugarCrepe++).
+  /// Declares that each item has two right texts (SugarCrepe++).
   void expect_paraphrases() { set_.form = OptionForm::paraphrase; }
 
-  /// `files`: the annotations. Throws UserError if there are no items.
+  /// Returns the set. `files`: the annotation files. Throws UserError if there are no items.
   OptionSet finished(const std::vector<std::string>& files) &&;
 
  private:
@@ -36,9 +36,9 @@ class OptionBuilder {
 
   const OptionSettings& settings_;
   OptionSet set_;
-  std::vector<std::string> files_;               // of the pictures
-  std::vector<std::optional<Box>> parts_;        // likewise
-  std::map<std::string, std::int64_t> numbers_;  // of pictures, by name and part
+  std::vector<std::string> files_;               // of the images
+  std::vector<std::optional<Box>> parts_;        // of the images
+  std::map<std::string, std::int64_t> numbers_;  // indices of images, by name and part
 };
 
 }  // namespace tessera

@@ -19,7 +19,7 @@ void read_option_file(const std::string& path, const std::string& layout, Option
 OptionSet read_options(const OptionSettings& settings) {
   if (settings.annotations.items.empty())
     user_error("options: annotations is not set; expected the files of layout ", settings.layout);
-  if (settings.images.empty()) user_error("options: images is not set; expected the folder of the pictures");
+  if (settings.images.empty()) user_error("options: images is not set; expected the folder of the images");
   config::require(settings.images);
   OptionBuilder builder(settings);
   const std::vector<std::string> paths = expand_paths(settings.annotations, ".json");

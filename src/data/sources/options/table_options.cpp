@@ -30,7 +30,7 @@ void read_svo_probes(const std::string& path, OptionBuilder& out) {
       if (is_true(row[number])) item.kind = name;
     for (const std::size_t picture : {right, wrong}) {
       const std::string name(strip(row[picture]));
-      if (name.empty()) user_error(place, ": names no picture (column ", table.columns()[picture], ")");
+      if (name.empty()) user_error(place, ": names no image (column ", table.columns()[picture], ")");
       item.pictures.push_back(out.picture(name));
     }
     out.add(std::move(item), place);
@@ -52,7 +52,7 @@ void read_mmvp(const std::string& path, OptionBuilder& out) {
     out.add(std::move(item), concat(path, ":", table.line()));
     item = {};
   }
-  if (!item.pictures.empty()) user_error(path, ": its last row has no other to pair with; rows are pairs");
+  if (!item.pictures.empty()) user_error(path, ": its last row has no partner; every two rows are a pair");
 }
 
 }  // namespace tessera

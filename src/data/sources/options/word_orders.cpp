@@ -12,10 +12,10 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-constexpr int kTries = 20;  // to find an order that differs; words that repeat may have none
+constexpr int kTries = 20;  // to find a different order; repeated words may have none
 constexpr std::size_t kRun = 3;
 
-/// What ARO takes for words: it cuts captions at blanks and these marks; commas and apostrophes stay with their words.
+/// Splits a caption into words as ARO does: at white space and these marks; commas and apostrophes stay with their words.
 Words words_of(const std::string& caption) {
   constexpr std::string_view kMarks = ".!\"()*#:;~";
   Words words;
@@ -35,7 +35,7 @@ std::string sentence_of(const Words& words) {
   return text;
 }
 
-/// The words at `places` in another order, all others where they are.
+/// Shuffles the words at `places` and leaves all others in place.
 Words shuffled_at(Words words, const std::vector<std::size_t>& places, Random& random) {
   Words moved;
   for (const std::size_t place : places) moved.push_back(words[place]);
@@ -59,7 +59,7 @@ Words joined(const std::vector<Words>& runs) {
   return words;
 }
 
-/// The word as a lexicon has it: "cat," is "cat".
+/// Returns a word in the form used by the lexicon: "cat" for "cat,".
 std::string bare(const std::string& word) {
   std::string out = word;
   std::erase_if(out, [](char c) { return c == ',' || c == '\'' || c == '?'; });

@@ -6,15 +6,15 @@
 
 namespace tessera {
 
-/// A caption with its words in wrong orders (ARO's order tasks, Yuksekgonul et al. 2023, section 2.3).
+/// Makes wrong word orders of captions (ARO's order tasks, Yuksekgonul et al. 2023, section 2.3).
 class WordOrders {
  public:
-  /// `lexicon`: a file of nouns and adjectives, lower case, one a line.
+  /// `lexicon`: a file of nouns and adjectives in lower case, one per line.
   explicit WordOrders(const std::string& lexicon);
 
-  /// The caption, in lower case and without marks, then up to four other orders of its words: with its nouns and adjectives
-  /// shuffled, with all its other words shuffled, with its runs of three words shuffled, and with the words of each such run
-  /// shuffled. An order that would be the caption's own is left out. The same caption always gives the same orders.
+  /// Returns the caption in lower case and without punctuation, then up to four other orders of its words: with its nouns and
+  /// adjectives shuffled, with all its other words shuffled, with its runs of three words shuffled, and with the words of each
+  /// such run shuffled. Orders equal to the caption's own are left out. The same caption always yields the same orders.
   std::vector<std::string> of(const std::string& caption) const;
 
  private:

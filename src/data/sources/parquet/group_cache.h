@@ -12,15 +12,16 @@
 
 namespace tessera {
 
-/// The groups of rows that were used last. Thread-safe: one thread reads a group, others that want it wait.
+/// Caches the most recently used row groups. Thread-safe: one thread reads a group while others that need it wait.
 class GroupCache {
  public:
   using Group = std::shared_ptr<const ColumnGroup>;
 
-  /// most: groups that are kept.
+  /// most: number of groups to keep.
   explicit GroupCache(std::size_t most) : most_(most) {}
 
-  /// The group of this number, out of `read` where it is not there. Damage stays known; a disk that fails is asked again.
+  /// Returns the group of this number, and calls `read` if it is not cached. If `read` reports damage, the error is cached; if
+  /// the disk fails (std::system_error), the next call reads again.
   Group get(std::int64_t number, const std::function<Group()>& read);
 
  private:
@@ -31,7 +32,7 @@ class GroupCache {
 
   const std::size_t most_;
   std::mutex mutex_;
-  std::list<std::int64_t> order_;  // the one used last stands first
+  std::list<std::int64_t> order_;  // most recently used first
   std::unordered_map<std::int64_t, Entry> entries_;
 };
 

@@ -28,16 +28,16 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kOpeningThreads = 8;
 constexpr std::int64_t kMostOpenGroups = 64;
-constexpr std::size_t kTextGroups = 4;  // whose captions alone are kept, for those who count them in order
+constexpr std::size_t kTextGroups = 4;  // groups kept with only their text columns, for reading captions in order
 
-/// A column that settings name, as it is read: its place among the columns read, and what stands below it.
+/// A column named in the settings: its index among the columns that are read, and the path of members below it.
 struct ReadColumn {
-  std::string name;  // as the settings have it
+  std::string name;  // as written in the settings
   std::size_t place = 0;
   std::vector<std::string> below;
 };
 
-/// Columns that are read together.
+/// The names of columns that are read together.
 struct ColumnSet {
   std::vector<std::string> names;
 
@@ -78,11 +78,11 @@ struct TextColumns {
   }
 };
 
-/// How a row holds its picture.
+/// How a row holds its image.
 struct PictureColumn {
   enum class Form { bytes, file_name, bytes_or_file_name };
   std::size_t place = 0;
-  std::string member;  // of the structure that the column is; empty: the column itself
+  std::string member;  // member of the column's structure; empty: the column itself
   Form form = Form::bytes;
 };
 
@@ -95,7 +95,7 @@ bool is_list_of_numbers(const Column& column) {
          (column.members[0].kind == Column::Kind::number || is_list_of_numbers(column.members[0]));
 }
 
-/// Class names in the metadata that Hugging Face's datasets write.
+/// Reads class names from the metadata that Hugging Face's datasets write.
 std::vector<std::string> class_names_in(const std::string& metadata, const std::string& column) {
   const Json json = Json::parse(metadata, nullptr, false);
   std::vector<std::string> names;
@@ -154,7 +154,7 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     return text;
   }
 
-  // Reads the columns that the filter asks for, and no others.
+  // Reads only the columns that the filter uses.
   std::vector<FilterVerdict> judge(const RowFilter& filter) const override {
     ColumnSet set;
     std::vector<ReadColumn> columns;
@@ -225,13 +225,13 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
         largest = std::max(largest, files_[file]->group_bytes(static_cast<std::int64_t>(i)));
       }
       if (!files_[file]->problem().empty())
-        log::warning(paths_[file], ": is cut off or damaged behind its first ", with_thousands(first),
+        log::warning(paths_[file], ": is cut off or damaged after its first ", with_thousands(first),
                      " rows, which are used (", printable(files_[file]->problem()), ")");
     }
     if (groups_.empty())
       user_error(paths_[0], paths_.size() > 1 ? concat(" and ", paths_.size() - 1, " more files") : "",
                  ": hold no rows");
-    // A power of two: as many ranks, or fewer, then read groups of their own.
+    // A power of two, so that with a power of two of at most as many ranks each rank reads its own groups.
     const std::int64_t fit = std::clamp<std::int64_t>((settings_.memory_mb << 20) / largest, 1, kMostOpenGroups);
     open_groups_ = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(fit)));
     if (largest > settings_.memory_mb << 20)
@@ -244,8 +244,8 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     for (const std::string& name : settings_.image_keys)
       if (const auto path = find_column(there, name); path && !has_picture_) set_picture(name, *path);
     if (!has_picture_)
-      user_error(paths_[0], ": no column has pictures: its columns are ", column_names(there),
-                 ", the picture is looked for in ", join_names(settings_.image_keys), " (image_keys)");
+      user_error(paths_[0], ": no column has images: its columns are ", column_names(there),
+                 ", the image is looked for in ", join_names(settings_.image_keys), " (image_keys)");
     texts_ = text_columns(columns_);
     texts_alone_ = text_columns(text_columns_);
     label_ = first_of(settings_.label_keys);
@@ -272,7 +272,7 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     const bool is_pair = path.kind == Column::Kind::structure && path.below.empty() && has_member(*column, "bytes");
     if (path.below.size() > 1 || (!is_pair && path.kind != Column::Kind::binary && path.kind != Column::Kind::text))
       user_error(paths_[0], ": column ", printable(name), " (image_keys) is of type ", printable(path.type),
-                 "; expected a picture's bytes, {bytes, path} or a file's name");
+                 "; expected an image's bytes, {bytes, path} or a file name");
     picture_ = {columns_.add(path.column), path.below.empty() ? std::string() : path.below[0],
                 is_pair                             ? PictureColumn::Form::bytes_or_file_name
                 : path.kind == Column::Kind::binary ? PictureColumn::Form::bytes
@@ -306,7 +306,7 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     return std::nullopt;
   }
 
-  // All files must have what is read of the first one.
+  // All files must have the columns that are read from the first one.
   void check_columns() const {
     for (std::size_t i = 1; i < files_.size(); ++i)
       for (const std::string& name : columns_.names) {
@@ -380,7 +380,7 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     }
     const auto name = is_pair ? group.bytes(picture_.place, place.row, "path") : value;
     if (picture_.form == Form::bytes || !name || name->empty()) {
-      sample.no_image = concat("sample ", printable(sample.key), " has no picture: its column ", printable(picture_name_), " is null");
+      sample.no_image = concat("sample ", printable(sample.key), " has no image: its column ", printable(picture_name_), " is null");
       return;
     }
     const fs::path folder =
@@ -394,11 +394,11 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
   const std::vector<std::string> paths_;
   std::vector<std::shared_ptr<const ColumnFile>> files_;
   std::vector<Group> groups_;
-  std::vector<std::int64_t> starts_;  // first sample of each group; then the end
+  std::vector<std::int64_t> starts_;  // first sample of each group, then the total
   std::int64_t open_groups_ = 1;
   std::vector<std::string> classes_;
 
-  ColumnSet columns_, text_columns_;  // all that samples need, and their captions alone
+  ColumnSet columns_, text_columns_;  // all columns that samples need, and only those of their texts
   PictureColumn picture_;
   std::string picture_name_;
   bool has_picture_ = false;

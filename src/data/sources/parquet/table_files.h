@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-/// The Parquet and Arrow files that settings name (expand_paths()). A folder stands for its .parquet files, or else its .arrow
-/// files; one that save_to_disk of Hugging Face's datasets wrote for those that its state.json lists. Throws UserError; of a
-/// folder of several splits it names them.
+/// Returns the Parquet and Arrow files that the settings name (expand_paths()). A folder stands for its .parquet files, or else
+/// its .arrow files; a folder written by Hugging Face datasets' save_to_disk stands for the files that its state.json lists.
+/// Throws UserError; for a folder with several splits the message lists them.
 std::vector<std::string> table_files(const PathList& paths);
 
 }  // namespace tessera

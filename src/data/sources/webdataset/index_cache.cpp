@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 static_assert(std::endian::native == std::endian::little, "cached indices are little-endian");
 
-constexpr std::string_view kMagic = "TESSERA TAR INDEX 1\n";  // the number is the version of what follows
+constexpr std::string_view kMagic = "TESSERA TAR INDEX 1\n";  // the number is the version of the format
 constexpr std::int64_t kTooYoung = 2'000'000'000;             // nanoseconds
 
 struct TarState {
@@ -89,7 +89,7 @@ std::string packed(const io::TarIndex& index, const TarState& state) {
   return out;
 }
 
-// Nothing: of another version, damaged, or of another state of the tar.
+// Returns nullopt if the cached index is damaged, has another version, or belongs to another state of the tar.
 std::optional<io::TarIndex> unpacked(std::string_view in, const TarState& state) {
   std::uint64_t stored = 0, members = 0;
   if (in.size() < kMagic.size() + sizeof(stored) || !in.starts_with(kMagic)) return std::nullopt;
@@ -125,7 +125,7 @@ std::optional<fs::path> user_cache() {
   return std::nullopt;
 }
 
-// Where the index of a tar may be, the better place first.
+// Returns the places where the index of a tar may be, the preferred one first.
 std::vector<fs::path> places_of(const std::string& setting, const std::string& path) {
   if (setting != "beside") return {in_folder(setting, path)};
   std::vector<fs::path> places = {path + ".index"};
@@ -134,7 +134,7 @@ std::vector<fs::path> places_of(const std::string& setting, const std::string& p
 }
 
 bool keep_index(const fs::path& place, const std::string& content) {
-  // Of one process' threads one at a time, as they would share the temporary file where a tar is named twice.
+  // One thread of the process at a time: if a tar is named twice, threads would share the temporary file.
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   try {
@@ -162,10 +162,10 @@ io::TarIndex IndexCache::index(const std::string& path, const Make& make) const 
     if (fs::exists(place, ignored)) try {
         if (auto index = unpacked(io::read_file(place.string()), *state)) return *std::move(index);
       } catch (const UserError&) {
-        // What cannot be read is made anew.
+        // An index that cannot be read is made again.
       }
   io::TarIndex index = make(path);
-  // What a damaged tar holds may have been a fault of reading.
+  // The damage of a tar may have been a temporary read error, so its index is not kept.
   if (!index.problem.empty() || is_young(*state) || state_of(path) != state) return index;
   const std::string content = packed(index, *state);
   for (const fs::path& place : places) {

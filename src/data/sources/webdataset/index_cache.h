@@ -8,18 +8,19 @@
 
 namespace tessera {
 
-/// Keeps the indices of tar files for the next start. An index counts as long as its tar has the size and the time of
-/// change that it had; one that is damaged or of another version is made anew. Several threads, processes and machines
-/// may use one place at once: files appear whole.
+/// Stores the indices of tar files for the next start. An index is valid as long as its tar has the same size and modification
+/// time; one that is damaged or has another version is made again. Several threads, processes and machines may use the same
+/// place at once, as files appear only when complete.
 class IndexCache {
  public:
-  /// "beside": SHARD.tar.index beside the shard, or where that cannot be written in tessera/index of the user's cache
-  /// folder ($XDG_CACHE_HOME, ~/.cache); "off"; else a folder, made when there is none.
+  /// "beside": SHARD.tar.index next to the shard, or, if that cannot be written, tessera/index in the user's cache folder
+  /// ($XDG_CACHE_HOME, ~/.cache); "off": nowhere; otherwise a folder, which is created if necessary.
   explicit IndexCache(std::string setting);
 
   using Make = std::function<io::TarIndex(const std::string& path)>;
-  /// The kept index, or what `make` gives, which is kept then. A tar that changed within the last seconds or is damaged
-  /// is not kept: its time could not tell the next change. Throws as `make`; never because nothing can be kept.
+  /// Returns the stored index, or calls `make` and stores its result. The index of a tar that is damaged, or that changed within
+  /// the last seconds, is not stored: another change might leave the same modification time. Throws what `make` throws; a
+  /// failure to store the index is not an error.
   io::TarIndex index(const std::string& path, const Make& make = io::index_tar) const;
 
  private:

@@ -21,20 +21,20 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kJsonField = "json.";  // "json.summary" is the field summary of the json member
+constexpr std::string_view kJsonField = "json.";  // "json.summary" means the field summary of the json member
 
-/// The members of one sample with its json member parsed when it is first asked for.
+/// Reads the texts of one sample; parses its json member at the first use.
 class MemberTexts {
  public:
   explicit MemberTexts(const SampleMembers& members) : members_(members) {}
 
-  /// Null: there is no json member, or it is not JSON.
+  /// Returns null if there is no json member or it is not JSON.
   const nlohmann::json* json() {
     if (!parsed_ && members_.has("json")) parsed_ = parse_python_json(members_.read("json"));
     return parsed_ && !parsed_->is_discarded() ? &*parsed_ : nullptr;
   }
 
-  /// The first of these members or fields that is there, without white space around it; or nothing.
+  /// Returns the first existing one of these members or fields, stripped of white space; an empty text if there is none.
   std::string first(const std::vector<std::string>& names) {
     for (const std::string& name : names) {
       if (members_.has(name)) return std::string(strip(members_.read(name)));
@@ -56,7 +56,7 @@ std::optional<std::string> first_member(const SampleMembers& members, const std:
   return std::nullopt;
 }
 
-/// What `read` gives; its errors name shard and sample, as `named`, its argument, makes a text do.
+/// Calls `read` and adds shard and sample to its errors. `read` gets a function that adds them to any other message.
 template <class Read>
 auto read_named(const std::string& shard, const std::string& key, const Read& read) {
   const auto named = [&](const std::string& text) { return concat(shard, ": sample ", key, ": ", text); };
@@ -82,7 +82,7 @@ Sample MemberMapper::load(const std::string& shard, const std::string& key, cons
   return read_named(shard, key, [&](const auto& named) {
     Sample sample = read(key, members);
     if (sample.encoded.empty())
-      sample.no_image = named("has no picture; expected one of the members " + join_names(settings_.image_keys));
+      sample.no_image = named("has no image; expected one of the members " + join_names(settings_.image_keys));
     return sample;
   });
 }
@@ -116,7 +116,7 @@ Sample MemberMapper::read(const std::string& key, const SampleMembers& members) 
 std::int64_t MemberMapper::count_captions(const std::string& key, const SampleMembers& members) const {
   const auto texts = std::count_if(settings_.caption_keys.begin(), settings_.caption_keys.end(),
                                    [&](const std::string& name) { return members.has(name); });
-  // Several may hold blank ones among them, which are no captions; a single blank one is a bad sample either way.
+  // Several members may include blank ones, which do not count as captions; a single blank one is a bad sample either way.
   const bool in_json =
       members.has("json") && (!settings_.json_captions.empty() || (!settings_.text_fields.empty() && texts == 0));
   if (!in_json && !settings_.caption_lines && texts <= 1) return texts;
@@ -156,7 +156,7 @@ std::string MemberMapper::describe_keys(const std::vector<std::string>& fields) 
       places.back() += concat(" and in the json member's ", join_names(settings_.json_captions), " (json_captions)");
     if (field == "label")
       places.back() += classes_.empty() ? ", and no file lists the classes (classes)"
-                                        : concat(", and ", classes_.size(), " names of classes are known (classes)");
+                                        : concat(", and ", classes_.size(), " class names are known (classes)");
   }
   std::string text;
   for (const std::string& place : places) text += (text.empty() ? "" : ", ") + place;
@@ -179,7 +179,7 @@ void MemberMapper::read_captions(const SampleMembers& members, const nlohmann::j
     throw SampleError("bad_json", "its json member is not JSON");
   else if (members.has("json") && !told_bad_json_.exchange(true))
     log::warning("sample ", sample.key,
-                 ": its json member is not JSON: of it and any like it only the other members are used");
+                 ": its json member is not JSON: only the other members of this sample and others like it are used");
 }
 
 void MemberMapper::add_captions(const std::string& text, Sample& sample) const {

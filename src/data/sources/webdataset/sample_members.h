@@ -12,31 +12,31 @@
 
 namespace tessera {
 
-/// The files of one sample of a shard, wherever they are; each goes by what follows the key in its name.
+/// The files of one sample of a shard, from an index or a stream; each is named by the part of its name after the key.
 class SampleMembers {
  public:
   virtual ~SampleMembers() = default;
   virtual bool has(const std::string& name) const = 0;
-  /// Its bytes; only of a member that is there. Throws SampleError when they cannot be had.
+  /// Returns the bytes of a member, which must exist. Throws SampleError if they cannot be read.
   virtual std::string read(const std::string& name) const = 0;
 };
 
-/// Makes samples out of their members, as the settings map them.
+/// Makes samples from their members according to the settings.
 class MemberMapper {
  public:
-  /// `first_shard`: classes.txt is looked for beside it; empty: nowhere.
+  /// `first_shard`: classes.txt is looked for next to it; empty: nowhere.
   MemberMapper(const WebDatasetSettings& settings, const std::string& first_shard);
 
-  /// The sample of this key in a shard; it may lack any field, the picture too. Throws SampleError naming both: members
-  /// that are damaged. Nothing is decoded but masks and region features.
+  /// Makes the sample of this key in a shard; any field may be missing, even the image. Only masks, depths and region features
+  /// are decoded. Throws SampleError naming shard and key if members are damaged.
   Sample load(const std::string& shard, const std::string& key, const SampleMembers& members) const;
-  /// The captions that load() would give, of the texts alone. Throws as it does, but for what it says of pictures.
+  /// Returns the captions that load() would return, reading only texts. Throws as load() does, except for errors about images.
   std::vector<std::string> captions(const std::string& shard, const std::string& key,
                                     const SampleMembers& members) const;
-  /// How many those are: known by the members' names, unless lines or the json member must be read for it.
+  /// Returns how many captions there are: from the members' names, unless lines or the json member must be read.
   std::int64_t count_captions(const std::string& key, const SampleMembers& members) const;
   const std::vector<std::string>& classes() const { return classes_; }
-  /// "caption is looked for in txt and text (caption_keys)": of these fields (needed_fields()).
+  /// Describes where these fields (needed_fields()) come from: "caption is looked for in txt and text (caption_keys)".
   std::string describe_keys(const std::vector<std::string>& fields) const;
 
  private:

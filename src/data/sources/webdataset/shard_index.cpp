@@ -18,8 +18,8 @@ namespace {
 constexpr std::size_t kIndexThreads = 8;
 constexpr std::chrono::seconds kTellEvery{10};
 
-// Gathers the members of one shard into samples. A member goes to the last sample of its key, unless that has one of its
-// name already: then the key comes twice, and a new sample begins, so that nothing is lost.
+// Groups the members of one shard into samples. A member is added to the last sample of its key, unless that sample already has
+// a member of this name: then the key is repeated, and a new sample starts, so that nothing is lost.
 class ShardReader {
  public:
   ShardReader(ShardIndex& index, std::uint32_t shard) : index_(index), shard_(shard), begin_(index.samples.size()) {}
@@ -42,7 +42,7 @@ class ShardReader {
     index_.samples[current_].members.push_back({name, member.offset, member.size});
   }
 
-  // A cut archive's last sample is kept only when nothing of it can be missing.
+  // Drops the last sample of a truncated archive if some of its members may be missing.
   void drop_incomplete(const std::string& cut_member) {
     const std::size_t count = index_.samples.size() - begin_;
     if (count == 0) return;
@@ -56,7 +56,7 @@ class ShardReader {
   std::size_t count() const { return index_.samples.size() - begin_; }
 
  private:
-  // Files named IMG.00001.jpg all have one key: looking through its members one by one would take quadratic time.
+  // Files named IMG.00001.jpg all share one key, so that comparing with each of its members would take quadratic time.
   bool is_new_name(std::size_t sample, const std::string& name) {
     constexpr std::size_t few = 32;
     const std::vector<ShardMember>& members = index_.samples[sample].members;
@@ -78,17 +78,18 @@ class ShardReader {
   std::size_t current_ = 0;
   std::unordered_map<std::string, std::size_t> latest_;
   std::unordered_map<std::size_t, bool> scattered_;
-  std::unordered_map<std::size_t, std::unordered_set<std::string>> many_names_;  // names, of samples that have many
+  std::unordered_map<std::size_t, std::unordered_set<std::string>> many_names_;  // member names, for samples with many members
 };
 
-// In threads: what takes time is waiting for the disk or the network. A path that comes twice is read once.
+// Reads the headers in threads, as most of the time is spent waiting for the disk or the network. A path that is given twice is
+// read once.
 std::map<std::string, io::TarIndex> index_tars(const std::vector<std::string>& paths, const std::string& setting) {
   const IndexCache cache(setting);
   std::map<std::string, io::TarIndex> indices;
-  std::vector<std::pair<const std::string, io::TarIndex>*> order;  // each once, as they are named
+  std::vector<std::pair<const std::string, io::TarIndex>*> order;  // each path once, in the order given
   for (const std::string& path : paths)
     if (const auto [place, is_new] = indices.try_emplace(path); is_new) order.push_back(&*place);
-  std::mutex mutex;  // guards the two below
+  std::mutex mutex;  // guards the two variables below
   std::size_t done = 0;
   auto told = std::chrono::steady_clock::now();
   for_each_in_threads(order.size(), kIndexThreads, [&](std::size_t i) {

@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-/// A file of a sample in its shard.
+/// A file of a sample in a shard.
 struct ShardMember {
-  std::string name;  // what follows the first dot, in lower case
+  std::string name;  // the part after the first dot, in lower case
   std::uint64_t offset = 0;
   std::uint64_t size = 0;
 };
@@ -22,23 +22,23 @@ struct ShardSample {
   const ShardMember* find(const std::string& name) const;
 };
 
-/// All samples of some tar shards, and what was odd about them.
+/// All samples of some tar shards, and irregularities found in them.
 struct ShardIndex {
   std::vector<std::string> paths;
   std::vector<ShardSample> samples;
-  std::map<std::string, std::int64_t> names;  // of members -> how many samples have one
-  std::int64_t repeated = 0;                  // samples whose key had come before in the same shard
-  std::int64_t scattered = 0;                 // samples whose members do not lie next to each other
+  std::map<std::string, std::int64_t> names;  // member name -> number of samples that have it
+  std::int64_t repeated = 0;                  // samples with a key that occurred before in the same shard
+  std::int64_t scattered = 0;                 // samples with members that are not adjacent
   std::string repeated_example;
   std::string scattered_example;
   std::vector<std::string> problems;  // one line for each damaged shard
 };
 
-/// Splits a member's path at the first dot of its file name: "a/b.seg.png" -> "a/b" and "seg.png". False for file names
-/// without a dot or that start with one, and for WebDataset's own meta files ("__x__").
+/// Splits a member's path at the first dot of its file name: "a/b.seg.png" -> "a/b" and "seg.png". Returns false for file names
+/// that have no dot or start with one, and for WebDataset's own meta files ("__x__").
 bool split_member_path(const std::string& path, std::string& key, std::string& name);
 
-/// Reads the headers of the shards, in threads, or what `cache` (see IndexCache) keeps of them.
+/// Indexes the shards by their headers, in threads, or from the indices stored in `cache` (see IndexCache).
 ShardIndex index_shards(const std::vector<std::string>& paths, const std::string& cache = "off");
 
 }  // namespace tessera

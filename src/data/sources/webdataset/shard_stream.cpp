@@ -94,7 +94,7 @@ std::vector<std::string> expand_shards(const PathList& paths) {
   PathList files;
   for (const std::string& item : paths.items) {
     if (item.starts_with(kCommand)) {
-      // Commands may hold commas; "::" joins them, as it does file names.
+      // Commands may contain commas, so they are separated only by "::".
       std::string rest = item;
       for (std::size_t end = 0; end != std::string::npos; rest = end == std::string::npos ? "" : rest.substr(end + 2)) {
         end = rest.find("::" + std::string(kCommand));
@@ -109,7 +109,7 @@ std::vector<std::string> expand_shards(const PathList& paths) {
       extension = has_files(folder, ".tar.gz") ? ".tar.gz" : has_files(folder, ".tgz") ? ".tgz" : extension;
     append(expand_paths({{item}, paths.origin, paths.searched}, extension, true));
   }
-  if (out.empty()) append(expand_paths(paths, ".tar", true));  // says what is missing
+  if (out.empty()) append(expand_paths(paths, ".tar", true));  // throws an error that names what is missing
   return out;
 }
 

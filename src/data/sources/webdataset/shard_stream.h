@@ -15,7 +15,7 @@
 
 namespace tessera {
 
-/// A sample as its shard holds it: the bytes of its members.
+/// A sample as stored in a shard: the bytes of its members.
 struct RawSample : public SampleMembers {
   std::string shard;
   std::string key;
@@ -28,31 +28,31 @@ struct RawSample : public SampleMembers {
   const std::string* find(const std::string& name) const;
 };
 
-/// Tells where a new sample begins: at a new key, or at a name that the sample has already.
+/// Detects where a new sample starts: at a new key, or at a member name that the current sample already has.
 class StreamGrouping {
  public:
   bool begins(const std::string& key, const std::string& name);
 
-  /// How many samples have begun with a key that came before in this shard.
+  /// The number of samples with a key that occurred before in this shard.
   std::int64_t repeated() const { return repeated_; }
   const std::string& repeated_example() const { return repeated_example_; }
 
  private:
   std::string key_;
-  std::unordered_set<std::string> names_;  // of the members of this sample
-  std::unordered_set<std::size_t> keys_;   // hashes of all that came: a shard may hold millions
+  std::unordered_set<std::string> names_;  // of this sample's members
+  std::unordered_set<std::size_t> keys_;   // hashes of all keys so far: a shard may hold millions
   std::int64_t repeated_ = 0;
   std::string repeated_example_;
 };
 
-/// Samples of a shard that comes as a stream: the members that follow each other under one key.
+/// Reads the samples of a shard that is a stream: consecutive members with the same key form a sample.
 class ShardStream {
  public:
-  /// `wanted`: names of members that are kept. Throws StreamError, as next() does.
+  /// `wanted`: whether a member of this name is kept. Throws StreamError, as next() does.
   ShardStream(const std::string& address, const StreamWaitPolicy& wait_policy,
               std::function<bool(const std::string&)> wanted);
 
-  /// Null at the end.
+  /// Returns the next sample; null at the end.
   std::shared_ptr<RawSample> next();
 
   const StreamGrouping& grouping() const { return grouping_; }
@@ -62,23 +62,23 @@ class ShardStream {
   const std::function<bool(const std::string&)> wanted_;
   TarStream tar_;
   StreamGrouping grouping_;
-  std::shared_ptr<RawSample> open_;  // may have more members to come
+  std::shared_ptr<RawSample> open_;  // the current sample, which may get more members
 };
 
-/// How many samples ShardStream gives of these members.
+/// Returns how many samples ShardStream makes of these members.
 std::int64_t count_streamed(const std::vector<io::TarMember>& members);
 
-/// What index_tar tells, of a tar that comes as a stream; offsets count its bytes uncompressed.
+/// Does the same as index_tar for a tar that is a stream; offsets count uncompressed bytes.
 io::TarIndex index_stream(const std::string& address, const StreamWaitPolicy& wait_policy);
 
-/// True for commands ("pipe:...") and compressed tars (by their names).
+/// Whether an address is a command ("pipe:...") or, by its name, a compressed tar.
 bool is_stream(const std::string& address);
 
-/// What a data set's fingerprint calls a shard: its file name, or the whole command.
+/// Returns a shard as a DataFile for the data set's fingerprint; its name is the file name, or the whole command.
 DataFile shard_file(const std::string& address);
 
-/// Shards as the user names them: as expand_paths, and commands with braces ("pipe:cat {0..9}.tar"). A folder without
-/// .tar files stands for its .tar.gz or .tgz files.
+/// Expands the shards that a user names, as expand_paths does, including commands with braces ("pipe:cat {0..9}.tar"). A folder
+/// without .tar files stands for its .tar.gz or .tgz files.
 std::vector<std::string> expand_shards(const PathList& paths);
 
 }  // namespace tessera

@@ -7,12 +7,12 @@
 
 namespace tessera {
 
-/// What a filter says of samples, by their keys.
+/// A filter's verdicts on samples, by key.
 using SideTable = std::unordered_map<std::string, FilterVerdict>;
 
-/// That of the samples in the Parquet file beside a shard (00000.parquet beside 00000.tar, as img2dataset writes it), whose
-/// column `key` has the keys. Empty where there is no such file, where it lacks a field of the filter, or where Arrow is not
-/// there: the samples' own fields are to be asked then. Throws UserError: a file that is damaged.
+/// Judges the samples listed in the Parquet file next to a shard (00000.parquet for 00000.tar, as img2dataset writes it), which
+/// has their keys in its column `key`. Returns an empty table if there is no such file, if it lacks one of the filter's fields,
+/// or if Arrow is not available; then the caller must use the samples' own fields. Throws UserError if the file is damaged.
 SideTable judge_side_table(const std::string& shard, const RowFilter& filter);
 
 }  // namespace tessera

@@ -24,13 +24,13 @@ constexpr std::size_t kCountingThreads = 4;
 constexpr std::uint64_t kOrderOfShards = 0x5348, kOrderInBuffer = 0x4255;  // words of random keys
 constexpr std::chrono::milliseconds kLongestPause{30'000};
 
-/// What all streams of one source share.
+/// The state that all streams of one source share.
 struct StreamedShards {
   StreamedShards(const WebDatasetSettings& given, std::vector<std::string> addresses)
       : settings(given),
         shards(std::move(addresses)),
         mapper(given, is_stream(shards[0]) && shards[0].starts_with("pipe:") ? "" : shards[0]) {
-    for (const auto* names : {&given.image_keys, &given.caption_keys, &given.label_keys, &given.mask_keys,
+    for (const auto* names : {&given.image_keys, &given.caption_keys, &given.label_keys, &given.mask_keys, &given.depth_keys,
                               &given.summary_keys, &given.object_keys, &given.region_keys})
       wanted.insert(names->begin(), names->end());
     wanted.insert("json");
@@ -40,13 +40,13 @@ struct StreamedShards {
     return {std::chrono::milliseconds(static_cast<std::int64_t>(1000 * settings.stream.timeout)), stop};
   }
 
-  // Of the first such shard only: there may be thousands, each read once per epoch.
+  // Logs only the first such shard: there may be thousands, each read once per epoch.
   void tell_repeated(const std::string& shard, const StreamGrouping& grouping) const {
     if (grouping.repeated() == 0 || told_repeated.exchange(true)) return;
     log::warning(shard, ": ", grouping.repeated(),
-                 " keys come again after other samples (first: ", grouping.repeated_example(),
-                 "); a stream joins only members that follow each other, so each is a sample of its own. Said of one "
-                 "shard; others may be alike");
+                 " keys are repeated after other samples (first: ", grouping.repeated_example(),
+                 "); a stream joins only consecutive members, so each of them is a sample of its own. Reported for one "
+                 "shard; others may have the same problem");
   }
 
   const WebDatasetSettings settings;
@@ -56,13 +56,13 @@ struct StreamedShards {
   mutable std::atomic<bool> told_repeated = false;
 };
 
-/// One shard after the other; one that fails is begun again.
+/// Reads one shard after the other; a shard that fails is read again from its start.
 class ShardRow {
  public:
   ShardRow(std::shared_ptr<const StreamedShards> all, std::vector<std::string> shards, std::stop_token stop)
       : all_(std::move(all)), shards_(std::move(shards)), stop_(std::move(stop)) {}
 
-  /// Null at the end.
+  /// Returns the next sample; null at the end.
   std::function<Sample()> next() {
     while (at_ < shards_.size()) {
       try {
@@ -86,7 +86,7 @@ class ShardRow {
       return all->wanted.contains(name);
     });
     for (std::int64_t i = 0; i < given_; ++i)
-      if (!shard_->next()) throw StreamError("gave fewer samples than the time before");
+      if (!shard_->next()) throw StreamError("has fewer samples than at the previous attempt");
   }
 
   void end_shard() {
@@ -95,7 +95,7 @@ class ShardRow {
     given_ = failures_ = 0;
   }
 
-  // What stands for the rest of a shard that is given up; null: it is to be read again.
+  // Handles a failure. Returns null if the shard is to be read again; otherwise a bad sample in place of the rest of the shard.
   std::function<Sample()> try_again(const std::string& problem) {
     const StreamSettings& settings = all_->settings.stream;
     const std::string what = concat(shards_[at_], ": ", problem, " (after ", given_, " samples)");
@@ -107,13 +107,13 @@ class ShardRow {
     }
     const std::string often = settings.retries > 0 ? concat(", ", settings.retries + 1, " times") : "";
     if (settings.on_failure == "stop")
-      user_error(what, often, "; stream.on_failure: skip would go on with the next shard");
+      user_error(what, often, "; set stream.on_failure: skip to continue with the next shard");
     log::warning(what, often, "; the rest of it is skipped");
     end_shard();
     return [what]() -> Sample { throw SampleError("shard_failed", what); };
   }
 
-  // The first time none, then 1, 2, 4, ... seconds.
+  // Waits before a retry: not before the first, then 1, 2, 4, ... seconds.
   void pause() const {
     if (failures_ < 2) return;
     auto left =
@@ -132,8 +132,7 @@ class ShardRow {
   std::int64_t given_ = 0, failures_ = 0;  // of this shard
 };
 
-/// Pass after pass over the shards of one process, each in another order, with the samples of a pass drawn from a
-/// buffer.
+/// Makes pass after pass over the shards of one process, each in another order, and draws the samples of a pass from a buffer.
 class ShuffledStream : public SampleStream {
  public:
   ShuffledStream(std::shared_ptr<const StreamedShards> all, const StreamStart& start)
@@ -189,7 +188,7 @@ class ShuffledStream : public SampleStream {
   std::vector<std::string> own_;
   std::optional<ShardRow> row_;
   std::vector<std::function<Sample()>> buffer_;
-  bool given_ = false;  // a sample in this pass
+  bool given_ = false;  // whether this pass has returned a sample
 };
 
 class StreamedWebDataset : public StreamSource {
@@ -218,7 +217,7 @@ class StreamedWebDataset : public StreamSource {
                   " streams are read in a new order each epoch, each by one process, and the next sample is drawn "
                   "from a buffer of ",
                   all_->settings.stream.buffer,
-                  ": the order is only approximately random, and a process whose streams end early begins them again");
+                  ": the order is only approximately random, and a process that reaches the end of its streams early starts them again");
   }
   std::unique_ptr<SampleStream> open(const StreamStart& start) const override {
     return std::make_unique<ShuffledStream>(all_, start);
@@ -231,7 +230,7 @@ class StreamedWebDataset : public StreamSource {
   }
 
   std::int64_t counted() const {
-    log::info(named(), ": counting the samples, which reads everything once; stream.samples spares it");
+    log::info(named(), ": counting the samples, which reads everything once; set stream.samples to avoid it");
     const IndexCache cache(all_->settings.index_cache);
     const StreamWaitPolicy wait_policy = all_->wait_policy({});
     std::vector<io::TarIndex> indices(all_->shards.size());

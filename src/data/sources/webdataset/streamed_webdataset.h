@@ -9,8 +9,7 @@
 
 namespace tessera {
 
-/// Samples of shards at least one of which is a stream; all of them are read as streams then. Throws UserError when
-/// they hold no sample.
+/// Reads shards of which at least one is a stream; then all of them are read as streams. Throws UserError if they hold no sample.
 std::shared_ptr<StreamSource> make_streamed_webdataset(const WebDatasetSettings& settings,
                                                        std::vector<std::string> shards);
 

@@ -11,8 +11,8 @@ namespace tessera {
 
 namespace {
 constexpr std::uint64_t kLargestMember = std::uint64_t{1} << 60;
-constexpr std::uint64_t kLargestStep = 1 << 20;  // memory grows with what comes, not with what a header announces
-constexpr std::uint64_t kLargestFile = 1 << 30;  // of compressed zeros any size may come
+constexpr std::uint64_t kLargestStep = 1 << 20;  // memory grows with the data read, not with the size in a header
+constexpr std::uint64_t kLargestFile = 1 << 30;  // compressed zeros may expand to any size
 }  // namespace
 
 std::string TarStream::take(std::uint64_t size) {
@@ -38,7 +38,7 @@ void TarStream::pass_over(std::uint64_t size) {
   }
 }
 
-// To the stream's own end, where a command says whether all went well.
+// Reads to the end of the stream, where a command's exit code is checked.
 void TarStream::drain() {
   std::array<char, 1 << 14> buffer{};
   while (bytes_->read(buffer.data(), buffer.size()) > 0) {
@@ -54,7 +54,7 @@ bool TarStream::next(io::TarMember& member) {
     const std::string block = take(io::kBlock);
     if (block.empty() && begin > 0) return false;
     if (block.size() < io::kBlock)
-      throw StreamError(begin == 0 ? concat("gave ", block.size(), " bytes, which are no tar archive")
+      throw StreamError(begin == 0 ? concat("has ", block.size(), " bytes, which are not a tar archive")
                                    : "the archive ends in the middle of a header");
     if (io::is_zero_block(block)) {
       drain();
@@ -62,7 +62,7 @@ bool TarStream::next(io::TarMember& member) {
     }
     io::TarHeader header;
     if (const std::string problem = reader.read(block, header); !problem.empty())
-      throw StreamError(begin == 0 ? "is no tar archive (its first header's checksum is wrong)"
+      throw StreamError(begin == 0 ? "is not a tar archive (its first header's checksum is wrong)"
                                    : concat(problem, " (byte ", begin, ")"));
     name_ = header.extended ? "a header" : printable(header.name);
     for (bool more = header.continued; more;) {

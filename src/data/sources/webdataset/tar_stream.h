@@ -8,16 +8,16 @@
 
 namespace tessera {
 
-/// Members of a tar that comes as a stream, in order.
+/// Reads the members of a tar that is a stream, in order.
 class TarStream {
  public:
   explicit TarStream(std::unique_ptr<ByteStream> bytes) : bytes_(std::move(bytes)) {}
 
-  /// The next plain file: its name, place and size. False at the end, which is the archive's and the stream's. What
-  /// content() has not taken of the last one is passed over. Throws StreamError: no tar, cut off, damaged.
+  /// Advances to the next plain file and sets its name, offset and size. Skips what content() has not read of the previous file.
+  /// Returns false at the end of both the archive and the stream. Throws StreamError if it is not a tar, truncated or damaged.
   bool next(io::TarMember& member);
 
-  /// The bytes of that file.
+  /// Returns the bytes of that file.
   std::string content();
 
  private:
@@ -27,7 +27,7 @@ class TarStream {
 
   std::unique_ptr<ByteStream> bytes_;
   std::uint64_t at_ = 0;
-  std::uint64_t content_ = 0, filling_ = 0;  // of the member at hand: bytes not taken yet
+  std::uint64_t content_ = 0, filling_ = 0;  // bytes of the current member and its padding that are not read yet
   std::string name_;
 };
 

@@ -20,7 +20,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kNamed = 20;  // names in a message
+constexpr std::size_t kNamed = 20;  // maximum number of names in a message
 constexpr std::size_t kFilterThreads = 8;
 
 class IndexedMembers : public SampleMembers {
@@ -81,7 +81,7 @@ class WebDataset : public IndexedSource, public FieldSource {
     return shard_file(index_.paths.at(static_cast<std::size_t>(index)));
   }
 
-  // By the side table of a shard, where there is one that has the fields, else by the samples' json members.
+  // Judges by a shard's side table if it has the filter's fields, otherwise by the samples' json members.
   std::vector<FilterVerdict> judge(const RowFilter& filter) const override {
     std::vector<std::size_t> begins;
     for (std::size_t i = 0; i < index_.samples.size(); ++i)
@@ -114,10 +114,10 @@ class WebDataset : public IndexedSource, public FieldSource {
                                   : concat(index_.paths[0], " and ", index_.paths.size() - 1, " more shards");
     if (index_.repeated > 0)
       log::warning(where, ": ", index_.repeated,
-                   " keys come more than once; each is a sample of its own (first: ", index_.repeated_example, ")");
+                   " keys occur more than once; each occurrence is a sample of its own (first: ", index_.repeated_example, ")");
     if (index_.scattered > 0)
       log::warning(where, ": the members of ", index_.scattered,
-                   " samples do not lie together (first: ", index_.scattered_example, ")");
+                   " samples are not adjacent (first: ", index_.scattered_example, ")");
     if (index_.samples.empty()) {
       std::string why;
       for (const std::string& problem : index_.problems) why = "; " + problem;
@@ -127,10 +127,10 @@ class WebDataset : public IndexedSource, public FieldSource {
     for (const ShardSample& sample : index_.samples)
       without_image += first_of(sample, settings_.image_keys) == nullptr ? 1 : 0;
     if (without_image == size())
-      user_error(where, ": no sample has a picture: the members found are ", join_names(member_names()),
-                 ", the picture is looked for in ", join_names(settings_.image_keys), " (image_keys)");
+      user_error(where, ": no sample has an image: the members found are ", join_names(member_names()),
+                 ", the image is looked for in ", join_names(settings_.image_keys), " (image_keys)");
     if (without_image > 0)
-      log::warning(where, ": ", without_image, " of ", size(), " samples have no picture (",
+      log::warning(where, ": ", without_image, " of ", size(), " samples have no image (",
                    join_names(settings_.image_keys), ")");
   }
 
@@ -141,7 +141,7 @@ class WebDataset : public IndexedSource, public FieldSource {
     return names;
   }
 
-  // Of the first sample that has a json member: " (json: caption and url)".
+  // Lists the fields of the first json member: " (json: caption and url)".
   std::string json_fields() const {
     const auto found = std::find_if(index_.samples.begin(), index_.samples.end(),
                                     [](const ShardSample& sample) { return sample.find("json") != nullptr; });
@@ -151,11 +151,11 @@ class WebDataset : public IndexedSource, public FieldSource {
       const std::vector<std::string> names = json_names(text, kNamed);
       return names.empty() ? "" : " (json: " + join_names(names) + ")";
     } catch (const std::exception&) {
-      return {};  // it is for a message about something else
+      return {};  // only decorates a message about another problem
     }
   }
 
-  // Null where there is none, or one that is no JSON.
+  // Returns a sample's json member; null if there is none or it is not JSON.
   static nlohmann::json json_of(const ShardSample& sample, const io::RandomAccessFile& file) {
     const ShardMember* member = sample.find("json");
     if (member == nullptr) return nullptr;

@@ -20,7 +20,7 @@ AddedToken read_token(const nlohmann::json& json, const std::string& origin) {
                        : key == "rstrip"      ? &token.rstrip
                        : key == "normalized"  ? &token.normalized
                                               : nullptr;
-    if (flag == nullptr) user_error(origin, ": ", shown(key), " of the added token ", shown(token.content), " is not known here");
+    if (flag == nullptr) user_error(origin, ": ", shown(key), " of the added token ", shown(token.content), " is not supported");
     if (!value.is_boolean()) user_error(origin, ": ", key, " of the added token ", shown(token.content), " is neither true nor false");
     *flag = value.get<bool>();
   }
@@ -30,7 +30,7 @@ AddedToken read_token(const nlohmann::json& json, const std::string& origin) {
 }  // namespace
 
 AddedTokens::AddedTokens(const nlohmann::json& json, const Tokens& tokens, const Normalizer& normalizer, const std::string& origin) {
-  if (!json.is_null() && !json.is_array()) user_error(origin, ": its added_tokens are no list");
+  if (!json.is_null() && !json.is_array()) user_error(origin, ": its added_tokens are not a list");
   auto next = static_cast<std::int32_t>(tokens.count);
   std::unordered_map<std::string, std::int32_t> ids;
   for (const nlohmann::json& each : json) {
@@ -45,7 +45,7 @@ AddedTokens::AddedTokens(const nlohmann::json& json, const Tokens& tokens, const
   build(normalizer);
 }
 
-// Of tokens with one id the last counts.
+// Keeps the last of several tokens with the same id.
 void AddedTokens::keep(AddedToken token) {
   const auto same = std::find_if(tokens_.begin(), tokens_.end(), [&](const AddedToken& other) { return other.id == token.id; });
   if (same != tokens_.end())
@@ -83,7 +83,7 @@ bool AddedTokens::stands_alone(std::string_view text, std::size_t begin, std::si
 
 namespace {
 
-/// The first place from `at` on where one of the bytes stands.
+/// Returns the first position from `at` on with one of the bytes.
 std::size_t next_place(std::string_view text, std::size_t at, const std::vector<bool>& first, const std::string& firsts) {
   if (firsts.size() == 1) return std::min(text.find(firsts[0], at), text.size());
   while (at < text.size() && !first[static_cast<std::uint8_t>(text[at])]) ++at;
@@ -103,7 +103,7 @@ std::size_t begin_of_space(std::string_view text, std::size_t end) {
 
 void AddedTokens::find(std::string_view text, bool normalized, std::vector<AddedPart>& out) const {
   const Matcher& matcher = normalized ? normalized_ : plain_;
-  std::size_t behind = 0;  // the last token
+  std::size_t behind = 0;  // end of the last token
   if (!matcher.firsts.empty()) {
     for (std::size_t at = next_place(text, 0, matcher.first, matcher.firsts); at < text.size();
          at = next_place(text, at, matcher.first, matcher.firsts)) {
@@ -119,7 +119,7 @@ void AddedTokens::find(std::string_view text, bool normalized, std::vector<Added
       if (token.lstrip) begin = std::max(begin_of_space(text, begin), behind);
       if (token.rstrip) end = end_of_row(text, end, white_space);
       if (behind < begin) out.push_back({behind, begin, -1});
-      if (begin < end) out.push_back({begin, end, token.id});  // white space that the token before took is no token
+      if (begin < end) out.push_back({begin, end, token.id});  // empty if the previous token took the token's white space
       behind = end;
     }
   }

@@ -13,15 +13,15 @@
 
 namespace tessera::json_tokenizer {
 
-/// A token that is looked for in the text before a model sees it.
+/// A token that is searched in the text before the model sees it.
 struct AddedToken {
   std::string content;
   std::int32_t id;
   bool special, single_word, lstrip, rstrip;
-  bool normalized;  // looked for in normalized text
+  bool normalized;  // searched in normalized text
 };
 
-/// Part of a text: an added token, or what lies between them.
+/// A part of a text: an added token, or the text between two of them.
 struct AddedPart {
   std::size_t begin, end;
   std::int32_t id;  // of the token; -1: none
@@ -30,19 +30,19 @@ struct AddedPart {
 /// The file's `added_tokens`. Thread-safe.
 class AddedTokens {
  public:
-  /// Tokens that the model has keep its id, the others get those behind its vocabulary. Throws UserError naming `origin`.
+  /// Tokens in the model's vocabulary keep their ids; the others get ids after the vocabulary. Throws UserError naming `origin`.
   AddedTokens(const nlohmann::json& json, const Tokens& tokens, const Normalizer& normalizer, const std::string& origin);
 
   const std::vector<AddedToken>& list() const { return tokens_; }
-  /// Appends the parts of a text from left to right; nothing for an empty one. `normalized` says which tokens are looked for.
+  /// Appends the parts of a text from left to right; none for an empty text. `normalized` selects which tokens are searched.
   void find(std::string_view text, bool normalized, std::vector<AddedPart>& out) const;
 
  private:
-  /// Tokens to look for: the one that begins first, the longest of those.
+  /// Finds the token that starts first; of several there, the longest.
   struct Matcher {
-    ByteTrie trie;  // numbers of tokens_
+    ByteTrie trie;  // contents to indices in tokens_
     std::vector<bool> first = std::vector<bool>(256);
-    std::string firsts;  // the bytes that any of them begins with
+    std::string firsts;  // the first bytes of all tokens
   };
   void keep(AddedToken token);
   void build(const Normalizer& normalizer);

@@ -20,11 +20,11 @@ namespace fs = std::filesystem;
 
 json parsed(const std::string& text, const std::string& path) {
   json out = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!out.is_object()) user_error(path, ": is no JSON object: the file is damaged");
+  if (!out.is_object()) user_error(path, ": is not a JSON object: the file is damaged");
   return out;
 }
 
-/// The settings beside a vocabulary file.
+/// The tokenizer_config.json next to a vocabulary file.
 class Config {
  public:
   explicit Config(const std::string& path) : path_((fs::path(path).parent_path() / "tokenizer_config.json").string()) {
@@ -36,7 +36,7 @@ class Config {
     if (!found->is_boolean()) user_error(path_, ": ", key, " is neither true nor false");
     return found->get<bool>();
   }
-  /// A token, which stands there as a text or as an object.
+  /// Returns a token, which the file has as a text or as an object.
   std::string token(const char* key, const char* otherwise) const {
     const auto found = values_.find(key);
     if (found == values_.end()) return otherwise;
@@ -49,7 +49,7 @@ class Config {
   json values_ = json::object();
 };
 
-/// A file with a `model`, whose special tokens are those of `names` that its vocabulary has.
+/// Builds a tokenizer.json around a `model`.
 class File {
  public:
   File(json model, std::string path) : path_(std::move(path)) {
@@ -60,6 +60,7 @@ class File {
     file_ = {{"version", "1.0"}, {"added_tokens", json::array()}, {"model", std::move(model)}};
   }
 
+  /// Adds those of the names that are in the vocabulary as special tokens.
   void add_special(const std::vector<std::string>& names) {
     for (const std::string& name : names)
       if (ids_.contains(name)) file_["added_tokens"].push_back({{"id", ids_.at(name)}, {"content", name}, {"special", true}, {"normalized", false}});
@@ -68,7 +69,7 @@ class File {
   bool has(const std::string& token) const { return ids_.contains(token); }
 
   json pair_of(const std::string& token) const { return json::array({token, id_of(token)}); }
-  /// A template of special tokens and "$A", the text.
+  /// Sets a template of special tokens and "$A", the text.
   void set_template(const std::vector<std::string>& pieces) {
     json single = json::array(), tokens = json::object();
     for (const std::string& piece : pieces) {
@@ -98,12 +99,12 @@ json byte_level(bool prefix_space) {
 }
 
 json read_merges(const std::string& path) {
-  if (!fs::is_regular_file(path)) user_error(path, ": is not there: vocab.json needs it beside itself");
+  if (!fs::is_regular_file(path)) user_error(path, ": is missing: vocab.json needs it in the same folder");
   json out = json::array();
   for (std::string& line : split(io::read_file(path), '\n')) {
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty() || line.starts_with("#version")) continue;
-    if (!is_utf8(line)) user_error(path, ": line ", out.size() + 2, " is no UTF-8");
+    if (!is_utf8(line)) user_error(path, ": line ", out.size() + 2, " is not UTF-8");
     out.push_back(std::move(line));
   }
   return out;
@@ -148,7 +149,7 @@ std::string of_byte_pairs(const std::string& path, const std::string& bytes) {
 }
 
 std::string of_word_pieces(const std::string& path, const std::string& bytes) {
-  if (!is_utf8(bytes)) user_error(path, ": is no UTF-8; expected BERT's vocab.txt, one piece a line");
+  if (!is_utf8(bytes)) user_error(path, ": is not UTF-8; expected BERT's vocab.txt, one piece per line");
   const Config config(path);
   json vocabulary = json::object();
   std::vector<std::string> lines = split(bytes, '\n');
@@ -172,7 +173,7 @@ std::string of_word_pieces(const std::string& path, const std::string& bytes) {
   return file.text();
 }
 
-/// XLM-RoBERTa's ids begin with four tokens of its own, in place of the model's first three, and end with <mask>.
+/// XLM-RoBERTa's ids start with four tokens of its own, in place of the model's first three, and end with <mask>.
 json xlm_roberta_vocabulary(const SentencePieceParts& parts) {
   json out = json::array({{"<s>", 0.0}, {"<pad>", 0.0}, {"</s>", 0.0}, {"<unk>", 0.0}});
   for (std::size_t i = 3; i < parts.pieces.size(); ++i) out.push_back({parts.pieces[i].text, parts.pieces[i].score});
@@ -191,7 +192,8 @@ std::string of_sentence_pieces(const std::string& path, const std::string& bytes
   constexpr int extra_ids = 100;
   const std::optional<SentencePieceParts> parts = read_sentencepiece(bytes);
   if (!parts) user_error(path, ": is not a SentencePiece model, or damaged (", bytes.size(), " bytes)");
-  if (parts->model_type != 1) user_error(path, ": is a SentencePiece model of another type than unigram, of which no tokenizer.json is made here");
+  if (parts->model_type != 1)
+    user_error(path, ": is a SentencePiece model of a type other than unigram, which cannot be converted to a tokenizer.json");
   json vocabulary = xlm_roberta ? xlm_roberta_vocabulary(*parts) : t5_vocabulary(*parts, extra_ids);
   File file({{"type", "Unigram"}, {"unk_id", xlm_roberta ? 3 : 2}, {"vocab", std::move(vocabulary)}, {"byte_fallback", false}}, path);
   if (!parts->normalization.empty())

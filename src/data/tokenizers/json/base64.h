@@ -6,7 +6,7 @@
 
 namespace tessera::json_tokenizer {
 
-/// The bytes of a Base64 text (RFC 4648, with padding); none if it is no such text.
+/// Decodes a Base64 text (RFC 4648, with padding); returns nullopt if it is not valid Base64.
 std::optional<std::string> from_base64(std::string_view text);
 
 std::string to_base64(std::string_view bytes);

@@ -23,7 +23,7 @@ struct Settings {
   std::string origin;
 };
 
-/// A word's characters become symbols, which join pair by pair in the order of the merges.
+/// Byte pair encoding: a word's characters become symbols, which are merged pair by pair in the order of the merges.
 class Bpe : public Model {
  public:
   Bpe(const Tokens& tokens, const std::vector<MergedPair>& merges, Settings settings)
@@ -68,8 +68,8 @@ class Bpe : public Model {
     }
   }
 
-  /// Whether unknown characters keep their places between the known ones and join none of them, and tokens look the same
-  /// everywhere in a word.
+  /// Whether the row algorithm applies: unknown characters keep their places between the known ones and merge with none of them,
+  /// and tokens are spelled the same everywhere in a word.
   bool rows_of_characters(const std::vector<MergedPair>& merges) const {
     if (affixes_) return false;
     const auto none = [](std::int32_t id) { return id < 0; };
@@ -86,9 +86,9 @@ class Bpe : public Model {
     std::size_t begin;
   };
 
-  /// Appends the tokens of the text up to its first unknown character, and returns where that is; the first one is known.
-  /// Takes the longest token that may stand behind the last one, and where none may, goes back and takes a shorter one. The
-  /// tokens of a beginning depend on nothing else, so a place from which no way leads on never needs another look.
+  /// Appends the tokens of the text up to its first unknown character, and returns that position; the first character is known.
+  /// Takes the longest token that may follow the last one; if there is none, backtracks and takes a shorter one. The tokens of a
+  /// prefix do not depend on what follows, so a position that leads nowhere is never tried again.
   std::size_t append_row(std::string_view text, std::vector<std::int64_t>& out) const {
     thread_local std::vector<Step> row;
     thread_local std::vector<bool> dead;
@@ -104,9 +104,9 @@ class Bpe : public Model {
         at += next.length;
         if (at == text.size()) break;
         next = whole_.longest(text.substr(at));
-        known = splits_.is_made(next.number) || is_known(text, at);  // tokens are made of known characters
+        known = splits_.is_made(next.number) || is_known(text, at);  // tokens consist of known characters
       } else {
-        if (row.empty()) throw std::logic_error("tokenizer_json: a text without tokens");  // its symbols are some
+        if (row.empty()) throw std::logic_error("tokenizer_json: a text without tokens");  // impossible: its symbols are tokens
         dead[at] = true;
         next = {at - row.back().begin, row.back().id};
         at = row.back().begin;
@@ -123,15 +123,15 @@ class Bpe : public Model {
 
   std::size_t length_of_symbol(char first) const { return settings_.bytes ? 1 : length_of(first); }
 
-  /// Whether the vocabulary has the character at that place of a word, where no prefix or suffix is in use.
+  /// Whether the vocabulary has the character at `at` of a word; used only without prefix and suffix.
   bool is_known(std::string_view word, std::size_t at) const { return symbol_of(word.substr(at, length_of_symbol(word[at])), 0) >= 0; }
 
-  /// A character's place in its word: 0 to 3.
+  /// Encodes whether a character is first or last in its word: 0 to 3.
   static std::size_t place_of(bool first, bool last) { return (first ? 2U : 0U) + (last ? 1U : 0U); }
 
   void read_symbols(std::string_view word, std::vector<std::int32_t>& symbols) const {
     symbols.clear();
-    std::int32_t pending = -1;  // an unknown token that the next unknown character may join
+    std::int32_t pending = -1;  // an unknown token that the next unknown character may be fused with
     for (std::size_t at = 0; at < word.size();) {
       const std::size_t begin = at;
       at += length_of_symbol(word[at]);
@@ -157,7 +157,7 @@ class Bpe : public Model {
     return affixes_ ? whole_.find(spelled(character, place)) : whole_.find(character);
   }
 
-  /// A character as the vocabulary has it at that place of a word.
+  /// Returns a character as the vocabulary spells it at that place in a word.
   std::string spelled(std::string_view character, std::size_t place) const {
     std::string out;
     if (place < 2) out = settings_.prefix;
@@ -189,7 +189,7 @@ class Bpe : public Model {
     whole_ = ByteTrie(std::move(texts));
   }
 
-  /// The ids of single characters, or bytes, where no prefix or suffix is in use.
+  /// Returns the ids of single characters or bytes; used only without prefix and suffix.
   std::vector<std::int32_t> symbols_of(const Tokens& tokens) const {
     std::vector<std::int32_t> out;
     if (settings_.bytes) {
@@ -205,7 +205,7 @@ class Bpe : public Model {
   Settings settings_;
   MergeTable merges_;
   TokenSplits splits_;
-  ByteTrie whole_;  // tokens; by their bytes where pieces are bytes
+  ByteTrie whole_;  // all tokens; as bytes if pieces are bytes
   bool affixes_ = false;
   std::array<std::array<std::int32_t, 256>, 4> single_{};  // by place, then by ASCII character or byte
   std::array<std::int32_t, 256> byte_tokens_{};
@@ -213,7 +213,7 @@ class Bpe : public Model {
   std::uint32_t owner_;
 };
 
-/// The two tokens of a merge, "a b" or ["a", "b"].
+/// Returns the two tokens of a merge, written as "a b" or ["a", "b"].
 std::optional<std::pair<std::string, std::string>> parts_of(const nlohmann::json& merge) {
   if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string())
     return std::pair{merge[0].get<std::string>(), merge[1].get<std::string>()};
@@ -229,7 +229,7 @@ std::vector<MergedPair> read_merges(const nlohmann::json& merges, const Tokens& 
   out.reserve(merges.size());
   for (const nlohmann::json& merge : merges) {
     const auto parts = parts_of(merge);
-    if (!parts) user_error(origin, ": merge ", out.size(), " is no pair of tokens");
+    if (!parts) user_error(origin, ": merge ", out.size(), " is not a pair of tokens");
     const auto& [left, right] = *parts;
     const std::int32_t both = right.size() < prefix ? -1 : tokens.find(left + right.substr(prefix));
     const MergedPair pair{tokens.find(left), tokens.find(right), both};
@@ -245,7 +245,7 @@ std::vector<MergedPair> read_merges(const nlohmann::json& merges, const Tokens& 
 ModelPart make_bpe(const nlohmann::json& json, bool bytes, const std::string& origin) {
   allow_members(json, {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"}, origin);
   if (json.contains("dropout") && json.at("dropout").is_number() && json.at("dropout").get<double>() > 0)
-    user_error(origin, ": its model's dropout is not known here");
+    user_error(origin, ": its model's dropout is not supported");
   if (!json.contains("merges") || !json.at("merges").is_array()) user_error(origin, ": its model has no merges: the file is damaged");
   Tokens tokens = read_vocabulary(json, origin);
   Settings settings{text_member(json, "unk_token", "", origin), text_member(json, "continuing_subword_prefix", "", origin),

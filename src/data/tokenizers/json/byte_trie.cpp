@@ -5,7 +5,7 @@
 
 namespace tessera::json_tokenizer {
 
-/// Places the nodes of sorted texts, block by block of 256 units.
+/// Places the nodes of sorted texts in blocks of 256 units.
 class ByteTrie::Builder {
  public:
   Builder(const std::vector<std::pair<std::string, std::int32_t>>& texts, std::vector<Unit>& units) : texts_(texts), units_(units) {
@@ -20,9 +20,9 @@ class ByteTrie::Builder {
 
  private:
   static constexpr std::uint32_t block_size = 256;
-  static constexpr std::size_t most_open = 8;  // blocks that are searched for room
+  static constexpr std::size_t most_open = 8;  // maximum number of blocks to search for room
 
-  /// The texts first..last-1 have the same first `depth` bytes, which lead to `node`.
+  /// The texts first..last-1 share their first `depth` bytes, which lead to `node`.
   struct Range {
     std::size_t first, last, depth;
     std::uint32_t node;
@@ -57,7 +57,7 @@ class ByteTrie::Builder {
     }
   }
 
-  // Where all the children in `bytes_` find a free unit, which is taken.
+  // Finds a base for which all children in `bytes_` have a free unit, and takes these units.
   std::uint32_t base_for_bytes() {
     for (Block& block : open_)
       for (std::uint32_t base = 0; base < block_size; ++base)
@@ -78,8 +78,8 @@ class ByteTrie::Builder {
   const std::vector<std::pair<std::string, std::int32_t>>& texts_;
   std::vector<Unit>& units_;
   std::vector<Block> open_;
-  std::vector<std::uint8_t> bytes_;   // of one node's children
-  std::vector<std::size_t> begins_;   // of the texts behind each
+  std::vector<std::uint8_t> bytes_;   // the bytes of one node's children
+  std::vector<std::size_t> begins_;   // where the texts of each child start, then their end
 };
 
 ByteTrie::ByteTrie(std::vector<std::pair<std::string, std::int32_t>> texts) {

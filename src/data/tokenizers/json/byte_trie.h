@@ -9,16 +9,16 @@
 
 namespace tessera::json_tokenizer {
 
-/// Texts and a number of each, found byte by byte: a double array, one look at memory a byte. Built once, then only read.
+/// Maps texts to numbers, byte by byte: a double array with one memory access per byte. Built once, then only read.
 class ByteTrie {
  public:
   static constexpr std::int32_t none = -1;
 
   ByteTrie() : units_(256) {}
-  /// Numbers are not negative; of equal texts the last counts, and empty ones are never found.
+  /// Numbers must not be negative. The last of equal texts wins; empty texts are never found.
   explicit ByteTrie(std::vector<std::pair<std::string, std::int32_t>> texts);
 
-  /// Calls visit(length, number) for each text that `text` begins with, the shortest first.
+  /// Calls visit(length, number) for each stored text that is a prefix of `text`, the shortest first.
   template <class Visit>
   void prefixes(std::string_view text, Visit&& visit) const {
     std::uint32_t node = 0;
@@ -32,14 +32,14 @@ class ByteTrie {
     std::size_t length = 0;
     std::int32_t number = none;
   };
-  /// The longest text that `text` begins with.
+  /// Returns the longest stored text that is a prefix of `text`.
   Found longest(std::string_view text) const {
     Found found;
     prefixes(text, [&](std::size_t length, std::int32_t number) { found = {length, number}; });
     return found;
   }
 
-  /// The number of the text, or `none`.
+  /// Returns the number of the text, or `none`.
   std::int32_t find(std::string_view text) const {
     std::uint32_t node = 0;
     for (const char c : text)
@@ -48,8 +48,8 @@ class ByteTrie {
   }
 
  private:
-  // A node's child by a byte lies at its base XOR the byte, and names the node as its parent. Nodes without children have the
-  // base 0, where no child lies. Units come in blocks of 256, so that a base XOR any byte is one.
+  // A node's child for a byte is at the node's base XOR the byte, and stores the node as its parent. Nodes without children have
+  // base 0, where there are no children. Units come in blocks of 256, so that a base XOR any byte is a valid index.
   struct Unit {
     std::uint32_t base = 0;
     std::uint32_t parent = ~0U;

@@ -34,7 +34,7 @@ const unicode::PageTable<std::uint16_t>& classes() {
 
 }  // namespace
 
-// Of ASCII they are known without a table: no order of initialization matters.
+// The classes of ASCII are computed at compile time, so that they do not depend on the order of initialization.
 constinit const std::array<std::uint16_t, 128> ascii_classes = [] {
   std::array<std::uint16_t, 128> out{};
   for (unsigned c = 0; c < 128; ++c) {

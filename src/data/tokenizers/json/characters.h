@@ -9,7 +9,7 @@
 
 #include "src/data/tokenizers/unicode.h"
 
-/// UTF-8 character by character, and what the `tokenizers` package takes a character for. All texts here are valid UTF-8.
+/// Reads UTF-8 character by character, and classifies characters as the `tokenizers` package does. All texts are valid UTF-8.
 namespace tessera::json_tokenizer {
 
 enum Class : std::uint16_t {
@@ -20,21 +20,21 @@ enum Class : std::uint16_t {
   word = 16,         // \w of `Whitespace`
   punctuation = 32,  // of `Punctuation` and BERT
   combining = 64,    // what StripAccents removes
-  joins = 128,       // stands in one grapheme with the character before it
+  joins = 128,       // belongs to the same grapheme as the character before it
   control = 256,     // what BERT's cleaning removes
   mark = 512,        // what BERT's removal of accents removes
 };
 
-/// Of ASCII, and of the other characters.
+/// The classes of ASCII characters, and of all others.
 extern const std::array<std::uint16_t, 128> ascii_classes;
 std::uint16_t class_of_wide(char32_t code);
 
-/// The classes of a character, as bits.
+/// Returns the classes of a character, as bits.
 inline std::uint16_t class_of(char32_t code) {
   return code < 0x80 ? ascii_classes[code] : class_of_wide(code);
 }
 
-/// The lower case of a character on its own; U+0130, which becomes two, is the caller's.
+/// Returns the lower case of a single character; the caller must handle U+0130, which becomes two.
 char32_t lower_of(char32_t code);
 
 constexpr char32_t capital_dotted_i = 0x130;
@@ -44,7 +44,7 @@ inline std::size_t length_of(char first) {
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
-/// The character at `at`, which moves behind it.
+/// Returns the character at `at`, and moves `at` after it.
 inline char32_t next_code(std::string_view text, std::size_t& at) {
   const auto byte = [&](std::size_t i) { return static_cast<char32_t>(static_cast<std::uint8_t>(text[at + i])); };
   const char32_t first = byte(0);
@@ -65,19 +65,19 @@ inline char32_t code_at(std::string_view text, std::size_t at) {
   return next_code(text, at);
 }
 
-/// The classes of the character at `at`, which moves behind it.
+/// Returns the classes of the character at `at`, and moves `at` after it.
 inline std::uint16_t next_class(std::string_view text, std::size_t& at) {
   return class_of(next_code(text, at));
 }
 
-/// Where the character before `at` begins.
+/// Returns where the character before `at` starts.
 inline std::size_t before(std::string_view text, std::size_t at) {
   do --at;
   while ((static_cast<std::uint8_t>(text[at]) & 0xC0) == 0x80);
   return at;
 }
 
-/// Behind the last character from `at` on in a row of those that have one of the classes.
+/// Returns the end of the run of characters from `at` on that have one of the classes.
 inline std::size_t end_of_row(std::string_view text, std::size_t at, std::uint16_t classes) {
   while (at < text.size()) {
     std::size_t next = at;
@@ -90,13 +90,13 @@ inline std::size_t end_of_row(std::string_view text, std::size_t at, std::uint16
 /// True if every byte is below 0x80.
 bool is_plain_ascii(std::string_view text);
 
-/// The character that byte-level tokenizers write for a byte.
+/// Returns the character that byte-level tokenizers write for a byte.
 char32_t character_of_byte(std::uint8_t byte);
-/// The byte that such a character stands for; -1 for other characters.
+/// Returns the byte that such a character represents; -1 for other characters.
 int byte_of_character(char32_t code);
-/// The bytes that a token of such characters stands for; none if it has other characters.
+/// Returns the bytes that a token of such characters represents; nullopt if it has other characters.
 std::optional<std::string> bytes_of_characters(std::string_view token);
-/// A text's bytes as such characters.
+/// Appends a text's bytes as such characters.
 void append_byte_characters(std::string_view bytes, std::string& out);
 
 }  // namespace tessera::json_tokenizer

@@ -93,7 +93,7 @@ class Replace : public Decoder {
   std::string content_;
 };
 
-/// Tokens of bytes, <0xE2>, become the characters that they spell.
+/// Converts byte tokens such as <0xE2> to the characters that they spell.
 class ByteFallback : public Decoder {
  public:
   void decode(Texts& tokens) const override {
@@ -213,7 +213,7 @@ void add_parts(const nlohmann::json& json, const std::string& origin, int depth,
   const Part part(json, "decoder", origin);
   if (part.type() != "Sequence") return out.push_back(read_one(part));
   part.allow({"decoders"});
-  if (depth == deepest) part.refuse("is nested too deep");
+  if (depth == deepest) part.refuse("is nested too deeply");
   for (const nlohmann::json& each : part.at("decoders")) add_parts(each, origin, depth + 1, out);
 }
 

@@ -8,16 +8,16 @@
 
 namespace tessera::json_tokenizer {
 
-/// What makes a text of tokens again. Thread-safe.
+/// Converts tokens back to text. Thread-safe.
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  /// Changes the tokens in place, joined or not; the text is what they are one after the other.
+  /// Changes the tokens in place, and may join them; their concatenation is the text.
   virtual void decode(std::vector<std::string>& tokens) const = 0;
 };
 
-/// Reads the file's `decoder`; null gives one that puts spaces between tokens. Throws UserError naming `origin` and the type,
-/// for those that are not known here.
+/// Reads the file's `decoder`; for null returns one that puts spaces between tokens. Throws UserError naming `origin` and the
+/// type if it is not supported.
 std::shared_ptr<const Decoder> make_decoder(const nlohmann::json& json, const std::string& origin);
 
 }  // namespace tessera::json_tokenizer

@@ -43,7 +43,7 @@ std::size_t end_of_grapheme(std::string_view text, std::size_t at) {
   if (last < 0x80 && static_cast<std::uint8_t>(text[end]) < 0x80) return end + (last == '\r' && text[end] == '\n' ? 1 : 0);
   int before = property_of(last);
   if (is_control(before)) return end;
-  bool pictograph = is_pictograph(last), joined = false;  // joined: behind a pictograph with a joiner
+  bool pictograph = is_pictograph(last), joined = false;  // joined: after a pictograph with a joiner
   while (end < text.size()) {
     std::size_t next = end;
     const char32_t code = next_code(text, next);

@@ -16,7 +16,7 @@ struct Category {
 
 #include "src/data/tokenizers/tables/newer_categories.inc"
 
-/// Characters of a category, or of all whose names begin with the letter, that older versions of ICU do not know.
+/// Returns the characters of a category (or of all categories that start with a letter) that older versions of ICU lack.
 std::string newer_members(std::string_view category) {
   std::string out;
   for (const auto& [name, runs] : newer_categories) {
@@ -34,12 +34,12 @@ std::string newer_members(std::string_view category) {
   return out;
 }
 
-/// What \w matches, as members of a set.
+/// Returns what \w matches, as members of a set.
 std::string word_members() {
   return "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}" + newer_members("L") + newer_members("M") + newer_members("Nd") + newer_members("Nl");
 }
 
-/// A regular expression in ICU's spelling: Oniguruma's classes hold other characters, and it spells some things differently.
+/// Translates a regular expression from Oniguruma's dialect to ICU's: character classes and some of the syntax differ.
 class Translation {
  public:
   Translation(const std::string& regex, const std::string& origin) : regex_(regex), origin_(origin) {
@@ -57,7 +57,7 @@ class Translation {
   std::string text() && { return std::move(out_); }
 
  private:
-  [[noreturn]] void not_understood() const { user_error(origin_, ": the regular expression ", shown(regex_), " is not understood here"); }
+  [[noreturn]] void not_understood() const { user_error(origin_, ": the regular expression ", shown(regex_), " is not supported"); }
 
   void plain() {
     if (regex_[at_] == '[') ++depth_;
@@ -72,7 +72,7 @@ class Translation {
     switch (next) {
       case 's': out_ += "\\p{White_Space}"; break;
       case 'S': out_ += "\\P{White_Space}"; break;
-      // Outside of brackets, and only there, these numbers belong to words.
+      // These numbers count as word characters only outside of brackets.
       case 'w': out_ += "[" + word_members() + (depth_ == 0 ? "\\u00B2\\u00B3\\u00B9\\u00BC-\\u00BE" : "") + "]"; break;
       case 'W': out_ += "[^" + word_members() + (depth_ == 0 ? "\\u00B2\\u00B3\\u00B9\\u00BC-\\u00BE" : "") + "]"; break;
       case 'd': out_ += "[\\p{Nd}" + newer_members("Nd") + "]"; break;
@@ -89,7 +89,7 @@ class Translation {
     }
   }
 
-  // \p{^L} is \P{L}, and \pL is \p{L}.
+  // \p{^L} means \P{L}, and \pL means \p{L}.
   void property(char letter) {
     bool negated = letter == 'P';
     if (at_ == regex_.size()) not_understood();
@@ -108,7 +108,7 @@ class Translation {
     out_ += (negated ? "[^\\p{" : "[\\p{") + name + "}" + newer_members(name) + "]";
   }
 
-  // (?m: lets a dot match line breaks there, which ICU calls s.
+  // In Oniguruma (?m: lets a dot match line breaks; ICU's flag for that is s.
   void group() {
     out_ += "(?";
     at_ += 2;
@@ -117,7 +117,7 @@ class Translation {
     for (; flags && at_ < end; ++at_) out_ += regex_[at_] == 'm' ? 's' : regex_[at_];
   }
 
-  // {,n} is {0,n}; a plus behind an interval repeats it, where ICU's would be possessive.
+  // {,n} means {0,n}; a plus after an interval repeats it, whereas in ICU it would be possessive.
   void interval() {
     const std::size_t end = regex_.find('}', at_);
     const std::string inside = end == std::string::npos ? "" : regex_.substr(at_ + 1, end - at_ - 1);
@@ -140,10 +140,10 @@ class Translation {
   const std::string& origin_;
   std::string out_;
   std::size_t at_ = 0;
-  int depth_ = 0;  // of brackets
+  int depth_ = 0;  // nesting depth of brackets
 };
 
-/// A place in a text as UTF-8 and in UTF-16 units; it only moves on.
+/// Converts positions in UTF-16 units to bytes of UTF-8; positions must not decrease.
 class Place {
  public:
   explicit Place(std::string_view text) : text_(text) {}
@@ -164,7 +164,7 @@ class IcuPattern : public Pattern {
     UErrorCode status = U_ZERO_ERROR;
     constexpr std::uint32_t flags = UREGEX_MULTILINE | UREGEX_UNIX_LINES;
     regex_.reset(icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(Translation(regex, origin).text()), flags, status));
-    if (U_FAILURE(status)) user_error(origin, ": the regular expression ", shown_, " is not understood here");
+    if (U_FAILURE(status)) user_error(origin, ": the regular expression ", shown_, " is not supported");
   }
 
   void find(std::string_view utf8, std::vector<Span>& out) const override {
@@ -175,7 +175,7 @@ class IcuPattern : public Pattern {
     std::int32_t last_end = -1;
     for (std::int32_t from = 0; U_SUCCESS(status) && from <= text.length() && matcher->find(from, status) && U_SUCCESS(status);) {
       const std::int32_t begin = matcher->start(status), end = matcher->end(status);
-      if (begin == end && end == last_end) {  // an empty match right behind a match counts for nothing
+      if (begin == end && end == last_end) {  // an empty match right after a match is ignored
         if (from >= text.length()) break;
         from = text.moveIndex32(from, 1);
         continue;
@@ -183,7 +183,7 @@ class IcuPattern : public Pattern {
       out.push_back({begins.bytes_of(begin), ends.bytes_of(end)});
       from = last_end = end;
     }
-    if (U_FAILURE(status)) user_error("tokenizer_json: the regular expression ", shown_, " gave up on a text of ", utf8.size(), " bytes");
+    if (U_FAILURE(status)) user_error("tokenizer_json: the regular expression ", shown_, " failed on a text of ", utf8.size(), " bytes");
   }
 
  private:

@@ -16,7 +16,7 @@ std::size_t length_at(std::string_view text, std::size_t at) {
   return length_of(text[at]);
 }
 
-// Behind a row of characters that are neither letters, numbers nor white space.
+// Returns the end of a run of characters that are neither letters, numbers nor white space.
 std::size_t end_of_others(std::string_view text, std::size_t at) {
   while (at < text.size()) {
     std::size_t next = at;
@@ -26,7 +26,7 @@ std::size_t end_of_others(std::string_view text, std::size_t at) {
   return at;
 }
 
-// 's|'t|'re|'ve|'m|'ll|'d at an apostrophe: its end, or 0.
+// Returns the end of 's|'t|'re|'ve|'m|'ll|'d at an apostrophe, or 0.
 std::size_t end_of_contraction(std::string_view text, std::size_t at) {
   const std::string_view rest = text.substr(at + 1, 2);
   if (rest.empty()) return 0;
@@ -34,7 +34,7 @@ std::size_t end_of_contraction(std::string_view text, std::size_t at) {
   return rest == "re" || rest == "ve" || rest == "ll" ? at + 3 : 0;
 }
 
-// The same, whatever the case; U+017F is an s there.
+// The same, ignoring case; U+017F counts as an s.
 std::size_t end_of_contraction_of_any_case(std::string_view text, std::size_t at) {
   std::array<char, 2> lower{};
   std::array<std::size_t, 2> ends{};
@@ -49,7 +49,7 @@ std::size_t end_of_contraction_of_any_case(std::string_view text, std::size_t at
   return (c[0] == 'r' && c[1] == 'e') || (c[0] == 'v' && c[1] == 'e') || (c[0] == 'l' && c[1] == 'l') ? ends[1] : 0;
 }
 
-// \s+(?!\S)|\s+ : a row of white space, without its last character where text follows, unless it is the only one.
+// Matches \s+(?!\S)|\s+ : a run of white space, without its last character if text follows, unless that is the only one.
 std::size_t end_of_space(std::string_view text, std::size_t at) {
   const std::size_t end = end_of_row(text, at, white_space);
   if (end == text.size()) return end;
@@ -71,7 +71,7 @@ struct Gpt2 {
   }
 };
 
-// The split of Llama 3 (numbers of up to three digits) and Qwen 2 (one).
+// The split pattern of Llama 3 (numbers of up to three digits) and Qwen 2 (of one digit).
 template <int digits>
 struct Cl100k {
   static std::size_t end(std::string_view text, std::size_t at) {
@@ -115,7 +115,7 @@ class CoveringPattern : public Pattern {
   }
 };
 
-/// CLIP's, with or without its two special tokens; white space matches nothing.
+/// CLIP's pattern, with or without its two special tokens; it does not match white space.
 template <bool special_tokens>
 class ClipPattern : public Pattern {
  public:

@@ -16,11 +16,11 @@ void MergeTable::insert(std::int32_t left, std::int32_t right, std::int32_t rank
 
 namespace {
 
-constexpr std::size_t longest_short = 96;  // symbols; the passes over them take quadratic time
+constexpr std::size_t longest_short = 96;  // symbols; append_short() takes quadratic time
 
 void append_short(const MergeTable& merges, const std::int32_t* symbols, std::size_t count, std::vector<std::int64_t>& out) {
   std::array<std::int32_t, longest_short> ids;           // NOLINT: filled up to `count`
-  std::array<std::int32_t, longest_short> ranks, made;   // NOLINT: of a symbol with the next one
+  std::array<std::int32_t, longest_short> ranks, made;   // NOLINT: of each symbol's pair with the next one
   const auto look = [&](std::size_t i) {
     const MergeTable::Merge& merge = merges.find(ids[i], ids[i + 1]);
     ranks[i] = merge.rank;
@@ -48,7 +48,7 @@ void append_short(const MergeTable& merges, const std::int32_t* symbols, std::si
 }
 
 struct Symbol {
-  std::int32_t id;  // -1: merged into the one before
+  std::int32_t id;  // -1: merged into the previous symbol
   std::uint32_t previous, next;
 };
 
@@ -59,7 +59,7 @@ struct Candidate {
   bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : left > other.left; }
 };
 
-// The same with a heap instead of passes, which keeps a word of a megabyte from taking quadratic time.
+// Does the same with a heap, so that a word of a megabyte does not take quadratic time.
 void append_long(const MergeTable& merges, const std::int32_t* ids, std::size_t count, std::vector<std::int64_t>& out) {
   constexpr std::uint32_t none = ~std::uint32_t{0};
   std::vector<Symbol> symbols(count);

@@ -5,7 +5,7 @@
 
 namespace tessera::json_tokenizer {
 
-/// Pairs of ids that merge: their rank and the id that they become. Open addressing; built once, then only read.
+/// Maps pairs of ids to the rank of their merge and the merged id. Open addressing; built once, then only read.
 class MergeTable {
  public:
   static constexpr std::int32_t no_rank = 0x7FFF'FFFF;
@@ -16,9 +16,9 @@ class MergeTable {
   };
 
   explicit MergeTable(std::size_t expected = 0);
-  /// Of equal pairs the last counts.
+  /// The last of equal pairs wins.
   void insert(std::int32_t left, std::int32_t right, std::int32_t rank, std::int32_t id);
-  /// The pair's merge; its rank is `no_rank` where there is none.
+  /// Returns the pair's merge; its rank is `no_rank` if there is none.
   const Merge& find(std::int32_t left, std::int32_t right) const { return slots_[index_of(pair_of(left, right))]; }
 
  private:
@@ -35,8 +35,8 @@ class MergeTable {
   unsigned shift_;
 };
 
-/// Appends what the symbols merge into: the pair of the lowest rank first, of equal ones the leftmost. A symbol of -1 is not
-/// allowed.
+/// Merges the symbols and appends the result: the pair with the lowest rank first, of equal ones the leftmost. Symbols must not
+/// be -1.
 void append_merged(const MergeTable& merges, const std::int32_t* symbols, std::size_t count, std::vector<std::int64_t>& out);
 
 }  // namespace tessera::json_tokenizer

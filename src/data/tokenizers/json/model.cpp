@@ -22,12 +22,13 @@ std::string byte_token(std::uint8_t byte) {
 
 void allow_members(const nlohmann::json& model, std::initializer_list<std::string_view> keys, const std::string& origin) {
   for (const auto& [key, value] : model.items())
-    if (key != "type" && std::find(keys.begin(), keys.end(), key) == keys.end()) user_error(origin, ": its model's ", shown(key), " is not known here");
+    if (key != "type" && std::find(keys.begin(), keys.end(), key) == keys.end())
+      user_error(origin, ": its model's ", shown(key), " is not supported");
 }
 
 std::string text_member(const nlohmann::json& model, const char* key, const std::string& otherwise, const std::string& origin) {
   if (!model.contains(key) || model.at(key).is_null()) return otherwise;
-  if (!model.at(key).is_string()) user_error(origin, ": its model's ", key, " is no text");
+  if (!model.at(key).is_string()) user_error(origin, ": its model's ", key, " is not a text");
   return model.at(key).get<std::string>();
 }
 
@@ -43,7 +44,7 @@ Tokens read_vocabulary(const nlohmann::json& model, const std::string& origin) {
   Tokens out;
   out.ids.reserve(model.at("vocab").size());
   for (const auto& [token, id] : model.at("vocab").items()) {
-    if (!id.is_number_integer()) user_error(origin, ": the id of the token ", shown(token), " is no number");
+    if (!id.is_number_integer()) user_error(origin, ": the id of the token ", shown(token), " is not a number");
     const auto value = id.get<std::int64_t>();
     if (value < 0 || value >= most) user_error(origin, ": the token ", shown(token), " has the id ", value);
     out.ids.emplace(token, static_cast<std::int32_t>(value));
@@ -54,7 +55,7 @@ Tokens read_vocabulary(const nlohmann::json& model, const std::string& origin) {
 
 namespace {
 
-// Files of old versions do not say what their model is.
+// Files of old versions do not name the type of their model.
 std::string type_of(const nlohmann::json& model, const std::string& origin) {
   if (model.contains("type")) return text_member(model, "type", "", origin);
   if (model.contains("merges")) return "BPE";
@@ -69,13 +70,13 @@ bool reads_bytes(const nlohmann::json& json) {
 }
 
 ModelPart make_model(const nlohmann::json& json, bool bytes, const std::string& origin) {
-  if (!json.is_object()) user_error(origin, ": has no model: is no tokenizer.json");
+  if (!json.is_object()) user_error(origin, ": has no model, so it is not a tokenizer.json");
   const std::string type = type_of(json, origin);
   if (type == "BPE") return make_bpe(json, bytes, origin);
   if (type == "WordPiece") return make_word_piece(json, origin);
   if (type == "Unigram") return make_unigram(json, origin);
   if (type == "WordLevel") return make_word_level(json, origin);
-  user_error(origin, ": its model ", shown(type), " is not known here (docs/pretrained.md)");
+  user_error(origin, ": its model ", shown(type), " is not supported (docs/pretrained.md)");
 }
 
 }  // namespace tessera::json_tokenizer

@@ -11,7 +11,7 @@
 
 namespace tessera::json_tokenizer {
 
-/// What makes ids of pieces: a tokenizer.json's `model`. Thread-safe.
+/// A tokenizer.json's `model`: converts pieces to ids. Thread-safe.
 class Model {
  public:
   virtual ~Model() = default;
@@ -19,10 +19,10 @@ class Model {
   virtual void encode(std::string_view piece, std::vector<std::int64_t>& out) const = 0;
 };
 
-/// The tokens of a model, as its file has them.
+/// The tokens of a model, as written in its file.
 struct Tokens {
   std::unordered_map<std::string, std::int32_t> ids;
-  std::size_t count = 0;  // of the vocabulary's entries
+  std::size_t count = 0;  // number of the vocabulary's entries
 
   std::int32_t find(const std::string& token) const {
     const auto found = ids.find(token);
@@ -35,27 +35,27 @@ struct ModelPart {
   Tokens tokens;
 };
 
-/// Reads the file's `model`: BPE, WordPiece, Unigram or WordLevel. With `bytes`, where reads_bytes(), pieces are bytes, for which its tokens have
-/// the characters of byte-level tokenizers. Throws UserError naming `origin` for a damaged model and for what is not known
-/// here.
+/// Reads the file's `model`: BPE, WordPiece, Unigram or WordLevel. With `bytes` (allowed if reads_bytes()), pieces are bytes,
+/// which the tokens write as the characters of byte-level tokenizers. Throws UserError naming `origin` if the model is damaged
+/// or not supported.
 ModelPart make_model(const nlohmann::json& json, bool bytes, const std::string& origin);
 
 /// Whether the model's pieces may be bytes.
 bool reads_bytes(const nlohmann::json& json);
 
-/// Those by type; `json` is an object.
+/// The readers by type; `json` is an object.
 ModelPart make_bpe(const nlohmann::json& json, bool bytes, const std::string& origin);
 ModelPart make_word_piece(const nlohmann::json& json, const std::string& origin);
 ModelPart make_unigram(const nlohmann::json& json, const std::string& origin);
 ModelPart make_word_level(const nlohmann::json& json, const std::string& origin);
 
-/// A `vocab` that is an object: token to id.
+/// Reads a `vocab` that is an object: token to id.
 Tokens read_vocabulary(const nlohmann::json& model, const std::string& origin);
-/// The token for a byte that a vocabulary lacks: <0x0A>.
+/// Returns the token for a byte that has no other token: <0x0A>.
 std::string byte_token(std::uint8_t byte);
 /// Throws unless the model has no other members than these.
 void allow_members(const nlohmann::json& model, std::initializer_list<std::string_view> keys, const std::string& origin);
-/// A member that is a text, true or false, or missing or null.
+/// Reads a member that is a text (or true or false), or missing or null.
 std::string text_member(const nlohmann::json& model, const char* key, const std::string& otherwise, const std::string& origin);
 bool flag_member(const nlohmann::json& model, const char* key, const std::string& origin);
 

@@ -13,7 +13,7 @@
 namespace tessera::json_tokenizer {
 namespace {
 
-/// Changes the characters one by one: step(code, out) appends what becomes of one.
+/// Rewrites the characters one by one: step(code, out) appends the replacement of one.
 template <class Step>
 void rewrite(Segment& segment, std::string& spare, const Step& step) {
   spare.clear();
@@ -27,7 +27,7 @@ void rewrite(Segment& segment, std::string& spare, const Step& step) {
   segment.head = head;
 }
 
-/// A step that looks at the characters one by one.
+/// A normalizer that handles characters one by one.
 template <class Step>
 class EachCharacter : public Normalizer {
  public:
@@ -49,7 +49,7 @@ struct StripAccents {
   }
 };
 
-// What translation models do to controls and rare white space.
+// Removes or replaces controls and rare white space, as translation models do.
 struct Nmt {
   static bool keeps_ascii() { return false; }
   void operator()(char32_t c, std::string& out) const {
@@ -239,7 +239,7 @@ class Bert : public Normalizer {
     }
   }
 
-  // Controls out, white space to spaces, spaces around CJK characters.
+  // Removes controls, turns white space into spaces, and puts spaces around CJK characters.
   void set_apart(char32_t code, std::u32string& out) const {
     if (clean_) {
       const std::uint16_t classes = class_of(code);
@@ -266,7 +266,7 @@ class Sequence : public Normalizer {
   std::vector<std::shared_ptr<const Normalizer>> parts_;
 };
 
-/// One of those that have settings, or null.
+/// Makes a normalizer of a type that has settings, or returns null.
 std::shared_ptr<const Normalizer> with_settings(const Part& part) {
   const std::string& type = part.type();
   if (type == "Replace") {
@@ -319,7 +319,7 @@ void add_parts(const nlohmann::json& json, const std::string& origin, int depth,
   const Part part(json, "normalizer", origin);
   if (part.type() == "Sequence") {
     part.allow({"normalizers"});
-    if (depth == deepest) part.refuse("is nested too deep");
+    if (depth == deepest) part.refuse("is nested too deeply");
     for (const nlohmann::json& each : part.at("normalizers")) add_parts(each, origin, depth + 1, out);
   } else if (is_without_settings(part.type())) {
     out.push_back(without_settings(part));

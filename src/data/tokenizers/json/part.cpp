@@ -23,7 +23,7 @@ Part::Part(const nlohmann::json& json, const char* what, const std::string& orig
 void Part::allow(std::initializer_list<std::string_view> keys) const {
   for (const auto& [key, value] : json_.items())
     if (key != "type" && std::find(keys.begin(), keys.end(), key) == keys.end())
-      user_error(origin_, ": ", shown(key), " of its ", what_, " ", shown(type_), " is not known here");
+      user_error(origin_, ": ", shown(key), " of its ", what_, " ", shown(type_), " is not supported");
 }
 
 const nlohmann::json& Part::at(const char* key) const {
@@ -33,7 +33,7 @@ const nlohmann::json& Part::at(const char* key) const {
 
 std::string Part::text(const char* key) const {
   const nlohmann::json& value = at(key);
-  if (!value.is_string()) user_error(origin_, ": ", key, " of its ", what_, " ", type_, " is no text");
+  if (!value.is_string()) user_error(origin_, ": ", key, " of its ", what_, " ", type_, " is not a text");
   return value.get<std::string>();
 }
 
@@ -50,7 +50,7 @@ bool Part::flag(const char* key, bool otherwise) const {
 }
 
 void Part::unknown() const {
-  user_error(origin_, ": its ", what_, " ", shown(type_), " is not known here (docs/pretrained.md)");
+  user_error(origin_, ": its ", what_, " ", shown(type_), " is not supported (docs/pretrained.md)");
 }
 
 void Part::refuse(const std::string& why) const {

@@ -8,10 +8,10 @@
 
 namespace tessera::json_tokenizer {
 
-/// A text of a file as errors show it: quoted, ASCII, of a length that can be read.
+/// Formats a text from a file for errors: quoted, ASCII, shortened to a readable length.
 std::string shown(const std::string& text);
 
-/// A part of a tokenizer.json: an object with a `type`. All errors are UserErrors that name the file and the part.
+/// A part of a tokenizer.json: an object with a `type`. All functions throw UserErrors that name the file and the part.
 class Part {
  public:
   /// `what`: "normalizer", "pre_tokenizer"...; throws if the object has no type.
@@ -22,14 +22,14 @@ class Part {
   void allow(std::initializer_list<std::string_view> keys) const;
   const nlohmann::json& at(const char* key) const;
   std::string text(const char* key) const;
-  /// A string of exactly one character.
+  /// Returns a member that is a string of exactly one character.
   std::string character(const char* key) const;
   bool flag(const char* key, bool otherwise) const;
   bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
   const std::string& origin() const { return origin_; }
-  /// Says that the part's type is not known here.
+  /// Throws: the part's type is not supported.
   [[noreturn]] void unknown() const;
-  /// Says what is wrong with the part.
+  /// Throws an error that says what is wrong with the part.
   [[noreturn]] void refuse(const std::string& why) const;
 
  private:

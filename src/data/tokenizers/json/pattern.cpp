@@ -37,7 +37,7 @@ std::shared_ptr<const Pattern> make_pattern(const nlohmann::json& json, const st
     return make_text_pattern(text);
   }
   if (single && json.contains("Regex") && json.at("Regex").is_string()) return make_regex_pattern(json.at("Regex").get<std::string>(), origin);
-  user_error(origin, ": a pattern is neither a String nor a Regex: no other is known here");
+  user_error(origin, ": a pattern is neither a String nor a Regex: no other kind is supported");
 }
 
 }  // namespace tessera::json_tokenizer

@@ -10,13 +10,13 @@
 
 namespace tessera::json_tokenizer {
 
-/// Bytes of a text.
+/// A range of bytes in a text.
 struct Span {
   std::size_t begin, end;
 };
 
-/// What a Split or a Replace looks for: a text, or a regular expression of Oniguruma's dialect. The split patterns of the
-/// well-known tokenizers and rows of one class of characters have scanners of their own; ICU finds the rest. Thread-safe.
+/// The pattern of a Split or a Replace: a text, or a regular expression in Oniguruma's dialect. The split patterns of well-known
+/// tokenizers and runs of one class of characters have their own scanners; ICU handles the rest. Thread-safe.
 class Pattern {
  public:
   virtual ~Pattern() = default;
@@ -24,20 +24,20 @@ class Pattern {
   virtual void find(std::string_view text, std::vector<Span>& out) const = 0;
 };
 
-/// Reads {"String": ...} or {"Regex": ...}. Throws UserError naming `origin` for what is neither, is empty or not understood.
+/// Reads {"String": ...} or {"Regex": ...}. Throws UserError naming `origin` if it is neither, is empty or is not supported.
 std::shared_ptr<const Pattern> make_pattern(const nlohmann::json& json, const std::string& origin);
 std::shared_ptr<const Pattern> make_text_pattern(const std::string& text);
 std::shared_ptr<const Pattern> make_regex_pattern(const std::string& regex, const std::string& origin);
 
-/// A regular expression for ICU; see make_regex_pattern().
+/// Makes a pattern that uses ICU; see make_regex_pattern().
 std::shared_ptr<const Pattern> make_icu_pattern(const std::string& regex, const std::string& origin);
 
-/// The scanner of a well-known split pattern, or null.
+/// Returns the scanner of a well-known split pattern, or null.
 std::shared_ptr<const Pattern> make_known_pattern(const std::string& regex);
-/// GPT-2's, which the part ByteLevel has built in.
+/// GPT-2's pattern, which the part ByteLevel uses.
 extern const std::string_view gpt2_pattern;
 
-/// A row of characters of one class, `\s+` or ` {2,}`, or null if the expression is anything else.
+/// Returns a scanner for runs of one class of characters, such as `\s+` or ` {2,}`; null for any other expression.
 std::shared_ptr<const Pattern> make_row_pattern(const std::string& regex);
 
 }  // namespace tessera::json_tokenizer

@@ -23,8 +23,8 @@ void check_members(const nlohmann::json& file, const std::string& origin) {
   static const std::set<std::string> known = {"version", "truncation", "padding", "added_tokens", "normalizer",
                                               "pre_tokenizer", "post_processor", "decoder", "model"};
   for (const auto& [key, value] : file.items())
-    if (!known.contains(key)) user_error(origin, ": its part ", shown(key), " is not known here");
-  if (file.contains("version") && file.at("version") != "1.0") user_error(origin, ": is of another version than 1.0, which is not known here");
+    if (!known.contains(key)) user_error(origin, ": its part ", shown(key), " is not supported");
+  if (file.contains("version") && file.at("version") != "1.0") user_error(origin, ": has a version other than 1.0, which is not supported");
 }
 
 }  // namespace
@@ -46,8 +46,8 @@ Pipeline::Pipeline(const nlohmann::json& file, const std::string& origin)
 
 void Pipeline::read_truncation(const nlohmann::json& truncation, const std::string& origin) {
   if (truncation.is_null()) return;
-  const auto refuse = [&](const std::string& what) { user_error(origin, ": its truncation ", what, ", which is not known here"); };
-  if (!truncation.is_object()) refuse("is no object");
+  const auto refuse = [&](const std::string& what) { user_error(origin, ": its truncation ", what, ", which is not supported"); };
+  if (!truncation.is_object()) refuse("is not an object");
   for (const auto& [key, value] : truncation.items())
     if (key != "direction" && key != "max_length" && key != "strategy" && key != "stride") refuse("has " + shown(key));
   const std::string direction = truncation.value("direction", "Right"), strategy = truncation.value("strategy", "LongestFirst");
@@ -63,9 +63,10 @@ void Pipeline::read_padding(const nlohmann::json& padding, const std::string& or
   if (!padding.is_object() || !padding.contains("pad_id") || !padding.at("pad_id").is_number_unsigned()) user_error(origin, ": its padding has no pad_id");
   for (const auto& [key, value] : padding.items())
     if (key != "strategy" && key != "direction" && key != "pad_to_multiple_of" && key != "pad_id" && key != "pad_type_id" && key != "pad_token")
-      user_error(origin, ": ", shown(key), " of its padding is not known here");
+      user_error(origin, ": ", shown(key), " of its padding is not supported");
   if (padding.value("direction", "Right") != "Right")
-    user_error(origin, ": pads on the left, which is not known here: if its model wants padding on the right, write Right into padding.direction");
+    user_error(origin,
+               ": pads on the left, which is not supported: if its model expects padding on the right, set padding.direction to Right");
   pad_id_ = padding.at("pad_id").get<std::int64_t>();
 }
 

@@ -18,17 +18,17 @@
 
 namespace tessera::json_tokenizer {
 
-/// A tokenizer.json: text to ids and back, as the `tokenizers` package does it. Thread-safe.
+/// A tokenizer.json: converts text to ids and back, as the `tokenizers` package does. Thread-safe.
 class Pipeline {
  public:
-  /// `origin` is what errors call the file. Throws UserError for a damaged file and for each part that is not known here.
+  /// `origin`: the file's name in errors. Throws UserError if the file is damaged or a part of it is not supported.
   Pipeline(const nlohmann::json& file, const std::string& origin);
 
-  /// The ids of a valid UTF-8 text, at most `most` of them, the special tokens at its ends included; those are always whole.
+  /// Returns at most `most` ids of a valid UTF-8 text, including the special tokens at its ends, which are always complete.
   std::vector<std::int64_t> encode(std::string_view text, std::size_t most) const;
-  /// The same without a limit, the file's own included.
+  /// Returns the ids without any limit, ignoring also the file's own.
   std::vector<std::int64_t> encode_whole(std::string_view text) const;
-  /// The text of ids below size(), without special tokens.
+  /// Returns the text of ids below size(), without special tokens.
   std::string decode(const std::vector<std::int64_t>& ids) const;
 
   /// One more than the largest id.
@@ -36,9 +36,9 @@ class Pipeline {
   const SpecialEnds& ends() const { return ends_; }
   /// Ids of the special tokens, ascending.
   const std::vector<std::int64_t>& special_ids() const { return special_ids_; }
-  /// What the file says about padding; none: nothing.
+  /// The file's padding id; nullopt if it has no padding.
   std::optional<std::int64_t> pad_id() const { return pad_id_; }
-  /// Most ids that the file lets a text have.
+  /// The file's maximum number of ids for a text.
   std::size_t longest() const { return longest_; }
 
  private:
@@ -55,12 +55,12 @@ class Pipeline {
   AddedTokens added_;
   SpecialEnds ends_;
   std::shared_ptr<const Decoder> decoder_;
-  std::string word_end_;  // the mark at the end of words, which decoders leave
+  std::string word_end_;  // the mark at the end of words, which decoders keep
   std::vector<std::string> tokens_;  // by id
   std::vector<std::int64_t> special_ids_;
   std::optional<std::int64_t> pad_id_;
   std::size_t longest_;
-  bool keeps_end_ = false;  // too long texts lose their beginning
+  bool keeps_end_ = false;  // cut long texts at their start rather than their end
 };
 
 }  // namespace tessera::json_tokenizer

@@ -14,11 +14,11 @@ std::int64_t checked_id(const nlohmann::json& id, const Part& part) {
 
 std::int64_t id_of_pair(const Part& part, const char* key) {
   const nlohmann::json& pair = part.at(key);
-  if (!pair.is_array() || pair.size() != 2) part.refuse("has a " + std::string(key) + " that is no pair of a token and its id");
+  if (!pair.is_array() || pair.size() != 2) part.refuse("has a " + std::string(key) + " that is not a pair of a token and its id");
   return checked_id(pair[1], part);
 }
 
-/// The ids of a piece [CLS] of a template.
+/// Returns the ids of a special token, such as [CLS], in a template.
 std::vector<std::int64_t> ids_of_special(const Part& part, const nlohmann::json& piece) {
   const auto name = piece.at("id").get<std::string>();
   const nlohmann::json& tokens = part.at("special_tokens");
@@ -34,7 +34,7 @@ SpecialEnds read_template(const Part& part) {
   int texts = 0;
   for (const nlohmann::json& piece : part.at("single")) {
     if (piece.contains("Sequence")) {
-      if (piece.at("Sequence").at("id") != "A") part.refuse("asks for a second text");
+      if (piece.at("Sequence").at("id") != "A") part.refuse("expects a second text");
       ++texts;
       continue;
     }
@@ -42,7 +42,7 @@ SpecialEnds read_template(const Part& part) {
     const std::vector<std::int64_t> ids = ids_of_special(part, piece.at("SpecialToken"));
     end.insert(end.end(), ids.begin(), ids.end());
   }
-  if (texts != 1) part.refuse("does not name the text once");
+  if (texts != 1) part.refuse("must name the text exactly once");
   return out;
 }
 
@@ -51,13 +51,13 @@ SpecialEnds read_pair_of_tokens(const Part& part) {
   return {{id_of_pair(part, "cls")}, {id_of_pair(part, "sep")}};
 }
 
-/// Fills in `out`, which only one part may.
+/// Reads a part into `out`; only one part may add tokens.
 void read_part(const nlohmann::json& json, const std::string& origin, int depth, SpecialEnds& out) {
   constexpr int deepest = 16;
   const Part part(json, "post_processor", origin);
   if (part.type() == "Sequence") {
     part.allow({"processors"});
-    if (depth == deepest) part.refuse("is nested too deep");
+    if (depth == deepest) part.refuse("is nested too deeply");
     for (const nlohmann::json& each : part.at("processors")) read_part(each, origin, depth + 1, out);
     return;
   }
@@ -65,7 +65,7 @@ void read_part(const nlohmann::json& json, const std::string& origin, int depth,
   const bool pair = part.type() == "RobertaProcessing" || part.type() == "BertProcessing";
   if (!pair && part.type() != "TemplateProcessing") part.unknown();
   const SpecialEnds own = pair ? read_pair_of_tokens(part) : read_template(part);
-  if (out.size() > 0) part.refuse("adds tokens where another part did already, which is not known here");
+  if (out.size() > 0) part.refuse("adds tokens although another part does so already, which is not supported");
   out = own;
 }
 

@@ -8,14 +8,13 @@
 
 namespace tessera::json_tokenizer {
 
-/// The special tokens before and behind a text.
+/// The special tokens before and after a text.
 struct SpecialEnds {
   std::vector<std::int64_t> before, behind;
   std::size_t size() const { return before.size() + behind.size(); }
 };
 
-/// Reads the file's `post_processor` for single texts. Throws UserError naming `origin` and the type, for what is not known
-/// here.
+/// Reads the file's `post_processor` for single texts. Throws UserError naming `origin` and the type if it is not supported.
 SpecialEnds read_post_processor(const nlohmann::json& json, const std::string& origin);
 
 }  // namespace tessera::json_tokenizer

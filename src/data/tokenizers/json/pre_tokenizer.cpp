@@ -33,7 +33,7 @@ class Split : public PreTokenizer {
   bool invert_;
 };
 
-/// Splits at the characters of some classes, each a match of its own.
+/// Splits at characters of some classes; each such character is a separate match.
 class ClassSplit : public PreTokenizer {
  public:
   ClassSplit(std::uint16_t classes, Behavior behavior) : classes_(classes), behavior_(behavior) {}
@@ -58,7 +58,7 @@ class ClassSplit : public PreTokenizer {
   Behavior behavior_;
 };
 
-/// BERT's words: white space goes, punctuation stands alone.
+/// Splits into BERT's words: drops white space; a punctuation character is a word of its own.
 class Bert : public PreTokenizer {
  public:
   void split(Pieces& pieces, Pieces& spare) const override {
@@ -86,7 +86,7 @@ class Bert : public PreTokenizer {
   }
 };
 
-/// Rows of word characters, and rows of what is neither that nor white space.
+/// Splits into runs of word characters, and runs of characters that are neither word characters nor white space.
 class Whitespace : public PreTokenizer {
  public:
   void split(Pieces& pieces, Pieces& spare) const override {
@@ -115,7 +115,7 @@ class Whitespace : public PreTokenizer {
   }
 };
 
-/// SentencePiece's words: a mark for each space, one more in front, split before the marks.
+/// Splits into SentencePiece's words: replaces each space by a mark, adds one in front, and splits before the marks.
 class Metaspace : public PreTokenizer {
  public:
   enum class Prepend { never, first, always };
@@ -167,7 +167,7 @@ class Metaspace : public PreTokenizer {
   bool split_;
 };
 
-/// A space in front of pieces that have none.
+/// Adds a space in front of pieces that do not start with one.
 class PrefixSpace : public PreTokenizer {
  public:
   void split(Pieces& pieces, Pieces& spare) const override {
@@ -186,7 +186,7 @@ class PrefixSpace : public PreTokenizer {
   }
 };
 
-/// The characters of byte-level tokenizers for the bytes of the pieces.
+/// Replaces the bytes of the pieces by the characters of byte-level tokenizers.
 class ByteCharacters : public PreTokenizer {
  public:
   void split(Pieces& pieces, Pieces& spare) const override {
@@ -242,7 +242,8 @@ std::shared_ptr<const PreTokenizer> read_metaspace(const Part& part) {
   const std::string scheme = part.has("prepend_scheme") ? part.text("prepend_scheme") : "always";
   const bool prefix = part.flag("add_prefix_space", true);
   if (!prefix && part.has("prepend_scheme") && scheme != "never") part.refuse("has an add_prefix_space that contradicts its prepend_scheme");
-  if (scheme != "always" && scheme != "first" && scheme != "never") part.refuse("has the prepend_scheme " + shown(scheme) + ", which is not known here");
+  if (scheme != "always" && scheme != "first" && scheme != "never")
+    part.refuse("has the prepend_scheme " + shown(scheme) + ", which is not supported");
   const auto prepend = !prefix || scheme == "never" ? Metaspace::Prepend::never
                        : scheme == "first"          ? Metaspace::Prepend::first
                                                     : Metaspace::Prepend::always;
@@ -296,7 +297,7 @@ void add_steps(const nlohmann::json& json, const std::string& origin, int depth,
   const Part part(json, "pre_tokenizer", origin);
   if (part.type() == "Sequence") {
     part.allow({"pretokenizers"});
-    if (depth == deepest) part.refuse("is nested too deep");
+    if (depth == deepest) part.refuse("is nested too deeply");
     for (const nlohmann::json& each : part.at("pretokenizers")) add_steps(each, origin, depth + 1, steps);
   } else if (part.type() == "ByteLevel") {
     add_byte_level(part, steps);
@@ -310,7 +311,7 @@ void add_steps(const nlohmann::json& json, const std::string& origin, int depth,
 Splitting make_pre_tokenizer(const nlohmann::json& json, bool may_be_bytes, const std::string& origin) {
   Steps steps;
   if (!json.is_null()) add_steps(json, origin, 0, steps);
-  // A model that knows its tokens' bytes needs no characters for them.
+  // A model that reads bytes does not need them converted to characters.
   const bool bytes = may_be_bytes && !steps.empty() && dynamic_cast<const ByteCharacters*>(steps.back().get()) != nullptr;
   if (bytes) steps.pop_back();
   return {std::make_shared<Sequence>(std::move(steps)), bytes};

@@ -80,7 +80,7 @@ class Precompiled : public Normalizer {
     return line_break_changes_ && text.find("\r\n") != std::string_view::npos;
   }
 
-  // As the reference: a short grapheme as a whole, by the shortest key that it begins with; a long one by characters.
+  // As in the reference: replaces a short grapheme as a whole, by the shortest key that is its prefix; a long one by characters.
   void append(std::string_view grapheme, std::string& out) const {
     constexpr std::size_t long_grapheme = 6;  // bytes
     if (grapheme.size() < long_grapheme)

@@ -11,10 +11,10 @@ namespace {
 
 constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 
-/// What a row is made of: one character, or a class.
+/// The characters of a run: one character, or a class.
 struct Members {
   char32_t character = 0;
-  std::uint16_t classes = 0;  // 0: the character
+  std::uint16_t classes = 0;  // 0: use `character`
   bool negated = false;
 
   bool has(char32_t code) const {
@@ -43,7 +43,7 @@ class RowPattern : public Pattern {
   std::size_t least_, most_;
 };
 
-/// The members at the beginning of `rest`, which moves behind them.
+/// Parses the members at the start of `rest` and removes them from it.
 std::optional<Members> take_members(std::string_view& rest) {
   constexpr std::pair<std::string_view, Members> spelled[] = {
     {"[\\p{L}]", {0, letter}}, {"\\p{L}", {0, letter}}, {"[\\p{N}]", {0, number}}, {"\\p{N}", {0, number}},
@@ -59,7 +59,7 @@ std::optional<Members> take_members(std::string_view& rest) {
   return Members{code};
 }
 
-/// How often, at the end of a pattern: nothing, `+`, `{n}`, `{n,}` or `{n,m}`.
+/// Parses the repetition at the end of a pattern: nothing, `+`, `{n}`, `{n,}` or `{n,m}`.
 std::optional<std::pair<std::size_t, std::size_t>> count_of(std::string_view rest) {
   if (rest.empty()) return std::pair<std::size_t, std::size_t>{1, 1};
   if (rest == "+") return std::pair{std::size_t{1}, unlimited};

@@ -12,12 +12,12 @@ Behavior read_behavior(const Part& part, Behavior otherwise) {
   if (name == "MergedWithPrevious") return Behavior::merged_with_previous;
   if (name == "MergedWithNext") return Behavior::merged_with_next;
   if (name == "Contiguous") return Behavior::contiguous;
-  part.refuse("has the behavior " + shown(name) + ", which is not known here");
+  part.refuse("has the behavior " + shown(name) + ", which is not supported");
 }
 
 namespace {
 
-/// Joins matches and the parts between them as a behavior wants it.
+/// Joins matches and the parts between them according to a behavior.
 class Joiner {
  public:
   Joiner(const Piece& piece, Behavior behavior, std::vector<Piece>& out)
@@ -40,7 +40,7 @@ class Joiner {
   Behavior behavior_;
   std::vector<Piece>& out_;
   std::size_t first_;
-  bool before_ = false;  // whether the part before is a match
+  bool before_ = false;  // whether the previous part is a match
 };
 
 }  // namespace

@@ -9,14 +9,14 @@
 
 namespace tessera::json_tokenizer {
 
-/// What becomes of the matches of a split.
+/// What a split does with its matches.
 enum class Behavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
-/// The part's `behavior`; `otherwise` where it has none.
+/// Returns the part's `behavior`, or `otherwise` if it has none.
 Behavior read_behavior(const Part& part, Behavior otherwise);
 
-/// Appends the pieces that a piece becomes; `matches` are bytes of the piece, from left to right, and with `invert` what lies
-/// between them counts as the matches.
+/// Splits a piece and appends the result. `matches` are ranges of bytes in the piece, from left to right; with `invert` the parts
+/// between them count as the matches.
 void append_split(const Piece& piece, const std::vector<Span>& matches, Behavior behavior, bool invert, std::vector<Piece>& out);
 
 }  // namespace tessera::json_tokenizer

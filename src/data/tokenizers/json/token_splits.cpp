@@ -14,11 +14,11 @@ TokenSplits::TokenSplits(const std::vector<MergedPair>& merges, const MergeTable
 }
 
 bool TokenSplits::read(const std::vector<MergedPair>& merges, const MergeTable& table) {
-  std::vector<std::size_t> early;  // merges whose tokens are made by later ones, or never
+  std::vector<std::size_t> early;  // merges of tokens that only later merges build, or none
   for (std::size_t i = 0; i < merges.size(); ++i) {
     const MergedPair& merge = merges[i];
     const auto rank = static_cast<std::int32_t>(i);
-    if (table.find(merge.left, merge.right).rank != rank) continue;  // the pair comes again, and then counts
+    if (table.find(merge.left, merge.right).rank != rank) continue;  // a later merge of the same pair replaces this one
     Split& made = splits_[static_cast<std::size_t>(merge.id)];
     if (made.rank < 0) return false;
     if (!is_made(merge.left) || !is_made(merge.right)) {
@@ -28,8 +28,8 @@ bool TokenSplits::read(const std::vector<MergedPair>& merges, const MergeTable& 
     if (made.rank != MergeTable::no_rank || !stay_apart(table, merge.left, merge.right, rank)) continue;
     made = {rank, merge.left, merge.right};
   }
-  // A token that is made has no other split, so that an early merge that makes one changes nothing, and neither does one whose
-  // tokens never come to stand side by side.
+  // A token that is built has no other split, so an early merge that results in one changes nothing. Nor does an early merge of
+  // tokens that are never adjacent.
   return std::none_of(early.begin(), early.end(), [&](std::size_t i) {
     const MergedPair& merge = merges[i];
     return !is_made(merge.id) && is_made(merge.left) && is_made(merge.right) && stay_apart(table, merge.left, merge.right, static_cast<std::int32_t>(i));

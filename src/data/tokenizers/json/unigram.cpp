@@ -16,7 +16,7 @@ namespace {
 
 constexpr double unknown_penalty = 10.0;
 
-/// The tokens whose scores add up to most (Viterbi); what no token covers is unknown.
+/// Finds the tokens with the largest sum of scores (Viterbi); text that no token covers is unknown.
 class Unigram : public Model {
  public:
   Unigram(const std::vector<std::pair<std::string, double>>& vocabulary, std::int32_t unknown, bool byte_fallback, std::string origin)
@@ -44,10 +44,10 @@ class Unigram : public Model {
   }
 
  private:
-  /// The best way to a place in the text.
+  /// The best tokenization up to a position in the text.
   struct Way {
     double score = 0;
-    std::uint32_t length = 0;  // of its last token; 0: no way leads here
+    std::uint32_t length = 0;  // of its last token; 0: there is no tokenization
     std::int32_t id = 0;
   };
 
@@ -70,7 +70,7 @@ class Unigram : public Model {
   void add_tokens(std::string_view text, std::size_t at, std::vector<Way>& ways) const {
     const double here = ways[at].score;
     const std::size_t character = length_of(text[at]);
-    bool covered = false;  // whether a token is this one character
+    bool covered = false;  // whether this single character is a token
     const auto consider = [&](std::size_t length, std::int32_t id, double score) {
       Way& way = ways[at + length];
       const double candidate = score + here;
@@ -87,13 +87,13 @@ class Unigram : public Model {
     consider(character, unknown_, unknown_score_);
   }
 
-  // Unknown characters in a row count as one.
+  // Consecutive unknown characters count as one.
   std::size_t begin_of_unknown(const std::vector<Way>& ways, std::size_t end) const {
     while (end > 0 && ways[end].id == unknown_) end -= ways[end].length;
     return end;
   }
 
-  // Backwards, as the ids of the text are turned around in the end.
+  // Appends in reverse order, as the ids of the text are reversed at the end.
   void append_unknown(std::string_view text, std::vector<std::int64_t>& out) const {
     if (const std::int32_t id = tokens_.find(text); id != ByteTrie::none) return out.push_back(id);
     const auto id_of = [&](char c) { return bytes_[static_cast<std::uint8_t>(c)]; };
@@ -111,14 +111,14 @@ class Unigram : public Model {
 };
 
 double power_of_ten(int exponent) {
-  double out = 1;  // the nearest double, as in a table
+  double out = 1;  // becomes the nearest double, as in the reference's table
   const std::string text = "1e" + std::to_string(exponent);
   std::from_chars(text.data(), text.data() + text.size(), out);
   return out;
 }
 
-/// A score as the reference reads it: its digits as one number, times or by a power of ten, which is not always the nearest
-/// double. Sums of scores that are all but equal depend on it.
+/// Returns a score as the reference parses it: its digits as an integer, multiplied or divided by a power of ten, which is not
+/// always the nearest double. Comparisons of nearly equal sums of scores depend on it.
 double as_read_there(double score) {
   std::array<char, 40> text;  // NOLINT: written by to_chars
   const double size = std::abs(score);
@@ -152,7 +152,7 @@ ModelPart make_unigram(const nlohmann::json& json, const std::string& origin) {
   Tokens tokens;
   for (const nlohmann::json& entry : json.at("vocab")) {
     if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number())
-      user_error(origin, ": entry ", vocabulary.size(), " of its vocab is no pair of a token and a score");
+      user_error(origin, ": entry ", vocabulary.size(), " of its vocab is not a pair of a token and a score");
     vocabulary.emplace_back(entry[0].get<std::string>(), as_read_there(entry[1].get<double>()));
     tokens.ids.insert_or_assign(vocabulary.back().first, static_cast<std::int32_t>(tokens.count++));
   }

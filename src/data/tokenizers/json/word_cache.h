@@ -9,14 +9,14 @@
 
 namespace tessera::json_tokenizer {
 
-/// Words that a thread met lately, and their ids: a table of fixed size in which a new word takes an old one's place. It
-/// belongs to the thread; the models that share it have a number each.
+/// Caches the ids of words that a thread encoded recently, in a table of fixed size where a new word replaces an old one. Each
+/// thread has its own cache; the models that share it have a number each.
 class WordCache {
  public:
-  static constexpr std::size_t longest = 32;  // bytes of a word
+  static constexpr std::size_t longest = 32;  // maximum bytes of a word
   static constexpr std::size_t most_ids = 6;
 
-  /// A word as the cache compares it. The word is at most `longest` bytes long.
+  /// A word in the form that the cache compares. The word must have at most `longest` bytes.
   struct Key {
     std::array<std::uint64_t, 4> words{};
     std::uint32_t owner = 0;
@@ -34,13 +34,13 @@ class WordCache {
     }
   };
 
-  /// The calling thread's cache.
+  /// Returns the calling thread's cache.
   static WordCache& of_thread() {
     thread_local WordCache cache;
     return cache;
   }
 
-  /// Appends the word's ids and returns true, if it is here.
+  /// If the word is cached, appends its ids and returns true.
   bool find(const Key& key, std::vector<std::int64_t>& out) const {
     const Slot& slot = slots_[key.hash()];
     if (slot.owner != key.owner || slot.size != key.size || slot.words != key.words) return false;
@@ -48,7 +48,7 @@ class WordCache {
     return true;
   }
 
-  /// Keeps the word, unless it has more than `most_ids` ids.
+  /// Caches the word, unless it has more than `most_ids` ids.
   void keep(const Key& key, const std::int64_t* ids, std::size_t count) {
     if (count > most_ids) return;
     Slot& slot = slots_[key.hash()];
@@ -61,7 +61,7 @@ class WordCache {
 
  private:
   static constexpr unsigned slot_bits = 14;
-  struct alignas(64) Slot {  // a line of the processor's cache
+  struct alignas(64) Slot {  // one CPU cache line
     std::array<std::uint64_t, 4> words{};
     std::array<std::int32_t, most_ids> ids{};
     std::uint32_t owner = 0;  // 0: empty
@@ -71,7 +71,7 @@ class WordCache {
   std::vector<Slot> slots_ = std::vector<Slot>(std::size_t{1} << slot_bits);
 };
 
-/// A number for a model's words in the caches.
+/// Returns a new number that identifies a model in the caches.
 std::uint32_t next_cache_owner();
 
 }  // namespace tessera::json_tokenizer

@@ -9,7 +9,7 @@
 namespace tessera::json_tokenizer {
 namespace {
 
-/// The token for what the vocabulary lacks; a file may lack it as long as no text needs it.
+/// The unknown token, for words that the vocabulary lacks; a file may lack it as long as no text needs it.
 class Unknown {
  public:
   Unknown(const Tokens& tokens, std::string token, std::string origin) : id_(tokens.find(token)), token_(std::move(token)), origin_(std::move(origin)) {}
@@ -35,7 +35,7 @@ class WordPiece : public Model {
     later_ = ByteTrie(std::move(later));
   }
 
-  // The longest token first, from the left; the whole word is unknown if any part is.
+  // Takes the longest token at each position, from the left; the whole word is unknown if any part is.
   void encode(std::string_view word, std::vector<std::int64_t>& out) const override {
     const std::size_t before = out.size();
     if (is_too_long(word)) return out.push_back(unknown_.id());
@@ -58,7 +58,7 @@ class WordPiece : public Model {
     return characters > longest_;
   }
 
-  ByteTrie first_, later_;  // at the beginning of a word, and behind it without the prefix
+  ByteTrie first_, later_;  // tokens at the start of a word, and later in a word (without the prefix)
   Unknown unknown_;
   std::size_t longest_;
 };
@@ -82,7 +82,7 @@ ModelPart make_word_piece(const nlohmann::json& json, const std::string& origin)
   allow_members(json, {"unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"}, origin);
   Tokens tokens = read_vocabulary(json, origin);
   const nlohmann::json longest = json.value("max_input_chars_per_word", nlohmann::json(100));
-  if (!longest.is_number_unsigned()) user_error(origin, ": its model's max_input_chars_per_word is no number");
+  if (!longest.is_number_unsigned()) user_error(origin, ": its model's max_input_chars_per_word is not a number");
   Unknown unknown(tokens, text_member(json, "unk_token", "[UNK]", origin), origin);
   auto model = std::make_shared<WordPiece>(tokens, text_member(json, "continuing_subword_prefix", "##", origin), longest.get<std::size_t>(), std::move(unknown));
   return {std::move(model), std::move(tokens)};

@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// Where the indices of shards are kept: the words beside and off, or a folder.
+/// Where the indices of shards are stored: the word "beside" or "off", or a folder.
 struct IndexPlace : config::OutputPath {
   using OutputPath::OutputPath;
 };
@@ -24,8 +24,8 @@ struct config::Value<IndexPlace> {
   static std::string type() { return "string"; }
 };
 
-/// Samples in plain tar shards, grouped as the WebDataset library does: a sample's key is the member's path up to the
-/// first dot of its file name, what follows (in lower case) is the name of the member.
+/// Samples in plain tar shards, grouped as in the WebDataset library: a sample's key is the path up to the first dot of the
+/// file name; the rest, in lower case, is the name of the sample's member.
 struct WebDatasetSettings {
   PathList path;
   std::vector<std::string> image_keys = {"jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"};
@@ -50,37 +50,36 @@ struct WebDatasetSettings {
 template <class Visitor>
 void fields(Visitor& v, WebDatasetSettings& s) {
   v("path", s.path,
-    "tar files: one, a list, a pattern (train-{00000..00004}.tar, *.tar), or a folder of them; as streams: .tar.gz, "
-    ".tgz, "
-    "and what commands write (pipe:aws s3 cp s3://b/{000..099}.tar -)");
-  v("image_keys", s.image_keys, "members that hold the picture; the first one there is taken");
-  v("caption_keys", s.caption_keys, "members that hold a caption; each one there gives one");
+    "tar files: one, a list, a pattern (train-{00000..00004}.tar, *.tar), or a folder of them; as streams: .tar.gz, .tgz, "
+    "and the output of commands (pipe:aws s3 cp s3://b/{000..099}.tar -)");
+  v("image_keys", s.image_keys, "members that hold the image; the first existing one is used");
+  v("caption_keys", s.caption_keys, "members that hold a caption; all existing ones are used");
   v("json_captions", s.json_captions,
-    "fields of the json member that hold a caption or a list of them, beside those of the caption members");
+    "fields of the json member that hold a caption or a list of captions, in addition to the caption members");
   v("text_fields", s.text_fields,
     "fields of the json member, each a text or a list of texts, that the view `captions` draws its sentences from; a sample "
-    "may lack some. Of samples without captions the first of them gives the captions");
-  v("caption_lines", s.caption_lines, "each line of a caption member is a caption of its own");
+    "may lack some. For samples without captions the first of them supplies the captions");
+  v("caption_lines", s.caption_lines, "make each line of a caption member a caption of its own");
   v("label_keys", s.label_keys,
     "members that hold the class: its index, or its name in `classes`; json.NAME is a field of the json member");
   v("mask_keys", s.mask_keys, "members that hold a PNG of class indices");
-  v("depth_keys", s.depth_keys, "members that hold a grey PNG of 16 bits with each pixel's depth, 0 where it is unknown");
-  v("depth_units", s.depth_units, "of those PNGs to the meter: 1000 (NYU, SUN RGB-D), 256 (KITTI)", config::above(0));
+  v("depth_keys", s.depth_keys, "members that hold a 16-bit gray PNG with each pixel's depth, 0 where it is unknown");
+  v("depth_units", s.depth_units, "units of those PNGs per meter: 1000 (NYU, SUN RGB-D), 256 (KITTI)", config::above(0));
   v("summary_keys", s.summary_keys, "members (or json.NAME) that hold the one-line summary");
   v("object_keys", s.object_keys, "members (or json.NAME) that hold the text of object tags, or a list of them");
   v("region_keys", s.region_keys, "members that hold region features [R, F], .npy or .safetensors of floats");
   v("region_tensor", s.region_tensor, "name of the tensor in .safetensors region features; empty: the first");
-  v("classes", s.classes, "file of class names, one a line; null: classes.txt beside the first shard, if it is there");
+  v("classes", s.classes, "file of class names, one per line; null: classes.txt next to the first shard, if it exists");
   v("background_class", s.background_class, "index of the background class in masks, -1: none");
   v("index_cache", s.index_cache,
-    "where the indices of shards are kept for the next start: beside (SHARD.index), a folder, or off");
-  v("stream", s.stream, "how shards are read that come as streams");
+    "where the indices of shards are stored for the next start: beside (SHARD.index, next to the shard), a folder, or off");
+  v("stream", s.stream, "how to read shards that are streams");
 }
 
-/// Indexes the shards by their headers; when one of them is a stream (a command, a compressed tar), all are read as
-/// streams, see StreamSource. A shard that is cut off gives its complete samples and a warning; keys that
-/// come twice, keys whose members lie apart, and samples without a picture are counted and reported. Throws UserError
-/// when a shard is missing or is no tar, or nothing is left.
+/// Indexes the shards by their tar headers. If one of them is a stream (a command, a compressed tar), all are read as streams,
+/// see StreamSource. A truncated shard yields its complete samples and a warning. Duplicate keys, keys with members that are
+/// not adjacent, and samples without an image are counted and reported. Throws UserError if a shard is missing or not a tar,
+/// or if no samples are left.
 std::shared_ptr<Source> make_webdataset(const WebDatasetSettings& settings);
 
 }  // namespace tessera
