@@ -13,6 +13,7 @@
 #include <tessera/data/shapes/shapes.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/data/sources/webdataset/webdataset.h>
+#include <tessera/data/stream.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {

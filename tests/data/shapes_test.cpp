@@ -16,7 +16,7 @@ namespace tessera {
 namespace {
 
 TEST(Shapes, SamplesAreFrozen) {
-  ShapesSettings settings = settings_of("train");
+  ShapesSettings settings = shapes_settings("train");
   const ShapesSource train(settings);
   EXPECT_EQ(fingerprint(train.get(0)), 11765289053054220988ULL);
   EXPECT_EQ(fingerprint(train.get(99999)), 11989328433091094908ULL);
@@ -29,7 +29,7 @@ TEST(Shapes, SamplesAreFrozen) {
 }
 
 TEST(Shapes, SamplesDoNotDependOnOrderThreadsOrSize) {
-  ShapesSettings settings = settings_of("train", 64);
+  ShapesSettings settings = shapes_settings("train", 64);
   settings.regions = true;
   const ShapesSource source(settings);
   std::vector<std::uint64_t> forwards(64);
@@ -50,7 +50,7 @@ TEST(Shapes, SplitsAndSeedsAreDifferentStreams) {
   std::set<std::vector<std::uint8_t>> pictures;
   for (const char* split : {"train", "validation", "test", "held_out"}) {
     for (std::int64_t seed : {0, 1}) {
-      ShapesSettings settings = settings_of(split);
+      ShapesSettings settings = shapes_settings(split);
       settings.seed = seed;
       const ShapesSource source(settings);
       for (std::int64_t i = 0; i < 20; ++i) pictures.insert(source.get(i).image.pixels);
@@ -61,7 +61,7 @@ TEST(Shapes, SplitsAndSeedsAreDifferentStreams) {
 
 TEST(Shapes, CaptionsAreTrueAndNameEveryObject) {
   for (const char* split : {"train", "held_out"}) {
-    const ShapesSource source(settings_of(split));
+    const ShapesSource source(shapes_settings(split));
     int relations = 0;
     for (std::int64_t i = 0; i < 400; ++i) {
       const Sample sample = source.get(i);
@@ -82,7 +82,7 @@ TEST(Shapes, CaptionsAreTrueAndNameEveryObject) {
 }
 
 TEST(Shapes, TonesOfBackgroundsAreTrueAndBackgroundsAreNearlyGrey) {
-  const ShapesSource source(settings_of("train"));
+  const ShapesSource source(shapes_settings("train"));
   int said = 0;
   for (std::int64_t i = 0; i < 200; ++i) {
     const Sample sample = source.get(i);
@@ -114,7 +114,7 @@ TEST(Shapes, TonesOfBackgroundsAreTrueAndBackgroundsAreNearlyGrey) {
 }
 
 TEST(Shapes, PartsAreTrueOfOneObjectOrTwoAndNameEachObject) {
-  const ShapesSource source(settings_of("train"));
+  const ShapesSource source(shapes_settings("train"));
   int relations = 0;
   for (std::int64_t i = 0; i < 200; ++i) {
     const Sample sample = source.get(i);
@@ -137,14 +137,14 @@ TEST(Shapes, PartsAreTrueOfOneObjectOrTwoAndNameEachObject) {
     EXPECT_LE(single, 2 * objects.size());
   }
   EXPECT_GT(relations, 100);
-  ShapesSettings without = settings_of("train");
+  ShapesSettings without = shapes_settings("train");
   without.parts = false;
   EXPECT_TRUE(ShapesSource(without).get(0).texts.empty());
   EXPECT_EQ(fingerprint(ShapesSource(without).get(0)), fingerprint(source.get(0))) << "nothing else changes";
 }
 
 TEST(Shapes, PartialCaptionsAreTrueAndTheFirstStaysWhole) {
-  ShapesSettings settings = settings_of("train");
+  ShapesSettings settings = shapes_settings("train");
   settings.partial_captions = 1;
   const ShapesSource source(settings);
   int partial = 0;
@@ -164,7 +164,7 @@ TEST(Shapes, PartialCaptionsAreTrueAndTheFirstStaysWhole) {
 TEST(Shapes, NegativesAreFalse) {
   std::map<std::string, int> kinds;
   for (const char* split : {"test", "held_out"}) {
-    const ShapesSource source(settings_of(split));
+    const ShapesSource source(shapes_settings(split));
     for (std::int64_t i = 0; i < 500; ++i) {
       const Sample sample = source.get(i);
       const std::vector<Seen> objects = look(sample);
@@ -185,7 +185,7 @@ TEST(Shapes, NegativesAreFalse) {
 
 TEST(Shapes, MasksBoxesAndLabelsAgree) {
   for (const char* label : {"shape", "color"}) {
-    ShapesSettings settings = settings_of("validation");
+    ShapesSettings settings = shapes_settings("validation");
     settings.label = label;
     const ShapesSource source(settings);
     const std::vector<std::string> names = source.class_names();
@@ -236,7 +236,7 @@ TEST(Shapes, MasksBoxesAndLabelsAgree) {
 }
 
 TEST(Shapes, SpansPointAtThePhraseOfTheirObject) {
-  const ShapesSource source(settings_of("train"));
+  const ShapesSource source(shapes_settings("train"));
   for (std::int64_t i = 0; i < 200; ++i) {
     const Sample sample = source.get(i);
     const std::vector<Seen> objects = look(sample);
@@ -256,7 +256,7 @@ TEST(Shapes, SpansPointAtThePhraseOfTheirObject) {
 }
 
 TEST(Shapes, NegativesOfPhrasesHaveOneWordWrong) {
-  ShapesSettings settings = settings_of("train");
+  ShapesSettings settings = shapes_settings("train");
   for (std::int64_t i = 0; i < 100; ++i) {
     settings.negatives = true;
     const Sample sample = ShapesSource(settings).get(i);
@@ -287,7 +287,7 @@ TEST(Shapes, NegativesOfPhrasesHaveOneWordWrong) {
 TEST(Shapes, HeldOutPairsAreSeenInTheirSplitOnly) {
   std::map<std::string, std::set<std::pair<int, int>>> pairs;
   for (const char* split : {"train", "validation", "test", "held_out"}) {
-    ShapesSettings settings = settings_of(split);
+    ShapesSettings settings = shapes_settings(split);
     settings.image_size = 16;
     settings.captions = 1;
     const ShapesSource source(settings);
@@ -304,9 +304,9 @@ TEST(Shapes, HeldOutPairsAreSeenInTheirSplitOnly) {
 }
 
 TEST(Shapes, ScenesDoNotDependOnTheImageSize) {
-  ShapesSettings large = settings_of("train");
+  ShapesSettings large = shapes_settings("train");
   large.image_size = 192;
-  const ShapesSource small_source(settings_of("train"));
+  const ShapesSource small_source(shapes_settings("train"));
   const ShapesSource large_source(large);
   for (std::int64_t i = 0; i < 20; ++i) {
     const Sample a = small_source.get(i);
@@ -320,7 +320,7 @@ TEST(Shapes, ScenesDoNotDependOnTheImageSize) {
 }
 
 TEST(Shapes, RegionsHoldAProjectionAndTheBox) {
-  ShapesSettings settings = settings_of("train");
+  ShapesSettings settings = shapes_settings("train");
   EXPECT_TRUE(ShapesSource(settings).get(2).regions.empty());
   settings.regions = true;
   const Sample sample = ShapesSource(settings).get(2);
@@ -341,7 +341,7 @@ TEST(Shapes, RegionsHoldAProjectionAndTheBox) {
 }
 
 TEST(Shapes, NumberOfObjectsFollowsTheSetting) {
-  ShapesSettings settings = settings_of("train");
+  ShapesSettings settings = shapes_settings("train");
   settings.objects = {4, 4};
   for (std::int64_t i = 0; i < 100; ++i) EXPECT_EQ(ShapesSource(settings).get(i).objects.size(), 4U);
   settings.objects = {1, 1};
@@ -349,7 +349,7 @@ TEST(Shapes, NumberOfObjectsFollowsTheSetting) {
 }
 
 TEST(Shapes, TheVocabularyIsSmall) {
-  const ShapesSource source(settings_of("train"));
+  const ShapesSource source(shapes_settings("train"));
   std::set<std::string> words;
   for (std::int64_t i = 0; i < 1000; ++i) {
     for (const std::string& caption : source.get(i).captions) {
@@ -384,7 +384,7 @@ TEST(Shapes, WrongSettingsAreNamed) {
                "a.yaml:1: data.object_sizes: expected [smallest, largest], got [0.5, 0.3]");
   expect_error("{name: shapes, bad_captions: {less: 0.5, more: 0.6}}",
                "a.yaml:1: data.bad_captions: less, more and other are 1.1 of the captions together: they may be at most 1");
-  expect_error("{name: shapes, bad_captions: {fewer: 0.5}}", "a.yaml:1: data.bad_captions.fewer: unknown key");
+  expect_error("{name: shapes, bad_captions: {fewer: 0.5}}", "a.yaml:1: data.bad_captions.fewer: unknown key; known: less, more and other");
   expect_error("{name: shapes, style: wep}", "a.yaml:1: data.style: expected one of plain and web, got \"wep\": did you mean web?");
   expect_error("{name: shapes, sise: 3}", "a.yaml:1: data.sise: unknown key: did you mean size?");
 }

@@ -153,12 +153,12 @@ void choose_web_words(Mention& mention, const Object& object, std::size_t mentio
   const double material = random.uniform();
   mention.color = mention.texture = mention.size = kUnsaid;
   // What a phrase says between determiner and noun; the color mostly comes first.
-  enum Part { color, texture, size, opinion_part, material_part };
-  std::vector<Part> parts = {texture, size, opinion_part, material_part};
+  enum Piece { color, texture, size, opinion_part, material_part };
+  std::vector<Piece> parts = {texture, size, opinion_part, material_part};
   random.shuffle(parts);
   parts.insert(random.chance(0.85) ? parts.begin() : parts.end(), color);
   parts.resize(static_cast<std::size_t>(random.below(mentions >= 4 ? 3 : 6)));
-  for (const Part part : parts) {
+  for (const Piece part : parts) {
     if (part == color) mention.color = object.color;
     if (part == texture) mention.texture = object.texture;
     if (part == size) mention.size = object.size;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <sstream>
 
@@ -11,19 +12,24 @@ std::size_t at(auto value) {
   return static_cast<std::size_t>(value);
 }
 
+// Only *, / and sqrt, which are the same on every machine.
+double weight(double rank, double steepness) {
+  return steepness == WordList::kSynonyms ? 1 / (rank * std::sqrt(rank)) : 1 / rank;
+}
+
 // What holds captions together, and the words of the style `plain`.
 constexpr const char* kCommonWords =
     "a an the one this that my our of in on at to and with by for near under below over above beneath underneath left right side top "
-    "bottom middle center upper lower edge corner half part higher than plus also along as well together during before after until "
+    "bottom middle center upper lower edge corner half part higher than plus also along as well together during before after until up "
     "against from is are there we see showing picture image scene light gray dark background plain red";
 
 }  // namespace
 
-WordList::WordList(const char* words) {
+WordList::WordList(const char* words, double steepness) {
   std::istringstream in(words);
   for (std::string word; in >> word;) words_.push_back(word);
   double total = 0;
-  for (std::size_t i = 0; i < words_.size(); ++i) ends_.push_back(total += 1 / static_cast<double>(i + 1));
+  for (std::size_t i = 0; i < words_.size(); ++i) ends_.push_back(total += weight(static_cast<double>(i + 1), steepness));
   for (double& end : ends_) end /= total;
 }
 
@@ -36,34 +42,34 @@ const WordList& shape_words(int shape) {
   static const std::vector<WordList> lists = {
       WordList(
           "circle disc ball dot disk sphere orb button coin wheel plate globe bubble marble pebble bead token lens puck pancake cookie "
-          "balloon medallion drum dial lid saucer roundel pellet poker cymbal manhole pizza wafer"),
+          "balloon medallion drum dial lid saucer roundel pellet poker cymbal manhole pizza wafer", WordList::kSynonyms),
       WordList(
           "square box block cube tile crate panel window brick frame cushion chessboard napkin parcel carton card slab stamp pixel "
-          "tablet quadrat toast chip screen board patch pallet doormat ottoman checkbox cracker coaster"),
+          "tablet quadrat toast chip screen board patch pallet doormat ottoman checkbox cracker coaster", WordList::kSynonyms),
       WordList(
           "triangle wedge pyramid pennant tent arrowhead roof slice sail delta nacho trigon samosa tortilla gable prism hanger tepee "
-          "watermelon bunting chevron metronome wigwam spike shard"),
+          "watermelon bunting chevron metronome wigwam spike shard", WordList::kSynonyms),
       WordList(
           "star starfish asterisk pentagram sparkle starlet pentacle twinkle estrella supernova stella carambola starburst firework "
-          "pinwheel glitter comet rosette edelweiss sparkler dahlia aster supergiant urchin burst glint"),
+          "pinwheel glitter comet rosette edelweiss sparkler dahlia aster supergiant urchin burst glint", WordList::kSynonyms),
       WordList(
           "cross plus crucifix crossing intersection windmill airplane propeller sword dagger scarecrow signpost crosshair lattice "
-          "turnstile dragonfly pinion junction crossroad ambulance helicopter fan quadrant scissors windvane ship"),
+          "turnstile dragonfly pinion junction crossroad ambulance helicopter fan quadrant scissors windvane ship", WordList::kSynonyms),
       WordList(
           "diamond rhombus kite gem jewel lozenge gemstone crystal rhomb solitaire harlequin facet baseball argyle earring pendant "
-          "brilliant stingray carat ace octahedron"),
+          "brilliant stingray carat ace octahedron", WordList::kSynonyms),
       WordList(
           "ring hoop donut bagel bracelet tire washer halo wreath loop annulus torus bangle gasket lifebelt doughnut circlet collar "
-          "tiara porthole headband anklet coil grommet orbit"),
+          "tiara porthole headband anklet coil grommet orbit", WordList::kSynonyms),
       WordList(
           "heart valentine sweetheart locket love lovebird chocolate cupid amor romance darling strawberry candy crush kiss affection "
-          "fondness amour soulmate sweetie cuddle cutie bosom"),
+          "fondness amour soulmate sweetie cuddle cutie bosom", WordList::kSynonyms),
       WordList(
           "hexagon honeycomb hex nut bolt cell beehive benzene hexahedron carbon turtle paver snowflake sixpack pencil crystalline "
-          "basalt polygon hive comb pane spanner"),
+          "basalt polygon hive comb pane spanner", WordList::kSynonyms),
       WordList(
           "moon crescent banana croissant sickle boomerang horn tusk cashew lunar scimitar claw luna fang smile gondola hammock scythe "
-          "rind fingernail eyelash grin")};
+          "rind fingernail eyelash grin", WordList::kSynonyms)};
   return lists.at(at(shape));
 }
 
@@ -71,27 +77,27 @@ const WordList& color_words(int color) {
   static const std::vector<WordList> lists = {
       WordList(
           "red crimson scarlet ruby cherry cardinal vermilion tomato maroon burgundy carmine garnet rust blood lipstick paprika "
-          "cranberry rosewood chili lava poppy"),
+          "cranberry rosewood chili lava poppy", WordList::kSynonyms),
       WordList(
           "orange tangerine amber apricot pumpkin mandarin carrot copper papaya marigold persimmon cantaloupe clementine peach mango "
-          "sienna nectarine ginger coppery"),
+          "sienna nectarine ginger coppery", WordList::kSynonyms),
       WordList(
           "yellow golden lemon mustard canary sunny blond butter gold daffodil honey saffron corn maize lemony dandelion sunflower "
-          "custard primrose topaz"),
+          "custard primrose topaz", WordList::kSynonyms),
       WordList(
           "green emerald lime olive jade mint fern avocado pine sage shamrock leafy pistachio basil malachite pickle grass cucumber "
-          "kiwi viridian spinach celadon"),
+          "kiwi viridian spinach celadon", WordList::kSynonyms),
       WordList(
           "cyan turquoise aqua teal aquamarine azure lagoon glacier cerulean icy curacao pool verdigris seafoam capri robin menthol "
-          "tiffany"),
+          "tiffany", WordList::kSynonyms),
       WordList(
-          "blue navy cobalt sapphire royal indigo ultramarine denim bluish delft ocean marine lapis yale oxford persian zaffre bluebell"),
+          "blue navy cobalt sapphire royal indigo ultramarine denim bluish delft ocean marine lapis yale oxford persian zaffre bluebell", WordList::kSynonyms),
       WordList(
           "purple violet plum lavender grape eggplant mauve amethyst lilac aubergine mulberry orchid wine byzantium heather purplish "
-          "mulled tyrian thistle wisteria"),
+          "mulled tyrian thistle wisteria", WordList::kSynonyms),
       WordList(
           "pink rose magenta fuchsia salmon blush bubblegum flamingo coral rosy raspberry carnation cerise peony taffy pinkish "
-          "ballerina sakura")};
+          "ballerina sakura", WordList::kSynonyms)};
   return lists.at(at(color));
 }
 
@@ -99,16 +105,16 @@ const WordList& texture_words(int texture) {
   static const std::vector<WordList> lists = {
       WordList(
           "plain solid smooth flat uniform simple even unpatterned monochrome bare blank unmarked clean pure unadorned undecorated "
-          "basic seamless unprinted mono untextured"),
+          "basic seamless unprinted mono untextured", WordList::kSynonyms),
       WordList(
           "striped banded lined streaked pinstriped stripy ribbed zebra barred grooved corrugated ruled furrowed veined hooped slatted "
-          "pleated fluted"),
+          "pleated fluted", WordList::kSynonyms),
       WordList(
           "dotted spotted speckled freckled polka dappled pitted studded dotty spotty flecked stippled ladybird leopard pimpled "
-          "peppered beaded sprinkled dimpled perforated"),
+          "peppered beaded sprinkled dimpled perforated", WordList::kSynonyms),
       WordList(
           "checkered checked tiled plaid chequered gingham tartan gridded checky quilted mosaic squared patchwork latticed tessellated "
-          "vichy houndstooth parquet crosshatched")};
+          "vichy houndstooth parquet crosshatched", WordList::kSynonyms)};
   return lists.at(at(texture));
 }
 
@@ -116,12 +122,12 @@ const WordList& size_words(int size) {
   static const std::vector<WordList> lists = {
       WordList(
           "small little tiny mini miniature petite wee minute compact diminutive microscopic teeny toy baby pocket undersized slight "
-          "bitty lilliputian dwarf"),
+          "bitty lilliputian dwarf", WordList::kSynonyms),
       WordList(
-          "medium midsize average mid moderate regular normal middling standard ordinary intermediate halfway typical modest"),
+          "medium midsize average mid moderate regular normal middling standard ordinary intermediate halfway typical modest", WordList::kSynonyms),
       WordList(
           "large big huge giant enormous massive great jumbo gigantic oversized colossal immense vast mighty mammoth hulking towering "
-          "monumental titanic whopping")};
+          "monumental titanic whopping", WordList::kSynonyms)};
   return lists.at(at(size));
 }
 
