@@ -3,24 +3,45 @@
 
   scripts/compare_objectives.py configs/shapes_clip.yaml configs/shapes_sparc.yaml --seeds 0 1 2 --out runs/compare
 
-Complete runs are not trained again, so a stopped comparison can be continued. Needs only the standard library and the built programs
-(scripts/setup.sh).
+With --rival the differences from that configuration follow, with 95 % intervals by a paired bootstrap over test samples.
+Runs that are complete already are not trained again, and a stopped one resumes at its last checkpoint. Only the standard library is
+needed; the programs must be built (scripts/setup.sh).
 """
 import argparse
 import concurrent.futures
+import dataclasses
 import json
+import os
 import pathlib
 import statistics
 import subprocess
 import sys
 import time
 
+import paired_test
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
-def run(command, log):
+@dataclasses.dataclass
+class Cell:
+    """One row of a table: a configuration with settings of its own, trained with each seed."""
+    name: str
+    config: pathlib.Path
+    suite: pathlib.Path = None  # None: the one that holds for all
+    set: tuple = ()             # KEY=VALUE for the trainer
+    evaluate_set: tuple = ()    # the same for evaluate
+    folder: str = None          # below --out; None: the configuration's name
+    runs: list = dataclasses.field(default_factory=list)  # (metrics, minutes) of each seed
+
+    def evaluations(self, args):
+        """The folders with each seed's results."""
+        return [args.out.resolve() / (self.folder or self.config.stem) / f"seed{seed}" / "evaluation" for seed in args.seeds]
+
+
+def run(command, log, environment=None):
     with open(log, "w") as out:
-        status = subprocess.run([str(c) for c in command], stdout=out, stderr=subprocess.STDOUT, cwd=ROOT).returncode
+        status = subprocess.run([str(c) for c in command], stdout=out, stderr=subprocess.STDOUT, cwd=ROOT, env=environment).returncode
     if status != 0:
         sys.exit(f"{' '.join(str(c) for c in command)}\nfailed with exit code {status}; its output is in {log}")
 
@@ -31,23 +52,26 @@ def model_of(folder):
     return stages[-1].parent if stages else folder
 
 
-def train_and_evaluate(config, seed, args):
+def overridden(command, overrides):
+    return [*command, *(word for override in overrides for word in ("--set", override))]
+
+
+def train_and_evaluate(cell, seed, args):
     """Returns the metrics of one run, {task.metric: value}, and the minutes that its training took."""
-    folder = args.out / config.stem / f"seed{seed}"
+    folder = args.out / (cell.folder or cell.config.stem) / f"seed{seed}"
     results = folder / "evaluation" / "results.json"
+    # Two runs at a time share the cores: one thread each.
+    environment = {"OMP_NUM_THREADS": "1", **os.environ} if args.jobs > 1 else None
     folder.mkdir(parents=True, exist_ok=True)
     if not results.exists():
-        overrides = [f"seed={seed}", f"run.folder={folder}", *args.set]
-        command = [ROOT / "build/bin/trainer", "--config", config, "--resume", "auto"]
-        for override in overrides:
-            command += ["--set", override]
+        train = [ROOT / "build/bin/trainer", "--config", cell.config.resolve(), "--resume", "auto"]
+        measure = [ROOT / "build/bin/evaluate", "--suite", cell.suite or args.suite, "--out", folder / "evaluation"]
         minutes = folder / "minutes"
         before = float(minutes.read_text()) if minutes.exists() else 0
         started = time.time()
-        run(command, folder / "trainer.out")
+        run(overridden(train, [f"seed={seed}", f"run.folder={folder}", *args.set, *cell.set]), folder / "trainer.out", environment)
         minutes.write_text(f"{before + (time.time() - started) / 60:.2f}")
-        run([ROOT / "build/bin/evaluate", "--checkpoint", model_of(folder), "--suite", args.suite, "--out", folder / "evaluation"],
-            folder / "evaluate.out")
+        run(overridden([*measure, "--checkpoint", model_of(folder)], cell.evaluate_set), folder / "evaluate.out", environment)
     return metrics_of(json.loads(results.read_text())), float((folder / "minutes").read_text())
 
 
@@ -64,21 +88,39 @@ def metrics_of(results):
     return metrics
 
 
-def compare(configs, args):
-    """Returns [(configuration, [(metrics, minutes) of each seed])]; uses args.seeds, suite, out, set and jobs."""
+def run_cells(cells, args):
+    """Trains and measures them with each seed, and fills in their runs; args: seeds, suite, out, set, jobs."""
     args.out = args.out.resolve()
 
     def run_one(pair):
-        config, seed = pair
-        result = train_and_evaluate(config.resolve(), seed, args)
-        print(f"{config.stem} seed {seed}: " + ", ".join(f"{k} {v:.4f}" for k, v in result[0].items()), file=sys.stderr)
+        cell, seed = pair
+        result = train_and_evaluate(cell, seed, args)
+        print(f"{cell.name} seed {seed}: " + ", ".join(f"{k} {v:.4f}" for k, v in result[0].items()), file=sys.stderr)
         return result
 
-    pairs = [(config, seed) for config in configs for seed in args.seeds]
+    pairs = [(cell, seed) for cell in cells for seed in args.seeds]
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         results = list(pool.map(run_one, pairs))
-    count = len(args.seeds)
-    return [(config.stem, results[i * count:(i + 1) * count]) for i, config in enumerate(configs)]
+    for i, cell in enumerate(cells):
+        cell.runs = results[i * len(args.seeds):(i + 1) * len(args.seeds)]
+
+
+def compare(configs, args):
+    """[(configuration, [(metrics, minutes) of each seed])]; args as in run_cells()."""
+    cells = [Cell(config.stem, config) for config in configs]
+    run_cells(cells, args)
+    return rows_of(cells)
+
+
+def rows_of(cells):
+    return [(cell.name, cell.runs) for cell in cells]
+
+
+def variant(path, extends, **settings):
+    """Writes a configuration that lays settings over others, and returns its path; YAML reads JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"extends": [str(base) for base in extends], **settings}, indent=2) + "\n")
+    return path
 
 
 def table(rows, columns, headings=None, counts=()):
@@ -109,16 +151,39 @@ def print_table(rows, args, columns, headings=None, counts=()):
     print(table(rows, columns, headings, counts))
 
 
+def against(cell, rival, args):
+    """What paired_test.difference() takes for `cell` minus `rival`, by column."""
+    return lambda column: [(1, cell.evaluations(args), column), (-1, rival.evaluations(args), column)]
+
+
+def print_differences(rows, columns, headings=None):
+    """rows: (name, a function that gives the terms of paired_test.difference() for a column)."""
+    print("\nDifferences in points with 95 % intervals, by a paired bootstrap over test samples of the seeds' mean; bold: beyond chance.\n")
+    print("| difference | " + " | ".join(headings or columns) + " |")
+    print("| --- |" + " --- |" * len(columns))
+    for name, terms in rows:
+        print(f"| {name} | " + " | ".join(paired_test.cell(terms(column)) for column in columns) + " |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("configs", nargs="+", type=pathlib.Path, help="configurations to compare")
     parser.add_argument("--suite", type=pathlib.Path, default=ROOT / "configs/suites/shapes.yaml")
     parser.add_argument("--columns", nargs="+", help="task.metric names (default: all metrics of the suite)")
+    parser.add_argument("--rival", metavar="CONFIG", help="name of the configuration that the others are compared with, sample by sample")
     add_arguments(parser, pathlib.Path("runs/compare"))
     args = parser.parse_args()
 
-    rows = compare(args.configs, args)
-    print_table(rows, args, args.columns or list(rows[0][1][0][0]))
+    cells = [Cell(config.stem, config) for config in args.configs]
+    rivals = [cell for cell in cells if cell.name == args.rival]
+    if args.rival and not rivals:
+        parser.error(f"--rival {args.rival} is none of {', '.join(cell.name for cell in cells)}")
+    run_cells(cells, args)
+    columns = args.columns or list(cells[0].runs[0][0])
+    print_table(rows_of(cells), args, columns)
+    if rivals:
+        others = [cell for cell in cells if cell is not rivals[0]]
+        print_differences([(f"{cell.name} - {args.rival}", against(cell, rivals[0], args)) for cell in others], columns)
 
 
 if __name__ == "__main__":

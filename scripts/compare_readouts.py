@@ -3,14 +3,17 @@
 deviations: zero-shot, retrieval, linear probe, and hard negatives on images with seen and unseen pairs of color and shape.
 
   scripts/compare_readouts.py
+  scripts/compare_readouts.py --wide
 
-There are twelve runs of 1,000 steps. Complete runs are not trained again, and stopped runs resume from their last checkpoint. Needs only
-the standard library and the built programs (scripts/setup.sh).
+SPARO's embeddings have 512 numbers, those of its rivals 128. The second command gives the rivals 512, too, and asks what SPARO's lead is
+then; its table has differences from SPARO with intervals. Runs that are complete already are not trained again, and a stopped one resumes
+at its last checkpoint. Only the standard library is needed; the programs must be built (scripts/setup.sh).
 """
 import argparse
 import pathlib
 
 import compare_objectives
+from compare_objectives import Cell
 
 CONFIGS = compare_objectives.ROOT / "configs"
 COLUMNS = {
@@ -21,18 +24,34 @@ COLUMNS = {
     "hard_negatives_2.accuracy": "hard negatives, unseen pairs",
     "linear_probe.top1": "linear probe top-1",
 }
+WIDE = ("model.image.projection.embed_dim=512", "model.text.projection.embed_dim=512")
+RIVALS = {"cls": WIDE, "gap": WIDE,
+          "attentional_pool": ("model.image.readout.output_dim=512", "model.text.readout.output_dim=512")}
+
+
+def compare_wide(args):
+    sparo = Cell("SPARO, 32 slots of 16", CONFIGS / "shapes_sparo.yaml")
+    rivals = [Cell(f"`{name}`, 512 wide", CONFIGS / f"shapes_{name}.yaml", set=settings, folder=f"wide_{name}")
+              for name, settings in RIVALS.items()]
+    compare_objectives.run_cells([*rivals, sparo], args)
+    compare_objectives.print_table(compare_objectives.rows_of([*rivals, sparo]), args, list(COLUMNS), list(COLUMNS.values()))
+    compare_objectives.print_differences([(f"SPARO - {rival.name}", compare_objectives.against(sparo, rival, args)) for rival in rivals],
+                                         list(COLUMNS), list(COLUMNS.values()))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("configs", nargs="*", type=pathlib.Path,
                         default=[CONFIGS / f"shapes_{name}.yaml" for name in ("cls", "gap", "attentional_pool", "sparo")])
+    parser.add_argument("--wide", action="store_true", help="compare SPARO with rivals of 512 numbers")
     parser.add_argument("--steps", type=int, default=1000, help="training steps of every run")
     compare_objectives.add_arguments(parser, pathlib.Path("runs/readouts"))
     parser.set_defaults(jobs=2)
     args = parser.parse_args()
     args.suite = CONFIGS / "suites/shapes_readouts.yaml"
     args.set = [f"training.steps={args.steps}", "training.threads=1", *args.set]
+    if args.wide:
+        return compare_wide(args)
     compare_objectives.print_table(compare_objectives.compare(args.configs, args), args, list(COLUMNS), list(COLUMNS.values()))
 
 

@@ -1,23 +1,27 @@
 #!/usr/bin/env python3
-"""Trains the text group transformer on the built-in shapes with both losses, with each one only, and with none, as well as its baseline.
-Evaluates every run and prints a Markdown table of means and deviations: how well the groups of words match the captions' phrases
-(tIoU; for the baseline, k-means clusters of words), compared with equal contiguous chunks and random groups; then zero-shot, retrieval,
-hard negatives and segmentation by GroupViT's groups.
+"""Trains the text group transformer on the built-in shapes with both losses, with either alone, and not at all, and its baseline,
+evaluates every run, and prints a Markdown table of means and deviations: how well the groups of words agree with the captions' phrases
+(tIoU; of the baseline k-means clusters of them), next to contiguous equal chunks and random groups, then zero-shot, retrieval, hard
+negatives and segmentation by GroupViT's groups.
 
-  scripts/compare_text_group.py                        # compares the losses
-  scripts/compare_text_group.py --groups 1 2 4 8 16    # also compares numbers of groups, K; with --no-losses only those
+  scripts/compare_text_group.py                        # the losses
+  scripts/compare_text_group.py --web                  # captions whose phrases have 2 to 7 words
+  scripts/compare_text_group.py --groups 1 2 4 8 16    # then the number of groups, K, too; with --no-losses only that
 
-Complete runs are not trained again, and stopped runs resume from their last checkpoint. Needs only the standard library and the built
-programs (scripts/setup.sh).
+With --web captions are in the style `web`. The question is whether groups of words agree better with phrases of such different lengths
+than equal chunks do, and the table has differences with intervals. Runs that are complete already are not trained again, and a stopped one
+resumes at its last checkpoint. Only the standard library is needed; the programs must be built (scripts/setup.sh).
 """
 import argparse
-import copy
 import pathlib
 
 import compare_objectives
+from compare_objectives import Cell
 
 CONFIGS = compare_objectives.ROOT / "configs"
 GROUPS = 4  # the number of groups in configs/shapes_text_group.yaml
+TASK = "token_group_iou."
+SCORES = ("iou", "precision", "recall", "f1")
 COLUMNS = {
     "token_group_iou.iou": "tIoU",
     "token_group_iou.precision": "precision",
@@ -34,52 +38,70 @@ COUNTS = ("token_group_iou.groups_per_caption",)
 UNTRAINED = ("training.steps=1", "schedule.warmup_steps=0", "optimizer.lr=0")  # one step with a learning rate of 0 changes nothing
 
 
-def compare(config, args, name=None, suite="shapes_text_group", settings=()):
+def cell_of(config, args, name=None, suite="shapes_text_group", settings=()):
     """Returns one row: the runs of a configuration with `settings`, in a separate folder if `name` is given."""
-    args = copy.copy(args)
-    args.suite = CONFIGS / f"suites/{suite}.yaml"
-    args.set = [*args.set, *settings]
-    if name:
-        args.out = args.out / name.replace(" ", "_")
-    [(stem, runs)] = compare_objectives.compare([CONFIGS / f"{config}.yaml"], args)
-    return name or stem, runs
+    path = CONFIGS / f"{config}.yaml"
+    folder = f"{name.replace(' ', '_')}/{config}" if name else config
+    if not args.web:
+        return Cell(name or config, path, CONFIGS / f"suites/{suite}.yaml", settings, folder=folder)
+    path = compare_objectives.variant(args.out / f"configs/{config}.yaml", [path, CONFIGS / "parts/shapes_web.yaml"])
+    return Cell(name or config, path, CONFIGS / f"suites/{suite}.yaml", settings, ("source.style=web",), folder)
 
 
-def other_groups(prefix, runs):
-    """The scores of other groupings, which the task measures in addition to the model's."""
-    task = "token_group_iou."
-    return [({task + name: metrics[f"{task}{prefix}_{name}"] for name in ("iou", "precision", "recall", "f1")}, 0) for metrics, _ in runs]
+def other_groups(prefix, cell):
+    """The scores of other groups, which the task measures next to the model's own."""
+    return [({TASK + name: metrics[f"{TASK}{prefix}_{name}"] for name in SCORES}, 0) for metrics, _ in cell.runs]
 
 
-def compare_losses(args):
-    both = compare("shapes_text_group", args)
-    return [both, *(compare(f"shapes_text_group_{loss}", args) for loss in ("reconstruction", "contrast")),
-            compare("shapes_text_group", args, "untrained", settings=UNTRAINED),
-            ("equal chunks", other_groups("chunks", both[1])), ("random groups", other_groups("random", both[1])),
-            compare("shapes_text_group_baseline", args, suite="shapes_text_group_baseline")]
+def losses(args):
+    return [cell_of("shapes_text_group", args),
+            *(cell_of(f"shapes_text_group_{loss}", args) for loss in (["reconstruction"] if args.web else ["reconstruction", "contrast"])),
+            *([] if args.web else [cell_of("shapes_text_group", args, "untrained", settings=UNTRAINED)]),
+            cell_of("shapes_text_group_baseline", args, suite="shapes_text_group_baseline")]
+
+
+def print_losses(cells, args):
+    *groups, baseline = cells
+    rows = [*compare_objectives.rows_of(groups), ("equal chunks", other_groups("chunks", cells[0])),
+            ("random groups", other_groups("random", cells[0])), *compare_objectives.rows_of([baseline])]
+    compare_objectives.print_table(rows, args, list(COLUMNS), list(COLUMNS.values()), COUNTS)
+
+    def other(prefix):
+        own = cells[0].evaluations(args)
+        return lambda column: [(1, own, column), (-1, own, column.replace(TASK, f"{TASK}{prefix}_"))]
+
+    compare_objectives.print_differences(
+        [("both losses - equal chunks", other("chunks")), ("both losses - random groups", other("random")),
+         ("both losses - baseline's clusters", compare_objectives.against(cells[0], baseline, args))],
+        [TASK + name for name in SCORES], [COLUMNS[TASK + name] for name in SCORES])
 
 
 def compare_groups(args):
+    cells = [cell_of("shapes_text_group", args, None if count == GROUPS else f"{count} groups",
+                     settings=(f"model.text.encoder.num_groups={count}",)) for count in args.groups]
+    compare_objectives.run_cells(cells, args)
     rows = []
-    for count in args.groups:
-        name = None if count == GROUPS else f"{count} groups"
-        _, runs = compare("shapes_text_group", args, name, settings=[f"model.text.encoder.num_groups={count}"])
-        rows += [(f"K = {count}", runs), (f"{count} equal chunks", other_groups("chunks", runs))]
-    return rows
+    for count, cell in zip(args.groups, cells):
+        rows += [(f"K = {count}", cell.runs), (f"{count} equal chunks", other_groups("chunks", cell))]
+    compare_objectives.print_table(rows, args, list(COLUMNS), list(COLUMNS.values()), COUNTS)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--groups", nargs="+", type=int, default=[], metavar="K", help="numbers of groups to compare, for example 1 2 4 8 16")
-    parser.add_argument("--no-losses", action="store_true", help="compare only the numbers of groups")
-    compare_objectives.add_arguments(parser, pathlib.Path("runs/text_group"))
+    parser.add_argument("--web", action="store_true", help="captions whose phrases have 2 to 7 words, of thousands of words")
+    parser.add_argument("--groups", nargs="+", type=int, default=[], metavar="K", help="numbers of groups to compare, say 1 2 4 8 16")
+    parser.add_argument("--no-losses", action="store_true", help="only the numbers of groups")
+    compare_objectives.add_arguments(parser, None)
     parser.set_defaults(jobs=2)
     args = parser.parse_args()
+    args.out = (args.out or pathlib.Path("runs/text_group_web" if args.web else "runs/text_group")).resolve()
     args.set = ["training.threads=1", *args.set]
-    for compare_some in ([] if args.no_losses else [compare_losses]) + [compare_groups]:
-        if rows := compare_some(args):
-            compare_objectives.print_table(rows, args, list(COLUMNS), list(COLUMNS.values()), COUNTS)
-            print()
+    if not args.no_losses:
+        cells = losses(args)
+        compare_objectives.run_cells(cells, args)
+        print_losses(cells, args)
+    if args.groups:
+        compare_groups(args)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@
 #include <tessera/data/stream.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/data/sources/webdataset/webdataset.h>
+#include <tessera/data/stream.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <map>
 #include <set>
 #include <sstream>
@@ -10,149 +9,14 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/data/read_shapes.h"
 #include <tessera/data/shapes/shapes.h>
 
 namespace tessera {
 namespace {
 
-ShapesSettings settings_of(const std::string& split, std::int64_t size = 100000) {
-  ShapesSettings settings;
-  settings.split = split;
-  settings.size = size;
-  return settings;
-}
-
-int index_in(const std::vector<std::string>& names, const std::string& name) {
-  const auto found = std::find(names.begin(), names.end(), name);
-  return found == names.end() ? -1 : static_cast<int>(found - names.begin());
-}
-
-// What a picture shows, taken from its tags, boxes and labels alone.
-struct Seen {
-  std::string shape;
-  std::string color;
-  std::string texture = "plain";
-  std::string size;
-  double x = 0;
-  double y = 0;
-};
-
-std::vector<Seen> look(const Sample& sample) {
-  std::vector<Seen> objects;
-  std::istringstream tags(sample.object_tags);
-  for (std::string tag; std::getline(tags, tag, ',');) {
-    std::istringstream words(tag);
-    Seen seen;
-    for (std::string word; words >> word;) {
-      if (index_in(shapes_size_names(), word) >= 0) seen.size = word;
-      if (index_in(shapes_texture_names(), word) >= 0) seen.texture = word;
-      if (index_in(shapes_color_names(), word) >= 0) seen.color = word;
-      if (index_in(shapes_shape_names(), word) >= 0) seen.shape = word;
-    }
-    const auto& box = sample.objects[objects.size()].box;
-    const double side = static_cast<double>(sample.image.width);
-    seen.x = (static_cast<double>(box[1]) + static_cast<double>(box[3]) / 2) / side;
-    seen.y = (static_cast<double>(box[0]) + static_cast<double>(box[2]) / 2) / side;
-    objects.push_back(seen);
-  }
-  return objects;
-}
-
-// A caption read back, word by word: the other direction of what the generator does.
-struct Read {
-  struct Phrase {
-    std::map<std::string, std::string> said;  // kind of attribute -> word
-    std::string place;
-    std::string relation;  // to the phrase before
-  };
-  std::vector<Phrase> phrases;
-  std::string tone;
-};
-
-Read read_caption(const std::string& caption) {
-  static const std::map<std::string, std::string> synonyms = {
-      {"little", "small"}, {"big", "large"}, {"under", "below"}};
-  std::vector<std::string> words;
-  std::istringstream stream(caption);
-  for (std::string word; stream >> word;) {
-    if (word.back() == ',') word.pop_back();
-    words.push_back(synonyms.contains(word) ? synonyms.at(word) : word);
-  }
-  Read out;
-  Read::Phrase next;
-  const auto word_at = [&](std::size_t i) { return i < words.size() ? words[i] : std::string(); };
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::string& word = words[i];
-    if (index_in(shapes_size_names(), word) >= 0) next.said["size"] = word;
-    if (index_in(shapes_texture_names(), word) >= 0) next.said["texture"] = word;
-    if (index_in(shapes_color_names(), word) >= 0) next.said["color"] = word;
-    if (word == "above" || word == "below" || ((word == "left" || word == "right") && word_at(i + 1) == "of"))
-      next.relation = word;
-    if ((word == "at" || word == "on" || word == "in") && word_at(i + 1) == "the")
-      out.phrases.back().place = word_at(i + 2);
-    if (word_at(i + 1) == "background") out.tone = word;
-    if (index_in(shapes_shape_names(), word) < 0) continue;
-    next.said["shape"] = word;
-    out.phrases.push_back(next);
-    next = {};
-  }
-  return out;
-}
-
-bool relation_holds(const std::string& relation, const Seen& a, const Seen& b, double margin) {
-  if (relation == "left") return a.x + margin < b.x;
-  if (relation == "right") return a.x > b.x + margin;
-  if (relation == "above") return a.y + margin < b.y;
-  if (relation == "below") return a.y > b.y + margin;
-  return true;
-}
-
-// margin > 0 asks for more than the bare words, margin < 0 for less.
-bool place_holds(const std::string& place, const Seen& o, double margin) {
-  if (place == "top") return o.y < 0.5 - margin;
-  if (place == "bottom") return o.y > 0.5 + margin;
-  if (place == "left") return o.x < 0.5 - margin;
-  if (place == "right") return o.x > 0.5 + margin;
-  if (place == "middle") return std::abs(o.x - 0.5) < 0.25 - margin && std::abs(o.y - 0.5) < 0.25 - margin;
-  return true;
-}
-
-// Is there any way to match the phrases with different objects?
-bool holds(const Read& read, const std::vector<Seen>& objects, double margin, std::vector<std::size_t> chosen = {}) {
-  if (chosen.size() == read.phrases.size()) return true;
-  const Read::Phrase& phrase = read.phrases[chosen.size()];
-  for (std::size_t i = 0; i < objects.size(); ++i) {
-    const Seen& o = objects[i];
-    if (std::find(chosen.begin(), chosen.end(), i) != chosen.end()) continue;
-    const std::map<std::string, std::string> truth = {
-        {"shape", o.shape}, {"color", o.color}, {"texture", o.texture}, {"size", o.size}};
-    const bool fits = std::all_of(phrase.said.begin(), phrase.said.end(),
-                                  [&](const auto& kv) { return truth.at(kv.first) == kv.second; });
-    if (!fits || !place_holds(phrase.place, o, margin)) continue;
-    if (!phrase.relation.empty() && !relation_holds(phrase.relation, objects[chosen.back()], o, margin)) continue;
-    std::vector<std::size_t> more = chosen;
-    more.push_back(i);
-    if (holds(read, objects, margin, more)) return true;
-  }
-  return false;
-}
-
-std::uint64_t fingerprint(const Sample& sample) {
-  std::uint64_t hash = 0xCBF29CE484222325ULL;  // FNV-1a
-  const auto add = [&](const auto& bytes) {
-    for (const auto byte : bytes) hash = (hash ^ static_cast<std::uint8_t>(byte)) * 0x100000001B3ULL;
-  };
-  add(sample.image.pixels);
-  add(sample.mask);
-  for (const std::string& caption : sample.captions) add(caption);
-  for (const HardNegative& negative : sample.negatives) add(negative.kind + negative.caption);
-  add(sample.summary + sample.object_tags + sample.key);
-  for (const float value : sample.regions) add(std::to_string(std::lround(value * 1000)));
-  return hash;
-}
-
 TEST(Shapes, SamplesAreFrozen) {
-  ShapesSettings settings = settings_of("train");
+  ShapesSettings settings = shapes_settings("train");
   const ShapesSource train(settings);
   EXPECT_EQ(fingerprint(train.get(0)), 11765289053054220988ULL);
   EXPECT_EQ(fingerprint(train.get(99999)), 11989328433091094908ULL);
@@ -165,7 +29,7 @@ TEST(Shapes, SamplesAreFrozen) {
 }
 
 TEST(Shapes, SamplesDoNotDependOnOrderThreadsOrSize) {
-  ShapesSettings settings = settings_of("train", 64);
+  ShapesSettings settings = shapes_settings("train", 64);
   settings.regions = true;
   const ShapesSource source(settings);
   std::vector<std::uint64_t> forwards(64);
@@ -186,7 +50,7 @@ TEST(Shapes, SplitsAndSeedsAreDifferentStreams) {
   std::set<std::vector<std::uint8_t>> pictures;
   for (const char* split : {"train", "validation", "test", "held_out"}) {
     for (std::int64_t seed : {0, 1}) {
-      ShapesSettings settings = settings_of(split);
+      ShapesSettings settings = shapes_settings(split);
       settings.seed = seed;
       const ShapesSource source(settings);
       for (std::int64_t i = 0; i < 20; ++i) pictures.insert(source.get(i).image.pixels);
@@ -197,7 +61,7 @@ TEST(Shapes, SplitsAndSeedsAreDifferentStreams) {
 
 TEST(Shapes, CaptionsAreTrueAndNameEveryObject) {
   for (const char* split : {"train", "held_out"}) {
-    const ShapesSource source(settings_of(split));
+    const ShapesSource source(shapes_settings(split));
     int relations = 0;
     for (std::int64_t i = 0; i < 400; ++i) {
       const Sample sample = source.get(i);
@@ -218,7 +82,7 @@ TEST(Shapes, CaptionsAreTrueAndNameEveryObject) {
 }
 
 TEST(Shapes, TonesOfBackgroundsAreTrueAndBackgroundsAreNearlyGrey) {
-  const ShapesSource source(settings_of("train"));
+  const ShapesSource source(shapes_settings("train"));
   int said = 0;
   for (std::int64_t i = 0; i < 200; ++i) {
     const Sample sample = source.get(i);
@@ -250,7 +114,7 @@ TEST(Shapes, TonesOfBackgroundsAreTrueAndBackgroundsAreNearlyGrey) {
 }
 
 TEST(Shapes, PartsAreTrueOfOneObjectOrTwoAndNameEachObject) {
-  const ShapesSource source(settings_of("train"));
+  const ShapesSource source(shapes_settings("train"));
   int relations = 0;
   for (std::int64_t i = 0; i < 200; ++i) {
     const Sample sample = source.get(i);
@@ -273,14 +137,14 @@ TEST(Shapes, PartsAreTrueOfOneObjectOrTwoAndNameEachObject) {
     EXPECT_LE(single, 2 * objects.size());
   }
   EXPECT_GT(relations, 100);
-  ShapesSettings without = settings_of("train");
+  ShapesSettings without = shapes_settings("train");
   without.parts = false;
   EXPECT_TRUE(ShapesSource(without).get(0).texts.empty());
   EXPECT_EQ(fingerprint(ShapesSource(without).get(0)), fingerprint(source.get(0))) << "nothing else changes";
 }
 
 TEST(Shapes, PartialCaptionsAreTrueAndTheFirstStaysWhole) {
-  ShapesSettings settings = settings_of("train");
+  ShapesSettings settings = shapes_settings("train");
   settings.partial_captions = 1;
   const ShapesSource source(settings);
   int partial = 0;
@@ -300,7 +164,7 @@ TEST(Shapes, PartialCaptionsAreTrueAndTheFirstStaysWhole) {
 TEST(Shapes, NegativesAreFalse) {
   std::map<std::string, int> kinds;
   for (const char* split : {"test", "held_out"}) {
-    const ShapesSource source(settings_of(split));
+    const ShapesSource source(shapes_settings(split));
     for (std::int64_t i = 0; i < 500; ++i) {
       const Sample sample = source.get(i);
       const std::vector<Seen> objects = look(sample);
@@ -321,7 +185,7 @@ TEST(Shapes, NegativesAreFalse) {
 
 TEST(Shapes, MasksBoxesAndLabelsAgree) {
   for (const char* label : {"shape", "color"}) {
-    ShapesSettings settings = settings_of("validation");
+    ShapesSettings settings = shapes_settings("validation");
     settings.label = label;
     const ShapesSource source(settings);
     const std::vector<std::string> names = source.class_names();
@@ -372,7 +236,7 @@ TEST(Shapes, MasksBoxesAndLabelsAgree) {
 }
 
 TEST(Shapes, SpansPointAtThePhraseOfTheirObject) {
-  const ShapesSource source(settings_of("train"));
+  const ShapesSource source(shapes_settings("train"));
   for (std::int64_t i = 0; i < 200; ++i) {
     const Sample sample = source.get(i);
     const std::vector<Seen> objects = look(sample);
@@ -392,7 +256,7 @@ TEST(Shapes, SpansPointAtThePhraseOfTheirObject) {
 }
 
 TEST(Shapes, NegativesOfPhrasesHaveOneWordWrong) {
-  ShapesSettings settings = settings_of("train");
+  ShapesSettings settings = shapes_settings("train");
   for (std::int64_t i = 0; i < 100; ++i) {
     settings.negatives = true;
     const Sample sample = ShapesSource(settings).get(i);
@@ -423,7 +287,7 @@ TEST(Shapes, NegativesOfPhrasesHaveOneWordWrong) {
 TEST(Shapes, HeldOutPairsAreSeenInTheirSplitOnly) {
   std::map<std::string, std::set<std::pair<int, int>>> pairs;
   for (const char* split : {"train", "validation", "test", "held_out"}) {
-    ShapesSettings settings = settings_of(split);
+    ShapesSettings settings = shapes_settings(split);
     settings.image_size = 16;
     settings.captions = 1;
     const ShapesSource source(settings);
@@ -440,9 +304,9 @@ TEST(Shapes, HeldOutPairsAreSeenInTheirSplitOnly) {
 }
 
 TEST(Shapes, ScenesDoNotDependOnTheImageSize) {
-  ShapesSettings large = settings_of("train");
+  ShapesSettings large = shapes_settings("train");
   large.image_size = 192;
-  const ShapesSource small_source(settings_of("train"));
+  const ShapesSource small_source(shapes_settings("train"));
   const ShapesSource large_source(large);
   for (std::int64_t i = 0; i < 20; ++i) {
     const Sample a = small_source.get(i);
@@ -456,7 +320,7 @@ TEST(Shapes, ScenesDoNotDependOnTheImageSize) {
 }
 
 TEST(Shapes, RegionsHoldAProjectionAndTheBox) {
-  ShapesSettings settings = settings_of("train");
+  ShapesSettings settings = shapes_settings("train");
   EXPECT_TRUE(ShapesSource(settings).get(2).regions.empty());
   settings.regions = true;
   const Sample sample = ShapesSource(settings).get(2);
@@ -477,7 +341,7 @@ TEST(Shapes, RegionsHoldAProjectionAndTheBox) {
 }
 
 TEST(Shapes, NumberOfObjectsFollowsTheSetting) {
-  ShapesSettings settings = settings_of("train");
+  ShapesSettings settings = shapes_settings("train");
   settings.objects = {4, 4};
   for (std::int64_t i = 0; i < 100; ++i) EXPECT_EQ(ShapesSource(settings).get(i).objects.size(), 4U);
   settings.objects = {1, 1};
@@ -485,7 +349,7 @@ TEST(Shapes, NumberOfObjectsFollowsTheSetting) {
 }
 
 TEST(Shapes, TheVocabularyIsSmall) {
-  const ShapesSource source(settings_of("train"));
+  const ShapesSource source(shapes_settings("train"));
   std::set<std::string> words;
   for (std::int64_t i = 0; i < 1000; ++i) {
     for (const std::string& caption : source.get(i).captions) {
@@ -512,7 +376,16 @@ TEST(Shapes, WrongSettingsAreNamed) {
       "{name: shapes, split: trian}",
       "a.yaml:1: data.split: expected one of train, validation, test and held_out, got \"trian\": did you mean train?");
   expect_error("{name: shapes, objects: [3, 2]}", "a.yaml:1: data.objects: expected [fewest, most], got [3, 2]");
-  expect_error("{name: shapes, objects: [0, 2]}", "a.yaml:1: data.objects: expected from 1 to 4, got 0");
+  expect_error("{name: shapes, objects: [0, 2]}", "a.yaml:1: data.objects: expected from 1 to 6, got 0");
+  expect_error("{name: shapes, objects: [1, 6]}",
+               "a.yaml:1: data.object_sizes: objects of 0.26 of the image's side are too large for 6 in an image: the smallest may be "
+               "at most 0.22");
+  expect_error("{name: shapes, object_sizes: [0.5, 0.3]}",
+               "a.yaml:1: data.object_sizes: expected [smallest, largest], got [0.5, 0.3]");
+  expect_error("{name: shapes, bad_captions: {less: 0.5, more: 0.6}}",
+               "a.yaml:1: data.bad_captions: less, more and other are 1.1 of the captions together: they may be at most 1");
+  expect_error("{name: shapes, bad_captions: {fewer: 0.5}}", "a.yaml:1: data.bad_captions.fewer: unknown key; known: less, more and other");
+  expect_error("{name: shapes, style: wep}", "a.yaml:1: data.style: expected one of plain and web, got \"wep\": did you mean web?");
   expect_error("{name: shapes, sise: 3}", "a.yaml:1: data.sise: unknown key: did you mean size?");
 }
 

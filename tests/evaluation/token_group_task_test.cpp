@@ -208,6 +208,13 @@ TEST_F(TokenGroups, DoNotDependOnTheBatchSize) {
                       {"blue circles", {"blue circles"}},
                       {"a square and red circles and a circle", {"a square", "red circles", "a circle"}}};
   const TaskResult two = run();
+  const std::map<std::string, double> found(two.metrics.begin(), two.metrics.end());
+  ASSERT_EQ(two.outcomes.size(), 12U) << "four scores of the model's groups, of chunks and of random groups";
+  for (const report::Outcomes& outcomes : two.outcomes) {
+    EXPECT_EQ(outcomes.entries.size(), 3U) << "one for each sample";
+    EXPECT_NEAR(report::value_of(outcomes), found.at(outcomes.metric), 1e-9) << outcomes.metric;
+    EXPECT_TRUE(two.intervals.contains(outcomes.metric)) << outcomes.metric;
+  }
   context.batch_size = 1;
   EXPECT_EQ(run().metrics, two.metrics);
   EXPECT_EQ(two.samples, 3);

@@ -21,9 +21,21 @@ struct ShapesOptions {
   ShardSettings shards;
 };
 
+// "--bad-captions-less" of bad_captions.less.
 std::string option_name(std::string key) {
   std::replace(key.begin(), key.end(), '_', '-');
+  std::replace(key.begin(), key.end(), '.', '-');
   return "--" + key;
+}
+
+// Sets a key, or one of a group: "bad_captions.less".
+void set(config::Node& node, const std::string& key, config::Node value) {
+  const std::size_t dot = key.find('.');
+  if (dot == std::string::npos) return node.set(key, std::move(value));
+  const config::Node* known = node.find(key.substr(0, dot));
+  config::Node group = known != nullptr ? *known : config::Node::map();
+  set(group, key.substr(dot + 1), std::move(value));
+  node.set(key.substr(0, dot), std::move(group));
 }
 
 ShapesSettings read_settings(const ShapesOptions& options) {
@@ -31,8 +43,8 @@ ShapesSettings read_settings(const ShapesOptions& options) {
   for (const auto& [key, text] : options.settings) {
     const config::Node value = config::parse_yaml(text, option_name(key));
     // A value from the command line has no useful line number.
-    node.set(key,
-             value.is_scalar() ? config::Node::scalar(value.text(), {option_name(key), 0}, value.quoted()) : value);
+    set(node, key,
+        value.is_scalar() ? config::Node::scalar(value.text(), {option_name(key), 0}, value.quoted()) : value);
   }
   return config::read<ShapesSettings>(node);
 }

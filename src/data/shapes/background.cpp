@@ -114,14 +114,14 @@ Image blobs(Tone tone, Random& random, std::int64_t side) {
 }  // namespace
 
 Image draw_background(Tone tone, Random& random, std::int64_t side) {
-  switch (random.below(4)) {
-    case 0: {
+  switch (static_cast<Backdrop>(random.below(4))) {
+    case Backdrop::tint: {
       const Color tint = random_tint(tone, random);
       return fill(side, [=](double, double) { return tint; });
     }
-    case 1:
+    case Backdrop::gradient:
       return gradient(tone, random, side);
-    case 2:
+    case Backdrop::noise:
       return noise(tone, random, side);
     default:
       return blobs(tone, random, side);

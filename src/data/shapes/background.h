@@ -17,6 +17,7 @@ struct Color {
 
 /// A tint, a gradient, noise or soft blobs, almost grey everywhere (channels within 30 of each other), so that no
 /// background has an object's color.
+/// Its first draw of `random` chooses among the kinds of Backdrop, as make_scene() foresees.
 Image draw_background(Tone tone, Random& random, std::int64_t side);
 
 }  // namespace tessera::shapes

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include <src/data/shapes/captions.h>
+#include <src/data/shapes/web_captions.h>
 #include <tessera/data/shapes/shapes.h>
 
 namespace tessera::shapes {
@@ -18,8 +19,7 @@ const std::array<std::array<const char*, 2>, 5> kRelationWords = {
     {{"", ""}, {"left of", "to the left of"}, {"right of", "to the right of"}, {"above", "above"}, {"below", "under"}}};
 const std::array<const char*, 6> kPlaceWords = {
     "", " at the top", " at the bottom", " on the left", " on the right", " in the middle"};
-const std::array<const char*, 3> kToneWords = {" on a light background", " on a gray background",
-                                               " on a dark background"};
+const std::array<const char*, 3> kBackgrounds = {"a light background", "a gray background", "a dark background"};
 
 template <class Enum>
 std::size_t at(Enum value) {
@@ -154,7 +154,7 @@ Place opposite(Place place) {
   return opposites[at(place)];
 }
 
-CaptionPlan plan_caption(const Scene& scene, std::size_t most, Random& random) {
+CaptionPlan plan_caption(const Scene& scene, std::size_t most, Style style, Random& random) {
   std::vector<int> order(scene.objects.size());
   std::iota(order.begin(), order.end(), 0);
   random.shuffle(order);
@@ -179,8 +179,26 @@ CaptionPlan plan_caption(const Scene& scene, std::size_t most, Random& random) {
     if (!related && random.chance(order.size() == 1 ? 0.5 : 0.35))
       plan.mentions[i].place = choose_place(scene.objects[at(order[i])], random);
   }
-  shorten(plan, scene.tone);
+  if (style == Style::web)
+    choose_web_words(plan, scene, random);
+  else
+    shorten(plan, scene.tone);
   return plan;
+}
+
+void add_mentions(CaptionPlan& plan, const Scene& scene, const std::vector<std::size_t>& objects, Style style,
+                  Random& random) {
+  for (const std::size_t number : objects) {
+    std::vector<std::size_t> places = {0};
+    for (std::size_t i = 1; i <= plan.mentions.size(); ++i)
+      if (i == plan.mentions.size() || plan.joins[i - 1].relation == Relation::list) places.push_back(i);
+    const std::size_t count = plan.mentions.size() + 1;
+    const auto chosen = static_cast<std::ptrdiff_t>(random.pick(places));
+    Mention added = mention(scene.objects[number], static_cast<int>(number), count, random);
+    if (style == Style::web) choose_web_words(added, scene.objects[number], count, random);
+    plan.mentions.insert(plan.mentions.begin() + chosen, std::move(added));
+    if (count > 1) plan.joins.insert(plan.joins.begin() + std::max<std::ptrdiff_t>(chosen - 1, 0), Join{});
+  }
 }
 
 std::vector<std::string> write_parts(const Scene& scene, Random& random) {
@@ -214,6 +232,7 @@ std::vector<std::string> write_parts(const Scene& scene, Random& random) {
 }
 
 std::string noun_phrase(const Mention& m) {
+  if (m.web) return web_phrase(m);
   std::string words;
   if (m.size != kUnsaid) words += std::string(kSizeWords[at(m.size)][at(m.size_wording)]) + " ";
   if (m.texture != kUnsaid) words += shapes_texture_names()[at(m.texture)] + " ";
@@ -222,8 +241,10 @@ std::string noun_phrase(const Mention& m) {
 }
 
 CaptionText write(const CaptionPlan& plan, Tone tone) {
+  if (plan.web) return write_web(plan);
   CaptionText out;
   out.text = kOpenings[at(plan.opening)];
+  if (plan.mentions.empty()) out.text += kBackgrounds[at(tone)];
   const bool relations = std::any_of(plan.joins.begin(), plan.joins.end(),
                                      [](const Join& join) { return join.relation != Relation::list; });
   // What belongs together is marked by commas once there are relations: "a left of b, and c".
@@ -245,7 +266,7 @@ CaptionText write(const CaptionPlan& plan, Tone tone) {
     else
       out.text += ", ";
   }
-  if (plan.tone) out.text += kToneWords[at(tone)];
+  if (plan.tone && !plan.mentions.empty()) out.text += std::string(" on ") + kBackgrounds[at(tone)];
   return out;
 }
 
@@ -254,11 +275,18 @@ bool could_be_true(const CaptionPlan& plan, const Scene& scene) {
   return assign(plan, scene, 0, chosen);
 }
 
-std::string write_summary(const Scene& scene) {
+std::string write_summary(const CaptionPlan& plan, const Scene& scene) {
+  std::vector<Mention> named = plan.mentions;
+  std::sort(named.begin(), named.end(), [](const Mention& a, const Mention& b) { return a.object < b.object; });
   std::vector<std::string> items;
-  for (const Object& o : scene.objects)
-    items.push_back(with_article(shapes_color_names()[at(o.color)] + " " + shapes_shape_names()[at(o.shape)]));
-  return enumerate(items);
+  for (const Mention& m : named) {
+    Mention shown;
+    shown.shape = m.shape;
+    shown.color = scene.objects[at(m.object)].color;
+    if (m.web) shown.web = WebWords{.shape = m.web->shape, .color = m.web->color};
+    items.push_back(noun_phrase(shown));
+  }
+  return items.empty() ? kBackgrounds[at(scene.tone)] : enumerate(items);
 }
 
 std::string write_tags(const Scene& scene) {

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include <src/data/shapes/negatives.h>
+#include <src/data/shapes/web_captions.h>
 #include <tessera/data/shapes/shapes.h>
 
 namespace tessera::shapes {
@@ -65,16 +66,28 @@ bool two_mentions(CaptionPlan& plan, Random& random, Mention*& a, Mention*& b) {
   return true;
 }
 
+// The words that the style `web` has for an attribute change places with it.
+void swap_attribute(Attribute attribute, Mention& a, Mention& b) {
+  std::swap(a.*attribute, b.*attribute);
+  if (!a.web || !b.web) return;
+  double WebWords::*word = attribute == &Mention::shape   ? &WebWords::shape
+                           : attribute == &Mention::color ? &WebWords::color
+                           : attribute == &Mention::texture ? &WebWords::texture
+                                                            : &WebWords::size;
+  std::swap((*a.web).*word, (*b.web).*word);
+}
+
 // Half of the time only the nouns change places, otherwise the whole phrases; their places in the picture stay.
 bool swap_objects(CaptionPlan& plan, const Scene&, Random& random) {
   Mention* a = nullptr;
   Mention* b = nullptr;
   if (!two_mentions(plan, random, a, b) || a->shape == b->shape) return false;
   if (random.chance(0.5)) {
-    std::swap(a->shape, b->shape);
+    swap_attribute(&Mention::shape, *a, *b);
   } else {
     std::swap(*a, *b);
     std::swap(a->place, b->place);
+    if (a->web && b->web) std::swap(a->web->place, b->web->place);
   }
   return true;
 }
@@ -85,7 +98,7 @@ bool swap_attributes(CaptionPlan& plan, const Scene&, Random& random) {
   if (!two_mentions(plan, random, a, b)) return false;
   const Attribute attribute = random_adjective(random);
   if (a->*attribute == kUnsaid || b->*attribute == kUnsaid || a->*attribute == b->*attribute) return false;
-  std::swap(a->*attribute, b->*attribute);
+  swap_attribute(attribute, *a, *b);
   return true;
 }
 
@@ -95,6 +108,7 @@ bool add_object(CaptionPlan& plan, const Scene&, Random& random) {
   added.color = static_cast<int>(random.below(count_of(&Mention::color)));
   for (const Mention& m : plan.mentions)
     if (m.shape == added.shape) return false;
+  if (plan.web) added.web = draw_web_words(random);
   plan.mentions.push_back(added);
   plan.joins.push_back({});
   return true;
@@ -128,6 +142,7 @@ std::vector<HardNegative> make_negatives(const CaptionPlan& plan, const Scene& s
                                                   {"add_att", add_attribute}}};
   constexpr int kAttempts = 16;
   std::vector<HardNegative> out;
+  if (plan.mentions.empty()) return out;
   for (const Kind& kind : kKinds) {
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
       CaptionPlan edited = plan;

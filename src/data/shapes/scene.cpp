@@ -40,11 +40,23 @@ constexpr int kShapes = 10;
 constexpr int kColors = 8;
 constexpr int kTextures = 4;
 
-// Diameters as shares of the side. The gaps between the sizes keep the words true.
-constexpr std::array<std::array<double, 2>, 3> kDiameters = {{{0.26, 0.30}, {0.37, 0.43}, {0.51, 0.58}}};
+// Diameters of small, medium and large objects. The gaps between the sizes keep the words true.
+using Diameters = std::array<std::array<double, 2>, 3>;
+constexpr Diameters kDiameters = {{{kUsualDiameters[0], 0.30}, {0.37, 0.43}, {0.51, kUsualDiameters[1]}}};
 
 // Chances of small and medium by the number of objects: many large ones do not fit.
-constexpr std::array<std::array<double, 2>, 4> kSizeChances = {{{0.33, 0.34}, {0.3, 0.4}, {0.45, 0.4}, {0.6, 0.33}}};
+constexpr std::array<std::array<double, 2>, kMostObjects> kSizeChances = {
+    {{0.33, 0.34}, {0.3, 0.4}, {0.45, 0.4}, {0.6, 0.33}, {0.7, 0.25}, {0.7, 0.25}}};
+
+// The three sizes share another range in the same proportions.
+Diameters stretched(const DiameterRange& range) {
+  Diameters out = kDiameters;
+  if (range == kUsualDiameters) return out;  // not a bit may differ
+  const double factor = (range[1] - range[0]) / (kUsualDiameters[1] - kUsualDiameters[0]);
+  for (auto& size : out)
+    for (double& end : size) end = range[0] + (end - kUsualDiameters[0]) * factor;
+  return out;
+}
 
 constexpr double kGap = 0.02;
 
@@ -69,12 +81,12 @@ void choose_pair(const std::vector<Object>& others, Split split, bool repeat_sha
   }
 }
 
-void choose_sizes(std::vector<Object>& objects, Random& random) {
+void choose_sizes(std::vector<Object>& objects, const Diameters& diameters, Random& random) {
   const auto& chances = kSizeChances[objects.size() - 1];
   for (Object& o : objects) {
     const double u = random.uniform();
     o.size = u < chances[0] ? 0 : u < chances[0] + chances[1] ? 1 : 2;
-    const auto& range = kDiameters[static_cast<std::size_t>(o.size)];
+    const auto& range = diameters[static_cast<std::size_t>(o.size)];
     o.radius = random.uniform(range[0], range[1]) / 2;
   }
   std::stable_sort(objects.begin(), objects.end(),
@@ -114,9 +126,17 @@ double reach(int shape) {
   return reaches[static_cast<std::size_t>(shape)];
 }
 
-Scene make_scene(const SceneKey& key, const std::array<std::int64_t, 2>& objects) {
+double most_room(std::int64_t objects) {
+  // Above this, one object after the other finds a place in less than one attempt of fifty.
+  static constexpr std::array<double, kMostObjects> room = {0.8, 0.44, 0.36, 0.3, 0.26, 0.22};
+  return room.at(static_cast<std::size_t>(objects - 1));
+}
+
+Scene make_scene(const SceneKey& key, const std::array<std::int64_t, 2>& objects, const DiameterRange& diameters) {
   Random random = key.random(scene_part);
+  const Diameters sizes = stretched(diameters);
   Scene scene;
+  scene.backdrop = static_cast<Backdrop>(key.random(background_part).below(4));  // the first draw of draw_background()
   scene.tone = static_cast<Tone>(random.below(3));
   const std::int64_t count = objects[0] + random.below(objects[1] - objects[0] + 1);
   const bool repeat_shape = key.split != Split::held_out && random.chance(0.25);
@@ -132,7 +152,7 @@ Scene make_scene(const SceneKey& key, const std::array<std::int64_t, 2>& objects
   }
   // Several layouts per draw of the sizes, or crowded pictures would show hardly any but small objects.
   for (int attempt = 0; attempt < 10000; ++attempt) {
-    if (attempt % 10 == 0) choose_sizes(scene.objects, random);
+    if (attempt % 10 == 0) choose_sizes(scene.objects, sizes, random);
     if (place(scene.objects, random)) return scene;
   }
   TORCH_INTERNAL_ASSERT(false, "shapes: no room for ", count, " objects in sample ", key.index);

@@ -10,8 +10,17 @@ namespace tessera::shapes {
 
 enum class Split : std::uint32_t { train, validation, test, held_out };
 
-/// What a stream of random numbers of one sample decides; captions take caption, caption + 1, ...
-enum Part : std::uint64_t { scene_part = 0, background_part = 1, negative_part = 2, parts_part = 3, shape_part = 4, caption_part = 16 };
+/// What a stream of random numbers of one sample decides. Caption i takes caption_part + i for its words, and misfit_part + i for
+/// whether it fits the image; there are at most 100 captions.
+enum Part : std::uint64_t {
+  scene_part = 0,
+  background_part = 1,
+  negative_part = 2,
+  parts_part = 3,
+  shape_part = 4,
+  caption_part = 16,
+  misfit_part = 1024,
+};
 
 struct SceneKey {
   std::uint64_t seed = 0;
@@ -39,13 +48,26 @@ struct Object {
 
 enum class Tone : int { light, gray, dark };
 
+/// What the background is: one tint, a gradient, noise or soft blobs.
+enum class Backdrop : int { tint, gradient, noise, blobs };
+
 struct Scene {
   std::vector<Object> objects;  // largest first
   Tone tone = Tone::light;
+  Backdrop backdrop = Backdrop::tint;
 };
 
-/// What the picture shows, without its pixels. objects: [fewest, most].
-Scene make_scene(const SceneKey& key, const std::array<std::int64_t, 2>& objects);
+constexpr std::int64_t kMostObjects = 6;
+
+/// The diameters of the smallest and the largest object, as shares of the shorter side.
+using DiameterRange = std::array<double, 2>;
+constexpr DiameterRange kUsualDiameters = {0.26, 0.58};
+
+/// So many objects find room if the smallest diameter is at most this.
+double most_room(std::int64_t objects);
+
+/// What the image shows, without its pixels. objects: [fewest, most], at most kMostObjects.
+Scene make_scene(const SceneKey& key, const std::array<std::int64_t, 2>& objects, const DiameterRange& diameters = kUsualDiameters);
 
 /// How far the shape reaches from its center, in radii.
 double reach(int shape);

@@ -10,6 +10,7 @@
 #include <src/data/shapes/negatives.h>
 #include <src/data/shapes/regions.h>
 #include <src/data/shapes/scene.h>
+#include <src/data/shapes/telling.h>
 #include <tessera/data/shapes/shapes.h>
 
 namespace tessera {
@@ -48,12 +49,43 @@ std::vector<std::uint8_t> class_mask(const Picture& picture, const Scene& scene,
   return mask;
 }
 
+// Phrases and hard negatives of the sample's first caption, as far as it is about the image.
+void annotate(const Telling& telling, const CaptionText& caption, const Scene& scene, const SceneKey& key, bool negatives,
+              Sample& sample) {
+  if (telling.fit == Fit::other) return;
+  const CaptionPlan& plan = telling.plan;
+  for (std::size_t m = 0; m < plan.mentions.size(); ++m) {
+    const auto number = static_cast<std::size_t>(plan.mentions[m].object);
+    if (number >= scene.objects.size()) continue;  // it is not there
+    ObjectAnnotation& object = sample.objects[number];
+    object.span = caption.spans[m];
+    object.phrase = caption.text.substr(static_cast<std::size_t>(object.span[0]),
+                                        static_cast<std::size_t>(object.span[1] - object.span[0]));
+    if (negatives) object.negatives = make_phrase_negatives(plan.mentions[m]);
+  }
+  if (!negatives || telling.fit == Fit::more) return;
+  Random random = key.random(negative_part);
+  sample.negatives = make_negatives(plan, scene, random);
+}
+
 }  // namespace
 
+std::optional<config::Problem> validate(const BadCaptionShares& shares) {
+  constexpr double kRounding = 1e-9;  // of 0.1 + 0.2 + 0.7
+  if (shares.sum() <= 1 + kRounding) return std::nullopt;
+  return config::Problem{
+      "", concat("less, more and other are ", shares.sum(), " of the captions together: they may be at most 1")};
+}
+
 std::optional<config::Problem> validate(const ShapesSettings& settings) {
-  if (settings.objects[0] > settings.objects[1])
-    return config::Problem{
-        "objects", concat("expected [fewest, most], got [", settings.objects[0], ", ", settings.objects[1], "]")};
+  const auto& [fewest, most] = settings.objects;
+  if (fewest > most) return config::Problem{"objects", concat("expected [fewest, most], got [", fewest, ", ", most, "]")};
+  const auto& [smallest, largest] = settings.object_sizes;
+  if (smallest > largest)
+    return config::Problem{"object_sizes", concat("expected [smallest, largest], got [", smallest, ", ", largest, "]")};
+  if (smallest > most_room(most))
+    return config::Problem{"object_sizes", concat("objects of ", smallest, " of the image's side are too large for ", most,
+                                                  " in an image: the smallest may be at most ", most_room(most))};
   return std::nullopt;
 }
 
@@ -65,7 +97,7 @@ ShapesSource::ShapesSource(const ShapesSettings& settings)
 Sample ShapesSource::get(std::int64_t index) const {
   TORCH_CHECK(index >= 0 && index < settings_.size, "shapes: sample ", index, " of ", settings_.size);
   const SceneKey key{static_cast<std::uint64_t>(settings_.seed), split_of(settings_.split), index};
-  const Scene scene = make_scene(key, settings_.objects);
+  const Scene scene = make_scene(key, settings_.objects, settings_.object_sizes);
   Picture picture = draw(scene, key, size_of(key, settings_));
   const bool by_color = settings_.label == "color";
   const std::size_t count = scene.objects.size();
@@ -76,7 +108,6 @@ Sample ShapesSource::get(std::int64_t index) const {
   sample.key = settings_.split + "_" + number.data();
   sample.label = class_of(scene.objects[0], by_color);
   sample.mask = class_mask(picture, scene, by_color, background_class());
-  sample.summary = write_summary(scene);
   sample.object_tags = write_tags(scene);
   for (std::size_t i = 0; i < count; ++i) {
     ObjectAnnotation object;
@@ -86,25 +117,11 @@ Sample ShapesSource::get(std::int64_t index) const {
   }
 
   for (std::int64_t i = 0; i < settings_.captions; ++i) {
-    Random random = key.random(caption_part + static_cast<std::uint64_t>(i));
-    // The first caption carries the annotations, so it is whole; the draw is made for all, so that it does not shift
-    // the rest.
-    const bool partial = random.chance(settings_.partial_captions) && i > 0;
-    const auto named = static_cast<std::size_t>(1 + random.below(static_cast<std::int64_t>(count)));
-    const CaptionPlan plan = plan_caption(scene, partial ? named : count, random);
-    CaptionText caption = write(plan, scene.tone);
+    const Telling telling = tell(key, scene, settings_, i);
+    CaptionText caption = write(telling.plan, telling.scene.tone);
     if (i == 0) {
-      for (std::size_t m = 0; m < plan.mentions.size(); ++m) {
-        ObjectAnnotation& object = sample.objects[static_cast<std::size_t>(plan.mentions[m].object)];
-        object.span = caption.spans[m];
-        object.phrase = caption.text.substr(static_cast<std::size_t>(object.span[0]),
-                                            static_cast<std::size_t>(object.span[1] - object.span[0]));
-        if (settings_.negatives) object.negatives = make_phrase_negatives(plan.mentions[m]);
-      }
-      if (settings_.negatives) {
-        Random negative_random = key.random(negative_part);
-        sample.negatives = make_negatives(plan, scene, negative_random);
-      }
+      sample.summary = write_summary(telling.plan, telling.scene);
+      annotate(telling, caption, scene, key, settings_.negatives, sample);
     }
     sample.captions.push_back(std::move(caption.text));
   }

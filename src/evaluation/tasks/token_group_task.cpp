@@ -8,6 +8,7 @@
 #include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/grouped_captions.h"
+#include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/evaluation/metrics/segmentation.h>
@@ -33,22 +34,30 @@ at::Tensor with_score(const at::Tensor& per_caption) {
 /// Accumulates the scores of one way to group tokens.
 class ScoreMeter {
  public:
-  metrics::TokenGroupScores add(const at::Tensor& weights, const GroupedCaptions& captions) {
+  /// `sample`: of each caption, the number of its sample.
+  metrics::TokenGroupScores add(const at::Tensor& weights, const GroupedCaptions& captions, const at::Tensor& sample) {
     auto scores = metrics::token_group_iou(weights, captions.mask, captions.segments);
-    rows_.push_back(scores.per_caption.index_select(0, with_score(scores.per_caption)));
+    const at::Tensor scored = with_score(scores.per_caption);
+    rows_.push_back(scores.per_caption.index_select(0, scored));
+    samples_.push_back(sample.index_select(0, scored));
     return scores;
   }
   std::int64_t captions() const { return at::cat(rows_).size(0); }
-  /// Adds the mean scores to the result. At least one caption must have been added.
-  void report(const std::string& prefix, TaskResult& result) const {
+  /// Adds the mean scores to the result. At least one caption must have been added. `with_outcomes`: every sample counts, so that what each contributes can be compared.
+  void report(const std::string& prefix, bool with_outcomes, TaskResult& result) const {
     constexpr std::array<const char*, 4> kNames = {"iou", "precision", "recall", "f1"};
-    const at::Tensor means = at::cat(rows_).mean(0);
-    for (std::size_t i = 0; i < kNames.size(); ++i)
-      result.metrics.emplace_back(prefix + kNames[i], means[static_cast<std::int64_t>(i)].item<double>());
+    const at::Tensor rows = at::cat(rows_), samples = at::cat(samples_), means = rows.mean(0);
+    for (std::size_t i = 0; i < kNames.size(); ++i) {
+      const auto column = static_cast<std::int64_t>(i);
+      result.metrics.emplace_back(prefix + kNames[i], means[column].item<double>());
+      if (with_outcomes)
+        result.outcomes.push_back(outcomes_of(prefix + kNames[i], {.part = rows.select(1, column), .sample = samples}));
+    }
   }
 
  private:
-  std::vector<at::Tensor> rows_;  // scores of the captions, [n, 4] per batch
+  std::vector<at::Tensor> rows_;     // scores of the captions, [n, 4] per batch
+  std::vector<at::Tensor> samples_;  // [n]
 };
 
 /// Returns, for each sample, its first caption whose tokens spell the caption, or -1 if there is none.
@@ -81,7 +90,7 @@ class TokenGroupTask final : public EvaluationTask {
     TaskResult result;
     ScoreMeter own, chunks, random;
     double used = 0, phrases = 0;
-    std::int64_t groups = 0, misspelled_samples = 0, misspelled_captions = 0;
+    std::int64_t seen = 0, groups = 0, misspelled_samples = 0, misspelled_captions = 0;
     at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(kSeed);
     auto json = nlohmann::json::array();
     const Pass pass{.embedder = embedder,
@@ -94,9 +103,12 @@ class TokenGroupTask final : public EvaluationTask {
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures&) {
       const GroupedCaptions captions = grouped_captions(samples, embedder, settings_);
       groups = captions.weights.size(1);
-      const metrics::TokenGroupScores scores = own.add(captions.weights, captions);
-      chunks.add(equal_chunks(captions), captions);
-      random.add(at::rand(captions.weights.sizes(), generator, at::kFloat), captions);
+      const at::Tensor sample =
+          at::tensor(std::vector<std::int64_t>(captions.sample.begin(), captions.sample.end()), at::kLong) + seen;
+      seen += std::ssize(samples);
+      const metrics::TokenGroupScores scores = own.add(captions.weights, captions, sample);
+      chunks.add(equal_chunks(captions), captions, sample);
+      random.add(at::rand(captions.weights.sizes(), generator, at::kFloat), captions, sample);
       used += groups_used(scores, groups);
       phrases += captions.segments.any(2).sum().item<double>();
       misspelled_captions += std::count(captions.spelled.begin(), captions.spelled.end(), 0);
@@ -114,9 +126,10 @@ class TokenGroupTask final : public EvaluationTask {
     if (own.captions() == 0)
       user_error("token_group_iou: the tokens of no caption of ", source->describe(),
                  " spell its text: is the vocabulary in its language?");
-    own.report("", result);
-    chunks.report("chunks_", result);
-    random.report("random_", result);
+    const bool all = misspelled_samples == 0;
+    own.report("", all, result);
+    chunks.report("chunks_", all, result);
+    random.report("random_", all, result);
     const auto count = static_cast<double>(own.captions());
     result.metrics.emplace_back("groups", static_cast<double>(groups));
     result.metrics.emplace_back("groups_per_caption", used / count);

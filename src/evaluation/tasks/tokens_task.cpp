@@ -90,9 +90,11 @@ class TokensTask final : public EvaluationTask {
       images.add(features.global);
       if (!captions.empty()) texts.add(embed_texts(embedder, captions).global);
     });
-    if (!in_captions.empty())
-      result.metrics.emplace_back(concat("caption_precision@", kCaptionTokens),
-                                  at::tensor(in_captions, at::kDouble).mean().item<double>());
+    if (!in_captions.empty()) {
+      const std::string name = concat("caption_precision@", kCaptionTokens);
+      result.metrics.emplace_back(name, at::tensor(in_captions, at::kDouble).mean().item<double>());
+      if (std::ssize(in_captions) == result.samples) result.outcomes.push_back(report::mean_outcomes(name, in_captions));
+    }
     add_sparsity(result, images, texts);
     if (!json.empty() && !context.out.empty()) {
       io::write_file(context.out + "/tokens.json", json.dump(1) + "\n");

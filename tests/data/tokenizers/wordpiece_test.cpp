@@ -33,10 +33,10 @@ TEST(WordPiece, TruncationKeepsTheEndToken) {
   EXPECT_EQ(wordpiece(2)->encode("a photo of a cat"), (Ids{2, 3}));
 }
 
-TEST(WordPiece, TheShippedShapesVocabularyHasAllWordsOfTheShapesCaptions) {
+void expect_one_token_a_word(const std::string& vocabulary, const ShapesSettings& settings) {
   const auto tokenizer =
-      make_wordpiece({.vocab = {TESSERA_SOURCE_DIR "/configs/vocabularies/shapes-wordpiece/vocab.txt"}}, {});
-  const ShapesSource source({.size = 400, .captions = 5, .partial_captions = 0.5});
+      make_wordpiece({.vocab = {TESSERA_SOURCE_DIR "/configs/vocabularies/" + vocabulary + "/vocab.txt"}}, {});
+  const ShapesSource source(settings);
   for (std::int64_t i = 0; i < source.size(); ++i) {
     const Sample sample = source.get(i);
     std::vector<std::string> texts = sample.captions;
@@ -48,6 +48,13 @@ TEST(WordPiece, TheShippedShapesVocabularyHasAllWordsOfTheShapesCaptions) {
       EXPECT_EQ(std::count(ids.begin(), ids.end(), 1), 0) << text;
     }
   }
+}
+
+// The vocabularies that ship for the built-in shapes.
+TEST(WordPiece, EveryWordOfTheShapesCaptionsIsOneTokenOfTheirVocabulary) {
+  expect_one_token_a_word("shapes-wordpiece", {.size = 400, .captions = 5, .partial_captions = 0.5});
+  expect_one_token_a_word("shapes-web-wordpiece", {.size = 400, .captions = 5, .partial_captions = 0.5});
+  expect_one_token_a_word("shapes-web-wordpiece", {.size = 3000, .captions = 5, .style = "web"});
 }
 
 TEST(WordPiece, DecodeJoinsPieces) {

@@ -12,6 +12,26 @@
 
 namespace tessera {
 
+/// Shares of captions that do not fit their image, as on the web.
+struct BadCaptionShares {
+  double less = 0.0;
+  double more = 0.0;
+  double other = 0.0;
+
+  double sum() const { return less + more + other; }
+};
+
+template <class Visitor>
+void fields(Visitor& v, BadCaptionShares& s) {
+  v("less", s.less,
+    "share of all captions that leave out at least one object; where the image has only one, they are about the background",
+    config::in_range(0, 1));
+  v("more", s.more, "share of all captions that also name one or two objects that are not there", config::in_range(0, 1));
+  v("other", s.other, "share of all captions that are another image's and false of this one", config::in_range(0, 1));
+}
+
+std::optional<config::Problem> validate(const BadCaptionShares& shares);
+
 /// The built-in procedural data set: pictures of a few colored shapes with captions, masks, boxes, phrases, summaries,
 /// object tags, region features, labels and hard negatives. Everything about sample i follows from (seed, split, i); no
 /// files.
@@ -22,8 +42,11 @@ struct ShapesSettings {
   double aspect = 1.0;
   std::int64_t seed = 0;
   std::array<std::int64_t, 2> objects = {1, 4};
+  std::array<double, 2> object_sizes = {0.26, 0.58};
   std::int64_t captions = 5;
+  std::string style = "plain";
   double partial_captions = 0.0;
+  BadCaptionShares bad_captions;
   bool parts = true;
   std::string label = "shape";
   bool negatives = true;
@@ -42,11 +65,21 @@ void fields(Visitor& v, ShapesSettings& s) {
     "apart; 1: all are square",
     config::in_range(1, 4));
   v("seed", s.seed, "another seed is another data set", config::at_least(0));
-  v("objects", s.objects, "objects in a picture, [fewest, most]", config::in_range(1, 4));
+  v("objects", s.objects, "objects in an image, [fewest, most]; more than 4 need smaller object_sizes", config::in_range(1, 6));
+  v("object_sizes", s.object_sizes,
+    "diameters of the smallest and the largest objects, as shares of the image's shorter side; small, medium and large share the "
+    "range between them",
+    config::in_range(0.05, 0.8));
   v("captions", s.captions, "captions per picture, in different words", config::in_range(1, 100));
+  v("style", s.style,
+    "words of captions and summaries: plain, about 60, each thing always called the same; web, about 2,600, with synonyms, "
+    "materials, places, times, people, and words that say nothing of the image",
+    config::one_of({"plain", "web"}));
   v("partial_captions", s.partial_captions,
     "share of the captions after the first that leave out some of the objects; the others name all",
     config::in_range(0, 1));
+  v("bad_captions", s.bad_captions,
+    "shares of captions that do not fit their image, the first ones included; the other captions stay as they are");
   v("parts", s.parts,
     "make the text field `parts`: sentences of one object, or of two and how they stand to each other, for the view "
     "`captions`");
@@ -68,16 +101,21 @@ const std::vector<std::string>& shapes_size_names();
 /// True for the pairs that only the split held_out shows: one color per shape.
 bool shapes_held_out_pair(std::int64_t shape, std::int64_t color);
 
-/// What the pictures hold:
-/// - 1-4 objects that do not touch, largest first in `objects`; no two agree in both shape and color.
+/// What the images hold:
+/// - 1-6 objects that do not touch, largest first in `objects`; no two agree in both shape and color.
 /// - `mask` and all labels index class_names(): the shapes (or, by the setting `label`, the colors), then `background`,
 ///   which is no picture's label. A pixel belongs to an object when at least half of it is covered; boxes are tight
 ///   around the mask.
-/// - captions name every object's shape (see partial_captions), in at most 30 words out of about 60. `phrase` and `span`
-///   point into the first caption, article included, as in Flickr30k Entities.
+/// - captions name every object's shape (see partial_captions), in at most 30 words out of about 60; in the style `web`, in at most 40
+///   of about 2,600, with phrases of 2 to 7 words (2 to 4 of four objects or more). `phrase` and `span` point into the first caption,
+///   article included, as in Flickr30k Entities.
+/// - of a first caption that does not fit (see bad_captions), objects that it does not name have no phrase, those of another image's
+///   have none at all, and hard negatives are made only of a caption that is true. Labels, masks, boxes, `object_tags` and `parts` are
+///   the image's own whatever its captions say.
 /// - the text field `parts` lists sentences that each tell a part of the picture: two of every object, one of every pair of
 ///   objects that stand in a clear relation, in random order.
-/// - `summary` gives color and shape of each object, `object_tags` all of its attributes, both largest first.
+/// - `summary` sums up the first caption: color and shape of each object that it names, largest first, in its words. `object_tags`
+///   gives all attributes of the image's objects, largest first, in plain words, as a detector would.
 /// - `regions`, [objects, 2052], largest first: 2,048 values of a fixed random projection of the crop (averaged to 8x8),
 ///   then left, top, right, bottom divided by the picture's sides.
 /// - an object's `negatives` are its phrase with one word wrong: each other color, texture, size and shape where it says one.
