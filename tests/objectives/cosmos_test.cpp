@@ -384,7 +384,7 @@ TEST(Cosmos, ReportsMistakes) {
             "objective.global_captions to at most that");
   Features without_tokens = features;
   without_tokens.texts["captions"].tokens = at::Tensor();
-  EXPECT_NE(forward_with(without_tokens).find("objective cosmos wants text_tokens"), std::string::npos);
+  EXPECT_NE(forward_with(without_tokens).find("objective cosmos needs text_tokens"), std::string::npos);
   Features without_crop = features;
   without_crop.images["local_0"].global = at::Tensor();
   EXPECT_NE(forward_with(without_crop).find("objective cosmos needs one embedding per image"), std::string::npos);

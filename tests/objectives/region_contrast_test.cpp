@@ -355,7 +355,7 @@ TEST(RegionContrast, ErrorsNameWhatDoesNotFit) {
             "region_contrast: phrase_negatives must hold the same number of texts for each of the 3 boxes, got 5 in total");
   EXPECT_TRUE(problem([](Features& f) {
                 f.images["image"].dense = at::Tensor();
-              }).starts_with("objective region_contrast wants image_dense"));
+              }).starts_with("objective region_contrast needs image_dense"));
   EXPECT_THROW(make_objective("region_contrast", "{region_weight: 0}", 4), UserError);
 }
 
