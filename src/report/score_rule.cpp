@@ -44,7 +44,7 @@ std::string segmentation_rule(const config::Node& settings) {
 std::string similarity_rule(const config::Node& settings) {
   const std::string similarity = setting_of(settings, "similarity");
   if (similarity == "conditioned")
-    return " A text is compared with the image embedding that it pools itself, by the objective's pool (similarity: conditioned).";
+    return " A text is compared with the image embedding that the objective's pool makes for it (similarity: conditioned).";
   if (similarity == "topk")
     return " The " + setting_of(settings, "candidates") +
            " texts nearest to an image's embedding are compared with the embeddings that they pool from it, by the objective's pool; "

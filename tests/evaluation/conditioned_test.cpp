@@ -411,7 +411,7 @@ TEST_F(Conditioned, RejectsContradictorySettings) {
          "similarity: is conditioned, which needs the text");
   expect("{name: zero_shot, similarity: topk, text_encoder_free: true}", "similarity: is topk, which needs the text");
   expect("{name: segmentation, patches: conditioned, by: groups}", "patches: sets how patches are compared");
-  expect("{name: segmentation, patches: conditioned, last_block: naclip}", "last_block: changes embeddings of patches");
+  expect("{name: segmentation, patches: conditioned, last_block: naclip}", "last_block: changes the patch embeddings");
   expect("{name: segmentation, patches: attention, background_threshold: 0.1}", "threshold_of: is probability");
   expect("{name: retrieval, similarity: nearest}", "topk");
 }
@@ -461,7 +461,7 @@ TEST_F(Conditioned, EvaluateLoadsThePoolFromTheCheckpoint) {
   EXPECT_NE(task.at("data").get<std::string>().find("(conditioned, 4 candidates)"), std::string::npos);
   const std::string page = io::read_file(options.out + "/report.html");
   EXPECT_NE(page.find("(conditioned, 4 candidates)"), std::string::npos);
-  EXPECT_NE(page.find("The 4 texts nearest to a picture's embedding"), std::string::npos);
+  EXPECT_NE(page.find("The 4 texts nearest to an image's embedding"), std::string::npos);
   drop_pool();
   save_model_file(options.checkpoint, file);
   EXPECT_NE(error().find("there is no text-conditioned pool"), std::string::npos) << error();

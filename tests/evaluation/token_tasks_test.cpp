@@ -206,7 +206,7 @@ TEST_F(Tokens, ClassNameWithoutATokenRanksLast) {
   EXPECT_DOUBLE_EQ(found.at("top9"), 1);
   source->names = {"zebra", "ant", "bee"};
   EXPECT_EQ(error_of("interpretability"),
-            "interpretability: the vocabulary has no token of any class name, \"zebra\" the first: are they in its "
+            "interpretability: the vocabulary has no token of any class name, the first being \"zebra\": are they in its "
             "language?");
 }
 

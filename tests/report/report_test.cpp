@@ -124,7 +124,7 @@ TEST(Report, KindsOfWrongCaptionsHaveBarsWithoutTiles) {
   EXPECT_NE(html.find("<h3>Accuracy by kind</h3>"), std::string::npos);
   EXPECT_NE(html.find("<b>50.00%</b>"), std::string::npos);
   EXPECT_EQ(html.find("<b>25.00%</b>"), std::string::npos) << "a bar shows it";
-  EXPECT_NE(html.find("swap, two change places"), std::string::npos);
+  EXPECT_NE(html.find("swap, two are exchanged"), std::string::npos);
 }
 
 TEST(Report, MarksRightAndWrongBySignsAndUsesClassColors) {
