@@ -28,4 +28,4 @@ phase "4/4 evaluation: zero-shot, retrieval, segmentation by patches"
 build/bin/evaluate --checkpoint "$run" --suite configs/suites/shapes.yaml --out "$run/evaluation" --overwrite
 
 phase "done"
-echo "report with images:  $(realpath "$run")/evaluation/report.html"
+echo "report with images: $(realpath "$run")/evaluation/report.html"
