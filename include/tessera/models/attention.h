@@ -15,7 +15,7 @@ struct AttentionMask {
   at::Tensor has_key;   // [B, 1, 1, 1] bool: false in rows without any real key, for which attend() returns 0; undefined: no row needs that
 };
 
-/// Returns the mask for queries that are not the keys. key_mask [B, K] bool: true = real key; undefined: all real.
+/// Returns the mask for cross-attention, where queries and keys come from different sequences. key_mask [B, K] bool: true = real key; undefined: all real.
 /// Queries of a row without any real key get output 0.
 AttentionMask attention_mask(const at::Tensor& key_mask, std::int64_t keys);
 

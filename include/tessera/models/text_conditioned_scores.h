@@ -48,8 +48,8 @@ class TextConditionedScores {
   Image keys_and_values(const at::Tensor& tokens) const;
   /// Returns the heads' combined output for queries [H, C, D/H] or [N, H, C, D/H]: [N, C, D].
   at::Tensor attended(const Image& images, const at::Tensor& queries) const;
-  /// Returns the cosines of the heads' outputs with texts of length 1: attended [N, C, D] and texts [C, D] or [N, C, D]
-  /// -> [N, C].
+  /// Returns the cosines of the heads' outputs with text embeddings, which must have norm 1: attended [N, C, D] and texts
+  /// [C, D] or [N, C, D] -> [N, C].
   at::Tensor cosines(const at::Tensor& attended, const at::Tensor& texts) const;
   at::Tensor patch_similarity_of(const at::Tensor& tokens) const;
   at::Tensor attention_of(const at::Tensor& tokens) const;

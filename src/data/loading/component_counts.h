@@ -15,7 +15,7 @@ namespace tessera {
 /// Counts the good and bad samples of each component of the source, and stops when there are too many bad ones.
 class ComponentCounts {
  public:
-  /// `share_setting` is how the user sets max_bad_share, without the number ("--max-bad-share "), for messages.
+  /// `share_setting` is the text that messages put before a value of max_bad_share, for example "--max-bad-share ".
   ComponentCounts(std::vector<SourceComponent> components, const LoaderSettings& settings,
                   std::vector<std::string> needed, std::string share_setting,
                   const std::shared_ptr<ToldSamples>& told);

@@ -67,7 +67,7 @@ Node comparable_model(const ModelSettings& model) {
   tree.set("image", comparable_tower(model.image));
   if (model.text) tree.set("text", comparable_tower(*model.text));
   Node preprocessing = *tree.find("preprocessing");
-  preprocessing.erase("crop_rounding");  // changes a position by at most one pixel; each library rounds differently
+  preprocessing.erase("crop_rounding");  // libraries round the crop's position differently, by at most one pixel
   if (text_at(preprocessing, "resize_mode") != "longest") preprocessing.erase("fill_color");
   tree.set("preprocessing", preprocessing);
   return tree;

@@ -124,7 +124,7 @@ struct LoaderTarget {
   std::int64_t region_width = 0;  // width of the model's region features; samples of another width are skipped; 0: any width
   bool whole_texts = false;  // pad texts to the tokenizer's context, not just to the longest text of the batch
   std::shared_ptr<const FeatureFolder> features;  // used in place of images (data.features); null: images are decoded
-  std::int64_t batches_of_run = 0;  // batches of the run; an update's batches count as one. 0: unknown, so `resolution` is ignored
+  std::int64_t batches_of_run = 0;  // number of batches in the run; 0 if unknown, and then `resolution` is ignored
   std::string share_setting = "data.loader.max_bad_share: ";  // start of a message's hint on setting the share
   std::shared_ptr<ToldSamples> told;              // skipped samples that the log has reported already; null: none
 };

@@ -88,7 +88,7 @@ class Bpe : public Model {
 
   /// Appends the tokens of the text up to its first unknown character, and returns that character's position. The first
   /// character must be known. Takes at each position the longest token that may follow the previous one. If there is none,
-  /// backtracks and takes a shorter token at an earlier position. The tokens of a prefix do not depend on what follows, so a
+  /// backtracks and takes a shorter token at an earlier position. Each prefix of the text has exactly one encoding, so a
   /// position that led to a dead end is never tried again.
   std::size_t append_row(std::string_view text, std::vector<std::int64_t>& out) const {
     thread_local std::vector<Step> row;
