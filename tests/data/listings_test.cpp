@@ -254,8 +254,7 @@ TEST_F(Listings, KarpathysSplitsAreSelectedByName) {
   settings.split = "val";
   EXPECT_EQ(user_error_of([&] { make_karpathy(settings); }),
             path("k.json") +
-                ": has no split \"val\"; there are: restval (1 pictures), test (1 pictures) and train (1 "
-                "pictures)");
+                ": has no split \"val\"; there are: restval (1 images), test (1 images) and train (1 images)");
   write("k.json", R"({"images": [{"filename": "f", "split": "val", "sentences": [{"tokens": []}]}]})");
   EXPECT_EQ(user_error_of([&] { make_karpathy(settings); }),
             path("k.json") + ": images[0].sentences[0]: has no raw; expected a text");

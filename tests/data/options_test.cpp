@@ -289,12 +289,12 @@ TEST_F(OptionFiles, AFileInAnotherLayoutIsReportedWithItsContent) {
   EXPECT_EQ(
       error_of("winoground", R"([{"filename": "a.png", "caption": "x", "negative_caption": "y"}])"),
       "file.json: item 0: has no caption_0; layout winoground has image_0, image_1, caption_0 and caption_1, this item "
-      "caption, filename and negative_caption");
+      "has caption, filename and negative_caption");
   EXPECT_EQ(error_of("cola", R"([["a.png", "x"]])"),
-            "file.json: item 0: has no 3; layout cola has 0, 2, 1 and 3, this item a list of 2");
+            "file.json: item 0: has no 3; layout cola has 0, 2, 1 and 3, this item has a list of 2");
   EXPECT_EQ(
       error_of("sugarcrepe", "{\"0\": 5}"),
-      "file.json: 0: has no caption; layout sugarcrepe has filename, caption and negative_caption, this item number");
+      "file.json: 0: has no caption; layout sugarcrepe has filename, caption and negative_caption, this item has number");
   EXPECT_EQ(error_of("sugarcrepe", "[1, 2"),
             "file.json:1: is not JSON; expected a list of items, an object of items, or one item per line");
   EXPECT_EQ(error_of("sugarcrepe", "\"text\""), "file.json: expected a list or an object of items, got string");

@@ -155,7 +155,7 @@ TEST_F(DataProgram, TheSheetReportsCharactersThatItCannotDraw) {
   const std::string other = write("b.csv", "filepath\ttitle\ngood.jpg\t\u732b\n");
   EXPECT_EQ(data("inspect --source csv --set path=" + german + sheet).text.find("ASCII"), std::string::npos);
   EXPECT_NE(
-      data("inspect --source csv --set path=" + other + sheet).text.find("font is ASCII: 1 character is drawn as"),
+      data("inspect --source csv --set path=" + other + sheet).text.find("font has only ASCII: 1 character is drawn as"),
       std::string::npos);
 }
 
