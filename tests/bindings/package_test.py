@@ -202,7 +202,7 @@ class Commands(unittest.TestCase):
 
     def test_an_unknown_program_is_reported_in_one_line(self):
         code, _, err = self.call("trianer")
-        self.assertEqual((code, err), (1, "tessera: there is no 'trianer'; python -m tessera lists the programs\n"))
+        self.assertEqual((code, err), (1, "tessera: there is no program 'trianer'; python -m tessera lists the programs\n"))
 
 
 if __name__ == "__main__":
