@@ -87,7 +87,7 @@ function(tessera_with_hot_loops name)
   target_compile_options(${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O2>)
 endfunction()
 
-# Reuses the precompiled header of `tessera` for a target that uses LibTorch heavily.
+# Reuses the precompiled header of `tessera_operators` for a target that uses LibTorch heavily.
 function(tessera_use_precompiled_header name)
-  target_precompile_headers(${name} REUSE_FROM tessera)
+  target_precompile_headers(${name} REUSE_FROM tessera_operators)
 endfunction()

@@ -14,6 +14,7 @@
 
 namespace tessera {
 namespace {
+namespace flops_regularizer_parts {
 
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 
@@ -167,9 +168,11 @@ at::Tensor operate_without_autocast(const at::Tensor& encoding) {
   return operate(encoding);
 }
 
+}  // namespace flops_regularizer_parts
 }  // namespace
 
 void define_flops_regularizer(torch::Library& library) {
+  using namespace flops_regularizer_parts;
   library.def("flops_regularizer(Tensor encoding) -> Tensor", {at::Tag::pt2_compliant_tag});
   library.def("_flops_regularizer(Tensor encoding) -> (Tensor loss, Tensor column_mean)", {at::Tag::pt2_compliant_tag});
   library.def(
@@ -190,6 +193,7 @@ void define_flops_regularizer(torch::Library& library) {
 }
 
 at::Tensor flops_regularizer(const at::Tensor& encoding) {
+  using namespace flops_regularizer_parts;
   register_operators();
   static const auto operation =
       c10::Dispatcher::singleton().findSchemaOrThrow("tessera::flops_regularizer", "").typed<decltype(operate)>();
@@ -197,6 +201,7 @@ at::Tensor flops_regularizer(const at::Tensor& encoding) {
 }
 
 at::Tensor flops_column_sums(const at::Tensor& encoding) {
+  using namespace flops_regularizer_parts;
   check(encoding);
   const NoAutocast no_autocast;
   if (is_composed(encoding) || encoding.is_meta()) return to_compute(encoding).sum(0);

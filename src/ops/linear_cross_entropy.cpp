@@ -17,6 +17,7 @@
 
 namespace tessera {
 namespace {
+namespace linear_cross_entropy_parts {
 
 using Optional = std::optional<at::Tensor>;
 using Wanted = std::array<bool, 3>;  // which gradients are wanted: of hidden, weight and bias
@@ -346,9 +347,11 @@ c10::string_view name_of(at::Reduction::Reduction reduction) {
   return reduction == at::Reduction::Sum ? "sum" : "mean";
 }
 
+}  // namespace linear_cross_entropy_parts
 }  // namespace
 
 void define_linear_cross_entropy(torch::Library& library) {
+  using namespace linear_cross_entropy_parts;
   library.def(
       "linear_cross_entropy(Tensor hidden, Tensor weight, Tensor targets, Tensor? bias=None, *, int ignore_index=-100, "
       "str reduction='mean') -> Tensor",
@@ -376,6 +379,7 @@ void define_linear_cross_entropy(torch::Library& library) {
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
                                 std::int64_t ignore_index, const at::Tensor& bias, at::Reduction::Reduction reduction) {
+  using namespace linear_cross_entropy_parts;
   register_operators();
   static const auto operation =
       c10::Dispatcher::singleton().findSchemaOrThrow("tessera::linear_cross_entropy", "").typed<decltype(operate)>();
@@ -385,6 +389,7 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
 at::Tensor linear_soft_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& ids,
                                      const at::Tensor& id_weights, const at::Tensor& bias,
                                      at::Reduction::Reduction reduction, std::optional<std::int64_t> tile) {
+  using namespace linear_cross_entropy_parts;
   register_operators();
   static const auto operation = c10::Dispatcher::singleton()
                                     .findSchemaOrThrow("tessera::linear_soft_cross_entropy", "")

@@ -17,6 +17,7 @@
 
 namespace tessera {
 namespace {
+namespace max_similarity_parts {
 
 using Chunk = std::optional<std::int64_t>;
 using Pair = std::tuple<at::Tensor, at::Tensor>;
@@ -206,9 +207,11 @@ Pair operate_without_autocast(const at::Tensor& patches, const at::Tensor& token
   return operate(patches, tokens, patch_keep, token_keep, chunk);
 }
 
+}  // namespace max_similarity_parts
 }  // namespace
 
 void define_max_similarity(torch::Library& library) {
+  using namespace max_similarity_parts;
   library.def(
       "max_similarity(Tensor patches, Tensor tokens, Tensor patch_keep, Tensor token_keep, *, int? chunk=None) -> "
       "(Tensor i2t, Tensor t2i)",
@@ -238,6 +241,7 @@ void define_max_similarity(torch::Library& library) {
 std::pair<at::Tensor, at::Tensor> max_similarity(const at::Tensor& patches, const at::Tensor& tokens,
                                                  const at::Tensor& patch_keep, const at::Tensor& token_keep,
                                                  std::optional<std::int64_t> chunk) {
+  using namespace max_similarity_parts;
   register_operators();
   static const auto operation =
       c10::Dispatcher::singleton().findSchemaOrThrow("tessera::max_similarity", "").typed<decltype(operate)>();

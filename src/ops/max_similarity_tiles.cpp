@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
+constexpr double kNoSimilarity = -std::numeric_limits<double>::infinity();
 
 // Returns 1 / number of kept entries, [rows, 1].
 at::Tensor share(const at::Tensor& keep, at::ScalarType dtype) {
@@ -62,12 +62,12 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> max_similarity_in_til
     const at::Tensor keep = token_keep.narrow(0, start, count);  // [t, L]
     const at::Tensor products = at::matmul(flat, tokens.narrow(0, start, count).reshape({count * words, width}).t())
                                     .view({images, places, count, words});
-    const auto [token_value, token] = products.masked_fill(~keep, kMinusInfinity).max(3);  // [B, P, t]
+    const auto [token_value, token] = products.masked_fill(~keep, kNoSimilarity).max(3);  // [B, P, t]
     const at::Tensor nothing = drop_patch | ~keep.any(1);                                  // [B, P, t]
     i2t.narrow(1, start, count).copy_(token_value.masked_fill(nothing, 0).sum(1) * patch_share);
     best_token.narrow(1, start, count).copy_(token.transpose(1, 2));
     const auto [patch_value, patch] =
-        products.masked_fill(drop_patch.unsqueeze(-1), kMinusInfinity).max(1);  // [B, t, L]
+        products.masked_fill(drop_patch.unsqueeze(-1), kNoSimilarity).max(1);  // [B, t, L]
     t2i.narrow(1, start, count)
         .copy_(patch_value.masked_fill(no_patch | ~keep, 0).sum(2) * token_share.narrow(0, start, count).t());
     best_patch.narrow(1, start, count).copy_(patch);

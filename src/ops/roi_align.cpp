@@ -15,6 +15,7 @@
 
 namespace tessera {
 namespace {
+namespace roi_align_parts {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
@@ -230,9 +231,11 @@ at::Tensor operate_without_autocast(const at::Tensor& features, const at::Tensor
   return operate(features, boxes, image, output_size, sampling_ratio, aligned);
 }
 
+}  // namespace roi_align_parts
 }  // namespace
 
 void define_roi_align(torch::Library& library) {
+  using namespace roi_align_parts;
   const std::string arguments =
       "(Tensor features, Tensor boxes, Tensor image, int[2] output_size, int sampling_ratio=0, "
       "bool aligned=True) -> Tensor";
@@ -258,6 +261,7 @@ void define_roi_align(torch::Library& library) {
 
 at::Tensor roi_align(const at::Tensor& features, const at::Tensor& boxes, const at::Tensor& image,
                      const RoiAlignSettings& settings) {
+  using namespace roi_align_parts;
   register_operators();
   static const auto operation =
       c10::Dispatcher::singleton().findSchemaOrThrow("tessera::roi_align", "").typed<decltype(operate)>();

@@ -12,6 +12,7 @@
 
 namespace tessera {
 namespace {
+namespace sparsify_group_parts {
 
 using Threshold = std::optional<double>;
 
@@ -93,6 +94,7 @@ at::Tensor operate_without_autocast(const at::Tensor& text_tokens, const at::Ten
   return operate(text_tokens, image_tokens, text_mask, weights, threshold, sparsify, softmax_temperature);
 }
 
+}  // namespace sparsify_group_parts
 }  // namespace
 
 void check_sparsify_group(const at::Tensor& text_tokens, const at::Tensor& image_tokens, const at::Tensor& text_mask) {
@@ -118,6 +120,7 @@ void check_sparsify_group(const at::Tensor& text_tokens, const at::Tensor& image
 }
 
 void define_sparsify_group(torch::Library& library) {
+  using namespace sparsify_group_parts;
   define_fused_sparsify_group(library);
   library.def(
       "sparsify_group(Tensor text_tokens, Tensor image_tokens, Tensor text_mask, *, str weights=\"minmax\", "
@@ -130,6 +133,7 @@ void define_sparsify_group(torch::Library& library) {
 
 at::Tensor sparsify_group(const at::Tensor& text_tokens, const at::Tensor& image_tokens, const at::Tensor& text_mask,
                           const SparsifySettings& settings) {
+  using namespace sparsify_group_parts;
   register_operators();
   static const auto operation =
       c10::Dispatcher::singleton().findSchemaOrThrow("tessera::sparsify_group", "").typed<decltype(operate)>();
@@ -139,6 +143,7 @@ at::Tensor sparsify_group(const at::Tensor& text_tokens, const at::Tensor& image
 
 at::Tensor sparsify_weights(const at::Tensor& text_tokens, const at::Tensor& image_tokens, const at::Tensor& text_mask,
                             const SparsifySettings& settings) {
+  using namespace sparsify_group_parts;
   const NoAutocast no_autocast;
   const at::NoGradGuard no_grad;
   check_sparsify_group(text_tokens, image_tokens, text_mask);

@@ -14,6 +14,7 @@
 
 namespace tessera {
 namespace {
+namespace sparsify_group_fused_parts {
 
 using kernels::Pass;
 using Threshold = std::optional<double>;
@@ -171,15 +172,18 @@ Pair forward_with_gradient(const at::Tensor& text, const at::Tensor& image, cons
   return {both[0], both[1]};
 }
 
+}  // namespace sparsify_group_fused_parts
 }  // namespace
 
 std::tuple<at::Tensor, at::Tensor> fused_sparsify_group(const at::Tensor& text_tokens, const at::Tensor& image_tokens,
-                                                        const at::Tensor& text_mask, bool softmax, Threshold threshold,
+                                                        const at::Tensor& text_mask, bool softmax, std::optional<double> threshold,
                                                         double softmax_temperature) {
+  using namespace sparsify_group_fused_parts;
   return call_forward(text_tokens, image_tokens, text_mask, softmax, threshold, softmax_temperature);
 }
 
 void define_fused_sparsify_group(torch::Library& library) {
+  using namespace sparsify_group_fused_parts;
   library.def(
       "_sparsify_group(Tensor text_tokens, Tensor image_tokens, Tensor text_mask, bool softmax, float? threshold, "
       "float softmax_temperature) -> (Tensor grouped, Tensor row_statistics)",

@@ -442,8 +442,8 @@ at::Tensor text_conditioned_loss(const at::Tensor& image_tokens, const at::Tenso
   const double share = 1.0 / std::sqrt(static_cast<double>(tokens.size(2) / p.heads));
   // Folds a norm's weight and bias into the projection that follows it.
   const auto folded_weight = [&](const at::Tensor& weight, std::int64_t part) { return part_of(p.in_weight, part) * weight; };
-  const auto folded_bias = [&](const at::Tensor& bias, std::int64_t part) {
-    return at::mv(part_of(p.in_weight, part), bias) + part_of(p.in_bias, part);
+  const auto folded_bias = [&](const at::Tensor& norm_bias, std::int64_t part) {
+    return at::mv(part_of(p.in_weight, part), norm_bias) + part_of(p.in_bias, part);
   };
   const auto ready = [&](const at::Tensor& tensor) { return tensor.to(type).contiguous(); };
   const at::Tensor weight = at::cat({folded_weight(p.key_norm_weight, 1), folded_weight(p.value_norm_weight, 2)}),

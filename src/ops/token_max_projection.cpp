@@ -19,6 +19,7 @@
 
 namespace tessera {
 namespace {
+namespace token_max_projection_parts {
 
 using Mask = std::optional<at::Tensor>;
 using Pair = std::tuple<at::Tensor, at::Tensor>;
@@ -193,9 +194,11 @@ Pair operate_under_autocast(const at::Tensor& tokens, const Mask& mask, const at
                 : operate(tokens, mask, table, bias);
 }
 
+}  // namespace token_max_projection_parts
 }  // namespace
 
 void define_token_max_projection(torch::Library& library) {
+  using namespace token_max_projection_parts;
   library.def(
       "token_max_projection(Tensor tokens, Tensor? mask, Tensor table, Tensor bias) -> (Tensor encoding, Tensor "
       "argmax)",
@@ -225,6 +228,7 @@ void define_token_max_projection(torch::Library& library) {
 
 TokenMaxProjection token_max_projection(const at::Tensor& tokens, const at::Tensor& mask, const at::Tensor& table,
                                         const at::Tensor& bias) {
+  using namespace token_max_projection_parts;
   register_operators();
   static const auto operation =
       c10::Dispatcher::singleton().findSchemaOrThrow("tessera::token_max_projection", "").typed<decltype(operate)>();

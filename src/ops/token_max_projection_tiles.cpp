@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
+constexpr double kMasked = -std::numeric_limits<double>::infinity();
 constexpr std::int64_t kTileElements = 4 << 20;  // size of one tile of products
 
 // Calls each(first, count) for tiles of the vocabulary, so that [B, N, count] stays within kTileElements.
@@ -28,7 +28,7 @@ std::tuple<at::Tensor, at::Tensor> token_max_projection_in_tiles(const at::Tenso
   at::Tensor argmax = at::empty({batch, vocabulary}, tokens.options().dtype(at::kLong));
   for_each_tile(tokens, vocabulary, [&](std::int64_t first, std::int64_t count) {
     at::Tensor products = at::matmul(tokens, table.narrow(0, first, count).t());  // [B, N, count]
-    if (mask.defined()) products.masked_fill_(mask.logical_not().unsqueeze(-1), kMinusInfinity);
+    if (mask.defined()) products.masked_fill_(mask.logical_not().unsqueeze(-1), kMasked);
     const auto [value, position] = products.max(1);
     encoding.narrow(1, first, count).copy_(value.add(bias.narrow(0, first, count)).relu_().log1p_());
     argmax.narrow(1, first, count).copy_(position);
