@@ -38,7 +38,7 @@ ForeignModel text_alone(const ForeignConfig& c) {
     out.left_out.push_back({of + "embeddings.position_ids", ""});
     out.left_out.push_back({of + "embeddings.token_type_ids", ""});
   }
-  for (const char* head : {"cls.**", "lm_head.**", "classifier.**", "qa_outputs.**"}) out.left_out.push_back({head, "the head for another task"});
+  for (const char* layers : {"cls.**", "lm_head.**", "classifier.**", "qa_outputs.**"}) out.left_out.push_back({layers, "the head for another task"});
   for (const char* part : {"decoder.**", "model.decoder.**"}) out.left_out.push_back({part, "the text decoder"});
   return out;
 }

@@ -201,13 +201,13 @@ void check_counts(const std::string& name, const at::Tensor& own, const InitialW
                   const Tokenizer* tokenizer) {
   const at::Tensor& theirs = stored.weights.at(name);
   if (theirs.is_floating_point() || theirs.dim() != 1) return;
-  constexpr const char* kWayOut = ": start from only the towers (start.parts: [image, text])";
+  constexpr const char* kPartsWayOut = ": start from only the towers (start.parts: [image, text])";
   if (theirs.sizes() != own.sizes())
     user_error(stored.path, ": ", name, " counts ", theirs.numel(), " words, but this run's vocabulary has ",
-               own.numel(), kWayOut);
+               own.numel(), kPartsWayOut);
   if (tokenizer != nullptr && !stored.vocabulary.empty() && stored.vocabulary != tokenizer->vocabulary_bytes())
     user_error(stored.path, ": ", name, " counts the words of a different vocabulary than the file that tokenizer names",
-               kWayOut);
+               kPartsWayOut);
 }
 
 }  // namespace
