@@ -17,7 +17,7 @@ import side_by_side
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=pathlib.Path, default=side_by_side.ROOT / "configs/openclip_vitb32.yaml", help="a configuration (default: %(default)s)")
+    parser.add_argument("--model", type=pathlib.Path, default=side_by_side.ROOT / "configs/openclip/vitb32.yaml", help="a configuration (default: %(default)s)")
     parser.add_argument("--bench", type=pathlib.Path, default=side_by_side.BENCH)
     parser.add_argument("--repetitions", type=int, default=25)
     parser.add_argument("--threads", type=int, default=0, help="default: one per core")

@@ -40,7 +40,7 @@ def main():
     rows = []
     for suite, configs in SUITES.items():
         args.suite = CONFIGS / f"suites/{suite}.yaml"
-        chosen = [CONFIGS / f"{name}.yaml" for name in configs if not args.configs or name in args.configs]
+        chosen = [CONFIGS / f"shapes/{name.removeprefix('shapes_')}.yaml" for name in configs if not args.configs or name in args.configs]
         rows += compare_objectives.compare(chosen, args)
     compare_objectives.print_table(rows, args, list(COLUMNS), list(COLUMNS.values()))
 

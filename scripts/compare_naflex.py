@@ -3,7 +3,7 @@
 
   scripts/compare_naflex.py [--patches 64] [--aspect 2.5] [--steps 60] [--rounds 3]
 
-Three runs of configs/shapes_naflex.yaml take turns, each on built-in images with at most --patches patches of 8 x 8: squares as pixels, the
+Three runs of configs/shapes/naflex.yaml take turns, each on built-in images with at most --patches patches of 8 x 8: squares as pixels, the
 same squares as sequences of patches (nothing is padded), and images of many shapes as sequences (packed, because their lengths differ).
 Images per second are medians over all steps except each run's first 10. Patches per second are images per second times the mean
 number of patches of an image, which follows from the shapes. `wait` is the share of time that steps waited for data. Needs
@@ -44,7 +44,7 @@ def train(args, run, aspect, mode):
                 "tokenizer.model": args.vocabulary, "data.train.aspect": aspect, "data.loader.resolution": "[]",
                 "model.preprocessing.image_size": side, "model.preprocessing.resize_mode": mode,
                 "model.preprocessing.max_patches": args.patches, **args.settings}
-    command = [args.trainer, "--config", ROOT / "configs/shapes_naflex.yaml"]
+    command = [args.trainer, "--config", ROOT / "configs/shapes/naflex.yaml"]
     for key, value in settings.items():
         command += ["--set", f"{key}={value}"]
     done = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True)

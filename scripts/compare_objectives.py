@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains each configuration with each seed, evaluates every run on one suite, and prints a Markdown table of means and deviations.
 
-  scripts/compare_objectives.py configs/shapes_clip.yaml configs/shapes_sparc.yaml --seeds 0 1 2 --out runs/compare
+  scripts/compare_objectives.py configs/shapes/clip.yaml configs/shapes/sparc.yaml --seeds 0 1 2 --out runs/compare
 
 With --rival the differences from that configuration follow, with 95 % intervals by a paired bootstrap over test samples.
 Runs that are complete already are not trained again, and a stopped one resumes at its last checkpoint. Only the standard library is
@@ -23,6 +23,12 @@ import paired_test
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
+def name_of(config):
+    """The name that the trainer gives a run: shapes_clip for configs/shapes/clip.yaml, mine for any other mine.yaml."""
+    folder = config.resolve().parent
+    return f"{folder.name}_{config.stem}" if folder.parent == ROOT / "configs" else config.stem
+
+
 @dataclasses.dataclass
 class Cell:
     """One row of a table: a configuration with settings of its own, trained with each seed."""
@@ -36,7 +42,7 @@ class Cell:
 
     def evaluations(self, args):
         """The folders with each seed's results."""
-        return [args.out.resolve() / (self.folder or self.config.stem) / f"seed{seed}" / "evaluation" for seed in args.seeds]
+        return [args.out.resolve() / (self.folder or name_of(self.config)) / f"seed{seed}" / "evaluation" for seed in args.seeds]
 
 
 def run(command, log, environment=None):
@@ -58,7 +64,7 @@ def overridden(command, overrides):
 
 def train_and_evaluate(cell, seed, args):
     """Returns the metrics of one run, {task.metric: value}, and the minutes that its training took."""
-    folder = args.out / (cell.folder or cell.config.stem) / f"seed{seed}"
+    folder = args.out / (cell.folder or name_of(cell.config)) / f"seed{seed}"
     results = folder / "evaluation" / "results.json"
     # Two runs at a time share the cores: one thread each.
     environment = {"OMP_NUM_THREADS": "1", **os.environ} if args.jobs > 1 else None
@@ -107,7 +113,7 @@ def run_cells(cells, args):
 
 def compare(configs, args):
     """[(configuration, [(metrics, minutes) of each seed])]; args as in run_cells()."""
-    cells = [Cell(config.stem, config) for config in configs]
+    cells = [Cell(name_of(config), config) for config in configs]
     run_cells(cells, args)
     return rows_of(cells)
 
@@ -174,7 +180,7 @@ def main():
     add_arguments(parser, pathlib.Path("runs/compare"))
     args = parser.parse_args()
 
-    cells = [Cell(config.stem, config) for config in args.configs]
+    cells = [Cell(name_of(config), config) for config in args.configs]
     rivals = [cell for cell in cells if cell.name == args.rival]
     if args.rival and not rivals:
         parser.error(f"--rival {args.rival} is none of {', '.join(cell.name for cell in cells)}")

@@ -133,7 +133,7 @@ def main():
         args.suite = args.out / f"suite_{by or 'no_masks'}.yaml"
         args.suite.write_text(json.dumps(suite(args.data, by), indent=2) + "\n")  # JSON is YAML
         names = [name for name in args.systems if SYSTEMS[name] == by]
-        for config, runs in compare_objectives.compare([ROOT / f"configs/photographs_{name}.yaml" for name in names], args):
+        for config, runs in compare_objectives.compare([ROOT / f"configs/photographs/{name}.yaml" for name in names], args):
             scores = [scores_of(args.out / config / f"seed{seed}", places) for seed in args.seeds]
             rows.append((config.removeprefix("photographs_"), scores, [minutes for _, minutes in runs]))
     print_table(rows, args.seeds)

@@ -31,7 +31,7 @@ def compare_bad_captions(args):
     pairs = {}
     for percent in args.bad_captions:
         settings = (f"training.steps={args.steps}", "data.train.captions=1", bad_captions(percent))
-        pairs[percent] = [Cell(f"{name}, {percent}% bad", CONFIGS / f"shapes_{config}.yaml", set=settings, folder=f"bad{percent}/{config}")
+        pairs[percent] = [Cell(f"{name}, {percent}% bad", CONFIGS / f"shapes/{config}.yaml", set=settings, folder=f"bad{percent}/{config}")
                           for name, config in (("CLIP", "pyramid_clip"), ("PyramidCLIP", args.pyramid))]
     cells = [cell for pair in pairs.values() for cell in pair]
     compare_objectives.run_cells(cells, args)
@@ -47,7 +47,7 @@ def compare_bad_captions(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("configs", nargs="*", type=pathlib.Path, default=[CONFIGS / f"shapes_{name}.yaml" for name in STEPS])
+    parser.add_argument("configs", nargs="*", type=pathlib.Path, default=[CONFIGS / f"shapes/{name}.yaml" for name in STEPS])
     parser.add_argument("--bad-captions", nargs="+", type=int, default=[], metavar="PERCENT",
                         help="compare CLIP and PyramidCLIP at these shares, say 0 20 40 60")
     parser.add_argument("--pyramid", default="pyramidclip", choices=STEPS[1:], help="the step that is compared with --bad-captions")

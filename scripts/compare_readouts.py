@@ -30,8 +30,8 @@ RIVALS = {"cls": WIDE, "gap": WIDE,
 
 
 def compare_wide(args):
-    sparo = Cell("SPARO, 32 slots of 16", CONFIGS / "shapes_sparo.yaml")
-    rivals = [Cell(f"`{name}`, 512 wide", CONFIGS / f"shapes_{name}.yaml", set=settings, folder=f"wide_{name}")
+    sparo = Cell("SPARO, 32 slots of 16", CONFIGS / "shapes/sparo.yaml")
+    rivals = [Cell(f"`{name}`, 512 wide", CONFIGS / f"shapes/{name}.yaml", set=settings, folder=f"wide_{name}")
               for name, settings in RIVALS.items()]
     compare_objectives.run_cells([*rivals, sparo], args)
     compare_objectives.print_table(compare_objectives.rows_of([*rivals, sparo]), args, list(COLUMNS), list(COLUMNS.values()))
@@ -42,7 +42,7 @@ def compare_wide(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("configs", nargs="*", type=pathlib.Path,
-                        default=[CONFIGS / f"shapes_{name}.yaml" for name in ("cls", "gap", "attentional_pool", "sparo")])
+                        default=[CONFIGS / f"shapes/{name}.yaml" for name in ("cls", "gap", "attentional_pool", "sparo")])
     parser.add_argument("--wide", action="store_true", help="compare SPARO with rivals of 512 numbers")
     parser.add_argument("--steps", type=int, default=1000, help="training steps of every run")
     compare_objectives.add_arguments(parser, pathlib.Path("runs/readouts"))

@@ -31,7 +31,7 @@ def cells_of(count, args):
     data = (f"objects=[{count}, {count}]", f"object_sizes={args.sizes}", f"image_size={args.image_size}")
     settings = (f"training.steps={args.steps}", f"model.preprocessing.image_size={args.image_size}",
                 *(f"data.{split}.{setting}" for split in ("train", "validation") for setting in data))
-    return [Cell(f"{name}, {count} object{'s' if count > 1 else ''}", CONFIGS / f"shapes_{name}.yaml", set=settings,
+    return [Cell(f"{name}, {count} object{'s' if count > 1 else ''}", CONFIGS / f"shapes/{name}.yaml", set=settings,
                  evaluate_set=tuple(f"source.{setting}" for setting in data), folder=f"objects{count}/{name}") for name in SYSTEMS]
 
 

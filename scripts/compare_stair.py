@@ -54,7 +54,7 @@ def as_settings(key, values):
 def cells_of(args):
     for suite, names in SUITES.items():
         for name in names:
-            config = CONFIGS / f"{name}.yaml"
+            config = CONFIGS / f"shapes/{name.removeprefix('shapes_')}.yaml"
             if not args.web:
                 yield Cell(name, config, CONFIGS / f"suites/{suite}.yaml")
                 continue

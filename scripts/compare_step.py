@@ -112,9 +112,9 @@ def theirs_memory(args, kind, folder):
 
 def configuration(args, folder):
     """Writes a configuration with the model and objective of --config (a shipped name or a file) and OpenCLIP's optimizer and clipping."""
-    shipped = (side_by_side.ROOT / "configs" / args.config).with_suffix(".yaml")
+    own = pathlib.Path(args.config)
     path = folder / "step.yaml"
-    path.write_text(f"extends: {shipped if shipped.exists() else pathlib.Path(args.config).resolve()}\n"
+    path.write_text(f"extends: {own.resolve() if own.exists() else args.config}\n"
                     f"training: {{clip_norm: {args.clip_norm}}}\n"
                     "optimizer: {name: adamw, lr: 5.0e-4, betas: [0.9, 0.98], eps: 1.0e-6, weight_decay: 0.2}\n")
     return path

@@ -19,7 +19,7 @@ import compare_objectives
 from compare_objectives import Cell
 
 CONFIGS = compare_objectives.ROOT / "configs"
-GROUPS = 4  # the number of groups in configs/shapes_text_group.yaml
+GROUPS = 4  # the number of groups in configs/shapes/text_group.yaml
 TASK = "token_group_iou."
 SCORES = ("iou", "precision", "recall", "f1")
 COLUMNS = {
@@ -40,7 +40,7 @@ UNTRAINED = ("training.steps=1", "schedule.warmup_steps=0", "optimizer.lr=0")  #
 
 def cell_of(config, args, name=None, suite="shapes_text_group", settings=()):
     """Returns one row: the runs of a configuration with `settings`, in a separate folder if `name` is given."""
-    path = CONFIGS / f"{config}.yaml"
+    path = CONFIGS / f"shapes/{config.removeprefix('shapes_')}.yaml"
     folder = f"{name.replace(' ', '_')}/{config}" if name else config
     if not args.web:
         return Cell(name or config, path, CONFIGS / f"suites/{suite}.yaml", settings, folder=folder)

@@ -10,7 +10,7 @@ import argparse
 import json
 import pathlib
 
-from compare_objectives import ROOT, run
+from compare_objectives import ROOT, name_of, run
 
 
 def metric(results, task, name="top1"):
@@ -19,7 +19,7 @@ def metric(results, task, name="top1"):
 
 def train_and_evaluate(config, args):
     """Returns the teacher's k-NN accuracy by step, and the accuracy of a linear probe at the end."""
-    folder = args.out / config.stem
+    folder = args.out / name_of(config)
     folder.mkdir(parents=True, exist_ok=True)
     shards = sorted(args.data.glob("train-*.tar"))
     source = "{name: webdataset, path: [" + ", ".join(map(str, shards)) + "]}"
@@ -44,14 +44,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=pathlib.Path, help="folder with the shards")
     parser.add_argument("--configs", nargs="+", type=pathlib.Path,
-                        default=[ROOT / "configs/cifar10_dino.yaml", ROOT / "configs/cifar10_dino_sparo.yaml"])
+                        default=[ROOT / "configs/cifar10/dino.yaml", ROOT / "configs/cifar10/dino_sparo.yaml"])
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/dino_cifar"))
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/bin", help="folder with the programs")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every run, like the trainer's --set")
     args = parser.parse_args()
     args.data, args.out, args.bin = args.data.resolve(), args.out.resolve(), args.bin.resolve()
 
-    rows = [(config.stem, *train_and_evaluate(config.resolve(), args)) for config in args.configs]
+    rows = [(name_of(config), *train_and_evaluate(config.resolve(), args)) for config in args.configs]
     steps = sorted(rows[0][1])
     print("k-NN (k = 20) and linear probe on the teacher's features, top-1 in percent.\n")
     print("| configuration | " + " | ".join(f"k-NN, step {step:,}" for step in steps) + " | linear probe |")

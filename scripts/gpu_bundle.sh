@@ -58,7 +58,7 @@ for system in encoders optim pyramidclip sparc sparo stair text_group; do
   cp -r "tests/data/golden/$system" "$bundle/data/golden/"
 done
 cp -r tests/data/foreign "$bundle/data/"
-cp -r configs/*.yaml configs/parts configs/architectures "$bundle/share/tessera/configs/"
+(cd configs && cp --parents -t "../$bundle/share/tessera/configs" ./*/*.yaml architectures/*)
 cp scripts/run_in_bundle.sh "$bundle/run.sh"
 git describe --always --dirty >"$bundle/commit" 2>/dev/null || echo unknown >"$bundle/commit"
 

@@ -272,7 +272,7 @@ stage_bench() {
   table beside_pytorch 200 "${run[@]}" python3 scripts/compare_kernels_gpu.py --library "$programs/lib/libtessera_ops.so" \
     --json "$folder/beside_pytorch.json"
   # Batch sizes grow until the pairs no longer fit on the GPU; objectives that do not fit are marked.
-  table loss 110 "${run[@]}" "$bench" loss --device cuda --quiet --time-limit 3 --dtype bfloat16 --model configs/sparc_vitb16.yaml \
+  table loss 110 "${run[@]}" "$bench" loss --device cuda --quiet --time-limit 3 --dtype bfloat16 --model configs/sparc/vitb16.yaml \
     --batch-sizes 64 256 1024 4096 --plot "$folder/loss.svg" --json "$folder/loss.json"
   table adamw 50 "${run[@]}" python3 scripts/compare_adamw.py --device cuda --bench "$bench"
   local kernel=("$bench" kernels --device cuda --quiet --repeats 1 --dtypes bfloat16 --sparsify-group 1024x76x196x512)

@@ -39,7 +39,7 @@ ip -n "$tag-1" link set "$tag-b" up
 model=$folder/shapes.model
 build/bin/tessera-data train-sentencepiece --source shapes --vocab-size 120 --out "$model" >/dev/null
 train() { # FOLDER BATCH
-  build/bin/trainer --config configs/shapes_sparc.yaml --set "run.folder=$1" --set "data.loader.batch_size=$2" \
+  build/bin/trainer --config configs/shapes/sparc.yaml --set "run.folder=$1" --set "data.loader.batch_size=$2" \
     --set "training={steps: $steps, threads: 1, device: cpu}" --set "tokenizer.model=$model" --set log.every_steps=1 \
     --set "schedule.warmup_steps=10" --set "evaluation={}" --set checkpoint.every_steps=0 >"$1.${RANK:-0}.out" 2>&1
 }

@@ -82,13 +82,14 @@ class Commands(unittest.TestCase):
         self.assertGreater(seen, 100)
 
     def test_name_configurations_that_ship(self):
+        recipes = {f"{file.parent.name}_{file.stem}" for file in (ROOT / "configs").glob("*/*.yaml")}
         for name, text in texts():
             for program, words in commands(text):
                 for option, value in zip(words, words[1:]):
                     value = value.strip("'\".,:()")
                     if option == "--config" and re.fullmatch(r"[a-z]\w*", value) and len(value) > 1:
                         with self.subTest(file=str(name)):
-                            self.assertTrue((ROOT / "configs" / f"{value}.yaml").exists(), f"{program} --config {value}")
+                            self.assertIn(value, recipes, f"{program} --config {value}")
 
 
 class Links(unittest.TestCase):
