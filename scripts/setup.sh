@@ -3,8 +3,8 @@
 # finished steps are skipped, and a second run takes seconds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# shellcheck source=scripts/cuda_toolkit.sh
-. scripts/cuda_toolkit.sh
+# shellcheck source=scripts/gpu/cuda_toolkit.sh
+. scripts/gpu/cuda_toolkit.sh
 
 usage() {
   cat <<'EOF'
@@ -13,8 +13,8 @@ usage: scripts/setup.sh [--no-build | --programs] [--develop | --core-only | --g
   --programs    build the programs, and no tests
   --develop     compile each file on its own, so that an edit rebuilds little (build-develop/); the first build takes longer
   --core-only   without OpenCV, sentencepiece and libarchive: kernels, models, objectives, benchmarks (build-core/)
-  --gpu-bundle  like --core-only for GPUs of compute capability 9.0; only configures build-gpu-bundle/ (scripts/gpu_bundle.sh builds it)
-  --fuzz        install clang and configure build-fuzz/ (scripts/fuzz.sh builds it)
+  --gpu-bundle  like --core-only for GPUs of compute capability 9.0; only configures build-gpu-bundle/ (scripts/gpu/bundle.sh builds it)
+  --fuzz        install clang and configure build-fuzz/ (scripts/check/fuzz.sh builds it)
   --jobs N      compiler processes (default: one per core, but at most one per 2 GB of memory)
 environment:
   TESSERA_CACHE       where to install LibTorch (default: $XDG_CACHE_HOME/tessera or ~/.cache/tessera; 5 GB)

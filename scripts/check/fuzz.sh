@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Fuzzes the parsers of untrusted input with libFuzzer, AddressSanitizer, UndefinedBehaviorSanitizer and LeakSanitizer.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 
 usage() {
   cat <<'EOT'
-usage: scripts/fuzz.sh [--seconds N] [--build-only] [TARGET...]
+usage: scripts/check/fuzz.sh [--seconds N] [--build-only] [TARGET...]
   TARGET        annotations config features image index listing model_file npy parquet paths pytorch safetensors tar tokenizer tokenizer_json vocabulary yaml (default: all)
   --seconds N   how long each target runs (default: 60)
   --build-only  build, but run nothing

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks every #include of a project header against the order of folders in docs/architecture.md.
 
-  scripts/check_includes.py [--root .] [--page docs/architecture.md]
+  scripts/check/includes.py [--root .] [--page docs/architecture.md]
 
 A folder may include only from folders to its left in the page's order. The script reads the order from the page: lines of a code block that
 begin with src (for the folders of src/, with kernels/ and tools/) or src/FOLDER (for its parts). A file directly in the folder counts as a
@@ -100,7 +100,7 @@ def check(root, page):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2])
     parser.add_argument("--page", type=pathlib.Path, help="default: docs/architecture.md of the root")
     arguments = parser.parse_args()
     page = arguments.page or arguments.root / "docs/architecture.md"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Interrupts a small training run in several ways, resumes it, and checks that its result is bit-identical to an uninterrupted run's.
 
-  scripts/kill_test.py [--only kill9,sigterm,torn,disk,rank_killed,rank_stopped] [--kills 20] [--seed 0] [--data '{name: parquet, path: ...}']
+  scripts/check/kill_test.py [--only kill9,sigterm,torn,disk,rank_killed,rank_stopped] [--kills 20] [--seed 0] [--data '{name: parquet, path: ...}']
                        [--trainer build/bin/trainer]
 
 kill9         SIGKILL at --kills random moments, with --resume auto each time: the result is bit-identical.
@@ -32,7 +32,7 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 MERGES = ROOT / "configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz"
 STEPS = 400
 CONFIG = f"""

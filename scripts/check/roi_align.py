@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares values, gradients and time of tessera.roi_align with torchvision.ops.roi_align.
 
-    PYTHONPATH=python python3 scripts/check_roi_align.py [--device cuda] [--repetitions 20]
+    PYTHONPATH=python python3 scripts/check/roi_align.py [--device cuda] [--repetitions 20]
 
 Needs torchvision for the PyTorch that Tessera was built for. Exit code 1 if a difference exceeds 1e-5.
 """

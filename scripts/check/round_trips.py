@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Converts published folders to Tessera's format and back, and compares every byte.
 
-    scripts/check_round_trips.py FOLDER ... [--bin build/bin] [--only PATTERN ...] [--load] [--across]
+    scripts/check/round_trips.py FOLDER ... [--bin build/bin] [--only PATTERN ...] [--load] [--across]
 
 Each FOLDER is a published model (with config.json or open_clip_config.json) or a folder of such folders; the model of a test case may be in
 CASE/model. --load also loads the written folder in its own library (transformers, timm, open_clip) and compares its embeddings of random
@@ -117,7 +117,7 @@ def main():
     a = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     program, good, total = a.bin / "tessera-convert", 0, 0
-    if not program.exists(): sys.exit(f"check_round_trips.py: {program} does not exist: build it, or pass its folder with --bin")
+    if not program.exists(): sys.exit(f"check/round_trips.py: {program} does not exist: build it, or pass its folder with --bin")
     for name, model in models(a.folder, a.only):
         total += 1
         with tempfile.TemporaryDirectory() as place:

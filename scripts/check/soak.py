@@ -2,8 +2,8 @@
 """Runs the training loader for one epoch over shards with 1% corrupt samples, of ten kinds: the process's memory must stay flat, and every
 corrupt sample must be counted under its reason. Needs only the standard library.
 
-  scripts/soak.py                      # 100,000 samples
-  scripts/soak.py --samples 2000       # as ctest runs it
+  scripts/check/soak.py                      # 100,000 samples
+  scripts/check/soak.py --samples 2000       # as ctest runs it
 """
 import argparse
 import collections
@@ -16,7 +16,7 @@ import tarfile
 import tempfile
 import zlib
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def png_header(width, height):

@@ -2,10 +2,10 @@
 # Trains the same small run in one process and on two "hosts" of two ranks each, and compares the loss curves. The hosts are network
 # namespaces joined by a virtual Ethernet link. Like two machines, each has its own loopback and addresses.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 case ${1:-} in
   -h|--help)
-    echo "usage: sudo scripts/two_hosts.sh [STEPS]"
+    echo "usage: sudo scripts/check/two_hosts.sh [STEPS]"
     echo "  STEPS  training steps (default: 50). Needs root and ip (Debian: iproute2)."
     exit 0 ;;
   -*) echo "two_hosts: unknown argument $1 (see --help)" >&2; exit 2 ;;

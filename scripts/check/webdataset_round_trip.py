@@ -2,7 +2,7 @@
 """Reads shards packed by tessera-data with the Python package webdataset, and the other way round. The package must be installed for
 this Python or for the one named in TESSERA_PYTHON; otherwise the exit code is 77 (skipped).
 
-  scripts/check_webdataset_round_trip.py build/bin/tessera-data
+  scripts/check/webdataset_round_trip.py build/bin/tessera-data
 """
 import hashlib
 import json

@@ -2,8 +2,8 @@
 """Compares the time of one AdamW update in Tessera with torch.optim.AdamW(fused=True). The two take turns, step by step; tessera-bench runs
 ours. Parameters, weight decays and settings are the same.
 
-  scripts/compare_adamw.py                       # ViT-B/32 and CLIP's text tower, 151 million parameters
-  scripts/compare_adamw.py --at-most 1.05        # exit 1 if ours takes more than 1.05 times as long
+  scripts/compare/adamw.py                       # ViT-B/32 and CLIP's text tower, 151 million parameters
+  scripts/compare/adamw.py --at-most 1.05        # exit 1 if ours takes more than 1.05 times as long
 """
 import argparse
 import json

@@ -3,7 +3,7 @@
 SuperCLIP, DreamLIP, COSMOS and FLAIR with four. Evaluates every run and prints a Markdown table of means and deviations: zero-shot,
 retrieval and segmentation with global embeddings and plain patches, and for FLAIR also with its text-conditioned pool.
 
-  scripts/compare_captions.py
+  scripts/compare/captions.py
 
 There are eighteen runs. Complete runs are not trained again, and stopped runs resume from their last checkpoint. Needs only the standard
 library and the built programs (scripts/setup.sh).
@@ -11,9 +11,9 @@ library and the built programs (scripts/setup.sh).
 import argparse
 import pathlib
 
-import compare_objectives
+import objectives
 
-CONFIGS = compare_objectives.ROOT / "configs"
+CONFIGS = objectives.ROOT / "configs"
 SUITES = {"shapes": ("shapes_one_caption", "shapes_multi_positive", "shapes_captions_superclip", "shapes_dreamlip", "shapes_cosmos"),
           "shapes_flair": ("shapes_flair",)}
 COLUMNS = {
@@ -33,7 +33,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("configs", nargs="*", help="names of the configurations to run (default: all)")
     parser.add_argument("--steps", type=int, default=400, help="training steps of every run")
-    compare_objectives.add_arguments(parser, pathlib.Path("runs/captions"))
+    objectives.add_arguments(parser, pathlib.Path("runs/captions"))
     parser.set_defaults(jobs=2)
     args = parser.parse_args()
     args.set = [f"training.steps={args.steps}", "training.threads=1", *args.set]
@@ -41,8 +41,8 @@ def main():
     for suite, configs in SUITES.items():
         args.suite = CONFIGS / f"suites/{suite}.yaml"
         chosen = [CONFIGS / f"shapes/{name.removeprefix('shapes_')}.yaml" for name in configs if not args.configs or name in args.configs]
-        rows += compare_objectives.compare(chosen, args)
-    compare_objectives.print_table(rows, args, list(COLUMNS), list(COLUMNS.values()))
+        rows += objectives.compare(chosen, args)
+    objectives.print_table(rows, args, list(COLUMNS), list(COLUMNS.values()))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ with its own implementation of CLIP_benchmark's formulas: zero-shot classificati
 (`acc1`, `acc5`, `mean_per_class_recall`) and retrieval (`image_retrieval_recall@k`, `text_retrieval_recall@k`).
 
     python3 -m pip install open_clip_torch safetensors     # into an environment with torch
-    python3 scripts/compare_clip_benchmark.py --shards cifar10/test-00000.tar --classes cifar10/classes.txt
+    python3 scripts/compare/clip_benchmark_scores.py --shards cifar10/test-00000.tar --classes cifar10/classes.txt
 
 Exit code: 0 if all numbers are equal and all cosines at least 0.99999, 77 if a Python package is missing, 1 otherwise.
 """
@@ -30,12 +30,12 @@ try:
     from PIL import Image
     from safetensors.torch import load_file, save_file
 except ImportError as error:
-    print(f"compare_clip_benchmark: skipped, {error}")
+    print(f"compare/clip_benchmark_scores.py: skipped, {error}")
     sys.exit(77)
 
-from compare_openclip import THRESHOLD, random_model
+from openclip import THRESHOLD, random_model
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 TEMPLATES = ROOT / "configs/templates/cifar10.txt"
 TOP = (1, 5, 10)
 PICTURES_AT_A_TIME = 50
@@ -122,7 +122,7 @@ def retrieval_scores(images: torch.Tensor, texts: torch.Tensor, owner: torch.Ten
 def run(*command: object) -> None:
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if done.returncode != 0:
-        sys.exit(f"compare_clip_benchmark: {' '.join(map(str, command))}\nexit code {done.returncode}\n{done.stdout}{done.stderr}")
+        sys.exit(f"compare/clip_benchmark_scores.py: {' '.join(map(str, command))}\nexit code {done.returncode}\n{done.stdout}{done.stderr}")
 
 
 def measured(programs: pathlib.Path, model: pathlib.Path, data: pathlib.Path, folder: pathlib.Path) -> dict[str, float]:

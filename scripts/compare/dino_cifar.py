@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains DINO with and without SPARO on CIFAR-10 shards and prints the teacher's k-NN accuracy at the start, halfway and at the end.
 
-  scripts/dino_cifar.py DIR --out runs/dino_cifar        # DIR holds train-00000.tar ... and test-00000.tar
+  scripts/compare/dino_cifar.py DIR --out runs/dino_cifar        # DIR holds train-00000.tar ... and test-00000.tar
 
 Complete runs are not trained again, so a stopped comparison can be continued. At the end a linear probe is fitted on each teacher's
 features. Needs only the standard library and the built programs (scripts/setup.sh).
@@ -10,7 +10,7 @@ import argparse
 import json
 import pathlib
 
-from compare_objectives import ROOT, name_of, run
+from objectives import ROOT, name_of, run
 
 
 def metric(results, task, name="top1"):

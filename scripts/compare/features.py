@@ -2,7 +2,7 @@
 """Trains twice with a frozen image encoder, once with the encoder in every step and once from precomputed features (data.features), and
 prints how far the two loss curves diverge and how much faster the second run is.
 
-  scripts/compare_features.py [--configs shapes_clip shapes_text_group] [--steps 200] [--rounds 2]
+  scripts/compare/features.py [--configs shapes_clip shapes_text_group] [--steps 200] [--rounds 2]
 
 Each configuration is first trained completely for --tower-steps steps. Then that run's image encoder is frozen, and everything else starts
 from scratch. Live and cached runs take turns, --rounds times; pairs per second are medians over all steps except each run's first 10. Exit
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 # For each configuration: the patterns of the image encoder's parameters, and the settings of the tokenizer's vocabulary.
 CONFIGS = {
     "shapes_clip": ("[visual.conv1.*, visual.ln_*, visual.transformer.*]", ["tokenizer.model"]),

@@ -3,8 +3,8 @@
 never holds [B, B, P, L], and eager PyTorch's composed operations, which do. All tokens are real and kept, because others would cost the
 fused operator nothing.
 
-  scripts/compare_filip.py                       # B=32, P=196, L=55, D=256
-  scripts/compare_filip.py --time-at-most 0.5 --memory-at-most 0.05
+  scripts/compare/filip.py                       # B=32, P=196, L=55, D=256
+  scripts/compare/filip.py --time-at-most 0.5 --memory-at-most 0.05
 """
 import side_by_side
 

@@ -5,8 +5,8 @@ with log-normal weights; queries have 10 to 30 tokens from the same distribution
 compared with brute force (scipy) on the same rounded weights, documents and order.
 
   python3 -m venv /tmp/compare && /tmp/compare/bin/pip install numpy scipy pyvsag pyseismic-lsr faiss-cpu
-  /tmp/compare/bin/python scripts/compare_index.py
-  /tmp/compare/bin/python scripts/compare_index.py --documents 100000 --only tessera sindi
+  /tmp/compare/bin/python scripts/compare/index.py
+  /tmp/compare/bin/python scripts/compare/index.py --documents 100000 --only tessera sindi
 
 tessera-index and SINDI get one query at a time; Seismic and FAISS get all in one batch, which is faster for them. With two threads, SINDI
 runs in two processes with half of the queries each. Needs 12 GB of memory for 1,000,000 documents, and a build of tessera-index. The exit
@@ -24,7 +24,7 @@ import time
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 VOCABULARY = 30522
 K = 10
 CHUNK = 50_000
@@ -78,7 +78,7 @@ class Tessera:
     def run(self, *arguments):
         done = subprocess.run([self.program, *map(str, arguments)], capture_output=True, text=True)
         if done.returncode:
-            sys.exit(f"compare_index.py: {done.stderr.strip()}")
+            sys.exit(f"compare/index.py: {done.stderr.strip()}")
         return done
 
     def build(self, documents):

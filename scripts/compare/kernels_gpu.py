@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Compares forward and backward passes of our operators on a GPU with PyTorch's composed operations, eager and compiled.
 
-  scripts/compare_kernels_gpu.py
-  scripts/compare_kernels_gpu.py --operators sparsify_group --dtypes bfloat16 --json kernels.json
-  scripts/compare_kernels_gpu.py --device cpu                  # small shapes, to check that everything runs
+  scripts/compare/kernels_gpu.py
+  scripts/compare/kernels_gpu.py --operators sparsify_group --dtypes bfloat16 --json kernels.json
+  scripts/compare/kernels_gpu.py --device cpu                  # small shapes, to check that everything runs
 
 The sides take turns; times come from CUDA events (medians with quartiles). Extra memory is the peak of LibTorch's allocations during the
 step, minus the memory before it and minus the results and the inputs' gradients, which every side must return. The difference is the
@@ -19,10 +19,10 @@ import statistics
 import sys
 import time
 
-import compare_filip
-import compare_linear_cross_entropy
-import compare_sparsify_group
-import compare_token_projection
+import filip
+import linear_cross_entropy
+import sparsify_group
+import token_projection
 import side_by_side
 
 WARM_UP = 3  # the first turns are not timed; the very first one compiles
@@ -36,12 +36,12 @@ def make_flops_regularizer(torch, args):
 
 
 OPERATORS = {  # name -> the function that makes the inputs and both sides, and the shapes
-    "sparsify_group": (compare_sparsify_group.make, [{"batch": 1024, "tokens": tokens, "patches": 196, "width": 512} for tokens in (55, 76)]),
+    "sparsify_group": (sparsify_group.make, [{"batch": 1024, "tokens": tokens, "patches": 196, "width": 512} for tokens in (55, 76)]),
     "flops_regularizer": (make_flops_regularizer, [{"rows": 8192, "vocabulary": 30522}]),
-    "linear_cross_entropy": (compare_linear_cross_entropy.make, [{"tokens": 4096, "vocabulary": 49408, "width": 512}]),
-    "linear_soft_cross_entropy": (compare_linear_cross_entropy.make_soft, [{"tokens": 4096, "vocabulary": 49408, "width": 768, "words": 20}]),
-    "token_max_projection": (compare_token_projection.make, [{"batch": 64, "positions": 196, "vocabulary": 30522, "width": 512}]),
-    "max_similarity": (compare_filip.make, [{"batch": batch, "patches": 196, "tokens": 55, "width": 256} for batch in (64, 256)]),
+    "linear_cross_entropy": (linear_cross_entropy.make, [{"tokens": 4096, "vocabulary": 49408, "width": 512}]),
+    "linear_soft_cross_entropy": (linear_cross_entropy.make_soft, [{"tokens": 4096, "vocabulary": 49408, "width": 768, "words": 20}]),
+    "token_max_projection": (token_projection.make, [{"batch": 64, "positions": 196, "vocabulary": 30522, "width": 512}]),
+    "max_similarity": (filip.make, [{"batch": batch, "patches": 196, "tokens": 55, "width": 256} for batch in (64, 256)]),
 }
 ON_A_GPU_ALONE = {("max_similarity", "bfloat16")}
 SMALL = {"batch": 3, "tokens": 5, "patches": 7, "positions": 6, "width": 16, "vocabulary": 40, "rows": 8, "words": 3}  # on the CPU
@@ -191,7 +191,7 @@ def main():
     if args.json:
         args.json.write_text(json.dumps({"device": device, "rows": rows}, indent=1) + "\n")
     for line in wrong:
-        print(f"compare_kernels_gpu: {line}")
+        print(f"compare/kernels_gpu.py: {line}")
     sys.exit(1 if wrong else 0)
 
 

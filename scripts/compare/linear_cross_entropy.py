@@ -3,9 +3,9 @@
 which never holds [T, V], and eager PyTorch's linear and cross_entropy, which do. No target is ignored, because an ignored one would cost
 the fused operator nothing.
 
-  scripts/compare_linear_cross_entropy.py                   # T=4096, V=49408, D=512; the composed side takes about 3 GB
-  scripts/compare_linear_cross_entropy.py --repetitions 5 --time-at-most 1.1 --memory-at-most 0.1
-  scripts/compare_linear_cross_entropy.py --tokens 16384 --width 768 --words 20 --memory-at-most 0.05   # images into words (SuperCLIP)
+  scripts/compare/linear_cross_entropy.py                   # T=4096, V=49408, D=512; the composed side takes about 3 GB
+  scripts/compare/linear_cross_entropy.py --repetitions 5 --time-at-most 1.1 --memory-at-most 0.1
+  scripts/compare/linear_cross_entropy.py --tokens 16384 --width 768 --words 20 --memory-at-most 0.05   # images into words (SuperCLIP)
 
 With --words N each row has a soft target of N words: torch.ops.tessera.linear_soft_cross_entropy is compared with a dense target times
 log_softmax.

@@ -12,8 +12,8 @@ quality 90 with 4:2:0 chroma subsampling.
 
 Needs the Python packages torch, torchvision and webdataset, and build/bin/tessera-bench.
 
-  scripts/compare_loading.py
-  scripts/compare_loading.py --photographs ~/photographs --rounds 5 --at-least 2 4
+  scripts/compare/loading.py
+  scripts/compare/loading.py --photographs ~/photographs --rounds 5 --at-least 2 4
 """
 import argparse
 import io
@@ -26,7 +26,7 @@ import tarfile
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 BATCH = 64
 
 try:
@@ -36,7 +36,7 @@ try:
     import webdataset
     from PIL import Image
 except ImportError as error:
-    sys.exit(f"compare_loading.py: {sys.executable} has no {error.name}: it needs torch, torchvision, numpy and webdataset")
+    sys.exit(f"compare/loading.py: {sys.executable} has no {error.name}: it needs torch, torchvision, numpy and webdataset")
 
 
 def generated(width, height, seed):
@@ -130,7 +130,7 @@ def main():
     parser.add_argument("--at-least", type=float, nargs="+", help="exit 1 if ours is not this many times as fast, for each size")
     args = parser.parse_args()
     if not args.program.exists():
-        sys.exit(f"compare_loading.py: {args.program} does not exist: build it (cmake --build build --target tessera-bench)")
+        sys.exit(f"compare/loading.py: {args.program} does not exist: build it (cmake --build build --target tessera-bench)")
     torch.set_num_threads(1)
 
     rows, factors = [], []

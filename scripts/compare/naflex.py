@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares training speed on images with native aspect ratios (NaFlex) and on square images with the same number of patches.
 
-  scripts/compare_naflex.py [--patches 64] [--aspect 2.5] [--steps 60] [--rounds 3]
+  scripts/compare/naflex.py [--patches 64] [--aspect 2.5] [--steps 60] [--rounds 3]
 
 Three runs of configs/shapes/naflex.yaml take turns, each on built-in images with at most --patches patches of 8 x 8: squares as pixels, the
 same squares as sequences of patches (nothing is padded), and images of many shapes as sequences (packed, because their lengths differ).
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 PATCH = 8
 FIRST_STEPS = 10  # the first steps of a run are not timed
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains each configuration with each seed, evaluates every run on one suite, and prints a Markdown table of means and deviations.
 
-  scripts/compare_objectives.py configs/shapes/clip.yaml configs/shapes/sparc.yaml --seeds 0 1 2 --out runs/compare
+  scripts/compare/objectives.py configs/shapes/clip.yaml configs/shapes/sparc.yaml --seeds 0 1 2 --out runs/compare
 
 With --rival the differences from that configuration follow, with 95 % intervals by a paired bootstrap over test samples.
 Runs that are complete already are not trained again, and a stopped one resumes at its last checkpoint. Only the standard library is
@@ -20,7 +20,7 @@ import time
 
 import paired_test
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def name_of(config):

@@ -3,8 +3,8 @@
 params.txt, from the same weights on the same data, and compares the loss of every step.
 
     python3 -m pip install open_clip_torch pandas webdataset braceexpand     # into an environment with torch
-    scripts/compare_open_clip_training.py                                    # build/bin/trainer; all recipes
-    scripts/compare_open_clip_training.py --only clip siglip --bin build-develop/bin
+    scripts/compare/open_clip_training.py                                    # build/bin/trainer; all recipes
+    scripts/compare/open_clip_training.py --only clip siglip --bin build-develop/bin
 
 Each run has 20 steps on the CPU in float32. The images have the model's size and crops cover them completely, so there is no
 augmentation. A batch is the whole data set, so the order of samples does not affect the loss.
@@ -34,7 +34,7 @@ try:
     from PIL import Image
     import open_clip_train.main  # also imports pandas, webdataset and braceexpand
 except ImportError as error:
-    print(f"compare_open_clip_training: skipped, {error}")
+    print(f"compare/open_clip_training.py: skipped, {error}")
     sys.exit(77)
 
 STEPS, SAMPLES = 20, 16
@@ -101,7 +101,7 @@ def losses_of_open_clip(arguments, out):
 def run(command, **kwargs):
     result = subprocess.run(command, capture_output=True, text=True, **kwargs)
     if result.returncode != 0:
-        sys.exit(f"compare_open_clip_training: {' '.join(map(str, command))}:\n{result.stdout[-2000:]}{result.stderr[-3000:]}")
+        sys.exit(f"compare/open_clip_training.py: {' '.join(map(str, command))}:\n{result.stdout[-2000:]}{result.stderr[-3000:]}")
     return result.stdout
 
 
@@ -124,7 +124,7 @@ def main():
     if sys.argv[1:2] == ["--inner"]:
         return losses_of_open_clip(sys.argv[3:], sys.argv[2])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent / "build/bin", help="folder with trainer")
+    parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2] / "build/bin", help="folder with trainer")
     parser.add_argument("--only", nargs="+", choices=RECIPES, default=list(RECIPES), help="recipes to run")
     parser.add_argument("--tolerance", type=float, default=1e-4, help="largest allowed difference of a loss")
     parser.add_argument("--keep", type=pathlib.Path, help="a new folder for data, logs and runs (default: a temporary one)")

@@ -6,7 +6,7 @@ tessera-convert converts it to a model file, tessera-embed embeds generated imag
 with OpenCLIP's embeddings of the same files. Then the model file is converted back and loaded strictly in OpenCLIP.
 
     python3 -m pip install open_clip_torch safetensors     # into an environment with torch
-    python3 scripts/compare_openclip.py [--build build] [--models ViT-B-32 RN50]
+    python3 scripts/compare/openclip.py [--build build] [--models ViT-B-32 RN50]
 
 Exit code: 0 if all cosines are at least 0.99999, 77 if a Python package is missing (a skipped test), 1 otherwise.
 """
@@ -24,7 +24,7 @@ try:
     from PIL import Image
     from safetensors.torch import load_file, save_file
 except ImportError as error:
-    print(f"compare_openclip: skipped, {error}")
+    print(f"compare/openclip.py: skipped, {error}")
     sys.exit(77)
 
 THRESHOLD = 0.99999
@@ -91,7 +91,7 @@ def reference(model: torch.nn.Module, name: str, pictures: list[pathlib.Path]) -
 def run(*command: object) -> None:
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if done.returncode != 0:
-        sys.exit(f"compare_openclip: {' '.join(map(str, command))}\nexit code {done.returncode}\n{done.stdout}{done.stderr}")
+        sys.exit(f"compare/openclip.py: {' '.join(map(str, command))}\nexit code {done.returncode}\n{done.stdout}{done.stderr}")
 
 
 def smallest_cosine(ours: torch.Tensor, theirs: torch.Tensor) -> float:
@@ -135,7 +135,7 @@ def compare(name: str, programs: pathlib.Path, folder: pathlib.Path) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent / "build")
+    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2] / "build")
     parser.add_argument("--models", nargs="+", default=MODELS)
     arguments = parser.parse_args()
     good = True

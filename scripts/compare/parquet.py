@@ -7,12 +7,12 @@ Both read the rows in random order, decode, take OpenCLIP's training crop (rando
 which the device normalizes. The two take turns. The script prints images per second of CPU time without the process's start, which other
 load on the machine changes little, and per second of wall-clock time. It also measures the time and memory of filtering a million rows.
 
-The images are generated like photographs (scripts/compare_loading.py): JPEG of quality 90, in row groups of 100, as datasets writes them.
+The images are generated like photographs (scripts/compare/loading.py): JPEG of quality 90, in row groups of 100, as datasets writes them.
 
 Needs the Python packages torch, torchvision, datasets and webdataset (for the image generator), and build/bin/tessera-data.
 
-  scripts/compare_parquet.py
-  scripts/compare_parquet.py --rounds 5 --at-least 2
+  scripts/compare/parquet.py
+  scripts/compare/parquet.py --rounds 5 --at-least 2
 """
 import argparse
 import json
@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 BATCH = 64
 
 try:
@@ -35,9 +35,9 @@ try:
     import pyarrow.parquet
     import torch
     import torchvision.transforms as transforms
-    from compare_loading import generated, jpeg
+    from loading import generated, jpeg
 except ImportError as error:
-    sys.exit(f"compare_parquet.py: {sys.executable} has no {error.name}: it needs torch, torchvision, datasets and webdataset")
+    sys.exit(f"compare/parquet.py: {sys.executable} has no {error.name}: it needs torch, torchvision, datasets and webdataset")
 
 
 def write_pictures(path, count, rows, width, height):
@@ -82,7 +82,7 @@ def run(program, *words):
             time.sleep(0.005)
         process.returncode = status
         if status != 0:
-            sys.exit(f"compare_parquet.py: {' '.join(command)} ended with {status}")
+            sys.exit(f"compare/parquet.py: {' '.join(command)} ended with {status}")
         out.seek(0)
         return out.read(), usage.ru_utime + usage.ru_stime, memory
 
@@ -135,7 +135,7 @@ def main():
     parser.add_argument("--at-least", type=float, help="exit 1 if ours is not this many times as fast")
     args = parser.parse_args()
     if not args.program.exists():
-        sys.exit(f"compare_parquet.py: {args.program} does not exist: build it (cmake --build build --target tessera-data)")
+        sys.exit(f"compare/parquet.py: {args.program} does not exist: build it (cmake --build build --target tessera-data)")
     torch.set_num_threads(1)
     datasets.disable_progress_bars()
     width, height = map(int, args.size.split("x"))

@@ -2,7 +2,7 @@
 """Trains eight systems on small photographs, evaluates every run, and prints a Markdown table: retrieval both ways and K-precision
 on the test photographs, and segmentation on two other data sets whose class names occur in the captions.
 
-  scripts/compare_photographs.py --data photographs --out runs/photographs
+  scripts/compare/photographs.py --data photographs --out runs/photographs
 
 The folder --data holds three folders of WebDataset shards train-*.tar and test-*.tar: flickr8k with KEY.jpg and KEY.txt (one caption per
 line); camvid and coco_mini with KEY.jpg, KEY.mask.png and a classes.txt. With one seed the table has 95 % intervals from a bootstrap over
@@ -20,9 +20,9 @@ import statistics
 import subprocess
 import tarfile
 
-import compare_objectives
+import objectives
 
-ROOT = compare_objectives.ROOT
+ROOT = objectives.ROOT
 VOCABULARY = ROOT / "runs/photographs.model"
 # The features that segmentation compares with class texts. None: no segmentation, because embeddings and patches differ in width.
 SYSTEMS = {"clip": "patches", "sparc": "patches", "filip": "patches", "clip_filip": "patches", "pyramidclip": "patches", "text_group": "groups",
@@ -117,7 +117,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=pathlib.Path, required=True, metavar="FOLDER")
     parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
-    compare_objectives.add_arguments(parser, pathlib.Path("runs/photographs"))
+    objectives.add_arguments(parser, pathlib.Path("runs/photographs"))
     parser.set_defaults(jobs=2, seeds=[0])
     args = parser.parse_args()
     args.data, args.out = args.data.resolve(), args.out.resolve()
@@ -133,7 +133,7 @@ def main():
         args.suite = args.out / f"suite_{by or 'no_masks'}.yaml"
         args.suite.write_text(json.dumps(suite(args.data, by), indent=2) + "\n")  # JSON is YAML
         names = [name for name in args.systems if SYSTEMS[name] == by]
-        for config, runs in compare_objectives.compare([ROOT / f"configs/photographs/{name}.yaml" for name in names], args):
+        for config, runs in objectives.compare([ROOT / f"configs/photographs/{name}.yaml" for name in names], args):
             scores = [scores_of(args.out / config / f"seed{seed}", places) for seed in args.seeds]
             rows.append((config.removeprefix("photographs_"), scores, [minutes for _, minutes in runs]))
     print_table(rows, args.seeds)

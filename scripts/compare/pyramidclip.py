@@ -2,8 +2,8 @@
 """Trains the steps from CLIP to PyramidCLIP on the built-in shapes, evaluates every run, and prints a Markdown table of means and
 deviations: zero-shot, retrieval, hard negatives on images with seen and unseen pairs of color and shape, linear probe.
 
-  scripts/compare_pyramidclip.py
-  scripts/compare_pyramidclip.py --bad-captions 0 20 40 60
+  scripts/compare/pyramidclip.py
+  scripts/compare/pyramidclip.py --bad-captions 0 20 40 60
 
 The second command asks whether PyramidCLIP's lead over CLIP grows as more captions are bad. Every training image has one caption; of the
 bad ones a third leaves out objects, a third names objects that are not there, and a third belongs to another image. The test captions are
@@ -13,11 +13,11 @@ needed; the programs must be built (scripts/setup.sh).
 import argparse
 import pathlib
 
-import compare_objectives
-from compare_objectives import Cell
-from compare_readouts import COLUMNS
+import objectives
+from objectives import Cell
+from readouts import COLUMNS
 
-CONFIGS = compare_objectives.ROOT / "configs"
+CONFIGS = objectives.ROOT / "configs"
 STEPS = ("pyramid_clip", "pyramid_soft", "pyramid_peer", "pyramid_cross", "pyramidclip")
 SHOWN = {"zero_shot.top1": "zero-shot top-1", "zero_shot.top3": "top-3", **COLUMNS}
 
@@ -34,15 +34,15 @@ def compare_bad_captions(args):
         pairs[percent] = [Cell(f"{name}, {percent}% bad", CONFIGS / f"shapes/{config}.yaml", set=settings, folder=f"bad{percent}/{config}")
                           for name, config in (("CLIP", "pyramid_clip"), ("PyramidCLIP", args.pyramid))]
     cells = [cell for pair in pairs.values() for cell in pair]
-    compare_objectives.run_cells(cells, args)
-    compare_objectives.print_table(compare_objectives.rows_of(cells), args, list(SHOWN), list(SHOWN.values()))
-    leads = {percent: compare_objectives.against(pyramid, clip, args) for percent, (clip, pyramid) in pairs.items()}
+    objectives.run_cells(cells, args)
+    objectives.print_table(objectives.rows_of(cells), args, list(SHOWN), list(SHOWN.values()))
+    leads = {percent: objectives.against(pyramid, clip, args) for percent, (clip, pyramid) in pairs.items()}
     rows = [(f"PyramidCLIP - CLIP, {percent}% bad", terms) for percent, terms in leads.items()]
     first, *_, last = leads
     if first != last:
         rows.append((f"lead at {last}% - lead at {first}%",
                      lambda column: leads[last](column) + [(-factor, *run) for factor, *run in leads[first](column)]))
-    compare_objectives.print_differences(rows, list(SHOWN), list(SHOWN.values()))
+    objectives.print_differences(rows, list(SHOWN), list(SHOWN.values()))
 
 
 def main():
@@ -52,14 +52,14 @@ def main():
                         help="compare CLIP and PyramidCLIP at these shares, say 0 20 40 60")
     parser.add_argument("--pyramid", default="pyramidclip", choices=STEPS[1:], help="the step that is compared with --bad-captions")
     parser.add_argument("--steps", type=int, default=300, help="of training with --bad-captions, for every run")
-    compare_objectives.add_arguments(parser, pathlib.Path("runs/pyramidclip"))
+    objectives.add_arguments(parser, pathlib.Path("runs/pyramidclip"))
     parser.set_defaults(jobs=2)
     args = parser.parse_args()
     args.suite = CONFIGS / "suites/shapes_readouts.yaml"
     args.set = ["training.threads=1", *args.set]
     if args.bad_captions:
         return compare_bad_captions(args)
-    compare_objectives.print_table(compare_objectives.compare(args.configs, args), args, list(SHOWN), list(SHOWN.values()))
+    objectives.print_table(objectives.compare(args.configs, args), args, list(SHOWN), list(SHOWN.values()))
 
 
 if __name__ == "__main__":

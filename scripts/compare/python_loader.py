@@ -10,8 +10,8 @@ which other load on the machine changes little.
 
 Needs the Python packages torch, torchvision, webdataset and open_clip (without it, both skip captions), and the library (scripts/setup.sh).
 
-  PYTHONPATH=python scripts/compare_python_loader.py
-  PYTHONPATH=python scripts/compare_python_loader.py --photographs ~/photographs --threads 8 --at-least 2.5
+  PYTHONPATH=python scripts/compare/python_loader.py
+  PYTHONPATH=python scripts/compare/python_loader.py --photographs ~/photographs --threads 8 --at-least 2.5
 """
 import argparse
 import pathlib
@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 
-import compare_loading
+import loading
 import torch
 import torch.utils.data
 import torchvision.transforms as transforms
@@ -30,7 +30,7 @@ import webdataset
 import tessera
 
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
-BATCH = compare_loading.BATCH
+BATCH = loading.BATCH
 
 try:
     from open_clip import SimpleTokenizer
@@ -113,12 +113,12 @@ def main():
     least = float("inf")
     for size in args.sizes:
         width, height = map(int, size.split("x"))
-        pictures = list(compare_loading.photographs(args.photographs, width, height)) if args.photographs else \
-            [compare_loading.generated(width, height, seed) for seed in range(args.pictures)]
+        pictures = list(loading.photographs(args.photographs, width, height)) if args.photographs else \
+            [loading.generated(width, height, seed) for seed in range(args.pictures)]
         pictures *= -(-BATCH // len(pictures))
         with tempfile.TemporaryDirectory() as folder:
             shard = pathlib.Path(folder) / f"{size}.tar"
-            compare_loading.write_shard(shard, pictures)
+            loading.write_shard(shard, pictures)
             speeds = {"torchvision + webdataset": (of_python, []), "tessera.Loader": (of_tessera, [])}
             for _ in range(args.rounds):
                 for make, values in speeds.values():

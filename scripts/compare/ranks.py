@@ -2,7 +2,7 @@
 """Trains the same small model in one process and on several ranks on CPUs (Gloo), with equal global batches, and prints the largest
 differences of the loss curves and of the first step's gradients.
 
-  scripts/compare_ranks.py [--steps 50] [--ranks 1 2 4] [--objectives clip siglip sparc filip]
+  scripts/compare/ranks.py [--steps 50] [--ranks 1 2 4] [--objectives clip siglip sparc filip]
 
 Each objective runs plain, with `chunk`, with accumulation, and with GradCache and patch dropout. Gradients are read from the momentum of
 SGD after one step without clipping; their difference is taken over all parameters together, relative to the gradient's norm. The exit code
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 BATCH = 32
 CONFIG = """
 seed: 5

@@ -2,8 +2,8 @@
 """Trains CLIP on the built-in shapes with several read-outs, evaluates every run, and prints a Markdown table of means and
 deviations: zero-shot, retrieval, linear probe, and hard negatives on images with seen and unseen pairs of color and shape.
 
-  scripts/compare_readouts.py
-  scripts/compare_readouts.py --wide
+  scripts/compare/readouts.py
+  scripts/compare/readouts.py --wide
 
 SPARO's embeddings have 512 numbers, those of its rivals 128. The second command gives the rivals 512, too, and asks what SPARO's lead is
 then; its table has differences from SPARO with intervals. Runs that are complete already are not trained again, and a stopped one resumes
@@ -12,10 +12,10 @@ at its last checkpoint. Only the standard library is needed; the programs must b
 import argparse
 import pathlib
 
-import compare_objectives
-from compare_objectives import Cell
+import objectives
+from objectives import Cell
 
-CONFIGS = compare_objectives.ROOT / "configs"
+CONFIGS = objectives.ROOT / "configs"
 COLUMNS = {
     "zero_shot.top1": "zero-shot top-1",
     "retrieval.image_to_text_recall@1": "image-to-text R@1",
@@ -33,9 +33,9 @@ def compare_wide(args):
     sparo = Cell("SPARO, 32 slots of 16", CONFIGS / "shapes/sparo.yaml")
     rivals = [Cell(f"`{name}`, 512 wide", CONFIGS / f"shapes/{name}.yaml", set=settings, folder=f"wide_{name}")
               for name, settings in RIVALS.items()]
-    compare_objectives.run_cells([*rivals, sparo], args)
-    compare_objectives.print_table(compare_objectives.rows_of([*rivals, sparo]), args, list(COLUMNS), list(COLUMNS.values()))
-    compare_objectives.print_differences([(f"SPARO - {rival.name}", compare_objectives.against(sparo, rival, args)) for rival in rivals],
+    objectives.run_cells([*rivals, sparo], args)
+    objectives.print_table(objectives.rows_of([*rivals, sparo]), args, list(COLUMNS), list(COLUMNS.values()))
+    objectives.print_differences([(f"SPARO - {rival.name}", objectives.against(sparo, rival, args)) for rival in rivals],
                                          list(COLUMNS), list(COLUMNS.values()))
 
 
@@ -45,14 +45,14 @@ def main():
                         default=[CONFIGS / f"shapes/{name}.yaml" for name in ("cls", "gap", "attentional_pool", "sparo")])
     parser.add_argument("--wide", action="store_true", help="compare SPARO with rivals of 512 numbers")
     parser.add_argument("--steps", type=int, default=1000, help="training steps of every run")
-    compare_objectives.add_arguments(parser, pathlib.Path("runs/readouts"))
+    objectives.add_arguments(parser, pathlib.Path("runs/readouts"))
     parser.set_defaults(jobs=2)
     args = parser.parse_args()
     args.suite = CONFIGS / "suites/shapes_readouts.yaml"
     args.set = [f"training.steps={args.steps}", "training.threads=1", *args.set]
     if args.wide:
         return compare_wide(args)
-    compare_objectives.print_table(compare_objectives.compare(args.configs, args), args, list(COLUMNS), list(COLUMNS.values()))
+    objectives.print_table(objectives.compare(args.configs, args), args, list(COLUMNS), list(COLUMNS.values()))
 
 
 if __name__ == "__main__":

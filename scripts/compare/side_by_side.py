@@ -1,4 +1,4 @@
-"""Shared by the scripts/compare_*.py: tessera-bench taking turns with PyTorch, and the comparison of a fused operator's time and memory
+"""Shared by the comparisons in this folder: tessera-bench taking turns with PyTorch, and the comparison of a fused operator's time and memory
 with eager PyTorch's composed operations.
 
 Times are medians over repetitions in which the two take turns in one process. Memory is measured in a fresh process for each side, which
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "build/lib/libtessera_ops.so"
 BENCH = ROOT / "build/bin/tessera-bench"
 SMALL_BLOCKS = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}

@@ -4,7 +4,7 @@ self-distillation, with masked prediction, and with all of them; with boxes, phr
 negatives of captions that change an attribute. Evaluates every run on configs/suites/shapes_dense.yaml and prints a Markdown
 table of means and deviations.
 
-  scripts/compare_siglip2.py
+  scripts/compare/siglip2.py
 
 There are twenty-one runs. Complete runs are not trained again, and stopped runs resume from their last checkpoint. Needs only the standard
 library and the built programs (scripts/setup.sh).
@@ -17,7 +17,7 @@ import statistics
 import subprocess
 import sys
 
-import compare_objectives
+import objectives
 
 HEAD = {"out_dim": 1024, "hidden_dim": 256, "bottleneck_dim": 64}
 TERMS = {
@@ -49,16 +49,16 @@ COLUMNS = {
 
 def write_variant(name, terms, args):
     """Writes the configuration of one run as JSON, which is valid YAML."""
-    objectives = [{"name": "siglip", "hard_negatives": "all" if name.endswith("_negatives") else "none"}]
+    added = [{"name": "siglip", "hard_negatives": "all" if name.endswith("_negatives") else "none"}]
     for term in terms:
-        objectives.append({**TERMS[term], "weight": args.weights.get(term, 1.0)})
+        added.append({**TERMS[term], "weight": args.weights.get(term, 1.0)})
     data = {"data": copy.deepcopy(DATA)} if name.endswith(("regions", "negatives")) else {}
     if name == "siglip_attribute_negatives":
         data["data"]["loader"]["negatives"]["kinds"] = ATTRIBUTE_KINDS
     path = args.out / f"{name}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"extends": str(compare_objectives.ROOT / "configs/parts/shapes_siglip2.yaml"),
-                                "model": {"text": {"encoder": {"vocab_size": VOCABULARY}}}, **data, "objective": {"name": "weighted_sum", "objectives": objectives}}))
+    path.write_text(json.dumps({"extends": str(objectives.ROOT / "configs/parts/shapes_siglip2.yaml"),
+                                "model": {"text": {"encoder": {"vocab_size": VOCABULARY}}}, **data, "objective": {"name": "weighted_sum", "objectives": added}}))
     return path
 
 
@@ -73,9 +73,9 @@ def main():
     parser.add_argument("variants", nargs="*", help=f"of {', '.join(VARIANTS)} (default: all)")
     parser.add_argument("--steps", type=int, default=400, help="training steps of every run")
     parser.add_argument("--weight", action="append", default=[], metavar="TERM=WEIGHT", help="weight of a term (default: 1)")
-    compare_objectives.add_arguments(parser, pathlib.Path("runs/siglip2"))
+    objectives.add_arguments(parser, pathlib.Path("runs/siglip2"))
     parser.add_argument("--cost", action="store_true", help="only print the cost of a step of each variant (tessera-bench step)")
-    parser.set_defaults(jobs=2, suite=compare_objectives.ROOT / "configs/suites/shapes_dense.yaml")
+    parser.set_defaults(jobs=2, suite=objectives.ROOT / "configs/suites/shapes_dense.yaml")
     args = parser.parse_args()
     args.weights = {term: float(weight) for term, weight in (item.split("=") for item in args.weight)}
     args.out = args.out.resolve()
@@ -83,13 +83,13 @@ def main():
     chosen = {name: terms for name, terms in VARIANTS.items() if not args.variants or name in args.variants}
     configs = [write_variant(name, terms, args) for name, terms in chosen.items()]
     if args.cost:
-        bench = [compare_objectives.ROOT / "build/bin/tessera-bench", "step", "--quiet", "--batch-size", "64", "--phases", *configs]
+        bench = [objectives.ROOT / "build/bin/tessera-bench", "step", "--quiet", "--batch-size", "64", "--phases", *configs]
         sys.exit(subprocess.run(bench).returncode)
-    rows = compare_objectives.compare(configs, args)
+    rows = objectives.compare(configs, args)
     for _, runs in rows:
         for metrics, _ in runs:
             add_means(metrics)
-    compare_objectives.print_table(rows, args, list(COLUMNS), list(COLUMNS.values()))
+    objectives.print_table(rows, args, list(COLUMNS), list(COLUMNS.values()))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 """Trains CLIP, FILIP and SPARC on built-in images of one object, of two, four and six, evaluates every run, and prints a Markdown table of
 means and deviations: segmentation, retrieval and hard negatives, with the differences of SPARC from the others and their intervals.
 
-  scripts/compare_sparc.py
+  scripts/compare/sparc.py
 
 The question is whether SPARC's lead in local detail grows with the number of objects. Objects are as small with one as with six, so that
 only their number differs; images have 96 pixels. Runs that are complete already are not trained again, and a stopped one resumes at its
@@ -11,10 +11,10 @@ last checkpoint. Only the standard library is needed; the programs must be built
 import argparse
 import pathlib
 
-import compare_objectives
-from compare_objectives import Cell
+import objectives
+from objectives import Cell
 
-CONFIGS = compare_objectives.ROOT / "configs"
+CONFIGS = objectives.ROOT / "configs"
 SYSTEMS = ("clip", "filip", "sparc")
 COLUMNS = {
     "segmentation.image_miou": "image mIoU",
@@ -42,20 +42,20 @@ def main():
                         help="diameters of the smallest and the largest objects")
     parser.add_argument("--image-size", type=int, default=96)
     parser.add_argument("--steps", type=int, default=300, help="of training, for every run")
-    compare_objectives.add_arguments(parser, pathlib.Path("runs/sparc_objects"))
+    objectives.add_arguments(parser, pathlib.Path("runs/sparc_objects"))
     parser.set_defaults(jobs=2)
     args = parser.parse_args()
     args.suite = CONFIGS / "suites/shapes.yaml"
     args.set = ["training.threads=1", *args.set]
     by_count = {count: cells_of(count, args) for count in args.objects}
     cells = [cell for some in by_count.values() for cell in some]
-    compare_objectives.run_cells(cells, args)
-    compare_objectives.print_table(compare_objectives.rows_of(cells), args, list(COLUMNS), list(COLUMNS.values()))
+    objectives.run_cells(cells, args)
+    objectives.print_table(objectives.rows_of(cells), args, list(COLUMNS), list(COLUMNS.values()))
 
     def lead(count, rival):
-        return compare_objectives.against(by_count[count][SYSTEMS.index("sparc")], by_count[count][SYSTEMS.index(rival)], args)
+        return objectives.against(by_count[count][SYSTEMS.index("sparc")], by_count[count][SYSTEMS.index(rival)], args)
 
-    compare_objectives.print_differences([(f"SPARC - {rival.upper()}, {count} object{'s' if count > 1 else ''}", lead(count, rival))
+    objectives.print_differences([(f"SPARC - {rival.upper()}, {count} object{'s' if count > 1 else ''}", lead(count, rival))
                                           for rival in ("clip", "filip") for count in args.objects], list(COLUMNS), list(COLUMNS.values()))
 
 

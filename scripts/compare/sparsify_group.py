@@ -2,8 +2,8 @@
 """Compares SPARC's sparsify-and-group, forward and backward on the CPU: torch.ops.tessera.sparsify_group and eager PyTorch's
 composed operations. All tokens are real, because padding would cost the fused operator nothing.
 
-  scripts/compare_sparsify_group.py                       # B=64, L=55, P=196, D=512
-  scripts/compare_sparsify_group.py --time-at-most 0.833 --memory-at-most 0.2
+  scripts/compare/sparsify_group.py                       # B=64, L=55, P=196, D=512
+  scripts/compare/sparsify_group.py --time-at-most 0.833 --memory-at-most 0.2
 """
 import side_by_side
 

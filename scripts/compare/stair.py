@@ -3,8 +3,8 @@
 of means and deviations: zero-shot, retrieval with and without the text tower, whether color and shape of the largest object are an image's
 strongest words, and how many words an image has.
 
-  scripts/compare_stair.py
-  scripts/compare_stair.py --web
+  scripts/compare/stair.py
+  scripts/compare/stair.py --web
 
 The second command asks whether STAIR is ahead of a dense CLIP when captions have thousands of words, and whether an image's strongest
 words can be read, shapes among them. Captions are in the style `web` (2,600 words), images have 96 pixels and one or two large objects,
@@ -17,10 +17,10 @@ needed; the programs must be built (scripts/setup.sh).
 import argparse
 import pathlib
 
-import compare_objectives
-from compare_objectives import Cell
+import objectives
+from objectives import Cell
 
-CONFIGS = compare_objectives.ROOT / "configs"
+CONFIGS = objectives.ROOT / "configs"
 # CLIP's dense embeddings have no words, so CLIP is evaluated without the tasks that need words.
 SUITES = {"shapes_stair": ("shapes_stair", "shapes_stair_single"), "shapes_tokens": ("shapes_stair_clip",)}
 COLUMNS = {
@@ -58,7 +58,7 @@ def cells_of(args):
             if not args.web:
                 yield Cell(name, config, CONFIGS / f"suites/{suite}.yaml")
                 continue
-            config = compare_objectives.variant(args.out / f"configs/{name}.yaml", [config, CONFIGS / "parts/shapes_web.yaml"])
+            config = objectives.variant(args.out / f"configs/{name}.yaml", [config, CONFIGS / "parts/shapes_web.yaml"])
             settings = (*as_settings("data.train", WEB_DATA), *as_settings("data.validation", WEB_DATA), "model.preprocessing.image_size=96")
             if name == "shapes_stair":
                 settings += tuple(f"stages.{i}.training.steps={steps}" for i, steps in enumerate(WEB_STAGES))
@@ -73,18 +73,18 @@ def cells_of(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--web", action="store_true", help="captions of thousands of words, larger objects")
-    compare_objectives.add_arguments(parser, None)
+    objectives.add_arguments(parser, None)
     parser.set_defaults(jobs=2)
     args = parser.parse_args()
     args.out = (args.out or pathlib.Path("runs/stair_web" if args.web else "runs/stair")).resolve()
     args.set = ["training.threads=1", *args.set]
     cells = list(cells_of(args))
-    compare_objectives.run_cells(cells, args)
-    compare_objectives.print_table(compare_objectives.rows_of(cells), args, list(COLUMNS), list(COLUMNS.values()), COUNTS)
+    objectives.run_cells(cells, args)
+    objectives.print_table(objectives.rows_of(cells), args, list(COLUMNS), list(COLUMNS.values()), COUNTS)
     *stairs, clip = cells
     if args.web:
-        compare_objectives.print_differences(
-            [(f"{cell.name} - {clip.name}", compare_objectives.against(cell, clip, args)) for cell in stairs],
+        objectives.print_differences(
+            [(f"{cell.name} - {clip.name}", objectives.against(cell, clip, args)) for cell in stairs],
             COMPARED, [COLUMNS[column] for column in COMPARED])
 
 

@@ -3,8 +3,8 @@
 weights on the same batch.
 
   python3 -m pip install open_clip_torch safetensors       # into LibTorch's environment
-  scripts/compare_step.py                                  # ViT-B/32, 32 pairs, float32, captions of COCO's lengths and full ones
-  scripts/compare_step.py --device cuda --dtype bfloat16 --model ViT-B-16 --config clip_vitb16 --batch-size 1024 --compile
+  scripts/compare/step.py                                  # ViT-B/32, 32 pairs, float32, captions of COCO's lengths and full ones
+  scripts/compare/step.py --device cuda --dtype bfloat16 --model ViT-B-16 --config clip_vitb16 --batch-size 1024 --compile
 
 They take turns step by step, so that heat and other load affect them alike. Times are medians; the ratio is OpenCLIP's median divided by
 ours, with the quartiles of the ratios of single turns. On the CPU, memory is the peak resident set of a process that runs a few steps,
@@ -29,7 +29,7 @@ try:
     import torch
     from safetensors.torch import save_file
 except ImportError as error:
-    print(f"compare_step: skipped, {error}")
+    print(f"compare/step.py: skipped, {error}")
     sys.exit(77)
 
 WARM_UP = 2  # the first turns are not timed
@@ -203,7 +203,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             problems += compare(args, kind, pathlib.Path(folder))
     for problem in problems:
-        print(f"compare_step: {problem}")
+        print(f"compare/step.py: {problem}")
     sys.exit(1 if problems else 0)
 
 

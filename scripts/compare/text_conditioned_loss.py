@@ -3,9 +3,9 @@
 a tile of one image's pairs, and PyTorch's composed operations. Each image is paired with its own K captions and one caption of every other
 image.
 
-  scripts/compare_text_conditioned_loss.py                    # B=256, K=8, P=196, D=512, 8 heads; the composed side takes several GB
-  scripts/compare_text_conditioned_loss.py --repetitions 5 --time-at-most 0.5 --memory-at-most 0.05
-  scripts/compare_text_conditioned_loss.py --composed 1       # queries normalized and projected once per caption, not once per pair
+  scripts/compare/text_conditioned_loss.py                    # B=256, K=8, P=196, D=512, 8 heads; the composed side takes several GB
+  scripts/compare/text_conditioned_loss.py --repetitions 5 --time-at-most 0.5 --memory-at-most 0.05
+  scripts/compare/text_conditioned_loss.py --composed 1       # queries normalized and projected once per caption, not once per pair
 
 By default, the composed side does what FLAIR's released code does: it gathers the texts of all pairs, and
 torch.nn.functional.multi_head_attention_forward with add_zero_attn pools each image for them. --composed 1 normalizes and projects queries

@@ -4,9 +4,9 @@ evaluates every run, and prints a Markdown table of means and deviations: how we
 (tIoU; of the baseline k-means clusters of them), next to contiguous equal chunks and random groups, then zero-shot, retrieval, hard
 negatives and segmentation by GroupViT's groups.
 
-  scripts/compare_text_group.py                        # the losses
-  scripts/compare_text_group.py --web                  # captions whose phrases have 2 to 7 words
-  scripts/compare_text_group.py --groups 1 2 4 8 16    # then the number of groups, K, too; with --no-losses only that
+  scripts/compare/text_group.py                        # the losses
+  scripts/compare/text_group.py --web                  # captions whose phrases have 2 to 7 words
+  scripts/compare/text_group.py --groups 1 2 4 8 16    # then the number of groups, K, too; with --no-losses only that
 
 With --web captions are in the style `web`. The question is whether groups of words agree better with phrases of such different lengths
 than equal chunks do, and the table has differences with intervals. Runs that are complete already are not trained again, and a stopped one
@@ -15,10 +15,10 @@ resumes at its last checkpoint. Only the standard library is needed; the program
 import argparse
 import pathlib
 
-import compare_objectives
-from compare_objectives import Cell
+import objectives
+from objectives import Cell
 
-CONFIGS = compare_objectives.ROOT / "configs"
+CONFIGS = objectives.ROOT / "configs"
 GROUPS = 4  # the number of groups in configs/shapes/text_group.yaml
 TASK = "token_group_iou."
 SCORES = ("iou", "precision", "recall", "f1")
@@ -44,7 +44,7 @@ def cell_of(config, args, name=None, suite="shapes_text_group", settings=()):
     folder = f"{name.replace(' ', '_')}/{config}" if name else config
     if not args.web:
         return Cell(name or config, path, CONFIGS / f"suites/{suite}.yaml", settings, folder=folder)
-    path = compare_objectives.variant(args.out / f"configs/{config}.yaml", [path, CONFIGS / "parts/shapes_web.yaml"])
+    path = objectives.variant(args.out / f"configs/{config}.yaml", [path, CONFIGS / "parts/shapes_web.yaml"])
     return Cell(name or config, path, CONFIGS / f"suites/{suite}.yaml", settings, ("source.style=web",), folder)
 
 
@@ -62,28 +62,28 @@ def losses(args):
 
 def print_losses(cells, args):
     *groups, baseline = cells
-    rows = [*compare_objectives.rows_of(groups), ("equal chunks", other_groups("chunks", cells[0])),
-            ("random groups", other_groups("random", cells[0])), *compare_objectives.rows_of([baseline])]
-    compare_objectives.print_table(rows, args, list(COLUMNS), list(COLUMNS.values()), COUNTS)
+    rows = [*objectives.rows_of(groups), ("equal chunks", other_groups("chunks", cells[0])),
+            ("random groups", other_groups("random", cells[0])), *objectives.rows_of([baseline])]
+    objectives.print_table(rows, args, list(COLUMNS), list(COLUMNS.values()), COUNTS)
 
     def other(prefix):
         own = cells[0].evaluations(args)
         return lambda column: [(1, own, column), (-1, own, column.replace(TASK, f"{TASK}{prefix}_"))]
 
-    compare_objectives.print_differences(
+    objectives.print_differences(
         [("both losses - equal chunks", other("chunks")), ("both losses - random groups", other("random")),
-         ("both losses - baseline's clusters", compare_objectives.against(cells[0], baseline, args))],
+         ("both losses - baseline's clusters", objectives.against(cells[0], baseline, args))],
         [TASK + name for name in SCORES], [COLUMNS[TASK + name] for name in SCORES])
 
 
 def compare_groups(args):
     cells = [cell_of("shapes_text_group", args, None if count == GROUPS else f"{count} groups",
                      settings=(f"model.text.encoder.num_groups={count}",)) for count in args.groups]
-    compare_objectives.run_cells(cells, args)
+    objectives.run_cells(cells, args)
     rows = []
     for count, cell in zip(args.groups, cells):
         rows += [(f"K = {count}", cell.runs), (f"{count} equal chunks", other_groups("chunks", cell))]
-    compare_objectives.print_table(rows, args, list(COLUMNS), list(COLUMNS.values()), COUNTS)
+    objectives.print_table(rows, args, list(COLUMNS), list(COLUMNS.values()), COUNTS)
 
 
 def main():
@@ -91,14 +91,14 @@ def main():
     parser.add_argument("--web", action="store_true", help="captions whose phrases have 2 to 7 words, of thousands of words")
     parser.add_argument("--groups", nargs="+", type=int, default=[], metavar="K", help="numbers of groups to compare, say 1 2 4 8 16")
     parser.add_argument("--no-losses", action="store_true", help="only the numbers of groups")
-    compare_objectives.add_arguments(parser, None)
+    objectives.add_arguments(parser, None)
     parser.set_defaults(jobs=2)
     args = parser.parse_args()
     args.out = (args.out or pathlib.Path("runs/text_group_web" if args.web else "runs/text_group")).resolve()
     args.set = ["training.threads=1", *args.set]
     if not args.no_losses:
         cells = losses(args)
-        compare_objectives.run_cells(cells, args)
+        objectives.run_cells(cells, args)
         print_losses(cells, args)
     if args.groups:
         compare_groups(args)

@@ -2,9 +2,9 @@
 """Compares the captions per second of one thread: our tokenizers (tessera-bench), OpenCLIP's, and Hugging Face's fast BERT tokenizer take
 turns on the same captions. First checks with tessera-data that all ids are equal. Prints a Markdown table.
 
-  scripts/compare_tokenizers.py                             # 20,000 generated captions, of which one in five is not plain ASCII
-  scripts/compare_tokenizers.py --captions captions.txt     # one caption per line
-  scripts/compare_tokenizers.py --at-least 10 3             # exit 1 if clip-bpe or wordpiece is not this many times as fast
+  scripts/compare/token_ids.py                             # 20,000 generated captions, of which one in five is not plain ASCII
+  scripts/compare/token_ids.py --captions captions.txt     # one caption per line
+  scripts/compare/token_ids.py --at-least 10 3             # exit 1 if clip-bpe or wordpiece is not this many times as fast
 
 Needs the packages open_clip_torch and transformers, and a build of tessera-bench and tessera-data.
 """
@@ -22,7 +22,7 @@ import time
 for variable, value in {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}.items():
     os.environ[variable] = value
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 MERGES = ROOT / "configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz"
 VOCAB = ROOT / "tests/data/wordpiece-small/vocab.txt"
 
@@ -53,7 +53,7 @@ def references():
         from open_clip.tokenizer import SimpleTokenizer
         from transformers import BertTokenizerFast
     except ImportError as error:
-        sys.exit(f"compare_tokenizers.py: {sys.executable}: {error}: pip install open_clip_torch transformers")
+        sys.exit(f"compare/token_ids.py: {sys.executable}: {error}: pip install open_clip_torch transformers")
     clip = SimpleTokenizer()
     bert = BertTokenizerFast(vocab=str(VOCAB))
     engine = bert.backend_tokenizer
@@ -99,12 +99,12 @@ def main():
     args = parser.parse_args()
     for program in ("tessera-bench", "tessera-data"):
         if not (args.programs / program).exists():
-            sys.exit(f"compare_tokenizers.py: {args.programs / program} does not exist: build it, or pass --programs")
+            sys.exit(f"compare/token_ids.py: {args.programs / program} does not exist: build it, or pass --programs")
     captions = args.captions.read_text().splitlines() if args.captions else list(made_up(args.count))
     tokenizers = references()
     for tokenizer, others in tokenizers.items():
         if others and our_ids(args.programs, tokenizer, captions) != others[0][1](captions):
-            sys.exit(f"compare_tokenizers.py: ids differ: {tokenizer} and {others[0][0]}")
+            sys.exit(f"compare/token_ids.py: ids differ: {tokenizer} and {others[0][0]}")
 
     rates = {}
     with tempfile.TemporaryDirectory() as folder:

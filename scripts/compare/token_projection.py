@@ -3,8 +3,8 @@
 and eager PyTorch's composed operations, which do. All positions are real, because padding would cost the fused operator nothing. About half
 of the maxima are above 0, as at the start of training; the others get no gradient and cost the fused operator's backward pass nothing.
 
-  scripts/compare_token_projection.py                       # B=64, P=196, V=30522, D=512; the composed side takes 3 GB
-  scripts/compare_token_projection.py --repetitions 5 --time-at-most 0.5 --memory-at-most 0.05
+  scripts/compare/token_projection.py                       # B=64, P=196, V=30522, D=512; the composed side takes 3 GB
+  scripts/compare/token_projection.py --repetitions 5 --time-at-most 0.5 --memory-at-most 0.05
 """
 import side_by_side
 

@@ -2,9 +2,9 @@
 """Compares the tokenizer tokenizer_json with the `tokenizers` package, on tokenizers of each kind that this script trains: ids of texts in
 many scripts, and texts per second of one thread, in turns. Prints a Markdown table. Downloads nothing.
 
-  scripts/compare_tokenizer_json.py                             # trained tokenizers of each kind
-  scripts/compare_tokenizer_json.py --files FOLDER/tokenizer.json
-  scripts/compare_tokenizer_json.py --at-least 10               # exit 1 if a kind is not this many times as fast
+  scripts/compare/tokenizer_json.py                             # trained tokenizers of each kind
+  scripts/compare/tokenizer_json.py --files FOLDER/tokenizer.json
+  scripts/compare/tokenizer_json.py --at-least 10               # exit 1 if a kind is not this many times as fast
 
 Needs the package tokenizers, and a build of tessera-bench and tessera-data. Rates use the CPU time of both sides, so that other load on the
 machine changes them little. Both sides have seen the words before the measurement; the package caches the ids of whole texts, but not of
@@ -24,12 +24,12 @@ import time
 for variable, value in {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}.items():
     os.environ[variable] = value
 
-from compare_tokenizers import ROOT, made_up  # noqa: E402: the threads are set before any library starts
+from token_ids import ROOT, made_up  # noqa: E402: the threads are set before any library starts
 
 try:
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 except ImportError as error:
-    sys.exit(f"compare_tokenizer_json.py: {sys.executable}: {error}: pip install tokenizers")
+    sys.exit(f"compare/tokenizer_json.py: {sys.executable}: {error}: pip install tokenizers")
 
 SCRIPTS = """\u03a3\u0391\u03a3 \u039f\u0394\u03a5\u03a3\u03a3\u0395\u03a5\u03a3 \u03ba\u03b1\u03b9 \u03b7 \u03b8\u03ac\u03bb\u03b1\u03c3\u03c3\u03b1
 \u041c\u043e\u0441\u043a\u0432\u0430 \u0441\u0442\u043e\u043b\u0438\u0446\u0430 \u0420\u043e\u0441\u0441\u0438\u0438 \u0436\u0438\u0437\u043d\u044c \u0451\u043b\u043a\u0430
@@ -163,7 +163,7 @@ def main():
             theirs = [each.ids for each in Tokenizer.from_file(str(path)).encode_batch(compared)]
             for text, ours, wanted in zip(compared, our_ids(args.programs, path, compared), theirs):
                 if ours != wanted:
-                    sys.exit(f"compare_tokenizer_json.py: {kind}: ids differ: {text[:80]!r}: {ours[:20]}, expected {wanted[:20]}")
+                    sys.exit(f"compare/tokenizer_json.py: {kind}: ids differ: {text[:80]!r}: {ours[:20]}, expected {wanted[:20]}")
             for language, texts in sets.items():
                 pairs = [(their_rate(path, texts, others[language]), our_rate(args.programs, path, texts, folder)) for _ in range(args.rounds)]
                 their, our = (statistics.median(column) for column in zip(*pairs))
@@ -173,7 +173,7 @@ def main():
                     slow.append(f"{kind}, {language}")
     print(f"\nIds of {len(compared):,} texts are equal.")
     if slow:
-        sys.exit(f"compare_tokenizer_json.py: below {args.at_least:g} times: {'; '.join(slow)}")
+        sys.exit(f"compare/tokenizer_json.py: below {args.at_least:g} times: {'; '.join(slow)}")
 
 
 if __name__ == "__main__":

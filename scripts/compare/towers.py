@@ -2,8 +2,8 @@
 """Compares published image towers with timm's: embedding images, and a training step (forward, loss, backward, AdamW).
 
   python3 -m pip install timm safetensors pillow           # into LibTorch's environment
-  scripts/compare_towers.py                                # ViT-B/16 as SigLIP, DINOv3 and EVA-02 have it, float32, 2 threads
-  scripts/compare_towers.py --kinds siglip --batch-size 32 --at-least 1
+  scripts/compare/towers.py                                # ViT-B/16 as SigLIP, DINOv3 and EVA-02 have it, float32, 2 threads
+  scripts/compare/towers.py --kinds siglip --batch-size 32 --at-least 1
 
 Each timm model has random weights. Both sides read the same folder, and the script first checks that they compute the same embeddings.
 Then they take turns, so that heat and other load affect both alike. Times are medians; the ratio is timm's median divided by ours, with the
@@ -28,7 +28,7 @@ try:
     from PIL import Image
     from safetensors.torch import load_file
 except ImportError as error:
-    print(f"compare_towers: skipped, {error}")
+    print(f"compare/towers.py: skipped, {error}")
     sys.exit(77)
 
 KINDS = {"siglip": "vit_base_patch16_siglip_224", "dinov3": "vit_base_patch16_dinov3", "eva02": "eva02_base_patch16_clip_224"}

@@ -4,8 +4,8 @@ images, captions, loss and parameter groups. Ours are runs of the trainer: plain
 (grad_checkpointing), and in parts with GradCache (micro_batch).
 
   python3 -m pip install torch torchvision transformers timm open_clip_torch tokenizers safetensors pillow
-  scripts/compare_training.py                         # build/bin/trainer; small random models of make_small_models.py
-  scripts/compare_training.py --only dinov3 --bin build-develop/bin
+  scripts/compare/training.py                         # build/bin/trainer; small random models of scripts/make_small_models.py
+  scripts/compare/training.py --only dinov3 --bin build-develop/bin
 
   siglip2   transformers' SiglipModel with its own sigmoid loss
   dinov3    transformers' DINOv3ViTModel, [class token, mean of patches] and a projection, against CLIPModel's text tower; InfoNCE
@@ -26,7 +26,8 @@ import subprocess
 import sys
 import tempfile
 
-import make_small_models
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import make_small_models  # noqa: E402
 
 try:
     import numpy as np
@@ -36,7 +37,7 @@ try:
     from PIL import Image
     from safetensors import safe_open
 except ImportError as error:
-    print(f"compare_training: skipped, {error}")
+    print(f"compare/training.py: skipped, {error}")
     sys.exit(77)
 
 STEPS, BATCH = 5, 6
@@ -163,7 +164,7 @@ class Trainer:
         command = [self.program, "--config", self.config, "--set", f"run.folder={run}", *self.settings, *settings]
         ended = subprocess.run(command, capture_output=True, text=True)
         if ended.returncode:
-            sys.exit(f"compare_training: {' '.join(map(str, command))}: exit {ended.returncode}\n{ended.stderr[-1000:]}")
+            sys.exit(f"compare/training.py: {' '.join(map(str, command))}: exit {ended.returncode}\n{ended.stderr[-1000:]}")
         losses = [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
         checkpoint = max((run / "checkpoints").glob("step_*"))
         with safe_open(next(checkpoint.glob("model*.safetensors")), "pt") as file:
@@ -246,7 +247,7 @@ def compare(name, program, folder, models):
     found = pairs(before, start)
     alone = set(before) - {name for name, *_ in found} - UNUSED, set(start) - {name for _, _, name, _ in found}
     if any(alone):
-        sys.exit(f"compare_training: {name}: no counterpart for {sorted(alone[0])} of theirs and {sorted(alone[1])} of ours")
+        sys.exit(f"compare/training.py: {name}: no counterpart for {sorted(alone[0])} of theirs and {sorted(alone[1])} of ours")
     losses = library_steps(case, pixels, captions, found, start)
     after = {key: value.detach() for key, value in case.model.named_parameters()}
     moved = max(distance(after[theirs], before[theirs]) for theirs, *_ in found)
@@ -277,7 +278,7 @@ def main():
             for model in sorted({model for name in arguments.only for model in TOWERS[name][0].values()}):
                 make_small_models.write(models / model, model, arguments.seed)
         except ImportError as error:
-            print(f"compare_training: skipped, {error}")
+            print(f"compare/training.py: skipped, {error}")
             return 77
         for name in arguments.only:
             folder = pathlib.Path(work) / name

@@ -2,9 +2,9 @@
 """Measures the generated tables and the plot of docs/benchmarks.md again and writes them into the page. Needs an idle machine for half an
 hour.
 
-  scripts/update_benchmarks.py                    all
-  scripts/update_benchmarks.py --only kernels     only one table
-  scripts/update_benchmarks.py --only loss --extra "--batch-sizes 16 32 --threads 1"     with additional arguments, for a quick look
+  scripts/generate/benchmarks.py                    all
+  scripts/generate/benchmarks.py --only kernels     only one table
+  scripts/generate/benchmarks.py --only loss --extra "--batch-sizes 16 32 --threads 1"     with additional arguments, for a quick look
 """
 import argparse
 import pathlib
@@ -12,7 +12,7 @@ import re
 import shlex
 import subprocess
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/benchmarks.md"
 
 
@@ -21,7 +21,7 @@ def measure(page: str, name: str, extra: list[str]) -> str:
     pattern = re.compile(rf"```bash\n((?:(?!```).)*?)```\n\n<!-- {name} -->\n.*?<!-- end -->", re.DOTALL)
     found = pattern.search(page)
     if found is None:
-        raise SystemExit(f"update_benchmarks: {PAGE}: no command followed by <!-- {name} --> ... <!-- end -->")
+        raise SystemExit(f"generate/benchmarks.py: {PAGE}: no command followed by <!-- {name} --> ... <!-- end -->")
     command = shlex.split(found[1].replace("\\\n", " ")) + extra
     print(shlex.join(command), flush=True)
     table = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout

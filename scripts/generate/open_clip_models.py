@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes configs/architectures/open_clip.json: the architectures that OpenCLIP knows by name, and where the weights of their tags are.
 
-    scripts/generate_open_clip_models.py [OUT]     needs open_clip_torch; downloads nothing
+    scripts/generate/open_clip_models.py [OUT]     needs open_clip_torch; downloads nothing
 
 Each architecture is stored as the `model_cfg` of an open_clip_config.json. For a tag, the file has the values that differ from OpenCLIP's
 defaults: `hf_hub` or `url`, `quick_gelu`, and its preprocessing. Run the script again when OpenCLIP has new models.
@@ -15,9 +15,9 @@ try:
     import open_clip
     from open_clip.transform import PreprocessCfg
 except ImportError as error:
-    sys.exit(f"generate_open_clip_models.py: {sys.executable}: {error}: pip install open_clip_torch")
+    sys.exit(f"generate/open_clip_models.py: {sys.executable}: {error}: pip install open_clip_torch")
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEFAULTS = {key: list(value) if isinstance(value, tuple) else value for key, value in dataclasses.asdict(PreprocessCfg()).items()}
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares Tessera with open_clip_torch on every architecture that OpenCLIP lists, and writes docs/open_clip_architectures.md.
 
-    scripts/open_clip_table.py [--bin build/bin] [--only PATTERN ...] [--out FILE] [--work FOLDER] [--keep]
+    scripts/generate/open_clip_table.py [--bin build/bin] [--only PATTERN ...] [--out FILE] [--work FOLDER] [--keep]
 
 Needs torch, open_clip_torch, timm, transformers, tokenizers, safetensors and pillow; downloads nothing. Each architecture is built with
 random weights, written in OpenCLIP's published format (open_clip_config.json and open_clip_model.safetensors) and read by tessera-embed.
@@ -12,7 +12,7 @@ has Tessera's message. Exit code 0: every architecture agrees or is refused.
 """
 import argparse, collections, copy, fnmatch, json, pathlib, shutil, subprocess, sys, tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOLERANCE = 1e-5
 CAPTIONS = ["a photo of a cat", "two dogs running on the beach in 1987", "forty two balloons and a small red bird", "trees and sky",
             "the quick brown fox jumps over the lazy dog near a river bank while the sun sets behind the old mountains of the north"]
@@ -210,7 +210,7 @@ def table(results):
     kinds = collections.Counter("refused" if r.startswith("refused") else "read" for r, _ in results.values())
     lines = ["# OpenCLIP's architectures", "",
              f"Of the {len(results)} architectures that `open_clip.list_models()` of open_clip_torch {open_clip.__version__} names, Tessera reads {kinds['read']} and refuses {kinds['refused']}.",
-             "`scripts/open_clip_table.py` makes this table: it builds each architecture with random weights (full width and image size, "
+             "`scripts/generate/open_clip_table.py` makes this table: it builds each architecture with random weights (full width and image size, "
              f"{arguments.depth} blocks, a small stand-in for a tokenizer of Hugging Face's), lets `tessera-embed` read it, and compares the embeddings. The result is their "
              "relative error in float32, or the line with which Tessera refuses the model.", "",
              "| architecture | image tower | text tower | result |", "| --- | --- | --- | --- |"]

@@ -2,8 +2,8 @@
 """Writes configs/architectures/timm.json: our settings for timm's vision transformers, ConvNeXts and ResNets, or the reason why a model
 is refused. Of other families, the file has only the names that OpenCLIP uses.
 
-    scripts/generate_timm_table.py [OUT]        needs timm and torch; downloads nothing
-    scripts/generate_timm_table.py --check [NAME ...]   compares the table's models, one block per stage, with timm (patterns such as 'eva*')
+    scripts/generate/timm_table.py [OUT]        needs timm and torch; downloads nothing
+    scripts/generate/timm_table.py --check [NAME ...]   compares the table's models, one block per stage, with timm (patterns such as 'eva*')
 
 The script builds each model on the meta device and inspects its modules, so that the table states what timm computes and not what a
 name suggests. Run it again when timm has new models.
@@ -17,9 +17,9 @@ try:
     import timm, torch
     from torch import nn
 except ImportError as error:
-    sys.exit(f"generate_timm_table.py: {sys.executable}: {error}: pip install timm")
+    sys.exit(f"generate/timm_table.py: {sys.executable}: {error}: pip install timm")
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 FAMILIES = ("vit_", "deit_", "deit3_", "eva", "convnext", "resnet", "resnext", "wide_resnet", "vitamin_", "fastvit_mci", "swin_base_patch4_window7_224")
 ACTIVATIONS = {"GELU": "gelu", "SiLU": "silu", "QuickGELU": "quick_gelu", "GELUTanh": "gelu_tanh", "ReLU": "relu"}
 

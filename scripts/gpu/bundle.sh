@@ -5,12 +5,12 @@ set -euo pipefail
 
 usage() {
   cat <<'EOT'
-usage: scripts/gpu_bundle.sh OUT [--jobs N]
+usage: scripts/gpu/bundle.sh OUT [--jobs N]
   OUT       the folder to write gpu_bundle.tar.xz into
   --jobs N  compiler processes (default: one per core)
 Sets the machine up (scripts/setup.sh --gpu-bundle), builds in build-gpu-bundle/ and packs. The GPU machine needs LibTorch of the same
 version with its CUDA libraries, for example python3's torch, but no compiler and no other package:
-  TESSERA_GPU_BUNDLE=OUT scripts/gpu_check.sh              # all stages, with this repository
+  TESSERA_GPU_BUNDLE=OUT scripts/gpu/check.sh              # all stages, with this repository
   tar xf gpu_bundle.tar.xz && gpu_bundle/run.sh ./tests/kernels_tests
 EOT
 }
@@ -20,7 +20,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --jobs) jobs=${2:?--jobs needs a number}; shift ;;
     -h|--help) usage; exit 0 ;;
-    -*) echo "gpu_bundle.sh: unknown argument $1 (see --help)" >&2; exit 2 ;;
+    -*) echo "bundle.sh: unknown argument $1 (see --help)" >&2; exit 2 ;;
     *) out=$1 ;;
   esac
   shift
@@ -28,7 +28,7 @@ done
 [ -n "$out" ] || { usage >&2; exit 2; }
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 
 build="build-gpu-bundle"
 tests=(kernels_tests ops_tests models_tests optim_tests step_tests distributed_tests nccl_tests)
@@ -59,7 +59,7 @@ for system in encoders optim pyramidclip sparc sparo stair text_group; do
 done
 cp -r tests/data/foreign "$bundle/data/"
 (cd configs && cp --parents -t "../$bundle/share/tessera/configs" ./*/*.yaml architectures/*)
-cp scripts/run_in_bundle.sh "$bundle/run.sh"
+cp scripts/gpu/run_in_bundle.sh "$bundle/run.sh"
 git describe --always --dirty >"$bundle/commit" 2>/dev/null || echo unknown >"$bundle/commit"
 
 tar -C "$build" --sort=name --owner=0 --group=0 -c gpu_bundle | xz -T0 -9 >"$out/gpu_bundle.tar.xz"

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
 # Runs all checks and measurements that need an NVIDIA GPU. Each stage takes less than ten minutes and can be run separately.
 set -uo pipefail
-cd "$(dirname "$0")/.." || exit
-# shellcheck source=scripts/cuda_toolkit.sh
-. scripts/cuda_toolkit.sh
+cd "$(dirname "$0")/../.." || exit
+# shellcheck source=scripts/gpu/cuda_toolkit.sh
+. scripts/gpu/cuda_toolkit.sh
 
 usage() {
   cat <<'EOT'
-usage: scripts/gpu_check.sh [--dry-run] [STAGE...]     runs the named stages; by default all of them, in this order:
+usage: scripts/gpu/check.sh [--dry-run] [STAGE...]     runs the named stages; by default all of them, in this order:
   probe     describes the machine and checks that the programs start
   build     builds the core's programs for this GPU in build-gpu/; does nothing with a bundle
   test      kernels, operators, attention, recorded steps and NCCL on the GPU; a skipped test counts as failed
   sanitize  compute-sanitizer's memcheck, racecheck, synccheck and initcheck on the kernels' tests
   bench     kernels and losses; kernels compared with eager and compiled PyTorch; AdamW compared with PyTorch's; a profile of one kernel
   step      training steps, compared with OpenCLIP's eager and compiled ones
-usage: scripts/gpu_check.sh --pack DIR                 on a machine with a network: downloads OpenCLIP for Python and the Debian packages of a
+usage: scripts/gpu/check.sh --pack DIR                 on a machine with a network: downloads OpenCLIP for Python and the Debian packages of a
                                                        build into DIR, for a machine without a network
   --dry-run  print the stages' commands with their limits in seconds, but run nothing
 
@@ -24,7 +24,7 @@ named in the summary and do not count as failures.
 
 Needs LibTorch (python3's torch, or the folder CMAKE_PREFIX_PATH) and either a bundle or nvcc, cmake and ninja. Environment:
   OUT                 where the reports go (default: build-gpu/out)
-  TESSERA_GPU_BUNDLE  the folder that scripts/gpu_bundle.sh wrote into; for GPUs of compute capability 9.0
+  TESSERA_GPU_BUNDLE  the folder that scripts/gpu/bundle.sh wrote into; for GPUs of compute capability 9.0
   TESSERA_PACKAGES    a folder made by --pack
   TESSERA_DEPS_PREFIX a prefix where the Debian packages are already unpacked
 EOT
@@ -36,7 +36,7 @@ stages=() dry=no
 while (($# > 0)); do
   case $1 in
     --dry-run) dry=yes ;;
-    --pack) pack=${2:?"usage: scripts/gpu_check.sh --pack DIR"}; shift ;;
+    --pack) pack=${2:?"usage: scripts/gpu/check.sh --pack DIR"}; shift ;;
     -h | --help) usage; exit 0 ;;
     *) [[ " ${known[*]} " == *" $1 "* ]] || die "no stage $1; there are: ${known[*]}"
        stages+=("$1") ;;
@@ -269,12 +269,12 @@ stage_sanitize() {
 stage_bench() {
   local bench=$programs/bin/tessera-bench
   table kernels 110 "${run[@]}" "$bench" kernels --device cuda --quiet --time-limit 3 --json "$folder/kernels.json"
-  table beside_pytorch 200 "${run[@]}" python3 scripts/compare_kernels_gpu.py --library "$programs/lib/libtessera_ops.so" \
+  table beside_pytorch 200 "${run[@]}" python3 scripts/compare/kernels_gpu.py --library "$programs/lib/libtessera_ops.so" \
     --json "$folder/beside_pytorch.json"
   # Batch sizes grow until the pairs no longer fit on the GPU; objectives that do not fit are marked.
   table loss 110 "${run[@]}" "$bench" loss --device cuda --quiet --time-limit 3 --dtype bfloat16 --model configs/sparc/vitb16.yaml \
     --batch-sizes 64 256 1024 4096 --plot "$folder/loss.svg" --json "$folder/loss.json"
-  table adamw 50 "${run[@]}" python3 scripts/compare_adamw.py --device cuda --bench "$bench"
+  table adamw 50 "${run[@]}" python3 scripts/compare/adamw.py --device cuda --bench "$bench"
   local kernel=("$bench" kernels --device cuda --quiet --repeats 1 --dtypes bfloat16 --sparsify-group 1024x76x196x512)
   local ncu=("${run[@]}" ncu --clock-control none --kernel-name regex:sparsify_group)
   available ncu "${ncu[@]}" --launch-count 1 "${kernel[@]}" || return
@@ -285,7 +285,7 @@ stage_bench() {
 stage_step() {
   local bench=("${run[@]}" "$programs/bin/tessera-bench" step)
   local many=(--device cuda --dtype bfloat16 --caption-lengths coco --repeats 7 --phases --operators 10 --quiet)
-  local beside=("${run[@]}" python3 scripts/compare_step.py --bench "$programs/bin/tessera-bench" --device cuda --dtype bfloat16
+  local beside=("${run[@]}" python3 scripts/compare/step.py --bench "$programs/bin/tessera-bench" --device cuda --dtype bfloat16
                 --model ViT-B-16 --config clip_vitb16 --compile --repetitions 5)
   piece first_loss 60 bash -c 'same_first_loss "$@"' _ "${bench[@]}" openclip_vitb32 --batch-size 8 --on-demand
   table clip_1024 70 "${bench[@]}" clip_vitb16 --batch-size 1024 "${many[@]}" --recorded --json "$folder/clip_1024.json" \

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Functions for scripts/setup.sh and scripts/gpu_check.sh. They provide a CUDA toolkit with which CMake and LibTorch's package can build.
+# Functions for scripts/setup.sh and scripts/gpu/check.sh. They provide a CUDA toolkit with which CMake and LibTorch's package can build.
 
 # system_toolkit MAJOR: prints the folder of the installed toolkit of that major version, or nothing.
 system_toolkit() {

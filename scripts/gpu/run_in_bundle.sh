@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs a command with the libraries, test data and programs of the bundle that contains this file (scripts/gpu_bundle.sh).
+# Runs a command with the libraries, test data and programs of the bundle that contains this file (scripts/gpu/bundle.sh).
 set -euo pipefail
 case ${1:-} in
   -h|--help)

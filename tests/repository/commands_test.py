@@ -108,10 +108,10 @@ class Links(unittest.TestCase):
 
 class Scripts(unittest.TestCase):
     def test_print_their_usage(self):
-        scripts = [file for file in sorted((ROOT / "scripts").glob("*.sh")) if file.read_text().startswith("#!")]
+        scripts = [file for file in sorted((ROOT / "scripts").rglob("*.sh")) if file.read_text().startswith("#!")]
         self.assertGreater(len(scripts), 8)
         for script in scripts:
-            with self.subTest(script=script.name):
+            with self.subTest(script=str(script.relative_to(ROOT))):
                 self.assertIn("--help)", script.read_text(), "does not know --help")  # otherwise the call below would run the script
                 done = subprocess.run(["bash", script, "--help"], capture_output=True, text=True, timeout=60, cwd="/", check=True)
                 self.assertRegex(done.stdout, r"^usage: ")
