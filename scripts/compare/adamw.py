@@ -10,7 +10,6 @@ import json
 import pathlib
 import statistics
 import sys
-import time
 
 import side_by_side
 
@@ -37,19 +36,11 @@ def main():
                                   lr=5e-4, betas=(0.9, 0.98), eps=1e-6, fused=True)
 
     def their_step():
-        begin = time.perf_counter()
         optimizer.step()
         if args.device != "cpu":
             torch.cuda.synchronize()
-        return time.perf_counter() - begin
 
-    times = {"Tessera": [], "PyTorch": []}
-    for repetition in range(args.repetitions + 3):
-        for name, step in (("Tessera", ours.step), ("PyTorch", their_step)):
-            time.sleep(0.02)  # waits until the threads of the other side have stopped spinning
-            seconds = step()
-            if repetition >= 3:
-                times[name].append(1e3 * seconds)
+    times = side_by_side.take_turns({"Tessera": ours.step, "PyTorch": lambda: side_by_side.seconds_of(their_step)}, args.repetitions, warm_up=3)
     ours.end()
     tensors = [tensor for group in groups.values() for tensor in group]
     print(f"{len(tensors)} tensors, {sum(tensor.numel() for tensor in tensors):,} parameters, float32, {args.device}; "
@@ -57,7 +48,7 @@ def main():
     print("| AdamW, fused | ms a step | fastest, ms |\n| --- | --- | --- |")
     median = {name: statistics.median(values) for name, values in times.items()}
     for name, values in times.items():
-        print(f"| {name} | {median[name]:.2f} | {min(values):.2f} |")
+        print(f"| {name} | {1e3 * median[name]:.2f} | {1e3 * min(values):.2f} |")
     share = median["Tessera"] / median["PyTorch"]
     print(f"\nTessera / PyTorch: {share:.3f}")
     sys.exit(1 if args.at_most is not None and share > args.at_most else 0)

@@ -33,14 +33,31 @@ except ImportError as error:
     print(f"compare/clip_benchmark_scores.py: skipped, {error}")
     sys.exit(77)
 
-from openclip import THRESHOLD, random_model
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+THRESHOLD = 0.99999
 TEMPLATES = ROOT / "configs/templates/cifar10.txt"
 TOP = (1, 5, 10)
 PICTURES_AT_A_TIME = 50
 
 Picture = collections.namedtuple("Picture", "path label captions")
+
+
+def random_model(name: str) -> torch.nn.Module:
+    """A model with random values also for parameters that start at 0 or 1, so that no bias, norm or running statistic goes unchecked."""
+    torch.manual_seed(0)
+    model = open_clip.create_model(name, pretrained=None).eval()
+    with torch.no_grad():
+        for key, parameter in model.named_parameters():
+            if parameter.ndim == 1 and key.endswith("weight"):
+                parameter.uniform_(0.5, 1.5)
+            elif parameter.ndim == 1 and "embedding" not in key:
+                parameter.normal_(0, 0.1)
+        for key, buffer in model.named_buffers():
+            if key.endswith("running_mean"):
+                buffer.normal_(0, 0.1)
+            elif key.endswith("running_var"):
+                buffer.uniform_(0.5, 1.5)
+    return model
 
 
 def publish(model: torch.nn.Module, name: str, folder: pathlib.Path) -> None:

@@ -10,10 +10,10 @@ open_clip's ClipLoss in eager PyTorch (two matrices of logits, a cross-entropy e
 Times are medians over repetitions in which the two take turns. Memory is the growth of a fresh process's resident set over its size before
 the step (features and weights); it includes the gradients of the features.
 """
+import argparse
 import pathlib
 import statistics
 import sys
-import time
 
 import side_by_side
 
@@ -45,7 +45,8 @@ def composed(torch, args):
 
 
 def main():
-    parser = side_by_side.parser(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    side_by_side.add_arguments(parser)
     parser.set_defaults(repetitions=5)
     parser.add_argument("--batch", type=int, default=32768)
     parser.add_argument("--width", type=int, default=512)
@@ -64,18 +65,9 @@ def main():
         ours.end()
         return memory
 
-    memory = {"ours": memory_of_ours(args.batch), "eager": side_by_side.memory_in_fresh_process("eager")}
+    memory = {"ours": memory_of_ours(args.batch), "eager": side_by_side.in_fresh_process("--memory-of", "eager", environment=side_by_side.SMALL_BLOCKS)}
     ours, their_step = ours_of(args, args.batch), composed(torch, args)
-    times = {"ours": [], "eager": []}
-    for repetition in range(args.repetitions + 1):
-        began = time.perf_counter()
-        their_step()
-        theirs = time.perf_counter() - began
-        time.sleep(0.1)  # waits until the threads of the other side have stopped spinning
-        mine = ours.step()
-        if repetition:  # the first repetition is a warm-up
-            times["eager"].append(theirs)
-            times["ours"].append(mine)
+    times = side_by_side.take_turns({"eager": lambda: side_by_side.seconds_of(their_step), "ours": ours.step}, args.repetitions, warm_up=1)
     ours.end()
     median = {name: statistics.median(values) for name, values in times.items()}
     print(f"CLIP loss, B={args.batch}, D={args.width}, float32, chunk {args.chunk}; {torch.get_num_threads()} threads, median of "
@@ -90,9 +82,7 @@ def main():
         seconds = statistics.median([alone.step() for _ in range(1 + min(3, args.repetitions))][1:])
         alone.end()
         print(f"ours at B={args.ours}: {seconds:.2f} s, {memory_of_ours(args.ours) / 1e6:.0f} MB")
-    failed = (args.time_at_most is not None and time_share > args.time_at_most) or (
-        args.memory_at_most is not None and memory_share > args.memory_at_most)
-    sys.exit(1 if failed else 0)
+    sys.exit(side_by_side.beyond_limits(args, time_share, memory_share))
 
 
 if __name__ == "__main__":

@@ -19,29 +19,21 @@ import statistics
 import sys
 import time
 
-import filip
-import linear_cross_entropy
-import sparsify_group
-import token_projection
 import side_by_side
+from operators import (flops_regularizer, linear_cross_entropy, linear_soft_cross_entropy, max_similarity, sparsify_group,
+                       token_max_projection)
 
 WARM_UP = 3  # the first turns are not timed; the very first one compiles
 LARGEST_DIFFERENCE = {"float32": 1e-4, "bfloat16": 0.03}
 
 
-def make_flops_regularizer(torch, args):
-    encoding = torch.relu(torch.randn(args.rows, args.vocabulary)).requires_grad_()
-    return (encoding,), [torch.ones(())], {"eager": lambda encoding: (encoding.mean(0).square().sum(),),
-                                           "fused": lambda encoding: (torch.ops.tessera.flops_regularizer(encoding),)}
-
-
 OPERATORS = {  # name -> the function that makes the inputs and both sides, and the shapes
-    "sparsify_group": (sparsify_group.make, [{"batch": 1024, "tokens": tokens, "patches": 196, "width": 512} for tokens in (55, 76)]),
-    "flops_regularizer": (make_flops_regularizer, [{"rows": 8192, "vocabulary": 30522}]),
-    "linear_cross_entropy": (linear_cross_entropy.make, [{"tokens": 4096, "vocabulary": 49408, "width": 512}]),
-    "linear_soft_cross_entropy": (linear_cross_entropy.make_soft, [{"tokens": 4096, "vocabulary": 49408, "width": 768, "words": 20}]),
-    "token_max_projection": (token_projection.make, [{"batch": 64, "positions": 196, "vocabulary": 30522, "width": 512}]),
-    "max_similarity": (filip.make, [{"batch": batch, "patches": 196, "tokens": 55, "width": 256} for batch in (64, 256)]),
+    "sparsify_group": (sparsify_group, [{"batch": 1024, "tokens": tokens, "patches": 196, "width": 512} for tokens in (55, 76)]),
+    "flops_regularizer": (flops_regularizer, [{"rows": 8192, "vocabulary": 30522}]),
+    "linear_cross_entropy": (linear_cross_entropy, [{"tokens": 4096, "vocabulary": 49408, "width": 512}]),
+    "linear_soft_cross_entropy": (linear_soft_cross_entropy, [{"tokens": 4096, "vocabulary": 49408, "width": 768, "words": 20}]),
+    "token_max_projection": (token_max_projection, [{"batch": 64, "positions": 196, "vocabulary": 30522, "width": 512}]),
+    "max_similarity": (max_similarity, [{"batch": batch, "patches": 196, "tokens": 55, "width": 256} for batch in (64, 256)]),
 }
 ON_A_GPU_ALONE = {("max_similarity", "bfloat16")}
 SMALL = {"batch": 3, "tokens": 5, "patches": 7, "positions": 6, "width": 16, "vocabulary": 40, "rows": 8, "words": 3}  # on the CPU

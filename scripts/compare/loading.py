@@ -28,6 +28,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BATCH = 64
+MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+HEADER = "| images | loader | images/s per core | times Python's | images/s by the clock, 1 thread |\n| --- | --- | ---: | ---: | ---: |"
 
 try:
     import numpy
@@ -84,11 +86,38 @@ def jpeg(picture):
     return out.getvalue()
 
 
+def pictures_of(args, width, height):
+    if args.photographs:
+        return list(photographs(args.photographs, width, height))
+    return [generated(width, height, seed) for seed in range(args.pictures)]
+
+
+def training_crop(image_size):
+    crop = transforms.RandomResizedCrop(image_size, scale=(0.9, 1), interpolation=transforms.InterpolationMode.BICUBIC)
+    return transforms.Compose([crop, transforms.ToTensor(), transforms.Normalize(MEAN, STD)])
+
+
+def medians_of(measures, rounds):
+    """measures: {name: function that returns some speeds}, which take turns. Returns the medians of each."""
+    speeds = {name: [] for name in measures}
+    for _ in range(rounds):
+        for name, measure in measures.items():
+            speeds[name].append(measure())
+    return {name: [statistics.median(column) for column in zip(*values)] for name, values in speeds.items()}
+
+
+def compare(label, loaders, args):
+    """Prints the rows of the loaders, of which the first is Python's. Returns how many times as fast "Tessera" is."""
+    medians = medians_of({name: lambda loader=loader: loader.measure(args.seconds) for name, loader in loaders.items()}, args.rounds)
+    base = next(iter(medians.values()))[0]
+    for name, (core, clock) in medians.items():
+        print(f"| {label} | {name} | {core:.0f} | {core / base:.1f} | {clock:.0f} |", flush=True)
+    return medians["Tessera"][0] / base
+
+
 class Python:
     def __init__(self, shard, image_size):
-        normalize = transforms.Normalize((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
-        crop = transforms.RandomResizedCrop(image_size, scale=(0.9, 1), interpolation=transforms.InterpolationMode.BICUBIC)
-        transform = transforms.Compose([crop, transforms.ToTensor(), normalize])
+        transform = training_crop(image_size)
         data = webdataset.WebDataset(str(shard), shardshuffle=False, empty_check=False).decode("pilrgb").to_tuple("jpg", "txt")
         self.data = data.map_tuple(transform).repeat().batched(BATCH)
         self.batches = None
@@ -133,35 +162,23 @@ def main():
         sys.exit(f"compare/loading.py: {args.program} does not exist: build it (cmake --build build --target tessera-bench)")
     torch.set_num_threads(1)
 
-    rows, factors = [], []
+    what = "photographs" if args.photographs else "generated images"
+    print(f"JPEG, quality 90, {what}; crops of {args.image_size}; medians of {args.rounds} turns of {args.seconds:g} s; "
+          f"PyTorch {torch.__version__}\n")
+    print(HEADER)
+    factors = []
     with tempfile.TemporaryDirectory() as folder:
         for size in args.sizes:
             width, height = map(int, size.split("x"))
+            pictures = pictures_of(args, width, height)
             if args.photographs:
-                pictures = list(photographs(args.photographs, width, height))
                 pictures *= -(-BATCH // len(pictures))
-            else:
-                pictures = [generated(width, height, seed) for seed in range(args.pictures)]
             shard = pathlib.Path(folder) / f"{size}.tar"
             kilobytes = write_shard(shard, pictures) / len(pictures) / 1e3
             loaders = {"torchvision + webdataset": Python(shard, args.image_size),
                        "Tessera": Ours(args.program, shard, args.image_size, []),
                        "Tessera, dct_scaling: off": Ours(args.program, shard, args.image_size, ["dct_scaling=off"])}
-            speeds = {name: [] for name in loaders}
-            for _ in range(args.rounds):
-                for name, loader in loaders.items():
-                    speeds[name].append(loader.measure(args.seconds))
-            medians = {name: [statistics.median(column) for column in zip(*values)] for name, values in speeds.items()}
-            base = medians["torchvision + webdataset"][0]
-            factors.append(medians["Tessera"][0] / base)
-            for name, (core, clock) in medians.items():
-                rows.append(f"| {size}, {kilobytes:.0f} kB | {name} | {core:.0f} | {core / base:.1f} | {clock:.0f} |")
-    what = "photographs" if args.photographs else "generated images"
-    print(f"JPEG, quality 90, {what}; crops of {args.image_size}; medians of {args.rounds} turns of {args.seconds:g} s; "
-          f"PyTorch {torch.__version__}\n")
-    print("| images | loader | images/s per core | times Python's | images/s by the clock, 1 thread |")
-    print("| --- | --- | ---: | ---: | ---: |")
-    print("\n".join(rows))
+            factors.append(compare(f"{size}, {kilobytes:.0f} kB", loaders, args))
     if args.at_least:
         sys.exit(any(factor < least for factor, least in zip(factors, args.at_least)))
 

@@ -19,14 +19,12 @@ import json
 import os
 import pathlib
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BATCH = 64
 
 try:
     import datasets
@@ -34,8 +32,7 @@ try:
     import pyarrow
     import pyarrow.parquet
     import torch
-    import torchvision.transforms as transforms
-    from loading import generated, jpeg
+    from loading import BATCH, HEADER, compare, generated, jpeg, training_crop
 except ImportError as error:
     sys.exit(f"compare/parquet.py: {sys.executable} has no {error.name}: it needs torch, torchvision, datasets and webdataset")
 
@@ -51,9 +48,7 @@ def write_pictures(path, count, rows, width, height):
 
 class Python:
     def __init__(self, path, image_size, cache):
-        normalize = transforms.Normalize((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
-        crop = transforms.RandomResizedCrop(image_size, scale=(0.9, 1), interpolation=transforms.InterpolationMode.BICUBIC)
-        transform = transforms.Compose([crop, transforms.ToTensor(), normalize])
+        transform = training_crop(image_size)
         data = datasets.load_dataset("parquet", data_files=str(path), split="train", cache_dir=str(cache))
         data.set_transform(lambda rows: {"image": [transform(each.convert("RGB")) for each in rows["image"]], "text": rows["text"]})
         self.loader = torch.utils.data.DataLoader(data, batch_size=BATCH, shuffle=True, drop_last=True)
@@ -144,18 +139,10 @@ def main():
         path = folder / "train.parquet"
         kilobytes = write_pictures(path, args.pictures, args.rows, width, height)
         loaders = {"datasets + torchvision": Python(path, args.image_size, folder / "cache"), "Tessera": Ours(args.program, path, args.image_size, args.rows)}
-        speeds = {which: [] for which in loaders}
-        for _ in range(args.rounds):
-            for which, loader in loaders.items():
-                speeds[which].append(loader.measure(args.seconds))
-        print("| images | loader | images/s per core | times Python's | images/s by the clock, 1 thread |\n| --- | --- | ---: | ---: | ---: |")
-        medians = {which: [statistics.median(values) for values in zip(*each)] for which, each in speeds.items()}
-        for which, (core, clock) in medians.items():
-            factor = core / medians["datasets + torchvision"][0]
-            print(f"| {args.size}, {kilobytes:.0f} kB | {which} | {core:.0f} | {factor:.1f} | {clock:.0f} |")
+        print(HEADER)
+        factor = compare(f"{args.size}, {kilobytes:.0f} kB", loaders, args)
         if args.filtered_rows:
             measure_filter(args.program, folder, args.filtered_rows)
-    factor = medians["Tessera"][0] / medians["datasets + torchvision"][0]
     if args.at_least and factor < args.at_least:
         sys.exit(f"{factor:.2f} times Python's, less than {args.at_least}")
 

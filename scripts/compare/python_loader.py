@@ -16,21 +16,16 @@ Needs the Python packages torch, torchvision, webdataset and open_clip (without 
 import argparse
 import pathlib
 import resource
-import statistics
 import sys
 import tempfile
 import time
 
-import loading
 import torch
 import torch.utils.data
-import torchvision.transforms as transforms
 import webdataset
+from loading import BATCH, MEAN, STD, medians_of, pictures_of, training_crop, write_shard
 
 import tessera
-
-MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
-BATCH = loading.BATCH
 
 try:
     from open_clip import SimpleTokenizer
@@ -49,10 +44,8 @@ class Caption:
 
 
 def of_python(shard, args):
-    crop = transforms.RandomResizedCrop(args.image_size, scale=(0.9, 1), interpolation=transforms.InterpolationMode.BICUBIC)
-    transform = transforms.Compose([crop, transforms.ToTensor(), transforms.Normalize(MEAN, STD)])
     data = webdataset.WebDataset([str(shard)] * args.threads, shardshuffle=False, empty_check=False).decode("pilrgb").to_tuple("jpg", "txt")
-    data = data.map_tuple(transform, Caption()).repeat().batched(BATCH)
+    data = data.map_tuple(training_crop(args.image_size), Caption()).repeat().batched(BATCH)
     loader = torch.utils.data.DataLoader(data, batch_size=None, num_workers=args.threads)
     for pixels, ids in loader:
         yield pixels, ids
@@ -113,17 +106,13 @@ def main():
     least = float("inf")
     for size in args.sizes:
         width, height = map(int, size.split("x"))
-        pictures = list(loading.photographs(args.photographs, width, height)) if args.photographs else \
-            [loading.generated(width, height, seed) for seed in range(args.pictures)]
+        pictures = pictures_of(args, width, height)
         pictures *= -(-BATCH // len(pictures))
         with tempfile.TemporaryDirectory() as folder:
             shard = pathlib.Path(folder) / f"{size}.tar"
-            loading.write_shard(shard, pictures)
-            speeds = {"torchvision + webdataset": (of_python, []), "tessera.Loader": (of_tessera, [])}
-            for _ in range(args.rounds):
-                for make, values in speeds.values():
-                    values.append(measure(make, shard, args))
-        medians = {name: [statistics.median(column) for column in zip(*values)] for name, (_, values) in speeds.items()}
+            write_shard(shard, pictures)
+            medians = medians_of({"torchvision + webdataset": lambda: measure(of_python, shard, args),
+                                  "tessera.Loader": lambda: measure(of_tessera, shard, args)}, args.rounds)
         base = medians["torchvision + webdataset"]
         for name, (clock, core) in medians.items():
             print(f"| {size} | {name} | {clock:.0f} | {clock / base[0]:.1f} | {core:.0f} | {core / base[1]:.1f} |")

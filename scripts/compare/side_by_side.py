@@ -1,10 +1,4 @@
-"""Shared by the comparisons in this folder: tessera-bench taking turns with PyTorch, and the comparison of a fused operator's time and memory
-with eager PyTorch's composed operations.
-
-Times are medians over repetitions in which the two take turns in one process. Memory is measured in a fresh process for each side, which
-runs everything once and then measures how far the resident set grows during a second run. The results and the gradients of the inputs,
-which both sides must hold, are subtracted; the rest is the operator's own memory.
-"""
+"""Shared by the comparisons in this folder: tessera-bench taking turns with PyTorch, the time and the memory of each side."""
 import argparse
 import ctypes
 import os
@@ -56,15 +50,17 @@ class OnDemand:
         self.process.wait()
 
 
-def parser(description):
-    out = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    out.add_argument("--library", type=pathlib.Path, default=LIBRARY, help="libtessera_ops.so (default: %(default)s)")
-    out.add_argument("--repetitions", type=int, default=15)
-    out.add_argument("--threads", type=int, help="default: LibTorch's choice")
-    out.add_argument("--time-at-most", type=float, metavar="SHARE", help="exit 1 if fused / eager time exceeds this")
-    out.add_argument("--memory-at-most", type=float, metavar="SHARE", help="exit 1 if fused / eager extra memory exceeds this")
-    out.add_argument("--memory-of", choices=["eager", "fused"], help=argparse.SUPPRESS)  # for the fresh process that measures memory
-    return out
+def add_arguments(parser):
+    parser.add_argument("--repetitions", type=int, default=15)
+    parser.add_argument("--threads", type=int, help="default: LibTorch's choice")
+    parser.add_argument("--time-at-most", type=float, metavar="SHARE", help="exit 1 if our time / eager PyTorch's time exceeds this")
+    parser.add_argument("--memory-at-most", type=float, metavar="SHARE", help="exit 1 if our memory / eager PyTorch's memory exceeds this")
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)  # for the fresh process that measures memory
+
+
+def beyond_limits(args, time_share, memory_share):
+    return (args.time_at_most is not None and time_share > args.time_at_most) or (
+        args.memory_at_most is not None and memory_share > args.memory_at_most)
 
 
 def torch_of(args):
@@ -103,55 +99,33 @@ def grown_memory(step):
     return resident("VmHWM") - before
 
 
-def memory_in_fresh_process(name):
-    environment = {**os.environ, **SMALL_BLOCKS}
-    command = [sys.executable, *sys.argv, "--memory-of", name]
-    return int(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
+def in_fresh_process(*words, environment=None):
+    """Runs the same script once more with further arguments, and returns the number that it prints last."""
+    command = [sys.executable, *sys.argv, *words]
+    done = subprocess.run(command, env={**os.environ, **(environment or {})}, check=True, capture_output=True, text=True)
+    return int(done.stdout.split()[-1])
 
 
-def compare(args, torch, title, steps, results):
-    """steps: {"eager": function, "fused": function}, each one forward and backward pass; results: the tensors that both return."""
-    if args.memory_of:
-        print(grown_memory(steps[args.memory_of]))
-        return
-    given = sum(tensor.nbytes for tensor in results)
-    memory = {name: memory_in_fresh_process(name) - given for name in steps}
-    times = {name: [] for name in steps}
-    for repetition in range(args.repetitions + 2):
-        for name, step in steps.items():
-            start = time.perf_counter()
-            step()
-            if repetition >= 2:  # the first two repetitions are warm-ups
-                times[name].append(time.perf_counter() - start)
-    median = {name: statistics.median(values) for name, values in times.items()}
-    print(f"{title}; {torch.get_num_threads()} threads, median of {args.repetitions}, PyTorch {torch.__version__}\n")
-    print("| | time, ms | fastest, ms | extra memory, MB | with results and gradients, MB |\n| --- | --- | --- | --- | --- |")
-    for name in steps:
-        print(f"| {name} | {1e3 * median[name]:.1f} | {1e3 * min(times[name]):.1f} | {memory[name] / 1e6:.1f} | {(memory[name] + given) / 1e6:.1f} |")
-    time_share, memory_share = median["fused"] / median["eager"], memory["fused"] / memory["eager"]
-    print(f"\nfused / eager: time {time_share:.2f} ({1 / time_share:.2f} times as fast), extra memory {memory_share:.3f} (1/{1 / memory_share:.0f})")
-    failed = (args.time_at_most is not None and time_share > args.time_at_most) or (
-        args.memory_at_most is not None and memory_share > args.memory_at_most)
-    sys.exit(1 if failed else 0)
+def seconds_of(step):
+    begin = time.perf_counter()
+    step()
+    return time.perf_counter() - begin
 
 
-def compare_operator(description, sizes, title, make):
-    """The whole script of one operator. make(torch, args) returns the inputs that need gradients, the gradients of the results, and
-    {"eager": function, "fused": function}, which take the inputs and return the results as a tuple."""
-    arguments = parser(description)
-    for name, size in sizes.items():
-        arguments.add_argument(f"--{name}", type=int, default=size)
-    args = arguments.parse_args()
-    torch = prepare(args)
-    torch.manual_seed(0)
-    inputs, gradients, operators = make(torch, args)
+def take_turns(sides, repetitions, warm_up=2, pause=0.05):
+    """sides: {name: function that runs a step and returns its seconds}. Returns the seconds of each, without the first turns."""
+    times = {name: [] for name in sides}
+    for turn in range(warm_up + repetitions):
+        for name, step in sides.items():
+            time.sleep(pause)  # waits until the threads of the other side have stopped spinning
+            seconds = step()
+            if turn >= warm_up:
+                times[name].append(seconds)
+    return times
 
-    def step(operator):
-        results = operator(*inputs)
-        return [result.detach() for result in results], torch.autograd.grad(results, inputs, gradients)
 
-    for ours, theirs in zip(*(sum(map(list, step(operators[name])), []) for name in ("fused", "eager"))):
-        difference = (ours - theirs).abs().max().item()
-        assert difference < 1e-4, f"the two differ by {difference}"
-    compare(args, torch, title.format(**vars(args)), {name: lambda operator=operator: step(operator) for name, operator in operators.items()},
-            results=(*gradients, *inputs))  # of their sizes
+def times_as_fast(ours, theirs):
+    """Their median divided by ours, and its text with the quartiles of the ratios of single turns."""
+    ratio = statistics.median(theirs) / statistics.median(ours)
+    low, _, high = statistics.quantiles([their / our for our, their in zip(ours, theirs)], n=4)
+    return ratio, f"{ratio:.2f} ({low:.2f} to {high:.2f})"

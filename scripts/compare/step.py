@@ -17,7 +17,6 @@ import argparse
 import json
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -32,7 +31,6 @@ except ImportError as error:
     print(f"compare/step.py: skipped, {error}")
     sys.exit(77)
 
-WARM_UP = 2  # the first turns are not timed
 CONTEXT = 77
 START, END = 49406, 49407
 # The distribution that `tessera-bench step --caption-lengths coco` uses: how many of 1,000 COCO captions have 9, 10, ... tokens.
@@ -71,9 +69,7 @@ class OpenClipStep:
 
     def seconds(self):
         if self.device.type == "cpu":
-            begin = time.perf_counter()
-            self.step()
-            return time.perf_counter() - begin
+            return side_by_side.seconds_of(self.step)
         self.step()  # an untimed step, which allocates the memory again
         torch.cuda.synchronize()
         begin = time.perf_counter()
@@ -104,12 +100,6 @@ def caption_lengths(args, kind):
     return [list(COCO)[i] for i in drawn.tolist()]
 
 
-def theirs_memory(args, kind, folder):
-    """Peak memory of OpenCLIP's step, measured in a separate process."""
-    command = [sys.executable, *sys.argv, "--memory-of", kind, "--folder", str(folder)]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
-
-
 def configuration(args, folder):
     """Writes a configuration with the model and objective of --config (a shipped name or a file) and OpenCLIP's optimizer and clipping."""
     own = pathlib.Path(args.config)
@@ -135,18 +125,13 @@ def compare(args, kind, folder):
     save_file(next(iter(theirs.values())).weights, folder / "weights.safetensors")
     bench = ours(args, folder, folder / "weights.safetensors", folder / "batch.safetensors")
     losses = {"Tessera": float(bench.line()), **{name: each.step().item() for name, each in theirs.items()}}
-    times = {name: [] for name in losses}
-    for turn in range(WARM_UP + args.repetitions):
-        for name in times:
-            time.sleep(0.05)  # waits until the threads of the other side have stopped spinning
-            seconds = bench.step() if name == "Tessera" else theirs[name].seconds()
-            if turn >= WARM_UP:
-                times[name].append(seconds)
+    sides = {"Tessera": bench.step, **{name: each.seconds for name, each in theirs.items()}}
+    times = side_by_side.take_turns(sides, args.repetitions)
     memory = {"Tessera": bench.peak_memory()} if args.device == "cpu" else {}
     bench.end()
-    del theirs
+    del theirs, sides
     if args.device == "cpu":
-        memory["OpenCLIP"] = theirs_memory(args, kind, folder)
+        memory["OpenCLIP"] = side_by_side.in_fresh_process("--memory-of", kind)
     print(f"{args.model}, {args.batch_size} pairs, {args.dtype}, captions: {kind} "
           f"(mean {statistics.mean(batch['lengths'].tolist()):.1f} tokens); {args.repetitions} turns, {torch.get_num_threads()} threads, "
           f"PyTorch {torch.__version__}, open_clip {open_clip.__version__}\n")
@@ -155,12 +140,9 @@ def compare(args, kind, folder):
     problems = []
     for name, seconds in times.items():
         median = statistics.median(seconds)
-        ratios = [ours_ / theirs_ for ours_, theirs_ in zip(seconds, times["Tessera"])]
-        ratio = median / statistics.median(times["Tessera"])
-        low, _, high = statistics.quantiles(ratios, n=4)
-        faster = "" if name == "Tessera" else f"{ratio:.2f} ({low:.2f} to {high:.2f})"
+        ratio, faster = side_by_side.times_as_fast(times["Tessera"], seconds)
         grown = f"{memory[name] / 1e9:.2f}" if name in memory else "-"
-        print(f"| {name} | {losses[name]:.6f} | {1e3 * median:.0f} | {1e3 * min(seconds):.0f} | {args.batch_size / median:.2f} | {grown} | {faster} |")
+        print(f"| {name} | {losses[name]:.6f} | {1e3 * median:.0f} | {1e3 * min(seconds):.0f} | {args.batch_size / median:.2f} | {grown} | {'' if name == 'Tessera' else faster} |")
         if name != "Tessera" and ratio < args.at_least.get(kind, 0):
             problems.append(f"{kind}: {ratio:.2f} times as fast as {name}, less than {args.at_least[kind]}")
         if abs(losses[name] - losses["Tessera"]) > (1e-2 if args.dtype == "bfloat16" else 1e-4):
@@ -189,12 +171,11 @@ def main():
     parser.add_argument("--at-least", type=json.loads, default={}, metavar="JSON", help="""smallest allowed ratios, for example '{"coco": 1.3, "full": 1.05}'""")
     parser.add_argument("--memory-at-most", type=float, metavar="SHARE", help="largest allowed memory, relative to OpenCLIP's, on the CPU")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)  # used only in the fresh process that measures memory
-    parser.add_argument("--folder", type=pathlib.Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.memory_of:
         step = OpenClipStep(args, make_batch(args, caption_lengths(args, args.memory_of)), compiled=False)
-        for _ in range(WARM_UP + 1):
+        for _ in range(3):
             step.step()
         print(side_by_side.resident("VmHWM"))
         return

@@ -18,7 +18,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 import side_by_side
 
@@ -32,7 +31,6 @@ except ImportError as error:
     sys.exit(77)
 
 KINDS = {"siglip": "vit_base_patch16_siglip_224", "dinov3": "vit_base_patch16_dinov3", "eva02": "eva02_base_patch16_clip_224"}
-WARM_UP = 2  # the first turns are not timed
 SCALE = 10.0
 
 
@@ -61,11 +59,6 @@ class Timm:
         loss = (torch.nn.functional.cross_entropy(logits, labels) + torch.nn.functional.cross_entropy(logits.T, labels)) / 2
         loss.backward()
         self.optimizer.step()
-
-    def seconds(self, what):
-        begin = time.perf_counter()
-        getattr(self, what)()
-        return time.perf_counter() - begin
 
 
 def check_embeddings(args, model, folder):
@@ -109,17 +102,11 @@ def take_turns(args, kind, what, folder):
                                   args.threads, "--on-demand", *(["--forward"] if what == "forward" else []))
     if what == "step":
         bench.line()
-    times = {"ours": [], "timm": []}
-    for turn in range(WARM_UP + args.repetitions):
-        for name in times:
-            time.sleep(0.05)  # waits until the threads of the other side have stopped spinning
-            seconds = bench.step() if name == "ours" else theirs.seconds(what)
-            if turn >= WARM_UP:
-                times[name].append(seconds)
+    timm_step = getattr(theirs, what)
+    times = side_by_side.take_turns({"ours": bench.step, "timm": lambda: side_by_side.seconds_of(timm_step)}, args.repetitions)
     memory = bench.peak_memory()
     bench.end()
-    command = [sys.executable, *sys.argv, "--memory-of", kind, what]
-    return times, {"ours": memory, "timm": int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])}
+    return times, {"ours": memory, "timm": side_by_side.in_fresh_process("--memory-of", kind, what)}
 
 
 def main():
@@ -139,7 +126,7 @@ def main():
     if args.memory_of:
         kind, what = args.memory_of
         model = Timm(args, kind)
-        for _ in range(WARM_UP + 1):
+        for _ in range(3):
             getattr(model, what)()
         print(side_by_side.resident("VmHWM"))
         return
@@ -157,9 +144,8 @@ def main():
             for what in ("forward", "step"):
                 times, memory = take_turns(args, kind, what, folder)
                 median = {side: statistics.median(seconds) for side, seconds in times.items()}
-                ratio = median["timm"] / median["ours"]
-                low, _, high = statistics.quantiles([theirs / ours for ours, theirs in zip(times["ours"], times["timm"])], n=4)
-                print(f"| {kind} | {what} | {error:.0e} | {1e3 * median['ours']:.0f} | {1e3 * median['timm']:.0f} | {ratio:.2f} ({low:.2f} to {high:.2f}) "
+                ratio, faster = side_by_side.times_as_fast(times["ours"], times["timm"])
+                print(f"| {kind} | {what} | {error:.0e} | {1e3 * median['ours']:.0f} | {1e3 * median['timm']:.0f} | {faster} "
                       f"| {memory['ours'] / 1e9:.2f} | {memory['timm'] / 1e9:.2f} |", flush=True)
                 failed |= error > 1e-4 or ratio < args.at_least
                 failed |= args.memory_at_most is not None and memory["ours"] > args.memory_at_most * memory["timm"]
