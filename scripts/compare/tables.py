@@ -179,7 +179,7 @@ def as_settings(key, values):
 
 def stair_cell(name, args):
     # CLIP's dense embeddings have no words, so CLIP is evaluated without the tasks that need words.
-    suite = CONFIGS / f"suites/shapes_{'tokens' if name == 'stair_clip' else 'stair'}.yaml"
+    suite = CONFIGS / "suites" / f"shapes_{'tokens' if name == 'stair_clip' else 'stair'}.yaml"
     if not args.web:
         return Cell(f"shapes_{name}", shapes(name), suite)
     config = variant(args.out / f"configs/shapes_{name}.yaml", [shapes(name), CONFIGS / "parts/shapes_web.yaml"])
