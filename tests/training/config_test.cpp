@@ -223,6 +223,14 @@ TEST(TrainingConfig, EveryShippedConfigurationIsValidFromAnyWorkingFolder) {
   EXPECT_GE(checked, 100u);
 }
 
+TEST(TrainingConfig, ARecipeIsTheSameRunByItsNameAndByItsFile) {
+  const Config by_name = load_config("pyramidclip_ablation"), by_place = load_config("pyramidclip/ablation.yaml");
+  const Config by_file = load_config(TESSERA_SOURCE_DIR "/configs/pyramidclip/ablation.yaml");
+  EXPECT_EQ(by_file.run.folder, "runs/pyramidclip_ablation");
+  EXPECT_EQ(to_yaml(by_place), to_yaml(by_name));
+  EXPECT_EQ(to_yaml(by_file), to_yaml(by_name));
+}
+
 TEST(TrainingConfig, SparoRecipesHaveThePapersSizes) {
   const std::map<std::string, std::int64_t> sizes = {{"sparo_laion400m_vitb32", 150'908'545},
                                                      {"sparo_cc15m_rn50_d32", 97'197'473}};
