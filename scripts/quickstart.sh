@@ -22,7 +22,7 @@ mkdir -p "$run"
 build/bin/tessera-data train-sentencepiece --source shapes --vocab-size 120 --out "$run/shapes.model"
 
 phase "3/4 training SPARC on shapes"
-build/bin/trainer --config configs/shapes_sparc.yaml --set "run.folder=$run" --set "tokenizer.model=$run/shapes.model" --resume auto
+build/bin/trainer --config configs/shapes/sparc.yaml --set "run.folder=$run" --set "tokenizer.model=$run/shapes.model" --resume auto
 
 phase "4/4 evaluation: zero-shot, retrieval, segmentation by patches"
 build/bin/evaluate --checkpoint "$run" --suite configs/suites/shapes.yaml --out "$run/evaluation" --overwrite

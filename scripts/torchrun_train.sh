@@ -8,7 +8,7 @@ usage: scripts/torchrun_train.sh [--nodes N] [--head HOST] [--gpus N] [--port N]
   --head HOST  the machine that the others connect to (default: localhost)
   --gpus N     ranks on each machine, one per GPU (default: 1)
   --port N     port of the head (default: 29400)
-  scripts/torchrun_train.sh --nodes 4 --head node01 --gpus 8 configs/sparc_vitb16.yaml --set run.folder=/shared/runs/sparc_b16
+  scripts/torchrun_train.sh --nodes 4 --head node01 --gpus 8 configs/sparc/vitb16.yaml --set run.folder=/shared/runs/sparc_b16
 Needs PyTorch's torchrun. The run folder must be on a file system that all machines see.
 EOT
 }

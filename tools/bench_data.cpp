@@ -82,7 +82,7 @@ std::function<int()> add_data_benchmark(CLI::App& command) {
   command.add_option("--json", options->json, "also write the measurements to this file")->type_name("FILE");
   command.add_flag("--quiet", options->quiet, "print no progress on standard error");
   command.footer(
-      "Measures training crops as OpenCLIP takes them (scale 0.9 to 1). scripts/compare_loading.py compares with Python.\n\n"
+      "Measures training crops as OpenCLIP takes them (scale 0.9 to 1). scripts/compare/loading.py compares with Python.\n\n"
       "  tessera-bench data\n"
       "  tessera-bench data --shards 'train-{00000..00009}.tar' --threads 1 4 16 --json data.json");
   return [options] { return run_data(*options); };

@@ -66,7 +66,7 @@ std::function<int()> add_tokenizer_benchmark(CLI::App& command) {
       ->check(positive_number());
   command.add_option("--json", options->json, "also write the measurements to this file")->type_name("FILE");
   command.footer(
-      "Encodes captions one by one, without padding, truncated at the tokenizer's length. scripts/compare_tokenizers.py\n"
+      "Encodes captions one by one, without padding, truncated at the tokenizer's length. scripts/compare/token_ids.py\n"
       "compares with the tokenizers of OpenCLIP and Hugging Face.\n\n"
       "  tessera-bench tokenizer\n"
       "  tessera-bench tokenizer --captions captions.txt --threads 4 --tokenizers '{name: sentencepiece, model: "

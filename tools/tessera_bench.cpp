@@ -140,7 +140,7 @@ struct LossCommand {
         "Sizes that do not fit are marked. The update step adds the towers' weights, gradients, AdamW moments and\n"
         "activations, measured with 1 and 2 pairs.\n\n"
         "  tessera-bench loss\n"
-        "  tessera-bench loss --model configs/sparc_vitb16.yaml --plot loss.svg --json loss.json\n"
+        "  tessera-bench loss --model configs/sparc/vitb16.yaml --plot loss.svg --json loss.json\n"
         "  tessera-bench loss --objectives clip sparc '{name: gloria, chunk: 4}' --batch-sizes 64 --device cuda");
   }
 
@@ -279,7 +279,7 @@ struct KernelsCommand {
 struct OptimizerCommand {
   Common common{9, 20};
   std::vector<std::string> optimizers = {"adamw", "lamb", "sgd"};
-  std::string model = "configs/openclip_vitb32.yaml";
+  std::string model = "configs/openclip/vitb32.yaml";
 
   void add_to(CLI::App& command) {
     add_default(command, "--optimizers", optimizers,
@@ -289,7 +289,7 @@ struct OptimizerCommand {
     common.add_turns_to(command);
     command.footer(
         "Gradients are random; weights and gradients are float32. --on-demand first prints the parameters as JSON.\n\n"
-        "  tessera-bench optimizer --model configs/openclip_vitb32.yaml\n"
+        "  tessera-bench optimizer --model configs/openclip/vitb32.yaml\n"
         "  tessera-bench optimizer --optimizers '{name: adamw, update_clipping: true}' --device cuda");
   }
 
@@ -437,7 +437,7 @@ struct EfficiencyCommand {
         "and without gradients; and the same for a training step (towers, loss, backward pass, update). Images and texts are\n"
         "random. If only a tokenizer's file has the size of the vocabulary, the text encoder's default is used.\n\n"
         "  tessera-bench efficiency clip_vitb32 sparc_vitb32 filip_vitb32 --batch 16\n"
-        "  tessera-bench efficiency configs/shapes_*.yaml --no-training --json efficiency.json");
+        "  tessera-bench efficiency configs/shapes/*.yaml --no-training --json efficiency.json");
   }
 
   int run() {

@@ -173,7 +173,7 @@ int main(int argc, char** argv) {
       "  tessera-convert PUBLISHED_FOLDER OUT.safetensors\n"
       "  tessera-convert --to transformers RUN_OR_FILE_OR_PUBLISHED_FOLDER NEW_FOLDER\n"
       "  tessera-convert --from open_clip --architecture ViT-B-32 IN OUT\n"
-      "  tessera-convert --from open_clip --settings configs/sparo_laion400m_vitb32.yaml IN OUT\n"
+      "  tessera-convert --from open_clip --settings configs/sparo/laion400m_vitb32.yaml IN OUT\n"
       "  tessera-convert --from groupvit IN OUT\n"
       "  tessera-convert --to open_clip RUN_OR_FILE OUT.safetensors");
   Arguments arguments;

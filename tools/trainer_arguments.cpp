@@ -18,12 +18,12 @@ log.every_steps), tensorboard/ (the same for TensorBoard), checkpoints/step_N/ w
 
 Examples:
   trainer --config shapes_sparc
-  trainer --config configs/shapes_sparc.yaml --set optimizer.lr=5e-4 --set run.name=slow --resume auto
-  trainer --config configs/sparc_vitb16.yaml --dry-run --set training.micro_batch=auto
+  trainer --config configs/shapes/sparc.yaml --set optimizer.lr=5e-4 --set run.name=slow --resume auto
+  trainer --config configs/sparc/vitb16.yaml --dry-run --set training.micro_batch=auto
 
-  trainer --config configs/shapes_sparc.yaml --nproc 2
-  torchrun --nproc-per-node 8 --nnodes 4 ... --no-python trainer --config configs/sparc_vitb16.yaml
-  srun trainer --config configs/sparc_vitb16.yaml --resume auto
+  trainer --config configs/shapes/sparc.yaml --nproc 2
+  torchrun --nproc-per-node 8 --nnodes 4 ... --no-python trainer --config configs/sparc/vitb16.yaml
+  srun trainer --config configs/sparc/vitb16.yaml --resume auto
 
 Several processes train one model, one process per GPU: start one trainer per process with torchrun, srun or mpirun, which
 set the rank of each, or let --nproc start them on this machine. data.loader.batch_size is the batch size per process.
@@ -79,7 +79,7 @@ std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
   std::optional<int> threads;
   add_threads(app, threads);
   bool list_configs = false;
-  app.add_flag("--list-configs", list_configs, "list the configurations that ship with Tessera, one per line, and exit");
+  app.add_flag("--list-configs", list_configs, "list the configurations that ship with Tessera by folder, one per line, and exit");
   app.add_flag("--print-config", arguments.print_config, "print the configuration including all defaults, and exit");
   app.add_flag("--dry-run", arguments.dry_run,
                "build model and data, run a few samples (synthetic ones if there is no data), print parameters, FLOPs and "

@@ -87,4 +87,4 @@ def bound_class(name: str) -> Any:
         return getattr(torch.classes.tessera, name)
     except RuntimeError as error:
         raise ImportError(f"tessera: {file} has no {name}: it has only operators, because it was built without data libraries "
-                          "(scripts/setup.sh without --core-only builds them)") from error
+                          "(scripts/setup.sh builds them)") from error

@@ -218,7 +218,7 @@ ModelSettings load_model_settings(const std::string& path) {
   const config::Node tree = config::load_yaml(path);
   const config::Node* model = tree.find("model");
   if (model == nullptr)
-    user_error(path, ": model: missing; a configuration of trainer such as configs/sparc_vitb16.yaml has it");
+    user_error(path, ": model: missing; a configuration of trainer such as configs/sparc/vitb16.yaml has it");
   return resolve(config::read<ModelSettings>(*model, "model"), "model");
 }
 

@@ -59,7 +59,7 @@ void require_token_space(const Embedder& model, const std::string& option) {
   if (model.token_space() == 0)
     user_error(option,
                ": this model's embeddings are not weights of vocabulary tokens: take one whose towers both read out by "
-               "token_projection, with projection: none, as in configs/shapes_stair.yaml");
+               "token_projection, with projection: none, as in configs/shapes/stair.yaml");
 }
 
 TokenSpace::TokenSpace(const Embedder& model, const EvaluationContext& context, const VocabularySettings& settings,

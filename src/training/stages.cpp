@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <set>
 
@@ -7,6 +6,7 @@
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/config/node.h>
+#include <tessera/config/shipped.h>
 #include <tessera/distributed/agreement.h>
 #include <tessera/training/run/epochs.h>
 #include <tessera/training/stages.h>
@@ -65,7 +65,7 @@ bool finished(const Config& config) {
 std::vector<Stage> load_stages(const std::string& path, const std::vector<std::string>& overrides,
                                bool without_vocabulary) {
   Node tree = config::load_yaml(path, overrides);
-  const std::string run = std::filesystem::path(path).stem().string();
+  const std::string run = config::configuration_name(config::find_configuration(path));
   const Node* list = tree.find("stages");
   if (list == nullptr) return {{.name = "", .config = resolve_config(tree, run, without_vocabulary)}};
   if (!list->is_sequence() || list->items().empty())

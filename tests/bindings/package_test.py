@@ -53,7 +53,7 @@ class Trained(unittest.TestCase):
     def setUpClass(cls):
         cls.temporary = tempfile.TemporaryDirectory()
         cls.folder = pathlib.Path(cls.temporary.name)
-        run(PROGRAMS / "trainer", "--config", ROOT / "configs/shapes_clip.yaml", "--set", f"run.folder={cls.folder / 'run'}", "--set",
+        run(PROGRAMS / "trainer", "--config", ROOT / "configs/shapes/clip.yaml", "--set", f"run.folder={cls.folder / 'run'}", "--set",
             "training.steps=2", "--set", "schedule.warmup_steps=1", "--set", "log.every_steps=1", "--set", "evaluation.tasks=[]",
             "--set", "data.loader.batch_size=8")
         cls.picture, cls.pixels = noise(cls.folder)

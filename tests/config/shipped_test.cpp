@@ -23,10 +23,12 @@ class ShippedConfigurations : public ::testing::Test {
                 concat("tessera_shipped_", ::getpid(), "_", ::testing::UnitTest::GetInstance()->current_test_info()->name())),
         shipped_((folder_ / "share/configs").string()) {
     fs::create_directories(folder_ / "work");
-    fs::create_directories(folder_ / "share/configs/suites");
+    for (const char* folder : {"sparc", "text_group", "parts", "suites"}) fs::create_directories(folder_ / "share/configs" / folder);
     fs::current_path(folder_ / "work");
-    write("share/configs/sparc_small.yaml", "# SPARC, small.\nseed: 1\n");
-    write("share/configs/clip_small.yaml", "# CLIP, small.\nextends: sparc_small.yaml\n");
+    write("share/configs/sparc/small.yaml", "# SPARC, small.\nseed: 1\n");
+    write("share/configs/sparc/clip_small.yaml", "# CLIP, small.\nextends: small.yaml\n");
+    write("share/configs/text_group/small.yaml", "# Text groups, small.\nextends: ../sparc/small.yaml\n");
+    write("share/configs/parts/towers.yaml", "# Small towers.\n");
     write("share/configs/suites/shapes.yaml", "# The shapes.\n");
   }
   ~ShippedConfigurations() override {
@@ -49,24 +51,45 @@ class ShippedConfigurations : public ::testing::Test {
 };
 
 TEST_F(ShippedConfigurations, ANameMissingFromTheWorkingFolderIsFoundAmongThem) {
-  const std::string file = shipped_ + "/sparc_small.yaml";
-  for (const char* name : {"sparc_small.yaml", "sparc_small", "configs/sparc_small.yaml", "configs/sparc_small"})
-    EXPECT_EQ(find(name), file) << name;
+  const std::string file = shipped_ + "/sparc/clip_small.yaml";
+  for (const std::string place : {"sparc/clip_small", "sparc_clip_small"})
+    for (const std::string& name : {place, place + ".yaml", "configs/" + place, "configs/" + place + ".yaml", shipped_ + "/" + place,
+                                    shipped_ + "/" + place + ".yaml"})
+      EXPECT_EQ(find(name), file) << name;
+  EXPECT_EQ(find("text_group_small"), shipped_ + "/text_group/small.yaml") << "an underscore may be part of the folder's name";
   EXPECT_EQ(find("configs/suites/shapes.yaml"), shipped_ + "/suites/shapes.yaml");
 }
 
 TEST_F(ShippedConfigurations, AFileOfTheWorkingFolderComesFirst) {
   write("work/sparc_small.yaml", "seed: 2\n");
-  fs::create_directories("clip_small");
+  fs::create_directories("sparc_clip_small");
+  fs::create_directories("text_group");
+  write("work/text_group/small.yaml", "seed: 2\n");
   EXPECT_EQ(find("sparc_small.yaml"), "sparc_small.yaml");
   EXPECT_EQ(find("sparc_small"), "sparc_small.yaml");
-  EXPECT_EQ(find("clip_small"), shipped_ + "/clip_small.yaml") << "a folder is not a configuration";
+  EXPECT_EQ(find("text_group/small"), "text_group/small.yaml");
+  EXPECT_EQ(find("sparc_clip_small"), shipped_ + "/sparc/clip_small.yaml") << "a folder is not a configuration";
+}
+
+TEST_F(ShippedConfigurations, ARunIsNamedByItsRecipeHoweverThatIsGiven) {
+  const auto name = [&](const std::string& file) { return configuration_name(file, shipped_); };
+  EXPECT_EQ(name(find("sparc_clip_small")), "sparc_clip_small");
+  EXPECT_EQ(name("../share/configs/text_group/small.yaml"), "text_group_small");
+  fs::current_path(folder_ / "share/configs/sparc");
+  EXPECT_EQ(name("small.yaml"), "sparc_small");
+  EXPECT_EQ(name(folder_ / "elsewhere/configs/sparc/small.yaml"), "sparc_small") << "a copy of the shipped configurations";
+  EXPECT_EQ(name(folder_ / "work/configs/mine/small.yaml"), "small") << "not a recipe";
+  EXPECT_EQ(name(folder_ / "work/sparc/small.yaml"), "small") << "not a copy of the shipped configurations";
+  EXPECT_EQ(name("my.run.yaml"), "my.run");
 }
 
 TEST_F(ShippedConfigurations, AnUnknownNameIsReportedWithTheSearchedFoldersAndTheNearestName) {
   const std::string places = ": no such configuration file in the working folder or in " + shipped_;
   EXPECT_EQ(error_of("spark_small.yaml"), "spark_small.yaml" + places + ": did you mean sparc_small?");
   EXPECT_EQ(error_of("configs/suite/shapes.yaml"), "configs/suite/shapes.yaml" + places + ": did you mean suites/shapes?");
+  EXPECT_EQ(error_of("spark/small"), "spark/small" + places + ": did you mean sparc/small?");
+  EXPECT_EQ(error_of("configs/text_groups_small"), "configs/text_groups_small" + places + ": did you mean text_group_small?");
+  EXPECT_EQ(error_of("sparc"), "sparc" + places + "; trainer --list-configs lists all") << "a folder of recipes";
   EXPECT_EQ(error_of("quite_different"), "quite_different" + places + "; trainer --list-configs lists all");
   EXPECT_EQ(error_of("/no/where/sparc_smal.yaml"), "/no/where/sparc_smal.yaml: no such configuration file; trainer --list-configs "
                                                   "lists all");
@@ -74,10 +97,13 @@ TEST_F(ShippedConfigurations, AnUnknownNameIsReportedWithTheSearchedFoldersAndTh
   EXPECT_EQ(error_of("mine"), "mine: is a folder, expected a YAML file");
 }
 
-TEST_F(ShippedConfigurations, AreListedWithTheFirstLineOfEach) {
+TEST_F(ShippedConfigurations, AreListedByFolderWithTheFirstLineOfEach) {
   EXPECT_EQ(list_configurations(shipped_), "in " + shipped_ + ", for --config:\n" +
-                                               "clip_small   CLIP, small.\n"
-                                               "sparc_small  SPARC, small.\n");
+                                               "\n"
+                                               "sparc/clip_small  CLIP, small.\n"
+                                               "sparc/small       SPARC, small.\n"
+                                               "\n"
+                                               "text_group/small  Text groups, small.\n");
   EXPECT_THROW(list_configurations((folder_ / "none").string()), UserError);
 }
 
@@ -87,9 +113,11 @@ TEST_F(ShippedConfigurations, AreFoundInTheSourceTreeByProgramsBuiltThere) {
 }
 
 TEST_F(ShippedConfigurations, CanBeExtendedByName) {
-  write("work/mine.yaml", "extends: sparc_vitb16.yaml\nobjective: {name: clip}\n");
-  EXPECT_EQ(load_yaml("mine.yaml").find("objective")->find("name")->text(), "clip");
-  EXPECT_NE(load_yaml("mine.yaml").find("optimizer"), nullptr);
+  for (const char* name : {"sparc/vitb16.yaml", "sparc_vitb16.yaml", "sparc_vitb16", "configs/sparc_vitb16.yaml"}) {
+    write("work/mine.yaml", concat("extends: ", name, "\nobjective: {name: clip}\n"));
+    EXPECT_EQ(load_yaml("mine.yaml").find("objective")->find("name")->text(), "clip") << name;
+    EXPECT_NE(load_yaml("mine.yaml").find("optimizer"), nullptr) << name;
+  }
   write("work/mine.yaml", "seed: 1\nextends: spark_vitb16.yaml\n");
   try {
     load_yaml("mine.yaml");
@@ -106,6 +134,7 @@ TEST_F(ShippedConfigurations, EachStartsWithAOneLineDescription) {
   std::getline(lines, line);
   int count = 0;
   while (std::getline(lines, line)) {
+    if (line.empty()) continue;  // between two folders
     const std::string text = line.substr(line.find(' '));
     EXPECT_GE(text.size(), 30u) << line;
     EXPECT_LE(line.size(), 140u) << line;

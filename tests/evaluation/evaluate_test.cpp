@@ -419,7 +419,7 @@ TEST_F(EvaluateTokens, RejectsModelsWithoutTokensInOneLine) {
   ASSERT_EQ(results().at("failed").size(), 2U);
   EXPECT_EQ(results().at("failed").at(1).at("reason"),
             "retrieval.text_encoder_free: this model's embeddings are not weights of vocabulary tokens: take one whose "
-            "towers both read out by token_projection, with projection: none, as in configs/shapes_stair.yaml");
+            "towers both read out by token_projection, with projection: none, as in configs/shapes/stair.yaml");
   EXPECT_EQ(results().at("tasks").at(2).at("task"), "interpretability") << "measured by the similarity to the texts of the tokens";
 }
 

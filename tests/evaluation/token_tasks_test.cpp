@@ -287,7 +287,7 @@ TEST_F(Tokens, HaveNoHeatMapsInOtherModels) {
   EXPECT_EQ(
       error_of("{name: tokens, words: [red]}"),
       "tokens.words: this model's embeddings are not weights of vocabulary tokens: take one whose towers both read "
-      "out by token_projection, with projection: none, as in configs/shapes_stair.yaml");
+      "out by token_projection, with projection: none, as in configs/shapes/stair.yaml");
 }
 
 TEST_F(Tokens, ReplaceTheTextTower) {
@@ -314,7 +314,7 @@ TEST_F(Tokens, ReplaceTheTextTowerOnlyIfEmbeddingsAreTokenWeights) {
         error_of(concat("{name: ", task, ", text_encoder_free: true}")),
         concat(task,
                ".text_encoder_free: this model's embeddings are not weights of vocabulary tokens: take one whose "
-               "towers both read out by token_projection, with projection: none, as in configs/shapes_stair.yaml"));
+               "towers both read out by token_projection, with projection: none, as in configs/shapes/stair.yaml"));
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs scripts/check_includes.py on small trees. A correct tree must pass, and each kind of fault must be reported."""
+"""Runs scripts/check/includes.py on small trees. A correct tree must pass, and each kind of fault must be reported."""
 import pathlib
 import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "scripts"))
-import check_includes  # noqa: E402
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "scripts/check"))
+import includes  # noqa: E402
 
 PAGE = """
 Data flows one way.
@@ -40,7 +40,7 @@ def check(changes=(), page=PAGE):
         for name, text in {**TREE, **dict(changes)}.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text)
-        return check_includes.check(root, page)
+        return includes.check(root, page)
 
 
 class CheckIncludes(unittest.TestCase):

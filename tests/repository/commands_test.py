@@ -82,13 +82,14 @@ class Commands(unittest.TestCase):
         self.assertGreater(seen, 100)
 
     def test_name_configurations_that_ship(self):
+        recipes = {f"{file.parent.name}_{file.stem}" for file in (ROOT / "configs").glob("*/*.yaml")}
         for name, text in texts():
             for program, words in commands(text):
                 for option, value in zip(words, words[1:]):
                     value = value.strip("'\".,:()")
                     if option == "--config" and re.fullmatch(r"[a-z]\w*", value) and len(value) > 1:
                         with self.subTest(file=str(name)):
-                            self.assertTrue((ROOT / "configs" / f"{value}.yaml").exists(), f"{program} --config {value}")
+                            self.assertIn(value, recipes, f"{program} --config {value}")
 
 
 class Links(unittest.TestCase):
@@ -107,10 +108,10 @@ class Links(unittest.TestCase):
 
 class Scripts(unittest.TestCase):
     def test_print_their_usage(self):
-        scripts = [file for file in sorted((ROOT / "scripts").glob("*.sh")) if file.read_text().startswith("#!")]
+        scripts = [file for file in sorted((ROOT / "scripts").rglob("*.sh")) if file.read_text().startswith("#!")]
         self.assertGreater(len(scripts), 8)
         for script in scripts:
-            with self.subTest(script=script.name):
+            with self.subTest(script=str(script.relative_to(ROOT))):
                 self.assertIn("--help)", script.read_text(), "does not know --help")  # otherwise the call below would run the script
                 done = subprocess.run(["bash", script, "--help"], capture_output=True, text=True, timeout=60, cwd="/", check=True)
                 self.assertRegex(done.stdout, r"^usage: ")

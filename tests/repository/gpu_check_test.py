@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks scripts/gpu_check.sh without a GPU: the commands that a dry run lists, and the reports of runs in which scripts stand in for tools
+"""Checks scripts/gpu/check.sh without a GPU: the commands that a dry run lists, and the reports of runs in which scripts stand in for tools
 and test programs."""
 import os
 import pathlib
@@ -18,7 +18,7 @@ SMI = 'case "$*" in *compute_cap*) echo 9.0 ;; *) echo "Stand-in GPU" ;; esac\n'
 
 def dry_run(*arguments, **environment):
     """Returns the stages that a dry run lists, as {stage: (seconds, {piece: (seconds, command)})}."""
-    text = subprocess.run([ROOT / "scripts/gpu_check.sh", "--dry-run", *arguments], check=True, capture_output=True, text=True,
+    text = subprocess.run([ROOT / "scripts/gpu/check.sh", "--dry-run", *arguments], check=True, capture_output=True, text=True,
                           env={**os.environ, **environment}).stdout
     stages = {}
     for line in text.splitlines():
@@ -42,12 +42,12 @@ class DryRun(unittest.TestCase):
 
     def test_one_stage_may_be_named(self):
         self.assertEqual(list(dry_run("bench", "probe")), ["bench", "probe"])
-        wrong = subprocess.run([ROOT / "scripts/gpu_check.sh", "benches"], capture_output=True, text=True)
+        wrong = subprocess.run([ROOT / "scripts/gpu/check.sh", "benches"], capture_output=True, text=True)
         self.assertEqual(wrong.returncode, 2)
         self.assertEqual(wrong.stderr, "gpu_check: no stage benches; there are: " + " ".join(STAGES) + "\n")
 
     def test_files_in_the_commands_exist_in_the_repository(self):
-        programs = (ROOT / "scripts/gpu_bundle.sh").read_text()
+        programs = (ROOT / "scripts/gpu/bundle.sh").read_text()
         sources = "\n".join(path.read_text() for path in ROOT.glob("tests/*/CMakeLists.txt"))
         for _, pieces in dry_run(TESSERA_GPU_BUNDLE="given").values():
             for _, command in pieces.values():
@@ -70,13 +70,13 @@ class Reports(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
-        (self.root / "scripts").mkdir()
-        for name in ("gpu_check.sh", "cuda_toolkit.sh"):
-            shutil.copy(ROOT / "scripts" / name, self.root / "scripts")
+        (self.root / "scripts/gpu").mkdir(parents=True)
+        for name in ("check.sh", "cuda_toolkit.sh"):
+            shutil.copy(ROOT / "scripts/gpu" / name, self.root / "scripts/gpu")
         self.write("tools/nvidia-smi", SMI)
         self.write("torch/lib/libtorch.so", "")
         self.write("bundle/gpu_bundle/commit", "abc123\n")
-        shutil.copy(ROOT / "scripts/run_in_bundle.sh", self.root / "bundle/gpu_bundle/run.sh")
+        shutil.copy(ROOT / "scripts/gpu/run_in_bundle.sh", self.root / "bundle/gpu_bundle/run.sh")
         for name in ("kernels_tests", "ops_tests", "models_tests", "step_tests", "nccl_tests"):
             self.program(name, PASSES)
 
@@ -97,7 +97,7 @@ class Reports(unittest.TestCase):
             archive.add(self.root / "bundle/gpu_bundle", "gpu_bundle")
         environment = {"PATH": f"{self.root}/tools:/usr/bin:/bin", "OUT": str(self.root / "out"), "TESSERA_GPU_BUNDLE": str(packed),
                        "CMAKE_PREFIX_PATH": str(self.root / "torch")}
-        ran = subprocess.run([self.root / "scripts/gpu_check.sh", *stages], capture_output=True, text=True, env=environment)
+        ran = subprocess.run([self.root / "scripts/gpu/check.sh", *stages], capture_output=True, text=True, env=environment)
         self.output = ran.stdout + ran.stderr
         summary = self.root / "out/summary.md"
         return ran.returncode, summary.read_text() if summary.exists() else ""
@@ -172,7 +172,7 @@ class Toolkit(unittest.TestCase):
                          "site/nvidia/nccl/include/nccl.h", "site/nvidia/cudnn/include/cudnn.h"):
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_text(name)
-            join = f". '{ROOT}/scripts/cuda_toolkit.sh' && joined_toolkit '{root}/system' '{root}/site' 13 '{root}/joined'"
+            join = f". '{ROOT}/scripts/gpu/cuda_toolkit.sh' && joined_toolkit '{root}/system' '{root}/site' 13 '{root}/joined'"
             for _ in range(2):  # the second time there is nothing to do
                 subprocess.run(["bash", "-euc", join], check=True)
             for name, origin in {"bin/nvcc": "system/bin/nvcc", "nvvm/bin/cicc": "system/nvvm/bin/cicc",
@@ -187,7 +187,7 @@ class Toolkit(unittest.TestCase):
 class Shell(unittest.TestCase):
     @unittest.skipUnless(shutil.which("shellcheck"), "no shellcheck")
     def test_scripts_have_no_known_pitfalls(self):
-        names = ("gpu_check.sh", "gpu_bundle.sh", "run_in_bundle.sh", "cuda_toolkit.sh", "setup.sh")
+        names = ("gpu/check.sh", "gpu/bundle.sh", "gpu/run_in_bundle.sh", "gpu/cuda_toolkit.sh", "setup.sh")
         found = subprocess.run(["shellcheck", "-x", *(f"scripts/{name}" for name in names)], cwd=ROOT, capture_output=True, text=True)
         self.assertEqual(found.stdout, "")
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/paired_test.py: differences of metrics and their intervals."""
+"""scripts/compare/paired_test.py: differences of metrics and their intervals."""
 import json
 import pathlib
 import random
@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(ROOT / "scripts/compare"))
 sys.dont_write_bytecode = True
 import paired_test  # noqa: E402
 

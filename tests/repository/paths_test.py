@@ -52,8 +52,8 @@ class Paths(unittest.TestCase):
                         self.assertIn(anchor, anchors(there))
 
     def test_are_found(self):
-        self.assertEqual(list(named_paths("see (configs/{a_b,c}_*.yaml), src/data/x.h and tests/{owner}, {merges: configs/v.gz}")),
-                         ["configs/a_b_*.yaml", "configs/c_*.yaml", "configs/v.gz"])
+        self.assertEqual(list(named_paths("see (configs/{a_b,c}/*.yaml), src/data/x.h and tests/{owner}, {merges: configs/v.gz}")),
+                         ["configs/a_b/*.yaml", "configs/c/*.yaml", "configs/v.gz"])
 
     def test_of_the_repository_exist(self):
         files = [*ROOT.glob("*.md")] + [file for folder in FOLDERS.split("|") if folder != "tests" for file in (ROOT / folder).rglob("*")]

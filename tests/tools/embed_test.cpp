@@ -254,7 +254,7 @@ TEST_F(EmbedSparse, MistakesAreReportedInOneLine) {
   EXPECT_EQ(
       error(concat(kPictures, "--sparse ", path("x.csr"))),
       "tessera-embed: --sparse: this model's embeddings are not weights of vocabulary tokens: take one whose towers "
-      "both read out by token_projection, with projection: none, as in configs/shapes_stair.yaml\n");
+      "both read out by token_projection, with projection: none, as in configs/shapes/stair.yaml\n");
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ TEST(TrainerProgram, ListsTheShippedConfigurations) {
   const Answer answer = answer_of("trainer --list-configs");
   EXPECT_EQ(answer.code, 0);
   EXPECT_EQ(answer.text.find("in " TESSERA_SOURCE_DIR "/configs, for --config:\n"), 0u) << answer.text;
-  EXPECT_NE(answer.text.find("\nsparc_vitb16 "), std::string::npos) << answer.text;
+  EXPECT_NE(answer.text.find("\nsparc/vitb16 "), std::string::npos) << answer.text;
 }
 
 TEST(TrainerProgram, SuggestsTheNearestNameForAMisspelledConfiguration) {
@@ -84,7 +84,7 @@ TEST(TrainerMain, TrainsAndResumesWithAnObjectiveOfTheUser) {
   const Answer help = answer_of(program + " --help"), plan = answer_of(run + " --dry-run"),
                wrong = answer_of(run + " --set objective.powr=2 --nproc 2"), ranks = answer_of(run + " --nproc 2"),
                resumed = answer_of(run + " --nproc 2 --set training.steps=3 --resume auto");
-  EXPECT_NE(help.text.find("own_trainer --config configs/shapes_sparc.yaml --nproc 2"), std::string::npos) << help.text;
+  EXPECT_NE(help.text.find("own_trainer --config configs/shapes/sparc.yaml --nproc 2"), std::string::npos) << help.text;
   EXPECT_EQ(plan.code, 0) << plan.text;
   EXPECT_EQ(wrong.code, 2);
   EXPECT_NE(wrong.text.find("own_trainer: "), std::string::npos) << wrong.text;

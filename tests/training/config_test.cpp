@@ -207,9 +207,10 @@ TEST(TrainingConfig, EveryShippedConfigurationIsValidFromAnyWorkingFolder) {
   std::filesystem::current_path(elsewhere.path());
   write_published_folders();
   std::size_t checked = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(TESSERA_SOURCE_DIR "/configs")) {
-    if (entry.path().extension() != ".yaml") continue;
-    const std::string name = entry.path().stem().string();
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(TESSERA_SOURCE_DIR "/configs")) {
+    const std::string folder = entry.path().parent_path().filename().string();
+    if (entry.path().extension() != ".yaml" || folder == "parts" || folder == "suites") continue;
+    const std::string name = folder + "_" + entry.path().stem().string();
     for (const auto& [stage, config, follows, overruled] : shipped_stages(name)) {
       EXPECT_EQ(config.run.name, stage.empty() ? name : name + "/" + stage);
       if (config.tokenizer && config.tokenizer->name == "clip-bpe") {
@@ -219,7 +220,15 @@ TEST(TrainingConfig, EveryShippedConfigurationIsValidFromAnyWorkingFolder) {
     ++checked;
   }
   std::filesystem::current_path(before);
-  EXPECT_GE(checked, 30u);
+  EXPECT_GE(checked, 100u);
+}
+
+TEST(TrainingConfig, ARecipeIsTheSameRunByItsNameAndByItsFile) {
+  const Config by_name = load_config("pyramidclip_ablation"), by_place = load_config("pyramidclip/ablation.yaml");
+  const Config by_file = load_config(TESSERA_SOURCE_DIR "/configs/pyramidclip/ablation.yaml");
+  EXPECT_EQ(by_file.run.folder, "runs/pyramidclip_ablation");
+  EXPECT_EQ(to_yaml(by_place), to_yaml(by_name));
+  EXPECT_EQ(to_yaml(by_file), to_yaml(by_name));
 }
 
 TEST(TrainingConfig, SparoRecipesHaveThePapersSizes) {

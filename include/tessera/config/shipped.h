@@ -9,12 +9,17 @@ namespace tessera::config {
 /// was built from, else under the prefix that it was configured for. Returns an empty string if none of these exists.
 std::string shipped_folder();
 
-/// Returns the file that `name` refers to: `name` itself if such a file exists, else the shipped configuration of that name. The
-/// ending .yaml is optional, and so is configs/ at the start of the name of a shipped configuration. If nothing is found, throws
-/// UserError with the places that were searched and the nearest name.
+/// Returns the file that `name` refers to: `name` itself if such a file exists, else the shipped configuration of that name. A
+/// recipe of the folder sparc is named by its place, sparc/vitb16, or with an underscore, sparc_vitb16. The ending .yaml is
+/// optional, and so is configs/ at the start of the name of a shipped configuration. If nothing is found, throws UserError with the
+/// places that were searched and the nearest name.
 std::string find_configuration(const std::string& name, const std::string& shipped = shipped_folder());
 
-/// Returns text that lists the shipped recipes, one per line: the name and the first line of the file, which describes it.
+/// Returns the name of the configuration in a file, which is also the name of its runs: sparc_vitb16 for the recipe
+/// configs/sparc/vitb16.yaml, for any other file its name without the ending.
+std::string configuration_name(const std::string& file, const std::string& shipped = shipped_folder());
+
+/// Returns text that lists the shipped recipes by folder, one per line: the name and the first line of the file, which describes it.
 std::string list_configurations(const std::string& shipped = shipped_folder());
 
 }  // namespace tessera::config

@@ -4,6 +4,7 @@
 #include "src/training/config/published_towers.h"
 #include <tessera/base/text.h>
 #include <tessera/config/environment.h>
+#include <tessera/config/shipped.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/models/dual_encoder.h>
@@ -217,7 +218,7 @@ Node with_one_length(Node tree, const std::string& name) {
       config::fail(*epochs, "training.epochs",
                    concat("is set together with training.steps (", steps->mark().text(), "): leave one of them out"));
     const auto nearness = [&](const std::string& file) {
-      return file == "--set" ? 2 : std::filesystem::path(file).stem().string() == name ? 1 : 0;
+      return file == "--set" ? 2 : config::configuration_name(file) == name ? 1 : 0;
     };
     const auto first = std::find_if(training.members().begin(), training.members().end(), [](const auto& member) {
       return member.first == "steps" || member.first == "epochs";
@@ -236,7 +237,7 @@ Config resolve_tree(const Node& given, const std::string& name, bool without_voc
   require(tree, "data", "data: {train: {name: shapes}}");
   require(tree, "data.train", "train: {name: shapes}");
   if (c.model.text) require(tree, "tokenizer", "tokenizer: {name: clip-bpe, merges: configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz}");
-  require(tree, "model", "extends: sparc_vitb16.yaml");
+  require(tree, "model", "extends: sparc/vitb16.yaml");
   if (!c.run.name) c.run.name = name;
   if (!c.run.folder) c.run.folder = "runs/" + *c.run.name;
 
@@ -278,7 +279,7 @@ Config resolve_config(const Node& tree, const std::string& name, bool without_vo
 }
 
 Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
-  return resolve_config(config::load_yaml(path, overrides), std::filesystem::path(path).stem().string());
+  return resolve_config(config::load_yaml(path, overrides), config::configuration_name(config::find_configuration(path)));
 }
 
 std::string to_yaml(const Config& config) {

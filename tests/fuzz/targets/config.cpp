@@ -10,7 +10,7 @@ namespace {
 using config::Node;
 
 const Node& base() {
-  static const Node node = config::load_yaml(TESSERA_SOURCE_DIR "/configs/shapes_sparc.yaml");
+  static const Node node = config::load_yaml(TESSERA_SOURCE_DIR "/configs/shapes/sparc.yaml");
   return node;
 }
 

@@ -25,7 +25,8 @@ struct RunSettings {
 
 template <class Visitor>
 void fields(Visitor& v, RunSettings& s) {
-  v("name", s.name, "the run's name; null: the configuration file's name without .yaml");
+  v("name", s.name,
+    "the run's name; null: the configuration's, sparc_vitb16 for the recipe sparc/vitb16, otherwise the file's name without .yaml");
   v("folder", s.folder, "the run's own folder, relative to the working folder; null: runs/NAME");
 }
 

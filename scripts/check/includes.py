@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Checks every #include of a project header against the order of folders in docs/architecture.md.
+
+  scripts/check/includes.py [--root .] [--page docs/architecture.md]
+
+A folder may include only from folders to its left in the page's order. The script reads the order from the page: lines of a code block that
+begin with src (for the folders of src/, with kernels/ and tools/) or src/FOLDER (for its parts). A file directly in the folder counts as a
+part of its own; parts that the page does not name come last. Headers under src/X are private: only src/X, tests/X and tests/fuzz
+(which feeds raw input to parsers) may include them. Prints the number of parts and dependencies (pairs of parts of which one includes the
+other). Exit code 0: every include is in order; 1: the others are listed.
+"""
+import argparse
+import collections
+import dataclasses
+import pathlib
+import re
+import sys
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]((?:tessera|src|kernels|tools)/[^">]+)[">]')
+PUBLIC = "include/tessera/"
+ENDINGS = (".h", ".cpp", ".cu", ".cuh")
+
+
+@dataclasses.dataclass(frozen=True)
+class Include:
+    file: str    # the including file, relative to the root, such as src/data/registry.cpp
+    line: int
+    header: str  # the header as written, such as tessera/data/sample.h
+
+    def __str__(self):
+        return f"{self.file}:{self.line}: {self.header}"
+
+
+def read_includes(root):
+    for top in ("include", "src", "kernels", "tools", "tests"):
+        for path in sorted((root / top).rglob("*")):
+            if path.suffix not in ENDINGS:
+                continue
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                if match := INCLUDE.match(line):
+                    yield Include(str(path.relative_to(root)), number, match[1])
+
+
+def read_orders(page):
+    """Returns {"src": [names from left to right], "src/data": ...} from the page's code blocks."""
+    orders = {}
+    for block in re.findall(r"^```\w*\n(.*?)^```", page, re.M | re.S):
+        for scope, names in re.findall(r"^(src\S*)((?: .*\n(?:[ ]+.*\n)*))", block, re.M):
+            orders[scope] = re.findall(r"\w+", names)
+    return orders
+
+
+def place(path):
+    """The place of a file or header below src: (folder..., stem). kernels/ and tools/ count as folders of src."""
+    for prefix in (PUBLIC, "tessera/", "src/"):
+        path = path.removeprefix(prefix)
+    return pathlib.PurePosixPath(path).with_suffix("").parts
+
+
+def room(scope, path):
+    """The part of src or src/FOLDER that a file or header belongs to; None if it is elsewhere."""
+    parents, parts = () if scope == "src" else place(scope), place(path)
+    inside = parts[: len(parents)] == parents and len(parts) > len(parents)
+    return parts[len(parents)] if inside else None
+
+
+def is_private_elsewhere(include):
+    if not include.header.startswith("src/"):
+        return False
+    owner = place(include.header)[0]
+    return not include.file.startswith((f"src/{owner}/", f"tests/{owner}/", "tests/fuzz/"))
+
+
+def check(root, page):
+    """Returns the lines to print and the faults."""
+    orders = read_orders(page)
+    if "src" not in orders:
+        return [], ["the page states no order: expected a code block with a line that begins with src"]
+    includes = list(read_includes(root))
+    files = [str(path.relative_to(root)) for top in ("include/tessera", "src", "kernels", "tools")
+             for path in (root / top).rglob("*.*") if path.suffix in ENDINGS]
+    summary, faults = [], []
+    for scope, order in orders.items():
+        rank = {name: index for index, name in enumerate(order)}
+        rooms = {room(scope, file) for file in files} - {None}
+        arrows = collections.defaultdict(list)
+        for include in includes:
+            here, there = room(scope, include.file), room(scope, include.header)
+            if here and there and here != there and not include.file.startswith("tests/"):
+                arrows[here, there].append(include)
+        summary.append(f"{scope}: {len(rooms)} parts, {len(arrows)} dependencies")
+        faults += [f"{scope} has no {name}, which the page names" for name in order if name not in rooms]
+        faults += [f"{include}: {here} comes before {there} in {scope}" for (here, there), those in sorted(arrows.items())
+                   if here in rank and rank.get(there, len(rank)) > rank[here] for include in those]
+    folders = {place(file)[0] for file in files if len(place(file)) > 1}
+    faults += [f"{name} is missing from the page's order of src" for name in sorted(folders - set(orders["src"]))]
+    faults += [f"{include}: a private header of another folder" for include in includes if is_private_elsewhere(include)]
+    return summary, faults
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2])
+    parser.add_argument("--page", type=pathlib.Path, help="default: docs/architecture.md of the root")
+    arguments = parser.parse_args()
+    page = arguments.page or arguments.root / "docs/architecture.md"
+    summary, faults = check(arguments.root, page.read_text(encoding="utf-8"))
+    print("\n".join(summary))
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""Trains each configuration with each seed, evaluates every run on one suite, and prints a Markdown table of means and deviations.
+
+  scripts/compare/objectives.py configs/shapes/clip.yaml configs/shapes/sparc.yaml --seeds 0 1 2 --out runs/compare
+
+With --rival the differences from that configuration follow, with 95 % intervals by a paired bootstrap over test samples.
+Runs that are complete already are not trained again, and a stopped one resumes at its last checkpoint. Only the standard library is
+needed; the programs must be built (scripts/setup.sh).
+"""
+import argparse
+import concurrent.futures
+import dataclasses
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+import paired_test
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def name_of(config):
+    """The name that the trainer gives a run: shapes_clip for configs/shapes/clip.yaml, mine for any other mine.yaml."""
+    folder = config.resolve().parent
+    return f"{folder.name}_{config.stem}" if folder.parent == ROOT / "configs" else config.stem
+
+
+@dataclasses.dataclass
+class Cell:
+    """One row of a table: a configuration with settings of its own, trained with each seed."""
+    name: str
+    config: pathlib.Path
+    suite: pathlib.Path = None  # None: the one that holds for all
+    set: tuple = ()             # KEY=VALUE for the trainer
+    evaluate_set: tuple = ()    # the same for evaluate
+    folder: str = None          # below --out; None: the configuration's name
+    runs: list = dataclasses.field(default_factory=list)  # (metrics, minutes) of each seed
+
+    def evaluations(self, args):
+        """The folders with each seed's results."""
+        return [args.out.resolve() / (self.folder or name_of(self.config)) / f"seed{seed}" / "evaluation" for seed in args.seeds]
+
+
+def run(command, log, environment=None):
+    with open(log, "w") as out:
+        status = subprocess.run([str(c) for c in command], stdout=out, stderr=subprocess.STDOUT, cwd=ROOT, env=environment).returncode
+    if status != 0:
+        sys.exit(f"{' '.join(str(c) for c in command)}\nfailed with exit code {status}; its output is in {log}")
+
+
+def model_of(folder):
+    """The run's folder, or the last stage's folder if the run has stages."""
+    stages = sorted(folder.glob("*/checkpoints"), key=lambda path: path.stat().st_mtime)
+    return stages[-1].parent if stages else folder
+
+
+def overridden(command, overrides):
+    return [*command, *(word for override in overrides for word in ("--set", override))]
+
+
+def train_and_evaluate(cell, seed, args):
+    """Returns the metrics of one run, {task.metric: value}, and the minutes that its training took."""
+    folder = args.out / (cell.folder or name_of(cell.config)) / f"seed{seed}"
+    results = folder / "evaluation" / "results.json"
+    # Two runs at a time share the cores: one thread each.
+    environment = {"OMP_NUM_THREADS": "1", **os.environ} if args.jobs > 1 else None
+    folder.mkdir(parents=True, exist_ok=True)
+    if not results.exists():
+        train = [ROOT / "build/bin/trainer", "--config", cell.config.resolve(), "--resume", "auto"]
+        measure = [ROOT / "build/bin/evaluate", "--suite", cell.suite or args.suite, "--out", folder / "evaluation"]
+        minutes = folder / "minutes"
+        before = float(minutes.read_text()) if minutes.exists() else 0
+        started = time.time()
+        run(overridden(train, [f"seed={seed}", f"run.folder={folder}", *args.set, *cell.set]), folder / "trainer.out", environment)
+        minutes.write_text(f"{before + (time.time() - started) / 60:.2f}")
+        run(overridden([*measure, "--checkpoint", model_of(folder)], cell.evaluate_set), folder / "evaluate.out", environment)
+    return metrics_of(json.loads(results.read_text())), float((folder / "minutes").read_text())
+
+
+def metrics_of(results):
+    """Returns {task.metric: value}; a task that occurs a second time in the suite is called task_2."""
+    turns, metrics = {}, {}
+    for result in results["tasks"]:
+        task = result["task"]
+        turns[task] = turns.get(task, 0) + 1
+        if turns[task] > 1:
+            task += f"_{turns[task]}"
+        for name, value in result["metrics"].items():
+            metrics[f"{task}.{name}"] = value
+    return metrics
+
+
+def run_cells(cells, args):
+    """Trains and measures them with each seed, and fills in their runs; args: seeds, suite, out, set, jobs."""
+    args.out = args.out.resolve()
+
+    def run_one(pair):
+        cell, seed = pair
+        result = train_and_evaluate(cell, seed, args)
+        print(f"{cell.name} seed {seed}: " + ", ".join(f"{k} {v:.4f}" for k, v in result[0].items()), file=sys.stderr)
+        return result
+
+    pairs = [(cell, seed) for cell in cells for seed in args.seeds]
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        results = list(pool.map(run_one, pairs))
+    for i, cell in enumerate(cells):
+        cell.runs = results[i * len(args.seeds):(i + 1) * len(args.seeds)]
+
+
+def compare(configs, args):
+    """[(configuration, [(metrics, minutes) of each seed])]; args as in run_cells()."""
+    cells = [Cell(name_of(config), config) for config in configs]
+    run_cells(cells, args)
+    return rows_of(cells)
+
+
+def rows_of(cells):
+    return [(cell.name, cell.runs) for cell in cells]
+
+
+def variant(path, extends, **settings):
+    """Writes a configuration that lays settings over others, and returns its path; YAML reads JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"extends": [str(base) for base in extends], **settings}, indent=2) + "\n")
+    return path
+
+
+def table(rows, columns, headings=None, counts=()):
+    lines = ["| configuration | " + " | ".join(headings or columns) + " | minutes |", "| --- |" + " --- |" * (len(columns) + 1)]
+    for name, runs in rows:
+        cells = []
+        for column in columns:
+            factor = 1 if column in counts else 100
+            values = [factor * metrics[column] for metrics, _ in runs if column in metrics]
+            deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+            cells.append(f"{statistics.mean(values):.1f} ± {deviation:.1f}" if values else "-")
+        minutes = statistics.mean(minutes for _, minutes in runs)
+        lines.append(f"| {name} | " + " | ".join(cells) + f" | {minutes:.1f} |")
+    return "\n".join(lines)
+
+
+def add_arguments(parser, out):
+    """Adds the options that all comparisons share."""
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--out", type=pathlib.Path, default=out)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every run, like the trainer's --set")
+    parser.add_argument("--jobs", type=int, default=1, help="number of runs in parallel")
+
+
+def print_table(rows, args, columns, headings=None, counts=()):
+    """counts: columns that are counts, not shares."""
+    print(f"Mean ± standard deviation over seeds {', '.join(map(str, args.seeds))}, in percent{' except counts' if counts else ''}.\n")
+    print(table(rows, columns, headings, counts))
+
+
+def against(cell, rival, args):
+    """What paired_test.difference() takes for `cell` minus `rival`, by column."""
+    return lambda column: [(1, cell.evaluations(args), column), (-1, rival.evaluations(args), column)]
+
+
+def print_differences(rows, columns, headings=None):
+    """rows: (name, a function that gives the terms of paired_test.difference() for a column)."""
+    print("\nDifferences in points with 95 % intervals, by a paired bootstrap over test samples of the seeds' mean; bold: beyond chance.\n")
+    print("| difference | " + " | ".join(headings or columns) + " |")
+    print("| --- |" + " --- |" * len(columns))
+    for name, terms in rows:
+        print(f"| {name} | " + " | ".join(paired_test.cell(terms(column)) for column in columns) + " |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("configs", nargs="+", type=pathlib.Path, help="configurations to compare")
+    parser.add_argument("--suite", type=pathlib.Path, default=ROOT / "configs/suites/shapes.yaml")
+    parser.add_argument("--columns", nargs="+", help="task.metric names (default: all metrics of the suite)")
+    parser.add_argument("--rival", metavar="CONFIG", help="name of the configuration that the others are compared with, sample by sample")
+    add_arguments(parser, pathlib.Path("runs/compare"))
+    args = parser.parse_args()
+
+    cells = [Cell(name_of(config), config) for config in args.configs]
+    rivals = [cell for cell in cells if cell.name == args.rival]
+    if args.rival and not rivals:
+        parser.error(f"--rival {args.rival} is none of {', '.join(cell.name for cell in cells)}")
+    run_cells(cells, args)
+    columns = args.columns or list(cells[0].runs[0][0])
+    print_table(rows_of(cells), args, columns)
+    if rivals:
+        others = [cell for cell in cells if cell is not rivals[0]]
+        print_differences([(f"{cell.name} - {args.rival}", against(cell, rivals[0], args)) for cell in others], columns)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+#!/usr/bin/env python3
+"""Trains the systems of one table on the built-in shapes, evaluates every run, and prints a Markdown table of means and deviations over
+seeds. The second command of a table asks a further question, and its table has differences with intervals.
+
+  scripts/compare/tables.py captions          # one or four partial captions per image: CLIP, SuperCLIP, DreamLIP, COSMOS, FLAIR
+  scripts/compare/tables.py pyramidclip       # the steps from CLIP to PyramidCLIP
+  scripts/compare/tables.py pyramidclip --bad-captions 0 20 40 60
+  scripts/compare/tables.py readouts          # CLIP with several read-outs
+  scripts/compare/tables.py readouts --wide
+  scripts/compare/tables.py sparc             # CLIP, FILIP and SPARC by the number of objects
+  scripts/compare/tables.py stair             # STAIR in three stages and in one, and CLIP
+  scripts/compare/tables.py stair --web
+  scripts/compare/tables.py TABLE --help      # what is measured, and the options
+
+Runs that are complete already are not trained again, and a stopped one resumes at its last checkpoint. Only the standard library is
+needed; the programs must be built (scripts/setup.sh).
+"""
+import argparse
+import pathlib
+
+from objectives import ROOT, Cell, add_arguments, against, print_differences, print_table, rows_of, run_cells, variant
+
+CONFIGS = ROOT / "configs"
+ZERO_SHOT = {"zero_shot.top1": "zero-shot top-1"}
+RETRIEVAL = {"retrieval.image_to_text_recall@1": "image-to-text R@1", "retrieval.text_to_image_recall@1": "text-to-image R@1"}
+
+
+def shapes(name):
+    return CONFIGS / f"shapes/{name}.yaml"
+
+
+def show(cells, args, columns, counts=()):
+    run_cells(cells, args)
+    print_table(rows_of(cells), args, list(columns), list(columns.values()), counts)
+
+
+def chosen(names, args):
+    """One row for each configuration, or for those of --only."""
+    cells = [Cell(f"shapes_{name}", shapes(name)) for name in names]
+    return [cell for cell in cells if not args.only or cell.name in args.only]
+
+
+CAPTIONS = {
+    **ZERO_SHOT,
+    **RETRIEVAL,
+    "segmentation.image_miou": "segmentation, image mIoU",
+    "zero_shot_2.top1": "zero-shot, conditioned",
+    "retrieval_2.image_to_text_recall@1": "image-to-text, conditioned",
+    "retrieval_2.text_to_image_recall@1": "text-to-image, conditioned",
+    "segmentation_2.image_miou": "segmentation, conditioned",
+    "segmentation_3.image_miou": "segmentation, attention",
+}
+
+
+def captions(args):
+    """Partial captions: CLIP with one caption per image; the multi-positive contrast, with and without SuperCLIP, DreamLIP, COSMOS and
+    FLAIR with four. Zero-shot, retrieval and segmentation with global embeddings and plain patches, and for FLAIR also with its
+    text-conditioned pool."""
+    args.set = [f"training.steps={args.steps}", *args.set]
+    args.suite = CONFIGS / "suites/shapes.yaml"
+    cells = chosen(("one_caption", "multi_positive", "captions_superclip", "dreamlip", "cosmos", "flair"), args)
+    for cell in cells:
+        if cell.name == "shapes_flair":
+            cell.suite = CONFIGS / "suites/shapes_flair.yaml"
+    show(cells, args, CAPTIONS)
+
+
+READOUTS = {
+    **ZERO_SHOT,
+    **RETRIEVAL,
+    "hard_negatives.accuracy": "hard negatives, seen pairs",
+    "hard_negatives_2.accuracy": "hard negatives, unseen pairs",
+    "linear_probe.top1": "linear probe top-1",
+}
+WIDE = ("model.image.projection.embed_dim=512", "model.text.projection.embed_dim=512")
+RIVALS = {"cls": WIDE, "gap": WIDE, "attentional_pool": ("model.image.readout.output_dim=512", "model.text.readout.output_dim=512")}
+
+
+def readouts(args):
+    """CLIP with several read-outs: zero-shot, retrieval, linear probe, and hard negatives on images with seen and unseen pairs of color
+    and shape. SPARO's embeddings have 512 numbers, those of its rivals 128. --wide gives the rivals 512, too, and asks what SPARO's lead
+    is then."""
+    args.set = [f"training.steps={args.steps}", *args.set]
+    args.suite = CONFIGS / "suites/shapes_readouts.yaml"
+    if not args.wide:
+        return show(chosen((*RIVALS, "sparo"), args), args, READOUTS)
+    sparo = Cell("SPARO, 32 slots of 16", shapes("sparo"))
+    rivals = [Cell(f"`{name}`, 512 wide", shapes(name), set=settings, folder=f"wide_{name}") for name, settings in RIVALS.items()]
+    show([*rivals, sparo], args, READOUTS)
+    print_differences([(f"SPARO - {rival.name}", against(sparo, rival, args)) for rival in rivals], list(READOUTS), list(READOUTS.values()))
+
+
+PYRAMID = ("pyramid_clip", "pyramid_soft", "pyramid_peer", "pyramid_cross", "pyramidclip")
+PYRAMID_COLUMNS = {**ZERO_SHOT, "zero_shot.top3": "top-3", **READOUTS}
+
+
+def pyramidclip(args):
+    """The steps from CLIP to PyramidCLIP: zero-shot, retrieval, hard negatives on images with seen and unseen pairs of color and shape,
+    linear probe. --bad-captions asks whether PyramidCLIP's lead over CLIP grows as more captions are bad. Every training image then has
+    one caption; of the bad ones a third leaves out objects, a third names objects that are not there, and a third belongs to another
+    image. The test captions are true."""
+    args.suite = CONFIGS / "suites/shapes_readouts.yaml"
+    if not args.bad_captions:
+        return show(chosen(PYRAMID, args), args, PYRAMID_COLUMNS)
+    args.set = [f"training.steps={args.steps}", "data.train.captions=1", *args.set]
+    pairs = {}
+    for percent in args.bad_captions:
+        share = percent / 300
+        bad = f"data.train.bad_captions={{less: {share}, more: {share}, other: {share}}}"
+        pairs[percent] = [Cell(f"{name}, {percent}% bad", shapes(config), set=(bad,), folder=f"bad{percent}/{config}")
+                          for name, config in (("CLIP", "pyramid_clip"), ("PyramidCLIP", args.pyramid))]
+    show([cell for pair in pairs.values() for cell in pair], args, PYRAMID_COLUMNS)
+    leads = {percent: against(pyramid, clip, args) for percent, (clip, pyramid) in pairs.items()}
+    rows = [(f"PyramidCLIP - CLIP, {percent}% bad", terms) for percent, terms in leads.items()]
+    first, last = args.bad_captions[0], args.bad_captions[-1]
+    if first != last:
+        rows.append((f"lead at {last}% - lead at {first}%",
+                     lambda column: leads[last](column) + [(-factor, *run) for factor, *run in leads[first](column)]))
+    print_differences(rows, list(PYRAMID_COLUMNS), list(PYRAMID_COLUMNS.values()))
+
+
+SPARC = {
+    "segmentation.image_miou": "image mIoU",
+    "segmentation.dataset_miou": "dataset mIoU",
+    **RETRIEVAL,
+    "hard_negatives.accuracy": "hard negatives",
+    **ZERO_SHOT,
+}
+
+
+def sparc(args):
+    """CLIP, FILIP and SPARC on images of one object, of two, four and six: segmentation, retrieval and hard negatives, with the
+    differences of SPARC from the others. The question is whether SPARC's lead in local detail grows with the number of objects. Objects
+    are as small with one as with six, so that only their number differs; images have 96 pixels."""
+    args.set = [f"training.steps={args.steps}", f"model.preprocessing.image_size={args.image_size}", *args.set]
+    args.suite = CONFIGS / "suites/shapes.yaml"
+    cells = {}
+    for count in args.objects:
+        data = (f"objects=[{count}, {count}]", f"object_sizes={args.sizes}", f"image_size={args.image_size}")
+        for name in ("clip", "filip", "sparc"):
+            cells[name, count] = Cell(f"{name}, {count} object{'s' if count > 1 else ''}", shapes(name), folder=f"objects{count}/{name}",
+                                      set=tuple(f"data.{split}.{setting}" for split in ("train", "validation") for setting in data),
+                                      evaluate_set=tuple(f"source.{setting}" for setting in data))
+    show(list(cells.values()), args, SPARC)
+    print_differences([(f"SPARC - {rival.upper()}, {count} object{'s' if count > 1 else ''}",
+                        against(cells["sparc", count], cells[rival, count], args)) for rival in ("clip", "filip") for count in args.objects],
+                      list(SPARC), list(SPARC.values()))
+
+
+STAIR_COUNTS = {"retrieval.active_tokens_per_image": "words per image", "retrieval.active_tokens_per_text": "words per text"}
+STAIR_COMPARED = {  # what CLIP has, too
+    **ZERO_SHOT,
+    **RETRIEVAL,
+    "tokens.caption_precision@5": "first 5 words that a caption has",
+    "interpretability.top1": "color is first word",
+    "interpretability.top3": "color is among first 3",
+    "interpretability_2.top1": "shape is first word",
+    "interpretability_2.top3": "shape is among first 3",
+}
+STAIR = {
+    **ZERO_SHOT,
+    **RETRIEVAL,
+    "retrieval_2.image_to_text_recall@1": "image-to-text R@1, no text tower",
+    "retrieval_2.text_to_image_recall@1": "text-to-image R@1, no text tower",
+    **STAIR_COMPARED,
+    **STAIR_COUNTS,
+}
+WEB_DATA = {"style": "web", "image_size": 96, "objects": [1, 2], "object_sizes": [0.4, 0.6]}
+# Of both suites: where the data are named, and what words stand for a color or a shape.
+SOURCES = ("source", "tasks.3.source")
+WEB_CLASSES = tuple(f"tasks.{task}.classes={CONFIGS}/classes/shapes_web_{name}.txt" for task, name in ((2, "colors"), (3, "shapes")))
+WEB_STAGES = (400, 150, 250)
+CLIP_LAYERS = 6  # of both towers, for as many FLOPs as STAIR's head takes
+
+
+def as_settings(key, values):
+    return tuple(f"{key}.{name}={value}" for name, value in values.items())
+
+
+def stair_cell(name, args):
+    # CLIP's dense embeddings have no words, so CLIP is evaluated without the tasks that need words.
+    suite = CONFIGS / "suites" / f"shapes_{'tokens' if name == 'stair_clip' else 'stair'}.yaml"
+    if not args.web:
+        return Cell(f"shapes_{name}", shapes(name), suite)
+    config = variant(args.out / f"configs/shapes_{name}.yaml", [shapes(name), CONFIGS / "parts/shapes_web.yaml"])
+    settings = (*as_settings("data.train", WEB_DATA), *as_settings("data.validation", WEB_DATA), "model.preprocessing.image_size=96")
+    if name == "stair":
+        settings += tuple(f"stages.{i}.training.steps={steps}" for i, steps in enumerate(WEB_STAGES))
+    else:
+        settings += (f"training.steps={sum(WEB_STAGES)}",)
+    if name == "stair_clip":
+        settings += (f"model.image.encoder.layers={CLIP_LAYERS}",)
+    return Cell(f"shapes_{name}", config, suite, settings, sum((as_settings(source, WEB_DATA) for source in SOURCES), WEB_CLASSES))
+
+
+def stair(args):
+    """STAIR in three stages, STAIR in a single stage, and CLIP: zero-shot, retrieval with and without the text tower, whether color and
+    shape of the largest object are an image's strongest words, and how many words an image has. --web asks whether STAIR is ahead of a
+    dense CLIP when captions have thousands of words, and whether an image's strongest words can be read, shapes among them. Captions
+    are then in the style `web` (2,600 words), images have 96 pixels and one or two large objects, so that shapes are learned, and CLIP
+    has more layers, so that a step of it takes as many FLOPs as one of STAIR."""
+    args.out = (args.out or pathlib.Path("runs/stair_web" if args.web else "runs/stair")).resolve()
+    *stairs, clip = cells = [stair_cell(name, args) for name in ("stair", "stair_single", "stair_clip")]
+    show(cells, args, STAIR, STAIR_COUNTS)
+    if args.web:
+        print_differences([(f"{cell.name} - {clip.name}", against(cell, clip, args)) for cell in stairs], list(STAIR_COMPARED),
+                          list(STAIR_COMPARED.values()))
+
+
+def option(name, **settings):
+    return name, settings
+
+
+def steps(default, help="training steps of every run"):
+    return option("--steps", type=int, default=default, help=help)
+
+
+ONLY = option("--only", nargs="+", default=[], metavar="NAME", help="of the configurations in the first command's table, such as shapes_cls")
+TABLES = {  # function: the folder of its runs, and its options
+    captions: ("runs/captions", [ONLY, steps(400)]),
+    pyramidclip: ("runs/pyramidclip", [
+        ONLY, option("--bad-captions", nargs="+", type=int, default=[], metavar="PERCENT",
+                     help="compare CLIP and PyramidCLIP at these shares, say 0 20 40 60"),
+        option("--pyramid", default="pyramidclip", choices=PYRAMID[1:], help="the step that is compared with --bad-captions"),
+        steps(300, "of training with --bad-captions, for every run")]),
+    readouts: ("runs/readouts", [ONLY, option("--wide", action="store_true", help="compare SPARO with rivals of 512 numbers"), steps(1000)]),
+    sparc: ("runs/sparc_objects", [
+        option("--objects", nargs="+", type=int, default=[1, 2, 4, 6], metavar="COUNT"),
+        option("--sizes", nargs=2, type=float, default=[0.18, 0.26], metavar="SHARE",  # six of these find room
+               help="diameters of the smallest and the largest objects"),
+        option("--image-size", type=int, default=96), steps(300)]),
+    stair: (None, [option("--web", action="store_true", help="captions of thousands of words, larger objects")]),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    tables = parser.add_subparsers(metavar="TABLE", required=True)
+    for run, (out, options) in TABLES.items():
+        table = tables.add_parser(run.__name__, description=run.__doc__)
+        for name, settings in options:
+            table.add_argument(name, **settings)
+        add_arguments(table, out and pathlib.Path(out))
+        table.set_defaults(jobs=2, run=run)
+    args = parser.parse_args()
+    args.set = ["training.threads=1", *args.set]
+    args.run(args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Packs everything that checks and measures Tessera on a machine with a GPU of compute capability 9.0 (H100, H200), so that nothing has to
+# be built there: tests, tessera-bench, libtessera_ops.so and the libraries they need, about 15 megabytes.
+set -euo pipefail
+
+usage() {
+  cat <<'EOT'
+usage: scripts/gpu/bundle.sh OUT [--jobs N]
+  OUT       the folder to write gpu_bundle.tar.xz into
+  --jobs N  compiler processes (default: one per core)
+Sets the machine up (scripts/setup.sh --gpu-bundle), builds in build-gpu-bundle/ and packs. The GPU machine needs LibTorch of the same
+version with its CUDA libraries, for example python3's torch, but no compiler and no other package:
+  TESSERA_GPU_BUNDLE=OUT scripts/gpu/check.sh              # all stages, with this repository
+  tar xf gpu_bundle.tar.xz && gpu_bundle/run.sh ./tests/kernels_tests
+EOT
+}
+
+out='' jobs=$(nproc)
+while [ $# -gt 0 ]; do
+  case $1 in
+    --jobs) jobs=${2:?--jobs needs a number}; shift ;;
+    -h|--help) usage; exit 0 ;;
+    -*) echo "bundle.sh: unknown argument $1 (see --help)" >&2; exit 2 ;;
+    *) out=$1 ;;
+  esac
+  shift
+done
+[ -n "$out" ] || { usage >&2; exit 2; }
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+cd "$(dirname "$0")/../.."
+
+build="build-gpu-bundle"
+tests=(kernels_tests ops_tests models_tests optim_tests step_tests distributed_tests nccl_tests)
+scripts/setup.sh --gpu-bundle --no-build
+ninja -C "$build" -j "$jobs" "${tests[@]}" tessera-bench tessera_ops
+
+# Prints the distribution's libraries that the programs need, except libraries that every Linux has and libraries that come with LibTorch
+# (CUDA's, too).
+libraries_of() {
+  ldd "$@" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
+    grep -vE '/(libc|libm|libdl|librt|libpthread|libutil|libgcc_s|libstdc\+\+)\.so|/torch/lib/|/nvidia/|/cuda[^/]*/'
+}
+
+bundle=$build/gpu_bundle
+rm -rf "$bundle"
+mkdir -p "$bundle"/{bin,tests,lib,data/golden,share/tessera/configs}
+programs=("$bundle/bin/tessera-bench" "$bundle/lib/libtessera_ops.so")
+cp "$build/bin/tessera-bench" "$bundle/bin/"
+cp "$build/lib/libtessera_ops.so" "$bundle/lib/"
+for test in "${tests[@]}"; do
+  cp "$build/tests/$test" "$bundle/tests/"
+  programs+=("$bundle/tests/$test")
+done
+strip "${programs[@]}"
+libraries_of "${programs[@]}" | xargs -I{} cp -L {} "$bundle/lib/"
+for system in encoders optim pyramidclip sparc sparo stair text_group; do
+  cp -r "tests/data/golden/$system" "$bundle/data/golden/"
+done
+cp -r tests/data/foreign "$bundle/data/"
+(cd configs && cp --parents -t "../$bundle/share/tessera/configs" ./*/*.yaml architectures/*)
+cp scripts/gpu/run_in_bundle.sh "$bundle/run.sh"
+git describe --always --dirty >"$bundle/commit" 2>/dev/null || echo unknown >"$bundle/commit"
+
+tar -C "$build" --sort=name --owner=0 --group=0 -c gpu_bundle | xz -T0 -9 >"$out/gpu_bundle.tar.xz"
+newest() { objdump -T "$bundle"/{bin,tests,lib}/* | grep -oE "$1_[0-9.]+" | sort -uV | tail -n 1; }
+echo "== $out/gpu_bundle.tar.xz: $(($(stat -c %s "$out/gpu_bundle.tar.xz") / 1000)) kB; needs $(newest GLIBC), $(newest GLIBCXX)"
