@@ -1,11 +1,11 @@
 #include <tessera/base/progress.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <unistd.h>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 
@@ -14,10 +14,6 @@ namespace {
 
 constexpr double kBetweenMoves = 0.1, kBetweenLines = 30;  // seconds
 constexpr const char* kClearLine = "\r\033[K";
-
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 void write_to_terminal(const std::string& text) {
   std::fputs(text.c_str(), stderr);

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <iomanip>
 #include <numeric>
+#include <sstream>
 
 namespace tessera {
 namespace {
@@ -127,6 +129,12 @@ std::string with_thousands(long long value) {
   const std::size_t first = digits[0] == '-' ? 1 : 0;
   for (std::size_t i = digits.size(); i > first + 3;) digits.insert(i -= 3, ",");
   return digits;
+}
+
+std::string fixed(double value, int digits) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(digits) << value;
+  return out.str();
 }
 
 std::string format_bytes(double bytes) {

@@ -16,6 +16,7 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/text.h>
 
 namespace tessera {
@@ -62,10 +63,6 @@ std::string gpu_name(int index) {
 std::int64_t own_bytes(const std::string& key) {
   const std::string text = value_in("/proc/self/status", key);
   return text.empty() ? 0 : std::stoll(text) * 1024;
-}
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 const c10::CachingAllocator::Stat& allocated_bytes(const c10::CachingDeviceAllocator::DeviceStats& stats) {

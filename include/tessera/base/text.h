@@ -27,6 +27,9 @@ std::string repair_utf8(std::string_view text);
 /// Formats 1234567 as "1,234,567".
 std::string with_thousands(long long value);
 
+/// Formats a number with `digits` digits after the point.
+std::string fixed(double value, int digits);
+
 /// Formats bytes as "12.3 MiB".
 std::string format_bytes(double bytes);
 

@@ -1,6 +1,4 @@
 #include <chrono>
-#include <iomanip>
-#include <sstream>
 
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
@@ -45,9 +43,7 @@ std::string digest_of(const torch::nn::Module& module) {
   };
   for (const auto& item : module.named_parameters()) add(item.key(), item.value());
   for (const auto& item : module.named_buffers()) add(item.key(), item.value());
-  std::ostringstream out;
-  out << std::hex << std::setw(16) << std::setfill('0') << digest;
-  return out.str();
+  return hexadecimal(digest);
 }
 
 // Checks that the encoder outputs the same features at each step, because stored features replace it.

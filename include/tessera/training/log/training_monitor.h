@@ -73,7 +73,6 @@ class TrainingMonitor {
   RunLog& log() { return log_; }
 
  private:
-  static double steady_seconds();
   MetricsRow row_of(const TrainedStep& step) const;
   RowPlace place_of(const RunState& state) const;
   /// Reports, at the end of an epoch and of the run, what share of the texts' tokens was cut off.
