@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <tessera/base/clock.h>
 #include <tessera/optim/clip_grad_norm.h>
 #include <tessera/training/checkpoint/checkpoint.h>
 #include <tessera/training/log/caption_watch.h>
