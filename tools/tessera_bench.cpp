@@ -41,7 +41,7 @@ struct Common {
 
   void add_to(CLI::App& command) {
     command.option_defaults()->take_last();
-    add_default(command, "--device", device, "cpu, cuda or cuda:N");
+    add_default(command, "--device", device, "auto, cpu, cuda or cuda:N");
     tessera::tools::add_threads(command, threads);
     add_default(command, "--repeats", repeats, "timed runs; their median is reported")
         ->check(CLI::Range(1, 100000));
@@ -59,19 +59,9 @@ struct Common {
   }
 
   at::Device checked_device() const {
-    const std::string index = device.starts_with("cuda:") ? device.substr(5) : "0";
-    const bool digits =
-        !index.empty() && index.size() < 4 && index.find_first_not_of("0123456789") == std::string::npos;
-    if (device != "cpu" && ((device != "cuda" && !device.starts_with("cuda:")) || !digits))
-      tessera::user_error("--device ", device, ": expected cpu, cuda or cuda:N");
+    const at::Device chosen = tessera::parse_device(device);
     if (threads > 0) at::set_num_threads(threads);
-    if (device == "cpu") return at::kCPU;
-    if (!at::globalContext().hasCUDA())
-      tessera::user_error("--device ", device, ": LibTorch sees no GPU here; use cpu");
-    const int gpus = at::accelerator::deviceCount();
-    if (std::stoi(index) >= gpus) tessera::user_error("--device ", device, ": there are only ", gpus, " GPUs");
-    const at::Device chosen(at::kCUDA, static_cast<at::DeviceIndex>(std::stoi(index)));
-    at::accelerator::setDeviceIndex(chosen.index());  // kernels run on the current device
+    if (chosen.is_cuda()) at::accelerator::setDeviceIndex(chosen.index());  // kernels run on the current device
     return chosen;
   }
 
