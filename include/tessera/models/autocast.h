@@ -1,6 +1,11 @@
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include <ATen/autocast_mode.h>
+
+#include <tessera/ops/numeric.h>
 
 namespace tessera {
 
@@ -21,6 +26,21 @@ class Autocast {
 
  private:
   at::DeviceType device_;
+};
+
+/// Applies a setting such as training.precision for one scope: autocast for bf16 and fp16, no autocast for float32.
+class PrecisionScope {
+ public:
+  PrecisionScope(const at::Device& device, const std::string& precision) {
+    if (precision == "float32")
+      no_autocast_.emplace();
+    else
+      autocast_.emplace(device.type(), precision == "bf16" ? at::kBFloat16 : at::kHalf);
+  }
+
+ private:
+  std::optional<Autocast> autocast_;
+  std::optional<NoAutocast> no_autocast_;
 };
 
 }  // namespace tessera

@@ -3,13 +3,13 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
-#include "src/training/run/tower_precision.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/data/features/feature_writer.h>
 #include <tessera/data/loading/loader.h>
+#include <tessera/models/autocast.h>
 #include <tessera/training/config/resume_rules.h>
 #include <tessera/training/run/image_features.h>
 #include <tessera/training/run/training_run.h>
@@ -111,7 +111,7 @@ FeatureManifest write_image_features(const Config& config) {
   EvaluationReader reader(run.train, config.model.preprocessing, config.evaluation.batch_size,
                           config.data.loader.threads);
   const at::NoGradGuard no_grad;
-  const TowerPrecision precision(run.device, config.training.precision);
+  const PrecisionScope precision(run.device, config.training.precision);
   using Clock = std::chrono::steady_clock;
   auto last_line = Clock::now();
   for (auto samples = reader.next(); !samples.empty(); samples = reader.next()) {
