@@ -5,8 +5,8 @@
 
 #include <ATen/ATen.h>
 
-#include "src/data/packing/sample_files.h"
 #include "tests/training/tiny_run.h"
+#include <tessera/data/packing/sample_files.h>
 #include <tessera/data/shapes/shapes.h>
 #include <tessera/io/safetensors.h>
 #include <tessera/io/tar_writer.h>

@@ -1,5 +1,3 @@
-#include "src/data/packing/sample_files.h"
-
 #include <algorithm>
 
 #include <nlohmann/json.hpp>
@@ -9,6 +7,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/data/image/encode.h>
+#include <tessera/data/packing/sample_files.h>
 
 namespace tessera {
 namespace {
