@@ -28,15 +28,18 @@ class Autocast {
   at::DeviceType device_;
 };
 
-/// Applies a setting such as training.precision for one scope: autocast for bf16 and fp16, no autocast for float32.
+/// Computes in a type for one scope: with autocast for bfloat16 and float16, without for float32.
 class PrecisionScope {
  public:
-  PrecisionScope(const at::Device& device, const std::string& precision) {
-    if (precision == "float32")
+  PrecisionScope(const at::Device& device, at::ScalarType type) {
+    if (type == at::kFloat)
       no_autocast_.emplace();
     else
-      autocast_.emplace(device.type(), precision == "bf16" ? at::kBFloat16 : at::kHalf);
+      autocast_.emplace(device.type(), type);
   }
+  /// `precision` is the value of a setting such as training.precision: float32, bf16 or fp16.
+  PrecisionScope(const at::Device& device, const std::string& precision)
+      : PrecisionScope(device, precision == "bf16" ? at::kBFloat16 : precision == "fp16" ? at::kHalf : at::kFloat) {}
 
  private:
   std::optional<Autocast> autocast_;
