@@ -92,7 +92,7 @@ void embed_pictures(const Embedder& embedder, const Options& options, const View
 }
 
 void embed_captions(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
-  tools::embed_texts(embedder, tools::read_texts(options.texts), {options.batch_size, needs}, rows);
+  tools::embed_texts(embedder, split_lines(io::read_file(options.texts)), {options.batch_size, needs}, rows);
 }
 
 /// Converts embeddings to the form that is written: normalized (without --raw), and of the type in --type.

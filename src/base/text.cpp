@@ -96,6 +96,14 @@ std::vector<std::string> split(std::string_view text, char separator) {
   }
 }
 
+std::vector<std::string> split_lines(std::string_view text) {
+  std::vector<std::string> lines = split(text, '\n');
+  if (lines.back().empty()) lines.pop_back();
+  for (std::string& line : lines)
+    if (line.ends_with('\r')) line.pop_back();
+  return lines;
+}
+
 std::string_view strip(std::string_view text) {
   constexpr std::string_view space = " \t\r\n\f\v";
   const std::size_t first = text.find_first_not_of(space);

@@ -5,10 +5,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/data/tokenizers/json/base64.h"
 #include "src/data/tokenizers/json/part.h"
 #include "src/data/tokenizers/sentencepiece_model.h"
 #include "src/data/tokenizers/tokenizer_config.h"
+#include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
@@ -67,8 +67,7 @@ class File {
 json read_merges(const std::string& path) {
   if (!fs::is_regular_file(path)) user_error(path, ": is missing: vocab.json needs it in the same folder");
   json out = json::array();
-  for (std::string& line : split(io::read_file(path), '\n')) {
-    if (line.ends_with('\r')) line.pop_back();
+  for (std::string& line : split_lines(io::read_file(path))) {
     if (line.empty() || line.starts_with("#version")) continue;
     if (!is_utf8(line)) user_error(path, ": line ", out.size() + 2, " is not UTF-8");
     out.push_back(std::move(line));
@@ -112,12 +111,8 @@ std::string of_word_pieces(const std::string& path, const std::string& bytes) {
   if (!is_utf8(bytes)) user_error(path, ": is not UTF-8; expected BERT's vocab.txt, one piece per line");
   const TokenizerConfig config(fs::path(path).parent_path().string());
   json vocabulary = json::object();
-  std::vector<std::string> lines = split(bytes, '\n');
-  if (lines.back().empty()) lines.pop_back();
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    if (lines[i].ends_with('\r')) lines[i].pop_back();
-    vocabulary[lines[i]] = i;
-  }
+  const std::vector<std::string> lines = split_lines(bytes);
+  for (std::size_t i = 0; i < lines.size(); ++i) vocabulary[lines[i]] = i;
   const std::string unknown = config.token("unk_token", "[UNK]"), begin = config.token("cls_token", "[CLS]"), end = config.token("sep_token", "[SEP]");
   File file({{"type", "WordPiece"}, {"unk_token", unknown}, {"continuing_subword_prefix", "##"}, {"max_input_chars_per_word", 100}, {"vocab", vocabulary}}, path);
   const bool lower = config.flag("do_lower_case", true);
@@ -158,7 +153,7 @@ std::string of_sentence_pieces(const std::string& path, const std::string& bytes
   json vocabulary = xlm_roberta ? xlm_roberta_vocabulary(*parts) : t5_vocabulary(*parts, extra_ids);
   File file({{"type", "Unigram"}, {"unk_id", xlm_roberta ? 3 : 2}, {"vocab", std::move(vocabulary)}, {"byte_fallback", false}}, path);
   if (!parts->normalization.empty())
-    file.set("normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", to_base64(parts->normalization)}});
+    file.set("normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", base64_encode(parts->normalization)}});
   const json metaspace = {{"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "always"}, {"split", true}};
   file.set("pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", json::array({{{"type", "WhitespaceSplit"}}, metaspace})}});
   file.set("decoder", metaspace);

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <vector>
 
-#include "src/data/tokenizers/json/base64.h"
 #include "src/data/tokenizers/json/characters.h"
 #include "src/data/tokenizers/json/part.h"
 #include "src/data/tokenizers/json/pattern.h"
 #include "src/data/tokenizers/normalization.h"
+#include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 
 namespace tessera::json_tokenizer {
@@ -288,9 +288,13 @@ std::shared_ptr<const Normalizer> with_settings(const Part& part) {
   }
   if (type == "Precompiled") {
     part.allow({"precompiled_charsmap"});
-    const std::optional<std::string> map = from_base64(part.text("precompiled_charsmap"));
-    if (!map) part.refuse("has a map that is not Base64: the file is damaged");
-    return make_precompiled(*map, part.origin());
+    std::string map;
+    try {
+      map = base64_decode(part.text("precompiled_charsmap"));
+    } catch (const UserError&) {
+      part.refuse("has a map that is not Base64: the file is damaged");
+    }
+    return make_precompiled(map, part.origin());
   }
   return nullptr;
 }
