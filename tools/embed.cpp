@@ -30,7 +30,6 @@ struct Options {
   std::string architecture;
   std::vector<std::string> images;
   std::string data;
-  std::string data_option = "--source";  // the option's name as the user wrote it
   std::string texts;
   std::string out;
   std::string sparse;
@@ -54,9 +53,9 @@ at::Tensor unit(const at::Tensor& rows) {
 
 /// Embeds the images of a source; rows are named by the samples' keys. Skips unreadable images with a warning.
 void embed_source(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
-  const std::string& option = options.data_option;
-  const auto choice = sources().resolve(source_from_text(options.data, option), option);
-  EvaluationReader reader(sources().make(choice, option), embedder.preprocessing(), options.batch_size,
+  constexpr const char* kOption = "--source";
+  const auto choice = sources().resolve(source_from_text(options.data, kOption), kOption);
+  EvaluationReader reader(sources().make(choice, kOption), embedder.preprocessing(), options.batch_size,
                           options.threads.value_or(at::get_num_threads()));
   for (auto samples = reader.next(); !samples.empty(); samples = reader.next()) {
     std::vector<std::string> keys;
@@ -68,7 +67,7 @@ void embed_source(const Embedder& embedder, const Options& options, const ViewNe
     rows(keys, embedder.images(image_batch(pixels, embedder.preprocessing()), needs));
   }
   for (const auto& [reason, count] : reader.statistics().skipped)
-    log::warning(option, " ", options.data, ": left out ", with_thousands(count), " samples (", reason, ")");
+    log::warning(kOption, " ", options.data, ": left out ", with_thousands(count), " samples (", reason, ")");
 }
 
 /// Embeds image files; rows are named by the paths. Skips unreadable files with a warning for each.
@@ -93,7 +92,7 @@ void embed_pictures(const Embedder& embedder, const Options& options, const View
 }
 
 void embed_captions(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
-  tools::embed_texts(embedder, tools::read_texts(options.texts), {options.batch_size, needs}, rows);
+  tools::embed_texts(embedder, split_lines(io::read_file(options.texts)), {options.batch_size, needs}, rows);
 }
 
 /// Converts embeddings to the form that is written: normalized (without --raw), and of the type in --type.
@@ -162,7 +161,7 @@ void write_sparse(const Embedder& embedder, const Options& options) {
 void check(const Options& options) {
   if (!options.has_pictures() && options.texts.empty())
     user_error("nothing to embed: give --images FILE..., --source SOURCE or --texts FILE");
-  if (!options.images.empty() && !options.data.empty()) user_error("give --images or ", options.data_option, ", not both");
+  if (!options.images.empty() && !options.data.empty()) user_error("give --images or --source, not both");
   if (options.text_encoder_free && options.sparse.empty())
     user_error("--text-encoder-free needs --sparse FILE: it makes sparse embeddings of texts");
   if (options.out.empty() && options.sparse.empty())
@@ -209,20 +208,13 @@ int main(int argc, char** argv) {
                  "OpenCLIP's name of the checkpoint's model (such as ViT-B-32), needed if there is no open_clip_config.json next to it");
   app.add_option("--images", options.images,
                  "image files (JPEG, PNG, WebP); unreadable files are reported and skipped");
-  for (const std::string name : {"--source", "--data"})
-    app.add_option_function<std::string>(
-        name,
-        [&options, name](const std::string& text) {
-          options.data = text;
-          options.data_option = name;
-        },
-        name == "--data" ? "the same as --source"
-                         : "images of a source: shapes, a folder, a .tar or .csv file (columns filepath and title), or "
-                           "{name: SOURCE, ...}; unreadable images are skipped and counted, and the first ones are named");
+  app.add_option("--source", options.data,
+                 "images of a source: shapes, a folder, a .tar or .csv file (columns filepath and title), or "
+                 "{name: SOURCE, ...}; unreadable images are skipped and counted, and the first ones are named");
   app.add_option("--texts", options.texts, "text file with one caption per line");
   app.add_option("--out", options.out,
                  "file to write: .safetensors, or .npy with the images' keys in NAME.keys.txt next to it");
-  app.add_flag("--dense,--patches", options.dense,
+  app.add_flag("--dense", options.dense,
                "with --out: also write the embeddings of patches and tokens, image_patches [N, P, D], text_tokens [M, L, D] and "
                "text_mask [M, L] (true: a token, not padding); next to X.npy: X.patches.npy, X.tokens.npy and X.mask.npy");
   tools::add_default(app, "--type", options.type, "type of the numbers in --out: float32 or float16")

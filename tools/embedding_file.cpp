@@ -21,12 +21,6 @@ const char* npy_type(at::ScalarType type) {
   return type == at::kHalf ? "<f2" : "<f4";
 }
 
-std::vector<std::string> lines_of(std::string_view text) {
-  std::vector<std::string> lines = split(std::string(text), '\n');
-  lines.pop_back();  // the empty string after the last newline
-  return lines;
-}
-
 }  // namespace
 
 EmbeddingFile::EmbeddingFile(std::string path)
@@ -78,7 +72,7 @@ void EmbeddingFile::write_safetensors(std::map<std::string, std::string> metadat
   if (keys_ && keys_->size() > kMostKeysInHeader)
     write_keys();
   else if (keys_)
-    metadata["images"] = nlohmann::json(lines_of(keys_->bytes())).dump();
+    metadata["images"] = nlohmann::json(split_lines(keys_->bytes())).dump();
   io::save_safetensors(path_, tensors, metadata);
 }
 

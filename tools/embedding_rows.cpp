@@ -49,15 +49,6 @@ void for_each_batch(std::size_t count, std::int64_t batch_size,
 
 }  // namespace
 
-std::vector<std::string> read_texts(const std::string& path) {
-  std::vector<std::string> lines = split(io::read_file(path), '\n');
-  if (!lines.empty() && lines.back().empty()) lines.pop_back();
-  for (std::string& line : lines) {
-    if (line.ends_with('\r')) line.pop_back();
-  }
-  return lines;
-}
-
 void embed_files(const Embedder& embedder, const std::vector<std::string>& paths, const EmbeddingWork& work,
                  const Rows& rows, const BadFile& bad) {
   for_each_batch(paths.size(), work.batch_size, [&](std::size_t first, std::size_t end) {

@@ -23,9 +23,6 @@ struct EmbeddingWork {
   ViewNeeds needs;
 };
 
-/// Reads one text per line; a newline at the end of the file does not add an empty text.
-std::vector<std::string> read_texts(const std::string& path);
-
 /// Embeds image files; the names are the paths. Skips files that cannot be read or decoded and reports them to `bad`; without `bad`, throws
 /// UserError for such a file.
 void embed_files(const Embedder& embedder, const std::vector<std::string>& paths, const EmbeddingWork& work,

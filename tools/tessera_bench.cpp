@@ -41,7 +41,7 @@ struct Common {
 
   void add_to(CLI::App& command) {
     command.option_defaults()->take_last();
-    add_default(command, "--device", device, "cpu, cuda or cuda:N");
+    add_default(command, "--device", device, "auto, cpu, cuda or cuda:N");
     tessera::tools::add_threads(command, threads);
     add_default(command, "--repeats", repeats, "timed runs; their median is reported")
         ->check(CLI::Range(1, 100000));
@@ -59,25 +59,27 @@ struct Common {
   }
 
   at::Device checked_device() const {
-    const std::string index = device.starts_with("cuda:") ? device.substr(5) : "0";
-    const bool digits =
-        !index.empty() && index.size() < 4 && index.find_first_not_of("0123456789") == std::string::npos;
-    if (device != "cpu" && ((device != "cuda" && !device.starts_with("cuda:")) || !digits))
-      tessera::user_error("--device ", device, ": expected cpu, cuda or cuda:N");
+    const at::Device chosen = tessera::parse_device(device);
     if (threads > 0) at::set_num_threads(threads);
-    if (device == "cpu") return at::kCPU;
-    if (!at::globalContext().hasCUDA())
-      tessera::user_error("--device ", device, ": LibTorch sees no GPU here; use cpu");
-    const int gpus = at::accelerator::deviceCount();
-    if (std::stoi(index) >= gpus) tessera::user_error("--device ", device, ": there are only ", gpus, " GPUs");
-    const at::Device chosen(at::kCUDA, static_cast<at::DeviceIndex>(std::stoi(index)));
-    at::accelerator::setDeviceIndex(chosen.index());  // kernels run on the current device
+    if (chosen.is_cuda()) at::accelerator::setDeviceIndex(chosen.index());  // kernels run on the current device
     return chosen;
   }
 
-  std::function<void(const std::string&)> progress() const {
-    if (quiet) return {};
-    return [](const std::string& line) { std::cerr << line << std::endl; };
+  // Passes the options to a benchmark's settings. Checks the path of the results before the measurement.
+  template <class Settings>
+  void apply_to(Settings& settings) const {
+    check_folder_of("--json", json);
+    settings.repeats = repeats;
+    settings.time_limit = time_limit;
+    if constexpr (requires { settings.progress; })
+      if (!quiet) settings.progress = [](const std::string& line) { std::cerr << line << std::endl; };
+  }
+
+  template <class Bench>
+  int report(const Bench& bench) const {
+    std::cout << to_markdown(bench);
+    if (!json.empty()) tessera::io::write_file(json, to_json(bench));
+    return 0;
   }
 };
 
@@ -147,9 +149,7 @@ struct LossCommand {
   int run() {
     settings.device = common.checked_device();
     settings.dtype = dtype_of(dtype);
-    settings.repeats = common.repeats;
-    settings.time_limit = common.time_limit;
-    settings.progress = common.progress();
+    common.apply_to(settings);
     std::sort(settings.batch_sizes.begin(), settings.batch_sizes.end());
     for (const std::string& text : objectives) settings.objectives.push_back(tessera::bench::parse_objective(text));
     if (common.on_demand)
@@ -161,12 +161,9 @@ struct LossCommand {
     }
     if (!model.empty()) settings.model = tessera::bench::load_model_settings(model);
     check_folder_of("--plot", plot);
-    check_folder_of("--json", common.json);
     const tessera::bench::LossBench bench = measure_losses(settings);
-    std::cout << to_markdown(bench);
     if (!plot.empty()) tessera::io::write_file(plot, to_svg(bench));
-    if (!common.json.empty()) tessera::io::write_file(common.json, to_json(bench));
-    return 0;
+    return common.report(bench);
   }
 };
 
@@ -235,9 +232,7 @@ struct KernelsCommand {
     keep_freed_memory();
     KernelBenchSettings settings;
     settings.device = common.checked_device();
-    settings.repeats = common.repeats;
-    settings.time_limit = common.time_limit;
-    settings.progress = common.progress();
+    common.apply_to(settings);
     settings.dtypes.clear();
     for (const std::string& name : dtypes) settings.dtypes.push_back(dtype_of(name));
     if (groups.empty() && encodings.empty() && similarities.empty() && slots.empty() && projections.empty() &&
@@ -268,11 +263,7 @@ struct KernelsCommand {
       settings.cross_entropies.push_back(tessera::bench::parse_cross_entropy_shape(shape));
     for (const std::string& shape : soft_cross_entropies)
       settings.cross_entropies.push_back(tessera::bench::parse_soft_cross_entropy_shape(shape));
-    check_folder_of("--json", common.json);
-    const tessera::bench::KernelBench bench = measure_kernels(settings);
-    std::cout << to_markdown(bench);
-    if (!common.json.empty()) tessera::io::write_file(common.json, to_json(bench));
-    return 0;
+    return common.report(measure_kernels(settings));
   }
 };
 
@@ -296,20 +287,15 @@ struct OptimizerCommand {
   int run() {
     tessera::bench::OptimizerBenchSettings settings;
     settings.device = common.checked_device();
-    settings.repeats = common.repeats;
-    settings.time_limit = common.time_limit;
+    common.apply_to(settings);
     for (const std::string& text : optimizers) settings.optimizers.push_back(tessera::bench::parse_optimizer(text));
     settings.model = tessera::bench::load_model_settings(model);
-    check_folder_of("--json", common.json);
     if (common.on_demand) {
       tessera::bench::OptimizerStep step(settings.model, settings.optimizers.at(0), settings.device);
       std::cout << tessera::bench::parameters_json(step.optimizer()) << std::endl;
       return take_turns(settings.device, [&] { step.run(); });
     }
-    const tessera::bench::OptimizerBench bench = measure_optimizers(settings);
-    std::cout << to_markdown(bench);
-    if (!common.json.empty()) tessera::io::write_file(common.json, to_json(bench));
-    return 0;
+    return common.report(measure_optimizers(settings));
   }
 };
 
@@ -340,16 +326,10 @@ struct ReadoutsCommand {
     tessera::bench::ReadoutBenchSettings settings;
     settings.device = common.checked_device();
     settings.dtype = dtype_of(dtype);
-    settings.repeats = common.repeats;
-    settings.time_limit = common.time_limit;
-    settings.progress = common.progress();
+    common.apply_to(settings);
     for (const std::string& text : readouts) settings.readouts.push_back(tessera::bench::parse_readout(text));
     for (const std::string& shape : shapes) settings.shapes.push_back(tessera::bench::parse_token_shape(shape));
-    check_folder_of("--json", common.json);
-    const tessera::bench::ReadoutBench bench = measure_readouts(settings);
-    std::cout << to_markdown(bench);
-    if (!common.json.empty()) tessera::io::write_file(common.json, to_json(bench));
-    return 0;
+    return common.report(measure_readouts(settings));
   }
 };
 
@@ -406,14 +386,8 @@ struct StepCommand {
       return take_turns(settings.step.device, [&] { settings.recorded ? step.run_recorded() : step.run(); },
                         /*released=*/true);
     }
-    settings.repeats = common.repeats;
-    settings.time_limit = common.time_limit;
-    settings.progress = common.progress();
-    check_folder_of("--json", common.json);
-    const tessera::bench::StepBench bench = measure_steps(settings);
-    std::cout << to_markdown(bench);
-    if (!common.json.empty()) tessera::io::write_file(common.json, to_json(bench));
-    return 0;
+    common.apply_to(settings);
+    return common.report(measure_steps(settings));
   }
 };
 
@@ -444,14 +418,8 @@ struct EfficiencyCommand {
     keep_freed_memory();
     settings.step.device = common.checked_device();
     settings.step.dtype = dtype_of(dtype);
-    settings.repeats = common.repeats;
-    settings.time_limit = common.time_limit;
-    settings.progress = common.progress();
-    check_folder_of("--json", common.json);
-    const tessera::bench::EfficiencyTable table = measure_efficiency(settings);
-    std::cout << to_markdown(table);
-    if (!common.json.empty()) tessera::io::write_file(common.json, to_json(table));
-    return 0;
+    common.apply_to(settings);
+    return common.report(measure_efficiency(settings));
   }
 };
 

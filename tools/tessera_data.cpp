@@ -5,7 +5,7 @@
 #include <tessera/base/error.h>
 
 int main(int argc, char** argv) {
-  CLI::App program("Prepares and inspects data: shards, the built-in data set, vocabularies and token ids.",
+  CLI::App program("Prepares and inspects data: shards, hard negatives, vocabularies and token ids.",
                    "tessera-data");
   program.require_subcommand(1);
   const std::vector<tessera::tools::Command> commands = {
@@ -13,7 +13,6 @@ int main(int argc, char** argv) {
       tessera::tools::inspect_command(program),
       tessera::tools::pack_command(program),
       tessera::tools::read_command(program),
-      tessera::tools::shapes_command(program),
       tessera::tools::summarize_command(program),
       tessera::tools::tokenize_command(program),
       tessera::tools::train_sentencepiece_command(program),

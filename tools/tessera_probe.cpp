@@ -1,10 +1,10 @@
 #include <iostream>
 
-#include <ATen/Context.h>
 #include <nlohmann/json.hpp>
 
 #include "tools/command_line.h"
 #include <tessera/base/error.h>
+#include <tessera/measure/machine.h>
 #include <tessera/probe/compare.h>
 
 namespace {
@@ -20,17 +20,7 @@ struct Arguments {
 
 tessera::probe::RunOptions options_of(const Arguments& arguments) {
   tessera::probe::RunOptions options;
-  if (arguments.device.rfind("cuda", 0) == 0) {
-    if (!at::globalContext().hasCUDA())
-      tessera::user_error("--device ", arguments.device, ": no CUDA device is available; use cpu");
-  } else if (arguments.device != "cpu") {
-    tessera::user_error("--device ", arguments.device, ": expected cpu, cuda or cuda:N");
-  }
-  try {
-    options.device = at::Device(arguments.device);
-  } catch (const c10::Error&) {
-    tessera::user_error("--device ", arguments.device, ": expected cpu, cuda or cuda:N");
-  }
+  options.device = tessera::parse_device(arguments.device);
   options.dtype = arguments.dtype == "float64"    ? at::kDouble
                   : arguments.dtype == "bfloat16" ? at::kBFloat16
                                                   : at::kFloat;
@@ -84,7 +74,7 @@ int main(int argc, char** argv) {
       "Exit codes: 0 all agree; 1 some differ; 2 a case could not be read or run.");
   Arguments arguments;
   app.add_option("paths", arguments.paths, "reference cases (.safetensors, .json, .jsonl), or folders with such files");
-  tessera::tools::add_default(app, "--device", arguments.device, "cpu, cuda or cuda:N");
+  tessera::tools::add_default(app, "--device", arguments.device, "auto, cpu, cuda or cuda:N");
   tessera::tools::add_default(app, "--dtype", arguments.dtype,
                               "type of the inputs; bfloat16 runs under autocast and allows 100 times the tolerance")
       ->check(CLI::IsMember({"float32", "float64", "bfloat16"}));

@@ -103,21 +103,3 @@ inline unsigned __ballot_sync(unsigned, int predicate) {
 inline int __ffs(int bits) {
   return __builtin_ffs(bits);
 }
-template <class T>
-T atomicAdd(T* to, T value) {
-  const T before = *to;
-  *to = before + value;
-  return before;
-}
-template <class T>
-T atomicMax(T* to, T value) {
-  const T before = *to;
-  if (value > before) *to = value;
-  return before;
-}
-template <class T>
-T atomicOr(T* to, T value) {
-  const T before = *to;
-  *to = before | value;
-  return before;
-}

@@ -1,28 +1,19 @@
 #include "kernels/max_similarity/max_similarity.h"
 
-#include <string>
+#include "kernels/argument_check.h"
 
 namespace tessera::kernels {
 namespace {
 
-Status between(const char* name, std::int64_t least, std::int64_t most, std::int64_t value) {
-  if (value >= least && value <= most) return {};
-  const bool low = value < least;
-  return Status::failure(std::string("max_similarity: ") + name + " must be at " + (low ? "least " : "most ") +
-                         std::to_string(low ? least : most) + ", but is " + std::to_string(value));
-}
-
-Status present(const char* name, const void* pointer) {
-  return pointer != nullptr ? Status() : Status::failure(std::string("max_similarity: ") + name + " is a null pointer");
-}
-
-Status check(const MaxSimilarityProblem& problem) {
-  constexpr std::int64_t kAny = INT64_MAX, kMostRows = MaxSimilarityProblem::kMostRows;
-  if (Status status = between("images", 0, kAny, problem.images); !status.ok()) return status;
-  if (Status status = between("patches", 1, kMostRows, problem.patches); !status.ok()) return status;
-  if (Status status = between("texts", 0, kAny, problem.texts); !status.ok()) return status;
-  if (Status status = between("tokens", 0, kMostRows, problem.tokens); !status.ok()) return status;
-  return between("width", 1, kAny, problem.width);
+ArgumentCheck check_problem(const MaxSimilarityProblem& problem) {
+  constexpr std::int64_t kMostRows = MaxSimilarityProblem::kMostRows;
+  ArgumentCheck found("max_similarity");
+  found.at_least("images", 0, problem.images);
+  found.at_least("patches", 1, problem.patches).at_most("patches", kMostRows, problem.patches);
+  found.at_least("texts", 0, problem.texts);
+  found.at_least("tokens", 0, problem.tokens).at_most("tokens", kMostRows, problem.tokens);
+  found.at_least("width", 1, problem.width);
+  return found;
 }
 
 /// If one side is empty there are no pairs, and nothing is read.
@@ -31,30 +22,30 @@ bool is_empty(const MaxSimilarityProblem& problem) {
 }
 
 template <class Arguments>
-Status check_inputs(const Arguments& arguments) {
-  if (Status status = present("patches", arguments.patches); !status.ok()) return status;
-  if (Status status = present("patch_keep", arguments.patch_keep); !status.ok()) return status;
-  if (Status status = present("best_token", arguments.best_token); !status.ok()) return status;
-  if (arguments.problem.tokens == 0) return {};
-  if (Status status = present("tokens", arguments.tokens); !status.ok()) return status;
-  if (Status status = present("token_keep", arguments.token_keep); !status.ok()) return status;
-  return present("best_patch", arguments.best_patch);
+void check_inputs(const Arguments& arguments, ArgumentCheck& found) {
+  found.present("patches", arguments.patches).present("patch_keep", arguments.patch_keep);
+  found.present("best_token", arguments.best_token);
+  if (arguments.problem.tokens == 0) return;
+  found.present("tokens", arguments.tokens).present("token_keep", arguments.token_keep);
+  found.present("best_patch", arguments.best_patch);
 }
 
 }  // namespace
 
 Status check(const MaxSimilarityForward& arguments) {
-  if (Status status = check(arguments.problem); !status.ok() || is_empty(arguments.problem)) return status;
-  if (Status status = check_inputs(arguments); !status.ok()) return status;
-  if (Status status = present("i2t", arguments.i2t); !status.ok()) return status;
-  return present("t2i", arguments.t2i);
+  ArgumentCheck found = check_problem(arguments.problem);
+  if (!found.ok() || is_empty(arguments.problem)) return found.status();
+  check_inputs(arguments, found);
+  found.present("i2t", arguments.i2t).present("t2i", arguments.t2i);
+  return found.status();
 }
 
 Status check(const MaxSimilarityBackward& arguments) {
-  if (Status status = check(arguments.problem); !status.ok() || is_empty(arguments.problem)) return status;
-  if (Status status = check_inputs(arguments); !status.ok()) return status;
-  if (Status status = present("grad_i2t", arguments.grad_i2t); !status.ok()) return status;
-  return present("grad_t2i", arguments.grad_t2i);
+  ArgumentCheck found = check_problem(arguments.problem);
+  if (!found.ok() || is_empty(arguments.problem)) return found.status();
+  check_inputs(arguments, found);
+  found.present("grad_i2t", arguments.grad_i2t).present("grad_t2i", arguments.grad_t2i);
+  return found.status();
 }
 
 }  // namespace tessera::kernels

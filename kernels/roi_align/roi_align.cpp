@@ -1,63 +1,45 @@
 #include "kernels/roi_align/roi_align.h"
 
-#include <string>
-
+#include "kernels/argument_check.h"
 #include "kernels/roi_align/axis.h"
 
 namespace tessera::kernels {
 namespace {
 
-Status wrong(const std::string& what) {
-  return Status::failure("roi_align: " + what);
-}
-
 struct Size {
   const char* name;
-  std::int64_t value, least, most;
+  std::int64_t value, least;
 };
 
-struct Named {
-  const char* name;
-  const void* pointer;
-};
-
-Status check_problem(const RoiAlignProblem& p) {
+ArgumentCheck check_problem(const RoiAlignProblem& p) {
   constexpr std::int64_t kMost = 1 << 30;
+  ArgumentCheck found("roi_align");
   for (const Size& size :
-       {Size{"boxes", p.boxes, 0, kMost}, Size{"images", p.images, 1, kMost}, Size{"height", p.height, 1, kMost},
-        Size{"width", p.width, 1, kMost}, Size{"channels", p.channels, 1, kMost},
-        Size{"bin_rows", p.bin_rows, 1, kMost}, Size{"bin_columns", p.bin_columns, 1, kMost}}) {
-    if (size.value < size.least || size.value > size.most)
-      return wrong(std::string(size.name) + " must be in " + std::to_string(size.least) + ".." +
-                   std::to_string(size.most) + ", but is " + std::to_string(size.value));
-  }
-  return {};
-}
-
-template <class... Pointers>
-Status present(const Pointers&... named) {
-  Status result;
-  const auto look = [&](const Named& each) {
-    if (result.ok() && each.pointer == nullptr) result = wrong(std::string(each.name) + " is a null pointer");
-  };
-  (look(named), ...);
-  return result;
+       {Size{"boxes", p.boxes, 0}, Size{"images", p.images, 1}, Size{"height", p.height, 1}, Size{"width", p.width, 1},
+        Size{"channels", p.channels, 1}, Size{"bin_rows", p.bin_rows, 1}, Size{"bin_columns", p.bin_columns, 1}})
+    found.require(size.value >= size.least && size.value <= kMost, size.name,
+                  " must be in " + std::to_string(size.least) + ".." + std::to_string(kMost) + ", but is " +
+                      std::to_string(size.value));
+  return found;
 }
 
 }  // namespace
 
 Status check(const RoiAlignForward& a) {
-  if (Status status = check_problem(a.problem); !status.ok() || a.problem.boxes == 0) return status;
-  return present(Named{"corners", a.problem.corners}, Named{"image", a.problem.image}, Named{"features", a.features},
-                 Named{"out", a.out}, Named{"workspace", a.workspace});
+  ArgumentCheck found = check_problem(a.problem);
+  if (!found.ok() || a.problem.boxes == 0) return found.status();
+  found.present("corners", a.problem.corners).present("image", a.problem.image).present("features", a.features);
+  found.present("out", a.out).present("workspace", a.workspace);
+  return found.status();
 }
 
 Status check(const RoiAlignBackward& a) {
-  if (Status status = check_problem(a.problem); !status.ok()) return status;
-  const Status status = present(Named{"first", a.first}, Named{"of_features", a.of_features});
-  if (!status.ok() || a.problem.boxes == 0) return status;
-  return present(Named{"corners", a.problem.corners}, Named{"order", a.order}, Named{"gradient", a.gradient},
-                 Named{"workspace", a.workspace});
+  ArgumentCheck found = check_problem(a.problem);
+  found.present("first", a.first).present("of_features", a.of_features);
+  if (!found.ok() || a.problem.boxes == 0) return found.status();
+  found.present("corners", a.problem.corners).present("order", a.order).present("gradient", a.gradient);
+  found.present("workspace", a.workspace);
+  return found.status();
 }
 
 std::size_t roi_align_workspace(const RoiAlignProblem& p) {

@@ -1,51 +1,36 @@
 #include "kernels/text_pool/text_pool.h"
 
-#include <string>
+#include "kernels/argument_check.h"
 
 namespace tessera::kernels {
 namespace {
 
-Status wrong(const std::string& what) {
-  return Status::failure("text_conditioned_pool: " + what);
-}
-
-Status sizes(std::int64_t rows, const char* name, std::int64_t columns) {
-  if (rows < 0) return wrong("rows must be at least 0, but is " + std::to_string(rows));
-  if (columns < 1) return wrong(std::string(name) + " must be at least 1, but is " + std::to_string(columns));
-  return {};
-}
-
-struct Named {
-  const char* name;
-  const void* pointer;
-};
-
-template <class... Pointers>
-Status present(const Pointers&... named) {
-  Status result;
-  const auto look = [&](const Named& each) {
-    if (result.ok() && each.pointer == nullptr) result = wrong(std::string(each.name) + " is a null pointer");
-  };
-  (look(named), ...);
-  return result;
+ArgumentCheck check_sizes(std::int64_t rows, const char* name, std::int64_t columns) {
+  ArgumentCheck found("text_conditioned_pool");
+  found.at_least("rows", 0, rows).at_least(name, 1, columns);
+  return found;
 }
 
 }  // namespace
 
 Status check(const PatchSoftmax& a) {
-  if (Status status = sizes(a.rows, "patches", a.patches); !status.ok() || a.rows == 0) return status;
-  return present(Named{"scores", a.scores});
+  ArgumentCheck found = check_sizes(a.rows, "patches", a.patches);
+  if (a.rows > 0) found.present("scores", a.scores);
+  return found.status();
 }
 
 Status check(const PatchSoftmaxBackward& a) {
-  if (Status status = sizes(a.rows, "patches", a.patches); !status.ok() || a.rows == 0) return status;
-  return present(Named{"weights", a.weights}, Named{"gradient", a.gradient});
+  ArgumentCheck found = check_sizes(a.rows, "patches", a.patches);
+  if (a.rows > 0) found.present("weights", a.weights).present("gradient", a.gradient);
+  return found.status();
 }
 
 Status check(const PooledPairs& a) {
-  if (Status status = sizes(a.rows, "width", a.width); !status.ok() || a.rows == 0) return status;
-  return present(Named{"pooled", a.pooled}, Named{"text", a.text}, Named{"labels", a.labels}, Named{"scale", a.scale},
-                 Named{"bias", a.bias}, Named{"losses", a.losses});
+  ArgumentCheck found = check_sizes(a.rows, "width", a.width);
+  if (!found.ok() || a.rows == 0) return found.status();
+  found.present("pooled", a.pooled).present("text", a.text).present("labels", a.labels);
+  found.present("scale", a.scale).present("bias", a.bias).present("losses", a.losses);
+  return found.status();
 }
 
 }  // namespace tessera::kernels

@@ -15,7 +15,7 @@ PROGRAMS = {
     "evaluate": "evaluates checkpoints: retrieval, classification, segmentation, and an HTML report",
     "tessera-bench": "measures the cost of steps, losses, kernels, read-outs, data loading and optimizers on this machine",
     "tessera-convert": "reads and writes models of OpenCLIP, transformers, timm and others",
-    "tessera-data": "inspects data, packs it into shards, makes the built-in shapes, trains tokenizers",
+    "tessera-data": "inspects data, packs it into shards, makes hard negatives, trains tokenizers",
     "tessera-embed": "writes embeddings of images and texts to .safetensors or .npy files",
     "tessera-index": "builds and searches an inverted index of sparse embeddings",
     "tessera-probe": "runs reference cases through the modules that they name",

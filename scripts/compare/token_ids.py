@@ -76,7 +76,7 @@ def our_ids(programs, tokenizer, captions):
     name, file = ("clip-bpe", MERGES) if "clip-bpe" in tokenizer else ("wordpiece", VOCAB)
     command = [programs / "tessera-data", "tokenize", "--tokenizer", name, "--vocab", file]
     if "cleanup: full" in tokenizer:
-        command += ["--cleanup", "full"]
+        command += ["--set", "cleanup=full"]
     lines = "".join(json.dumps({"text": caption}) + "\n" for caption in captions)
     out = subprocess.run(command, input=lines, stdout=subprocess.PIPE, text=True, check=True).stdout
     return [json.loads(line)["ids"] for line in out.splitlines()]

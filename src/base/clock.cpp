@@ -15,4 +15,12 @@ std::string utc_now(const char* format) {
   return out.str();
 }
 
+double steady_seconds() {
+  return seconds_since({});
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 }  // namespace tessera

@@ -108,6 +108,12 @@ std::uint64_t fingerprint(std::string_view bytes, std::uint64_t seed) {
   return hash;
 }
 
+std::string hexadecimal(std::uint64_t number) {
+  std::string digits;
+  for (int shift = 60; shift >= 0; shift -= 4) digits += "0123456789abcdef"[number >> shift & 0xf];
+  return digits;
+}
+
 std::uint32_t crc32c(std::string_view bytes) {
   return reflected_crc(bytes, kCastagnoliTables);
 }

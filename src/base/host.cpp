@@ -1,8 +1,11 @@
 #include <tessera/base/host.h>
 
 #include <array>
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 namespace tessera {
@@ -10,6 +13,13 @@ namespace tessera {
 std::string host_name() {
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+std::string code_folder() {
+  Dl_info self{};
+  if (::dladdr(reinterpret_cast<const void*>(&code_folder), &self) == 0 || self.dli_fname == nullptr) return {};
+  std::error_code unknown;
+  return std::filesystem::canonical(self.dli_fname, unknown).parent_path().string();
 }
 
 std::string shell_line(const std::vector<std::string>& words) {

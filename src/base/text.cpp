@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <iomanip>
 #include <numeric>
+#include <sstream>
 
 namespace tessera {
 namespace {
@@ -94,6 +96,14 @@ std::vector<std::string> split(std::string_view text, char separator) {
   }
 }
 
+std::vector<std::string> split_lines(std::string_view text) {
+  std::vector<std::string> lines = split(text, '\n');
+  if (lines.back().empty()) lines.pop_back();
+  for (std::string& line : lines)
+    if (line.ends_with('\r')) line.pop_back();
+  return lines;
+}
+
 std::string_view strip(std::string_view text) {
   constexpr std::string_view space = " \t\r\n\f\v";
   const std::size_t first = text.find_first_not_of(space);
@@ -127,6 +137,12 @@ std::string with_thousands(long long value) {
   const std::size_t first = digits[0] == '-' ? 1 : 0;
   for (std::size_t i = digits.size(); i > first + 3;) digits.insert(i -= 3, ",");
   return digits;
+}
+
+std::string fixed(double value, int digits) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(digits) << value;
+  return out.str();
 }
 
 std::string format_bytes(double bytes) {

@@ -1,9 +1,9 @@
 #include <algorithm>
-#include <chrono>
 #include <ctime>
 
 #include <nlohmann/json.hpp>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/bench/data_bench.h>
 #include <tessera/data/image/training_views.h>
@@ -20,14 +20,10 @@ double processor_seconds(clockid_t clock) {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-double clock_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 // Runs `step` on one sample after the other until the time limit. Returns CPU seconds per sample.
 template <class Step>
 double cost_of(const IndexedSource& source, double time_limit, std::int64_t& samples, Step step) {
-  const double until = clock_seconds() + time_limit;
+  const double until = steady_seconds() + time_limit;
   std::int64_t index = 0;
   for (; index < std::min<std::int64_t>(source.size(), 8); ++index) step(index);  // warm-up
   samples = 0;
@@ -35,7 +31,7 @@ double cost_of(const IndexedSource& source, double time_limit, std::int64_t& sam
   do {
     step(index++ % source.size());
     ++samples;
-  } while (clock_seconds() < until);
+  } while (steady_seconds() < until);
   return (processor_seconds(CLOCK_THREAD_CPUTIME_ID) - begin) / static_cast<double>(samples);
 }
 
@@ -47,10 +43,10 @@ DataCost::Threads measure_loader(std::shared_ptr<const Source> source, const Dat
   Loader loader(std::move(source), nullptr, settings.preprocessing, loader_settings, needs, 0);
   for (std::int64_t i = 0; i < 2; ++i) loader.next();
   double samples = 0;
-  const double begin = clock_seconds(), cpu_begin = processor_seconds(CLOCK_PROCESS_CPUTIME_ID);
+  const double begin = steady_seconds(), cpu_begin = processor_seconds(CLOCK_PROCESS_CPUTIME_ID);
   do samples += static_cast<double>(loader.next().size());
-  while (clock_seconds() < begin + settings.time_limit);
-  return {threads, samples / (clock_seconds() - begin),
+  while (steady_seconds() < begin + settings.time_limit);
+  return {threads, samples / (steady_seconds() - begin),
           (processor_seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu_begin) / samples};
 }
 

@@ -50,8 +50,7 @@ void measure_towers(const std::string& configuration, const EfficiencySettings& 
   batch = batch.to(s.step.device);
   const auto embedding = [&](bool images) {
     return [&, images] {
-      std::optional<Autocast> autocast;
-      if (s.step.dtype == at::kBFloat16) autocast.emplace(s.step.device.type());
+      const PrecisionScope precision(s.step.device, s.step.dtype);
       if (images)
         model.encode_image(batch.images.begin()->second);
       else

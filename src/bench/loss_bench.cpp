@@ -171,8 +171,7 @@ ModelCost measure_model(const std::string& label, DualEncoder& model, const Obje
   for (const std::int64_t pairs : {1, 2}) {
     model.zero_grad();
     measure_towers(cost.towers, synthetic_batch(model, needs, pairs, s.device), [&](const Batch& batch) {
-      std::optional<Autocast> autocast;
-      if (s.dtype == at::kBFloat16) autocast.emplace(s.device.type());
+      const PrecisionScope precision(s.device, s.dtype);
       return model.forward(batch, needs);
     });
   }

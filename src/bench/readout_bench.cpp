@@ -51,8 +51,7 @@ ReadoutCost measure(const MeasuredModule& measured, const TokenShape& shape, con
   const auto step = [&] {
     at::Tensor out;
     {
-      std::optional<Autocast> autocast;
-      if (s.dtype == at::kBFloat16) autocast.emplace(s.device.type());
+      const PrecisionScope precision(s.device, s.dtype);
       out = measured.forward(leaves[0]);
     }
     torch::autograd::grad({out}, leaves, {at::ones_like(out)}, std::nullopt, /*create_graph=*/false,

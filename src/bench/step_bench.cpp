@@ -5,6 +5,7 @@
 #include <ATen/Context.h>
 #include <nlohmann/json.hpp>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/bench/step_bench.h>
@@ -16,10 +17,6 @@ namespace tessera::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 // Returns the median seconds of each phase. It waits for the device after each phase, so the phases add up to more than a step. Gradients
 // are reduced during the backward pass. Therefore the time of "reduce" is the difference between steps with and without reduction, which

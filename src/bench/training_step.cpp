@@ -122,8 +122,7 @@ std::function<void()> image_forward(const std::string& configuration, const Trai
   const TowerInput images = synthetic_batch(*model, Needs{}, s.batch_size, s.device).images.begin()->second;
   return [model, images, s] {
     const at::NoGradGuard no_grad;
-    std::optional<Autocast> autocast;
-    if (s.dtype == at::kBFloat16) autocast.emplace(s.device.type());
+    const PrecisionScope precision(s.device, s.dtype);
     model->encode_image(images);
   };
 }
@@ -168,8 +167,7 @@ bool TrainingStep::can_be_recorded() const {
 }
 
 std::map<std::string, TowerFeatures> TrainingStep::encode(const Batch& batch, bool images, bool views_joined) {
-  std::optional<Autocast> autocast;
-  if (settings_.dtype == at::kBFloat16) autocast.emplace(settings_.device.type());
+  const PrecisionScope precision(settings_.device, settings_.dtype);
   const auto& views = images ? needs_.images : needs_.texts;
   if (views_joined) {
     Needs of_one_kind;
@@ -204,8 +202,7 @@ Losses TrainingStep::forward(const Batch& batch, const How& how) {
   features.texts = encode(batch, /*images=*/false, how.views_joined);
   through(how, "text tower");
   if (teacher_) {
-    std::optional<Autocast> autocast;
-    if (settings_.dtype == at::kBFloat16) autocast.emplace(settings_.device.type());
+    const PrecisionScope precision(settings_.device, settings_.dtype);
     add_teacher_features(*teacher_, batch, needs_, features);
     through(how, "teacher");
   }

@@ -5,9 +5,8 @@
 #include <sstream>
 #include <vector>
 
-#include <dlfcn.h>
-
 #include <tessera/base/error.h>
+#include <tessera/base/host.h>
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
 
@@ -78,9 +77,7 @@ std::string shipped_folder() {
   // The folder of the program: PREFIX/bin/trainer or PREFIX/libexec/tessera/trainer.
   const fs::path folder = fs::read_symlink("/proc/self/exe", unknown).parent_path();
   // In a Python process, the folder of the library PREFIX/lib/libtessera.so.
-  Dl_info library = {};
-  ::dladdr(reinterpret_cast<const void*>(&list_configurations), &library);
-  const fs::path of_library = fs::path(library.dli_fname == nullptr ? "" : library.dli_fname).parent_path();
+  const fs::path of_library = code_folder();
   for (const fs::path& prefix : {folder.parent_path(), folder.parent_path().parent_path(), of_library.parent_path()})
     places.push_back(prefix / "share/tessera/configs");
   places.emplace_back(TESSERA_SOURCE_CONFIGS);

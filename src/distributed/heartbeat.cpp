@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "src/distributed/connection.h"
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/host.h>
 #include <tessera/base/job_error.h>
@@ -22,10 +23,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kInterval{1};
 constexpr std::uint64_t kGone = 0;  // the count that a rank publishes when it leaves normally
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // A rank's report: a count that grows, and the rank's place in the run.
 struct Beat {

@@ -7,9 +7,9 @@
 #include "src/evaluation/earlier_results.h"
 #include "src/evaluation/kept_slots.h"
 #include "src/evaluation/model_evaluation.h"
-#include "src/evaluation/progress.h"
 #include <tessera/base/clock.h>
 #include <tessera/base/digest.h>
+#include <tessera/base/progress.h>
 #include <tessera/base/text.h>
 #include <tessera/base/version.h>
 #include <tessera/config/environment.h>
@@ -190,7 +190,7 @@ Outcomes run_tasks(const std::vector<config::ModuleSettings>& tasks, SharedFeatu
   }
   for (const std::size_t i : fitting) {
     Progress progress(tasks.size() > 1 ? concat(tasks[i].name, " (", i + 1, " of ", tasks.size(), ")") : tasks[i].name,
-                      Progress::standard_error());
+                      "images");
     context.progress = [&](std::int64_t done, std::int64_t total) { progress.show(done, total); };
     auto outcome = try_task(tasks, i, "tasks", embedder, context);
     if (auto* failure = std::get_if<TaskFailure>(&outcome))

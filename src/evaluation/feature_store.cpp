@@ -17,10 +17,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kTexts = "texts.safetensors";
 
-std::string hexadecimal(std::uint64_t number) {
-  return concat(std::hex, number);
-}
-
 std::string digest_of(const at::Tensor& rows) {
   return hexadecimal(fingerprint({static_cast<const char*>(rows.const_data_ptr()), rows.nbytes()}));
 }

@@ -1,32 +1,14 @@
 #include <filesystem>
 
-#include <torch/cuda.h>
-
 #include <tessera/base/error.h>
 #include <tessera/data/tokenizers/published_tokenizer.h>
 #include <tessera/evaluation/inference.h>
 #include <tessera/models/foreign/foreign_model.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/measure/machine.h>
 #include <tessera/models/open_clip.h>
 
 namespace tessera {
-
-at::Device parse_device(const std::string& name) {
-  const auto count = static_cast<int>(torch::cuda::device_count());
-  const bool gpu = count > 0;
-  if (name == "auto") return gpu ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
-  if (name == "cpu") return at::kCPU;
-  if (name == "cuda" || name.starts_with("cuda:")) {
-    if (!gpu) user_error("--device ", name, ": this machine has no GPU that LibTorch can use: take cpu");
-    const std::string number = name == "cuda" ? "0" : name.substr(5);
-    const bool digits =
-        !number.empty() && number.size() < 4 && number.find_first_not_of("0123456789") == std::string::npos;
-    const int index = digits ? std::stoi(number) : -1;
-    if (index >= 0 && index < count) return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
-    user_error("--device ", name, ": expected cuda:0 to cuda:", count - 1);
-  }
-  user_error("--device ", name, ": expected auto, cpu, cuda or cuda:N");
-}
 
 namespace {
 

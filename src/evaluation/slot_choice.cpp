@@ -1,4 +1,3 @@
-#include <cstdio>
 #include <set>
 
 #include <nlohmann/json.hpp>
@@ -70,9 +69,7 @@ std::string weights_fingerprint(const std::map<std::string, at::Tensor>& weights
     mark = fingerprint(name, mark);
     mark = fingerprint({static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()}, mark);
   }
-  std::array<char, 17> text{};
-  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(mark));
-  return text.data();
+  return hexadecimal(mark);
 }
 
 void write_slots(const std::string& path, const SlotChoice& choice) {

@@ -22,12 +22,6 @@ std::string path_in(const std::string& folder) {
   return folder + "/manifest.json";
 }
 
-std::string hexadecimal(std::uint64_t value) {
-  std::array<char, 17> text{};
-  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(value));
-  return text.data();
-}
-
 std::uint64_t from_hexadecimal(const std::string& text) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);

@@ -18,11 +18,9 @@ std::optional<std::int32_t> whole_number(std::string_view text) {
 
 }  // namespace
 
-TokenNames::TokenNames(std::string_view lines, const std::string& origin) : names_(split(lines, '\n')) {
-  if (!names_.empty() && names_.back().empty()) names_.pop_back();
+TokenNames::TokenNames(std::string_view lines, const std::string& origin) : names_(split_lines(lines)) {
   if (names_.empty()) user_error(origin, ": the vocabulary is empty; expected one token per line");
   for (std::size_t i = 0; i < names_.size(); ++i) {
-    if (names_[i].ends_with('\r')) names_[i].pop_back();
     if (!is_utf8(names_[i])) user_error(origin, ":", i + 1, ": not UTF-8: ", printable(names_[i], 40));
     tokens_.emplace(names_[i], static_cast<std::int32_t>(i));
   }

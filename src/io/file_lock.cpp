@@ -1,11 +1,11 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <fcntl.h>
 #include <unistd.h>
 #include <utility>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/host.h>
 #include <tessera/base/log.h>
@@ -32,12 +32,7 @@ std::string read_holder(int descriptor) {
 }
 
 std::string this_process() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  ::gmtime_r(&now, &utc);
-  std::array<char, 32> time{};
-  std::strftime(time.data(), time.size(), "%Y-%m-%d %H:%M:%S UTC", &utc);
-  return concat("process ", ::getpid(), " on ", host_name(), ", since ", time.data());
+  return concat("process ", ::getpid(), " on ", host_name(), ", since ", utc_now());
 }
 
 // The holder is only used in messages, so a failure here is ignored.

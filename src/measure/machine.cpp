@@ -15,7 +15,10 @@
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
+#include <torch/cuda.h>
 
+#include <tessera/base/clock.h>
+#include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
 namespace tessera {
@@ -64,15 +67,28 @@ std::int64_t own_bytes(const std::string& key) {
   return text.empty() ? 0 : std::stoll(text) * 1024;
 }
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 const c10::CachingAllocator::Stat& allocated_bytes(const c10::CachingDeviceAllocator::DeviceStats& stats) {
   return stats.allocated_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
 }
 
 }  // namespace
+
+at::Device parse_device(const std::string& name) {
+  const auto count = static_cast<int>(torch::cuda::device_count());
+  const bool gpu = count > 0;
+  if (name == "auto") return gpu ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+  if (name == "cpu") return at::kCPU;
+  if (name == "cuda" || name.starts_with("cuda:")) {
+    if (!gpu) user_error("--device ", name, ": this machine has no GPU that LibTorch can use: take cpu");
+    const std::string number = name == "cuda" ? "0" : name.substr(5);
+    const bool digits =
+        !number.empty() && number.size() < 4 && number.find_first_not_of("0123456789") == std::string::npos;
+    const int index = digits ? std::stoi(number) : -1;
+    if (index >= 0 && index < count) return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
+    user_error("--device ", name, ": expected cuda:0 to cuda:", count - 1);
+  }
+  user_error("--device ", name, ": expected auto, cpu, cuda or cuda:N");
+}
 
 std::string machine_name(const at::Device& device) {
   if (!device.is_cpu()) return gpu_name(device.index());

@@ -1,8 +1,6 @@
 #include <atomic>
-#include <iomanip>
 #include <mutex>
 #include <numeric>
-#include <sstream>
 #include <string_view>
 
 #include <ATen/ATen.h>
@@ -12,6 +10,7 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <tessera/base/recomputing.h>
+#include <tessera/base/text.h>
 #include <tessera/measure/operator_flops.h>
 #include <tessera/measure/step_meter.h>
 
@@ -174,15 +173,9 @@ double FlopCounter::recomputed() const {
 }
 
 std::string format_flops(double flops) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(2);
-  if (flops >= 1e12)
-    out << flops / 1e12 << " TFLOPs";
-  else if (flops >= 1e9)
-    out << flops / 1e9 << " GFLOPs";
-  else
-    out << flops / 1e6 << " MFLOPs";
-  return out.str();
+  if (flops >= 1e12) return fixed(flops / 1e12, 2) + " TFLOPs";
+  if (flops >= 1e9) return fixed(flops / 1e9, 2) + " GFLOPs";
+  return fixed(flops / 1e6, 2) + " MFLOPs";
 }
 
 struct MemoryMeter::Impl {

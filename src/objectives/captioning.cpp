@@ -62,21 +62,6 @@ at::Tensor real_first(const at::Tensor& x, const at::Tensor& real) {
   return x.gather(1, order.unsqueeze(2).expand_as(x));
 }
 
-/// Applies decoder.precision during its lifetime.
-class DecoderPrecision {
- public:
-  DecoderPrecision(const std::string& precision, const at::Device& device) {
-    if (precision == "bf16")
-      autocast_.emplace(device.type());
-    else
-      no_autocast_.emplace();
-  }
-
- private:
-  std::optional<Autocast> autocast_;
-  std::optional<NoAutocast> no_autocast_;
-};
-
 at::Tensor first_places(const at::Tensor& all, std::int64_t count) {
   return all.narrow(1, 0, count);
 }
@@ -125,7 +110,7 @@ Needs Captioning::needs() const {
   const bool captions = settings_.caption_weight > 0;
   if (captions)
     needs.texts[settings_.text_view] = {.student = false, .input_ids = true, .optional = settings_.skip_absent};
-  if (settings_.uses_boxes()) needs.texts[settings_.phrase_view] = {.student = false, .input_ids = true, .optional = captions};
+  if (settings_.uses_boxes()) needs.texts[kPhrases] = {.student = false, .input_ids = true, .optional = captions};
   return needs;
 }
 
@@ -202,7 +187,7 @@ at::Tensor Captioning::sum_of_tiles(const Memory& memory, const TileBody& body) 
     const at::Tensor tokens = memory.tokens.slice(0, first, first + chunk);
     const at::Tensor mask = memory.mask.defined() ? memory.mask.slice(0, first, first + chunk) : at::Tensor();
     const auto tile = [=, precision = settings_.decoder.precision](const at::Tensor& own) {
-      const DecoderPrecision scope(precision, own.device());
+      const PrecisionScope scope(own.device(), precision);
       return body({own, mask, {}}, first);
     };
     sums.push_back(chunk < images ? recomputed(tile, tokens, learned_) : tile(tokens));
@@ -232,13 +217,13 @@ at::Tensor Captioning::caption_loss(const Memory& memory, const Texts& texts, co
 
 void Captioning::add_box_losses(const Features& features, const Memory& memory, const ProcessGroup& group, Losses& losses) {
   const Boxes& boxes = features.image(settings_.image_view).boxes;
-  const Texts given = texts_of(features.text(settings_.phrase_view), memory, settings_.phrase_view);
+  const Texts given = texts_of(features.text(kPhrases), memory, kPhrases);
   TORCH_CHECK(boxes.corners.defined() && boxes.mask.defined(), "captioning: the boxes of ", settings_.image_view, " are missing");
   const at::Tensor& ids = given.ids;
   TORCH_CHECK(boxes.corners.dim() == 3 && boxes.mask.sizes() == ids.sizes().slice(0, 2) && boxes.corners.size(2) == kCoordinates &&
                   boxes.corners.sizes().slice(0, 2) == boxes.mask.sizes(),
               "captioning: the boxes must be [B, R, 4] and their mask [B, R] = ", ids.sizes().slice(0, 2), ", as the texts of ",
-              settings_.phrase_view, ", got ", boxes.corners.sizes(), " and ", boxes.mask.sizes());
+              kPhrases, ", got ", boxes.corners.sizes(), " and ", boxes.mask.sizes());
   const at::Tensor there = boxes.mask & given.said.any(2), said = given.said & there.unsqueeze(2);
   const at::Tensor box = box_tokens(boxes.corners.masked_fill(there.logical_not().unsqueeze(2), 0), settings_.coordinate_bins);
   const at::Tensor counted = there.unsqueeze(2).expand_as(box);
@@ -281,7 +266,7 @@ Losses Captioning::forward(const Features& features, const StepContext& context)
 }
 
 at::Tensor Captioning::write(const TowerFeatures& image, const std::vector<std::int64_t>& ends) {
-  const DecoderPrecision scope(settings_.decoder.precision, image.encoder_tokens.device());
+  const PrecisionScope scope(image.encoder_tokens.device(), settings_.decoder.precision);
   const at::NoGradGuard no_grad;
   const Memory memory = memory_of(image);
   const std::int64_t batch = memory.tokens.size(0);
@@ -300,7 +285,7 @@ at::Tensor Captioning::write(const TowerFeatures& image, const std::vector<std::
 }
 
 TokenHits Captioning::token_hits(const TowerFeatures& image, const at::Tensor& ids, const at::Tensor& mask) {
-  const DecoderPrecision scope(settings_.decoder.precision, image.encoder_tokens.device());
+  const PrecisionScope scope(image.encoder_tokens.device(), settings_.decoder.precision);
   const at::NoGradGuard no_grad;
   decoder_->check_length(ids.size(1));
   const at::Tensor said = said_of(ids, mask, settings_.padding_id);
@@ -314,7 +299,7 @@ TokenHits Captioning::token_hits(const TowerFeatures& image, const at::Tensor& i
 
 at::Tensor Captioning::locate(const TowerFeatures& image, const at::Tensor& ids, const at::Tensor& mask) {
   TORCH_CHECK(settings_.referring_weight > 0, "captioning: referring_weight is 0, so this decoder has not learned to find boxes");
-  const DecoderPrecision scope(settings_.decoder.precision, image.encoder_tokens.device());
+  const PrecisionScope scope(image.encoder_tokens.device(), settings_.decoder.precision);
   const at::NoGradGuard no_grad;
   decoder_->check_length(ids.size(2));
   const at::Tensor said = said_of(ids, mask, settings_.padding_id).flatten(0, 1);

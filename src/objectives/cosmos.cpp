@@ -7,7 +7,6 @@
 #include "src/objectives/common/counted_views.h"
 #include "src/objectives/common/pair_features.h"
 #include <tessera/base/error.h>
-#include <tessera/base/half_cosine.h>
 #include <tessera/distributed/collectives.h>
 #include <tessera/models/layers.h>
 #include <tessera/models/multi_head_attention.h>
@@ -183,8 +182,7 @@ void Cosmos::after_step(const StepContext& done) {
 }
 
 double Cosmos::teacher_momentum(const StepContext& step) const {
-  return half_cosine(step.step, step.total_steps, settings_.teacher_momentum,
-                     settings_.teacher_momentum_end.value_or(settings_.teacher_momentum));
+  return settings_.momentum.at(step);
 }
 
 Losses Cosmos::forward(const Features& features, const StepContext& context) {

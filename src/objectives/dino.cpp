@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "src/objectives/common/counted_views.h"
-#include <tessera/base/error.h>
+#include "src/objectives/common/pair_features.h"
 #include <tessera/objectives/dino.h>
 #include <tessera/ops/numeric.h>
 
@@ -36,12 +36,8 @@ double Dino::teacher_momentum(const StepContext& step) const {
 
 namespace {
 
-// Throws UserError and not c10::Error, because settings decide what a tower outputs.
 const at::Tensor& global_of(const TowerFeatures& view) {
-  if (!view.global.defined())
-    user_error(
-        "objective dino needs one embedding per image (image_global), which the image tower does not output: set "
-        "model.image.readout to gap or another that does (none is only for objectives that read tokens)");
+  if (!view.global.defined()) refuse_missing_feature("dino", "image_global");
   return view.global;
 }
 

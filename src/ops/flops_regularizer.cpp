@@ -1,12 +1,10 @@
 #include "kernels/flops_regularizer/flops_regularizer.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DeviceGuard.h>
-#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
+#include "src/ops/dispatch.h"
 #include "src/ops/kernel_call.h"
 #include "src/ops/operators.h"
 #include <tessera/ops/flops_regularizer.h>
@@ -99,9 +97,7 @@ at::Tensor backward_on_meta(const at::Tensor&, const at::Tensor& column_mean, c1
 }
 
 Pair call_forward(const at::Tensor& encoding) {
-  static const auto forward = c10::Dispatcher::singleton()
-                                  .findSchemaOrThrow("tessera::_flops_regularizer", "")
-                                  .typed<decltype(forward_on_device)>();
+  static const auto forward = operation<decltype(forward_on_device)>("tessera::_flops_regularizer");
   return forward.call(encoding);
 }
 
@@ -121,9 +117,7 @@ class FusedFlopsRegularizer : public torch::autograd::Function<FusedFlopsRegular
                                                  torch::autograd::variable_list gradients) {
     TORCH_CHECK(!at::GradMode::is_enabled(),
                 "flops_regularizer has no second derivatives in float32 and bfloat16: give it a float64 encoding");
-    static const auto backward = c10::Dispatcher::singleton()
-                                     .findSchemaOrThrow("tessera::_flops_regularizer_backward", "")
-                                     .typed<decltype(backward_on_device)>();
+    static const auto backward = operation<decltype(backward_on_device)>("tessera::_flops_regularizer_backward");
     return {backward.call(gradients[0], ctx->get_saved_variables()[0], ctx->saved_data["rows"].toSymInt(),
                           ctx->saved_data["dtype"].toScalarType())};
   }
@@ -178,26 +172,16 @@ void define_flops_regularizer(torch::Library& library) {
   library.def(
       "_flops_regularizer_backward(Tensor grad_loss, Tensor column_mean, SymInt rows, ScalarType dtype) -> Tensor",
       {at::Tag::pt2_compliant_tag});
-  library.impl("flops_regularizer", torch::dispatch(c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(operate)));
-  for (const c10::DispatchKey device : {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})
-    library.impl("flops_regularizer", torch::dispatch(device, TORCH_FN(operate_without_autocast)));
-  for (const c10::DispatchKey device : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA}) {
-    library.impl("_flops_regularizer", torch::dispatch(device, TORCH_FN(forward_on_device)));
-    library.impl("_flops_regularizer_backward", torch::dispatch(device, TORCH_FN(backward_on_device)));
-  }
-  library.impl("_flops_regularizer", torch::dispatch(c10::DispatchKey::Meta, TORCH_FN(forward_on_meta)));
-  library.impl("_flops_regularizer_backward", torch::dispatch(c10::DispatchKey::Meta, TORCH_FN(backward_on_meta)));
-  library.impl("_flops_regularizer", torch::dispatch(c10::DispatchKey::Autograd, TORCH_FN(forward_with_gradient)));
-  library.impl("_flops_regularizer_backward",
-               torch::dispatch(c10::DispatchKey::Autograd, torch::autograd::autogradNotImplementedFallback()));
+  implement<operate, operate_without_autocast>(library, "flops_regularizer");
+  implement_passes<forward_on_device, backward_on_device, forward_on_meta, backward_on_meta, forward_with_gradient>(
+      library, "_flops_regularizer");
 }
 
 at::Tensor flops_regularizer(const at::Tensor& encoding) {
   using namespace flops_regularizer_parts;
   register_operators();
-  static const auto operation =
-      c10::Dispatcher::singleton().findSchemaOrThrow("tessera::flops_regularizer", "").typed<decltype(operate)>();
-  return operation.call(encoding);
+  static const auto registered = operation<decltype(operate)>("tessera::flops_regularizer");
+  return registered.call(encoding);
 }
 
 at::Tensor flops_column_sums(const at::Tensor& encoding) {

@@ -5,11 +5,10 @@
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
+#include "src/ops/dispatch.h"
 #include "src/ops/kernel_call.h"
 #include "src/ops/operators.h"
 #include <tessera/ops/linear_cross_entropy.h>
@@ -225,9 +224,7 @@ Four forward_on_meta(const at::Tensor& hidden, const at::Tensor& weight, const a
 Four call_forward(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets, const Optional& bias,
                   std::int64_t ignore_index, Wanted wanted, const Optional& target_weights,
                   std::optional<std::int64_t> tile_elements) {
-  static const auto forward = c10::Dispatcher::singleton()
-                                  .findSchemaOrThrow("tessera::_linear_cross_entropy", "")
-                                  .typed<decltype(forward_on_device)>();
+  static const auto forward = operation<decltype(forward_on_device)>("tessera::_linear_cross_entropy");
   return forward.call(hidden, weight, targets, bias, ignore_index, wanted, target_weights, tile_elements);
 }
 
@@ -364,13 +361,8 @@ void define_linear_cross_entropy(torch::Library& library) {
       "_linear_cross_entropy(Tensor hidden, Tensor weight, Tensor targets, Tensor? bias, int ignore_index, bool[3] "
       "output_mask, Tensor? target_weights=None, int? tile=None) -> (Tensor loss, Tensor grad_hidden, Tensor grad_weight, Tensor grad_bias)",
       {at::Tag::pt2_compliant_tag});
-  library.impl("linear_cross_entropy", torch::dispatch(c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(operate)));
-  library.impl("linear_soft_cross_entropy",
-               torch::dispatch(c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(operate_soft)));
-  for (const c10::DispatchKey device : {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA}) {
-    library.impl("linear_cross_entropy", torch::dispatch(device, TORCH_FN(operate_under_autocast)));
-    library.impl("linear_soft_cross_entropy", torch::dispatch(device, TORCH_FN(operate_soft_under_autocast)));
-  }
+  implement<operate, operate_under_autocast>(library, "linear_cross_entropy");
+  implement<operate_soft, operate_soft_under_autocast>(library, "linear_soft_cross_entropy");
   for (const c10::DispatchKey device : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA})
     library.impl("_linear_cross_entropy", torch::dispatch(device, TORCH_FN(forward_on_device)));
   library.impl("_linear_cross_entropy", torch::dispatch(c10::DispatchKey::Meta, TORCH_FN(forward_on_meta)));
@@ -381,9 +373,8 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
                                 std::int64_t ignore_index, const at::Tensor& bias, at::Reduction::Reduction reduction) {
   using namespace linear_cross_entropy_parts;
   register_operators();
-  static const auto operation =
-      c10::Dispatcher::singleton().findSchemaOrThrow("tessera::linear_cross_entropy", "").typed<decltype(operate)>();
-  return operation.call(hidden, weight, targets, optional_of(bias), ignore_index, name_of(reduction));
+  static const auto registered = operation<decltype(operate)>("tessera::linear_cross_entropy");
+  return registered.call(hidden, weight, targets, optional_of(bias), ignore_index, name_of(reduction));
 }
 
 at::Tensor linear_soft_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& ids,
@@ -391,10 +382,8 @@ at::Tensor linear_soft_cross_entropy(const at::Tensor& hidden, const at::Tensor&
                                      at::Reduction::Reduction reduction, std::optional<std::int64_t> tile) {
   using namespace linear_cross_entropy_parts;
   register_operators();
-  static const auto operation = c10::Dispatcher::singleton()
-                                    .findSchemaOrThrow("tessera::linear_soft_cross_entropy", "")
-                                    .typed<decltype(operate_soft)>();
-  return operation.call(hidden, weight, ids, id_weights, optional_of(bias), name_of(reduction), tile);
+  static const auto registered = operation<decltype(operate_soft)>("tessera::linear_soft_cross_entropy");
+  return registered.call(hidden, weight, ids, id_weights, optional_of(bias), name_of(reduction), tile);
 }
 
 }  // namespace tessera

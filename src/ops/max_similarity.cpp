@@ -3,12 +3,10 @@
 #include <algorithm>
 
 #include <ATen/ATen.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DeviceGuard.h>
-#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
+#include "src/ops/dispatch.h"
 #include "src/ops/kernel_call.h"
 #include "src/ops/max_similarity_tiles.h"
 #include "src/ops/operators.h"
@@ -156,9 +154,7 @@ Pair backward_on_meta(const at::Tensor&, const at::Tensor&, const at::Tensor& pa
 
 Four call_forward(const at::Tensor& patches, const at::Tensor& tokens, const at::Tensor& patch_keep,
                   const at::Tensor& token_keep, Chunk chunk) {
-  static const auto forward = c10::Dispatcher::singleton()
-                                  .findSchemaOrThrow("tessera::_max_similarity", "")
-                                  .typed<decltype(forward_on_device)>();
+  static const auto forward = operation<decltype(forward_on_device)>("tessera::_max_similarity");
   return forward.call(patches, tokens, patch_keep, token_keep, chunk);
 }
 
@@ -177,9 +173,7 @@ class MaxSimilarity : public torch::autograd::Function<MaxSimilarity> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  torch::autograd::variable_list gradients) {
     TORCH_CHECK(!at::GradMode::is_enabled(), "max_similarity has no second derivatives");
-    static const auto backward = c10::Dispatcher::singleton()
-                                     .findSchemaOrThrow("tessera::_max_similarity_backward", "")
-                                     .typed<decltype(backward_on_device)>();
+    static const auto backward = operation<decltype(backward_on_device)>("tessera::_max_similarity_backward");
     const auto saved = ctx->get_saved_variables();
     const auto [patches, tokens] =
         backward.call(gradients[0], gradients[1], saved[0], saved[1], saved[2], saved[3], saved[4], saved[5]);
@@ -224,18 +218,9 @@ void define_max_similarity(torch::Library& library) {
       "_max_similarity_backward(Tensor grad_i2t, Tensor grad_t2i, Tensor patches, Tensor tokens, Tensor patch_keep, "
       "Tensor token_keep, Tensor best_token, Tensor best_patch) -> (Tensor grad_patches, Tensor grad_tokens)",
       {at::Tag::pt2_compliant_tag});
-  library.impl("max_similarity", torch::dispatch(c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(operate)));
-  for (const c10::DispatchKey device : {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})
-    library.impl("max_similarity", torch::dispatch(device, TORCH_FN(operate_without_autocast)));
-  for (const c10::DispatchKey device : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA}) {
-    library.impl("_max_similarity", torch::dispatch(device, TORCH_FN(forward_on_device)));
-    library.impl("_max_similarity_backward", torch::dispatch(device, TORCH_FN(backward_on_device)));
-  }
-  library.impl("_max_similarity", torch::dispatch(c10::DispatchKey::Meta, TORCH_FN(forward_on_meta)));
-  library.impl("_max_similarity_backward", torch::dispatch(c10::DispatchKey::Meta, TORCH_FN(backward_on_meta)));
-  library.impl("_max_similarity", torch::dispatch(c10::DispatchKey::Autograd, TORCH_FN(forward_with_gradient)));
-  library.impl("_max_similarity_backward",
-               torch::dispatch(c10::DispatchKey::Autograd, torch::autograd::autogradNotImplementedFallback()));
+  implement<operate, operate_without_autocast>(library, "max_similarity");
+  implement_passes<forward_on_device, backward_on_device, forward_on_meta, backward_on_meta, forward_with_gradient>(
+      library, "_max_similarity");
 }
 
 std::pair<at::Tensor, at::Tensor> max_similarity(const at::Tensor& patches, const at::Tensor& tokens,
@@ -243,9 +228,8 @@ std::pair<at::Tensor, at::Tensor> max_similarity(const at::Tensor& patches, cons
                                                  std::optional<std::int64_t> chunk) {
   using namespace max_similarity_parts;
   register_operators();
-  static const auto operation =
-      c10::Dispatcher::singleton().findSchemaOrThrow("tessera::max_similarity", "").typed<decltype(operate)>();
-  const auto [i2t, t2i] = operation.call(patches, tokens, patch_keep, token_keep, chunk);
+  static const auto registered = operation<decltype(operate)>("tessera::max_similarity");
+  const auto [i2t, t2i] = registered.call(patches, tokens, patch_keep, token_keep, chunk);
   return {i2t, t2i};
 }
 

@@ -1,13 +1,11 @@
 #include "kernels/roi_align/roi_align.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DeviceGuard.h>
-#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
 #include "kernels/roi_align/axis.h"
+#include "src/ops/dispatch.h"
 #include "src/ops/kernel_call.h"
 #include "src/ops/operators.h"
 #include <tessera/ops/numeric.h>
@@ -187,16 +185,13 @@ class RoiAlign : public torch::autograd::Function<RoiAlign> {
     ctx->saved_data["width"] = features.sym_size(2);
     ctx->saved_data["sampling_ratio"] = sampling_ratio;
     ctx->saved_data["aligned"] = aligned;
-    static const auto pass =
-        c10::Dispatcher::singleton().findSchemaOrThrow("tessera::_roi_align", "").typed<decltype(forward_on_device)>();
+    static const auto pass = operation<decltype(forward_on_device)>("tessera::_roi_align");
     return pass.call(features, boxes, image, output_size, sampling_ratio, aligned);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     TORCH_CHECK(!at::GradMode::is_enabled(), "roi_align has no second derivatives");
-    static const auto pass = c10::Dispatcher::singleton()
-                                 .findSchemaOrThrow("tessera::_roi_align_backward", "")
-                                 .typed<decltype(backward_on_device)>();
+    static const auto pass = operation<decltype(backward_on_device)>("tessera::_roi_align_backward");
     const auto saved = ctx->get_saved_variables();
     auto& data = ctx->saved_data;
     return {pass.call(gradients[0], saved[0], saved[1], data["images"].toSymInt(), data["height"].toSymInt(),
@@ -217,8 +212,7 @@ at::Tensor forward_with_gradient(const at::Tensor& features, const at::Tensor& b
 at::Tensor operate(const at::Tensor& features, const at::Tensor& boxes, const at::Tensor& image,
                    at::IntArrayRef output_size, std::int64_t sampling_ratio, bool aligned) {
   check(features, boxes, image, output_size);
-  static const auto pass =
-      c10::Dispatcher::singleton().findSchemaOrThrow("tessera::_roi_align", "").typed<decltype(forward_on_device)>();
+  static const auto pass = operation<decltype(forward_on_device)>("tessera::_roi_align");
   const at::ScalarType type = features.scalar_type();
   // A device without kernels computes in float64 with LibTorch's own operators.
   const at::ScalarType inner = !has_kernels(features) ? at::kDouble : type == at::kHalf ? at::kFloat : type;
@@ -245,27 +239,17 @@ void define_roi_align(torch::Library& library) {
       "_roi_align_backward(Tensor gradient, Tensor boxes, Tensor image, SymInt images, SymInt height, SymInt width, "
       "int sampling_ratio, bool aligned) -> Tensor",
       {at::Tag::pt2_compliant_tag});
-  library.impl("roi_align", torch::dispatch(c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(operate)));
-  for (const c10::DispatchKey device : {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})
-    library.impl("roi_align", torch::dispatch(device, TORCH_FN(operate_without_autocast)));
-  for (const c10::DispatchKey device : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA}) {
-    library.impl("_roi_align", torch::dispatch(device, TORCH_FN(forward_on_device)));
-    library.impl("_roi_align_backward", torch::dispatch(device, TORCH_FN(backward_on_device)));
-  }
-  library.impl("_roi_align", torch::dispatch(c10::DispatchKey::Meta, TORCH_FN(forward_on_meta)));
-  library.impl("_roi_align_backward", torch::dispatch(c10::DispatchKey::Meta, TORCH_FN(backward_on_meta)));
-  library.impl("_roi_align", torch::dispatch(c10::DispatchKey::Autograd, TORCH_FN(forward_with_gradient)));
-  library.impl("_roi_align_backward",
-               torch::dispatch(c10::DispatchKey::Autograd, torch::autograd::autogradNotImplementedFallback()));
+  implement<operate, operate_without_autocast>(library, "roi_align");
+  implement_passes<forward_on_device, backward_on_device, forward_on_meta, backward_on_meta, forward_with_gradient>(
+      library, "_roi_align");
 }
 
 at::Tensor roi_align(const at::Tensor& features, const at::Tensor& boxes, const at::Tensor& image,
                      const RoiAlignSettings& settings) {
   using namespace roi_align_parts;
   register_operators();
-  static const auto operation =
-      c10::Dispatcher::singleton().findSchemaOrThrow("tessera::roi_align", "").typed<decltype(operate)>();
-  return operation.call(features, boxes, image, settings.output_size, settings.sampling_ratio, settings.aligned);
+  static const auto registered = operation<decltype(operate)>("tessera::roi_align");
+  return registered.call(features, boxes, image, settings.output_size, settings.sampling_ratio, settings.aligned);
 }
 
 }  // namespace tessera

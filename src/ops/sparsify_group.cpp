@@ -1,9 +1,8 @@
 #include "kernels/sparsify_group/sparsify_group.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/library.h>
 
+#include "src/ops/dispatch.h"
 #include "src/ops/kernel_call.h"
 #include "src/ops/operators.h"
 #include "src/ops/sparsify_group.h"
@@ -126,18 +125,15 @@ void define_sparsify_group(torch::Library& library) {
       "sparsify_group(Tensor text_tokens, Tensor image_tokens, Tensor text_mask, *, str weights=\"minmax\", "
       "float? threshold=None, bool sparsify=True, float softmax_temperature=1.0) -> Tensor",
       {at::Tag::pt2_compliant_tag});
-  library.impl("sparsify_group", torch::dispatch(c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(operate)));
-  for (const c10::DispatchKey device : {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})
-    library.impl("sparsify_group", torch::dispatch(device, TORCH_FN(operate_without_autocast)));
+  implement<operate, operate_without_autocast>(library, "sparsify_group");
 }
 
 at::Tensor sparsify_group(const at::Tensor& text_tokens, const at::Tensor& image_tokens, const at::Tensor& text_mask,
                           const SparsifySettings& settings) {
   using namespace sparsify_group_parts;
   register_operators();
-  static const auto operation =
-      c10::Dispatcher::singleton().findSchemaOrThrow("tessera::sparsify_group", "").typed<decltype(operate)>();
-  return operation.call(text_tokens, image_tokens, text_mask, settings.weights, settings.threshold, settings.sparsify,
+  static const auto registered = operation<decltype(operate)>("tessera::sparsify_group");
+  return registered.call(text_tokens, image_tokens, text_mask, settings.weights, settings.threshold, settings.sparsify,
                         settings.softmax_temperature);
 }
 

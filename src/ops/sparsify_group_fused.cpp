@@ -1,13 +1,11 @@
 #include <array>
 
 #include <ATen/ATen.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DeviceGuard.h>
-#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
 #include "kernels/sparsify_group/sparsify_group.h"
+#include "src/ops/dispatch.h"
 #include "src/ops/kernel_call.h"
 #include "src/ops/operators.h"
 #include "src/ops/sparsify_group.h"
@@ -126,11 +124,6 @@ Pair backward_on_meta(const at::Tensor&, const at::Tensor& text, const at::Tenso
           output_mask[1] ? at::empty_symint(image.sym_sizes(), image.options()) : at::Tensor()};
 }
 
-template <class Signature>
-c10::TypedOperatorHandle<Signature> operation(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
-}
-
 Pair call_forward(const at::Tensor& text, const at::Tensor& image, const at::Tensor& mask, bool softmax,
                   Threshold threshold, double softmax_temperature) {
   static const auto forward = operation<decltype(forward_on_device)>("tessera::_sparsify_group");
@@ -193,15 +186,8 @@ void define_fused_sparsify_group(torch::Library& library) {
       "Tensor row_statistics, bool softmax, float? threshold, float softmax_temperature, bool[2] output_mask) -> "
       "(Tensor grad_text_tokens, Tensor grad_image_tokens)",
       {at::Tag::pt2_compliant_tag});
-  for (const c10::DispatchKey device : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA}) {
-    library.impl("_sparsify_group", torch::dispatch(device, TORCH_FN(forward_on_device)));
-    library.impl("_sparsify_group_backward", torch::dispatch(device, TORCH_FN(backward_on_device)));
-  }
-  library.impl("_sparsify_group", torch::dispatch(c10::DispatchKey::Meta, TORCH_FN(forward_on_meta)));
-  library.impl("_sparsify_group_backward", torch::dispatch(c10::DispatchKey::Meta, TORCH_FN(backward_on_meta)));
-  library.impl("_sparsify_group", torch::dispatch(c10::DispatchKey::Autograd, TORCH_FN(forward_with_gradient)));
-  library.impl("_sparsify_group_backward",
-               torch::dispatch(c10::DispatchKey::Autograd, torch::autograd::autogradNotImplementedFallback()));
+  implement_passes<forward_on_device, backward_on_device, forward_on_meta, backward_on_meta, forward_with_gradient>(
+      library, "_sparsify_group");
 }
 
 }  // namespace tessera

@@ -4,13 +4,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
-#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
+#include "src/ops/dispatch.h"
 #include "src/ops/kernel_call.h"
 #include "src/ops/operators.h"
 #include "src/ops/token_max_projection_tiles.h"
@@ -137,9 +135,7 @@ Three backward_on_meta(const at::Tensor&, const at::Tensor& encoding, const at::
 }
 
 Pair call_forward(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table, const at::Tensor& bias) {
-  static const auto forward = c10::Dispatcher::singleton()
-                                  .findSchemaOrThrow("tessera::_token_max_projection", "")
-                                  .typed<decltype(forward_on_device)>();
+  static const auto forward = operation<decltype(forward_on_device)>("tessera::_token_max_projection");
   return forward.call(tokens, mask, table, bias);
 }
 
@@ -158,9 +154,7 @@ class MaxProjection : public torch::autograd::Function<MaxProjection> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  torch::autograd::variable_list gradients) {
     TORCH_CHECK(!at::GradMode::is_enabled(), "token_max_projection has no second derivatives");
-    static const auto backward = c10::Dispatcher::singleton()
-                                     .findSchemaOrThrow("tessera::_token_max_projection_backward", "")
-                                     .typed<decltype(backward_on_device)>();
+    static const auto backward = operation<decltype(backward_on_device)>("tessera::_token_max_projection_backward");
     const auto saved = ctx->get_saved_variables();
     const Mask mask = saved[2].defined() ? Mask(saved[2]) : std::nullopt;
     const auto [tokens, table, bias] =
@@ -212,27 +206,17 @@ void define_token_max_projection(torch::Library& library) {
       "table, "
       "Tensor argmax, bool[3] output_mask) -> (Tensor grad_tokens, Tensor grad_table, Tensor grad_bias)",
       {at::Tag::pt2_compliant_tag});
-  library.impl("token_max_projection", torch::dispatch(c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(operate)));
-  for (const c10::DispatchKey device : {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})
-    library.impl("token_max_projection", torch::dispatch(device, TORCH_FN(operate_under_autocast)));
-  for (const c10::DispatchKey device : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA}) {
-    library.impl("_token_max_projection", torch::dispatch(device, TORCH_FN(forward_on_device)));
-    library.impl("_token_max_projection_backward", torch::dispatch(device, TORCH_FN(backward_on_device)));
-  }
-  library.impl("_token_max_projection", torch::dispatch(c10::DispatchKey::Meta, TORCH_FN(forward_on_meta)));
-  library.impl("_token_max_projection_backward", torch::dispatch(c10::DispatchKey::Meta, TORCH_FN(backward_on_meta)));
-  library.impl("_token_max_projection", torch::dispatch(c10::DispatchKey::Autograd, TORCH_FN(forward_with_gradient)));
-  library.impl("_token_max_projection_backward",
-               torch::dispatch(c10::DispatchKey::Autograd, torch::autograd::autogradNotImplementedFallback()));
+  implement<operate, operate_under_autocast>(library, "token_max_projection");
+  implement_passes<forward_on_device, backward_on_device, forward_on_meta, backward_on_meta, forward_with_gradient>(
+      library, "_token_max_projection");
 }
 
 TokenMaxProjection token_max_projection(const at::Tensor& tokens, const at::Tensor& mask, const at::Tensor& table,
                                         const at::Tensor& bias) {
   using namespace token_max_projection_parts;
   register_operators();
-  static const auto operation =
-      c10::Dispatcher::singleton().findSchemaOrThrow("tessera::token_max_projection", "").typed<decltype(operate)>();
-  const auto [encoding, argmax] = operation.call(tokens, mask.defined() ? Mask(mask) : std::nullopt, table, bias);
+  static const auto registered = operation<decltype(operate)>("tessera::token_max_projection");
+  const auto [encoding, argmax] = registered.call(tokens, mask.defined() ? Mask(mask) : std::nullopt, table, bias);
   return {encoding, argmax};
 }
 

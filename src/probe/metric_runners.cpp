@@ -13,7 +13,7 @@
 #include <tessera/evaluation/metrics/segmentation.h>
 #include <tessera/evaluation/metrics/slot_mask.h>
 #include <tessera/evaluation/metrics/slots.h>
-#include <tessera/evaluation/metrics/sparsity_statistics.h>
+#include <tessera/evaluation/metrics/sparsity_meter.h>
 #include <tessera/evaluation/metrics/token_group_iou.h>
 #include <tessera/evaluation/metrics/zero_shot.h>
 
@@ -237,12 +237,14 @@ Outputs interpretability_ranking(Run& run) {
 
 Outputs sparsity_statistics(Run& run) {
   read_settings(run, {});
-  const auto out = metrics::sparsity_statistics(run.input("encoding"));
-  return {{"active_per_row", out.active_per_row},
-          {"mean_active", number(out.mean_active)},
-          {"density", number(out.density)},
-          {"dead_columns", whole(out.dead_columns)},
-          {"expected_flops", number(out.expected_flops)}};
+  const at::Tensor encoding = run.input("encoding");
+  metrics::SparsityMeter meter;
+  meter.add(encoding);
+  return {{"active_per_row", encoding.gt(0).sum(1)},
+          {"mean_active", number(meter.mean_active())},
+          {"density", number(meter.mean_active() / static_cast<double>(encoding.size(1)))},
+          {"dead_columns", whole(meter.dead_columns())},
+          {"expected_flops", number(meter.expected_flops())}};
 }
 
 Outputs slot_selection(Run& run) {

@@ -1,6 +1,4 @@
 #include <cctype>
-#include <iomanip>
-#include <sstream>
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -100,12 +98,6 @@ std::string breakable(std::string_view text) {
     if (behind || text[i] == '@') cut(i);
   }
   return out + escape(text.substr(begin));
-}
-
-std::string fixed(double value, int digits) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(digits) << value;
-  return out.str();
 }
 
 std::string number_card(const std::string& value, const std::string& name) {

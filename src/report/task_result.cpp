@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/report/metric.h>
@@ -29,12 +30,9 @@ std::int64_t TaskResult::skipped_total() const {
 }
 
 std::string format_metric(const std::string& name, double value) {
+  if (report::is_share(name)) return fixed(100 * value, 2) + "%";
   std::ostringstream out;
-  if (report::is_share(name)) {
-    out << std::fixed << std::setprecision(2) << 100 * value << "%";
-  } else {
-    out << std::setprecision(4) << value;
-  }
+  out << std::setprecision(4) << value;
   return out.str();
 }
 
@@ -49,9 +47,7 @@ std::string format_interval(const std::string& name, const report::Interval& int
 }
 
 report::TaskOutcomes outcomes_of(const TaskResult& result) {
-  std::array<char, 17> mark{};
-  std::snprintf(mark.data(), mark.size(), "%016llx", static_cast<unsigned long long>(result.sample_mark));
-  return {result.task, result.data, mark.data(), result.samples, result.outcomes};
+  return {result.task, result.data, hexadecimal(result.sample_mark), result.samples, result.outcomes};
 }
 
 nlohmann::json to_json(const TaskResult& result) {

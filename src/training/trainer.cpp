@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "src/training/trainer_ranks.h"
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/job_error.h>
 #include <tessera/base/log.h>
@@ -23,10 +24,6 @@ using Clock = std::chrono::steady_clock;
 
 // How many steps may run before their losses are read back; this bounds the work lost to a non-finite step.
 constexpr std::int64_t kMostUnread = 16;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 std::vector<at::Tensor> gradients_of(const Optimizer& optimizer) {
   std::vector<at::Tensor> out;

@@ -28,7 +28,7 @@ TEST(BenchProgram, MistakesAreReportedInOneLineWithExitCodeTwo) {
   expect_refused("", "A subcommand is required (see --help)");
   expect_refused("loss --objectives sparcc",
                  "--objectives:1: objective: unknown objective sparcc: did you mean sparc?");
-  expect_refused("loss --device tpu", "--device tpu: expected cpu, cuda or cuda:N");
+  expect_refused("loss --device tpu", "--device tpu: expected auto, cpu, cuda or cuda:N");
   expect_refused("loss --model no/such.yaml",
                  "no/such.yaml: no such configuration file in the working folder or in " TESSERA_SOURCE_DIR
                  "/configs; trainer --list-configs lists all");

@@ -142,7 +142,7 @@ TEST(ImageViews, UnknownViewsAndInvalidSettingsAreReported) {
   EXPECT_EQ(settings_error("{views: {a: {scale: [0.5, 0.4]}}}"),
             "run.yaml:1: views.a.scale: expected [low, high], got [0.5, 0.4]");
   EXPECT_EQ(settings_error("{augmentation: {rand_augment: {magnitude: 31}}}"),
-            "run.yaml:1: augmentation.rand_augment.magnitude: is 31, but must be below bins, 31");
+            "run.yaml:1: augmentation.rand_augment.magnitude: expected from 0 to 30, got 31");
 }
 
 TEST(ImageViews, AnImageAboveMaxPixelsIsRefused) {

@@ -46,7 +46,7 @@ TEST_F(JsonLines, ReadsOneSplitOfDocci) {
   EXPECT_EQ(source->get(0).captions, Texts{"A cat. It sleeps."});
   EXPECT_EQ(source->describe(), "json_lines " + path("data.jsonl") + " (test), 1 samples");
   given.split = "val";
-  EXPECT_EQ(error_of(given), path("data.jsonl") + ": has no line with split \"val\" (split)");
+  EXPECT_EQ(error_of(given), path("data.jsonl") + ": has no line with split \"val\"");
 }
 
 TEST_F(JsonLines, SentencesBecomeSeparateCaptions) {

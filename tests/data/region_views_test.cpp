@@ -10,9 +10,9 @@
 #include "src/data/image/image_views.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/support/shards.h"
 #include <tessera/data/loading/loader.h>
 #include <tessera/data/loading/training_examples.h>
-#include <tessera/data/packing/shard_writer.h>
 #include <tessera/data/sources/json_lines.h>
 #include <tessera/data/sources/webdataset/webdataset.h>
 #include <tessera/io/tar_writer.h>

@@ -12,9 +12,9 @@
 #include "tests/data/pictures.h"
 #include <tessera/base/error.h>
 #include <tessera/data/packing/contact_sheet.h>
+#include <tessera/data/packing/pack.h>
 #include <tessera/data/image/encode.h>
 #include <tessera/data/shapes/shapes.h>
-#include <tessera/data/packing/shard_writer.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/tar_writer.h>
@@ -59,15 +59,15 @@ TEST_F(ShardWriter, ShardsHoldAllFieldsAndDoNotDependOnThreads) {
   shapes.size = 25;
   shapes.regions = true;
   const ShapesSource source(shapes);
-  ShardSettings settings{.folder = path("one"), .name = "train", .samples_per_shard = 10};
-  const std::vector<std::string> paths = write_shards(source, settings);
+  PackSettings settings{.folder = path("one"), .name = "train", .samples_per_shard = 10, .format = "png"};
+  const std::vector<std::string> paths = pack(source, "", settings).shards;
   ASSERT_EQ(paths.size(), 3U);
   EXPECT_TRUE(paths[2].ends_with("/one/train-00002.tar"));
   settings.folder = path("three");
   settings.threads = 3;
   std::int64_t last = 0;
   const std::vector<std::string> again =
-      write_shards(source, settings, [&](std::int64_t done) { EXPECT_EQ(done, ++last); });
+      pack(source, "", settings, [&](std::int64_t done, std::int64_t) { EXPECT_EQ(done, ++last); }).shards;
   EXPECT_EQ(last, 25);
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(io::read_file(paths[i]), io::read_file(again[i]));
 
@@ -106,20 +106,6 @@ TEST_F(ShardWriter, ShardsHoldAllFieldsAndDoNotDependOnThreads) {
   EXPECT_TRUE(classes.ends_with("\nmoon\nbackground\n")) << classes;
 }
 
-TEST_F(ShardWriter, ExistingShardsAreNotOverwritten) {
-  ShapesSettings shapes;
-  shapes.size = 2;
-  const ShardSettings settings{.folder = path("data"), .name = "train"};
-  write_shards(ShapesSource(shapes), settings);
-  try {
-    write_shards(ShapesSource(shapes), settings);
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_EQ(error.what(),
-              path("data") + "/train-00000.tar: exists already; name another folder, or remove the shards of train");
-  }
-}
-
 class FailingSource final : public IndexedSource {
  public:
   std::int64_t size() const override { return 100; }
@@ -131,10 +117,10 @@ class FailingSource final : public IndexedSource {
 };
 
 TEST_F(ShardWriter, AFailureLeavesNoPartialShard) {
-  const ShardSettings settings{.folder = path("data"), .name = "train", .samples_per_shard = 50, .threads = 2};
-  EXPECT_THROW(write_shards(FailingSource(), settings), UserError);
+  const PackSettings settings{.folder = path("data"), .name = "train", .samples_per_shard = 50, .threads = 2};
+  EXPECT_THROW(pack(FailingSource(), "", settings), UserError);
   for (const auto& entry : std::filesystem::directory_iterator(path("data")))
-    EXPECT_EQ(entry.path().filename(), "train-00000.tar");
+    EXPECT_TRUE(entry.path().filename() == "train-00000.tar" || entry.path().filename() == "train.json") << entry.path();
 }
 
 TEST_F(ShardWriter, LongNamesAreSplitOrRefused) {

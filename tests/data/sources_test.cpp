@@ -10,11 +10,11 @@
 #include "src/data/image/sample_picture.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/support/shards.h"
 #include <tessera/base/log.h>
 #include <tessera/data/formats/paths.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/data/loading/loader.h>
-#include <tessera/data/packing/shard_writer.h>
 #include <tessera/data/shapes/shapes.h>
 #include <tessera/data/sources/image_folder.h>
 #include <tessera/data/sources/webdataset/webdataset.h>
@@ -114,10 +114,7 @@ TEST_F(Sources, AShardOfShapesReadsBackEqual) {
   shapes.size = 5;
   shapes.regions = true;
   const ShapesSource original(shapes);
-  ShardSettings shards;
-  shards.folder = path("shapes");
-  shards.format = "png";
-  write_shards(original, shards);
+  write_shards(original, {.folder = path("shapes")});
   const auto source = indexed(make_webdataset(at_path("shapes")));
   ASSERT_EQ(source->size(), 5);
   EXPECT_EQ(source->class_names(), original.class_names());

@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/shards.h"
 #include <tessera/base/text.h>
-#include <tessera/data/packing/shard_writer.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/models/model_file.h>
@@ -52,7 +52,7 @@ class Evaluate : public ::testing::Test {
         config::Value<config::ModuleSettings>::read(
             config::parse_yaml(concat("{name: shapes, split: test, size: ", size, "}"), "source.yaml"), "", {}),
         "source");
-    const std::string tar = write_shards(indexed(*source), {.folder = (folder_ / name).string()}).front();
+    const std::string tar = write_shards(*source, {.folder = (folder_ / name).string()}).front();
     EXPECT_EQ(std::system(("gzip -k " + tar).c_str()), 0);
     return {tar, tar + ".gz"};
   }

@@ -10,7 +10,6 @@
 #include "tests/support/test_data.h"
 #include <tessera/base/text.h>
 #include <tessera/base/version.h>
-#include <tessera/data/packing/shard_writer.h>
 #include <tessera/evaluation/embedder_view.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/inference.h>

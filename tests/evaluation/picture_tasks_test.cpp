@@ -60,7 +60,7 @@ TEST_F(EvaluatePictures, ReportShowsGradCamAndFeatureMaps) {
   write_suite(
       "source: {name: shapes, split: test, size: 12}\n"
       "tasks: [{name: grad_cam, samples: 3}, {name: grad_cam, samples: 2, texts: [a red circle, blue]},\n"
-      "  {name: feature_map, samples: 10, iterations: 20}]\n");
+      "  {name: feature_map, samples: 10}]\n");
   EXPECT_EQ(run(), 0);
   const auto tasks = results().at("tasks");
   for (std::size_t i : {0, 1}) {

@@ -5,7 +5,6 @@
 
 #include "src/evaluation/metrics/cosine.h"
 #include <tessera/evaluation/metrics/sparsity_meter.h>
-#include <tessera/evaluation/metrics/sparsity_statistics.h>
 
 namespace tessera::metrics {
 namespace {
@@ -46,11 +45,12 @@ TEST(SparsityMeter, CountsBatchesLikeTheWhole) {
   EXPECT_EQ(meter.mean_active(), 0);
   meter.add(rows.narrow(0, 0, 4));
   meter.add(rows.narrow(0, 4, 5).to_sparse());
-  const SparsityStatistics whole = sparsity_statistics(rows);
+  const at::Tensor share = rows.gt(0).to(at::kDouble).mean(0);
   EXPECT_EQ(meter.rows(), 9);
-  EXPECT_NEAR(meter.mean_active(), whole.mean_active, 1e-12);
-  EXPECT_EQ(meter.dead_columns(), whole.dead_columns);
-  EXPECT_GT(whole.dead_columns, 0);
+  EXPECT_NEAR(meter.mean_active(), share.sum().item<double>(), 1e-12);
+  EXPECT_NEAR(meter.expected_flops(), share.square().sum().item<double>(), 1e-12);
+  EXPECT_EQ(meter.dead_columns(), share.eq(0).sum().item<std::int64_t>());
+  EXPECT_GT(meter.dead_columns(), 0);
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ std::vector<NamedObjective> caption_objectives() {
   out.push_back({"flair_without_zero", "flair", "{heads: 4, zero_token: false, conditioned_weight: 1, global_weight: 0}"});
   out.push_back({"grouping_batch", "subcaption_grouping", "{scope: batch}"});
   out.push_back({"grouping_image", "subcaption_grouping", "{scope: image, weights: softmax}"});
-  out.push_back({"dreamlip", "dreamlip", "{contrast_weight: 0.5, grouping_weight: 2}"});
+  out.push_back({"dreamlip", "dreamlip", "{scope: batch}"});
   return out;
 }
 

@@ -82,7 +82,7 @@ TEST(CommandLine, ErrorsSuggestTheIntendedCommand) {
 TEST(CommandLine, EveryProgramDescribesThreadsTheSameWay) {
   for (const std::string program :
        {"trainer", "evaluate", "tessera-embed", "tessera-convert", "tessera-bench step", "tessera-data pack",
-        "tessera-data inspect", "tessera-data shapes", "tessera-index build", "tessera-index search"}) {
+        "tessera-data inspect", "tessera-index build", "tessera-index search"}) {
     const Answer answer = answer_of(program + " --help");
     EXPECT_NE(answer.text.find("CPU threads to use"), std::string::npos) << program << ": " << answer.text;
   }

@@ -53,7 +53,7 @@ class EmbedSparse : public ::testing::Test {
     return answer_of("tessera-embed --checkpoint " + path("model.safetensors") + " --device cpu " + arguments);
   }
 
-  static constexpr const char* kPictures = "--data '{name: shapes, split: test, size: 7}' ";
+  static constexpr const char* kPictures = "--source '{name: shapes, split: test, size: 7}' ";
   fs::path folder_;
 };
 
@@ -75,20 +75,18 @@ TEST_F(EmbedSparse, RowsEqualTheDenseEmbeddings) {
   }
 }
 
-TEST_F(EmbedSparse, AcceptsATableAsSourceAndErrorsNameTheGivenOption) {
+TEST_F(EmbedSparse, AcceptsATableAsSourceAndErrorsNameTheOption) {
   const std::string picture = TESSERA_SOURCE_DIR "/tests/data/images/small_420.jpg";
   std::ofstream(path("a.csv")) << "filepath,title\n" << picture << ",a cat\n" << picture << ",a dog\n";
   std::ofstream(path("b.csv")) << "datei,text\n" << picture << ",eine Katze\n";
   const Answer done = embed("--source " + path("a.csv") + " --out " + path("a.safetensors"));
   EXPECT_EQ(done.code, 0) << done.text;
   EXPECT_EQ(io::load_safetensors(path("a.safetensors")).tensors.at("image_embeddings").size(0), 2);
-  for (const std::string option : {"--source ", "--data "}) {
-    const Answer refused = embed(option + path("b.csv") + " --out " + path("b.safetensors"));
-    EXPECT_EQ(refused.code, 2);
-    EXPECT_EQ(refused.text.find("tessera-embed: " + option + path("b.csv") + ": has no column filepath and title"), 0U)
-        << refused.text;
-    EXPECT_NE(refused.text.find("image_key: datei, caption_key: text}"), std::string::npos) << refused.text;
-  }
+  const Answer refused = embed("--source " + path("b.csv") + " --out " + path("b.safetensors"));
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_EQ(refused.text.find("tessera-embed: --source " + path("b.csv") + ": has no column filepath and title"), 0U)
+      << refused.text;
+  EXPECT_NE(refused.text.find("image_key: datei, caption_key: text}"), std::string::npos) << refused.text;
 }
 
 TEST_F(EmbedSparse, AnIndexOfImagesAnswersTextQueries) {
@@ -225,7 +223,7 @@ TEST_F(EmbedSparse, WritesPatchesAndTokensWithTheEmbeddings) {
   const at::Tensor apart = (tokens - tensors.at("text_embeddings").unsqueeze(1)).abs().amax(2);
   EXPECT_LT(apart.amin(1).max().item<double>(), 1e-6);
 
-  const Answer halves = embed(concat(kPictures, "--patches --type float16 --out ", path("half.npy")));
+  const Answer halves = embed(concat(kPictures, "--dense --type float16 --out ", path("half.npy")));
   ASSERT_EQ(halves.code, 0) << halves.text;
   const std::string npy = io::read_file(path("half.patches.npy"));
   EXPECT_NE(npy.find("'descr': '<f2'"), std::string::npos) << npy.substr(0, 128);

@@ -5,8 +5,8 @@
 #include <ATen/ATen.h>
 #include <torch/nn/modules/linear.h>
 
+#include "tests/support/shards.h"
 #include "tests/training/tiny_run.h"
-#include <tessera/data/packing/shard_writer.h>
 #include <tessera/data/shapes/shapes.h>
 #include <tessera/objectives/objective.h>
 
@@ -92,9 +92,7 @@ std::string write_shards_with_holes(const std::string& folder, std::int64_t samp
   shapes.size = samples;
   shapes.image_size = 16;
   shapes.regions = true;
-  ShardSettings shards;
-  shards.folder = folder;
-  write_shards(ShapesWithHoles(shapes), shards);
+  write_shards(ShapesWithHoles(shapes), {.folder = folder});
   return folder + "/*.tar";
 }
 

@@ -6,7 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "tests/training/tiny_run.h"
-#include <tessera/data/packing/shard_writer.h>
+#include <tessera/data/packing/sample_files.h>
 #include <tessera/data/shapes/shapes.h>
 #include <tessera/io/safetensors.h>
 #include <tessera/io/tar_writer.h>

@@ -7,10 +7,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/shards.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
 #include <tessera/data/data_fingerprint.h>
-#include <tessera/data/packing/shard_writer.h>
 #include <tessera/data/shapes/shapes.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/file_lock.h>

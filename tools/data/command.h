@@ -20,7 +20,6 @@ inline config::Node settings_of(const std::vector<std::string>& assignments) {
 
 Command tokenize_command(CLI::App& program);
 Command train_sentencepiece_command(CLI::App& program);
-Command shapes_command(CLI::App& program);
 Command inspect_command(CLI::App& program);
 Command hard_negatives_command(CLI::App& program);
 Command pack_command(CLI::App& program);

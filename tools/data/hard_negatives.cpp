@@ -1,15 +1,17 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "tools/command_line.h"
 #include "tools/data/command.h"
-#include "tools/data/progress.h"
 #include <tessera/base/error.h>
+#include <tessera/base/progress.h>
 #include <tessera/base/text.h>
 #include <tessera/data/packing/rule_negatives.h>
 #include <tessera/data/source.h>
@@ -96,15 +98,16 @@ int run_hard_negatives(const NegativesOptions& options) {
   const IndexedSource& source = indexed(*made);
   LineWriter lines(options);
   io::AtomicFile file(options.out);
-  Progress progress("samples", source.size());
+  std::optional<Progress> progress(std::in_place, "hard-negatives", "samples");
   for (std::int64_t i = 0; i < source.size(); ++i) {
     try {
       file.write(lines.line_of(source.get(i), i));
     } catch (const SampleError& error) {
       lines.skip(error);
     }
-    progress.show(i + 1);
+    progress->show(i + 1, source.size());
   }
+  progress.reset();
   const NegativesCount& count = lines.count();
   if (count.samples == 0) user_error(source.describe(), ": no sample can be read: ", describe_counts(count.skipped));
   file.commit();

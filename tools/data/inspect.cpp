@@ -5,15 +5,16 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "tools/command_line.h"
 #include "tools/data/command.h"
-#include "tools/data/progress.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/base/progress.h>
 #include <tessera/base/text.h>
 #include <tessera/data/image/encode.h>
 #include <tessera/data/packing/contact_sheet.h>
@@ -131,11 +132,9 @@ int run_inspect(const InspectOptions& options) {
     settings.tokenizer = tokenizers().make({options.tokenizer, settings_of(options.tokenizer_settings)}, "--tokenizer",
                                            TokenizerContext{});
   if (!options.sheet.empty()) settings.pictures = options.pictures;
-  std::optional<Progress> progress;
-  const Inspection found = inspect(*source, settings, [&](std::int64_t done, std::int64_t total) {
-    if (!progress) progress.emplace("samples", total);
-    progress->show(done);
-  });
+  std::optional<Progress> progress(std::in_place, "inspect", "samples");
+  const Inspection found =
+      inspect(*source, settings, [&](std::int64_t done, std::int64_t total) { progress->show(done, total); });
   progress.reset();
   if (options.json)
     std::cout << found.report << "\n";

@@ -5,12 +5,13 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tools/command_line.h"
 #include "tools/data/command.h"
-#include "tools/data/progress.h"
 #include <tessera/base/error.h>
+#include <tessera/base/progress.h>
 #include <tessera/base/text.h>
 #include <tessera/data/packing/pack.h>
 
@@ -26,11 +27,10 @@ struct PackOptions {
 int run_pack(const PackOptions& options) {
   const config::ModuleSettings choice = sources().resolve({options.source, settings_of(options.settings)}, "--source");
   const std::shared_ptr<Source> source = sources().make(choice, "--source");
-  std::optional<Progress> progress;
+  std::optional<Progress> progress(std::in_place, "pack", "samples");
   const PackResult result =
       pack(*source, config::to_yaml(choice.settings), options.pack, [&](std::int64_t done, std::int64_t begun_at) {
-        if (!progress) progress.emplace("samples", source->size(), begun_at);
-        progress->show(done);
+        progress->show(done, source->size(), begun_at);
       });
   progress.reset();
   if (result.was_complete) std::cout << result.manifest << ": already complete, nothing was written\n";

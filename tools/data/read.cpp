@@ -1,14 +1,16 @@
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "tools/command_line.h"
 #include "tools/data/command.h"
-#include "tools/data/progress.h"
 #include <tessera/base/error.h>
+#include <tessera/base/progress.h>
 #include <tessera/base/text.h>
 #include <tessera/data/loading/read_through.h>
 
@@ -70,8 +72,10 @@ int run_read(const ReadOptions& options) {
   target.skipped_file = options.skipped;
   target.share_setting = "--loader max_bad_share=";
   Loader loader(source, tokenizer, preprocessing, settings, needs, 0, {}, target);
-  Progress progress("batches", loader.batches_per_epoch() * options.epochs);
-  const ReadReport report = read_through(loader, options.epochs, [&](std::int64_t done) { progress.show(done); });
+  const std::int64_t batches = loader.batches_per_epoch() * options.epochs;
+  std::optional<Progress> progress(std::in_place, "read", "batches");
+  const ReadReport report = read_through(loader, options.epochs, [&](std::int64_t done) { progress->show(done, batches); });
+  progress.reset();
   (options.json ? print_json : print_text)(*source, report);
   return 0;
 }

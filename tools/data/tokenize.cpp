@@ -1,6 +1,4 @@
-#include <array>
 #include <iostream>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,16 +19,8 @@ struct TokenizeOptions {
   std::string tokenizer;
   std::string vocabulary;
   std::optional<std::int64_t> context_length;
-  std::optional<std::string> cleanup;
-  std::map<std::string, std::string> switches;  // option -> "true", "false", or empty if the option is not given
   std::vector<std::string> settings;
 };
-
-// Each of these options sets one setting of the tokenizer.
-constexpr std::array<std::array<const char*, 3>, 3> switch_options = {
-    {{"--lower-case", "lower_case", "wordpiece: lower-case and remove accents (default: true)"},
-     {"--add-bos", "add_bos", "sentencepiece: put the begin token first (default: false)"},
-     {"--add-eos", "add_eos", "sentencepiece: put the end token last (default: true)"}}};
 
 // Returns the candidate that is a setting of this tokenizer. Tokenizers have different names for the same setting, because each uses the
 // name in its paper.
@@ -55,9 +45,6 @@ std::shared_ptr<Tokenizer> make_tokenizer(const TokenizeOptions& options) {
   if (!options.vocabulary.empty()) set("--vocab", {"merges", "vocab", "model"}, options.vocabulary, true);
   if (options.context_length)
     set("--context-length", {"context_length"}, std::to_string(*options.context_length), false);
-  if (options.cleanup) set("--cleanup", {"cleanup"}, *options.cleanup, true);
-  for (const auto& [option, key, help] : switch_options)
-    if (const std::string& value = options.switches.at(option); !value.empty()) set(option, {key}, value, false);
   for (const std::string& assignment : options.settings) config::apply_override(settings, assignment);
   return tokenizers().make({options.tokenizer, settings}, "", TokenizerContext{});
 }
@@ -162,11 +149,8 @@ Command tokenize_command(CLI::App& program) {
   app->add_option("--vocab", options->vocabulary,
                   "vocabulary file, instead of --tokenizer-set merges=FILE, vocab=FILE or model=FILE");
   app->add_option("--context-length", options->context_length, "largest number of ids per text (default: the tokenizer's own)");
-  app->add_option("--cleanup", options->cleanup, "clip-bpe: none, basic (default), mojibake or full");
-  for (const auto& [option, key, help] : switch_options)
-    app->add_option(option, options->switches[option], help)->expected(0, 1)->default_str("true");
   add_overrides(*app, "--tokenizer-set,--set", options->settings,
-                "a setting of the tokenizer by its name in the configuration");
+                "a setting of the tokenizer by its name in the configuration, such as cleanup=full or add_eos=false");
   return {app, [options] { return tokenize(*options); }};
 }
 

@@ -72,7 +72,7 @@ void for_each_encoded_query(const QueryOptions& options, const std::function<voi
       visit(std::move(query));
     }
   } else if (!options.texts.empty()) {
-    visit(model.encode_texts(read_texts(options.texts), options.text_encoder_free));
+    visit(model.encode_texts(split_lines(io::read_file(options.texts)), options.text_encoder_free));
   }
 #else
   static_cast<void>(options), static_cast<void>(visit);

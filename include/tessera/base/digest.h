@@ -12,6 +12,9 @@ std::string sha256(std::string_view bytes);
 /// Returns a fast 64-bit hash that is equal on all machines. It is not cryptographic.
 std::uint64_t fingerprint(std::string_view bytes, std::uint64_t seed = 0);
 
+/// Returns a number as 16 lower-case hexadecimal digits.
+std::string hexadecimal(std::uint64_t number);
+
 /// Return a reflected 32-bit cyclic redundancy check: CRC-32, as in PNG and zip files, or CRC-32C (Castagnoli), as in TFRecord files.
 std::uint32_t crc32(std::string_view bytes);
 std::uint32_t crc32c(std::string_view bytes);

@@ -19,8 +19,6 @@ void set_level(Level level);
 void set_file(const std::string& path);
 
 template <class... Parts>
-void debug(const Parts&... parts) { write(Level::debug, concat(parts...)); }
-template <class... Parts>
 void info(const Parts&... parts) { write(Level::info, concat(parts...)); }
 template <class... Parts>
 void warning(const Parts&... parts) { write(Level::warning, concat(parts...)); }

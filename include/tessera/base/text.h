@@ -16,6 +16,8 @@ std::string join_names(const std::vector<std::string>& names);
 std::string suggestion(std::string_view wanted, const std::vector<std::string>& names);
 
 std::vector<std::string> split(std::string_view text, char separator);
+/// Splits a text into lines, without their ends (LF or CRLF). An end of line at the end of the text does not add an empty line.
+std::vector<std::string> split_lines(std::string_view text);
 std::string_view strip(std::string_view text);
 
 /// True if the bytes are well-formed UTF-8 (no surrogates, no overlong forms).
@@ -26,6 +28,9 @@ std::string repair_utf8(std::string_view text);
 
 /// Formats 1234567 as "1,234,567".
 std::string with_thousands(long long value);
+
+/// Formats a number with `digits` digits after the point.
+std::string fixed(double value, int digits);
 
 /// Formats bytes as "12.3 MiB".
 std::string format_bytes(double bytes);

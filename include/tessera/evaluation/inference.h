@@ -17,10 +17,6 @@ struct InferenceModel {
   at::Device device = at::kCPU;
 };
 
-/// Returns the device with this name: auto (the GPU if there is one, else the CPU), cpu, cuda or cuda:N. Throws UserError for other
-/// names and for a GPU that does not exist.
-at::Device parse_device(const std::string& name);
-
 /// Loads a model file, a checkpoint folder, a run folder, or an OpenCLIP checkpoint (load_open_clip_checkpoint). The architecture
 /// of an OpenCLIP checkpoint is read from open_clip_config.json if `architecture` is empty. Throws UserError if there is no model,
 /// if it is broken, or if it has a text tower but no tokenizer. A published folder with an unreadable tokenizer still loads; the

@@ -1,6 +1,11 @@
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include <ATen/autocast_mode.h>
+
+#include <tessera/ops/numeric.h>
 
 namespace tessera {
 
@@ -21,6 +26,24 @@ class Autocast {
 
  private:
   at::DeviceType device_;
+};
+
+/// Computes in a type for one scope: with autocast for bfloat16 and float16, without for float32.
+class PrecisionScope {
+ public:
+  PrecisionScope(const at::Device& device, at::ScalarType type) {
+    if (type == at::kFloat)
+      no_autocast_.emplace();
+    else
+      autocast_.emplace(device.type(), type);
+  }
+  /// `precision` is the value of a setting such as training.precision: float32, bf16 or fp16.
+  PrecisionScope(const at::Device& device, const std::string& precision)
+      : PrecisionScope(device, precision == "bf16" ? at::kBFloat16 : precision == "fp16" ? at::kHalf : at::kFloat) {}
+
+ private:
+  std::optional<Autocast> autocast_;
+  std::optional<NoAutocast> no_autocast_;
 };
 
 }  // namespace tessera

@@ -38,7 +38,6 @@ void fields(Visitor& v, CaptioningDecoderSettings& s) {
 struct CaptioningSettings {
   std::string image_view = "image";
   std::string text_view = "caption";
-  std::string phrase_view = kPhrases;
   bool skip_absent = false;
   double caption_weight = 1.0;
   double referring_weight = 0.0;
@@ -57,7 +56,6 @@ template <class Visitor>
 void fields(Visitor& v, CaptioningSettings& s) {
   v("image_view", s.image_view, "the image view that is described");
   v("text_view", s.text_view, "the text view that describes the image; captions: all captions of an image");
-  v("phrase_view", s.phrase_view, "the text view with the phrases for the boxes of the image view");
   v("skip_absent", s.skip_absent,
     "true: samples without the image or the caption are loaded but not counted; false: they are not loaded");
   v("caption_weight", s.caption_weight, "weight of predicting captions; 0: off", config::at_least(0));

@@ -7,6 +7,7 @@
 
 #include <tessera/objectives/caption_settings.h>
 #include <tessera/objectives/contrastive_objective.h>
+#include <tessera/objectives/teacher_momentum.h>
 
 namespace tessera {
 
@@ -18,8 +19,7 @@ struct CosmosSettings {
   std::int64_t heads = 8;
   double clip_weight = 1;
   double distillation_weight = 1;
-  double teacher_momentum = 0.999;
-  std::optional<double> teacher_momentum_end;
+  TeacherMomentum momentum = {0.999, 0.999};
   std::string duplicates = "negative";
   std::optional<std::int64_t> chunk;
 };
@@ -37,10 +37,7 @@ void fields(Visitor& v, CosmosSettings& s) {
   v("clip_weight", s.clip_weight, "weight of the contrast of global crops with captions", config::at_least(0.0));
   v("distillation_weight", s.distillation_weight, "weight of the contrasts with the teacher's embeddings",
     config::at_least(0.0));
-  v("teacher_momentum", s.teacher_momentum, "momentum of the teacher's moving average at the run's first update",
-    config::in_range(0, 1));
-  v("teacher_momentum_end", s.teacher_momentum_end,
-    "the momentum at the run's end, reached by half a cosine; null: it stays constant", config::in_range(0, 1));
+  fields(v, s.momentum);
   v("duplicates", s.duplicates, kDuplicatesHelp, config::one_of({"negative", "masked", "positive"}));
   v("chunk", s.chunk, kCaptionChunkHelp, config::at_least(1));
 }

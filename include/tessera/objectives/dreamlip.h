@@ -11,8 +11,6 @@ struct DreamLipSettings {
   MultiPositiveClipSettings contrast;
   std::string scope = "batch";
   SparsifySettings sparsify;
-  double contrast_weight = 1.0;
-  double grouping_weight = 1.0;
 };
 
 template <class Visitor>
@@ -22,12 +20,10 @@ void fields(Visitor& v, DreamLipSettings& s) {
                       "those of the same image",
     config::one_of({"batch", "image"}));
   fields(v, s.sparsify);
-  v("contrast_weight", s.contrast_weight, "weight of the multi-positive contrast", config::at_least(0.0));
-  v("grouping_weight", s.grouping_weight, "weight of the subcaption grouping", config::at_least(0.0));
 }
 
 /// DreamLIP (arXiv 2403.17007): the contrast of `multi_positive_clip` and the grouping of `subcaption_grouping`, with one shared
-/// temperature. Terms `loss_i2t`, `loss_t2i`, `loss_grouping`, each without its weight.
+/// temperature. Terms `loss_i2t`, `loss_t2i`, `loss_grouping`.
 class DreamLip : public ContrastiveObjective {
  public:
   DreamLip(const DreamLipSettings& settings, const ObjectiveContext& context);
@@ -38,7 +34,6 @@ class DreamLip : public ContrastiveObjective {
   }
 
  private:
-  DreamLipSettings settings_;
   // These are not registered as submodules, because their only parameter is the shared temperature.
   std::shared_ptr<MultiPositiveClip> contrast_;
   std::shared_ptr<SubcaptionGrouping> grouping_;

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include <tessera/base/text.h>
+
 namespace tessera::report {
 
 /// Replaces & < > " by entities, and bytes that are not UTF-8 by U+FFFD.
@@ -12,9 +14,6 @@ std::string escape(std::string_view text);
 
 /// Escapes the text like escape(), and allows line breaks after / and _, after a point before a word, and before @.
 std::string breakable(std::string_view text);
-
-/// Formats a number with `digits` digits after the point.
-std::string fixed(double value, int digits);
 
 /// Returns a card with one value and its name; both are escaped.
 std::string number_card(const std::string& value, const std::string& name);

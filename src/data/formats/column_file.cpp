@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include <tessera/base/error.h>
+#include <tessera/base/host.h>
 #include <tessera/base/printable.h>
 
 namespace tessera {
@@ -27,13 +28,9 @@ struct ArrowLibrary {
 // in the build folder, and in the install folder.
 std::vector<fs::path> arrow_library_places() {
   std::vector<fs::path> places;
-  Dl_info self{};
-  if (::dladdr(reinterpret_cast<const void*>(&can_read_columns), &self) != 0 && self.dli_fname != nullptr) {
-    std::error_code unknown;
-    const fs::path folder = fs::canonical(self.dli_fname, unknown).parent_path();
-    for (const fs::path& place : {folder, folder.parent_path() / "lib", folder.parent_path().parent_path() / "lib"})
-      places.push_back(place / kArrowLibrary);
-  }
+  const fs::path folder = code_folder();
+  for (const fs::path& place : {folder, folder.parent_path() / "lib", folder.parent_path().parent_path() / "lib"})
+    places.push_back(place / kArrowLibrary);
   places.emplace_back(TESSERA_ARROW_BUILT);
   places.emplace_back(TESSERA_ARROW_INSTALLED);
   return places;

@@ -70,11 +70,6 @@ std::optional<config::Problem> validate(const Blur& s) {
   return config::Problem{"radius", concat("expected [low, high], got [", s.radius[0], ", ", s.radius[1], "]")};
 }
 
-std::optional<config::Problem> validate(const RandAugment& s) {
-  if (s.magnitude < s.bins) return std::nullopt;
-  return config::Problem{"magnitude", concat("is ", s.magnitude, ", but must be below bins, ", s.bins)};
-}
-
 std::optional<config::Problem> validate(const ImageSettings& s) {
   if (s.views.contains("image"))
     return config::Problem{"views", "cannot redefine `image`: its settings are `augmentation`"};

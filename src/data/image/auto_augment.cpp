@@ -120,7 +120,7 @@ void rand_augment(Image& image, const RandAugment& settings, Random& random) {
   for (std::int64_t i = 0; i < settings.operations; ++i) {
     const Operation& operation = kOperations[static_cast<std::size_t>(random.below(kRandOperations))];
     apply_operation(image, operation.name,
-                    signed_magnitude(operation, settings.magnitude, settings.bins, image, random));
+                    signed_magnitude(operation, settings.magnitude, kRandAugmentBins, image, random));
   }
 }
 

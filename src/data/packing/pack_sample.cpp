@@ -1,10 +1,8 @@
 #include "src/data/packing/pack_sample.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cmath>
-#include <cstdio>
 
 #include <nlohmann/json.hpp>
 
@@ -165,9 +163,7 @@ std::string shard_key(const std::string& key) {
     out += out.empty() ? name : "/" + name;
   }
   if (out.size() <= kLongestKey) return out;
-  std::array<char, 18> digits{};
-  std::snprintf(digits.data(), digits.size(), "-%016llx", static_cast<unsigned long long>(fingerprint(key)));
-  return first_bytes(out, kLongestKey - 17) + digits.data();
+  return first_bytes(out, kLongestKey - 17) + "-" + hexadecimal(fingerprint(key));
 }
 
 PackedSample pack_sample(const std::function<Sample()>& read, std::int64_t index, const PackSettings& settings,

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <tessera/data/packing/pack.h>
-#include <tessera/data/packing/shard_writer.h>
+#include <tessera/data/packing/sample_files.h>
 
 namespace tessera {
 

@@ -1,5 +1,4 @@
 #include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -73,10 +72,7 @@ void SetFingerprint::add(const std::string& key, const SampleDigest& digest) {
 }
 
 std::string SetFingerprint::text() const {
-  std::array<char, 33> digits{};
-  std::snprintf(digits.data(), digits.size(), "%016llx%016llx", static_cast<unsigned long long>(high_),
-                static_cast<unsigned long long>(low_));
-  return digits.data();
+  return hexadecimal(high_) + hexadecimal(low_);
 }
 
 SetFingerprint SetFingerprint::parse(const std::string& text) {

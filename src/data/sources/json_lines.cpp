@@ -29,8 +29,7 @@ class JsonLinesReader {
     for (const std::string& path : list_.tables) read_file(path);
     if (list_.pictures.empty())
       user_error(list_.tables[0], settings_.split.empty() ? ": holds no lines"
-                                                          : concat(": has no line with ", settings_.split_key,
-                                                                   " \"", settings_.split, "\" (split)"));
+                                                          : concat(": has no line with split \"", settings_.split, "\""));
     list_.described =
         concat("json_lines ", list_.tables[0], settings_.split.empty() ? "" : concat(" (", settings_.split, ")"));
     list_.folder = settings_.images;
@@ -56,7 +55,7 @@ class JsonLinesReader {
       const nlohmann::json item = parse_python_json(line);
       const std::string place = concat(path, ":", number);
       if (!item.is_object()) user_error(place, ": expected one JSON object per line");
-      if (settings.split.empty() || text_of(item, settings.split_key, "split_key", place) == settings.split) take(item, place);
+      if (settings.split.empty() || text_of(item, "split", "split", place) == settings.split) take(item, place);
     }
   }
 

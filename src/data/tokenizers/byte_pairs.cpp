@@ -4,6 +4,7 @@
 #include <queue>
 #include <unordered_map>
 
+#include "src/data/tokenizers/json/characters.h"
 #include "src/data/tokenizers/unicode.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -12,17 +13,6 @@ namespace tessera {
 namespace {
 
 constexpr std::string_view word_end = "</w>";
-
-// Returns the 256 bytes in the order of the vocabulary: first the printable bytes, which represent themselves, then the others,
-// which the vocabulary writes as U+0100 and up.
-std::vector<std::uint8_t> bytes_in_order() {
-  const auto printable = [](int b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; };
-  std::vector<std::uint8_t> order;
-  for (const bool wanted : {true, false})
-    for (int b = 0; b < 256; ++b)
-      if (printable(b) == wanted) order.push_back(static_cast<std::uint8_t>(b));
-  return order;
-}
 
 struct Symbols {
   std::unordered_map<std::string, std::int32_t> ids;
@@ -89,6 +79,15 @@ struct Symbol {
 
 }  // namespace
 
+std::vector<std::uint8_t> bytes_in_order() {
+  std::vector<std::uint8_t> order;
+  for (const bool printable : {true, false})
+    for (unsigned byte = 0; byte < 256; ++byte)
+      if ((json_tokenizer::character_of_byte(static_cast<std::uint8_t>(byte)) == byte) == printable)
+        order.push_back(static_cast<std::uint8_t>(byte));
+  return order;
+}
+
 std::size_t BytePairs::slot_of(std::uint32_t pair) const {
   std::size_t i = pair * 0x9E3779B97F4A7C15u >> 47;  // 17 bits
   while (table_[i].rank != no_rank && table_[i].pair != pair) i = (i + 1) & (slots - 1);
@@ -102,14 +101,10 @@ std::int32_t BytePairs::rank_of(std::int32_t left, std::int32_t right) const {
 BytePairs::BytePairs(std::string_view text, const std::string& origin) : table_(slots) {
   const std::vector<std::uint8_t> order = bytes_in_order();
   Symbols symbols;
-  std::unordered_map<char32_t, char> byte_of;
   std::array<std::string, 256> characters;
-  char32_t next = 0x100;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    const char32_t code = i < 188 ? order[i] : next++;
-    unicode::append_utf8(characters[order[i]], code);
-    byte_of[code] = static_cast<char>(order[i]);
-    symbols.add(characters[order[i]]);
+  for (const std::uint8_t byte : order) {
+    unicode::append_utf8(characters[byte], json_tokenizer::character_of_byte(byte));
+    symbols.add(characters[byte]);
   }
   for (const std::uint8_t byte : order) symbols.add(characters[byte] + std::string(word_end));
   const std::vector<Pair> merges = read_merges(text, origin);
@@ -131,7 +126,7 @@ BytePairs::BytePairs(std::string_view text, const std::string& origin) : table_(
     std::string& bytes = bytes_.emplace_back();
     for (const char32_t code :
          unicode::decode(std::string_view(name).substr(0, name.size() - (ends ? word_end.size() : 0))))
-      if (const auto found = byte_of.find(code); found != byte_of.end()) bytes += found->second;
+      if (const int byte = json_tokenizer::byte_of_character(code); byte >= 0) bytes += static_cast<char>(byte);
     if (ends) bytes += ' ';
   }
   bytes_.resize(vocab_size);

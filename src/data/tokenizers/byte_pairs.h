@@ -10,6 +10,10 @@
 
 namespace tessera {
 
+/// Returns the 256 bytes in the order of CLIP's vocabulary: first the printable bytes, which represent themselves, then the others,
+/// which the vocabulary writes as U+0100 and up.
+std::vector<std::uint8_t> bytes_in_order();
+
 /// CLIP's byte pair encoding. There is an id for each of the 256 bytes, for each byte at the end of a word, for each merge, and
 /// for each of the two special tokens. Immutable.
 class BytePairs {

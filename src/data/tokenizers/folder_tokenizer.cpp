@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/data/tokenizers/json/assembled.h"
+#include "src/data/tokenizers/tokenizer_config.h"
 #include <tessera/base/error.h>
 #include <tessera/data/tokenizers/sentencepiece.h>
 #include <tessera/data/tokenizers/tokenizer_json.h>
@@ -14,41 +15,6 @@ namespace {
 
 using nlohmann::json;
 namespace fs = std::filesystem;
-
-json parsed(const std::string& text, const std::string& origin) {
-  json out = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!out.is_object()) user_error(origin, ": is not a JSON object: the file is damaged");
-  return out;
-}
-
-/// A folder's tokenizer_config.json, if it has one.
-class TokenizerConfig {
- public:
-  explicit TokenizerConfig(const std::string& folder) {
-    const std::string path = folder + "/tokenizer_config.json";
-    if (fs::is_regular_file(path)) values_ = parsed(io::read_file(path), path);
-  }
-
-  /// Returns a token, which the file stores as a text or as an object that describes it.
-  std::string token(const char* key, const std::string& otherwise) const {
-    const json found = values_.value(key, json());
-    if (found.is_object()) return found.value("content", otherwise);
-    return found.is_string() ? found.get<std::string>() : otherwise;
-  }
-  bool flag(const char* key, bool otherwise) const {
-    const json found = values_.value(key, json());
-    return found.is_boolean() ? found.get<bool>() : otherwise;
-  }
-  /// Returns the name of the tokenizer's class without "Fast"; empty if the file names none.
-  std::string type() const {
-    std::string name = values_.value("tokenizer_class", json("")).is_string() ? values_.value("tokenizer_class", "") : "";
-    if (name.ends_with("Fast")) name.resize(name.size() - 4);
-    return name;
-  }
-
- private:
-  json values_ = json::object();
-};
 
 /// Returns the id of a token in a tokenizer.json, or -1 if the token is not there.
 std::int64_t id_of(const json& file, const std::string& token) {
@@ -81,7 +47,7 @@ FolderTokenizer of_tokenizer_json(const ForeignModel& foreign, std::int64_t cont
   settings.pad_is_text = foreign.padding_is_text;
   if (!foreign.cleanup.empty()) settings.cleanup = foreign.cleanup;
   std::string bytes = json_tokenizer::assembled(path, io::read_file(path));
-  const json file = parsed(bytes, path);
+  const json file = parse_json_object(bytes, path);
   try {
     settings.pad_id = pad_id_of(file, config);
     if (foreign.separator_is_padding) {

@@ -1,8 +1,8 @@
-#include <array>
-
 #include <nlohmann/json.hpp>
 
 #include "src/data/tokenizers/byte_pairs.h"
+#include "src/data/tokenizers/json/assembled.h"
+#include "src/data/tokenizers/json/characters.h"
 #include "src/data/tokenizers/unicode.h"
 #include "src/data/tokenizers/vocabulary_file.h"
 #include <tessera/base/error.h>
@@ -17,22 +17,6 @@ using nlohmann::json;
 
 constexpr const char *kStart = "<|startoftext|>", *kEnd = "<|endoftext|>", *kWordEnd = "</w>";
 
-/// Returns the characters that represent bytes in GPT-2's and CLIP's vocabularies, in the order of CLIP's ids: first the
-/// printable bytes, which represent themselves, then the others, which are written as U+0100 and up.
-std::vector<std::string> byte_characters() {
-  std::vector<std::string> out, others;
-  const auto is_printed = [](char32_t byte) {
-    return (byte >= U'!' && byte <= U'~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
-  };
-  for (char32_t byte = 0; byte < 256; ++byte) {
-    std::string text;
-    unicode::append_utf8(text, is_printed(byte) ? byte : static_cast<char32_t>(256 + others.size()));
-    (is_printed(byte) ? out : others).push_back(text);
-  }
-  out.insert(out.end(), others.begin(), others.end());
-  return out;
-}
-
 json special_token(const char* content, std::int64_t id) {
   return {{"id", id},        {"content", content}, {"single_word", false}, {"lstrip", false},
           {"rstrip", false}, {"normalized", false}, {"special", true}};
@@ -42,7 +26,9 @@ json special_token(const char* content, std::int64_t id) {
 json clip_tokenizer_json(const std::string& merges_text) {
   json vocabulary, merges = json::array();
   std::int64_t id = 0;
-  const std::vector<std::string> characters = byte_characters();
+  std::vector<std::string> characters;
+  for (const std::uint8_t byte : bytes_in_order())
+    unicode::append_utf8(characters.emplace_back(), json_tokenizer::character_of_byte(byte));
   for (const std::string& character : characters) vocabulary[character] = id++;
   for (const std::string& character : characters) vocabulary[character + kWordEnd] = id++;
   const std::vector<std::string> lines = split(merges_text, '\n');
@@ -53,16 +39,6 @@ json clip_tokenizer_json(const std::string& merges_text) {
   }
   vocabulary[kStart] = BytePairs::start_id;
   vocabulary[kEnd] = BytePairs::end_id;
-  const json normalizer = {{"type", "Sequence"},
-                           {"normalizers",
-                            {{{"type", "NFC"}},
-                             {{"type", "Replace"}, {"pattern", {{"Regex", "\\s+"}}}, {"content", " "}},
-                             {{"type", "Lowercase"}}}}};
-  const char* pieces = R"(<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+)";
-  const json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
-  const json pre_tokenizer = {
-      {"type", "Sequence"},
-      {"pretokenizers", {{{"type", "Split"}, {"pattern", {{"Regex", pieces}}}, {"behavior", "Removed"}, {"invert", true}}, byte_level}}};
   const json ends = {{"type", "RobertaProcessing"}, {"sep", json::array({kEnd, BytePairs::end_id})},
                      {"cls", json::array({kStart, BytePairs::start_id})}, {"trim_offsets", false}, {"add_prefix_space", false}};
   const json model = {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", kEnd}, {"continuing_subword_prefix", ""},
@@ -70,7 +46,8 @@ json clip_tokenizer_json(const std::string& merges_text) {
                       {"vocab", vocabulary}, {"merges", merges}};
   return {{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr},
           {"added_tokens", {special_token(kStart, BytePairs::start_id), special_token(kEnd, BytePairs::end_id)}},
-          {"normalizer", normalizer}, {"pre_tokenizer", pre_tokenizer}, {"post_processor", ends}, {"decoder", byte_level}, {"model", model}};
+          {"normalizer", json_tokenizer::clip_normalizer()}, {"pre_tokenizer", json_tokenizer::clip_pre_tokenizer()},
+          {"post_processor", ends}, {"decoder", json_tokenizer::byte_level(false)}, {"model", model}};
 }
 
 std::string text_at(const config::ModuleSettings& settings, const char* key) {

@@ -1,7 +1,7 @@
 #include "src/data/tokenizers/unicode.h"
 
-#include <algorithm>
 #include <charconv>
+#include <cstring>
 
 #include <tessera/base/text.h>
 
@@ -68,7 +68,16 @@ std::vector<Run> parse_runs(std::string_view table) {
 }
 
 bool is_ascii(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<std::uint8_t>(c) < 0x80; });
+  const char* at = text.data();
+  std::size_t left = text.size();
+  std::uint64_t bits = 0;
+  for (; left >= 8; at += 8, left -= 8) {
+    std::uint64_t eight;
+    std::memcpy(&eight, at, 8);
+    bits |= eight;
+  }
+  for (; left > 0; ++at, --left) bits |= static_cast<std::uint8_t>(*at);
+  return (bits & 0x8080'8080'8080'8080U) == 0;
 }
 
 std::u32string decode(std::string_view text) {

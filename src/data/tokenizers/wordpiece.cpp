@@ -88,10 +88,7 @@ class WordPiece : public Tokenizer {
   };
 
   void read_pieces() {
-    std::vector<std::string> lines = split(bytes_, '\n');
-    if (lines.back().empty()) lines.pop_back();
-    for (std::string& line : lines) {
-      if (line.ends_with('\r')) line.pop_back();
+    for (std::string& line : split_lines(bytes_)) {
       const auto id = static_cast<std::int32_t>(names_.size());
       first_.insert(line, id);
       if (line.starts_with(continuation)) later_.insert(std::string_view(line).substr(continuation.size()), id);

@@ -30,4 +30,9 @@ std::int64_t SparsityMeter::dead_columns() const {
   return active_.defined() ? active_.eq(0).sum().item<std::int64_t>() : 0;
 }
 
+double SparsityMeter::expected_flops() const {
+  if (rows_ == 0) return 0;
+  return (active_.to(at::kDouble) / static_cast<double>(rows_)).square().sum().item<double>();
+}
+
 }  // namespace tessera::metrics

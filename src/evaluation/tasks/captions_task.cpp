@@ -8,7 +8,6 @@
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/base/text.h>
 #include <tessera/evaluation/metrics/cider.h>
-#include <tessera/report/html.h>
 
 namespace tessera {
 namespace {
@@ -100,7 +99,7 @@ class CaptionsTask final : public EvaluationTask {
     result.metrics.emplace_back("token_accuracy", report::value_of(result.outcomes.back()));
     for (std::size_t i = 0; i < shown.size(); ++i) {
       shown[i].score = scores.per_image[shown_rows[i].second];
-      result.readings.emplace_back(shown_rows[i].first, concat(shown[i].written, " (", report::fixed(shown[i].score, 2), ")"));
+      result.readings.emplace_back(shown_rows[i].first, concat(shown[i].written, " (", fixed(shown[i].score, 2), ")"));
     }
     if (context.pictures) result.pictures.captions = std::move(shown);
     return result;

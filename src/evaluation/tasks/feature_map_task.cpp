@@ -57,7 +57,7 @@ class FeatureMapTask final : public EvaluationTask {
     if (texts.defined() && texts.is_sparse()) texts = texts.to_dense();
     if (texts.defined()) rows = at::cat({rows, centered(texts)});
     const metrics::Plane plane = metrics::principal_plane(rows);
-    const at::Tensor map = metrics::tsne(rows, {settings_.perplexity, settings_.iterations});
+    const at::Tensor map = metrics::tsne(rows);
     result.metrics = {{"points", static_cast<double>(rows.size(0))},
                       {"pca_variance", plane.variance_share},
                       {"pca_neighbors_kept", metrics::neighbors_kept(rows, plane.points, kNeighbors)},

@@ -5,8 +5,8 @@
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/retrieval_sheets.h"
 #include "src/evaluation/tasks/tasks.h"
+#include <tessera/base/text.h>
 #include <tessera/evaluation/tasks/picture_task_settings.h>
-#include <tessera/report/html.h>
 
 namespace tessera {
 namespace {
@@ -28,7 +28,7 @@ void offer_key(Nearest& nearest, double score, const std::string& key, std::size
 std::string listed(const Nearest& nearest) {
   std::string text;
   for (const auto& [score, key] : nearest.keys)
-    text += concat(text.empty() ? "" : ", ", key, " ", report::fixed(score, 3));
+    text += concat(text.empty() ? "" : ", ", key, " ", fixed(score, 3));
   return text;
 }
 

@@ -8,10 +8,10 @@
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/sparsity_metrics.h"
 #include "src/evaluation/tasks/tasks.h"
+#include <tessera/base/text.h>
 #include <tessera/evaluation/metrics/token_localization.h>
 #include <tessera/evaluation/token_space.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/report/html.h>
 #include <tessera/report/token_sheet.h>
 
 namespace tessera {
@@ -30,7 +30,7 @@ struct Word {
 std::string reading_of(const std::vector<TokenExample::Token>& tokens) {
   std::string text;
   for (std::size_t i = 0; i < std::min(tokens.size(), kReadTokens); ++i)
-    text += concat(i > 0 ? ", " : "", tokens[i].text, " ", report::fixed(tokens[i].weight, 2));
+    text += concat(i > 0 ? ", " : "", tokens[i].text, " ", fixed(tokens[i].weight, 2));
   return text;
 }
 

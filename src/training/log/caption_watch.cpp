@@ -1,6 +1,4 @@
 #include <cmath>
-#include <iomanip>
-#include <sstream>
 #include <string_view>
 #include <unordered_map>
 
@@ -23,12 +21,6 @@ bool many_are_equal(const CaptionCounts& counts) {
   if (counts.texts < kFewest) return false;
   const auto texts = static_cast<double>(counts.texts);
   return static_cast<double>(counts.commonest) >= kShared * texts || counts.least_loss >= kOfChance * std::log(texts);
-}
-
-std::string two_digits(double value) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(2) << value;
-  return out.str();
 }
 
 std::string short_caption(const std::string& text) {
@@ -80,8 +72,8 @@ std::string CaptionWatch::line(const TowerInput& texts, const CaptionCounts& cou
   return concat("captions: ", counts.commonest, " of the ", counts.texts, " of a batch are ",
                 strip(text).empty() ? "empty" : concat("\"", short_caption(std::string(strip(text))), "\""),
                 ". Pairs with equal captions cannot be distinguished: a contrast cannot fall below ",
-                two_digits(counts.least_loss), ", and chance is ",
-                two_digits(std::log(static_cast<double>(counts.texts))),
+                fixed(counts.least_loss, 2), ", and chance is ",
+                fixed(std::log(static_cast<double>(counts.texts)), 2),
                 ". Check what data.train uses as captions, or set the objective's mask_duplicates");
 }
 

@@ -1,7 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <iomanip>
-#include <sstream>
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -12,12 +10,6 @@ namespace {
 
 constexpr double kNearChance = 0.97;
 constexpr std::int64_t kAveraged = 50;  // number of steps that an average covers
-
-std::string rounded(double value) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(2) << value;
-  return out.str();
-}
 
 }  // namespace
 
@@ -50,8 +42,8 @@ std::optional<std::string> ChanceWatch::note(std::int64_t step,
 std::string ChanceWatch::line(std::int64_t step, const std::vector<std::string>& terms) const {
   std::string what;
   for (const std::string& name : terms)
-    what += concat(what.empty() ? "" : ", ", name, " ", rounded(averages_.at(name).value), " (chance ",
-                   rounded(*level_of(name)), ")");
+    what += concat(what.empty() ? "" : ", ", name, " ", fixed(averages_.at(name).value, 2), " (chance ",
+                   fixed(*level_of(name), 2), ")");
   return concat(
       "the loss is at chance after step ", with_thousands(step), ": ", what,
       ". The model does not distinguish pairs: check the learning rate (optimizer.lr ", hints_.learning_rate,

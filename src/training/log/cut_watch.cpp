@@ -1,7 +1,5 @@
-#include <iomanip>
-#include <sstream>
-
 #include <tessera/base/error.h>
+#include <tessera/base/text.h>
 #include <tessera/training/log/cut_watch.h>
 
 namespace tessera {
@@ -13,10 +11,7 @@ double share_of(std::int64_t part, std::int64_t whole) {
 
 // Returns "12.3%"; a share below a tenth of a percent is not reported as 0.
 std::string percent_text(double share) {
-  std::ostringstream out;
-  if (share < 0.001) return "less than 0.1%";
-  out << std::fixed << std::setprecision(1) << 100 * share << "%";
-  return out.str();
+  return share < 0.001 ? "less than 0.1%" : fixed(100 * share, 1) + "%";
 }
 
 }  // namespace

@@ -1,11 +1,10 @@
 #include <algorithm>
 #include <cmath>
-#include <iomanip>
-#include <sstream>
 
 #include <nlohmann/json.hpp>
 
 #include <tessera/base/clock.h>
+#include <tessera/base/text.h>
 #include <tessera/training/log/metrics_row.h>
 
 namespace tessera {
@@ -95,23 +94,20 @@ std::vector<std::pair<std::string, double>> scalars_of(const MetricsRow& r) {
 }
 
 std::string status_text(const MetricsRow& r) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(4) << "loss " << r.loss;
+  std::string out = "loss " + fixed(r.loss, 4);
   if (r.terms.size() > 1)
-    for (const auto& [name, value] : r.terms) out << "  " << name << " " << value;
-  out << std::setprecision(r.samples_per_second < 100 ? 1 : 0) << "  " << r.samples_per_second << " samples/s";
-  if (r.tflops) out << "  " << format_flop_rate(*r.tflops);
-  if (r.mfu) out << std::setprecision(*r.mfu < 0.1 ? 1 : 0) << " (" << 100 * *r.mfu << "% MFU)";
-  if (r.wait_share > kNotableWait) out << std::setprecision(0) << "  waits for data " << 100 * r.wait_share << "%";
-  return out.str();
+    for (const auto& [name, value] : r.terms) out += "  " + name + " " + fixed(value, 4);
+  out += "  " + fixed(r.samples_per_second, r.samples_per_second < 100 ? 1 : 0) + " samples/s";
+  if (r.tflops) out += "  " + format_flop_rate(*r.tflops);
+  if (r.mfu) out += " (" + fixed(100 * *r.mfu, *r.mfu < 0.1 ? 1 : 0) + "% MFU)";
+  if (r.wait_share > kNotableWait) out += "  waits for data " + fixed(100 * r.wait_share, 0) + "%";
+  return out;
 }
 
 std::string format_flop_rate(double tflops) {
-  std::ostringstream out;
   const bool small = tflops < 1;
   const double value = small ? 1000 * tflops : tflops;
-  out << std::fixed << std::setprecision(value < 10 ? 1 : 0) << value << (small ? " GFLOP/s" : " TFLOP/s");
-  return out.str();
+  return fixed(value, value < 10 ? 1 : 0) + (small ? " GFLOP/s" : " TFLOP/s");
 }
 
 }  // namespace tessera

@@ -2,9 +2,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <iomanip>
 #include <optional>
-#include <sstream>
 
 #include <nlohmann/json.hpp>
 
@@ -118,7 +116,7 @@ std::string state_block(const RunStatus& s, const std::string& written) {
                 "</span><span class=\"soft\">", with_thousands(s.samples), " samples, trained for ",
                 format_duration(s.seconds), "</span>",
                 running ? concat("<span>ETA ", format_duration(s.seconds_left), "</span>") : "",
-                "</div><div class=\"progress\"><i style=\"width:", report::fixed(100 * share, 1), "%\"></i></div>",
+                "</div><div class=\"progress\"><i style=\"width:", fixed(100 * share, 1), "%\"></i></div>",
                 s.note.empty() ? "" : "<p>" + breakable(s.note) + "</p>", "<p class=\"soft\">Written ", written,
                 running ? concat("; updated at most once a minute, and reloaded every ", kReloadSeconds,
                                  " s. If this time is long past, the run was killed.")
@@ -207,12 +205,12 @@ struct RunPage::Impl {
       if (const double* value = curves.last(key)) html += number_card(text_of(*value), name);
     };
     const auto gibibytes = [](double bytes) { return report::three_digits(bytes / (1 << 30)) + " GiB"; };
-    const auto percent = [](double value) { return report::fixed(100 * value, value < 0.1 ? 1 : 0) + "%"; };
-    card("loss", "loss", [](double v) { return report::fixed(v, 4); });
+    const auto percent = [](double value) { return fixed(100 * value, value < 0.1 ? 1 : 0) + "%"; };
+    card("loss", "loss", [](double v) { return fixed(v, 4); });
     card("lr", "learning rate", report::four_digits);
     card("grad_norm", "gradient norm", report::four_digits);
-    card("logit_scale", "logit scale", [](double v) { return report::fixed(std::exp(v), 2); });
-    card("samples_per_second", "samples/s", [](double v) { return report::fixed(v, v < 100 ? 1 : 0); });
+    card("logit_scale", "logit scale", [](double v) { return fixed(std::exp(v), 2); });
+    card("samples_per_second", "samples/s", [](double v) { return fixed(v, v < 100 ? 1 : 0); });
     if (const double* rate = curves.last("tflops")) {
       const std::string text = format_flop_rate(*rate);
       const std::size_t space = text.find(' ');

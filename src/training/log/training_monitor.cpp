@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <chrono>
 #include <thread>
 
 #include <ATen/ATen.h>
@@ -92,10 +91,6 @@ TrainingMonitor::TrainingMonitor(const Config& config, const ProcessGroup& group
       captions_(caption_watch(run)),
       clock_(std::move(clock)) {
   if (run.tokenizer && !run.needs.texts.empty()) cuts_.emplace(run.tokenizer->context_length());
-}
-
-double TrainingMonitor::steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 void TrainingMonitor::resume_at(std::int64_t step) {

@@ -32,10 +32,8 @@ std::string synthetic_samples(const TrainingRun& run, const Config& config, cons
 
 // Formats FLOPs as multiply-adds, which are 2 FLOPs each: "7.39 G multiply-adds".
 std::string multiply_adds(double flops) {
-  std::ostringstream out;
   const bool giga = flops >= 2e9;
-  out << std::fixed << std::setprecision(2) << flops / (giga ? 2e9 : 2e6) << (giga ? " G" : " M") << " multiply-adds";
-  return out.str();
+  return fixed(flops / (giga ? 2e9 : 2e6), 2) + (giga ? " G" : " M") + " multiply-adds";
 }
 
 // Returns the training settings with the number of steps filled in. The number is 0 if training.epochs is set but the data cannot

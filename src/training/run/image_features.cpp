@@ -1,17 +1,15 @@
 #include <chrono>
-#include <iomanip>
-#include <sstream>
 
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
-#include "src/training/run/tower_precision.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/data/features/feature_writer.h>
 #include <tessera/data/loading/loader.h>
+#include <tessera/models/autocast.h>
 #include <tessera/training/config/resume_rules.h>
 #include <tessera/training/run/image_features.h>
 #include <tessera/training/run/training_run.h>
@@ -45,9 +43,7 @@ std::string digest_of(const torch::nn::Module& module) {
   };
   for (const auto& item : module.named_parameters()) add(item.key(), item.value());
   for (const auto& item : module.named_buffers()) add(item.key(), item.value());
-  std::ostringstream out;
-  out << std::hex << std::setw(16) << std::setfill('0') << digest;
-  return out.str();
+  return hexadecimal(digest);
 }
 
 // Checks that the encoder outputs the same features at each step, because stored features replace it.
@@ -115,7 +111,7 @@ FeatureManifest write_image_features(const Config& config) {
   EvaluationReader reader(run.train, config.model.preprocessing, config.evaluation.batch_size,
                           config.data.loader.threads);
   const at::NoGradGuard no_grad;
-  const TowerPrecision precision(run.device, config.training.precision);
+  const PrecisionScope precision(run.device, config.training.precision);
   using Clock = std::chrono::steady_clock;
   auto last_line = Clock::now();
   for (auto samples = reader.next(); !samples.empty(); samples = reader.next()) {

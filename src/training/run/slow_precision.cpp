@@ -1,7 +1,5 @@
-#include <iomanip>
-#include <sstream>
-
 #include <tessera/base/error.h>
+#include <tessera/base/text.h>
 #include <tessera/measure/machine.h>
 #include <tessera/training/run/slow_precision.h>
 
@@ -24,9 +22,7 @@ double product_seconds(at::ScalarType type) {
 
 std::optional<std::string> slow_precision_text(const std::string& precision, double times_float32) {
   if (times_float32 < kNotablySlower) return std::nullopt;
-  std::ostringstream times;
-  times << std::fixed << std::setprecision(times_float32 < 10 ? 1 : 0) << times_float32;
-  return concat("training.precision is ", precision, ", and matrix products take ", times.str(),
+  return concat("training.precision is ", precision, ", and matrix products take ", fixed(times_float32, times_float32 < 10 ? 1 : 0),
                 " times as long as in float32 on this CPU: set it to float32");
 }
 

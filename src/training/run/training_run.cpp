@@ -7,11 +7,11 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "src/training/config/published_towers.h"
-#include "src/training/run/tower_precision.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/random.h>
 #include <tessera/data/image/training_views.h>
+#include <tessera/models/autocast.h>
 #include <tessera/models/foreign/foreign_model.h>
 #include <tessera/models/open_clip.h>
 #include <tessera/training/run/adapted_parameters.h>
@@ -365,13 +365,13 @@ std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config
 }
 
 Features encode_student(TrainingRun& run, const Batch& batch, const std::string& precision) {
-  const TowerPrecision scope(run.device, precision);
+  const PrecisionScope scope(run.device, precision);
   return run.model->forward(batch, run.needs);
 }
 
 void add_teacher_features(TrainingRun& run, const Batch& batch, const std::string& precision, Features& features) {
   if (!run.teacher) return;
-  const TowerPrecision scope(run.device, precision);
+  const PrecisionScope scope(run.device, precision);
   add_teacher_features(*run.teacher, batch, run.needs, features);
 }
 

@@ -58,17 +58,15 @@ void fields(Visitor& v, Solarize& s) {
 struct RandAugment {
   std::int64_t operations = 0;
   std::int64_t magnitude = 9;
-  std::int64_t bins = 31;
 };
+
+inline constexpr std::int64_t kRandAugmentBins = 31;  // magnitudes from no effect to the strongest
 
 template <class Visitor>
 void fields(Visitor& v, RandAugment& s) {
   v("operations", s.operations, "RandAugment's n: operations per image (2 in the paper); 0: none", config::in_range(0, 100));
-  v("magnitude", s.magnitude, "magnitude of every operation, 0 to bins - 1", config::at_least(0));
-  v("bins", s.bins, "number of magnitude steps from no effect to the strongest", config::in_range(2, 1000));
+  v("magnitude", s.magnitude, "magnitude of every operation; 30 is the strongest", config::in_range(0, kRandAugmentBins - 1));
 }
-
-std::optional<config::Problem> validate(const RandAugment& s);
 
 /// Random changes to training images; every choice is a function of (seed, epoch, sample). They are applied in this order:
 /// crop, flip, AutoAugment, RandAugment, color jitter, grayscale, blur, solarization.

@@ -19,7 +19,6 @@ struct JsonLinesSettings {
   std::vector<std::string> text_fields;
   std::string negatives_key = "negatives";
   std::string regions_key = "regions";
-  std::string split_key = "split";
   std::string split;
   bool sentences = false;
 };
@@ -39,7 +38,6 @@ void fields(Visitor& v, JsonLinesSettings& s) {
   v("regions_key", s.regions_key,
     "member with the image's objects: a list of {box: [left, top, right, bottom] in pixels, phrase, negatives: [texts that "
     "almost describe it]}; a line may lack it");
-  v("split_key", s.split_key, "member that names the split");
   v("split", s.split, "read only the lines of this split, such as test; empty: all");
   v("sentences", s.sentences,
     "make each sentence a caption of its own: texts are split at full stops, line ends and </s> (FLAIR's fine-grained "

@@ -21,7 +21,6 @@ struct ParquetSettings {
   std::vector<std::string> text_fields;
   std::vector<std::string> label_keys = {"label", "cls"};
   std::vector<std::string> summary_keys = {"summary"};
-  std::vector<std::string> key_keys = {"key", "__key__"};
   std::optional<std::vector<std::string>> side_fields;
   std::optional<config::FilePath> root;
   std::optional<config::FilePath> classes;
@@ -43,7 +42,6 @@ void fields(Visitor& v, ParquetSettings& s) {
   v("label_keys", s.label_keys,
     "columns with the class: its index, or its name in `classes`; the first existing column is used");
   v("summary_keys", s.summary_keys, "columns with the one-line summary; the first existing column is used");
-  v("key_keys", s.key_keys, "columns with the sample's key; the first existing column is used; if none exists, the key is FILE:ROW");
   v("side_fields", s.side_fields,
     "further columns to keep with each sample; null: all except binary columns and lists of numbers");
   v("root", s.root, "folder that image file names are relative to; null: the Parquet file's folder");

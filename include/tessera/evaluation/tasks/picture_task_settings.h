@@ -42,8 +42,6 @@ struct FeatureMapSettings {
   TextList classes;
   TextList templates = {"a photo of a {}."};
   std::int64_t samples = 300;
-  double perplexity = 30;
-  std::int64_t iterations = 500;
 };
 
 template <class Visitor>
@@ -52,8 +50,6 @@ void fields(Visitor& v, FeatureMapSettings& s) {
   v("classes", s.classes, "class names, one per label; empty: those of the source, or captions if it has none");
   v("templates", s.templates, "prompts with {} for the class name; the embeddings of several prompts are averaged");
   v("samples", s.samples, "number of images on the map, spread over the data", config::in_range(4, 1000));
-  v("perplexity", s.perplexity, "t-SNE's perplexity, roughly the number of neighbors that count for a point", config::above(1));
-  v("iterations", s.iterations, "number of t-SNE's gradient descent steps", config::at_least(1));
 }
 std::optional<config::Problem> validate(const FeatureMapSettings& settings);
 

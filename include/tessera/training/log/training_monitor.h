@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <tessera/base/clock.h>
 #include <tessera/optim/clip_grad_norm.h>
 #include <tessera/training/checkpoint/checkpoint.h>
 #include <tessera/training/log/caption_watch.h>
@@ -73,7 +74,6 @@ class TrainingMonitor {
   RunLog& log() { return log_; }
 
  private:
-  static double steady_seconds();
   MetricsRow row_of(const TrainedStep& step) const;
   RowPlace place_of(const RunState& state) const;
   /// Reports, at the end of an epoch and of the run, what share of the texts' tokens was cut off.

@@ -250,7 +250,7 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     texts_alone_ = text_columns(text_columns_);
     label_ = first_of(settings_.label_keys);
     summary_ = first_of(settings_.summary_keys);
-    key_ = first_of(settings_.key_keys);
+    key_ = first_of({"key", "__key__"});
     for (const Column& column : there)
       if (is_kept(column)) kept_.push_back({column.name, columns_.add(column.name), {}});
     if (settings_.side_fields)

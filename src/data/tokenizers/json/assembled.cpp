@@ -5,9 +5,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/data/tokenizers/json/base64.h"
 #include "src/data/tokenizers/json/part.h"
 #include "src/data/tokenizers/sentencepiece_model.h"
+#include "src/data/tokenizers/tokenizer_config.h"
+#include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
@@ -17,37 +18,6 @@ namespace {
 
 using nlohmann::json;
 namespace fs = std::filesystem;
-
-json parsed(const std::string& text, const std::string& path) {
-  json out = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!out.is_object()) user_error(path, ": is not a JSON object: the file is damaged");
-  return out;
-}
-
-/// The tokenizer_config.json next to a vocabulary file.
-class Config {
- public:
-  explicit Config(const std::string& path) : path_((fs::path(path).parent_path() / "tokenizer_config.json").string()) {
-    if (fs::is_regular_file(path_)) values_ = parsed(io::read_file(path_), path_);
-  }
-  bool flag(const char* key, bool otherwise) const {
-    const auto found = values_.find(key);
-    if (found == values_.end() || found->is_null()) return otherwise;
-    if (!found->is_boolean()) user_error(path_, ": ", key, " is neither true nor false");
-    return found->get<bool>();
-  }
-  /// Returns a token, which the file stores as a text or as an object.
-  std::string token(const char* key, const char* otherwise) const {
-    const auto found = values_.find(key);
-    if (found == values_.end()) return otherwise;
-    const json& text = found->is_object() && found->contains("content") ? found->at("content") : *found;
-    return text.is_string() ? text.get<std::string>() : otherwise;
-  }
-
- private:
-  std::string path_;
-  json values_ = json::object();
-};
 
 /// Builds a tokenizer.json around a `model`.
 class File {
@@ -94,15 +64,10 @@ class File {
   json ids_ = json::object(), file_;
 };
 
-json byte_level(bool prefix_space) {
-  return {{"type", "ByteLevel"}, {"add_prefix_space", prefix_space}, {"trim_offsets", true}, {"use_regex", true}};
-}
-
 json read_merges(const std::string& path) {
   if (!fs::is_regular_file(path)) user_error(path, ": is missing: vocab.json needs it in the same folder");
   json out = json::array();
-  for (std::string& line : split(io::read_file(path), '\n')) {
-    if (line.ends_with('\r')) line.pop_back();
+  for (std::string& line : split_lines(io::read_file(path))) {
     if (line.empty() || line.starts_with("#version")) continue;
     if (!is_utf8(line)) user_error(path, ": line ", out.size() + 2, " is not UTF-8");
     out.push_back(std::move(line));
@@ -110,21 +75,15 @@ json read_merges(const std::string& path) {
   return out;
 }
 
-void finish_clip(File& file, const Config& config) {
+void finish_clip(File& file, const TokenizerConfig& config) {
   const std::string begin = config.token("bos_token", "<|startoftext|>"), end = config.token("eos_token", "<|endoftext|>");
-  constexpr const char* pattern = "<\\|startoftext\\|>|<\\|endoftext\\|>|'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]|[^\\s\\p{L}\\p{N}]+";
-  file.set("normalizer", {{"type", "Sequence"},
-                          {"normalizers", json::array({{{"type", "NFC"}},
-                                                       {{"type", "Replace"}, {"pattern", {{"Regex", "\\s+"}}}, {"content", " "}},
-                                                       {{"type", "Lowercase"}}})}});
-  file.set("pre_tokenizer", {{"type", "Sequence"},
-                             {"pretokenizers", json::array({{{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Removed"}, {"invert", true}},
-                                                            byte_level(false)})}});
+  file.set("normalizer", clip_normalizer());
+  file.set("pre_tokenizer", clip_pre_tokenizer());
   file.set("post_processor", {{"type", "RobertaProcessing"}, {"sep", file.pair_of(end)}, {"cls", file.pair_of(begin)}});
   file.add_special({begin, end, config.token("pad_token", "<|endoftext|>"), config.token("unk_token", "<|endoftext|>")});
 }
 
-void finish_roberta(File& file, const Config& config) {
+void finish_roberta(File& file, const TokenizerConfig& config) {
   const std::string begin = config.token("cls_token", "<s>"), end = config.token("sep_token", "</s>");
   if (file.has(begin) && file.has(end))
     file.set("post_processor", {{"type", "RobertaProcessing"}, {"sep", file.pair_of(end)}, {"cls", file.pair_of(begin)}});
@@ -133,11 +92,11 @@ void finish_roberta(File& file, const Config& config) {
 }
 
 std::string of_byte_pairs(const std::string& path, const std::string& bytes) {
-  const Config config(path);
+  const TokenizerConfig config(fs::path(path).parent_path().string());
   json merges = read_merges((fs::path(path).parent_path() / "merges.txt").string());
   bool clip = false;
   for (const json& merge : merges) clip = clip || merge.get<std::string>().ends_with("</w>");
-  json model = {{"type", "BPE"}, {"vocab", parsed(bytes, path)}, {"merges", std::move(merges)}};
+  json model = {{"type", "BPE"}, {"vocab", parse_json_object(bytes, path)}, {"merges", std::move(merges)}};
   if (clip) model.update({{"end_of_word_suffix", "</w>"}, {"unk_token", config.token("unk_token", "<|endoftext|>")}});
   File file(std::move(model), path);
   file.set("decoder", byte_level(true));
@@ -150,14 +109,10 @@ std::string of_byte_pairs(const std::string& path, const std::string& bytes) {
 
 std::string of_word_pieces(const std::string& path, const std::string& bytes) {
   if (!is_utf8(bytes)) user_error(path, ": is not UTF-8; expected BERT's vocab.txt, one piece per line");
-  const Config config(path);
+  const TokenizerConfig config(fs::path(path).parent_path().string());
   json vocabulary = json::object();
-  std::vector<std::string> lines = split(bytes, '\n');
-  if (lines.back().empty()) lines.pop_back();
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    if (lines[i].ends_with('\r')) lines[i].pop_back();
-    vocabulary[lines[i]] = i;
-  }
+  const std::vector<std::string> lines = split_lines(bytes);
+  for (std::size_t i = 0; i < lines.size(); ++i) vocabulary[lines[i]] = i;
   const std::string unknown = config.token("unk_token", "[UNK]"), begin = config.token("cls_token", "[CLS]"), end = config.token("sep_token", "[SEP]");
   File file({{"type", "WordPiece"}, {"unk_token", unknown}, {"continuing_subword_prefix", "##"}, {"max_input_chars_per_word", 100}, {"vocab", vocabulary}}, path);
   const bool lower = config.flag("do_lower_case", true);
@@ -198,7 +153,7 @@ std::string of_sentence_pieces(const std::string& path, const std::string& bytes
   json vocabulary = xlm_roberta ? xlm_roberta_vocabulary(*parts) : t5_vocabulary(*parts, extra_ids);
   File file({{"type", "Unigram"}, {"unk_id", xlm_roberta ? 3 : 2}, {"vocab", std::move(vocabulary)}, {"byte_fallback", false}}, path);
   if (!parts->normalization.empty())
-    file.set("normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", to_base64(parts->normalization)}});
+    file.set("normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", base64_encode(parts->normalization)}});
   const json metaspace = {{"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "always"}, {"split", true}};
   file.set("pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", json::array({{{"type", "WhitespaceSplit"}}, metaspace})}});
   file.set("decoder", metaspace);
@@ -213,6 +168,23 @@ std::string of_sentence_pieces(const std::string& path, const std::string& bytes
 }
 
 }  // namespace
+
+json byte_level(bool prefix_space) {
+  return {{"type", "ByteLevel"}, {"add_prefix_space", prefix_space}, {"trim_offsets", true}, {"use_regex", true}};
+}
+
+json clip_normalizer() {
+  return {{"type", "Sequence"},
+          {"normalizers", json::array({{{"type", "NFC"}},
+                                       {{"type", "Replace"}, {"pattern", {{"Regex", "\\s+"}}}, {"content", " "}},
+                                       {{"type", "Lowercase"}}})}};
+}
+
+json clip_pre_tokenizer() {
+  const char* pieces = R"(<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+)";
+  const json by_pattern = {{"type", "Split"}, {"pattern", {{"Regex", pieces}}}, {"behavior", "Removed"}, {"invert", true}};
+  return {{"type", "Sequence"}, {"pretokenizers", json::array({by_pattern, byte_level(false)})}};
+}
 
 std::string assembled(const std::string& path, std::string bytes) {
   const std::string name = fs::path(path).filename().string();

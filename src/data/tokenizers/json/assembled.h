@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include <nlohmann/json.hpp>
+
 namespace tessera::json_tokenizer {
 
 /// Makes the tokenizer.json that transformers makes from an older vocabulary file. The file may be vocab.json with merges.txt
@@ -10,5 +12,10 @@ namespace tessera::json_tokenizer {
 /// tokenizer_config.json next to the file. For any other file, returns its `bytes` unchanged. Throws UserError naming a file
 /// that is missing or damaged.
 std::string assembled(const std::string& path, std::string bytes);
+
+/// Parts of a tokenizer.json: GPT-2's bytes as characters, and the steps of CLIP's tokenizer before the byte pairs.
+nlohmann::json byte_level(bool prefix_space);
+nlohmann::json clip_normalizer();
+nlohmann::json clip_pre_tokenizer();
 
 }  // namespace tessera::json_tokenizer

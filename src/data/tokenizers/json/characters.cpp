@@ -1,7 +1,5 @@
 #include "src/data/tokenizers/json/characters.h"
 
-#include <cstring>
-
 namespace tessera::json_tokenizer {
 namespace {
 
@@ -60,19 +58,6 @@ std::uint16_t class_of_wide(char32_t code) {
 char32_t lower_of(char32_t code) {
   static const unicode::LowerTable table(bert_lower);
   return table[code];
-}
-
-bool is_plain_ascii(std::string_view text) {
-  const char* at = text.data();
-  std::size_t left = text.size();
-  std::uint64_t bits = 0;
-  for (; left >= 8; at += 8, left -= 8) {
-    std::uint64_t eight;
-    std::memcpy(&eight, at, 8);
-    bits |= eight;
-  }
-  for (; left > 0; ++at, --left) bits |= static_cast<std::uint8_t>(*at);
-  return (bits & 0x8080'8080'8080'8080U) == 0;
 }
 
 namespace {

@@ -88,9 +88,6 @@ inline std::size_t end_of_row(std::string_view text, std::size_t at, std::uint16
   return at;
 }
 
-/// Returns whether every byte is below 0x80.
-bool is_plain_ascii(std::string_view text);
-
 /// Returns the character that byte-level tokenizers write for a byte.
 char32_t character_of_byte(std::uint8_t byte);
 /// Returns the byte that a character of byte-level tokenizers represents; -1 for other characters.

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <vector>
 
-#include "src/data/tokenizers/json/base64.h"
 #include "src/data/tokenizers/json/characters.h"
 #include "src/data/tokenizers/json/part.h"
 #include "src/data/tokenizers/json/pattern.h"
 #include "src/data/tokenizers/normalization.h"
+#include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 
 namespace tessera::json_tokenizer {
@@ -34,7 +34,7 @@ class EachCharacter : public Normalizer {
   explicit EachCharacter(Step step = {}) : step_(step) {}
 
   void apply(Segment& segment, std::string& spare) const override {
-    if (is_plain_ascii(segment.text) && step_.keeps_ascii()) return;
+    if (unicode::is_ascii(segment.text) && step_.keeps_ascii()) return;
     rewrite(segment, spare, step_);
   }
 
@@ -75,7 +75,7 @@ void append_lower(char32_t code, std::string& out) {
 class Lowercase : public Normalizer {
  public:
   void apply(Segment& segment, std::string& spare) const override {
-    if (is_plain_ascii(segment.text)) return lower_ascii(segment.text);
+    if (unicode::is_ascii(segment.text)) return lower_ascii(segment.text);
     rewrite(segment, spare, append_lower);
   }
 };
@@ -94,7 +94,7 @@ class NormalForm : public Normalizer {
   std::string normal(std::string_view text) const { return unicode::encode(unicode::normal_form(unicode::decode(text), form_)); }
 
   bool changes(std::string_view text) const {
-    if (is_plain_ascii(text)) return false;
+    if (unicode::is_ascii(text)) return false;
     for (std::size_t at = 0; at < text.size();)
       if (unicode::may_change(next_code(text, at), form_)) return true;
     return false;
@@ -194,7 +194,7 @@ class Bert : public Normalizer {
         accents_(part.flag("strip_accents", lower_)) {}
 
   void apply(Segment& segment, std::string& spare) const override {
-    if (is_plain_ascii(segment.text)) {
+    if (unicode::is_ascii(segment.text)) {
       if (clean_) clean_ascii(segment);
       if (lower_) lower_ascii(segment.text);
       return;
@@ -288,9 +288,13 @@ std::shared_ptr<const Normalizer> with_settings(const Part& part) {
   }
   if (type == "Precompiled") {
     part.allow({"precompiled_charsmap"});
-    const std::optional<std::string> map = from_base64(part.text("precompiled_charsmap"));
-    if (!map) part.refuse("has a map that is not Base64: the file is damaged");
-    return make_precompiled(*map, part.origin());
+    std::string map;
+    try {
+      map = base64_decode(part.text("precompiled_charsmap"));
+    } catch (const UserError&) {
+      part.refuse("has a map that is not Base64: the file is damaged");
+    }
+    return make_precompiled(map, part.origin());
   }
   return nullptr;
 }

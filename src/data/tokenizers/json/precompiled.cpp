@@ -45,7 +45,7 @@ class Precompiled : public Normalizer {
 
   void apply(Segment& segment, std::string& spare) const override {
     const std::string& text = segment.text;
-    if (is_plain_ascii(text) && !changes_ascii(text)) return;
+    if (unicode::is_ascii(text) && !changes_ascii(text)) return;
     spare.clear();
     std::size_t head = 0;
     for (std::size_t at = 0; at < text.size();) {

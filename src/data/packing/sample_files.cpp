@@ -1,11 +1,4 @@
 #include <algorithm>
-#include <array>
-#include <atomic>
-#include <cstdio>
-#include <exception>
-#include <filesystem>
-#include <mutex>
-#include <thread>
 
 #include <nlohmann/json.hpp>
 
@@ -14,9 +7,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/data/image/encode.h>
-#include <tessera/data/packing/shard_writer.h>
-#include <tessera/io/atomic_file.h>
-#include <tessera/io/tar_writer.h>
+#include <tessera/data/packing/sample_files.h>
 
 namespace tessera {
 namespace {
@@ -89,32 +80,6 @@ std::string annotations(const Sample& sample, const std::vector<std::string>& cl
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-std::string shard_path(const ShardSettings& settings, std::int64_t shard) {
-  std::array<char, 32> number{};
-  std::snprintf(number.data(), number.size(), "-%05lld.tar", static_cast<long long>(shard));
-  return (std::filesystem::path(settings.folder) / (settings.name + number.data())).string();
-}
-
-void prepare_folder(const ShardSettings& settings) {
-  std::error_code error;
-  std::filesystem::create_directories(settings.folder, error);
-  if (error) user_error(settings.folder, ": cannot make this folder: ", error.message());
-  for (const auto& entry : std::filesystem::directory_iterator(settings.folder, error)) {
-    const std::string file = entry.path().filename().string();
-    if (file.starts_with(settings.name + "-") && file.ends_with(".tar"))
-      user_error(entry.path().string(), ": exists already; name another folder, or remove the shards of ",
-                 settings.name);
-  }
-  if (error) user_error(settings.folder, ": cannot read this folder: ", error.message());
-}
-
-void write_classes(const std::string& folder, const std::vector<std::string>& class_names) {
-  if (class_names.empty()) return;
-  std::string text;
-  for (const std::string& name : class_names) text += name + "\n";
-  io::write_file((std::filesystem::path(folder) / "classes.txt").string(), text);
-}
-
 }  // namespace
 
 std::vector<SampleFile> sample_files(const Sample& sample, const std::vector<std::string>& class_names,
@@ -149,55 +114,6 @@ std::vector<SampleFile> sample_files(const Sample& sample, const std::vector<std
   }
   files.push_back({"json", annotations(sample, class_names)});
   return files;
-}
-
-std::vector<std::string> write_shards(const IndexedSource& source, const ShardSettings& settings,
-                                      const std::function<void(std::int64_t)>& progress) {
-  if (settings.format != "png" && settings.format != "jpg")
-    user_error("format: expected png or jpg, got ", settings.format);
-  prepare_folder(settings);
-  const std::vector<std::string> class_names = source.class_names();
-  const std::int64_t shards = (source.size() + settings.samples_per_shard - 1) / settings.samples_per_shard;
-  std::atomic<std::int64_t> next_shard = 0;
-  std::atomic<bool> failed = false;
-  std::mutex mutex;  // guards done, failure and progress
-  std::int64_t done = 0;
-  std::exception_ptr failure;
-
-  const auto write_one = [&](std::int64_t shard) {
-    io::TarWriter tar(shard_path(settings, shard));
-    const std::int64_t end = std::min(source.size(), (shard + 1) * settings.samples_per_shard);
-    for (std::int64_t i = shard * settings.samples_per_shard; i < end && !failed; ++i) {
-      const Sample sample = source.get(i);
-      for (const SampleFile& file : sample_files(sample, class_names, settings.format))
-        tar.add(sample.key + "." + file.name, file.content);
-      const std::lock_guard lock(mutex);
-      ++done;
-      if (progress) progress(done);
-    }
-    if (!failed) tar.finish();
-  };
-  const auto work = [&] {
-    try {
-      while (!failed) {
-        const std::int64_t shard = next_shard++;
-        if (shard >= shards) return;
-        write_one(shard);
-      }
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!failed.exchange(true)) failure = std::current_exception();
-    }
-  };
-  std::vector<std::thread> threads;
-  for (std::int64_t i = 0; i < std::min(settings.threads, shards); ++i) threads.emplace_back(work);
-  for (std::thread& thread : threads) thread.join();
-  if (failure) std::rethrow_exception(failure);
-
-  write_classes(settings.folder, class_names);
-  std::vector<std::string> paths;
-  for (std::int64_t shard = 0; shard < shards; ++shard) paths.push_back(shard_path(settings, shard));
-  return paths;
 }
 
 }  // namespace tessera

@@ -1,11 +1,11 @@
-#include "src/evaluation/progress.h"
+#include <tessera/base/progress.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <unistd.h>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 
@@ -15,10 +15,6 @@ namespace {
 constexpr double kBetweenMoves = 0.1, kBetweenLines = 30;  // seconds
 constexpr const char* kClearLine = "\r\033[K";
 
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 void write_to_terminal(const std::string& text) {
   std::fputs(text.c_str(), stderr);
   std::fflush(stderr);
@@ -26,10 +22,11 @@ void write_to_terminal(const std::string& text) {
 
 }  // namespace
 
-std::string progress_line(const std::string& name, std::int64_t done, std::int64_t total, double seconds) {
-  const double rate = static_cast<double>(done) / std::max(seconds, 1e-3);
-  return concat(name, "  ", with_thousands(done), "/", with_thousands(total), " images  ", with_thousands(std::llround(rate)),
-                " images/s  ETA ", format_duration(static_cast<double>(total - done) / std::max(rate, 1e-3)));
+std::string progress_line(const std::string& name, const std::string& unit, std::int64_t done, std::int64_t total,
+                          std::int64_t begun_at, double seconds) {
+  const double rate = static_cast<double>(done - begun_at) / std::max(seconds, 1e-3);
+  return concat(name, "  ", with_thousands(done), "/", with_thousands(total), " ", unit, "  ", with_thousands(std::llround(rate)),
+                " ", unit, "/s  ETA ", format_duration(static_cast<double>(total - done) / std::max(rate, 1e-3)));
 }
 
 Progress::Output Progress::standard_error() {
@@ -37,18 +34,18 @@ Progress::Output Progress::standard_error() {
   return {false, [](const std::string& text) { log::info(text); }, steady_seconds};
 }
 
-Progress::Progress(std::string name, Output output)
-    : name_(std::move(name)), output_(std::move(output)), start_(output_.seconds()), shown_(start_) {}
+Progress::Progress(std::string name, std::string unit, Output output)
+    : name_(std::move(name)), unit_(std::move(unit)), output_(std::move(output)), start_(output_.seconds()), shown_(start_) {}
 
 Progress::~Progress() {
   if (moving_) output_.write(kClearLine);
 }
 
-void Progress::show(std::int64_t done, std::int64_t total) {
+void Progress::show(std::int64_t done, std::int64_t total, std::int64_t begun_at) {
   const double now = output_.seconds();
   if (now - shown_ < (output_.terminal ? kBetweenMoves : kBetweenLines)) return;
   shown_ = now;
-  const std::string line = progress_line(name_, done, total, now - start_);
+  const std::string line = progress_line(name_, unit_, done, total, begun_at, now - start_);
   moving_ = output_.terminal;
   output_.write(output_.terminal ? kClearLine + line : line);
 }

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Shows the progress of a task. On a terminal it updates one line in place; otherwise, as in a log file, it writes a line every
+/// Shows the progress of a long job. On a terminal it updates one line in place; otherwise, as in a log file, it writes a line every
 /// half minute.
 class Progress {
  public:
@@ -18,21 +18,24 @@ class Progress {
   /// Returns an output that writes to standard error if that is a terminal, and to the log otherwise.
   static Output standard_error();
 
-  Progress(std::string name, Output output);
+  /// `unit` names what is counted: "images".
+  Progress(std::string name, std::string unit, Output output = standard_error());
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void show(std::int64_t done, std::int64_t total);
+  /// `begun_at` is the part of `done` that an earlier call of the program had finished; the rate does not count it.
+  void show(std::int64_t done, std::int64_t total, std::int64_t begun_at = 0);
 
  private:
-  std::string name_;
+  std::string name_, unit_;
   Output output_;
   double start_, shown_;
   bool moving_ = false;
 };
 
 /// Returns a line such as "zero_shot  12,000/50,000 images  400 images/s  ETA 1m35s". `seconds` is the time since the start.
-std::string progress_line(const std::string& name, std::int64_t done, std::int64_t total, double seconds);
+std::string progress_line(const std::string& name, const std::string& unit, std::int64_t done, std::int64_t total,
+                          std::int64_t begun_at, double seconds);
 
 }  // namespace tessera

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace tessera {
+
+/// Parses the text of a file that holds a JSON object. Throws UserError naming the file.
+nlohmann::json parse_json_object(const std::string& text, const std::string& path);
+
+/// The tokenizer_config.json of a published tokenizer's folder, if it has one.
+class TokenizerConfig {
+ public:
+  explicit TokenizerConfig(const std::string& folder);
+  bool flag(const char* key, bool otherwise) const;
+  /// Returns a token, which the file stores as a text or as an object that describes it.
+  std::string token(const char* key, const std::string& otherwise) const;
+  /// Returns the name of the tokenizer's class without "Fast"; empty if the file names none.
+  std::string type() const;
+
+ private:
+  std::string path_;
+  nlohmann::json values_ = nlohmann::json::object();
+};
+
+}  // namespace tessera

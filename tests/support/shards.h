@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <tessera/data/packing/pack.h>
+
+namespace tessera {
+
+/// Writes a source as WebDataset shards, with images that are not encoded yet as PNG. Returns the shards' paths.
+inline std::vector<std::string> write_shards(const Source& source, PackSettings settings) {
+  settings.format = "png";
+  return pack(source, "", settings).shards;
+}
+
+}  // namespace tessera
