@@ -40,10 +40,8 @@ FlopsResults run_flops(const Backend& on, const std::vector<float>& encoding, st
   return {read(*sum), read(*mean), read(*loss), gathered(from_bytes(gradient->read(), type), columns, row_padding)};
 }
 
-class FlopsRegularizer : public testing::TestWithParam<std::string> {
+class FlopsRegularizer : public KernelTest {
  protected:
-  Backend on = backend(GetParam());
-
   void expect_as_defined(std::int64_t rows, std::int64_t columns, DataType type, int row_padding) {
     SCOPED_TRACE(testing::Message() << rows << " x " << columns << " + " << row_padding);
     const std::vector<float> encoding = rounded(normal_values(rows * columns, 5), type);
@@ -61,8 +59,7 @@ class FlopsRegularizer : public testing::TestWithParam<std::string> {
     expect_close("gradient", ours.gradient, gradient, type == DataType::kFloat32 ? 1e-6 : 4e-3);
   }
 };
-INSTANTIATE_TEST_SUITE_P(On, FlopsRegularizer, testing::ValuesIn(backend_names()),
-                         [](const auto& each) { return each.param; });
+INSTANTIATE_TEST_SUITE_P(On, FlopsRegularizer, testing::ValuesIn(backend_names()), test_name<std::string>);
 
 TEST_P(FlopsRegularizer, MatchesTheDefinitionAtManyShapes) {
   const std::int64_t shapes[][2] = {{1, 1}, {1, 17}, {7, 30}, {300, 33}, {40, 1030}, {129, 600}, {5, 512}, {64, 2048}};

@@ -6,7 +6,6 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/emulation/cuda_emulation.h"
 #include "tests/kernels/backend.h"
 
 namespace tessera::kernels::test {
@@ -205,15 +204,8 @@ void expect_equal(const Results& ours, const Results& theirs) {
   EXPECT_EQ(ours.grad_tokens, theirs.grad_tokens);
 }
 
-class MaxSimilarityKernel : public testing::TestWithParam<std::string> {
+class MaxSimilarityKernel : public KernelTest {
  protected:
-  Backend on = backend(GetParam());
-  bool on_cpu = GetParam().rfind("cpu", 0) == 0;
-
-  std::vector<DataType> types() const {
-    return on_cpu ? std::vector{DataType::kFloat32} : std::vector{DataType::kFloat32, DataType::kBfloat16};
-  }
-
   Results expect_as_defined(const Inputs& inputs, bool whole_numbers = false) {
     const MaxSimilarityProblem& problem = inputs.problem;
     SCOPED_TRACE(testing::Message() << problem.images << " x " << problem.patches << " patches, " << problem.texts
@@ -229,8 +221,7 @@ class MaxSimilarityKernel : public testing::TestWithParam<std::string> {
     return ours;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Backends, MaxSimilarityKernel, testing::ValuesIn(backend_names()),
-                         [](const auto& each) { return each.param; });
+INSTANTIATE_TEST_SUITE_P(Backends, MaxSimilarityKernel, testing::ValuesIn(backend_names()), test_name<std::string>);
 
 TEST_P(MaxSimilarityKernel, MatchesTheDefinitionAtManyShapes) {
   const MaxSimilarityProblem problems[] = {{1, 1, 1, 1, 1},      {2, 7, 3, 5, 8},      {3, 16, 2, 4, 24},
@@ -269,20 +260,6 @@ TEST_P(MaxSimilarityKernel, ChoosesTheFirstOfEqualMaxima) {
       expect_as_defined(random_inputs(typed(problem, type), {.whole_numbers = true}), /*whole_numbers=*/true);
     }
   }
-}
-
-TEST_P(MaxSimilarityKernel, MatchesTheCpu) {
-  const Inputs inputs = random_inputs({3, 140, 6, 20, 24}, {.whole_numbers = true});
-  const Results ours = run(on, inputs), theirs = run(cpu_backend(), inputs);
-  EXPECT_EQ(ours.best_token, theirs.best_token);
-  EXPECT_EQ(ours.best_patch, theirs.best_patch);
-  const auto close = [](const char* what, const std::vector<float>& a, const std::vector<float>& b) {
-    expect_close(what, a, {b.begin(), b.end()}, 1e-6);
-  };
-  close("i2t", ours.i2t, theirs.i2t);
-  close("t2i", ours.t2i, theirs.t2i);
-  close("grad_patches", ours.grad_patches, theirs.grad_patches);
-  close("grad_tokens", ours.grad_tokens, theirs.grad_tokens);
 }
 
 TEST_P(MaxSimilarityKernel, UnkeptRowIsNeverRead) {
@@ -354,11 +331,7 @@ TEST_P(MaxSimilarityKernel, KeptNanOrInfinityMakesItsPairsNan) {
 
 TEST_P(MaxSimilarityKernel, IsDeterministic) {
   const Inputs inputs = random_inputs(typed({5, 150, 7, 20, 40}, types().back()));
-  const Results first = run(on, inputs);
-  emulation::set_schedule(emulation::Schedule::kReverse);
-  const Results second = run(on, inputs);
-  emulation::set_schedule(emulation::Schedule::kForward);
-  expect_equal(second, first);
+  expect_equal(in_reverse_order([&] { return run(on, inputs); }), run(on, inputs));
 }
 
 TEST_P(MaxSimilarityKernel, WithoutPairsGradientsAreZero) {

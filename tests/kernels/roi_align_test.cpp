@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/emulation/cuda_emulation.h"
 #include "tests/kernels/backend.h"
 #include "tests/kernels/sparsify_group_case.h"
 
@@ -118,10 +117,8 @@ std::vector<unsigned char> bytes_of(const std::vector<T>& values) {
   return {bytes, bytes + values.size() * sizeof(T)};
 }
 
-class RoiAlignKernel : public testing::TestWithParam<std::string> {
+class RoiAlignKernel : public KernelTest {
  protected:
-  Backend on = backend(GetParam());
-
   /// Returns an output buffer that is NaN until the kernel writes it.
   std::unique_ptr<Buffer> unwritten(std::size_t count, DataType type) {
     return on.allocate(std::vector<unsigned char>(count * size_of(type), 0xff));
@@ -170,8 +167,7 @@ class RoiAlignKernel : public testing::TestWithParam<std::string> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(On, RoiAlignKernel, testing::ValuesIn(backend_names()),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(On, RoiAlignKernel, testing::ValuesIn(backend_names()), test_name<std::string>);
 
 TEST_P(RoiAlignKernel, MatchesItsDefinitionForwardAndBackward) {
   const std::int64_t shapes[][5] = {{1, 1, 1, 1, 6}, {2, 4, 7, 5, 13}, {3, 9, 6, 33, 24}, {4, 3, 5, 130, 2}};
@@ -242,10 +238,8 @@ TEST_P(RoiAlignKernel, WithoutBoxesTheGradientIsZero) {
 TEST_P(RoiAlignKernel, DoesNotDependOnRunOrThreadOrder) {
   const Case c = random_case(3, 9, 6, 33, 40);
   const std::vector<float> out = forward(c), gradient = backward(c);
-  emulation::set_schedule(emulation::Schedule::kReverse);
-  EXPECT_EQ(forward(c), out);
-  EXPECT_EQ(backward(c), gradient);
-  emulation::set_schedule(emulation::Schedule::kForward);
+  EXPECT_EQ(in_reverse_order([&] { return forward(c); }), out);
+  EXPECT_EQ(in_reverse_order([&] { return backward(c); }), gradient);
   if (GetParam() != "cpu") return;
   on = cpu_backend(5);
   EXPECT_EQ(forward(c), out);

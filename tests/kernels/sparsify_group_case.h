@@ -21,6 +21,14 @@ struct SparsifyGroupResults {
   std::vector<float> grouped, weights, row_statistics, grad_text, grad_image;
 };
 
+inline void expect_equal(const SparsifyGroupResults& ours, const SparsifyGroupResults& theirs) {
+  EXPECT_EQ(ours.grouped, theirs.grouped);
+  EXPECT_EQ(ours.weights, theirs.weights);
+  EXPECT_EQ(ours.row_statistics, theirs.row_statistics);
+  EXPECT_EQ(ours.grad_text, theirs.grad_text);
+  EXPECT_EQ(ours.grad_image, theirs.grad_image);
+}
+
 /// Adds `padding` NaN elements after each row.
 inline std::vector<float> spread(const std::vector<float>& rows, std::int64_t width, int padding) {
   std::vector<float> result;

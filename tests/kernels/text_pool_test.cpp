@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/emulation/cuda_emulation.h"
 #include "tests/kernels/backend.h"
 #include "tests/kernels/sparsify_group_case.h"
 
@@ -44,10 +43,8 @@ PairInputs random_pairs(std::int64_t rows, std::int64_t width, float length = 1.
   return in;
 }
 
-class TextPoolKernel : public testing::TestWithParam<std::string> {
+class TextPoolKernel : public KernelTest {
  protected:
-  Backend on = backend(GetParam());
-
   std::vector<float> softmax(std::int64_t rows, std::int64_t patches, const std::vector<float>& scores, bool zero) {
     const auto buffer = on.allocate(to_bytes(scores, DataType::kFloat32));
     const Status status = on.patch_softmax({rows, patches, zero, static_cast<float*>(buffer->data())});
@@ -85,8 +82,7 @@ class TextPoolKernel : public testing::TestWithParam<std::string> {
     return {values(losses), values(of_scale), values(of_bias), values(pooled), values(text)};
   }
 };
-INSTANTIATE_TEST_SUITE_P(On, TextPoolKernel, testing::ValuesIn(backend_names()),
-                         [](const auto& each) { return each.param; });
+INSTANTIATE_TEST_SUITE_P(On, TextPoolKernel, testing::ValuesIn(backend_names()), test_name<std::string>);
 
 TEST_P(TextPoolKernel, SoftmaxMatchesItsDefinitionAtManyShapesAndScales) {
   const std::int64_t shapes[][2] = {{1, 1}, {3, 2}, {5, 15}, {4, 16}, {2, 17}, {9, 64}, {33, 196}, {2, 577}};
