@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "tests/ops/errors.h"
+#include "tests/support/error_of.h"
 #include "tests/support/gradcheck.h"
 #include <tessera/ops/flops_regularizer.h>
 
@@ -93,7 +93,7 @@ TEST(FlopsColumnSums, MatchTheSumsOfTheRowsAndTheirGradient) {
 }
 
 TEST(FlopsRegularizerOperator, ErrorsNameWrongInputs) {
-  const auto error = [](const at::Tensor& encoding) { return error_of([&] { flops_regularizer(encoding); }); };
+  const auto error = [](const at::Tensor& encoding) { return error_of<c10::Error>([&] { flops_regularizer(encoding); }); };
   EXPECT_EQ(error(at::zeros({4})), "flops_regularizer: encoding must be [N, V], got [4]");
   EXPECT_EQ(error(at::zeros({0, 4})),
             "flops_regularizer: encoding must hold at least one row and one column, got [0, 4]");

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "tests/ops/errors.h"
+#include "tests/support/error_of.h"
 #include "tests/support/gradcheck.h"
 #include <tessera/ops/roi_align.h>
 
@@ -159,7 +159,7 @@ TEST(RoiAlignOperator, WithoutBoxesTheOutputIsEmptyAndTheGradientZero) {
 
 TEST(RoiAlignOperator, ErrorsNameWrongInputs) {
   const at::Tensor features = at::zeros({2, 3, 4, 5}), boxes = at::zeros({3, 4}), image = at::zeros({3}, at::kLong);
-  const auto error = [](const auto&... arguments) { return error_of([&] { roi_align(arguments...); }); };
+  const auto error = [](const auto&... arguments) { return error_of<c10::Error>([&] { roi_align(arguments...); }); };
   EXPECT_EQ(error(features[0], boxes, image), "roi_align: features must be floating [B, H, W, C], got Float [3, 4, 5]");
   EXPECT_EQ(error(features.slice(1, 0, 0), boxes, image),
             "roi_align: features must hold at least one number, got [2, 0, 4, 5]");

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "tests/ops/errors.h"
 #include "tests/ops/largest_allocation.h"
+#include "tests/support/error_of.h"
 #include "tests/support/gradcheck.h"
 #include <tessera/base/avoided_flops.h>
 #include <tessera/measure/step_meter.h>
@@ -230,7 +230,7 @@ TEST(SlotAttention, ErrorsNameWrongInputs) {
   const auto error = [](const std::function<void(SlotAttentionInputs&)>& spoil) {
     SlotAttentionInputs in = random_inputs({2, 7, 5, 3, 1, 4, 6});
     spoil(in);
-    return error_of([&] { slot_attention(in); });
+    return error_of<c10::Error>([&] { slot_attention(in); });
   };
   EXPECT_EQ(error([](auto& in) { in.tokens = in.tokens[0]; }),
             "slot_attention: tokens must be floating [B, N, d] with N at least 1, got Double [7, 5]");

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "tests/ops/errors.h"
+#include "tests/support/error_of.h"
 #include "tests/support/gradcheck.h"
 #include <tessera/ops/sparsify_group.h>
 
@@ -98,7 +98,7 @@ TEST(SparsifyGroup, KeepsWeightsEqualToTheThreshold) {
 TEST(SparsifyGroup, ErrorsNameWrongInputs) {
   const auto error = [](const at::Tensor& text, const at::Tensor& image, const at::Tensor& mask,
                         const SparsifySettings& settings = {}) {
-    return error_of([&] { sparsify_group(text, image, mask, settings); });
+    return error_of<c10::Error>([&] { sparsify_group(text, image, mask, settings); });
   };
   const at::Tensor text = at::zeros({2, 3, 4}), image = at::zeros({2, 5, 4}), mask = at::ones({2, 3}, at::kBool);
   EXPECT_EQ(error(at::zeros({3, 4}), image, mask), "sparsify_group: text_tokens must be [B, L, D], got [3, 4]");

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "tests/ops/errors.h"
 #include "tests/ops/largest_allocation.h"
+#include "tests/support/error_of.h"
 #include "tests/support/gradcheck.h"
 #include <tessera/models/autocast.h>
 #include <tessera/ops/token_max_projection.h>
@@ -260,7 +260,7 @@ TEST(TokenMaxProjectionOperator, ErrorsNameWrongInputs) {
   const auto error = [](const std::function<void(Inputs&)>& spoil) {
     Inputs in = random_inputs({2, 7, 5, 3}, at::kFloat, 0.5);
     spoil(in);
-    return error_of([&] { project(in); });
+    return error_of<c10::Error>([&] { project(in); });
   };
   EXPECT_EQ(error([](auto& in) { in.tokens = in.tokens[0]; }),
             "token_max_projection: tokens must be floating [B, N, w] with N and w at least 1, got Float [7, 3]");
