@@ -5,7 +5,6 @@
 
 #include "tests/objectives/pairs.h"
 #include "tests/support/gradcheck.h"
-#include <tessera/base/error.h>
 #include <tessera/measure/pass_cost.h>
 #include <tessera/objectives/dino.h>
 
@@ -88,8 +87,7 @@ TEST(Dino, GradientsMatchFiniteDifferences) {
                             "global_crops: 3, local_crops: 1, out_dim: 4, layers: 1, student_global_crops: false"}) {
     SCOPED_TRACE(sizes);
     DinoCase tiny("", 2, at::kDouble, sizes);
-    StepContext still;
-    still.training = false;  // otherwise each call would move the center
+    const StepContext still{.training = false};  // otherwise each call would move the center
     std::vector<at::Tensor> leaves;
     for (auto& [name, view] : tiny.features.images) leaves.push_back(view.global);
     for (const at::Tensor& parameter : tiny.student->parameters())
@@ -131,8 +129,7 @@ TEST(Dino, CenterFollowsTheTeacherLogitsAfterTheLoss) {
   tiny.center().copy_(start);
   std::vector<at::Tensor> rows;
   for (const auto& [name, view] : tiny.features.teacher_images) rows.push_back(tiny.logits(*tiny.teacher, view.global));
-  StepContext evaluation;
-  evaluation.training = false;
+  const StepContext evaluation{.training = false};
   const double loss = tiny.forward(evaluation).total.item<double>();
   EXPECT_TRUE(at::equal(tiny.center(), start)) << "evaluation does not change the center";
   EXPECT_DOUBLE_EQ(tiny.forward().total.item<double>(), loss) << "the loss uses the old center";
@@ -145,10 +142,7 @@ TEST(Dino, TeacherTemperatureFollowsTheEpoch) {
   DinoCase tiny("warmup_teacher_temperature: 0.02, warmup_teacher_temperature_epochs: 3"),
       cold("teacher_temperature: 0.02"), between("teacher_temperature: 0.03"), warm;
   const auto loss_at = [](DinoCase& each, std::int64_t epoch) {
-    StepContext context;
-    context.training = false;
-    context.epoch = epoch;
-    return each.forward(context).total.item<double>();
+    return each.forward({.epoch = epoch, .training = false}).total.item<double>();
   };
   EXPECT_NEAR(loss_at(tiny, 0), loss_at(cold, 0), 1e-12);
   EXPECT_NEAR(loss_at(tiny, 1), loss_at(between, 0), 1e-12);
@@ -163,12 +157,7 @@ TEST(Dino, TeacherTemperatureFollowsTheEpoch) {
 
 TEST(Dino, TeacherMomentumRisesByHalfACosine) {
   const DinoCase tiny;
-  const auto at_step = [&](std::int64_t step) {
-    StepContext context;
-    context.step = step;
-    context.total_steps = 100;
-    return tiny.student->teacher_momentum(context);
-  };
+  const auto at_step = [&](std::int64_t step) { return tiny.student->teacher_momentum({.step = step, .total_steps = 100}); };
   EXPECT_DOUBLE_EQ(at_step(0), 0.996);
   EXPECT_DOUBLE_EQ(at_step(50), 0.998);
   EXPECT_NEAR(at_step(25), 1 - 0.002 * (1 + std::sqrt(0.5)), 1e-15);
@@ -179,12 +168,8 @@ TEST(Dino, TeacherMomentumRisesByHalfACosine) {
 TEST(Dino, ErrorForATowerWithoutReadOutNamesTheSetting) {
   DinoCase tiny;
   for (auto& [name, view] : tiny.features.images) view.global = at::Tensor();
-  try {
-    tiny.forward();
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find("set model.image.readout to gap"), std::string::npos) << error.what();
-  }
+  const std::string error = error_of([&] { tiny.forward(); });
+  EXPECT_NE(error.find("set model.image.readout to gap"), std::string::npos) << error;
 }
 
 TEST(Dino, CollapsedTeachersHaveMinimalOrMaximalEntropy) {
@@ -230,24 +215,16 @@ TEST(Dino, HoldsStudentLogitsOfOneCropAtATime) {
   EXPECT_LT(peak_with(10) - peak_with(2), logits);
 }
 
-std::string error_of(const std::string& yaml) {
-  try {
-    make_objective("dino", yaml);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(Dino, ReportsMistakes) {
-  EXPECT_EQ(error_of("{global_crops: 0}"), "test:1: dino.global_crops: expected from 1 to 100, got 0");
+  const auto error = [](const std::string& yaml) { return error_of([&] { make_objective("dino", yaml); }); };
+  EXPECT_EQ(error("{global_crops: 0}"), "test:1: dino.global_crops: expected from 1 to 100, got 0");
   EXPECT_EQ(
-      error_of("{global_crops: 1, local_crops: 0, out_dim: 8}"),
+      error("{global_crops: 1, local_crops: 0, out_dim: 8}"),
       "test:1: dino.local_crops: is 0, and a single global crop has no other crop to be compared with: set local_crops, or "
       "two global_crops");
-  EXPECT_EQ(error_of("{student_global_crops: false, local_crops: 0, out_dim: 8}"),
+  EXPECT_EQ(error("{student_global_crops: false, local_crops: 0, out_dim: 8}"),
             "test:1: dino.local_crops: is 0, and without student_global_crops the student sees no crops");
-  EXPECT_EQ(error_of("{global_crops: 2, local_crops: 0, out_dim: 8, hidden_dim: 4}"), "no error");
+  EXPECT_EQ(error("{global_crops: 2, local_crops: 0, out_dim: 8, hidden_dim: 4}"), "no error");
   DinoCase tiny;
   EXPECT_THROW(tiny.student->forward(tiny.features, {}), c10::Error);
 }

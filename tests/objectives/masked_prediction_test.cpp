@@ -103,8 +103,7 @@ TEST(MaskedPrediction, GradientsMatchFiniteDifferences) {
   for (const char* more : {"", "chunk: 4, all_patches: true, norm_last_layer: false"}) {
     SCOPED_TRACE(more);
     MaskedCase each(more, 2);
-    StepContext still;
-    still.training = false;  // otherwise each call would move the center
+    const StepContext still{.training = false};  // otherwise each call would move the center
     std::vector<at::Tensor> leaves;
     for (auto& [name, view] : each.features.images) leaves.push_back(view.encoder_tokens);
     for (const at::Tensor& parameter : each.student->parameters())
@@ -164,9 +163,7 @@ TEST(MaskedPrediction, MemoryIsBoundedByTheChunk) {
     view.encoder_tokens = at::randn({32, 64, 4}).requires_grad_(true);
     view.hidden = at::arange(64).expand({32, 64}) < 32;
     features.teacher_images["global_0"].encoder_tokens = at::randn({32, 64, 4});
-    StepContext context;
-    context.teacher = teacher.get();
-    return MemoryTrace::of([&] { student->forward(features, context).total.backward(); }).peak();
+    return MemoryTrace::of([&] { student->forward(features, {.teacher = teacher.get()}).total.backward(); }).peak();
   };
   EXPECT_LT(4 * peak("128"), peak("null"));
 }
@@ -185,11 +182,8 @@ TEST(SelfDistillation, IsDinoWithOnlyLocalCropsForTheStudent) {
   Features features;
   for (const char* view : {"local_0", "local_1"}) features.images[view].global = at::randn({3, kEncoderWidth});
   features.teacher_images["global_0"].global = at::randn({3, kEncoderWidth});
-  StepContext context;
-  context.teacher = ours.get();
-  const double loss = ours->forward(features, context).total.item<double>();
-  context.teacher = dino.get();
-  EXPECT_EQ(loss, dino->forward(features, context).total.item<double>());
+  EXPECT_EQ(ours->forward(features, {.teacher = ours.get()}).total.item<double>(),
+            dino->forward(features, {.teacher = dino.get()}).total.item<double>());
   EXPECT_EQ(ours->teacher_momentum({.step = 5, .total_steps = 10}), 0.966);
 }
 

@@ -4,7 +4,6 @@
 
 #include "tests/objectives/pairs.h"
 #include "tests/support/gradcheck.h"
-#include <tessera/base/error.h>
 
 namespace tessera {
 namespace {
@@ -45,8 +44,8 @@ constexpr const char* kAllPairs =
 
 std::map<std::string, double> terms_of(Objective& objective, const Features& features) {
   const Losses losses = objective.forward(features, {});
-  std::map<std::string, double> terms = {{"loss", losses.total.item<double>()}};
-  for (const auto& [name, value] : losses.terms) terms[name] = value.item<double>();
+  std::map<std::string, double> terms = terms_of(losses);
+  terms["loss"] = losses.total.item<double>();
   return terms;
 }
 
@@ -138,18 +137,10 @@ TEST(PyramidClip, NeedsOnlyTheViewsOfItsPairs) {
   EXPECT_EQ(peer.texts, (std::map<std::string, ViewNeeds>{{"summary", {.optional = true}}}));
 }
 
-std::string refusal(const std::string& yaml) {
-  try {
-    make_objective("pyramidclip", yaml, kEmbedWidth);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(PyramidClip, RejectsInvalidPairsAndWeights) {
   const auto expect_refused = [](const std::string& yaml, const std::string& part) {
-    EXPECT_NE(refusal(yaml).find(part), std::string::npos) << refusal(yaml);
+    const std::string error = error_of([&] { make_objective("pyramidclip", yaml, kEmbedWidth); });
+    EXPECT_NE(error.find(part), std::string::npos) << error;
   };
   expect_refused("{peer_pairs: [SG]}", "peer_pairs: SG is not a pair of views: write one of G, L, R and one of S, T, A");
   expect_refused("{cross_local_pairs: [LA, LA]}", "cross_local_pairs: LA is listed twice");
