@@ -1,11 +1,11 @@
 #include <ATen/Context.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "tests/models/small_models.h"
 #include "tests/support/test_name.h"
 #include <tessera/models/attention.h>
+#include <tessera/models/autocast.h>
 #include <tessera/models/registry.h>
 #include <tessera/models/text_transformer.h>
 #include <tessera/models/vit.h>
@@ -348,18 +348,6 @@ TEST(ReadOuts, NeverPoolTheClassToken) {
   EXPECT_EQ(readouts().make({"cls"}, "", context)->forward(encoded, {}).embedding.item<float>(), 100);
 }
 
-class AutocastBf16 {
- public:
-  AutocastBf16() {
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-  }
-  ~AutocastBf16() {
-    at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(at::kCPU, false);
-  }
-};
-
 TEST(Autocast, Bf16StaysCloseToFloat32AndKeepsMasterWeights) {
   for (const ModelSettings& s : {small_sparc(), small_clip()}) {
     at::manual_seed(9);
@@ -370,7 +358,7 @@ TEST(Autocast, Bf16StaysCloseToFloat32AndKeepsMasterWeights) {
                      words = model.encode_text(text, {.tokens = true}).tokens;
     at::Tensor narrow_image, narrow_words;
     {
-      const AutocastBf16 autocast;
+      const Autocast autocast(at::kCPU);
       narrow_image = model.encode_image(pixels).global;
       narrow_words = model.encode_text(text, {.tokens = true}).tokens;
     }
