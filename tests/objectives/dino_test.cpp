@@ -1,11 +1,11 @@
 #include <cmath>
 
-#include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 
 #include "tests/objectives/pairs.h"
 #include "tests/support/gradcheck.h"
 #include <tessera/measure/pass_cost.h>
+#include <tessera/models/autocast.h>
 #include <tessera/objectives/dino.h>
 
 namespace tessera {
@@ -196,11 +196,8 @@ TEST(Dino, LossIgnoresAutocastAndHalfPrecision) {
         if (each == &tiny) view.global = view.global.to(at::kFloat);
       }
   const double expected = tiny.forward().total.item<double>();
-  at::autocast::set_autocast_enabled(at::kCPU, true);
-  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  const Autocast autocast(at::kCPU);
   const at::Tensor loss = halves.forward().total;
-  at::autocast::clear_cache();
-  at::autocast::set_autocast_enabled(at::kCPU, false);
   EXPECT_EQ(loss.scalar_type(), at::kFloat);
   EXPECT_NEAR(loss.item<double>(), expected, 1e-6);
 }

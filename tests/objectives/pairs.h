@@ -164,6 +164,7 @@ inline std::vector<ObjectiveCase> all_objectives() {
       {"siglip_own_negatives", "siglip", "{hard_negatives: own, init_logit_scale: 1, init_logit_bias: -1}"},
       {"siglip_all_negatives", "siglip", "{hard_negatives: all, init_logit_scale: 1, init_logit_bias: -1}"},
       {"gloria_soft", "gloria", "{label_smoothing: 0.1}"},
+      {"filip_soft_masked", "filip", "{token_drop_rate: 0, label_smoothing: 0.2, mask_duplicates: true}"},
       {"mgca_shared", "mgca", "{num_prototypes: 6, cross_attention: similarity, mask_duplicates: true}"},
   };
 }

@@ -1,11 +1,11 @@
 #include <cmath>
 #include <set>
 
-#include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
 #include "tests/objectives/pairs.h"
+#include <tessera/models/autocast.h>
 
 namespace tessera {
 namespace {
@@ -110,12 +110,11 @@ TEST_P(ObjectiveProperties, LossIgnoresAutocast) {
   const Pairs pairs = random_pairs({3, 1, 2}, 3, 4, 5, at::kFloat);
   const auto objective = make("", at::kFloat);
   const Outcome expected = evaluate(*objective, pairs);
-  at::autocast::set_autocast_enabled(at::kCPU, true);
-  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-  const at::Tensor loss = objective->forward(pairs.features(), {}).total;
-  at::autocast::clear_cache();
-  at::autocast::set_autocast_enabled(at::kCPU, false);  // as in training, the backward pass runs outside of autocast
-  const Outcome outcome = differentiate(loss, pairs);
+  const auto loss = [&] {
+    const Autocast autocast(at::kCPU);
+    return objective->forward(pairs.features(), {}).total;
+  }();
+  const Outcome outcome = differentiate(loss, pairs);  // as in training, the backward pass runs outside of autocast
   expect_equal(outcome, expected, 1e-5);
   EXPECT_EQ(outcome.loss.scalar_type(), at::kFloat);
 }

@@ -7,6 +7,7 @@
 
 #include "tests/support/error_of.h"
 #include "tests/support/gradcheck.h"
+#include <tessera/models/autocast.h>
 #include <tessera/ops/flops_regularizer.h>
 
 namespace tessera {
@@ -71,10 +72,8 @@ TEST(FlopsRegularizerOperator, AutocastChangesNothing) {
   const at::Tensor encoding = random_encoding(9, 14);
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     const at::Tensor expected = flops_regularizer(encoding.to(dtype));
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-    const at::Tensor ours = flops_regularizer(encoding.to(dtype));
-    at::autocast::set_autocast_enabled(at::kCPU, false);
-    EXPECT_TRUE(at::equal(ours, expected));
+    const Autocast autocast(at::kCPU);
+    EXPECT_TRUE(at::equal(flops_regularizer(encoding.to(dtype)), expected));
   }
 }
 

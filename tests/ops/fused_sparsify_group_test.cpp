@@ -1,11 +1,11 @@
 // Compares the fused operator in float32 and bfloat16 with the composed operator in float64, which sparsify_group_test.cpp tests.
 #include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "tests/ops/largest_allocation.h"
 #include "tests/support/error_of.h"
+#include <tessera/models/autocast.h>
 #include <tessera/ops/sparsify_group.h>
 
 namespace tessera {
@@ -135,9 +135,8 @@ TEST(FusedSparsifyGroup, AutocastChangesNothing) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     const Sample s = random_sample(2, 5, 7, 8).to(dtype);
     const Outcome expected = evaluate(s);
-    at::autocast::set_autocast_enabled(at::kCPU, true);
+    const Autocast autocast(at::kCPU);
     const at::Tensor ours = sparsify_group(s.text, s.image, s.mask, {});
-    at::autocast::set_autocast_enabled(at::kCPU, false);
     EXPECT_EQ(ours.scalar_type(), dtype);
     EXPECT_TRUE(at::equal(ours, expected.grouped));
   }
