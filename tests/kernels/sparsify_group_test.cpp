@@ -292,34 +292,6 @@ TEST(SparsifyGroupEmulated, ResultsDoNotDependOnTheOrderOfThreads) {
   }
 }
 
-TEST(SparsifyGroupDefinition, GradientMatchesFiniteDifferences) {
-  for (const PatchWeights kind : {PatchWeights::kMinMax, PatchWeights::kSoftmax}) {
-    SparsifyGroupProblem problem = problem_of(1, 3, 5, 4);
-    problem.weights = kind;
-    SparsifyGroupInputs inputs = random_inputs(problem, false);
-    const SparsifyGroupExpected at = naive(inputs);
-    const auto objective = [&] {
-      const std::vector<double> grouped = naive(inputs).grouped;
-      double sum = 0.0;
-      for (std::size_t i = 0; i < grouped.size(); ++i) sum += grouped[i] * inputs.grad[i];
-      return sum;
-    };
-    const auto compare = [&](std::vector<float>& values, const std::vector<double>& gradient) {
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        const float value = values[i];
-        values[i] = value + 0.00048828125f;
-        const double above = objective(), upper = values[i];
-        values[i] = value - 0.00048828125f;
-        const double below = objective(), lower = values[i];
-        values[i] = value;
-        EXPECT_NEAR((above - below) / (upper - lower), gradient[i], 1e-4 * (1.0 + std::abs(gradient[i])));
-      }
-    };
-    compare(inputs.text, at.grad_text);
-    compare(inputs.image, at.grad_image);
-  }
-}
-
 TEST(KeptFrom, MatchesTheDivision) {
   std::mt19937 generator(3);
   for (int i = 0; i < 20000; ++i) {

@@ -98,19 +98,6 @@ TEST(GroupingBlock, GradientsOfTheStraightThroughEstimatorMatchFiniteDifferences
     }
 }
 
-// Soft assignments are smooth functions, so finite differences can check the gradients of the whole block.
-TEST(GroupingBlock, GradientsOfGroupVitsBlockMatchFiniteDifferences) {
-  const Grouping g({.variant = "groupvit", .hard = false}, 2);
-  const std::vector<at::Tensor> leaves = {g.tokens, g.groups, g.parameter("assign.q_proj.weight"),
-                                          g.parameter("mlp_inter.fc1.weight"),
-                                          g.parameter("pre_assign_attn.attn.k_proj.weight")};
-  const auto loss = [&] {
-    const Grouped out = g.forward();
-    return out.groups.square().sum() + out.soft_assignment.square().sum();
-  };
-  expect_gradients_match(leaves, loss, 1e-5);
-}
-
 TEST(GroupingBlock, PaddingHasNoEffect) {
   for (const char* variant : {"plain", "groupvit"}) {
     const Grouping g({.variant = variant});

@@ -2,7 +2,6 @@
 #include <limits>
 
 #include "tests/models/small_models.h"
-#include "tests/support/gradcheck.h"
 #include <tessera/measure/step_meter.h>
 #include <tessera/models/token_projection.h>
 
@@ -102,28 +101,6 @@ TEST(TokenProjection, ReadsResidualNetworks) {
   const at::Tensor encoding = model.encode_image(random_pixels(2, 64)).global;
   EXPECT_EQ(encoding.sizes(), at::IntArrayRef({2, 20}));
   EXPECT_TRUE(encoding.ge(0).all().item<bool>());
-}
-
-TEST(TokenProjection, GradientsMatchFiniteDifferencesIncludingTheTable) {
-  at::manual_seed(5);
-  SharedParameters shared;
-  shared.token_embedding = at::randn({7, 4}, at::kDouble).requires_grad_(true);
-  ReadOutContext context;
-  context.width = 6;
-  context.shared = &shared;
-  TokenProjection head({}, context);
-  head.to(at::kDouble);
-  std::vector<at::Tensor> leaves = head.parameters();
-  leaves.push_back(shared.token_embedding);
-  leaves.push_back(at::randn({3, 5, 6}, at::kDouble).requires_grad_(true));
-  expect_gradients_match(
-      leaves,
-      [&] {
-        const at::Tensor encoding =
-            head.forward({.tokens = leaves.back(), .mask = length_mask({5, 3, 0}, 5)}, {}).embedding;
-        return (encoding * at::arange(encoding.numel(), at::kDouble).view_as(encoding).cos()).sum();
-      },
-      1e-5);
 }
 
 TEST(TokenProjection, RejectsAModelWithoutATokenTable) {

@@ -171,19 +171,14 @@ TEST(Cosmos, MatchesTheFormulaInLossAndGradients) {
     }
 }
 
-TEST(Cosmos, GradientsMatchFiniteDifferences) {
-  for (const bool duplicates : {false, true})
-    for (const char* kind : {"masked", "positive"}) {
-      SCOPED_TRACE(kind);
-      Features features = cosmos_features(3, /*gaps=*/false);
-      features.texts["captions"].present[0][1] = false;
-      if (!duplicates) features.texts["captions"].present[1][0] = false;
-      const auto objective =
-          made_cosmos(cosmos_yaml(std::string("chunk: 2") + (duplicates ? std::string(", duplicates: ") + kind : "")));
-      const auto leaves = duplicates ? cosmos_leaves(features) : leaves_and_parameters(features, *objective);
-      expect_gradients_match(leaves, [&] { return objective->forward(features, {}).total; });
-      if (!duplicates) break;
-    }
+TEST(Cosmos, GradientsWithDuplicatesMatchFiniteDifferences) {
+  const Features features = cosmos_features(3, /*gaps=*/false);
+  features.text("captions").present[0][1] = false;
+  for (const std::string duplicates : {"masked", "positive"}) {
+    SCOPED_TRACE(duplicates);
+    const auto objective = made_cosmos(cosmos_yaml("chunk: 2, duplicates: " + duplicates));
+    expect_gradients_match(cosmos_leaves(features), [&] { return objective->forward(features, {}).total; });
+  }
 }
 
 TEST(Cosmos, PaddingAndAbsentCaptionsHaveNoEffect) {

@@ -108,21 +108,6 @@ TEST(Dino, TeacherGetsNoGradient) {
   EXPECT_TRUE(at::equal(tiny.student->named_parameters()["head.last_layer.weight_g"], at::ones({6, 1}, at::kDouble)));
 }
 
-TEST(Dino, IsInvariantToTheOrderOfSamples) {
-  DinoCase plain, permuted;
-  const at::Tensor order = at::tensor({2, 0, 1}, at::kLong);
-  for (auto* views : {&permuted.features.images, &permuted.features.teacher_images})
-    for (auto& [name, view] : *views)
-      view.global = view.global.detach().index_select(0, order).requires_grad_(views == &permuted.features.images);
-  const Losses a = plain.forward(), b = permuted.forward();
-  a.total.backward();
-  b.total.backward();
-  EXPECT_NEAR(a.total.item<double>(), b.total.item<double>(), 1e-12);
-  for (const auto& [name, view] : plain.features.images)
-    EXPECT_TRUE(at::allclose(view.global.grad().index_select(0, order), permuted.features.image(name).global.grad()))
-        << name;
-}
-
 TEST(Dino, CenterFollowsTheTeacherLogitsAfterTheLoss) {
   DinoCase tiny("center_momentum: 0.8");
   const at::Tensor start = at::randn({1, 6}, at::kDouble);

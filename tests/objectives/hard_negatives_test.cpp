@@ -1,7 +1,6 @@
 // Tests the setting hard_negatives of clip and siglip, which adds hard-negative texts to the texts of the batch. Compares the losses
 // with the formulas, computed entry by entry.
 #include "tests/objectives/pairs.h"
-#include "tests/support/gradcheck.h"
 
 namespace tessera {
 namespace {

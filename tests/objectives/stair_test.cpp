@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/objectives/pairs.h"
-#include "tests/support/gradcheck.h"
 #include <tessera/models/token_multi_hot.h>
 
 namespace tessera {
@@ -66,19 +65,6 @@ TEST(Stair, WeightsGrowWithTheSquareOfTheStep) {
   const auto constant = make_stair("{lambda_image: 0.5}");
   EXPECT_FALSE(constant->follows_step());
   EXPECT_DOUBLE_EQ(value_of(constant->forward(pairs.features(), inspected_at(0)).terms, "lambda_image"), 0.5);
-}
-
-TEST(Stair, GradientsMatchFiniteDifferences) {
-  for (const char* yaml : {"{lambda_image: 0.5, lambda_text: 0.3}", "{lambda_image: 0.5, lambda_text: 0.3, chunk: 2}",
-                           "{lambda_text: 0.3, text_token_mask: true, special_token_ids: [0, 1]}"}) {
-    SCOPED_TRACE(yaml);
-    SparsePairs pairs;
-    pairs.image = leaf(pairs.image.detach() + 0.1);
-    pairs.text = leaf(pairs.text.detach() + 0.1);
-    const auto stair = make_stair(yaml);
-    expect_gradients_match({pairs.image, pairs.text, stair->named_parameters()["logit_scale"]},
-                           [&] { return stair->forward(pairs.features(), {}).total; });
-  }
 }
 
 TEST(Stair, FirstStageKeepsOnlyTheTokensOfTheText) {

@@ -125,14 +125,6 @@ TEST(LinearCrossEntropyOperator, GradientMatchesFiniteDifferences) {
   }
 }
 
-TEST(LinearCrossEntropyOperator, TiedTableGetsTheSumOfBothGradients) {
-  const Inputs in = random_inputs({6, 9, 4}, at::kDouble, /*with_bias=*/false);
-  expect_gradients_match({in.weight}, [&] {
-    const at::Tensor hidden = at::embedding(in.weight, in.targets.roll(1)).tanh();
-    return linear_cross_entropy(hidden, in.weight, in.targets);
-  });
-}
-
 TEST(LinearCrossEntropyOperator, IgnoredRowsHaveNoEffectAndNoGradient) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     for (const double spoiled : {kNaN, std::numeric_limits<double>::infinity()}) {
@@ -368,16 +360,6 @@ TEST(LinearSoftCrossEntropyOperator, GradientMatchesFiniteDifferences) {
       const SoftInputs soft = random_soft_inputs({5, 6, 3}, 4, at::kDouble, with_bias);
       expect_gradients_match(soft.in.leaves(), [&] { return fused(soft, reduction) * 2; });
     }
-  }
-}
-
-TEST(LinearSoftCrossEntropyOperator, OneWordOfWeightOneMatchesTheHardTarget) {
-  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-    const Inputs in = random_inputs({30, 50, 8}, dtype, /*with_bias=*/true);
-    const SoftInputs soft{in, in.targets.unsqueeze(1), at::ones({30, 1})};
-    const at::Tensor ours = fused(soft), theirs = fused(in);
-    EXPECT_TRUE(at::equal(ours, theirs));
-    expect_equal(gradients_of(ours, in), gradients_of(theirs, in));
   }
 }
 

@@ -1,7 +1,6 @@
 #include <limits>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -182,24 +181,6 @@ TEST(TokenMaxProjectionOperator, EntryOfZeroHasNoGradient) {
     EXPECT_TRUE(gradients[1][column].eq(0).all().item<bool>());
     EXPECT_EQ(gradients[2][column].item<float>(), 0);
   }
-}
-
-TEST(TokenMaxProjectionOperator, IsTheSameForAnyNumberOfThreads) {
-  const int before = at::get_num_threads();
-  for (const Shape& shape : {Shape{1, 9, 300, 20}, Shape{20, 50, 1500, 33}}) {
-    std::vector<std::vector<at::Tensor>> results;
-    for (const int threads : {1, 2, 3}) {
-      at::set_num_threads(threads);
-      const Inputs in = random_inputs(shape, at::kFloat, 0.7);
-      const TokenMaxProjection out = project(in);
-      results.push_back(gradients_of(out.encoding, in));
-      results.back().push_back(out.encoding);
-      results.back().push_back(out.argmax);
-    }
-    for (std::size_t i = 0; i < results[0].size(); ++i)
-      for (std::size_t run = 1; run < results.size(); ++run) EXPECT_TRUE(at::equal(results[run][i], results[0][i]));
-  }
-  at::set_num_threads(before);
 }
 
 TEST(TokenMaxProjectionOperator, AllocatesNoBlockLargerThanTheResultsAndTheTable) {
