@@ -173,7 +173,8 @@ TEST_F(BenchProgram, AStepWithATeacherAndSmallCropsIsMeasured) {
   const std::string dino = "objective: {name: dino, local_crops: 2, out_dim: 16, hidden_dim: 8, bottleneck_dim: 4}\n";
   const std::string views = "data: {loader: {views: {global: {count: 2}, local: {count: 2, image_size: ";
   const std::string plain = write("plain.yaml", model);
-  const std::string large = write("large.yaml", model + dino + views + "32}}}}\n"), small = write("small.yaml", model + dino + views + "16}}}}\n");
+  const std::string large = write("large.yaml", model + dino + views + "32}}}}\n");
+  const std::string small = write("small.yaml", model + dino + views + "16}}}}\n");
   const Answer ran = run("step " + plain + " " + large + " " + small + " --phases --batch-size 2 --repeats 1 --quiet --json " + folder + "/a.json");
   EXPECT_EQ(ran.code, 0) << ran.text;
   std::map<std::string, nlohmann::json> steps;

@@ -23,19 +23,22 @@ class HostBuffer : public Buffer {
     offset_ = (start + 63) / 64 * 64 - start + kMargin;
     std::copy(content.begin(), content.end(), memory_.begin() + static_cast<std::ptrdiff_t>(offset_));
   }
+  ~HostBuffer() override { EXPECT_TRUE(margins_intact()); }
+  HostBuffer(const HostBuffer&) = delete;
+  HostBuffer& operator=(const HostBuffer&) = delete;
   void* data() override { return memory_.data() + offset_; }
   std::vector<unsigned char> read() override {
     return {memory_.begin() + static_cast<std::ptrdiff_t>(offset_),
             memory_.begin() + static_cast<std::ptrdiff_t>(offset_ + size_)};
   }
-  bool margins_intact() override {
+
+ private:
+  bool margins_intact() const {
     for (std::size_t i = 0; i < memory_.size(); ++i) {
       if ((i < offset_ || i >= offset_ + size_) && memory_[i] != kMarginByte) return false;
     }
     return true;
   }
-
- private:
   std::size_t size_, offset_;
   std::vector<unsigned char> memory_;
 };

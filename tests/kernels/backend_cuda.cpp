@@ -23,18 +23,21 @@ class DeviceBuffer : public Buffer {
     require(cudaMemset(memory_, kMarginByte, size_ + 2 * kMargin));
     require(cudaMemcpy(memory_ + kMargin, content.data(), size_, cudaMemcpyHostToDevice));
   }
-  ~DeviceBuffer() override { cudaFree(memory_); }
+  ~DeviceBuffer() override {
+    EXPECT_TRUE(margins_intact());
+    cudaFree(memory_);
+  }
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
   void* data() override { return memory_ + kMargin; }
   std::vector<unsigned char> read() override { return copy(kMargin, size_); }
-  bool margins_intact() override {
+
+ private:
+  bool margins_intact() const {
     const auto is_margin = [](unsigned char byte) { return byte == kMarginByte; };
     const auto before = copy(0, kMargin), after = copy(kMargin + size_, kMargin);
     return std::all_of(before.begin(), before.end(), is_margin) && std::all_of(after.begin(), after.end(), is_margin);
   }
-
- private:
   std::vector<unsigned char> copy(std::size_t offset, std::size_t size) const {
     std::vector<unsigned char> result(size);
     require(cudaMemcpy(result.data(), memory_ + offset, size, cudaMemcpyDeviceToHost));

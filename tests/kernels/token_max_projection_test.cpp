@@ -71,8 +71,7 @@ ProjectionResults run_projection(const Backend& on, const ProjectionInputs& in) 
   forward.bias = static_cast<const float*>(bias->data());
   forward.encoding = static_cast<float*>(encoding->data());
   forward.argmax = static_cast<std::int64_t*>(argmax->data());
-  Status status = on.token_max_projection_forward(forward);
-  EXPECT_TRUE(status.ok()) << status.message();
+  expect_ok(on.token_max_projection_forward(forward));
 
   ProjectionResults out;
   out.encoding = from_bytes(encoding->read(), DataType::kFloat32);
@@ -89,11 +88,7 @@ ProjectionResults run_projection(const Backend& on, const ProjectionInputs& in) 
   backward.weight = static_cast<const float*>(weight->data());
   backward.grad_tokens = grad_tokens->data();
   backward.grad_table = grad_table->data();
-  status = on.token_max_projection_backward(backward);
-  EXPECT_TRUE(status.ok()) << status.message();
-  for (Buffer* buffer : {tokens.get(), table.get(), bias.get(), encoding.get(), argmax.get(), weight.get(),
-                         grad_tokens.get(), grad_table.get()})
-    EXPECT_TRUE(buffer->margins_intact());
+  expect_ok(on.token_max_projection_backward(backward));
   out.grad_tokens = from_bytes(grad_tokens->read(), problem.type);
   out.grad_table = from_bytes(grad_table->read(), problem.type);
   const std::vector<unsigned char> places = argmax->read();

@@ -50,15 +50,6 @@ struct DinoCase {
   }
 };
 
-// With two outputs and temperatures of 1, the teacher's probabilities are 3/4 and 1/4, and the student's are 1/4 and 3/4.
-TEST(DinoLoss, MatchesOnePairByHand) {
-  const DinoLoss loss({.student_temperature = 1, .teacher_temperature = 1}, 2);
-  const at::Tensor teacher = loss.probabilities(at::tensor({std::log(3.0), 0.0}).view({1, 2}).to(at::kFloat), 0);
-  const at::Tensor student = at::tensor({0.0, std::log(3.0)}).view({1, 2}).to(at::kFloat);
-  EXPECT_NEAR(loss.forward({at::Tensor(), student}, {teacher}).item<double>(),
-              -0.75 * std::log(0.25) - 0.25 * std::log(0.75), 1e-6);
-}
-
 TEST(Dino, LossIsTheMeanOverPairsOfAGlobalAndAnotherCrop) {
   for (const bool global_too : {true, false}) {
     DinoCase tiny(global_too ? "" : "student_global_crops: false");

@@ -62,13 +62,7 @@ double cross_entropy_by_hand(MaskedCase& each, bool all_patches) {
         if (!all_patches && !seen.hidden[b][n].item<bool>()) continue;
         const at::Tensor goal = MaskedCase::logits(*each.teacher, whole[b][n]) - each.center().squeeze(0);
         const at::Tensor made = MaskedCase::logits(*each.student, seen.encoder_tokens[b][n]);
-        double goal_sum = 0, made_sum = 0;
-        for (std::int64_t k = 0; k < kOutputs; ++k) {
-          goal_sum += std::exp(goal[k].item<double>() / 0.04);
-          made_sum += std::exp(made[k].item<double>() / 0.1);
-        }
-        for (std::int64_t k = 0; k < kOutputs; ++k)
-          sum -= std::exp(goal[k].item<double>() / 0.04) / goal_sum * (made[k].item<double>() / 0.1 - std::log(made_sum));
+        sum -= (goal / 0.04).softmax(0).dot((made / 0.1).log_softmax(0)).item<double>();
         ++count;
       }
   }

@@ -113,18 +113,6 @@ TEST(WordBags, ErrorNamesAnIdOutsideTheVocabulary) {
             "superclip: text_ids must be int64 [B, L] or [B, K, L], got Long [2]");
 }
 
-TEST(WordWeights, MatchTheDefinitionAndSumToOne) {
-  const WordBags bags = word_bags(at::stack({numbers({0, 1, 2}), numbers({2, 2, 2})}), {}, 4, {});
-  const at::Tensor weights = word_weights(bags, numbers({9, 4, 1, 0}), at::full({}, 10, at::kLong), /*idf=*/true);
-  const double w0 = std::log(11.0 / 10), w1 = std::log(11.0 / 5), w2 = std::log(11.0 / 2);
-  EXPECT_EQ(weights.scalar_type(), at::kDouble);
-  EXPECT_NEAR(weights[0][0].item<double>(), w0 / (w0 + w1 + w2), 1e-15);
-  EXPECT_NEAR(weights[0][2].item<double>(), w2 / (w0 + w1 + w2), 1e-15);
-  EXPECT_EQ(weights[1].sum().item<double>(), 1.0);
-  EXPECT_NEAR(word_weights(bags, numbers({9, 4, 1, 0}), at::full({}, 10, at::kLong), /*idf=*/false)[0][1].item<double>(),
-              1.0 / 3, 1e-15);
-}
-
 // In float64, the quotients of these counts would round to 1 and all weights to 0.
 TEST(WordWeights, AreExactForCountsBeyond53Bits) {
   constexpr std::int64_t kMany = (std::int64_t{1} << 60) + 1;
