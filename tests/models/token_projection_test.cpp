@@ -1,5 +1,4 @@
 #include <cmath>
-#include <limits>
 
 #include "tests/models/small_models.h"
 #include <tessera/measure/step_meter.h>
