@@ -6,7 +6,6 @@
 
 #include "tests/objectives/pairs.h"
 #include "tests/support/gradcheck.h"
-#include <tessera/models/caption_decoder.h>
 
 namespace tessera {
 namespace {
@@ -80,29 +79,6 @@ TEST(TextGroup, ChunksChangeNothing) {
     const auto objective = captions.objective("{" + chunk + "}");
     return loss_and_gradients(objective->forward(captions.features(), {}).total, captions.leaves(*objective));
   });
-}
-
-// Computes the decoder's full logits one caption at a time.
-TEST(TextGroup, ReconstructionIsTheCrossEntropyOfNextTokens) {
-  Captions captions;
-  const auto objective = captions.objective("{contrastive_weight: 0, decoder: {context_length: 5}}");
-  auto& decoder = dynamic_cast<CaptionDecoder&>(*objective->named_children()["decoder"]);
-  double sum = 0;
-  for (std::int64_t row = 0; row < 4; ++row) {
-    const std::int64_t length = captions.mask[row].sum().item<std::int64_t>();
-    if (length < 2) continue;
-    const at::Tensor ids = captions.ids.narrow(0, row, 1).slice(1, 0, length);
-    const at::Tensor hidden = decoder.forward(ids, at::ones_like(ids, at::kBool), captions.groups.narrow(0, row, 1));
-    const at::Tensor logits = at::matmul(hidden, captions.shared.token_embedding.t())[0];
-    sum += at::cross_entropy_loss(logits, ids[0].slice(0, 1), {}, at::Reduction::Sum).item<double>();
-  }
-  EXPECT_NEAR(objective->forward(captions.features(), {}).total.item<double>(), sum / 6, 1e-9);  // the captions have 4 + 2 targets
-  const auto summed = captions.objective(
-      "{contrastive_weight: 0, reconstruction_reduction: sum, reconstruction_weight: 0.5, decoder: {context_length: "
-      "5}}");
-  const Losses losses = summed->forward(captions.features(), {});
-  EXPECT_NEAR(terms_of(losses).at("loss_reconstruction"), sum, 1e-9);
-  EXPECT_NEAR(losses.total.item<double>(), 0.5 * sum, 1e-9);
 }
 
 TEST(TextGroup, DisabledLossHasNoTermParametersOrNeeds) {
