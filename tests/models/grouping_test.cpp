@@ -118,20 +118,6 @@ TEST(GroupingBlock, PaddingHasNoEffect) {
   }
 }
 
-TEST(GroupingBlock, IsInvariantToTokenOrderAndEquivariantToGroupOrder) {
-  const Grouping g({});
-  const Grouped out = g.forward();
-  const at::Tensor first = at::tensor({3, 0, 4, 1, 2}), order = at::tensor({2, 0, 1});
-  const Grouped tokens_moved = g.block->forward(g.tokens.index_select(1, first), g.groups,
-                                                g.mask.index_select(1, first), g.noise.index_select(2, first));
-  expect_close(tokens_moved.groups, out.groups, 1e-12);
-  EXPECT_TRUE(at::equal(tokens_moved.assignment, out.assignment.index_select(1, first)));
-  const Grouped groups_moved =
-      g.block->forward(g.tokens, g.groups.index_select(1, order), g.mask, g.noise.index_select(1, order));
-  expect_close(groups_moved.groups, out.groups.index_select(1, order), 1e-12);
-  expect_close(groups_moved.soft_assignment, out.soft_assignment.index_select(1, order), 1e-12);
-}
-
 TEST(GroupingBlock, GroupsWithoutTokensAndRowsWithoutTokensStayFinite) {
   for (const char* variant : {"plain", "groupvit"}) {
     Grouping g({.variant = variant});

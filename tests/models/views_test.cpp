@@ -381,18 +381,6 @@ TEST_P(Regions, IgnorePadding) {
   }
 }
 
-TEST_P(Regions, AreUnordered) {
-  at::manual_seed(3);
-  DualEncoder model(region_model(GetParam()));
-  const at::Tensor regions = at::randn({2, 4, 5}), mask = length_mask({4, 3}, 4);
-  const at::Tensor order = at::tensor({2, 0, 3, 1}, at::kLong);
-  const TowerFeatures straight = model.encode_image(region_input(regions, mask), {.tokens = true});
-  const TowerFeatures turned =
-      model.encode_image(region_input(regions.index_select(1, order), mask.index_select(1, order)), {.tokens = true});
-  expect_close(turned.global, straight.global);
-  expect_close(turned.tokens, straight.tokens.index_select(1, order));
-}
-
 TEST_P(Regions, AreOnlyPaddingIfNoSampleHasAny) {
   DualEncoder model(region_model(GetParam()));
   const at::Tensor mask = at::zeros({2, 1}, at::kBool);

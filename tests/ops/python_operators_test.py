@@ -52,21 +52,6 @@ class SparsifyGroup(unittest.TestCase):
         text, image, mask = tokens()
         torch.library.opcheck(tessera._sparsify_group.default, (text, image, mask, False, None, 1.0))
 
-    def test_autocast_and_types(self):
-        text, image, mask = tokens()
-        expected = tessera.sparsify_group(text, image, mask)
-        with torch.autocast("cpu", torch.bfloat16):
-            self.assertTrue(torch.equal(tessera.sparsify_group(text, image, mask), expected))
-        narrow = tessera.sparsify_group(text.bfloat16(), image.bfloat16(), mask)
-        self.assertEqual(narrow.dtype, torch.bfloat16)
-
-    def test_errors_name_the_tensor(self):
-        text, image, mask = tokens()
-        with self.assertRaisesRegex(RuntimeError, r"sparsify_group: image_tokens must be \[B, P, D\] = \[3, P, 16\], got \[3, 7, 15\]"):
-            tessera.sparsify_group(text, image[..., :15], mask)
-        with self.assertRaisesRegex(RuntimeError, "sparsify_group: text_mask must be bool, got Float"):
-            tessera.sparsify_group(text, image, mask.float())
-
 
 class FlopsRegularizer(unittest.TestCase):
     def test_equals_eager_pytorch_with_gradients(self):

@@ -222,13 +222,6 @@ TEST(FusedSparsifyGroup, NeitherPassHoldsTheSimilarities) {
   EXPECT_LT(largest_input, similarities);
 }
 
-TEST(FusedSparsifyGroup, MetaTensorsHaveTheRightShape) {
-  const at::Tensor grouped = sparsify_group(at::empty({2, 3, 8}, at::kMeta), at::empty({2, 5, 8}, at::kMeta),
-                                            at::empty({2, 3}, at::TensorOptions(at::kMeta).dtype(at::kBool)), {});
-  EXPECT_TRUE(grouped.is_meta());
-  EXPECT_EQ(grouped.sizes(), (std::vector<std::int64_t>{2, 3, 8}));
-}
-
 TEST(FusedSparsifyGroup, RejectsSecondDerivatives) {
   const Sample s = random_sample(1, 2, 3, 8).to(at::kFloat);
   const at::Tensor grouped = sparsify_group(s.text, s.image, s.mask, {});
