@@ -2,12 +2,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <unistd.h>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/support/temporary_folder.h"
 #include <tessera/io/safetensors.h>
 #include <tessera/models/dual_encoder.h>
 
@@ -24,16 +24,7 @@ void expect_refused(const std::string& arguments, const std::string& text) {
   EXPECT_EQ(ran.text, "tessera-bench: " + text + "\n") << arguments;
 }
 
-class BenchProgram : public FolderTest {
- protected:
-  nlohmann::json json_of(const std::string& name) const {
-    std::ifstream file(path(name));
-    return nlohmann::json::parse(file);
-  }
-  const std::string folder = folder_.string();
-};
-
-TEST_F(BenchProgram, MistakesAreReportedInOneLineWithExitCodeTwo) {
+TEST(BenchProgram, MistakesAreReportedInOneLineWithExitCodeTwo) {
   expect_refused("", "A subcommand is required (see --help)");
   expect_refused("loss --objectives sparcc",
                  "--objectives:1: objective: unknown objective sparcc: did you mean sparc?");
@@ -59,7 +50,7 @@ TEST_F(BenchProgram, MistakesAreReportedInOneLineWithExitCodeTwo) {
   }
 }
 
-TEST_F(BenchProgram, HelpListsTheOptions) {
+TEST(BenchProgram, HelpListsTheOptions) {
   const Answer ran = run("loss --help");
   EXPECT_EQ(ran.code, 0);
   for (const char* part : {"--objectives", "--batch-sizes", "--memory-limit", "--plot", "FLOPs: 2 per multiply-add"})
@@ -67,7 +58,9 @@ TEST_F(BenchProgram, HelpListsTheOptions) {
   EXPECT_EQ(run("--help").code, 0);
 }
 
-TEST_F(BenchProgram, LossPrintsTablesAndWritesPlotAndJson) {
+TEST(BenchProgram, LossPrintsTablesAndWritesPlotAndJson) {
+  const std::string folder = std::filesystem::temp_directory_path() / ("tessera_bench_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
   const Answer ran =
       run("loss --objectives clip sparc --batch-sizes 4 2 --patches 4 --tokens 3 --width 8 --repeats 1 "
           "--quiet --plot " +
@@ -77,28 +70,37 @@ TEST_F(BenchProgram, LossPrintsTablesAndWritesPlotAndJson) {
   EXPECT_LT(ran.text.find("B = 2 |"), ran.text.find("B = 4 |")) << "sizes must ascend";
   EXPECT_NE(ran.text.find("SPARC over CLIP at B = 4"), std::string::npos) << ran.text;
   EXPECT_TRUE(std::filesystem::exists(folder + "/a.svg"));
-  EXPECT_EQ(json_of("a.json")["costs"].size(), 4u);
+  std::ifstream json(folder + "/a.json");
+  EXPECT_EQ(nlohmann::json::parse(json)["costs"].size(), 4u);
+  std::filesystem::remove_all(folder);
 }
 
 /// Writes configurations of a tiny model and runs `tessera-bench step` on them.
-class StepProgram : public BenchProgram {
+class StepProgram : public testing::Test {
  protected:
-  std::string configuration(const std::string& name, const std::string& objective) const {
-    return write(name, R"(model:
+  StepProgram() : folder(std::filesystem::temp_directory_path() / ("tessera_bench_" + std::to_string(getpid()))) {
+    std::filesystem::create_directories(folder);
+  }
+  ~StepProgram() override { std::filesystem::remove_all(folder); }
+  std::string write(const std::string& name, const std::string& objective) const {
+    std::ofstream(folder + "/" + name) << R"(model:
   preprocessing: {image_size: 16}
   image: {encoder: {name: vit, patch_size: 8, width: 8, layers: 2, heads: 2, regions: {width: 5, first_block: 1}}}
   text: {encoder: {name: text_transformer, vocab_size: 20, context_length: 8, width: 8, layers: 1, heads: 2}}
-objective: {name: )" + objective + "}\ntraining: {clip_norm: 1}\n");
+objective: {name: )" << objective << "}\ntraining: {clip_norm: 1}\n";
+    return folder + "/" + name;
   }
   nlohmann::json measured(const std::string& arguments) const {
     const Answer ran = run("step " + arguments + " --batch-size 4 --repeats 1 --quiet --json " + folder + "/a.json");
     EXPECT_EQ(ran.code, 0) << ran.text;
-    return json_of("a.json")["steps"];
+    std::ifstream file(folder + "/a.json");
+    return nlohmann::json::parse(file)["steps"];
   }
+  std::string folder;
 };
 
 TEST_F(StepProgram, ReportsTheTimeOfPhasesAndOperators) {
-  const std::string config = configuration("clip.yaml", "clip");
+  const std::string config = write("clip.yaml", "clip");
   const nlohmann::json step = measured(config + " --phases --operators 3 --trace " + folder + "/trace.json")[0];
   for (const char* phase : {"image tower", "text tower", "objective", "backward", "clipping", "update"})
     EXPECT_GT(step["phases"][phase].get<double>(), 0) << phase;
@@ -109,7 +111,7 @@ TEST_F(StepProgram, ReportsTheTimeOfPhasesAndOperators) {
 }
 
 TEST_F(StepProgram, ShortCaptionsTakeFewerFlops) {
-  const std::string config = configuration("clip.yaml", "clip");
+  const std::string config = write("clip.yaml", "clip");
   const double full = measured(config)[0]["flops"], two = measured(config + " --caption-lengths 2")[0]["flops"];
   const double drawn = measured(config + " --caption-lengths 1:7")[0]["flops"];
   EXPECT_LT(two, drawn);
@@ -123,7 +125,7 @@ TEST_F(StepProgram, ShortCaptionsTakeFewerFlops) {
 }
 
 TEST_F(StepProgram, TakesWeightsAndABatchFromFiles) {
-  const std::string config = configuration("clip.yaml", "clip"), file = folder + "/batch.safetensors";
+  const std::string config = write("clip.yaml", "clip"), file = folder + "/batch.safetensors";
   at::manual_seed(1);
   std::map<std::string, at::Tensor> batch{{"image", at::randn({4, 3, 16, 16})},
                                           {"text", at::randint(20, {4, 8}, at::kLong)},
@@ -151,11 +153,12 @@ TEST_F(StepProgram, TakesWeightsAndABatchFromFiles) {
 }
 
 TEST_F(StepProgram, MeasuresViewsTogetherAndOneByOne) {
-  const Answer ran = run("step " + configuration("clip.yaml", "clip") + " " + configuration("pyramidclip.yaml", "pyramidclip") +
+  const Answer ran = run("step " + write("clip.yaml", "clip") + " " + write("pyramidclip.yaml", "pyramidclip") +
                          " --batch-size 4 --repeats 1 --quiet --json " + folder + "/a.json");
   ASSERT_EQ(ran.code, 0) << ran.text;
   EXPECT_NE(ran.text.find("pyramidclip.yaml, views one by one |"), std::string::npos) << ran.text;
-  const nlohmann::json steps = json_of("a.json")["steps"];
+  std::ifstream file(folder + "/a.json");
+  const nlohmann::json steps = nlohmann::json::parse(file)["steps"];
   ASSERT_EQ(steps.size(), 3u);
   EXPECT_GT(steps[1]["flops"], 2 * steps[0]["flops"].get<double>()) << "two crops, three texts and regions";
   EXPECT_EQ(steps[2]["flops"], steps[1]["flops"]);
@@ -164,36 +167,45 @@ TEST_F(StepProgram, MeasuresViewsTogetherAndOneByOne) {
   for (const auto& step : steps) EXPECT_GT(step["mfu"].get<double>(), 0);
 }
 
-TEST_F(BenchProgram, AStepWithATeacherAndSmallCropsIsMeasured) {
-  const std::string model =
-      "model:\n  preprocessing: {image_size: 32}\n"
-      "  image: {encoder: {name: vit, patch_size: 8, width: 8, layers: 1, heads: 1}, projection: {name: linear, embed_dim: 4}}\n"
-      "  text: {encoder: {name: text_transformer, vocab_size: 9, context_length: 6, width: 8, layers: 1, heads: 1}, projection: "
-      "{name: linear, embed_dim: 4}}\n";
+TEST(BenchProgram, AStepWithATeacherAndSmallCropsIsMeasured) {
+  const std::string folder = std::filesystem::temp_directory_path() / ("tessera_bench_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  const auto write = [&](const std::string& name, const std::string& more) {
+    std::ofstream(folder + "/" + name) <<
+        "model:\n  preprocessing: {image_size: 32}\n"
+        "  image: {encoder: {name: vit, patch_size: 8, width: 8, layers: 1, heads: 1}, projection: {name: linear, embed_dim: 4}}\n"
+        "  text: {encoder: {name: text_transformer, vocab_size: 9, context_length: 6, width: 8, layers: 1, heads: 1}, projection: "
+        "{name: linear, embed_dim: 4}}\n" << more;
+    return folder + "/" + name;
+  };
   const std::string dino = "objective: {name: dino, local_crops: 2, out_dim: 16, hidden_dim: 8, bottleneck_dim: 4}\n";
   const std::string views = "data: {loader: {views: {global: {count: 2}, local: {count: 2, image_size: ";
-  const std::string plain = write("plain.yaml", model);
-  const std::string large = write("large.yaml", model + dino + views + "32}}}}\n");
-  const std::string small = write("small.yaml", model + dino + views + "16}}}}\n");
+  const std::string plain = write("plain.yaml", "");
+  const std::string large = write("large.yaml", dino + views + "32}}}}\n"), small = write("small.yaml", dino + views + "16}}}}\n");
   const Answer ran = run("step " + plain + " " + large + " " + small + " --phases --batch-size 2 --repeats 1 --quiet --json " + folder + "/a.json");
   EXPECT_EQ(ran.code, 0) << ran.text;
+  std::ifstream file(folder + "/a.json");
   std::map<std::string, nlohmann::json> steps;
-  const nlohmann::json measured = json_of("a.json")["steps"];
+  const nlohmann::json measured = nlohmann::json::parse(file)["steps"];
   for (const auto& step : measured)
     if (step["variant"] == "") steps[step["configuration"]] = step;
   EXPECT_FALSE(steps.at(plain)["phases"].contains("teacher"));
   EXPECT_TRUE(steps.at(large)["phases"].contains("teacher"));
   EXPECT_LT(steps.at(small)["flops"], steps.at(large)["flops"]) << "crops must have the size that the loader settings state";
+  std::filesystem::remove_all(folder);
 }
 
-TEST_F(BenchProgram, ReadoutsPrintATableWithTheBlockFirst) {
+TEST(BenchProgram, ReadoutsPrintATableWithTheBlockFirst) {
+  const std::string folder = std::filesystem::temp_directory_path() / ("tessera_bench_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
   const Answer ran =
       run("readouts --readouts '{name: sparo, slots: 2}' gap --shapes 2x5x8 3x4x8 --repeats 1 --quiet --json " +
           folder + "/a.json");
   EXPECT_EQ(ran.code, 0) << ran.text;
   EXPECT_NE(ran.text.find("| transformer block"), std::string::npos) << ran.text;
   EXPECT_NE(ran.text.find("| {name: sparo, slots: 2}"), std::string::npos) << ran.text;
-  const auto parts = json_of("a.json")["parts"];
+  std::ifstream file(folder + "/a.json");
+  const auto parts = nlohmann::json::parse(file)["parts"];
   ASSERT_EQ(parts.size(), 6u);
   EXPECT_EQ(parts[0]["name"], "transformer block");
   EXPECT_EQ(parts[3]["name"], "transformer block") << "the row of the second shape";
@@ -203,36 +215,44 @@ TEST_F(BenchProgram, ReadoutsPrintATableWithTheBlockFirst) {
     EXPECT_GT(part["peak_bytes"], 0);
   }
   EXPECT_EQ(parts[2]["flops"], 0) << "gap";
+  std::filesystem::remove_all(folder);
 }
 
-TEST_F(BenchProgram, OptimizerPrintsATableAndMeasuresStepsOnDemand) {
-  write("tiny.yaml", R"(model:
+TEST(BenchProgram, OptimizerPrintsATableAndMeasuresStepsOnDemand) {
+  const std::string folder = std::filesystem::temp_directory_path() / ("tessera_bench_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/tiny.yaml") << R"(model:
   preprocessing: {image_size: 16}
   image: {encoder: {name: vit, patch_size: 8, width: 8, layers: 1, heads: 1}, projection: {name: linear, embed_dim: 4}}
   text: {encoder: {name: text_transformer, vocab_size: 9, width: 8, layers: 1, heads: 1}, projection: {name: linear, embed_dim: 4}}
-)");
+)";
   const Answer table = run("optimizer --repeats 1 --model " + folder + "/tiny.yaml --json " + folder + "/a.json");
   EXPECT_EQ(table.code, 0) << table.text;
   EXPECT_NE(table.text.find("| adamw "), std::string::npos) << table.text;
-  EXPECT_EQ(json_of("a.json")["optimizers"].size(), 3u);
+  std::ifstream json(folder + "/a.json");
+  EXPECT_EQ(nlohmann::json::parse(json)["optimizers"].size(), 3u);
   const Answer turns = run("optimizer --on-demand --model " + folder + "/tiny.yaml < " + folder + "/tiny.yaml");
   EXPECT_EQ(turns.code, 0) << turns.text;
   EXPECT_EQ(std::count(turns.text.begin(), turns.text.end(), '\n'), 5) << turns.text;  // one line of parameters and four of steps
+  std::filesystem::remove_all(folder);
 }
 
-TEST_F(BenchProgram, EfficiencyComparesConfigurationsInATable) {
+TEST(BenchProgram, EfficiencyComparesConfigurationsInATable) {
+  const std::string folder = std::filesystem::temp_directory_path() / ("tessera_bench_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
   const std::string image =
       "model:\n  preprocessing: {image_size: 16}\n"
       "  image: {encoder: {name: vit, patch_size: 8, width: 8, layers: 1, heads: 1}, projection: {name: linear, embed_dim: 4}}\n";
-  const std::string pair = write("pair.yaml", image + "  text: {encoder: {name: text_transformer, vocab_size: 9, context_length: 6, "
-                                                      "width: 8, layers: 1, heads: 1}, projection: {name: linear, embed_dim: 4}}\n");
-  const std::string alone = write(
-      "alone.yaml", image + "  text: null\nobjective: {name: dino, local_crops: 2, out_dim: 16, hidden_dim: 8, bottleneck_dim: 4}\n");
-  const std::string both = pair + " " + alone;
+  std::ofstream(folder + "/pair.yaml") << image << "  text: {encoder: {name: text_transformer, vocab_size: 9, context_length: 6, "
+                                                   "width: 8, layers: 1, heads: 1}, projection: {name: linear, embed_dim: 4}}\n";
+  std::ofstream(folder + "/alone.yaml")
+      << image << "  text: null\nobjective: {name: dino, local_crops: 2, out_dim: 16, hidden_dim: 8, bottleneck_dim: 4}\n";
+  const std::string both = folder + "/pair.yaml " + folder + "/alone.yaml";
   const Answer ran = run("efficiency " + both + " --batch 2 --repeats 1 --quiet --json " + folder + "/a.json");
   EXPECT_EQ(ran.code, 0) << ran.text;
   EXPECT_NE(ran.text.find("| configuration"), std::string::npos) << ran.text;
-  const auto models = json_of("a.json")["models"];
+  std::ifstream file(folder + "/a.json");
+  const auto models = nlohmann::json::parse(file)["models"];
   ASSERT_EQ(models.size(), 2u);
   EXPECT_EQ(models[0]["image_parameters"], models[1]["image_parameters"]);
   EXPECT_TRUE(models[1]["text"].is_null());
@@ -248,6 +268,7 @@ TEST_F(BenchProgram, EfficiencyComparesConfigurationsInATable) {
   expect_refused("efficiency no/such.yaml",
                  "no/such.yaml: no such configuration file in the working folder or in " TESSERA_SOURCE_DIR
                  "/configs; trainer --list-configs lists all");
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
