@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/instruction_set.h"
+#include "kernels/emulation/cuda_emulation.h"
 
 namespace tessera::kernels::test {
 namespace {
@@ -22,19 +23,22 @@ class HostBuffer : public Buffer {
     offset_ = (start + 63) / 64 * 64 - start + kMargin;
     std::copy(content.begin(), content.end(), memory_.begin() + static_cast<std::ptrdiff_t>(offset_));
   }
+  ~HostBuffer() override { EXPECT_TRUE(margins_intact()); }
+  HostBuffer(const HostBuffer&) = delete;
+  HostBuffer& operator=(const HostBuffer&) = delete;
   void* data() override { return memory_.data() + offset_; }
   std::vector<unsigned char> read() override {
     return {memory_.begin() + static_cast<std::ptrdiff_t>(offset_),
             memory_.begin() + static_cast<std::ptrdiff_t>(offset_ + size_)};
   }
-  bool margins_intact() override {
+
+ private:
+  bool margins_intact() const {
     for (std::size_t i = 0; i < memory_.size(); ++i) {
       if ((i < offset_ || i >= offset_ + size_) && memory_[i] != kMarginByte) return false;
     }
     return true;
   }
-
- private:
   std::size_t size_, offset_;
   std::vector<unsigned char> memory_;
 };
@@ -60,92 +64,70 @@ Backend cpu_backend(int threads, const std::string& instruction_set) {
   result.name = "cpu";
   result.allocate = [](const auto& content) { return std::make_unique<HostBuffer>(content); };
   const auto choose = [instruction_set] { EXPECT_TRUE(use_instruction_set(instruction_set.c_str())); };
+  const auto on_cpu = [=](auto kernel) {
+    return [=](const auto& arguments) {
+      choose();
+      return kernel(arguments, parallel);
+    };
+  };
   result.sparsify_group_workspace = [=](const auto& p, Pass pass) {
     choose();
     return cpu::sparsify_group_workspace(p, pass, parallel);
   };
-  result.sparsify_group_forward = [=](const auto& a) {
-    choose();
-    return cpu::sparsify_group_forward(a, parallel);
-  };
-  result.sparsify_group_backward = [=](const auto& a) {
-    choose();
-    return cpu::sparsify_group_backward(a, parallel);
-  };
+  result.sparsify_group_forward = on_cpu(cpu::sparsify_group_forward);
+  result.sparsify_group_backward = on_cpu(cpu::sparsify_group_backward);
   result.flops_workspace = [](auto, auto) { return std::size_t{0}; };
-  result.flops_column_sums = [=](const auto& a) { return cpu::flops_column_sums(a, parallel); };
-  result.flops_from_sums = [](const auto& a) { return cpu::flops_from_sums(a); };
-  result.flops_backward = [=](const auto& a) { return cpu::flops_backward(a, parallel); };
-  result.cross_entropy_tile = [=](const auto& a) {
-    choose();
-    return cpu::cross_entropy_tile(a, parallel);
-  };
+  result.flops_column_sums = on_cpu(cpu::flops_column_sums);
+  result.flops_from_sums = cpu::flops_from_sums;
+  result.flops_backward = on_cpu(cpu::flops_backward);
+  result.cross_entropy_tile = on_cpu(cpu::cross_entropy_tile);
   result.max_similarity_workspace = [](const auto&, Pass) { return std::size_t{0}; };
-  result.max_similarity_forward = [=](const auto& a) {
-    choose();
-    return cpu::max_similarity_forward(a, parallel);
-  };
-  result.max_similarity_backward = [=](const auto& a) {
-    choose();
-    return cpu::max_similarity_backward(a, parallel);
-  };
-  result.patch_softmax = [=](const auto& a) {
-    choose();
-    return cpu::patch_softmax(a, parallel);
-  };
-  result.patch_softmax_backward = [=](const auto& a) {
-    choose();
-    return cpu::patch_softmax_backward(a, parallel);
-  };
-  result.pooled_pairs = [=](const auto& a) {
-    choose();
-    return cpu::pooled_pairs(a, parallel);
-  };
-  result.roi_align_forward = [=](const auto& a) { return cpu::roi_align_forward(a, parallel); };
-  result.roi_align_backward = [=](const auto& a) { return cpu::roi_align_backward(a, parallel); };
+  result.max_similarity_forward = on_cpu(cpu::max_similarity_forward);
+  result.max_similarity_backward = on_cpu(cpu::max_similarity_backward);
+  result.patch_softmax = on_cpu(cpu::patch_softmax);
+  result.patch_softmax_backward = on_cpu(cpu::patch_softmax_backward);
+  result.pooled_pairs = on_cpu(cpu::pooled_pairs);
+  result.roi_align_forward = on_cpu(cpu::roi_align_forward);
+  result.roi_align_backward = on_cpu(cpu::roi_align_backward);
   result.token_max_projection_forward = [=](const auto& a) {
     choose();
     return cpu::token_max_projection_forward(a, plain_product, parallel);
   };
-  result.token_max_projection_backward = [=](const auto& a) {
-    choose();
-    return cpu::token_max_projection_backward(a, parallel);
-  };
+  result.token_max_projection_backward = on_cpu(cpu::token_max_projection_backward);
   return result;
 }
 
 Backend emulation_backend() {
+  const auto emulated = [](auto kernel) {
+    return [=](const auto& arguments) { return kernel(arguments, nullptr); };
+  };
   Backend result;
   result.name = "emulation";
   result.rounds_weights = true;
   result.allocate = [](const auto& content) { return std::make_unique<HostBuffer>(content); };
-  result.sparsify_group_workspace = [](const auto& p, Pass pass) {
-    return emulation::sparsify_group_workspace(p, pass);
-  };
-  result.sparsify_group_forward = [](const auto& a) { return emulation::sparsify_group_forward(a, nullptr); };
-  result.sparsify_group_backward = [](const auto& a) { return emulation::sparsify_group_backward(a, nullptr); };
-  result.flops_workspace = [](auto rows, auto columns) { return emulation::flops_workspace(rows, columns); };
-  result.flops_column_sums = [](const auto& a) { return emulation::flops_column_sums(a, nullptr); };
-  result.flops_from_sums = [](const auto& a) { return emulation::flops_from_sums(a, nullptr); };
-  result.flops_backward = [](const auto& a) { return emulation::flops_backward(a, nullptr); };
-  result.cross_entropy_tile = [](const auto& a) { return emulation::cross_entropy_tile(a, nullptr); };
-  result.max_similarity_workspace = [](const auto& p, Pass pass) {
-    return emulation::max_similarity_workspace(p, pass);
-  };
-  result.max_similarity_forward = [](const auto& a) { return emulation::max_similarity_forward(a, nullptr); };
-  result.max_similarity_backward = [](const auto& a) { return emulation::max_similarity_backward(a, nullptr); };
-  result.patch_softmax = [](const auto& a) { return emulation::patch_softmax(a, nullptr); };
-  result.patch_softmax_backward = [](const auto& a) { return emulation::patch_softmax_backward(a, nullptr); };
-  result.pooled_pairs = [](const auto& a) { return emulation::pooled_pairs(a, nullptr); };
-  result.roi_align_forward = [](const auto& a) { return emulation::roi_align_forward(a, nullptr); };
-  result.roi_align_backward = [](const auto& a) { return emulation::roi_align_backward(a, nullptr); };
-  result.token_max_projection_forward = [](const auto& a) {
-    return emulation::token_max_projection_forward(a, nullptr);
-  };
-  result.token_max_projection_backward = [](const auto& a) {
-    return emulation::token_max_projection_backward(a, nullptr);
-  };
+  result.sparsify_group_workspace = emulation::sparsify_group_workspace;
+  result.sparsify_group_forward = emulated(emulation::sparsify_group_forward);
+  result.sparsify_group_backward = emulated(emulation::sparsify_group_backward);
+  result.flops_workspace = emulation::flops_workspace;
+  result.flops_column_sums = emulated(emulation::flops_column_sums);
+  result.flops_from_sums = emulated(emulation::flops_from_sums);
+  result.flops_backward = emulated(emulation::flops_backward);
+  result.cross_entropy_tile = emulated(emulation::cross_entropy_tile);
+  result.max_similarity_workspace = emulation::max_similarity_workspace;
+  result.max_similarity_forward = emulated(emulation::max_similarity_forward);
+  result.max_similarity_backward = emulated(emulation::max_similarity_backward);
+  result.patch_softmax = emulated(emulation::patch_softmax);
+  result.patch_softmax_backward = emulated(emulation::patch_softmax_backward);
+  result.pooled_pairs = emulated(emulation::pooled_pairs);
+  result.roi_align_forward = emulated(emulation::roi_align_forward);
+  result.roi_align_backward = emulated(emulation::roi_align_backward);
+  result.token_max_projection_forward = emulated(emulation::token_max_projection_forward);
+  result.token_max_projection_backward = emulated(emulation::token_max_projection_backward);
   return result;
+}
+
+void reverse_threads(bool reverse) {
+  emulation::set_schedule(reverse ? emulation::Schedule::kReverse : emulation::Schedule::kForward);
 }
 
 #if !defined(TESSERA_TEST_CUDA)

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "kernels/flops_regularizer/flops_regularizer.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 #include "kernels/max_similarity/max_similarity.h"
@@ -13,18 +15,21 @@
 #include "kernels/sparsify_group/sparsify_group.h"
 #include "kernels/text_pool/text_pool.h"
 #include "kernels/token_max_projection/token_max_projection.h"
+#include "tests/support/test_name.h"
 
 namespace tessera::kernels::test {
 
-/// Memory that a kernel works on, with a margin on both sides that must not be written to.
+/// Memory that a kernel works on, with a margin on both sides that must not be written to. Its destructor checks the margins.
 class Buffer {
  public:
   virtual ~Buffer() = default;
   virtual void* data() = 0;
   virtual std::vector<unsigned char> read() = 0;
-  /// Returns false if a byte in one of the margins was changed.
-  virtual bool margins_intact() = 0;
 };
+
+inline void expect_ok(const Status& status) {
+  EXPECT_TRUE(status.ok()) << status.message();
+}
 
 /// One implementation of all kernels.
 struct Backend {
@@ -62,6 +67,29 @@ std::unique_ptr<Backend> cuda_backend();
 /// the emulation, and the GPU if there is one.
 std::vector<std::string> backend_names();
 Backend backend(const std::string& name);
+
+/// Tests that run on every backend: INSTANTIATE_TEST_SUITE_P(On, X, testing::ValuesIn(backend_names()), test_name<std::string>).
+class KernelTest : public testing::TestWithParam<std::string> {
+ protected:
+  Backend on = backend(GetParam());
+  bool on_cpu = GetParam().starts_with("cpu");
+
+  /// Returns the types of a kernel that takes bfloat16 only on a GPU.
+  std::vector<DataType> types() const {
+    return on_cpu ? std::vector{DataType::kFloat32} : std::vector{DataType::kFloat32, DataType::kBfloat16};
+  }
+};
+
+/// Chooses the order in which the emulation runs threads.
+void reverse_threads(bool reverse);
+/// Returns the result of `body` while the emulation runs threads in reverse order.
+template <class Body>
+auto in_reverse_order(const Body& body) {
+  reverse_threads(true);
+  const auto result = body();
+  reverse_threads(false);
+  return result;
+}
 
 /// Converts float values to the bytes of `type`, and back.
 std::vector<unsigned char> to_bytes(const std::vector<float>& values, DataType type);

@@ -23,18 +23,21 @@ class DeviceBuffer : public Buffer {
     require(cudaMemset(memory_, kMarginByte, size_ + 2 * kMargin));
     require(cudaMemcpy(memory_ + kMargin, content.data(), size_, cudaMemcpyHostToDevice));
   }
-  ~DeviceBuffer() override { cudaFree(memory_); }
+  ~DeviceBuffer() override {
+    EXPECT_TRUE(margins_intact());
+    cudaFree(memory_);
+  }
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
   void* data() override { return memory_ + kMargin; }
   std::vector<unsigned char> read() override { return copy(kMargin, size_); }
-  bool margins_intact() override {
+
+ private:
+  bool margins_intact() const {
     const auto is_margin = [](unsigned char byte) { return byte == kMarginByte; };
     const auto before = copy(0, kMargin), after = copy(kMargin + size_, kMargin);
     return std::all_of(before.begin(), before.end(), is_margin) && std::all_of(after.begin(), after.end(), is_margin);
   }
-
- private:
   std::vector<unsigned char> copy(std::size_t offset, std::size_t size) const {
     std::vector<unsigned char> result(size);
     require(cudaMemcpy(result.data(), memory_ + offset, size, cudaMemcpyDeviceToHost));
@@ -60,28 +63,27 @@ std::unique_ptr<Backend> cuda_backend() {
   result->name = "cuda";
   result->rounds_weights = true;
   result->allocate = [](const auto& content) { return std::make_unique<DeviceBuffer>(content); };
-  result->sparsify_group_workspace = [](const auto& p, Pass pass) { return cuda::sparsify_group_workspace(p, pass); };
-  result->sparsify_group_forward = [](const auto& a) { return finished(cuda::sparsify_group_forward(a, nullptr)); };
-  result->sparsify_group_backward = [](const auto& a) { return finished(cuda::sparsify_group_backward(a, nullptr)); };
-  result->flops_workspace = [](auto rows, auto columns) { return cuda::flops_workspace(rows, columns); };
-  result->flops_column_sums = [](const auto& a) { return finished(cuda::flops_column_sums(a, nullptr)); };
-  result->flops_from_sums = [](const auto& a) { return finished(cuda::flops_from_sums(a, nullptr)); };
-  result->flops_backward = [](const auto& a) { return finished(cuda::flops_backward(a, nullptr)); };
-  result->cross_entropy_tile = [](const auto& a) { return finished(cuda::cross_entropy_tile(a, nullptr)); };
-  result->max_similarity_workspace = [](const auto& p, Pass pass) { return cuda::max_similarity_workspace(p, pass); };
-  result->max_similarity_forward = [](const auto& a) { return finished(cuda::max_similarity_forward(a, nullptr)); };
-  result->max_similarity_backward = [](const auto& a) { return finished(cuda::max_similarity_backward(a, nullptr)); };
-  result->patch_softmax = [](const auto& a) { return finished(cuda::patch_softmax(a, nullptr)); };
-  result->patch_softmax_backward = [](const auto& a) { return finished(cuda::patch_softmax_backward(a, nullptr)); };
-  result->pooled_pairs = [](const auto& a) { return finished(cuda::pooled_pairs(a, nullptr)); };
-  result->roi_align_forward = [](const auto& a) { return finished(cuda::roi_align_forward(a, nullptr)); };
-  result->roi_align_backward = [](const auto& a) { return finished(cuda::roi_align_backward(a, nullptr)); };
-  result->token_max_projection_forward = [](const auto& a) {
-    return finished(cuda::token_max_projection_forward(a, nullptr));
+  const auto launched = [](auto kernel) {
+    return [=](const auto& arguments) { return finished(kernel(arguments, nullptr)); };
   };
-  result->token_max_projection_backward = [](const auto& a) {
-    return finished(cuda::token_max_projection_backward(a, nullptr));
-  };
+  result->sparsify_group_workspace = cuda::sparsify_group_workspace;
+  result->sparsify_group_forward = launched(cuda::sparsify_group_forward);
+  result->sparsify_group_backward = launched(cuda::sparsify_group_backward);
+  result->flops_workspace = cuda::flops_workspace;
+  result->flops_column_sums = launched(cuda::flops_column_sums);
+  result->flops_from_sums = launched(cuda::flops_from_sums);
+  result->flops_backward = launched(cuda::flops_backward);
+  result->cross_entropy_tile = launched(cuda::cross_entropy_tile);
+  result->max_similarity_workspace = cuda::max_similarity_workspace;
+  result->max_similarity_forward = launched(cuda::max_similarity_forward);
+  result->max_similarity_backward = launched(cuda::max_similarity_backward);
+  result->patch_softmax = launched(cuda::patch_softmax);
+  result->patch_softmax_backward = launched(cuda::patch_softmax_backward);
+  result->pooled_pairs = launched(cuda::pooled_pairs);
+  result->roi_align_forward = launched(cuda::roi_align_forward);
+  result->roi_align_backward = launched(cuda::roi_align_backward);
+  result->token_max_projection_forward = launched(cuda::token_max_projection_forward);
+  result->token_max_projection_backward = launched(cuda::token_max_projection_backward);
   return result;
 }
 

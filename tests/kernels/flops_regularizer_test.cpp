@@ -25,25 +25,16 @@ FlopsResults run_flops(const Backend& on, const std::vector<float>& encoding, st
   auto workspace = on.allocate(std::vector<unsigned char>(on.flops_workspace(rows, columns), 0xff));
   const auto pointer = [](Buffer& buffer) { return static_cast<float*>(buffer.data()); };
   const std::int64_t stride = columns + row_padding;
-  Status status = on.flops_column_sums({rows, columns, type, input->data(), stride, pointer(*sum), workspace->data()});
-  EXPECT_TRUE(status.ok()) << status.message();
-  status = on.flops_from_sums({total_rows, columns, pointer(*sum), pointer(*mean), pointer(*loss), workspace->data()});
-  EXPECT_TRUE(status.ok()) << status.message();
-  status = on.flops_backward(
-      {rows, total_rows, columns, type, pointer(*mean), pointer(*grad_loss), gradient->data(), stride});
-  EXPECT_TRUE(status.ok()) << status.message();
-  for (Buffer* buffer :
-       {input.get(), gradient.get(), sum.get(), mean.get(), loss.get(), grad_loss.get(), workspace.get()}) {
-    EXPECT_TRUE(buffer->margins_intact());
-  }
+  expect_ok(on.flops_column_sums({rows, columns, type, input->data(), stride, pointer(*sum), workspace->data()}));
+  expect_ok(on.flops_from_sums({total_rows, columns, pointer(*sum), pointer(*mean), pointer(*loss), workspace->data()}));
+  expect_ok(on.flops_backward(
+      {rows, total_rows, columns, type, pointer(*mean), pointer(*grad_loss), gradient->data(), stride}));
   const auto read = [](Buffer& buffer) { return from_bytes(buffer.read(), DataType::kFloat32); };
   return {read(*sum), read(*mean), read(*loss), gathered(from_bytes(gradient->read(), type), columns, row_padding)};
 }
 
-class FlopsRegularizer : public testing::TestWithParam<std::string> {
+class FlopsRegularizer : public KernelTest {
  protected:
-  Backend on = backend(GetParam());
-
   void expect_as_defined(std::int64_t rows, std::int64_t columns, DataType type, int row_padding) {
     SCOPED_TRACE(testing::Message() << rows << " x " << columns << " + " << row_padding);
     const std::vector<float> encoding = rounded(normal_values(rows * columns, 5), type);
@@ -61,8 +52,7 @@ class FlopsRegularizer : public testing::TestWithParam<std::string> {
     expect_close("gradient", ours.gradient, gradient, type == DataType::kFloat32 ? 1e-6 : 4e-3);
   }
 };
-INSTANTIATE_TEST_SUITE_P(On, FlopsRegularizer, testing::ValuesIn(backend_names()),
-                         [](const auto& each) { return each.param; });
+INSTANTIATE_TEST_SUITE_P(On, FlopsRegularizer, testing::ValuesIn(backend_names()), test_name<std::string>);
 
 TEST_P(FlopsRegularizer, MatchesTheDefinitionAtManyShapes) {
   const std::int64_t shapes[][2] = {{1, 1}, {1, 17}, {7, 30}, {300, 33}, {40, 1030}, {129, 600}, {5, 512}, {64, 2048}};

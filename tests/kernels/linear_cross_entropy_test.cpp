@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/emulation/cuda_emulation.h"
 #include "tests/kernels/backend.h"
 #include "tests/kernels/sparsify_group_case.h"
 
@@ -68,23 +67,13 @@ TileResults run_tile(const Backend& on, const TileInputs& in, Gradient where = G
   call.losses = static_cast<float*>(losses->data());
   if (where != Gradient::kNone) call.gradient = where == Gradient::kInPlace ? logits->data() : gradient->data();
   call.type = type;
-  const Status status = on.cross_entropy_tile(call);
-  EXPECT_TRUE(status.ok()) << status.message();
-  for (Buffer* buffer : {logits.get(), losses.get(), gradient.get(), targets.get(), weights.get()})
-    EXPECT_TRUE(buffer->margins_intact());
+  expect_ok(on.cross_entropy_tile(call));
   Buffer& result = where == Gradient::kInPlace ? *logits : *gradient;
   return {from_bytes(losses->read(), DataType::kFloat32), from_bytes(result.read(), type)};
 }
 
-class CrossEntropyTileKernel : public testing::TestWithParam<std::string> {
+class CrossEntropyTileKernel : public KernelTest {
  protected:
-  Backend on = backend(GetParam());
-  bool on_cpu = GetParam().rfind("cpu", 0) == 0;
-
-  std::vector<DataType> types() const {
-    return on_cpu ? std::vector{DataType::kFloat32} : std::vector{DataType::kFloat32, DataType::kBfloat16};
-  }
-
   /// Compares the kernel's results with those of the definition, computed in float64.
   void expect_as_defined(const TileInputs& in, DataType type) {
     SCOPED_TRACE(testing::Message() << in.rows << " x " << in.columns);
@@ -114,8 +103,7 @@ class CrossEntropyTileKernel : public testing::TestWithParam<std::string> {
     expect_close("gradient", ours.gradient, gradient, type == DataType::kFloat32 ? 1e-6 : 4e-3);
   }
 };
-INSTANTIATE_TEST_SUITE_P(On, CrossEntropyTileKernel, testing::ValuesIn(backend_names()),
-                         [](const auto& each) { return each.param; });
+INSTANTIATE_TEST_SUITE_P(On, CrossEntropyTileKernel, testing::ValuesIn(backend_names()), test_name<std::string>);
 
 TEST_P(CrossEntropyTileKernel, MatchesTheDefinitionAtManyShapes) {
   const std::int64_t shapes[][2] = {{1, 1},  {1, 2},   {2, 3},   {4, 15},   {3, 16},  {3, 17},   {5, 64},
@@ -147,13 +135,6 @@ TEST_P(CrossEntropyTileKernel, SoftTargetOfOnePlaceOfWeightOneMatchesTheHardOne)
   EXPECT_EQ(ours.gradient, theirs.gradient);
 }
 
-TEST_P(CrossEntropyTileKernel, SoftGradientMayOverwriteTheLogits) {
-  const TileInputs in = random_soft_tile(6, 701, 30);
-  const TileResults apart = run_tile(on, in, Gradient::kApart), in_place = run_tile(on, in, Gradient::kInPlace);
-  EXPECT_EQ(in_place.losses, apart.losses);
-  EXPECT_EQ(in_place.gradient, apart.gradient);
-}
-
 TEST_P(CrossEntropyTileKernel, DistantLogitsNeitherOverflowNorVanish) {
   for (const float scale : {0.0f, 1e-3f, 50.0f, 1e4f, 1e30f}) {
     for (const DataType type : types()) expect_as_defined(random_tile(4, 300, scale), type);
@@ -168,13 +149,14 @@ TEST_P(CrossEntropyTileKernel, LogitOfMinusInfinityHasNoShare) {
 }
 
 TEST_P(CrossEntropyTileKernel, GradientMayOverwriteTheLogitsOrBeOmitted) {
-  const TileInputs in = random_tile(5, 701);
-  const TileResults apart = run_tile(on, in, Gradient::kApart), in_place = run_tile(on, in, Gradient::kInPlace),
-                    none = run_tile(on, in, Gradient::kNone);
-  EXPECT_EQ(in_place.losses, apart.losses);
-  EXPECT_EQ(in_place.gradient, apart.gradient);
-  EXPECT_EQ(none.losses, apart.losses);
-  EXPECT_TRUE(std::all_of(none.gradient.begin(), none.gradient.end(), [](float value) { return std::isnan(value); }));
+  for (const TileInputs& in : {random_tile(5, 701), random_soft_tile(6, 701, 30)}) {
+    const TileResults apart = run_tile(on, in, Gradient::kApart), in_place = run_tile(on, in, Gradient::kInPlace),
+                      none = run_tile(on, in, Gradient::kNone);
+    EXPECT_EQ(in_place.losses, apart.losses);
+    EXPECT_EQ(in_place.gradient, apart.gradient);
+    EXPECT_EQ(none.losses, apart.losses);
+    EXPECT_TRUE(std::all_of(none.gradient.begin(), none.gradient.end(), [](float value) { return std::isnan(value); }));
+  }
 }
 
 TEST_P(CrossEntropyTileKernel, IgnoredRowIsZeroForAnyContent) {
@@ -231,23 +213,12 @@ TEST(CrossEntropyTileOnCpu, RejectsANarrowGradient) {
 }
 
 TEST(CrossEntropyTileEmulated, ReverseThreadOrderChangesNothing) {
-  const TileInputs in = random_tile(4, 1500);
-  const TileResults forward = run_tile(emulation_backend(), in, Gradient::kInPlace);
-  emulation::set_schedule(emulation::Schedule::kReverse);
-  const TileResults reverse = run_tile(emulation_backend(), in, Gradient::kInPlace);
-  emulation::set_schedule(emulation::Schedule::kForward);
-  EXPECT_EQ(reverse.losses, forward.losses);
-  EXPECT_EQ(reverse.gradient, forward.gradient);
-}
-
-TEST(CrossEntropyTileEmulated, ReverseThreadOrderChangesNoSoftTarget) {
-  const TileInputs in = random_soft_tile(4, 1500, 600);
-  const TileResults forward = run_tile(emulation_backend(), in, Gradient::kInPlace);
-  emulation::set_schedule(emulation::Schedule::kReverse);
-  const TileResults reverse = run_tile(emulation_backend(), in, Gradient::kInPlace);
-  emulation::set_schedule(emulation::Schedule::kForward);
-  EXPECT_EQ(reverse.losses, forward.losses);
-  EXPECT_EQ(reverse.gradient, forward.gradient);
+  for (const TileInputs& in : {random_tile(4, 1500), random_soft_tile(4, 1500, 600)}) {
+    const auto tile = [&] { return run_tile(emulation_backend(), in, Gradient::kInPlace); };
+    const TileResults forward = tile(), reverse = in_reverse_order(tile);
+    EXPECT_EQ(reverse.losses, forward.losses);
+    EXPECT_EQ(reverse.gradient, forward.gradient);
+  }
 }
 
 }  // namespace

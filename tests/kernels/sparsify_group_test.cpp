@@ -1,4 +1,3 @@
-#include "kernels/emulation/cuda_emulation.h"
 #include "kernels/sparsify_group/row_rules.h"
 #include "tests/kernels/sparsify_group_case.h"
 
@@ -17,12 +16,8 @@ SparsifyGroupProblem problem_of(std::int64_t batch, std::int64_t tokens, std::in
   return problem;
 }
 
-class SparsifyGroup : public testing::TestWithParam<std::string> {
- protected:
-  Backend on = backend(GetParam());
-};
-INSTANTIATE_TEST_SUITE_P(On, SparsifyGroup, testing::ValuesIn(backend_names()),
-                         [](const auto& each) { return each.param; });
+class SparsifyGroup : public KernelTest {};
+INSTANTIATE_TEST_SUITE_P(On, SparsifyGroup, testing::ValuesIn(backend_names()), test_name<std::string>);
 
 TEST_P(SparsifyGroup, MatchesTheDefinitionAtManyShapes) {
   const std::int64_t shapes[][4] = {
@@ -76,14 +71,8 @@ TEST_P(SparsifyGroup, TiesShareTheGradientOfTheMinimumAndEqualToTheThresholdIsKe
     for (float& value : inputs.text) value = static_cast<float>(static_cast<int>(generator() % 5) - 2);
     for (float& value : inputs.image) value = static_cast<float>(static_cast<int>(generator() % 3) - 1);
     // The kernel rounds z to float32 before it compares z with the threshold. Thresholds that float32 holds exactly match the definition.
-    SparsifyGroupExpected theirs = naive(inputs);
     const SparsifyGroupResults ours = run(on, inputs);
-    if (threshold == 0.125f || threshold == 0.5f || threshold == 0.0f) {
-      expect_close("grouped", ours.grouped, theirs.grouped, 1e-5);
-      expect_close("grad_text", ours.grad_text, theirs.grad_text, 1e-5);
-      expect_close("grad_image", ours.grad_image, theirs.grad_image, 1e-5);
-      expect_close("weights", ours.weights, theirs.weights, 1e-5);
-    }
+    if (threshold == 0.125f || threshold == 0.5f || threshold == 0.0f) expect_as_naive(on, inputs);
     const std::vector<float> t = inputs.text, v = inputs.image;
     for (std::int64_t row = 0; row < problem.batch * problem.tokens; ++row) {
       if (inputs.mask[row] == 0) continue;
@@ -146,11 +135,7 @@ TEST_P(SparsifyGroup, PaddingIsNeverReadAndGetsZeros) {
         dirty.text[row * 16 + d] = dirty.grad[row * 16 + d] = poison[(row + d) % 3];
     }
     const SparsifyGroupResults expected = run(on, clean), ours = run(on, dirty);
-    EXPECT_EQ(ours.grouped, expected.grouped);
-    EXPECT_EQ(ours.weights, expected.weights);
-    EXPECT_EQ(ours.row_statistics, expected.row_statistics);
-    EXPECT_EQ(ours.grad_text, expected.grad_text);
-    EXPECT_EQ(ours.grad_image, expected.grad_image);
+    expect_equal(ours, expected);
     for (std::size_t row = 0; row < dirty.mask.size(); ++row) {
       for (int d = 0; d < 16 && dirty.mask[row] == 0; ++d) {
         EXPECT_EQ(ours.grouped[row * 16 + d], 0.0f);
@@ -206,10 +191,7 @@ TEST_P(SparsifyGroup, MatchesTheDefinitionAtTheSizesOfTraining) {
 TEST_P(SparsifyGroup, IsDeterministic) {
   for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
     const SparsifyGroupInputs inputs = random_inputs(problem_of(3, 66, 30, 40, type), true);
-    const SparsifyGroupResults once = run(on, inputs), again = run(on, inputs);
-    EXPECT_EQ(once.grouped, again.grouped);
-    EXPECT_EQ(once.grad_text, again.grad_text);
-    EXPECT_EQ(once.grad_image, again.grad_image);
+    expect_equal(run(on, inputs), run(on, inputs));
   }
 }
 
@@ -276,18 +258,9 @@ TEST_P(SparsifyGroup, ErrorsNameBadArguments) {
   EXPECT_EQ(on.sparsify_group_backward(backward).message(), "sparsify_group: row_statistics is a null pointer");
 }
 
-TEST(SparsifyGroupOnCpu, MatchesTheDefinitionAtTheSizeOfTraining) {
-  for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
-    expect_as_naive(cpu_backend(), random_inputs(problem_of(2, 55, 196, 512, type), true));
-  }
-}
-
 TEST(SparsifyGroupOnCpu, ResultsDoNotDependOnTheNumberOfThreads) {
   const SparsifyGroupInputs inputs = random_inputs(problem_of(7, 20, 30, 40), true);
-  const SparsifyGroupResults one = run(cpu_backend(1), inputs), five = run(cpu_backend(5), inputs);
-  EXPECT_EQ(one.grouped, five.grouped);
-  EXPECT_EQ(one.grad_text, five.grad_text);
-  EXPECT_EQ(one.grad_image, five.grad_image);
+  expect_equal(run(cpu_backend(5), inputs), run(cpu_backend(1), inputs));
 }
 
 TEST(SparsifyGroupOnCpu, UsesTheThreadsOfTheCaller) {
@@ -313,43 +286,9 @@ TEST(SparsifyGroupEmulated, ResultsDoNotDependOnTheOrderOfThreads) {
   for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
     for (const std::int64_t patches : {40, 300, 700}) {
       const SparsifyGroupInputs inputs = random_inputs(problem_of(2, 20, patches, 72, type), true);
-      const SparsifyGroupResults forward = run(emulation_backend(), inputs);
-      emulation::set_schedule(emulation::Schedule::kReverse);
-      const SparsifyGroupResults reverse = run(emulation_backend(), inputs);
-      emulation::set_schedule(emulation::Schedule::kForward);
-      EXPECT_EQ(forward.grouped, reverse.grouped);
-      EXPECT_EQ(forward.weights, reverse.weights);
-      EXPECT_EQ(forward.grad_text, reverse.grad_text);
-      EXPECT_EQ(forward.grad_image, reverse.grad_image);
+      const auto results = [&] { return run(emulation_backend(), inputs); };
+      expect_equal(in_reverse_order(results), results());
     }
-  }
-}
-
-TEST(SparsifyGroupDefinition, GradientMatchesFiniteDifferences) {
-  for (const PatchWeights kind : {PatchWeights::kMinMax, PatchWeights::kSoftmax}) {
-    SparsifyGroupProblem problem = problem_of(1, 3, 5, 4);
-    problem.weights = kind;
-    SparsifyGroupInputs inputs = random_inputs(problem, false);
-    const SparsifyGroupExpected at = naive(inputs);
-    const auto objective = [&] {
-      const std::vector<double> grouped = naive(inputs).grouped;
-      double sum = 0.0;
-      for (std::size_t i = 0; i < grouped.size(); ++i) sum += grouped[i] * inputs.grad[i];
-      return sum;
-    };
-    const auto compare = [&](std::vector<float>& values, const std::vector<double>& gradient) {
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        const float value = values[i];
-        values[i] = value + 0.00048828125f;
-        const double above = objective(), upper = values[i];
-        values[i] = value - 0.00048828125f;
-        const double below = objective(), lower = values[i];
-        values[i] = value;
-        EXPECT_NEAR((above - below) / (upper - lower), gradient[i], 1e-4 * (1.0 + std::abs(gradient[i])));
-      }
-    };
-    compare(inputs.text, at.grad_text);
-    compare(inputs.image, at.grad_image);
   }
 }
 

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/emulation/cuda_emulation.h"
 #include "tests/kernels/backend.h"
 #include "tests/kernels/sparsify_group_case.h"
 
@@ -44,15 +43,11 @@ PairInputs random_pairs(std::int64_t rows, std::int64_t width, float length = 1.
   return in;
 }
 
-class TextPoolKernel : public testing::TestWithParam<std::string> {
+class TextPoolKernel : public KernelTest {
  protected:
-  Backend on = backend(GetParam());
-
   std::vector<float> softmax(std::int64_t rows, std::int64_t patches, const std::vector<float>& scores, bool zero) {
     const auto buffer = on.allocate(to_bytes(scores, DataType::kFloat32));
-    const Status status = on.patch_softmax({rows, patches, zero, static_cast<float*>(buffer->data())});
-    EXPECT_TRUE(status.ok()) << status.message();
-    EXPECT_TRUE(buffer->margins_intact());
+    expect_ok(on.patch_softmax({rows, patches, zero, static_cast<float*>(buffer->data())}));
     return from_bytes(buffer->read(), DataType::kFloat32);
   }
 
@@ -77,16 +72,12 @@ class TextPoolKernel : public testing::TestWithParam<std::string> {
     call.of_scale = pointer(of_scale);
     call.of_bias = pointer(of_bias);
     call.gradient = gradient;
-    const Status status = on.pooled_pairs(call);
-    EXPECT_TRUE(status.ok()) << status.message();
-    for (const auto& buffer : {pooled.get(), text.get(), losses.get(), of_scale.get(), of_bias.get()})
-      EXPECT_TRUE(buffer->margins_intact());
+    expect_ok(on.pooled_pairs(call));
     const auto values = [](const auto& buffer) { return from_bytes(buffer->read(), DataType::kFloat32); };
     return {values(losses), values(of_scale), values(of_bias), values(pooled), values(text)};
   }
 };
-INSTANTIATE_TEST_SUITE_P(On, TextPoolKernel, testing::ValuesIn(backend_names()),
-                         [](const auto& each) { return each.param; });
+INSTANTIATE_TEST_SUITE_P(On, TextPoolKernel, testing::ValuesIn(backend_names()), test_name<std::string>);
 
 TEST_P(TextPoolKernel, SoftmaxMatchesItsDefinitionAtManyShapesAndScales) {
   const std::int64_t shapes[][2] = {{1, 1}, {3, 2}, {5, 15}, {4, 16}, {2, 17}, {9, 64}, {33, 196}, {2, 577}};
@@ -128,10 +119,8 @@ TEST_P(TextPoolKernel, GradientOfTheSoftmaxMatchesItsDefinition) {
     }
     const auto given = on.allocate(to_bytes(weights, DataType::kFloat32)),
                to = on.allocate(to_bytes(gradient, DataType::kFloat32));
-    const Status status = on.patch_softmax_backward(
-        {rows, patches, static_cast<const float*>(given->data()), static_cast<float*>(to->data())});
-    ASSERT_TRUE(status.ok()) << status.message();
-    EXPECT_TRUE(to->margins_intact());
+    expect_ok(on.patch_softmax_backward(
+        {rows, patches, static_cast<const float*>(given->data()), static_cast<float*>(to->data())}));
     expect_close("gradient", from_bytes(to->read(), DataType::kFloat32), expected, 1e-6);
   }
 }

@@ -22,6 +22,13 @@ struct ProjectionResults {
   std::vector<std::int64_t> argmax;
 };
 
+void expect_equal(const ProjectionResults& ours, const ProjectionResults& theirs) {
+  EXPECT_EQ(ours.encoding, theirs.encoding);
+  EXPECT_EQ(ours.argmax, theirs.argmax);
+  EXPECT_EQ(ours.grad_tokens, theirs.grad_tokens);
+  EXPECT_EQ(ours.grad_table, theirs.grad_table);
+}
+
 struct ProjectionShape {
   std::int64_t batch, positions, vocabulary, width;
   bool masked = true;
@@ -64,8 +71,7 @@ ProjectionResults run_projection(const Backend& on, const ProjectionInputs& in) 
   forward.bias = static_cast<const float*>(bias->data());
   forward.encoding = static_cast<float*>(encoding->data());
   forward.argmax = static_cast<std::int64_t*>(argmax->data());
-  Status status = on.token_max_projection_forward(forward);
-  EXPECT_TRUE(status.ok()) << status.message();
+  expect_ok(on.token_max_projection_forward(forward));
 
   ProjectionResults out;
   out.encoding = from_bytes(encoding->read(), DataType::kFloat32);
@@ -82,11 +88,7 @@ ProjectionResults run_projection(const Backend& on, const ProjectionInputs& in) 
   backward.weight = static_cast<const float*>(weight->data());
   backward.grad_tokens = grad_tokens->data();
   backward.grad_table = grad_table->data();
-  status = on.token_max_projection_backward(backward);
-  EXPECT_TRUE(status.ok()) << status.message();
-  for (Buffer* buffer : {tokens.get(), table.get(), bias.get(), encoding.get(), argmax.get(), weight.get(),
-                         grad_tokens.get(), grad_table.get()})
-    EXPECT_TRUE(buffer->margins_intact());
+  expect_ok(on.token_max_projection_backward(backward));
   out.grad_tokens = from_bytes(grad_tokens->read(), problem.type);
   out.grad_table = from_bytes(grad_table->read(), problem.type);
   const std::vector<unsigned char> places = argmax->read();
@@ -95,15 +97,8 @@ ProjectionResults run_projection(const Backend& on, const ProjectionInputs& in) 
   return out;
 }
 
-class TokenMaxProjectionKernel : public testing::TestWithParam<std::string> {
+class TokenMaxProjectionKernel : public KernelTest {
  protected:
-  Backend on = backend(GetParam());
-  bool on_cpu = GetParam().rfind("cpu", 0) == 0;
-
-  std::vector<DataType> types() const {
-    return on_cpu ? std::vector{DataType::kFloat32} : std::vector{DataType::kFloat32, DataType::kBfloat16};
-  }
-
   /// Compares the kernel with the definition in float64. The expected gradients go to the places that the kernel chose, which must be
   /// maxima.
   void expect_as_defined(const ProjectionInputs& in) {
@@ -182,11 +177,7 @@ TEST_P(TokenMaxProjectionKernel, PaddingIsNeverRead) {
     ProjectionInputs spoiled = in;
     for (std::size_t i = 0; i < in.tokens.size(); ++i)
       if (in.mask[i / 24] == 0) spoiled.tokens[i] = i % 2 == 0 ? NAN : INFINITY;
-    const ProjectionResults clean = run_projection(on, in), dirty = run_projection(on, spoiled);
-    EXPECT_EQ(dirty.encoding, clean.encoding);
-    EXPECT_EQ(dirty.argmax, clean.argmax);
-    EXPECT_EQ(dirty.grad_tokens, clean.grad_tokens);
-    EXPECT_EQ(dirty.grad_table, clean.grad_table);
+    expect_equal(run_projection(on, spoiled), run_projection(on, in));
   }
 }
 
@@ -207,25 +198,15 @@ TEST_P(TokenMaxProjectionKernel, NanAtARealPositionIsNotHidden) {
 
 TEST_P(TokenMaxProjectionKernel, IsDeterministic) {
   const ProjectionInputs in = random_projection({5, 50, 400, 40}, types().back());
-  const ProjectionResults first = run_projection(on, in), second = run_projection(on, in);
-  EXPECT_EQ(first.encoding, second.encoding);
-  EXPECT_EQ(first.grad_tokens, second.grad_tokens);
-  EXPECT_EQ(first.grad_table, second.grad_table);
+  expect_equal(run_projection(on, in), run_projection(on, in));
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, TokenMaxProjectionKernel, testing::ValuesIn(backend_names()),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Backends, TokenMaxProjectionKernel, testing::ValuesIn(backend_names()), test_name<std::string>);
 
 TEST(TokenMaxProjectionKernelCpu, ThreadsChangeNothing) {
   const ProjectionInputs in = random_projection({7, 100, 700, 20}, DataType::kFloat32);
   const ProjectionResults one = run_projection(cpu_backend(1), in);
-  for (const int threads : {2, 5}) {
-    const ProjectionResults more = run_projection(cpu_backend(threads), in);
-    EXPECT_EQ(more.encoding, one.encoding);
-    EXPECT_EQ(more.argmax, one.argmax);
-    EXPECT_EQ(more.grad_tokens, one.grad_tokens);
-    EXPECT_EQ(more.grad_table, one.grad_table);
-  }
+  for (const int threads : {2, 5}) expect_equal(run_projection(cpu_backend(threads), in), one);
 }
 
 TEST(TokenMaxProjectionKernelCpu, ErrorsNameBadArguments) {

@@ -6,20 +6,11 @@
 namespace tessera {
 namespace {
 
-struct ConvNextCase {
-  std::string name;
-  std::string settings;
-  bool norms_pooled = true;
-};
-void PrintTo(const ConvNextCase& c, std::ostream* out) {
-  *out << c.name;
-}
-
 const std::string kConvNextStart = "image_size: [64, 32], layers: [1, 2, 1, 1], ";
 const std::string kPlainConvNext = "{" + kConvNextStart + "widths: [8, 12, 16, 20]}";
 
 /// The ConvNeXts of make_timm.py. Each of timm's options is set to a value other than its default in at least one of them.
-const std::vector<ConvNextCase> kConvNextCases = {
+const std::vector<TimmCase> kConvNextCases = {
     {"patch", kPlainConvNext},
     {"overlap_tiered",
      "{" + kConvNextStart + "widths: [24, 8, 12, 16], stem: overlap_tiered, conv_mlp: true, activation: gelu_tanh}"},
@@ -31,13 +22,13 @@ const std::vector<ConvNextCase> kConvNextCases = {
                     "conv_bias: false, norm_eps: 0.001}"},
     {"norm_first", "{" + kConvNextStart + "widths: [8, 12, 16, 20], norm_first: true, norm_eps: 0.00001}", false}};
 
-class ConvNextCases : public testing::TestWithParam<ConvNextCase> {
+class ConvNextCases : public testing::TestWithParam<TimmCase> {
  protected:
   void SetUp() override { load_exactly(*encoder_, below(want_, "model.")); }
   std::map<std::string, at::Tensor> want_ = timm_case("convnext_" + GetParam().name);
   std::shared_ptr<Encoder> encoder_ = encoder_of("convnext", GetParam().settings);
 };
-INSTANTIATE_TEST_SUITE_P(Options, ConvNextCases, testing::ValuesIn(kConvNextCases), test_name<ConvNextCase>);
+INSTANTIATE_TEST_SUITE_P(Options, ConvNextCases, testing::ValuesIn(kConvNextCases), test_name<TimmCase>);
 
 TEST_P(ConvNextCases, MatchesTimmsMapAndPooledVector) {
   const at::NoGradGuard no_grad;

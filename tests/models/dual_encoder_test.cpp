@@ -260,22 +260,14 @@ TEST(WithoutTextTower, ModelIsItsImageTower) {
 
 TEST(WithoutTextTower, RejectsTextsAndTextWeights) {
   DualEncoder model(image_alone());
-  const auto message = [](const auto& function) -> std::string {
-    try {
-      function();
-    } catch (const c10::Error& error) {
-      return error.what_without_backtrace();
-    }
-    return "no c10::Error";
-  };
   const TowerInput text = text_input(at::zeros({1, 8}, at::kLong));
   Batch batch;
   batch.images["image"] = image_input(random_pixels(1));
   batch.texts["caption"] = text;
   const std::string expected = "this model has no text tower (model.text is null)";
-  EXPECT_EQ(message([&] { model.encode_text(text); }), expected);
-  EXPECT_EQ(message([&] { model.text_tower(); }), expected);
-  EXPECT_EQ(message([&] { model.forward(batch, {}); }), expected);
+  EXPECT_EQ(error_of<c10::Error>([&] { model.encode_text(text); }), expected);
+  EXPECT_EQ(error_of<c10::Error>([&] { model.text_tower(); }), expected);
+  EXPECT_EQ(error_of<c10::Error>([&] { model.forward(batch, {}); }), expected);
   EXPECT_EQ(error_of([&] { model.load_state(copy_of(DualEncoder(small_clip())), "clip.safetensors"); }),
             "clip.safetensors: tensor ln_final.bias [8] is left over: the model's settings have no such part");
 }

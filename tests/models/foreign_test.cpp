@@ -8,7 +8,8 @@
 
 #include "src/models/foreign/text_tower.h"
 #include "src/models/foreign/timm.h"
-#include "tests/support/gradcheck.h"
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/test_data.h"
 #include "tests/support/test_name.h"
 #include <tessera/io/atomic_file.h>
@@ -23,15 +24,6 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 double relative_error(const at::Tensor& got, const at::Tensor& want) {
   EXPECT_EQ(got.sizes(), want.sizes());
@@ -78,7 +70,7 @@ TEST(TextTowerAlone, MatchesItsLibraryNextToAnotherImageTower) {
   const std::string folder = test_data("foreign/bert");
   const ForeignModel foreign = read_foreign_folder(folder);
   EXPECT_FALSE(foreign.image_tower);
-  EXPECT_NE(message_of([&] { load_foreign_model(folder); }).find(folder + ": contains only a text tower: set it as model.text.from"), std::string::npos);
+  EXPECT_NE(error_of([&] { load_foreign_model(folder); }).find(folder + ": contains only a text tower: set it as model.text.from"), std::string::npos);
   ModelSettings settings;
   settings.text = foreign.model.text;
   settings.image.encoder.settings.set("layers", config::Node::scalar("1"));
@@ -111,10 +103,10 @@ TEST(TimmArguments, ChangeTheRowLikeTimm) {
   EXPECT_EQ(setting(tower("vit_tiny_patch16_224", {{"reg_tokens", 2}, {"no_embed_class", true}}), "prefix_positions"), "none");
   EXPECT_EQ(setting(tower("eva02_tiny_patch14_224", {{"embed_dim", 96}, {"num_heads", 3}}), "mlp_hidden"), "256");
   EXPECT_EQ(tower("vit_tiny_patch16_224", {{"class_token", false}, {"global_pool", "map"}}).encoder.name, "vit");
-  EXPECT_NE(message_of([&] { tower("vit_tiny_patch16_224", {{"mlp_layer", "SwiGLU"}}); })
+  EXPECT_NE(error_of([&] { tower("vit_tiny_patch16_224", {{"mlp_layer", "SwiGLU"}}); })
                 .find("c.json: model_args.mlp_layer is \"SwiGLU\", which is an argument of timm's that is not read here"),
             std::string::npos);
-  EXPECT_NE(message_of([&] { tower("eva02_tiny_patch14_224", {{"mlp_ratio", 3}}); }).find("model_args.mlp_ratio is 3, which is read only for plain MLPs"),
+  EXPECT_NE(error_of([&] { tower("eva02_tiny_patch14_224", {{"mlp_ratio", 3}}); }).find("model_args.mlp_ratio is 3, which is read only for plain MLPs"),
             std::string::npos);
 }
 
@@ -142,22 +134,10 @@ TEST_P(OpenClipTextTower, MatchesOpenClipWithAndWithoutPadding) {
   }
 }
 
-TEST_P(OpenClipTextTower, TensorsReadBackByTheSameRules) {
-  const NamedTensors theirs = load_weights(weights());
-  NamedTensors own = from_open_clip(weights(), foreign_.model).weights;
-  std::erase_if(own, [](const auto& item) { return item.first.starts_with("visual.") || item.first == "logit_scale"; });
-  const RenamedTensors written = write_by_rules(foreign_.rules, own);
-  for (const auto& [name, tensor] : theirs) {
-    if (!name.starts_with("text.")) continue;
-    ASSERT_TRUE(written.tensors.contains(name)) << name;
-    EXPECT_TRUE(at::equal(written.tensors.at(name), tensor)) << name;
-  }
-}
-
 /// Returns the error for a model_cfg with this text_cfg. The model's folder does not exist.
 std::string text_tower_error(const nlohmann::json& text) {
   const nlohmann::json config = {{"model_cfg", {{"embed_dim", 24}, {"vision_cfg", {{"image_size", 16}, {"patch_size", 8}}}, {"text_cfg", text}}}};
-  return message_of([&] { open_clip_model(config.dump(), "nowhere/c.json"); });
+  return error_of([&] { open_clip_model(config.dump(), "nowhere/c.json"); });
 }
 
 TEST(OpenClipTextTowers, AreKnownByNameOrByAConfigurationInTheFolder) {
@@ -178,7 +158,7 @@ TEST(OpenClipTextTowers, ErrorsNameWhatHasNoCounterpart) {
   const auto other = [](const char* key, const char* value) {
     nlohmann::json config = {{"model_type", "bert"}};
     config[key] = value;
-    return message_of([&] { text_tower({config, "f/config.json"}, {"", "linear", 8, 8}); });
+    return error_of([&] { text_tower({config, "f/config.json"}, {"", "linear", 8, 8}); });
   };
   EXPECT_EQ(other("model_type", "gpt2").find("f/config.json: model_type is \"gpt2\", which is not a supported text encoder: bert"), 0);
   EXPECT_EQ(other("position_embedding_type", "relative_key").find("f/config.json: position_embedding_type is \"relative_key\""), 0);
@@ -205,24 +185,17 @@ TEST(OpenClipTextTowers, TowerThatAttendsToPaddingTreatsItAsText) {
 }
 
 /// A fixture with a copy of a published folder, which tests may damage.
-class BrokenFolder : public testing::Test {
+class BrokenFolder : public FolderTest {
  protected:
-  BrokenFolder() : folder_(fs::temp_directory_path() / ("tessera-foreign-" + std::to_string(getpid()))) {
-    fs::remove_all(folder_);
-    fs::copy(test_data("foreign/dinov3"), folder_);
-  }
-  ~BrokenFolder() override { fs::remove_all(folder_); }
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  BrokenFolder() { fs::copy(test_data("foreign/dinov3"), folder_); }
   std::string error() const {
-    return message_of([&] { build_model(load_foreign_model(folder_.string()), folder_.string()); });
+    return error_of([&] { build_model(load_foreign_model(folder_.string()), folder_.string()); });
   }
   void change_config(const std::string& key, const nlohmann::json& value) const {
     nlohmann::json config = nlohmann::json::parse(io::read_file(path("config.json")));
     config[key] = value;
     io::write_file(path("config.json"), config.dump());
   }
-
-  fs::path folder_;
 };
 
 TEST_F(BrokenFolder, NamesAMissingShard) {
@@ -343,7 +316,7 @@ TEST_F(PreprocessorConfig, RejectsUnsupportedEntriesByName) {
       {{{"size", {{"longest_edge", 40}}}}, "size is {\"longest_edge\":40}"},
       {{{"size", {{"shortest_edge", 20}}}}, "crop_size is {\"height\":32,\"width\":32}, which is larger"}};
   for (const auto& [entries, want] : cases) {
-    const std::string got = message_of([&] { read(entries); });
+    const std::string got = error_of([&] { read(entries); });
     EXPECT_NE(got.find("preprocessor_config.json: " + want), std::string::npos) << got;
   }
 }
@@ -370,10 +343,10 @@ TEST(TimmTable, BuildsAModelFromItsRowOrRejectsItWithAReason) {
   EXPECT_EQ(tower.tower.readout.name, "gap");
   EXPECT_EQ(timm_tower("convnext_atto", none, {}, "c.json").tower.encoder.name, "convnext");
   EXPECT_EQ(timm_tower("resnet50", none, {}, "c.json").tower.encoder.name, "timm_resnet");
-  EXPECT_NE(message_of([&] { timm_tower("vit_relpos_small_patch16_224", none, {}, "c.json"); })
+  EXPECT_NE(error_of([&] { timm_tower("vit_relpos_small_patch16_224", none, {}, "c.json"); })
                 .find("c.json: timm's vit_relpos_small_patch16_224 is not read: our models lack"),
             std::string::npos);
-  EXPECT_NE(message_of([&] { timm_tower("vit_hugo", none, {}, "c.json"); }).find("no timm architecture named vit_hugo"),
+  EXPECT_NE(error_of([&] { timm_tower("vit_hugo", none, {}, "c.json"); }).find("no timm architecture named vit_hugo"),
             std::string::npos);
 }
 

@@ -1,10 +1,10 @@
 #include <filesystem>
 #include <fstream>
-#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
 #include "tests/models/small_models.h"
+#include "tests/support/temporary_folder.h"
 #include <tessera/base/digest.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
@@ -16,18 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class ModelFiles : public testing::Test {
- protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / concat("tessera_model_file_", ::getpid(), "_",
-                                                 testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-
-  fs::path folder_;
-};
+class ModelFiles : public FolderTest {};
 
 ModelFile small_file() {
   ModelFile file;
@@ -41,26 +30,6 @@ ModelFile small_file() {
   for (int byte = 0; byte < 256; ++byte) file.vocabulary += static_cast<char>(byte);
   file.extra["step"] = "100";
   return file;
-}
-
-TEST_F(ModelFiles, HoldASharedTokenTableOnce) {
-  ModelSettings s = small_clip();
-  s.image.readout = s.text->readout = {"token_projection"};
-  s.image.projection = s.text->projection = {"none"};
-  DualEncoder model(s);
-  ModelFile file;
-  file.model = model.settings();
-  file.weights = model.state_dict();
-  file.tokenizer = {"sentencepiece", settings("{context_length: 8}")};
-  save_model_file(path("m.safetensors"), file);
-  const ModelFile loaded = load_model_file(path("m.safetensors"));
-  std::int64_t tables = 0;
-  for (const auto& [name, tensor] : loaded.weights) tables += tensor.sizes() == at::IntArrayRef({20, 8}) ? 1 : 0;
-  EXPECT_EQ(tables, 1);
-  const at::Tensor pixels = random_pixels(2);
-  model.eval();
-  EXPECT_TRUE(
-      at::equal(build_model(loaded, "m.safetensors")->encode_image(pixels).global, model.encode_image(pixels).global));
 }
 
 TEST_F(ModelFiles, HoldEverythingThatInferenceNeeds) {
@@ -155,15 +124,6 @@ TEST_F(ModelFiles, AreFoundInRunsAndCheckpoints) {
   EXPECT_EQ(error_of([&] { find_model_file(path("nowhere")); }), path("nowhere") + ": no such file or folder");
 }
 
-TEST(Architectures, HaveAsManyParametersAsInOpenClip) {
-  const auto count = [](const char* name) {
-    std::int64_t sum = 0;
-    for (const at::Tensor& parameter : DualEncoder(architecture(name)).parameters()) sum += parameter.numel();
-    return sum + 1;  // 1 for logit_scale
-  };
-  EXPECT_EQ(count("ViT-B-32"), 151277313);
-}
-
 TEST(Architectures, AreThoseOfOpenClip) {
   std::size_t read = 0;
   for (const std::string& name : architecture_names()) {
@@ -171,7 +131,7 @@ TEST(Architectures, AreThoseOfOpenClip) {
     const bool refused = error.find(name + ": ") != std::string::npos && error.find(" is not read: ") != std::string::npos;
     if (refused) continue;
     ++read;
-    EXPECT_EQ(error, "no UserError") << name;
+    EXPECT_EQ(error, "no error") << name;
   }
   EXPECT_EQ(architecture_names().size(), 144u);
   EXPECT_EQ(read, 134u);  // the number in docs/open_clip_architectures.md

@@ -1,9 +1,9 @@
 #include <filesystem>
-#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
 #include "tests/models/small_models.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/test_data.h"
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
@@ -30,16 +30,8 @@ constexpr const char* kSmall = R"({
   "preprocess_cfg": {"size": 16, "mode": "RGB", "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5], "interpolation": "bilinear",
     "resize_mode": "squash", "fill_color": 0}})";
 
-class OpenClipCheckpoints : public testing::Test {
+class OpenClipCheckpoints : public FolderTest {
  protected:
-  OpenClipCheckpoints()
-      : folder_(fs::temp_directory_path() / concat("tessera_open_clip_", ::getpid(), "_",
-                                                   testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    fs::create_directories(folder_);
-  }
-  ~OpenClipCheckpoints() override { fs::remove_all(folder_); }
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-
   /// Writes random weights of the small model as OpenCLIP would save them. Returns the weights.
   std::map<std::string, at::Tensor> write_weights(const std::string& name) const {
     at::manual_seed(4);
@@ -49,22 +41,12 @@ class OpenClipCheckpoints : public testing::Test {
     io::save_safetensors(path(name), weights);
     return weights;
   }
-  std::string error_of(const std::function<void()>& call) const {
-    try {
-      call();
-    } catch (const UserError& error) {
-      return error.what();
-    }
-    return "no error";
-  }
   /// Returns kSmall after setting the value at a JSON pointer.
   std::string changed(const std::string& pointer, const nlohmann::json& value) const {
     nlohmann::json json = nlohmann::json::parse(kSmall);
     json[nlohmann::json::json_pointer(pointer)] = value;
     return json.dump();
   }
-
-  fs::path folder_;
 };
 
 TEST_F(OpenClipCheckpoints, PublishedConfigurationMatchesTheNamedArchitecture) {

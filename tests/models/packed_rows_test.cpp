@@ -59,7 +59,7 @@ TEST(PackedRows, GradientsMatchFiniteDifferences) {
   expect_gradients_match({x, y}, [&] { return pack(x, rows).sin().sum() + unpack(y, rows).exp().sum(); });
 }
 
-/// Compares attention over packed rows with attention over padded rows.
+/// Attention over packed rows. attention_on_device_test.cpp compares it with its definition.
 class PackedAttention : public testing::TestWithParam<std::string> {
  protected:
   bool causal() const { return GetParam() == "causal"; }
@@ -75,25 +75,6 @@ class PackedAttention : public testing::TestWithParam<std::string> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Kinds, PackedAttention, testing::Values("causal", "bidirectional"), test_name<std::string>);
-
-TEST_P(PackedAttention, MatchesPaddedRows) {
-  at::manual_seed(4);
-  const at::Tensor mask = length_mask({5, 0, 2, 1}, 5);
-  const AttentionMask packed = packed_mask(mask);
-  std::vector<at::Tensor> qkv;
-  for (int i = 0; i < 3; ++i) qkv.push_back(at::randn({4, 5, 6}, at::kDouble));
-  const auto rows = [&](std::size_t i) { return pack(qkv[i], packed.packed); };
-  const at::Tensor out = unpack(attend(rows(0), rows(1), rows(2), 3, packed), packed.packed);
-  expect_close(out, zero_padding(attend(qkv[0], qkv[1], qkv[2], 3, padded_mask(mask)), mask), 1e-12);
-}
-
-TEST_P(PackedAttention, GradientsMatchFiniteDifferences) {
-  at::manual_seed(5);
-  const AttentionMask packed = packed_mask(length_mask({3, 0, 1}, 3));
-  std::vector<at::Tensor> qkv;
-  for (int i = 0; i < 3; ++i) qkv.push_back(at::randn({4, 4}, at::kDouble).requires_grad_(true));
-  expect_gradients_match(qkv, [&] { return attend(qkv[0], qkv[1], qkv[2], 2, packed).square().sum(); });
-}
 
 TEST_P(PackedAttention, TransformerWithDropPathMatchesPaddedRows) {
   TransformerSettings settings;

@@ -1,6 +1,5 @@
 // Tests writing models in the folder formats of other libraries, and reading them back.
 #include <filesystem>
-#include <unistd.h>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -8,7 +7,8 @@
 
 #include "src/models/foreign/same_model.h"
 #include "src/models/foreign/timm.h"
-#include "tests/support/gradcheck.h"
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/test_data.h"
 #include "tests/support/test_name.h"
 #include <tessera/io/atomic_file.h>
@@ -22,15 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-class Publish : public testing::Test {
+class Publish : public FolderTest {
  protected:
-  Publish() : place_(fs::temp_directory_path() / concat("tessera_publish_", ::getpid())) {
-    fs::remove_all(place_);
-    fs::create_directories(place_);
-  }
-  ~Publish() override { fs::remove_all(place_); }
-  std::string path(const std::string& name) const { return (place_ / name).string(); }
-
   /// Copies a folder of tests/data/foreign, except for the outputs that its library computed. Returns the copy's path.
   std::string copy_of(const std::string& name) const {
     const std::string folder = path("published");
@@ -50,14 +43,10 @@ class Publish : public testing::Test {
     return write_published(file, {library, path(name), {}, "ours"});
   }
   std::string error_of(const ModelFile& file, const std::string& library) const {
-    try {
-      write(file, library, "refused");
-    } catch (const UserError& error) {
-      EXPECT_FALSE(fs::exists(path("refused")));
-      EXPECT_EQ(std::distance(fs::directory_iterator(place_), fs::directory_iterator()), left_) << "no temporary files are left";
-      return error.what();
-    }
-    return "no error";
+    const std::string error = tessera::error_of([&] { write(file, library, "refused"); });
+    EXPECT_FALSE(fs::exists(path("refused")));
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), left_) << "no temporary files are left";
+    return error;
   }
 
   void expect_same_files(const std::string& folder, const std::string& other) const {
@@ -94,7 +83,6 @@ class Publish : public testing::Test {
     io::write_file(file, json.dump(2) + "\n");
   }
 
-  fs::path place_;
   std::ptrdiff_t left_ = 0;  // the number of files in the test's folder before a write; a rejected write must not change it
 };
 
@@ -396,12 +384,8 @@ TEST_F(Publish, DoesNotOverwriteAnExistingFolder) {
   const ModelFile file = random_model(kOurs);
   io::write_file(path("there/mine.txt"), "mine");
   left_ = 1;
-  try {
-    write_published(file, {"transformers", path("there"), {}, "ours"});
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_EQ(std::string(error.what()), path("there") + ": already exists: name a new folder to write");
-  }
+  EXPECT_EQ(tessera::error_of([&] { write_published(file, {"transformers", path("there"), {}, "ours"}); }),
+            path("there") + ": already exists: name a new folder to write");
   EXPECT_EQ(io::read_file(path("there/mine.txt")), "mine");
 }
 
@@ -434,14 +418,7 @@ TEST_P(OpenAiArchive, ShapesDetermineTheArchitecture) {
 TEST(OpenAiArchives, NameATensorOfAnotherShape) {
   NamedTensors tensors = load_weights(test_data("foreign/openai/vit.pt"));
   tensors["visual.positional_embedding"] = at::zeros({4, 64});
-  const auto error = [&] {
-    try {
-      (void)openai_model(tensors, "a.pt");
-    } catch (const UserError& e) {
-      return std::string(e.what());
-    }
-    return std::string("no error");
-  };
+  const auto error = [&] { return error_of([&] { (void)openai_model(tensors, "a.pt"); }); };
   EXPECT_EQ(error(), "a.pt: tensor visual.positional_embedding has 4 positions, but expected a square number plus one");
   tensors.erase("visual.conv1.weight");
   EXPECT_EQ(error(), "a.pt: is not one of OpenAI's CLIP models: tensor visual.conv1.weight is missing");

@@ -190,9 +190,21 @@ TEST(FdtReadOut, TowersShareOneCodebook) {
     if (name.find("space_dict") != std::string::npos) names.push_back(name);
   ASSERT_EQ(names, std::vector<std::string>{"readout.space_dict"});
   const at::Tensor codes = model.state_dict().at(names[0]);
+  std::int64_t times = 0;
+  for (const at::Tensor& parameter : model.parameters()) times += parameter.is_same(codes) ? 1 : 0;
+  EXPECT_EQ(times, 1) << "it is optimized once";
   model.encode_image(random_pixels(2)).global.square().sum().backward();
   ASSERT_TRUE(codes.grad().defined()) << "the image tower gives a gradient";
   EXPECT_GT(codes.grad().abs().sum().item<double>(), 0);
+  codes.mutable_grad().zero_();
+  model.encode_text(text_input(at::randint(20, {1, 8}, at::kLong))).global.square().sum().backward();
+  EXPECT_GT(codes.grad().abs().sum().item<double>(), 0) << "the text tower uses it too";
+}
+
+TEST(FdtReadOut, CodebookWithoutATextTowerBelongsToTheImageTower) {
+  ModelSettings s = fdt_clip();
+  s.text.reset();
+  EXPECT_TRUE(DualEncoder(s).state_dict().contains("visual.readout.space_dict"));
 }
 
 TEST(FdtReadOut, RejectsCodebooksOfTwoSizes) {

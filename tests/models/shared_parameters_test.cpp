@@ -19,33 +19,6 @@ class VocabularyHead : public ReadOut {
   at::Tensor table_;
 };
 
-struct CodebookSettings {
-  std::int64_t codes = 4;
-};
-
-template <class Visitor>
-void fields(Visitor& v, CodebookSettings& s) {
-  v("codes", s.codes, "rows of the codebook");
-}
-
-/// A read-out whose output is the mean of codes, weighted by their similarity to the mean token. Both towers share the codes.
-class CodebookHead : public ReadOut {
- public:
-  CodebookHead(const CodebookSettings& s, const ReadOutContext& context) : width_(context.width) {
-    codes_ = context.shared->get("codebook", {s.codes, width_}, *this, "codes", [&] {
-      return at::randn({s.codes, width_});
-    });
-  }
-  ReadOutOutput forward(const Encoded& encoded, const ViewNeeds&) override {
-    return {at::matmul(at::matmul(encoded.tokens.mean(1), codes_.t()).softmax(1), codes_), {}, {}};
-  }
-  std::int64_t output_width() const override { return width_; }
-
- private:
-  std::int64_t width_;
-  at::Tensor codes_;
-};
-
 class SharedBetweenTowers : public testing::Test {
  protected:
   void SetUp() override {
@@ -54,10 +27,6 @@ class SharedBetweenTowers : public testing::Test {
                                        [](const config::NoSettings&, const ReadOutContext& context) {
                                          return std::make_shared<VocabularyHead>(context);
                                        });
-    readouts().add<CodebookSettings>("codebook_head", "of this test",
-                                     [](const CodebookSettings& s, const ReadOutContext& context) {
-                                       return std::make_shared<CodebookHead>(s, context);
-                                     });
   }
   /// Returns a model with two towers of width 8 that both use this read-out.
   static ModelSettings model(const char* readout) {
@@ -113,38 +82,6 @@ TEST_F(SharedBetweenTowers, RejectsAMissingTable) {
   ModelSettings s = SharedBetweenTowers::model("vocabulary_head");
   s.text.reset();
   EXPECT_EQ(error_of([&] { DualEncoder model(s); }), "model.image.readout: vocabulary_head needs a text tower");
-}
-
-TEST_F(SharedBetweenTowers, CodebookBelongsToTheTextTowerThatIsBuiltFirst) {
-  DualEncoder model(SharedBetweenTowers::model("codebook_head"));
-  EXPECT_EQ(names_with(model, "codes"), (std::vector<std::string>{"readout.codes"}));
-  const at::Tensor codes = model.state_dict().at("readout.codes");
-  EXPECT_EQ(times(model, codes), 1);
-  const TowerInput text = text_input(at::randint(20, {1, 8}, at::kLong));
-  const at::Tensor image = random_pixels(1);
-  (model.encode_image(image).global.sum() + model.encode_text(text).global.sum()).backward();
-  const at::Tensor both = codes.grad().clone();
-  codes.mutable_grad().zero_();
-  model.encode_text(text).global.sum().backward();
-  EXPECT_FALSE(at::allclose(codes.grad(), both)) << "the image tower uses it too";
-}
-
-TEST_F(SharedBetweenTowers, CodebookWithoutATextTowerBelongsToTheImageTower) {
-  ModelSettings s = SharedBetweenTowers::model("codebook_head");
-  s.text.reset();
-  EXPECT_EQ(names_with(DualEncoder(s), "codes"), (std::vector<std::string>{"visual.readout.codes"}));
-}
-
-TEST_F(SharedBetweenTowers, RejectsTwoShapes) {
-  ModelSettings s = SharedBetweenTowers::model("codebook_head");
-  s.image.readout.settings = settings("{codes: 5}");
-  try {
-    DualEncoder model(s);
-    FAIL() << "no error";
-  } catch (const c10::Error& error) {
-    EXPECT_STREQ(error.what_without_backtrace(),
-                 "two modules share codebook, but one makes it [4, 8] and the other wants [5, 8]");
-  }
 }
 
 }  // namespace

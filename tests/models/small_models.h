@@ -5,7 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <tessera/base/error.h>
+#include "tests/support/error_of.h"
 #include <tessera/models/dual_encoder.h>
 
 namespace tessera {
@@ -50,14 +50,11 @@ inline at::Tensor length_mask(std::vector<std::int64_t> lengths, std::int64_t le
   return at::arange(length).unsqueeze(0) < at::tensor(lengths).unsqueeze(1);
 }
 
-template <class Function>
-std::string error_of(Function&& function) {
-  try {
-    function();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no UserError";
+/// Returns how many numbers the module's parameters have.
+inline std::int64_t numbers_in(const torch::nn::Module& module) {
+  std::int64_t count = 0;
+  for (const at::Tensor& parameter : module.parameters()) count += parameter.numel();
+  return count;
 }
 
 inline void expect_close(const at::Tensor& a, const at::Tensor& b, double tolerance = 1e-6) {

@@ -10,12 +10,6 @@ namespace {
 
 // Compares parameter counts with Table 6 and Table 0.B.2 of the SPARO paper. All counts include the temperature.
 
-std::int64_t numbers_in(const torch::nn::Module& module) {
-  std::int64_t count = 0;
-  for (const at::Tensor& parameter : module.parameters()) count += parameter.numel();
-  return count;
-}
-
 void set(config::ModuleSettings& choice, const char* key, std::int64_t value) {
   choice.settings.set(key, config::Value<std::int64_t>::dump(value));
 }

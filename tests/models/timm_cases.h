@@ -14,6 +14,16 @@
 
 namespace tessera {
 
+/// A small model of make_timm.py and the settings of our encoder for it.
+struct TimmCase {
+  std::string name;
+  std::string settings;
+  bool norms_pooled = true;
+};
+inline void PrintTo(const TimmCase& c, std::ostream* out) {
+  *out << c.name;
+}
+
 /// Loads the outputs that timm computed with a small model (tests/data/foreign/make_timm.py).
 inline std::map<std::string, at::Tensor> timm_case(const std::string& name) {
   const auto tensors = io::load_safetensors(test_data("foreign/timm/" + name + ".safetensors")).tensors;

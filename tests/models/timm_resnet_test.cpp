@@ -33,29 +33,21 @@ void fill_by_formula(torch::nn::Module& module) {
   }
 }
 
-struct ResnetCase {
-  std::string name;
-  std::string settings;
-};
-void PrintTo(const ResnetCase& c, std::ostream* out) {
-  *out << c.name;
-}
-
 const std::string kResnetStart = "image_size: [64, 32], layers: [1, 2, 1, 1], ";
 /// The ResNets of make_timm.py. The images of `deep` have a different size, which does not halve evenly.
-const std::vector<ResnetCase> kResnetCases = {
+const std::vector<TimmCase> kResnetCases = {
     {"basic", "{" + kResnetStart + "block: basic}"},
     {"bottleneck", "{" + kResnetStart + "block: bottleneck}"},
     {"deep_tiered",
      "{" + kResnetStart + "groups: 2, base_width: 16, stem: deep_tiered, stem_width: 32, mean_downsample: true}"},
     {"deep", "{" + kResnetStart + "block: basic, stem: deep, stem_width: 16, mean_downsample: true}"}};
 
-class TimmResnetCases : public testing::TestWithParam<ResnetCase> {
+class TimmResnetCases : public testing::TestWithParam<TimmCase> {
  protected:
   std::map<std::string, at::Tensor> want_ = timm_case("resnet_" + GetParam().name);
   std::shared_ptr<Encoder> encoder_ = encoder_of("timm_resnet", GetParam().settings);
 };
-INSTANTIATE_TEST_SUITE_P(Options, TimmResnetCases, testing::ValuesIn(kResnetCases), test_name<ResnetCase>);
+INSTANTIATE_TEST_SUITE_P(Options, TimmResnetCases, testing::ValuesIn(kResnetCases), test_name<TimmCase>);
 
 TEST_P(TimmResnetCases, MatchesTimmsNamesAndShapes) {
   const std::map<std::string, at::Tensor> shapes = below(want_, "shape."), state = state_of(*encoder_);

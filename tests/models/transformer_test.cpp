@@ -1,5 +1,4 @@
 #include "tests/models/small_models.h"
-#include "tests/support/gradcheck.h"
 #include <tessera/models/groupvit.h>
 #include <tessera/models/leff.h>
 #include <tessera/models/per_sample_rng.h>
@@ -277,18 +276,6 @@ TEST(Leff, MixesAPatchOnlyWithItsNeighbors) {
   const at::Tensor differs = (leff.forward(changed, sequence) - leff.forward(x, sequence)).abs().amax(2)[0] > 0;
   const at::Tensor expected = at::tensor({0, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0}).to(at::kBool);
   EXPECT_TRUE(at::equal(differs, expected)) << differs;
-}
-
-TEST(Leff, GradientsMatchFiniteDifferences) {
-  for (const char* norm : {"none", "batch"}) {
-    at::manual_seed(5);
-    Leff leff({.norm = norm, .out_activation = true}, 2, 4, "quick_gelu");
-    leff.to(at::kDouble);
-    const at::Tensor x = at::randn({2, 7, 2}, at::kDouble).requires_grad_(true);
-    std::vector<at::Tensor> leaves = leff.parameters();
-    leaves.push_back(x);
-    expect_gradients_match(leaves, [&] { return leff.forward(x, {{}, {2, 3}, true}).sin().sum(); });
-  }
 }
 
 TEST(Leff, NeedsTheGridOfPatches) {

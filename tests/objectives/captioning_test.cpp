@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/objectives/captioning_case.h"
+#include "tests/objectives/checks.h"
 #include "tests/support/gradcheck.h"
-#include <tessera/base/error.h>
 
 namespace tessera {
 namespace {
@@ -108,24 +108,6 @@ std::vector<std::int64_t> tokens_of_box(const at::Tensor& corners, std::int64_t 
   return out;
 }
 
-std::map<std::string, double> terms_of(const Losses& losses) {
-  std::map<std::string, double> out;
-  for (const auto& [name, term] : losses.terms) out[name] = term.item<double>();
-  return out;
-}
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const UserError& error) {
-    return error.what();
-  } catch (const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
-    return text.substr(0, text.find('\n'));
-  }
-  return "no error";
-}
-
 TEST(Captioning, IsTheCrossEntropyOfEachTokenGivenThePreviousOnes) {
   for (const char* vocabulary : {"shared", "own"}) {
     DescribedImages images;
@@ -162,10 +144,7 @@ TEST(Captioning, PredictsAShareOfTheImagesInParallel) {
   }
   const double tokens = images.mask.sum().item<double>();
   const auto chosen = [&](std::int64_t step, std::uint64_t seed) {
-    StepContext context;
-    context.step = step;
-    context.seed = seed;
-    const double loss = objective->forward(images.features(), context).total.item<double>() * tokens;
+    const double loss = objective->forward(images.features(), {.step = step, .seed = seed}).total.item<double>() * tokens;
     for (int set = 0; set < 64; ++set) {
       double sum = 0;
       for (std::size_t i = 0; i < 6; ++i) sum += set >> i & 1 ? at_once[i] : one_by_one[i];
@@ -237,20 +216,12 @@ TEST(Captioning, GradientsMatchFiniteDifferences) {
 
 TEST(Captioning, ChunksChangeNothing) {
   DescribedImages images;
-  const auto gradients = [&](const std::string& chunk) {
-    const auto objective = images.objective("referring_weight: 1, grounded_weight: 1" + chunk);
-    const at::Tensor loss = objective->forward(images.features(), {}).total;
+  expect_chunks_change_nothing({1, 3, 4, 9}, [&](const std::string& chunk) {
+    const auto objective = images.objective("referring_weight: 1, grounded_weight: 1, " + chunk);
     std::vector<at::Tensor> leaves = objective->parameters();
     leaves.insert(leaves.end(), {images.shared.token_embedding, images.patches});
-    auto out = torch::autograd::grad({loss}, leaves);
-    out.push_back(loss.detach());
-    return out;
-  };
-  const auto whole = gradients("");
-  for (const char* chunk : {", chunk: 1", ", chunk: 3", ", chunk: 4", ", chunk: 9"}) {
-    const auto parts = gradients(chunk);
-    for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_TRUE(at::allclose(parts[i], whole[i], 1e-9, 1e-11)) << chunk << ", " << i;
-  }
+    return loss_and_gradients(objective->forward(images.features(), {}).total, leaves);
+  });
 }
 
 TEST(Captioning, Bfloat16IsNearlyTheSame) {
@@ -407,7 +378,7 @@ TEST(Captioning, TokenHitsAreTheMostLikelyTokens) {
 
 TEST(Captioning, ReportsMistakes) {
   const auto made = [](const std::string& yaml, const ObjectiveContext& context) {
-    return error_of([&] { objectives().make({"captioning", config::parse_yaml(yaml, "run.yaml")}, "objective", context); });
+    return message_of([&] { objectives().make({"captioning", config::parse_yaml(yaml, "run.yaml")}, "objective", context); });
   };
   DescribedImages images;
   SharedParameters none;
@@ -424,7 +395,7 @@ TEST(Captioning, ReportsMistakes) {
   const auto failed = [&](const std::function<void(Features&)>& change) {
     Features features = images.features();
     change(features);
-    return error_of([&] { objective->forward(features, {}); });
+    return message_of([&] { objective->forward(features, {}); });
   };
   EXPECT_EQ(failed([](Features& f) { f.images["image"].encoder_tokens = at::Tensor(); }),
             "captioning: the encoder tokens of image are missing: the tower does not output them");

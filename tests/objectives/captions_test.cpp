@@ -76,14 +76,14 @@ class CaptionObjectives : public testing::TestWithParam<NamedObjective> {};
 INSTANTIATE_TEST_SUITE_P(All, CaptionObjectives, testing::ValuesIn(caption_objectives()),
                          [](const auto& each) { return each.param.label; });
 
-std::string with_chunk(const std::string& yaml, int chunk) {
-  return yaml.substr(0, yaml.size() - 1) + ", chunk: " + std::to_string(chunk) + "}";
+std::string with_chunk(const std::string& yaml, const std::string& chunk) {
+  return yaml.substr(0, yaml.size() - 1) + ", " + chunk + "}";
 }
 
 TEST_P(CaptionObjectives, GradientsMatchFiniteDifferences) {
   for (const bool lone : {false, true}) {
     const CaptionCase given = random_case(4, 3, lone);
-    const auto objective = made(GetParam().name, with_chunk(GetParam().yaml, 2));
+    const auto objective = made(GetParam().name, with_chunk(GetParam().yaml, "chunk: 2"));
     std::vector<at::Tensor> leaves = given.leaves();
     for (const auto& item : objective->named_parameters()) leaves.push_back(item.value());
     expect_gradients_match(leaves, [&] { return objective->forward(given.features(), {}).total; });
@@ -92,19 +92,10 @@ TEST_P(CaptionObjectives, GradientsMatchFiniteDifferences) {
 
 TEST_P(CaptionObjectives, ChunkChangesNothing) {
   const CaptionCase given = random_case(7, 2);
-  const auto result = [&](const std::string& yaml) {
-    const auto objective = made(GetParam().name, yaml);
-    std::vector<at::Tensor> out{objective->forward(given.features(), {}).total};
-    const auto gradients = torch::autograd::grad({out[0]}, given.leaves(), {}, std::nullopt, false, true);
-    for (const at::Tensor& each : gradients)
-      if (each.defined()) out.push_back(each);
-    return out;
-  };
-  const auto whole = result(GetParam().yaml);
-  for (const int chunk : {1, 3, 100}) {
-    const auto tiled = result(with_chunk(GetParam().yaml, chunk));
-    for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_TRUE(at::allclose(whole[i], tiled[i], 1e-9, 1e-12)) << i;
-  }
+  expect_chunks_change_nothing({1, 3, 100}, [&](const std::string& chunk) {
+    const auto objective = made(GetParam().name, with_chunk(GetParam().yaml, chunk));
+    return loss_and_gradients(objective->forward(given.features(), {}).total, given.leaves());
+  });
 }
 
 TEST_P(CaptionObjectives, AbsentCaptionsHaveNoEffect) {
@@ -127,8 +118,7 @@ TEST_P(CaptionObjectives, LossWithoutCaptionsIsZero) {
   given.present.fill_(false);
   const at::Tensor loss = made(GetParam().name, GetParam().yaml)->forward(given.features(), {}).total;
   EXPECT_EQ(loss.item<double>(), 0.0);
-  for (const at::Tensor& each : torch::autograd::grad({loss}, given.leaves(), {}, std::nullopt, false, true))
-    EXPECT_TRUE(!each.defined() || each.abs().sum().item<double>() == 0.0);
+  for (const at::Tensor& each : loss_and_gradients(loss, given.leaves())) EXPECT_EQ(each.abs().sum().item<double>(), 0.0);
 }
 
 TEST_P(CaptionObjectives, BackwardCanRunTwice) {
@@ -177,10 +167,7 @@ TEST(FlairObjective, NegativesDependOnlyOnSeedAndStep) {
   const CaptionCase given = random_case(6, 4);
   const auto objective = made("flair", "{heads: 2}");
   const auto loss = [&](std::uint64_t seed, std::int64_t step) {
-    StepContext context;
-    context.seed = seed;
-    context.step = step;
-    return objective->forward(given.features(), context).total.item<double>();
+    return objective->forward(given.features(), {.step = step, .seed = seed}).total.item<double>();
   };
   EXPECT_EQ(loss(1, 5), loss(1, 5));
   EXPECT_NE(loss(1, 5), loss(1, 6));
@@ -196,11 +183,8 @@ TEST(FlairObjective, SampledNegativesHaveTheMeanOfAll) {
   double mean = 0, expected = 0;
   constexpr int kDraws = 4000;
   const at::NoGradGuard no_grad;
-  for (int step = 0; step < kDraws; ++step) {
-    StepContext context;
-    context.step = step;
-    mean += flair.forward(given.features(), context).total.item<double>() / kDraws;
-  }
+  for (int step = 0; step < kDraws; ++step)
+    mean += flair.forward(given.features(), {.step = step}).total.item<double>() / kDraws;
   // Slot 1 of image 0 is absent, so only its slots 0 and 2 are drawn, equally often.
   int counted = 0;
   for (std::int64_t code = 0; code < 3 * 3 * 2; ++code) {

@@ -81,9 +81,7 @@ TEST(DuplicatePairs, AreMaskedInTokenSimilarities) {
     SCOPED_TRACE(name);
     const std::string more = std::string(name) == "gloria" ? ", global_weight: 0" : "";
     const auto objective = make_objective(name, "{mask_duplicates: true" + more + "}");
-    StepContext inspecting;
-    inspecting.inspect = true;
-    const Losses losses = objective->forward(pairs.features(), inspecting);
+    const Losses losses = objective->forward(pairs.features(), {.inspect = true});
     std::map<std::string, at::Tensor> details(losses.details.begin(), losses.details.end());
     const bool both = details.contains("similarity");
     const at::Tensor scale = objective->named_parameters()["logit_scale"].detach().exp();
@@ -137,12 +135,8 @@ TEST(DuplicatePairs, CountIfTheSettingIsOffOrThereAreNoIds) {
 TEST(DuplicatePairs, ErrorNamesWrongIds) {
   Pairs pairs = some_shared();
   pairs.caption_group = at::arange(3);
-  try {
-    make_objective("clip", "{mask_duplicates: true}")->forward(pairs.features(), {});
-    FAIL() << "no error";
-  } catch (const c10::Error& error) {
-    EXPECT_STREQ(error.what_without_backtrace(), "clip: caption_group must be [B] = [7] int64, got [3] Long");
-  }
+  EXPECT_EQ(error_of<c10::Error>([&] { make_objective("clip", "{mask_duplicates: true}")->forward(pairs.features(), {}); }),
+            "clip: caption_group must be [B] = [7] int64, got [3] Long");
 }
 
 }  // namespace

@@ -9,26 +9,18 @@ TEST_P(GoldenObjectives, Agrees) {
   expect_case_agrees(GetParam(), probe::core_runners());
 }
 
-INSTANTIATE_TEST_SUITE_P(Captions, GoldenObjectives, testing::ValuesIn(golden_cases("captions", "multi_positive_")),
-                         golden_name);
-INSTANTIATE_TEST_SUITE_P(CaptionLabels, GoldenObjectives, testing::ValuesIn(golden_cases("captions", "caption_labels")),
-                         golden_name);
-INSTANTIATE_TEST_SUITE_P(Subcaptions, GoldenObjectives, testing::ValuesIn(golden_cases("captions", "subcaption_")),
-                         golden_name);
-INSTANTIATE_TEST_SUITE_P(Flair, GoldenObjectives, testing::ValuesIn(golden_cases("flair", "flair_")), golden_name);
-INSTANTIATE_TEST_SUITE_P(PyramidClip, GoldenObjectives, testing::ValuesIn(golden_cases("pyramidclip", "objective_")),
-                         golden_name);
-INSTANTIATE_TEST_SUITE_P(Sparc, GoldenObjectives, testing::ValuesIn(golden_cases("sparc")), golden_name);
-INSTANTIATE_TEST_SUITE_P(Dino, GoldenObjectives, testing::ValuesIn(golden_cases("sparo", "dino_")), golden_name);
-INSTANTIATE_TEST_SUITE_P(Teacher, GoldenObjectives, testing::ValuesIn(golden_cases("sparo", "teacher_")), golden_name);
-INSTANTIATE_TEST_SUITE_P(Stair, GoldenObjectives, testing::ValuesIn(golden_cases("stair", "stair_")), golden_name);
-INSTANTIATE_TEST_SUITE_P(FlopsRegularizer, GoldenObjectives, testing::ValuesIn(golden_cases("stair", "flops_")), golden_name);
-INSTANTIATE_TEST_SUITE_P(TokenMultiHot, GoldenObjectives, testing::ValuesIn(golden_cases("stair", "multi_hot")), golden_name);
-INSTANTIATE_TEST_SUITE_P(SuperClip, GoldenObjectives, testing::ValuesIn(golden_cases("superclip")), golden_name);
-INSTANTIATE_TEST_SUITE_P(TextGroup, GoldenObjectives, testing::ValuesIn(golden_cases("text_group", "objective_")),
-                         golden_name);
-INSTANTIATE_TEST_SUITE_P(GradCache, GoldenObjectives, testing::ValuesIn(golden_cases("text_group", "grad_cache_")),
-                         golden_name);
+INSTANTIATE_TEST_SUITE_P(
+    Cases, GoldenObjectives,
+    testing::ValuesIn(golden_cases_of({{"captions", {"caption_labels", "multi_positive_", "subcaption_"}},
+                                       {"flair", {"flair_"}},
+                                       {"sparc", {""}},
+                                       {"sparo", {"dino_", "teacher_"}},
+                                       {"stair", {"flops_", "multi_hot", "stair_"}},
+                                       {"superclip", {""}},
+                                       {"text_group", {"grad_cache_", "objective_"}}})),
+    golden_name);
+// Some of these cases have the names of cases above.
+INSTANTIATE_TEST_SUITE_P(PyramidClip, GoldenObjectives, testing::ValuesIn(golden_cases("pyramidclip", "objective_")), golden_name);
 
 }  // namespace
 }  // namespace tessera

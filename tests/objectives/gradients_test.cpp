@@ -11,7 +11,7 @@ class ObjectiveGradients : public testing::TestWithParam<ObjectiveCase> {};
 
 // Compares the gradients of every input and parameter with central differences in float64. Leaves out MGCA's prototypes and
 // codes: by definition, their gradients are not those of the function, because codes count as constants and prototypes as unit
-// rows. The tests MgcaPrototypes cover them.
+// rows. The tests MgcaPrototypes cover them. ObjectiveProperties.ChunkChangesNothing covers the backward passes in tiles.
 TEST_P(ObjectiveGradients, MatchFiniteDifferences) {
   std::string yaml = GetParam().yaml;
   if (GetParam().name == "mgca") yaml.insert(1, "prototype_weight: 0, ");
@@ -20,20 +20,6 @@ TEST_P(ObjectiveGradients, MatchFiniteDifferences) {
   std::vector<at::Tensor> leaves = pairs.embeddings();
   for (const auto& item : objective->named_parameters())
     if (item.key() != "prototypes.weight") leaves.push_back(item.value());
-  expect_gradients_match(leaves, [&] { return objective->forward(pairs.features(), {}).total; });
-}
-
-// Tests the backward passes in tiles, which are written by hand.
-TEST_P(ObjectiveGradients, MatchFiniteDifferencesInTiles) {
-  if (GetParam().name != "clip" && GetParam().name != "siglip" && GetParam().name != "filip" &&
-      GetParam().name != "sparc" && GetParam().name != "stair")
-    GTEST_SKIP() << "covered by ChunkChangesNothing";
-  std::string yaml = GetParam().yaml;
-  yaml.insert(1, yaml == "{}" ? "chunk: 2" : "chunk: 2, ");
-  const Pairs pairs = random_pairs({2, 0, 1}, 2, 3, 4);
-  const auto objective = make_objective(GetParam().name, yaml, 4);
-  std::vector<at::Tensor> leaves = pairs.embeddings();
-  leaves.push_back(objective->named_parameters()["logit_scale"]);
   expect_gradients_match(leaves, [&] { return objective->forward(pairs.features(), {}).total; });
 }
 
@@ -47,9 +33,7 @@ TEST(MgcaPrototypes, GradientsTreatCodesAsConstantsAndPrototypesAsUnitRows) {
                              temperature + "}";
     const Pairs pairs = random_pairs({2, 1, 3, 0}, 3, 3, 4);
     const auto objective = make_objective("mgca", yaml, 4);
-    StepContext inspecting;
-    inspecting.inspect = true;
-    const Losses losses = objective->forward(pairs.features(), inspecting);
+    const Losses losses = objective->forward(pairs.features(), {.inspect = true});
     ASSERT_EQ(losses.details[0].first, "image_codes");
     ASSERT_EQ(losses.details[1].first, "text_codes");
     const at::Tensor scale = objective->named_parameters()["logit_scale"];

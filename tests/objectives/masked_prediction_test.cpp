@@ -62,13 +62,7 @@ double cross_entropy_by_hand(MaskedCase& each, bool all_patches) {
         if (!all_patches && !seen.hidden[b][n].item<bool>()) continue;
         const at::Tensor goal = MaskedCase::logits(*each.teacher, whole[b][n]) - each.center().squeeze(0);
         const at::Tensor made = MaskedCase::logits(*each.student, seen.encoder_tokens[b][n]);
-        double goal_sum = 0, made_sum = 0;
-        for (std::int64_t k = 0; k < kOutputs; ++k) {
-          goal_sum += std::exp(goal[k].item<double>() / 0.04);
-          made_sum += std::exp(made[k].item<double>() / 0.1);
-        }
-        for (std::int64_t k = 0; k < kOutputs; ++k)
-          sum -= std::exp(goal[k].item<double>() / 0.04) / goal_sum * (made[k].item<double>() / 0.1 - std::log(made_sum));
+        sum -= (goal / 0.04).softmax(0).dot((made / 0.1).log_softmax(0)).item<double>();
         ++count;
       }
   }
@@ -103,8 +97,7 @@ TEST(MaskedPrediction, GradientsMatchFiniteDifferences) {
   for (const char* more : {"", "chunk: 4, all_patches: true, norm_last_layer: false"}) {
     SCOPED_TRACE(more);
     MaskedCase each(more, 2);
-    StepContext still;
-    still.training = false;  // otherwise each call would move the center
+    const StepContext still{.training = false};  // otherwise each call would move the center
     std::vector<at::Tensor> leaves;
     for (auto& [name, view] : each.features.images) leaves.push_back(view.encoder_tokens);
     for (const at::Tensor& parameter : each.student->parameters())
@@ -164,9 +157,7 @@ TEST(MaskedPrediction, MemoryIsBoundedByTheChunk) {
     view.encoder_tokens = at::randn({32, 64, 4}).requires_grad_(true);
     view.hidden = at::arange(64).expand({32, 64}) < 32;
     features.teacher_images["global_0"].encoder_tokens = at::randn({32, 64, 4});
-    StepContext context;
-    context.teacher = teacher.get();
-    return MemoryTrace::of([&] { student->forward(features, context).total.backward(); }).peak();
+    return MemoryTrace::of([&] { student->forward(features, {.teacher = teacher.get()}).total.backward(); }).peak();
   };
   EXPECT_LT(4 * peak("128"), peak("null"));
 }
@@ -185,11 +176,8 @@ TEST(SelfDistillation, IsDinoWithOnlyLocalCropsForTheStudent) {
   Features features;
   for (const char* view : {"local_0", "local_1"}) features.images[view].global = at::randn({3, kEncoderWidth});
   features.teacher_images["global_0"].global = at::randn({3, kEncoderWidth});
-  StepContext context;
-  context.teacher = ours.get();
-  const double loss = ours->forward(features, context).total.item<double>();
-  context.teacher = dino.get();
-  EXPECT_EQ(loss, dino->forward(features, context).total.item<double>());
+  EXPECT_EQ(ours->forward(features, {.teacher = ours.get()}).total.item<double>(),
+            dino->forward(features, {.teacher = dino.get()}).total.item<double>());
   EXPECT_EQ(ours->teacher_momentum({.step = 5, .total_steps = 10}), 0.966);
 }
 

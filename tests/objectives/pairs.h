@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "tests/objectives/checks.h"
 #include <tessera/objectives/objective.h>
 
 /// Random pair features and objectives on them, shared by the tests of all objectives.
@@ -43,6 +44,25 @@ struct Pairs {
 /// Returns a copy of the values that requires a gradient.
 inline at::Tensor leaf(const at::Tensor& values) {
   return values.detach().clone().requires_grad_(true);
+}
+
+/// Returns the pairs with `f` of each embedding.
+inline Pairs map_embeddings(const Pairs& pairs, const std::function<at::Tensor(const at::Tensor&)>& f) {
+  Pairs out = pairs;
+  for (auto member : {&Pairs::image_global, &Pairs::image_tokens, &Pairs::text_global, &Pairs::text_tokens,
+                      &Pairs::negatives})
+    out.*member = leaf(f((pairs.*member).detach()));
+  return out;
+}
+
+/// Returns the pairs at these positions, all of which are present.
+inline Pairs only(const Pairs& pairs, const at::Tensor& rows) {
+  Pairs out = map_embeddings(pairs, [&](const at::Tensor& x) { return x.index_select(0, rows); });
+  for (auto member :
+       {&Pairs::text_mask, &Pairs::image_group, &Pairs::caption_group, &Pairs::negatives_present})
+    out.*member = (pairs.*member).index_select(0, rows);
+  out.image_present = out.text_present = at::Tensor();
+  return out;
 }
 
 /// Returns random pairs with captions of the given lengths, padded to `words` with random values. Embeddings require a
@@ -144,6 +164,7 @@ inline std::vector<ObjectiveCase> all_objectives() {
       {"siglip_own_negatives", "siglip", "{hard_negatives: own, init_logit_scale: 1, init_logit_bias: -1}"},
       {"siglip_all_negatives", "siglip", "{hard_negatives: all, init_logit_scale: 1, init_logit_bias: -1}"},
       {"gloria_soft", "gloria", "{label_smoothing: 0.1}"},
+      {"filip_soft_masked", "filip", "{token_drop_rate: 0, label_smoothing: 0.2, mask_duplicates: true}"},
       {"mgca_shared", "mgca", "{num_prototypes: 6, cross_attention: similarity, mask_duplicates: true}"},
   };
 }

@@ -134,23 +134,8 @@ double scale_of(Objective& objective) {
   return std::exp(objective.named_parameters()["logit_scale"].item<double>());
 }
 
-StepContext evaluating() {
-  StepContext context;
-  context.training = false;
-  return context;
-}
-
-std::map<std::string, double> region_terms(const Losses& losses) {
-  std::map<std::string, double> out;
-  for (const auto& [name, value] : losses.terms) out[name] = value.item<double>();
-  return out;
-}
-
 double statistic(const Losses& losses, const std::string& name) {
-  for (const auto& [each, value] : losses.statistics)
-    if (each == name) return value.item<double>();
-  ADD_FAILURE() << "no statistic " << name;
-  return 0;
+  return tensor_of(losses.statistics, name).item<double>();
 }
 
 TEST(RegionContrast, TermsMatchTheFormulas) {
@@ -159,7 +144,7 @@ TEST(RegionContrast, TermsMatchTheFormulas) {
     const auto objective = region_contrast(", rank_margin: 2.5, text_negatives: " + std::to_string(negatives));
     const Losses losses = objective->forward(c.features(), {});
     const Reference expected = reference(c, scale_of(*objective), 2.5, static_cast<std::size_t>(negatives));
-    const auto terms = region_terms(losses);
+    const auto terms = terms_of(losses);
     ASSERT_EQ(terms.size(), expected.terms.size());
     for (const auto& [name, value] : expected.terms) {
       EXPECT_NEAR(terms.at(name), value, 1e-9) << name;
@@ -179,7 +164,7 @@ TEST(RegionContrast, DoesNotPushNearlyEqualPhrasesApart) {
   ASSERT_GT(cosine(vector_of(c.phrases[0][2]), vector_of(c.phrases[3][0])), 0.95);
   for (const char* threshold : {"0.95", "1", "0.7"}) {
     const auto objective = region_contrast(std::string(", text_threshold: ") + threshold);
-    EXPECT_NEAR(region_terms(objective->forward(c.features(), {})).at("loss_text"),
+    EXPECT_NEAR(terms_of(objective->forward(c.features(), {})).at("loss_text"),
                 reference(c, 1, 0, 10, std::stod(threshold)).terms.at("loss_text"), 1e-9)
         << threshold;
   }
@@ -188,41 +173,32 @@ TEST(RegionContrast, DoesNotPushNearlyEqualPhrasesApart) {
 TEST(RegionContrast, EqualPhrasesAreNotNegativesForAnyPadding) {
   RegionCase c = region_case();
   const auto objective = region_contrast();
-  const double masked = region_terms(objective->forward(c.features(), {})).at("loss_region");
+  const double masked = terms_of(objective->forward(c.features(), {})).at("loss_region");
   Features longer = c.features();
   TowerInput& input = longer.texts["phrases"].input;
   input.mask = at::cat({input.mask, at::zeros({4, 3, 2}, at::kBool)}, 2);
   input.ids = at::cat({input.ids, at::arange(24).view({4, 3, 2})}, 2);
-  EXPECT_EQ(region_terms(objective->forward(longer, {})).at("loss_region"), masked);
+  EXPECT_EQ(terms_of(objective->forward(longer, {})).at("loss_region"), masked);
   c.ids[2][0].copy_(c.ids[0][1].flip(0));  // has the same words in a different order
-  EXPECT_GT(region_terms(objective->forward(c.features(), {})).at("loss_region"), masked);
+  EXPECT_GT(terms_of(objective->forward(c.features(), {})).at("loss_region"), masked);
 }
 
 TEST(RegionContrast, GradientsMatchFiniteDifferences) {
   const RegionCase c = region_case();
-  for (const char* chunk : {"", ", chunk: 2"}) {
-    const auto objective = region_contrast(std::string(", rank_margin: 2.5, text_negatives: 2") + chunk);
-    std::vector<at::Tensor> leaves = c.leaves();
-    leaves.push_back(objective->named_parameters()["logit_scale"]);
-    expect_gradients_match(leaves, [&] { return objective->forward(c.features(), {}).total; });
-  }
+  const auto objective = region_contrast(", rank_margin: 2.5, text_negatives: 2");
+  std::vector<at::Tensor> leaves = c.leaves();
+  leaves.push_back(objective->named_parameters()["logit_scale"]);
+  expect_gradients_match(leaves, [&] { return objective->forward(c.features(), {}).total; });
 }
 
 TEST(RegionContrast, ChunkChangesNothing) {
   const RegionCase c = region_case();
-  const auto result = [&](const std::string& chunk) {
-    const auto objective = region_contrast(chunk);
-    const at::Tensor loss = objective->forward(c.features(), evaluating()).total;
-    std::vector<at::Tensor> out = torch::autograd::grad({loss}, c.leaves());
-    out.push_back(loss.detach());
-    return out;
-  };
-  const auto whole = result("");
-  for (const char* chunk : {", chunk: 1", ", chunk: 5", ", chunk: 100"}) {
-    const auto tiled = result(chunk);
-    for (std::size_t i = 0; i < whole.size(); ++i)
-      EXPECT_TRUE(at::allclose(whole[i], tiled[i], 1e-9, 1e-12)) << chunk << " " << i;
-  }
+  expect_chunks_change_nothing({1, 5, 100}, [&](const std::string& chunk) {
+    const auto objective = region_contrast(", rank_margin: 2.5, text_negatives: 2, " + chunk);
+    std::vector<at::Tensor> leaves = c.leaves();
+    leaves.push_back(objective->named_parameters()["logit_scale"]);
+    return loss_and_gradients(objective->forward(c.features(), {.training = false}).total, leaves);
+  });
 }
 
 TEST(RegionContrast, AbsentBoxesAndTextsHaveNoEffect) {
@@ -240,8 +216,8 @@ TEST(RegionContrast, AbsentBoxesAndTextsHaveNoEffect) {
   spoil(spoiled.negatives, negative);
   spoil(spoiled.dense, box.any(1));
   const auto objective = region_contrast();
-  const at::Tensor right = objective->forward(clean.features(), evaluating()).total,
-                   ours = objective->forward(spoiled.features(), evaluating()).total;
+  const at::Tensor right = objective->forward(clean.features(), {.training = false}).total,
+                   ours = objective->forward(spoiled.features(), {.training = false}).total;
   EXPECT_EQ(ours.item<double>(), right.item<double>());
   const auto gradients = torch::autograd::grad({ours}, spoiled.leaves()),
              expected = torch::autograd::grad({right}, clean.leaves());
@@ -267,16 +243,16 @@ TEST(RegionContrast, MarginIsTheGapOfThePreviousStep) {
   const double scale = scale_of(*objective);
   const Reference first = reference(c, scale, 0);
   const Losses at_first = objective->forward(c.features(), {});
-  EXPECT_NEAR(region_terms(at_first).at("loss_rank"), first.terms.at("loss_rank"), 1e-9);
+  EXPECT_NEAR(terms_of(at_first).at("loss_rank"), first.terms.at("loss_rank"), 1e-9);
   const double gap = std::max(0.0, first.gap);
   EXPECT_NEAR(statistic(at_first, "rank_margin"), gap, 1e-9);
 
   const double then = reference(c, scale, gap).terms.at("loss_rank");
-  EXPECT_NEAR(region_terms(objective->forward(c.features(), evaluating())).at("loss_rank"), then, 1e-9);
+  EXPECT_NEAR(terms_of(objective->forward(c.features(), {.training = false})).at("loss_rank"), then, 1e-9);
   RegionCase without = c;
   without.negative = at::zeros_like(c.negative);
   const Losses unmoved = objective->forward(without.features(), {});
-  EXPECT_EQ(region_terms(unmoved).at("loss_rank"), 0);
+  EXPECT_EQ(terms_of(unmoved).at("loss_rank"), 0);
   EXPECT_NEAR(statistic(unmoved, "rank_margin"), gap, 1e-9);
 }
 
@@ -311,24 +287,13 @@ TEST(RegionContrast, ImagesMayHaveTheirOwnGrids) {
     RegionCase one = c.part(image, 1);
     one.dense = one.dense.detach().narrow(1, 0, rows.empty() ? 9 : 8).clone().requires_grad_(true);
     const Losses own = region_contrast(", rank_margin: 1" + rows)->forward(one.features(), {});
-    return region_terms(own).at("loss_hard") *
+    return terms_of(own).at("loss_hard") *
            at::any(one.negative.view({3, 2}).logical_and(one.box.logical_and(one.phrase).t()), 1).sum().item<double>();
   };
   const double sum = alone(0, ", grid_rows: 2") + alone(2, ", grid_rows: 4") + alone(3, "");
-  EXPECT_NEAR(region_terms(losses).at("loss_hard"), sum / 4, 1e-9);
+  EXPECT_NEAR(terms_of(losses).at("loss_hard"), sum / 4, 1e-9);
   const at::Tensor gradient = torch::autograd::grad({losses.total}, {c.dense})[0];
   EXPECT_TRUE(at::isfinite(gradient).all().item<bool>());
-}
-
-std::string region_problem(Objective& objective, const Features& features) {
-  try {
-    objective.forward(features, {});
-  } catch (const UserError& error) {
-    return error.what();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "no error";
 }
 
 TEST(RegionContrast, ErrorsNameWhatDoesNotFit) {
@@ -336,7 +301,7 @@ TEST(RegionContrast, ErrorsNameWhatDoesNotFit) {
   const auto problem = [&](const auto& change) {
     Features features = region_case().features();
     change(features);
-    return region_problem(*objective, features);
+    return message_of([&] { objective->forward(features, {}); });
   };
   EXPECT_EQ(problem([](Features& f) { f.images["image"].dense = f.images["image"].dense.narrow(1, 0, 8); }),
             "objective region_contrast: 8 patches of an image do not form a square: set its grid_rows to the image's "

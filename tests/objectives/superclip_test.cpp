@@ -4,8 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "tests/support/gradcheck.h"
-#include <tessera/base/error.h>
+#include "tests/objectives/checks.h"
 #include <tessera/objectives/superclip.h>
 
 namespace tessera {
@@ -24,18 +23,6 @@ std::vector<std::int64_t> listed(const at::Tensor& tensor) {
 
 std::vector<std::int64_t> bag(const WordBags& bags, std::int64_t image) {
   return listed(bags.ids[image].masked_select(bags.used[image]));
-}
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const UserError& error) {
-    return error.what();
-  } catch (const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
-    return text.substr(0, text.find('\n'));
-  }
-  return "no error";
 }
 
 /// Images with captions of 1 to 7 words between the start token (18) and the end token (19). Padding holds invalid ids.
@@ -126,18 +113,6 @@ TEST(WordBags, ErrorNamesAnIdOutsideTheVocabulary) {
             "superclip: text_ids must be int64 [B, L] or [B, K, L], got Long [2]");
 }
 
-TEST(WordWeights, MatchTheDefinitionAndSumToOne) {
-  const WordBags bags = word_bags(at::stack({numbers({0, 1, 2}), numbers({2, 2, 2})}), {}, 4, {});
-  const at::Tensor weights = word_weights(bags, numbers({9, 4, 1, 0}), at::full({}, 10, at::kLong), /*idf=*/true);
-  const double w0 = std::log(11.0 / 10), w1 = std::log(11.0 / 5), w2 = std::log(11.0 / 2);
-  EXPECT_EQ(weights.scalar_type(), at::kDouble);
-  EXPECT_NEAR(weights[0][0].item<double>(), w0 / (w0 + w1 + w2), 1e-15);
-  EXPECT_NEAR(weights[0][2].item<double>(), w2 / (w0 + w1 + w2), 1e-15);
-  EXPECT_EQ(weights[1].sum().item<double>(), 1.0);
-  EXPECT_NEAR(word_weights(bags, numbers({9, 4, 1, 0}), at::full({}, 10, at::kLong), /*idf=*/false)[0][1].item<double>(),
-              1.0 / 3, 1e-15);
-}
-
 // In float64, the quotients of these counts would round to 1 and all weights to 0.
 TEST(WordWeights, AreExactForCountsBeyond53Bits) {
   constexpr std::int64_t kMany = (std::int64_t{1} << 60) + 1;
@@ -156,40 +131,14 @@ TEST(WordWeights, AreZeroForWordsThatAllImagesHave) {
   EXPECT_EQ(weights[1].sum().item<double>(), 0.0);
 }
 
-TEST(SuperClip, MatchesTheDenseDefinition) {
-  const CaptionedImages images;
-  const auto objective = make_superclip("{layers: 1, mlp_ratio: 2}");
-  const double loss = objective->forward(images.features(), {}).total.item<double>();
-  const WordBags bags = word_bags(images.ids, images.mask, kWords, {});
-  const at::Tensor weights =
-      word_weights(bags, documents_of(*objective), objective->named_buffers()["caption_count"], true);
-  const at::Tensor targets =
-      at::zeros({6, kWords}, at::kDouble).scatter_add(1, bags.ids.masked_fill(~bags.used, 0), weights);
-  auto& head = dynamic_cast<SuperClipHead&>(*objective->named_children()["head"]);
-  const at::Tensor logits = head.linear()(head.hidden(images.patches));
-  EXPECT_NEAR(loss, -(targets * logits.log_softmax(1)).sum().item<double>() / 6, 1e-12);
-  EXPECT_EQ(targets.select(1, 18).sum().item<double>(), 0.0) << "every caption has the start token, so its weight is 0";
-}
-
-TEST(SuperClip, GradientMatchesFiniteDifferences) {
-  const CaptionedImages images;
-  for (const char* yaml : {"{}", "{layers: 1, mlp_ratio: 2}", "{idf: false, chunk: 7}"}) {
-    const auto objective = make_superclip(yaml);
-    std::vector<at::Tensor> leaves = objective->parameters();
-    leaves.push_back(images.patches);
-    StepContext evaluation;
-    evaluation.training = false;
-    const Batch batch = images.batch();
-    objective->before_step({&batch}, {});
-    expect_gradients_match(leaves, [&] { return objective->forward(images.features(), evaluation).total; });
-  }
-}
-
 TEST(SuperClip, ChunkChangesNothing) {
   const CaptionedImages images;
-  const double whole = make_superclip()->forward(images.features(), {}).total.item<double>();
-  for (const char* yaml : {"{chunk: 1}", "{chunk: 7}", "{chunk: 20}", "{chunk: 1000}"})
-    EXPECT_NEAR(make_superclip(yaml)->forward(images.features(), {}).total.item<double>(), whole, 1e-14) << yaml;
+  expect_chunks_change_nothing({1, 7, 20, 1000}, [&](const std::string& chunk) {
+    const auto objective = make_superclip("{layers: 1, " + chunk + "}");
+    std::vector<at::Tensor> leaves = objective->parameters();
+    leaves.push_back(images.patches);
+    return loss_and_gradients(objective->forward(images.features(), {}).total, leaves);
+  });
 }
 
 TEST(SuperClip, CountsEachBatchOnceBeforeWeighingWords) {
@@ -205,8 +154,7 @@ TEST(SuperClip, CountsEachBatchOnceBeforeWeighingWords) {
 TEST(SuperClip, EvaluationUsesButDoesNotChangeCounts) {
   const CaptionedImages images;
   const auto objective = make_superclip();
-  StepContext evaluation;
-  evaluation.training = false;
+  const StepContext evaluation{.training = false};
   EXPECT_EQ(objective->forward(images.features(), evaluation).total.item<double>(), 0) << "nothing has been counted";
   const double trained = objective->forward(images.features(), {}).total.item<double>();
   EXPECT_GT(trained, 0);
@@ -226,8 +174,7 @@ TEST(SuperClip, AccumulationCountsAllBatchesBeforeTheFirst) {
     ASSERT_TRUE(parts->looks_ahead());
     const Batch first = images.part(0, 2).batch(), second = images.part(2, 2).batch(), third = images.part(4, 2).batch();
     parts->before_step({&first, &second, &third}, {});
-    StepContext counted;
-    counted.counted = true;
+    const StepContext counted{.counted = true};
     double mean = 0;
     for (const std::int64_t begin : {0, 2, 4})
       mean += parts->forward(images.part(begin, 2).features(), counted).total.item<double>() / 3;
@@ -241,8 +188,7 @@ TEST(SuperClip, ImageWithoutWordsAddsNoLossButCounts) {
   CaptionedImages images;
   const auto objective = make_superclip();
   objective->forward(images.features(), {});
-  StepContext evaluation;
-  evaluation.training = false;
+  const StepContext evaluation{.training = false};
   const double of_all = objective->forward(images.features(), evaluation).total.item<double>() * 6,
                of_first = objective->forward(images.part(0, 1).features(), evaluation).total.item<double>();
   images.mask[0].fill_(false);
@@ -265,8 +211,7 @@ TEST(SuperClip, PaddedPatchesHaveNoEffect) {
   const double masked = objective->forward(features, {}).total.item<double>();
   image.encoder_tokens = images.patches.detach().clone();
   image.encoder_tokens.select(1, 3).fill_(std::nan(""));
-  StepContext evaluation;
-  evaluation.training = false;
+  const StepContext evaluation{.training = false};
   EXPECT_EQ(objective->forward(features, evaluation).total.item<double>(), masked);
 }
 

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "tests/ops/errors.h"
 #include "tests/ops/largest_allocation.h"
+#include "tests/support/error_of.h"
 #include "tests/support/gradcheck.h"
 #include <tessera/models/autocast.h>
 #include <tessera/ops/linear_cross_entropy.h>
@@ -123,14 +123,6 @@ TEST(LinearCrossEntropyOperator, GradientMatchesFiniteDifferences) {
       expect_gradients_match(in.leaves(), [&] { return fused(in, reduction) * 2; });
     }
   }
-}
-
-TEST(LinearCrossEntropyOperator, TiedTableGetsTheSumOfBothGradients) {
-  const Inputs in = random_inputs({6, 9, 4}, at::kDouble, /*with_bias=*/false);
-  expect_gradients_match({in.weight}, [&] {
-    const at::Tensor hidden = at::embedding(in.weight, in.targets.roll(1)).tanh();
-    return linear_cross_entropy(hidden, in.weight, in.targets);
-  });
 }
 
 TEST(LinearCrossEntropyOperator, IgnoredRowsHaveNoEffectAndNoGradient) {
@@ -283,7 +275,7 @@ TEST(LinearCrossEntropyOperator, AcceptsNonContiguousInputs) {
 
 TEST(LinearCrossEntropyOperator, RejectsSecondDerivatives) {
   const Inputs in = random_inputs({4, 5, 3}, at::kDouble, /*with_bias=*/false);
-  EXPECT_EQ(error_of([&] { torch::autograd::grad({fused(in)}, {in.hidden}, {}, std::nullopt, /*create_graph=*/true); }),
+  EXPECT_EQ(error_of<c10::Error>([&] { torch::autograd::grad({fused(in)}, {in.hidden}, {}, std::nullopt, /*create_graph=*/true); }),
             "linear_cross_entropy has no second derivatives");
 }
 
@@ -291,7 +283,7 @@ TEST(LinearCrossEntropyOperator, ErrorsNameWrongInputs) {
   const auto error = [](const std::function<void(Inputs&)>& spoil) {
     Inputs in = random_inputs({7, 5, 3}, at::kFloat, /*with_bias=*/true);
     spoil(in);
-    return error_of([&] { fused(in); });
+    return error_of<c10::Error>([&] { fused(in); });
   };
   EXPECT_EQ(error([](auto& in) { in.hidden = in.hidden[0]; }),
             "linear_cross_entropy: hidden must be floating [T, D] with D at least 1, got Float [3]");
@@ -371,16 +363,6 @@ TEST(LinearSoftCrossEntropyOperator, GradientMatchesFiniteDifferences) {
   }
 }
 
-TEST(LinearSoftCrossEntropyOperator, OneWordOfWeightOneMatchesTheHardTarget) {
-  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-    const Inputs in = random_inputs({30, 50, 8}, dtype, /*with_bias=*/true);
-    const SoftInputs soft{in, in.targets.unsqueeze(1), at::ones({30, 1})};
-    const at::Tensor ours = fused(soft), theirs = fused(in);
-    EXPECT_TRUE(at::equal(ours, theirs));
-    expect_equal(gradients_of(ours, in), gradients_of(theirs, in));
-  }
-}
-
 TEST(LinearSoftCrossEntropyOperator, TileSizeChangesNothing) {
   const SoftInputs soft = random_soft_inputs({33, 100, 8}, 5, at::kDouble, /*with_bias=*/true);
   const at::Tensor whole = fused(soft);
@@ -421,7 +403,7 @@ TEST(LinearSoftCrossEntropyOperator, ErrorsNameWrongInputs) {
     soft.weights.fill_(1);
     soft.ids.clamp_min_(0);
     spoil(soft);
-    return error_of([&] { fused(soft); });
+    return error_of<c10::Error>([&] { fused(soft); });
   };
   EXPECT_EQ(error([](auto& soft) { soft.ids = soft.ids.select(1, 0); }),
             "linear_soft_cross_entropy: ids must be int64 [T, n] = [7, n] with n at least 1, got Long [7]");

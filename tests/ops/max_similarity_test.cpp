@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "tests/ops/errors.h"
 #include "tests/ops/largest_allocation.h"
+#include "tests/support/error_of.h"
 #include "tests/support/gradcheck.h"
 #include <tessera/ops/max_similarity.h>
 
@@ -175,7 +175,7 @@ TEST(MaxSimilarity, ErrorsNameWrongInputs) {
   const Sample s = random_sample(2, 3, 4, 5, 6);
   const auto error = [&](const at::Tensor& patches, const at::Tensor& tokens, const at::Tensor& patch_keep,
                          const at::Tensor& token_keep) {
-    return error_of([&] { max_similarity(patches, tokens, patch_keep, token_keep, std::nullopt); });
+    return error_of<c10::Error>([&] { max_similarity(patches, tokens, patch_keep, token_keep, std::nullopt); });
   };
   EXPECT_EQ(error(s.patches.narrow(1, 0, 0), s.tokens, s.patch_keep, s.token_keep),
             "max_similarity: patches must be [B, P, D] with P at least 1, got [2, 0, 6]");

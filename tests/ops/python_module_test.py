@@ -81,13 +81,6 @@ class Operators(unittest.TestCase):
         for ours, theirs in zip(tessera.max_similarity(patches, words), tessera.max_similarity(patches, words, *kept)):
             self.assertTrue(torch.equal(ours, theirs))
 
-    def test_an_image_without_kept_patches_has_similarity_0(self):
-        patches, words = torch.randn(2, 5, 4), torch.randn(3, 6, 4)
-        kept = torch.tensor([[True] * 5, [False] * 5])
-        for dtype in (torch.float32, torch.float64):
-            for similarity in tessera.max_similarity(patches.to(dtype), words.to(dtype), kept):
-                self.assertTrue(torch.equal(similarity[1], torch.zeros(3, dtype=dtype)))
-
     def test_a_bias_of_none_means_zeros(self):
         tokens, table = torch.randn(2, 5, 4), torch.randn(7, 4)
         ours, theirs = (tessera.token_max_projection(tokens, None, table, *bias) for bias in ((None,), (torch.zeros(7),)))

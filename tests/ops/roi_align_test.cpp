@@ -3,12 +3,12 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "tests/ops/errors.h"
+#include "tests/support/error_of.h"
 #include "tests/support/gradcheck.h"
+#include <tessera/models/autocast.h>
 #include <tessera/ops/roi_align.h>
 
 namespace tessera {
@@ -142,10 +142,8 @@ TEST(RoiAlignOperator, AcceptsViewsAndIgnoresAutocast) {
   const at::Tensor view = with_class_token.slice(1, 1).unflatten(1, {5, 7});
   const at::Tensor right = roi_align(in.features.to(at::kFloat), boxes, in.image);
   EXPECT_TRUE(at::equal(roi_align(view, boxes, in.image), right));
-  at::autocast::set_autocast_enabled(at::kCPU, true);
-  const at::Tensor ours = roi_align(view, boxes, in.image);
-  at::autocast::set_autocast_enabled(at::kCPU, false);
-  EXPECT_TRUE(at::equal(ours, right));
+  const Autocast autocast(at::kCPU);
+  EXPECT_TRUE(at::equal(roi_align(view, boxes, in.image), right));
 }
 
 TEST(RoiAlignOperator, WithoutBoxesTheOutputIsEmptyAndTheGradientZero) {
@@ -159,7 +157,7 @@ TEST(RoiAlignOperator, WithoutBoxesTheOutputIsEmptyAndTheGradientZero) {
 
 TEST(RoiAlignOperator, ErrorsNameWrongInputs) {
   const at::Tensor features = at::zeros({2, 3, 4, 5}), boxes = at::zeros({3, 4}), image = at::zeros({3}, at::kLong);
-  const auto error = [](const auto&... arguments) { return error_of([&] { roi_align(arguments...); }); };
+  const auto error = [](const auto&... arguments) { return error_of<c10::Error>([&] { roi_align(arguments...); }); };
   EXPECT_EQ(error(features[0], boxes, image), "roi_align: features must be floating [B, H, W, C], got Float [3, 4, 5]");
   EXPECT_EQ(error(features.slice(1, 0, 0), boxes, image),
             "roi_align: features must hold at least one number, got [2, 0, 4, 5]");

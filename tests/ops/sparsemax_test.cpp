@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "tests/ops/errors.h"
+#include "tests/support/error_of.h"
 #include "tests/support/gradcheck.h"
 #include <tessera/ops/sparsemax.h>
 
@@ -77,11 +77,11 @@ TEST(Sparsemax, NonFiniteScoresGiveNanInTheirRow) {
 }
 
 TEST(Sparsemax, ErrorsNameWrongInputs) {
-  EXPECT_EQ(error_of([] {
+  EXPECT_EQ(error_of<c10::Error>([] {
               sparsemax(at::zeros({3, 0}));
             }),
             "sparsemax: scores must be floating with at least one entry along dimension -1, got Float [3, 0]");
-  EXPECT_EQ(error_of([] { sparsemax(at::zeros({3}, at::kLong)); }),
+  EXPECT_EQ(error_of<c10::Error>([] { sparsemax(at::zeros({3}, at::kLong)); }),
             "sparsemax: scores must be floating with at least one entry along dimension -1, got Long [3]");
 }
 

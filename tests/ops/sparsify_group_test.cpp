@@ -2,63 +2,39 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "tests/ops/errors.h"
+#include "tests/ops/largest_allocation.h"
+#include "tests/support/error_of.h"
 #include "tests/support/gradcheck.h"
+#include <tessera/models/autocast.h>
 #include <tessera/ops/sparsify_group.h>
 
 namespace tessera {
 namespace {
 
 struct Sample {
-  at::Tensor text, image, mask;
+  at::Tensor text, image, mask, cotangent;
+
+  Sample to(at::ScalarType dtype, at::Device device = at::kCPU) const {
+    const auto leaf = [&](const at::Tensor& x) { return x.detach().to(device, dtype).requires_grad_(true); };
+    return {leaf(text), leaf(image), mask.to(device), cotangent.to(device, dtype)};
+  }
 };
 
 Sample random_sample(std::int64_t batch, std::int64_t words, std::int64_t patches, std::int64_t width) {
   at::manual_seed(3);
-  return {at::randn({batch, words, width}, at::kDouble).requires_grad_(true),
-          at::randn({batch, patches, width}, at::kDouble).requires_grad_(true), at::rand({batch, words}) < 0.7};
-}
-
-// Computes the definition (SPARC, eq. 2-5) number by number.
-at::Tensor naive(const Sample& s, double threshold) {
-  at::Tensor out = at::zeros(s.text.sizes(), at::kDouble);
-  for (std::int64_t b = 0; b < s.text.size(0); ++b)
-    for (std::int64_t j = 0; j < s.text.size(1); ++j) {
-      if (!s.mask[b][j].item<bool>()) continue;
-      const at::Tensor scores = at::mv(s.image[b].detach(), s.text[b][j].detach());
-      const double low = scores.min().item<double>(), high = scores.max().item<double>();
-      std::vector<double> weights;
-      double sum = 0;
-      for (std::int64_t k = 0; k < scores.size(0); ++k) {
-        const double z = (scores[k].item<double>() - low) / (high - low);
-        weights.push_back(z >= threshold ? z : 0);
-        sum += weights.back();
-      }
-      for (std::int64_t k = 0; k < scores.size(0); ++k)
-        out[b][j] += weights[static_cast<std::size_t>(k)] / sum * s.image[b][k].detach();
-    }
-  return out;
-}
-
-TEST(SparsifyGroup, MatchesTheDefinition) {
-  const Sample s = random_sample(3, 4, 7, 5);
-  for (const std::optional<double> threshold :
-       {std::optional<double>(), std::optional<double>(0.5), std::optional<double>(1.0), std::optional<double>(0.0)}) {
-    SparsifySettings settings;
-    settings.threshold = threshold;
-    EXPECT_TRUE(at::allclose(sparsify_group(s.text, s.image, s.mask, settings), naive(s, threshold.value_or(1.0 / 7)),
-                             1e-10, 1e-12));
-  }
+  // bfloat16 can represent these numbers, so every type starts from the same values.
+  const auto numbers = [&](at::IntArrayRef shape) { return at::randn(shape).to(at::kBFloat16).to(at::kDouble); };
+  return {numbers({batch, words, width}), numbers({batch, patches, width}), at::rand({batch, words}) < 0.7,
+          numbers({batch, words, width})};
 }
 
 TEST(SparsifyGroup, GradientsMatchFiniteDifferences) {
-  const Sample s = random_sample(2, 3, 4, 3);
-  const at::Tensor weight = at::randn({2, 3, 3}, at::kDouble);
+  const Sample s = random_sample(2, 3, 4, 3).to(at::kDouble);
   for (const char* kind : {"minmax", "softmax"}) {
     SparsifySettings settings;
     settings.weights = kind;
     expect_gradients_match({s.text, s.image},
-                           [&] { return (sparsify_group(s.text, s.image, s.mask, settings) * weight).sum(); });
+                           [&] { return (sparsify_group(s.text, s.image, s.mask, settings) * s.cotangent).sum(); });
   }
 }
 
@@ -98,7 +74,7 @@ TEST(SparsifyGroup, KeepsWeightsEqualToTheThreshold) {
 TEST(SparsifyGroup, ErrorsNameWrongInputs) {
   const auto error = [](const at::Tensor& text, const at::Tensor& image, const at::Tensor& mask,
                         const SparsifySettings& settings = {}) {
-    return error_of([&] { sparsify_group(text, image, mask, settings); });
+    return error_of<c10::Error>([&] { sparsify_group(text, image, mask, settings); });
   };
   const at::Tensor text = at::zeros({2, 3, 4}), image = at::zeros({2, 5, 4}), mask = at::ones({2, 3}, at::kBool);
   EXPECT_EQ(error(at::zeros({3, 4}), image, mask), "sparsify_group: text_tokens must be [B, L, D], got [3, 4]");
@@ -117,6 +93,172 @@ TEST(SparsifyGroup, ErrorsNameWrongInputs) {
   EXPECT_EQ(error(text, image, mask, {.threshold = 2.0}), "sparsify_group: threshold must be in [0, 1], got 2");
   EXPECT_EQ(error(text, image, mask, {.softmax_temperature = 0.0}),
             "sparsify_group: softmax_temperature must be above 0, got 0");
+}
+
+// The fused operator, in float32 and bfloat16, must match the composed operations, in float64. Golden cases hold the fused operator's
+// results.
+
+struct Outcome {
+  at::Tensor grouped, grad_text, grad_image;
+};
+
+Outcome evaluate(const Sample& s, const SparsifySettings& settings = {}) {
+  const at::Tensor grouped = sparsify_group(s.text, s.image, s.mask, settings);
+  const auto gradients = torch::autograd::grad({grouped}, {s.text, s.image}, {s.cotangent});
+  return {grouped.detach(), gradients[0], gradients[1]};
+}
+
+void expect_close(const char* what, const at::Tensor& ours, const at::Tensor& theirs, double tolerance) {
+  ASSERT_EQ(ours.sizes(), theirs.sizes()) << what;
+  if (ours.numel() == 0) return;
+  const double error = (ours.to(at::kCPU, at::kDouble) - theirs.to(at::kCPU, at::kDouble)).abs().max().item<double>();
+  EXPECT_LE(error, tolerance * (1 + theirs.abs().max().item<double>())) << what;
+}
+
+void expect_close(const Outcome& ours, const Outcome& theirs, double tolerance = 1e-5) {
+  expect_close("grouped", ours.grouped, theirs.grouped, tolerance);
+  expect_close("gradient of text_tokens", ours.grad_text, theirs.grad_text, tolerance);
+  expect_close("gradient of image_tokens", ours.grad_image, theirs.grad_image, tolerance);
+}
+
+std::vector<SparsifySettings> all_settings() {
+  return {{},
+          {.threshold = 0.5},
+          {.threshold = 1.0},
+          {.sparsify = false},
+          {.weights = "softmax"},
+          {.weights = "softmax", .softmax_temperature = 3.0}};
+}
+
+const std::vector<std::vector<std::int64_t>> kShapes = {
+    {2, 5, 7, 8}, {3, 17, 20, 13}, {1, 1, 1, 8},     {2, 4, 1100, 3}, {2, 0, 4, 8},
+    {0, 3, 4, 8}, {2, 3, 4, 0},    {1, 130, 33, 40}, {2, 3, 9, 1},
+};
+
+TEST(FusedSparsifyGroup, MatchesTheComposedOperations) {
+  for (const auto& shape : kShapes) {
+    const Sample sample = random_sample(shape[0], shape[1], shape[2], shape[3]);
+    for (const SparsifySettings& settings : all_settings()) {
+      SCOPED_TRACE(testing::Message() << at::IntArrayRef(shape) << " " << settings.weights);
+      expect_close(evaluate(sample.to(at::kFloat), settings), evaluate(sample.to(at::kDouble), settings));
+    }
+  }
+}
+
+TEST(FusedSparsifyGroup, SingleGradientsAreTheSame) {
+  const Sample s = random_sample(2, 5, 7, 8).to(at::kFloat);
+  const Outcome both = evaluate(s);
+  const auto alone = [&](const at::Tensor& text, const at::Tensor& image, const at::Tensor& leaf) {
+    return torch::autograd::grad({sparsify_group(text, image, s.mask, {})}, {leaf}, {s.cotangent})[0];
+  };
+  EXPECT_TRUE(at::equal(alone(s.text, s.image.detach(), s.text), both.grad_text));
+  EXPECT_TRUE(at::equal(alone(s.text.detach(), s.image, s.image), both.grad_image));
+}
+
+TEST(FusedSparsifyGroup, AcceptsNonContiguousTensors) {
+  const Sample plain = random_sample(3, 5, 7, 8).to(at::kFloat);
+  const Outcome expected = evaluate(plain);
+  const auto strided = [](const at::Tensor& x) { return x.detach().mT().contiguous().mT().requires_grad_(true); };
+  expect_close(evaluate({strided(plain.text), strided(plain.image), plain.mask.t().contiguous().t(),
+                         plain.cotangent.mT().contiguous().mT()}),
+               expected, 0);
+  // Uses every second row of a larger tensor, then one image for all captions.
+  const auto spread = [](const at::Tensor& x) {
+    return at::stack({x.detach(), at::full_like(x, std::nan(""))}, 2).select(2, 0).requires_grad_(true);
+  };
+  expect_close(evaluate({spread(plain.text), spread(plain.image), plain.mask, plain.cotangent}), expected, 0);
+  Sample shared = plain;
+  shared.image = plain.image.detach().slice(0, 0, 1).expand({3, 7, 8}).requires_grad_(true);
+  Sample copied = plain;
+  copied.image = shared.image.detach().contiguous().requires_grad_(true);
+  expect_close(evaluate(shared), evaluate(copied), 0);
+  // The gradient of a sum is a single number, expanded to the shape of the output.
+  const auto of_sum =
+      torch::autograd::grad({sparsify_group(plain.text, plain.image, plain.mask, {}).sum()}, {plain.text, plain.image});
+  Sample ones = plain;
+  ones.cotangent = at::ones_like(plain.cotangent);
+  EXPECT_TRUE(at::equal(of_sum[1], evaluate(ones).grad_image));
+}
+
+TEST(FusedSparsifyGroup, ResultHasTheWiderTypeOfTheTokens) {
+  const Sample s = random_sample(2, 3, 6, 8);
+  const auto type_of = [&](at::ScalarType text, at::ScalarType image) {
+    return sparsify_group(s.text.to(text), s.image.to(image), s.mask, {}).scalar_type();
+  };
+  EXPECT_EQ(type_of(at::kBFloat16, at::kBFloat16), at::kBFloat16);
+  EXPECT_EQ(type_of(at::kHalf, at::kHalf), at::kHalf);
+  EXPECT_EQ(type_of(at::kBFloat16, at::kFloat), at::kFloat);
+  EXPECT_EQ(type_of(at::kHalf, at::kBFloat16), at::kFloat);
+  EXPECT_EQ(type_of(at::kFloat, at::kDouble), at::kDouble);
+}
+
+TEST(FusedSparsifyGroup, BFloat16IsAccumulatedInFloat) {
+  const Sample s = random_sample(2, 5, 20, 64);
+  const Outcome ours = evaluate(s.to(at::kBFloat16)), theirs = evaluate(s.to(at::kFloat));
+  // On the CPU, only the final results are rounded to bfloat16.
+  EXPECT_TRUE(at::equal(ours.grouped, theirs.grouped.to(at::kBFloat16)));
+  EXPECT_TRUE(at::equal(ours.grad_text, theirs.grad_text.to(at::kBFloat16)));
+  EXPECT_TRUE(at::equal(ours.grad_image, theirs.grad_image.to(at::kBFloat16)));
+  expect_close(evaluate(s.to(at::kHalf)), theirs, 1e-3);
+}
+
+TEST(FusedSparsifyGroup, AutocastChangesNothing) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    const Sample s = random_sample(2, 5, 7, 8).to(dtype);
+    const Outcome expected = evaluate(s);
+    const Autocast autocast(at::kCPU);
+    const at::Tensor ours = sparsify_group(s.text, s.image, s.mask, {});
+    EXPECT_EQ(ours.scalar_type(), dtype);
+    EXPECT_TRUE(at::equal(ours, expected.grouped));
+  }
+}
+
+TEST(FusedSparsifyGroup, NeitherPassHoldsTheSimilarities) {
+  const Sample s = random_sample(64, 40, 60, 8).to(at::kFloat);
+  const std::int64_t similarities = 64 * 40 * 60 * 4, largest_input = 64 * 60 * 8 * 4;
+  const LargestAllocation allocation;
+  evaluate(s);
+  EXPECT_LE(allocation.bytes(), largest_input);
+  EXPECT_LT(largest_input, similarities);
+}
+
+TEST(FusedSparsifyGroup, RejectsSecondDerivatives) {
+  const Sample s = random_sample(1, 2, 3, 8).to(at::kFloat);
+  const at::Tensor grouped = sparsify_group(s.text, s.image, s.mask, {});
+  EXPECT_EQ(error_of<c10::Error>([&] { torch::autograd::grad({grouped}, {s.text}, {s.cotangent}, true, /*create_graph=*/true); }),
+            "sparsify_group has no second derivatives in float32 and bfloat16: give it float64 tokens");
+}
+
+class FusedSparsifyGroupOnGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "no GPU";
+  }
+};
+
+TEST_F(FusedSparsifyGroupOnGpu, MatchesTheCpu) {
+  for (const auto& shape : kShapes) {
+    const Sample sample = random_sample(shape[0], shape[1], shape[2], shape[3]);
+    for (const SparsifySettings& settings : all_settings()) {
+      SCOPED_TRACE(testing::Message() << at::IntArrayRef(shape) << " " << settings.weights);
+      const Outcome theirs = evaluate(sample.to(at::kDouble), settings);
+      expect_close(evaluate(sample.to(at::kFloat, at::kCUDA), settings), theirs, 1e-4);
+    }
+  }
+}
+
+TEST_F(FusedSparsifyGroupOnGpu, BFloat16MatchesTheCpu) {
+  const Sample sample = random_sample(3, 33, 196, 64);
+  // Softmax weights change continuously, so rounding a similarity differently has only a small effect.
+  const SparsifySettings settings = {.weights = "softmax", .softmax_temperature = 8.0};
+  expect_close(evaluate(sample.to(at::kBFloat16, at::kCUDA), settings), evaluate(sample.to(at::kDouble), settings),
+               2e-2);
+}
+
+TEST_F(FusedSparsifyGroupOnGpu, ErrorNamesTensorsOnTwoDevices) {
+  const Sample s = random_sample(2, 3, 4, 8);
+  EXPECT_EQ(error_of<c10::Error>([&] { sparsify_group(s.text.to(at::kCUDA), s.image, s.mask, {}); }),
+            "sparsify_group: text_tokens, image_tokens and text_mask must be on one device, got cuda:0, cpu and cpu");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -24,6 +25,16 @@ inline std::vector<std::string> golden_cases(const std::string& system, const st
   for (const std::string& path : probe::case_files(test_data("golden/" + system)))
     if (std::filesystem::path(path).filename().string().starts_with(prefix)) paths.push_back(path);
   if (paths.empty()) throw std::runtime_error("tests/data/golden/" + system + " holds no case named " + prefix + "*");
+  return paths;
+}
+
+/// Returns the cases of several systems whose file names begin with one of the prefixes given for the system.
+inline std::vector<std::string> golden_cases_of(
+    const std::vector<std::pair<std::string, std::vector<std::string>>>& systems) {
+  std::vector<std::string> paths;
+  for (const auto& [system, prefixes] : systems)
+    for (const std::string& prefix : prefixes)
+      for (const std::string& path : golden_cases(system, prefix)) paths.push_back(path);
   return paths;
 }
 
