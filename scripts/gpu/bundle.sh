@@ -31,7 +31,7 @@ out=$(cd "$out" && pwd)
 cd "$(dirname "$0")/../.."
 
 build="build-gpu-bundle"
-tests=(kernels_tests ops_tests models_tests optim_tests step_tests distributed_tests nccl_tests)
+tests=(kernels_tests ops_tests models_tests core_tests step_tests distributed_tests nccl_tests)
 scripts/setup.sh --gpu-bundle --no-build
 ninja -C "$build" -j "$jobs" "${tests[@]}" tessera-bench tessera_ops
 

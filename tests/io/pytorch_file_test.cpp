@@ -16,7 +16,7 @@ std::string file_named(const std::string& name) {
   return test_data("pytorch/" + name);
 }
 
-std::string error_of(const std::string& path) {
+std::string reading_error(const std::string& path) {
   try {
     load_pytorch_file(path);
   } catch (const UserError& error) {
@@ -68,7 +68,7 @@ TEST(PytorchFile, ReadsParametersAndBuffersOfAWholeModule) {
 TEST(PytorchFile, AFileFromBeforePytorch1_6IsRefusedWithAWayToConvertIt) {
   const std::string path = file_named("before_1_6.pt");
   EXPECT_TRUE(is_pytorch_file(path));
-  EXPECT_EQ(error_of(path),
+  EXPECT_EQ(reading_error(path),
             path +
                 ": a pickle without an archive around it, as PyTorch wrote before 1.6, is not supported; three lines "
                 "of Python convert it: import torch; state = torch.load('" +
@@ -77,7 +77,7 @@ TEST(PytorchFile, AFileFromBeforePytorch1_6IsRefusedWithAWayToConvertIt) {
 }
 
 TEST(PytorchFile, TheErrorForAFileWithoutAModelListsItsKeys) {
-  EXPECT_EQ(error_of(file_named("no_model.pt")),
+  EXPECT_EQ(reading_error(file_named("no_model.pt")),
             file_named("no_model.pt") +
                 ": no model in it: expected tensors, or a dict `state_dict`, `model_state_dict` or `model`; its keys: "
                 "epoch and best");
@@ -85,7 +85,7 @@ TEST(PytorchFile, TheErrorForAFileWithoutAModelListsItsKeys) {
 
 TEST(PytorchFile, APickleThatRunsCodeIsRefused) {
   const std::string path = file_named("runs_code.pt");
-  EXPECT_EQ(error_of(path), path + ": its pickle calls posix.system, which no model needs: the file is refused, nothing was run");
+  EXPECT_EQ(reading_error(path), path + ": its pickle calls posix.system, which no model needs: the file is refused, nothing was run");
 }
 
 TEST(PytorchFile, ATruncatedOrDamagedFileIsRefusedInOneLine) {
@@ -93,7 +93,7 @@ TEST(PytorchFile, ATruncatedOrDamagedFileIsRefusedInOneLine) {
   const std::string path =
       (std::filesystem::temp_directory_path() / ("tessera_pytorch_" + std::to_string(::getpid()) + ".pt")).string();
   write_file(path, whole.substr(0, whole.size() / 2));
-  EXPECT_EQ(error_of(path), path + ": cut off, or not a PyTorch file: it begins like a zip archive, but the list of "
+  EXPECT_EQ(reading_error(path), path + ": cut off, or not a PyTorch file: it begins like a zip archive, but the list of "
                                    "contents at the end is missing");
 
   // Change the sizes of `plain` in the pickle from (3, 4) to (127, 4), which is more than its storage holds.
@@ -103,7 +103,7 @@ TEST(PytorchFile, ATruncatedOrDamagedFileIsRefusedInOneLine) {
   ASSERT_NE(place, std::string::npos);
   changed[place + 1] = 127;
   write_file(path, changed);
-  EXPECT_NE(error_of(path).find("reaches outside its storage of 12 numbers"), std::string::npos) << error_of(path);
+  EXPECT_NE(reading_error(path).find("reaches outside its storage of 12 numbers"), std::string::npos) << reading_error(path);
 
   // Flip one bit of the data of `plain` (0 to 11 in float32).
   changed = whole;
@@ -111,7 +111,7 @@ TEST(PytorchFile, ATruncatedOrDamagedFileIsRefusedInOneLine) {
   ASSERT_NE(data, std::string::npos);
   changed[data + 2] ^= 1;
   write_file(path, changed);
-  const std::string damaged = error_of(path);
+  const std::string damaged = reading_error(path);
   EXPECT_TRUE(damaged.starts_with(path + ": tensor ")) << damaged;
   EXPECT_NE(damaged.find(" is damaged: the checksum of its data (CRC-32) differs from the file's"), std::string::npos)
       << damaged;

@@ -16,20 +16,20 @@ namespace {
 constexpr std::int64_t kIgnored = -100;
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-struct Inputs {
+struct LossInputs {
   at::Tensor hidden, weight, targets, bias;
   std::vector<at::Tensor> leaves() const {
     return bias.defined() ? std::vector{hidden, weight, bias} : std::vector{hidden, weight};
   }
 };
 
-struct Shape {
+struct LossShape {
   std::int64_t rows, vocabulary, width;
 };
 
-Inputs random_inputs(const Shape& s, at::ScalarType dtype, bool with_bias, double ignored = 0) {
+LossInputs random_inputs(const LossShape& s, at::ScalarType dtype, bool with_bias, double ignored = 0) {
   at::manual_seed(7);
-  Inputs in;
+  LossInputs in;
   in.hidden = at::randn({s.rows, s.width}, at::kDouble);
   in.weight = at::randn({s.vocabulary, s.width}, at::kDouble);
   if (with_bias) in.bias = at::randn({s.vocabulary}, at::kDouble);
@@ -40,25 +40,25 @@ Inputs random_inputs(const Shape& s, at::ScalarType dtype, bool with_bias, doubl
   return in;
 }
 
-Inputs as(const Inputs& in, at::ScalarType dtype) {
+LossInputs as(const LossInputs& in, at::ScalarType dtype) {
   const auto leaf = [&](const at::Tensor& x) {
     return x.defined() ? x.detach().to(dtype).requires_grad_(true) : at::Tensor();
   };
   return {leaf(in.hidden), leaf(in.weight), in.targets, leaf(in.bias)};
 }
 
-at::Tensor fused(const Inputs& in, at::Reduction::Reduction reduction = at::Reduction::Mean) {
+at::Tensor fused(const LossInputs& in, at::Reduction::Reduction reduction = at::Reduction::Mean) {
   return linear_cross_entropy(in.hidden, in.weight, in.targets, kIgnored, in.bias, reduction);
 }
 
 // Computes the loss with LibTorch's operators, which hold all logits [T, V].
-at::Tensor composed(const Inputs& in, at::Reduction::Reduction reduction = at::Reduction::Mean) {
+at::Tensor composed(const LossInputs& in, at::Reduction::Reduction reduction = at::Reduction::Mean) {
   const at::Tensor logits = at::linear(in.hidden, in.weight, in.bias.defined() ? std::optional(in.bias) : std::nullopt);
   return at::cross_entropy_loss(logits, in.targets, {}, reduction, kIgnored);
 }
 
 // Returns the gradients of 3 * loss.
-std::vector<at::Tensor> gradients_of(const at::Tensor& loss, const Inputs& in) {
+std::vector<at::Tensor> gradients_of(const at::Tensor& loss, const LossInputs& in) {
   return torch::autograd::grad({loss}, in.leaves(), {at::full({}, 3.0, loss.options())});
 }
 
@@ -80,17 +80,17 @@ void expect_equal(const std::vector<at::Tensor>& ours, const std::vector<at::Ten
 }
 
 // The last shape has more than one tile of rows.
-const std::vector<Shape> kShapes = {{1, 1, 1}, {1, 2, 3}, {5, 7, 4}, {33, 100, 8}, {20, 1030, 17}, {300, 60000, 2}};
+const std::vector<LossShape> kLossShapes = {{1, 1, 1}, {1, 2, 3}, {5, 7, 4}, {33, 100, 8}, {20, 1030, 17}, {300, 60000, 2}};
 
 TEST(LinearCrossEntropyOperator, MatchesTheComposedOperationsForwardAndBackward) {
-  for (const Shape& shape : kShapes) {
+  for (const LossShape& shape : kLossShapes) {
     for (const bool with_bias : {false, true}) {
       for (const auto reduction : {at::Reduction::Mean, at::Reduction::Sum}) {
         SCOPED_TRACE(testing::Message() << "T=" << shape.rows << " V=" << shape.vocabulary << " D=" << shape.width
                                         << " bias=" << with_bias << " reduction=" << reduction);
-        Inputs in = random_inputs(shape, at::kFloat, with_bias, 0.3);
+        LossInputs in = random_inputs(shape, at::kFloat, with_bias, 0.3);
         in.targets[-1] = 0;  // so that at least one row is not ignored
-        const Inputs wide = as(in, at::kDouble);
+        const LossInputs wide = as(in, at::kDouble);
         const at::Tensor ours = fused(in, reduction), theirs = composed(wide, reduction);
         EXPECT_EQ(ours.scalar_type(), at::kFloat);
         expect_near(ours, theirs, 1e-5);
@@ -105,8 +105,8 @@ TEST(LinearCrossEntropyOperator, MatchesTheComposedOperationsForwardAndBackward)
 }
 
 TEST(LinearCrossEntropyOperator, Float64MatchesTheComposedOperations) {
-  for (const Shape& shape : kShapes) {
-    Inputs in = random_inputs(shape, at::kDouble, /*with_bias=*/true, 0.3);
+  for (const LossShape& shape : kLossShapes) {
+    LossInputs in = random_inputs(shape, at::kDouble, /*with_bias=*/true, 0.3);
     in.targets[-1] = 0;
     const at::Tensor ours = fused(in), theirs = composed(in);
     EXPECT_EQ(ours.scalar_type(), at::kDouble);
@@ -119,7 +119,7 @@ TEST(LinearCrossEntropyOperator, Float64MatchesTheComposedOperations) {
 TEST(LinearCrossEntropyOperator, GradientMatchesFiniteDifferences) {
   for (const bool with_bias : {false, true}) {
     for (const auto reduction : {at::Reduction::Mean, at::Reduction::Sum}) {
-      const Inputs in = random_inputs({5, 6, 3}, at::kDouble, with_bias, 0.3);
+      const LossInputs in = random_inputs({5, 6, 3}, at::kDouble, with_bias, 0.3);
       expect_gradients_match(in.leaves(), [&] { return fused(in, reduction) * 2; });
     }
   }
@@ -128,11 +128,11 @@ TEST(LinearCrossEntropyOperator, GradientMatchesFiniteDifferences) {
 TEST(LinearCrossEntropyOperator, IgnoredRowsHaveNoEffectAndNoGradient) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     for (const double spoiled : {kNaN, std::numeric_limits<double>::infinity()}) {
-      const Inputs in = random_inputs({30, 50, 8}, dtype, /*with_bias=*/true, 0.5);
+      const LossInputs in = random_inputs({30, 50, 8}, dtype, /*with_bias=*/true, 0.5);
       const at::Tensor ignored = in.targets == kIgnored;
       const at::Tensor clean = fused(in);
       const auto wanted = gradients_of(clean, in);
-      Inputs dirty = in;
+      LossInputs dirty = in;
       dirty.hidden = in.hidden.detach().masked_fill(ignored.unsqueeze(1), spoiled).requires_grad_(true);
       const at::Tensor loss = fused(dirty);
       EXPECT_TRUE(at::equal(loss, clean));
@@ -147,7 +147,7 @@ TEST(LinearCrossEntropyOperator, LossWithoutATargetIsZeroWithoutGradient) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     for (const std::int64_t rows : {0, 4}) {
       for (const auto reduction : {at::Reduction::Mean, at::Reduction::Sum}) {
-        Inputs in = random_inputs({rows, 5, 3}, dtype, /*with_bias=*/true);
+        LossInputs in = random_inputs({rows, 5, 3}, dtype, /*with_bias=*/true);
         in.targets.fill_(kIgnored);
         const at::Tensor loss = fused(in, reduction);
         EXPECT_EQ(loss.item<double>(), 0);
@@ -158,7 +158,7 @@ TEST(LinearCrossEntropyOperator, LossWithoutATargetIsZeroWithoutGradient) {
 }
 
 TEST(LinearCrossEntropyOperator, IgnoreIndexMayBeARowOfTheTable) {
-  Inputs in = random_inputs({20, 6, 4}, at::kFloat, /*with_bias=*/false);
+  LossInputs in = random_inputs({20, 6, 4}, at::kFloat, /*with_bias=*/false);
   in.targets.masked_fill_(at::arange(20) % 3 == 0, 2);
   const at::Tensor ours = linear_cross_entropy(in.hidden, in.weight, in.targets, 2);
   expect_near(ours, at::cross_entropy_loss(at::linear(in.hidden, in.weight), in.targets, {}, at::Reduction::Mean, 2),
@@ -167,7 +167,7 @@ TEST(LinearCrossEntropyOperator, IgnoreIndexMayBeARowOfTheTable) {
 
 TEST(LinearCrossEntropyOperator, LargeLogitsDoNotOverflow) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-    Inputs in = random_inputs({10, 40, 6}, dtype, /*with_bias=*/false);
+    LossInputs in = random_inputs({10, 40, 6}, dtype, /*with_bias=*/false);
     in.hidden = (in.hidden.detach() * 1e4).requires_grad_(true);
     const at::Tensor ours = fused(in), theirs = composed(in);
     EXPECT_TRUE(ours.isfinite().item<bool>());
@@ -179,7 +179,7 @@ TEST(LinearCrossEntropyOperator, LargeLogitsDoNotOverflow) {
 
 TEST(LinearCrossEntropyOperator, NanInACountedRowIsNotHidden) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-    const Inputs in = random_inputs({6, 50, 4}, dtype, /*with_bias=*/false);
+    const LossInputs in = random_inputs({6, 50, 4}, dtype, /*with_bias=*/false);
     in.hidden.detach()[3][1] = kNaN;
     const at::Tensor loss = fused(in);
     EXPECT_TRUE(loss.isnan().item<bool>());
@@ -188,7 +188,7 @@ TEST(LinearCrossEntropyOperator, NanInACountedRowIsNotHidden) {
 }
 
 TEST(LinearCrossEntropyOperator, RetainedGraphRepeatsItsGradient) {
-  const Inputs in = random_inputs({20, 60, 5}, at::kFloat, /*with_bias=*/true, 0.3);
+  const LossInputs in = random_inputs({20, 60, 5}, at::kFloat, /*with_bias=*/true, 0.3);
   const at::Tensor loss = fused(in);
   const auto gradients = [&](double scale) {
     return torch::autograd::grad({loss}, in.leaves(), {at::full({}, scale)}, /*retain_graph=*/true);
@@ -199,10 +199,10 @@ TEST(LinearCrossEntropyOperator, RetainedGraphRepeatsItsGradient) {
 }
 
 TEST(LinearCrossEntropyOperator, ComputesOnlyRequestedGradients) {
-  const Inputs in = random_inputs({20, 4000, 5}, at::kFloat, /*with_bias=*/true, 0.3);
+  const LossInputs in = random_inputs({20, 4000, 5}, at::kFloat, /*with_bias=*/true, 0.3);
   const auto wanted = gradients_of(fused(in), in);
   for (std::size_t only = 0; only < 3; ++only) {
-    const Inputs some = as(in, at::kFloat);
+    const LossInputs some = as(in, at::kFloat);
     for (std::size_t i = 0; i < 3; ++i) some.leaves()[i].set_requires_grad(i == only);
     const auto gradient = torch::autograd::grad({fused(some)}, {some.leaves()[only]}, {at::full({}, 3.0)});
     EXPECT_TRUE(at::equal(gradient[0], wanted[only])) << only;
@@ -213,7 +213,7 @@ TEST(LinearCrossEntropyOperator, ComputesOnlyRequestedGradients) {
 }
 
 TEST(LinearCrossEntropyOperator, LossWithoutGradientsIsTheSameAndAllocatesNone) {
-  const Inputs in = random_inputs({10, 4000, 200}, at::kFloat, /*with_bias=*/true, 0.3);
+  const LossInputs in = random_inputs({10, 4000, 200}, at::kFloat, /*with_bias=*/true, 0.3);
   const at::Tensor expected = fused(in);
   const at::NoGradGuard no_grad;
   const LargestAllocation largest;
@@ -222,17 +222,17 @@ TEST(LinearCrossEntropyOperator, LossWithoutGradientsIsTheSameAndAllocatesNone) 
 }
 
 TEST(LinearCrossEntropyOperator, AllocatesNoBlockAsLargeAsTheLogits) {
-  const Inputs in = random_inputs({2000, 49408, 4}, at::kFloat, /*with_bias=*/true);
+  const LossInputs in = random_inputs({2000, 49408, 4}, at::kFloat, /*with_bias=*/true);
   const LargestAllocation largest;
   gradients_of(fused(in), in);
   EXPECT_LE(largest.bytes(), 4 * 2000 * 49408 / 5);
 }
 
 TEST(LinearCrossEntropyOperator, IsDeterministic) {
-  for (const Shape& shape : kShapes) {
+  for (const LossShape& shape : kLossShapes) {
     std::vector<std::vector<at::Tensor>> runs;
     for (int run = 0; run < 2; ++run) {
-      const Inputs in = random_inputs(shape, at::kFloat, /*with_bias=*/true, 0.3);
+      const LossInputs in = random_inputs(shape, at::kFloat, /*with_bias=*/true, 0.3);
       const at::Tensor loss = fused(in);
       runs.push_back(gradients_of(loss, in));
       runs.back().push_back(loss);
@@ -243,7 +243,7 @@ TEST(LinearCrossEntropyOperator, IsDeterministic) {
 
 TEST(LinearCrossEntropyOperator, NarrowTypesComputeInFloat) {
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
-    const Inputs narrow = random_inputs({20, 70, 5}, dtype, /*with_bias=*/true, 0.3), wide = as(narrow, at::kFloat);
+    const LossInputs narrow = random_inputs({20, 70, 5}, dtype, /*with_bias=*/true, 0.3), wide = as(narrow, at::kFloat);
     const at::Tensor ours = fused(narrow), theirs = fused(wide);
     EXPECT_EQ(ours.scalar_type(), at::kFloat);
     EXPECT_TRUE(at::equal(ours, theirs));
@@ -253,7 +253,7 @@ TEST(LinearCrossEntropyOperator, NarrowTypesComputeInFloat) {
 }
 
 TEST(LinearCrossEntropyOperator, ComputesInFloatUnderAutocast) {
-  const Inputs in = random_inputs({20, 70, 5}, at::kFloat, /*with_bias=*/true, 0.3);
+  const LossInputs in = random_inputs({20, 70, 5}, at::kFloat, /*with_bias=*/true, 0.3);
   const at::Tensor narrow = in.hidden.detach().to(at::kBFloat16);
   const at::Tensor expected = fused(in), of_narrow = linear_cross_entropy(narrow.to(at::kFloat), in.weight, in.targets);
   const Autocast autocast(at::kCPU);
@@ -262,8 +262,8 @@ TEST(LinearCrossEntropyOperator, ComputesInFloatUnderAutocast) {
 }
 
 TEST(LinearCrossEntropyOperator, AcceptsNonContiguousInputs) {
-  const Inputs in = random_inputs({20, 70, 6}, at::kFloat, /*with_bias=*/true, 0.3);
-  const Inputs strided = {in.hidden.detach().t().contiguous().t().requires_grad_(true),
+  const LossInputs in = random_inputs({20, 70, 6}, at::kFloat, /*with_bias=*/true, 0.3);
+  const LossInputs strided = {in.hidden.detach().t().contiguous().t().requires_grad_(true),
                           in.weight.detach().t().contiguous().t().requires_grad_(true),
                           at::stack({in.targets, in.targets}, 1).select(1, 0),
                           at::stack({in.bias, in.bias}, 1).detach().select(1, 0).requires_grad_(true)};
@@ -274,14 +274,14 @@ TEST(LinearCrossEntropyOperator, AcceptsNonContiguousInputs) {
 }
 
 TEST(LinearCrossEntropyOperator, RejectsSecondDerivatives) {
-  const Inputs in = random_inputs({4, 5, 3}, at::kDouble, /*with_bias=*/false);
+  const LossInputs in = random_inputs({4, 5, 3}, at::kDouble, /*with_bias=*/false);
   EXPECT_EQ(error_of<c10::Error>([&] { torch::autograd::grad({fused(in)}, {in.hidden}, {}, std::nullopt, /*create_graph=*/true); }),
             "linear_cross_entropy has no second derivatives");
 }
 
 TEST(LinearCrossEntropyOperator, ErrorsNameWrongInputs) {
-  const auto error = [](const std::function<void(Inputs&)>& spoil) {
-    Inputs in = random_inputs({7, 5, 3}, at::kFloat, /*with_bias=*/true);
+  const auto error = [](const std::function<void(LossInputs&)>& spoil) {
+    LossInputs in = random_inputs({7, 5, 3}, at::kFloat, /*with_bias=*/true);
     spoil(in);
     return error_of<c10::Error>([&] { fused(in); });
   };
@@ -302,13 +302,13 @@ TEST(LinearCrossEntropyOperator, ErrorsNameWrongInputs) {
 }
 
 struct SoftInputs {
-  Inputs in;  // the member `targets` is not used
+  LossInputs in;  // the member `targets` is not used
   at::Tensor ids, weights;
 };
 
 // Returns inputs with up to n target words per row, some of them equal. About a third of the places are unused, and rows 1, 6, 11, ...
 // have no words.
-SoftInputs random_soft_inputs(const Shape& s, std::int64_t n, at::ScalarType dtype, bool with_bias) {
+SoftInputs random_soft_inputs(const LossShape& s, std::int64_t n, at::ScalarType dtype, bool with_bias) {
   SoftInputs out{random_inputs(s, dtype, with_bias), {}, {}};
   out.ids = at::randint(s.vocabulary, {s.rows, n}, at::kLong);
   if (n > 2) out.ids.select(1, 2).copy_(out.ids.select(1, 0));
@@ -326,7 +326,7 @@ at::Tensor fused(const SoftInputs& soft, at::Reduction::Reduction reduction = at
 }
 
 // Computes the loss with full logits and targets [T, V].
-at::Tensor composed(const SoftInputs& soft, const Inputs& in, at::Reduction::Reduction reduction) {
+at::Tensor composed(const SoftInputs& soft, const LossInputs& in, at::Reduction::Reduction reduction) {
   const at::Tensor logits = at::linear(in.hidden, in.weight, in.bias.defined() ? std::optional(in.bias) : std::nullopt);
   const at::Tensor target = at::zeros_like(logits).scatter_add(1, soft.ids.clamp_min(0),
                                                                soft.weights.to(logits.scalar_type()));
@@ -335,13 +335,13 @@ at::Tensor composed(const SoftInputs& soft, const Inputs& in, at::Reduction::Red
 }
 
 TEST(LinearSoftCrossEntropyOperator, MatchesTheComposedOperationsForwardAndBackward) {
-  for (const Shape& shape : kShapes) {
+  for (const LossShape& shape : kLossShapes) {
     for (const std::int64_t n : {1, 3, 40}) {
       for (const auto reduction : {at::Reduction::Mean, at::Reduction::Sum}) {
         SCOPED_TRACE(testing::Message() << "T=" << shape.rows << " V=" << shape.vocabulary << " D=" << shape.width
                                         << " n=" << n << " reduction=" << reduction);
         const SoftInputs soft = random_soft_inputs(shape, n, at::kFloat, n != 3);
-        const Inputs wide = as(soft.in, at::kDouble);
+        const LossInputs wide = as(soft.in, at::kDouble);
         const at::Tensor ours = fused(soft, reduction), theirs = composed(soft, wide, reduction);
         EXPECT_EQ(ours.scalar_type(), at::kFloat);
         expect_near(ours, theirs, 1e-5);

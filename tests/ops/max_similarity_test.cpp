@@ -10,10 +10,10 @@
 namespace tessera {
 namespace {
 
-struct Sample {
+struct SimilaritySample {
   at::Tensor patches, tokens, patch_keep, token_keep, grad_i2t, grad_t2i;
 
-  Sample to(at::ScalarType dtype, at::Device device = at::kCPU) const {
+  SimilaritySample to(at::ScalarType dtype, at::Device device = at::kCPU) const {
     const auto leaf = [&](const at::Tensor& x) { return x.detach().to(device, dtype).requires_grad_(true); };
     return {leaf(patches),
             leaf(tokens),
@@ -24,10 +24,10 @@ struct Sample {
   }
 };
 
-Sample random_sample(std::int64_t images, std::int64_t patches, std::int64_t texts, std::int64_t tokens,
+SimilaritySample random_sample(std::int64_t images, std::int64_t patches, std::int64_t texts, std::int64_t tokens,
                      std::int64_t width) {
   at::manual_seed(11);
-  Sample s{at::randn({images, patches, width}, at::kDouble),
+  SimilaritySample s{at::randn({images, patches, width}, at::kDouble),
            at::randn({texts, tokens, width}, at::kDouble),
            at::rand({images, patches}) < 0.8,
            at::rand({texts, tokens}) < 0.6,
@@ -37,30 +37,30 @@ Sample random_sample(std::int64_t images, std::int64_t patches, std::int64_t tex
   return s;
 }
 
-struct Outcome {
+struct SimilarityOutcome {
   at::Tensor i2t, t2i, grad_patches, grad_tokens;
 };
 
-Outcome differentiate(const std::pair<at::Tensor, at::Tensor>& both, const Sample& s) {
+SimilarityOutcome differentiate(const std::pair<at::Tensor, at::Tensor>& both, const SimilaritySample& s) {
   const auto gradients =
       torch::autograd::grad({both.first, both.second}, {s.patches, s.tokens}, {s.grad_i2t, s.grad_t2i});
   return {both.first.detach(), both.second.detach(), gradients[0], gradients[1]};
 }
 
-Outcome tiled(const Sample& s, std::optional<std::int64_t> chunk = std::nullopt) {
+SimilarityOutcome tiled(const SimilaritySample& s, std::optional<std::int64_t> chunk = std::nullopt) {
   return differentiate(max_similarity(s.patches, s.tokens, s.patch_keep, s.token_keep, chunk), s);
 }
 
 // Returns the results on the GPU for rows in bfloat16. The gradients of the similarities are float32.
-Outcome on_gpu_in_bfloat16(const Sample& sample) {
-  Sample s = sample.to(at::kFloat, at::kCUDA);
+SimilarityOutcome on_gpu_in_bfloat16(const SimilaritySample& sample) {
+  SimilaritySample s = sample.to(at::kFloat, at::kCUDA);
   s.patches = s.patches.detach().to(at::kBFloat16).requires_grad_(true);
   s.tokens = s.tokens.detach().to(at::kBFloat16).requires_grad_(true);
   return tiled(s);
 }
 
 // Computes the definition with plain operators, which hold [B, C, P, L].
-Outcome composed(const Sample& s) {
+SimilarityOutcome composed(const SimilaritySample& s) {
   const at::Tensor all = at::einsum("ipd,jld->ijpl", {s.patches, s.tokens});
   const at::Tensor patch_keep = s.patch_keep.unsqueeze(1),
                    token_keep = s.token_keep.unsqueeze(0);  // [B, 1, P], [1, C, L]
@@ -71,7 +71,7 @@ Outcome composed(const Sample& s) {
   return differentiate({i2t.masked_fill(~s.token_keep.any(1), 0), t2i}, s);
 }
 
-void expect_close(const Outcome& ours, const Outcome& theirs, double tolerance) {
+void expect_close(const SimilarityOutcome& ours, const SimilarityOutcome& theirs, double tolerance) {
   const auto close = [&](const char* what, const at::Tensor& a, const at::Tensor& b) {
     ASSERT_EQ(a.sizes(), b.sizes()) << what;
     EXPECT_TRUE(at::allclose(a.to(at::kCPU, at::kDouble), b.to(at::kCPU, at::kDouble), tolerance, tolerance)) << what;
@@ -82,15 +82,15 @@ void expect_close(const Outcome& ours, const Outcome& theirs, double tolerance) 
   close("gradient of tokens", ours.grad_tokens, theirs.grad_tokens);
 }
 
-const std::vector<std::vector<std::int64_t>> kShapes = {
+const std::vector<std::vector<std::int64_t>> kSimilarityShapes = {
     {3, 6, 4, 5, 8}, {1, 1, 1, 1, 3}, {2, 49, 5, 9, 16}, {5, 20, 2, 33, 7}, {4, 7, 6, 1, 1}};
 
 TEST(MaxSimilarity, TiledMatchesComposed) {
-  for (const auto& shape : kShapes) {
+  for (const auto& shape : kSimilarityShapes) {
     SCOPED_TRACE(at::IntArrayRef(shape));
-    Sample sample = random_sample(shape[0], shape[1], shape[2], shape[3], shape[4]);
+    SimilaritySample sample = random_sample(shape[0], shape[1], shape[2], shape[3], shape[4]);
     sample.token_keep[0].fill_(false);  // makes a text without tokens
-    const Outcome expected = composed(sample.to(at::kDouble));
+    const SimilarityOutcome expected = composed(sample.to(at::kDouble));
     for (const std::optional<std::int64_t> chunk :
          {std::optional<std::int64_t>(), std::optional<std::int64_t>(1), std::optional<std::int64_t>(3)}) {
       expect_close(tiled(sample.to(at::kDouble), chunk), expected, 1e-12);
@@ -100,7 +100,7 @@ TEST(MaxSimilarity, TiledMatchesComposed) {
 }
 
 TEST(MaxSimilarity, GradientsMatchFiniteDifferences) {
-  const Sample s = random_sample(2, 4, 3, 3, 3).to(at::kDouble);
+  const SimilaritySample s = random_sample(2, 4, 3, 3, 3).to(at::kDouble);
   expect_gradients_match({s.patches, s.tokens}, [&] {
     const auto [i2t, t2i] = max_similarity(s.patches, s.tokens, s.patch_keep, s.token_keep, 2);
     return (i2t * s.grad_i2t + t2i * s.grad_t2i).sum();
@@ -110,18 +110,18 @@ TEST(MaxSimilarity, GradientsMatchFiniteDifferences) {
 // Entries are small whole numbers, so products are exact and many are equal.
 TEST(MaxSimilarity, FirstOfEqualMaximaGetsTheGradient) {
   at::manual_seed(2);
-  Sample sample = random_sample(3, 20, 4, 7, 3);
+  SimilaritySample sample = random_sample(3, 20, 4, 7, 3);
   sample.patches = at::randint(-1, 2, {3, 20, 3}, at::kDouble);
   sample.tokens = at::randint(-1, 2, {4, 7, 3}, at::kDouble);
-  const Outcome expected = composed(sample.to(at::kDouble));
+  const SimilarityOutcome expected = composed(sample.to(at::kDouble));
   expect_close(tiled(sample.to(at::kDouble)), expected, 1e-12);
   expect_close(tiled(sample.to(at::kFloat)), expected, 1e-5);
 }
 
 TEST(MaxSimilarity, UnkeptRowsHaveNoEffect) {
-  const Sample plain = random_sample(3, 9, 4, 6, 8);
+  const SimilaritySample plain = random_sample(3, 9, 4, 6, 8);
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
-    Sample filled = plain;
+    SimilaritySample filled = plain;
     filled.patches = plain.patches.masked_fill(~plain.patch_keep.unsqueeze(-1), std::nan(""));
     filled.tokens = plain.tokens.masked_fill(~plain.token_keep.unsqueeze(-1), std::nan(""));
     expect_close(tiled(filled.to(dtype)), tiled(plain.to(dtype)), 1e-12);
@@ -129,9 +129,9 @@ TEST(MaxSimilarity, UnkeptRowsHaveNoEffect) {
 }
 
 TEST(MaxSimilarity, AcceptsNonContiguousTensors) {
-  const Sample plain = random_sample(3, 9, 4, 6, 8).to(at::kFloat);
+  const SimilaritySample plain = random_sample(3, 9, 4, 6, 8).to(at::kFloat);
   const auto strided = [](const at::Tensor& x) { return x.detach().mT().contiguous().mT(); };
-  const Sample other{strided(plain.patches).requires_grad_(true),
+  const SimilaritySample other{strided(plain.patches).requires_grad_(true),
                      strided(plain.tokens).requires_grad_(true),
                      strided(plain.patch_keep),
                      strided(plain.token_keep),
@@ -142,22 +142,22 @@ TEST(MaxSimilarity, AcceptsNonContiguousTensors) {
 
 TEST(MaxSimilarity, NoTokensGiveZeros) {
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
-    const Outcome ours = tiled(random_sample(2, 3, 4, 0, 5).to(dtype));
+    const SimilarityOutcome ours = tiled(random_sample(2, 3, 4, 0, 5).to(dtype));
     EXPECT_TRUE(at::equal(ours.i2t, at::zeros({2, 4}, dtype)));
     EXPECT_EQ(ours.grad_patches.abs().sum().item<double>(), 0);
   }
 }
 
 TEST(MaxSimilarity, ImageWithoutPatchesHasSimilarityZero) {
-  Sample sample = random_sample(2, 3, 2, 4, 5);
+  SimilaritySample sample = random_sample(2, 3, 2, 4, 5);
   sample.patch_keep[1].fill_(false);
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {  // float uses the kernel, and double uses composed operations
-    const Outcome outcome = tiled(sample.to(dtype));
+    const SimilarityOutcome outcome = tiled(sample.to(dtype));
     EXPECT_TRUE(at::equal(outcome.i2t[1], at::zeros({2}, dtype))) << dtype;
     EXPECT_TRUE(at::equal(outcome.t2i[1], at::zeros({2}, dtype))) << dtype;
     EXPECT_TRUE(at::equal(outcome.grad_patches[1], at::zeros({3, 5}, dtype))) << dtype;
-    Sample other = sample.to(dtype);
-    const Outcome alone = tiled({other.patches.detach().narrow(0, 0, 1).requires_grad_(true), other.tokens,
+    SimilaritySample other = sample.to(dtype);
+    const SimilarityOutcome alone = tiled({other.patches.detach().narrow(0, 0, 1).requires_grad_(true), other.tokens,
                                  other.patch_keep.narrow(0, 0, 1), other.token_keep, other.grad_i2t.narrow(0, 0, 1),
                                  other.grad_t2i.narrow(0, 0, 1)});
     EXPECT_TRUE(at::allclose(outcome.grad_tokens, alone.grad_tokens, 1e-5, 1e-6)) << dtype;
@@ -165,14 +165,14 @@ TEST(MaxSimilarity, ImageWithoutPatchesHasSimilarityZero) {
 }
 
 TEST(MaxSimilarity, NeverHoldsTheProducts) {
-  const Sample s = random_sample(16, 40, 16, 30, 8).to(at::kFloat);
+  const SimilaritySample s = random_sample(16, 40, 16, 30, 8).to(at::kFloat);
   const LargestAllocation allocation;
   tiled(s);
   EXPECT_LT(allocation.bytes() * 20, 16 * 16 * 40 * 30 * 4);
 }
 
 TEST(MaxSimilarity, ErrorsNameWrongInputs) {
-  const Sample s = random_sample(2, 3, 4, 5, 6);
+  const SimilaritySample s = random_sample(2, 3, 4, 5, 6);
   const auto error = [&](const at::Tensor& patches, const at::Tensor& tokens, const at::Tensor& patch_keep,
                          const at::Tensor& token_keep) {
     return error_of<c10::Error>([&] { max_similarity(patches, tokens, patch_keep, token_keep, std::nullopt); });
@@ -209,11 +209,11 @@ TEST(MaxSimilarity, BFloat16OnAGpuGivesFloat32Results) {
 
 TEST(MaxSimilarity, OnAGpuMatchesTheCpu) {
   if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "no GPU";
-  for (const auto& shape : kShapes) {
-    const Sample sample = random_sample(shape[0], shape[1], shape[2], shape[3], shape[4]);
+  for (const auto& shape : kSimilarityShapes) {
+    const SimilaritySample sample = random_sample(shape[0], shape[1], shape[2], shape[3], shape[4]);
     expect_close(tiled(sample.to(at::kDouble, at::kCUDA)), tiled(sample.to(at::kDouble)), 1e-10);
     expect_close(tiled(sample.to(at::kFloat, at::kCUDA)), tiled(sample.to(at::kDouble)), 1e-4);
-    Sample narrow = sample;
+    SimilaritySample narrow = sample;
     narrow.patches = sample.patches.to(at::kBFloat16).to(at::kDouble);
     narrow.tokens = sample.tokens.to(at::kBFloat16).to(at::kDouble);
     expect_close(on_gpu_in_bfloat16(narrow), tiled(narrow.to(at::kDouble)), 1e-2);
@@ -222,7 +222,7 @@ TEST(MaxSimilarity, OnAGpuMatchesTheCpu) {
 
 TEST(MaxSimilarity, OnAGpuIsDeterministic) {
   if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "no GPU";
-  const Sample sample = random_sample(40, 196, 40, 55, 64).to(at::kFloat, at::kCUDA);
+  const SimilaritySample sample = random_sample(40, 196, 40, 55, 64).to(at::kFloat, at::kCUDA);
   expect_close(tiled(sample), tiled(sample), 0);
 }
 

@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-struct Inputs {
+struct RegionInputs {
   at::Tensor features;  // [3, 5, 7, 4], float64
   at::Tensor boxes;     // [K, 4], corners
   at::Tensor image;     // [K], each box's image
@@ -22,7 +22,7 @@ struct Inputs {
 
 /// Returns inputs with boxes of all kinds: inside the image, across its borders, outside, of width 0, with swapped corners, and as
 /// large as the image. float32 and bfloat16 can represent all numbers exactly.
-Inputs random_inputs() {
+RegionInputs random_inputs() {
   at::manual_seed(3);
   const std::vector<double> corners = {0,   0,   7,    5, 1.25, 0.5, 3.75, 4.5, -2,   -3,  2.5,  1.5,
                                        5.5, 3.5, 9.75, 8, 20,   20,  30,   30,  2,    2,   2,    4,
@@ -44,7 +44,7 @@ double interpolated(const at::TensorAccessor<double, 3>& map, double y, double x
 }
 
 /// Computes RoIAlign (Mask R-CNN, section 3) point by point.
-at::Tensor expected(const Inputs& in, const RoiAlignSettings& settings) {
+at::Tensor expected_regions(const RegionInputs& in, const RoiAlignSettings& settings) {
   const auto [rows, columns] = settings.output_size;
   const at::Tensor out = at::zeros({in.boxes.size(0), rows, columns, in.features.size(3)}, at::kDouble);
   auto to = out.accessor<double, 4>();
@@ -73,7 +73,7 @@ at::Tensor expected(const Inputs& in, const RoiAlignSettings& settings) {
   return out;
 }
 
-std::vector<RoiAlignSettings> all_settings() {
+std::vector<RoiAlignSettings> all_region_settings() {
   std::vector<RoiAlignSettings> out;
   for (const std::array<std::int64_t, 2> size : {std::array<std::int64_t, 2>{1, 1}, {2, 3}, {7, 7}})
     for (const std::int64_t ratio : {-1, 0, 1, 3})
@@ -81,11 +81,11 @@ std::vector<RoiAlignSettings> all_settings() {
   return out;
 }
 
-at::Tensor leaf(const at::Tensor& values, at::ScalarType dtype, at::Device device = at::kCPU) {
+at::Tensor region_leaf(const at::Tensor& values, at::ScalarType dtype, at::Device device = at::kCPU) {
   return values.detach().to(device, dtype).requires_grad_(true);
 }
 
-at::Tensor gradient_of(const at::Tensor& features, const Inputs& in, const RoiAlignSettings& settings) {
+at::Tensor gradient_of(const at::Tensor& features, const RegionInputs& in, const RoiAlignSettings& settings) {
   const at::Tensor out =
       roi_align(features, in.boxes.to(features.device(), at::kFloat), in.image.to(features.device()), settings);
   const at::Tensor weights = at::arange(1, out.numel() + 1, at::kDouble).cos().view(out.sizes()).to(at::kBFloat16);
@@ -93,11 +93,11 @@ at::Tensor gradient_of(const at::Tensor& features, const Inputs& in, const RoiAl
 }
 
 TEST(RoiAlignOperator, MatchesTheDefinitionInFloat32And64) {
-  const Inputs in = random_inputs();
-  for (const RoiAlignSettings& settings : all_settings()) {
+  const RegionInputs in = random_inputs();
+  for (const RoiAlignSettings& settings : all_region_settings()) {
     SCOPED_TRACE(testing::Message() << settings.output_size[0] << " rows, ratio " << settings.sampling_ratio
                                     << ", aligned " << settings.aligned);
-    const at::Tensor right = expected(in, settings);
+    const at::Tensor right = expected_regions(in, settings);
     EXPECT_TRUE(at::allclose(roi_align(in.features, in.boxes, in.image, settings), right, 1e-12, 1e-12));
     const at::Tensor ours = roi_align(in.features.to(at::kFloat), in.boxes.to(at::kFloat), in.image, settings);
     EXPECT_EQ(ours.scalar_type(), at::kFloat);
@@ -106,9 +106,9 @@ TEST(RoiAlignOperator, MatchesTheDefinitionInFloat32And64) {
 }
 
 TEST(RoiAlignOperator, GradientMatchesFiniteDifferences) {
-  const Inputs in = random_inputs();
+  const RegionInputs in = random_inputs();
   for (const RoiAlignSettings& settings : {RoiAlignSettings{}, RoiAlignSettings{{2, 3}, 2, false}}) {
-    const at::Tensor features = leaf(in.features.slice(3, 0, 2), at::kDouble);
+    const at::Tensor features = region_leaf(in.features.slice(3, 0, 2), at::kDouble);
     const at::Tensor weights = at::randn_like(roi_align(features, in.boxes, in.image, settings));
     expect_gradients_match({features},
                            [&] { return (roi_align(features, in.boxes, in.image, settings) * weights).sum(); });
@@ -116,19 +116,19 @@ TEST(RoiAlignOperator, GradientMatchesFiniteDifferences) {
 }
 
 TEST(RoiAlignOperator, GradientsOfTheKernelsMatchFloat64) {
-  const Inputs in = random_inputs();
-  for (const RoiAlignSettings& settings : all_settings()) {
-    const at::Tensor theirs = gradient_of(leaf(in.features, at::kDouble), in, settings);
+  const RegionInputs in = random_inputs();
+  for (const RoiAlignSettings& settings : all_region_settings()) {
+    const at::Tensor theirs = gradient_of(region_leaf(in.features, at::kDouble), in, settings);
     EXPECT_TRUE(
-        at::allclose(gradient_of(leaf(in.features, at::kFloat), in, settings).to(at::kDouble), theirs, 1e-5, 1e-5));
+        at::allclose(gradient_of(region_leaf(in.features, at::kFloat), in, settings).to(at::kDouble), theirs, 1e-5, 1e-5));
   }
 }
 
 TEST(RoiAlignOperator, NarrowTypesAreSummedInFloat) {
-  const Inputs in = random_inputs();
-  const at::Tensor wide = leaf(in.features, at::kFloat), boxes = in.boxes.to(at::kFloat);
+  const RegionInputs in = random_inputs();
+  const at::Tensor wide = region_leaf(in.features, at::kFloat), boxes = in.boxes.to(at::kFloat);
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
-    const at::Tensor narrow = leaf(in.features, dtype), out = roi_align(narrow, boxes, in.image, {{2, 3}});
+    const at::Tensor narrow = region_leaf(in.features, dtype), out = roi_align(narrow, boxes, in.image, {{2, 3}});
     EXPECT_EQ(out.scalar_type(), dtype);
     EXPECT_TRUE(at::equal(out, roi_align(wide, boxes, in.image, {{2, 3}}).to(dtype)));
     EXPECT_TRUE(at::equal(gradient_of(narrow, in, {{2, 3}}), gradient_of(wide, in, {{2, 3}}).to(dtype)));
@@ -136,7 +136,7 @@ TEST(RoiAlignOperator, NarrowTypesAreSummedInFloat) {
 }
 
 TEST(RoiAlignOperator, AcceptsViewsAndIgnoresAutocast) {
-  const Inputs in = random_inputs();
+  const RegionInputs in = random_inputs();
   const at::Tensor boxes = in.boxes.to(at::kFloat);
   const at::Tensor with_class_token = at::cat({at::randn({3, 1, 4}), in.features.to(at::kFloat).flatten(1, 2)}, 1);
   const at::Tensor view = with_class_token.slice(1, 1).unflatten(1, {5, 7});
@@ -148,7 +148,7 @@ TEST(RoiAlignOperator, AcceptsViewsAndIgnoresAutocast) {
 
 TEST(RoiAlignOperator, WithoutBoxesTheOutputIsEmptyAndTheGradientZero) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-    const at::Tensor features = leaf(at::randn({2, 3, 3, 4}), dtype);
+    const at::Tensor features = region_leaf(at::randn({2, 3, 3, 4}), dtype);
     const at::Tensor out = roi_align(features, at::zeros({0, 4}), at::zeros({0}, at::kLong), {{2, 3}});
     EXPECT_EQ(out.sizes(), (std::vector<std::int64_t>{0, 2, 3, 4}));
     EXPECT_TRUE(at::equal(torch::autograd::grad({out.sum()}, {features})[0], at::zeros_like(features)));
@@ -175,14 +175,14 @@ TEST(RoiAlignOperator, ErrorsNameWrongInputs) {
 
 TEST(RoiAlignOperator, OnAGpuMatchesTheCpu) {
   if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "no GPU";
-  const Inputs in = random_inputs();
-  for (const RoiAlignSettings& settings : all_settings()) {
-    const at::Tensor right = gradient_of(leaf(in.features, at::kDouble), in, settings);
+  const RegionInputs in = random_inputs();
+  for (const RoiAlignSettings& settings : all_region_settings()) {
+    const at::Tensor right = gradient_of(region_leaf(in.features, at::kDouble), in, settings);
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
       const double tolerance = dtype == at::kBFloat16 ? 2e-2 : 1e-5;
-      const at::Tensor ours = leaf(in.features, dtype, at::kCUDA);
+      const at::Tensor ours = region_leaf(in.features, dtype, at::kCUDA);
       const at::Tensor out = roi_align(ours, in.boxes.to(at::kCUDA, at::kFloat), in.image.to(at::kCUDA), settings);
-      EXPECT_TRUE(at::allclose(out.cpu().to(at::kDouble), expected(in, settings), tolerance, tolerance));
+      EXPECT_TRUE(at::allclose(out.cpu().to(at::kDouble), expected_regions(in, settings), tolerance, tolerance));
       EXPECT_TRUE(at::allclose(gradient_of(ours, in, settings).cpu().to(at::kDouble), right, tolerance, tolerance));
     }
   }

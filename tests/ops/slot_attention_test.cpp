@@ -76,7 +76,7 @@ std::vector<at::Tensor> gradients_of(const SlotAttentionOutputs& out, const std:
   return torch::autograd::grad({loss}, leaves);
 }
 
-void expect_near(const at::Tensor& ours, const at::Tensor& theirs, double tolerance) {
+void expect_slots_near(const at::Tensor& ours, const at::Tensor& theirs, double tolerance) {
   ASSERT_EQ(ours.sizes(), theirs.sizes());
   EXPECT_LE((ours.to(at::kDouble) - theirs.to(at::kDouble)).abs().max().item<double>(),
             tolerance * (1 + theirs.abs().max().item<double>()));
@@ -98,11 +98,11 @@ TEST(SlotAttention, MatchesProjectingEveryTokenForEachSlot) {
         if (!masked) in.mask = at::Tensor();
         if (!bias) in.value_bias = at::Tensor();
         const SlotAttentionOutputs ours = slot_attention(in), theirs = slot_by_slot(in);
-        expect_near(ours.heads, theirs.heads, 1e-12);
-        expect_near(ours.attention, theirs.attention, 1e-12);
+        expect_slots_near(ours.heads, theirs.heads, 1e-12);
+        expect_slots_near(ours.attention, theirs.attention, 1e-12);
         const auto our_gradients = gradients_of(ours, leaves_of(in)),
                    their_gradients = gradients_of(theirs, leaves_of(in));
-        for (std::size_t i = 0; i < our_gradients.size(); ++i) expect_near(our_gradients[i], their_gradients[i], 1e-11);
+        for (std::size_t i = 0; i < our_gradients.size(); ++i) expect_slots_near(our_gradients[i], their_gradients[i], 1e-11);
       }
     }
     folded += is_folded(random_inputs(sizes)) ? 1 : 0;
@@ -170,7 +170,7 @@ TEST(SlotAttention, LargeScoresStayFinite) {
   SlotAttentionInputs in = random_inputs({2, 9, 8, 4, 1, 5, 5}, at::kFloat);
   in.queries = (in.queries.detach() * 1e8).requires_grad_(true);
   const SlotAttentionOutputs out = slot_attention(in);
-  expect_near(out.attention.sum(2), at::ones({2, 4}), 1e-6);
+  expect_slots_near(out.attention.sum(2), at::ones({2, 4}), 1e-6);
   for (const at::Tensor& gradient : gradients_of(out, leaves_of(in)))
     EXPECT_TRUE(gradient.isfinite().all().item<bool>());
 }
@@ -203,12 +203,12 @@ TEST(SlotAttention, RunsInTheAutocastTypeWithAFloatSoftmax) {
   }
   EXPECT_EQ(low.heads.scalar_type(), at::kBFloat16);
   EXPECT_EQ(low.attention.scalar_type(), at::kFloat);
-  expect_near(low.attention.sum(2), at::ones({3, 4}), 1e-5);
-  expect_near(low.heads, exact.heads, 0.05);
+  expect_slots_near(low.attention.sum(2), at::ones({3, 4}), 1e-5);
+  expect_slots_near(low.heads, exact.heads, 0.05);
   const auto gradients = gradients_of(low, leaves_of(in)), wanted = gradients_of(exact, leaves_of(in));
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     EXPECT_EQ(gradients[i].scalar_type(), at::kFloat);
-    expect_near(gradients[i], wanted[i], 0.1);
+    expect_slots_near(gradients[i], wanted[i], 0.1);
   }
 }
 

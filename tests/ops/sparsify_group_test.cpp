@@ -11,16 +11,16 @@
 namespace tessera {
 namespace {
 
-struct Sample {
+struct GroupSample {
   at::Tensor text, image, mask, cotangent;
 
-  Sample to(at::ScalarType dtype, at::Device device = at::kCPU) const {
+  GroupSample to(at::ScalarType dtype, at::Device device = at::kCPU) const {
     const auto leaf = [&](const at::Tensor& x) { return x.detach().to(device, dtype).requires_grad_(true); };
     return {leaf(text), leaf(image), mask.to(device), cotangent.to(device, dtype)};
   }
 };
 
-Sample random_sample(std::int64_t batch, std::int64_t words, std::int64_t patches, std::int64_t width) {
+GroupSample random_sample(std::int64_t batch, std::int64_t words, std::int64_t patches, std::int64_t width) {
   at::manual_seed(3);
   // bfloat16 can represent these numbers, so every type starts from the same values.
   const auto numbers = [&](at::IntArrayRef shape) { return at::randn(shape).to(at::kBFloat16).to(at::kDouble); };
@@ -29,7 +29,7 @@ Sample random_sample(std::int64_t batch, std::int64_t words, std::int64_t patche
 }
 
 TEST(SparsifyGroup, GradientsMatchFiniteDifferences) {
-  const Sample s = random_sample(2, 3, 4, 3).to(at::kDouble);
+  const GroupSample s = random_sample(2, 3, 4, 3).to(at::kDouble);
   for (const char* kind : {"minmax", "softmax"}) {
     SparsifySettings settings;
     settings.weights = kind;
@@ -98,11 +98,11 @@ TEST(SparsifyGroup, ErrorsNameWrongInputs) {
 // The fused operator, in float32 and bfloat16, must match the composed operations, in float64. Golden cases hold the fused operator's
 // results.
 
-struct Outcome {
+struct GroupOutcome {
   at::Tensor grouped, grad_text, grad_image;
 };
 
-Outcome evaluate(const Sample& s, const SparsifySettings& settings = {}) {
+GroupOutcome evaluate(const GroupSample& s, const SparsifySettings& settings = {}) {
   const at::Tensor grouped = sparsify_group(s.text, s.image, s.mask, settings);
   const auto gradients = torch::autograd::grad({grouped}, {s.text, s.image}, {s.cotangent});
   return {grouped.detach(), gradients[0], gradients[1]};
@@ -115,7 +115,7 @@ void expect_close(const char* what, const at::Tensor& ours, const at::Tensor& th
   EXPECT_LE(error, tolerance * (1 + theirs.abs().max().item<double>())) << what;
 }
 
-void expect_close(const Outcome& ours, const Outcome& theirs, double tolerance = 1e-5) {
+void expect_close(const GroupOutcome& ours, const GroupOutcome& theirs, double tolerance = 1e-5) {
   expect_close("grouped", ours.grouped, theirs.grouped, tolerance);
   expect_close("gradient of text_tokens", ours.grad_text, theirs.grad_text, tolerance);
   expect_close("gradient of image_tokens", ours.grad_image, theirs.grad_image, tolerance);
@@ -130,14 +130,14 @@ std::vector<SparsifySettings> all_settings() {
           {.weights = "softmax", .softmax_temperature = 3.0}};
 }
 
-const std::vector<std::vector<std::int64_t>> kShapes = {
+const std::vector<std::vector<std::int64_t>> kGroupShapes = {
     {2, 5, 7, 8}, {3, 17, 20, 13}, {1, 1, 1, 8},     {2, 4, 1100, 3}, {2, 0, 4, 8},
     {0, 3, 4, 8}, {2, 3, 4, 0},    {1, 130, 33, 40}, {2, 3, 9, 1},
 };
 
 TEST(FusedSparsifyGroup, MatchesTheComposedOperations) {
-  for (const auto& shape : kShapes) {
-    const Sample sample = random_sample(shape[0], shape[1], shape[2], shape[3]);
+  for (const auto& shape : kGroupShapes) {
+    const GroupSample sample = random_sample(shape[0], shape[1], shape[2], shape[3]);
     for (const SparsifySettings& settings : all_settings()) {
       SCOPED_TRACE(testing::Message() << at::IntArrayRef(shape) << " " << settings.weights);
       expect_close(evaluate(sample.to(at::kFloat), settings), evaluate(sample.to(at::kDouble), settings));
@@ -146,8 +146,8 @@ TEST(FusedSparsifyGroup, MatchesTheComposedOperations) {
 }
 
 TEST(FusedSparsifyGroup, SingleGradientsAreTheSame) {
-  const Sample s = random_sample(2, 5, 7, 8).to(at::kFloat);
-  const Outcome both = evaluate(s);
+  const GroupSample s = random_sample(2, 5, 7, 8).to(at::kFloat);
+  const GroupOutcome both = evaluate(s);
   const auto alone = [&](const at::Tensor& text, const at::Tensor& image, const at::Tensor& leaf) {
     return torch::autograd::grad({sparsify_group(text, image, s.mask, {})}, {leaf}, {s.cotangent})[0];
   };
@@ -156,8 +156,8 @@ TEST(FusedSparsifyGroup, SingleGradientsAreTheSame) {
 }
 
 TEST(FusedSparsifyGroup, AcceptsNonContiguousTensors) {
-  const Sample plain = random_sample(3, 5, 7, 8).to(at::kFloat);
-  const Outcome expected = evaluate(plain);
+  const GroupSample plain = random_sample(3, 5, 7, 8).to(at::kFloat);
+  const GroupOutcome expected = evaluate(plain);
   const auto strided = [](const at::Tensor& x) { return x.detach().mT().contiguous().mT().requires_grad_(true); };
   expect_close(evaluate({strided(plain.text), strided(plain.image), plain.mask.t().contiguous().t(),
                          plain.cotangent.mT().contiguous().mT()}),
@@ -167,21 +167,21 @@ TEST(FusedSparsifyGroup, AcceptsNonContiguousTensors) {
     return at::stack({x.detach(), at::full_like(x, std::nan(""))}, 2).select(2, 0).requires_grad_(true);
   };
   expect_close(evaluate({spread(plain.text), spread(plain.image), plain.mask, plain.cotangent}), expected, 0);
-  Sample shared = plain;
+  GroupSample shared = plain;
   shared.image = plain.image.detach().slice(0, 0, 1).expand({3, 7, 8}).requires_grad_(true);
-  Sample copied = plain;
+  GroupSample copied = plain;
   copied.image = shared.image.detach().contiguous().requires_grad_(true);
   expect_close(evaluate(shared), evaluate(copied), 0);
   // The gradient of a sum is a single number, expanded to the shape of the output.
   const auto of_sum =
       torch::autograd::grad({sparsify_group(plain.text, plain.image, plain.mask, {}).sum()}, {plain.text, plain.image});
-  Sample ones = plain;
+  GroupSample ones = plain;
   ones.cotangent = at::ones_like(plain.cotangent);
   EXPECT_TRUE(at::equal(of_sum[1], evaluate(ones).grad_image));
 }
 
 TEST(FusedSparsifyGroup, ResultHasTheWiderTypeOfTheTokens) {
-  const Sample s = random_sample(2, 3, 6, 8);
+  const GroupSample s = random_sample(2, 3, 6, 8);
   const auto type_of = [&](at::ScalarType text, at::ScalarType image) {
     return sparsify_group(s.text.to(text), s.image.to(image), s.mask, {}).scalar_type();
   };
@@ -193,8 +193,8 @@ TEST(FusedSparsifyGroup, ResultHasTheWiderTypeOfTheTokens) {
 }
 
 TEST(FusedSparsifyGroup, BFloat16IsAccumulatedInFloat) {
-  const Sample s = random_sample(2, 5, 20, 64);
-  const Outcome ours = evaluate(s.to(at::kBFloat16)), theirs = evaluate(s.to(at::kFloat));
+  const GroupSample s = random_sample(2, 5, 20, 64);
+  const GroupOutcome ours = evaluate(s.to(at::kBFloat16)), theirs = evaluate(s.to(at::kFloat));
   // On the CPU, only the final results are rounded to bfloat16.
   EXPECT_TRUE(at::equal(ours.grouped, theirs.grouped.to(at::kBFloat16)));
   EXPECT_TRUE(at::equal(ours.grad_text, theirs.grad_text.to(at::kBFloat16)));
@@ -204,8 +204,8 @@ TEST(FusedSparsifyGroup, BFloat16IsAccumulatedInFloat) {
 
 TEST(FusedSparsifyGroup, AutocastChangesNothing) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-    const Sample s = random_sample(2, 5, 7, 8).to(dtype);
-    const Outcome expected = evaluate(s);
+    const GroupSample s = random_sample(2, 5, 7, 8).to(dtype);
+    const GroupOutcome expected = evaluate(s);
     const Autocast autocast(at::kCPU);
     const at::Tensor ours = sparsify_group(s.text, s.image, s.mask, {});
     EXPECT_EQ(ours.scalar_type(), dtype);
@@ -214,7 +214,7 @@ TEST(FusedSparsifyGroup, AutocastChangesNothing) {
 }
 
 TEST(FusedSparsifyGroup, NeitherPassHoldsTheSimilarities) {
-  const Sample s = random_sample(64, 40, 60, 8).to(at::kFloat);
+  const GroupSample s = random_sample(64, 40, 60, 8).to(at::kFloat);
   const std::int64_t similarities = 64 * 40 * 60 * 4, largest_input = 64 * 60 * 8 * 4;
   const LargestAllocation allocation;
   evaluate(s);
@@ -223,7 +223,7 @@ TEST(FusedSparsifyGroup, NeitherPassHoldsTheSimilarities) {
 }
 
 TEST(FusedSparsifyGroup, RejectsSecondDerivatives) {
-  const Sample s = random_sample(1, 2, 3, 8).to(at::kFloat);
+  const GroupSample s = random_sample(1, 2, 3, 8).to(at::kFloat);
   const at::Tensor grouped = sparsify_group(s.text, s.image, s.mask, {});
   EXPECT_EQ(error_of<c10::Error>([&] { torch::autograd::grad({grouped}, {s.text}, {s.cotangent}, true, /*create_graph=*/true); }),
             "sparsify_group has no second derivatives in float32 and bfloat16: give it float64 tokens");
@@ -237,18 +237,18 @@ class FusedSparsifyGroupOnGpu : public testing::Test {
 };
 
 TEST_F(FusedSparsifyGroupOnGpu, MatchesTheCpu) {
-  for (const auto& shape : kShapes) {
-    const Sample sample = random_sample(shape[0], shape[1], shape[2], shape[3]);
+  for (const auto& shape : kGroupShapes) {
+    const GroupSample sample = random_sample(shape[0], shape[1], shape[2], shape[3]);
     for (const SparsifySettings& settings : all_settings()) {
       SCOPED_TRACE(testing::Message() << at::IntArrayRef(shape) << " " << settings.weights);
-      const Outcome theirs = evaluate(sample.to(at::kDouble), settings);
+      const GroupOutcome theirs = evaluate(sample.to(at::kDouble), settings);
       expect_close(evaluate(sample.to(at::kFloat, at::kCUDA), settings), theirs, 1e-4);
     }
   }
 }
 
 TEST_F(FusedSparsifyGroupOnGpu, BFloat16MatchesTheCpu) {
-  const Sample sample = random_sample(3, 33, 196, 64);
+  const GroupSample sample = random_sample(3, 33, 196, 64);
   // Softmax weights change continuously, so rounding a similarity differently has only a small effect.
   const SparsifySettings settings = {.weights = "softmax", .softmax_temperature = 8.0};
   expect_close(evaluate(sample.to(at::kBFloat16, at::kCUDA), settings), evaluate(sample.to(at::kDouble), settings),
@@ -256,7 +256,7 @@ TEST_F(FusedSparsifyGroupOnGpu, BFloat16MatchesTheCpu) {
 }
 
 TEST_F(FusedSparsifyGroupOnGpu, ErrorNamesTensorsOnTwoDevices) {
-  const Sample s = random_sample(2, 3, 4, 8);
+  const GroupSample s = random_sample(2, 3, 4, 8);
   EXPECT_EQ(error_of<c10::Error>([&] { sparsify_group(s.text.to(at::kCUDA), s.image, s.mask, {}); }),
             "sparsify_group: text_tokens, image_tokens and text_mask must be on one device, got cuda:0, cpu and cpu");
 }

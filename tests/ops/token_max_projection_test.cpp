@@ -13,18 +13,18 @@
 namespace tessera {
 namespace {
 
-struct Inputs {
+struct ProjectionInputs {
   at::Tensor tokens, mask, table, bias;
 };
 
-struct Shape {
+struct ProjectionShape {
   std::int64_t batch, positions, vocabulary, width;
 };
 
 // Returns random inputs that all require a gradient. `real` is the share of real positions; 1 means no mask.
-Inputs random_inputs(const Shape& s, at::ScalarType dtype, double real = 1) {
+ProjectionInputs random_inputs(const ProjectionShape& s, at::ScalarType dtype, double real = 1) {
   at::manual_seed(7);
-  Inputs in;
+  ProjectionInputs in;
   in.tokens = at::randn({s.batch, s.positions, s.width}, at::kDouble);
   in.table = 0.3 * at::randn({s.vocabulary, s.width}, at::kDouble);
   in.bias = 0.5 * at::randn({s.vocabulary}, at::kDouble) - 1.0;  // so that about half of the maxima are below 0
@@ -34,12 +34,12 @@ Inputs random_inputs(const Shape& s, at::ScalarType dtype, double real = 1) {
   return in;
 }
 
-TokenMaxProjection project(const Inputs& in) {
+TokenMaxProjection project(const ProjectionInputs& in) {
   return token_max_projection(in.tokens, in.mask, in.table, in.bias);
 }
 
 // Computes the definition with all products [B, N, V] at once.
-TokenMaxProjection composed(const Inputs& in) {
+TokenMaxProjection composed(const ProjectionInputs& in) {
   at::Tensor products = at::matmul(in.tokens, in.table.t()) + in.bias;
   if (!in.mask.defined()) {
     const auto [value, position] = products.max(1);
@@ -52,13 +52,13 @@ TokenMaxProjection composed(const Inputs& in) {
 }
 
 // Returns the gradients of tokens, table and bias for a fixed random gradient of the encoding.
-std::vector<at::Tensor> gradients_of(const at::Tensor& encoding, const Inputs& in) {
+std::vector<at::Tensor> gradients_of(const at::Tensor& encoding, const ProjectionInputs& in) {
   at::manual_seed(8);
   const at::Tensor weight = at::randn(encoding.sizes(), at::kDouble).to(encoding.scalar_type());
   return torch::autograd::grad({encoding}, {in.tokens, in.table, in.bias}, {weight});
 }
 
-Inputs as(const Inputs& in, at::ScalarType dtype) {
+ProjectionInputs as(const ProjectionInputs& in, at::ScalarType dtype) {
   const auto leaf = [&](const at::Tensor& x) { return x.detach().to(dtype).requires_grad_(true); };
   return {leaf(in.tokens), in.mask, leaf(in.table), leaf(in.bias)};
 }
@@ -69,16 +69,16 @@ void expect_near(const char* what, const at::Tensor& ours, const at::Tensor& the
   EXPECT_TRUE(at::allclose(ours.to(at::kDouble), theirs.to(at::kDouble), 0, bound)) << what;
 }
 
-const std::vector<Shape> kShapes = {{1, 1, 1, 1},      {1, 1, 2, 3},     {2, 5, 7, 4},       {3, 1, 33, 8},
+const std::vector<ProjectionShape> kProjectionShapes = {{1, 1, 1, 1},      {1, 1, 2, 3},     {2, 5, 7, 4},       {3, 1, 33, 8},
                                     {1, 9, 300, 20},   {5, 50, 513, 24}, {12, 196, 100, 16}, {9, 49, 1030, 12},
                                     {2, 500, 257, 10}, {40, 7, 2100, 5}};
 
 TEST(TokenMaxProjectionOperator, MatchesTheComposedOperationsForwardAndBackward) {
-  for (const Shape& shape : kShapes) {
+  for (const ProjectionShape& shape : kProjectionShapes) {
     for (const double real : {1.0, 0.6, 0.1}) {
       SCOPED_TRACE(testing::Message() << "B=" << shape.batch << " N=" << shape.positions << " V=" << shape.vocabulary
                                       << " w=" << shape.width << " real=" << real);
-      const Inputs in = random_inputs(shape, at::kFloat, real), wide = as(in, at::kDouble);
+      const ProjectionInputs in = random_inputs(shape, at::kFloat, real), wide = as(in, at::kDouble);
       const TokenMaxProjection ours = project(in), theirs = composed(wide);
       EXPECT_EQ(ours.encoding.scalar_type(), at::kFloat);
       expect_near("encoding", ours.encoding, theirs.encoding, 1e-5);
@@ -91,8 +91,8 @@ TEST(TokenMaxProjectionOperator, MatchesTheComposedOperationsForwardAndBackward)
 }
 
 TEST(TokenMaxProjectionOperator, Float64MatchesTheComposedOperations) {
-  for (const Shape& shape : kShapes) {
-    const Inputs in = random_inputs(shape, at::kDouble, 0.6);
+  for (const ProjectionShape& shape : kProjectionShapes) {
+    const ProjectionInputs in = random_inputs(shape, at::kDouble, 0.6);
     const TokenMaxProjection ours = project(in), theirs = composed(in);
     EXPECT_EQ(ours.encoding.scalar_type(), at::kDouble);
     expect_near("encoding", ours.encoding, theirs.encoding, 1e-12);
@@ -104,7 +104,7 @@ TEST(TokenMaxProjectionOperator, Float64MatchesTheComposedOperations) {
 
 TEST(TokenMaxProjectionOperator, GradientMatchesFiniteDifferences) {
   for (const double real : {1.0, 0.5}) {
-    const Inputs in = random_inputs({3, 4, 6, 3}, at::kDouble, real);
+    const ProjectionInputs in = random_inputs({3, 4, 6, 3}, at::kDouble, real);
     expect_gradients_match({in.tokens, in.table, in.bias}, [&] {
       const at::Tensor encoding = project(in).encoding;
       return (encoding * at::arange(encoding.numel()).view(encoding.sizes())).sum();
@@ -114,7 +114,7 @@ TEST(TokenMaxProjectionOperator, GradientMatchesFiniteDifferences) {
 
 TEST(TokenMaxProjectionOperator, LowestRealPositionWinsATie) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-    Inputs in = random_inputs({2, 6, 40, 4}, dtype);
+    ProjectionInputs in = random_inputs({2, 6, 40, 4}, dtype);
     {
       const at::NoGradGuard no_grad;
       in.table.slice(0, 0, 20).zero_();  // makes all positions tie
@@ -134,11 +134,11 @@ TEST(TokenMaxProjectionOperator, LowestRealPositionWinsATie) {
 TEST(TokenMaxProjectionOperator, PaddingHasNoEffectAndNoGradient) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     for (const double spoiled : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
-      Inputs in = random_inputs({6, 11, 70, 9}, dtype, 0.5);
+      ProjectionInputs in = random_inputs({6, 11, 70, 9}, dtype, 0.5);
       in.mask[2].fill_(false);
       const TokenMaxProjection clean = project(in);
       const auto wanted = gradients_of(clean.encoding, in);
-      Inputs dirty = as(in, dtype);
+      ProjectionInputs dirty = as(in, dtype);
       dirty.tokens =
           dirty.tokens.detach().masked_fill(in.mask.logical_not().unsqueeze(-1), spoiled).requires_grad_(true);
       const TokenMaxProjection out = project(dirty);
@@ -156,7 +156,7 @@ TEST(TokenMaxProjectionOperator, PaddingHasNoEffectAndNoGradient) {
 TEST(TokenMaxProjectionOperator, NanAtARealPositionIsNotHidden) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     for (const std::int64_t position : {0, 2, 4}) {
-      const Inputs in = random_inputs({2, 5, 90, 3}, dtype);
+      const ProjectionInputs in = random_inputs({2, 5, 90, 3}, dtype);
       in.tokens.detach()[1][position].fill_(std::numeric_limits<double>::quiet_NaN());
       const TokenMaxProjection out = project(in);
       EXPECT_TRUE(out.encoding[1].isnan().all().item<bool>());
@@ -168,7 +168,7 @@ TEST(TokenMaxProjectionOperator, NanAtARealPositionIsNotHidden) {
 }
 
 TEST(TokenMaxProjectionOperator, EntryOfZeroHasNoGradient) {
-  const Inputs in = random_inputs({3, 5, 50, 4}, at::kFloat);
+  const ProjectionInputs in = random_inputs({3, 5, 50, 4}, at::kFloat);
   {
     const at::NoGradGuard no_grad;
     in.table[7].zero_();
@@ -184,7 +184,7 @@ TEST(TokenMaxProjectionOperator, EntryOfZeroHasNoGradient) {
 }
 
 TEST(TokenMaxProjectionOperator, AllocatesNoBlockLargerThanTheResultsAndTheTable) {
-  const Inputs in = random_inputs({8, 196, 4000, 16}, at::kFloat);
+  const ProjectionInputs in = random_inputs({8, 196, 4000, 16}, at::kFloat);
   const LargestAllocation largest;
   const TokenMaxProjection out = project(in);
   gradients_of(out.encoding, in);
@@ -193,10 +193,10 @@ TEST(TokenMaxProjectionOperator, AllocatesNoBlockLargerThanTheResultsAndTheTable
 }
 
 TEST(TokenMaxProjectionOperator, ComputesOnlyRequestedGradients) {
-  Inputs in = random_inputs({2, 5, 40, 4}, at::kFloat);
+  ProjectionInputs in = random_inputs({2, 5, 40, 4}, at::kFloat);
   const auto wanted = gradients_of(project(in).encoding, in);
   for (const int only : {0, 1, 2}) {
-    Inputs some = as(in, at::kFloat);
+    ProjectionInputs some = as(in, at::kFloat);
     at::Tensor* const each[] = {&some.tokens, &some.table, &some.bias};
     for (int i = 0; i < 3; ++i) each[i]->requires_grad_(i == only);
     const at::Tensor encoding = project(some).encoding;
@@ -207,14 +207,14 @@ TEST(TokenMaxProjectionOperator, ComputesOnlyRequestedGradients) {
 }
 
 TEST(TokenMaxProjectionOperator, NarrowTypesAndAutocastComputeInFloat) {
-  const Inputs in = random_inputs({3, 5, 40, 4}, at::kFloat, 0.7);
+  const ProjectionInputs in = random_inputs({3, 5, 40, 4}, at::kFloat, 0.7);
   const at::Tensor expected = project(in).encoding;
   {
     const Autocast autocast(at::kCPU);
     EXPECT_TRUE(at::equal(project(in).encoding, expected));
   }
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
-    const Inputs narrow = as(in, dtype), rounded = as(narrow, at::kFloat);
+    const ProjectionInputs narrow = as(in, dtype), rounded = as(narrow, at::kFloat);
     const at::Tensor encoding = project(narrow).encoding, wide = project(rounded).encoding;
     EXPECT_EQ(encoding.scalar_type(), at::kFloat);
     EXPECT_TRUE(at::equal(encoding, wide));
@@ -224,13 +224,13 @@ TEST(TokenMaxProjectionOperator, NarrowTypesAndAutocastComputeInFloat) {
 }
 
 TEST(TokenMaxProjectionOperator, AcceptsNonContiguousInputsAndEmptyBatches) {
-  const Inputs in = random_inputs({4, 6, 30, 8}, at::kFloat, 0.7);
+  const ProjectionInputs in = random_inputs({4, 6, 30, 8}, at::kFloat, 0.7);
   const TokenMaxProjection expected = project(in);
   const at::Tensor strided = in.tokens.detach().transpose(0, 1).contiguous().transpose(0, 1),
                    table = in.table.detach().t().contiguous().t(), mask = in.mask.t().contiguous().t();
   EXPECT_TRUE(at::equal(token_max_projection(strided, mask, table, in.bias).encoding, expected.encoding));
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-    const Inputs none = random_inputs({0, 6, 30, 8}, dtype, 0.7);
+    const ProjectionInputs none = random_inputs({0, 6, 30, 8}, dtype, 0.7);
     const TokenMaxProjection out = project(none);
     EXPECT_EQ(out.encoding.sizes(), at::IntArrayRef({0, 30}));
     EXPECT_TRUE(gradients_of(out.encoding, none)[1].eq(0).all().item<bool>());
@@ -238,8 +238,8 @@ TEST(TokenMaxProjectionOperator, AcceptsNonContiguousInputsAndEmptyBatches) {
 }
 
 TEST(TokenMaxProjectionOperator, ErrorsNameWrongInputs) {
-  const auto error = [](const std::function<void(Inputs&)>& spoil) {
-    Inputs in = random_inputs({2, 7, 5, 3}, at::kFloat, 0.5);
+  const auto error = [](const std::function<void(ProjectionInputs&)>& spoil) {
+    ProjectionInputs in = random_inputs({2, 7, 5, 3}, at::kFloat, 0.5);
     spoil(in);
     return error_of<c10::Error>([&] { project(in); });
   };
