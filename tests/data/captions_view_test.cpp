@@ -14,9 +14,6 @@
 namespace tessera {
 namespace {
 
-using test::make_samples;
-using test::MemorySource;
-using test::user_error_of;
 using Texts = std::vector<std::string>;
 
 class GoldenCaptions : public testing::TestWithParam<std::string> {};
@@ -63,7 +60,7 @@ TEST(CaptionSampler, UnicodeWhiteSpaceIsTrimmedFromSentences) {
 }
 
 TEST(CaptionSampler, ImpossibleLengthsAreRefused) {
-  EXPECT_NE(user_error_of([] { sampled("{slots: [{min_sentences: 3, max_sentences: 2}]}", {}); })
+  EXPECT_NE(error_of([] { sampled("{slots: [{min_sentences: 3, max_sentences: 2}]}", {}); })
                 .find("slots[0].max_sentences: is 2, less than min_sentences (3)"),
             std::string::npos);
 }
@@ -88,7 +85,7 @@ LoaderSettings settings_of(const std::string& captions, std::int64_t batch_size)
 
 const Needs kBoth{.texts = {{"caption", {}}, {"captions", {}}}};
 
-class PaddedBytes : public test::ByteTokenizer {
+class PaddedBytes : public ByteTokenizer {
  public:
   bool pad_is_text() const override { return true; }
 };
@@ -97,7 +94,7 @@ Loader loader_of(std::vector<Sample> samples, const LoaderSettings& settings, co
                  const RankSlice& slice = {}, std::shared_ptr<Tokenizer> tokenizer = nullptr) {
   Preprocessing small;
   small.image_size = 4;
-  if (!tokenizer) tokenizer = std::make_shared<test::ByteTokenizer>();
+  if (!tokenizer) tokenizer = std::make_shared<ByteTokenizer>();
   return {std::make_shared<MemorySource>(std::move(samples)), tokenizer, small, settings, needs, 3, slice};
 }
 
@@ -271,10 +268,10 @@ TEST(CaptionsView, EqualCaptionsHaveEqualGroups) {
 TEST(CaptionsView, MissingAndConflictingSettingsAreReported) {
   LoaderSettings settings;
   settings.batch_size = 2;
-  EXPECT_EQ(user_error_of([&] { loader_of(with_fields(2), settings); }),
+  EXPECT_EQ(error_of([&] { loader_of(with_fields(2), settings); }),
             "the objective asks for several captions of each image, but data.loader.captions is not set: set "
             "data.loader.captions.slots, as in [{count: 8, max_sentences: 3}], or choice: all and a count there");
-  const auto problem = [](const std::string& captions) { return user_error_of([&] { settings_of(captions, 2); }); };
+  const auto problem = [](const std::string& captions) { return error_of([&] { settings_of(captions, 2); }); };
   EXPECT_NE(problem("{}").find("slots: is not set"), std::string::npos) << problem("{}");
   EXPECT_NE(problem("{choice: all}").find("count: is not set"), std::string::npos);
   EXPECT_NE(problem("{count: 2, slots: [{count: 2}]}").find("count: is for the choices all and random"), std::string::npos);
@@ -284,7 +281,7 @@ TEST(CaptionsView, MissingAndConflictingSettingsAreReported) {
 
 TEST(CaptionsView, UnknownFieldsAreReportedOnConstruction) {
   const std::string error =
-      user_error_of([&] { loader_of(with_fields(2), settings_of("{fields: [row], slots: [{count: 2}]}", 2)); });
+      error_of([&] { loader_of(with_fields(2), settings_of("{fields: [row], slots: [{count: 2}]}", 2)); });
   EXPECT_NE(error.find("missing captions; found caption, image, label, the text field long and the text field raw"),
             std::string::npos)
       << error;
@@ -313,7 +310,7 @@ TEST(CaptionsView, TrainingExamplesMarkMissingAndCutCaptions) {
   samples[0].captions = {std::string(30, 'x'), "two"};
   Preprocessing small;
   small.image_size = 4;
-  const auto examples = training_examples(std::make_shared<MemorySource>(samples), std::make_shared<test::ByteTokenizer>(),
+  const auto examples = training_examples(std::make_shared<MemorySource>(samples), std::make_shared<ByteTokenizer>(),
                                           small, settings_of("{choice: all, count: 3}", 1), kBoth, 1, 1);
   ASSERT_EQ(examples.size(), 1U);
   ASSERT_EQ(examples[0].several.at("captions").size(), 3U);

@@ -15,9 +15,6 @@
 namespace tessera {
 namespace {
 
-using test::ByteTokenizer;
-using test::MemorySource;
-
 // Returns samples that share one tiny image. Each caption holds the sample's key and the caption's number within the sample.
 std::vector<Sample> numbered(std::int64_t count, const std::string& prefix = "") {
   static const std::string picture = test::encode(test::noise(4, 4, 1), ".png");

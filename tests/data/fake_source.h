@@ -10,11 +10,12 @@
 #include <gtest/gtest.h>
 
 #include "tests/data/pictures.h"
+#include "tests/support/error_of.h"
 #include <tessera/base/error.h>
 #include <tessera/data/source.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 
-namespace tessera::test {
+namespace tessera {
 
 class MemorySource : public IndexedSource {
  public:
@@ -57,7 +58,7 @@ inline std::vector<Sample> make_samples(std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     Sample sample;
     sample.key = std::to_string(i);
-    sample.encoded = encode(noise(20 + i % 5, 24, static_cast<std::uint64_t>(i)), ".png");
+    sample.encoded = test::encode(test::noise(20 + i % 5, 24, static_cast<std::uint64_t>(i)), ".png");
     sample.captions = {"first " + sample.key, "second " + sample.key};
     sample.label = i % 3;
     out.push_back(std::move(sample));
@@ -65,15 +66,4 @@ inline std::vector<Sample> make_samples(std::int64_t count) {
   return out;
 }
 
-/// Returns the message of the UserError that `body` throws, or "no error".
-template <class Body>
-std::string user_error_of(Body body) {
-  try {
-    body();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-}  // namespace tessera::test
+}  // namespace tessera

@@ -12,9 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::noise_png;
-using test::user_error_of;
 
-class ImageFolders : public test::TemporaryFolder {};
+class ImageFolders : public FolderTest {};
 
 TEST_F(ImageFolders, TakesClassesFromSortedFolders) {
   write("f/zebra/deep/er/a.png", noise_png(1));
@@ -158,16 +157,16 @@ TEST_F(ImageFolders, ReadsACaptionsFile) {
   EXPECT_EQ(source->get(0).captions, (std::vector<std::string>{"first", "second"}));
   EXPECT_EQ(source->get(0).label, -1);
   write("f/captions.tsv", "file caption\n");
-  EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }),
+  EXPECT_EQ(error_of([&] { make_image_folder(settings); }),
             path("f/captions.tsv") + ":1: expected IMAGE<tab>CAPTION, got no tab");
   write("f/captions.tsv", "h\tc\nq.png\tx\n");
-  EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }),
+  EXPECT_EQ(error_of([&] { make_image_folder(settings); }),
             path("f/captions.tsv") + ": names no image of " + path("f") +
                 " (line 2: q.png): expected names relative to the folder, such as a.png");
   settings.path = path("g");
-  EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }), path("g") + ": no such file or folder");
+  EXPECT_EQ(error_of([&] { make_image_folder(settings); }), path("g") + ": no such file or folder");
   fs::create_directories(path("g"));
-  EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }),
+  EXPECT_EQ(error_of([&] { make_image_folder(settings); }),
             path("g") +
                 ": holds no images (.jpg, .png, .webp, .gif, .bmp, .tif, ...), neither in folders named after classes nor directly");
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/data/fake_source.h"
+#include "tests/data/temporary_folder.h"
 #include "tests/support/test_data.h"
 #include <tessera/config/node.h>
 #include <tessera/data/loading/loader.h>
@@ -18,7 +19,7 @@ LoaderSettings view_settings(const std::string& yaml) {
 }
 
 std::string settings_error(const std::string& yaml) {
-  return test::user_error_of([&] { view_settings(yaml); });
+  return error_of([&] { view_settings(yaml); });
 }
 
 constexpr const char* kDino = R"(
@@ -50,14 +51,9 @@ Sample jpeg_sample(const char* name) {
 
 TEST(ImageViews, EachViewHasItsSizeAndItsOwnRandomCrop) {
   const Needs needs = needs_of({"image", "global_0", "global_1", "local_2"});
-  Loader loader(
-      std::make_shared<test::MemorySource>(test::make_samples(8)), nullptr, of_size(16),
-      [] {
-        LoaderSettings s = view_settings(kDino);
-        s.batch_size = 4;
-        return s;
-      }(),
-      needs, 1);
+  LoaderSettings settings = view_settings(kDino);
+  settings.batch_size = 4;
+  Loader loader(std::make_shared<MemorySource>(make_samples(8)), nullptr, of_size(16), settings, needs, 1);
   const Batch batch = loader.next();
   EXPECT_EQ(batch.images.size(), 4U);
   EXPECT_EQ(batch.images.at("image").pixels.sizes(), (at::IntArrayRef{4, 3, 16, 16}));
@@ -134,7 +130,7 @@ TEST(ImageViews, AnEvaluationCropIsFlippedAndAugmentedIfSet) {
 
 TEST(ImageViews, UnknownViewsAndInvalidSettingsAreReported) {
   const LoaderSettings settings = view_settings(kDino);
-  EXPECT_EQ(test::user_error_of([&] { ImageViews(of_size(16), settings, needs_of({"local_3"}), 1); }),
+  EXPECT_EQ(error_of([&] { ImageViews(of_size(16), settings, needs_of({"local_3"}), 1); }),
             "the objective asks for the image view local_3, but the data pipeline makes only: image, global_0 to "
             "global_1, local_0 to local_2 and wide; add others to data.loader.views");
   EXPECT_EQ(settings_error("{views: {image: {flip: 1}}}"),
@@ -148,13 +144,8 @@ TEST(ImageViews, UnknownViewsAndInvalidSettingsAreReported) {
 TEST(ImageViews, AnImageAboveMaxPixelsIsRefused) {
   LoaderSettings settings = view_settings("{max_pixels: 23750}");  // one pixel less than 203 x 117
   const ImageViews views(of_size(16), settings, needs_of({"image"}), 1);
-  try {
-    views.make(jpeg_sample("small_420.jpg"), 0, 0);
-    FAIL();
-  } catch (const SampleError& error) {
-    EXPECT_EQ(error.reason(), "too_large");
-    EXPECT_STREQ(error.what(), "sample a: the image has 203 x 117 pixels, more than the limit of 23,750");
-  }
+  EXPECT_EQ(sample_error_of([&] { views.make(jpeg_sample("small_420.jpg"), 0, 0); }),
+            "too_large: sample a: the image has 203 x 117 pixels, more than the limit of 23,750");
 }
 
 }  // namespace

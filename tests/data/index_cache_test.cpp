@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class IndexCaches : public test::TemporaryFolder {
+class IndexCaches : public FolderTest {
  protected:
   // Writes a shard and sets its modification time to an hour ago.
   std::string shard(const std::string& name, const std::vector<std::string>& members) const {

@@ -17,15 +17,11 @@
 namespace tessera {
 namespace {
 
-using test::sample_error_of;
-using test::user_error_of;
+using test::noise_png;
 using Texts = std::vector<std::string>;
 
-class Listings : public test::TemporaryFolder {
+class Listings : public FolderTest {
  protected:
-  static std::string picture(int seed) {
-    return test::encode(test::noise(8, 9, static_cast<std::uint64_t>(seed)), ".png");
-  }
   CsvSettings table(const std::string& content) const {
     write("t.csv", content);
     CsvSettings settings;
@@ -33,13 +29,13 @@ class Listings : public test::TemporaryFolder {
     return settings;
   }
   std::string csv_error(const CsvSettings& settings) const {
-    return user_error_of([&] { make_csv(settings); });
+    return error_of([&] { make_csv(settings); });
   }
 };
 
 TEST_F(Listings, CsvReadsOpenClipsColumns) {
-  write("pictures/a.png", picture(1));
-  write("pictures/b.png", picture(2));
+  write("pictures/a.png", noise_png(1));
+  write("pictures/b.png", noise_png(2));
   const auto source =
       make_csv(table("id\tfilepath\ttitle\n"
                      "7\tpictures/a.png\tone dog\n"
@@ -50,7 +46,7 @@ TEST_F(Listings, CsvReadsOpenClipsColumns) {
   ASSERT_EQ(source->size(), 4);
   EXPECT_EQ(source->describe(), "csv " + path("t.csv") + ", 4 samples");
   EXPECT_EQ(source->get(0).key, "pictures/a.png");
-  EXPECT_EQ(source->get(0).encoded, picture(1));
+  EXPECT_EQ(source->get(0).encoded, noise_png(1));
   EXPECT_EQ(source->get(0).captions, Texts{"one dog"});
   EXPECT_EQ(source->get(1).captions, Texts{"caf\xC3\xA9 \"inside\""});
   EXPECT_TRUE(source->get(2).captions.empty()) << "missing fields at the end of a row must be empty";
@@ -58,7 +54,7 @@ TEST_F(Listings, CsvReadsOpenClipsColumns) {
 }
 
 TEST_F(Listings, CsvQuotesMayContainSeparatorsLineEndsAndQuotes) {
-  write("a.png", picture(1));
+  write("a.png", noise_png(1));
   CsvSettings settings = table(
       "\xEF\xBB\xBF\"image\",text,\"more\"\r\n"
       "a.png,\"one, \"\"two\"\"\nthree\",\"\"\r\n"
@@ -73,14 +69,14 @@ TEST_F(Listings, CsvQuotesMayContainSeparatorsLineEndsAndQuotes) {
 }
 
 TEST_F(Listings, TheSeparatorIsDetectedFromTheFirstLine) {
-  write("a.png", picture(1));
+  write("a.png", noise_png(1));
   for (const char* text : {"filepath,title\na.png,x\n", "filepath\ttitle\na.png\tx\n", "filepath;title\na.png;x\n", "filepath|title\na.png|x\n",
                            "\"filepath\",\"title\"\na.png,x\n", "title;filepath;a,b,c\nx;a.png;\n", "filepath\ttitle\ta;b,c\na.png\tx\t\n"})
     EXPECT_EQ(make_csv(table(text))->get(0).captions, Texts{"x"}) << text;
 }
 
 TEST_F(Listings, CsvErrorsNameFileLineAndColumns) {
-  write("a.png", picture(1));
+  write("a.png", noise_png(1));
   EXPECT_EQ(csv_error(table("image,title\na.png,x\n")),
             path("t.csv") + ": has no column filepath (image_key); its columns are: image and title");
   CsvSettings settings = table("image,title\na.png,x\n");
@@ -114,7 +110,7 @@ TEST_F(Listings, CsvErrorsNameFileLineAndColumns) {
 }
 
 TEST_F(Listings, CsvReadsLabelsAsNumbersOrNames) {
-  write("a.png", picture(1));
+  write("a.png", noise_png(1));
   CsvSettings settings = table("filepath\ttitle\tclass\na.png\tx\temu\na.png\tx\tcat\na.png\tx\t\na.png\tx\temu\n");
   settings.label_key = "class";
   auto source = make_csv(settings);
@@ -145,7 +141,7 @@ std::string safetensors_of(const std::string& header, const std::vector<float>& 
 }
 
 TEST_F(Listings, CsvReadsSummariesObjectsRegionsAndMasks) {
-  write("in/a.png", picture(1));
+  write("in/a.png", noise_png(1));
   write("in/a.mask.png", test::encode_mat(cv::Mat(8, 9, CV_8U, cv::Scalar(2)), ".png"));
   write("in/a.safetensors", safetensors_of(R"({"box":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},)"
                                            R"("feature":{"dtype":"F32","shape":[2,2],"data_offsets":[8,24]}})",
@@ -180,19 +176,19 @@ TEST_F(Listings, CsvReadsSummariesObjectsRegionsAndMasks) {
 TEST_F(Listings, CsvReadsSeveralTablesFromDifferentFolders) {
   for (const char* part : {"p1", "p2"}) {
     write(std::string(part) + "/t.csv", std::string("filepath\ttitle\na.png\t") + part + "\n");
-    write(std::string(part) + "/a.png", picture(part[1]));
+    write(std::string(part) + "/a.png", noise_png(part[1]));
   }
   CsvSettings settings;
   settings.path = {{path("p{1..2}/t.csv")}};
   const auto source = make_csv(settings);
   ASSERT_EQ(source->size(), 2);
-  EXPECT_EQ(source->get(0).encoded, picture('1'));
-  EXPECT_EQ(source->get(1).encoded, picture('2'));
+  EXPECT_EQ(source->get(0).encoded, noise_png('1'));
+  EXPECT_EQ(source->get(1).encoded, noise_png('2'));
   EXPECT_EQ(source->get(1).captions, Texts{"p2"});
 }
 
 TEST_F(Listings, CocoCaptionsAreGroupedByImageInTheOrderOfTheFile) {
-  write("val/x 1.png", picture(1));
+  write("val/x 1.png", noise_png(1));
   write("c.json", R"({"info": {"a": [1, {"b": 2}]}, "annotations": [)"
                   R"({"image_id": 5, "id": 31, "caption": "second\n"}, {"image_id": 9, "id": 2, "caption": "other"},)"
                   R"({"image_id": 5, "id": 30, "caption": "first"}, {"image_id": 77, "id": 1, "caption": "of none"}],)"
@@ -205,37 +201,37 @@ TEST_F(Listings, CocoCaptionsAreGroupedByImageInTheOrderOfTheFile) {
   const Sample sample = source->get(0);
   EXPECT_EQ(sample.key, "x 1.png");
   EXPECT_EQ(sample.captions, (Texts{"second", "first"})) << "the same order as in pycocotools and torchvision";
-  EXPECT_EQ(sample.encoded, picture(1));
+  EXPECT_EQ(sample.encoded, noise_png(1));
   EXPECT_EQ(sample_error_of(*source, 1), "no_image: " + path("val/lost.png") + ": no such file");
-  const auto error_of = [&](const std::string& json) {
+  const auto error = [&](const std::string& json) {
     write("c.json", json);
-    return user_error_of([&] { make_coco_captions(settings); });
+    return error_of([&] { make_coco_captions(settings); });
   };
-  EXPECT_EQ(error_of(R"({"images": [{"id": 1}], "annotations": []})"),
+  EXPECT_EQ(error(R"({"images": [{"id": 1}], "annotations": []})"),
             path("c.json") + ": images[0]: has no file_name; expected a text");
-  EXPECT_EQ(error_of(R"({"images": [{"id": "1", "file_name": "a"}], "annotations": []})"),
+  EXPECT_EQ(error(R"({"images": [{"id": "1", "file_name": "a"}], "annotations": []})"),
             path("c.json") + ": images[0].id: expected a whole number, got string");
-  EXPECT_EQ(error_of(R"({"images": [{"id": 1, "file_name": "a"}, 5], "annotations": []})"),
+  EXPECT_EQ(error(R"({"images": [{"id": 1, "file_name": "a"}, 5], "annotations": []})"),
             path("c.json") + ": images[1]: expected an object, got number");
-  EXPECT_EQ(error_of(R"({"images": [{"id": 1, "file_name": "a"}, [5]], "annotations": []})"),
+  EXPECT_EQ(error(R"({"images": [{"id": 1, "file_name": "a"}, [5]], "annotations": []})"),
             path("c.json") + ": images[1]: expected an object, got array");
-  EXPECT_EQ(error_of(R"({"images": {"id": 1}, "annotations": []})"),
+  EXPECT_EQ(error(R"({"images": {"id": 1}, "annotations": []})"),
             path("c.json") + ": images: expected a list, got an object");
-  EXPECT_EQ(error_of(R"({"images": 3, "annotations": []})"), path("c.json") + ": images: expected a list, got number");
-  EXPECT_EQ(error_of(R"({"pictures": [], "annotations": []})"),
+  EXPECT_EQ(error(R"({"images": 3, "annotations": []})"), path("c.json") + ": images: expected a list, got number");
+  EXPECT_EQ(error(R"({"pictures": [], "annotations": []})"),
             path("c.json") + ": has no list \"images\"; its members are: pictures and annotations");
-  EXPECT_EQ(error_of("[1]"), path("c.json") + ": expected an object { }, got a list");
-  EXPECT_EQ(error_of("7"), path("c.json") + ": expected an object { }, got number");
-  EXPECT_EQ(error_of("{\"images\":\n [{]}"), path("c.json") + ":2: is not JSON (byte 15 of 16)");
-  EXPECT_EQ(error_of("{\"images\": [1e400]}"), path("c.json") + ": holds a number that is too large for any type");
-  EXPECT_EQ(error_of("{\"images\": []"), path("c.json") + ":1: is not JSON (byte 14 of 13): the file is cut off");
-  EXPECT_EQ(error_of(R"({"images": [{"id": 1, "file_name": "a"}, {"id": 1, "file_name": "b"}], "annotations": []})"),
+  EXPECT_EQ(error("[1]"), path("c.json") + ": expected an object { }, got a list");
+  EXPECT_EQ(error("7"), path("c.json") + ": expected an object { }, got number");
+  EXPECT_EQ(error("{\"images\":\n [{]}"), path("c.json") + ":2: is not JSON (byte 15 of 16)");
+  EXPECT_EQ(error("{\"images\": [1e400]}"), path("c.json") + ": holds a number that is too large for any type");
+  EXPECT_EQ(error("{\"images\": []"), path("c.json") + ":1: is not JSON (byte 14 of 13): the file is cut off");
+  EXPECT_EQ(error(R"({"images": [{"id": 1, "file_name": "a"}, {"id": 1, "file_name": "b"}], "annotations": []})"),
             path("c.json") + ": images[1]: id 1 is already used by an earlier item");
 }
 
 TEST_F(Listings, KarpathysSplitsAreSelectedByName) {
-  write("coco/val2014/v.png", picture(1));
-  write("coco/train2014/t.png", picture(2));
+  write("coco/val2014/v.png", noise_png(1));
+  write("coco/train2014/t.png", noise_png(2));
   write("k.json", R"({"images": [)"
                   R"({"filepath": "val2014", "filename": "v.png", "split": "restval", "cocoid": 1,)"
                   R"( "sentences": [{"tokens": ["a"], "raw": "A.", "sentid": 4}, {"raw": "B "}]},)"
@@ -246,17 +242,17 @@ TEST_F(Listings, KarpathysSplitsAreSelectedByName) {
   ASSERT_EQ(source->size(), 2);
   EXPECT_EQ(source->get(0).key, "val2014/v.png");
   EXPECT_EQ(source->get(0).captions, (Texts{"A.", "B"}));
-  EXPECT_EQ(source->get(1).encoded, picture(2));
+  EXPECT_EQ(source->get(1).encoded, noise_png(2));
   settings.split = "train";
   source = make_karpathy(settings);
   EXPECT_EQ(source->size(), 1);
   EXPECT_EQ(source->describe(), "karpathy " + path("k.json") + " (train), 1 samples");
   settings.split = "val";
-  EXPECT_EQ(user_error_of([&] { make_karpathy(settings); }),
+  EXPECT_EQ(error_of([&] { make_karpathy(settings); }),
             path("k.json") +
                 ": has no split \"val\"; there are: restval (1 images), test (1 images) and train (1 images)");
   write("k.json", R"({"images": [{"filename": "f", "split": "val", "sentences": [{"tokens": []}]}]})");
-  EXPECT_EQ(user_error_of([&] { make_karpathy(settings); }),
+  EXPECT_EQ(error_of([&] { make_karpathy(settings); }),
             path("k.json") + ": images[0].sentences[0]: has no raw; expected a text");
 }
 
@@ -292,13 +288,13 @@ TEST_F(Listings, Cifar10ReadsItsBinaryFiles) {
   EXPECT_EQ(sample_error_of(*make_cifar(settings), 0),
             "bad_label: sample test_batch/0: its class index is 11, but there are 10 classes");
   write("c/cifar-10-batches-bin/test_batch.bin", std::string(3000, 'x'));
-  EXPECT_EQ(user_error_of([&] { make_cifar(settings); }),
+  EXPECT_EQ(error_of([&] { make_cifar(settings); }),
             path("c/cifar-10-batches-bin/test_batch.bin") +
                 ": has 3000 bytes, which are not whole records of 3073: cut off, or not a CIFAR-10 file");
   settings.path = path("d");
-  EXPECT_EQ(user_error_of([&] { make_cifar(settings); }), path("d") + ": no such file or folder");
+  EXPECT_EQ(error_of([&] { make_cifar(settings); }), path("d") + ": no such file or folder");
   std::filesystem::create_directories(path("d"));
-  EXPECT_EQ(user_error_of([&] { make_cifar(settings); }),
+  EXPECT_EQ(error_of([&] { make_cifar(settings); }),
             path("d") +
                 ": holds neither data_batch_1.bin (CIFAR-10) nor train.bin (CIFAR-100); expected the archives' \"binary "
                 "version\"");
@@ -318,7 +314,7 @@ TEST_F(Listings, Cifar100ReadsItsFineLabels) {
 }
 
 TEST_F(Listings, Flickr30kReadsItsCaptionFiles) {
-  write("p/10.jpg", picture(1));
+  write("p/10.jpg", noise_png(1));
   Flickr30kSettings settings;
   settings.images = path("p");
   settings.captions = path("r.token");
@@ -330,7 +326,7 @@ TEST_F(Listings, Flickr30kReadsItsCaptionFiles) {
   settings.split = path("split.txt");
   EXPECT_EQ(make_flickr30k(settings)->size(), 1);
   write("r.token", "10.jpg#0\tOne\n10.jpg Two\n");
-  EXPECT_EQ(user_error_of([&] { make_flickr30k(settings); }),
+  EXPECT_EQ(error_of([&] { make_flickr30k(settings); }),
             path("r.token") + ":2: expected IMAGE#NUMBER<tab>CAPTION, got \"10.jpg Two\"");
   write("r.csv", "image_name| comment_number| comment\n10.jpg| 0| A \"b\" .\n10.jpg| 4   A dog\n11.jpg| 0| C\n");
   settings.captions = path("r.csv");
@@ -338,14 +334,14 @@ TEST_F(Listings, Flickr30kReadsItsCaptionFiles) {
   source = make_flickr30k(settings);
   ASSERT_EQ(source->size(), 2);
   EXPECT_EQ(source->get(0).captions, Texts{"A \"b\" ."});
-  EXPECT_EQ(user_error_of([] { make_flickr30k({}); }),
+  EXPECT_EQ(error_of([] { make_flickr30k({}); }),
             "flickr30k: neither captions nor entities is set; expected results_20130124.token, or the folder of "
             "Flickr30k Entities");
 }
 
 TEST_F(Listings, Flickr30kEntitiesReadsPhrasesAndBoxes) {
-  write("p/10.jpg", picture(1));
-  write("p/11.jpg", picture(2));
+  write("p/10.jpg", noise_png(1));
+  write("p/11.jpg", noise_png(2));
   write("e/Sentences/10.txt",
         "[/EN#1/people Two men] near [/EN#0/notvisual it] in [/EN#3/scene the yard] hold [/EN#4/other/clothing a "
         "hat] .\n[/EN#1/people They] stand .\n");
@@ -390,18 +386,18 @@ TEST_F(Listings, Flickr30kEntitiesReadsPhrasesAndBoxes) {
   EXPECT_EQ(source->captions(0), sample.captions);
   EXPECT_EQ(source->caption_count(0), 2);
   settings.entities = path("f");
-  EXPECT_NE(user_error_of([&] { make_flickr30k(settings); }).find("no such file or folder"), std::string::npos);
+  EXPECT_NE(error_of([&] { make_flickr30k(settings); }).find("no such file or folder"), std::string::npos);
 }
 
 TEST_F(Listings, AreCreatedByNameFromYaml) {
   const auto choice = [](const std::string& yaml) {
     return config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "c.yaml"), "data.train", {});
   };
-  write("a.png", picture(1));
+  write("a.png", noise_png(1));
   write("t.tsv", "filepath\ttitle\na.png\tx\n");
   EXPECT_EQ(sources().make(choice("{name: csv, path: " + path("t.tsv") + "}"), "data.train")->size(), 1);
   for (const char* name : {"coco_captions", "karpathy", "flickr30k", "cifar10"})
-    EXPECT_NE(user_error_of([&] { sources().make(choice(std::string("{name: ") + name + "}"), "data.train"); }),
+    EXPECT_NE(error_of([&] { sources().make(choice(std::string("{name: ") + name + "}"), "data.train"); }),
               "no error");
 }
 

@@ -12,11 +12,6 @@
 namespace tessera {
 namespace {
 
-using test::ByteTokenizer;
-using test::make_samples;
-using test::MemorySource;
-using test::user_error_of;
-
 Preprocessing small() {
   Preprocessing p;
   p.image_size = 16;
@@ -129,7 +124,7 @@ TEST(Loader, ResumesAtTheSamePositionWithAnotherNumberOfShards) {
 }
 
 TEST(Loader, TooFewSamplesForAllShardsAreRefused) {
-  EXPECT_EQ(user_error_of([] {
+  EXPECT_EQ(error_of([] {
               shard_of(make_samples(15), settings_with(4), {0, 4});
             }),
             "memory, 15 samples: fewer samples than one batch of 4 for each of 4 processes: set batch_size to 3 or "
@@ -279,7 +274,7 @@ TEST(Loader, TooManyBadSamplesStopTheRunWithTheirCounts) {
   settings.shuffle = false;
   Loader loader = make(std::move(samples), settings);
   int batches = 0;
-  const std::string error = user_error_of([&] {
+  const std::string error = error_of([&] {
     while (batches < 100) {
       loader.next();
       ++batches;
@@ -291,22 +286,22 @@ TEST(Loader, TooManyBadSamplesStopTheRunWithTheirCounts) {
             "the first: sample 0: "
             "expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but the bytes are text (\"junk\")");
   EXPECT_EQ(batches, 6);
-  EXPECT_EQ(user_error_of([&] { loader.next(); }), error) << "later calls must report the same error";
+  EXPECT_EQ(error_of([&] { loader.next(); }), error) << "later calls must report the same error";
 }
 
 TEST(Loader, ASourceWithoutANeededFieldIsRefusedOnConstruction) {
   std::vector<Sample> samples = make_samples(200);
   for (Sample& sample : samples) sample.captions.clear();
   EXPECT_EQ(
-      user_error_of([&] { make(samples, settings_with(10)); }),
+      error_of([&] { make(samples, settings_with(10)); }),
       "memory, 200 samples: none of the 32 samples checked has all that the objective needs: missing caption; "
       "found image and label; needed image and caption. Check the source's settings (names of its members or columns)");
   Needs unknown;
   unknown.images = {{"global", {}}};
-  EXPECT_EQ(user_error_of([&] { make(make_samples(20), settings_with(10), 1, unknown); }),
+  EXPECT_EQ(error_of([&] { make(make_samples(20), settings_with(10), 1, unknown); }),
             "the objective asks for the image view global, but the data pipeline makes only: image; "
             "add others to data.loader.views");
-  EXPECT_EQ(user_error_of([&] { make(make_samples(9), settings_with(10)); }),
+  EXPECT_EQ(error_of([&] { make(make_samples(9), settings_with(10)); }),
             "memory, 9 samples: fewer samples than one batch of 10: set batch_size to 9 or less");
 }
 
@@ -314,7 +309,7 @@ TEST(Loader, AnEpochWithoutAFullBatchIsAnError) {
   std::vector<Sample> samples = make_samples(12);
   for (std::size_t i = 0; i < 5; ++i) samples[i].encoded = "junk";
   Loader loader = make(std::move(samples), settings_with(10));
-  const std::string error = user_error_of([&] { loader.next(); });
+  const std::string error = error_of([&] { loader.next(); });
   EXPECT_NE(error.find("readable samples, fewer than one batch of 10; skipped: "), std::string::npos) << error;
 }
 
@@ -327,7 +322,7 @@ TEST(Loader, NextReportsAFailingSource) {
   Loader loader(source, std::make_shared<ByteTokenizer>(), small(), settings, {}, 1);
   loader.next();
   loader.next();
-  EXPECT_EQ(user_error_of([&] { loader.next(); }), "the disk is gone (sample number 25; tried 4 times)");
+  EXPECT_EQ(error_of([&] { loader.next(); }), "the disk is gone (sample number 25; tried 4 times)");
 }
 
 TEST(Loader, CanBeDestroyedAtAnyTime) {
@@ -397,7 +392,7 @@ TEST(Loader, ReportsWhichSamplesShareAnImageOrACaption) {
 
 TEST(Loader, ASavedPositionBeyondTheDataIsRefused) {
   Loader loader = make(make_samples(20), settings_with(10));
-  EXPECT_EQ(user_error_of([&] {
+  EXPECT_EQ(error_of([&] {
               loader.seek({1, 21});
             }),
             "the saved data position is sample 21 of epoch 1, but memory, 20 samples: the data has changed since; "
@@ -438,7 +433,7 @@ TEST(EvaluationReader, RespectsTheLimitAndChecksMasks) {
   EXPECT_EQ(reader.statistics().skipped.at("bad_mask"), 1);
   for (Sample& sample : samples) sample.encoded = "junk";
   EvaluationReader bad(std::make_shared<MemorySource>(samples), small(), 4, 2);
-  EXPECT_NE(user_error_of([&] {
+  EXPECT_NE(error_of([&] {
               while (true)
                 if (bad.next().empty()) break;
             }).find("no sample can be read (10 bad_image)"),

@@ -17,9 +17,6 @@
 namespace tessera {
 namespace {
 
-using test::make_samples;
-using test::MemorySource;
-using test::user_error_of;
 using Counts = std::map<std::string, std::int64_t>;
 using Keys = std::vector<std::string>;
 
@@ -46,7 +43,7 @@ Loader in_order(const std::shared_ptr<const Source>& source, const Needs& needs,
   settings.max_bad_share = 1;
   Preprocessing small;
   small.image_size = 8;
-  return Loader(source, std::make_shared<test::ByteTokenizer>(), small, settings, needs, 1);
+  return Loader(source, std::make_shared<ByteTokenizer>(), small, settings, needs, 1);
 }
 
 Loader in_order(std::vector<Sample> samples, const Needs& needs, std::int64_t batch_size) {
@@ -174,7 +171,7 @@ TEST(OptionalViews, ASourceMayLackAllOptionalViewsButNoRequiredOne) {
   EXPECT_EQ(in_order(make_samples(8), needs, 4).next().size(), 4);
   std::vector<Sample> samples = make_samples(8);
   for (Sample& sample : samples) sample.captions.clear();
-  const std::string error = user_error_of([&] { in_order(samples, needs, 4); });
+  const std::string error = error_of([&] { in_order(samples, needs, 4); });
   EXPECT_NE(error.find("missing caption; found image and label; needed image and caption."), std::string::npos)
       << error;
 }
@@ -229,14 +226,14 @@ TEST(OptionalViews, DuplicateImagesAreFoundEvenIfOnlyRegionsAreUsed) {
 
 TEST(OptionalViews, TheErrorForAnUnknownTextListsTheKnownOnes) {
   EXPECT_EQ(known_texts(), (Keys{"caption", "captions", "summary", "objects", "negatives", "phrases", "phrase_negatives"}));
-  EXPECT_EQ(user_error_of([] {
+  EXPECT_EQ(error_of([] {
               in_order(full_samples(2), {.texts = {{"title", kOptional}}}, 2);
             }),
             "the objective asks for the text title, but the data pipeline knows only: caption, captions, summary, objects, negatives, phrases "
             "and phrase_negatives");
 }
 
-using OptionalPictures = test::TemporaryFolder;
+using OptionalPictures = FolderTest;
 
 // Samples `a`, `c` and `d` have an image; `b` has none.
 TEST_F(OptionalPictures, ASampleOfATarMayLackItsImage) {

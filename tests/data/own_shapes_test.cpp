@@ -16,8 +16,6 @@
 namespace tessera {
 namespace {
 
-using test::user_error_of;
-
 constexpr std::int64_t kPatch = 4;
 
 Preprocessing naflex(std::int64_t max_patches) {
@@ -34,15 +32,15 @@ LoaderSettings loader_settings(const std::string& yaml) {
 }
 
 /// Returns samples with images of many shapes; the samples in `lacking` have no image.
-std::shared_ptr<test::MemorySource> mixed_shapes(std::int64_t count, const std::set<std::int64_t>& lacking = {}) {
+std::shared_ptr<MemorySource> mixed_shapes(std::int64_t count, const std::set<std::int64_t>& lacking = {}) {
   const std::vector<config::Size> sizes = {{20, 40}, {31, 17}, {24, 24}, {9, 50}, {60, 13}};
-  std::vector<Sample> samples = test::make_samples(count);
+  std::vector<Sample> samples = make_samples(count);
   for (std::int64_t i = 0; i < count; ++i) {
     Sample& sample = samples[static_cast<std::size_t>(i)];
     const config::Size size = sizes[static_cast<std::size_t>(i) % sizes.size()];
     sample.encoded = lacking.contains(i) ? "" : test::encode(test::noise(size.height, size.width, static_cast<std::uint64_t>(i)), ".png");
   }
-  return std::make_shared<test::MemorySource>(std::move(samples));
+  return std::make_shared<MemorySource>(std::move(samples));
 }
 
 /// Cuts pixels [3, H, W] into patches [rows * columns, 3 * h * w] with plain loops.
@@ -167,7 +165,7 @@ TEST(OwnShapes, FlipsSwapLeftAndRight) {
 
 TEST(OwnShapes, ASampleWithoutAnImageHasOnlyMaskedPatches) {
   const Needs needs{.images = {{"image", {.optional = true}}}};
-  Loader loader(mixed_shapes(4, {1}), std::make_shared<test::ByteTokenizer>(), naflex(16),
+  Loader loader(mixed_shapes(4, {1}), std::make_shared<ByteTokenizer>(), naflex(16),
                 loader_settings("{batch_size: 4, shuffle: false, max_bad_share: 1}"), needs, 1);
   const TowerInput view = loader.next().images.at("image");
   EXPECT_EQ(view.mask.sizes(), view.patches.sizes().slice(0, 2));
@@ -184,7 +182,7 @@ TEST(OwnShapes, AViewWithItsOwnSizeHasAsManyPatchesAsFitIntoIt) {
   EXPECT_LE(batch.images.at("local").patches.size(1), 6);
   EXPECT_GT(batch.images.at("image").patches.size(1), 6);
   EXPECT_EQ(image_view_sizes(naflex(8), settings, needs).at("image"), config::Size(2 * kPatch, 4 * kPatch));
-  EXPECT_EQ(user_error_of([&] {
+  EXPECT_EQ(error_of([&] {
               Loader(mixed_shapes(5), nullptr, naflex(16), loader_settings("{batch_size: 5, views: {local: {image_size: 10}}}"), needs, 1);
             }),
             "data.loader.views: the image view local is 10 x 10 pixels, but for images that keep their shapes "
@@ -241,7 +239,7 @@ TEST(ResolutionSteps, AreIgnoredIfTheLengthOfTheRunIsUnknown) {
 
 TEST(ResolutionSteps, MustAscendAndNeedNaflex) {
   const auto error = [](const Preprocessing& preprocessing, const std::string& steps) {
-    return user_error_of([&] {
+    return error_of([&] {
       Loader(mixed_shapes(8), nullptr, preprocessing, loader_settings("{batch_size: 2, resolution: " + steps + "}"), Needs{.texts = {}}, 1);
     });
   };

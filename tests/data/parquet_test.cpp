@@ -20,7 +20,6 @@
 namespace tessera {
 namespace {
 
-using test::user_error_of;
 using Captions = std::vector<std::string>;
 
 std::string table_path(const std::string& name) {
@@ -33,11 +32,10 @@ ParquetSettings rows_in(const std::string& name) {
   return out;
 }
 
-class Parquet : public test::TemporaryFolder {
+class Parquet : public FolderTest {
  protected:
   void SetUp() override {
     if (!can_read_columns()) GTEST_SKIP() << "built without Arrow";
-    test::TemporaryFolder::SetUp();
   }
 };
 
@@ -50,7 +48,7 @@ Loader rows_loader(const std::shared_ptr<const Source>& source, std::int64_t thr
   settings.threads = threads;
   settings.caption_choice = caption_choice;
   settings.max_bad_share = 0.5;
-  return {source, std::make_shared<test::ByteTokenizer>(), small, settings, {}, 5, slice};
+  return {source, std::make_shared<ByteTokenizer>(), small, settings, {}, 5, slice};
 }
 
 std::string row_error(const IndexedSource& source, std::int64_t index) {
@@ -110,7 +108,7 @@ TEST_F(Parquet, HuggingFaceTablesAndSavedFoldersHoldTheSameSamples) {
     EXPECT_EQ(other.label, i % 3);
     EXPECT_EQ(one.key, concat("features.parquet:", i));
   }
-  EXPECT_EQ(user_error_of([] { make_parquet(rows_in("splits")); }),
+  EXPECT_EQ(error_of([] { make_parquet(rows_in("splits")); }),
             concat(table_path("splits"),
                    ": holds the splits train and test: name one of them, as in path: ", table_path("splits/train")));
   EXPECT_EQ(make_parquet(rows_in("splits/test"))->size(), 2);
@@ -162,35 +160,35 @@ TEST_F(Parquet, WrongFilesAndColumnsAreReportedInOneLine) {
   ParquetSettings settings = rows_in("plain-0.parquet");
   settings.image_keys = {"picture", "meta.picture"};
   EXPECT_EQ(
-      user_error_of([&] { make_parquet(settings); }),
+      error_of([&] { make_parquet(settings); }),
       concat(table_path("plain-0.parquet"),
              ": no column has images: its columns are key, caption, texts, meta, label, width, similarity, "
              "language, uid, embedding and jpg, the image is looked for in picture and meta.picture (image_keys)"));
   settings.image_keys = {"texts"};
-  EXPECT_EQ(user_error_of([&] { make_parquet(settings); }),
+  EXPECT_EQ(error_of([&] { make_parquet(settings); }),
             concat(table_path("plain-0.parquet"),
                    ": column texts (image_keys) is of type list<element: string>; expected an image's bytes, "
                    "{bytes, path} or a file name"));
   settings = rows_in("plain-0.parquet");
   settings.text_fields = {"meta.nothing"};
-  EXPECT_TRUE(user_error_of([&] {
+  EXPECT_TRUE(error_of([&] {
                 make_parquet(settings);
               }).starts_with(concat(table_path("plain-0.parquet"), ": has no column meta.nothing (text_fields)")));
   settings = rows_in("plain-0.parquet");
   settings.path.items.push_back(table_path("features.parquet"));
-  EXPECT_EQ(user_error_of([&] { make_parquet(settings); }),
+  EXPECT_EQ(error_of([&] { make_parquet(settings); }),
             concat(table_path("features.parquet"), ": has no column jpg, unlike ", table_path("plain-0.parquet")));
-  EXPECT_TRUE(user_error_of([&] {
+  EXPECT_TRUE(error_of([&] {
                 make_parquet(rows_in("make.py"));
               }).starts_with(concat(table_path("make.py"), ": cannot be read as Parquet or Arrow: ")));
-  EXPECT_TRUE(user_error_of([&] { make_parquet(rows_in("none.parquet")); }).ends_with("none.parquet: no such file"));
-  EXPECT_TRUE(user_error_of([&] { make_parquet({}); }).starts_with("path: no file is given"));
+  EXPECT_TRUE(error_of([&] { make_parquet(rows_in("none.parquet")); }).ends_with("none.parquet: no such file"));
+  EXPECT_TRUE(error_of([&] { make_parquet({}); }).starts_with("path: no file is given"));
   const std::string whole = io::read_file(table_path("plain-0.parquet"));
   for (const std::size_t size : {3UL, 10UL, whole.size() / 2, whole.size() - 1}) {
     io::write_file(path("cut.parquet"), whole.substr(0, size));
     ParquetSettings cut;
     cut.path = {{path("cut.parquet")}};
-    const std::string error = user_error_of([&] { make_parquet(cut); });
+    const std::string error = error_of([&] { make_parquet(cut); });
     EXPECT_TRUE(error.starts_with(path("cut.parquet") + ": cannot be read as Parquet or Arrow: ")) << error;
     EXPECT_EQ(error.find('\n'), std::string::npos);
   }
@@ -201,8 +199,8 @@ TEST_F(Parquet, ATruncatedArrowStreamReturnsItsCompleteBatches) {
   io::write_file(path("cut.arrow"), whole.substr(0, whole.size() - 600));
   ParquetSettings settings;
   settings.path = {{path("cut.arrow")}};
-  EXPECT_TRUE(user_error_of([&] { make_parquet(settings); }).ends_with(": hold no rows"))
-      << user_error_of([&] { make_parquet(settings); });
+  EXPECT_TRUE(error_of([&] { make_parquet(settings); }).ends_with(": hold no rows"))
+      << error_of([&] { make_parquet(settings); });
   io::write_file(path("cut.arrow"), whole.substr(0, whole.size() - 8));  // only the end mark is missing
   EXPECT_EQ(make_parquet(settings)->size(), 6);
 }

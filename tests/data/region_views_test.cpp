@@ -20,9 +20,6 @@
 namespace tessera {
 namespace {
 
-using test::make_samples;
-using test::MemorySource;
-using test::user_error_of;
 using Texts = std::vector<std::string>;
 
 LoaderSettings region_settings(const std::string& yaml) {
@@ -104,13 +101,8 @@ TEST(BoxesOfViews, ReportTheVisibleShareOfTheBox) {
   EXPECT_EQ(seen[1].visible, 0);
   EXPECT_NEAR(seen[2].visible, 1, 1e-6);
   EXPECT_NEAR(seen[3].visible, 5.0 / 7, 1e-6) << "the share of the part inside the image";
-  try {
-    views.see(sample, {{0, 100, 5, 5}}, 0, 0);
-    FAIL() << "no error";
-  } catch (const SampleError& error) {
-    EXPECT_EQ(error.reason(), "bad_box");
-    EXPECT_STREQ(error.what(), "sample a: the box [100, 0, 105, 5] is outside the image of 100 x 60 pixels");
-  }
+  EXPECT_EQ(sample_error_of([&] { views.see(sample, {{0, 100, 5, 5}}, 0, 0); }),
+            "bad_box: sample a: the box [100, 0, 105, 5] is outside the image of 100 x 60 pixels");
 }
 
 TEST(BoxesOfViews, AreRefusedIfTheAugmentationMovesObjects) {
@@ -118,10 +110,10 @@ TEST(BoxesOfViews, AreRefusedIfTheAugmentationMovesObjects) {
       without{.images = {{"image", {}}}, .texts = {}};
   for (const char* yaml :
        {"{augmentation: {auto_augment: imagenet}}", "{augmentation: {rand_augment: {operations: 2}}}"}) {
-    EXPECT_EQ(user_error_of([&] { ImageViews({}, region_settings(yaml), with, 1); }),
+    EXPECT_EQ(error_of([&] { ImageViews({}, region_settings(yaml), with, 1); }),
               "the objective asks for the boxes of the image view image, but boxes do not follow the changes by auto_augment and "
               "rand_augment: remove both from data.loader.augmentation");
-    EXPECT_EQ(user_error_of([&] { ImageViews({}, region_settings(yaml), without, 1); }), "no error");
+    EXPECT_EQ(error_of([&] { ImageViews({}, region_settings(yaml), without, 1); }), "no error");
   }
 }
 
@@ -149,7 +141,7 @@ Loader region_loader(std::vector<Sample> samples, LoaderSettings settings, const
   small.image_size = 8;
   settings.max_bad_share = 1;
   return {std::make_shared<MemorySource>(std::move(samples)),
-          std::make_shared<test::ByteTokenizer>(),
+          std::make_shared<ByteTokenizer>(),
           small,
           settings,
           needs,
@@ -301,7 +293,7 @@ TEST(RegionViews, BadBoxesAreSkippedAndCountedOnlyIfBoxesAreNeeded) {
 
 TEST(RegionViews, MissingSettingsAreReported) {
   const auto error = [](const std::string& yaml, const Needs& needs) {
-    return user_error_of([&] { region_loader(with_regions(4), region_settings(yaml), needs); });
+    return error_of([&] { region_loader(with_regions(4), region_settings(yaml), needs); });
   };
   EXPECT_EQ(error("{batch_size: 2}", kRegionNeeds),
             "the objective asks for boxes of objects or their phrases, but data.loader.boxes is not set: set it, as in "
@@ -312,7 +304,7 @@ TEST(RegionViews, MissingSettingsAreReported) {
   EXPECT_EQ(error("{batch_size: 2}", {.texts = {{"negatives", {}}}}),
             "the objective asks for hard negatives of each image, but data.loader.negatives is not set: set it, as in "
             "{count: 1}");
-  const std::string missing = user_error_of([&] {
+  const std::string missing = error_of([&] {
     region_loader(make_samples(2), region_settings("{batch_size: 2, boxes: {count: 2}}"), {.texts = {{"phrases", {}}}});
   });
   EXPECT_NE(missing.find("missing phrases; found caption, image and label"), std::string::npos) << missing;
@@ -324,7 +316,7 @@ TEST(RegionViews, TrainingExamplesShowBoxesAsOutlines) {
     samples.erase(samples.begin(), samples.begin() + 2);
     Preprocessing small;
     small.image_size = 16;
-    return training_examples(std::make_shared<MemorySource>(samples), std::make_shared<test::ByteTokenizer>(), small,
+    return training_examples(std::make_shared<MemorySource>(samples), std::make_shared<ByteTokenizer>(), small,
                              region_settings(yaml), needs, 1, 1);
   };
   const auto with =
@@ -373,7 +365,7 @@ TEST(NegativesView, DrawsOnlyTheListedKinds) {
   EXPECT_EQ(loader.statistics().skipped, (std::map<std::string, std::int64_t>{{"no_negatives", 1}}));
 }
 
-class RegionFiles : public test::TemporaryFolder {
+class RegionFiles : public FolderTest {
  protected:
   RegionFiles() { write("pictures/a.png", test::encode(test::noise(20, 30, 1), ".png")); }
 };

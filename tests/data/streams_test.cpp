@@ -21,10 +21,9 @@
 namespace tessera {
 namespace {
 
-using test::user_error_of;
 using Keys = std::vector<std::string>;
 
-class Streams : public test::TemporaryFolder {
+class Streams : public FolderTest {
  protected:
   static constexpr int kEach = 12;
 
@@ -90,7 +89,7 @@ class Streams : public test::TemporaryFolder {
     settings.threads = threads;
     Preprocessing small;
     small.image_size = 8;
-    return {source, std::make_shared<test::ByteTokenizer>(), small, settings, {}, 5, shard};
+    return {source, std::make_shared<ByteTokenizer>(), small, settings, {}, 5, shard};
   }
 
   static Keys loaded(Loader& loader, int batches) {
@@ -111,7 +110,7 @@ TEST_F(Streams, ReturnTheSamplesOfTheTars) {
   const Sample sample = source->open({.shuffle = false})->next()();
   EXPECT_EQ(sample.captions, Keys{"caption 0"});
   EXPECT_EQ(sample.encoded, test::encode(test::noise(8, 9, 1), ".png"));
-  EXPECT_TRUE(user_error_of([&] { indexed(*source); }).ends_with("use local, uncompressed tar files"));
+  EXPECT_TRUE(error_of([&] { indexed(*source); }).ends_with("use local, uncompressed tar files"));
 }
 
 TEST_F(Streams, ScatteredMembersOfAKeyBecomeSeparateSamplesAndAreReported) {
@@ -184,7 +183,7 @@ TEST_F(Streams, AreDividedAmongProcessesByFile) {
   }
   EXPECT_EQ(ordered(all), numbers(5 * kEach));
   EXPECT_TRUE(
-      user_error_of([&] {
+      error_of([&] {
         StreamReader(source, 1, true, {0, 6});
       })
           .ends_with("5 streams cannot be split over 6 processes: each needs at least one; write more shards, "
@@ -226,7 +225,7 @@ TEST_F(Streams, ProcessesWithFewerFilesReturnAsManyBatches) {
     loader.next();
     EXPECT_EQ(loader.epoch(), 1);
   }
-  EXPECT_NE(user_error_of([&] { loader_of(source, 40, 1); }).find("fewer samples than one batch of 40"),
+  EXPECT_NE(error_of([&] { loader_of(source, 40, 1); }).find("fewer samples than one batch of 40"),
             std::string::npos);
 }
 
@@ -236,27 +235,27 @@ TEST_F(Streams, AFailingCommandIsReportedAfterItsRetries) {
   WebDatasetSettings settings = command("cat " + path("s0.tar") + "; exit 3");
   const auto all = [&] { return take_keys(*stream_of(settings), {.shuffle = false}, kEach + 1); };
   const std::string what = "pipe:cat " + path("s0.tar") + "; exit 3: ended with exit code 3 (after 11 samples)";
-  EXPECT_EQ(user_error_of(all), what + "; set stream.on_failure: skip to continue with the next shard");
+  EXPECT_EQ(error_of(all), what + "; set stream.on_failure: skip to continue with the next shard");
   settings.stream.retries = 1;
-  EXPECT_EQ(user_error_of(all), what + ", 2 times; set stream.on_failure: skip to continue with the next shard");
+  EXPECT_EQ(error_of(all), what + ", 2 times; set stream.on_failure: skip to continue with the next shard");
   settings = command("exit 127");
   EXPECT_EQ(
-      user_error_of(all),
+      error_of(all),
       "pipe:exit 127: ended with exit code 127 (after 0 samples); set stream.on_failure: skip to continue with the next "
       "shard");
   settings = command("kill -9 $$");
-  EXPECT_NE(user_error_of(all).find("was ended by signal 9"), std::string::npos);
+  EXPECT_NE(error_of(all).find("was ended by signal 9"), std::string::npos);
   settings = command("true");
-  EXPECT_NE(user_error_of(all).find("has 0 bytes, which are not a tar archive"), std::string::npos);
+  EXPECT_NE(error_of(all).find("has 0 bytes, which are not a tar archive"), std::string::npos);
   settings = command("echo hello");
-  EXPECT_NE(user_error_of(all).find("has 6 bytes, which are not a tar archive"), std::string::npos);
+  EXPECT_NE(error_of(all).find("has 6 bytes, which are not a tar archive"), std::string::npos);
 }
 
 TEST_F(Streams, AStallingCommandIsReported) {
   write_stream_shards(1);
   WebDatasetSettings settings = command("head -c 20000 " + path("s0.tar") + "; sleep 60");
   settings.stream.timeout = 2;  // long enough for the shell to start on a busy machine
-  const std::string error = user_error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach); });
+  const std::string error = error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach); });
   EXPECT_NE(error.find("sleep 60: wrote no output for 2 s (after 3 samples)"), std::string::npos) << error;
 }
 
@@ -293,7 +292,7 @@ TEST_F(Streams, TruncatedAndDamagedFilesAreReported) {
   for (const char* name : {"cut.tar.gz", "bad.tar.gz"}) {
     WebDatasetSettings settings = command("");
     settings.path = {{path(name)}};
-    const std::string error = user_error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach); });
+    const std::string error = error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach); });
     EXPECT_TRUE(error.starts_with(path(name) + ": ")) << error;
   }
 }
@@ -306,7 +305,7 @@ TEST_F(Streams, ChecksumsOfGzipAreVerified) {
   write("other.tar.gz", bytes);
   WebDatasetSettings settings = command("");
   settings.path = {{path("other.tar.gz")}};
-  EXPECT_NE(user_error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach + 1); })
+  EXPECT_NE(error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach + 1); })
                 .find("cannot be decompressed: gzip: incorrect data check"),
             std::string::npos);
 }
@@ -319,7 +318,7 @@ TEST_F(Streams, GzipFilesOfSeveralMembersAreReadCompletely) {
   settings.path = {{path("m.tar.gz")}};
   EXPECT_EQ(take_keys(*stream_of(settings), {.shuffle = false}, kEach), numbers(kEach));
   ASSERT_TRUE(shell("cd " + path("") + " && printf more >> m.tar.gz"));
-  EXPECT_NE(user_error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach + 1); })
+  EXPECT_NE(error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach + 1); })
                 .find("gzip: more bytes follow its end"),
             std::string::npos);
 }
@@ -347,7 +346,7 @@ TEST_F(Streams, CannotBeMixed) {
   MixtureComponentSettings component;
   component.source.name = "webdataset";
   component.source.settings = config::parse_yaml("{path: 'pipe:cat " + path("s0.tar") + "'}", "c.yaml");
-  const std::string error = user_error_of([&] { make_mixture({"concat", {component}}); });
+  const std::string error = error_of([&] { make_mixture({"concat", {component}}); });
   EXPECT_TRUE(error.starts_with("mixture: source webdataset (webdataset pipe:cat ")) << error;
   EXPECT_TRUE(error.ends_with("streams cannot be mixed: use local, uncompressed tar files")) << error;
 }

@@ -14,8 +14,6 @@
 namespace tessera {
 namespace {
 
-using test::sample_error_of;
-using test::user_error_of;
 using Texts = std::vector<std::string>;
 
 const std::string kItem =
@@ -33,7 +31,7 @@ void expect_fields(const Sample& sample) {
   EXPECT_TRUE(sample.texts[2].is_list);
 }
 
-class TextFields : public test::TemporaryFolder {
+class TextFields : public FolderTest {
  protected:
   TextFields() { write("a.png", picture_); }
 
@@ -101,9 +99,9 @@ TEST_F(TextFields, AreReadFromTheColumnsOfATable) {
   EXPECT_EQ(source->get(1).texts[0].name, "raw_caption");
   EXPECT_EQ(source->get(1).captions, Texts{"a cat"});
   settings.text_fields = {"length"};
-  EXPECT_NE(user_error_of([&] { make_csv(settings); }).find("text_fields"), std::string::npos);
+  EXPECT_NE(error_of([&] { make_csv(settings); }).find("text_fields"), std::string::npos);
   settings.text_fields = {};
-  EXPECT_EQ(user_error_of([&] { make_csv(settings); }),
+  EXPECT_EQ(error_of([&] { make_csv(settings); }),
             "csv: caption_key is empty; expected at least one column, or text_fields");
 }
 

@@ -235,7 +235,7 @@ TEST(Transforms, CropPctCropsTheCenterUnlessTheImageFits) {
 }
 
 /// Compares with the results of timm's and transformers' transforms on two images. The tests read the configurations of these transforms.
-class PublishedTransforms : public test::TemporaryFolder {};
+class PublishedTransforms : public FolderTest {};
 
 TEST_F(PublishedTransforms, MatchTheirLibraries) {
   const io::TensorFile file = io::load_safetensors(test_data("foreign/transforms.safetensors"));
@@ -345,12 +345,7 @@ TEST(Transforms, CropBoxesOfExtremeImagesStayInside) {
 }
 
 std::string decode_error(const std::string& bytes, std::int64_t max_pixels = 1000000) {
-  try {
-    decode_image(bytes, max_pixels);
-  } catch (const SampleError& error) {
-    return error.reason() + ": " + error.what();
-  }
-  return "no error";
+  return sample_error_of([&] { decode_image(bytes, max_pixels); });
 }
 
 std::string_view file_in(const at::Tensor& bytes) {
@@ -460,14 +455,11 @@ TEST(Decode, APartOfATruncatedJpegIsRefusedLikeTheWhole) {
   const std::string file = picture_file("small_420.jpg");
   std::vector<std::uint8_t> pixels;
   for (std::size_t size = 700; size < file.size(); size += 97)
-    for (const int eighths : {2, 8}) {
-      try {
-        decode_jpeg(file.substr(0, size), 117, 203, {eighths, false, {3, 5, 9, 9}}, pixels);
-        FAIL() << size;
-      } catch (const SampleError& error) {
-        EXPECT_EQ(error.reason(), "truncated");
-      }
-    }
+    for (const int eighths : {2, 8})
+      EXPECT_TRUE(sample_error_of([&] {
+                    decode_jpeg(file.substr(0, size), 117, 203, {eighths, false, {3, 5, 9, 9}}, pixels);
+                  }).starts_with("truncated: "))
+          << size;
 }
 
 // tests/data/images/generate.py writes the cases: PNG with gray levels, alpha, palettes, few bits, 16 bits, interlacing and transparency;

@@ -12,11 +12,10 @@
 namespace tessera {
 namespace {
 
-using test::user_error_of;
 using Captions = std::vector<std::string>;
 using Files = std::vector<std::pair<std::string, std::string>>;
 
-class WebDatasetMembers : public test::TemporaryFolder {
+class WebDatasetMembers : public FolderTest {
  protected:
   // Writes a shard that holds an image KEY.png and the matching `files` for each key. Returns a source that reads it.
   std::shared_ptr<const IndexedSource> source_of(const std::vector<std::string>& keys, const Files& files,
@@ -38,7 +37,7 @@ class WebDatasetMembers : public test::TemporaryFolder {
     Preprocessing small;
     small.image_size = 8;
     settings.batch_size = 2;
-    return {source, std::make_shared<test::ByteTokenizer>(), small, settings, {}, 5, {}};
+    return {source, std::make_shared<ByteTokenizer>(), small, settings, {}, 5, {}};
   }
 };
 
@@ -117,7 +116,7 @@ TEST_F(WebDatasetMembers, AnErrorNamesTheSamplesKey) {
 
 TEST_F(WebDatasetMembers, AFieldThatNoSampleHasIsReportedWithTheExistingMembers) {
   const auto source = source_of({"a", "b"}, {{"a.json", R"({"title": "t", "url": "u"})"}, {"b.cls", "1"}});
-  const std::string error = user_error_of([&] { loader_of(source); });
+  const std::string error = error_of([&] { loader_of(source); });
   EXPECT_NE(
       error.find("missing caption; found image and label; needed image and caption. Its members are cls, json and "
                  "png (json: title and url); image is looked for in jpg, jpeg, png, webp, gif, bmp, tif and tiff (image_keys), "
@@ -135,7 +134,7 @@ TEST_F(WebDatasetMembers, ASourceWithoutReadableSamplesIsNotReportedAsEmpty) {
     files.push_back({keys.back() + ".json", "{"});
   }
   const auto source = source_of(keys, files);
-  const std::string error = user_error_of([&] {
+  const std::string error = error_of([&] {
     Loader loader = loader_of(source);
     for (int i = 0; i < 60; ++i) loader.next();
   });
