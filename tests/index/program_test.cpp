@@ -20,9 +20,8 @@ constexpr const char* kPictures =
 class IndexProgram : public IndexTest {
  protected:
   void SetUp() override {
-    IndexTest::SetUp();
-    io::write_file(path("words.txt"), "red\nblue\ncircle\nsquare\n");
-    io::write_file(path("a.jsonl"), kPictures);
+    write("words.txt", "red\nblue\ncircle\nsquare\n");
+    write("a.jsonl", kPictures);
   }
   Answer run(const std::string& arguments) const { return answer_of("tessera-index " + arguments); }
   void build() const {
@@ -53,7 +52,7 @@ TEST_F(IndexProgram, BuildsSearchesAddsRemovesAndCompacts) {
   build();
   EXPECT_EQ(found("--tokens 'red circle'"), "p1 4\np3 3\np2 1\n");
   EXPECT_EQ(found("--tokens 'red circle' --k 1"), "p1 4\n");
-  io::write_file(path("b.jsonl"), "{\"id\": \"p4\", \"vector\": {\"red\": 3, \"circle\": 3}}\n");
+  write("b.jsonl", "{\"id\": \"p4\", \"vector\": {\"red\": 3, \"circle\": 3}}\n");
   EXPECT_EQ(run("add " + path("i") + " " + path("b.jsonl")).text, path("i") + ": 1 documents added\n");
   EXPECT_EQ(found("--tokens 'red circle' --k 2"), "p4 6\np1 4\n");
   EXPECT_EQ(run("remove " + path("i") + " --ids p4,p3 --compact").text,
@@ -69,20 +68,20 @@ TEST_F(IndexProgram, FiltersAndTokenListsNarrowSearches) {
   EXPECT_EQ(found("--should square,blue"), "p2 3\np3 3\n");
   EXPECT_EQ(found("--tokens 'red circle' --ids p2,p3"), "p3 3\np2 1\n");
   EXPECT_EQ(found("--tokens 'red circle square' --allow-tokens circle,red --block-tokens red"), "p3 3\np1 1\n");
-  io::write_file(path("list.txt"), "circle\n\nblue\n");
+  write("list.txt", "circle\n\nblue\n");
   EXPECT_EQ(found("--tokens 'red circle blue' --allow-tokens @" + path("list.txt")), "p3 6\np1 1\n");
 }
 
 TEST_F(IndexProgram, ReadsQueriesFromFilesAndLinesAndWritesThreeFormats) {
   build();
-  io::write_file(path("q.jsonl"),
+  write("q.jsonl",
                  "{\"id\": \"first\", \"vector\": {\"blue\": 1}}\n{\"id\": \"second\", \"vector\": {}}\n");
   EXPECT_EQ(
       run("search " + path("i") + " --queries " + path("q.jsonl")).text,
       "{\"query\":\"first\",\"results\":[{\"id\":\"p3\",\"score\":3.0}]}\n{\"query\":\"second\",\"results\":[]}\n");
   EXPECT_EQ(run("search " + path("i") + " --queries " + path("q.jsonl") + " --output trec --tag me").text,
             "first Q0 p3 1 3 me\n");
-  io::write_file(path("lines"), "blue\nsquare:0.5\n");
+  write("lines", "blue\nsquare:0.5\n");
   EXPECT_EQ(run("search " + path("i") + " --output tsv --lines " + path("lines")).text, "0\t1\tp3\t3\n1\t1\tp2\t1.5\n");
   EXPECT_EQ(run("search " + path("i") + " --output tsv --lines - < " + path("lines")).text,
             "0\t1\tp3\t3\n1\t1\tp2\t1.5\n");
