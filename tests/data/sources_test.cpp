@@ -1,22 +1,14 @@
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <map>
-#include <unistd.h>
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "src/data/image/sample_picture.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
-#include <tessera/base/log.h>
-#include <tessera/data/formats/paths.h>
 #include <tessera/data/image/transforms.h>
-#include <tessera/data/loading/loader.h>
 #include <tessera/data/packing/shard_writer.h>
 #include <tessera/data/shapes/shapes.h>
-#include <tessera/data/sources/image_folder.h>
 #include <tessera/data/sources/webdataset/webdataset.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/tar.h>
