@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/support/golden.h"
 #include <tessera/data/loading/loader.h>
@@ -92,10 +93,8 @@ class PaddedBytes : public ByteTokenizer {
 
 Loader loader_of(std::vector<Sample> samples, const LoaderSettings& settings, const Needs& needs = kBoth,
                  const RankSlice& slice = {}, std::shared_ptr<Tokenizer> tokenizer = nullptr) {
-  Preprocessing small;
-  small.image_size = 4;
   if (!tokenizer) tokenizer = std::make_shared<ByteTokenizer>();
-  return {std::make_shared<MemorySource>(std::move(samples)), tokenizer, small, settings, needs, 3, slice};
+  return {std::make_shared<MemorySource>(std::move(samples)), tokenizer, {.image_size = 4}, settings, needs, 3, slice};
 }
 
 Loader in_order(std::vector<Sample> samples, LoaderSettings settings, const Needs& needs = kBoth) {
@@ -185,12 +184,7 @@ TEST(CaptionsView, DependsOnlyOnSeedEpochAndSampleNotOnRanksOrThreads) {
 
 TEST(CaptionsView, ResumesWithTheSameCaptions) {
   const LoaderSettings settings = settings_of("{slots: [{count: 3, max_sentences: 2}]}", 4);
-  Loader whole = loader_of(with_fields(12), settings);
-  for (int i = 0; i < 4; ++i) whole.next();
-  Loader resumed = loader_of(with_fields(12), settings);
-  resumed.seek(whole.position());
-  for (int i = 0; i < 3; ++i)
-    EXPECT_TRUE(at::equal(resumed.next().texts.at("captions").ids, whole.next().texts.at("captions").ids));
+  expect_resumes([&](std::int64_t /*threads*/) { return loader_of(with_fields(12), settings); }, 7, 2, 3);
 }
 
 TEST(CaptionsView, DoesNotChangeTheViewOfOneCaption) {
@@ -308,10 +302,8 @@ TEST(CaptionsView, TextsCutAtTheContextLengthAreCounted) {
 TEST(CaptionsView, TrainingExamplesMarkMissingAndCutCaptions) {
   std::vector<Sample> samples = make_samples(1);
   samples[0].captions = {std::string(30, 'x'), "two"};
-  Preprocessing small;
-  small.image_size = 4;
   const auto examples = training_examples(std::make_shared<MemorySource>(samples), std::make_shared<ByteTokenizer>(),
-                                          small, settings_of("{choice: all, count: 3}", 1), kBoth, 1, 1);
+                                          {.image_size = 4}, settings_of("{choice: all, count: 3}", 1), kBoth, 1, 1);
   ASSERT_EQ(examples.size(), 1U);
   ASSERT_EQ(examples[0].several.at("captions").size(), 3U);
   EXPECT_TRUE(examples[0].several.at("captions")[0].cut);

@@ -303,12 +303,10 @@ TEST_F(FilterTest, StreamsReturnOnlyPassingSamplesAndResume) {
   const auto told =
       make(concat("{name: webdataset, path: '", path("a.tar.gz"), "', filter: 'width < 112', stream: {samples: 12}}"));
   EXPECT_EQ(told->size(), 12);
-  Preprocessing small;
-  small.image_size = 8;
   LoaderSettings settings;
   settings.batch_size = 4;
   const auto loader = [&] {
-    return std::make_unique<Loader>(told, std::make_shared<ByteTokenizer>(), small, settings, Needs{}, 5);
+    return std::make_unique<Loader>(told, std::make_shared<ByteTokenizer>(), Preprocessing{.image_size = 8}, settings, Needs{}, 5);
   };
   const auto whole = loader();
   std::vector<std::vector<std::string>> batches;

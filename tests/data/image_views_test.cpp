@@ -37,9 +37,7 @@ Needs needs_of(const std::vector<std::string>& views) {
 }
 
 Preprocessing of_size(std::int64_t size) {
-  Preprocessing preprocessing;
-  preprocessing.image_size = size;
-  return preprocessing;
+  return {.image_size = size};
 }
 
 Sample jpeg_sample(const char* name) {

@@ -51,12 +51,6 @@ class TroubledSource : public MemorySource {
   mutable std::condition_variable released_;
 };
 
-Preprocessing eight() {
-  Preprocessing p;
-  p.image_size = 8;
-  return p;
-}
-
 LoaderSettings in_order(std::int64_t batch_size, std::int64_t threads = 2) {
   LoaderSettings s;
   s.batch_size = batch_size;
@@ -67,7 +61,7 @@ LoaderSettings in_order(std::int64_t batch_size, std::int64_t threads = 2) {
 }
 
 Loader over(std::shared_ptr<const Source> source, const LoaderSettings& settings, const std::string& list = "") {
-  return Loader(std::move(source), std::make_shared<ByteTokenizer>(), eight(), settings, {}, 1, {}, {false, list});
+  return Loader(std::move(source), std::make_shared<ByteTokenizer>(), {.image_size = 8}, settings, {}, 1, {}, {false, list});
 }
 
 TEST(LoaderFailures, ASourceThatRecoversLosesNoSamples) {
@@ -306,10 +300,7 @@ TEST(LoaderFailures, MemoryStaysWithinItsLimitAndTheStreamIsTheSame) {
     for (std::int64_t mb : {1, 1000}) {
       LoaderSettings settings = in_order(4, threads);
       settings.prefetch_mb = mb;
-      Preprocessing preprocessing;
-      preprocessing.image_size = 256;
-      Loader loader(std::make_shared<MemorySource>(samples), std::make_shared<ByteTokenizer>(), preprocessing, settings,
-                    {}, 1);
+      Loader loader(std::make_shared<MemorySource>(samples), std::make_shared<ByteTokenizer>(), {.image_size = 256}, settings, {}, 1);
       std::vector<at::Tensor> images;
       for (int i = 0; i < 6; ++i) images.push_back(loader.next().images.at("image").pixels);
       if (first.empty()) first = images;

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include <tessera/data/loading/loader.h>
 #include <tessera/data/image/transforms.h>
@@ -13,9 +14,7 @@ namespace tessera {
 namespace {
 
 Preprocessing small() {
-  Preprocessing p;
-  p.image_size = 16;
-  return p;
+  return {.image_size = 16};
 }
 
 LoaderSettings settings_with(std::int64_t batch_size, std::int64_t threads = 2) {
@@ -33,12 +32,6 @@ Loader make(std::vector<Sample> samples, const LoaderSettings& settings, std::ui
                 settings, needs, seed);
 }
 
-bool equal(const Batch& a, const Batch& b) {
-  return a.keys == b.keys && at::equal(a.images.at("image").pixels, b.images.at("image").pixels) &&
-         at::equal(a.texts.at("caption").ids, b.texts.at("caption").ids) &&
-         at::equal(a.texts.at("caption").mask, b.texts.at("caption").mask) && at::equal(a.labels, b.labels);
-}
-
 // Returns a hundred samples; numbers 3, 17, 41, 58, 59 and 77 are corrupt in various ways.
 std::vector<Sample> with_corrupt_ones() {
   std::vector<Sample> samples = make_samples(100);
@@ -50,19 +43,6 @@ std::vector<Sample> with_corrupt_ones() {
   samples[59].captions = {" \n"};
   samples[77].captions = {"caf\xE9"};
   return samples;
-}
-
-TEST(Loader, ReturnsEachSampleOncePerEpochInADifferentOrder) {
-  Loader loader = make(make_samples(30), settings_with(10));
-  EXPECT_EQ(loader.batches_per_epoch(), 3);
-  std::vector<std::vector<std::string>> epochs(2);
-  for (auto& epoch : epochs)
-    for (int i = 0; i < 3; ++i) {
-      const Batch batch = loader.next();
-      epoch.insert(epoch.end(), batch.keys.begin(), batch.keys.end());
-    }
-  EXPECT_NE(epochs[0], epochs[1]);
-  for (const auto& epoch : epochs) EXPECT_EQ(std::set<std::string>(epoch.begin(), epoch.end()).size(), 30U);
 }
 
 Loader shard_of(std::vector<Sample> samples, const LoaderSettings& settings, const RankSlice& shard) {
@@ -207,8 +187,8 @@ TEST(Loader, TheStreamIsTheSameForAnyNumberOfThreads) {
     for (int i = 0; i < 31; ++i) streams.back().push_back(loader.next());
   }
   for (std::size_t i = 0; i < streams[0].size(); ++i) {
-    EXPECT_TRUE(equal(streams[0][i], streams[1][i])) << i;
-    EXPECT_TRUE(equal(streams[0][i], streams[2][i])) << i;
+    EXPECT_TRUE(same_batch(streams[0][i], streams[1][i])) << i;
+    EXPECT_TRUE(same_batch(streams[0][i], streams[2][i])) << i;
   }
 }
 
@@ -224,25 +204,8 @@ TEST(Loader, SeedsChangeOrderAndCrops) {
 }
 
 TEST(Loader, ResumesAtTheSameSampleAnywhere) {
-  Loader whole = make(with_corrupt_ones(), settings_with(7));
-  std::vector<DataPosition> positions;
-  std::vector<Batch> batches;
-  for (int i = 0; i < 40; ++i) {
-    positions.push_back(whole.position());
-    batches.push_back(whole.next());
-  }
-  EXPECT_EQ(positions[0].epoch, 0);
-  EXPECT_GE(positions.back().epoch, 2);
-  for (std::size_t start : {0U, 1U, 5U, 12U, 13U, 14U, 30U}) {
-    Loader resumed = make(with_corrupt_ones(), settings_with(7, 3));
-    if (start % 2 == 1) resumed.next();  // so that seek() is also called while workers run
-    resumed.seek(positions[start]);
-    for (std::size_t i = start; i < std::min(start + 10, batches.size()); ++i) {
-      EXPECT_EQ(resumed.position().epoch, positions[i].epoch);
-      EXPECT_EQ(resumed.position().cursor, positions[i].cursor);
-      EXPECT_TRUE(equal(resumed.next(), batches[i])) << "from " << start << " at " << i;
-    }
-  }
+  const auto loader = [](std::int64_t threads) { return make(with_corrupt_ones(), settings_with(7, threads)); };
+  expect_resumes(loader, 40, 1, 3);
 }
 
 TEST(Loader, CorruptSamplesAreReplacedAndCountedByReason) {

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/test_name.h"
@@ -41,9 +42,7 @@ LoaderSettings plain_settings(std::int64_t batch_size, std::int64_t threads = 2)
 
 Loader load(std::shared_ptr<const Source> source, const LoaderSettings& settings, const RankSlice& shard = {},
             std::uint64_t seed = 1) {
-  Preprocessing preprocessing;
-  preprocessing.image_size = 16;
-  return Loader(std::move(source), std::make_shared<ByteTokenizer>(), preprocessing, settings, {}, seed, shard);
+  return Loader(std::move(source), std::make_shared<ByteTokenizer>(), {.image_size = 16}, settings, {}, seed, shard);
 }
 
 Loader load(MixtureMode mode, const LoaderSettings& settings, const RankSlice& shard = {}, std::uint64_t seed = 1) {
@@ -70,11 +69,6 @@ std::map<std::string, int> counted(const Keys& keys) {
   std::map<std::string, int> out;
   for (const std::string& key : keys) ++out[key];
   return out;
-}
-
-bool same_batch(const Batch& a, const Batch& b) {
-  return a.keys == b.keys && at::equal(a.images.at("image").pixels, b.images.at("image").pixels) &&
-         at::equal(a.texts.at("caption").ids, b.texts.at("caption").ids) && at::equal(a.labels, b.labels);
 }
 
 // Returns the keys of each epoch, shard by shard.
@@ -250,24 +244,8 @@ std::shared_ptr<Mixture> damaged(MixtureMode mode) {
 TEST(Mixture, ResumesAtTheSameSampleAnywhere) {
   for (const MixtureMode mode : kModes)
     for (const RankSlice shard : {RankSlice{0, 1}, RankSlice{1, 2}}) {
-      Loader whole = load(damaged(mode), plain_settings(7), shard);
-      std::vector<DataPosition> positions;
-      std::vector<Batch> batches;
-      for (int i = 0; i < 36; ++i) {
-        positions.push_back(whole.position());
-        batches.push_back(whole.next());
-      }
-      EXPECT_GE(positions.back().epoch, 1);
-      for (std::size_t start = 0; start < 32; start += 3) {
-        Loader resumed = load(damaged(mode), plain_settings(7, 3), shard);
-        if (start % 2 == 1) resumed.next();
-        resumed.seek(positions[start]);
-        for (std::size_t i = start; i < start + 4; ++i) {
-          EXPECT_EQ(resumed.position().epoch, positions[i].epoch);
-          EXPECT_EQ(resumed.position().cursor, positions[i].cursor);
-          EXPECT_TRUE(same_batch(resumed.next(), batches[i])) << static_cast<int>(mode) << " " << start << " " << i;
-        }
-      }
+      SCOPED_TRACE(static_cast<int>(mode));
+      expect_resumes([&](std::int64_t threads) { return load(damaged(mode), plain_settings(7, threads), shard); }, 36, 3, 4);
     }
 }
 

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "src/data/loading/sample_transform.h"
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/data/loading/loader.h>
@@ -41,9 +42,7 @@ Loader in_order(const std::shared_ptr<const Source>& source, const Needs& needs,
   settings.batch_size = batch_size;
   settings.shuffle = false;
   settings.max_bad_share = 1;
-  Preprocessing small;
-  small.image_size = 8;
-  return Loader(source, std::make_shared<ByteTokenizer>(), small, settings, needs, 1);
+  return Loader(source, std::make_shared<ByteTokenizer>(), {.image_size = 8}, settings, needs, 1);
 }
 
 Loader in_order(std::vector<Sample> samples, const Needs& needs, std::int64_t batch_size) {
@@ -185,16 +184,7 @@ TEST(OptionalViews, CompleteSamplesGiveTheSameBatchesAsRequiredViews) {
   Batch other = in_order(samples, optional, 6).next();
   EXPECT_TRUE(other.images.at("image").mask.all().item<bool>());
   other.images.at("image").mask = at::Tensor();
-  std::vector<at::Tensor> expected, got;
-  for_each_tensor(one, [&](const at::Tensor& tensor) { expected.push_back(tensor); });
-  for_each_tensor(other, [&](const at::Tensor& tensor) { got.push_back(tensor); });
-  ASSERT_EQ(expected.size(), got.size());
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    ASSERT_EQ(expected[i].defined(), got[i].defined()) << i;
-    if (got[i].defined()) {
-      EXPECT_TRUE(at::equal(expected[i], got[i])) << i;
-    }
-  }
+  EXPECT_TRUE(same_batch(one, other));
 }
 
 TEST(OptionalViews, SamplesThatLackAViewAreNotDuplicates) {

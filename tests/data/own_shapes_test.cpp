@@ -19,12 +19,7 @@ namespace {
 constexpr std::int64_t kPatch = 4;
 
 Preprocessing naflex(std::int64_t max_patches) {
-  Preprocessing out;
-  out.image_size = 16;
-  out.resize_mode = "naflex";
-  out.max_patches = max_patches;
-  out.patch_size = config::Size(kPatch);
-  return out;
+  return {.image_size = 16, .resize_mode = "naflex", .max_patches = max_patches, .patch_size = config::Size(kPatch)};
 }
 
 LoaderSettings loader_settings(const std::string& yaml) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/data/formats/column_file.h"
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/data/grouped_source.h>
@@ -39,25 +40,16 @@ class Parquet : public FolderTest {
   }
 };
 
-Loader rows_loader(const std::shared_ptr<const Source>& source, std::int64_t threads, const RankSlice& slice = {},
-                   const std::string& caption_choice = "random") {
-  Preprocessing small;
-  small.image_size = 8;
+Loader rows_loader(const std::shared_ptr<const Source>& source, std::int64_t threads) {
   LoaderSettings settings;
   settings.batch_size = 3;
   settings.threads = threads;
-  settings.caption_choice = caption_choice;
   settings.max_bad_share = 0.5;
-  return {source, std::make_shared<ByteTokenizer>(), small, settings, {}, 5, slice};
+  return {source, std::make_shared<ByteTokenizer>(), {.image_size = 8}, settings, {}, 5};
 }
 
 std::string row_error(const IndexedSource& source, std::int64_t index) {
-  try {
-    source.get(index);
-  } catch (const SampleError& error) {
-    return error.reason() + " " + error.key() + ": " + error.what();
-  }
-  return "no error";
+  return keyed_error_of([&] { source.get(index); });
 }
 
 TEST_F(Parquet, RowsHaveImagesCaptionsLabelsAndOtherColumns) {
@@ -205,69 +197,18 @@ TEST_F(Parquet, ATruncatedArrowStreamReturnsItsCompleteBatches) {
   EXPECT_EQ(make_parquet(settings)->size(), 6);
 }
 
-TEST_F(Parquet, ReturnsEachSampleOncePerEpochFromFewOpenGroups) {
-  ParquetSettings settings = rows_in("plain-*.parquet");
-  const auto source = make_parquet(settings);
+TEST_F(Parquet, RowGroupsAreTheGroupsOfTheOrder) {
+  const auto source = make_parquet(rows_in("plain-*.parquet"));
   const auto& grouped = dynamic_cast<const GroupedSource&>(*source);
   EXPECT_EQ(grouped.group_starts(), (std::vector<std::int64_t>{0, 8, 16, 24, 32, 40}));
   EXPECT_EQ(grouped.open_groups(), 64);
-  Loader loader = rows_loader(source, 3);
-  std::vector<Captions> epochs(2);
-  for (Captions& epoch : epochs)
-    for (int i = 0; i < 13; ++i)
-      for (const std::string& key : loader.next().keys) epoch.push_back(key);
-  for (const Captions& epoch : epochs) EXPECT_EQ(std::set<std::string>(epoch.begin(), epoch.end()).size(), 39U);
-  EXPECT_NE(epochs[0], epochs[1]);
-}
-
-bool same_rows(const Batch& a, const Batch& b) {
-  return a.keys == b.keys && at::equal(a.images.at("image").pixels, b.images.at("image").pixels) &&
-         at::equal(a.texts.at("caption").ids, b.texts.at("caption").ids) && at::equal(a.labels, b.labels);
 }
 
 TEST_F(Parquet, ResumesAtTheSameSampleAnywhereWithAnyNumberOfThreads) {
   for (const char* name : {"plain-*.parquet", "damaged.parquet", "saved"}) {
-    const auto source = make_parquet(rows_in(name));
-    Loader whole = rows_loader(source, 2);
-    std::vector<DataPosition> positions;
-    std::vector<Batch> batches;
-    for (int i = 0; i < 30; ++i) {
-      positions.push_back(whole.position());
-      batches.push_back(whole.next());
-    }
-    for (const std::size_t start : {0U, 1U, 5U, 12U, 13U, 20U}) {
-      Loader resumed = rows_loader(make_parquet(rows_in(name)), 3);
-      resumed.seek(positions[start]);
-      for (std::size_t i = start; i < start + 10; ++i)
-        ASSERT_TRUE(same_rows(resumed.next(), batches[i])) << name << " from " << start << " at " << i;
-    }
+    SCOPED_TRACE(name);
+    expect_resumes([&](std::int64_t threads) { return rows_loader(make_parquet(rows_in(name)), threads); }, 30, 3, 10);
   }
-}
-
-TEST_F(Parquet, RanksShareAnEpochWithoutOverlap) {
-  const auto source = make_parquet(rows_in("plain-*.parquet"));
-  std::set<std::string> seen;
-  for (int rank = 0; rank < 4; ++rank) {
-    Loader loader = rows_loader(source, 2, {rank, 4});
-    for (int i = 0; i < 3; ++i)
-      for (const std::string& key : loader.next().keys) EXPECT_TRUE(seen.insert(key).second) << key;
-  }
-  EXPECT_EQ(seen.size(), 36U);
-}
-
-TEST_F(Parquet, WithAllCaptionsEachCaptionIsASeparatePair) {
-  ParquetSettings settings = rows_in("plain-*.parquet");
-  settings.caption_keys = {"texts"};
-  const auto source = make_parquet(settings);
-  Loader loader = rows_loader(source, 2, {}, "all");
-  EXPECT_EQ(loader.batches_per_epoch(), 26);
-  std::map<std::string, int> times;
-  for (int i = 0; i < 26; ++i)
-    for (const std::string& key : loader.next().keys) ++times[key];
-  EXPECT_EQ(times.size(), 40U);
-  int once = 0;
-  for (const auto& [key, count] : times) once += count == 1 ? 1 : 0;
-  EXPECT_LE(once, 2) << "the last two pairs do not fill a batch";
 }
 
 TEST_F(Parquet, MixesWithOtherSources) {

@@ -137,16 +137,9 @@ std::vector<Sample> with_regions(std::int64_t count) {
 
 Loader region_loader(std::vector<Sample> samples, LoaderSettings settings, const Needs& needs,
                      const RankSlice& slice = {}) {
-  Preprocessing small;
-  small.image_size = 8;
   settings.max_bad_share = 1;
-  return {std::make_shared<MemorySource>(std::move(samples)),
-          std::make_shared<ByteTokenizer>(),
-          small,
-          settings,
-          needs,
-          3,
-          slice};
+  return {std::make_shared<MemorySource>(std::move(samples)), std::make_shared<ByteTokenizer>(), {.image_size = 8}, settings,
+          needs, 3, slice};
 }
 
 std::string region_text_at(const TowerInput& view, std::int64_t row, std::int64_t k) {
@@ -187,11 +180,7 @@ TEST(RegionViews, PhrasesAndNegativesBelongToTheirBox) {
       const std::int64_t k = std::stoll(region_text_at(phrases, row, r).substr(1));
       // The image is 24 pixels wide and 20 + key % 5 high. The view shows its center, whose left border is rounded as in evaluation.
       const double height = 20 + static_cast<double>((row + 1) % 5);
-      const auto part = preprocessed_part(static_cast<std::int64_t>(height), 24, [] {
-        Preprocessing out;
-        out.image_size = 8;
-        return out;
-      }());
+      const auto part = preprocessed_part(static_cast<std::int64_t>(height), 24, {.image_size = 8});
       EXPECT_NEAR(corners[0].item<float>(), std::max(0.0, (4.0 * static_cast<double>(k) - part[1]) / part[3]), 1e-6);
       EXPECT_NEAR(corners[3].item<float>(), (12 - part[0]) / part[2], 1e-6);
       const Texts of_box = {region_text_at(negatives, row, 2 * r), region_text_at(negatives, row, 2 * r + 1)};
@@ -314,9 +303,7 @@ TEST(RegionViews, TrainingExamplesShowBoxesAsOutlines) {
   const auto examples = [&](const std::string& yaml, const Needs& needs) {
     std::vector<Sample> samples = with_regions(3);
     samples.erase(samples.begin(), samples.begin() + 2);
-    Preprocessing small;
-    small.image_size = 16;
-    return training_examples(std::make_shared<MemorySource>(samples), std::make_shared<ByteTokenizer>(), small,
+    return training_examples(std::make_shared<MemorySource>(samples), std::make_shared<ByteTokenizer>(), {.image_size = 16},
                              region_settings(yaml), needs, 1, 1);
   };
   const auto with =

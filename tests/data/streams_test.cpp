@@ -87,9 +87,7 @@ class Streams : public FolderTest {
     settings.shuffle = shuffle;
     settings.batch_size = batch_size;
     settings.threads = threads;
-    Preprocessing small;
-    small.image_size = 8;
-    return {source, std::make_shared<ByteTokenizer>(), small, settings, {}, 5, shard};
+    return {source, std::make_shared<ByteTokenizer>(), {.image_size = 8}, settings, {}, 5, shard};
   }
 
   static Keys loaded(Loader& loader, int batches) {
@@ -332,9 +330,7 @@ TEST_F(Streams, ALoaderCanBeDestroyedWhileItsCommandStalls) {
 
 TEST_F(Streams, EvaluationReadsAStreamOnceInOrder) {
   write_stream_shards(2);
-  Preprocessing small;
-  small.image_size = 8;
-  EvaluationReader reader(stream_of(piped(2)), small, 7, 3);
+  EvaluationReader reader(stream_of(piped(2)), {.image_size = 8}, 7, 3);
   Keys keys;
   for (auto samples = reader.next(); !samples.empty(); samples = reader.next())
     for (const EvaluationSample& sample : samples) keys.push_back(sample.sample.key);

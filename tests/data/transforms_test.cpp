@@ -227,13 +227,7 @@ TEST(Transforms, AMaskIsTransformedLikeItsImageAndPaddingIsIgnored) {
   EXPECT_EQ(padded[2 * 16], 0);
   EXPECT_EQ(padded[2 * 16 + 15], 5);
   EXPECT_EQ(padded[15 * 16], 255);
-  EXPECT_EQ(preprocess_mask(mask, 32, 48,
-                            [] {
-                              Preprocessing same;
-                              same.image_size = {32, 48};
-                              return same;
-                            }()),
-            mask);
+  EXPECT_EQ(preprocess_mask(mask, 32, 48, {.image_size = {32, 48}}), mask);
 }
 
 TEST(Transforms, PlanesKeepEveryPixel) {
