@@ -11,7 +11,6 @@
 
 #include "tests/data/pictures.h"
 #include "tests/support/error_of.h"
-#include <tessera/base/error.h>
 #include <tessera/data/source.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 
@@ -22,12 +21,9 @@ class MemorySource : public IndexedSource {
   explicit MemorySource(std::vector<Sample> samples) : samples_(std::move(samples)) {}
   std::int64_t size() const override { return static_cast<std::int64_t>(samples_.size()); }
   Sample get(std::int64_t index) const override {
-    if (index == broken) throw UserError("the disk is gone");
     return samples_.at(static_cast<std::size_t>(index));
   }
   std::string describe() const override { return "memory, " + std::to_string(size()) + " samples"; }
-
-  std::int64_t broken = -1;
 
  private:
   std::vector<Sample> samples_;

@@ -90,19 +90,6 @@ TEST(Loader, ShardsTogetherReturnTheBatchesOfOneProcess) {
   }
 }
 
-TEST(Loader, ResumesAtTheSamePositionWithAnotherNumberOfShards) {
-  Loader whole = make(make_samples(40), settings_with(8));
-  const auto before = keys_of(whole, 2);
-  std::set<std::string> seen(before.begin(), before.end());
-  for (int index = 0; index < 3; ++index) {
-    Loader loader = shard_of(make_samples(40), settings_with(4), {index, 3});
-    loader.seek(whole.position());  // position 16: the shards start at entries 18, 16 and 17
-    for (const std::string& key : keys_of(loader, 1)) EXPECT_TRUE(seen.insert(key).second) << key << " came again";
-    EXPECT_EQ(loader.epoch(), 0);
-  }
-  EXPECT_EQ(seen.size(), 28U);
-}
-
 TEST(Loader, TooFewSamplesForAllShardsAreRefused) {
   EXPECT_EQ(error_of([] {
               shard_of(make_samples(15), settings_with(4), {0, 4});
@@ -274,18 +261,6 @@ TEST(Loader, AnEpochWithoutAFullBatchIsAnError) {
   Loader loader = make(std::move(samples), settings_with(10));
   const std::string error = error_of([&] { loader.next(); });
   EXPECT_NE(error.find("readable samples, fewer than one batch of 10; skipped: "), std::string::npos) << error;
-}
-
-TEST(Loader, NextReportsAFailingSource) {
-  auto source = std::make_shared<MemorySource>(make_samples(40));
-  source->broken = 25;
-  LoaderSettings settings = settings_with(10, 3);
-  settings.shuffle = false;
-  settings.retry_seconds = 0.001;
-  Loader loader(source, std::make_shared<ByteTokenizer>(), small(), settings, {}, 1);
-  loader.next();
-  loader.next();
-  EXPECT_EQ(error_of([&] { loader.next(); }), "the disk is gone (sample number 25; tried 4 times)");
 }
 
 TEST(Loader, CanBeDestroyedAtAnyTime) {

@@ -304,19 +304,6 @@ TEST_F(Sources, ReadsLongNamesWrittenByPython) {
   }
 }
 
-TEST_F(Sources, ReadsShardsWrittenByTheWebDatasetLibrary) {
-  const char* python = std::getenv("TESSERA_PYTHON");
-  const std::string interpreter = python != nullptr ? python : "python3";
-  if (!shell(interpreter + " -c 'import webdataset'"))
-    GTEST_SKIP() << "no Python with webdataset here (TESSERA_PYTHON names one)";
-  for (int i = 0; i < 3; ++i) write("p" + std::to_string(i), noise_png(i));
-  write("make.py", "import webdataset as w\ns = w.TarWriter('" + path("w.tar") +
-                       "')\nfor k in range(3): s.write({'__key__': 'x/00%d' % k, 'png': open('" + path("p") +
-                       "%d' % k, 'rb').read(), 'txt': 'caption %d' % k, 'cls': k, 'json': {'a': 1}})\ns.close()\n");
-  ASSERT_TRUE(shell(interpreter + " " + path("make.py")));
-  expect_long_names(*indexed(make_webdataset(at_path("w.tar"))), "x/");
-}
-
 TEST_F(Sources, AreCreatedByNameFromYaml) {
   write("a.tar", three_samples() + tar_end);
   const auto choice = config::Value<config::ModuleSettings>::read(
@@ -326,21 +313,6 @@ TEST_F(Sources, AreCreatedByNameFromYaml) {
       config::Value<config::ModuleSettings>::read(config::parse_yaml("{name: webdataset, pth: x}", "c.yaml"), "data.train", {});
   EXPECT_EQ(error_of([&] { sources().resolve(wrong, "data.train"); }),
             "c.yaml:1: data.train.pth: unknown key: did you mean path?");
-}
-
-TEST(RealData, Cifar10ShardsAreReadCompletely) {
-  const std::string folder = std::string(TESSERA_SOURCE_DIR) + "/../shared/data/cifar10";
-  if (!fs::exists(folder)) GTEST_SKIP() << "no CIFAR-10 shards at " << folder;
-  WebDatasetSettings settings;
-  settings.path = {{folder + "/train-{00000..00004}.tar"}};
-  settings.index_cache = "off";
-  const auto source = indexed(make_webdataset(settings));
-  EXPECT_EQ(source->size(), 5000);
-  EXPECT_EQ(source->class_names().size(), 10U);
-  const Sample sample = source->get(4999);
-  EXPECT_EQ(decode_image(sample.encoded).height, 32);
-  EXPECT_GE(sample.label, 0);
-  EXPECT_EQ(sample.captions.size(), 1U);
 }
 
 }  // namespace

@@ -67,13 +67,6 @@ TEST(SentencePiece, BeginAndEndTokensFollowTheSettings) {
   EXPECT_EQ(tokenizer()->encode(""), (Ids{2}));
 }
 
-TEST(SentencePiece, TruncationKeepsTheEndToken) {
-  const Ids whole = tokenizer()->encode("a small red circle left of a green star");
-  const Ids cut = tokenizer({.context_length = 4})->encode("a small red circle left of a green star");
-  EXPECT_EQ(cut, (Ids{whole[0], whole[1], whole[2], 2}));
-  EXPECT_EQ(tokenizer({.context_length = 1})->encode("a"), (Ids{2}));
-}
-
 // Id 0 is the unknown piece. The mask must not treat it as padding.
 TEST(SentencePiece, MaskDependsOnLengthNotOnIds) {
   const auto t = tokenizer({.context_length = 8});

@@ -27,11 +27,6 @@ TEST(WordPiece, CasedModeKeepsCaseAndAccents) {
   EXPECT_EQ(tokenizer->encode("caf\u00E9"), tokenizer->encode("[UNK]"));
 }
 
-TEST(WordPiece, TruncationKeepsTheEndToken) {
-  EXPECT_EQ(wordpiece(4)->encode("a photo of a cat"), (Ids{2, 43, 188, 3}));
-  EXPECT_EQ(wordpiece(2)->encode("a photo of a cat"), (Ids{2, 3}));
-}
-
 void expect_one_token_a_word(const std::string& vocabulary, const ShapesSettings& settings) {
   const auto tokenizer =
       make_wordpiece({.vocab = {TESSERA_SOURCE_DIR "/configs/vocabularies/" + vocabulary + "/vocab.txt"}}, {});
