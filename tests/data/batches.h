@@ -1,7 +1,8 @@
 #pragma once
-// Compares the batches of loaders.
+// Compares the batches of loaders, and reads their texts.
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -20,6 +21,20 @@ inline bool same_batch(const Batch& a, const Batch& b) {
          std::equal(ours.begin(), ours.end(), theirs.begin(), theirs.end(), [](const at::Tensor& x, const at::Tensor& y) {
            return x.defined() == y.defined() && (!x.defined() || at::equal(x, y));
          });
+}
+
+/// Returns text number `k` of a row of a view of several texts that ByteTokenizer encoded.
+inline std::string text_at(const TowerInput& view, std::int64_t row, std::int64_t k) {
+  std::string out;
+  for (std::int64_t i = 0; i < view.lengths[row][k].item<std::int64_t>(); ++i)
+    out += static_cast<char>(view.ids[row][k][i].item<std::int64_t>());
+  return out;
+}
+
+inline std::vector<std::string> texts_of(const TowerInput& view, std::int64_t row) {
+  std::vector<std::string> out;
+  for (std::int64_t k = 0; k < view.ids.size(1); ++k) out.push_back(text_at(view, row, k));
+  return out;
 }
 
 /// Expects loaders that seek the position before a batch to return this batch and the ones after it, up to `length` batches. `make` returns

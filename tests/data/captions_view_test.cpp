@@ -102,19 +102,6 @@ Loader in_order(std::vector<Sample> samples, LoaderSettings settings, const Need
   return loader_of(std::move(samples), settings, needs);
 }
 
-std::string text_at(const TowerInput& view, std::int64_t row, std::int64_t k) {
-  const at::Tensor ids = view.ids[row][k].slice(0, 0, view.lengths[row][k].item<std::int64_t>());
-  std::string out;
-  for (std::int64_t i = 0; i < ids.size(0); ++i) out += static_cast<char>(ids[i].item<std::int64_t>());
-  return out;
-}
-
-Texts texts_of(const TowerInput& view, std::int64_t row) {
-  Texts out;
-  for (std::int64_t k = 0; k < view.ids.size(1); ++k) out.push_back(text_at(view, row, k));
-  return out;
-}
-
 const char* const kDreamlip = "{slots: [{whole: true, fields: [raw]}, {count: 3, distinct: true, fields: [long]}]}";
 
 TEST(CaptionsView, HasOneTextPerSlotAndTheLengthOfTheLongestText) {

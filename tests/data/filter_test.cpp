@@ -8,6 +8,7 @@
 
 #include "src/data/formats/column_file.h"
 #include "src/data/formats/row_filter.h"
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/config/node.h>
@@ -303,28 +304,20 @@ TEST_F(FilterTest, StreamsReturnOnlyPassingSamplesAndResume) {
   const auto told =
       make(concat("{name: webdataset, path: '", path("a.tar.gz"), "', filter: 'width < 112', stream: {samples: 12}}"));
   EXPECT_EQ(told->size(), 12);
-  LoaderSettings settings;
-  settings.batch_size = 4;
-  const auto loader = [&] {
-    return std::make_unique<Loader>(told, std::make_shared<ByteTokenizer>(), Preprocessing{.image_size = 8}, settings, Needs{}, 5);
+  const auto loader = [&](std::int64_t threads) {
+    LoaderSettings settings;
+    settings.batch_size = 4;
+    settings.threads = threads;
+    return Loader(told, std::make_shared<ByteTokenizer>(), {.image_size = 8}, settings, {}, 5);
   };
-  const auto whole = loader();
-  std::vector<std::vector<std::string>> batches;
-  std::vector<DataPosition> positions;
-  for (int i = 0; i < 6; ++i) {
-    positions.push_back(whole->position());
-    batches.push_back(whole->next().keys);
-  }
+  Loader whole = loader(2);
   for (int epoch = 0; epoch < 2; ++epoch) {
     std::set<std::string> seen;
     for (int i = 0; i < 3; ++i)
-      seen.insert(batches[static_cast<std::size_t>(3 * epoch + i)].begin(),
-                  batches[static_cast<std::size_t>(3 * epoch + i)].end());
+      for (const std::string& key : whole.next().keys) seen.insert(key);
     EXPECT_EQ(seen.size(), 12U);
   }
-  const auto resumed = loader();
-  resumed->seek(positions[4]);
-  EXPECT_EQ(resumed->next().keys, batches[4]);
+  expect_resumes(loader, 6, 1, 3);
   EXPECT_TRUE(
       error_of([&] {
         make(concat("{name: webdataset, path: '", path("a.tar.gz"), "', index_cache: 'off', filter: 'width > 500'}"));

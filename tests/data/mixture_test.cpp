@@ -448,25 +448,26 @@ TEST(Mixture, SettingsAreValidatedAndResolved) {
   EXPECT_EQ(made->size(), 14);
   EXPECT_EQ(indexed(*made).get(8).key.substr(0, 5), "more:");
 
+  const auto error = [&](const std::string& yaml) { return error_of([&] { resolved(yaml); }); };
   const std::string head = "train:\n  name: mixture\n  sources:\n";
-  EXPECT_EQ(error_of([&] { resolved("train: {name: mixture}"); }),
+  EXPECT_EQ(error("train: {name: mixture}"),
             "a.yaml:1: data.train.sources: is empty: name at least one source");
-  EXPECT_EQ(error_of([&] { resolved(head + "    - {source: shapes}\n    - {source: shapes}\n"); }),
+  EXPECT_EQ(error(head + "    - {source: shapes}\n    - {source: shapes}\n"),
             "a.yaml:4: data.train.sources: label shapes is used twice: give each source a label of its own");
-  EXPECT_EQ(error_of([&] { resolved(head + "    - {source: shapes, weight: 2}\n"); }),
+  EXPECT_EQ(error(head + "    - {source: shapes, weight: 2}\n"),
             "a.yaml:4: data.train.sources: shapes has weight 2, but mode is concat: weights are for mode weighted");
-  EXPECT_EQ(error_of([&] { resolved(head + "    - {weight: 1}\n"); }),
+  EXPECT_EQ(error(head + "    - {weight: 1}\n"),
             "a.yaml:4: data.train.sources: number 0 has no source: {source: {name: shapes}}");
-  EXPECT_EQ(error_of([&] { resolved(head + "    - {source: {name: mixture, sources: [{source: shapes}]}}\n"); }),
+  EXPECT_EQ(error(head + "    - {source: {name: mixture, sources: [{source: shapes}]}}\n"),
             "a.yaml:4: data.train.sources: number 0 is a mixture itself: put its sources into this list");
-  EXPECT_EQ(error_of([&] { resolved(head + "    - {source: {name: shapes, sise: 3}}\n"); }),
+  EXPECT_EQ(error(head + "    - {source: {name: shapes, sise: 3}}\n"),
             "a.yaml:4: data.train.sources[0].source.sise: unknown key: did you mean size?");
-  EXPECT_EQ(error_of([&] { resolved(head + "    - {source: shape}\n"); }),
+  EXPECT_EQ(error(head + "    - {source: shape}\n"),
             "a.yaml:4: data.train.sources[0].source: unknown source shape: did you mean shapes?");
-  EXPECT_EQ(error_of([&] { resolved(head + "    - {source: shapes, weight: 0}\n"); }),
+  EXPECT_EQ(error(head + "    - {source: shapes, weight: 0}\n"),
             "a.yaml:4: data.train.sources[0].weight: expected from 1e-06 to 1000, got 0");
   EXPECT_EQ(
-      error_of([&] { resolved("train:\n  name: mixture\n  mode: sequental\n  sources: [{source: shapes}]\n"); }),
+      error("train:\n  name: mixture\n  mode: sequental\n  sources: [{source: shapes}]\n"),
       "a.yaml:3: data.train.mode: expected one of accumulate, sequential, concat and weighted, got \"sequental\": "
       "did you mean sequential?");
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "src/data/image/image_views.h"
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include <tessera/config/node.h>
 #include <tessera/data/image/patches.h>
@@ -206,25 +207,19 @@ LoaderSettings in_steps() {
 TEST(ResolutionSteps, DependOnThePositionInTheRunAndSurviveAResume) {
   LoaderTarget target;
   target.batches_of_run = 8;  // two epochs
-  const auto loader = [&] { return Loader(mixed_shapes(8), nullptr, naflex(16), in_steps(), Needs{.texts = {}}, 1, {}, target); };
-  Loader whole = loader();
-  std::vector<TowerInput> views;
-  std::vector<DataPosition> positions;
+  const auto loader = [&](std::int64_t threads) {
+    LoaderSettings settings = in_steps();
+    settings.threads = threads;
+    return Loader(mixed_shapes(8), nullptr, naflex(16), settings, Needs{.texts = {}}, 1, {}, target);
+  };
+  Loader whole = loader(2);
   for (int step = 0; step < 8; ++step) {
-    positions.push_back(whole.position());
-    views.push_back(whole.next().images.at("image"));
-  }
-  const auto most = [](const TowerInput& view) { return view.grids.prod(1).max().item<std::int64_t>(); };
-  for (std::size_t step = 0; step < 8; ++step) {
     const std::int64_t limit = step < 2 ? 4 : step < 4 ? 9 : 16;
-    EXPECT_LE(most(views[step]), limit) << step;
-    EXPECT_GT(most(views[step]), limit / 2) << step;
+    const auto most = whole.next().images.at("image").grids.prod(1).max().item<std::int64_t>();
+    EXPECT_LE(most, limit) << step;
+    EXPECT_GT(most, limit / 2) << step;
   }
-  for (std::size_t step = 0; step < 8; ++step) {
-    Loader resumed = loader();
-    resumed.seek(positions[step]);
-    EXPECT_TRUE(at::equal(resumed.next().images.at("image").patches, views[step].patches)) << step;
-  }
+  expect_resumes(loader, 8, 1, 1);
 }
 
 TEST(ResolutionSteps, AreIgnoredIfTheLengthOfTheRunIsUnknown) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "src/data/image/image_views.h"
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/data/loading/loader.h>
@@ -142,19 +143,6 @@ Loader region_loader(std::vector<Sample> samples, LoaderSettings settings, const
           needs, 3, slice};
 }
 
-std::string region_text_at(const TowerInput& view, std::int64_t row, std::int64_t k) {
-  std::string out;
-  for (std::int64_t i = 0; i < view.lengths[row][k].item<std::int64_t>(); ++i)
-    out += static_cast<char>(view.ids[row][k][i].item<std::int64_t>());
-  return out;
-}
-
-Texts region_texts(const TowerInput& view, std::int64_t row) {
-  Texts out;
-  for (std::int64_t k = 0; k < view.ids.size(1); ++k) out.push_back(region_text_at(view, row, k));
-  return out;
-}
-
 const char* const kInOrder =
     "{batch_size: 3, shuffle: false, augmentation: {crop: evaluation}, boxes: {count: 2, negatives: 2}}";
 
@@ -177,13 +165,13 @@ TEST(RegionViews, PhrasesAndNegativesBelongToTheirBox) {
         EXPECT_FALSE(negatives.mask[row].narrow(0, 2 * r, 2).any().item<bool>());
         continue;
       }
-      const std::int64_t k = std::stoll(region_text_at(phrases, row, r).substr(1));
+      const std::int64_t k = std::stoll(text_at(phrases, row, r).substr(1));
       // The image is 24 pixels wide and 20 + key % 5 high. The view shows its center, whose left border is rounded as in evaluation.
       const double height = 20 + static_cast<double>((row + 1) % 5);
       const auto part = preprocessed_part(static_cast<std::int64_t>(height), 24, {.image_size = 8});
       EXPECT_NEAR(corners[0].item<float>(), std::max(0.0, (4.0 * static_cast<double>(k) - part[1]) / part[3]), 1e-6);
       EXPECT_NEAR(corners[3].item<float>(), (12 - part[0]) / part[2], 1e-6);
-      const Texts of_box = {region_text_at(negatives, row, 2 * r), region_text_at(negatives, row, 2 * r + 1)};
+      const Texts of_box = {text_at(negatives, row, 2 * r), text_at(negatives, row, 2 * r + 1)};
       EXPECT_EQ(std::ranges::count(of_box, ""), 2 - std::min<std::int64_t>(2, k)) << "missing negatives must be empty";
       EXPECT_TRUE(of_box[0].empty() || of_box[0] != of_box[1]) << "no negative may repeat";
       for (const std::string& text : of_box) EXPECT_TRUE(text.empty() || text.starts_with(concat(k, "-"))) << text;
@@ -206,8 +194,8 @@ TEST(RegionViews, DependOnlyOnSeedEpochAndSampleNotOnRanksOrThreads) {
       for (int step = 0; step < 4; ++step) {
         const Batch batch = loader.next();
         for (std::int64_t row = 0; row < batch.size(); ++row) {
-          Texts texts = region_texts(batch.texts.at("phrases"), row);
-          for (std::string& text : region_texts(batch.texts.at("phrase_negatives"), row))
+          Texts texts = texts_of(batch.texts.at("phrases"), row);
+          for (std::string& text : texts_of(batch.texts.at("phrase_negatives"), row))
             texts.push_back(std::move(text));
           const at::Tensor corners = batch.images.at("image").boxes.corners[row].contiguous();
           out[{loader.epoch(), batch.keys[static_cast<std::size_t>(row)]}] = {
@@ -323,11 +311,11 @@ TEST(NegativesView, DrawsFromTheSamplesNegatives) {
   std::set<Texts> seen;
   for (int epoch = 0; epoch < 30; ++epoch) {
     const TowerInput view = loader.next().texts.at("negatives");
-    Texts texts = region_texts(view, 0);
+    Texts texts = texts_of(view, 0);
     std::ranges::sort(texts);
     seen.insert(texts);
-    EXPECT_EQ(region_texts(view, 1), (Texts{"d", ""}));
-    EXPECT_EQ(region_texts(view, 2), (Texts{"", ""}));
+    EXPECT_EQ(texts_of(view, 1), (Texts{"d", ""}));
+    EXPECT_EQ(texts_of(view, 2), (Texts{"", ""}));
     EXPECT_FALSE(view.mask[2].any().item<bool>());
   }
   EXPECT_EQ(seen, (std::set<Texts>{{"a", "b"}, {"a", "c"}, {"b", "c"}})) << "no negative may repeat, be blank or be invalid";
@@ -345,7 +333,7 @@ TEST(NegativesView, DrawsOnlyTheListedKinds) {
       samples, region_settings("{batch_size: 1, shuffle: false, negatives: {count: 3, kinds: [swap_att, swap_obj]}}"),
       {.texts = {{"negatives", {}}}});
   for (int epoch = 0; epoch < 2; ++epoch) {
-    Texts texts = region_texts(loader.next().texts.at("negatives"), 0);
+    Texts texts = texts_of(loader.next().texts.at("negatives"), 0);
     std::ranges::sort(texts);
     EXPECT_EQ(texts, (Texts{"", "a", "c"}));
   }

@@ -10,6 +10,7 @@
 
 #include "src/data/loading/stream_reader.h"
 #include "src/data/sources/webdataset/shard_stream.h"
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/base/log.h>
@@ -202,14 +203,7 @@ TEST_F(Streams, LoaderReturnsTheSameBatchesWithAnyNumberOfThreads) {
 TEST_F(Streams, LoaderResumesExactly) {
   write_stream_shards(3);
   const auto source = stream_of(piped(3));
-  Loader whole = loader_of(source, 5, 2);
-  loaded(whole, 9);
-  const DataPosition position = whole.position();
-  EXPECT_EQ(position.epoch, 1);
-  const Keys rest = loaded(whole, 9);
-  Loader resumed = loader_of(source, 5, 3);
-  resumed.seek(position);
-  EXPECT_EQ(loaded(resumed, 9), rest);
+  expect_resumes([&](std::int64_t threads) { return loader_of(source, 5, threads); }, 18, 3, 9);
 }
 
 TEST_F(Streams, ProcessesWithFewerFilesReturnAsManyBatches) {
