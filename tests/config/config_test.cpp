@@ -160,8 +160,7 @@ TEST(Config, OverridesAcceptEmptyTextAndNull) {
 
 TEST(Config, NoncharacterCodePointsAreRefused) {
   for (const char* text : {"mode: \"\\uFFFF\"", "mode: a\xEF\xBF\xBE", "mode: \xF0\x9F\xBF\xBF", "\xEF\xB7\x90: 1"})
-    EXPECT_EQ(read_error_of(text),
-              "a.yaml:1: not valid YAML: it holds a Unicode noncharacter (U+FFFE, U+FFFF, ...)");
+    EXPECT_EQ(read_error_of(text), "a.yaml:1: not valid YAML: it holds a Unicode noncharacter (U+FFFE, U+FFFF, ...)");
   EXPECT_EQ(config::parse_yaml("a: \xEF\xBF\xBD\xEF\xBD\xBF\xEB\xBF\xBF", "a.yaml").find("a")->text(),
             "\uFFFD\uFF7F\uBFFF");
 }

@@ -135,8 +135,7 @@ TEST_F(FeatureFolderTest, DamageIsReportedInOneLine) {
             concat(shard(1), ": is ", fs::file_size(shard(1)), " bytes long, but the manifest says ",
                    fs::file_size(shard(1)) + 4, ": the shard is damaged", again));
   fs::remove(shard(1));
-  EXPECT_EQ(opening_error(),
-            shard(1) + ": cannot read: No such file or directory" + again);
+  EXPECT_EQ(opening_error(), shard(1) + ": cannot read: No such file or directory" + again);
 
   write_ten();
   std::string bytes = io::read_file(shard(2));
@@ -150,8 +149,7 @@ TEST_F(FeatureFolderTest, DamageIsReportedInOneLine) {
 
   bytes[8] = 'x';  // damages the header
   io::write_file(shard(2), bytes);
-  EXPECT_EQ(opening_error(),
-            shard(2) + ": not a safetensors file: its header is not valid JSON" + again);
+  EXPECT_EQ(opening_error(), shard(2) + ": not a safetensors file: its header is not valid JSON" + again);
 }
 
 TEST_F(FeatureFolderTest, TensorsThatDifferFromTheManifestAreReported) {

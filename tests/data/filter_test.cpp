@@ -270,8 +270,7 @@ TEST_F(FilterTest, ASourceWithoutAPathReportsTheKey) {
                     make(concat("{name: ", name, path_text, "}"));
                   }).starts_with("test:1: data.train.path: is not set; expected a file"))
           << name;
-  EXPECT_EQ(error_of([&] { make("{name: image_folder}"); }),
-            "test:1: data.train.path: is not set; expected a folder");
+  EXPECT_EQ(error_of([&] { make("{name: image_folder}"); }), "test:1: data.train.path: is not set; expected a folder");
 }
 
 TEST_F(FilterTest, RowsOfParquetKeepTheirGroups) {

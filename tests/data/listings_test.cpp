@@ -397,8 +397,7 @@ TEST_F(Listings, AreCreatedByNameFromYaml) {
   write("t.tsv", "filepath\ttitle\na.png\tx\n");
   EXPECT_EQ(sources().make(choice("{name: csv, path: " + path("t.tsv") + "}"), "data.train")->size(), 1);
   for (const char* name : {"coco_captions", "karpathy", "flickr30k", "cifar10"})
-    EXPECT_NE(error_of([&] { sources().make(choice(std::string("{name: ") + name + "}"), "data.train"); }),
-              "no error");
+    EXPECT_NE(error_of([&] { sources().make(choice(std::string("{name: ") + name + "}"), "data.train"); }), "no error");
 }
 
 }  // namespace

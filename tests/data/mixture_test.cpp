@@ -450,8 +450,7 @@ TEST(Mixture, SettingsAreValidatedAndResolved) {
 
   const auto error = [&](const std::string& yaml) { return error_of([&] { resolved(yaml); }); };
   const std::string head = "train:\n  name: mixture\n  sources:\n";
-  EXPECT_EQ(error("train: {name: mixture}"),
-            "a.yaml:1: data.train.sources: is empty: name at least one source");
+  EXPECT_EQ(error("train: {name: mixture}"), "a.yaml:1: data.train.sources: is empty: name at least one source");
   EXPECT_EQ(error(head + "    - {source: shapes}\n    - {source: shapes}\n"),
             "a.yaml:4: data.train.sources: label shapes is used twice: give each source a label of its own");
   EXPECT_EQ(error(head + "    - {source: shapes, weight: 2}\n"),

@@ -217,8 +217,7 @@ TEST_F(Streams, ProcessesWithFewerFilesReturnAsManyBatches) {
     loader.next();
     EXPECT_EQ(loader.epoch(), 1);
   }
-  EXPECT_NE(error_of([&] { loader_of(source, 40, 1); }).find("fewer samples than one batch of 40"),
-            std::string::npos);
+  EXPECT_NE(error_of([&] { loader_of(source, 40, 1); }).find("fewer samples than one batch of 40"), std::string::npos);
 }
 
 // The end of the stream shows that the last sample is complete. If the command fails, that sample is not returned, which leaves 11.

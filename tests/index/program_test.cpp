@@ -75,8 +75,7 @@ TEST_F(IndexProgram, ReadsQueriesFromFilesAndLinesAndWritesThreeFormats) {
             "first Q0 p3 1 3 me\n");
   write("lines", "blue\nsquare:0.5\n");
   EXPECT_EQ(run("search " + path("i") + " --output tsv --lines " + path("lines")), "0\t1\tp3\t3\n1\t1\tp2\t1.5\n");
-  EXPECT_EQ(run("search " + path("i") + " --output tsv --lines - < " + path("lines")),
-            "0\t1\tp3\t3\n1\t1\tp2\t1.5\n");
+  EXPECT_EQ(run("search " + path("i") + " --output tsv --lines - < " + path("lines")), "0\t1\tp3\t3\n1\t1\tp2\t1.5\n");
 }
 
 TEST_F(IndexProgram, ConvertsFilesAndIndexes) {
