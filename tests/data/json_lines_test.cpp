@@ -20,9 +20,7 @@ class JsonLines : public FolderTest {
   }
   JsonLinesSettings settings(const std::string& content) const {
     write("data.jsonl", content);
-    JsonLinesSettings out;
-    out.path.items = {path("data.jsonl")};
-    out.images = path("pictures");
+    JsonLinesSettings out{.path = {{path("data.jsonl")}}, .images = path("pictures")};
     return out;
   }
   std::string error_with(const JsonLinesSettings& given) const {
@@ -73,9 +71,7 @@ TEST_F(JsonLines, MissingImagesAreReportedWhenTheSourceIsCreated) {
 
 TEST_F(JsonLines, AnImageFolderMayHaveItsTextsInAnotherFolder) {
   write("caption/test_0.txt", "A long caption.\n");
-  ImageFolderSettings given;
-  given.path = path("pictures");
-  given.texts = path("caption");
+  ImageFolderSettings given{.path = path("pictures"), .texts = path("caption")};
   const auto source = make_image_folder(given);
   ASSERT_EQ(source->size(), 2);
   EXPECT_TRUE(source->get(0).captions.empty()) << source->get(0).key;

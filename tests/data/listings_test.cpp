@@ -24,8 +24,7 @@ class Listings : public FolderTest {
  protected:
   CsvSettings table(const std::string& content) const {
     write("t.csv", content);
-    CsvSettings settings;
-    settings.path = {{path("t.csv")}};
+    CsvSettings settings{.path = {{path("t.csv")}}};
     return settings;
   }
   std::string csv_error(const CsvSettings& settings) const {
@@ -178,8 +177,7 @@ TEST_F(Listings, CsvReadsSeveralTablesFromDifferentFolders) {
     write(std::string(part) + "/t.csv", std::string("filepath\ttitle\na.png\t") + part + "\n");
     write(std::string(part) + "/a.png", noise_png(part[1]));
   }
-  CsvSettings settings;
-  settings.path = {{path("p{1..2}/t.csv")}};
+  CsvSettings settings{.path = {{path("p{1..2}/t.csv")}}};
   const auto source = make_csv(settings);
   ASSERT_EQ(source->size(), 2);
   EXPECT_EQ(source->get(0).encoded, noise_png('1'));
@@ -267,9 +265,7 @@ TEST_F(Listings, Cifar10ReadsItsBinaryFiles) {
     write("c/cifar-10-batches-bin/data_batch_" + std::to_string(i) + ".bin",
           cifar_record(std::string(1, static_cast<char>(i)), i) + cifar_record(std::string(1, '\0'), 50));
   write("c/cifar-10-batches-bin/test_batch.bin", cifar_record("\x0B", 0));
-  CifarSettings settings;
-  settings.path = path("c");
-  settings.templates = {"a photo of a {}.", "{}"};
+  CifarSettings settings{.path = path("c"), .templates = {"a photo of a {}.", "{}"}};
   auto source = make_cifar(settings);
   ASSERT_EQ(source->size(), 10);
   EXPECT_EQ(source->class_names()[9], "truck");
@@ -305,8 +301,7 @@ TEST_F(Listings, Cifar100ReadsItsFineLabels) {
   for (int i = 0; i < 100; ++i) names += "sea_creature_" + std::to_string(i) + "\n";
   write("c/fine_label_names.txt", names + "\n");
   write("c/train.bin", cifar_record("\x02\x63", 1));
-  CifarSettings settings;
-  settings.path = path("c");
+  CifarSettings settings{.path = path("c")};
   const Sample sample = make_cifar(settings)->get(0);
   EXPECT_EQ(sample.label, 99);
   EXPECT_EQ(sample.captions, Texts{"a photo of a sea creature 99."});
@@ -315,9 +310,7 @@ TEST_F(Listings, Cifar100ReadsItsFineLabels) {
 
 TEST_F(Listings, Flickr30kReadsItsCaptionFiles) {
   write("p/10.jpg", noise_png(1));
-  Flickr30kSettings settings;
-  settings.images = path("p");
-  settings.captions = path("r.token");
+  Flickr30kSettings settings{.images = path("p"), .captions = path("r.token")};
   write("r.token", "10.jpg#0\tOne #1 man .\n10.jpg#1\tTwo\n11.jpg#0\tThree\n");
   auto source = make_flickr30k(settings);
   ASSERT_EQ(source->size(), 2);
@@ -352,9 +345,7 @@ TEST_F(Listings, Flickr30kEntitiesReadsPhrasesAndBoxes) {
         "</bndbox></object><object><name>3</name><scene>1</scene><nobndbox>1</nobndbox></object></annotation>");
   write("e/Sentences/11.txt", "[/EN#1 broken\n");
   write("e/Annotations/11.xml", "<annotation></annotation>");
-  Flickr30kSettings settings;
-  settings.images = path("p");
-  settings.entities = path("e");
+  Flickr30kSettings settings{.images = path("p"), .entities = path("e")};
   const auto source = make_flickr30k(settings);
   ASSERT_EQ(source->size(), 2);
   const Sample sample = source->get(0);

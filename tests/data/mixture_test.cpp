@@ -406,10 +406,7 @@ TEST(Mixture, NamesItsSourcesInKeysAndErrors) {
 
 TEST(Mixture, KeepsClassesOnlyIfAllSourcesShareThem) {
   const auto shapes = [](std::int64_t seed, const std::string& label) {
-    ShapesSettings settings;
-    settings.size = 4;
-    settings.seed = seed;
-    settings.label = label;
+    ShapesSettings settings{.size = 4, .seed = seed, .label = label};
     return Mixture::Component{concat("s", seed, label), std::make_shared<ShapesSource>(settings)};
   };
   const Mixture same(MixtureMode::concat, {shapes(0, "shape"), shapes(1, "shape")});

@@ -23,10 +23,7 @@ class OptionFiles : public FolderTest {
   }
   OptionSettings settings(const std::string& layout, const std::string& content, const std::string& name) const {
     write(name, content);
-    OptionSettings out;
-    out.layout = layout;
-    out.annotations.items = {path(name)};
-    out.images = path("pictures");
+    OptionSettings out{.layout = layout, .annotations = {{path(name)}}, .images = path("pictures")};
     return out;
   }
   OptionSet read(const std::string& layout, const std::string& content, const std::string& name = "file.json") const {
@@ -317,8 +314,7 @@ TEST_F(OptionFiles, MissingImagesAndSettingsAreReported) {
   const std::string error =
       error_in("sugarcrepe", R"([{"filename": "no.png", "caption": "x", "negative_caption": "y"}])");
   EXPECT_TRUE(error.ends_with("check the folder of the images")) << error;
-  OptionSettings none;
-  none.layout = "sugarcrepe";
+  OptionSettings none{.layout = "sugarcrepe"};
   EXPECT_EQ(error_of([&] { read_options(none); }),
             "options: annotations is not set; expected the files of layout sugarcrepe");
 }

@@ -239,9 +239,7 @@ TEST(ResolutionSteps, MustAscendAndNeedNaflex) {
 }
 
 TEST(ShapesOfManyAspects, KeepTheShorterSideAndHaveCorrectBoxes) {
-  ShapesSettings settings;
-  settings.size = 40;
-  settings.aspect = 2;
+  ShapesSettings settings{.size = 40, .aspect = 2};
   const ShapesSource source(settings);
   settings.aspect = 1;
   const ShapesSource squares(settings);

@@ -23,10 +23,7 @@ namespace {
 class Pack : public FolderTest {
  protected:
   PackSettings settings(const std::string& folder, std::int64_t per_shard = 7) const {
-    PackSettings out;
-    out.folder = path(folder);
-    out.samples_per_shard = per_shard;
-    out.threads = 2;
+    PackSettings out{.folder = path(folder), .samples_per_shard = per_shard, .threads = 2};
     return out;
   }
 
@@ -38,8 +35,7 @@ class Pack : public FolderTest {
   }
 
   std::shared_ptr<const IndexedSource> packed(const std::string& folder) const {
-    WebDatasetSettings webdataset;
-    webdataset.path = {{path(folder + "/shard-*.tar")}};
+    WebDatasetSettings webdataset{.path = {{path(folder + "/shard-*.tar")}}};
     return indexed(make_webdataset(webdataset));
   }
 };
@@ -119,9 +115,7 @@ TEST_F(Pack, SideFieldsAreKeptAndMatchTheImageAndTheCaptions) {
 }
 
 TEST_F(Pack, AnnotationsAndMasksReadBackEqualAndTheFingerprintIgnoresSharding) {
-  ShapesSettings shapes;
-  shapes.size = 12;
-  shapes.regions = true;
+  ShapesSettings shapes{.size = 12, .regions = true};
   const ShapesSource source(shapes);
   PackSettings png = settings("a");
   png.format = "png";
@@ -147,8 +141,7 @@ TEST_F(Pack, AnnotationsAndMasksReadBackEqualAndTheFingerprintIgnoresSharding) {
 TEST_F(Pack, PacksAStreamAndResumesInTheMiddleOfOne) {
   const MemorySource source(make_samples(20));
   const PackResult first = pack(source, "", settings("a", 6));
-  WebDatasetSettings piped;
-  piped.path = {{"pipe:cat " + path("a/shard-0000{0..3}.tar")}};
+  WebDatasetSettings piped{.path = {{"pipe:cat " + path("a/shard-0000{0..3}.tar")}}};
   const std::shared_ptr<Source> stream = make_webdataset(piped);
   EXPECT_EQ(pack(*stream, "", settings("whole")).fingerprint, first.fingerprint);
   struct Broken {};
@@ -276,8 +269,7 @@ TEST_F(Pack, DepthsAreKeptToTheMillimeter) {
   EXPECT_EQ(read.back(), 65.535F) << "the maximum of 16 bits";
   EXPECT_TRUE(packed("a")->get(1).depth.empty());
 
-  WebDatasetSettings streamed;
-  streamed.path = {{"pipe:cat " + path("a/shard-*.tar")}};
+  WebDatasetSettings streamed{.path = {{"pipe:cat " + path("a/shard-*.tar")}}};
   const std::shared_ptr<const Source> source = make_webdataset(streamed);
   EXPECT_EQ(std::get<const StreamSource*>(source->kind())->open({.shuffle = false})->next()().depth, read);
 }

@@ -28,8 +28,7 @@ std::string table_path(const std::string& name) {
 }
 
 ParquetSettings rows_in(const std::string& name) {
-  ParquetSettings out;
-  out.path = {{table_path(name)}};
+  ParquetSettings out{.path = {{table_path(name)}}};
   return out;
 }
 
@@ -189,8 +188,7 @@ TEST_F(Parquet, WrongFilesAndColumnsAreReportedInOneLine) {
 TEST_F(Parquet, ATruncatedArrowStreamReturnsItsCompleteBatches) {
   const std::string whole = io::read_file(table_path("saved/data-00000-of-00002.arrow"));
   io::write_file(path("cut.arrow"), whole.substr(0, whole.size() - 600));
-  ParquetSettings settings;
-  settings.path = {{path("cut.arrow")}};
+  ParquetSettings settings{.path = {{path("cut.arrow")}}};
   EXPECT_TRUE(error_of([&] { make_parquet(settings); }).ends_with(": hold no rows"))
       << error_of([&] { make_parquet(settings); });
   io::write_file(path("cut.arrow"), whole.substr(0, whole.size() - 8));  // only the end mark is missing

@@ -363,9 +363,7 @@ void expect_members(const Sample& sample) {
 }
 
 TEST_F(RegionFiles, JsonLinesReadsRegionsByTheirKeys) {
-  JsonLinesSettings settings;
-  settings.path.items = {path("data.jsonl")};
-  settings.images = path("pictures");
+  JsonLinesSettings settings{.path = {{path("data.jsonl")}}, .images = path("pictures")};
   write("data.jsonl", std::string(R"({"image": "a.png", "caption": "x", )") + kMembers + "}\n");
   expect_members(make_json_lines(settings)->get(0));
   settings.negatives_key = settings.regions_key = "other";
@@ -378,8 +376,7 @@ TEST_F(RegionFiles, WebDatasetRegionsAreReadAndPackedAgain) {
   tar.add("k.png", test::encode(test::noise(20, 30, 1), ".png"));
   tar.add("k.json", std::string(R"({"caption": "x", )") + kMembers + "}");
   tar.finish();
-  WebDatasetSettings settings;
-  settings.path.items = {path("a.tar")};
+  WebDatasetSettings settings{.path = {{path("a.tar")}}};
   const auto source = indexed(make_webdataset(settings));
   expect_members(source->get(0));
   write_shards(*source, {.folder = path("packed"), .name = "train"});
@@ -388,9 +385,7 @@ TEST_F(RegionFiles, WebDatasetRegionsAreReadAndPackedAgain) {
 }
 
 TEST_F(RegionFiles, InvalidBoxesAreRecordedInTheSample) {
-  JsonLinesSettings settings;
-  settings.path.items = {path("data.jsonl")};
-  settings.images = path("pictures");
+  JsonLinesSettings settings{.path = {{path("data.jsonl")}}, .images = path("pictures")};
   for (const auto& [box, shown] : std::map<std::string, std::string>{{"[5, 5, 2, 9]", "[5,5,2,9]"},
                                                                      {"[1, 2, 3]", "[1,2,3]"},
                                                                      {"[0, 0, 1e300, 4]", "[0,0,1e+300,4]"},

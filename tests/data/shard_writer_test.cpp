@@ -43,9 +43,7 @@ std::vector<std::pair<std::string, std::string>> read_tar(const std::string& tar
 }
 
 TEST_F(ShardWriter, ShardsHoldAllFieldsAndDoNotDependOnThreads) {
-  ShapesSettings shapes;
-  shapes.size = 25;
-  shapes.regions = true;
+  ShapesSettings shapes{.size = 25, .regions = true};
   const ShapesSource source(shapes);
   ShardSettings settings{.folder = path("one"), .name = "train", .samples_per_shard = 10};
   const std::vector<std::string> paths = write_shards(source, settings);
@@ -95,8 +93,7 @@ TEST_F(ShardWriter, ShardsHoldAllFieldsAndDoNotDependOnThreads) {
 }
 
 TEST_F(ShardWriter, ExistingShardsAreNotOverwritten) {
-  ShapesSettings shapes;
-  shapes.size = 2;
+  ShapesSettings shapes{.size = 2};
   const ShardSettings settings{.folder = path("data"), .name = "train"};
   write_shards(ShapesSource(shapes), settings);
   EXPECT_EQ(error_of([&] { write_shards(ShapesSource(shapes), settings); }),

@@ -22,8 +22,7 @@ using test::noise_png;
 class Sources : public FolderTest {
  protected:
   WebDatasetSettings at_path(const std::string& name) const {
-    WebDatasetSettings settings;
-    settings.path = {{path(name)}};
+    WebDatasetSettings settings{.path = {{path(name)}}};
     return settings;
   }
 };
@@ -101,13 +100,9 @@ TEST_F(Sources, WebDatasetReadsEveryKindOfMember) {
 }
 
 TEST_F(Sources, AShardOfShapesReadsBackEqual) {
-  ShapesSettings shapes;
-  shapes.size = 5;
-  shapes.regions = true;
+  ShapesSettings shapes{.size = 5, .regions = true};
   const ShapesSource original(shapes);
-  ShardSettings shards;
-  shards.folder = path("shapes");
-  shards.format = "png";
+  ShardSettings shards{.folder = path("shapes"), .format = "png"};
   write_shards(original, shards);
   const auto source = indexed(make_webdataset(at_path("shapes")));
   ASSERT_EQ(source->size(), 5);

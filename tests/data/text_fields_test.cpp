@@ -37,11 +37,8 @@ class TextFields : public FolderTest {
 
   std::shared_ptr<const IndexedSource> json_lines(const std::string& lines, const Texts& caption_key) const {
     write("data.jsonl", lines);
-    JsonLinesSettings settings;
-    settings.path.items = {path("data.jsonl")};
-    settings.images = path("");
-    settings.caption_key = caption_key;
-    settings.text_fields = kNames;
+    JsonLinesSettings settings{.path = {{path("data.jsonl")}}, .images = path(""), .caption_key = caption_key,
+                               .text_fields = kNames};
     return make_json_lines(settings);
   }
 
@@ -52,10 +49,7 @@ class TextFields : public FolderTest {
       tar.add(key + ".json", json);
     }
     tar.finish();
-    WebDatasetSettings settings;
-    settings.path = {{path("a.tar")}};
-    settings.index_cache = "off";
-    settings.text_fields = kNames;
+    WebDatasetSettings settings{.path = {{path("a.tar")}}, .text_fields = kNames, .index_cache = "off"};
     return indexed(make_webdataset(settings));
   }
 
@@ -86,12 +80,8 @@ TEST_F(TextFields, AreReadFromTheJsonMembersOfAShard) {
 
 TEST_F(TextFields, AreReadFromTheColumnsOfATable) {
   write("data.csv", "image,raw_caption,long\na.png,a dog,\"A dog. It\nruns.\"\na.png,a cat, \n");
-  CsvSettings settings;
-  settings.path.items = {path("data.csv")};
-  settings.separator = "comma";
-  settings.image_key = "image";
-  settings.caption_key = {};
-  settings.text_fields = {"long", "raw_caption"};
+  CsvSettings settings{.path = {{path("data.csv")}}, .separator = "comma", .image_key = "image", .caption_key = {},
+                       .text_fields = {"long", "raw_caption"}};
   const auto source = make_csv(settings);
   EXPECT_EQ(source->get(0).texts[0].texts, Texts{"A dog. It\nruns."});
   EXPECT_EQ(source->get(0).captions, Texts{"A dog. It\nruns."});
@@ -120,13 +110,9 @@ TEST_F(TextFields, AFieldOfTheWrongTypeIsReportedWithKeyAndField) {
 
 TEST_F(TextFields, ArePackedAndReadBack) {
   const auto source = json_lines(R"({"image": "a.png", )" + kItem + "}", {"raw_caption"});
-  PackSettings settings;
-  settings.folder = path("packed");
+  PackSettings settings{.folder = path("packed")};
   pack(*source, "", settings);
-  WebDatasetSettings reading;
-  reading.path = {{path("packed/shard-00000.tar")}};
-  reading.index_cache = "off";
-  reading.text_fields = kNames;
+  WebDatasetSettings reading{.path = {{path("packed/shard-00000.tar")}}, .text_fields = kNames, .index_cache = "off"};
   expect_fields(indexed(make_webdataset(reading))->get(0));
 }
 

@@ -40,8 +40,7 @@ class WebDatasetMembers : public FolderTest {
 };
 
 TEST_F(WebDatasetMembers, JsonMayContainPythonsExtensions) {
-  WebDatasetSettings settings;
-  settings.summary_keys = {"json.title"};
+  WebDatasetSettings settings{.summary_keys = {"json.title"}};
   const auto source =
       source_of({"nan", "inf", "half", "pair", "text"},
                 {{"nan.json", R"({"caption": "a cat", "similarity": NaN, "title": "t"})"},

@@ -101,8 +101,7 @@ TEST_P(TokenizerJsonFile, ReadsAVeryLongText) {
 }
 
 TEST(TokenizerJson, ZeroIdIsReplacedByZero) {
-  TokenizerJsonSettings settings;
-  settings.zero_id = tokenizer_of(published("wordpiece"))->encode("").back();
+  TokenizerJsonSettings settings{.zero_id = tokenizer_of(published("wordpiece"))->encode("").back()};
   EXPECT_EQ(tokenizer_of(published("wordpiece"), settings)->encode("").back(), 0);
 }
 
@@ -136,9 +135,7 @@ TEST(TokenizerJson, FollowsTheTruncationOfTheFile) {
 class OlderFiles : public FolderTest {
  protected:
   static std::shared_ptr<Tokenizer> from(const std::string& path) {
-    TokenizerJsonSettings settings;
-    settings.model = config::FilePath(path);
-    settings.context_length = 500;
+    TokenizerJsonSettings settings{.model = config::FilePath(path), .context_length = 500};
     return make_tokenizer_json(settings, {});
   }
   void expect_equal(const std::string& path, const std::string& kind) const {
@@ -297,9 +294,7 @@ TEST_P(RandomBytePairs, MatchMergingPairByPair) {
 }
 
 TEST(TokenizerJson, PaddingThatCountsAsTextIsNotMasked) {
-  TokenizerJsonSettings settings;
-  settings.pad_is_text = true;
-  settings.context_length = 12;
+  TokenizerJsonSettings settings{.context_length = 12, .pad_is_text = true};
   const TowerInput batch = tokenizer_of(published("gemma"), settings)->encode_batch({"a cat", ""});
   EXPECT_TRUE(batch.mask.all().item<bool>());
   EXPECT_EQ(batch.ids[1][0].item<std::int64_t>(), 1) << "the end token of an empty text";
