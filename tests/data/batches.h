@@ -1,5 +1,5 @@
 #pragma once
-// Compares the batches of loaders, and reads their texts.
+// Settings of loaders, and comparisons of their batches.
 
 #include <algorithm>
 #include <string>
@@ -8,9 +8,14 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <tessera/config/node.h>
 #include <tessera/data/loading/loader.h>
 
 namespace tessera {
+
+inline LoaderSettings loader_settings(const std::string& yaml) {
+  return config::read<LoaderSettings>(config::parse_yaml(yaml, "run.yaml"));
+}
 
 /// Whether two batches hold the same samples in the same order, with equal tensors.
 inline bool same_batch(const Batch& a, const Batch& b) {

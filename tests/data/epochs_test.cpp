@@ -8,12 +8,12 @@
 #include <gtest/gtest.h>
 
 #include "src/data/formats/column_file.h"
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/test_data.h"
 #include "tests/support/test_name.h"
 #include <tessera/data/image/transforms.h>
-#include <tessera/data/loading/loader.h>
 #include <tessera/data/sources/mixture.h>
 #include <tessera/data/sources/parquet.h>
 
@@ -71,11 +71,9 @@ class Epochs : public testing::TestWithParam<Case> {
   }
 
   Loader loader(int rank, int ranks, std::uint64_t seed = 5) const {
-    LoaderSettings settings;
-    settings.batch_size = kBatch;
-    settings.threads = GetParam().threads;
-    settings.caption_choice = GetParam().captions;
-    settings.max_bad_share = 1;
+    const LoaderSettings settings =
+        loader_settings(concat("{batch_size: ", kBatch, ", threads: ", GetParam().threads, ", caption_choice: ",
+                               GetParam().captions, ", max_bad_share: 1}"));
     return Loader(source_, std::make_shared<ByteTokenizer>(), {.image_size = 2}, settings, {}, seed, {rank, ranks});
   }
 
@@ -208,9 +206,7 @@ std::shared_ptr<Mixture> two_sources(MixtureMode mode) {
 }
 
 Loader of_all_captions(std::shared_ptr<const Source> source, std::int64_t batch_size, const Needs& needs = {}) {
-  LoaderSettings settings;
-  settings.batch_size = batch_size;
-  settings.caption_choice = "all";
+  const LoaderSettings settings = loader_settings(concat("{caption_choice: all, batch_size: ", batch_size, "}"));
   return Loader(std::move(source), std::make_shared<ByteTokenizer>(), {.image_size = 2}, settings, needs, 1);
 }
 

@@ -6,11 +6,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/base/digest.h>
 #include <tessera/data/features/feature_writer.h>
-#include <tessera/data/loading/loader.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {
@@ -224,12 +224,8 @@ TEST_F(FeatureFolderTest, AValueThatOverflowsTheTypeIsReportedWithItsSample) {
 class FeatureLoading : public FeatureFolderTest {
  protected:
   static LoaderSettings fixed(std::int64_t batch_size) {
-    LoaderSettings settings;
-    settings.batch_size = batch_size;
-    settings.shuffle = false;
-    settings.augmentation.crop = "evaluation";
-    settings.max_bad_share = 1;
-    return settings;
+    return loader_settings(
+        concat("{batch_size: ", batch_size, ", shuffle: false, augmentation: {crop: evaluation}, max_bad_share: 1}"));
   }
   std::shared_ptr<const FeatureFolder> features_of(const std::vector<Sample>& samples) const {
     FeatureWriter writer(folder(), manifest_of());

@@ -304,9 +304,7 @@ TEST_F(FilterTest, StreamsReturnOnlyPassingSamplesAndResume) {
       make(concat("{name: webdataset, path: '", path("a.tar.gz"), "', filter: 'width < 112', stream: {samples: 12}}"));
   EXPECT_EQ(told->size(), 12);
   const auto loader = [&](std::int64_t threads) {
-    LoaderSettings settings;
-    settings.batch_size = 4;
-    settings.threads = threads;
+    const LoaderSettings settings = loader_settings(concat("{batch_size: 4, threads: ", threads, "}"));
     return Loader(told, std::make_shared<ByteTokenizer>(), {.image_size = 8}, settings, {}, 5);
   };
   Loader whole = loader(2);

@@ -12,11 +12,11 @@
 
 #include "src/data/loading/memory_budget.h"
 #include "src/data/loading/ordered_workers.h"
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/support/temporary_folder.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/data/loading/loader.h>
 #include <tessera/data/stream.h>
 #include <tessera/io/atomic_file.h>
 
@@ -52,12 +52,8 @@ class TroubledSource : public MemorySource {
 };
 
 LoaderSettings in_order(std::int64_t batch_size, std::int64_t threads = 2) {
-  LoaderSettings s;
-  s.batch_size = batch_size;
-  s.threads = threads;
-  s.shuffle = false;
-  s.retry_seconds = 0.001;
-  return s;
+  return loader_settings(
+      concat("{batch_size: ", batch_size, ", threads: ", threads, ", shuffle: false, retry_seconds: 0.001}"));
 }
 
 Loader over(std::shared_ptr<const Source> source, const LoaderSettings& settings, const std::string& list = "") {

@@ -7,7 +7,6 @@
 
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
-#include <tessera/data/loading/loader.h>
 #include <tessera/data/image/transforms.h>
 
 namespace tessera {
@@ -18,12 +17,8 @@ Preprocessing small() {
 }
 
 LoaderSettings settings_with(std::int64_t batch_size, std::int64_t threads = 2) {
-  LoaderSettings s;
-  s.batch_size = batch_size;
-  s.threads = threads;
-  s.augmentation.scale = {0.3, 1.0};
-  s.augmentation.flip = 0.5;
-  return s;
+  return loader_settings(
+      concat("{batch_size: ", batch_size, ", threads: ", threads, ", augmentation: {scale: [0.3, 1], flip: 0.5}}"));
 }
 
 Loader make(std::vector<Sample> samples, const LoaderSettings& settings, std::uint64_t seed = 1,

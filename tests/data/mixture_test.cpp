@@ -8,7 +8,6 @@
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/test_name.h"
-#include <tessera/data/loading/loader.h>
 #include <tessera/data/sources/mixture.h>
 #include <tessera/data/shapes/shapes.h>
 
@@ -33,11 +32,8 @@ std::vector<Mixture::Component> usual_components(MixtureMode mode) {
 }
 
 LoaderSettings plain_settings(std::int64_t batch_size, std::int64_t threads = 2) {
-  LoaderSettings settings;
-  settings.batch_size = batch_size;
-  settings.threads = threads;
-  settings.augmentation.scale = {0.3, 1.0};
-  return settings;
+  return loader_settings(
+      concat("{batch_size: ", batch_size, ", threads: ", threads, ", augmentation: {scale: [0.3, 1]}}"));
 }
 
 Loader load(std::shared_ptr<const Source> source, const LoaderSettings& settings, const RankSlice& shard = {},

@@ -10,7 +10,6 @@
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
-#include <tessera/data/loading/loader.h>
 #include <tessera/data/sources/mixture.h>
 #include <tessera/data/sources/webdataset/webdataset.h>
 #include <tessera/io/tar_writer.h>
@@ -38,10 +37,8 @@ std::vector<Sample> full_samples(std::int64_t count) {
 }
 
 Loader in_order(const std::shared_ptr<const Source>& source, const Needs& needs, std::int64_t batch_size) {
-  LoaderSettings settings;
-  settings.batch_size = batch_size;
-  settings.shuffle = false;
-  settings.max_bad_share = 1;
+  const LoaderSettings settings =
+      loader_settings(concat("{batch_size: ", batch_size, ", shuffle: false, max_bad_share: 1}"));
   return Loader(source, std::make_shared<ByteTokenizer>(), {.image_size = 8}, settings, needs, 1);
 }
 
@@ -101,10 +98,7 @@ TEST(OptionalViews, OnlyTheFirstRegionsAreUsed) {
   std::vector<Sample> samples = full_samples(3);
   samples[0].regions = {1, 2, 3, 4, 5, 6, 7, 8, 9};
   samples[2].regions = {1, 2, 3};
-  LoaderSettings settings;
-  settings.batch_size = 3;
-  settings.shuffle = false;
-  settings.max_regions = 2;
+  const LoaderSettings settings = loader_settings("{batch_size: 3, shuffle: false, max_regions: 2}");
   Loader loader(std::make_shared<MemorySource>(samples), nullptr, {}, settings,
                 {.images = {{"roi", kOptionalRegions}}, .texts = {}}, 1);
   const TowerInput roi = loader.next().images.at("roi");
@@ -149,10 +143,7 @@ TEST(OptionalViews, RegionsOfTheWrongWidthCountAsDamage) {
   samples[0].region_width = 2;
   samples[2].regions = {1, 2};
   samples[2].region_width = 1;
-  LoaderSettings settings;
-  settings.batch_size = 3;
-  settings.shuffle = false;
-  settings.max_bad_share = 1;
+  const LoaderSettings settings = loader_settings("{batch_size: 3, shuffle: false, max_bad_share: 1}");
   const Needs needs{.images = {{"roi", kOptionalRegions}}, .texts = {}};
   const auto source = std::make_shared<MemorySource>(samples);
   Loader loader(source, nullptr, {}, settings, needs, 1, {}, {.region_width = 3});

@@ -7,11 +7,9 @@
 #include "src/data/image/image_views.h"
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
-#include <tessera/config/node.h>
 #include <tessera/data/image/patches.h>
 #include <tessera/data/image/training_views.h>
 #include <tessera/data/image/transforms.h>
-#include <tessera/data/loading/loader.h>
 #include <tessera/data/shapes/shapes.h>
 
 namespace tessera {
@@ -21,10 +19,6 @@ constexpr std::int64_t kPatch = 4;
 
 Preprocessing naflex(std::int64_t max_patches) {
   return {.image_size = 16, .resize_mode = "naflex", .max_patches = max_patches, .patch_size = config::Size(kPatch)};
-}
-
-LoaderSettings loader_settings(const std::string& yaml) {
-  return config::read<LoaderSettings>(config::parse_yaml(yaml, "run.yaml"));
 }
 
 /// Returns samples with images of many shapes; the samples in `lacking` have no image.

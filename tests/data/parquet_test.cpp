@@ -11,7 +11,6 @@
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/data/grouped_source.h>
-#include <tessera/data/loading/loader.h>
 #include <tessera/data/packing/inspect.h>
 #include <tessera/data/source.h>
 #include <tessera/data/sources/mixture.h>
@@ -40,10 +39,7 @@ class Parquet : public FolderTest {
 };
 
 Loader rows_loader(const std::shared_ptr<const Source>& source, std::int64_t threads) {
-  LoaderSettings settings;
-  settings.batch_size = 3;
-  settings.threads = threads;
-  settings.max_bad_share = 0.5;
+  const LoaderSettings settings = loader_settings(concat("{batch_size: 3, threads: ", threads, ", max_bad_share: 0.5}"));
   return {source, std::make_shared<ByteTokenizer>(), {.image_size = 8}, settings, {}, 5};
 }
 

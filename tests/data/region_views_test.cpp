@@ -11,7 +11,6 @@
 #include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
-#include <tessera/data/loading/loader.h>
 #include <tessera/data/loading/training_examples.h>
 #include <tessera/data/packing/shard_writer.h>
 #include <tessera/data/sources/json_lines.h>
@@ -22,10 +21,6 @@ namespace tessera {
 namespace {
 
 using Texts = std::vector<std::string>;
-
-LoaderSettings region_settings(const std::string& yaml) {
-  return config::read<LoaderSettings>(config::parse_yaml(yaml, "test"));
-}
 
 // Returns a black image with a white object in `box` (top, left, height, width).
 Sample with_object(std::int64_t height, std::int64_t width, const Box& box, bool encoded) {
@@ -72,7 +67,7 @@ TEST(BoxesOfViews, AreTransformedLikeTheirPixels) {
         preprocessing.resize_mode = mode;
         preprocessing.crop_pct = 0.9;
         const Needs needs{.images = {{"image", {.boxes = true}}}, .texts = {}};
-        const ImageViews views(preprocessing, region_settings(yaml), needs, 3);
+        const ImageViews views(preprocessing, loader_settings(yaml), needs, 3);
         int compared = 0;
         for (std::int64_t index = 0; index < 40; ++index) {
           const SeenBox seen = views.see(sample, {box}, index, 1).at("image").at(0);
@@ -93,7 +88,7 @@ TEST(BoxesOfViews, ReportTheVisibleShareOfTheBox) {
   Preprocessing preprocessing;  // shows the columns 20 to 80 of an image of 60 x 100
   preprocessing.image_size = 30;
   const Needs needs{.images = {{"image", {.boxes = true}}}, .texts = {}};
-  const ImageViews views(preprocessing, region_settings("{augmentation: {crop: evaluation}}"), needs, 3);
+  const ImageViews views(preprocessing, loader_settings("{augmentation: {crop: evaluation}}"), needs, 3);
   const Sample sample = with_object(60, 100, {0, 0, 1, 1}, true);
   const auto seen =
       views.see(sample, {{10, 10, 20, 20}, {0, 0, 60, 10}, {30, 40, 30, 20}, {-10, 30, 20, 200}}, 0, 0).at("image");
@@ -111,10 +106,10 @@ TEST(BoxesOfViews, AreRefusedIfTheAugmentationMovesObjects) {
       without{.images = {{"image", {}}}, .texts = {}};
   for (const char* yaml :
        {"{augmentation: {auto_augment: imagenet}}", "{augmentation: {rand_augment: {operations: 2}}}"}) {
-    EXPECT_EQ(error_of([&] { ImageViews({}, region_settings(yaml), with, 1); }),
+    EXPECT_EQ(error_of([&] { ImageViews({}, loader_settings(yaml), with, 1); }),
               "the objective asks for the boxes of the image view image, but boxes do not follow the changes by auto_augment and "
               "rand_augment: remove both from data.loader.augmentation");
-    EXPECT_EQ(error_of([&] { ImageViews({}, region_settings(yaml), without, 1); }), "no error");
+    EXPECT_EQ(error_of([&] { ImageViews({}, loader_settings(yaml), without, 1); }), "no error");
   }
 }
 
@@ -147,7 +142,7 @@ const char* const kInOrder =
     "{batch_size: 3, shuffle: false, augmentation: {crop: evaluation}, boxes: {count: 2, negatives: 2}}";
 
 TEST(RegionViews, PhrasesAndNegativesBelongToTheirBox) {
-  Loader loader = region_loader(with_regions(6), region_settings(kInOrder), kRegionNeeds);
+  Loader loader = region_loader(with_regions(6), loader_settings(kInOrder), kRegionNeeds);
   const Batch first = loader.next();
   EXPECT_EQ(first.keys, (Texts{"1", "2", "3"})) << "sample 0 has no phrase with a box";
   const Boxes& boxes = first.images.at("image").boxes;
@@ -188,7 +183,7 @@ TEST(RegionViews, DependOnlyOnSeedEpochAndSampleNotOnRanksOrThreads) {
     Seen out;
     for (int rank = 0; rank < ranks; ++rank) {
       LoaderSettings settings =
-          region_settings(concat("{batch_size: ", 4 / ranks, ", threads: ", threads,
+          loader_settings(concat("{batch_size: ", 4 / ranks, ", threads: ", threads,
                                  ", boxes: {count: 2, negatives: 1}, augmentation: {scale: [0.5, 1], flip: 0.5}}"));
       Loader loader = region_loader(samples, settings, kRegionNeeds, {rank, ranks});
       for (int step = 0; step < 4; ++step) {
@@ -222,7 +217,7 @@ TEST(RegionViews, AnInvisibleBoxIsMaskedAndHasNoTexts) {
   samples.erase(samples.begin(), samples.begin() + 6);  // leaves one sample, whose six objects span its width of 24 pixels
   for (const char* least : {"0", "0.3", "1"}) {
     const LoaderSettings settings =
-        region_settings(concat("{batch_size: 1, shuffle: false, augmentation: {scale: [0.2, 0.3]}, boxes: {count: 6, "
+        loader_settings(concat("{batch_size: 1, shuffle: false, augmentation: {scale: [0.2, 0.3]}, boxes: {count: 6, "
                                "negatives: 1, least_visible: ",
                                least, "}}"));
     Loader loader = region_loader(samples, settings, kRegionNeeds);
@@ -245,7 +240,7 @@ TEST(RegionViews, AnInvisibleBoxIsMaskedAndHasNoTexts) {
 TEST(RegionViews, EachImageViewHasItsOwnMask) {
   const Needs needs{.images = {{"image", {.boxes = true}}, {"small", {.boxes = true}}, {"plain", {}}},
                     .texts = {{"phrases", {}}}};
-  const LoaderSettings settings = region_settings(
+  const LoaderSettings settings = loader_settings(
       "{batch_size: 4, augmentation: {crop: evaluation}, views: {small: {scale: [0.1, 0.2]}, plain: {}}, boxes: "
       "{count: 3}}");
   const Batch batch = region_loader(with_regions(8), settings, needs).next();
@@ -259,18 +254,18 @@ TEST(RegionViews, BadBoxesAreSkippedAndCountedOnlyIfBoxesAreNeeded) {
   std::vector<Sample> samples = with_regions(5);
   samples[2].bad_boxes = "regions[0].box is [1, 2]; expected [left, top, right, bottom]";
   samples[3].objects[3].box = {2, 400, 10, 4};
-  Loader loader = region_loader(samples, region_settings("{batch_size: 2, shuffle: false, boxes: {count: 2}}"),
+  Loader loader = region_loader(samples, loader_settings("{batch_size: 2, shuffle: false, boxes: {count: 2}}"),
                                 {.images = {{"image", {.boxes = true}}}, .texts = {{"phrases", {}}}});
   EXPECT_EQ(loader.next().keys, (Texts{"1", "4"}));
   EXPECT_EQ(loader.statistics().skipped, (std::map<std::string, std::int64_t>{{"bad_box", 2}, {"no_phrases", 1}}));
   Loader without =
-      region_loader(samples, region_settings("{batch_size: 5, shuffle: false}"), {.texts = {{"caption", {}}}});
+      region_loader(samples, loader_settings("{batch_size: 5, shuffle: false}"), {.texts = {{"caption", {}}}});
   EXPECT_EQ(without.next().size(), 5);
 }
 
 TEST(RegionViews, MissingSettingsAreReported) {
   const auto error = [](const std::string& yaml, const Needs& needs) {
-    return error_of([&] { region_loader(with_regions(4), region_settings(yaml), needs); });
+    return error_of([&] { region_loader(with_regions(4), loader_settings(yaml), needs); });
   };
   EXPECT_EQ(error("{batch_size: 2}", kRegionNeeds),
             "the objective asks for boxes of objects or their phrases, but data.loader.boxes is not set: set it, as in "
@@ -282,7 +277,7 @@ TEST(RegionViews, MissingSettingsAreReported) {
             "the objective asks for hard negatives of each image, but data.loader.negatives is not set: set it, as in "
             "{count: 1}");
   const std::string missing = error_of([&] {
-    region_loader(make_samples(2), region_settings("{batch_size: 2, boxes: {count: 2}}"), {.texts = {{"phrases", {}}}});
+    region_loader(make_samples(2), loader_settings("{batch_size: 2, boxes: {count: 2}}"), {.texts = {{"phrases", {}}}});
   });
   EXPECT_NE(missing.find("missing phrases; found caption, image and label"), std::string::npos) << missing;
 }
@@ -292,7 +287,7 @@ TEST(RegionViews, TrainingExamplesShowBoxesAsOutlines) {
     std::vector<Sample> samples = with_regions(3);
     samples.erase(samples.begin(), samples.begin() + 2);
     return training_examples(std::make_shared<MemorySource>(samples), std::make_shared<ByteTokenizer>(), {.image_size = 16},
-                             region_settings(yaml), needs, 1, 1);
+                             loader_settings(yaml), needs, 1, 1);
   };
   const auto with =
       examples("{batch_size: 1, augmentation: {crop: evaluation}, boxes: {count: 2, negatives: 1}}", kRegionNeeds);
@@ -306,7 +301,7 @@ TEST(NegativesView, DrawsFromTheSamplesNegatives) {
   std::vector<Sample> samples = make_samples(3);
   samples[0].negatives = {{"swap_att", "a"}, {"", "b"}, {"", " "}, {"", "caf\xE9"}, {"add_obj", "c"}};
   samples[1].negatives = {{"", "d"}};
-  const LoaderSettings settings = region_settings("{batch_size: 3, shuffle: false, negatives: {count: 2}}");
+  const LoaderSettings settings = loader_settings("{batch_size: 3, shuffle: false, negatives: {count: 2}}");
   Loader loader = region_loader(samples, settings, {.texts = {{"negatives", {.optional = true}}}});
   std::set<Texts> seen;
   for (int epoch = 0; epoch < 30; ++epoch) {
@@ -319,7 +314,7 @@ TEST(NegativesView, DrawsFromTheSamplesNegatives) {
     EXPECT_FALSE(view.mask[2].any().item<bool>());
   }
   EXPECT_EQ(seen, (std::set<Texts>{{"a", "b"}, {"a", "c"}, {"b", "c"}})) << "no negative may repeat, be blank or be invalid";
-  Loader strict = region_loader(samples, region_settings("{batch_size: 1, shuffle: false, negatives: {count: 1}}"),
+  Loader strict = region_loader(samples, loader_settings("{batch_size: 1, shuffle: false, negatives: {count: 1}}"),
                                 {.texts = {{"negatives", {}}}});
   for (const char* key : {"0", "1", "0"}) EXPECT_EQ(strict.next().keys, Texts{key});
   EXPECT_EQ(strict.statistics().skipped, (std::map<std::string, std::int64_t>{{"no_negatives", 1}}));
@@ -330,7 +325,7 @@ TEST(NegativesView, DrawsOnlyTheListedKinds) {
   samples[0].negatives = {{"swap_att", "a"}, {"add_obj", "b"}, {"swap_obj", "c"}, {"", "d"}};
   samples[1].negatives = {{"add_obj", "e"}};
   Loader loader = region_loader(
-      samples, region_settings("{batch_size: 1, shuffle: false, negatives: {count: 3, kinds: [swap_att, swap_obj]}}"),
+      samples, loader_settings("{batch_size: 1, shuffle: false, negatives: {count: 3, kinds: [swap_att, swap_obj]}}"),
       {.texts = {{"negatives", {}}}});
   for (int epoch = 0; epoch < 2; ++epoch) {
     Texts texts = texts_of(loader.next().texts.at("negatives"), 0);

@@ -14,7 +14,6 @@
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/base/log.h>
-#include <tessera/data/loading/loader.h>
 #include <tessera/data/sources/mixture.h>
 #include <tessera/data/sources/webdataset/webdataset.h>
 #include <tessera/io/tar_writer.h>
@@ -83,10 +82,8 @@ class Streams : public FolderTest {
 
   static Loader loader_of(const std::shared_ptr<const Source>& source, std::int64_t batch_size, std::int64_t threads,
                           const RankSlice& shard = {}, bool shuffle = true) {
-    LoaderSettings settings;
+    LoaderSettings settings = loader_settings(concat("{batch_size: ", batch_size, ", threads: ", threads, "}"));
     settings.shuffle = shuffle;
-    settings.batch_size = batch_size;
-    settings.threads = threads;
     return {source, std::make_shared<ByteTokenizer>(), {.image_size = 8}, settings, {}, 5, shard};
   }
 
