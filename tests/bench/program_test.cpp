@@ -57,13 +57,6 @@ TEST_F(BenchProgram, MistakesAreReportedInOneLineWithExitCodeTwo) {
   }
 }
 
-TEST_F(BenchProgram, HelpListsTheOptions) {
-  const std::string help = run("loss --help");
-  for (const char* part : {"--objectives", "--batch-sizes", "--memory-limit", "--plot", "FLOPs: 2 per multiply-add"})
-    EXPECT_NE(help.find(part), std::string::npos) << part;
-  run("--help");
-}
-
 TEST_F(BenchProgram, LossPrintsTablesAndWritesPlotAndJson) {
   std::string text;
   const nlohmann::json costs =

@@ -124,13 +124,5 @@ TEST_F(IndexProgram, MistakesAreReportedInOneLineWithExitCodeTwo) {
                  "tessera-index convert: the output " + path("no/such.csr") + ": there is no folder " + path("no"));
 }
 
-TEST_F(IndexProgram, EveryCommandHasHelp) {
-  const std::string help = run("--help");
-  for (const std::string command : {"build", "add", "remove", "compact", "search", "info", "convert"}) {
-    run(command + " --help");
-    EXPECT_NE(help.find(command), std::string::npos) << command;
-  }
-}
-
 }  // namespace
 }  // namespace tessera::index
