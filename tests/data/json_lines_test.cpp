@@ -20,8 +20,7 @@ class JsonLines : public FolderTest {
   }
   JsonLinesSettings settings(const std::string& content) const {
     write("data.jsonl", content);
-    JsonLinesSettings out{.path = {{path("data.jsonl")}}, .images = path("pictures")};
-    return out;
+    return {.path = {{path("data.jsonl")}}, .images = path("pictures")};
   }
   std::string error_with(const JsonLinesSettings& given) const {
     return error_of([&] { make_json_lines(given); });

@@ -24,8 +24,7 @@ class Listings : public FolderTest {
  protected:
   CsvSettings table(const std::string& content) const {
     write("t.csv", content);
-    CsvSettings settings{.path = {{path("t.csv")}}};
-    return settings;
+    return {.path = {{path("t.csv")}}};
   }
   std::string csv_error(const CsvSettings& settings) const {
     return error_of([&] { make_csv(settings); });

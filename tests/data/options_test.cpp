@@ -23,8 +23,7 @@ class OptionFiles : public FolderTest {
   }
   OptionSettings settings(const std::string& layout, const std::string& content, const std::string& name) const {
     write(name, content);
-    OptionSettings out{.layout = layout, .annotations = {{path(name)}}, .images = path("pictures")};
-    return out;
+    return {.layout = layout, .annotations = {{path(name)}}, .images = path("pictures")};
   }
   OptionSet read(const std::string& layout, const std::string& content, const std::string& name = "file.json") const {
     return read_options(settings(layout, content, name));

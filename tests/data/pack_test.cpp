@@ -23,8 +23,7 @@ namespace {
 class Pack : public FolderTest {
  protected:
   PackSettings settings(const std::string& folder, std::int64_t per_shard = 7) const {
-    PackSettings out{.folder = path(folder), .samples_per_shard = per_shard, .threads = 2};
-    return out;
+    return {.folder = path(folder), .samples_per_shard = per_shard, .threads = 2};
   }
 
   std::map<std::string, std::string> files(const std::string& folder) const {

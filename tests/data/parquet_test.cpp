@@ -27,8 +27,7 @@ std::string table_path(const std::string& name) {
 }
 
 ParquetSettings rows_in(const std::string& name) {
-  ParquetSettings out{.path = {{table_path(name)}}};
-  return out;
+  return {.path = {{table_path(name)}}};
 }
 
 class Parquet : public FolderTest {

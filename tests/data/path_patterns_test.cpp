@@ -10,8 +10,6 @@
 namespace tessera {
 namespace {
 
-namespace fs = std::filesystem;
-
 class PathPatterns : public FolderTest {};
 
 TEST(Braces, ExpandInOrder) {

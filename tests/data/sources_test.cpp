@@ -1,6 +1,3 @@
-#include <cstdlib>
-#include <filesystem>
-
 #include <gtest/gtest.h>
 
 #include "src/data/image/sample_picture.h"
@@ -16,14 +13,12 @@
 namespace tessera {
 namespace {
 
-namespace fs = std::filesystem;
 using test::noise_png;
 
 class Sources : public FolderTest {
  protected:
   WebDatasetSettings at_path(const std::string& name) const {
-    WebDatasetSettings settings{.path = {{path(name)}}};
-    return settings;
+    return {.path = {{path(name)}}};
   }
 };
 
