@@ -39,10 +39,8 @@ constexpr std::int64_t kBatch = 4;
 /// Returns a source by the name that `Case::source` may have.
 std::shared_ptr<const IndexedSource> source_named(const std::string& name) {
   if (name == "plain rows" || name == "damaged rows") {
-    ParquetSettings settings;
-    settings.path = {{test_data(name == "plain rows" ? "parquet/plain-*.parquet" : "parquet/damaged.parquet")}};
-    settings.caption_keys = {"caption", "texts"};
-    return make_parquet(settings);
+    const std::string files = test_data(name == "plain rows" ? "parquet/plain-*.parquet" : "parquet/damaged.parquet");
+    return make_parquet({.path = {{files}}, .caption_keys = {"caption", "texts"}});
   }
   std::vector<Sample> samples = numbered(61);
   if (name == "corrupt")

@@ -172,8 +172,7 @@ TEST_F(Parquet, WrongFilesAndColumnsAreReportedInOneLine) {
   const std::string whole = io::read_file(table_path("plain-0.parquet"));
   for (const std::size_t size : {3UL, 10UL, whole.size() / 2, whole.size() - 1}) {
     io::write_file(path("cut.parquet"), whole.substr(0, size));
-    ParquetSettings cut;
-    cut.path = {{path("cut.parquet")}};
+    const ParquetSettings cut{.path = {{path("cut.parquet")}}};
     const std::string error = error_of([&] { make_parquet(cut); });
     EXPECT_TRUE(error.starts_with(path("cut.parquet") + ": cannot be read as Parquet or Arrow: ")) << error;
     EXPECT_EQ(error.find('\n'), std::string::npos);
