@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include <tessera/base/error.h>
+#include "tests/support/error_of.h"
 #include <tessera/bench/loss_bench.h>
 #include <tessera/measure/machine.h>
 #include <tessera/objectives/objective.h>
@@ -34,15 +34,6 @@ text:
   projection: {name: adaptor, embed_dim: 8}
 )",
                                                         "model.yaml"));
-}
-
-std::string error_of(const std::string& objective) {
-  try {
-    parse_objective(objective);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(LossBench, ClipCostsThreeProductsOfGlobalEmbeddings) {
@@ -157,8 +148,9 @@ TEST(LossBench, ObjectivesAreNamesOrSettings) {
   EXPECT_EQ(parse_objective("clip").choice.name, "clip");
   EXPECT_EQ(parse_objective("clip_filip").choice.name, "weighted_sum");
   EXPECT_EQ(parse_objective("{name: gloria, chunk: 4}").choice.settings.find("chunk")->text(), "4");
-  EXPECT_EQ(error_of("clipp"), "--objectives:1: objective: unknown objective clipp: did you mean clip?");
-  EXPECT_EQ(error_of("{name: gloria, chunks: 4}"),
+  EXPECT_EQ(error_of([] { parse_objective("clipp"); }),
+            "--objectives:1: objective: unknown objective clipp: did you mean clip?");
+  EXPECT_EQ(error_of([] { parse_objective("{name: gloria, chunks: 4}"); }),
             "--objectives:1: objective.chunks: unknown key: did you mean chunk?");
 }
 

@@ -1,10 +1,8 @@
-#include <filesystem>
-#include <fstream>
-
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <tessera/base/error.h>
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
 #include <tessera/config/registry.h>
 
 namespace tessera {
@@ -45,13 +43,8 @@ std::optional<config::Problem> validate(const OuterSettings& s) {
 
 namespace {
 
-std::string error_of(const std::string& yaml) {
-  try {
-    config::read<OuterSettings>(config::parse_yaml(yaml, "a.yaml"));
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
+std::string read_error_of(const std::string& yaml) {
+  return error_of([&] { config::read<OuterSettings>(config::parse_yaml(yaml, "a.yaml")); });
 }
 
 TEST(Config, ReadsNestedValuesAndKeepsDefaults) {
@@ -64,26 +57,20 @@ TEST(Config, ReadsNestedValuesAndKeepsDefaults) {
 }
 
 TEST(Config, ErrorsNameFileLineKeyAndNearestName) {
-  EXPECT_EQ(error_of("steps: 1\nmod: fast\n"), "a.yaml:2: mod: unknown key: did you mean mode?");
-  EXPECT_EQ(error_of("steps: 0\n"), "a.yaml:1: steps: expected at least 1, got 0");
-  EXPECT_EQ(error_of("steps: many\n"), "a.yaml:1: steps: expected a whole number, got \"many\"");
-  EXPECT_EQ(error_of("inner:\n  rate: 2\n"), "a.yaml:2: inner.rate: expected from 0 to 1, got 2");
-  EXPECT_EQ(error_of("inner:\n  rat: 2\n"), "a.yaml:2: inner.rat: unknown key: did you mean rate?");
-  EXPECT_EQ(error_of("mode: fsat\n"), "a.yaml:1: mode: expected one of fast and slow, got \"fsat\": did you mean fast?");
-  EXPECT_EQ(error_of("inner: 3\n"), "a.yaml:1: inner: expected a group of settings, got \"3\"");
-  EXPECT_EQ(error_of("flag: true\nmode: slow\n"), "a.yaml:1: flag: cannot be true when mode is slow: set mode to fast");
-  EXPECT_EQ(error_of("steps: 1\nsteps: 2\n"), "a.yaml:2: steps is given twice in the same group");
-  EXPECT_NE(error_of("steps: [1\n").find("a.yaml:"), std::string::npos);
+  EXPECT_EQ(read_error_of("steps: 1\nmod: fast\n"), "a.yaml:2: mod: unknown key: did you mean mode?");
+  EXPECT_EQ(read_error_of("steps: 0\n"), "a.yaml:1: steps: expected at least 1, got 0");
+  EXPECT_EQ(read_error_of("steps: many\n"), "a.yaml:1: steps: expected a whole number, got \"many\"");
+  EXPECT_EQ(read_error_of("inner:\n  rate: 2\n"), "a.yaml:2: inner.rate: expected from 0 to 1, got 2");
+  EXPECT_EQ(read_error_of("inner:\n  rat: 2\n"), "a.yaml:2: inner.rat: unknown key: did you mean rate?");
+  EXPECT_EQ(read_error_of("mode: fsat\n"), "a.yaml:1: mode: expected one of fast and slow, got \"fsat\": did you mean fast?");
+  EXPECT_EQ(read_error_of("inner: 3\n"), "a.yaml:1: inner: expected a group of settings, got \"3\"");
+  EXPECT_EQ(read_error_of("flag: true\nmode: slow\n"), "a.yaml:1: flag: cannot be true when mode is slow: set mode to fast");
+  EXPECT_EQ(read_error_of("steps: 1\nsteps: 2\n"), "a.yaml:2: steps is given twice in the same group");
+  EXPECT_NE(read_error_of("steps: [1\n").find("a.yaml:"), std::string::npos);
 }
 
-// Returns the error of parsing `yaml`, or "no error".
 std::string parse_error_of(const std::string& yaml) {
-  try {
-    config::parse_yaml(yaml, "a.yaml");
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_of([&] { config::parse_yaml(yaml, "a.yaml"); });
 }
 
 TEST(Config, AliasesThatExpandTooFarAreRefused) {
@@ -144,8 +131,8 @@ TEST(Config, DeepNestingIsRefused) {
 }
 
 TEST(Config, ErrorsEscapeControlCharactersInQuotes) {
-  EXPECT_EQ(error_of("\"a\\nb\": 1\n"), "a.yaml:1: a\\nb: unknown key; known: steps, mode, values, inner, flag and names");
-  EXPECT_EQ(error_of("steps: \"\\a\"\n"), "a.yaml:1: steps: expected a whole number, got \"\\u0007\"");
+  EXPECT_EQ(read_error_of("\"a\\nb\": 1\n"), "a.yaml:1: a\\nb: unknown key; known: steps, mode, values, inner, flag and names");
+  EXPECT_EQ(read_error_of("steps: \"\\a\"\n"), "a.yaml:1: steps: expected a whole number, got \"\\u0007\"");
 }
 
 TEST(Config, DumpReadsBackEqual) {
@@ -158,7 +145,7 @@ TEST(Config, DumpReadsBackEqual) {
 
 TEST(Config, OneTextIsAcceptedAsAListOfTexts) {
   EXPECT_EQ(config::read<OuterSettings>(config::parse_yaml("names: b", "a.yaml")).names, std::vector<std::string>{"b"});
-  EXPECT_EQ(error_of("values: 3"), "a.yaml:1: values: expected list of float, got \"3\"");
+  EXPECT_EQ(read_error_of("values: 3"), "a.yaml:1: values: expected list of float, got \"3\"");
 }
 
 TEST(Config, OverridesAcceptEmptyTextAndNull) {
@@ -173,8 +160,7 @@ TEST(Config, OverridesAcceptEmptyTextAndNull) {
 
 TEST(Config, NoncharacterCodePointsAreRefused) {
   for (const char* text : {"mode: \"\\uFFFF\"", "mode: a\xEF\xBF\xBE", "mode: \xF0\x9F\xBF\xBF", "\xEF\xB7\x90: 1"})
-    EXPECT_EQ(error_of(text),
-              "a.yaml:1: not valid YAML: it holds a Unicode noncharacter (U+FFFE, U+FFFF, ...)");
+    EXPECT_EQ(read_error_of(text), "a.yaml:1: not valid YAML: it holds a Unicode noncharacter (U+FFFE, U+FFFF, ...)");
   EXPECT_EQ(config::parse_yaml("a: \xEF\xBF\xBD\xEF\xBD\xBF\xEB\xBF\xBF", "a.yaml").find("a")->text(),
             "\uFFFD\uFF7F\uBFFF");
 }
@@ -215,7 +201,7 @@ TEST(Config, SettingsWithoutANameApplyToTheDefaultOrInheritedModule) {
 }
 
 TEST(Config, UnknownKeysSuggestTheNearestSetting) {
-  EXPECT_EQ(error_of("max_steps: 3"), "a.yaml:1: max_steps: unknown key: did you mean steps?");
+  EXPECT_EQ(read_error_of("max_steps: 3"), "a.yaml:1: max_steps: unknown key: did you mean steps?");
   const config::Node node = config::parse_yaml("1", "a.yaml");
   const auto text = [&](const std::string& key) {
     const std::vector<std::string> paths = {"optimizer.lr", "training.steps", "data.loader.batch_size", "optimizer.lr"};
@@ -236,30 +222,26 @@ TEST(Config, UnknownKeysSuggestTheNearestSetting) {
 }
 
 TEST(Config, AnUnknownKeyIsReportedBeforeAWrongValue) {
-  EXPECT_EQ(error_of("steps: many\nmod: fast\n"), "a.yaml:2: mod: unknown key: did you mean mode?");
+  EXPECT_EQ(read_error_of("steps: many\nmod: fast\n"), "a.yaml:2: mod: unknown key: did you mean mode?");
 }
 
-TEST(Config, OverridesApplyBeforeEnvironmentVariables) {
-  const auto file = std::filesystem::temp_directory_path() / "tessera_override_test.yaml";
-  std::ofstream(file) << "steps: ${TESSERA_TEST_NEVER_SET}\n";
-  EXPECT_THROW(config::load_yaml(file.string()), UserError);
-  EXPECT_EQ(config::load_yaml(file.string(), {"steps=5"}).find("steps")->text(), "5");
-  std::filesystem::remove(file);
+using ConfigFiles = FolderTest;
+
+TEST_F(ConfigFiles, OverridesApplyBeforeEnvironmentVariables) {
+  const std::string file = write("a.yaml", "steps: ${TESSERA_TEST_NEVER_SET}\n");
+  EXPECT_THROW(config::load_yaml(file), UserError);
+  EXPECT_EQ(config::load_yaml(file, {"steps=5"}).find("steps")->text(), "5");
 }
 
-TEST(Config, ExtendsMergesTheFileOverItsParentAndRefusesCycles) {
-  const auto folder = std::filesystem::temp_directory_path() / "tessera_config_test";
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder / "base.yaml") << "steps: 5\ninner: {rate: 0.1, threshold: 2}\nmodule: {name: a, x: 1}\n";
-  std::ofstream(folder / "child.yaml") << "extends: base.yaml\ninner: {rate: 0.2}\nmodule: {name: b}\n";
-  const config::Node node = config::load_yaml((folder / "child.yaml").string());
+TEST_F(ConfigFiles, ExtendsMergesTheFileOverItsParentAndRefusesCycles) {
+  write("base.yaml", "steps: 5\ninner: {rate: 0.1, threshold: 2}\nmodule: {name: a, x: 1}\n");
+  const std::string child = write("child.yaml", "extends: base.yaml\ninner: {rate: 0.2}\nmodule: {name: b}\n");
+  const config::Node node = config::load_yaml(child);
   EXPECT_EQ(node.find("steps")->text(), "5");
   EXPECT_EQ(node.find("inner")->find("rate")->text(), "0.2");
   EXPECT_EQ(node.find("inner")->find("threshold")->text(), "2");
   EXPECT_EQ(node.find("module")->find("x"), nullptr) << "settings of the parent's module must not survive a change of name";
-  std::ofstream(folder / "loop.yaml") << "extends: loop.yaml\n";
-  EXPECT_THROW(config::load_yaml((folder / "loop.yaml").string()), UserError);
-  std::filesystem::remove_all(folder);
+  EXPECT_THROW(config::load_yaml(write("loop.yaml", "extends: loop.yaml\n")), UserError);
 }
 
 TEST(Config, RegistrySuggestsTheNearestModule) {
@@ -267,12 +249,8 @@ TEST(Config, RegistrySuggestsTheNearestModule) {
   config::Registry<Thing> registry("thing");
   registry.add<InnerSettings>("sparc", "a thing", [](const InnerSettings&) { return std::make_shared<Thing>(); });
   const auto choice = config::Value<config::ModuleSettings>::read(config::parse_yaml("{name: sprac, rate: 0.1}", "a.yaml"), "objective", {});
-  try {
-    registry.resolve(choice, "objective");
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_STREQ(error.what(), "a.yaml:1: objective: unknown thing sprac: did you mean sparc?");
-  }
+  EXPECT_EQ(error_of([&] { registry.resolve(choice, "objective"); }),
+            "a.yaml:1: objective: unknown thing sprac: did you mean sparc?");
 }
 
 }  // namespace

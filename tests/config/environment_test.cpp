@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/base/error.h>
+#include "tests/support/error_of.h"
 #include <tessera/config/environment.h>
 
 namespace tessera {
@@ -21,13 +21,8 @@ class Environment : public testing::Test {
     return config::expand_environment(config::parse_yaml(yaml, "a.yaml"));
   }
   static std::string value_of(const std::string& yaml) { return expanded(yaml).find("a")->text(); }
-  static std::string error_of(const std::string& yaml) {
-    try {
-      expanded(yaml);
-    } catch (const UserError& error) {
-      return error.what();
-    }
-    return "no error";
+  static std::string error_in(const std::string& yaml) {
+    return error_of([&] { expanded(yaml); });
   }
 };
 
@@ -41,13 +36,13 @@ TEST_F(Environment, VariablesAreReplacedByTheirValues) {
 }
 
 TEST_F(Environment, AnUnsetVariableIsReportedWithFileLineAndKey) {
-  EXPECT_EQ(error_of("x: 1\na: {b: ['${TESSERA_TEST_UNSET}/y']}"),
+  EXPECT_EQ(error_in("x: 1\na: {b: ['${TESSERA_TEST_UNSET}/y']}"),
             "a.yaml:2: a.b[0]: the environment variable TESSERA_TEST_UNSET is not set: export it, or write "
             "${TESSERA_TEST_UNSET:-default}");
   EXPECT_EQ(
-      error_of("a: ${TESSERA TEST}"),
+      error_in("a: ${TESSERA TEST}"),
       "a.yaml:1: a: ${TESSERA TEST} is not a variable: expected ${NAME} or ${NAME:-default}; write $${ for a literal ${");
-  EXPECT_EQ(error_of("a: '${HOME'"), "a.yaml:1: a: ${ is not closed by }; write $${ for a literal ${");
+  EXPECT_EQ(error_in("a: '${HOME'"), "a.yaml:1: a: ${ is not closed by }; write $${ for a literal ${");
 }
 
 TEST_F(Environment, DefaultsInUseAreListed) {

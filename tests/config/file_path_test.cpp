@@ -1,11 +1,9 @@
 #include <filesystem>
-#include <fstream>
-
-#include <unistd.h>
 
 #include <gtest/gtest.h>
 
-#include <tessera/base/error.h>
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
 #include <tessera/config/file_path.h>
 
 namespace tessera {
@@ -13,32 +11,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class FilePaths : public testing::Test {
+class FilePaths : public FolderTest {
  protected:
-  // Each process needs its own folder, because ctest runs several at once.
-  FilePaths()
-      : folder_(fs::path(testing::TempDir()) / ("tessera_file_paths_" + std::to_string(::getpid()))),
-        before_(fs::current_path()) {
-    fs::remove_all(folder_);
+  FilePaths() {
     for (const char* name : {"yaml", "cwd"}) fs::create_directories(folder_ / name);
     fs::current_path(folder_ / "cwd");
   }
-  ~FilePaths() override {
-    fs::current_path(before_);
-    fs::remove_all(folder_);
-  }
+  ~FilePaths() override { fs::current_path(before_); }
 
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  void write(const std::string& name) const { std::ofstream(path(name)) << "x"; }
   config::FilePath read(const std::string& name) const {
     return config::Value<config::FilePath>::read(config::parse_yaml(name, path("yaml/a.yaml")), "data.path", {});
   }
 
-  fs::path folder_, before_;
+  const fs::path before_ = fs::current_path();
 };
 
 TEST_F(FilePaths, ARelativePathIsSearchedNextToItsFileThenInTheWorkingFolder) {
-  write("cwd/both"), write("yaml/both"), write("cwd/here");
+  write("cwd/both", "x"), write("yaml/both", "x"), write("cwd/here", "x");
   fs::create_directories(path("yaml/folder"));
   EXPECT_EQ(read("both").name, path("yaml/both"));
   EXPECT_EQ(read("here").name, path("cwd/here"));
@@ -48,17 +37,12 @@ TEST_F(FilePaths, ARelativePathIsSearchedNextToItsFileThenInTheWorkingFolder) {
 }
 
 TEST_F(FilePaths, AMissingFileIsReportedWithFileLineKeyAndFolders) {
-  try {
-    config::require(read("nothing"));
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_EQ(std::string(error.what()), path("yaml/a.yaml") + ":1: data.path: nothing: no such file or folder in " +
-                                             path("yaml") + " or " + path("cwd"));
-  }
+  EXPECT_EQ(error_of([&] { config::require(read("nothing")); }),
+            path("yaml/a.yaml") + ":1: data.path: nothing: no such file or folder in " + path("yaml") + " or " + path("cwd"));
 }
 
 TEST_F(FilePaths, APathInAnOverrideIsSearchedOnlyInTheWorkingFolder) {
-  write("cwd/here"), write("yaml/there");
+  write("cwd/here", "x"), write("yaml/there", "x");
   config::Node node;
   config::apply_override(node, "a=here");
   EXPECT_EQ(config::Value<config::FilePath>::read(*node.find("a"), "a", {}).name, path("cwd/here"));

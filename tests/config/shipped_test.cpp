@@ -1,11 +1,10 @@
 #include <filesystem>
-#include <fstream>
 #include <sstream>
-#include <unistd.h>
 
 #include <gtest/gtest.h>
 
-#include <tessera/base/error.h>
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
 #include <tessera/config/node.h>
 #include <tessera/config/shipped.h>
 
@@ -15,15 +14,10 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Gives each test its own working folder, with a separate folder of shipped configurations.
-class ShippedConfigurations : public ::testing::Test {
+class ShippedConfigurations : public FolderTest {
  protected:
-  ShippedConfigurations()
-      : before_(fs::current_path()),
-        folder_(fs::canonical(fs::temp_directory_path()) /
-                concat("tessera_shipped_", ::getpid(), "_", ::testing::UnitTest::GetInstance()->current_test_info()->name())),
-        shipped_((folder_ / "share/configs").string()) {
+  ShippedConfigurations() {
     fs::create_directories(folder_ / "work");
-    for (const char* folder : {"sparc", "text_group", "parts", "suites"}) fs::create_directories(folder_ / "share/configs" / folder);
     fs::current_path(folder_ / "work");
     write("share/configs/sparc/small.yaml", "# SPARC, small.\nseed: 1\n");
     write("share/configs/sparc/clip_small.yaml", "# CLIP, small.\nextends: small.yaml\n");
@@ -31,23 +25,15 @@ class ShippedConfigurations : public ::testing::Test {
     write("share/configs/parts/towers.yaml", "# Small towers.\n");
     write("share/configs/suites/shapes.yaml", "# The shapes.\n");
   }
-  ~ShippedConfigurations() override {
-    fs::current_path(before_);
-    fs::remove_all(folder_);
-  }
+  ~ShippedConfigurations() override { fs::current_path(before_); }
 
-  void write(const std::string& name, const std::string& text) const { std::ofstream(folder_ / name) << text; }
   std::string find(const std::string& name) const { return find_configuration(name, shipped_); }
-  std::string error_of(const std::string& name) const {
-    try {
-      return "found " + find(name);
-    } catch (const UserError& error) {
-      return error.what();
-    }
+  std::string error_for(const std::string& name) const {
+    return error_of([&] { find(name); });
   }
 
-  fs::path before_, folder_;
-  std::string shipped_;
+  const fs::path before_ = fs::current_path();
+  const std::string shipped_ = path("share/configs");
 };
 
 TEST_F(ShippedConfigurations, ANameMissingFromTheWorkingFolderIsFoundAmongThem) {
@@ -85,16 +71,16 @@ TEST_F(ShippedConfigurations, ARunIsNamedByItsRecipeHoweverThatIsGiven) {
 
 TEST_F(ShippedConfigurations, AnUnknownNameIsReportedWithTheSearchedFoldersAndTheNearestName) {
   const std::string places = ": no such configuration file in the working folder or in " + shipped_;
-  EXPECT_EQ(error_of("spark_small.yaml"), "spark_small.yaml" + places + ": did you mean sparc_small?");
-  EXPECT_EQ(error_of("configs/suite/shapes.yaml"), "configs/suite/shapes.yaml" + places + ": did you mean suites/shapes?");
-  EXPECT_EQ(error_of("spark/small"), "spark/small" + places + ": did you mean sparc/small?");
-  EXPECT_EQ(error_of("configs/text_groups_small"), "configs/text_groups_small" + places + ": did you mean text_group_small?");
-  EXPECT_EQ(error_of("sparc"), "sparc" + places + "; trainer --list-configs lists all") << "a folder of recipes";
-  EXPECT_EQ(error_of("quite_different"), "quite_different" + places + "; trainer --list-configs lists all");
-  EXPECT_EQ(error_of("/no/where/sparc_smal.yaml"), "/no/where/sparc_smal.yaml: no such configuration file; trainer --list-configs "
+  EXPECT_EQ(error_for("spark_small.yaml"), "spark_small.yaml" + places + ": did you mean sparc_small?");
+  EXPECT_EQ(error_for("configs/suite/shapes.yaml"), "configs/suite/shapes.yaml" + places + ": did you mean suites/shapes?");
+  EXPECT_EQ(error_for("spark/small"), "spark/small" + places + ": did you mean sparc/small?");
+  EXPECT_EQ(error_for("configs/text_groups_small"), "configs/text_groups_small" + places + ": did you mean text_group_small?");
+  EXPECT_EQ(error_for("sparc"), "sparc" + places + "; trainer --list-configs lists all") << "a folder of recipes";
+  EXPECT_EQ(error_for("quite_different"), "quite_different" + places + "; trainer --list-configs lists all");
+  EXPECT_EQ(error_for("/no/where/sparc_smal.yaml"), "/no/where/sparc_smal.yaml: no such configuration file; trainer --list-configs "
                                                   "lists all");
   fs::create_directories("mine");
-  EXPECT_EQ(error_of("mine"), "mine: is a folder, expected a YAML file");
+  EXPECT_EQ(error_for("mine"), "mine: is a folder, expected a YAML file");
 }
 
 TEST_F(ShippedConfigurations, AreListedByFolderWithTheFirstLineOfEach) {
@@ -119,13 +105,9 @@ TEST_F(ShippedConfigurations, CanBeExtendedByName) {
     EXPECT_NE(load_yaml("mine.yaml").find("optimizer"), nullptr) << name;
   }
   write("work/mine.yaml", "seed: 1\nextends: spark_vitb16.yaml\n");
-  try {
-    load_yaml("mine.yaml");
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_EQ(std::string(error.what()), "mine.yaml:2: extends: spark_vitb16.yaml: no such configuration file in the working folder or in "
-                                         TESSERA_SOURCE_DIR "/configs: did you mean sparc_vitb16?");
-  }
+  EXPECT_EQ(error_of([] { load_yaml("mine.yaml"); }),
+            "mine.yaml:2: extends: spark_vitb16.yaml: no such configuration file in the working folder or in " TESSERA_SOURCE_DIR
+            "/configs: did you mean sparc_vitb16?");
 }
 
 TEST_F(ShippedConfigurations, EachStartsWithAOneLineDescription) {

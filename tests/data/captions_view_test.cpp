@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/support/golden.h"
 #include <tessera/data/loading/loader.h>
@@ -14,9 +15,6 @@
 namespace tessera {
 namespace {
 
-using test::make_samples;
-using test::MemorySource;
-using test::user_error_of;
 using Texts = std::vector<std::string>;
 
 class GoldenCaptions : public testing::TestWithParam<std::string> {};
@@ -63,7 +61,7 @@ TEST(CaptionSampler, UnicodeWhiteSpaceIsTrimmedFromSentences) {
 }
 
 TEST(CaptionSampler, ImpossibleLengthsAreRefused) {
-  EXPECT_NE(user_error_of([] { sampled("{slots: [{min_sentences: 3, max_sentences: 2}]}", {}); })
+  EXPECT_NE(error_of([] { sampled("{slots: [{min_sentences: 3, max_sentences: 2}]}", {}); })
                 .find("slots[0].max_sentences: is 2, less than min_sentences (3)"),
             std::string::npos);
 }
@@ -88,35 +86,20 @@ LoaderSettings settings_of(const std::string& captions, std::int64_t batch_size)
 
 const Needs kBoth{.texts = {{"caption", {}}, {"captions", {}}}};
 
-class PaddedBytes : public test::ByteTokenizer {
+class PaddedBytes : public ByteTokenizer {
  public:
   bool pad_is_text() const override { return true; }
 };
 
 Loader loader_of(std::vector<Sample> samples, const LoaderSettings& settings, const Needs& needs = kBoth,
                  const RankSlice& slice = {}, std::shared_ptr<Tokenizer> tokenizer = nullptr) {
-  Preprocessing small;
-  small.image_size = 4;
-  if (!tokenizer) tokenizer = std::make_shared<test::ByteTokenizer>();
-  return {std::make_shared<MemorySource>(std::move(samples)), tokenizer, small, settings, needs, 3, slice};
+  if (!tokenizer) tokenizer = std::make_shared<ByteTokenizer>();
+  return {std::make_shared<MemorySource>(std::move(samples)), tokenizer, {.image_size = 4}, settings, needs, 3, slice};
 }
 
 Loader in_order(std::vector<Sample> samples, LoaderSettings settings, const Needs& needs = kBoth) {
   settings.shuffle = false;
   return loader_of(std::move(samples), settings, needs);
-}
-
-std::string text_at(const TowerInput& view, std::int64_t row, std::int64_t k) {
-  const at::Tensor ids = view.ids[row][k].slice(0, 0, view.lengths[row][k].item<std::int64_t>());
-  std::string out;
-  for (std::int64_t i = 0; i < ids.size(0); ++i) out += static_cast<char>(ids[i].item<std::int64_t>());
-  return out;
-}
-
-Texts texts_of(const TowerInput& view, std::int64_t row) {
-  Texts out;
-  for (std::int64_t k = 0; k < view.ids.size(1); ++k) out.push_back(text_at(view, row, k));
-  return out;
 }
 
 const char* const kDreamlip = "{slots: [{whole: true, fields: [raw]}, {count: 3, distinct: true, fields: [long]}]}";
@@ -188,12 +171,7 @@ TEST(CaptionsView, DependsOnlyOnSeedEpochAndSampleNotOnRanksOrThreads) {
 
 TEST(CaptionsView, ResumesWithTheSameCaptions) {
   const LoaderSettings settings = settings_of("{slots: [{count: 3, max_sentences: 2}]}", 4);
-  Loader whole = loader_of(with_fields(12), settings);
-  for (int i = 0; i < 4; ++i) whole.next();
-  Loader resumed = loader_of(with_fields(12), settings);
-  resumed.seek(whole.position());
-  for (int i = 0; i < 3; ++i)
-    EXPECT_TRUE(at::equal(resumed.next().texts.at("captions").ids, whole.next().texts.at("captions").ids));
+  expect_resumes([&](std::int64_t /*threads*/) { return loader_of(with_fields(12), settings); }, 7, 2, 3);
 }
 
 TEST(CaptionsView, DoesNotChangeTheViewOfOneCaption) {
@@ -271,10 +249,10 @@ TEST(CaptionsView, EqualCaptionsHaveEqualGroups) {
 TEST(CaptionsView, MissingAndConflictingSettingsAreReported) {
   LoaderSettings settings;
   settings.batch_size = 2;
-  EXPECT_EQ(user_error_of([&] { loader_of(with_fields(2), settings); }),
+  EXPECT_EQ(error_of([&] { loader_of(with_fields(2), settings); }),
             "the objective asks for several captions of each image, but data.loader.captions is not set: set "
             "data.loader.captions.slots, as in [{count: 8, max_sentences: 3}], or choice: all and a count there");
-  const auto problem = [](const std::string& captions) { return user_error_of([&] { settings_of(captions, 2); }); };
+  const auto problem = [](const std::string& captions) { return error_of([&] { settings_of(captions, 2); }); };
   EXPECT_NE(problem("{}").find("slots: is not set"), std::string::npos) << problem("{}");
   EXPECT_NE(problem("{choice: all}").find("count: is not set"), std::string::npos);
   EXPECT_NE(problem("{count: 2, slots: [{count: 2}]}").find("count: is for the choices all and random"), std::string::npos);
@@ -284,7 +262,7 @@ TEST(CaptionsView, MissingAndConflictingSettingsAreReported) {
 
 TEST(CaptionsView, UnknownFieldsAreReportedOnConstruction) {
   const std::string error =
-      user_error_of([&] { loader_of(with_fields(2), settings_of("{fields: [row], slots: [{count: 2}]}", 2)); });
+      error_of([&] { loader_of(with_fields(2), settings_of("{fields: [row], slots: [{count: 2}]}", 2)); });
   EXPECT_NE(error.find("missing captions; found caption, image, label, the text field long and the text field raw"),
             std::string::npos)
       << error;
@@ -311,10 +289,8 @@ TEST(CaptionsView, TextsCutAtTheContextLengthAreCounted) {
 TEST(CaptionsView, TrainingExamplesMarkMissingAndCutCaptions) {
   std::vector<Sample> samples = make_samples(1);
   samples[0].captions = {std::string(30, 'x'), "two"};
-  Preprocessing small;
-  small.image_size = 4;
-  const auto examples = training_examples(std::make_shared<MemorySource>(samples), std::make_shared<test::ByteTokenizer>(),
-                                          small, settings_of("{choice: all, count: 3}", 1), kBoth, 1, 1);
+  const auto examples = training_examples(std::make_shared<MemorySource>(samples), std::make_shared<ByteTokenizer>(),
+                                          {.image_size = 4}, settings_of("{choice: all, count: 3}", 1), kBoth, 1, 1);
   ASSERT_EQ(examples.size(), 1U);
   ASSERT_EQ(examples[0].several.at("captions").size(), 3U);
   EXPECT_TRUE(examples[0].several.at("captions")[0].cut);

@@ -10,23 +10,20 @@
 #include <gtest/gtest.h>
 
 #include "tests/data/pictures.h"
-#include <tessera/base/error.h>
+#include "tests/support/error_of.h"
 #include <tessera/data/source.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 
-namespace tessera::test {
+namespace tessera {
 
 class MemorySource : public IndexedSource {
  public:
   explicit MemorySource(std::vector<Sample> samples) : samples_(std::move(samples)) {}
   std::int64_t size() const override { return static_cast<std::int64_t>(samples_.size()); }
   Sample get(std::int64_t index) const override {
-    if (index == broken) throw UserError("the disk is gone");
     return samples_.at(static_cast<std::size_t>(index));
   }
   std::string describe() const override { return "memory, " + std::to_string(size()) + " samples"; }
-
-  std::int64_t broken = -1;
 
  private:
   std::vector<Sample> samples_;
@@ -57,7 +54,7 @@ inline std::vector<Sample> make_samples(std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     Sample sample;
     sample.key = std::to_string(i);
-    sample.encoded = encode(noise(20 + i % 5, 24, static_cast<std::uint64_t>(i)), ".png");
+    sample.encoded = test::encode(test::noise(20 + i % 5, 24, static_cast<std::uint64_t>(i)), ".png");
     sample.captions = {"first " + sample.key, "second " + sample.key};
     sample.label = i % 3;
     out.push_back(std::move(sample));
@@ -65,15 +62,4 @@ inline std::vector<Sample> make_samples(std::int64_t count) {
   return out;
 }
 
-/// Returns the message of the UserError that `body` throws, or "no error".
-template <class Body>
-std::string user_error_of(Body body) {
-  try {
-    body();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-}  // namespace tessera::test
+}  // namespace tessera

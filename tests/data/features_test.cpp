@@ -6,21 +6,17 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/base/digest.h>
 #include <tessera/data/features/feature_writer.h>
-#include <tessera/data/loading/loader.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-
-using test::make_samples;
-using test::MemorySource;
-using test::user_error_of;
 
 constexpr std::int64_t kWidth = 3;
 
@@ -47,7 +43,7 @@ at::Tensor floats_of(const std::vector<std::uint8_t>& bytes, at::ScalarType type
   return at::from_blob(const_cast<std::uint8_t*>(bytes.data()), {count}, type).clone().to(at::kFloat);
 }
 
-class FeatureFolderTest : public test::TemporaryFolder {
+class FeatureFolderTest : public FolderTest {
  protected:
   std::string folder() const { return path("features"); }
 
@@ -65,6 +61,9 @@ class FeatureFolderTest : public test::TemporaryFolder {
     const std::size_t place = text.find(from);
     ASSERT_NE(place, std::string::npos) << from << "\nin\n" << text;
     io::write_file(path, text.replace(place, from.size(), to));
+  }
+  std::string opening_error() const {
+    return error_of([&] { FeatureFolder opened(folder()); });
   }
   std::string shard(std::int64_t number) const { return concat(folder(), "/features-0000", number, ".safetensors"); }
 };
@@ -92,18 +91,12 @@ TEST_F(FeatureFolderTest, ReadsBackTheWrittenFeatures) {
 TEST_F(FeatureFolderTest, DistinguishesAMissingSampleFromAChangedImage) {
   write_ten();
   const FeatureFolder features(folder());
-  const auto error_of = [&](const std::string& key, std::uint64_t picture) -> std::string {
-    try {
-      features.read(key, picture);
-    } catch (const SampleError& error) {
-      return error.reason() + ": " + error.what();
-    }
-    return "no error";
+  const auto error = [&](const std::string& key, std::uint64_t picture) {
+    return sample_error_of([&] { features.read(key, picture); });
   };
-  EXPECT_EQ(error_of("k10", 110), "no_features: sample k10: " + folder() + " holds no features for it");
-  EXPECT_EQ(error_of("k3", 104),
-            "other_picture: sample k3: its image is not the one for which " + folder() + " holds features");
-  EXPECT_EQ(error_of("k3", 103), "no error");
+  EXPECT_EQ(error("k10", 110), "no_features: sample k10: " + folder() + " holds no features for it");
+  EXPECT_EQ(error("k3", 104), "other_picture: sample k3: its image is not the one for which " + folder() + " holds features");
+  EXPECT_EQ(error("k3", 103), "no error");
 }
 
 TEST_F(FeatureFolderTest, KeysMayRepeatBeEmptyOrHoldAnyBytes) {
@@ -122,7 +115,7 @@ TEST_F(FeatureFolderTest, AnUnfinishedFolderIsRefused) {
       folder() +
       ": holds no features, or not all of them (features.json is written last): write them with "
       "trainer --write-features";
-  EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }), nothing);
+  EXPECT_EQ(opening_error(), nothing);
   write_ten();
   FeatureFolder whole(folder());
   {
@@ -131,19 +124,18 @@ TEST_F(FeatureFolderTest, AnUnfinishedFolderIsRefused) {
     EXPECT_TRUE(fs::exists(shard(0)));
     EXPECT_FALSE(fs::exists(shard(1))) << "the shards of the earlier writer must be removed";
   }
-  EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }), nothing);
+  EXPECT_EQ(opening_error(), nothing);
 }
 
 TEST_F(FeatureFolderTest, DamageIsReportedInOneLine) {
   const std::string again = "; write the features again with trainer --write-features";
   write_ten();
   fs::resize_file(shard(1), fs::file_size(shard(1)) - 4);
-  EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }),
+  EXPECT_EQ(opening_error(),
             concat(shard(1), ": is ", fs::file_size(shard(1)), " bytes long, but the manifest says ",
                    fs::file_size(shard(1)) + 4, ": the shard is damaged", again));
   fs::remove(shard(1));
-  EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }),
-            shard(1) + ": cannot read: No such file or directory" + again);
+  EXPECT_EQ(opening_error(), shard(1) + ": cannot read: No such file or directory" + again);
 
   write_ten();
   std::string bytes = io::read_file(shard(2));
@@ -152,20 +144,19 @@ TEST_F(FeatureFolderTest, DamageIsReportedInOneLine) {
   io::write_file(shard(2), bytes);
   const FeatureFolder features(folder());
   EXPECT_EQ(features.read("k4", 104).size(), 3 * kWidth * sizeof(float));
-  EXPECT_EQ(user_error_of([&] { features.read("k5", 105); }),
+  EXPECT_EQ(error_of([&] { features.read("k5", 105); }),
             shard(2) + ": the features of sample k5 do not match their checksum: the shard is damaged" + again);
 
   bytes[8] = 'x';  // damages the header
   io::write_file(shard(2), bytes);
-  EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }),
-            shard(2) + ": not a safetensors file: its header is not valid JSON" + again);
+  EXPECT_EQ(opening_error(), shard(2) + ": not a safetensors file: its header is not valid JSON" + again);
 }
 
 TEST_F(FeatureFolderTest, TensorsThatDifferFromTheManifestAreReported) {
   const auto error_with = [&](const std::string& from, const std::string& to) {
     write_ten();
     edit_manifest(from, to);
-    return user_error_of([&] { FeatureFolder(this->folder()); });
+    return opening_error();
   };
   const auto line = [&](const std::string& tensor) {
     return concat(shard(0), ": has no tensor ", tensor,
@@ -180,7 +171,7 @@ TEST_F(FeatureFolderTest, TensorsThatDifferFromTheManifestAreReported) {
   write_ten();
   edit_manifest("\"samples\": 2", "\"samples\": 3");
   edit_manifest("\"samples\": 2", "\"samples\": 1");
-  EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }), line("pictures"));
+  EXPECT_EQ(opening_error(), line("pictures"));
 }
 
 TEST_F(FeatureFolderTest, AnInvalidManifestIsReportedInOneLine) {
@@ -203,7 +194,7 @@ TEST_F(FeatureFolderTest, AnInvalidManifestIsReportedInOneLine) {
   for (const auto& [from, to] : edits) {
     write_ten();
     edit_manifest(from, to);
-    EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }),
+    EXPECT_EQ(opening_error(),
               folder() +
                   "/features.json: is not a manifest of features, or is damaged; write the features again with "
                   "trainer --write-features")
@@ -211,7 +202,7 @@ TEST_F(FeatureFolderTest, AnInvalidManifestIsReportedInOneLine) {
   }
   write_ten();
   edit_manifest("\"format\": 1", "\"format\": 2");
-  EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }),
+  EXPECT_EQ(opening_error(),
             folder() +
                 "/features.json: has a format that this version cannot read; write the features again with "
                 "trainer --write-features");
@@ -221,7 +212,7 @@ TEST_F(FeatureFolderTest, AValueThatOverflowsTheTypeIsReportedWithItsSample) {
   EncodedPictures encoded;
   encoded.class_token = at::tensor({1.0, 1e6}, at::kFloat).unsqueeze(1);
   FeatureWriter narrow(folder(), manifest_of("float16")), wide(path("wide"), manifest_of("bfloat16"));
-  EXPECT_EQ(user_error_of([&] {
+  EXPECT_EQ(error_of([&] {
               narrow.add({"good", "large"}, {1, 2}, encoded);
             }),
             "sample large: its features from the image encoder are not finite as float16: set data.features.dtype to "
@@ -233,12 +224,8 @@ TEST_F(FeatureFolderTest, AValueThatOverflowsTheTypeIsReportedWithItsSample) {
 class FeatureLoading : public FeatureFolderTest {
  protected:
   static LoaderSettings fixed(std::int64_t batch_size) {
-    LoaderSettings settings;
-    settings.batch_size = batch_size;
-    settings.shuffle = false;
-    settings.augmentation.crop = "evaluation";
-    settings.max_bad_share = 1;
-    return settings;
+    return loader_settings(
+        concat("{batch_size: ", batch_size, ", shuffle: false, augmentation: {crop: evaluation}, max_bad_share: 1}"));
   }
   std::shared_ptr<const FeatureFolder> features_of(const std::vector<Sample>& samples) const {
     FeatureWriter writer(folder(), manifest_of());
@@ -252,7 +239,7 @@ class FeatureLoading : public FeatureFolderTest {
     LoaderTarget target;
     target.features = features;
     return std::make_unique<Loader>(std::make_shared<MemorySource>(std::move(samples)),
-                                    std::make_shared<test::ByteTokenizer>(), Preprocessing(), settings, needs, 1,
+                                    std::make_shared<ByteTokenizer>(), Preprocessing(), settings, needs, 1,
                                     RankSlice{}, target);
   }
 };
@@ -299,7 +286,7 @@ TEST_F(FeatureLoading, FeaturesOfOtherDataAreReportedAtTheStart) {
   std::vector<Sample> others = make_samples(8);
   for (Sample& sample : others) sample.key += "b";
   EXPECT_EQ(
-      user_error_of([&] { loader(others, fixed(4), {}, features); }),
+      error_of([&] { loader(others, fixed(4), {}, features); }),
       "data.features: " + folder() +
           " was written for other images (memory): it holds no features of the samples checked of memory, 8 "
           "samples; write them again with trainer --write-features");
@@ -307,18 +294,18 @@ TEST_F(FeatureLoading, FeaturesOfOtherDataAreReportedAtTheStart) {
 
 TEST_F(FeatureLoading, RandomViewsAndOtherSizesAreRefused) {
   const auto features = features_of(make_samples(4));
-  const auto error_of = [&](const LoaderSettings& settings, const Needs& needs = {}) {
-    return user_error_of([&] { loader(make_samples(4), settings, needs, features); });
+  const auto error = [&](const LoaderSettings& settings, const Needs& needs = {}) {
+    return error_of([&] { loader(make_samples(4), settings, needs, features); });
   };
-  EXPECT_EQ(error_of(fixed(4)), "no error");
+  EXPECT_EQ(error(fixed(4)), "no error");
   LoaderSettings settings = fixed(4);
   settings.augmentation.crop = "random";
-  EXPECT_EQ(error_of(settings),
+  EXPECT_EQ(error(settings),
             "data.features: the image view image is a random crop, but features are of whole images: set "
             "data.loader.augmentation to {crop: evaluation}");
   settings = fixed(4);
   settings.augmentation.flip = 0.5;
-  EXPECT_EQ(error_of(settings),
+  EXPECT_EQ(error(settings),
             "data.features: the image view image is augmented at random, but features are not: set "
             "data.loader.augmentation to {crop: evaluation}");
   settings = fixed(4);
@@ -326,7 +313,7 @@ TEST_F(FeatureLoading, RandomViewsAndOtherSizesAreRefused) {
   settings.views["local"].image_size = 64;
   Needs needs;
   needs.images["local"] = {};
-  EXPECT_EQ(error_of(settings, needs),
+  EXPECT_EQ(error(settings, needs),
             "data.features: the image view local is 64 x 64 pixels, but features are of 224 x 224: set "
             "its settings in data.loader.views to {crop: evaluation}");
 }

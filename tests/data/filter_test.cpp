@@ -8,6 +8,7 @@
 
 #include "src/data/formats/column_file.h"
 #include "src/data/formats/row_filter.h"
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/config/node.h>
@@ -20,7 +21,6 @@
 namespace tessera {
 namespace {
 
-using test::user_error_of;
 using Json = nlohmann::json;
 
 Truth truth_for(const std::string& text, const Json& object) {
@@ -99,7 +99,7 @@ TEST(FieldExpression, ListsEachFieldOnce) {
 }
 
 TEST(FieldExpression, SyntaxErrorsNameTheirPosition) {
-  const auto error = [](const std::string& text) { return user_error_of([&] { FieldExpression{text}; }); };
+  const auto error = [](const std::string& text) { return error_of([&] { FieldExpression{text}; }); };
   EXPECT_EQ(error("width >="),
             "filter \"width >=\": at character 9: expected a field, a number or a text, got the end");
   EXPECT_EQ(error("width > 3 language == 'en'"),
@@ -146,7 +146,7 @@ TEST(IdList, ReadsSortedAndUnsortedIds) {
   EXPECT_EQ(parse_sample_id(std::string(32, 'g')), std::nullopt);
 }
 
-class FilterTest : public test::TemporaryFolder {
+class FilterTest : public FolderTest {
  protected:
   std::shared_ptr<Source> make(const std::string& settings) const {
     const config::Node node = config::parse_yaml(settings, "test");
@@ -201,11 +201,11 @@ TEST_F(FilterTest, IdsAndConditionsMustBothHold) {
   EXPECT_EQ(both->describe(),
             concat("webdataset ", path("a.tar"), ", 20 samples, of which 2 pass filter width > 106 and filter_ids ",
                    table_file("ids.npy"), ": 7 do not, 11 are not listed"));
-  EXPECT_EQ(user_error_of([&] { make(start + ", id_field: width}"); }),
+  EXPECT_EQ(error_of([&] { make(start + ", id_field: width}"); }),
             concat("webdataset ", path("a.tar"), ", 20 samples: 0 pass filter_ids ", table_file("ids.npy"),
                    ": 20 lack width or have it of another type; no sample has the side field width, or none has it of "
                    "that type"));
-  EXPECT_TRUE(user_error_of([&] {
+  EXPECT_TRUE(error_of([&] {
                 make(concat("{name: webdataset, path: '", path("a.tar"), "', filter_ids: '",
                             table_file("ids_wrong.npy"), "'}"));
               }).starts_with(concat(table_file("ids_wrong.npy"), ": expected ids as pairs of uint64")));
@@ -229,7 +229,7 @@ TEST_F(FilterTest, ASideTableNextToAShardIsReadFirst) {
   EXPECT_EQ(captions_of(*make(start + "filter: 'other == 1'}")).size(), 7U)
       << "only the json members have this field";
   io::write_file(path("00000.parquet"), "no table");
-  EXPECT_TRUE(user_error_of([&] {
+  EXPECT_TRUE(error_of([&] {
                 make(start + "filter: 'similarity >= 0.3'}");
               }).starts_with(path("00000.parquet") + ": cannot be read"));
 }
@@ -247,13 +247,13 @@ TEST_F(FilterTest, ReadsColumnsOfTablesAndMembersOfJsonLines) {
   write("a.jsonl", lines);
   const auto table = make(concat("{name: csv, path: '", path("a.csv"), "', filter: \"width >= 5 and lang == 'en'\"}"));
   EXPECT_EQ(captions_of(*table), std::set<std::string>{"picture 2"});
-  EXPECT_TRUE(user_error_of([&] {
+  EXPECT_TRUE(error_of([&] {
                 make(concat("{name: csv, path: '", path("a.csv"), "', filter: 'height > 1'}"));
               }).starts_with(path("a.csv") + ": has no column height (filter)"));
   EXPECT_EQ(captions_of(*make(concat("{name: json_lines, path: '", path("a.jsonl"), "', images: '", path(""),
                                      "', filter: 'size.width >= 40'}"))),
             (std::set<std::string>{"picture 4", "picture 5"}));
-  EXPECT_TRUE(user_error_of([&] {
+  EXPECT_TRUE(error_of([&] {
                 make("{name: shapes, filter: 'width > 1'}");
               }).ends_with("no sample has the side field width, or none has it of that type"));
   EXPECT_EQ(
@@ -266,12 +266,11 @@ TEST_F(FilterTest, ReadsColumnsOfTablesAndMembersOfJsonLines) {
 TEST_F(FilterTest, ASourceWithoutAPathReportsTheKey) {
   for (const char* name : {"webdataset", "csv", "json_lines", "parquet"})
     for (const char* path_text : {"", ", path: ''", ", path: ['', '']"})
-      EXPECT_TRUE(user_error_of([&] {
+      EXPECT_TRUE(error_of([&] {
                     make(concat("{name: ", name, path_text, "}"));
                   }).starts_with("test:1: data.train.path: is not set; expected a file"))
           << name;
-  EXPECT_EQ(user_error_of([&] { make("{name: image_folder}"); }),
-            "test:1: data.train.path: is not set; expected a folder");
+  EXPECT_EQ(error_of([&] { make("{name: image_folder}"); }), "test:1: data.train.path: is not set; expected a folder");
 }
 
 TEST_F(FilterTest, RowsOfParquetKeepTheirGroups) {
@@ -282,10 +281,10 @@ TEST_F(FilterTest, RowsOfParquetKeepTheirGroups) {
   EXPECT_EQ(indexed(*source).get(6).captions.at(0), "picture 30");
   EXPECT_EQ(dynamic_cast<const GroupedSource&>(*source).group_starts(), (std::vector<std::int64_t>{0, 6, 8, 14}));
   EXPECT_EQ(captions_of(*make(start + "filter_ids: '" + table_file("ids.npy") + "'}")).size(), 8U);
-  EXPECT_TRUE(user_error_of([&] {
+  EXPECT_TRUE(error_of([&] {
                 make(start + "filter: 'height > 1'}");
               }).starts_with(table_file("plain-0.parquet") + ": has no column height (filter); its columns are key, "));
-  EXPECT_TRUE(user_error_of([&] {
+  EXPECT_TRUE(error_of([&] {
                 make(start + "filter: 'width > 1000'}");
               }).ends_with("40 samples: 0 pass filter width > 1000: 40 do not"));
   const auto damaged =
@@ -304,32 +303,20 @@ TEST_F(FilterTest, StreamsReturnOnlyPassingSamplesAndResume) {
   const auto told =
       make(concat("{name: webdataset, path: '", path("a.tar.gz"), "', filter: 'width < 112', stream: {samples: 12}}"));
   EXPECT_EQ(told->size(), 12);
-  Preprocessing small;
-  small.image_size = 8;
-  LoaderSettings settings;
-  settings.batch_size = 4;
-  const auto loader = [&] {
-    return std::make_unique<Loader>(told, std::make_shared<test::ByteTokenizer>(), small, settings, Needs{}, 5);
+  const auto loader = [&](std::int64_t threads) {
+    const LoaderSettings settings = loader_settings(concat("{batch_size: 4, threads: ", threads, "}"));
+    return Loader(told, std::make_shared<ByteTokenizer>(), {.image_size = 8}, settings, {}, 5);
   };
-  const auto whole = loader();
-  std::vector<std::vector<std::string>> batches;
-  std::vector<DataPosition> positions;
-  for (int i = 0; i < 6; ++i) {
-    positions.push_back(whole->position());
-    batches.push_back(whole->next().keys);
-  }
+  Loader whole = loader(2);
   for (int epoch = 0; epoch < 2; ++epoch) {
     std::set<std::string> seen;
     for (int i = 0; i < 3; ++i)
-      seen.insert(batches[static_cast<std::size_t>(3 * epoch + i)].begin(),
-                  batches[static_cast<std::size_t>(3 * epoch + i)].end());
+      for (const std::string& key : whole.next().keys) seen.insert(key);
     EXPECT_EQ(seen.size(), 12U);
   }
-  const auto resumed = loader();
-  resumed->seek(positions[4]);
-  EXPECT_EQ(resumed->next().keys, batches[4]);
+  expect_resumes(loader, 6, 1, 3);
   EXPECT_TRUE(
-      user_error_of([&] {
+      error_of([&] {
         make(concat("{name: webdataset, path: '", path("a.tar.gz"), "', index_cache: 'off', filter: 'width > 500'}"));
       }).ends_with("0 pass filter width > 500: 20 do not"));
 }

@@ -1,17 +1,14 @@
 // Tests malicious files: some that fuzzing found, and some that it would take too long to find.
-#include <filesystem>
-#include <unistd.h>
-
 #include <gtest/gtest.h>
 
 #include "src/data/image/image_file.h"
 #include "src/data/formats/npy.h"
 #include "src/data/sources/webdataset/shard_index.h"
 #include "tests/data/pictures.h"
+#include "tests/data/temporary_folder.h"
+#include "tests/support/error_of.h"
 #include <tessera/base/digest.h>
-#include <tessera/base/error.h>
 #include <tessera/data/formats/paths.h>
-#include <tessera/data/source.h>
 #include <tessera/data/tokenizers/clip_bpe.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/io/atomic_file.h>
@@ -20,18 +17,6 @@
 
 namespace tessera {
 namespace {
-
-template <class Body>
-std::string error_of(const Body& body) {
-  try {
-    body();
-  } catch (const UserError& error) {
-    return error.what();
-  } catch (const SampleError& error) {
-    return error.reason() + ": " + error.what();
-  }
-  return "no error";
-}
 
 std::string big_endian(std::uint32_t value) {
   std::string out;
@@ -47,7 +32,7 @@ TEST(HostileInput, APngMustStateItsSizeInItsFirstChunk) {
   // libpng skips unknown chunks anywhere. A reader that takes the first chunk for the header would read a size of 1 x 1 from this one.
   const std::string png = test::encode(test::noise(40, 30, 1), ".png");
   const std::string lie = png.substr(0, 8) + png_chunk("teSt", big_endian(1) + big_endian(1) + "12345") + png.substr(8);
-  EXPECT_EQ(error_of([&] { decode_image(lie, 100); }).substr(0, 21), "bad_image: a PNG file");
+  EXPECT_EQ(sample_error_of([&] { decode_image(lie, 100); }).substr(0, 21), "bad_image: a PNG file");
 }
 
 TEST(HostileInput, AJpegMustHaveOneSize) {
@@ -56,7 +41,7 @@ TEST(HostileInput, AJpegMustHaveOneSize) {
   const std::string lie = jpeg.substr(0, 2) +
                           std::string("\xFF\x00\x00\x02\xFF\xC0\x00\x0B\x08\x00\x01\x00\x01\x01\x01\x11\x00", 17) +
                           jpeg.substr(2);
-  EXPECT_EQ(error_of([&] { decode_image(lie, 100); }).substr(0, 10), "bad_image:");
+  EXPECT_EQ(sample_error_of([&] { decode_image(lie, 100); }).substr(0, 10), "bad_image:");
 }
 
 TEST(HostileInput, ADamagedJpegHeaderDoesNotAffectTheNextImage) {
@@ -65,7 +50,7 @@ TEST(HostileInput, ADamagedJpegHeaderDoesNotAffectTheNextImage) {
   const std::size_t frame = jpeg.find(std::string("\xFF\xC0", 2));
   const std::string twice = jpeg.substr(0, frame + 19) + jpeg.substr(frame, 19) + jpeg.substr(frame + 19);
   const Image before = decode_image(jpeg);
-  EXPECT_EQ(error_of([&] { decode_image(twice); }).substr(0, 10), "bad_image:");
+  EXPECT_EQ(sample_error_of([&] { decode_image(twice); }).substr(0, 10), "bad_image:");
   EXPECT_EQ(decode_image(jpeg).pixels, before.pixels);
 }
 
@@ -82,9 +67,9 @@ TEST(HostileInput, NpyHeadersAreEscapedInErrors) {
   const auto npy = [](const std::string& header) {
     return std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(header.size()) + std::string(1, '\0') + header;
   };
-  EXPECT_EQ(error_of([&] { read_npy(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (6\xFF\n,)}")); }),
+  EXPECT_EQ(sample_error_of([&] { read_npy(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (6\xFF\n,)}")); }),
             "bad_regions: the region features are not a .npy of [R, F] floats: its shape is (6\xEF\xBF\xBD\\n,)");
-  EXPECT_EQ(error_of([&] { read_npy(npy("{'descr': '<f\n4', 'fortran_order': False, 'shape': (6,)}")); }),
+  EXPECT_EQ(sample_error_of([&] { read_npy(npy("{'descr': '<f\n4', 'fortran_order': False, 'shape': (6,)}")); }),
             "bad_regions: the region features are not a .npy of [R, F] floats: its type is '<f\\n4'");
 }
 
@@ -96,11 +81,9 @@ TEST(HostileInput, BracesThatExpandToTooManyNamesAreRefused) {
   EXPECT_EQ(error_of([&] { expand_braces(many); }).substr(200), ": more than 50 braces in one name");
 }
 
-class HostileFiles : public testing::Test {
+class HostileFiles : public FolderTest {
  protected:
-  void SetUp() override { path_ = testing::TempDir() + "tessera_hostile_" + std::to_string(::getpid()) + ".tar"; }
-  void TearDown() override { std::filesystem::remove(path_); }
-  std::string path_;
+  const std::string path_ = path("a.tar");
 };
 
 TEST_F(HostileFiles, ATarWithOneKeyForAllFilesIsIndexed) {
@@ -136,12 +119,10 @@ TEST_F(HostileFiles, MemberNamesAreEscapedInErrors) {
   EXPECT_EQ(io::index_tar(path_).problem, "the archive ends in the middle of a\\n\xEF\xBF\xBD.txt");
 }
 
-TEST(HostileInput, AVocabularyThatDecompressesToTooMuchIsRefused) {
+TEST_F(HostileFiles, AVocabularyThatDecompressesToTooMuchIsRefused) {
   // 4 MiB of zeros compress to 4 kB. Concatenated gzip files are one valid file, so 20 of them decompress to 80 MiB.
-  const std::string path = testing::TempDir() + "tessera_hostile_" + std::to_string(::getpid()) + ".gz";
-  if (std::system(("head -c 4194304 /dev/zero | gzip > " + path).c_str()) != 0) GTEST_SKIP() << "gzip is not installed";
-  const std::string part = io::read_file(path);
-  std::filesystem::remove(path);
+  if (!shell("head -c 4194304 /dev/zero | gzip > " + path("part.gz"))) GTEST_SKIP() << "gzip is not installed";
+  const std::string part = io::read_file(path("part.gz"));
   std::string bomb;
   for (int i = 0; i < 20; ++i) bomb += part;
   EXPECT_EQ(error_of([&] { make_clip_bpe({}, {bomb}); }),

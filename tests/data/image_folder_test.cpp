@@ -12,9 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::noise_png;
-using test::user_error_of;
 
-class ImageFolders : public test::TemporaryFolder {};
+class ImageFolders : public FolderTest {};
 
 TEST_F(ImageFolders, TakesClassesFromSortedFolders) {
   write("f/zebra/deep/er/a.png", noise_png(1));
@@ -23,8 +22,7 @@ TEST_F(ImageFolders, TakesClassesFromSortedFolders) {
   write("f/ant_eater/a.txt", "one\n\ntwo\n");
   write("f/ant_eater/.hidden.png", noise_png(4));
   write("f/ignored.txt", "x");
-  ImageFolderSettings settings;
-  settings.path = path("f");
+  ImageFolderSettings settings{.path = path("f")};
   const auto source = make_image_folder(settings);
   ASSERT_EQ(source->size(), 3);
   EXPECT_EQ(source->class_names(), (std::vector<std::string>{"ant_eater", "zebra"}));
@@ -45,8 +43,7 @@ TEST_F(ImageFolders, ReadsFilesWrittenByImg2dataset) {
   write("f/00001/000010001.txt", "a bird");
   write("f/00001/000010001.json", "{");
   write("f/00000_stats.json", "{}");
-  ImageFolderSettings settings;
-  settings.path = path("f");
+  ImageFolderSettings settings{.path = path("f")};
   log::set_level(log::Level::info);
   testing::internal::CaptureStderr();
   const auto source = make_image_folder(settings);
@@ -71,8 +68,7 @@ TEST_F(ImageFolders, ReadsFilesWrittenByImg2dataset) {
 TEST_F(ImageFolders, FoldersNamedByDigitsAreClassesUnlessImg2datasetWroteThem) {
   write("f/0/a.png", noise_png(1));
   write("f/7/b.png", noise_png(2));
-  ImageFolderSettings settings;
-  settings.path = path("f");
+  ImageFolderSettings settings{.path = path("f")};
   EXPECT_EQ(make_image_folder(settings)->class_names(), (std::vector<std::string>{"0", "7"}));
   settings.classes = false;
   EXPECT_TRUE(make_image_folder(settings)->class_names().empty());
@@ -90,15 +86,8 @@ TEST_F(ImageFolders, FoldersNamedByDigitsAreClassesUnlessImg2datasetWroteThem) {
 TEST_F(ImageFolders, TheErrorForAnUnreadableImageNamesItsKey) {
   write("f/a/x.png", noise_png(1));
   write("f/a/y.png", "");
-  ImageFolderSettings settings;
-  settings.path = path("f");
-  try {
-    make_image_folder(settings)->get(1);
-    FAIL();
-  } catch (const SampleError& error) {
-    EXPECT_EQ(error.reason(), "empty_image");
-    EXPECT_EQ(error.key(), "a/y.png");
-  }
+  ImageFolderSettings settings{.path = path("f")};
+  EXPECT_TRUE(keyed_error_of([&] { make_image_folder(settings)->get(1); }).starts_with("empty_image a/y.png: "));
 }
 
 TEST_F(ImageFolders, LinksBackToAParentFolderAreNotFollowed) {
@@ -111,8 +100,7 @@ TEST_F(ImageFolders, LinksBackToAParentFolderAreNotFollowed) {
   fs::create_directory_symlink(path("f"), path("f/whole"));
   fs::create_directory_symlink(path("elsewhere"), path("f/dog/more"));
   fs::create_directory_symlink(path("f/dog"), path("elsewhere/back"));  // reached only through f/dog/more
-  ImageFolderSettings settings;
-  settings.path = path("f") + "/";
+  const ImageFolderSettings settings{.path = path("f") + "/"};
   log::set_level(log::Level::info);
   testing::internal::CaptureStderr();
   const auto source = make_image_folder(settings);
@@ -133,8 +121,7 @@ TEST_F(ImageFolders, ReportsImagesNextToClassFoldersAsUnused) {
   write("f/b.png", noise_png(2));
   write("f/c.JPG", noise_png(3));
   write("f/.hidden.png", noise_png(3));
-  ImageFolderSettings settings;
-  settings.path = path("f") + "/";
+  const ImageFolderSettings settings{.path = path("f") + "/"};
   log::set_level(log::Level::info);
   testing::internal::CaptureStderr();
   EXPECT_EQ(make_image_folder(settings)->size(), 1);
@@ -151,23 +138,22 @@ TEST_F(ImageFolders, ReadsACaptionsFile) {
   write("f/a.png", noise_png(1));
   write("f/b.png", noise_png(2));
   write("f/captions.tsv", "file\tcaption\na.png\tfirst\r\nb.png\tother\na.png\tsecond\nc.png\tno such picture\n");
-  ImageFolderSettings settings;
-  settings.path = path("f");
+  ImageFolderSettings settings{.path = path("f")};
   const auto source = make_image_folder(settings);
   EXPECT_TRUE(source->class_names().empty());
   EXPECT_EQ(source->get(0).captions, (std::vector<std::string>{"first", "second"}));
   EXPECT_EQ(source->get(0).label, -1);
   write("f/captions.tsv", "file caption\n");
-  EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }),
+  EXPECT_EQ(error_of([&] { make_image_folder(settings); }),
             path("f/captions.tsv") + ":1: expected IMAGE<tab>CAPTION, got no tab");
   write("f/captions.tsv", "h\tc\nq.png\tx\n");
-  EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }),
+  EXPECT_EQ(error_of([&] { make_image_folder(settings); }),
             path("f/captions.tsv") + ": names no image of " + path("f") +
                 " (line 2: q.png): expected names relative to the folder, such as a.png");
   settings.path = path("g");
-  EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }), path("g") + ": no such file or folder");
+  EXPECT_EQ(error_of([&] { make_image_folder(settings); }), path("g") + ": no such file or folder");
   fs::create_directories(path("g"));
-  EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }),
+  EXPECT_EQ(error_of([&] { make_image_folder(settings); }),
             path("g") +
                 ": holds no images (.jpg, .png, .webp, .gif, .bmp, .tif, ...), neither in folders named after classes nor directly");
 }

@@ -3,22 +3,18 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
+#include "tests/data/temporary_folder.h"
 #include "tests/support/test_data.h"
-#include <tessera/config/node.h>
-#include <tessera/data/loading/loader.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {
 namespace {
 
-LoaderSettings view_settings(const std::string& yaml) {
-  return config::read<LoaderSettings>(config::parse_yaml(yaml, "run.yaml"));
-}
-
 std::string settings_error(const std::string& yaml) {
-  return test::user_error_of([&] { view_settings(yaml); });
+  return error_of([&] { loader_settings(yaml); });
 }
 
 constexpr const char* kDino = R"(
@@ -36,9 +32,7 @@ Needs needs_of(const std::vector<std::string>& views) {
 }
 
 Preprocessing of_size(std::int64_t size) {
-  Preprocessing preprocessing;
-  preprocessing.image_size = size;
-  return preprocessing;
+  return {.image_size = size};
 }
 
 Sample jpeg_sample(const char* name) {
@@ -50,14 +44,9 @@ Sample jpeg_sample(const char* name) {
 
 TEST(ImageViews, EachViewHasItsSizeAndItsOwnRandomCrop) {
   const Needs needs = needs_of({"image", "global_0", "global_1", "local_2"});
-  Loader loader(
-      std::make_shared<test::MemorySource>(test::make_samples(8)), nullptr, of_size(16),
-      [] {
-        LoaderSettings s = view_settings(kDino);
-        s.batch_size = 4;
-        return s;
-      }(),
-      needs, 1);
+  LoaderSettings settings = loader_settings(kDino);
+  settings.batch_size = 4;
+  Loader loader(std::make_shared<MemorySource>(make_samples(8)), nullptr, of_size(16), settings, needs, 1);
   const Batch batch = loader.next();
   EXPECT_EQ(batch.images.size(), 4U);
   EXPECT_EQ(batch.images.at("image").pixels.sizes(), (at::IntArrayRef{4, 3, 16, 16}));
@@ -68,7 +57,7 @@ TEST(ImageViews, EachViewHasItsSizeAndItsOwnRandomCrop) {
 
 // A view must be the same whichever other views the objective needs.
 TEST(ImageViews, AViewDoesNotDependOnTheOthers) {
-  const LoaderSettings settings = view_settings(kDino);
+  const LoaderSettings settings = loader_settings(kDino);
   const Sample sample = jpeg_sample("small_420.jpg");
   const auto all = ImageViews(of_size(32), settings, needs_of({"local_1", "image", "global_0"}), 5).make(sample, 3, 2);
   LoaderSettings exact = settings;
@@ -84,7 +73,7 @@ TEST(ImageViews, AViewDoesNotDependOnTheOthers) {
 }
 
 TEST(ImageViews, UnscaledCropsEqualCropsOfTheDecodedImage) {
-  LoaderSettings settings = view_settings("{dct_scaling: 'off', augmentation: {scale: [0.1, 0.6], flip: 0.5}}");
+  LoaderSettings settings = loader_settings("{dct_scaling: 'off', augmentation: {scale: [0.1, 0.6], flip: 0.5}}");
   const ImageViews views(of_size(32), settings, needs_of({"image"}), 5);
   Sample encoded = jpeg_sample("small_422_progressive.jpg"), decoded = encoded;
   decoded.image = decode_image(encoded.encoded);
@@ -95,7 +84,7 @@ TEST(ImageViews, UnscaledCropsEqualCropsOfTheDecodedImage) {
 // The crop must be the same in every epoch and whichever other views there are.
 TEST(ImageViews, AnEvaluationCropEqualsTheEvaluationTransform) {
   const LoaderSettings settings =
-      view_settings("{augmentation: {crop: evaluation}, views: {small: {crop: evaluation, image_size: 16}, cut: {}}}");
+      loader_settings("{augmentation: {crop: evaluation}, views: {small: {crop: evaluation, image_size: 16}, cut: {}}}");
   Sample encoded = jpeg_sample("small_420.jpg"), decoded = encoded;
   decoded.image = decode_image(encoded.encoded);
   for (const char* mode : {"shortest", "longest", "squash"}) {
@@ -121,7 +110,7 @@ TEST(ImageViews, AnEvaluationCropEqualsTheEvaluationTransform) {
 
 TEST(ImageViews, AnEvaluationCropIsFlippedAndAugmentedIfSet) {
   const auto view_of = [](const std::string& yaml) {
-    const ImageViews views(of_size(8), view_settings(yaml), needs_of({"image"}), 5);
+    const ImageViews views(of_size(8), loader_settings(yaml), needs_of({"image"}), 5);
     const std::vector<std::uint8_t> bytes = views.make(jpeg_sample("small_420.jpg"), 3, 0).at("image").planes;
     return at::from_blob(const_cast<std::uint8_t*>(bytes.data()), {3, 8, 8}, at::kByte).clone();
   };
@@ -133,8 +122,8 @@ TEST(ImageViews, AnEvaluationCropIsFlippedAndAugmentedIfSet) {
 }
 
 TEST(ImageViews, UnknownViewsAndInvalidSettingsAreReported) {
-  const LoaderSettings settings = view_settings(kDino);
-  EXPECT_EQ(test::user_error_of([&] { ImageViews(of_size(16), settings, needs_of({"local_3"}), 1); }),
+  const LoaderSettings settings = loader_settings(kDino);
+  EXPECT_EQ(error_of([&] { ImageViews(of_size(16), settings, needs_of({"local_3"}), 1); }),
             "the objective asks for the image view local_3, but the data pipeline makes only: image, global_0 to "
             "global_1, local_0 to local_2 and wide; add others to data.loader.views");
   EXPECT_EQ(settings_error("{views: {image: {flip: 1}}}"),
@@ -146,15 +135,10 @@ TEST(ImageViews, UnknownViewsAndInvalidSettingsAreReported) {
 }
 
 TEST(ImageViews, AnImageAboveMaxPixelsIsRefused) {
-  LoaderSettings settings = view_settings("{max_pixels: 23750}");  // one pixel less than 203 x 117
+  LoaderSettings settings = loader_settings("{max_pixels: 23750}");  // one pixel less than 203 x 117
   const ImageViews views(of_size(16), settings, needs_of({"image"}), 1);
-  try {
-    views.make(jpeg_sample("small_420.jpg"), 0, 0);
-    FAIL();
-  } catch (const SampleError& error) {
-    EXPECT_EQ(error.reason(), "too_large");
-    EXPECT_STREQ(error.what(), "sample a: the image has 203 x 117 pixels, more than the limit of 23,750");
-  }
+  EXPECT_EQ(sample_error_of([&] { views.make(jpeg_sample("small_420.jpg"), 0, 0); }),
+            "too_large: sample a: the image has 203 x 117 pixels, more than the limit of 23,750");
 }
 
 }  // namespace

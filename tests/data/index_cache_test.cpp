@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class IndexCaches : public test::TemporaryFolder {
+class IndexCaches : public FolderTest {
  protected:
   // Writes a shard and sets its modification time to an hour ago.
   std::string shard(const std::string& name, const std::vector<std::string>& members) const {
@@ -158,9 +158,7 @@ TEST_F(IndexCaches, WebDatasetUsesTheCacheAndKeepsTheOrderOfShards) {
   }
   shards.push_back(shards[3]);  // a shard that is listed twice provides its samples twice
   keys.push_back(keys[3]);
-  WebDatasetSettings settings;
-  settings.path = {shards};
-  settings.index_cache = path("cache");
+  WebDatasetSettings settings{.path = {shards}, .index_cache = path("cache")};
   for (int start = 0; start < 2; ++start) {
     const auto source = indexed(make_webdataset(settings));
     ASSERT_EQ(source->size(), 21);

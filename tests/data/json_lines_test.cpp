@@ -10,10 +10,9 @@
 namespace tessera {
 namespace {
 
-using test::user_error_of;
 using Texts = std::vector<std::string>;
 
-class JsonLines : public test::TemporaryFolder {
+class JsonLines : public FolderTest {
  protected:
   JsonLines() {
     for (const char* name : {"pictures/test_0.jpg", "pictures/aar_1.jpg"})
@@ -21,13 +20,10 @@ class JsonLines : public test::TemporaryFolder {
   }
   JsonLinesSettings settings(const std::string& content) const {
     write("data.jsonl", content);
-    JsonLinesSettings out;
-    out.path.items = {path("data.jsonl")};
-    out.images = path("pictures");
-    return out;
+    return {.path = {{path("data.jsonl")}}, .images = path("pictures")};
   }
-  std::string error_of(const JsonLinesSettings& given) const {
-    return user_error_of([&] { make_json_lines(given); });
+  std::string error_with(const JsonLinesSettings& given) const {
+    return error_of([&] { make_json_lines(given); });
   }
 };
 
@@ -46,7 +42,7 @@ TEST_F(JsonLines, ReadsOneSplitOfDocci) {
   EXPECT_EQ(source->get(0).captions, Texts{"A cat. It sleeps."});
   EXPECT_EQ(source->describe(), "json_lines " + path("data.jsonl") + " (test), 1 samples");
   given.split = "val";
-  EXPECT_EQ(error_of(given), path("data.jsonl") + ": has no line with split \"val\"");
+  EXPECT_EQ(error_with(given), path("data.jsonl") + ": has no line with split \"val\"");
 }
 
 TEST_F(JsonLines, SentencesBecomeSeparateCaptions) {
@@ -59,31 +55,29 @@ TEST_F(JsonLines, SentencesBecomeSeparateCaptions) {
 }
 
 TEST_F(JsonLines, ErrorsNameTheLineAndItsMembers) {
-  EXPECT_EQ(error_of(settings("{\"image\": \"test_0.jpg\", \"caption\": \"x\"}\n{\"file\": \"y\"}\n")),
+  EXPECT_EQ(error_with(settings("{\"image\": \"test_0.jpg\", \"caption\": \"x\"}\n{\"file\": \"y\"}\n")),
             path("data.jsonl") + ":2: has no image (image_key); its members are: file");
-  EXPECT_EQ(error_of(settings("[1]\n")), path("data.jsonl") + ":1: expected one JSON object per line");
-  EXPECT_EQ(error_of(settings("{\"image\": 5, \"caption\": \"x\"}")),
+  EXPECT_EQ(error_with(settings("[1]\n")), path("data.jsonl") + ":1: expected one JSON object per line");
+  EXPECT_EQ(error_with(settings("{\"image\": 5, \"caption\": \"x\"}")),
             path("data.jsonl") + ":1: image (image_key): expected a text, got number");
-  EXPECT_EQ(error_of(settings("\n")), path("data.jsonl") + ": holds no lines");
+  EXPECT_EQ(error_with(settings("\n")), path("data.jsonl") + ": holds no lines");
 }
 
 TEST_F(JsonLines, MissingImagesAreReportedWhenTheSourceIsCreated) {
-  const std::string error = error_of(settings(R"({"image": "elsewhere.jpg", "caption": "x"})"));
+  const std::string error = error_with(settings(R"({"image": "elsewhere.jpg", "caption": "x"})"));
   EXPECT_TRUE(error.ends_with("elsewhere.jpg): check the folder of the images")) << error;
 }
 
 TEST_F(JsonLines, AnImageFolderMayHaveItsTextsInAnotherFolder) {
   write("caption/test_0.txt", "A long caption.\n");
-  ImageFolderSettings given;
-  given.path = path("pictures");
-  given.texts = path("caption");
+  ImageFolderSettings given{.path = path("pictures"), .texts = path("caption")};
   const auto source = make_image_folder(given);
   ASSERT_EQ(source->size(), 2);
   EXPECT_TRUE(source->get(0).captions.empty()) << source->get(0).key;
   EXPECT_EQ(source->get(1).captions, Texts{"A long caption."});
   write("none/other.txt", "x");
   given.texts = path("none");
-  EXPECT_EQ(user_error_of([&] { make_image_folder(given); }),
+  EXPECT_EQ(error_of([&] { make_image_folder(given); }),
             path("none") + ": has no text for any image of " + path("pictures") + ": expected files such as aar_1.txt");
 }
 

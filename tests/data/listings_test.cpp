@@ -17,29 +17,23 @@
 namespace tessera {
 namespace {
 
-using test::sample_error_of;
-using test::user_error_of;
+using test::noise_png;
 using Texts = std::vector<std::string>;
 
-class Listings : public test::TemporaryFolder {
+class Listings : public FolderTest {
  protected:
-  static std::string picture(int seed) {
-    return test::encode(test::noise(8, 9, static_cast<std::uint64_t>(seed)), ".png");
-  }
   CsvSettings table(const std::string& content) const {
     write("t.csv", content);
-    CsvSettings settings;
-    settings.path = {{path("t.csv")}};
-    return settings;
+    return {.path = {{path("t.csv")}}};
   }
   std::string csv_error(const CsvSettings& settings) const {
-    return user_error_of([&] { make_csv(settings); });
+    return error_of([&] { make_csv(settings); });
   }
 };
 
 TEST_F(Listings, CsvReadsOpenClipsColumns) {
-  write("pictures/a.png", picture(1));
-  write("pictures/b.png", picture(2));
+  write("pictures/a.png", noise_png(1));
+  write("pictures/b.png", noise_png(2));
   const auto source =
       make_csv(table("id\tfilepath\ttitle\n"
                      "7\tpictures/a.png\tone dog\n"
@@ -50,7 +44,7 @@ TEST_F(Listings, CsvReadsOpenClipsColumns) {
   ASSERT_EQ(source->size(), 4);
   EXPECT_EQ(source->describe(), "csv " + path("t.csv") + ", 4 samples");
   EXPECT_EQ(source->get(0).key, "pictures/a.png");
-  EXPECT_EQ(source->get(0).encoded, picture(1));
+  EXPECT_EQ(source->get(0).encoded, noise_png(1));
   EXPECT_EQ(source->get(0).captions, Texts{"one dog"});
   EXPECT_EQ(source->get(1).captions, Texts{"caf\xC3\xA9 \"inside\""});
   EXPECT_TRUE(source->get(2).captions.empty()) << "missing fields at the end of a row must be empty";
@@ -58,7 +52,7 @@ TEST_F(Listings, CsvReadsOpenClipsColumns) {
 }
 
 TEST_F(Listings, CsvQuotesMayContainSeparatorsLineEndsAndQuotes) {
-  write("a.png", picture(1));
+  write("a.png", noise_png(1));
   CsvSettings settings = table(
       "\xEF\xBB\xBF\"image\",text,\"more\"\r\n"
       "a.png,\"one, \"\"two\"\"\nthree\",\"\"\r\n"
@@ -73,14 +67,14 @@ TEST_F(Listings, CsvQuotesMayContainSeparatorsLineEndsAndQuotes) {
 }
 
 TEST_F(Listings, TheSeparatorIsDetectedFromTheFirstLine) {
-  write("a.png", picture(1));
+  write("a.png", noise_png(1));
   for (const char* text : {"filepath,title\na.png,x\n", "filepath\ttitle\na.png\tx\n", "filepath;title\na.png;x\n", "filepath|title\na.png|x\n",
                            "\"filepath\",\"title\"\na.png,x\n", "title;filepath;a,b,c\nx;a.png;\n", "filepath\ttitle\ta;b,c\na.png\tx\t\n"})
     EXPECT_EQ(make_csv(table(text))->get(0).captions, Texts{"x"}) << text;
 }
 
 TEST_F(Listings, CsvErrorsNameFileLineAndColumns) {
-  write("a.png", picture(1));
+  write("a.png", noise_png(1));
   EXPECT_EQ(csv_error(table("image,title\na.png,x\n")),
             path("t.csv") + ": has no column filepath (image_key); its columns are: image and title");
   CsvSettings settings = table("image,title\na.png,x\n");
@@ -114,7 +108,7 @@ TEST_F(Listings, CsvErrorsNameFileLineAndColumns) {
 }
 
 TEST_F(Listings, CsvReadsLabelsAsNumbersOrNames) {
-  write("a.png", picture(1));
+  write("a.png", noise_png(1));
   CsvSettings settings = table("filepath\ttitle\tclass\na.png\tx\temu\na.png\tx\tcat\na.png\tx\t\na.png\tx\temu\n");
   settings.label_key = "class";
   auto source = make_csv(settings);
@@ -145,7 +139,7 @@ std::string safetensors_of(const std::string& header, const std::vector<float>& 
 }
 
 TEST_F(Listings, CsvReadsSummariesObjectsRegionsAndMasks) {
-  write("in/a.png", picture(1));
+  write("in/a.png", noise_png(1));
   write("in/a.mask.png", test::encode_mat(cv::Mat(8, 9, CV_8U, cv::Scalar(2)), ".png"));
   write("in/a.safetensors", safetensors_of(R"({"box":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},)"
                                            R"("feature":{"dtype":"F32","shape":[2,2],"data_offsets":[8,24]}})",
@@ -180,19 +174,18 @@ TEST_F(Listings, CsvReadsSummariesObjectsRegionsAndMasks) {
 TEST_F(Listings, CsvReadsSeveralTablesFromDifferentFolders) {
   for (const char* part : {"p1", "p2"}) {
     write(std::string(part) + "/t.csv", std::string("filepath\ttitle\na.png\t") + part + "\n");
-    write(std::string(part) + "/a.png", picture(part[1]));
+    write(std::string(part) + "/a.png", noise_png(part[1]));
   }
-  CsvSettings settings;
-  settings.path = {{path("p{1..2}/t.csv")}};
+  CsvSettings settings{.path = {{path("p{1..2}/t.csv")}}};
   const auto source = make_csv(settings);
   ASSERT_EQ(source->size(), 2);
-  EXPECT_EQ(source->get(0).encoded, picture('1'));
-  EXPECT_EQ(source->get(1).encoded, picture('2'));
+  EXPECT_EQ(source->get(0).encoded, noise_png('1'));
+  EXPECT_EQ(source->get(1).encoded, noise_png('2'));
   EXPECT_EQ(source->get(1).captions, Texts{"p2"});
 }
 
 TEST_F(Listings, CocoCaptionsAreGroupedByImageInTheOrderOfTheFile) {
-  write("val/x 1.png", picture(1));
+  write("val/x 1.png", noise_png(1));
   write("c.json", R"({"info": {"a": [1, {"b": 2}]}, "annotations": [)"
                   R"({"image_id": 5, "id": 31, "caption": "second\n"}, {"image_id": 9, "id": 2, "caption": "other"},)"
                   R"({"image_id": 5, "id": 30, "caption": "first"}, {"image_id": 77, "id": 1, "caption": "of none"}],)"
@@ -205,37 +198,37 @@ TEST_F(Listings, CocoCaptionsAreGroupedByImageInTheOrderOfTheFile) {
   const Sample sample = source->get(0);
   EXPECT_EQ(sample.key, "x 1.png");
   EXPECT_EQ(sample.captions, (Texts{"second", "first"})) << "the same order as in pycocotools and torchvision";
-  EXPECT_EQ(sample.encoded, picture(1));
+  EXPECT_EQ(sample.encoded, noise_png(1));
   EXPECT_EQ(sample_error_of(*source, 1), "no_image: " + path("val/lost.png") + ": no such file");
-  const auto error_of = [&](const std::string& json) {
+  const auto error = [&](const std::string& json) {
     write("c.json", json);
-    return user_error_of([&] { make_coco_captions(settings); });
+    return error_of([&] { make_coco_captions(settings); });
   };
-  EXPECT_EQ(error_of(R"({"images": [{"id": 1}], "annotations": []})"),
+  EXPECT_EQ(error(R"({"images": [{"id": 1}], "annotations": []})"),
             path("c.json") + ": images[0]: has no file_name; expected a text");
-  EXPECT_EQ(error_of(R"({"images": [{"id": "1", "file_name": "a"}], "annotations": []})"),
+  EXPECT_EQ(error(R"({"images": [{"id": "1", "file_name": "a"}], "annotations": []})"),
             path("c.json") + ": images[0].id: expected a whole number, got string");
-  EXPECT_EQ(error_of(R"({"images": [{"id": 1, "file_name": "a"}, 5], "annotations": []})"),
+  EXPECT_EQ(error(R"({"images": [{"id": 1, "file_name": "a"}, 5], "annotations": []})"),
             path("c.json") + ": images[1]: expected an object, got number");
-  EXPECT_EQ(error_of(R"({"images": [{"id": 1, "file_name": "a"}, [5]], "annotations": []})"),
+  EXPECT_EQ(error(R"({"images": [{"id": 1, "file_name": "a"}, [5]], "annotations": []})"),
             path("c.json") + ": images[1]: expected an object, got array");
-  EXPECT_EQ(error_of(R"({"images": {"id": 1}, "annotations": []})"),
+  EXPECT_EQ(error(R"({"images": {"id": 1}, "annotations": []})"),
             path("c.json") + ": images: expected a list, got an object");
-  EXPECT_EQ(error_of(R"({"images": 3, "annotations": []})"), path("c.json") + ": images: expected a list, got number");
-  EXPECT_EQ(error_of(R"({"pictures": [], "annotations": []})"),
+  EXPECT_EQ(error(R"({"images": 3, "annotations": []})"), path("c.json") + ": images: expected a list, got number");
+  EXPECT_EQ(error(R"({"pictures": [], "annotations": []})"),
             path("c.json") + ": has no list \"images\"; its members are: pictures and annotations");
-  EXPECT_EQ(error_of("[1]"), path("c.json") + ": expected an object { }, got a list");
-  EXPECT_EQ(error_of("7"), path("c.json") + ": expected an object { }, got number");
-  EXPECT_EQ(error_of("{\"images\":\n [{]}"), path("c.json") + ":2: is not JSON (byte 15 of 16)");
-  EXPECT_EQ(error_of("{\"images\": [1e400]}"), path("c.json") + ": holds a number that is too large for any type");
-  EXPECT_EQ(error_of("{\"images\": []"), path("c.json") + ":1: is not JSON (byte 14 of 13): the file is cut off");
-  EXPECT_EQ(error_of(R"({"images": [{"id": 1, "file_name": "a"}, {"id": 1, "file_name": "b"}], "annotations": []})"),
+  EXPECT_EQ(error("[1]"), path("c.json") + ": expected an object { }, got a list");
+  EXPECT_EQ(error("7"), path("c.json") + ": expected an object { }, got number");
+  EXPECT_EQ(error("{\"images\":\n [{]}"), path("c.json") + ":2: is not JSON (byte 15 of 16)");
+  EXPECT_EQ(error("{\"images\": [1e400]}"), path("c.json") + ": holds a number that is too large for any type");
+  EXPECT_EQ(error("{\"images\": []"), path("c.json") + ":1: is not JSON (byte 14 of 13): the file is cut off");
+  EXPECT_EQ(error(R"({"images": [{"id": 1, "file_name": "a"}, {"id": 1, "file_name": "b"}], "annotations": []})"),
             path("c.json") + ": images[1]: id 1 is already used by an earlier item");
 }
 
 TEST_F(Listings, KarpathysSplitsAreSelectedByName) {
-  write("coco/val2014/v.png", picture(1));
-  write("coco/train2014/t.png", picture(2));
+  write("coco/val2014/v.png", noise_png(1));
+  write("coco/train2014/t.png", noise_png(2));
   write("k.json", R"({"images": [)"
                   R"({"filepath": "val2014", "filename": "v.png", "split": "restval", "cocoid": 1,)"
                   R"( "sentences": [{"tokens": ["a"], "raw": "A.", "sentid": 4}, {"raw": "B "}]},)"
@@ -246,17 +239,17 @@ TEST_F(Listings, KarpathysSplitsAreSelectedByName) {
   ASSERT_EQ(source->size(), 2);
   EXPECT_EQ(source->get(0).key, "val2014/v.png");
   EXPECT_EQ(source->get(0).captions, (Texts{"A.", "B"}));
-  EXPECT_EQ(source->get(1).encoded, picture(2));
+  EXPECT_EQ(source->get(1).encoded, noise_png(2));
   settings.split = "train";
   source = make_karpathy(settings);
   EXPECT_EQ(source->size(), 1);
   EXPECT_EQ(source->describe(), "karpathy " + path("k.json") + " (train), 1 samples");
   settings.split = "val";
-  EXPECT_EQ(user_error_of([&] { make_karpathy(settings); }),
+  EXPECT_EQ(error_of([&] { make_karpathy(settings); }),
             path("k.json") +
                 ": has no split \"val\"; there are: restval (1 images), test (1 images) and train (1 images)");
   write("k.json", R"({"images": [{"filename": "f", "split": "val", "sentences": [{"tokens": []}]}]})");
-  EXPECT_EQ(user_error_of([&] { make_karpathy(settings); }),
+  EXPECT_EQ(error_of([&] { make_karpathy(settings); }),
             path("k.json") + ": images[0].sentences[0]: has no raw; expected a text");
 }
 
@@ -271,9 +264,7 @@ TEST_F(Listings, Cifar10ReadsItsBinaryFiles) {
     write("c/cifar-10-batches-bin/data_batch_" + std::to_string(i) + ".bin",
           cifar_record(std::string(1, static_cast<char>(i)), i) + cifar_record(std::string(1, '\0'), 50));
   write("c/cifar-10-batches-bin/test_batch.bin", cifar_record("\x0B", 0));
-  CifarSettings settings;
-  settings.path = path("c");
-  settings.templates = {"a photo of a {}.", "{}"};
+  CifarSettings settings{.path = path("c"), .templates = {"a photo of a {}.", "{}"}};
   auto source = make_cifar(settings);
   ASSERT_EQ(source->size(), 10);
   EXPECT_EQ(source->class_names()[9], "truck");
@@ -292,13 +283,13 @@ TEST_F(Listings, Cifar10ReadsItsBinaryFiles) {
   EXPECT_EQ(sample_error_of(*make_cifar(settings), 0),
             "bad_label: sample test_batch/0: its class index is 11, but there are 10 classes");
   write("c/cifar-10-batches-bin/test_batch.bin", std::string(3000, 'x'));
-  EXPECT_EQ(user_error_of([&] { make_cifar(settings); }),
+  EXPECT_EQ(error_of([&] { make_cifar(settings); }),
             path("c/cifar-10-batches-bin/test_batch.bin") +
                 ": has 3000 bytes, which are not whole records of 3073: cut off, or not a CIFAR-10 file");
   settings.path = path("d");
-  EXPECT_EQ(user_error_of([&] { make_cifar(settings); }), path("d") + ": no such file or folder");
+  EXPECT_EQ(error_of([&] { make_cifar(settings); }), path("d") + ": no such file or folder");
   std::filesystem::create_directories(path("d"));
-  EXPECT_EQ(user_error_of([&] { make_cifar(settings); }),
+  EXPECT_EQ(error_of([&] { make_cifar(settings); }),
             path("d") +
                 ": holds neither data_batch_1.bin (CIFAR-10) nor train.bin (CIFAR-100); expected the archives' \"binary "
                 "version\"");
@@ -309,8 +300,7 @@ TEST_F(Listings, Cifar100ReadsItsFineLabels) {
   for (int i = 0; i < 100; ++i) names += "sea_creature_" + std::to_string(i) + "\n";
   write("c/fine_label_names.txt", names + "\n");
   write("c/train.bin", cifar_record("\x02\x63", 1));
-  CifarSettings settings;
-  settings.path = path("c");
+  CifarSettings settings{.path = path("c")};
   const Sample sample = make_cifar(settings)->get(0);
   EXPECT_EQ(sample.label, 99);
   EXPECT_EQ(sample.captions, Texts{"a photo of a sea creature 99."});
@@ -318,10 +308,8 @@ TEST_F(Listings, Cifar100ReadsItsFineLabels) {
 }
 
 TEST_F(Listings, Flickr30kReadsItsCaptionFiles) {
-  write("p/10.jpg", picture(1));
-  Flickr30kSettings settings;
-  settings.images = path("p");
-  settings.captions = path("r.token");
+  write("p/10.jpg", noise_png(1));
+  Flickr30kSettings settings{.images = path("p"), .captions = path("r.token")};
   write("r.token", "10.jpg#0\tOne #1 man .\n10.jpg#1\tTwo\n11.jpg#0\tThree\n");
   auto source = make_flickr30k(settings);
   ASSERT_EQ(source->size(), 2);
@@ -330,7 +318,7 @@ TEST_F(Listings, Flickr30kReadsItsCaptionFiles) {
   settings.split = path("split.txt");
   EXPECT_EQ(make_flickr30k(settings)->size(), 1);
   write("r.token", "10.jpg#0\tOne\n10.jpg Two\n");
-  EXPECT_EQ(user_error_of([&] { make_flickr30k(settings); }),
+  EXPECT_EQ(error_of([&] { make_flickr30k(settings); }),
             path("r.token") + ":2: expected IMAGE#NUMBER<tab>CAPTION, got \"10.jpg Two\"");
   write("r.csv", "image_name| comment_number| comment\n10.jpg| 0| A \"b\" .\n10.jpg| 4   A dog\n11.jpg| 0| C\n");
   settings.captions = path("r.csv");
@@ -338,14 +326,14 @@ TEST_F(Listings, Flickr30kReadsItsCaptionFiles) {
   source = make_flickr30k(settings);
   ASSERT_EQ(source->size(), 2);
   EXPECT_EQ(source->get(0).captions, Texts{"A \"b\" ."});
-  EXPECT_EQ(user_error_of([] { make_flickr30k({}); }),
+  EXPECT_EQ(error_of([] { make_flickr30k({}); }),
             "flickr30k: neither captions nor entities is set; expected results_20130124.token, or the folder of "
             "Flickr30k Entities");
 }
 
 TEST_F(Listings, Flickr30kEntitiesReadsPhrasesAndBoxes) {
-  write("p/10.jpg", picture(1));
-  write("p/11.jpg", picture(2));
+  write("p/10.jpg", noise_png(1));
+  write("p/11.jpg", noise_png(2));
   write("e/Sentences/10.txt",
         "[/EN#1/people Two men] near [/EN#0/notvisual it] in [/EN#3/scene the yard] hold [/EN#4/other/clothing a "
         "hat] .\n[/EN#1/people They] stand .\n");
@@ -356,9 +344,7 @@ TEST_F(Listings, Flickr30kEntitiesReadsPhrasesAndBoxes) {
         "</bndbox></object><object><name>3</name><scene>1</scene><nobndbox>1</nobndbox></object></annotation>");
   write("e/Sentences/11.txt", "[/EN#1 broken\n");
   write("e/Annotations/11.xml", "<annotation></annotation>");
-  Flickr30kSettings settings;
-  settings.images = path("p");
-  settings.entities = path("e");
+  Flickr30kSettings settings{.images = path("p"), .entities = path("e")};
   const auto source = make_flickr30k(settings);
   ASSERT_EQ(source->size(), 2);
   const Sample sample = source->get(0);
@@ -390,19 +376,18 @@ TEST_F(Listings, Flickr30kEntitiesReadsPhrasesAndBoxes) {
   EXPECT_EQ(source->captions(0), sample.captions);
   EXPECT_EQ(source->caption_count(0), 2);
   settings.entities = path("f");
-  EXPECT_NE(user_error_of([&] { make_flickr30k(settings); }).find("no such file or folder"), std::string::npos);
+  EXPECT_NE(error_of([&] { make_flickr30k(settings); }).find("no such file or folder"), std::string::npos);
 }
 
 TEST_F(Listings, AreCreatedByNameFromYaml) {
   const auto choice = [](const std::string& yaml) {
     return config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "c.yaml"), "data.train", {});
   };
-  write("a.png", picture(1));
+  write("a.png", noise_png(1));
   write("t.tsv", "filepath\ttitle\na.png\tx\n");
   EXPECT_EQ(sources().make(choice("{name: csv, path: " + path("t.tsv") + "}"), "data.train")->size(), 1);
   for (const char* name : {"coco_captions", "karpathy", "flickr30k", "cifar10"})
-    EXPECT_NE(user_error_of([&] { sources().make(choice(std::string("{name: ") + name + "}"), "data.train"); }),
-              "no error");
+    EXPECT_NE(error_of([&] { sources().make(choice(std::string("{name: ") + name + "}"), "data.train"); }), "no error");
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <filesystem>
-#include <fstream>
 #include <mutex>
 #include <sstream>
 #include <thread>
@@ -13,20 +12,16 @@
 
 #include "src/data/loading/memory_budget.h"
 #include "src/data/loading/ordered_workers.h"
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
+#include "tests/support/temporary_folder.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/data/loading/loader.h>
 #include <tessera/data/stream.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {
 namespace {
-
-using test::ByteTokenizer;
-using test::make_samples;
-using test::MemorySource;
-using test::user_error_of;
 
 /// A source that fails `failures` times in a row at one sample, or hangs at that sample until release().
 class TroubledSource : public MemorySource {
@@ -56,23 +51,13 @@ class TroubledSource : public MemorySource {
   mutable std::condition_variable released_;
 };
 
-Preprocessing eight() {
-  Preprocessing p;
-  p.image_size = 8;
-  return p;
-}
-
 LoaderSettings in_order(std::int64_t batch_size, std::int64_t threads = 2) {
-  LoaderSettings s;
-  s.batch_size = batch_size;
-  s.threads = threads;
-  s.shuffle = false;
-  s.retry_seconds = 0.001;
-  return s;
+  return loader_settings(
+      concat("{batch_size: ", batch_size, ", threads: ", threads, ", shuffle: false, retry_seconds: 0.001}"));
 }
 
 Loader over(std::shared_ptr<const Source> source, const LoaderSettings& settings, const std::string& list = "") {
-  return Loader(std::move(source), std::make_shared<ByteTokenizer>(), eight(), settings, {}, 1, {}, {false, list});
+  return Loader(std::move(source), std::make_shared<ByteTokenizer>(), {.image_size = 8}, settings, {}, 1, {}, {false, list});
 }
 
 TEST(LoaderFailures, ASourceThatRecoversLosesNoSamples) {
@@ -92,7 +77,7 @@ TEST(LoaderFailures, AfterTheLastRetryTheLoaderStopsOrSkipsAsSet) {
   settings.retries = 2;
   source->failures = 1000;
   Loader stops = over(source, settings);
-  EXPECT_EQ(user_error_of([&] { stops.next(); }), "the disk is gone (sample number 7; tried 3 times)");
+  EXPECT_EQ(error_of([&] { stops.next(); }), "the disk is gone (sample number 7; tried 3 times)");
   settings.on_failure = "skip";
   Loader skips = over(source, settings);
   EXPECT_EQ(skips.next().keys, (std::vector<std::string>{"0", "1", "2", "3", "4", "5", "6", "8", "9", "10"}));
@@ -120,14 +105,14 @@ TEST(LoaderFailures, AHangingReadIsReportedAndEndsTheRun) {
   {
     Loader loader = over(source, settings);
     loader.next();
-    const std::string error = user_error_of([&] { loader.next(); });
+    const std::string error = error_of([&] { loader.next(); });
     EXPECT_TRUE(error.starts_with("data: memory, 40 samples: waited ")) << error;
     EXPECT_NE(error.find(" s for sample number 17 (thread "), std::string::npos) << error;
     EXPECT_TRUE(
         error.ends_with(" is reading it), the timeout: look at this sample, and at the disk, network or command that "
                         "it is read from"))
         << error;
-    EXPECT_EQ(user_error_of([&] { loader.next(); }), error);
+    EXPECT_EQ(error_of([&] { loader.next(); }), error);
   }  // the hanging thread is left running
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_NE(log.find("data: waited "), std::string::npos) << log;
@@ -163,7 +148,7 @@ TEST(LoaderFailures, AHangDuringTheFieldProbeEndsInAnError) {
     std::this_thread::sleep_for(std::chrono::milliseconds(600));
     source->release();
   });
-  const std::string error = user_error_of([&] { over(source, settings); });
+  const std::string error = error_of([&] { over(source, settings); });
   EXPECT_NE(error.find("s for sample number 0, the timeout"), std::string::npos) << error;
   later.join();
 }
@@ -175,15 +160,9 @@ std::vector<nlohmann::json> lines_of(const std::string& path) {
   return out;
 }
 
-class SkipListFile : public testing::Test {
+class SkipListFile : public FolderTest {
  protected:
-  void SetUp() override {
-    folder_ = testing::TempDir() + "skip_list_" + testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  std::string path() const { return folder_ + "/skipped.jsonl"; }
-  std::string folder_;
+  const std::string list_ = path("skipped.jsonl");
 };
 
 std::vector<Sample> with_bad_ones(std::int64_t count, std::int64_t every) {
@@ -199,11 +178,11 @@ TEST_F(SkipListFile, ListsEachSampleOnceAcrossEpochsAndRestarts) {
   LoaderSettings settings = in_order(7);
   settings.max_bad_share = 1;
   for (int run = 0; run < 2; ++run) {
-    Loader loader = over(std::make_shared<MemorySource>(samples), settings, path());
+    Loader loader = over(std::make_shared<MemorySource>(samples), settings, list_);
     for (int batch = 0; batch < 15; ++batch) loader.next();
     EXPECT_GE(loader.epoch(), 2);
   }
-  const auto lines = lines_of(path());
+  const auto lines = lines_of(list_);
   ASSERT_EQ(lines.size(), 4U);  // sample 39 comes after the last full batch
   EXPECT_EQ(lines[0], (nlohmann::json{{"epoch", 0},
                                       {"key", "0"},
@@ -219,31 +198,26 @@ TEST_F(SkipListFile, IsLimitedInLengthAndSurvivesATruncatedLine) {
   LoaderSettings settings = in_order(7);
   settings.skipped_list = 3;
   settings.max_bad_share = 1;
-  {
-    std::ofstream cut(path());
-    cut << R"({"epoch": 0, "key": "0", "reason": "bad_image", "text": ""})"
-        << "\n"
-        << R"({"epoch": 0, "ke)";
-  }
+  write("skipped.jsonl", R"({"epoch": 0, "key": "0", "reason": "bad_image", "text": ""})" "\n" R"({"epoch": 0, "ke)");
   for (int run = 0; run < 2; ++run) {
-    Loader loader = over(std::make_shared<MemorySource>(with_bad_ones(60, 5)), settings, path());
+    Loader loader = over(std::make_shared<MemorySource>(with_bad_ones(60, 5)), settings, list_);
     for (int batch = 0; batch < 6; ++batch) loader.next();
   }
-  std::vector<std::string> lines = split(io::read_file(path()), '\n');
+  std::vector<std::string> lines = split(io::read_file(list_), '\n');
   ASSERT_EQ(lines.size(), 6U);
   EXPECT_EQ(lines[1], R"({"epoch": 0, "ke)");
   EXPECT_NE(lines[3].find("\"10\""), std::string::npos);
   EXPECT_EQ(lines[4], R"line({"note":"further samples are only counted (data.loader.skipped_list 3)"})line");
   EXPECT_EQ(lines[5], "");
   settings.skipped_list = 0;
-  std::filesystem::remove(path());
-  Loader loader = over(std::make_shared<MemorySource>(with_bad_ones(60, 5)), settings, path());
+  std::filesystem::remove(list_);
+  Loader loader = over(std::make_shared<MemorySource>(with_bad_ones(60, 5)), settings, list_);
   loader.next();
-  EXPECT_FALSE(std::filesystem::exists(path()));
+  EXPECT_FALSE(std::filesystem::exists(list_));
 }
 
 TEST_F(SkipListFile, AnUnwritableListDoesNotStopTheRun) {
-  Loader loader = over(std::make_shared<MemorySource>(with_bad_ones(40, 13)), in_order(7), folder_ + "/none/list");
+  Loader loader = over(std::make_shared<MemorySource>(with_bad_ones(40, 13)), in_order(7), path("none/list"));
   EXPECT_EQ(loader.next().size(), 7);
 }
 
@@ -257,7 +231,7 @@ TEST(LoaderFailures, TooManyBadSamplesInARowStopTheRun) {
   settings.max_bad_run = 50;
   Loader loader = over(std::make_shared<MemorySource>(std::move(samples)), settings);
   for (int batch = 0; batch < 12; ++batch) loader.next();
-  EXPECT_EQ(user_error_of([&] { loader.next(); }),
+  EXPECT_EQ(error_of([&] { loader.next(); }),
             "memory, 900 samples: 50 samples in a row cannot be used (50 no_caption), as many as max_bad_run allows; "
             "found image and label; needed image and caption. Check the source's settings (names of its members or "
             "columns); the first: sample 120 has no caption");
@@ -322,10 +296,7 @@ TEST(LoaderFailures, MemoryStaysWithinItsLimitAndTheStreamIsTheSame) {
     for (std::int64_t mb : {1, 1000}) {
       LoaderSettings settings = in_order(4, threads);
       settings.prefetch_mb = mb;
-      Preprocessing preprocessing;
-      preprocessing.image_size = 256;
-      Loader loader(std::make_shared<MemorySource>(samples), std::make_shared<ByteTokenizer>(), preprocessing, settings,
-                    {}, 1);
+      Loader loader(std::make_shared<MemorySource>(samples), std::make_shared<ByteTokenizer>(), {.image_size = 256}, settings, {}, 1);
       std::vector<at::Tensor> images;
       for (int i = 0; i < 6; ++i) images.push_back(loader.next().images.at("image").pixels);
       if (first.empty()) first = images;

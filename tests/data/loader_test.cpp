@@ -5,43 +5,26 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
-#include <tessera/data/loading/loader.h>
 #include <tessera/data/image/transforms.h>
 
 namespace tessera {
 namespace {
 
-using test::ByteTokenizer;
-using test::make_samples;
-using test::MemorySource;
-using test::user_error_of;
-
 Preprocessing small() {
-  Preprocessing p;
-  p.image_size = 16;
-  return p;
+  return {.image_size = 16};
 }
 
 LoaderSettings settings_with(std::int64_t batch_size, std::int64_t threads = 2) {
-  LoaderSettings s;
-  s.batch_size = batch_size;
-  s.threads = threads;
-  s.augmentation.scale = {0.3, 1.0};
-  s.augmentation.flip = 0.5;
-  return s;
+  return loader_settings(
+      concat("{batch_size: ", batch_size, ", threads: ", threads, ", augmentation: {scale: [0.3, 1], flip: 0.5}}"));
 }
 
 Loader make(std::vector<Sample> samples, const LoaderSettings& settings, std::uint64_t seed = 1,
             const Needs& needs = {}) {
   return Loader(std::make_shared<MemorySource>(std::move(samples)), std::make_shared<ByteTokenizer>(), small(),
                 settings, needs, seed);
-}
-
-bool equal(const Batch& a, const Batch& b) {
-  return a.keys == b.keys && at::equal(a.images.at("image").pixels, b.images.at("image").pixels) &&
-         at::equal(a.texts.at("caption").ids, b.texts.at("caption").ids) &&
-         at::equal(a.texts.at("caption").mask, b.texts.at("caption").mask) && at::equal(a.labels, b.labels);
 }
 
 // Returns a hundred samples; numbers 3, 17, 41, 58, 59 and 77 are corrupt in various ways.
@@ -55,19 +38,6 @@ std::vector<Sample> with_corrupt_ones() {
   samples[59].captions = {" \n"};
   samples[77].captions = {"caf\xE9"};
   return samples;
-}
-
-TEST(Loader, ReturnsEachSampleOncePerEpochInADifferentOrder) {
-  Loader loader = make(make_samples(30), settings_with(10));
-  EXPECT_EQ(loader.batches_per_epoch(), 3);
-  std::vector<std::vector<std::string>> epochs(2);
-  for (auto& epoch : epochs)
-    for (int i = 0; i < 3; ++i) {
-      const Batch batch = loader.next();
-      epoch.insert(epoch.end(), batch.keys.begin(), batch.keys.end());
-    }
-  EXPECT_NE(epochs[0], epochs[1]);
-  for (const auto& epoch : epochs) EXPECT_EQ(std::set<std::string>(epoch.begin(), epoch.end()).size(), 30U);
 }
 
 Loader shard_of(std::vector<Sample> samples, const LoaderSettings& settings, const RankSlice& shard) {
@@ -115,21 +85,8 @@ TEST(Loader, ShardsTogetherReturnTheBatchesOfOneProcess) {
   }
 }
 
-TEST(Loader, ResumesAtTheSamePositionWithAnotherNumberOfShards) {
-  Loader whole = make(make_samples(40), settings_with(8));
-  const auto before = keys_of(whole, 2);
-  std::set<std::string> seen(before.begin(), before.end());
-  for (int index = 0; index < 3; ++index) {
-    Loader loader = shard_of(make_samples(40), settings_with(4), {index, 3});
-    loader.seek(whole.position());  // position 16: the shards start at entries 18, 16 and 17
-    for (const std::string& key : keys_of(loader, 1)) EXPECT_TRUE(seen.insert(key).second) << key << " came again";
-    EXPECT_EQ(loader.epoch(), 0);
-  }
-  EXPECT_EQ(seen.size(), 28U);
-}
-
 TEST(Loader, TooFewSamplesForAllShardsAreRefused) {
-  EXPECT_EQ(user_error_of([] {
+  EXPECT_EQ(error_of([] {
               shard_of(make_samples(15), settings_with(4), {0, 4});
             }),
             "memory, 15 samples: fewer samples than one batch of 4 for each of 4 processes: set batch_size to 3 or "
@@ -212,8 +169,8 @@ TEST(Loader, TheStreamIsTheSameForAnyNumberOfThreads) {
     for (int i = 0; i < 31; ++i) streams.back().push_back(loader.next());
   }
   for (std::size_t i = 0; i < streams[0].size(); ++i) {
-    EXPECT_TRUE(equal(streams[0][i], streams[1][i])) << i;
-    EXPECT_TRUE(equal(streams[0][i], streams[2][i])) << i;
+    EXPECT_TRUE(same_batch(streams[0][i], streams[1][i])) << i;
+    EXPECT_TRUE(same_batch(streams[0][i], streams[2][i])) << i;
   }
 }
 
@@ -229,25 +186,8 @@ TEST(Loader, SeedsChangeOrderAndCrops) {
 }
 
 TEST(Loader, ResumesAtTheSameSampleAnywhere) {
-  Loader whole = make(with_corrupt_ones(), settings_with(7));
-  std::vector<DataPosition> positions;
-  std::vector<Batch> batches;
-  for (int i = 0; i < 40; ++i) {
-    positions.push_back(whole.position());
-    batches.push_back(whole.next());
-  }
-  EXPECT_EQ(positions[0].epoch, 0);
-  EXPECT_GE(positions.back().epoch, 2);
-  for (std::size_t start : {0U, 1U, 5U, 12U, 13U, 14U, 30U}) {
-    Loader resumed = make(with_corrupt_ones(), settings_with(7, 3));
-    if (start % 2 == 1) resumed.next();  // so that seek() is also called while workers run
-    resumed.seek(positions[start]);
-    for (std::size_t i = start; i < std::min(start + 10, batches.size()); ++i) {
-      EXPECT_EQ(resumed.position().epoch, positions[i].epoch);
-      EXPECT_EQ(resumed.position().cursor, positions[i].cursor);
-      EXPECT_TRUE(equal(resumed.next(), batches[i])) << "from " << start << " at " << i;
-    }
-  }
+  const auto loader = [](std::int64_t threads) { return make(with_corrupt_ones(), settings_with(7, threads)); };
+  expect_resumes(loader, 40, 1, 3);
 }
 
 TEST(Loader, CorruptSamplesAreReplacedAndCountedByReason) {
@@ -279,7 +219,7 @@ TEST(Loader, TooManyBadSamplesStopTheRunWithTheirCounts) {
   settings.shuffle = false;
   Loader loader = make(std::move(samples), settings);
   int batches = 0;
-  const std::string error = user_error_of([&] {
+  const std::string error = error_of([&] {
     while (batches < 100) {
       loader.next();
       ++batches;
@@ -291,22 +231,22 @@ TEST(Loader, TooManyBadSamplesStopTheRunWithTheirCounts) {
             "the first: sample 0: "
             "expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but the bytes are text (\"junk\")");
   EXPECT_EQ(batches, 6);
-  EXPECT_EQ(user_error_of([&] { loader.next(); }), error) << "later calls must report the same error";
+  EXPECT_EQ(error_of([&] { loader.next(); }), error) << "later calls must report the same error";
 }
 
 TEST(Loader, ASourceWithoutANeededFieldIsRefusedOnConstruction) {
   std::vector<Sample> samples = make_samples(200);
   for (Sample& sample : samples) sample.captions.clear();
   EXPECT_EQ(
-      user_error_of([&] { make(samples, settings_with(10)); }),
+      error_of([&] { make(samples, settings_with(10)); }),
       "memory, 200 samples: none of the 32 samples checked has all that the objective needs: missing caption; "
       "found image and label; needed image and caption. Check the source's settings (names of its members or columns)");
   Needs unknown;
   unknown.images = {{"global", {}}};
-  EXPECT_EQ(user_error_of([&] { make(make_samples(20), settings_with(10), 1, unknown); }),
+  EXPECT_EQ(error_of([&] { make(make_samples(20), settings_with(10), 1, unknown); }),
             "the objective asks for the image view global, but the data pipeline makes only: image; "
             "add others to data.loader.views");
-  EXPECT_EQ(user_error_of([&] { make(make_samples(9), settings_with(10)); }),
+  EXPECT_EQ(error_of([&] { make(make_samples(9), settings_with(10)); }),
             "memory, 9 samples: fewer samples than one batch of 10: set batch_size to 9 or less");
 }
 
@@ -314,20 +254,8 @@ TEST(Loader, AnEpochWithoutAFullBatchIsAnError) {
   std::vector<Sample> samples = make_samples(12);
   for (std::size_t i = 0; i < 5; ++i) samples[i].encoded = "junk";
   Loader loader = make(std::move(samples), settings_with(10));
-  const std::string error = user_error_of([&] { loader.next(); });
+  const std::string error = error_of([&] { loader.next(); });
   EXPECT_NE(error.find("readable samples, fewer than one batch of 10; skipped: "), std::string::npos) << error;
-}
-
-TEST(Loader, NextReportsAFailingSource) {
-  auto source = std::make_shared<MemorySource>(make_samples(40));
-  source->broken = 25;
-  LoaderSettings settings = settings_with(10, 3);
-  settings.shuffle = false;
-  settings.retry_seconds = 0.001;
-  Loader loader(source, std::make_shared<ByteTokenizer>(), small(), settings, {}, 1);
-  loader.next();
-  loader.next();
-  EXPECT_EQ(user_error_of([&] { loader.next(); }), "the disk is gone (sample number 25; tried 4 times)");
 }
 
 TEST(Loader, CanBeDestroyedAtAnyTime) {
@@ -397,7 +325,7 @@ TEST(Loader, ReportsWhichSamplesShareAnImageOrACaption) {
 
 TEST(Loader, ASavedPositionBeyondTheDataIsRefused) {
   Loader loader = make(make_samples(20), settings_with(10));
-  EXPECT_EQ(user_error_of([&] {
+  EXPECT_EQ(error_of([&] {
               loader.seek({1, 21});
             }),
             "the saved data position is sample 21 of epoch 1, but memory, 20 samples: the data has changed since; "
@@ -438,7 +366,7 @@ TEST(EvaluationReader, RespectsTheLimitAndChecksMasks) {
   EXPECT_EQ(reader.statistics().skipped.at("bad_mask"), 1);
   for (Sample& sample : samples) sample.encoded = "junk";
   EvaluationReader bad(std::make_shared<MemorySource>(samples), small(), 4, 2);
-  EXPECT_NE(user_error_of([&] {
+  EXPECT_NE(error_of([&] {
               while (true)
                 if (bad.next().empty()) break;
             }).find("no sample can be read (10 bad_image)"),

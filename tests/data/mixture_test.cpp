@@ -4,19 +4,16 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
+#include "tests/data/temporary_folder.h"
 #include "tests/support/test_name.h"
-#include <tessera/data/loading/loader.h>
 #include <tessera/data/sources/mixture.h>
 #include <tessera/data/shapes/shapes.h>
 
 namespace tessera {
 namespace {
 
-using test::ByteTokenizer;
-using test::make_samples;
-using test::MemorySource;
-using test::user_error_of;
 using Keys = std::vector<std::string>;
 
 constexpr MixtureMode kModes[] = {MixtureMode::accumulate, MixtureMode::sequential, MixtureMode::concat,
@@ -35,18 +32,13 @@ std::vector<Mixture::Component> usual_components(MixtureMode mode) {
 }
 
 LoaderSettings plain_settings(std::int64_t batch_size, std::int64_t threads = 2) {
-  LoaderSettings settings;
-  settings.batch_size = batch_size;
-  settings.threads = threads;
-  settings.augmentation.scale = {0.3, 1.0};
-  return settings;
+  return loader_settings(
+      concat("{batch_size: ", batch_size, ", threads: ", threads, ", augmentation: {scale: [0.3, 1]}}"));
 }
 
 Loader load(std::shared_ptr<const Source> source, const LoaderSettings& settings, const RankSlice& shard = {},
             std::uint64_t seed = 1) {
-  Preprocessing preprocessing;
-  preprocessing.image_size = 16;
-  return Loader(std::move(source), std::make_shared<ByteTokenizer>(), preprocessing, settings, {}, seed, shard);
+  return Loader(std::move(source), std::make_shared<ByteTokenizer>(), {.image_size = 16}, settings, {}, seed, shard);
 }
 
 Loader load(MixtureMode mode, const LoaderSettings& settings, const RankSlice& shard = {}, std::uint64_t seed = 1) {
@@ -73,11 +65,6 @@ std::map<std::string, int> counted(const Keys& keys) {
   std::map<std::string, int> out;
   for (const std::string& key : keys) ++out[key];
   return out;
-}
-
-bool same_batch(const Batch& a, const Batch& b) {
-  return a.keys == b.keys && at::equal(a.images.at("image").pixels, b.images.at("image").pixels) &&
-         at::equal(a.texts.at("caption").ids, b.texts.at("caption").ids) && at::equal(a.labels, b.labels);
 }
 
 // Returns the keys of each epoch, shard by shard.
@@ -253,24 +240,8 @@ std::shared_ptr<Mixture> damaged(MixtureMode mode) {
 TEST(Mixture, ResumesAtTheSameSampleAnywhere) {
   for (const MixtureMode mode : kModes)
     for (const RankSlice shard : {RankSlice{0, 1}, RankSlice{1, 2}}) {
-      Loader whole = load(damaged(mode), plain_settings(7), shard);
-      std::vector<DataPosition> positions;
-      std::vector<Batch> batches;
-      for (int i = 0; i < 36; ++i) {
-        positions.push_back(whole.position());
-        batches.push_back(whole.next());
-      }
-      EXPECT_GE(positions.back().epoch, 1);
-      for (std::size_t start = 0; start < 32; start += 3) {
-        Loader resumed = load(damaged(mode), plain_settings(7, 3), shard);
-        if (start % 2 == 1) resumed.next();
-        resumed.seek(positions[start]);
-        for (std::size_t i = start; i < start + 4; ++i) {
-          EXPECT_EQ(resumed.position().epoch, positions[i].epoch);
-          EXPECT_EQ(resumed.position().cursor, positions[i].cursor);
-          EXPECT_TRUE(same_batch(resumed.next(), batches[i])) << static_cast<int>(mode) << " " << start << " " << i;
-        }
-      }
+      SCOPED_TRACE(static_cast<int>(mode));
+      expect_resumes([&](std::int64_t threads) { return load(damaged(mode), plain_settings(7, threads), shard); }, 36, 3, 4);
     }
 }
 
@@ -353,7 +324,7 @@ TEST(Mixture, TooManyBadSamplesAreReportedWithTheirSource) {
   Loader loader = load(std::make_shared<Mixture>(MixtureMode::concat, std::vector{component("good", make_samples(2000)),
                                                                                   component("web", std::move(bad))}),
                        plain_settings(10));
-  const std::string error = user_error_of([&] {
+  const std::string error = error_of([&] {
     for (int i = 0; i < 220; ++i) loader.next();
   });
   EXPECT_EQ(error.find("source web (memory, 200 samples): "), 0U) << error;
@@ -366,7 +337,7 @@ TEST(Mixture, ASourceWithoutAReadableBatchIsAnError) {
     auto source = std::make_shared<Mixture>(
         mode, std::vector{component("a", make_samples(12)), component("b", with_bad(12, {0, 1, 2, 3, 4}))});
     Loader loader = load(source, plain_settings(10));
-    const std::string error = user_error_of([&] { take(loader, 4); });
+    const std::string error = error_of([&] { take(loader, 4); });
     EXPECT_EQ(error.find("source b (memory, 12 samples): returned only "), 0U) << error;
     EXPECT_NE(error.find(" readable samples, fewer than one batch of 10; skipped: "), std::string::npos) << error;
     EXPECT_NE(error.find("; the first: sample b:"), std::string::npos) << error;
@@ -382,14 +353,14 @@ TEST(Mixture, ASourceThatLacksAFieldOrABatchIsReported) {
     auto source =
         std::make_shared<Mixture>(mode, std::vector{component("a", make_samples(20)), component("b", without)});
     EXPECT_EQ(
-        user_error_of([&] { load(source, plain_settings(4)); }),
+        error_of([&] { load(source, plain_settings(4)); }),
         "source b (memory, 20 samples): none of the 20 samples checked has all that the objective needs: missing "
         "caption; found image; needed image and caption. Check the source's settings (names of its members or "
         "columns)");
     auto small =
         std::make_shared<Mixture>(mode, std::vector{component("a", make_samples(40)), component("b", make_samples(7))});
     const bool apart = mode == MixtureMode::sequential || mode == MixtureMode::accumulate;
-    EXPECT_EQ(user_error_of([&] {
+    EXPECT_EQ(error_of([&] {
                 load(small, plain_settings(4), {0, 2});
               }),
               apart ? "source b (memory, 7 samples): fewer samples than one batch of 4 for each of 2 processes: set "
@@ -398,14 +369,14 @@ TEST(Mixture, ASourceThatLacksAFieldOrABatchIsReported) {
   }
   auto tiny = std::make_shared<Mixture>(MixtureMode::concat,
                                         std::vector{component("a", make_samples(2)), component("b", make_samples(3))});
-  EXPECT_EQ(user_error_of([&] { load(tiny, plain_settings(6)); }),
+  EXPECT_EQ(error_of([&] { load(tiny, plain_settings(6)); }),
             "mixture (concat) of {a: memory, 2 samples; b: memory, 3 samples}: fewer samples than one batch of 6: set "
             "batch_size to 5 or less");
 }
 
 TEST(Mixture, ASavedPositionBeyondTheDataIsRefused) {
   Loader loader = load(MixtureMode::accumulate, plain_settings(5));
-  EXPECT_EQ(user_error_of([&] {
+  EXPECT_EQ(error_of([&] {
               loader.seek({1, 181});
             }),
             "the saved data position is sample 181 of epoch 1, but mixture (accumulate) of {a: memory, 30 samples; b: "
@@ -425,22 +396,13 @@ TEST(Mixture, NamesItsSourcesInKeysAndErrors) {
                         {component("a", make_samples(3), 2.0), {"b", std::make_shared<Failing>(make_samples(2)), 0.5}});
   EXPECT_EQ(mixture.size(), 5);
   EXPECT_EQ(mixture.get(2).key, "a:2");
-  try {
-    mixture.get(3);
-    FAIL();
-  } catch (const SampleError& error) {
-    EXPECT_EQ(error.reason(), "truncated");
-    EXPECT_STREQ(error.what(), "b: x.tar: sample 7: cut off");
-  }
+  EXPECT_EQ(sample_error_of(mixture, 3), "truncated: b: x.tar: sample 7: cut off");
   EXPECT_EQ(mixture.describe(), "mixture (weighted) of {a: memory, 3 samples x 2; b: memory, 2 samples x 0.5}");
 }
 
 TEST(Mixture, KeepsClassesOnlyIfAllSourcesShareThem) {
   const auto shapes = [](std::int64_t seed, const std::string& label) {
-    ShapesSettings settings;
-    settings.size = 4;
-    settings.seed = seed;
-    settings.label = label;
+    ShapesSettings settings{.size = 4, .seed = seed, .label = label};
     return Mixture::Component{concat("s", seed, label), std::make_shared<ShapesSource>(settings)};
   };
   const Mixture same(MixtureMode::concat, {shapes(0, "shape"), shapes(1, "shape")});
@@ -479,25 +441,25 @@ TEST(Mixture, SettingsAreValidatedAndResolved) {
   EXPECT_EQ(made->size(), 14);
   EXPECT_EQ(indexed(*made).get(8).key.substr(0, 5), "more:");
 
+  const auto error = [&](const std::string& yaml) { return error_of([&] { resolved(yaml); }); };
   const std::string head = "train:\n  name: mixture\n  sources:\n";
-  EXPECT_EQ(user_error_of([&] { resolved("train: {name: mixture}"); }),
-            "a.yaml:1: data.train.sources: is empty: name at least one source");
-  EXPECT_EQ(user_error_of([&] { resolved(head + "    - {source: shapes}\n    - {source: shapes}\n"); }),
+  EXPECT_EQ(error("train: {name: mixture}"), "a.yaml:1: data.train.sources: is empty: name at least one source");
+  EXPECT_EQ(error(head + "    - {source: shapes}\n    - {source: shapes}\n"),
             "a.yaml:4: data.train.sources: label shapes is used twice: give each source a label of its own");
-  EXPECT_EQ(user_error_of([&] { resolved(head + "    - {source: shapes, weight: 2}\n"); }),
+  EXPECT_EQ(error(head + "    - {source: shapes, weight: 2}\n"),
             "a.yaml:4: data.train.sources: shapes has weight 2, but mode is concat: weights are for mode weighted");
-  EXPECT_EQ(user_error_of([&] { resolved(head + "    - {weight: 1}\n"); }),
+  EXPECT_EQ(error(head + "    - {weight: 1}\n"),
             "a.yaml:4: data.train.sources: number 0 has no source: {source: {name: shapes}}");
-  EXPECT_EQ(user_error_of([&] { resolved(head + "    - {source: {name: mixture, sources: [{source: shapes}]}}\n"); }),
+  EXPECT_EQ(error(head + "    - {source: {name: mixture, sources: [{source: shapes}]}}\n"),
             "a.yaml:4: data.train.sources: number 0 is a mixture itself: put its sources into this list");
-  EXPECT_EQ(user_error_of([&] { resolved(head + "    - {source: {name: shapes, sise: 3}}\n"); }),
+  EXPECT_EQ(error(head + "    - {source: {name: shapes, sise: 3}}\n"),
             "a.yaml:4: data.train.sources[0].source.sise: unknown key: did you mean size?");
-  EXPECT_EQ(user_error_of([&] { resolved(head + "    - {source: shape}\n"); }),
+  EXPECT_EQ(error(head + "    - {source: shape}\n"),
             "a.yaml:4: data.train.sources[0].source: unknown source shape: did you mean shapes?");
-  EXPECT_EQ(user_error_of([&] { resolved(head + "    - {source: shapes, weight: 0}\n"); }),
+  EXPECT_EQ(error(head + "    - {source: shapes, weight: 0}\n"),
             "a.yaml:4: data.train.sources[0].weight: expected from 1e-06 to 1000, got 0");
   EXPECT_EQ(
-      user_error_of([&] { resolved("train:\n  name: mixture\n  mode: sequental\n  sources: [{source: shapes}]\n"); }),
+      error("train:\n  name: mixture\n  mode: sequental\n  sources: [{source: shapes}]\n"),
       "a.yaml:3: data.train.mode: expected one of accumulate, sequential, concat and weighted, got \"sequental\": "
       "did you mean sequential?");
 }

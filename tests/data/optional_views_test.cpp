@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "src/data/loading/sample_transform.h"
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
-#include <tessera/data/loading/loader.h>
 #include <tessera/data/sources/mixture.h>
 #include <tessera/data/sources/webdataset/webdataset.h>
 #include <tessera/io/tar_writer.h>
@@ -17,9 +17,6 @@
 namespace tessera {
 namespace {
 
-using test::make_samples;
-using test::MemorySource;
-using test::user_error_of;
 using Counts = std::map<std::string, std::int64_t>;
 using Keys = std::vector<std::string>;
 
@@ -40,13 +37,9 @@ std::vector<Sample> full_samples(std::int64_t count) {
 }
 
 Loader in_order(const std::shared_ptr<const Source>& source, const Needs& needs, std::int64_t batch_size) {
-  LoaderSettings settings;
-  settings.batch_size = batch_size;
-  settings.shuffle = false;
-  settings.max_bad_share = 1;
-  Preprocessing small;
-  small.image_size = 8;
-  return Loader(source, std::make_shared<test::ByteTokenizer>(), small, settings, needs, 1);
+  const LoaderSettings settings =
+      loader_settings(concat("{batch_size: ", batch_size, ", shuffle: false, max_bad_share: 1}"));
+  return Loader(source, std::make_shared<ByteTokenizer>(), {.image_size = 8}, settings, needs, 1);
 }
 
 Loader in_order(std::vector<Sample> samples, const Needs& needs, std::int64_t batch_size) {
@@ -105,10 +98,7 @@ TEST(OptionalViews, OnlyTheFirstRegionsAreUsed) {
   std::vector<Sample> samples = full_samples(3);
   samples[0].regions = {1, 2, 3, 4, 5, 6, 7, 8, 9};
   samples[2].regions = {1, 2, 3};
-  LoaderSettings settings;
-  settings.batch_size = 3;
-  settings.shuffle = false;
-  settings.max_regions = 2;
+  const LoaderSettings settings = loader_settings("{batch_size: 3, shuffle: false, max_regions: 2}");
   Loader loader(std::make_shared<MemorySource>(samples), nullptr, {}, settings,
                 {.images = {{"roi", kOptionalRegions}}, .texts = {}}, 1);
   const TowerInput roi = loader.next().images.at("roi");
@@ -153,10 +143,7 @@ TEST(OptionalViews, RegionsOfTheWrongWidthCountAsDamage) {
   samples[0].region_width = 2;
   samples[2].regions = {1, 2};
   samples[2].region_width = 1;
-  LoaderSettings settings;
-  settings.batch_size = 3;
-  settings.shuffle = false;
-  settings.max_bad_share = 1;
+  const LoaderSettings settings = loader_settings("{batch_size: 3, shuffle: false, max_bad_share: 1}");
   const Needs needs{.images = {{"roi", kOptionalRegions}}, .texts = {}};
   const auto source = std::make_shared<MemorySource>(samples);
   Loader loader(source, nullptr, {}, settings, needs, 1, {}, {.region_width = 3});
@@ -174,7 +161,7 @@ TEST(OptionalViews, ASourceMayLackAllOptionalViewsButNoRequiredOne) {
   EXPECT_EQ(in_order(make_samples(8), needs, 4).next().size(), 4);
   std::vector<Sample> samples = make_samples(8);
   for (Sample& sample : samples) sample.captions.clear();
-  const std::string error = user_error_of([&] { in_order(samples, needs, 4); });
+  const std::string error = error_of([&] { in_order(samples, needs, 4); });
   EXPECT_NE(error.find("missing caption; found image and label; needed image and caption."), std::string::npos)
       << error;
 }
@@ -188,16 +175,7 @@ TEST(OptionalViews, CompleteSamplesGiveTheSameBatchesAsRequiredViews) {
   Batch other = in_order(samples, optional, 6).next();
   EXPECT_TRUE(other.images.at("image").mask.all().item<bool>());
   other.images.at("image").mask = at::Tensor();
-  std::vector<at::Tensor> expected, got;
-  for_each_tensor(one, [&](const at::Tensor& tensor) { expected.push_back(tensor); });
-  for_each_tensor(other, [&](const at::Tensor& tensor) { got.push_back(tensor); });
-  ASSERT_EQ(expected.size(), got.size());
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    ASSERT_EQ(expected[i].defined(), got[i].defined()) << i;
-    if (got[i].defined()) {
-      EXPECT_TRUE(at::equal(expected[i], got[i])) << i;
-    }
-  }
+  EXPECT_TRUE(same_batch(one, other));
 }
 
 TEST(OptionalViews, SamplesThatLackAViewAreNotDuplicates) {
@@ -229,14 +207,14 @@ TEST(OptionalViews, DuplicateImagesAreFoundEvenIfOnlyRegionsAreUsed) {
 
 TEST(OptionalViews, TheErrorForAnUnknownTextListsTheKnownOnes) {
   EXPECT_EQ(known_texts(), (Keys{"caption", "captions", "summary", "objects", "negatives", "phrases", "phrase_negatives"}));
-  EXPECT_EQ(user_error_of([] {
+  EXPECT_EQ(error_of([] {
               in_order(full_samples(2), {.texts = {{"title", kOptional}}}, 2);
             }),
             "the objective asks for the text title, but the data pipeline knows only: caption, captions, summary, objects, negatives, phrases "
             "and phrase_negatives");
 }
 
-using OptionalPictures = test::TemporaryFolder;
+using OptionalPictures = FolderTest;
 
 // Samples `a`, `c` and `d` have an image; `b` has none.
 TEST_F(OptionalPictures, ASampleOfATarMayLackItsImage) {
@@ -246,9 +224,7 @@ TEST_F(OptionalPictures, ASampleOfATarMayLackItsImage) {
     tar.add(key + ".txt", "caption " + key);
   }
   tar.finish();
-  WebDatasetSettings settings;
-  settings.path = {{path("a.tar")}};
-  settings.index_cache = "off";
+  WebDatasetSettings settings{.path = {{path("a.tar")}}, .index_cache = "off"};
   const std::shared_ptr<const Source> source = make_webdataset(settings);
 
   const Batch batch = in_order(source, {.images = {{"image", kOptional}}}, 4).next();

@@ -12,12 +12,10 @@
 namespace tessera {
 namespace {
 
-using test::sample_error_of;
-using test::user_error_of;
 using Texts = std::vector<std::string>;
 using Numbers = std::vector<std::int64_t>;
 
-class OptionFiles : public test::TemporaryFolder {
+class OptionFiles : public FolderTest {
  protected:
   OptionFiles() {
     for (const char* name : {"a.png", "b.png", "sub/c.png", "ex_0_img_0.png", "ex_0_img_1.jpg", "000000000039.jpg"})
@@ -25,20 +23,16 @@ class OptionFiles : public test::TemporaryFolder {
   }
   OptionSettings settings(const std::string& layout, const std::string& content, const std::string& name) const {
     write(name, content);
-    OptionSettings out;
-    out.layout = layout;
-    out.annotations.items = {path(name)};
-    out.images = path("pictures");
-    return out;
+    return {.layout = layout, .annotations = {{path(name)}}, .images = path("pictures")};
   }
   OptionSet read(const std::string& layout, const std::string& content, const std::string& name = "file.json") const {
     return read_options(settings(layout, content, name));
   }
   /// Returns the error for a file with `content`, from the file's name on.
-  std::string error_of(const std::string& layout, const std::string& content,
+  std::string error_in(const std::string& layout, const std::string& content,
                        const std::string& name = "file.json") const {
     const OptionSettings given = settings(layout, content, name);
-    const std::string message = user_error_of([&] { read_options(given); });
+    const std::string message = error_of([&] { read_options(given); });
     const std::size_t place = message.find(folder_.string() + "/");
     return place == std::string::npos ? message : message.substr(place + folder_.string().size() + 1);
   }
@@ -120,12 +114,12 @@ TEST_F(OptionFiles, EachOfArosOrderTasksMovesItsWords) {
 
 TEST_F(OptionFiles, ArosOrderTasksNeedALexicon) {
   const std::string content = R"([{"image": "a.png", "caption": ["a dog"]}])";
-  EXPECT_EQ(error_of("aro_order", content),
+  EXPECT_EQ(error_in("aro_order", content),
             "options: lexicon is not set; layout aro_order needs a file of nouns and adjectives, one per line "
             "(configs/lexicons/nouns_adjectives_small.txt has some)");
   OptionSettings given = settings("aro_order", content, "file.json");
   given.lexicon = path("nowhere.txt");
-  EXPECT_NE(user_error_of([&] { read_options(given); }).find("nowhere.txt"), std::string::npos);
+  EXPECT_NE(error_of([&] { read_options(given); }).find("nowhere.txt"), std::string::npos);
 }
 
 TEST_F(OptionFiles, SugarCrepePlusPlusHasTwoCorrectTexts) {
@@ -263,7 +257,7 @@ TEST_F(OptionFiles, MmvpPairsConsecutiveRows) {
   EXPECT_EQ(set.items.at(0).texts, (Texts{"a red cup", "a blue cup"}));
   EXPECT_EQ(set.items.at(0).kind, "Color");
   EXPECT_EQ(picture(set, 0, 0), "Color/1.jpg");
-  EXPECT_EQ(error_of("mmvp", rows + "3,Color,odd\n", "Questions.csv"),
+  EXPECT_EQ(error_in("mmvp", rows + "3,Color,odd\n", "Questions.csv"),
             "Questions.csv: its last row has no partner; every two rows are a pair");
 }
 
@@ -287,41 +281,40 @@ TEST_F(OptionFiles, ASingleLineIsAnItem) {
 
 TEST_F(OptionFiles, AFileInAnotherLayoutIsReportedWithItsContent) {
   EXPECT_EQ(
-      error_of("winoground", R"([{"filename": "a.png", "caption": "x", "negative_caption": "y"}])"),
+      error_in("winoground", R"([{"filename": "a.png", "caption": "x", "negative_caption": "y"}])"),
       "file.json: item 0: has no caption_0; layout winoground has image_0, image_1, caption_0 and caption_1, this item "
       "has caption, filename and negative_caption");
-  EXPECT_EQ(error_of("cola", R"([["a.png", "x"]])"),
+  EXPECT_EQ(error_in("cola", R"([["a.png", "x"]])"),
             "file.json: item 0: has no 3; layout cola has 0, 2, 1 and 3, this item has a list of 2");
   EXPECT_EQ(
-      error_of("sugarcrepe", "{\"0\": 5}"),
+      error_in("sugarcrepe", "{\"0\": 5}"),
       "file.json: 0: has no caption; layout sugarcrepe has filename, caption and negative_caption, this item has number");
-  EXPECT_EQ(error_of("sugarcrepe", "[1, 2"),
+  EXPECT_EQ(error_in("sugarcrepe", "[1, 2"),
             "file.json:1: is not JSON; expected a list of items, an object of items, or one item per line");
-  EXPECT_EQ(error_of("sugarcrepe", "\"text\""), "file.json: expected a list or an object of items, got string");
-  EXPECT_EQ(error_of("sugarcrepe", "[]"), "file.json: holds no items of layout sugarcrepe");
-  EXPECT_EQ(error_of("foil", R"({"images": [], "annotations": [{"id": 1, "image_id": 2, "caption": "x"}]})"),
+  EXPECT_EQ(error_in("sugarcrepe", "\"text\""), "file.json: expected a list or an object of items, got string");
+  EXPECT_EQ(error_in("sugarcrepe", "[]"), "file.json: holds no items of layout sugarcrepe");
+  EXPECT_EQ(error_in("foil", R"({"images": [], "annotations": [{"id": 1, "image_id": 2, "caption": "x"}]})"),
             "file.json: annotations[0]: has no foil; expected true or false");
-  EXPECT_EQ(error_of("svo_probes", "sentence,pos_image_id\nx,1\n"),
+  EXPECT_EQ(error_in("svo_probes", "sentence,pos_image_id\nx,1\n"),
             "file.json: has no column neg_image_id (layout svo_probes); its columns are: sentence and pos_image_id");
 }
 
 TEST_F(OptionFiles, ItemsOfUnsupportedOrMixedFormsAreReported) {
   EXPECT_EQ(
-      error_of("options", R"([{"image": "a.png", "options": ["only"]}])"),
+      error_in("options", R"([{"image": "a.png", "options": ["only"]}])"),
       "file.json: item 0: has 1 images and 1 texts; expected one image with several texts, several images with "
       "one text, or two of each");
-  EXPECT_EQ(error_of("options", R"([{"image": "a.png", "options": ["x", "y"]},
+  EXPECT_EQ(error_in("options", R"([{"image": "a.png", "options": ["x", "y"]},
                                     {"image": ["a.png", "b.png"], "options": ["x", "y"]}])"),
             "file.json: item 1: has two images and two texts, unlike the items before; expected items of one form");
 }
 
 TEST_F(OptionFiles, MissingImagesAndSettingsAreReported) {
   const std::string error =
-      error_of("sugarcrepe", R"([{"filename": "no.png", "caption": "x", "negative_caption": "y"}])");
+      error_in("sugarcrepe", R"([{"filename": "no.png", "caption": "x", "negative_caption": "y"}])");
   EXPECT_TRUE(error.ends_with("check the folder of the images")) << error;
-  OptionSettings none;
-  none.layout = "sugarcrepe";
-  EXPECT_EQ(user_error_of([&] { read_options(none); }),
+  OptionSettings none{.layout = "sugarcrepe"};
+  EXPECT_EQ(error_of([&] { read_options(none); }),
             "options: annotations is not set; expected the files of layout sugarcrepe");
 }
 

@@ -5,44 +5,32 @@
 #include <gtest/gtest.h>
 
 #include "src/data/image/image_views.h"
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
-#include <tessera/config/node.h>
 #include <tessera/data/image/patches.h>
 #include <tessera/data/image/training_views.h>
 #include <tessera/data/image/transforms.h>
-#include <tessera/data/loading/loader.h>
 #include <tessera/data/shapes/shapes.h>
 
 namespace tessera {
 namespace {
 
-using test::user_error_of;
-
 constexpr std::int64_t kPatch = 4;
 
 Preprocessing naflex(std::int64_t max_patches) {
-  Preprocessing out;
-  out.image_size = 16;
-  out.resize_mode = "naflex";
-  out.max_patches = max_patches;
-  out.patch_size = config::Size(kPatch);
-  return out;
-}
-
-LoaderSettings loader_settings(const std::string& yaml) {
-  return config::read<LoaderSettings>(config::parse_yaml(yaml, "run.yaml"));
+  return {.image_size = 16, .resize_mode = "naflex", .max_patches = max_patches, .patch_size = config::Size(kPatch)};
 }
 
 /// Returns samples with images of many shapes; the samples in `lacking` have no image.
-std::shared_ptr<test::MemorySource> mixed_shapes(std::int64_t count, const std::set<std::int64_t>& lacking = {}) {
+std::shared_ptr<MemorySource> mixed_shapes(std::int64_t count, const std::set<std::int64_t>& lacking = {}) {
   const std::vector<config::Size> sizes = {{20, 40}, {31, 17}, {24, 24}, {9, 50}, {60, 13}};
-  std::vector<Sample> samples = test::make_samples(count);
+  std::vector<Sample> samples = make_samples(count);
   for (std::int64_t i = 0; i < count; ++i) {
     Sample& sample = samples[static_cast<std::size_t>(i)];
     const config::Size size = sizes[static_cast<std::size_t>(i) % sizes.size()];
     sample.encoded = lacking.contains(i) ? "" : test::encode(test::noise(size.height, size.width, static_cast<std::uint64_t>(i)), ".png");
   }
-  return std::make_shared<test::MemorySource>(std::move(samples));
+  return std::make_shared<MemorySource>(std::move(samples));
 }
 
 /// Cuts pixels [3, H, W] into patches [rows * columns, 3 * h * w] with plain loops.
@@ -167,7 +155,7 @@ TEST(OwnShapes, FlipsSwapLeftAndRight) {
 
 TEST(OwnShapes, ASampleWithoutAnImageHasOnlyMaskedPatches) {
   const Needs needs{.images = {{"image", {.optional = true}}}};
-  Loader loader(mixed_shapes(4, {1}), std::make_shared<test::ByteTokenizer>(), naflex(16),
+  Loader loader(mixed_shapes(4, {1}), std::make_shared<ByteTokenizer>(), naflex(16),
                 loader_settings("{batch_size: 4, shuffle: false, max_bad_share: 1}"), needs, 1);
   const TowerInput view = loader.next().images.at("image");
   EXPECT_EQ(view.mask.sizes(), view.patches.sizes().slice(0, 2));
@@ -184,7 +172,7 @@ TEST(OwnShapes, AViewWithItsOwnSizeHasAsManyPatchesAsFitIntoIt) {
   EXPECT_LE(batch.images.at("local").patches.size(1), 6);
   EXPECT_GT(batch.images.at("image").patches.size(1), 6);
   EXPECT_EQ(image_view_sizes(naflex(8), settings, needs).at("image"), config::Size(2 * kPatch, 4 * kPatch));
-  EXPECT_EQ(user_error_of([&] {
+  EXPECT_EQ(error_of([&] {
               Loader(mixed_shapes(5), nullptr, naflex(16), loader_settings("{batch_size: 5, views: {local: {image_size: 10}}}"), needs, 1);
             }),
             "data.loader.views: the image view local is 10 x 10 pixels, but for images that keep their shapes "
@@ -213,25 +201,19 @@ LoaderSettings in_steps() {
 TEST(ResolutionSteps, DependOnThePositionInTheRunAndSurviveAResume) {
   LoaderTarget target;
   target.batches_of_run = 8;  // two epochs
-  const auto loader = [&] { return Loader(mixed_shapes(8), nullptr, naflex(16), in_steps(), Needs{.texts = {}}, 1, {}, target); };
-  Loader whole = loader();
-  std::vector<TowerInput> views;
-  std::vector<DataPosition> positions;
+  const auto loader = [&](std::int64_t threads) {
+    LoaderSettings settings = in_steps();
+    settings.threads = threads;
+    return Loader(mixed_shapes(8), nullptr, naflex(16), settings, Needs{.texts = {}}, 1, {}, target);
+  };
+  Loader whole = loader(2);
   for (int step = 0; step < 8; ++step) {
-    positions.push_back(whole.position());
-    views.push_back(whole.next().images.at("image"));
-  }
-  const auto most = [](const TowerInput& view) { return view.grids.prod(1).max().item<std::int64_t>(); };
-  for (std::size_t step = 0; step < 8; ++step) {
     const std::int64_t limit = step < 2 ? 4 : step < 4 ? 9 : 16;
-    EXPECT_LE(most(views[step]), limit) << step;
-    EXPECT_GT(most(views[step]), limit / 2) << step;
+    const auto most = whole.next().images.at("image").grids.prod(1).max().item<std::int64_t>();
+    EXPECT_LE(most, limit) << step;
+    EXPECT_GT(most, limit / 2) << step;
   }
-  for (std::size_t step = 0; step < 8; ++step) {
-    Loader resumed = loader();
-    resumed.seek(positions[step]);
-    EXPECT_TRUE(at::equal(resumed.next().images.at("image").patches, views[step].patches)) << step;
-  }
+  expect_resumes(loader, 8, 1, 1);
 }
 
 TEST(ResolutionSteps, AreIgnoredIfTheLengthOfTheRunIsUnknown) {
@@ -241,7 +223,7 @@ TEST(ResolutionSteps, AreIgnoredIfTheLengthOfTheRunIsUnknown) {
 
 TEST(ResolutionSteps, MustAscendAndNeedNaflex) {
   const auto error = [](const Preprocessing& preprocessing, const std::string& steps) {
-    return user_error_of([&] {
+    return error_of([&] {
       Loader(mixed_shapes(8), nullptr, preprocessing, loader_settings("{batch_size: 2, resolution: " + steps + "}"), Needs{.texts = {}}, 1);
     });
   };
@@ -251,9 +233,7 @@ TEST(ResolutionSteps, MustAscendAndNeedNaflex) {
 }
 
 TEST(ShapesOfManyAspects, KeepTheShorterSideAndHaveCorrectBoxes) {
-  ShapesSettings settings;
-  settings.size = 40;
-  settings.aspect = 2;
+  ShapesSettings settings{.size = 40, .aspect = 2};
   const ShapesSource source(settings);
   settings.aspect = 1;
   const ShapesSource squares(settings);

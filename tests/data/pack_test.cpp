@@ -9,9 +9,9 @@
 
 #include "src/data/packing/pack_sample.h"
 #include "tests/data/fake_source.h"
+#include "tests/support/temporary_folder.h"
 #include <tessera/data/packing/pack.h>
 #include <tessera/data/shapes/shapes.h>
-#include <tessera/data/stream.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/data/sources/webdataset/webdataset.h>
 #include <tessera/data/stream.h>
@@ -20,40 +20,23 @@
 namespace tessera {
 namespace {
 
-using test::make_samples;
-using test::MemorySource;
-using test::user_error_of;
-
-class Pack : public ::testing::Test {
+class Pack : public FolderTest {
  protected:
-  void SetUp() override {
-    folder_ = testing::TempDir() + "tessera_pack_" + testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   PackSettings settings(const std::string& folder, std::int64_t per_shard = 7) const {
-    PackSettings out;
-    out.folder = folder_ + "/" + folder;
-    out.samples_per_shard = per_shard;
-    out.threads = 2;
-    return out;
+    return {.folder = path(folder), .samples_per_shard = per_shard, .threads = 2};
   }
 
   std::map<std::string, std::string> files(const std::string& folder) const {
     std::map<std::string, std::string> out;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/" + folder))
+    for (const auto& entry : std::filesystem::directory_iterator(path(folder)))
       out[entry.path().filename().string()] = io::read_file(entry.path().string());
     return out;
   }
 
   std::shared_ptr<const IndexedSource> packed(const std::string& folder) const {
-    WebDatasetSettings webdataset;
-    webdataset.path = {{folder_ + "/" + folder + "/shard-*.tar"}};
+    WebDatasetSettings webdataset{.path = {{path(folder + "/shard-*.tar")}}};
     return indexed(make_webdataset(webdataset));
   }
-
-  std::string folder_;
 };
 
 std::vector<Sample> samples_with_bad_ones() {
@@ -131,9 +114,7 @@ TEST_F(Pack, SideFieldsAreKeptAndMatchTheImageAndTheCaptions) {
 }
 
 TEST_F(Pack, AnnotationsAndMasksReadBackEqualAndTheFingerprintIgnoresSharding) {
-  ShapesSettings shapes;
-  shapes.size = 12;
-  shapes.regions = true;
+  ShapesSettings shapes{.size = 12, .regions = true};
   const ShapesSource source(shapes);
   PackSettings png = settings("a");
   png.format = "png";
@@ -159,8 +140,7 @@ TEST_F(Pack, AnnotationsAndMasksReadBackEqualAndTheFingerprintIgnoresSharding) {
 TEST_F(Pack, PacksAStreamAndResumesInTheMiddleOfOne) {
   const MemorySource source(make_samples(20));
   const PackResult first = pack(source, "", settings("a", 6));
-  WebDatasetSettings piped;
-  piped.path = {{"pipe:cat " + folder_ + "/a/shard-0000{0..3}.tar"}};
+  WebDatasetSettings piped{.path = {{"pipe:cat " + path("a/shard-0000{0..3}.tar")}}};
   const std::shared_ptr<Source> stream = make_webdataset(piped);
   EXPECT_EQ(pack(*stream, "", settings("whole")).fingerprint, first.fingerprint);
   struct Broken {};
@@ -194,8 +174,8 @@ TEST_F(Pack, ResumesAfterAnInterruptionWithTheSameResult) {
                         if (done == killed_at) throw std::runtime_error("killed");
                       }),
                  std::runtime_error);
-    io::write_file(folder_ + "/" + name + "/shard-00003.tar.tmp.17", "what a killed process leaves");
-    io::write_file(folder_ + "/" + name + "/shard.json.tmp.17", "and here");
+    write(name + "/shard-00003.tar.tmp.17", "what a killed process leaves");
+    write(name + "/shard.json.tmp.17", "and here");
     std::int64_t begun = -1;
     pack(source, "", settings(name), [&](std::int64_t, std::int64_t at) { begun = at; });
     EXPECT_GE(begun, killed_at - 9);
@@ -210,25 +190,25 @@ TEST_F(Pack, ResumesAfterAnInterruptionWithTheSameResult) {
 TEST_F(Pack, RefusesToMixTwoPacks) {
   const MemorySource source(make_samples(20));
   pack(source, "", settings("a"));
-  const std::string manifest = folder_ + "/a/shard.json";
+  const std::string manifest = path("a/shard.json");
   EXPECT_EQ(
-      user_error_of([&] { pack(source, "", settings("a", 8)); }),
+      error_of([&] { pack(source, "", settings("a", 8)); }),
       manifest + ": was started with samples_per_shard: 7, now 8: name another folder, or remove the shards of shard");
   PackSettings two = settings("a");
   two.max_bad_share = 0;
   two.format = "png";
-  EXPECT_EQ(user_error_of([&] { pack(source, "", two); }),
+  EXPECT_EQ(error_of([&] { pack(source, "", two); }),
             manifest +
                 ": was started with format: jpg, now png and max_bad_share: 0.1, now 0.0: name another folder, or "
                 "remove the shards of shard");
-  EXPECT_EQ(user_error_of([&] { pack(MemorySource(make_samples(21)), "", settings("a")); }),
+  EXPECT_EQ(error_of([&] { pack(MemorySource(make_samples(21)), "", settings("a")); }),
             manifest + ": was started with another source: name another folder, or remove the shards of shard");
-  std::filesystem::resize_file(folder_ + "/a/shard-00001.tar", 100);
-  EXPECT_EQ(user_error_of([&] { pack(source, "", settings("a")); }),
-            folder_ + "/a/shard-00001.tar: has another size, but " + manifest +
+  std::filesystem::resize_file(path("a/shard-00001.tar"), 100);
+  EXPECT_EQ(error_of([&] { pack(source, "", settings("a")); }),
+            path("a/shard-00001.tar") + ": has another size, but " + manifest +
                 " lists it as complete: remove all of shard and start again");
   std::filesystem::remove(manifest);
-  EXPECT_NE(user_error_of([&] { pack(source, "", settings("a")); }).find("exists already"), std::string::npos);
+  EXPECT_NE(error_of([&] { pack(source, "", settings("a")); }).find("exists already"), std::string::npos);
 }
 
 TEST_F(Pack, ShardsStayBelowBytesPerShard) {
@@ -288,8 +268,7 @@ TEST_F(Pack, DepthsAreKeptToTheMillimeter) {
   EXPECT_EQ(read.back(), 65.535F) << "the maximum of 16 bits";
   EXPECT_TRUE(packed("a")->get(1).depth.empty());
 
-  WebDatasetSettings streamed;
-  streamed.path = {{"pipe:cat " + folder_ + "/a/shard-*.tar"}};
+  WebDatasetSettings streamed{.path = {{"pipe:cat " + path("a/shard-*.tar")}}};
   const std::shared_ptr<const Source> source = make_webdataset(streamed);
   EXPECT_EQ(std::get<const StreamSource*>(source->kind())->open({.shuffle = false})->next()().depth, read);
 }
@@ -330,7 +309,7 @@ TEST_F(Pack, SummarizeAddsMissingSummaries) {
 TEST_F(Pack, TooManyBadSamplesStopThePack) {
   std::vector<Sample> samples = make_samples(200);
   for (std::size_t i = 0; i < samples.size(); i += 2) samples[i].encoded = "junk";
-  EXPECT_EQ(user_error_of([&] { pack(MemorySource(samples), "", settings("a")); }),
+  EXPECT_EQ(error_of([&] { pack(MemorySource(samples), "", settings("a")); }),
             "memory, 200 samples: 51 of the first 101 samples cannot be used (51 bad_image), more than max_bad_share "
             "0.1 allows (--max-bad-share 0.7 allows more, tessera-data inspect counts all of them); this one: sample "
             "100: expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but the bytes are text (\"junk\")");
@@ -343,9 +322,9 @@ TEST_F(Pack, TheShareOfBadSamplesIsAlsoCheckedAtTheEnd) {
       "memory, 20 samples: 3 of the 20 samples cannot be used (3 bad_image), more than max_bad_share 0.1 allows "
       "(--max-bad-share 0.2 allows more, tessera-data inspect counts all of them); the first one: sample 4: expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but the bytes are text (\"junk\")";
   const MemorySource source(samples);
-  EXPECT_EQ(user_error_of([&] { pack(source, "", settings("a")); }), text);
-  EXPECT_EQ(nlohmann::json::parse(io::read_file(folder_ + "/a/shard.json"))["complete"], false);
-  EXPECT_EQ(user_error_of([&] { pack(source, "", settings("a")); }), text) << "a resumed pack must fail in the same way";
+  EXPECT_EQ(error_of([&] { pack(source, "", settings("a")); }), text);
+  EXPECT_EQ(nlohmann::json::parse(io::read_file(path("a/shard.json")))["complete"], false);
+  EXPECT_EQ(error_of([&] { pack(source, "", settings("a")); }), text) << "a resumed pack must fail in the same way";
   PackSettings exact = settings("b");
   exact.max_bad_share = 0.15;
   EXPECT_EQ(pack(source, "", exact).samples, 17);
@@ -356,7 +335,7 @@ TEST_F(Pack, AShareOfZeroStopsAtTheFirstBadSample) {
   samples[9].encoded = "junk";
   PackSettings none = settings("a");
   none.max_bad_share = 0;
-  EXPECT_EQ(user_error_of([&] { pack(MemorySource(samples), "", none); }),
+  EXPECT_EQ(error_of([&] { pack(MemorySource(samples), "", none); }),
             "memory, 20 samples: 1 of the first 10 samples cannot be used (1 bad_image), more than max_bad_share 0 "
             "allows (--max-bad-share 0.2 allows more, tessera-data inspect counts all of them); this one: sample 9: expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but the bytes are text (\"junk\")");
 }

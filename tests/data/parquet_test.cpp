@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "src/data/formats/column_file.h"
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/data/grouped_source.h>
-#include <tessera/data/loading/loader.h>
 #include <tessera/data/packing/inspect.h>
 #include <tessera/data/source.h>
 #include <tessera/data/sources/mixture.h>
@@ -20,7 +20,6 @@
 namespace tessera {
 namespace {
 
-using test::user_error_of;
 using Captions = std::vector<std::string>;
 
 std::string table_path(const std::string& name) {
@@ -28,38 +27,23 @@ std::string table_path(const std::string& name) {
 }
 
 ParquetSettings rows_in(const std::string& name) {
-  ParquetSettings out;
-  out.path = {{table_path(name)}};
-  return out;
+  return {.path = {{table_path(name)}}};
 }
 
-class Parquet : public test::TemporaryFolder {
+class Parquet : public FolderTest {
  protected:
   void SetUp() override {
     if (!can_read_columns()) GTEST_SKIP() << "built without Arrow";
-    test::TemporaryFolder::SetUp();
   }
 };
 
-Loader rows_loader(const std::shared_ptr<const Source>& source, std::int64_t threads, const RankSlice& slice = {},
-                   const std::string& caption_choice = "random") {
-  Preprocessing small;
-  small.image_size = 8;
-  LoaderSettings settings;
-  settings.batch_size = 3;
-  settings.threads = threads;
-  settings.caption_choice = caption_choice;
-  settings.max_bad_share = 0.5;
-  return {source, std::make_shared<test::ByteTokenizer>(), small, settings, {}, 5, slice};
+Loader rows_loader(const std::shared_ptr<const Source>& source, std::int64_t threads) {
+  const LoaderSettings settings = loader_settings(concat("{batch_size: 3, threads: ", threads, ", max_bad_share: 0.5}"));
+  return {source, std::make_shared<ByteTokenizer>(), {.image_size = 8}, settings, {}, 5};
 }
 
 std::string row_error(const IndexedSource& source, std::int64_t index) {
-  try {
-    source.get(index);
-  } catch (const SampleError& error) {
-    return error.reason() + " " + error.key() + ": " + error.what();
-  }
-  return "no error";
+  return keyed_error_of([&] { source.get(index); });
 }
 
 TEST_F(Parquet, RowsHaveImagesCaptionsLabelsAndOtherColumns) {
@@ -110,7 +94,7 @@ TEST_F(Parquet, HuggingFaceTablesAndSavedFoldersHoldTheSameSamples) {
     EXPECT_EQ(other.label, i % 3);
     EXPECT_EQ(one.key, concat("features.parquet:", i));
   }
-  EXPECT_EQ(user_error_of([] { make_parquet(rows_in("splits")); }),
+  EXPECT_EQ(error_of([] { make_parquet(rows_in("splits")); }),
             concat(table_path("splits"),
                    ": holds the splits train and test: name one of them, as in path: ", table_path("splits/train")));
   EXPECT_EQ(make_parquet(rows_in("splits/test"))->size(), 2);
@@ -162,35 +146,34 @@ TEST_F(Parquet, WrongFilesAndColumnsAreReportedInOneLine) {
   ParquetSettings settings = rows_in("plain-0.parquet");
   settings.image_keys = {"picture", "meta.picture"};
   EXPECT_EQ(
-      user_error_of([&] { make_parquet(settings); }),
+      error_of([&] { make_parquet(settings); }),
       concat(table_path("plain-0.parquet"),
              ": no column has images: its columns are key, caption, texts, meta, label, width, similarity, "
              "language, uid, embedding and jpg, the image is looked for in picture and meta.picture (image_keys)"));
   settings.image_keys = {"texts"};
-  EXPECT_EQ(user_error_of([&] { make_parquet(settings); }),
+  EXPECT_EQ(error_of([&] { make_parquet(settings); }),
             concat(table_path("plain-0.parquet"),
                    ": column texts (image_keys) is of type list<element: string>; expected an image's bytes, "
                    "{bytes, path} or a file name"));
   settings = rows_in("plain-0.parquet");
   settings.text_fields = {"meta.nothing"};
-  EXPECT_TRUE(user_error_of([&] {
+  EXPECT_TRUE(error_of([&] {
                 make_parquet(settings);
               }).starts_with(concat(table_path("plain-0.parquet"), ": has no column meta.nothing (text_fields)")));
   settings = rows_in("plain-0.parquet");
   settings.path.items.push_back(table_path("features.parquet"));
-  EXPECT_EQ(user_error_of([&] { make_parquet(settings); }),
+  EXPECT_EQ(error_of([&] { make_parquet(settings); }),
             concat(table_path("features.parquet"), ": has no column jpg, unlike ", table_path("plain-0.parquet")));
-  EXPECT_TRUE(user_error_of([&] {
+  EXPECT_TRUE(error_of([&] {
                 make_parquet(rows_in("make.py"));
               }).starts_with(concat(table_path("make.py"), ": cannot be read as Parquet or Arrow: ")));
-  EXPECT_TRUE(user_error_of([&] { make_parquet(rows_in("none.parquet")); }).ends_with("none.parquet: no such file"));
-  EXPECT_TRUE(user_error_of([&] { make_parquet({}); }).starts_with("path: no file is given"));
+  EXPECT_TRUE(error_of([&] { make_parquet(rows_in("none.parquet")); }).ends_with("none.parquet: no such file"));
+  EXPECT_TRUE(error_of([&] { make_parquet({}); }).starts_with("path: no file is given"));
   const std::string whole = io::read_file(table_path("plain-0.parquet"));
   for (const std::size_t size : {3UL, 10UL, whole.size() / 2, whole.size() - 1}) {
     io::write_file(path("cut.parquet"), whole.substr(0, size));
-    ParquetSettings cut;
-    cut.path = {{path("cut.parquet")}};
-    const std::string error = user_error_of([&] { make_parquet(cut); });
+    const ParquetSettings cut{.path = {{path("cut.parquet")}}};
+    const std::string error = error_of([&] { make_parquet(cut); });
     EXPECT_TRUE(error.starts_with(path("cut.parquet") + ": cannot be read as Parquet or Arrow: ")) << error;
     EXPECT_EQ(error.find('\n'), std::string::npos);
   }
@@ -199,77 +182,25 @@ TEST_F(Parquet, WrongFilesAndColumnsAreReportedInOneLine) {
 TEST_F(Parquet, ATruncatedArrowStreamReturnsItsCompleteBatches) {
   const std::string whole = io::read_file(table_path("saved/data-00000-of-00002.arrow"));
   io::write_file(path("cut.arrow"), whole.substr(0, whole.size() - 600));
-  ParquetSettings settings;
-  settings.path = {{path("cut.arrow")}};
-  EXPECT_TRUE(user_error_of([&] { make_parquet(settings); }).ends_with(": hold no rows"))
-      << user_error_of([&] { make_parquet(settings); });
+  ParquetSettings settings{.path = {{path("cut.arrow")}}};
+  EXPECT_TRUE(error_of([&] { make_parquet(settings); }).ends_with(": hold no rows"))
+      << error_of([&] { make_parquet(settings); });
   io::write_file(path("cut.arrow"), whole.substr(0, whole.size() - 8));  // only the end mark is missing
   EXPECT_EQ(make_parquet(settings)->size(), 6);
 }
 
-TEST_F(Parquet, ReturnsEachSampleOncePerEpochFromFewOpenGroups) {
-  ParquetSettings settings = rows_in("plain-*.parquet");
-  const auto source = make_parquet(settings);
+TEST_F(Parquet, RowGroupsAreTheGroupsOfTheOrder) {
+  const auto source = make_parquet(rows_in("plain-*.parquet"));
   const auto& grouped = dynamic_cast<const GroupedSource&>(*source);
   EXPECT_EQ(grouped.group_starts(), (std::vector<std::int64_t>{0, 8, 16, 24, 32, 40}));
   EXPECT_EQ(grouped.open_groups(), 64);
-  Loader loader = rows_loader(source, 3);
-  std::vector<Captions> epochs(2);
-  for (Captions& epoch : epochs)
-    for (int i = 0; i < 13; ++i)
-      for (const std::string& key : loader.next().keys) epoch.push_back(key);
-  for (const Captions& epoch : epochs) EXPECT_EQ(std::set<std::string>(epoch.begin(), epoch.end()).size(), 39U);
-  EXPECT_NE(epochs[0], epochs[1]);
-}
-
-bool same_rows(const Batch& a, const Batch& b) {
-  return a.keys == b.keys && at::equal(a.images.at("image").pixels, b.images.at("image").pixels) &&
-         at::equal(a.texts.at("caption").ids, b.texts.at("caption").ids) && at::equal(a.labels, b.labels);
 }
 
 TEST_F(Parquet, ResumesAtTheSameSampleAnywhereWithAnyNumberOfThreads) {
   for (const char* name : {"plain-*.parquet", "damaged.parquet", "saved"}) {
-    const auto source = make_parquet(rows_in(name));
-    Loader whole = rows_loader(source, 2);
-    std::vector<DataPosition> positions;
-    std::vector<Batch> batches;
-    for (int i = 0; i < 30; ++i) {
-      positions.push_back(whole.position());
-      batches.push_back(whole.next());
-    }
-    for (const std::size_t start : {0U, 1U, 5U, 12U, 13U, 20U}) {
-      Loader resumed = rows_loader(make_parquet(rows_in(name)), 3);
-      resumed.seek(positions[start]);
-      for (std::size_t i = start; i < start + 10; ++i)
-        ASSERT_TRUE(same_rows(resumed.next(), batches[i])) << name << " from " << start << " at " << i;
-    }
+    SCOPED_TRACE(name);
+    expect_resumes([&](std::int64_t threads) { return rows_loader(make_parquet(rows_in(name)), threads); }, 30, 3, 10);
   }
-}
-
-TEST_F(Parquet, RanksShareAnEpochWithoutOverlap) {
-  const auto source = make_parquet(rows_in("plain-*.parquet"));
-  std::set<std::string> seen;
-  for (int rank = 0; rank < 4; ++rank) {
-    Loader loader = rows_loader(source, 2, {rank, 4});
-    for (int i = 0; i < 3; ++i)
-      for (const std::string& key : loader.next().keys) EXPECT_TRUE(seen.insert(key).second) << key;
-  }
-  EXPECT_EQ(seen.size(), 36U);
-}
-
-TEST_F(Parquet, WithAllCaptionsEachCaptionIsASeparatePair) {
-  ParquetSettings settings = rows_in("plain-*.parquet");
-  settings.caption_keys = {"texts"};
-  const auto source = make_parquet(settings);
-  Loader loader = rows_loader(source, 2, {}, "all");
-  EXPECT_EQ(loader.batches_per_epoch(), 26);
-  std::map<std::string, int> times;
-  for (int i = 0; i < 26; ++i)
-    for (const std::string& key : loader.next().keys) ++times[key];
-  EXPECT_EQ(times.size(), 40U);
-  int once = 0;
-  for (const auto& [key, count] : times) once += count == 1 ? 1 : 0;
-  EXPECT_LE(once, 2) << "the last two pairs do not fill a batch";
 }
 
 TEST_F(Parquet, MixesWithOtherSources) {

@@ -10,10 +10,7 @@
 namespace tessera {
 namespace {
 
-namespace fs = std::filesystem;
-using test::user_error_of;
-
-class PathPatterns : public test::TemporaryFolder {};
+class PathPatterns : public FolderTest {};
 
 TEST(Braces, ExpandInOrder) {
   EXPECT_EQ(expand_braces("a{008..011}.tar"),
@@ -22,7 +19,7 @@ TEST(Braces, ExpandInOrder) {
             (std::vector<std::string>{"x-a", "x-b", "y1-a", "y1-b", "y2-a", "y2-b"}));
   EXPECT_EQ(expand_braces("plain"), std::vector<std::string>{"plain"});
   EXPECT_EQ(expand_braces("open{1..2"), std::vector<std::string>{"open{1..2"});
-  EXPECT_EQ(user_error_of([] { expand_braces("a{5..x}.tar"); }),
+  EXPECT_EQ(error_of([] { expand_braces("a{5..x}.tar"); }),
             "a{5..x}.tar: {5..x} is not a range: expected two whole numbers or letters, for example {00000..00004}");
 }
 
@@ -43,7 +40,7 @@ TEST(Braces, ExpandLikePythonsBraceexpand) {
   EXPECT_EQ(expand_braces("{5}-{}-{a{1,2}}"), (Names{"{5}-{}-{a1}", "{5}-{}-{a2}"}));
   EXPECT_EQ(expand_braces("x{,.gz}"), (Names{"x", "x.gz"}));
   EXPECT_EQ(expand_braces("{0..9999..10}").size(), 1000U);
-  EXPECT_EQ(user_error_of([] { expand_braces("{0..9999999..9}"); }),
+  EXPECT_EQ(error_of([] { expand_braces("{0..9999999..9}"); }),
             "{0..9999999..9}: {0..9999999..9} stands for more than 1000000 names");
 }
 
@@ -57,10 +54,10 @@ TEST_F(PathPatterns, PathsMayBeListsPatternsAndFolders) {
   EXPECT_EQ(expand_paths({a}, ".tar"), a);
   EXPECT_EQ(expand_paths({{path("s")}}, ".tar"), (std::vector<std::string>{a[0], a[1], path("s/b.tar")}));
   EXPECT_EQ(expand_paths({{path("odd{1,2}.tar")}}, ".tar"), std::vector<std::string>{path("odd{1,2}.tar")});
-  EXPECT_EQ(user_error_of([&] { expand_paths({{path("s/a-{00..03}.tar")}}, ".tar"); }),
+  EXPECT_EQ(error_of([&] { expand_paths({{path("s/a-{00..03}.tar")}}, ".tar"); }),
             path("s/a-02.tar") + ": no such file (2 of the 4 files named are missing)");
-  EXPECT_EQ(user_error_of([&] { expand_paths({{path("s/c*.tar")}}, ".tar"); }), path("s/c*.tar") + ": no file matches");
-  EXPECT_EQ(user_error_of([&] { expand_paths({{"pipe:cat x"}}, ".tar"); }),
+  EXPECT_EQ(error_of([&] { expand_paths({{path("s/c*.tar")}}, ".tar"); }), path("s/c*.tar") + ": no file matches");
+  EXPECT_EQ(error_of([&] { expand_paths({{"pipe:cat x"}}, ".tar"); }),
             "pipe:cat x: commands are not supported; expected local files");
 }
 
@@ -79,12 +76,12 @@ TEST_F(PathPatterns, PathsInSettingsAreSearchedNextToTheirFileThenInTheWorkingFo
   for (const std::string same : {"pipe:cat s-00.tar", "s3://b/s-00.tar", "/x/s-00.tar"})
     EXPECT_EQ(read("'" + same + "'").items, std::vector<std::string>{same});
   const std::string where = path("yaml/a.yaml") + ":1: data.train.path: ";
-  EXPECT_EQ(user_error_of([&] { expand_paths(read("u-{0..1}.tar"), ".tar"); }),
+  EXPECT_EQ(error_of([&] { expand_paths(read("u-{0..1}.tar"), ".tar"); }),
             where + "u-0.tar: no such file in " + path("yaml") + " or " + path("work") +
                 " (2 of the 2 files named are missing)");
-  EXPECT_EQ(user_error_of([&] { expand_paths(read("'s-{01..02}.tar'"), ".tar"); }),
+  EXPECT_EQ(error_of([&] { expand_paths(read("'s-{01..02}.tar'"), ".tar"); }),
             where + path("yaml/s-02.tar") + ": no such file (1 of the 2 files named are missing)");
-  EXPECT_EQ(user_error_of([&] { expand_paths(read("'u*.tar'"), ".tar"); }),
+  EXPECT_EQ(error_of([&] { expand_paths(read("'u*.tar'"), ".tar"); }),
             where + "u*.tar: no file matches in " + path("yaml") + " or " + path("work"));
   std::filesystem::current_path(before);
 }
@@ -100,7 +97,7 @@ TEST_F(PathPatterns, AFolderOfIndicesIsResolvedLikeAPath) {
 }
 
 TEST_F(PathPatterns, RemotePathsAreRefusedWithACommandThatReadsThem) {
-  EXPECT_EQ(user_error_of([&] { expand_paths({{"s3://bucket/x.csv"}}, ".csv"); }),
+  EXPECT_EQ(error_of([&] { expand_paths({{"s3://bucket/x.csv"}}, ".csv"); }),
             "s3://bucket/x.csv: only local files can be read: copy them first and use their paths");
   for (const auto& [address, command] : std::vector<std::pair<std::string, std::string>>{
            {"s3://bucket/{00..10}.tar", "aws s3 cp s3://bucket/{00..10}.tar -"},
@@ -108,17 +105,16 @@ TEST_F(PathPatterns, RemotePathsAreRefusedWithACommandThatReadsThem) {
            {"http://host/x.tar", "curl -sfL http://host/x.tar"},
            {"https://host/x.tar?a=1&b", "curl -sfL 'https://host/x.tar?a=1&b'"},
            {"hdfs://host/x.tar", "COMMAND hdfs://host/x.tar"}}) {
-    WebDatasetSettings settings;
-    settings.path = {{address}};
-    EXPECT_EQ(user_error_of([&] { make_webdataset(settings); }),
+    WebDatasetSettings settings{.path = {{address}}};
+    EXPECT_EQ(error_of([&] { make_webdataset(settings); }),
               address +
                   ": only local files and commands can be read: copy the files first, or read them through a "
                   "command, such as path: \"pipe:" +
                   command + "\"");
   }
-  EXPECT_EQ(user_error_of([&] { expand_paths({{"file://host/x.tar"}}, ".tar"); }),
+  EXPECT_EQ(error_of([&] { expand_paths({{"file://host/x.tar"}}, ".tar"); }),
             "file://host/x.tar: is on another machine; expected file:///PATH, a local file");
-  EXPECT_EQ(user_error_of([&] { expand_paths({{"a.tar::pipe:cat x"}}, ".tar", true); }).substr(0, 10), "pipe:cat x");
+  EXPECT_EQ(error_of([&] { expand_paths({{"a.tar::pipe:cat x"}}, ".tar", true); }).substr(0, 10), "pipe:cat x");
 }
 
 TEST_F(PathPatterns, FileUrlsAreLocalPaths) {
@@ -130,15 +126,15 @@ TEST_F(PathPatterns, FileUrlsAreLocalPaths) {
     EXPECT_EQ(expand_paths({{scheme + path("s/0.tar") + "::" + scheme + path("s/1.tar")}}, ".tar"), both) << scheme;
     EXPECT_EQ(expand_paths({{scheme + path("s")}}, ".tar"), both) << scheme;
   }
-  EXPECT_EQ(user_error_of([&] { expand_paths({{"file:///no/such.tar"}}, ".tar"); }), "/no/such.tar: no such file");
+  EXPECT_EQ(error_of([&] { expand_paths({{"file:///no/such.tar"}}, ".tar"); }), "/no/such.tar: no such file");
 }
 
 TEST_F(PathPatterns, AnUnclosedBraceIsReported) {
-  EXPECT_EQ(user_error_of([&] { expand_paths({{path("a-{0..3.tar")}}, ".tar"); }),
+  EXPECT_EQ(error_of([&] { expand_paths({{path("a-{0..3.tar")}}, ".tar"); }),
             path("a-{0..3.tar") + ": no such file: its brace { is not closed");
-  EXPECT_EQ(user_error_of([&] { expand_paths({{path("{5}{*.tar")}}, ".tar"); }),
+  EXPECT_EQ(error_of([&] { expand_paths({{path("{5}{*.tar")}}, ".tar"); }),
             path("{5}{*.tar") + ": no file matches: its brace { is not closed");
-  EXPECT_EQ(user_error_of([&] { expand_paths({{path("{5}.tar")}}, ".tar"); }), path("{5}.tar") + ": no such file");
+  EXPECT_EQ(error_of([&] { expand_paths({{path("{5}.tar")}}, ".tar"); }), path("{5}.tar") + ": no such file");
   write("open{.tar", "x");
   EXPECT_EQ(expand_paths({{path("open{.tar")}}, ".tar"), std::vector<std::string>{path("open{.tar")});
 }

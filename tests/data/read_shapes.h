@@ -13,10 +13,7 @@
 namespace tessera {
 
 inline ShapesSettings shapes_settings(const std::string& split, std::int64_t size = 100000) {
-  ShapesSettings settings;
-  settings.split = split;
-  settings.size = size;
-  return settings;
+  return {.split = split, .size = size};
 }
 
 inline int index_in(const std::vector<std::string>& names, const std::string& name) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "src/data/image/image_views.h"
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/shards.h"
@@ -20,14 +21,7 @@
 namespace tessera {
 namespace {
 
-using test::make_samples;
-using test::MemorySource;
-using test::user_error_of;
 using Texts = std::vector<std::string>;
-
-LoaderSettings region_settings(const std::string& yaml) {
-  return config::read<LoaderSettings>(config::parse_yaml(yaml, "test"));
-}
 
 // Returns a black image with a white object in `box` (top, left, height, width).
 Sample with_object(std::int64_t height, std::int64_t width, const Box& box, bool encoded) {
@@ -74,7 +68,7 @@ TEST(BoxesOfViews, AreTransformedLikeTheirPixels) {
         preprocessing.resize_mode = mode;
         preprocessing.crop_pct = 0.9;
         const Needs needs{.images = {{"image", {.boxes = true}}}, .texts = {}};
-        const ImageViews views(preprocessing, region_settings(yaml), needs, 3);
+        const ImageViews views(preprocessing, loader_settings(yaml), needs, 3);
         int compared = 0;
         for (std::int64_t index = 0; index < 40; ++index) {
           const SeenBox seen = views.see(sample, {box}, index, 1).at("image").at(0);
@@ -95,7 +89,7 @@ TEST(BoxesOfViews, ReportTheVisibleShareOfTheBox) {
   Preprocessing preprocessing;  // shows the columns 20 to 80 of an image of 60 x 100
   preprocessing.image_size = 30;
   const Needs needs{.images = {{"image", {.boxes = true}}}, .texts = {}};
-  const ImageViews views(preprocessing, region_settings("{augmentation: {crop: evaluation}}"), needs, 3);
+  const ImageViews views(preprocessing, loader_settings("{augmentation: {crop: evaluation}}"), needs, 3);
   const Sample sample = with_object(60, 100, {0, 0, 1, 1}, true);
   const auto seen =
       views.see(sample, {{10, 10, 20, 20}, {0, 0, 60, 10}, {30, 40, 30, 20}, {-10, 30, 20, 200}}, 0, 0).at("image");
@@ -104,13 +98,8 @@ TEST(BoxesOfViews, ReportTheVisibleShareOfTheBox) {
   EXPECT_EQ(seen[1].visible, 0);
   EXPECT_NEAR(seen[2].visible, 1, 1e-6);
   EXPECT_NEAR(seen[3].visible, 5.0 / 7, 1e-6) << "the share of the part inside the image";
-  try {
-    views.see(sample, {{0, 100, 5, 5}}, 0, 0);
-    FAIL() << "no error";
-  } catch (const SampleError& error) {
-    EXPECT_EQ(error.reason(), "bad_box");
-    EXPECT_STREQ(error.what(), "sample a: the box [100, 0, 105, 5] is outside the image of 100 x 60 pixels");
-  }
+  EXPECT_EQ(sample_error_of([&] { views.see(sample, {{0, 100, 5, 5}}, 0, 0); }),
+            "bad_box: sample a: the box [100, 0, 105, 5] is outside the image of 100 x 60 pixels");
 }
 
 TEST(BoxesOfViews, AreRefusedIfTheAugmentationMovesObjects) {
@@ -118,10 +107,10 @@ TEST(BoxesOfViews, AreRefusedIfTheAugmentationMovesObjects) {
       without{.images = {{"image", {}}}, .texts = {}};
   for (const char* yaml :
        {"{augmentation: {auto_augment: imagenet}}", "{augmentation: {rand_augment: {operations: 2}}}"}) {
-    EXPECT_EQ(user_error_of([&] { ImageViews({}, region_settings(yaml), with, 1); }),
+    EXPECT_EQ(error_of([&] { ImageViews({}, loader_settings(yaml), with, 1); }),
               "the objective asks for the boxes of the image view image, but boxes do not follow the changes by auto_augment and "
               "rand_augment: remove both from data.loader.augmentation");
-    EXPECT_EQ(user_error_of([&] { ImageViews({}, region_settings(yaml), without, 1); }), "no error");
+    EXPECT_EQ(error_of([&] { ImageViews({}, loader_settings(yaml), without, 1); }), "no error");
   }
 }
 
@@ -145,36 +134,16 @@ std::vector<Sample> with_regions(std::int64_t count) {
 
 Loader region_loader(std::vector<Sample> samples, LoaderSettings settings, const Needs& needs,
                      const RankSlice& slice = {}) {
-  Preprocessing small;
-  small.image_size = 8;
   settings.max_bad_share = 1;
-  return {std::make_shared<MemorySource>(std::move(samples)),
-          std::make_shared<test::ByteTokenizer>(),
-          small,
-          settings,
-          needs,
-          3,
-          slice};
-}
-
-std::string region_text_at(const TowerInput& view, std::int64_t row, std::int64_t k) {
-  std::string out;
-  for (std::int64_t i = 0; i < view.lengths[row][k].item<std::int64_t>(); ++i)
-    out += static_cast<char>(view.ids[row][k][i].item<std::int64_t>());
-  return out;
-}
-
-Texts region_texts(const TowerInput& view, std::int64_t row) {
-  Texts out;
-  for (std::int64_t k = 0; k < view.ids.size(1); ++k) out.push_back(region_text_at(view, row, k));
-  return out;
+  return {std::make_shared<MemorySource>(std::move(samples)), std::make_shared<ByteTokenizer>(), {.image_size = 8}, settings,
+          needs, 3, slice};
 }
 
 const char* const kInOrder =
     "{batch_size: 3, shuffle: false, augmentation: {crop: evaluation}, boxes: {count: 2, negatives: 2}}";
 
 TEST(RegionViews, PhrasesAndNegativesBelongToTheirBox) {
-  Loader loader = region_loader(with_regions(6), region_settings(kInOrder), kRegionNeeds);
+  Loader loader = region_loader(with_regions(6), loader_settings(kInOrder), kRegionNeeds);
   const Batch first = loader.next();
   EXPECT_EQ(first.keys, (Texts{"1", "2", "3"})) << "sample 0 has no phrase with a box";
   const Boxes& boxes = first.images.at("image").boxes;
@@ -192,17 +161,13 @@ TEST(RegionViews, PhrasesAndNegativesBelongToTheirBox) {
         EXPECT_FALSE(negatives.mask[row].narrow(0, 2 * r, 2).any().item<bool>());
         continue;
       }
-      const std::int64_t k = std::stoll(region_text_at(phrases, row, r).substr(1));
+      const std::int64_t k = std::stoll(text_at(phrases, row, r).substr(1));
       // The image is 24 pixels wide and 20 + key % 5 high. The view shows its center, whose left border is rounded as in evaluation.
       const double height = 20 + static_cast<double>((row + 1) % 5);
-      const auto part = preprocessed_part(static_cast<std::int64_t>(height), 24, [] {
-        Preprocessing out;
-        out.image_size = 8;
-        return out;
-      }());
+      const auto part = preprocessed_part(static_cast<std::int64_t>(height), 24, {.image_size = 8});
       EXPECT_NEAR(corners[0].item<float>(), std::max(0.0, (4.0 * static_cast<double>(k) - part[1]) / part[3]), 1e-6);
       EXPECT_NEAR(corners[3].item<float>(), (12 - part[0]) / part[2], 1e-6);
-      const Texts of_box = {region_text_at(negatives, row, 2 * r), region_text_at(negatives, row, 2 * r + 1)};
+      const Texts of_box = {text_at(negatives, row, 2 * r), text_at(negatives, row, 2 * r + 1)};
       EXPECT_EQ(std::ranges::count(of_box, ""), 2 - std::min<std::int64_t>(2, k)) << "missing negatives must be empty";
       EXPECT_TRUE(of_box[0].empty() || of_box[0] != of_box[1]) << "no negative may repeat";
       for (const std::string& text : of_box) EXPECT_TRUE(text.empty() || text.starts_with(concat(k, "-"))) << text;
@@ -219,14 +184,14 @@ TEST(RegionViews, DependOnlyOnSeedEpochAndSampleNotOnRanksOrThreads) {
     Seen out;
     for (int rank = 0; rank < ranks; ++rank) {
       LoaderSettings settings =
-          region_settings(concat("{batch_size: ", 4 / ranks, ", threads: ", threads,
+          loader_settings(concat("{batch_size: ", 4 / ranks, ", threads: ", threads,
                                  ", boxes: {count: 2, negatives: 1}, augmentation: {scale: [0.5, 1], flip: 0.5}}"));
       Loader loader = region_loader(samples, settings, kRegionNeeds, {rank, ranks});
       for (int step = 0; step < 4; ++step) {
         const Batch batch = loader.next();
         for (std::int64_t row = 0; row < batch.size(); ++row) {
-          Texts texts = region_texts(batch.texts.at("phrases"), row);
-          for (std::string& text : region_texts(batch.texts.at("phrase_negatives"), row))
+          Texts texts = texts_of(batch.texts.at("phrases"), row);
+          for (std::string& text : texts_of(batch.texts.at("phrase_negatives"), row))
             texts.push_back(std::move(text));
           const at::Tensor corners = batch.images.at("image").boxes.corners[row].contiguous();
           out[{loader.epoch(), batch.keys[static_cast<std::size_t>(row)]}] = {
@@ -253,7 +218,7 @@ TEST(RegionViews, AnInvisibleBoxIsMaskedAndHasNoTexts) {
   samples.erase(samples.begin(), samples.begin() + 6);  // leaves one sample, whose six objects span its width of 24 pixels
   for (const char* least : {"0", "0.3", "1"}) {
     const LoaderSettings settings =
-        region_settings(concat("{batch_size: 1, shuffle: false, augmentation: {scale: [0.2, 0.3]}, boxes: {count: 6, "
+        loader_settings(concat("{batch_size: 1, shuffle: false, augmentation: {scale: [0.2, 0.3]}, boxes: {count: 6, "
                                "negatives: 1, least_visible: ",
                                least, "}}"));
     Loader loader = region_loader(samples, settings, kRegionNeeds);
@@ -276,7 +241,7 @@ TEST(RegionViews, AnInvisibleBoxIsMaskedAndHasNoTexts) {
 TEST(RegionViews, EachImageViewHasItsOwnMask) {
   const Needs needs{.images = {{"image", {.boxes = true}}, {"small", {.boxes = true}}, {"plain", {}}},
                     .texts = {{"phrases", {}}}};
-  const LoaderSettings settings = region_settings(
+  const LoaderSettings settings = loader_settings(
       "{batch_size: 4, augmentation: {crop: evaluation}, views: {small: {scale: [0.1, 0.2]}, plain: {}}, boxes: "
       "{count: 3}}");
   const Batch batch = region_loader(with_regions(8), settings, needs).next();
@@ -290,18 +255,18 @@ TEST(RegionViews, BadBoxesAreSkippedAndCountedOnlyIfBoxesAreNeeded) {
   std::vector<Sample> samples = with_regions(5);
   samples[2].bad_boxes = "regions[0].box is [1, 2]; expected [left, top, right, bottom]";
   samples[3].objects[3].box = {2, 400, 10, 4};
-  Loader loader = region_loader(samples, region_settings("{batch_size: 2, shuffle: false, boxes: {count: 2}}"),
+  Loader loader = region_loader(samples, loader_settings("{batch_size: 2, shuffle: false, boxes: {count: 2}}"),
                                 {.images = {{"image", {.boxes = true}}}, .texts = {{"phrases", {}}}});
   EXPECT_EQ(loader.next().keys, (Texts{"1", "4"}));
   EXPECT_EQ(loader.statistics().skipped, (std::map<std::string, std::int64_t>{{"bad_box", 2}, {"no_phrases", 1}}));
   Loader without =
-      region_loader(samples, region_settings("{batch_size: 5, shuffle: false}"), {.texts = {{"caption", {}}}});
+      region_loader(samples, loader_settings("{batch_size: 5, shuffle: false}"), {.texts = {{"caption", {}}}});
   EXPECT_EQ(without.next().size(), 5);
 }
 
 TEST(RegionViews, MissingSettingsAreReported) {
   const auto error = [](const std::string& yaml, const Needs& needs) {
-    return user_error_of([&] { region_loader(with_regions(4), region_settings(yaml), needs); });
+    return error_of([&] { region_loader(with_regions(4), loader_settings(yaml), needs); });
   };
   EXPECT_EQ(error("{batch_size: 2}", kRegionNeeds),
             "the objective asks for boxes of objects or their phrases, but data.loader.boxes is not set: set it, as in "
@@ -312,8 +277,8 @@ TEST(RegionViews, MissingSettingsAreReported) {
   EXPECT_EQ(error("{batch_size: 2}", {.texts = {{"negatives", {}}}}),
             "the objective asks for hard negatives of each image, but data.loader.negatives is not set: set it, as in "
             "{count: 1}");
-  const std::string missing = user_error_of([&] {
-    region_loader(make_samples(2), region_settings("{batch_size: 2, boxes: {count: 2}}"), {.texts = {{"phrases", {}}}});
+  const std::string missing = error_of([&] {
+    region_loader(make_samples(2), loader_settings("{batch_size: 2, boxes: {count: 2}}"), {.texts = {{"phrases", {}}}});
   });
   EXPECT_NE(missing.find("missing phrases; found caption, image and label"), std::string::npos) << missing;
 }
@@ -322,10 +287,8 @@ TEST(RegionViews, TrainingExamplesShowBoxesAsOutlines) {
   const auto examples = [&](const std::string& yaml, const Needs& needs) {
     std::vector<Sample> samples = with_regions(3);
     samples.erase(samples.begin(), samples.begin() + 2);
-    Preprocessing small;
-    small.image_size = 16;
-    return training_examples(std::make_shared<MemorySource>(samples), std::make_shared<test::ByteTokenizer>(), small,
-                             region_settings(yaml), needs, 1, 1);
+    return training_examples(std::make_shared<MemorySource>(samples), std::make_shared<ByteTokenizer>(), {.image_size = 16},
+                             loader_settings(yaml), needs, 1, 1);
   };
   const auto with =
       examples("{batch_size: 1, augmentation: {crop: evaluation}, boxes: {count: 2, negatives: 1}}", kRegionNeeds);
@@ -339,20 +302,20 @@ TEST(NegativesView, DrawsFromTheSamplesNegatives) {
   std::vector<Sample> samples = make_samples(3);
   samples[0].negatives = {{"swap_att", "a"}, {"", "b"}, {"", " "}, {"", "caf\xE9"}, {"add_obj", "c"}};
   samples[1].negatives = {{"", "d"}};
-  const LoaderSettings settings = region_settings("{batch_size: 3, shuffle: false, negatives: {count: 2}}");
+  const LoaderSettings settings = loader_settings("{batch_size: 3, shuffle: false, negatives: {count: 2}}");
   Loader loader = region_loader(samples, settings, {.texts = {{"negatives", {.optional = true}}}});
   std::set<Texts> seen;
   for (int epoch = 0; epoch < 30; ++epoch) {
     const TowerInput view = loader.next().texts.at("negatives");
-    Texts texts = region_texts(view, 0);
+    Texts texts = texts_of(view, 0);
     std::ranges::sort(texts);
     seen.insert(texts);
-    EXPECT_EQ(region_texts(view, 1), (Texts{"d", ""}));
-    EXPECT_EQ(region_texts(view, 2), (Texts{"", ""}));
+    EXPECT_EQ(texts_of(view, 1), (Texts{"d", ""}));
+    EXPECT_EQ(texts_of(view, 2), (Texts{"", ""}));
     EXPECT_FALSE(view.mask[2].any().item<bool>());
   }
   EXPECT_EQ(seen, (std::set<Texts>{{"a", "b"}, {"a", "c"}, {"b", "c"}})) << "no negative may repeat, be blank or be invalid";
-  Loader strict = region_loader(samples, region_settings("{batch_size: 1, shuffle: false, negatives: {count: 1}}"),
+  Loader strict = region_loader(samples, loader_settings("{batch_size: 1, shuffle: false, negatives: {count: 1}}"),
                                 {.texts = {{"negatives", {}}}});
   for (const char* key : {"0", "1", "0"}) EXPECT_EQ(strict.next().keys, Texts{key});
   EXPECT_EQ(strict.statistics().skipped, (std::map<std::string, std::int64_t>{{"no_negatives", 1}}));
@@ -363,17 +326,17 @@ TEST(NegativesView, DrawsOnlyTheListedKinds) {
   samples[0].negatives = {{"swap_att", "a"}, {"add_obj", "b"}, {"swap_obj", "c"}, {"", "d"}};
   samples[1].negatives = {{"add_obj", "e"}};
   Loader loader = region_loader(
-      samples, region_settings("{batch_size: 1, shuffle: false, negatives: {count: 3, kinds: [swap_att, swap_obj]}}"),
+      samples, loader_settings("{batch_size: 1, shuffle: false, negatives: {count: 3, kinds: [swap_att, swap_obj]}}"),
       {.texts = {{"negatives", {}}}});
   for (int epoch = 0; epoch < 2; ++epoch) {
-    Texts texts = region_texts(loader.next().texts.at("negatives"), 0);
+    Texts texts = texts_of(loader.next().texts.at("negatives"), 0);
     std::ranges::sort(texts);
     EXPECT_EQ(texts, (Texts{"", "a", "c"}));
   }
   EXPECT_EQ(loader.statistics().skipped, (std::map<std::string, std::int64_t>{{"no_negatives", 1}}));
 }
 
-class RegionFiles : public test::TemporaryFolder {
+class RegionFiles : public FolderTest {
  protected:
   RegionFiles() { write("pictures/a.png", test::encode(test::noise(20, 30, 1), ".png")); }
 };
@@ -396,9 +359,7 @@ void expect_members(const Sample& sample) {
 }
 
 TEST_F(RegionFiles, JsonLinesReadsRegionsByTheirKeys) {
-  JsonLinesSettings settings;
-  settings.path.items = {path("data.jsonl")};
-  settings.images = path("pictures");
+  JsonLinesSettings settings{.path = {{path("data.jsonl")}}, .images = path("pictures")};
   write("data.jsonl", std::string(R"({"image": "a.png", "caption": "x", )") + kMembers + "}\n");
   expect_members(make_json_lines(settings)->get(0));
   settings.negatives_key = settings.regions_key = "other";
@@ -411,8 +372,7 @@ TEST_F(RegionFiles, WebDatasetRegionsAreReadAndPackedAgain) {
   tar.add("k.png", test::encode(test::noise(20, 30, 1), ".png"));
   tar.add("k.json", std::string(R"({"caption": "x", )") + kMembers + "}");
   tar.finish();
-  WebDatasetSettings settings;
-  settings.path.items = {path("a.tar")};
+  WebDatasetSettings settings{.path = {{path("a.tar")}}};
   const auto source = indexed(make_webdataset(settings));
   expect_members(source->get(0));
   write_shards(*source, {.folder = path("packed"), .name = "train"});
@@ -421,9 +381,7 @@ TEST_F(RegionFiles, WebDatasetRegionsAreReadAndPackedAgain) {
 }
 
 TEST_F(RegionFiles, InvalidBoxesAreRecordedInTheSample) {
-  JsonLinesSettings settings;
-  settings.path.items = {path("data.jsonl")};
-  settings.images = path("pictures");
+  JsonLinesSettings settings{.path = {{path("data.jsonl")}}, .images = path("pictures")};
   for (const auto& [box, shown] : std::map<std::string, std::string>{{"[5, 5, 2, 9]", "[5,5,2,9]"},
                                                                      {"[1, 2, 3]", "[1,2,3]"},
                                                                      {"[0, 0, 1e300, 4]", "[0,0,1e+300,4]"},

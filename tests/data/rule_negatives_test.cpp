@@ -88,7 +88,7 @@ TEST(NegativeRules, LimitEachKindAndDependOnlyOnTheSeed) {
 
 TEST(NegativeRules, MistakesInALexiconAreReportedWithTheirLine) {
   const auto error = [](const std::string& text) {
-    return test::user_error_of([&] { NegativeRules(text, "words.txt"); });
+    return error_of([&] { NegativeRules(text, "words.txt"); });
   };
   EXPECT_EQ(
       error("att color: red | blue\nnoun a: x | y\n"),

@@ -10,10 +10,8 @@ namespace tessera {
 namespace {
 
 using Bytes = std::vector<std::uint8_t>;
-using test::sample_error_of;
-using test::user_error_of;
 
-class SegmentationFolder : public test::TemporaryFolder {
+class SegmentationFolder : public FolderTest {
  protected:
   SegmentationFolder() {
     settings.path = folder_.string();
@@ -29,7 +27,7 @@ class SegmentationFolder : public test::TemporaryFolder {
   }
   Bytes mask_of_a() const { return make_segmentation_folder(settings)->get(0).mask; }
   std::string error() const {
-    return user_error_of([&] { make_segmentation_folder(settings); });
+    return error_of([&] { make_segmentation_folder(settings); });
   }
 
   SegmentationFolderSettings settings;

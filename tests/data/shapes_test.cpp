@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/data/read_shapes.h"
+#include "tests/support/error_of.h"
 #include <tessera/data/shapes/shapes.h>
 
 namespace tessera {
@@ -361,14 +362,12 @@ TEST(Shapes, TheVocabularyIsSmall) {
   EXPECT_LE(words.size(), 70U);
 }
 
+std::shared_ptr<Source> made_from(const std::string& yaml) {
+  return sources().make(config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "a.yaml"), "data", {}), "data");
+}
+
 void expect_error(const std::string& yaml, const std::string& message) {
-  try {
-    const config::Node node = config::parse_yaml(yaml, "a.yaml");
-    sources().make(config::Value<config::ModuleSettings>::read(node, "data", {}), "data");
-    FAIL() << "no error for " << yaml;
-  } catch (const UserError& error) {
-    EXPECT_STREQ(error.what(), message.c_str());
-  }
+  EXPECT_EQ(error_of([&] { made_from(yaml); }), message) << yaml;
 }
 
 TEST(Shapes, WrongSettingsAreNamed) {
@@ -390,9 +389,7 @@ TEST(Shapes, WrongSettingsAreNamed) {
 }
 
 TEST(Shapes, TheRegistryMakesIt) {
-  const config::Node node = config::parse_yaml("{name: shapes, split: test, size: 12}", "a.yaml");
-  const std::shared_ptr<const IndexedSource> source =
-      indexed(sources().make(config::Value<config::ModuleSettings>::read(node, "data", {}), "data"));
+  const std::shared_ptr<const IndexedSource> source = indexed(made_from("{name: shapes, split: test, size: 12}"));
   EXPECT_EQ(source->size(), 12);
   EXPECT_EQ(source->describe(), "shapes test, 12 samples");
   EXPECT_EQ(source->get(3).key, "test_00000003");

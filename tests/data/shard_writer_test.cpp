@@ -10,7 +10,8 @@
 #include <opencv2/imgcodecs.hpp>
 
 #include "tests/data/pictures.h"
-#include <tessera/base/error.h>
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
 #include <tessera/data/packing/contact_sheet.h>
 #include <tessera/data/packing/pack.h>
 #include <tessera/data/image/encode.h>
@@ -22,20 +23,7 @@
 namespace tessera {
 namespace {
 
-class ShardWriter : public ::testing::Test {
- protected:
-  void SetUp() override {
-    const std::string pattern = (std::filesystem::temp_directory_path() / "tessera_shards_XXXXXX").string();
-    std::vector<char> name(pattern.begin(), pattern.end());
-    name.push_back('\0');
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name.data();
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  std::string path(const std::string& file) const { return folder_ + "/" + file; }
-
-  std::string folder_;
-};
+class ShardWriter : public FolderTest {};
 
 // Returns the name and content of each member, read at the offsets of the ustar format. Checks the headers' checksums.
 std::vector<std::pair<std::string, std::string>> read_tar(const std::string& tar) {
@@ -55,9 +43,7 @@ std::vector<std::pair<std::string, std::string>> read_tar(const std::string& tar
 }
 
 TEST_F(ShardWriter, ShardsHoldAllFieldsAndDoNotDependOnThreads) {
-  ShapesSettings shapes;
-  shapes.size = 25;
-  shapes.regions = true;
+  ShapesSettings shapes{.size = 25, .regions = true};
   const ShapesSource source(shapes);
   PackSettings settings{.folder = path("one"), .name = "train", .samples_per_shard = 10, .format = "png"};
   const std::vector<std::string> paths = pack(source, "", settings).shards;

@@ -1,22 +1,11 @@
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <unistd.h>
-
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "src/data/image/sample_picture.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/shards.h"
-#include <tessera/base/log.h>
-#include <tessera/data/formats/paths.h>
 #include <tessera/data/image/transforms.h>
-#include <tessera/data/loading/loader.h>
 #include <tessera/data/shapes/shapes.h>
-#include <tessera/data/sources/image_folder.h>
 #include <tessera/data/sources/webdataset/webdataset.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/tar.h>
@@ -24,16 +13,12 @@
 namespace tessera {
 namespace {
 
-namespace fs = std::filesystem;
 using test::noise_png;
-using test::user_error_of;
 
-class Sources : public test::TemporaryFolder {
+class Sources : public FolderTest {
  protected:
   WebDatasetSettings at_path(const std::string& name) const {
-    WebDatasetSettings settings;
-    settings.path = {{path(name)}};
-    return settings;
+    return {.path = {{path(name)}}};
   }
 };
 
@@ -110,9 +95,7 @@ TEST_F(Sources, WebDatasetReadsEveryKindOfMember) {
 }
 
 TEST_F(Sources, AShardOfShapesReadsBackEqual) {
-  ShapesSettings shapes;
-  shapes.size = 5;
-  shapes.regions = true;
+  ShapesSettings shapes{.size = 5, .regions = true};
   const ShapesSource original(shapes);
   write_shards(original, {.folder = path("shapes")});
   const auto source = indexed(make_webdataset(at_path("shapes")));
@@ -159,7 +142,7 @@ TEST_F(Sources, ATruncatedShardReturnsItsCompleteSamples) {
   EXPECT_EQ(index.problem, "the archive ends in the middle of d/002.png");
   EXPECT_EQ(index.problem_offset, last);
   write("cut.tar", whole.substr(0, 600));
-  EXPECT_EQ(user_error_of([&] { make_webdataset(at_path("cut.tar")); }),
+  EXPECT_EQ(error_of([&] { make_webdataset(at_path("cut.tar")); }),
             path("cut.tar") + ": holds no samples (files named KEY.jpg, KEY.txt, ...); " + path("cut.tar") +
                 ": the archive ends in the middle of d/000.png (byte 0); its 0 complete samples are used");
 }
@@ -171,39 +154,20 @@ TEST_F(Sources, DamagedAndForeignFilesAreReported) {
   EXPECT_EQ(make_webdataset(at_path("damaged.tar"))->size(), 1)
       << "d/001 lost its caption, and everything after it is unreliable";
   write("text.tar", "hello, this is no archive" + std::string(600, 'x'));
-  EXPECT_EQ(user_error_of([&] { make_webdataset(at_path("text.tar")); }),
+  EXPECT_EQ(error_of([&] { make_webdataset(at_path("text.tar")); }),
             path("text.tar") + ": is not a tar archive (its first header's checksum is wrong)");
   write("zipped.tar", std::string("\x1F\x8B\x08\0", 4) + std::string(600, 'x'));
-  EXPECT_EQ(user_error_of([&] { make_webdataset(at_path("zipped.tar")); }),
+  EXPECT_EQ(error_of([&] { make_webdataset(at_path("zipped.tar")); }),
             path("zipped.tar") + ": is compressed with gzip; expected an uncompressed tar: decompress it first");
-  EXPECT_EQ(user_error_of([&] { make_webdataset(at_path("none.tar")); }), path("none.tar") + ": no such file");
+  EXPECT_EQ(error_of([&] { make_webdataset(at_path("none.tar")); }), path("none.tar") + ": no such file");
   write("empty.tar", "");
-  EXPECT_NE(user_error_of([&] { make_webdataset(at_path("empty.tar")); }).find("holds no samples"), std::string::npos);
+  EXPECT_NE(error_of([&] { make_webdataset(at_path("empty.tar")); }).find("holds no samples"), std::string::npos);
   write("texts.tar", tar_member("a.txt", "x") + tar_member("a.jpeg2", "x") + tar_end);
   EXPECT_EQ(
-      user_error_of([&] { make_webdataset(at_path("texts.tar")); }),
+      error_of([&] { make_webdataset(at_path("texts.tar")); }),
       path("texts.tar") +
           ": no sample has an image: the members found are jpeg2 and txt, the image is looked for in jpg, jpeg, "
           "png, webp, gif, bmp, tif and tiff (image_keys)");
-}
-
-TEST_F(Sources, RandomDamageNeverCrashesTheIndex) {
-  const std::string whole =
-      three_samples() + tar_member("././@PaxHeader", "19 path=abcdefgh.x\n", 'x') + tar_member("p", "q") + tar_end;
-  Random random(3, Purpose::shapes);
-  for (int round = 0; round < 300; ++round) {
-    std::string damaged =
-        whole.substr(0, static_cast<std::size_t>(random.below(static_cast<std::int64_t>(whole.size()))));
-    for (int i = 0; i < 5 && !damaged.empty(); ++i)
-      damaged[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(damaged.size())))] =
-          static_cast<char>(random.next());
-    write("fuzz.tar", damaged);
-    try {
-      for (const io::TarMember& member : io::index_tar(path("fuzz.tar")).members)
-        ASSERT_LE(member.offset + member.size, damaged.size());
-    } catch (const UserError&) {
-    }
-  }
 }
 
 TEST_F(Sources, RepeatedAndScatteredKeysLoseNoSamples) {
@@ -223,34 +187,22 @@ TEST_F(Sources, ErrorsOfBadMembersNameShardAndKey) {
   write("a.tar", tar_member("good.png", noise_png(1)) + tar_member("a.txt", "no picture") + tar_member("b.png", "") +
                      tar_member("c.png", noise_png(1)) + tar_member("c.cls", "12x") + tar_end);
   const auto source = indexed(make_webdataset(at_path("a.tar")));
-  const auto error_of = [&](std::int64_t index) {
-    try {
+  const auto error = [&](std::int64_t index) {
+    return sample_error_of([&] {
       Sample sample = source->get(index);
       take_image(sample);
-    } catch (const SampleError& error) {
-      return error.reason() + ": " + error.what();
-    }
-    return std::string("no error");
+    });
   };
-  EXPECT_EQ(error_of(0), "no error");
-  EXPECT_EQ(error_of(1), "no_image: " + path("a.tar") +
+  EXPECT_EQ(error(0), "no error");
+  EXPECT_EQ(error(1), "no_image: " + path("a.tar") +
                              ": sample a: has no image; expected one of the members jpg, jpeg, png, webp, gif, bmp, tif and tiff");
-  EXPECT_EQ(error_of(2), "empty_image: " + path("a.tar") + ": sample b: the image has 0 bytes");
-  EXPECT_EQ(error_of(3), "no error");
+  EXPECT_EQ(error(2), "empty_image: " + path("a.tar") + ": sample b: the image has 0 bytes");
+  EXPECT_EQ(error(3), "no error");
   EXPECT_EQ(source->get(3).class_name, "12x") << "without a file of classes the name is kept";
   io::write_file(path("classes.txt"), "cat\ndog\n");
-  EXPECT_THROW(
-      {
-        try {
-          indexed(make_webdataset(at_path("a.tar")))->get(3);
-        } catch (const SampleError& error) {
-          EXPECT_EQ(std::string(error.what()),
-                    path("a.tar") + ": sample c: its class \"12x\" (label_keys) is neither an index nor a name in the "
-                                    "file of classes (classes)");
-          throw;
-        }
-      },
-      SampleError);
+  EXPECT_EQ(error_of<SampleError>([&] { indexed(make_webdataset(at_path("a.tar")))->get(3); }),
+            path("a.tar") +
+                ": sample c: its class \"12x\" (label_keys) is neither an index nor a name in the file of classes (classes)");
 }
 
 // Expects the three samples that another program wrote, with the keys `prefix` + "000" to "002".
@@ -341,19 +293,6 @@ TEST_F(Sources, ReadsLongNamesWrittenByPython) {
   }
 }
 
-TEST_F(Sources, ReadsShardsWrittenByTheWebDatasetLibrary) {
-  const char* python = std::getenv("TESSERA_PYTHON");
-  const std::string interpreter = python != nullptr ? python : "python3";
-  if (!shell(interpreter + " -c 'import webdataset'"))
-    GTEST_SKIP() << "no Python with webdataset here (TESSERA_PYTHON names one)";
-  for (int i = 0; i < 3; ++i) write("p" + std::to_string(i), noise_png(i));
-  write("make.py", "import webdataset as w\ns = w.TarWriter('" + path("w.tar") +
-                       "')\nfor k in range(3): s.write({'__key__': 'x/00%d' % k, 'png': open('" + path("p") +
-                       "%d' % k, 'rb').read(), 'txt': 'caption %d' % k, 'cls': k, 'json': {'a': 1}})\ns.close()\n");
-  ASSERT_TRUE(shell(interpreter + " " + path("make.py")));
-  expect_long_names(*indexed(make_webdataset(at_path("w.tar"))), "x/");
-}
-
 TEST_F(Sources, AreCreatedByNameFromYaml) {
   write("a.tar", three_samples() + tar_end);
   const auto choice = config::Value<config::ModuleSettings>::read(
@@ -361,47 +300,8 @@ TEST_F(Sources, AreCreatedByNameFromYaml) {
   EXPECT_EQ(sources().make(choice, "data.train")->size(), 3);
   const auto wrong =
       config::Value<config::ModuleSettings>::read(config::parse_yaml("{name: webdataset, pth: x}", "c.yaml"), "data.train", {});
-  EXPECT_EQ(user_error_of([&] { sources().resolve(wrong, "data.train"); }),
+  EXPECT_EQ(error_of([&] { sources().resolve(wrong, "data.train"); }),
             "c.yaml:1: data.train.pth: unknown key: did you mean path?");
-}
-
-TEST_F(Sources, TheLoaderSkipsTheCorruptSamplesOfATar) {
-  std::string tar;
-  for (int i = 0; i < 40; ++i) {
-    const std::string key = std::to_string(i);
-    const std::string picture = i == 5 ? "" : i == 6 ? "plain text" : noise_png(i);
-    const std::string caption = i == 7 ? "" : i == 8 ? "caf\xE9" : "caption " + key;
-    tar += tar_member(key + ".png", picture);
-    if (i != 9) tar += tar_member(key + ".txt", caption);
-  }
-  write("a.tar", tar.substr(0, tar.size() - 200));  // the last caption is truncated
-  LoaderSettings settings;
-  settings.batch_size = 34;
-  settings.max_bad_share = 0.5;
-  Preprocessing small;
-  small.image_size = 8;
-  Loader loader(make_webdataset(at_path("a.tar")), std::make_shared<test::ByteTokenizer>(), small, settings, {}, 1);
-  EXPECT_EQ(loader.next().size(), 34);
-  loader.next();
-  std::map<std::string, std::int64_t> skipped = loader.statistics().skipped;
-  EXPECT_EQ(loader.statistics().samples, 68);
-  for (const char* reason : {"empty_image", "bad_image", "not_utf8"}) EXPECT_GE(skipped[reason], 1) << reason;
-  EXPECT_GE(skipped["no_caption"], 2);
-}
-
-TEST(RealData, Cifar10ShardsAreReadCompletely) {
-  const std::string folder = std::string(TESSERA_SOURCE_DIR) + "/../shared/data/cifar10";
-  if (!fs::exists(folder)) GTEST_SKIP() << "no CIFAR-10 shards at " << folder;
-  WebDatasetSettings settings;
-  settings.path = {{folder + "/train-{00000..00004}.tar"}};
-  settings.index_cache = "off";
-  const auto source = indexed(make_webdataset(settings));
-  EXPECT_EQ(source->size(), 5000);
-  EXPECT_EQ(source->class_names().size(), 10U);
-  const Sample sample = source->get(4999);
-  EXPECT_EQ(decode_image(sample.encoded).height, 32);
-  EXPECT_GE(sample.label, 0);
-  EXPECT_EQ(sample.captions.size(), 1U);
 }
 
 }  // namespace

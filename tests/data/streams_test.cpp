@@ -10,10 +10,10 @@
 
 #include "src/data/loading/stream_reader.h"
 #include "src/data/sources/webdataset/shard_stream.h"
+#include "tests/data/batches.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/base/log.h>
-#include <tessera/data/loading/loader.h>
 #include <tessera/data/sources/mixture.h>
 #include <tessera/data/sources/webdataset/webdataset.h>
 #include <tessera/io/tar_writer.h>
@@ -21,10 +21,9 @@
 namespace tessera {
 namespace {
 
-using test::user_error_of;
 using Keys = std::vector<std::string>;
 
-class Streams : public test::TemporaryFolder {
+class Streams : public FolderTest {
  protected:
   static constexpr int kEach = 12;
 
@@ -45,8 +44,7 @@ class Streams : public test::TemporaryFolder {
 
   // Returns settings that read all shards through cat.
   WebDatasetSettings piped(int count) const {
-    WebDatasetSettings settings;
-    settings.path = {{"pipe:cat " + path("s{0.." + std::to_string(count - 1) + "}.tar")}};
+    WebDatasetSettings settings{.path = {{"pipe:cat " + path("s{0.." + std::to_string(count - 1) + "}.tar")}}};
     settings.stream.buffer = 10;
     settings.stream.retries = 0;
     return settings;
@@ -84,13 +82,9 @@ class Streams : public test::TemporaryFolder {
 
   static Loader loader_of(const std::shared_ptr<const Source>& source, std::int64_t batch_size, std::int64_t threads,
                           const RankSlice& shard = {}, bool shuffle = true) {
-    LoaderSettings settings;
+    LoaderSettings settings = loader_settings(concat("{batch_size: ", batch_size, ", threads: ", threads, "}"));
     settings.shuffle = shuffle;
-    settings.batch_size = batch_size;
-    settings.threads = threads;
-    Preprocessing small;
-    small.image_size = 8;
-    return {source, std::make_shared<test::ByteTokenizer>(), small, settings, {}, 5, shard};
+    return {source, std::make_shared<ByteTokenizer>(), {.image_size = 8}, settings, {}, 5, shard};
   }
 
   static Keys loaded(Loader& loader, int batches) {
@@ -111,7 +105,7 @@ TEST_F(Streams, ReturnTheSamplesOfTheTars) {
   const Sample sample = source->open({.shuffle = false})->next()();
   EXPECT_EQ(sample.captions, Keys{"caption 0"});
   EXPECT_EQ(sample.encoded, test::encode(test::noise(8, 9, 1), ".png"));
-  EXPECT_TRUE(user_error_of([&] { indexed(*source); }).ends_with("use local, uncompressed tar files"));
+  EXPECT_TRUE(error_of([&] { indexed(*source); }).ends_with("use local, uncompressed tar files"));
 }
 
 TEST_F(Streams, ScatteredMembersOfAKeyBecomeSeparateSamplesAndAreReported) {
@@ -136,8 +130,7 @@ TEST_F(Streams, CompressedTarsAreReadLikePlainOnes) {
   write_stream_shards(1);
   ASSERT_TRUE(shell("cd " + path("") + " && gzip -k s0.tar && cp s0.tar.gz t.tgz && bzip2 -k s0.tar"));
   for (const char* name : {"s0.tar.gz", "t.tgz", "s0.tar.bz2"}) {
-    WebDatasetSettings settings;
-    settings.path = {{path(name)}};
+    WebDatasetSettings settings{.path = {{path(name)}}};
     const auto source = stream_of(settings);
     EXPECT_EQ(source->size(), kEach);
     EXPECT_EQ(take_keys(*source, {.shuffle = false}, kEach), numbers(kEach)) << name;
@@ -184,7 +177,7 @@ TEST_F(Streams, AreDividedAmongProcessesByFile) {
   }
   EXPECT_EQ(ordered(all), numbers(5 * kEach));
   EXPECT_TRUE(
-      user_error_of([&] {
+      error_of([&] {
         StreamReader(source, 1, true, {0, 6});
       })
           .ends_with("5 streams cannot be split over 6 processes: each needs at least one; write more shards, "
@@ -205,14 +198,7 @@ TEST_F(Streams, LoaderReturnsTheSameBatchesWithAnyNumberOfThreads) {
 TEST_F(Streams, LoaderResumesExactly) {
   write_stream_shards(3);
   const auto source = stream_of(piped(3));
-  Loader whole = loader_of(source, 5, 2);
-  loaded(whole, 9);
-  const DataPosition position = whole.position();
-  EXPECT_EQ(position.epoch, 1);
-  const Keys rest = loaded(whole, 9);
-  Loader resumed = loader_of(source, 5, 3);
-  resumed.seek(position);
-  EXPECT_EQ(loaded(resumed, 9), rest);
+  expect_resumes([&](std::int64_t threads) { return loader_of(source, 5, threads); }, 18, 3, 9);
 }
 
 TEST_F(Streams, ProcessesWithFewerFilesReturnAsManyBatches) {
@@ -226,8 +212,7 @@ TEST_F(Streams, ProcessesWithFewerFilesReturnAsManyBatches) {
     loader.next();
     EXPECT_EQ(loader.epoch(), 1);
   }
-  EXPECT_NE(user_error_of([&] { loader_of(source, 40, 1); }).find("fewer samples than one batch of 40"),
-            std::string::npos);
+  EXPECT_NE(error_of([&] { loader_of(source, 40, 1); }).find("fewer samples than one batch of 40"), std::string::npos);
 }
 
 // The end of the stream shows that the last sample is complete. If the command fails, that sample is not returned, which leaves 11.
@@ -236,27 +221,27 @@ TEST_F(Streams, AFailingCommandIsReportedAfterItsRetries) {
   WebDatasetSettings settings = command("cat " + path("s0.tar") + "; exit 3");
   const auto all = [&] { return take_keys(*stream_of(settings), {.shuffle = false}, kEach + 1); };
   const std::string what = "pipe:cat " + path("s0.tar") + "; exit 3: ended with exit code 3 (after 11 samples)";
-  EXPECT_EQ(user_error_of(all), what + "; set stream.on_failure: skip to continue with the next shard");
+  EXPECT_EQ(error_of(all), what + "; set stream.on_failure: skip to continue with the next shard");
   settings.stream.retries = 1;
-  EXPECT_EQ(user_error_of(all), what + ", 2 times; set stream.on_failure: skip to continue with the next shard");
+  EXPECT_EQ(error_of(all), what + ", 2 times; set stream.on_failure: skip to continue with the next shard");
   settings = command("exit 127");
   EXPECT_EQ(
-      user_error_of(all),
+      error_of(all),
       "pipe:exit 127: ended with exit code 127 (after 0 samples); set stream.on_failure: skip to continue with the next "
       "shard");
   settings = command("kill -9 $$");
-  EXPECT_NE(user_error_of(all).find("was ended by signal 9"), std::string::npos);
+  EXPECT_NE(error_of(all).find("was ended by signal 9"), std::string::npos);
   settings = command("true");
-  EXPECT_NE(user_error_of(all).find("has 0 bytes, which are not a tar archive"), std::string::npos);
+  EXPECT_NE(error_of(all).find("has 0 bytes, which are not a tar archive"), std::string::npos);
   settings = command("echo hello");
-  EXPECT_NE(user_error_of(all).find("has 6 bytes, which are not a tar archive"), std::string::npos);
+  EXPECT_NE(error_of(all).find("has 6 bytes, which are not a tar archive"), std::string::npos);
 }
 
 TEST_F(Streams, AStallingCommandIsReported) {
   write_stream_shards(1);
   WebDatasetSettings settings = command("head -c 20000 " + path("s0.tar") + "; sleep 60");
   settings.stream.timeout = 2;  // long enough for the shell to start on a busy machine
-  const std::string error = user_error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach); });
+  const std::string error = error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach); });
   EXPECT_NE(error.find("sleep 60: wrote no output for 2 s (after 3 samples)"), std::string::npos) << error;
 }
 
@@ -293,7 +278,7 @@ TEST_F(Streams, TruncatedAndDamagedFilesAreReported) {
   for (const char* name : {"cut.tar.gz", "bad.tar.gz"}) {
     WebDatasetSettings settings = command("");
     settings.path = {{path(name)}};
-    const std::string error = user_error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach); });
+    const std::string error = error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach); });
     EXPECT_TRUE(error.starts_with(path(name) + ": ")) << error;
   }
 }
@@ -306,7 +291,7 @@ TEST_F(Streams, ChecksumsOfGzipAreVerified) {
   write("other.tar.gz", bytes);
   WebDatasetSettings settings = command("");
   settings.path = {{path("other.tar.gz")}};
-  EXPECT_NE(user_error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach + 1); })
+  EXPECT_NE(error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach + 1); })
                 .find("cannot be decompressed: gzip: incorrect data check"),
             std::string::npos);
 }
@@ -319,7 +304,7 @@ TEST_F(Streams, GzipFilesOfSeveralMembersAreReadCompletely) {
   settings.path = {{path("m.tar.gz")}};
   EXPECT_EQ(take_keys(*stream_of(settings), {.shuffle = false}, kEach), numbers(kEach));
   ASSERT_TRUE(shell("cd " + path("") + " && printf more >> m.tar.gz"));
-  EXPECT_NE(user_error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach + 1); })
+  EXPECT_NE(error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach + 1); })
                 .find("gzip: more bytes follow its end"),
             std::string::npos);
 }
@@ -333,9 +318,7 @@ TEST_F(Streams, ALoaderCanBeDestroyedWhileItsCommandStalls) {
 
 TEST_F(Streams, EvaluationReadsAStreamOnceInOrder) {
   write_stream_shards(2);
-  Preprocessing small;
-  small.image_size = 8;
-  EvaluationReader reader(stream_of(piped(2)), small, 7, 3);
+  EvaluationReader reader(stream_of(piped(2)), {.image_size = 8}, 7, 3);
   Keys keys;
   for (auto samples = reader.next(); !samples.empty(); samples = reader.next())
     for (const EvaluationSample& sample : samples) keys.push_back(sample.sample.key);
@@ -347,7 +330,7 @@ TEST_F(Streams, CannotBeMixed) {
   MixtureComponentSettings component;
   component.source.name = "webdataset";
   component.source.settings = config::parse_yaml("{path: 'pipe:cat " + path("s0.tar") + "'}", "c.yaml");
-  const std::string error = user_error_of([&] { make_mixture({"concat", {component}}); });
+  const std::string error = error_of([&] { make_mixture({"concat", {component}}); });
   EXPECT_TRUE(error.starts_with("mixture: source webdataset (webdataset pipe:cat ")) << error;
   EXPECT_TRUE(error.ends_with("streams cannot be mixed: use local, uncompressed tar files")) << error;
 }
@@ -357,8 +340,7 @@ TEST_F(Streams, TheSampleCountOfACompressedTarIsCached) {
   ASSERT_TRUE(shell("gzip " + path("s0.tar")));
   std::filesystem::last_write_time(path("s0.tar.gz"),
                                    std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
-  WebDatasetSettings settings;
-  settings.path = {{path("s0.tar.gz")}};
+  WebDatasetSettings settings{.path = {{path("s0.tar.gz")}}};
   stream_of(settings);
   EXPECT_TRUE(std::filesystem::exists(path("s0.tar.gz.index")));
   EXPECT_EQ(stream_of(settings)->size(), kEach);

@@ -1,52 +1,42 @@
 #pragma once
-// A fixture that gives each test its own folder.
 
+#include <concepts>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
-#include <unistd.h>
 
-#include <gtest/gtest.h>
-
+#include "tests/support/temporary_folder.h"
 #include <tessera/data/source.h>
 
-namespace tessera::test {
+namespace tessera {
 
-class TemporaryFolder : public ::testing::Test {
- protected:
-  TemporaryFolder()
-      : folder_(std::filesystem::temp_directory_path() /
-                ("tessera_data_" + std::to_string(::getpid()) + "_" +
-                 ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  ~TemporaryFolder() override {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
-  }
+/// Runs a shell command and returns whether it succeeded.
+inline bool shell(const std::string& command) {
+  return std::system((command + " 2>/dev/null").c_str()) == 0;
+}
 
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-
-  void write(const std::string& name, const std::string& content) const {
-    std::filesystem::create_directories(std::filesystem::path(path(name)).parent_path());
-    std::ofstream(path(name), std::ios::binary) << content;
-  }
-
-  static bool shell(const std::string& command) { return std::system((command + " 2>/dev/null").c_str()) == 0; }
-
-  std::filesystem::path folder_;
-};
-
-/// Returns the reason and text of the SampleError that get(index) throws, as "REASON: TEXT", or "no error".
-inline std::string sample_error_of(const IndexedSource& source, std::int64_t index) {
+/// Returns the SampleError that `body` throws as "REASON KEY: TEXT", or "no error".
+template <std::invocable Body>
+std::string keyed_error_of(Body&& body) {
   try {
-    source.get(index);
+    body();
+  } catch (const SampleError& error) {
+    return error.reason() + " " + error.key() + ": " + error.what();
+  }
+  return "no error";
+}
+
+/// Returns the reason and text of the SampleError that `body` throws, as "REASON: TEXT", or "no error".
+template <std::invocable Body>
+std::string sample_error_of(Body&& body) {
+  try {
+    body();
   } catch (const SampleError& error) {
     return error.reason() + ": " + error.what();
   }
   return "no error";
 }
+inline std::string sample_error_of(const IndexedSource& source, std::int64_t index) {
+  return sample_error_of([&] { source.get(index); });
+}
 
-}  // namespace tessera::test
+}  // namespace tessera

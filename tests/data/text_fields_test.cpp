@@ -14,8 +14,6 @@
 namespace tessera {
 namespace {
 
-using test::sample_error_of;
-using test::user_error_of;
 using Texts = std::vector<std::string>;
 
 const std::string kItem =
@@ -33,17 +31,14 @@ void expect_fields(const Sample& sample) {
   EXPECT_TRUE(sample.texts[2].is_list);
 }
 
-class TextFields : public test::TemporaryFolder {
+class TextFields : public FolderTest {
  protected:
   TextFields() { write("a.png", picture_); }
 
   std::shared_ptr<const IndexedSource> json_lines(const std::string& lines, const Texts& caption_key) const {
     write("data.jsonl", lines);
-    JsonLinesSettings settings;
-    settings.path.items = {path("data.jsonl")};
-    settings.images = path("");
-    settings.caption_key = caption_key;
-    settings.text_fields = kNames;
+    JsonLinesSettings settings{.path = {{path("data.jsonl")}}, .images = path(""), .caption_key = caption_key,
+                               .text_fields = kNames};
     return make_json_lines(settings);
   }
 
@@ -54,10 +49,7 @@ class TextFields : public test::TemporaryFolder {
       tar.add(key + ".json", json);
     }
     tar.finish();
-    WebDatasetSettings settings;
-    settings.path = {{path("a.tar")}};
-    settings.index_cache = "off";
-    settings.text_fields = kNames;
+    WebDatasetSettings settings{.path = {{path("a.tar")}}, .text_fields = kNames, .index_cache = "off"};
     return indexed(make_webdataset(settings));
   }
 
@@ -88,12 +80,8 @@ TEST_F(TextFields, AreReadFromTheJsonMembersOfAShard) {
 
 TEST_F(TextFields, AreReadFromTheColumnsOfATable) {
   write("data.csv", "image,raw_caption,long\na.png,a dog,\"A dog. It\nruns.\"\na.png,a cat, \n");
-  CsvSettings settings;
-  settings.path.items = {path("data.csv")};
-  settings.separator = "comma";
-  settings.image_key = "image";
-  settings.caption_key = {};
-  settings.text_fields = {"long", "raw_caption"};
+  CsvSettings settings{.path = {{path("data.csv")}}, .separator = "comma", .image_key = "image", .caption_key = {},
+                       .text_fields = {"long", "raw_caption"}};
   const auto source = make_csv(settings);
   EXPECT_EQ(source->get(0).texts[0].texts, Texts{"A dog. It\nruns."});
   EXPECT_EQ(source->get(0).captions, Texts{"A dog. It\nruns."});
@@ -101,9 +89,9 @@ TEST_F(TextFields, AreReadFromTheColumnsOfATable) {
   EXPECT_EQ(source->get(1).texts[0].name, "raw_caption");
   EXPECT_EQ(source->get(1).captions, Texts{"a cat"});
   settings.text_fields = {"length"};
-  EXPECT_NE(user_error_of([&] { make_csv(settings); }).find("text_fields"), std::string::npos);
+  EXPECT_NE(error_of([&] { make_csv(settings); }).find("text_fields"), std::string::npos);
   settings.text_fields = {};
-  EXPECT_EQ(user_error_of([&] { make_csv(settings); }),
+  EXPECT_EQ(error_of([&] { make_csv(settings); }),
             "csv: caption_key is empty; expected at least one column, or text_fields");
 }
 
@@ -122,13 +110,9 @@ TEST_F(TextFields, AFieldOfTheWrongTypeIsReportedWithKeyAndField) {
 
 TEST_F(TextFields, ArePackedAndReadBack) {
   const auto source = json_lines(R"({"image": "a.png", )" + kItem + "}", {"raw_caption"});
-  PackSettings settings;
-  settings.folder = path("packed");
+  PackSettings settings{.folder = path("packed")};
   pack(*source, "", settings);
-  WebDatasetSettings reading;
-  reading.path = {{path("packed/shard-00000.tar")}};
-  reading.index_cache = "off";
-  reading.text_fields = kNames;
+  WebDatasetSettings reading{.path = {{path("packed/shard-00000.tar")}}, .text_fields = kNames, .index_cache = "off"};
   expect_fields(indexed(make_webdataset(reading))->get(0));
 }
 

@@ -1,6 +1,5 @@
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <set>
 
 #include <ATen/ATen.h>
@@ -15,19 +14,16 @@
 #include "src/data/image/resample_loops.h"
 #include "tests/data/pictures.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/support/golden.h"
 #include "tests/support/test_data.h"
-#include <tessera/config/fields.h>
 #include <tessera/data/source.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 #include <tessera/models/foreign/foreign_model.h>
-#include <tessera/probe/compare.h>
 
 namespace tessera {
 namespace {
-
-const std::string golden = test_data("golden/transforms/");
 
 Image image_of(const at::Tensor& rgb) {
   const at::Tensor flat = rgb.contiguous();
@@ -39,59 +35,9 @@ at::Tensor tensor_of(const Image& image) {
   return at::tensor(at::ArrayRef<std::uint8_t>(image.pixels), at::kByte).view({image.height, image.width, 3});
 }
 
-std::vector<std::string> cases(const std::string& prefix) {
-  std::vector<std::string> found;
-  for (const auto& entry : std::filesystem::directory_iterator(golden))
-    if (entry.path().filename().string().starts_with(prefix) && entry.path().extension() == ".safetensors")
-      found.push_back(entry.path());
-  return found;
-}
-
-Preprocessing settings_of(const io::TensorFile& file) {
-  return config::read<Preprocessing>(config::from_json(nlohmann::json::parse(file.metadata.at("settings")), "case"));
-}
-
-TEST(Transforms, DecodesEveryReferenceFile) {
-  const auto files = cases("decode_");
-  EXPECT_EQ(files.size(), 6U);
-  for (const std::string& path : files) {
-    const io::TensorFile file = io::load_safetensors(path);
-    const at::Tensor bytes = file.tensors.at("in.file").contiguous();
-    const Image image = decode_image(
-        {reinterpret_cast<const char*>(bytes.data_ptr<std::uint8_t>()), static_cast<std::size_t>(bytes.numel())});
-    const at::Tensor expected = file.tensors.at("out.rgb");
-    ASSERT_EQ(tensor_of(image).sizes(), expected.sizes()) << path;
-    EXPECT_TRUE(at::equal(tensor_of(image), expected))
-        << path << " " << (tensor_of(image).to(at::kInt) - expected.to(at::kInt)).abs().max().item<int>();
-  }
-}
-
-TEST(Transforms, PreprocessesEveryReferenceImageBitForBit) {
-  const auto files = cases("transform_");
-  EXPECT_EQ(files.size(), 7U);
-  for (const std::string& path : files) {
-    const io::TensorFile file = io::load_safetensors(path);
-    const Image out = preprocess(image_of(file.tensors.at("in.rgb")), settings_of(file));
-    EXPECT_TRUE(at::equal(tensor_of(out), file.tensors.at("out.resized"))) << path;
-  }
-}
-
-TEST(Transforms, CropsAndResizesTheReferenceImageBitForBit) {
-  const io::TensorFile file = io::load_safetensors(golden + "crop_rgb.safetensors");
-  const auto* box = file.tensors.at("in.box").data_ptr<std::int64_t>();
-  const Preprocessing settings = settings_of(file);
-  const Image out = crop_resize(image_of(file.tensors.at("in.rgb")), {box[0], box[1], box[2], box[3]},
-                                settings.image_size, settings.interpolation);
-  EXPECT_TRUE(at::equal(tensor_of(out), file.tensors.at("out.resized")));
-}
-
-TEST(Transforms, ProbeAgreesOnEveryReferenceCase) {
-  const probe::Runners runners = probe::all_runners();
-  for (const std::string& file : probe::case_files(test_data("golden/transforms"))) {
-    const probe::CaseReport report = probe::run_file(file, runners);
-    EXPECT_TRUE(report.agrees()) << probe::format_table(report);
-  }
-}
+class GoldenTransforms : public testing::TestWithParam<std::string> {};
+TEST_P(GoldenTransforms, Agrees) { expect_case_agrees(GetParam(), probe::all_runners()); }
+INSTANTIATE_TEST_SUITE_P(Cases, GoldenTransforms, testing::ValuesIn(golden_cases("transforms")), golden_name);
 
 // Computes the weights of output pixel `i` from their definition in doubles, without the shortcuts of resample.cpp.
 std::vector<double> slow_weights(std::int64_t n_in, std::int64_t n_out, std::int64_t i, bool cubic) {
@@ -235,7 +181,7 @@ TEST(Transforms, CropPctCropsTheCenterUnlessTheImageFits) {
 }
 
 /// Compares with the results of timm's and transformers' transforms on two images. The tests read the configurations of these transforms.
-class PublishedTransforms : public test::TemporaryFolder {};
+class PublishedTransforms : public FolderTest {};
 
 TEST_F(PublishedTransforms, MatchTheirLibraries) {
   const io::TensorFile file = io::load_safetensors(test_data("foreign/transforms.safetensors"));
@@ -281,13 +227,7 @@ TEST(Transforms, AMaskIsTransformedLikeItsImageAndPaddingIsIgnored) {
   EXPECT_EQ(padded[2 * 16], 0);
   EXPECT_EQ(padded[2 * 16 + 15], 5);
   EXPECT_EQ(padded[15 * 16], 255);
-  EXPECT_EQ(preprocess_mask(mask, 32, 48,
-                            [] {
-                              Preprocessing same;
-                              same.image_size = {32, 48};
-                              return same;
-                            }()),
-            mask);
+  EXPECT_EQ(preprocess_mask(mask, 32, 48, {.image_size = {32, 48}}), mask);
 }
 
 TEST(Transforms, PlanesKeepEveryPixel) {
@@ -345,12 +285,7 @@ TEST(Transforms, CropBoxesOfExtremeImagesStayInside) {
 }
 
 std::string decode_error(const std::string& bytes, std::int64_t max_pixels = 1000000) {
-  try {
-    decode_image(bytes, max_pixels);
-  } catch (const SampleError& error) {
-    return error.reason() + ": " + error.what();
-  }
-  return "no error";
+  return sample_error_of([&] { decode_image(bytes, max_pixels); });
 }
 
 std::string_view file_in(const at::Tensor& bytes) {
@@ -460,14 +395,11 @@ TEST(Decode, APartOfATruncatedJpegIsRefusedLikeTheWhole) {
   const std::string file = picture_file("small_420.jpg");
   std::vector<std::uint8_t> pixels;
   for (std::size_t size = 700; size < file.size(); size += 97)
-    for (const int eighths : {2, 8}) {
-      try {
-        decode_jpeg(file.substr(0, size), 117, 203, {eighths, false, {3, 5, 9, 9}}, pixels);
-        FAIL() << size;
-      } catch (const SampleError& error) {
-        EXPECT_EQ(error.reason(), "truncated");
-      }
-    }
+    for (const int eighths : {2, 8})
+      EXPECT_TRUE(sample_error_of([&] {
+                    decode_jpeg(file.substr(0, size), 117, 203, {eighths, false, {3, 5, 9, 9}}, pixels);
+                  }).starts_with("truncated: "))
+          << size;
 }
 
 // tests/data/images/generate.py writes the cases: PNG with gray levels, alpha, palettes, few bits, 16 bits, interlacing and transparency;
@@ -541,10 +473,9 @@ TEST(Decode, LosslessWebpDecodesToTheSamePixels) {
 }
 
 TEST(Decode, AMaskInAPaletteFileHoldsIndices) {
-  const io::TensorFile file = io::load_safetensors(golden + "decode_palette.safetensors");
+  const io::TensorFile file = io::load_safetensors(test_data("golden/transforms/decode_palette.safetensors"));
   const at::Tensor bytes = file.tensors.at("in.file").contiguous();
-  const std::string_view png{reinterpret_cast<const char*>(bytes.data_ptr<std::uint8_t>()),
-                             static_cast<std::size_t>(bytes.numel())};
+  const std::string_view png = file_in(bytes);
   const Mask mask = decode_mask(png);
   const at::Tensor rgb = file.tensors.at("out.rgb").view({-1, 3});
   ASSERT_EQ(static_cast<std::int64_t>(mask.values.size()), rgb.size(0));

@@ -35,6 +35,16 @@ inline void require(bool holds, const char* text) {
 /// Checks an error message for users: it must be one line of UTF-8 without control characters and of a readable length.
 void check_message(const std::exception& error);
 
+/// Calls `body`, which may throw an `Allowed` exception with such a message.
+template <class Allowed, class Body>
+void allowing(const Body& body) {
+  try {
+    body();
+  } catch (const Allowed& error) {
+    check_message(error);
+  }
+}
+
 /// A file in memory that holds the current input. Each write replaces the content.
 class InputFile {
  public:

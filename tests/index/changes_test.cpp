@@ -1,5 +1,4 @@
 #include <atomic>
-#include <fstream>
 #include <set>
 #include <thread>
 
@@ -77,12 +76,12 @@ TEST_F(Changes, AnIdBelongsToOneDocument) {
   const SparseVectors documents = random_vectors({.rows = 10, .vocab_size = 20}, 1);
   SparseVectors twice = documents;
   twice.ids[7] = "d2";
-  EXPECT_EQ(message_of([&] { build_index(folder_, twice, {}); }), "the id d2 belongs to two documents, rows 2 and 7");
+  EXPECT_EQ(error_of([&] { build_index(folder_, twice, {}); }), "the id d2 belongs to two documents, rows 2 and 7");
   build_index(folder_, documents, {});
   SparseVectors more{20};
   append_row(more, "new", {{1, 1}}, "test");
   append_row(more, "d4", {{19, 2}}, "test");
-  EXPECT_EQ(message_of([&] { add_documents(folder_, more); }),
+  EXPECT_EQ(error_of([&] { add_documents(folder_, more); }),
             "there is already a document d4; --replace replaces it by the new one");
   EXPECT_EQ(Index(folder_).documents(), 10);
   EXPECT_EQ(add_documents(folder_, more, /*replace=*/true).replaced, 1);
@@ -96,7 +95,7 @@ TEST_F(Changes, ARemovedIdCanBeAddedAgain) {
   build_index(folder_, random_vectors({.rows = 3, .vocab_size = 20}, 1), {});
   const std::vector<std::string> ids = {"d1"};
   remove_documents(folder_, ids);
-  EXPECT_EQ(message_of([&] { remove_documents(folder_, ids); }),
+  EXPECT_EQ(error_of([&] { remove_documents(folder_, ids); }),
             "there is no document d1 in the index; nothing was removed");
   EXPECT_EQ(remove_documents(folder_, ids, /*missing_ok=*/true).documents, 0);
   SparseVectors again{20};
@@ -132,7 +131,7 @@ TEST_F(Changes, WeightsAboveTheLargestAreClippedAndCounted) {
 TEST_F(Changes, AnIndexIsReplacedOnlyWithOverwrite) {
   build_index(folder_, random_vectors({.rows = 3, .vocab_size = 20}, 1), {});
   const SparseVectors others = random_vectors({.rows = 5, .vocab_size = 30}, 2);
-  EXPECT_EQ(message_of([&] { build_index(folder_, others, {}); }),
+  EXPECT_EQ(error_of([&] { build_index(folder_, others, {}); }),
             folder_ + ": there is already an index; --overwrite replaces it");
   build_index(folder_, others, {.overwrite = true});
   EXPECT_EQ(Index(folder_).documents(), 5);
@@ -148,7 +147,7 @@ TEST_F(Changes, NamesOfTokensAreKept) {
 
 TEST_F(Changes, ALargerVocabularyIsRefused) {
   build_index(folder_, random_vectors({.rows = 3, .vocab_size = 20}, 1), {});
-  EXPECT_EQ(message_of([&] { add_documents(folder_, random_vectors({.rows = 3, .vocab_size = 21}, 1, "e")); }),
+  EXPECT_EQ(error_of([&] { add_documents(folder_, random_vectors({.rows = 3, .vocab_size = 21}, 1, "e")); }),
             "the documents' vocabulary of 21 is larger than the index's, 20");
 }
 
@@ -162,7 +161,7 @@ TEST_F(Changes, ReadersSeeAConsistentStateWhileAWriterChangesTheIndex) {
   std::vector<std::thread> readers;
   for (int r = 0; r < 3; ++r) {
     readers.emplace_back([&, r] {
-      errors[r] = message_of([&] {
+      errors[r] = error_of([&] {
         do {
           const Index index(folder_, 1);
           seen[r].insert(index.documents());

@@ -1,5 +1,3 @@
-#include <fstream>
-
 #include "tests/index/brute_force.h"
 #include "tests/index/temporary_index.h"
 #include <tessera/io/atomic_file.h>
@@ -10,7 +8,6 @@ namespace {
 class Damage : public IndexTest {
  protected:
   void SetUp() override {
-    IndexTest::SetUp();
     build_index(folder_, random_vectors({.rows = 130, .vocab_size = 70}, 1),
                 {.names = TokenNames(names(), "test"), .window = 64, .threads = 1});
     const std::vector<std::string> ids = {"d5"};
@@ -24,9 +21,9 @@ class Damage : public IndexTest {
   /// Replaces the content of `file` by `bytes`, opens the index, and restores the file. Returns the error of opening, or "no error".
   std::string opened_with(const std::string& file, const std::string& bytes) const {
     const std::string original = io::read_file(path(file));
-    std::ofstream(path(file), std::ios::binary) << bytes;
-    std::string message = message_of([&] { Index opened(folder_, 1); });
-    std::ofstream(path(file), std::ios::binary) << original;
+    write(file, bytes);
+    std::string message = error_of([&] { Index opened(folder_, 1); });
+    write(file, original);
     return message;
   }
 };
@@ -69,16 +66,16 @@ TEST_F(Damage, ASegmentOfAnotherIndexIsRefused) {
 }
 
 TEST_F(Damage, MissingFilesAreReported) {
-  EXPECT_EQ(message_of([&] { Index opened(path("nowhere")); }),
+  EXPECT_EQ(error_of([&] { Index opened(path("nowhere")); }),
             path("nowhere") + ": there is no index (no manifest.json); tessera-index build makes one");
   std::filesystem::remove(path("segment-000002"));
-  EXPECT_EQ(message_of([&] { Index opened(folder_); }),
+  EXPECT_EQ(error_of([&] { Index opened(folder_); }),
             path("segment-000002") + ": cannot read: No such file or directory");
 }
 
 TEST_F(Damage, ADamagedIndexCanBeOverwritten) {
-  io::write_file(path("manifest.json"), "nonsense");
-  EXPECT_NE(message_of([&] { Index opened(folder_); }), "no error");
+  write("manifest.json", "nonsense");
+  EXPECT_NE(error_of([&] { Index opened(folder_); }), "no error");
   build_index(folder_, random_vectors({.rows = 3, .vocab_size = 70}, 3), {.overwrite = true});
   EXPECT_EQ(Index(folder_).documents(), 3);
 }

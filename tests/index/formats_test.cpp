@@ -15,12 +15,8 @@ using namespace std::string_literals;
 
 class Formats : public IndexTest {
  protected:
-  std::string write(const std::string& name, const std::string& bytes) const {
-    io::write_file(path(name), bytes);
-    return path(name);
-  }
-  std::string error_of(const std::string& file, const SparseFileOptions& options = {}) const {
-    const std::string message = message_of([&] { read_sparse_file(file, options); });
+  std::string error_in(const std::string& file, const SparseFileOptions& options = {}) const {
+    const std::string message = error_of([&] { read_sparse_file(file, options); });
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
     return message.starts_with(folder_) ? message.substr(folder_.size() + 1) : message;
   }
@@ -55,10 +51,10 @@ TEST_F(Formats, DenseEmbeddingsAreRecognizedInTheError) {
   const std::string missing = "a.safetensors: has no tensor shape; expected indptr, indices, values and shape of sparse "
                               "vectors";
   io::save_safetensors(path("a.safetensors"), {{"image_embeddings", at::ones({2, 3})}});
-  EXPECT_EQ(error_of(path("a.safetensors")), missing + "; it looks like dense embeddings of tessera-embed --out: use its "
+  EXPECT_EQ(error_in(path("a.safetensors")), missing + "; it looks like dense embeddings of tessera-embed --out: use its "
                                                        "--sparse to write vectors for an index");
   io::save_safetensors(path("a.safetensors"), {{"other", at::ones({2, 3})}});
-  EXPECT_EQ(error_of(path("a.safetensors")), missing);
+  EXPECT_EQ(error_in(path("a.safetensors")), missing);
 }
 
 TEST_F(Formats, ExactFormatsKeepRowsWeightsAndIds) {
@@ -156,58 +152,58 @@ TEST_F(Formats, CiffMatchesTheProtocolBuffersEncoding) {
   for (const std::string& message : {list, list2, first, second})
     EXPECT_NE(written.find(static_cast<char>(message.size()) + message), std::string::npos);
   for (std::size_t size = 0; size < bytes.size(); ++size)
-    EXPECT_NE(error_of(write("cut.ciff", bytes.substr(0, size)), {.names = four_names()}), "no error") << size;
+    EXPECT_NE(error_in(write("cut.ciff", bytes.substr(0, size)), {.names = four_names()}), "no error") << size;
 }
 
 TEST_F(Formats, TextIsWrittenButNotReadBack) {
   write_sparse_file(path("a.txt"), two_rows(), {.names = four_names()});
   EXPECT_EQ(io::read_file(path("a.txt")), "cat\tred:1.25 [MASK]:0.5\ndog \"x\" ä\tround:2\n");
-  EXPECT_EQ(error_of(path("a.txt")), "a.txt: the format text is write-only");
+  EXPECT_EQ(error_in(path("a.txt")), "a.txt: the format text is write-only");
 }
 
 TEST_F(Formats, ErrorsNameFileAndRow) {
-  EXPECT_EQ(error_of(write("a.npz", "")),
+  EXPECT_EQ(error_in(write("a.npz", "")),
             "a.npz: its extension does not belong to a format of sparse vectors; name a format: safetensors, csr, jsonl, ciff and text");
-  EXPECT_EQ(error_of(write("a.csr", "short")), "a.csr: not a csr file: only 5 bytes long");
+  EXPECT_EQ(error_in(write("a.csr", "short")), "a.csr: not a csr file: only 5 bytes long");
   EXPECT_EQ(
-      error_of(write("a.csr", bytes_of<std::int64_t>({1, 4, 2, 0, 2}))),
+      error_in(write("a.csr", bytes_of<std::int64_t>({1, 4, 2, 0, 2}))),
       "a.csr: not a csr file, or truncated: it announces 1 rows, 4 columns and 2 weights, and has 16 bytes for them");
   const auto csr = [&](std::int32_t token, float weight) {
     return write("a.csr", bytes_of<std::int64_t>({1, 4, 2, 0, 2}) + bytes_of<std::int32_t>({1, token}) +
                               bytes_of<float>({1, weight}));
   };
-  EXPECT_EQ(error_of(csr(4, 1)), "a.csr: row 0: token 4 is outside the vocabulary of 4");
-  EXPECT_EQ(error_of(csr(1, 1)), "a.csr: row 0: token 1 is listed twice");
-  EXPECT_EQ(error_of(csr(2, -1)), "a.csr: row 0: token 2 has the weight -1, expected a number of at least 0");
-  EXPECT_EQ(error_of(csr(2, std::nanf(""))),
+  EXPECT_EQ(error_in(csr(4, 1)), "a.csr: row 0: token 4 is outside the vocabulary of 4");
+  EXPECT_EQ(error_in(csr(1, 1)), "a.csr: row 0: token 1 is listed twice");
+  EXPECT_EQ(error_in(csr(2, -1)), "a.csr: row 0: token 2 has the weight -1, expected a number of at least 0");
+  EXPECT_EQ(error_in(csr(2, std::nanf(""))),
             "a.csr: row 0: token 2 has the weight nan, expected a number of at least 0");
   write("a.csr.ids", "one\ntwo\n");
-  EXPECT_EQ(error_of(csr(2, 1)), "a.csr.ids: 2 ids for 1 rows; expected one per line");
-  EXPECT_EQ(error_of(write("b.csr", bytes_of<std::int64_t>({2, 4, 0, 0, 1, 0}))),
+  EXPECT_EQ(error_in(csr(2, 1)), "a.csr.ids: 2 ids for 1 rows; expected one per line");
+  EXPECT_EQ(error_in(write("b.csr", bytes_of<std::int64_t>({2, 4, 0, 0, 1, 0}))),
             "b.csr: the starts of its rows do not rise from 0 to the number of weights, 0");
 
-  EXPECT_EQ(error_of(write("a.jsonl", "{\"id\": 1, \"vector\": {}}\n[1]\n")),
+  EXPECT_EQ(error_in(write("a.jsonl", "{\"id\": 1, \"vector\": {}}\n[1]\n")),
             "a.jsonl:2: expected {\"id\": ..., \"vector\": {\"token\": weight}}, got [1]");
-  EXPECT_EQ(error_of(write("a.jsonl", "{\"id\": 1}")), "a.jsonl:1: no \"vector\" of {\"token\": weight}");
-  EXPECT_EQ(error_of(write("a.jsonl", "{\"vector\": {}}")), "a.jsonl:1: no \"id\"");
-  EXPECT_EQ(error_of(write("a.jsonl", "{\"id\": \"\", \"vector\": {}}")), "a.jsonl:1: its id is empty");
-  EXPECT_EQ(error_of(write("a.jsonl", "{\"id\": \"a\\n\", \"vector\": {}}")),
+  EXPECT_EQ(error_in(write("a.jsonl", "{\"id\": 1}")), "a.jsonl:1: no \"vector\" of {\"token\": weight}");
+  EXPECT_EQ(error_in(write("a.jsonl", "{\"vector\": {}}")), "a.jsonl:1: no \"id\"");
+  EXPECT_EQ(error_in(write("a.jsonl", "{\"id\": \"\", \"vector\": {}}")), "a.jsonl:1: its id is empty");
+  EXPECT_EQ(error_in(write("a.jsonl", "{\"id\": \"a\\n\", \"vector\": {}}")),
             "a.jsonl:1: the id \"a\\n\" has control characters, or bytes that are not UTF-8");
-  EXPECT_EQ(error_of(write("a.jsonl", "{\"id\": 1, \"vector\": {\"reed\": 1}}"), {.names = four_names()}),
+  EXPECT_EQ(error_in(write("a.jsonl", "{\"id\": 1, \"vector\": {\"reed\": 1}}"), {.names = four_names()}),
             "a.jsonl:1: there is no token reed: did you mean red?");
-  EXPECT_EQ(error_of(write("a.jsonl", "{\"id\": 1, \"vector\": {\"red\": 1}}")),
+  EXPECT_EQ(error_in(write("a.jsonl", "{\"id\": 1, \"vector\": {\"red\": 1}}")),
             "a.jsonl:1: expected the number of a token, got red (names need --vocabulary)");
-  EXPECT_EQ(error_of(write("a.jsonl", "{\"id\": 1, \"vector\": {\"3\": \"x\"}}")),
+  EXPECT_EQ(error_in(write("a.jsonl", "{\"id\": 1, \"vector\": {\"3\": \"x\"}}")),
             "a.jsonl:1: the weight of 3 is \"x\", expected a number");
-  EXPECT_EQ(error_of(write("a.ciff", "")), "a.ciff: the file is empty, expected a ciff file");
-  EXPECT_EQ(error_of(write("a.ciff", "\x02\x08\x02"s)), "a.ciff: expected a ciff file of version 1, got version 2");
-  EXPECT_EQ(error_of(path("none.csr")), "none.csr: cannot read: No such file or directory");
-  EXPECT_EQ(error_of(path("none.jsonl")), "none.jsonl: cannot read: No such file or directory");
+  EXPECT_EQ(error_in(write("a.ciff", "")), "a.ciff: the file is empty, expected a ciff file");
+  EXPECT_EQ(error_in(write("a.ciff", "\x02\x08\x02"s)), "a.ciff: expected a ciff file of version 1, got version 2");
+  EXPECT_EQ(error_in(path("none.csr")), "none.csr: cannot read: No such file or directory");
+  EXPECT_EQ(error_in(path("none.jsonl")), "none.jsonl: cannot read: No such file or directory");
 
   SparseVectors large = two_rows();
   large.vocab_size = 5;
   write_sparse_file(path("a.safetensors"), large, {});
-  EXPECT_EQ(error_of(path("a.safetensors"), {.names = four_names()}),
+  EXPECT_EQ(error_in(path("a.safetensors"), {.names = four_names()}),
             "a.safetensors: its vocabulary of 5 is larger than the 4 tokens that have names");
 }
 
@@ -223,8 +219,8 @@ TEST(TokenNamesTest, NumbersAndNamesMapBothWays) {
   EXPECT_EQ(names.find("[2]"), std::nullopt);
   EXPECT_EQ(names.find("[MASK]"), 3);
   EXPECT_EQ(TokenNames("a\r\nb", "test").name(0), "a");
-  EXPECT_EQ(message_of([] { TokenNames("", "v.txt"); }), "v.txt: the vocabulary is empty; expected one token per line");
-  EXPECT_EQ(message_of([] { TokenNames("a\n\xff\n", "v.txt"); }).substr(0, 17), "v.txt:2: not UTF-");
+  EXPECT_EQ(error_of([] { TokenNames("", "v.txt"); }), "v.txt: the vocabulary is empty; expected one token per line");
+  EXPECT_EQ(error_of([] { TokenNames("a\n\xff\n", "v.txt"); }).substr(0, 17), "v.txt:2: not UTF-");
 }
 
 }  // namespace

@@ -166,12 +166,11 @@ TEST_F(Search, SeveralThreadsFindWhatOneFinds) {
 
 TEST_F(Search, InvalidArgumentsAreReported) {
   const Index index = build(random_vectors({.rows = 5, .vocab_size = 20}, 1), {});
-  EXPECT_EQ(message_of([&] { index.search({}, 0); }), "k = 0: expected at least 1");
-  EXPECT_EQ(message_of([&] { index.search({{20}, {1}}, 1); }), "token 20 is outside the index's vocabulary of 20");
-  EXPECT_EQ(message_of([&] { index.search({}, 1, {.must = {-1}}); }),
-            "token -1 is outside the index's vocabulary of 20");
+  EXPECT_EQ(error_of([&] { index.search({}, 0); }), "k = 0: expected at least 1");
+  EXPECT_EQ(error_of([&] { index.search({{20}, {1}}, 1); }), "token 20 is outside the index's vocabulary of 20");
+  EXPECT_EQ(error_of([&] { index.search({}, 1, {.must = {-1}}); }), "token -1 is outside the index's vocabulary of 20");
   const std::vector<std::string> ids = {"d1", "d9"};
-  EXPECT_EQ(message_of([&] { index.find(ids); }), "there is no document d9 in the index");
+  EXPECT_EQ(error_of([&] { index.find(ids); }), "there is no document d9 in the index");
 }
 
 }  // namespace

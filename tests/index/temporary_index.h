@@ -1,40 +1,16 @@
 #pragma once
 
-#include <filesystem>
 #include <string>
 
-#include <gtest/gtest.h>
-
-#include <tessera/base/error.h>
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tessera::index {
 
-/// Creates a folder for each test and removes it afterwards.
-class IndexTest : public testing::Test {
+/// A fixture that gives each test its own folder.
+class IndexTest : public FolderTest {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "tessera_index_XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return folder_ + "/" + name; }
-
-  std::string folder_;
+  const std::string folder_ = FolderTest::folder_.string();
 };
-
-/// Returns the message of the UserError that a call throws, or what happened instead.
-template <class Call>
-std::string message_of(Call&& call) {
-  try {
-    call();
-  } catch (const UserError& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    return std::string("another error: ") + error.what();
-  }
-  return "no error";
-}
 
 }  // namespace tessera::index

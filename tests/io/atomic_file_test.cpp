@@ -1,30 +1,23 @@
 #include <filesystem>
-#include <unistd.h>
 
 #include <gtest/gtest.h>
 
-#include <tessera/base/error.h>
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
 #include <tessera/io/atomic_file.h>
 
 namespace tessera::io {
 namespace {
 
-class AtomicFileTest : public testing::Test {
- protected:
-  void SetUp() override { std::filesystem::create_directories(folder_); }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  const std::filesystem::path folder_ =
-      std::filesystem::temp_directory_path() / ("tessera_atomic_file_" + std::to_string(::getpid()));
-};
+using AtomicFileTest = FolderTest;
 
 TEST_F(AtomicFileTest, AppearsWithItsFoldersOnCommit) {
-  const std::filesystem::path path = folder_ / "runs/first/a.model";
-  AtomicFile file(path.string());
+  const std::string name = path("runs/first/a.model");
+  AtomicFile file(name);
   file.write("complete");
-  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_FALSE(std::filesystem::exists(name));
   file.commit();
-  EXPECT_EQ(read_file(path.string()), "complete");
+  EXPECT_EQ(read_file(name), "complete");
 }
 
 TEST_F(AtomicFileTest, ABareNameIsWrittenToTheWorkingFolder) {
@@ -36,12 +29,7 @@ TEST_F(AtomicFileTest, ABareNameIsWrittenToTheWorkingFolder) {
 }
 
 TEST_F(AtomicFileTest, RefusesAFolderAsTargetAndLeavesNothingBehind) {
-  try {
-    write_file(folder_.string(), "text");
-    FAIL() << "expected a UserError";
-  } catch (const UserError& error) {
-    EXPECT_EQ(error.what(), folder_.string() + ": is a folder; name a file");
-  }
+  EXPECT_EQ(error_of([&] { write_file(folder_.string(), "text"); }), folder_.string() + ": is a folder; name a file");
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 
@@ -51,14 +39,9 @@ TEST_F(AtomicFileTest, LeavesNothingWithoutCommit) {
 }
 
 TEST_F(AtomicFileTest, AFolderThatCannotBeCreatedIsReportedWithThePath) {
-  write_file(folder_ / "file", "not a folder");
-  const std::string path = folder_ / "file/a";
-  try {
-    AtomicFile file(path);
-    FAIL() << "a file inside a file";
-  } catch (const UserError& error) {
-    EXPECT_EQ(std::string(error.what()), path + ": cannot create the folder: Not a directory");
-  }
+  write("file", "not a folder");
+  EXPECT_EQ(error_of([&] { AtomicFile file(path("file/a")); }),
+            path("file/a") + ": cannot create the folder: Not a directory");
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 #include <csignal>
-#include <filesystem>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
 
-#include <tessera/base/error.h>
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
 #include <tessera/base/host.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/file_lock.h>
@@ -13,14 +13,9 @@
 namespace tessera::io {
 namespace {
 
-class FileLockTest : public testing::Test {
+class FileLockTest : public FolderTest {
  protected:
-  void SetUp() override { std::filesystem::create_directories(folder_); }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  const std::filesystem::path folder_ =
-      std::filesystem::temp_directory_path() / ("tessera_file_lock_" + std::to_string(::getpid()));
-  const std::string path_ = (folder_ / "a.lock").string();
+  const std::string path_ = path("a.lock");
   std::string holder_;
 };
 
@@ -65,13 +60,9 @@ TEST_F(FileLockTest, IsFreeAfterItsHolderIsKilled) {
 }
 
 TEST_F(FileLockTest, AMissingFolderIsReportedInOneLine) {
-  const std::string nowhere = (folder_ / "nowhere/a.lock").string();
-  try {
-    FileLock::take(nowhere, holder_);
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_EQ(std::string(error.what()), nowhere + ": cannot open the lock: No such file or directory");
-  }
+  const std::string nowhere = path("nowhere/a.lock");
+  EXPECT_EQ(error_of([&] { FileLock::take(nowhere, holder_); }),
+            nowhere + ": cannot open the lock: No such file or directory");
 }
 
 }  // namespace

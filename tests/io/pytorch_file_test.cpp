@@ -1,11 +1,9 @@
-#include <filesystem>
-#include <unistd.h>
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/test_data.h"
-#include <tessera/base/error.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/pytorch_file.h>
 
@@ -16,14 +14,10 @@ std::string file_named(const std::string& name) {
   return test_data("pytorch/" + name);
 }
 
-std::string reading_error(const std::string& path) {
-  try {
-    load_pytorch_file(path);
-  } catch (const UserError& error) {
-    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
-    return error.what();
-  }
-  return "no error";
+std::string error_in(const std::string& path) {
+  const std::string error = error_of([&] { load_pytorch_file(path); });
+  EXPECT_EQ(error.find('\n'), std::string::npos);
+  return error;
 }
 
 // Expects the tensors that tests/data/pytorch/make_files.py wrote.
@@ -68,7 +62,7 @@ TEST(PytorchFile, ReadsParametersAndBuffersOfAWholeModule) {
 TEST(PytorchFile, AFileFromBeforePytorch1_6IsRefusedWithAWayToConvertIt) {
   const std::string path = file_named("before_1_6.pt");
   EXPECT_TRUE(is_pytorch_file(path));
-  EXPECT_EQ(reading_error(path),
+  EXPECT_EQ(error_in(path),
             path +
                 ": a pickle without an archive around it, as PyTorch wrote before 1.6, is not supported; three lines "
                 "of Python convert it: import torch; state = torch.load('" +
@@ -77,7 +71,7 @@ TEST(PytorchFile, AFileFromBeforePytorch1_6IsRefusedWithAWayToConvertIt) {
 }
 
 TEST(PytorchFile, TheErrorForAFileWithoutAModelListsItsKeys) {
-  EXPECT_EQ(reading_error(file_named("no_model.pt")),
+  EXPECT_EQ(error_in(file_named("no_model.pt")),
             file_named("no_model.pt") +
                 ": no model in it: expected tensors, or a dict `state_dict`, `model_state_dict` or `model`; its keys: "
                 "epoch and best");
@@ -85,15 +79,15 @@ TEST(PytorchFile, TheErrorForAFileWithoutAModelListsItsKeys) {
 
 TEST(PytorchFile, APickleThatRunsCodeIsRefused) {
   const std::string path = file_named("runs_code.pt");
-  EXPECT_EQ(reading_error(path), path + ": its pickle calls posix.system, which no model needs: the file is refused, nothing was run");
+  EXPECT_EQ(error_in(path), path + ": its pickle calls posix.system, which no model needs: the file is refused, nothing was run");
 }
 
-TEST(PytorchFile, ATruncatedOrDamagedFileIsRefusedInOneLine) {
+using DamagedPytorchFile = FolderTest;
+
+TEST_F(DamagedPytorchFile, IsRefusedInOneLine) {
   const std::string whole = read_file(file_named("checkpoint.pt"));
-  const std::string path =
-      (std::filesystem::temp_directory_path() / ("tessera_pytorch_" + std::to_string(::getpid()) + ".pt")).string();
-  write_file(path, whole.substr(0, whole.size() / 2));
-  EXPECT_EQ(reading_error(path), path + ": cut off, or not a PyTorch file: it begins like a zip archive, but the list of "
+  const std::string path = write("a.pt", whole.substr(0, whole.size() / 2));
+  EXPECT_EQ(error_in(path), path + ": cut off, or not a PyTorch file: it begins like a zip archive, but the list of "
                                    "contents at the end is missing");
 
   // Change the sizes of `plain` in the pickle from (3, 4) to (127, 4), which is more than its storage holds.
@@ -103,7 +97,7 @@ TEST(PytorchFile, ATruncatedOrDamagedFileIsRefusedInOneLine) {
   ASSERT_NE(place, std::string::npos);
   changed[place + 1] = 127;
   write_file(path, changed);
-  EXPECT_NE(reading_error(path).find("reaches outside its storage of 12 numbers"), std::string::npos) << reading_error(path);
+  EXPECT_NE(error_in(path).find("reaches outside its storage of 12 numbers"), std::string::npos) << error_in(path);
 
   // Flip one bit of the data of `plain` (0 to 11 in float32).
   changed = whole;
@@ -111,11 +105,10 @@ TEST(PytorchFile, ATruncatedOrDamagedFileIsRefusedInOneLine) {
   ASSERT_NE(data, std::string::npos);
   changed[data + 2] ^= 1;
   write_file(path, changed);
-  const std::string damaged = reading_error(path);
+  const std::string damaged = error_in(path);
   EXPECT_TRUE(damaged.starts_with(path + ": tensor ")) << damaged;
   EXPECT_NE(damaged.find(" is damaged: the checksum of its data (CRC-32) differs from the file's"), std::string::npos)
       << damaged;
-  std::filesystem::remove(path);
 }
 
 }  // namespace

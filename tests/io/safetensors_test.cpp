@@ -1,49 +1,34 @@
 #include <csignal>
 #include <filesystem>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <tessera/base/error.h>
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 
 namespace tessera::io {
 namespace {
 
-class Safetensors : public testing::Test {
+class Safetensors : public FolderTest {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() / ("tessera_safetensors_" + std::to_string(::getpid()));
-    std::filesystem::create_directories(folder_);
-    path_ = (folder_ / "a.safetensors").string();
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   // Returns the error for a file with this header and `data_bytes` bytes of data, without the file's path.
-  std::string error_of(const std::string& header, std::size_t data_bytes) {
+  std::string error_of_header(const std::string& header, std::size_t data_bytes) {
     const std::uint64_t length = header.size();
     return error_of_bytes(std::string(reinterpret_cast<const char*>(&length), 8) + header +
                           std::string(data_bytes, '\0'));
   }
   std::string error_of_bytes(const std::string& bytes) {
     write_file(path_, bytes);
-    std::string text = "no error";
-    try {
-      load_safetensors(path_);
-    } catch (const UserError& error) {
-      text = error.what();
-    }
+    const std::string text = error_of([&] { load_safetensors(path_); });
     EXPECT_EQ(text.find('\n'), std::string::npos);
-    if (text.rfind(path_ + ": ", 0) == 0) text = text.substr(path_.size() + 2);
-    return text;
+    return text.starts_with(path_ + ": ") ? text.substr(path_.size() + 2) : text;
   }
 
-  std::filesystem::path folder_;
-  std::string path_;
+  const std::string path_ = path("a.safetensors");
 };
 
 TEST_F(Safetensors, EveryDtypeAndShapeReadsBackEqual) {
@@ -96,55 +81,55 @@ TEST_F(Safetensors, InconsistentHeadersAreRefusedWithTheTensorsName) {
   const auto entry = [](const std::string& dtype, const std::string& shape, const std::string& offsets) {
     return R"({"w":{"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}";
   };
-  EXPECT_EQ(error_of(entry("F32", "[2]", "[0,8]"), 8), "no error");
-  EXPECT_EQ(error_of(entry("F32", "[2]", "[0,8]"), 4),
+  EXPECT_EQ(error_of_header(entry("F32", "[2]", "[0,8]"), 8), "no error");
+  EXPECT_EQ(error_of_header(entry("F32", "[2]", "[0,8]"), 4),
             "tensor w: its data ends at byte 8 of a data part of 4 bytes (truncated file?)");
-  EXPECT_EQ(error_of(entry("F32", "[2]", "[0,8]"), 9), "1 bytes at the end belong to no tensor");
-  EXPECT_EQ(error_of(entry("F32", "[3]", "[0,8]"), 8),
+  EXPECT_EQ(error_of_header(entry("F32", "[2]", "[0,8]"), 9), "1 bytes at the end belong to no tensor");
+  EXPECT_EQ(error_of_header(entry("F32", "[3]", "[0,8]"), 8),
             "tensor w: shape and dtype need 12 bytes, but data_offsets hold 8");
-  EXPECT_EQ(error_of(entry("F32", "[2]", "[8,0]"), 8), "tensor w: data_offsets run backwards: 8 to 0");
-  EXPECT_EQ(error_of(entry("F32", "[2]", "[4,12]"), 12), "tensor w: there is a hole of 4 bytes before its data");
-  EXPECT_EQ(error_of(entry("F32", "[-2]", "[0,8]"), 8),
+  EXPECT_EQ(error_of_header(entry("F32", "[2]", "[8,0]"), 8), "tensor w: data_offsets run backwards: 8 to 0");
+  EXPECT_EQ(error_of_header(entry("F32", "[2]", "[4,12]"), 12), "tensor w: there is a hole of 4 bytes before its data");
+  EXPECT_EQ(error_of_header(entry("F32", "[-2]", "[0,8]"), 8),
             "tensor w: shape must hold whole numbers of at least 0, got -2");
-  EXPECT_EQ(error_of(entry("F32", "[2.0]", "[0,8]"), 8),
+  EXPECT_EQ(error_of_header(entry("F32", "[2.0]", "[0,8]"), 8),
             "tensor w: shape must hold whole numbers of at least 0, got 2.0");
-  EXPECT_EQ(error_of(entry("F32", "[1152921504606846976,16]", "[0,8]"), 8), "tensor w: its shape overflows 64 bits");
-  EXPECT_EQ(error_of(entry("F32", "[0,1152921504606846976,16]", "[0,0]"), 0), "tensor w: its shape overflows 64 bits");
-  EXPECT_EQ(error_of(entry("F32", "[18446744073709551615]", "[0,8]"), 8),
+  EXPECT_EQ(error_of_header(entry("F32", "[1152921504606846976,16]", "[0,8]"), 8), "tensor w: its shape overflows 64 bits");
+  EXPECT_EQ(error_of_header(entry("F32", "[0,1152921504606846976,16]", "[0,0]"), 0), "tensor w: its shape overflows 64 bits");
+  EXPECT_EQ(error_of_header(entry("F32", "[18446744073709551615]", "[0,8]"), 8),
             "tensor w: shape must hold whole numbers of at least 0, got 18446744073709551615");
-  EXPECT_EQ(error_of(entry("F32", "2", "[0,8]"), 8), "tensor w: shape must be a list");
-  EXPECT_EQ(error_of(entry("F32", "[2]", "[-8,0]"), 8),
+  EXPECT_EQ(error_of_header(entry("F32", "2", "[0,8]"), 8), "tensor w: shape must be a list");
+  EXPECT_EQ(error_of_header(entry("F32", "[2]", "[-8,0]"), 8),
             "tensor w: data_offsets must be two whole numbers of at least 0");
-  EXPECT_EQ(error_of(entry("F32", "[2]", "[0,8,16]"), 8),
+  EXPECT_EQ(error_of_header(entry("F32", "[2]", "[0,8,16]"), 8),
             "tensor w: data_offsets must be two whole numbers of at least 0");
-  EXPECT_EQ(error_of(entry("F31", "[2]", "[0,8]"), 8),
+  EXPECT_EQ(error_of_header(entry("F31", "[2]", "[0,8]"), 8),
             "tensor w: unknown dtype F31; known: BOOL, U8, I8, I16, F16, BF16, I32, F32, F64 and I64");
-  EXPECT_EQ(error_of(R"({"w":{"dtype":"F32","shape":[2]}})", 8), "tensor w: its header entry has no data_offsets");
-  EXPECT_EQ(error_of(R"({"w":3})", 0), "tensor w: its header entry is not a JSON object");
+  EXPECT_EQ(error_of_header(R"({"w":{"dtype":"F32","shape":[2]}})", 8), "tensor w: its header entry has no data_offsets");
+  EXPECT_EQ(error_of_header(R"({"w":3})", 0), "tensor w: its header entry is not a JSON object");
   EXPECT_EQ(
-      error_of(
+      error_of_header(
           R"({"v":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"w":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})",
           6),
       "tensor w: its data overlaps another tensor's data");
   EXPECT_EQ(
-      error_of(
+      error_of_header(
           R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
           1),
       "the name w occurs twice in the header");
-  EXPECT_EQ(error_of(R"({"a\nb":3})", 0), "tensor a\\nb: its header entry is not a JSON object");
-  EXPECT_EQ(error_of(R"({"__metadata__":{"a":1}})", 0), "__metadata__ a: expected a string");
-  EXPECT_EQ(error_of(R"({"__metadata__":1})", 0), "__metadata__ is not a JSON object");
-  EXPECT_EQ(error_of("[]", 0), "not a safetensors file: its header is not a JSON object");
-  EXPECT_EQ(error_of("{\"w\":", 0), "not a safetensors file: its header is not valid JSON");
-  EXPECT_EQ(error_of("", 0), "not a safetensors file: its header is not valid JSON");
+  EXPECT_EQ(error_of_header(R"({"a\nb":3})", 0), "tensor a\\nb: its header entry is not a JSON object");
+  EXPECT_EQ(error_of_header(R"({"__metadata__":{"a":1}})", 0), "__metadata__ a: expected a string");
+  EXPECT_EQ(error_of_header(R"({"__metadata__":1})", 0), "__metadata__ is not a JSON object");
+  EXPECT_EQ(error_of_header("[]", 0), "not a safetensors file: its header is not a JSON object");
+  EXPECT_EQ(error_of_header("{\"w\":", 0), "not a safetensors file: its header is not valid JSON");
+  EXPECT_EQ(error_of_header("", 0), "not a safetensors file: its header is not valid JSON");
 }
 
 TEST_F(Safetensors, DeeplyNestedHeadersAreRefused) {
   const std::string deep(100'000, '[');
   const std::string closed = deep + std::string(100'000, ']');
   const std::string expected = "not a safetensors file: its header's lists are nested too deeply";
-  EXPECT_EQ(error_of(R"({"a":{"dtype":"F32","shape":[)" + closed + R"(],"data_offsets":[0,0]}})", 0), expected);
-  EXPECT_EQ(error_of(deep, 0), expected);
+  EXPECT_EQ(error_of_header(R"({"a":{"dtype":"F32","shape":[)" + closed + R"(],"data_offsets":[0,0]}})", 0), expected);
+  EXPECT_EQ(error_of_header(deep, 0), expected);
 }
 
 TEST_F(Safetensors, ShortAndForeignFilesAreRefused) {
@@ -168,12 +153,8 @@ TEST_F(Safetensors, AHeaderAboveTheSizeLimitIsRefused) {
   const std::uint64_t length = 100'000'001;
   write_file(path_, std::string(reinterpret_cast<const char*>(&length), 8));
   std::filesystem::resize_file(path_, 8 + length);  // the file is sparse, so it takes no space
-  try {
-    load_safetensors(path_);
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_EQ(error.what(), path_ + ": its header of 100000001 bytes is longer than the limit of 100000000");
-  }
+  EXPECT_EQ(error_of([&] { load_safetensors(path_); }),
+            path_ + ": its header of 100000001 bytes is longer than the limit of 100000000");
 }
 
 TEST_F(Safetensors, EveryTruncationIsAnError) {
@@ -184,14 +165,7 @@ TEST_F(Safetensors, EveryTruncationIsAnError) {
 }
 
 TEST_F(Safetensors, AMissingFileAFolderAndADeviceAreRefused) {
-  const auto error = [](const std::string& path) -> std::string {
-    try {
-      load_safetensors(path);
-    } catch (const UserError& caught) {
-      return caught.what();
-    }
-    return "no error";
-  };
+  const auto error = [](const std::string& path) { return error_of([&] { load_safetensors(path); }); };
   EXPECT_EQ(error(path_), path_ + ": cannot read: No such file or directory");
   EXPECT_EQ(error(folder_.string()), folder_.string() + ": is a folder, expected a safetensors file");
   EXPECT_EQ(error("/dev/null"), "/dev/null: is not a regular file");
@@ -205,12 +179,7 @@ TEST_F(Safetensors, AFailedWriteKeepsTheOldFile) {
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);  // so that write() returns an error, as on a full disk
   const struct rlimit tight { 4096, before.rlim_max };
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &tight), 0);
-  std::string text = "no error";
-  try {
-    save_safetensors(path_, {{"a", at::ones({100000})}});
-  } catch (const UserError& error) {
-    text = error.what();
-  }
+  const std::string text = error_of([&] { save_safetensors(path_, {{"a", at::ones({100000})}}); });
   ::setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(text, path_ + ": cannot write: File too large");

@@ -1,42 +1,32 @@
 #include <filesystem>
-#include <unistd.h>
 
 #include <gtest/gtest.h>
 
-#include <tessera/base/error.h>
-#include <tessera/base/text.h>
-#include <tessera/io/atomic_file.h>
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
 #include <tessera/io/scratch_file.h>
 
 namespace tessera::io {
 namespace {
 
-namespace fs = std::filesystem;
+using ScratchFileTest = FolderTest;
 
-TEST(ScratchFile, ReturnsWhatWasAppendedAndLeavesNoFileBehind) {
-  const fs::path folder = fs::temp_directory_path() / concat("tessera_scratch_", ::getpid()) / "made";
+TEST_F(ScratchFileTest, ReturnsWhatWasAppendedAndLeavesNoFileBehind) {
   {
-    ScratchFile file(folder.string());
+    ScratchFile file(path("made"));
     file.append("rows ");
     file.append("and rows");
     EXPECT_EQ(file.size(), 13U);
     EXPECT_EQ(file.bytes(), "rows and rows");
-    EXPECT_TRUE(fs::is_empty(folder)) << "the file has no name, so a crash cannot leave it behind";
+    EXPECT_TRUE(std::filesystem::is_empty(path("made"))) << "the file has no name, so a crash cannot leave it behind";
   }
-  EXPECT_EQ(ScratchFile(folder.string()).bytes(), "");
-  fs::remove_all(folder.parent_path());
+  EXPECT_EQ(ScratchFile(path("made")).bytes(), "");
 }
 
-TEST(ScratchFile, AFolderThatCannotBeCreatedIsReported) {
-  const std::string file = (fs::temp_directory_path() / concat("tessera_scratch_file_", ::getpid())).string();
-  write_file(file, "no folder");
-  try {
-    ScratchFile inside(file + "/folder");
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_TRUE(std::string(error.what()).starts_with(file + "/folder: cannot create the folder: ")) << error.what();
-  }
-  fs::remove(file);
+TEST_F(ScratchFileTest, AFolderThatCannotBeCreatedIsReported) {
+  const std::string folder = write("file", "no folder") + "/folder";
+  const std::string error = error_of([&] { ScratchFile inside(folder); });
+  EXPECT_TRUE(error.starts_with(folder + ": cannot create the folder: ")) << error;
 }
 
 }  // namespace

@@ -1,13 +1,11 @@
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
-#include <unistd.h>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <tessera/base/error.h>
+#include "tests/support/temporary_folder.h"
 #include <tessera/measure/profiler.h>
 
 namespace tessera {
@@ -36,15 +34,13 @@ TEST(Profiler, ReportsTimePerOperatorAndWritesTheTrace) {
   EXPECT_EQ(share_of(profiler, "three products"), 0) << "a mark is not an operator";
   EXPECT_EQ(profiler.host_waits(), 0) << "on the CPU nothing waits for a GPU";
 
-  const std::string path =
-      std::filesystem::temp_directory_path() / ("tessera_trace_" + std::to_string(getpid()) + ".json");
-  profiler.save(path);
-  std::ifstream file(path);
+  const TemporaryFolder folder;
+  profiler.save(folder / "trace.json");
+  std::ifstream file(folder / "trace.json");
   const nlohmann::json trace = nlohmann::json::parse(file);
   EXPECT_TRUE(std::ranges::any_of(trace["traceEvents"], [](const auto& event) {
     return event.value("name", "") == "three products";
   }));
-  std::filesystem::remove(path);
 }
 
 }  // namespace

@@ -1,13 +1,11 @@
-#include <filesystem>
 #include <limits>
-#include <unistd.h>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <tessera/base/error.h>
-#include <tessera/io/atomic_file.h>
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
 #include <tessera/io/safetensors.h>
 #include <tessera/probe/compare.h>
 
@@ -60,12 +58,9 @@ Outputs scale(Run& run) {
   return {{"y", y}, {"loss", y.sum()}, {"count", at::scalar_tensor(y.numel(), at::kLong)}};
 }
 
-class ProbeCases : public testing::Test {
+class ProbeCases : public FolderTest {
  protected:
   void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() / ("tessera_probe_" + std::to_string(::getpid()));
-    std::filesystem::create_directories(folder_);
-    path_ = (folder_ / "case.safetensors").string();
     tensors_ = {{"in.x", at::tensor({1.0F, 2.0F})},
                 {"param.w", number(3.0)},
                 {"out.y", at::tensor({3.0F, 6.0F})},
@@ -77,20 +72,14 @@ class ProbeCases : public testing::Test {
     metadata_ = {{"module", "scale"}, {"settings", "{}"}, {"rtol", "1e-5"}, {"note", "a note"}};
     runners_.add("scale", scale);
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   CaseReport run() {
     io::save_safetensors(path_, tensors_, metadata_);
     return run_file(path_, runners_);
   }
   std::string error() {
-    try {
-      run();
-    } catch (const UserError& caught) {
-      const std::string text = caught.what();
-      return text.rfind(path_ + ": ", 0) == 0 ? text.substr(path_.size() + 2) : text;
-    }
-    return "no error";
+    const std::string text = error_of([&] { run(); });
+    return text.starts_with(path_ + ": ") ? text.substr(path_.size() + 2) : text;
   }
   // Returns the problem of the only row that disagrees, "differs" if that row states none, or "none" if all rows agree.
   std::string fault() {
@@ -100,8 +89,7 @@ class ProbeCases : public testing::Test {
     return found;
   }
 
-  std::filesystem::path folder_;
-  std::string path_;
+  const std::string path_ = path("case.safetensors");
   std::map<std::string, at::Tensor> tensors_;
   std::map<std::string, std::string> metadata_;
   Runners runners_;
@@ -166,7 +154,7 @@ TEST_F(ProbeCases, ErrorsNameFileAndWayOut) {
   EXPECT_EQ(
       error(),
       "tensor x: expected a name that begins with in., param., out., cotangent., grad.in., grad.param. or shard.");
-  EXPECT_THROW(run_file((folder_ / "none.safetensors").string(), runners_), UserError);
+  EXPECT_THROW(run_file(path("none.safetensors"), runners_), UserError);
 }
 
 TEST_F(ProbeCases, ModulesBindParametersAndSlicesOfThem) {
@@ -197,12 +185,11 @@ TEST_F(ProbeCases, ReadsJsonCasesAndLines) {
       if (lines[i]["n"] != 1) problems.push_back("line " + std::to_string(i + 1) + ": n is not 1");
     return problems;
   });
-  const std::string json = (folder_ / "a.json").string();
-  io::write_file(json, R"({"module": "sum", "rtol": 1e-6, "inputs": {"rows": [[1, 2], [3, 4.5]], "words": ["a", "b"]},
-                          "outputs": {"sum": 10.5, "flags": [false, true]}})");
+  const std::string json =
+      write("a.json", R"({"module": "sum", "rtol": 1e-6, "inputs": {"rows": [[1, 2], [3, 4.5]], "words": ["a", "b"]},
+                         "outputs": {"sum": 10.5, "flags": [false, true]}})");
   EXPECT_TRUE(run_file(json, runners_).agrees()) << format_table(run_file(json, runners_));
-  const std::string lines = (folder_ / "words_more.jsonl").string();
-  io::write_file(lines, "{\"n\": 1}\n\n{\"n\": 2}\n");
+  const std::string lines = write("words_more.jsonl", "{\"n\": 1}\n\n{\"n\": 2}\n");
   const CaseReport report = run_file(lines, runners_);
   EXPECT_FALSE(report.agrees());
   ASSERT_EQ(report.rows.size(), 1U);

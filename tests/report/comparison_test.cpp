@@ -2,12 +2,12 @@
 #include <cmath>
 #include <filesystem>
 #include <regex>
-#include <unistd.h>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <tessera/base/error.h>
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
 #include <tessera/io/atomic_file.h>
 #include <tessera/report/class_colors.h>
 #include <tessera/report/comparison.h>
@@ -16,28 +16,12 @@
 namespace tessera::report {
 namespace {
 
-namespace fs = std::filesystem;
-
-std::string message_of(const std::vector<std::string>& folders) {
-  try {
-    read_compared_runs(folders);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "";
+std::string comparing_error(const std::vector<std::string>& folders) {
+  return error_of([&] { read_compared_runs(folders); });
 }
 
-class ComparisonTest : public ::testing::Test {
+class ComparisonTest : public FolderTest {
  protected:
-  ComparisonTest() : folder_(fs::temp_directory_path() / concat("tessera_comparison_", ::getpid())) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  ~ComparisonTest() override { fs::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  void write(const std::string& name, const std::string& text) const { io::write_file(path(name), text); }
-
   /// Writes a run with settings, two rows of metrics and an evaluation at step 2. Returns the run's folder.
   std::string run(const std::string& name, const std::string& settings, const std::string& metrics) const {
     write(name + "/config.yaml", "# Tessera 1.2.3 (abc)\nrun: {folder: " + name + "}\n" + settings);
@@ -50,8 +34,6 @@ class ComparisonTest : public ::testing::Test {
           R"({"step":2,"results":[{"task":"zero_shot","data":"d","metrics":)" + metrics + "}]}");
     return path(name);
   }
-
-  fs::path folder_;
 };
 
 TEST_F(ComparisonTest, SortsNumbersInMetricNamesAsNumbers) {
@@ -155,7 +137,7 @@ TEST_F(ComparisonTest, ShowsAMissingTaskAsOneSetting) {
 
 TEST_F(ComparisonTest, ShowsStateAndFactsOfEachRun) {
   const std::string a = run("a", "training: {steps: 60}\nobjective: {name: siglip}\n", "{}");
-  fs::create_directories(folder_ / "a/checkpoints/step_0000047");
+  std::filesystem::create_directories(folder_ / "a/checkpoints/step_0000047");
   write("a/log.txt", "14:33:51 info parameters 1,314: image tower 1,024, text tower 290; 1 more of the objective\n");
   write("a/metrics.jsonl", R"({"step":46,"time":"2026-11-23T14:39:30Z","loss":1})" "\n");
   write("a/evaluation/step_00000002.json", R"({"step":2,"device":"a fine machine","results":[]})");
@@ -166,7 +148,7 @@ TEST_F(ComparisonTest, ShowsStateAndFactsOfEachRun) {
   for (const char* text : {"siglip", "1,314: image tower 1,024, text tower 290; 1 more of the objective", "a fine machine",
                            "2026-11-23 14:39:30 UTC"})
     EXPECT_NE(html.find(text), std::string::npos) << text;
-  fs::create_directories(folder_ / "a/checkpoints/step_0000060");
+  std::filesystem::create_directories(folder_ / "a/checkpoints/step_0000060");
   EXPECT_EQ(state_text(read_compared_runs({a})[0]), "finished");
 }
 
@@ -336,15 +318,14 @@ TEST_F(ComparisonTest, DistinguishesRunsOfOneNameByTheirFolders) {
 
 TEST_F(ComparisonTest, ErrorForAFolderThatIsNotARunNamesTheRunsInIt) {
   run("stages/first", "", "{}");
-  EXPECT_EQ(message_of({path("stages")}), path("stages") +
-                                              ": is neither a run nor an evaluation: it holds neither metrics.jsonl "
-                                              "nor results.json; its subfolders that do: " +
-                                              path("stages/first"));
-  EXPECT_EQ(message_of({path("nowhere")}), path("nowhere") + ": there is no such folder");
+  EXPECT_EQ(comparing_error({path("stages")}),
+            path("stages") + ": is neither a run nor an evaluation: it holds neither metrics.jsonl nor results.json; its "
+                             "subfolders that do: " + path("stages/first"));
+  EXPECT_EQ(comparing_error({path("nowhere")}), path("nowhere") + ": there is no such folder");
   const std::string a = run("a", "", "{}");
-  EXPECT_EQ(message_of({a, a + "/"}), a + "/: this run is given twice");
+  EXPECT_EQ(comparing_error({a, a + "/"}), a + "/: this run is given twice");
   write("b/results.json", "{");
-  EXPECT_EQ(message_of({path("b")}),
+  EXPECT_EQ(comparing_error({path("b")}),
             path("b/results.json") + ": is not a JSON object, so the results in it cannot be compared");
 }
 

@@ -1,13 +1,11 @@
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <regex>
-#include <unistd.h>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/temporary_folder.h"
 #include <tessera/base/error.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/report/chart.h>
@@ -264,16 +262,14 @@ TEST(Report, DataUriIsPaddedBase64) {
   EXPECT_EQ((uri.size() - std::string("data:image/png;base64,").size()) % 4, 0U);
 }
 
-TEST(RunCurves, SkipsRowsThatAreNotJson) {
-  const auto folder = std::filesystem::temp_directory_path() / concat("tessera_curves_", ::getpid());
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder / "metrics.jsonl")
-      << R"({"step":1,"loss":3.5,"terms":{"a":1,"b":2.5},"lr":0.1,"grad_norm":null})"
-      << "\nbroken\n"
-      << R"({"step":2,"loss":null,"terms":{"a":0.5,"b":2},"lr":0.2})"
-      << "\n";
-  const auto charts = read_run_curves(folder.string());
-  std::filesystem::remove_all(folder);
+using RunCurveFiles = FolderTest;
+
+TEST_F(RunCurveFiles, SkipsRowsThatAreNotJson) {
+  write("metrics.jsonl", R"({"step":1,"loss":3.5,"terms":{"a":1,"b":2.5},"lr":0.1,"grad_norm":null})"
+                         "\nbroken\n"
+                         R"({"step":2,"loss":null,"terms":{"a":0.5,"b":2},"lr":0.2})"
+                         "\n");
+  const auto charts = read_run_curves(folder_.string());
   ASSERT_EQ(charts.size(), 3U);
   EXPECT_EQ(charts[0].title, "Loss");
   EXPECT_EQ(charts[0].curves.at(0).points.size(), 1U);

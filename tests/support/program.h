@@ -4,6 +4,8 @@
 #include <string>
 #include <sys/wait.h>
 
+#include <gtest/gtest.h>
+
 /// Runs the programs of the build in tests, as a user does from a shell.
 namespace tessera {
 
@@ -26,6 +28,25 @@ inline Answer answer_of_shell(const std::string& command) {
 /// Runs `command`, a program of build/bin with its arguments, and waits until it ends.
 inline Answer answer_of(const std::string& command) {
   return answer_of_shell(TESSERA_BINARY_DIR "/bin/" + command);
+}
+
+/// Runs `command`, expects it to succeed, and returns what it printed.
+inline std::string output_of(const std::string& command) {
+  const Answer answer = answer_of(command);
+  EXPECT_EQ(answer.code, 0) << command << "\n" << answer.text;
+  return answer.text;
+}
+
+/// Expects `command` to end with exit code 2. Returns what it printed.
+inline std::string refusal_of(const std::string& command) {
+  const Answer answer = answer_of(command);
+  EXPECT_EQ(answer.code, 2) << command << "\n" << answer.text;
+  return answer.text;
+}
+
+/// Expects `command` to end with exit code 2 and to print only the line `text`.
+inline void expect_refused(const std::string& command, const std::string& text) {
+  EXPECT_EQ(refusal_of(command), text + "\n") << command;
 }
 
 }  // namespace tessera

@@ -1,13 +1,14 @@
+#include <algorithm>
 #include <filesystem>
-#include <unistd.h>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/error_of.h"
 #include "tests/support/groupvit_checkpoint.h"
 #include "tests/support/program.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/test_data.h"
-#include <tessera/base/error.h>
 #include <tessera/evaluation/inference.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
@@ -26,27 +27,28 @@ preprocessing: {image_size: 16}
 )";
 
 /// A fixture whose folder holds an OpenCLIP file of random weights to convert.
-class Convert : public ::testing::Test {
+class Convert : public FolderTest {
  protected:
-  Convert() : folder_(fs::temp_directory_path() / concat("tessera_convert_", ::getpid())) {
-    fs::create_directories(folder_);
-    io::write_file(path("model.yaml"), kModel);
+  Convert() {
+    write("model.yaml", kModel);
     at::manual_seed(1);
-    DualEncoder model(resolve(config::read<ModelSettings>(config::load_yaml(path("model.yaml")))));
-    io::save_safetensors(path("open_clip.safetensors"), model.state_dict());
+    io::save_safetensors(path("open_clip.safetensors"), DualEncoder(settings_in("model.yaml")).state_dict());
   }
-  ~Convert() override { fs::remove_all(folder_); }
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-
-  fs::path folder_;
+  ModelSettings settings_in(const std::string& name) const {
+    return resolve(config::read<ModelSettings>(config::load_yaml(path(name))));
+  }
+  /// Returns the command that converts a file of the folder into another one. `settings` is the YAML file of its model.
+  std::string from_open_clip(const std::string& settings, const std::string& input, const std::string& output) const {
+    return "tessera-convert --from open_clip --settings " + path(settings) + " " + path(input) + " " + path(output);
+  }
+  std::string to_open_clip() const {
+    return "tessera-convert --to open_clip " + path("ours.safetensors") + " " + path("theirs.safetensors");
+  }
 };
 
 TEST_F(Convert, AConvertedOpenClipModelRepairsTextAsOpenClipDoes) {
-  const Answer answer =
-      answer_of("tessera-convert --from open_clip --settings " + path("model.yaml") +
-                " --merges " TESSERA_SOURCE_DIR "/configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz " +
-                path("open_clip.safetensors") + " " + path("model.safetensors"));
-  ASSERT_EQ(answer.code, 0) << answer.text;
+  output_of(from_open_clip("model.yaml", "open_clip.safetensors", "model.safetensors") +
+            " --merges " TESSERA_SOURCE_DIR "/configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz");
   const InferenceModel run = load_for_inference(path("model.safetensors"));
   EXPECT_EQ(run.file.tokenizer.settings.find("context_length")->text(), "16");
   // The first caption holds "café" with its UTF-8 misread as Latin-1, the second holds "café". ftfy's repair makes them equal.
@@ -55,82 +57,65 @@ TEST_F(Convert, AConvertedOpenClipModelRepairsTextAsOpenClipDoes) {
 
 TEST_F(Convert, RefusesToOverwriteItsInputOrToWriteAnotherFileEnding) {
   const std::string input = path("open_clip.safetensors"), before = io::read_file(input);
-  const std::string convert = "tessera-convert --from open_clip --settings " + path("model.yaml") + " ";
   fs::create_symlink(input, path("link.safetensors"));
-  for (const std::string& output : {input, folder_.string() + "/./open_clip.safetensors", path("link.safetensors")}) {
-    const Answer answer = answer_of(convert + input + " " + output);
-    EXPECT_EQ(answer.code, 2);
-    EXPECT_EQ(answer.text, "tessera-convert: " + output + ": is the input file itself: name another file to write\n");
-  }
+  for (const char* output : {"open_clip.safetensors", "./open_clip.safetensors", "link.safetensors"})
+    expect_refused(from_open_clip("model.yaml", "open_clip.safetensors", output),
+                   "tessera-convert: " + path(output) + ": is the input file itself: name another file to write");
   EXPECT_TRUE(io::read_file(input) == before);
-  const Answer ending = answer_of(convert + input + " " + path("out.pt"));
-  EXPECT_EQ(ending.code, 2);
-  EXPECT_EQ(ending.text, "tessera-convert: " + path("out.pt") +
-                             ": the output is safetensors: name a file that ends in .safetensors\n");
+  expect_refused(from_open_clip("model.yaml", "open_clip.safetensors", "out.pt"),
+                 "tessera-convert: " + path("out.pt") + ": the output is safetensors: name a file that ends in .safetensors");
 
-  ASSERT_EQ(answer_of(convert + input + " " + path("model.safetensors")).code, 0);
-  const Answer back = answer_of("tessera-convert --to open_clip " + folder_.string() + " " + path("model.safetensors"));
-  EXPECT_EQ(back.code, 2);
-  EXPECT_NE(back.text.find("is the input file itself"), std::string::npos) << "a folder's model: " << back.text;
+  output_of(from_open_clip("model.yaml", "open_clip.safetensors", "model.safetensors"));
+  const std::string back = refusal_of("tessera-convert --to open_clip " + folder_.string() + " " + path("model.safetensors"));
+  EXPECT_NE(back.find("is the input file itself"), std::string::npos) << "a folder's model: " << back;
 }
 
 TEST_F(Convert, APublishedFolderIsConvertedAndWrittenBackByteForByte) {
   const std::string published = test_data("foreign/siglip"), ours = path("ours.safetensors"), again = path("again");
-  const Answer read = answer_of("tessera-convert " + published + " " + ours);
-  ASSERT_EQ(read.code, 0) << read.text;
-  EXPECT_NE(read.text.find("the tokenizer is not supported, so its files are only copied and the model cannot read texts: "), std::string::npos)
-      << read.text;
-  const Answer written = answer_of("tessera-convert --to transformers " + ours + " " + again);
-  ASSERT_EQ(written.code, 0) << written.text;
+  const std::string read = output_of("tessera-convert " + published + " " + ours);
+  EXPECT_NE(read.find("the tokenizer is not supported, so its files are only copied and the model cannot read texts: "), std::string::npos)
+      << read;
+  const std::string back = "tessera-convert --to transformers " + ours + " " + again;
+  output_of(back);
   for (const char* name : {"/model.safetensors", "/config.json"})
     EXPECT_TRUE(io::read_file(published + name) == io::read_file(again + name)) << name;
-  const Answer twice = answer_of("tessera-convert --to transformers " + ours + " " + again);
-  EXPECT_EQ(twice.code, 2);
-  EXPECT_EQ(twice.text, "tessera-convert: " + again + ": already exists: name a new folder to write\n");
-  const Answer other = answer_of("tessera-convert --to open_clip " + published + " " + path("open_clip"));
-  EXPECT_EQ(other.code, 2);
-  EXPECT_NE(other.text.find("tessera-convert: " + published + ": OpenCLIP has no counterpart of an image tower without a class token"), std::string::npos)
-      << other.text;
+  expect_refused(back, "tessera-convert: " + again + ": already exists: name a new folder to write");
+  const std::string other = refusal_of("tessera-convert --to open_clip " + published + " " + path("open_clip"));
+  EXPECT_NE(other.find("tessera-convert: " + published + ": OpenCLIP has no counterpart of an image tower without a class token"), std::string::npos)
+      << other;
   EXPECT_FALSE(fs::exists(path("open_clip")));
 }
 
 TEST_F(Convert, ATesseraModelNeedsATargetLibrary) {
   const std::string ours = path("ours.safetensors");
-  ASSERT_EQ(answer_of("tessera-convert " + test_data("foreign/dinov3") + " " + ours).code, 0);
-  const Answer answer = answer_of("tessera-convert " + ours + " " + path("out.safetensors"));
-  EXPECT_EQ(answer.code, 2);
-  EXPECT_EQ(answer.text, "tessera-convert: " + ours + ": is already a Tessera model: --to open_clip, transformers or timm "
-                                                  "writes it for another library\n");
-  const Answer nothing = answer_of("tessera-convert " + path("nowhere") + " " + path("out.safetensors"));
-  EXPECT_EQ(nothing.code, 2);
-  EXPECT_EQ(nothing.text, "tessera-convert: " + path("nowhere") + ": no such file or folder\n");
+  output_of("tessera-convert " + test_data("foreign/dinov3") + " " + ours);
+  expect_refused("tessera-convert " + ours + " " + path("out.safetensors"),
+                 "tessera-convert: " + ours + ": is already a Tessera model: --to open_clip, transformers or timm writes it for "
+                 "another library");
+  expect_refused("tessera-convert " + path("nowhere") + " " + path("out.safetensors"),
+                 "tessera-convert: " + path("nowhere") + ": no such file or folder");
 }
 
 TEST_F(Convert, InvalidMergesAreRefusedBeforeAnythingIsWritten) {
-  const Answer answer = answer_of("tessera-convert --from open_clip --settings " + path("model.yaml") + " --merges " +
-                                  path("model.yaml") + " " + path("open_clip.safetensors") + " " + path("out.safetensors"));
-  EXPECT_EQ(answer.code, 2);
-  EXPECT_TRUE(answer.text.starts_with("tessera-convert: --merges: clip-bpe: merges: " + path("model.yaml"))) << answer.text;
+  const std::string text =
+      refusal_of(from_open_clip("model.yaml", "open_clip.safetensors", "out.safetensors") + " --merges " + path("model.yaml"));
+  EXPECT_TRUE(text.starts_with("tessera-convert: --merges: clip-bpe: merges: " + path("model.yaml"))) << text;
   EXPECT_FALSE(fs::exists(path("out.safetensors")));
 }
 
 TEST_F(Convert, ATextFileNamedPtIsReportedWithItsFirstLine) {
-  io::write_file(path("weights.pt"), "Entry not found, or access denied\n");
-  const Answer answer = answer_of("tessera-convert --from open_clip --settings " + path("model.yaml") + " " +
-                                  path("weights.pt") + " " + path("out.safetensors"));
-  EXPECT_EQ(answer.code, 2);
-  EXPECT_EQ(answer.text, "tessera-convert: " + path("weights.pt") + ": neither safetensors nor a PyTorch file: it begins "
-                                                                    "with the text \"Entry not found, or access denied\"\n");
+  write("weights.pt", "Entry not found, or access denied\n");
+  expect_refused(from_open_clip("model.yaml", "weights.pt", "out.safetensors"),
+                 "tessera-convert: " + path("weights.pt") + ": neither safetensors nor a PyTorch file: it begins with the text "
+                 "\"Entry not found, or access denied\"");
 }
 
 TEST_F(Convert, WithoutSettingsTheConfigurationNextToTheWeightsIsUsed) {
-  const std::string ours = path("model.safetensors"), convert = "tessera-convert --from open_clip ";
-  const std::string settings = "--settings " + path("model.yaml") + " ";
-  ASSERT_EQ(answer_of(convert + settings + path("open_clip.safetensors") + " " + ours).code, 0);
+  const std::string ours = path("model.safetensors");
+  output_of(from_open_clip("model.yaml", "open_clip.safetensors", "model.safetensors"));
   fs::create_directories(path("theirs"));
-  ASSERT_EQ(answer_of("tessera-convert --to open_clip " + ours + " " + path("theirs/open_clip_model.safetensors")).code, 0);
-  const Answer answer = answer_of(convert + path("theirs") + " " + path("again.safetensors"));
-  ASSERT_EQ(answer.code, 0) << answer.text;
+  output_of("tessera-convert --to open_clip " + ours + " " + path("theirs/open_clip_model.safetensors"));
+  output_of("tessera-convert --from open_clip " + path("theirs") + " " + path("again.safetensors"));
   const InferenceModel again = load_for_inference(path("again.safetensors")), first = load_for_inference(ours);
   for (const auto& [name, tensor] : first.file.weights) EXPECT_TRUE(at::equal(again.file.weights.at(name), tensor)) << name;
   EXPECT_EQ(again.tokenizer->encode("a cat"), first.tokenizer->encode("a cat")) << "CLIP's vocabulary ships";
@@ -139,23 +124,14 @@ TEST_F(Convert, WithoutSettingsTheConfigurationNextToTheWeightsIsUsed) {
 TEST_F(Convert, LoadingAModelWithoutVocabularySaysHowToAddOne) {
   std::string other(kModel);
   other.replace(other.find("49408"), 5, "30");
-  io::write_file(path("other.yaml"), other);
+  write("other.yaml", other);
   at::manual_seed(1);
-  io::save_safetensors(path("other.safetensors"),
-                       DualEncoder(resolve(config::read<ModelSettings>(config::load_yaml(path("other.yaml"))))).state_dict());
-  ASSERT_EQ(answer_of("tessera-convert --from open_clip --settings " + path("other.yaml") + " " +
-                      path("other.safetensors") + " " + path("model.safetensors"))
-                .code,
-            0);
-  try {
-    load_for_inference(path("model.safetensors"));
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_EQ(std::string(error.what()),
-              path("model.safetensors") +
-                  ": holds no vocabulary for its tokenizer clip-bpe: make it again with tessera-convert --merges FILE "
-                  "(a checkpoint of the trainer always holds it)");
-  }
+  io::save_safetensors(path("other.safetensors"), DualEncoder(settings_in("other.yaml")).state_dict());
+  output_of(from_open_clip("other.yaml", "other.safetensors", "model.safetensors"));
+  EXPECT_EQ(error_of([&] { load_for_inference(path("model.safetensors")); }),
+            path("model.safetensors") +
+                ": holds no vocabulary for its tokenizer clip-bpe: make it again with tessera-convert --merges FILE "
+                "(a checkpoint of the trainer always holds it)");
 }
 
 constexpr const char* kSparoModel = R"(
@@ -169,20 +145,18 @@ preprocessing: {image_size: 16}
 class ConvertSparo : public Convert {
  protected:
   ConvertSparo() {
-    io::write_file(path("sparo.yaml"), kSparoModel);
-    ours_.model = resolve(config::read<ModelSettings>(config::load_yaml(path("sparo.yaml"))));
+    write("sparo.yaml", kSparoModel);
+    ours_.model = settings_in("sparo.yaml");
     ours_.weights = DualEncoder(ours_.model).state_dict();
     save_model_file(path("ours.safetensors"), ours_);
-    const Answer answer =
-        answer_of("tessera-convert --to open_clip " + path("ours.safetensors") + " " + path("theirs.safetensors"));
-    EXPECT_EQ(answer.code, 0) << answer.text;
-    EXPECT_NE(answer.text.find("theirs.safetensors: parameters "), std::string::npos) << answer.text;
+    const std::string text = output_of(to_open_clip());
+    EXPECT_NE(text.find("theirs.safetensors: parameters "), std::string::npos) << text;
     theirs_ = io::load_safetensors(path("theirs.safetensors")).tensors;
   }
-  Answer back(const std::map<std::string, at::Tensor>& tensors) const {
+  /// Writes a file with these tensors. Returns the command that converts it.
+  std::string back(const std::map<std::string, at::Tensor>& tensors) const {
     io::save_safetensors(path("changed.safetensors"), tensors);
-    return answer_of("tessera-convert --from open_clip --settings " + path("sparo.yaml") + " " +
-                     path("changed.safetensors") + " " + path("back.safetensors"));
+    return from_open_clip("sparo.yaml", "changed.safetensors", "back.safetensors");
   }
 
   ModelFile ours_;
@@ -209,8 +183,7 @@ TEST_F(ConvertSparo, ReadsFilesWithKeysValuesOrBoth) {
     }
   }
   for (const auto& tensors : {theirs_, keys, values}) {
-    const Answer answer = back(tensors);
-    ASSERT_EQ(answer.code, 0) << answer.text;
+    output_of(back(tensors));
     const ModelFile again = load_model_file(path("back.safetensors"));
     for (const auto& [name, tensor] : ours_.weights) EXPECT_TRUE(at::equal(again.weights.at(name), tensor)) << name;
     EXPECT_EQ(again.weights.size(), ours_.weights.size() + 1) << "ours and the temperature";
@@ -219,12 +192,10 @@ TEST_F(ConvertSparo, ReadsFilesWithKeysValuesOrBoth) {
 
 TEST_F(ConvertSparo, ValuesThatDifferFromKeysAreRefused) {
   theirs_.at("text_sparo.v.weight") = theirs_.at("text_sparo.v.weight") + 1;
-  const Answer answer = back(theirs_);
-  EXPECT_EQ(answer.code, 2);
-  EXPECT_EQ(answer.text,
-            "tessera-convert: " + path("changed.safetensors") +
-                ": tensors text_sparo.k.weight and text_sparo.v.weight differ, but the model's values are its keys: "
-                "set share_values: false\n");
+  expect_refused(back(theirs_),
+                 "tessera-convert: " + path("changed.safetensors") +
+                     ": tensors text_sparo.k.weight and text_sparo.v.weight differ, but the model's values are its keys: "
+                     "set share_values: false");
 }
 
 constexpr const char* kGroupVitModel = R"(
@@ -237,73 +208,42 @@ preprocessing: {image_size: 16}
 )";
 
 TEST_F(Convert, ReadsACheckpointOfTheGroupVitAuthors) {
-  io::write_file(path("groupvit.yaml"), kGroupVitModel);
-  const DualEncoder model(resolve(config::read<ModelSettings>(config::load_yaml(path("groupvit.yaml")))));
+  write("groupvit.yaml", kGroupVitModel);
+  const DualEncoder model(settings_in("groupvit.yaml"));
   io::save_safetensors(path("theirs.safetensors"), as_groupvit_wrote(model));
   const std::string convert = "tessera-convert --from groupvit --settings " + path("groupvit.yaml") + " ";
-  const Answer answer = answer_of(convert + path("theirs.safetensors") + " " + path("ours.safetensors"));
-  ASSERT_EQ(answer.code, 0) << answer.text;
+  output_of(convert + path("theirs.safetensors") + " " + path("ours.safetensors"));
   const ModelFile ours = load_model_file(path("ours.safetensors"));
   for (const auto& [name, tensor] : model.state_dict()) EXPECT_TRUE(at::equal(ours.weights.at(name), tensor)) << name;
   EXPECT_EQ(ours.tokenizer.name, "clip-bpe");
-
-  const Answer wrong = answer_of(convert + path("open_clip.safetensors") + " " + path("ours.safetensors"));
-  EXPECT_EQ(wrong.code, 2);
-  EXPECT_NE(wrong.text.find("is not one of GroupViT's"), std::string::npos) << wrong.text;
-  const Answer back =
-      answer_of("tessera-convert --to open_clip " + path("ours.safetensors") + " " + path("back.safetensors"));
-  EXPECT_EQ(back.code, 2);
-  EXPECT_NE(back.text.find("OpenCLIP has no counterpart of "), std::string::npos) << back.text;
-}
-
-constexpr const char* kStairModel = R"(
-image: {encoder: {name: vit, patch_size: 8, width: 12, layers: 1, heads: 3, final_norm: tokens},
-        readout: {name: token_projection}, projection: {name: none}}
-text: {encoder: {name: text_transformer, vocab_size: 30, context_length: 16, width: 8, layers: 1, heads: 2, final_norm: tokens},
-       readout: {name: token_projection}, projection: {name: none}}
-preprocessing: {image_size: 16}
-)";
-
-TEST_F(Convert, AModelWithTokenProjectionIsRefused) {
-  io::write_file(path("stair.yaml"), kStairModel);
-  ModelFile file;
-  file.model = resolve(config::read<ModelSettings>(config::load_yaml(path("stair.yaml"))));
-  file.weights = DualEncoder(file.model).state_dict();
-  save_model_file(path("ours.safetensors"), file);
-  const Answer answer =
-      answer_of("tessera-convert --to open_clip " + path("ours.safetensors") + " " + path("theirs.safetensors"));
-  EXPECT_EQ(answer.code, 2);
-  EXPECT_EQ(answer.text, "tessera-convert: " + path("ours.safetensors") +
-                             ": OpenCLIP has no counterpart of the image read-out token_projection: read this model "
-                             "with python/tessera/plain_model.py, in plain PyTorch\n");
-  EXPECT_FALSE(fs::exists(path("theirs.safetensors")));
-  EXPECT_FALSE(fs::exists(path("open_clip_config.json")));
+  const std::string wrong = refusal_of(convert + path("open_clip.safetensors") + " " + path("ours.safetensors"));
+  EXPECT_NE(wrong.find("is not one of GroupViT's"), std::string::npos) << wrong;
+  EXPECT_NE(refusal_of(to_open_clip()).find("OpenCLIP has no counterpart of "), std::string::npos);
 }
 
 // Writes models with and without the parts that PyramidCLIP adds to the image encoder, and compares their embeddings.
 class ConvertPyramid : public Convert {
  protected:
   static constexpr const char* kText =
-      "text: {encoder: {name: text_transformer, vocab_size: 30, context_length: 16, width: 8, layers: 1, heads: 2}, "
-      "readout: {name: eos}, projection: {name: linear, embed_dim: 6}}\npreprocessing: {image_size: 32}\n";
+      "encoder: {name: text_transformer, vocab_size: 30, context_length: 16, width: 8, layers: 1, heads: 2}, "
+      "readout: {name: eos}, projection: {name: linear, embed_dim: 6}";
 
-  ModelSettings settings(const std::string& name, const std::string& encoder, const std::string& rest) const {
-    io::write_file(path(name), "image: {encoder: {" + encoder + "}, " + rest + "}\n" + kText);
-    return resolve(config::read<ModelSettings>(config::load_yaml(path(name))));
+  ModelSettings settings(const std::string& name, const std::string& image, const std::string& text = kText) const {
+    write(name, "image: {" + image + "}\ntext: {" + text + "}\npreprocessing: {image_size: 32}\n");
+    return settings_in(name);
   }
-  Answer to_open_clip(const ModelSettings& settings) {
+  /// Writes a random model with these settings. Returns the command that converts it for OpenCLIP.
+  std::string converting(const ModelSettings& settings) {
     ours_.model = settings;
     at::manual_seed(2);
     ours_.weights = DualEncoder(settings).state_dict();
     ours_.weights["logit_scale"] = at::zeros({});
     save_model_file(path("ours.safetensors"), ours_);
-    return answer_of("tessera-convert --to open_clip " + path("ours.safetensors") + " " + path("theirs.safetensors"));
+    return to_open_clip();
   }
   // Reads OpenCLIP's file as a plain model. Expects that model to compute the same image embeddings as the PyramidCLIP model.
   void expect_plain_model_agrees(const std::string& settings) {
-    const Answer answer = answer_of("tessera-convert --from open_clip --settings " + path(settings) + " " +
-                                    path("theirs.safetensors") + " " + path("plain.safetensors"));
-    ASSERT_EQ(answer.code, 0) << answer.text;
+    output_of(from_open_clip(settings, "theirs.safetensors", "plain.safetensors"));
     const at::NoGradGuard guard;
     const at::Tensor pixels = at::rand({2, 3, 32, 32});
     const auto embedding = [&](const ModelFile& file) {
@@ -316,25 +256,21 @@ class ConvertPyramid : public Convert {
 };
 
 TEST_F(ConvertPyramid, RegionWeightsAreLeftOutAndImageEmbeddingsAreUnchanged) {
-  const std::string vit = "name: vit, patch_size: 8, width: 12, layers: 2, heads: 3";
-  const std::string resnet = "name: modified_resnet, layers: [1, 1, 1, 1], width: 2";
-  const std::string linear = "readout: {name: cls}, projection: {name: linear, embed_dim: 6}";
-  const std::string pool = "readout: {name: attention_pool_2d, heads: 2, output_dim: 6}, projection: {name: none}";
-  settings("plain_vit.yaml", vit, linear);
-  Answer answer = to_open_clip(settings("vit.yaml", vit + ", regions: {width: 5, first_block: 1}", linear));
-  ASSERT_EQ(answer.code, 0) << answer.text;
-  EXPECT_NE(answer.text.find("left out because OpenCLIP's models take no region features: visual.roi_class_embedding and "
-                             "visual.roi_proj.weight\n"),
+  const std::string vit = "encoder: {name: vit, patch_size: 8, width: 12, layers: 2, heads: 3";
+  const std::string resnet = "encoder: {name: modified_resnet, layers: [1, 1, 1, 1], width: 2";
+  const std::string linear = "}, readout: {name: cls}, projection: {name: linear, embed_dim: 6}";
+  const std::string pool = "}, readout: {name: attention_pool_2d, heads: 2, output_dim: 6}, projection: {name: none}";
+  settings("plain_vit.yaml", vit + linear);
+  std::string text = output_of(converting(settings("vit.yaml", vit + ", regions: {width: 5, first_block: 1}" + linear)));
+  EXPECT_NE(text.find("left out because OpenCLIP's models take no region features: visual.roi_class_embedding and "
+                      "visual.roi_proj.weight\n"),
             std::string::npos)
-      << answer.text;
+      << text;
   expect_plain_model_agrees("plain_vit.yaml");
 
-  settings("plain_resnet.yaml", resnet, pool);
-  answer = to_open_clip(settings("resnet.yaml", resnet + ", regions: {width: 5, class_token: mean}", pool));
-  ASSERT_EQ(answer.code, 0) << answer.text;
-  EXPECT_NE(answer.text.find("visual.ln_pre.bias, visual.ln_pre.weight and visual.roi_proj.weight\n"),
-            std::string::npos)
-      << answer.text;
+  settings("plain_resnet.yaml", resnet + pool);
+  text = output_of(converting(settings("resnet.yaml", resnet + ", regions: {width: 5, class_token: mean}" + pool)));
+  EXPECT_NE(text.find("visual.ln_pre.bias, visual.ln_pre.weight and visual.roi_proj.weight\n"), std::string::npos) << text;
   expect_plain_model_agrees("plain_resnet.yaml");
 }
 
@@ -343,9 +279,7 @@ class ConvertForOpenClip : public ConvertPyramid {
   nlohmann::json configuration() const { return nlohmann::json::parse(io::read_file(path("open_clip_config.json"))); }
   // Expects the same weights after converting the model to OpenCLIP's file and back.
   void expect_same_weights(const std::string& settings) const {
-    const Answer answer = answer_of("tessera-convert --from open_clip --settings " + path(settings) + " " +
-                                    path("theirs.safetensors") + " " + path("again.safetensors"));
-    ASSERT_EQ(answer.code, 0) << answer.text;
+    output_of(from_open_clip(settings, "theirs.safetensors", "again.safetensors"));
     const auto again = load_model_file(path("again.safetensors")).weights;
     EXPECT_EQ(again.size(), ours_.weights.size());
     for (const auto& [name, tensor] : ours_.weights) EXPECT_TRUE(at::equal(again.at(name), tensor)) << name;
@@ -353,11 +287,10 @@ class ConvertForOpenClip : public ConvertPyramid {
 };
 
 TEST_F(ConvertForOpenClip, WritesTheConfigurationOfAVitNextToIt) {
-  const Answer answer = to_open_clip(settings(
-      "vit.yaml", "name: vit, patch_size: 8, width: 12, layers: 2, heads: 3, pre_norm: false, norm_eps: 1.0e-6",
-      "readout: gap, projection: {name: linear, embed_dim: 6}"));
-  ASSERT_EQ(answer.code, 0) << answer.text;
-  EXPECT_NE(answer.text.find("'local-dir:" + folder_.string() + "'"), std::string::npos) << answer.text;
+  const std::string text = output_of(converting(settings(
+      "vit.yaml", "encoder: {name: vit, patch_size: 8, width: 12, layers: 2, heads: 3, pre_norm: false, norm_eps: 1.0e-6}, "
+                  "readout: gap, projection: {name: linear, embed_dim: 6}")));
+  EXPECT_NE(text.find("'local-dir:" + folder_.string() + "'"), std::string::npos) << text;
   const auto json = configuration();
   EXPECT_EQ(json.at("model_cfg"), nlohmann::json::parse(R"({
     "embed_dim": 6, "quick_gelu": false,
@@ -372,36 +305,45 @@ TEST_F(ConvertForOpenClip, WritesTheConfigurationOfAVitNextToIt) {
 }
 
 TEST_F(ConvertForOpenClip, WritesTheConfigurationOfAResnetNextToIt) {
-  const Answer answer = to_open_clip(
-      settings("resnet.yaml", "name: modified_resnet, layers: [1, 2, 1, 1], width: 2",
-               "readout: {name: attention_pool_2d, heads: 4, output_dim: 6}, projection: none"));
-  ASSERT_EQ(answer.code, 0) << answer.text;
+  output_of(converting(settings("resnet.yaml", "encoder: {name: modified_resnet, layers: [1, 2, 1, 1], width: 2}, "
+                                               "readout: {name: attention_pool_2d, heads: 4, output_dim: 6}, projection: none")));
   EXPECT_EQ(configuration().at("model_cfg").at("vision_cfg"), nlohmann::json::parse(R"({
     "image_size": 32, "layers": [1, 2, 1, 1], "width": 2, "patch_size": null, "head_width": 16})"));
   expect_same_weights("resnet.yaml");
 }
 
-TEST_F(ConvertForOpenClip, DifferentActivationsInTheTowersAreRefused) {
+TEST_F(ConvertPyramid, AModelWithoutACounterpartIsRefused) {
+  const std::string vit = "encoder: {name: vit, patch_size: 8, width: 12, layers: 1, heads: 3, ";
   const std::string linear = "readout: cls, projection: {name: linear, embed_dim: 6}";
-  const Answer answer = to_open_clip(
-      settings("mixed.yaml", "name: vit, patch_size: 8, width: 12, layers: 1, heads: 3, activation: quick_gelu", linear));
-  EXPECT_EQ(answer.code, 2);
-  EXPECT_NE(answer.text.find("OpenCLIP has no counterpart of quick_gelu in only one tower: read this model with "
-                             "python/tessera/plain_model.py"),
-            std::string::npos)
-      << answer.text;
+  const std::string tokens = "readout: {name: token_projection}, projection: {name: none}";
+  const std::string text =
+      "encoder: {name: text_transformer, vocab_size: 30, context_length: 16, width: 8, layers: 1, heads: 2, final_norm: tokens}, ";
+  const std::string advice = ": read this model with python/tessera/plain_model.py, in plain PyTorch\n";
+  for (const auto& [model, part] : {
+           std::pair(settings("a.yaml", vit + "final_norm: tokens}, " + tokens, text + tokens),
+                     "the image read-out token_projection" + advice),
+           std::pair(settings("a.yaml", vit + "activation: quick_gelu}, " + linear), "quick_gelu in only one tower" + advice),
+           std::pair(settings("a.yaml", vit + "leff: {layers: 1}}, " + linear),
+                     std::string("visual.transformer.resblocks.0.mlp.dwconv.bias")),
+       }) {
+    const std::string refusal = refusal_of(converting(model));
+    EXPECT_TRUE(refusal.starts_with("tessera-convert: " + path("ours.safetensors") + ": OpenCLIP has no counterpart of " + part))
+        << refusal;
+    EXPECT_EQ(std::count(refusal.begin(), refusal.end(), '\n'), 1) << refusal;
+    EXPECT_FALSE(fs::exists(path("theirs.safetensors")));
+    EXPECT_FALSE(fs::exists(path("open_clip_config.json")));
+  }
 }
 
 TEST_F(Convert, ACheckpointOfOpenClipsTrainerReproducesItsEmbeddings) {
-  io::write_file(path("tiny.yaml"), R"(
+  write("tiny.yaml", R"(
 image: {encoder: {name: vit, patch_size: 8, width: 12, layers: 1, heads: 3}, readout: cls, projection: {name: linear, embed_dim: 6}}
 text: {encoder: {name: text_transformer, vocab_size: 30, context_length: 8, width: 8, layers: 1, heads: 2},
        readout: {name: eos, position: ids}, projection: {name: linear, embed_dim: 6}}
 preprocessing: {image_size: 16}
 )");
-  const Answer answer = answer_of("tessera-convert --from open_clip --settings " + path("tiny.yaml") + " " +
-                                  test_data("pytorch/open_clip_train.pt") + " " + path("tiny.safetensors"));
-  ASSERT_EQ(answer.code, 0) << answer.text;
+  output_of("tessera-convert --from open_clip --settings " + path("tiny.yaml") + " " + test_data("pytorch/open_clip_train.pt") + " " +
+            path("tiny.safetensors"));
   const auto model = build_model(load_model_file(path("tiny.safetensors")), "tiny");
   // tests/data/pytorch/make_open_clip_train.py stored the inputs and the embeddings that OpenCLIP computes from them.
   const auto theirs = io::load_safetensors(test_data("pytorch/open_clip_train.safetensors")).tensors;
@@ -410,16 +352,6 @@ preprocessing: {image_size: 16}
   text.ids = theirs.at("ids");
   EXPECT_TRUE(at::allclose(model->encode_image(theirs.at("pixels")).global, theirs.at("image"), 1e-4, 1e-5));
   EXPECT_TRUE(at::allclose(model->encode_text(text).global, theirs.at("text"), 1e-4, 1e-5));
-}
-
-TEST_F(ConvertPyramid, AModelWithLeffIsRefused) {
-  const Answer answer =
-      to_open_clip(settings("leff.yaml", "name: vit, patch_size: 8, width: 12, layers: 2, heads: 3, leff: {layers: 1}",
-                            "readout: {name: cls}, projection: {name: linear, embed_dim: 6}"));
-  EXPECT_EQ(answer.code, 2);
-  EXPECT_NE(answer.text.find("OpenCLIP has no counterpart of visual.transformer.resblocks.0.mlp.dwconv.bias"),
-            std::string::npos)
-      << answer.text;
 }
 
 }  // namespace

@@ -1,15 +1,14 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
-#include <unistd.h>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/program.h"
+#include "tests/support/temporary_folder.h"
 #include <tessera/base/text.h>
 #include <tessera/index/sparse_files.h>
 #include <tessera/io/atomic_file.h>
@@ -19,20 +18,13 @@
 namespace tessera {
 namespace {
 
-namespace fs = std::filesystem;
-
 /// A fixture with a tiny random model whose embeddings are weights of 13 vocabulary tokens.
-class EmbedSparse : public ::testing::Test {
+class EmbedSparse : public FolderTest {
  protected:
-  EmbedSparse() : folder_(fs::temp_directory_path() / concat("tessera_embed_", ::getpid())) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
+  EmbedSparse() {
     save_model("readout: token_projection, projection: none");
-    std::ofstream(path("captions.txt")) << "a red circle\nblue squares\n";
+    write("captions.txt", "a red circle\nblue squares\n");
   }
-  ~EmbedSparse() override { fs::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
   void save_model(const std::string& head) const {
     ModelFile file;
     file.tokenizer.name = "wordpiece";
@@ -40,29 +32,26 @@ class EmbedSparse : public ::testing::Test {
     file.vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nred\nblue\ncircle\n##s\nsquare\nof\nthe\n";
     file.model = config::read<ModelSettings>(config::parse_yaml(
         concat("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 16, layers: 1, heads: 2}, ", head,
-               "}\ntext: {encoder: {name: text_transformer, vocab_size: 13, context_length: 12, width: 32, layers: 1, "
-               "heads: "
-               "2}, ",
+               "}\ntext: {encoder: {name: text_transformer, vocab_size: 13, context_length: 12, width: 32, layers: 1, heads: 2}, ",
                head, "}\npreprocessing: {image_size: 32}\n"),
         "model.yaml"));
     at::manual_seed(3);
     file.weights = DualEncoder(file.model).state_dict();
     save_model_file(path("model.safetensors"), file);
   }
-  Answer embed(const std::string& arguments) const {
-    return answer_of("tessera-embed --checkpoint " + path("model.safetensors") + " --device cpu " + arguments);
+  std::string command(const std::string& arguments) const {
+    return "tessera-embed --checkpoint " + path("model.safetensors") + " --device cpu " + arguments;
   }
+  std::string embed(const std::string& arguments) const { return output_of(command(arguments)); }
 
   static constexpr const char* kPictures = "--source '{name: shapes, split: test, size: 7}' ";
-  fs::path folder_;
+  static constexpr const char* kPicture = TESSERA_SOURCE_DIR "/tests/data/images/small_420.jpg";
 };
 
 TEST_F(EmbedSparse, RowsEqualTheDenseEmbeddings) {
   for (const auto& [rows, tensor] : {std::pair<std::string, const char*>(kPictures, "image_embeddings"),
                                      {"--texts " + path("captions.txt"), "text_embeddings"}}) {
-    const Answer answer = embed(
-        concat(rows, " --batch-size 2 --out ", path("dense.safetensors"), " --sparse ", path("sparse.safetensors")));
-    ASSERT_EQ(answer.code, 0) << answer.text;
+    embed(concat(rows, " --batch-size 2 --out ", path("dense.safetensors"), " --sparse ", path("sparse.safetensors")));
     const at::Tensor whole = io::load_safetensors(path("dense.safetensors")).tensors.at(tensor);
     const index::SparseVectors sparse = index::read_sparse_file(path("sparse.safetensors"), {});
     ASSERT_EQ(sparse.rows(), whole.size(0));
@@ -76,41 +65,30 @@ TEST_F(EmbedSparse, RowsEqualTheDenseEmbeddings) {
 }
 
 TEST_F(EmbedSparse, AcceptsATableAsSourceAndErrorsNameTheOption) {
-  const std::string picture = TESSERA_SOURCE_DIR "/tests/data/images/small_420.jpg";
-  std::ofstream(path("a.csv")) << "filepath,title\n" << picture << ",a cat\n" << picture << ",a dog\n";
-  std::ofstream(path("b.csv")) << "datei,text\n" << picture << ",eine Katze\n";
-  const Answer done = embed("--source " + path("a.csv") + " --out " + path("a.safetensors"));
-  EXPECT_EQ(done.code, 0) << done.text;
+  write("a.csv", concat("filepath,title\n", kPicture, ",a cat\n", kPicture, ",a dog\n"));
+  write("b.csv", concat("datei,text\n", kPicture, ",eine Katze\n"));
+  embed("--source " + path("a.csv") + " --out " + path("a.safetensors"));
   EXPECT_EQ(io::load_safetensors(path("a.safetensors")).tensors.at("image_embeddings").size(0), 2);
-  const Answer refused = embed("--source " + path("b.csv") + " --out " + path("b.safetensors"));
-  EXPECT_EQ(refused.code, 2);
-  EXPECT_EQ(refused.text.find("tessera-embed: --source " + path("b.csv") + ": has no column filepath and title"), 0U)
-      << refused.text;
-  EXPECT_NE(refused.text.find("image_key: datei, caption_key: text}"), std::string::npos) << refused.text;
+  const std::string refusal = refusal_of(command("--source " + path("b.csv") + " --out " + path("b.safetensors")));
+  EXPECT_TRUE(refusal.starts_with("tessera-embed: --source " + path("b.csv") + ": has no column filepath and title")) << refusal;
+  EXPECT_NE(refusal.find("image_key: datei, caption_key: text}"), std::string::npos) << refusal;
 }
 
 TEST_F(EmbedSparse, AnIndexOfImagesAnswersTextQueries) {
-  ASSERT_EQ(embed(concat(kPictures, "--sparse ", path("pictures.safetensors"), " --vocabulary ", path("words.txt"),
-                         " --out ", path("pictures.dense.safetensors")))
-                .code,
-            0);
-  ASSERT_EQ(embed(concat("--texts ", path("captions.txt"), " --sparse ", path("captions.jsonl"), " --out ",
-                         path("captions.dense.safetensors")))
-                .code,
-            0);
-  const Answer built = answer_of(concat("tessera-index build --impact-bits 16 --vocabulary ", path("words.txt"), " ",
-                                        path("pictures.index"), " ", path("pictures.safetensors")));
-  ASSERT_EQ(built.code, 0) << built.text;
-  const Answer found = answer_of(concat("tessera-index search ", path("pictures.index"),
-                                        " --k 3 --output tsv --queries ", path("captions.jsonl")));
-  ASSERT_EQ(found.code, 0) << found.text;
+  embed(concat(kPictures, "--sparse ", path("pictures.safetensors"), " --vocabulary ", path("words.txt"), " --out ",
+               path("pictures.dense.safetensors")));
+  embed(concat("--texts ", path("captions.txt"), " --sparse ", path("captions.jsonl"), " --out ",
+               path("captions.dense.safetensors")));
+  output_of(concat("tessera-index build --impact-bits 16 --vocabulary ", path("words.txt"), " ", path("pictures.index"), " ",
+                   path("pictures.safetensors")));
   const at::Tensor cosines =
       io::load_safetensors(path("captions.dense.safetensors"))
           .tensors.at("text_embeddings")
           .matmul(io::load_safetensors(path("pictures.dense.safetensors")).tensors.at("image_embeddings").t());
   const auto keys =
       nlohmann::json::parse(io::load_safetensors(path("pictures.dense.safetensors")).metadata.at("images"));
-  std::istringstream lines(found.text);
+  std::istringstream lines(output_of(
+      concat("tessera-index search ", path("pictures.index"), " --k 3 --output tsv --queries ", path("captions.jsonl"))));
   std::string query, rank, key;
   double score = 0;
   std::int64_t count = 0;
@@ -124,20 +102,15 @@ TEST_F(EmbedSparse, AnIndexOfImagesAnswersTextQueries) {
 }
 
 TEST_F(EmbedSparse, SearchEncodesItsQueriesAsEmbedDoes) {
-  const std::string pictures =
-      TESSERA_SOURCE_DIR "/tests/data/images/small_420.jpg " TESSERA_SOURCE_DIR "/tests/data/images/large_420.jpg";
+  const std::string pictures = std::string(kPicture) + " " TESSERA_SOURCE_DIR "/tests/data/images/large_420.jpg";
   const std::string texts = "--texts " + path("captions.txt");
-  ASSERT_EQ(embed(concat(kPictures, "--raw --sparse ", path("pictures.safetensors"))).code, 0);
-  ASSERT_EQ(answer_of(concat("tessera-index build ", path("pictures.index"), " ", path("pictures.safetensors"))).code,
-            0);
+  embed(concat(kPictures, "--raw --sparse ", path("pictures.safetensors")));
+  output_of(concat("tessera-index build ", path("pictures.index"), " ", path("pictures.safetensors")));
   const auto search = [&](const std::string& queries) {
-    const Answer answer =
-        answer_of(concat("tessera-index search ", path("pictures.index"), " --k 3 --output tsv ", queries));
-    EXPECT_EQ(answer.code, 0) << answer.text;
-    return answer.text;
+    return output_of(concat("tessera-index search ", path("pictures.index"), " --k 3 --output tsv ", queries));
   };
   const auto search_embedded = [&](const std::string& rows) {
-    EXPECT_EQ(embed(concat(rows, " --raw --sparse ", path("queries.safetensors"))).code, 0);
+    embed(concat(rows, " --raw --sparse ", path("queries.safetensors")));
     return search("--queries " + path("queries.safetensors"));
   };
   const std::string model = "--model " + path("model.safetensors ");
@@ -151,9 +124,7 @@ TEST_F(EmbedSparse, SearchEncodesItsQueriesAsEmbedDoes) {
 }
 
 TEST_F(EmbedSparse, WithoutTheTextEncoderTextsAreTheirTokens) {
-  ASSERT_EQ(
-      embed(concat("--texts ", path("captions.txt"), " --text-encoder-free --raw --sparse ", path("free.jsonl"))).code,
-      0);
+  embed(concat("--texts ", path("captions.txt"), " --text-encoder-free --raw --sparse ", path("free.jsonl")));
   const std::string lines = io::read_file(path("free.jsonl"));
   const auto first = nlohmann::json::parse(lines.substr(0, lines.find('\n')));
   EXPECT_EQ(first.at("id"), "0");
@@ -163,24 +134,19 @@ TEST_F(EmbedSparse, WithoutTheTextEncoderTextsAreTheirTokens) {
 }
 
 TEST_F(EmbedSparse, WritesTheLargestWeightsAsText) {
-  ASSERT_EQ(embed(concat(kPictures, "--raw --top 2 --sparse ", path("tokens.txt"))).code, 0);
+  embed(concat(kPictures, "--raw --top 2 --sparse ", path("tokens.txt")));
   const std::string text = io::read_file(path("tokens.txt"));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 7) << text;
   EXPECT_EQ(std::count(text.begin(), text.end(), ':'), 14) << text;
 }
 
 TEST_F(EmbedSparse, WritesNpyWithKeysAndLeavesOutBadSamples) {
-  const std::string image = TESSERA_SOURCE_DIR "/tests/data/images/small_420.jpg";
-  std::ofstream(path("broken.jpg")) << "<html>";
-  std::ofstream(path("rows.csv")) << "filepath,title\n"
-                                  << image << ",a\n"
-                                  << path("broken.jpg") << ",b\n"
-                                  << image << ",c\n";
-  const Answer answer =
+  write("broken.jpg", "<html>");
+  write("rows.csv", concat("filepath,title\n", kPicture, ",a\n", path("broken.jpg"), ",b\n", kPicture, ",c\n"));
+  const std::string text =
       embed(concat("--source '{name: csv, separator: comma, path: ", path("rows.csv"), "}' --out ", path("rows.npy")));
-  ASSERT_EQ(answer.code, 0) << answer.text;
-  EXPECT_NE(answer.text.find("left out 1 samples (bad_image)"), std::string::npos) << answer.text;
-  EXPECT_NE(answer.text.find("broken.jpg"), std::string::npos) << answer.text;
+  EXPECT_NE(text.find("left out 1 samples (bad_image)"), std::string::npos) << text;
+  EXPECT_NE(text.find("broken.jpg"), std::string::npos) << text;
   const std::string keys = io::read_file(path("rows.keys.txt"));
   EXPECT_EQ(std::count(keys.begin(), keys.end(), '\n'), 2) << keys;
   const std::string npy = io::read_file(path("rows.npy"));
@@ -189,31 +155,28 @@ TEST_F(EmbedSparse, WritesNpyWithKeysAndLeavesOutBadSamples) {
 }
 
 TEST_F(EmbedSparse, ABrokenImageFileIsReportedAndLeftOut) {
-  const std::string good = TESSERA_SOURCE_DIR "/tests/data/images/small_420.jpg";
-  std::ofstream(path("broken.jpg")) << "<html>";
+  const std::string good = kPicture;
+  write("broken.jpg", "<html>");
   const std::string files = concat("--batch-size 1 --out ", path("rows.safetensors"), " --images ", path("broken.jpg"));
-  const Answer answer = embed(concat(files, " ", good, " ", path("missing.jpg"), " ", good));
-  ASSERT_EQ(answer.code, 0) << answer.text;
-  EXPECT_NE(answer.text.find("left out: " + path("broken.jpg") + ": "), std::string::npos) << answer.text;
-  EXPECT_NE(answer.text.find("left out: " + path("missing.jpg") + ": "), std::string::npos) << answer.text;
-  EXPECT_NE(answer.text.find("--images: left out 2 of 4 images"), std::string::npos) << answer.text;
+  const std::string text = embed(concat(files, " ", good, " ", path("missing.jpg"), " ", good));
+  for (const std::string& part : {"left out: " + path("broken.jpg") + ": ", "left out: " + path("missing.jpg") + ": ",
+                                  std::string("--images: left out 2 of 4 images")})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
   const io::TensorFile written = io::load_safetensors(path("rows.safetensors"));
   EXPECT_EQ(written.tensors.at("image_embeddings").size(0), 2);
   EXPECT_EQ(nlohmann::json::parse(written.metadata.at("images")), nlohmann::json({good, good}));
 
-  fs::remove(path("rows.safetensors"));
-  const Answer none = embed(files);
-  EXPECT_EQ(none.code, 2);
-  EXPECT_NE(none.text.find("--images: nothing to embed: left out 1 of 1 images"), std::string::npos) << none.text;
-  EXPECT_FALSE(fs::exists(path("rows.safetensors")));
+  std::filesystem::remove(path("rows.safetensors"));
+  const std::string none = refusal_of(command(files));
+  EXPECT_NE(none.find("--images: nothing to embed: left out 1 of 1 images"), std::string::npos) << none;
+  EXPECT_FALSE(std::filesystem::exists(path("rows.safetensors")));
 }
 
 TEST_F(EmbedSparse, WritesPatchesAndTokensWithTheEmbeddings) {
   save_model("projection: {name: linear, embed_dim: 8}");
   const std::string both = concat(kPictures, "--texts ", path("captions.txt"), " --dense --raw --batch-size 2 --out ");
-  const Answer answer = embed(both + path("rows.safetensors"));
-  ASSERT_EQ(answer.code, 0) << answer.text;
-  EXPECT_NE(answer.text.find("image_patches [7, 16, 8]\n"), std::string::npos) << answer.text;
+  const std::string text = embed(both + path("rows.safetensors"));
+  EXPECT_NE(text.find("image_patches [7, 16, 8]\n"), std::string::npos) << text;
   const auto tensors = io::load_safetensors(path("rows.safetensors")).tensors;
   const at::Tensor mask = tensors.at("text_mask"), tokens = tensors.at("text_tokens");
   ASSERT_EQ(mask.sizes(), (std::vector<std::int64_t>{2, 12}));
@@ -223,8 +186,7 @@ TEST_F(EmbedSparse, WritesPatchesAndTokensWithTheEmbeddings) {
   const at::Tensor apart = (tokens - tensors.at("text_embeddings").unsqueeze(1)).abs().amax(2);
   EXPECT_LT(apart.amin(1).max().item<double>(), 1e-6);
 
-  const Answer halves = embed(concat(kPictures, "--dense --type float16 --out ", path("half.npy")));
-  ASSERT_EQ(halves.code, 0) << halves.text;
+  embed(concat(kPictures, "--dense --type float16 --out ", path("half.npy")));
   const std::string npy = io::read_file(path("half.patches.npy"));
   EXPECT_NE(npy.find("'descr': '<f2'"), std::string::npos) << npy.substr(0, 128);
   EXPECT_NE(npy.find("'shape': (7, 16, 8)"), std::string::npos) << npy.substr(0, 128);
@@ -236,11 +198,7 @@ TEST_F(EmbedSparse, WritesPatchesAndTokensWithTheEmbeddings) {
 }
 
 TEST_F(EmbedSparse, MistakesAreReportedInOneLine) {
-  const auto error = [&](const std::string& arguments) {
-    const Answer answer = embed(arguments);
-    EXPECT_EQ(answer.code, 2) << answer.text;
-    return answer.text;
-  };
+  const auto error = [&](const std::string& arguments) { return refusal_of(command(arguments)); };
   EXPECT_EQ(error(kPictures),
             "tessera-embed: nowhere to write to: give --out FILE, or --sparse FILE for embeddings over a vocabulary\n");
   EXPECT_EQ(error(concat(kPictures, "--out ", path("x.txt"))),

@@ -1,7 +1,5 @@
 #include <cctype>
-#include <filesystem>
 #include <set>
-#include <unistd.h>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -9,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/program.h"
-#include <tessera/base/text.h>
+#include "tests/support/temporary_folder.h"
 #include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/models/model_file.h>
@@ -17,13 +15,10 @@
 namespace tessera {
 namespace {
 
-namespace fs = std::filesystem;
-
 /// A fixture with a tiny model in a folder of its own.
-class EvaluateProgram : public testing::Test {
+class EvaluateProgram : public FolderTest {
  protected:
-  EvaluateProgram() : folder_(fs::temp_directory_path() / concat("tessera_evaluate_program_", ::getpid())) {
-    fs::create_directories(folder_);
+  EvaluateProgram() {
     ModelFile file;
     file.model = config::read<ModelSettings>(config::parse_yaml(
         "image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 16, layers: 1, heads: 2}}\n"
@@ -35,25 +30,21 @@ class EvaluateProgram : public testing::Test {
     at::manual_seed(3);
     file.weights = DualEncoder(file.model).state_dict();
     save_model_file(path("model.safetensors"), file);
-    io::write_file(path("suite.yaml"),
-                   "source: {name: shapes, split: test, size: 40}\ntrain: {name: shapes, size: 60}\nbatch_size: 7\n"
-                   "tasks: [zero_shot, retrieval, segmentation, {name: knn, k: 3}]\n");
+    write("suite.yaml",
+          "source: {name: shapes, split: test, size: 40}\ntrain: {name: shapes, size: 60}\nbatch_size: 7\n"
+          "tasks: [zero_shot, retrieval, segmentation, {name: knn, k: 3}]\n");
   }
-  ~EvaluateProgram() override { fs::remove_all(folder_); }
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
 
-  Answer evaluate(const std::string& arguments) const {
-    return answer_of("evaluate --checkpoint " + path("model.safetensors") + " --device cpu --threads 1 --no-pictures " + arguments);
+  std::string command(const std::string& arguments) const {
+    return "evaluate --checkpoint " + path("model.safetensors") + " --device cpu --threads 1 --no-pictures " + arguments;
   }
   nlohmann::json tasks(const std::string& out) const {
     return nlohmann::json::parse(io::read_file(path(out + "/results.json"))).at("tasks");
   }
-
-  fs::path folder_;
 };
 
 TEST(EvaluateHelp, NamesEveryTask) {
-  const std::string help = answer_of("evaluate --help").text;
+  const std::string help = output_of("evaluate --help");
   const std::size_t begin = help.find("one task: "), end = help.find(". Without --suite", begin);
   ASSERT_NE(end, std::string::npos) << help;
   std::set<std::string> named;
@@ -68,10 +59,8 @@ TEST(EvaluateHelp, NamesEveryTask) {
 
 TEST_F(EvaluateProgram, SeveralProcessesMeasureTheSameAsOne) {
   const std::string suite = "--suite " + path("suite.yaml") + " --out ";
-  const Answer one = evaluate(suite + path("one"));
-  const Answer two = evaluate(suite + path("two") + " --nproc 2");
-  ASSERT_EQ(one.code, 0) << one.text;
-  ASSERT_EQ(two.code, 0) << two.text;
+  output_of(command(suite + path("one")));
+  output_of(command(suite + path("two") + " --nproc 2"));
   const auto alone = tasks("one"), shared = tasks("two");
   ASSERT_EQ(alone.size(), 4U);
   for (std::size_t i = 0; i < alone.size(); ++i)
@@ -80,7 +69,7 @@ TEST_F(EvaluateProgram, SeveralProcessesMeasureTheSameAsOne) {
 }
 
 TEST_F(EvaluateProgram, AMistakeEndsAllProcessesAndIsReportedOnce) {
-  const Answer answer = evaluate("--task zero_shot --data nowhere --nproc 2 --out " + path("out"));
+  const Answer answer = answer_of(command("--task zero_shot --data nowhere --nproc 2 --out " + path("out")));
   EXPECT_NE(answer.code, 0);
   EXPECT_NE(answer.text.find("--data nowhere: there is no such file or folder"), std::string::npos) << answer.text;
   EXPECT_EQ(answer.text.find("--data nowhere", answer.text.find("--data nowhere") + 1), std::string::npos) << "reported twice";
@@ -88,10 +77,9 @@ TEST_F(EvaluateProgram, AMistakeEndsAllProcessesAndIsReportedOnce) {
 
 TEST_F(EvaluateProgram, ASecondEvaluationReusesTheCachedFeatures) {
   const std::string arguments = "--suite " + path("suite.yaml") + " --features-cache " + path("features") + " --out ";
-  const Answer first = evaluate(arguments + path("one")), second = evaluate(arguments + path("two"));
-  ASSERT_EQ(first.code, 0) << first.text;
-  ASSERT_EQ(second.code, 0) << second.text;
-  EXPECT_NE(second.text.find("40 of 40 image embeddings came from the cache"), std::string::npos) << second.text;
+  output_of(command(arguments + path("one")));
+  const std::string second = output_of(command(arguments + path("two")));
+  EXPECT_NE(second.find("40 of 40 image embeddings came from the cache"), std::string::npos) << second;
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(tasks("one")[i].at("metrics"), tasks("two")[i].at("metrics"));
 }
 

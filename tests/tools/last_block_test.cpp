@@ -1,20 +1,17 @@
 // Compares the patch embeddings of each variant of a ViT's last block with those that tests/tools/last_block.py computes in PyTorch.
 #include <cstdlib>
-#include <filesystem>
-#include <unistd.h>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/program.h"
+#include "tests/support/temporary_folder.h"
 #include <tessera/io/safetensors.h>
 #include <tessera/models/last_block.h>
 #include <tessera/models/model_file.h>
 
 namespace tessera {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct VitCase {
   const char* name;
@@ -33,8 +30,7 @@ constexpr VitCase kVits[] = {
      "layer_scale_init: 0.1, final_norm: none}, readout: gap, projection: {name: adaptor, embed_dim: 6}"},
     {"leff",
      "encoder: {name: vit, patch_size: 8, width: 12, layers: 1, heads: 3, leff: {layers: 1}}, readout: cls, "
-     "projection: "
-     "{name: linear, embed_dim: 6}"},
+     "projection: {name: linear, embed_dim: 6}"},
 };
 
 void write_vit_case(const std::string& path, const VitCase& each) {
@@ -54,22 +50,21 @@ void write_vit_case(const std::string& path, const VitCase& each) {
   io::save_safetensors(path + ".check", check);
 }
 
-TEST(PythonFormulas, MatchThePatchesOfEveryLastBlockVariant) {
+using PythonFormulas = FolderTest;
+
+TEST_F(PythonFormulas, MatchThePatchesOfEveryLastBlockVariant) {
   const std::string python = TESSERA_TEST_PYTHON;
   if (std::system((python + " -c 'import torch' >/dev/null 2>&1").c_str()) != 0)
     GTEST_SKIP() << "no Python with PyTorch";
-  const fs::path folder = fs::temp_directory_path() / concat("tessera_last_block_", ::getpid());
-  fs::create_directories(folder);
   const at::NoGradGuard guard;
   std::string command = python + " -B " TESSERA_SOURCE_DIR "/tests/tools/last_block.py";
   for (const VitCase& each : kVits) {
-    write_vit_case((folder / each.name).string(), each);
-    for (const char* ending : {".safetensors", ".check"}) command += " " + (folder / each.name).string() + ending;
+    write_vit_case(path(each.name), each);
+    for (const char* ending : {".safetensors", ".check"}) command += " " + path(each.name) + ending;
   }
   const Answer answer = answer_of_shell(command);
   EXPECT_EQ(answer.code, 0) << answer.text;
   EXPECT_EQ(std::count(answer.text.begin(), answer.text.end(), '\n'), 4 * std::ssize(kVits)) << answer.text;
-  fs::remove_all(folder);
 }
 
 }  // namespace

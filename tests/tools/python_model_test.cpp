@@ -1,21 +1,18 @@
 // Expects python/tessera/plain_model.py to compute the same embeddings as the C++ code. The models together use every part that a
 // model can have. One Python process checks all models.
 #include <cstdlib>
-#include <filesystem>
-#include <unistd.h>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/program.h"
+#include "tests/support/temporary_folder.h"
 #include <tessera/base/error.h>
 #include <tessera/io/safetensors.h>
 #include <tessera/models/model_file.h>
 
 namespace tessera {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr std::int64_t kBatch = 3, kLength = 7, kVocabulary = 30;
 
@@ -36,8 +33,7 @@ constexpr Case kCases[] = {
     {"openai", "encoder: {VIT, activation: quick_gelu, final_norm: pooled}, readout: cls, LINEAR",
      "encoder: {TEXT, activation: quick_gelu, final_norm: pooled}, readout: eos, LINEAR"},
     {"siglip",
-     "encoder: {VIT, class_token: false, pre_norm: false, activation: gelu_tanh, norm_eps: 1.0e-6, layer_scale_init: "
-     "0.1}, "
+     "encoder: {VIT, class_token: false, pre_norm: false, activation: gelu_tanh, norm_eps: 1.0e-6, layer_scale_init: 0.1}, "
      "readout: {name: gap, output_dim: 6}, projection: none",
      "encoder: {TEXT, attention: bidirectional, layer_scale_init: 0.1}, readout: {name: max, skip_prefix: 1}, LINEAR"},
     {"sparc", "encoder: {VIT}, readout: gap, projection: {name: adaptor, embed_dim: 6}",
@@ -46,28 +42,22 @@ constexpr Case kCases[] = {
      "encoder: {VIT}, readout: {name: sparo, slots: 4, slot_width: 3, key_width: 4, group_size: 2}, projection: none",
      "encoder: {TEXT}, readout: {name: sparo, slots: 4, slot_width: 3, key_width: 4}, projection: none"},
     {"sparo_ablations",
-     "encoder: {VIT}, readout: {name: sparo, slots: 2, slot_width: 3, key_width: 4, share_values: false, value_width: "
-     "5, "
+     "encoder: {VIT}, readout: {name: sparo, slots: 2, slot_width: 3, key_width: 4, share_values: false, value_width: 5, "
      "cross_attention: multi_head, layer_norm: slot, normalize_slots: false}, projection: none",
      "encoder: {TEXT, attention: bidirectional}, readout: {name: sparo, slots: 2, slot_width: 3, bias: false, "
-     "layer_norm: "
-     "full, projection: full}, projection: none"},
+     "layer_norm: full, projection: full}, projection: none"},
     {"attentional_pool",
      "encoder: {VIT, final_norm: none}, readout: {name: attentional_pool, output_dim: 6, heads: 2, queries: 3}, "
      "projection: none",
-     "encoder: {TEXT, final_norm: none}, readout: {name: attentional_pool, output_dim: 8, heads: 2, queries: 2, pool: "
-     "mean, "
+     "encoder: {TEXT, final_norm: none}, readout: {name: attentional_pool, output_dim: 8, heads: 2, queries: 2, pool: mean, "
      "project: false}, LINEAR"},
     {"linear_bottleneck",
      "encoder: {VIT}, readout: {name: linear_bottleneck, bottleneck_dim: 5, output_dim: 6}, projection: none",
-     "encoder: {TEXT}, readout: {name: linear_bottleneck, pool: eos, bottleneck_dim: 5, output_dim: 6}, projection: "
-     "none"},
+     "encoder: {TEXT}, readout: {name: linear_bottleneck, pool: eos, bottleneck_dim: 5, output_dim: 6}, projection: none"},
     {"fdt",
-     "encoder: {VIT, final_norm: none}, readout: {name: fdt, codes: 11, code_width: 6, temperature: 0.1}, projection: "
-     "none",
+     "encoder: {VIT, final_norm: none}, readout: {name: fdt, codes: 11, code_width: 6, temperature: 0.1}, projection: none",
      "encoder: {TEXT, final_norm: none}, readout: {name: fdt, codes: 11, code_width: 6, temperature: 0.1, "
-     "masked_score: "
-     "zero}, projection: none"},
+     "masked_score: zero}, projection: none"},
     {"stair", "encoder: {VIT}, readout: {name: token_projection, special_token_ids: [0, 2]}, projection: none",
      "encoder: {TEXT}, readout: {name: token_projection, special_token_ids: [0, 2]}, projection: none"},
     {"resnet",
@@ -81,8 +71,7 @@ constexpr Case kCases[] = {
     {"leff", "encoder: {VIT, leff: {layers: 2, conv_bias: false}}, readout: max, LINEAR",
      "encoder: {TEXT}, readout: gap, LINEAR"},
     {"groups",
-     "encoder: {name: groupvit, patch_size: 8, width: 12, depths: [1, 1, 1], heads: [2, 3, 2], num_group_tokens: [5, "
-     "3, 0], "
+     "encoder: {name: groupvit, patch_size: 8, width: 12, depths: [1, 1, 1], heads: [2, 3, 2], num_group_tokens: [5, 3, 0], "
      "num_output_groups: [4, 2]}, readout: {name: groups, output_dim: 6, num_layers: 2, inner_dim: 10, pool: before}, "
      "projection: none",
      "encoder: {name: text_group_encoder, vocab_size: 30, context_length: 9, width: 8, heads: 2, token_layers: 1, "
@@ -93,8 +82,7 @@ constexpr Case kCases[] = {
      "bias: false}"},
     {"groups_of_groupvit", "encoder: {VIT}, readout: cls, projection: {name: mlp, embed_dim: 6, inner_dim: 10}",
      "encoder: {name: text_group_encoder, vocab_size: 30, context_length: 9, width: 8, heads: 2, token_layers: 1, "
-     "group_layers: 0, num_groups: 3, variant: groupvit, hard: false}, readout: {name: groups, output_dim: "
-     "6, "
+     "group_layers: 0, num_groups: 3, variant: groupvit, hard: false}, readout: {name: groups, output_dim: 6, "
      "pool: before}, projection: none"},
 };
 
@@ -136,22 +124,21 @@ void write_case(const std::string& folder, const Case& each) {
                                                              {"text_embeddings", model->encode_text(texts).global}});
 }
 
-TEST(PythonModel, ComputesTheSameEmbeddings) {
+using PythonModel = FolderTest;
+
+TEST_F(PythonModel, ComputesTheSameEmbeddings) {
   const std::string python = TESSERA_TEST_PYTHON;
   if (std::system((python + " -c 'import torch' >/dev/null 2>&1").c_str()) != 0)
     GTEST_SKIP() << "no Python with PyTorch";
-  const fs::path folder = fs::temp_directory_path() / concat("tessera_python_model_", ::getpid());
-  fs::create_directories(folder);
   const at::NoGradGuard guard;
   std::string command = python + " -B " TESSERA_SOURCE_DIR "/python/tessera/plain_model.py --tolerance 1e-5 --check";
   for (const Case& each : kCases) {
-    write_case(folder.string(), each);
-    for (const char* ending : {".safetensors", ".check"}) command += " " + (folder / each.name).string() + ending;
+    write_case(folder_.string(), each);
+    for (const char* ending : {".safetensors", ".check"}) command += " " + path(each.name) + ending;
   }
   const Answer answer = answer_of_shell(command);
   EXPECT_EQ(answer.code, 0) << answer.text;
   EXPECT_EQ(std::count(answer.text.begin(), answer.text.end(), '\n'), 2 * std::ssize(kCases)) << answer.text;
-  fs::remove_all(folder);
 }
 
 }  // namespace

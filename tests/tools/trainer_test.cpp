@@ -1,34 +1,26 @@
-#include <filesystem>
-#include <unistd.h>
-
 #include <gtest/gtest.h>
 
 #include "tests/support/program.h"
-#include <tessera/base/error.h>
-#include <tessera/base/text.h>
-#include <tessera/io/atomic_file.h>
+#include "tests/support/temporary_folder.h"
 
 namespace tessera {
 namespace {
 
 TEST(TrainerProgram, ListsTheShippedConfigurations) {
-  const Answer answer = answer_of("trainer --list-configs");
-  EXPECT_EQ(answer.code, 0);
-  EXPECT_EQ(answer.text.find("in " TESSERA_SOURCE_DIR "/configs, for --config:\n"), 0u) << answer.text;
-  EXPECT_NE(answer.text.find("\nsparc/vitb16 "), std::string::npos) << answer.text;
+  const std::string text = output_of("trainer --list-configs");
+  EXPECT_TRUE(text.starts_with("in " TESSERA_SOURCE_DIR "/configs, for --config:\n")) << text;
+  EXPECT_NE(text.find("\nsparc/vitb16 "), std::string::npos) << text;
 }
 
 TEST(TrainerProgram, SuggestsTheNearestNameForAMisspelledConfiguration) {
-  const Answer answer = answer_of("trainer --config sparc_vit_b16.yaml --print-config");
-  EXPECT_EQ(answer.code, 2);
-  EXPECT_EQ(answer.text,
-            "trainer: sparc_vit_b16.yaml: no such configuration file in the working folder or in " TESSERA_SOURCE_DIR
-            "/configs: did you mean sparc_vitb16?\n");
+  expect_refused("trainer --config sparc_vit_b16.yaml --print-config",
+                 "trainer: sparc_vit_b16.yaml: no such configuration file in the working folder or in " TESSERA_SOURCE_DIR
+                 "/configs: did you mean sparc_vitb16?");
 }
 
 // Returns the YAML of a run that takes a few seconds. `data` adds keys to the section `data`, and `rest` adds sections.
-std::string small_yaml(const std::filesystem::path& folder, const std::string& data, const std::string& rest) {
-  return "run: {folder: " + (folder / "run").string() + R"(}
+std::string small_yaml(const std::string& folder, const std::string& data, const std::string& rest) {
+  return "run: {folder: " + folder + R"(}
 data:
   train: {name: shapes, size: 12, image_size: 16}
   loader: {batch_size: 4, augmentation: {crop: evaluation}}
@@ -51,49 +43,35 @@ log: {peak_tflops: 0.1}
 )" + rest;
 }
 
+using SmallRun = FolderTest;
+
 // As in the example of docs/training.md, one configuration first writes the features and then trains from them.
-TEST(TrainerProgram, WritesFeaturesAndTrainsFromThem) {
-  namespace fs = std::filesystem;
-  const fs::path folder = fs::temp_directory_path() / concat("tessera_features_", ::getpid());
-  fs::create_directories(folder);
-  const std::string file = (folder / "lit.yaml").string(), features = (folder / "features").string();
-  io::write_file(file, small_yaml(folder, "  features: {folder: " + features + ", dtype: float16}\n",
-                                  "parameters: {frozen: [image]}\n"));
-  const std::string run = "trainer --config " + file;
-  const Answer early = answer_of(run), many = answer_of(run + " --write-features --nproc 2"),
-               written = answer_of(run + " --write-features"), trained = answer_of(run);
-  EXPECT_EQ(early.code, 2);
-  EXPECT_NE(early.text.find("trainer: " + features + ": holds no features"), std::string::npos) << early.text;
-  EXPECT_EQ(many.code, 2);
-  EXPECT_NE(many.text.find("--write-features works in one process"), std::string::npos) << many.text;
-  EXPECT_EQ(written.code, 0) << written.text;
-  EXPECT_NE(written.text.find("written: " + features + ", 12 images of 32 B"), std::string::npos) << written.text;
-  EXPECT_EQ(trained.code, 0) << trained.text;
-  EXPECT_NE(trained.text.find("12 images in " + features + ", float16"), std::string::npos) << trained.text;
-  fs::remove_all(folder);
+TEST_F(SmallRun, WritesFeaturesAndTrainsFromThem) {
+  const std::string features = path("features");
+  const std::string run = "trainer --config " + write("lit.yaml", small_yaml(path("run"),
+                                                                             "  features: {folder: " + features + ", dtype: float16}\n",
+                                                                             "parameters: {frozen: [image]}\n"));
+  const std::string early = refusal_of(run), many = refusal_of(run + " --write-features --nproc 2"),
+                    written = output_of(run + " --write-features"), trained = output_of(run);
+  EXPECT_NE(early.find("trainer: " + features + ": holds no features"), std::string::npos) << early;
+  EXPECT_NE(many.find("--write-features works in one process"), std::string::npos) << many;
+  EXPECT_NE(written.find("written: " + features + ", 12 images of 32 B"), std::string::npos) << written;
+  EXPECT_NE(trained.find("12 images in " + features + ", float16"), std::string::npos) << trained;
 }
 
-TEST(TrainerMain, TrainsAndResumesWithAnObjectiveOfTheUser) {
-  namespace fs = std::filesystem;
-  const fs::path folder = fs::temp_directory_path() / concat("tessera_own_", ::getpid());
-  fs::create_directories(folder);
-  const std::string file = (folder / "own.yaml").string();
-  io::write_file(file, small_yaml(folder, "", "objective: {name: my_distance, power: 1.5}\n"));
-  const std::string program = "../tests/own_trainer", run = program + " --config " + file;
-
-  const Answer help = answer_of(program + " --help"), plan = answer_of(run + " --dry-run"),
-               wrong = answer_of(run + " --set objective.powr=2 --nproc 2"), ranks = answer_of(run + " --nproc 2"),
-               resumed = answer_of(run + " --nproc 2 --set training.steps=3 --resume auto");
+TEST_F(SmallRun, TrainsAndResumesWithAnObjectiveOfTheUser) {
+  const std::string program = "../tests/own_trainer";
+  const std::string run =
+      program + " --config " + write("own.yaml", small_yaml(path("run"), "", "objective: {name: my_distance, power: 1.5}\n"));
+  const Answer help = answer_of(program + " --help");
   EXPECT_NE(help.text.find("own_trainer --config configs/shapes/sparc.yaml --nproc 2"), std::string::npos) << help.text;
-  EXPECT_EQ(plan.code, 0) << plan.text;
-  EXPECT_EQ(wrong.code, 2);
-  EXPECT_NE(wrong.text.find("own_trainer: "), std::string::npos) << wrong.text;
-  EXPECT_NE(wrong.text.find("did you mean power?"), std::string::npos) << wrong.text;
-  EXPECT_EQ(ranks.code, 0) << ranks.text;
-  EXPECT_NE(ranks.text.find("x 2 ranks"), std::string::npos) << ranks.text;
-  EXPECT_EQ(resumed.code, 0) << resumed.text;
-  EXPECT_NE(resumed.text.find("step 2, "), std::string::npos) << resumed.text;
-  fs::remove_all(folder);
+  output_of(run + " --dry-run");
+  const std::string wrong = refusal_of(run + " --set objective.powr=2 --nproc 2"), ranks = output_of(run + " --nproc 2"),
+                    resumed = output_of(run + " --nproc 2 --set training.steps=3 --resume auto");
+  EXPECT_NE(wrong.find("own_trainer: "), std::string::npos) << wrong;
+  EXPECT_NE(wrong.find("did you mean power?"), std::string::npos) << wrong;
+  EXPECT_NE(ranks.find("x 2 ranks"), std::string::npos) << ranks;
+  EXPECT_NE(resumed.find("step 2, "), std::string::npos) << resumed;
 }
 
 }  // namespace

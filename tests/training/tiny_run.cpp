@@ -184,11 +184,6 @@ std::function<void(const StepContext&)>& step_observer() {
   return observer;
 }
 
-TemporaryFolder::TemporaryFolder() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "tessera_test_XXXXXX").string();
-  path_ = ::mkdtemp(pattern.data());
-}
-
 void register_test_modules() {
   if (tokenizers().contains("test_letters")) return;
   tokenizers().add<LettersSettings>("test_letters", "bytes", [](const LettersSettings& s, const TokenizerContext&) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <limits>
 #include <map>
@@ -12,23 +11,12 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/temporary_folder.h"
 #include <tessera/base/error.h>
 #include <tessera/objectives/objective.h>
 #include <tessera/training/config/config.h>
 
 namespace tessera {
-
-/// A new folder, which the destructor removes.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 /// Registers modules for tests, as a user's code would: the tokenizer `test_letters`, whose ids are the bytes of a text, and
 /// objectives. All objectives are means over samples without negatives. They are `test_distance`, `test_not_finite`, which adds

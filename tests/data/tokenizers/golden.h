@@ -6,8 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
-#include <tessera/base/error.h>
 #include <tessera/data/tokenizers/clip_bpe.h>
 #include <tessera/data/tokenizers/wordpiece.h>
 
@@ -43,16 +43,5 @@ inline std::string text_of(const nlohmann::json& line) {
 }
 
 using Ids = std::vector<std::int64_t>;
-
-/// Returns the message of the UserError that `body` throws, or "no error".
-template <class Body>
-std::string message_of(const Body& body) {
-  try {
-    body();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 }  // namespace tessera::test

@@ -55,7 +55,8 @@ TEST(EveryTokenizer, TruncatesToAPrefixWithTheEndToken) {
   const std::vector<std::string> texts = mixed_texts();
   for (const auto& [name, make] : all_tokenizers()) {
     const auto whole = make(1'000'000);
-    for (const std::int64_t length : {2, 3, 7, 20}) {
+    for (const std::int64_t length : {1, 2, 3, 7, 20}) {
+      if (length == 1 && name == "wordpiece") continue;  // its texts have a start and an end token
       const auto cut = make(length);
       for (const std::string& text : texts) {
         Ids expected = whole->encode(text);

@@ -12,7 +12,6 @@ namespace tessera {
 namespace {
 
 using test::Ids;
-using test::message_of;
 
 std::vector<std::string> sentences() {
   const std::vector<std::string> sizes = {"small", "large", "tiny"},
@@ -54,7 +53,7 @@ TEST(SentencePiece, DecodeReturnsTheText) {
   EXPECT_EQ(t->decode(t->encode(text)), text);
   EXPECT_EQ(t->vocab_size(), 40);
   EXPECT_EQ(t->context_length(), 55);
-  EXPECT_EQ(message_of([&] { t->decode({40}); }), "sentencepiece: id 40 is not in 0..39");
+  EXPECT_EQ(error_of([&] { t->decode({40}); }), "sentencepiece: id 40 is not in 0..39");
 }
 
 TEST(SentencePiece, BeginAndEndTokensFollowTheSettings) {
@@ -66,13 +65,6 @@ TEST(SentencePiece, BeginAndEndTokensFollowTheSettings) {
   expected.insert(expected.begin(), 1);
   EXPECT_EQ(tokenizer({.add_bos = true})->encode(text), expected);
   EXPECT_EQ(tokenizer()->encode(""), (Ids{2}));
-}
-
-TEST(SentencePiece, TruncationKeepsTheEndToken) {
-  const Ids whole = tokenizer()->encode("a small red circle left of a green star");
-  const Ids cut = tokenizer({.context_length = 4})->encode("a small red circle left of a green star");
-  EXPECT_EQ(cut, (Ids{whole[0], whole[1], whole[2], 2}));
-  EXPECT_EQ(tokenizer({.context_length = 1})->encode("a"), (Ids{2}));
 }
 
 // Id 0 is the unknown piece. The mask must not treat it as padding.
@@ -106,14 +98,14 @@ TEST(SentencePiece, AnInvalidModelIsReported) {
   const std::string path = testing::TempDir() + "broken.model";
   for (const std::string& content : {std::string("not a model"), std::string()}) {
     io::write_file(path, content);
-    EXPECT_EQ(message_of([&] { make_sentencepiece({.model = path}, {}); }),
+    EXPECT_EQ(error_of([&] { make_sentencepiece({.model = path}, {}); }),
               "sentencepiece: model: " + path + ": is not a SentencePiece model, or damaged (" +
                   std::to_string(content.size()) + " bytes)");
   }
   std::filesystem::remove(path);
-  EXPECT_EQ(message_of([] { make_sentencepiece({.model = "/none.model"}, {}); }),
+  EXPECT_EQ(error_of([] { make_sentencepiece({.model = "/none.model"}, {}); }),
             "sentencepiece: model: /none.model: cannot read: No such file or directory");
-  EXPECT_EQ(message_of([] { tokenizer({.pad_id = 40}); }),
+  EXPECT_EQ(error_of([] { tokenizer({.pad_id = 40}); }),
             "sentencepiece: vocabulary of the checkpoint: pad_id is 40, but the model has 40 pieces");
 }
 
@@ -125,19 +117,19 @@ TEST(SentencePiece, DamagedNormalizationTablesAreRefused) {
     std::string damaged = model();
     std::for_each_n(damaged.begin() + static_cast<std::ptrdiff_t>(begin), 64, [](char& byte) { byte ^= 0x7F; });
     EXPECT_FALSE(has_sound_normalization(damaged)) << begin;
-    const std::string message = message_of([&] { make_sentencepiece({}, {damaged}); });
+    const std::string message = error_of([&] { make_sentencepiece({}, {damaged}); });
     EXPECT_NE(message.find("is not a SentencePiece model, or damaged"), std::string::npos) << message;
   }
 }
 
 TEST(SentencePiece, TrainingErrorsSuggestAVocabularySize) {
-  const std::string large = message_of([] { train(5000); });
+  const std::string large = error_of([] { train(5000); });
   EXPECT_NE(large.find("a vocabulary of 5000 pieces is too large for these 300 sentences: try "), std::string::npos)
       << large;
-  const std::string small = message_of([] { train(5); });
+  const std::string small = error_of([] { train(5); });
   EXPECT_NE(small.find("a vocabulary of 5 pieces is too small: the characters alone need "), std::string::npos)
       << small;
-  EXPECT_EQ(message_of([] { train(50, {"", "  "}); }), "nothing to train on: the input holds no text");
+  EXPECT_EQ(error_of([] { train(50, {"", "  "}); }), "nothing to train on: the input holds no text");
 }
 
 }  // namespace

@@ -1,14 +1,14 @@
 #include <algorithm>
-#include <filesystem>
 #include <random>
 #include <thread>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/test_data.h"
 #include "tests/support/test_name.h"
-#include <tessera/base/error.h>
 #include <tessera/data/tokenizers/published_tokenizer.h>
 #include <tessera/data/tokenizers/tokenizer_json.h>
 #include <tessera/io/atomic_file.h>
@@ -18,8 +18,9 @@ namespace {
 
 using nlohmann::json;
 
-std::string folder() {
-  return test_data("foreign/tokenizers");
+/// Returns the content of a file of tests/data/foreign/tokenizers.
+std::string published(const std::string& name) {
+  return io::read_file(test_data("foreign/tokenizers/" + name + ".json"));
 }
 
 std::shared_ptr<Tokenizer> tokenizer_of(const std::string& bytes, TokenizerJsonSettings settings = {}) {
@@ -30,16 +31,14 @@ std::shared_ptr<Tokenizer> tokenizer_of(const std::string& bytes, TokenizerJsonS
 /// Compares the ids of each kind of tokenizer.json with those of Hugging Face's library tokenizers.
 class TokenizerJsonFile : public testing::TestWithParam<std::string> {
  protected:
-  std::string bytes() const { return io::read_file(folder() + "/" + GetParam() + ".json"); }
-  json expected() const { return json::parse(io::read_file(folder() + "/expected.json")); }
+  std::string bytes() const { return published(GetParam()); }
+  json expected() const { return json::parse(published("expected")); }
 };
 INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerJsonFile,
                          testing::Values("gemma", "clip", "gpt2", "llama", "wordpiece", "unigram", "wordlevel", "added"), test_name<std::string>);
 
 TEST_P(TokenizerJsonFile, MatchesTheIdsOfTheTokenizersLibrary) {
-  TokenizerJsonSettings settings;
-  settings.context_length = 500;
-  const auto tokenizer = tokenizer_of(bytes(), settings);
+  const auto tokenizer = tokenizer_of(bytes(), {.context_length = 500});
   const json all = expected();
   for (std::size_t i = 0; i < all["texts"].size(); ++i)
     EXPECT_EQ(tokenizer->encode(all["texts"][i].get<std::string>()),
@@ -48,9 +47,7 @@ TEST_P(TokenizerJsonFile, MatchesTheIdsOfTheTokenizersLibrary) {
 }
 
 TEST_P(TokenizerJsonFile, TruncationKeepsTheEndToken) {
-  TokenizerJsonSettings settings;
-  settings.context_length = 6;
-  const auto tokenizer = tokenizer_of(bytes(), settings);
+  const auto tokenizer = tokenizer_of(bytes(), {.context_length = 6});
   const json all = expected();
   const auto whole = all["ids"][GetParam()][1].get<std::vector<std::int64_t>>();
   const auto ids = tokenizer->encode(all["texts"][1].get<std::string>());
@@ -75,18 +72,14 @@ TEST(TokenizerJson, ClipBpeExportedForTransformersProducesTheSameIds) {
   const auto own = tokenizers().make(file.tokenizer, "tokenizer", TokenizerContext{file.vocabulary, ""});
   const auto files = published_tokenizer_files(file, "transformers");
   EXPECT_EQ(json::parse(files.at("tokenizer_config.json")).at("tokenizer_class"), "CLIPTokenizer");
-  TokenizerJsonSettings settings;
-  settings.context_length = 77;
-  const auto written = tokenizer_of(files.at("tokenizer.json"), settings);
+  const auto written = tokenizer_of(files.at("tokenizer.json"), {.context_length = 77});
   for (const char* text : {"a photo of a cat", "Two dogs, in 1987!", "don't panic: 42 balloons & a caf\u00E9", "TREES \t and\nsky  ", ""})
     EXPECT_EQ(written->encode(text), own->encode(text)) << text;
   EXPECT_TRUE(published_tokenizer_files(file, "open_clip").empty()) << "OpenCLIP ships CLIP's vocabulary";
 }
 
 TEST_P(TokenizerJsonFile, ProducesTheSameIdsAgainInAnotherThread) {
-  TokenizerJsonSettings settings;
-  settings.context_length = 500;
-  const auto tokenizer = tokenizer_of(bytes(), settings);
+  const auto tokenizer = tokenizer_of(bytes(), {.context_length = 500});
   const auto texts = expected()["texts"].get<std::vector<std::string>>();
   std::vector<std::vector<std::int64_t>> here, there;
   for (const std::string& text : texts) here.push_back(tokenizer->encode(text));
@@ -108,14 +101,13 @@ TEST_P(TokenizerJsonFile, ReadsAVeryLongText) {
 }
 
 TEST(TokenizerJson, ZeroIdIsReplacedByZero) {
-  TokenizerJsonSettings settings;
-  settings.zero_id = tokenizer_of(io::read_file(folder() + "/wordpiece.json"))->encode("").back();
-  EXPECT_EQ(tokenizer_of(io::read_file(folder() + "/wordpiece.json"), settings)->encode("").back(), 0);
+  TokenizerJsonSettings settings{.zero_id = tokenizer_of(published("wordpiece"))->encode("").back()};
+  EXPECT_EQ(tokenizer_of(published("wordpiece"), settings)->encode("").back(), 0);
 }
 
 TEST(TokenizerJson, AddedTokensStripAdjacentSpaceIfSet) {
   const auto with = [](const json& flags) {
-    json file = json::parse(io::read_file(folder() + "/llama.json"));
+    json file = json::parse(published("llama"));
     file["added_tokens"].push_back({{"content", "<x>"}, {"id", 9999}, {"special", true}, {"normalized", false}});
     file["added_tokens"].back().update(flags);
     return tokenizer_of(file.dump());
@@ -129,7 +121,7 @@ TEST(TokenizerJson, AddedTokensStripAdjacentSpaceIfSet) {
 }
 
 TEST(TokenizerJson, FollowsTheTruncationOfTheFile) {
-  json file = json::parse(io::read_file(folder() + "/wordpiece.json"));
+  json file = json::parse(published("wordpiece"));
   const auto whole = tokenizer_of(file.dump())->encode("a photo of a cat");
   file["truncation"] = {{"direction", "Right"}, {"max_length", 4}, {"strategy", "LongestFirst"}, {"stride", 0}};
   EXPECT_EQ(tokenizer_of(file.dump())->encode("a photo of a cat"), (std::vector<std::int64_t>{whole[0], whole[1], whole[2], whole.back()}));
@@ -140,51 +132,35 @@ TEST(TokenizerJson, FollowsTheTruncationOfTheFile) {
 }
 
 /// Compares the ids of a folder with older vocabulary files with those of the equivalent tokenizer.json.
-class OlderFiles : public testing::Test {
+class OlderFiles : public FolderTest {
  protected:
   static std::shared_ptr<Tokenizer> from(const std::string& path) {
-    TokenizerJsonSettings settings;
-    settings.model = config::FilePath(path);
-    settings.context_length = 500;
+    TokenizerJsonSettings settings{.model = config::FilePath(path), .context_length = 500};
     return make_tokenizer_json(settings, {});
   }
   void expect_equal(const std::string& path, const std::string& kind) const {
-    TokenizerJsonSettings settings;
-    settings.context_length = 500;
-    const auto wanted = tokenizer_of(io::read_file(folder() + "/" + kind + ".json"), settings);
+    const auto wanted = tokenizer_of(published(kind), {.context_length = 500});
     const auto got = from(path);
-    for (const json& text : json::parse(io::read_file(folder() + "/expected.json"))["texts"])
+    for (const json& text : json::parse(published("expected"))["texts"])
       EXPECT_EQ(got->encode(text.get<std::string>()), wanted->encode(text.get<std::string>())) << text;
-  }
-  std::string folder_ = new_folder();
-
- private:
-  static std::string new_folder() {
-    const auto* const test = testing::UnitTest::GetInstance()->current_test_info();
-    const std::string path = testing::TempDir() + "tokenizer_json_" + test->name();
-    std::filesystem::remove_all(path);
-    std::filesystem::create_directories(path);
-    return path;
   }
 };
 
 TEST_F(OlderFiles, VocabularyAndMergesAreReadAsClipBpe) {
-  const json model = json::parse(io::read_file(folder() + "/clip.json"))["model"];
+  const json model = json::parse(published("clip"))["model"];
   std::string merges = "#version: 0.2\n";
   for (const json& merge : model["merges"]) merges += merge[0].get<std::string>() + " " + merge[1].get<std::string>() + "\n";
-  io::write_file(folder_ + "/vocab.json", model["vocab"].dump());
-  io::write_file(folder_ + "/merges.txt", merges);
-  expect_equal(folder_ + "/vocab.json", "clip");
+  write("merges.txt", merges);
+  expect_equal(write("vocab.json", model["vocab"].dump()), "clip");
 }
 
 TEST_F(OlderFiles, VocabularyLinesAreReadAsWordpiece) {
-  const json vocabulary = json::parse(io::read_file(folder() + "/wordpiece.json"))["model"]["vocab"];
+  const json vocabulary = json::parse(published("wordpiece"))["model"]["vocab"];
   std::vector<std::string> lines(vocabulary.size());
   for (const auto& [token, id] : vocabulary.items()) lines[id.get<std::size_t>()] = token;
   std::string text;
   for (const std::string& line : lines) text += line + "\n";
-  io::write_file(folder_ + "/vocab.txt", text);
-  expect_equal(folder_ + "/vocab.txt", "wordpiece");
+  expect_equal(write("vocab.txt", text), "wordpiece");
 }
 
 std::string older_folder(const std::string& name) {
@@ -235,13 +211,8 @@ TEST(OlderFolders, StrippingAMissingSeparatorIsAnError) {
 }
 
 TEST_F(OlderFiles, AVocabularyWithoutMergesIsReported) {
-  io::write_file(folder_ + "/vocab.json", "{}");
-  try {
-    from(folder_ + "/vocab.json");
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find("merges.txt: is missing"), std::string::npos) << error.what();
-  }
+  const std::string error = error_of([&] { from(write("vocab.json", "{}")); });
+  EXPECT_NE(error.find("merges.txt: is missing"), std::string::npos) << error;
 }
 
 /// A byte-pair model of random merges over a few characters, and a reference encoder that always merges the pair of the lowest rank;
@@ -311,11 +282,9 @@ INSTANTIATE_TEST_SUITE_P(TokenizerJson, RandomBytePairs, testing::Bool(),
 
 TEST_P(RandomBytePairs, MatchMergingPairByPair) {
   std::mt19937 random(3);  // NOLINT: a fixed seed, so that every run tests the same texts
-  TokenizerJsonSettings settings;
-  settings.context_length = 500;
   for (int file = 0; file < 200; ++file) {
     const RandomMerges merges(random, GetParam());
-    const auto tokenizer = tokenizer_of(merges.file(), settings);
+    const auto tokenizer = tokenizer_of(merges.file(), {.context_length = 500});
     for (int i = 0; i < 20; ++i) {
       std::string text;
       for (std::size_t length = 1 + random() % 60; length > 0; --length) text += "aaabbbccz"[random() % 9];
@@ -325,25 +294,18 @@ TEST_P(RandomBytePairs, MatchMergingPairByPair) {
 }
 
 TEST(TokenizerJson, PaddingThatCountsAsTextIsNotMasked) {
-  TokenizerJsonSettings settings;
-  settings.pad_is_text = true;
-  settings.context_length = 12;
-  const TowerInput batch = tokenizer_of(io::read_file(folder() + "/gemma.json"), settings)->encode_batch({"a cat", ""});
+  TokenizerJsonSettings settings{.context_length = 12, .pad_is_text = true};
+  const TowerInput batch = tokenizer_of(published("gemma"), settings)->encode_batch({"a cat", ""});
   EXPECT_TRUE(batch.mask.all().item<bool>());
   EXPECT_EQ(batch.ids[1][0].item<std::int64_t>(), 1) << "the end token of an empty text";
   EXPECT_EQ(batch.ids[1][1].item<std::int64_t>(), 0) << "padding";
 }
 
 TEST(TokenizerJson, UnknownPartsAreReported) {
-  const auto refused = [](const std::string& pointer, const json& value) -> std::string {
-    json file = json::parse(io::read_file(folder() + "/gemma.json"));
+  const auto refused = [](const std::string& pointer, const json& value) {
+    json file = json::parse(published("gemma"));
     file[json::json_pointer(pointer)] = value;
-    try {
-      tokenizer_of(file.dump());
-    } catch (const UserError& error) {
-      return error.what();
-    }
-    return "no error";
+    return error_of([&] { tokenizer_of(file.dump()); });
   };
   EXPECT_NE(refused("/normalizer", {{"type", "Newer"}}).find("its normalizer \"Newer\" is not supported"), std::string::npos);
   EXPECT_NE(refused("/pre_tokenizer", {{"type", "UnicodeScripts"}}).find("its pre_tokenizer \"UnicodeScripts\""), std::string::npos);

@@ -41,7 +41,7 @@ void fuzz_features(std::string_view input) {
   io::write_file(folder.path() + "/" + kShard, shard);
   io::write_file(folder.path() + "/" + kFeatureManifest,
                  manifest_text(manifest, {{kShard, manifest.samples, static_cast<std::int64_t>(shard.size())}}));
-  try {
+  allowing<UserError>([&] {
     const FeatureFolder features(folder.path());
     for (std::uint64_t i = 0; i < 4; ++i) {
       try {
@@ -53,9 +53,7 @@ void fuzz_features(std::string_view input) {
         check_message(error);
       }
     }
-  } catch (const UserError& error) {
-    check_message(error);
-  }
+  });
 }
 
 }  // namespace tessera::fuzz

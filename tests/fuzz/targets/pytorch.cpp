@@ -23,15 +23,13 @@ void check_places(const io::Pickle& pickle) {
 
 void fuzz_pytorch(std::string_view input) {
   static InputFile file;
-  try {
+  allowing<UserError>([&] {
     if (!input.starts_with("PK")) return check_places(io::parse_pickle(input, "input.pt"));
     file.write(input);
     for (const auto& [name, tensor] : io::load_pytorch_file(file.path()))
       require(tensor.numel() == 0 || tensor.storage().nbytes() <= input.size(),
               "pytorch: a storage longer than the file");
-  } catch (const UserError& error) {
-    check_message(error);
-  }
+  });
 }
 
 }  // namespace tessera::fuzz

@@ -105,14 +105,12 @@ void fuzz_tar(std::string_view input) {
   const io::RandomAccessFile opened(file.path());
   io::TarIndex index;
   bool is_tar = false;
-  try {
+  allowing<UserError>([&] {
     index = io::index_tar(file.path());
     is_tar = true;
     check_index(index, bytes.size());
     check_shard(index_shards({file.path()}), opened);
-  } catch (const UserError& error) {
-    check_message(error);
-  }
+  });
   check_stream(bytes, index, is_tar && index.problem.empty() && !bytes.empty(), opened);
 }
 

@@ -19,14 +19,12 @@ void check_ids(const Tokenizer& tokenizer, std::string_view text) {
 
 void fuzz_tokenizer_json(std::string_view input) {
   if (input.empty()) return;
-  try {
+  allowing<UserError>([&] {
     const std::shared_ptr<Tokenizer> tokenizer = make_tokenizer_json({}, {std::string(input)});
     for (const std::string_view text : {"A photo of 2 cats, [CLS] it's\n  \xC3\xA9t\xC3\xA9 e\xCC\x81 \xE4\xB8\xAD\xF0\x9F\x90\x88", " a \xFF<mask> ", ""})
       check_ids(*tokenizer, text);
     if (tokenizer->vocab_size() > 0) tokenizer->decode({0, tokenizer->vocab_size() - 1});
-  } catch (const UserError& error) {
-    check_message(error);
-  }
+  });
 }
 
 }  // namespace tessera::fuzz
