@@ -475,5 +475,19 @@ TEST_F(Evaluate, ReportCountsParametersWithoutBuffers) {
   EXPECT_NE(io::read_file(options.out + "/report.html").find(">" + with_thousands(count) + ": image tower "), std::string::npos);
 }
 
+TEST_F(Evaluate, CountsTheObjectivesParametersWithoutItsBuffers) {
+  file.weights["logit_scale"] = at::zeros({});
+  file.weights["objective.objectives.superclip.head.weight"] = at::zeros({3, 4});
+  file.weights["objective.objectives.superclip.document_count"] = at::zeros({50}, at::kLong);
+  file.weights["objective.objectives.superclip.caption_count"] = at::zeros({}, at::kLong);
+  file.weights["objective.objectives.region_contrast.margin"] = at::zeros({});
+  file.weights["objective.objectives.dino.loss.center"] = at::zeros({1, 16});
+  save_model_file(options.checkpoint, file);
+  options.task = "retrieval";
+  EXPECT_EQ(run(), 0);
+  const std::string parameters = results().at("parameters");
+  EXPECT_TRUE(parameters.ends_with("; 13 more of the objective")) << parameters;
+}
+
 }  // namespace
 }  // namespace tessera
