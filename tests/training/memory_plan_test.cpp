@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/test_name.h"
-#include "tests/training/text_group_run.h"
+#include "tests/training/systems.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
 #include <tessera/measure/pass_cost.h>

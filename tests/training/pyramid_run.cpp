@@ -1,6 +1,5 @@
 #include "tests/training/pyramid_run.h"
 
-#include <csignal>
 #include <filesystem>
 
 #include <ATen/ATen.h>
@@ -8,24 +7,12 @@
 #include "tests/training/tiny_run.h"
 #include <tessera/data/packing/shard_writer.h>
 #include <tessera/data/shapes/shapes.h>
+#include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 #include <tessera/io/tar_writer.h>
-#include <tessera/objectives/pyramidclip.h>
 
 namespace tessera {
 namespace {
-
-std::int64_t pyramid_killed_at = -1;
-
-class KilledPyramidClip : public PyramidClip {
- public:
-  using PyramidClip::PyramidClip;
-  Losses forward(const Features& features, const StepContext& context) override {
-    if (context.step == pyramid_killed_at) ::raise(SIGKILL);
-    return PyramidClip::forward(features, context);
-  }
-  bool follows_step() const override { return true; }
-};
 
 ShapesSource pyramid_shapes() {
   ShapesSettings shapes;
@@ -119,20 +106,6 @@ Config pyramid_config(const std::string& run, const std::string& shards, const s
                                   "training.steps=6"};
   all.insert(all.end(), overrides.begin(), overrides.end());
   return tiny_config(run, all, "pyramidclip");
-}
-
-std::vector<std::string> killed_pyramid() {
-  constexpr const char* kName = "test_killed_pyramidclip";
-  if (!objectives().contains(kName))
-    objectives().add<PyramidClipSettings>(kName, "pyramidclip until a step",
-                                          [](const PyramidClipSettings& settings, const ObjectiveContext& context) {
-                                            return std::make_shared<KilledPyramidClip>(settings, context);
-                                          });
-  return {std::string("objective.name=") + kName, "checkpoint.every_steps=2", "checkpoint.background=false"};
-}
-
-void kill_pyramid_at(std::int64_t step) {
-  pyramid_killed_at = step;
 }
 
 }  // namespace tessera

@@ -5,9 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/training/tiny_run.h"
-#include <tessera/models/per_sample_rng.h>
+#include "tests/training/whole_or_cached.h"
 #include <tessera/training/restore.h>
-#include <tessera/training/step/grad_cache.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {
@@ -121,33 +120,15 @@ TEST_F(TeacherTest, NamesABadTeacherFile) {
   EXPECT_EQ(resume(), file + ": missing");
 }
 
-// The loss, its terms and gradients for the first batch, with a teacher that differs from the student. A `chunk` of 0 means one pass.
-struct TaughtStep {
-  Losses losses;
-  Weights gradients;
-};
-TaughtStep taught_step(const Config& config, std::int64_t chunk) {
+// A step on the first batch with a teacher that differs from the student. A `chunk` of 0 means one pass.
+StepOutcome taught_step(const Config& config, std::int64_t chunk) {
   TrainingRun run = build_training_run(config);
   {
     const at::NoGradGuard no_grad;
     for (const auto& [name, average] : run.teacher->ema.averages()) at::Tensor(average).mul_(1.25);
   }
   const Batch batch = run.loader->next();
-  std::vector<at::Tensor> parameters;
-  for (const NamedParameter& each : run.optimizer->parameters()) parameters.push_back(each.tensor);
-  GradientReducer reducer(parameters, {}, 25);
-  const StepContext context = step_context(run, config, {}, 0);
-  const at::Tensor rows = row_keys(3, 16, 2, 8);
-  TaughtStep out;
-  if (chunk == 0) {
-    const RowRngScope keyed(rows);
-    out.losses = forward_loss(run, batch, "float32", context);
-    reducer.backward(out.losses.total, true);
-  } else {
-    out.losses = cached_backward(run, reducer, batch, {chunk, "float32", {}, true, 7, rows}, context);
-  }
-  for (const NamedParameter& each : run.optimizer->parameters())
-    if (each.tensor.grad().defined()) out.gradients[each.name] = each.tensor.grad();
+  const StepOutcome out = whole_or_cached(run, batch, chunk, row_keys(3, 16, 2, 8), step_context(run, config, {}, 0));
   for (const auto& item : run.teacher->model->named_parameters())
     EXPECT_FALSE(item.value().grad().defined()) << item.key();
   return out;
@@ -157,18 +138,14 @@ TEST_F(TeacherTest, GradCacheMatchesOnePass) {
   // The student drops patches; the teacher never does.
   const Config given =
       config(folder_ / "run", {"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"});
-  const TaughtStep whole = taught_step(given, 0);
+  const StepOutcome whole = taught_step(given, 0);
   EXPECT_GT(whole.losses.terms[1].second.item<double>(), 1e-3) << "the teacher differs from the student";
   for (const std::int64_t chunk : {1, 3, 8, 100}) {
-    const TaughtStep cached = taught_step(given, chunk);
+    const StepOutcome cached = taught_step(given, chunk);
     for (std::size_t k = 0; k < 2; ++k)
       EXPECT_NEAR(cached.losses.terms[k].second.item<double>(), whole.losses.terms[k].second.item<double>(), 1e-5)
           << cached.losses.terms[k].first << " in chunks of " << chunk;
-    ASSERT_EQ(cached.gradients.size(), whole.gradients.size());
-    for (const auto& [name, gradient] : whole.gradients)
-      EXPECT_LE((cached.gradients.at(name) - gradient).norm().item<double>(),
-                1e-5 * gradient.norm().item<double>() + 1e-7)
-          << name << " in chunks of " << chunk;
+    expect_same_step(cached, whole, concat("chunks of ", chunk));
   }
 }
 

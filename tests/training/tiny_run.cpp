@@ -7,6 +7,7 @@
 #include <tessera/data/tokenizers/tokenizer.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/objectives/objective.h>
+#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {
@@ -184,11 +185,6 @@ std::function<void(const StepContext&)>& step_observer() {
   return observer;
 }
 
-TemporaryFolder::TemporaryFolder() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "tessera_test_XXXXXX").string();
-  path_ = ::mkdtemp(pattern.data());
-}
-
 void register_test_modules() {
   if (tokenizers().contains("test_letters")) return;
   tokenizers().add<LettersSettings>("test_letters", "bytes", [](const LettersSettings& s, const TokenizerContext&) {
@@ -263,13 +259,12 @@ void expect_same_curve(const std::string& ours, const std::string& theirs, doubl
   }
 }
 
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
+Weights end_of(const Trainer& trainer) {
+  const TrainingRun& run = trainer.training_run();
+  Weights out = weights_of(*run.model, *run.objective);
+  if (run.teacher)
+    for (const auto& [name, tensor] : run.teacher->ema.averages()) out["teacher." + name] = tensor;
+  return out;
 }
 
 }  // namespace tessera

@@ -1,34 +1,23 @@
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <limits>
 #include <map>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <tessera/base/error.h>
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
 #include <tessera/objectives/objective.h>
 #include <tessera/training/config/config.h>
 
 namespace tessera {
 
-/// A new folder, which the destructor removes.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
+class Trainer;
 
 /// Registers modules for tests, as a user's code would: the tokenizer `test_letters`, whose ids are the bytes of a text, and
 /// objectives. All objectives are means over samples without negatives. They are `test_distance`, `test_not_finite`, which adds
@@ -68,6 +57,9 @@ inline void expect_equal(const Weights& a, const Weights& b) {
   for (const auto& [name, tensor] : a) EXPECT_TRUE(b.contains(name) && at::equal(tensor, b.at(name))) << name;
 }
 
+/// Returns the weights of a trainer's run and, with the prefix "teacher.", those of its teacher.
+Weights end_of(const Trainer& trainer);
+
 /// Returns the rows of metrics.jsonl in the folder `run`.
 inline std::vector<nlohmann::json> rows(const std::string& run) {
   return json_lines(run + "/metrics.jsonl");
@@ -77,8 +69,5 @@ inline std::vector<nlohmann::json> rows(const std::string& run) {
 /// only in the first `gradients` rows.
 void expect_same_curve(const std::string& ours, const std::string& theirs, double tolerance,
                        std::size_t gradients = std::numeric_limits<std::size_t>::max());
-
-/// Returns the message of the UserError that `body` throws, or "no error".
-std::string error_of(const std::function<void()>& body);
 
 }  // namespace tessera

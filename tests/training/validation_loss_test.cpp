@@ -5,8 +5,7 @@
 #include "tests/support/test_name.h"
 #include "tests/training/dino_run.h"
 #include "tests/training/pyramid_run.h"
-#include "tests/training/stair_run.h"
-#include "tests/training/text_group_run.h"
+#include "tests/training/systems.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/evaluation/embedder.h>
 #include <tessera/io/atomic_file.h>
@@ -72,18 +71,8 @@ TEST_F(ValidationLoss, DoesNotDependOnMicroBatches) {
   EXPECT_NEAR(loss_result(run, whole).metrics[0].second, loss_result(run, parts).metrics[0].second, 1e-5);
 }
 
-Config config_of_objective(const std::string& folder, const std::string& objective) {
-  if (objective == "dino") return dino_config(folder);
-  if (objective == "stair") return stair_config(folder);
-  if (objective == "text_group") return text_group_config(folder);
-  if (objective == "weighted_sum")
-    return tiny_config(folder, {"objective={name: weighted_sum, objectives: [{name: clip, weight: 1}, "
-                                "{name: filip, weight: 0.5, token_drop_rate: 0.5}]}"});
-  return tiny_config(folder, {}, objective);
-}
-
 TEST_P(ValidationLoss, IsRepeatableAndChangesNothing) {
-  const Config config = config_of_objective(folder_ / "run", GetParam());
+  const Config config = system_config(GetParam(), folder_.path(), "run");
   TrainingRun run = build_training_run(config);
   std::map<std::string, at::Tensor> before;
   for (const auto& [name, tensor] : weights_of(*run.model, *run.objective)) before[name] = tensor.detach().clone();
@@ -101,7 +90,9 @@ TEST_P(ValidationLoss, IsRepeatableAndChangesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Objectives, ValidationLoss,
                          ::testing::Values("clip", "siglip", "sparc", "filip", "pacl", "gloria", "mgca", "dino", "stair",
-                                           "text_group", "weighted_sum"),
+                                           "text_group",
+                                           "{name: weighted_sum, objectives: [{name: clip, weight: 1}, {name: filip, weight: 0.5, "
+                                           "token_drop_rate: 0.5}]}"),
                          test_name<const char*>);
 
 TEST_F(ValidationLoss, IsReportedByARunWithoutChangingItsTraining) {

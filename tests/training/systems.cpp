@@ -1,0 +1,75 @@
+#include "tests/training/systems.h"
+
+#include <filesystem>
+#include <map>
+
+#include "tests/training/any_views.h"
+#include "tests/training/dino_run.h"
+#include "tests/training/pyramid_run.h"
+#include "tests/training/stair_run.h"
+#include "tests/training/tiny_run.h"
+
+namespace tessera {
+
+Config text_group_config(const std::string& run, const std::vector<std::string>& overrides) {
+  std::vector<std::string> all = {
+      "model.image.encoder={name: groupvit, patch_size: 4, width: 16, depths: [1, 1, 1], heads: [2, 2, 2], "
+      "num_group_tokens: [4, 2, 0], num_output_groups: [4, 2]}",
+      "model.image.readout={name: groups, output_dim: 8}",
+      "model.image.projection={name: none}",
+      "model.text.encoder={name: text_group_encoder, width: 16, heads: 2, token_layers: 1, group_layers: 1, "
+      "num_groups: 3}",
+      "model.text.readout={name: groups, output_dim: 8}",
+      "model.text.projection={name: none}",
+      "objective={name: text_group, decoder: {context_length: 24}}"};
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  return tiny_config(run, all, "text_group");
+}
+
+Config system_config(const std::string& kind, const std::string& folder, const std::string& run,
+                     const std::vector<std::string>& overrides) {
+  using MakeConfig = Config (*)(const std::string&, const std::vector<std::string>&);
+  static const std::map<std::string, MakeConfig> own_towers = {{"dino", dino_config},
+                                                               {"silc", silc_config},
+                                                               {"siglip2", siglip2_config},
+                                                               {"stair", stair_config},
+                                                               {"text_group", text_group_config}};
+  const std::string place = folder + "/" + run, shards = folder + "/shards", pattern = shards + "/*.tar";
+  if (const auto own = own_towers.find(kind); own != own_towers.end()) return own->second(place, overrides);
+  if (kind == "pyramidclip") {
+    if (!std::filesystem::exists(shards)) write_pyramid_shards(shards);
+    return pyramid_config(place, pattern, overrides);
+  }
+  if (kind == "any_views") {
+    if (!std::filesystem::exists(shards)) write_shards_with_holes(shards, 48);
+    return any_views_config(place, pattern, overrides);
+  }
+  std::vector<std::string> all = {"objective=" + kind};
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  return tiny_config(place, all);
+}
+
+Config frozen_config(const std::string& kind, const std::string& folder, const std::string& run,
+                     const std::vector<std::string>& overrides) {
+  std::string frozen = "visual.conv1.*, visual.class_embedding, visual.positional_embedding, visual.ln_*, visual.transformer.*";
+  if (kind == "text_group") frozen = "visual.patch_embed.*, visual.pos_embed, visual.layers.*, visual.norm.*";
+  if (kind == "pyramidclip") frozen += ", visual.roi_*";
+  std::vector<std::string> all = {"data.loader.augmentation={crop: evaluation}", "parameters.frozen=[" + frozen + "]"};
+  if (kind == "pyramidclip") all.emplace_back("data.loader.views={global: {crop: evaluation}, local: {crop: evaluation}}");
+  if (kind == "dino")
+    all.insert(all.end(),
+               {"data.loader.views={global: {count: 2, crop: evaluation, flip: 0}, local: {count: 2, crop: evaluation, "
+                "image_size: 16, color_jitter: {probability: 0}}}",
+                "model.image.encoder.drop_path=0"});
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  return system_config(kind, folder, run, all);
+}
+
+Config cached_config(const std::string& kind, const std::string& folder, const std::string& run,
+                     const std::vector<std::string>& overrides) {
+  std::vector<std::string> all = {"data.features={folder: " + folder + "/features}"};
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  return frozen_config(kind, folder, run, all);
+}
+
+}  // namespace tessera
