@@ -11,12 +11,12 @@ class EvaluateCompare : public Evaluate {
  protected:
   EvaluateCompare() {
     for (const char* name : {"a", "b"}) {
-      options.compare.push_back((folder_ / name / "model.safetensors").string());
+      options.compare.push_back(path(name) + "/model.safetensors");
       fs::create_directories(folder_ / name);
       save(options.compare.back(), *name);
     }
     options.checkpoint.clear();
-    options.out = (folder_ / "page.html").string();
+    options.out = path("page.html");
     options.overwrite = false;
   }
   void save(const std::string& path, int seed) {
@@ -25,7 +25,7 @@ class EvaluateCompare : public Evaluate {
     save_model_file(path, file);
   }
   nlohmann::json results_of(const std::string& name, const std::string& folder = "evaluation") const {
-    return nlohmann::json::parse(io::read_file((folder_ / name / folder / "results.json").string()));
+    return nlohmann::json::parse(io::read_file(path(name + "/" + folder + "/results.json")));
   }
   bool exists(const std::string& path) const { return fs::exists(folder_ / path); }
 };
@@ -49,9 +49,9 @@ TEST_F(EvaluateCompare, MeasuresEachModelAndWritesOnePage) {
 TEST_F(EvaluateCompare, ReusesResultsOfTheSameSettings) {
   options.task = "zero_shot";
   run();
-  io::write_file((folder_ / "a/evaluation/report.html").string(), "untouched");
+  io::write_file(path("a/evaluation/report.html"), "untouched");
   run();
-  EXPECT_EQ(io::read_file((folder_ / "a/evaluation/report.html").string()), "untouched");
+  EXPECT_EQ(io::read_file(path("a/evaluation/report.html")), "untouched");
   EXPECT_FALSE(exists("a/evaluation-2"));
   options.overrides = {"topk=[1]"};
   run();
@@ -62,7 +62,7 @@ TEST_F(EvaluateCompare, ReusesResultsOfTheSameSettings) {
   EXPECT_TRUE(exists("b/evaluation-3")) << "other weights are measured";
   options.overwrite = true;
   run();
-  EXPECT_NE(io::read_file((folder_ / "a/evaluation/report.html").string()), "untouched");
+  EXPECT_NE(io::read_file(path("a/evaluation/report.html")), "untouched");
 }
 
 TEST_F(EvaluateCompare, ReportsMistakesInOneLine) {

@@ -65,7 +65,7 @@ class SegmentationSuites : public Evaluate {
     write_sample(layout, "0003", 33, 33);
     if (*layout.list != '\0') write(layout.list, "0001\n0003\n0002\n");
     options.suite = concat(TESSERA_SOURCE_DIR "/configs/suites/", layout.suite, ".yaml");
-    options.out = (folder_ / "out").string();
+    options.out = path("out");
     options.overrides = {"source.path=" + root.string(), "tasks.0.templates=[\"a {}\"]",
                          "tasks.1.templates=[\"a {}\"]", "tasks.1.windows={short_side: 48, size: 32, stride: 16}",
                          "tasks.0.last_block=naclip",    "tasks.1.last_block=clearclip"};
