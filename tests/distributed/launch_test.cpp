@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "src/distributed/route.h"
-#include <tessera/base/error.h>
+#include "tests/support/error_of.h"
 #include <tessera/distributed/launch.h>
 
 namespace tessera {
@@ -30,12 +30,7 @@ Variables without(Variables variables, const std::string& key) {
 }
 
 std::string launch_error(const Variables& variables) {
-  try {
-    launch_environment(variables);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_of([&] { launch_environment(variables); });
 }
 
 TEST(Launch, NothingSetMeansASingleProcess) {
