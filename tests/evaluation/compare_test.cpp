@@ -41,9 +41,9 @@ TEST_F(EvaluateCompare, MeasuresEachModelAndWritesOnePage) {
               results_of(i == 0 ? "a" : "b").at("tasks").at(0).at("metrics").at("mean_per_class"));
   EXPECT_EQ(scores.at(0).at("differences").size(), 1u) << "the models were measured on the same samples";
   const std::string html = io::read_file(options.out);
-  EXPECT_NE(html.find("Comparison of 2 runs"), std::string::npos);
+  EXPECT_TRUE(contains(html, "Comparison of 2 runs"));
   for (const char* outside : {"http:", "https:", "<script", "<link", "url("})
-    EXPECT_EQ(html.find(outside), std::string::npos) << outside;
+    EXPECT_FALSE(contains(html, outside));
 }
 
 TEST_F(EvaluateCompare, ReusesResultsOfTheSameSettings) {
@@ -76,7 +76,7 @@ TEST_F(EvaluateCompare, ReportsMistakesInOneLine) {
   options.compare[1] = b;
   file.extra["config"] = "data: {validation: {name: shapes, split: validation, size: 8}}\n";
   save(b, 1);
-  EXPECT_NE(error().find("the validation data of " + b), std::string::npos) << error();
+  EXPECT_TRUE(contains(error(), "the validation data of " + b));
   EXPECT_TRUE(error().ends_with("give --data for all")) << error();
   options.task = "";
   file.extra["config"] = "evaluation: {tasks: [retrieval]}\n";

@@ -343,9 +343,8 @@ TEST_F(Conditioned, RejectsAModelWithoutAPoolAndNamesTheWayOut) {
   for (const char* yaml :
        {"{name: zero_shot, similarity: conditioned}", "{name: hard_negatives, similarity: conditioned}",
         "{name: segmentation, patches: attention}"})
-    EXPECT_NE(refusal(yaml).find("there is no text-conditioned pool"), std::string::npos) << yaml;
-  EXPECT_NE(refusal("{name: segmentation, patches: attention}").find("segmentation.patches: cosine"),
-            std::string::npos);
+    EXPECT_TRUE(contains(refusal(yaml), "there is no text-conditioned pool")) << yaml;
+  EXPECT_TRUE(contains(refusal("{name: segmentation, patches: attention}"), "segmentation.patches: cosine"));
 }
 
 TEST_F(Conditioned, RejectsChosenSlots) {
@@ -369,7 +368,7 @@ TEST_F(Conditioned, RejectsAPoolOfAnotherWidth) {
 TEST_F(Conditioned, RejectsContradictorySettings) {
   const auto expect = [&](const std::string& yaml, const std::string& part) {
     const std::string problem = error_of([&] { resolve_tasks({task_of(yaml)}, "tasks"); });
-    EXPECT_NE(problem.find(part), std::string::npos) << problem;
+    EXPECT_TRUE(contains(problem, part));
   };
   expect("{name: retrieval, similarity: conditioned, text_encoder_free: true}",
          "similarity: is conditioned, which needs the text");
@@ -417,13 +416,13 @@ TEST_F(Conditioned, EvaluateLoadsThePoolFromTheCheckpoint) {
   const nlohmann::json task = results().at("tasks").at(0);
   EXPECT_EQ(task.at("settings").at("similarity"), "topk");
   EXPECT_EQ(task.at("settings").at("candidates"), 4);
-  EXPECT_NE(task.at("data").get<std::string>().find("(conditioned, 4 candidates)"), std::string::npos);
+  EXPECT_TRUE(contains(task.at("data").get<std::string>(), "(conditioned, 4 candidates)"));
   const std::string page = io::read_file(options.out + "/report.html");
-  EXPECT_NE(page.find("(conditioned, 4 candidates)"), std::string::npos);
-  EXPECT_NE(page.find("The 4 texts nearest to an image's embedding"), std::string::npos);
+  EXPECT_TRUE(contains(page, "(conditioned, 4 candidates)"));
+  EXPECT_TRUE(contains(page, "The 4 texts nearest to an image's embedding"));
   drop_pool();
   save_model_file(options.checkpoint, file);
-  EXPECT_NE(error().find("there is no text-conditioned pool"), std::string::npos) << error();
+  EXPECT_TRUE(contains(error(), "there is no text-conditioned pool"));
 }
 
 }  // namespace

@@ -143,7 +143,7 @@ TEST_F(FeatureStores, RecomputeADamagedFileWithAWarning) {
     const auto [metrics, lines] = measure();
     EXPECT_EQ(metrics, whole);
     EXPECT_EQ(model_.pictures, 12);
-    EXPECT_NE(lines.find("--features-cache: computing embeddings again: " + file), std::string::npos) << lines;
+    EXPECT_TRUE(contains(lines, "--features-cache: computing embeddings again: " + file));
     EXPECT_EQ(io::read_file(file), content) << "the file is repaired";
   }
 }
@@ -154,7 +154,7 @@ TEST_F(FeatureStores, ReportNonFiniteFeaturesAndDoNotKeepThem) {
   const CachedEmbedder cached(model_, store);
   for (int i = 0; i < 2; ++i) {
     const std::string error = error_of([&] { run("retrieval", cached); });
-    EXPECT_NE(error.find("the model's embedding of the text \""), std::string::npos) << error;
+    EXPECT_TRUE(contains(error, "the model's embedding of the text \""));
   }
   EXPECT_EQ(store.texts().size(), 0);
 }

@@ -107,11 +107,9 @@ TEST_F(FgOvdTasks, PromptPrefixAppliesToAllTexts) {
 
 TEST_F(FgOvdTasks, RejectsDataAndModelsThatDoNotFit) {
   const std::string without = set("without", {R"({"box": [8, 0, 16, 16], "phrase": "red"})"});
-  EXPECT_NE(error_of("sets: {hard: " + without + "}").find("a box with a phrase and hard negatives"),
-            std::string::npos);
-  EXPECT_NE(error_of("source: " + set("all", {kRed}) + ", sets: {hard: " + without + "}")
-                .find("sets: is set, and `source` is, too: set only one of the two"),
-            std::string::npos);
+  EXPECT_TRUE(contains(error_of("sets: {hard: " + without + "}"), "a box with a phrase and hard negatives"));
+  EXPECT_TRUE(contains(error_of("source: " + set("all", {kRed}) + ", sets: {hard: " + without + "}"),
+                       "sets: is set, and `source` is, too: set only one of the two"));
   embedder.gives_patches = false;
   EXPECT_EQ(error_of("source: " + set("all", {kRed})), "fgovd: this model's image tower outputs no patch embeddings");
 }

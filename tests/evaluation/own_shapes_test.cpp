@@ -78,7 +78,7 @@ TEST_F(OwnShapesInEvaluation, SegmentationMapsPatchesToThePixelsOfTheirImage) {
 
 TEST_F(OwnShapesInEvaluation, RejectTasksThatNeedOneGrid) {
   const DualEncoderEmbedder embedder(model, tokenizer);
-  EXPECT_NE(error_of([&] { embedder.grid(); }).find("images keep their shapes"), std::string::npos);
+  EXPECT_TRUE(contains(error_of([&] { embedder.grid(); }), "images keep their shapes"));
 }
 
 }  // namespace

@@ -56,13 +56,13 @@ TEST(SegmentationProbe, LearnsWhatPatchesDistinguish) {
   EXPECT_GT(metric(seeing, "dataset_miou"), 0.3);
   EXPECT_GT(metric(seeing, "pixel_accuracy"), metric(blind, "pixel_accuracy"));
   EXPECT_LT(metric(blind, "dataset_miou"), 0.05) << "every patch is background";
-  EXPECT_NE(seeing.data.find("(fitted on 3,840 patches of"), std::string::npos) << seeing.data;
+  EXPECT_TRUE(contains(seeing.data, "(fitted on 3,840 patches of"));
   EXPECT_EQ(seeing.metrics, probe(false).metrics);
 }
 
 TEST(SegmentationProbe, IgnoredClassesCountNeitherInTheFitNorInTheScores) {
   const TaskResult all = probe(false), objects = probe(false, ", ignore: [background]");
-  EXPECT_EQ(objects.data.find("3,840"), std::string::npos) << objects.data;
+  EXPECT_FALSE(contains(objects.data, "3,840"));
   EXPECT_FALSE(by_name(objects).contains("dataset_miou_with_background")) << "no class is background";
   EXPECT_GT(metric(objects, "dataset_miou"), metric(all, "dataset_miou")) << "no pixels are lost to the background";
   EXPECT_GT(metric(objects, "dataset_miou"), metric(probe(true, ", ignore: [background]"), "dataset_miou"));
@@ -74,7 +74,7 @@ TEST(SegmentationProbe, RejectsAnUnknownIgnoredClass) {
 
 TEST(SegmentationProbe, TakesSomePatchesOfEachImage) {
   const TaskResult few = probe(false, ", patches_per_image: 5, max_train_samples: 30");
-  EXPECT_NE(few.data.find("(fitted on 150 patches of"), std::string::npos) << few.data;
+  EXPECT_TRUE(contains(few.data, "(fitted on 150 patches of"));
 }
 
 TEST(SegmentationProbe, RejectsDataWithOtherClasses) {
@@ -128,7 +128,7 @@ TEST(DepthProbe, LearnsDepthsThatAreALinearMapOfPatches) {
   // The map is not exact, because it is interpolated bilinearly between patches.
   EXPECT_LT(metric(seeing, "rms_error"), 0.7 * metric(blind, "rms_error"));
   EXPECT_GT(metric(seeing, "delta1_accuracy"), metric(blind, "delta1_accuracy") + 0.2);
-  EXPECT_NE(seeing.data.find("(fitted on 2,816 patches of far squares)"), std::string::npos) << seeing.data;
+  EXPECT_TRUE(contains(seeing.data, "(fitted on 2,816 patches of far squares)"));
   EXPECT_EQ(seeing.outcomes[0].entries.size(), 11U) << "one image has no known depth";
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "src/evaluation/tasks/probe_fit.h"
+#include "tests/support/contains.h"
 #include "tests/support/error_of.h"
 #include <tessera/config/fields.h>
 
@@ -70,7 +71,7 @@ TEST(ProbeFit, RejectsImpossibleSettings) {
   };
   EXPECT_EQ(problem("{solver: adamw, l2: 0.1}"), "p.yaml:1: probe.l2: belongs to solver: lbfgs; with adamw set weight_decays");
   EXPECT_EQ(problem("{solver: adamw, learning_rates: []}"), "p.yaml:1: probe.learning_rates: is empty: give at least one");
-  EXPECT_NE(problem("{solver: adamw, validation_share: 0}").find("give one of each, or a share above 0"), std::string::npos);
+  EXPECT_TRUE(contains(problem("{solver: adamw, validation_share: 0}"), "give one of each, or a share above 0"));
   EXPECT_EQ(problem("{solver: adamw, validation_share: 0, learning_rates: [0.1], weight_decays: [0]}"), "no error");
   EXPECT_EQ(error_of([] { hold_out(clouds(2), adamw({0.1, 0.2}, {0})); }),
             "linear_probe.validation_share is 0.2, which holds out 0 of 2 training samples: set one learning rate and one "

@@ -140,9 +140,8 @@ TEST_F(SuiteFiles, ReportADefaultInPlaceOfAVariable) {
   testing::internal::CaptureStderr();
   load_suite(options, config::Node::map());
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find(options.suite + ": the environment variable TESSERA_TEST_UNSET is not set, so the default test is used"),
-            std::string::npos)
-      << said;
+  EXPECT_TRUE(contains(
+      said, options.suite + ": the environment variable TESSERA_TEST_UNSET is not set, so the default test is used"));
 }
 
 TEST_F(SuiteFiles, ShippedSuitesAreValid) {

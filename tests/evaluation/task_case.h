@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/contains.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 #include <tessera/evaluation/task.h>

@@ -214,7 +214,7 @@ TEST_F(Tokens, AreShownByWeight) {
   EXPECT_EQ(json.at(2).at("tokens").at(0), nlohmann::json({{"token", "##s"}, {"weight", 4.0}}));
   EXPECT_EQ(json.at(2).at("maps").at(0).at("activation"), nlohmann::json({0.0, 0.25, 0.5, 1.0}));
   const std::string sheet = io::read_file(context.out + "/tokens.svg");
-  EXPECT_NE(sheet.find(">##s</text>"), std::string::npos);
+  EXPECT_TRUE(contains(sheet, ">##s</text>"));
   EXPECT_EQ(sheet.find("http://www.w3.org/2000/svg"), sheet.rfind("http")) << "the page refers to no other files";
 }
 

@@ -97,7 +97,7 @@ TEST_F(CheckpointTest, KeepsOnlyTheOldCheckpointWhenTheDiskIsFull) {
   setrlimit(RLIMIT_FSIZE, &small);
   const std::string error = error_of([&] { checkpoints.save(at_step(2)); });
   setrlimit(RLIMIT_FSIZE, &before);
-  EXPECT_NE(error.find("cannot write: File too large"), std::string::npos) << error;
+  EXPECT_TRUE(contains(error, "cannot write: File too large"));
   EXPECT_EQ(names(checkpoints), std::vector<std::string>{"step_0000001"});
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "checkpoints"), fs::directory_iterator()), 2)
       << "the checkpoint and latest";

@@ -68,7 +68,7 @@ TEST(DryRun, ReportsWhereMemoryGoes) {
                            "a smaller training.micro_batch (or auto)",
                            "model.image.encoder.grad_checkpointing: true; model.text.encoder.grad_checkpointing: true",
                            "a smaller data.loader.batch_size"})
-    EXPECT_NE(text.find(part), std::string::npos) << part << "\nin\n" << text;
+    EXPECT_TRUE(contains(text, part));
 }
 
 TEST(DryRun, ReportsMultiplyAddsOfTheTowersAndAsPapersCountThem) {
@@ -78,8 +78,7 @@ TEST(DryRun, ReportsMultiplyAddsOfTheTowersAndAsPapersCountThem) {
   // An image costs its patch embedding, a block over 5 tokens and the projection. A text costs a block over 24 tokens and the projection.
   const auto block = [](double tokens) { return tokens * 12 * 16 * 16 + 2 * tokens * tokens * 16; };
   EXPECT_EQ(plain.memory.tower_flops / 2, 4 * 3 * 8 * 8 * 16 + block(5) + block(24) + 2 * 16 * 8);
-  EXPECT_NE(to_text(plain, clip).find("\ntowers forward    0.12 M multiply-adds per sample\n"), std::string::npos)
-      << to_text(plain, clip);
+  EXPECT_TRUE(contains(to_text(plain, clip), "\ntowers forward    0.12 M multiply-adds per sample\n"));
 
   const std::string sparo = "={name: sparo, slots: 4, slot_width: 4, key_width: 8}";
   const Config config = tiny_config(folder / "run", {"model.image.readout" + sparo, "model.text.readout" + sparo,
@@ -88,8 +87,7 @@ TEST(DryRun, ReportsMultiplyAddsOfTheTowersAndAsPapersCountThem) {
   const auto slots = [](double tokens) { return tokens * 4 * 8 * 16 + 2 * tokens * 4 * 8 + 4 * 8 * 4; };
   EXPECT_NEAR((report.memory.tower_flops + report.memory.avoided_flops) / 2,
               plain.memory.tower_flops / 2 - 2 * 16 * 8 + slots(5) + slots(24), 1e-6);
-  EXPECT_NE(to_text(report, config).find("0.14 M multiply-adds as papers count"), std::string::npos)
-      << to_text(report, config);
+  EXPECT_TRUE(contains(to_text(report, config), "0.14 M multiply-adds as papers count"));
 }
 
 TEST(DryRun, CountsASharedTokenTableOnce) {
@@ -125,7 +123,7 @@ TEST(DryRun, UsesAndReportsSyntheticSamplesWithoutData) {
   EXPECT_EQ(report.synthetic,
             "image 16 x 16, caption of 24 tokens out of 64, for --set: data.train.path: no/such.tar: no such file in " +
                 std::filesystem::current_path().string());
-  EXPECT_NE(to_text(report, missing).find("\nsynthetic samples image 16 x 16, "), std::string::npos);
+  EXPECT_TRUE(contains(to_text(report, missing), "\nsynthetic samples image 16 x 16, "));
   EXPECT_EQ(foretold(report), foretold(dry_run(real)));
 }
 
@@ -138,7 +136,7 @@ TEST(DryRun, WarnsAboutUnlikelySettings) {
       "\nwarning: data.loader.batch_size is 1: the objective clip compares a pair with the others of its batch, but there "
       "are none: use a larger batch\n"));
   const Config eight = tiny_config(folder / "run");
-  EXPECT_EQ(to_text(dry_run(eight), eight).find("warning: "), std::string::npos);
+  EXPECT_FALSE(contains(to_text(dry_run(eight), eight), "warning: "));
 }
 
 TEST(DryRun, WarnsThatARunWouldStopForBadSamples) {
@@ -153,16 +151,15 @@ TEST(DryRun, WarnsThatARunWouldStopForBadSamples) {
     return to_text(dry_run(config), config);
   };
   const std::string told = warnings("0.1");
-  EXPECT_NE(told.find("\nwarning: a run would stop: "), std::string::npos) << told;
-  EXPECT_NE(told.find("more than max_bad_share 0.1 allows (data.loader.max_bad_share: 0.5 allows more"), std::string::npos)
-      << told;
-  EXPECT_EQ(warnings("0.6").find("would stop"), std::string::npos);
+  EXPECT_TRUE(contains(told, "\nwarning: a run would stop: "));
+  EXPECT_TRUE(contains(told, "more than max_bad_share 0.1 allows (data.loader.max_bad_share: 0.5 allows more"));
+  EXPECT_FALSE(contains(warnings("0.6"), "would stop"));
 }
 
 TEST(DryRun, ReportsTheTextLengthBehindItsFlops) {
   const TemporaryFolder folder;
   const Config config = tiny_config(folder / "run", {"tokenizer.context_length=8"});
-  EXPECT_NE(to_text(dry_run(config), config).find("; with texts of 8 tokens)"), std::string::npos);
+  EXPECT_TRUE(contains(to_text(dry_run(config), config), "; with texts of 8 tokens)"));
 }
 
 TEST(DryRun, PlansEveryKindOfView) {
@@ -173,7 +170,7 @@ TEST(DryRun, PlansEveryKindOfView) {
   EXPECT_TRUE(missing.synthetic.starts_with(
       "image 16 x 16, local 8 x 8, caption of 24 tokens out of 64, summary of 24 tokens out of 64, for "))
       << missing.synthetic;
-  EXPECT_NE(missing.synthetic.find("no/such.tar: no such file"), std::string::npos) << missing.synthetic;
+  EXPECT_TRUE(contains(missing.synthetic, "no/such.tar: no such file"));
   EXPECT_EQ(real.memory.average, real.memory.weights) << "the teacher is an averaged copy";
   EXPECT_GT(missing.memory.data, 8 * (3 * 16 * 16 + 3 * 8 * 8 + 36 * 2052 * 4));
   EXPECT_GT(real.memory.total_flops, 2 * real.memory.forward_flops);
@@ -186,12 +183,11 @@ TEST(DryRun, WithoutVocabularyTheEncoderKeepsItsOwnSizes) {
   const std::vector<std::string> missing = {
       "tokenizer={name: sentencepiece, model: no/such.model, context_length: 24}"};
   register_test_modules();
-  EXPECT_NE(error_of([&] { load_stages(config, missing); }).find("no/such.model"), std::string::npos);
+  EXPECT_TRUE(contains(error_of([&] { load_stages(config, missing); }), "no/such.model"));
   const Config read = load_stages(config, missing, /*without_vocabulary=*/true).front().config;
   const DryRunReport report = dry_run(read);
-  EXPECT_NE(report.synthetic.find("caption of 24 tokens out of 49,408, for --set: tokenizer.model: no/such.model: no such file"),
-            std::string::npos)
-      << report.synthetic;
+  EXPECT_TRUE(contains(report.synthetic,
+                       "caption of 24 tokens out of 49,408, for --set: tokenizer.model: no/such.model: no such file"));
 }
 
 TEST(DryRun, ShowsEveryCaptionAndMarksAbsentAndCutOnes) {
@@ -205,7 +201,7 @@ TEST(DryRun, ShowsEveryCaptionAndMarksAbsentAndCutOnes) {
             "  a  captions 3 of 3, absent: the sample has no text for it\n");
   const std::string page = example_page({example}, "t", "d", "");
   for (const char* part : {"captions 1 of 3, 8 tokens, cut", "captions 3 of 3, absent"})
-    EXPECT_NE(page.find(part), std::string::npos) << part;
+    EXPECT_TRUE(contains(page, part));
 }
 
 TEST(DryRun, ShowsCaptionsAsReadAndMarksCutOnes) {
@@ -219,13 +215,13 @@ TEST(DryRun, ShowsCaptionsAsReadAndMarksCutOnes) {
     EXPECT_EQ(example.pictures.at("image").height, 16);
   }
   const std::string text = to_text(report, config);
-  EXPECT_NE(text.find("caption, 8 tokens, cut: "), std::string::npos) << text;
+  EXPECT_TRUE(contains(text, "caption, 8 tokens, cut: "));
   EXPECT_FALSE(std::filesystem::exists(folder / "run"));
   const std::string page = example_page(report.examples, "tiny", report.data, numbers_text(report, config));
   for (const char* fact : {"FLOPs per sample", "parameters  ", "<dt>Version</dt>", "<dt>Command</dt>"})
-    EXPECT_NE(page.find(fact), std::string::npos) << fact;
-  EXPECT_NE(page.find("<img"), std::string::npos);
-  EXPECT_NE(page.find("8 tokens, cut"), std::string::npos);
+    EXPECT_TRUE(contains(page, fact));
+  EXPECT_TRUE(contains(page, "<img"));
+  EXPECT_TRUE(contains(page, "8 tokens, cut"));
 }
 
 TEST(DryRun, ShowsSomeSamplesOfEachSourceOfAMixture) {
@@ -238,7 +234,7 @@ TEST(DryRun, ShowsSomeSamplesOfEachSourceOfAMixture) {
   const DryRunReport report = dry_run(config);
   for (const TrainingExample& example : report.examples) ++counts[example.source];
   EXPECT_EQ(counts, (std::map<std::string, int>{{"large", 6}, {"small", 6}}));
-  EXPECT_NE(to_text(report, config).find("small"), std::string::npos);
+  EXPECT_TRUE(contains(to_text(report, config), "small"));
 }
 
 }  // namespace

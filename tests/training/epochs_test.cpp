@@ -59,8 +59,8 @@ TEST_F(Epochs, NearerOfStepsAndEpochsWins) {
 
 TEST_F(Epochs, StepsAndEpochsInOnePlaceAreAnError) {
   const std::string error = error_of([&] { load_config(file("{steps: 4, epochs: 2}")); });
-  EXPECT_NE(error.find("own.yaml:2: training.epochs: is set together with training.steps ("), std::string::npos) << error;
-  EXPECT_NE(error.find("own.yaml:2): leave one of them out"), std::string::npos) << error;
+  EXPECT_TRUE(contains(error, "own.yaml:2: training.epochs: is set together with training.steps ("));
+  EXPECT_TRUE(contains(error, "own.yaml:2): leave one of them out"));
 }
 
 TEST_F(Epochs, ConfigurationWithEpochsReadsBackUnchanged) {
@@ -89,7 +89,7 @@ TEST_F(Epochs, ErrorForTooLongAWarmUpNamesTheSteps) {
 TEST_F(Epochs, DryRunShowsTheSteps) {
   const Config config = tiny_config(folder_ / "run", {kNoSteps, "training.epochs=2"});
   const std::string text = to_text(dry_run(config), config);
-  EXPECT_NE(text.find("steps             10 (training.epochs 2)"), std::string::npos) << text;
+  EXPECT_TRUE(contains(text, "steps             10 (training.epochs 2)"));
 }
 
 TEST_F(Epochs, WarnsWhenSkippedSamplesShortenAnEpoch) {

@@ -183,7 +183,7 @@ TEST_F(LoraRun, DryRunCountsItsParameters) {
   const DryRunReport report = dry_run(tiny_config(folder_ / "run", {"adapt.image={lora: {rank: 4}}", "parameters.frozen=[text]"}));
   EXPECT_EQ(report.parameters.adapters, 2 * 2 * 4 * 16);
   EXPECT_EQ(*report.parameters.trained, 2 * 2 * 4 * 16 + 16 * 8 + 1);
-  EXPECT_NE(describe(report.parameters).find("; 256 in adapters; 385 are trained"), std::string::npos) << describe(report.parameters);
+  EXPECT_TRUE(contains(describe(report.parameters), "; 256 in adapters; 385 are trained"));
 }
 
 TEST_F(LoraRun, ReportsContradictorySettings) {
@@ -193,17 +193,16 @@ TEST_F(LoraRun, ReportsContradictorySettings) {
             "adapt.image.lora.blocks or adapt.image.lora.layers");
   EXPECT_EQ(mistake({"adapt.image={lora: {trained: [visual.ln_pots.*]}}"}),
             "adapt.image.lora.trained: visual.ln_pots.* matches no parameter of the encoder: did you mean visual.ln_post.bias?");
-  EXPECT_NE(mistake({"adapt.image={lora: {trained: [visual.proj]}}"}).find("parameters after the encoder are trained unless"),
-            std::string::npos);
+  EXPECT_TRUE(contains(mistake({"adapt.image={lora: {trained: [visual.proj]}}"}),
+                       "parameters after the encoder are trained unless"));
   EXPECT_EQ(mistake({"adapt.image={lora: {}}", "parameters.frozen=[visual.conv1.*]"}), "no error")
       << "LoRA freezes it in any case";
-  EXPECT_NE(mistake({"adapt.image={lora: {}}", "data.features={folder: " + (folder_ / "features") + "}"})
-                .find("data.features: the image encoder is trained"),
-            std::string::npos);
+  EXPECT_TRUE(contains(mistake({"adapt.image={lora: {}}", "data.features={folder: " + (folder_ / "features") + "}"}),
+                       "data.features: the image encoder is trained"));
   train("run", {"adapt.image={lora: {rank: 4}}"});
-  EXPECT_NE(error_of([&] { Trainer(tiny_config(folder_ / "run", {"adapt.image={lora: {rank: 2}}"}), "auto"); })
-                .find("adapt.image.lora.rank: 4 there, 2 here"),
-            std::string::npos);
+  EXPECT_TRUE(
+      contains(error_of([&] { Trainer(tiny_config(folder_ / "run", {"adapt.image={lora: {rank: 2}}"}), "auto"); }),
+               "adapt.image.lora.rank: 4 there, 2 here"));
 }
 
 TEST_F(LoraRun, NamesAMissingAdapterFile) {

@@ -40,8 +40,8 @@ TEST_P(MixtureRun, ResumesBitForBit) {
   for (const auto& [name, tensor] : a.model.weights) EXPECT_TRUE(at::equal(tensor, b.model.weights.at(name))) << name;
   for (const auto& [name, tensor] : a.optimizer) EXPECT_TRUE(at::equal(tensor, b.optimizer.at(name))) << name;
   EXPECT_EQ(a.state.samples, std::string(GetParam()) == "accumulate" ? 96 : 48);
-  EXPECT_NE(io::read_file(whole + "/log.txt").find("mixture (" + std::string(GetParam()) + ") of {many: shapes"),
-            std::string::npos);
+  EXPECT_TRUE(
+      contains(io::read_file(whole + "/log.txt"), "mixture (" + std::string(GetParam()) + ") of {many: shapes"));
 }
 
 using MixtureTraining = MixtureRun;
@@ -103,7 +103,7 @@ TEST_F(MixtureTraining, AccumulationCountsBatchesOfEachSource) {
   };
   const auto a = train(big, {}), b = train(small, {"data.loader.batch_size=4", "training.accumulation=2"});
   for (const auto& [name, tensor] : a) EXPECT_TRUE(at::allclose(tensor, b.at(name), 1e-4, 1e-5)) << name;
-  EXPECT_NE(io::read_file(small + "/log.txt").find("16 samples per step (4 x 2 x 2 sources)"), std::string::npos);
+  EXPECT_TRUE(contains(io::read_file(small + "/log.txt"), "16 samples per step (4 x 2 x 2 sources)"));
   const auto x = rows(big), y = rows(small);
   for (const char* term : {"many.loss", "few.loss", "few.loss_distance"})
     EXPECT_NEAR(x[1]["terms"][term].get<double>(), y[1]["terms"][term].get<double>(), 1e-4) << term;
@@ -113,9 +113,7 @@ TEST_F(MixtureTraining, RejectsResumingWithAnotherMixture) {
   const std::string run = folder_ / "run";
   Trainer(tiny_config(run, {mixture_of("concat")}), "none").run();
   const std::string error = error_of([&] { Trainer(tiny_config(run, {mixture_of("sequential")}), "auto"); });
-  EXPECT_NE(error.find("was trained with other settings: data.train.mode: concat there, sequential here"),
-            std::string::npos)
-      << error;
+  EXPECT_TRUE(contains(error, "was trained with other settings: data.train.mode: concat there, sequential here"));
 }
 
 }  // namespace

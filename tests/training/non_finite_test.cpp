@@ -37,15 +37,11 @@ TEST_F(NonFinite, StopsAndSavesTheStateBeforeTheBadStep) {
   EXPECT_EQ(trainer.run(), Outcome::not_finite);
   EXPECT_EQ(trainer.state().step, 4);
   const std::string log = io::read_file(run + "/log.txt");
-  EXPECT_NE(log.find("step 5: not finite: loss nan, loss_distance "), std::string::npos) << log;
-  EXPECT_NE(log.find("; stopped. Last good checkpoint: " + run + "/checkpoints/step_0000003"), std::string::npos)
-      << log;
-  EXPECT_NE(log.find("step 5: aten::log gave NaN (1 of 1 values, [] Float) in the forward pass"), std::string::npos)
-      << log;
-  EXPECT_NE(log.find("to examine it again: trainer --config " + run + "/config.yaml --replay-step " + run +
-                     "/non_finite/step_0000004"),
-            std::string::npos)
-      << log;
+  EXPECT_TRUE(contains(log, "step 5: not finite: loss nan, loss_distance "));
+  EXPECT_TRUE(contains(log, "; stopped. Last good checkpoint: " + run + "/checkpoints/step_0000003"));
+  EXPECT_TRUE(contains(log, "step 5: aten::log gave NaN (1 of 1 values, [] Float) in the forward pass"));
+  EXPECT_TRUE(contains(log, "to examine it again: trainer --config " + run + "/config.yaml --replay-step " + run +
+                                "/non_finite/step_0000004"));
   EXPECT_FALSE(fs::exists(run + "/checkpoints/step_0000005"));
   const auto incidents = json_lines(run + "/non_finite.jsonl");
   ASSERT_EQ(incidents.size(), 1u);
@@ -68,9 +64,9 @@ TEST_F(NonFinite, ReplayNamesTheFirstBadOperatorAndTheSamples) {
   const auto [report, finite] = replay_step(config, run + "/non_finite/step_0000004", {});
   EXPECT_FALSE(finite);
   EXPECT_TRUE(report.starts_with("step 5: loss nan, loss_distance ")) << report;
-  EXPECT_NE(report.find("first not finite: aten::log gave NaN"), std::string::npos) << report;
+  EXPECT_TRUE(contains(report, "first not finite: aten::log gave NaN"));
   for (const auto& key : json_lines(run + "/non_finite.jsonl")[0]["samples"])
-    EXPECT_NE(report.find(key.get<std::string>()), std::string::npos) << report;
+    EXPECT_TRUE(contains(report, key.get<std::string>()));
   const auto [good, is_good] = replay_step(config, run + "/checkpoints/step_0000003", {});
   EXPECT_TRUE(is_good) << good;
   EXPECT_EQ(error_of([&] { replay_step(config, run, {}); }),
@@ -85,8 +81,7 @@ TEST_F(NonFinite, ReplayNamesWeightsThatWereBadBefore) {
   checkpoint.model.weights.at("text_projection").view(-1)[3] = std::numeric_limits<double>::infinity();
   CheckpointFolder(folder, 3).save(checkpoint);
   const std::string report = replay_step(config, folder + "/step_0000003", {}).first;
-  EXPECT_NE(report.find("first not finite: already not finite before the step: text_projection"), std::string::npos)
-      << report;
+  EXPECT_TRUE(contains(report, "first not finite: already not finite before the step: text_projection"));
 }
 
 TEST_F(NonFinite, SkippedStepKeepsWeightsAndMomentsAndTheRunContinues) {
@@ -159,7 +154,7 @@ TEST_F(NonFinite, TenSkippedStepsInARowStopTheRun) {
       tiny_config(run, {"objective.from=2", "training.non_finite=skip", "training.steps=30"}, "test_not_finite"),
       "none");
   EXPECT_EQ(trainer.run(), Outcome::not_finite);
-  EXPECT_NE(io::read_file(run + "/log.txt").find("10 steps in a row were not finite: stopped"), std::string::npos);
+  EXPECT_TRUE(contains(io::read_file(run + "/log.txt"), "10 steps in a row were not finite: stopped"));
 }
 
 TEST_F(NonFinite, Fp16TrainsWithALossScaleThatResumes) {
@@ -308,7 +303,7 @@ TEST(AnomalyDetectorTest, NamesTheNodeOfTheBackwardPass) {
   const at::Tensor weight = at::zeros({2}).requires_grad_();
   const AnomalyDetector watch({{"layer.weight", weight}});
   at::sqrt(weight).sum().backward();
-  EXPECT_NE(watch.report().find("in the backward pass (SqrtBackward0)"), std::string::npos) << watch.report();
+  EXPECT_TRUE(contains(watch.report(), "in the backward pass (SqrtBackward0)"));
 }
 
 TEST(AnomalyDetectorTest, IgnoresMasksOfInfinity) {

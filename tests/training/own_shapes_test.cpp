@@ -55,18 +55,20 @@ TEST(OwnShapesInTraining, DryRunMeasuresImagesWithTheMostPatches) {
 }
 
 TEST(OwnShapesInTraining, ReportsUnsupportedSettings) {
-  EXPECT_NE(error_of_run(with_own_shapes({"training.cuda_graph=true"}))
-                .find("training.cuda_graph: is true, but a recorded step needs a fixed shape, and with "
-                      "model.preprocessing.resize_mode: naflex"),
-            std::string::npos);
-  EXPECT_NE(error_of_run(with_own_shapes({}, "{name: sparc}")).find("objective sparc needs the same number of patches in all images"), std::string::npos);
-  EXPECT_NE(error_of_run(with_own_shapes({"model.image.encoder.patch_dropout=0.5"})).find("patch_dropout does not support images of varying shapes"),
-            std::string::npos);
+  EXPECT_TRUE(contains(error_of_run(with_own_shapes({"training.cuda_graph=true"})),
+                       "training.cuda_graph: is true, but a recorded step needs a fixed shape, and with "
+                       "model.preprocessing.resize_mode: naflex"));
+  EXPECT_TRUE(contains(error_of_run(with_own_shapes({}, "{name: sparc}")),
+                       "objective sparc needs the same number of patches in all images"));
+  EXPECT_TRUE(contains(error_of_run(with_own_shapes({"model.image.encoder.patch_dropout=0.5"})),
+                       "patch_dropout does not support images of varying shapes"));
   const TemporaryFolder folder;
-  EXPECT_NE(error_of([&] {
-              write_image_features(tiny_config(folder / "run", with_own_shapes({"data.features={folder: " + (folder / "features") + "}"})));
-            }).find("data.features: features need images of one size"),
-            std::string::npos);
+  EXPECT_TRUE(contains(error_of([&] {
+                         write_image_features(
+                             tiny_config(folder / "run",
+                                         with_own_shapes({"data.features={folder: " + (folder / "features") + "}"})));
+                       }),
+                       "data.features: features need images of one size"));
 }
 
 }  // namespace

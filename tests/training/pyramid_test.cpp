@@ -42,7 +42,7 @@ TEST_F(PyramidTraining, TrainsOnDamagedShardsAndListsSkippedSamples) {
   std::set<std::string> listed;
   for (const auto& line : json_lines(folder_ / "run/skipped.jsonl")) {
     listed.insert(line["key"].get<std::string>() + " " + line["reason"].get<std::string>());
-    EXPECT_NE(line["text"].get<std::string>().find(line["key"].get<std::string>()), std::string::npos) << line;
+    EXPECT_TRUE(contains(line["text"].get<std::string>(), line["key"].get<std::string>())) << line;
     if (line["reason"] == "region_width") {
       EXPECT_EQ(line["text"], "sample " + line["key"].get<std::string>() +
                                   ": its region features are 100 wide, but the model takes 2052");
@@ -52,7 +52,7 @@ TEST_F(PyramidTraining, TrainsOnDamagedShardsAndListsSkippedSamples) {
                                            "bad_3 no_image", "bad_4 no_caption"}));
   const std::string page = io::read_file(folder_ / "run/run.html");
   for (const char* reason : {"bad_regions", "region_width", "no_image", "no_caption"})
-    EXPECT_NE(page.find(reason), std::string::npos) << reason;
+    EXPECT_TRUE(contains(page, reason));
 }
 
 }  // namespace

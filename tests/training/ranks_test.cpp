@@ -288,7 +288,7 @@ TEST_F(RanksTest, AutoMicroBatchIsEqualOnAllRanks) {
   const auto ranks = run(2, "run", {"training.micro_batch=auto"});
   ASSERT_EQ(ranks.size(), 2U);
   expect_equal_weights(ranks[0], ranks[1]);
-  EXPECT_NE(io::read_file(folder_ / "run/config.yaml").find("micro_batch: 4"), std::string::npos);
+  EXPECT_TRUE(contains(io::read_file(folder_ / "run/config.yaml"), "micro_batch: 4"));
 }
 
 TEST_F(RanksTest, ResumesBitForBitOnTheSameRanksAndAtTheSameSampleOnOthers) {
@@ -451,14 +451,14 @@ TEST_F(NprocTest, TwoProcessesMatchOne) {
   EXPECT_EQ(run_program(arguments(one, {}), output_), 0) << text();
   EXPECT_EQ(run_program(arguments(two, {"--nproc", "2", "--set", "data.loader.batch_size=4"}), output_), 0) << text();
   expect_same_curve(two, one, 2e-4, kSteadyGradients);
-  EXPECT_NE(text().find("x 2 ranks over gloo"), std::string::npos) << text();
+  EXPECT_TRUE(contains(text(), "x 2 ranks over gloo"));
 }
 
 TEST_F(NprocTest, SingleProcessUsesTheBackendInTheSettings) {
   const std::string run = folder_ / "run";
   EXPECT_EQ(run_program(arguments(run, {"--set", "distributed.backend=gloo"}), output_), 0) << text();
-  EXPECT_NE(text().find("run " + run + " on cpu over gloo"), std::string::npos) << text();
-  EXPECT_EQ(text().find("without the others"), std::string::npos) << text();
+  EXPECT_TRUE(contains(text(), "run " + run + " on cpu over gloo"));
+  EXPECT_FALSE(contains(text(), "without the others"));
 }
 
 TEST_F(NprocTest, ForwardsASignalAndExitsWithItsCode) {
@@ -476,8 +476,7 @@ TEST_F(NprocTest, DeadRankStopsTheOthers) {
   const auto long_run =
       arguments(run, {"--nproc", "2", "--set", "training.steps=100000", "--set", "data.loader.batch_size=4"});
   EXPECT_EQ(run_program(long_run, output_, SIGKILL, run + "/metrics.jsonl"), 128 + SIGKILL) << text();
-  EXPECT_NE(text().find("trainer: rank 0 was killed by signal 9 (Killed); stopping the others"), std::string::npos)
-      << text();
+  EXPECT_TRUE(contains(text(), "trainer: rank 0 was killed by signal 9 (Killed); stopping the others"));
 }
 
 TEST_F(NprocTest, NamesASilentRankWithHostPhaseAndStep) {
@@ -487,8 +486,8 @@ TEST_F(NprocTest, NamesASilentRankWithHostPhaseAndStep) {
   const auto long_run = arguments(run, {"--nproc", "2", "--set", "training.steps=100000", "--set",
                                         "data.loader.batch_size=4", "--set", "distributed.heartbeat=5"});
   EXPECT_EQ(run_program(long_run, output_, SIGSTOP, run + "/metrics.jsonl"), 1) << text();
-  EXPECT_NE(text().find("trainer rank 1: no sign of life for 5 s from rank 0 on "), std::string::npos) << text();
-  EXPECT_NE(text().find(" of step "), std::string::npos) << text();
+  EXPECT_TRUE(contains(text(), "trainer rank 1: no sign of life for 5 s from rank 0 on "));
+  EXPECT_TRUE(contains(text(), " of step "));
 }
 
 TEST_F(NprocTest, ReportsAnErrorOnce) {
@@ -496,15 +495,15 @@ TEST_F(NprocTest, ReportsAnErrorOnce) {
   EXPECT_EQ(split(text(), '\n').size(), 2U) << text();  // one line, and an empty part after its end
   // Every rank fails while it builds the data.
   EXPECT_EQ(run_program(arguments(folder_ / "b", {"--nproc", "2", "--set", "data.loader.batch_size=21"}), output_), 2);
-  EXPECT_NE(text().find("fewer samples than one batch of 21 for each of 2 processes"), std::string::npos) << text();
+  EXPECT_TRUE(contains(text(), "fewer samples than one batch of 21 for each of 2 processes"));
 }
 
 TEST_F(NprocTest, IsRejectedInsideALauncher) {
   ::setenv("WORLD_SIZE", "2", 1);
   EXPECT_EQ(run_program(arguments(folder_ / "a", {"--nproc", "2"}), output_), 2);
-  EXPECT_NE(text().find("leave one out"), std::string::npos) << text();
+  EXPECT_TRUE(contains(text(), "leave one out"));
   EXPECT_EQ(run_program(arguments(folder_ / "a", {}), output_), 2);
-  EXPECT_NE(text().find("RANK is missing"), std::string::npos) << text();
+  EXPECT_TRUE(contains(text(), "RANK is missing"));
   ::unsetenv("WORLD_SIZE");
 }
 

@@ -71,11 +71,10 @@ TEST(InputBoundDetector, NamesTheRemedyWhenDecodersAreTheBottleneck) {
 }
 
 TEST(InputBoundDetector, DistinguishesSlowFilesFromIdleThreads) {
-  EXPECT_NE(
-      InputBoundDetector(4, 16).note({20, 8, 76, 8}, 0).value_or("").find("only 11% of that is computing, the rest is waiting for files"),
-      std::string::npos);
-  EXPECT_NE(InputBoundDetector(4, 16).note({20, 8, 8, 8}, 0).value_or("").find("are busy only 10% of the time"), std::string::npos);
-  EXPECT_NE(InputBoundDetector(4, 4).note({20, 8, 78, 78}, 0).value_or("").find("give the job more cores"), std::string::npos);
+  EXPECT_TRUE(contains(InputBoundDetector(4, 16).note({20, 8, 76, 8}, 0).value_or(""),
+                       "only 11% of that is computing, the rest is waiting for files"));
+  EXPECT_TRUE(contains(InputBoundDetector(4, 16).note({20, 8, 8, 8}, 0).value_or(""), "are busy only 10% of the time"));
+  EXPECT_TRUE(contains(InputBoundDetector(4, 4).note({20, 8, 78, 78}, 0).value_or(""), "give the job more cores"));
   EXPECT_EQ(InputBoundDetector(4, 16).note({20, 3, 76, 76}, 0), std::nullopt) << "15% is not much";
 }
 
@@ -95,11 +94,11 @@ TEST(RunPageTest, MarksAnInterruptedRunAndHidesSkippedSamples) {
   RunPage page(folder.path(), "run", {});
   page.add_evaluation(200, {{"r.recall@1", 0.1}, {"r.recall@5", 0.5}, {"r.recall@10", 0.7}});
   const std::string html = page_of(page, "interrupted");
-  EXPECT_NE(html.find("<span class=\"tag stopped\">interrupted"), std::string::npos);
-  EXPECT_NE(page_of(page, "finished").find("<span class=\"tag good\">finished"), std::string::npos);
-  EXPECT_NE(html.find("something else"), std::string::npos);
-  EXPECT_EQ(html.find("a.jpg"), std::string::npos);
-  EXPECT_EQ(html.find("only counted"), std::string::npos);
+  EXPECT_TRUE(contains(html, "<span class=\"tag stopped\">interrupted"));
+  EXPECT_TRUE(contains(page_of(page, "finished"), "<span class=\"tag good\">finished"));
+  EXPECT_TRUE(contains(html, "something else"));
+  EXPECT_FALSE(contains(html, "a.jpg"));
+  EXPECT_FALSE(contains(html, "only counted"));
   EXPECT_LT(html.find("r.<wbr>recall<wbr>@5<"), html.find("r.<wbr>recall<wbr>@10<"));
 }
 
@@ -117,12 +116,12 @@ TEST(RunPageTest, IsOnePageWithoutScriptsOrOutsideFiles) {
   page.add_evaluation(300, {{"zero_shot.top1", 0.25}});
   const std::string html = page_of(page);
   for (const char* outside : {"http:", "https:", "<script", "<link", "url(", "src="})
-    EXPECT_EQ(html.find(outside), std::string::npos) << outside;
+    EXPECT_FALSE(contains(html, outside));
   for (const char* part : {"<h1>my &lt;run&gt;</h1>", "http-equiv=\"refresh\"", "step 300 of 1,000", "ETA 2m 05s",
                            "Gradient norm", "text tower", "MFU", "25.00%", "50.00%", "checkpoints/step_0000200/",
                            "10:00:01 warning a &lt;b&gt; is odd", "bad &lt;image&gt;", "prefers-color-scheme:dark"})
-    EXPECT_NE(html.find(part), std::string::npos) << part;
-  EXPECT_EQ(html.find("all is well"), std::string::npos);
+    EXPECT_TRUE(contains(html, part));
+  EXPECT_FALSE(contains(html, "all is well"));
   std::map<std::string, int> open;
   const std::regex tag("<(/?)(div|table|tr|td|th|span|dl|dt|dd|main|body|head|style|h1|h2|h3|p|a|b|svg)\\b");
   for (std::sregex_iterator it(html.begin(), html.end(), tag), end; it != end; ++it)
@@ -130,8 +129,8 @@ TEST(RunPageTest, IsOnePageWithoutScriptsOrOutsideFiles) {
   for (const auto& [name, count] : open) EXPECT_EQ(count, 0) << name;
 
   const std::string ended = page_of(page, "finished");
-  EXPECT_EQ(ended.find("http-equiv"), std::string::npos) << "nothing more will come";
-  EXPECT_EQ(ended.find("ETA"), std::string::npos);
+  EXPECT_FALSE(contains(ended, "http-equiv")) << "nothing more will come";
+  EXPECT_FALSE(contains(ended, "ETA"));
 }
 
 TEST(RunPageTest, StaysSmallForLongRuns) {
@@ -150,13 +149,15 @@ TEST(RunPageTest, ShowsTheLowestLossAsBestAndNoChartForOneValue) {
   const TemporaryFolder folder;
   RunPage page(folder.path(), "run", {});
   page.add_evaluation(100, {{"validation_loss.loss", 0.5}});
-  EXPECT_EQ(page_of(page).find("<svg"), std::string::npos);
+  EXPECT_FALSE(contains(page_of(page), "<svg"));
   page.add_evaluation(200, {{"validation_loss.loss", 0.75}, {"knn.l2", 3}});
   const std::string html = page_of(page);
-  EXPECT_NE(html.find("validation_<wbr>loss.<wbr>loss</td><td class=\"n\">0.75<br><small class=\"soft\">step 200</small></td><td "
-                      "class=\"n\">0.5<br><small class=\"soft\">step 100</small></td>"), std::string::npos);
-  EXPECT_NE(html.find("knn.<wbr>l2</td><td class=\"n\">3<br><small class=\"soft\">step 200</small></td><td class=\"n\">-</td>"), std::string::npos);
-  EXPECT_NE(html.find("<svg"), std::string::npos);
+  EXPECT_TRUE(contains(html,
+                       "validation_<wbr>loss.<wbr>loss</td><td class=\"n\">0.75<br><small class=\"soft\">step "
+                       "200</small></td><td class=\"n\">0.5<br><small class=\"soft\">step 100</small></td>"));
+  EXPECT_TRUE(contains(
+      html, "knn.<wbr>l2</td><td class=\"n\">3<br><small class=\"soft\">step 200</small></td><td class=\"n\">-</td>"));
+  EXPECT_TRUE(contains(html, "<svg"));
 }
 
 TEST(RunPageTest, NamesEvaluationDataAndShowsSharesAsPercent) {
@@ -167,10 +168,10 @@ TEST(RunPageTest, NamesEvaluationDataAndShowsSharesAsPercent) {
   page.add_evaluation_data("zero_shot", "shapes validation, 500 samples", 500);
   page.add_evaluation_data("knn", "a <b> test, 500 samples", 200);
   const std::string html = page_of(page);
-  EXPECT_NE(html.find("zero_shot: shapes validation, 500 samples<"), std::string::npos);
-  EXPECT_NE(html.find("knn: a &lt;b&gt; test, 500 samples, 200 measured;"), std::string::npos);
-  EXPECT_NE(html.find(">50%</text>"), std::string::npos);
-  EXPECT_EQ(html.find(">0.5</text>"), std::string::npos);
+  EXPECT_TRUE(contains(html, "zero_shot: shapes validation, 500 samples<"));
+  EXPECT_TRUE(contains(html, "knn: a &lt;b&gt; test, 500 samples, 200 measured;"));
+  EXPECT_TRUE(contains(html, ">50%</text>"));
+  EXPECT_FALSE(contains(html, ">0.5</text>"));
 }
 
 TEST(RunPageTest, ReadsBackEvaluationsUpToTheResumedStep) {
@@ -185,15 +186,15 @@ TEST(RunPageTest, ReadsBackEvaluationsUpToTheResumedStep) {
   RunPage page(folder.path(), "run", {});
   page.resume_at(150);
   const std::string html = page_of(page);
-  EXPECT_NE(html.find("12.50%"), std::string::npos);
-  EXPECT_EQ(html.find("87.50%"), std::string::npos) << "from a step that was lost";
+  EXPECT_TRUE(contains(html, "12.50%"));
+  EXPECT_FALSE(contains(html, "87.50%")) << "from a step that was lost";
 }
 
 TEST(RunPageTest, ShowsReadingsAtStepsSpreadOverTheRun) {
   const TemporaryFolder folder;
   fs::create_directories(folder / "evaluation");
   RunPage page(folder.path(), "run", {});
-  EXPECT_EQ(page_of(page).find("Samples during training"), std::string::npos);
+  EXPECT_FALSE(contains(page_of(page), "Samples during training"));
   std::ofstream(folder / "evaluation/step_0000001.json")
       << R"({"step": 1, "results": [{"task": "tokens", "readings": {"a <red> ring": "blue 0.5"}}]})";
   page.resume_at(50);
@@ -201,7 +202,7 @@ TEST(RunPageTest, ShowsReadingsAtStepsSpreadOverTheRun) {
     page.add_reading(step, "a <red> ring", "red " + std::to_string(step));
   const std::string html = page_of(page);
   for (const char* part : {"Samples during training", "<h3>a &lt;red&gt; ring</h3>", "blue 0.5", "red 2000"})
-    EXPECT_NE(html.find(part), std::string::npos) << part;
+    EXPECT_TRUE(contains(html, part));
   std::vector<std::int64_t> steps;
   for (std::int64_t step = 100; step <= 2000; step += 100)
     if (html.find("<td>red " + std::to_string(step) + "</td>") != std::string::npos) steps.push_back(step);
@@ -229,9 +230,9 @@ TEST(RunLogTest, RowsHoldSpeedMemoryAndGradientNormsPerTower) {
     EXPECT_NEAR(std::sqrt(squares), row["grad_norm"].get<double>(), 1e-5);
   }
   const std::string html = io::read_file(run + "/run.html"), log = io::read_file(run + "/log.txt");
-  EXPECT_NE(html.find(">finished</span>"), std::string::npos);
-  EXPECT_NE(html.find("checkpoints/step_0000003/model.safetensors"), std::string::npos);
-  EXPECT_NE(log.find("; MFU is relative to 500 GFLOP/s (log.peak_tflops)"), std::string::npos) << log;
+  EXPECT_TRUE(contains(html, ">finished</span>"));
+  EXPECT_TRUE(contains(html, "checkpoints/step_0000003/model.safetensors"));
+  EXPECT_TRUE(contains(log, "; MFU is relative to 500 GFLOP/s (log.peak_tflops)"));
 }
 
 TEST(RunLogTest, RecordsTheVersion) {
@@ -239,9 +240,9 @@ TEST(RunLogTest, RecordsTheVersion) {
   const std::string run = folder / "run";
   Trainer(tiny_config(run, {"training.steps=1", "schedule.warmup_steps=0"}), "none").run();
   const std::string log = io::read_file(run + "/log.txt");
-  EXPECT_NE(log.substr(0, log.find('\n')).find(version_line()), std::string::npos) << log;
+  EXPECT_TRUE(contains(log.substr(0, log.find('\n')), version_line())) << log;
   EXPECT_TRUE(io::read_file(run + "/config.yaml").starts_with("# " + version_line() + "\n"));
-  EXPECT_NE(io::read_file(run + "/run.html").find(version_line()), std::string::npos);
+  EXPECT_TRUE(contains(io::read_file(run + "/run.html"), version_line()));
 }
 
 TEST(RunLogTest, FrozenTowerHasNoGradientNorm) {
@@ -289,8 +290,8 @@ TEST(RunLogTest, PageOfAFailedRunShowsWhy) {
   const std::string run = folder / "run";
   Trainer(tiny_config(run, {"objective.from=4"}, "test_not_finite"), "none").run();
   const std::string html = io::read_file(run + "/run.html");
-  EXPECT_NE(html.find(">not finite</span>"), std::string::npos);
-  EXPECT_NE(html.find("step 5: not finite: loss nan"), std::string::npos) << "the last warnings name it";
+  EXPECT_TRUE(contains(html, ">not finite</span>"));
+  EXPECT_TRUE(contains(html, "step 5: not finite: loss nan")) << "the last warnings name it";
 }
 
 TEST(Profiler, WritesAChromeTraceOfTheRequestedSteps) {
@@ -305,8 +306,7 @@ TEST(Profiler, WritesAChromeTraceOfTheRequestedSteps) {
     EXPECT_TRUE(names.contains(name)) << name;
   EXPECT_FALSE(names.contains("step 1"));
   EXPECT_FALSE(names.contains("step 4"));
-  EXPECT_NE(io::read_file(run + "/log.txt").find("profiler trace: " + run + "/trace_step_0000002.json"),
-            std::string::npos);
+  EXPECT_TRUE(contains(io::read_file(run + "/log.txt"), "profiler trace: " + run + "/trace_step_0000002.json"));
 }
 
 TEST(Profiler, RejectsARangeThatEndsBeforeItStarts) {

@@ -68,8 +68,8 @@ TEST_F(StagesTest, WarnAboutAnOverruledOverrideAndNameTheEffectiveKey) {
   for (const char* line : {"--set training.steps: has no effect, because the file sets the key for stages images and all: set "
                            "stages.0.training.steps and stages.1.training.steps\n",
                            "--set optimizer: has no effect, because the file sets the key for stage all: set stages.1.optimizer\n"})
-    EXPECT_NE(said.find(line), std::string::npos) << said;
-  EXPECT_EQ(said.find("seed"), std::string::npos) << said;
+    EXPECT_TRUE(contains(said, line));
+  EXPECT_FALSE(contains(said, "seed"));
 
   // A stage that sets the same value does not overrule the override.
   EXPECT_TRUE(load_stages(file("same", kTwo), {"training.steps=4"})[1].overruled.empty());

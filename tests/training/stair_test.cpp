@@ -91,7 +91,7 @@ TEST_F(StairTraining, LogsActiveAndDeadTokens) {
       EXPECT_LE(active, 64 * (1 - dead) + 1e-9) << "a token that is active in a sample is not dead";
     }
   }
-  EXPECT_NE(io::read_file(folder_ / "run/run.html").find("active_tokens"), std::string::npos);
+  EXPECT_TRUE(contains(io::read_file(folder_ / "run/run.html"), "active_tokens"));
 }
 
 }  // namespace

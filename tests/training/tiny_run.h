@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/contains.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 #include <tessera/objectives/objective.h>

@@ -264,7 +264,7 @@ TEST_F(Training, FullDiskKeepsTheOldCheckpointAndTheRun) {
   const std::string error = error_of([&] { trainer.run(); });
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_TRUE(error.starts_with("step 6 is not saved: ")) << error;
-  EXPECT_NE(error.find("the previous checkpoint is " + whole + "/checkpoints/step_0000003"), std::string::npos) << error;
+  EXPECT_TRUE(contains(error, "the previous checkpoint is " + whole + "/checkpoints/step_0000003"));
   // The trainer still holds the state in memory, so it can save the state once there is room.
   EXPECT_EQ(trainer.run(), Outcome::finished);
   expect_equal(weights_at(run, "step_0000006"), weights_at(whole, "step_0000006"));

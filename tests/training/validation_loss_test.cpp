@@ -108,7 +108,7 @@ TEST_F(ValidationLoss, IsReportedByARunWithoutChangingItsTraining) {
     last = results[0]["metrics"]["loss"].get<double>();
     EXPECT_TRUE(std::isfinite(last));
   }
-  EXPECT_NE(io::read_file(with + "/run.html").find("validation_<wbr>loss.<wbr>loss"), std::string::npos);
+  EXPECT_TRUE(contains(io::read_file(with + "/run.html"), "validation_<wbr>loss.<wbr>loss"));
 
   const InferenceModel loaded = load_for_inference(with, "cpu");
   const TrainingRun run = build_training_run(tiny_config(with, {}, "sparc"));
@@ -121,8 +121,8 @@ TEST_F(ValidationLoss, IsReportedByARunWithoutChangingItsTraining) {
   of_own_objective.file.extra.at("config") = config::to_yaml(settings);
   const std::string unknown =
       error_of([&] { checkpoint_loss(of_own_objective)->measure({.source = run.validation}); });
-  EXPECT_NE(unknown.find(": unknown objective margin_rank; known: "), std::string::npos) << unknown;
-  EXPECT_NE(unknown.find(": your own objective needs the program that registers it: "), std::string::npos) << unknown;
+  EXPECT_TRUE(contains(unknown, ": unknown objective margin_rank; known: "));
+  EXPECT_TRUE(contains(unknown, ": your own objective needs the program that registers it: "));
 }
 
 TEST_F(ValidationLoss, UsesTheTeacherIfItIsEvaluated) {
@@ -135,10 +135,10 @@ TEST_F(ValidationLoss, UsesTheTeacherIfItIsEvaluated) {
 }
 
 TEST_F(ValidationLoss, ReportsMissingDataAtTheStart) {
-  EXPECT_NE(error_of([&] {
-              Trainer(tiny_config(folder_ / "few", {kTask, "data.validation.size=5"}), "none");
-            }).find("fewer samples than one batch of 8: set batch_size to 5 or less"),
-            std::string::npos);
+  EXPECT_TRUE(contains(error_of([&] {
+                         Trainer(tiny_config(folder_ / "few", {kTask, "data.validation.size=5"}), "none");
+                       }),
+                       "fewer samples than one batch of 8: set batch_size to 5 or less"));
   const std::string lacking = error_of([&] {
     const std::string shards = write_pyramid_shards(folder_ / "shards");
     Trainer(tiny_config(folder_ / "lacking",
@@ -146,8 +146,8 @@ TEST_F(ValidationLoss, ReportsMissingDataAtTheStart) {
                                        "', caption_keys: [none], json_captions: [], index_cache: 'off'}")}),
             "none");
   });
-  EXPECT_NE(lacking.find("validation_loss: "), std::string::npos) << lacking;
-  EXPECT_NE(lacking.find("missing "), std::string::npos) << lacking;
+  EXPECT_TRUE(contains(lacking, "validation_loss: "));
+  EXPECT_TRUE(contains(lacking, "missing "));
 }
 
 }  // namespace
