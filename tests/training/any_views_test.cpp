@@ -1,4 +1,4 @@
-// Tests the data, GradCache, the dry run and the benchmark with one objective that needs every kind of view. Only run_ranks may compute
+// Tests the data, the dry run and the benchmark with one objective that needs every kind of view. Only run_ranks may compute
 // in this process; see its comment.
 #include "tests/training/any_views.h"
 
@@ -7,7 +7,6 @@
 
 #include "tests/distributed/ranks.h"
 #include "tests/training/tiny_run.h"
-#include "tests/training/whole_or_cached.h"
 #include <tessera/bench/loss_bench.h>
 #include <tessera/training/memory/dry_run.h>
 
@@ -50,20 +49,6 @@ TEST_F(EveryKindOfView, ReachesTheObjectiveAndMarksSamplesThatLackIt) {
     EXPECT_EQ(batch.at("summary_present")[i].item<bool>(), i % 2 != 0) << i;
     EXPECT_EQ(batch.at("roi_present")[i].item<bool>(), i % 3 != 0) << i;
   }
-}
-
-TEST_F(EveryKindOfView, GradCacheMatchesTheGradientsOfOnePass) {
-  const auto ends = run_ranks(1, [&](const ProcessGroup&) {
-    const Config settings = config("run");
-    const auto step = [&](std::int64_t chunk) {
-      TrainingRun run = build_training_run(settings);
-      const Batch batch = run.loader->next();
-      return whole_or_cached(run, batch, chunk, row_keys(5, 0, 1, batch.size()), step_context(run, settings, {}, 3));
-    };
-    expect_same_step(step(3), step(8), "chunks of 3");
-    return Tensors();
-  });
-  EXPECT_EQ(ends.size(), 1U);
 }
 
 TEST_F(EveryKindOfView, IsMeasuredByTheDryRunAndTheLossBenchmark) {

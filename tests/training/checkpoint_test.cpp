@@ -57,10 +57,7 @@ TEST_F(CheckpointTest, ReadsBackWholeAndDeletesTheOldest) {
   EXPECT_EQ(newest->second.state.step, 12345678);
   EXPECT_EQ(newest->second.state.data.cursor, 2 * 12345678);
   EXPECT_EQ(newest->second.config, to_yaml(config_));
-  const auto weights = weights_of(*parts_.model, *parts_.objective);
-  ASSERT_EQ(newest->second.model.weights.size(), weights.size());
-  for (const auto& [name, tensor] : weights)
-    EXPECT_TRUE(at::equal(newest->second.model.weights.at(name), tensor)) << name;
+  expect_equal(newest->second.model.weights, weights_of(*parts_.model, *parts_.objective));
 }
 
 TEST_F(CheckpointTest, SkipsATornOrDamagedNewestCheckpoint) {

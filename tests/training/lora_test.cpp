@@ -30,27 +30,11 @@ std::vector<std::string> with(std::vector<std::string> overrides, const std::vec
   return overrides;
 }
 
-class LoraRun : public ::testing::Test {
+class LoraRun : public RunTest {
  protected:
-  std::string train(const std::string& name, const std::vector<std::string>& overrides, const Resume& resume = "none",
-                    const std::string& objective = "clip") {
-    const std::string run = folder_ / name;
-    EXPECT_EQ(Trainer(tiny_config(run, overrides, objective), resume).run(), Outcome::finished);
-    return run;
-  }
-  /// Returns a run's weights before its first step.
-  Weights fresh(const std::string& name, const std::vector<std::string>& overrides) {
-    const Trainer trainer(tiny_config(folder_ / name, overrides), "none");
-    Weights out;
-    for (const auto& [key, tensor] : weights_of(*trainer.training_run().model, *trainer.training_run().objective))
-      out[key] = tensor.detach().clone();
-    return out;
-  }
   std::string mistake(const std::vector<std::string>& overrides) {
     return error_of([&] { build_training_run(tiny_config(folder_ / "mistake", overrides)); });
   }
-
-  TemporaryFolder folder_;
 };
 
 TEST_F(LoraRun, StartsWithTheWeightsOfARunWithoutLora) {
@@ -64,7 +48,7 @@ TEST_F(LoraRun, TrainsOnlyAdaptersAndWhatIsOutsideTheEncoder) {
   const std::vector<std::string> overrides = with(
       kBoth, {"adapt.text.lora.trained=[transformer.resblocks.0.ln_1.*]", "parameters.frozen=[text_projection]"});
   const Weights before = fresh("before", overrides);
-  const Checkpoint end = load_checkpoint(train("run", overrides) + kEnd);
+  const Checkpoint end = checkpoint_of(train("run", overrides));
   std::int64_t trained = 0;
   for (const auto& [name, tensor] : end.model.weights) {
     const bool moves = is_adapter(name) || name == "visual.proj" || name == "logit_scale" ||
@@ -82,7 +66,7 @@ TEST_F(LoraRun, ResumesBitForBitWithAveragesAndDropout) {
   const std::vector<std::string> overrides = with(kBoth, {"training.ema={decay: 0.5, warmup: false}"});
   const std::string whole = train("whole", overrides);
   const std::string broken = train("broken", overrides, whole + "/checkpoints/step_0000003");
-  const Checkpoint a = load_checkpoint(whole + kEnd), b = load_checkpoint(broken + kEnd);
+  const Checkpoint a = checkpoint_of(whole), b = checkpoint_of(broken);
   expect_equal(a.model.weights, b.model.weights);
   expect_equal(a.ema, b.ema);
   expect_equal(a.optimizer, b.optimizer);
@@ -123,7 +107,7 @@ TEST_F(LoraRun, CheckpointHoldsTheMergedModelAndEvaluatesLikeTheRun) {
 TEST_F(LoraRun, EvaluationDoesNotChangeTraining) {
   const std::string with_tasks =
       train("with", with(kBoth, {"evaluation={every_steps: 2, tasks: [{name: validation_loss}]}"}));
-  expect_equal(load_checkpoint(with_tasks + kEnd).model.weights, load_checkpoint(train("without", kBoth) + kEnd).model.weights);
+  expect_equal(checkpoint_of(with_tasks).model.weights, checkpoint_of(train("without", kBoth)).model.weights);
 }
 
 TEST_F(LoraRun, AnotherRunStartsFromTheMergedModel) {
@@ -141,7 +125,7 @@ TEST_F(LoraRun, TeacherHasItsOwnAdapters) {
   const std::vector<std::string> overrides = with(kBoth, {"optimizer.eps=0.1"});
   const std::string whole = train("whole", overrides, "none", "test_teacher");
   const std::string broken = train("broken", overrides, whole + "/checkpoints/step_0000003", "test_teacher");
-  const Checkpoint a = load_checkpoint(whole + kEnd), b = load_checkpoint(broken + kEnd);
+  const Checkpoint a = checkpoint_of(whole), b = checkpoint_of(broken);
   expect_equal(a.teacher, b.teacher);
   EXPECT_TRUE(a.teacher.contains("transformer.resblocks.0.attn.lora_value_b"));
   for (const auto& [name, tensor] : load_model_file(whole + kEnd + "/teacher.safetensors").weights)
@@ -208,7 +192,7 @@ TEST_F(LoraRun, ReportsContradictorySettings) {
 TEST_F(LoraRun, NamesAMissingAdapterFile) {
   const std::string run = train("run", kBoth);
   fs::remove(run + kEnd + "/adapters.safetensors");
-  EXPECT_EQ(error_of([&] { load_checkpoint(run + kEnd); }), run + kEnd + "/adapters.safetensors: missing");
+  EXPECT_EQ(error_of([&] { checkpoint_of(run); }), run + kEnd + "/adapters.safetensors: missing");
 }
 
 }  // namespace

@@ -17,11 +17,11 @@ std::string setting_of(const std::string& file) {
   return text.substr(at, text.find('\n', at) - at);
 }
 
-std::map<std::string, at::Tensor> trained(const std::string& folder, const std::string& micro_batch,
-                                          const std::string& resume = "none", const std::string& steps = "6") {
-  Trainer trainer(tiny_config(folder, {"training.micro_batch=" + micro_batch, "training.steps=" + steps}), resume);
+Weights trained(const std::string& folder, const std::string& micro_batch,
+                const std::string& resume = "none") {
+  Trainer trainer(tiny_config(folder, {"training.micro_batch=" + micro_batch}), resume);
   EXPECT_EQ(trainer.run(), Outcome::finished);
-  return weights_of(*trainer.training_run().model, *trainer.training_run().objective);
+  return end_of(trainer);
 }
 
 TEST(MicroBatch, AcceptsANumberAutoOrNull) {

@@ -20,25 +20,19 @@ std::string mixture_of(const std::string& mode) {
          "source: {name: shapes, size: 16, image_size: 16, seed: 5}}]}";
 }
 
-class MixtureRun : public ::testing::TestWithParam<const char*> {
- protected:
-  TemporaryFolder folder_;
-};
+class MixtureRun : public RunTest, public ::testing::WithParamInterface<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Modes, MixtureRun, ::testing::Values("accumulate", "sequential", "concat", "weighted"),
                          test_name<const char*>);
 
 // Six steps make two epochs of `accumulate` and a little more than one epoch of the other modes.
 TEST_P(MixtureRun, ResumesBitForBit) {
-  const std::string whole = folder_ / "whole", broken = folder_ / "broken";
   const std::vector<std::string> overrides = {mixture_of(GetParam()), "checkpoint.every_steps=2",
                                               "checkpoint.keep_last=9"};
-  EXPECT_EQ(Trainer(tiny_config(whole, overrides), "none").run(), Outcome::finished);
-  const std::string from = whole + "/checkpoints/step_0000002", end = "/checkpoints/step_0000006";
+  const std::string whole = train("whole", overrides), from = whole + "/checkpoints/step_0000002";
   EXPECT_GT(load_checkpoint(from).state.data.cursor, 0);
-  EXPECT_EQ(Trainer(tiny_config(broken, overrides), from).run(), Outcome::finished);
-  const Checkpoint a = load_checkpoint(whole + end), b = load_checkpoint(broken + end);
-  for (const auto& [name, tensor] : a.model.weights) EXPECT_TRUE(at::equal(tensor, b.model.weights.at(name))) << name;
-  for (const auto& [name, tensor] : a.optimizer) EXPECT_TRUE(at::equal(tensor, b.optimizer.at(name))) << name;
+  const Checkpoint a = checkpoint_of(whole), b = checkpoint_of(train("broken", overrides, from));
+  expect_equal(a.model.weights, b.model.weights);
+  expect_equal(a.optimizer, b.optimizer);
   EXPECT_EQ(a.state.samples, std::string(GetParam()) == "accumulate" ? 96 : 48);
   EXPECT_TRUE(
       contains(io::read_file(whole + "/log.txt"), "mixture (" + std::string(GetParam()) + ") of {many: shapes"));

@@ -21,15 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class NonFinite : public ::testing::Test {
- protected:
-  static void expect_same(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
-    ASSERT_EQ(a.size(), b.size());
-    for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
-  }
-
-  TemporaryFolder folder_;
-};
+using NonFinite = RunTest;
 
 TEST_F(NonFinite, StopsAndSavesTheStateBeforeTheBadStep) {
   const std::string run = folder_ / "run", good = folder_ / "good";
@@ -50,10 +42,10 @@ TEST_F(NonFinite, StopsAndSavesTheStateBeforeTheBadStep) {
 
   Trainer(tiny_config(good, {"checkpoint.every_steps=4", "training.ema={}"}, "test_distance"), "none").run();
   const Checkpoint met = load_checkpoint(run + "/non_finite/step_0000004"),
-                   expected = load_checkpoint(good + "/checkpoints/step_0000004");
-  expect_same(met.model.weights, expected.model.weights);
-  expect_same(met.optimizer, expected.optimizer);
-  expect_same(met.ema, expected.ema);
+                   expected = checkpoint_of(good, 4);
+  expect_equal(met.model.weights, expected.model.weights);
+  expect_equal(met.optimizer, expected.optimizer);
+  expect_equal(met.ema, expected.ema);
   EXPECT_EQ(met.state.data.cursor, expected.state.data.cursor);
 }
 
@@ -93,11 +85,11 @@ TEST_F(NonFinite, SkippedStepKeepsWeightsAndMomentsAndTheRunContinues) {
                   "none");
   EXPECT_EQ(trainer.run(), Outcome::finished);
   EXPECT_EQ(trainer.state().skipped, 1);
-  const Checkpoint before = load_checkpoint(run + "/checkpoints/step_0000002"),
-                   after = load_checkpoint(run + "/checkpoints/step_0000003"),
-                   end = load_checkpoint(run + "/checkpoints/step_0000006");
-  expect_same(before.model.weights, after.model.weights);
-  expect_same(before.optimizer, after.optimizer);
+  const Checkpoint before = checkpoint_of(run, 2),
+                   after = checkpoint_of(run, 3),
+                   end = checkpoint_of(run);
+  expect_equal(before.model.weights, after.model.weights);
+  expect_equal(before.optimizer, after.optimizer);
   EXPECT_EQ(after.state.step, 3);
   EXPECT_EQ(after.state.data.cursor, 24) << "the data cursor advances";
   EXPECT_EQ(end.optimizer.at("step").item<std::int64_t>(), 5);
@@ -122,12 +114,12 @@ TEST_F(NonFinite, SkippingDoesNotDependOnHowOftenLossesAreReadBack) {
                       "none");
       EXPECT_EQ(trainer.run(), Outcome::finished);
       EXPECT_EQ(trainer.state().skipped, 2);
-      return load_checkpoint(run + "/checkpoints/step_0000009");
+      return checkpoint_of(run, 9);
     };
     const Checkpoint often = train("often", "1"), seldom = train("seldom", "9");
-    expect_same(often.model.weights, seldom.model.weights);
-    expect_same(often.optimizer, seldom.optimizer);
-    expect_same(often.ema, seldom.ema);
+    expect_equal(often.model.weights, seldom.model.weights);
+    expect_equal(often.optimizer, seldom.optimizer);
+    expect_equal(often.ema, seldom.ema);
     EXPECT_EQ(often.state.data.cursor, seldom.state.data.cursor);
     EXPECT_EQ(often.state.samples, seldom.state.samples);
     EXPECT_EQ(often.state.loss_scale.scale, seldom.state.loss_scale.scale);
@@ -142,9 +134,9 @@ TEST_F(NonFinite, RunWithASkippedStepResumesBitForBit) {
   const std::string whole = folder_ / "whole", broken = folder_ / "broken";
   Trainer(tiny_config(whole, settings, "test_not_finite"), "none").run();
   Trainer(tiny_config(broken, settings, "test_not_finite"), whole + "/checkpoints/step_0000003").run();
-  const Checkpoint a = load_checkpoint(whole + "/checkpoints/step_0000006"),
-                   b = load_checkpoint(broken + "/checkpoints/step_0000006");
-  expect_same(a.model.weights, b.model.weights);
+  const Checkpoint a = checkpoint_of(whole),
+                   b = checkpoint_of(broken);
+  expect_equal(a.model.weights, b.model.weights);
   EXPECT_EQ(b.state.skipped, 1);
 }
 
@@ -161,14 +153,14 @@ TEST_F(NonFinite, Fp16TrainsWithALossScaleThatResumes) {
   const std::string run = folder_ / "run", plain = folder_ / "plain";
   EXPECT_EQ(Trainer(tiny_config(run, {"training.precision=fp16"}), "none").run(), Outcome::finished);
   EXPECT_EQ(Trainer(tiny_config(plain), "none").run(), Outcome::finished);
-  const Checkpoint end = load_checkpoint(run + "/checkpoints/step_0000006");
+  const Checkpoint end = checkpoint_of(run);
   EXPECT_EQ(end.state.loss_scale.scale * std::pow(2.0, 6 - end.optimizer.at("step").item<double>()), 65536);
   const auto a = json_lines(run + "/metrics.jsonl"), b = json_lines(plain + "/metrics.jsonl");
   EXPECT_NEAR(a[0]["loss"].get<double>(), b[0]["loss"].get<double>(), 5e-3);
   const std::string again = folder_ / "again";
   EXPECT_EQ(Trainer(tiny_config(again, {"training.precision=fp16"}), run + "/checkpoints/step_0000003").run(),
             Outcome::finished);
-  expect_same(load_checkpoint(again + "/checkpoints/step_0000006").model.weights, end.model.weights);
+  expect_equal(checkpoint_of(again).model.weights, end.model.weights);
 }
 
 TEST(GradScalerTest, HalvesOnOverflowAndDoublesAfter2000GoodSteps) {

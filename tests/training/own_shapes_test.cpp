@@ -29,13 +29,6 @@ TEST(OwnShapesInTraining, TakesThePatchSizeOfTheEncoderAndReadsBackTheSame) {
   EXPECT_EQ(to_yaml(config), to_yaml(resolve_config(config::parse_yaml(to_yaml(config), "x"), "x")));
 }
 
-TEST(OwnShapesInTraining, MicroBatchesTrainLikeTheWholeBatch) {
-  const TemporaryFolder folder;
-  Trainer(tiny_config(folder / "whole", with_own_shapes()), "none").run();
-  Trainer(tiny_config(folder / "parts", with_own_shapes({"training.micro_batch=3"})), "none").run();
-  expect_same_curve(folder / "parts", folder / "whole", 1e-4);
-}
-
 TEST(OwnShapesInTraining, RunIsEvaluatedAndItsLossMeasured) {
   const TemporaryFolder folder;
   Trainer(tiny_config(folder / "run", with_own_shapes({"data.validation.aspect=2", "evaluation={tasks: [{name: validation_loss}, {name: zero_shot, topk: [1]}, "

@@ -124,16 +124,10 @@ TEST(ResumeRules, MatchTheDocs) {
   EXPECT_EQ(listed, std::set<std::string>(free.begin(), free.end()));
 }
 
-class ResumeTest : public ::testing::Test {
+class ResumeTest : public RunTest {
  protected:
-  void train(const std::string& run, const std::vector<std::string>& overrides = {}, const Resume& resume = "none") {
-    EXPECT_EQ(Trainer(tiny_config(folder_ / run, overrides), resume).run(), Outcome::finished);
-  }
-  std::map<std::string, at::Tensor> weights(const std::string& run, const std::string& step = "step_0000006") {
-    return load_checkpoint(folder_ / run + "/checkpoints/" + step).model.weights;
-  }
   void expect_same_weights(const std::string& a, const std::string& b) {
-    for (const auto& [name, tensor] : weights(a)) EXPECT_TRUE(at::equal(tensor, weights(b).at(name))) << name;
+    expect_equal(checkpoint_of(folder_ / a).model.weights, checkpoint_of(folder_ / b).model.weights);
   }
   std::string log(const std::string& run) { return io::read_file(folder_ / run + "/log.txt"); }
   /// Writes shards with 20 samples of shapes each, `samples` in total. Returns the overrides of a run on these shards.
@@ -147,8 +141,6 @@ class ResumeTest : public ::testing::Test {
   std::vector<std::string> of_samples(const std::string& name) const {
     return {"data.train={name: webdataset, index_cache: off, path: " + (folder_ / name) + "}"};
   }
-
-  TemporaryFolder folder_;
 };
 
 TEST_F(ResumeTest, AllowedChangeTakesEffectAndIsRecorded) {
@@ -188,7 +180,7 @@ TEST_F(ResumeTest, RejectsOtherDataUnlessAllowed) {
   longer.push_back("training.steps=8");
   train("run", longer, {"auto", {"data.train"}});
   EXPECT_TRUE(contains(log("run"), "changed at step 6 by --allow-changes: data.train: "));
-  EXPECT_EQ(load_checkpoint(folder_ / "run/checkpoints/step_0000008").state.data.epoch, 2);
+  EXPECT_EQ(checkpoint_of(folder_ / "run", 8).state.data.epoch, 2);
 }
 
 TEST_F(ResumeTest, FingerprintCoversNamesSizesAndSampledContent) {
@@ -224,10 +216,7 @@ TEST_F(ResumeTest, WarnsAboutABatchOfOneAndATooLargeMicroBatch) {
   EXPECT_TRUE(contains(log("one"), "training.micro_batch is 4, more than data.loader.batch_size, 1"));
   EXPECT_TRUE(
       contains(log("one"), "the objective clip compares a pair with the others of its batch, but there are none"));
-  EXPECT_EQ(
-      Trainer(tiny_config(folder_ / "lone", {"data.loader.batch_size=1", "training.steps=1", "schedule.warmup_steps=0"}, "test_distance"), "none")
-          .run(),
-      Outcome::finished);
+  train("lone", {"data.loader.batch_size=1", "training.steps=1", "schedule.warmup_steps=0"}, "none", "test_distance");
   EXPECT_FALSE(contains(log("lone"), "but there are none"));
 }
 

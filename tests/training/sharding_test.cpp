@@ -79,14 +79,6 @@ class ShardedOptimizer : public ::testing::TestWithParam<Case> {
     for (const auto& [name, tensor] : state) out["state." + name] = tensor;
     return out;
   }
-
-  static void expect_equal(const Tensors& got, const Tensors& expected) {
-    EXPECT_EQ(got.size(), expected.size());
-    for (const auto& [name, tensor] : expected) {
-      ASSERT_TRUE(got.contains(name)) << name;
-      EXPECT_TRUE(at::equal(got.at(name), tensor)) << name;
-    }
-  }
 };
 
 AdamWSettings stable_adamw() {
@@ -176,9 +168,9 @@ class ShardedRun : public ::testing::Test {
     overrides.push_back("data.loader.batch_size=4");
     Trainer trainer(tiny_config(folder, overrides), resume, group);
     EXPECT_EQ(trainer.run(), Outcome::finished);
-    Tensors out = weights_of(*trainer.training_run().model, *trainer.training_run().objective);
+    Tensors out = end_of(trainer);
     if (!group.first()) return out;
-    const Checkpoint checkpoint = load_checkpoint(folder + "/checkpoints/step_0000006");
+    const Checkpoint checkpoint = checkpoint_of(folder);
     for (const auto& [name, tensor] : checkpoint.optimizer) out["state." + name] = tensor;
     for (const auto& [name, tensor] : checkpoint.ema) out["average." + name] = tensor;
     return out;
@@ -189,10 +181,7 @@ class ShardedRun : public ::testing::Test {
   }
   static void expect_equal(const std::vector<Tensors>& got, const std::vector<Tensors>& expected) {
     ASSERT_EQ(got.size(), expected.size());
-    for (std::size_t rank = 0; rank < got.size(); ++rank) {
-      EXPECT_EQ(got[rank].size(), expected[rank].size());
-      for (const auto& [name, tensor] : expected[rank]) EXPECT_TRUE(at::equal(got[rank].at(name), tensor)) << name;
-    }
+    for (std::size_t rank = 0; rank < got.size(); ++rank) tessera::expect_equal(got[rank], expected[rank]);
   }
   TemporaryFolder folder_;
 };

@@ -3,7 +3,6 @@
 
 #include "tests/training/stair_run.h"
 #include "tests/training/tiny_run.h"
-#include "tests/training/whole_or_cached.h"
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/stages.h>
 
@@ -26,20 +25,6 @@ class StairTraining : public ::testing::Test {
 
   TemporaryFolder folder_;
 };
-
-TEST_F(StairTraining, MicroBatchesMatchTheWholeBatch) {
-  for (const char* mask : {"true", "false"}) {
-    const auto step = [&](std::int64_t chunk) {
-      const Config config = stair_config(folder_ / "run", {std::string("objective.text_token_mask=") + mask});
-      TrainingRun run = build_training_run(config);
-      StepContext context;
-      context.step = 2;
-      return whole_or_cached(run, run.loader->next(), chunk, {}, context);
-    };
-    const StepOutcome whole = step(0);
-    for (const std::int64_t chunk : {1, 3, 8}) expect_same_step(step(chunk), whole, concat("chunks of ", chunk), 1e-6, 1e-4);
-  }
-}
 
 TEST_F(StairTraining, SpecialTokensAreNeverActive) {
   TrainingRun run = build_training_run(stair_config(folder_ / "run"));

@@ -19,15 +19,12 @@ constexpr const char* kCaptionCount = "objective.caption_count";
 constexpr const char* kSummedDocuments = "objective.objectives.superclip.document_count";
 constexpr const char* kSummedCaptions = "objective.objectives.superclip.caption_count";
 
-class SuperClipTraining : public ::testing::Test {
+class SuperClipTraining : public RunTest {
  protected:
   Checkpoint train(const std::string& name, std::vector<std::string> overrides, std::int64_t steps = 6,
                    const std::string& resume = "none") {
     overrides.push_back("training.steps=" + std::to_string(steps));
-    const std::string run = folder_ / name;
-    EXPECT_EQ(Trainer(tiny_config(run, overrides), resume).run(), Outcome::finished);
-    const std::string step = std::to_string(steps);
-    return load_checkpoint(run + "/checkpoints/step_" + std::string(7 - step.size(), '0') + step);
+    return checkpoint_of(RunTest::train(name, overrides, resume), steps);
   }
   static std::int64_t captions(const Weights& weights, const char* name = kCaptionCount) {
     return weights.at(name).item<std::int64_t>();
@@ -35,8 +32,6 @@ class SuperClipTraining : public ::testing::Test {
   static std::int64_t letters(const TrainingRun& run) {
     return run.objective->named_buffers()["caption_count"].item<std::int64_t>();
   }
-
-  TemporaryFolder folder_;
 };
 
 TEST_F(SuperClipTraining, CountsEveryImageOnceAndSavesIntegers) {
@@ -71,25 +66,6 @@ TEST_F(SuperClipTraining, GradCacheCountsOnceAndMatchesTheWholeBatch) {
   }
 }
 
-// The loss does not depend on the batch size either, because the classification has no negatives.
-TEST_F(SuperClipTraining, AccumulatedBatchesMatchTheWholeBatch) {
-  const Checkpoint whole = train("whole", {kAlone});
-  for (const std::vector<std::string>& cut :
-       {std::vector<std::string>{"data.loader.batch_size=4", "training.accumulation=2"},
-        std::vector<std::string>{"data.loader.batch_size=2", "training.accumulation=4", "training.micro_batch=1"}}) {
-    std::vector<std::string> overrides{kAlone};
-    overrides.insert(overrides.end(), cut.begin(), cut.end());
-    const std::string name = cut[0].substr(cut[0].size() - 1);
-    const Checkpoint parts = train(name, overrides);
-    EXPECT_TRUE(at::equal(parts.model.weights.at(kDocuments), whole.model.weights.at(kDocuments)));
-    EXPECT_EQ(captions(parts.model.weights), 48);
-    const auto ours = rows(folder_ / name), theirs = rows(folder_ / "whole");
-    ASSERT_EQ(ours.size(), theirs.size());
-    for (std::size_t i = 0; i < ours.size(); ++i)
-      EXPECT_NEAR(ours[i]["loss"].get<double>(), theirs[i]["loss"].get<double>(), 2e-4) << "step " << i + 1;
-  }
-}
-
 TEST_F(SuperClipTraining, DoesNotCountStepsWithoutAnUpdate) {
   const std::string sum = "objective={name: weighted_sum, objectives: [{name: superclip}, {name: test_not_finite, from: 2, until: 4}]}";
   for (const char* precision : {"float32", "fp16"}) {
@@ -115,15 +91,6 @@ TEST_F(SuperClipTraining, DoesNotCountAStepWithOverflow) {
   EXPECT_EQ(captions(end.model.weights, kSummedCaptions), 8 * end.optimizer.at("step").item<std::int64_t>());
   EXPECT_LT(end.optimizer.at("step").item<std::int64_t>(), 6);
   EXPECT_EQ(captions(end.teacher, kSummedCaptions), captions(end.model.weights, kSummedCaptions));
-}
-
-TEST_F(SuperClipTraining, ResumesBitForBit) {
-  const std::vector<std::string> settings{kWithClip, "training.accumulation=2", "training.ema={}"};
-  const Checkpoint whole = train("whole", settings);
-  const Checkpoint resumed = train("resumed", settings, 6, folder_ / "whole/checkpoints/step_0000003");
-  expect_equal(resumed.model.weights, whole.model.weights);
-  expect_equal(resumed.optimizer, whole.optimizer);
-  expect_equal(resumed.ema, whole.ema);
 }
 
 TEST_F(SuperClipTraining, MeasuringLossAndPlanningMemoryDoNotCount) {

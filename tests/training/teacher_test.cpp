@@ -12,20 +12,18 @@
 namespace tessera {
 namespace {
 
-class TeacherTest : public ::testing::Test {
+class TeacherTest : public RunTest {
  protected:
   static Config config(const std::string& folder, const std::vector<std::string>& overrides = {}) {
     return tiny_config(folder, overrides, "test_teacher");
   }
   Checkpoint checkpoint(const std::string& run, std::int64_t step) const {
-    return load_checkpoint(folder_ / (run + "/checkpoints/" + step_folder_name(step)));
+    return checkpoint_of(folder_ / run, step);
   }
   static void expect_close(const Weights& a, const Weights& b) {
     ASSERT_EQ(a.size(), b.size());
     for (const auto& [name, tensor] : a) EXPECT_TRUE(at::allclose(tensor, b.at(name), 1e-5, 1e-6)) << name;
   }
-
-  TemporaryFolder folder_;
 };
 
 TEST_F(TeacherTest, FollowsTheStudentAsComputedByHand) {

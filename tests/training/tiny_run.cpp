@@ -149,6 +149,13 @@ const std::map<std::string, std::vector<std::string>>& named_settings() {
         "data.loader.captions={slots: [{count: 2, max_sentences: 2}, {whole: true, fields: [none]}, {distinct: true}]}",
         "data.loader.views={global: {count: 2, scale: [0.4, 1], flip: 0.5}, local: {count: 2, image_size: 8, scale: [0.1, "
         "0.4]}}"}},
+      {"averages", {"training.accumulation=2", "training.ema={}"}},
+      {"groups",
+       {"model.image.encoder={name: groupvit, patch_size: 4, width: 16, depths: [1, 1, 1], heads: [2, 2, 2], "
+        "num_group_tokens: [4, 2, 0], num_output_groups: [4, 2]}",
+        "model.image.readout={name: groups, output_dim: 8}", "model.image.projection={name: none}",
+        "model.text.encoder={name: text_group_encoder, width: 16, heads: 2, token_layers: 1, group_layers: 1, num_groups: 3}",
+        "model.text.readout={name: groups, output_dim: 8}", "model.text.projection={name: none}"}},
       {"boxes",
        {"model.image.encoder.patch_size=4", "data.loader.boxes={count: 2, negatives: 2}", "data.loader.negatives={count: 2}"}},
       {"own shapes",
@@ -257,6 +264,19 @@ void expect_same_curve(const std::string& ours, const std::string& theirs, doubl
           << key << " of step " << i + 1;
     }
   }
+}
+
+std::string RunTest::train(const std::string& name, const std::vector<std::string>& overrides, const Resume& resume,
+                           const std::string& objective) const {
+  EXPECT_EQ(Trainer(tiny_config(folder_ / name, overrides, objective), resume).run(), Outcome::finished);
+  return folder_ / name;
+}
+
+Weights RunTest::fresh(const std::string& name, const std::vector<std::string>& overrides) const {
+  const Trainer trainer(tiny_config(folder_ / name, overrides), "none");
+  Weights out;
+  for (const auto& [key, tensor] : end_of(trainer)) out[key] = tensor.detach().clone();
+  return out;
 }
 
 Weights end_of(const Trainer& trainer) {

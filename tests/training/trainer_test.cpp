@@ -19,8 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Weights weights_at(const std::string& run, const std::string& step) {
-  return load_checkpoint(run + "/checkpoints/" + step).model.weights;
+Weights weights_at(const std::string& run, std::int64_t step = 6) {
+  return checkpoint_of(run, step).model.weights;
 }
 
 // Sets step_observer() for one scope.
@@ -66,22 +66,18 @@ TEST(CudaGraph, IsRejectedForAnObjectiveThatFollowsTheStep) {
       "changes: set it to false");
 }
 
-class TrainerTest : public ::testing::TestWithParam<const char*> {
- protected:
-  TemporaryFolder folder_;
-};
+class TrainerTest : public RunTest, public ::testing::WithParamInterface<const char*> {};
 
 // An epoch of 40 samples ends after five of the six steps of 8 samples, so the resumed run crosses the end of an epoch.
 TEST_P(TrainerTest, ResumesBitForBit) {
   const std::vector<std::string> settings = overrides_of(GetParam());
-  const std::string whole = folder_ / "whole", broken = folder_ / "broken";
-  EXPECT_EQ(Trainer(tiny_config(whole, settings), "none").run(), Outcome::finished);
+  const std::string whole = train("whole", settings);
   // The second run resumes from the first run's checkpoint of step 3, as if it had been killed there.
-  EXPECT_EQ(Trainer(tiny_config(broken, settings), whole + "/checkpoints/step_0000003").run(), Outcome::finished);
-  expect_equal(weights_at(whole, "step_0000006"), weights_at(broken, "step_0000006"));
-  const Checkpoint a = load_checkpoint(whole + "/checkpoints/step_0000006"),
-                   b = load_checkpoint(broken + "/checkpoints/step_0000006");
+  const std::string broken = train("broken", settings, whole + "/checkpoints/step_0000003");
+  const Checkpoint a = checkpoint_of(whole), b = checkpoint_of(broken);
+  expect_equal(a.model.weights, b.model.weights);
   expect_equal(a.optimizer, b.optimizer);
+  expect_equal(a.ema, b.ema);
   EXPECT_EQ(a.state.samples, b.state.samples);
   const auto full = rows(whole), second = rows(broken);
   ASSERT_EQ(full.size(), 6u);
@@ -93,6 +89,8 @@ INSTANTIATE_TEST_SUITE_P(Objectives, TrainerTest,
                          ::testing::Values("{name: clip}", "{name: sparc}", "{name: siglip} with siglip", "{name: siglip} with own shapes",
                                            "{name: clip} with dinov3", "{name: sparc} with eva02",
                                            "{name: flair, heads: 2} with captions",
+                                           "{name: weighted_sum, objectives: [{name: clip}, {name: superclip}]} with averages",
+                                           "{name: text_group, decoder: {context_length: 24}} with groups",
                                            "{name: cosmos, heads: 2, local_crops: 2} with crops and captions",
                                            "{name: weighted_sum, objectives: [{name: siglip}, {name: captioning, decoder: {context_length: 24, layers: 1, heads: 2}}]}",
                                            "{name: weighted_sum, objectives: [{name: siglip, hard_negatives: all}, {name: region_contrast, hard_weight: 0.5, rank_weight: 0.4, text_weight: 1}]} with boxes",
@@ -119,7 +117,7 @@ TEST_F(Training, SignalFinishesTheStepAndSavesForResume) {
   Trainer resumed(config, "auto");
   EXPECT_EQ(resumed.state().step, 4);
   EXPECT_EQ(resumed.run(), Outcome::finished);
-  expect_equal(weights_at(whole, "step_0000006"), weights_at(broken, "step_0000006"));
+  expect_equal(weights_at(whole), weights_at(broken));
   const auto all = rows(broken);
   ASSERT_EQ(all.size(), 6u) << "the rows are those of an uninterrupted run";
   for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(all[i]["step"], i + 1);
@@ -170,21 +168,19 @@ TEST_F(Training, UpdateRatesMatchALoopByHand) {
   }
   EXPECT_GT(clipped, 0);
   EXPECT_GT(kept, 0);
-  for (const auto& [name, tensor] : weights_at(folder_ / "run", "step_0000006"))
+  for (const auto& [name, tensor] : weights_at(folder_ / "run"))
     EXPECT_TRUE(at::allclose(tensor, weights_of(*run.model, *run.objective).at(name), 1e-5, 1e-6)) << name;
 }
 
 TEST_F(Training, ResumesBitForBitWhileAParameterIsFrozenAndRatesChange) {
   const std::vector<std::string> settings{"schedule.weight_decay_end=0.9", "training.clip_mode=per_tensor",
                                           "parameters={groups: [{match: [visual.proj], frozen_steps: 4}]}"};
-  const std::string whole = folder_ / "whole", broken = folder_ / "broken";
-  Trainer(tiny_config(whole, settings), "none").run();
-  Trainer(tiny_config(broken, settings), whole + "/checkpoints/step_0000003").run();
-  expect_equal(weights_at(whole, "step_0000006"), weights_at(broken, "step_0000006"));
+  const std::string whole = train("whole", settings);
+  expect_equal(weights_at(whole), weights_at(train("broken", settings, whole + "/checkpoints/step_0000003")));
   const Trainer fresh(tiny_config(folder_ / "fresh", settings), "none");
   const at::Tensor begin = fresh.training_run().model->state_dict().at("visual.proj");
-  EXPECT_TRUE(at::equal(weights_at(whole, "step_0000003").at("visual.proj"), begin));
-  EXPECT_FALSE(at::equal(weights_at(whole, "step_0000006").at("visual.proj"), begin));
+  EXPECT_TRUE(at::equal(weights_at(whole, 3).at("visual.proj"), begin));
+  EXPECT_FALSE(at::equal(weights_at(whole).at("visual.proj"), begin));
 }
 
 TEST_F(Training, ClippingEachTensorNeedsANorm) {
@@ -207,12 +203,12 @@ TEST_F(Training, ResumeDropsRowsAfterTheCheckpoint) {
 TEST_F(Training, TornNewestCheckpointFallsBackToTheOneBefore) {
   const std::string run = folder_ / "run";
   Trainer(tiny_config(run), "none").run();
-  const Weights end = weights_at(run, "step_0000006");
+  const Weights end = weights_at(run);
   fs::resize_file(run + "/checkpoints/step_0000006/state.safetensors", 100);
   Trainer again(tiny_config(run), "auto");
   EXPECT_EQ(again.state().step, 3);
   EXPECT_EQ(again.run(), Outcome::finished);
-  expect_equal(weights_at(run, "step_0000006"), end);
+  expect_equal(weights_at(run), end);
 }
 
 TEST_F(Training, RejectsResumingWithOtherSettings) {
@@ -245,7 +241,7 @@ TEST_F(Training, AccumulationMatchesOneLargeBatch) {
                       "test_distance"),
           "none")
       .run();
-  const Weights a = weights_at(one, "step_0000002"), b = weights_at(two, "step_0000002");
+  const Weights a = weights_at(one, 2), b = weights_at(two, 2);
   for (const auto& [name, tensor] : a) EXPECT_TRUE(at::allclose(tensor, b.at(name), 1e-4, 1e-5)) << name;
   EXPECT_NEAR(rows(one)[0]["loss"].get<double>(), rows(two)[0]["loss"].get<double>(), 1e-4);
   EXPECT_NEAR(rows(one)[0]["grad_norm"].get<double>(), rows(two)[0]["grad_norm"].get<double>(), 1e-4);
@@ -267,7 +263,7 @@ TEST_F(Training, FullDiskKeepsTheOldCheckpointAndTheRun) {
   EXPECT_TRUE(contains(error, "the previous checkpoint is " + whole + "/checkpoints/step_0000003"));
   // The trainer still holds the state in memory, so it can save the state once there is room.
   EXPECT_EQ(trainer.run(), Outcome::finished);
-  expect_equal(weights_at(run, "step_0000006"), weights_at(whole, "step_0000006"));
+  expect_equal(weights_at(run), weights_at(whole));
 }
 
 TEST_F(Training, SavesByTheClock) {
@@ -280,13 +276,13 @@ TEST_F(Training, BackgroundCheckpointsMatchThoseWrittenInPlace) {
   const std::string a = folder_ / "a", b = folder_ / "b";
   Trainer(tiny_config(a, {"checkpoint.background=true"}), "none").run();
   Trainer(tiny_config(b, {"checkpoint.background=false"}), "none").run();
-  for (const char* step : {"step_0000003", "step_0000006"}) expect_equal(weights_at(a, step), weights_at(b, step));
+  for (const std::int64_t step : {3, 6}) expect_equal(weights_at(a, step), weights_at(b, step));
 }
 
 TEST_F(Training, Bf16AutocastTrainsWithFloat32Weights) {
   const std::string run = folder_ / "run";
   EXPECT_EQ(Trainer(tiny_config(run, {"training.precision=bf16"}, "sparc"), "none").run(), Outcome::finished);
-  for (const auto& [name, tensor] : weights_at(run, "step_0000006"))
+  for (const auto& [name, tensor] : weights_at(run))
     EXPECT_NE(tensor.scalar_type(), at::kBFloat16) << name;
 }
 

@@ -74,7 +74,7 @@ TEST_F(ValidationLoss, DoesNotDependOnMicroBatches) {
 TEST_P(ValidationLoss, IsRepeatableAndChangesNothing) {
   const Config config = system_config(GetParam(), folder_.path(), "run");
   TrainingRun run = build_training_run(config);
-  std::map<std::string, at::Tensor> before;
+  Weights before;
   for (const auto& [name, tensor] : weights_of(*run.model, *run.objective)) before[name] = tensor.detach().clone();
   const Metrics first = loss_result(run, config).metrics;
   run.loader->next();
@@ -82,8 +82,7 @@ TEST_P(ValidationLoss, IsRepeatableAndChangesNothing) {
   EXPECT_EQ(loss_result(run, config).metrics, first);
   ASSERT_GE(first.size(), 1u);
   for (const auto& [name, value] : first) EXPECT_TRUE(std::isfinite(value)) << name;
-  for (const auto& [name, tensor] : weights_of(*run.model, *run.objective))
-    EXPECT_TRUE(at::equal(tensor, before.at(name))) << name;
+  expect_equal(weights_of(*run.model, *run.objective), before);
   EXPECT_TRUE(run.model->is_training());
   EXPECT_TRUE(run.objective->is_training());
 }
