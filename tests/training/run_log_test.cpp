@@ -86,12 +86,13 @@ std::string page_of(RunPage& page, const std::string& state = "running") {
   return page.html(status);
 }
 
-TEST(RunPageTest, MarksAnInterruptedRunAndHidesSkippedSamples) {
-  const TemporaryFolder folder;
-  std::ofstream(folder / "log.txt") << "10:00:00 warning skipped: a.jpg: no such file (no_image)\n"
-                                       "10:00:01 warning csv x, 9 samples: further skipped samples are only counted\n"
-                                       "10:00:02 warning something else\n";
-  RunPage page(folder.path(), "run", {});
+using RunPageTest = RunTest;
+
+TEST_F(RunPageTest, MarksAnInterruptedRunAndHidesSkippedSamples) {
+  std::ofstream(folder_ / "log.txt") << "10:00:00 warning skipped: a.jpg: no such file (no_image)\n"
+                                        "10:00:01 warning csv x, 9 samples: further skipped samples are only counted\n"
+                                        "10:00:02 warning something else\n";
+  RunPage page(folder_.path(), "run", {});
   page.add_evaluation(200, {{"r.recall@1", 0.1}, {"r.recall@5", 0.5}, {"r.recall@10", 0.7}});
   const std::string html = page_of(page, "interrupted");
   EXPECT_TRUE(contains(html, "<span class=\"tag stopped\">interrupted"));
@@ -102,11 +103,10 @@ TEST(RunPageTest, MarksAnInterruptedRunAndHidesSkippedSamples) {
   EXPECT_LT(html.find("r.<wbr>recall<wbr>@5<"), html.find("r.<wbr>recall<wbr>@10<"));
 }
 
-TEST(RunPageTest, IsOnePageWithoutScriptsOrOutsideFiles) {
-  const TemporaryFolder folder;
-  fs::create_directories(folder / "checkpoints/step_0000200");
-  std::ofstream(folder / "log.txt") << "10:00:00 info all is well\n10:00:01 warning a <b> is odd\n";
-  RunPage page(folder.path(), "my <run>", {{"Objective", "clip"}});
+TEST_F(RunPageTest, IsOnePageWithoutScriptsOrOutsideFiles) {
+  fs::create_directories(folder_ / "checkpoints/step_0000200");
+  std::ofstream(folder_ / "log.txt") << "10:00:00 info all is well\n10:00:01 warning a <b> is odd\n";
+  RunPage page(folder_.path(), "my <run>", {{"Objective", "clip"}});
   for (int step = 1; step <= 300; ++step) {
     MetricsRow record = some_record();
     record.step = step;
@@ -133,9 +133,8 @@ TEST(RunPageTest, IsOnePageWithoutScriptsOrOutsideFiles) {
   EXPECT_FALSE(contains(ended, "ETA"));
 }
 
-TEST(RunPageTest, StaysSmallForLongRuns) {
-  const TemporaryFolder folder;
-  RunPage page(folder.path(), "run", {});
+TEST_F(RunPageTest, StaysSmallForLongRuns) {
+  RunPage page(folder_.path(), "run", {});
   auto row = nlohmann::json::parse(to_line(some_record()));
   for (int step = 1; step <= 5'000; ++step) {
     row["step"] = step;
@@ -145,9 +144,8 @@ TEST(RunPageTest, StaysSmallForLongRuns) {
   EXPECT_LT(page_of(page).size(), 1'500'000u);
 }
 
-TEST(RunPageTest, ShowsTheLowestLossAsBestAndNoChartForOneValue) {
-  const TemporaryFolder folder;
-  RunPage page(folder.path(), "run", {});
+TEST_F(RunPageTest, ShowsTheLowestLossAsBestAndNoChartForOneValue) {
+  RunPage page(folder_.path(), "run", {});
   page.add_evaluation(100, {{"validation_loss.loss", 0.5}});
   EXPECT_FALSE(contains(page_of(page), "<svg"));
   page.add_evaluation(200, {{"validation_loss.loss", 0.75}, {"knn.l2", 3}});
@@ -160,9 +158,8 @@ TEST(RunPageTest, ShowsTheLowestLossAsBestAndNoChartForOneValue) {
   EXPECT_TRUE(contains(html, "<svg"));
 }
 
-TEST(RunPageTest, NamesEvaluationDataAndShowsSharesAsPercent) {
-  const TemporaryFolder folder;
-  RunPage page(folder.path(), "run", {});
+TEST_F(RunPageTest, NamesEvaluationDataAndShowsSharesAsPercent) {
+  RunPage page(folder_.path(), "run", {});
   page.add_evaluation(100, {{"zero_shot.top1", 0.25}, {"knn.top1", 0.25}});
   page.add_evaluation(200, {{"zero_shot.top1", 0.5}, {"knn.top1", 0.5}});
   page.add_evaluation_data("zero_shot", "shapes validation, 500 samples", 500);
@@ -174,28 +171,26 @@ TEST(RunPageTest, NamesEvaluationDataAndShowsSharesAsPercent) {
   EXPECT_FALSE(contains(html, ">0.5</text>"));
 }
 
-TEST(RunPageTest, ReadsBackEvaluationsUpToTheResumedStep) {
-  const TemporaryFolder folder;
-  fs::create_directories(folder / "evaluation");
+TEST_F(RunPageTest, ReadsBackEvaluationsUpToTheResumedStep) {
+  fs::create_directories(folder_ / "evaluation");
   const auto write = [&](const std::string& name, const std::string& text) {
-    std::ofstream(folder / "evaluation" + ("/" + name)) << text;
+    std::ofstream(folder_ / "evaluation" + ("/" + name)) << text;
   };
   write("step_0000100.json", R"({"step": 100, "results": [{"task": "zero_shot", "metrics": {"top1": 0.125}}]})");
   write("step_0000200.json", R"({"step": 200, "results": [{"task": "zero_shot", "metrics": {"top1": 0.875}}]})");
   write("step_0000150.json", "torn");
-  RunPage page(folder.path(), "run", {});
+  RunPage page(folder_.path(), "run", {});
   page.resume_at(150);
   const std::string html = page_of(page);
   EXPECT_TRUE(contains(html, "12.50%"));
   EXPECT_FALSE(contains(html, "87.50%")) << "from a step that was lost";
 }
 
-TEST(RunPageTest, ShowsReadingsAtStepsSpreadOverTheRun) {
-  const TemporaryFolder folder;
-  fs::create_directories(folder / "evaluation");
-  RunPage page(folder.path(), "run", {});
+TEST_F(RunPageTest, ShowsReadingsAtStepsSpreadOverTheRun) {
+  fs::create_directories(folder_ / "evaluation");
+  RunPage page(folder_.path(), "run", {});
   EXPECT_FALSE(contains(page_of(page), "Samples during training"));
-  std::ofstream(folder / "evaluation/step_0000001.json")
+  std::ofstream(folder_ / "evaluation/step_0000001.json")
       << R"({"step": 1, "results": [{"task": "tokens", "readings": {"a <red> ring": "blue 0.5"}}]})";
   page.resume_at(50);
   for (std::int64_t step = 100; step <= 2000; step += 100)
@@ -210,9 +205,10 @@ TEST(RunPageTest, ShowsReadingsAtStepsSpreadOverTheRun) {
   for (std::size_t i = 1; i < steps.size(); ++i) EXPECT_LE(steps[i] - steps[i - 1], 1000);
 }
 
-TEST(RunLogTest, RowsHoldSpeedMemoryAndGradientNormsPerTower) {
-  const TemporaryFolder folder;
-  const std::string run = folder / "run";
+using RunLogTest = RunTest;
+
+TEST_F(RunLogTest, RowsHoldSpeedMemoryAndGradientNormsPerTower) {
+  const std::string run = folder_ / "run";
   EXPECT_EQ(Trainer(tiny_config(run, {"log.peak_tflops=0.5", "training.steps=3"}), "none").run(), Outcome::finished);
   const auto rows = tessera::rows(run);
   ASSERT_EQ(rows.size(), 3u);
@@ -235,31 +231,27 @@ TEST(RunLogTest, RowsHoldSpeedMemoryAndGradientNormsPerTower) {
   EXPECT_TRUE(contains(log, "; MFU is relative to 500 GFLOP/s (log.peak_tflops)"));
 }
 
-TEST(RunLogTest, RecordsTheVersion) {
-  const TemporaryFolder folder;
-  const std::string run = folder / "run";
-  Trainer(tiny_config(run, {"training.steps=1", "schedule.warmup_steps=0"}), "none").run();
+TEST_F(RunLogTest, RecordsTheVersion) {
+  const std::string run = train("run", {"training.steps=1", "schedule.warmup_steps=0"});
   const std::string log = io::read_file(run + "/log.txt");
   EXPECT_TRUE(contains(log.substr(0, log.find('\n')), version_line())) << log;
   EXPECT_TRUE(io::read_file(run + "/config.yaml").starts_with("# " + version_line() + "\n"));
   EXPECT_TRUE(contains(io::read_file(run + "/run.html"), version_line()));
 }
 
-TEST(RunLogTest, FrozenTowerHasNoGradientNorm) {
-  const TemporaryFolder folder;
-  Trainer(tiny_config(folder / "run", {"parameters.frozen=[image]", "training.steps=2"}), "none").run();
-  const auto norms = rows(folder / "run").at(0)["grad_norms"];
+TEST_F(RunLogTest, FrozenTowerHasNoGradientNorm) {
+  Trainer(tiny_config(folder_ / "run", {"parameters.frozen=[image]", "training.steps=2"}), "none").run();
+  const auto norms = rows(folder_ / "run").at(0)["grad_norms"];
   EXPECT_FALSE(norms.contains("image"));
   EXPECT_TRUE(norms.contains("text"));
 }
 
 // The model FLOPs per sample must not include operations that are computed a second time.
-TEST(RunLogTest, ModelFlopsExcludeRecomputation) {
-  const TemporaryFolder folder;
+TEST_F(RunLogTest, ModelFlopsExcludeRecomputation) {
   const auto flops_per_sample = [&](const std::string& name, std::vector<std::string> overrides) {
     overrides.insert(overrides.end(), {"log.peak_tflops=1", "training.steps=2"});
-    Trainer(tiny_config(folder / name, overrides), "none").run();
-    const auto row = rows(folder / name).at(0);
+    Trainer(tiny_config(folder_ / name, overrides), "none").run();
+    const auto row = rows(folder_ / name).at(0);
     return 1e12 * row["tflops"].get<double>() / row["samples_per_second"].get<double>();
   };
   const double plain = flops_per_sample("plain", {});
@@ -271,10 +263,8 @@ TEST(RunLogTest, ModelFlopsExcludeRecomputation) {
   EXPECT_NEAR(flops_per_sample("cached", {"training.micro_batch=2"}), plain, 1e-6 * plain);
 }
 
-TEST(RunLogTest, PageOfAResumedRunShowsTheEarlierSteps) {
-  const TemporaryFolder folder;
-  const std::string run = folder / "run";
-  Trainer(tiny_config(run, {"log.page=false"}), "none").run();
+TEST_F(RunLogTest, PageOfAResumedRunShowsTheEarlierSteps) {
+  const std::string run = train("run", {"log.page=false"});
   EXPECT_FALSE(fs::exists(run + "/run.html"));
   fs::remove_all(run + "/checkpoints/step_0000006");
   Trainer(tiny_config(run), "auto").run();
@@ -285,9 +275,8 @@ TEST(RunLogTest, PageOfAResumedRunShowsTheEarlierSteps) {
   EXPECT_EQ(std::count(points.begin(), points.end(), ','), 6) << "one point per step: " << points;
 }
 
-TEST(RunLogTest, PageOfAFailedRunShowsWhy) {
-  const TemporaryFolder folder;
-  const std::string run = folder / "run";
+TEST_F(RunLogTest, PageOfAFailedRunShowsWhy) {
+  const std::string run = folder_ / "run";
   Trainer(tiny_config(run, {"objective.from=4"}, "test_not_finite"), "none").run();
   const std::string html = io::read_file(run + "/run.html");
   EXPECT_TRUE(contains(html, ">not finite</span>"));
