@@ -154,6 +154,8 @@ class GradCacheOfSystems : public ::testing::TestWithParam<CachedSystem> {
 INSTANTIATE_TEST_SUITE_P(
     Systems, GradCacheOfSystems,
     ::testing::Values(CachedSystem{"dino", "dino"}, CachedSystem{"silc", "silc"}, CachedSystem{"siglip2", "siglip2"},
+                      CachedSystem{"teacher", "{name: test_teacher}",  // the student drops patches; the teacher never does
+                                   {"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"}},
                       CachedSystem{"any_views", "any_views"}, CachedSystem{"stair", "stair", {}, 1e-6, 1e-4},
                       CachedSystem{"stair_masked", "stair", {"objective.text_token_mask=true"}, 1e-6, 1e-4},
                       CachedSystem{"text_group", "text_group", {}, 1e-6},

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/training/tiny_run.h"
-#include "tests/training/whole_or_cached.h"
 #include <tessera/training/restore.h>
 #include <tessera/training/trainer.h>
 
@@ -116,35 +115,6 @@ TEST_F(TeacherTest, NamesABadTeacherFile) {
   EXPECT_TRUE(resume().starts_with(file + ": damaged: 100 bytes, the manifest says ")) << resume();
   std::filesystem::remove(file);
   EXPECT_EQ(resume(), file + ": missing");
-}
-
-// A step on the first batch with a teacher that differs from the student. A `chunk` of 0 means one pass.
-StepOutcome taught_step(const Config& config, std::int64_t chunk) {
-  TrainingRun run = build_training_run(config);
-  {
-    const at::NoGradGuard no_grad;
-    for (const auto& [name, average] : run.teacher->ema.averages()) at::Tensor(average).mul_(1.25);
-  }
-  const Batch batch = run.loader->next();
-  const StepOutcome out = whole_or_cached(run, batch, chunk, row_keys(3, 16, 2, 8), step_context(run, config, {}, 0));
-  for (const auto& item : run.teacher->model->named_parameters())
-    EXPECT_FALSE(item.value().grad().defined()) << item.key();
-  return out;
-}
-
-TEST_F(TeacherTest, GradCacheMatchesOnePass) {
-  // The student drops patches; the teacher never does.
-  const Config given =
-      config(folder_ / "run", {"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"});
-  const StepOutcome whole = taught_step(given, 0);
-  EXPECT_GT(whole.losses.terms[1].second.item<double>(), 1e-3) << "the teacher differs from the student";
-  for (const std::int64_t chunk : {1, 3, 8, 100}) {
-    const StepOutcome cached = taught_step(given, chunk);
-    for (std::size_t k = 0; k < 2; ++k)
-      EXPECT_NEAR(cached.losses.terms[k].second.item<double>(), whole.losses.terms[k].second.item<double>(), 1e-5)
-          << cached.losses.terms[k].first << " in chunks of " << chunk;
-    expect_same_step(cached, whole, concat("chunks of ", chunk));
-  }
 }
 
 }  // namespace

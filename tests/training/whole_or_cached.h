@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -15,7 +16,7 @@ namespace tessera {
 
 struct StepOutcome {
   Losses losses;
-  double loss = 0;  // the total
+  double loss = 0;                              // the total
   std::map<std::string, at::Tensor> gradients;  // only of parameters that have a gradient
 };
 
@@ -40,11 +41,17 @@ inline StepOutcome whole_or_cached(TrainingRun& run, const Batch& batch, std::in
   return out;
 }
 
-/// Expects two steps to have the same loss, within 1e-5 * (1 + loss), and gradients of the same tensors. The norm of the difference of
-/// two gradients must be at most `tolerance` times their norm plus `floor`.
+/// Expects two steps to have the same loss and terms, within 1e-5 * (1 + value), and gradients of the same tensors. The norm of the
+/// difference of two gradients must be at most `tolerance` times their norm plus `floor`.
 inline void expect_same_step(const StepOutcome& ours, const StepOutcome& theirs, const std::string& which, double floor = 1e-7,
                              double tolerance = 1e-5) {
   EXPECT_NEAR(ours.loss, theirs.loss, 1e-5 * (1 + theirs.loss)) << which;
+  ASSERT_EQ(ours.losses.terms.size(), theirs.losses.terms.size()) << which;
+  for (std::size_t i = 0; i < theirs.losses.terms.size(); ++i) {
+    const auto& [name, term] = theirs.losses.terms[i];
+    const double value = term.item<double>();
+    EXPECT_NEAR(ours.losses.terms[i].second.item<double>(), value, 1e-5 * (1 + std::abs(value))) << name << ", " << which;
+  }
   ASSERT_FALSE(theirs.gradients.empty());
   ASSERT_EQ(ours.gradients.size(), theirs.gradients.size()) << which;
   for (const auto& [name, gradient] : theirs.gradients)
