@@ -8,6 +8,7 @@
 
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/support/error_of.h"
 #include <tessera/data/sources/cifar.h>
 #include <tessera/data/sources/coco_captions.h>
 #include <tessera/data/sources/csv.h>
@@ -398,7 +399,7 @@ TEST_F(Listings, Flickr30kEntitiesReadsPhrasesAndBoxes) {
             "unreadable: sample 11.jpg: " + path("e/Annotations/11.xml") + ": is a folder, expected a file");
   std::filesystem::remove(path("e/Annotations/11.xml"));
   std::filesystem::create_symlink("/proc/self/mem", path("e/Annotations/11.xml"));  // reading it is an error of the device
-  EXPECT_TRUE(user_error_of([&] { source->get(1); }).starts_with(path("e/Annotations/11.xml") + ": cannot read: "))
+  EXPECT_TRUE(tessera::error_of([&] { source->get(1); }).starts_with(path("e/Annotations/11.xml") + ": cannot read: "))
       << "a failing disk concerns all samples and is worth another try";
   settings.entities = path("f");
   EXPECT_NE(user_error_of([&] { make_flickr30k(settings); }).find("no such file or folder"), std::string::npos);
