@@ -99,13 +99,12 @@ std::string write_shards_with_holes(const std::string& folder, std::int64_t samp
 
 Config any_views_config(const std::string& run, const std::string& shards, const std::vector<std::string>& overrides) {
   register_any_views();
-  std::vector<std::string> all = {"data.train={name: webdataset, path: '" + shards + "'}",
-                                  "data.loader.views={local: {image_size: 8}}",
-                                  "model.image.encoder.regions={width: 2052, first_block: 0}",
-                                  "model.image.encoder.patch_dropout=0.25",
-                                  "training.steps=6"};
-  all.insert(all.end(), overrides.begin(), overrides.end());
-  return tiny_config(run, all, "test_any_views");
+  const std::vector<std::string> all = {"data.train={name: webdataset, path: '" + shards + "'}",
+                                        "data.loader.views={local: {image_size: 8}}",
+                                        "model.image.encoder.regions={width: 2052, first_block: 0}",
+                                        "model.image.encoder.patch_dropout=0.25",
+                                        "training.steps=6"};
+  return tiny_config(run, with(all, overrides), "test_any_views");
 }
 
 }  // namespace tessera

@@ -22,9 +22,8 @@ constexpr const char* kEveryStep = "evaluation={every_steps: 1, tasks: [{name: v
 class KeepBest : public ::testing::Test {
  protected:
   Config best_config(const std::vector<std::string>& more = {}) {
-    std::vector<std::string> all{kEveryStep, "checkpoint={keep_last: 1, keep_best: {metric: validation_loss.loss}}"};
-    all.insert(all.end(), more.begin(), more.end());
-    return tiny_config(folder_ / "run", all);
+    const std::vector<std::string> all{kEveryStep, "checkpoint={keep_last: 1, keep_best: {metric: validation_loss.loss}}"};
+    return tiny_config(folder_ / "run", with(all, more));
   }
 
   void open(const Config& config) {

@@ -18,9 +18,7 @@ class Epochs : public ::testing::Test {
   Epochs() { register_test_modules(); }
 
   std::int64_t steps(const std::vector<std::string>& overrides, int ranks = 1) const {
-    std::vector<std::string> all{kNoSteps};
-    all.insert(all.end(), overrides.begin(), overrides.end());
-    return with_steps(tiny_config(folder_ / "run", all), ranks).training.steps;
+    return with_steps(tiny_config(folder_ / "run", with({kNoSteps}, overrides)), ranks).training.steps;
   }
   // Writes a configuration that extends the tiny run, which has training.steps: 6, by the settings `training`. Returns its path.
   std::string file(const std::string& training) const {

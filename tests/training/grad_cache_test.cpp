@@ -17,9 +17,7 @@ class GradCacheTest : public ::testing::TestWithParam<const char*> {
   // Returns the loss and gradients of the first batch of 8 samples. A `chunk` of 0 means one pass.
   StepOutcome step(std::int64_t chunk, const std::vector<std::string>& overrides = {}, const at::Tensor& nudge = {},
                    const at::Tensor& rows = row_keys(3, 16, 2, 8)) {
-    std::vector<std::string> all = overrides_of(GetParam());
-    all.insert(all.end(), overrides.begin(), overrides.end());
-    const Config config = tiny_config(folder_ / "run", all);
+    const Config config = tiny_config(folder_ / "run", with(overrides_of(GetParam()), overrides));
     TrainingRun run = build_training_run(config);
     Batch batch = run.loader->next();
     if (batch.duplicates.image_group.defined()) batch.duplicates.image_group.narrow(0, 1, 4).fill_(1);

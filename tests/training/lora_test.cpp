@@ -25,11 +25,6 @@ const std::vector<std::string> kBoth = {
     "adapt.text={lora: {rank: 2, alpha: 4, dropout: 0.3}}"};
 const std::string kEnd = "/checkpoints/step_0000006";
 
-std::vector<std::string> with(std::vector<std::string> overrides, const std::vector<std::string>& more) {
-  overrides.insert(overrides.end(), more.begin(), more.end());
-  return overrides;
-}
-
 class LoraRun : public RunTest {
  protected:
   std::string mistake(const std::vector<std::string>& overrides) {

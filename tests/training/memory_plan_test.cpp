@@ -131,10 +131,9 @@ double measured_step(const Config& config) {
 }
 
 TEST_P(PlannedMemory, MatchesTheStep) {
-  std::vector<std::string> all{std::string("objective=") + GetParam().objective, "data.loader.batch_size=24",
-                               "data.train.size=60", "model.image.encoder.patch_size=4"};
-  all.insert(all.end(), GetParam().overrides.begin(), GetParam().overrides.end());
-  const Config config = tiny_config("runs/none", all);
+  const std::vector<std::string> all{std::string("objective=") + GetParam().objective, "data.loader.batch_size=24",
+                                     "data.train.size=60", "model.image.encoder.patch_size=4"};
+  const Config config = tiny_config("runs/none", with(all, GetParam().overrides));
   TrainingRun run = build_training_run(config);
   PlanSettings settings;
   settings.most_loss_samples = 16;  // smaller than the batch, so that the plan extrapolates the loss

@@ -88,9 +88,8 @@ TEST_F(MixtureTraining, AccumulationCountsBatchesOfEachSource) {
   const std::string big = folder_ / "big", small = folder_ / "small";
   const std::vector<std::string> shared = {mixture_of("accumulate"), "training.steps=2", "optimizer.eps=0.1",
                                            "data.loader.shuffle=false", "training.clip_norm=null"};
-  const auto train = [&](const std::string& run, std::vector<std::string> more) {
-    more.insert(more.end(), shared.begin(), shared.end());
-    Trainer trainer(tiny_config(run, more, "test_distance"), "none");
+  const auto train = [&](const std::string& run, const std::vector<std::string>& more) {
+    Trainer trainer(tiny_config(run, with(more, shared), "test_distance"), "none");
     trainer.run();
     EXPECT_EQ(trainer.state().samples, 32);
     return weights_of(*trainer.training_run().model, *trainer.training_run().objective);

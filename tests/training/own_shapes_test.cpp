@@ -12,9 +12,7 @@ namespace tessera {
 namespace {
 
 std::vector<std::string> with_own_shapes(const std::vector<std::string>& more = {}, const std::string& objective = "{name: siglip}") {
-  std::vector<std::string> out = overrides_of(objective + " with own shapes");
-  out.insert(out.end(), more.begin(), more.end());
-  return out;
+  return with(overrides_of(objective + " with own shapes"), more);
 }
 
 std::string error_of_run(const std::vector<std::string>& overrides) {

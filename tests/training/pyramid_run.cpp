@@ -96,16 +96,15 @@ std::string write_pyramid_shards_with_damage(const std::string& folder) {
 }
 
 Config pyramid_config(const std::string& run, const std::string& shards, const std::vector<std::string>& overrides) {
-  std::vector<std::string> all = {"data.train={name: webdataset, path: '" + shards + "'}",
-                                  "data.loader.shuffle=false",
-                                  "data.loader.augmentation={}",
-                                  "data.loader.views={global: {scale: [0.9, 1.0]}, local: {scale: [0.5, 1.0]}}",
-                                  "model.image.encoder.layers=2",
-                                  "model.image.encoder.leff={layers: 1}",
-                                  "model.image.encoder.regions={first_block: 1}",
-                                  "training.steps=6"};
-  all.insert(all.end(), overrides.begin(), overrides.end());
-  return tiny_config(run, all, "pyramidclip");
+  const std::vector<std::string> all = {"data.train={name: webdataset, path: '" + shards + "'}",
+                                        "data.loader.shuffle=false",
+                                        "data.loader.augmentation={}",
+                                        "data.loader.views={global: {scale: [0.9, 1.0]}, local: {scale: [0.5, 1.0]}}",
+                                        "model.image.encoder.layers=2",
+                                        "model.image.encoder.leff={layers: 1}",
+                                        "model.image.encoder.regions={first_block: 1}",
+                                        "training.steps=6"};
+  return tiny_config(run, with(all, overrides), "pyramidclip");
 }
 
 }  // namespace tessera

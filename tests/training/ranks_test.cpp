@@ -34,9 +34,8 @@ constexpr std::size_t kSteadyGradients = 4;
 /// Trains on batches of 8 samples over all ranks. Returns the state at the end of the run.
 Tensors train(const std::string& folder, const std::vector<std::string>& overrides, const std::string& resume,
               const ProcessGroup& group) {
-  std::vector<std::string> all{"data.loader.batch_size=" + std::to_string(8 / group.size())};
-  all.insert(all.end(), overrides.begin(), overrides.end());
-  Trainer trainer(tiny_config(folder, all), resume, group);
+  const std::string batch = concat("data.loader.batch_size=", 8 / group.size());
+  Trainer trainer(tiny_config(folder, with({batch}, overrides)), resume, group);
   const Outcome outcome = trainer.run();
   Tensors out{{"outcome", at::full({1}, static_cast<std::int64_t>(outcome), at::kLong)},
               {"signal", at::full({1}, trainer.stop_signal(), at::kLong)},
@@ -44,11 +43,6 @@ Tensors train(const std::string& folder, const std::vector<std::string>& overrid
               {"samples", at::full({1}, trainer.state().samples, at::kLong)}};
   for (const auto& [name, tensor] : end_of(trainer)) out["weight." + name] = tensor;
   return out;
-}
-
-std::vector<std::string> with(std::vector<std::string> overrides, const std::vector<std::string>& more) {
-  overrides.insert(overrides.end(), more.begin(), more.end());
-  return overrides;
 }
 
 void expect_equal_weights(const Tensors& a, const Tensors& b) {
@@ -418,9 +412,7 @@ class NprocTest : public RanksTest {
     std::ofstream(config_) << yaml;
   }
   std::vector<std::string> arguments(const std::string& run, const std::vector<std::string>& more) const {
-    std::vector<std::string> out{"--config", config_, "--set", "run.folder=" + run};
-    out.insert(out.end(), more.begin(), more.end());
-    return out;
+    return with({"--config", config_, "--set", "run.folder=" + run}, more);
   }
   std::string text() const { return io::read_file(output_); }
 

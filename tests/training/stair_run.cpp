@@ -26,9 +26,7 @@ std::string stair_yaml() {
 }
 
 Config stair_config(const std::string& run, const std::vector<std::string>& overrides) {
-  std::vector<std::string> all = stair_settings();
-  all.insert(all.end(), overrides.begin(), overrides.end());
-  return tiny_config(run, all, "stair");
+  return tiny_config(run, with(stair_settings(), overrides), "stair");
 }
 
 std::string stair_stages() {

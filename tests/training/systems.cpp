@@ -12,9 +12,7 @@
 namespace tessera {
 
 Config text_group_config(const std::string& run, const std::vector<std::string>& overrides) {
-  std::vector<std::string> all = overrides_of("{name: text_group, decoder: {context_length: 24}} with groups");
-  all.insert(all.end(), overrides.begin(), overrides.end());
-  return tiny_config(run, all);
+  return tiny_config(run, with(overrides_of("{name: text_group, decoder: {context_length: 24}} with groups"), overrides));
 }
 
 Config system_config(const std::string& kind, const std::string& folder, const std::string& run,
@@ -35,9 +33,7 @@ Config system_config(const std::string& kind, const std::string& folder, const s
     if (!std::filesystem::exists(shards)) write_shards_with_holes(shards, 48);
     return any_views_config(place, pattern, overrides);
   }
-  std::vector<std::string> all = {"objective=" + kind};
-  all.insert(all.end(), overrides.begin(), overrides.end());
-  return tiny_config(place, all);
+  return tiny_config(place, with({"objective=" + kind}, overrides));
 }
 
 Config frozen_config(const std::string& kind, const std::string& folder, const std::string& run,
@@ -52,15 +48,12 @@ Config frozen_config(const std::string& kind, const std::string& folder, const s
                {"data.loader.views={global: {count: 2, crop: evaluation, flip: 0}, local: {count: 2, crop: evaluation, "
                 "image_size: 16, color_jitter: {probability: 0}}}",
                 "model.image.encoder.drop_path=0"});
-  all.insert(all.end(), overrides.begin(), overrides.end());
-  return system_config(kind, folder, run, all);
+  return system_config(kind, folder, run, with(all, overrides));
 }
 
 Config cached_config(const std::string& kind, const std::string& folder, const std::string& run,
                      const std::vector<std::string>& overrides) {
-  std::vector<std::string> all = {"data.features={folder: " + folder + "/features}"};
-  all.insert(all.end(), overrides.begin(), overrides.end());
-  return frozen_config(kind, folder, run, all);
+  return frozen_config(kind, folder, run, with({"data.features={folder: " + folder + "/features}"}, overrides));
 }
 
 }  // namespace tessera

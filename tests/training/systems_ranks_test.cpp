@@ -214,9 +214,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(KilledSystem, ResumesBitForBit) {
   const auto config = [&](const std::string& run) {
-    std::vector<std::string> overrides = kSaveOften;
-    overrides.insert(overrides.end(), GetParam().overrides.begin(), GetParam().overrides.end());
-    return killed(system_config(GetParam().kind, folder_.path(), run, overrides));
+    return killed(system_config(GetParam().kind, folder_.path(), run, with(kSaveOften, GetParam().overrides)));
   };
   const Tensors unbroken = train_system(config("unbroken"), 1);
   ASSERT_NO_FATAL_FAILURE(expect_killed(5, [&] { Trainer(config("broken"), "none").run(); }));

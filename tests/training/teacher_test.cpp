@@ -76,9 +76,8 @@ TEST_F(TeacherTest, IsSavedAsAModelAndResumesBitForBit) {
 
 TEST_F(TeacherTest, DoesNotChangeInStepsWithoutAnUpdate) {
   const auto train = [&](const std::string& run, const std::vector<std::string>& overrides) {
-    std::vector<std::string> all{"training.ema={decay: 0.5}", "checkpoint={every_steps: 1, keep_last: 9}"};
-    all.insert(all.end(), overrides.begin(), overrides.end());
-    EXPECT_EQ(Trainer(config(folder_ / run, all), "none").run(), Outcome::finished);
+    const std::vector<std::string> all{"training.ema={decay: 0.5}", "checkpoint={every_steps: 1, keep_last: 9}"};
+    EXPECT_EQ(Trainer(config(folder_ / run, with(all, overrides)), "none").run(), Outcome::finished);
     const Checkpoint before = checkpoint(run, 2), after = checkpoint(run, 3);
     expect_equal(before.model.weights, after.model.weights);
     expect_equal(before.teacher, after.teacher);

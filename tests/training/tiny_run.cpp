@@ -178,13 +178,10 @@ const std::map<std::string, std::vector<std::string>>& named_settings() {
 }  // namespace
 
 std::vector<std::string> overrides_of(const std::string& test_case) {
-  const std::string with = " with ";
-  const std::size_t at = test_case.find(with);
-  std::vector<std::string> out{"objective=" + test_case.substr(0, at)};
-  if (at == std::string::npos) return out;
-  const std::vector<std::string>& settings = named_settings().at(test_case.substr(at + with.size()));
-  out.insert(out.end(), settings.begin(), settings.end());
-  return out;
+  const std::string mark = " with ";
+  const std::size_t at = test_case.find(mark);
+  const std::vector<std::string> out{"objective=" + test_case.substr(0, at)};
+  return at == std::string::npos ? out : with(out, named_settings().at(test_case.substr(at + mark.size())));
 }
 
 std::function<void(const StepContext&)>& step_observer() {

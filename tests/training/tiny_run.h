@@ -28,6 +28,12 @@ void register_test_modules();
 /// Returns the function that `test_observed` calls before each loss in this process. It may be empty.
 std::function<void(const StepContext&)>& step_observer();
 
+/// Returns `overrides`, followed by `more`.
+inline std::vector<std::string> with(std::vector<std::string> overrides, const std::vector<std::string>& more) {
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  return overrides;
+}
+
 /// Returns the YAML of a run on shapes that takes a few seconds; `objective` is a name.
 std::string tiny_yaml(const std::string& objective = "clip");
 
