@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-class DinoRun : public ::testing::Test {
+class DinoRun : public RunTest {
  protected:
   // Trains for `steps` updates. Returns copies of the weights and buffers.
   static Weights weights_after(std::int64_t steps, Config config) {
@@ -30,8 +30,6 @@ class DinoRun : public ::testing::Test {
     const std::string file = folder_ / (run + "/evaluation/" + step_folder_name(step) + ".json");
     return nlohmann::json::parse(io::read_file(file)).at("results");
   }
-
-  TemporaryFolder folder_;
 };
 
 TEST_F(DinoRun, UpdatesStudentTeacherAndCenterAndTheLastLayerOnceItIsUnfrozen) {

@@ -13,7 +13,7 @@ namespace {
 // The tiny run has 40 samples, which make five batches of eight.
 constexpr const char* kNoSteps = "training.steps=null";
 
-class Epochs : public ::testing::Test {
+class Epochs : public RunTest {
  protected:
   Epochs() { register_test_modules(); }
 
@@ -26,8 +26,6 @@ class Epochs : public ::testing::Test {
     io::write_file(folder_ / "own.yaml", "extends: base.yaml\ntraining: " + training + "\n");
     return folder_ / "own.yaml";
   }
-
-  TemporaryFolder folder_;
 };
 
 TEST_F(Epochs, StepsFollowFromDataBatchAndRanks) {
@@ -69,9 +67,7 @@ TEST_F(Epochs, ConfigurationWithEpochsReadsBackUnchanged) {
 }
 
 TEST_F(Epochs, SetTheLengthAndScheduleOfTheRun) {
-  const std::string run = folder_ / "run", other = folder_ / "other";
-  EXPECT_EQ(Trainer(tiny_config(run, {kNoSteps, "training.epochs=1.6"}), "none").run(), Outcome::finished);
-  EXPECT_EQ(Trainer(tiny_config(other, {"training.steps=8"}), "none").run(), Outcome::finished);
+  const std::string run = train("run", {kNoSteps, "training.epochs=1.6"}), other = train("other", {"training.steps=8"});
   expect_same_curve(run, other, 0);
   EXPECT_EQ(rows(run).back()["lr"], rows(other).back()["lr"]);
   const Config written = load_config(run + "/config.yaml");

@@ -103,8 +103,7 @@ TEST_F(MixtureTraining, AccumulationCountsBatchesOfEachSource) {
 }
 
 TEST_F(MixtureTraining, RejectsResumingWithAnotherMixture) {
-  const std::string run = folder_ / "run";
-  Trainer(tiny_config(run, {mixture_of("concat")}), "none").run();
+  const std::string run = train("run", {mixture_of("concat")});
   const std::string error = error_of([&] { Trainer(tiny_config(run, {mixture_of("sequential")}), "auto"); });
   EXPECT_TRUE(contains(error, "was trained with other settings: data.train.mode: concat there, sequential here"));
 }

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 using NonFinite = RunTest;
 
 TEST_F(NonFinite, StopsAndSavesTheStateBeforeTheBadStep) {
-  const std::string run = folder_ / "run", good = folder_ / "good";
+  const std::string run = folder_ / "run";
   Trainer trainer(tiny_config(run, {"objective.from=4", "training.ema={}"}, "test_not_finite"), "none");
   EXPECT_EQ(trainer.run(), Outcome::not_finite);
   EXPECT_EQ(trainer.state().step, 4);
@@ -40,7 +40,7 @@ TEST_F(NonFinite, StopsAndSavesTheStateBeforeTheBadStep) {
   EXPECT_EQ(incidents[0]["step"], 5);
   EXPECT_EQ(incidents[0]["samples"].size(), 8u);
 
-  Trainer(tiny_config(good, {"checkpoint.every_steps=4", "training.ema={}"}, "test_distance"), "none").run();
+  const std::string good = train("good", {"checkpoint.every_steps=4", "training.ema={}"}, "none", "test_distance");
   const Checkpoint met = load_checkpoint(run + "/non_finite/step_0000004"),
                    expected = checkpoint_of(good, 4);
   expect_equal(met.model.weights, expected.model.weights);
@@ -85,9 +85,7 @@ TEST_F(NonFinite, SkippedStepKeepsWeightsAndMomentsAndTheRunContinues) {
                   "none");
   EXPECT_EQ(trainer.run(), Outcome::finished);
   EXPECT_EQ(trainer.state().skipped, 1);
-  const Checkpoint before = checkpoint_of(run, 2),
-                   after = checkpoint_of(run, 3),
-                   end = checkpoint_of(run);
+  const Checkpoint before = checkpoint_of(run, 2), after = checkpoint_of(run, 3), end = checkpoint_of(run);
   expect_equal(before.model.weights, after.model.weights);
   expect_equal(before.optimizer, after.optimizer);
   EXPECT_EQ(after.state.step, 3);
@@ -131,11 +129,9 @@ TEST_F(NonFinite, SkippingDoesNotDependOnHowOftenLossesAreReadBack) {
 
 TEST_F(NonFinite, RunWithASkippedStepResumesBitForBit) {
   const std::vector<std::string> settings{"objective={from: 2, until: 3}", "training.non_finite=skip"};
-  const std::string whole = folder_ / "whole", broken = folder_ / "broken";
-  Trainer(tiny_config(whole, settings, "test_not_finite"), "none").run();
-  Trainer(tiny_config(broken, settings, "test_not_finite"), whole + "/checkpoints/step_0000003").run();
+  const std::string whole = train("whole", settings, "none", "test_not_finite");
   const Checkpoint a = checkpoint_of(whole),
-                   b = checkpoint_of(broken);
+                   b = checkpoint_of(train("broken", settings, whole + "/checkpoints/step_0000003", "test_not_finite"));
   expect_equal(a.model.weights, b.model.weights);
   EXPECT_EQ(b.state.skipped, 1);
 }
@@ -150,16 +146,12 @@ TEST_F(NonFinite, TenSkippedStepsInARowStopTheRun) {
 }
 
 TEST_F(NonFinite, Fp16TrainsWithALossScaleThatResumes) {
-  const std::string run = folder_ / "run", plain = folder_ / "plain";
-  EXPECT_EQ(Trainer(tiny_config(run, {"training.precision=fp16"}), "none").run(), Outcome::finished);
-  EXPECT_EQ(Trainer(tiny_config(plain), "none").run(), Outcome::finished);
+  const std::string run = train("run", {"training.precision=fp16"}), plain = train("plain");
   const Checkpoint end = checkpoint_of(run);
   EXPECT_EQ(end.state.loss_scale.scale * std::pow(2.0, 6 - end.optimizer.at("step").item<double>()), 65536);
   const auto a = json_lines(run + "/metrics.jsonl"), b = json_lines(plain + "/metrics.jsonl");
   EXPECT_NEAR(a[0]["loss"].get<double>(), b[0]["loss"].get<double>(), 5e-3);
-  const std::string again = folder_ / "again";
-  EXPECT_EQ(Trainer(tiny_config(again, {"training.precision=fp16"}), run + "/checkpoints/step_0000003").run(),
-            Outcome::finished);
+  const std::string again = train("again", {"training.precision=fp16"}, run + "/checkpoints/step_0000003");
   expect_equal(checkpoint_of(again).model.weights, end.model.weights);
 }
 

@@ -12,10 +12,7 @@
 namespace tessera {
 namespace {
 
-class PyramidTraining : public ::testing::Test {
- protected:
-  TemporaryFolder folder_;
-};
+using PyramidTraining = RunTest;
 
 TEST_F(PyramidTraining, MicroBatchesAndTilesMatchTheWholeBatch) {
   const std::string shards = write_pyramid_shards(folder_ / "shards");

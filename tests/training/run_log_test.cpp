@@ -208,8 +208,7 @@ TEST_F(RunPageTest, ShowsReadingsAtStepsSpreadOverTheRun) {
 using RunLogTest = RunTest;
 
 TEST_F(RunLogTest, RowsHoldSpeedMemoryAndGradientNormsPerTower) {
-  const std::string run = folder_ / "run";
-  EXPECT_EQ(Trainer(tiny_config(run, {"log.peak_tflops=0.5", "training.steps=3"}), "none").run(), Outcome::finished);
+  const std::string run = train("run", {"log.peak_tflops=0.5", "training.steps=3"});
   const auto rows = tessera::rows(run);
   ASSERT_EQ(rows.size(), 3u);
   for (const auto& row : rows) {
@@ -240,8 +239,7 @@ TEST_F(RunLogTest, RecordsTheVersion) {
 }
 
 TEST_F(RunLogTest, FrozenTowerHasNoGradientNorm) {
-  Trainer(tiny_config(folder_ / "run", {"parameters.frozen=[image]", "training.steps=2"}), "none").run();
-  const auto norms = rows(folder_ / "run").at(0)["grad_norms"];
+  const auto norms = rows(train("run", {"parameters.frozen=[image]", "training.steps=2"})).at(0)["grad_norms"];
   EXPECT_FALSE(norms.contains("image"));
   EXPECT_TRUE(norms.contains("text"));
 }
@@ -250,8 +248,7 @@ TEST_F(RunLogTest, FrozenTowerHasNoGradientNorm) {
 TEST_F(RunLogTest, ModelFlopsExcludeRecomputation) {
   const auto flops_per_sample = [&](const std::string& name, std::vector<std::string> overrides) {
     overrides.insert(overrides.end(), {"log.peak_tflops=1", "training.steps=2"});
-    Trainer(tiny_config(folder_ / name, overrides), "none").run();
-    const auto row = rows(folder_ / name).at(0);
+    const auto row = rows(train(name, overrides)).at(0);
     return 1e12 * row["tflops"].get<double>() / row["samples_per_second"].get<double>();
   };
   const double plain = flops_per_sample("plain", {});

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-class StagesTest : public ::testing::Test {
+class StagesTest : public RunTest {
  protected:
   StagesTest() { register_test_modules(); }
 
@@ -22,8 +22,6 @@ class StagesTest : public ::testing::Test {
     return path;
   }
   Weights weights(const std::string& run, std::int64_t step) const { return checkpoint_of(folder_ / run, step).model.weights; }
-
-  TemporaryFolder folder_;
 };
 
 constexpr const char* kTwo = R"(  - {name: images, parameters: {frozen: [text]}, training: {steps: 3}}

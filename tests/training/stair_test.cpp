@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-class StairTraining : public ::testing::Test {
+class StairTraining : public RunTest {
  protected:
   // Builds the run of a stage and loads the stage's final weights.
   static TrainingRun run_of(const Config& config) {
@@ -22,8 +22,6 @@ class StairTraining : public ::testing::Test {
     run.model->eval();
     return encode_batch(run, batch, "float32");
   }
-
-  TemporaryFolder folder_;
 };
 
 TEST_F(StairTraining, SpecialTokensAreNeverActive) {

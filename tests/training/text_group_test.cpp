@@ -11,15 +11,13 @@
 namespace tessera {
 namespace {
 
-class TextGroupTraining : public ::testing::Test {
+class TextGroupTraining : public RunTest {
  protected:
   static Weights trained(const Config& config, const std::string& resume = "none") {
     Trainer trainer(config, resume);
     trainer.run();
     return end_of(trainer);
   }
-
-  TemporaryFolder folder_;
 };
 
 TEST_F(TextGroupTraining, FrozenImageEncoderStaysAndItsHeadLearns) {

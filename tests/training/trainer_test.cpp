@@ -100,8 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Objectives, TrainerTest,
 using Training = TrainerTest;
 
 TEST_F(Training, SignalFinishesTheStepAndSavesForResume) {
-  const std::string whole = folder_ / "whole", broken = folder_ / "broken";
-  Trainer(tiny_config(whole, {}, "test_observed"), "none").run();
+  const std::string whole = train("whole", {}, "none", "test_observed"), broken = folder_ / "broken";
   const Config config = tiny_config(broken, {"checkpoint.every_steps=0"}, "test_observed");
   {
     Trainer trainer(config, "auto");
@@ -132,11 +131,11 @@ TEST_F(Training, ObjectiveSeesTheEpochOfItsBatch) {
     EXPECT_EQ(context.total_steps, 11);
   });
   const std::vector<std::string> settings{"training.steps=11", "checkpoint={every_steps: 5, keep_last: 9}"};
-  Trainer(tiny_config(folder_ / "whole", settings, "test_observed"), "none").run();
+  train("whole", settings, "none", "test_observed");
   EXPECT_EQ(steps, (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
   EXPECT_EQ(epochs, (std::vector<std::int64_t>{0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2}));
   epochs.clear();
-  Trainer(tiny_config(folder_ / "broken", settings, "test_observed"), folder_ / "whole/checkpoints/step_0000005").run();
+  train("broken", settings, folder_ / "whole/checkpoints/step_0000005", "test_observed");
   EXPECT_EQ(epochs, (std::vector<std::int64_t>{1, 1, 1, 1, 1, 2})) << "also after a resume";
 }
 
@@ -147,7 +146,7 @@ TEST_F(Training, UpdateRatesMatchALoopByHand) {
       "schedule={schedule: linear, warmup_steps: 2, weight_decay_end: 0.1}", "training.clip_norm=0.5",
       "training.clip_mode=per_tensor",
       "parameters={groups: [{match: [visual.*], frozen_steps: 3}, {match: [text_projection], lr_scale: 0.5}]}"};
-  Trainer(tiny_config(folder_ / "run", settings, "test_distance"), "none").run();
+  train("run", settings, "none", "test_distance");
 
   TrainingRun run = build_training_run(tiny_config(folder_ / "hand", settings, "test_distance"));
   std::int64_t clipped = 0, kept = 0;
@@ -191,8 +190,7 @@ TEST_F(Training, ClippingEachTensorNeedsANorm) {
 }
 
 TEST_F(Training, ResumeDropsRowsAfterTheCheckpoint) {
-  const std::string run = folder_ / "run";
-  Trainer(tiny_config(run), "none").run();
+  const std::string run = train("run");
   fs::remove_all(run + "/checkpoints/step_0000006");
   EXPECT_EQ(rows(run).size(), 6u);
   const Trainer resumed(tiny_config(run), "auto");
@@ -201,8 +199,7 @@ TEST_F(Training, ResumeDropsRowsAfterTheCheckpoint) {
 }
 
 TEST_F(Training, TornNewestCheckpointFallsBackToTheOneBefore) {
-  const std::string run = folder_ / "run";
-  Trainer(tiny_config(run), "none").run();
+  const std::string run = train("run");
   const Weights end = weights_at(run);
   fs::resize_file(run + "/checkpoints/step_0000006/state.safetensors", 100);
   Trainer again(tiny_config(run), "auto");
@@ -212,8 +209,7 @@ TEST_F(Training, TornNewestCheckpointFallsBackToTheOneBefore) {
 }
 
 TEST_F(Training, RejectsResumingWithOtherSettings) {
-  const std::string run = folder_ / "run";
-  Trainer(tiny_config(run), "none").run();
+  const std::string run = train("run");
   EXPECT_EQ(
       error_of([&] {
         Trainer(tiny_config(run, {"optimizer.lr=0.5", "model.image.encoder.layers=2"}), "auto");
@@ -231,16 +227,10 @@ TEST_F(Training, RejectsResumingWithOtherSettings) {
 
 // Uses a large eps, because Adam would otherwise scale up the rounding noise in gradients that should be 0, such as those of key biases.
 TEST_F(Training, AccumulationMatchesOneLargeBatch) {
-  const std::string one = folder_ / "one", two = folder_ / "two";
-  Trainer(tiny_config(one, {"training.steps=2", "checkpoint.every_steps=0", "optimizer.eps=0.1"}, "test_distance"),
-          "none")
-      .run();
-  Trainer(tiny_config(two,
-                      {"training.steps=2", "checkpoint.every_steps=0", "optimizer.eps=0.1", "data.loader.batch_size=4",
-                       "training.accumulation=2"},
-                      "test_distance"),
-          "none")
-      .run();
+  const std::vector<std::string> settings{"training.steps=2", "checkpoint.every_steps=0", "optimizer.eps=0.1"};
+  const std::string one = train("one", settings, "none", "test_distance");
+  const std::string two =
+      train("two", with(settings, {"data.loader.batch_size=4", "training.accumulation=2"}), "none", "test_distance");
   const Weights a = weights_at(one, 2), b = weights_at(two, 2);
   for (const auto& [name, tensor] : a) EXPECT_TRUE(at::allclose(tensor, b.at(name), 1e-4, 1e-5)) << name;
   EXPECT_NEAR(rows(one)[0]["loss"].get<double>(), rows(two)[0]["loss"].get<double>(), 1e-4);
@@ -248,8 +238,7 @@ TEST_F(Training, AccumulationMatchesOneLargeBatch) {
 }
 
 TEST_F(Training, FullDiskKeepsTheOldCheckpointAndTheRun) {
-  const std::string run = folder_ / "run", whole = folder_ / "whole";
-  Trainer(tiny_config(whole), "none").run();
+  const std::string run = folder_ / "run", whole = train("whole");
   std::signal(SIGXFSZ, SIG_IGN);
   Trainer trainer(tiny_config(run), whole + "/checkpoints/step_0000003");
   rlimit before{};
@@ -267,22 +256,17 @@ TEST_F(Training, FullDiskKeepsTheOldCheckpointAndTheRun) {
 }
 
 TEST_F(Training, SavesByTheClock) {
-  const std::string run = folder_ / "run";
-  Trainer(tiny_config(run, {"checkpoint={every_steps: 0, every_minutes: 1.0e-9, keep_last: 9}"}), "none").run();
+  const std::string run = train("run", {"checkpoint={every_steps: 0, every_minutes: 1.0e-9, keep_last: 9}"});
   EXPECT_EQ(CheckpointFolder(run + "/checkpoints", 9).list().size(), 6u);
 }
 
 TEST_F(Training, BackgroundCheckpointsMatchThoseWrittenInPlace) {
-  const std::string a = folder_ / "a", b = folder_ / "b";
-  Trainer(tiny_config(a, {"checkpoint.background=true"}), "none").run();
-  Trainer(tiny_config(b, {"checkpoint.background=false"}), "none").run();
+  const std::string a = train("a", {"checkpoint.background=true"}), b = train("b", {"checkpoint.background=false"});
   for (const std::int64_t step : {3, 6}) expect_equal(weights_at(a, step), weights_at(b, step));
 }
 
 TEST_F(Training, Bf16AutocastTrainsWithFloat32Weights) {
-  const std::string run = folder_ / "run";
-  EXPECT_EQ(Trainer(tiny_config(run, {"training.precision=bf16"}, "sparc"), "none").run(), Outcome::finished);
-  for (const auto& [name, tensor] : weights_at(run))
+  for (const auto& [name, tensor] : weights_at(train("run", {"training.precision=bf16"}, "none", "sparc")))
     EXPECT_NE(tensor.scalar_type(), at::kBFloat16) << name;
 }
 

@@ -29,10 +29,7 @@ nlohmann::json evaluation_of(const std::string& run, const std::string& step) {
   return nlohmann::json::parse(io::read_file(run + "/evaluation/" + step + ".json"))["results"];
 }
 
-class ValidationLoss : public ::testing::TestWithParam<const char*> {
- protected:
-  TemporaryFolder folder_;
-};
+class ValidationLoss : public RunTest, public ::testing::WithParamInterface<const char*> {};
 
 TEST_F(ValidationLoss, IsTheMeanOverTheValidationData) {
   const Config config = tiny_config(folder_ / "run", {}, "test_distance");
@@ -95,9 +92,8 @@ INSTANTIATE_TEST_SUITE_P(Objectives, ValidationLoss,
                          test_name<const char*>);
 
 TEST_F(ValidationLoss, IsReportedByARunWithoutChangingItsTraining) {
-  const std::string with = folder_ / "with", without = folder_ / "without";
-  EXPECT_EQ(Trainer(tiny_config(with, {kTask, "evaluation.every_steps=2"}, "sparc"), "none").run(), Outcome::finished);
-  Trainer(tiny_config(without, {}, "sparc"), "none").run();
+  const std::string with = train("with", {kTask, "evaluation.every_steps=2"}, "none", "sparc"),
+                    without = train("without", {}, "none", "sparc");
   expect_same_curve(with, without, 0);
   double last = 0;
   for (const char* step : {"step_0000002", "step_0000004", "step_0000006"}) {
