@@ -11,6 +11,12 @@ DataFile Source::data_file(std::int64_t index) const {
   throw std::out_of_range(concat("data file ", index, " of ", data_file_count()));
 }
 
+std::int64_t IndexedSource::captionless() const {
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < size(); ++i) count += lacks_caption(i) ? 1 : 0;
+  return count;
+}
+
 std::string describe_counts(const std::map<std::string, std::int64_t>& counts) {
   std::string out;
   for (const auto& [reason, count] : counts) out += concat(out.empty() ? "" : ", ", count, " ", reason);

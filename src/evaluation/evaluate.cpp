@@ -29,11 +29,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Counts the parameters of the model and those of the objective in the file, without the objective's buffers (DINO's center).
+/// Returns whether a tensor of the file is a parameter of the objective. Its buffers are not: DINO's center, SuperCLIP's counts and
+/// the margin of region_contrast.
+bool is_objective_parameter(const std::string& name) {
+  if (name == "logit_scale" || name == "logit_bias") return true;
+  const std::string last = name.substr(name.rfind('.') + 1);
+  return name.starts_with("objective.") && last != "center" && last != "document_count" && last != "caption_count" && last != "margin";
+}
+
 ParameterCount parameters_of(const InferenceModel& loaded) {
   ParameterCount count = count_parameters(*loaded.model);
   for (const auto& [name, weights] : loaded.file.weights)
-    if (name == "logit_scale" || name == "logit_bias" || (name.starts_with("objective.") && !name.ends_with("center"))) count.objective += weights.numel();
+    if (is_objective_parameter(name)) count.objective += weights.numel();
   return count;
 }
 

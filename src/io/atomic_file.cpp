@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <unistd.h>
 
 #include <tessera/base/error.h>
@@ -80,10 +79,11 @@ std::string read_file(const std::string& path) {
   if (std::filesystem::is_directory(path, ignored)) user_error(path, ": is a folder, expected a file");
   std::ifstream in(path, std::ios::binary);
   if (!in) user_error(path, ": cannot read: ", std::strerror(errno));
-  std::ostringstream content;
-  content << in.rdbuf();
+  std::string content, block(1 << 16, '\0');
+  while (in.read(block.data(), std::ssize(block)) || in.gcount() > 0)
+    content.append(block, 0, static_cast<std::size_t>(in.gcount()));
   if (in.bad()) user_error(path, ": cannot read: ", std::strerror(errno));
-  return content.str();
+  return content;
 }
 
 }  // namespace tessera::io

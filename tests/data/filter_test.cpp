@@ -263,6 +263,22 @@ TEST_F(FilterTest, ReadsColumnsOfTablesAndMembersOfJsonLines) {
       11);
 }
 
+TEST_F(FilterTest, FiltersAndMixturesCountTheirSamplesWithoutACaption) {
+  std::string csv = "filepath,title,width\n";
+  for (int i = 0; i < 6; ++i) {
+    write(concat(i, ".png"), test::noise_png(i));
+    csv += concat(i, ".png,", i % 2 == 0 ? "" : "a caption", ",", i, "\n");
+  }
+  write("a.csv", csv);
+  const std::string table = "{name: csv, path: '" + path("a.csv") + "'";
+  EXPECT_EQ(make(table + "}")->captionless(), 3);
+  EXPECT_EQ(make(table + ", filter: 'width >= 3'}")->captionless(), 1);
+  EXPECT_EQ(make("{name: mixture, sources: [{source: {name: shapes, size: 10}, label: a}, {source: " + table +
+                 ", filter: 'width != 2'}}]}")
+                ->captionless(),
+            2);
+}
+
 TEST_F(FilterTest, ASourceWithoutAPathReportsTheKey) {
   for (const char* name : {"webdataset", "csv", "json_lines", "parquet"})
     for (const char* path_text : {"", ", path: ''", ", path: ['', '']"})

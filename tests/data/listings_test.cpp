@@ -8,6 +8,7 @@
 
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/support/error_of.h"
 #include <tessera/data/sources/cifar.h>
 #include <tessera/data/sources/coco_captions.h>
 #include <tessera/data/sources/csv.h>
@@ -375,6 +376,17 @@ TEST_F(Listings, Flickr30kEntitiesReadsPhrasesAndBoxes) {
   EXPECT_EQ(source->captions(1), Texts{"fine ."}) << "captions come from the other file, which is intact";
   EXPECT_EQ(source->captions(0), sample.captions);
   EXPECT_EQ(source->caption_count(0), 2);
+  EXPECT_EQ(source->captionless(), 0) << "the captions are read with the samples";
+  std::filesystem::remove(path("e/Annotations/11.xml"));
+  EXPECT_EQ(sample_error_of(*source, 1),
+            "bad_annotation: sample 11.jpg: " + path("e/Annotations/11.xml") + ": no such file");
+  std::filesystem::create_directory(path("e/Annotations/11.xml"));
+  EXPECT_EQ(sample_error_of(*source, 1),
+            "unreadable: sample 11.jpg: " + path("e/Annotations/11.xml") + ": is a folder, expected a file");
+  std::filesystem::remove(path("e/Annotations/11.xml"));
+  std::filesystem::create_symlink("/proc/self/mem", path("e/Annotations/11.xml"));  // reading it is an error of the device
+  EXPECT_TRUE(tessera::error_of([&] { source->get(1); }).starts_with(path("e/Annotations/11.xml") + ": cannot read: "))
+      << "a failing disk concerns all samples and is worth another try";
   settings.entities = path("f");
   EXPECT_NE(error_of([&] { make_flickr30k(settings); }).find("no such file or folder"), std::string::npos);
 }

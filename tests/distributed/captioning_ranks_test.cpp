@@ -26,20 +26,12 @@ Tensors captioning_rank(const ProcessGroup& group) {
   }
   for (const auto& item : objective->named_parameters()) out["gradient of " + item.key()] = item.value().grad().clone();
   out["gradient of the table"] = images.shared.token_embedding.grad().clone();
-  for (auto& [name, tensor] : out) group.all_reduce(tensor);
-  for (auto& [name, tensor] : out) tensor /= group.size();
+  average(out, group);
   return out;
 }
 
 TEST(CaptioningOverRanks, MatchesOneProcess) {
-  const Tensors alone = run_ranks(1, captioning_rank).at(0);
-  for (const int size : {2, 4}) {
-    const auto ranks = run_ranks(size, captioning_rank, "gloo");
-    ASSERT_EQ(ranks.size(), static_cast<std::size_t>(size));
-    for (const Tensors& rank : ranks)
-      for (const auto& [name, expected] : alone)
-        EXPECT_TRUE(at::allclose(rank.at(name), expected, 1e-9, 1e-11)) << name << " of " << size << " ranks";
-  }
+  expect_same_as_one_rank({2, 4}, captioning_rank);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include <tessera/base/error.h>
+#include "tests/support/error_of.h"
 
 namespace tessera {
 namespace {
@@ -77,14 +77,9 @@ TEST(Gpus, RejectsTheSecondRankOnAGpu) {
   environment.rank = environment.local_rank = 1;
   claim_gpu(*store, "host/0:2:0", environment);
   environment.rank = environment.local_rank = 2;
-  try {
-    claim_gpu(*store, "host/0:2:0", environment);
-    FAIL() << "two ranks on one GPU";
-  } catch (const UserError& error) {
-    EXPECT_STREQ(error.what(),
-                 "rank 2 (local rank 2) has the same GPU as another rank: start at most one process per GPU, or set "
-                 "training.device to cpu");
-  }
+  EXPECT_EQ(error_of([&] { claim_gpu(*store, "host/0:2:0", environment); }),
+            "rank 2 (local rank 2) has the same GPU as another rank: start at most one process per GPU, or set "
+            "training.device to cpu");
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ class Ranks : public testing::TestWithParam<GroupCase> {
     if (GetParam().backend == "nccl" && !at::hasCUDA()) GTEST_SKIP() << "no GPU";
   }
 
-  /// Returns the results by rank, on the CPU. If a rank fails, the test fails and the result is empty.
+  /// Returns the results by rank, on the CPU. Throws if a rank fails.
   static std::vector<Tensors> run(const Body& body) {
     const auto& [size, backend] = GetParam();
     if (backend != "nccl")

@@ -13,7 +13,7 @@ INSTANTIATE_TEST_SUITE_P(Over, Ranks,
 
 TEST(ProcessGroup, OneRankIsAloneUnlessABackendIsSet) {
   for (const std::string named : {"auto", "gloo"}) {
-    const auto results = run_ranks(
+    run_ranks(
         1,
         [&](const ProcessGroup& group) -> Tensors {
           EXPECT_EQ(group.alone(), named == "auto");
@@ -22,7 +22,6 @@ TEST(ProcessGroup, OneRankIsAloneUnlessABackendIsSet) {
           return {};
         },
         named);
-    EXPECT_EQ(results.size(), 1U);
   }
 }
 

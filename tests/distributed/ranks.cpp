@@ -3,12 +3,15 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
+#include <stdexcept>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <tessera/base/error.h>
 #include <tessera/distributed/spawn.h>
 #include <tessera/io/safetensors.h>
 
@@ -56,12 +59,37 @@ std::vector<Tensors> run_ranks(int count, const std::function<Tensors(const Proc
     ::waitpid(child, &status, 0);
     good = good && WIFEXITED(status) && WEXITSTATUS(status) == 0;
   }
-  EXPECT_TRUE(good) << "a rank failed (see its message above)";
   std::vector<Tensors> results;
   if (good)
     for (int rank = 0; rank < count; ++rank) results.push_back(io::load_safetensors(file(rank)).tensors);
   std::filesystem::remove_all(folder);
+  if (!good) throw std::runtime_error("a rank failed (see its message above)");
   return results;
+}
+
+at::Tensor part_of(const at::Tensor& rows, const ProcessGroup& group) {
+  const std::int64_t own = rows.size(0) / group.size();
+  return rows.narrow(0, group.rank() * own, own);
+}
+
+void average(Tensors& tensors, const ProcessGroup& group) {
+  for (auto& [name, tensor] : tensors) {
+    group.all_reduce(tensor);
+    tensor /= group.size();
+  }
+}
+
+void expect_close(const Tensors& got, const Tensors& expected) {
+  for (const auto& [name, tensor] : expected) EXPECT_TRUE(at::allclose(got.at(name), tensor, 1e-9, 1e-11)) << name;
+}
+
+void expect_same_as_one_rank(const std::vector<int>& sizes, const std::function<Tensors(const ProcessGroup&)>& body,
+                             const std::function<void(const Tensors&, const Tensors&)>& compare) {
+  const Tensors alone = run_ranks(1, body)[0];
+  for (const int size : sizes) {
+    SCOPED_TRACE(concat(size, " ranks"));
+    for (const Tensors& rank : run_ranks(size, body, "gloo")) compare(rank, alone);
+  }
 }
 
 }  // namespace tessera

@@ -4,9 +4,9 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "tests/evaluation/color_embedder.h"
+#include "tests/evaluation/task_case.h"
 #include <tessera/data/loading/loader.h>
 #include <tessera/evaluation/embedder_view.h>
-#include <tessera/evaluation/task.h>
 #include <tessera/objectives/captioning.h>
 
 namespace tessera {
@@ -150,12 +150,7 @@ class CaptionTasks : public ::testing::Test {
     return out;
   }
   TaskResult run(const std::string& yaml) const {
-    return run_task(config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "task.yaml"), "", {}), embedder, context);
-  }
-  static double metric(const TaskResult& result, const std::string& name) {
-    for (const auto& [each, value] : result.metrics)
-      if (each == name) return value;
-    return std::nan("");
+    return run_task(task_of(yaml), embedder, context);
   }
 
   QuarterEmbedder embedder;
@@ -179,8 +174,7 @@ TEST_F(CaptionTasks, AreRightOnceTheDecoderHasMemorizedTheImages) {
   ASSERT_EQ(captions.pictures.captions.size(), 2u);
   EXPECT_EQ(captions.pictures.captions[0].written, "a red box up here");
   EXPECT_EQ(captions.pictures.captions[0].truth.size(), 2u);
-  for (const report::Outcomes& outcomes : captions.outcomes)
-    EXPECT_NEAR(report::value_of(outcomes), metric(captions, outcomes.metric), 1e-12) << outcomes.metric;
+  expect_outcomes_give_metrics(captions);
 
   // Coordinates are written as one of 8 bins and read back as the bin's center. The sides 0 and 1/2 become bins 0 and 4, read back as
   // 1/16 and 9/16. The side 1 becomes the last bin, 7.
@@ -195,14 +189,7 @@ TEST_F(CaptionTasks, AreRightOnceTheDecoderHasMemorizedTheImages) {
 }
 
 TEST_F(CaptionTasks, RejectADecoderThatWasNotTrainedForThem) {
-  const auto message = [&](const std::string& yaml) {
-    try {
-      run(yaml);
-    } catch (const UserError& error) {
-      return std::string(error.what());
-    }
-    return std::string("no error");
-  };
+  const auto message = [&](const std::string& yaml) { return error_of([&] { run(yaml); }); };
   const auto set = [&](const std::string& name, const std::string& yaml) {
     context.loss = std::make_shared<KeptObjective>(
         objectives().make({name, config::parse_yaml(yaml, "test")}, "objective", {.image_width = 7, .vocab_size = 11}));

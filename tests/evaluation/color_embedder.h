@@ -1,5 +1,5 @@
 #pragma once
-// An embedder with known similarities, for tests that need no model.
+// Embedders with known similarities, for tests that need no model.
 
 #include <string>
 #include <vector>
@@ -11,13 +11,26 @@
 
 namespace tessera::test {
 
+/// The base class of embedders without a model.
+class FixedEmbedder : public Embedder {
+ public:
+  Preprocessing prepared;
+
+  explicit FixedEmbedder(config::Size image_size, config::Size grid = 1) : grid_(grid) { prepared.image_size = image_size; }
+  const Preprocessing& preprocessing() const override { return prepared; }
+  config::Size grid() const override { return grid_; }
+  bool takes_texts() const override { return true; }
+
+ private:
+  config::Size grid_;
+};
+
 /// Embeds an image as its mean color and a text as the sum of the colors that it names.
-class ColorEmbedder final : public Embedder {
+class ColorEmbedder final : public FixedEmbedder {
  public:
   bool sparse = false;
 
-  const Preprocessing& preprocessing() const override { return preprocessing_; }
-  config::Size grid() const override { return {1, 1}; }
+  ColorEmbedder() : FixedEmbedder(8) {}
   using Embedder::images;
   TowerFeatures images(const TowerInput& pictures, const ViewNeeds& /*needs*/) const override {
     const at::Tensor& pixels = pictures.pixels;
@@ -25,7 +38,6 @@ class ColorEmbedder final : public Embedder {
     out.global = pixels.to(at::kDouble).mean({2, 3});
     return out;
   }
-  bool takes_texts() const override { return true; }
   TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& /*needs*/) const override {
     TowerFeatures out;
     out.global = at::zeros({std::ssize(texts), 3}, at::kDouble);
@@ -40,7 +52,7 @@ class ColorEmbedder final : public Embedder {
   at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override {
     const auto unit = [](const at::Tensor& rows) {
       const at::Tensor dense = rows.is_sparse() ? rows.to_dense() : rows;
-      return dense / dense.norm(2, {1}, true).clamp_min(1e-12);
+      return dense.to(at::kDouble) / dense.to(at::kDouble).norm(2, {1}, true).clamp_min(1e-12);
     };
     return unit(images.global).matmul(unit(texts.global).t());
   }
@@ -50,13 +62,6 @@ class ColorEmbedder final : public Embedder {
     out.global = features.global.to_sparse();
     return out;
   }
-
- private:
-  Preprocessing preprocessing_ = [] {
-    Preprocessing out;
-    out.image_size = {8, 8};
-    return out;
-  }();
 };
 
 }  // namespace tessera::test

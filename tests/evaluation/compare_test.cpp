@@ -11,12 +11,12 @@ class EvaluateCompare : public Evaluate {
  protected:
   EvaluateCompare() {
     for (const char* name : {"a", "b"}) {
-      options.compare.push_back((folder_ / name / "model.safetensors").string());
+      options.compare.push_back(path(name) + "/model.safetensors");
       fs::create_directories(folder_ / name);
       save(options.compare.back(), *name);
     }
     options.checkpoint.clear();
-    options.out = (folder_ / "page.html").string();
+    options.out = path("page.html");
     options.overwrite = false;
   }
   void save(const std::string& path, int seed) {
@@ -25,7 +25,7 @@ class EvaluateCompare : public Evaluate {
     save_model_file(path, file);
   }
   nlohmann::json results_of(const std::string& name, const std::string& folder = "evaluation") const {
-    return nlohmann::json::parse(io::read_file((folder_ / name / folder / "results.json").string()));
+    return nlohmann::json::parse(io::read_file(path(name + "/" + folder + "/results.json")));
   }
   bool exists(const std::string& path) const { return fs::exists(folder_ / path); }
 };
@@ -41,17 +41,17 @@ TEST_F(EvaluateCompare, MeasuresEachModelAndWritesOnePage) {
               results_of(i == 0 ? "a" : "b").at("tasks").at(0).at("metrics").at("mean_per_class"));
   EXPECT_EQ(scores.at(0).at("differences").size(), 1u) << "the models were measured on the same samples";
   const std::string html = io::read_file(options.out);
-  EXPECT_NE(html.find("Comparison of 2 runs"), std::string::npos);
+  EXPECT_TRUE(contains(html, "Comparison of 2 runs"));
   for (const char* outside : {"http:", "https:", "<script", "<link", "url("})
-    EXPECT_EQ(html.find(outside), std::string::npos) << outside;
+    EXPECT_FALSE(contains(html, outside));
 }
 
 TEST_F(EvaluateCompare, ReusesResultsOfTheSameSettings) {
   options.task = "zero_shot";
   run();
-  io::write_file((folder_ / "a/evaluation/report.html").string(), "untouched");
+  io::write_file(path("a/evaluation/report.html"), "untouched");
   run();
-  EXPECT_EQ(io::read_file((folder_ / "a/evaluation/report.html").string()), "untouched");
+  EXPECT_EQ(io::read_file(path("a/evaluation/report.html")), "untouched");
   EXPECT_FALSE(exists("a/evaluation-2"));
   options.overrides = {"topk=[1]"};
   run();
@@ -62,7 +62,7 @@ TEST_F(EvaluateCompare, ReusesResultsOfTheSameSettings) {
   EXPECT_TRUE(exists("b/evaluation-3")) << "other weights are measured";
   options.overwrite = true;
   run();
-  EXPECT_NE(io::read_file((folder_ / "a/evaluation/report.html").string()), "untouched");
+  EXPECT_NE(io::read_file(path("a/evaluation/report.html")), "untouched");
 }
 
 TEST_F(EvaluateCompare, ReportsMistakesInOneLine) {
@@ -76,7 +76,7 @@ TEST_F(EvaluateCompare, ReportsMistakesInOneLine) {
   options.compare[1] = b;
   file.extra["config"] = "data: {validation: {name: shapes, split: validation, size: 8}}\n";
   save(b, 1);
-  EXPECT_NE(error().find("the validation data of " + b), std::string::npos) << error();
+  EXPECT_TRUE(contains(error(), "the validation data of " + b));
   EXPECT_TRUE(error().ends_with("give --data for all")) << error();
   options.task = "";
   file.extra["config"] = "evaluation: {tasks: [retrieval]}\n";

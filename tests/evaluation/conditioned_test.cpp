@@ -9,23 +9,11 @@
 #include <tessera/evaluation/metrics/retrieval.h>
 #include <tessera/evaluation/metrics/segmentation.h>
 #include <tessera/evaluation/metrics/zero_shot.h>
-#include <tessera/evaluation/task.h>
 
 namespace tessera {
 namespace {
 
 constexpr const char* kShapes = "{name: shapes, split: test, size: 10, label: color}";
-
-config::ModuleSettings task_of(const std::string& yaml) {
-  return config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "task.yaml"), "", {});
-}
-
-double metric(const TaskResult& result, const std::string& name) {
-  for (const auto& [own, value] : result.metrics)
-    if (own == name) return value;
-  ADD_FAILURE() << name;
-  return NAN;
-}
 
 /// A small model whose file contains the pool of its objective.
 class Conditioned : public Evaluate {
@@ -67,18 +55,8 @@ class Conditioned : public Evaluate {
   }
   TaskResult run_one(const std::string& yaml) const { return run_task(task_of(yaml), *whole, context); }
   std::string refusal(const std::string& yaml) const {
-    std::string checked = "no error", measured = "no error";
-    try {
-      check_task(task_of(yaml), *whole, context);
-    } catch (const UserError& error) {
-      checked = error.what();
-    }
-    try {
-      run_one(yaml);
-    } catch (const UserError& error) {
-      measured = error.what();
-    }
-    EXPECT_EQ(checked, measured);
+    const std::string measured = error_of([&] { run_one(yaml); });
+    EXPECT_EQ(error_of([&] { check_task(task_of(yaml), *whole, context); }), measured);
     return measured;
   }
 
@@ -337,12 +315,12 @@ TEST_F(Conditioned, OptionsUseThePool) {
   nlohmann::json items;
   for (std::size_t i = 0; i < all.samples.size(); ++i) {
     const std::string name = concat("picture", i, ".png");
-    io::write_file((folder_ / name).string(), encode_png(all.samples[i].image));
+    io::write_file(path(name), encode_png(all.samples[i].image));
     items.push_back({{"image", name}, {"options", options}});
   }
-  io::write_file((folder_ / "options.json").string(), items.dump());
+  io::write_file(path("options.json"), items.dump());
   const auto accuracy = [&](const char* similarity) {
-    return metric(run_one(concat("{name: options, layout: options, annotations: ", (folder_ / "options.json").string(),
+    return metric(run_one(concat("{name: options, layout: options, annotations: ", path("options.json"),
                                  ", images: ", folder_.string(), ", similarity: ", similarity, "}")),
                   "accuracy");
   };
@@ -365,9 +343,8 @@ TEST_F(Conditioned, RejectsAModelWithoutAPoolAndNamesTheWayOut) {
   for (const char* yaml :
        {"{name: zero_shot, similarity: conditioned}", "{name: hard_negatives, similarity: conditioned}",
         "{name: segmentation, patches: attention}"})
-    EXPECT_NE(refusal(yaml).find("there is no text-conditioned pool"), std::string::npos) << yaml;
-  EXPECT_NE(refusal("{name: segmentation, patches: attention}").find("segmentation.patches: cosine"),
-            std::string::npos);
+    EXPECT_TRUE(contains(refusal(yaml), "there is no text-conditioned pool")) << yaml;
+  EXPECT_TRUE(contains(refusal("{name: segmentation, patches: attention}"), "segmentation.patches: cosine"));
 }
 
 TEST_F(Conditioned, RejectsChosenSlots) {
@@ -383,29 +360,15 @@ TEST_F(Conditioned, RejectsAPoolOfAnotherWidth) {
   drop_pool();
   add_pool("objective.pool.", 4, 16);
   load();
-  try {
-    run_one("{name: retrieval, similarity: conditioned}");
-    ADD_FAILURE();
-  } catch (const UserError& error) {
-    EXPECT_STREQ(error.what(),
-                 "retrieval.similarity: the text-conditioned pool takes embeddings of width 16, but this model's are "
-                 "24 and its image "
-                 "tokens 24 wide: take a projection that maps both into one space (linear), as the objective was "
-                 "trained with");
-  }
+  EXPECT_EQ(error_of([&] { run_one("{name: retrieval, similarity: conditioned}"); }),
+            "retrieval.similarity: the text-conditioned pool takes embeddings of width 16, but this model's are 24 and its image "
+            "tokens 24 wide: take a projection that maps both into one space (linear), as the objective was trained with");
 }
 
 TEST_F(Conditioned, RejectsContradictorySettings) {
-  const auto problem = [&](const std::string& yaml) {
-    try {
-      resolve_tasks({task_of(yaml)}, "tasks");
-    } catch (const UserError& error) {
-      return std::string(error.what());
-    }
-    return std::string("no error");
-  };
   const auto expect = [&](const std::string& yaml, const std::string& part) {
-    EXPECT_NE(problem(yaml).find(part), std::string::npos) << problem(yaml);
+    const std::string problem = error_of([&] { resolve_tasks({task_of(yaml)}, "tasks"); });
+    EXPECT_TRUE(contains(problem, part));
   };
   expect("{name: retrieval, similarity: conditioned, text_encoder_free: true}",
          "similarity: is conditioned, which needs the text");
@@ -439,15 +402,10 @@ TEST_F(Conditioned, PoolOfAFileWithoutConfigurationHasTheDefaults) {
 
 TEST_F(Conditioned, ErrorForIncompletePoolWeightsNamesTheFile) {
   file.weights.erase("objective.pool.attn.out_proj.bias");
-  try {
-    load();
-    ADD_FAILURE();
-  } catch (const UserError& error) {
-    EXPECT_EQ(std::string(error.what()),
-              options.checkpoint +
-                  ": the weights objective.pool.* do not make a text-conditioned pool: attn.out_proj.bias is "
-                  "missing; take the checkpoint as trainer or tessera-convert wrote it");
-  }
+  EXPECT_EQ(error_of([&] { load(); }),
+            options.checkpoint +
+                ": the weights objective.pool.* do not make a text-conditioned pool: attn.out_proj.bias is "
+                "missing; take the checkpoint as trainer or tessera-convert wrote it");
 }
 
 TEST_F(Conditioned, EvaluateLoadsThePoolFromTheCheckpoint) {
@@ -458,13 +416,13 @@ TEST_F(Conditioned, EvaluateLoadsThePoolFromTheCheckpoint) {
   const nlohmann::json task = results().at("tasks").at(0);
   EXPECT_EQ(task.at("settings").at("similarity"), "topk");
   EXPECT_EQ(task.at("settings").at("candidates"), 4);
-  EXPECT_NE(task.at("data").get<std::string>().find("(conditioned, 4 candidates)"), std::string::npos);
+  EXPECT_TRUE(contains(task.at("data").get<std::string>(), "(conditioned, 4 candidates)"));
   const std::string page = io::read_file(options.out + "/report.html");
-  EXPECT_NE(page.find("(conditioned, 4 candidates)"), std::string::npos);
-  EXPECT_NE(page.find("The 4 texts nearest to an image's embedding"), std::string::npos);
+  EXPECT_TRUE(contains(page, "(conditioned, 4 candidates)"));
+  EXPECT_TRUE(contains(page, "The 4 texts nearest to an image's embedding"));
   drop_pool();
   save_model_file(options.checkpoint, file);
-  EXPECT_NE(error().find("there is no text-conditioned pool"), std::string::npos) << error();
+  EXPECT_TRUE(contains(error(), "there is no text-conditioned pool"));
 }
 
 }  // namespace

@@ -3,13 +3,13 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <unistd.h>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/evaluation/task_case.h"
 #include "tests/support/shards.h"
 #include <tessera/base/text.h>
 #include <tessera/evaluation/evaluate.h>
@@ -21,13 +21,11 @@ namespace tessera {
 namespace fs = std::filesystem;
 
 /// A fixture with a tiny model of random weights, saved as a run saves it.
-class Evaluate : public ::testing::Test {
+class Evaluate : public FolderTest {
  protected:
-  Evaluate() : folder_(fs::temp_directory_path() / concat("tessera_evaluate_", ::getpid())) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-    options.checkpoint = (folder_ / "model.safetensors").string();
-    options.out = (folder_ / "out").string();
+  Evaluate() {
+    options.checkpoint = path("model.safetensors");
+    options.out = path("out");
     options.device = "cpu";
     options.overwrite = true;
     file.tokenizer.name = "wordpiece";
@@ -37,7 +35,6 @@ class Evaluate : public ::testing::Test {
     file.extra["config"] = "objective: {name: sparc}\ndata: {validation: {name: shapes, split: validation, size: 9}}\n";
     save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}");
   }
-  ~Evaluate() override { fs::remove_all(folder_); }
 
   void save_model(const std::string& image, const std::string& text = kTextTower) {
     file.model = config::read<ModelSettings>(
@@ -48,19 +45,15 @@ class Evaluate : public ::testing::Test {
   }
   /// Writes images of `shapes` to a tar and to a compressed copy of it, which can only be read as a stream. Returns both paths.
   std::pair<std::string, std::string> shards(const std::string& name, int size) {
-    const auto source = sources().make(
-        config::Value<config::ModuleSettings>::read(
-            config::parse_yaml(concat("{name: shapes, split: test, size: ", size, "}"), "source.yaml"), "", {}),
-        "source");
-    const std::string tar = write_shards(*source, {.folder = (folder_ / name).string()}).front();
+    const auto source = sources().make(task_of(concat("{name: shapes, split: test, size: ", size, "}")), "source");
+    const std::string tar = write_shards(*source, {.folder = path(name)}).front();
     EXPECT_EQ(std::system(("gzip -k " + tar).c_str()), 0);
     return {tar, tar + ".gz"};
   }
   /// Reads results.json.
   nlohmann::json results() const { return nlohmann::json::parse(io::read_file(options.out + "/results.json")); }
   void write_suite(const std::string& text) {
-    options.suite = (folder_ / "suite.yaml").string();
-    std::ofstream(options.suite) << text;
+    options.suite = write("suite.yaml", text);
   }
   int run() {
     ::testing::internal::CaptureStdout();
@@ -74,18 +67,12 @@ class Evaluate : public ::testing::Test {
     }
   }
   std::string error() {
-    try {
-      run();
-    } catch (const UserError& problem) {
-      return problem.what();
-    }
-    return "no error";
+    return error_of([&] { run(); });
   }
 
   static constexpr const char* kTextTower =
       "text: {encoder: {name: text_transformer, vocab_size: 200, context_length: 24, width: 32, layers: 1, heads: 2}}";
 
-  fs::path folder_;
   ModelFile file;
   EvaluateOptions options;
   std::string printed;

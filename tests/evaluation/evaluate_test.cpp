@@ -1,6 +1,5 @@
 #include <filesystem>
 #include <fstream>
-#include <unistd.h>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -33,13 +32,13 @@ TEST_F(Evaluate, WritesResultsAndASelfContainedReport) {
   ASSERT_EQ(json.at("tasks").size(), 6U);
   EXPECT_EQ(json.at("step"), 7);
   for (const auto& task : json.at("tasks")) EXPECT_EQ(task.at("samples"), 12) << task;
-  EXPECT_NE(printed.find("image_to_text_recall@5"), std::string::npos);
+  EXPECT_TRUE(contains(printed, "image_to_text_recall@5"));
   const std::string html = io::read_file(options.out + "/report.html");
   for (const char* outside : {"http:", "https:", "<script", "<link", "url("}) {
-    EXPECT_EQ(html.find(outside), std::string::npos) << outside;
+    EXPECT_FALSE(contains(html, outside));
   }
-  EXPECT_NE(html.find("ground truth"), std::string::npos);
-  EXPECT_NE(html.find("sparc"), std::string::npos);
+  EXPECT_TRUE(contains(html, "ground truth"));
+  EXPECT_TRUE(contains(html, "sparc"));
 }
 
 TEST_F(Evaluate, IsDeterministic) {
@@ -62,8 +61,7 @@ TEST_F(Evaluate, UsesTheValidationDataOfTheRunByDefault) {
 TEST_F(Evaluate, ReportsMistakesInOneLine) {
   options.task = "zero_shot";
   options.overrides = {"templates=[a photo]"};
-  EXPECT_NE(error().find("tasks[0].templates: template 1, \"a photo\", has no {} where the class name goes"),
-            std::string::npos);
+  EXPECT_TRUE(contains(error(), "tasks[0].templates: template 1, \"a photo\", has no {} where the class name goes"));
   options.overrides = {};
   options.data = "nowhere";
   EXPECT_EQ(error().find("--data nowhere: there is no such file or folder, and no source of this name"), 0U);
@@ -91,7 +89,7 @@ TEST_F(Evaluate, EveryTaskMeasuresAStreamLikeFiles) {
   const nlohmann::json streams = measure(test_stream, train_stream);
   ASSERT_EQ(streams.size(), 6U);
   for (std::size_t i = 0; i < streams.size(); ++i) EXPECT_EQ(streams[i].at("metrics"), files[i].at("metrics"));
-  EXPECT_NE(io::read_file(options.out + "/report.html").find("Text to image"), std::string::npos);
+  EXPECT_TRUE(contains(io::read_file(options.out + "/report.html"), "Text to image"));
 }
 
 TEST_F(Evaluate, FailingTaskKeepsTheResultsOfTheOthers) {
@@ -105,11 +103,11 @@ TEST_F(Evaluate, FailingTaskKeepsTheResultsOfTheOthers) {
   ASSERT_EQ(json.at("failed").size(), 1U);
   EXPECT_EQ(json.at("failed").at(0).at("task"), "zero_shot");
   const std::string reason = json.at("failed").at(0).at("reason");
-  EXPECT_NE(reason.find("which is not among zero_shot.classes (1): list it there"), std::string::npos) << reason;
+  EXPECT_TRUE(contains(reason, "which is not among zero_shot.classes (1): list it there"));
   EXPECT_EQ(json.at("failed").at(0).at("place"), "tasks[1] (zero_shot)");
   EXPECT_EQ(json.at("failed").at(0).at("settings").at("classes"), nlohmann::json({"square"}));
-  EXPECT_NE(io::read_file(options.out + "/report.html").find("which is not among zero_shot.classes"), std::string::npos);
-  EXPECT_NE(printed.find("image_to_text_recall@5"), std::string::npos);
+  EXPECT_TRUE(contains(io::read_file(options.out + "/report.html"), "which is not among zero_shot.classes"));
+  EXPECT_TRUE(contains(printed, "image_to_text_recall@5"));
 }
 
 TEST_F(Evaluate, ResultsAndReportRecordHowTheyWereMeasured) {
@@ -130,8 +128,8 @@ TEST_F(Evaluate, ResultsAndReportRecordHowTheyWereMeasured) {
   EXPECT_EQ(task.at("classes").at(0), "circle");
   const std::string html = io::read_file(options.out + "/report.html");
   for (const std::string text : {"a photo of a {}.", "max_samples: -1", "evaluate --checkpoint", "circle"})
-    EXPECT_NE(html.find(text), std::string::npos) << text;
-  EXPECT_NE(html.find(version_line()), std::string::npos);
+    EXPECT_TRUE(contains(html, text));
+  EXPECT_TRUE(contains(html, version_line()));
 }
 
 TEST_F(Evaluate, SuiteMayBeAPlainList) {
@@ -166,12 +164,9 @@ TEST_F(Evaluate, WritesNothingIfNoTaskFitsItsData) {
   for (const std::string& data : {tar, stream}) {
     options.data = concat("{name: webdataset, path: ", data, ", label_keys: class.txt, index_cache: 'off'}");
     const std::string text = error();
-    EXPECT_NE(text.find("label is looked for in class.txt (label_keys), and "),
-              std::string::npos)
-        << text;
-    EXPECT_NE(text.find(" class names are known (classes): name other data in its `source`, or leave the task out"),
-              std::string::npos)
-        << text;
+    EXPECT_TRUE(contains(text, "label is looked for in class.txt (label_keys), and "));
+    EXPECT_TRUE(
+        contains(text, " class names are known (classes): name other data in its `source`, or leave the task out"));
   }
   EXPECT_FALSE(fs::exists(options.out + "/results.json"));
 }
@@ -215,12 +210,8 @@ TEST_F(Evaluate, PublishedModelWithoutTokenizerFilesFailsOnlyAtTheFirstText) {
   const InferenceModel loaded = load_for_inference(test_data("foreign/open_clip_bert"), "cpu");
   EXPECT_EQ(loaded.model->encode_image(at::zeros({1, 3, 16, 16})).global.size(1), 24);
   const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer);
-  try {
-    embedder.texts({"a cat"}, {});
-    ADD_FAILURE() << "the text was encoded";
-  } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find("has a text tower, but neither tokenizer.json nor spiece.model"), std::string::npos);
-  }
+  EXPECT_TRUE(contains(error_of([&] { embedder.texts({"a cat"}, {}); }),
+                       "has a text tower, but neither tokenizer.json nor spiece.model"));
 }
 
 TEST_F(Evaluate, MeasuresAnOpenClipCheckpointLikeOurs) {
@@ -248,8 +239,8 @@ TEST_F(Evaluate, MeasuresAnOpenClipCheckpointLikeOurs) {
   fs::remove(theirs / "open_clip_config.json");
   EXPECT_EQ(error().find(weights + ": weights without our settings, and no open_clip_config.json beside them"), 0U);
   options.architecture = "ViT-B-32";
-  EXPECT_NE(error().find("but the model's settings make it"), std::string::npos) << error();
-  options.checkpoint = (folder_ / "model.safetensors").string();
+  EXPECT_TRUE(contains(error(), "but the model's settings make it"));
+  options.checkpoint = path("model.safetensors");
   EXPECT_EQ(error(), "--architecture ViT-B-32: " + options.checkpoint +
                          " already describes its model: leave the option out");
 }
@@ -276,7 +267,7 @@ class EvaluateSlots : public Evaluate {
 TEST_F(EvaluateSlots, AllSlotsEqualThePlainEvaluation) {
   EXPECT_EQ(run(), 0);
   const nlohmann::json plain = results();
-  options.slots = (folder_ / "all.json").string();
+  options.slots = path("all.json");
   std::ofstream(options.slots) << "{\"slots\": [5, 0, 1, 2, 4, 3]}";
   EXPECT_EQ(run(), 0);
   const nlohmann::json through = results();
@@ -288,9 +279,9 @@ TEST_F(EvaluateSlots, AllSlotsEqualThePlainEvaluation) {
 TEST_F(EvaluateSlots, ReportShowsWhatSlotsAttendTo) {
   EXPECT_EQ(run(), 0);
   const std::string html = io::read_file(options.out + "/report.html");
-  EXPECT_NE(html.find("What single slots attend to"), std::string::npos);
-  EXPECT_NE(html.find("transparent)\">circle</span>"), std::string::npos) << "shows words, not token ids";
-  EXPECT_NE(html.find("transparent)\">&middot;</span>"), std::string::npos) << "special tokens";
+  EXPECT_TRUE(contains(html, "What single slots attend to"));
+  EXPECT_TRUE(contains(html, "transparent)\">circle</span>")) << "shows words, not token ids";
+  EXPECT_TRUE(contains(html, "transparent)\">&middot;</span>")) << "special tokens";
 }
 
 TEST_F(EvaluateSlots, ChosenSlotsAreWrittenAndCanBeReused) {
@@ -302,9 +293,9 @@ TEST_F(EvaluateSlots, ChosenSlotsAreWrittenAndCanBeReused) {
   EXPECT_EQ(list.at("of"), 6);
   EXPECT_EQ(list.at("data"), "shapes validation, 9 samples") << "the run's validation data";
   EXPECT_EQ(first.at("slots").at("slots"), list.at("slots"));
-  EXPECT_NE(printed.find("2 of 6, by zero-shot accuracy on shapes validation, 9 samples"), std::string::npos);
-  EXPECT_NE(io::read_file(options.out + "/report.html").find("2 of 6, by zero-shot"), std::string::npos);
-  options.slots = (folder_ / "kept.json").string();
+  EXPECT_TRUE(contains(printed, "2 of 6, by zero-shot accuracy on shapes validation, 9 samples"));
+  EXPECT_TRUE(contains(io::read_file(options.out + "/report.html"), "2 of 6, by zero-shot"));
+  options.slots = path("kept.json");
   fs::rename(options.out + "/slots.json", options.slots);
   EXPECT_EQ(run(), 0);
   ASSERT_EQ(results().at("tasks").size(), 6U);
@@ -317,7 +308,7 @@ TEST_F(EvaluateSlots, MaskIsWrittenAndCanBeReused) {
   options.slots = "";
   EXPECT_EQ(run(), 0);
   const double masked = results().at("tasks").at(4).at("metrics").at("accuracy");
-  options.slots = (folder_ / "mask.safetensors").string();
+  options.slots = path("mask.safetensors");
   fs::rename(options.out + "/slot_mask.safetensors", options.slots);
   EXPECT_EQ(run(), 0);
   EXPECT_DOUBLE_EQ(results().at("tasks").at(2).at("metrics").at("accuracy"), masked);
@@ -331,13 +322,11 @@ TEST_F(EvaluateSlots, WarnsAboutChoosingOnMeasuredSamples) {
     run();
     return ::testing::internal::GetCapturedStderr();
   };
-  EXPECT_NE(warnings("{top: 2, source: {name: shapes, split: test, size: 12}}")
-                .find("slots are chosen on the same samples that zero_shot measures"),
-            std::string::npos);
-  EXPECT_NE(warnings("{top: 2, source: {name: shapes, split: test, size: 13}}")
-                .find("slots are chosen on samples of a test split"),
-            std::string::npos);
-  EXPECT_EQ(warnings("top:2").find("slots are chosen"), std::string::npos);
+  EXPECT_TRUE(contains(warnings("{top: 2, source: {name: shapes, split: test, size: 12}}"),
+                       "slots are chosen on the same samples that zero_shot measures"));
+  EXPECT_TRUE(contains(warnings("{top: 2, source: {name: shapes, split: test, size: 13}}"),
+                       "slots are chosen on samples of a test split"));
+  EXPECT_FALSE(contains(warnings("top:2"), "slots are chosen"));
 }
 
 TEST_F(EvaluateSlots, ReportsMistakesInOneLine) {
@@ -350,11 +339,11 @@ TEST_F(EvaluateSlots, ReportsMistakesInOneLine) {
                          ": this is not a mask: slot_mask writes one, a tensor `mask` with one weight per slot");
   options.slots = "top:2";
   EXPECT_EQ(run(), 0);
-  options.slots = (folder_ / "kept.json").string();
+  options.slots = path("kept.json");
   fs::rename(options.out + "/slots.json", options.slots);
   file.weights["visual.sparo.q_emb"] = file.weights.at("visual.sparo.q_emb").detach() + 1;
   save_model_file(options.checkpoint, file);
-  EXPECT_NE(error().find("its slots belong to another model"), std::string::npos);
+  EXPECT_TRUE(contains(error(), "its slots belong to another model"));
   save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}");
   EXPECT_EQ(error(),
             "--slots: the read-out of this model's image tower outputs no slots: take a model whose towers both read out "
@@ -387,8 +376,8 @@ TEST_F(EvaluateTokens, EveryTaskReadsTokens) {
             tasks.at(1).at("metrics").at("active_tokens_per_image"));
   EXPECT_EQ(tasks.at(4).at("data"), "shapes test, 12 samples (no text encoder)");
   const std::string html = io::read_file(options.out + "/report.html");
-  EXPECT_NE(html.find("The most active tokens of each image"), std::string::npos);
-  EXPECT_NE(html.find("<figcaption>circle</figcaption>"), std::string::npos) << "captions a heat map";
+  EXPECT_TRUE(contains(html, "The most active tokens of each image"));
+  EXPECT_TRUE(contains(html, "<figcaption>circle</figcaption>")) << "captions a heat map";
   EXPECT_EQ(nlohmann::json::parse(io::read_file(options.out + "/tokens.json")).size(), 6U);
   EXPECT_TRUE(fs::exists(options.out + "/tokens.svg"));
 }
@@ -407,8 +396,7 @@ TEST_F(EvaluateTokens, SparseRowsCompareLikeDenseOnes) {
   context.source = sources().make({"shapes"}, "source");
   context.batch_size = 8;
   for (const char* task : {"{name: zero_shot, max_samples: 20}", "{name: retrieval, max_samples: 20}"}) {
-    const auto choice = config::Value<config::ModuleSettings>::read(config::parse_yaml(task, "task.yaml"), "", {});
-    EXPECT_EQ(run_task(choice, sparse, context).metrics, run_task(choice, Whole(sparse), context).metrics) << task;
+    EXPECT_EQ(run_task(task_of(task), sparse, context).metrics, run_task(task_of(task), Whole(sparse), context).metrics) << task;
   }
 }
 
@@ -442,8 +430,8 @@ TEST_F(Evaluate, MeasuresGroupsOfWordsAndPatches) {
   EXPECT_EQ(tasks.at(1).at("samples"), 12);
   EXPECT_EQ(tasks.at(1).at("metrics").at("groups"), 4);
   EXPECT_GT(tasks.at(1).at("metrics").at("phrases_per_caption"), 1);
-  EXPECT_NE(printed.find("chunks_iou"), std::string::npos);
-  EXPECT_NE(io::read_file(options.out + "/report.html").find("<h3>Groups</h3>"), std::string::npos);
+  EXPECT_TRUE(contains(printed, "chunks_iou"));
+  EXPECT_TRUE(contains(io::read_file(options.out + "/report.html"), "<h3>Groups</h3>"));
   EXPECT_EQ(nlohmann::json::parse(io::read_file(options.out + "/token_groups.json")).size(), 3U);
   write_suite("{source: {name: shapes, split: test, size: 12, label: color}, tasks: [segmentation]}\n");
   EXPECT_EQ(run(), 2);
@@ -471,7 +459,21 @@ TEST_F(Evaluate, ReportCountsParametersWithoutBuffers) {
   EXPECT_EQ(run(), 0);
   std::int64_t count = 0;
   for (const at::Tensor& parameter : DualEncoder(file.model).parameters()) count += parameter.numel();
-  EXPECT_NE(io::read_file(options.out + "/report.html").find(">" + with_thousands(count) + ": image tower "), std::string::npos);
+  EXPECT_TRUE(contains(io::read_file(options.out + "/report.html"), ">" + with_thousands(count) + ": image tower "));
+}
+
+TEST_F(Evaluate, CountsTheObjectivesParametersWithoutItsBuffers) {
+  file.weights["logit_scale"] = at::zeros({});
+  file.weights["objective.objectives.superclip.head.weight"] = at::zeros({3, 4});
+  file.weights["objective.objectives.superclip.document_count"] = at::zeros({50}, at::kLong);
+  file.weights["objective.objectives.superclip.caption_count"] = at::zeros({}, at::kLong);
+  file.weights["objective.objectives.region_contrast.margin"] = at::zeros({});
+  file.weights["objective.objectives.dino.loss.center"] = at::zeros({1, 16});
+  save_model_file(options.checkpoint, file);
+  options.task = "retrieval";
+  EXPECT_EQ(run(), 0);
+  const std::string parameters = results().at("parameters");
+  EXPECT_TRUE(parameters.ends_with("; 13 more of the objective")) << parameters;
 }
 
 }  // namespace

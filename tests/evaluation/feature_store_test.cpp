@@ -1,13 +1,12 @@
 #include <filesystem>
 #include <fstream>
-#include <unistd.h>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <tessera/base/text.h>
+#include "tests/evaluation/color_embedder.h"
+#include "tests/evaluation/task_case.h"
 #include <tessera/evaluation/feature_store.h>
-#include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {
@@ -16,11 +15,9 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Embeds images as their mean colors and texts by some of their letters. Counts the images and texts that it embeds.
-class CountingEmbedder final : public Embedder {
+class CountingEmbedder final : public test::FixedEmbedder {
  public:
-  CountingEmbedder() { preprocessing_.image_size = 32; }
-  const Preprocessing& preprocessing() const override { return preprocessing_; }
-  config::Size grid() const override { return 1; }
+  CountingEmbedder() : FixedEmbedder(32) {}
   using Embedder::images;
   TowerFeatures images(const TowerInput& input, const ViewNeeds&) const override {
     const at::Tensor& pixels = input.pixels;
@@ -29,7 +26,6 @@ class CountingEmbedder final : public Embedder {
     out.global = pixels.to(at::kFloat).mean({2, 3});
     return out;
   }
-  bool takes_texts() const override { return true; }
   TowerFeatures texts(const std::vector<std::string>& given, const ViewNeeds&) const override {
     texts_seen += std::ssize(given);
     TowerFeatures out;
@@ -54,31 +50,20 @@ class CountingEmbedder final : public Embedder {
 
   mutable std::int64_t pictures = 0, texts_seen = 0;
   bool broken = false;
-
- private:
-  Preprocessing preprocessing_;
 };
 
-class FeatureStores : public testing::Test {
+class FeatureStores : public FolderTest {
  protected:
-  FeatureStores()
-      : folder_((fs::temp_directory_path() / concat("tessera_features_", ::getpid(), "_",
-                                                    testing::UnitTest::GetInstance()->current_test_info()->name()))
-                    .string()) {
+  FeatureStores() {
     context_.batch_size = 5;
     context_.source = shapes("test", 12);
     context_.train_source = shapes("train", 30);
   }
-  ~FeatureStores() override { fs::remove_all(folder_); }
 
   static std::shared_ptr<const Source> shapes(const std::string& split, int size) {
-    return sources().make(config::Value<config::ModuleSettings>::read(
-                              config::parse_yaml(concat("{name: shapes, split: ", split, ", size: ", size, "}"), "s.yaml"), "", {}),
-                          "source");
+    return sources().make(task_of(concat("{name: shapes, split: ", split, ", size: ", size, "}")), "source");
   }
-  TaskResult run(const std::string& task, const Embedder& embedder) const {
-    return run_task(config::Value<config::ModuleSettings>::read(config::parse_yaml(task, "task.yaml"), "", {}), embedder, context_);
-  }
+  TaskResult run(const std::string& task, const Embedder& embedder) const { return run_task(task_of(task), embedder, context_); }
   /// Returns the path of the file with image features, of which there is only one.
   std::string pictures_file() const {
     for (const auto& entry : fs::recursive_directory_iterator(folder_))
@@ -86,7 +71,6 @@ class FeatureStores : public testing::Test {
     return "";
   }
 
-  std::string folder_;
   EvaluationContext context_;
   CountingEmbedder model_;
 };
@@ -109,13 +93,13 @@ TEST_F(FeatureStores, TasksShareOnePassOverTheImages) {
 TEST_F(FeatureStores, AnotherEvaluationReadsThemBack) {
   std::map<std::string, std::vector<std::pair<std::string, double>>> first;
   {
-    FeatureStore store(folder_, "model");
+    FeatureStore store(folder_.string(), "model");
     for (const char* task : kTasks) first[task] = run(task, CachedEmbedder(model_, store)).metrics;
     store.save();
   }
   EXPECT_EQ(model_.pictures, 12 + 30);
   model_.pictures = model_.texts_seen = 0;
-  FeatureStore store(folder_, "model");
+  FeatureStore store(folder_.string(), "model");
   for (const bool with_pictures : {false, true}) {
     context_.pictures = with_pictures;
     for (const char* task : kTasks) EXPECT_EQ(run(task, CachedEmbedder(model_, store)).metrics, first.at(task)) << task;
@@ -126,7 +110,7 @@ TEST_F(FeatureStores, AnotherEvaluationReadsThemBack) {
 
 TEST_F(FeatureStores, AddNewSamplesAndSeparateModelsAndDataSets) {
   const auto measure = [&](const std::string& model, int samples = -1) {
-    FeatureStore store(folder_, model);
+    FeatureStore store(folder_.string(), model);
     model_.pictures = 0;
     run(concat("{name: zero_shot, max_samples: ", samples, "}"), CachedEmbedder(model_, store));
     store.save();
@@ -143,7 +127,7 @@ TEST_F(FeatureStores, AddNewSamplesAndSeparateModelsAndDataSets) {
 
 TEST_F(FeatureStores, RecomputeADamagedFileWithAWarning) {
   const auto measure = [&] {
-    FeatureStore store(folder_, "model");
+    FeatureStore store(folder_.string(), "model");
     model_.pictures = 0;
     testing::internal::CaptureStderr();
     const auto metrics = run("zero_shot", CachedEmbedder(model_, store)).metrics;
@@ -151,37 +135,32 @@ TEST_F(FeatureStores, RecomputeADamagedFileWithAWarning) {
     return std::pair(metrics, testing::internal::GetCapturedStderr());
   };
   const auto whole = measure().first;
-  const std::string path = pictures_file(), content = io::read_file(path);
+  const std::string file = pictures_file(), content = io::read_file(file);
   std::string changed = content;
   changed.back() = static_cast<char>(changed.back() ^ 1);
   for (const std::string& damaged : {changed, content.substr(0, content.size() / 2), std::string("no file of ours"), std::string()}) {
-    std::ofstream(path, std::ios::binary) << damaged;
+    std::ofstream(file, std::ios::binary) << damaged;
     const auto [metrics, lines] = measure();
     EXPECT_EQ(metrics, whole);
     EXPECT_EQ(model_.pictures, 12);
-    EXPECT_NE(lines.find("--features-cache: computing embeddings again: " + path), std::string::npos) << lines;
-    EXPECT_EQ(io::read_file(path), content) << "the file is repaired";
+    EXPECT_TRUE(contains(lines, "--features-cache: computing embeddings again: " + file));
+    EXPECT_EQ(io::read_file(file), content) << "the file is repaired";
   }
 }
 
 TEST_F(FeatureStores, ReportNonFiniteFeaturesAndDoNotKeepThem) {
-  FeatureStore store(folder_, "model");
+  FeatureStore store(folder_.string(), "model");
   model_.broken = true;
   const CachedEmbedder cached(model_, store);
   for (int i = 0; i < 2; ++i) {
-    try {
-      run("retrieval", cached);
-      FAIL();
-    } catch (const UserError& error) {
-      EXPECT_NE(std::string(error.what()).find("the model's embedding of the text \""), std::string::npos) << error.what();
-    }
+    const std::string error = error_of([&] { run("retrieval", cached); });
+    EXPECT_TRUE(contains(error, "the model's embedding of the text \""));
   }
   EXPECT_EQ(store.texts().size(), 0);
 }
 
 TEST_F(FeatureStores, RejectAFolderThatCannotBeCreated) {
-  io::write_file(folder_ + "/file", "x");
-  EXPECT_THROW(FeatureStore(folder_ + "/file", "model"), UserError);
+  EXPECT_THROW(FeatureStore(write("file", "x"), "model"), UserError);
 }
 
 }  // namespace

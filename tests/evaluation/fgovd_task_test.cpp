@@ -1,60 +1,40 @@
 // Tests the FG-OVD task, which chooses among several texts for each box, on an embedder with known patch embeddings.
 
-#include <filesystem>
-#include <fstream>
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tests/evaluation/color_embedder.h"
+#include "tests/evaluation/task_case.h"
 #include <tessera/data/image/encode.h>
-#include <tessera/evaluation/task.h>
-#include <tessera/io/atomic_file.h>
+#include <tessera/evaluation/embedder_view.h>
 
 namespace tessera {
 namespace {
 
-namespace fs = std::filesystem;
-using Metrics = std::vector<std::pair<std::string, double>>;
-
 /// Embeds each block of 2 x 2 pixels of an 8 x 8 image as its mean color, and embeds texts like ColorEmbedder.
-class ColorPatches final : public Embedder {
+class ColorPatches final : public EmbedderView {
  public:
   bool gives_patches = true;
-  Preprocessing prepared = test::ColorEmbedder().preprocessing();
+  Preprocessing prepared = test::ColorEmbedder().prepared;
 
+  ColorPatches() : EmbedderView(colors_) {}
   const Preprocessing& preprocessing() const override { return prepared; }
-  config::Size grid() const override { return {4, 4}; }
+  config::Size grid() const override { return 4; }
   using Embedder::images;
   TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override {
-    TowerFeatures out = colors_.images(pictures, needs);
+    TowerFeatures out = EmbedderView::images(pictures, needs);
     if (needs.dense && gives_patches)
       out.dense = at::avg_pool2d(pictures.pixels.to(at::kFloat), {2, 2}).flatten(2).transpose(1, 2).contiguous();
     return out;
-  }
-  bool takes_texts() const override { return true; }
-  TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override {
-    return colors_.texts(texts, needs);
-  }
-  TowerFeatures classes(const TowerFeatures& prompts, std::int64_t each) const override {
-    return colors_.classes(prompts, each);
-  }
-  at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override {
-    TowerFeatures wide = images;
-    wide.global = images.global.to(at::kDouble);
-    return colors_.similarity(wide, texts);
   }
 
  private:
   test::ColorEmbedder colors_;
 };
 
-class FgOvdTasks : public ::testing::Test {
+class FgOvdTasks : public FolderTest {
  protected:
-  FgOvdTasks()
-      : folder_(fs::temp_directory_path() / concat("tessera_fgovd_", ::getpid(), "_",
-                                                   ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    fs::create_directories(folder_);
+  FgOvdTasks() {
     // The image has 16 x 32 pixels: red in columns 8 to 16, green in 16 to 24, and blue elsewhere.
     Image image{16, 32, {}};
     for (int i = 0; i < 16 * 32; ++i) {
@@ -63,35 +43,23 @@ class FgOvdTasks : public ::testing::Test {
       const auto& color = column < 8 || column >= 24 ? blue : column < 16 ? red : green;
       image.pixels.insert(image.pixels.end(), color.begin(), color.end());
     }
-    io::write_file((folder_ / "a.png").string(), encode_png(image));
+    write("a.png", encode_png(image));
     context.batch_size = 2;
   }
-  ~FgOvdTasks() override { fs::remove_all(folder_); }
 
   /// Writes a data set in which each line holds the regions of one image. Returns the source's settings.
   std::string set(const std::string& name, const std::vector<std::string>& lines) const {
-    std::ofstream file(folder_ / (name + ".jsonl"));
-    for (const std::string& regions : lines) file << R"({"image": "a.png", "regions": [)" << regions << "]}\n";
-    return concat("{name: json_lines, path: ", (folder_ / (name + ".jsonl")).string(), ", images: ", folder_.string(),
-                  ", caption_key: []}");
+    std::string all;
+    for (const std::string& regions : lines) all += R"({"image": "a.png", "regions": [)" + regions + "]}\n";
+    return concat("{name: json_lines, path: ", write(name + ".jsonl", all), ", images: ", folder_.string(), ", caption_key: []}");
   }
   TaskResult run(const std::string& settings) {
-    const auto task = config::Value<config::ModuleSettings>::read(
-        config::parse_yaml("{name: fgovd, " + settings + "}", "task.yaml"), "", {});
-    const auto resolved = resolve_tasks({task}, "tasks");
-    check_task(resolved[0], embedder, context);
-    return run_task(resolved[0], embedder, context);
+    return check_and_run(resolve_tasks({task_of("{name: fgovd, " + settings + "}")}, "tasks")[0], embedder, context);
   }
   std::string error_of(const std::string& settings) {
-    try {
-      run(settings);
-    } catch (const UserError& error) {
-      return error.what();
-    }
-    return "no error";
+    return tessera::error_of([&] { run(settings); });
   }
 
-  fs::path folder_;
   ColorPatches embedder;
   EvaluationContext context;
 };
@@ -105,11 +73,7 @@ TEST_F(FgOvdTasks, PhraseMustBeNearerToItsBoxThanAllNegatives) {
   // The phrase of kWrong ranks behind `green` and `green red`. It ties with `red red`, and a tie counts against the phrase.
   EXPECT_EQ(result.metrics, (Metrics{{"accuracy", 2.0 / 3}, {"mean_rank", (1 + 1 + 4) / 3.0}, {"boxes", 3}}));
   EXPECT_EQ(result.samples, 2);
-  for (const report::Outcomes& outcomes : result.outcomes)
-    for (const auto& [name, value] : result.metrics)
-      if (name == outcomes.metric) {
-        EXPECT_NEAR(report::value_of(outcomes), value, 1e-12) << name;
-      }
+  expect_outcomes_give_metrics(result);
 }
 
 TEST_F(FgOvdTasks, EachDifficultyHasItsOwnMetrics) {
@@ -143,11 +107,9 @@ TEST_F(FgOvdTasks, PromptPrefixAppliesToAllTexts) {
 
 TEST_F(FgOvdTasks, RejectsDataAndModelsThatDoNotFit) {
   const std::string without = set("without", {R"({"box": [8, 0, 16, 16], "phrase": "red"})"});
-  EXPECT_NE(error_of("sets: {hard: " + without + "}").find("a box with a phrase and hard negatives"),
-            std::string::npos);
-  EXPECT_NE(error_of("source: " + set("all", {kRed}) + ", sets: {hard: " + without + "}")
-                .find("sets: is set, and `source` is, too: set only one of the two"),
-            std::string::npos);
+  EXPECT_TRUE(contains(error_of("sets: {hard: " + without + "}"), "a box with a phrase and hard negatives"));
+  EXPECT_TRUE(contains(error_of("source: " + set("all", {kRed}) + ", sets: {hard: " + without + "}"),
+                       "sets: is set, and `source` is, too: set only one of the two"));
   embedder.gives_patches = false;
   EXPECT_EQ(error_of("source: " + set("all", {kRed})), "fgovd: this model's image tower outputs no patch embeddings");
 }

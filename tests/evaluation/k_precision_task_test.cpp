@@ -3,13 +3,11 @@
 #include <gtest/gtest.h>
 
 #include "tests/evaluation/color_embedder.h"
+#include "tests/evaluation/task_case.h"
 #include <tessera/evaluation/metrics/k_precision.h>
-#include <tessera/evaluation/task.h>
 
 namespace tessera {
 namespace {
-
-using Metrics = std::vector<std::pair<std::string, double>>;
 
 /// Images of one color each, with captions.
 class ColoredPictures final : public IndexedSource {
@@ -47,9 +45,7 @@ class KPrecision : public ::testing::Test {
                                               {0, 0, 9, {}}});
   }
   TaskResult run(const std::string& more) {
-    const std::string yaml = "{name: k_precision" + more + "}";
-    return run_task(config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "task.yaml"), "", {}),
-                    embedder, context);
+    return run_task(task_of("{name: k_precision" + more + "}"), embedder, context);
   }
 
   test::ColorEmbedder embedder;
@@ -69,7 +65,7 @@ TEST_F(KPrecision, CountsWordsThatOccurInAnyOwnCaption) {
 
 TEST_F(KPrecision, CountsNounsAndAdjectivesSeparately) {
   const TaskResult result = run(", lexicon: [dog, cat, green]");
-  EXPECT_EQ(result.metrics.at(1), (std::pair<std::string, double>("k_precision_na", (1 + 1.0 / 4 + 1) / 3)));
+  EXPECT_EQ(result.metrics.at(1), (Metric("k_precision_na", (1 + 1.0 / 4 + 1) / 3)));
   EXPECT_NEAR(report::value_of(result.outcomes.at(1)), result.metrics.at(1).second, 1e-12);
   // The first image retrieves a caption without any word of this lexicon, so the mean leaves this image out.
   EXPECT_EQ(run(", lexicon: [cat]").metrics.at(1).second, 0.5);

@@ -1,52 +1,37 @@
 // Tests the tasks that choose among options, on an embedder with known similarities.
 
-#include <filesystem>
-#include <fstream>
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tests/evaluation/color_embedder.h"
+#include "tests/evaluation/task_case.h"
 #include <tessera/data/image/encode.h>
-#include <tessera/evaluation/task.h>
-#include <tessera/io/atomic_file.h>
 
 namespace tessera {
 namespace {
 
-namespace fs = std::filesystem;
-using Metrics = std::vector<std::pair<std::string, double>>;
-
-class OptionTasks : public ::testing::Test {
+class OptionTasks : public FolderTest {
  protected:
-  OptionTasks()
-      : folder_(fs::temp_directory_path() / concat("tessera_options_", ::getpid(), "_",
-                                                   ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    fs::create_directories(folder_);
+  OptionTasks() {
     paint("red.png", 200, 0, 0);
     paint("green.png", 0, 200, 0);
     paint("yellow.png", 200, 200, 0);
     context.batch_size = 2;
   }
-  ~OptionTasks() override { fs::remove_all(folder_); }
 
   void paint(const std::string& name, int red, int green, int blue) const {
     Image image{8, 8, {}};
     for (int i = 0; i < 64; ++i)
       for (const int value : {red, green, blue}) image.pixels.push_back(static_cast<std::uint8_t>(value));
-    io::write_file((folder_ / name).string(), encode_png(image));
+    write(name, encode_png(image));
   }
   TaskResult run(const std::string& layout, const std::string& content, const std::string& more = "") {
-    const std::string path = (folder_ / "items.json").string();
-    std::ofstream(path) << content;
-    const std::string yaml =
-        concat("{name: options, layout: ", layout, ", annotations: ", path, ", images: ", folder_.string(), more, "}");
-    const auto task = config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "task.yaml"), "", {});
-    check_task(task, embedder, context);
-    return run_task(task, embedder, context);
+    const std::string items = write("items.json", content);
+    return check_and_run(
+        task_of(concat("{name: options, layout: ", layout, ", annotations: ", items, ", images: ", folder_.string(), more, "}")),
+        embedder, context);
   }
 
-  fs::path folder_;
   test::ColorEmbedder embedder;
   EvaluationContext context;
 };
@@ -67,11 +52,7 @@ TEST_F(OptionTasks, FirstOptionMustBeNearerThanAllOthers) {
       << "a tie is wrong";
   EXPECT_EQ(result.samples, 3) << "each image is embedded once";
   ASSERT_EQ(result.outcomes.size(), 4U) << "all metrics except the number of items";
-  for (const report::Outcomes& outcomes : result.outcomes)
-    for (const auto& [name, value] : result.metrics)
-      if (name == outcomes.metric) {
-        EXPECT_NEAR(report::value_of(outcomes), value, 1e-12) << name;
-      }
+  expect_outcomes_give_metrics(result);
 }
 
 TEST_F(OptionTasks, SparseEmbeddingsMatchDenseOnes) {

@@ -8,9 +8,9 @@
 #include <gtest/gtest.h>
 
 #include "tests/evaluation/color_embedder.h"
+#include "tests/evaluation/task_case.h"
 #include <tessera/base/random.h>
 #include <tessera/evaluation/embedder_view.h>
-#include <tessera/evaluation/task.h>
 
 namespace tessera {
 namespace {
@@ -41,40 +41,31 @@ class PatchColors final : public EmbedderView {
   }();
 };
 
-double score(const TaskResult& result, const std::string& name) {
-  for (const auto& [metric, value] : result.metrics)
-    if (metric == name) return value;
-  return -1;
-}
-
 TaskResult probe(bool blind, const std::string& more = "") {
   const test::ColorEmbedder colors;
   const PatchColors embedder(colors, blind);
   const std::string yaml =
       "{name: segmentation_probe, train: {name: shapes, size: 60, label: color}, source: {name: shapes, split: test, size: 20, "
       "label: color}" + more + "}";
-  const auto task = config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "task.yaml"), "", {});
-  EvaluationContext context;
-  check_task(task, embedder, context);
-  return run_task(task, embedder, context);
+  return check_and_run(task_of(yaml), embedder, {});
 }
 
 TEST(SegmentationProbe, LearnsWhatPatchesDistinguish) {
   const TaskResult seeing = probe(false), blind = probe(true);
   EXPECT_EQ(seeing.samples, 20);
-  EXPECT_GT(score(seeing, "dataset_miou"), 0.3);
-  EXPECT_GT(score(seeing, "pixel_accuracy"), score(blind, "pixel_accuracy"));
-  EXPECT_LT(score(blind, "dataset_miou"), 0.05) << "every patch is background";
-  EXPECT_NE(seeing.data.find("(fitted on 3,840 patches of"), std::string::npos) << seeing.data;
+  EXPECT_GT(metric(seeing, "dataset_miou"), 0.3);
+  EXPECT_GT(metric(seeing, "pixel_accuracy"), metric(blind, "pixel_accuracy"));
+  EXPECT_LT(metric(blind, "dataset_miou"), 0.05) << "every patch is background";
+  EXPECT_TRUE(contains(seeing.data, "(fitted on 3,840 patches of"));
   EXPECT_EQ(seeing.metrics, probe(false).metrics);
 }
 
 TEST(SegmentationProbe, IgnoredClassesCountNeitherInTheFitNorInTheScores) {
   const TaskResult all = probe(false), objects = probe(false, ", ignore: [background]");
-  EXPECT_EQ(objects.data.find("3,840"), std::string::npos) << objects.data;
-  EXPECT_EQ(score(objects, "dataset_miou_with_background"), -1) << "no class is background";
-  EXPECT_GT(score(objects, "dataset_miou"), score(all, "dataset_miou")) << "no pixels are lost to the background";
-  EXPECT_GT(score(objects, "dataset_miou"), score(probe(true, ", ignore: [background]"), "dataset_miou"));
+  EXPECT_FALSE(contains(objects.data, "3,840"));
+  EXPECT_FALSE(by_name(objects).contains("dataset_miou_with_background")) << "no class is background";
+  EXPECT_GT(metric(objects, "dataset_miou"), metric(all, "dataset_miou")) << "no pixels are lost to the background";
+  EXPECT_GT(metric(objects, "dataset_miou"), metric(probe(true, ", ignore: [background]"), "dataset_miou"));
 }
 
 TEST(SegmentationProbe, RejectsAnUnknownIgnoredClass) {
@@ -83,7 +74,7 @@ TEST(SegmentationProbe, RejectsAnUnknownIgnoredClass) {
 
 TEST(SegmentationProbe, TakesSomePatchesOfEachImage) {
   const TaskResult few = probe(false, ", patches_per_image: 5, max_train_samples: 30");
-  EXPECT_NE(few.data.find("(fitted on 150 patches of"), std::string::npos) << few.data;
+  EXPECT_TRUE(contains(few.data, "(fitted on 150 patches of"));
 }
 
 TEST(SegmentationProbe, RejectsDataWithOtherClasses) {
@@ -128,19 +119,16 @@ TaskResult probe_depth(bool blind, double unit = 1, const std::string& more = ""
   EvaluationContext context;
   context.train_source = std::make_shared<FarSquares>(1);
   context.source = std::make_shared<FarSquares>(2, unit);
-  const auto task = config::Value<config::ModuleSettings>::read(
-      config::parse_yaml("{name: depth_probe" + more + "}", "task.yaml"), "", {});
-  check_task(task, embedder, context);
-  return run_task(task, embedder, context);
+  return check_and_run(task_of("{name: depth_probe" + more + "}"), embedder, context);
 }
 
 TEST(DepthProbe, LearnsDepthsThatAreALinearMapOfPatches) {
   const TaskResult seeing = probe_depth(false), blind = probe_depth(true);
   EXPECT_EQ(seeing.samples, 12);
   // The map is not exact, because it is interpolated bilinearly between patches.
-  EXPECT_LT(score(seeing, "rms_error"), 0.7 * score(blind, "rms_error"));
-  EXPECT_GT(score(seeing, "delta1_accuracy"), score(blind, "delta1_accuracy") + 0.2);
-  EXPECT_NE(seeing.data.find("(fitted on 2,816 patches of far squares)"), std::string::npos) << seeing.data;
+  EXPECT_LT(metric(seeing, "rms_error"), 0.7 * metric(blind, "rms_error"));
+  EXPECT_GT(metric(seeing, "delta1_accuracy"), metric(blind, "delta1_accuracy") + 0.2);
+  EXPECT_TRUE(contains(seeing.data, "(fitted on 2,816 patches of far squares)"));
   EXPECT_EQ(seeing.outcomes[0].entries.size(), 11U) << "one image has no known depth";
 }
 
@@ -170,15 +158,15 @@ TEST(DepthProbe, BlindModelPredictsTheGeometricMean) {
       if (depth > 0) squares += (depth - guess) * (depth - guess);
     rms += std::sqrt(squares / (kSide * (kSide - 1))) / 11;
   }
-  EXPECT_NEAR(score(probe_depth(true), "rms_error"), rms, 1e-6);
+  EXPECT_NEAR(metric(probe_depth(true), "rms_error"), rms, 1e-6);
 }
 
 TEST(DepthProbe, IgnoresPixelsOutOfRange) {
   const TaskResult near = probe_depth(true, 1, ", nearest: 1, farthest: 1.0001");
-  EXPECT_LT(score(near, "rms_error"), 1e-4);
+  EXPECT_LT(metric(near, "rms_error"), 1e-4);
   EXPECT_THROW(probe_depth(true, 1, ", nearest: 100, farthest: 200"), UserError);
   EXPECT_THROW(probe_depth(true, 1, ", nearest: 2, farthest: 1"), UserError);
-  EXPECT_NEAR(score(probe_depth(true, 2), "relative_error"), 0.5, 0.1);
+  EXPECT_NEAR(metric(probe_depth(true, 2), "relative_error"), 0.5, 0.1);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ TEST_F(EvaluatePictures, QueriesShowTheNearestImagesAndMeasureNothingElse) {
   const std::string keys = tasks.at(0).at("readings").at("a red circle");
   EXPECT_EQ(std::count(keys.begin(), keys.end(), ','), 5) << "expected six images: " << keys;
   const std::string html = io::read_file(options.out + "/report.html");
-  EXPECT_NE(html.find("<q>the blue square, of all</q>"), std::string::npos);
+  EXPECT_TRUE(contains(html, "<q>the blue square, of all</q>"));
 
   // The first result must be the best of all images.
   const InferenceModel loaded = load_for_inference(options.checkpoint, "cpu");
@@ -70,10 +70,10 @@ TEST_F(EvaluatePictures, ReportShowsGradCamAndFeatureMaps) {
   const double classes = static_cast<double>(tasks.at(2).at("classes").size());
   EXPECT_EQ(tasks.at(2).at("metrics").at("points"), 10 + classes);
   const std::string html = io::read_file(options.out + "/report.html");
-  EXPECT_NE(html.find("a red circle &middot;"), std::string::npos);
-  EXPECT_NE(html.find("<h3>Grad-CAM</h3>"), std::string::npos);
-  EXPECT_NE(html.find(">t-SNE</h3>"), std::string::npos);
-  EXPECT_NE(html.find("<circle"), std::string::npos);
+  EXPECT_TRUE(contains(html, "a red circle &middot;"));
+  EXPECT_TRUE(contains(html, "<h3>Grad-CAM</h3>"));
+  EXPECT_TRUE(contains(html, ">t-SNE</h3>"));
+  EXPECT_TRUE(contains(html, "<circle"));
 }
 
 /// The parameters are an image tower in YAML and the image size. Grad-CAM uses the input of the last block if the tower reads

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "src/evaluation/tasks/probe_fit.h"
+#include "tests/support/contains.h"
+#include "tests/support/error_of.h"
 #include <tessera/config/fields.h>
 
 namespace tessera {
@@ -64,26 +66,16 @@ TEST(ProbeFit, HeldOutPartIsAlwaysTheSame) {
 }
 
 TEST(ProbeFit, RejectsImpossibleSettings) {
-  const auto problem = [](const std::string& yaml) -> std::string {
-    try {
-      config::read<LinearProbeSettings>(config::parse_yaml(yaml, "p.yaml"), "probe");
-    } catch (const UserError& error) {
-      return error.what();
-    }
-    return "no error";
+  const auto problem = [](const std::string& yaml) {
+    return error_of([&] { config::read<LinearProbeSettings>(config::parse_yaml(yaml, "p.yaml"), "probe"); });
   };
   EXPECT_EQ(problem("{solver: adamw, l2: 0.1}"), "p.yaml:1: probe.l2: belongs to solver: lbfgs; with adamw set weight_decays");
   EXPECT_EQ(problem("{solver: adamw, learning_rates: []}"), "p.yaml:1: probe.learning_rates: is empty: give at least one");
-  EXPECT_NE(problem("{solver: adamw, validation_share: 0}").find("give one of each, or a share above 0"), std::string::npos);
+  EXPECT_TRUE(contains(problem("{solver: adamw, validation_share: 0}"), "give one of each, or a share above 0"));
   EXPECT_EQ(problem("{solver: adamw, validation_share: 0, learning_rates: [0.1], weight_decays: [0]}"), "no error");
-  try {
-    hold_out(clouds(2), adamw({0.1, 0.2}, {0}));
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "linear_probe.validation_share is 0.2, which holds out 0 of 2 training samples: set one learning rate and one "
-              "weight decay instead, or another share");
-  }
+  EXPECT_EQ(error_of([] { hold_out(clouds(2), adamw({0.1, 0.2}, {0})); }),
+            "linear_probe.validation_share is 0.2, which holds out 0 of 2 training samples: set one learning rate and one "
+            "weight decay instead, or another share");
 }
 
 }  // namespace

@@ -1,39 +1,31 @@
-#include <filesystem>
-#include <fstream>
-#include <unistd.h>
-
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
 #include "src/evaluation/kept_slots.h"
+#include "tests/evaluation/color_embedder.h"
+#include "tests/evaluation/task_case.h"
 #include <tessera/base/digest.h>
 #include <tessera/evaluation/metrics/slots.h>
 #include <tessera/evaluation/metrics/zero_shot.h>
 #include <tessera/evaluation/slot_choice.h>
 #include <tessera/evaluation/slot_embedder.h>
-#include <tessera/evaluation/task.h>
-#include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 
 namespace tessera {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::int64_t kSlots = 5, kWidth = 4;
 
 /// Embeds an image or a text as random slots. An image's slots depend on its first byte and attend to 2 x 2 patches; a text's
 /// slots depend on the text and attend to three tokens.
-class RandomSlots final : public Embedder {
+class RandomSlots final : public test::FixedEmbedder {
  public:
   std::vector<std::int64_t> order = {0, 1, 2, 3, 4};  // the order in which the slots are returned
   std::int64_t text_slots = kSlots;
   bool slots = true, attention = true, text_tower = true;
 
-  RandomSlots() { preprocessing_.image_size = 16; }
-  const Preprocessing& preprocessing() const override { return preprocessing_; }
-  config::Size grid() const override { return {2, 2}; }
+  RandomSlots() : FixedEmbedder(16, 2) {}
   using Embedder::images;
   TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override {
     const at::Tensor& pixels = pictures.pixels;
@@ -82,8 +74,6 @@ class RandomSlots final : public Embedder {
     if (attention && needs.attention) out.attention = at::stack(weights).narrow(1, 0, count);
     return out;
   }
-
-  Preprocessing preprocessing_;
 };
 
 /// A source in which sample i is an image of gray value i with a label, a caption, a mask and hard negatives.
@@ -108,37 +98,18 @@ class GraySource final : public IndexedSource {
   std::string describe() const override { return first == 0 ? "gray pictures" : concat("gray pictures from ", first); }
 };
 
-config::ModuleSettings settings_of(const std::string& yaml) {
-  return config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "task.yaml"), "", {});
-}
-
-class Slots : public ::testing::Test {
+class Slots : public FolderTest {
  protected:
-  Slots() : folder_(fs::temp_directory_path() / concat("tessera_slots_", ::getpid())) {
-    fs::create_directories(folder_);
+  Slots() {
     context.source = std::make_shared<GraySource>();
     auto train = std::make_shared<GraySource>();
     train->first = 100;
     context.train_source = train;
     context.batch_size = 16;
   }
-  ~Slots() override { fs::remove_all(folder_); }
 
   TaskResult run(const std::string& yaml, const Embedder& embedder) const {
-    return run_task(settings_of(yaml), embedder, context);
-  }
-  template <class Body>
-  static std::string error_of(const Body& body) {
-    try {
-      body();
-    } catch (const UserError& error) {
-      return error.what();
-    }
-    return "no error";
-  }
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ / name) << text;
-    return (folder_ / name).string();
+    return run_task(task_of(yaml), embedder, context);
   }
   SlotChoice choose(std::int64_t top) const {
     SlotSettings settings;
@@ -147,7 +118,6 @@ class Slots : public ::testing::Test {
     return choose_slots(model, count_slots(model, "--slots"), settings, context);
   }
 
-  fs::path folder_;
   RandomSlots model;
   EvaluationContext context;
 };
@@ -227,9 +197,8 @@ TEST_F(Slots, RejectsSegmentationThroughSlots) {
 
 TEST_F(Slots, ListReadsBackAsWritten) {
   const SlotChoice choice{.slots = {3, 0}, .accuracy = {0.75, 1.0 / 3}, .of = 5, .model = "0123", .data = "x"};
-  const std::string path = (folder_ / "slots.json").string();
-  write_slots(path, choice);
-  const SlotChoice read = read_slots(path, 5, "0123");
+  write_slots(path("slots.json"), choice);
+  const SlotChoice read = read_slots(path("slots.json"), 5, "0123");
   EXPECT_EQ(read.slots, choice.slots);
   EXPECT_EQ(read.accuracy, choice.accuracy);
   EXPECT_EQ(read.describe(), "2 of 5, by zero-shot accuracy on x");
@@ -238,9 +207,9 @@ TEST_F(Slots, ListReadsBackAsWritten) {
 
 TEST_F(Slots, RejectsWrongLists) {
   const auto error = [&](const std::string& text) {
-    const std::string path = write("slots.json", text);
-    const std::string message = error_of([&] { read_slots(path, 5, "0123"); });
-    return message.starts_with(path) ? message.substr(path.size()) : message;
+    const std::string file = write("slots.json", text);
+    const std::string message = error_of([&] { read_slots(file, 5, "0123"); });
+    return message.starts_with(file) ? message.substr(file.size()) : message;
   };
   EXPECT_EQ(error("3, 4"), ": this is not a list of slots: expected JSON such as {\"slots\": [3, 17, 5]}");
   EXPECT_EQ(error("{\"slots\": \"3\"}"), ": this is not a list of slots: expected JSON such as {\"slots\": [3, 17, 5]}");
@@ -266,9 +235,9 @@ TEST_F(Slots, FingerprintChangesWithAnyWeight) {
 TEST_F(Slots, TakesClassesTemplatesAndDataFromSuiteAndRun) {
   SuiteSettings suite;
   suite.tasks = resolve_tasks(
-      {settings_of("hard_negatives"), settings_of("{name: zero_shot, templates: [\"the {}\"], classes: [x]}")},
+      {task_of("hard_negatives"), task_of("{name: zero_shot, templates: [\"the {}\"], classes: [x]}")},
       "tasks");
-  suite.source = settings_of("{name: shapes, split: test}");
+  suite.source = task_of("{name: shapes, split: test}");
   const config::Node run = config::parse_yaml("data: {validation: {name: shapes, split: validation}}", "run.yaml");
   const SlotSettings of_run = slot_settings("top:3", suite, run);
   EXPECT_EQ(of_run.top, 3);
@@ -298,7 +267,7 @@ TEST_F(Slots, TrainsAMaskOnOneSplitAndMeasuresItOnAnother) {
   context.out = folder_.string();
   for (const std::string granularity : {"slot", "dimension"}) {
     const TaskResult result = run(concat("{name: slot_mask, lr: 0.005, granularity: ", granularity, "}"), model);
-    const std::map<std::string, double> metrics(result.metrics.begin(), result.metrics.end());
+    const std::map<std::string, double> metrics = by_name(result);
     EXPECT_EQ(result.samples, 40);
     EXPECT_EQ(result.data, "gray pictures (trained on 80 pairs of gray pictures from 100)");
     EXPECT_EQ(metrics.at("parts"), granularity == "slot" ? 5 : 20);
@@ -306,7 +275,7 @@ TEST_F(Slots, TrainsAMaskOnOneSplitAndMeasuresItOnAnother) {
     EXPECT_LT(metrics.at("loss_last"), metrics.at("loss_first"));
     // The hard_negatives task must measure the same accuracies without and with the mask.
     EXPECT_DOUBLE_EQ(run("hard_negatives", model).metrics.at(0).second, metrics.at("accuracy_before"));
-    const at::Tensor mask = io::load_safetensors((folder_ / "slot_mask.safetensors").string()).tensors.at("mask");
+    const at::Tensor mask = io::load_safetensors(path("slot_mask.safetensors")).tensors.at("mask");
     EXPECT_NEAR(mask.mean().item<double>(), metrics.at("mean_weight"), 1e-6);
     EXPECT_DOUBLE_EQ(run("hard_negatives", MaskEmbedder(model, mask, "")).metrics.at(0).second, metrics.at("accuracy"));
   }
@@ -321,7 +290,7 @@ TEST_F(Slots, RejectsMaskPartsThatDoNotFit) {
   EXPECT_EQ(error_of([&] { run("slot_mask", model); }),
             "slot_mask: this model's embedding does not consist of slots: set slots to a number of equal parts, or "
             "granularity to dimension");
-  EXPECT_EQ(run("{name: slot_mask, slots: 4}", model).metrics.at(6), (std::pair<std::string, double>("parts", 4)));
+  EXPECT_EQ(run("{name: slot_mask, slots: 4}", model).metrics.at(6), (Metric("parts", 4)));
 }
 
 TEST_F(Slots, MaskOfChosenSlotsHasOneWeightPerSlot) {

@@ -1,11 +1,10 @@
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include <gtest/gtest.h>
 
+#include "tests/evaluation/task_case.h"
 #include <tessera/evaluation/evaluate.h>
-#include <tessera/evaluation/task.h>
 #include <tessera/evaluation/tasks/task_settings.h>
 
 namespace tessera {
@@ -13,35 +12,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class SuiteFiles : public ::testing::Test {
+class SuiteFiles : public FolderTest {
  protected:
-  SuiteFiles()
-      : folder_(fs::temp_directory_path() / concat("tessera_suite_", ::getpid(), "_",
-                                                   ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    fs::create_directories(folder_);
-  }
-  ~SuiteFiles() override { fs::remove_all(folder_); }
-
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ / name) << text;
-    return (folder_ / name).string();
-  }
   /// Returns the error that load_suite throws for a suite file with this text.
   std::string error_of(const std::string& text, const std::vector<std::string>& overrides = {}) const {
     EvaluateOptions options;
     options.suite = write("suite.yaml", text);
     options.overrides = overrides;
-    try {
-      load_suite(options, config::Node::map());
-    } catch (const UserError& error) {
-      const std::string message = error.what();
-      const std::string place = folder_.string() + "/";
-      return message.starts_with(place) ? message.substr(place.size()) : message;
-    }
-    return "no error";
+    const std::string message = tessera::error_of([&] { load_suite(options, config::Node::map()); }), place = path("");
+    return message.starts_with(place) ? message.substr(place.size()) : message;
   }
-
-  fs::path folder_;
 };
 
 TEST_F(SuiteFiles, SuggestTheNearestTask) {
@@ -108,16 +88,11 @@ TEST_F(SuiteFiles, OverridesApplyToQueriesWithoutASuite) {
 TEST_F(SuiteFiles, UseTheTasksOfTheRunByDefault) {
   const config::Node run = config::parse_yaml("evaluation: {tasks: [{name: retrieval, topk: [3]}]}\n", "run.yaml");
   EXPECT_EQ(load_suite({}, run).tasks.at(0).name, "retrieval");
-  try {
-    load_suite({}, config::Node::map());
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_EQ(
-        std::string(error.what()),
-        "nothing to measure: give --suite FILE (configs/suites has some) or --task NAME, one of zero_shot, retrieval, k_precision, "
-        "segmentation, linear_probe, segmentation_probe, depth_probe, knn, hard_negatives, fgovd, options, slot_mask, slots, interpretability, tokens, "
-        "token_group_iou, feature_map, grad_cam, query, validation_loss, captions and referring");
-  }
+  EXPECT_EQ(
+      tessera::error_of([] { load_suite({}, config::Node::map()); }),
+      "nothing to measure: give --suite FILE (configs/suites has some) or --task NAME, one of zero_shot, retrieval, k_precision, "
+      "segmentation, linear_probe, segmentation_probe, depth_probe, knn, hard_negatives, fgovd, options, slot_mask, slots, interpretability, tokens, "
+      "token_group_iou, feature_map, grad_cam, query, validation_loss, captions and referring");
 }
 
 TEST_F(SuiteFiles, GuessTheSourceFromThePath) {
@@ -127,13 +102,13 @@ TEST_F(SuiteFiles, GuessTheSourceFromThePath) {
   fs::create_directories(folder_ / "compressed");
   write("compressed/a.tar.gz", "");
   EXPECT_EQ(source_from_text(folder_.string(), "--data").name, "webdataset");
-  EXPECT_EQ(source_from_text((folder_ / "a.tar").string(), "--data").name, "webdataset");
-  EXPECT_EQ(source_from_text((folder_ / "b.tgz").string(), "--data").name, "webdataset");
-  EXPECT_EQ(source_from_text((folder_ / "compressed").string(), "--data").name, "webdataset");
-  EXPECT_EQ(source_from_text((folder_ / "cats").string(), "--data").name, "image_folder");
+  EXPECT_EQ(source_from_text(path("a.tar"), "--data").name, "webdataset");
+  EXPECT_EQ(source_from_text(path("b.tgz"), "--data").name, "webdataset");
+  EXPECT_EQ(source_from_text(path("compressed"), "--data").name, "webdataset");
+  EXPECT_EQ(source_from_text(path("cats"), "--data").name, "image_folder");
   write("cats/a.parquet", "");
-  EXPECT_EQ(source_from_text((folder_ / "cats").string(), "--data").name, "parquet");
-  EXPECT_EQ(source_from_text((folder_ / "cats/a.parquet").string(), "--data").name, "parquet");
+  EXPECT_EQ(source_from_text(path("cats"), "--data").name, "parquet");
+  EXPECT_EQ(source_from_text(path("cats/a.parquet"), "--data").name, "parquet");
   EXPECT_EQ(source_from_text("{name: shapes, split: test}", "--data").settings.find("split")->text(), "test");
   EXPECT_THROW(source_from_text("shapess", "--data"), UserError);
 }
@@ -150,17 +125,12 @@ TEST_F(SuiteFiles, TakeTheSeparatorFromTheFirstLineOfATable) {
 }
 
 TEST_F(SuiteFiles, SuggestSettingsForATableWithOtherColumns) {
-  const std::string path = write("fotos.csv", "datei,beschreibung,beschreibung2\n");
-  try {
-    source_from_text(path, "--source");
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "--source " + path +
-                  ": has no column filepath and title; its columns are: datei, beschreibung and beschreibung2. Name the "
-                  "columns of images and captions: {name: csv, path: " +
-                  path + ", separator: comma, image_key: datei, caption_key: beschreibung}");
-  }
+  const std::string table = write("fotos.csv", "datei,beschreibung,beschreibung2\n");
+  EXPECT_EQ(tessera::error_of([&] { source_from_text(table, "--source"); }),
+            "--source " + table +
+                ": has no column filepath and title; its columns are: datei, beschreibung and beschreibung2. Name the "
+                "columns of images and captions: {name: csv, path: " +
+                table + ", separator: comma, image_key: datei, caption_key: beschreibung}");
 }
 
 TEST_F(SuiteFiles, ReportADefaultInPlaceOfAVariable) {
@@ -170,9 +140,8 @@ TEST_F(SuiteFiles, ReportADefaultInPlaceOfAVariable) {
   testing::internal::CaptureStderr();
   load_suite(options, config::Node::map());
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find(options.suite + ": the environment variable TESSERA_TEST_UNSET is not set, so the default test is used"),
-            std::string::npos)
-      << said;
+  EXPECT_TRUE(contains(
+      said, options.suite + ": the environment variable TESSERA_TEST_UNSET is not set, so the default test is used"));
 }
 
 TEST_F(SuiteFiles, ShippedSuitesAreValid) {

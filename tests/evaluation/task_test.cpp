@@ -1,40 +1,13 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <tessera/evaluation/task.h>
+#include "tests/evaluation/color_embedder.h"
+#include "tests/evaluation/letter_tokenizer.h"
+#include "tests/evaluation/task_case.h"
 #include <tessera/evaluation/tasks/task_settings.h>
 
 namespace tessera {
 namespace {
-
-/// Maps each letter to an id, which is enough to distinguish prompts.
-class LetterTokenizer final : public Tokenizer {
- public:
-  std::vector<std::int64_t> encode(std::string_view text) const override {
-    std::vector<std::int64_t> ids = {1};
-    for (const char c : text) {
-      if (c >= 'a' && c <= 'z' && ids.size() + 1 < 16) ids.push_back(3 + c - 'a');
-    }
-    ids.push_back(2);
-    return ids;
-  }
-  std::string decode(const std::vector<std::int64_t>& ids) const override {
-    std::string text;
-    for (const std::int64_t id : ids) {
-      if (id == 28) text += ' ';  // in this vocabulary z starts a new word
-      if (id >= 3) text += static_cast<char>('a' + id - 3);
-    }
-    return text;
-  }
-  std::int64_t vocab_size() const override { return 32; }
-  std::int64_t context_length() const override { return 16; }
-  std::int64_t pad_id() const override { return 0; }
-  std::string name() const override { return "letters"; }
-  const std::string& vocabulary_bytes() const override { return none_; }
-
- private:
-  std::string none_;
-};
 
 /// A source of images of a single gray value each. Class 0 is dark, class 1 is bright, and class 2 is `background`. Tests may `change`
 /// samples.
@@ -64,10 +37,6 @@ class PlainSource final : public IndexedSource {
   std::string describe() const override { return "plain pictures"; }
 };
 
-config::ModuleSettings task(const std::string& yaml) {
-  return config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "task.yaml"), "", {});
-}
-
 class Tasks : public ::testing::Test {
  protected:
   Tasks() {
@@ -87,24 +56,13 @@ class Tasks : public ::testing::Test {
   }
 
   TaskResult run(const std::string& yaml) {
-    return run_task(task(yaml), DualEncoderEmbedder(model, tokenizer), context);
+    return run_task(task_of(yaml), DualEncoderEmbedder(model, tokenizer), context);
   }
   std::string error_of(const std::string& yaml) {
-    try {
-      run(yaml);
-    } catch (const UserError& error) {
-      return error.what();
-    }
-    return "no error";
+    return tessera::error_of([&] { run(yaml); });
   }
-
   std::string check(const std::string& yaml) {
-    try {
-      check_task(task(yaml), DualEncoderEmbedder(model, tokenizer), context);
-    } catch (const TaskMisfit& error) {
-      return error.what();
-    }
-    return "no error";
+    return tessera::error_of<TaskMisfit>([&] { check_task(task_of(yaml), DualEncoderEmbedder(model, tokenizer), context); });
   }
 
   std::shared_ptr<DualEncoder> model;
@@ -118,7 +76,7 @@ TEST_F(Tasks, ZeroShotIgnoresTheBackground) {
   const TaskResult result = run("{name: zero_shot, topk: [1, 2]}");
   EXPECT_EQ(result.samples, 6);
   EXPECT_EQ(result.pictures.class_names, (std::vector<std::string>{"dark", "bright"}));
-  EXPECT_EQ(result.metrics.at(1), (std::pair<std::string, double>("top2", 1.0)));
+  EXPECT_EQ(result.metrics.at(1), (Metric("top2", 1.0)));
   EXPECT_EQ(result.pictures.classification.size(), 6U);
 }
 
@@ -148,10 +106,9 @@ TEST_F(Tasks, ShowTokensAsTheTextThatTheyAdd) {
 }
 
 /// Embeds images by their brightness and texts by the words "bright" and "dark". It has no model.
-class BrightnessEmbedder final : public Embedder {
+class BrightnessEmbedder final : public test::FixedEmbedder {
  public:
-  const Preprocessing& preprocessing() const override { return preprocessing_; }
-  config::Size grid() const override { return {2, 2}; }
+  BrightnessEmbedder() : FixedEmbedder(16, 2) {}
   using Embedder::images;
   TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override {
     const at::Tensor& pixels = pictures.pixels;
@@ -162,7 +119,6 @@ class BrightnessEmbedder final : public Embedder {
       out.dense = at::cat({bright, bright.logical_not()}, 1).to(at::kFloat).unsqueeze(1).expand({-1, 4, 2});
     return out;
   }
-  bool takes_texts() const override { return true; }
   TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds&) const override {
     std::vector<float> rows;
     for (const std::string& text : texts) {
@@ -181,13 +137,6 @@ class BrightnessEmbedder final : public Embedder {
   at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override {
     return at::cat({images.global, 1 - images.global}, 1).matmul(texts.global.t());
   }
-
- private:
-  Preprocessing preprocessing_ = [] {
-    Preprocessing settings;
-    settings.image_size = 16;
-    return settings;
-  }();
 };
 
 TEST_F(Tasks, UseTheSimilarityOfTheEmbedder) {
@@ -196,8 +145,7 @@ TEST_F(Tasks, UseTheSimilarityOfTheEmbedder) {
     sample.negatives = {{"swap_att", sample.label == 0 ? "bright" : "dark"}};
   };
   const BrightnessEmbedder embedder;
-  const auto first = [&](const std::string& yaml) { return run_task(task(yaml), embedder, context).metrics.at(0); };
-  using Metric = std::pair<std::string, double>;
+  const auto first = [&](const std::string& yaml) { return run_task(task_of(yaml), embedder, context).metrics.at(0); };
   EXPECT_EQ(first("{name: zero_shot, topk: [1]}"), Metric("top1", 1.0));
   EXPECT_EQ(first("{name: zero_shot, topk: [1], templates: [\"a {}\", \"the {} {}\"]}"), Metric("top1", 1.0));
   EXPECT_EQ(first("{name: hard_negatives}"), Metric("accuracy", 1.0));
@@ -217,7 +165,7 @@ TEST_F(Tasks, DoNotDependOnTheBatchSize) {
 
 TEST_F(Tasks, RetrievalCountsCaptionsPerImage) {
   const TaskResult result = run("{name: retrieval, captions_per_image: 1, topk: [6]}");
-  EXPECT_EQ(result.metrics.at(0), (std::pair<std::string, double>("image_to_text_recall@6", 1.0)));
+  EXPECT_EQ(result.metrics.at(0), (Metric("image_to_text_recall@6", 1.0)));
 }
 
 // The task sees each image only once and must choose then which images to keep. The sheets must show the nearest of all images.
@@ -297,13 +245,13 @@ TEST_F(Tasks, SegmentationWithOneCandidateIsRightOnItsPixels) {
 }
 
 TEST_F(Tasks, LinearProbeAndKnnDistinguishBrightFromDark) {
-  EXPECT_EQ(run("{name: linear_probe, l2: 0.0001}").metrics.at(0), (std::pair<std::string, double>("top1", 1.0)));
+  EXPECT_EQ(run("{name: linear_probe, l2: 0.0001}").metrics.at(0), (Metric("top1", 1.0)));
   EXPECT_EQ(run("{name: linear_probe, validation_share: 0.34}").metrics.back().first, "validation_top1");
   const auto adamw = run("{name: linear_probe, solver: adamw, validation_share: 0.34, learning_rates: [0.1], epochs: 200}").metrics;
-  EXPECT_EQ(adamw.at(0), (std::pair<std::string, double>("top1", 1.0)));
-  EXPECT_EQ(adamw.at(3), (std::pair<std::string, double>("lr", 0.1)));
+  EXPECT_EQ(adamw.at(0), (Metric("top1", 1.0)));
+  EXPECT_EQ(adamw.at(3), (Metric("lr", 0.1)));
   EXPECT_EQ(adamw.back().first, "validation_top1");
-  EXPECT_EQ(run("{name: knn, k: 1}").metrics.at(0), (std::pair<std::string, double>("top1", 1.0)));
+  EXPECT_EQ(run("{name: knn, k: 1}").metrics.at(0), (Metric("top1", 1.0)));
 }
 
 TEST_F(Tasks, CountSamplesThatLackSomethingAsSkipped) {
@@ -349,9 +297,9 @@ TEST_F(Tasks, RetrievalIgnoresImagesWithoutACaption) {
     sample.captions.resize(1);
     if (index == 0) sample.captions.clear();  // this image is as dark as the third one and comes before it
   };
-  const TaskResult result = run_task(task("{name: retrieval, topk: [1]}"), BrightnessEmbedder(), context);
+  const TaskResult result = run_task(task_of("{name: retrieval, topk: [1]}"), BrightnessEmbedder(), context);
   EXPECT_EQ(result.samples, 2);
-  EXPECT_EQ(result.metrics.at(1), (std::pair<std::string, double>("text_to_image_recall@1", 1.0)));
+  EXPECT_EQ(result.metrics.at(1), (Metric("text_to_image_recall@1", 1.0)));
 }
 
 TEST_F(Tasks, CountHardNegativesByKind) {
@@ -360,7 +308,7 @@ TEST_F(Tasks, CountHardNegativesByKind) {
     if (index == 0) sample.negatives.push_back({"add_obj", sample.captions.front()});  // equals the caption; a tie counts as wrong
   };
   const TaskResult result = run("{name: hard_negatives}");
-  EXPECT_EQ(result.metrics.at(2), (std::pair<std::string, double>("add_obj_accuracy", 0.0)));
+  EXPECT_EQ(result.metrics.at(2), (Metric("add_obj_accuracy", 0.0)));
   EXPECT_EQ(result.metrics.at(3).first, "swap_att_accuracy");
 }
 
@@ -430,9 +378,9 @@ TEST_F(Tasks, PixelsBelowTheThresholdAreBackground) {
   for (const char* yaml : {"{name: segmentation, candidates: foreground, background_threshold: 1, threshold_of: cosine}",
                            "{name: segmentation, candidates: foreground, background_threshold: 1, logit_scale: 2}"}) {
     const TaskResult all = run(yaml);
-    EXPECT_EQ(all.metrics.at(2), (std::pair<std::string, double>("pixel_accuracy", 0.5))) << "half of each image is background";
+    EXPECT_EQ(all.metrics.at(2), (Metric("pixel_accuracy", 0.5))) << "half of each image is background";
     EXPECT_EQ(all.metrics.at(1).second, 0);
-    EXPECT_EQ(all.metrics.at(3), (std::pair<std::string, double>("dataset_miou_with_background", 0.5 / 3)));
+    EXPECT_EQ(all.metrics.at(3), (Metric("dataset_miou_with_background", 0.5 / 3)));
   }
   EXPECT_EQ(run("{name: segmentation, candidates: foreground, background_threshold: 0}").metrics,
             run("{name: segmentation, candidates: foreground}").metrics);

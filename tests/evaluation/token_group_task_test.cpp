@@ -1,13 +1,12 @@
 #include <filesystem>
-#include <unistd.h>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "src/evaluation/token_spans.h"
+#include "tests/evaluation/task_case.h"
 #include <tessera/evaluation/embedder_view.h>
-#include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/models/dual_encoder.h>
 
@@ -131,34 +130,20 @@ class PhraseSource final : public IndexedSource {
   std::string describe() const override { return "phrases"; }
 };
 
-class TokenGroups : public ::testing::Test {
+class TokenGroups : public FolderTest {
  protected:
-  TokenGroups() : folder_(fs::temp_directory_path() / concat("tessera_token_groups_", ::getpid())) {
-    fs::create_directories(folder_);
+  TokenGroups() {
     source->captions = {{"a red circle and a blue square", {"a red circle", "a blue square"}}};
     context.source = source;
     context.batch_size = 2;
   }
-  ~TokenGroups() override { fs::remove_all(folder_); }
 
-  TaskResult run(const std::string& yaml = "token_group_iou") const {
-    return run_task(config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "task.yaml"), "", {}), model,
-                    context);
-  }
-  std::map<std::string, double> numbers() const {
-    const TaskResult result = run();
-    return {result.metrics.begin(), result.metrics.end()};
-  }
+  TaskResult run(const std::string& yaml = "token_group_iou") const { return run_task(task_of(yaml), model, context); }
+  std::map<std::string, double> numbers() const { return by_name(run()); }
   std::string error(const std::string& yaml = "token_group_iou") const {
-    try {
-      run(yaml);
-    } catch (const UserError& error) {
-      return error.what();
-    }
-    return "no error";
+    return error_of([&] { run(yaml); });
   }
 
-  fs::path folder_;
   DualEncoderEmbedder whole{small_model(), words()};
   ChosenGroups model{whole};
   std::shared_ptr<PhraseSource> source = std::make_shared<PhraseSource>();
@@ -208,13 +193,12 @@ TEST_F(TokenGroups, DoNotDependOnTheBatchSize) {
                       {"blue circles", {"blue circles"}},
                       {"a square and red circles and a circle", {"a square", "red circles", "a circle"}}};
   const TaskResult two = run();
-  const std::map<std::string, double> found(two.metrics.begin(), two.metrics.end());
   ASSERT_EQ(two.outcomes.size(), 12U) << "four scores of the model's groups, of chunks and of random groups";
   for (const report::Outcomes& outcomes : two.outcomes) {
     EXPECT_EQ(outcomes.entries.size(), 3U) << "one for each sample";
-    EXPECT_NEAR(report::value_of(outcomes), found.at(outcomes.metric), 1e-9) << outcomes.metric;
     EXPECT_TRUE(two.intervals.contains(outcomes.metric)) << outcomes.metric;
   }
+  expect_outcomes_give_metrics(two, 1e-9);
   context.batch_size = 1;
   EXPECT_EQ(run().metrics, two.metrics);
   EXPECT_EQ(two.samples, 3);
@@ -225,8 +209,7 @@ TEST_F(TokenGroups, AreClustersOfTokensForATowerWithoutGroups) {
   model.tokens = true;
   model.group_of = [](std::int64_t place) { return place < 1 ? 7 : place < 4 ? 0 : place < 5 ? 1 : 2; };
   const auto measured = [&](int clusters) {
-    const TaskResult result = run(concat("{name: token_group_iou, by: k_means, clusters: ", clusters, "}"));
-    return std::map<std::string, double>(result.metrics.begin(), result.metrics.end());
+    return by_name(run(concat("{name: token_group_iou, by: k_means, clusters: ", clusters, "}")));
   };
   auto found = measured(3);
   EXPECT_DOUBLE_EQ(found.at("iou"), 1) << "[CLS] and padding do not use up a cluster";
@@ -298,11 +281,6 @@ TEST_F(TokenGroups, RejectModelsAndDataWithoutGroups) {
 
 // As in the paper, all five captions of an image count. The two image files are unreadable, because the task does not need images.
 TEST_F(TokenGroups, CountForEveryCaptionWithPhrases) {
-  const auto write = [&](const std::string& name, const std::string& text) {
-    const fs::path path = folder_ / name;
-    fs::create_directories(path.parent_path());
-    io::write_file(path.string(), text);
-  };
   write("pictures/1.jpg", "no picture");
   write("pictures/2.jpg", "no picture");
   write("entities/Sentences/1.txt",
@@ -317,9 +295,8 @@ TEST_F(TokenGroups, CountForEveryCaptionWithPhrases) {
   model.group_of = [](std::int64_t place) { return place < 4 ? 0 : place < 5 ? 1 : 2; };
   context.pictures = true;
   const TaskResult result =
-      run(concat("{name: token_group_iou, source: {name: flickr30k, images: ", (folder_ / "pictures").string(),
-                 ", entities: ", (folder_ / "entities").string(), "}}"));
-  std::map<std::string, double> found(result.metrics.begin(), result.metrics.end());
+      run(concat("{name: token_group_iou, source: {name: flickr30k, images: ", path("pictures"), ", entities: ", path("entities"), "}}"));
+  const std::map<std::string, double> found = by_name(result);
   EXPECT_EQ(result.samples, 2);
   EXPECT_EQ(found.at("captions"), 5) << "four of the first image, the third of the other";
   EXPECT_EQ(found.at("captions_not_spelled"), 1);

@@ -1,20 +1,16 @@
-#include <filesystem>
-#include <unistd.h>
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/evaluation/color_embedder.h"
+#include "tests/evaluation/task_case.h"
 #include <tessera/evaluation/metrics/zero_shot.h>
 #include <tessera/evaluation/multi_hot_embedder.h>
-#include <tessera/evaluation/task.h>
 #include <tessera/evaluation/token_space.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr std::int64_t kWords = 13;
 constexpr std::int64_t kRed = 6, kBlue = 7, kCircle = 8, kPlural = 9, kSquare = 10;
@@ -30,16 +26,14 @@ std::shared_ptr<const Tokenizer> word_pieces() {
 /// Embeds images and texts as weights of the vocabulary tokens above. An image of gray value 10 i + 5 has the weights
 /// `weights[i]`, multiplied by a factor that grows from patch to patch. The tokens of a text have the weight 2. If `named` is
 /// false, the embedder acts like CLIP, where the dimensions of embeddings are not tokens.
-class WordEmbedder final : public Embedder {
+class WordEmbedder final : public test::FixedEmbedder {
  public:
   std::shared_ptr<const Tokenizer> words = word_pieces();
   std::vector<std::map<std::int64_t, float>> weights;
   bool named = true;
   mutable std::int64_t embedded_texts = 0;
 
-  WordEmbedder() { preprocessing_.image_size = 16; }
-  const Preprocessing& preprocessing() const override { return preprocessing_; }
-  config::Size grid() const override { return {2, 2}; }
+  WordEmbedder() : FixedEmbedder(16, 2) {}
   using Embedder::images;
   TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override {
     const at::Tensor& pixels = pictures.pixels;
@@ -51,7 +45,6 @@ class WordEmbedder final : public Embedder {
     if (needs.tokens) out.tokens = out.global.unsqueeze(1) * at::tensor({1.0F, 2.0F, 3.0F, 5.0F}).view({1, 4, 1});
     return out;
   }
-  bool takes_texts() const override { return true; }
   TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds&) const override {
     embedded_texts += std::ssize(texts);
     TowerFeatures out;
@@ -76,9 +69,6 @@ class WordEmbedder final : public Embedder {
   at::Tensor token_activations(const TowerFeatures& images, const std::vector<std::int64_t>& ids) const override {
     return images.tokens.index_select(2, at::tensor(ids, at::kLong));
   }
-
- private:
-  Preprocessing preprocessing_;
 };
 
 /// A source in which sample i is an image of gray value 10 i + 5.
@@ -100,10 +90,9 @@ class NamedSource final : public IndexedSource {
   std::string describe() const override { return "named pictures"; }
 };
 
-class Tokens : public ::testing::Test {
+class Tokens : public FolderTest {
  protected:
-  Tokens() : folder_(fs::temp_directory_path() / concat("tessera_tokens_", ::getpid())) {
-    fs::create_directories(folder_);
+  Tokens() {
     source->names = {"red", "blue", "circles"};
     source->labels = {0, 1, 2};
     source->captions = {"a red circle", "a blue square", "circles"};
@@ -113,26 +102,13 @@ class Tokens : public ::testing::Test {
     context.source = source;
     context.batch_size = 2;
   }
-  ~Tokens() override { fs::remove_all(folder_); }
 
-  TaskResult run(const std::string& yaml) const {
-    return run_task(config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "task.yaml"), "", {}), model,
-                    context);
-  }
-  std::map<std::string, double> numbers(const std::string& yaml) const {
-    const TaskResult result = run(yaml);
-    return {result.metrics.begin(), result.metrics.end()};
-  }
+  TaskResult run(const std::string& yaml) const { return run_task(task_of(yaml), model, context); }
+  std::map<std::string, double> numbers(const std::string& yaml) const { return by_name(run(yaml)); }
   std::string error_of(const std::string& yaml) const {
-    try {
-      run(yaml);
-    } catch (const UserError& error) {
-      return error.what();
-    }
-    return "no error";
+    return tessera::error_of([&] { run(yaml); });
   }
 
-  fs::path folder_;
   WordEmbedder model;
   std::shared_ptr<NamedSource> source = std::make_shared<NamedSource>();
   EvaluationContext context;
@@ -238,7 +214,7 @@ TEST_F(Tokens, AreShownByWeight) {
   EXPECT_EQ(json.at(2).at("tokens").at(0), nlohmann::json({{"token", "##s"}, {"weight", 4.0}}));
   EXPECT_EQ(json.at(2).at("maps").at(0).at("activation"), nlohmann::json({0.0, 0.25, 0.5, 1.0}));
   const std::string sheet = io::read_file(context.out + "/tokens.svg");
-  EXPECT_NE(sheet.find(">##s</text>"), std::string::npos);
+  EXPECT_TRUE(contains(sheet, ">##s</text>"));
   EXPECT_EQ(sheet.find("http://www.w3.org/2000/svg"), sheet.rfind("http")) << "the page refers to no other files";
 }
 

@@ -13,8 +13,6 @@
 namespace tessera {
 namespace {
 
-std::int64_t kill_at = -1;
-
 // Returns the mean over the batch of the squared distances between rows. A row that is absent in `a` or `b` counts as 0.
 at::Tensor distance(const TowerFeatures& a, const TowerFeatures& b) {
   at::Tensor each = (a.global - b.global).square().sum(1);
@@ -28,7 +26,7 @@ class AnyViews : public Objective {
   explicit AnyViews(const ObjectiveContext& context) : head_(context.embed_dim, 6) { register_module("head", head_); }
 
   Losses forward(const Features& features, const StepContext& context) override {
-    if (context.step == kill_at) ::raise(SIGKILL);
+    if (context.step == killed_at()) ::raise(SIGKILL);
     const double late = static_cast<double>(context.step) / static_cast<double>(context.total_steps);
     const TowerFeatures& image = features.image();
     const at::Tensor pairs = distance(image, features.text());
@@ -83,8 +81,9 @@ void register_any_views() {
       [](const config::NoSettings&, const ObjectiveContext& context) { return std::make_shared<AnyViews>(context); });
 }
 
-void kill_any_views_at(std::int64_t step) {
-  kill_at = step;
+std::int64_t& killed_at() {
+  static std::int64_t step = -1;
+  return step;
 }
 
 std::string write_shards_with_holes(const std::string& folder, std::int64_t samples) {
@@ -98,13 +97,12 @@ std::string write_shards_with_holes(const std::string& folder, std::int64_t samp
 
 Config any_views_config(const std::string& run, const std::string& shards, const std::vector<std::string>& overrides) {
   register_any_views();
-  std::vector<std::string> all = {"data.train={name: webdataset, path: '" + shards + "'}",
-                                  "data.loader.views={local: {image_size: 8}}",
-                                  "model.image.encoder.regions={width: 2052, first_block: 0}",
-                                  "model.image.encoder.patch_dropout=0.25",
-                                  "training.steps=6"};
-  all.insert(all.end(), overrides.begin(), overrides.end());
-  return tiny_config(run, all, "test_any_views");
+  const std::vector<std::string> all = {"data.train={name: webdataset, path: '" + shards + "'}",
+                                        "data.loader.views={local: {image_size: 8}}",
+                                        "model.image.encoder.regions={width: 2052, first_block: 0}",
+                                        "model.image.encoder.patch_dropout=0.25",
+                                        "training.steps=6"};
+  return tiny_config(run, with(all, overrides), "test_any_views");
 }
 
 }  // namespace tessera

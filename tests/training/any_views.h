@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,8 @@ namespace tessera {
 /// may lack, and a teacher. The weights of its terms change with the step. It covers views that future objectives may need.
 void register_any_views();
 
-/// Makes test_any_views kill this process (SIGKILL) in its forward pass after `step` updates.
-void kill_any_views_at(std::int64_t step);
+/// The number of updates after which test_any_views kills this process (SIGKILL) in its forward pass; -1: never.
+std::int64_t& killed_at();
 
 /// Writes shards of shapes in which every second sample lacks a summary and every third has no regions. Returns the shards'
 /// path pattern.

@@ -22,9 +22,8 @@ constexpr const char* kEveryStep = "evaluation={every_steps: 1, tasks: [{name: v
 class KeepBest : public ::testing::Test {
  protected:
   Config best_config(const std::vector<std::string>& more = {}) {
-    std::vector<std::string> all{kEveryStep, "checkpoint={keep_last: 1, keep_best: {metric: validation_loss.loss}}"};
-    all.insert(all.end(), more.begin(), more.end());
-    return tiny_config(folder_ / "run", all);
+    const std::vector<std::string> all{kEveryStep, "checkpoint={keep_last: 1, keep_best: {metric: validation_loss.loss}}"};
+    return tiny_config(folder_ / "run", with(all, more));
   }
 
   void open(const Config& config) {
@@ -131,24 +130,14 @@ TEST_F(KeepBest, TakesTheModeFromTheMetricNameUnlessItIsSet) {
   EXPECT_EQ(best(), "step_0000002");
 }
 
-TEST_F(KeepBest, ReportsAnUnknownMetricWithTheMeasuredOnes) {
+TEST_F(KeepBest, ReportsAnUnknownMetricOnceWithTheMeasuredOnes) {
   open(best_config({"checkpoint.keep_best.metric=validation_loss.lss"}));
-  measure(1, 1.0);
-  ASSERT_EQ(errors_.size(), 1u);
-  EXPECT_EQ(errors_[0],
-            "checkpoint.keep_best.metric: there is no metric called validation_loss.lss: did you mean "
-            "validation_loss.loss?; measured: validation_loss.other and validation_loss.loss");
-}
-
-TEST_F(KeepBest, ReportsAnUnknownMetricOnlyOnce) {
-  open(best_config({"checkpoint.keep_best.metric=validation_loss.something_else"}));
   measure(1, 1.0);
   measure(2, 1.0);
   ASSERT_EQ(errors_.size(), 1u);
   EXPECT_EQ(errors_[0],
-            "checkpoint.keep_best.metric: there is no metric called validation_loss.something_else: did you mean "
-            "validation_loss.other?; measured: "
-            "validation_loss.other and validation_loss.loss");
+            "checkpoint.keep_best.metric: there is no metric called validation_loss.lss: did you mean "
+            "validation_loss.loss?; measured: validation_loss.other and validation_loss.loss");
 }
 
 TEST_F(KeepBest, RejectsAMetricWithoutATaskAtTheStart) {

@@ -57,10 +57,7 @@ TEST_F(CheckpointTest, ReadsBackWholeAndDeletesTheOldest) {
   EXPECT_EQ(newest->second.state.step, 12345678);
   EXPECT_EQ(newest->second.state.data.cursor, 2 * 12345678);
   EXPECT_EQ(newest->second.config, to_yaml(config_));
-  const auto weights = weights_of(*parts_.model, *parts_.objective);
-  ASSERT_EQ(newest->second.model.weights.size(), weights.size());
-  for (const auto& [name, tensor] : weights)
-    EXPECT_TRUE(at::equal(newest->second.model.weights.at(name), tensor)) << name;
+  expect_equal(newest->second.model.weights, weights_of(*parts_.model, *parts_.objective));
 }
 
 TEST_F(CheckpointTest, SkipsATornOrDamagedNewestCheckpoint) {
@@ -97,7 +94,7 @@ TEST_F(CheckpointTest, KeepsOnlyTheOldCheckpointWhenTheDiskIsFull) {
   setrlimit(RLIMIT_FSIZE, &small);
   const std::string error = error_of([&] { checkpoints.save(at_step(2)); });
   setrlimit(RLIMIT_FSIZE, &before);
-  EXPECT_NE(error.find("cannot write: File too large"), std::string::npos) << error;
+  EXPECT_TRUE(contains(error, "cannot write: File too large"));
   EXPECT_EQ(names(checkpoints), std::vector<std::string>{"step_0000001"});
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "checkpoints"), fs::directory_iterator()), 2)
       << "the checkpoint and latest";

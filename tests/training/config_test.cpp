@@ -119,9 +119,9 @@ TEST(TrainingConfig, SuggestsTheFullNameOfAMisplacedKey) {
   EXPECT_EQ(error_with({"learning_rate=0.1"}), "--set: learning_rate: unknown key: did you mean optimizer.lr?");
   EXPECT_EQ(error_with({"optimizer.learning_rate=1"}), "--set: optimizer.learning_rate: unknown key: did you mean lr?");
   EXPECT_EQ(error_with({"steps=3"}), "--set: steps: unknown key: did you mean training.steps?");
-  EXPECT_NE(error_with({"batch_size=3"}).find("did you mean data.loader.batch_size"), std::string::npos);
-  EXPECT_NE(error_with({"training.precision=bfloat16"}).find("did you mean bf16?"), std::string::npos);
-  EXPECT_NE(error_with({"training.device=gpu"}).find("did you mean cuda?"), std::string::npos);
+  EXPECT_TRUE(contains(error_with({"batch_size=3"}), "did you mean data.loader.batch_size"));
+  EXPECT_TRUE(contains(error_with({"training.precision=bfloat16"}), "did you mean bf16?"));
+  EXPECT_TRUE(contains(error_with({"training.device=gpu"}), "did you mean cuda?"));
 }
 
 TEST(TrainingConfig, MisspeltKeyIsReportedBeforeAMissingVocabulary) {
@@ -129,7 +129,7 @@ TEST(TrainingConfig, MisspeltKeyIsReportedBeforeAMissingVocabulary) {
                                               "model.text.encoder.vocab_size=null"};
   std::vector<std::string> misspelt = overrides;
   misspelt.emplace_back("objective.local_wait=1");
-  EXPECT_NE(error_with(misspelt).find("objective.local_wait: unknown key"), std::string::npos) << error_with(misspelt);
+  EXPECT_TRUE(contains(error_with(misspelt), "objective.local_wait: unknown key"));
   EXPECT_EQ(error_with(overrides).find("--set: tokenizer.merges: no/such.txt: no such file or folder in "), 0U)
       << error_with(overrides);
   EXPECT_EQ(error_with({"tokenizer={name: clip-bpe}", "model.text.encoder.vocab_size=null"})
@@ -285,7 +285,7 @@ TEST(TrainingConfig, StairHasThePapersStages) {
   EXPECT_EQ(steps, (std::vector<std::int64_t>{300'000, 300'000, 600'000}));
   const Config single = shipped_stages("stair_single_vitb16").front().config;
   EXPECT_EQ(single.training.steps, 600'000);
-  EXPECT_EQ(to_yaml(single).find("stages"), std::string::npos);
+  EXPECT_FALSE(contains(to_yaml(single), "stages"));
   EXPECT_EQ(shipped_stages("stair_clip_vitb16").front().config.objective.name, "clip");
 }
 

@@ -1,82 +1,34 @@
 #include "tests/training/dino_run.h"
 
-#include <csignal>
-
 #include "tests/training/tiny_run.h"
-#include <tessera/objectives/dino.h>
 
 namespace tessera {
 namespace {
 
 constexpr const char* kSmallHead = "out_dim: 16, hidden_dim: 12, bottleneck_dim: 6";
-std::int64_t dino_killed_at = -1;
-
-class KilledDino : public Dino {
- public:
-  using Dino::Dino;
-  Losses forward(const Features& features, const StepContext& context) override {
-    if (context.step == dino_killed_at) ::raise(SIGKILL);
-    return Dino::forward(features, context);
-  }
-};
 
 Config config_of(const std::string& run, const std::string& objective, const std::string& last_layer,
                  const std::vector<std::string>& overrides) {
-  std::vector<std::string> all = {"objective=" + objective,
-                                  "data.loader.views={global: {count: 2, scale: [0.4, 1], flip: 0.5}, local: {count: "
-                                  "2, image_size: 8, scale: [0.1, "
-                                  "0.4], color_jitter: {probability: 0.8}}}",
-                                  "model.image.encoder.patch_size=4",
-                                  "model.image.encoder.layers=2",
-                                  "model.image.encoder.drop_path=0.2",
-                                  "optimizer.weight_decay=0.04",
-                                  "schedule={warmup_steps: 2, warmup_lr: 0, weight_decay_end: 0.4}",
-                                  "training={steps: 6, clip_norm: 3, clip_mode: per_tensor, device: cpu}",
-                                  "parameters.groups=[{match: ['" + last_layer + "'], frozen_steps: 2}]"};
-  all.insert(all.end(), overrides.begin(), overrides.end());
-  return tiny_config(run, all);
-}
-
-Config config_without_text(const std::string& run, const std::string& objective,
-                           const std::vector<std::string>& overrides) {
-  std::vector<std::string> all = {"tokenizer=null", "model.text=null", "model.image.projection={name: none}"};
-  all.insert(all.end(), overrides.begin(), overrides.end());
-  return config_of(run, "{name: " + objective + ", local_crops: 2, " + kSmallHead + "}", "objective.head.last_layer.*",
-                   all);
-}
-
-// Registers an objective that acts like `dino` until the step that kill_dino_at() sets. Returns its name.
-const char* killed_dino() {
-  constexpr const char* kName = "test_killed_dino";
-  if (!objectives().contains(kName))
-    objectives().add<DinoSettings>(kName, "dino until a step",
-                                   [](const DinoSettings& settings, const ObjectiveContext& context) {
-                                     return std::make_shared<KilledDino>(settings, context);
-                                   });
-  return kName;
-}
-
-Config siglip2_config_with(const std::string& distillation, const std::string& run,
-                           const std::vector<std::string>& overrides) {
-  const std::string momentum = ", teacher_momentum: 0.9, teacher_momentum_end: 0.9, ";
-  std::vector<std::string> all = {"model.image.encoder.mask_token=true", "model.image.encoder.drop_path=0"};
-  all.insert(all.end(), overrides.begin(), overrides.end());
-  return config_of(run,
-                   "{name: weighted_sum, objectives: [{name: siglip}, {name: " + distillation +
-                       ", label: distillation, global_crops: 2, local_crops: 2, student_global_crops: false" + momentum +
-                       kSmallHead + "}, {name: masked_prediction, weight: 0.25, crops: 2, shape: blocks, share: 0.4" +
-                       momentum + kSmallHead + "}, {name: koleo, weight: 0.1, view: local}]}",
-                   "objective.objectives.*.head.last_layer.*", all);
+  const std::vector<std::string> all = {"objective=" + objective,
+                                        "data.loader.views={global: {count: 2, scale: [0.4, 1], flip: 0.5}, local: {count: "
+                                        "2, image_size: 8, scale: [0.1, "
+                                        "0.4], color_jitter: {probability: 0.8}}}",
+                                        "model.image.encoder.patch_size=4",
+                                        "model.image.encoder.layers=2",
+                                        "model.image.encoder.drop_path=0.2",
+                                        "optimizer.weight_decay=0.04",
+                                        "schedule={warmup_steps: 2, warmup_lr: 0, weight_decay_end: 0.4}",
+                                        "training={steps: 6, clip_norm: 3, clip_mode: per_tensor, device: cpu}",
+                                        "parameters.groups=[{match: ['" + last_layer + "'], frozen_steps: 2}]"};
+  return tiny_config(run, with(all, overrides));
 }
 
 }  // namespace
 
 Config dino_config(const std::string& run, const std::vector<std::string>& overrides) {
-  return config_without_text(run, "dino", overrides);
-}
-
-Config killed_dino_config(const std::string& run, const std::vector<std::string>& overrides) {
-  return config_without_text(run, killed_dino(), overrides);
+  const std::vector<std::string> all = {"tokenizer=null", "model.text=null", "model.image.projection={name: none}"};
+  return config_of(run, std::string("{name: dino, local_crops: 2, ") + kSmallHead + "}", "objective.head.last_layer.*",
+                   with(all, overrides));
 }
 
 Config silc_config(const std::string& run, const std::vector<std::string>& overrides) {
@@ -91,15 +43,14 @@ Config silc_config(const std::string& run, const std::vector<std::string>& overr
 }
 
 Config siglip2_config(const std::string& run, const std::vector<std::string>& overrides) {
-  return siglip2_config_with("self_distillation", run, overrides);
-}
-
-Config killed_siglip2_config(const std::string& run, const std::vector<std::string>& overrides) {
-  return siglip2_config_with(killed_dino(), run, overrides);
-}
-
-void kill_dino_at(std::int64_t step) {
-  dino_killed_at = step;
+  const std::string momentum = ", teacher_momentum: 0.9, teacher_momentum_end: 0.9, ";
+  const std::vector<std::string> all = {"model.image.encoder.mask_token=true", "model.image.encoder.drop_path=0"};
+  return config_of(run,
+                   "{name: weighted_sum, objectives: [{name: siglip}, {name: self_distillation, label: distillation, "
+                   "global_crops: 2, local_crops: 2, student_global_crops: false" + momentum +
+                       kSmallHead + "}, {name: masked_prediction, weight: 0.25, crops: 2, shape: blocks, share: 0.4" +
+                       momentum + kSmallHead + "}, {name: koleo, weight: 0.1, view: local}]}",
+                   "objective.objectives.*.head.last_layer.*", with(all, overrides));
 }
 
 }  // namespace tessera

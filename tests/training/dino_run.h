@@ -18,13 +18,4 @@ Config silc_config(const std::string& run, const std::vector<std::string>& overr
 /// masked prediction, and KoLeo on the small crops.
 Config siglip2_config(const std::string& run, const std::vector<std::string>& overrides = {});
 
-/// Returns dino_config with an objective that acts like `dino` until the step that kill_dino_at() sets.
-Config killed_dino_config(const std::string& run, const std::vector<std::string>& overrides = {});
-
-/// Returns siglip2_config with the objective of killed_dino_config in place of self_distillation.
-Config killed_siglip2_config(const std::string& run, const std::vector<std::string>& overrides = {});
-
-/// Makes the objective of the killed_* configurations kill this process (SIGKILL) in its forward pass after `step` updates.
-void kill_dino_at(std::int64_t step);
-
 }  // namespace tessera

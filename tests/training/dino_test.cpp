@@ -6,7 +6,6 @@
 
 #include "tests/training/dino_run.h"
 #include "tests/training/tiny_run.h"
-#include "tests/training/whole_or_cached.h"
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/trainer.h>
@@ -14,13 +13,7 @@
 namespace tessera {
 namespace {
 
-Weights copies(const Weights& weights) {
-  Weights out;
-  for (const auto& [name, tensor] : weights) out[name] = tensor.detach().clone();
-  return out;
-}
-
-class DinoRun : public ::testing::Test {
+class DinoRun : public RunTest {
  protected:
   // Trains for `steps` updates. Returns copies of the weights and buffers.
   static Weights weights_after(std::int64_t steps, Config config) {
@@ -28,58 +21,16 @@ class DinoRun : public ::testing::Test {
     config.run.folder = concat(*config.run.folder, "_", steps);
     Trainer trainer(config, "none");
     if (steps > 0) trainer.run();
-    return copies(weights_of(*trainer.training_run().model, *trainer.training_run().objective));
+    Weights out;
+    for (const auto& [name, tensor] : weights_of(*trainer.training_run().model, *trainer.training_run().objective))
+      out[name] = tensor.detach().clone();
+    return out;
   }
   nlohmann::json measured(const std::string& run, std::int64_t step) const {
     const std::string file = folder_ / (run + "/evaluation/" + step_folder_name(step) + ".json");
     return nlohmann::json::parse(io::read_file(file)).at("results");
   }
-
-  TemporaryFolder folder_;
 };
-
-// The loss, gradients and center of one step with a teacher that differs from the student. A `chunk` of 0 means one pass.
-struct DinoStep {
-  StepOutcome outcome;
-  Weights buffers;
-};
-DinoStep dino_step(const Config& config, std::int64_t chunk) {
-  TrainingRun run = build_training_run(config);
-  {
-    const at::NoGradGuard no_grad;
-    for (const auto& [name, average] : run.teacher->ema.averages())
-      if (average.dim() > 1) at::Tensor(average).mul_(1.25);
-  }
-  GradientReducer reducer = make_reducer(run, config, {});
-  const Batch batch = run.loader->next();
-  const StepContext context = step_context(run, config, {}, 0);
-  const at::Tensor rows = row_keys(3, 16, 2, batch.size());
-  DinoStep out{.outcome = whole_or_cached(run, reducer, batch, chunk, rows, context), .buffers = {}};
-  for (const auto& item : run.objective->named_buffers()) out.buffers[item.key()] = item.value();
-  for (const auto& item : run.teacher->model->named_parameters())
-    EXPECT_FALSE(item.value().grad().defined()) << item.key();
-  return out;
-}
-
-void expect_close(const Weights& ours, const Weights& theirs) {
-  ASSERT_EQ(ours.size(), theirs.size());
-  for (const auto& [name, tensor] : theirs)
-    EXPECT_LE((ours.at(name) - tensor).norm().item<double>(), 1e-5 * tensor.norm().item<double>() + 1e-7) << name;
-}
-
-TEST_F(DinoRun, GradCacheMatchesLossGradientsAndCenterOfOnePass) {
-  for (const auto& make : {dino_config, silc_config, siglip2_config}) {
-    const Config config = make(folder_ / "run", {});
-    const DinoStep whole = dino_step(config, 0);
-    ASSERT_FALSE(whole.outcome.gradients.empty());
-    for (const std::int64_t chunk : {3, 8}) {
-      const DinoStep cached = dino_step(config, chunk);
-      EXPECT_NEAR(cached.outcome.loss, whole.outcome.loss, 1e-5);
-      expect_close(cached.outcome.gradients, whole.outcome.gradients);
-      expect_close(cached.buffers, whole.buffers);
-    }
-  }
-}
 
 TEST_F(DinoRun, UpdatesStudentTeacherAndCenterAndTheLastLayerOnceItIsUnfrozen) {
   struct Run {
@@ -100,7 +51,7 @@ TEST_F(DinoRun, UpdatesStudentTeacherAndCenterAndTheLastLayerOnceItIsUnfrozen) {
     for (const std::string& name :
          {of_objective + "head.mlp.0.weight", of_objective + "loss.center", std::string("visual.conv1.weight")})
       EXPECT_TRUE(changed(frozen, name)) << name;
-    const Checkpoint end = load_checkpoint(folder_ / (of_objective + "_3/checkpoints/step_0000003"));
+    const Checkpoint end = checkpoint_of(folder_ / (of_objective + "_3"), 3);
     EXPECT_TRUE(changed(end.teacher, "visual.conv1.weight"));
     EXPECT_FALSE(at::equal(end.teacher.at("visual.conv1.weight"), moved.at("visual.conv1.weight")));
   }

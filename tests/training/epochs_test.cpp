@@ -13,14 +13,12 @@ namespace {
 // The tiny run has 40 samples, which make five batches of eight.
 constexpr const char* kNoSteps = "training.steps=null";
 
-class Epochs : public ::testing::Test {
+class Epochs : public RunTest {
  protected:
   Epochs() { register_test_modules(); }
 
   std::int64_t steps(const std::vector<std::string>& overrides, int ranks = 1) const {
-    std::vector<std::string> all{kNoSteps};
-    all.insert(all.end(), overrides.begin(), overrides.end());
-    return with_steps(tiny_config(folder_ / "run", all), ranks).training.steps;
+    return with_steps(tiny_config(folder_ / "run", with({kNoSteps}, overrides)), ranks).training.steps;
   }
   // Writes a configuration that extends the tiny run, which has training.steps: 6, by the settings `training`. Returns its path.
   std::string file(const std::string& training) const {
@@ -28,8 +26,6 @@ class Epochs : public ::testing::Test {
     io::write_file(folder_ / "own.yaml", "extends: base.yaml\ntraining: " + training + "\n");
     return folder_ / "own.yaml";
   }
-
-  TemporaryFolder folder_;
 };
 
 TEST_F(Epochs, StepsFollowFromDataBatchAndRanks) {
@@ -59,8 +55,8 @@ TEST_F(Epochs, NearerOfStepsAndEpochsWins) {
 
 TEST_F(Epochs, StepsAndEpochsInOnePlaceAreAnError) {
   const std::string error = error_of([&] { load_config(file("{steps: 4, epochs: 2}")); });
-  EXPECT_NE(error.find("own.yaml:2: training.epochs: is set together with training.steps ("), std::string::npos) << error;
-  EXPECT_NE(error.find("own.yaml:2): leave one of them out"), std::string::npos) << error;
+  EXPECT_TRUE(contains(error, "own.yaml:2: training.epochs: is set together with training.steps ("));
+  EXPECT_TRUE(contains(error, "own.yaml:2): leave one of them out"));
 }
 
 TEST_F(Epochs, ConfigurationWithEpochsReadsBackUnchanged) {
@@ -71,9 +67,7 @@ TEST_F(Epochs, ConfigurationWithEpochsReadsBackUnchanged) {
 }
 
 TEST_F(Epochs, SetTheLengthAndScheduleOfTheRun) {
-  const std::string run = folder_ / "run", other = folder_ / "other";
-  EXPECT_EQ(Trainer(tiny_config(run, {kNoSteps, "training.epochs=1.6"}), "none").run(), Outcome::finished);
-  EXPECT_EQ(Trainer(tiny_config(other, {"training.steps=8"}), "none").run(), Outcome::finished);
+  const std::string run = train("run", {kNoSteps, "training.epochs=1.6"}), other = train("other", {"training.steps=8"});
   expect_same_curve(run, other, 0);
   EXPECT_EQ(rows(run).back()["lr"], rows(other).back()["lr"]);
   const Config written = load_config(run + "/config.yaml");
@@ -89,7 +83,7 @@ TEST_F(Epochs, ErrorForTooLongAWarmUpNamesTheSteps) {
 TEST_F(Epochs, DryRunShowsTheSteps) {
   const Config config = tiny_config(folder_ / "run", {kNoSteps, "training.epochs=2"});
   const std::string text = to_text(dry_run(config), config);
-  EXPECT_NE(text.find("steps             10 (training.epochs 2)"), std::string::npos) << text;
+  EXPECT_TRUE(contains(text, "steps             10 (training.epochs 2)"));
 }
 
 TEST_F(Epochs, WarnsWhenSkippedSamplesShortenAnEpoch) {

@@ -97,10 +97,9 @@ TEST_F(EvaluationInARun, StopsBeforeTheFirstStepIfATaskDoesNotFitItsData) {
   const Config unfit = config("[zero_shot, {name: segmentation, classes: [a], source: " + unmasked() + "}]");
   const std::string text = error_of([&] { Trainer(unfit, "none"); });
   EXPECT_EQ(text.find(kMisfit), 0u) << text;
-  EXPECT_NE(text.find(" has a mask. In the list, no column is named for the mask (mask_key): name other data in its "
-                      "`source`, or leave the task out"),
-            std::string::npos)
-      << text;
+  EXPECT_TRUE(contains(text,
+                       " has a mask. In the list, no column is named for the mask (mask_key): name other data in its "
+                       "`source`, or leave the task out"));
   EXPECT_TRUE(io::read_file(folder_ / "run/metrics.jsonl").empty());
   EXPECT_EQ(error_of([&] { dry_run(unfit); }), text) << "the dry run reports the same error";
 }
@@ -112,9 +111,7 @@ TEST_F(EvaluationInARun, DryRunSkipsTasksWithMissingData) {
   ASSERT_EQ(report.unread_tasks.size(), 1u);
   EXPECT_EQ(report.unread_tasks[0].place, "evaluation.tasks[1] (knn)");
   const std::string text = to_text(report, elsewhere);
-  EXPECT_NE(text.find("evaluation tasks  1 fit their data\nnot checked       evaluation.tasks[1] (knn): "),
-            std::string::npos)
-      << text;
+  EXPECT_TRUE(contains(text, "evaluation tasks  1 fit their data\nnot checked       evaluation.tasks[1] (knn): "));
 }
 
 TEST_F(EvaluationInARun, DryRunNamesMissingFilesAsTheCause) {
@@ -125,7 +122,7 @@ TEST_F(EvaluationInARun, DryRunNamesMissingFilesAsTheCause) {
     const Config config = load_stages(folder_ / "run.yaml", {missing}, /*without_vocabulary=*/true).front().config;
     const DryRunReport report = dry_run(config);
     const std::string text = to_text(report, config);
-    EXPECT_EQ(text.find("no text tower"), std::string::npos) << text;
+    EXPECT_FALSE(contains(text, "no text tower"));
     EXPECT_TRUE(text.ends_with(concat("warning: ", report.warnings.back(), "\n"))) << text;
     return report;
   };
@@ -133,7 +130,7 @@ TEST_F(EvaluationInARun, DryRunNamesMissingFilesAsTheCause) {
   EXPECT_EQ(no_vocabulary.tasks, 1) << "knn does not read texts";
   ASSERT_EQ(no_vocabulary.unread_tasks.size(), 2u);
   EXPECT_EQ(no_vocabulary.unread_tasks[0].place, "evaluation.tasks[0] (retrieval)");
-  EXPECT_NE(no_vocabulary.unread_tasks[0].reason.find("no/such.model: no such file"), std::string::npos);
+  EXPECT_TRUE(contains(no_vocabulary.unread_tasks[0].reason, "no/such.model: no such file"));
   ASSERT_EQ(no_vocabulary.warnings.size(), 1u) << "one cause gives one warning";
   EXPECT_TRUE(no_vocabulary.warnings[0].starts_with("a run would not start, because its vocabulary cannot be read: "));
 
@@ -180,9 +177,9 @@ TEST_F(EvaluationInARun, SignalInTheLastTaskStillWritesResultsAndFinishesTheRun)
   EXPECT_EQ(Trainer(last, "auto").run(), Outcome::finished) << "results that were written are not measured again";
   EXPECT_TRUE(std::exchange(raises_signal, false));
   const std::string log = io::read_file(folder_ / "run/log.txt");
-  EXPECT_NE(log.find("; 6 steps are trained, none are left\n"), std::string::npos) << log;
-  EXPECT_NE(log.find("nothing left to train; the model is "), std::string::npos) << log;
-  EXPECT_EQ(log.find("6 steps, from step 6"), std::string::npos) << log;
+  EXPECT_TRUE(contains(log, "; 6 steps are trained, none are left\n"));
+  EXPECT_TRUE(contains(log, "nothing left to train; the model is "));
+  EXPECT_FALSE(contains(log, "6 steps, from step 6"));
 }
 
 TEST_F(EvaluationInARun, SkipsBadSamplesAndReportsThemOnceForAnyShare) {
@@ -207,7 +204,7 @@ TEST_F(EvaluationInARun, SkipsBadSamplesAndReportsThemOnceForAnyShare) {
   const std::size_t first = log.find(warning);
   EXPECT_NE(first, std::string::npos) << log;
   EXPECT_EQ(log.find(warning, first + 1), std::string::npos) << "once";
-  EXPECT_EQ(io::read_file(folder_ / "run/run.html").find("warning skipped: "), std::string::npos);
+  EXPECT_FALSE(contains(io::read_file(folder_ / "run/run.html"), "warning skipped: "));
 }
 
 TEST_F(EvaluationInARun, RejectsAnUnknownMetricBeforeTheFirstStep) {
@@ -238,15 +235,12 @@ TEST_F(EvaluationInARun, FailingTaskIsAWarningAndOtherResultsAreWritten) {
     for (const char* key : {"commit", "date", "device", "weights"}) EXPECT_TRUE(json.contains(key)) << key;
   }
   const std::string log = io::read_file(folder_ / "run/log.txt");
-  EXPECT_NE(log.find("warning step 3: evaluation.tasks[1] (test_failing) failed: the disk <is> gone; training continues"),
-            std::string::npos)
-      << log;
+  EXPECT_TRUE(contains(
+      log, "warning step 3: evaluation.tasks[1] (test_failing) failed: the disk <is> gone; training continues"));
   const std::string page = io::read_file(folder_ / "run/run.html");
-  EXPECT_NE(page.find("Evaluation tasks that failed"), std::string::npos);
-  EXPECT_NE(
-      page.find("<td>evaluation.tasks[1] (test_failing)</td><td class=\"n\">6</td><td>the disk &lt;is&gt; gone</td>"),
-      std::string::npos)
-      << page;
+  EXPECT_TRUE(contains(page, "Evaluation tasks that failed"));
+  EXPECT_TRUE(contains(
+      page, "<td>evaluation.tasks[1] (test_failing)</td><td class=\"n\">6</td><td>the disk &lt;is&gt; gone</td>"));
 }
 
 TEST_F(EvaluationInARun, ReportsTheSameParameterCountsEverywhere) {
@@ -262,9 +256,9 @@ TEST_F(EvaluationInARun, ReportsTheSameParameterCountsEverywhere) {
   const std::string words = describe(count), model_words = describe(of_model);
   EXPECT_TRUE(words.starts_with(model_words + "; 1 more of the objective; ")) << words;
   EXPECT_EQ(describe(dry.parameters), words);
-  EXPECT_NE(to_text(dry, frozen).find("parameters        " + words + "\n"), std::string::npos);
-  EXPECT_NE(io::read_file(folder_ / "run/log.txt").find("parameters " + words + "\n"), std::string::npos);
-  EXPECT_NE(io::read_file(folder_ / "run/run.html").find(words), std::string::npos);
+  EXPECT_TRUE(contains(to_text(dry, frozen), "parameters        " + words + "\n"));
+  EXPECT_TRUE(contains(io::read_file(folder_ / "run/log.txt"), "parameters " + words + "\n"));
+  EXPECT_TRUE(contains(io::read_file(folder_ / "run/run.html"), words));
 
   EvaluateOptions options;
   options.checkpoint = folder_ / "run";
@@ -274,7 +268,7 @@ TEST_F(EvaluationInARun, ReportsTheSameParameterCountsEverywhere) {
   ::testing::internal::CaptureStdout();
   EXPECT_EQ(evaluate(options), 0);
   ::testing::internal::GetCapturedStdout();
-  EXPECT_NE(io::read_file(folder_ / "out/report.html").find(model_words), std::string::npos);
+  EXPECT_TRUE(contains(io::read_file(folder_ / "out/report.html"), model_words));
 }
 
 TEST_F(EvaluationInARun, MeasuresThePoolOfTheObjectiveAsItsCheckpointDoes) {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/test_name.h"
-#include "tests/training/text_group_run.h"
+#include "tests/training/systems.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
 #include <tessera/measure/pass_cost.h>
@@ -131,10 +131,9 @@ double measured_step(const Config& config) {
 }
 
 TEST_P(PlannedMemory, MatchesTheStep) {
-  std::vector<std::string> all{std::string("objective=") + GetParam().objective, "data.loader.batch_size=24",
-                               "data.train.size=60", "model.image.encoder.patch_size=4"};
-  all.insert(all.end(), GetParam().overrides.begin(), GetParam().overrides.end());
-  const Config config = tiny_config("runs/none", all);
+  const std::vector<std::string> all{std::string("objective=") + GetParam().objective, "data.loader.batch_size=24",
+                                     "data.train.size=60", "model.image.encoder.patch_size=4"};
+  const Config config = tiny_config("runs/none", with(all, GetParam().overrides));
   TrainingRun run = build_training_run(config);
   PlanSettings settings;
   settings.most_loss_samples = 16;  // smaller than the batch, so that the plan extrapolates the loss
@@ -173,9 +172,7 @@ TEST(MemoryPlan, LeavesTheRunUnchanged) {
       tiny_config("runs/none", {"objective={name: mgca, num_prototypes: 5}", "training.micro_batch=2"});
   TrainingRun run = build_training_run(config), untouched = build_training_run(config);
   plan_memory(run, config);
-  const auto weights = weights_of(*run.model, *run.objective);
-  for (const auto& [name, tensor] : weights_of(*untouched.model, *untouched.objective))
-    EXPECT_TRUE(at::equal(tensor, weights.at(name))) << name;
+  expect_equal(weights_of(*run.model, *run.objective), weights_of(*untouched.model, *untouched.objective));
   for (const NamedParameter& each : run.optimizer->parameters()) EXPECT_FALSE(each.tensor.grad().defined());
   EXPECT_EQ(run.loader->position().cursor, 0);
 }

@@ -13,7 +13,7 @@ TEST(Mfu, RaisesAndReportsAnExceededMeasuredPeak) {
   EXPECT_EQ(mfu.share(1e6), 1.0) << "more than any machine reaches";
   const std::string line = mfu.news().value_or("");
   EXPECT_TRUE(line.starts_with("training reached 1000000 TFLOP/s, more than the measured peak of ")) << line;
-  EXPECT_NE(line.find(": from now on MFU is relative to 1000000 TFLOP/s"), std::string::npos) << line;
+  EXPECT_TRUE(contains(line, ": from now on MFU is relative to 1000000 TFLOP/s"));
   EXPECT_EQ(mfu.news(), std::nullopt) << "once";
   EXPECT_EQ(mfu.share(5e5), 0.5);
 }
@@ -26,9 +26,9 @@ TEST(Mfu, KeepsThePeakFromTheSettings) {
 
 TEST(Mfu, ReportsTheTextLengthOfItsCount) {
   const Mfu mfu(tiny_config("runs/none"), at::kCPU);
-  EXPECT_NE(mfu.describe("texts of up to 8 tokens").find(" per sample, forward and backward, in the first batch with texts of up to 8 tokens; MFU"),
-            std::string::npos);
-  EXPECT_NE(mfu.describe().find(" per sample, forward and backward; MFU"), std::string::npos);
+  EXPECT_TRUE(contains(mfu.describe("texts of up to 8 tokens"),
+                       " per sample, forward and backward, in the first batch with texts of up to 8 tokens; MFU"));
+  EXPECT_TRUE(contains(mfu.describe(), " per sample, forward and backward; MFU"));
 }
 
 }  // namespace

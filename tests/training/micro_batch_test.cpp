@@ -17,11 +17,11 @@ std::string setting_of(const std::string& file) {
   return text.substr(at, text.find('\n', at) - at);
 }
 
-std::map<std::string, at::Tensor> trained(const std::string& folder, const std::string& micro_batch,
-                                          const std::string& resume = "none", const std::string& steps = "6") {
-  Trainer trainer(tiny_config(folder, {"training.micro_batch=" + micro_batch, "training.steps=" + steps}), resume);
+Weights trained(const std::string& folder, const std::string& micro_batch,
+                const std::string& resume = "none") {
+  Trainer trainer(tiny_config(folder, {"training.micro_batch=" + micro_batch}), resume);
   EXPECT_EQ(trainer.run(), Outcome::finished);
-  return weights_of(*trainer.training_run().model, *trainer.training_run().objective);
+  return end_of(trainer);
 }
 
 TEST(MicroBatch, AcceptsANumberAutoOrNull) {
@@ -74,9 +74,8 @@ TEST(MicroBatch, AutoIsResolvedAtTheStartAndRecorded) {
   const TemporaryFolder folder;
   expect_equal(trained(folder / "run", "auto"), trained(folder / "whole", "null"));
   EXPECT_EQ(setting_of(folder / "run/config.yaml"), "8");
-  EXPECT_NE(io::read_file(folder / "run/log.txt")
-                .find("training.micro_batch auto: 8 of 8 samples at a time; planned memory "),
-            std::string::npos);
+  EXPECT_TRUE(contains(io::read_file(folder / "run/log.txt"),
+                       "training.micro_batch auto: 8 of 8 samples at a time; planned memory "));
 }
 
 TEST(MicroBatch, AutoResumesWithTheNumberOfTheCheckpoint) {
@@ -94,10 +93,8 @@ TEST(OutOfMemory, ReportsThePlanAndTheWaysOutInOneLine) {
     trainer.run();
   });
   EXPECT_TRUE(error.starts_with("out of memory in step 1 with a batch of 40: it takes about ")) << error;
-  EXPECT_NE(error.find("highest in the "), std::string::npos) << error;
-  EXPECT_NE(error.find("set training.micro_batch: auto, or model.image.encoder.grad_checkpointing: true"),
-            std::string::npos)
-      << error;
+  EXPECT_TRUE(contains(error, "highest in the "));
+  EXPECT_TRUE(contains(error, "set training.micro_batch: auto, or model.image.encoder.grad_checkpointing: true"));
   EXPECT_EQ(error.find('\n'), std::string::npos) << error;
 }
 

@@ -20,28 +20,22 @@ std::string mixture_of(const std::string& mode) {
          "source: {name: shapes, size: 16, image_size: 16, seed: 5}}]}";
 }
 
-class MixtureRun : public ::testing::TestWithParam<const char*> {
- protected:
-  TemporaryFolder folder_;
-};
+class MixtureRun : public RunTest, public ::testing::WithParamInterface<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Modes, MixtureRun, ::testing::Values("accumulate", "sequential", "concat", "weighted"),
                          test_name<const char*>);
 
 // Six steps make two epochs of `accumulate` and a little more than one epoch of the other modes.
 TEST_P(MixtureRun, ResumesBitForBit) {
-  const std::string whole = folder_ / "whole", broken = folder_ / "broken";
   const std::vector<std::string> overrides = {mixture_of(GetParam()), "checkpoint.every_steps=2",
                                               "checkpoint.keep_last=9"};
-  EXPECT_EQ(Trainer(tiny_config(whole, overrides), "none").run(), Outcome::finished);
-  const std::string from = whole + "/checkpoints/step_0000002", end = "/checkpoints/step_0000006";
+  const std::string whole = train("whole", overrides), from = whole + "/checkpoints/step_0000002";
   EXPECT_GT(load_checkpoint(from).state.data.cursor, 0);
-  EXPECT_EQ(Trainer(tiny_config(broken, overrides), from).run(), Outcome::finished);
-  const Checkpoint a = load_checkpoint(whole + end), b = load_checkpoint(broken + end);
-  for (const auto& [name, tensor] : a.model.weights) EXPECT_TRUE(at::equal(tensor, b.model.weights.at(name))) << name;
-  for (const auto& [name, tensor] : a.optimizer) EXPECT_TRUE(at::equal(tensor, b.optimizer.at(name))) << name;
+  const Checkpoint a = checkpoint_of(whole), b = checkpoint_of(train("broken", overrides, from));
+  expect_equal(a.model.weights, b.model.weights);
+  expect_equal(a.optimizer, b.optimizer);
   EXPECT_EQ(a.state.samples, std::string(GetParam()) == "accumulate" ? 96 : 48);
-  EXPECT_NE(io::read_file(whole + "/log.txt").find("mixture (" + std::string(GetParam()) + ") of {many: shapes"),
-            std::string::npos);
+  EXPECT_TRUE(
+      contains(io::read_file(whole + "/log.txt"), "mixture (" + std::string(GetParam()) + ") of {many: shapes"));
 }
 
 using MixtureTraining = MixtureRun;
@@ -94,28 +88,24 @@ TEST_F(MixtureTraining, AccumulationCountsBatchesOfEachSource) {
   const std::string big = folder_ / "big", small = folder_ / "small";
   const std::vector<std::string> shared = {mixture_of("accumulate"), "training.steps=2", "optimizer.eps=0.1",
                                            "data.loader.shuffle=false", "training.clip_norm=null"};
-  const auto train = [&](const std::string& run, std::vector<std::string> more) {
-    more.insert(more.end(), shared.begin(), shared.end());
-    Trainer trainer(tiny_config(run, more, "test_distance"), "none");
+  const auto train = [&](const std::string& run, const std::vector<std::string>& more) {
+    Trainer trainer(tiny_config(run, with(more, shared), "test_distance"), "none");
     trainer.run();
     EXPECT_EQ(trainer.state().samples, 32);
     return weights_of(*trainer.training_run().model, *trainer.training_run().objective);
   };
   const auto a = train(big, {}), b = train(small, {"data.loader.batch_size=4", "training.accumulation=2"});
   for (const auto& [name, tensor] : a) EXPECT_TRUE(at::allclose(tensor, b.at(name), 1e-4, 1e-5)) << name;
-  EXPECT_NE(io::read_file(small + "/log.txt").find("16 samples per step (4 x 2 x 2 sources)"), std::string::npos);
+  EXPECT_TRUE(contains(io::read_file(small + "/log.txt"), "16 samples per step (4 x 2 x 2 sources)"));
   const auto x = rows(big), y = rows(small);
   for (const char* term : {"many.loss", "few.loss", "few.loss_distance"})
     EXPECT_NEAR(x[1]["terms"][term].get<double>(), y[1]["terms"][term].get<double>(), 1e-4) << term;
 }
 
 TEST_F(MixtureTraining, RejectsResumingWithAnotherMixture) {
-  const std::string run = folder_ / "run";
-  Trainer(tiny_config(run, {mixture_of("concat")}), "none").run();
+  const std::string run = train("run", {mixture_of("concat")});
   const std::string error = error_of([&] { Trainer(tiny_config(run, {mixture_of("sequential")}), "auto"); });
-  EXPECT_NE(error.find("was trained with other settings: data.train.mode: concat there, sequential here"),
-            std::string::npos)
-      << error;
+  EXPECT_TRUE(contains(error, "was trained with other settings: data.train.mode: concat there, sequential here"));
 }
 
 }  // namespace

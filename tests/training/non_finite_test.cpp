@@ -21,43 +21,31 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class NonFinite : public ::testing::Test {
- protected:
-  static void expect_same(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
-    ASSERT_EQ(a.size(), b.size());
-    for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
-  }
-
-  TemporaryFolder folder_;
-};
+using NonFinite = RunTest;
 
 TEST_F(NonFinite, StopsAndSavesTheStateBeforeTheBadStep) {
-  const std::string run = folder_ / "run", good = folder_ / "good";
+  const std::string run = folder_ / "run";
   Trainer trainer(tiny_config(run, {"objective.from=4", "training.ema={}"}, "test_not_finite"), "none");
   EXPECT_EQ(trainer.run(), Outcome::not_finite);
   EXPECT_EQ(trainer.state().step, 4);
   const std::string log = io::read_file(run + "/log.txt");
-  EXPECT_NE(log.find("step 5: not finite: loss nan, loss_distance "), std::string::npos) << log;
-  EXPECT_NE(log.find("; stopped. Last good checkpoint: " + run + "/checkpoints/step_0000003"), std::string::npos)
-      << log;
-  EXPECT_NE(log.find("step 5: aten::log gave NaN (1 of 1 values, [] Float) in the forward pass"), std::string::npos)
-      << log;
-  EXPECT_NE(log.find("to examine it again: trainer --config " + run + "/config.yaml --replay-step " + run +
-                     "/non_finite/step_0000004"),
-            std::string::npos)
-      << log;
+  EXPECT_TRUE(contains(log, "step 5: not finite: loss nan, loss_distance "));
+  EXPECT_TRUE(contains(log, "; stopped. Last good checkpoint: " + run + "/checkpoints/step_0000003"));
+  EXPECT_TRUE(contains(log, "step 5: aten::log gave NaN (1 of 1 values, [] Float) in the forward pass"));
+  EXPECT_TRUE(contains(log, "to examine it again: trainer --config " + run + "/config.yaml --replay-step " + run +
+                                "/non_finite/step_0000004"));
   EXPECT_FALSE(fs::exists(run + "/checkpoints/step_0000005"));
   const auto incidents = json_lines(run + "/non_finite.jsonl");
   ASSERT_EQ(incidents.size(), 1u);
   EXPECT_EQ(incidents[0]["step"], 5);
   EXPECT_EQ(incidents[0]["samples"].size(), 8u);
 
-  Trainer(tiny_config(good, {"checkpoint.every_steps=4", "training.ema={}"}, "test_distance"), "none").run();
+  const std::string good = train("good", {"checkpoint.every_steps=4", "training.ema={}"}, "none", "test_distance");
   const Checkpoint met = load_checkpoint(run + "/non_finite/step_0000004"),
-                   expected = load_checkpoint(good + "/checkpoints/step_0000004");
-  expect_same(met.model.weights, expected.model.weights);
-  expect_same(met.optimizer, expected.optimizer);
-  expect_same(met.ema, expected.ema);
+                   expected = checkpoint_of(good, 4);
+  expect_equal(met.model.weights, expected.model.weights);
+  expect_equal(met.optimizer, expected.optimizer);
+  expect_equal(met.ema, expected.ema);
   EXPECT_EQ(met.state.data.cursor, expected.state.data.cursor);
 }
 
@@ -68,9 +56,9 @@ TEST_F(NonFinite, ReplayNamesTheFirstBadOperatorAndTheSamples) {
   const auto [report, finite] = replay_step(config, run + "/non_finite/step_0000004", {});
   EXPECT_FALSE(finite);
   EXPECT_TRUE(report.starts_with("step 5: loss nan, loss_distance ")) << report;
-  EXPECT_NE(report.find("first not finite: aten::log gave NaN"), std::string::npos) << report;
+  EXPECT_TRUE(contains(report, "first not finite: aten::log gave NaN"));
   for (const auto& key : json_lines(run + "/non_finite.jsonl")[0]["samples"])
-    EXPECT_NE(report.find(key.get<std::string>()), std::string::npos) << report;
+    EXPECT_TRUE(contains(report, key.get<std::string>()));
   const auto [good, is_good] = replay_step(config, run + "/checkpoints/step_0000003", {});
   EXPECT_TRUE(is_good) << good;
   EXPECT_EQ(error_of([&] { replay_step(config, run, {}); }),
@@ -85,8 +73,7 @@ TEST_F(NonFinite, ReplayNamesWeightsThatWereBadBefore) {
   checkpoint.model.weights.at("text_projection").view(-1)[3] = std::numeric_limits<double>::infinity();
   CheckpointFolder(folder, 3).save(checkpoint);
   const std::string report = replay_step(config, folder + "/step_0000003", {}).first;
-  EXPECT_NE(report.find("first not finite: already not finite before the step: text_projection"), std::string::npos)
-      << report;
+  EXPECT_TRUE(contains(report, "first not finite: already not finite before the step: text_projection"));
 }
 
 TEST_F(NonFinite, SkippedStepKeepsWeightsAndMomentsAndTheRunContinues) {
@@ -98,11 +85,9 @@ TEST_F(NonFinite, SkippedStepKeepsWeightsAndMomentsAndTheRunContinues) {
                   "none");
   EXPECT_EQ(trainer.run(), Outcome::finished);
   EXPECT_EQ(trainer.state().skipped, 1);
-  const Checkpoint before = load_checkpoint(run + "/checkpoints/step_0000002"),
-                   after = load_checkpoint(run + "/checkpoints/step_0000003"),
-                   end = load_checkpoint(run + "/checkpoints/step_0000006");
-  expect_same(before.model.weights, after.model.weights);
-  expect_same(before.optimizer, after.optimizer);
+  const Checkpoint before = checkpoint_of(run, 2), after = checkpoint_of(run, 3), end = checkpoint_of(run);
+  expect_equal(before.model.weights, after.model.weights);
+  expect_equal(before.optimizer, after.optimizer);
   EXPECT_EQ(after.state.step, 3);
   EXPECT_EQ(after.state.data.cursor, 24) << "the data cursor advances";
   EXPECT_EQ(end.optimizer.at("step").item<std::int64_t>(), 5);
@@ -127,12 +112,12 @@ TEST_F(NonFinite, SkippingDoesNotDependOnHowOftenLossesAreReadBack) {
                       "none");
       EXPECT_EQ(trainer.run(), Outcome::finished);
       EXPECT_EQ(trainer.state().skipped, 2);
-      return load_checkpoint(run + "/checkpoints/step_0000009");
+      return checkpoint_of(run, 9);
     };
     const Checkpoint often = train("often", "1"), seldom = train("seldom", "9");
-    expect_same(often.model.weights, seldom.model.weights);
-    expect_same(often.optimizer, seldom.optimizer);
-    expect_same(often.ema, seldom.ema);
+    expect_equal(often.model.weights, seldom.model.weights);
+    expect_equal(often.optimizer, seldom.optimizer);
+    expect_equal(often.ema, seldom.ema);
     EXPECT_EQ(often.state.data.cursor, seldom.state.data.cursor);
     EXPECT_EQ(often.state.samples, seldom.state.samples);
     EXPECT_EQ(often.state.loss_scale.scale, seldom.state.loss_scale.scale);
@@ -144,12 +129,10 @@ TEST_F(NonFinite, SkippingDoesNotDependOnHowOftenLossesAreReadBack) {
 
 TEST_F(NonFinite, RunWithASkippedStepResumesBitForBit) {
   const std::vector<std::string> settings{"objective={from: 2, until: 3}", "training.non_finite=skip"};
-  const std::string whole = folder_ / "whole", broken = folder_ / "broken";
-  Trainer(tiny_config(whole, settings, "test_not_finite"), "none").run();
-  Trainer(tiny_config(broken, settings, "test_not_finite"), whole + "/checkpoints/step_0000003").run();
-  const Checkpoint a = load_checkpoint(whole + "/checkpoints/step_0000006"),
-                   b = load_checkpoint(broken + "/checkpoints/step_0000006");
-  expect_same(a.model.weights, b.model.weights);
+  const std::string whole = train("whole", settings, "none", "test_not_finite");
+  const Checkpoint a = checkpoint_of(whole),
+                   b = checkpoint_of(train("broken", settings, whole + "/checkpoints/step_0000003", "test_not_finite"));
+  expect_equal(a.model.weights, b.model.weights);
   EXPECT_EQ(b.state.skipped, 1);
 }
 
@@ -159,21 +142,17 @@ TEST_F(NonFinite, TenSkippedStepsInARowStopTheRun) {
       tiny_config(run, {"objective.from=2", "training.non_finite=skip", "training.steps=30"}, "test_not_finite"),
       "none");
   EXPECT_EQ(trainer.run(), Outcome::not_finite);
-  EXPECT_NE(io::read_file(run + "/log.txt").find("10 steps in a row were not finite: stopped"), std::string::npos);
+  EXPECT_TRUE(contains(io::read_file(run + "/log.txt"), "10 steps in a row were not finite: stopped"));
 }
 
 TEST_F(NonFinite, Fp16TrainsWithALossScaleThatResumes) {
-  const std::string run = folder_ / "run", plain = folder_ / "plain";
-  EXPECT_EQ(Trainer(tiny_config(run, {"training.precision=fp16"}), "none").run(), Outcome::finished);
-  EXPECT_EQ(Trainer(tiny_config(plain), "none").run(), Outcome::finished);
-  const Checkpoint end = load_checkpoint(run + "/checkpoints/step_0000006");
+  const std::string run = train("run", {"training.precision=fp16"}), plain = train("plain");
+  const Checkpoint end = checkpoint_of(run);
   EXPECT_EQ(end.state.loss_scale.scale * std::pow(2.0, 6 - end.optimizer.at("step").item<double>()), 65536);
   const auto a = json_lines(run + "/metrics.jsonl"), b = json_lines(plain + "/metrics.jsonl");
   EXPECT_NEAR(a[0]["loss"].get<double>(), b[0]["loss"].get<double>(), 5e-3);
-  const std::string again = folder_ / "again";
-  EXPECT_EQ(Trainer(tiny_config(again, {"training.precision=fp16"}), run + "/checkpoints/step_0000003").run(),
-            Outcome::finished);
-  expect_same(load_checkpoint(again + "/checkpoints/step_0000006").model.weights, end.model.weights);
+  const std::string again = train("again", {"training.precision=fp16"}, run + "/checkpoints/step_0000003");
+  expect_equal(checkpoint_of(again).model.weights, end.model.weights);
 }
 
 TEST(GradScalerTest, HalvesOnOverflowAndDoublesAfter2000GoodSteps) {
@@ -308,7 +287,7 @@ TEST(AnomalyDetectorTest, NamesTheNodeOfTheBackwardPass) {
   const at::Tensor weight = at::zeros({2}).requires_grad_();
   const AnomalyDetector watch({{"layer.weight", weight}});
   at::sqrt(weight).sum().backward();
-  EXPECT_NE(watch.report().find("in the backward pass (SqrtBackward0)"), std::string::npos) << watch.report();
+  EXPECT_TRUE(contains(watch.report(), "in the backward pass (SqrtBackward0)"));
 }
 
 TEST(AnomalyDetectorTest, IgnoresMasksOfInfinity) {

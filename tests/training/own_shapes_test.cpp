@@ -12,9 +12,7 @@ namespace tessera {
 namespace {
 
 std::vector<std::string> with_own_shapes(const std::vector<std::string>& more = {}, const std::string& objective = "{name: siglip}") {
-  std::vector<std::string> out = overrides_of(objective + " with own shapes");
-  out.insert(out.end(), more.begin(), more.end());
-  return out;
+  return with(overrides_of(objective + " with own shapes"), more);
 }
 
 std::string error_of_run(const std::vector<std::string>& overrides) {
@@ -22,51 +20,45 @@ std::string error_of_run(const std::vector<std::string>& overrides) {
   return error_of([&] { Trainer(tiny_config(folder / "run", overrides), "none").run(); });
 }
 
-TEST(OwnShapesInTraining, TakesThePatchSizeOfTheEncoderAndReadsBackTheSame) {
+using OwnShapesInTraining = RunTest;
+
+TEST_F(OwnShapesInTraining, TakesThePatchSizeOfTheEncoderAndReadsBackTheSame) {
   const Config config = tiny_config("runs/x", with_own_shapes());
   ASSERT_TRUE(config.model.preprocessing.patch_size.has_value());
   EXPECT_EQ(*config.model.preprocessing.patch_size, config::Size(4));
   EXPECT_EQ(to_yaml(config), to_yaml(resolve_config(config::parse_yaml(to_yaml(config), "x"), "x")));
 }
 
-TEST(OwnShapesInTraining, MicroBatchesTrainLikeTheWholeBatch) {
-  const TemporaryFolder folder;
-  Trainer(tiny_config(folder / "whole", with_own_shapes()), "none").run();
-  Trainer(tiny_config(folder / "parts", with_own_shapes({"training.micro_batch=3"})), "none").run();
-  expect_same_curve(folder / "parts", folder / "whole", 1e-4);
-}
-
-TEST(OwnShapesInTraining, RunIsEvaluatedAndItsLossMeasured) {
-  const TemporaryFolder folder;
-  Trainer(tiny_config(folder / "run", with_own_shapes({"data.validation.aspect=2", "evaluation={tasks: [{name: validation_loss}, {name: zero_shot, topk: [1]}, "
+TEST_F(OwnShapesInTraining, RunIsEvaluatedAndItsLossMeasured) {
+  Trainer(tiny_config(folder_ / "run", with_own_shapes({"data.validation.aspect=2", "evaluation={tasks: [{name: validation_loss}, {name: zero_shot, topk: [1]}, "
                                                        "{name: retrieval}, {name: segmentation}]}"})),
           "none")
       .run();
-  const auto results = nlohmann::json::parse(io::read_file(folder / "run/evaluation/step_0000006.json")).at("results");
+  const auto results = nlohmann::json::parse(io::read_file(folder_ / "run/evaluation/step_0000006.json")).at("results");
   ASSERT_EQ(results.size(), 4U);
   for (const auto& result : results) EXPECT_EQ(result.at("samples"), 16) << result.dump();
 }
 
-TEST(OwnShapesInTraining, DryRunMeasuresImagesWithTheMostPatches) {
-  const TemporaryFolder folder;
-  const DryRunReport cost = dry_run(tiny_config(folder / "run", with_own_shapes()));
+TEST_F(OwnShapesInTraining, DryRunMeasuresImagesWithTheMostPatches) {
+  const DryRunReport cost = dry_run(tiny_config(folder_ / "run", with_own_shapes()));
   EXPECT_GT(cost.memory.activations, 0);
   EXPECT_TRUE(cost.memory.fits());
 }
 
-TEST(OwnShapesInTraining, ReportsUnsupportedSettings) {
-  EXPECT_NE(error_of_run(with_own_shapes({"training.cuda_graph=true"}))
-                .find("training.cuda_graph: is true, but a recorded step needs a fixed shape, and with "
-                      "model.preprocessing.resize_mode: naflex"),
-            std::string::npos);
-  EXPECT_NE(error_of_run(with_own_shapes({}, "{name: sparc}")).find("objective sparc needs the same number of patches in all images"), std::string::npos);
-  EXPECT_NE(error_of_run(with_own_shapes({"model.image.encoder.patch_dropout=0.5"})).find("patch_dropout does not support images of varying shapes"),
-            std::string::npos);
-  const TemporaryFolder folder;
-  EXPECT_NE(error_of([&] {
-              write_image_features(tiny_config(folder / "run", with_own_shapes({"data.features={folder: " + (folder / "features") + "}"})));
-            }).find("data.features: features need images of one size"),
-            std::string::npos);
+TEST_F(OwnShapesInTraining, ReportsUnsupportedSettings) {
+  EXPECT_TRUE(contains(error_of_run(with_own_shapes({"training.cuda_graph=true"})),
+                       "training.cuda_graph: is true, but a recorded step needs a fixed shape, and with "
+                       "model.preprocessing.resize_mode: naflex"));
+  EXPECT_TRUE(contains(error_of_run(with_own_shapes({}, "{name: sparc}")),
+                       "objective sparc needs the same number of patches in all images"));
+  EXPECT_TRUE(contains(error_of_run(with_own_shapes({"model.image.encoder.patch_dropout=0.5"})),
+                       "patch_dropout does not support images of varying shapes"));
+  EXPECT_TRUE(contains(error_of([&] {
+                         write_image_features(
+                             tiny_config(folder_ / "run",
+                                         with_own_shapes({"data.features={folder: " + (folder_ / "features") + "}"})));
+                       }),
+                       "data.features: features need images of one size"));
 }
 
 }  // namespace

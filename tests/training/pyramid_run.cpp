@@ -1,6 +1,5 @@
 #include "tests/training/pyramid_run.h"
 
-#include <csignal>
 #include <filesystem>
 
 #include <ATen/ATen.h>
@@ -8,24 +7,12 @@
 #include "tests/training/tiny_run.h"
 #include <tessera/data/packing/sample_files.h>
 #include <tessera/data/shapes/shapes.h>
+#include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 #include <tessera/io/tar_writer.h>
-#include <tessera/objectives/pyramidclip.h>
 
 namespace tessera {
 namespace {
-
-std::int64_t pyramid_killed_at = -1;
-
-class KilledPyramidClip : public PyramidClip {
- public:
-  using PyramidClip::PyramidClip;
-  Losses forward(const Features& features, const StepContext& context) override {
-    if (context.step == pyramid_killed_at) ::raise(SIGKILL);
-    return PyramidClip::forward(features, context);
-  }
-  bool follows_step() const override { return true; }
-};
 
 ShapesSource pyramid_shapes() {
   ShapesSettings shapes;
@@ -109,30 +96,15 @@ std::string write_pyramid_shards_with_damage(const std::string& folder) {
 }
 
 Config pyramid_config(const std::string& run, const std::string& shards, const std::vector<std::string>& overrides) {
-  std::vector<std::string> all = {"data.train={name: webdataset, path: '" + shards + "'}",
-                                  "data.loader.shuffle=false",
-                                  "data.loader.augmentation={}",
-                                  "data.loader.views={global: {scale: [0.9, 1.0]}, local: {scale: [0.5, 1.0]}}",
-                                  "model.image.encoder.layers=2",
-                                  "model.image.encoder.leff={layers: 1}",
-                                  "model.image.encoder.regions={first_block: 1}",
-                                  "training.steps=6"};
-  all.insert(all.end(), overrides.begin(), overrides.end());
-  return tiny_config(run, all, "pyramidclip");
-}
-
-std::vector<std::string> killed_pyramid() {
-  constexpr const char* kName = "test_killed_pyramidclip";
-  if (!objectives().contains(kName))
-    objectives().add<PyramidClipSettings>(kName, "pyramidclip until a step",
-                                          [](const PyramidClipSettings& settings, const ObjectiveContext& context) {
-                                            return std::make_shared<KilledPyramidClip>(settings, context);
-                                          });
-  return {std::string("objective.name=") + kName, "checkpoint.every_steps=2", "checkpoint.background=false"};
-}
-
-void kill_pyramid_at(std::int64_t step) {
-  pyramid_killed_at = step;
+  const std::vector<std::string> all = {"data.train={name: webdataset, path: '" + shards + "'}",
+                                        "data.loader.shuffle=false",
+                                        "data.loader.augmentation={}",
+                                        "data.loader.views={global: {scale: [0.9, 1.0]}, local: {scale: [0.5, 1.0]}}",
+                                        "model.image.encoder.layers=2",
+                                        "model.image.encoder.leff={layers: 1}",
+                                        "model.image.encoder.regions={first_block: 1}",
+                                        "training.steps=6"};
+  return tiny_config(run, with(all, overrides), "pyramidclip");
 }
 
 }  // namespace tessera

@@ -21,10 +21,4 @@ std::string write_pyramid_shards_with_damage(const std::string& folder);
 Config pyramid_config(const std::string& run, const std::string& shards,
                       const std::vector<std::string>& overrides = {});
 
-/// Returns overrides that select an objective that acts like `pyramidclip` until the step that kill_pyramid_at() sets.
-std::vector<std::string> killed_pyramid();
-
-/// Makes the objective of killed_pyramid() kill this process (SIGKILL) in its forward pass after `step` updates.
-void kill_pyramid_at(std::int64_t step);
-
 }  // namespace tessera

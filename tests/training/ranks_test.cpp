@@ -34,19 +34,14 @@ constexpr std::size_t kSteadyGradients = 4;
 /// Trains on batches of 8 samples over all ranks. Returns the state at the end of the run.
 Tensors train(const std::string& folder, const std::vector<std::string>& overrides, const std::string& resume,
               const ProcessGroup& group) {
-  std::vector<std::string> all{"data.loader.batch_size=" + std::to_string(8 / group.size())};
-  all.insert(all.end(), overrides.begin(), overrides.end());
-  Trainer trainer(tiny_config(folder, all), resume, group);
+  const std::string batch = concat("data.loader.batch_size=", 8 / group.size());
+  Trainer trainer(tiny_config(folder, with({batch}, overrides)), resume, group);
   const Outcome outcome = trainer.run();
   Tensors out{{"outcome", at::full({1}, static_cast<std::int64_t>(outcome), at::kLong)},
               {"signal", at::full({1}, trainer.stop_signal(), at::kLong)},
               {"step", at::full({1}, trainer.state().step, at::kLong)},
               {"samples", at::full({1}, trainer.state().samples, at::kLong)}};
-  for (const auto& [name, tensor] : weights_of(*trainer.training_run().model, *trainer.training_run().objective))
-    out["weight." + name] = tensor;
-  if (trainer.training_run().teacher)
-    for (const auto& [name, tensor] : trainer.training_run().teacher->ema.averages())
-      out["weight.teacher." + name] = tensor;
+  for (const auto& [name, tensor] : end_of(trainer)) out["weight." + name] = tensor;
   return out;
 }
 
@@ -57,28 +52,35 @@ void expect_equal_weights(const Tensors& a, const Tensors& b) {
   }
 }
 
-/// Starts a run of two ranks in `folder` from step 3 of `run`. Returns each rank's state at the end.
-std::vector<Tensors> train_again_from(const std::string& run, const std::string& folder,
-                                      const std::vector<std::string>& overrides) {
-  const std::string middle = run + "/checkpoints/step_0000003";
-  return run_ranks(2, [&](const ProcessGroup& group) { return train(folder, overrides, middle, group); });
-}
-
-class RanksTest : public ::testing::Test {
+class RanksTest : public ::testing::TestWithParam<const char*> {
  protected:
-  TemporaryFolder folder_;
-};
-
-class CurveOverRanks : public ::testing::TestWithParam<const char*> {
- protected:
-  /// Returns the overrides of the test case, followed by `more`.
-  static std::vector<std::string> of_case(const std::vector<std::string>& more) {
-    std::vector<std::string> all = overrides_of(GetParam());
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
+  /// Trains in the folder `name` on this number of ranks. Returns each rank's state at the end.
+  std::vector<Tensors> run(int ranks, const std::string& name, const std::vector<std::string>& overrides,
+                           const std::string& resume = "none", const std::string& backend = "auto") const {
+    return run_ranks(
+        ranks, [&](const ProcessGroup& group) { return train(folder_ / name, overrides, resume, group); }, backend);
+  }
+  /// Trains on one rank with the overrides `alone`, and on two with `both`. Expects the same curve, and equal weights on both ranks.
+  /// Returns the states of the single rank and of the two. The runs are in the folders PREFIX_alone and PREFIX_both.
+  std::vector<Tensors> expect_same_on_two(const std::string& prefix, const std::vector<std::string>& alone,
+                                          const std::vector<std::string>& both, double tolerance = 2e-4) const {
+    std::vector<Tensors> out = run(1, prefix + "_alone", alone);
+    const std::vector<Tensors> two = run(2, prefix + "_both", both);
+    out.insert(out.end(), two.begin(), two.end());
+    expect_same_curve(folder_ / (prefix + "_both"), folder_ / (prefix + "_alone"), tolerance, kSteadyGradients);
+    expect_equal_weights(out[1], out[2]);
+    return out;
   }
 
   TemporaryFolder folder_;
+};
+
+class CurveOverRanks : public RanksTest {
+ protected:
+  /// Returns the overrides of the test case, followed by `more`.
+  static std::vector<std::string> of_case(const std::vector<std::string>& more) {
+    return with(overrides_of(GetParam()), more);
+  }
 };
 INSTANTIATE_TEST_SUITE_P(Objectives, CurveOverRanks,
                          ::testing::Values("{name: clip}", "{name: clip, chunk: 3}",
@@ -97,20 +99,14 @@ INSTANTIATE_TEST_SUITE_P(Objectives, CurveOverRanks,
 
 // Twelve steps on 40 samples pass the end of two epochs.
 TEST_P(CurveOverRanks, MatchesOneProcess) {
-  for (const char* accumulation : {"1", "2"}) {
-    const std::vector<std::string> overrides =
-        of_case({"training.steps=12", std::string("training.accumulation=") + accumulation});
-    const auto run = [&](int size) {
-      const std::string name = folder_ / (std::string(accumulation) + "_" + std::to_string(size));
-      return std::pair{
-          name, run_ranks(size, [&](const ProcessGroup& group) { return train(name, overrides, "none", group); })};
-    };
-    const auto [alone, one] = run(1);
-    ASSERT_EQ(one.size(), 1U);
+  for (const std::string accumulation : {"1", "2"}) {
+    const std::vector<std::string> overrides = of_case({"training.steps=12", "training.accumulation=" + accumulation});
+    const std::string alone = accumulation + "_1";
+    const auto one = run(1, alone, overrides);
     for (const int size : {2, 4}) {
-      const auto [folder, all] = run(size);
-      ASSERT_EQ(all.size(), static_cast<std::size_t>(size));
-      expect_same_curve(folder, alone, 2e-4, kSteadyGradients);
+      const std::string name = concat(accumulation, "_", size);
+      const auto all = run(size, name, overrides);
+      expect_same_curve(folder_ / name, folder_ / alone, 2e-4, kSteadyGradients);
       for (const Tensors& rank : all) {
         expect_equal_weights(rank, all[0]);
         EXPECT_TRUE(at::equal(rank.at("samples"), one[0].at("samples")));
@@ -122,17 +118,16 @@ TEST_P(CurveOverRanks, MatchesOneProcess) {
 // The ranks' longest captions differ in length, so the ranks process texts of different lengths.
 TEST_P(CurveOverRanks, WithoutPaddingMatchesOneProcessWithPadding) {
   for (const std::string attention : {"causal", "bidirectional"}) {
-    const auto run = [&](int ranks, bool skip) {
-      const std::string folder = folder_ / concat(attention, ranks, skip);
-      const std::vector<std::string> overrides =
+    const auto trained = [&](int ranks, bool skip) {
+      const std::string name = concat(attention, ranks, skip);
+      run(ranks, name,
           of_case({"training.steps=6", "model.text.encoder.attention=" + attention,
-                   concat("model.text.encoder.skip_padding=", skip ? "true" : "false")});
-      run_ranks(ranks, [&](const ProcessGroup& group) { return train(folder, overrides, "none", group); });
-      return folder;
+                   concat("model.text.encoder.skip_padding=", skip ? "true" : "false")}));
+      return folder_ / name;
     };
-    const std::string padded = run(1, false);
-    expect_same_curve(run(1, true), padded, 2e-4, kSteadyGradients);
-    expect_same_curve(run(2, true), padded, 2e-4, kSteadyGradients);
+    const std::string padded = trained(1, false);
+    expect_same_curve(trained(1, true), padded, 2e-4, kSteadyGradients);
+    expect_same_curve(trained(2, true), padded, 2e-4, kSteadyGradients);
   }
 }
 
@@ -140,114 +135,93 @@ TEST_P(CurveOverRanks, WithoutPaddingMatchesOneProcessWithPadding) {
 TEST_P(CurveOverRanks, OneRankWithABackendMatchesOneWithout) {
   const std::vector<std::string> overrides =
       of_case({"training.steps=6", "distributed.shard_optimizer=true", "distributed.backend=gloo"});
-  const auto run = [&](const std::string& backend) {
-    return run_ranks(
-        1, [&](const ProcessGroup& group) { return train(folder_ / backend, overrides, "none", group); }, backend);
-  };
-  ASSERT_EQ(run("auto").size(), 1U);
-  ASSERT_EQ(run("gloo").size(), 1U);
+  for (const char* backend : {"auto", "gloo"}) run(1, backend, overrides, "none", backend);
   expect_same_curve(folder_ / "gloo", folder_ / "auto", 2e-4, kSteadyGradients);
 }
 
 // Except with batch norm, neither the number of ranks nor the chunk size changes what is learned.
 TEST_P(CurveOverRanks, WithGradCacheMatchesOneProcess) {
   const std::vector<std::string> plain = of_case({"training.steps=6"});
-  std::vector<std::string> cached = plain;
-  cached.insert(cached.end(), {"training.micro_batch=3", "model.image.encoder.grad_checkpointing=true"});
-  const std::string alone = folder_ / "alone", both = folder_ / "both";
-  run_ranks(1, [&](const ProcessGroup& group) { return train(alone, plain, "none", group); });
-  const auto ranks = run_ranks(2, [&](const ProcessGroup& group) { return train(both, cached, "none", group); });
-  ASSERT_EQ(ranks.size(), 2U);
-  expect_same_curve(both, alone, 2e-4, kSteadyGradients);
-  expect_equal_weights(ranks[0], ranks[1]);
+  expect_same_on_two("run", plain, with(plain, {"training.micro_batch=3", "model.image.encoder.grad_checkpointing=true"}));
 }
 
 // Covers slots, a codebook that both towers share, and parameters without a gradient, such as the bias of keys that are not values.
 TEST_F(RanksTest, ReadOutsMatchOneProcess) {
-  const std::vector<std::string> names = {
-      "{name: sparo, slots: 4, slot_width: 4, key_width: 3, group_size: 2}",
-      "{name: sparo, slots: 4, slot_width: 4, key_width: 3, share_values: false, layer_norm: full}",
-      "{name: fdt, codes: 12, code_width: 8, temperature: 1.0}"};
-  for (std::size_t i = 0; i < names.size(); ++i) {
+  const std::map<std::string, std::string> read_outs = {
+      {"sparo", "{name: sparo, slots: 4, slot_width: 4, key_width: 3, group_size: 2}"},
+      {"sparo_full", "{name: sparo, slots: 4, slot_width: 4, key_width: 3, share_values: false, layer_norm: full}"},
+      {"fdt", "{name: fdt, codes: 12, code_width: 8, temperature: 1.0}"}};
+  for (const auto& [name, read_out] : read_outs) {
     std::vector<std::string> plain{"training.steps=6", "model.image.projection=none", "model.text.projection=none"};
-    for (const char* tower : {"image", "text"}) {
-      plain.push_back(std::string("model.") + tower + ".readout=" + names[i]);
-      if (names[i].find("fdt") != std::string::npos)
-        plain.push_back(std::string("model.") + tower + ".encoder.final_norm=none");
+    for (const std::string tower : {"image", "text"}) {
+      plain.push_back("model." + tower + ".readout=" + read_out);
+      if (name == "fdt") plain.push_back("model." + tower + ".encoder.final_norm=none");
     }
-    std::vector<std::string> cached = plain;
-    cached.emplace_back("training.micro_batch=3");
-    const std::string alone = folder_ / ("alone" + std::to_string(i)), both = folder_ / ("both" + std::to_string(i));
-    run_ranks(1, [&](const ProcessGroup& group) { return train(alone, plain, "none", group); });
-    const auto ranks = run_ranks(2, [&](const ProcessGroup& group) { return train(both, cached, "none", group); });
-    ASSERT_EQ(ranks.size(), 2U);
-    expect_same_curve(both, alone, 5e-4, kSteadyGradients);
-    expect_equal_weights(ranks[0], ranks[1]);
+    expect_same_on_two(name, plain, with(plain, {"training.micro_batch=3"}), 5e-4);
   }
 }
 
 // The sixteen steps make several epochs, in which the sources take turns.
 TEST_F(RanksTest, MixturesMatchOneProcess) {
-  for (const char* mode : {"accumulate", "sequential"}) {
+  for (const std::string mode : {"accumulate", "sequential"}) {
     const std::vector<std::string> overrides = {
-        std::string("data.train={name: mixture, mode: ") + mode +
+        "data.train={name: mixture, mode: " + mode +
             ", sources: [{label: many, source: {name: shapes, size: 24, image_size: 16}}, {label: few, source: {name: "
             "shapes, size: 16, image_size: 16, seed: 5}}]}",
         "training.steps=16"};
-    const std::string alone = folder_ / (std::string(mode) + "_1"), both = folder_ / (std::string(mode) + "_2");
-    run_ranks(1, [&](const ProcessGroup& group) { return train(alone, overrides, "none", group); });
-    const auto ranks = run_ranks(2, [&](const ProcessGroup& group) { return train(both, overrides, "none", group); });
-    ASSERT_EQ(ranks.size(), 2U);
-    expect_same_curve(both, alone, 2e-4, kSteadyGradients);
-    expect_equal_weights(ranks[0], ranks[1]);
+    expect_same_on_two(mode, overrides, overrides);
   }
 }
 
 TEST_F(RanksTest, TeacherMatchesOneProcessAndIsEqualOnAllRanks) {
   const std::vector<std::string> plain{"objective={name: test_teacher}", "model.image.encoder.patch_dropout=0.5",
                                        "model.image.encoder.patch_size=4", "optimizer.eps=0.1"};
-  std::vector<std::string> cached = plain;
-  cached.emplace_back("training.micro_batch=3");
-  const std::string alone = folder_ / "alone", both = folder_ / "both";
-  const auto one = run_ranks(1, [&](const ProcessGroup& group) { return train(alone, plain, "none", group); });
-  const auto two = run_ranks(2, [&](const ProcessGroup& group) { return train(both, cached, "none", group); });
-  ASSERT_EQ(one.size(), 1U);
-  ASSERT_EQ(two.size(), 2U);
-  expect_same_curve(both, alone, 2e-4, kSteadyGradients);
-  expect_equal_weights(two[0], two[1]);
-  for (const auto& [name, tensor] : one[0]) {
+  const auto ends = expect_same_on_two("run", plain, with(plain, {"training.micro_batch=3"}));
+  for (const auto& [name, tensor] : ends[0]) {
     if (!name.starts_with("weight.")) continue;
-    EXPECT_TRUE(at::allclose(tensor, two[0].at(name), 1e-4, 1e-5)) << name;
+    EXPECT_TRUE(at::allclose(tensor, ends[1].at(name), 1e-4, 1e-5)) << name;
+  }
+}
+
+// Twelve steps on 40 samples cross the ends of two epochs. The counts must be the same integers.
+TEST_F(RanksTest, WordCountsOfSuperClipAreTheSameForAnyMicroBatch) {
+  const std::vector<std::string> plain{"objective={name: superclip}", "training.steps=12"};
+  const auto one = run(1, "one", plain);
+  EXPECT_EQ(one[0].at("weight.objective.caption_count").item<std::int64_t>(), 96);
+  for (const int ranks : {2, 4}) {
+    const std::vector<std::string> cut =
+        with(plain, {"training.micro_batch=1", "training.accumulation=2", concat("data.loader.batch_size=", 4 / ranks),
+                     "distributed.shard_optimizer=true"});
+    for (const auto& settings : {plain, cut}) {
+      const std::string name = concat(ranks, "_", settings.size());
+      const auto all = run(ranks, name, settings);
+      expect_same_curve(folder_ / name, folder_ / "one", 2e-4);
+      for (const Tensors& rank : all) {
+        expect_equal_weights(rank, all[0]);
+        for (const char* counts : {"weight.objective.document_count", "weight.objective.caption_count"})
+          EXPECT_TRUE(at::equal(rank.at(counts), one[0].at(counts))) << counts << " of " << ranks;
+      }
+    }
   }
 }
 
 // Which patches of an image are dropped must not depend on the rank or the chunk that encodes it.
 TEST_P(CurveOverRanks, WithPatchDropoutMatchesOneProcess) {
   if (needs_all_patches(GetParam())) GTEST_SKIP() << "it takes no patch_dropout";
-  std::vector<std::string> overrides = of_case({"training.steps=6", "training.accumulation=2",
-                                                "model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"});
-  const std::string alone = folder_ / "alone", both = folder_ / "both";
-  run_ranks(1, [&](const ProcessGroup& group) { return train(alone, overrides, "none", group); });
-  overrides.emplace_back("training.micro_batch=3");
-  run_ranks(2, [&](const ProcessGroup& group) { return train(both, overrides, "none", group); });
-  expect_same_curve(both, alone, 2e-4, kSteadyGradients);
+  const std::vector<std::string> plain = of_case({"training.steps=6", "training.accumulation=2",
+                                                  "model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"});
+  expect_same_on_two("run", plain, with(plain, {"training.micro_batch=3"}));
 }
 
 // The dropout of an adapter's inputs depends only on row and token, not on the rank or chunk.
 TEST_P(CurveOverRanks, WithLoraMatchesOneProcess) {
-  std::vector<std::string> overrides =
+  const std::vector<std::string> plain =
       of_case({"training.steps=6", "adapt.image={lora: {rank: 4, dropout: 0.3, layers: [query, value, mlp_in]}}",
                "adapt.text={lora: {rank: 4, dropout: 0.3}}"});
-  const std::string alone = folder_ / "alone", both = folder_ / "both";
-  run_ranks(1, [&](const ProcessGroup& group) { return train(alone, overrides, "none", group); });
-  overrides.insert(overrides.end(), {"training.micro_batch=3", "model.text.encoder.grad_checkpointing=true",
-                                     "distributed.shard_optimizer=true"});
-  const auto ranks = run_ranks(2, [&](const ProcessGroup& group) { return train(both, overrides, "none", group); });
-  ASSERT_EQ(ranks.size(), 2U);
-  expect_same_curve(both, alone, 2e-4, kSteadyGradients);
-  expect_equal_weights(ranks[0], ranks[1]);
-  const auto unbroken = train_again_from(both, folder_ / "again", overrides);
-  expect_equal_weights(unbroken[0], ranks[0]);
+  const std::vector<std::string> parts = with(plain, {"training.micro_batch=3", "model.text.encoder.grad_checkpointing=true",
+                                                      "distributed.shard_optimizer=true"});
+  const auto ends = expect_same_on_two("run", plain, parts);
+  expect_equal_weights(run(2, "again", parts, folder_ / "run_both/checkpoints/step_0000003")[0], ends[1]);
 }
 
 // Compares the planned memory of one rank's step, without weights, optimizer state and buckets, with the measured memory.
@@ -280,7 +254,6 @@ TEST_P(CurveOverRanks, MemoryMatchesThePlan) {
       return {{"measured", at::full({1}, memory.peak(), at::kDouble)},
               {"planned", at::full({1}, plan.peak - plan.weights - plan.optimizer - plan.buckets, at::kDouble)}};
     });
-    ASSERT_EQ(ranks.size(), 2U);
     // For own shapes, the plan assumes images with the most patches; for captioning, it assumes captions of the full context length.
     const std::string given = GetParam();
     const bool plans_for_the_largest =
@@ -296,43 +269,35 @@ TEST_P(CurveOverRanks, MemoryMatchesThePlan) {
 }
 
 TEST_F(RanksTest, AutoMicroBatchIsEqualOnAllRanks) {
-  const auto ranks = run_ranks(2, [&](const ProcessGroup& group) {
-    return train(folder_ / "run", {"training.micro_batch=auto"}, "none", group);
-  });
-  ASSERT_EQ(ranks.size(), 2U);
+  const auto ranks = run(2, "run", {"training.micro_batch=auto"});
   expect_equal_weights(ranks[0], ranks[1]);
-  EXPECT_NE(io::read_file(folder_ / "run/config.yaml").find("micro_batch: 4"), std::string::npos);
+  EXPECT_TRUE(contains(io::read_file(folder_ / "run/config.yaml"), "micro_batch: 4"));
 }
 
 TEST_F(RanksTest, ResumesBitForBitOnTheSameRanksAndAtTheSameSampleOnOthers) {
-  const std::string whole = folder_ / "whole", again = folder_ / "again", single = folder_ / "single";
-  const auto unbroken = run_ranks(2, [&](const ProcessGroup& group) { return train(whole, {}, "none", group); });
-  const std::string middle = whole + "/checkpoints/step_0000003";
-  const auto resumed = run_ranks(2, [&](const ProcessGroup& group) { return train(again, {}, middle, group); });
-  ASSERT_EQ(unbroken.size(), 2U);
-  ASSERT_EQ(resumed.size(), 2U);
+  const std::string middle = folder_ / "whole/checkpoints/step_0000003";
+  const auto unbroken = run(2, "whole", {}), resumed = run(2, "again", {}, middle);
   for (std::size_t rank = 0; rank < 2; ++rank) expect_equal_weights(unbroken[rank], resumed[rank]);
 
   // One process takes 8 samples per step, whereas each of two ranks took 4. A resumed run may not change its batch_size, so the
   // test changes it in the checkpoint too.
-  const auto alone = run_ranks(1, [&](const ProcessGroup& group) -> Tensors {
+  run_ranks(1, [&](const ProcessGroup& group) -> Tensors {
     Checkpoint checkpoint = load_checkpoint(middle);
     const std::string key = "batch_size: 4";
     checkpoint.config.replace(checkpoint.config.find(key), key.size(), "batch_size: 8");
     const std::string moved = CheckpointFolder(folder_ / "moved", 3).save(checkpoint);
-    return train(single, {}, moved, group);
+    return train(folder_ / "single", {}, moved, group);
   });
-  ASSERT_EQ(alone.size(), 1U);
-  const auto expected = rows(whole), got = rows(single);
+  const auto expected = rows(folder_ / "whole"), got = rows(folder_ / "single");
   ASSERT_EQ(got.size(), 3U);
   for (std::size_t i = 0; i < 3; ++i)
     EXPECT_NEAR(got[i]["loss"].get<double>(), expected[i + 3]["loss"].get<double>(), 1e-4);
 }
 
 TEST_F(RanksTest, SignalOnOneRankStopsAllAndTheRunResumes) {
-  const std::string whole = folder_ / "whole", broken = folder_ / "broken";
+  const std::string broken = folder_ / "broken";
   const std::vector<std::string> settings = {"checkpoint.every_steps=0", "training.steps=40"};
-  const auto unbroken = run_ranks(2, [&](const ProcessGroup& group) { return train(whole, settings, "none", group); });
+  const auto unbroken = run(2, "whole", settings);
   const auto stopped = run_ranks(2, [&](const ProcessGroup& group) {
     std::thread sender;
     if (group.rank() == 1) {
@@ -347,14 +312,12 @@ TEST_F(RanksTest, SignalOnOneRankStopsAllAndTheRunResumes) {
     if (sender.joinable()) sender.join();
     return out;
   });
-  ASSERT_EQ(stopped.size(), 2U);
   EXPECT_TRUE(at::equal(stopped[0].at("step"), stopped[1].at("step")));
   for (const Tensors& rank : stopped) {
     EXPECT_EQ(rank.at("outcome").item<std::int64_t>(), static_cast<std::int64_t>(Outcome::interrupted));
     EXPECT_EQ(rank.at("signal").item<std::int64_t>(), SIGUSR1);
   }
-  const auto resumed = run_ranks(2, [&](const ProcessGroup& group) { return train(broken, settings, "auto", group); });
-  ASSERT_EQ(resumed.size(), 2U);
+  const auto resumed = run(2, "broken", settings, "auto");
   expect_equal_weights(unbroken[0], resumed[0]);
   EXPECT_EQ(rows(broken).size(), 40U);
 }
@@ -385,17 +348,12 @@ TEST_F(RanksTest, CorruptSamplesNeitherHangRanksNorBreakTheResume) {
                                     [](const config::NoSettings&) { return std::make_shared<Patchy>(); });
   const std::vector<std::string> settings = {"data.train={name: test_patchy}", "data.loader.max_bad_share=1",
                                              "training.steps=30", "checkpoint.every_steps=15"};
-  const std::string whole = folder_ / "whole", again = folder_ / "again";
-  const auto unbroken = run_ranks(4, [&](const ProcessGroup& group) { return train(whole, settings, "none", group); });
-  const auto resumed = run_ranks(
-      4, [&](const ProcessGroup& group) { return train(again, settings, whole + "/checkpoints/step_0000015", group); });
-  ASSERT_EQ(unbroken.size(), 4U);
-  ASSERT_EQ(resumed.size(), 4U);
+  const auto unbroken = run(4, "whole", settings), resumed = run(4, "again", settings, folder_ / "whole/checkpoints/step_0000015");
   for (std::size_t rank = 0; rank < 4; ++rank) expect_equal_weights(unbroken[rank], resumed[rank]);
 }
 
 TEST_F(RanksTest, RejectsDifferentConfigurations) {
-  const auto results = run_ranks(2, [&](const ProcessGroup& group) -> Tensors {
+  run_ranks(2, [&](const ProcessGroup& group) -> Tensors {
     const std::string lr = group.first() ? "optimizer.lr=0.1" : "optimizer.lr=0.2";
     const std::string error = error_of([&] { train(folder_ / "run", {lr}, "none", group); });
     EXPECT_EQ(error, group.first() ? "rank 0 stops because rank 1 failed at comparing configurations (its own "
@@ -404,7 +362,6 @@ TEST_F(RanksTest, RejectsDifferentConfigurations) {
                                      "start all ranks with the same file and overrides");
     return {};
   });
-  EXPECT_EQ(results.size(), 2U);
   EXPECT_FALSE(fs::exists(folder_ / "run"));
 }
 
@@ -455,9 +412,7 @@ class NprocTest : public RanksTest {
     std::ofstream(config_) << yaml;
   }
   std::vector<std::string> arguments(const std::string& run, const std::vector<std::string>& more) const {
-    std::vector<std::string> out{"--config", config_, "--set", "run.folder=" + run};
-    out.insert(out.end(), more.begin(), more.end());
-    return out;
+    return with({"--config", config_, "--set", "run.folder=" + run}, more);
   }
   std::string text() const { return io::read_file(output_); }
 
@@ -469,14 +424,14 @@ TEST_F(NprocTest, TwoProcessesMatchOne) {
   EXPECT_EQ(run_program(arguments(one, {}), output_), 0) << text();
   EXPECT_EQ(run_program(arguments(two, {"--nproc", "2", "--set", "data.loader.batch_size=4"}), output_), 0) << text();
   expect_same_curve(two, one, 2e-4, kSteadyGradients);
-  EXPECT_NE(text().find("x 2 ranks over gloo"), std::string::npos) << text();
+  EXPECT_TRUE(contains(text(), "x 2 ranks over gloo"));
 }
 
 TEST_F(NprocTest, SingleProcessUsesTheBackendInTheSettings) {
   const std::string run = folder_ / "run";
   EXPECT_EQ(run_program(arguments(run, {"--set", "distributed.backend=gloo"}), output_), 0) << text();
-  EXPECT_NE(text().find("run " + run + " on cpu over gloo"), std::string::npos) << text();
-  EXPECT_EQ(text().find("without the others"), std::string::npos) << text();
+  EXPECT_TRUE(contains(text(), "run " + run + " on cpu over gloo"));
+  EXPECT_FALSE(contains(text(), "without the others"));
 }
 
 TEST_F(NprocTest, ForwardsASignalAndExitsWithItsCode) {
@@ -494,8 +449,7 @@ TEST_F(NprocTest, DeadRankStopsTheOthers) {
   const auto long_run =
       arguments(run, {"--nproc", "2", "--set", "training.steps=100000", "--set", "data.loader.batch_size=4"});
   EXPECT_EQ(run_program(long_run, output_, SIGKILL, run + "/metrics.jsonl"), 128 + SIGKILL) << text();
-  EXPECT_NE(text().find("trainer: rank 0 was killed by signal 9 (Killed); stopping the others"), std::string::npos)
-      << text();
+  EXPECT_TRUE(contains(text(), "trainer: rank 0 was killed by signal 9 (Killed); stopping the others"));
 }
 
 TEST_F(NprocTest, NamesASilentRankWithHostPhaseAndStep) {
@@ -505,8 +459,8 @@ TEST_F(NprocTest, NamesASilentRankWithHostPhaseAndStep) {
   const auto long_run = arguments(run, {"--nproc", "2", "--set", "training.steps=100000", "--set",
                                         "data.loader.batch_size=4", "--set", "distributed.heartbeat=5"});
   EXPECT_EQ(run_program(long_run, output_, SIGSTOP, run + "/metrics.jsonl"), 1) << text();
-  EXPECT_NE(text().find("trainer rank 1: no sign of life for 5 s from rank 0 on "), std::string::npos) << text();
-  EXPECT_NE(text().find(" of step "), std::string::npos) << text();
+  EXPECT_TRUE(contains(text(), "trainer rank 1: no sign of life for 5 s from rank 0 on "));
+  EXPECT_TRUE(contains(text(), " of step "));
 }
 
 TEST_F(NprocTest, ReportsAnErrorOnce) {
@@ -514,15 +468,15 @@ TEST_F(NprocTest, ReportsAnErrorOnce) {
   EXPECT_EQ(split(text(), '\n').size(), 2U) << text();  // one line, and an empty part after its end
   // Every rank fails while it builds the data.
   EXPECT_EQ(run_program(arguments(folder_ / "b", {"--nproc", "2", "--set", "data.loader.batch_size=21"}), output_), 2);
-  EXPECT_NE(text().find("fewer samples than one batch of 21 for each of 2 processes"), std::string::npos) << text();
+  EXPECT_TRUE(contains(text(), "fewer samples than one batch of 21 for each of 2 processes"));
 }
 
 TEST_F(NprocTest, IsRejectedInsideALauncher) {
   ::setenv("WORLD_SIZE", "2", 1);
   EXPECT_EQ(run_program(arguments(folder_ / "a", {"--nproc", "2"}), output_), 2);
-  EXPECT_NE(text().find("leave one out"), std::string::npos) << text();
+  EXPECT_TRUE(contains(text(), "leave one out"));
   EXPECT_EQ(run_program(arguments(folder_ / "a", {}), output_), 2);
-  EXPECT_NE(text().find("RANK is missing"), std::string::npos) << text();
+  EXPECT_TRUE(contains(text(), "RANK is missing"));
   ::unsetenv("WORLD_SIZE");
 }
 

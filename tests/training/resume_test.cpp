@@ -124,16 +124,10 @@ TEST(ResumeRules, MatchTheDocs) {
   EXPECT_EQ(listed, std::set<std::string>(free.begin(), free.end()));
 }
 
-class ResumeTest : public ::testing::Test {
+class ResumeTest : public RunTest {
  protected:
-  void train(const std::string& run, const std::vector<std::string>& overrides = {}, const Resume& resume = "none") {
-    EXPECT_EQ(Trainer(tiny_config(folder_ / run, overrides), resume).run(), Outcome::finished);
-  }
-  std::map<std::string, at::Tensor> weights(const std::string& run, const std::string& step = "step_0000006") {
-    return load_checkpoint(folder_ / run + "/checkpoints/" + step).model.weights;
-  }
   void expect_same_weights(const std::string& a, const std::string& b) {
-    for (const auto& [name, tensor] : weights(a)) EXPECT_TRUE(at::equal(tensor, weights(b).at(name))) << name;
+    expect_equal(checkpoint_of(folder_ / a).model.weights, checkpoint_of(folder_ / b).model.weights);
   }
   std::string log(const std::string& run) { return io::read_file(folder_ / run + "/log.txt"); }
   /// Writes shards with 20 samples of shapes each, `samples` in total. Returns the overrides of a run on these shards.
@@ -147,20 +141,17 @@ class ResumeTest : public ::testing::Test {
   std::vector<std::string> of_samples(const std::string& name) const {
     return {"data.train={name: webdataset, index_cache: off, path: " + (folder_ / name) + "}"};
   }
-
-  TemporaryFolder folder_;
 };
 
 TEST_F(ResumeTest, AllowedChangeTakesEffectAndIsRecorded) {
   train("run", {"training.steps=3"});
   train("run", {"optimizer.lr=0.05"}, {"auto", {"optimizer.lr"}});
   const std::string run = folder_ / "run";
-  EXPECT_NE(log("run").find("changed at step 3 by --allow-changes: optimizer.lr: 0.01 there, 0.05 here"),
-            std::string::npos);
+  EXPECT_TRUE(contains(log("run"), "changed at step 3 by --allow-changes: optimizer.lr: 0.01 there, 0.05 here"));
   const auto noted = json_lines(run + "/changes.jsonl");
   ASSERT_EQ(noted.size(), 1u);
   EXPECT_EQ(noted[0], (nlohmann::json{{"step", 3}, {"key", "optimizer.lr"}, {"before", "0.01"}, {"now", "0.05"}}));
-  EXPECT_NE(io::read_file(run + "/run.html").find("optimizer.<wbr>lr: 0.01 before, 0.05 now"), std::string::npos);
+  EXPECT_TRUE(contains(io::read_file(run + "/run.html"), "optimizer.<wbr>lr: 0.01 before, 0.05 now"));
   EXPECT_GT(rows(run).back()["lr"].get<double>(), 0.005);
   // From now on the new rate belongs to the run and needs no permission.
   train("run", {"optimizer.lr=0.05", "training.steps=7"}, "auto");
@@ -188,8 +179,8 @@ TEST_F(ResumeTest, RejectsOtherDataUnlessAllowed) {
   auto longer = more;
   longer.push_back("training.steps=8");
   train("run", longer, {"auto", {"data.train"}});
-  EXPECT_NE(log("run").find("changed at step 6 by --allow-changes: data.train: "), std::string::npos);
-  EXPECT_EQ(load_checkpoint(folder_ / "run/checkpoints/step_0000008").state.data.epoch, 2);
+  EXPECT_TRUE(contains(log("run"), "changed at step 6 by --allow-changes: data.train: "));
+  EXPECT_EQ(checkpoint_of(folder_ / "run", 8).state.data.epoch, 2);
 }
 
 TEST_F(ResumeTest, FingerprintCoversNamesSizesAndSampledContent) {
@@ -216,20 +207,17 @@ TEST_F(ResumeTest, FingerprintCoversNamesSizesAndSampledContent) {
 TEST_F(ResumeTest, WarnsAboutFewerStepsThanAreTrained) {
   train("run");
   train("run", {"training.steps=4"}, "auto");
-  EXPECT_NE(log("run").find("training.steps is 4, but 6 steps are already trained: there is nothing left to train"),
-            std::string::npos);
+  EXPECT_TRUE(
+      contains(log("run"), "training.steps is 4, but 6 steps are already trained: there is nothing left to train"));
 }
 
 TEST_F(ResumeTest, WarnsAboutABatchOfOneAndATooLargeMicroBatch) {
   train("one", {"data.loader.batch_size=1", "training.steps=1", "schedule.warmup_steps=0", "training.micro_batch=4"});
-  EXPECT_NE(log("one").find("training.micro_batch is 4, more than data.loader.batch_size, 1"), std::string::npos);
-  EXPECT_NE(log("one").find("the objective clip compares a pair with the others of its batch, but there are none"),
-            std::string::npos);
-  EXPECT_EQ(
-      Trainer(tiny_config(folder_ / "lone", {"data.loader.batch_size=1", "training.steps=1", "schedule.warmup_steps=0"}, "test_distance"), "none")
-          .run(),
-      Outcome::finished);
-  EXPECT_EQ(log("lone").find("but there are none"), std::string::npos);
+  EXPECT_TRUE(contains(log("one"), "training.micro_batch is 4, more than data.loader.batch_size, 1"));
+  EXPECT_TRUE(
+      contains(log("one"), "the objective clip compares a pair with the others of its batch, but there are none"));
+  train("lone", {"data.loader.batch_size=1", "training.steps=1", "schedule.warmup_steps=0"}, "none", "test_distance");
+  EXPECT_FALSE(contains(log("lone"), "but there are none"));
 }
 
 TEST_F(ResumeTest, SecondTrainerInTheFolderIsRejected) {
@@ -261,11 +249,11 @@ TEST_F(ResumeTest, FetchesAStoredCheckpointIntoAnEmptyRun) {
       "run.name=a", "checkpoint.command='mkdir -p " + store + "/$2 && cp -r \"$1\" " + store + "/$2/'",
       "checkpoint.fetch_command='test ! -d " + store + "/$2 || cp -r " + store + "/$2/. \"$1\"'"};
   train("whole", stored, "auto");  // nothing is stored yet, so the run starts fresh
-  EXPECT_NE(log("whole").find("checkpoint.fetch_command: nothing is stored yet"), std::string::npos);
+  EXPECT_TRUE(contains(log("whole"), "checkpoint.fetch_command: nothing is stored yet"));
   EXPECT_TRUE(fs::exists(store + "/a/step_0000006/manifest.json"));
   fs::remove_all(store + "/a/step_0000006");
   train("broken", stored, "auto");
-  EXPECT_NE(log("broken").find("step_0000003: step 3, "), std::string::npos);
+  EXPECT_TRUE(contains(log("broken"), "step_0000003: step 3, "));
   expect_same_weights("whole", "broken");
   EXPECT_FALSE(fs::exists(folder_ / "broken/checkpoints/.writing_fetched"));
 }

@@ -48,7 +48,7 @@ TEST(RowCommand, DropsAndCountsRowsForASlowCommand) {
   io::write_file(go, "");
   const std::vector<std::string> lines = command.close(kLong);
   ASSERT_EQ(lines.size(), 1u);
-  EXPECT_NE(lines[0].find(" rows were dropped and "), std::string::npos) << lines[0];
+  EXPECT_TRUE(contains(lines[0], " rows were dropped and "));
 }
 
 TEST(RowCommand, LeavesACommandThatDoesNotEndRunning) {
@@ -57,7 +57,7 @@ TEST(RowCommand, LeavesACommandThatDoesNotEndRunning) {
   RowCommand command("while [ -d '" + folder / "." + "' ]; do sleep 0.01; done", {});
   const std::vector<std::string> lines = command.close(milliseconds(1));
   ASSERT_EQ(lines.size(), 1u);
-  EXPECT_NE(lines[0].find("is still running"), std::string::npos) << lines[0];
+  EXPECT_TRUE(contains(lines[0], "is still running"));
 }
 
 TEST(RowCommand, ReceivesTheStartRowsAndEvaluationsOfARun) {
@@ -88,7 +88,7 @@ TEST(RowCommand, RunContinuesIfTheCommandFails) {
   const TemporaryFolder folder;
   const std::string run = folder / "run";
   EXPECT_EQ(Trainer(tiny_config(run, {"log.command=exit 7"}), "none").run(), Outcome::finished);
-  EXPECT_NE(io::read_file(run + "/log.txt").find("log.command: exit 7: ended with exit code 7"), std::string::npos);
+  EXPECT_TRUE(contains(io::read_file(run + "/log.txt"), "log.command: exit 7: ended with exit code 7"));
 }
 
 }  // namespace

@@ -71,11 +71,10 @@ TEST(InputBoundDetector, NamesTheRemedyWhenDecodersAreTheBottleneck) {
 }
 
 TEST(InputBoundDetector, DistinguishesSlowFilesFromIdleThreads) {
-  EXPECT_NE(
-      InputBoundDetector(4, 16).note({20, 8, 76, 8}, 0).value_or("").find("only 11% of that is computing, the rest is waiting for files"),
-      std::string::npos);
-  EXPECT_NE(InputBoundDetector(4, 16).note({20, 8, 8, 8}, 0).value_or("").find("are busy only 10% of the time"), std::string::npos);
-  EXPECT_NE(InputBoundDetector(4, 4).note({20, 8, 78, 78}, 0).value_or("").find("give the job more cores"), std::string::npos);
+  EXPECT_TRUE(contains(InputBoundDetector(4, 16).note({20, 8, 76, 8}, 0).value_or(""),
+                       "only 11% of that is computing, the rest is waiting for files"));
+  EXPECT_TRUE(contains(InputBoundDetector(4, 16).note({20, 8, 8, 8}, 0).value_or(""), "are busy only 10% of the time"));
+  EXPECT_TRUE(contains(InputBoundDetector(4, 4).note({20, 8, 78, 78}, 0).value_or(""), "give the job more cores"));
   EXPECT_EQ(InputBoundDetector(4, 16).note({20, 3, 76, 76}, 0), std::nullopt) << "15% is not much";
 }
 
@@ -87,27 +86,27 @@ std::string page_of(RunPage& page, const std::string& state = "running") {
   return page.html(status);
 }
 
-TEST(RunPageTest, MarksAnInterruptedRunAndHidesSkippedSamples) {
-  const TemporaryFolder folder;
-  std::ofstream(folder / "log.txt") << "10:00:00 warning skipped: a.jpg: no such file (no_image)\n"
-                                       "10:00:01 warning csv x, 9 samples: further skipped samples are only counted\n"
-                                       "10:00:02 warning something else\n";
-  RunPage page(folder.path(), "run", {});
+using RunPageTest = RunTest;
+
+TEST_F(RunPageTest, MarksAnInterruptedRunAndHidesSkippedSamples) {
+  std::ofstream(folder_ / "log.txt") << "10:00:00 warning skipped: a.jpg: no such file (no_image)\n"
+                                        "10:00:01 warning csv x, 9 samples: further skipped samples are only counted\n"
+                                        "10:00:02 warning something else\n";
+  RunPage page(folder_.path(), "run", {});
   page.add_evaluation(200, {{"r.recall@1", 0.1}, {"r.recall@5", 0.5}, {"r.recall@10", 0.7}});
   const std::string html = page_of(page, "interrupted");
-  EXPECT_NE(html.find("<span class=\"tag stopped\">interrupted"), std::string::npos);
-  EXPECT_NE(page_of(page, "finished").find("<span class=\"tag good\">finished"), std::string::npos);
-  EXPECT_NE(html.find("something else"), std::string::npos);
-  EXPECT_EQ(html.find("a.jpg"), std::string::npos);
-  EXPECT_EQ(html.find("only counted"), std::string::npos);
+  EXPECT_TRUE(contains(html, "<span class=\"tag stopped\">interrupted"));
+  EXPECT_TRUE(contains(page_of(page, "finished"), "<span class=\"tag good\">finished"));
+  EXPECT_TRUE(contains(html, "something else"));
+  EXPECT_FALSE(contains(html, "a.jpg"));
+  EXPECT_FALSE(contains(html, "only counted"));
   EXPECT_LT(html.find("r.<wbr>recall<wbr>@5<"), html.find("r.<wbr>recall<wbr>@10<"));
 }
 
-TEST(RunPageTest, IsOnePageWithoutScriptsOrOutsideFiles) {
-  const TemporaryFolder folder;
-  fs::create_directories(folder / "checkpoints/step_0000200");
-  std::ofstream(folder / "log.txt") << "10:00:00 info all is well\n10:00:01 warning a <b> is odd\n";
-  RunPage page(folder.path(), "my <run>", {{"Objective", "clip"}});
+TEST_F(RunPageTest, IsOnePageWithoutScriptsOrOutsideFiles) {
+  fs::create_directories(folder_ / "checkpoints/step_0000200");
+  std::ofstream(folder_ / "log.txt") << "10:00:00 info all is well\n10:00:01 warning a <b> is odd\n";
+  RunPage page(folder_.path(), "my <run>", {{"Objective", "clip"}});
   for (int step = 1; step <= 300; ++step) {
     MetricsRow record = some_record();
     record.step = step;
@@ -117,12 +116,12 @@ TEST(RunPageTest, IsOnePageWithoutScriptsOrOutsideFiles) {
   page.add_evaluation(300, {{"zero_shot.top1", 0.25}});
   const std::string html = page_of(page);
   for (const char* outside : {"http:", "https:", "<script", "<link", "url(", "src="})
-    EXPECT_EQ(html.find(outside), std::string::npos) << outside;
+    EXPECT_FALSE(contains(html, outside));
   for (const char* part : {"<h1>my &lt;run&gt;</h1>", "http-equiv=\"refresh\"", "step 300 of 1,000", "ETA 2m 05s",
                            "Gradient norm", "text tower", "MFU", "25.00%", "50.00%", "checkpoints/step_0000200/",
                            "10:00:01 warning a &lt;b&gt; is odd", "bad &lt;image&gt;", "prefers-color-scheme:dark"})
-    EXPECT_NE(html.find(part), std::string::npos) << part;
-  EXPECT_EQ(html.find("all is well"), std::string::npos);
+    EXPECT_TRUE(contains(html, part));
+  EXPECT_FALSE(contains(html, "all is well"));
   std::map<std::string, int> open;
   const std::regex tag("<(/?)(div|table|tr|td|th|span|dl|dt|dd|main|body|head|style|h1|h2|h3|p|a|b|svg)\\b");
   for (std::sregex_iterator it(html.begin(), html.end(), tag), end; it != end; ++it)
@@ -130,13 +129,12 @@ TEST(RunPageTest, IsOnePageWithoutScriptsOrOutsideFiles) {
   for (const auto& [name, count] : open) EXPECT_EQ(count, 0) << name;
 
   const std::string ended = page_of(page, "finished");
-  EXPECT_EQ(ended.find("http-equiv"), std::string::npos) << "nothing more will come";
-  EXPECT_EQ(ended.find("ETA"), std::string::npos);
+  EXPECT_FALSE(contains(ended, "http-equiv")) << "nothing more will come";
+  EXPECT_FALSE(contains(ended, "ETA"));
 }
 
-TEST(RunPageTest, StaysSmallForLongRuns) {
-  const TemporaryFolder folder;
-  RunPage page(folder.path(), "run", {});
+TEST_F(RunPageTest, StaysSmallForLongRuns) {
+  RunPage page(folder_.path(), "run", {});
   auto row = nlohmann::json::parse(to_line(some_record()));
   for (int step = 1; step <= 5'000; ++step) {
     row["step"] = step;
@@ -146,62 +144,60 @@ TEST(RunPageTest, StaysSmallForLongRuns) {
   EXPECT_LT(page_of(page).size(), 1'500'000u);
 }
 
-TEST(RunPageTest, ShowsTheLowestLossAsBestAndNoChartForOneValue) {
-  const TemporaryFolder folder;
-  RunPage page(folder.path(), "run", {});
+TEST_F(RunPageTest, ShowsTheLowestLossAsBestAndNoChartForOneValue) {
+  RunPage page(folder_.path(), "run", {});
   page.add_evaluation(100, {{"validation_loss.loss", 0.5}});
-  EXPECT_EQ(page_of(page).find("<svg"), std::string::npos);
+  EXPECT_FALSE(contains(page_of(page), "<svg"));
   page.add_evaluation(200, {{"validation_loss.loss", 0.75}, {"knn.l2", 3}});
   const std::string html = page_of(page);
-  EXPECT_NE(html.find("validation_<wbr>loss.<wbr>loss</td><td class=\"n\">0.75<br><small class=\"soft\">step 200</small></td><td "
-                      "class=\"n\">0.5<br><small class=\"soft\">step 100</small></td>"), std::string::npos);
-  EXPECT_NE(html.find("knn.<wbr>l2</td><td class=\"n\">3<br><small class=\"soft\">step 200</small></td><td class=\"n\">-</td>"), std::string::npos);
-  EXPECT_NE(html.find("<svg"), std::string::npos);
+  EXPECT_TRUE(contains(html,
+                       "validation_<wbr>loss.<wbr>loss</td><td class=\"n\">0.75<br><small class=\"soft\">step "
+                       "200</small></td><td class=\"n\">0.5<br><small class=\"soft\">step 100</small></td>"));
+  EXPECT_TRUE(contains(
+      html, "knn.<wbr>l2</td><td class=\"n\">3<br><small class=\"soft\">step 200</small></td><td class=\"n\">-</td>"));
+  EXPECT_TRUE(contains(html, "<svg"));
 }
 
-TEST(RunPageTest, NamesEvaluationDataAndShowsSharesAsPercent) {
-  const TemporaryFolder folder;
-  RunPage page(folder.path(), "run", {});
+TEST_F(RunPageTest, NamesEvaluationDataAndShowsSharesAsPercent) {
+  RunPage page(folder_.path(), "run", {});
   page.add_evaluation(100, {{"zero_shot.top1", 0.25}, {"knn.top1", 0.25}});
   page.add_evaluation(200, {{"zero_shot.top1", 0.5}, {"knn.top1", 0.5}});
   page.add_evaluation_data("zero_shot", "shapes validation, 500 samples", 500);
   page.add_evaluation_data("knn", "a <b> test, 500 samples", 200);
   const std::string html = page_of(page);
-  EXPECT_NE(html.find("zero_shot: shapes validation, 500 samples<"), std::string::npos);
-  EXPECT_NE(html.find("knn: a &lt;b&gt; test, 500 samples, 200 measured;"), std::string::npos);
-  EXPECT_NE(html.find(">50%</text>"), std::string::npos);
-  EXPECT_EQ(html.find(">0.5</text>"), std::string::npos);
+  EXPECT_TRUE(contains(html, "zero_shot: shapes validation, 500 samples<"));
+  EXPECT_TRUE(contains(html, "knn: a &lt;b&gt; test, 500 samples, 200 measured;"));
+  EXPECT_TRUE(contains(html, ">50%</text>"));
+  EXPECT_FALSE(contains(html, ">0.5</text>"));
 }
 
-TEST(RunPageTest, ReadsBackEvaluationsUpToTheResumedStep) {
-  const TemporaryFolder folder;
-  fs::create_directories(folder / "evaluation");
+TEST_F(RunPageTest, ReadsBackEvaluationsUpToTheResumedStep) {
+  fs::create_directories(folder_ / "evaluation");
   const auto write = [&](const std::string& name, const std::string& text) {
-    std::ofstream(folder / "evaluation" + ("/" + name)) << text;
+    std::ofstream(folder_ / "evaluation" + ("/" + name)) << text;
   };
   write("step_0000100.json", R"({"step": 100, "results": [{"task": "zero_shot", "metrics": {"top1": 0.125}}]})");
   write("step_0000200.json", R"({"step": 200, "results": [{"task": "zero_shot", "metrics": {"top1": 0.875}}]})");
   write("step_0000150.json", "torn");
-  RunPage page(folder.path(), "run", {});
+  RunPage page(folder_.path(), "run", {});
   page.resume_at(150);
   const std::string html = page_of(page);
-  EXPECT_NE(html.find("12.50%"), std::string::npos);
-  EXPECT_EQ(html.find("87.50%"), std::string::npos) << "from a step that was lost";
+  EXPECT_TRUE(contains(html, "12.50%"));
+  EXPECT_FALSE(contains(html, "87.50%")) << "from a step that was lost";
 }
 
-TEST(RunPageTest, ShowsReadingsAtStepsSpreadOverTheRun) {
-  const TemporaryFolder folder;
-  fs::create_directories(folder / "evaluation");
-  RunPage page(folder.path(), "run", {});
-  EXPECT_EQ(page_of(page).find("Samples during training"), std::string::npos);
-  std::ofstream(folder / "evaluation/step_0000001.json")
+TEST_F(RunPageTest, ShowsReadingsAtStepsSpreadOverTheRun) {
+  fs::create_directories(folder_ / "evaluation");
+  RunPage page(folder_.path(), "run", {});
+  EXPECT_FALSE(contains(page_of(page), "Samples during training"));
+  std::ofstream(folder_ / "evaluation/step_0000001.json")
       << R"({"step": 1, "results": [{"task": "tokens", "readings": {"a <red> ring": "blue 0.5"}}]})";
   page.resume_at(50);
   for (std::int64_t step = 100; step <= 2000; step += 100)
     page.add_reading(step, "a <red> ring", "red " + std::to_string(step));
   const std::string html = page_of(page);
   for (const char* part : {"Samples during training", "<h3>a &lt;red&gt; ring</h3>", "blue 0.5", "red 2000"})
-    EXPECT_NE(html.find(part), std::string::npos) << part;
+    EXPECT_TRUE(contains(html, part));
   std::vector<std::int64_t> steps;
   for (std::int64_t step = 100; step <= 2000; step += 100)
     if (html.find("<td>red " + std::to_string(step) + "</td>") != std::string::npos) steps.push_back(step);
@@ -209,10 +205,10 @@ TEST(RunPageTest, ShowsReadingsAtStepsSpreadOverTheRun) {
   for (std::size_t i = 1; i < steps.size(); ++i) EXPECT_LE(steps[i] - steps[i - 1], 1000);
 }
 
-TEST(RunLogTest, RowsHoldSpeedMemoryAndGradientNormsPerTower) {
-  const TemporaryFolder folder;
-  const std::string run = folder / "run";
-  EXPECT_EQ(Trainer(tiny_config(run, {"log.peak_tflops=0.5", "training.steps=3"}), "none").run(), Outcome::finished);
+using RunLogTest = RunTest;
+
+TEST_F(RunLogTest, RowsHoldSpeedMemoryAndGradientNormsPerTower) {
+  const std::string run = train("run", {"log.peak_tflops=0.5", "training.steps=3"});
   const auto rows = tessera::rows(run);
   ASSERT_EQ(rows.size(), 3u);
   for (const auto& row : rows) {
@@ -229,36 +225,30 @@ TEST(RunLogTest, RowsHoldSpeedMemoryAndGradientNormsPerTower) {
     EXPECT_NEAR(std::sqrt(squares), row["grad_norm"].get<double>(), 1e-5);
   }
   const std::string html = io::read_file(run + "/run.html"), log = io::read_file(run + "/log.txt");
-  EXPECT_NE(html.find(">finished</span>"), std::string::npos);
-  EXPECT_NE(html.find("checkpoints/step_0000003/model.safetensors"), std::string::npos);
-  EXPECT_NE(log.find("; MFU is relative to 500 GFLOP/s (log.peak_tflops)"), std::string::npos) << log;
+  EXPECT_TRUE(contains(html, ">finished</span>"));
+  EXPECT_TRUE(contains(html, "checkpoints/step_0000003/model.safetensors"));
+  EXPECT_TRUE(contains(log, "; MFU is relative to 500 GFLOP/s (log.peak_tflops)"));
 }
 
-TEST(RunLogTest, RecordsTheVersion) {
-  const TemporaryFolder folder;
-  const std::string run = folder / "run";
-  Trainer(tiny_config(run, {"training.steps=1", "schedule.warmup_steps=0"}), "none").run();
+TEST_F(RunLogTest, RecordsTheVersion) {
+  const std::string run = train("run", {"training.steps=1", "schedule.warmup_steps=0"});
   const std::string log = io::read_file(run + "/log.txt");
-  EXPECT_NE(log.substr(0, log.find('\n')).find(version_line()), std::string::npos) << log;
+  EXPECT_TRUE(contains(log.substr(0, log.find('\n')), version_line())) << log;
   EXPECT_TRUE(io::read_file(run + "/config.yaml").starts_with("# " + version_line() + "\n"));
-  EXPECT_NE(io::read_file(run + "/run.html").find(version_line()), std::string::npos);
+  EXPECT_TRUE(contains(io::read_file(run + "/run.html"), version_line()));
 }
 
-TEST(RunLogTest, FrozenTowerHasNoGradientNorm) {
-  const TemporaryFolder folder;
-  Trainer(tiny_config(folder / "run", {"parameters.frozen=[image]", "training.steps=2"}), "none").run();
-  const auto norms = rows(folder / "run").at(0)["grad_norms"];
+TEST_F(RunLogTest, FrozenTowerHasNoGradientNorm) {
+  const auto norms = rows(train("run", {"parameters.frozen=[image]", "training.steps=2"})).at(0)["grad_norms"];
   EXPECT_FALSE(norms.contains("image"));
   EXPECT_TRUE(norms.contains("text"));
 }
 
 // The model FLOPs per sample must not include operations that are computed a second time.
-TEST(RunLogTest, ModelFlopsExcludeRecomputation) {
-  const TemporaryFolder folder;
+TEST_F(RunLogTest, ModelFlopsExcludeRecomputation) {
   const auto flops_per_sample = [&](const std::string& name, std::vector<std::string> overrides) {
     overrides.insert(overrides.end(), {"log.peak_tflops=1", "training.steps=2"});
-    Trainer(tiny_config(folder / name, overrides), "none").run();
-    const auto row = rows(folder / name).at(0);
+    const auto row = rows(train(name, overrides)).at(0);
     return 1e12 * row["tflops"].get<double>() / row["samples_per_second"].get<double>();
   };
   const double plain = flops_per_sample("plain", {});
@@ -270,10 +260,8 @@ TEST(RunLogTest, ModelFlopsExcludeRecomputation) {
   EXPECT_NEAR(flops_per_sample("cached", {"training.micro_batch=2"}), plain, 1e-6 * plain);
 }
 
-TEST(RunLogTest, PageOfAResumedRunShowsTheEarlierSteps) {
-  const TemporaryFolder folder;
-  const std::string run = folder / "run";
-  Trainer(tiny_config(run, {"log.page=false"}), "none").run();
+TEST_F(RunLogTest, PageOfAResumedRunShowsTheEarlierSteps) {
+  const std::string run = train("run", {"log.page=false"});
   EXPECT_FALSE(fs::exists(run + "/run.html"));
   fs::remove_all(run + "/checkpoints/step_0000006");
   Trainer(tiny_config(run), "auto").run();
@@ -284,13 +272,12 @@ TEST(RunLogTest, PageOfAResumedRunShowsTheEarlierSteps) {
   EXPECT_EQ(std::count(points.begin(), points.end(), ','), 6) << "one point per step: " << points;
 }
 
-TEST(RunLogTest, PageOfAFailedRunShowsWhy) {
-  const TemporaryFolder folder;
-  const std::string run = folder / "run";
+TEST_F(RunLogTest, PageOfAFailedRunShowsWhy) {
+  const std::string run = folder_ / "run";
   Trainer(tiny_config(run, {"objective.from=4"}, "test_not_finite"), "none").run();
   const std::string html = io::read_file(run + "/run.html");
-  EXPECT_NE(html.find(">not finite</span>"), std::string::npos);
-  EXPECT_NE(html.find("step 5: not finite: loss nan"), std::string::npos) << "the last warnings name it";
+  EXPECT_TRUE(contains(html, ">not finite</span>"));
+  EXPECT_TRUE(contains(html, "step 5: not finite: loss nan")) << "the last warnings name it";
 }
 
 TEST(Profiler, WritesAChromeTraceOfTheRequestedSteps) {
@@ -305,8 +292,7 @@ TEST(Profiler, WritesAChromeTraceOfTheRequestedSteps) {
     EXPECT_TRUE(names.contains(name)) << name;
   EXPECT_FALSE(names.contains("step 1"));
   EXPECT_FALSE(names.contains("step 4"));
-  EXPECT_NE(io::read_file(run + "/log.txt").find("profiler trace: " + run + "/trace_step_0000002.json"),
-            std::string::npos);
+  EXPECT_TRUE(contains(io::read_file(run + "/log.txt"), "profiler trace: " + run + "/trace_step_0000002.json"));
 }
 
 TEST(Profiler, RejectsARangeThatEndsBeforeItStarts) {

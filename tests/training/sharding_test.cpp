@@ -14,7 +14,7 @@ namespace tessera {
 namespace {
 
 TEST(BalancedOwners, NoRankHoldsMoreThanTheMeanPlusTheLargest) {
-  const auto owners = run_ranks(1, [](const ProcessGroup&) -> Tensors {
+  run_ranks(1, [](const ProcessGroup&) -> Tensors {
     std::vector<at::Tensor> tensors;
     for (const std::int64_t count : {3, 100, 7, 7, 50, 1, 60, 2}) tensors.push_back(at::empty({count}));
     for (const int ranks : {1, 2, 3, 20}) {
@@ -28,7 +28,6 @@ TEST(BalancedOwners, NoRankHoldsMoreThanTheMeanPlusTheLargest) {
     EXPECT_EQ(balanced_owners(tensors, 2), (std::vector<int>{1, 0, 0, 0, 1, 0, 1, 1}));
     return {};
   });
-  EXPECT_EQ(owners.size(), 1U);
 }
 
 struct Case {
@@ -79,14 +78,6 @@ class ShardedOptimizer : public ::testing::TestWithParam<Case> {
     for (const auto& [name, tensor] : state) out["state." + name] = tensor;
     return out;
   }
-
-  static void expect_equal(const Tensors& got, const Tensors& expected) {
-    EXPECT_EQ(got.size(), expected.size());
-    for (const auto& [name, tensor] : expected) {
-      ASSERT_TRUE(got.contains(name)) << name;
-      EXPECT_TRUE(at::equal(got.at(name), tensor)) << name;
-    }
-  }
 };
 
 AdamWSettings stable_adamw() {
@@ -118,7 +109,6 @@ TEST_P(ShardedOptimizer, MatchesTheUnshardedOneBitForBitOnAnyNumberOfRanks) {
     for (const auto& [name, tensor] : values(*optimizer, optimizer->gather_state())) out["5." + name] = tensor;
     return out;
   });
-  ASSERT_EQ(whole.size(), 1U);
   const auto after = [&](const char* step) {
     Tensors out;
     for (const auto& [name, tensor] : whole[0])
@@ -154,7 +144,6 @@ TEST_P(ShardedOptimizer, MatchesTheUnshardedOneBitForBitOnAnyNumberOfRanks) {
       out["kept"] = at::scalar_tensor(kept, at::kLong);
       return out;
     });
-    ASSERT_EQ(ranks.size(), static_cast<std::size_t>(size));
     std::int64_t kept = 0, all = 0;
     for (const auto& [name, tensor] : at_five)
       if (name.starts_with("state.") && name != "state.step") all += tensor.numel();
@@ -176,9 +165,9 @@ class ShardedRun : public ::testing::Test {
     overrides.push_back("data.loader.batch_size=4");
     Trainer trainer(tiny_config(folder, overrides), resume, group);
     EXPECT_EQ(trainer.run(), Outcome::finished);
-    Tensors out = weights_of(*trainer.training_run().model, *trainer.training_run().objective);
+    Tensors out = end_of(trainer);
     if (!group.first()) return out;
-    const Checkpoint checkpoint = load_checkpoint(folder + "/checkpoints/step_0000006");
+    const Checkpoint checkpoint = checkpoint_of(folder);
     for (const auto& [name, tensor] : checkpoint.optimizer) out["state." + name] = tensor;
     for (const auto& [name, tensor] : checkpoint.ema) out["average." + name] = tensor;
     return out;
@@ -189,10 +178,7 @@ class ShardedRun : public ::testing::Test {
   }
   static void expect_equal(const std::vector<Tensors>& got, const std::vector<Tensors>& expected) {
     ASSERT_EQ(got.size(), expected.size());
-    for (std::size_t rank = 0; rank < got.size(); ++rank) {
-      EXPECT_EQ(got[rank].size(), expected[rank].size());
-      for (const auto& [name, tensor] : expected[rank]) EXPECT_TRUE(at::equal(got[rank].at(name), tensor)) << name;
-    }
+    for (std::size_t rank = 0; rank < got.size(); ++rank) tessera::expect_equal(got[rank], expected[rank]);
   }
   TemporaryFolder folder_;
 };
@@ -212,8 +198,8 @@ TEST_F(ShardedRun, MatchesAndResumesTheUnshardedOneBitForBit) {
   expect_equal(run(2, "on", sharded, folder_ / "plain/checkpoints/step_0000003"), expected);
   expect_equal(run(2, "off", plain, folder_ / "sharded/checkpoints/step_0000003"), expected);
   // With another number of ranks the batches differ, but the run must still resume.
-  EXPECT_EQ(run(3, "three", sharded, folder_ / "sharded/checkpoints/step_0000003").size(), 3U);
-  EXPECT_EQ(run(1, "one", sharded, folder_ / "sharded/checkpoints/step_0000003").size(), 1U);
+  run(3, "three", sharded, folder_ / "sharded/checkpoints/step_0000003");
+  run(1, "one", sharded, folder_ / "sharded/checkpoints/step_0000003");
 }
 
 TEST_F(ShardedRun, TrainsWithLambAndBf16GradientsAndRanksStayEqual) {
@@ -221,7 +207,6 @@ TEST_F(ShardedRun, TrainsWithLambAndBf16GradientsAndRanksStayEqual) {
   std::vector<std::string> sharded = settings;
   sharded.push_back("distributed.shard_optimizer=true");
   const auto expected = run(2, "plain", settings);
-  ASSERT_EQ(expected.size(), 2U);
   expect_equal(run(2, "sharded", sharded), expected);
   for (const auto& [name, tensor] : expected[1]) EXPECT_TRUE(at::equal(expected[0].at(name), tensor)) << name;
 }

@@ -14,11 +14,7 @@ std::string stair_yaml();
 /// Returns the resolved configuration of stair_yaml with overrides; the run folder is `run`.
 Config stair_config(const std::string& run, const std::vector<std::string>& overrides = {});
 
-/// Returns the three stages of the paper, with 4 steps each, as the YAML list `stages`. The objective of stage 2 acts like `stair`
-/// until the step that kill_stair_at() sets.
+/// Returns the three stages of the paper, with 4 steps each, as the YAML list `stages`.
 std::string stair_stages();
-
-/// Makes the objective of stage 2 kill this process (SIGKILL) in its forward pass after `step` updates of the stage.
-void kill_stair_at(std::int64_t step);
 
 }  // namespace tessera

@@ -3,14 +3,13 @@
 
 #include "tests/training/stair_run.h"
 #include "tests/training/tiny_run.h"
-#include "tests/training/whole_or_cached.h"
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/stages.h>
 
 namespace tessera {
 namespace {
 
-class StairTraining : public ::testing::Test {
+class StairTraining : public RunTest {
  protected:
   // Builds the run of a stage and loads the stage's final weights.
   static TrainingRun run_of(const Config& config) {
@@ -23,32 +22,7 @@ class StairTraining : public ::testing::Test {
     run.model->eval();
     return encode_batch(run, batch, "float32");
   }
-
-  TemporaryFolder folder_;
 };
-
-TEST_F(StairTraining, MicroBatchesMatchTheWholeBatch) {
-  for (const char* mask : {"true", "false"}) {
-    const auto step = [&](std::int64_t chunk) {
-      const Config config = stair_config(folder_ / "run", {std::string("objective.text_token_mask=") + mask});
-      TrainingRun run = build_training_run(config);
-      std::vector<at::Tensor> parameters;
-      for (const NamedParameter& each : run.optimizer->parameters()) parameters.push_back(each.tensor);
-      GradientReducer reducer(parameters, {}, 25);
-      StepContext context;
-      context.step = 2;
-      return whole_or_cached(run, reducer, run.loader->next(), chunk, {}, context);
-    };
-    const StepOutcome whole = step(0);
-    for (const std::int64_t chunk : {1, 3, 8}) {
-      const StepOutcome parts = step(chunk);
-      EXPECT_NEAR(parts.loss, whole.loss, 1e-5 * whole.loss) << chunk;
-      ASSERT_EQ(parts.gradients.size(), whole.gradients.size());
-      for (const auto& [name, gradient] : whole.gradients)
-        EXPECT_TRUE(at::allclose(parts.gradients.at(name), gradient, 1e-4, 1e-6)) << name << ", chunk " << chunk;
-    }
-  }
-}
 
 TEST_F(StairTraining, SpecialTokensAreNeverActive) {
   TrainingRun run = build_training_run(stair_config(folder_ / "run"));
@@ -100,7 +74,7 @@ TEST_F(StairTraining, LogsActiveAndDeadTokens) {
       EXPECT_LE(active, 64 * (1 - dead) + 1e-9) << "a token that is active in a sample is not dead";
     }
   }
-  EXPECT_NE(io::read_file(folder_ / "run/run.html").find("active_tokens"), std::string::npos);
+  EXPECT_TRUE(contains(io::read_file(folder_ / "run/run.html"), "active_tokens"));
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ struct TowersOfTest {
   std::string image{}, text{};
 };
 
-class StartOfTraining : public ::testing::Test {
+class StartOfTraining : public RunTest {
  protected:
   Config published_config(const std::string& name, const TowersOfTest& towers, const std::vector<std::string>& overrides) {
     const std::string run = folder_ / name;
@@ -45,28 +45,11 @@ class StartOfTraining : public ::testing::Test {
     EXPECT_EQ(Trainer(published_config(name, towers, overrides), "none").run(), Outcome::finished);
     return folder_ / name;
   }
-  // Trains a run to its end. Returns its folder.
-  std::string train(const std::string& name, const std::vector<std::string>& overrides) {
-    const std::string run = folder_ / name;
-    EXPECT_EQ(Trainer(tiny_config(run, overrides), "none").run(), Outcome::finished);
-    return run;
-  }
-  static Checkpoint at_end(const std::string& run) { return load_checkpoint(run + "/checkpoints/step_0000006"); }
-  // Returns a run's weights before its first step.
-  Weights fresh(const std::string& name, const std::vector<std::string>& overrides) {
-    const Trainer trainer(tiny_config(folder_ / name, overrides), "none");
-    Weights out;
-    for (const auto& [key, tensor] : weights_of(*trainer.training_run().model, *trainer.training_run().objective))
-      out[key] = tensor.detach().clone();
-    return out;
-  }
-
-  TemporaryFolder folder_;
 };
 
 TEST_F(StartOfTraining, FrozenTowerStaysBitForBitWhileTheOtherLearns) {
   const std::vector<std::string> locked{"parameters.frozen=[image]"};
-  const Weights before = fresh("before", locked), after = at_end(train("run", locked)).model.weights;
+  const Weights before = fresh("before", locked), after = checkpoint_of(train("run", locked)).model.weights;
   for (const auto& [name, tensor] : after)
     EXPECT_EQ(at::equal(tensor, before.at(name)), name.starts_with("visual.")) << name;
 }
@@ -75,10 +58,10 @@ TEST_F(StartOfTraining, LoadsAnImageTowerFromAPublishedFolder) {
   const std::string published = test_data("foreign/dinov3");
   const std::string run = train_published("run", {.image = "{from: " + published + ", readout: cls_mean, projection: {name: linear, embed_dim: 8}}"},
                                           {"model.preprocessing.image_size=32", "parameters.frozen=[image]"});
-  const Weights after = at_end(run).model.weights, theirs = load_foreign_model(published).weights;
+  const Weights after = checkpoint_of(run).model.weights, theirs = load_foreign_model(published).weights;
   EXPECT_EQ(after.at("visual.proj").sizes(), at::IntArrayRef({64, 8})) << "the class token and the mean, concatenated";
   for (const auto& [name, tensor] : theirs) EXPECT_TRUE(at::equal(after.at(name), tensor)) << name;
-  const auto carried = at_end(run).model.published;
+  const auto carried = checkpoint_of(run).model.published;
   ASSERT_NE(carried, nullptr);
   EXPECT_EQ(carried->library, "transformers");
   EXPECT_EQ(carried->files.at("config.json"), io::read_file(published + "/config.json"));
@@ -95,7 +78,7 @@ TEST_F(StartOfTraining, PublishedTowerCanBeFrozenOrDecayedByDepth) {
   const Weights theirs = load_foreign_model(published).weights;
   for (const std::string& settings : {frozen, std::string("parameters.layer_decay={image: 1.0e-6}")}) {
     const bool is_frozen = settings == frozen;
-    const Weights after = at_end(train_published(is_frozen ? "frozen" : "decay", towers, {settings})).model.weights;
+    const Weights after = checkpoint_of(train_published(is_frozen ? "frozen" : "decay", towers, {settings})).model.weights;
     for (const auto& [name, tensor] : theirs) {
       const bool early = name.starts_with("visual.conv1") || name.ends_with("_embedding") || name.find("resblocks.0") != std::string::npos;
       const double moved = (after.at(name) - tensor).abs().max().item<double>();
@@ -112,7 +95,7 @@ TEST_F(StartOfTraining, ResizesThePositionsOfAPublishedTower) {
   const std::string run = train_published("run", {.image = "{from: " + published + ", projection: {name: linear, embed_dim: 8}}"},
                                           {"model.preprocessing.image_size=32", "data.train.image_size=32"});
   EXPECT_EQ(load_foreign_model(published).weights.at("visual.positional_embedding").size(0), 4);
-  EXPECT_EQ(at_end(run).model.weights.at("visual.positional_embedding").sizes(), at::IntArrayRef({16, 32}));
+  EXPECT_EQ(checkpoint_of(run).model.weights.at("visual.positional_embedding").sizes(), at::IntArrayRef({16, 32}));
 }
 
 TEST_F(StartOfTraining, TakesTheTemperatureIfBothTowersComeFromTheFolder) {
@@ -136,14 +119,13 @@ TEST_F(StartOfTraining, TakesTheTemperatureIfBothTowersComeFromTheFolder) {
 
 TEST_F(StartOfTraining, ResumedRunKeepsThePublishedParts) {
   const std::string earlier = train("earlier", {}), start = folder_ / "start.safetensors";
-  Checkpoint given = at_end(earlier);
+  Checkpoint given = checkpoint_of(earlier);
   given.model.published = std::make_shared<PublishedParts>(PublishedParts{"open_clip", {{"a.json", "{}"}}, {}, {{"decoder", at::ones({2})}}, {}});
   save_model_file(start, given.model);
   const std::vector<std::string> settings{"start.weights=" + start};
-  const std::string whole = train("whole", settings), resumed = folder_ / "resumed";
-  EXPECT_EQ(Trainer(tiny_config(resumed, settings), whole + "/checkpoints/step_0000003").run(), Outcome::finished);
+  const std::string whole = train("whole", settings), resumed = train("resumed", settings, whole + "/checkpoints/step_0000003");
   for (const std::string& run : {whole, resumed}) {
-    const auto carried = at_end(run).model.published;
+    const auto carried = checkpoint_of(run).model.published;
     ASSERT_NE(carried, nullptr) << run;
     EXPECT_EQ(carried->files.at("a.json"), "{}");
     EXPECT_TRUE(at::equal(carried->tensors.at("decoder"), at::ones({2})));
@@ -152,9 +134,9 @@ TEST_F(StartOfTraining, ResumedRunKeepsThePublishedParts) {
 
 TEST_F(StartOfTraining, RejectsAFolderWithoutTheTower) {
   const auto with = [&](const std::string& override) { return error_of([&] { tiny_config(folder_ / "run", {override}); }); };
-  EXPECT_NE(with("model.text={from: " + test_data("foreign/dinov3") + "}").find("has no text tower"), std::string::npos);
-  EXPECT_NE(with("model.image={from: " + test_data("images") + "}").find("is not a published model"), std::string::npos);
-  EXPECT_NE(with("model.image={from: nowhere}").find("nowhere"), std::string::npos);
+  EXPECT_TRUE(contains(with("model.text={from: " + test_data("foreign/dinov3") + "}"), "has no text tower"));
+  EXPECT_TRUE(contains(with("model.image={from: " + test_data("images") + "}"), "is not a published model"));
+  EXPECT_TRUE(contains(with("model.image={from: nowhere}"), "nowhere"));
 }
 
 TEST_F(StartOfTraining, FrozenResnetKeepsItsStatistics) {
@@ -188,9 +170,9 @@ TEST_F(StartOfTraining, LoadsAnOpenClipFile) {
 
 TEST_F(StartOfTraining, LoadsAnEarlierRunWholeOrInParts) {
   const std::string earlier = train("earlier", {});
-  const Weights given = at_end(earlier).model.weights;
+  const Weights given = checkpoint_of(earlier).model.weights;
   const Weights all = fresh("all", {"seed=9", "start.weights=" + earlier});
-  for (const auto& [name, tensor] : all) EXPECT_TRUE(at::equal(tensor, given.at(name))) << name;
+  expect_equal(all, given);
   const Weights random = fresh("random", {"seed=9"});
   const Weights image = fresh("image", {"seed=9", "start={weights: " + earlier + ", parts: [image]}"});
   for (const auto& [name, tensor] : image)
@@ -213,11 +195,9 @@ TEST_F(StartOfTraining, ReportsMistakes) {
 TEST_F(StartOfTraining, SavesAveragedWeightsAsAModelAndResumesThemBitForBit) {
   const std::vector<std::string> averaged{"training.ema={decay: 0.5, warmup: false}"};
   const std::string whole = train("whole", averaged);
-  const std::string broken = folder_ / "broken";
-  EXPECT_EQ(Trainer(tiny_config(broken, averaged), whole + "/checkpoints/step_0000003").run(), Outcome::finished);
-  const Checkpoint a = at_end(whole), b = at_end(broken);
+  const Checkpoint a = checkpoint_of(whole), b = checkpoint_of(train("broken", averaged, whole + "/checkpoints/step_0000003"));
   ASSERT_EQ(a.ema.size(), a.model.weights.size());
-  for (const auto& [name, tensor] : a.ema) EXPECT_TRUE(at::equal(tensor, b.ema.at(name))) << name;
+  expect_equal(a.ema, b.ema);
   EXPECT_FALSE(at::equal(a.ema.at("visual.conv1.weight"), a.model.weights.at("visual.conv1.weight")));
   const ModelFile file = load_model_file(whole + "/checkpoints/step_0000006/ema.safetensors");
   EXPECT_TRUE(at::equal(file.weights.at("visual.conv1.weight"), a.ema.at("visual.conv1.weight")));

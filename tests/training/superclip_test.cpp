@@ -19,15 +19,12 @@ constexpr const char* kCaptionCount = "objective.caption_count";
 constexpr const char* kSummedDocuments = "objective.objectives.superclip.document_count";
 constexpr const char* kSummedCaptions = "objective.objectives.superclip.caption_count";
 
-class SuperClipTraining : public ::testing::Test {
+class SuperClipTraining : public RunTest {
  protected:
   Checkpoint train(const std::string& name, std::vector<std::string> overrides, std::int64_t steps = 6,
                    const std::string& resume = "none") {
     overrides.push_back("training.steps=" + std::to_string(steps));
-    const std::string run = folder_ / name;
-    EXPECT_EQ(Trainer(tiny_config(run, overrides), resume).run(), Outcome::finished);
-    const std::string step = std::to_string(steps);
-    return load_checkpoint(run + "/checkpoints/step_" + std::string(7 - step.size(), '0') + step);
+    return checkpoint_of(RunTest::train(name, overrides, resume), steps);
   }
   static std::int64_t captions(const Weights& weights, const char* name = kCaptionCount) {
     return weights.at(name).item<std::int64_t>();
@@ -35,8 +32,6 @@ class SuperClipTraining : public ::testing::Test {
   static std::int64_t letters(const TrainingRun& run) {
     return run.objective->named_buffers()["caption_count"].item<std::int64_t>();
   }
-
-  TemporaryFolder folder_;
 };
 
 TEST_F(SuperClipTraining, CountsEveryImageOnceAndSavesIntegers) {
@@ -59,41 +54,15 @@ TEST_F(SuperClipTraining, CountsEveryImageOnceAndSavesIntegers) {
 TEST_F(SuperClipTraining, GradCacheCountsOnceAndMatchesTheWholeBatch) {
   const auto step = [&](std::int64_t chunk) {
     TrainingRun run = build_training_run(tiny_config(folder_ / "run", {kAlone}));
-    std::vector<at::Tensor> parameters;
-    for (const NamedParameter& each : run.optimizer->parameters()) parameters.push_back(each.tensor);
-    GradientReducer reducer(parameters, {}, 25);
-    StepOutcome out = whole_or_cached(run, reducer, run.loader->next(), chunk, {}, {});
+    const StepOutcome out = whole_or_cached(run, run.loader->next(), chunk);
     EXPECT_EQ(letters(run), 8) << chunk;
-    out.gradients["documents"] = run.objective->named_buffers()["document_count"];
-    return out;
+    return std::pair{out, run.objective->named_buffers()["document_count"]};
   };
-  const StepOutcome whole = step(0);
+  const auto [whole, documents] = step(0);
   for (const std::int64_t chunk : {1, 3, 8}) {
-    const StepOutcome parts = step(chunk);
-    EXPECT_NEAR(parts.loss, whole.loss, 1e-5 * whole.loss) << chunk;
-    ASSERT_EQ(parts.gradients.size(), whole.gradients.size());
-    EXPECT_TRUE(at::equal(parts.gradients.at("documents"), whole.gradients.at("documents")));
-    for (const auto& [name, gradient] : whole.gradients)
-      EXPECT_TRUE(at::allclose(parts.gradients.at(name), gradient, 1e-4, 1e-6)) << name << ", chunk " << chunk;
-  }
-}
-
-// The loss does not depend on the batch size either, because the classification has no negatives.
-TEST_F(SuperClipTraining, AccumulatedBatchesMatchTheWholeBatch) {
-  const Checkpoint whole = train("whole", {kAlone});
-  for (const std::vector<std::string>& cut :
-       {std::vector<std::string>{"data.loader.batch_size=4", "training.accumulation=2"},
-        std::vector<std::string>{"data.loader.batch_size=2", "training.accumulation=4", "training.micro_batch=1"}}) {
-    std::vector<std::string> overrides{kAlone};
-    overrides.insert(overrides.end(), cut.begin(), cut.end());
-    const std::string name = cut[0].substr(cut[0].size() - 1);
-    const Checkpoint parts = train(name, overrides);
-    EXPECT_TRUE(at::equal(parts.model.weights.at(kDocuments), whole.model.weights.at(kDocuments)));
-    EXPECT_EQ(captions(parts.model.weights), 48);
-    const auto ours = rows(folder_ / name), theirs = rows(folder_ / "whole");
-    ASSERT_EQ(ours.size(), theirs.size());
-    for (std::size_t i = 0; i < ours.size(); ++i)
-      EXPECT_NEAR(ours[i]["loss"].get<double>(), theirs[i]["loss"].get<double>(), 2e-4) << "step " << i + 1;
+    const auto [parts, counted] = step(chunk);
+    EXPECT_TRUE(at::equal(counted, documents)) << chunk;
+    expect_same_step(parts, whole, concat("chunks of ", chunk), 1e-6, 1e-4);
   }
 }
 
@@ -122,15 +91,6 @@ TEST_F(SuperClipTraining, DoesNotCountAStepWithOverflow) {
   EXPECT_EQ(captions(end.model.weights, kSummedCaptions), 8 * end.optimizer.at("step").item<std::int64_t>());
   EXPECT_LT(end.optimizer.at("step").item<std::int64_t>(), 6);
   EXPECT_EQ(captions(end.teacher, kSummedCaptions), captions(end.model.weights, kSummedCaptions));
-}
-
-TEST_F(SuperClipTraining, ResumesBitForBit) {
-  const std::vector<std::string> settings{kWithClip, "training.accumulation=2", "training.ema={}"};
-  const Checkpoint whole = train("whole", settings);
-  const Checkpoint resumed = train("resumed", settings, 6, folder_ / "whole/checkpoints/step_0000003");
-  expect_equal(resumed.model.weights, whole.model.weights);
-  expect_equal(resumed.optimizer, whole.optimizer);
-  expect_equal(resumed.ema, whole.ema);
 }
 
 TEST_F(SuperClipTraining, MeasuringLossAndPlanningMemoryDoNotCount) {

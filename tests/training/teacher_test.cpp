@@ -5,28 +5,24 @@
 #include <gtest/gtest.h>
 
 #include "tests/training/tiny_run.h"
-#include <tessera/models/per_sample_rng.h>
 #include <tessera/training/restore.h>
-#include <tessera/training/step/grad_cache.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {
 
-class TeacherTest : public ::testing::Test {
+class TeacherTest : public RunTest {
  protected:
   static Config config(const std::string& folder, const std::vector<std::string>& overrides = {}) {
     return tiny_config(folder, overrides, "test_teacher");
   }
   Checkpoint checkpoint(const std::string& run, std::int64_t step) const {
-    return load_checkpoint(folder_ / (run + "/checkpoints/" + step_folder_name(step)));
+    return checkpoint_of(folder_ / run, step);
   }
   static void expect_close(const Weights& a, const Weights& b) {
     ASSERT_EQ(a.size(), b.size());
     for (const auto& [name, tensor] : a) EXPECT_TRUE(at::allclose(tensor, b.at(name), 1e-5, 1e-6)) << name;
   }
-
-  TemporaryFolder folder_;
 };
 
 TEST_F(TeacherTest, FollowsTheStudentAsComputedByHand) {
@@ -80,9 +76,8 @@ TEST_F(TeacherTest, IsSavedAsAModelAndResumesBitForBit) {
 
 TEST_F(TeacherTest, DoesNotChangeInStepsWithoutAnUpdate) {
   const auto train = [&](const std::string& run, const std::vector<std::string>& overrides) {
-    std::vector<std::string> all{"training.ema={decay: 0.5}", "checkpoint={every_steps: 1, keep_last: 9}"};
-    all.insert(all.end(), overrides.begin(), overrides.end());
-    EXPECT_EQ(Trainer(config(folder_ / run, all), "none").run(), Outcome::finished);
+    const std::vector<std::string> all{"training.ema={decay: 0.5}", "checkpoint={every_steps: 1, keep_last: 9}"};
+    EXPECT_EQ(Trainer(config(folder_ / run, with(all, overrides)), "none").run(), Outcome::finished);
     const Checkpoint before = checkpoint(run, 2), after = checkpoint(run, 3);
     expect_equal(before.model.weights, after.model.weights);
     expect_equal(before.teacher, after.teacher);
@@ -119,57 +114,6 @@ TEST_F(TeacherTest, NamesABadTeacherFile) {
   EXPECT_TRUE(resume().starts_with(file + ": damaged: 100 bytes, the manifest says ")) << resume();
   std::filesystem::remove(file);
   EXPECT_EQ(resume(), file + ": missing");
-}
-
-// The loss, its terms and gradients for the first batch, with a teacher that differs from the student. A `chunk` of 0 means one pass.
-struct TaughtStep {
-  Losses losses;
-  Weights gradients;
-};
-TaughtStep taught_step(const Config& config, std::int64_t chunk) {
-  TrainingRun run = build_training_run(config);
-  {
-    const at::NoGradGuard no_grad;
-    for (const auto& [name, average] : run.teacher->ema.averages()) at::Tensor(average).mul_(1.25);
-  }
-  const Batch batch = run.loader->next();
-  std::vector<at::Tensor> parameters;
-  for (const NamedParameter& each : run.optimizer->parameters()) parameters.push_back(each.tensor);
-  GradientReducer reducer(parameters, {}, 25);
-  const StepContext context = step_context(run, config, {}, 0);
-  const at::Tensor rows = row_keys(3, 16, 2, 8);
-  TaughtStep out;
-  if (chunk == 0) {
-    const RowRngScope keyed(rows);
-    out.losses = forward_loss(run, batch, "float32", context);
-    reducer.backward(out.losses.total, true);
-  } else {
-    out.losses = cached_backward(run, reducer, batch, {chunk, "float32", {}, true, 7, rows}, context);
-  }
-  for (const NamedParameter& each : run.optimizer->parameters())
-    if (each.tensor.grad().defined()) out.gradients[each.name] = each.tensor.grad();
-  for (const auto& item : run.teacher->model->named_parameters())
-    EXPECT_FALSE(item.value().grad().defined()) << item.key();
-  return out;
-}
-
-TEST_F(TeacherTest, GradCacheMatchesOnePass) {
-  // The student drops patches; the teacher never does.
-  const Config given =
-      config(folder_ / "run", {"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"});
-  const TaughtStep whole = taught_step(given, 0);
-  EXPECT_GT(whole.losses.terms[1].second.item<double>(), 1e-3) << "the teacher differs from the student";
-  for (const std::int64_t chunk : {1, 3, 8, 100}) {
-    const TaughtStep cached = taught_step(given, chunk);
-    for (std::size_t k = 0; k < 2; ++k)
-      EXPECT_NEAR(cached.losses.terms[k].second.item<double>(), whole.losses.terms[k].second.item<double>(), 1e-5)
-          << cached.losses.terms[k].first << " in chunks of " << chunk;
-    ASSERT_EQ(cached.gradients.size(), whole.gradients.size());
-    for (const auto& [name, gradient] : whole.gradients)
-      EXPECT_LE((cached.gradients.at(name) - gradient).norm().item<double>(),
-                1e-5 * gradient.norm().item<double>() + 1e-7)
-          << name << " in chunks of " << chunk;
-  }
 }
 
 }  // namespace

@@ -4,66 +4,21 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "tests/training/text_group_run.h"
+#include "tests/training/systems.h"
 #include "tests/training/tiny_run.h"
-#include "tests/training/whole_or_cached.h"
 #include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {
 
-class TextGroupTraining : public ::testing::Test {
+class TextGroupTraining : public RunTest {
  protected:
-  StepOutcome step(std::int64_t chunk, std::uint64_t seed, const std::vector<std::string>& overrides = {}) const {
-    const Config config = text_group_config(folder_ / "run", overrides);
-    TrainingRun run = build_training_run(config);
-    // Scales up the weights, because with tiny inputs a LayerNorm's gradients would be rounding noise.
-    {
-      const at::NoGradGuard no_grad;
-      for (const auto& [name, tensor] : run.model->state_dict())
-        if (name.starts_with("visual.") && name.ends_with(".weight") && tensor.dim() == 2) at::Tensor(tensor).mul_(10);
-    }
-    GradientReducer reducer = make_reducer(run, config, {});
-    const Batch batch = run.loader->next();
-    return whole_or_cached(run, reducer, batch, chunk, row_keys(seed, 16, 2, batch.size()),
-                           step_context(run, config, {}, 0));
-  }
   static Weights trained(const Config& config, const std::string& resume = "none") {
     Trainer trainer(config, resume);
     trainer.run();
-    return weights_of(*trainer.training_run().model, *trainer.training_run().objective);
+    return end_of(trainer);
   }
-
-  TemporaryFolder folder_;
 };
-
-TEST_F(TextGroupTraining, GradCacheMatchesTheWholeBatchWithNoise) {
-  for (const char* chunk_of_loss : {"null", "3"}) {
-    const std::vector<std::string> settings = {std::string("objective.chunk=") + chunk_of_loss};
-    const StepOutcome whole = step(0, 3, settings);
-    ASSERT_FALSE(whole.gradients.empty());
-    for (const std::int64_t chunk : {1, 3}) {
-      const StepOutcome cached = step(chunk, 3, settings);
-      EXPECT_NEAR(cached.loss, whole.loss, 1e-5 * (1 + whole.loss)) << chunk;
-      ASSERT_EQ(cached.gradients.size(), whole.gradients.size());
-      for (const auto& [name, gradient] : whole.gradients) {
-        // These biases shift all channels of a group equally. The next LayerNorm removes such shifts, so the gradients are rounding noise.
-        if (name.ends_with("mlp_inter.fc2.bias") || name.ends_with("group_projector.1.fc2.bias")) continue;
-        EXPECT_LE((cached.gradients.at(name) - gradient).norm().item<double>(),
-                  1e-5 * gradient.norm().item<double>() + 1e-6)
-            << name << " in chunks of " << chunk;
-      }
-    }
-  }
-  EXPECT_GT(std::abs(step(0, 4).loss - step(0, 3).loss), 1e-4) << "there is noise";
-}
-
-TEST_F(TextGroupTraining, ResumesBitForBit) {
-  const Weights unbroken = trained(text_group_config(folder_ / "whole"));
-  const Weights resumed = trained(text_group_config(folder_ / "again"), folder_ / "whole/checkpoints/step_0000003");
-  ASSERT_EQ(resumed.size(), unbroken.size());
-  for (const auto& [name, tensor] : unbroken) EXPECT_TRUE(at::equal(resumed.at(name), tensor)) << name;
-}
 
 TEST_F(TextGroupTraining, FrozenImageEncoderStaysAndItsHeadLearns) {
   const Config config = text_group_config(

@@ -7,6 +7,7 @@
 #include <tessera/data/tokenizers/tokenizer.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/objectives/objective.h>
+#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {
@@ -148,6 +149,13 @@ const std::map<std::string, std::vector<std::string>>& named_settings() {
         "data.loader.captions={slots: [{count: 2, max_sentences: 2}, {whole: true, fields: [none]}, {distinct: true}]}",
         "data.loader.views={global: {count: 2, scale: [0.4, 1], flip: 0.5}, local: {count: 2, image_size: 8, scale: [0.1, "
         "0.4]}}"}},
+      {"averages", {"training.accumulation=2", "training.ema={}"}},
+      {"groups",
+       {"model.image.encoder={name: groupvit, patch_size: 4, width: 16, depths: [1, 1, 1], heads: [2, 2, 2], "
+        "num_group_tokens: [4, 2, 0], num_output_groups: [4, 2]}",
+        "model.image.readout={name: groups, output_dim: 8}", "model.image.projection={name: none}",
+        "model.text.encoder={name: text_group_encoder, width: 16, heads: 2, token_layers: 1, group_layers: 1, num_groups: 3}",
+        "model.text.readout={name: groups, output_dim: 8}", "model.text.projection={name: none}"}},
       {"boxes",
        {"model.image.encoder.patch_size=4", "data.loader.boxes={count: 2, negatives: 2}", "data.loader.negatives={count: 2}"}},
       {"own shapes",
@@ -170,13 +178,10 @@ const std::map<std::string, std::vector<std::string>>& named_settings() {
 }  // namespace
 
 std::vector<std::string> overrides_of(const std::string& test_case) {
-  const std::string with = " with ";
-  const std::size_t at = test_case.find(with);
-  std::vector<std::string> out{"objective=" + test_case.substr(0, at)};
-  if (at == std::string::npos) return out;
-  const std::vector<std::string>& settings = named_settings().at(test_case.substr(at + with.size()));
-  out.insert(out.end(), settings.begin(), settings.end());
-  return out;
+  const std::string mark = " with ";
+  const std::size_t at = test_case.find(mark);
+  const std::vector<std::string> out{"objective=" + test_case.substr(0, at)};
+  return at == std::string::npos ? out : with(out, named_settings().at(test_case.substr(at + mark.size())));
 }
 
 std::function<void(const StepContext&)>& step_observer() {
@@ -258,13 +263,25 @@ void expect_same_curve(const std::string& ours, const std::string& theirs, doubl
   }
 }
 
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
+std::string RunTest::train(const std::string& name, const std::vector<std::string>& overrides, const Resume& resume,
+                           const std::string& objective) const {
+  EXPECT_EQ(Trainer(tiny_config(folder_ / name, overrides, objective), resume).run(), Outcome::finished);
+  return folder_ / name;
+}
+
+Weights RunTest::fresh(const std::string& name, const std::vector<std::string>& overrides) const {
+  const Trainer trainer(tiny_config(folder_ / name, overrides), "none");
+  Weights out;
+  for (const auto& [key, tensor] : end_of(trainer)) out[key] = tensor.detach().clone();
+  return out;
+}
+
+Weights end_of(const Trainer& trainer) {
+  const TrainingRun& run = trainer.training_run();
+  Weights out = weights_of(*run.model, *run.objective);
+  if (run.teacher)
+    for (const auto& [name, tensor] : run.teacher->ema.averages()) out["teacher." + name] = tensor;
+  return out;
 }
 
 }  // namespace tessera

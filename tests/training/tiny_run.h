@@ -4,17 +4,18 @@
 #include <limits>
 #include <map>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/contains.h"
+#include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
-#include <tessera/base/error.h>
 #include <tessera/objectives/objective.h>
 #include <tessera/training/config/config.h>
+#include <tessera/training/trainer.h>
 
 namespace tessera {
 
@@ -27,6 +28,12 @@ void register_test_modules();
 /// Returns the function that `test_observed` calls before each loss in this process. It may be empty.
 std::function<void(const StepContext&)>& step_observer();
 
+/// Returns `overrides`, followed by `more`.
+inline std::vector<std::string> with(std::vector<std::string> overrides, const std::vector<std::string>& more) {
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  return overrides;
+}
+
 /// Returns the YAML of a run on shapes that takes a few seconds; `objective` is a name.
 std::string tiny_yaml(const std::string& objective = "clip");
 
@@ -36,8 +43,8 @@ Config tiny_config(const std::string& folder, const std::vector<std::string>& ov
 
 /// Returns the overrides of a case of a parameterized test. `test_case` is an objective, optionally followed by " with " and the
 /// name of a set of settings, as in "{name: flair} with captions". The names are `captions` (several per image), `crops and
-/// captions`, `own shapes` (images keep their shapes), `boxes` (with hard negatives), and those of towers that other libraries
-/// publish: `dinov3`, `siglip` and `eva02`.
+/// captions`, `own shapes` (images keep their shapes), `boxes` (with hard negatives), `averages` (accumulated batches and averaged
+/// weights), `groups` (towers that group their tokens), and those of towers that other libraries publish: `dinov3`, `siglip` and `eva02`.
 std::vector<std::string> overrides_of(const std::string& test_case);
 
 /// Returns whether a case of overrides_of() needs all patches of an image, so that none can be dropped.
@@ -56,6 +63,14 @@ inline void expect_equal(const Weights& a, const Weights& b) {
   for (const auto& [name, tensor] : a) EXPECT_TRUE(b.contains(name) && at::equal(tensor, b.at(name))) << name;
 }
 
+/// Returns the weights of a trainer's run and, with the prefix "teacher.", those of its teacher.
+Weights end_of(const Trainer& trainer);
+
+/// Returns the checkpoint that the run in the folder `run` saved after `step` updates.
+inline Checkpoint checkpoint_of(const std::string& run, std::int64_t step = 6) {
+  return load_checkpoint(run + "/checkpoints/" + step_folder_name(step));
+}
+
 /// Returns the rows of metrics.jsonl in the folder `run`.
 inline std::vector<nlohmann::json> rows(const std::string& run) {
   return json_lines(run + "/metrics.jsonl");
@@ -66,7 +81,16 @@ inline std::vector<nlohmann::json> rows(const std::string& run) {
 void expect_same_curve(const std::string& ours, const std::string& theirs, double tolerance,
                        std::size_t gradients = std::numeric_limits<std::size_t>::max());
 
-/// Returns the message of the UserError that `body` throws, or "no error".
-std::string error_of(const std::function<void()>& body);
+/// A fixture of runs in one folder.
+class RunTest : public ::testing::Test {
+ protected:
+  /// Trains a run of tiny_config to its end. Returns its folder.
+  std::string train(const std::string& name, const std::vector<std::string>& overrides = {}, const Resume& resume = "none",
+                    const std::string& objective = "clip") const;
+  /// Returns a run's weights before its first step.
+  Weights fresh(const std::string& name, const std::vector<std::string>& overrides) const;
+
+  TemporaryFolder folder_;
+};
 
 }  // namespace tessera

@@ -19,8 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Weights weights_at(const std::string& run, const std::string& step) {
-  return load_checkpoint(run + "/checkpoints/" + step).model.weights;
+Weights weights_at(const std::string& run, std::int64_t step = 6) {
+  return checkpoint_of(run, step).model.weights;
 }
 
 // Sets step_observer() for one scope.
@@ -66,22 +66,18 @@ TEST(CudaGraph, IsRejectedForAnObjectiveThatFollowsTheStep) {
       "changes: set it to false");
 }
 
-class TrainerTest : public ::testing::TestWithParam<const char*> {
- protected:
-  TemporaryFolder folder_;
-};
+class TrainerTest : public RunTest, public ::testing::WithParamInterface<const char*> {};
 
 // An epoch of 40 samples ends after five of the six steps of 8 samples, so the resumed run crosses the end of an epoch.
 TEST_P(TrainerTest, ResumesBitForBit) {
   const std::vector<std::string> settings = overrides_of(GetParam());
-  const std::string whole = folder_ / "whole", broken = folder_ / "broken";
-  EXPECT_EQ(Trainer(tiny_config(whole, settings), "none").run(), Outcome::finished);
+  const std::string whole = train("whole", settings);
   // The second run resumes from the first run's checkpoint of step 3, as if it had been killed there.
-  EXPECT_EQ(Trainer(tiny_config(broken, settings), whole + "/checkpoints/step_0000003").run(), Outcome::finished);
-  expect_equal(weights_at(whole, "step_0000006"), weights_at(broken, "step_0000006"));
-  const Checkpoint a = load_checkpoint(whole + "/checkpoints/step_0000006"),
-                   b = load_checkpoint(broken + "/checkpoints/step_0000006");
+  const std::string broken = train("broken", settings, whole + "/checkpoints/step_0000003");
+  const Checkpoint a = checkpoint_of(whole), b = checkpoint_of(broken);
+  expect_equal(a.model.weights, b.model.weights);
   expect_equal(a.optimizer, b.optimizer);
+  expect_equal(a.ema, b.ema);
   EXPECT_EQ(a.state.samples, b.state.samples);
   const auto full = rows(whole), second = rows(broken);
   ASSERT_EQ(full.size(), 6u);
@@ -93,6 +89,8 @@ INSTANTIATE_TEST_SUITE_P(Objectives, TrainerTest,
                          ::testing::Values("{name: clip}", "{name: sparc}", "{name: siglip} with siglip", "{name: siglip} with own shapes",
                                            "{name: clip} with dinov3", "{name: sparc} with eva02",
                                            "{name: flair, heads: 2} with captions",
+                                           "{name: weighted_sum, objectives: [{name: clip}, {name: superclip}]} with averages",
+                                           "{name: text_group, decoder: {context_length: 24}} with groups",
                                            "{name: cosmos, heads: 2, local_crops: 2} with crops and captions",
                                            "{name: weighted_sum, objectives: [{name: siglip}, {name: captioning, decoder: {context_length: 24, layers: 1, heads: 2}}]}",
                                            "{name: weighted_sum, objectives: [{name: siglip, hard_negatives: all}, {name: region_contrast, hard_weight: 0.5, rank_weight: 0.4, text_weight: 1}]} with boxes",
@@ -102,8 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Objectives, TrainerTest,
 using Training = TrainerTest;
 
 TEST_F(Training, SignalFinishesTheStepAndSavesForResume) {
-  const std::string whole = folder_ / "whole", broken = folder_ / "broken";
-  Trainer(tiny_config(whole, {}, "test_observed"), "none").run();
+  const std::string whole = train("whole", {}, "none", "test_observed"), broken = folder_ / "broken";
   const Config config = tiny_config(broken, {"checkpoint.every_steps=0"}, "test_observed");
   {
     Trainer trainer(config, "auto");
@@ -119,7 +116,7 @@ TEST_F(Training, SignalFinishesTheStepAndSavesForResume) {
   Trainer resumed(config, "auto");
   EXPECT_EQ(resumed.state().step, 4);
   EXPECT_EQ(resumed.run(), Outcome::finished);
-  expect_equal(weights_at(whole, "step_0000006"), weights_at(broken, "step_0000006"));
+  expect_equal(weights_at(whole), weights_at(broken));
   const auto all = rows(broken);
   ASSERT_EQ(all.size(), 6u) << "the rows are those of an uninterrupted run";
   for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(all[i]["step"], i + 1);
@@ -134,11 +131,11 @@ TEST_F(Training, ObjectiveSeesTheEpochOfItsBatch) {
     EXPECT_EQ(context.total_steps, 11);
   });
   const std::vector<std::string> settings{"training.steps=11", "checkpoint={every_steps: 5, keep_last: 9}"};
-  Trainer(tiny_config(folder_ / "whole", settings, "test_observed"), "none").run();
+  train("whole", settings, "none", "test_observed");
   EXPECT_EQ(steps, (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
   EXPECT_EQ(epochs, (std::vector<std::int64_t>{0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2}));
   epochs.clear();
-  Trainer(tiny_config(folder_ / "broken", settings, "test_observed"), folder_ / "whole/checkpoints/step_0000005").run();
+  train("broken", settings, folder_ / "whole/checkpoints/step_0000005", "test_observed");
   EXPECT_EQ(epochs, (std::vector<std::int64_t>{1, 1, 1, 1, 1, 2})) << "also after a resume";
 }
 
@@ -149,7 +146,7 @@ TEST_F(Training, UpdateRatesMatchALoopByHand) {
       "schedule={schedule: linear, warmup_steps: 2, weight_decay_end: 0.1}", "training.clip_norm=0.5",
       "training.clip_mode=per_tensor",
       "parameters={groups: [{match: [visual.*], frozen_steps: 3}, {match: [text_projection], lr_scale: 0.5}]}"};
-  Trainer(tiny_config(folder_ / "run", settings, "test_distance"), "none").run();
+  train("run", settings, "none", "test_distance");
 
   TrainingRun run = build_training_run(tiny_config(folder_ / "hand", settings, "test_distance"));
   std::int64_t clipped = 0, kept = 0;
@@ -170,21 +167,19 @@ TEST_F(Training, UpdateRatesMatchALoopByHand) {
   }
   EXPECT_GT(clipped, 0);
   EXPECT_GT(kept, 0);
-  for (const auto& [name, tensor] : weights_at(folder_ / "run", "step_0000006"))
+  for (const auto& [name, tensor] : weights_at(folder_ / "run"))
     EXPECT_TRUE(at::allclose(tensor, weights_of(*run.model, *run.objective).at(name), 1e-5, 1e-6)) << name;
 }
 
 TEST_F(Training, ResumesBitForBitWhileAParameterIsFrozenAndRatesChange) {
   const std::vector<std::string> settings{"schedule.weight_decay_end=0.9", "training.clip_mode=per_tensor",
                                           "parameters={groups: [{match: [visual.proj], frozen_steps: 4}]}"};
-  const std::string whole = folder_ / "whole", broken = folder_ / "broken";
-  Trainer(tiny_config(whole, settings), "none").run();
-  Trainer(tiny_config(broken, settings), whole + "/checkpoints/step_0000003").run();
-  expect_equal(weights_at(whole, "step_0000006"), weights_at(broken, "step_0000006"));
+  const std::string whole = train("whole", settings);
+  expect_equal(weights_at(whole), weights_at(train("broken", settings, whole + "/checkpoints/step_0000003")));
   const Trainer fresh(tiny_config(folder_ / "fresh", settings), "none");
   const at::Tensor begin = fresh.training_run().model->state_dict().at("visual.proj");
-  EXPECT_TRUE(at::equal(weights_at(whole, "step_0000003").at("visual.proj"), begin));
-  EXPECT_FALSE(at::equal(weights_at(whole, "step_0000006").at("visual.proj"), begin));
+  EXPECT_TRUE(at::equal(weights_at(whole, 3).at("visual.proj"), begin));
+  EXPECT_FALSE(at::equal(weights_at(whole).at("visual.proj"), begin));
 }
 
 TEST_F(Training, ClippingEachTensorNeedsANorm) {
@@ -195,8 +190,7 @@ TEST_F(Training, ClippingEachTensorNeedsANorm) {
 }
 
 TEST_F(Training, ResumeDropsRowsAfterTheCheckpoint) {
-  const std::string run = folder_ / "run";
-  Trainer(tiny_config(run), "none").run();
+  const std::string run = train("run");
   fs::remove_all(run + "/checkpoints/step_0000006");
   EXPECT_EQ(rows(run).size(), 6u);
   const Trainer resumed(tiny_config(run), "auto");
@@ -205,19 +199,17 @@ TEST_F(Training, ResumeDropsRowsAfterTheCheckpoint) {
 }
 
 TEST_F(Training, TornNewestCheckpointFallsBackToTheOneBefore) {
-  const std::string run = folder_ / "run";
-  Trainer(tiny_config(run), "none").run();
-  const Weights end = weights_at(run, "step_0000006");
+  const std::string run = train("run");
+  const Weights end = weights_at(run);
   fs::resize_file(run + "/checkpoints/step_0000006/state.safetensors", 100);
   Trainer again(tiny_config(run), "auto");
   EXPECT_EQ(again.state().step, 3);
   EXPECT_EQ(again.run(), Outcome::finished);
-  expect_equal(weights_at(run, "step_0000006"), end);
+  expect_equal(weights_at(run), end);
 }
 
 TEST_F(Training, RejectsResumingWithOtherSettings) {
-  const std::string run = folder_ / "run";
-  Trainer(tiny_config(run), "none").run();
+  const std::string run = train("run");
   EXPECT_EQ(
       error_of([&] {
         Trainer(tiny_config(run, {"optimizer.lr=0.5", "model.image.encoder.layers=2"}), "auto");
@@ -235,25 +227,18 @@ TEST_F(Training, RejectsResumingWithOtherSettings) {
 
 // Uses a large eps, because Adam would otherwise scale up the rounding noise in gradients that should be 0, such as those of key biases.
 TEST_F(Training, AccumulationMatchesOneLargeBatch) {
-  const std::string one = folder_ / "one", two = folder_ / "two";
-  Trainer(tiny_config(one, {"training.steps=2", "checkpoint.every_steps=0", "optimizer.eps=0.1"}, "test_distance"),
-          "none")
-      .run();
-  Trainer(tiny_config(two,
-                      {"training.steps=2", "checkpoint.every_steps=0", "optimizer.eps=0.1", "data.loader.batch_size=4",
-                       "training.accumulation=2"},
-                      "test_distance"),
-          "none")
-      .run();
-  const Weights a = weights_at(one, "step_0000002"), b = weights_at(two, "step_0000002");
+  const std::vector<std::string> settings{"training.steps=2", "checkpoint.every_steps=0", "optimizer.eps=0.1"};
+  const std::string one = train("one", settings, "none", "test_distance");
+  const std::string two =
+      train("two", with(settings, {"data.loader.batch_size=4", "training.accumulation=2"}), "none", "test_distance");
+  const Weights a = weights_at(one, 2), b = weights_at(two, 2);
   for (const auto& [name, tensor] : a) EXPECT_TRUE(at::allclose(tensor, b.at(name), 1e-4, 1e-5)) << name;
   EXPECT_NEAR(rows(one)[0]["loss"].get<double>(), rows(two)[0]["loss"].get<double>(), 1e-4);
   EXPECT_NEAR(rows(one)[0]["grad_norm"].get<double>(), rows(two)[0]["grad_norm"].get<double>(), 1e-4);
 }
 
 TEST_F(Training, FullDiskKeepsTheOldCheckpointAndTheRun) {
-  const std::string run = folder_ / "run", whole = folder_ / "whole";
-  Trainer(tiny_config(whole), "none").run();
+  const std::string run = folder_ / "run", whole = train("whole");
   std::signal(SIGXFSZ, SIG_IGN);
   Trainer trainer(tiny_config(run), whole + "/checkpoints/step_0000003");
   rlimit before{};
@@ -264,29 +249,24 @@ TEST_F(Training, FullDiskKeepsTheOldCheckpointAndTheRun) {
   const std::string error = error_of([&] { trainer.run(); });
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_TRUE(error.starts_with("step 6 is not saved: ")) << error;
-  EXPECT_NE(error.find("the previous checkpoint is " + whole + "/checkpoints/step_0000003"), std::string::npos) << error;
+  EXPECT_TRUE(contains(error, "the previous checkpoint is " + whole + "/checkpoints/step_0000003"));
   // The trainer still holds the state in memory, so it can save the state once there is room.
   EXPECT_EQ(trainer.run(), Outcome::finished);
-  expect_equal(weights_at(run, "step_0000006"), weights_at(whole, "step_0000006"));
+  expect_equal(weights_at(run), weights_at(whole));
 }
 
 TEST_F(Training, SavesByTheClock) {
-  const std::string run = folder_ / "run";
-  Trainer(tiny_config(run, {"checkpoint={every_steps: 0, every_minutes: 1.0e-9, keep_last: 9}"}), "none").run();
+  const std::string run = train("run", {"checkpoint={every_steps: 0, every_minutes: 1.0e-9, keep_last: 9}"});
   EXPECT_EQ(CheckpointFolder(run + "/checkpoints", 9).list().size(), 6u);
 }
 
 TEST_F(Training, BackgroundCheckpointsMatchThoseWrittenInPlace) {
-  const std::string a = folder_ / "a", b = folder_ / "b";
-  Trainer(tiny_config(a, {"checkpoint.background=true"}), "none").run();
-  Trainer(tiny_config(b, {"checkpoint.background=false"}), "none").run();
-  for (const char* step : {"step_0000003", "step_0000006"}) expect_equal(weights_at(a, step), weights_at(b, step));
+  const std::string a = train("a", {"checkpoint.background=true"}), b = train("b", {"checkpoint.background=false"});
+  for (const std::int64_t step : {3, 6}) expect_equal(weights_at(a, step), weights_at(b, step));
 }
 
 TEST_F(Training, Bf16AutocastTrainsWithFloat32Weights) {
-  const std::string run = folder_ / "run";
-  EXPECT_EQ(Trainer(tiny_config(run, {"training.precision=bf16"}, "sparc"), "none").run(), Outcome::finished);
-  for (const auto& [name, tensor] : weights_at(run, "step_0000006"))
+  for (const auto& [name, tensor] : weights_at(train("run", {"training.precision=bf16"}, "none", "sparc")))
     EXPECT_NE(tensor.scalar_type(), at::kBFloat16) << name;
 }
 

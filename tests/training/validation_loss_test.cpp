@@ -5,8 +5,7 @@
 #include "tests/support/test_name.h"
 #include "tests/training/dino_run.h"
 #include "tests/training/pyramid_run.h"
-#include "tests/training/stair_run.h"
-#include "tests/training/text_group_run.h"
+#include "tests/training/systems.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/evaluation/embedder.h>
 #include <tessera/io/atomic_file.h>
@@ -30,10 +29,7 @@ nlohmann::json evaluation_of(const std::string& run, const std::string& step) {
   return nlohmann::json::parse(io::read_file(run + "/evaluation/" + step + ".json"))["results"];
 }
 
-class ValidationLoss : public ::testing::TestWithParam<const char*> {
- protected:
-  TemporaryFolder folder_;
-};
+class ValidationLoss : public RunTest, public ::testing::WithParamInterface<const char*> {};
 
 TEST_F(ValidationLoss, IsTheMeanOverTheValidationData) {
   const Config config = tiny_config(folder_ / "run", {}, "test_distance");
@@ -72,20 +68,10 @@ TEST_F(ValidationLoss, DoesNotDependOnMicroBatches) {
   EXPECT_NEAR(loss_result(run, whole).metrics[0].second, loss_result(run, parts).metrics[0].second, 1e-5);
 }
 
-Config config_of_objective(const std::string& folder, const std::string& objective) {
-  if (objective == "dino") return dino_config(folder);
-  if (objective == "stair") return stair_config(folder);
-  if (objective == "text_group") return text_group_config(folder);
-  if (objective == "weighted_sum")
-    return tiny_config(folder, {"objective={name: weighted_sum, objectives: [{name: clip, weight: 1}, "
-                                "{name: filip, weight: 0.5, token_drop_rate: 0.5}]}"});
-  return tiny_config(folder, {}, objective);
-}
-
 TEST_P(ValidationLoss, IsRepeatableAndChangesNothing) {
-  const Config config = config_of_objective(folder_ / "run", GetParam());
+  const Config config = system_config(GetParam(), folder_.path(), "run");
   TrainingRun run = build_training_run(config);
-  std::map<std::string, at::Tensor> before;
+  Weights before;
   for (const auto& [name, tensor] : weights_of(*run.model, *run.objective)) before[name] = tensor.detach().clone();
   const Metrics first = loss_result(run, config).metrics;
   run.loader->next();
@@ -93,21 +79,21 @@ TEST_P(ValidationLoss, IsRepeatableAndChangesNothing) {
   EXPECT_EQ(loss_result(run, config).metrics, first);
   ASSERT_GE(first.size(), 1u);
   for (const auto& [name, value] : first) EXPECT_TRUE(std::isfinite(value)) << name;
-  for (const auto& [name, tensor] : weights_of(*run.model, *run.objective))
-    EXPECT_TRUE(at::equal(tensor, before.at(name))) << name;
+  expect_equal(weights_of(*run.model, *run.objective), before);
   EXPECT_TRUE(run.model->is_training());
   EXPECT_TRUE(run.objective->is_training());
 }
 
 INSTANTIATE_TEST_SUITE_P(Objectives, ValidationLoss,
                          ::testing::Values("clip", "siglip", "sparc", "filip", "pacl", "gloria", "mgca", "dino", "stair",
-                                           "text_group", "weighted_sum"),
+                                           "text_group",
+                                           "{name: weighted_sum, objectives: [{name: clip, weight: 1}, {name: filip, weight: 0.5, "
+                                           "token_drop_rate: 0.5}]}"),
                          test_name<const char*>);
 
 TEST_F(ValidationLoss, IsReportedByARunWithoutChangingItsTraining) {
-  const std::string with = folder_ / "with", without = folder_ / "without";
-  EXPECT_EQ(Trainer(tiny_config(with, {kTask, "evaluation.every_steps=2"}, "sparc"), "none").run(), Outcome::finished);
-  Trainer(tiny_config(without, {}, "sparc"), "none").run();
+  const std::string with = train("with", {kTask, "evaluation.every_steps=2"}, "none", "sparc"),
+                    without = train("without", {}, "none", "sparc");
   expect_same_curve(with, without, 0);
   double last = 0;
   for (const char* step : {"step_0000002", "step_0000004", "step_0000006"}) {
@@ -117,7 +103,7 @@ TEST_F(ValidationLoss, IsReportedByARunWithoutChangingItsTraining) {
     last = results[0]["metrics"]["loss"].get<double>();
     EXPECT_TRUE(std::isfinite(last));
   }
-  EXPECT_NE(io::read_file(with + "/run.html").find("validation_<wbr>loss.<wbr>loss"), std::string::npos);
+  EXPECT_TRUE(contains(io::read_file(with + "/run.html"), "validation_<wbr>loss.<wbr>loss"));
 
   const InferenceModel loaded = load_for_inference(with, "cpu");
   const TrainingRun run = build_training_run(tiny_config(with, {}, "sparc"));
@@ -130,8 +116,8 @@ TEST_F(ValidationLoss, IsReportedByARunWithoutChangingItsTraining) {
   of_own_objective.file.extra.at("config") = config::to_yaml(settings);
   const std::string unknown =
       error_of([&] { checkpoint_loss(of_own_objective)->measure({.source = run.validation}); });
-  EXPECT_NE(unknown.find(": unknown objective margin_rank; known: "), std::string::npos) << unknown;
-  EXPECT_NE(unknown.find(": your own objective needs the program that registers it: "), std::string::npos) << unknown;
+  EXPECT_TRUE(contains(unknown, ": unknown objective margin_rank; known: "));
+  EXPECT_TRUE(contains(unknown, ": your own objective needs the program that registers it: "));
 }
 
 TEST_F(ValidationLoss, UsesTheTeacherIfItIsEvaluated) {
@@ -144,10 +130,10 @@ TEST_F(ValidationLoss, UsesTheTeacherIfItIsEvaluated) {
 }
 
 TEST_F(ValidationLoss, ReportsMissingDataAtTheStart) {
-  EXPECT_NE(error_of([&] {
-              Trainer(tiny_config(folder_ / "few", {kTask, "data.validation.size=5"}), "none");
-            }).find("fewer samples than one batch of 8: set batch_size to 5 or less"),
-            std::string::npos);
+  EXPECT_TRUE(contains(error_of([&] {
+                         Trainer(tiny_config(folder_ / "few", {kTask, "data.validation.size=5"}), "none");
+                       }),
+                       "fewer samples than one batch of 8: set batch_size to 5 or less"));
   const std::string lacking = error_of([&] {
     const std::string shards = write_pyramid_shards(folder_ / "shards");
     Trainer(tiny_config(folder_ / "lacking",
@@ -155,8 +141,8 @@ TEST_F(ValidationLoss, ReportsMissingDataAtTheStart) {
                                        "', caption_keys: [none], json_captions: [], index_cache: 'off'}")}),
             "none");
   });
-  EXPECT_NE(lacking.find("validation_loss: "), std::string::npos) << lacking;
-  EXPECT_NE(lacking.find("missing "), std::string::npos) << lacking;
+  EXPECT_TRUE(contains(lacking, "validation_loss: "));
+  EXPECT_TRUE(contains(lacking, "missing "));
 }
 
 }  // namespace

@@ -47,8 +47,8 @@ TEST(ChanceWatch, WarnsOnlyIfTheLossReturnsToChance) {
 
 TEST(ChanceWatch, KnowsATermOfOneSourceOfAMixture) {
   ChanceWatch watch({{"loss_i2t", kChance}}, 300, {});
-  EXPECT_NE(watched(watch, "cc3m.loss_i2t", [](std::int64_t) { return kChance; }).first.find("cc3m.loss_i2t 4.16"),
-            std::string::npos);
+  EXPECT_TRUE(
+      contains(watched(watch, "cc3m.loss_i2t", [](std::int64_t) { return kChance; }).first, "cc3m.loss_i2t 4.16"));
 }
 
 TEST(ChanceWatch, RunThatCannotLearnWarnsInLogAndRow) {
@@ -58,7 +58,7 @@ TEST(ChanceWatch, RunThatCannotLearnWarnsInLogAndRow) {
                             "checkpoint.every_steps=0"}),
           "none")
       .run();
-  EXPECT_NE(io::read_file(run + "/log.txt").find("the loss is at chance after step 30"), std::string::npos);
+  EXPECT_TRUE(contains(io::read_file(run + "/log.txt"), "the loss is at chance after step 30"));
   int told = 0;
   for (const auto& row : rows(run)) told += row.contains("warnings") ? 1 : 0;
   EXPECT_EQ(told, 1);
@@ -138,7 +138,7 @@ TEST(SlowPrecision, IsReportedWithItsFactor) {
       slow_precision_text("bf16", 3.14).value_or(""),
       "training.precision is bf16, and matrix products take 3.1 times as long as in float32 on this CPU: set "
       "it to float32");
-  EXPECT_NE(slow_precision_text("fp16", 42).value_or("").find(" 42 times"), std::string::npos);
+  EXPECT_TRUE(contains(slow_precision_text("fp16", 42).value_or(""), " 42 times"));
   EXPECT_EQ(slow_precision(at::kCPU, "float32"), std::nullopt);
   EXPECT_EQ(slow_precision(at::Device(at::kCUDA, 0), "bf16"), std::nullopt);
 }

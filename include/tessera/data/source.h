@@ -73,6 +73,12 @@ class IndexedSource : public Source {
   virtual std::int64_t caption_count(std::int64_t index) const {
     return static_cast<std::int64_t>(captions(index).size());
   }
+  /// Returns whether the index-th sample is known to lack a caption. Reads no samples.
+  virtual bool lacks_caption(std::int64_t index) const {
+    static_cast<void>(index);
+    return false;
+  }
+  std::int64_t captionless() const final;
 };
 
 /// Returns the source as one with random access. Throws UserError if it is a stream.

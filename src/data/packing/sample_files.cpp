@@ -8,6 +8,7 @@
 #include <tessera/base/text.h>
 #include <tessera/data/image/encode.h>
 #include <tessera/data/packing/sample_files.h>
+#include <tessera/data/source.h>
 
 namespace tessera {
 namespace {

@@ -68,6 +68,7 @@ class FilteredSource : public IndexedSource, public GroupedSource {
   Sample get(std::int64_t index) const override { return source_->get(of_source(index)); }
   std::vector<std::string> captions(std::int64_t index) const override { return source_->captions(of_source(index)); }
   std::int64_t caption_count(std::int64_t index) const override { return source_->caption_count(of_source(index)); }
+  bool lacks_caption(std::int64_t index) const override { return source_->lacks_caption(of_source(index)); }
   std::vector<std::string> class_names() const override { return source_->class_names(); }
   std::int64_t background_class() const override { return source_->background_class(); }
   std::string name_of(std::int64_t index) const override { return source_->name_of(of_source(index)); }

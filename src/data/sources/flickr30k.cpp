@@ -4,9 +4,10 @@
 #include <unordered_map>
 
 #include "src/data/formats/captions.h"
+#include "src/data/formats/sample_file.h"
+#include "src/data/formats/table.h"
 #include "src/data/sources/entities.h"
 #include "src/data/sources/listed_pictures.h"
-#include "src/data/formats/table.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -149,6 +150,10 @@ class Flickr30k : public ListedPictures {
     return out;
   }
 
+  bool lacks_caption(std::int64_t index) const override {
+    return entities_.empty() && ListedPictures::lacks_caption(index);
+  }
+
  private:
   /// Calls `read` and adds the sample's key to its errors.
   template <class Read>
@@ -161,11 +166,8 @@ class Flickr30k : public ListedPictures {
   }
 
   std::string read_of(const std::string& key, const char* folder, const char* extension) const {
-    try {
-      return io::read_file((fs::path(entities_) / folder / fs::path(key).stem().concat(extension)).string());
-    } catch (const UserError& error) {
-      throw SampleError("bad_annotation", error.what());
-    }
+    return read_sample_file((fs::path(entities_) / folder / fs::path(key).stem().concat(extension)).string(),
+                            "bad_annotation");
   }
 
   std::string entities_;

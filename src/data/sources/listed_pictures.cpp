@@ -63,10 +63,9 @@ Sample ListedPictures::get(std::int64_t index) const {
   return read_keyed(picture.name, [&] { return read(picture); });
 }
 
-std::int64_t ListedPictures::captionless() const {
-  return std::ranges::count_if(list_.pictures, [this](const ListedPicture& each) {
-    return each.captions.empty() && (!each.more || with_texts(each).captions.empty());
-  });
+bool ListedPictures::lacks_caption(std::int64_t index) const {
+  const ListedPicture& picture = list_.pictures.at(static_cast<std::size_t>(index));
+  return picture.captions.empty() && (!picture.more || with_texts(picture).captions.empty());
 }
 
 // Returns a sample with only the captions and text fields.

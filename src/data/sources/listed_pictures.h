@@ -57,7 +57,7 @@ class ListedPictures : public IndexedSource {
   std::vector<std::string> captions(std::int64_t index) const override {
     return with_texts(list_.pictures.at(static_cast<std::size_t>(index))).captions;
   }
-  std::int64_t captionless() const override;
+  bool lacks_caption(std::int64_t index) const override;
   std::string name_of(std::int64_t index) const override {
     return path_of(list_.pictures.at(static_cast<std::size_t>(index)).name);
   }

@@ -99,6 +99,11 @@ std::int64_t Mixture::caption_count(std::int64_t index) const {
   return components_[number].source->caption_count(index - first_[number]);
 }
 
+bool Mixture::lacks_caption(std::int64_t index) const {
+  const std::size_t number = component_of(index);
+  return components_[number].source->lacks_caption(index - first_[number]);
+}
+
 std::string Mixture::name_of(std::int64_t index) const {
   const std::size_t number = component_of(index);
   return components_[number].label + ": " + components_[number].source->name_of(index - first_[number]);

@@ -75,6 +75,7 @@ class Mixture : public IndexedSource {
   Mixing mixing() const override;
   std::vector<std::string> captions(std::int64_t index) const override;
   std::int64_t caption_count(std::int64_t index) const override;
+  bool lacks_caption(std::int64_t index) const override;
   std::string name_of(std::int64_t index) const override;
   std::string describe() const override;
 

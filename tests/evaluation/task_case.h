@@ -1,0 +1,46 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/contains.h"
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
+#include <tessera/evaluation/task.h>
+
+/// What the tests of evaluation tasks share.
+namespace tessera {
+
+using Metric = std::pair<std::string, double>;
+using Metrics = std::vector<Metric>;
+
+/// Returns a task, or another module, from its YAML.
+inline config::ModuleSettings task_of(const std::string& yaml) {
+  return config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "task.yaml"), "", {});
+}
+
+inline TaskResult check_and_run(const config::ModuleSettings& task, const Embedder& embedder, const EvaluationContext& context) {
+  check_task(task, embedder, context);
+  return run_task(task, embedder, context);
+}
+
+inline std::map<std::string, double> by_name(const TaskResult& result) {
+  return {result.metrics.begin(), result.metrics.end()};
+}
+
+/// Returns the value of a metric, which must exist.
+inline double metric(const TaskResult& result, const std::string& name) {
+  return by_name(result).at(name);
+}
+
+/// Expects the samples' outcomes to give the metrics that they belong to.
+inline void expect_outcomes_give_metrics(const TaskResult& result, double tolerance = 1e-12) {
+  for (const report::Outcomes& outcomes : result.outcomes)
+    EXPECT_NEAR(report::value_of(outcomes), metric(result, outcomes.metric), tolerance) << outcomes.metric;
+}
+
+}  // namespace tessera

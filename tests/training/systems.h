@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <tessera/training/config/config.h>
+
+namespace tessera {
+
+/// Returns the resolved configuration of tiny_yaml with group towers, both losses of the text group transformer, and overrides.
+Config text_group_config(const std::string& run, const std::vector<std::string>& overrides = {});
+
+/// Returns a run in `folder`/`run`. `kind` is an objective in YAML, which uses the towers of tiny_yaml, or the name of a run with its
+/// own towers: `dino`, `silc`, `siglip2`, `stair`, `text_group`, or `pyramidclip` or `any_views`, which read shards in
+/// `folder`/shards and write them if there are none.
+Config system_config(const std::string& kind, const std::string& folder, const std::string& run,
+                     const std::vector<std::string>& overrides = {});
+
+/// Returns the run of system_config with a frozen image encoder and the same images in every epoch.
+Config frozen_config(const std::string& kind, const std::string& folder, const std::string& run,
+                     const std::vector<std::string>& overrides = {});
+
+/// Returns the run of frozen_config with cached image features in `folder`/features.
+Config cached_config(const std::string& kind, const std::string& folder, const std::string& run,
+                     const std::vector<std::string>& overrides = {});
+
+}  // namespace tessera
