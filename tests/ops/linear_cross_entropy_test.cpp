@@ -27,7 +27,7 @@ struct LossShape {
   std::int64_t rows, vocabulary, width;
 };
 
-LossInputs random_inputs(const LossShape& s, at::ScalarType dtype, bool with_bias, double ignored = 0) {
+LossInputs random_loss_inputs(const LossShape& s, at::ScalarType dtype, bool with_bias, double ignored = 0) {
   at::manual_seed(7);
   LossInputs in;
   in.hidden = at::randn({s.rows, s.width}, at::kDouble);
@@ -88,7 +88,7 @@ TEST(LinearCrossEntropyOperator, MatchesTheComposedOperationsForwardAndBackward)
       for (const auto reduction : {at::Reduction::Mean, at::Reduction::Sum}) {
         SCOPED_TRACE(testing::Message() << "T=" << shape.rows << " V=" << shape.vocabulary << " D=" << shape.width
                                         << " bias=" << with_bias << " reduction=" << reduction);
-        LossInputs in = random_inputs(shape, at::kFloat, with_bias, 0.3);
+        LossInputs in = random_loss_inputs(shape, at::kFloat, with_bias, 0.3);
         in.targets[-1] = 0;  // so that at least one row is not ignored
         const LossInputs wide = as(in, at::kDouble);
         const at::Tensor ours = fused(in, reduction), theirs = composed(wide, reduction);
@@ -106,7 +106,7 @@ TEST(LinearCrossEntropyOperator, MatchesTheComposedOperationsForwardAndBackward)
 
 TEST(LinearCrossEntropyOperator, Float64MatchesTheComposedOperations) {
   for (const LossShape& shape : kLossShapes) {
-    LossInputs in = random_inputs(shape, at::kDouble, /*with_bias=*/true, 0.3);
+    LossInputs in = random_loss_inputs(shape, at::kDouble, /*with_bias=*/true, 0.3);
     in.targets[-1] = 0;
     const at::Tensor ours = fused(in), theirs = composed(in);
     EXPECT_EQ(ours.scalar_type(), at::kDouble);
@@ -119,7 +119,7 @@ TEST(LinearCrossEntropyOperator, Float64MatchesTheComposedOperations) {
 TEST(LinearCrossEntropyOperator, GradientMatchesFiniteDifferences) {
   for (const bool with_bias : {false, true}) {
     for (const auto reduction : {at::Reduction::Mean, at::Reduction::Sum}) {
-      const LossInputs in = random_inputs({5, 6, 3}, at::kDouble, with_bias, 0.3);
+      const LossInputs in = random_loss_inputs({5, 6, 3}, at::kDouble, with_bias, 0.3);
       expect_gradients_match(in.leaves(), [&] { return fused(in, reduction) * 2; });
     }
   }
@@ -128,7 +128,7 @@ TEST(LinearCrossEntropyOperator, GradientMatchesFiniteDifferences) {
 TEST(LinearCrossEntropyOperator, IgnoredRowsHaveNoEffectAndNoGradient) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     for (const double spoiled : {kNaN, std::numeric_limits<double>::infinity()}) {
-      const LossInputs in = random_inputs({30, 50, 8}, dtype, /*with_bias=*/true, 0.5);
+      const LossInputs in = random_loss_inputs({30, 50, 8}, dtype, /*with_bias=*/true, 0.5);
       const at::Tensor ignored = in.targets == kIgnored;
       const at::Tensor clean = fused(in);
       const auto wanted = gradients_of(clean, in);
@@ -147,7 +147,7 @@ TEST(LinearCrossEntropyOperator, LossWithoutATargetIsZeroWithoutGradient) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     for (const std::int64_t rows : {0, 4}) {
       for (const auto reduction : {at::Reduction::Mean, at::Reduction::Sum}) {
-        LossInputs in = random_inputs({rows, 5, 3}, dtype, /*with_bias=*/true);
+        LossInputs in = random_loss_inputs({rows, 5, 3}, dtype, /*with_bias=*/true);
         in.targets.fill_(kIgnored);
         const at::Tensor loss = fused(in, reduction);
         EXPECT_EQ(loss.item<double>(), 0);
@@ -158,7 +158,7 @@ TEST(LinearCrossEntropyOperator, LossWithoutATargetIsZeroWithoutGradient) {
 }
 
 TEST(LinearCrossEntropyOperator, IgnoreIndexMayBeARowOfTheTable) {
-  LossInputs in = random_inputs({20, 6, 4}, at::kFloat, /*with_bias=*/false);
+  LossInputs in = random_loss_inputs({20, 6, 4}, at::kFloat, /*with_bias=*/false);
   in.targets.masked_fill_(at::arange(20) % 3 == 0, 2);
   const at::Tensor ours = linear_cross_entropy(in.hidden, in.weight, in.targets, 2);
   expect_near(ours, at::cross_entropy_loss(at::linear(in.hidden, in.weight), in.targets, {}, at::Reduction::Mean, 2),
@@ -167,7 +167,7 @@ TEST(LinearCrossEntropyOperator, IgnoreIndexMayBeARowOfTheTable) {
 
 TEST(LinearCrossEntropyOperator, LargeLogitsDoNotOverflow) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-    LossInputs in = random_inputs({10, 40, 6}, dtype, /*with_bias=*/false);
+    LossInputs in = random_loss_inputs({10, 40, 6}, dtype, /*with_bias=*/false);
     in.hidden = (in.hidden.detach() * 1e4).requires_grad_(true);
     const at::Tensor ours = fused(in), theirs = composed(in);
     EXPECT_TRUE(ours.isfinite().item<bool>());
@@ -179,7 +179,7 @@ TEST(LinearCrossEntropyOperator, LargeLogitsDoNotOverflow) {
 
 TEST(LinearCrossEntropyOperator, NanInACountedRowIsNotHidden) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-    const LossInputs in = random_inputs({6, 50, 4}, dtype, /*with_bias=*/false);
+    const LossInputs in = random_loss_inputs({6, 50, 4}, dtype, /*with_bias=*/false);
     in.hidden.detach()[3][1] = kNaN;
     const at::Tensor loss = fused(in);
     EXPECT_TRUE(loss.isnan().item<bool>());
@@ -188,7 +188,7 @@ TEST(LinearCrossEntropyOperator, NanInACountedRowIsNotHidden) {
 }
 
 TEST(LinearCrossEntropyOperator, RetainedGraphRepeatsItsGradient) {
-  const LossInputs in = random_inputs({20, 60, 5}, at::kFloat, /*with_bias=*/true, 0.3);
+  const LossInputs in = random_loss_inputs({20, 60, 5}, at::kFloat, /*with_bias=*/true, 0.3);
   const at::Tensor loss = fused(in);
   const auto gradients = [&](double scale) {
     return torch::autograd::grad({loss}, in.leaves(), {at::full({}, scale)}, /*retain_graph=*/true);
@@ -199,7 +199,7 @@ TEST(LinearCrossEntropyOperator, RetainedGraphRepeatsItsGradient) {
 }
 
 TEST(LinearCrossEntropyOperator, ComputesOnlyRequestedGradients) {
-  const LossInputs in = random_inputs({20, 4000, 5}, at::kFloat, /*with_bias=*/true, 0.3);
+  const LossInputs in = random_loss_inputs({20, 4000, 5}, at::kFloat, /*with_bias=*/true, 0.3);
   const auto wanted = gradients_of(fused(in), in);
   for (std::size_t only = 0; only < 3; ++only) {
     const LossInputs some = as(in, at::kFloat);
@@ -213,7 +213,7 @@ TEST(LinearCrossEntropyOperator, ComputesOnlyRequestedGradients) {
 }
 
 TEST(LinearCrossEntropyOperator, LossWithoutGradientsIsTheSameAndAllocatesNone) {
-  const LossInputs in = random_inputs({10, 4000, 200}, at::kFloat, /*with_bias=*/true, 0.3);
+  const LossInputs in = random_loss_inputs({10, 4000, 200}, at::kFloat, /*with_bias=*/true, 0.3);
   const at::Tensor expected = fused(in);
   const at::NoGradGuard no_grad;
   const LargestAllocation largest;
@@ -222,7 +222,7 @@ TEST(LinearCrossEntropyOperator, LossWithoutGradientsIsTheSameAndAllocatesNone) 
 }
 
 TEST(LinearCrossEntropyOperator, AllocatesNoBlockAsLargeAsTheLogits) {
-  const LossInputs in = random_inputs({2000, 49408, 4}, at::kFloat, /*with_bias=*/true);
+  const LossInputs in = random_loss_inputs({2000, 49408, 4}, at::kFloat, /*with_bias=*/true);
   const LargestAllocation largest;
   gradients_of(fused(in), in);
   EXPECT_LE(largest.bytes(), 4 * 2000 * 49408 / 5);
@@ -232,7 +232,7 @@ TEST(LinearCrossEntropyOperator, IsDeterministic) {
   for (const LossShape& shape : kLossShapes) {
     std::vector<std::vector<at::Tensor>> runs;
     for (int run = 0; run < 2; ++run) {
-      const LossInputs in = random_inputs(shape, at::kFloat, /*with_bias=*/true, 0.3);
+      const LossInputs in = random_loss_inputs(shape, at::kFloat, /*with_bias=*/true, 0.3);
       const at::Tensor loss = fused(in);
       runs.push_back(gradients_of(loss, in));
       runs.back().push_back(loss);
@@ -243,7 +243,7 @@ TEST(LinearCrossEntropyOperator, IsDeterministic) {
 
 TEST(LinearCrossEntropyOperator, NarrowTypesComputeInFloat) {
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
-    const LossInputs narrow = random_inputs({20, 70, 5}, dtype, /*with_bias=*/true, 0.3), wide = as(narrow, at::kFloat);
+    const LossInputs narrow = random_loss_inputs({20, 70, 5}, dtype, /*with_bias=*/true, 0.3), wide = as(narrow, at::kFloat);
     const at::Tensor ours = fused(narrow), theirs = fused(wide);
     EXPECT_EQ(ours.scalar_type(), at::kFloat);
     EXPECT_TRUE(at::equal(ours, theirs));
@@ -253,7 +253,7 @@ TEST(LinearCrossEntropyOperator, NarrowTypesComputeInFloat) {
 }
 
 TEST(LinearCrossEntropyOperator, ComputesInFloatUnderAutocast) {
-  const LossInputs in = random_inputs({20, 70, 5}, at::kFloat, /*with_bias=*/true, 0.3);
+  const LossInputs in = random_loss_inputs({20, 70, 5}, at::kFloat, /*with_bias=*/true, 0.3);
   const at::Tensor narrow = in.hidden.detach().to(at::kBFloat16);
   const at::Tensor expected = fused(in), of_narrow = linear_cross_entropy(narrow.to(at::kFloat), in.weight, in.targets);
   const Autocast autocast(at::kCPU);
@@ -262,7 +262,7 @@ TEST(LinearCrossEntropyOperator, ComputesInFloatUnderAutocast) {
 }
 
 TEST(LinearCrossEntropyOperator, AcceptsNonContiguousInputs) {
-  const LossInputs in = random_inputs({20, 70, 6}, at::kFloat, /*with_bias=*/true, 0.3);
+  const LossInputs in = random_loss_inputs({20, 70, 6}, at::kFloat, /*with_bias=*/true, 0.3);
   const LossInputs strided = {in.hidden.detach().t().contiguous().t().requires_grad_(true),
                           in.weight.detach().t().contiguous().t().requires_grad_(true),
                           at::stack({in.targets, in.targets}, 1).select(1, 0),
@@ -274,14 +274,14 @@ TEST(LinearCrossEntropyOperator, AcceptsNonContiguousInputs) {
 }
 
 TEST(LinearCrossEntropyOperator, RejectsSecondDerivatives) {
-  const LossInputs in = random_inputs({4, 5, 3}, at::kDouble, /*with_bias=*/false);
+  const LossInputs in = random_loss_inputs({4, 5, 3}, at::kDouble, /*with_bias=*/false);
   EXPECT_EQ(error_of<c10::Error>([&] { torch::autograd::grad({fused(in)}, {in.hidden}, {}, std::nullopt, /*create_graph=*/true); }),
             "linear_cross_entropy has no second derivatives");
 }
 
 TEST(LinearCrossEntropyOperator, ErrorsNameWrongInputs) {
   const auto error = [](const std::function<void(LossInputs&)>& spoil) {
-    LossInputs in = random_inputs({7, 5, 3}, at::kFloat, /*with_bias=*/true);
+    LossInputs in = random_loss_inputs({7, 5, 3}, at::kFloat, /*with_bias=*/true);
     spoil(in);
     return error_of<c10::Error>([&] { fused(in); });
   };
@@ -309,7 +309,7 @@ struct SoftInputs {
 // Returns inputs with up to n target words per row, some of them equal. About a third of the places are unused, and rows 1, 6, 11, ...
 // have no words.
 SoftInputs random_soft_inputs(const LossShape& s, std::int64_t n, at::ScalarType dtype, bool with_bias) {
-  SoftInputs out{random_inputs(s, dtype, with_bias), {}, {}};
+  SoftInputs out{random_loss_inputs(s, dtype, with_bias), {}, {}};
   out.ids = at::randint(s.vocabulary, {s.rows, n}, at::kLong);
   if (n > 2) out.ids.select(1, 2).copy_(out.ids.select(1, 0));
   out.weights = at::rand({s.rows, n}, at::kDouble).to(at::kFloat).to(dtype);

@@ -22,7 +22,7 @@ struct ProjectionShape {
 };
 
 // Returns random inputs that all require a gradient. `real` is the share of real positions; 1 means no mask.
-ProjectionInputs random_inputs(const ProjectionShape& s, at::ScalarType dtype, double real = 1) {
+ProjectionInputs random_projection_inputs(const ProjectionShape& s, at::ScalarType dtype, double real = 1) {
   at::manual_seed(7);
   ProjectionInputs in;
   in.tokens = at::randn({s.batch, s.positions, s.width}, at::kDouble);
@@ -78,7 +78,7 @@ TEST(TokenMaxProjectionOperator, MatchesTheComposedOperationsForwardAndBackward)
     for (const double real : {1.0, 0.6, 0.1}) {
       SCOPED_TRACE(testing::Message() << "B=" << shape.batch << " N=" << shape.positions << " V=" << shape.vocabulary
                                       << " w=" << shape.width << " real=" << real);
-      const ProjectionInputs in = random_inputs(shape, at::kFloat, real), wide = as(in, at::kDouble);
+      const ProjectionInputs in = random_projection_inputs(shape, at::kFloat, real), wide = as(in, at::kDouble);
       const TokenMaxProjection ours = project(in), theirs = composed(wide);
       EXPECT_EQ(ours.encoding.scalar_type(), at::kFloat);
       expect_near("encoding", ours.encoding, theirs.encoding, 1e-5);
@@ -92,7 +92,7 @@ TEST(TokenMaxProjectionOperator, MatchesTheComposedOperationsForwardAndBackward)
 
 TEST(TokenMaxProjectionOperator, Float64MatchesTheComposedOperations) {
   for (const ProjectionShape& shape : kProjectionShapes) {
-    const ProjectionInputs in = random_inputs(shape, at::kDouble, 0.6);
+    const ProjectionInputs in = random_projection_inputs(shape, at::kDouble, 0.6);
     const TokenMaxProjection ours = project(in), theirs = composed(in);
     EXPECT_EQ(ours.encoding.scalar_type(), at::kDouble);
     expect_near("encoding", ours.encoding, theirs.encoding, 1e-12);
@@ -104,7 +104,7 @@ TEST(TokenMaxProjectionOperator, Float64MatchesTheComposedOperations) {
 
 TEST(TokenMaxProjectionOperator, GradientMatchesFiniteDifferences) {
   for (const double real : {1.0, 0.5}) {
-    const ProjectionInputs in = random_inputs({3, 4, 6, 3}, at::kDouble, real);
+    const ProjectionInputs in = random_projection_inputs({3, 4, 6, 3}, at::kDouble, real);
     expect_gradients_match({in.tokens, in.table, in.bias}, [&] {
       const at::Tensor encoding = project(in).encoding;
       return (encoding * at::arange(encoding.numel()).view(encoding.sizes())).sum();
@@ -114,7 +114,7 @@ TEST(TokenMaxProjectionOperator, GradientMatchesFiniteDifferences) {
 
 TEST(TokenMaxProjectionOperator, LowestRealPositionWinsATie) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-    ProjectionInputs in = random_inputs({2, 6, 40, 4}, dtype);
+    ProjectionInputs in = random_projection_inputs({2, 6, 40, 4}, dtype);
     {
       const at::NoGradGuard no_grad;
       in.table.slice(0, 0, 20).zero_();  // makes all positions tie
@@ -134,7 +134,7 @@ TEST(TokenMaxProjectionOperator, LowestRealPositionWinsATie) {
 TEST(TokenMaxProjectionOperator, PaddingHasNoEffectAndNoGradient) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     for (const double spoiled : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
-      ProjectionInputs in = random_inputs({6, 11, 70, 9}, dtype, 0.5);
+      ProjectionInputs in = random_projection_inputs({6, 11, 70, 9}, dtype, 0.5);
       in.mask[2].fill_(false);
       const TokenMaxProjection clean = project(in);
       const auto wanted = gradients_of(clean.encoding, in);
@@ -156,7 +156,7 @@ TEST(TokenMaxProjectionOperator, PaddingHasNoEffectAndNoGradient) {
 TEST(TokenMaxProjectionOperator, NanAtARealPositionIsNotHidden) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     for (const std::int64_t position : {0, 2, 4}) {
-      const ProjectionInputs in = random_inputs({2, 5, 90, 3}, dtype);
+      const ProjectionInputs in = random_projection_inputs({2, 5, 90, 3}, dtype);
       in.tokens.detach()[1][position].fill_(std::numeric_limits<double>::quiet_NaN());
       const TokenMaxProjection out = project(in);
       EXPECT_TRUE(out.encoding[1].isnan().all().item<bool>());
@@ -168,7 +168,7 @@ TEST(TokenMaxProjectionOperator, NanAtARealPositionIsNotHidden) {
 }
 
 TEST(TokenMaxProjectionOperator, EntryOfZeroHasNoGradient) {
-  const ProjectionInputs in = random_inputs({3, 5, 50, 4}, at::kFloat);
+  const ProjectionInputs in = random_projection_inputs({3, 5, 50, 4}, at::kFloat);
   {
     const at::NoGradGuard no_grad;
     in.table[7].zero_();
@@ -184,7 +184,7 @@ TEST(TokenMaxProjectionOperator, EntryOfZeroHasNoGradient) {
 }
 
 TEST(TokenMaxProjectionOperator, AllocatesNoBlockLargerThanTheResultsAndTheTable) {
-  const ProjectionInputs in = random_inputs({8, 196, 4000, 16}, at::kFloat);
+  const ProjectionInputs in = random_projection_inputs({8, 196, 4000, 16}, at::kFloat);
   const LargestAllocation largest;
   const TokenMaxProjection out = project(in);
   gradients_of(out.encoding, in);
@@ -193,7 +193,7 @@ TEST(TokenMaxProjectionOperator, AllocatesNoBlockLargerThanTheResultsAndTheTable
 }
 
 TEST(TokenMaxProjectionOperator, ComputesOnlyRequestedGradients) {
-  ProjectionInputs in = random_inputs({2, 5, 40, 4}, at::kFloat);
+  ProjectionInputs in = random_projection_inputs({2, 5, 40, 4}, at::kFloat);
   const auto wanted = gradients_of(project(in).encoding, in);
   for (const int only : {0, 1, 2}) {
     ProjectionInputs some = as(in, at::kFloat);
@@ -207,7 +207,7 @@ TEST(TokenMaxProjectionOperator, ComputesOnlyRequestedGradients) {
 }
 
 TEST(TokenMaxProjectionOperator, NarrowTypesAndAutocastComputeInFloat) {
-  const ProjectionInputs in = random_inputs({3, 5, 40, 4}, at::kFloat, 0.7);
+  const ProjectionInputs in = random_projection_inputs({3, 5, 40, 4}, at::kFloat, 0.7);
   const at::Tensor expected = project(in).encoding;
   {
     const Autocast autocast(at::kCPU);
@@ -224,13 +224,13 @@ TEST(TokenMaxProjectionOperator, NarrowTypesAndAutocastComputeInFloat) {
 }
 
 TEST(TokenMaxProjectionOperator, AcceptsNonContiguousInputsAndEmptyBatches) {
-  const ProjectionInputs in = random_inputs({4, 6, 30, 8}, at::kFloat, 0.7);
+  const ProjectionInputs in = random_projection_inputs({4, 6, 30, 8}, at::kFloat, 0.7);
   const TokenMaxProjection expected = project(in);
   const at::Tensor strided = in.tokens.detach().transpose(0, 1).contiguous().transpose(0, 1),
                    table = in.table.detach().t().contiguous().t(), mask = in.mask.t().contiguous().t();
   EXPECT_TRUE(at::equal(token_max_projection(strided, mask, table, in.bias).encoding, expected.encoding));
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-    const ProjectionInputs none = random_inputs({0, 6, 30, 8}, dtype, 0.7);
+    const ProjectionInputs none = random_projection_inputs({0, 6, 30, 8}, dtype, 0.7);
     const TokenMaxProjection out = project(none);
     EXPECT_EQ(out.encoding.sizes(), at::IntArrayRef({0, 30}));
     EXPECT_TRUE(gradients_of(out.encoding, none)[1].eq(0).all().item<bool>());
@@ -239,7 +239,7 @@ TEST(TokenMaxProjectionOperator, AcceptsNonContiguousInputsAndEmptyBatches) {
 
 TEST(TokenMaxProjectionOperator, ErrorsNameWrongInputs) {
   const auto error = [](const std::function<void(ProjectionInputs&)>& spoil) {
-    ProjectionInputs in = random_inputs({2, 7, 5, 3}, at::kFloat, 0.5);
+    ProjectionInputs in = random_projection_inputs({2, 7, 5, 3}, at::kFloat, 0.5);
     spoil(in);
     return error_of<c10::Error>([&] { project(in); });
   };
