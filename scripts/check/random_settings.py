@@ -5,7 +5,8 @@ built-in shapes with one to three settings of docs/configuration.md, which the t
   scripts/check/random_settings.py                                    # 2,000 cases
   scripts/check/random_settings.py --cases 200 --seed 7 --jobs 4
 
-A case must end within --timeout seconds, with exit code 0, or with exit code 2 and exactly one line that names a setting of the case. A
+A case must end within --timeout seconds, with exit code 0, with exit code 2 and exactly one line that names a setting of the case, or with
+exit code 1 and a line that reports too little memory. A
 misspelled key, a value of another type, and a number beyond the documented bounds must be refused. Never may the trainer crash, report an
 internal error, or suggest what was typed. Each process may use --memory GiB, so that a too large model fails instead of filling the
 machine. Failures are printed with the command that repeats them. Needs only the standard library and the built programs
@@ -242,6 +243,8 @@ def problem_of(case, code, text):
         if suggested.strip() in case.typed:
             return "suggests what was typed"
     if code == 0:
+        return f"accepts {case.refused}" if case.refused else ""
+    if code == 1 and "not enough memory" in text:
         return f"accepts {case.refused}" if case.refused else ""
     if code != 2:
         return f"exit code {code}"

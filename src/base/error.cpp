@@ -1,15 +1,25 @@
 #include <tessera/base/error.h>
 #include <tessera/base/job_error.h>
 
+#include <algorithm>
 #include <exception>
 #include <iostream>
+#include <new>
+#include <string_view>
 
 namespace tessera {
 namespace {
 
 // c10::Error appends a C++ backtrace to what(), which users should not see. It is cut from the text, because this library must not
 // depend on LibTorch.
-std::string without_backtrace(const std::string& text) { return text.substr(0, text.find("\nException raised from")); }
+std::string without_backtrace(const std::string& text) {
+  return text.substr(0, std::min(text.find("\nException raised from"), text.find("\nframe #0")));
+}
+
+bool is_lack_of_memory(const std::exception& error) {
+  return dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
+         std::string_view(error.what()).find("DefaultCPUAllocator: can't allocate memory") != std::string_view::npos;
+}
 
 }  // namespace
 
@@ -22,7 +32,8 @@ int run_program(const std::string& name, const std::function<int()>& body) {
   } catch (const JobError& error) {
     std::cerr << name << ": " << error.what() << std::endl;
   } catch (const std::exception& error) {
-    std::cerr << name << ": internal error: " << without_backtrace(error.what()) << std::endl;
+    std::cerr << name << (is_lack_of_memory(error) ? ": not enough memory, try a smaller model, batch or data set: " : ": internal error: ")
+              << without_backtrace(error.what()) << std::endl;
   }
   return 1;
 }

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "tests/support/program.h"
@@ -57,6 +59,15 @@ TEST_F(SmallRun, WritesFeaturesAndTrainsFromThem) {
   EXPECT_NE(many.find("--write-features works in one process"), std::string::npos) << many;
   EXPECT_NE(written.find("written: " + features + ", 12 images of 32 B"), std::string::npos) << written;
   EXPECT_NE(trained.find("12 images in " + features + ", float16"), std::string::npos) << trained;
+}
+
+// sentencepiece can overwrite variables of c10 when it initializes itself (src/CMakeLists.txt); LibTorch then aborts here.
+TEST(TrainerProgram, AModelLargerThanTheMemoryIsReportedInOneLine) {
+  const Answer answer = answer_of_shell("ulimit -d 4000000; " TESSERA_BINARY_DIR "/bin/trainer --config shapes/sparc --dry-run --set "
+                                        "data.train.size=8 model.image.encoder.width=100000");
+  EXPECT_EQ(answer.code, 1) << answer.text;
+  EXPECT_TRUE(answer.text.starts_with("trainer: not enough memory, try a smaller model, batch or data set: ")) << answer.text;
+  EXPECT_EQ(std::ranges::count(answer.text, '\n'), 1) << answer.text;
 }
 
 TEST_F(SmallRun, TrainsAndResumesWithAnObjectiveOfTheUser) {

@@ -29,7 +29,7 @@ template <class... Parts>
 }
 
 /// Runs the body of a program and returns its exit code. Exceptions are printed to stderr: a UserError as "NAME: text" with exit
-/// code 2, a JobError as "NAME: text" with 1, anything else as "NAME: internal error: text" with 1.
+/// code 2, a JobError or a lack of memory as "NAME: text" with 1, anything else as "NAME: internal error: text" with 1.
 int run_program(const std::string& name, const std::function<int()>& body);
 
 }  // namespace tessera
