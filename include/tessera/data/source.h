@@ -17,13 +17,13 @@ namespace tessera {
 class IndexedSource;
 class StreamSource;
 
-/// The kind of a source. The list is closed: all code that reads samples handles each kind.
+/// The possible kinds of a source. The list is closed: all code that reads samples handles each kind.
 using SourceKind = std::variant<const IndexedSource*, const StreamSource*>;
 
 /// A file that samples come from.
 struct DataFile {
-  std::string name;  // name within the data set; does not depend on where the data set is stored
-  std::string path;  // empty if it is not a local file but, for example, a command's output
+  std::string name;  // name within the data set, which does not depend on where the data set is stored
+  std::string path;  // empty if the samples do not come from a local file but, for example, from a command's output
 };
 
 /// A finite collection of samples: an IndexedSource or a StreamSource. The loader handles order, epochs and the saved
@@ -58,7 +58,7 @@ class Source {
   virtual DataFile data_file(std::int64_t index) const;
 };
 
-/// A source with random access: a sample's place is (epoch, cursor) in a permutation of 0..size-1.
+/// A source with random access. Each epoch visits the samples 0..size-1 in a permuted order; (epoch, cursor) is a place in it.
 class IndexedSource : public Source {
  public:
   SourceKind kind() const final { return this; }
@@ -81,7 +81,7 @@ class IndexedSource : public Source {
   std::int64_t captionless() const final;
 };
 
-/// Returns the source as one with random access. Throws UserError if it is a stream.
+/// Returns the source as an IndexedSource. Throws UserError if it is a stream.
 const IndexedSource& indexed(const Source& source);
 std::shared_ptr<const IndexedSource> indexed(const std::shared_ptr<const Source>& source);
 

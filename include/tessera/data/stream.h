@@ -22,9 +22,9 @@ class Stopped : public std::runtime_error {
 class SampleStream {
  public:
   virtual ~SampleStream() = default;
-  /// Reads the bytes of the next sample and returns a function that makes the sample from them. The function may be called in
-  /// any thread and throws SampleError if the sample is unreadable. next() throws UserError if the stream is unreadable, and
-  /// Stopped if StreamStart::stop was requested.
+  /// Reads the bytes of the next sample and returns a function that makes the sample from them. That function may be called in any thread
+  /// and throws SampleError if the sample is unreadable. next() throws UserError if the stream is unreadable, and Stopped if
+  /// StreamStart::stop was requested.
   virtual std::function<Sample()> next() = 0;
 };
 

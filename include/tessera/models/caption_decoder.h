@@ -35,17 +35,18 @@ void fields(Visitor& v, CaptionDecoderSettings& s) {
 
 /// Sizes and shared parts of a decoder.
 struct CaptionDecoderShape {
-  at::Tensor table;               // [V, w], the token table to borrow; undefined: the decoder creates its own, `token_embedding.weight`
+  // [V, w], the token table to borrow; undefined: the decoder creates its own table, `token_embedding.weight`
+  at::Tensor table;
   std::int64_t vocab_size = 0;    // V, if the decoder creates its table
   std::int64_t width = 0;         // w, if the decoder creates its table
   std::int64_t memory_width = 0;  // width of the tokens that the decoder attends to; 0: w
   std::int64_t more_places = 0;   // number of positions in addition to context_length
 };
 
-/// A decoder of captions: pre-norm blocks of self-attention, attention to the tokens of an encoder (the memory), and an
-/// MLP. Its token table [V, w] is its own, or borrowed and then not stored with the decoder. The table is also the
-/// output matrix: linear_cross_entropy() computes the logits as hidden states times the table. If the memory has
-/// another width, `memory_projection` maps it.
+/// A decoder of captions. Its pre-norm blocks consist of self-attention, attention to the tokens of an encoder (the memory), and an MLP.
+/// Its token table [V, w] is its own, or is borrowed and then not stored with the decoder. The table is also the output matrix:
+/// linear_cross_entropy() computes the logits as hidden states times the table. If the memory has another width, `memory_projection` maps
+/// it.
 class CaptionDecoder : public torch::nn::Module {
  public:
   /// `path` is where the settings are in the configuration, for messages. Throws UserError if the heads do not divide

@@ -11,13 +11,13 @@
 
 namespace tessera {
 
-/// Several convolutions that turn an image into patches, instead of a ViT's usual single one.
+/// Several convolutions that turn an image into patches. They replace a ViT's usual single convolution.
 class PatchStem : public torch::nn::Module {
  public:
   static constexpr std::int64_t kStride = 16;
   /// Maps pixels [B, 3, H, W] -> [B, width, H / 16, W / 16].
   virtual at::Tensor forward(const at::Tensor& pixels) = 0;
-  /// Whether an image's patches depend only on that image, in training too.
+  /// Whether an image's patches depend only on that image, even in training.
   virtual bool rows_are_independent() const { return true; }
 };
 

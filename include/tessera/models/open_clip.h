@@ -56,7 +56,7 @@ std::map<std::string, at::Tensor> open_clip_tensors(const std::string& weights,
 /// it. Throws UserError naming the file and the tensor.
 ModelFile from_open_clip(const std::string& weights, const ModelSettings& model);
 
-/// As from_open_clip(), for tensors that already have our names. `origin` names the file in messages.
+/// Does the same as from_open_clip() for tensors that already have our names. `origin` names the file in messages.
 ModelFile from_named_tensors(const std::map<std::string, at::Tensor>& tensors, const ModelSettings& model,
                              const std::string& origin);
 
@@ -64,10 +64,10 @@ ModelFile from_named_tensors(const std::map<std::string, at::Tensor>& tensors, c
 /// and the key if it is not JSON, has a value of the wrong type, or describes something that our models lack.
 ModelSettings model_of_open_clip_config(const std::string& text, const std::string& path);
 
-/// As model_of_open_clip_config(), but also returns what is needed to read the model's tensors.
+/// Does the same as model_of_open_clip_config(), but also returns what is needed to read the model's tensors.
 ForeignModel open_clip_model(const std::string& text, const std::string& path);
 
-/// Whether the model is one of SPARO's code, which has its own file layout and no OpenCLIP configuration.
+/// Whether the model follows SPARO's code, which has its own file layout and no OpenCLIP configuration.
 bool is_sparo(const ModelSettings& model);
 
 /// Returns the text of open_clip_config.json: `model_cfg` and `preprocess_cfg`, as

@@ -13,7 +13,7 @@ struct ParameterCount {
   std::int64_t image = 0;
   std::int64_t text = 0;
   std::int64_t objective = 0;           // the objective's own: the logit scale, heads
-  std::int64_t adapters = 0;            // the part of image + text that belongs to adapters
+  std::int64_t adapters = 0;            // the part of image and text that belongs to adapters
   std::optional<std::int64_t> trained;  // number of trained parameters; unset in programs that do not train
 
   std::int64_t model() const { return image + text; }

@@ -34,9 +34,8 @@ class RowRngScope {
   RowRngScope* outer_;
 };
 
-/// Returns keys [views * B] for the rows of some views of the batch, one view after the other. Each view has its own
-/// numbers, which are the same whether it is encoded by itself or with others. Returns an undefined tensor outside a
-/// RowRngScope with keys.
+/// Returns keys [views * B] for the rows of some views of the batch, one view after the other. Each view has its own numbers, which are the
+/// same whether the view is encoded separately or together with others. Returns an undefined tensor outside a RowRngScope with keys.
 at::Tensor row_keys_of_views(const std::vector<std::string>& views);
 
 /// Returns keys [rows * parts] for the parts of each row (the captions of an image), drawn as by row_random_int.

@@ -37,7 +37,7 @@ class LinearProjection : public Projection {
   std::string path_;
 };
 
-/// `none`: the read-out's vector is the embedding.
+/// `none`: the embedding is the read-out's vector itself.
 class NoProjection : public Projection {
  public:
   explicit NoProjection(const ProjectionContext& context) : width_(context.pooled_width) {}

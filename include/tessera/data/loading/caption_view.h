@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// How to make the view `captions`, K captions per image.
+/// Settings of the view `captions`, which has K captions per image.
 struct CaptionViewSettings : CaptionSamplerSettings {
   std::string choice = "sentences";
   std::int64_t count = 0;

@@ -77,7 +77,7 @@ void fields(Visitor& v, PositionsSettings& s) {
     config::at_least(0));
 }
 
-/// `gap`: the mean over real tokens; `max`: the maximum over them, with ties sharing the gradient evenly.
+/// `gap`: the mean over real tokens. `max`: the maximum over real tokens; ties share the gradient evenly.
 class GapReadOut : public PoolingReadOut {
  public:
   GapReadOut(const PositionsSettings& settings, const ReadOutContext& context);
