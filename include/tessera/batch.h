@@ -36,14 +36,14 @@ struct TowerInput {
   at::Tensor regions;       // float32 [B, R, F], a detector's region features; F = 0 if no sample has any
   at::Tensor ids;           // int64 token ids [B, L], or [B, K, L] in a view with K captions per image
   EncodedPictures encoded;  // images that the tower's encoder has encoded before (data.features)
-  /// bool, true = real: [B, R] for regions, [B, L] or [B, K, L] for ids, [B, T] for patches, [B, 1] for pixels and encoded images.
-  /// A row that is all false means that the sample lacks the view (or this caption of it). Undefined: everything is real.
+  /// Marks what is real, as bool [B, R] for regions, [B, L] or [B, K, L] for ids, [B, T] for patches, and [B, 1] for pixels and encoded
+  /// images. A row that is all false means that the sample lacks the view (or this caption of it). Undefined if everything is real.
   at::Tensor mask;
-  /// int64 [B] or [B, K], the number of real ids in each row. It is on the CPU even if the view is on a GPU, so that the text tower
-  /// can skip padding without waiting for the device. Undefined: the CPU does not know the lengths.
+  /// int64 [B] or [B, K], the number of real ids in each row. It is on the CPU even if the view is on a GPU, so that the text tower can
+  /// skip padding without waiting for the device. Undefined if the CPU does not know the lengths.
   at::Tensor lengths;
   Boxes boxes;         // boxes in an image view; undefined unless requested by ViewNeeds::boxes
-  at::Tensor hidden;   // bool [B, N], true for patches that the encoder's mask token replaces; undefined: none
+  at::Tensor hidden;   // bool [B, N], true for patches that the encoder's mask token replaces; undefined if there are none
 
   /// Returns the defined tensor among pixels, patches, regions, ids and encoded's values. Returns an undefined one if there is none.
   const at::Tensor& values() const {

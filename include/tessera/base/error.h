@@ -28,8 +28,9 @@ template <class... Parts>
   throw UserError(concat(parts...));
 }
 
-/// Runs the body of a program and returns its exit code. Exceptions are printed to stderr: a UserError as "NAME: text" with exit
-/// code 2, a JobError as "NAME: text" with 1, anything else as "NAME: internal error: text" with 1.
+/// Runs the body of a program and returns its exit code. Exceptions are printed to stderr. A UserError is printed as "NAME: text" and
+/// results in exit code 2, a JobError is printed as "NAME: text" and results in exit code 1, and anything else is printed as "NAME:
+/// internal error: text" and results in exit code 1.
 int run_program(const std::string& name, const std::function<int()>& body);
 
 }  // namespace tessera

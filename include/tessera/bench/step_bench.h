@@ -11,10 +11,10 @@
 namespace tessera::bench {
 
 struct StepBenchSettings {
-  std::vector<std::string> configurations;  // as in trainer --config; only model, objective and optimizer are used
+  std::vector<std::string> configurations;  // recipes or files, as in trainer --config; only their model, objective and optimizer are used
   TrainingStepSettings step;
-  bool phases = false;    // also measure the phases of a step
-  bool recorded = false;  // also measure forward and backward pass as a CUDA graph
+  bool phases = false;    // whether to measure the phases of a step too
+  bool recorded = false;  // whether to measure forward and backward pass as a CUDA graph too
   int operators = 0;      // how many of the slowest operators or kernels to list
   std::string trace;      // file for a trace of one step of the last configuration, in Chrome's format; empty: no trace
   int repeats = 9;
@@ -31,7 +31,7 @@ struct PhaseCost {
 /// The cost of one step on a batch that is already in memory: towers, loss, backward pass and update.
 struct StepCost {
   std::string configuration;
-  std::string variant;  // "", "views one by one" (views are not joined into a larger batch), or "recorded"
+  std::string variant;  // empty, "views one by one" (views are not joined into a larger batch), or "recorded"
   std::int64_t parameters = 0;
   double flops = 0;             // FLOPs of the model, without recomputation
   double seconds = 0;           // median

@@ -27,7 +27,7 @@ struct TrainingStepSettings {
   std::string caption_lengths = "full";   // the argument of caption_lengths()
   std::string weights;                    // a safetensors file with OpenCLIP's names; empty: random weights
   /// A safetensors file with `image` [B, 3, H, W] (uint8 or normalized), `text` [B, L], and `lengths` [B], the number of real tokens of
-  /// each text. Empty: images and texts are random.
+  /// each text. If the name is empty, images and texts are random.
   std::string batch;
   /// The backend that reduces gradients, even though there is only one rank: "gloo", "nccl", or "auto" for no reduction.
   std::string backend = "auto";
@@ -64,7 +64,7 @@ class TrainingStep {
   at::Tensor run_recorded();
 
   bool has_several_views() const { return needs_.images.size() > 1 || needs_.texts.size() > 1; }
-  /// Whether run_recorded() can be called: it needs a GPU, no backend, no teacher, and an objective that does not depend on the step.
+  /// Whether run_recorded() can be called. This requires a GPU, an objective that does not depend on the step, no backend and no teacher.
   bool can_be_recorded() const;
   /// Whether a backend reduces gradients.
   bool reduces() const { return !group_.alone(); }

@@ -78,7 +78,7 @@ Node load_yaml(const std::string& name, const std::vector<std::string>& override
 /// Applies one --set override "a.b=c"; the value is YAML. List items are addressed by index ("stages.0.steps=5").
 void apply_override(Node& root, const std::string& assignment);
 
-/// Returns the tree as YAML text: block style, lists of scalars inline.
+/// Returns the tree as YAML text in block style, with lists of scalars inline.
 std::string to_yaml(const Node& node);
 
 Node from_json(const nlohmann::json& json, const std::string& file);

@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-/// Identifies a data set independently of where it is stored: moving or copying its files does not change the fingerprint.
-/// Cheap for millions of files: the counts are exact, and the digests cover an evenly spread sample of the files. A change
-/// outside the sample (a caption of the same length in the middle of a large table) is not noticed.
+/// Identifies a data set independently of where it is stored, so moving or copying its files does not change the fingerprint. It is cheap
+/// even for millions of files: the counts are exact, but the digests cover only an evenly spread sample of the files. A change outside the
+/// sample (a caption of the same length in the middle of a large table) is not noticed.
 struct DataFingerprint {
   std::int64_t samples = 0;
   std::int64_t files = 0;

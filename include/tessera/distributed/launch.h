@@ -11,7 +11,7 @@ struct LaunchEnvironment {
   int rank = 0;
   int size = 1;         // number of processes of the whole job
   int local_rank = 0;   // index of this process among the processes on its machine; selects the GPU
-  std::string address;  // where rank 0 listens; empty if there is only one process
+  std::string address;  // address at which rank 0 listens; empty if there is only one process
   int port = 0;
 
   bool alone() const { return size == 1; }

@@ -12,7 +12,7 @@
 
 namespace tessera::index {
 
-/// How weights are converted to whole numbers: impact = round(weight / largest_weight * (2^impact_bits - 1)). Weights above
+/// How weights are converted to whole numbers, called impacts: impact = round(weight / largest_weight * (2^impact_bits - 1)). Weights above
 /// largest_weight are clipped to it; weights that round to 0 are left out.
 struct Quantization {
   int impact_bits = 8;        // 8 or 16

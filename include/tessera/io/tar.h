@@ -6,7 +6,7 @@
 
 namespace tessera::io {
 
-/// A regular file inside a tar: its bytes are [offset, offset + size) of the archive.
+/// A regular file inside a tar. Its bytes are [offset, offset + size) of the archive.
 struct TarMember {
   std::string name;
   std::uint64_t offset = 0;

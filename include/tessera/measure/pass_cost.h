@@ -25,15 +25,15 @@ class MemoryTrace {
   std::vector<double> changes_;
 };
 
-/// The cost of a piece of work as a function of the number of samples: a polynomial of the given degree through the latest measurements.
-/// For a number of samples that was measured, it returns the measurement.
+/// The cost of a piece of work as a function of the number of samples. It is a polynomial of the given degree through the latest
+/// measurements. For a number of samples that was measured, the result is the measurement.
 class CostCurve {
  public:
   explicit CostCurve(std::size_t degree) : degree_(degree) {}
 
   /// Runs the body, which works on `samples` samples, and records its allocations and floating-point operations.
   void measure(std::int64_t samples, const std::function<void()>& body);
-  /// Adds a measurement that was made elsewhere.
+  /// Adds a measurement: the trace and the FLOPs of the work on `samples` samples.
   void add(std::int64_t samples, MemoryTrace trace, double flops);
 
   /// Returns the extrapolated trace. If all measurements have the same number of allocations, each allocation is extrapolated

@@ -10,7 +10,7 @@ namespace tessera {
 /// pass.
 struct AttentionMask {
   bool causal = false;  // whether query i attends only to keys 0..i; used only if `allowed` is undefined
-  PackedRows packed;    // if defined, the tokens are packed, and each attends only to tokens of its own row
+  PackedRows packed;    // if defined, the tokens are packed, and each token attends only to tokens of its own row
   at::Tensor allowed;   // [B, 1, 1, K] bool, all true in rows without any real key; or floating [1, 1, N, K], added to the scores
   at::Tensor has_key;   // [B, 1, 1, 1] bool, false in rows without any real key, for which attend() returns 0; undefined: every row has one
 };
@@ -36,8 +36,7 @@ at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
 /// undefined, returns the tokens unchanged.
 at::Tensor zero_padding(const at::Tensor& tokens, const at::Tensor& mask);
 
-/// Returns float32 for narrower floating types, otherwise the tensor unchanged: norms, sums and softmax never run in
-/// bf16.
+/// Returns the tensor as float32 if it has a narrower floating type, otherwise unchanged. Norms, sums and softmax never run in bf16.
 at::Tensor at_least_float(const at::Tensor& tensor);
 
 }  // namespace tessera

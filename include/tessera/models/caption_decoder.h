@@ -39,7 +39,7 @@ struct CaptionDecoderShape {
   at::Tensor table;
   std::int64_t vocab_size = 0;    // V, if the decoder creates its table
   std::int64_t width = 0;         // w, if the decoder creates its table
-  std::int64_t memory_width = 0;  // width of the tokens that the decoder attends to; 0: w
+  std::int64_t memory_width = 0;  // width of the tokens that the decoder attends to; 0 means w
   std::int64_t more_places = 0;   // number of positions in addition to context_length
 };
 
@@ -59,11 +59,10 @@ class CaptionDecoder : public torch::nn::Module {
   /// Looks up ids [..., L] in the table -> [..., L, w]. Where mask [..., L] is false, the id may have any value and the
   /// result is 0.
   at::Tensor embed(const at::Tensor& ids, const at::Tensor& mask) const;
-  /// Adds positions to the embedded sequences x [B * K, T, w] and runs the blocks -> hidden states [B * K, T, w]. The
-  /// memory [B, N, memory_width] holds the tokens of B images; K sequences share the tokens of one image. memory_mask
-  /// [B, N] says which of these tokens are real (undefined: all). If `causal`, row t depends on positions 0..t,
-  /// otherwise on all positions. Sequences without any real memory token attend to nothing. Throws c10::Error if shapes
-  /// do not fit.
+  /// Adds positions to the embedded sequences x [B * K, T, w], runs the blocks, and returns hidden states [B * K, T, w]. The memory [B, N,
+  /// memory_width] holds the tokens of B images; K sequences share the tokens of one image. memory_mask [B, N] is true for tokens that are
+  /// real (undefined if all are real). If `causal`, row t depends on positions 0..t, otherwise on all positions. Sequences without any real
+  /// memory token attend to nothing. Throws c10::Error if shapes do not fit.
   at::Tensor decode(const at::Tensor& x, const at::Tensor& memory, const at::Tensor& memory_mask, bool causal);
   /// Computes hidden states [B, L - 1, w] from ids and mask [B, L], real tokens first, and the memory `groups` [B, K,
   /// w]. Row t depends on ids 0..t and predicts id t + 1; rows that depend on padding are finite but meaningless.

@@ -69,9 +69,8 @@ class DualEncoder : public torch::nn::Module {
   /// Parameters that objectives may share with the towers.
   SharedParameters& shared();
 
-  /// Parameters and buffers under OpenCLIP's names (visual.*, token_embedding.weight, text_projection, ...). The
-  /// tensors share memory with the model (they are the parameters themselves: requires_grad distinguishes parameters
-  /// from buffers).
+  /// Parameters and buffers under OpenCLIP's names (visual.*, token_embedding.weight, text_projection, ...). The tensors are the model's
+  /// own parameters and buffers, not copies; requires_grad distinguishes parameters from buffers.
   std::map<std::string, at::Tensor> state_dict() const;
   /// Returns the number of layer-decay steps between the parameter with this name and its tower's output (see Tower::blocks_behind).
   std::int64_t blocks_behind(const std::string& name) const;

@@ -41,7 +41,7 @@ class Leff : public FeedForward, public Adaptable {
   std::vector<LinearMap> linear_maps() const override;
 
  private:
-  /// prefix: number of tokens before the patches.
+  /// `prefix` is the number of tokens before the patches.
   at::Tensor patches_forward(const at::Tensor& patches, config::Size grid, std::int64_t prefix);
 
   LeffSettings settings_;

@@ -17,12 +17,12 @@ namespace tessera {
 struct MultiHeadAttentionSettings {
   std::int64_t width = 0;  // width of the queries
   std::int64_t heads = 1;
-  std::int64_t key_width = 0;     // width of the input of keys and values; 0: width
-  std::int64_t inner_width = 0;   // total width of all heads, a multiple of `heads`; 0: width
-  std::int64_t output_width = 0;  // width of the result; 0: width
-  /// How the input projections are stored. False: as in torch.nn.MultiheadAttention, one fused `in_proj_weight` (if the
-  /// keys have another width: `q_proj_weight`, `k_proj_weight` and `v_proj_weight`) and `in_proj_bias`. True: as three
-  /// Linears `q_proj`, `k_proj` and `v_proj`.
+  std::int64_t key_width = 0;     // width of the input of keys and values; 0 means `width`
+  std::int64_t inner_width = 0;   // total width of all heads, a multiple of `heads`; 0 means `width`
+  std::int64_t output_width = 0;  // width of the result; 0 means `width`
+  /// How the input projections are stored. If false, they are stored as in torch.nn.MultiheadAttention: one fused `in_proj_weight` (if the
+  /// keys have another width, `q_proj_weight`, `k_proj_weight` and `v_proj_weight` instead) and `in_proj_bias`. If true, they are stored as
+  /// three Linears `q_proj`, `k_proj` and `v_proj`.
   bool linears = false;
   /// Biases of a fused input projection: all (one `in_proj_bias`), none, or some of `q_bias`, `k_bias` and `v_bias`. The values no_key
   /// (EVA, DINOv3), no_query and no_value leave out one bias; query, key and value name the only one.

@@ -27,9 +27,9 @@ std::string find_open_clip_weights(const std::string& path);
 /// (naming the key), or if the tokenizer is not CLIP's.
 ModelFile load_open_clip_checkpoint(const std::string& path, const std::string& architecture = "");
 
-/// Returns the settings of OpenCLIP's own tokenizer for a text tower, without the vocabulary's file: CLIP's byte pairs
-/// after full ftfy cleaning, and as many tokens as the tower accepts. Padding is treated as text if the tower's
-/// attention is not causal.
+/// Returns the settings of OpenCLIP's own tokenizer for a text tower, without the vocabulary's file. The tokenizer uses CLIP's byte pairs
+/// after full ftfy cleaning, and its context length is the number of tokens that the tower accepts. Padding is treated as text if the
+/// tower's attention is not causal.
 config::ModuleSettings clip_tokenizer(const TowerSettings& text);
 
 /// Returns the settings of a checkpoint's model: from architecture() if a name is given, else from

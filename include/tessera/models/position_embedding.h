@@ -18,8 +18,7 @@ at::Tensor resize_position_embedding(const at::Tensor& embedding, config::Size g
 /// half-pixel centers, without antialias. If the grids are equal, the input is returned. Computes in at least float32.
 at::Tensor resample_position_grid(const at::Tensor& embedding, config::Size grid, config::Size old_grid);
 
-/// Resizes text positions [length, width] -> [context_length, width]: linear interpolation, half-pixel centers, clamped
-/// at the ends.
+/// Resizes text positions [length, width] to [context_length, width] by linear interpolation with half-pixel centers, clamped at the ends.
 at::Tensor resize_text_position_embedding(const at::Tensor& embedding, std::int64_t context_length);
 
 /// Resizes text positions [length, width] as Long-CLIP does (arXiv 2403.15378, 3.1): the first `kept` stay, and the

@@ -47,7 +47,7 @@ class TextConditionedPool : public torch::nn::Module {
   /// Applies the last projection to the heads' outputs [..., D].
   at::Tensor project_output(const at::Tensor& heads_output);
 
-  /// Returns this module's parameters in the form that the operators take them (tessera/ops/text_conditioned_pool.h).
+  /// Returns this module's parameters in the form that the operators take (tessera/ops/text_conditioned_pool.h).
   TextPoolParameters parameters_of_operator() const;
   std::int64_t heads() const { return settings_.heads; }
   /// The width D of the embeddings.

@@ -108,7 +108,8 @@ class Projection : public torch::nn::Module {
   virtual std::int64_t embed_dim() const = 0;
 };
 
-/// A tower = encoder (tokens) + read-out (tokens -> vector) + projection (-> shared space), each selected by name.
+/// A tower consists of an encoder (which outputs tokens), a read-out (tokens -> vector) and a projection (-> shared space), each selected
+/// by name.
 struct TowerSettings {
   config::ModuleSettings encoder;
   config::ModuleSettings readout;

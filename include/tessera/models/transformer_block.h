@@ -67,7 +67,8 @@ enum class BlockInitialization { image, text };
 /// and so on; with `block_norm: on_updates`, x += ls_1 * ln_1(attn(x)) and so on. LayerScale is present if the settings ask for it.
 class TransformerBlock : public torch::nn::Module {
  public:
-  /// feed_forward: the block's feed-forward part, which is not initialized here; if it is null, an Mlp that the settings describe is used.
+  /// `feed_forward` is the block's feed-forward part, which is not initialized here. If it is null, an Mlp that the settings describe is
+  /// used.
   TransformerBlock(const TransformerSettings& settings, BlockInitialization initialization,
                    std::shared_ptr<FeedForward> feed_forward = nullptr);
   /// Maps x [B, N, width], or packed [T, width], to the same shape. factors [B or T, 2] multiply each row's two updates (stochastic depth);

@@ -18,9 +18,9 @@ namespace tessera {
 struct NamedParameter {
   std::string name;
   at::Tensor tensor;
-  double lr_scale = 1.0;           // its learning rate as a multiple of the schedule's
-  std::int64_t frozen_steps = 0;   // number of the optimizer's first updates that leave it unchanged
-  std::int64_t blocks_behind = 0;  // layer-decay steps between it and its tower's output (Tower::blocks_behind)
+  double lr_scale = 1.0;           // the parameter's learning rate as a multiple of the schedule's
+  std::int64_t frozen_steps = 0;   // number of the optimizer's first updates that leave the parameter unchanged
+  std::int64_t blocks_behind = 0;  // number of layer-decay steps between the parameter and its tower's output (Tower::blocks_behind)
 };
 
 /// Weight-decay settings, which every optimizer has.
@@ -46,8 +46,8 @@ bool decays(const NamedParameter& parameter, const DecaySettings& settings);
 /// steps from the first one that is not frozen.
 class Optimizer {
  public:
-  /// peak: the learning rate that the schedule scales. moments: names of the state tensors that each parameter has, of
-  /// the parameter's shape. Throws UserError when two parameters have the same name.
+  /// `peak` is the learning rate that the schedule scales. `moments` are the names of the state tensors that each parameter has, in the
+  /// parameter's shape. Throws UserError if two parameters have the same name.
   Optimizer(std::vector<NamedParameter> parameters, const DecaySettings& decay, double peak,
             std::vector<std::string> moments = {"exp_avg", "exp_avg_sq"});
   virtual ~Optimizer() = default;

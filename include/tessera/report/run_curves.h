@@ -14,7 +14,7 @@ namespace tessera::report {
 /// The curves of a run, made from the rows of its metrics.jsonl and its evaluations. Their memory does not grow with the length of the run.
 class RunCurves {
  public:
-  /// Adds a row: numbers by key, and objects of numbers (`terms`). Ignores anything else.
+  /// Adds the numbers of a row, including numbers inside objects (`terms`). Ignores everything else.
   void add(const nlohmann::json& row);
   void add(double step, const std::string& name, double value);
 

@@ -37,7 +37,7 @@ struct FeatureManifest {
   std::int64_t bytes() const;
 };
 
-/// Reads the image features that FeatureWriter wrote: safetensors shards, mapped into memory. Features are looked up by the
+/// Reads the image features that FeatureWriter wrote, from safetensors shards that are mapped into memory. Features are looked up by the
 /// sample's key and the image's fingerprint. Thread-safe.
 class FeatureFolder {
  public:

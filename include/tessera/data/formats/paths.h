@@ -12,7 +12,7 @@ namespace tessera {
 struct PathList {
   std::vector<std::string> items;     // absolute paths; a name that was not found is kept as written
   std::string origin;                 // where the user wrote the names, as in config::FilePath
-  std::vector<std::string> searched;  // the folders in which relative names are looked for
+  std::vector<std::string> searched;  // the folders in which relative names are looked up
 };
 
 /// Expands all braces of a text, in order, as Python's braceexpand does: "a{1..3}" -> a1 a2 a3 (leading zeros are kept),

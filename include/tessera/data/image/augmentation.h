@@ -68,8 +68,8 @@ void fields(Visitor& v, RandAugment& s) {
   v("magnitude", s.magnitude, "magnitude of every operation; 30 is the strongest", config::in_range(0, kRandAugmentBins - 1));
 }
 
-/// Random changes to training images; every choice is a function of (seed, epoch, sample). They are applied in this order:
-/// crop, flip, AutoAugment, RandAugment, color jitter, grayscale, blur, solarization.
+/// Random changes to training images. Every choice is a function of (seed, epoch, sample). The changes are applied in this order: crop,
+/// flip, AutoAugment, RandAugment, color jitter, grayscale, blur, solarization.
 struct Augmentation {
   std::string crop = "random";
   std::array<double, 2> scale = {0.9, 1.0};

@@ -57,7 +57,7 @@ class CaptionSampler {
  public:
   explicit CaptionSampler(CaptionSamplerSettings settings) : settings_(std::move(settings)) {}
 
-  /// Returns K.
+  /// Returns K, the number of captions per image.
   std::int64_t count() const;
   /// Returns the K captions. An empty caption means that the image has no sentence for it; it counts as absent. Each call of `draw` returns
   /// the next random number in [0, 1). How many numbers are drawn depends only on the settings, the texts and these numbers.

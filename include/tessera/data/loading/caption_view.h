@@ -27,7 +27,7 @@ void fields(Visitor& v, CaptionViewSettings& s) {
 
 std::optional<config::Problem> validate(const CaptionViewSettings& settings);
 
-/// Returns K.
+/// Returns K, the number of captions per image.
 std::int64_t captions_per_image(const CaptionViewSettings& settings);
 
 }  // namespace tessera

@@ -125,7 +125,7 @@ struct LoaderTarget {
   bool whole_texts = false;  // pad texts to the tokenizer's context, not just to the longest text of the batch
   // precomputed features to use instead of the images (data.features); null: images are decoded
   std::shared_ptr<const FeatureFolder> features;
-  std::int64_t batches_of_run = 0;  // number of batches in the run; 0 if unknown, and then `resolution` is ignored
+  std::int64_t batches_of_run = 0;  // number of batches in the run; if it is 0 (unknown), `resolution` is ignored
   std::string share_setting = "data.loader.max_bad_share: ";  // start of a message's hint on how to set the allowed share of bad samples
   std::shared_ptr<ToldSamples> told;              // the skipped samples that the log has already reported; null: none
 };
@@ -199,8 +199,8 @@ struct EvaluationSample {
   Sample sample;                    // the sample; its `image` is decoded and its `encoded` is empty
   std::uint64_t picture = 0;        // fingerprint of the image as the source returns it
   at::Tensor pixels;                // uint8 [3, h, w], after the evaluation transform
-  std::vector<std::uint8_t> mask;   // [h, w] after the same geometry; empty without a mask
-  std::vector<float> depth;         // [h, w] after the same geometry; empty without depths
+  std::vector<std::uint8_t> mask;   // mask [h, w], transformed like the pixels; empty if there is no mask
+  std::vector<float> depth;         // depths [h, w], transformed like the pixels; empty if there are none
 };
 
 /// Decodes a sample's image. Throws SampleError if the image is missing or damaged, or if the mask's size differs from the

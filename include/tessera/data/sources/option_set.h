@@ -23,7 +23,7 @@ enum class OptionForm {
 struct OptionItem {
   std::vector<std::int64_t> pictures;  // indices into OptionSet::pictures
   std::vector<std::string> texts;
-  std::string kind;       // "replace_rel"; empty: the benchmark has no kinds
+  std::string kind;       // kind of the item, such as "replace_rel"; empty: the benchmark has no kinds
   std::string pair = {};  // items of the same pair (or set) are also scored together; empty: the item is not in a pair
   std::string set = {};
 };

@@ -16,7 +16,7 @@ struct Plane {
 Plane principal_plane(const at::Tensor& features);
 
 struct TsneSettings {
-  double perplexity = 30;  // values above (N - 1) / 3 count as (N - 1) / 3
+  double perplexity = 30;  // values above (N - 1) / 3 are replaced by (N - 1) / 3
   std::int64_t iterations = 500;
 };
 

@@ -81,7 +81,7 @@ struct SegmentationScores {
   at::Tensor union_;          // [C] int64
   at::Tensor class_iou;       // [C] double; -1 if the union is 0
   double dataset_miou = 0;    // mean of class_iou over the classes whose union is not 0, except background
-  double pixel_accuracy = 0;  // share of right pixels among those that are not ignored
+  double pixel_accuracy = 0;  // share of right pixels among the pixels that are not ignored
   // Counts per image, from which the scores over all images are computed:
   at::Tensor image_intersection;  // [B, C] int64, number of pixels
   at::Tensor image_union;         // [B, C] int64

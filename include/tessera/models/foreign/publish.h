@@ -39,10 +39,10 @@ struct PublishedFolder {
   std::vector<std::string> notes;
 };
 
-/// Writes a model as a folder of another library: a configuration, the weights under the library's names, and the small
-/// files that came with the model. An unchanged model that came from that library is written as the same bytes. The
-/// folder is written to a temporary place first, and moved to its own only if reading it back returns the model's
-/// settings and tensors. Throws UserError naming the setting that the library has no class for.
+/// Writes a model as a folder of another library: a configuration, the weights under the library's names, and the small files that came
+/// with the model. A model that came from that library and was not changed is written as the same bytes. The folder is first written to a
+/// temporary place, and moved to its final place only if reading it back returns the model's settings and tensors. Throws UserError naming
+/// the setting that the library has no class for.
 PublishedFolder write_published(const ModelFile& file, const PublishRequest& request);
 
 /// Writes a model that OpenCLIP's own towers can represent as a single weights file, with open_clip_config.json next to it. A model in the

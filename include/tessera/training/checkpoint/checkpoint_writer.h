@@ -31,7 +31,7 @@ class CheckpointWriter {
   CheckpointFolder folder_;
   CheckpointSettings settings_;
   std::string run_name_;
-  std::future<std::string> written_;  // last member, because its destructor waits for the thread
+  std::future<std::string> written_;  // declared last, because its destructor waits for the thread
 };
 
 }  // namespace tessera

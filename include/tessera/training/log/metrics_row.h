@@ -25,7 +25,7 @@ struct MetricsRow : RowPlace {
   std::vector<std::pair<std::string, double>> cut;         // CutWatch::take_shares() of an epoch that has ended
   double grad_norm = 0;                                    // gradient norm before clipping
   std::vector<std::pair<std::string, double>> grad_norms;  // gradient norms of image tower, text tower and objective
-  std::optional<double> logit_scale;                       // the parameter itself, the log of the scale
+  std::optional<double> logit_scale;                       // the parameter logit_scale, which is the log of the scale
   double samples_per_second = 0;                           // speed since the previous row
   double seconds = 0;                                      // training time so far, over all sessions
   double wait_share = 0;         // share of the time since the previous row that steps spent waiting for data

@@ -41,17 +41,17 @@ struct MemoryPlan {
   std::int64_t data = 0;         // the batch itself
   std::int64_t activations = 0;  // tensors that the towers keep for the backward pass of a micro-batch
   std::int64_t features = 0;     // features of the whole batch, if it is larger than a micro-batch
-  std::int64_t loss = 0;         // the loss's peak beyond the features: their gradients, similarities, ...
+  std::int64_t loss = 0;         // peak of the loss in addition to the features: the features' gradients, similarities, ...
 
   std::int64_t peak = 0;       // peak of a step, including permanent memory but not host memory
   std::string peak_phase;      // where the peak occurs, such as "the loss"
   bool loss_measured = false;  // true: the loss was measured at this batch size; false: extrapolated
 
-  bool gpu = false, refused = false;  // refused: the plan should fit, but trying it ran out of memory
+  bool gpu = false, refused = false;  // gpu: the device is a GPU; refused: the plan should fit, but trying it ran out of memory
   std::int64_t available = 0;         // device memory available to this rank
   std::int64_t host_available = 0;    // host memory available to this rank
 
-  double forward_flops = 0, total_flops = 0;  // of the whole batch, including recomputation
+  double forward_flops = 0, total_flops = 0;  // FLOPs of the whole batch, including recomputation
   // FLOPs of one sample in the towers' forward pass: the FLOPs performed, and the FLOPs avoided (AvoidedFlops).
   double tower_flops = 0, avoided_flops = 0;
   // Facts about the pass that the prediction is based on:

@@ -33,7 +33,7 @@ struct TrainingRun {
   std::optional<Teacher> teacher;
   Needs needs;
   std::shared_ptr<ToldSamples> told = std::make_shared<ToldSamples>();  // skipped samples that the log has already reported
-  std::shared_ptr<const PublishedParts> published;  // parts of the published folder that checkpoints carry along; null if there are none
+  std::shared_ptr<const PublishedParts> published;  // parts of the published folder that checkpoints store too; null if there are none
   std::string data_fingerprint;  // fingerprint of the training data, as JSON (data_fingerprint.h); empty if not computed
 };
 
