@@ -17,7 +17,7 @@
 
 namespace tessera::tools {
 
-/// A subcommand of a program, which has already been added with its options. `run` is called if the user chose it.
+/// A subcommand of a program. It has already been added with its options. `run` is called if the user chose it.
 struct Command {
   CLI::App* app;
   std::function<int()> run;
@@ -40,7 +40,7 @@ CLI::Option* add_default(CLI::App& app, const std::string& name, T& value, const
   return app.add_option(name, value, help)->capture_default_str();
 }
 
-/// Adds --threads, which has the same form and help in all programs.
+/// Adds --threads, with the same form and help as in all other programs.
 template <class T>
 CLI::Option* add_threads(CLI::App& app, T& threads) {
   return app.add_option("--threads", threads, "CPU threads to use (default: one per core)")
@@ -70,9 +70,9 @@ inline std::vector<std::string> option_names(const CLI::App& app) {
   return out;
 }
 
-/// Parses a program's arguments, including --version. Returns nothing if the program has to run; otherwise returns its exit code: 0 after
-/// --help or --version, 2 after a mistake. In these cases it has printed the answer; for a mistake, this is one line that begins with the
-/// program's name. `check` may also throw CLI::ParseError. `describe` explains words that belong to no option.
+/// Parses a program's arguments, including --version. Returns nothing if the program has to run. Otherwise the answer is printed (for a
+/// mistake, one line that begins with the program's name), and the exit code is returned: 0 after --help or --version, 2 after a mistake.
+/// `check` may also throw CLI::ParseError. `describe` explains words that belong to no option.
 inline std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv, const std::function<void()>& check = {},
                                           const DescribeExtraWords& describe = describe_extra_words) {
   app.set_version_flag("--version", version_line());

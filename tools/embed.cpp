@@ -95,7 +95,7 @@ void embed_captions(const Embedder& embedder, const Options& options, const View
   tools::embed_texts(embedder, split_lines(io::read_file(options.texts)), {options.batch_size, needs}, rows);
 }
 
-/// Converts embeddings to the form that is written: normalized (without --raw), and of the type in --type.
+/// Converts embeddings to the form that is written: normalized (without --raw), and in the type that --type names.
 at::Tensor for_file(const at::Tensor& embeddings, const Options& options) {
   const at::Tensor rows = options.raw ? embeddings : unit(embeddings);
   if (options.type == "float32") return rows.to(at::kFloat);

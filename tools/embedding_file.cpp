@@ -63,7 +63,7 @@ void EmbeddingFile::commit(const std::map<std::string, std::string>& metadata) {
 at::Tensor EmbeddingFile::whole(const Part& part) const {
   const std::string_view bytes = part.file->bytes();
   if (bytes.empty()) return at::empty(part.shape, part.dtype);
-  return at::from_blob(const_cast<char*>(bytes.data()), part.shape, part.dtype);  // read only: the writer copies
+  return at::from_blob(const_cast<char*>(bytes.data()), part.shape, part.dtype);  // only read: the writer copies the data
 }
 
 void EmbeddingFile::write_safetensors(std::map<std::string, std::string> metadata) {

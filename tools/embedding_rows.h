@@ -11,10 +11,10 @@
 /// Functions that embed image files and texts with a model and pass the embeddings on as rows.
 namespace tessera::tools {
 
-/// Receives the features of some images or texts, and their names.
+/// A function that receives the features of some images or texts, and their names.
 using Rows = std::function<void(const std::vector<std::string>& names, const TowerFeatures& features)>;
 
-/// Receives the message about an image file that is skipped; the message begins with the path.
+/// A function that receives the message about an image file that is skipped. The message begins with the path.
 using BadFile = std::function<void(const std::string& message)>;
 
 /// The batch size, and which features to compute.

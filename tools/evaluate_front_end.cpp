@@ -3,8 +3,7 @@
 
 namespace tessera::tools {
 
-// This function has its own file, because the training library, against which `evaluate` links, defines the trainer's function of this
-// name.
+// This function has its own file, because `evaluate` links against the training library, which defines the trainer's function of this name.
 std::optional<int> answer_at_once(int argc, char** argv) {
   EvaluateOptions options;
   return parse(argc, argv, options);

@@ -15,8 +15,8 @@ inline bool holds_word(const std::vector<std::string>& words, const std::string&
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-/// Returns "--set a.b=1" if the command line has "--set a.b= 1", where the word `extra` ("1") belongs to no option. Otherwise returns an
-/// empty text.
+/// Handles command lines like "--set a.b= 1", where the word `extra` ("1") belongs to no option: returns "--set a.b=1". Returns an empty
+/// text for other command lines.
 inline std::string joined_assignment(const std::string& extra, const std::vector<std::string>& line) {
   const auto place = std::find(line.begin(), line.end(), extra);
   if (place - line.begin() < 2 || place == line.end()) return "";

@@ -1,5 +1,5 @@
-// The program bin/NAME for programs that use LibTorch, which takes a second to load: it reads the arguments and starts
-// libexec/tessera/NAME only if there is something to run. It does so within the same process, so signals and launchers work as usual.
+// The program bin/NAME of a program that uses LibTorch. LibTorch takes a second to load, so bin/NAME reads the arguments first and starts
+// libexec/tessera/NAME only if there is something to run. Both run in the same process, so signals and launchers work as usual.
 #include <cerrno>
 #include <cstring>
 #include <filesystem>

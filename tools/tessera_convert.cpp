@@ -87,7 +87,7 @@ ModelFile from_published(const std::string& folder) {
   return file;
 }
 
-/// Whether the input is a published folder, whose files describe the model.
+/// Whether the input is a published folder. Such a folder contains files that describe the model.
 bool describes_itself(const Arguments& arguments) {
   const bool plain = arguments.architecture.empty() && arguments.settings.empty() && arguments.merges.empty();
   return plain && arguments.from != "groupvit" && is_published_folder(arguments.input);

@@ -104,7 +104,7 @@ std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
   const auto code = parse_arguments(app, argc, argv, [&] {
     if (arguments.resume == "latest") throw CLI::ValidationError("--resume", "use auto instead of OpenCLIP's latest");
   }, describe_words);
-  if (threads) {  // --threads is inserted first, so that a --set of single thread counts takes precedence
+  if (threads) {  // --threads is inserted first, so that a --set of individual thread counts takes precedence
     const std::string number = std::to_string(*threads);
     arguments.overrides.insert(arguments.overrides.begin(),
                                {"training.threads=" + number, "data.loader.threads=" + number});

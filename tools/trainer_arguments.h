@@ -8,11 +8,11 @@ namespace tessera::tools {
 
 /// The command-line arguments of `trainer`, or of another program built on trainer_main.
 struct TrainerArguments {
-  std::string program;  // the program's name, with which messages begin
+  std::string program;  // the program's name, which messages begin with
   std::string config;
   std::vector<std::string> overrides;
   std::string resume = "none";
-  std::vector<std::string> allowed_changes;  // keys of --allow-changes
+  std::vector<std::string> allowed_changes;  // keys given to --allow-changes
   int processes = 1;
   bool print_config = false;
   bool dry_run = false;

@@ -127,7 +127,8 @@ int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variab
     if (group.first()) std::cout << report;
     return finite ? 0 : kNotFinite;
   }
-  const tessera::InterruptGuard guard;  // installed before the start-up, so that a signal during it is handled after the first step
+  // installed before the start-up, so that a signal during the start-up is handled after the first step
+  const tessera::InterruptGuard guard;
   const auto [outcome, signal] = tessera::run_stages(stages, {arguments.resume, arguments.allowed_changes}, group);
   switch (outcome) {
     case tessera::Outcome::finished:
@@ -165,7 +166,7 @@ int trainer_main(int argc, char** argv) {
     if (arguments.processes > 1 && !arguments.print_config && !arguments.dry_run && !arguments.write_features) {
       if (variables.contains("RANK") || variables.contains("WORLD_SIZE"))
         user_error("--nproc starts processes, but a launcher has set RANK or WORLD_SIZE already: leave one out");
-      load_stages(arguments.config, arguments.overrides);  // here, so that a mistake is reported once, not by every process
+      load_stages(arguments.config, arguments.overrides);  // loaded here, so that a mistake is reported once, not by every process
       return spawn_workers(program, arguments.processes, arguments_without("--nproc", argc, argv));
     }
     return run(arguments, variables);

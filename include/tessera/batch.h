@@ -13,16 +13,16 @@ namespace tessera {
 struct EncodedPictures {
   at::Tensor tokens;       // [B, N, w]
   at::Tensor class_token;  // [B, w]
-  at::Tensor attention;    // [B, N, M], weights of the input positions that make up each token
+  at::Tensor attention;    // [B, N, M], each token's weights for the M input positions that it is made from
 
-  /// Returns a tensor that is defined: class_token, or else tokens. Returns an undefined tensor if neither is.
+  /// Returns class_token if it is defined, otherwise tokens. Returns an undefined tensor if neither is defined.
   const at::Tensor& values() const { return class_token.defined() ? class_token : tokens; }
   bool defined() const { return values().defined(); }
 };
 
 /// Boxes of objects in the images of a view.
 struct Boxes {
-  at::Tensor corners;  // float32 [B, R, 4], left, top, right, bottom as shares of the view's width and height; 0 where mask is false
+  at::Tensor corners;  // float32 [B, R, 4]: left, top, right, bottom as fractions of the view's width and height; 0 where mask is false
   at::Tensor mask;     // bool [B, R], true where a box exists
 };
 
@@ -36,14 +36,14 @@ struct TowerInput {
   at::Tensor regions;       // float32 [B, R, F], a detector's region features; F = 0 if no sample has any
   at::Tensor ids;           // int64 token ids [B, L], or [B, K, L] in a view with K captions per image
   EncodedPictures encoded;  // images that the tower's encoder has encoded before (data.features)
-  /// bool, true = real: [B, R] for regions, [B, L] or [B, K, L] for ids, [B, T] for patches, [B, 1] for pixels and encoded images.
-  /// A row that is all false means that the sample lacks the view (or this caption of it). Undefined: everything is real.
+  /// Marks what is real, as bool [B, R] for regions, [B, L] or [B, K, L] for ids, [B, T] for patches, and [B, 1] for pixels and encoded
+  /// images. A row that is all false means that the sample lacks the view (or this caption of it). Undefined if everything is real.
   at::Tensor mask;
-  /// int64 [B] or [B, K], the number of real ids in each row. It is on the CPU even if the view is on a GPU, so that the text tower
-  /// can skip padding without waiting for the device. Undefined: the CPU does not know the lengths.
+  /// int64 [B] or [B, K], the number of real ids in each row. It is on the CPU even if the view is on a GPU, so that the text tower can
+  /// skip padding without waiting for the device. Undefined if the CPU does not know the lengths.
   at::Tensor lengths;
   Boxes boxes;         // boxes in an image view; undefined unless requested by ViewNeeds::boxes
-  at::Tensor hidden;   // bool [B, N], true for patches that the encoder's mask token replaces; undefined: none
+  at::Tensor hidden;   // bool [B, N], true for patches that the encoder's mask token replaces; undefined if there are none
 
   /// Returns the defined tensor among pixels, patches, regions, ids and encoded's values. Returns an undefined one if there is none.
   const at::Tensor& values() const {
@@ -53,7 +53,7 @@ struct TowerInput {
            : ids.defined()     ? ids
                                : encoded.values();
   }
-  /// Whether the view consists of images, either still to be encoded or encoded before.
+  /// Whether the view consists of images, which may be encoded already.
   bool of_pictures() const { return pixels.defined() || patches.defined() || encoded.defined(); }
   /// Returns a copy on the device, except for `lengths` and `grids`. Copies from page-locked memory do not wait.
   TowerInput to(const at::Device& device) const;
@@ -84,8 +84,8 @@ struct DuplicateGroups {
 /// Names of the text views that hold several texts per image (ids [B, K, L]). Any other text view holds one text, [B, L].
 inline constexpr const char* kCaptions = "captions";                // K captions (data.loader.captions)
 inline constexpr const char* kNegatives = "negatives";              // H texts that almost describe the image
-inline constexpr const char* kPhrases = "phrases";                  // R phrases; phrase r describes box r of the view `image`
-inline constexpr const char* kPhraseNegatives = "phrase_negatives";  // R * H texts; those for box r start at index r * H
+inline constexpr const char* kPhrases = "phrases";                  // R phrases, where phrase r describes box r of the view `image`
+inline constexpr const char* kPhraseNegatives = "phrase_negatives";  // R * H texts, where the texts of box r start at index r * H
 
 /// Whether the text view of this name holds several texts per image.
 bool holds_several_texts(const std::string& view);
@@ -95,21 +95,22 @@ bool holds_several_texts(const std::string& view);
 struct Batch {
   std::map<std::string, TowerInput> images;
   std::map<std::string, TowerInput> texts;
-  at::Tensor labels;  // int64 [B], -1 = none
+  at::Tensor labels;  // int64 [B]; -1 if the sample has no label
   DuplicateGroups duplicates;
-  std::vector<std::string> keys;  // sample keys, for messages and forensics
+  std::vector<std::string> keys;  // sample keys, for messages and error reports
 
   std::int64_t size() const { return static_cast<std::int64_t>(keys.size()); }
   Batch to(const at::Device& device) const;
 };
 
-/// How a ViT's last block computes the patches of `dense`: as in training (`plain`), or changed without further training so that
-/// patches of models trained only on whole images keep their local content. docs/evaluation.md has the formulas.
+/// How a ViT's last block computes the patch features `dense`. `plain` computes them as in training. The others change the block, without
+/// any training, so that patches keep their local content even if the model was trained only on whole images. docs/evaluation.md has the
+/// formulas.
 enum class LastBlock { plain, maskclip, sclip, clearclip, naclip };
 
-/// Which patches of an image view are hidden from the encoder in training. They are drawn again in each step.
+/// Which patches of an image view are hidden from the encoder in training. Other patches are hidden in each step.
 struct HiddenPatches {
-  double share = 0;     // hidden share of an image's patches, rounded down to whole patches; 0: none
+  double share = 0;     // share of an image's patches to hide, rounded down to whole patches; 0: none
   bool blocks = false;  // whether patches are hidden in overlapping rectangles (BEiT, Bao et al. 2022) instead of one by one
 
   friend bool operator==(const HiddenPatches&, const HiddenPatches&) = default;
@@ -117,17 +118,17 @@ struct HiddenPatches {
 
 /// What an objective needs from one view.
 struct ViewNeeds {
-  bool student = true;     // whether the model encodes the view (Features::images, texts); false: only the teacher does
+  bool student = true;     // whether the model encodes the view (Features::images, texts); if false, only the teacher does
   bool tokens = false;     // TowerFeatures::tokens
   bool dense = false;      // TowerFeatures::dense
   bool slots = false;      // TowerFeatures::slots
   bool attention = false;  // TowerFeatures::attention
   bool encoder_tokens = false;  // TowerFeatures::encoder_tokens
-  bool input_ids = false;  // TowerFeatures::input, the ids and mask that the text tower saw
+  bool input_ids = false;  // TowerFeatures::input, the ids and mask that the text tower received
   bool boxes = false;      // TowerFeatures::boxes, for image views
   HiddenPatches hidden;    // patches of an image view to hide from the model but not from the teacher (TowerFeatures::hidden)
   bool regions = false;    // whether this image view holds the sample's region features instead of its pixels
-  bool optional = false;   // whether a sample may lack the view (its row's mask is then all false); false: such samples are skipped
+  bool optional = false;   // whether a sample may lack the view (its row's mask is then all false); if false, such samples are skipped
   bool teacher = false;    // whether the run's teacher encodes the view too (Features::teacher_images, teacher_texts)
   std::int64_t teacher_captions = 0;  // number of captions, out of K per image, that the teacher encodes; 0: all
   LastBlock last_block = LastBlock::plain;  // last block for `dense` in evaluation mode; other features always use the plain one
@@ -143,7 +144,7 @@ struct Needs {
 
   /// Whether any view is encoded by a teacher.
   bool teacher() const;
-  /// Adds the needs of another objective. A view that both need is optional only if it is optional for both.
+  /// Adds the needs of another objective. A view that both objectives need is optional only if it is optional for both.
   void merge(const Needs& other);
 };
 

@@ -10,18 +10,18 @@
 
 namespace tessera {
 
-/// A tower's outputs for one view. A tensor is undefined if it was not requested (ViewNeeds) or if this tower does not produce it.
-/// For a view with K captions per image, every tensor has [B, K] in place of [B], and `present` is always defined.
+/// A tower's outputs for one view. A tensor is undefined if it was not requested (ViewNeeds) or if this tower does not produce it. For a
+/// view with K captions per image, every tensor has the dimensions [B, K] in place of [B], and `present` is always defined.
 struct TowerFeatures {
   at::Tensor global;     // [B, D], not normalized; finite but meaningless in rows that lack the view
-  at::Tensor tokens;     // [B, N, W], patches, words or groups after the projection's `tokens`; 0 where mask is false
+  at::Tensor tokens;     // [B, N, W], patches, words or groups after Projection::tokens(); 0 where mask is false
   at::Tensor mask;       // bool [B, N], true for real `tokens`; undefined: all are real
   at::Tensor encoder_tokens;  // [B, N, w], the tokens after the encoder's final norm, before the projection; 0 where mask is false
-  at::Tensor dense;      // [B, N, D], tokens through the same head as the global embedding (zero-shot segmentation)
+  at::Tensor dense;      // [B, N, D], the tokens after the head of the global embedding (for zero-shot segmentation)
   at::Tensor slots;      // [B, S, Ds], not normalized
   at::Tensor attention;  // [B, S, M], each slot's weights for the input positions (words, or patches in row-major order)
   at::Tensor present;    // bool [B], false where the sample lacks the view; undefined: all have it
-  TowerInput input;      // the ids and mask that a text tower saw
+  TowerInput input;      // the ids and mask that the text tower received
   Boxes boxes;           // the view's boxes, unchanged
   at::Tensor hidden;     // bool [B, N], true for patches that were hidden from the encoder
   at::Tensor grids;      // int64 [B, 2] on the CPU, rows and columns of each image's patches, if these vary (TowerInput::patches)
@@ -45,7 +45,7 @@ void for_each_tensor(Tower& features, F&& f) {
   f(features.grids);
 }
 
-/// Everything that an objective sees of a batch: the features, by view name.
+/// All of a batch that an objective can access: the features, keyed by view name.
 struct Features {
   std::map<std::string, TowerFeatures> images;
   std::map<std::string, TowerFeatures> texts;
@@ -72,10 +72,10 @@ void for_each_tensor(Whole& features, F&& f) {
 /// Joins the features of consecutive chunks of a batch into features of the whole batch.
 Features joined(const std::vector<Features>& chunks);
 
-/// Turns the floating-point tensors of all views into leaves that require a gradient, except for the teacher's views.
+/// Makes the floating-point tensors of all views, except the teacher's, leaves that require a gradient.
 void require_gradients(Features& features);
 
-/// Returns leaves that require a gradient and hold these features' values, repeated until there are `count` samples. No two samples
+/// Returns new leaves that require a gradient and hold these features' values, repeated until there are `count` samples. No two samples
 /// count as duplicates.
 Features repeated_leaves(const Features& features, std::int64_t count);
 

@@ -73,7 +73,7 @@ def flops_regularizer(encoding: Tensor) -> Tensor:
     raises    RuntimeError
     Differentiable once, or in float64 any number of times; keeps [V] for the backward pass. It covers only the rows of this process.
 
-    >>> flops_regularizer(torch.tensor([[1.0, 0.0, 2.0], [3.0, 0.0, 0.0]]))      # means 2, 0, 1
+    >>> flops_regularizer(torch.tensor([[1.0, 0.0, 2.0], [3.0, 0.0, 0.0]]))      # the means are 2, 0, 1
     tensor(5.)
     """
     return _operators().flops_regularizer(encoding)

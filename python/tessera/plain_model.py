@@ -53,7 +53,7 @@ def read_safetensors(path):
 
 
 def load(path, device="cpu"):
-    """Loads a model file. Raises ValueError that names a part which this module cannot build."""
+    """Loads a model file. If this module cannot build a part of the model, raises ValueError naming the part."""
     tensors, metadata = read_safetensors(path)
     if "tessera.model" not in metadata:
         raise ValueError(f"{path}: no model settings in it: this is not a model file of Tessera")
@@ -112,7 +112,7 @@ def zero_padding(x, mask):
 
 
 def attend(q, k, v, heads, key_mask=None, causal=False):
-    """q [B, N, w], k and v [B, M, w]. A row without a real key results in zeros."""
+    """Computes multi-head attention of q [B, N, w] to k and v [B, M, w]. Rows without a real key get zeros."""
     split = lambda x: x.unflatten(-1, (heads, -1)).transpose(1, 2)
     allowed = has_key = None
     if key_mask is not None:
@@ -126,7 +126,7 @@ def attend(q, k, v, heads, key_mask=None, causal=False):
 
 
 def multi_head_attention(part, query, keys, heads, key_mask=None, out="out_proj"):
-    """Weights in one matrix (in_proj_weight), three (q_proj_weight, ...), or three linear layers (q_proj, ...)."""
+    """Takes the weights from one matrix (in_proj_weight), three matrices (q_proj_weight, ...) or three linear layers (q_proj, ...)."""
     if part.has("q_proj.weight"):
         weights = [part.weight(f"{x}_proj.weight") for x in "qkv"]
         biases = [part.weight(f"{x}_proj.bias") for x in "qkv"]
@@ -156,7 +156,7 @@ def fc_mlp(part, x):
     return part.linear("fc2", F.gelu(part.linear("fc1", x)))
 
 
-# ---- encoders: pixels or ids -> Encoded
+# ---- encoders, which map pixels or ids to Encoded
 
 def leff(settings, activation, grid, class_token):
     """PyramidCLIP's feed-forward part: a depthwise convolution over the patches."""
@@ -230,7 +230,7 @@ def text_transformer(part, ids, mask=None):
     s = part.setting
     causal = s("attention", "causal") == "causal"
     x = embed_tokens(part, ids, mask)
-    for i in range(s("layers", 12)):  # no mask is needed: padding is on the right, where causal attention does not look
+    for i in range(s("layers", 12)):  # no mask is needed, because padding is on the right, where causal attention does not look
         x = block(part.inner(f"transformer.resblocks.{i}"), x, s("heads", 12), s("activation", "gelu"), s("norm_eps", 1e-5),
                   None if causal else mask, causal)
     if s("final_norm", "tokens") == "tokens":
@@ -310,7 +310,7 @@ def groupvit(part, pixels, mask=None):
     return Encoded(part.norm("norm", x))
 
 
-# ---- read-outs: Encoded -> [B, D]
+# ---- read-outs, which map Encoded to [B, D]
 
 def with_class_token(encoded):
     """Returns the class token and the tokens [B, 1 + N, w], and their mask."""
@@ -462,7 +462,7 @@ def token_projection(part, encoded):
     return torch.log1p(F.relu(x.amax(1)))
 
 
-# ---- projections: [B, D] -> [B, E]
+# ---- projections, which map [B, D] to [B, E]
 
 def linear_projection(part, x):
     name = "proj" if part.has("proj") else "text_projection"
@@ -535,18 +535,18 @@ class Model:
         self.text = Tower(weights, "", settings["text"], "model.text") if settings.get("text") else None
 
     def encode_image(self, pixels):
-        """pixels [B, 3, H, W], normalized as preprocess() does -> [B, D], not normalized."""
+        """Maps pixels [B, 3, H, W], normalized as by preprocess(), to embeddings [B, D], which are not normalized."""
         return self.image(pixels)
 
     def encode_text(self, ids, mask=None):
-        """ids [B, L] int64, mask [B, L] bool, real tokens first -> [B, D], not normalized."""
+        """Maps ids [B, L] int64 and mask [B, L] bool, with real tokens first, to embeddings [B, D], which are not normalized."""
         if self.text is None:
             raise ValueError("this model has no text tower")
         return self.text(ids, mask)
 
     def preprocess(self, picture):
-        """A path or a PIL image -> pixels [3, H, W]. Pillow's resampling equals Tessera's; JPEG decoders may differ by one or two levels
-        of 255. Orientation tags are ignored, as in training."""
+        """Turns a path or a PIL image into pixels [3, H, W]. Pillow's resampling equals Tessera's; JPEG decoders may differ by one or two
+        levels of 255. Orientation tags are ignored, as in training."""
         from PIL import Image
         s = {"image_size": 224, "resize_mode": "shortest", "interpolation": "bicubic", "fill_color": 0,
              "crop_pct": 1.0, "crop_rounding": "half_even", "mean": [0.48145466, 0.4578275, 0.40821073], "std": [0.26862954, 0.26130258, 0.27577711]}

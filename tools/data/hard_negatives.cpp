@@ -32,7 +32,7 @@ struct NegativesOptions {
   bool all_captions = false;
 };
 
-/// Counts of the samples and of the negatives made from them, for the summary.
+/// The numbers of samples read and of negatives made from them, for the summary.
 struct NegativesCount {
   std::int64_t samples = 0, without = 0, negatives = 0;
   std::map<std::string, std::int64_t> kinds, skipped;

@@ -22,8 +22,8 @@ struct TokenizeOptions {
   std::vector<std::string> settings;
 };
 
-// Returns the candidate that is a setting of this tokenizer. Tokenizers have different names for the same setting, because each uses the
-// name in its paper.
+// Returns the candidate that is a setting of this tokenizer. The same setting has different names in different tokenizers, because each
+// uses the name in its paper.
 std::string setting_key(const std::string& tokenizer, const std::string& option,
                         const std::vector<std::string>& candidates) {
   for (const config::RegistryBase::Entry& entry : tokenizers().entries()) {
@@ -63,7 +63,7 @@ std::string from_hex(const std::string& hex, long long line) {
   return bytes;
 }
 
-// Replaces single halves of surrogate pairs, which JSON may contain although they are not text, by U+FFFD, as ftfy does.
+// Replaces unpaired surrogates, which JSON may contain although they are not text, by U+FFFD, as ftfy does.
 std::string repair_surrogates(std::string line) {
   const auto unit_at = [&](std::size_t i) -> long {  // the code unit of the \uXXXX at i, or -1
     if (line.compare(i, 2, "\\u") != 0 || line.size() - i < 6) return -1;
@@ -128,7 +128,8 @@ int tokenize(const TokenizeOptions& options) {
       throw;
     }
     std::cout << out;
-    if (std::cin.rdbuf()->in_avail() <= 0) std::cout.flush();  // flushes, because the process that writes our input may wait for the answer
+    // flushes, because the process that writes this program's input may wait for the answer
+    if (std::cin.rdbuf()->in_avail() <= 0) std::cout.flush();
     if (!std::cout) user_error("standard output: cannot write");
   }
   std::cout.flush();

@@ -57,8 +57,8 @@ void apply_lists(index::SparseVectors& queries, const std::optional<std::vector<
   index::normalize_rows(queries, "queries");
 }
 
-/// Encodes the queries and calls visit(queries). It is called once for all images and once for all texts of a file, but once per line for
-/// texts read from standard input.
+/// Encodes the queries and calls visit(queries): once for all images and once for all texts of a file, but once per line for texts read
+/// from standard input.
 void for_each_encoded_query(const QueryOptions& options, const std::function<void(index::SparseVectors)>& visit) {
 #ifdef TESSERA_WITH_DATA
   if (options.model.empty()) user_error("--texts and --images need --model RUN, the model that encodes them");

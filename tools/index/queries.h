@@ -14,7 +14,7 @@ struct QueryOptions {
   std::string file;  // file of sparse vectors
   FileOptions files;
   std::vector<std::string> tokens;  // each element is one query, such as "red circle:0.5"
-  std::string lines;                // file with one query of this form per line, or "-" for standard input
+  std::string lines;                // file with one such query per line, or "-" for standard input
   std::string model;                // run, checkpoint or model file whose model encodes `texts` and `images`
   std::string texts;                // file with one text per line, or "-" for standard input
   bool text_encoder_free = false;   // encode texts by their tokens only

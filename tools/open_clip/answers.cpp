@@ -1,4 +1,4 @@
-// Formats the table of flags: as replies to flags on a command line, and as the table of a docs page.
+// Formats the table of flags as replies to flags on a command line, and as the table of a docs page.
 #include <algorithm>
 #include <map>
 
@@ -23,7 +23,7 @@ struct GivenFlag {
   std::vector<std::string> values;
 };
 
-/// Returns the value of a flag as Python prints what open_clip_train's parser stores.
+/// Returns the value of a flag in the form in which Python prints what open_clip_train's parser stores.
 std::string python_value(const GivenFlag& given) {
   if (given.flag->words == Words::none) return "True";
   if (given.flag->words == Words::one) return given.values.empty() ? given.flag->standard : given.values.front();

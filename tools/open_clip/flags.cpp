@@ -28,14 +28,14 @@ bool is_timm(const Parameters& p) {
   return p.text("opt").starts_with("timm/");
 }
 
-/// Returns whether the model's name contains `kind`, which is how open_clip_train recognizes kinds of models.
+/// Returns whether the model's name contains `kind`, because open_clip_train recognizes kinds of models in this way.
 bool model_is(const Parameters& p, const char* kind) {
   std::string model = p.text("model");
   std::transform(model.begin(), model.end(), model.begin(), [](unsigned char c) { return std::tolower(c); });
   return model.find(kind) != std::string::npos;
 }
 
-/// Returns a function that says whether the parameter is given.
+/// Returns a function that returns whether the parameter is given.
 std::function<bool(const Parameters&)> is_given(const char* name) {
   return [name](const Parameters& p) { return p.has(name); };
 }
@@ -87,7 +87,7 @@ Settings training_data(const Parameters& p) {
   return {concat("data.train={name: shapes, size: ", p.text("train_num_samples"), "}")};
 }
 
-/// Returns a setting of `key` to `value` for each data set of the run that is a table.
+/// Returns settings of `key` to `value` for each of the run's data sets that is a table.
 Settings of_tables(const Parameters& p, const std::string& key, const std::string& value) {
   Settings out;
   if (dataset_type(p) == "csv") out.push_back("data.train." + key + "=" + value);
@@ -323,7 +323,7 @@ Settings interpolation(const Parameters& p) {
   return {concat("model.preprocessing.interpolation=", p.text("image_interpolation") == "bilinear" ? "bilinear" : "bicubic")};
 }
 
-// ---- weights and what moves
+// ---- weights and frozen parameters
 
 Settings sigmoid_loss(const Parameters& p) {
   if (!p.has("siglip")) return {};

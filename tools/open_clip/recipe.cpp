@@ -122,8 +122,8 @@ json preprocessing_of(const json& tag) {
   return out;
 }
 
-/// Adds a remark if towers come from other libraries: their tensor names depend on the model's configuration, so the configuration must be
-/// available.
+/// Adds a remark if towers come from other libraries. The names of such towers' tensors depend on the model's configuration, so the
+/// configuration must be available.
 void remark_on_named_towers(Draft& draft, const Parameters& p, const json& config) {
   if (!config.at("vision_cfg").contains("timm_model_name") && !config.at("text_cfg").contains("hf_model_name")) return;
   draft.remarks.push_back(concat("start.weights: weights with towers of timm or transformers need open_clip_config.json next to the file: python3 -c \"import json, open_clip; json.dump({'model_cfg': open_clip.get_model_config('",
@@ -154,7 +154,7 @@ void add_weights(Draft& draft, const Parameters& p, const json& tags, const json
                                               : "with quick GELU, but the model does not have it, about which OpenCLIP warns"));
 }
 
-// ---- what follows from the model
+// ---- settings that depend on the model
 
 std::int64_t whole_at(const Node& settings, const char* key) {
   const Node* found = settings.find(key);

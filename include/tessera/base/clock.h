@@ -8,7 +8,7 @@ namespace tessera {
 /// Returns the current UTC time in strftime's format: "2026-03-14 15:09:26 UTC".
 std::string utc_now(const char* format = "%Y-%m-%d %H:%M:%S UTC");
 
-/// Returns the seconds since some fixed moment, on a clock that nobody sets.
+/// Returns the seconds since some fixed moment, from a monotonic clock.
 double steady_seconds();
 
 double seconds_since(std::chrono::steady_clock::time_point start);

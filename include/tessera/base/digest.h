@@ -15,7 +15,8 @@ std::uint64_t fingerprint(std::string_view bytes, std::uint64_t seed = 0);
 /// Returns a number as 16 lower-case hexadecimal digits.
 std::string hexadecimal(std::uint64_t number);
 
-/// Return a reflected 32-bit cyclic redundancy check: CRC-32, as in PNG and zip files, or CRC-32C (Castagnoli), as in TFRecord files.
+/// These functions return a reflected 32-bit cyclic redundancy check. crc32() is the CRC-32 of PNG and zip files; crc32c() is the CRC-32C
+/// (Castagnoli) of TFRecord files.
 std::uint32_t crc32(std::string_view bytes);
 std::uint32_t crc32c(std::string_view bytes);
 

@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// The user made a mistake (configuration, files, arguments). The message is one line that says where, what was expected, what
-/// was found, and what to do. Programs print it and exit with code 2; see run_program.
+/// Thrown when the user made a mistake in the configuration, the files or the arguments. The message is one line that says where, what was
+/// expected, what was found, and what to do. Programs print it and exit with code 2; see run_program.
 class UserError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -12,19 +12,20 @@ class Progress {
  public:
   struct Output {
     bool terminal = false;
-    std::function<void(const std::string& text)> write;  // writes raw text on a terminal, otherwise a line without its end
+    // on a terminal, writes raw text; otherwise, writes one line, passed without its line end
+    std::function<void(const std::string& text)> write;
     std::function<double()> seconds;                     // a monotonic clock
   };
   /// Returns an output that writes to standard error if that is a terminal, and to the log otherwise.
   static Output standard_error();
 
-  /// `unit` names what is counted: "images".
+  /// `unit` names the items that are counted, such as "images".
   Progress(std::string name, std::string unit, Output output = standard_error());
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// `begun_at` is the part of `done` that an earlier call of the program had finished; the rate does not count it.
+  /// `begun_at` is the number of items, out of `done`, that an earlier call of the program had finished; the rate does not count them.
   void show(std::int64_t done, std::int64_t total, std::int64_t begun_at = 0);
 
  private:

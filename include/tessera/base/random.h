@@ -27,8 +27,8 @@ enum class Purpose : std::uint32_t {
   negatives = 17,
 };
 
-/// Counter-based random numbers (Philox4x32-10, Salmon et al. 2011): the stream depends only on its key, never on the order in
-/// which threads draw. A key is (seed, purpose, words...), for example (seed, crop, epoch, sample index).
+/// Counter-based random numbers (Philox4x32-10, Salmon et al. 2011). The stream depends only on its key, never on the order in which
+/// threads draw. A key is (seed, purpose, words...), for example (seed, crop, epoch, sample index).
 class Random {
  public:
   Random(std::uint64_t seed, Purpose purpose, std::initializer_list<std::uint64_t> words = {});

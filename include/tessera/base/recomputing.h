@@ -2,8 +2,8 @@
 
 namespace tessera {
 
-/// Marks the thread that owns it as recomputing what the step has already computed (activation checkpointing, GradCache's passes),
-/// as long as the instance exists. A FlopCounter counts such work separately from the model's own.
+/// While an instance exists, marks its thread as recomputing what the step has already computed (activation checkpointing, GradCache's
+/// passes). A FlopCounter counts such work separately from the model's own.
 class Recomputing {
  public:
   Recomputing() { ++depth; }

@@ -16,7 +16,7 @@ std::string join_names(const std::vector<std::string>& names);
 std::string suggestion(std::string_view wanted, const std::vector<std::string>& names);
 
 std::vector<std::string> split(std::string_view text, char separator);
-/// Splits a text into lines, without their ends (LF or CRLF). An end of line at the end of the text does not add an empty line.
+/// Splits a text into lines, without their line ends (LF or CRLF). A line end at the end of the text does not add an empty line.
 std::vector<std::string> split_lines(std::string_view text);
 std::string_view strip(std::string_view text);
 

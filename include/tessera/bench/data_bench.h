@@ -11,11 +11,11 @@
 
 namespace tessera::bench {
 
-/// Returns an image with the average statistics of a photograph: noise of equal strength in every octave of frequency (1 / f), some
-/// of it colored, and a few hard edges. As JPEG of quality 90 it has about as many bytes as a photograph of its size.
+/// Returns an image with the average statistics of a photograph: noise of equal strength in every octave of frequency (1 / f), some of it
+/// colored, and a few hard edges. As a JPEG of quality 90, it has about as many bytes as a photograph of the same size.
 Image photograph_like(std::int64_t height, std::int64_t width, std::uint64_t seed);
 
-/// Returns a source of `count` such images as JPEG files in memory.
+/// Returns a source of `count` images from photograph_like(), each stored in memory as a JPEG file.
 std::shared_ptr<const Source> photograph_source(std::int64_t height, std::int64_t width, std::int64_t count);
 
 struct DataBenchSettings {

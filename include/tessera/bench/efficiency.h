@@ -12,9 +12,9 @@
 namespace tessera::bench {
 
 struct EfficiencySettings {
-  std::vector<std::string> configurations;  // as in trainer --config; only model, objective and optimizer are used
+  std::vector<std::string> configurations;  // recipes or files, as in trainer --config; only their model, objective and optimizer are used
   TrainingStepSettings step;
-  bool training = true;  // also measure a training step
+  bool training = true;  // whether to measure a training step too
   int repeats = 5;
   double time_limit = 30;  // seconds per measurement
   std::function<void(const std::string&)> progress;

@@ -62,12 +62,12 @@ struct MachinePeak {
   std::vector<Product> products;
 };
 
-/// The cost of one pass of a kernel, and of the same pass composed of LibTorch's operators.
+/// The cost of one pass of a kernel, and the cost of the same pass composed of LibTorch's operators.
 struct KernelCost {
   std::string kernel, pass, shape;
   at::ScalarType dtype = at::kFloat;
   double flops = 0;                              // FLOPs of the matrix products that the kernel executes; 0 if there are none
-  double bytes = 0;                              // fewest bytes that must be moved: each input is read once, each output written once
+  double bytes = 0;                              // minimum number of bytes moved: each input is read once, and each output is written once
   double seconds = 0, composed_seconds = 0;      // medians
   std::int64_t memory = 0, composed_memory = 0;  // peak bytes in addition to the inputs, including outputs
   bool composed_fits = true;                     // whether the composed pass fits into memory; if not, it is not measured
@@ -78,7 +78,7 @@ struct KernelBench {
   MachinePeak peak;
   std::vector<KernelCost> costs;
 
-  /// Returns the higher of the rates in this type and in float32, because CPUs without bfloat16 units are slower in bfloat16.
+  /// Returns the higher of the FLOP rates in this type and in float32, because CPUs without bfloat16 units are slower in bfloat16.
   double product_flops(at::ScalarType dtype) const;
 };
 

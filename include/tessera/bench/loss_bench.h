@@ -28,22 +28,22 @@ ModelSettings load_model_settings(const std::string& path);
 struct LossBenchSettings {
   std::vector<NamedObjective> objectives;
   std::vector<std::int64_t> batch_sizes;  // pairs in one process, ascending
-  std::int64_t patches = 196;             // P; ViT-B/16 at 224 pixels
-  std::int64_t tokens = 55;               // L; SPARC's text length. All tokens are real
+  std::int64_t patches = 196;             // P, the number of patches; the default is that of ViT-B/16 at 224 pixels
+  std::int64_t tokens = 55;               // L, the number of tokens, all of them real; the default is SPARC's text length
   std::int64_t width = 512;               // D
-  std::int64_t captions = 8;              // K; used by objectives with several texts per image
+  std::int64_t captions = 8;              // K, the number of texts per image, for objectives that use several
   at::Device device{at::kCPU};
-  at::ScalarType dtype = at::kFloat;                 // type of the features: float32 or bfloat16
-  int repeats = 5;                                   // the largest number of timed runs
-  double time_limit = 60;                            // seconds that one objective may take at one batch size
-  std::optional<std::int64_t> memory_limit;          // bytes, CPU only; null: nine tenths of the free memory
-  std::optional<ModelSettings> model;                // the towers of the update step; null: only the loss is measured
-  std::function<void(const std::string&)> progress;  // one line per measurement; may be empty
+  at::ScalarType dtype = at::kFloat;         // type of the features: float32 or bfloat16
+  int repeats = 5;                           // the largest number of timed runs
+  double time_limit = 60;                    // maximum number of seconds for one objective at one batch size
+  std::optional<std::int64_t> memory_limit;  // limit in bytes, only on a CPU; null: nine tenths of the free memory
+  std::optional<ModelSettings> model;        // the towers of the update step; null: only the loss is measured
+  std::function<void(const std::string&)> progress;  // called with one line per measurement; may be empty
 };
 
 enum class Outcome { measured, does_not_fit, takes_too_long };
 
-/// The cost of one objective's forward and backward pass at one batch size. The features are given.
+/// The cost of one objective's forward and backward pass at one batch size. The cost of computing the features is not included.
 struct LossCost {
   std::string objective;
   std::int64_t batch_size = 0;
@@ -71,7 +71,8 @@ struct LossBench {
   const ModelCost* find_model(const std::string& objective) const;
 };
 
-/// These return the peak bytes and the FLOPs of one update step. The memory is the towers' state and activations plus the peak of the loss.
+/// step_memory() returns the peak bytes of one update step: the towers' state and activations plus the peak of the loss. step_flops()
+/// returns the step's FLOPs.
 double step_memory(const ModelCost& model, const LossCost& loss);
 double step_flops(const ModelCost& model, const LossCost& loss);
 
@@ -83,10 +84,10 @@ std::function<void()> loss_step(const NamedObjective& objective, std::int64_t ba
 /// the result. With a model, the features have the model's shapes.
 LossBench measure_losses(LossBenchSettings settings);
 
-/// Returns Markdown tables of objectives by batch sizes, like SPARC's Table 11, and the cost that SPARC adds to CLIP in percent.
+/// Returns Markdown tables of objectives by batch sizes, like SPARC's Table 11, and the cost that SPARC adds to CLIP, in percent.
 std::string to_markdown(const LossBench& bench);
 std::string to_json(const LossBench& bench);
-/// Draws the curves with two logarithmic axes as a stand-alone SVG picture, like SPARC's Figure 4.
+/// Draws the curves with two logarithmic axes as a stand-alone SVG file, like SPARC's Figure 4.
 std::string to_svg(const LossBench& bench);
 
 }  // namespace tessera::bench

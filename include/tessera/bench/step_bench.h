@@ -11,12 +11,12 @@
 namespace tessera::bench {
 
 struct StepBenchSettings {
-  std::vector<std::string> configurations;  // as in trainer --config; only model, objective and optimizer are used
+  std::vector<std::string> configurations;  // recipes or files, as in trainer --config; only their model, objective and optimizer are used
   TrainingStepSettings step;
-  bool phases = false;    // also measure the phases of a step
-  bool recorded = false;  // also measure forward and backward pass as a CUDA graph
+  bool phases = false;    // whether to measure the phases of a step too
+  bool recorded = false;  // whether to measure forward and backward pass as a CUDA graph too
   int operators = 0;      // how many of the slowest operators or kernels to list
-  std::string trace;      // file to which a step of the last configuration is traced, in Chrome's format; empty: no trace
+  std::string trace;      // file for a trace of one step of the last configuration, in Chrome's format; empty: no trace
   int repeats = 9;
   double time_limit = 60;  // seconds per measurement
   std::function<void(const std::string&)> progress;
@@ -31,21 +31,22 @@ struct PhaseCost {
 /// The cost of one step on a batch that is already in memory: towers, loss, backward pass and update.
 struct StepCost {
   std::string configuration;
-  std::string variant;  // "", "views one by one" (views are not joined into a larger batch), or "recorded"
+  std::string variant;  // empty, "views one by one" (views are not joined into a larger batch), or "recorded"
   std::int64_t parameters = 0;
   double flops = 0;             // FLOPs of the model, without recomputation
   double seconds = 0;           // median
   double host_seconds = 0;      // median time until the step's call returns, when the GPU may still be busy
   std::int64_t memory = 0;      // peak bytes in addition to weights, optimizer state and batch
-  std::int64_t host_waits = 0;  // how often in a step the host waits for the GPU; 0 on the CPU
-  std::vector<PhaseCost> phases;  // in the order of the step; the last one is the time that "reduce" adds; empty if not requested
+  std::int64_t host_waits = 0;  // number of times per step that the host waits for the GPU; 0 on the CPU
+  // in the order of the step; the last phase is the time that "reduce" adds; empty if phases were not requested
+  std::vector<PhaseCost> phases;
   std::vector<Profiler::Share> operators;  // the slowest operators with their time in one step; empty if not requested
 };
 
 struct StepBench {
   StepBenchSettings settings;
   std::string machine;
-  PeakFlops peak;  // the device's peak for the arithmetic of these steps
+  PeakFlops peak;  // the device's peak rate for the number format of these steps
   /// One cost per configuration, each followed by the costs of its variants.
   std::vector<StepCost> costs;
 };
@@ -53,7 +54,7 @@ struct StepBench {
 /// Measures each configuration on random images, texts and regions (see synthetic_batch()). Throws UserError for an invalid configuration.
 StepBench measure_steps(const StepBenchSettings& settings);
 
-/// Returns a Markdown table; times are also given relative to the first row.
+/// Returns a Markdown table. Times are also given relative to the first row.
 std::string to_markdown(const StepBench& bench);
 std::string to_json(const StepBench& bench);
 

@@ -36,7 +36,7 @@ struct TokenizerCost {
 struct TokenizerBench {
   std::string machine;
   int threads = 1;
-  std::int64_t captions = 0, bytes = 0;  // number of captions, and of bytes in all of them
+  std::int64_t captions = 0, bytes = 0;  // number of captions, and number of bytes in all of them
   std::vector<TokenizerCost> costs;
 };
 

@@ -27,15 +27,15 @@ struct TrainingStepSettings {
   std::string caption_lengths = "full";   // the argument of caption_lengths()
   std::string weights;                    // a safetensors file with OpenCLIP's names; empty: random weights
   /// A safetensors file with `image` [B, 3, H, W] (uint8 or normalized), `text` [B, L], and `lengths` [B], the number of real tokens of
-  /// each text. Empty: images and texts are random.
+  /// each text. If the name is empty, images and texts are random.
   std::string batch;
-  /// The backend that reduces gradients, although there is only one rank: "gloo", "nccl", or "auto" for no reduction.
+  /// The backend that reduces gradients, even though there is only one rank: "gloo", "nccl", or "auto" for no reduction.
   std::string backend = "auto";
 };
 
-/// Returns the numbers of tokens of `count` captions; no number exceeds `most`. With "full" as `text`, all are `most`. With "coco", they
-/// follow the distribution of COCO's captions with CLIP's tokenizer. "12" makes all of them 12, and "9:20" draws them uniformly from 9 to
-/// 20. The result is deterministic. Throws UserError naming --caption-lengths.
+/// Returns the numbers of tokens of `count` captions. No number exceeds `most`. If `text` is "full", all numbers are `most`; if "coco",
+/// they follow the distribution of COCO's captions with CLIP's tokenizer; if "12", all are 12; if "9:20", they are drawn uniformly from 9
+/// to 20. The result is deterministic. Throws UserError naming --caption-lengths.
 std::vector<std::int64_t> caption_lengths(const std::string& text, std::int64_t count, std::int64_t most);
 
 /// Returns a function that embeds random images with the image tower of a configuration, without gradients and in evaluation mode.
@@ -50,7 +50,7 @@ class TrainingStep {
   /// or a batch that do not fit the model.
   TrainingStep(const std::string& configuration, const TrainingStepSettings& settings);
 
-  /// Called at the end of a phase: "image tower", "text tower", "teacher", "objective", "backward", "clipping", "update".
+  /// Called at the end of each phase with its name: "image tower", "text tower", "teacher", "objective", "backward", "clipping", "update".
   using OnPhase = std::function<void(const char* phase)>;
   struct How {
     bool views_joined = true;  // whether views of one shape are joined into a larger batch, as in the trainer
@@ -64,7 +64,7 @@ class TrainingStep {
   at::Tensor run_recorded();
 
   bool has_several_views() const { return needs_.images.size() > 1 || needs_.texts.size() > 1; }
-  /// Whether run_recorded() can be called: it needs a GPU, no backend, no teacher, and an objective that does not depend on the step.
+  /// Whether run_recorded() can be called. This requires a GPU, an objective that does not depend on the step, no backend and no teacher.
   bool can_be_recorded() const;
   /// Whether a backend reduces gradients.
   bool reduces() const { return !group_.alone(); }

@@ -27,14 +27,14 @@
 /// `std::optional<Problem> validate(const SparcSettings&)` in the same namespace rejects invalid combinations.
 namespace tessera::config {
 
-/// An invalid combination of values: the key to report it at (may be empty), and what is wrong and how to fix it.
+/// An invalid combination of values: the key at which to report it (may be empty), and a text that says what is wrong and how to fix it.
 struct Problem {
   std::string key;
   std::string text;
 };
 
-/// A limit on a value: its text for help and errors ("at least 0"), and a test of a number or a string. Lists are tested item by
-/// item; null always passes.
+/// A limit on a value: its text for help and errors ("at least 0"), and a test of a number or a string. Each item of a list is tested; null
+/// always passes.
 struct Limit {
   std::string text;
   std::function<bool(double)> number;
@@ -42,7 +42,7 @@ struct Limit {
   std::vector<std::string> names;  // the names that one_of allows, for "did you mean" suggestions
 };
 
-/// The largest number of threads that a setting may ask for, so that a typing error does not exhaust the machine.
+/// The largest number of threads that a setting may request, so that a typing error does not exhaust the machine.
 inline constexpr double kMostThreads = 4096;
 
 Limit at_least(double low);
@@ -54,26 +54,26 @@ Limit one_of(std::vector<std::string> names);
 /// Throws UserError "file:line: path: text".
 [[noreturn]] void fail(const Node& node, const std::string& path, const std::string& text);
 
-/// The error for a key that no field has. `beside` are the known keys of the key's group.
+/// The error for a key that no field has. `beside` lists the known keys of the key's group.
 class UnknownKey : public UserError {
  public:
   UnknownKey(const Node& node, const std::string& path, const std::string& key, const std::vector<std::string>& beside);
 
-  /// Returns the same error, but suggests the `paths` ("training.steps") that the user may have meant: those whose last name is the
-  /// key or a synonym of it. Returns an unchanged copy if there are no such paths or too many.
+  /// Returns the same error with suggestions from `paths` ("training.steps"): the paths whose last name is the key or a synonym of it.
+  /// Returns an unchanged copy if there are no such paths or too many.
   UnknownKey seen_among(const std::vector<std::string>& paths) const;
 
  private:
   UnknownKey(std::string text, std::string where, std::string key, bool certain);
 
   std::string where_, key_;
-  bool certain_;  // whether the suggestion is the key or a synonym of it, not just a similar name
+  bool certain_;  // whether the suggestion is the key itself or a synonym, not just a similar name
 };
 
-/// Returns Tessera's names for what other programs call a setting or a value ("learning_rate", "bfloat16"), likeliest first.
+/// Returns the likely Tessera names of a setting or value that other programs call `name` ("learning_rate", "bfloat16"), likeliest first.
 std::vector<std::string> other_words(const std::string& name);
 
-/// Returns the first of `names` that is a synonym of `wanted`, or an empty string.
+/// Returns the first of `names` that is a synonym of `wanted`, or an empty string if there is none.
 std::string same_meaning(const std::string& wanted, const std::vector<std::string>& names);
 
 /// Defines how a type is read from a node, dumped, and named in help. Specialize it for your own types.
@@ -100,10 +100,10 @@ struct FieldDoc {
 /// The functions of `Value<T>` for one field, with the type erased. Type erasure lets each file compile a struct's `fields` once
 /// instead of once per operation.
 struct FieldAccess {
-  void (*read)(const Node& node, const std::string& path, void* value);  // replaces *value, which holds the default
+  void (*read)(const Node& node, const std::string& path, void* value);  // replaces *value, which holds the default when called
   Node (*dump)(const void* value);
   std::string (*type)();
-  bool (*visit)(class FieldVisitor& visitor, void* value);  // visits the fields of a struct; false: the value has none
+  bool (*visit)(class FieldVisitor& visitor, void* value);  // visits the fields of a struct; returns false if the value has no fields
 };
 
 /// The visitor that `fields` receives. `fields` calls operator() for each field.
@@ -134,7 +134,7 @@ void read_fields(const Node& node, const std::string& path, VisitFields visit, v
 Node dump_fields(VisitFields visit, void* value);
 std::vector<FieldDoc> document_fields(const std::string& path, VisitFields visit, void* value);
 
-/// Throws UserError if there is a problem.
+/// Throws UserError if `problem` is set.
 void check_problem(const Node& node, const std::string& path, const std::optional<Problem>& problem);
 
 /// Reads a struct. Fields whose keys are not in the tree keep their values from `defaults`. Throws UserError naming file, line and key.
@@ -187,7 +187,7 @@ struct Value<std::string> {
   static std::string type() { return "string"; }
 };
 
-/// A part of the tree that is kept unchanged (settings of a module whose type is not known here).
+/// A part of the tree that is kept unchanged, because it holds the settings of a module whose type is not known here.
 template <>
 struct Value<Node> {
   static Node read(const Node& node, const std::string&, const Node&) { return node; }

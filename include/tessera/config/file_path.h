@@ -11,10 +11,10 @@
 /// folder; if found, it becomes absolute. For command lines (--set, --data) only the working folder is searched.
 namespace tessera::config {
 
-/// Returns the absolute folders in which a relative path in `node` is looked up.
+/// Returns the absolute paths of the folders in which a relative path in `node` is looked up.
 std::vector<std::string> search_folders(const Node& node);
 
-/// Returns where a value was written: "a.yaml:12: data.train.path".
+/// Returns where a value was written, such as "a.yaml:12: data.train.path".
 std::string origin_of(const Node& node, const std::string& path);
 
 /// Returns " in A or B" for the folders that were searched; empty if there are none.
@@ -28,8 +28,8 @@ struct FilePath {
   operator const std::string&() const { return name; }   // NOLINT
   bool empty() const { return name.empty(); }
 
-  std::string name;                   // absolute path; if nothing was found, the name as it was written
-  std::string origin;                 // see origin_of; empty for a path that does not come from settings
+  std::string name;    // absolute path; if nothing was found, the name as it was written
+  std::string origin;  // where the path was written (see origin_of); empty if it does not come from settings
   std::vector<std::string> searched;  // the folders that were searched, if nothing was found
 };
 

@@ -28,7 +28,7 @@ class Node {
   static Node scalar(std::string text, Mark mark = {}, bool quoted = false);
   static Node sequence(std::vector<Node> items, Mark mark = {});
   static Node map(std::vector<Member> members = {}, Mark mark = {});
-  /// Returns {name: NAME}. A module may be chosen by a plain name; this is the long form of such a choice.
+  /// Returns {name: NAME}, the long form of choosing a module by a plain name.
   static Node named(const Node& name);
 
   Kind kind() const { return kind_; }
@@ -50,8 +50,8 @@ class Node {
   void set(std::string_view key, Node value);
   void erase(std::string_view key);
 
-  /// Applies `over` on top: maps merge key by key, anything else is replaced. A map with a different `name` replaces the whole
-  /// map, because the settings of one module mean nothing to another. A plain name merged with a map counts as {name: NAME}.
+  /// Merges `over` into this node. Maps merge key by key; anything else is replaced. A map with a different `name` replaces the whole map,
+  /// because the settings of one module mean nothing to another. A plain name merged with a map counts as {name: NAME}.
   void merge(const Node& over);
 
   /// Describes the node for error messages: "a list of 3", "a group of settings", ...
@@ -78,7 +78,7 @@ Node load_yaml(const std::string& name, const std::vector<std::string>& override
 /// Applies one --set override "a.b=c"; the value is YAML. List items are addressed by index ("stages.0.steps=5").
 void apply_override(Node& root, const std::string& assignment);
 
-/// Returns the tree as YAML text: block style, lists of scalars inline.
+/// Returns the tree as YAML text in block style, with lists of scalars inline.
 std::string to_yaml(const Node& node);
 
 Node from_json(const nlohmann::json& json, const std::string& file);

@@ -48,8 +48,8 @@ class RegistryBase {
   std::vector<Entry> entries_;
 };
 
-/// Maps names to factories. `Args` are the factory's arguments besides its settings. Each kind of module has one explicit list that
-/// fills its registry (see src/objectives/registry.cpp); user code may add modules.
+/// Maps names to factories. `Args` are the arguments that a factory takes besides its settings. Each kind of module has one explicit list
+/// that fills its registry (see src/objectives/registry.cpp); user code may add modules.
 template <class Product, class... Args>
 class Registry : public RegistryBase {
  public:

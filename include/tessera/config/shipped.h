@@ -2,21 +2,22 @@
 
 #include <string>
 
-/// The configurations that ship with Tessera: configs/ of the source tree, PREFIX/share/tessera/configs of an installation.
+/// The configurations that ship with Tessera. They are in configs/ of the source tree or in PREFIX/share/tessera/configs of an
+/// installation.
 namespace tessera::config {
 
-/// Returns the folder of the shipped configurations: next to the running program if it is installed, else in the source tree that it
-/// was built from, else under the prefix that it was configured for. Returns an empty string if none of these exists.
+/// Returns the folder of the shipped configurations: next to the running program if it is installed, else in the source tree that it was
+/// built from, else under the installation prefix that the build was configured for. Returns an empty string if none of these exists.
 std::string shipped_folder();
 
-/// Returns the file that `name` refers to: `name` itself if such a file exists, else the shipped configuration of that name. A
-/// recipe of the folder sparc is named by its place, sparc/vitb16, or with an underscore, sparc_vitb16. The ending .yaml is
-/// optional, and so is configs/ at the start of the name of a shipped configuration. If nothing is found, throws UserError with the
-/// places that were searched and the nearest name.
+/// Returns the file that `name` refers to: `name` itself if such a file exists, else the shipped configuration of that name. A recipe in
+/// the folder sparc may be named by its path, sparc/vitb16, or with an underscore, sparc_vitb16. The ending .yaml is optional, and so is
+/// configs/ at the start of the name of a shipped configuration. If nothing is found, throws UserError with the places that were searched
+/// and the nearest name.
 std::string find_configuration(const std::string& name, const std::string& shipped = shipped_folder());
 
 /// Returns the name of the configuration in a file, which is also the name of its runs: sparc_vitb16 for the recipe
-/// configs/sparc/vitb16.yaml, for any other file its name without the ending.
+/// configs/sparc/vitb16.yaml; for any other file, the file's name without the ending.
 std::string configuration_name(const std::string& file, const std::string& shipped = shipped_folder());
 
 /// Returns text that lists the shipped recipes by folder, one per line: the name and the first line of the file, which describes it.

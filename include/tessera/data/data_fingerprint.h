@@ -8,14 +8,14 @@
 
 namespace tessera {
 
-/// Identifies a data set independently of where it is stored: moving or copying its files does not change the fingerprint.
-/// Cheap for millions of files: the counts are exact, and the digests cover an evenly spread sample of the files. A change
-/// outside the sample (a caption of the same length in the middle of a large table) is not noticed.
+/// Identifies a data set independently of where it is stored, so moving or copying its files does not change the fingerprint. It is cheap
+/// even for millions of files: the counts are exact, but the digests cover only an evenly spread sample of the files. A change outside the
+/// sample (a caption of the same length in the middle of a large table) is not noticed.
 struct DataFingerprint {
   std::int64_t samples = 0;
   std::int64_t files = 0;
   std::string names;    // digest of the file names within the data set; covers at most 100,000 files
-  std::string sizes;    // digest of the file sizes in bytes; covers at most 4,096 files
+  std::string sizes;    // digest of the file sizes; covers at most 4,096 files
   std::string content;  // digest of 4 KiB at the start and 4 KiB in the middle of the first 16 files and of at most 48 others
 
   bool operator==(const DataFingerprint&) const = default;
@@ -24,7 +24,7 @@ struct DataFingerprint {
 /// Returns the fingerprint of a source that is a single data set, not a mixture (Source::mixing).
 DataFingerprint fingerprint_of(const Source& source);
 
-/// Fingerprints of a source's components, by label.
+/// The fingerprints of a source's components, keyed by the components' labels.
 using DataFingerprints = std::map<std::string, DataFingerprint>;
 DataFingerprints fingerprints_of(const Source& source);
 
@@ -32,7 +32,7 @@ std::string to_json(const DataFingerprints& fingerprints);
 /// Parses to_json's text; returns an empty map if it is malformed.
 DataFingerprints fingerprints_from_json(const std::string& text);
 
-/// Describes the first difference between the data ("1,243 files there, 1,244 here"). Returns an empty text if there is none.
+/// Describes the first difference between two data sets, such as "1,243 files there, 1,244 here". Returns an empty text if there is none.
 std::string first_difference(const DataFingerprints& there, const DataFingerprints& here);
 
 }  // namespace tessera

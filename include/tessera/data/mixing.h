@@ -11,12 +11,12 @@ class Source;
 /// How training mixes the components of a source; see docs/training.md.
 enum class MixtureMode { accumulate, sequential, concat, weighted };
 
-/// One of the data sets that a source consists of. It contributes samples first to first + size - 1 of the source.
+/// One of the data sets that a source consists of. Its samples have the indices first to first + size - 1 in the source.
 struct SourceComponent {
-  std::string label;      // empty if the source is this one data set
+  std::string label;      // label of the data set; empty if the source consists of only this data set
   std::string described;  // description for messages
   std::int64_t first = 0, size = 0;
-  double weight = 1.0;             // how often an epoch holds each of its samples, in mode weighted
+  double weight = 1.0;             // in mode weighted: how often an epoch contains each sample of this component
   const Source* source = nullptr;  // the component itself; lives as long as the whole source
 };
 

@@ -25,7 +25,7 @@ struct ObjectAnnotation {
   std::int64_t label = -1;             // class index
   std::array<std::int64_t, 4> box{};   // top, left, height, width in pixels
   std::string phrase;                  // describes the object, usually in the words of a caption
-  std::array<std::int64_t, 2> span{};  // bytes [begin, end) of the phrase in a caption; empty: no caption contains it
+  std::array<std::int64_t, 2> span{};  // bytes [begin, end) of the phrase in a caption; empty: the phrase is not in any caption
   std::int64_t caption = 0;            // index of the caption that `span` refers to
   std::vector<std::string> negatives{};  // hard negatives: texts that almost describe the object
 };
@@ -48,7 +48,8 @@ struct TextField : FieldText {
   std::string name;
 };
 
-/// One image with everything a source knows about it. The image is either `image` (decoded) or `encoded` (a file's bytes).
+/// One image with everything a source knows about it. The image is stored either decoded, in `image`, or as the bytes of a file, in
+/// `encoded`.
 struct Sample {
   std::string key;
   Image image;
@@ -58,16 +59,16 @@ struct Sample {
   std::vector<TextField> texts;  // fields in the order of the settings; the view `captions` draws its sentences from them
   std::string summary;
   std::string object_tags;
-  std::int64_t label = -1;             // class index for zero-shot classification, -1 = none
+  std::int64_t label = -1;             // class index for zero-shot classification; -1: none
   std::string class_name;              // the class as written in the data, if no list of classes maps it to an index
-  std::vector<std::uint8_t> mask;      // [height, width] class indices of the image's pixels, 255 = ignored; may be empty
-  std::vector<float> depth;            // [height, width] meters from the camera, 0 = unknown; may be empty
+  std::vector<std::uint8_t> mask;      // [height, width] class indices of the image's pixels, where 255 means ignored; may be empty
+  std::vector<float> depth;            // [height, width] meters from the camera, where 0 means unknown; may be empty
   std::vector<ObjectAnnotation> objects;
   std::string bad_boxes;               // error message about the first invalid box; empty: all are valid
   std::vector<float> regions;          // region features [R, F], row-major
   std::int64_t region_width = 0;       // F
   std::vector<HardNegative> negatives;
-  std::string fields;  // all fields of its JSON side file, as a JSON object; empty: no such file
+  std::string fields;  // all fields of the sample's JSON side file, as a JSON object; empty: there is no such file
 };
 
 }  // namespace tessera

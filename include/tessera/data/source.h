@@ -17,16 +17,16 @@ namespace tessera {
 class IndexedSource;
 class StreamSource;
 
-/// The kind of a source. The list is closed: all code that reads samples handles each kind.
+/// The possible kinds of a source. The list is closed: all code that reads samples handles each kind.
 using SourceKind = std::variant<const IndexedSource*, const StreamSource*>;
 
 /// A file that samples come from.
 struct DataFile {
-  std::string name;  // name within the data set; does not depend on where the data set is stored
-  std::string path;  // empty if it is not a local file but, for example, a command's output
+  std::string name;  // name within the data set, which does not depend on where the data set is stored
+  std::string path;  // empty if the samples do not come from a local file but, for example, from a command's output
 };
 
-/// A finite collection of samples: an IndexedSource or a StreamSource. The loader handles order, epochs and the saved
+/// A finite collection of samples. Every source is an IndexedSource or a StreamSource. The loader handles order, epochs and the saved
 /// position.
 class Source {
  public:
@@ -44,7 +44,7 @@ class Source {
   virtual Mixing mixing() const;
   /// Returns the name that messages use for a sample that has not been read yet: its file, or "sample number 7". Thread-safe.
   virtual std::string name_of(std::int64_t index) const { return "sample number " + std::to_string(index); }
-  /// Returns a text for messages about samples that lack the fields `needed` ("image", "caption", ...): which members or
+  /// Returns a text for messages about samples that lack the fields `needed` ("image", "caption", ...). The text says which members or
   /// columns the samples have, and where the source looks for these fields. Empty if nothing is known.
   virtual std::string describe_fields(const std::vector<std::string>& needed) const {
     static_cast<void>(needed);
@@ -58,7 +58,7 @@ class Source {
   virtual DataFile data_file(std::int64_t index) const;
 };
 
-/// A source with random access: a sample's place is (epoch, cursor) in a permutation of 0..size-1.
+/// A source with random access. Each epoch visits the samples 0..size-1 in a permuted order; (epoch, cursor) is a place in it.
 class IndexedSource : public Source {
  public:
   SourceKind kind() const final { return this; }
@@ -81,15 +81,15 @@ class IndexedSource : public Source {
   std::int64_t captionless() const final;
 };
 
-/// Returns the source as one with random access. Throws UserError if it is a stream.
+/// Returns the source as an IndexedSource. Throws UserError if it is a stream.
 const IndexedSource& indexed(const Source& source);
 std::shared_ptr<const IndexedSource> indexed(const std::shared_ptr<const Source>& source);
 
 /// Thrown if one sample is corrupt or incomplete. The pipeline skips the sample, counts it by `reason` and reports it.
 class SampleError : public std::runtime_error {
  public:
-  /// reason: a short fixed word for counting (`no_image`, `bad_image`, `no_caption`, `not_utf8`, `truncated`, ...)
-  /// key: the sample's key, if the source already knows it
+  /// `reason` is a short fixed word for counting (`no_image`, `bad_image`, `no_caption`, `not_utf8`, `truncated`, ...). `key` is the
+  /// sample's key, if the source already knows it.
   SampleError(std::string reason, const std::string& text, std::string key = {})
       : std::runtime_error(text), reason_(std::move(reason)), key_(std::move(key)) {}
   const std::string& reason() const { return reason_; }

@@ -18,13 +18,13 @@ class Stopped : public std::runtime_error {
   Stopped() : std::runtime_error("the workers were stopped") {}
 };
 
-/// An endless sequence of samples: after the last one it starts over, in another order.
+/// An endless sequence of samples. After the last sample it starts over, in another order.
 class SampleStream {
  public:
   virtual ~SampleStream() = default;
-  /// Reads the bytes of the next sample and returns a function that makes the sample from them. The function may be called in
-  /// any thread and throws SampleError if the sample is unreadable. next() throws UserError if the stream is unreadable, and
-  /// Stopped if StreamStart::stop was requested.
+  /// Reads the bytes of the next sample and returns a function that makes the sample from them. That function may be called in any thread
+  /// and throws SampleError if the sample is unreadable. next() throws UserError if the stream is unreadable, and Stopped if
+  /// StreamStart::stop was requested.
   virtual std::function<Sample()> next() = 0;
 };
 
@@ -37,9 +37,9 @@ struct StreamStart {
   std::stop_token stop;  // a stop request ends every wait
 };
 
-/// A source without random access: its samples come in the order in which its files are read. size() defines the length of an
-/// epoch. A rank that reaches the end of its files before the end of the epoch starts them over; a rank with more samples does
-/// not reach the end of its files.
+/// A source without random access. Its samples come in the order in which its files are read. size() defines the length of an epoch. A rank
+/// that reaches the end of its files before the end of the epoch starts them over; a rank with more samples does not reach the end of its
+/// files.
 class StreamSource : public Source {
  public:
   SourceKind kind() const final { return this; }

@@ -9,9 +9,9 @@ namespace tessera {
 struct LaunchEnvironment {
   std::string launcher = "none";  // none, torchrun, Open MPI or SLURM
   int rank = 0;
-  int size = 1;         // processes of the whole job
-  int local_rank = 0;   // index among the processes on its machine; selects the GPU
-  std::string address;  // where rank 0 listens; empty if there is only one process
+  int size = 1;         // number of processes of the whole job
+  int local_rank = 0;   // index of this process among the processes on its machine; selects the GPU
+  std::string address;  // address at which rank 0 listens; empty if there is only one process
   int port = 0;
 
   bool alone() const { return size == 1; }

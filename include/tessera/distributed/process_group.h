@@ -31,18 +31,17 @@ void fields(Visitor& v, DistributedSettings& s) {
 
 enum class Reduction { sum, min, max };
 
-/// The processes that train together. Copies share one connection. A default-constructed group is a process alone: its
-/// operations do nothing or return their argument. A group of one rank may have a connection too; its operations then
-/// go through the backend, as with many ranks. Every rank must call the same operations in the same order, with
-/// tensors of equal shape and type. CPU tensors travel over Gloo, CUDA tensors over NCCL (or over Gloo with backend
-/// gloo). Operations throw c10::Error when a rank is lost or the timeout expires. When the last copy of a group is
-/// destroyed, it waits up to half a minute for the other ranks and shuts the backends down, unless an exception is
-/// being handled.
+/// The processes that train together. Copies share one connection. A default-constructed group has only this process, and its operations do
+/// nothing or return their argument. A group of one rank may have a connection too; its operations then go through the backend, as with
+/// many ranks. Every rank must call the same operations in the same order, with tensors of equal shape and type. CPU tensors travel over
+/// Gloo, CUDA tensors over NCCL (or over Gloo with backend gloo). Operations throw c10::Error when a rank is lost or the timeout expires.
+/// When the last copy of a group is destroyed, it waits up to half a minute for the other ranks and shuts the backends down, unless an
+/// exception is being handled.
 ///
-/// Scale of losses and gradients, for everything built on this class: a rank's loss covers its own pairs (against the
-/// whole batch), and the mean of the ranks' losses is the loss of the global batch. Collectives with gradient
-/// (collectives.h) give each rank's features the gradient of the SUM of all ranks' losses. GradientReducer divides by
-/// the number of ranks, once, so the optimizer receives the gradient of the global batch's loss.
+/// Scale of losses and gradients, for everything built on this class: a rank's loss covers its own pairs (against the whole batch), and the
+/// mean of the ranks' losses is the loss of the global batch. Collectives with gradient (collectives.h) give each rank's features the
+/// gradient of the SUM of all ranks' losses. GradientReducer divides by the number of ranks, once, so the optimizer receives the gradient
+/// of the global batch's loss.
 class ProcessGroup {
  public:
   ProcessGroup() = default;
@@ -62,12 +61,12 @@ class ProcessGroup {
   /// The backend of the tensors that losses and gradients are computed from: "none", "gloo" or "nccl".
   std::string backend() const;
 
-  /// Reduces in place on every rank. `seconds` is the timeout of this call; 0 means the group's timeout.
+  /// Reduces the tensor in place on every rank. `seconds` is the timeout of this call; 0 means the group's timeout.
   void all_reduce(at::Tensor& tensor, Reduction reduction = Reduction::sum, double seconds = 0) const;
   void broadcast(at::Tensor& tensor, int root = 0) const;
-  /// [n, ...] on each rank -> [size * n, ...], in rank order.
+  /// Gathers [n, ...] from each rank into [size * n, ...], in rank order.
   at::Tensor all_gather(const at::Tensor& own) const;
-  /// [size * n, ...] on each rank -> [n, ...]: the sum over ranks of this rank's part.
+  /// Sums [size * n, ...] over all ranks and returns this rank's part of the sum, [n, ...].
   at::Tensor reduce_scatter(const at::Tensor& all) const;
   /// Sends part k of `parts` [size * n, ...] to rank k. Returns the parts that all ranks sent to this one, in rank order.
   at::Tensor all_to_all(const at::Tensor& parts) const;

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// Keeps a process group for the backward pass of an autograd function.
+/// Stores a process group for the backward pass of an autograd function.
 struct SavedGroup : torch::CustomClassHolder {
   explicit SavedGroup(ProcessGroup g) : group(std::move(g)) {}
   ProcessGroup group;

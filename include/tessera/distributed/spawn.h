@@ -10,23 +10,22 @@ namespace tessera {
 /// The signals on which a training run saves a checkpoint and exits.
 inline constexpr std::array kSavingSignals = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 
-/// Whether this program should act on the signal. False only for a SIGHUP that its parent set to be ignored, as nohup
+/// Whether this program should act on the signal. The result is false only for a SIGHUP that the parent process set to be ignored, as nohup
 /// does.
 bool is_heeded(int signal);
 
 /// Returns a TCP port of this machine that was free a moment ago.
 int free_port();
 
-/// Runs this program again in `count` processes, with the given arguments (without the program's name) and torchrun's
-/// variables set, and waits for them. The kSavingSignals for which is_heeded() holds are passed on to all. When one
-/// process fails, a line on stderr names it, and the others get SIGTERM and ten seconds later SIGKILL (a stopped one at
-/// once). Workers share the cores through OMP_NUM_THREADS unless it is set, and end with this process, even when it is
-/// killed. Returns the exit code of the first worker that failed (128 + signal when a signal killed it), or 0. Throws
-/// UserError if a process cannot be started.
+/// Runs this program again in `count` processes, with the given arguments (without the program's name) and torchrun's variables set, and
+/// waits for them. The kSavingSignals for which is_heeded() returns true are passed on to all processes. When one process fails, a line on
+/// stderr names it, and the others get SIGTERM and ten seconds later SIGKILL (a stopped process gets SIGKILL at once). Workers share the
+/// cores through OMP_NUM_THREADS unless it is set, and end with this process, even if it is killed. Returns the exit code of the first
+/// worker that failed (128 + signal if a signal killed it), or 0. Throws UserError if a process cannot be started.
 int spawn_workers(const std::string& program, int count, const std::vector<std::string>& arguments);
 
-/// Returns the program's arguments without the given option and its value ("--nproc 2", "--nproc=2"), for the processes
-/// that it starts.
+/// Returns the program's arguments without the given option and its value ("--nproc 2", "--nproc=2"). They are passed to the processes that
+/// the program starts.
 std::vector<std::string> arguments_without(const std::string& option, int argc, char** argv);
 
 }  // namespace tessera

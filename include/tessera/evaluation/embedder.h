@@ -14,8 +14,8 @@ namespace tessera {
 
 class FeatureStore;
 
-/// Computes features of images and texts and their similarities. Evaluation sees a model only through this interface.
-/// Features are on the CPU and have no gradient; floating-point features are float32 or float64; `global` is always present.
+/// Computes features of images and texts and their similarities. Evaluation accesses a model only through this interface. Features are on
+/// the CPU and have no gradient; floating-point features are float32 or float64; `global` is always present.
 class Embedder {
  public:
   virtual ~Embedder() = default;
@@ -35,8 +35,8 @@ class Embedder {
   virtual bool takes_texts() const = 0;
   /// Returns the features of any number of texts: those that similarity() uses, and those that `needs` asks for.
   virtual TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const = 0;
-  /// Returns the features of classes for similarity(). `prompts` holds the features of `per_class` consecutive prompts for each
-  /// class. Image patches (TowerFeatures::dense) can be compared with the result's `global` [C, D] by cosine. If the prompts have
+  /// Returns the features of classes for similarity(). `prompts` holds the features of the classes' prompts: `per_class` consecutive ones
+  /// for each class. The result's `global` [C, D] can be compared by cosine with image patches (TowerFeatures::dense). If the prompts have
   /// slots, the result's `slots` [C, L, V] are the classes' slots (metrics::class_slots).
   virtual TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const = 0;
   /// Returns readable text for each token. The text of a token that starts a word begins with a space; that of a special token is
@@ -45,7 +45,7 @@ class Embedder {
 
   /// Returns the similarities of images with texts or classes, floating-point [N, M]; greater means more similar.
   virtual at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const = 0;
-  /// Returns true if similarity() is the cosine of the `global` embeddings. Callers may then compute many similarities themselves.
+  /// Returns true if similarity() is the cosine of the `global` embeddings. Callers may then compute many similarities on their own.
   virtual bool compares_by_cosine() const { return false; }
   /// Returns features of images, texts or classes in a form that takes less memory, for tasks that keep many of them.
   /// similarity() must accept compact features like the originals; no other method needs to. A model whose embeddings are mostly
@@ -62,13 +62,13 @@ class Embedder {
   /// eq. 4), before the maximum and the logarithm. `images` are features with `tokens` [B, P, W]. Throws c10::Error if
   /// token_space() is 0.
   virtual at::Tensor token_activations(const TowerFeatures& images, const std::vector<std::int64_t>& ids) const;
-  /// Returns heat maps that show where in each image the cosine of its global embedding with its text comes from. They are computed
-  /// by Grad-CAM (metrics::grad_cam) on the encoder's output or, if the read-out uses only the class token, on the input of the
-  /// last block. Takes pixels, uint8 [B, 3, H, W], and B texts. Returns float [B, rows, columns], values of at least 0. Throws
-  /// UserError if the encoder has no feature map.
+  /// Returns heat maps that show which parts of each image contribute to the cosine of its global embedding with its text. They are
+  /// computed by Grad-CAM (metrics::grad_cam) on the encoder's output or, if the read-out uses only the class token, on the input of the
+  /// last block. Takes pixels, uint8 [B, 3, H, W], and B texts. Returns float [B, rows, columns], values of at least 0. Throws UserError if
+  /// the encoder has no feature map.
   virtual at::Tensor relevance(const at::Tensor& pixels, const TowerFeatures& texts) const;
 
-  /// Returns the cache of embeddings (only `global`), whose keys are fingerprints of the images; null if there is none.
+  /// Returns the cache of embeddings (only `global`), which is keyed by fingerprints of the images; null if there is no cache.
   virtual FeatureStore* feature_store() const { return nullptr; }
 };
 

@@ -36,26 +36,27 @@ void fields(Visitor& v, SuiteSettings& s) {
 /// The options of the program `evaluate`.
 struct EvaluateOptions {
   std::string checkpoint;    // a model file, checkpoint folder, run folder, or OpenCLIP checkpoint
-  std::string architecture;  // OpenCLIP's model name, for a checkpoint without open_clip_config.json
+  std::string architecture;  // OpenCLIP's model name, for a checkpoint without open_clip_config.json next to it
   std::vector<std::string> compare;  // two or more checkpoints to compare, instead of `checkpoint`
   std::string suite;       // path of a YAML file that holds SuiteSettings
   std::string task;        // one task instead of a suite; if both are empty, the tasks in the run's configuration
   std::vector<std::string> queries;  // texts whose nearest images are shown; without `suite` and `task`, nothing else runs
-  std::string data;        // data for tasks without `source`, as for source_from_text()
+  std::string data;        // data for tasks without `source`, in the form that source_from_text() takes
   std::string train_data;  // training data for tasks without `train`
-  std::string slots;  // top:32, {top: 32, source: ...}, slots.json or a slot_mask file; empty: the unchanged model
+  std::string slots;  // top:32, {top: 32, source: ...}, slots.json or a slot_mask file; empty: the model is not changed
   std::string features_cache;  // folder in which evaluations share embeddings; empty: do not share
-  std::vector<std::string> overrides;  // such as "tasks.0.topk=[1]" for a suite, "topk=[1]" for a single task
-  /// The output folder. If it is empty, results go into RUN/evaluation or, for a model file, into `evaluation` next to the file; if
-  /// that already has results, into evaluation-2, -3, and so on. For a comparison it is the page or the page's folder; if it is
-  /// empty, the page is comparison.html.
+  std::vector<std::string> overrides;  // overrides such as "tasks.0.topk=[1]" for a suite, or "topk=[1]" for a single task
+  /// The output folder. If it is empty, results are written into RUN/evaluation or, for a model file, into `evaluation` next to the file;
+  /// if that already has results, into evaluation-2, -3, and so on. For a comparison it is the page or the page's folder; if it is empty,
+  /// the page is comparison.html.
   std::string out;
   bool overwrite = false;  // overwrite the results of an earlier evaluation
   std::string command;     // command line of the program, for results.json
   std::string device = "auto";
-  std::optional<std::int64_t> threads;  // of operators and of decoding; nullopt: one per core, and the suite's for decoding
+  // threads for operators and for decoding; nullopt: one per core for operators, and the suite's number for decoding
+  std::optional<std::int64_t> threads;
   int processes = 1;  // number of processes that share the embedding; the program starts them
-  const EmbeddingRanks* ranks = nullptr;  // the other processes, if there are any
+  const EmbeddingRanks* ranks = nullptr;  // the other processes; null if there are none
   bool json = false;  // print the results as JSON instead of the table
   bool pictures = true;
   /// A function that makes the loss of the loaded model, which the task validation_loss measures. If it is empty or returns null,
@@ -64,20 +65,19 @@ struct EvaluateOptions {
   std::function<std::shared_ptr<const RunLoss>(const InferenceModel&)> run_loss;
 };
 
-/// Makes source settings from an option's text. The text can be a source's name ("shapes", with its defaults), settings ("{name:
-/// shapes, split: test}"), or a path. A path leads to a tar file (compressed or not) or a folder of tar files (webdataset), to a
-/// table (csv_settings_of), or to a folder of class folders (image_folder). `option` is the option's name, for messages. Throws
-/// UserError.
+/// Makes source settings from an option's text. The text can be a source's name ("shapes", with its defaults), settings ("{name: shapes,
+/// split: test}"), or a path. A path can refer to a tar file (compressed or not) or a folder of tar files (webdataset), to a table
+/// (csv_settings_of), or to a folder of class folders (image_folder). `option` is the option's name, for messages. Throws UserError.
 config::ModuleSettings source_from_text(const std::string& text, const std::string& option);
 
 /// Throws UserError if source_from_text() rejects --data or --train-data.
 void check_data_options(const EvaluateOptions& options);
 
-/// Returns the source at a dotted path ("data.validation") in a run's resolved configuration, if there is one.
+/// Returns the source at a dotted path ("data.validation") in a run's resolved configuration; nothing if there is none.
 std::optional<config::ModuleSettings> run_source(const config::Node& run_config, const std::string& path);
 
-/// Reads the suite, or makes one from a single task. Then applies the overrides and checks every name and key. `run_config` is the
-/// resolved configuration of the model's run, or null if unknown. Throws UserError.
+/// Reads the suite, or makes one from a single task. Then applies the overrides and checks all names and keys. `run_config` is the resolved
+/// configuration of the model's run, or null if it is unknown. Throws UserError.
 SuiteSettings load_suite(const EvaluateOptions& options, const config::Node& run_config);
 
 /// Returns the folder for the results. It is `out` if that is set, otherwise the first of FOLDER, FOLDER-2, FOLDER-3, ... that has

@@ -68,7 +68,7 @@ class FeatureStore {
   std::map<std::string, std::unique_ptr<EmbeddingTable>> tables_;  // key: the file's name
 };
 
-/// Caches the embeddings of texts; Pass caches those of images. It is for models that compare by cosine
+/// Caches the embeddings of texts; the class Pass caches those of images. It is for models that compare by cosine
 /// (Embedder::compares_by_cosine) and have dense embeddings (no token_space()).
 class CachedEmbedder final : public EmbedderView {
  public:

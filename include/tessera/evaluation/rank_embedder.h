@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// Rank 0's handle to the other ranks of an evaluation, which embed images and texts for rank 0. They load the models that load()
-/// names, and serve until this object is destroyed. Rank 0 creates the object at the start. With a single rank it does nothing.
+/// Rank 0's handle to the other ranks of an evaluation, which embed images and texts for rank 0. The other ranks load the models that
+/// load() names, and serve until this object is destroyed. Rank 0 creates the object at the start. With a single rank it does nothing.
 class EmbeddingRanks {
  public:
   explicit EmbeddingRanks(ProcessGroup group) : group_(std::move(group)) {}
@@ -19,16 +19,15 @@ class EmbeddingRanks {
 
   int size() const { return group_.size(); }
   const ProcessGroup& group() const { return group_; }
-  /// Makes all other ranks load this model with load_for_inference(). Throws UserError that names a rank if it cannot load the
-  /// model.
+  /// Makes all other ranks load this model with load_for_inference(). If a rank cannot load it, throws UserError naming the rank.
   void load(const std::string& checkpoint, const std::string& architecture) const;
 
  private:
   ProcessGroup group_;
 };
 
-/// Splits the embedding of images and texts evenly over all ranks: rank r embeds the r-th part of a batch. The results are the same
-/// as with one process. If more than the embeddings of texts is needed, only this rank computes the texts' features.
+/// Splits the embedding of images and texts evenly over all ranks: rank r embeds the r-th part of a batch. The results are the same as with
+/// one process. If features of texts other than the embeddings are needed, only this rank computes them.
 class RankEmbedder final : public EmbedderView {
  public:
   /// `model` must be the model that the ranks loaded last. Both arguments must outlive this object.

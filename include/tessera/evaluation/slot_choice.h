@@ -33,8 +33,8 @@ std::optional<config::Problem> validate(const SlotSettings& settings);
 /// The slots of a model that an evaluation keeps; the contents of a slot file.
 struct SlotChoice {
   std::vector<std::int64_t> slots;  // indices of the slots, best first
-  std::vector<double> accuracy;     // accuracy of each slot by itself; empty if unknown
-  std::int64_t of = 0;              // number of slots of the model; 0 if unknown
+  std::vector<double> accuracy;     // accuracy of each single slot; empty if unknown
+  std::int64_t of = 0;              // the model's number of slots; 0 if unknown
   std::string model;                // weights_fingerprint() of the model; empty if the choice is for any model
   std::string data;                 // the data that the slots were chosen on
 
@@ -42,7 +42,7 @@ struct SlotChoice {
   std::string describe() const;
 };
 
-/// Scores each slot by itself and keeps the best. `count` is the model's number of slots. Throws UserError if `settings` asks for
+/// Scores each slot separately and keeps the best slots. `count` is the model's number of slots. Throws UserError if `settings` asks for
 /// more slots than the model has, or if the data lack labels or class names.
 SlotChoice choose_slots(const Embedder& model, std::int64_t count, const SlotSettings& settings,
                         const EvaluationContext& context);

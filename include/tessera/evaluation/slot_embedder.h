@@ -7,9 +7,8 @@
 
 namespace tessera {
 
-/// Returns the number of slots that both towers of a model output. Encodes a blank image and a text to find the number. Throws
-/// UserError if the towers output no slots or different numbers of slots. The message names `option`, the setting that asked for
-/// slots.
+/// Returns the number of slots that both towers of a model output. It finds the number by encoding a blank image and a text. Throws
+/// UserError if the towers output no slots or different numbers of slots. The message names `option`, the setting that asked for slots.
 std::int64_t count_slots(const Embedder& model, const std::string& option);
 
 /// Restricts a model to some of its slots: the embeddings of images and texts are made from these slots only

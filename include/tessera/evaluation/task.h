@@ -28,8 +28,8 @@ struct EvaluationContext {
   std::shared_ptr<TextConditionedPool> pool;   // the objective's pool, for scores conditioned on texts; null if it has none
   std::int64_t batch_size = 64;
   std::int64_t threads = 2;
-  bool pictures = false;            // whether to fill TaskResult::pictures
-  double logit_scale = 100;         // factor of similarities in the probabilities shown in the report
+  bool pictures = false;            // whether tasks should fill TaskResult::pictures
+  double logit_scale = 100;         // factor of similarities in the report's probabilities
   std::string out;                  // folder for files that tasks write (slot_mask.safetensors); empty: tasks write no files
   std::vector<std::int64_t> slots;  // the slots that the evaluation keeps (--slots); empty: all slots
   /// Embeddings of whole vocabularies, shared by the tasks that measure one model. The key is a hash of the vocabulary and the
@@ -40,14 +40,14 @@ struct EvaluationContext {
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 };
 
-/// Thrown if a task does not fit its data or the model, for example because the data lack something that the task needs. More
-/// training does not change that.
+/// Thrown if a task does not fit its data or the model, for example because the data lack something that the task needs. More training does
+/// not help.
 class TaskMisfit : public UserError {
  public:
   using UserError::UserError;
 };
 
-/// One kind of measurement. The constructor reads and checks the settings; run() opens the data.
+/// One kind of measurement. The constructor reads and checks the settings; run() opens the data and measures.
 class EvaluationTask {
  public:
   virtual ~EvaluationTask() = default;

@@ -33,7 +33,7 @@ class TokenSpace {
              const std::string& task);
 
   std::int64_t size() const { return std::ssize(names_); }
-  /// Returns the readable name of an entry: the name from vocabulary_names(), or the text that images are compared with.
+  /// Returns the readable name of an entry: its name from vocabulary_names(), or the text that represents it in comparisons with images.
   const std::string& name(std::int64_t entry) const { return names_[static_cast<std::size_t>(entry)]; }
   /// Returns the entries of a text's tokens, in order; empty if none of the tokens is in the vocabulary.
   std::vector<std::int64_t> entries_of(const std::string& text) const;

@@ -12,11 +12,11 @@
 
 namespace tessera::index {
 
-/// How weights are converted to whole numbers: impact = round(weight / largest_weight * (2^impact_bits - 1)). Weights above
+/// How weights are converted to whole numbers, called impacts: impact = round(weight / largest_weight * (2^impact_bits - 1)). Weights above
 /// largest_weight are clipped to it; weights that round to 0 are left out.
 struct Quantization {
   int impact_bits = 8;        // 8 or 16
-  double largest_weight = 0;  // the weight whose impact is 2^impact_bits - 1
+  double largest_weight = 0;  // weights of this size get the impact 2^impact_bits - 1
   bool unit_length = false;   // scale documents and queries to length 1 first, so that scores are cosines
 
   std::int64_t largest_impact() const { return (std::int64_t{1} << impact_bits) - 1; }
@@ -36,17 +36,17 @@ QuantizedQuery quantize_query(std::span<const std::int32_t> tokens, std::span<co
 
 /// A document that a search found.
 struct Hit {
-  std::int64_t document = 0;  // its number in this state of the index
+  std::int64_t document = 0;  // the document's number in the index as it is opened
   std::uint64_t product = 0;  // dot product of the quantized query and document
   float score = 0;            // the product, converted to the units of the original weights
 };
 
 /// Restricts the documents that a search may find. A token is active in a document if its impact is not 0.
 struct Filter {
-  std::vector<std::int32_t> must;       // all of them must be active
-  std::vector<std::int32_t> must_not;   // none of them may be active
-  std::vector<std::int32_t> should;     // at least one of them must be active, unless the list is empty
-  std::vector<std::int64_t> documents;  // with `only_documents`, the only documents allowed, in rising order
+  std::vector<std::int32_t> must;       // tokens that must all be active
+  std::vector<std::int32_t> must_not;   // tokens that must not be active
+  std::vector<std::int32_t> should;     // tokens of which at least one must be active, unless the list is empty
+  std::vector<std::int64_t> documents;  // with `only_documents`, the only documents allowed, in ascending order
   bool only_documents = false;
 };
 
@@ -58,12 +58,12 @@ struct Hits {
 /// Reads only the token names of the index in a folder. Throws UserError.
 TokenNames names_of(const std::string& folder);
 
-/// An inverted index of sparse vectors for exact search, opened for reading; docs/index.md describes its files. Opening checks
-/// all bytes against their checksums, and that each list is valid. An opened index does not change when other processes change
-/// the folder. All functions are thread-safe.
+/// An inverted index of sparse vectors for exact search, opened for reading; docs/index.md describes its files. Opening it compares all
+/// bytes with their checksums and checks that each list is valid. An opened index does not change when other processes change the folder.
+/// All functions are thread-safe.
 class Index {
  public:
-  /// Throws UserError naming the file and what is wrong with it. `threads` are used for the checks; 0 uses all cores.
+  /// Throws UserError naming the file and the problem. `threads` are used for the checks; 0 uses all cores.
   explicit Index(const std::string& folder, int threads = 0);
   ~Index();
   Index(Index&&) noexcept;
@@ -74,7 +74,7 @@ class Index {
   std::int64_t document_numbers() const;
   bool removed(std::int64_t document) const;
   std::string_view id(std::int64_t document) const;
-  /// Returns the numbers of the documents with these ids, in their order. Throws UserError for an unknown id.
+  /// Returns the numbers of the documents with these ids, in the order of the ids. Throws UserError for an unknown id.
   std::vector<std::int64_t> find(std::span<const std::string> ids) const;
 
   std::int64_t vocab_size() const;
@@ -84,8 +84,8 @@ class Index {
   std::int64_t segments() const;
   std::int64_t file_bytes() const;
 
-  /// Returns the `k` documents with the greatest products with the query. Only products above 0 and documents that the filter allows
-  /// count. The result is exact. Among equal products the lower document number comes first. Throws UserError for a `k` below 1 and
+  /// Returns the `k` documents with the greatest products with the query. Documents count only if their product is above 0 and the filter
+  /// allows them. The result is exact. Among equal products, the lower document number comes first. Throws UserError for a `k` below 1 and
   /// for tokens outside the vocabulary.
   Hits search(const QuantizedQuery& query, std::int64_t k, const Filter& filter = {}) const;
 

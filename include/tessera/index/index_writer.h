@@ -8,14 +8,14 @@
 #include <tessera/index/sparse_vectors.h>
 #include <tessera/index/token_names.h>
 
-/// Functions that change an index. Only one process at a time may change a folder; others get a UserError. Each function ends by
-/// renaming one file, the manifest. If the process is killed or the disk fills up before that, the index stays unchanged. Readers
-/// need not wait; they see the state before or after the change.
+/// Functions that change an index. Only one process at a time may change a folder; other processes get a UserError. Each function ends by
+/// renaming one file, the manifest. If the process is killed or the disk fills up before that, the index stays unchanged. Readers need not
+/// wait; they get the state before or after the change.
 namespace tessera::index {
 
 struct BuildSettings {
   int impact_bits = 8;
-  double largest_weight = 0;  // 0: the largest weight of the documents
+  double largest_weight = 0;  // the weight that gets the largest impact; 0: the largest weight of the documents
   bool unit_length = false;
   TokenNames names;        // stored in the index, so that searches can name tokens
   bool overwrite = false;  // replace an existing index
@@ -27,22 +27,22 @@ struct BuildSettings {
 struct Change {
   std::int64_t documents = 0;    // number of documents added, removed, or kept by a compaction
   std::int64_t replaced = 0;     // number of added documents that replaced an older one
-  std::int64_t cut_weights = 0;  // number of weights clipped to the largest that the index can hold
+  std::int64_t cut_weights = 0;  // number of weights reduced to the largest that the index can hold
 };
 
 /// Builds an index in `folder`, which is created if necessary. Throws UserError if ids are not unique, an index already exists, or
 /// files cannot be written.
 Change build_index(const std::string& folder, SparseVectors documents, const BuildSettings& settings);
 
-/// Adds documents as a new segment, which costs writing them and looking up their ids. With `replace`, older documents with
-/// the same ids are removed in the same step. Without it, throws UserError if an id already exists.
+/// Adds documents as a new segment. The cost is writing these documents and looking up their ids. With `replace`, older documents with the
+/// same ids are removed in the same step. Without it, throws UserError if an id already exists.
 Change add_documents(const std::string& folder, SparseVectors documents, bool replace = false, int threads = 0);
 
-/// Marks documents as removed. Throws UserError and removes none if an id does not exist, unless `missing_ok` is set.
+/// Marks documents as removed. If an id does not exist, throws UserError and removes none, unless `missing_ok` is set.
 Change remove_documents(const std::string& folder, std::span<const std::string> ids, bool missing_ok = false,
                         int threads = 0);
 
-/// Rewrites all documents except the removed ones as one segment, in the same order and with the same impacts.
+/// Rewrites all documents that are not removed as one segment, in the same order and with the same impacts.
 Change compact_index(const std::string& folder, int threads = 0);
 
 }  // namespace tessera::index

@@ -20,8 +20,8 @@ namespace tessera::index {
 ///   text         output for people that cannot be read back: per line an id and its tokens by decreasing weight, "red:1.25
 ///                circle:0.75"
 struct SparseFileOptions {
-  std::string format;       // one of the above; empty: chosen by the extension .safetensors, .csr, .jsonl, .ciff or .txt
-  TokenNames names;         // for jsonl, ciff and text
+  std::string format;       // one of the formats above; empty: chosen by the extension .safetensors, .csr, .jsonl, .ciff or .txt
+  TokenNames names;         // token names for jsonl, ciff and text
   double ciff_scale = 100;  // the factor that weights are multiplied by in ciff files
 };
 

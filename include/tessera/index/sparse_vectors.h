@@ -7,12 +7,12 @@
 
 namespace tessera::index {
 
-/// Sparse vectors over a vocabulary as compressed rows (CSR), with an id for each row: embeddings of images or texts, or queries.
+/// Sparse vectors over a vocabulary (embeddings of images or texts, or queries), stored as compressed rows (CSR) with an id for each row.
 /// Row i is at [indptr[i], indptr[i + 1]) of `tokens` and `weights`.
 struct SparseVectors {
   std::int64_t vocab_size = 0;
   std::vector<std::int64_t> indptr = {0};  // [rows + 1], never decreasing
-  std::vector<std::int32_t> tokens;        // [0, vocab_size), strictly increasing within a row
+  std::vector<std::int32_t> tokens;        // in [0, vocab_size), strictly increasing within a row
   std::vector<float> weights;              // positive and finite
   std::vector<std::string> ids;            // [rows], UTF-8 without control characters, not empty
 
@@ -33,15 +33,15 @@ struct TokenWeight {
   float weight = 0;
 };
 
-/// Appends a row; its tokens may be in any order. Weights of 0 are left out. Throws UserError "PLACE: ..." for a token outside the
-/// vocabulary or listed twice, for a weight that is negative or not finite, and for an id that `ids` cannot hold.
+/// Appends a row. The tokens may be in any order. Weights of 0 are left out. Throws UserError "PLACE: ..." for a token that is outside the
+/// vocabulary or listed twice, for a weight that is negative or not finite, and for an id that is not valid in `ids`.
 void append_row(SparseVectors& vectors, std::string id, std::vector<TokenWeight> row, const std::string& place);
 
 /// Normalizes rows read from a file: sorts tokens and leaves out weights of 0. `indptr` must already be valid. Throws UserError
 /// like append_row(), naming `origin` and the row.
 void normalize_rows(SparseVectors& vectors, const std::string& origin);
 
-/// Returns "0", "1", ..., the ids of rows without ids.
+/// Returns the ids "0", "1", ... for rows that have no ids.
 std::vector<std::string> numbered_ids(std::int64_t rows);
 
 /// Scales each row to Euclidean length 1, so that products become cosines. Rows without tokens stay unchanged.

@@ -9,13 +9,13 @@
 
 namespace tessera::index {
 
-/// The names of tokens in files and on the command line: the lines of a vocabulary file, or their numbers.
+/// The names of tokens in files and on the command line: the lines of a vocabulary file, or the tokens' numbers.
 class TokenNames {
  public:
-  /// Names tokens by their numbers.
+  /// Uses the tokens' numbers as names.
   TokenNames() = default;
-  /// Names tokens by the lines of a vocabulary such as BERT's vocab.txt; among equal lines the first counts. Throws UserError naming
-  /// the `origin` if there are no lines or one is not UTF-8.
+  /// Uses the lines of a vocabulary such as BERT's vocab.txt as names; among equal lines, the first counts. Throws UserError naming
+  /// `origin` if there are no lines or a line is not UTF-8.
   TokenNames(std::string_view lines, const std::string& origin);
   static TokenNames read(const std::string& path);
 

@@ -6,9 +6,9 @@
 
 namespace tessera::io {
 
-/// A file that appears under its name only when complete: it is written to PATH.tmp.PID, fsynced and renamed, and the folder is
-/// fsynced. Without commit() the temporary file is removed. Missing folders of the path are created. All errors are UserErrors
-/// that name the path and the cause ("No space left on device").
+/// A file that appears under its name only when complete. It is written to PATH.tmp.PID, fsynced and renamed, and the folder is fsynced.
+/// Without commit(), the temporary file is removed. Missing folders of the path are created. All errors are UserErrors that name the path
+/// and the cause ("No space left on device").
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);

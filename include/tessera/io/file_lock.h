@@ -5,7 +5,7 @@
 
 namespace tessera::io {
 
-/// A lock on a file that one process holds at a time, also across machines if their shared disk supports it. The kernel releases
+/// A lock on a file that only one process can hold at a time, also across machines if their shared disk supports it. The kernel releases
 /// the lock when the process ends, however it ends. The file stays; while the lock is held, the file names the holder.
 class FileLock {
  public:

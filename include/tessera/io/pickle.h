@@ -7,7 +7,7 @@
 
 namespace tessera::io {
 
-/// One value of a pickle. Values refer to each other by index into Pickle::values, because a pickle may share values and even
+/// One value of a pickle. Values refer to each other by their index in Pickle::values, because a pickle may share values and may even
 /// contain itself.
 struct PickleValue {
   enum class Kind { kNone, kInteger, kReal, kText, kSequence, kDict, kClass, kObject, kPersistent, kOther };
@@ -23,8 +23,8 @@ struct PickleValue {
   std::uint32_t state = 0;      // for kObject: the state set after the call; 0: none
 };
 
-/// The content of a pickle (protocols 2 to 5), parsed without running anything: a class is represented by its name, an object by
-/// its class, arguments and state. values[0] means "nothing".
+/// The content of a pickle (protocols 2 to 5), parsed without running any of its code. A class is represented by its name, an object by its
+/// class, arguments and state. values[0] means "nothing".
 struct Pickle {
   std::vector<PickleValue> values;
   std::uint32_t root = 0;
@@ -32,9 +32,9 @@ struct Pickle {
   const PickleValue& at(std::uint32_t place) const { return values[place]; }
 };
 
-/// Reads the pickle at the beginning of `bytes`. Limits the number of values, and never allocates memory for a size that the pickle
-/// only claims to have. Throws UserError naming `origin` and the byte if the pickle is damaged, truncated, or has instructions that
-/// are not in protocols 2 to 5.
+/// Reads the pickle at the beginning of `bytes`. Limits the number of values, and never allocates memory for a size that the pickle states
+/// but does not contain. Throws UserError naming `origin` and the byte if the pickle is damaged, truncated, or has instructions that are
+/// not in protocols 2 to 5.
 Pickle parse_pickle(std::string_view bytes, const std::string& origin);
 
 }  // namespace tessera::io

@@ -16,8 +16,8 @@ struct TensorFile {
   std::map<std::string, std::string> metadata;
 };
 
-/// Reads a safetensors file. Before anything is allocated, the header is checked for wrong sizes, offsets that overlap, leave
-/// holes or point outside the file, unknown dtypes and duplicate names. Throws UserError naming the file (and the tensor).
+/// Reads a safetensors file. Before anything is allocated, the header is checked for wrong sizes, unknown dtypes, duplicate names, and
+/// offsets that overlap, leave holes or are outside the file. Throws UserError naming the file (and the tensor).
 TensorFile load_safetensors(const std::string& path);
 
 /// Reads only the metadata, not the tensors. Throws like load_safetensors().
@@ -42,9 +42,9 @@ bool fits_layout(const SafetensorsLayout& layout, const std::map<std::string, at
 void save_safetensors_as(const SafetensorsLayout& layout, const std::string& path,
                          const std::map<std::string, at::Tensor>& tensors);
 
-/// Writes tensors in the reference library's order and with its padding, so that a file written by that library is reproduced
-/// byte for byte. Writes a temporary file, fsyncs and renames it: `path` is always either the old or the complete new file.
-/// Throws UserError if the disk is full or the folder is not writable; the old file survives.
+/// Writes tensors in the reference library's order and with its padding, so that a file written by that library is reproduced byte for
+/// byte. Writes a temporary file, fsyncs and renames it, so that `path` is always either the old or the complete new file. Throws UserError
+/// if the disk is full or the folder is not writable; the old file then stays unchanged.
 void save_safetensors(const std::string& path, const std::map<std::string, at::Tensor>& tensors,
                       const std::map<std::string, std::string>& metadata = {});
 

@@ -10,7 +10,7 @@
 
 namespace tessera::io {
 
-/// Where one tensor is stored in a safetensors file: offsets count from the end of the header.
+/// Where one tensor is stored in a safetensors file. Offsets count from the end of the header.
 struct TensorEntry {
   std::string name;
   at::ScalarType dtype;

@@ -6,7 +6,7 @@
 
 namespace tessera::io {
 
-/// A regular file inside a tar: its bytes are [offset, offset + size) of the archive.
+/// A regular file inside a tar. Its bytes are [offset, offset + size) of the archive.
 struct TarMember {
   std::string name;
   std::uint64_t offset = 0;
@@ -15,7 +15,7 @@ struct TarMember {
 
 struct TarIndex {
   std::vector<TarMember> members;  // the complete members, in order
-  std::string problem;             // what is wrong from `problem_offset` on; empty if the archive is intact
+  std::string problem;             // the problem at `problem_offset`; empty if the archive is intact
   std::uint64_t problem_offset = 0;
   std::string cut_member;  // the truncated member, if known
 };
@@ -28,14 +28,14 @@ TarIndex index_tar(const std::string& path);
 /// A file that several threads may read at the same time, at any offset.
 class RandomAccessFile {
  public:
-  /// Throws UserError naming the path and the cause.
+  /// Opens the file. Throws UserError naming the path and the cause.
   explicit RandomAccessFile(const std::string& path);
   ~RandomAccessFile();
   RandomAccessFile(const RandomAccessFile&) = delete;
   RandomAccessFile& operator=(const RandomAccessFile&) = delete;
 
   std::uint64_t size() const { return size_; }
-  /// Returns exactly these bytes; fewer only if the file ends earlier. Throws UserError if reading fails.
+  /// Returns exactly these bytes, or fewer if the file ends earlier. Throws UserError if reading fails.
   std::string read(std::uint64_t offset, std::uint64_t size) const;
 
  private:

@@ -8,12 +8,12 @@
 
 namespace tessera::io {
 
-inline constexpr std::size_t kBlock = 512;  // headers and data come in blocks of this size (POSIX.1-1988, ustar)
+inline constexpr std::size_t kBlock = 512;  // size in bytes of the blocks of which headers and data consist (POSIX.1-1988, ustar)
 
 /// The parsed header of a tar member.
 struct TarHeader {
   std::string name;        // empty for an extended header
-  std::uint64_t size = 0;  // bytes that follow, without the padding of the last block
+  std::uint64_t size = 0;  // size of the content that follows in bytes, without the padding of the last block
   bool extended = false;   // whether the content describes the next member; pass it to TarHeaderReader::extend
   bool regular = false;    // whether the member is a plain file
   bool continued = false;  // whether another header block follows (GNU's old sparse files); see TarHeaderReader::continues
@@ -44,9 +44,9 @@ class TarHeaderReader {
 /// Returns true if the block has only zeros, which ends an archive.
 bool is_zero_block(std::string_view block);
 
-/// Returns "gzip", "zstd" or "bzip2" if a file begins like one of these, else nullptr.
+/// Returns "gzip", "zstd" or "bzip2" if a file begins like one of these formats, otherwise nullptr.
 const char* compression_of(std::string_view start);
 
-constexpr std::uint64_t kLongestExtension = 1 << 20;  // bytes; a longer extended header counts as damaged
+constexpr std::uint64_t kLongestExtension = 1 << 20;  // in bytes; a longer extended header counts as damaged
 
 }  // namespace tessera::io

@@ -21,7 +21,7 @@ at::Device parse_device(const std::string& name);
 /// Returns a name such as "Intel(R) Xeon(R) ..., 2 threads", or for a GPU the name that its driver reports.
 std::string machine_name(const at::Device& device);
 
-/// Returns the bytes that could still be allocated: free memory and reclaimable caches, within the control group's limit.
+/// Returns the number of bytes that could still be allocated: free memory plus reclaimable caches, within the control group's limit.
 std::int64_t available_memory(const at::Device& device);
 
 /// Returns the bytes that a GPU's caching allocator has reserved but does not use; 0 on the CPU.

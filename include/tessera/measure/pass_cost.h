@@ -12,12 +12,12 @@ namespace tessera {
 class MemoryTrace {
  public:
   MemoryTrace() = default;
-  /// `changes` are bytes, negative for frees.
+  /// `changes` holds numbers of bytes, negative for frees.
   explicit MemoryTrace(std::vector<double> changes) : changes_(std::move(changes)) {}
   /// Runs the body and records its allocations with a MemoryMeter.
   static MemoryTrace of(const std::function<void()>& body);
 
-  double peak() const;  // the largest number of allocated bytes, relative to the start; at least 0
+  double peak() const;  // the largest number of allocated bytes, relative to the start; never negative
   double held() const;  // the bytes still allocated at the end, relative to the start; negative if more was freed than allocated
   const std::vector<double>& changes() const { return changes_; }
 
@@ -25,15 +25,15 @@ class MemoryTrace {
   std::vector<double> changes_;
 };
 
-/// The cost of a piece of work as a function of the number of samples: a polynomial of the given degree through the latest measurements.
-/// For a number of samples that was measured, it returns the measurement.
+/// The cost of a piece of work as a function of the number of samples. It is a polynomial of the given degree through the latest
+/// measurements. For a number of samples that was measured, the result is the measurement.
 class CostCurve {
  public:
   explicit CostCurve(std::size_t degree) : degree_(degree) {}
 
   /// Runs the body, which works on `samples` samples, and records its allocations and floating-point operations.
   void measure(std::int64_t samples, const std::function<void()>& body);
-  /// Adds a measurement.
+  /// Adds a measurement: the trace and the FLOPs of the work on `samples` samples.
   void add(std::int64_t samples, MemoryTrace trace, double flops);
 
   /// Returns the extrapolated trace. If all measurements have the same number of allocations, each allocation is extrapolated
@@ -48,7 +48,7 @@ class CostCurve {
   struct Point {
     std::int64_t samples = 0;
     MemoryTrace trace;
-    double flops = 0, weight = 0;  // weight: Lagrange weight of this point in the extrapolation
+    double flops = 0, weight = 0;  // `weight` is the point's Lagrange weight in the extrapolation
   };
   std::vector<Point> weighted(std::int64_t samples, std::size_t degree) const;
 
@@ -60,7 +60,7 @@ class CostCurve {
 struct PassCost {
   explicit PassCost(std::size_t degree) : forward(degree), backward(degree) {}
 
-  CostCurve forward;   // up to the outputs; keeps the tensors that the backward pass needs
+  CostCurve forward;   // up to the outputs, including the tensors kept for the backward pass
   CostCurve backward;  // from the outputs to the gradients
 
   double flops(std::int64_t samples) const { return forward.flops(samples) + backward.flops(samples); }

@@ -12,7 +12,7 @@ namespace tessera {
 /// The number format in which matrix products are computed.
 enum class Arithmetic { float32, tf32, bfloat16, float16 };
 
-/// The floating-point operations per second that a device can reach in matrix products, and the origin of the number.
+/// The floating-point operations per second that a device can reach in matrix products, and where this number comes from.
 struct PeakFlops {
   double flops = 0;
   std::string origin;  // where the number comes from, such as "NVIDIA L4's data sheet, bf16"

@@ -19,7 +19,7 @@ class Profiler {
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
 
-  /// Marks the operators that run until end_mark() by a bar with this name.
+  /// Marks the operators that run until end_mark() with a bar that has this name.
   void mark(const std::string& name);
   void end_mark();
   void stop();
@@ -27,14 +27,14 @@ class Profiler {
   /// Writes the trace of a stopped profiler atomically in Chrome's trace format. Throws UserError if it cannot be written.
   void save(const std::string& path) const;
 
-  /// All calls of one operator or kernel.
+  /// The calls of one operator or kernel taken together.
   struct Share {
     std::string name;
     double seconds = 0;
     std::int64_t calls = 0;
   };
-  /// Returns the shares of a stopped profiler, the longest first. On a GPU these are kernels and copies; on the CPU they are operators,
-  /// without the time of the operators that they call.
+  /// Returns the shares recorded by a stopped profiler, the longest first. On a GPU these are kernels and copies; on the CPU they are
+  /// operators, without the time of the operators that they call.
   std::vector<Share> shares() const;
   /// Returns how often the host waited for the GPU within marks; 0 on the CPU. The profiler must be stopped.
   std::int64_t host_waits() const;

@@ -21,7 +21,7 @@ void fields(Visitor& v, TowerAdaptation& s) {
   v("lora", s.lora, "low-rank adapters: {rank: 8}");
 }
 
-/// Returns a problem if the settings name no kind of adapter.
+/// Rejects settings that name no kind of adapter.
 std::optional<config::Problem> validate(const TowerAdaptation& settings);
 
 /// The adapters of each tower, which are trained instead of the encoder's own weights.

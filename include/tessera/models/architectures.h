@@ -7,7 +7,7 @@
 
 #include <tessera/models/dual_encoder.h>
 
-/// The architectures that OpenCLIP has names for, from the table configs/architectures/open_clip.json.
+/// The architectures that have names in OpenCLIP, from the table configs/architectures/open_clip.json.
 namespace tessera {
 
 /// Returns the names of OpenCLIP's architectures (ViT-B-32, ViT-B-16-quickgelu, RN50, ...).

@@ -28,7 +28,7 @@ class Autocast {
   at::DeviceType device_;
 };
 
-/// Computes in a type for one scope: with autocast for bfloat16 and float16, without for float32.
+/// Sets the precision for one scope: autocast for bfloat16 and float16, no autocast for float32.
 class PrecisionScope {
  public:
   PrecisionScope(const at::Device& device, at::ScalarType type) {

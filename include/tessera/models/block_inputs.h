@@ -4,10 +4,9 @@
 
 namespace tessera {
 
-/// While an object exists, the transformer blocks that run in this thread record their input in it, detached from what
-/// came before, so that the gradient of an output with respect to the last block's input can be computed. That input is
-/// the feature map of Grad-CAM if the read-out uses only the class token, because then no gradient reaches the patches
-/// that the last block returns.
+/// While an object exists, the transformer blocks that run in this thread record their input in it and detach the input from earlier
+/// operations. The gradient of an output with respect to the last block's input can then be computed. That input is the feature map of
+/// Grad-CAM if the read-out uses only the class token, because then no gradient reaches the patches that the last block returns.
 class BlockInputs {
  public:
   BlockInputs();
@@ -18,7 +17,7 @@ class BlockInputs {
   /// The input [B, 1 + N, w] or [B, N, w] of the block that ran last; undefined if none has run.
   const at::Tensor& last() const { return last_; }
 
-  /// Returns the tensor that a block should use instead of `input`; that is `input` itself if no BlockInputs exists.
+  /// Returns the tensor that a block should use instead of `input`; this is `input` itself if no BlockInputs exists.
   static at::Tensor seen(const at::Tensor& input);
 
  private:

@@ -35,17 +35,18 @@ void fields(Visitor& v, CaptionDecoderSettings& s) {
 
 /// Sizes and shared parts of a decoder.
 struct CaptionDecoderShape {
-  at::Tensor table;               // [V, w], the token table to borrow; undefined: the decoder creates its own, `token_embedding.weight`
+  // [V, w], the token table to borrow; undefined: the decoder creates its own table, `token_embedding.weight`
+  at::Tensor table;
   std::int64_t vocab_size = 0;    // V, if the decoder creates its table
   std::int64_t width = 0;         // w, if the decoder creates its table
-  std::int64_t memory_width = 0;  // width of the tokens that the decoder attends to; 0: w
+  std::int64_t memory_width = 0;  // width of the tokens that the decoder attends to; 0 means w
   std::int64_t more_places = 0;   // number of positions in addition to context_length
 };
 
-/// A decoder of captions: pre-norm blocks of self-attention, attention to the tokens of an encoder (the memory), and an
-/// MLP. Its token table [V, w] is its own, or borrowed and then not stored with the decoder. The table is also the
-/// output matrix: linear_cross_entropy() computes the logits as hidden states times the table. If the memory has
-/// another width, `memory_projection` maps it.
+/// A decoder of captions. Its pre-norm blocks consist of self-attention, attention to the tokens of an encoder (the memory), and an MLP.
+/// Its token table [V, w] is its own, or is borrowed and then not stored with the decoder. The table is also the output matrix:
+/// linear_cross_entropy() computes the logits as hidden states times the table. If the memory has another width, `memory_projection` maps
+/// it.
 class CaptionDecoder : public torch::nn::Module {
  public:
   /// `path` is where the settings are in the configuration, for messages. Throws UserError if the heads do not divide
@@ -58,11 +59,10 @@ class CaptionDecoder : public torch::nn::Module {
   /// Looks up ids [..., L] in the table -> [..., L, w]. Where mask [..., L] is false, the id may have any value and the
   /// result is 0.
   at::Tensor embed(const at::Tensor& ids, const at::Tensor& mask) const;
-  /// Adds positions to the embedded sequences x [B * K, T, w] and runs the blocks -> hidden states [B * K, T, w]. The
-  /// memory [B, N, memory_width] holds the tokens of B images; K sequences share the tokens of one image. memory_mask
-  /// [B, N] says which of these tokens are real (undefined: all). If `causal`, row t depends on positions 0..t,
-  /// otherwise on all positions. Sequences without any real memory token attend to nothing. Throws c10::Error if shapes
-  /// do not fit.
+  /// Adds positions to the embedded sequences x [B * K, T, w], runs the blocks, and returns hidden states [B * K, T, w]. The memory [B, N,
+  /// memory_width] holds the tokens of B images; K sequences share the tokens of one image. memory_mask [B, N] is true for tokens that are
+  /// real (undefined if all are real). If `causal`, row t depends on positions 0..t, otherwise on all positions. Sequences without any real
+  /// memory token attend to nothing. Throws c10::Error if shapes do not fit.
   at::Tensor decode(const at::Tensor& x, const at::Tensor& memory, const at::Tensor& memory_mask, bool causal);
   /// Computes hidden states [B, L - 1, w] from ids and mask [B, L], real tokens first, and the memory `groups` [B, K,
   /// w]. Row t depends on ids 0..t and predicts id t + 1; rows that depend on padding are finite but meaningless.

@@ -11,21 +11,21 @@
 
 namespace tessera {
 
-/// Several convolutions that turn an image into patches, instead of a ViT's usual single one.
+/// Several convolutions that turn an image into patches. They replace a ViT's usual single convolution.
 class PatchStem : public torch::nn::Module {
  public:
   static constexpr std::int64_t kStride = 16;
   /// Maps pixels [B, 3, H, W] -> [B, width, H / 16, W / 16].
   virtual at::Tensor forward(const at::Tensor& pixels) = 0;
-  /// Whether an image's patches depend only on that image, in training too.
+  /// Whether an image's patches depend only on that image, even in training.
   virtual bool rows_are_independent() const { return true; }
 };
 
-/// MobileCLIP-B's stem (Vasu et al. 2024): convolutions of strides 4, 2 and 2, the first two with batch norm and GELU.
-/// Parameters are `0.conv`, `0.bn`, `1.conv`, `1.bn` and `2.conv`, as in timm.
+/// MobileCLIP-B's stem (Vasu et al. 2024): three convolutions with strides 4, 2 and 2; the first two have batch norm and GELU. Parameters
+/// are `0.conv`, `0.bn`, `1.conv`, `1.bn` and `2.conv`, as in timm.
 class ConvStem : public PatchStem {
  public:
-  /// width: width of the patches, a multiple of 4.
+  /// `width` is the width of the patches, a multiple of 4.
   explicit ConvStem(std::int64_t width);
   at::Tensor forward(const at::Tensor& pixels) override;
   bool rows_are_independent() const override { return !is_training(); }
@@ -42,7 +42,7 @@ class InvertedBottleneck;
 /// and `pool.*`, as in timm.
 class VitaminStem : public PatchStem {
  public:
-  /// stage_widths: channels of the stages; width: width of the patches.
+  /// `stage_widths` are the numbers of channels of the stages; `width` is the width of the patches.
   VitaminStem(const std::array<std::int64_t, 2>& stage_widths, std::int64_t width);
   at::Tensor forward(const at::Tensor& pixels) override;
 

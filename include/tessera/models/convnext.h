@@ -57,8 +57,8 @@ std::optional<config::Problem> validate(const ConvNextSettings& settings);
 
 class ConvNextBlock;
 
-/// ConvNeXt (Liu et al. 2022) and ConvNeXt V2. Tokens are the last stage's map, row-major. Parameters have timm's names
-/// (stem.0, stages.0.blocks.0.conv_dw, head.norm). Use it with the read-out gap. Images may have any size that the
+/// ConvNeXt (Liu et al. 2022) and ConvNeXt V2. The tokens are the positions of the last stage's map in row-major order. Parameters have
+/// timm's names (stem.0, stages.0.blocks.0.conv_dw, head.norm). It is used with the read-out `gap`. Images may have any size that the
 /// strides divide.
 class ConvNext : public Encoder {
  public:
@@ -69,7 +69,7 @@ class ConvNext : public Encoder {
   std::int64_t width() const override { return settings_.widths[3]; }
   config::Size grid() const override;
   bool draws_when_frozen() const override { return settings_.drop_path > 0; }
-  /// For layer decay, each stage counts as a block.
+  /// In layer decay, each stage counts as a block.
   std::int64_t depth() const override { return 5; }
   std::int64_t depth_of(const std::string& parameter) const override;
 

@@ -35,16 +35,16 @@ void fields(Visitor& v, ModelSettings& s) {
 /// UserError.
 ModelSettings resolve(const ModelSettings& settings, const std::string& path = "model");
 
-/// An image tower and, optionally, a text tower. It computes token features, slots and so on only when `needs` asks for
-/// them. Weights are initialized from torch's default generator: call torch::manual_seed (or at::manual_seed) first to
-/// get the same model again. The text tower is built first, so that the image tower can share its parameters.
+/// An image tower and, optionally, a text tower. It computes token features, slots and so on only when `needs` asks for them. Weights are
+/// initialized from torch's default generator: to get the same model again, call torch::manual_seed (or at::manual_seed) first. The text
+/// tower is built first, so that the image tower can share its parameters.
 class DualEncoder : public torch::nn::Module {
  public:
   /// `path` is where the settings are in the configuration, for messages. Throws UserError if names or settings are
   /// wrong or the towers' embedding widths differ.
   explicit DualEncoder(const ModelSettings& settings, const std::string& path = "model");
 
-  /// Encodes one image view: pixels or patches (uint8, normalized here with the settings' mean and std; or float,
+  /// Encodes one image view: pixels or patches (uint8, which are normalized here with the settings' mean and std, or float, which are
   /// already normalized), or regions. Throws c10::Error for a view that the image tower does not accept.
   TowerFeatures encode_image(const TowerInput& view, const ViewNeeds& needs = {});
   TowerFeatures encode_image(const at::Tensor& pixels, const ViewNeeds& needs = {});
@@ -53,9 +53,8 @@ class DualEncoder : public torch::nn::Module {
   EncodedPictures encode_pictures(const at::Tensor& pixels);
   /// Encodes one text view. An undefined mask means that all ids are real. Throws c10::Error if there is no text tower.
   TowerFeatures encode_text(const TowerInput& view, const ViewNeeds& needs = {});
-  /// Returns the features that `needs` names. Views of one shape with the same needs go through their tower as one
-  /// larger batch; each row draws the random numbers that it would draw in its own view (RowRngScope). Throws
-  /// c10::Error if a view is missing.
+  /// Returns the features that `needs` names. Views that have the same shape and the same needs pass through their tower as one larger
+  /// batch; each row draws the random numbers that it would draw in its own view (RowRngScope). Throws c10::Error if a view is missing.
   Features forward(const Batch& batch, const Needs& needs);
 
   /// The settings with all defaults filled in.
@@ -70,16 +69,14 @@ class DualEncoder : public torch::nn::Module {
   /// Parameters that objectives may share with the towers.
   SharedParameters& shared();
 
-  /// Parameters and buffers under OpenCLIP's names (visual.*, token_embedding.weight, text_projection, ...). The
-  /// tensors share memory with the model (they are the parameters themselves: requires_grad distinguishes parameters
-  /// from buffers).
+  /// Parameters and buffers under OpenCLIP's names (visual.*, token_embedding.weight, text_projection, ...). The tensors are the model's
+  /// own parameters and buffers, not copies; requires_grad distinguishes parameters from buffers.
   std::map<std::string, at::Tensor> state_dict() const;
-  /// Returns the number of layer-decay steps between a parameter of that name and its tower's output (see
-  /// Tower::blocks_behind).
+  /// Returns the number of layer-decay steps between the parameter with this name and its tower's output (see Tower::blocks_behind).
   std::int64_t blocks_behind(const std::string& name) const;
-  /// Loads tensors by the names of state_dict(); accepts OpenCLIP's `text.` prefix and resamples position embeddings of
-  /// another grid. Throws UserError naming `origin` and the tensor that is missing, of the wrong shape, or left over
-  /// (logit_scale and logit_bias may be left over). On an error the model is unchanged.
+  /// Loads tensors by the names of state_dict(). Accepts OpenCLIP's `text.` prefix and resamples position embeddings that have another
+  /// grid. Throws UserError naming `origin` and the tensor that is missing, of the wrong shape, or left over (logit_scale and logit_bias
+  /// may be left over). After an error the model is unchanged.
   void load_state(const std::map<std::string, at::Tensor>& tensors, const std::string& origin);
 
  private:

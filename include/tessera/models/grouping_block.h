@@ -34,14 +34,14 @@ void fields(Visitor& v, GroupingSettings& s) {
 struct GroupingShape {
   std::int64_t width = 0;
   std::int64_t groups = 0;         // number of input groups
-  std::int64_t output_groups = 0;  // number of output groups; in `plain` equal to `groups`
-  std::int64_t heads = 1;          // attention heads before the assignment; only `groupvit`
+  std::int64_t output_groups = 0;  // number of output groups; in variant `plain` equal to `groups`
+  std::int64_t heads = 1;          // number of attention heads before the assignment; only in variant `groupvit`
 };
 
 /// The output of a grouping block that assigns L tokens to K groups.
 struct Grouped {
   at::Tensor groups;           // [B, K, d]
-  at::Tensor soft_assignment;  // [B, K, L], softmax of the scores over the groups, always without noise; 0 at padding
+  at::Tensor soft_assignment;  // [B, K, L], softmax of the scores over the groups; never includes noise; 0 at padding
   at::Tensor assignment;  // [B, L] int64, the group of each token, chosen with the noise if there is any; -1 at padding
 };
 
@@ -49,15 +49,15 @@ struct Grouped {
 /// of its tokens' values (Xu et al. 2022, "GroupViT", section 3.2).
 class GroupingBlock : public torch::nn::Module {
  public:
-  /// tokens [B, L, d], groups [B, K', d], mask [B, L] bool (true = real; undefined: all real). Padding affects nothing
-  /// and receives no gradient. noise [B, K, L] is added to the scores; undefined: none. A group without a token keeps
-  /// finite values and gradients.
+  /// tokens [B, L, d], groups [B, K', d], mask [B, L] bool (true for real tokens; undefined if all are real). Padding affects nothing and
+  /// receives no gradient. noise [B, K, L] is added to the scores; undefined means no noise. A group without a token keeps finite values
+  /// and gradients.
   virtual Grouped forward(const at::Tensor& tokens, const at::Tensor& groups, const at::Tensor& mask,
                           const at::Tensor& noise) = 0;
 
-  /// Returns standard Gumbel noise [B, K, L] float32 for these tokens [B, L, d]. A row's numbers come from its key (see
-  /// row_uniform()), and a token's number does not depend on how much padding follows. Returns an undefined tensor in
-  /// evaluation mode and if the parameters are frozen, so that a frozen encoder returns the same groups each time.
+  /// Returns standard Gumbel noise [B, K, L] float32 for these tokens [B, L, d]. A row's numbers depend on its key (see row_uniform()), and
+  /// a token's number does not depend on how much padding follows. In evaluation mode, and if the parameters are frozen, returns an
+  /// undefined tensor, so that a frozen encoder returns the same groups each time.
   at::Tensor draw_noise(const at::Tensor& tokens) const;
 
  protected:

@@ -46,31 +46,31 @@ std::optional<config::Problem> validate(const GroupVitSettings& settings);
 
 class GroupVitStage;
 
-/// `groupvit`: GroupViT's image encoder (Xu et al. 2022). Each stage except the last appends group tokens to its input
-/// (patches or groups) and ends in a grouping block, whose groups are the next stage's input. The encoder's tokens are
-/// the last stage's groups [B, K, width]; `attention` is the share of each patch in each of these groups: the product
-/// of all stages' soft assignments, which sums to 1 over the groups. Parameters have the names of the authors'
-/// checkpoint. For images of another size the position embeddings are resampled (bicubic).
+/// `groupvit`: GroupViT's image encoder (Xu et al. 2022). Each stage except the last appends group tokens to its input (patches or groups)
+/// and ends in a grouping block, whose groups are the next stage's input. The encoder's tokens are the last stage's groups [B, K, width].
+/// `attention` is the share of each patch in each of these groups: the product of all stages' soft assignments, which sums to 1 over the
+/// groups. Parameters have the names of the authors' checkpoint. For images of another size, the position embeddings are resampled
+/// (bicubic).
 class GroupVit : public Encoder {
  public:
   /// The groups after the last norm, and the output of each grouping block.
   struct Stages {
     at::Tensor groups;             // [B, K, width]
     std::vector<Grouped> grouped;  // one for each grouping block
-    config::Size grid;             // the patches' grid
+    config::Size grid;             // the grid of the patches
   };
 
   explicit GroupVit(const GroupVitSettings& settings);
   Encoded encode(const TowerInput& input) override;
   std::int64_t width() const override { return settings_.width; }
-  /// The patches' grid.
+  /// The grid of the patches.
   config::Size grid() const override;
   std::int64_t depth() const override;
   std::int64_t depth_of(const std::string& parameter) const override;
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
 
-  /// Maps normalized pixels [B, 3, H, W] to groups. noise [B, K, N] for each grouping block, as GroupingBlock::forward
-  /// takes it; if none is given, each block that is being trained draws its own.
+  /// Maps normalized pixels [B, 3, H, W] to groups. `noise` holds [B, K, N] for each grouping block, as GroupingBlock::forward takes it; if
+  /// it is empty, each block that is being trained draws its own noise.
   Stages group(const at::Tensor& pixels, const std::vector<at::Tensor>& noise = {});
 
  private:

@@ -12,7 +12,7 @@ namespace tessera {
 /// Standard deviation of NACLIP's window, in patches.
 inline constexpr double kNaclipDeviation = 5.0;
 
-/// Returns the kind of that name: plain, maskclip, sclip, clearclip or naclip. Throws c10::Error for other names.
+/// Returns the kind of last block with this name: plain, maskclip, sclip, clearclip or naclip. Throws c10::Error for other names.
 LastBlock last_block_named(const std::string& name);
 
 /// Whether the block adds its attention to its input and then applies its MLP (plain, MaskCLIP, SCLIP). If not, its

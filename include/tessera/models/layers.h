@@ -10,11 +10,11 @@ namespace tessera {
 /// Applies "gelu", "gelu_tanh", "quick_gelu", "silu" or "relu" to x.
 at::Tensor activate(const at::Tensor& x, const std::string& activation);
 
-/// Returns norm(x). A frozen norm (its weight requires no gradient) keeps its running statistics unchanged and
-/// normalizes with them.
+/// Returns norm(x). If the norm is frozen (its weight requires no gradient), its running statistics stay unchanged and are used for the
+/// normalization.
 at::Tensor batch_norm(torch::nn::BatchNorm2d& norm, const at::Tensor& x);
 
-/// LayerNorm over the last dimension, biased variance, in float32 even under autocast.
+/// LayerNorm over the last dimension with biased variance, computed in float32 even under autocast.
 class LayerNorm : public torch::nn::Module {
  public:
   LayerNorm(std::int64_t width, double eps);

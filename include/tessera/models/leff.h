@@ -30,9 +30,9 @@ void fields(Visitor& v, LeffSettings& s) {
     config::one_of({"identity", "skip"}));
 }
 
-/// The locally-enhanced feed-forward part of a block (Yuan et al. 2021; PyramidCLIP, figure 3c): a linear map widens
-/// the patches, a 3x3 depth-wise convolution over the image's grid mixes neighbors, and a linear map narrows them
-/// again. Parameters are `c_fc`, `dwconv`, `c_proj`, with batch norms `bn_fc`, `bn_conv`, `bn_proj`.
+/// The locally-enhanced feed-forward part of a block (Yuan et al. 2021; PyramidCLIP, figure 3c). A linear map widens the patches, a 3x3
+/// depth-wise convolution over the image's grid mixes neighbors, and a linear map narrows the patches again. Parameters are `c_fc`,
+/// `dwconv`, `c_proj`, with batch norms `bn_fc`, `bn_conv`, `bn_proj`.
 class Leff : public FeedForward, public Adaptable {
  public:
   Leff(const LeffSettings& settings, std::int64_t width, std::int64_t hidden, std::string activation);
@@ -41,7 +41,7 @@ class Leff : public FeedForward, public Adaptable {
   std::vector<LinearMap> linear_maps() const override;
 
  private:
-  /// prefix: number of tokens before the patches.
+  /// `prefix` is the number of tokens before the patches.
   at::Tensor patches_forward(const at::Tensor& patches, config::Size grid, std::int64_t prefix);
 
   LeffSettings settings_;

@@ -44,10 +44,10 @@ std::optional<config::Problem> validate(const LoraSettings& settings);
 
 /// A linear map of a module: a whole weight, or some rows of a weight that fuses several maps.
 struct LinearMap {
-  std::string layer;      // the name in LoraSettings::layers
+  std::string layer;      // name of the kind of map, as in LoraSettings::layers
   std::string name;       // the adapter's name: its parameters are lora_NAME_a and lora_NAME_b
-  std::string parameter;  // the weight's name in the module, "in_proj_weight"
-  std::int64_t first = 0, rows = 0;  // the map's rows in that weight: `rows` rows from row `first` on
+  std::string parameter;  // the weight's name in the module, such as "in_proj_weight"
+  std::int64_t first = 0, rows = 0;  // the map's rows in that weight: `rows` rows, starting at row `first`
 };
 
 /// A low-rank adapter of one linear map.
@@ -64,9 +64,9 @@ class Adaptable {
   virtual ~Adaptable() = default;
   virtual std::vector<LinearMap> linear_maps() const = 0;
 
-  /// Adds an adapter to a map, on the device and with the dtype of the map's weight. A is drawn from the CPU's default
-  /// generator (uniform from -in^-1/2 to in^-1/2, as in PEFT), and B is 0, so the map's output does not change yet.
-  /// `self` is this module. Throws c10::Error if the map is too small for the rank.
+  /// Adds an adapter to a map, on the device of the map's weight and with its dtype. A is drawn from the CPU's default generator (uniform
+  /// from -in^-1/2 to in^-1/2, as in PEFT), and B is 0, so the map's output does not change yet. `self` is this module. Throws c10::Error
+  /// if the map is too small for the rank.
   void add_adapter(torch::nn::Module& self, const LinearMap& map, const LoraSettings& settings);
   const std::vector<LoraAdapter>& adapters() const { return adapters_; }
   /// Whether training draws random numbers for each token (see token_keys()).
@@ -79,9 +79,8 @@ class Adaptable {
     const char* name;  // the map's name
     at::Tensor& value;  // [..., out], the map's output
   };
-  /// Adds the adapters' outputs to the outputs of the maps that share the input x [..., in]. With dropout, a
-  /// RowRngScope of the sequence's tokens must exist. left_out: the number of leading tokens that each row of x [B, N -
-  /// left_out, in] lacks.
+  /// Adds the adapters' outputs to the outputs of the maps that share the input x [..., in]. With dropout, a RowRngScope of the sequence's
+  /// tokens must exist. left_out: the number of leading tokens that are missing in each row of x [B, N - left_out, in].
   void add_updates(const at::Tensor& x, std::initializer_list<Output> outputs, bool training, std::int64_t left_out = 0) const;
 
  private:

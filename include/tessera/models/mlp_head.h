@@ -55,8 +55,8 @@ void fields(Visitor& v, MlpProjectionSettings& s) {
   v("bias", s.bias, "whether the last layer adds a bias");
 }
 
-/// `mlp`: an MlpHead on the pooled vector, as in GroupViT and OpenCLIP; `head.*` in files. Token-level losses see the
-/// encoder's tokens unchanged.
+/// `mlp`: an MlpHead on the pooled vector, as in GroupViT and OpenCLIP. In files its parameters are `head.*`. Token-level losses receive
+/// the encoder's tokens unchanged.
 class MlpProjection : public Projection {
  public:
   MlpProjection(const MlpProjectionSettings& settings, const ProjectionContext& context);

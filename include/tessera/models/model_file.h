@@ -11,9 +11,9 @@ namespace tessera {
 
 /// The parts of a published folder that our model does not need, kept so that the folder can be written again.
 struct PublishedParts {
-  std::string library;                                   // "transformers", "timm" or "open_clip"; empty: only tokenizer files
+  std::string library;                                   // "transformers", "timm" or "open_clip"; empty: there are only tokenizer files
   std::map<std::string, std::string> files;              // configuration, tokenizer and preprocessing, by file name
-  std::map<std::string, io::SafetensorsLayout> weights;  // layout of each weights file, by name
+  std::map<std::string, io::SafetensorsLayout> weights;  // layout of each weights file, keyed by file name
   std::map<std::string, at::Tensor> tensors;             // tensors that our model lacks or changed on reading, under the library's names
   /// For each of `tensors` that was changed on reading (resampled positions): the SHA-256 of the tensor that our
   /// unchanged model writes in its place.
@@ -27,7 +27,7 @@ struct PublishedParts {
 struct ModelFile {
   ModelSettings model;
   config::ModuleSettings tokenizer;
-  std::string vocabulary;                     // the tokenizer file's bytes; may be empty (unknown)
+  std::string vocabulary;                     // the bytes of the tokenizer's file; empty if they are unknown
   std::map<std::string, at::Tensor> weights;  // model weights under OpenCLIP's names, `logit_scale`, `objective.*`
   std::map<std::string, std::string> extra;   // further metadata (step, run, resolved configuration)
   std::shared_ptr<const PublishedParts> published = {};  // other parts of the published folder that the model came from; null: none
@@ -42,10 +42,9 @@ bool is_model_file(const std::string& path);
 ModelFile load_model_file(const std::string& path);
 void save_model_file(const std::string& path, const ModelFile& file);
 
-/// Returns the model file that a path refers to. The path may be the file itself, a checkpoint folder (which contains
-/// model.safetensors), or the file `latest` or `best` (which names a checkpoint folder). It may also be a run folder or
-/// its folder `checkpoints`; then `latest` there, a text file or a link, names the checkpoint. Throws UserError if
-/// there is none.
+/// Returns the model file that a path refers to. The path may be the file itself, a checkpoint folder (which contains model.safetensors),
+/// or the file `latest` or `best` (which names a checkpoint folder). It may also be a run folder or the folder `checkpoints` in it; then
+/// `latest` there, a text file or a link, names the checkpoint. Throws UserError if there is no model file.
 std::string find_model_file(const std::string& path);
 
 /// Returns the checkpoint that the first word of a text file `latest` or `best` names; it is in the same folder.

@@ -17,15 +17,15 @@ namespace tessera {
 struct MultiHeadAttentionSettings {
   std::int64_t width = 0;  // width of the queries
   std::int64_t heads = 1;
-  std::int64_t key_width = 0;     // width of the input of keys and values; 0: width
-  std::int64_t inner_width = 0;   // total width of all heads, a multiple of `heads`; 0: width
-  std::int64_t output_width = 0;  // width of the result; 0: width
-  /// How the input projections are stored. False: as in torch.nn.MultiheadAttention, one fused `in_proj_weight` (if the
-  /// keys have another width: `q_proj_weight`, `k_proj_weight` and `v_proj_weight`) and `in_proj_bias`. True: as three
-  /// Linears `q_proj`, `k_proj` and `v_proj`.
+  std::int64_t key_width = 0;     // width of the input of keys and values; 0 means `width`
+  std::int64_t inner_width = 0;   // total width of all heads, a multiple of `heads`; 0 means `width`
+  std::int64_t output_width = 0;  // width of the result; 0 means `width`
+  /// How the input projections are stored. If false, they are stored as in torch.nn.MultiheadAttention: one fused `in_proj_weight` (if the
+  /// keys have another width, `q_proj_weight`, `k_proj_weight` and `v_proj_weight` instead) and `in_proj_bias`. If true, they are stored as
+  /// three Linears `q_proj`, `k_proj` and `v_proj`.
   bool linears = false;
-  /// Biases of a fused input projection: all (one `in_proj_bias`), none, or some of `q_bias`, `k_bias` and `v_bias`:
-  /// all but one (no_key: EVA, DINOv3; no_query; no_value) or only one (query, key, value).
+  /// Biases of a fused input projection: all (one `in_proj_bias`), none, or some of `q_bias`, `k_bias` and `v_bias`. The values no_key
+  /// (EVA, DINOv3), no_query and no_value leave out one bias; query, key and value name the only one.
   std::string input_bias = "all";
   bool output_bias = true;  // whether `out_proj` has a bias
   bool query_key_norm = false;  // LayerNorm over each head's queries and keys, `q_norm` and `k_norm`
@@ -39,10 +39,10 @@ class MultiHeadAttention : public torch::nn::Module, public Adaptable {
  public:
   explicit MultiHeadAttention(const MultiHeadAttentionSettings& settings);
 
-  /// Self-attention: x [B, N, width] -> [B, N, output_width], or if packed, [T, width] -> [T, output_width].
+  /// Computes self-attention: x [B, N, width] -> [B, N, output_width], or if packed, [T, width] -> [T, output_width].
   at::Tensor forward(const at::Tensor& x, const AttentionMask& mask = {}, const Rotation& rotation = {});
-  /// Attention to other tokens: query [B or 1, N, width] (1: the same queries for all rows) and keys [B, K, key_width]
-  /// -> [B, N, output_width].
+  /// Computes attention to other tokens: query [B, N, width], or [1, N, width] if all rows have the same queries, and keys [B, K,
+  /// key_width] -> [B, N, output_width].
   at::Tensor forward(const at::Tensor& query, const at::Tensor& keys, const AttentionMask& mask = {});
 
   /// Returns queries, keys and values of x [B, N, width], for self-attention by another rule. Each is [B, N, inner
@@ -62,15 +62,15 @@ class MultiHeadAttention : public torch::nn::Module, public Adaptable {
  private:
   std::int64_t heads_;
   std::vector<at::Tensor> weights_;  // weights of queries, keys and values: one fused tensor, or three
-  std::vector<at::Tensor> biases_;   // one fused tensor, or three that may be undefined; empty: none
+  std::vector<at::Tensor> biases_;   // one fused tensor, or three that may be undefined; empty if there are no biases
   at::Tensor input_bias() const;
 
   std::shared_ptr<LayerNorm> query_norm_, key_norm_, inner_norm_;
   torch::nn::Linear out_proj_;
 };
 
-/// Computes MultiHeadAttention from its weights, the eight tensors that MultiHeadAttention::projections() returns. For
-/// losses that run in checkpointed tiles.
+/// Computes MultiHeadAttention from its weights, the eight tensors that MultiHeadAttention::projections() returns. It is for losses that
+/// run in checkpointed tiles.
 at::Tensor multi_head_attention(const at::Tensor& query, const at::Tensor& keys, at::TensorList projections,
                                 std::int64_t heads, const AttentionMask& mask);
 

@@ -27,9 +27,9 @@ std::string find_open_clip_weights(const std::string& path);
 /// (naming the key), or if the tokenizer is not CLIP's.
 ModelFile load_open_clip_checkpoint(const std::string& path, const std::string& architecture = "");
 
-/// Returns the settings of OpenCLIP's own tokenizer for a text tower, without the vocabulary's file: CLIP's byte pairs
-/// after full ftfy cleaning, and as many tokens as the tower accepts. Padding is treated as text if the tower's
-/// attention is not causal.
+/// Returns the settings of OpenCLIP's own tokenizer for a text tower, without the vocabulary's file. The tokenizer uses CLIP's byte pairs
+/// after full ftfy cleaning, and its context length is the number of tokens that the tower accepts. Padding is treated as text if the
+/// tower's attention is not causal.
 config::ModuleSettings clip_tokenizer(const TowerSettings& text);
 
 /// Returns the settings of a checkpoint's model: from architecture() if a name is given, else from
@@ -56,7 +56,7 @@ std::map<std::string, at::Tensor> open_clip_tensors(const std::string& weights,
 /// it. Throws UserError naming the file and the tensor.
 ModelFile from_open_clip(const std::string& weights, const ModelSettings& model);
 
-/// As from_open_clip(), for tensors that already have our names. `origin` names the file in messages.
+/// Does the same as from_open_clip() for tensors that already have our names. `origin` names the file in messages.
 ModelFile from_named_tensors(const std::map<std::string, at::Tensor>& tensors, const ModelSettings& model,
                              const std::string& origin);
 
@@ -64,10 +64,10 @@ ModelFile from_named_tensors(const std::map<std::string, at::Tensor>& tensors, c
 /// and the key if it is not JSON, has a value of the wrong type, or describes something that our models lack.
 ModelSettings model_of_open_clip_config(const std::string& text, const std::string& path);
 
-/// As model_of_open_clip_config(), but also returns what is needed to read the model's tensors.
+/// Does the same as model_of_open_clip_config(), but also returns what is needed to read the model's tensors.
 ForeignModel open_clip_model(const std::string& text, const std::string& path);
 
-/// Whether the model is one of SPARO's code, which has its own file layout and no OpenCLIP configuration.
+/// Whether the model follows SPARO's code, which has its own file layout and no OpenCLIP configuration.
 bool is_sparo(const ModelSettings& model);
 
 /// Returns the text of open_clip_config.json: `model_cfg` and `preprocess_cfg`, as

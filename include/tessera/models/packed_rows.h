@@ -6,17 +6,17 @@
 
 namespace tessera {
 
-/// The positions of the real tokens of a padded batch [B, L]. Packed, the tokens are one sequence [T, w], row after
-/// row, without the padding between them: token-wise layers compute nothing for padding, and attention keeps the rows
-/// apart.
+/// The positions of the real tokens of a padded batch [B, L]. Packed, the tokens form one sequence [T, w], row after row, without the
+/// padding. Token-wise layers then compute nothing for padding, and attention keeps the rows apart.
 struct PackedRows {
   std::int64_t rows = 0;     // B
   std::int64_t length = 0;   // L
   std::int64_t longest = 0;  // number of real tokens in the longest row, at least 1
   at::Tensor places;         // int64 [T], index b * L + n of each real token, in increasing order; undefined: nothing is packed
   at::Tensor row_of;         // int64 [T], row b of each real token
-  at::Tensor offsets;        // int32 [B + 1], where each row starts in the packed sequence, and finally T
-  at::Tensor filled_places;  // int64 [T], index of each real token in [B, longest], where a row's tokens are at its left; only on the CPU
+  at::Tensor offsets;        // int32 [B + 1], the index in the packed sequence at which each row starts, and T at the end
+  // int64 [T], index of each real token in [B, longest], where each row's tokens are aligned to the left; only on the CPU
+  at::Tensor filled_places;
 
   bool defined() const { return places.defined(); }
 };
@@ -33,9 +33,8 @@ at::Tensor pack(const at::Tensor& x, const PackedRows& rows);
 /// Unpacks x [T, ...] -> [B, L, ...], 0 at padding.
 at::Tensor unpack(const at::Tensor& x, const PackedRows& rows);
 
-/// As attend(), but for packed tokens [T, w]. Each attends to the tokens of its own row, or if `causal`, only to itself
-/// and the tokens before it in its row. A GPU uses kernels for sequences of varying lengths; on the CPU each row is
-/// padded to the longest.
+/// Does the same as attend() for packed tokens [T, w]. Each token attends to the tokens of its own row, or if `causal`, only to itself and
+/// the tokens before it in its row. A GPU uses kernels for sequences of varying lengths; on the CPU each row is padded to the longest.
 at::Tensor attend_in_rows(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, std::int64_t heads,
                           const PackedRows& rows, bool causal);
 

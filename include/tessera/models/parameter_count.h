@@ -12,14 +12,14 @@ namespace tessera {
 struct ParameterCount {
   std::int64_t image = 0;
   std::int64_t text = 0;
-  std::int64_t objective = 0;           // the objective's own: the logit scale, heads
-  std::int64_t adapters = 0;            // the part of image + text that belongs to adapters
+  std::int64_t objective = 0;           // the objective's own parameters, such as the logit scale and heads
+  std::int64_t adapters = 0;            // the part of image and text that belongs to adapters
   std::optional<std::int64_t> trained;  // number of trained parameters; unset in programs that do not train
 
   std::int64_t model() const { return image + text; }
 };
 
-/// Counts the towers' parameters and, if `objective` is given, those of its parameters that are not also the towers'.
+/// Counts the towers' parameters. If `objective` is given, also counts its parameters, without those that it shares with the towers.
 ParameterCount count_parameters(const DualEncoder& model, const torch::nn::Module* objective = nullptr);
 
 /// Returns the count in the form used by all programs and pages: "1,314: image tower 1,024, text tower 290; 1 more of

@@ -19,7 +19,7 @@ at::Tensor row_keys(std::uint64_t step_seed, std::int64_t first, std::int64_t st
 /// with the same keys draws the same numbers.
 class RowRngScope {
  public:
-  /// keys [B] from row_keys, on the device of the rows; undefined: the scope has no effect.
+  /// keys: [B], from row_keys, on the device of the rows. If they are undefined, the scope has no effect.
   explicit RowRngScope(at::Tensor keys);
   ~RowRngScope();
   RowRngScope(const RowRngScope&) = delete;
@@ -34,26 +34,24 @@ class RowRngScope {
   RowRngScope* outer_;
 };
 
-/// Returns keys [views * B] for the rows of some views of the batch, one view after the other. Each view has its own
-/// numbers, which are the same whether it is encoded by itself or with others. Returns an undefined tensor outside a
-/// RowRngScope with keys.
+/// Returns keys [views * B] for the rows of some views of the batch, one view after the other. Each view has its own numbers, which are the
+/// same whether the view is encoded separately or together with others. Returns an undefined tensor outside a RowRngScope with keys.
 at::Tensor row_keys_of_views(const std::vector<std::string>& views);
 
-/// Returns keys [rows * parts] for the parts of each row (the captions of an image), drawn as by row_random_int.
-/// Returns an undefined tensor outside a RowRngScope with keys.
+/// Returns keys [rows * parts] for the parts of each row, such as the captions of an image. They are drawn as by row_random_int. Returns an
+/// undefined tensor outside a RowRngScope with keys.
 at::Tensor row_keys_of_parts(std::int64_t rows, std::int64_t parts, const at::Device& device);
 
-/// Returns keys for the tokens of sequences [rows, length]: [rows * length], or [T] if packed, drawn as by
-/// row_random_int. A token's key depends only on its row's key and its position, not on packing or the sequences'
-/// length.
+/// Returns keys for the tokens of sequences [rows, length], as [rows * length], or [T] if packed. They are drawn as by row_random_int. A
+/// token's key depends only on its row's key and its position, not on packing or the sequences' length.
 at::Tensor token_keys(std::int64_t rows, std::int64_t length, const at::Device& device, const PackedRows& packed = {});
 
 /// Returns uniform integers [rows, count], at least 0. They come from the rows' keys and differ from call to call;
 /// outside a RowRngScope they come from the device's default generator.
 at::Tensor row_random_int(std::int64_t rows, std::int64_t count, const at::Device& device);
 
-/// Returns uniform numbers [rows, count] in the open interval (0, 1), float32, drawn as by row_random_int; for Gumbel
-/// noise, stochastic depth and the like.
+/// Returns uniform numbers [rows, count] in the open interval (0, 1), float32. They are drawn as by row_random_int, for Gumbel noise,
+/// stochastic depth and similar uses.
 at::Tensor row_uniform(std::int64_t rows, std::int64_t count, const at::Device& device);
 
 }  // namespace tessera

@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-/// Resizes position embeddings [prefix + h*w, width] from `old_grid` to `grid`: bicubic, half-pixel centers, with
-/// antialias by default (ATen's _upsample_bicubic2d_aa, as OpenCLIP does on load); the first `prefix` rows are copied.
-/// If the grids are equal, the input is returned. Computes in at least float32.
+/// Resizes position embeddings [prefix + h*w, width] from `old_grid` to `grid`. The interpolation is bicubic with half-pixel centers, and
+/// with antialias by default (ATen's _upsample_bicubic2d_aa, as OpenCLIP does on load); the first `prefix` rows are copied. If the grids
+/// are equal, the input is returned. Computes in at least float32.
 at::Tensor resize_position_embedding(const at::Tensor& embedding, config::Size grid, config::Size old_grid,
                                      std::int64_t prefix, bool antialias = true);
 
@@ -18,8 +18,7 @@ at::Tensor resize_position_embedding(const at::Tensor& embedding, config::Size g
 /// half-pixel centers, without antialias. If the grids are equal, the input is returned. Computes in at least float32.
 at::Tensor resample_position_grid(const at::Tensor& embedding, config::Size grid, config::Size old_grid);
 
-/// Resizes text positions [length, width] -> [context_length, width]: linear interpolation, half-pixel centers, clamped
-/// at the ends.
+/// Resizes text positions [length, width] to [context_length, width] by linear interpolation with half-pixel centers, clamped at the ends.
 at::Tensor resize_text_position_embedding(const at::Tensor& embedding, std::int64_t context_length);
 
 /// Resizes text positions [length, width] as Long-CLIP does (arXiv 2403.15378, 3.1): the first `kept` stay, and the
@@ -29,12 +28,11 @@ at::Tensor resize_text_position_embedding(const at::Tensor& embedding, std::int6
 /// in at least float32. Throws c10::Error if fewer than two positions follow the kept ones.
 at::Tensor stretch_text_position_embedding(const at::Tensor& embedding, std::int64_t context_length, std::int64_t kept);
 
-/// Returns the square grid of that many patches, or {0, 0} if there is none.
+/// Returns the square grid that has this many patches, or {0, 0} if there is none.
 config::Size square_grid(std::int64_t patches);
 
-/// Resizes stored position embeddings to `grid`. Their own grid is not stored: it is taken to be `grid` if the number
-/// of positions agrees, otherwise a square. Anything that cannot be a position embedding of this width is returned
-/// unchanged.
+/// Resizes stored position embeddings to `grid`. The grid of the stored embeddings is unknown: it is taken to be `grid` if the number of
+/// positions agrees, otherwise a square. Anything that cannot be a position embedding of this width is returned unchanged.
 at::Tensor fit_position_embedding(const at::Tensor& stored, config::Size grid, std::int64_t prefix, std::int64_t width,
                                   bool antialias = true);
 

@@ -19,8 +19,8 @@ void fields(Visitor& v, LinearProjectionSettings& s) {
   v("bias", s.bias, "whether the projection adds a bias (SigLIP's texts)");
 }
 
-/// `linear`: x @ proj, without bias (CLIP) or with one (SigLIP's texts); named `visual.proj`, `text_projection`,
-/// `proj_bias` and `text_projection_bias`. Tokens use the same matrix.
+/// `linear`: computes x @ proj, without bias (CLIP) or with a bias (SigLIP's texts). The parameters are named `visual.proj`,
+/// `text_projection`, `proj_bias` and `text_projection_bias`. Tokens use the same matrix.
 class LinearProjection : public Projection {
  public:
   LinearProjection(const LinearProjectionSettings& settings, const ProjectionContext& context);
@@ -37,7 +37,7 @@ class LinearProjection : public Projection {
   std::string path_;
 };
 
-/// `none`: the read-out's vector is the embedding.
+/// `none`: the embedding is the read-out's vector itself.
 class NoProjection : public Projection {
  public:
   explicit NoProjection(const ProjectionContext& context) : width_(context.pooled_width) {}

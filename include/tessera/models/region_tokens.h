@@ -29,21 +29,21 @@ void fields(Visitor& v, RegionSettings& s) {
     config::one_of({"learned", "shared", "mean"}));
 }
 
-/// Turns region features into tokens, preceded by a class token: a linear map, without positions. Parameters `roi_proj`
-/// and `roi_class_embedding` are registered with the encoder.
+/// Turns region features into tokens by a linear map without positions, and puts a class token in front. Parameters `roi_proj` and
+/// `roi_class_embedding` are registered with the encoder.
 class RegionTokens {
  public:
-  /// The sequence that the rest of the encoder takes. A region with mask false is 0 and receives no gradient.
+  /// The sequence that the rest of the encoder takes. The token of a region whose mask is false is 0 and receives no gradient.
   struct Sequence {
-    at::Tensor tokens;  // [B, n + R, w]; n: 1 with a class token, else 0
-    at::Tensor mask;    // bool [B, n + R]; the class token counts as real; undefined: all real
+    at::Tensor tokens;  // [B, n + R, w], where n is 1 with a class token, else 0
+    at::Tensor mask;    // bool [B, n + R], in which the class token counts as real; undefined if all are real
   };
 
-  /// class_token: whether to add a class token. of_pictures: the images' class token; throws UserError if it is
-  /// undefined but the settings say `class_token: shared`.
+  /// class_token: whether to add a class token. of_pictures: the class token of images; throws UserError if it is undefined but the
+  /// settings say `class_token: shared`.
   RegionTokens(const RegionSettings& settings, std::int64_t width, bool class_token, const at::Tensor& of_pictures,
                torch::nn::Module& encoder);
-  /// regions [B, R, F], mask bool [B, R] or undefined. Throws c10::Error if F is not the configured width.
+  /// Takes regions [B, R, F], and mask bool [B, R] or undefined. Throws c10::Error if F is not the configured width.
   Sequence forward(const at::Tensor& regions, const at::Tensor& mask, LayerNorm* ln_pre);
 
  private:

@@ -4,22 +4,22 @@
 
 namespace tessera {
 
-/// Builds an encoder from its settings. Image encoders read the image size from their own image_size.
+/// The registry of encoders, which are built from their settings. Image encoders read the image size from their own image_size.
 using EncoderRegistry = config::Registry<Encoder>;
 
-/// What a read-out knows about its tower.
+/// What a read-out is given about its tower.
 struct ReadOutContext {
   std::int64_t width = 0;      // width of the tokens
-  std::int64_t tokens = 0;     // number of tokens at the configured size; 0 = varies
+  std::int64_t tokens = 0;     // number of tokens at the configured size; 0 if it varies
   config::Size grid = {0, 0};  // rows and columns of the patches; {0, 0} for text
   bool class_token = false;    // whether the encoder returns a class token
   Modality modality = Modality::image;
-  std::string path = "readout";  // where its settings are in the configuration, for messages
+  std::string path = "readout";  // where the read-out's settings are in the configuration, for messages
   SharedParameters* shared = nullptr;
 };
 using ReadOutRegistry = config::Registry<ReadOut, const ReadOutContext&>;
 
-/// What a projection knows about its tower.
+/// What a projection is given about its tower.
 struct ProjectionContext {
   std::int64_t pooled_width = 0;  // width of the read-out's vector
   std::int64_t token_width = 0;   // width of the encoder's tokens

@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-/// 2-D rotary positions of patches (Su et al. 2021): one axis of the patch's position rotates half of a head's pairs of
-/// channels, the other axis the other half. EVA-02: the defaults with `reference`; PE: offset 1, order columns_first;
-/// DINOv3: base 100, coordinates centered, pairs halves.
+/// 2-D rotary positions of patches (Su et al. 2021). One axis of the patch's position rotates half of the channel pairs in a head, the
+/// other axis rotates the other half. Published models: EVA-02 uses the defaults with `reference`; PE uses offset 1 and order
+/// columns_first; DINOv3 uses base 100, centered coordinates and pairs halves.
 struct RotarySettings {
   double base = 10000.0;
   std::string coordinates = "index";
@@ -48,7 +48,7 @@ void fields(Visitor& v, RotarySettings& s) {
 
 std::optional<config::Problem> validate(const RotarySettings& settings);
 
-/// The rotation of a sequence's queries and keys. If undefined, they are not rotated.
+/// The rotation of a sequence's queries and keys. If it is undefined, queries and keys are not rotated.
 struct Rotation {
   at::Tensor cosine, sine;   // float32 [N, d / 2], or [B, N, d / 2] if rows differ, for N patches and heads of width d
   std::int64_t prefix = 0;   // number of tokens before the patches; they are not rotated
@@ -64,9 +64,9 @@ bool augments(const RotarySettings& settings);
 Rotation rotation_of_grid(const RotarySettings& settings, config::Size grid, std::int64_t head_width,
                           std::int64_t prefix, const at::Device& device);
 
-/// As rotation_of_grid(), but with DINOv3's augmentation of the coordinates, in DINOv3's order: shift, jitter, rescale.
-/// Each of the `rows` images has its own draws (row_uniform()), which do not depend on the number of ranks or the
-/// chunks of a batch; DINOv3 itself draws once per batch. Cosine and sine are [rows, N, d / 2].
+/// Does the same as rotation_of_grid(), but with DINOv3's augmentation of the coordinates, in DINOv3's order: shift, jitter, rescale. Each
+/// of the `rows` images has its own random numbers (row_uniform()), which do not depend on the number of ranks or the chunks of a batch;
+/// DINOv3 itself draws once per batch. Cosine and sine are [rows, N, d / 2].
 Rotation drawn_rotation_of_grid(const RotarySettings& settings, config::Size grid, std::int64_t head_width,
                                 std::int64_t prefix, const at::Device& device, std::int64_t rows);
 

@@ -10,20 +10,19 @@
 
 namespace tessera {
 
-/// Parameters that several modules of one model use: a token table that also projects onto the vocabulary, or a
-/// codebook of both towers. The text tower is built first, then the image tower, then the objective. The module that
-/// creates a parameter registers it; one that borrows it keeps the tensor and registers nothing, so that files have one
-/// name for it and the optimizer sees it once.
+/// Parameters that several modules of one model use, such as a token table that also projects onto the vocabulary, or a codebook of both
+/// towers. The text tower is built first, then the image tower, then the objective. The module that creates a parameter registers it. A
+/// module that borrows it keeps the tensor but registers nothing, so that files have one name for it and the optimizer sees it once.
 class SharedParameters {
  public:
   /// The text encoder's table [V, w], `token_embedding.weight`; undefined if the model has none.
   at::Tensor token_embedding;
-  /// Ids of that table that are never active in an encoding ([PAD], [CLS], ...), set by the first read-out that knows
-  /// them; unset if no read-out does.
+  /// Ids of that table that are never active in an encoding ([PAD], [CLS], ...). The first read-out that knows these ids sets them; unset
+  /// if no read-out does.
   std::optional<std::vector<std::int64_t>> special_token_ids;
 
-  /// Returns the parameter called `name`: the existing one, or the result of make(), registered with `owner` under
-  /// `registered`. Throws c10::Error if the existing one has another shape than `sizes`.
+  /// Returns the parameter called `name`. If it does not exist yet, it is created by make() and registered with `owner` under `registered`.
+  /// Throws c10::Error if the existing parameter has another shape than `sizes`.
   at::Tensor get(const std::string& name, at::IntArrayRef sizes, torch::nn::Module& owner, const std::string& registered,
                  const std::function<at::Tensor()>& make);
 

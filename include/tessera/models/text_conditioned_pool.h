@@ -23,24 +23,24 @@ void fields(Visitor& v, TextConditionedPoolSettings& s) {
     "add one more key and value, all zeros, which a text that matches nothing in the image can attend to");
 }
 
-/// Pools an image for a text (FLAIR, arXiv 2412.03561, section 3.2): multi-head attention of the text's embedding over
-/// the image's projected patches, with one LayerNorm each for queries, keys and values (`ln_q`, `ln_k`, `ln_v`),
-/// projections with biases under the names of torch's MultiheadAttention (`attn.*`), and a zero token in addition to
-/// the patches. No residual.
+/// Pools an image for a text (FLAIR, arXiv 2412.03561, section 3.2): multi-head attention of the text's embedding over the image's
+/// projected patches and a zero token, without a residual connection. Queries, keys and values have separate LayerNorms (`ln_q`, `ln_k`,
+/// `ln_v`). The projections have biases and the names of torch's MultiheadAttention (`attn.*`).
 class TextConditionedPool : public torch::nn::Module {
  public:
   /// Throws UserError if the heads do not divide the width.
   TextConditionedPool(const TextConditionedPoolSettings& settings, std::int64_t embed_dim);
 
   struct Pooled {
-    at::Tensor pooled;     // [B, Q, D], not normalized
-    at::Tensor attention;  // [B, Q, P], without gradient: the mean of the heads' weights, without the zero token's
+    at::Tensor pooled;  // [B, Q, D], not normalized
+    // [B, Q, P], without gradient: the mean over heads of the weights of the patches; the zero token's weight is left out
+    at::Tensor attention;
   };
-  /// image_tokens [B, P, D]; queries [B, Q, D] (each image's own) or [Q, D] (the same for all images).
+  /// Takes image_tokens [B, P, D], and queries [B, Q, D] (separate for each image) or [Q, D] (the same for all images).
   Pooled forward(const at::Tensor& image_tokens, const at::Tensor& queries);
 
-  /// Return queries [..., D], or the keys or values [..., D] of image tokens, each after its own LayerNorm and
-  /// projection.
+  /// These functions return projected queries, keys or values [..., D], each after its own LayerNorm. Keys and values are computed from
+  /// image tokens.
   at::Tensor project_queries(const at::Tensor& queries);
   at::Tensor project_keys(const at::Tensor& image_tokens);
   at::Tensor project_values(const at::Tensor& image_tokens);

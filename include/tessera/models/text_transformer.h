@@ -80,12 +80,12 @@ class TextTransformer : public Encoder {
   at::Tensor token_embedding() const override { return token_weight_; }
   std::int64_t depth() const override { return settings_.layers + 1; }
   std::int64_t depth_of(const std::string& parameter) const override;
-  /// Fits positions of another length as kept_positions says, and reports that in the log.
+  /// Resizes position embeddings of another length in the way that the setting kept_positions defines, and logs it.
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
 
  private:
   Encoded encode_with_class_token(const at::Tensor& ids, const at::Tensor& mask);
-  /// Returns the vectors to add to the tokens, one for each position and at least `length` of them: [>= length, w].
+  /// Returns the vectors to add to the tokens, one for each of at least `length` positions: [>= length, w].
   at::Tensor positions(std::int64_t length) const;
 
   TextTransformerSettings settings_;

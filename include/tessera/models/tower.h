@@ -16,13 +16,13 @@ enum class Modality { image, text };
 
 /// What an encoder passes to a read-out.
 struct Encoded {
-  at::Tensor tokens;  // [B, N, w]: patches row-major, text positions or groups (0 where mask is false); never the class token
-  at::Tensor mask;    // [B, N] bool, true = real; undefined: all real
+  at::Tensor tokens;  // [B, N, w]: patches in row-major order, text positions or groups; 0 where mask is false; without the class token
+  at::Tensor mask;    // [B, N] bool, true for real tokens; undefined if all are real
   at::Tensor class_token;      // [B, w]; undefined if the encoder has none
   at::Tensor ids;              // [B, N] int64 token ids (text encoders), for read-outs that search for EOS
-  at::Tensor attention;        // [B, N, M], share of each of M input positions in each token; undefined: token n is input position n
+  at::Tensor attention;        // [B, N, M], share of each of M input positions in each token; undefined if token n is input position n
   config::Size grid = {0, 0};  // rows and columns of these images' patches; {0, 0} for other inputs
-  at::Tensor other_tokens;     // `tokens` as another last block computes them (encode_with()); undefined: not requested
+  at::Tensor other_tokens;     // `tokens` as another kind of last block computes them (encode_with()); undefined if not requested
 
   /// Returns [B, 1 + N, w] with the class token first, or only the tokens if there is no class token.
   at::Tensor with_class_token() const;
@@ -35,12 +35,12 @@ class Encoder : public torch::nn::Module {
  public:
   /// Pixels must be normalized. Throws c10::Error for an input that the encoder does not accept.
   virtual Encoded encode(const TowerInput& input) = 0;
-  /// As encode(), but also fills `other_tokens`, computed with that kind of last block. Throws UserError if the
+  /// Does the same as encode() and also fills `other_tokens`, which are computed with this kind of last block. Throws UserError if the
   /// encoder's last block cannot be replaced.
   virtual Encoded encode_with(LastBlock kind, const TowerInput& input);
-  /// Applies the final norm, if it comes after pooling, to the pooled vector [B, width] or to tokens [B, N, width].
+  /// Applies the final norm, if the encoder applies it after pooling, to the pooled vector [B, width] or to tokens [B, N, width].
   virtual at::Tensor final_norm(const at::Tensor& pooled) { return pooled; }
-  /// Whether final_norm() does anything; if so, the read-out's vector must have the tokens' width.
+  /// Whether final_norm() does anything. If so, the read-out's vector must have the tokens' width.
   virtual bool norms_pooled() const { return false; }
   virtual std::int64_t width() const = 0;
   virtual Modality modality() const { return Modality::image; }
@@ -55,7 +55,7 @@ class Encoder : public torch::nn::Module {
   virtual config::Size patch_of_sequences() const;
   /// Width of the region features that the encoder accepts as an image view; 0: it accepts none.
   virtual std::int64_t region_width() const { return 0; }
-  /// For a text encoder: the number of token ids, and the maximum number of tokens of a text.
+  /// For a text encoder: the number of token ids, and the maximum number of tokens in a text.
   virtual std::int64_t vocab_size() const { return 0; }
   virtual std::int64_t context_length() const { return 0; }
   /// For a text encoder: its token table [V, w], for modules that share it (SharedParameters).
@@ -66,8 +66,8 @@ class Encoder : public torch::nn::Module {
   /// Whether the encoder draws random numbers in training even if its parameters are frozen (patch dropout), so that an
   /// image is encoded differently each time.
   virtual bool draws_when_frozen() const { return false; }
-  /// A parameter's depth between input and output, for layer decay: 0 before the blocks, i + 1 in block i (from 0),
-  /// depth() after them.
+  /// A parameter's depth between input and output, for layer decay: 0 before the blocks, i + 1 in block i (counted from 0), and depth()
+  /// after the blocks.
   virtual std::int64_t depth_of(const std::string& /*parameter*/) const { return depth(); }
   virtual std::int64_t depth() const { return 0; }
   /// Returns a stored tensor resized to this encoder if possible (position embeddings of another grid), otherwise
@@ -88,8 +88,7 @@ class ReadOut : public torch::nn::Module {
   /// Computes slots and their attention only if `needs` asks for them.
   virtual ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) = 0;
   virtual std::int64_t output_width() const = 0;
-  /// Whether the read-out reads the tokens even if the encoder returns a class token. If not, EncodedPictures need not
-  /// keep them.
+  /// Whether the read-out reads the tokens even if the encoder returns a class token. If not, EncodedPictures need not store the tokens.
   virtual bool reads_tokens() const { return true; }
   /// Returns the name that one of this module's parameters has in files, within its tower.
   virtual std::string state_dict_key(const std::string& parameter) const { return "readout." + parameter; }
@@ -109,7 +108,8 @@ class Projection : public torch::nn::Module {
   virtual std::int64_t embed_dim() const = 0;
 };
 
-/// A tower = encoder (tokens) + read-out (tokens -> vector) + projection (-> shared space), each selected by name.
+/// A tower consists of an encoder (which outputs tokens), a read-out (tokens -> vector) and a projection (-> shared space), each selected
+/// by name.
 struct TowerSettings {
   config::ModuleSettings encoder;
   config::ModuleSettings readout;
@@ -123,15 +123,15 @@ void fields(Visitor& v, TowerSettings& s) {
   v("projection", s.projection, "what maps the read-out's vector to the space that both towers share");
 }
 
-/// One side of a dual encoder; can be used by itself.
+/// One side of a dual encoder. It can also be used without the other side.
 class Tower : public torch::nn::Module {
  public:
   /// `path` is where the settings are in the configuration ("model.image"), for messages. Throws UserError if names,
   /// settings or their combination are wrong.
   Tower(const TowerSettings& settings, Modality modality, SharedParameters& shared, const std::string& path);
 
-  /// input: as Encoder::encode takes it, or images that the encoder has already processed, which start at the read-out.
-  /// Computes only the features that `needs` asks for; DualEncoder handles its `student` and `input_ids`.
+  /// `input` is what Encoder::encode takes, or images that the encoder has already processed, which are passed to the read-out. Computes
+  /// only the features that `needs` asks for; DualEncoder handles its `student` and `input_ids`.
   TowerFeatures forward(const TowerInput& input, const ViewNeeds& needs = {});
 
   Encoder& encoder() { return *encoder_; }
@@ -140,8 +140,8 @@ class Tower : public torch::nn::Module {
   Projection& projection() { return *projection_; }
   std::int64_t embed_dim() const { return projection_->embed_dim(); }
 
-  /// Parameters and buffers by their names within the tower (OpenCLIP's, without `visual.`). The tensors share memory
-  /// with the modules.
+  /// Parameters and buffers, keyed by their names within the tower (OpenCLIP's, without `visual.`). The tensors share memory with the
+  /// modules.
   std::map<std::string, at::Tensor> state_dict() const;
   /// Returns a stored tensor resized to this tower if possible.
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const;

@@ -16,10 +16,10 @@ namespace tessera {
 
 struct TransformerSettings;
 
-/// What blocks need to know about a sequence besides its tokens.
+/// What blocks must know about a sequence in addition to its tokens.
 struct SequenceInfo {
   AttentionMask mask;          // the mask of self-attention
-  config::Size grid = {0, 0};  // rows and columns of the patches; {0, 0} unless the tokens are all patches of an image, row by row
+  config::Size grid = {0, 0};  // rows and columns of the patches; {0, 0} unless the sequence has all patches of an image, row by row
   std::int64_t prefix = 0;     // number of tokens before the patches: the class token and registers
   Rotation rotation;           // the rotation of queries and keys
 };
@@ -59,25 +59,23 @@ class Mlp : public FeedForward, public Adaptable {
   torch::nn::Linear c_proj_;
 };
 
-/// How weights are initialized: the image transformer keeps PyTorch's defaults for its blocks; the text transformer
-/// uses the GPT-2-like standard deviations of OpenAI's CLIP (attention width^-1/2, projections width^-1/2 (2
-/// layers)^-1/2, MLP (2 width)^-1/2).
+/// How weights are initialized. The image transformer keeps PyTorch's defaults for its blocks. The text transformer uses the GPT-2-like
+/// standard deviations of OpenAI's CLIP (attention width^-1/2, projections width^-1/2 (2 layers)^-1/2, MLP (2 width)^-1/2).
 enum class BlockInitialization { image, text };
 
-/// A pre-norm residual block: x += ls_1 * attn(ln_1(x)); x += ls_2 * mlp(ln_2(x)). With block_norm: after, x = ln_1(x +
-/// ls_1 * attn(x)) and so on; with on_updates, x += ls_1 * ln_1(attn(x)) and so on. LayerScale is present if the
-/// settings ask for it.
+/// A pre-norm residual block: x += ls_1 * attn(ln_1(x)); x += ls_2 * mlp(ln_2(x)). With `block_norm: after`, x = ln_1(x + ls_1 * attn(x))
+/// and so on; with `block_norm: on_updates`, x += ls_1 * ln_1(attn(x)) and so on. LayerScale is present if the settings ask for it.
 class TransformerBlock : public torch::nn::Module {
  public:
-  /// feed_forward: the block's feed-forward part, which is not initialized here; null: an Mlp that the settings
-  /// describe.
+  /// `feed_forward` is the block's feed-forward part, which is not initialized here. If it is null, an Mlp that the settings describe is
+  /// used.
   TransformerBlock(const TransformerSettings& settings, BlockInitialization initialization,
                    std::shared_ptr<FeedForward> feed_forward = nullptr);
-  /// x [B, N, width], or packed [T, width] -> the same shape. factors [B or T, 2] multiply each row's two updates
-  /// (stochastic depth); undefined: 1.
+  /// Maps x [B, N, width], or packed [T, width], to the same shape. factors [B or T, 2] multiply each row's two updates (stochastic depth);
+  /// undefined means 1.
   at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence = {}, const at::Tensor& factors = {});
-  /// Runs the block as the last one of a ViT for patches that are compared with texts (see last_block.h). x: tokens [B,
-  /// N, width] of whole images -> the same shape.
+  /// Runs the block as the last one of a ViT whose patches are compared with texts (see last_block.h). Maps tokens x [B, N, width] of whole
+  /// images to the same shape.
   at::Tensor forward_as(LastBlock kind, const at::Tensor& x, const SequenceInfo& sequence);
   /// The attention and feed-forward parts that support adapters.
   std::vector<std::shared_ptr<torch::nn::Module>> adaptable_modules() const;

@@ -17,7 +17,7 @@
 
 namespace tessera {
 
-/// Settings of region features, which go through the blocks from `first_block` on.
+/// Settings of region features, which pass through the blocks from `first_block` on.
 struct VitRegionSettings : RegionSettings {
   std::int64_t first_block = 9;
 };
@@ -92,13 +92,12 @@ std::optional<config::Problem> validate(const VitSettings& settings);
 /// Whether the configured images have partial patches at their edges, as other libraries allow.
 bool has_partial_patches(const VitSettings& settings);
 
-/// Vision transformer (Dosovitskiy et al. 2021) in CLIP's form: patches by a convolution without bias, learned
-/// positions, pre-norm blocks. Parameters have OpenCLIP's names (conv1, class_embedding, positional_embedding, ln_pre,
-/// transformer, ln_post). Images may have another size than the configured one if patch_size divides it: the position
-/// embedding is resampled for their grid. Images of varying shapes come as patches (TowerInput::patches): conv1 is then
-/// a linear map of them, each image has the positions of its grid, and the blocks see only real patches (NaViT,
-/// Dehghani et al. 2023; NaFlex of SigLIP 2, Tschannen et al. 2025). An image is thus encoded as if its pixels were
-/// encoded by themselves. Region features add `roi_proj` and `roi_class_embedding`; LeFF adds `mlp.dwconv` in the
+/// Vision transformer (Dosovitskiy et al. 2021) in CLIP's form: patches by a convolution without bias, learned positions, pre-norm blocks.
+/// Parameters have OpenCLIP's names (conv1, class_embedding, positional_embedding, ln_pre, transformer, ln_post). Images may have another
+/// size than the configured one if patch_size divides it; the position embedding is then resampled to their grid. Images of varying shapes
+/// are passed as patches (TowerInput::patches): conv1 is then a linear map of the patches, each image has the positions of its grid, and
+/// the blocks see only real patches (NaViT, Dehghani et al. 2023; NaFlex of SigLIP 2, Tschannen et al. 2025). An image is thus encoded as
+/// if its pixels were encoded without other images. Region features add `roi_proj` and `roi_class_embedding`; LeFF adds `mlp.dwconv` in the
 /// blocks.
 class Vit : public Encoder {
  public:
@@ -129,16 +128,16 @@ class Vit : public Encoder {
   struct Embedded {
     at::Tensor tokens;
     SequenceInfo sequence;
-    config::Size grid = {0, 0};  // {0, 0}: each image has its own
-    at::Tensor mask{};           // bool [B, P], which patches are real; undefined: all
+    config::Size grid = {0, 0};  // {0, 0} if each image has its own grid
+    at::Tensor mask{};           // bool [B, P], true for real patches; undefined if all are real
   };
   Embedded embed(const TowerInput& input);
   Embedded embed_patches(const TowerInput& input);
-  /// Returns the positions [prefix + P, w] of all tokens for images of that grid: 0 for tokens without a position.
+  /// Returns the positions [prefix + P, w] of all tokens for images with this grid; 0 for tokens without a position.
   at::Tensor positions_of(config::Size grid) const;
-  /// Returns the rotation of all tokens for that grid; tokens before the patches are not rotated.
+  /// Returns the rotation of all tokens for this grid; tokens before the patches are not rotated.
   Rotation rotation_with_prefix(config::Size grid, const at::Device& device) const;
-  /// Returns patches [B, P, w] with the mask token where hidden [B, P] is true; unchanged if `hidden` is undefined.
+  /// Returns patches [B, P, w] with the mask token where hidden [B, P] is true. Returns the patches unchanged if `hidden` is undefined.
   at::Tensor with_mask_token(const at::Tensor& patches, const at::Tensor& hidden) const;
   /// Number of tokens before the patches, and how many of them have a learned position.
   std::int64_t prefix() const { return (settings_.class_token ? 1 : 0) + settings_.registers; }

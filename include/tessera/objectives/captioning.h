@@ -80,8 +80,8 @@ void fields(Visitor& v, CaptioningSettings& s) {
 }
 std::optional<config::Problem> validate(const CaptioningSettings& settings);
 
-/// Results per token of the texts, both bool [B, L]. `counted` is true where a token is predicted, `right` where in addition the
-/// decoder's most likely token is the correct one.
+/// Results for each token of the texts, both bool [B, L]. `counted` is true where a token is predicted; `right` is true where, in addition,
+/// the decoder's most likely token is the correct one.
 struct TokenHits {
   at::Tensor right, counted;
 };

@@ -55,9 +55,9 @@ inline constexpr double kInitialLogitScale = 2.659260036932778;
 /// Returns the value of Objective::chance_levels() for `terms` that are softmax contrasts over the batch: log(pairs) for each.
 std::map<std::string, double> contrast_chance(std::initializer_list<const char*> terms, std::int64_t pairs);
 
-/// An objective with a learned temperature. The parameter `logit_scale`, the log of 1/temperature, is clamped to [0, log 100]
-/// after each optimizer step; forward() uses exp(logit_scale) unclamped. If the context has a logit_scale, the objective uses it
-/// and registers none of its own. With `learned` false there is no logit_scale, and scale() must not be called.
+/// An objective with a learned temperature. The parameter `logit_scale`, the log of 1/temperature, is clamped to [0, log 100] after each
+/// optimizer step; forward() uses exp(logit_scale) unclamped. If the context has a logit_scale, the objective uses it and registers none of
+/// its own. If `learned` is false, there is no logit_scale, and scale() must not be called.
 class ContrastiveObjective : public Objective {
  public:
   explicit ContrastiveObjective(const ObjectiveContext& context, double initial_logit_scale = kInitialLogitScale,
@@ -69,7 +69,7 @@ class ContrastiveObjective : public Objective {
   const at::Tensor& logit_scale() const { return logit_scale_; }
   /// Returns exp(logit_scale) as a scalar of the given type.
   at::Tensor scale(at::ScalarType dtype) const;
-  /// Returns 1/temperature: of the given fixed temperature, or of the learned one if it is null.
+  /// Returns 1/temperature for the given fixed temperature, or for the learned one if `temperature` is null.
   at::Tensor inverse_temperature(std::optional<double> temperature, at::ScalarType dtype) const;
 
  private:

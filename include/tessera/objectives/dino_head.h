@@ -41,7 +41,7 @@ class DinoHead : public torch::nn::Module {
   at::Tensor bottleneck(const at::Tensor& x);
   /// Returns the last layer's matrix [K, bottleneck_dim].
   at::Tensor last_layer() const;
-  /// Returns logits [R, K]: bottleneck(x) through the last layer.
+  /// Returns logits [R, K], the last layer's output for bottleneck(x).
   at::Tensor forward(const at::Tensor& x);
 
  private:

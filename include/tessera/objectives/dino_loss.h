@@ -32,8 +32,8 @@ void fields(Visitor& v, DinoLossSettings& s) {
   v("center_momentum", s.center_momentum, "momentum of the center's moving average", config::in_range(0, 1));
 }
 
-/// Returns the teacher's temperature in an epoch (0 = first). During warm-up it follows numpy's linspace from the warm-up value to
-/// the final value (one epoch of warm-up uses the warm-up value); afterwards it is the final value.
+/// Returns the teacher's temperature in an epoch (0 is the first). During warm-up it follows numpy's linspace from the warm-up value to the
+/// final value (a warm-up of one epoch uses the warm-up value); afterwards it is the final value.
 double teacher_temperature_at(std::int64_t epoch, const DinoLossSettings& settings);
 
 /// DINO's loss (Caron et al. 2021, eq. 1 to 4): cross-entropy of the student's softmax over K outputs with the teacher's softmax.
@@ -67,7 +67,7 @@ class DinoLoss : public torch::nn::Module {
   Rows of_rows(const at::Tensor& student, const at::Tensor& last_layer, const at::Tensor& goals,
                const at::Tensor& goal_layer, std::int64_t epoch, std::optional<std::int64_t> chunk) const;
 
-  /// Moves the center towards the mean of the teacher's logits [R, K] over the rows of all ranks.
+  /// Moves the center toward the mean of the teacher's logits [R, K] over the rows of all ranks.
   void move_center(const at::Tensor& teacher_logits, const ProcessGroup& group);
 
  private:

@@ -34,7 +34,7 @@ class DreamLip : public ContrastiveObjective {
   }
 
  private:
-  // These are not registered as submodules, because their only parameter is the shared temperature.
+  // These objectives are not registered as submodules, because their only parameter is the shared temperature.
   std::shared_ptr<MultiPositiveClip> contrast_;
   std::shared_ptr<SubcaptionGrouping> grouping_;
 };

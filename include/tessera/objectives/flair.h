@@ -42,8 +42,8 @@ class Flair : public ContrastiveObjective {
   /// Throws UserError if the number of heads does not divide the width.
   Flair(const FlairSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
-  /// Uses the given negatives instead of sampled ones: entry (i, j) of `negative_slots`, int64 [C, C] for the C images of the
-  /// global batch, is the slot of the caption of image j that is compared with image i.
+  /// Does the same, but uses the given negatives instead of sampled ones: entry (i, j) of `negative_slots`, int64 [C, C] for the C images
+  /// of the global batch, is the slot of the caption of image j that is compared with image i.
   Losses forward(const Features& features, const StepContext& context, const at::Tensor& negative_slots);
   Needs needs() const override;
   bool follows_step() const override { return settings_.negatives == "sampled"; }

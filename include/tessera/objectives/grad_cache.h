@@ -19,7 +19,7 @@ struct ChunkedRows {
   std::int64_t size(std::int64_t index) const { return std::min(chunk, rows - first(index)); }
 };
 
-/// Runs the towers' backward pass from the gradients of some of their outputs; `last` is true for the last chunk.
+/// A function that runs the towers' backward pass from the gradients of some of their outputs; `last` is true for the last chunk.
 using FeatureBackward =
     std::function<void(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients, bool last)>;
 

@@ -44,10 +44,10 @@ void fields(Visitor& v, MgcaSettings& s) {
 }
 std::optional<config::Problem> validate(const MgcaSettings& s);
 
-/// MGCA (Wang et al. 2022): contrasts global embeddings, contrasts each token with what it attends to in the other modality (in
-/// both directions), and makes the cluster assignments of image and text agree. Terms `loss_global`, `loss_local`,
-/// `loss_local_text`, `loss_local_image`, `loss_prototype`; details `image_codes`, `text_codes` [B, K]. Each forward pass
-/// normalizes the prototypes' rows in place.
+/// MGCA (Wang et al. 2022) contrasts global embeddings, contrasts each token with what it attends to in the other modality (in both
+/// directions), and makes the cluster assignments of image and text agree. Terms `loss_global`, `loss_local`, `loss_local_text`,
+/// `loss_local_image`, `loss_prototype`; details `image_codes`, `text_codes` [B, K]. Each forward pass normalizes the prototypes' rows in
+/// place.
 class Mgca : public ContrastiveObjective {
  public:
   Mgca(const MgcaSettings& settings, const ObjectiveContext& context);

@@ -25,11 +25,10 @@ struct Losses {
   std::vector<std::pair<std::string, at::Tensor>> terms;  // unweighted scalars, in a fixed order
   // Intermediate results (similarities, codes, choices), detached; filled only if StepContext::inspect is set.
   std::vector<std::pair<std::string, at::Tensor>> details;
-  // Detached scalars that the log shows in addition to the terms but that are not part of the loss (such as the number of active
-  // tokens).
+  // Detached scalars that the log shows in addition to the terms, such as the number of active tokens. They are not part of the loss.
   std::vector<std::pair<std::string, at::Tensor>> statistics{};
-  // Which entries of a set (tokens, prototypes) this batch used: bool [K] per name. Under the same name the log reports the share
-  // of entries that no step has used since the log's previous row.
+  // The entries of a set (tokens, prototypes) that this batch used: bool [K] per name. Under the same name, the log reports the share of
+  // entries that no step has used since the log's previous row.
   std::vector<std::pair<std::string, at::Tensor>> used{};
 };
 
@@ -39,17 +38,17 @@ class Objective;
 struct StepContext {
   std::int64_t step = 0;         // number of updates made before this step
   std::int64_t total_steps = 0;  // number of steps of the run; 0: unknown
-  std::int64_t epoch = 0;        // the batch's epoch, over all sources together; 0 = first
+  std::int64_t epoch = 0;        // the batch's epoch, counted over all sources together; 0 is the first
   std::uint64_t seed = 0;        // the run's seed; an objective's random numbers depend only on (seed, step)
   bool training = true;
-  bool inspect = false;            // true: also fill Losses::details
-  bool counted = false;            // true: before_step() has seen the step's batches; false: forward() sees the whole step
-  ProcessGroup group;              // the ranks that share the global batch; ProcessGroup documents how their losses combine
+  bool inspect = false;            // whether to fill Losses::details
+  bool counted = false;            // whether before_step() has received the step's batches; if false, forward() receives the whole step
+  ProcessGroup group;              // the ranks that share the global batch; ProcessGroup documents how the ranks' losses combine
   Objective* teacher = nullptr;    // the objective with the teacher's weights; null if the run keeps no teacher
 };
 
-/// A training loss. It sees only Features, so it works with all code that batches, caches or gathers features. It may have
-/// parameters of its own (logit_scale, decoders, prototypes).
+/// A training loss. It accesses only Features, so it works with all code that batches, caches or gathers features. It may have parameters
+/// of its own (logit_scale, decoders, prototypes).
 class Objective : public torch::nn::Module {
  public:
   /// Computes the loss. Throws UserError if the towers do not output a tensor that the objective needs, c10::Error if a shape is
@@ -60,8 +59,8 @@ class Objective : public torch::nn::Module {
   /// learned nothing; for a contrast over `pairs` pairs of all ranks it is log(pairs). The log warns about terms that stay at this
   /// level.
   virtual std::map<std::string, double> chance_levels(std::int64_t /*pairs*/) const { return {}; }
-  /// Returns true if the objective must see all batches of an optimizer step before the loss of the first is computed. In that case
-  /// before_step() receives them, and forward() runs with StepContext::counted set.
+  /// Returns true if the objective must see all batches of an optimizer step before the step's first loss is computed. In that case
+  /// before_step() receives the batches, and forward() runs with StepContext::counted set.
   virtual bool looks_ahead() const { return false; }
   /// Called once before each optimizer step in training if looks_ahead() is true. `batches` are this rank's micro-batches (one or
   /// more), on the CPU or on the device. May change only registered buffers, which are restored if the step's update is skipped.
@@ -76,7 +75,7 @@ class Objective : public torch::nn::Module {
   virtual double teacher_momentum(const StepContext& /*step*/) const { return 0.999; }
 };
 
-/// What an objective with its own parameters must know about the model.
+/// Information about the model that an objective with its own parameters needs.
 struct ObjectiveContext {
   std::int64_t embed_dim = 512;
   SharedParameters* shared = nullptr;  // parameters of the towers that the objective may share; null: none

@@ -43,7 +43,7 @@ void fields(Visitor& v, StairSettings& s) {
 /// `text_encoding` [B, V] after the mask, `logits` [B, B] of this rank's pairs (row = image).
 class Stair : public ContrastiveObjective {
  public:
-  /// Throws UserError if a special token is not in the vocabulary.
+  /// Throws UserError if a special token is outside the vocabulary.
   Stair(const StairSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;

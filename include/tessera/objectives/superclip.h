@@ -52,14 +52,14 @@ void fields(Visitor& v, SuperClipSettings& s) {
 /// weight above 0; `images_without_words`, the share of images without any such word.
 class SuperClip : public Objective {
  public:
-  /// Throws UserError if a size is unknown or does not match the model.
+  /// Throws UserError if a size is unknown or does not fit the model.
   SuperClip(const SuperClipSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
   bool looks_ahead() const override { return true; }
   void before_step(const std::vector<const Batch*>& batches, const StepContext& step) override;
 
-  /// Overridden so that the counts stay integers.
+  /// Overridden so that the counts remain integers.
   void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
   void to(torch::Dtype dtype, bool non_blocking = false) override;
   void to(torch::Device device, bool non_blocking = false) override;

@@ -4,8 +4,8 @@
 
 namespace tessera {
 
-/// One objective of a weighted sum. In YAML its own settings are next to the other keys:
-/// {name: filip, weight: 0.5, label: tokens, token_drop_rate: 0.2}.
+/// One objective of a weighted sum. In YAML the objective's own settings are next to the other keys: {name: filip, weight: 0.5, label:
+/// tokens, token_drop_rate: 0.2}.
 struct WeightedTermSettings {
   config::ModuleSettings objective;
   double weight = 1.0;  // factor of the objective's loss
@@ -14,7 +14,7 @@ struct WeightedTermSettings {
   const std::string& label_or_name() const { return label.empty() ? objective.name : label; }
 };
 
-/// Also reads an earlier YAML form, which had the objective's settings in a group `settings`.
+/// Also reads an earlier YAML form in which the objective's settings are in a group `settings`.
 template <>
 struct config::Value<WeightedTermSettings> {
   static WeightedTermSettings read(const Node& node, const std::string& path, const WeightedTermSettings&);

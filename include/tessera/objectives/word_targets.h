@@ -10,7 +10,7 @@ namespace tessera {
 /// The words of each image of a batch, each word once. SuperCLIP's soft targets and counts are computed from them.
 struct WordBags {
   at::Tensor ids;   // int64 [B, n], ascending per row; in [0, V) where `used` is true
-  at::Tensor used;  // bool [B, n], true for entries that hold a word of the bag
+  at::Tensor used;  // bool [B, n], true for entries that hold a word of the image
   std::int64_t vocab_size = 0;
 };
 

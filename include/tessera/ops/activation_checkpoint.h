@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// A function that computes one tensor from others. Every tensor that needs a gradient must be passed as one of them.
+/// A function that computes one tensor from other tensors. Every tensor that needs a gradient must be in its argument.
 using TileBody = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 
 /// Returns body(inputs) but keeps only the inputs for the backward pass, which runs the body again (gradient

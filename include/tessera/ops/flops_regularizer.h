@@ -11,8 +11,8 @@ namespace tessera {
 /// Throws c10::Error naming the tensor if it does not fit. Differentiable once (float64: any number of times).
 at::Tensor flops_regularizer(const at::Tensor& encoding);
 
-/// Returns the sum over rows [V], for a regularizer over the rows of several processes; encoding, type and errors as
-/// above. The gradient of each row is the sums' gradient, in the encoding's type. Differentiable any number of times.
+/// Returns the sum over rows [V], for a regularizer over the rows of several processes. `encoding`, its types and errors are as above. The
+/// gradient of each row is the sums' gradient, in the encoding's type. Differentiable any number of times.
 at::Tensor flops_column_sums(const at::Tensor& encoding);
 
 }  // namespace tessera

@@ -29,18 +29,18 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
                                 std::int64_t ignore_index = -100, const at::Tensor& bias = {},
                                 at::Reduction::Reduction reduction = at::Reduction::Mean);
 
-/// As linear_cross_entropy(), but with soft targets that are 0 for all but a few ids: the words of a caption
-/// (SuperCLIP), or several right answers.
+/// Does the same as linear_cross_entropy() for soft targets that are 0 for all but a few ids, such as the words of a caption (SuperCLIP) or
+/// several right answers.
 ///   loss(t) = (sum over v of y(t, v)) log(sum over v of exp(logits(t, v))) - sum over v of y(t, v) logits(t, v)
 ///   logits(t, v) = hidden(t) . weight(v) + bias(v);  y(t, v) = sum over j with ids(t, j) = v of id_weights(t, j)
-/// hidden, weight and bias as above.
+/// hidden, weight and bias are as above.
 /// ids         [T, n]  int64 in [0, V), n at least 1; any value where the weight is 0
 /// id_weights  [T, n]  any floating type, any sum; receives no gradient
 /// reduction           Sum, or Mean over all T rows, where a row without weights adds 0 but is counted
 /// tile                number of logits in memory at a time, rounded to whole rows (at least one); unset: 16,777,216
 /// returns     []      float32 (float64 for float64)
-/// The values of a row without weights do not matter, even NaN; it receives no gradient. Memory use, errors and all
-/// else as above.
+/// The values of a row without weights do not matter, even NaN; it receives no gradient. Memory use, errors and everything else are as
+/// above.
 at::Tensor linear_soft_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& ids,
                                      const at::Tensor& id_weights, const at::Tensor& bias = {},
                                      at::Reduction::Reduction reduction = at::Reduction::Mean,

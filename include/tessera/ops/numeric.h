@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Switches autocast off for the scope: losses, norms and softmax compute in float32 even under autocast.
+/// Switches autocast off for the scope, because losses, norms and softmax compute in float32 even under autocast.
 class NoAutocast {
  public:
   NoAutocast() : guard_(c10::autocast_dispatch_keyset) {}
@@ -15,7 +15,7 @@ class NoAutocast {
   c10::impl::ExcludeDispatchKeyGuard guard_;
 };
 
-/// The type that losses compute in: float64 stays (for gradient checks), everything else becomes float32.
+/// Returns the type in which losses are computed: float64 for float64 (for gradient checks), float32 for everything else.
 inline at::ScalarType compute_dtype(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
@@ -26,8 +26,8 @@ inline at::Tensor to_compute(const at::Tensor& tensor) {
 /// Returns x / max(||x||, 1e-12) over the last dimension.
 at::Tensor unit_rows(const at::Tensor& x);
 
-/// Returns the most negative finite number of a type, the value for masked logits: unlike minus infinity it gives no
-/// NaN in a row that is entirely masked.
+/// Returns the most negative finite number of a type, which is the value for masked logits. Unlike minus infinity, it causes no NaN in a
+/// row that is entirely masked.
 double lowest(at::ScalarType dtype);
 
 }  // namespace tessera

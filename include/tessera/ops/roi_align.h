@@ -8,10 +8,10 @@
 namespace tessera {
 
 struct RoiAlignSettings {
-  std::array<std::int64_t, 2> output_size = {1, 1};  // bins per box, in rows and columns
-  std::int64_t sampling_ratio = 0;  // points per bin and axis; 0 or less: the bin's size in cells, rounded up
+  std::array<std::int64_t, 2> output_size = {1, 1};  // number of bins per box, in rows and columns
+  std::int64_t sampling_ratio = 0;  // number of points per bin and axis; 0 or less: the bin's size in cells, rounded up
   bool aligned =
-      true;  // a box from 0 to 1 covers cell 0; false: boxes are shifted by half a cell and at least one cell in size
+      true;  // true: a box from 0 to 1 covers cell 0; false: boxes are shifted by half a cell and have at least the size of one cell
 };
 
 /// RoIAlign (Mask R-CNN, He et al. 2017): the mean of bilinearly interpolated features in each bin of each box, as in

@@ -4,12 +4,11 @@
 
 namespace tessera {
 
-/// Inputs of slot_attention() for L = K g slots, where each group of g slots shares a key and value projection: slot l
-/// uses projection l / g.
+/// Inputs of slot_attention() for L = K g slots. Each group of g slots shares a key and value projection: slot l uses projection l / g.
 struct SlotAttentionInputs {
   at::Tensor tokens;        // [B, N, d] float32, float64 or a narrower type
-  at::Tensor mask;          // [B, N] bool, true = real token; undefined: all real
-  at::Tensor queries;       // [K, g, D] learned, one per slot
+  at::Tensor mask;          // [B, N] bool, true for real tokens; undefined if all are real
+  at::Tensor queries;       // [K, g, D], learned, one query per slot
   at::Tensor key_weight;    // [K, D, d]
   at::Tensor value_weight;  // [K, E, d]; the same tensor as key_weight if values are keys
   at::Tensor value_bias;    // [K, E]; undefined: none
@@ -17,7 +16,7 @@ struct SlotAttentionInputs {
 
 struct SlotAttentionOutputs {
   at::Tensor heads;      // [B, L, E], each slot's weighted sum of its values; 0 for a row without a real token
-  at::Tensor attention;  // [B, L, N] float32 (float64 for float64); rows sum to 1, or are 0 without a real token
+  at::Tensor attention;  // [B, L, N] float32 (float64 for float64); rows sum to 1, or are 0 if there is no real token
 };
 
 /// Cross-attention of learned queries over tokens, where each slot has its own keys and values (SPARO, Vani et al.

@@ -7,12 +7,11 @@
 
 namespace tessera {
 
-/// Parameters of text-conditioned pooling (FLAIR, arXiv 2412.03561, section 3.2): weights and biases [D] of one
-/// LayerNorm each for queries, keys and values, the projections of torch's MultiheadAttention, and options of the
-/// attention.
+/// Parameters of text-conditioned pooling (FLAIR, arXiv 2412.03561, section 3.2): weights and biases [D] of separate LayerNorms for
+/// queries, keys and values, the projections of torch's MultiheadAttention, and options of the attention.
 struct TextPoolParameters {
   at::Tensor query_norm_weight, query_norm_bias, key_norm_weight, key_norm_bias, value_norm_weight, value_norm_bias;
-  at::Tensor in_weight;   // [3 D, D], rows of queries, keys and values
+  at::Tensor in_weight;   // [3 D, D], the rows for queries, keys and values
   at::Tensor in_bias;     // [3 D]
   at::Tensor out_weight;  // [D, D]
   at::Tensor out_bias;    // [D]
@@ -31,10 +30,10 @@ at::Tensor text_conditioned_pool(const at::Tensor& image_tokens, const at::Tenso
 /// The texts that some images are compared with.
 struct ConditionedPairs {
   at::Tensor texts;   // int64 [n, C], row indices into the texts
-  at::Tensor labels;  // int8 [n, C]: 1 = the image's own text, -1 = another image's text, 0 = no pair (the text is ignored)
+  at::Tensor labels;  // int8 [n, C]: 1 for the image's own text, -1 for another image's text, 0 for no pair (the text is ignored)
 };
-/// A function that returns the pairs of images first, ..., first + count - 1. It is called for a few images at a time,
-/// and again for each further backward pass; it must return the same pairs each time.
+/// A function that returns the pairs of the images first, ..., first + count - 1. It is called for a few images at a time, and again for
+/// each further backward pass, when it must return the same pairs.
 using PairsOfImages = std::function<ConditionedPairs(std::int64_t first, std::int64_t count)>;
 
 /// FLAIR's conditioned sigmoid loss (eq. 4): the sum over pairs (image i, text t) of -log sigmoid(label z) with z =

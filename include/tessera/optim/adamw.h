@@ -26,10 +26,9 @@ void fields(Visitor& v, AdamWSettings& s) {
     "StableAdamW: a smaller step for a tensor whose gradient is large compared with its second moment");
 }
 
-/// AdamW with decoupled weight decay (Loshchilov & Hutter 2019), as torch.optim.AdamW, computed by PyTorch's fused
-/// operator. Update clipping (Wortsman et al. 2023, "Stable and low-precision training", algorithm 2): each tensor's
-/// learning rate is divided by max(1, RMS), where RMS = sqrt(mean(g^2 / max(v, eps^2))) and v is the bias-corrected
-/// second moment after this gradient.
+/// AdamW with decoupled weight decay (Loshchilov & Hutter 2019), like torch.optim.AdamW, computed by PyTorch's fused operator. Update
+/// clipping (Wortsman et al. 2023, "Stable and low-precision training", algorithm 2) divides each tensor's learning rate by max(1, RMS),
+/// where RMS = sqrt(mean(g^2 / max(v, eps^2))) and v is the bias-corrected second moment after this gradient.
 class AdamW : public Optimizer {
  public:
   AdamW(std::vector<NamedParameter> parameters, const AdamWSettings& settings);

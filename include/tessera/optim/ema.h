@@ -21,22 +21,20 @@ void fields(Visitor& v, EmaSettings& s) {
   v("warmup", s.warmup, "limit the decay at update t (1 = first) to (1 + t) / (10 + t), so that the initial weights are soon forgotten");
 }
 
-/// An exponential moving average of weights (Polyak & Juditsky 1992; as timm's ModelEmaV3): average := decay * average
-/// + (1 - decay) * weight after each update. Tensors that are not floating point are copied. Averages have the weights'
-/// dtype.
+/// An exponential moving average of weights (Polyak & Juditsky 1992; like timm's ModelEmaV3). After each update, average := decay * average
+/// + (1 - decay) * weight. Tensors that are not floating point are copied. Averages have the weights' dtype.
 class Ema {
  public:
-  /// Starts from the current weights. Copies them, and keeps references to them for update().
+  /// Starts from the current weights: copies them, and keeps references to them for update().
   Ema(std::map<std::string, at::Tensor> weights, const EmaSettings& settings);
-  /// As above, but uses the caller's tensors of the same names for the averages, such as another model's weights.
+  /// Does the same, but stores the averages in the caller's tensors of the same names, such as the weights of another model.
   Ema(std::map<std::string, at::Tensor> weights, std::map<std::string, at::Tensor> averages,
       const EmaSettings& settings = {});
 
-  /// Updates the averages with the weights after update `step` (1 = first) and the settings' decay. found_inf: float32
-  /// scalar on the device; where it is 1, that update was skipped and the averages do not change. Undefined: the update
-  /// was made.
+  /// Updates the averages with the weights after update `step` (1 is the first) and the settings' decay. found_inf is a float32 scalar on
+  /// the device: where it is 1, the update was skipped and the averages do not change; if it is undefined, the update was made.
   void update(std::int64_t step, const at::Tensor& found_inf = {});
-  /// As update(), with this decay instead of the settings' decay.
+  /// Does the same as update(), but with this decay instead of the settings' decay.
   void update_with(double decay, const at::Tensor& found_inf = {});
   /// Starts again from the current weights.
   void restart();

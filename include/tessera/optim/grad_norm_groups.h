@@ -9,15 +9,15 @@
 
 namespace tessera {
 
-/// The part of the model that each of an optimizer's parameters belongs to.
+/// Which part of the model each of an optimizer's parameters belongs to.
 struct GradNormGroups {
-  std::vector<std::string> names;  // those of image, text and objective (with the logit scale) that are trained
-  std::vector<std::size_t> of;     // index into names, by parameter
+  std::vector<std::string> names;  // the trained parts among image, text and objective (which includes the logit scale)
+  std::vector<std::size_t> of;     // for each parameter, the index of its part in names
 };
 GradNormGroups grad_norm_groups(const Optimizer& optimizer);
 
-/// Calls clip_grad_norm on the gradients that the optimizer's next step uses (those of frozen parameters are left out),
-/// with a norm for each group (0 where no parameter has a gradient).
+/// Calls clip_grad_norm on the gradients that the optimizer's next step uses, which are those of parameters that are not frozen. Also
+/// computes a norm for each group (0 if no parameter of the group has a gradient).
 GradientNorms clip_gradients(const Optimizer& optimizer, const GradNormGroups& groups, std::optional<double> max_norm,
                              ClipMode mode = ClipMode::global);
 

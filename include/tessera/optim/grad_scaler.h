@@ -7,30 +7,30 @@
 
 namespace tessera {
 
-/// Dynamic loss scaling for float16 (Micikevicius et al. 2018, section 3.2): the loss is multiplied by a scale before
-/// the backward pass, so that small gradients do not vanish, and the gradients are divided by it. An overflow halves
-/// the scale, and that step's update is skipped; after 2,000 steps without one the scale doubles. The constants are
-/// torch.amp.GradScaler's. Scale and count are on the device, and only state() waits for it.
+/// Dynamic loss scaling for float16 (Micikevicius et al. 2018, section 3.2). The loss is multiplied by a scale before the backward pass, so
+/// that small gradients do not vanish, and the gradients are divided by the scale. After an overflow the scale is halved and the step's
+/// update is skipped; after 2,000 steps without an overflow the scale is doubled. The constants are those of torch.amp.GradScaler. Scale
+/// and count are on the device, and only state() waits for it.
 class GradScaler {
  public:
   struct State {
     double scale = 65536;
-    std::int64_t good_steps = 0;  // number of good steps since the scale last changed
+    std::int64_t good_steps = 0;  // number of steps without an overflow since the scale last changed
   };
 
-  /// When off, the scale is always 1.
+  /// If `on` is false, the scale is always 1.
   explicit GradScaler(bool on, const at::Device& device = at::kCPU);
 
-  /// Returns the scale, a float32 scalar; undefined when off.
+  /// Returns the scale, a float32 scalar; undefined if scaling is off.
   const at::Tensor& scale() const { return scale_; }
   /// Divides the gradients by the scale, in place.
   void unscale(const std::vector<at::Tensor>& gradients) const;
-  /// Whether the scale can still be reduced when gradients are not finite: bool scalar. Only when on.
+  /// Whether the scale can still be reduced if gradients are not finite, as a bool scalar. Only if scaling is on.
   at::Tensor can_shrink() const;
   /// Updates the scale after a step. Both are bool scalars: `bad` is true if the step's gradients were not finite; if
   /// `ignored` is true, nothing changes.
   void settle(const at::Tensor& bad, const at::Tensor& ignored);
-  /// The scale and the number of good steps, float32 [2]. Only when on.
+  /// The scale and the number of good steps, float32 [2]. Only if scaling is on.
   at::Tensor numbers() const;
 
   /// Converts the result of numbers() to a State on the host.
@@ -39,7 +39,7 @@ class GradScaler {
   void restore(const State& state);
 
  private:
-  at::Tensor scale_, good_steps_;  // float32 scalars; undefined when off
+  at::Tensor scale_, good_steps_;  // float32 scalars; undefined if scaling is off
 };
 
 }  // namespace tessera

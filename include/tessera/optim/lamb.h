@@ -36,14 +36,14 @@ void fields(Visitor& v, LambSettings& s) {
   v("always_adapt", s.always_adapt, "apply the trust ratio to parameters without weight decay too");
 }
 
-/// LAMB (You et al. 2020) as in NVIDIA's FusedLAMB and timm's Lamb: the norm |p| is not bounded, and the update in the
-/// trust ratio includes weight decay.
+/// LAMB (You et al. 2020) as in NVIDIA's FusedLAMB and timm's Lamb. The norm |p| is not bounded, and the update in the trust ratio includes
+/// weight decay.
 class Lamb : public Optimizer {
  public:
   Lamb(std::vector<NamedParameter> parameters, const LambSettings& settings);
 
-  /// Values of the last step, for logs and tests: the norm of all gradients before clipping (scalar), and the trust
-  /// ratio by parameter index (scalars; undefined where the parameter had no gradient or is updated by another rank).
+  /// Values of the last step, for logs and tests: the norm of all gradients before clipping (scalar), and the trust ratio by parameter
+  /// index (scalars; undefined if the parameter had no gradient or is updated by another rank).
   const at::Tensor& last_grad_norm() const { return grad_norm_; }
   const std::vector<at::Tensor>& last_trust_ratios() const { return trust_ratios_; }
 

@@ -14,13 +14,13 @@
 
 namespace tessera {
 
-/// A trainable tensor under its checkpoint name, which also decides whether it has weight decay.
+/// A trainable tensor with its checkpoint name. The name also decides whether the tensor has weight decay.
 struct NamedParameter {
   std::string name;
   at::Tensor tensor;
-  double lr_scale = 1.0;           // its learning rate as a multiple of the schedule's
-  std::int64_t frozen_steps = 0;   // number of the optimizer's first updates that leave it unchanged
-  std::int64_t blocks_behind = 0;  // layer-decay steps between it and its tower's output (Tower::blocks_behind)
+  double lr_scale = 1.0;           // the parameter's learning rate as a multiple of the schedule's
+  std::int64_t frozen_steps = 0;   // number of the optimizer's first updates that leave the parameter unchanged
+  std::int64_t blocks_behind = 0;  // number of layer-decay steps between the parameter and its tower's output (Tower::blocks_behind)
 };
 
 /// Weight-decay settings, which every optimizer has.
@@ -38,7 +38,7 @@ struct DecaySettings {
                                        "cls_token"};
 };
 
-/// Whether a parameter decays: only tensors of two or more dimensions whose name contains none of `no_decay` do.
+/// Whether a parameter decays. Only tensors of two or more dimensions whose name contains none of `no_decay` do.
 bool decays(const NamedParameter& parameter, const DecaySettings& settings);
 
 /// Updates parameters from their gradients. Parameters keep their storage. A parameter without a gradient, or within
@@ -46,8 +46,8 @@ bool decays(const NamedParameter& parameter, const DecaySettings& settings);
 /// steps from the first one that is not frozen.
 class Optimizer {
  public:
-  /// peak: the learning rate that the schedule scales. moments: names of the state tensors that each parameter has, of
-  /// the parameter's shape. Throws UserError when two parameters have the same name.
+  /// `peak` is the learning rate that the schedule scales. `moments` are the names of the state tensors that each parameter has, in the
+  /// parameter's shape. Throws UserError if two parameters have the same name.
   Optimizer(std::vector<NamedParameter> parameters, const DecaySettings& decay, double peak,
             std::vector<std::string> moments = {"exp_avg", "exp_avg_sq"});
   virtual ~Optimizer() = default;
@@ -60,42 +60,40 @@ class Optimizer {
   /// effect with a single process.
   void shard(const ProcessGroup& group, double bucket_mb);
 
-  /// Makes one update with this learning rate, and this weight decay for the parameters that decay (unset: the
-  /// settings'). found_inf: float32 scalar on the parameters' device; where it is 1, weights, moments and the update
-  /// count used by bias corrections do not change, and the host does not wait to find out. Undefined: the update is
-  /// made.
+  /// Makes one update with this learning rate, and with this weight decay for the parameters that decay (unset: the settings' weight
+  /// decay). found_inf is a float32 scalar on the parameters' device: where it is 1, weights, moments and the update count used by bias
+  /// corrections do not change, and the host does not wait to read it. If it is undefined, the update is made.
   void step(double learning_rate, std::optional<double> weight_decay = {}, const at::Tensor& found_inf = {});
-  /// Reports that `count` calls of step() found an infinity and do not count as updates. Called once the host knows.
+  /// Records that `count` calls of step() found an infinity and do not count as updates. It is called once the host has read this.
   void take_back(std::int64_t count);
   /// Drops all gradients.
   void zero_grad();
 
   double peak_learning_rate() const { return peak_; }
-  /// Calls of step(), including skipped updates until take_back() removes them.
+  /// The number of calls of step(), including skipped updates until take_back() subtracts them.
   std::int64_t steps_taken() const { return steps_; }
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
-  /// The settings' weight decay, and the part of it that applies to one parameter: 0 if it does not decay.
+  /// These functions return the settings' weight decay, and the weight decay of one parameter, which is 0 if the parameter does not decay.
   double weight_decay() const { return weight_decay_; }
   double weight_decay(std::size_t index) const { return decays_[index] ? weight_decay_ : 0.0; }
-  /// Whether the next step() leaves this parameter unchanged even if it has a gradient, counting steps as steps_taken()
-  /// does.
+  /// Whether the next step() leaves this parameter unchanged even if it has a gradient. Steps are counted as by steps_taken().
   bool frozen(std::size_t index) const { return steps_ < parameters_[index].frozen_steps; }
 
   /// The state that this rank keeps: `step` (int64 scalar) and `MOMENT.NAME`, such as `exp_avg.logit_scale`. The
   /// tensors share memory with the optimizer.
   std::map<std::string, at::Tensor> state() const;
-  /// Gathers everything that is needed to resume on any number of ranks, sharded or not. Rank 0 gets the whole state
-  /// (other ranks' parts in host memory), the others an empty map.
+  /// Gathers everything that is needed to resume on any number of ranks, sharded or not. Rank 0 gets the whole state (the parts of other
+  /// ranks in host memory), the other ranks get an empty map.
   std::map<std::string, at::Tensor> gather_state() const;
-  /// Loads such a whole state, or this rank's part of it. Throws UserError naming `origin` and the tensor that is
-  /// missing, left over or of the wrong shape.
+  /// Loads a whole state, or this rank's part of it. Throws UserError naming `origin` and the tensor that is missing, left over or of the
+  /// wrong shape.
   void load_state(const std::map<std::string, at::Tensor>& state, const std::string& origin);
 
  protected:
   /// Parameters that have a gradient in this step and share learning rate, weight decay, update count, dtype and
   /// device.
   struct Group {
-    at::Tensor count;  // float64 scalar on their device: number of updates of these parameters, including this one
+    at::Tensor count;  // float64 scalar on their device: number of updates of these parameters, including the current one
     double learning_rate = 0;
     double weight_decay = 0;
     std::vector<std::size_t> indices;
@@ -106,7 +104,7 @@ class Optimizer {
   /// Called before update() with all gradients of the step, including those of parameters that other ranks update.
   /// Called without gradient recording.
   virtual void measure(const std::vector<Group>& /*groups*/) {}
-  /// found_inf: as in step(). Must not read anything back from the device. Called without gradient recording.
+  /// found_inf has the same meaning as in step(). Must not read anything back from the device. Called without gradient recording.
   virtual void update(std::vector<Group>& groups, const std::optional<at::Tensor>& found_inf) = 0;
 
  private:
@@ -126,12 +124,12 @@ class Optimizer {
   double weight_decay_;
   std::vector<bool> decays_;
   std::vector<std::string> moment_names_;
-  // [moment][parameter]; a moment that another rank keeps is a meta tensor: a shape without memory.
+  // [moment][parameter]; a moment that another rank keeps is a meta tensor, which has a shape but no memory.
   std::vector<std::vector<at::Tensor>> moments_;
   std::optional<Shards> shards_;
   double peak_;
   std::int64_t steps_ = 0;
-  at::Tensor missed_;  // float64 scalar on the device: how many of steps_ found an infinity; undefined: none
+  at::Tensor missed_;  // float64 scalar on the device, how many of steps_ found an infinity; undefined: none did
 };
 
 /// The registry of optimizers that the setting `optimizer` can name. The factory gets the parameters to train.

@@ -47,11 +47,11 @@ void fields(Visitor& v, ScheduleSettings& s) {
     config::in_range(0, 1));
 }
 
-/// Rejects warmup_steps together with warmup_share, an empty part, and a cooldown with a schedule other than constant.
+/// Rejects warmup_steps together with warmup_share, an empty part, and a cooldown with any schedule except constant.
 std::optional<config::Problem> validate(const ScheduleSettings& settings);
 
-/// Returns a run's number of warm-up steps: warmup_steps, or warmup_share of total_steps, rounded to the nearest. For a
-/// run that is part of a longer one (`part`), returns how many of the longer run's warm-up steps it contains.
+/// Returns a run's number of warm-up steps: warmup_steps, or warmup_share of total_steps, rounded to the nearest integer. For a run that is
+/// part of a longer one (`part`), returns how many of the longer run's warm-up steps it contains.
 std::int64_t warmup_steps_of(const ScheduleSettings& settings, std::int64_t total_steps);
 
 /// Returns the learning rate of update `step` (0 = first). During the warm-up it is lr (step + 1) / warmup, or with
@@ -61,9 +61,9 @@ std::int64_t warmup_steps_of(const ScheduleSettings& settings, std::int64_t tota
 /// part of a longer one (`part`), `step` and `total_steps` are the run's own, and the schedule is the longer run's.
 double learning_rate_at(std::int64_t step, const ScheduleSettings& settings, double lr, std::int64_t total_steps);
 
-/// Returns the weight decay of update `step` (0 = first): half a cosine over the whole run, warm-up included, from
-/// weight_decay to weight_decay_end at total_steps (Caron et al. 2021, DINO), where it stays. Without weight_decay_end
-/// it is always weight_decay.
+/// Returns the weight decay of update `step` (0 is the first). It follows half a cosine over the whole run, warm-up included, from
+/// weight_decay to weight_decay_end at total_steps (Caron et al. 2021, DINO), and stays there. Without weight_decay_end it is always
+/// weight_decay.
 double weight_decay_at(std::int64_t step, const ScheduleSettings& settings, double weight_decay,
                        std::int64_t total_steps);
 

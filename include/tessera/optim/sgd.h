@@ -24,7 +24,7 @@ void fields(Visitor& v, SgdSettings& s) {
 /// Rejects nesterov without momentum.
 std::optional<config::Problem> validate(const SgdSettings& settings);
 
-/// Stochastic gradient descent with momentum, as torch.optim.SGD (dampening 0), computed by PyTorch's fused operator.
+/// Stochastic gradient descent with momentum, like torch.optim.SGD (dampening 0), computed by PyTorch's fused operator.
 class Sgd : public Optimizer {
  public:
   Sgd(std::vector<NamedParameter> parameters, const SgdSettings& settings);

@@ -20,7 +20,7 @@ struct Case {
   config::Node settings = config::Node::map();
   std::string note;
   double rtol = 1e-5;
-  bool float32_only = false;  // the case has numbers that bfloat16 cannot represent
+  bool float32_only = false;  // whether the case has numbers that bfloat16 cannot represent
 
   std::map<std::string, at::Tensor> inputs;
   std::map<std::string, at::Tensor> parameters;
@@ -38,8 +38,8 @@ struct Case {
 /// without a known prefix.
 Case load_case(const std::string& path);
 
-/// Encodes texts as a tensor of their bytes, [N, longest] int64, padded with -1; equal texts have equal rows. If an output of a `.json`
-/// case is a list of texts, it is stored in this form.
+/// Encodes texts as a tensor of their bytes, [N, longest] int64, padded with -1, so that equal texts have equal rows. An output of a
+/// `.json` case that is a list of texts is stored in this form.
 at::Tensor tensor_of_texts(const std::vector<std::string>& texts);
 
 /// Reads the objects of a `.jsonl` file, one per line. Throws UserError naming file and line.

@@ -16,7 +16,7 @@ struct Row {
   std::string tensor;
   double error = 0;     // max|ours - theirs|
   double bound = 0;     // rtol * (1 + max|theirs|); 0 for whole numbers and bools
-  std::string problem;  // "missing", "NaN where the reference has none", ...
+  std::string problem;  // "missing", "NaN where the reference has none", ...; empty if there is no problem
 
   bool agrees() const { return problem.empty() && error <= bound; }
 };
@@ -32,18 +32,20 @@ struct CaseReport {
   bool agrees() const;
 };
 
-/// Compares by the rule of the reference cases: whole numbers and bools must be equal, other numbers must agree within rtol, and NaNs and
-/// infinities must be in the same places. An undefined `ours`, which stands for a gradient that does not exist, is compared as zeros.
+/// Compares two tensors by the rule of the reference cases: whole numbers and bools must be equal, other numbers must agree within rtol,
+/// and NaNs and infinities must be in the same places. An undefined `ours` represents a gradient that does not exist, and is compared as
+/// zeros.
 Row compare(const std::string& name, const at::Tensor& ours, const at::Tensor& theirs, double rtol);
 
 /// Runs the module of a case, differentiates `loss` or the sum of cotangent * output, and compares outputs and gradients. Throws
 /// UserError for an unknown module (listing the known ones) and for settings that the module rejects.
 CaseReport run_case(const Case& reference, const Runners& runners, const RunOptions& options = {});
 
-/// Runs the cases of one file: load_case() and run_case() for a single case, or the lines runner for a `.jsonl` file.
+/// Runs the cases of one file. A `.jsonl` file is passed to the lines runner; any other file holds a single case, for load_case() and
+/// run_case().
 CaseReport run_file(const std::string& path, const Runners& runners, const RunOptions& options = {});
 
-/// Returns a table of one case with the columns tensor, worst error, and share of the bound. `brief` leaves out the rows that agree.
+/// Returns a table of one case with the columns tensor, worst error, and share of the bound. With `brief`, rows that agree are left out.
 std::string format_table(const CaseReport& report, bool brief = false);
 nlohmann::json to_json(const CaseReport& report);
 

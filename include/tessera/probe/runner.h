@@ -15,7 +15,8 @@ namespace tessera::probe {
 
 struct RunOptions {
   at::Device device = at::kCPU;
-  at::ScalarType dtype = at::kFloat;  // type of floating-point inputs; with bfloat16, parameters stay float32 under autocast
+  // type of floating-point inputs; with bfloat16, parameters stay float32 and modules run under autocast
+  at::ScalarType dtype = at::kFloat;
 };
 
 /// Provides a runner with the inputs of a case, and records which tensors hold the case's parameters. Floating-point inputs require grad if

@@ -33,17 +33,17 @@ struct Interval {
 
 constexpr std::int64_t kResamples = 1000;
 
-/// Returns the metrics of bootstrap resamples of the samples 0 .. samples - 1 (Efron 1979) as out[metric][resample]; NaN if no group of a
-/// resample has a whole above 0. The resamples depend only on `samples` and `seed`, so the values of two models on the same samples are
-/// paired. Throws std::out_of_range if an entry's sample is not below `samples`.
+/// Returns the metrics of bootstrap resamples of the samples 0 .. samples - 1 (Efron 1979) as out[metric][resample]. A value is NaN if no
+/// group of the resample has a whole above 0. The resamples depend only on `samples` and `seed`, so the values of two models on the same
+/// samples are paired. Throws std::out_of_range if an entry's sample is not below `samples`.
 std::vector<std::vector<double>> bootstrap_values(const std::vector<Outcomes>& metrics, std::int64_t samples,
                                                   std::int64_t resamples = kResamples, std::uint64_t seed = 0);
 
-/// Returns the interval of the middle 95 % of the values that are not NaN, by percentiles with linear interpolation. Returns none if fewer
-/// than two values are not NaN.
+/// Returns the interval of the middle 95 % of the values that are not NaN, by percentiles with linear interpolation. Returns nothing if
+/// fewer than two values are not NaN.
 std::optional<Interval> middle(std::vector<double> values);
 
-/// Returns the middle() of a metric's bootstrap_values(); none for fewer than two samples.
+/// Returns the middle() of a metric's bootstrap_values(); nothing for fewer than two samples.
 std::optional<Interval> bootstrap_interval(const Outcomes& outcomes, std::int64_t samples,
                                            std::int64_t resamples = kResamples, std::uint64_t seed = 0);
 

@@ -13,7 +13,7 @@ using Color = std::array<std::uint8_t, 3>;  // red, green, blue
 /// Returns the color of a class or curve by its index; the colors are distinct and readable on light and dark backgrounds.
 Color palette_color(std::int64_t index);
 
-/// Returns the color that is mentioned in the name (red for "red circle"), if there is one.
+/// Returns the color that the name mentions (red for "red circle"), if there is one.
 std::optional<Color> color_in(const std::string& name);
 
 /// Returns a color for each class. A class named after a color gets that color; several classes named after the same color get different

@@ -15,11 +15,11 @@ namespace tessera::report {
 
 /// One number of an evaluation.
 struct Score {
-  std::string task;    // a second task of the same name on the same data is "zero_shot (2)"
+  std::string task;    // the task's name; a second task of the same name on the same data is "zero_shot (2)"
   std::string data;    // the source's description
   std::string metric;  // for example "top1"
   double value = 0;    // NaN if the evaluation could not compute it
-  std::optional<Interval> interval = {};  // 95 %
+  std::optional<Interval> interval = {};  // 95 % interval
   /// The task's outcomes, if there is a samples.json next to the numbers; significance tests between runs need them.
   std::shared_ptr<const TaskOutcomes> outcomes = {};
   std::string rule = {};                  // explains how the task computes the number with its settings
@@ -29,15 +29,15 @@ struct Score {
 /// The data of a training run or an evaluation for a comparison.
 struct ComparedRun {
   std::string name;                  // the folder's name, with as many parent folders as needed to make it unique
-  std::string folder;                // as given
+  std::string folder;                // the folder as the user named it
   std::string version;               // the version that trained the run, such as "Tessera 0.1.0 (c35a622)"; empty if unknown
   std::optional<std::int64_t> step;  // step of the newest numbers or checkpoint
   RunCurves curves;                  // curves over steps; evaluations during training are named "evaluation.TASK.METRIC"
   ThinCurve loss_by_minutes{};
   ThinCurve loss_by_samples{};                                // the loss over the number of samples seen by all ranks
-  std::vector<Score> scores;                                  // the newest score of each metric
+  std::vector<Score> scores;                                  // the newest score for each metric
   std::vector<std::pair<std::string, std::string>> settings;  // from config.yaml: {"optimizer.lr", "0.001"}
-  // These describe the training or, if there was none, the evaluation; empty if unknown.
+  // These fields describe the training or, if there was none, the evaluation; empty if unknown.
   std::string device{};
   std::string date{};        // date of the last row, such as "2026-11-23 14:39:30 UTC"
   std::string parameters{};  // "1,314: image tower 1,024, text tower 290"
@@ -51,7 +51,7 @@ struct ComparedRun {
 /// for a file that cannot be read.
 std::vector<ComparedRun> read_compared_runs(const std::vector<std::string>& folders);
 
-/// A model and one evaluation of it.
+/// A model and the folder of one evaluation of it.
 struct MeasuredModel {
   std::string model;    // run folder, or a model file outside of a run
   std::string results;  // folder with results.json

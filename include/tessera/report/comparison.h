@@ -16,7 +16,7 @@ namespace tessera::report {
 struct Difference {
   std::size_t first = 0, second = 0;  // indices of the two runs
   double value = 0;                   // first - second
-  Interval interval;                  // 95 %, by a paired bootstrap over the samples
+  Interval interval;                  // 95 % interval, by a paired bootstrap over the samples
 
   bool beyond_chance() const { return interval.low > 0 || interval.high < 0; }
 };
@@ -26,7 +26,8 @@ struct ScoreRow {
   std::string task, data, metric;
   Better better = Better::neither;
   std::vector<std::optional<double>> values;  // one per run; none if the run was not measured
-  std::vector<bool> best;                     // one per run. No value is best if all are equal or their steps differ; NaN is never best
+  // one per run: whether its value is best. None is best if all values are equal or their steps differ; NaN is never best
+  std::vector<bool> best;
   std::vector<std::optional<Interval>> intervals = {};                // one per run, if it has an interval
   std::vector<std::shared_ptr<const TaskOutcomes>> outcomes = {};  // one per run
   std::vector<Difference> differences = {};  // one for each pair of runs with known outcomes on the same samples
@@ -34,7 +35,7 @@ struct ScoreRow {
   std::vector<std::optional<std::int64_t>> steps = {};  // one per run: the step of the measured weights; none if unknown or not measured
 };
 
-/// Whether a run's value is not the best, but not significantly different from it.
+/// Whether a run's value is not the best in its row, but not significantly different from the best.
 bool is_like_best(const ScoreRow& row, std::size_t run);
 
 /// One setting, with a value for each run that has it.

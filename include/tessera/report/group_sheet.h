@@ -7,12 +7,12 @@
 
 namespace tessera::report {
 
-/// Draws a caption's words in the colors of their groups, with annotated phrases underlined, above the matrix of weights (groups
-/// by tokens, darker is greater). Next to these is the image and, if the image has groups, a copy in the colors of the groups. Returns an
-/// <svg> element of width 900 in its own units; text has the surrounding color.
+/// Draws a caption's words in the colors of their groups, with annotated phrases underlined, above the matrix of weights (groups by tokens;
+/// darker means greater). Next to it are the image and, if the image has groups, a copy in the colors of the groups. Returns an <svg>
+/// element that is 900 of its own units wide. The text takes the color of its surroundings.
 std::string group_picture(const GroupExample& example);
 
-/// Draws the pictures of all examples below each other, as a stand-alone SVG picture on white.
+/// Draws the pictures of all examples, one below the other, as a stand-alone SVG file with a white background.
 std::string group_sheet(const std::vector<GroupExample>& examples);
 
 }  // namespace tessera::report

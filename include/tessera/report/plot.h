@@ -8,7 +8,7 @@ namespace tessera::report {
 
 struct Series {
   std::string name;
-  std::vector<std::pair<double, double>> points;  // points with a coordinate of at most 0 are left out
+  std::vector<std::pair<double, double>> points;  // x and y; points with a coordinate of at most 0 are left out
 };
 
 /// A plot with two logarithmic axes.
@@ -18,8 +18,7 @@ struct Panel {
   std::vector<Series> series;
 };
 
-/// Draws the panels side by side, three in a row, as a stand-alone SVG picture with one legend. A name has the same color in
-/// every panel.
+/// Draws the panels side by side, three in a row, as a stand-alone SVG file with one legend. A name has the same color in every panel.
 std::string svg_plot(const std::vector<Panel>& panels);
 
 }  // namespace tessera::report

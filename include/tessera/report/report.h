@@ -15,7 +15,7 @@ struct Curve {
   std::string name;
   std::vector<std::pair<double, double>> points;  // step, value
   std::vector<std::pair<double, double>> ranges =
-      {};  // the least and greatest value among those that each point averages
+      {};  // for each point, the least and the greatest of the values that it averages; empty if points are single values
   std::optional<std::int64_t> color = {};  // index in the palette; by default, the curve's index in the chart
 };
 
@@ -32,7 +32,8 @@ struct ReportHead {
   std::string title;                                       // the run's or file's name
   std::vector<std::pair<std::string, std::string>> facts;  // names and values, such as {"Parameters", "1.2 M"}
   std::vector<CurveChart> charts;                          // curves of the training run; may be empty
-  std::vector<std::pair<std::string, config::Node>> data = {};  // the data named "source" and "train", for tasks whose settings name none
+  // the data called "source" and "train", for tasks whose settings name no data
+  std::vector<std::pair<std::string, config::Node>> data = {};
 };
 
 /// Returns a self-contained HTML page for light and dark mode, without scripts or external files; images are inline.

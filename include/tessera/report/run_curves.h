@@ -14,7 +14,7 @@ namespace tessera::report {
 /// The curves of a run, made from the rows of its metrics.jsonl and its evaluations. Their memory does not grow with the length of the run.
 class RunCurves {
  public:
-  /// Adds a row: numbers by key, and objects of numbers (`terms`). Ignores anything else.
+  /// Adds the numbers of a row, including numbers inside objects (`terms`). Ignores everything else.
   void add(const nlohmann::json& row);
   void add(double step, const std::string& name, double value);
 
@@ -25,7 +25,7 @@ class RunCurves {
   /// Returns charts of all curves whose names begin with `prefix`; the charts show the names without the prefix. Curves whose names are
   /// equal up to the last point share a chart.
   std::vector<CurveChart> with_prefix(const std::string& prefix) const;
-  /// Returns charts of the curves named `prefix`TASK.METRIC. Each task has one chart for the metrics that are shares, in percent, and one
+  /// Returns charts of the curves named `prefix`TASK.METRIC. Each task has one chart for its metrics that are shares, in percent, and one
   /// for its other metrics.
   std::vector<CurveChart> evaluations(const std::string& prefix) const;
   /// Returns the keys of all curves that have a point, in alphabetical order.

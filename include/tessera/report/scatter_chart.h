@@ -6,8 +6,8 @@
 
 namespace tessera::report {
 
-/// Draws points in two dimensions as an inline SVG of width 520 in its own units: images as dots in their classes' colors, texts
-/// as squares, with their names if there are few. Hovering shows the name of any point. Empty without points.
+/// Draws points in two dimensions as an inline SVG that is 520 of its own units wide. Images are dots in their classes' colors; texts are
+/// squares, with their names if there are few. Hovering shows the name of any point. Returns an empty text if there are no points.
 std::string svg_scatter(const ScatterChart& chart);
 
 }  // namespace tessera::report

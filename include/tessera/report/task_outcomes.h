@@ -11,10 +11,10 @@
 
 namespace tessera::report {
 
-/// The contributions of samples to the metrics of one task.
+/// The contributions of single samples to the metrics of one task.
 struct TaskOutcomes {
   std::string task, data;
-  std::string mark;  // hash of the samples' keys in order; two models with equal marks saw the same samples
+  std::string mark;  // hash of the samples' keys in order; equal for two models measured on the same samples
   std::int64_t samples = 0;
   std::vector<Outcomes> metrics;
 };
@@ -26,7 +26,7 @@ std::map<std::string, Interval> intervals_of(const TaskOutcomes& outcomes);
 /// "wholes", "sample" and "group" are left out if they are all 1, the index, and 0.
 nlohmann::json to_json(const std::vector<TaskOutcomes>& tasks);
 
-/// Converts the content of samples.json back. Throws UserError naming `path` if the JSON has another form.
+/// Converts the content of samples.json back to outcomes. Throws UserError naming `path` if the JSON has another form.
 std::vector<TaskOutcomes> task_outcomes(const nlohmann::json& json, const std::string& path);
 
 }  // namespace tessera::report

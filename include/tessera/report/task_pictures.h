@@ -12,16 +12,16 @@ namespace tessera {
 /// A caption with the images found for it, or an image with the captions found for it; best first.
 struct RetrievalSheet {
   struct Item {
-    Image image;       // of the item found, for text-to-image
-    std::string text;  // of the item found, for image-to-text
+    Image image;       // for text-to-image: the image found
+    std::string text;  // for image-to-text: the text found
     double score = 0;  // cosine
     bool right = false;
   };
   bool text_to_image = true;
-  Image query_image;               // for image-to-text, the query; for text-to-image, the right image
-  std::string query_text;          // for text-to-image, the query
-  std::vector<std::string> truth;  // for image-to-text, the image's own captions
-  std::int64_t rank = 0;           // rank of the best right item, from 0; -1 if no item is right
+  Image query_image;               // for image-to-text: the query; for text-to-image: the right image
+  std::string query_text;          // for text-to-image: the query
+  std::vector<std::string> truth;  // for image-to-text: the image's own captions
+  std::int64_t rank = 0;           // rank of the best right item, counted from 0; -1 if no item is right
   std::vector<Item> items;
 };
 
@@ -43,13 +43,13 @@ struct ClassificationExample {
 struct SlotExample {
   struct Slot {
     std::int64_t index = 0;
-    double cosine = 0;         // between the slot of the image and the slot of the caption
-    std::vector<float> image;  // attention to each patch, row by row
+    double cosine = 0;         // cosine of the image's slot with the caption's slot
+    std::vector<float> image;  // attention to each patch, in row-major order
     std::vector<float> text;   // attention to each token
   };
   Image image;
   std::int64_t rows = 0, columns = 0;  // size of the patch grid
-  std::vector<std::string> tokens;     // begins with a space if the token starts a word; empty for a token without text
+  std::vector<std::string> tokens;     // the tokens' texts, which begin with a space at the start of a word; empty for a token without text
   std::vector<Slot> slots;
 };
 
@@ -57,11 +57,11 @@ struct SlotExample {
 struct TokenExample {
   struct Token {
     std::string text;
-    double weight = 0;  // the token's entry in the image's embedding, or the similarity of the image with the token's text
+    double weight = 0;  // the token's entry in the image's embedding, or the image's similarity with the token's text
   };
   struct Map {
     std::string word;
-    std::vector<float> patches;  // activation row by row, from 0 to 1
+    std::vector<float> patches;  // activations of the patches in row-major order, from 0 to 1
   };
   Image image;
   std::int64_t rows = 0, columns = 0;  // size of the patch grid
@@ -72,22 +72,22 @@ struct TokenExample {
 /// A caption with its words in groups, and its image.
 struct GroupExample {
   struct Token {
-    std::string text;            // begins with a space if the token starts a word; empty for a token without text
-    bool in_phrase = false;      // whether it belongs to an annotated phrase
+    std::string text;            // the token's text, which begins with a space at the start of a word; empty for a token without text
+    bool in_phrase = false;      // whether the token belongs to an annotated phrase
     std::int64_t group = 0;      // the group with the largest weight; -1 for a token without text
     std::vector<float> weights;  // the token's weight in each group
   };
-  Image image;                               // empty if it could not be decoded
-  std::vector<std::uint8_t> picture_groups;  // [height, width] groups of the image's pixels; empty if there are none
+  Image image;                               // the caption's image; empty if it could not be decoded
+  std::vector<std::uint8_t> picture_groups;  // [height, width], the group of each pixel; empty if there are none
   std::vector<Token> tokens;
 };
 
-/// An image with heat maps of where its similarity with texts comes from.
+/// An image with heat maps of the parts that contribute to its similarity with texts.
 struct MapExample {
   struct Map {
     std::string text;
     double cosine = 0;
-    std::vector<float> patches;  // one value per patch, row by row, at least 0
+    std::vector<float> patches;  // one value per patch, in row-major order, at least 0
   };
   Image image;
   std::int64_t rows = 0, columns = 0;  // size of the patch grid
@@ -106,13 +106,13 @@ struct CaptionExample {
 struct ScatterChart {
   struct Point {
     double x = 0, y = 0;
-    std::int64_t class_index = -1;  // -1: the point has no class
+    std::int64_t class_index = -1;  // the point's class; -1 if it has none
     bool is_text = false;
     std::string name;  // the text, or the sample's key
   };
   std::string title;
   std::vector<Point> points;
-  std::vector<std::string> class_names;  // the colors of the points depend on them
+  std::vector<std::string> class_names;  // names of the classes, which determine the colors of the points
 };
 
 /// The examples and charts that a task adds to the report. They are empty if the task has none or the report shows none.
@@ -121,9 +121,9 @@ struct TaskPictures {
   std::int64_t background_class = -1;
   std::vector<RetrievalSheet> retrieval;
   std::vector<SegmentationExample> segmentation;
-  std::vector<ClassificationExample> classification;  // images spread over the data
-  std::vector<ClassificationExample> mistakes;        // the most confident mistakes first
-  std::vector<RetrievalSheet> queries;                // queries whose right image is not known
+  std::vector<ClassificationExample> classification;  // examples that are spread over the data
+  std::vector<ClassificationExample> mistakes;        // mistakes, the most confident first
+  std::vector<RetrievalSheet> queries;                // queries for which no image is known to be right
   std::vector<SlotExample> slots;
   std::vector<TokenExample> tokens;
   std::vector<GroupExample> groups;

@@ -17,23 +17,23 @@ namespace tessera {
 
 /// The result of an evaluation task.
 struct TaskResult {
-  std::string task;                                     // registered name
+  std::string task;                                     // the task's registered name
   std::string data;                                     // the source's description
   config::Node settings;                                // all settings, including defaults
   std::vector<std::string> classes;                     // the classes of the task; empty if it has none
   std::vector<std::string> prompts;                     // the texts used, or templates with {} for the class name
-  std::vector<std::pair<std::string, double>> metrics;  // names and values in a fixed order; shares are in [0, 1]
+  std::vector<std::pair<std::string, double>> metrics;  // names and values in a fixed order; values that are shares are in [0, 1]
   std::int64_t samples = 0;                             // number of images measured
   std::map<std::string, std::int64_t> skipped;          // unreadable or incomplete samples, by reason
   double seconds = 0;
   TaskPictures pictures;
-  /// The contributions of single samples to metrics, from which intervals are computed; `sample` is the index among the measured
-  /// images. Metrics without outcomes have no interval.
+  /// The contributions of single samples to metrics, from which intervals are computed. `sample` is the index among the measured images.
+  /// Metrics without outcomes have no interval.
   std::vector<report::Outcomes> outcomes;
   std::uint64_t sample_mark = 0;                        // fingerprint of the samples' keys and their order
-  std::map<std::string, report::Interval> intervals;  // 95 %, by metric
-  /// Readable outputs of the model for single samples: {sample, "red 1.21, circle 0.93"}. The evaluations of a run use the same samples
-  /// each time, so that the run's page shows how the outputs change.
+  std::map<std::string, report::Interval> intervals;  // 95 % intervals, keyed by metric
+  /// Readable outputs of the model for single samples, such as {sample, "red 1.21, circle 0.93"}. The evaluations of a run use the same
+  /// samples each time, so that the run's page shows how the outputs change.
   std::vector<std::pair<std::string, std::string>> readings;
 
   std::int64_t skipped_total() const;
@@ -42,13 +42,13 @@ struct TaskResult {
 /// A task that failed.
 struct TaskFailure {
   std::string task;
-  std::string reason;      // one line
+  std::string reason;      // the reason in one line
   std::string place = {};  // position in the list of tasks, such as "tasks[2] (knn)"
   config::Node settings = {};
 };
 
-/// Returns {"task", "data", "metrics": {...}, "samples", "skipped": {...}, "seconds", "settings": {...}}. If the result has them,
-/// "intervals": {metric: [low, high]}, "classes", "prompts" and "readings": {sample: text} are added. Images are left out.
+/// Returns {"task", "data", "metrics": {...}, "samples", "skipped": {...}, "seconds", "settings": {...}}. The keys "intervals": {metric:
+/// [low, high]}, "classes", "prompts" and "readings": {sample: text} are added if the result has them. Images are left out.
 nlohmann::json to_json(const TaskResult& result);
 
 /// Returns the outcomes of a result for samples.json.
@@ -63,10 +63,10 @@ std::string summary_line(const TaskResult& result);
 /// Returns a table for the terminal with the columns task, data, images, metric and value.
 std::string results_table(const std::vector<TaskResult>& results);
 
-/// Formats a metric: a share as "54.31%", anything else as a plain number. Whether the metric is a share follows from its name.
+/// Formats a metric: a share as "54.31%", anything else as a plain number. The metric's name determines whether it is a share.
 std::string format_metric(const std::string& name, double value);
 
-/// Formats an interval of the metric, such as "[51.2, 57.9]"; in percent if the metric is a share.
+/// Formats an interval of the metric, such as "[51.2, 57.9]", in percent if the metric is a share.
 std::string format_interval(const std::string& name, const report::Interval& interval);
 
 }  // namespace tessera

@@ -8,8 +8,8 @@
 
 namespace tessera::report {
 
-/// A curve of bounded size. Neighboring values are merged into at most `most` stretches; each stretch has a mean, a least and a greatest
-/// value.
+/// A curve of bounded size. Neighboring values are merged into at most `most` stretches; each stretch stores the mean, the least and the
+/// greatest of its values.
 class ThinCurve {
  public:
   explicit ThinCurve(std::size_t most = 1000) : most_(most) {}
@@ -19,8 +19,8 @@ class ThinCurve {
   bool empty() const { return stretches_.empty(); }
   /// The value that was added last.
   const double& last() const { return last_; }
-  /// Returns a curve with one point per stretch, at its mean step and mean value. The curve has ranges only if stretches have more than one
-  /// value.
+  /// Returns a curve with one point per stretch, at the mean of its steps and of its values. The curve has ranges only if stretches have
+  /// more than one value.
   Curve curve(const std::string& name) const;
 
  private:

@@ -7,11 +7,12 @@
 
 namespace tessera::report {
 
-/// Draws the tokens as a cloud: tokens with greater weights are larger, and the one with the greatest weight is in the middle. Returns an
-/// <svg> element of width 300 and height 180 in its own units, or an empty text without tokens. Text has the surrounding color.
+/// Draws the tokens as a cloud: tokens with greater weights are larger, and the token with the greatest weight is in the middle. Returns an
+/// <svg> element that is 300 of its own units wide and 180 high, or an empty text if there are no tokens. The text takes the color of its
+/// surroundings.
 std::string token_cloud(const std::vector<TokenExample::Token>& tokens);
 
-/// Draws the images, each next to its cloud, two in a row, as a stand-alone SVG picture on white.
+/// Draws the images, each next to its cloud, two in a row, as a stand-alone SVG file with a white background.
 std::string token_sheet(const std::vector<TokenExample>& examples);
 
 }  // namespace tessera::report

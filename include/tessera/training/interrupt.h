@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// While an object of this class exists, the first signal in kSavingSignals is only recorded; a second signal of the same kind ends
-/// the program as usual. A SIGHUP that is already ignored (nohup) stays ignored. A guard nested inside another one has no effect.
+/// While an object of this class exists, the first signal in kSavingSignals is only recorded; a second signal of the same kind ends the
+/// program as usual. A SIGHUP that is already ignored (nohup) stays ignored. A guard inside another guard has no effect.
 class InterruptGuard {
  public:
   InterruptGuard();

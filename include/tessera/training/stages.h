@@ -13,15 +13,15 @@ namespace tessera {
 struct Stage {
   std::string name;  // empty if the run has no stages
   Config config;
-  bool follows = false;  // true: starts from the final weights of the previous stage
-  std::vector<std::string> overruled{};  // keys of overrides that have no effect, because the stage sets the keys itself
+  bool follows = false;  // whether the stage starts from the final weights of the previous stage
+  std::vector<std::string> overruled{};  // keys of overrides that have no effect, because the stage sets the same keys
 };
 
-/// Reads a configuration whose list `stages:` describes consecutive runs. Each entry has a `name`; its other settings override
-/// those of the file, as with `extends`. Stage NAME has the run folder RUN/NAME and starts from the final weights of the previous
-/// stage, unless it has its own `start`. A file without `stages` is one stage without a name. Overrides apply to the file; a
-/// stage's setting is overridden by "stages.0.training.steps=5". `without_vocabulary` is that of resolve_config(). Throws UserError
-/// like load_config(), and if stages have no name or share a name.
+/// Reads a configuration whose list `stages:` describes consecutive runs. Each entry has a `name`; its other settings override the file's
+/// settings, as with `extends`. Stage NAME has the run folder RUN/NAME and starts from the final weights of the previous stage, unless it
+/// has its own `start`. A file without `stages` is one stage without a name. Overrides apply to the file; to override a stage's setting,
+/// use "stages.0.training.steps=5". `without_vocabulary` has the same meaning as in resolve_config(). Throws UserError like load_config(),
+/// and if stages have no name or share a name.
 std::vector<Stage> load_stages(const std::string& path, const std::vector<std::string>& overrides = {},
                                bool without_vocabulary = false);
 

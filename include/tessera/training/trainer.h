@@ -25,7 +25,7 @@ struct TaskResult;
 enum class Outcome {
   finished,
   interrupted,  // a rank received one of kSavingSignals, and the state was saved
-  not_finite,   // a loss or gradient was NaN or infinite; weights and state are those before that step
+  not_finite,   // a loss or gradient was NaN or infinite; weights and state are as before that step
 };
 
 /// Runs the training that a configuration describes, as one rank of a group. Only rank 0 writes files, shows progress and
@@ -81,7 +81,7 @@ class Trainer {
   bool run_evaluation();
   /// Returns true if evaluation/step_N.json of this step covers the run's current tasks. Called only on rank 0.
   bool holds_evaluation() const;
-  /// Runs the evaluation that is due at the step at which the run resumes, unless an earlier session has done it.
+  /// Runs the evaluation that is due at the step at which the run resumes, unless an earlier session has already run it.
   bool make_up_evaluation();
   Outcome interrupted_at_step();
   /// Logs a task's result and returns its metrics, named "task.metric".

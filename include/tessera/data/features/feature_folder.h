@@ -27,7 +27,7 @@ struct FeatureManifest {
   std::string data;       // the source's description (Source::describe)
   std::string dtype;      // float32, bfloat16 or float16
   std::int64_t samples = 0;
-  std::map<std::string, std::int64_t> left_out;  // number of samples that could not be read, by reason
+  std::map<std::string, std::int64_t> left_out;  // number of samples that could not be read, keyed by reason
   std::vector<FeatureTensor> tensors;
 
   /// Returns the tensor of this name; null if it is not stored.
@@ -37,7 +37,7 @@ struct FeatureManifest {
   std::int64_t bytes() const;
 };
 
-/// Reads the image features that FeatureWriter wrote: safetensors shards, mapped into memory. Features are looked up by the
+/// Reads the image features that FeatureWriter wrote, from safetensors shards that are mapped into memory. Features are looked up by the
 /// sample's key and the image's fingerprint. Thread-safe.
 class FeatureFolder {
  public:

@@ -15,8 +15,8 @@ namespace tessera {
 /// and the manifest is written last. A folder without a manifest counts as having no features.
 class FeatureWriter {
  public:
-  /// The caller sets the manifest's settings, weights, precision, data and dtype; the rest is filled in here. A shard is
-  /// closed when it reaches shard_bytes. Throws UserError if the folder cannot be written.
+  /// The caller sets the manifest's settings, weights, precision, data and dtype; the writer fills in the rest. A shard is closed when it
+  /// reaches shard_bytes. Throws UserError if the folder cannot be written.
   FeatureWriter(const std::string& folder, FeatureManifest manifest, std::int64_t shard_bytes = std::int64_t{1} << 28);
   ~FeatureWriter();
 
@@ -24,8 +24,8 @@ class FeatureWriter {
   /// shapes. Throws UserError naming the sample if features are not finite in the manifest's dtype.
   void add(const std::vector<std::string>& keys, const std::vector<std::uint64_t>& pictures,
            const EncodedPictures& encoded);
-  /// Writes the last shard and the manifest, and returns the manifest. `left_out` is the number of samples that could not be
-  /// read, by reason.
+  /// Writes the last shard and the manifest, and returns the manifest. `left_out` holds the number of samples that could not be read, keyed
+  /// by reason.
   FeatureManifest finish(const std::map<std::string, std::int64_t>& left_out);
 
  private:

@@ -7,12 +7,12 @@
 
 namespace tessera {
 
-/// File names as users write them in YAML: one string or a list. Each string may hold several names ("a.tar::b.tar" or
+/// File names as users write them in YAML: one string or a list of strings. Each string may hold several names ("a.tar::b.tar" or
 /// "a.tar,b.tar"), braces ("{00000..00004}", "{train,val}") and wildcards ("*", "?").
 struct PathList {
-  std::vector<std::string> items;     // absolute paths; a name that was not found stays as written
+  std::vector<std::string> items;     // absolute paths; a name that was not found is kept as written
   std::string origin;                 // where the user wrote the names, as in config::FilePath
-  std::vector<std::string> searched;  // the folders in which relative names are looked for
+  std::vector<std::string> searched;  // the folders in which relative names are looked up
 };
 
 /// Expands all braces of a text, in order, as Python's braceexpand does: "a{1..3}" -> a1 a2 a3 (leading zeros are kept),
@@ -23,9 +23,9 @@ std::vector<std::string> expand_braces(const std::string& text);
 /// Returns /PATH for a name written as file:///PATH or file:/PATH; returns other names unchanged.
 std::string local_path(const std::string& name);
 
-/// Returns the local files that `paths` names, in the order written. A folder is replaced by the files in it that end in
-/// `extension`. The files of a folder and the matches of a wildcard are sorted. Throws UserError on missing files, remote
-/// addresses and an empty result. `commands` is true if the caller itself reads "pipe:COMMAND"; then messages may suggest it.
+/// Returns the local files that `paths` names, in the order written. A folder is replaced by the files in it that end in `extension`. The
+/// files of a folder and the matches of a wildcard are sorted. Throws UserError on missing files, remote addresses and an empty result.
+/// `commands` is true if the caller accepts "pipe:COMMAND", so that messages may suggest it.
 std::vector<std::string> expand_paths(const PathList& paths, const std::string& extension, bool commands = false);
 
 namespace config {

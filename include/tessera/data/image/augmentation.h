@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// torchvision's ColorJitter: changes brightness, contrast, saturation and hue in random order. For a setting v, each of the
-/// first three is changed by a factor from [max(0, 1 - v), 1 + v], and the hue is shifted by [-v, v] turns of the color wheel.
+/// torchvision's ColorJitter, which changes brightness, contrast, saturation and hue in random order. A setting v multiplies each of the
+/// first three by a factor from [max(0, 1 - v), 1 + v], and shifts the hue by [-v, v] turns of the color wheel.
 struct ColorJitter {
   double probability = 0.0;
   double brightness = 0.4;
@@ -60,7 +60,7 @@ struct RandAugment {
   std::int64_t magnitude = 9;
 };
 
-inline constexpr std::int64_t kRandAugmentBins = 31;  // magnitudes from no effect to the strongest
+inline constexpr std::int64_t kRandAugmentBins = 31;  // number of magnitudes, from no effect to the strongest
 
 template <class Visitor>
 void fields(Visitor& v, RandAugment& s) {
@@ -68,8 +68,8 @@ void fields(Visitor& v, RandAugment& s) {
   v("magnitude", s.magnitude, "magnitude of every operation; 30 is the strongest", config::in_range(0, kRandAugmentBins - 1));
 }
 
-/// Random changes to training images; every choice is a function of (seed, epoch, sample). They are applied in this order:
-/// crop, flip, AutoAugment, RandAugment, color jitter, grayscale, blur, solarization.
+/// Random changes to training images. Every choice is a function of (seed, epoch, sample). The changes are applied in this order: crop,
+/// flip, AutoAugment, RandAugment, color jitter, grayscale, blur, solarization.
 struct Augmentation {
   std::string crop = "random";
   std::array<double, 2> scale = {0.9, 1.0};

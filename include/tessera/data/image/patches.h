@@ -20,7 +20,7 @@ config::Size patch_grid(std::int64_t height, std::int64_t width, config::Size pa
 /// Returns the size in pixels of patch_grid()'s grid, for a preprocessing that keeps the images' shapes (naflex).
 config::Size size_in_patches(std::int64_t height, std::int64_t width, const Preprocessing& preprocessing);
 
-/// Returns the grid of exactly `patches` patches that is nearest to a square; it is at least as wide as high.
+/// Returns the grid of exactly `patches` patches that is nearest to a square. It has at least as many columns as rows.
 config::Size fullest_grid(std::int64_t patches);
 
 /// Writes an image's planes [3, H, W] as patches to `out`: [rows * columns, 3 * h * w], row-major, each patch flattened as

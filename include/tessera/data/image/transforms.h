@@ -14,15 +14,15 @@
 
 namespace tessera {
 
-/// A box: top, left, height, width in pixels.
+/// A box: top, left, height and width in pixels.
 using Box = std::array<std::int64_t, 4>;
 
-/// Decodes the bytes of a JPEG, PNG, WebP, GIF (first frame), BMP or TIFF file to 8-bit RGB, as OpenCLIP does in training
-/// (convert("RGB") first): alpha is dropped, palette transparency and EXIF orientation are ignored, and Adobe CMYK is converted
-/// as Pillow does. Throws SampleError (`bad_image`, `empty_image`, `too_large`) with a message that says what was found.
+/// Decodes the bytes of a JPEG, PNG, WebP, GIF (first frame), BMP or TIFF file to 8-bit RGB, as OpenCLIP does in training (convert("RGB")
+/// first). Alpha is dropped, palette transparency and EXIF orientation are ignored, and Adobe CMYK is converted as Pillow does. Throws
+/// SampleError (`bad_image`, `empty_image`, `too_large`) with a message that says what was found.
 Image decode_image(std::string_view file, std::int64_t max_pixels = kDefaultMaxPixels);
 
-/// Resizes with antialiasing, bit for bit as Pillow does (8-bit, two passes). interpolation: bicubic or bilinear.
+/// Resizes with antialiasing. The result equals Pillow's bit for bit (8-bit, two passes). interpolation: bicubic or bilinear.
 Image resize(const Image& image, std::int64_t height, std::int64_t width, const std::string& interpolation);
 Image crop(const Image& image, const Box& box);
 
@@ -30,12 +30,12 @@ Image crop(const Image& image, const Box& box);
 /// their shapes (naflex), resizes to the size of the image's patch grid.
 Image preprocess(const Image& image, const Preprocessing& settings);
 
-/// Returns the part of an image that the output of preprocess() shows: top, left, height, width in pixels of the original
-/// image. The part extends beyond the image if preprocess() pads.
+/// Returns the part of an image that the output of preprocess() shows, as top, left, height, width in pixels of the original image. The
+/// part extends beyond the image if preprocess() pads.
 std::array<double, 4> preprocessed_part(std::int64_t height, std::int64_t width, const Preprocessing& settings);
 
-/// Returns where a box [top, left, height, width] of an image is in the output of preprocess(): left, top, right, bottom as
-/// shares of the output's width and height. A share is below 0 or above 1 if the box extends beyond the output.
+/// Returns where a box [top, left, height, width] of an image is in the output of preprocess(), as left, top, right, bottom in fractions of
+/// the output's width and height. A fraction is below 0 or above 1 if the box extends beyond the output.
 std::array<double, 4> preprocessed_box(const std::array<std::int64_t, 4>& box, std::int64_t height, std::int64_t width,
                                        const Preprocessing& settings);
 
@@ -43,16 +43,16 @@ std::array<double, 4> preprocessed_box(const std::array<std::int64_t, 4>& box, s
 std::vector<std::uint8_t> preprocess_mask(const std::vector<std::uint8_t>& mask, std::int64_t height, std::int64_t width,
                                           const Preprocessing& settings);
 
-/// Applies the same geometry to depths [H, W] -> [h, w]. Padding has depth 0.
+/// Applies the geometry of preprocess() to depths [H, W] -> [h, w]. Padding has depth 0.
 std::vector<float> preprocess_depth(const std::vector<float>& depth, std::int64_t height, std::int64_t width,
                                     const Preprocessing& settings);
 
-/// Draws the box of a random resized crop as torchvision does. `uniform` returns random numbers in [0, 1). They are used in
-/// this order: area and aspect ratio of each attempt, then top, then left.
+/// Draws the box of a random resized crop as torchvision does. `uniform` returns random numbers in [0, 1). They determine, in this order,
+/// the area and aspect ratio of each attempt, then top, then left.
 Box random_resized_crop(std::int64_t height, std::int64_t width, std::array<double, 2> scale, std::array<double, 2> ratio,
                         const std::function<double()>& uniform);
 
-/// Crops, then resizes; pixels outside the box do not affect the result.
+/// Crops the image to the box, then resizes it. Pixels outside the box do not affect the result.
 Image crop_resize(const Image& image, const Box& box, const config::Size& size, const std::string& interpolation);
 
 /// Returns the image as uint8 [3, H, W].

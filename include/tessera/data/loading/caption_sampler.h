@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// How to make some of an image's K captions from its sentences.
+/// Settings for making some of an image's K captions from its sentences.
 struct CaptionSlots {
   std::int64_t count = 1;
   std::int64_t min_sentences = 1;
@@ -50,18 +50,17 @@ void fields(Visitor& v, CaptionSamplerSettings& s) {
     "a share `consecutive` of them from consecutive sentences");
 }
 
-/// Draws K captions for an image from its sentences, as FLAIR (arXiv 2412.03561), DreamLIP (2403.17007) and COSMOS
-/// (2412.01814) do, each with its own settings. The sentences are taken from the fields in order: the nonempty entries of a
-/// list, and the pieces of a text (caption_sentences). A caption may start at any sentence, and no caption holds a
-/// sentence twice. Thread-safe.
+/// Draws K captions for an image from its sentences, as FLAIR (arXiv 2412.03561), DreamLIP (2403.17007) and COSMOS (2412.01814) do, each
+/// with its own settings. The sentences are taken from the text fields in order: from a list, its nonempty entries; from a single text, its
+/// pieces (caption_sentences). A caption may start at any sentence, and no caption contains a sentence twice. Thread-safe.
 class CaptionSampler {
  public:
   explicit CaptionSampler(CaptionSamplerSettings settings) : settings_(std::move(settings)) {}
 
-  /// Returns K.
+  /// Returns K, the number of captions per image.
   std::int64_t count() const;
-  /// Returns the K captions. An empty caption counts as absent; the image has no sentence for it. Each call of `draw` returns
-  /// the next random number in [0, 1). How many are drawn depends only on the settings, the texts and these numbers.
+  /// Returns the K captions. An empty caption means that the image has no sentence for it; it counts as absent. Each call of `draw` returns
+  /// the next random number in [0, 1). How many numbers are drawn depends only on the settings, the texts and these numbers.
   std::vector<std::string> sample(const std::vector<TextField>& texts, const std::function<double()>& draw) const;
 
  private:

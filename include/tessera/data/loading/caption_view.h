@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// How to make the view `captions`, K captions per image.
+/// Settings of the view `captions`, which has K captions per image.
 struct CaptionViewSettings : CaptionSamplerSettings {
   std::string choice = "sentences";
   std::int64_t count = 0;
@@ -27,7 +27,7 @@ void fields(Visitor& v, CaptionViewSettings& s) {
 
 std::optional<config::Problem> validate(const CaptionViewSettings& settings);
 
-/// Returns K.
+/// Returns K, the number of captions per image.
 std::int64_t captions_per_image(const CaptionViewSettings& settings);
 
 }  // namespace tessera

@@ -108,25 +108,26 @@ struct TextCuts {
 
 struct LoaderStatistics {
   std::int64_t samples = 0;                        // delivered samples
-  std::map<std::string, TextCuts> cuts;            // cut texts of the delivered samples, by text view
-  std::map<std::string, std::int64_t> skipped;     // skipped samples, by reason
-  double wait_seconds = 0;                         // time that next() waited
+  std::map<std::string, TextCuts> cuts;            // counts of cut texts in the delivered samples, keyed by text view
+  std::map<std::string, std::int64_t> skipped;     // number of skipped samples, keyed by reason
+  double wait_seconds = 0;                         // time that next() spent waiting
   double work_seconds = 0;                         // time spent on samples, summed over the decoding threads
   double cpu_seconds = 0;                          // the part of work_seconds that was CPU time
-  std::int64_t retries = 0;                        // repeated reads after a failure of the source
+  std::int64_t retries = 0;                        // number of reads that were repeated after a failure of the source
   std::int64_t peak_bytes = 0;                     // peak memory of samples being prepared and batches kept ready
 };
 
 /// Where a loader's batches and messages go.
 struct LoaderTarget {
-  bool pinned = false;       // put tensors in page-locked memory, from which a GPU copies asynchronously; needs a GPU
-  std::string skipped_file;  // lists the skipped samples, one JSON object per line; empty: no list
-  std::int64_t region_width = 0;  // width of the model's region features; samples of another width are skipped; 0: any width
+  bool pinned = false;       // put tensors in page-locked memory, from which a GPU copies asynchronously; requires a GPU
+  std::string skipped_file;  // file that lists the skipped samples, one JSON object per line; empty: no list
+  std::int64_t region_width = 0;  // width of the model's region features; samples with another width are skipped; 0: any width
   bool whole_texts = false;  // pad texts to the tokenizer's context, not just to the longest text of the batch
-  std::shared_ptr<const FeatureFolder> features;  // used in place of images (data.features); null: images are decoded
-  std::int64_t batches_of_run = 0;  // number of batches in the run; 0 if unknown, and then `resolution` is ignored
-  std::string share_setting = "data.loader.max_bad_share: ";  // start of a message's hint on setting the share
-  std::shared_ptr<ToldSamples> told;              // skipped samples that the log has reported already; null: none
+  // precomputed features to use instead of the images (data.features); null: images are decoded
+  std::shared_ptr<const FeatureFolder> features;
+  std::int64_t batches_of_run = 0;  // number of batches in the run; if it is 0 (unknown), `resolution` is ignored
+  std::string share_setting = "data.loader.max_bad_share: ";  // start of a message's hint on how to set the allowed share of bad samples
+  std::shared_ptr<ToldSamples> told;              // the skipped samples that the log has already reported; null: none
 };
 
 /// An endless sequence of training batches. Each epoch is a permutation of the samples; threads decode and collate them. The
@@ -183,7 +184,7 @@ std::string compared_text(const Needs& needs);
 /// Returns the number of texts per image for each multi-text view that the settings define, by the view's name.
 std::map<std::string, std::int64_t> texts_per_image(const LoaderSettings& settings);
 
-/// The length of a training epoch.
+/// The length of a training epoch, in batches.
 struct EpochLength {
   std::int64_t batches = 0;             // number of batches per rank, over all sources
   std::int64_t batches_per_update = 1;  // above 1 for a mixture with mode accumulate
@@ -192,14 +193,14 @@ struct EpochLength {
 /// Returns the epoch length of a Loader with these settings on `ranks` ranks, if no sample is skipped.
 EpochLength epoch_length(const std::shared_ptr<const Source>& source, const LoaderSettings& settings, int ranks);
 
-/// One sample ready for evaluation.
+/// A sample that is ready for evaluation.
 struct EvaluationSample {
   std::int64_t index = 0;
-  Sample sample;                    // its `image` is decoded, `encoded` is empty
+  Sample sample;                    // the sample; its `image` is decoded and its `encoded` is empty
   std::uint64_t picture = 0;        // fingerprint of the image as the source returns it
   at::Tensor pixels;                // uint8 [3, h, w], after the evaluation transform
-  std::vector<std::uint8_t> mask;   // [h, w] after the same geometry; empty without a mask
-  std::vector<float> depth;         // [h, w] after the same geometry; empty without depths
+  std::vector<std::uint8_t> mask;   // mask [h, w], transformed like the pixels; empty if there is no mask
+  std::vector<float> depth;         // depths [h, w], transformed like the pixels; empty if there are none
 };
 
 /// Decodes a sample's image. Throws SampleError if the image is missing or damaged, or if the mask's size differs from the
@@ -210,13 +211,12 @@ void decode_picture(EvaluationSample& sample);
 /// image is missing or damaged, or if the mask's size differs from the image's.
 void prepare_picture(EvaluationSample& sample, const Preprocessing& preprocessing);
 
-/// How far an EvaluationReader processes images. `prepared`: decoded and transformed. `decoded`: `sample` holds the image and
-/// its mask at their original size. `as_read`: not decoded, so the image may be missing or damaged; for callers that use only
-/// texts.
+/// How far an EvaluationReader processes images. `prepared`: images are decoded and transformed. `decoded`: `sample` holds the image and
+/// its mask at their original size. `as_read`: images are not decoded, so they may be missing or damaged; for callers that use only texts.
 enum class EvaluationPictures { prepared, decoded, as_read };
 
-/// Returns whether the image with this fingerprint need not be prepared. If so, of its prepared fields only `picture` is filled
-/// in. Called from several threads.
+/// A function that returns true if the image with this fingerprint need not be prepared. Of such an image's prepared fields, only `picture`
+/// is filled in. The function is called from several threads.
 using IsKnownPicture = std::function<bool(std::uint64_t picture)>;
 
 /// Reads a source once, in order, with threads that prepare the samples; corrupt samples are skipped and counted.

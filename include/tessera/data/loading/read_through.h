@@ -14,7 +14,7 @@ struct ReadReport {
   std::int64_t samples = 0;
   double seconds = 0;
   LoaderStatistics statistics;
-  /// The process's resident memory in bytes after 10, 20, ..., 100 percent of the batches.
+  /// The process's resident memory in bytes after 10, 20, ..., 100 percent of the batches were read.
   std::vector<std::pair<int, std::int64_t>> resident_bytes;
   std::int64_t resident_at_end = 0;
 };

@@ -22,7 +22,7 @@ void fields(Visitor& v, NegativeViewSettings& s) {
     "kinds of hard negatives to use, as in [replace_att, swap_att]; the others are left for evaluation; empty: all");
 }
 
-/// Which object boxes accompany image views, and how many texts the views `phrases` and `phrase_negatives` hold.
+/// Settings of the object boxes that accompany image views, and of the texts in the views `phrases` and `phrase_negatives`.
 struct BoxViewSettings {
   std::int64_t count = 4;
   std::int64_t negatives = 0;

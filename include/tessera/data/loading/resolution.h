@@ -10,7 +10,7 @@ namespace tessera {
 
 /// The maximum number of patches per image in one part of the run, for images that keep their shapes (naflex).
 struct ResolutionStep {
-  double until = 1;  // share of the run
+  double until = 1;  // share of the run at which this step ends
   std::int64_t max_patches = 256;
 };
 
@@ -20,10 +20,10 @@ void fields(Visitor& v, ResolutionStep& s) {
   v("max_patches", s.max_patches, "maximum number of patches per image", config::at_least(1));
 }
 
-/// Throws UserError naming `path` if the shares do not increase.
+/// Throws UserError naming `path` if the shares are not increasing.
 void check_resolution(const std::vector<ResolutionStep>& steps, const std::string& path);
 
-/// Returns the max_patches of the first step that ends after this share of the run; 0 if all have ended.
+/// Returns the max_patches of the first step that ends after this share of the run; 0 if all steps have ended.
 std::int64_t max_patches_at(const std::vector<ResolutionStep>& steps, double share);
 
 }  // namespace tessera

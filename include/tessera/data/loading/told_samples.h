@@ -14,8 +14,8 @@ class ToldSamples {
  public:
   enum class Tell { no, yes, last };
 
-  /// Returns whether to report a skipped sample of the source now; `text` is the message about the sample. `last` means: report
-  /// it, but none after it.
+  /// Returns whether to report a skipped sample of the source now; `text` is the message about the sample. `last` means that this sample
+  /// must be reported, but no later one.
   Tell tell(const std::string& source, const std::string& text);
 
  private:

@@ -14,17 +14,17 @@ namespace tessera {
 struct TextExample {
   std::string text;         // decoded from the token ids
   std::int64_t tokens = 0;  // including special tokens
-  bool cut = false;         // the source's text is longer than the tokenizer's context
+  bool cut = false;         // whether the source's text is longer than the tokenizer's context
 };
 
 /// A training sample as the loader prepares it, for display.
 struct TrainingExample {
-  std::string source;   // label of its component of a mixture; empty if the source is not a mixture
+  std::string source;   // label of the mixture component that the sample comes from; empty if the source is not a mixture
   std::string key;
-  std::string problem;  // why it is skipped; empty: it is not skipped
+  std::string problem;  // why the sample is skipped; empty: it is not skipped
   std::map<std::string, TextExample> texts;  // keyed by single-text view
   std::map<std::string, std::vector<TextExample>> several;  // keyed by multi-text view; a text without tokens is absent
-  std::map<std::string, Image> pictures;  // augmented images by pixel view, with an outline around each box
+  std::map<std::string, Image> pictures;  // augmented images, keyed by pixel view, with an outline around each box
 };
 
 /// Returns up to `per_component` samples of each component of a source, spread over the component (for a stream, its first

@@ -15,11 +15,12 @@ struct PackSettings {
   std::string name = "shard";  // shards are NAME-00000.tar, ...
   std::int64_t samples_per_shard = 1000;
   std::int64_t bytes_per_shard = 0;  // maximum size of a tar; 0: no limit. A larger sample gets a shard of its own
-  std::int64_t resize = 0;           // larger images are reduced to this many pixels on the shorter side; 0: no resizing
+  std::int64_t resize = 0;           // larger images are resized to this many pixels on the shorter side; 0: no resizing
   std::int64_t quality = 95;         // quality of the JPEG files that resizing writes
   std::string format = "jpg";        // jpg or png: file format for images that are resized or not encoded yet
   bool summarize = false;            // whether samples without a summary get one (summarize.h)
-  double max_bad_share = 0.1;        // limit, checked from the 100th sample on and at the end; 0: stop at the first bad sample
+  // maximum share of bad samples, checked from the 100th sample on and at the end; 0: stop at the first bad sample
+  double max_bad_share = 0.1;
   std::int64_t threads = 1;          // affects only speed
 };
 
@@ -43,7 +44,7 @@ struct PackResult {
   std::map<std::string, std::int64_t> bad;  // skipped samples, by reason
   std::string manifest;                     // path
   std::string fingerprint;
-  bool was_complete = false;  // an earlier call had completed the set, so nothing was written
+  bool was_complete = false;  // true: an earlier call had completed the set, so nothing was written
 };
 
 /// Writes a source's samples, in order, as WebDataset shards that the source `webdataset` reads back unchanged. Also writes the

@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// Shares of captions that do not fit their image, as on the web.
+/// Shares of captions that do not fit their image, as they occur on the web.
 struct BadCaptionShares {
   double less = 0.0;
   double more = 0.0;
@@ -32,9 +32,8 @@ void fields(Visitor& v, BadCaptionShares& s) {
 
 std::optional<config::Problem> validate(const BadCaptionShares& shares);
 
-/// The built-in procedural data set: pictures of a few colored shapes with captions, masks, boxes, phrases, summaries,
-/// object tags, region features, labels and hard negatives. Everything about sample i follows from (seed, split, i); no
-/// files.
+/// The built-in procedural data set: images of a few colored shapes with captions, masks, boxes, phrases, summaries, object tags, region
+/// features, labels and hard negatives. Everything about sample i is computed from (seed, split, i); no files are read.
 struct ShapesSettings {
   std::string split = "train";
   std::int64_t size = 10000;
@@ -92,39 +91,40 @@ void fields(Visitor& v, ShapesSettings& s) {
 
 std::optional<config::Problem> validate(const ShapesSettings& settings);
 
-/// Names by index. Textures start with `plain`.
+/// These functions return the names of shapes, colors, textures and sizes by index. The first texture is `plain`.
 const std::vector<std::string>& shapes_shape_names();
 const std::vector<std::string>& shapes_color_names();
 const std::vector<std::string>& shapes_texture_names();
 const std::vector<std::string>& shapes_size_names();
 
-/// True for the pairs that only the split held_out shows: one color per shape.
+/// Returns true for the pairs of shape and color that only the split held_out shows: one color per shape.
 bool shapes_held_out_pair(std::int64_t shape, std::int64_t color);
 
-/// What the images hold:
-/// - 1-6 objects that do not touch, largest first in `objects`; no two agree in both shape and color.
-/// - `mask` and all labels index class_names(): the shapes (or, by the setting `label`, the colors), then `background`,
-///   which is no picture's label. A pixel belongs to an object when at least half of it is covered; boxes are tight
-///   around the mask.
-/// - captions name every object's shape (see partial_captions), in at most 30 words out of about 60; in the style `web`, in at most 40
-///   of about 2,600, with phrases of 2 to 7 words (2 to 4 of four objects or more). `phrase` and `span` point into the first caption,
-///   article included, as in Flickr30k Entities.
-/// - of a first caption that does not fit (see bad_captions), objects that it does not name have no phrase, those of another image's
-///   have none at all, and hard negatives are made only of a caption that is true. Labels, masks, boxes, `object_tags` and `parts` are
-///   the image's own whatever its captions say.
-/// - the text field `parts` lists sentences that each tell a part of the picture: two of every object, one of every pair of
-///   objects that stand in a clear relation, in random order.
-/// - `summary` sums up the first caption: color and shape of each object that it names, largest first, in its words. `object_tags`
-///   gives all attributes of the image's objects, largest first, in plain words, as a detector would.
-/// - `regions`, [objects, 2052], largest first: 2,048 values of a fixed random projection of the crop (averaged to 8x8),
-///   then left, top, right, bottom divided by the picture's sides.
-/// - an object's `negatives` are its phrase with one word wrong: each other color, texture, size and shape where it says one.
-/// - `negatives`: at most one of each kind, each false of the picture. A kind is missing where it cannot be made (swaps
-///   and relations want two objects).
+/// What the samples contain:
+/// - An image has 1-6 objects that do not touch, listed in `objects` from largest to smallest. No two objects agree in both shape
+///   and color.
+/// - `mask` and all labels are indices into class_names(): the shapes (or the colors, depending on the setting `label`), then `background`,
+///   which no label uses. A pixel belongs to an object if the object covers at least half of it. Boxes enclose the mask tightly.
+/// - Captions name every object's shape (but see partial_captions). They have at most 30 words, from a vocabulary of about 60. In the style
+///   `web` they have at most 40 words, from about 2,600, with phrases of 2 to 7 words (2 to 4 if they name four or more objects). `phrase`
+///   and `span` refer to the first caption and include the article, as in Flickr30k Entities.
+/// - If the first caption does not fit its image (see bad_captions), objects that it does not name have no phrase. If it is another image's
+///   caption, no object has a phrase. Hard negatives of the caption are made only if it is true. Labels, masks, boxes, `object_tags` and
+///   `parts` always describe the image itself.
+/// - The text field `parts` lists sentences that each describe a part of the image, in random order: two for every object, and one for
+///   every pair of objects in a clear relation.
+/// - `summary` summarizes the first caption in its own words: color and shape of each object that it names, largest first. `object_tags`
+///   lists all attributes of the image's objects in plain words, largest object first, as a detector would.
+/// - `regions`, [objects, 2052], largest object first: 2,048 values of a fixed random projection of the object's crop (averaged to 8x8),
+///   then left, top, right and bottom divided by the image's sides.
+/// - The `negatives` of an object are its phrase with one word replaced: the color, texture, size or shape that the phrase mentions,
+///   by each other value.
+/// - The `negatives` of a sample are at most one of each kind, and all are false of the image. A kind is missing if none can be made (swaps
+///   and relations need two objects).
 /// get() is thread-safe.
 class ShapesSource final : public IndexedSource {
  public:
-  /// Throws UserError when `settings` do not pass validate().
+  /// Throws UserError if `settings` do not pass validate().
   explicit ShapesSource(const ShapesSettings& settings);
 
   std::int64_t size() const override { return settings_.size; }

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// MS COCO's captions (Chen et al. 2015): an image with its captions, usually five, is one sample.
+/// MS COCO's captions (Chen et al. 2015). One sample is an image with its captions, usually five.
 struct CocoCaptionsSettings {
   config::FilePath annotations;
   config::FilePath images;

@@ -55,9 +55,9 @@ void fields(Visitor& v, CsvSettings& s) {
   v("background_class", s.background_class, "index of the background class in masks, -1: none");
 }
 
-/// Returns the settings for a table of which only the path is known: the defaults, and the separator found in its first line.
-/// `given` is the table's name in messages ("--source a.csv"). Throws UserError if the table lacks the default columns; the
-/// message shows the settings to write.
+/// Returns the settings for a table when only its path is known: the defaults, and the separator found in its first line. `given` is the
+/// table's name in messages ("--source a.csv"). Throws UserError if the table lacks the default columns; the message shows the settings to
+/// write.
 CsvSettings csv_settings_of(const std::string& path, const std::string& given);
 
 /// Throws UserError naming file, line and column if the table is malformed.

@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-/// Images in folders: PATH/CLASS/.../image.jpg, with classes numbered in the order of their sorted names (as in torchvision's
-/// ImageFolder); or images in PATH itself or in folders that are not classes, as img2dataset writes them:
-/// PATH/00000/000000000.jpg with .txt and .json files next to each image.
+/// Images in folders. Either there is one folder per class, PATH/CLASS/.../image.jpg, and classes are numbered in the order of their sorted
+/// names (as in torchvision's ImageFolder). Or the images are in PATH itself or in folders that are not classes, as img2dataset writes
+/// them: PATH/00000/000000000.jpg with .txt and .json files next to each image.
 struct ImageFolderSettings {
   config::FilePath path;
   std::optional<config::FilePath> captions;

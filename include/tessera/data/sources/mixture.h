@@ -87,7 +87,7 @@ class Mixture : public IndexedSource {
 
   MixtureMode mode_;
   std::vector<Component> components_;
-  std::vector<std::int64_t> first_;  // first sample of each component, then the total
+  std::vector<std::int64_t> first_;  // index of each component's first sample, then the total number of samples
   bool same_classes_ = false;
   std::vector<std::string> class_names_;
   std::int64_t background_class_ = -1;

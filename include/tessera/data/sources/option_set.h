@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// Which images and texts of an item match.
+/// How many images and texts an item has, and which of them match.
 enum class OptionForm {
   choice,      // one image and several texts, or several images and one text; the first of the several is right
   pairs,       // two images and two texts: the first matches the first, the second the second
@@ -23,8 +23,8 @@ enum class OptionForm {
 struct OptionItem {
   std::vector<std::int64_t> pictures;  // indices into OptionSet::pictures
   std::vector<std::string> texts;
-  std::string kind;       // "replace_rel"; empty: the benchmark has no kinds
-  std::string pair = {};  // items of the same pair (or set) are also scored together; empty: in no pair
+  std::string kind;       // kind of the item, such as "replace_rel"; empty: the benchmark has no kinds
+  std::string pair = {};  // items of the same pair (or set) are also scored together; empty: the item is not in a pair
   std::string set = {};
 };
 
@@ -32,8 +32,8 @@ struct OptionItem {
 struct OptionSet {
   OptionForm form = OptionForm::choice;
   std::vector<OptionItem> items;
-  std::shared_ptr<const IndexedSource> pictures;  // each image once, in the order in which items name them
-  std::map<std::string, std::int64_t> skipped;    // skipped items, by reason: "no_text", "not_validated"
+  std::shared_ptr<const IndexedSource> pictures;  // each image once, in the order in which the items refer to them
+  std::map<std::string, std::int64_t> skipped;    // number of skipped items, keyed by reason: "no_text", "not_validated"
   std::string described;                          // "winoground examples.jsonl, 400 items"
 };
 

@@ -7,14 +7,14 @@
 
 namespace tessera {
 
-/// Puts a tokenizer into a model file: the one in the published folder that the model's weights came from. Returns an empty
-/// text on success, or if the file already has the right tokenizer, CLIP's. Otherwise returns why the tokenizer cannot be read,
-/// and leaves the file without one.
+/// Copies the tokenizer of the published folder that the model's weights came from into a model file. Returns an empty text on success, and
+/// also if the file already has the right tokenizer, CLIP's. Otherwise returns why the tokenizer cannot be read, and leaves the file
+/// without a tokenizer.
 std::string take_published_tokenizer(const ForeignModel& foreign, const std::string& folder, ModelFile& file);
 
-/// Returns the files that another library needs to tokenize for this model: tokenizer.json with tokenizer_config.json, or
-/// spiece.model. For CLIP's byte pairs OpenCLIP needs no files. Empty if the model's tokenizer has no such files (wordpiece) or
-/// no vocabulary.
+/// Returns the files that another library needs to tokenize for this model: tokenizer.json with tokenizer_config.json, or spiece.model. For
+/// CLIP's byte pairs the result is empty, because OpenCLIP needs no files. It is also empty if the model's tokenizer has no such files
+/// (wordpiece) or no vocabulary.
 std::map<std::string, std::string> published_tokenizer_files(const ModelFile& file, const std::string& library);
 
 }  // namespace tessera

@@ -30,24 +30,24 @@ class Tokenizer {
   virtual std::int64_t pad_id() const = 0;
   /// Whether the text tower treats padding as text (SigLIP); then encode_batch() returns masks that are true everywhere.
   virtual bool pad_is_text() const { return false; }
-  /// Ids that do not represent text (padding, unknown, begin, end), ascending.
+  /// Ids that do not represent text (padding, unknown, begin, end), in ascending order.
   virtual std::vector<std::int64_t> special_ids() const { return {}; }
   virtual std::string name() const = 0;
-  /// The bytes of the vocabulary file(s) that define the ids; checkpoints contain them.
+  /// The bytes of the vocabulary file or files that define the ids. Checkpoints contain these bytes.
   virtual const std::string& vocabulary_bytes() const = 0;
 
-  /// Encodes and pads the texts. Returns ids [B, context_length] int64 and mask [B, context_length], which follows from the
-  /// texts' lengths, never from comparing ids.
+  /// Encodes and pads the texts. Returns ids [B, context_length] int64 and mask [B, context_length]. The mask is computed from the texts'
+  /// lengths, never by comparing ids.
   TowerInput encode_batch(const std::vector<std::string>& texts) const;
 
  protected:
-  static constexpr std::int64_t kAnyLength = std::int64_t{1} << 40;  // a context that every text fits into
+  static constexpr std::int64_t kAnyLength = std::int64_t{1} << 40;  // a context length that every text fits into
 };
 
-/// Where a tokenizer gets its vocabulary from, other than the file that the settings name.
+/// Where a tokenizer gets its vocabulary from if not from the file that the settings name.
 struct TokenizerContext {
-  std::string vocabulary;  // bytes from a checkpoint; empty: read the file
-  std::string missing;     // error message without bytes and without a file; empty: "the setting is not set"
+  std::string vocabulary;  // the vocabulary's bytes from a checkpoint; empty: read the file
+  std::string missing;     // error message if there are neither bytes nor a file; empty: "the setting is not set"
 };
 
 using TokenizerRegistry = config::Registry<Tokenizer, const TokenizerContext&>;

@@ -43,7 +43,7 @@ std::shared_ptr<Tokenizer> make_tokenizer_json(const TokenizerJsonSettings& sett
 struct FolderTokenizer {
   config::ModuleSettings settings;  // without the vocabulary's path
   std::string file;                 // the vocabulary's path
-  std::string vocabulary;           // its bytes
+  std::string vocabulary;           // the vocabulary's bytes
 };
 
 /// Returns the tokenizer in the published folder of the model that `foreign` describes. It is read from tokenizer.json, or the

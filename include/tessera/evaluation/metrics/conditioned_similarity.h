@@ -24,7 +24,7 @@ class ConditionedSimilarity {
   /// lower index first among equals; all texts if k is greater than M). Every other text scores its cosine minus 4, which is below
   /// all candidates and keeps the order of the other texts.
   at::Tensor among_nearest(const at::Tensor& image_global, const at::Tensor& image_tokens, std::int64_t k) const;
-  /// Returns the conditioned score of each patch by itself, pooled together with only the zero token: [N, P, M].
+  /// Returns the conditioned score of each single patch, which is pooled together with only the zero token: [N, P, M].
   at::Tensor of_patches(const at::Tensor& image_tokens) const;
   /// Returns each text's attention to each patch, averaged over the heads: [N, P, M].
   at::Tensor attention(const at::Tensor& image_tokens) const;

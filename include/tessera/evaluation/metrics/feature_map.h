@@ -8,7 +8,7 @@ namespace tessera::metrics {
 
 struct Plane {
   at::Tensor points;          // [N, 2] double
-  double variance_share = 0;  // share of the rows' variance that the two axes explain
+  double variance_share = 0;  // share of the rows' variance along the two axes
 };
 
 /// Projects rows onto their first two principal components. A component's sign is chosen such that its weight of greatest magnitude
@@ -16,7 +16,7 @@ struct Plane {
 Plane principal_plane(const at::Tensor& features);
 
 struct TsneSettings {
-  double perplexity = 30;  // values above (N - 1) / 3 count as (N - 1) / 3
+  double perplexity = 30;  // values above (N - 1) / 3 are replaced by (N - 1) / 3
   std::int64_t iterations = 500;
 };
 
@@ -26,8 +26,7 @@ struct TsneSettings {
 /// N^2.
 at::Tensor tsne(const at::Tensor& features, const TsneSettings& settings = {});
 
-/// Returns t-SNE's affinities p_ij (eq. 1), double [N, N]. Each row has the given perplexity; then the matrix is made symmetric and
-/// scaled to sum to 1.
+/// Returns t-SNE's affinities p_ij (eq. 1), double [N, N]: rows with the given perplexity, made symmetric and scaled to sum to 1.
 at::Tensor tsne_affinities(const at::Tensor& features, double perplexity);
 
 /// Returns the share of each point's k nearest neighbors in `features` [N, D] that are also among its k nearest neighbors in `map`

@@ -8,12 +8,12 @@ namespace tessera::metrics {
 
 struct Sweep {
   std::int64_t best_index = 0;
-  std::vector<std::int64_t> visited;  // all visited points in order, including repetitions
+  std::vector<std::int64_t> visited;  // all visited points in order; a point may occur several times
 };
 
-/// Searches a grid of `count` points as CLIP does (Radford et al. 2021, A.3). It evaluates the points `initial`, then [best - span,
-/// best, best + span] around the best point so far (clamped to the grid), again and again while `span` is halved down to 1. Within
-/// each list, a later point wins only if it is strictly better. `accuracy` is called once per point; repetitions use the stored
+/// Searches a grid of `count` points as CLIP does (Radford et al. 2021, A.3). It first evaluates the points `initial`. Then it repeatedly
+/// evaluates [best - span, best, best + span] around the best point so far (clamped to the grid), and halves `span` each time, down to 1.
+/// Within each list, a later point wins only if it is strictly better. `accuracy` is called once per point; repetitions use the stored
 /// value.
 Sweep hyperparameter_sweep(std::int64_t count, const std::vector<std::int64_t>& initial,
                            const std::function<double(std::int64_t)>& accuracy, std::int64_t span = 8);

@@ -14,8 +14,8 @@ namespace tessera::metrics {
 
 struct KPrecisionScores {
   std::vector<std::int64_t> top1;    // index of each image's best caption
-  std::vector<double> per_image;     // -1 if the best caption has no word
-  std::vector<double> per_image_na;  // over words of the lexicon only; -1 if the best caption has none
+  std::vector<double> per_image;     // -1 if the best caption contains no word
+  std::vector<double> per_image_na;  // over words of the lexicon only; -1 if the best caption contains none of them
   double k_precision = 0;
   double k_precision_na = 0;
   std::int64_t count = 0;  // number of images that have a value
@@ -29,8 +29,8 @@ std::vector<std::string> caption_words(std::string_view caption);
 /// matrix is never in memory as a whole.
 std::vector<std::int64_t> best_texts(const SimilarityTile& similarity, std::int64_t images, std::int64_t texts);
 
-/// Measures how faithful retrieved captions are (SPARC, section 4.3): the share of the words of an image's best caption, top1[n],
-/// that occur in the image's own captions. caption_image[m] is the image of caption m, or -1 if it has none. With clip_counts, a
+/// Measures how faithful retrieved captions are (SPARC, section 4.3): the share of the words of an image's best caption, top1[n], that
+/// occur in the image's own captions. caption_image[m] is the image of caption m, or -1 if the caption has no image. With clip_counts, a
 /// word counts at most as often as it occurs in the image's own captions. Without a lexicon, the *_na values cover all words.
 KPrecisionScores k_precision(const std::vector<std::int64_t>& top1, const std::vector<std::string>& captions,
                              const std::vector<std::int64_t>& caption_image,

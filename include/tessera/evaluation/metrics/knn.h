@@ -16,8 +16,8 @@ struct KnnScores {
 };
 
 /// DINO's k-NN classifier (Caron et al. 2021, 4.1): the k training rows with the greatest cosine vote, with the weight exp(cosine /
-/// temperature). A k above N counts as N. Among equal cosines the lower row wins, among equal votes the lower class. Test rows with
-/// the label -1 are left out of the scores.
+/// temperature). A k above N counts as N. If cosines are equal, the lower row wins; if votes are equal, the lower class wins. Test rows
+/// with the label -1 are left out of the scores.
 KnnScores knn_classification(const at::Tensor& train_features, const at::Tensor& train_labels,
                              const at::Tensor& test_features, const at::Tensor& test_labels, std::int64_t num_classes,
                              std::int64_t k = 20, double temperature = 0.07);

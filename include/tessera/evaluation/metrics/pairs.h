@@ -18,9 +18,8 @@ struct PairScores {
 /// 0..categories-1.
 PairScores category_accuracy(const at::Tensor& right, const at::Tensor& category, std::int64_t categories);
 
-/// Returns the share of right pairs. A pair is right only if its positive score is greater than its negative score, not if they are
-/// equal or NaN (as in SugarCrepe, SVO probes, FOIL). positive_scores and negative_scores: float [N]. category: int64 [N] in
-/// 0..categories-1.
+/// Returns the share of right pairs. A pair is right only if its positive score is greater than its negative score; equal scores and NaN
+/// are wrong (as in SugarCrepe, SVO probes, FOIL). positive_scores and negative_scores: float [N]. category: int64 [N] in 0..categories-1.
 PairScores pairwise_accuracy(const at::Tensor& positive_scores, const at::Tensor& negative_scores,
                              const at::Tensor& category, std::int64_t categories);
 
@@ -49,8 +48,8 @@ ParaphraseScores paraphrase(const at::Tensor& image_scores, const at::Tensor& te
 /// int64 [N] in 0..groups-1, or -1 for no group.
 at::Tensor all_right(const at::Tensor& right, const at::Tensor& group, std::int64_t groups);
 
-/// Returns, for each row of scores [N, K], whether the first score is greater than all others: bool [N], false for equal scores or
-/// NaN. K must be at least 2.
+/// Returns, for each row of scores [N, K], whether the first score is greater than all others: bool [N]. Equal scores and NaN count as
+/// false. K must be at least 2.
 at::Tensor first_is_best(const at::Tensor& scores);
 
 }  // namespace tessera::metrics

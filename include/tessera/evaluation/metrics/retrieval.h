@@ -16,7 +16,7 @@ struct RetrievalScores {
   at::Tensor text_to_image_rank;  // [M] int64, rank of the text's image; -1 if the text has no image
 };
 
-/// The range of rows begin, ..., end - 1.
+/// The rows begin, ..., end - 1.
 struct RowRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -32,9 +32,9 @@ using SimilarityTile = std::function<at::Tensor(RowRange images, RowRange texts)
 RetrievalScores retrieval_recall(const SimilarityTile& similarity, std::int64_t images, const at::Tensor& text_image,
                                  const std::vector<std::int64_t>& topk = {1, 5, 10});
 
-/// Returns the recall for the cosines of image_features [N, D] and text_features [M, D], both floating-point. It is faster, because
-/// each float32 tile serves both directions; the ranks still equal those of double precision. Throws c10::Error if the shapes do
-/// not match.
+/// Returns the recall for the cosines of image_features [N, D] and text_features [M, D], both floating-point. This is faster than the
+/// general function, because each float32 tile serves both directions; the ranks still equal those of double precision. Throws c10::Error
+/// if the shapes do not match.
 RetrievalScores retrieval_recall(const at::Tensor& image_features, const at::Tensor& text_features,
                                  const at::Tensor& text_image, const std::vector<std::int64_t>& topk = {1, 5, 10});
 

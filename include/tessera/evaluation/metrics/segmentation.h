@@ -10,7 +10,7 @@
 
 namespace tessera::metrics {
 
-/// A threshold for background: a pixel whose best class scores below it becomes background.
+/// A threshold for background: a pixel becomes background if the score of its best class is below the threshold.
 struct BackgroundThreshold {
   double value = 0;
   /// If set, the threshold applies to the class's probability, a softmax over the cosines of all names times this factor. Otherwise
@@ -21,7 +21,8 @@ struct BackgroundThreshold {
 struct SegmentationOptions {
   std::array<std::int64_t, 2> grid{};  // numbers of rows and columns of patches
   std::string upsample = "bilinear";   // how cosines or group weights are resized: bilinear (align_corners = false) or nearest
-  std::string candidates = "present";  // present: those in the target, without background; foreground: all except it; all
+  // which classes a pixel can get: present (the target's, without background), foreground (all except background) or all
+  std::string candidates = "present";
   std::optional<std::int64_t> background_index;
   std::int64_t ignore_index = 255;
   /// The class of each name, in ascending order, if a class can have several names. Each name has a row of the class features, and
@@ -59,8 +60,8 @@ std::vector<std::array<std::int64_t, 2>> window_corners(std::int64_t height, std
 at::Tensor join_windows(const at::Tensor& scores, const std::vector<std::array<std::int64_t, 2>>& corners,
                         std::int64_t size, std::int64_t height, std::int64_t width);
 
-/// Returns the group of each pixel, int64 [B, height, width]: resizes each group's weights of the patches to the pixels and takes
-/// the group with the greatest weight (the lower group at ties), as GroupViT's authors do. attention: float [B, K, P], the weights.
+/// Returns the group of each pixel, int64 [B, height, width]. As in the code of GroupViT's authors, each group's weights of the patches are
+/// resized to the pixels, and the group with the greatest weight wins (the lower group at ties). attention: float [B, K, P], the weights.
 /// Only the options grid and upsample are used.
 at::Tensor group_masks(const at::Tensor& attention, std::int64_t height, std::int64_t width,
                        const SegmentationOptions& options);
@@ -73,15 +74,15 @@ at::Tensor zero_shot_segmentation_by_groups(const at::Tensor& group_features, co
                                             const SegmentationOptions& options);
 
 struct SegmentationScores {
-  at::Tensor image_iou;       // [B] double, mean IoU over the classes in the image's target except background; -1 without any
+  at::Tensor image_iou;       // [B] double, mean IoU over the classes in the image's target except background; -1 if there are none
   double image_miou = 0;      // mean over the images that have an image_iou (SPARC)
   std::int64_t images = 0;    // number of images that have an image_iou
   at::Tensor intersection;    // [C] int64, number of pixels, summed over images
   at::Tensor union_;          // [C] int64
   at::Tensor class_iou;       // [C] double; -1 if the union is 0
-  double dataset_miou = 0;    // mean of class_iou over classes with a union, except background
-  double pixel_accuracy = 0;  // share of right pixels among those that are not ignored
-  // Counts per image, whose sums determine the scores over all images:
+  double dataset_miou = 0;    // mean of class_iou over the classes whose union is not 0, except background
+  double pixel_accuracy = 0;  // share of right pixels among the pixels that are not ignored
+  // Counts per image, from which the scores over all images are computed:
   at::Tensor image_intersection;  // [B, C] int64, number of pixels
   at::Tensor image_union;         // [B, C] int64
   at::Tensor image_right;         // [B] int64, number of pixels with the right class

@@ -6,8 +6,8 @@
 
 namespace tessera::metrics {
 
-/// Sums for scoring a mask over P equal parts of an embedding on pairs of a right and a wrong caption. A mask scales the parts, so
-/// masked cosines depend only on one sum per part.
+/// The sums from which a mask over P equal parts of an embedding is scored on pairs of a right and a wrong caption. A mask scales the
+/// parts, so masked cosines depend on only one sum per part.
 struct MaskPairs {
   at::Tensor positive;  // [N, P] double, each part's dot product with the unit embedding of the right caption
   at::Tensor negative;  // [N, P], the dot products with the unit embedding of the wrong caption
@@ -24,7 +24,7 @@ struct SlotMask {
   at::Tensor theta;  // [P] floating-point; at 0 all parts have the same weight
   at::Tensor alpha;  // a scalar
 
-  /// Returns max(100, exp(alpha)), the factor of cosines. alpha has a gradient only if exp(alpha) is above 100.
+  /// Returns max(100, exp(alpha)), the factor that multiplies cosines. alpha has a gradient only if exp(alpha) is above 100.
   at::Tensor scale() const;
   /// Returns the factor of each part, sigmoid(scale * theta / 4), [P] double.
   at::Tensor weights() const;

@@ -15,8 +15,8 @@ at::Tensor slot_embeddings(const at::Tensor& slots, const at::Tensor& chosen = {
 /// normalized again. prompt_slots: floating-point [C, T, L, V], with T prompts per class.
 at::Tensor class_slots(const at::Tensor& prompt_slots);
 
-/// Scores each slot by itself by zero-shot classification, batch by batch. A slot predicts the class whose slot at the same
-/// position has the greatest cosine with it (the lower class at ties). Holds one count per slot.
+/// Scores each slot separately by zero-shot classification, batch by batch. A slot predicts the class whose slot at the same position has
+/// the greatest cosine with it (the lower class at ties). Stores one count per slot.
 class SlotMeter {
  public:
   /// `class_slots` is the result of class_slots(), [C, L, V].

@@ -6,7 +6,7 @@
 
 namespace tessera::metrics {
 
-/// Counts the active entries (> 0) of encodings [B, V] (STAIR, section 5), batch by batch. Holds one count per column.
+/// Counts the active entries (> 0) of encodings [B, V] (STAIR, section 5), batch by batch. Stores one count per column.
 class SparsityMeter {
  public:
   /// Adds a batch. encoding: floating-point [B, V], dense or coalesced sparse COO; V must be the same in all calls.
@@ -16,7 +16,8 @@ class SparsityMeter {
   double mean_active() const;
   /// Returns the number of columns that are not active in any row.
   std::int64_t dead_columns() const;
-  /// Returns the cost of comparing two rows: the sum over columns of (share of rows that are active in it)^2; 0 if there are no rows.
+  /// Returns the cost of comparing two rows: the sum over columns of (share of rows in which the column is active)^2; 0 if there are no
+  /// rows.
   double expected_flops() const;
 
  private:

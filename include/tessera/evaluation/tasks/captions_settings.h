@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Settings of the task that measures the captions which the captioning objective's decoder writes for images.
+/// Settings of the task that measures the captions that the captioning objective's decoder writes for images.
 struct CaptionsSettings {
   TaskData data;
   std::int64_t samples = 12;

@@ -8,8 +8,7 @@
 
 namespace tessera {
 
-/// Settings of the task that reads items from a benchmark's own files; an item has right and wrong options for the same image or
-/// text.
+/// Settings of the task that reads items from a benchmark's own files. An item has right and wrong options for the same image or text.
 struct OptionTaskSettings : OptionSettings {
   std::string prompt_prefix;
   std::int64_t max_items = -1;

@@ -22,7 +22,7 @@ void fields(Visitor& v, QuerySettings& s) {
 }
 std::optional<config::Problem> validate(const QuerySettings& settings);
 
-/// Settings of the task that shows heat maps of where in an image its similarity with a text comes from.
+/// Settings of the task that shows heat maps of the parts of an image that contribute to its similarity with a text.
 struct GradCamSettings {
   TaskData data;
   std::int64_t samples = 8;

@@ -10,9 +10,9 @@
 
 namespace tessera {
 
-/// A list of texts in settings: either the list itself or the path of a file with one text per line. Empty lines and lines that
-/// begin with # are skipped. A relative path is resolved against the folder of the file that names it, then against the working
-/// folder. The file is read together with the settings, so a resolved configuration contains the texts themselves.
+/// A list of texts in settings, given either directly or as the path of a file with one text per line. Empty lines and lines that begin
+/// with # are skipped. A relative path is resolved against the folder of the file that names it, then against the working folder. The file
+/// is read together with the settings, so a resolved configuration contains the texts themselves.
 struct TextList {
   std::vector<std::string> items;
   TextList() = default;
@@ -348,7 +348,7 @@ void fields(Visitor& v, SlotMaskSettings& s) {
   v("momentum", s.momentum, "momentum of SGD", config::in_half_open(0, 1));
 }
 
-/// Settings of the task that shows attention maps of single slots.
+/// Settings of the task that shows attention maps of individual slots.
 struct SlotPictureSettings {
   TaskData data;
   std::int64_t samples = 8;

@@ -11,8 +11,7 @@
 /// families.
 namespace tessera {
 
-/// A part of a published model that our models lack. `names` is a pattern for its tensors' names (`**` matches any
-/// rest).
+/// A part of a published model that our models lack. `names` is a pattern for the names of the part's tensors (`**` matches any rest).
 struct PartLeftOut {
   std::string names;
   std::string what;  // the part's name for the log, such as "the text decoder"
@@ -25,10 +24,10 @@ struct ForeignModel {
   bool image_tower = true;  // false: the folder has only a text tower, and model.image is meaningless
   std::vector<TensorRule> rules;
   std::vector<PartLeftOut> left_out;
-  bool padding_is_text = false;      // its text tower attends to padding (SigLIP)
-  bool tokenizer_in_folder = false;  // texts are read with the folder's own files instead of CLIP's vocabulary
-  bool separator_is_padding = false;  // that tokenizer's separator is replaced by id 0 (OpenCLIP's strip_sep_token)
-  std::string cleanup;               // how OpenCLIP cleans texts for that tokenizer; empty: not at all
+  bool padding_is_text = false;      // whether its text tower attends to padding (SigLIP)
+  bool tokenizer_in_folder = false;  // whether texts are read with the folder's own files instead of CLIP's vocabulary
+  bool separator_is_padding = false;  // whether that tokenizer's separator is replaced by id 0 (OpenCLIP's strip_sep_token)
+  std::string cleanup;               // how OpenCLIP cleans texts for that tokenizer; empty: it does not clean them
 };
 
 /// Whether a path is a folder that transformers or timm wrote (recognized by its config.json) and not one of our runs.
@@ -38,8 +37,8 @@ bool is_foreign_folder(const std::string& path);
 /// has no counterpart here.
 ForeignModel read_foreign_folder(const std::string& folder);
 
-/// Returns the weight files of a folder: those that model.safetensors.index.json names, else model.safetensors, else
-/// those of pytorch_model.bin.index.json, else pytorch_model.bin. Throws UserError naming a file that is missing.
+/// Returns the weight files of a folder: the files that model.safetensors.index.json names, else model.safetensors, else the files that
+/// pytorch_model.bin.index.json names, else pytorch_model.bin. Throws UserError naming a file that is missing.
 std::vector<std::string> foreign_weight_files(const std::string& folder);
 
 /// Loads the tensors of a folder's weight files (see foreign_weight_files()). Throws UserError naming a file that is

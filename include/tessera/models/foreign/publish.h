@@ -6,14 +6,14 @@
 
 #include <tessera/models/foreign/foreign_model.h>
 
-/// Writing models in the form in which other libraries publish them: the inverse of foreign_model.h. docs/pretrained.md
-/// lists what each library has a class for.
+/// Functions that write models in the form in which other libraries publish them, the inverse of foreign_model.h. docs/pretrained.md lists
+/// the models that each library has a class for.
 namespace tessera {
 
 /// Whether a path is a folder in the format of transformers, timm or OpenCLIP, and not one of our runs.
 bool is_published_folder(const std::string& path);
 
-/// Reads settings and tensor names of such a folder. Throws UserError like our reader for folders of that library.
+/// Reads settings and tensor names of such a folder. Throws UserError as the function that reads folders of that library does.
 ForeignModel read_published_folder(const std::string& folder);
 
 /// Returns the parts of a published folder that our model does not represent: files, layouts of the weights, and
@@ -28,25 +28,25 @@ ModelFile load_published_folder(const std::string& folder);
 /// Where a model is written to, and what its folder contains besides weights and configuration.
 struct PublishRequest {
   std::string library;                           // "transformers", "timm" or "open_clip"
-  std::string folder;                            // must not exist, or be empty
+  std::string folder;                            // must not exist yet or must be empty
   std::map<std::string, std::string> tokenizer;  // the tokenizer's files, used if none came with the model
-  std::string origin;                            // names the model in messages
+  std::string origin;                            // name of the model in messages
 };
 
-/// What was written: the library's class or architecture, and one line for each part that was left out.
+/// The result of writing: the library's class or architecture, and one line for each part that was left out.
 struct PublishedFolder {
   std::string what;
   std::vector<std::string> notes;
 };
 
-/// Writes a model as a folder of another library: a configuration, the weights under the library's names, and the small
-/// files that came with the model. An unchanged model that came from that library is written as the same bytes. The
-/// folder is written to a temporary place first, and moved to its own only if reading it back returns the model's
-/// settings and tensors. Throws UserError naming the setting that the library has no class for.
+/// Writes a model as a folder of another library: a configuration, the weights under the library's names, and the small files that came
+/// with the model. A model that came from that library and was not changed is written as the same bytes. The folder is first written to a
+/// temporary place, and moved to its final place only if reading it back returns the model's settings and tensors. Throws UserError naming
+/// the setting that the library has no class for.
 PublishedFolder write_published(const ModelFile& file, const PublishRequest& request);
 
-/// Writes a model with OpenCLIP's own towers as a single weights file, with open_clip_config.json next to it. A model
-/// of SPARO's code gets no configuration. Returns lines to print for the user.
+/// Writes a model that OpenCLIP's own towers can represent as a single weights file, with open_clip_config.json next to it. A model in the
+/// layout of SPARO's code gets no configuration. Returns lines to print for the user.
 std::vector<std::string> write_open_clip_file(const ModelFile& file, const std::string& origin, const std::string& path);
 
 }  // namespace tessera

@@ -13,14 +13,14 @@ using NamedTensors = std::map<std::string, at::Tensor>;
 /// How a tensor of another library differs from ours.
 enum class TensorChange {
   same,        // not at all
-  transposed,  // [out, in] for our [in, out]
-  one_ahead,   // [1, ...] for our [...]
-  two_ahead,   // [1, 1, ...] for our [...]
+  transposed,  // [out, in], which is [in, out] in ours
+  one_ahead,   // [1, ...], which is [...] in ours
+  two_ahead,   // [1, 1, ...], which is [...] in ours
 };
 
-/// A rule that two lists of tensors contain the same numbers: those of another library (`theirs`), brought to our
-/// layout (`change`) and concatenated along the first dimension, equal `ours` concatenated along it. In names `*`
-/// matches a number and `**`, at the end, matches any rest.
+/// A rule that two lists of tensors hold the same numbers. The tensors `theirs` of another library, converted to our layout (`change`) and
+/// concatenated along the first dimension, equal the tensors `ours` concatenated along the first dimension. In names, `*` matches a number,
+/// and `**` at the end matches any rest.
 struct TensorRule {
   std::vector<std::string> theirs;
   std::vector<std::string> ours;
@@ -40,9 +40,9 @@ struct RenamedTensors {
   std::vector<std::string> left_over;  // names of the given tensors that no rule used
 };
 
-/// Returns another library's tensors under our names. `own` has our names, with tensors of our shapes. Each of its
-/// names is filled by the first rule whose tensors are all present; names without such a rule are left out. Throws
-/// UserError naming `origin` and the tensor if concatenated tensors cannot be divided into ours.
+/// Returns another library's tensors under our names. `own` holds our names with tensors of our shapes. Each of these names is filled by
+/// the first rule whose tensors are all present; names without such a rule are left out. Throws UserError naming `origin` and the tensor if
+/// concatenated tensors cannot be divided into ours.
 RenamedTensors read_by_rules(const std::vector<TensorRule>& rules, const NamedTensors& theirs, const NamedTensors& own,
                              const std::string& origin);
 

@@ -37,7 +37,7 @@ class AttentionalPool : public ReadOut {
   /// `slots` are the queries' outputs [B, queries, output_dim].
   ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) override;
   std::int64_t output_width() const override { return settings_.output_dim; }
-  /// OpenCLIP's names: `attn_pool.*`, with ln_post and proj on the tower itself.
+  /// Returns OpenCLIP's names: `attn_pool.*`, with ln_post and proj on the tower itself.
   std::string state_dict_key(const std::string& parameter) const override;
 
  private:

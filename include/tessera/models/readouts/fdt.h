@@ -41,7 +41,7 @@ class Fdt : public ReadOut {
  public:
   /// Intermediate results of the embedding.
   struct Codes {
-    at::Tensor scores;   // [B, C], maxima over the tokens; 0 in a row without a real token
+    at::Tensor scores;   // [B, C], each code's maximum over the tokens; 0 in rows without a real token
     at::Tensor weights;  // [B, C], sum 1
   };
 

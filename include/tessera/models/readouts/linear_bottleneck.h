@@ -27,8 +27,8 @@ void fields(Visitor& v, LinearBottleneckSettings& s) {
   v("position", s.position, "for pool eos: that read-out's position", config::one_of({"mask", "ids"}));
 }
 
-/// `linear_bottleneck`: pools the tokens, projects the vector to a smaller width without bias (`proj`), then to the
-/// result with bias (`bottleproj`): the linear baseline in SPARO's Table 0.B.1.
+/// `linear_bottleneck`: pools the tokens and projects the result to a smaller width without bias (`proj`), then to the embedding with bias
+/// (`bottleproj`). This is the linear baseline in SPARO's Table 0.B.1.
 class LinearBottleneck : public ReadOut {
  public:
   LinearBottleneck(const LinearBottleneckSettings& settings, const ReadOutContext& context);

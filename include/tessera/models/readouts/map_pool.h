@@ -21,13 +21,12 @@ void fields(Visitor& v, MapPoolSettings& s) {
   v("norm_eps", s.norm_eps, "epsilon of its LayerNorm", config::above(0));
 }
 
-/// `map`: multi-head attention pooling (Zhai et al. 2022, "Scaling vision transformers"; SigLIP, PE-Core): one learned
-/// query attends to all tokens, including the class token. The result is y + MLP(LayerNorm(y)), where y is the
-/// attention's output; it has the tokens' width. Parameters are `attn_pool.probe`, `attn_pool.attention.*`,
-/// `attn_pool.layernorm.*`, `attn_pool.mlp.*`.
+/// `map`: multi-head attention pooling (Zhai et al. 2022, "Scaling vision transformers"; SigLIP, PE-Core). One learned query attends to all
+/// tokens, including the class token. The result is y + MLP(LayerNorm(y)), where y is the attention's output; it has the tokens' width.
+/// Parameters are `attn_pool.probe`, `attn_pool.attention.*`, `attn_pool.layernorm.*`, `attn_pool.mlp.*`.
 class MapPool : public ReadOut {
  public:
-  /// Throws UserError if heads does not divide the width.
+  /// Throws UserError if `heads` does not divide the width.
   MapPool(const MapPoolSettings& settings, const ReadOutContext& context);
   ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) override;
   std::int64_t output_width() const override { return width_; }

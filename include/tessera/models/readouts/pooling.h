@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-/// Settings of all read-outs that select or average token vectors: an optional projection `proj` [width, output_dim].
+/// Settings of all read-outs that select or average token vectors. They have an optional projection `proj` [width, output_dim].
 struct PoolingSettings {
   std::int64_t output_dim = 0;
 };
@@ -77,7 +77,7 @@ void fields(Visitor& v, PositionsSettings& s) {
     config::at_least(0));
 }
 
-/// `gap`: the mean over real tokens; `max`: the maximum over them, with ties sharing the gradient evenly.
+/// `gap`: the mean over real tokens. `max`: the maximum over real tokens; ties share the gradient evenly.
 class GapReadOut : public PoolingReadOut {
  public:
   GapReadOut(const PositionsSettings& settings, const ReadOutContext& context);
@@ -109,7 +109,7 @@ class ClsMeanReadOut : public ReadOut {
   std::int64_t width_;
 };
 
-/// `none`: no vector; for objectives that read the tokens.
+/// `none`: returns no vector. It is for objectives that read the tokens.
 class NoReadOut : public ReadOut {
  public:
   explicit NoReadOut(const ReadOutContext& context) : width_(context.width) {}

@@ -49,9 +49,9 @@ void fields(Visitor& v, SparoSettings& s) {
 
 std::optional<config::Problem> validate(const SparoSettings& settings);
 
-/// `sparo`: separate-head attention read-out (Vani et al. 2024, section 3; its ablations in Table 6). Each of L slots
-/// is a single-head attention with its own learned query over all tokens, including the class token, followed by a
-/// projection that all slots share. slot_attention() computes the slots without storing [B, L, N, D].
+/// `sparo`: separate-head attention read-out (Vani et al. 2024, section 3; ablations in Table 6). Each of L slots is a single-head
+/// attention with its own learned query over all tokens, including the class token. A projection that all slots share follows.
+/// slot_attention() computes the slots without storing [B, L, N, D].
 class Sparo : public ReadOut {
  public:
   Sparo(const SparoSettings& settings, const ReadOutContext& context);
@@ -59,7 +59,7 @@ class Sparo : public ReadOut {
   /// without the class token's share.
   ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) override;
   std::int64_t output_width() const override { return settings_.slots * settings_.slot_width; }
-  /// The reference code's names: `sparo.*` for images, `text_sparo.*` for texts.
+  /// Returns the reference code's names: `sparo.*` for images, `text_sparo.*` for texts.
   std::string state_dict_key(const std::string& parameter) const override { return prefix_ + parameter; }
   const SparoSettings& settings() const { return settings_; }
 
@@ -71,12 +71,12 @@ class Sparo : public ReadOut {
   std::shared_ptr<LayerNorm> ln_;
 };
 
-/// Normalizes each slot to length 1, concatenates the slots and divides by sqrt(L): the dot product of two such
-/// vectors is the mean of their slots' cosines (SPARO, eq. 2). slots [B, L, V] -> [B, L V]; a zero slot stays zero.
+/// Normalizes each slot to length 1, concatenates the slots and divides by sqrt(L), so that the dot product of two such vectors is the mean
+/// of their slots' cosines (SPARO, eq. 2). slots [B, L, V] -> [B, L V]; a zero slot stays zero.
 at::Tensor concatenated_unit_slots(const at::Tensor& slots);
 
-/// In the reference code's files, values that equal the keys are stored twice, as `k.*` and `v.*`. Adds the copies
-/// `v.*` to the weights of a model that has only `k.*`; the copies share memory.
+/// Adds copies `v.*` of `k.*` to the weights of a model that has only `k.*`, because the reference code's files store values that equal the
+/// keys twice, as `k.*` and `v.*`. The copies share memory.
 void add_value_copies(std::map<std::string, at::Tensor>& weights);
 
 /// The inverse of add_value_copies(). If `own`, the model's state_dict, has no `v.*`, removes the file's `v.*`, or

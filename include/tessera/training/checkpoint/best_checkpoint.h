@@ -26,8 +26,8 @@ class BestFile {
   /// `folder` is the folder of checkpoints.
   BestFile(const std::string& folder, const KeepBestSettings& settings);
 
-  /// Returns the checkpoint that the file names. Returns nothing if there is no file, if its metric or mode is not that of the
-  /// settings, or if its checkpoint does not exist.
+  /// Returns the checkpoint that the file names. Returns nothing if there is no file, if its metric or mode differs from the settings', or
+  /// if its checkpoint does not exist.
   std::optional<BestCheckpoint> read() const;
   /// Writes the file. Throws UserError if that fails.
   void write(const BestCheckpoint& best) const;
@@ -39,8 +39,8 @@ class BestFile {
 /// Returns the folder of the checkpoint that the file `best` in `folder` names, for any metric; empty if there is none.
 std::string best_checkpoint_in(const std::string& folder);
 
-/// Returns true if greater values of the metric are better. The setting `mode` decides; if it is null, the metric's name does (a
-/// loss should be small).
+/// Returns true if greater values of the metric are better. The setting `mode` decides; if it is null, the metric's name decides (a smaller
+/// loss is better).
 bool greater_is_better(const KeepBestSettings& settings);
 
 /// Returns the measured value of the metric that `settings` names; nothing if the value is NaN or infinite. If the metric was not

@@ -16,7 +16,7 @@ namespace tessera {
 /// The progress of a run. The randomness of a step depends only on (seed, step), so there is no generator state to save.
 struct RunState {
   std::int64_t step = 0;            // number of updates made
-  DataPosition data;                // position of the next batch; with several ranks, that of the rank that is furthest ahead
+  DataPosition data;                // position of the next batch; with several ranks, the position of the rank that is furthest ahead
   std::vector<DataPosition> ranks;  // the position of each rank; empty for a single rank
   std::int64_t samples = 0;         // number of samples seen
   double seconds = 0;               // training time over all sessions of the run
@@ -62,7 +62,7 @@ class CheckpointFolder {
  private:
   std::string write(const Checkpoint& checkpoint) const;
   void prune(std::int64_t keep) const;
-  /// Returns the checkpoints of list() that may be deleted when they are old.
+  /// Returns the checkpoints of list() that may be deleted once they are old.
   std::vector<std::string> passing_list() const;
 
   std::string folder_;

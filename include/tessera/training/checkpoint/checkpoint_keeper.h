@@ -29,13 +29,13 @@ class CheckpointKeeper {
   /// Records that the run was resumed from this checkpoint.
   void resumed_from(const std::string& checkpoint, std::int64_t step);
 
-  /// Returns true if, by this rank's clock, checkpoint.every_minutes have passed since the last save.
+  /// Returns true if, according to this rank's clock, checkpoint.every_minutes have passed since the last save.
   bool overdue() const;
   /// Saves a checkpoint, unless this step is already saved. A failure is reported, and the next save tries again. With `must`,
   /// waits for the save and throws UserError if it fails. Every rank must call it.
   void save(const RunState& state, bool must);
-  /// Returns true if the metric of checkpoint.keep_best is better than that of the best checkpoint so far. NaN and infinity are
-  /// never better. If the metric was not measured, reports an error once and returns false. Call it only on rank 0.
+  /// Returns true if the metric of checkpoint.keep_best is better than for the best checkpoint so far. NaN and infinity are never better.
+  /// If the metric was not measured, reports an error once and returns false. Call it only on rank 0.
   bool is_best(const MeasuredMetrics& measured);
   /// Saves the state for which is_best() has returned true, unless it is already saved, and marks the checkpoint as the best once
   /// it is written. Every rank must call it.

@@ -85,7 +85,7 @@ std::optional<config::Problem> validate(const StartSettings& settings);
 
 /// training.micro_batch: how many samples of a batch the towers process at a time.
 struct MicroBatch {
-  bool automatic = false;               // true: use the largest number that fits, which is determined when the run starts
+  bool automatic = false;               // true: use the largest number that fits in memory, which is determined when the run starts
   std::optional<std::int64_t> samples;  // nullopt: the whole batch at once
 
   /// Returns how many samples of a batch of this size the towers process at a time; nothing if they process the whole batch in one
@@ -106,7 +106,7 @@ struct config::Value<MicroBatch> {
 struct TrainingSettings {
   std::int64_t steps = 1000;
   std::optional<double> epochs;
-  double counted_epochs = 0;  // not a setting: the epochs from which with_steps() computed `steps`; 0: none
+  double counted_epochs = 0;  // not a setting, but the epochs from which with_steps() computed `steps`; 0 if it did not
   std::int64_t accumulation = 1;
   MicroBatch micro_batch;
   std::string precision = "float32";
@@ -326,21 +326,21 @@ void fields(Visitor& v, Config& s) {
   v("log", s.log, "what a run logs");
 }
 
-/// Reads a configuration file and applies the overrides ("a.b=c") in order. Then checks every module's settings through its
-/// registry, checks that the parts fit together, and fills in every default. If a text encoder's `vocab_size` or `context_length`,
-/// or a text read-out's `special_token_ids`, is missing or null, it is taken from the tokenizer. If either the image encoder or the
+/// Reads a configuration file and applies the overrides ("a.b=c") in order. Then checks every module's settings through its registry,
+/// checks that the parts fit together, and fills in every default. The tokenizer supplies a text encoder's `vocab_size` and
+/// `context_length` and a text read-out's `special_token_ids` where these are missing or null. If either the image encoder or the
 /// preprocessing sets `image_size`, the other uses the same value. Throws UserError naming file, line and key.
 Config load_config(const std::string& path, const std::vector<std::string>& overrides = {});
 
-/// Does the same for a tree of settings; `name` is the run's name if the tree does not set one. With without_vocabulary, an
-/// unreadable vocabulary file is not an error, and a text encoder that would use the vocabulary's size keeps its own default.
+/// Does the same as load_config() for a tree of settings; `name` is the run's name if the tree does not set one. With without_vocabulary,
+/// an unreadable vocabulary file is not an error, and a text encoder that would use the vocabulary's size keeps its own default.
 Config resolve_config(const config::Node& tree, const std::string& name, bool without_vocabulary = false);
 
 /// Returns the whole configuration as YAML; loading the YAML yields an identical configuration.
 std::string to_yaml(const Config& config);
 
-/// Returns the same YAML with absolute paths, including the paths of outputs. It is for the copy in the run's own folder, which
-/// must work from any working folder.
+/// Returns the same YAML as to_yaml(), but with absolute paths, including the paths of outputs. It is for the copy in the run's own folder,
+/// which must work from any working folder.
 std::string to_yaml_anywhere(Config config);
 
 /// Returns the text of docs/configuration.md, which is generated from the fields() functions of all settings.

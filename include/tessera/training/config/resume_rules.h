@@ -12,7 +12,7 @@ namespace tessera {
 /// modules have different names, only the name counts as changed, not their settings.
 struct Change {
   std::string key;
-  std::string before, now;  // "nothing" if the key does not exist
+  std::string before, now;  // the values as text; "nothing" if the key does not exist
 
   /// Returns a text like "optimizer.lr: 0.1 there, 0.2 here".
   std::string text() const;
@@ -30,7 +30,7 @@ const std::vector<std::string>& keys_free_to_change();
 
 /// The settings that differ between a resumed run and the run that wrote the checkpoint.
 struct ResumeChanges {
-  std::vector<Change> free;     // changes that match keys_free_to_change()
+  std::vector<Change> free;     // changes of settings that match keys_free_to_change()
   std::vector<Change> allowed;  // other changes that the user allows explicitly
   std::vector<Change> refused;
 };
@@ -40,7 +40,7 @@ struct ResumeChanges {
 /// UserError for a pattern that matches no setting of either configuration.
 ResumeChanges resume_changes(const std::string& before, const Config& now, const std::vector<std::string>& allowed);
 
-/// Returns the error message for refused changes. It lists them and what the user can do.
+/// Returns the error message for refused changes. It lists the changes and what the user can do.
 std::string refusal(const std::vector<Change>& refused);
 
 }  // namespace tessera

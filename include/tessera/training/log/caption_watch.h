@@ -15,7 +15,7 @@ struct CaptionCounts {
   std::int64_t texts = 0;          // number of texts
   std::int64_t commonest = 0;      // number of samples that have the most common text
   std::int64_t commonest_row = 0;  // the row of one of these samples
-  double least_loss = 0;           // the lowest contrastive loss possible if equal texts cannot be distinguished
+  double least_loss = 0;  // the lowest contrastive loss that is possible if equal texts cannot be distinguished
 };
 
 /// Counts how often the texts of a batch repeat. The ids must be on the CPU; the comparison includes padding.

@@ -21,8 +21,8 @@ class ChanceWatch {
   /// `begin` is the first step to check.
   ChanceWatch(std::map<std::string, double> levels, std::int64_t begin, ChanceHints hints);
 
-  /// Adds a step's terms; the names of a source's terms begin with the source's label if it has separate batches. Returns a warning
-  /// if terms average, over about the last fifty steps, within 3% of chance level or above it.
+  /// Adds a step's terms. If a source has separate batches, the names of its terms begin with its label. Returns a warning if, on average
+  /// over about the last fifty steps, terms are within 3% of chance level or above it.
   std::optional<std::string> note(std::int64_t step, const std::vector<std::pair<std::string, double>>& terms);
 
  private:

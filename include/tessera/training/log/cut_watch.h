@@ -21,8 +21,8 @@ class CutWatch {
   /// Must be called at the end of each epoch and of the run. `cuts` is LoaderStatistics::cuts, counted from the start of the
   /// session. Returns one line for each view that lost tokens in the epoch.
   std::vector<std::string> epoch_over(std::int64_t epoch, const std::map<std::string, TextCuts>& cuts);
-  /// Returns the shares of the last finished epoch, for a row of the log, and forgets them: {"tokens.VIEW", share} and
-  /// {"texts.VIEW", share} for each view that lost tokens.
+  /// Returns the shares of the last finished epoch for a row of the log: {"tokens.VIEW", share} and {"texts.VIEW", share} for each view
+  /// that lost tokens. Then forgets them.
   std::vector<std::pair<std::string, double>> take_shares() { return std::exchange(shares_, {}); }
 
  private:

@@ -11,7 +11,7 @@ namespace tessera {
 /// The progress of a run at the time of a row of the log.
 struct RowPlace {
   std::int64_t step = 0;  // number of updates made
-  std::string time;       // utc_time() of the row
+  std::string time;       // the row's time, from utc_time()
   double epoch = 0;       // passes over the data, including the finished part of the current one
   std::int64_t samples = 0;  // samples seen by all ranks
 };
@@ -22,10 +22,10 @@ struct MetricsRow : RowPlace {
   double loss = 0;
   std::vector<std::pair<std::string, double>> terms;
   std::vector<std::pair<std::string, double>> statistics;  // Losses::statistics, and the shares computed from Losses::used
-  std::vector<std::pair<std::string, double>> cut;         // CutWatch::take_shares() for an epoch that has ended
+  std::vector<std::pair<std::string, double>> cut;         // CutWatch::take_shares() of an epoch that has ended
   double grad_norm = 0;                                    // gradient norm before clipping
   std::vector<std::pair<std::string, double>> grad_norms;  // gradient norms of image tower, text tower and objective
-  std::optional<double> logit_scale;                       // the parameter itself, the log of the scale
+  std::optional<double> logit_scale;                       // the parameter logit_scale, which is the log of the scale
   double samples_per_second = 0;                           // speed since the previous row
   double seconds = 0;                                      // training time so far, over all sessions
   double wait_share = 0;         // share of the time since the previous row that steps spent waiting for data

@@ -17,8 +17,8 @@ class MetricsTable {
 
   /// Drops the lines of steps after `step`. A missing file counts as empty. Throws UserError.
   void resume_at(std::int64_t step);
-  /// Adds a row, a JSON object with the key `step`. A second row of the same step is merged into that step's line, which keeps its
-  /// `time`. Throws UserError if the file cannot be written; the existing lines stay.
+  /// Adds a row, which is a JSON object with the key `step`. A second row of the same step is merged into that step's line, which keeps its
+  /// `time`. Throws UserError if the file cannot be written; the existing lines stay unchanged.
   void add(const nlohmann::ordered_json& row);
 
  private:

@@ -17,7 +17,7 @@ namespace tessera {
 /// activation checkpointing, GradCache and fused kernels (Chowdhery et al. 2022, PaLM, appendix B).
 class Mfu {
  public:
-  /// Takes the peak from the settings, from the GPU's data sheet, or from a measurement that lasts a few tenths of a second.
+  /// Takes the peak from the settings, from the GPU's data sheet, or from a measurement that takes a few tenths of a second.
   Mfu(const Config& config, const at::Device& device);
 
   /// Returns true if the next step's operations must still be counted.

@@ -28,12 +28,12 @@ class RowCommand {
   RowCommand(const RowCommand&) = delete;
   RowCommand& operator=(const RowCommand&) = delete;
 
-  /// Queues a row. The row has no line end.
+  /// Queues a row, given without its line end.
   void send(std::string row);
   /// If the command has ended, returns a line for the log, but only once.
   std::optional<std::string> news();
-  /// Must be called after the last row. Sends the queued rows, closes the command's input, and waits at most `patience` for the
-  /// command to end; a command that takes longer keeps running on its own. Returns lines for the log.
+  /// Must be called after the last row. Sends the queued rows, closes the command's input, and waits at most `patience` for the command to
+  /// end; a command that takes longer continues to run on its own. Returns lines for the log.
   std::vector<std::string> close(std::chrono::milliseconds patience = std::chrono::seconds(10));
 
  private:
@@ -58,7 +58,7 @@ class RowCommand {
   std::deque<std::string> waiting_;
   std::int64_t written_ = 0, dropped_ = 0;
   bool broken_ = false;                        // the command has stopped reading
-  std::optional<Clock::time_point> deadline_;  // set when no more rows will come
+  std::optional<Clock::time_point> deadline_;  // set once no more rows will come
   std::thread writer_;
 };
 

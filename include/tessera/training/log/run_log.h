@@ -17,8 +17,8 @@ namespace tessera {
 
 struct LogSettings;
 
-/// Writes metrics.jsonl, metrics.csv, TensorBoard event files, the run's page and the input of log.command, and shows a progress
-/// bar on a terminal or plain lines otherwise.
+/// Writes metrics.jsonl, metrics.csv, TensorBoard event files, the run's page and the input of log.command. Also shows a progress bar on a
+/// terminal, or writes plain lines otherwise.
 class RunLog {
  public:
   /// Event files go into FOLDER/tensorboard. `active` is true only on the first rank; other ranks write and show nothing.
@@ -68,7 +68,7 @@ class RunLog {
   MetricsTable table_;
   std::optional<std::string> command_line_;
   std::optional<RowCommand> command_;
-  std::int64_t begin_ = 0;  // the step after which this session starts
+  std::int64_t begin_ = 0;  // the step after which this session started
   std::optional<EventFile> events_;
   std::optional<RunPage> page_;
   std::chrono::steady_clock::time_point page_written_;

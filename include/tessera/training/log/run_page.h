@@ -13,7 +13,7 @@ namespace tessera {
 
 /// The state of a run, as shown on its page.
 struct RunStatus {
-  std::string state = "running";  // "running", or how the run ended; a page with the state "running" reloads itself
+  std::string state = "running";  // "running", or how the run ended; while it is "running", the page reloads itself
   bool good = true;               // false if something went wrong
   std::string note;               // what went wrong or how to continue, shown next to the state; may be empty
   std::int64_t step = 0, total_steps = 0, samples = 0;
@@ -38,7 +38,7 @@ class RunPage {
   void add_evaluation(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
   /// Adds the data that a task was measured on: the source's description and the number of samples.
   void add_evaluation_data(const std::string& task, const std::string& data, std::int64_t samples);
-  /// Adds a failure of a task; `task` is a name such as "evaluation.tasks[2] (knn)". The page shows each task's last failure.
+  /// Adds a failure of a task. `task` is a name such as "evaluation.tasks[2] (knn)". The page shows the last failure of each task.
   void add_evaluation_failure(std::int64_t step, const std::string& task, const std::string& reason);
   /// Adds an evaluation's result for a single sample (TaskResult::readings). The page shows the results of the first step, the last
   /// step, and some steps in between.

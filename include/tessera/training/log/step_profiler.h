@@ -26,8 +26,8 @@ class StepProfiler {
   /// Writes the trace if it is still running.
   ~StepProfiler();
 
-  /// before() and after() must be called before and after each step. When after() has written the trace, it returns the trace's
-  /// path. Throws UserError if writing fails.
+  /// before() must be called before each step, and after() after it. When after() has written the trace, it returns the trace's path.
+  /// Throws UserError if writing fails.
   void before(std::int64_t step);
   std::optional<std::string> after(std::int64_t step);
 

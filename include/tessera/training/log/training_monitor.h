@@ -22,13 +22,13 @@
 
 namespace tessera {
 
-/// A step that was trained. Its numbers stay on the device until TrainingMonitor reads them back.
+/// A step after its training. Its numbers stay on the device until TrainingMonitor reads them back.
 struct TrainedStep {
   RunState before, after;  // TrainingMonitor fills in before.loss_scale; after.loss_scale is unused
   AccumulatedLosses losses;
   double learning_rate = 0;
-  at::Tensor numbers;   // result of step_numbers()
-  at::Tensor decision;  // result of NonFiniteGuard::check(); undefined means update
+  at::Tensor numbers;   // the result of step_numbers()
+  at::Tensor decision;  // the result of NonFiniteGuard::check(); undefined means that the update was made
   at::Tensor scale;     // GradScaler::numbers before the step; undefined without loss scaling
   NonFiniteGuard::StepDecision decided = NonFiniteGuard::StepDecision::update;  // filled in by TrainingMonitor
   MetricsRow row;                                                               // filled in by TrainingMonitor
@@ -57,11 +57,11 @@ class TrainingMonitor {
   void look_at(const Batch& batch);
   /// Runs step `number` by calling make(), and keeps the result for read_back().
   void observe(std::int64_t number, const std::function<TrainedStep()>& make);
-  /// Runs work that is not training, such as saving or evaluating. The speed in rows does not include its time.
+  /// Runs work that is not training, such as saving or evaluating. Its time does not count in the rows' speed.
   void leave_out(const std::function<void()>& body);
   /// Returns the number of steps that were observed since the last call of read_back().
   std::int64_t unread() const { return std::ssize(unread_); }
-  /// Waits for the device and returns the steps that were observed since the last call, oldest first.
+  /// Waits for the device and returns the steps that were observed since the last call of read_back(), oldest first.
   std::vector<TrainedStep> read_back();
   /// Writes the row of a step if log.every_steps asks for it. The row's speed is measured from the previous row (for the first row,
   /// from the start of the first step), so all observed steps must have been read back. `now` is the run's current state.
@@ -76,10 +76,9 @@ class TrainingMonitor {
  private:
   MetricsRow row_of(const TrainedStep& step) const;
   RowPlace place_of(const RunState& state) const;
-  /// Reports, at the end of an epoch and of the run, what share of the texts' tokens was cut off.
+  /// Reports what share of the texts' tokens was cut off. Called at the end of an epoch and of the run.
   void tell_of_cuts(const TrainedStep& step);
-  /// Reports, at the end of the first epoch, if epochs are shorter than planned, because only then is the number of skipped samples
-  /// known.
+  /// Reports, at the end of the first epoch, if epochs are shorter than planned. The number of skipped samples is not known earlier.
   void tell_of_shorter_epochs();
   /// Writes a warning to the log and to the next row.
   void warn(const std::string& text);
@@ -99,7 +98,7 @@ class TrainingMonitor {
   ChanceWatch chance_;
   std::optional<CaptionWatch> captions_;  // nullopt if equal captions are harmless for the objective
   std::optional<CutWatch> cuts_;          // nullopt if there are no texts
-  std::int64_t cuts_told_at_ = 0;         // step of the last report on texts that were cut off
+  std::int64_t cuts_told_at_ = 0;         // the step at which cut texts were last reported
   std::vector<std::string> warnings_;     // warnings since the previous row
   std::vector<TrainedStep> unread_;
   Clock clock_;

@@ -19,8 +19,8 @@ struct PlanSettings {
   int rank = 0, ranks = 1;     // this rank, and the number of ranks of the job
   int ranks_here = 1;          // number of processes that share this machine's memory
   int started = 1;             // number of these processes that already hold their weights
-  std::int64_t allocated = 0;  // bytes that this process already holds besides weights, optimizer and averages (buckets)
-  std::optional<std::int64_t> available;  // bytes to plan for; nullopt: the device's memory
+  std::int64_t allocated = 0;  // number of bytes that this process already holds besides weights, optimizer and averages (buckets)
+  std::optional<std::int64_t> available;  // number of bytes to plan for; nullopt: the device's memory
   // The loss is measured with at most this many samples or two of its chunks; 0: with as many samples as take about a second.
   std::int64_t most_loss_samples = 0;
 };
@@ -30,34 +30,34 @@ struct MemoryPlan {
   int ranks = 1;
   std::int64_t batch = 0, micro_batch = 0;  // samples per rank, and samples that the towers process at a time
 
-  // permanent
+  // Permanent memory.
   std::int64_t weights = 0, optimizer = 0;
   std::int64_t average = 0;     // averaged weights, including a teacher's
   std::int64_t buckets = 0;     // buffers of the gradient reduction
   std::int64_t checkpoint = 0;  // the copy of a checkpoint that is written in the background, in host memory
   std::int64_t ready = 0;       // the batches that the loader keeps ready, in host memory
-  // temporary
+  // Temporary memory.
   std::int64_t gradients = 0;
   std::int64_t data = 0;         // the batch itself
   std::int64_t activations = 0;  // tensors that the towers keep for the backward pass of a micro-batch
   std::int64_t features = 0;     // features of the whole batch, if it is larger than a micro-batch
-  std::int64_t loss = 0;         // the loss's peak beyond the features: their gradients, similarities, ...
+  std::int64_t loss = 0;         // peak of the loss in addition to the features: the features' gradients, similarities, ...
 
   std::int64_t peak = 0;       // peak of a step, including permanent memory but not host memory
   std::string peak_phase;      // where the peak occurs, such as "the loss"
   bool loss_measured = false;  // true: the loss was measured at this batch size; false: extrapolated
 
-  bool gpu = false, refused = false;  // refused: the plan should fit, but trying it ran out of memory
+  bool gpu = false, refused = false;  // gpu: the device is a GPU; refused: the plan should fit, but trying it ran out of memory
   std::int64_t available = 0;         // device memory available to this rank
   std::int64_t host_available = 0;    // host memory available to this rank
 
-  double forward_flops = 0, total_flops = 0;  // of the whole batch, including recomputation
-  // FLOPs of one sample in the towers' forward pass: those performed, and those avoided (AvoidedFlops).
+  double forward_flops = 0, total_flops = 0;  // FLOPs of the whole batch, including recomputation
+  // FLOPs of one sample in the towers' forward pass: the FLOPs performed, and the FLOPs avoided (AvoidedFlops).
   double tower_flops = 0, avoided_flops = 0;
   // Facts about the pass that the prediction is based on:
-  std::int64_t text_tokens = 0;         // length of its longest text; 0 if it has no texts
-  std::int64_t samples = 0;             // number of its samples
-  double seconds = 0, sample_loss = 0;  // time of its forward and backward pass, and its loss
+  std::int64_t text_tokens = 0;         // length of the longest text in the pass; 0 if it has no texts
+  std::int64_t samples = 0;             // number of samples in the pass
+  double seconds = 0, sample_loss = 0;  // time of the pass (forward and backward), and its loss
 
   std::int64_t host() const { return checkpoint + ready; }
   /// Returns the bytes that must fit on the device; on a CPU this includes the host's share.

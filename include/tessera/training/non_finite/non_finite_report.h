@@ -22,7 +22,7 @@ struct NonFiniteReport {
   bool finite() const;
 };
 
-/// Computes step done + 1, without the update, and checks the result of each operator, which is slow. Every rank must call it.
+/// Computes step done + 1 without the update, and checks the result of each operator, which is slow. Every rank must call it.
 NonFiniteReport examine_step(StepRunner& runner, TrainingRun& run, std::int64_t done, double scale = 1.0);
 
 /// Returns the first finding, as one line.

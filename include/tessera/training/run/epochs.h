@@ -14,7 +14,7 @@ namespace tessera {
 /// if the run would be shorter than its warm-up.
 Config with_steps(Config config, int ranks);
 
-/// Does the same for the ranks of a group; every rank must call it. Only rank 0 opens the data.
+/// Does the same as with_steps(config, ranks) for the ranks of a group. Every rank must call it. Only rank 0 opens the data.
 Config with_steps(const Config& config, const ProcessGroup& group);
 
 /// Returns a message if many samples turned out to be bad in a run whose steps were computed from training.epochs. Bad samples are

@@ -14,8 +14,8 @@ struct TrainingRun;
 /// the encoder is not frozen, or if the data cannot be read.
 FeatureManifest write_image_features(const Config& config);
 
-/// Opens the features that data.features names, for a run whose model is built and whose frozen parameters are known. Throws
-/// UserError if the encoder is not frozen, if the features were made with other settings, or if they lack tensors.
+/// Opens the features that data.features names, for a run whose model is built and whose frozen parameters are known. Throws UserError if
+/// the encoder is not frozen, if the features were made with other settings, or if tensors are missing.
 std::shared_ptr<const FeatureFolder> open_image_features(const Config& config, const TrainingRun& run);
 
 /// Compares the loaded image encoder's weights with those that produced the run's features. Throws UserError if they differ; does

@@ -14,8 +14,8 @@ namespace tessera {
 /// as in training, with the same random numbers each time. If an image has several captions, the first is used.
 std::shared_ptr<const RunLoss> run_loss(const TrainingRun& run, const Config& config, std::int64_t step);
 
-/// Does the same for a loaded checkpoint, with the configuration stored in it; returns null if it has none. Measuring the loss of
-/// an objective with a teacher throws UserError, because the file does not hold the teacher.
+/// Returns the loss of a loaded checkpoint, with the configuration stored in it; null if it has no configuration. Measuring the loss of an
+/// objective with a teacher throws UserError, because the file does not hold the teacher.
 std::shared_ptr<const RunLoss> checkpoint_loss(const InferenceModel& loaded);
 
 }  // namespace tessera

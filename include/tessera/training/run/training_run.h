@@ -22,7 +22,7 @@ namespace tessera {
 /// The objects built from a configuration: data, model, objective and optimizer of one rank.
 struct TrainingRun {
   at::Device device = at::kCPU;
-  std::shared_ptr<const Source> train, validation;  // validation may be null
+  std::shared_ptr<const Source> train, validation;  // the training data, and the validation data, which may be null
   std::shared_ptr<const Tokenizer> tokenizer;       // null for a model without text tower
   std::shared_ptr<DualEncoder> model;
   std::shared_ptr<Objective> objective;
@@ -32,8 +32,8 @@ struct TrainingRun {
   std::optional<Ema> ema;
   std::optional<Teacher> teacher;
   Needs needs;
-  std::shared_ptr<ToldSamples> told = std::make_shared<ToldSamples>();  // skipped samples already reported in the log
-  std::shared_ptr<const PublishedParts> published;  // parts of the published folder that checkpoints carry along; null if there are none
+  std::shared_ptr<ToldSamples> told = std::make_shared<ToldSamples>();  // skipped samples that the log has already reported
+  std::shared_ptr<const PublishedParts> published;  // parts of the published folder that checkpoints store too; null if there are none
   std::string data_fingerprint;  // fingerprint of the training data, as JSON (data_fingerprint.h); empty if not computed
 };
 
@@ -74,10 +74,9 @@ ParameterCount count_parameters(const TrainingRun& run);
 /// Returns the buffers of the run's model and objective. The tensors are shared with them.
 std::vector<at::Tensor> buffers_of(const TrainingRun& run);
 
-/// Copies the weights of an earlier model if the settings name one: all weights, or only those of the named parts. Resamples
-/// position embeddings to the model's size and skips weights of other objectives. Throws UserError that names the file; one reason
-/// is that the file has word counts (SuperCLIP) for a vocabulary other than the tokenizer's, which is not checked if the tokenizer
-/// is null.
+/// Copies the weights of an earlier model if the settings name one: all weights, or only the weights of the named parts. Resamples position
+/// embeddings to the model's size and skips weights of other objectives. Throws UserError naming the file. It also throws if the file has
+/// word counts (SuperCLIP) for a vocabulary other than the tokenizer's; this is not checked if the tokenizer is null.
 void load_initial_weights(DualEncoder& model, Objective& objective, const StartSettings& start,
                           const Tokenizer* tokenizer = nullptr);
 

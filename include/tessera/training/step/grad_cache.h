@@ -13,9 +13,9 @@ struct GradCacheStep {
   std::int64_t chunk = 1;  // number of samples that the towers process at a time
   std::string precision;   // as in forward_loss()
   at::Tensor weight;       // factor of the loss before the backward pass, a scalar on the device; undefined means 1
-  bool reduce = true;      // average the gradients over ranks (GradientReducer::backward)
+  bool reduce = true;      // whether to average the gradients over ranks (GradientReducer::backward)
   std::uint64_t seed = 0;  // seed of the towers' randomness, except per-row randomness
-  at::Tensor row_keys{};   // [B], keys of per-row randomness (models/per_sample_rng.h); if undefined, derived from seed
+  at::Tensor row_keys{};   // [B], keys of per-row randomness (models/per_sample_rng.h); if undefined, they are derived from seed
 };
 
 /// Runs one forward and backward pass in which the towers' activations are in memory for only one chunk at a time, although the

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// Records device work once and replays it: a CUDA graph, or a stand-in for it in tests.
+/// Records device work once and replays it. It is a CUDA graph, or in tests a stand-in for one.
 class WorkRecorder {
  public:
   virtual ~WorkRecorder() = default;
@@ -33,16 +33,16 @@ struct GraphInputs {
   at::Tensor weight;  // float32 scalar, the factor of the loss
 };
 
-/// Runs the forward and backward pass of micro-batches as one recording. The first few batches run normally, the next batch is
-/// recorded, and from then on a batch needs only one launch by the host. Batches whose shape differs from the recorded one run
-/// normally. Gradients accumulate in tensors whose addresses must not change, so they must be cleared only with zero_gradients().
+/// Runs the forward and backward pass of micro-batches as one recording. The first few batches run normally, and the next batch is
+/// recorded. From then on the host needs only one launch per batch. Batches whose shape differs from the recorded one run normally.
+/// Gradients accumulate in tensors whose addresses must not change, so they must be cleared only with zero_gradients().
 class StepGraph {
  public:
   /// A function that leaves gradients in the parameters. It must not depend on anything that changes between steps, except its
   /// argument, and must not read values back from the device.
   using Work = std::function<Losses(const GraphInputs&)>;
 
-  /// `parameters` are those for which `work` computes gradients.
+  /// `parameters` are the parameters for which `work` computes gradients.
   StepGraph(std::unique_ptr<WorkRecorder> recorder, std::vector<at::Tensor> parameters, Work work);
 
   /// Runs or replays the work. The losses are valid until the next call. Throws UserError if the work cannot be recorded.
@@ -61,7 +61,7 @@ class StepGraph {
   std::vector<at::Tensor> parameters_;
   Work work_;
   std::int64_t rehearsed_ = 0;
-  std::unique_ptr<Recording> recorded_;  // null until a batch is recorded
+  std::unique_ptr<Recording> recorded_;  // null until a batch has been recorded
 };
 
 }  // namespace tessera

@@ -11,9 +11,8 @@ namespace tessera {
 /// on the CPU the function returns immediately.
 std::function<void()> mark_device(const at::Device& device);
 
-/// Keeps the host from running far ahead of a GPU: a step does not start while two earlier steps are in progress. The GPU's queue
-/// then never runs empty, but the host's timing and its waiting for data follow the device, and memory is held for only a few
-/// steps.
+/// Keeps the host from running far ahead of a GPU: a step does not start while two earlier steps are in progress. The GPU's queue still
+/// never runs empty, but the host's timing and its waiting for data follow the device, and memory is held for only a few steps.
 class StepPacer {
  public:
   /// `mark` is a function that marks the work queued so far, as mark_device() does.

@@ -17,12 +17,13 @@ namespace tessera {
 /// Makes the gradient reducer for the optimizer's parameters, with the settings in `distributed`.
 GradientReducer make_reducer(const TrainingRun& run, const Config& config, const ProcessGroup& group);
 
-/// Returns the number of batches in each rank's update: `accumulation`, times the number of sources if each has separate batches.
+/// Returns the number of batches in each rank's update: `accumulation`, multiplied by the number of sources if each source has separate
+/// batches.
 std::int64_t micro_batches(const Config& config, const TrainingRun& run);
 
 /// The results of one step, before its update.
 struct AccumulatedLosses {
-  std::int64_t step = 0;          // number of updates, including the update of this step
+  std::int64_t step = 0;          // number of updates, including the update after this step
   DataPosition begin;             // this rank's position before its first batch
   std::vector<std::string> keys;  // keys of this rank's samples
   std::int64_t samples = 0;       // number of samples of all ranks
@@ -56,7 +57,7 @@ class StepRunner {
   struct ReadBatch {
     Batch batch;
     StepContext context;
-    std::string source;  // the batch's source if an update has separate batches of each source; else empty
+    std::string source;  // the batch's source, if an update has separate batches for each source; otherwise empty
   };
   /// Reads the step's next batch. If the objective looks ahead, reads all batches of the step and shows them to the objective.
   std::vector<ReadBatch> read(std::int64_t count, const AccumulatedLosses& result);
@@ -77,8 +78,8 @@ class StepRunner {
   std::unique_ptr<StepGraph> graph_;  // null if steps are not recorded
 };
 
-/// Returns the keys of per-row randomness for this rank's rows in a micro-batch (models/per_sample_rng.h). A key depends only on
-/// (seed, step, position in the step's global batch), whose samples are dealt to the ranks in turn (RankSlice).
+/// Returns the keys of per-row randomness for this rank's rows in a micro-batch (models/per_sample_rng.h). A key depends only on (seed,
+/// step, position in the step's global batch). The samples of the global batch are dealt to the ranks in turn (RankSlice).
 at::Tensor step_row_keys(std::int64_t seed, std::int64_t step, std::int64_t micro_batch, std::int64_t batch_size,
                          const ProcessGroup& group);
 

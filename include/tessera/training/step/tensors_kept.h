@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// Saves the values of tensors, for example of buffers that a trial pass changes, and restores them when it is destroyed.
+/// Saves the values of tensors, for example of buffers that a trial pass changes, and restores the values when it is destroyed.
 class TensorsKept {
  public:
   explicit TensorsKept(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {

@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// Where the indices of shards are stored: the word "beside" or "off", or a folder.
+/// Where the indices of shards are stored: a folder, or one of the words "beside" and "off".
 struct IndexPlace : config::OutputPath {
   using OutputPath::OutputPath;
 };
