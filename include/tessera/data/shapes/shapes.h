@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// Shares of captions that do not fit their image, as on the web.
+/// The shares of captions that do not fit their image, as in data from the web.
 struct BadCaptionShares {
   double less = 0.0;
   double more = 0.0;
@@ -32,9 +32,8 @@ void fields(Visitor& v, BadCaptionShares& s) {
 
 std::optional<config::Problem> validate(const BadCaptionShares& shares);
 
-/// The built-in procedural data set: pictures of a few colored shapes with captions, masks, boxes, phrases, summaries,
-/// object tags, region features, labels and hard negatives. Everything about sample i follows from (seed, split, i); no
-/// files.
+/// Settings of the built-in data set, which generates images of a few colored shapes with captions, masks, boxes, phrases, summaries,
+/// object tags, region features, labels and hard negatives. It needs no files: sample i is computed from (seed, split, i).
 struct ShapesSettings {
   std::string split = "train";
   std::int64_t size = 10000;
@@ -92,35 +91,36 @@ void fields(Visitor& v, ShapesSettings& s) {
 
 std::optional<config::Problem> validate(const ShapesSettings& settings);
 
-/// Names by index. Textures start with `plain`.
+/// These return names by index. The first texture is `plain`.
 const std::vector<std::string>& shapes_shape_names();
 const std::vector<std::string>& shapes_color_names();
 const std::vector<std::string>& shapes_texture_names();
 const std::vector<std::string>& shapes_size_names();
 
-/// True for the pairs that only the split held_out shows: one color per shape.
+/// Returns whether only the split held_out shows this pair of shape and color. There is one such color for each shape.
 bool shapes_held_out_pair(std::int64_t shape, std::int64_t color);
 
-/// What the images hold:
-/// - 1-6 objects that do not touch, largest first in `objects`; no two agree in both shape and color.
-/// - `mask` and all labels index class_names(): the shapes (or, by the setting `label`, the colors), then `background`,
-///   which is no picture's label. A pixel belongs to an object when at least half of it is covered; boxes are tight
+/// Generates the samples that ShapesSettings describes:
+/// - An image has 1-6 objects that do not touch. `objects` lists them, largest first. No two agree in both shape and color.
+/// - `mask` and all labels are indices into class_names(): the shapes (or the colors, if the setting `label` is `color`), followed by
+///   `background`, which is never an image's label. A pixel belongs to an object if the object covers at least half of it. Boxes are tight
 ///   around the mask.
-/// - captions name every object's shape (see partial_captions), in at most 30 words out of about 60; in the style `web`, in at most 40
-///   of about 2,600, with phrases of 2 to 7 words (2 to 4 of four objects or more). `phrase` and `span` point into the first caption,
-///   article included, as in Flickr30k Entities.
-/// - of a first caption that does not fit (see bad_captions), objects that it does not name have no phrase, those of another image's
-///   have none at all, and hard negatives are made only of a caption that is true. Labels, masks, boxes, `object_tags` and `parts` are
-///   the image's own whatever its captions say.
-/// - the text field `parts` lists sentences that each tell a part of the picture: two of every object, one of every pair of
-///   objects that stand in a clear relation, in random order.
-/// - `summary` sums up the first caption: color and shape of each object that it names, largest first, in its words. `object_tags`
-///   gives all attributes of the image's objects, largest first, in plain words, as a detector would.
-/// - `regions`, [objects, 2052], largest first: 2,048 values of a fixed random projection of the crop (averaged to 8x8),
-///   then left, top, right, bottom divided by the picture's sides.
-/// - an object's `negatives` are its phrase with one word wrong: each other color, texture, size and shape where it says one.
-/// - `negatives`: at most one of each kind, each false of the picture. A kind is missing where it cannot be made (swaps
-///   and relations want two objects).
+/// - Captions name every object's shape (for exceptions see partial_captions), in at most 30 words out of about 60. In the style `web` they
+///   have at most 40 words out of about 2,600, and phrases have 2 to 7 words (2 to 4 if the caption names four objects or more). `phrase`
+///   and `span` refer to the first caption and include the article, as in Flickr30k Entities.
+/// - If the first caption does not fit its image (see bad_captions), objects that it does not name have no phrase; with a caption of
+///   another image, no object has a phrase. Hard negatives are made only from true captions. Labels, masks, boxes, `object_tags` and
+///   `parts` always describe the image itself.
+/// - The text field `parts` lists sentences that each describe a part of the image, in random order: two for every object, and one for
+///   every pair of objects with a clear relation.
+/// - `summary` lists the color and shape of each object that the first caption names, largest first, in the caption's words. `object_tags`
+///   lists all attributes of the image's objects, largest first, in plain words, as a detector would.
+/// - `regions` [objects, 2052] has a row for each object, largest first: 2,048 values of a fixed random projection of the crop (averaged to
+///   8x8), then left, top, right and bottom, divided by the image's width or height.
+/// - An object's `negatives` are its phrase with one wrong word: every other shape, and every other color, texture and size if the phrase
+///   names one.
+/// - The sample's `negatives` contain at most one caption of each kind; each is false for the image. A kind is missing if it cannot be made
+///   (for example, swaps need two objects).
 /// get() is thread-safe.
 class ShapesSource final : public IndexedSource {
  public:
