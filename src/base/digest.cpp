@@ -89,8 +89,8 @@ std::uint32_t crc32(std::string_view bytes) {
   return reflected_crc(bytes, kZipTables);
 }
 
-// Processes eight bytes at a time and mixes each word in with splitmix64's finalizer. The length is hashed too, so that trailing
-// zeros count.
+// Processes eight bytes at a time and mixes each word into the result with splitmix64's finalizer. The length is mixed in too, so that
+// trailing zeros change the result.
 std::uint64_t fingerprint(std::string_view bytes, std::uint64_t seed) {
   const auto mix = [](std::uint64_t x) {
     x += 0x9E3779B97F4A7C15ULL;

@@ -55,7 +55,8 @@ std::string last_name(const std::string& path) {
   return path.substr(path.rfind('.') + 1);
 }
 
-// Returns whether the path of the key at `where` ("file:line: path") is `path`, or has it as its first name. Neither is worth a suggestion.
+// Returns whether `path` is the path of the key at `where` ("file:line: path"), or is a top-level key while the key at `where` is not. Such
+// a path is not worth suggesting.
 bool is_path_of(const std::string& where, const std::string& path) {
   const std::string own = where.substr(where.rfind(' ') + 1);
   return own == path || (own.find('.') != std::string::npos && path.find('.') == std::string::npos);

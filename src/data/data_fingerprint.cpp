@@ -23,7 +23,7 @@ std::string size_text(const DataFile& file) {
   return missing ? "missing" : std::to_string(bytes);
 }
 
-// Reads the start and the middle of a file; an unreadable file counts as empty.
+// Returns the start and the middle of a file. An unreadable file counts as empty.
 std::string pieces_of(const DataFile& file) {
   std::ifstream in(file.path, std::ios::binary);
   std::error_code missing;
@@ -39,7 +39,7 @@ std::string pieces_of(const DataFile& file) {
   return out;
 }
 
-// Visits at most `most` of the files from `first` on, spread evenly.
+// Visits at most `most` files, spread evenly over all files from index `first` on.
 void visit_spread(const Source& source, std::int64_t first, std::int64_t most,
                   const std::function<void(const DataFile&)>& visit) {
   const std::int64_t there = source.data_file_count() - first, count = std::min(there, most);

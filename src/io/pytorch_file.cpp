@@ -218,8 +218,7 @@ class PytorchModel {
     return i < arguments.items.size() ? &at(arguments.items[i]) : nullptr;
   }
 
-  /// Returns the call that makes a tensor, also if it is inside wrappers (parameters, tensor subclasses). Returns nothing for other
-  /// values.
+  /// Returns the call that makes a tensor, even if it is inside wrappers (parameters, tensor subclasses). Returns nothing for other values.
   std::optional<TensorCall> tensor_call(const PickleValue& value) const {
     const PickleValue* object = &value;
     for (int wrapped = 0; wrapped < 8 && object != nullptr && object->kind == Kind::kObject; ++wrapped) {

@@ -13,7 +13,7 @@ constexpr std::uint64_t kLargest = 077777777777;  // eleven octal digits
 
 using Header = std::array<char, kBlock>;
 
-// Offsets and widths of the ustar header (POSIX.1-1988).
+// Writes a field of the ustar header (POSIX.1-1988).
 void put(Header& header, std::size_t offset, std::string_view text) {
   std::copy(text.begin(), text.end(), header.begin() + static_cast<std::ptrdiff_t>(offset));
 }

@@ -13,9 +13,9 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kFormat = 1;
 constexpr int kMaxDepth = 100;                         // nesting depth of lists and objects, as in settings
-constexpr std::int64_t kMost = std::int64_t{1} << 40;  // samples, bytes, values per image
+constexpr std::int64_t kMost = std::int64_t{1} << 40;  // maximum of samples, bytes, and values per image
 
-// This and the functions below throw std::invalid_argument if the manifest is malformed.
+// This function and those below throw std::invalid_argument if the manifest is malformed.
 void require(bool holds, const char* what) {
   if (!holds) throw std::invalid_argument(what);
 }
@@ -44,7 +44,7 @@ FeatureTensor tensor_in(const OrderedJson& json) {
   return out;
 }
 
-// The name must be one that FeatureWriter uses, without a folder, so that a manifest cannot refer to other files.
+// A shard's name must be one that FeatureWriter uses, without a folder, so that a manifest cannot refer to other files.
 FeatureShard shard_in(const OrderedJson& json) {
   FeatureShard out{json.at("name"), count_in(json.at("samples")), count_in(json.at("bytes"))};
   const std::string_view name = out.name, prefix = kFeatureShardPrefix, suffix = kFeatureShardSuffix;

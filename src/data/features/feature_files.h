@@ -8,9 +8,9 @@
 
 #include <tessera/data/features/feature_folder.h>
 
-/// The files of a feature folder are the manifest and the shards. A shard holds the tensors that FeatureManifest lists, each
-/// [samples, ...]; `keys`, the concatenated bytes of the samples' keys; and three int64 tensors [samples]: `key_ends` (where
-/// each key ends in `keys`), `pictures` (the images' fingerprints) and `checksums` (of the features).
+/// A feature folder contains a manifest and shards. A shard contains the tensors that FeatureManifest lists, each [samples, ...], and
+/// `keys`, the concatenated bytes of the samples' keys. It also contains three int64 tensors [samples]: `key_ends` (where each key ends in
+/// `keys`), `pictures` (the images' fingerprints) and `checksums` (of the features).
 namespace tessera {
 
 inline constexpr const char* kFeatureManifest = "features.json";
@@ -18,14 +18,14 @@ inline constexpr const char* kFeatureShardPrefix = "features-";
 inline constexpr const char* kFeatureShardSuffix = ".safetensors";
 inline constexpr const char* kFeatureWayOut = "write the features again with trainer --write-features";
 
-/// A shard as the manifest lists it.
+/// The manifest's entry for a shard.
 struct FeatureShard {
   std::string name;
   std::int64_t samples = 0;
   std::int64_t bytes = 0;  // size of the file
 };
 
-/// Formats the manifest.
+/// Returns the text of a manifest file.
 std::string manifest_text(const FeatureManifest& manifest, const std::vector<FeatureShard>& shards);
 
 /// Parses the text of a manifest. Throws UserError naming `path`.

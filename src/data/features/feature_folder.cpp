@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-// Calls `open` and returns its result. Adds to its error messages how to restore the features.
+// Calls `open` and returns its result. If it throws, adds to the error message how to restore the features.
 template <class Open>
 auto with_way_out(const Open& open) {
   try {
@@ -31,7 +31,7 @@ auto with_way_out(const Open& open) {
   user_error(path, ": ", what, ": the shard is damaged; ", kFeatureWayOut);
 }
 
-// Returns the bytes of a tensor, which must exist with this type and shape.
+// Returns the bytes of a tensor. Throws UserError if the shard has no tensor with this name, type and shape.
 std::string_view tensor_bytes(const io::SafetensorsHeader& header, std::string_view data, const std::string& name,
                               at::ScalarType type, const std::vector<std::int64_t>& shape, const std::string& path) {
   for (const io::TensorEntry& entry : header.entries)
@@ -65,7 +65,7 @@ std::int64_t FeatureManifest::bytes() const {
 }
 
 struct FeatureFolder::Impl {
-  // A shard, mapped into memory.
+  // A shard that is mapped into memory.
   struct OpenedShard {
     std::string path;
     std::unique_ptr<io::MappedFile> file;
@@ -81,7 +81,7 @@ struct FeatureFolder::Impl {
     }
   };
 
-  // Where a sample's features are stored. `places` is sorted by the fingerprint of the key.
+  // Where a sample's features are stored. The list `places` is sorted by `key`, the fingerprint of the sample's key.
   struct Place {
     std::uint64_t key = 0;
     std::uint64_t picture = 0;

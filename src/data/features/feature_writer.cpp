@@ -20,7 +20,7 @@ std::string numbered(std::size_t number) {
   return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
 }
 
-// Removes the manifest first, because without the manifest the remaining files do not count as features.
+// Removes the manifest before the other files, because files without a manifest do not count as features.
 void remove_earlier(const std::string& folder) {
   std::error_code ignored;
   fs::remove(folder + "/" + kFeatureManifest, ignored);
@@ -46,7 +46,7 @@ struct FeatureWriter::Impl {
   std::int64_t shard_bytes;
   std::vector<FeatureShard> shards;
 
-  // The contents of the shard that is being filled.
+  // The contents of the shard that is being written.
   std::map<std::string, std::vector<at::Tensor>> rows;
   std::string keys;
   std::vector<std::uint64_t> key_ends, pictures, checksums;

@@ -28,7 +28,7 @@ bool contains(const std::vector<std::string>& list, const std::string& text) {
   return std::find(list.begin(), list.end(), text) != list.end();
 }
 
-// Side files usually repeat the caption that a sample has from its caption member; it is kept only once.
+// Side files usually repeat the caption from the sample's caption member. Such a caption is kept only once.
 void merge_captions(std::vector<std::string> listed, std::vector<std::string>& captions) {
   std::vector<std::string> others;
   for (const std::string& caption : captions)
@@ -81,8 +81,8 @@ std::vector<std::string> negatives_of(const Json& object) {
   return list == object.end() ? std::vector<std::string>() : texts_of(*list);
 }
 
-// Returns top, left, height and width of the pixels that a box [left, top, right, bottom] touches; nullopt if `corners` is not
-// a box.
+// Returns the top, left, height and width of the pixels that a box [left, top, right, bottom] touches, or nullopt if `corners` is not a
+// box.
 std::optional<std::array<std::int64_t, 4>> pixels_of(const Json& corners) {
   constexpr double kFarthest = 1e9;
   if (!corners.is_array() || corners.size() != 4) return std::nullopt;

@@ -10,10 +10,9 @@
 
 namespace tessera {
 
-/// Reads a sample's JSON side file into `sample`: captions from the fields `caption_fields` (each a text or a list of texts),
-/// `objects` as sample_files() writes them, `negatives` (read_negatives()) and `regions` (read_regions()). Captions that the
-/// sample already has are not added again. Ignores other fields, and values of other types. The function for a text returns
-/// false if it is not JSON.
+/// Reads a sample's JSON side file into `sample`: captions from the fields `caption_fields` (each a text or a list of texts), `objects` as
+/// sample_files() writes them, `negatives` (read_negatives()) and `regions` (read_regions()). Captions that the sample already has are not
+/// added again. Ignores other fields, and values of other types. The overload for a text returns false if the text is not JSON.
 void read_annotations(const nlohmann::json& json, const std::vector<std::string>& caption_fields, Sample& sample);
 bool read_annotations(std::string_view text, const std::vector<std::string>& caption_fields, Sample& sample);
 

@@ -28,7 +28,7 @@ constexpr std::int64_t kMostGrowth = 16, kMostCompressed = 64;
 
 /// Limits the memory of one group's values, because a few bytes of a dictionary-encoded column may expand to many gigabytes.
 struct GroupMemory {
-  /// told: the group's size in bytes according to the footer, which may be wrong. file: the file's size in bytes.
+  /// `told` is the group's size in bytes according to the footer, which may be wrong. `file` is the file's size in bytes.
   GroupMemory(std::int64_t told, std::int64_t file)
       : limited(&counted, kLeastLimit + kMostGrowth * std::min(told, kMostCompressed * file)) {}
 
@@ -209,7 +209,7 @@ Json json_of(const arrow::Array& array, std::int64_t row) {
   }
 }
 
-/// The columns of one group. A column may consist of several chunks if its size exceeds 32 bits.
+/// The columns of one group. A column whose size exceeds 32 bits may consist of several chunks.
 class ArrowGroup : public ColumnGroup {
  public:
   /// `memory` holds the columns' data; it is null if the data is in the mapped file.

@@ -16,7 +16,7 @@ class StreamError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A sequence of bytes.
+/// A sequence of bytes that is read from start to end.
 class ByteStream {
  public:
   virtual ~ByteStream() = default;

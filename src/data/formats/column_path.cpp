@@ -14,7 +14,7 @@ const Column* column_named(const std::vector<Column>& columns, std::string_view 
   return found == columns.end() ? nullptr : &*found;
 }
 
-// Follows the names down from a column; returns null if there is no such member.
+// Follows the names from a column to a member below it. Returns null if there is no such member.
 const Column* member_of(const Column* column, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     while (column != nullptr && column->kind == Column::Kind::list) column = &column->members.at(0);

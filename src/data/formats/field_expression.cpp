@@ -18,8 +18,8 @@ struct FieldExpression::Node {
   enum class Kind { field, literal, compare, in, is_null, negate, all, any };
   Kind kind = Kind::literal;
   std::size_t field = 0;
-  Json literal;                 // for `in`: the list
-  std::string comparison = {};  // ==, !=, <, <=, >, >=
+  Json literal;                 // for `in`, the list of values
+  std::string comparison = {};  // the comparison operator: ==, !=, <, <=, > or >=
   std::vector<Node> parts = {};
 };
 

@@ -17,8 +17,8 @@ using SampleId = std::array<std::uint64_t, 2>;
 /// Parses 32 hexadecimal digits; returns nullopt for any other text.
 std::optional<SampleId> parse_sample_id(std::string_view text);
 
-/// Ids as DataComp publishes its subsets: a .npy of pairs of little-endian uint64, upper half first (numpy's dtype "u8,u8", or
-/// two columns of uint64). The file stays mapped into memory; if it is not sorted, a sorted copy is made.
+/// A list of ids in the format of DataComp's published subsets: a .npy file with pairs of little-endian uint64, upper half first (numpy's
+/// dtype "u8,u8", or two columns of uint64). The file stays mapped into memory. If it is not sorted, a sorted copy is made.
 class IdList {
  public:
   /// Throws UserError if the file does not contain ids; the message names the file and what it contains.

@@ -185,7 +185,7 @@ bool has_wildcards(const std::string& name) {
   return name.find_first_of("*?[") != std::string::npos;
 }
 
-// Returns the place of the paths in the settings, "a.yaml:12: data.train.path: ", or an empty text.
+// Returns where the settings name the paths ("a.yaml:12: data.train.path: "), or an empty text.
 std::string before(const PathList& paths) {
   return paths.origin.empty() ? "" : paths.origin + ": ";
 }

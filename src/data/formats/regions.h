@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-/// Sets a sample's region features [R, F] from a file's bytes: a .npy (see read_npy), or a safetensors file with float16,
-/// bfloat16, float32 or float64. `tensor` is the name of the tensor in a safetensors file; empty: the first one. Throws
-/// SampleError `bad_regions` if the bytes are something else; the message says what was found.
+/// Sets a sample's region features [R, F] from a file's bytes, which may be a .npy (see read_npy) or a safetensors file with float16,
+/// bfloat16, float32 or float64. `tensor` is the name of the tensor in a safetensors file; if it is empty, the first tensor is read. Throws
+/// SampleError `bad_regions` for other bytes; the message says what was found.
 void set_regions(std::string_view file, const std::string& tensor, Sample& sample);
 
 }  // namespace tessera

@@ -21,7 +21,7 @@ struct Operation {
 };
 
 constexpr double kShift = 150.0 / 331.0;
-// In RandAugment's order. Invert comes last, because only AutoAugment uses it.
+// The operations in RandAugment's order. Invert comes last, because only AutoAugment uses it.
 constexpr std::array<Operation, 15> kOperations = {{
     {"Identity", [](Image&, double) {}},
     {"ShearX",
@@ -99,7 +99,7 @@ double magnitude_of(std::string_view name, std::int64_t bin, std::int64_t bins, 
                     std::int64_t width) {
   const Operation& operation = operation_named(name);
   if (name == "Posterize") return 8 - std::nearbyint(static_cast<double>(bin) / (static_cast<double>(bins - 1) / 4));
-  // Computes the step as torch.linspace does in float32: it counts from the nearer end.
+  // The magnitude is computed as torch.linspace does in float32, which counts from the nearer end of the range.
   const double side = operation.of_width    ? static_cast<double>(width)
                       : operation.of_height ? static_cast<double>(height)
                                             : 1.0;

@@ -21,7 +21,7 @@ struct BmpHeader {
   bool top_first = false;
   std::uint32_t bits = 0, compression = 0, colors = 0;
   std::array<std::uint32_t, 3> masks{};                  // red, green, blue
-  std::size_t palette = 0, color_bytes = 4, pixels = 0;  // palette, pixels: offsets in the file
+  std::size_t palette = 0, color_bytes = 4, pixels = 0;  // `palette` and `pixels` are offsets in the file
 };
 
 enum Compression : std::uint32_t { kRaw = 0, kRle8 = 1, kRle4 = 2, kBitFields = 3 };
@@ -45,7 +45,7 @@ std::optional<BmpHeader> read_bmp_header(std::string_view file) {
     out.bits = in.u16(kFileHeader + 14);
     out.compression = in.u32(kFileHeader + 16);
     out.colors = in.u32(kFileHeader + 32);
-    // The masks are inside the longer headers and behind the 40-byte header, at the same offset in both cases.
+    // Longer headers contain the masks. A 40-byte header is followed by the masks, at the same offset in the file.
     for (std::size_t i = 0; i < 3; ++i) out.masks[i] = in.u32(kFileHeader + 40 + 4 * i);
     if (out.compression == kBitFields && size == 40) out.palette += 12;
   }

@@ -145,7 +145,7 @@ DecodedPart decode_for(std::string_view file, const ImageHeader& header, const s
 
 namespace {
 
-constexpr std::size_t kHeaderEnd = 33;  // signature and the IHDR chunk
+constexpr std::size_t kHeaderEnd = 33;  // end of the signature and the IHDR chunk
 
 std::uint32_t read_u32(std::string_view bytes, std::size_t at) {
   std::uint32_t value = 0;
@@ -182,7 +182,7 @@ Mask decode_mask(std::string_view file, std::int64_t max_pixels) {
     if ((color_type != 0 && color_type != 3) || bits > 8) fail("it has colors, alpha or more than 8 bits");
     const std::string indices = color_type == 3 ? without_palette(file) : std::string();
     const cv::Mat decoded = decode_with_opencv(color_type == 3 ? std::string_view(indices) : file, header);
-    // A PNG with a transparent gray level is decoded to four channels; each of the first three is the level.
+    // A PNG with a transparent gray level is decoded to four channels, and each of the first three is the gray level.
     const int channels = decoded.channels();
     Mask mask{decoded.rows, decoded.cols, std::vector<std::uint8_t>(decoded.total())};
     const int levels = (1 << bits) - 1;  // the decoder scales levels of fewer than 8 bits to 0..255

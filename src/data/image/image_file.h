@@ -21,8 +21,8 @@ struct ImageHeader {
 
 ImageHeader read_image_header(std::string_view file);
 
-/// The class indices of a mask file: a PNG with 1 to 8 bits of gray, or with a palette (its indices are used, not its colors).
-/// decode_mask() throws SampleError `bad_mask` for other files.
+/// The class indices of a mask file, which is a PNG with 1 to 8 bits of gray or with a palette. If there is a palette, its indices are
+/// used, not its colors. decode_mask() throws SampleError `bad_mask` for other files.
 struct Mask {
   std::int64_t height = 0;
   std::int64_t width = 0;

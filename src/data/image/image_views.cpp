@@ -276,7 +276,7 @@ Preprocessing ImageViews::preprocessing_of(const View& view, const Draw& draw) c
   return out;
 }
 
-// Each view draws from its own random numbers.
+// Returns the random numbers of a view. Each view has its own.
 ImageViews::Draws ImageViews::draws_of(const View& view, const Draw& draw) const {
   return [seed = seed_, word = view.word, draw](Purpose purpose) {
     if (word == 0) return Random(seed, purpose, {draw_word(draw.repeat), draw_word(draw.index)});

@@ -35,8 +35,8 @@ struct ViewImage {
   friend bool operator==(const ViewImage&, const ViewImage&) = default;
 };
 
-/// Makes the image views of training samples. All random crops of a sample share one decode. The views of the whole image,
-/// prepared as in evaluation, share another. Thread-safe; every random choice is a function of (seed, repeat, index, view).
+/// Makes the image views of training samples. All random crops of a sample share one decode. The views of the whole image, prepared as in
+/// evaluation, share another decode. Thread-safe; every random choice is a function of (seed, repeat, index, view).
 class ImageViews {
  public:
   /// Throws UserError if a view is not configured, or if its boxes are needed but its augmentation moves objects.
@@ -91,7 +91,7 @@ class ImageViews {
   bool scaling_;
   std::int64_t max_pixels_;
   std::uint64_t seed_;
-  std::vector<View> crops_, whole_;  // random crops, and views of the whole image
+  std::vector<View> crops_, whole_;  // views with random crops, and views of the whole image
 };
 
 }  // namespace tessera

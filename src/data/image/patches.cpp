@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-constexpr double kPrecision = 1e-5;  // of the scale; this value and the bounds below are the same as in transformers
+constexpr double kPrecision = 1e-5;  // precision of the scale; this value and the bounds below are the same as in transformers
 constexpr double kLeastScale = kPrecision / 10, kLargestScale = 100;
 
 }  // namespace

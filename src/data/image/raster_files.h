@@ -11,16 +11,14 @@
 
 namespace tessera {
 
-/// Returns the size in the header; nullopt if the header is truncated or not understood. The size of a GIF is that of its
-/// screen, enlarged if necessary to hold the first image. The size of a TIFF is that of its first image after applying the
-/// orientation.
+/// Returns the size in the header, or nullopt if the header is truncated or not understood. For a GIF, this is the size of its screen,
+/// enlarged if necessary to hold the first image. For a TIFF, this is the size of its first image after applying the orientation.
 std::optional<config::Size> bmp_size(std::string_view file);
 std::optional<config::Size> gif_size(std::string_view file);
 std::optional<config::Size> tiff_size(std::string_view file);
 
-/// Returns the pixels [height, width, 3] of a file of this size; for a GIF or TIFF, those of its first image. Throws
-/// SampleError `bad_image` if the file is damaged or truncated, or if its variant is not supported; the message names the
-/// variant.
+/// Returns the pixels [height, width, 3] of a file of this size. A GIF or TIFF returns the pixels of its first image. Throws SampleError
+/// `bad_image` if the file is damaged or truncated, or if its variant is not supported; the message names the variant.
 std::vector<std::uint8_t> decode_bmp(std::string_view file, const config::Size& size);
 std::vector<std::uint8_t> decode_gif(std::string_view file, const config::Size& size);
 std::vector<std::uint8_t> decode_tiff(std::string_view file, const config::Size& size);

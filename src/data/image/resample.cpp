@@ -127,7 +127,7 @@ bool same(const Axis& axis, std::int64_t n_out) {
   return axis.length == static_cast<double>(n_out) && axis.origin == 0;
 }
 
-// `vertical` and `horizontal` give the part of `view` to resize.
+// `vertical` and `horizontal` specify the part of `view` to resize.
 void resample(const PixelView& view, const Axis& vertical, const Axis& horizontal, std::int64_t height,
               std::int64_t width, Filter filter, const OutputWindow& window, bool mirrored, const Target& out) {
   thread_local Scratch scratch;
@@ -179,7 +179,7 @@ Axis whole_axis(std::int64_t length) {
   return {length, 0, static_cast<double>(length)};
 }
 
-// Returns the pixels that [begin, begin + length) touches, out of `inputs` pixels.
+// Returns the range of pixels, out of `inputs`, that [begin, begin + length) touches.
 Range touched(double begin, double length, std::int64_t inputs) {
   const auto first = std::clamp<std::int64_t>(static_cast<std::int64_t>(std::floor(begin)), 0, inputs - 1);
   const auto last = std::clamp<std::int64_t>(static_cast<std::int64_t>(std::ceil(begin + length)), first + 1, inputs);

@@ -36,8 +36,8 @@ struct SourceBox {
   double width = 0;
 };
 
-/// Resizes to height x width with antialiasing, in two 8-bit passes, bit for bit as Pillow 13. Pixels outside the view are never
-/// read. Only the window is computed, so that time and memory do not grow with the parts that a crop discards.
+/// Resizes to height x width with antialiasing, in two 8-bit passes. The result equals Pillow 13's, bit for bit. Pixels outside the view
+/// are never read. Only the window is computed, so that time and memory do not grow with the parts that a crop discards.
 Image resample(const PixelView& view, std::int64_t height, std::int64_t width, Filter filter,
                const OutputWindow& window);
 

@@ -13,19 +13,19 @@ namespace tessera {
 /// Whether a text is neither blank nor malformed UTF-8.
 bool is_usable(const std::string& text);
 
-/// Makes the K captions of a sample as data.loader.captions describes. Fields are looked up by name; `captions` means the
-/// list of the sample's captions, unless it has a text field of that name. If no fields are named, sentences come from all
-/// of its text fields, or from its captions if it has none; the choices all and random use the sample's captions. Texts that
-/// are blank or not UTF-8 are ignored. Thread-safe.
+/// Makes the K captions of a sample as data.loader.captions describes. Fields are looked up by name; `captions` means the list of the
+/// sample's captions, unless it has a text field of that name. If no fields are named, sentences come from all of its text fields, or from
+/// its captions if it has none; the choices `all` and `random` use the sample's captions. Texts that are blank or not UTF-8 are ignored.
+/// Thread-safe.
 class CaptionChooser {
  public:
   explicit CaptionChooser(const CaptionViewSettings& settings);
 
-  /// Whether the sample has a text that a caption can come from.
+  /// Returns whether the sample has a usable text for a caption.
   bool has_any(const Sample& sample) const { return !usable_fields(sample).empty(); }
-  /// Whether the sample has such a text that is not UTF-8.
+  /// Returns whether a text of the sample that captions could come from is not UTF-8.
   bool has_undecodable(const Sample& sample) const;
-  /// Returns K captions; an empty one is absent.
+  /// Returns K captions. An empty text means that there is no caption.
   std::vector<std::string> choose(const Sample& sample, Random random) const;
   /// Describes for messages where captions come from: "raw_caption and captions", or "any text field or caption".
   std::string describe_fields() const;

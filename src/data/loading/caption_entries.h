@@ -13,7 +13,7 @@ namespace tessera {
 /// entry, so that the loader reads it and counts it as bad.
 class CaptionEntries {
  public:
-  /// Asks the source for each sample's number of captions, in threads. Throws what the source throws, and UserError if it does not
+  /// Asks the source for each sample's number of captions, in threads. Throws the source's exceptions, and UserError if the source does not
   /// answer within settings.timeout.
   CaptionEntries(const std::shared_ptr<const IndexedSource>& source, const LoaderSettings& settings);
 

@@ -129,7 +129,7 @@ class SlotDraws {
   const CaptionSlots& slots_;
   const std::vector<std::string>& sentences_;
   const Draw& draw_;
-  std::map<std::int64_t, DifferentNumbers> unused_;  // unused starts of runs, by the number of possible starts
+  std::map<std::int64_t, DifferentNumbers> unused_;  // unused start positions of runs of sentences, by the number of possible positions
 };
 
 }  // namespace

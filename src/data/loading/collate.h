@@ -14,8 +14,8 @@
 
 namespace tessera {
 
-/// Makes a batch from prepared samples by copying each once into the batch's tensors. If a sample lacks a view, or one of several
-/// texts or boxes, the batch has a row of zeros there (of padding for texts) whose mask is false. Thread-safe.
+/// Makes a batch from prepared samples by copying each sample once into the batch's tensors. If a sample lacks a view, or one of several
+/// texts or boxes, the batch has a row of zeros in its place (a row of padding for texts), and the mask of this row is false. Thread-safe.
 class Collator {
  public:
   /// `image_sizes` has the size of each pixel view. `patch_size` is set if images keep their shapes.
@@ -29,8 +29,8 @@ class Collator {
         whole_texts_(target.whole_texts),
         features_(target.features) {}
 
-  /// Moves the keys out of the samples. With the target's `pinned` the tensors are in page-locked memory; with its `features`
-  /// all pixel views share the same feature tensors. Throws c10::Error if region features differ in width.
+  /// Moves the keys out of the samples. If the target is `pinned`, the tensors are in page-locked memory. If the target has `features`, all
+  /// pixel views share the same feature tensors. Throws c10::Error if region features differ in width.
   Batch collate(std::vector<PreparedSample>& samples) const;
 
  private:
@@ -55,7 +55,7 @@ class Collator {
   std::optional<config::Size> patch_size_;  // null: all images of a view have the same size
   Needs needs_;
   bool pinned_, whole_texts_;
-  std::shared_ptr<const FeatureFolder> features_;  // null: pixels
+  std::shared_ptr<const FeatureFolder> features_;  // null: batches have pixels
 };
 
 }  // namespace tessera

@@ -56,7 +56,7 @@ const StreamSource* stream_of(const Source& source) {
   return stream != nullptr ? *stream : nullptr;
 }
 
-// Returns the component's groups, counted in entries if there are any, otherwise in samples.
+// Returns the component's groups, counted in entries if `entries` is not null, otherwise in samples.
 EntryGroups groups_of(const SourceComponent& component, const CaptionEntries* entries) {
   const auto* grouped = dynamic_cast<const GroupedSource*>(component.source);
   if (grouped == nullptr) return {};
@@ -119,7 +119,7 @@ struct Loader::Impl {
 
   ~Impl() { stop(); }
 
-  // Throws UserError unless every segment holds at least one batch; with `accumulate` every component must, too.
+  // Throws UserError unless every segment holds at least one batch. With `accumulate`, every component must hold one, too.
   void check_sizes() const {
     const auto check = [&](std::int64_t size, const std::string& described) {
       if (size >= settings.batch_size) return;

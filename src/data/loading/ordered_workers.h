@@ -26,7 +26,7 @@ constexpr double kAbandonAfter = 10;  // seconds; decoding an image takes less
 template <class Result>
 class OrderedWorkers {
  public:
-  /// Computes the result number `ticket` on thread number `thread` (from 0).
+  /// Computes result number `ticket` on thread number `thread` (from 0).
   using Make = std::function<Result(std::int64_t ticket, std::int64_t thread)>;
 
   /// At most `ahead` results are ready or being computed at a time. `count` is the number of results; -1 means unlimited.

@@ -12,7 +12,7 @@ ReadReport read_through(Loader& loader, std::int64_t epochs, const std::function
   const auto resident = [] { return memory_use(at::kCPU).resident; };
   const std::int64_t batches = loader.batches_per_epoch() * epochs;
   ReadReport out;
-  // Reads one batch past the last epoch: only then have all samples of that epoch been read.
+  // Reads one batch past the last epoch, because only then have all samples of that epoch been read.
   for (std::int64_t done = 0;;) {
     const Batch batch = loader.next();
     if (loader.epoch() >= epochs) break;

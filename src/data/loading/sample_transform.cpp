@@ -31,8 +31,8 @@ std::span<const std::string> texts_for(const std::string& view, const Sample& sa
   return {view == "summary" ? &sample.summary : &sample.object_tags, 1};
 }
 
-// Distinct words of random keys, so that the draws for `captions`, for negatives and for boxes are independent of each other and of
-// the draws for `caption`.
+// Distinct constants in the keys of random numbers, so that the draws for `captions`, for negatives and for boxes are independent of each
+// other and of the draws for `caption`.
 constexpr std::uint64_t kWordOfCaptions = 0x4B43, kWordOfNegatives = 0x4E47, kWordOfBoxes = 0x4258;
 
 bool is_blank(const std::string& text) {

@@ -35,8 +35,8 @@ struct PreparedSample {
   std::map<std::string, PreparedTexts> several;              // by name of multi-text view
   std::map<std::string, std::vector<PreparedBox>> boxes;     // by name of pixel view that needs boxes
   std::map<std::string, TextCuts> cuts;                     // by name of text view
-  std::vector<std::uint8_t> features;                       // replace the pixels (FeatureFolder::read); empty: none
-  std::vector<float> regions;                               // [R, F] region features of the region views; empty: none
+  std::vector<std::uint8_t> features;                       // stored features, used instead of pixels; empty if there are none
+  std::vector<float> regions;                               // [R, F] region features of the region views; empty if there are none
   std::int64_t region_width = 0;                            // F
   std::int64_t label = -1;
   std::int64_t image_group = 0;  // as in DuplicateGroups; set only if needed
@@ -57,15 +57,15 @@ struct PreparedSample {
 struct SampleDraw {
   std::int64_t index = 0;
   std::int64_t repeat = 0;
-  std::int64_t caption = -1;  // index of the caption to use; -1: by caption_choice
+  std::int64_t caption = -1;  // index of the caption to use; -1: chosen by caption_choice
   std::int64_t max_patches = 0;  // has the same meaning as in ImageViews::make()
 };
 
 /// Returns the names of all text views: caption, summary, objects, and the multi-text views.
 const std::vector<std::string>& known_texts();
 
-/// Formats "found image and label; needed image and caption. Check ...". `found` lists the fields of the component's samples; it is
-/// empty if none of the samples could be read.
+/// Returns a text such as "found image and label; needed image and caption. Check ...". `found` lists the fields of the component's
+/// samples; it is empty if none of the samples could be read.
 std::string describe_fields(const std::set<std::string>& found, const std::vector<std::string>& needed,
                             const SourceComponent& component);
 

@@ -9,8 +9,8 @@
 namespace tessera {
 namespace {
 
-// The workers are in at most two consecutive epochs at a time, and only the first and the last permutation of an epoch may be shared
-// with another epoch.
+// Number of permutations to keep. The workers are in at most two consecutive epochs at a time, and only the first and the last permutation
+// of an epoch may be shared with another epoch.
 constexpr std::size_t kRepeatsKept = 3;
 constexpr std::int64_t kWholeEpoch = -1;  // key of the permutations of all entries of an epoch
 

@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-/// Writes a run's list of skipped samples, one JSON object per line: {"epoch", "key", "reason", "text"}. A sample is listed
-/// once for each reason, no matter how often it is skipped; a resumed run appends to the file. After `most` lines a last one
-/// says that further samples are only counted. The file is created with its first line. If it cannot be written, the log
-/// warns once and the run continues.
+/// Writes a run's list of skipped samples, one JSON object per line: {"epoch", "key", "reason", "text"}. A sample is listed once for each
+/// reason, no matter how often it is skipped; a resumed run appends to the file. After `most` lines, a final line states that further
+/// samples are only counted. The file is created with its first line. If it cannot be written, a warning is logged once and the run
+/// continues.
 class SkipList {
  public:
   SkipList() = default;  // lists nothing

@@ -19,8 +19,8 @@ class StreamReader : public SampleReader {
   /// Throws UserError if there are fewer files than ranks.
   StreamReader(std::shared_ptr<const StreamSource> source, std::uint64_t seed, bool shuffle, const RankSlice& slice);
 
-  /// Returns the sample at this place after all lower tickets have been read. Samples between places, and before an epoch's
-  /// first place, are read and discarded. Throws what the stream throws, for this and all later tickets, and Stopped after stop().
+  /// Returns the sample at this place after all lower tickets have been read. Samples between places, and before an epoch's first place,
+  /// are read and discarded. If the stream throws, this and all later tickets throw the same exception. Throws Stopped after stop().
   Sample read(std::int64_t ticket, const DataPosition& place, std::int64_t index, const Pause& pause) override;
   void pass(std::int64_t ticket) override;
   void stop() override;

@@ -20,7 +20,7 @@ Image interleaved(const ViewImage& view) {
   return out;
 }
 
-// Draws a red line along the borders of a box: left, top, right, bottom as shares of the image's size.
+// Draws a red line along the borders of a box. The box is left, top, right and bottom as shares of the image's size.
 void outline(Image& image, const std::array<float, 4>& box) {
   const auto place = [](float share, std::int64_t side) {
     return std::min(static_cast<std::int64_t>(share * static_cast<float>(side)), side - 1);

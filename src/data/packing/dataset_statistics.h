@@ -21,7 +21,7 @@ struct SampleFacts {
   std::string key, bad_reason, bad_text;
   std::int64_t height = 0, width = 0, bytes = 0;  // `bytes` is the size of the image file
   std::int64_t label = -1, objects = 0;
-  std::vector<std::int64_t> characters, words, tokens;  // numbers of them in each caption
+  std::vector<std::int64_t> characters, words, tokens;  // their numbers in each caption
   std::vector<std::string> fields;                      // names of the fields that the sample has: "mask", "summary", ...
   std::uint64_t picture = 0;                            // fingerprint of the image's bytes
   std::vector<std::uint64_t> pairs;                     // fingerprints of the image with each caption
@@ -43,7 +43,7 @@ SampleFacts facts_of(const std::function<Sample()>& read, std::int64_t index, co
 class DatasetStatistics {
  public:
   void add(const SampleFacts& facts);
-  /// Returns the statistics as JSON. `all` says whether all samples of the source were added; if not, there is no fingerprint.
+  /// Returns the statistics as JSON. If `all` is false, some samples of the source were not added, and there is no fingerprint.
   nlohmann::ordered_json report(const Source& source, bool all) const;
 
  private:

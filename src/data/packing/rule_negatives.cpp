@@ -61,7 +61,7 @@ rel clothing: wearing | washing
 
 enum class WordKind { attribute, object, relation };
 
-/// A lexicon entry in one of its forms (singular or plural), as one or more words that appear in texts.
+/// One form (singular or plural) of a lexicon entry, as the words that appear in texts.
 struct WordForm {
   Words words;
   WordKind kind = WordKind::attribute;

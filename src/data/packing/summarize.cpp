@@ -33,7 +33,7 @@ std::string without_brackets(const std::string& text) {
     if (depth == 0) out += c;
     if ((c == ')' || c == ']' || c == '}') && depth > 0) --depth;
   }
-  // An unclosed bracket is probably a typo: keep the text.
+  // An unclosed bracket is probably a typo, so the text is kept.
   return depth == 0 ? out : text;
 }
 

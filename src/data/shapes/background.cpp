@@ -8,7 +8,7 @@
 namespace tessera::shapes {
 namespace {
 
-constexpr std::int64_t kCells = 12;  // of the coarse noise, per side
+constexpr std::int64_t kCells = 12;  // cells of the coarse noise per side
 
 Color random_tint(Tone tone, Random& random) {
   static constexpr std::array<std::array<double, 2>, 3> kLevels = {{{205, 243}, {118, 160}, {22, 58}}};
@@ -25,7 +25,7 @@ std::uint8_t to_byte(double value) {
   return static_cast<std::uint8_t>(std::clamp(value, 0.0, 255.0) + 0.5);
 }
 
-// Fills the picture from color(x, y), x and y in 0..1.
+// Fills an image with color(x, y), where x and y are in 0..1.
 template <class Function>
 Image fill(std::int64_t side, Function color) {
   Image image{side, side, std::vector<std::uint8_t>(static_cast<std::size_t>(side * side * 3))};
@@ -56,7 +56,7 @@ Image gradient(Tone tone, Random& random, std::int64_t side) {
   return fill(side, [=](double x, double y) { return towards(from, to, (a * x + b * y - low) / span); });
 }
 
-// Smooth grey noise, equal in all channels, with a fine grain on top.
+// Returns smooth gray noise, equal in all channels, with a fine grain on top.
 Image noise(Tone tone, Random& random, std::int64_t side) {
   const Color base = random_tint(tone, random);
   std::array<std::array<double, kCells + 1>, kCells + 1> grid{};

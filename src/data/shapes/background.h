@@ -8,16 +8,15 @@
 
 namespace tessera::shapes {
 
-/// Channels in 0..255.
+/// An RGB color with channels in 0..255.
 struct Color {
   double red;
   double green;
   double blue;
 };
 
-/// A tint, a gradient, noise or soft blobs, almost grey everywhere (channels within 30 of each other), so that no
-/// background has an object's color.
-/// Its first draw of `random` chooses among the kinds of Backdrop, as make_scene() foresees.
+/// Draws a tint, a gradient, noise or soft blobs. The background is almost gray everywhere (channels within 30 of each other), so it never
+/// has an object's color. The first draw from `random` chooses the Backdrop; make_scene() relies on this.
 Image draw_background(Tone tone, Random& random, std::int64_t side);
 
 }  // namespace tessera::shapes

@@ -30,7 +30,8 @@ std::string with_article(const std::string& words) {
   return (std::string("aeiou").find(words[0]) != std::string::npos ? "an " : "a ") + words;
 }
 
-// The relation that stands out: the centers lie apart on one axis much more than on the other.
+// Returns the relation between two objects if it is clear: their centers are much further apart along one axis than along the other.
+// Otherwise returns `list`.
 Relation clear_relation(const Object& a, const Object& b) {
   const double dx = b.x - a.x;
   const double dy = b.y - a.y;
@@ -39,7 +40,7 @@ Relation clear_relation(const Object& a, const Object& b) {
   return Relation::list;
 }
 
-// A hard negative must be wrong by a margin: what nearly holds counts as holding.
+// A hard negative must be clearly wrong. Therefore, relations and places that nearly hold count as holding.
 constexpr double kNearly = 0.08;
 constexpr double kPlaceSlack = 0.22;
 
@@ -58,7 +59,7 @@ bool could_hold(Relation relation, const Object& a, const Object& b) {
   }
 }
 
-// The slack is 0 for what captions say.
+// Returns whether the object is at the place. Captions are written with a slack of 0.
 bool stands_at(Place place, const Object& o, double slack) {
   switch (place) {
     case Place::top:
@@ -99,7 +100,7 @@ std::size_t count_words(const std::string& text) {
   return static_cast<std::size_t>(std::count(text.begin(), text.end(), ' ')) + 1;
 }
 
-// Leaves things unsaid, the least telling first, until the caption is short enough.
+// Drops details until the caption is short enough. The least informative details are dropped first.
 void shorten(CaptionPlan& plan, Tone tone) {
   const auto too_long = [&] { return count_words(write(plan, tone).text) > kMostWords; };
   if (too_long()) plan.tone = false;
@@ -117,7 +118,7 @@ bool fits(const Mention& m, const Object& o) {
          stands_at(m.place, o, kPlaceSlack);
 }
 
-// Tries to find an object for each mention from the `next`-th on.
+// Tries to assign a different object to each mention, starting with mention `next`.
 bool assign(const CaptionPlan& plan, const Scene& scene, std::size_t next, std::vector<std::size_t>& chosen) {
   if (next == plan.mentions.size()) return true;
   for (std::size_t i = 0; i < scene.objects.size(); ++i) {
@@ -132,7 +133,7 @@ bool assign(const CaptionPlan& plan, const Scene& scene, std::size_t next, std::
   return false;
 }
 
-// "x", "x and y", "x, y and z".
+// Returns "x", "x and y" or "x, y and z".
 std::string enumerate(const std::vector<std::string>& items) {
   std::string text;
   for (std::size_t i = 0; i < items.size(); ++i)
@@ -172,7 +173,7 @@ CaptionPlan plan_caption(const Scene& scene, std::size_t most, Style style, Rand
     join.wording = random.chance(0.35) ? 1 : 0;
     plan.joins.push_back(join);
   }
-  // Places only where no relation could be confused with them.
+  // Mentions in a relation get no place, because a reader could confuse the two.
   for (std::size_t i = 0; i < order.size(); ++i) {
     const bool related = (i > 0 && plan.joins[i - 1].relation != Relation::list) ||
                          (i < plan.joins.size() && plan.joins[i].relation != Relation::list);
@@ -247,7 +248,7 @@ CaptionText write(const CaptionPlan& plan, Tone tone) {
   if (plan.mentions.empty()) out.text += kBackgrounds[at(tone)];
   const bool relations = std::any_of(plan.joins.begin(), plan.joins.end(),
                                      [](const Join& join) { return join.relation != Relation::list; });
-  // What belongs together is marked by commas once there are relations: "a left of b, and c".
+  // If the caption has relations, commas separate the groups: "a left of b, and c".
   std::size_t last_list = plan.joins.size();
   for (std::size_t i = 0; i < plan.joins.size(); ++i)
     if (plan.joins[i].relation == Relation::list) last_list = i;

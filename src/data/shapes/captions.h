@@ -11,14 +11,15 @@
 
 namespace tessera::shapes {
 
-/// `list` only names two things one after the other; the others say how the first stands to the second.
+/// How two neighboring things in a caption are related: `list` only names both, and the other values say where the first is relative to the
+/// second.
 enum class Relation : int { list, left, right, above, below };
 enum class Place : int { unsaid, top, bottom, left, right, middle };
 enum class Style : int { plain, web };
 
 constexpr int kUnsaid = -1;
 
-/// The words of a mention in the style `web`: numbers in [0, 1), each of which chooses among the words for one thing.
+/// The choices of words for a mention in the style `web`. Each number is in [0, 1) and selects one of the words that could be used.
 struct WebWords {
   double determiner = 0;
   double shape = 0;
@@ -26,77 +27,76 @@ struct WebWords {
   double texture = 0;
   double size = 0;
   double place = 0;
-  double opinion = kUnsaid;   // below 0: not said
+  double opinion = kUnsaid;   // negative if the mention has no such word
   double material = kUnsaid;
 };
 
-/// One noun phrase. Attributes hold an index into the name tables or kUnsaid; the shape is always said.
+/// One noun phrase. Attributes are indices into the name tables or kUnsaid; the shape is always named.
 struct Mention {
-  int object = kUnsaid;  // which object of the scene is meant; kUnsaid for one that is not there
+  int object = kUnsaid;  // index into Scene::objects; kUnsaid for an object that does not exist
   int shape = 0;
   int color = kUnsaid;
   int texture = kUnsaid;
   int size = kUnsaid;
   int size_wording = 0;
   Place place = Place::unsaid;
-  std::optional<WebWords> web = {};  // none: the style is plain
+  std::optional<WebWords> web = {};  // empty in the style `plain`
 };
 
 struct Join {
   Relation relation = Relation::list;
   int wording = 0;
-  double web_words = 0;         // in the style `web`, as in WebWords
-  double web_action = kUnsaid;  // "sitting" left of; below 0: not said
+  double web_words = 0;         // selects the words in the style `web`, like the numbers in WebWords
+  double web_action = kUnsaid;  // selects a word such as "sitting" before "left of"; negative if there is none
 };
 
-/// What a caption in the style `web` says besides its objects.
+/// The text around the objects of a caption in the style `web`.
 struct WebFrame {
-  std::string before;               // with the space behind it
-  std::vector<std::string> behind;  // each with the space before it
+  std::string before;               // text before the objects, with a space at its end
+  std::vector<std::string> behind;  // texts after the objects, each with the separator before it
 };
 
-/// A caption before it becomes text: what it says and in which words.
+/// A caption before it becomes text: its content and its choices of words.
 struct CaptionPlan {
   int opening = 0;
   std::vector<Mention> mentions;
-  std::vector<Join> joins;  // between neighboring mentions; one that is not a list is followed by a list
-  bool tone = false;        // says how dark the background is
-  std::optional<WebFrame> web = {};  // none: the style is plain
+  std::vector<Join> joins;  // between neighboring mentions; every join that is not a list is followed by a list
+  bool tone = false;        // whether the caption mentions how dark the background is
+  std::optional<WebFrame> web = {};  // empty in the style `plain`
 };
 
 struct CaptionText {
   std::string text;
-  std::vector<std::array<std::int64_t, 2>> spans;  // of each mention: bytes [begin, end), article included
+  std::vector<std::array<std::int64_t, 2>> spans;  // bytes [begin, end) of each mention, including its article
 };
 
 Relation opposite(Relation relation);
 Place opposite(Place place);
 
-/// Draws a true caption in random words. At most `most` objects are named, all of them when it is large enough; with 0 the caption
-/// is about the background.
+/// Draws a true caption in random words. The caption names at most `most` objects; if `most` is 0, it describes the background.
 CaptionPlan plan_caption(const Scene& scene, std::size_t most, Style style, Random& random);
 
-/// Adds objects of the scene to the caption, each at a random place where it separates no two that are related.
+/// Adds objects of the scene to the caption, each at a random position that does not separate two related mentions.
 void add_mentions(CaptionPlan& plan, const Scene& scene, const std::vector<std::size_t>& objects, Style style, Random& random);
 
-/// True captions of parts of the picture, in random words and order, none twice: two of each object, and one of each pair
-/// that stands in a clear relation.
+/// Returns true captions of parts of the image, in random words and random order, without duplicates: two for each object, and one for each
+/// pair of objects with a clear relation.
 std::vector<std::string> write_parts(const Scene& scene, Random& random);
 
-/// "a small red circle".
+/// Returns a phrase such as "a small red circle".
 std::string noun_phrase(const Mention& mention);
 
 CaptionText write(const CaptionPlan& plan, Tone tone);
 
-/// False only when no reading makes the plan true: mentions stand for different objects that have all said attributes,
-/// and relations and places hold at least by a hair.
+/// Returns false only if the plan is false in every reading. A reading assigns a different object to each mention. It is true if all named
+/// attributes match and all relations and places hold at least nearly.
 bool could_be_true(const CaptionPlan& plan, const Scene& scene);
 
-/// "a red circle, a blue star and a green heart": color and shape of the objects that the caption names, in its words and in the
-/// order of the scene's objects.
+/// Returns a text such as "a red circle, a blue star and a green heart": color and shape of the objects that the caption names, in the
+/// caption's words and in the order of the scene's objects.
 std::string write_summary(const CaptionPlan& plan, const Scene& scene);
 
-/// "large striped red circle, small blue star".
+/// Returns a text such as "large striped red circle, small blue star".
 std::string write_tags(const Scene& scene);
 
 }  // namespace tessera::shapes

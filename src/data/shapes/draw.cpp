@@ -10,14 +10,15 @@ namespace {
 
 struct Paint {
   Color color;
-  Color second;  // the other tone of stripes, dots and checks
+  Color second;  // second tone of stripes, dots and checks
 };
 
 Color mix(const Color& a, const Color& b, double share) {
   return {a.red + (b.red - a.red) * share, a.green + (b.green - a.green) * share, a.blue + (b.blue - a.blue) * share};
 }
 
-// In the order of shapes_color_names(). The second tone is whichever of lighter and darker keeps the color's name.
+// Returns the two tones of a color, given as an index into shapes_color_names(). The second tone is lighter or darker, whichever keeps the
+// color's name.
 Paint paint(int color, double shade) {
   constexpr Color kWhite = {255, 255, 255};
   constexpr Color kBlack = {0, 0, 0};
@@ -39,13 +40,13 @@ double coverage(double distance) {
   return std::clamp(0.5 - distance, 0.0, 1.0);
 }
 
-// Distance in u to the nearest border of stripes of width 1 centered on even numbers, negative on a stripe.
+// Returns the distance in u to the nearest border of a stripe, negative on a stripe. Stripes have width 1 and are centered on even numbers.
 double stripe(double u) {
   const double t = u - 2 * std::floor((u + 1) / 2);  // [-1, 1)
   return std::abs(t) - 0.5;
 }
 
-// Share of the second tone at (x, y), in radii from the object's center; `pixels` is the radius in pixels.
+// Returns the share of the second tone at (x, y), in radii from the object's center. `pixels` is the radius in pixels.
 double second_tone(const Object& object, double x, double y, double pixels) {
   constexpr double kDiagonal = 0.7071067811865476;
   constexpr std::array<Color, 4> kDirections = {
@@ -129,7 +130,7 @@ void draw_object(const Object& object, std::uint8_t number, Picture& picture) {
   picture.boxes.push_back({top, left, bottom - top + 1, right - left + 1});
 }
 
-// The upper left part.
+// Returns the upper left part of the image.
 Image cut(const Image& image, config::Size size) {
   Image out{size.height, size.width, {}};
   for (std::int64_t row = 0; row < size.height; ++row) {

@@ -10,17 +10,16 @@
 
 namespace tessera::shapes {
 
-/// A drawn scene. owner [height, width]: which object (index into Scene::objects) a pixel belongs to, kNobody =
+/// A drawn scene. `owner` [height, width] has, for each pixel, the index in Scene::objects of the object there, or kNobody for the
 /// background.
 struct Picture {
   static constexpr std::uint8_t kNobody = 255;
   Image image;
   std::vector<std::uint8_t> owner;
-  std::vector<std::array<std::int64_t, 4>> boxes;  // per object: top, left, height, width, tight around its pixels
+  std::vector<std::array<std::int64_t, 4>> boxes;  // top, left, height, width of each object, tight around its pixels
 };
 
-/// Draws with anti-aliasing. Uses only +, -, *, /, sqrt and rounding, so that every machine draws
-/// the same.
+/// Draws a scene with anti-aliasing. Uses only +, -, *, /, sqrt and rounding, so that every machine draws the same pixels.
 Picture draw(const Scene& scene, const SceneKey& key, config::Size size);
 
 }  // namespace tessera::shapes

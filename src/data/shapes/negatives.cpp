@@ -27,7 +27,7 @@ Attribute random_adjective(Random& random) {
   return random.pick(adjectives);
 }
 
-// Each edit changes the plan in one respect, or returns false when this draw cannot be carried out.
+// Each edit changes one aspect of the plan. It returns false if the change that it drew is impossible.
 
 bool replace_object(CaptionPlan& plan, const Scene&, Random& random) {
   Mention& m = plan.mentions[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(plan.mentions.size())))];
@@ -56,7 +56,7 @@ bool replace_relation(CaptionPlan& plan, const Scene&, Random& random) {
   return place != Place::unsaid;
 }
 
-// Two different mentions, or false.
+// Picks two different mentions. Returns false if there are fewer than two.
 bool two_mentions(CaptionPlan& plan, Random& random, Mention*& a, Mention*& b) {
   const auto count = static_cast<std::int64_t>(plan.mentions.size());
   if (count < 2) return false;
@@ -66,7 +66,7 @@ bool two_mentions(CaptionPlan& plan, Random& random, Mention*& a, Mention*& b) {
   return true;
 }
 
-// The words that the style `web` has for an attribute change places with it.
+// Swaps an attribute between two mentions, together with its word in the style `web`.
 void swap_attribute(Attribute attribute, Mention& a, Mention& b) {
   std::swap(a.*attribute, b.*attribute);
   if (!a.web || !b.web) return;
@@ -77,7 +77,7 @@ void swap_attribute(Attribute attribute, Mention& a, Mention& b) {
   std::swap((*a.web).*word, (*b.web).*word);
 }
 
-// Half of the time only the nouns change places, otherwise the whole phrases; their places in the picture stay.
+// Swaps only the nouns in half of the cases, and the whole phrases otherwise. Places such as "at the top" are not swapped.
 bool swap_objects(CaptionPlan& plan, const Scene&, Random& random) {
   Mention* a = nullptr;
   Mention* b = nullptr;

@@ -15,7 +15,7 @@ struct Point {
   double y;
 };
 
-// Distance to a closed polygon; the sign follows from the crossings of a horizontal ray.
+// The signed distance to a closed polygon. Its sign follows from how often a horizontal ray crosses the polygon.
 class Polygon {
  public:
   Polygon(std::initializer_list<Point> points) : Polygon(std::vector<Point>(points)) {}
@@ -54,8 +54,8 @@ class Polygon {
   std::vector<Edge> edges_;
 };
 
-// Unit vectors at multiples of 36 degrees from straight up, clockwise: no libm, whose last digit differs between
-// machines.
+// Unit vectors at multiples of 36 degrees, clockwise from straight up. They are constants because the last digit of libm's results differs
+// between machines.
 constexpr std::array<Point, 10> kTenth = {{{0, -1},
                                            {0.5877852522924731, -0.8090169943749475},
                                            {0.9510565162951535, -0.3090169943749474},
@@ -100,7 +100,7 @@ double box(double x, double y, double half) {
   return std::sqrt(ox * ox + oy * oy) + std::min(std::max(dx, dy), 0.0);
 }
 
-// A square on its corner with a disc on each upper side.
+// Returns the signed distance to a heart: a square that stands on a corner, with a disc on each upper side.
 double heart(double x, double y) {
   constexpr double kHalf = 0.56;
   constexpr double kDiagonal = 0.7071067811865476;

@@ -2,8 +2,8 @@
 
 namespace tessera::shapes {
 
-/// Signed distance from (x, y) to the border of the shape of radius 1 around the origin, y down; negative inside. Exact
-/// near the border, which is all that anti-aliasing asks for.
+/// Returns the signed distance from (x, y) to the border of the shape of radius 1 around the origin; it is negative inside, and y points
+/// down. It is exact near the border, which is enough for anti-aliasing.
 double signed_distance(int shape, double x, double y);
 
 }  // namespace tessera::shapes

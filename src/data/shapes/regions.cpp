@@ -11,7 +11,7 @@ constexpr std::int64_t kGrid = 8;
 constexpr std::size_t kPixels = kGrid * kGrid * 3;
 constexpr std::size_t kProjected = 2048;
 
-// [kPixels, kProjected]; the same for every data set.
+// Returns the projection matrix [kPixels, kProjected], which is the same for every data set.
 const std::vector<float>& projection() {
   static const std::vector<float> matrix = [] {
     Random random(0, Purpose::projection, {static_cast<std::uint64_t>(kProjected)});
@@ -23,7 +23,7 @@ const std::vector<float>& projection() {
   return matrix;
 }
 
-// Mean over the pixels that a cell touches, in -1..1.
+// Averages the box of the image to a grid. A cell's value, in -1..1, is the mean of all pixels that the cell touches.
 std::array<float, kPixels> thumbnail(const Image& image, const std::array<std::int64_t, 4>& box) {
   std::array<float, kPixels> out{};
   const auto [top, left, height, width] = box;

@@ -40,18 +40,18 @@ constexpr int kShapes = 10;
 constexpr int kColors = 8;
 constexpr int kTextures = 4;
 
-// Diameters of small, medium and large objects. The gaps between the sizes keep the words true.
+// Ranges of the diameters of small, medium and large objects. The gaps between the ranges keep the size words true.
 using Diameters = std::array<std::array<double, 2>, 3>;
 constexpr Diameters kDiameters = {{{kUsualDiameters[0], 0.30}, {0.37, 0.43}, {0.51, kUsualDiameters[1]}}};
 
-// Chances of small and medium by the number of objects: many large ones do not fit.
+// Chances that an object is small or medium, by the number of objects. More objects need smaller ones to fit.
 constexpr std::array<std::array<double, 2>, kMostObjects> kSizeChances = {
     {{0.33, 0.34}, {0.3, 0.4}, {0.45, 0.4}, {0.6, 0.33}, {0.7, 0.25}, {0.7, 0.25}}};
 
-// The three sizes share another range in the same proportions.
+// Stretches the ranges of the three sizes to another total range, in the same proportions.
 Diameters stretched(const DiameterRange& range) {
   Diameters out = kDiameters;
-  if (range == kUsualDiameters) return out;  // not a bit may differ
+  if (range == kUsualDiameters) return out;  // returned unchanged, because rounding would change existing scenes
   const double factor = (range[1] - range[0]) / (kUsualDiameters[1] - kUsualDiameters[0]);
   for (auto& size : out)
     for (double& end : size) end = range[0] + (end - kUsualDiameters[0]) * factor;
@@ -64,7 +64,8 @@ bool taken(const std::vector<Object>& objects, int Object::*attribute, int value
   return std::any_of(objects.begin(), objects.end(), [&](const Object& o) { return o.*attribute == value; });
 }
 
-// Shape and color of one more object: mostly a shape and a color of its own, never a pair that is there already.
+// Draws the shape and color of one more object. A pair of shape and color never repeats; a shape or a color repeats only if this is
+// allowed.
 void choose_pair(const std::vector<Object>& others, Split split, bool repeat_shape, bool repeat_color, Random& random,
                  Object& object) {
   while (true) {
@@ -103,7 +104,7 @@ bool is_free(const std::vector<Object>& objects, std::size_t index) {
   });
 }
 
-// Drops one object after the other into the picture; false when no free place was found for one.
+// Places one object after the other in the image. Returns false if there is no free place for one of them.
 bool place(std::vector<Object>& objects, Random& random) {
   constexpr int kAttempts = 12;
   for (std::size_t i = 0; i < objects.size(); ++i) {
@@ -127,7 +128,7 @@ double reach(int shape) {
 }
 
 double most_room(std::int64_t objects) {
-  // Above this, one object after the other finds a place in less than one attempt of fifty.
+  // With a larger smallest diameter, fewer than one in fifty calls of place() would succeed.
   static constexpr std::array<double, kMostObjects> room = {0.8, 0.44, 0.36, 0.3, 0.26, 0.22};
   return room.at(static_cast<std::size_t>(objects - 1));
 }
@@ -136,7 +137,7 @@ Scene make_scene(const SceneKey& key, const std::array<std::int64_t, 2>& objects
   Random random = key.random(scene_part);
   const Diameters sizes = stretched(diameters);
   Scene scene;
-  scene.backdrop = static_cast<Backdrop>(key.random(background_part).below(4));  // the first draw of draw_background()
+  scene.backdrop = static_cast<Backdrop>(key.random(background_part).below(4));  // draw_background() draws this number first
   scene.tone = static_cast<Tone>(random.below(3));
   const std::int64_t count = objects[0] + random.below(objects[1] - objects[0] + 1);
   const bool repeat_shape = key.split != Split::held_out && random.chance(0.25);
@@ -145,12 +146,12 @@ Scene make_scene(const SceneKey& key, const std::array<std::int64_t, 2>& objects
     Object object;
     choose_pair(scene.objects, key.split, repeat_shape, repeat_color, random, object);
     object.texture = random.chance(0.4) ? 0 : static_cast<int>(1 + random.below(kTextures - 1));
-    object.tilt = random.uniform(-0.07, 0.07);  // up to 8 degrees: a square stays a square and not a diamond
+    object.tilt = random.uniform(-0.07, 0.07);  // at most 8 degrees, so that a square does not look like a diamond
     object.shade = random.uniform(0.93, 1.0);
     object.variant = static_cast<int>(random.below(4));
     scene.objects.push_back(object);
   }
-  // Several layouts per draw of the sizes, or crowded pictures would show hardly any but small objects.
+  // Tries several layouts for each choice of sizes. Otherwise, crowded images would have almost only small objects.
   for (int attempt = 0; attempt < 10000; ++attempt) {
     if (attempt % 10 == 0) choose_sizes(scene.objects, sizes, random);
     if (place(scene.objects, random)) return scene;

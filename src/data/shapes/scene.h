@@ -10,8 +10,8 @@ namespace tessera::shapes {
 
 enum class Split : std::uint32_t { train, validation, test, held_out };
 
-/// What a stream of random numbers of one sample decides. Caption i takes caption_part + i for its words, and misfit_part + i for
-/// whether it fits the image; there are at most 100 captions.
+/// The parts of a sample that have their own stream of random numbers. Caption i uses the stream caption_part + i for its words and
+/// misfit_part + i for whether it fits the image. There are at most 100 captions.
 enum Part : std::uint64_t {
   scene_part = 0,
   background_part = 1,
@@ -32,7 +32,8 @@ struct SceneKey {
   }
 };
 
-/// Places are shares of the picture's width and height, lengths of its shorter side; y points down.
+/// An object of a scene. `x` and `y` are shares of the image's width and height, and y points down. `radius` is a share of the shorter
+/// side.
 struct Object {
   int shape = 0;
   int color = 0;
@@ -41,14 +42,14 @@ struct Object {
   double x = 0;
   double y = 0;
   double radius = 0;
-  double tilt = 0;   // tan of half the angle of rotation
-  double shade = 1;  // factor on the color's brightness
-  int variant = 0;   // direction of stripes
+  double tilt = 0;   // tangent of half the rotation angle
+  double shade = 1;  // factor for the color's brightness
+  int variant = 0;   // direction of the stripes
 };
 
 enum class Tone : int { light, gray, dark };
 
-/// What the background is: one tint, a gradient, noise or soft blobs.
+/// The kind of background: one tint, a gradient, noise or soft blobs.
 enum class Backdrop : int { tint, gradient, noise, blobs };
 
 struct Scene {
@@ -63,13 +64,13 @@ constexpr std::int64_t kMostObjects = 6;
 using DiameterRange = std::array<double, 2>;
 constexpr DiameterRange kUsualDiameters = {0.26, 0.58};
 
-/// So many objects find room if the smallest diameter is at most this.
+/// Returns the limit for the smallest diameter below which this number of objects finds room in an image.
 double most_room(std::int64_t objects);
 
-/// What the image shows, without its pixels. objects: [fewest, most], at most kMostObjects.
+/// Returns the objects and the background of a sample, without pixels. `objects` is [fewest, most], with at most kMostObjects.
 Scene make_scene(const SceneKey& key, const std::array<std::int64_t, 2>& objects, const DiameterRange& diameters = kUsualDiameters);
 
-/// How far the shape reaches from its center, in radii.
+/// Returns how far the shape extends from its center, in radii.
 double reach(int shape);
 
 }  // namespace tessera::shapes

@@ -8,7 +8,7 @@
 namespace tessera::shapes {
 namespace {
 
-constexpr std::int64_t kFirstUnusedIndex = std::int64_t{1} << 32;  // data sets are smaller
+constexpr std::int64_t kFirstUnusedIndex = std::int64_t{1} << 32;  // data sets have fewer samples
 
 Fit draw_fit(const BadCaptionShares& shares, Random& random) {
   const double number = random.uniform();
@@ -17,7 +17,7 @@ Fit draw_fit(const BadCaptionShares& shares, Random& random) {
   return number < shares.sum() ? Fit::other : Fit::whole;
 }
 
-// An object of a shape that the scene lacks.
+// Returns an object with a shape that no object of the scene has.
 Object absent_object(const Scene& scene, Split split, Random& random) {
   Object out;
   const auto is_there = [&](const Object& o) { return o.shape == out.shape; };
@@ -31,7 +31,7 @@ Object absent_object(const Scene& scene, Split split, Random& random) {
   return out;
 }
 
-// Another image's caption that is false of this scene.
+// Draws a caption of another image that is false for this scene.
 void tell_of_another(const SceneKey& key, const Scene& scene, const ShapesSettings& settings, Style style, Random& random,
                      Telling& out) {
   constexpr int kAttempts = 1000;
@@ -52,7 +52,8 @@ Telling tell(const SceneKey& key, const Scene& scene, const ShapesSettings& sett
   Random words = key.random(caption_part + number);
   Random misfit = key.random(misfit_part + number);
   const auto count = static_cast<std::int64_t>(scene.objects.size());
-  // Both draws are made for every caption, so that neither shifts the rest. The first caption carries the annotations.
+  // Both numbers are drawn for every caption, so that later draws do not depend on their use. The first caption is never partial, because
+  // it carries the annotations.
   const bool partial = words.chance(settings.partial_captions) && caption > 0;
   const std::int64_t few = 1 + words.below(count);
 

@@ -8,18 +8,18 @@
 
 namespace tessera::shapes {
 
-/// How a caption fits its image: it is true and made as the other settings say, leaves out objects, names objects that are not there
-/// as well, or is another image's.
+/// How a caption fits its image. `whole` captions are true and follow the other settings. `less` captions leave out objects, `more`
+/// captions also name objects that are not there, and `other` captions belong to another image.
 enum class Fit { whole, less, more, other };
 
 /// One caption of an image before it becomes text.
 struct Telling {
   Fit fit = Fit::whole;
   CaptionPlan plan;
-  Scene scene;  // that the plan is about: the image's; with `more` absent objects follow its own, with `other` it is another image's
+  Scene scene;  // the plan's scene: the image's, for `more` with the absent objects at the end; for `other` another image's
 };
 
-/// Caption number `caption` of the image. Captions that stay whole are the same whatever the shares of the others.
+/// Returns caption number `caption` of the image. A caption with Fit::whole is the same for all shares of bad captions.
 Telling tell(const SceneKey& key, const Scene& scene, const ShapesSettings& settings, std::int64_t caption);
 
 }  // namespace tessera::shapes

@@ -14,7 +14,7 @@ struct Chance {
   const char* word;
 };
 
-// Shares of the choices, which add up to 1. "a" becomes "an" where it has to.
+// The determiners and their shares, which add up to 1. "a" becomes "an" where necessary.
 constexpr std::array<Chance, 7> kDeterminers = {
     {{0.7, "a"}, {0.12, "the"}, {0.06, "one"}, {0.04, "my"}, {0.04, "this"}, {0.02, "our"}, {0.02, "that"}}};
 const std::array<std::vector<const char*>, 5> kRelations = {
@@ -85,7 +85,7 @@ std::string backdrop(const Scene& scene, Random& random) {
   return random.chance(0.25) ? word(Topic::opinion, random) + " " + noun : noun;
 }
 
-// Each with the space before it.
+// Returns the texts after the objects, each with its separator before it.
 std::vector<std::string> ending(const Scene& scene, Random& random) {
   std::vector<std::string> out;
   if (random.chance(0.5)) {
@@ -113,7 +113,7 @@ std::vector<std::string> ending(const Scene& scene, Random& random) {
   return out;
 }
 
-// The longest phrase loses the word that says least; false when there is none to lose.
+// Removes the least informative word of the longest phrase. Returns false if no word can be removed.
 bool shorten_longest(std::vector<Mention>& mentions) {
   const auto words = [](const Mention& m) { return count_words(web_phrase(m)); };
   const auto longest = std::max_element(mentions.begin(), mentions.end(),
@@ -152,7 +152,7 @@ void choose_web_words(Mention& mention, const Object& object, std::size_t mentio
   const double opinion = random.uniform();
   const double material = random.uniform();
   mention.color = mention.texture = mention.size = kUnsaid;
-  // What a phrase says between determiner and noun; the color mostly comes first.
+  // The parts that a phrase can have between determiner and noun. The phrase keeps the first few; the color is usually the first.
   enum Piece { color, texture, size, opinion_part, material_part };
   std::vector<Piece> parts = {texture, size, opinion_part, material_part};
   random.shuffle(parts);

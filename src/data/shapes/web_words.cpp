@@ -12,12 +12,12 @@ std::size_t at(auto value) {
   return static_cast<std::size_t>(value);
 }
 
-// Only *, / and sqrt, which are the same on every machine.
+// Uses only *, / and sqrt, because their results are the same on every machine.
 double weight(double rank, double steepness) {
   return steepness == WordList::kSynonyms ? 1 / (rank * std::sqrt(rank)) : 1 / rank;
 }
 
-// What holds captions together, and the words of the style `plain`.
+// Function words such as "the" and "of", and the words of the style `plain`.
 constexpr const char* kCommonWords =
     "a an the one this that my our of in on at to and with by for near under below over above beneath underneath left right side top "
     "bottom middle center upper lower edge corner half part higher than plus also along as well together during before after until up "
@@ -132,7 +132,7 @@ const WordList& size_words(int size) {
 }
 
 const WordList& backdrop_words(Tone tone, Backdrop backdrop) {
-  static const std::vector<WordList> lists = {  // the kinds of a light background, then those of a gray and of a dark one
+  static const std::vector<WordList> lists = {  // the backdrops of light backgrounds, then of gray and of dark ones
       WordList(
           "paper canvas wall plaster linen porcelain whiteboard tablecloth bedsheet chalk enamel studio parchment cardboard napkins "
           "ceramic ivory alabaster vinyl ceiling fridge bathtub envelope notebook apron pillow"),

@@ -7,27 +7,26 @@
 
 namespace tessera::shapes {
 
-/// Words of one meaning or one kind, the most frequent first. The frequency of word n is proportional to n to the power of minus the
-/// steepness.
+/// Words with one meaning or of one kind, most frequent first. The frequency of word n is proportional to n to the power of -steepness.
 class WordList {
  public:
   static constexpr double kZipf = 1;
-  static constexpr double kSynonyms = 1.5;  // the first of 25 is 45 % of all: captions mostly call a circle a circle
+  static constexpr double kSynonyms = 1.5;  // the first of 25 words has a frequency of 45 %: captions usually call a circle a circle
 
-  /// Words with spaces between them; the steepness is kZipf or kSynonyms.
+  /// `words` are separated by spaces; `steepness` is kZipf or kSynonyms.
   explicit WordList(const char* words, double steepness = kZipf);
 
-  /// The word that a number in [0, 1) chooses; uniform numbers give the words their frequencies.
+  /// Returns the word that `number` in [0, 1) selects. Uniform random numbers select each word with its frequency.
   const std::string& at(double number) const;
 
   const std::vector<std::string>& words() const { return words_; }
 
  private:
   std::vector<std::string> words_;
-  std::vector<double> ends_;  // of each word's part of [0, 1)
+  std::vector<double> ends_;  // the end of each word's part of [0, 1)
 };
 
-/// Synonyms of what an image shows; no word stands for two shapes, two colors, ...
+/// Synonyms for what an image shows. No word is used for two shapes, two colors and so on.
 const WordList& shape_words(int shape);
 const WordList& color_words(int color);
 const WordList& texture_words(int texture);
@@ -37,11 +36,11 @@ const WordList& backdrop_words(Tone tone, Backdrop backdrop);
 const WordList& time_words(Tone tone);
 const WordList& count_words(std::size_t count);
 
-/// What captions from the web say besides, whatever the image shows.
+/// Kinds of words that web captions add independently of what the image shows.
 enum class Topic : int { opinion, material, person, name, city, deed, action, genre, event, subject, shop };
 const WordList& topic_words(Topic topic);
 
-/// All words that captions of the style `web` can have, sorted; commas are none.
+/// Returns all words that captions in the style `web` can contain, sorted, without the comma.
 std::vector<std::string> web_vocabulary();
 
 }  // namespace tessera::shapes

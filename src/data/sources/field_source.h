@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// A base class for each IndexedSource that can read the side fields of its samples without reading their images.
+/// Base class of indexed sources that can read the side fields of their samples without reading the images.
 class FieldSource {
  public:
   virtual ~FieldSource() = default;

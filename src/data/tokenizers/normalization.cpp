@@ -10,7 +10,7 @@
 namespace tessera::unicode {
 namespace {
 
-// A mark, with pairs of a character and the composite of the character and the mark.
+// A mark, and pairs of a character and its composite with the mark.
 struct Marked {
   char32_t mark;
   std::u32string_view pairs;

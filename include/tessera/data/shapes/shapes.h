@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// Shares of captions that do not fit their image, as they occur on the web.
+/// The shares of captions that do not fit their image, as in data from the web.
 struct BadCaptionShares {
   double less = 0.0;
   double more = 0.0;
@@ -32,8 +32,8 @@ void fields(Visitor& v, BadCaptionShares& s) {
 
 std::optional<config::Problem> validate(const BadCaptionShares& shares);
 
-/// The built-in procedural data set: images of a few colored shapes with captions, masks, boxes, phrases, summaries, object tags, region
-/// features, labels and hard negatives. Everything about sample i is computed from (seed, split, i); no files are read.
+/// Settings of the built-in data set, which generates images of a few colored shapes with captions, masks, boxes, phrases, summaries,
+/// object tags, region features, labels and hard negatives. It needs no files: sample i is computed from (seed, split, i).
 struct ShapesSettings {
   std::string split = "train";
   std::int64_t size = 10000;
@@ -91,36 +91,36 @@ void fields(Visitor& v, ShapesSettings& s) {
 
 std::optional<config::Problem> validate(const ShapesSettings& settings);
 
-/// These functions return the names of shapes, colors, textures and sizes by index. The first texture is `plain`.
+/// These return names by index. The first texture is `plain`.
 const std::vector<std::string>& shapes_shape_names();
 const std::vector<std::string>& shapes_color_names();
 const std::vector<std::string>& shapes_texture_names();
 const std::vector<std::string>& shapes_size_names();
 
-/// Returns true for the pairs of shape and color that only the split held_out shows: one color per shape.
+/// Returns whether only the split held_out shows this pair of shape and color. There is one such color for each shape.
 bool shapes_held_out_pair(std::int64_t shape, std::int64_t color);
 
-/// What the samples contain:
-/// - An image has 1-6 objects that do not touch, listed in `objects` from largest to smallest. No two objects agree in both shape
-///   and color.
-/// - `mask` and all labels are indices into class_names(): the shapes (or the colors, depending on the setting `label`), then `background`,
-///   which no label uses. A pixel belongs to an object if the object covers at least half of it. Boxes enclose the mask tightly.
-/// - Captions name every object's shape (but see partial_captions). They have at most 30 words, from a vocabulary of about 60. In the style
-///   `web` they have at most 40 words, from about 2,600, with phrases of 2 to 7 words (2 to 4 if they name four or more objects). `phrase`
+/// Generates the samples that ShapesSettings describes:
+/// - An image has 1-6 objects that do not touch. `objects` lists them, largest first. No two agree in both shape and color.
+/// - `mask` and all labels are indices into class_names(): the shapes (or the colors, if the setting `label` is `color`), followed by
+///   `background`, which is never an image's label. A pixel belongs to an object if the object covers at least half of it. Boxes are tight
+///   around the mask.
+/// - Captions name every object's shape (for exceptions see partial_captions), in at most 30 words out of about 60. In the style `web` they
+///   have at most 40 words out of about 2,600, and phrases have 2 to 7 words (2 to 4 if the caption names four objects or more). `phrase`
 ///   and `span` refer to the first caption and include the article, as in Flickr30k Entities.
-/// - If the first caption does not fit its image (see bad_captions), objects that it does not name have no phrase. If it is another image's
-///   caption, no object has a phrase. Hard negatives of the caption are made only if it is true. Labels, masks, boxes, `object_tags` and
+/// - If the first caption does not fit its image (see bad_captions), objects that it does not name have no phrase; with a caption of
+///   another image, no object has a phrase. Hard negatives are made only from true captions. Labels, masks, boxes, `object_tags` and
 ///   `parts` always describe the image itself.
 /// - The text field `parts` lists sentences that each describe a part of the image, in random order: two for every object, and one for
-///   every pair of objects in a clear relation.
-/// - `summary` summarizes the first caption in its own words: color and shape of each object that it names, largest first. `object_tags`
-///   lists all attributes of the image's objects in plain words, largest object first, as a detector would.
-/// - `regions`, [objects, 2052], largest object first: 2,048 values of a fixed random projection of the object's crop (averaged to 8x8),
-///   then left, top, right and bottom divided by the image's sides.
-/// - The `negatives` of an object are its phrase with one word replaced: the color, texture, size or shape that the phrase mentions,
-///   by each other value.
-/// - The `negatives` of a sample are at most one of each kind, and all are false of the image. A kind is missing if none can be made (swaps
-///   and relations need two objects).
+///   every pair of objects with a clear relation.
+/// - `summary` lists the color and shape of each object that the first caption names, largest first, in the caption's words. `object_tags`
+///   lists all attributes of the image's objects, largest first, in plain words, as a detector would.
+/// - `regions` [objects, 2052] has a row for each object, largest first: 2,048 values of a fixed random projection of the crop (averaged to
+///   8x8), then left, top, right and bottom, divided by the image's width or height.
+/// - An object's `negatives` are its phrase with one wrong word: every other shape, and every other color, texture and size if the phrase
+///   names one.
+/// - The sample's `negatives` contain at most one caption of each kind; each is false for the image. A kind is missing if it cannot be made
+///   (for example, swaps need two objects).
 /// get() is thread-safe.
 class ShapesSource final : public IndexedSource {
  public:

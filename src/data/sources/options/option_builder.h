@@ -28,7 +28,7 @@ class OptionBuilder {
   /// Declares that each item has two right texts (SugarCrepe++).
   void expect_paraphrases() { set_.form = OptionForm::paraphrase; }
 
-  /// Returns the set. `files`: the annotation files. Throws UserError if there are no items.
+  /// Returns the set. `files` are the annotation files. Throws UserError if there are no items.
   OptionSet finished(const std::vector<std::string>& files) &&;
 
  private:

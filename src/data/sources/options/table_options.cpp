@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-/// Returns true if a table cell means true. Python writes True, pandas 1 or TRUE.
+/// Returns whether a table cell means true. Python writes True; pandas writes 1 or TRUE.
 bool is_true(const std::string& text) {
   const std::string_view value = strip(text);
   return value == "True" || value == "true" || value == "TRUE" || value == "1" || value == "1.0";

@@ -9,7 +9,7 @@ namespace tessera {
 /// Makes wrong word orders of captions (ARO's order tasks, Yuksekgonul et al. 2023, section 2.3).
 class WordOrders {
  public:
-  /// `lexicon`: a file of nouns and adjectives in lower case, one per line.
+  /// `lexicon` is a file of nouns and adjectives in lower case, one per line.
   explicit WordOrders(const std::string& lexicon);
 
   /// Returns the caption in lower case and without punctuation, then up to four other orders of its words. Each of these shuffles

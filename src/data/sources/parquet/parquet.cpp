@@ -30,7 +30,7 @@ constexpr std::size_t kOpeningThreads = 8;
 constexpr std::int64_t kMostOpenGroups = 64;
 constexpr std::size_t kTextGroups = 4;  // number of cached groups that hold only text columns, for reading captions in order
 
-/// A column that the settings name, possibly with a path of members below it.
+/// A column that the settings name. The name may have a path of members below the column.
 struct ReadColumn {
   std::string name;  // the name as written in the settings
   std::size_t place = 0;
@@ -231,7 +231,8 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     if (groups_.empty())
       user_error(paths_[0], paths_.size() > 1 ? concat(" and ", paths_.size() - 1, " more files") : "",
                  ": hold no rows");
-    // A power of two. If the number of ranks is a power of two and at most as large, each rank reads its own groups.
+    // The number of open groups is a power of two. If the number of ranks is a smaller or equal power of two, each rank reads its own
+    // groups.
     const std::int64_t fit = std::clamp<std::int64_t>((settings_.memory_mb << 20) / largest, 1, kMostOpenGroups);
     open_groups_ = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(fit)));
     if (largest > settings_.memory_mb << 20)
@@ -306,7 +307,7 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
     return std::nullopt;
   }
 
-  // All files must have the columns that are read from the first one.
+  // Throws UserError unless all files have the columns that are read from the first file.
   void check_columns() const {
     for (std::size_t i = 1; i < files_.size(); ++i)
       for (const std::string& name : columns_.names) {
@@ -394,11 +395,11 @@ class ParquetSource : public IndexedSource, public GroupedSource, public FieldSo
   const std::vector<std::string> paths_;
   std::vector<std::shared_ptr<const ColumnFile>> files_;
   std::vector<Group> groups_;
-  std::vector<std::int64_t> starts_;  // first sample of each group, then the total
+  std::vector<std::int64_t> starts_;  // first sample of each group, then the number of samples
   std::int64_t open_groups_ = 1;
   std::vector<std::string> classes_;
 
-  ColumnSet columns_, text_columns_;  // all columns that samples need, and only the columns of their texts
+  ColumnSet columns_, text_columns_;  // all columns that samples need, and those of the texts
   PictureColumn picture_;
   std::string picture_name_;
   bool has_picture_ = false;

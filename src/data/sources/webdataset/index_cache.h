@@ -13,8 +13,8 @@ namespace tessera {
 /// same place at once, because files appear only when complete.
 class IndexCache {
  public:
-  /// "beside": SHARD.tar.index next to the shard, or, if that cannot be written, tessera/index in the user's cache folder
-  /// ($XDG_CACHE_HOME, ~/.cache); "off": nowhere; otherwise a folder, which is created if necessary.
+  /// `setting` is where to store indices. "beside" means SHARD.tar.index next to the shard, or, if that cannot be written, tessera/index in
+  /// the user's cache folder ($XDG_CACHE_HOME, ~/.cache). "off" means nowhere. Any other text is a folder, which is created if necessary.
   explicit IndexCache(std::string setting);
 
   using Make = std::function<io::TarIndex(const std::string& path)>;

@@ -24,7 +24,7 @@ class SampleMembers {
 /// Makes samples from their members according to the settings.
 class MemberMapper {
  public:
-  /// `first_shard`: classes.txt is looked for next to it; empty: nowhere.
+  /// classes.txt is searched for next to `first_shard`, unless that is empty.
   MemberMapper(const WebDatasetSettings& settings, const std::string& first_shard);
 
   /// Makes the sample of this key in a shard; any field may be missing, even the image. Only masks, depths and region features

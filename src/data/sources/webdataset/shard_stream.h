@@ -40,7 +40,7 @@ class StreamGrouping {
  private:
   std::string key_;
   std::unordered_set<std::string> names_;  // names of the current sample's members
-  std::unordered_set<std::size_t> keys_;   // hashes of all keys so far: a shard may hold millions
+  std::unordered_set<std::size_t> keys_;   // hashes of all keys so far, because a shard may hold millions of keys
   std::int64_t repeated_ = 0;
   std::string repeated_example_;
 };
@@ -48,7 +48,7 @@ class StreamGrouping {
 /// Reads the samples of a shard that is a stream: consecutive members with the same key form a sample.
 class ShardStream {
  public:
-  /// `wanted`: whether a member of this name is kept. Throws StreamError, as next() does.
+  /// `wanted` returns whether to keep a member of this name. Throws StreamError, as next() does.
   ShardStream(const std::string& address, const StreamWaitPolicy& wait_policy,
               std::function<bool(const std::string&)> wanted);
 
@@ -65,7 +65,7 @@ class ShardStream {
   std::shared_ptr<RawSample> open_;  // the current sample; more members may follow
 };
 
-/// Returns how many samples ShardStream makes of these members.
+/// Returns how many samples ShardStream would make from these members.
 std::int64_t count_streamed(const std::vector<io::TarMember>& members);
 
 /// Indexes a tar that is a stream, as index_tar does for other tars. Offsets count uncompressed bytes.
@@ -77,8 +77,8 @@ bool is_stream(const std::string& address);
 /// Returns a shard as a DataFile for the data set's fingerprint. The DataFile's name is the file name, or the whole command.
 DataFile shard_file(const std::string& address);
 
-/// Expands the shards that a user names, as expand_paths does, including commands with braces ("pipe:cat {0..9}.tar"). A folder
-/// without .tar files stands for its .tar.gz or .tgz files.
+/// Expands the shards that a user names, as expand_paths does, including commands with braces ("pipe:cat {0..9}.tar"). A folder without
+/// .tar files means its .tar.gz or .tgz files.
 std::vector<std::string> expand_shards(const PathList& paths);
 
 }  // namespace tessera

@@ -21,7 +21,7 @@ namespace tessera {
 namespace {
 
 constexpr std::size_t kCountingThreads = 4;
-constexpr std::uint64_t kOrderOfShards = 0x5348, kOrderInBuffer = 0x4255;  // words of random keys
+constexpr std::uint64_t kOrderOfShards = 0x5348, kOrderInBuffer = 0x4255;  // parts of the keys of random numbers
 constexpr std::chrono::milliseconds kLongestPause{30'000};
 
 /// The state that all streams of one source share.
@@ -40,7 +40,7 @@ struct StreamedShards {
     return {std::chrono::milliseconds(static_cast<std::int64_t>(1000 * settings.stream.timeout)), stop};
   }
 
-  // Logs only the first such shard: there may be thousands, each read once per epoch.
+  // Logs only the first shard with repeated keys, because there may be thousands of such shards, each read once per epoch.
   void tell_repeated(const std::string& shard, const StreamGrouping& grouping) const {
     if (grouping.repeated() == 0 || told_repeated.exchange(true)) return;
     log::warning(shard, ": ", grouping.repeated(),
@@ -129,10 +129,10 @@ class ShardRow {
   const std::stop_token stop_;
   std::size_t at_ = 0;
   std::unique_ptr<ShardStream> shard_;
-  std::int64_t given_ = 0, failures_ = 0;  // samples returned from the current shard, and its failures
+  std::int64_t given_ = 0, failures_ = 0;  // samples returned from the current shard, and failures of this shard
 };
 
-/// Reads the shards of one process again and again, in another order in each pass, and draws the samples of a pass from a buffer.
+/// Reads the shards of one process again and again, in a new order in each pass. Draws the samples of a pass from a buffer.
 class ShuffledStream : public SampleStream {
  public:
   ShuffledStream(std::shared_ptr<const StreamedShards> all, const StreamStart& start)
