@@ -19,7 +19,7 @@ constexpr Renamed kParts[] = {{"img_encoder.", "visual."},
                               {"text_encoder.", ""},
                               {"text_projector.", "head."}};
 
-// Removes the prefixes that DistributedDataParallel adds, and that checkpoints with more than the model have.
+// Removes the prefix of DistributedDataParallel, and the prefix in checkpoints that contain more than the model.
 std::string without_wrapper(std::string name) {
   for (const std::string_view prefix : {"model.", "module."})
     if (name.starts_with(prefix)) name.erase(0, prefix.size());

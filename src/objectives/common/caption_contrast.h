@@ -10,11 +10,11 @@
 
 namespace tessera {
 
-/// Which captions are in the softmax of an image's row. slot: the captions in one slot. all: all captions. negatives: each positive
-/// has a softmax of its own, with the positive and the negatives.
+/// Selects the captions in the softmax of an image's row. slot: the captions in one slot. all: all captions. negatives: each positive has
+/// its own softmax over the positive and the negatives.
 enum class CaptionDenominator { slot, all, negatives };
 
-/// Returns the denominator with this name: slot, all or negatives.
+/// Returns the denominator for a name: slot, all or negatives.
 CaptionDenominator caption_denominator(const std::string& name);
 
 /// Contrasts of images that have K captions each, over the global batch. Only one tile of similarities is in memory at a time, and
@@ -29,7 +29,8 @@ struct CaptionContrast {
   at::Tensor i2t;  // the mean over rows with a positive; 0 if there are none
   at::Tensor t2i;  // the mean over present captions
 };
-/// Computes multi-positive InfoNCE. A row's term is the mean over its positives p of log(sum of exp(s) over the denominator) - s_p.
+/// Computes multi-positive InfoNCE. A row's term is the mean over its positives p of log(sum of exp(s)) - s_p, where the sum runs over the
+/// denominator's captions.
 CaptionContrast caption_info_nce(const at::Tensor& image, const at::Tensor& texts, const at::Tensor& scale,
                                  CaptionDenominator denominator, const CaptionRelation& relation,
                                  std::optional<std::int64_t> chunk, const ProcessGroup& group);
