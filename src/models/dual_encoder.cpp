@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kImagePrefix = "visual.";
 constexpr std::string_view kCustomTextPrefix = "text.";  // OpenCLIP's CustomTextCLIP
 
-/// [3, 1, 1], so that it broadcasts over images.
+/// Returns a tensor [3, 1, 1], which broadcasts over images.
 at::Tensor channel_values(const std::array<double, 3>& values) {
   return at::tensor(at::ArrayRef<double>(values), at::kFloat).view({3, 1, 1});
 }
@@ -28,8 +28,8 @@ std::string shape_text(const at::Tensor& tensor) {
   return concat(tensor.sizes());
 }
 
-/// Returns true for tensors that may be missing from a file or left over: counters, and the token for hidden patches. A
-/// model that was trained without hidden patches lacks this token.
+/// Returns true for tensors that a file may lack, or may have although the model lacks them: counters, and the token
+/// for hidden patches. A model that was trained without hidden patches lacks this token.
 bool is_optional(const std::string& name) {
   return name.ends_with("num_batches_tracked") || name == "visual.mask_token";
 }

@@ -83,7 +83,7 @@ bool Trainer::run_evaluation() {
   const std::string& weights = config_.evaluation.weights;
   const MeasuredWeights measured(weights == "ema" ? &*run_.ema : nullptr);
   const std::shared_ptr<DualEncoder>& model = weights == "teacher" ? run_.teacher->model : run_.model;
-  const MergedAdapters merged(*model);  // merges adapters exactly as it is done for the model file
+  const MergedAdapters merged(*model);  // merges adapters in the same way as for the model file
   const DualEncoderEmbedder embedder(model, run_.tokenizer);
   const EvaluationContext context = evaluation_context(run_, config_, state_.step);
   MeasuredMetrics all;

@@ -29,9 +29,9 @@ struct Family {
   int mask_token_dims = 0;  // dimensions of the mask token [1, ..., width], which our models lack; 0 if there is none
 };
 
-/// Returns CLIP, MetaCLIP 2 and SigLIP, with both towers or one.
+/// Returns the families CLIP, MetaCLIP 2 and SigLIP, with both towers or only one.
 std::span<const Family> clip_families();
-/// Returns DINOv2, DINOv3 and ViT.
+/// Returns the families DINOv2, DINOv3 and ViT.
 std::span<const Family> dino_families();
 
 Rules joined(Rules first, const Rules& second);

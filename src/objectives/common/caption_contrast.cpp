@@ -80,7 +80,7 @@ struct SoftmaxSums {
   at::Tensor count;      // number of further positives
   at::Tensor positives;  // number of all positives
   at::Tensor pull;       // only for the denominator `negatives`: the sum of sigmoid(log_sum - s) over the logits s of positives
-  at::Tensor term;       // the loss of each image, image and slot, or caption
+  at::Tensor term;       // the loss of each row or caption
 
   static SoftmaxSums none(at::IntArrayRef shape, const at::TensorOptions& options, bool further) {
     SoftmaxSums out;
