@@ -10,8 +10,8 @@ namespace {
 
 constexpr double kDay = 24 * 3600;
 
-// Ends both functions below with one exchange of two numbers: the first failed rank, counted from 1 and negated so that
-// the maximum finds it, and rank 0's result.
+// Ends both functions below by exchanging two numbers. The first is the failed rank, counted from 1 and negated so that
+// the maximum over ranks selects the first failed rank. The second is rank 0's result.
 bool conclude(const ProcessGroup& group, const std::string& what, const std::exception_ptr& own, bool result) {
   const std::int64_t nobody = -group.size() - 1;
   at::Tensor outcome = at::tensor({own ? -group.rank() - std::int64_t{1} : nobody, std::int64_t{result}}, at::kLong);

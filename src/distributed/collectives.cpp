@@ -22,7 +22,7 @@ class GatherRows : public torch::autograd::Function<GatherRows> {
   }
 };
 
-// [n, k * m] -> [k, n, m]; the first dimension is the rank that each block is sent to.
+// Splits rows [n, k * m] into blocks [k, n, m]. The first dimension is the rank to which a block is sent.
 at::Tensor column_blocks(const at::Tensor& rows, std::int64_t ranks) {
   return rows.reshape({rows.size(0), ranks, rows.size(1) / ranks}).transpose(0, 1);
 }

@@ -9,7 +9,7 @@ namespace tessera {
 
 struct ProcessGroup::Connection {
   Connection() = default;
-  /// Shuts the backends down in order: after the device has finished its work and all ranks have arrived.
+  /// Shuts the backends down after the device has finished its work and all ranks have arrived here.
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -25,13 +25,13 @@ struct ProcessGroup::Connection {
 
 using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
 
-/// Make the backend of Gloo or NCCL. Return null if it is not built in.
+/// Create the backend of Gloo or NCCL. Return null if the build does not contain it.
 BackendPointer make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const LaunchEnvironment& environment,
                          std::chrono::milliseconds timeout);
 BackendPointer make_nccl(const c10::intrusive_ptr<c10d::Store>& store, const LaunchEnvironment& environment,
                          const at::Device& device, std::chrono::milliseconds timeout);
 
-/// Records that this rank computes on the GPU with this identity. Throws UserError if another rank already does, because
+/// Records that this rank uses the GPU with this identity. Throws UserError if another rank already uses it, because
 /// NCCL cannot transfer between two ranks on one GPU.
 void claim_gpu(c10d::Store& store, const std::string& identity, const LaunchEnvironment& environment);
 

@@ -13,8 +13,8 @@ class DoneWork : public c10d::Work {
   bool wait(std::chrono::milliseconds) override { return true; }
 };
 
-// A backend whose operations complete at once. In place of other ranks' data, an operation returns this rank's own data
-// if the shapes make that easy, and otherwise zeros or unchanged memory.
+// A backend whose operations complete at once. Where an operation should return other ranks' data, it returns this
+// rank's own data if the shapes make that easy, and otherwise zeros or unchanged memory.
 class ImaginedBackend : public c10d::Backend {
  public:
   using Backend::Backend;

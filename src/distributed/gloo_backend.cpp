@@ -1,4 +1,4 @@
-// The only file that includes Gloo's headers. LibTorch's wheel lacks them; without them CPU tensors have no backend.
+// The only file that includes Gloo's headers, which LibTorch's wheel lacks. Without them CPU tensors have no backend.
 #include <cstdlib>
 
 #include "src/distributed/connection.h"
@@ -19,7 +19,7 @@ BackendPointer make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const Lau
     for (const std::string& name : split(names, ','))
       options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(name));
   } else {
-    // By default Gloo uses the address that the machine's name resolves to, which on many machines is the loopback
+    // By default Gloo uses the address to which the machine's name resolves. On many machines this is the loopback
     // address.
     const std::string own = address_towards(environment.address);
     options->devices.push_back(own.empty() ? c10d::ProcessGroupGloo::createDefaultDevice()

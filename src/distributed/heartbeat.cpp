@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kInterval{1};
 constexpr std::uint64_t kGone = 0;  // the count that a rank publishes when it leaves normally
 
-// A rank's report: a count that grows, and the rank's place in the run.
+// A rank's report, with a count that grows and the rank's place in the run.
 struct Beat {
   std::uint64_t count = kGone;
   std::int64_t step = 0;
@@ -60,7 +60,7 @@ struct Heartbeat::Impl {
     options.port = static_cast<std::uint16_t>(place.port);
     options.waitWorkers = false;
     options.timeout = std::chrono::seconds(30);
-    // A connection of its own, because the group's may be busy waiting.
+    // Uses a separate connection, because the process group's connection may be blocked while it waits.
     try {
       store = c10::make_intrusive<c10d::TCPStore>(place.address, options);
     } catch (const std::exception& error) {
@@ -72,19 +72,20 @@ struct Heartbeat::Impl {
     watcher = std::thread([this] { watch(); });
   }
 
-  // The watcher stops last: if the teller hangs on a store that no longer answers, the watcher must end the process.
+  // Stops the thread `watcher` last. If the thread `teller` hangs because the store no longer answers, `watcher` must
+  // end the process.
   ~Impl() {
     stop(teller);
     try {
       tell(kGone);
     } catch (const std::exception&) {
-      // Rank 0 and its store have already left.
+      // Rank 0 has already left, and its store with it.
     }
     stop(watcher);
   }
 
-  // Waits for the first report of the next rank before any step, so that a later message about the rank's silence can
-  // name its host.
+  // Waits for the first report of the next rank before the first step. So if that rank stops reporting later, the
+  // message can name its host.
   void hear_first() {
     try {
       store->wait({key_of(next)});
@@ -93,7 +94,8 @@ struct Heartbeat::Impl {
       last = beat;
       heard = Clock::now();
     } catch (const std::exception&) {
-      // The next rank has not started yet or is already lost. The watcher measures its silence.
+      // The next rank has not started yet or is already lost. The thread `watcher` measures how long it has been
+      // silent.
     }
   }
 
@@ -111,7 +113,7 @@ struct Heartbeat::Impl {
         last = *beat;
         heard = Clock::now();
       } catch (const std::exception&) {
-        // The store is in rank 0. If it does not answer again, the watcher notices the silence.
+        // Rank 0 hosts the store. If the store stays unreachable, the thread `watcher` notices the silence.
         if (!lock.owns_lock()) lock.lock();
       }
     }

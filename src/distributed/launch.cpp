@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-constexpr int kDefaultPort = 29500;  // torchrun's
+constexpr int kDefaultPort = 29500;  // the same as torchrun's
 
 // Reads the variables of one launcher; every error message names the launcher.
 class Launcher {
@@ -20,7 +20,7 @@ class Launcher {
     return found == variables_.end() || found->second.empty() ? nullptr : &found->second;
   }
 
-  // `because`: a variable that is set and requires this one.
+  // Returns the variable `key`. `because` names a variable that is set and requires `key`.
   const std::string& text(const std::string& key, const std::string& because) const {
     const std::string* value = find(key);
     if (value == nullptr)
@@ -46,7 +46,7 @@ class Launcher {
     return number(key, text(key, because), low, std::numeric_limits<int>::max());
   }
 
-  // Returns rank, size and local rank, checked against each other.
+  // Returns the rank, the size and the local rank, and checks that they are consistent.
   LaunchEnvironment ranks(const std::string& rank, const std::string& size, const std::string& local_rank,
                           const std::string& local_size) const {
     LaunchEnvironment out;
@@ -106,7 +106,7 @@ LaunchEnvironment from_open_mpi(const Launcher& launcher) {
 }
 
 LaunchEnvironment from_slurm(const Launcher& launcher) {
-  // With `srun -n K` inside a larger job, the step's own numbers apply.
+  // With `srun -n K` inside a larger job, the numbers of the job step apply, not those of the job.
   const bool step = launcher.find("SLURM_STEP_NUM_TASKS") != nullptr;
   LaunchEnvironment out = launcher.ranks("SLURM_PROCID", step ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS",
                                          "SLURM_LOCALID", "SLURM_LOCAL_SIZE");
@@ -117,7 +117,7 @@ LaunchEnvironment from_slurm(const Launcher& launcher) {
     out.address = first_host(*hosts);
   else
     out.address = first_host(launcher.text("SLURM_JOB_NODELIST", "SLURM_NTASKS"));
-  // Two jobs on one machine get different ports, but all ranks of a job get the same port.
+  // Two jobs on one machine get different ports, but all ranks of one job get the same port.
   int port = kDefaultPort;
   if (const std::string* job = launcher.find("SLURM_JOB_ID"))
     port = 20000 + launcher.number("SLURM_JOB_ID", *job, 0, std::numeric_limits<int>::max()) % 10000;

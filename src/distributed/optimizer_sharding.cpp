@@ -40,7 +40,7 @@ void broadcast_from_owners(const std::vector<at::Tensor>& tensors, const std::ve
 at::Tensor send_to_first(const at::Tensor& tensor, int owner, const ProcessGroup& group) {
   if (owner == 0) return group.first() ? tensor : at::Tensor();
   if (!group.first() && group.rank() != owner) return {};
-  // Go through host memory: rank 0's GPU need not hold tensors that are only going to be saved.
+  // Sends through host memory. The tensors are only going to be saved, so they should not take memory on rank 0's GPU.
   const auto gloo = group.connection()->group->getBackend(at::kCPU);
   if (group.first()) {
     std::vector<at::Tensor> received{at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()))};

@@ -48,7 +48,7 @@ c10d::ReduceOp operation(Reduction reduction) {
   return c10d::ReduceOp::SUM;
 }
 
-// The backends do not support bool.
+// The backends do not support bool, so bool tensors are sent as bytes.
 at::Tensor bytes_for_bool(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBool ? tensor.view(at::kByte) : tensor;
 }
@@ -71,7 +71,7 @@ void ProcessGroup::Transfer::wait() {
 }
 
 ProcessGroup::Connection::~Connection() {
-  // While an exception propagates, do not wait for ranks that may be lost.
+  // While an exception propagates, other ranks may be lost, so do not wait for them.
   if (!group || std::uncaught_exceptions() > 0) return;
   try {
     if (device.is_cuda()) at::accelerator::synchronizeDevice(device.index());
@@ -100,7 +100,7 @@ ProcessGroup ProcessGroup::connect(const LaunchEnvironment& environment, const D
   const bool nccl = settings.backend == "nccl" || (settings.backend == "auto" && cuda);
   if (nccl && !cuda)
     user_error("distributed.backend is nccl, but training.device is the CPU here: set it to auto or gloo");
-  // A single rank needs no connection, but the user may name a backend to measure its cost.
+  // A single rank needs no connection. However, the user may name a backend to measure its cost.
   if (environment.alone() && settings.backend == "auto") return out;
 
   const auto timeout = milliseconds(settings.timeout);
@@ -108,7 +108,7 @@ ProcessGroup ProcessGroup::connect(const LaunchEnvironment& environment, const D
   if (place.address.empty()) place.address = "127.0.0.1";
   const auto connection = std::make_shared<Connection>();
   const auto store = meet(place, timeout);
-  place.port = store->getPort();  // a single rank gets a free port
+  place.port = store->getPort();  // for a single rank, the store chooses a free port
   connection->environment = place;
   connection->device = device;
   connection->store = store;
@@ -236,7 +236,7 @@ ProcessGroup::Transfer ProcessGroup::pass_on(const at::Tensor& send, const at::T
   std::vector<at::Tensor> out{send}, in{receive};
   Transfer transfer;
   transfer.impl_ = std::make_unique<Transfer::Impl>();
-  // NCCL runs both at once only within one group; Gloo handles them independently.
+  // NCCL sends and receives at the same time only if both are in one group. Gloo does not need a group.
   const bool grouped = backend->supportsCoalescing() && connection_->backend == "nccl" && send.is_cuda();
   if (grouped) backend->startCoalescing();
   const auto sent = backend->send(out, next, 0);

@@ -22,7 +22,7 @@ namespace tessera {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kGrace{10};  // between SIGTERM and SIGKILL for workers after another one has failed
+constexpr std::chrono::seconds kGrace{10};  // after a worker failed: time between SIGTERM and SIGKILL for the others
 
 class Workers {
  public:
@@ -54,7 +54,8 @@ class Workers {
       ranks_[child] = rank;
       return;
     }
-    // The worker gets its own process group. So the terminal's Ctrl-C reaches only the parent, which passes it on once.
+    // Puts the worker into its own process group. The terminal's Ctrl-C then reaches only the parent, which passes it
+    // on once.
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (::getppid() != parent) ::_exit(1);
@@ -105,8 +106,8 @@ class Workers {
       all.push_back({found->second, status});
       ranks_.erase(found);
     }
-    // Several workers may have ended before this process looked. A worker that was killed by a signal is the cause, so it
-    // is reported first.
+    // Several workers may have ended since the last check. A worker that was killed by a signal is the likely cause, so
+    // it is reported first.
     std::stable_partition(all.begin(), all.end(), [](const Ended& each) { return WIFSIGNALED(each.status); });
     for (const Ended& each : all) {
       const int code = WIFSIGNALED(each.status) ? 128 + WTERMSIG(each.status) : WEXITSTATUS(each.status);
@@ -117,7 +118,7 @@ class Workers {
   void failed(int rank, int code, int status) {
     code_ = code;
     kill_at_ = Clock::now() + kGrace;
-    // After a signal was passed on to the workers, they leave by themselves, one after the other.
+    // After a passed-on signal all workers exit on their own, so nothing is reported and no worker is stopped.
     if (code == 128 + passed_on_ && WIFEXITED(status)) return;
     std::cerr << program_ << ": rank " << rank
               << (WIFSIGNALED(status)

@@ -15,8 +15,8 @@ void check_mask(const at::Tensor& mask, std::int64_t keys) {
               "attention: the mask must be bool [B, ", keys, "], got ", mask.scalar_type(), " ", mask.sizes());
 }
 
-// While an object exists, cuDNN's attention is not used: with a mask its backward pass gives NaN for lengths that are
-// 64 modulo 128 (PyTorch 2.11 on Hopper; pytorch/pytorch issue 196678).
+// Disables cuDNN's attention while an object of this class exists. With a mask, its backward pass gives NaN for lengths
+// that are 64 modulo 128 (PyTorch 2.11 on Hopper; pytorch/pytorch issue 196678).
 class WithoutCudnnAttention {
  public:
   WithoutCudnnAttention() : before_(at::globalContext().userEnabledCuDNNSDP()) {
@@ -38,8 +38,8 @@ AttentionMask attention_mask(const at::Tensor& key_mask, std::int64_t keys) {
   check_mask(key_mask, keys);
   const at::Tensor real = key_mask.unsqueeze(1).unsqueeze(1);  // [B, 1, 1, K]
   out.has_key = real.any(-1, /*keepdim=*/true);
-  // A softmax over no keys is NaN. Queries of a row without any real key therefore attend to everything, and attend()
-  // replaces their output.
+  // A softmax over no keys is NaN. So queries of a row without any real key attend to all keys, and attend() replaces
+  // their output.
   out.allowed = real | out.has_key.logical_not();
   return out;
 }

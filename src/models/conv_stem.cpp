@@ -39,7 +39,7 @@ at::Tensor ConvStem::forward(const at::Tensor& pixels) {
 /// shortcut.
 class InvertedBottleneck : public torch::nn::Module {
  public:
-  /// strided: whether the block halves the map's height and width.
+  /// strided: true if the block halves the map's height and width.
   InvertedBottleneck(std::int64_t in, std::int64_t out, bool strided) : strided_(strided) {
     const std::int64_t inner = (4 * out + 4) / 8 * 8;
     if (in != out) {

@@ -21,7 +21,7 @@ torch::nn::Conv2d convnext_convolution(torch::nn::Conv2dOptions options) {
   return out;
 }
 
-/// A linear map over the last dimension; its weight is [out, in], or [out, in, 1, 1] like a convolution's.
+/// A linear map over the last dimension. Its weight is [out, in], or [out, in, 1, 1] as for a convolution.
 class Dense : public torch::nn::Module {
  public:
   Dense(std::int64_t in, std::int64_t out, bool as_convolution) {
@@ -55,7 +55,7 @@ class ResponseNorm : public torch::nn::Module {
 
 }  // namespace
 
-/// Computes x + gamma * mlp(norm(depth-wise convolution(x))).
+/// Computes x + gamma * mlp(norm(conv(x))), where conv is a depth-wise convolution.
 class ConvNextBlock : public torch::nn::Module {
  public:
   ConvNextBlock(const ConvNextSettings& s, std::size_t stage) : activation_(s.activation) {
@@ -71,7 +71,7 @@ class ConvNextBlock : public torch::nn::Module {
     if (s.layer_scale_init) gamma_ = register_parameter("gamma", at::full({width}, *s.layer_scale_init));
   }
 
-  /// map [B, C, H, W]; factors [B] multiply each row's update (stochastic depth); undefined: 1.
+  /// map [B, C, H, W]. The factors [B] multiply each row's update (stochastic depth); if undefined, they are 1.
   at::Tensor forward(const at::Tensor& map, const at::Tensor& factors) {
     at::Tensor x = norm_->forward(convolution_(map).permute({0, 2, 3, 1}));  // [B, H, W, C]
     x = activate(up_->forward(x), activation_);
@@ -124,7 +124,7 @@ ConvNext::ConvNext(const ConvNextSettings& settings) : settings_(settings) {
     register_module("head", std::make_shared<NamedParts>())->add("norm", final_norm_);
 }
 
-// The parts are named by their positions in a sequence, in which the activation also has a position.
+// The parts are named by their positions in a sequence. The activation also takes up a position.
 void ConvNext::make_stem() {
   const ConvNextSettings& s = settings_;
   const auto names = register_module("stem", std::make_shared<NamedParts>());
@@ -136,7 +136,8 @@ void ConvNext::make_stem() {
     add(0, torch::nn::Conv2dOptions(3, s.widths[0], s.patch_size).stride(s.patch_size));
   } else {
     constexpr std::int64_t kDivisor = 8;
-    // timm rounds to the nearest multiple of 8, or to the next higher one if the nearest is more than a tenth smaller.
+    // Like timm, rounds to the nearest multiple of 8, or to the next higher one if the nearest is more than a tenth
+    // smaller.
     const auto rounded = [&](std::int64_t width) {
       const std::int64_t near = std::max<std::int64_t>(kDivisor, (width + kDivisor / 2) / kDivisor * kDivisor);
       return 10 * near < 9 * width ? near + kDivisor : near;

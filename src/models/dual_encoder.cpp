@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kImagePrefix = "visual.";
 constexpr std::string_view kCustomTextPrefix = "text.";  // OpenCLIP's CustomTextCLIP
 
-/// [3, 1, 1], so that it broadcasts over images.
+/// Returns a tensor [3, 1, 1], which broadcasts over images.
 at::Tensor channel_values(const std::array<double, 3>& values) {
   return at::tensor(at::ArrayRef<double>(values), at::kFloat).view({3, 1, 1});
 }
@@ -28,13 +28,13 @@ std::string shape_text(const at::Tensor& tensor) {
   return concat(tensor.sizes());
 }
 
-/// Whether a tensor may be missing from a file or left over: counters, and the token for hidden patches, which a model
-/// trained without hidden patches lacks.
+/// Returns true for tensors that a file may lack, or may have although the model lacks them: counters, and the token
+/// for hidden patches. A model that was trained without hidden patches lacks this token.
 bool is_optional(const std::string& name) {
   return name.ends_with("num_batches_tracked") || name == "visual.mask_token";
 }
 
-/// Marks all tokens of missing images as padding; encoders apply the masks of regions and texts themselves.
+/// Marks all tokens of missing images as padding. For regions and texts, the encoders apply the masks themselves.
 void hide_missing_pictures(TowerFeatures& features) {
   for (at::Tensor* tokens : {&features.tokens, &features.encoder_tokens, &features.dense}) {
     if (!tokens->defined()) continue;
@@ -44,8 +44,8 @@ void hide_missing_pictures(TowerFeatures& features) {
   }
 }
 
-/// SPARO compares slot by slot, so equal total widths are not enough: 64 slots of width 64 cannot be compared with 32
-/// slots of width 128.
+/// Checks that the number and the width of both towers' slots agree. SPARO compares slot by slot, so equal total widths
+/// are not enough: 64 slots of width 64 cannot be compared with 32 slots of width 128.
 void check_slots_agree(Tower& image, Tower& text, const std::string& path) {
   const auto* ours = dynamic_cast<const Sparo*>(&image.readout());
   const auto* theirs = dynamic_cast<const Sparo*>(&text.readout());
@@ -69,7 +69,7 @@ struct DualEncoder::Impl {
   ModelSettings settings;
   SharedParameters shared;
   std::shared_ptr<Tower> image;
-  std::shared_ptr<Tower> text;  // null: no text tower
+  std::shared_ptr<Tower> text;  // null if there is no text tower
   at::Tensor mean;
   at::Tensor deviation;
 
@@ -85,7 +85,7 @@ struct DualEncoder::Impl {
     return *text;
   }
 
-  /// The tower treats each caption of a view with K captions per image as its own row.
+  /// Encodes a text view. In a view with K captions per image, each caption is a row of its own for the tower.
   TowerFeatures encode_captions(Tower& tower, const TowerInput& view, const ViewNeeds& needs) const {
     const std::int64_t images = view.ids.size(0), captions = view.ids.size(1);
     const auto flat = [](const at::Tensor& tensor) { return tensor.flatten(0, 1); };
@@ -97,7 +97,7 @@ struct DualEncoder::Impl {
     return out;
   }
 
-  /// Normalizes patches [B, T, 3 * h * w], in which each channel's pixels are contiguous.
+  /// Normalizes patches [B, T, 3 * h * w]. The pixels of a channel are contiguous within a patch.
   at::Tensor normalize_patches(const at::Tensor& patches) const {
     if (!patches.defined()) return patches;
     TORCH_CHECK(patches.dim() == 3 && patches.size(2) % 3 == 0, "encode_image: patches must be [B, T, 3 * h * w], got ",
@@ -132,7 +132,7 @@ struct DualEncoder::Impl {
     out.input.mask = view.mask;
   }
 
-  /// Returns the features of a text view that no tower encodes: only its ids.
+  /// Returns the features of a text view that no tower encodes. They contain only the ids.
   static TowerFeatures ids_alone(const TowerInput& view) {
     TowerFeatures out;
     add_input_ids(view, out);
@@ -140,7 +140,7 @@ struct DualEncoder::Impl {
     return out;
   }
 
-  /// Encodes all views of one modality, in one batch where possible.
+  /// Encodes all views of one modality, if possible in one batch.
   std::map<std::string, TowerFeatures> encode_views(Tower& tower, const std::map<std::string, TowerInput>& views,
                                                     const std::map<std::string, ViewNeeds>& needs) const;
 
@@ -152,8 +152,8 @@ struct DualEncoder::Impl {
 
 namespace {
 
-// Whether one tower pass can encode both views: they must have the same kind, row shape and needs. The need `optional`
-// matters only for images (hide_missing_pictures()).
+// Returns true if one tower pass can encode both views. They must have the same kind, row shape and needs. The need
+// `optional` matters only for images (hide_missing_pictures()).
 bool fit_together(const TowerInput& a, const ViewNeeds& a_needs, const TowerInput& b, ViewNeeds b_needs) {
   if (!a.of_pictures()) b_needs.optional = a_needs.optional;
   return a.pixels.defined() == b.pixels.defined() && a.patches.defined() == b.patches.defined() && a.regions.defined() == b.regions.defined() &&
@@ -163,8 +163,8 @@ bool fit_together(const TowerInput& a, const ViewNeeds& a_needs, const TowerInpu
          a_needs == b_needs;
 }
 
-// Concatenates inputs of one shape along the batch. If any view has a mask, all entries of views without one count as
-// real.
+// Concatenates inputs of one shape along the batch. If only some views have a mask, all entries of the other views
+// count as real.
 TowerInput stacked(const std::vector<const TowerInput*>& inputs) {
   at::Tensor some_mask;
   for (const TowerInput* input : inputs)
@@ -255,8 +255,8 @@ std::map<std::string, TowerFeatures> DualEncoder::Impl::encode_views(
 
 namespace {
 
-// Sets the preprocessing's patch_size to the encoder's, because images of varying shapes are cut into patches before
-// they reach the encoder.
+// Sets the preprocessing's patch_size to the encoder's value. Images of varying shapes are cut into patches before they
+// reach the encoder.
 void follow_patch_size(ModelSettings& settings, const std::string& path) {
   Preprocessing& preprocessing = settings.preprocessing;
   if (!keeps_shapes(preprocessing)) return;
@@ -278,7 +278,7 @@ ModelSettings resolve(const ModelSettings& given, const std::string& path) {
   ModelSettings settings = given;
   const config::Size size = settings.preprocessing.image_size;
   const TowerSettings named =
-      resolve(given.image, path + ".image");  // checks the names before anything is looked up by them
+      resolve(given.image, path + ".image");  // checks the names before anything is looked up by name
   if (named.encoder.settings.find("image_size") != nullptr &&
       given.image.encoder.settings.find("image_size") == nullptr)
     settings.image.encoder.settings.set("image_size", config::Value<config::Size>::dump(size));
@@ -380,8 +380,8 @@ namespace {
 
 using NamedTensors = std::map<std::string, at::Tensor>;
 
-/// Returns a text about the tensors that a file has, if these are less than half of the model's; otherwise an empty
-/// string.
+/// If a file has fewer than half of the model's tensors, returns a text that names some of the file's tensors.
+/// Otherwise returns an empty string.
 std::string names_found(const NamedTensors& stored, const NamedTensors& wanted) {
   const auto known = std::count_if(wanted.begin(), wanted.end(), [&](const auto& item) { return stored.contains(item.first); });
   if (2 * known >= std::ssize(wanted)) return "";

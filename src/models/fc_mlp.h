@@ -9,7 +9,7 @@ namespace tessera {
 /// Standard deviation of GroupViT's initial weights.
 inline constexpr double kGroupVitDeviation = 0.02;
 
-/// A linear map with weights initialized from a normal distribution, and biases, if any, initialized to 0.
+/// Returns a linear map whose weights are drawn from a normal distribution. Biases, if any, are 0.
 inline torch::nn::Linear normal_linear(std::int64_t in, std::int64_t out, double deviation = kGroupVitDeviation,
                                        bool bias = true) {
   torch::nn::Linear layer(torch::nn::LinearOptions(in, out).bias(bias));

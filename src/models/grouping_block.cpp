@@ -14,8 +14,8 @@ namespace {
 
 constexpr double kNormEps = 1e-5;
 
-/// The maps `q_proj`, `k_proj`, `v_proj` and `proj`. Initial scores are small and similar for all groups, so that it is
-/// learned which tokens a group gets; large initial scores would decide it by chance.
+/// The maps `q_proj`, `k_proj`, `v_proj` and `proj`. Initial scores are small and similar for all groups, so that
+/// training decides which tokens a group gets; large initial scores would decide it by chance.
 class SeparateProjections : public torch::nn::Module {
  public:
   SeparateProjections(std::int64_t width, double value_deviation)
@@ -41,7 +41,7 @@ class GroupsAttend : public SeparateProjections {
   std::int64_t heads_;
 };
 
-/// Eq. 1-4 of the text group transformer; in GroupViT's code this is `assign`.
+/// Computes eq. 1-4 of the text group transformer. In GroupViT's code this module is called `assign`.
 class AssignAttention : public SeparateProjections {
  public:
   AssignAttention(const GroupingSettings& settings, double assign_eps, std::int64_t width, double value_deviation)
@@ -75,7 +75,8 @@ class AssignAttention : public SeparateProjections {
   /// Returns A_kj / D_k, given each group's share [B, K, L] of each token.
   at::Tensor weights_of(const at::Tensor& shares, const at::Tensor& assignment, const at::Tensor& padding) const {
     at::Tensor weights = shares;
-    // This is exactly one-hot, because the bracket is exactly 0; it only adds the gradient of the shares.
+    // The value is exactly one-hot, because `shares - shares.detach()` is exactly 0. This term only adds the gradient
+    // of the shares.
     if (settings_.hard)
       weights = at::zeros_like(shares).scatter_(1, assignment.unsqueeze(1), 1) + (shares - shares.detach());
     weights = without(padding, weights);
@@ -85,12 +86,12 @@ class AssignAttention : public SeparateProjections {
     return weights / total;
   }
 
-  /// As weights_of(), for soft shares with assign_eps 0, but computed with logarithms: a group with tiny shares of all
-  /// tokens still gets a weighted mean of them, although the shares and their sum would underflow.
+  /// Does the same as weights_of() for soft shares with assign_eps 0, but computes with logarithms. So a group with
+  /// tiny shares of all tokens still gets a weighted mean of them, although the shares and their sum would underflow.
   static at::Tensor soft_weights(const at::Tensor& competing, const at::Tensor& padding) {
     const at::Tensor logarithms = competing.log_softmax(1);
     if (!padding.defined()) return logarithms.softmax(2);
-    // The lowest number instead of minus infinity, which would make the softmax NaN in a row that is all padding.
+    // Minus infinity would make the softmax NaN in a row that is all padding, so padding gets the lowest finite number.
     return without(padding, logarithms.masked_fill(padding, std::numeric_limits<float>::lowest()).softmax(2));
   }
 
@@ -101,7 +102,7 @@ class AssignAttention : public SeparateProjections {
 class PlainGrouping : public GroupingBlock {
  public:
   PlainGrouping(const GroupingSettings& settings, const GroupingShape& shape) : GroupingBlock(shape.output_groups) {
-    // Values keep their scale, because no norm or MLP follows that could enlarge them.
+    // The values keep their scale, because no norm or MLP follows that could enlarge them.
     const double deviation = 1 / std::sqrt(static_cast<double>(shape.width));
     assign_ = register_module(
         "assign", std::make_shared<AssignAttention>(settings, settings.assign_eps.value_or(0), shape.width, deviation));

@@ -52,8 +52,8 @@ class GroupVitBlock : public torch::nn::Module {
   std::shared_ptr<FcMlp> mlp_;
 };
 
-/// Maps the previous stage's group tokens to as many as this stage has: a LayerNorm `0`, and an MLP `1` over the
-/// groups.
+/// Maps the previous stage's group tokens to this stage's number of group tokens. The parts are a LayerNorm named `0`
+/// and an MLP over the groups named `1`.
 class GroupProjector : public torch::nn::Module {
  public:
   GroupProjector(std::int64_t width, std::int64_t from, std::int64_t to)
@@ -76,8 +76,8 @@ class GroupVitStage : public torch::nn::Module {
  public:
   GroupVitStage(const GroupVitSettings& s, std::size_t index) : groups_(s.num_group_tokens[index]) {
     if (groups_ > 0) {
-      // After the first stage they start at zero, because they are added to the previous stage's group tokens (as in
-      // the authors' code).
+      // After the first stage, group tokens start at zero, because they are added to the previous stage's group tokens
+      // (as in the authors' code).
       const double deviation = index == 0 ? 0.02 : 0.0;
       group_token_ = register_parameter("group_token", deviation * at::randn({1, groups_, s.width}));
     }
@@ -98,8 +98,8 @@ class GroupVitStage : public torch::nn::Module {
   bool groups() const { return grouping_ != nullptr; }
   const GroupingBlock& grouping() const { return *grouping_; }
 
-  /// Runs x [B, N, width], with this stage's group tokens appended, through the blocks. `before`: the previous stage's
-  /// final group tokens, or undefined.
+  /// Appends this stage's group tokens to x [B, N, width] and runs the blocks. `before` is the previous stage's final
+  /// group tokens, or undefined.
   at::Tensor forward(at::Tensor x, const at::Tensor& before) {
     if (groups_ > 0) {
       at::Tensor groups = group_token_.expand({x.size(0), -1, -1});

@@ -19,7 +19,8 @@ constexpr Renamed kParts[] = {{"img_encoder.", "visual."},
                               {"text_encoder.", ""},
                               {"text_projector.", "head."}};
 
-// Removes the prefixes that DistributedDataParallel adds, and that checkpoints with more than the model have.
+// Removes the prefixes `module.`, which DistributedDataParallel adds, and `model.`, which names have in checkpoints
+// that contain more than the model.
 std::string without_wrapper(std::string name) {
   for (const std::string_view prefix : {"model.", "module."})
     if (name.starts_with(prefix)) name.erase(0, prefix.size());

@@ -12,9 +12,9 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kLeastBlock = 4;  // in patches
+constexpr std::int64_t kLeastBlock = 4;  // minimum area of a rectangle, in patches
 constexpr double kLeastAspect = 0.3;
-constexpr int kAttempts = 10;  // attempts to place a rectangle that hides a visible patch
+constexpr int kAttempts = 10;  // failed attempts in a row to place a rectangle, before single patches follow
 
 /// The hidden patches of one image.
 class HiddenBlocks {
@@ -35,7 +35,7 @@ class HiddenBlocks {
   }
 
  private:
-  // Returns false if the rectangle is larger than the grid, hides too many patches, or hides no visible one.
+  // Returns false if the rectangle is larger than the grid, hides too many patches, or hides no visible patch.
   bool add_block(Random& random) {
     const std::int64_t left = wanted_ - count_;
     if (left < kLeastBlock) return false;

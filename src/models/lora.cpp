@@ -39,7 +39,8 @@ void Adaptable::add_updates(const at::Tensor& x, std::initializer_list<Output> o
       ranks.push_back(adapter.a.size(0));
     }
   if (found.empty()) return;
-  // One product for all maps, so that x is read, cast (under autocast) and kept for the backward pass only once.
+  // Computes one product for all maps, so that x is read, cast (under autocast) and kept for the backward pass only
+  // once.
   const at::Tensor input = training && dropout_ > 0 ? dropped(x, left_out) : x;
   const std::vector<at::Tensor> low =
       at::linear(input, down.size() == 1 ? down[0] : at::cat(down)).flatten(0, -2).split_with_sizes(ranks, 1);

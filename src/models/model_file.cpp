@@ -72,8 +72,8 @@ std::string bytes_of(const at::Tensor& tensor, const std::string& name, const st
   return {static_cast<const char*>(tensor.const_data_ptr()), static_cast<std::size_t>(tensor.numel())};
 }
 
-/// Adds the kept parts of a published folder: file contents and tensors as tensors, the rest as JSON in the metadata. A
-/// file that equals the vocabulary is not stored twice.
+/// Adds the kept parts of a published folder. File contents and tensors are stored as tensors, and the rest as JSON in
+/// the metadata. A file that equals the vocabulary is not stored twice.
 void add_published(const ModelFile& file, std::map<std::string, at::Tensor>& tensors, Metadata& metadata) {
   const PublishedParts& parts = *file.published;
   nlohmann::json json = {{"library", parts.library}, {"vocabulary", nlohmann::json::array()}, {"digests", parts.digests}};
@@ -109,7 +109,7 @@ std::shared_ptr<const PublishedParts> take_published(const std::string& text, Mo
   return parts;
 }
 
-/// Returns the checkpoint that FOLDER/latest names, or an empty path.
+/// Returns the checkpoint that FOLDER/latest names, or an empty path if there is none.
 fs::path latest_checkpoint(const fs::path& folder) {
   const fs::path latest = folder / "latest";
   if (fs::is_directory(latest)) return latest;

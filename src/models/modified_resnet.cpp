@@ -96,7 +96,7 @@ ModifiedResnet::ModifiedResnet(const ModifiedResnetSettings& settings) : setting
   if (settings.regions->pre_norm) ln_pre_ = register_module("ln_pre", std::make_shared<LayerNorm>(width(), 1e-5));
 }
 
-// For layer decay, each stage counts as a block.
+// In layer-wise decay of the learning rate, each stage counts as a block.
 std::int64_t ModifiedResnet::depth_of(const std::string& parameter) const {
   if (parameter.starts_with("roi_") || parameter.starts_with("ln_pre")) return depth();
   return parameter.starts_with("layer") ? parameter[5] - '0' : 0;

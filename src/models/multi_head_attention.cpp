@@ -10,7 +10,7 @@ std::int64_t or_else(std::int64_t given, std::int64_t width) {
   return given > 0 ? given : width;
 }
 
-// Whether a part of the input projection (query, key or value) has a bias.
+// Returns true if a part of the input projection (query, key or value) has a bias.
 bool has_bias(const std::string& input_bias, const std::string& part) {
   if (input_bias.starts_with("no_")) return input_bias != "no_" + part;
   return input_bias == part;

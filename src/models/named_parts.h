@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// A module that only gives names to other modules.
+/// A module without a computation of its own, which only gives names to its submodules.
 class NamedParts : public torch::nn::Module {
  public:
   template <class Module>

@@ -10,8 +10,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Takes the entries of x at `places`. No place occurs twice, so the gradient only puts entries back, without sums. It
-// is therefore repeatable, and needs no atomics on a GPU.
+// Takes the entries of x at `places`. No place occurs twice, so the backward pass only copies entries back, without
+// summing. It is therefore repeatable, and needs no atomics on a GPU.
 class Taken : public torch::autograd::Function<Taken> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& places) {
@@ -39,7 +39,7 @@ variable_list Taken::backward(AutogradContext* ctx, const variable_list& gradien
   return {Spread::apply(gradients[0], ctx->get_saved_variables()[0], ctx->saved_data["count"].toInt()), {}};
 }
 
-// Returns the places of `mask`'s `count` true elements, without waiting for the device.
+// Returns the places of the `count` true elements of `mask`, without waiting for the device.
 at::Tensor places_of(const at::Tensor& mask, std::int64_t count) {
   const at::Tensor real = mask.flatten();
   const at::Tensor rank = real.to(at::kLong).cumsum(0) - 1;
@@ -65,14 +65,15 @@ at::Tensor attend_to_lengths(const at::Tensor& query, const at::Tensor& key, con
       .squeeze(0);
 }
 
-// Pads each row to the longest: for short texts this costs little compared with the layers that stay packed.
+// Pads each row to the length of the longest row. For short texts this costs little compared with the layers that stay
+// packed.
 at::Tensor attend_filled_up(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, std::int64_t heads,
                             const PackedRows& rows, bool causal) {
   const auto filled_up = [&](const at::Tensor& x) {
     return Spread::apply(x, rows.filled_places, rows.rows * rows.longest).unflatten(0, {rows.rows, rows.longest});
   };
   AttentionMask mask;
-  mask.causal = causal;  // the padding is on the right
+  mask.causal = causal;  // padding is on the right, so a causal mask also hides it
   if (!causal) {
     const at::Tensor lengths = rows.offsets.diff();
     const at::Tensor real = at::arange(rows.longest, lengths.options()).unsqueeze(0) < lengths.unsqueeze(1);

@@ -39,7 +39,7 @@ RowRngScope::~RowRngScope() {
   current = outer_;
 }
 
-// Implements SplitMix64 (Steele et al. 2014), with one stream per row, by operators that every device has.
+// Implements SplitMix64 (Steele et al. 2014) with one stream per row. Uses only operators that every device has.
 at::Tensor row_random_int(std::int64_t rows, std::int64_t count, const at::Device& device) {
   const at::TensorOptions options = at::TensorOptions(device).dtype(at::kLong);
   const c10::NoGradGuard no_grad;
@@ -59,7 +59,7 @@ at::Tensor row_keys_of_parts(std::int64_t rows, std::int64_t parts, const at::De
 }
 
 at::Tensor token_keys(std::int64_t rows, std::int64_t length, const at::Device& device, const PackedRows& packed) {
-  // Uses a separate stream, so that the amount drawn from the rows' own streams does not depend on the length.
+  // Uses a separate stream per row, so that the rows' own streams advance by the same amount for every length.
   const RowRngScope scope(row_random_int(rows, 1, device).squeeze(1));
   const at::Tensor keys = row_random_int(rows, packed.defined() ? packed.length : length, device).flatten();
   return packed.defined() ? keys.index_select(0, packed.places) : keys;

@@ -29,14 +29,14 @@ Places places_of(const RotarySettings& s, config::Size grid, const at::Device& d
 }
 
 Places augmented(const RotarySettings& s, Places at, std::int64_t batch) {
-  // Changes both axes by a random draw [B, 1] between -1 and 1. With draws = 2 each axis has its own, with 1 they share
-  // one.
+  // Changes both axes by a random draw [B, 1] between -1 and 1. With draws = 2 each axis has its own draw; with draws =
+  // 1 both axes share one.
   const auto change = [&](std::int64_t draws, const auto& changed) {
     const at::Tensor u = 2.0 * row_uniform(batch, draws, at.rows.device()) - 1.0;
     at.rows = changed(at.rows, u.narrow(1, 0, 1));
     at.columns = changed(at.columns, u.narrow(1, draws - 1, 1));
   };
-  // Returns a change that scales by a factor between 1 / limit and limit, drawn uniformly on a logarithmic scale.
+  // Returns a change that scales by a random factor between 1 / limit and limit. The factor's logarithm is uniform.
   const auto scaled = [](double limit) {
     return [limit](const at::Tensor& x, const at::Tensor& u) { return x * (u * std::log(limit)).exp(); };
   };
@@ -60,8 +60,8 @@ Rotation rotation_at(const RotarySettings& s, const Places& places, std::int64_t
   return {angles.cos(), angles.sin(), prefix, s.pairs == "halves"};
 }
 
-// Prepends `prefix` rows with the value `value` to a table [.., P, d / 2], for the tokens that are not rotated, and
-// adds a dimension for the heads.
+// Prepends `prefix` rows of `value` to a table [.., P, d / 2], for the tokens that are not rotated. Also adds a
+// dimension for the heads.
 at::Tensor for_all_tokens(const at::Tensor& table, std::int64_t prefix, double value) {
   return at::constant_pad_nd(table, {0, 0, prefix, 0}, value).unsqueeze(-2);
 }

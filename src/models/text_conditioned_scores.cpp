@@ -11,8 +11,8 @@
 namespace tessera {
 namespace {
 
-// Number of scores per tile, counted over heads, texts, patches and images: as many as fit in a core's cache, or as
-// many as keep a GPU busy.
+// Number of scores per tile, counted over heads, texts, patches and images. On a CPU, a tile fits into a core's cache;
+// on a GPU, it is large enough to keep the GPU busy.
 constexpr std::int64_t kTileOnCpu = 1 << 18;
 constexpr std::int64_t kTileOnGpu = 1 << 26;
 constexpr double kSmallestLength = 1e-12;

@@ -65,7 +65,7 @@ at::Tensor TextGroupEncoder::encode_tokens(const at::Tensor& ids, const at::Tens
               ids.sizes());
   const at::Tensor tokens = embed_tokens(token_weight_, positional_embedding_, ids, mask);
   const at::Tensor x = at::cat({tokens, group_tokens_.expand({ids.size(0), -1, -1})}, 1);
-  at::Tensor keys;  // the groups can always be attended to
+  at::Tensor keys;  // true for groups and real tokens; undefined if all tokens are real
   if (mask.defined()) keys = at::cat({mask, at::ones({mask.size(0), settings_.num_groups}, mask.options())}, 1);
   return through_blocks(token_blocks_, x, {self_attention_mask(keys, x.size(1))});
 }

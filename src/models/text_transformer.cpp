@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// Returns sines and cosines [rows, width] of the positions from `first` on, as in fairseq, with periods from 2 pi to
+// Returns sines and cosines [rows, width] of the positions from `first` on, as fairseq does. Periods range from 2 pi to
 // 10,000 times 2 pi.
 at::Tensor sinusoidal_positions(std::int64_t first, std::int64_t rows, std::int64_t width, const at::Device& device) {
   constexpr double kSlowest = 10000.0;
@@ -93,7 +93,7 @@ at::Tensor TextTransformer::positions(std::int64_t length) const {
   return type_embedding_.defined() ? places + type_embedding_[0] : places;
 }
 
-// The class token always has the last position, so texts are padded to the full length.
+// The class token always has the last position, so texts are padded to full length.
 Encoded TextTransformer::encode_with_class_token(const at::Tensor& given_ids, const at::Tensor& given_mask) {
   const std::int64_t missing = settings_.context_length - given_ids.size(1), rows = given_ids.size(0);
   const at::Tensor given = given_mask.defined() ? given_mask : at::ones_like(given_ids, at::kBool);

@@ -48,7 +48,7 @@ class TimmResnetBlock : public torch::nn::Module {
     torch::nn::init::zeros_(norms_.back()->weight);  // each block starts as the identity
     if (stride == 1 && in == out) return;
     const auto names = register_module("downsample", std::make_shared<NumberedParts>());
-    const int first = s.mean_downsample ? 1 : 0;  // in timm's ResNet-D the mean has index 0
+    const int first = s.mean_downsample ? 1 : 0;  // in timm's ResNet-D, the average pooling has index 0
     around_ = names->add(first, plain_convolution(in, out, 1, stride / mean_stride_));
     around_norm_ = names->add(first + 1, torch::nn::BatchNorm2d(out));
   }
@@ -99,7 +99,7 @@ TimmResnet::TimmResnet(const TimmResnetSettings& s) : settings_(s) {
     const bool tiered = s.stem == "deep_tiered";
     const std::int64_t first = tiered ? 3 * s.stem_width / 4 : s.stem_width, second = s.stem_width;
     const std::int64_t out = 2 * s.stem_width;
-    const auto names = register_module("conv1", std::make_shared<NumberedParts>());  // 0 1 (2) 3 4 (5) 6: activations have indices too
+    const auto names = register_module("conv1", std::make_shared<NumberedParts>());  // indices 0 1 3 4 6; activations take indices 2 and 5
     stem_ = {names->add(0, plain_convolution(3, first, 3, 2)), names->add(3, plain_convolution(first, second, 3)),
              names->add(6, plain_convolution(second, out, 3))};
     stem_norms_ = {names->add(1, torch::nn::BatchNorm2d(first)), names->add(4, torch::nn::BatchNorm2d(second)),

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-constexpr double kTokenDeviation = 0.02;  // CLIP's
+constexpr double kTokenDeviation = 0.02;  // as in CLIP
 
 /// A module that gives the token table its name in files: token_embedding.weight.
 class TokenEmbedding : public torch::nn::Module {
@@ -18,9 +18,9 @@ class TokenEmbedding : public torch::nn::Module {
   at::Tensor weight;
 };
 
-/// Returns the rows of `table` [V, w] at ids [B, L] times `scale`, plus `positions` [>= L, w]: [B, L, w], 0 where mask
-/// [B, L] is false (undefined: all real). At padding, ids may have any value, even an invalid one, and contribute no
-/// gradient.
+/// Returns the rows of `table` [V, w] at ids [B, L] times `scale`, plus `positions` [>= L, w]. The result is [B, L, w]
+/// and 0 where mask [B, L] is false; if the mask is undefined, all tokens are real. At padding, ids may have any value,
+/// even an invalid one, and contribute no gradient.
 inline at::Tensor embed_tokens(const at::Tensor& table, const at::Tensor& positions, const at::Tensor& ids,
                                const at::Tensor& mask, double scale = 1.0) {
   const at::Tensor safe_ids = mask.defined() ? ids.masked_fill(mask.logical_not(), 0) : ids;
@@ -28,7 +28,7 @@ inline at::Tensor embed_tokens(const at::Tensor& table, const at::Tensor& positi
   return zero_padding((scale == 1.0 ? words : words * scale) + positions.slice(0, 0, ids.size(1)), mask);
 }
 
-/// As embed_tokens(), for only the real tokens: ids [B, L] -> packed [T, w].
+/// Like embed_tokens(), but for only the real tokens: ids [B, L] -> packed [T, w].
 inline at::Tensor embed_packed_tokens(const at::Tensor& table, const at::Tensor& positions, const at::Tensor& ids,
                                       const PackedRows& rows, double scale = 1.0) {
   const at::Tensor words = at::embedding(table, pack(ids, rows));

@@ -20,7 +20,7 @@ at::Tensor token_multi_hot(const at::Tensor& ids, const at::Tensor& mask, std::i
               mask.scalar_type());
   TORCH_CHECK(!ids.is_cpu() || all_in(mask.defined() ? ids.masked_fill(~mask, 0) : ids, vocab_size),
               "token_multi_hot: an id is not in the vocabulary 0..", vocab_size - 1);
-  // Padding is marked in an extra column.
+  // Marks padding in an extra column, which the result leaves out.
   const at::Tensor places = mask.defined() ? ids.masked_fill(~mask, vocab_size) : ids;
   const at::Tensor contained = at::zeros({ids.size(0), vocab_size + 1}, ids.options().dtype(at::kBool));
   contained.scatter_(1, places, true);

@@ -88,7 +88,7 @@ at::Tensor TransformerBlock::forward(const at::Tensor& given, const SequenceInfo
     if (scale) update = scale->forward(update);
     return factors.defined() ? update * factors.select(1, column).view(column_shape) : update;
   };
-  // Returns x [..., width] plus the update that `part` computes from it, with the norm applied where norms_ says.
+  // Returns x [..., width] plus the update that `part` computes from it. norms_ decides where the norm is applied.
   const auto updated = [&](const at::Tensor& x, LayerNorm& norm, const std::shared_ptr<LayerScale>& scale, std::int64_t column, const auto& part) {
     at::Tensor update = part(norms_ == NormPlace::before ? norm.forward(x) : x);
     if (norms_ == NormPlace::on_updates) update = norm.forward(update);

@@ -14,13 +14,13 @@
 namespace tessera {
 namespace {
 
-// A table for images of several grids, from which each token takes the row for its position. For each distinct grid the
-// table has `prefix` rows and then one row for each patch.
+// A table for images with different grids. Each token takes the table's row for its position. For each distinct grid
+// the table has `prefix` rows and then one row for each patch.
 struct GridTable {
   std::vector<config::Size> grids;
-  at::Tensor rows;  // int64, the table's row of each real token, image after image
+  at::Tensor rows;  // int64, for each real token, image after image, the index of its row in the table
 
-  /// Returns one row for each token; `part` returns a grid's rows [prefix + P, ...].
+  /// Returns one row for each token. `part` must return a grid's rows [prefix + P, ...].
   template <class Part>
   at::Tensor of_tokens(const Part& part) const {
     std::vector<at::Tensor> parts;
@@ -209,7 +209,7 @@ Vit::Embedded Vit::embed_patches(const TowerInput& input) {
   rows = packed_rows(real, input.grids.prod(1) + prefix());
   if (rows.defined()) x = pack(x, rows);
   const GridTable table = grid_table(input.grids, prefix(), device);
-  const auto shaped = [&](const at::Tensor& of_tokens) {  // brings rows into the tokens' shape
+  const auto shaped = [&](const at::Tensor& of_tokens) {  // returns the rows in the tokens' shape, which is flat if they are packed
     return rows.defined() ? of_tokens : of_tokens.unflatten(0, {images, prefix() + patches});
   };
   if (positional_embedding_.defined())
@@ -225,11 +225,11 @@ Vit::Embedded Vit::embed_patches(const TowerInput& input) {
 }
 
 at::Tensor Vit::positions_of(config::Size grid) const {
-  const bool any = grid.height * grid.width > 0;  // the grid of an image that is missing from a sample is empty
+  const bool any = grid.height * grid.width > 0;  // false for an image that is missing from a sample: its grid is empty
   const at::Tensor positions = any ? resize_position_embedding(positional_embedding_, grid, this->grid(), positioned(),
                                                                settings_.position_resampling == "antialiased")
                                    : positional_embedding_.slice(0, 0, positioned());
-  const std::int64_t bare = prefix() - positioned();  // registers, or all tokens before the patches
+  const std::int64_t bare = prefix() - positioned();  // number of tokens before the patches that have no position embedding
   if (bare == 0) return positions;
   const at::Tensor none = at::zeros({bare, positions.size(1)}, positions.options());
   return at::cat({positions.slice(0, 0, positioned()), none, positions.slice(0, positioned())});
@@ -254,8 +254,7 @@ config::Size Vit::patch_of_sequences() const {
   return settings_.patch_size;
 }
 
-// In a frozen encoder the rotation is not augmented, because that would only change the encoder's features from step to
-// step.
+// A frozen encoder's rotation is not augmented, because that would only make its features vary from step to step.
 Rotation Vit::rotation(config::Size grid, const at::Tensor& x) const {
   const RotarySettings& rotary = *settings_.rotary;
   const std::int64_t head_width = settings_.width / settings_.heads;
@@ -290,7 +289,7 @@ config::Size Vit::maskable_grid(const at::Tensor& pixels) const {
   return {pixels.size(2) / settings_.patch_size.height, pixels.size(3) / settings_.patch_size.width};
 }
 
-// Prepends class token and registers to patches: [B, P, w] -> [B, prefix + P, w].
+// Prepends the class token and registers to patches: [B, P, w] -> [B, prefix + P, w].
 at::Tensor Vit::with_prefix(const at::Tensor& patches) const {
   std::vector<at::Tensor> parts;
   for (const at::Tensor& token : {class_embedding_, register_embedding_})
@@ -334,7 +333,8 @@ std::int64_t Vit::depth_of(const std::string& parameter) const {
   return parameter.starts_with("ln_post") ? depth() : 0;
 }
 
-// Drops random patches. The others keep their order and their rotation; tokens before the patches are never dropped.
+// Drops random patches. The remaining patches keep their order and their rotation. Tokens before the patches are never
+// dropped.
 at::Tensor Vit::drop_patches(const at::Tensor& x, Rotation& rotation) const {
   const std::int64_t first = prefix(), batch = x.size(0), patches = x.size(1) - first;
   const auto kept = std::max<std::int64_t>(

@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kCaptionTask = 0, kReferringTask = 1, kGroundedTask = 2, kTasks = 3;  // indices of the rows of task_tokens
+constexpr std::int64_t kCaptionTask = 0, kReferringTask = 1, kGroundedTask = 2, kTasks = 3;  // indices of the tasks' rows in task_tokens
 constexpr std::int64_t kCoordinates = 4;
 constexpr double kTokenStart = 0.02;  // initial standard deviation of learned tokens, the same as for token tables
 
@@ -42,8 +42,8 @@ CaptionDecoderShape decoder_shape(const CaptioningSettings& s, const ObjectiveCo
   return shape;
 }
 
-// Returns which ids [..., L] count as text. These are the ids that the mask marks as real. If padding is read as text, only the
-// first of the padding tokens at the end counts.
+// Returns which ids [..., L] count as text, namely those that the mask marks as real. If padding is read as text (`padding_id` is set),
+// only the first padding token at the end counts.
 at::Tensor said_of(const at::Tensor& ids, const at::Tensor& mask, const std::optional<std::int64_t>& padding_id) {
   if (!padding_id) return mask;
   const at::Tensor filling = (ids == *padding_id) | mask.logical_not();
@@ -51,12 +51,12 @@ at::Tensor said_of(const at::Tensor& ids, const at::Tensor& mask, const std::opt
   return mask & at::constant_pad_nd(to_the_end.slice(-1, 0, -1), {1, 0}, 0).logical_not();
 }
 
-// Adds a position in front, because caption_loss_sum() starts its targets at the second position.
+// Adds one position in front, because the targets of caption_loss_sum() start at the second position.
 at::Tensor with_start(const at::Tensor& ids_or_mask) {
   return at::constant_pad_nd(ids_or_mask, {1, 0}, 0);
 }
 
-// Moves the positions of x [n, T, w] where real [n, T] is true to the front, keeping their order.
+// Moves the positions of x [n, T, w] at which real [n, T] is true to the front, and keeps their order.
 at::Tensor real_first(const at::Tensor& x, const at::Tensor& real) {
   const at::Tensor order = std::get<1>(real.logical_not().to(at::kByte).sort(/*stable=*/true, /*dim=*/1, /*descending=*/false));
   return x.gather(1, order.unsqueeze(2).expand_as(x));
@@ -66,8 +66,8 @@ at::Tensor first_places(const at::Tensor& all, std::int64_t count) {
   return all.narrow(1, 0, count);
 }
 
-// Draws, on the CPU, which of this rank's images are predicted in parallel. The draw depends on an image's position in the global
-// batch, which the loader deals to the ranks image by image.
+// Draws, on the CPU, which of this rank's images are predicted in parallel. The draw depends on an image's position in the global batch:
+// the loader deals the images of this batch to the ranks one by one.
 at::Tensor drawn_parallel(double share, std::int64_t images, const StepContext& context) {
   const auto stream = derive_seed(context.seed, Purpose::step,
                                   {static_cast<std::uint64_t>(context.step), fingerprint("captioning")});
@@ -149,7 +149,7 @@ at::Tensor Captioning::task(std::int64_t which, std::int64_t sequences) const {
   return task_tokens_[which].expand({sequences, 1, -1});
 }
 
-// Returns the decoder states [n, L, w] that predict the ids [n, L] of n sequences.
+// Returns the decoder states [n, L, w] that predict the ids [n, L] of n captions.
 at::Tensor Captioning::caption_states(const Memory& memory, const at::Tensor& ids, const at::Tensor& said, bool causal) {
   const std::int64_t sequences = ids.size(0), length = ids.size(1);
   const at::Tensor x =
@@ -159,19 +159,19 @@ at::Tensor Captioning::caption_states(const Memory& memory, const at::Tensor& id
   return first_places(decoder_->decode(x, memory.tokens, memory.mask, causal), length);
 }
 
-// Returns the decoder states [n, k + 1, w] that predict the coordinates 0..k of each phrase's box, given the first k coordinates,
-// `known` [n, k].
+// Returns the decoder states [n, k + 1, w] that predict the coordinates 0..k of each phrase's box. `known` [n, k] contains the first k
+// coordinates.
 at::Tensor Captioning::box_states(const Memory& memory, const at::Tensor& ids, const at::Tensor& said, const at::Tensor& known) {
   const std::int64_t sequences = ids.size(0);
   const at::Tensor parts = at::cat({task(kReferringTask, sequences), decoder_->embed(ids, said), at::embedding(coordinates_, known)}, 1);
   const at::Tensor real = at::cat({said.new_ones({sequences, 1}), said, at::ones_like(known, at::kBool)}, 1);
-  // The coordinates directly follow the phrase's last token; the padding comes after them.
+  // The coordinates directly follow the phrase's last token, and the padding comes after them.
   const at::Tensor states = decoder_->decode(real_first(parts, real), memory.tokens, memory.mask, /*causal=*/true);
   const at::Tensor places = said.sum(1, /*keepdim=*/true) + at::arange(known.size(1) + 1, known.options());
   return states.gather(1, places.unsqueeze(2).expand({-1, -1, states.size(2)}));
 }
 
-// Returns the decoder states [n, L, w] that predict the ids [n, L] of the phrases of boxes [n, 4].
+// Returns the decoder states [n, L, w] that predict the ids [n, L] of the boxes' phrases. box: [n, 4].
 at::Tensor Captioning::phrase_states(const Memory& memory, const at::Tensor& box, const at::Tensor& ids, const at::Tensor& said) {
   const std::int64_t length = ids.size(1);
   const at::Tensor x = at::cat({task(kGroundedTask, ids.size(0)), at::embedding(coordinates_, box),
@@ -230,7 +230,7 @@ void Captioning::add_box_losses(const Features& features, const Memory& memory, 
   constexpr std::int64_t kIgnored = -100;
   const auto add = [&](const char* name, double weight, const at::Tensor& predicted, const TileBody& body) {
     if (weight == 0) return;
-    // Without any box the parameters still get (zero) gradients, so that all ranks have gradients of the same shapes.
+    // If there are no boxes, the parameters still get (zero) gradients, so that all ranks have gradients of the same shapes.
     const at::Tensor sum = ids.numel() == 0 ? (memory.tokens.sum() + coordinates_.sum() + task_tokens_.sum()) * 0
                                             : sum_of_tiles(memory, body);
     const at::Tensor loss = mean_over_tokens(sum, predicted, group);
@@ -290,7 +290,7 @@ TokenHits Captioning::token_hits(const TowerFeatures& image, const at::Tensor& i
   decoder_->check_length(ids.size(1));
   const at::Tensor said = said_of(ids, mask, settings_.padding_id);
   const at::Tensor states = caption_states(memory_of(image), ids, said, /*causal=*/true);
-  // One position at a time, because logits [B, L, V] are large.
+  // Predicts one position at a time, because logits [B, L, V] would be large.
   std::vector<at::Tensor> right;
   for (std::int64_t place = 0; place < ids.size(1); ++place)
     right.push_back(at::matmul(states.select(1, place), decoder_->table().t().to(states.scalar_type())).argmax(1) == ids.select(1, place));

@@ -24,7 +24,7 @@ struct TokenSequence {
 
 }  // namespace
 
-// Pools one modality's tokens by attention, with embeddings of the other modality as queries.
+// Pools the tokens of one modality by attention. The queries are embeddings of the other modality.
 class CrossModalPool : public torch::nn::Module {
  public:
   CrossModalPool(std::int64_t width, std::int64_t heads) {
@@ -35,7 +35,7 @@ class CrossModalPool : public torch::nn::Module {
         "attn", std::make_shared<MultiHeadAttention>(MultiHeadAttentionSettings{.width = width, .heads = heads}));
   }
 
-  // Maps queries [B, N, D] to pooled tokens [B, N, D], not normalized; they are 0 for a sequence without real tokens.
+  // Maps queries [B, N, D] to pooled tokens [B, N, D], which are not normalized. The result is 0 for a sequence without real tokens.
   at::Tensor forward(const at::Tensor& queries, const TokenSequence& among) {
     const auto& [tokens, mask] = among;
     const at::Tensor keys = key_norm_->forward(zero_padding(tokens, mask));
@@ -74,7 +74,7 @@ at::Tensor teacher_embeddings(const TowerFeatures& text, std::int64_t count, con
   return to_compute(all.narrow(1, 0, count)).detach();
 }
 
-// Returns the tokens of each image's first caption. If the caption is absent, the mask marks no token as real.
+// Returns the tokens of each image's first caption. If this caption is absent, the mask marks none of its tokens as real.
 TokenSequence first_caption(const TowerFeatures& text, const CaptionFeatures& captions) {
   if (!text.tokens.defined()) refuse_missing_feature(kCosmos, "text_tokens");
   const at::Tensor present = captions.present.select(1, 0).unsqueeze(1);  // [B, 1]
@@ -111,7 +111,7 @@ CaptionRelation of_crops(const CaptionRelation& captions, std::int64_t count) {
 // Several embeddings per image, and their relation to the images of the global batch.
 class EmbeddingSet {
  public:
-  // embeddings [B, N, D] of this rank.
+  // embeddings: [B, N, D], this rank's.
   EmbeddingSet(const at::Tensor& embeddings, CaptionRelation relation, const ProcessGroup& group)
       : relation_(std::move(relation)) {
     const at::Tensor here = relation_.present.narrow(0, group.rank() * embeddings.size(0), embeddings.size(0));
@@ -121,7 +121,7 @@ class EmbeddingSet {
   std::int64_t size() const { return own_.size(1); }
   const at::Tensor& all() const { return all_; }                              // [C, N, D]
   at::Tensor row(std::int64_t place) const { return own_.select(1, place); }  // [B, D]
-  // Returns the relation between the embeddings at `place` in the set `rows` and the embeddings of this set.
+  // Returns the relation between the embedding at `place` of each image in `rows` and the embeddings of this set.
   CaptionRelation relation_to(const EmbeddingSet& rows, std::int64_t place) const {
     CaptionRelation out = relation_;
     if (rows.relation_.some_absent) out.rows_present = rows.relation_.present.select(1, place);
@@ -133,7 +133,7 @@ class EmbeddingSet {
   at::Tensor own_, all_;
 };
 
-// Computes L(rows, columns): the mean over all pairs of present embeddings of the same image.
+// Computes L(rows, columns), averaged over all pairs of present embeddings of the same image.
 at::Tensor mean_info_nce(const EmbeddingSet& rows, const EmbeddingSet& columns, const at::Tensor& scale,
                          std::optional<std::int64_t> chunk, const ProcessGroup& group) {
   std::vector<at::Tensor> sums, counts;

@@ -7,8 +7,8 @@
 namespace tessera {
 namespace {
 
-// Returns, for each of `crops` crops, the sum of the teacher's probabilities for all other global crops. Cross-entropy is linear in
-// the targets, so one pass over a crop's logits handles all its pairs. All local crops share one tensor.
+// Returns, for each of `crops` crops, the sum of the teacher's probabilities for all global crops except this one. Cross-entropy is linear
+// in the targets, so one pass over a crop's logits covers all pairs of the crop. All local crops share one tensor.
 std::vector<at::Tensor> targets_of_crops(const std::vector<at::Tensor>& teacher, std::size_t crops) {
   const auto sum_without = [&](std::size_t left_out) {
     at::Tensor sum;

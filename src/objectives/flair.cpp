@@ -13,18 +13,18 @@
 namespace tessera {
 namespace {
 
-// A function that returns int64 [n, C]: for n = count images i = first, first + 1, ... of the global batch, which caption slot of
-// image j is compared with image i.
+// A function that chooses a caption of each image j to be compared with each image i. It returns caption slots, int64 [n, C], with one row
+// for each of the `count` images i = first, first + 1, ... of the global batch, and one column for each j.
 using NegativeSlots = std::function<at::Tensor(std::int64_t first, std::int64_t count)>;
 
-// Returns the caption slots of each image, [C, K], with present captions first, in their order.
+// Returns the caption slots of each image, [C, K]. Present captions come first, in their order.
 at::Tensor present_first(const at::Tensor& present) {
   return std::get<1>(present.logical_not().to(at::kByte).sort(/*stable=*/true, /*dim=*/1, /*descending=*/false));
 }
 
-// Draws slots uniformly among the present captions of image j, depending only on (seed, step, i, j). Here i and j are the positions
-// that the images would have in a run with one process. They differ from positions in gathered tensors, because the loader deals
-// images to the ranks in turn, while gathering orders them by rank.
+// Draws slots uniformly among the present captions of image j. The draw depends only on (seed, step, i, j). Here i and j are the positions
+// that the images would have in a run with one process. They differ from positions in gathered tensors, because the loader deals images to
+// the ranks in turn, while gathering orders them by rank.
 NegativeSlots drawn_slots(const CaptionRelation& relation, const StepContext& context) {
   const std::int64_t ranks = context.group.size(), rank = context.group.rank(), batch = relation.images() / ranks;
   const at::Tensor slots = present_first(relation.present), counts = relation.present.sum(1).clamp_min(1);
@@ -39,7 +39,7 @@ NegativeSlots drawn_slots(const CaptionRelation& relation, const StepContext& co
   };
 }
 
-// Returns the pairs of `count` images of this rank in K + C columns: an image's own captions, then the chosen caption of every
+// Returns the pairs of `count` images of this rank, in K + C columns. First come the image's own captions, then the chosen caption of every
 // image. The chosen caption of the image itself is ignored (label 0).
 ConditionedPairs sampled_pairs(const CaptionRelation& relation, const NegativeSlots& slots, std::int64_t first,
                                std::int64_t count) {
@@ -59,9 +59,9 @@ ConditionedPairs all_pairs(const CaptionRelation& relation, std::int64_t first, 
   return {at::arange(labels.size(1), labels.options()).expand_as(labels), labels.to(at::kChar)};
 }
 
-// Returns the number of pairs of the global batch, including masked duplicates, as an int64 scalar on the device. Every image is
-// paired with its own captions and with one caption of every other image that has captions. A drawn caption is always present; a
-// caption from `given_slots` counts only if it is present.
+// Returns the number of pairs of the global batch, including masked duplicates, as an int64 scalar on the device. Every image is paired
+// with its own captions, and with one caption of every other image that has captions. A drawn caption is always present, but a caption from
+// `given_slots` counts only if it is present.
 at::Tensor sampled_pair_count(const CaptionRelation& relation, const at::Tensor& given_slots) {
   const at::Tensor own = relation.present.sum();
   if (!given_slots.defined()) return own + relation.present.any(1).sum() * (relation.images() - 1);
@@ -107,7 +107,7 @@ Losses Flair::forward(const Features& features, const StepContext& context, cons
   const at::Tensor texts = gather_rows(captions.text_global, group);  // [C, K, D]
   const at::Tensor sum =
       text_conditioned_loss(captions.image_tokens, texts.flatten(0, 1), sharpness, bias, pool_->parameters_of_operator(), pairs);
-  // B times the mean over pairs. The factor group.size() makes the mean over ranks equal to the value of the global batch.
+  // The result is B times the mean over pairs. The factor group.size() makes the mean over ranks equal to the value of the global batch.
   const at::Tensor pair_count = sampled ? sampled_pair_count(relation, negative_slots)
                                         : relation.present.sum() * relation.images();
   const at::Tensor conditioned = sum * (relation.images() * group.size()) / pair_count.clamp_min(1);

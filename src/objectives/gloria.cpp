@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// Returns the scores [B, t] of this rank's images (patches [B, P, D]) for a tile of t texts (tokens [t, L, D], mask [t, L]).
+// Returns the scores [B, t] of this rank's images for a tile of t texts. patches: [B, P, D]. text: the tokens [t, L, D]. mask: [t, L].
 at::Tensor scores(const GloriaSettings& settings, const at::Tensor& text, const at::Tensor& mask,
                   const at::Tensor& patches, const at::Tensor& sharpness) {
   const std::int64_t images = patches.size(0), texts = text.size(0), words = text.size(1), width = text.size(2);

@@ -57,7 +57,7 @@ Losses MaskedPrediction::forward(const Features& features, const StepContext& co
   const at::Tensor student = head_->bottleneck(compared_rows(features, /*of_teacher=*/false));
   const DinoLoss::Rows rows =
       loss_->of_rows(student, head_->last_layer(), goals, goal_layer, context.epoch, settings_.chunk);
-  // The last layer is linear, so the mean of the logits equals the logits of the mean row.
+  // The last layer is linear, so the mean of the logits equals the logits of the mean input.
   if (context.training) loss_->move_center(at::linear(goals.mean(0, /*keepdim=*/true), goal_layer), context.group);
   return {rows.losses.mean(), {{"teacher_entropy", rows.entropies.mean()}}, {}};
 }

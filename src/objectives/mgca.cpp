@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Attention without projections: the softmax of the scaled cosines, times the context, whose rows have unit length.
+// Attention without projections: the softmax of the scaled cosines times the context. The context's rows have unit length.
 at::Tensor similarity_attention(const at::Tensor& queries, const at::Tensor& context, const at::Tensor& mask,
                                 const at::Tensor& sharpness) {
   at::Tensor logits = at::matmul(queries, context.mT()) * sharpness;
@@ -36,7 +36,7 @@ at::Tensor sinkhorn_codes(const at::Tensor& scores, double epsilon, std::int64_t
                           const at::Tensor& present) {
   const at::NoGradGuard no_grad;
   const at::Tensor absent = present.defined() ? ~present : at::Tensor();
-  // Keeps absent columns at log(0).
+  // Keeps the logarithms of absent columns at log(0).
   const auto of_present = [&](const at::Tensor& x) { return absent.defined() ? x.masked_fill(absent, -kInfinity) : x; };
   // No global normalization is needed, because common factors cancel in the column sums.
   at::Tensor q = of_present((scores.detach().to(at::kDouble) / epsilon).t());  // [K, B], logarithms
@@ -112,13 +112,13 @@ Losses Mgca::forward(const Features& features, const StepContext& context) {
   const at::Tensor local_image = mean_of(image_tokens.mean(1).masked_fill(empty, 0.0));
   const at::Tensor local = (local_text + local_image) / 2;
 
-  // In training, the weight's value is replaced without autograd noticing. Gradients are then taken with respect to the unit rows,
-  // and graphs of earlier forward passes (gradient accumulation) stay valid. Evaluation does not change the weights.
+  // In training, replaces the weight's value without autograd noticing. So gradients are taken with respect to the unit rows, and graphs of
+  // earlier forward passes (gradient accumulation) stay valid. Evaluation does not change the weight.
   if (context.training) prototypes_->weight.variable_data().copy_(unit_rows(prototypes_->weight.detach()));
   const at::Tensor prototypes = context.training ? prototypes_->weight : unit_rows(prototypes_->weight);
   const at::Tensor image_scores = at::linear(unit_rows(pairs.image_global), prototypes);  // [B, K]
   const at::Tensor text_scores = at::linear(unit_rows(pairs.text_global), prototypes);
-  const auto own_codes = [&](const at::Tensor& scores) {  // Sinkhorn-Knopp needs the scores of the global batch
+  const auto own_codes = [&](const at::Tensor& scores) {  // Sinkhorn-Knopp needs the scores of all ranks
     const at::Tensor all = context.group.all_gather(scores);
     return sinkhorn_codes(all, settings_.sinkhorn_epsilon, settings_.sinkhorn_iterations, pairs.targets.present)
         .narrow(0, context.group.rank() * scores.size(0), scores.size(0));

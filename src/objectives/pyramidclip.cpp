@@ -51,7 +51,7 @@ std::optional<config::Problem> validate(const PyramidClipSettings& s) {
         return config::Problem{key, name + " is listed twice"};
       any = true;
     }
-    // The tolerance is for rounding: weights of 1/3 do not add up to exactly 1.
+    // The tolerance allows for rounding, because weights of 1/3 do not add up to exactly 1.
     if (group.weight < -1e-9)
       return config::Problem{"cross_local_weight",
                              "cross_global_weight and cross_local_weight add up to more than 1"};
@@ -74,7 +74,7 @@ PyramidClip::PyramidClip(const PyramidClipSettings& settings, const ObjectiveCon
     }
 }
 
-// A sample always has its image and a caption; it may lack regions, summary and objects.
+// Every sample has an image and a caption, but it may lack regions, a summary and objects.
 Needs PyramidClip::needs() const {
   Needs all{.images = {}, .texts = {}, .duplicates = settings_.mask_duplicates};
   for (const auto& [name, pair] : pairs_) {

@@ -22,8 +22,8 @@ namespace {
 constexpr const char* kBoxView = "image";
 constexpr double kNoNegative = -std::numeric_limits<double>::infinity();
 
-// Returns one number per text, int64 [B * R]; texts [B, R, L] with the same real ids have the same number. It is a multilinear hash
-// modulo 2^64, for which two different texts collide with a probability of 2^-63.
+// Returns one number per text, int64 [B * R]. Texts [B, R, L] whose real ids are the same have the same number. The number is a multilinear
+// hash modulo 2^64, for which two different texts collide with a probability of 2^-63.
 at::Tensor text_numbers(const TowerInput& input) {
   if (!input.ids.defined()) return {};
   std::vector<std::int64_t> factors;
@@ -49,8 +49,7 @@ Grid fixed_grid(std::int64_t patches, std::int64_t given_rows) {
   return {rows, patches / rows};
 }
 
-// Pools tokens [n, rows * columns, D] inside boxes [n, R, 4], which are fractions of the image. Returns the boxes' embeddings, [n,
-// R, D].
+// Pools tokens [n, rows * columns, D] inside boxes [n, R, 4], whose corners are fractions of the image. Returns [n, R, D].
 at::Tensor pool_boxes(const at::Tensor& tokens, const at::Tensor& corners, const Grid& grid) {
   const auto width = static_cast<double>(grid.columns), height = static_cast<double>(grid.rows);
   const at::Tensor cells = corners * at::tensor({width, height, width, height}, corners.options());
@@ -60,7 +59,7 @@ at::Tensor pool_boxes(const at::Tensor& tokens, const at::Tensor& corners, const
       .view({corners.size(0), corners.size(1), tokens.size(2)});
 }
 
-// Does the same for images with different grids. `grids` is int64 [B, 2] on the CPU; an image's real tokens come before its
+// Like pool_boxes(), but for images with different grids. `grids` is int64 [B, 2] on the CPU. An image's real tokens come before its
 // padding.
 at::Tensor pool_boxes_of_grids(const at::Tensor& tokens, const at::Tensor& corners, const at::Tensor& grids) {
   std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::int64_t>> images;
@@ -82,7 +81,7 @@ at::Tensor unit_where(const at::Tensor& embeddings, const at::Tensor& present) {
   return unit_rows(to_compute(embeddings).masked_fill(present.logical_not().unsqueeze(-1), 0.0));
 }
 
-// The texts of a view with n texts per image: embeddings `global` [B, n, D], and `present`, bool [B, n].
+// The texts of a view with n texts per image. global: embeddings [B, n, D]. present: bool [B, n].
 struct PhraseTexts {
   at::Tensor global, present;
 };
@@ -113,7 +112,7 @@ struct RegionContrast::Regions {
   at::Tensor negative;        // bool [M, H], true for present negatives
 };
 
-// The gaps between the logit of a box's phrase and the logits of the box's negatives.
+// The differences between the logit of a box's phrase and the logits of the box's negatives.
 struct RegionContrast::Gaps {
   at::Tensor logits;    // [M, H], s(r, t) - s(r, n_h)
   at::Tensor negative;  // bool [M, H], true for present negatives

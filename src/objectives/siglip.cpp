@@ -20,8 +20,8 @@ using torch::autograd::variable_list;
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();  // the logit of a pair that is not a negative
 
-// Writes `value` to the entries of a tile (images of `rank`, texts of `owner`) that are not negatives, because the pair matches or
-// is left out.
+// Writes `value` to the entries of a tile (images of `rank`, texts of `owner`) whose pairs are not negatives, because they match or are
+// left out.
 void fill_others(const at::Tensor& values, const Tile& tile, const ContrastTargets& targets, int rank, int owner,
                  std::int64_t batch, double value) {
   if (owner == rank) tile.diagonal_of(values).fill_(value);
@@ -29,9 +29,8 @@ void fill_others(const at::Tensor& values, const Tile& tile, const ContrastTarge
   if (left_out.defined()) values.masked_fill_(left_out, value);
 }
 
-// The sum of -log sigmoid(-logit) over this rank's images and their negatives. An image's negatives are all texts except its own
-// and those that are left out. Embeddings [B, D] have unit length. Blocks of texts travel around the ranks together with their
-// gradients.
+// Computes the sum of -log sigmoid(-logit) over this rank's images and their negatives. An image's negatives are all texts except its own
+// and those that are left out. Embeddings [B, D] have unit length. Blocks of texts travel around the ranks together with their gradients.
 class TiledNegatives : public torch::autograd::Function<TiledNegatives> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& image, const at::Tensor& text,
@@ -79,7 +78,7 @@ class TiledNegatives : public torch::autograd::Function<TiledNegatives> {
                        const at::Tensor share = (cosines * scale).add_(bias).sigmoid_();
                        fill_others(share, tile, targets, group.rank(), owner, image.size(0), 0.0);
                        share.mul_(weight);
-                       // Uses sum(), a pairwise summation, because dot() would lose digits.
+                       // sum() adds pairwise; dot() would lose digits.
                        bias_gradient.select(0, tile.slot).add_(share.sum());
                        scale_gradient.select(0, tile.slot).add_(cosines.mul_(share).sum());
                        share.mul_(scale);

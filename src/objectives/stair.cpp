@@ -13,10 +13,10 @@
 namespace tessera {
 namespace {
 
-// [PAD], [UNK], [CLS], [SEP] and [MASK] in BERT's vocabulary.
+// The ids of [PAD], [UNK], [CLS], [SEP] and [MASK] in BERT's vocabulary.
 const std::vector<std::int64_t> kBertSpecialTokens = {0, 100, 101, 102, 103};
 
-// Returns the ids in [0, size) that the mask of text_token_mask (stage 1) excludes.
+// Returns the ids in [0, size) that text_token_mask excludes (stage 1).
 std::vector<std::int64_t> special_ids_of(const StairSettings& settings, const SharedParameters* shared,
                                          std::int64_t size) {
   if (settings.special_token_ids) {
@@ -32,14 +32,14 @@ std::vector<std::int64_t> special_ids_of(const StairSettings& settings, const Sh
   return ids;
 }
 
-// Returns the factor by which a regularizer's weight is multiplied at a step (SPLADE's scheduler).
+// Returns the factor for a regularizer's weight at a step (SPLADE's scheduler).
 double growth_at(std::int64_t step, std::int64_t growth_steps) {
   if (growth_steps == 0) return 1;
   const double share = std::min(1.0, static_cast<double>(step + 1) / static_cast<double>(growth_steps));
   return share * share;
 }
 
-// Sets rows whose length is (almost) 0 to 0 and cuts their gradient, because the derivative of a cosine is not finite there.
+// Sets rows of length (almost) 0 to exactly 0 and cuts their gradient, because the derivative of a cosine is not finite there.
 at::Tensor without_short_rows(const at::Tensor& encoding) {
   constexpr double kShort = 1e-12;
   return encoding.masked_fill(encoding.detach().norm(2, -1, /*keepdim=*/true) <= kShort, 0.0);

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// Returns the width that the setting or the model provides; if both do, they must agree.
+// Returns the width that the setting or the model defines. If both define it, they must agree.
 std::int64_t width_of(const SuperClipSettings& settings, std::int64_t of_model) {
   if (!settings.width && of_model == 0)
     user_error("objective.width: the model does not report the width of the image encoder's tokens: set it");

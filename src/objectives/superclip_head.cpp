@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kEpsilon = 1e-5;
 
-// Images without a real patch get a row of 0.
+// Returns the mean of each image's real patches; 0 for an image without a real patch.
 at::Tensor mean_of_patches(const at::Tensor& patches, const at::Tensor& mask) {
   if (!mask.defined()) return patches.mean(1);
   const at::Tensor count = mask.sum(1, /*keepdim=*/true).clamp_min(1).to(patches.scalar_type());

@@ -7,7 +7,7 @@ namespace {
 
 void check_range(const at::Tensor& words, const at::Tensor& real, std::int64_t vocab_size) {
   const at::Tensor bad = real & (words.lt(0) | words.ge(vocab_size));
-  if (!words.is_cpu())  // naming the id would need a synchronization
+  if (!words.is_cpu())  // on other devices, naming the id would need a synchronization
     at::_assert_async(bad.any().logical_not(), "superclip: a caption holds an id that is not in the vocabulary");
   else if (bad.any().item<bool>())
     TORCH_CHECK(false, "superclip: a caption holds the id ", words.masked_select(bad)[0].item<std::int64_t>(),
@@ -28,7 +28,7 @@ WordBags word_bags(const at::Tensor& ids, const at::Tensor& mask, std::int64_t v
   at::Tensor real = mask.defined() ? mask.flatten(1) : at::ones_like(words, at::kBool);
   check_range(words, real, vocab_size);
   for (const std::int64_t ignored : ignored_ids) real = real & words.ne(ignored);
-  // Ids that are not words of the bag are replaced by vocab_size, which sorts last. One such entry is always appended.
+  // Replaces ids that are not words of the bag by vocab_size, which sorts last. Always appends one such entry.
   const at::Tensor none = at::full({words.size(0), 1}, vocab_size, words.options());
   const at::Tensor sorted = std::get<0>(at::cat({words.masked_fill(~real, vocab_size), none}, 1).sort(1));
   const at::Tensor again = sorted.slice(1, 1) == sorted.slice(1, 0, -1);

@@ -22,15 +22,15 @@ void Lamb::update(std::vector<Group>& groups, const std::optional<at::Tensor>& f
       group.gradients = at::_foreach_div(group.gradients, divisor.to(group.gradients[0].options()));
     }
     if (found_inf) {
-      // Multiplying a gradient that is not finite by zero would not make it zero, so it is set to zero.
+      // A non-finite gradient times zero is not zero, so gradients are replaced by zero instead.
       for (at::Tensor& gradient : group.gradients) gradient = at::where(*found_inf != 0, 0.0, gradient);
     }
     update_group(group, found_inf);
   }
 }
 
-// Where found_inf is 1, gradients are zero. The moments keep their values because they are not decayed, and the weights
-// because the update is multiplied by zero. The host does not wait.
+// Where found_inf is 1, the gradients are zero. The moments keep their values because their decay factor is set to 1,
+// and the weights keep theirs because the update is multiplied by zero. The host does not wait for the device.
 void Lamb::update_group(Group& group, const std::optional<at::Tensor>& found_inf) {
   auto &exp_avg = group.moments[0], &exp_avg_sq = group.moments[1];
   const auto [beta1, beta2] = settings_.betas;

@@ -28,7 +28,7 @@ Optimizer::Optimizer(std::vector<NamedParameter> parameters, const DecaySettings
   for (const NamedParameter& parameter : parameters_) {
     if (!names.insert(parameter.name).second) user_error("optimizer: two parameters are named ", parameter.name);
     decays_.push_back(decays(parameter, decay));
-    // A moment must have its parameter's memory layout, because the fused operators read both in parallel.
+    // A moment must have the same memory layout as its parameter, because the fused operators read both in parallel.
     for (std::vector<at::Tensor>& moment : moments_) moment.push_back(at::zeros_like(parameter.tensor));
   }
 }

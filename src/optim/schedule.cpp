@@ -8,7 +8,8 @@ namespace tessera {
 
 namespace {
 
-// For a run that is part of a longer one: a step's number in the longer run, and the longer run's length.
+// The number of a step and the total number of steps. If the run is part of a longer run, both count the steps of the
+// longer run.
 struct Place {
   std::int64_t step, total;
 };

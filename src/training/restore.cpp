@@ -13,8 +13,8 @@ bool allows_other_data(const std::vector<std::string>& allowed) {
                              [&](const std::string& each) { return stands_for(each, key) || stands_for(key, each); });
 }
 
-// Returns the micro-batch in a checkpoint's configuration. A resumed run with micro_batch `auto` keeps the number that was chosen
-// when the run first started.
+// Returns the micro-batch that a checkpoint's configuration contains. A resumed run with micro_batch `auto` keeps the number that was
+// chosen when the run first started.
 MicroBatch micro_batch_of(const std::string& yaml, const std::string& folder) {
   const config::Node tree = config::parse_yaml(yaml, folder);
   const config::Node* training = tree.find("training");

@@ -102,8 +102,8 @@ Outcome Trainer::train() {
     if (due_to_save) save(false);
     if (signal != 0) return interrupted_at_step();  // if an evaluation is due, the resumed session runs it
     if (!every(config_.evaluation.every_steps)) continue;
-    // A signal may come during the evaluation, which takes long. After the last step it is ignored, because there is nothing left
-    // to stop.
+    // A signal may arrive during the evaluation, because an evaluation takes long. After the last step the signal is ignored, because there
+    // is nothing left to stop.
     if (!evaluate() || (state_.step < config_.training.steps && agree().signal != 0)) return interrupted_at_step();
   }
   save(true);

@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-// While an object of this class exists, the model has the averaged weights (if `average` is not null).
+// Replaces the model's weights by the averaged weights while an object of this class exists. Does nothing if `average` is null.
 class MeasuredWeights {
  public:
   explicit MeasuredWeights(Ema* average) : average_(average) {
@@ -83,7 +83,7 @@ bool Trainer::run_evaluation() {
   const std::string& weights = config_.evaluation.weights;
   const MeasuredWeights measured(weights == "ema" ? &*run_.ema : nullptr);
   const std::shared_ptr<DualEncoder>& model = weights == "teacher" ? run_.teacher->model : run_.model;
-  const MergedAdapters merged(*model);  // merges adapters exactly as for the model file
+  const MergedAdapters merged(*model);  // merges adapters in the same way as for the model file
   const DualEncoderEmbedder embedder(model, run_.tokenizer);
   const EvaluationContext context = evaluation_context(run_, config_, state_.step);
   MeasuredMetrics all;
@@ -109,7 +109,7 @@ bool Trainer::run_evaluation() {
   std::filesystem::create_directories(folder_ + "/evaluation");
   io::write_file(evaluation_file(folder_, state_.step), file.dump(2) + "\n");
   monitor_.show(state_);
-  // The state before the first step is never the best, because its weights are those that the run started from.
+  // The state before the first step is never the best, because its weights are the ones that the run started from.
   return state_.step > 0 && checkpoints_.is_best(all);
 }
 

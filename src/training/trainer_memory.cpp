@@ -1,4 +1,4 @@
-// The parts of Trainer that choose how much of a batch the towers process at a time, and that explain a lack of memory.
+// The parts of Trainer that choose the micro-batch and report a lack of memory.
 #include <ATen/ATen.h>
 #include <c10/util/StringUtil.h>
 
@@ -18,7 +18,7 @@ PlanSettings Trainer::plan_settings() const {
   const at::Tensor hosts = group_.all_gather(at::full({1}, host, at::kLong));
   out.ranks_here = out.started = static_cast<int>((hosts == host).sum().item<std::int64_t>());
   for (const NamedParameter& parameter : run_.optimizer->parameters())
-    out.allocated += static_cast<std::int64_t>(parameter.tensor.nbytes());  // the buckets of the gradient reducer
+    out.allocated += static_cast<std::int64_t>(parameter.tensor.nbytes());  // for the buckets of the gradient reducer
   return out;
 }
 
@@ -50,7 +50,7 @@ void Trainer::explain_out_of_memory() {
     const MemoryPlan plan = plan_memory(run_, config_, settings);
     advice = concat("it takes about ", summary(plan), ": set ", c10::Join(", or ", ways_out(plan, config_)));
   } catch (const std::exception&) {
-    // Not even a few samples fit, so the message has no numbers.
+    // Not even a few samples fit into memory, so the message contains no measurements.
   }
   user_error("out of memory in step ", step, " with a batch of ", batch,
              group_.size() == 1 ? "" : concat(" on rank ", group_.rank()), ": ", advice);

@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// Checks that all ranks have the same configuration. Then rank 0 creates the run's folder and takes its lock. Throws UserError on
-/// every rank if another trainer holds the lock or if one rank fails.
+/// Checks that all ranks have the same configuration. Then rank 0 creates the run's folder and locks it. Throws UserError on every rank if
+/// another trainer holds the lock or if one rank fails.
 std::unique_ptr<io::FileLock> take_run_folder(const Config& config, const ProcessGroup& group);
 
 /// Builds the run on every rank. Throws UserError on every rank if one of them fails.

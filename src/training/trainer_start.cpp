@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-// Logs the settings that differ in a resumed run. Important settings have their own line.
+// Logs the settings that differ from the checkpoint's. Important settings get a line each.
 void tell_changes(const ResumeChanges& changes, std::int64_t step, std::int64_t steps) {
   std::string free;
   for (const Change& change : changes.free) {

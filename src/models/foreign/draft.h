@@ -7,28 +7,29 @@
 namespace tessera {
 
 /// A candidate set of files for a published folder. The functions below do not check whether their library can express
-/// the model: each draft is read back, and the first one that returns the model's settings is used.
+/// the model. Instead, each draft is read back, and the first one that has the model's settings is used.
 struct PublishedDraft {
   std::string what;                          // the class or architecture
   std::map<std::string, std::string> files;  // by name; they replace the files that came with the model
-  NamedTensors needed = {};                  // tensors that the class has and our models lack, for a model that did not come with them
+  NamedTensors needed = {};                  // tensors that the class has but our models lack; used if the model came without them
   bool carries_parts = false;                // whether the extra tensors that came with the model belong to this class
 };
 
 std::vector<PublishedDraft> transformers_drafts(const ModelFile& file);
 std::vector<PublishedDraft> timm_drafts(const ModelFile& file);
-/// Throws UserError naming `origin` and the part that none of OpenCLIP's towers supports.
+/// Returns the drafts for OpenCLIP. Throws UserError naming `origin` and the part that none of OpenCLIP's towers
+/// supports.
 std::vector<PublishedDraft> open_clip_drafts(const ModelFile& file, const std::string& origin);
 
-/// Returns the settings of `part`, or the default settings if it is not the module `name`. Reading the folder back
-/// detects the latter.
+/// Returns the settings of `part` if it is the module `name`, and the default settings otherwise. In the second case,
+/// reading the folder back detects the difference.
 template <class Settings>
 Settings settings_or_default(const config::ModuleSettings& part, const char* name) {
   return part.name == name ? config::read<Settings>(part.settings, "model") : Settings{};
 }
 
-/// Returns a JSON file that came with the model, or an empty object if there is none or it came from another library
-/// than `library`.
+/// Returns a JSON file that came with the model. Returns an empty object if there is none, or if the model came from
+/// another library than `library`.
 nlohmann::ordered_json carried_json(const ModelFile& file, const std::string& library, const std::string& name);
 
 }  // namespace tessera

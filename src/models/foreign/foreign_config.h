@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// A JSON configuration of another library. Keys are read one by one. A missing key has the default value of that
-/// library. Errors are UserErrors that name the file and the key.
+/// A JSON configuration of another library. Keys are read one by one, and a missing key has that library's default
+/// value. Errors are UserErrors that name the file and the key.
 class ForeignConfig {
  public:
   ForeignConfig(nlohmann::json json, std::string path, std::string section = "")
@@ -46,10 +46,10 @@ class ForeignConfig {
     if (get<T>(key, only) != only) refuse(key, "has no counterpart in our models");
   }
 
-  /// Returns our name for the activation at a key.
+  /// Returns Tessera's name for the activation at a key.
   std::string activation(const std::string& key, const std::string& otherwise) const;
 
-  /// Returns the size at a key, which is a number of pixels or [height, width].
+  /// Returns the size at a key. The value is a number of pixels or [height, width].
   config::Size size(const std::string& key, const config::Size& otherwise) const;
 
   [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
@@ -61,7 +61,7 @@ class ForeignConfig {
   std::string path_, section_;
 };
 
-/// Returns the choice of the module `name` with these settings.
+/// Returns the setting that chooses the module `name` with these settings.
 template <class Settings>
 config::ModuleSettings chosen(const char* name, const Settings& settings) {
   return {name, config::dump(settings)};

@@ -25,7 +25,7 @@ bool is_timm(const nlohmann::json& config) {
   return config.contains("architecture") && config.contains("pretrained_cfg");
 }
 
-/// Returns the files that an index names. The index lists the file of each tensor.
+/// Returns the files that an index names. The index maps each tensor to its file.
 std::vector<std::string> shards_of(const std::string& folder, const std::string& index) {
   const ForeignConfig map = ForeignConfig::of_file(index).section("weight_map");
   std::set<std::string> files;
@@ -78,7 +78,7 @@ ForeignModel read_foreign_folder(const std::string& folder) {
 }
 
 std::vector<std::string> foreign_weight_files(const std::string& folder) {
-  // A single safetensors file takes precedence over shards of an older format.
+  // A single safetensors file takes precedence over shards in an older format.
   if (fs::is_regular_file(folder + "/" + kIndexNames[0])) return shards_of(folder, folder + "/" + kIndexNames[0]);
   if (fs::is_regular_file(folder + "/model.safetensors")) return {folder + "/model.safetensors"};
   if (const std::string index = index_of(folder); !index.empty()) return shards_of(folder, index);

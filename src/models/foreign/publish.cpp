@@ -40,7 +40,7 @@ std::string shown_name(const std::string& library) {
   return library == "open_clip" ? "OpenCLIP" : library;
 }
 
-/// Whether a file belongs to a tokenizer, in any library's format.
+/// Returns true if a file belongs to a tokenizer, in any library's format.
 bool is_tokenizer_file(const std::string& name) {
   static const std::set<std::string> names = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
                                               "vocab.json",     "vocab.txt",             "merges.txt",              "spiece.model",
@@ -48,7 +48,7 @@ bool is_tokenizer_file(const std::string& name) {
   return names.contains(name);
 }
 
-/// A folder under a temporary name, which is removed unless it is kept.
+/// A folder under a temporary name. It is removed unless keep() is called.
 class FolderAside {
  public:
   explicit FolderAside(const std::string& folder) : folder_(folder), aside_(concat(folder, ".writing.", ::getpid())) {
@@ -73,7 +73,7 @@ class FolderAside {
   }
   void keep() const {
     std::error_code error;
-    fs::remove(folder_, error);  // it may exist, empty
+    fs::remove(folder_, error);  // an empty folder may exist there
     fs::rename(aside_, folder_, error);
     if (error) user_error(folder_, ": cannot write the folder: ", error.message());
   }
@@ -82,13 +82,13 @@ class FolderAside {
   std::string folder_, aside_;
 };
 
-/// Whether only region features use a tensor; no other library has such features.
+/// Returns true for tensors that only region features use. No other library has region features.
 bool is_of_regions(const ModelFile& file, const std::string& name) {
   return name.starts_with("visual.roi_") ||
          (file.model.image.encoder.name == "modified_resnet" && name.starts_with("visual.ln_pre."));
 }
 
-/// Returns only the model's image tower without its projection, as timm's models are.
+/// Returns only the model's image tower, without its projection, because timm's models contain nothing else.
 ModelFile image_alone(const ModelFile& file, std::vector<std::string>& notes) {
   ModelFile out = file;
   std::vector<std::string> left_out;
@@ -104,7 +104,7 @@ ModelFile image_alone(const ModelFile& file, std::vector<std::string>& notes) {
   return out;
 }
 
-/// Returns the towers' weights and the temperature, without the objective's other weights.
+/// Returns the towers' weights and the temperature, without the other weights of the objective.
 NamedTensors weights_to_publish(const ModelFile& file, const std::string& library, std::vector<std::string>& notes) {
   NamedTensors out;
   std::vector<std::string> left_out;
@@ -121,13 +121,13 @@ NamedTensors weights_to_publish(const ModelFile& file, const std::string& librar
   return out;
 }
 
-/// A draft's files, the model that they describe when they are read back, and the tensors to write.
+/// A draft, the model that its files describe when they are read back, and the tensors to write.
 struct Filled {
   PublishedDraft draft;
   std::map<std::string, std::string> files;
   ForeignModel model;
   NamedTensors written;   // under the library's names
-  NamedTensors replaced;  // our values of tensors that are written with their original ones
+  NamedTensors replaced;  // our values of the tensors that are written with their original values
 };
 
 class Publication {
@@ -158,7 +158,7 @@ class Publication {
     return request_.library == "transformers" ? transformers_drafts(file_) : open_clip_drafts(file_, request_.origin);
   }
 
-  /// Returns the first draft that describes this model. The files that came with the model are tried first, unchanged.
+  /// Returns the first draft that describes this model. First tries the files that came with the model, unchanged.
   Filled choose() {
     if (carried() != nullptr) {
       Filled same = filled_by({"", {}, {}, true});
@@ -211,8 +211,8 @@ class Publication {
     return unlike;
   }
 
-  /// Fills in the tensors under the library's names, including those that came with the model. Returns a description of
-  /// each part that has no counterpart.
+  /// Fills in the tensors under the library's names, including tensors that came with the model. Returns a description
+  /// of each part that has no counterpart.
   std::vector<std::string> fill(Filled& filled) const {
     NamedTensors own = weights_;
     const bool siglip = filled.model.library == "transformers" && filled.model.padding_is_text;
@@ -240,7 +240,7 @@ class Publication {
     return {};
   }
 
-  /// Whether the weight files that came with the model have exactly these tensors.
+  /// Returns true if the weight files that came with the model have exactly these tensors.
   bool fits_carried_layout(const NamedTensors& written) const {
     if (carried() == nullptr || carried()->weights.empty()) return false;
     std::size_t names = 0;
@@ -263,8 +263,8 @@ class Publication {
     io::save_safetensors(aside_.file(name), filled.written, {{"format", "pt"}});
   }
 
-  /// Sets the type in config.json to float32, the type of our weights: transformers loads weights in the type that
-  /// config.json names.
+  /// Sets the type in config.json to float32, because our weights have this type and transformers loads weights in the
+  /// type that config.json names.
   void say_float(const Filled& filled) const {
     if (request_.library != "transformers") return;
     auto json = nlohmann::ordered_json::parse(filled.files.at("config.json"));
@@ -274,14 +274,14 @@ class Publication {
       io::write_file(aside_.file("config.json"), json.dump(2) + "\n");
   }
 
-  /// Checks that the folder's tensors, read back, are the model's.
+  /// Reads the folder's tensors back and checks that they equal the model's.
   void check(const Filled& filled) const {
     NamedTensors theirs = request_.library == "open_clip" ? load_weights(find_open_clip_weights(aside_.path()))
                                                           : load_foreign_weights(aside_.path());
     for (const auto& [name, tensor] : filled.replaced) theirs[name] = tensor;
     const NamedTensors back = read_by_rules(filled.model.rules, theirs, weights_, aside_.path()).tensors;
     for (const auto& [name, tensor] : weights_) {
-      if (name == "logit_bias" && !back.contains(name)) continue;  // a class without one
+      if (name == "logit_bias" && !back.contains(name)) continue;  // the class has no logit_bias
       if (name == "logit_scale" && !back.contains(name)) continue;
       const auto found = back.find(name);
       if (found == back.end() || found->second.numel() != tensor.numel() ||

@@ -33,7 +33,7 @@ std::map<std::string, std::string> small_files(const std::string& folder) {
   return out;
 }
 
-/// Whether a tensor was read unchanged, except for its type and for dimensions of size one.
+/// Returns true if a tensor was read unchanged. Its type and dimensions of size one may differ.
 bool holds(const at::Tensor& written, const at::Tensor& theirs) {
   return written.numel() == theirs.numel() && written.squeeze().sizes() == theirs.squeeze().sizes() &&
          at::equal(written.reshape_as(theirs).nan_to_num(), theirs.to(written.scalar_type()).nan_to_num());

@@ -21,7 +21,7 @@ std::string text_at(const Node& tree, const char* key) {
   return found == nullptr ? "" : found->text();
 }
 
-/// Gives prefix_positions one spelling for settings that have the same effect.
+/// Replaces values of prefix_positions that have the same effect by one value.
 void compare_prefix_as_it_is(Node& encoder) {
   if (encoder.find("prefix_positions") == nullptr) return;
   const bool registers = text_at(encoder, "registers") != "0", class_token = text_at(encoder, "class_token") == "true";
@@ -30,8 +30,8 @@ void compare_prefix_as_it_is(Node& encoder) {
   if (learned && !registers && text_at(encoder, "prefix_positions") == "all") encoder.set("prefix_positions", text_node("class_token"));
 }
 
-/// Brings an encoder's settings into a form that can be compared: one number for the hidden width, and no settings that
-/// matter only in training.
+/// Brings an encoder's settings into a form that can be compared. The MLP's hidden width is always a number, and
+/// settings that matter only in training are removed.
 Node comparable_encoder(Node encoder) {
   for (const char* of_training : {"patch_dropout", "drop_path", "grad_checkpointing", "skip_padding", "position_resampling", "regions"})
     encoder.erase(of_training);
@@ -56,7 +56,7 @@ Node comparable_tower(const TowerSettings& tower) {
   Node tree = config::dump(tower);
   Node encoder = comparable_encoder(*tree.find("encoder")), readout = *tree.find("readout");
   if (text_at(readout, "name") == "gap" && text_at(encoder, "class_token") == "true" && text_at(readout, "skip_prefix") == "1")
-    readout.set("skip_prefix", text_node("0"));  // the class token is left out either way
+    readout.set("skip_prefix", text_node("0"));  // both values leave out the class token
   tree.set("encoder", encoder);
   tree.set("readout", readout);
   return tree;
@@ -77,7 +77,7 @@ std::string shown(const Node& node) {
   return config::to_json(node).dump();
 }
 
-/// Whether two scalars have the same value, as 1e-06 and 1.0e-6 do.
+/// Returns true if two scalars have the same value, even if they are written differently, as 1e-06 and 1.0e-6 are.
 bool same_scalar(const std::string& first, const std::string& second) {
   if (first == second) return true;
   char *end_first = nullptr, *end_second = nullptr;
@@ -102,11 +102,11 @@ void compare(const Node& first, const Node& second, const std::string& path, std
   if (!same) out.push_back(concat(path, " is ", shown(first), ", not ", shown(second)));
 }
 
-/// The id of the last token in CLIP's texts, which is CLIP's largest id.
+/// The id of the last token of CLIP's texts. It is the largest of CLIP's ids.
 constexpr const char* kClipEnd = "49407";
 
-/// Replaces every way to find the last of CLIP's tokens by the same settings, for texts whose padding is not treated as
-/// text.
+/// Replaces all settings that find the last of CLIP's tokens by the same value. Only for texts whose padding is not
+/// treated as text.
 Node with_clip_end(Node readout) {
   if (text_at(readout, "name") != "eos") return readout;
   const Node* id = readout.find("eos_id");

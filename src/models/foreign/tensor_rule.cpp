@@ -14,7 +14,7 @@ namespace {
 
 using Captures = std::vector<std::string>;
 
-// Returns what `*` and `**` in a pattern match in a name, or nullopt if the name does not match.
+// Returns the parts of a name that `*` and `**` in a pattern match, or nullopt if the name does not match.
 std::optional<Captures> match(std::string_view pattern, std::string_view name) {
   Captures captures;
   while (!pattern.empty()) {
@@ -81,7 +81,7 @@ std::optional<std::vector<at::Tensor>> all_of(const NamedTensors& tensors, const
   return out;
 }
 
-// Returns the rows of the concatenated tensors `theirs` that belong to our tensor number `place`.
+// Concatenates the tensors `theirs` and returns the rows that belong to ours[place].
 at::Tensor own_part(const std::vector<at::Tensor>& theirs, const std::vector<at::Tensor>& ours, std::size_t place,
                     const std::string& name, const std::string& origin) {
   const at::Tensor joined = theirs.size() == 1 ? theirs[0] : at::cat(theirs);

@@ -16,7 +16,7 @@ using enum TensorChange;
 
 constexpr const char* kTable = "/architectures/text_towers.json";
 
-/// Returns the encoder of BERT, or of RoBERTa and XLM-RoBERTa, in which positions start after the one for padding.
+/// Returns the encoder of BERT, or of RoBERTa and XLM-RoBERTa. In the last two, the first position is pad_token_id + 1.
 TextTransformerSettings bert_encoder(const ForeignConfig& c, bool roberta) {
   c.expect<std::string>("position_embedding_type", "absolute");
   c.expect("is_decoder", false);
@@ -85,7 +85,7 @@ std::vector<TensorRule> m2m_rules() {
   return rules;
 }
 
-/// Returns the read-out for one of OpenCLIP's poolers. has_layer: whether the family's pooler of the first token has a
+/// Returns the read-out for one of OpenCLIP's poolers. has_layer: true if the family's pooler of the first token has a
 /// layer of its own.
 std::string pooler_readout(const ForeignConfig& c, const std::string& pooler, bool has_layer) {
   if (pooler == "mean_pooler") return "gap";

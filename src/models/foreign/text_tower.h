@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-/// What OpenCLIP's HFTextEncoder adds to an encoder of transformers.
+/// The parts that OpenCLIP's HFTextEncoder adds to an encoder of transformers.
 struct TextTowerHead {
   std::string pooler;      // "mean_pooler", "cls_pooler" or "cls_last_hidden_state_pooler"; "": the family's default
   std::string projection;  // "linear", "mlp", or "" for none
@@ -15,20 +15,20 @@ struct TextTowerHead {
 
 struct TextTower {
   TowerSettings tower;
-  std::vector<TensorRule> rules;  // from HFTextEncoder's names to ours
+  std::vector<TensorRule> rules;  // map HFTextEncoder's names to ours
 };
 
-/// Returns the settings of a transformers encoder, given OpenCLIP's name for it (`hf_model_name`). They come from
-/// config.json in `folder` or in the folder of that name, else from a row of configs/architectures/text_towers.json.
-/// Throws UserError naming `path` if the settings are in neither place.
+/// Returns the settings of the transformers encoder that OpenCLIP calls `name` (`hf_model_name`). They come from
+/// config.json in `folder` or in the folder `name`. If neither exists, they come from a row of
+/// configs/architectures/text_towers.json. Throws UserError naming `path` if the settings are in none of these places.
 ForeignConfig text_tower_config(const std::string& name, const std::string& folder, const std::string& path);
 
 /// Returns the text tower for the settings of a transformers encoder: BERT, RoBERTa, XLM-RoBERTa or the encoder of
 /// M2M-100 (NLLB). Throws UserError naming the file and the key that has no counterpart here.
 TextTower text_tower(const ForeignConfig& config, const TextTowerHead& head);
 
-/// Returns the rules for a transformers encoder under transformers' own names, without the prefix that a larger class
-/// adds.
+/// Returns the rules for a transformers encoder under transformers' own names. These names lack the prefix that a
+/// larger class adds.
 std::vector<TensorRule> text_encoder_rules(const ForeignConfig& config);
 
 }  // namespace tessera

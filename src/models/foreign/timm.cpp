@@ -27,7 +27,7 @@ const ForeignConfig& timm_table() {
   return models;
 }
 
-/// Returns the table's row for a name. Throws UserError for a name that is missing or refused.
+/// Returns the table's row for a name. Throws UserError if the table lacks the name or refuses it.
 ForeignConfig row_of(const std::string& name, const std::string& path) {
   const ForeignConfig& models = timm_table();
   if (!models.has(name)) {
@@ -42,7 +42,7 @@ ForeignConfig row_of(const std::string& name, const std::string& path) {
   return row;
 }
 
-/// Returns rules for the tensors that timm's classes name differently, with the names that the row's class uses.
+/// Returns the rules for tensors whose names differ between timm's classes, under the names of the row's class.
 std::vector<TensorRule> names_of_class(const ForeignConfig& row, const VitSettings& vit) {
   std::vector<TensorRule> block;
   const auto add = [&](const std::string& prefix, const std::vector<TensorRule>& rules) {
@@ -145,8 +145,8 @@ RotarySettings rotary_of(const ForeignConfig& c, config::Size grid) {
   return s;
 }
 
-/// Arguments of create_model for one kind of model: those that are keys of the table's rows under another name
-/// (`renamed`), and those that are read separately.
+/// The arguments of create_model for one kind of model. Some are keys of the table's rows under another name
+/// (`renamed`); the others are read separately.
 struct TimmArguments {
   std::map<std::string, std::string> renamed;
   std::set<std::string> read_apart;
@@ -164,7 +164,7 @@ const TimmArguments kConvnextArguments = {{{"depths", "layers"}, {"dims", "width
                                           {}};
 const TimmArguments kResnetArguments = {{{"layers", "layers"}}, {}};
 
-/// Sets renamed arguments in `row`. Throws UserError for an unknown argument.
+/// Writes the renamed arguments into `row`. Throws UserError for an unknown argument.
 void rename_arguments(nlohmann::json& row, const ForeignConfig& arguments, const TimmArguments& known) {
   static const std::set<std::string> without_effect = {"num_classes", "in_chans", "global_pool", "drop_rate", "drop_path_rate",
                                                        "patch_drop_rate", "pos_drop_rate", "proj_drop_rate", "attn_drop_rate",
@@ -178,8 +178,8 @@ void rename_arguments(nlohmann::json& row, const ForeignConfig& arguments, const
   arguments.expect<std::int64_t>("in_chans", 3);
 }
 
-/// Returns the setting prefix_positions for a model whose tokens before the patches were changed by create_model's
-/// arguments.
+/// Returns the setting prefix_positions for a model in which create_model's arguments changed the tokens before the
+/// patches.
 std::string prefix_positions_of(const ForeignConfig& row, const nlohmann::json& changed, const ForeignConfig& arguments) {
   const bool had_prefix = row.get("class_token", true) || row.get<std::int64_t>("registers", 0) > 0;
   const bool bare = had_prefix && row.get<std::string>("prefix_positions", "class_token") == "none";
@@ -261,7 +261,7 @@ VitSettings vit_of(const ForeignConfig& row) {
   return s;
 }
 
-/// Returns `p` with the preprocessing settings of a table row or of a configuration that comes with weights.
+/// Returns `p` with the preprocessing settings of a table row, or of a configuration that comes with weights.
 Preprocessing preprocessing_of(const ForeignConfig& c, Preprocessing p) {
   p.mean = c.get("mean", p.mean);
   p.std = c.get("std", p.std);
@@ -274,7 +274,7 @@ Preprocessing preprocessing_of(const ForeignConfig& c, Preprocessing p) {
   if (mode != "center" && mode != "squash" && mode != "border") c.refuse("crop_mode", "is not center, squash or border");
   p.resize_mode = mode == "squash" ? "squash" : mode == "border" ? "longest" : "shortest";
   if (mode != "border") return p;
-  constexpr double kLevels = 255;  // timm fills with the mean color, we fill with its gray
+  constexpr double kLevels = 255;  // timm fills with the mean color, Tessera with the gray of the mean color
   p.fill_color = static_cast<std::int64_t>(std::nearbyint(kLevels * (p.mean[0] + p.mean[1] + p.mean[2]) / 3));
   return p;
 }
@@ -292,7 +292,7 @@ config::ModuleSettings encoder_of(const ForeignConfig& row, const std::string& n
   return out;
 }
 
-/// Returns the read-out of a vision transformer for the pooling `pool`, which is the row's own or the head's.
+/// Returns the read-out of a vision transformer for the pooling `pool`. This is the row's own pooling or the head's.
 config::ModuleSettings readout_of(const ForeignConfig& row, const std::string& pool, const std::string& path) {
   if (pool == "map") {
     const bool prefix = row.get("class_token", true) || row.get<std::int64_t>("registers", 0) > 0;
@@ -330,7 +330,7 @@ config::ModuleSettings projection_of(const TimmHead& head) {
   return s.embed_dim > 0 ? chosen("linear", s) : config::ModuleSettings{"none"};
 }
 
-/// Returns the tower of a ConvNeXt or ResNet, whose parameters have timm's names in our models too.
+/// Returns the tower of a ConvNeXt or ResNet. Its parameters have timm's names in our models, too.
 TimmTower convolutional_tower(const ForeignConfig& given, const ForeignConfig& arguments, const TimmHead& head) {
   nlohmann::json changed = given.json();
   const auto encoder = given.get<std::string>("encoder", "");
@@ -357,7 +357,7 @@ TimmTower timm_tower(const std::string& name, const ForeignConfig& arguments, co
   VitSettings vit = vit_of(row);
   const auto usual = row.get<std::string>("pool", "token");
   const std::string pool = head.pool.empty() ? usual : head.pool;
-  // timm chooses the last norm to match the pooling; if OpenCLIP adds its own projection, the norm stays.
+  // timm places the last norm to match the pooling. If OpenCLIP adds its own projection, the norm stays where it is.
   const bool says_norm = arguments.has("fc_norm") || arguments.has("use_fc_norm");
   if (pool != usual && !says_norm && head.linear == 0 && head.mlp == 0 && vit.final_norm != "none") vit.final_norm = pool == "avg" ? "pooled" : "tokens";
   TimmTower out;
@@ -391,7 +391,7 @@ ForeignModel timm_model(const ForeignConfig& config) {
 
 namespace {
 
-/// Returns create_model's arguments for a transformer that differs from the row in depth, width or patch size.
+/// Returns create_model's arguments for a transformer whose depth, width or patch size differs from the row's.
 nlohmann::json shape_arguments(const VitSettings& vit, const ForeignConfig& row) {
   nlohmann::json out = nlohmann::json::object();
   const auto width = row.get<std::int64_t>("width", vit.width), hidden = row.get<std::int64_t>("mlp_hidden", 4 * width);
@@ -434,7 +434,7 @@ std::vector<TimmName> timm_names(const ModelSettings& model, const TimmHead& hea
     try {
       other = resolve(other, name);
     } catch (const UserError&) {
-      continue;  // its patches do not divide such images
+      continue;  // the patch size does not divide such images
     }
     TimmName found{name, arguments, wanted.pool, differences(ours.image, other.image, "model.image"), 0};
     found.distance = 100 * static_cast<int>(found.unlike.size()) + 10 * static_cast<int>(arguments.size()) + (wanted.pool.empty() ? 0 : 5) +
@@ -451,7 +451,7 @@ std::string timm_pool_of(const TowerSettings& image) {
 
 std::vector<PublishedDraft> timm_drafts(const ModelFile& file) {
   using Json = nlohmann::ordered_json;
-  constexpr std::size_t kMost = 3;  // drafts to try; if the best does not fit, none does
+  constexpr std::size_t kMost = 3;  // number of drafts to try; names that match less well do not fit either
   const Json carried = carried_json(file, "timm", "config.json");
   const Preprocessing& p = file.model.preprocessing;
   const ModelSettings model = resolve(file.model);
@@ -468,7 +468,7 @@ std::vector<PublishedDraft> timm_drafts(const ModelFile& file) {
     const char* mode = p.resize_mode == "squash" ? "squash" : p.resize_mode == "longest" ? "border" : "center";
     const Json pretrained = {{"input_size", {3, p.image_size.height, p.image_size.width}}, {"interpolation", p.interpolation},
                              {"crop_pct", p.crop_pct}, {"crop_mode", mode}, {"mean", p.mean}, {"std", p.std}, {"num_classes", 0},
-                             {"fixed_input_size", model.image.encoder.name == "vit"}};  // so that timm builds it for input_size
+                             {"fixed_input_size", model.image.encoder.name == "vit"}};  // makes timm build the model for input_size
     Json config = {{"architecture", found.name}, {"num_classes", 0}, {"global_pool", timm_pool_of(model.image)}};
     if (!arguments.empty()) config["model_args"] = arguments;
     config["pretrained_cfg"] = pretrained;

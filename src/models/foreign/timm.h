@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-/// The pooling and projection of a timm model, where they differ from its architecture's: OpenCLIP's timm_pool and
-/// timm_proj.
+/// The pooling and projection of a timm model in OpenCLIP (timm_pool and timm_proj), where they differ from the timm
+/// architecture's own.
 struct TimmHead {
   std::string pool;                        // "token", "avg", "map", or "" for the architecture's own
   std::optional<std::int64_t> classifier;  // outputs of timm's classifier, which OpenCLIP uses as a projection
@@ -21,16 +21,16 @@ struct TimmTower {
   std::vector<TensorRule> rules;  // from timm's names to our names within a tower
 };
 
-/// Returns the tower for a timm name. `arguments` are create_model's (timm's model_args): img_size, depth and others
-/// with a counterpart here. Throws UserError naming `path` for an unknown name, a name that the table refuses, or an
-/// unknown argument.
+/// Returns the tower for a timm name. `arguments` are arguments of create_model (timm's model_args), such as img_size
+/// and depth, that have a counterpart here. Throws UserError naming `path` for an unknown name, a name that the table
+/// refuses, or an unknown argument.
 TimmTower timm_tower(const std::string& name, const ForeignConfig& arguments, const TimmHead& head, const std::string& path);
 
-/// A name of the table, compared with a model's image tower.
+/// The result of comparing a name of the table with a model's image tower.
 struct TimmName {
   std::string name;
   nlohmann::json arguments;         // create_model's arguments, if the model has another size or shape
-  std::string pool;                 // the model's pooling, if it is not the name's own
+  std::string pool;                 // the model's pooling, if it differs from the name's usual one
   std::vector<std::string> unlike;  // the settings in which the model differs from the name
   int distance;                     // sort key: lower is a better match
 };

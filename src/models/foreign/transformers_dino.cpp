@@ -8,8 +8,7 @@ using enum TensorChange;
 
 constexpr double kDinoEps = 1e-6;
 
-/// Returns the rules that DINOv2, DINOv3 and ViT share. `layers`, `patches` and `norm` are names that differ between
-/// them.
+/// Returns the rules that DINOv2, DINOv3 and ViT share. The names `layers`, `patches` and `norm` differ between them.
 Rules dino_rules(const Rules& layer, const std::string& layers, const std::string& patches, const std::string& norm) {
   const Rules shared = {{{"layer_scale1.lambda1"}, {"ls_1.gamma"}},
                         {{"layer_scale2.lambda1"}, {"ls_2.gamma"}},
@@ -68,7 +67,7 @@ ForeignModel dinov2(const ForeignConfig& c, bool registers) {
   return out;
 }
 
-/// Reads a ViT as Google published it.
+/// Reads a ViT in the form that Google published.
 ForeignModel vit(const ForeignConfig& c) {
   VitSettings vit;
   vit.norm_eps = 1e-12;
@@ -103,7 +102,7 @@ ForeignModel vit(const ForeignConfig& c) {
 Json dinov2_config(const ModelFile& file) {
   const auto vit = settings_or_default<VitSettings>(file.model.image.encoder, "vit");
   const bool gated = vit.mlp == "gated";
-  // The ratio is an integer; the gated width follows from it by rounding.
+  // The ratio in the file is an integer, and the gated width follows from it by rounding.
   const std::int64_t ratio = (mlp_width(vit) * (gated ? 3 : 2) / 2 + vit.width / 2) / vit.width;
   Json out = joined(blocks_config(vit), images_config(vit),
                     {{"mlp_ratio", ratio}, {"use_swiglu_ffn", gated}, {"qkv_bias", vit.qkv_bias == "all"}, {"layerscale_value", 1.0}});
@@ -143,7 +142,7 @@ RotarySettings dinov3_rotary(const ForeignConfig& c) {
   return rotary;
 }
 
-/// Returns our name (qkv_bias) for the parts of the input projection that have a bias.
+/// Returns the value of qkv_bias, given which of query, key and value have a bias.
 std::string biases_named(bool query, bool key, bool value) {
   const int count = int{query} + int{key} + int{value};
   if (count == 3) return "all";
@@ -181,7 +180,7 @@ ForeignModel dinov3(const ForeignConfig& c) {
   out.model.text.reset();
   out.model.image = {chosen("vit", vit), {"cls"}, {"none"}};
   out.rules = dino_rules(layer, "layer.*.", "embeddings.patch_embeddings", "norm");
-  // Without registers, transformers writes an empty tensor.
+  // If there are no registers, transformers writes an empty tensor.
   out.left_out = {{"embeddings.mask_token", "the token of masked patches"}, {"embeddings.register_tokens", ""}};
   return out;
 }
@@ -196,7 +195,7 @@ Json dinov3_config(const ModelFile& file) {
                     {{"num_register_tokens", vit.registers}, {"use_gated_mlp", vit.mlp == "gated"}, {"query_bias", biased("query")},
                      {"key_bias", biased("key")}, {"value_bias", biased("value")}, {"proj_bias", vit.out_bias}, {"mlp_bias", vit.mlp_bias},
                      {"rope_theta", rotary.base}});
-  // The defaults of transformers augment in training; null turns that off.
+  // By default, transformers augments positions in training; null turns that off.
   const std::pair<const char*, std::optional<double>> augmentations[] = {
       {"pos_embed_shift", rotary.shift}, {"pos_embed_jitter", rotary.jitter}, {"pos_embed_rescale", rotary.rescale}};
   for (const auto& [key, value] : augmentations) out[key] = value ? Json(*value) : Json(nullptr);

@@ -17,29 +17,29 @@ namespace tessera {
 using Rules = std::vector<TensorRule>;
 using Json = nlohmann::json;
 
-/// A family of transformers' models: how its configuration is read and, if models can be written as one of its classes,
-/// how that is done.
+/// A family of transformers' models. Defines how its configuration is read and, if models can be written as one of its
+/// classes, how it is written.
 struct Family {
   const char* model_type;
   ForeignModel (*read)(const ForeignConfig&);
   const char* architecture = nullptr;  // the class that is written; null: the family is only read
   const char* processor = nullptr;
   bool texts = false;
-  Json (*config)(const ModelFile&) = nullptr;  // does not check what the class lacks; reading the file back does
-  int mask_token_dims = 0;  // dimensions of the mask token [1, ..., width], which our models lack; 0: none
+  Json (*config)(const ModelFile&) = nullptr;  // does not check what the class supports; reading the file back does
+  int mask_token_dims = 0;  // dimensions of the mask token [1, ..., width], which our models lack; 0 if there is none
 };
 
-/// Returns CLIP, MetaCLIP 2 and SigLIP, with both towers or one.
+/// Returns the families CLIP, MetaCLIP 2 and SigLIP, with both towers or only one.
 std::span<const Family> clip_families();
-/// Returns DINOv2, DINOv3 and ViT.
+/// Returns the families DINOv2, DINOv3 and ViT.
 std::span<const Family> dino_families();
 
 Rules joined(Rules first, const Rules& second);
 Json joined(Json first, const Json& second, const Json& third = Json::object());
 
-/// Returns rules for names with and without `prefix`, which transformers adds if a tower is saved as part of a larger
-/// class (Dinov2ForImageClassification adds `dinov2.`). Names are written without the prefix if config.json names one
-/// of the classes in `bare`.
+/// Returns rules for names with and without `prefix`. transformers adds the prefix if a tower is saved as part of a
+/// larger class (Dinov2ForImageClassification adds `dinov2.`). Names are written without the prefix if config.json
+/// names one of the classes in `bare`.
 Rules with_and_without(const Rules& rules, const std::string& prefix, const ForeignConfig& c, const std::set<std::string>& bare);
 
 /// Reads the keys that all families share; `s` has the family's defaults.

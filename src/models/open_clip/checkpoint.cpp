@@ -22,7 +22,7 @@ bool is_weights_name(const fs::path& name) {
   return ending == ".safetensors" || ending == ".pt" || ending == ".pth" || ending == ".bin";
 }
 
-/// Whether a folder is one of our runs or checkpoints, or contains one of our models.
+/// Returns true if a folder is one of our runs or checkpoints, or contains one of our models.
 bool holds_our_model(const fs::path& folder) {
   const fs::path model = folder / "model.safetensors";
   return fs::exists(folder / "latest") || fs::exists(folder / "checkpoints" / "latest") ||
@@ -35,7 +35,7 @@ std::string shipped_clip_vocabulary() {
   return fs::is_regular_file(file, unknown) ? io::read_file(file.string()) : "";
 }
 
-/// Whether the model's token table has room for CLIP's tokens; it may have more entries (OpenCLIP's coca_base).
+/// Returns true if the model's token table has room for CLIP's tokens. It may have more entries (OpenCLIP's coca_base).
 bool reads_clip_tokens(const ModelSettings& model) {
   const config::Node* size = model.text->encoder.settings.find("vocab_size");
   return size != nullptr && config::Value<std::int64_t>::read(*size, "vocab_size", 0) >= kClipVocabulary;

@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-/// Settings of blocks that both towers have in open_clip_config.json.
+/// Settings of transformer blocks, which both towers have in open_clip_config.json.
 struct OpenClipBlocks {
   std::int64_t width = 0;
   double mlp_ratio = 4.0;
@@ -168,7 +168,7 @@ bool switched_off(const OpenClipJson& value) {
   return value.is_null() || value == false || value == "" || (value.is_structured() && value.empty());
 }
 
-/// Throws UserError if one of `keys` switches on a part that OpenCLIP can build and we cannot. Otherwise removes these
+/// Throws UserError if one of `keys` turns on a part that OpenCLIP can build and we cannot. Otherwise removes these
 /// keys from the JSON.
 void refuse_foreign_parts(OpenClipJson& section, const std::string& name, const std::vector<std::string>& keys,
                           const std::string& path) {
@@ -232,7 +232,7 @@ OpenClipFile parse_open_clip_config(const std::string& text, const std::string& 
   return file;
 }
 
-/// Returns the choice of the module `name` with these settings.
+/// Returns the setting that chooses the module `name` with these settings.
 template <class Settings>
 config::ModuleSettings module_of(const char* name, const Settings& settings) {
   return {name, config::dump(settings)};
@@ -292,8 +292,8 @@ TowerSettings image_tower_of(const OpenClipModel& model, const std::string& path
   return {module_of("vit", vit), {theirs.pool_type == "avg" ? "gap" : "cls"}, linear_to(model.embed_dim)};
 }
 
-/// Returns the tower for OpenCLIP's TimmModel: timm's tower under `trunk`, and either a projection of OpenCLIP's or
-/// timm's classifier.
+/// Returns the tower for OpenCLIP's TimmModel. It consists of timm's tower under `trunk`, and of a projection of
+/// OpenCLIP's or timm's classifier.
 TimmTower timm_tower_of(const OpenClipModel& model, const std::string& path) {
   const OpenClipVision& theirs = model.vision;
   TimmHead head;
@@ -309,14 +309,14 @@ TimmTower timm_tower_of(const OpenClipModel& model, const std::string& path) {
                                                {{"proj.bias"}, {"proj_bias"}},
                                                {{"mlp.fc1.**"}, {"head.linear_hidden.0.**"}},
                                                {{"mlp.fc2.**"}, {"head.linear_out.**"}}};
-  // Unless the projection is timm's classifier, these rules come before the trunk's, because writing uses the first
-  // rule that matches.
+  // Writing uses the first rule that matches. So these rules come before the trunk's, unless the projection is timm's
+  // classifier.
   const std::vector<TensorRule> own = with_prefixes(projections, "visual.head.", "visual.");
   out.rules.insert(head.classifier ? out.rules.end() : out.rules.begin(), own.begin(), own.end());
   return out;
 }
 
-/// Returns the tower for OpenCLIP's HFTextEncoder: a transformers encoder under `text.transformer`.
+/// Returns the tower for OpenCLIP's HFTextEncoder, which is a transformers encoder under `text.transformer`.
 TextTower transformers_text_of(const OpenClipModel& model, const std::string& path) {
   const OpenClipText& theirs = model.text;
   const std::string folder = std::filesystem::absolute(path).parent_path().string();
@@ -342,9 +342,9 @@ TowerSettings text_tower_of(const OpenClipModel& model) {
           none ? config::ModuleSettings{"none"} : linear_to(model.embed_dim, theirs.proj_bias)};
 }
 
-/// Returns the rules for tensors that are not in a tower of another library. They have our names, but in some files the
-/// text tower's have the prefix `text.`. Reading accepts names with and without it; writing uses the kind of the file,
-/// whose rules come first.
+/// Returns the rules for tensors outside of the towers that other libraries define. The tensors have our names, except
+/// that in some files the text tower's names have the prefix `text.`. Reading accepts names with and without the
+/// prefix. Writing uses the first rule that matches, so the rules for this kind of file come first.
 std::vector<TensorRule> name_rules(const OpenClipModel& model) {
   const bool custom = model.custom_text || !model.text.hf_model_name.empty() || model.coca;
   const std::vector<TensorRule> module = {{{"text.text_projection.weight"}, {"text_projection"}, TensorChange::transposed},

@@ -35,14 +35,14 @@ class OpenClipConfigWriter {
     return with_vision(image().encoder.name == "modified_resnet" ? modified_resnet() : vit(), text_cfg);
   }
 
-  /// Returns the configuration with this `vision_cfg` and this `text_cfg`. If `text_cfg` is an empty object, OpenCLIP's
-  /// own text tower is used.
+  /// Returns the configuration with these values of `vision_cfg` and `text_cfg`. If `text_cfg` is an empty object,
+  /// OpenCLIP's own text tower is used.
   OpenClipJson with_vision(const OpenClipJson& vision, const OpenClipJson& text_cfg) const {
     if (!model_.text) refuse("a model without a text tower");
     return {{"model_cfg", model(vision, text_cfg)}, {"preprocess_cfg", preprocessing()}};
   }
 
-  /// Returns a `vision_cfg` for each timm image tower that equals the model's.
+  /// Returns a `vision_cfg` for each timm model that equals the model's image tower.
   std::vector<OpenClipJson> timm_visions() const {
     TimmHead head;
     head.pool = timm_pool_of(image());
@@ -98,7 +98,7 @@ class OpenClipConfigWriter {
     OpenClipJson out;
     out["embed_dim"] = embed_dim();
     out["quick_gelu"] = quick_gelu();
-    // The plain class supports neither a projection with a bias nor a text tower of another library.
+    // OpenCLIP's class CLIP supports neither a projection with a bias nor a text tower of another library.
     if (texts.contains("proj_bias") || texts.contains("no_causal_mask") || texts.contains("hf_model_name") || texts.contains("embed_cls"))
       out["custom_text"] = true;
     if (const auto bias = file_.weights.find("logit_bias"); bias != file_.weights.end())
@@ -114,7 +114,7 @@ class OpenClipConfigWriter {
     return read<TextTransformerSettings>(text().encoder).width;
   }
 
-  // OpenCLIP has one setting for both towers. The text tower decides, because a ResNet always uses ReLU.
+  // OpenCLIP has one setting for both towers. We take the text tower's value, because a ResNet always uses ReLU.
   bool quick_gelu() const {
     if (text().encoder.name != "text_transformer") refuse("the text encoder ", text().encoder.name);
     return read<TextTransformerSettings>(text().encoder).activation == "quick_gelu";
@@ -203,7 +203,7 @@ class OpenClipConfigWriter {
       out["pool_type"] = "eos";
       out["eos_id"] = *readout.eos_id;
     } else {
-      // OpenCLIP searches for the largest id, which with CLIP's own tokenizer is the last real token.
+      // OpenCLIP searches for the largest id. With CLIP's own tokenizer this is the id of the last real token.
       const bool last_is_largest = file_.tokenizer.name.empty() || file_.tokenizer.name == "clip-bpe";
       if (readout.position == "mask" && !last_is_largest)
         refuse("the text read-out eos at the last token of the tokenizer ", file_.tokenizer.name);
@@ -265,7 +265,7 @@ std::vector<PublishedDraft> open_clip_drafts(const ModelFile& file, const std::s
   const OpenClipConfigWriter writer(file, origin);
   const auto add = [&](OpenClipJson config) {
     const bool of_carried = !theirs.empty();
-    // Keep CoCa's decoder, and settings that only training uses.
+    // Keeps CoCa's decoder, and settings that only training uses.
     for (const char* key : {"multimodal_cfg", "init_logit_scale", "custom_text"})
       if (theirs.contains(key)) config["model_cfg"][key] = theirs.at(key);
     const OpenClipJson& vision = config.at("model_cfg").at("vision_cfg");

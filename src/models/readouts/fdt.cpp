@@ -13,7 +13,7 @@ namespace tessera {
 Fdt::Fdt(const FdtSettings& s, const ReadOutContext& context)
     : settings_(s), skip_(tokens_to_skip(s.skip_prefix, context)) {
   constexpr double kEps = 1e-5;
-  // The parts are named by their positions in the reference code's sequence, in which 2 is the GELU.
+  // The parts are named by their positions in the reference code's sequence. Position 2 is the GELU.
   const auto map = register_module("q_map", std::make_shared<torch::nn::Module>());
   norm_in_ = map->register_module("0", std::make_shared<LayerNorm>(context.width, kEps));
   linear_in_ = map->register_module("1", torch::nn::Linear(context.width, s.code_width));

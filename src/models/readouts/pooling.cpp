@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// Returns the token [B, w] of tokens [B, N, w] at index [B]; 0 if that position is padding.
+/// Returns the token [B, w] at index [B] of the tokens [B, N, w], or 0 if that position is padding.
 at::Tensor token_at(const Encoded& encoded, const at::Tensor& index) {
   const at::Tensor place = index.view({-1, 1, 1}).expand({-1, 1, encoded.tokens.size(2)});
   const at::Tensor token = encoded.tokens.gather(1, place);  // [B, 1, w]
@@ -18,8 +18,8 @@ at::Tensor token_at(const Encoded& encoded, const at::Tensor& index) {
   return zero_padding(token, encoded.mask.gather(1, index.unsqueeze(1))).squeeze(1);
 }
 
-// Returns the mean [B, w] of the real tokens [B, N, w]; mask [B, N] or undefined. The mean is 0 in rows without a real
-// token.
+// Returns the mean [B, w] of the real tokens [B, N, w]. mask is [B, N] or undefined. The mean is 0 in rows without a
+// real token.
 at::Tensor mean_of_real(const at::Tensor& tokens, const at::Tensor& mask) {
   if (!mask.defined()) return tokens.mean(1);
   return zero_padding(tokens, mask).sum(1) / mask.sum(1, /*keepdim=*/true).clamp_min(1);

@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-/// Tokens and their mask, from some position on.
+/// The tokens from some position on, and their mask.
 struct Positions {
   at::Tensor tokens;
   at::Tensor mask;

@@ -17,7 +17,8 @@ struct KeyAndValue {
   std::string key, value;
 };
 
-// Returns the names of the key projections in whole models, and of their copies for the values.
+// Returns the names of the key projections' parameters in a whole model, each with the name of the value projection's
+// counterpart.
 std::vector<KeyAndValue> projection_names() {
   std::vector<KeyAndValue> out;
   for (const std::string& prefix : {concat("visual.", kImagePrefix), std::string(kTextPrefix)})

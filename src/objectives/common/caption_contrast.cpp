@@ -72,15 +72,15 @@ class CaptionTiles {
   Tiles tiles_;
 };
 
-// Sums for the softmaxes of InfoNCE: one per row, [B, K] for the denominator `slot` and [B, 1] for the others, or one per caption,
-// [C, K]. "Further positives" are duplicates that count as positives.
+// Sums for the softmaxes of InfoNCE. Images have sums [B, K] for the denominator `slot`, and [B, 1] for the other denominators. Captions
+// have sums [C, K]. "Further positives" are duplicates that count as positives.
 struct SoftmaxSums {
-  at::Tensor log_sum;    // log of the denominator's sum of exponentials, without the positives if it is `negatives`
+  at::Tensor log_sum;    // log of the denominator's sum of exponentials; `negatives` leaves out the positives
   at::Tensor further;    // sum of the logits of further positives; undefined if there are none
   at::Tensor count;      // number of further positives
   at::Tensor positives;  // number of all positives
-  at::Tensor pull;       // only with `negatives`: the sum over positives of sigmoid(log_sum - s)
-  at::Tensor term;       // each row's loss
+  at::Tensor pull;       // only for the denominator `negatives`: the sum of sigmoid(log_sum - s) over the logits s of positives
+  at::Tensor term;       // the loss of each row or caption
 
   static SoftmaxSums none(at::IntArrayRef shape, const at::TensorOptions& options, bool further) {
     SoftmaxSums out;
@@ -115,7 +115,7 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
     share_sums(columns, group);
 
     const at::Tensor pairs = relation.own_pairs();                               // [C, K]
-    const at::Tensor present = pairs.narrow(0, tiles.first(), tiles.batch());  // this rank's part of `pairs`
+    const at::Tensor present = pairs.narrow(0, tiles.first(), tiles.batch());  // the rows of `pairs` that belong to this rank
     const at::Tensor own = own_logits(image, texts, scale, tiles, present);               // [B, K]
     finish(rows, present, own, /*by_slot=*/kinds == tiles.captions(), negatives);
     const SoftmaxSums own_columns = of_own_captions(columns, tiles, present, own, negatives, group);
@@ -156,7 +156,7 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
                              group.rank());
     const std::int64_t captions = tiles.captions();
     const GradientWeights of_rows{saved[5] * gradients[0], saved[6] * gradients[0]};
-    // The incoming gradient may differ between ranks.
+    // The incoming gradient may differ between ranks, so it is gathered.
     const at::Tensor of_ranks = group.all_gather(gradients[1].reshape({1}).contiguous());
     const at::Tensor of_images = of_ranks.repeat_interleave(tiles.batch()).unsqueeze(1);  // [C, 1]
     const GradientWeights of_columns{saved[7] * of_images, saved[8] * of_images};
@@ -179,7 +179,7 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
         tiles.own_of(gradient, tile).fill_(0.0);
         fill_where(gradient, relation.further, 0.0);
       }
-      // Computes the gradient of the rows' and columns' positive terms, for the part of the tile that `pick` selects.
+      // Computes the gradient of the positive terms of rows and columns, for the part of the tile that `pick` selects.
       const auto pulled = [&](const auto& pick) {
         const auto side = [&](const at::Tensor& log_sum, const at::Tensor& weight) {
           const at::Tensor picked = pick(weight.expand_as(logits));
@@ -260,8 +260,8 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
     return ((image.unsqueeze(1) * own).sum(2) * scale).masked_fill_(present.logical_not(), 0.0);
   }
 
-  // Computes the numbers of positives and the terms from `own` [B, K], the logits of the images with their own captions (0 where
-  // absent). Rows are images and slots if `by_slot`, otherwise images.
+  // Computes the numbers of positives and the terms. own [B, K] contains the logits of the images with their own captions (0 where absent).
+  // If `by_slot`, a row is an image and a slot; otherwise it is an image.
   static void finish(SoftmaxSums& sums, const at::Tensor& present, const at::Tensor& own, bool by_slot,
                      bool negatives) {
     const auto over_row = [&](const at::Tensor& values) { return by_slot ? values : values.sum(1, /*keepdim=*/true); };
@@ -295,8 +295,8 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
     return out;
   }
 
-  // Adds the terms of further positives for the denominator `negatives`. Each of them is contrasted with the sum over the
-  // negatives, which is known only after all tiles.
+  // Adds the terms of further positives for the denominator `negatives`. A further positive is contrasted with the sum over the negatives,
+  // which is known only after all tiles.
   static void add_further_of_negatives(const CaptionTiles& tiles, const at::Tensor& scale, SoftmaxSums& rows,
                                        SoftmaxSums& columns, const SoftmaxSums& own_columns,
                                        const ProcessGroup& group) {

@@ -10,17 +10,17 @@
 
 namespace tessera {
 
-/// Which captions are in the softmax of an image's row. slot: the captions in one slot. all: all captions. negatives: each positive
-/// has a softmax of its own, with the positive and the negatives.
+/// Selects the captions in the softmax of an image's row. slot: the captions in one slot. all: all captions. negatives: each positive has
+/// its own softmax over the positive and the negatives.
 enum class CaptionDenominator { slot, all, negatives };
 
-/// Returns the denominator with this name: slot, all or negatives.
+/// Returns the denominator for a name: slot, all or negatives.
 CaptionDenominator caption_denominator(const std::string& name);
 
-/// Contrasts of images that have K captions each, over the global batch. Only one tile of similarities is in memory at a time, and
-/// tiles are recomputed in the backward pass, so that memory grows with B D and C K D, never with B C K. Every rank holds all
-/// captions, computes the similarities of its own images, and sends the other ranks the sums for their captions. Second derivatives
-/// are not supported.
+/// Losses of images that have K captions each, contrasted over the global batch. Only one tile of similarities is in memory at a time, and
+/// tiles are recomputed in the backward pass, so that memory grows with B D and C K D, never with B C K. Every rank holds all captions,
+/// computes the similarities of its own images, and sends the other ranks the sums for their captions. Second derivatives are not
+/// supported.
 /// image    [B, D]     this rank's images, of unit length (or 0)
 /// texts    [C, K, D]  the captions of all ranks (from gather_rows), of unit length; 0 where absent
 /// scale    []         1/temperature
@@ -29,13 +29,14 @@ struct CaptionContrast {
   at::Tensor i2t;  // the mean over rows with a positive; 0 if there are none
   at::Tensor t2i;  // the mean over present captions
 };
-/// Computes multi-positive InfoNCE. A row's term is the mean over its positives p of log(sum of exp(s) over the denominator) - s_p.
+/// Computes multi-positive InfoNCE. A row's term is the mean over its positives p of log(sum of exp(s)) - s_p, where the sum runs over the
+/// denominator's captions.
 CaptionContrast caption_info_nce(const at::Tensor& image, const at::Tensor& texts, const at::Tensor& scale,
                                  CaptionDenominator denominator, const CaptionRelation& relation,
                                  std::optional<std::int64_t> chunk, const ProcessGroup& group);
 
-/// Computes the multi-positive sigmoid loss, the sum over this rank's images and all captions with R != 0 of -log sigmoid(R (s +
-/// bias)).
+/// Computes the multi-positive sigmoid loss: the sum of -log sigmoid(R (s + bias)) over the pairs of this rank's images and all captions
+/// for which R is not 0.
 at::Tensor caption_sigmoid(const at::Tensor& image, const at::Tensor& texts, const at::Tensor& scale,
                            const at::Tensor& bias, const CaptionRelation& relation, std::optional<std::int64_t> chunk,
                            const ProcessGroup& group);

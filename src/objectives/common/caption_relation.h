@@ -12,22 +12,22 @@ struct AutogradContext;
 
 namespace tessera {
 
-/// The relation R between the images (rows) and the captions of the global batch: 1 for positives, -1 for negatives, 0 for ignored
-/// pairs. A present caption is a positive of its own image and a negative of all others. Duplicates can instead be left out or
-/// count as positives. Absent captions are ignored. So are absent rows, which occur when the rows are texts instead of images.
+/// The relation R between the images (rows) and the captions of the global batch: 1 for positives, -1 for negatives, 0 for ignored pairs. A
+/// present caption is a positive of its own image and a negative of all others. Duplicates can instead be left out or count as positives.
+/// Absent captions are ignored. If the rows are texts instead of images, absent rows occur and are also ignored.
 struct CaptionRelation {
   enum class Duplicates { negative, masked, positive };
 
-  at::Tensor present;      // bool [C, K]
+  at::Tensor present;      // bool [C, K], true for present captions
   at::Tensor rows_present;  // bool [C], true for present rows; undefined if all are present
   at::Tensor image_group;  // int64 [C], equal for equal images; undefined if all differ
   at::Tensor caption_ids;  // int64 [C, K], equal for equal captions; undefined if all differ
   Duplicates duplicates = Duplicates::negative;
 
-  /// True if any caption of the global batch is absent. On a GPU it is always true, because the check would cost a synchronization.
+  /// True if any caption of the global batch is absent. Always true on a GPU, because the check would cost a synchronization.
   bool some_absent = false;
 
-  /// The part of the relation between the images row, row + 1, ... and the captions of the images column, column + 1, ... of the
+  /// The part of the relation between the images from `row` on and the captions of the images from `column` on. Both are positions in the
   /// global batch.
   struct Tile {
     at::Tensor left_out;  // bool [rows, columns, K], true for ignored entries (R = 0); undefined if there are none
@@ -46,7 +46,7 @@ struct CaptionRelation {
   std::int64_t images() const { return present.size(0); }
   std::int64_t captions() const { return present.size(1); }
 
-  /// Scales this rank's sum so that its mean over ranks is the sum over all ranks divided by the number of own_pairs().
+  /// Scales this rank's sum so that the mean of the results over ranks is the sum over all ranks divided by the number of own_pairs().
   at::Tensor mean_over_captions(const at::Tensor& sum, const ProcessGroup& group) const;
 
   void save(torch::autograd::AutogradContext* ctx) const;
@@ -56,9 +56,9 @@ struct CaptionRelation {
   at::Tensor same(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) const;
 };
 
-/// Returns the relation of all ranks' images and captions. The inputs are this rank's: present is bool [B, K]; image_group, int64
-/// [B], and caption_ids, int64 [B, K], are not used if duplicates are negatives, and each may be undefined. Throws c10::Error
-/// naming `objective` if shapes or types are wrong.
+/// Returns the relation of all ranks' images and captions. The inputs are this rank's part of it. present is bool [B, K]. image_group,
+/// int64 [B], and caption_ids, int64 [B, K], may be undefined; they are not used if duplicates are negatives. Throws c10::Error naming
+/// `objective` if shapes or types are wrong.
 CaptionRelation caption_relation(const at::Tensor& present, const at::Tensor& image_group,
                                  const at::Tensor& caption_ids, const std::string& duplicates, const char* objective,
                                  const ProcessGroup& group);

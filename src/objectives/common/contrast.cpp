@@ -13,8 +13,8 @@ namespace {
 
 constexpr double kNoExponential = -std::numeric_limits<double>::infinity();
 
-// Returns cross-entropies along `dim`, log sum exp(s (A_ij - A_ii)), for logits relative to the matching pair's logit. The value is
-// the same as with plain logits, but the gradient of the scale avoids cancellation between large numbers. Logits are ignored where
+// Returns cross-entropies along `dim`, log sum exp(s (A_ij - A_ii)), of logits relative to the logit of the matching pair. Plain logits
+// would give the same value, but for the gradient of the scale they would subtract large numbers from each other. Logits are ignored where
 // `left_out` is true, which must not be the case for the matching pair. `further` is the logarithm of an additional summand of each
 // softmax. Both tensors may be undefined.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& left_out, double smoothing, std::int64_t dim,
@@ -27,18 +27,17 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& left_out, d
   if (smoothing == 0) return loss;
   at::Tensor negatives = at::full({}, logits.size(dim) - 1, logits.options().dtype(at::kLong));
   if (left_out.defined()) negatives = negatives - left_out.sum(dim);
-  return loss - counted(0.0).sum(dim) * smoothing / negatives.clamp_min(1);  // the matching pair's own relative logit is 0
+  return loss - counted(0.0).sum(dim) * smoothing / negatives.clamp_min(1);  // the relative logit of the matching pair itself is 0
 }
 
-// Sums the cross-entropies of rows. The matching pair of row b is in column offset + b.
+// Sums the cross-entropies of the rows. The matching entry of row b is in column offset + b.
 at::Tensor row_loss(const at::Tensor& similarity, const at::Tensor& scale, std::int64_t offset,
                     const at::Tensor& left_out, double smoothing, const at::Tensor& further = {}) {
   return cross_entropy((similarity - similarity.diagonal(offset).unsqueeze(1)) * scale, left_out, smoothing, 1, further)
       .sum();
 }
 
-// Sums the cross-entropies of columns. `left_out` is the same tensor as for row_loss(), so it is transposed with respect to
-// `similarity`.
+// Sums the cross-entropies of the columns. `left_out` is the same tensor as for row_loss(), so it is transposed compared with `similarity`.
 at::Tensor column_loss(const at::Tensor& similarity, const at::Tensor& scale, std::int64_t offset,
                        const at::Tensor& left_out, double smoothing) {
   return cross_entropy((similarity - similarity.diagonal(-offset)) * scale,

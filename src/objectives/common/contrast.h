@@ -10,9 +10,9 @@
 
 namespace tessera {
 
-/// InfoNCE in both directions, and the mean of the two, as scalars. With several ranks, each is a mean over this rank's own present
-/// pairs, which are contrasted with the global batch (ProcessGroup documents how the losses and gradients of ranks combine). Below,
-/// B is the number of this rank's pairs and C the number of all pairs.
+/// InfoNCE in both directions, and the mean of the two, as scalars. With several ranks, each value is a mean over this rank's own present
+/// pairs, which are contrasted with the global batch. (ProcessGroup documents how the losses and gradients of ranks combine.) Below, B is
+/// the number of this rank's pairs and C the number of all ranks' pairs.
 struct Contrast {
   at::Tensor loss;
   at::Tensor i2t;
@@ -27,10 +27,10 @@ struct Contrast {
 Contrast info_nce(const at::Tensor& i2t, const at::Tensor& t2i, const at::Tensor& scale, const ProcessGroup& group = {},
                   const ContrastTargets& targets = {}, const at::Tensor& further = {});
 
-/// How a loss on global embeddings is computed. None of the options changes the result.
+/// How a loss on global embeddings is computed. None of these options changes the result.
 struct ContrastOptions {
-  std::optional<std::int64_t> chunk;  // images per tile; null: all similarities [B, C] at once
-  bool own_rows = true;               // each rank computes only the rows of its own pairs; false: the whole batch's loss
+  std::optional<std::int64_t> chunk;  // images per tile; null computes all similarities [B, C] at once
+  bool own_rows = true;               // true: a rank computes only the rows of its own pairs; false: it computes the whole batch's loss
 };
 
 /// Computes InfoNCE on the cosines of global embeddings [B, D], which need not be normalized (CLIP, eq. 1 of SPARC). With `chunk`,
@@ -42,9 +42,9 @@ Contrast global_contrast(const at::Tensor& image_global, const at::Tensor& text_
                          const ContrastOptions& options, const ProcessGroup& group,
                          const ContrastTargets& targets = {}, const NegativeTexts& negatives = {});
 
-/// Contrasts tokens within each pair (SPARC, eq. 6; MGCA, eq. 4-6): row n of `queries` [B, N, D] matches row n of `keys` [B, N, D];
-/// rows have unit length. Returns (row cross-entropy + column cross-entropy) / 2, [B, N]. Rows where `mask` [B, N] is false are not
-/// contrasted and get 0; an undefined mask means all rows.
+/// Contrasts tokens within each pair (SPARC, eq. 6; MGCA, eq. 4-6). Row n of `queries` [B, N, D] matches row n of `keys` [B, N, D]; rows
+/// have unit length. Returns (row cross-entropy + column cross-entropy) / 2, [B, N]. Rows where `mask` [B, N] is false are left out of the
+/// contrast and get 0. If the mask is undefined, no row is left out.
 at::Tensor token_contrast(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& mask,
                           const at::Tensor& scale);
 

@@ -51,7 +51,7 @@ at::Tensor all_duplicates(const DuplicateGroups& own, std::int64_t batch, const 
     TORCH_CHECK(groups.scalar_type() == at::kLong && groups.dim() == 1 && groups.size(0) == batch, objective, ": ",
                 name, " must be [B] = [", batch, "] int64, got ", groups.sizes(), " ", groups.scalar_type());
     const at::Tensor all = group.all_gather(groups);
-    // Usually all groups differ and the tensor can be dropped. On a GPU the check would cost more than it saves.
+    // Usually all groups differ, and the tensor can be dropped. On a GPU it is kept, because the check would cost more than it saves.
     if (!all.is_cpu() || !all_differ(all)) kinds.push_back(all);
   };
   add(own.image_group, "image_group");

@@ -14,7 +14,7 @@ namespace tessera {
 /// The targets of the softmaxes over each pair's row and column of similarities. The target is the pair itself; with smoothing, a
 /// part of it goes to the pair's negatives. A default-constructed object means that all C pairs differ and are present.
 struct ContrastTargets {
-  at::Tensor duplicates;  // int64 [kinds, C]; pairs with equal numbers in some row are not each other's negatives
+  at::Tensor duplicates;  // int64 [kinds, C]; pairs with equal numbers for one kind are not each other's negatives
   at::Tensor present;     // bool [C]: true for present pairs of the global batch; undefined if all are present
   double smoothing = 0;   // the pair itself has the target 1 - smoothing; its negatives share the rest equally
 

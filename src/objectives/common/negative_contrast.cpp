@@ -9,8 +9,8 @@
 namespace tessera {
 namespace {
 
-// A function that computes one number per image of a tile of b images. cosines [b, n]: of the images with their negatives; absent:
-// true where a negative is ignored; offset [b]: an additional number per image.
+// A function that computes one number per image, for a tile of b images. cosines [b, n]: the images' cosines with their negatives. absent:
+// true where a negative is ignored. offset [b]: an additional number per image.
 using NegativeSum = at::Tensor (*)(const at::Tensor& cosines, const at::Tensor& absent, const at::Tensor& offset,
                                    at::TensorList scalars);
 

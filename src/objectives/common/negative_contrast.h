@@ -13,11 +13,11 @@
 
 namespace tessera {
 
-/// The hard-negative texts of a batch. Each image is compared with its own negatives or with the negatives of all images of all
-/// ranks (NegCLIP, Yuksekgonul et al. 2023). A default-constructed object means that there are no negatives.
+/// The hard-negative texts of a batch. Each image is compared either with its own negatives, or with the negatives of all images of all
+/// ranks (NegCLIP, Yuksekgonul et al. 2023). A default-constructed object has no negatives.
 struct NegativeTexts {
   at::Tensor texts;          // [B, H, D], unit-length embeddings; absent ones are 0 and get no gradient
-  at::Tensor present;        // bool [B, H], true for present negatives; those of an absent pair are never present
+  at::Tensor present;        // bool [B, H], true for present negatives; an absent pair has none
   at::Tensor rows;           // bool [B], true for images that are compared with negatives; undefined if all are
   bool of_all = false;       // true: each image is compared with the negatives of all images
 
@@ -32,15 +32,15 @@ struct NegativeTexts {
 NegativeTexts negative_texts(const Features& features, const char* objective, const NegativeTextSettings& settings,
                              const PairFeatures& pairs);
 
-/// Returns, for each image, the logarithm of the summand that its negatives n add to its softmax: [B], log sum_n exp(scale
-/// (cos(image_b, n) - right_b)). For an image without negatives it is the type's lowest number. image: [B, D], rows of unit length.
-/// right: [B], the cosines of the matching pairs. chunk: images per tile; tiles are recomputed in the backward pass.
+/// Returns [B], the logarithm of the summand that an image's negatives n add to its softmax: log sum_n exp(scale (cos(image_b, n) -
+/// right_b)). For an image without negatives it is the type's lowest number. image: [B, D], rows of unit length. right: [B], the cosines of
+/// the matching pairs. chunk: images per tile; tiles are recomputed in the backward pass.
 at::Tensor negative_log_sums(const at::Tensor& image, const at::Tensor& right, const at::Tensor& scale,
                              const NegativeTexts& negatives, std::optional<std::int64_t> chunk,
                              const ProcessGroup& group);
 
-/// Returns, for each image, the sum over its negatives n of -log sigmoid(-(scale cos(image_b, n) + bias)): [B]. The arguments are
-/// those of negative_log_sums().
+/// Returns [B], the sum over an image's negatives n of -log sigmoid(-(scale cos(image_b, n) + bias)). The arguments are those of
+/// negative_log_sums().
 at::Tensor negative_sigmoid_sums(const at::Tensor& image, const at::Tensor& scale, const at::Tensor& bias,
                                  const NegativeTexts& negatives, std::optional<std::int64_t> chunk,
                                  const ProcessGroup& group);

@@ -81,7 +81,7 @@ void clear_absent(PairFeatures& pairs) {
 
 }  // namespace
 
-// Throws UserError and not c10::Error, because settings decide what a tower outputs.
+// A missing feature is a UserError and not a c10::Error, because settings decide what a tower outputs.
 void refuse_missing_feature(const char* objective, const std::string& name) {
   const bool image = name.starts_with("image");
   const char* tower = image ? "image" : "text";
@@ -137,7 +137,7 @@ PairFeatures pair_features(const Features& features, const char* objective, cons
         present = present & view->present;
       }
     const at::Tensor all = group.all_gather(present);
-    // Usually all pairs are present and nothing needs masking. On a GPU the check would cost more than it saves.
+    // Usually all pairs are present, and nothing needs masking. A GPU always masks, because the check would cost more than it saves.
     if (!all.is_cpu() || !all.all().item<bool>()) {
       out.present = present;
       out.targets.present = all;

@@ -11,8 +11,8 @@
 namespace tessera {
 
 /// The features of two views that a pairwise objective uses, checked and converted to the losses' computing type (for tokens see
-/// PairWants::bfloat16_tokens). All rows of an absent pair are 0 and get no gradient, whatever the towers output for it; its text
-/// mask is false.
+/// PairWants::bfloat16_tokens). All rows of an absent pair are 0 and get no gradient, and its text mask is false. The towers' outputs for
+/// it are ignored.
 struct PairFeatures {
   at::Tensor image_global;  // [B, D]
   at::Tensor text_global;   // [B, D]
@@ -32,12 +32,12 @@ struct PairWants {
   bool image_tokens = false;
   bool text_tokens = false;
   bool same_width = true;  // image and text embeddings have the same width; false if the objective embeds patches itself
-  /// True: bfloat16 tokens stay bfloat16, because the objective passes them to an operator that sums in float32. False: they are
-  /// widened.
+  /// True: bfloat16 tokens stay bfloat16, because the objective passes them to an operator that sums in float32. False: bfloat16 tokens are
+  /// converted to float32.
   bool bfloat16_tokens = false;
 };
 
-/// Throws the UserError that reports a feature which a tower does not output; `name` is image_global, text_tokens or the like.
+/// Throws the UserError for a feature that a tower does not output. `name` is image_global, text_tokens or another feature.
 [[noreturn]] void refuse_missing_feature(const char* objective, const std::string& name);
 
 /// Throws UserError if images have different numbers of patches (TowerFeatures::grids), for objectives that treat all patches of a

@@ -14,9 +14,8 @@ namespace tessera {
 at::Tensor mean_over_sequences(const at::Tensor& values, const at::Tensor& mask, const ContrastTargets& targets,
                                const ProcessGroup& group);
 
-/// Returns the sum of the values divided by the number of real tokens in the batch, or 0 if there are none. With several ranks it
-/// divides this rank's sum by the mean number of tokens per rank, so that the mean of the results over ranks is the mean over the
-/// global batch.
+/// Returns the sum of the values divided by the number of real tokens in the batch, or 0 if there are none. With several ranks, it divides
+/// this rank's sum by the mean number of tokens per rank, so that the mean of the results over ranks is the mean over the global batch.
 at::Tensor mean_over_tokens(const at::Tensor& values, const at::Tensor& mask, const ProcessGroup& group);
 
 }  // namespace tessera

@@ -27,7 +27,7 @@ at::Tensor packed(const at::Tensor& texts, const at::Tensor& mask) {
   return mask.defined() ? at::cat({flat, mask.flatten(1).to(flat.scalar_type())}, 1) : flat.clone();
 }
 
-// Unpacks texts and mask from a block that packed() made; they have the shapes of `texts` and `mask`.
+// Returns the texts and the mask of a block from packed(). They have the shapes of `texts` and `mask`.
 std::vector<at::Tensor> unpacked(const at::Tensor& block, const at::Tensor& texts, const at::Tensor& mask) {
   const std::int64_t width = texts.numel() / texts.size(0);
   const at::Tensor features = block.narrow(1, 0, width).reshape(texts.sizes());
@@ -93,7 +93,7 @@ class RingColumns : public torch::autograd::Function<RingColumns> {
     variable_list out{home.reshape(texts.sizes())};
     std::size_t next = 0;
     for (const at::Tensor& each : own) out.push_back(each.requires_grad() ? sums[next++] : at::Tensor());
-    out.insert(out.end(), 2, at::Tensor());  // body and group get no gradient
+    out.insert(out.end(), 2, at::Tensor());  // the arguments body and group get no gradient
     return out;
   }
 };

@@ -19,7 +19,7 @@ using torch::autograd::variable_list;
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();  // the logarithm of an empty sum
 
-// A rank's texts in the form that travels around the ring: the columns of a block are the features, followed by numbers per text.
+// A rank's texts in the form in which they travel around the ring. The columns of a block are the features and then a few numbers per text.
 class Texts {
  public:
   static at::Tensor pack(const at::Tensor& features, const std::vector<at::Tensor>& numbers) {
@@ -38,8 +38,8 @@ class Texts {
   std::int64_t width_;
 };
 
-// Functions on sums per image or text, [..., kinds]. The first kind is the log-sum-exp of the logits that count; with softened
-// targets there is a second kind, the plain sum of these logits.
+// Functions on sums per image or text, [..., kinds]. The first kind is the log-sum-exp of the logits that are not left out. With label
+// smoothing there is a second kind, the plain sum of these logits.
 struct LogitSums {
   static at::Tensor none(at::IntArrayRef shape, const at::TensorOptions& options) {
     const at::Tensor sums = at::empty(shape, options);
@@ -50,7 +50,7 @@ struct LogitSums {
     sums.select(-1, 0).fill_(kNothing);
     if (sums.size(-1) > 1) sums.select(-1, 1).zero_();
   }
-  // Adds logits [rows, columns], summed along `dim`. Overwrites `logits`.
+  // Adds the logits [rows, columns], summed along `dim`, to `sums`. Overwrites `logits`.
   static void add(const at::Tensor& sums, const at::Tensor& logits, const at::Tensor& left_out, std::int64_t dim) {
     if (sums.size(-1) > 1) {
       fill_where(logits, left_out, 0.0);
@@ -59,7 +59,7 @@ struct LogitSums {
     fill_where(logits, left_out, kNothing);
     add_exponentials(sums.select(-1, 0), logits.logsumexp(dim));
   }
-  // Adds parts [slots, n, kinds].
+  // Adds up parts [slots, n, kinds] and adds the result to `sums`.
   static void merge(const at::Tensor& sums, const at::Tensor& parts) {
     add_exponentials(sums.select(-1, 0), parts.select(-1, 0).logsumexp(0));
     if (sums.size(-1) > 1) sums.select(-1, 1).add_(parts.select(-1, 1).sum(0));
@@ -76,9 +76,10 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
     const std::int64_t kinds = targets.smoothing > 0 ? 2 : 1;
     const at::Tensor right = (image * text).sum(1);  // [B], the matching pairs' cosines
     const at::Tensor rows = LogitSums::none({batch, kinds}, image.options());
-    // The number of negatives of each own image. The matching text has the same number, because the relation is symmetric.
+    // The number of negatives of each own image. The matching text has equally many, because the relation is symmetric.
     const at::Tensor negatives = at::full({batch}, batch * group.size() - 1, image.options());
-    // Logits are relative to the logit of the matching pair of the row (image to text) or of the column (text to image).
+    // For a row (image to text), logits are relative to the logit of the row's matching pair; for a column (text to image), to that of the
+    // column's matching pair.
     const Tiles tiles(batch, batch, chunk, image.is_cpu());
     const at::Tensor part = LogitSums::none({tiles.slots(), tiles.width(), kinds}, image.options());
     const at::Tensor columns =
@@ -98,8 +99,8 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
                        LogitSums::clear(part);
                      });
                    });
-    // [B]: share is the target of each negative; rest is how much larger the target of the matching pair is. Without smoothing both
-    // are undefined, which means 0 and 1.
+    // Both are [B]. share is the target of each negative. rest is the difference between the target of the matching pair and share. Without
+    // smoothing both are undefined, which means 0 and 1.
     at::Tensor share, rest;
     if (kinds > 1) {
       share = targets.smoothing / negatives.clamp_min(1);
@@ -133,7 +134,7 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
     const ProcessGroup& group = saved_group(ctx);
     const ContrastTargets targets = ContrastTargets::saved(ctx);
     const at::Tensor row_weight = targets.mean_of(gradients[0], batch, group);
-    // Travels with the texts, because it may differ between ranks.
+    // This weight travels with the texts, because it may differ between ranks.
     const at::Tensor column_weight = targets.mean_of(gradients[1], batch, group);
 
     const Tiles tiles(batch, batch, chunk, image.is_cpu());
@@ -160,9 +161,8 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
                        const at::Tensor images = tile.rows_of(image), features = texts.features(tile);
                        const at::Tensor cosines = at::matmul(images, features.t());
                        const at::Tensor left_out = tile.left_out_of(targets, batch, group.rank(), owner);
-                       // Each direction contributes to the gradient of the cosines. Divided by the scale, its part is the weighted
-                       // softmax of the relative logits minus the target. Uses sum(), a pairwise summation, because dot() would
-                       // lose digits.
+                       // Each direction contributes to the gradient of the cosines. Its part, divided by the scale, is the weighted softmax
+                       // of the relative logits minus the target. sum() adds pairwise; dot() would lose digits.
                        at::Tensor relative = cosines - tile.rows_of(right).unsqueeze(1);
                        const at::Tensor gradient = (relative * scale).sub_(tile.rows_of(rows).unsqueeze(1)).exp_();
                        if (share.defined()) gradient.sub_(tile.rows_of(share).unsqueeze(1));

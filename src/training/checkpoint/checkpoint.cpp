@@ -94,7 +94,7 @@ void check_manifest(const std::string& folder) {
   }
 }
 
-/// A model file of a checkpoint: its name, the prefix of its tensors in adapters.safetensors, and its weights.
+/// One model file of a checkpoint, with its weights and the prefix that its tensors have in adapters.safetensors.
 template <class Weights>
 struct WeightFile {
   const char* name;
@@ -136,7 +136,7 @@ std::vector<WeightUpdate> updates_from_json(const std::string& text, const std::
   }
 }
 
-/// Restores the adapters and the unmerged weights, because the model files hold merged weights.
+/// Restores the adapters and the unmerged weights from adapters.safetensors. The model files contain only merged weights.
 void restore_adapters(Checkpoint& checkpoint, const std::string& path) {
   io::TensorFile stored = io::load_safetensors(path);
   checkpoint.updates = updates_from_json(stored.metadata[kUpdatesKey], path);
@@ -278,7 +278,7 @@ void CheckpointFolder::prune(std::int64_t keep) const {
   const std::vector<std::string> all = passing_list();
   std::error_code error;
   for (std::size_t i = 0; i + static_cast<std::size_t>(std::max<std::int64_t>(keep, 1)) < all.size(); ++i) {
-    // The folder is renamed first, so that a half-deleted folder is never mistaken for a checkpoint.
+    // Renames the folder before deleting it, so that a half-deleted folder is never mistaken for a checkpoint.
     const std::string aside = folder_ + "/.writing_old_" + fs::path(all[i]).filename().string();
     fs::rename(all[i], aside, error);
     if (!error) fs::remove_all(aside, error);

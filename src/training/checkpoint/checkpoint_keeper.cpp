@@ -21,7 +21,7 @@ bool same_folder(const std::string& a, const std::string& b) {
   return fs::equivalent(a, b, error) && !error;
 }
 
-// Stores in `state` every rank's position in the data, and the position that is furthest ahead.
+// Stores every rank's position in the data in `state`, and also the position that is furthest ahead.
 void gather_positions(RunState& state, const DataPosition& own, const ProcessGroup& group) {
   const at::Tensor all = group.all_gather(at::tensor({own.epoch, own.cursor}, at::kLong)).view({group.size(), 2});
   state.ranks.clear();
@@ -45,7 +45,7 @@ CheckpointKeeper::CheckpointKeeper(const Config& config, const ProcessGroup& gro
       folder_(folder + "/checkpoints", config.checkpoint.keep_last, config.checkpoint.keep_every),
       writer_(folder_, config.checkpoint, config.run.name.value_or("run")) {}
 
-// Returns the newest checkpoint in the run's folder or, if there is none, the one that checkpoint.fetch_command fetches.
+// Returns the newest checkpoint in the run's folder. If there is none, returns the one that checkpoint.fetch_command fetches.
 std::optional<std::pair<std::string, Checkpoint>> CheckpointKeeper::newest() const {
   const std::optional<std::string>& fetch = config_.checkpoint.fetch_command;
   if (!fetch) return load_newest_checkpoint(folder_);
@@ -109,7 +109,7 @@ void CheckpointKeeper::save(const RunState& state, bool must) {
   last_save_ = Clock::now();
   if (last_saved_ == state.step) {
     if (!must) return;
-    // The save of this step may still be pending, or may have failed.
+    // The checkpoint of this step may still be being written, or writing it may have failed.
     const bool saved = run_on_rank0(group_, "saving the checkpoint",
                                     [&] { return wait() && !last_good_.empty() && step_of(last_good_) == state.step; });
     if (saved) return;

@@ -12,7 +12,7 @@ void copy_tensors(std::map<std::string, at::Tensor>& tensors) {
   for (auto& [name, tensor] : tensors) tensor = tensor.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
 }
 
-// Runs `body`, which follows the writing of a checkpoint. Logs a warning if it fails.
+// Runs work that is due after a checkpoint was written. Logs a warning if the work fails.
 void attempt(const std::function<void()>& body) {
   try {
     body();

@@ -21,7 +21,7 @@ using config::Node;
 
 namespace {
 
-// Returns the resolved tree with the marks (file and line) of the user's tree `written`, so that later errors can still name them.
+// Returns `resolved` with the file and line of each value in the user's tree `written`, so that later errors can still name them.
 Node marked_like(const Node& resolved, const Node& written) {
   switch (resolved.kind()) {
     case Node::Kind::null:
@@ -54,7 +54,7 @@ void resolve(ModuleSettings& choice, const RegistryBase& catalog, const std::str
   choice = {resolved.name, marked_like(resolved.settings, choice.settings)};
 }
 
-// Returns a module's setting; nullptr if it is missing or null.
+// Returns a module's setting, or nullptr if it is missing or null.
 const Node* setting(const ModuleSettings& choice, const char* key) {
   const Node* node = choice.settings.find(key);
   return node != nullptr && !node->is_null() ? node : nullptr;
@@ -94,15 +94,15 @@ void follow_tokenizer(Config& c) {
   }
 }
 
-// Drops keys whose value is null, which stands for the tokenizer's value, so that the module's own default applies. Used if the
-// tokenizer's values are not available.
+// Removes the given keys where their value is null, so that the module uses its own defaults. A null stands for the tokenizer's value; this
+// function is used if that value is not available.
 void forget_unset(ModuleSettings& module, std::initializer_list<const char*> keys) {
   for (const char* key : keys)
     if (module.settings.find(key) != nullptr && setting(module, key) == nullptr) module.settings.erase(key);
 }
 
-// Copies the image size between the image encoder and the preprocessing, because users write it at only one of them. Returns true
-// if the encoder got it from the preprocessing.
+// Users write the image size either at the image encoder or at the preprocessing. Copies it to the other one. Returns true if the encoder
+// received it.
 bool follow_image_size(Config& c, const Node& tree) {
   ModuleSettings& encoder = c.model.image.encoder;
   if (!knows(encoders(), encoder, "image_size")) return false;
@@ -126,8 +126,8 @@ std::string with_key(std::string text, const std::string& filled, const std::str
   return text;
 }
 
-// Lets the model library check the names, settings and combinations of the towers. Afterwards restores the marks of the user's
-// tree.
+// Lets the model library check the names, settings and combinations of the towers. Afterwards restores the file and line of each of the
+// user's values.
 void resolve_model(ModelSettings& model) {
   const ModelSettings resolved = tessera::resolve(model, "model");
   const auto adopt = [](ModuleSettings& written, const ModuleSettings& full) {
@@ -203,8 +203,8 @@ const Node& nearest_node(const Node& tree, const std::string& path) {
 
 namespace {
 
-// If both training.steps and training.epochs are set, keeps the one that takes precedence. The command line comes first, then the
-// file itself, then the files that it extends, of which later ones win. Null counts as not set.
+// If both training.steps and training.epochs are set, keeps the one that takes precedence. The command line has precedence over the file
+// itself, and the file over the files that it extends, of which the last one wins. A null counts as not set.
 Node with_one_length(Node tree, const std::string& name) {
   const Node* found = tree.find("training");
   if (found == nullptr || !found->is_map()) return tree;
@@ -262,7 +262,7 @@ Config resolve_tree(const Node& given, const std::string& name, bool without_voc
   resolve(c.objective, objectives(), "objective", tree);
   resolve(c.optimizer, optimizers(), "optimizer", tree);
   c.evaluation.tasks = resolve_tasks(c.evaluation.tasks, "evaluation.tasks");
-  // This error is thrown last, so that misspelled settings are reported before a missing file.
+  // Thrown last, so that misspelled settings are reported before a missing vocabulary file.
   if (no_vocabulary && !without_vocabulary) std::rethrow_exception(no_vocabulary);
   check_combination(c, tree);
   return c;

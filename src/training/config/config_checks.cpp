@@ -76,7 +76,7 @@ void check_evaluation(const Config& c, const Node& tree) {
   }
 }
 
-// Checks what is known before anything is measured, such as whether the metric's task exists.
+// Checks what can be checked before the first evaluation, such as whether the metric's task exists.
 void check_keep_best(const Config& c, const Node& tree) {
   if (!c.checkpoint.keep_best) return;
   const std::string path = "checkpoint.keep_best.metric", &metric = c.checkpoint.keep_best->metric;

@@ -6,11 +6,11 @@
 
 namespace tessera {
 
-/// Returns the node at a dotted path or, if it does not exist, the deepest existing node on that path. Its position is what an
-/// error about the key names.
+/// Returns the node at a dotted path. If it does not exist, returns the deepest existing node on that path. Errors about the key report
+/// this node's position.
 const config::Node& nearest_node(const config::Node& tree, const std::string& path);
 
-/// Throws UserError if the image_size of the image encoder and that of the preprocessing differ.
+/// Throws UserError if the image encoder and the preprocessing have different values of image_size.
 void check_image_size(const Config& config, const config::Node& tree);
 
 /// Throws UserError if the resolved parts do not fit together; `tree` records where each key was written.

@@ -17,7 +17,7 @@ Node file_node(const std::string& path) {
   return Node::scalar(path, {}, /*quoted=*/true);
 }
 
-/// Returns the settings of the tokenizer that belongs to a published folder.
+/// Returns the settings of the tokenizer that belongs to the published folder `folder`.
 Node tokenizer_node(const ForeignModel& model, const std::string& folder) {
   if (const auto found = tokenizer_of_folder(model, folder)) {
     config::ModuleSettings settings = found->settings;

@@ -13,12 +13,12 @@ namespace tessera {
 /// Throws UserError if a folder is not a published model or lacks the tower.
 config::Node with_published_towers(config::Node tree);
 
-/// Returns the tensors of a published folder by Tessera's names, but only those that a model's state `own` has.
+/// Returns the tensors of a published folder under Tessera's names. Includes only those that `own`, a model's state, also has.
 NamedTensors published_tensors(const std::string& folder, const NamedTensors& own);
 
-/// Returns the parts of the published folder that checkpoints carry along, so that the trained model can be exported for the
-/// folder's library again: its files, and the tensors that Tessera's model does not use. If the run starts from two folders,
-/// returns only the tokenizer of the text tower's folder; if it starts from no published folder, returns null.
+/// Returns the parts of the published folder that checkpoints carry along: its files, and the tensors that Tessera's model does not use.
+/// With them, the trained model can be exported for the folder's library again. If the run starts from two folders, returns only the
+/// tokenizer of the text tower's folder. If it starts from no published folder, returns null.
 std::shared_ptr<const PublishedParts> start_parts(const StartSettings& start);
 
 }  // namespace tessera

@@ -73,7 +73,7 @@ bool any_stands_for(const std::vector<std::string>& patterns, const std::string&
   return std::ranges::any_of(patterns, [&](const std::string& each) { return stands_for(each, key); });
 }
 
-// Collects the keys of all values and of the maps that contain them.
+// Collects the keys of all values and of the maps that contain these values.
 void add_keys(const Node& node, const std::string& path, std::vector<std::string>& out) {
   if (!path.empty()) out.push_back(path);
   if (node.is_map())
@@ -94,13 +94,13 @@ void check_allowed(const std::vector<std::string>& allowed, const Node& there, c
   }
 }
 
-// Fills in the defaults of settings that were added to Tessera after the checkpoint was written. The checkpoint's run behaved as if
-// they had these defaults.
+// Fills in the defaults of settings that were added to Tessera after the checkpoint was written. The checkpoint's run behaved as if these
+// settings had their default values.
 Node spelled_out(const Node& before) {
   try {
     return config::parse_yaml(to_yaml(resolve_config(before, "", /*without_vocabulary=*/true)), "the checkpoint's configuration");
   } catch (const UserError&) {
-    return before;  // it names a file or a setting that no longer exists
+    return before;  // the configuration names a file or a setting that no longer exists
   }
 }
 

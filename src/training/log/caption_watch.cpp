@@ -12,7 +12,7 @@ namespace tessera {
 namespace {
 
 constexpr int kBatches = 20;  // number of batches that are checked
-constexpr int kBad = 3;       // number of bad batches before the warning
+constexpr int kBad = 3;       // number of bad batches that cause the warning
 constexpr std::int64_t kFewest = 8;
 constexpr double kShared = 0.25;
 constexpr double kOfChance = 0.5;

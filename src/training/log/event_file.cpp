@@ -43,7 +43,8 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// The fields of Event are 1 wall_time, 2 step, and one of 3 file_version, 5 summary and 7 session_log; `what` is the last one.
+// Returns an Event message with the fields 1 (wall_time) and 2 (step), followed by `what`: the encoded field 3 (file_version), 5 (summary)
+// or 7 (session_log).
 std::string event(std::int64_t step, const std::string& what) {
   return field(1, kDouble, fixed(std::bit_cast<std::uint64_t>(seconds_now()))) +
          field(2, kVarint, varint(static_cast<std::uint64_t>(step))) + what;

@@ -7,7 +7,7 @@ namespace tessera {
 namespace {
 
 constexpr double kLargeShare = 0.2;
-constexpr double kShortest = 10;    // minimum seconds of a window
+constexpr double kShortest = 10;    // minimum length of a window in seconds
 constexpr double kSilence = 600;    // minimum seconds between two messages
 constexpr double kBusy = 0.75;      // threads that are busy for a smaller share of the time count as idle
 constexpr double kComputing = 0.6;  // threads that compute for a smaller share of their busy time are waiting for files or cores

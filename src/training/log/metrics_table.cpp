@@ -17,7 +17,7 @@ namespace {
 
 using NamedFields = std::vector<std::pair<std::string, std::string>>;
 
-// Replaces characters that would need quotes in CSV.
+// Replaces the characters that CSV would require to be quoted.
 std::string table_cell(std::string text) {
   for (char& c : text)
     if (c == ',' || c == '"' || c == '\n' || c == '\r') c = '_';
@@ -81,7 +81,7 @@ void MetricsTable::add(const nlohmann::ordered_json& row) {
   fields.resize(columns.size());
   for (const auto& [name, value] : cells) {
     std::string& field = fields[std::find(columns.begin(), columns.end(), name) - columns.begin()];
-    // The line keeps the time of the step; an evaluation of the same step ends later.
+    // The row keeps the time at which the step ended, although an evaluation of the same step ends later.
     const bool stays = name == "time" && !field.empty();
     if (!value.empty() && !stays) field = value;
   }

@@ -32,7 +32,7 @@ using report::number_card;
 
 constexpr int kReloadSeconds = 30;
 constexpr std::size_t kWarnings = 12;
-constexpr std::size_t kReadings = 6;  // the most readings shown per sample
+constexpr std::size_t kReadings = 6;  // maximum number of readings shown per sample
 constexpr const char* kEvaluationPrefix = "evaluation.";
 constexpr const char* kStyle =
     "<style>.number "
@@ -63,7 +63,7 @@ std::optional<Measured> better_of(const std::string& name, const std::optional<M
   return improved ? now : before;
 }
 
-// Drops charts in which every curve has fewer than two values; a table shows these values.
+// Removes charts in which every curve has fewer than two values. A table shows these values instead.
 std::vector<CurveChart> lines_of(std::vector<CurveChart> charts) {
   std::erase_if(charts, [](const CurveChart& chart) {
     return std::all_of(chart.curves.begin(), chart.curves.end(), [](const Curve& c) { return c.points.size() < 2; });
@@ -71,7 +71,7 @@ std::vector<CurveChart> lines_of(std::vector<CurveChart> charts) {
   return charts;
 }
 
-// Returns true for a warning about skipped samples; these have their own table.
+// Returns true for a warning about skipped samples, because these samples have their own table.
 bool tells_of_a_sample(std::string_view warning) {
   return warning.starts_with("warning skipped: ") || warning.ends_with(": further skipped samples are only counted");
 }
@@ -184,12 +184,12 @@ struct RunPage::Impl {
 
   struct Evaluated {
     Measured last;
-    std::optional<Measured> best;  // nullopt if neither greater nor smaller values of the metric are better
+    std::optional<Measured> best;  // nullopt if neither direction of the metric is better
   };
   std::map<std::string, Evaluated, report::NaturalOrder> evaluated;  // key: "task.metric"
-  std::map<std::string, std::string> evaluated_data;  // key: the task; value: such as "shapes validation, 500 samples"
-  std::map<std::string, std::pair<std::int64_t, std::string>> failed;  // key: the task; value: step and reason of its last failure
-  std::map<std::string, std::map<std::int64_t, std::string>> readings;  // keys: the sample, the step
+  std::map<std::string, std::string> evaluated_data;  // key: task; value: its data, such as "shapes validation, 500 samples"
+  std::map<std::string, std::pair<std::int64_t, std::string>> failed;  // key: task; value: step and reason of its last failure
+  std::map<std::string, std::map<std::int64_t, std::string>> readings;  // keys: sample, then step
 
   void evaluation(std::int64_t step, const std::string& name, double value) {
     curves.add(static_cast<double>(step), kEvaluationPrefix + name, value);

@@ -39,7 +39,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Config& config, 
           {"Command", command_line()}};
 }
 
-// After this many steps beyond the warm-up, a contrast of any size has normally left chance level.
+// This many steps after the warm-up, a contrastive loss of any batch size has normally left chance level.
 constexpr std::int64_t kStepsToLeaveChance = 300;
 
 ChanceWatch chance_watch(const Config& config, const ProcessGroup& group, const TrainingRun& run) {

@@ -36,8 +36,8 @@ std::string multiply_adds(double flops) {
   return fixed(flops / (giga ? 2e9 : 2e6), 2) + (giga ? " G" : " M") + " multiply-adds";
 }
 
-// Returns the training settings with the number of steps filled in. The number is 0 if training.epochs is set but the data cannot
-// be read here.
+// Returns the training settings with the number of steps filled in. The number is 0 if it follows from training.epochs but the data cannot
+// be read.
 TrainingSettings length_of(const Config& config, bool readable, const PlanSettings& settings) {
   if (!config.training.epochs || readable) return with_steps(config, settings.ranks).training;
   TrainingSettings unknown = config.training;
@@ -52,7 +52,7 @@ std::optional<std::string> epochs_warning(const TrainingRun& run, const Training
   return shorter_epochs(length, run.train->size() - bad, bad);
 }
 
-constexpr std::int64_t kExamples = 12, kLeastOfEach = 3;  // how many examples in total, and how many at least per data set
+constexpr std::int64_t kExamples = 12, kLeastOfEach = 3;  // number of examples in total, and minimum number per data set
 
 std::vector<TrainingExample> examples_of(const TrainingRun& run, const Config& config) {
   const std::int64_t sets = std::ssize(run.train->mixing().components);
@@ -76,7 +76,7 @@ std::optional<std::string> unusable_samples(const TrainingRun& run, Config confi
   return std::nullopt;
 }
 
-// Returns a few examples of each data set for the terminal; the page shows more.
+// Returns a few examples of each data set, for the terminal. The HTML page shows more.
 std::vector<TrainingExample> few(const std::vector<TrainingExample>& examples) {
   const bool several = !examples.empty() && examples.front().source != examples.back().source;
   std::map<std::string, int> taken;
@@ -91,7 +91,7 @@ std::string describe_steps(std::int64_t steps, const std::optional<double>& epoc
   return concat(steps > 0 ? with_thousands(steps) : "unknown without the data", " (training.epochs ", *epochs, ")");
 }
 
-// Returns warnings about unreadable data. A reason that concerns several tasks is reported only once.
+// Returns warnings about unreadable data. A reason that applies to several tasks is reported only once.
 std::vector<std::string> reading_warnings(const Unreadable& unreadable, const std::vector<UnreadTask>& tasks) {
   std::vector<std::string> out;
   std::set<std::string> told;

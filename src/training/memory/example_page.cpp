@@ -20,7 +20,7 @@ std::string tokens_text(const TextExample& text) {
   return concat(text.tokens, text.tokens == 1 ? " token" : " tokens", text.cut ? ", cut" : "");
 }
 
-// Returns "captions 2 of 8".
+// Returns a name such as "captions 2 of 8".
 std::string name_in_view(const std::string& view, std::size_t number, std::size_t count) {
   return concat(view, " ", number + 1, " of ", count);
 }

@@ -19,8 +19,8 @@
 namespace tessera {
 namespace {
 
-constexpr double kLossSeconds = 1;    // the next measurement of the loss may take at most this long
-constexpr double kChunkSeconds = 10;  // a measurement with more samples than the loss's chunk may take at most this long
+constexpr double kLossSeconds = 1;    // seconds that a further measurement of the loss may be expected to take
+constexpr double kChunkSeconds = 10;  // seconds that a measurement with more samples than the loss's chunk may be expected to take
 
 std::int64_t total_bytes(const std::map<std::string, at::Tensor>& tensors) {
   std::int64_t bytes = 0;
@@ -61,7 +61,7 @@ std::int64_t update_bytes(const TrainingRun& run, const Config& config) {
                       static_cast<double>(gradients));
 }
 
-// Predicts how long work takes for a larger number of samples, with a power law through the last two measurements.
+// Predicts the duration of work with more samples, by a power law through the last two measurements.
 class GrowthOfTime {
  public:
   void add(std::int64_t samples, double seconds) {
@@ -124,14 +124,14 @@ class StepModel {
     goes_through("the towers' forward pass", forward);
     if (!in_parts) goes_through("the loss", loss);
     goes_through("the towers' backward pass", pass.backward.trace(plan.micro_batch));
-    level = gradients;  // the batch is already freed
+    level = gradients;  // the batch's tensors are already freed
     goes_through("the update", MemoryTrace({static_cast<double>(update_)}));
     plan.peak = plan.weights + plan.optimizer + plan.average + plan.buckets + std::llround(peak);
     return plan;
   }
 
-  // Returns true if a pass of the plan's micro-batch really fits. On a GPU, where running out of memory can be caught, it tries
-  // such a pass. On the CPU it always returns true.
+  // Returns true if a pass of the plan's micro-batch really fits into memory. On a GPU it tries such a pass, because running out of memory
+  // can be caught there. On the CPU it always returns true.
   bool fits_when_tried(const MemoryPlan& plan) {
     if (!plan.gpu) return true;
     const bool in_parts = plan.micro_batch < plan.batch;
@@ -150,21 +150,21 @@ class StepModel {
     return config_.training.accumulation * (run_.loader ? run_.loader->batches_per_update() : 1) > 1;
   }
 
-  // Returns the first samples of the rank's data, without moving the run's own loader. On a GPU they are so many that the block
-  // size of the allocator hardly matters.
+  // Returns the first samples of the rank's data, without advancing the run's own loader. On a GPU it returns so many samples that the
+  // allocator's block size hardly distorts the measurement.
   Batch few_samples() const {
     Config few = config_;
     few.data.loader.batch_size = std::min<std::int64_t>(run_.device.is_cpu() ? 3 : 32, config_.data.loader.batch_size);
     few.data.loader.prefetch = 1;
-    few.data.loader.resolution.clear();  // measures at full resolution, which has the most patches
+    few.data.loader.resolution.clear();  // measures at the full resolution, because it has the most patches
     if (run_.loader) return make_loader(run_, few, {settings_.rank, settings_.ranks})->next().to(run_.device);
     return synthetic_batch(*run_.model, run_.needs, few.data.loader.batch_size, run_.device,
                            image_view_sizes(config_.model.preprocessing, config_.data.loader, run_.needs),
                            texts_per_image(config_.data.loader));
   }
 
-  // Runs a first pass. It shows whether a pass works at all, and which parameters get a gradient. After it, the memory that
-  // operators keep from their first call on (constants, workspaces) is allocated.
+  // Runs a first pass, which shows whether a pass works at all and which parameters get a gradient. It also allocates the memory that
+  // operators keep after their first call, such as constants and workspaces.
   void pass_sample() {
     run_.optimizer->zero_grad();
     base_.samples = sample_.size();
@@ -182,7 +182,7 @@ class StepModel {
     features_ = map_tensors(features_, [](const at::Tensor& tensor) { return tensor.detach(); });
   }
 
-  // Measures the cost of the loss for this many samples and returns the seconds that the loss took.
+  // Measures the cost of the loss for this many samples. Returns the duration in seconds.
   double measure_loss_of(std::int64_t samples) {
     const StepContext on_rank = step_context(run_, config_, fake_process_group(settings_.rank, settings_.ranks), 0);
     const Features leaves = repeated_leaves(features_, samples);
@@ -206,7 +206,7 @@ class StepModel {
                  enough = settings_.most_loss_samples > 0 ? 2 * samples > settings_.most_loss_samples : large;
       if (base_.loss_measured || (sizes >= 3 && enough)) break;
     }
-    // The cost of a chunked loss grows quickly up to one chunk, like that of a loss without chunks, and far more slowly beyond it.
+    // The cost of a chunked loss grows quickly up to one chunk, as the cost of a loss without chunks does, and far more slowly beyond it.
     // So measurements with at most one chunk cannot be extrapolated to the batch.
     const std::int64_t chunk = chunk_in_effect(), two_chunks = std::min(base_.batch, 2 * chunk + 1);
     if (!base_.loss_measured && chunk > 0 && samples / 4 <= chunk && time.of(two_chunks) <= kChunkSeconds &&
@@ -218,7 +218,7 @@ class StepModel {
     base_.loss = std::llround(loss_.trace(base_.batch).peak());
   }
 
-  // Returns the loss's largest chunk that is smaller than the batch; 0 if there is none.
+  // Returns the largest `chunk` setting that is smaller than the batch, or 0 if there is none.
   std::int64_t chunk_in_effect() const {
     std::int64_t largest = 0;
     for (const ChunkSetting& each : chunk_settings(config_))
@@ -256,8 +256,7 @@ class StepModel {
     });
   }
 
-  // Returns the cost of the towers' passes. While it is measured, the gradients of earlier passes are kept, unless a step has only
-  // one pass.
+  // Returns the cost of the towers' passes. The measurement keeps the gradients of earlier passes, unless a step has only one pass.
   const PassCost& towers(bool in_parts) {
     const auto [found, fresh] = towers_.try_emplace(in_parts, 1);
     if (fresh)
@@ -276,8 +275,8 @@ class StepModel {
   Features features_;                // features of sample_, detached
   double forward_flops_ = 0;         // FLOPs of the towers' forward pass, per sample
   PassCost loss_{2};                 // cost of the objective, without its input features
-  std::map<bool, PassCost> towers_;  // key: true if the batch is processed in parts
-  std::int64_t update_ = 0;          // bytes that an update needs besides parameters, gradients and moments
+  std::map<bool, PassCost> towers_;  // key: true if the batch is processed in micro-batches
+  std::int64_t update_ = 0;          // bytes that an update needs in addition to parameters, gradients and moments
   MemoryPlan base_;                  // the parts of a plan that do not depend on the micro-batch
 };
 
@@ -290,7 +289,7 @@ MemoryPlan plan_memory(TrainingRun& run, const Config& config, const PlanSetting
   if (!wanted.automatic) return model.plan(wanted.of(batch).value_or(batch));
   for (std::uint64_t parts = 1;;
        parts += std::has_single_bit(parts) ? std::max<std::uint64_t>(1, parts / 2) : parts / 3) {
-    const auto count = static_cast<std::int64_t>(parts);  // 1, 2, 3, 4, 6, 8, 12, 16, ...
+    const auto count = static_cast<std::int64_t>(parts);  // takes the values 1, 2, 3, 4, 6, 8, 12, 16, ...
     MemoryPlan plan = model.plan((batch + count - 1) / count);
     plan.refused = plan.fits() && !model.fits_when_tried(plan);
     if (plan.fits() || plan.micro_batch == 1) return plan;

@@ -13,14 +13,14 @@ namespace tessera {
 /// it only to examine a single step.
 class AnomalyDetector {
  public:
-  /// `names` are the parameters by name, which locate an operator in the model.
+  /// `names` maps names to parameters. Reports use these names to say where in the model an operator is.
   explicit AnomalyDetector(const std::map<std::string, at::Tensor>& names);
   ~AnomalyDetector();
   AnomalyDetector(const AnomalyDetector&) = delete;
   AnomalyDetector& operator=(const AnomalyDetector&) = delete;
 
-  /// Returns the findings, as in "aten::log gave infinity (3 of 64 values, [8, 8] Float) in the forward pass, after visual.proj;
-  /// aten::sub gave NaN (...) ..."; empty if everything was finite.
+  /// Returns the findings, such as "aten::log gave infinity (3 of 64 values, [8, 8] Float) in the forward pass, after visual.proj;
+  /// aten::sub gave NaN (...) ...". Returns an empty string if everything was finite.
   std::string report() const;
 
   struct Impl;

@@ -67,7 +67,7 @@ bool NonFiniteHandler::go_on_after(const TrainedStep& step, std::int64_t vain, R
 
 void NonFiniteHandler::examine(const TrainedStep& step, RunState& state) {
   ++examined_;
-  state = step.before;  // later steps did not change anything
+  state = step.before;  // the steps after the bad step did not change anything
   run_.loader->seek(step.losses.begin);
   const Checkpoint before = checkpoints_.gather(state);
   std::string saved;

@@ -19,7 +19,7 @@ bool is_finite(const at::Tensor& tensor) {
   return !tensor.is_floating_point() || at::isfinite(tensor.detach()).all().item<bool>();
 }
 
-// Returns "a, b, c and 4 more".
+// Returns a list such as "a, b, c and 4 more".
 std::string first_few(const std::vector<std::string>& names, std::size_t most) {
   std::string out;
   for (std::size_t i = 0; i < std::min(most, names.size()); ++i) out += (i == 0 ? "" : ", ") + names[i];

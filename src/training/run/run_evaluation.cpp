@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// Returns why the run's data that a task uses cannot be read; empty if it can be read.
+// Returns the reason why the run's data that a task uses cannot be read, or an empty string if it can be read.
 std::string missing_for(const config::ModuleSettings& task, const TrainingRun& run, const Unreadable& unreadable) {
   const auto is_the_runs = [&](const char* key) {
     const config::Node* node = task.settings.find(key);
@@ -23,9 +23,9 @@ std::string missing_for(const config::ModuleSettings& task, const TrainingRun& r
   return texts ? unreadable.tokenizer : "";
 }
 
-// Checks the metric of checkpoint.keep_best, if the names of the tasks' metrics are known in advance.
+// Checks that the metric of checkpoint.keep_best exists, if the names of the tasks' metrics are known in advance.
 void check_judged_metric(const Config& config, const Embedder& embedder) {
-  if (!config.checkpoint.keep_best || !embedder.takes_texts()) return;  // without a vocabulary, not all names are known
+  if (!config.checkpoint.keep_best || !embedder.takes_texts()) return;  // without a vocabulary, some names are unknown
   const std::string& metric = config.checkpoint.keep_best->metric;
   std::vector<std::string> names;
   for (const config::ModuleSettings& task : config.evaluation.tasks) {
@@ -39,7 +39,8 @@ void check_judged_metric(const Config& config, const Embedder& embedder) {
   if (!names.empty() && std::ranges::find(names, metric) == names.end()) throw UserError(not_measured(metric, names));
 }
 
-// Returns the objective's pool whose name comes first in alphabetical order, as for a checkpoint; null if it has none.
+// Returns the objective's first pool in alphabetical order of names, the same one that is used for a checkpoint. Returns null if the
+// objective has none.
 std::shared_ptr<TextConditionedPool> pool_of(const Objective& objective) {
   std::map<std::string, std::shared_ptr<TextConditionedPool>> pools;
   for (const auto& item : objective.named_modules("", /*include_self=*/false))

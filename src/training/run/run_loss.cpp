@@ -58,7 +58,7 @@ class Means {
   std::vector<Sum> sums_;
 };
 
-// Returns loader settings that make measurements repeatable: batches are always the same, and there is no augmentation unless the
+// Returns loader settings that make measurements repeatable. The batches are always the same, and images are not augmented unless the
 // objective needs crops.
 LoaderSettings measuring_settings(const Config& config, const LossBatches& batches) {
   LoaderSettings out = config.data.loader;
@@ -69,7 +69,7 @@ LoaderSettings measuring_settings(const Config& config, const LossBatches& batch
   out.caption_choice = "first";
   out.augmentation = {};
   out.augmentation.crop = "evaluation";
-  // Bad samples are skipped and counted, as in all tasks.
+  // Bad samples are skipped and counted, as in all evaluation tasks.
   out.max_bad_share = 1;
   out.max_bad_run = std::numeric_limits<std::int64_t>::max();
   return out;
@@ -77,7 +77,7 @@ LoaderSettings measuring_settings(const Config& config, const LossBatches& batch
 
 class LossOfParts final : public RunLoss {
  public:
-  /// `parts` has the device, tokenizer, model, objective, teacher and needs of a run.
+  /// `parts` must contain the device, tokenizer, model, objective, teacher and needs of a run.
   LossOfParts(TrainingRun parts, Config config, StepContext context)
       : parts_(std::move(parts)), config_(std::move(config)), context_(std::move(context)) {}
 
@@ -148,7 +148,7 @@ class LossOfParts final : public RunLoss {
     return parts_.objective->forward(encode(batch), context_);
   }
 
-  // Encodes a batch as training does, with the same number of samples at a time.
+  // Encodes a batch as training does, in pieces of the same number of samples.
   Features encode(const Batch& batch) const {
     const std::string& precision = config_.training.precision;
     const auto chunk = config_.training.micro_batch.of(batch.size());

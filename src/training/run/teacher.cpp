@@ -49,7 +49,7 @@ Needs teacher_needs(const Needs& needs) {
   return out;
 }
 
-// Returns the batch, reduced to the captions that the teacher must encode.
+// Returns a batch that contains only the captions that the teacher must encode.
 Batch teacher_batch(const Batch& batch, const Needs& needs) {
   Batch out = batch;
   for (const auto& [name, view] : needs.texts) {

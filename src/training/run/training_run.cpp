@@ -29,7 +29,7 @@ void set_arithmetic(const TrainingSettings& settings) {
   context.setDeterministicAlgorithms(settings.deterministic, /*warn_only=*/false);
   context.setDeterministicCuDNN(settings.deterministic);
   context.setDeterministicFillUninitializedMemory(false);
-  // cuBLAS reads this variable when a thread first uses cuBLAS. With a fixed workspace per stream, its order of summation is
+  // cuBLAS reads this variable when a thread uses cuBLAS for the first time. With a fixed workspace per stream, its order of summation is
   // deterministic.
   if (settings.deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
 }
@@ -77,7 +77,7 @@ void check_view_sizes(const Config& config, const TrainingRun& run) {
   run.model->train();
 }
 
-// Opens data and vocabulary. If something cannot be read, stores the reason in `unreadable`, or throws if `unreadable` is null.
+// Opens the data and the vocabulary. If something cannot be read, stores the reason in `unreadable`, or throws if `unreadable` is null.
 void open_data(const Config& config, TrainingRun& run, Unreadable* unreadable) {
   const auto open = [&](std::string Unreadable::*place, const auto& make) {
     try {
@@ -214,8 +214,8 @@ void check_counts(const std::string& name, const at::Tensor& own, const InitialW
 
 namespace {
 
-/// Copies the temperature of a published folder. Used if both towers come from the folder, because its temperature fits the cosines
-/// of these towers.
+/// Copies the temperature of a published folder. Used only if both towers come from the folder, because the temperature fits the cosines
+/// between these two towers.
 void begin_temperature(const DualEncoder& model, const Objective& objective, const std::string& folder) {
   const NamedTensors found = published_tensors(folder, model.state_dict());
   std::map<std::string, at::Tensor> own = objective_state(objective);
@@ -228,8 +228,8 @@ void begin_temperature(const DualEncoder& model, const Objective& objective, con
   }
 }
 
-/// Replaces the tensors of a tower by those of a published folder. Tensors that the folder lacks stay random, and the log lists
-/// them.
+/// Replaces the tensors of a tower by those of a published folder. Tensors that the folder lacks keep their random values, and the log
+/// lists them.
 void begin_tower(DualEncoder& model, const config::FilePath& folder, bool image) {
   config::require(folder);
   NamedTensors towers = model.state_dict();
@@ -264,7 +264,7 @@ void load_initial_weights(DualEncoder& model, Objective& objective, const StartS
                                               [&](const std::string& part) { return matches(part, name); });
   };
   std::map<std::string, at::Tensor> towers = model.state_dict(), own = objective_state(objective);
-  if (start.parts.empty()) towers = adapters_of(model);  // files have no adapters, so adapters keep their values
+  if (start.parts.empty()) towers = adapters_of(model);  // model files contain no adapters, so adapters keep their values
   std::int64_t taken = 0;
   const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : stored.weights) {
@@ -332,8 +332,7 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group, 
     run.teacher.emplace(make_teacher(std::move(model), std::move(objective), *run.model, *run.objective));
   }
   if (!run.train || (config.tokenizer && !run.tokenizer)) return run;
-  // Each rank has its own file for skipped samples, because lines that several processes append to one file may get mixed up on
-  // network disks.
+  // Each rank has its own file for skipped samples. On network disks, lines that several processes append to one file may get mixed up.
   const std::string of_rank = group.first() ? "" : concat(".rank", group.rank());
   run.loader = make_loader(run, config, {group.rank(), group.size()},
                            concat(config.run.folder.value_or("runs/run"), "/skipped", of_rank, ".jsonl"));

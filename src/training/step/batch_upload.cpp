@@ -21,8 +21,7 @@ Batch BatchUpload::operator()(const Batch& batch) const {
   c10::Event arrived(device_.type());
   arrived.record(*stream_);
   arrived.block(computing);
-  // The memory belongs to the copy stream. record_stream() makes the allocator reuse it only after the computing stream is done
-  // with it.
+  // The memory belongs to the copy stream. record_stream() keeps the allocator from reusing it before the computing stream is done with it.
   for_each_tensor(out, [&](const at::Tensor& tensor) {
     if (tensor.defined() && !tensor.is_cpu()) tensor.record_stream(computing);
   });

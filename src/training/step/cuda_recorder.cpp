@@ -31,8 +31,8 @@ class CudaRecorder : public WorkRecorder {
   void record(const std::function<void()>& work) override {
     follow(stream_, at::cuda::getCurrentCUDAStream());
     const c10::cuda::CUDAStreamGuard here(stream_);
-    // A recording allocates from its own memory pool. The cache is emptied first, because otherwise the memory cached by the
-    // rehearsals would stay allocated as well.
+    // A recording allocates from its own memory pool. Without emptying the cache first, the memory that the rehearsals cached would stay
+    // allocated as well.
     stream_.synchronize();
     at::accelerator::emptyCache();
     // The capture mode is per thread, because a process-wide mode would forbid other threads to allocate pinned memory during the
@@ -44,7 +44,7 @@ class CudaRecorder : public WorkRecorder {
       try {
         graph_.capture_end();
       } catch (const c10::Error&) {
-        // This error is ignored, because the exception of `work`, which is rethrown, explains more.
+        // Ignores this error, because the exception of `work`, which is rethrown, explains more.
       }
       throw;
     }

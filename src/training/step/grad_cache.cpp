@@ -49,7 +49,7 @@ Losses cached_backward(TrainingRun& run, GradientReducer& gradients, const Batch
     std::vector<Features> pieces;
     for (std::int64_t i = 0; i < chunks.rows().count(); ++i) {
       {
-        const Recomputing twice;  // this pass counts as recomputation; the second pass counts as the model's own operations
+        const Recomputing twice;  // FLOPs of this pass count as recomputation; those of the second pass count as the model's
         pieces.push_back(chunks.encode_student(i));
       }
       chunks.add_teacher_features(i, pieces.back());

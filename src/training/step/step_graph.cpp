@@ -41,7 +41,7 @@ StepGraph::StepGraph(std::unique_ptr<WorkRecorder> recorder, std::vector<at::Ten
 
 Losses StepGraph::run(const GraphInputs& inputs) {
   GraphInputs given = inputs;
-  // A recording has a fixed shape, so it computes padding too.
+  // A recording has fixed shapes, so it also computes the padding.
   for (auto& [name, view] : given.batch.texts) view.lengths.reset();
   const bool other = recorded_ && !same_shapes(recorded_->inputs, given);
   if (other || rehearsed_ < kRehearsals) {

@@ -45,8 +45,8 @@ StepContext trained_context(const TrainingRun& run, const Config& config, const 
   return context;
 }
 
-// Makes the recorded graph of a step. It works only in a single process, because with several ranks their communication would have
-// to be recorded too.
+// Creates the graph that records a step. Recording works only in a single process, because with several ranks their communication would
+// have to be recorded too.
 std::unique_ptr<StepGraph> make_graph(const Config& config, const ProcessGroup& group, TrainingRun& run,
                                       GradientReducer& gradients) {
   if (run.objective->follows_step())
@@ -172,8 +172,8 @@ Batch StepRunner::next_batch() {
   Batch batch;
   if (group_.alone()) return run_.loader->next();
   run_on_all_ranks(group_, "reading data", [&] { batch = run_.loader->next(); });
-  // A rank that skipped corrupt samples may finish an epoch, or a source within the epoch, earlier. The other ranks then skip the
-  // rest of it.
+  // A rank that skipped corrupt samples may reach the end of an epoch, or of a source within the epoch, before the other ranks. The other
+  // ranks then skip the rest of the epoch or source.
   while (true) {
     at::Tensor segments = at::tensor({run_.loader->segment(), -run_.loader->segment()}, at::kLong);
     group_.all_reduce(segments, Reduction::max);
