@@ -17,7 +17,7 @@ constexpr double kMebibyte = 1024.0 * 1024.0, kGiga = 1e9, kTera = 1e12;
 // A quantity that the tables and the plot show.
 struct Quantity {
   std::string title;
-  std::function<double(const LossCost&, const ModelCost*)> value;  // the ModelCost is used only for update steps
+  std::function<double(const LossCost&, const ModelCost*)> value;  // the ModelCost may be null, except for update steps
   bool plotted = true;
 };
 
@@ -77,7 +77,7 @@ std::string more(double value, double baseline) {
   return (percent < 0 ? "" : "+") + report::three_digits(percent) + "%";
 }
 
-// Describes the cost that SPARC adds to CLIP at the largest batch size measured for both.
+// Describes how much SPARC costs more than CLIP, at the largest batch size measured for both.
 std::string comparison(const LossBench& bench) {
   const LossCost *clip = nullptr, *sparc = nullptr;
   for (const std::int64_t batch : bench.settings.batch_sizes) {

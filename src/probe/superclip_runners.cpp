@@ -8,7 +8,7 @@
 namespace tessera::probe {
 namespace {
 
-/// The settings of the cases of `superclip` and its parts.
+/// The settings of the cases of `superclip`, and of the cases of its parts.
 struct SuperClipCase : SuperClipSettings {
   bool training = true;
 };
