@@ -9,7 +9,7 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 # NDEBUG is set in every build type. LibTorch is a release build, and debug-only checks in its headers read members that a release build
 # never sets (RecordFunction::inputs fails, for example). Debug builds enable the standard library's container checks instead.
-# Release builds use -O1, because most of our code only calls LibTorch, and -O2 takes nearly twice as long to compile. Libraries with
+# The level is -O1, because most of our code only calls LibTorch, and -O2 takes nearly twice as long to compile. Libraries with
 # their own hot loops use a higher level (tessera_with_hot_loops, kernels).
 set(CMAKE_CXX_FLAGS_RELEASE "-O1 -DNDEBUG")
 set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g -DNDEBUG -D_GLIBCXX_ASSERTIONS")
