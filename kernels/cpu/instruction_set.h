@@ -9,8 +9,8 @@ enum class InstructionSet { kPortable, kAvx2, kAvx512 };
 /// Returns the best instruction set of this machine, or the one that use_instruction_set selected.
 InstructionSet instruction_set();
 
-/// For tests: selects "portable", "avx2" or "avx512". With "", selects the best that this machine has. If the machine
-/// lacks it, changes nothing and returns false. Must not be called while a kernel runs.
+/// For tests: selects "portable", "avx2" or "avx512"; "" selects the best that this machine has. Changes nothing and
+/// returns false if the machine lacks the instruction set. Must not be called while a kernel runs.
 bool use_instruction_set(const char* name);
 
 }  // namespace tessera::kernels

@@ -183,8 +183,8 @@ inline void transpose(Vector* rows) {
 #endif
 }
 
-/// Rows of a matrix that are selected by index. Row i is at data + index[i] * stride or, if index is null, at data + i
-/// * stride.
+/// Rows of a matrix that are selected by index. Row i is at data + index[i] * stride. If index is null, row i is at
+/// data + i * stride.
 struct PickedRows {
   const float* data;
   std::int64_t stride;
@@ -256,7 +256,7 @@ inline void multiply_by_transposed(std::int64_t rows, std::int64_t depth, const 
   }
 }
 
-/// These two functions are multiply_by_transposed() in two steps, for a B that is used in many products. pack_panels()
+/// These two functions do multiply_by_transposed() in two steps, for a B that is used in many products. pack_panels()
 /// packs B into `panels`, round_up(columns, kVector) * depth floats. multiply_panels() computes the product.
 inline void pack_panels(const PickedRows& b, std::int64_t columns, std::int64_t depth, float* panels) {
   for (std::int64_t n = 0; n < columns;) {

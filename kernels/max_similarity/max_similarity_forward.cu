@@ -73,7 +73,7 @@ struct ForwardLayout {
 /// The part of a warp's tile that contains real rows and columns, for its piece of one image and one text.
 struct Extent {
   int first_row, rows;        // rows: number of real rows from first_row on; may exceed the tile or be negative
-  int first_column, columns;  // columns: the same for columns
+  int first_column, columns;  // columns: the same from first_column on
 };
 
 /// Finds the best token of each row and the best patch of each column of the products. `check` becomes NaN if any

@@ -50,7 +50,7 @@ struct TokenMaxProjectionBackward {
 Status check(const TokenMaxProjectionForward& arguments);
 Status check(const TokenMaxProjectionBackward& arguments);
 
-/// The CPU kernels support only float32. The caller passes in the matrix product of its library, and its threads.
+/// The CPU kernels support only float32. The caller passes in its own threads and its library's matrix product.
 namespace cpu {
 /// Computes c [rows, columns] = a [rows, depth] b [columns, depth]^T, where all matrices are contiguous. Several
 /// threads call it at the same time, so it must not start threads of its own.

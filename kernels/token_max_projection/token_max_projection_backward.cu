@@ -51,7 +51,7 @@ template <class Element>
 __global__ void __launch_bounds__(kThreads) gather_table(BackwardArguments<Element> arguments) {
   const int lane = threadIdx.x % 32, width = arguments.width;
   const std::int64_t v = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
-  if (v >= arguments.vocabulary) return;  // returns with its whole warp
+  if (v >= arguments.vocabulary) return;  // true for all lanes of a warp or for none
   for (int column0 = lane; column0 - lane < width; column0 += 32 * kTablePieces) {
     float sums[kTablePieces];
 #pragma unroll

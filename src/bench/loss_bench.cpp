@@ -144,7 +144,7 @@ LossCost measure(const std::string& label, const Subject& subject, std::int64_t 
   return cost;
 }
 
-// Predicts the time of a larger batch, assuming that time grows at most with the square of the batch size.
+// Predicts whether a larger batch takes too long, assuming that time grows at most with the square of the batch size.
 bool takes_too_long(const LossCost& smaller, std::int64_t batch, double limit) {
   const double growth = static_cast<double>(batch) / static_cast<double>(smaller.batch_size);
   return smaller.seconds * growth * growth > limit;

@@ -77,7 +77,7 @@ std::string more(double value, double baseline) {
   return (percent < 0 ? "" : "+") + report::three_digits(percent) + "%";
 }
 
-// Describes how much SPARC costs more than CLIP, at the largest batch size measured for both.
+// Describes how much more SPARC costs than CLIP, at the largest batch size measured for both.
 std::string comparison(const LossBench& bench) {
   const LossCost *clip = nullptr, *sparc = nullptr;
   for (const std::int64_t batch : bench.settings.batch_sizes) {
