@@ -23,7 +23,7 @@ struct Quantity {
 
 using StepFlops = double (*)(const ModelCost&, const LossCost&);
 
-// Returns by how many percent a step costs more than CLIP's step at the same batch size; NaN if CLIP was not measured.
+// Returns how many percent more a step costs than CLIP's step at the same batch size; NaN if CLIP was not measured.
 double percent_over_clip(const LossBench& bench, const LossCost& cost, const ModelCost& model, StepFlops step) {
   const LossCost* const clip = bench.find("clip", cost.batch_size);
   const ModelCost* const clip_model = bench.find_model("clip");

@@ -66,7 +66,7 @@ void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor&
 // The sparse targets of all rows: ids [T, n], with equal ids adjacent. An unused entry has the id -1.
 struct Target {
   at::Tensor ids;
-  at::Tensor weights;  // [T, n], in the type of the losses; undefined: all 1
+  at::Tensor weights;  // [T, n], in the type of the losses; undefined if all are 1
 
   at::Tensor rows() const { return ids.ge(0).any(1); }  // [T], true for rows that have a target
   Target narrow(std::int64_t first, std::int64_t count) const {

@@ -15,7 +15,7 @@ namespace {
 struct Sizes {
   std::int64_t batch, tokens, width;            // B, N, d
   std::int64_t projections, group, key, value;  // K, g, D, E
-  bool shared;                                  // whether values are keys
+  bool shared;                                  // whether the keys are also the values
   std::int64_t slots() const { return projections * group; }
 
   // Returns the number of multiply-adds for one sample in each of the two forms. Does not count that folding also
