@@ -1,7 +1,6 @@
-# ctest entries of a GoogleTest executable; tessera_test writes a file that sets the variables below and includes this one. Loading LibTorch
-# takes longer than most tests, so each suite runs in one process, as the entry EXECUTABLE:SUITE. The entry of each test then reads its
-# result from that process's output.
-# Input: name, executable, scripts, labels, timeout.
+# Adds the ctest entries of a GoogleTest executable. tessera_test writes a file that sets the variables name, executable, scripts, labels
+# and timeout, and then includes this file. Loading LibTorch takes longer than most tests, so each suite runs in one process, as the entry
+# EXECUTABLE:SUITE. Each test has its own entry, which reads the test's result from the output of that process.
 set(list "${executable}.list")
 set(output "${executable}.output")
 
@@ -15,7 +14,7 @@ if(NOT "${list}" IS_NEWER_THAN "${executable}" OR NOT EXISTS "${list}")
   if(NOT code EQUAL 0)
     message(FATAL_ERROR "${executable} --gtest_list_tests ended with ${code}\n${lines}")
   endif()
-  # The list has a line "Suite." before the lines "  Test" of its tests; text after " # " shows a parameter's value.
+  # The list has a line "Suite." before the lines "  Test" of the suite's tests. The text after " # " is the value of a test's parameter.
   string(REGEX REPLACE " +#[^\n]*" "" lines "${lines}")
   string(REGEX MATCHALL "[^\n]+" lines "${lines}")
   set(tests "")

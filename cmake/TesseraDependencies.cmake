@@ -1,7 +1,8 @@
-# Compilers and packages that only the build needs. TesseraPackages.cmake has those that users of the installed libraries need, too.
+# Compilers and packages that only the build needs. TesseraPackages.cmake lists the packages that users of the installed libraries also
+# need.
 if(TESSERA_WITH_CUDA)
   set(CMAKE_CUDA_ARCHITECTURES ${TESSERA_CUDA_ARCHITECTURES})
-  set(CMAKE_CUDA_STANDARD 17)  # CMake 3.25 does not support CUDA20 with nvcc 13, and the kernels need no more
+  set(CMAKE_CUDA_STANDARD 17)  # CMake 3.25 does not support CUDA20 with nvcc 13; 17 suffices for the kernels
   enable_language(CUDA)
 endif()
 include(TesseraPackages)
@@ -10,7 +11,8 @@ if(TESSERA_BUILD_TESTS)
   find_package(GTest REQUIRED)
 endif()
 
-# Arrow, for Parquet, from the pyarrow package next to LibTorch's or from the system. Without it, libtessera_arrow.so is not built.
+# Finds Arrow, for Parquet, in the pyarrow package next to LibTorch's package or in the system. Without Arrow, libtessera_arrow.so is not
+# built.
 if(TESSERA_WITH_DATA)
   get_filename_component(tessera_site_packages ${TORCH_INSTALL_PREFIX} DIRECTORY)
   set(tessera_pyarrow ${tessera_site_packages}/pyarrow)

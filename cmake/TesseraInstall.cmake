@@ -1,4 +1,4 @@
-# Installation: `cmake --install build --prefix P`, then in your own project:
+# Installs Tessera with `cmake --install build --prefix P`. Your own project then uses
 #   find_package(Tessera REQUIRED)
 #   target_link_libraries(app PRIVATE tessera::training)      # or ::tessera (models, objectives), ::data, ::evaluation
 include(CMakePackageConfigHelpers)
@@ -21,7 +21,7 @@ if(behind)
   # The front ends look for ../libexec/tessera relative to their own folder.
   install(TARGETS ${behind} RUNTIME DESTINATION libexec/tessera)
 endif()
-# `ninja programs` builds what the quick start needs, without the tests.
+# `ninja programs` builds the programs that the quick start needs, without the tests.
 add_custom_target(programs DEPENDS ${programs} ${behind})
 if(TARGET tessera_arrow)
   add_dependencies(programs tessera_arrow)
@@ -30,7 +30,7 @@ if(TARGET tessera_shared)
   install(TARGETS tessera_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})  # for python/tessera
 endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-# Docs and configurations stay next to each other, because the pages refer to the configurations by relative paths.
+# Installs docs and configurations next to each other, because the pages refer to the configurations by relative paths.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/python DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera
         FILES_MATCHING PATTERN "*.py" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)

@@ -1,14 +1,14 @@
 # The packages that Tessera's libraries need. Its own build uses this file, and so do projects that link to an installed Tessera.
 
-# LibTorch's CMake package looks for GPUs and appends its own -gencode flags to CMAKE_CUDA_FLAGS. The list stops it from guessing, and
-# the flags are restored afterwards.
+# LibTorch's CMake package looks for GPUs and appends its own -gencode flags to CMAKE_CUDA_FLAGS. Setting TORCH_CUDA_ARCH_LIST prevents
+# the search, and the flags are restored afterwards.
 set(ENV{TORCH_CUDA_ARCH_LIST} "8.0;9.0")
 set(tessera_cuda_flags "${CMAKE_CUDA_FLAGS}")
 find_package(Torch REQUIRED HINTS ${tessera_built_with_torch})
 set(CMAKE_CUDA_FLAGS "${tessera_cuda_flags}")
 
 find_package(Threads REQUIRED)
-# The OpenMP runtime that LibTorch itself uses: a second one would add a second pool of spinning threads.
+# Uses the OpenMP runtime that LibTorch itself uses. A second runtime would add a second pool of spinning threads.
 if(NOT TARGET tessera_openmp)
   add_library(tessera_openmp INTERFACE IMPORTED GLOBAL)
   file(GLOB tessera_torch_openmp ${TORCH_INSTALL_PREFIX}/lib/libgomp*.so* ${TORCH_INSTALL_PREFIX}/lib/libiomp5.so)

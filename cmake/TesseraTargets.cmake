@@ -1,6 +1,6 @@
 # Functions that declare libraries, programs and tests in a uniform way.
 
-# tessera_library(NAME source...): a static library of the project, exported as tessera::NAME without its prefix.
+# tessera_library(NAME source...) adds a static library. It is exported as tessera:: and NAME without the prefix tessera_.
 function(tessera_library name)
   add_library(${name} STATIC ${ARGN})
   target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>
@@ -9,9 +9,9 @@ function(tessera_library name)
   set_property(GLOBAL APPEND PROPERTY TESSERA_LIBRARIES ${name})
 endfunction()
 
-# tessera_program(NAME source... LINK target... [FRONT_END source...]): a program in build/bin. With FRONT_END, bin/NAME is a small front
-# end without LibTorch, whose sources define answer_at_once (tools/front_end.h), and the program itself, built from the sources before
-# LINK, is libexec/tessera/NAME.
+# tessera_program(NAME source... LINK target... [FRONT_END source...]) adds a program in build/bin, built from the sources before LINK.
+# With FRONT_END, this program is libexec/tessera/NAME instead, and bin/NAME is a small front end without LibTorch. The sources of the
+# front end define answer_at_once (tools/front_end.h).
 function(tessera_program name)
   cmake_parse_arguments(arg "" "" "LINK;FRONT_END" ${ARGN})
   set(program ${name})
@@ -34,7 +34,8 @@ function(tessera_program name)
   endif()
 endfunction()
 
-# Seconds after which a test counts as hung: many times the duration of the longest test of its kind on two idle cores.
+# Sets `out` to the number of seconds after which a test counts as hung. This is many times the duration of the longest test of its kind
+# on two idle cores.
 function(tessera_test_timeout out)
   set(${out} 300 PARENT_SCOPE)
   if("slow" IN_LIST ARGN)
@@ -42,7 +43,8 @@ function(tessera_test_timeout out)
   endif()
 endfunction()
 
-# tessera_command_test(NAME COMMAND word... LABELS label...): a ctest entry for any command; exit code 77 means skipped.
+# tessera_command_test(NAME COMMAND word... LABELS label...) adds a ctest entry for any command. Exit code 77 means that the test was
+# skipped.
 function(tessera_command_test name)
   cmake_parse_arguments(arg "" "" "COMMAND;LABELS" ${ARGN})
   add_test(NAME ${name} COMMAND ${arg_COMMAND})
@@ -50,9 +52,9 @@ function(tessera_command_test name)
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 LABELS "${arg_LABELS}" TIMEOUT ${timeout})
 endfunction()
 
-# tessera_test(NAME source... LINK target... LABELS label... [PROCESS_PER_TEST]): a GoogleTest executable with one ctest entry per
-# test. The tests of a suite share a process, unless PROCESS_PER_TEST is given. It is for tests that fork, which need a process that has
-# not computed anything yet, and for tests that run programs, for which the start of a process matters little.
+# tessera_test(NAME source... LINK target... LABELS label... [PROCESS_PER_TEST]) adds a GoogleTest executable with one ctest entry per
+# test. The tests of a suite share a process unless PROCESS_PER_TEST is given. Use it for tests that fork, which need a process that has
+# not computed anything yet. Also use it for tests that run programs, because then the start of one more process hardly matters.
 function(tessera_test name)
   cmake_parse_arguments(arg "PROCESS_PER_TEST" "" "LINK;LABELS" ${ARGN})
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
@@ -63,7 +65,8 @@ function(tessera_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   if(arg_PROCESS_PER_TEST)
     tessera_test_timeout(timeout ${arg_LABELS})
-    # gtest_discover_tests splits a list among the properties. One joined label works, because `ctest -L` matches parts of a label.
+    # gtest_discover_tests would take the second label of a list for a property. One joined label works, because `ctest -L` matches parts
+    # of a label.
     string(REPLACE ";" "-" label "${arg_LABELS}")
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
                          PROPERTIES LABELS ${label} TIMEOUT ${timeout})
@@ -81,13 +84,13 @@ include(\"${PROJECT_SOURCE_DIR}/cmake/SuiteTests.cmake\")
   endif()
 endfunction()
 
-# -O2 for a library with its own hot loops. It cannot reuse the precompiled header, because the compiler rejects one that was made
-# with other flags, so it should not use LibTorch heavily.
+# Compiles a library that has its own hot loops with -O2. Such a library should not use LibTorch heavily, because it cannot reuse the
+# precompiled header: the compiler rejects a header that was made with other flags.
 function(tessera_with_hot_loops name)
   target_compile_options(${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O2>)
 endfunction()
 
-# Reuses the precompiled header of `tessera_operators` for a target that uses LibTorch heavily.
+# Lets a target that uses LibTorch heavily reuse the precompiled header of `tessera_operators`.
 function(tessera_use_precompiled_header name)
   target_precompile_headers(${name} REUSE_FROM tessera_operators)
 endfunction()

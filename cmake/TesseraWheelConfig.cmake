@@ -1,6 +1,6 @@
-# find_package(Tessera) in the wheel: cmake -DCMAKE_PREFIX_PATH="$(python3 -m tessera --cmake-prefix)". One shared library contains
-# tessera::tessera, ::data, ::evaluation, ::training and so on. PyTorch's headers and libraries, next to the wheel or in Torch_ROOT, are
-# used directly, without PyTorch's CMake package, so no CUDA toolkit is needed.
+# Answers find_package(Tessera) in the wheel: cmake -DCMAKE_PREFIX_PATH="$(python3 -m tessera --cmake-prefix)". One shared library
+# contains tessera::tessera, ::data, ::evaluation, ::training and so on. PyTorch's headers and libraries are used directly, from next to
+# the wheel or from Torch_ROOT. PyTorch's CMake package is not used, so no CUDA toolkit is needed.
 get_filename_component(tessera_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 find_path(TESSERA_TORCH_INCLUDE torch/csrc/api/include/torch/torch.h NO_DEFAULT_PATH
           PATHS "${Torch_ROOT}/include" "${tessera_prefix}/../torch/include")
@@ -19,8 +19,8 @@ if(NOT TARGET tessera::tessera)
     INTERFACE_INCLUDE_DIRECTORIES "${tessera_prefix}/include;${TESSERA_TORCH_INCLUDE};${TESSERA_TORCH_INCLUDE}/torch/csrc/api/include"
     INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${TESSERA_TORCH_INCLUDE};${TESSERA_TORCH_INCLUDE}/torch/csrc/api/include"
     INTERFACE_COMPILE_FEATURES cxx_std_20)
-  # LibTorch exports an incomplete copy of std::filesystem, so the system's libstdc++ must come first. Undefined symbols are allowed because
-  # a PyTorch without CUDA lacks some, which libtessera.so does not call in that case.
+  # LibTorch exports an incomplete copy of std::filesystem, so the system's libstdc++ must come first. Undefined symbols are allowed,
+  # because a PyTorch without CUDA lacks symbols that libtessera.so needs only with CUDA.
   target_link_options(tessera::whole INTERFACE -Wl,--no-as-needed -lstdc++ -Wl,--allow-shlib-undefined)
   target_link_libraries(tessera::whole INTERFACE Threads::Threads "${tessera_torch_libraries}/libtorch.so"
     "${tessera_torch_libraries}/libtorch_cpu.so" "${tessera_torch_libraries}/libc10.so")

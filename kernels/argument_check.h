@@ -7,7 +7,8 @@
 
 namespace tessera::kernels {
 
-/// Checks the arguments of a kernel one after another and keeps the first mistake. Checks after a mistake have no effect.
+/// Checks the arguments of a kernel one after another and keeps the first mistake. After a mistake, further checks have
+/// no effect.
 class ArgumentCheck {
  public:
   explicit ArgumentCheck(const char* kernel) : kernel_(kernel) {}
@@ -26,7 +27,7 @@ class ArgumentCheck {
     return require(row_stride >= columns, std::string("the row stride of ") + name,
                    " is " + std::to_string(row_stride) + ", shorter than a row of " + std::to_string(columns) + " elements");
   }
-  /// `mistake` says what is wrong with the argument: " must be above 0, but is -1".
+  /// If not `right`, records a mistake in the argument `name`. `mistake` describes it: " must be above 0, but is -1".
   ArgumentCheck& require(bool right, const std::string& name, const std::string& mistake) {
     if (!right && status_.ok()) status_ = Status::failure(std::string(kernel_) + ": " + name + mistake);
     return *this;

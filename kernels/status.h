@@ -5,7 +5,7 @@
 
 namespace tessera::kernels {
 
-/// Outcome of a kernel call. Kernels do not throw: the caller (src/ops) turns a failure into its own kind of error.
+/// The outcome of a kernel call. Kernels do not throw. The caller (src/ops) turns a failure into its own kind of error.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -15,7 +15,7 @@ class [[nodiscard]] Status {
     return status;
   }
   bool ok() const { return message_.empty(); }
-  /// One line that names the argument, the expected value and the actual one; empty when ok().
+  /// A message of one line that names the argument, the expected value and the actual value. Empty if ok().
   const std::string& message() const { return message_; }
 
  private:

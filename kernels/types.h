@@ -14,7 +14,7 @@ static constexpr std::size_t size_of(DataType type) {
   return type == DataType::kFloat32 ? 4 : 2;
 }
 
-/// A batch of row-major matrices [batch, rows, width] with a contiguous last dimension. Strides count elements.
+/// A batch of row-major matrices [batch, rows, width], each with a contiguous last dimension. Strides are in elements.
 struct ConstRows {
   const void* data = nullptr;
   std::int64_t batch_stride = 0;
@@ -26,15 +26,15 @@ struct Rows {
   std::int64_t row_stride = 0;
 };
 
-/// bfloat16 on the host is the upper half of a float32. Static, so that a source compiled for AVX-512 keeps its own
-/// copy.
+/// Converts a bfloat16, which is the upper half of a float32, on the host. The function is static, so that a source
+/// compiled for AVX-512 has its own copy.
 static inline float bfloat16_to_float(std::uint16_t bits) {
   const std::uint32_t word = static_cast<std::uint32_t>(bits) << 16;
   float value;
   std::memcpy(&value, &word, sizeof(value));
   return value;
 }
-/// Rounds to nearest, ties to even; NaN stays NaN.
+/// Rounds to the nearest bfloat16, and ties to even. NaN stays NaN.
 static inline std::uint16_t float_to_bfloat16(float value) {
   std::uint32_t word;
   std::memcpy(&word, &value, sizeof(word));

@@ -6,7 +6,7 @@
 namespace tessera::kernels {
 namespace {
 
-/// Returns the instruction set of that name ("": the best), or nullopt if this machine lacks it.
+/// Returns the instruction set with this name; for "", the best one. Returns nullopt if this machine lacks it.
 std::optional<InstructionSet> find(const std::string& name) {
 #if defined(TESSERA_X86_KERNELS)
   __builtin_cpu_init();
@@ -20,7 +20,7 @@ std::optional<InstructionSet> find(const std::string& name) {
   return std::nullopt;
 }
 
-std::optional<InstructionSet> chosen;  // set by use_instruction_set(); unset: use the best
+std::optional<InstructionSet> chosen;  // set by use_instruction_set(); if unset, the best is used
 
 }  // namespace
 

@@ -2,15 +2,15 @@
 
 namespace tessera::kernels {
 
-/// Vector instructions that the CPU kernels are compiled for; each kernel has a copy of its inner loops for each of
-/// them.
+/// The vector instructions for which the CPU kernels are compiled. Each kernel has one copy of its inner loops for each
+/// of them.
 enum class InstructionSet { kPortable, kAvx2, kAvx512 };
 
 /// Returns the best instruction set of this machine, or the one that use_instruction_set selected.
 InstructionSet instruction_set();
 
-/// For tests: selects "portable", "avx2" or "avx512", or with "" the best that this machine has. Returns false and
-/// changes nothing if the machine lacks it. Must not be called while a kernel runs.
+/// For tests: selects "portable", "avx2" or "avx512"; "" selects the best that this machine has. Changes nothing and
+/// returns false if the machine lacks the instruction set. Must not be called while a kernel runs.
 bool use_instruction_set(const char* name);
 
 }  // namespace tessera::kernels

@@ -1,12 +1,12 @@
-// Small float32 matrix products from GCC vector extensions, for one instruction set: each source that includes this
-// file is compiled with its own -m flags and defines
-//   TESSERA_VECTOR  floats in a vector register
-//   TESSERA_ROWS    rows of the register tile: TESSERA_ROWS * 2 accumulators + 3 registers must fit
-// Everything has internal linkage, and nothing here may instantiate standard-library templates: if the linker picked a
-// copy compiled for AVX-512 for the whole program, it would crash on other machines.
+// Small float32 matrix products with GCC's vector extensions, for one instruction set. Each source that includes this
+// file is compiled with its own -m flags. Before it includes this file, it defines
+//   TESSERA_VECTOR  the number of floats in a vector register
+//   TESSERA_ROWS    the number of rows of the register tile; TESSERA_ROWS * 2 accumulators + 3 registers must fit
+// Everything has internal linkage, and nothing here may instantiate templates of the standard library. Otherwise the
+// linker could use a copy compiled for AVX-512 in the whole program, which would crash on other machines.
 //
-// A product is C[m, n] (+)= sum_k A[m, k] B[k, n]. B is packed into panels one or two vectors wide. A is read in place
-// by broadcasts and may be contiguous along its rows (k adjacent) or its columns (m adjacent).
+// A product is C[m, n] (+)= sum_k A[m, k] B[k, n]. B is packed into panels that are one or two vectors wide. A is read
+// in place by broadcasts. It may be contiguous along its rows (k adjacent) or along its columns (m adjacent).
 #include <cstdint>
 
 #include "kernels/types.h"
@@ -17,7 +17,7 @@ namespace {
 constexpr int kVector = TESSERA_VECTOR;
 constexpr int kPanel = 2 * kVector;
 constexpr int kTileRows = TESSERA_ROWS;
-/// Depth of a block: its panel stays in the first-level cache while all rows are processed.
+/// The depth of a block, whose panel stays in the first-level cache while all rows are processed.
 constexpr int kDepthBlock = 128;
 
 typedef float Vector __attribute__((vector_size(4 * TESSERA_VECTOR)));
@@ -30,7 +30,7 @@ inline Vector load(const float* from) {
 inline void store(float* to, Vector value) {
   *reinterpret_cast<UnalignedVector*>(to) = value;
 }
-/// Subtracts zero, which compiles to a load with broadcast: x - 0 is x for every x. Adding zero would turn -0 into 0.
+/// Subtracts zero, which compiles to a load with broadcast, because x - 0 is x for every x. x + 0 would turn -0 into 0.
 inline Vector broadcast(float value) {
   return value - Vector{};
 }
@@ -47,7 +47,7 @@ inline std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-/// to += factor * from.
+/// Computes to += factor * from.
 inline void add_scaled(float* to, const float* from, float factor, std::int64_t count) {
   std::int64_t i = 0;
   for (; i + kVector <= count; i += kVector) store(to + i, load(to + i) + factor * load(from + i));
@@ -64,11 +64,11 @@ struct Scratch {
   }
 };
 
-/// A's layout: kRowsContiguous A[m, k] = a[m * stride + k]; kColumnsContiguous A[m, k] = a[k * stride + m].
+/// The layout of A. kRowsContiguous: A[m, k] = a[m * stride + k]. kColumnsContiguous: A[m, k] = a[k * stride + m].
 enum class Layout { kRowsContiguous, kColumnsContiguous };
 
-/// Addresses up to seven rows, `stride` bytes apart, with only three index registers (1, 3 and 5 times the stride).
-/// Without this the compiler keeps a pointer for each row and spills them.
+/// Addresses up to seven rows, which are `stride` bytes apart, with only three index registers (1, 3 and 5 times the
+/// stride). Otherwise the compiler would keep a pointer for each row and spill the pointers.
 template <int kRow>
 inline float element(const char* base, std::int64_t stride, std::int64_t stride3, std::int64_t stride5) {
   constexpr int kScale = kRow == 6 ? 2 : kRow == 3 || kRow == 5 ? 1 : kRow;
@@ -103,7 +103,7 @@ struct RegisterTile {
   }
 };
 
-/// C[kRows, kVectors * kVector] (+)= A[kRows, depth] panel[depth, kVectors * kVector].
+/// Computes C[kRows, kVectors * kVector] (+)= A[kRows, depth] panel[depth, kVectors * kVector].
 template <Layout kLayout, int kRows, int kVectors>
 void multiply_tile(std::int64_t depth, const float* a, std::int64_t a_stride, const float* panel, float* c,
                    std::int64_t c_stride, bool accumulate) {
@@ -116,7 +116,7 @@ void multiply_tile(std::int64_t depth, const float* a, std::int64_t a_stride, co
   const std::int64_t step = kLayout == Layout::kRowsContiguous ? static_cast<std::int64_t>(sizeof(float)) : stride;
   const char* low = reinterpret_cast<const char*>(a);
   const char* high = low + 7 * stride;
-  asm("" : "+r"(stride3), "+r"(stride5), "+r"(high));  // keeps the compiler from merging these registers: see element()
+  asm("" : "+r"(stride3), "+r"(stride5), "+r"(high));  // keeps the compiler from merging these registers; see element()
 #pragma GCC unroll 4
   for (std::int64_t k = 0; k < depth; ++k) {
     Vector b[kVectors];
@@ -133,7 +133,7 @@ void multiply_tile(std::int64_t depth, const float* a, std::int64_t a_stride, co
 
 using MultiplyTile = void (*)(std::int64_t, const float*, std::int64_t, const float*, float*, std::int64_t, bool);
 
-/// Returns multiply_tile() for `rows` (1 .. kTileRows) rows.
+/// Returns multiply_tile() for a tile with `rows` rows (1 .. kTileRows).
 template <Layout kLayout, int kVectors, int kRows = kTileRows>
 MultiplyTile tile_for(std::int64_t rows) {
   if constexpr (kRows == 1) {
@@ -143,7 +143,7 @@ MultiplyTile tile_for(std::int64_t rows) {
   }
 }
 
-/// Returns a panel's width: one vector if `columns` fit into it, else two.
+/// Returns the width of a panel: one vector if `columns` fit into one vector, otherwise two.
 inline int panel_width(std::int64_t columns) {
   return columns <= kVector ? kVector : kPanel;
 }
@@ -153,8 +153,8 @@ MultiplyTile tile_for(std::int64_t rows, int width) {
   return width == kVector ? tile_for<kLayout, 1>(rows) : tile_for<kLayout, 2>(rows);
 }
 
-/// Transposes kVector x kVector in registers: exchanges off-diagonal blocks of half the size, then of a quarter, and so
-/// on.
+/// Transposes a kVector x kVector matrix in registers. Exchanges its off-diagonal blocks of half the size, then those
+/// of a quarter, and so on.
 inline void transpose(Vector* rows) {
 #if defined(__clang__)
   for (int i = 0; i < kVector; ++i) {
@@ -183,7 +183,8 @@ inline void transpose(Vector* rows) {
 #endif
 }
 
-/// Rows of a matrix selected by index: row i is at data + index[i] * stride (index null: i * stride).
+/// Rows of a matrix that are selected by index. Row i is at data + index[i] * stride. If index is null, row i is at
+/// data + i * stride.
 struct PickedRows {
   const float* data;
   std::int64_t stride;
@@ -191,8 +192,8 @@ struct PickedRows {
   const float* row(std::int64_t i) const { return data + (index == nullptr ? i : index[i]) * stride; }
 };
 
-/// panel[k, 0 .. width) = transposed rows [first, first + width) of the concatenation of `parts` (each of `rows` rows);
-/// columns past the last row are set to zero.
+/// Joins the rows of all `parts` (each has `rows` rows) and packs the transpose of rows [first, first + width) into
+/// panel[k, 0 .. width). Columns past the last row are set to zero.
 inline void pack_transposed(const PickedRows* parts, int part_count, std::int64_t rows, std::int64_t first, int width,
                             std::int64_t depth, float* panel) {
   for (int group = 0; group < width; group += kVector) {
@@ -214,7 +215,7 @@ inline void pack_transposed(const PickedRows* parts, int part_count, std::int64_
   }
 }
 
-/// panel[k, 0 .. width) = columns [first, first + columns) of row k of `source`, then zeros.
+/// Packs columns [first, first + columns) of row k of `source` into panel[k, 0 .. width), followed by zeros.
 inline void pack_columns(const PickedRows& source, std::int64_t rows, std::int64_t first, std::int64_t columns,
                          int width, float* panel) {
   for (std::int64_t k = 0; k < rows; ++k, panel += width) {
@@ -227,7 +228,7 @@ inline void pack_columns(const PickedRows& source, std::int64_t rows, std::int64
   }
 }
 
-/// C[rows, width] = A[rows, depth] panel[depth, width].
+/// Computes C[rows, width] = A[rows, depth] panel[depth, width].
 inline void multiply_panel(std::int64_t rows, std::int64_t depth, const float* a, std::int64_t a_stride,
                            const float* panel, int width, float* c, std::int64_t c_stride) {
   for (std::int64_t k = 0; k < depth; k += kDepthBlock) {
@@ -240,8 +241,9 @@ inline void multiply_panel(std::int64_t rows, std::int64_t depth, const float* a
   }
 }
 
-/// C[rows, n] = A[rows, depth] B^T, where B's n rows are those of the parts, one part after the other. C's rows are
-/// padded to a multiple of a vector, and every padded column is written. `panel` has room for kPanel * depth floats.
+/// Computes C[rows, n] = A[rows, depth] B^T. B has n rows, which are the rows of all parts, one part after another. The
+/// rows of C are padded to a multiple of a vector, and every padded column is written. `panel` has room for kPanel *
+/// depth floats.
 inline void multiply_by_transposed(std::int64_t rows, std::int64_t depth, const float* a, std::int64_t a_stride,
                                    const PickedRows* parts, int part_count, std::int64_t part_rows, float* c,
                                    std::int64_t c_stride, float* panel) {
@@ -254,8 +256,8 @@ inline void multiply_by_transposed(std::int64_t rows, std::int64_t depth, const 
   }
 }
 
-/// multiply_by_transposed() in two steps, for a B that is used in many products: pack_panels() packs B into
-/// round_up(columns, kVector) * depth floats of panels, and multiply_panels() computes the product.
+/// These two functions do multiply_by_transposed() in two steps, for a B that is used in many products. pack_panels()
+/// packs B into `panels`, round_up(columns, kVector) * depth floats. multiply_panels() computes the product.
 inline void pack_panels(const PickedRows& b, std::int64_t columns, std::int64_t depth, float* panels) {
   for (std::int64_t n = 0; n < columns;) {
     const int width = panel_width(columns - n);
@@ -272,7 +274,7 @@ inline void multiply_panels(std::int64_t rows, std::int64_t depth, const float* 
   }
 }
 
-/// Where a product is written: row r of the result goes to row index[r] of `data`, converted to `type`.
+/// The place to which a product is written. Row r of the product goes to row index[r] of `data`, converted to `type`.
 struct Destination {
   void* data;
   std::int64_t stride;
@@ -297,8 +299,8 @@ struct Destination {
   }
 };
 
-/// Destination (+)= A[rows, depth] B[depth, columns], where B's rows are those of the parts, one part after the other.
-/// `panel` has room for kPanel * depth floats.
+/// Computes destination (+)= A[rows, depth] B[depth, columns]. The rows of B are the rows of all parts, one part after
+/// another. `panel` has room for kPanel * depth floats.
 template <Layout kLayout>
 void multiply(std::int64_t rows, std::int64_t columns, const float* a, std::int64_t a_stride, const PickedRows* parts,
               int part_count, std::int64_t part_rows, const Destination& destination, bool add, float* panel) {

@@ -1,15 +1,16 @@
 #pragma once
 
-// Products of warp tiles in shared memory: each tile has 16 x 8 results, distributed over the 32 lanes as on a tensor
-// core. Lane l has the tile's rows l/4 and l/4 + 8 and its columns 2 (l%4) and 2 (l%4) + 1: sums[0] and [1] belong to
-// the first row, [2] and [3] to the second. float32 uses the same distribution with ordinary multiply-adds.
+// Products of warp tiles in shared memory. Each tile has 16 x 8 results, which are distributed over the 32 lanes as on
+// a tensor core. Lane l has the results in rows l/4 and l/4 + 8 and in columns 2 (l%4) and 2 (l%4) + 1 of the tile.
+// sums[0] and sums[1] belong to its first row, and sums[2] and sums[3] to its second row. float32 uses the same
+// distribution, with ordinary multiply-adds.
 #include "kernels/device/primitives.h"
 
 namespace tessera::kernels {
 namespace {
 
-/// The layout of an operand in shared memory: its depth index (the one summed over) runs along a row, or from row to
-/// row.
+/// The layout of an operand in shared memory. The depth is the index that is summed over. It runs along a row (kRow),
+/// or from one row to the next (kColumn).
 enum class DepthAlong { kRow, kColumn };
 
 template <class Element>
@@ -17,7 +18,7 @@ struct Fragments;
 
 template <>
 struct Fragments<Bfloat16> {
-  static constexpr int kStep = 16;  // depth of one multiply
+  static constexpr int kStep = 16;  // depth of one multiply instruction
   struct A {
     std::uint32_t registers[4];
   };
@@ -25,8 +26,8 @@ struct Fragments<Bfloat16> {
     std::uint32_t registers[2];
   };
 
-  /// Loads rows m0 .. m0 + 15, depth k0 .. k0 + 15. Rows of `tile` are `pitch` elements apart, which is a multiple of
-  /// 16 bytes.
+  /// Loads rows m0 .. m0 + 15 and depth k0 .. k0 + 15. The rows of `tile` are `pitch` elements apart, which must be a
+  /// multiple of 16 bytes.
   template <DepthAlong kDepth>
   static __device__ __forceinline__ void load(A& a, const Bfloat16* tile, int pitch, int m0, int k0) {
     const int lane = threadIdx.x % 32;
@@ -36,10 +37,10 @@ struct Fragments<Bfloat16> {
       load_matrices<true>(a.registers, tile + (k0 + lane % 8 + lane / 16 * 8) * pitch + m0 + lane / 8 % 2 * 8);
     }
   }
-  /// Loads columns n0 .. n0 + 7, depth k0 .. k0 + 15.
+  /// Loads columns n0 .. n0 + 7 and depth k0 .. k0 + 15.
   template <DepthAlong kDepth>
   static __device__ __forceinline__ void load(B& b, const Bfloat16* tile, int pitch, int n0, int k0) {
-    const int lane = threadIdx.x % 16;  // the upper lanes' addresses are not used
+    const int lane = threadIdx.x % 16;  // the instruction ignores the addresses of the upper lanes
     if constexpr (kDepth == DepthAlong::kRow) {
       load_matrices<false>(b.registers, tile + (n0 + lane % 8) * pitch + k0 + lane / 8 * 8);
     } else {
@@ -102,8 +103,8 @@ struct Fragments<float> {
   }
 };
 
-/// The 16 x 8 tiles that a warp computes. Tile (i, j) starts at row m(i) and column n(j). It exists if bit i of `rows`
-/// is set and n(j) is below `columns`.
+/// The 16 x 8 tiles that a warp computes. Tile (i, j) starts at row m(i) and column n(j). A tile is computed only if
+/// bit i of `rows` is set and n(j) is below `columns`.
 struct WarpTiles {
   int m0, m_step;
   unsigned rows;
@@ -114,8 +115,8 @@ struct WarpTiles {
   __device__ __forceinline__ bool has_column(int j) const { return n(j) < columns; }
 };
 
-/// sums[i][j] += A[m(i), depth] B[depth, n(j)] for depth 0 .. `depth` - 1 (a multiple of kStep). The operand with fewer
-/// tiles stays in registers while the other one is read tile by tile.
+/// Computes sums[i][j] += A[m(i), k] B[k, n(j)], summed over k = 0 .. depth - 1. `depth` is a multiple of kStep. The
+/// operand with fewer tiles stays in registers, while the other one is read tile by tile.
 template <DepthAlong kDepthA, DepthAlong kDepthB, class Element, int kRows, int kColumns>
 __device__ __forceinline__ void accumulate(float (&sums)[kRows][kColumns][4], const WarpTiles& tiles, int depth,
                                            const Element* a, int a_pitch, const Element* b, int b_pitch) {
@@ -157,8 +158,8 @@ __device__ __forceinline__ void accumulate(float (&sums)[kRows][kColumns][4], co
   }
 }
 
-/// Calls put(row, column, value, value of column + 1) for each pair of adjacent results that this lane has in the
-/// warp's tiles.
+/// Calls put(row, column, value, next value) for each pair of adjacent results that this lane has in the warp's tiles.
+/// The next value is the result in column + 1.
 template <int kRows, int kColumns, class Put>
 __device__ __forceinline__ void for_each_pair(const float (&sums)[kRows][kColumns][4], const WarpTiles& tiles,
                                               Put put) {

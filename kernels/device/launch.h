@@ -1,7 +1,7 @@
 #pragma once
 
-// The first include of every .cu file of kernels/. nvcc compiles these files for the GPU. The host compiler compiles
-// them for kernels/emulation, with TESSERA_CUDA_EMULATION defined. Both get the same `launch`.
+// Every .cu file of kernels/ includes this file first. nvcc compiles these files for the GPU. The host compiler
+// compiles them for kernels/emulation, with TESSERA_CUDA_EMULATION defined. `launch` has the same form in both.
 #include <cstdint>
 #include <string>
 
@@ -20,10 +20,10 @@
 namespace tessera::kernels {
 namespace {
 
-/// Limit of a grid's first dimension.
+/// The maximum of a grid's first dimension.
 constexpr std::int64_t kMostBlocks = 2147483647;
 
-/// Starts `kernel` and returns a failure if the runtime rejects the launch; `operation` names it in the message.
+/// Starts `kernel`. Returns a failure, with `operation` in its message, if the runtime rejects the launch.
 template <class... Parameters, class... Arguments>
 Status launch(const char* operation, void (*kernel)(Parameters...), dim3 grid, unsigned threads,
               std::size_t shared_bytes, void* stream, const Arguments&... arguments) {

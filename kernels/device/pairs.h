@@ -1,6 +1,6 @@
 #pragma once
 
-// Reads and writes two adjacent columns at a time, where width and address allow it.
+// Reads and writes two adjacent columns at a time if the width and the address allow it.
 #include "kernels/device/primitives.h"
 
 namespace tessera::kernels {
@@ -9,14 +9,15 @@ namespace {
 template <class Element>
 using Pair = Piece<Element, 2>;
 
-/// Whether any pair of columns that starts at an even column can be read as one word, if rows of `width` elements start
-/// at `data`.
+/// Returns whether two adjacent columns can always be read as one word if the first of them is even. The rows have
+/// `width` elements each and begin at `data`.
 template <class Element>
 bool rows_of_pairs(const void* data, std::int64_t width) {
   return width % 2 == 0 && reinterpret_cast<std::uintptr_t>(data) % sizeof(Pair<Element>) == 0;
 }
 
-/// Returns columns `column` and column + 1, 0 past `width`. `paired`: rows_of_pairs() is true and column is even.
+/// Returns the values in `column` and column + 1, with 0 for columns past `width`. `paired` may be true only if
+/// rows_of_pairs() is true and `column` is even.
 template <class Element>
 __device__ __forceinline__ float2 load_pair(const Element* row, int column, int width, bool paired) {
   float2 values = {0.0f, 0.0f};

@@ -1,6 +1,7 @@
 #pragma once
 
-// Warp and copy operations of the kernels: PTX on the GPU, kernels/emulation on the host.
+// Warp and copy operations of the kernels. They are implemented in PTX on the GPU, and by kernels/emulation on the
+// host.
 #include "kernels/device/launch.h"
 
 namespace tessera::kernels {
@@ -9,7 +10,7 @@ namespace {
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr float kInfinity = __builtin_huge_valf();
 
-/// A bfloat16 in memory; arithmetic happens in float32.
+/// A bfloat16 in memory. Arithmetic uses float32.
 struct Bfloat16 {
   std::uint16_t bits;
 };
@@ -42,13 +43,13 @@ __device__ __forceinline__ Bfloat16 from_float<Bfloat16>(float value) {
 #endif
 }
 
-/// kCount adjacent elements, loaded and stored as one word.
+/// kCount adjacent elements, which are loaded and stored as one word.
 template <class Element, int kCount>
 struct alignas(sizeof(Element) * kCount) Piece {
   Element values[kCount];
 };
 
-/// Returns the word at an address, which must be a multiple of the word's size: a GPU stops at any other address, and
+/// Returns the word at an address, which must be a multiple of the word's size. At any other address, a GPU stops, and
 /// so does the emulation.
 template <class Word>
 __device__ __forceinline__ const Word& word_at(const void* address) {
@@ -75,7 +76,7 @@ __device__ __forceinline__ float warp_maximum(float value) {
   return value;
 }
 
-/// Calls visit(lane) for each lane with a set bit, in order; all lanes make every call.
+/// Calls visit(lane) for each lane whose bit is set, in order. All lanes of the warp make all these calls.
 template <class Visit>
 __device__ __forceinline__ void for_each_lane(unsigned bits, Visit visit) {
   for (; bits != 0; bits &= bits - 1) visit(__ffs(static_cast<int>(bits)) - 1);
@@ -95,7 +96,8 @@ void wait_for_copies() {
   emulation::wait_for_copies(kGroupsLeft);
 }
 
-/// Returns the two elements that lane `lane` receives of an 8 x 8 matrix with row r at rows(r).
+/// Returns the two elements of an 8 x 8 matrix that the lane `lane` receives. rows(r) is the address of the matrix's
+/// row r.
 template <bool kTransposed, class RowOf>
 std::uint32_t matrix_share(unsigned lane, RowOf rows) {
   std::uint16_t pair[2];
@@ -130,7 +132,7 @@ inline void multiply_bfloat16(float (&c)[4], const std::uint32_t (&a)[4], const 
   const auto& shares = emulation::exchange(&mine, sizeof(mine));
   const unsigned lane = threadIdx.x % 32;
   for (unsigned i = 0; i < 4; ++i) {
-    const unsigned row = lane / 4, column = lane % 4 * 2 + i % 2, lower = i / 2;  // lower: rows 8-15
+    const unsigned row = lane / 4, column = lane % 4 * 2 + i % 2, lower = i / 2;  // lower is 1 for rows 8-15
     for (unsigned k = 0; k < 16; ++k) {
       const unsigned a_lane = row * 4 + k % 8 / 2, b_lane = column * 4 + k % 8 / 2;
       c[i] += half_of(shares.get<MultiplyShare>(a_lane).a[lower + k / 8 * 2], k % 2) *
@@ -145,7 +147,7 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-/// Starts copying 16 bytes from global to shared memory in the background. Copies zeros if not `valid`.
+/// Starts copying 16 bytes from global to shared memory in the background. If not `valid`, copies zeros instead.
 __device__ __forceinline__ void copy_async(void* to, const void* from, bool valid) {
   const int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
@@ -160,7 +162,7 @@ __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroupsLeft) : "memory");
 }
 
-/// Loads two or four 8 x 8 matrices of 16-bit elements; lane 8 m + r passes the address of row r of matrix m.
+/// Loads two or four 8 x 8 matrices of 16-bit elements. Lane 8 m + r passes the address of row r of matrix m.
 template <bool kTransposed>
 __device__ __forceinline__ void load_matrices(std::uint32_t (&to)[4], const void* row) {
   const unsigned address = shared_address(row);
@@ -192,7 +194,7 @@ __device__ __forceinline__ void load_matrices(std::uint32_t (&to)[2], const void
   }
 }
 
-/// c[16, 8] += a[16, 16] b[16, 8] on a tensor core, float32 sums.
+/// Computes c[16, 8] += a[16, 16] b[16, 8] on a tensor core, with float32 sums.
 __device__ __forceinline__ void multiply_bfloat16(float (&c)[4], const std::uint32_t (&a)[4],
                                                   const std::uint32_t (&b)[2]) {
   asm volatile(

@@ -1,25 +1,26 @@
 #pragma once
 
-// Copies tiles from global to shared memory while the previous ones are multiplied.
+// Copies a tile from global to shared memory while the previous tile is being multiplied.
 #include "kernels/device/fragments.h"
 
 namespace tessera::kernels {
 namespace {
 
-/// Rows of 64 bytes for products along the width; the pitch of 80 bytes puts eight rows on different banks.
+/// The layout of a stage with rows of 64 bytes, for products along the width. Rows are 80 bytes apart, so that eight
+/// rows are on different banks.
 template <class Element>
 struct WidthStage {
   static constexpr int kDepth = 64 / static_cast<int>(sizeof(Element));
   static constexpr int kPitch = 80 / static_cast<int>(sizeof(Element));
 };
-/// Starts copying columns column0 .. of `rows` rows into shared memory, with zeros where the row is not `valid(row)` or
-/// past `width`. `vectors` is the number of 16-byte pieces per row. If not `aligned`, it copies synchronously, element
-/// by element.
+/// Starts copying `rows` rows into shared memory, from column column0 on. A row has `vectors` pieces of 16 bytes.
+/// Writes zeros for columns past `width`, and for rows that are not `valid(row)`. If not `aligned`, copies
+/// synchronously, element by element.
 template <int kThreads, class Element, class Valid>
 __device__ __forceinline__ void stage(Element* to, int pitch, int rows, int vectors, const Element* from,
                                       std::int64_t row_stride, int column0, int width, bool aligned, Valid valid) {
   constexpr int kPerVector = 16 / static_cast<int>(sizeof(Element));
-#pragma unroll 1  // unrolling it would need registers for addresses and spill the sums
+#pragma unroll 1  // unrolling would need registers for addresses and spill the sums
   for (int i = threadIdx.x; i < rows * vectors; i += kThreads) {
     const int row = i / vectors, offset = i % vectors * kPerVector, column = column0 + offset;
     const bool real = valid(row);
@@ -36,7 +37,7 @@ __device__ __forceinline__ void stage(Element* to, int pitch, int rows, int vect
   }
 }
 
-/// Runs `steps` steps, in which load(step, buffer) fills one of two buffers while compute(step, buffer) works on the
+/// Runs `steps` steps with two buffers. load(step, buffer) fills one buffer while compute(step, buffer) works on the
 /// other. There is a barrier before and after each compute().
 template <class Load, class Compute>
 __device__ __forceinline__ void pipeline(int steps, Load load, Compute compute) {

@@ -48,7 +48,7 @@ struct Fiber {
 };
 
 struct Warp {
-  Exchange slots[2];  // used in turns, so that a slow reader never sees the next operation's values
+  Exchange slots[2];  // used in turn, so that a slow reader never sees values of the next operation
 };
 
 struct Machine {
@@ -99,7 +99,7 @@ void arrive(Fiber&) {
   __sanitizer_finish_switch_fiber(nullptr, &m.stack_bottom, &m.stack_size);
 }
 #else
-// ucontext is used only to create a context. Switches use jumps, because swapcontext asks the kernel for the signal
+// ucontext only creates contexts. Fibers are switched by jumps, because swapcontext makes a system call for the signal
 // mask each time.
 void enter(Fiber& fiber) {
   if (_setjmp(machine().position) != 0) return;
@@ -139,7 +139,8 @@ std::size_t in_order(std::size_t position, std::size_t count) {
   return machine().schedule == Schedule::kForward ? position : count - 1 - position;
 }
 
-/// Runs one warp until each of its threads is at a block barrier or done. Returns whether any thread made progress.
+/// Runs one warp until each of its threads has reached a block barrier or has ended. Returns whether any thread made
+/// progress.
 bool run_warp(std::size_t first, std::size_t lanes) {
   Machine& m = machine();
   bool progress = false;
@@ -195,7 +196,7 @@ void run_block(std::size_t threads) {
 
 void prepare_block(std::size_t threads) {
   Machine& m = machine();
-  std::fill(m.shared.begin(), m.shared.end(), 0xff);  // NaN in float32 and bfloat16
+  std::fill(m.shared.begin(), m.shared.end(), 0xff);  // reads as NaN in float32 and bfloat16
   for (std::size_t i = 0; i < threads; ++i) {
     Fiber& fiber = *m.fibers[i];
     fiber.state = State::kReady;

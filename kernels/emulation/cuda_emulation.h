@@ -6,13 +6,16 @@
 #include <cstring>
 #include <functional>
 
-/// Runs CUDA kernels on the host, so that the kernels' own source is tested without a GPU. Each CUDA thread is a fiber
-/// with its own stack; a barrier suspends it until all threads it waits for have arrived. Blocks run one after another.
+/// Runs CUDA kernels on the host, so that the kernels' own source can be tested without a GPU. Each CUDA thread is a
+/// fiber with its own stack. A barrier suspends a fiber until all the fibers that it waits for have arrived. Blocks run
+/// one after another.
 ///
-/// Apart from wrong numbers it detects: barriers that not all threads reach (the run stops with a message),
-/// asynchronous copies that are read before they were waited for (a copy happens at the wait, not before), words at
-/// addresses that a GPU rejects (the run stops with a message), shared memory that is read before it is written (it
-/// starts as NaN), and races, by running the threads in another order (set_schedule).
+/// Besides wrong numbers, the emulation detects these mistakes:
+///   - A barrier that not all threads reach stops the run with a message.
+///   - A read before the wait for an asynchronous copy finds old data, because the copy happens at the wait.
+///   - A word at an address that a GPU rejects stops the run with a message.
+///   - Shared memory that is read before it is written contains NaN.
+///   - Races show when the threads run in another order (set_schedule).
 #define __global__
 #define __device__
 #define __host__
@@ -43,7 +46,7 @@ struct Place {
   dim3 thread, block, block_size, grid_size;
 };
 
-/// Order in which the runnable threads of a block run.
+/// The order in which the runnable threads of a block run.
 enum class Schedule { kForward, kReverse };
 void set_schedule(Schedule schedule);
 
@@ -56,7 +59,7 @@ void block_barrier();
 void warp_barrier();
 
 /// The values that the 32 lanes of a warp pass to a collective operation. exchange() passes this lane's value `mine`,
-/// of up to 32 bytes; its result stays valid until the thread's next exchange.
+/// which has up to 32 bytes. Its result stays valid until the thread's next exchange.
 struct Exchange {
   unsigned char value[32][32];
   template <class T>
@@ -68,11 +71,11 @@ struct Exchange {
 };
 const Exchange& exchange(const void* mine, std::size_t bytes);
 
-/// Stops the run if `address` is not a multiple of `bytes`, as a GPU does.
+/// Stops the run, as a GPU would, if `address` is not a multiple of `bytes`.
 void require_alignment(const void* address, std::size_t bytes);
 
-/// Asynchronous 16-byte copies of the current thread; both addresses must be multiples of 16. With a null source, zeros
-/// are copied.
+/// Asynchronous copies of 16 bytes by the current thread. Both addresses must be multiples of 16. If the source is
+/// null, copies zeros.
 void copy_later(void* to, const void* from);
 void commit_copies();
 void wait_for_copies(int groups_left);

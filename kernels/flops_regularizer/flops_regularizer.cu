@@ -1,8 +1,9 @@
-// Memory-bound. Column sums: a block processes a tile of columns (one 4-, 8- or 16-byte piece per thread, as wide as
-// the rows' alignment allows) and a slice of the rows, with eight loads in flight per thread. The slices' sums go to a
-// workspace of [slices, V] floats, which a second kernel adds up in order, so that results are the same in every run.
-// The slices depend only on the shape. Backward: each thread keeps its columns' gradient in registers and writes it to
-// one row after another.
+// These kernels are memory-bound.
+// Column sums: A block processes a tile of columns and a slice of the rows. Each thread loads one piece of 4, 8 or 16
+// bytes per row, as wide as the alignment of the rows allows, with eight loads in flight. The sums of all slices go to
+// a workspace of [slices, V] floats. A second kernel adds them in order, so that results are the same in every run. The
+// slices depend only on the shape.
+// Backward: Each thread keeps the gradient of its columns in registers and writes it to one row after another.
 #include <algorithm>
 
 #include "kernels/device/primitives.h"
@@ -17,7 +18,7 @@ constexpr std::int64_t kWantedBlocks = 2048;  // several per multiprocessor on t
 constexpr std::int64_t kMostSlices = 256;
 
 struct Slices {
-  std::int64_t count, rows;  // rows of each slice except the last
+  std::int64_t count, rows;  // rows: number of rows of each slice except the last
 };
 Slices slices_of(std::int64_t rows, std::int64_t columns) {
   const std::int64_t column_blocks = (columns + 4 * kThreads - 1) / (4 * kThreads);
@@ -53,7 +54,7 @@ __global__ void __launch_bounds__(kThreads) sum_slices(const Element* encoding, 
     }
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      float sum = 0.0f;  // a separate sum per group of rows, so that long columns keep their small terms
+      float sum = 0.0f;  // a separate sum for each group of rows keeps the small terms of long columns
 #pragma unroll
       for (int r = 0; r < kRowsInFlight; ++r) sum += to_float(pieces[r].values[i]);
       totals[i] += sum;
@@ -77,7 +78,7 @@ __global__ void __launch_bounds__(kFinishThreads)
   column_sum[column] = total;
 }
 
-/// Returns the sum of the values of all threads of the block, in every thread. All kFinishThreads threads must call it.
+/// Returns to every thread the sum of the values of all threads of the block. All kFinishThreads threads must call it.
 __device__ __forceinline__ float block_sum(float value) {
   __shared__ float warp_sums[kFinishThreads / 32];
   value = warp_sum(value);
@@ -126,7 +127,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Returns how many elements a thread can load at once: up to 16 bytes, as base, stride and number of columns allow.
+/// Returns how many elements a thread can load at once. They have at most 16 bytes, and fewer if the base address, the
+/// stride or the number of columns is not a multiple of 16 bytes.
 int piece_size(const void* data, std::int64_t row_stride, std::int64_t columns, std::int64_t element_bytes) {
   int count = static_cast<int>(16 / element_bytes);
   while (count > 1 && (reinterpret_cast<std::uintptr_t>(data) % (count * element_bytes) != 0 ||
@@ -162,7 +164,8 @@ Status start_backward(const FlopsBackward& given, void* stream) {
                 given.columns, given.row_stride, slices.rows, static_cast<Element*>(given.grad_encoding));
 }
 
-/// Starts the kernel for pieces of `count` elements, the most that fit. 16 bytes are four floats or eight bfloat16.
+/// Starts the kernel for pieces of `count` elements. A piece has at most 16 bytes, which are four floats or eight
+/// bfloat16.
 template <class Element, int kCount = 16 / sizeof(Element)>
 Status sums_with_pieces_of(int count, const FlopsColumnSums& given, void* stream) {
   if constexpr (kCount > 1) {

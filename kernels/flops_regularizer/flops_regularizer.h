@@ -7,18 +7,18 @@
 #include "kernels/status.h"
 #include "kernels/types.h"
 
-/// STAIR's FLOPs regularizer (eq. 6): loss = sum_k (mean_i encoding_ik)^2 over an encoding [N, V], in one pass over it.
-/// Gradient of an entry: grad_loss * 2 / N * mean_k. Sums are float32 or better; results do not depend on the number of
-/// threads and are the same in every run. With several ranks, flops_column_sums() sums each rank's rows, the caller
-/// adds these sums over ranks, and flops_from_sums() gets the number of rows of all ranks. The backward pass on each
-/// rank uses the same number.
+/// STAIR's FLOPs regularizer (eq. 6), loss = sum_k (mean_i encoding_ik)^2 over an encoding [N, V], in one pass over the
+/// encoding. The gradient of an entry is grad_loss * 2 / N * mean_k. Sums are float32 or better. Results do not depend
+/// on the number of threads and are the same in every run.
+/// With several ranks, flops_column_sums() sums the rows of each rank. The caller adds these sums over ranks, and
+/// passes the number of rows of all ranks to flops_from_sums(). The backward pass on each rank uses the same number.
 namespace tessera::kernels {
 
 struct FlopsColumnSums {
-  std::int64_t rows = 0;     ///< N, may be 0 (a rank without rows)
+  std::int64_t rows = 0;     ///< N; may be 0, for a rank without rows
   std::int64_t columns = 0;  ///< V, at least 1
   DataType type = DataType::kFloat32;
-  const void* encoding = nullptr;  ///< [N, V], rows contiguous
+  const void* encoding = nullptr;  ///< [N, V], each row contiguous
   std::int64_t row_stride = 0;     ///< in elements
   float* column_sum = nullptr;     ///< out [V]
   void* workspace = nullptr;       ///< flops_workspace() bytes; unused on the CPU
@@ -44,7 +44,7 @@ struct FlopsBackward {
   std::int64_t row_stride = 0;
 };
 
-/// Returns a failure with one line that names the first bad argument.
+/// Returns a failure with a one-line message that names the first bad argument.
 Status check(const FlopsColumnSums& arguments);
 Status check(const FlopsFromSums& arguments);
 Status check(const FlopsBackward& arguments);
@@ -55,8 +55,8 @@ Status flops_from_sums(const FlopsFromSums& arguments);
 Status flops_backward(const FlopsBackward& arguments, const Parallel& parallel = {});
 }  // namespace cpu
 
-/// These functions run on the current device, asynchronously on `stream` (a cudaStream_t). One workspace serves both
-/// forward calls.
+/// These functions run on the current device, asynchronously on `stream` (a cudaStream_t). Both forward calls can use
+/// the same workspace.
 namespace cuda {
 std::size_t flops_workspace(std::int64_t rows, std::int64_t columns);
 Status flops_column_sums(const FlopsColumnSums& arguments, void* stream);

@@ -1,5 +1,5 @@
-// Memory-bound: a thread processes a tile of columns over all rows, four at a time, and its sums stay in the
-// first-level cache. The inner loops are plain so that the compiler vectorizes them.
+// This kernel is memory-bound. A thread processes a tile of columns over all rows, four rows at a time. The sums of the
+// tile stay in the first-level cache. The inner loops are simple, so that the compiler vectorizes them.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -10,7 +10,7 @@ namespace tessera::kernels::cpu {
 namespace {
 
 constexpr std::int64_t kTileColumns = 1024;
-/// Rows summed in float32 before they are added to the float64 sum.
+/// How many rows are summed in float32 before their sum is added to the float64 sum.
 constexpr std::int64_t kBlockRows = 128;
 
 inline float as_float(float value) {

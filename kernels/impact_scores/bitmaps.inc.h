@@ -1,5 +1,5 @@
-// Bitmaps and scans without vector masks, for machines without AVX-512: bits are visited one by one, and the compiler
-// vectorizes the scans.
+// Functions for bitmaps, and for scans of the scores, without vector masks, for machines without AVX-512. Bits are
+// visited one by one. The compiler vectorizes the scans.
 #include "kernels/impact_scores/lists.inc.h"
 
 namespace tessera::kernels {

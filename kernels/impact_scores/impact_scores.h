@@ -4,32 +4,32 @@
 
 namespace tessera::kernels {
 
-/// Number of bytes after a bitmap's last impact that must be readable.
+/// The number of bytes that must be readable after a bitmap's last impact.
 constexpr std::int64_t kImpactPadding = 64;
 
 /// Functions that compute the scores of a window of documents. Scores are integers, so that any order of addition gives
-/// the same result. A document's number within the window is below 65,536; `scores` has one element for each document
-/// of the window, padded to a multiple of 16. The caller must keep weights small enough that no sum exceeds 2^32 - 1.
+/// the same result. A document's number within the window is below 65,536. `scores` has one element for each document
+/// of the window, padded to a multiple of 16. The caller must keep weights so small that no sum exceeds 2^32 - 1.
 ///
-/// A term's postings come in two forms. A list has the documents' numbers, strictly increasing, and an impact for each.
-/// A bitmap has one bit for each document of the window, 64 per word, lowest bit first, and the impacts of the set bits
-/// in order; kImpactPadding bytes after them must be readable.
+/// A term's postings have one of two forms. A list has the numbers of the documents, strictly increasing, and an impact
+/// for each document. A bitmap has one bit for each document of the window, 64 per word, lowest bit first. Its impacts
+/// are those of the set bits, in order, and kImpactPadding bytes after them must be readable.
 struct ImpactScoreKernels {
-  /// scores[documents[i]] += impacts[i] * weight. In the 8-bit functions, weight is below 2^15.
+  /// Computes scores[documents[i]] += impacts[i] * weight. In the 8-bit functions, weight is below 2^15.
   void (*add_list_8)(const std::uint16_t* documents, const std::uint8_t* impacts, std::int64_t count,
                      std::uint32_t weight, std::uint32_t* scores);
   void (*add_list_16)(const std::uint16_t* documents, const std::uint16_t* impacts, std::int64_t count,
                       std::uint32_t weight, std::uint32_t* scores);
-  /// The same sum for a bitmap of `words` words; `scores` has 64 elements for each word.
+  /// Computes the same sum for a bitmap of `words` words. `scores` has 64 elements for each word.
   void (*add_bitmap_8)(const std::uint64_t* bits, std::int64_t words, const std::uint8_t* impacts, std::uint32_t weight,
                        std::uint32_t* scores);
   void (*add_bitmap_16)(const std::uint64_t* bits, std::int64_t words, const std::uint16_t* impacts,
                         std::uint32_t weight, std::uint32_t* scores);
-  /// Returns how many of the first `count` scores are at least `least`; `count` is a multiple of 16.
+  /// Returns how many of the first `count` scores are at least `least`. `count` is a multiple of 16.
   std::int64_t (*count_at_least)(const std::uint32_t* scores, std::int64_t count, std::uint32_t least);
-  /// Extracts those of the first `count` scores (a multiple of 16) that are at least `least` (1 or more): writes the
-  /// numbers of their documents to `documents` and the scores to `taken`, in order. Sets all `count` scores to 0.
-  /// Returns how many it extracted.
+  /// Takes those of the first `count` scores that are at least `least`. Writes the numbers of their documents to
+  /// `documents` and the scores to `taken`, in order. Then sets all `count` scores to 0. Returns how many it took.
+  /// `count` is a multiple of 16, and `least` is at least 1.
   std::int64_t (*take_at_least)(std::uint32_t* scores, std::int64_t count, std::uint32_t least,
                                 std::uint16_t* documents, std::uint32_t* taken);
 };

@@ -1,5 +1,5 @@
-// Bitmaps with AVX-512: sixteen documents at a time; their impacts are expanded to the positions of the set bits. The
-// cost does not depend on the bits, so a frequent term is several times cheaper than as a list.
+// Bitmaps with AVX-512. Processes sixteen documents at a time, and expands their impacts to the positions of the set
+// bits. The cost does not depend on the bits, so a frequent term is several times cheaper as a bitmap than as a list.
 #include <immintrin.h>
 
 #include "kernels/impact_scores/lists.inc.h"
@@ -7,11 +7,11 @@
 namespace tessera::kernels {
 namespace {
 
-/// A mask of all lanes, for the masked conversions: GCC 12 warns about those without a mask.
+/// A mask of all lanes. It is passed to masked conversions, because GCC 12 warns about the conversions without a mask.
 constexpr __mmask16 kAll = 0xFFFF;
 
-/// Returns impact times weight where a bit is set, else 0. The upper 16-bit halves of impacts and weights are 0, so one
-/// multiplication of 16-bit pairs computes the product.
+/// Returns impact times weight where a bit is set, and 0 elsewhere. The upper 16 bits of impacts and weights are 0, so
+/// one multiplication of 16-bit pairs computes the product.
 inline __m512i spread_products(const std::uint8_t* impacts, __mmask16 bits, __m512i weight) {
   const __m512i dense = _mm512_maskz_cvtepu8_epi32(kAll, _mm_loadu_si128(reinterpret_cast<const __m128i*>(impacts)));
   return _mm512_madd_epi16(_mm512_maskz_expand_epi32(bits, dense), weight);

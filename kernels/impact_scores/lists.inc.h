@@ -1,6 +1,6 @@
-// Postings as lists, for one instruction set. Documents within a list differ, so additions are independent. The loop's
-// speed is limited by its three loads and one store per posting, which vector instructions (gather, scatter) do not
-// make faster. Nothing here may instantiate standard-library templates; see cpu/matrix.inc.h.
+// Postings as lists, for one instruction set. All documents of a list differ, so the additions are independent. Three
+// loads and one store per posting limit the speed of the loop, and vector instructions (gather, scatter) do not make
+// them faster. Nothing here may instantiate templates of the standard library; see cpu/matrix.inc.h.
 #include <cstdint>
 
 #include "kernels/impact_scores/impact_scores.h"

@@ -1,6 +1,6 @@
-// Memory-bound. A block processes a row. Its threads read the logits, four at a time where the rows' alignment allows.
-// Each thread keeps a running maximum and the sum of exponentials relative to it. To write the gradient, the threads
-// read the row again, now from the second-level cache.
+// This kernel is memory-bound. A block processes a row. Its threads read the logits, four at a time where the alignment
+// of the rows allows. Each thread keeps a running maximum of its logits, and the sum of their exponentials relative to
+// this maximum. To write the gradient, the threads read the row again, now from the second-level cache.
 #include "kernels/device/primitives.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 
@@ -8,14 +8,14 @@ namespace tessera::kernels {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr float kLowest = -3.4028235e38f;  // the maximum of no values; unlike -infinity it leads to no NaN
+constexpr float kLowest = -3.4028235e38f;  // the maximum of no values; -infinity would lead to NaN
 
 /// The maximum of some values and the sum of exp(value - maximum).
 struct MaximumAndSum {
   float maximum, sum;
 };
 
-/// Combines the values of all threads of the block; every thread gets the result.
+/// Combines the values of all threads of the block. Every thread gets the result.
 __device__ __forceinline__ MaximumAndSum over_block(MaximumAndSum mine) {
   __shared__ MaximumAndSum of_warps[kThreads / 32];
   const float of_warp = warp_maximum(mine.maximum);
@@ -28,16 +28,17 @@ __device__ __forceinline__ MaximumAndSum over_block(MaximumAndSum mine) {
   return all;
 }
 
-/// A row's target: the sum of its weights, the sum of weights times logits, and whether it has any target.
+/// A row's target: the sum of its weights, the sum of its weights times their logits, and whether the row has any
+/// target.
 struct RowTarget {
   float weight, logit;
   bool any;
 };
 
-/// Computes a row's target with all threads of the block; every thread gets the result.
+/// Computes a row's target with all threads of the block. Every thread gets the result.
 __device__ __forceinline__ RowTarget target_of(const float* logits, const std::int64_t* columns, const float* weights,
                                                std::int64_t places) {
-  if (weights == nullptr && places == 1)  // the same place for all threads
+  if (weights == nullptr && places == 1)  // all threads read the same place
     return columns[0] < 0 ? RowTarget{0.0f, 0.0f, false} : RowTarget{1.0f, logits[columns[0]], true};
   __shared__ float sums[kThreads / 32][3];
   float mine[3] = {0.0f, 0.0f, 0.0f};
@@ -69,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
   const float* const weights = all_weights == nullptr ? nullptr : all_weights + row * places;
   const float* const logits = tile + row * columns;
   Element* const gradient = gradients == nullptr ? nullptr : gradients + row * columns;
-  // This comes before the gradient, which may overwrite the logits after the barrier.
+  // The target is computed before the gradient, which may overwrite the logits after the barrier.
   const RowTarget target = target_of(logits, targets, weights, places);
   MaximumAndSum mine{kLowest, 0.0f};
   if (target.any) {
@@ -98,8 +99,9 @@ __global__ void __launch_bounds__(kThreads)
     word_at<Piece<Element, kCount>>(gradient + column) = out;
   }
   __syncthreads();
-  // The first of equal targets handles all of them, so that no two threads write to one place. A narrow gradient is not
-  // stored in the logits' array; its softmax is computed again from the logits, so that it is rounded only once.
+  // If several targets are equal, the first one handles all of them, so that no two threads write to one place. A
+  // bfloat16 gradient does not share the array of the logits. So its softmax is computed again from the logits, and is
+  // rounded only once.
   constexpr bool kNarrow = sizeof(Element) < sizeof(float);
   for (std::int64_t place = threadIdx.x; place < places; place += kThreads) {
     const std::int64_t column = targets[place];
@@ -119,7 +121,7 @@ Status start(const CrossEntropyTile& given, void* stream) {
                 given.losses, static_cast<Element*>(given.gradient));
 }
 
-/// Uses four columns at a time if all rows of both arrays are aligned for it.
+/// Processes four columns at a time if the alignment of all rows of both arrays allows it.
 template <class Element>
 Status start_for_alignment(const CrossEntropyTile& given, void* stream) {
   const auto aligned = [](const void* data, std::size_t bytes) {

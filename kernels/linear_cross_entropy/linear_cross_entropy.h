@@ -6,13 +6,14 @@
 #include "kernels/status.h"
 #include "kernels/types.h"
 
-/// The part of a linear layer's cross-entropy between its matrix products; the caller computes the products. From a
-/// tile of whole rows of logits it computes each row's loss and the logits' gradient. A row's target is sparse:
-/// `places` columns t(r, j) with weights w(r, j), where a negative column means no target.
+/// The part of a linear layer's cross-entropy between its matrix products, which the caller computes. From a tile of
+/// whole rows of logits, it computes each row's loss and the gradient of the logits. A row's target is sparse. It has
+/// `places` columns t(r, j) with weights w(r, j); a negative column means no target.
 ///   loss(r) = (sum over j of w(r, j)) log(sum over v of exp(logits(r, v))) - sum over j of w(r, j) logits(r, t(r, j))
-///   gradient(r, v) = (sum over j of w(r, j)) exp(logits(r, v)) / (sum over u of exp(logits(r, u))) - sum of w(r, j) with t(r, j) = v
-/// A row without a target is ignored: loss 0 and gradient 0 for any logits. A NaN makes its row's results NaN. Results
-/// do not depend on the number of threads and are the same in every run.
+///   gradient(r, v) = (sum over j of w(r, j)) exp(logits(r, v)) / (sum over u of exp(logits(r, u)))
+///                    - sum of w(r, j) over all j with t(r, j) = v
+/// A row without a target is ignored. Its loss and gradient are 0, even if its logits are NaN. In other rows, a NaN
+/// makes the row's results NaN. Results do not depend on the number of threads and are the same in every run.
 namespace tessera::kernels {
 
 /// All arrays are contiguous.
@@ -20,15 +21,15 @@ struct CrossEntropyTile {
   std::int64_t rows = 0;                  ///< may be 0
   std::int64_t columns = 0;               ///< V, at least 1
   const float* logits = nullptr;          ///< [rows, V]
-  const std::int64_t* targets = nullptr;  ///< [rows, places], below V, equal ones adjacent; the caller checks this
+  const std::int64_t* targets = nullptr;  ///< [rows, places], below V; equal targets must be adjacent (not checked here)
   float* losses = nullptr;                ///< out [rows]
-  void* gradient = nullptr;               ///< out [rows, V]; null: not wanted; in float32 it may be `logits`
+  void* gradient = nullptr;               ///< out [rows, V]; null if not needed; in float32 it may be `logits`
   DataType type = DataType::kFloat32;     ///< the gradient's type
   std::int64_t places = 1;                ///< at least 1
-  const float* weights = nullptr;         ///< [rows, places]; null: all 1
+  const float* weights = nullptr;         ///< [rows, places]; null if all are 1
 };
 
-/// Returns a failure with one line that names the first bad argument.
+/// Returns a failure with a one-line message that names the first bad argument.
 Status check(const CrossEntropyTile& arguments);
 
 /// The CPU kernel supports only a float32 gradient.

@@ -1,5 +1,5 @@
-// A thread processes one row after another. A row of a usual vocabulary fits in a core's second-level cache, so it is
-// read from memory once and written once, as its gradient.
+// A thread processes one row after another. A row of a usual vocabulary fits in a core's second-level cache. So it is
+// read from memory once, as logits, and written once, as their gradient.
 #include <algorithm>
 
 #include "kernels/cpu/instruction_set.h"
@@ -20,7 +20,7 @@ const SoftmaxRow& softmax_row() {
 /// A row's target: its columns, the sum of their weights, and the sum of their weights times their logits.
 struct Target {
   const std::int64_t* columns;
-  const float* weights;  // null: all 1
+  const float* weights;  // null if all are 1
   std::int64_t places;
   float weight = 0.0f, logit = 0.0f;
   bool any = false;
@@ -47,7 +47,7 @@ void finish_row(const CrossEntropyTile& arguments, std::int64_t row) {
   const float* const logits = arguments.logits + row * arguments.columns;
   float* const gradient =
       arguments.gradient == nullptr ? nullptr : static_cast<float*>(arguments.gradient) + row * arguments.columns;
-  const Target target(arguments, row, logits);  // before the gradient overwrites the logits
+  const Target target(arguments, row, logits);  // must be computed before the gradient overwrites the logits
   if (!target.any) {
     arguments.losses[row] = 0.0f;
     if (gradient != nullptr) std::fill(gradient, gradient + arguments.columns, 0.0f);

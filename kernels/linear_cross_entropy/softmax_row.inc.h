@@ -1,25 +1,25 @@
-// The softmax of a row, for one instruction set; see cpu/matrix.inc.h for what an including source defines.
+// The softmax of a row, for one instruction set. cpu/matrix.inc.h explains what the including source must define.
 #include "kernels/cpu/matrix.inc.h"
 #include "kernels/linear_cross_entropy/softmax_row.h"
 
 namespace tessera::kernels {
 namespace {
 
-/// Vectors processed together, each with its own sum.
+/// The number of vectors that are processed together, each with its own sum.
 constexpr int kVectors = 4;
 constexpr int kStrip = kVectors * kVector;
 
-/// Returns exp(x) for x at most 0: 0 below the logarithm of the smallest normal number, NaN for NaN, otherwise within 2
-/// units in the last place. With x = n log(2) + r and |r| <= log(2) / 2, it computes exp(r) by its series, and 2^n by
-/// setting the bits of a float's exponent.
+/// Returns exp(x) for x <= 0, within 2 units in the last place. Returns 0 if x is below the logarithm of the smallest
+/// normal number, and NaN if x is NaN. Splits x into n log(2) + r with |r| <= log(2) / 2. Computes exp(r) by its
+/// series, and 2^n by setting the bits of a float's exponent.
 inline Vector exponential(Vector x) {
   constexpr float kLeast = -87.3365f;
-  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it puts n into the lowest bits
+  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23; after adding it, the lowest bits hold n
   const IntVector vanishes = x < kLeast;
   x = select(vanishes, broadcast(kLeast), x);
   const Vector shifted = x * 1.44269504f + kRounder;  // log2(e)
   const Vector n = shifted - kRounder;
-  const Vector r = (x - n * 0.693145752f) - n * 1.42860677e-6f;  // log(2) in two parts; the first times n is exact
+  const Vector r = (x - n * 0.693145752f) - n * 1.42860677e-6f;  // subtracts log(2) in two parts; n times the first part is exact
   Vector sum = broadcast(1.0f / 5040);
   sum = sum * r + 1.0f / 720;
   sum = sum * r + 1.0f / 120;
@@ -36,7 +36,7 @@ inline Vector greater(Vector a, Vector b) {
   return select(a > b, a, b);
 }
 
-/// Loads the last columns, fewer than a vector, padded with -infinity.
+/// Loads the last columns, which do not fill a vector, padded with -infinity.
 inline Vector load_rest(const float* from, std::int64_t count) {
   float lanes[kVector];
   for (int lane = 0; lane < kVector; ++lane) lanes[lane] = lane < count ? from[lane] : -__builtin_huge_valf();

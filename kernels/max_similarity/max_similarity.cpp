@@ -16,7 +16,7 @@ ArgumentCheck check_problem(const MaxSimilarityProblem& problem) {
   return found;
 }
 
-/// If one side is empty there are no pairs, and nothing is read.
+/// Returns true if there are no images or no texts. There are then no pairs, and nothing is read.
 bool is_empty(const MaxSimilarityProblem& problem) {
   return problem.images == 0 || problem.texts == 0;
 }

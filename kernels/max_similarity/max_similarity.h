@@ -10,12 +10,13 @@
 /// FILIP's token-wise maximum similarity of every image with every text (eq. 4-5):
 ///   i2t[b, c] = mean over kept patches p of max over kept tokens r of patches[b, p] . tokens[c, r],
 ///   t2i[b, c] = mean over kept tokens r of max over kept patches p of the same product.
-/// The matrix of products is never stored as a whole: the CPU computes it for one image and one text at a time, in the
-/// core's second-level cache; a GPU keeps it in registers. The forward pass records the position of each maximum, the
-/// lowest index among equal ones; the backward pass adds the rows at these positions and computes no products. Patches
-/// and tokens that are not kept never affect a result, even if they are NaN. If one side keeps nothing, both
-/// similarities are 0. A NaN or infinite product makes both similarities of its pair NaN. Sums have a fixed order, so
-/// results are the same in every run.
+/// The matrix of all products is never stored. The CPU computes the products of one image and one text at a time, in
+/// the core's second-level cache. A GPU keeps them in registers. The forward pass records the position of each maximum;
+/// if several products are equal, it is the lowest position. The backward pass adds the rows at these positions and
+/// computes no products.
+/// Patches and tokens that are not kept never affect a result, even if they are NaN. If an image has no kept patch, or
+/// a text has no kept token, both similarities of the pair are 0. A NaN or infinite product makes both similarities of
+/// its pair NaN. Sums have a fixed order, so results are the same in every run.
 namespace tessera::kernels {
 
 struct MaxSimilarityProblem {
@@ -26,8 +27,8 @@ struct MaxSimilarityProblem {
   std::int64_t width = 0;              ///< D, at least 1
   DataType type = DataType::kFloat32;  ///< type of patches, tokens and their gradients; sums are always float32
 
-  /// The position of a maximum. Using 16 bits instead of 32 halves the memory kept for the backward pass, [B, C, P + L]
-  /// positions.
+  /// The position of a maximum. The backward pass needs [B, C, P + L] positions, so using 16 bits instead of 32 halves
+  /// their memory.
   using Place = std::int16_t;
   static constexpr std::int64_t kMostRows = 32767;
   static constexpr std::int64_t kMostTokensOnGpu = 1024;
@@ -42,8 +43,8 @@ struct MaxSimilarityForward {
   const std::uint8_t* token_keep = nullptr;           ///< [C, L]
   float* i2t = nullptr;                               ///< out [B, C]
   float* t2i = nullptr;                               ///< out [B, C]
-  MaxSimilarityProblem::Place* best_token = nullptr;  ///< out [B, C, P], the best token for each patch; 0 where there is none
-  MaxSimilarityProblem::Place* best_patch = nullptr;  ///< out [B, C, L], the best patch for each token
+  MaxSimilarityProblem::Place* best_token = nullptr;  ///< out [B, C, P], best token of each patch; 0 if there is none
+  MaxSimilarityProblem::Place* best_patch = nullptr;  ///< out [B, C, L], best patch of each token
   void* workspace = nullptr;                          ///< on a GPU: max_similarity_workspace() bytes, aligned to 16 bytes
 };
 
@@ -57,12 +58,12 @@ struct MaxSimilarityBackward {
   const MaxSimilarityProblem::Place* best_patch = nullptr;
   const float* grad_i2t = nullptr;  ///< [B, C]
   const float* grad_t2i = nullptr;  ///< [B, C]
-  void* grad_patches = nullptr;     ///< out [B, P, D]; null: not wanted
-  void* grad_tokens = nullptr;      ///< out [C, L, D]; null: not wanted
+  void* grad_patches = nullptr;     ///< out [B, P, D]; null if not needed
+  void* grad_tokens = nullptr;      ///< out [C, L, D]; null if not needed
   void* workspace = nullptr;        ///< as in the forward pass
 };
 
-/// Returns a failure with one line that names the first bad argument.
+/// Returns a failure with a one-line message that names the first bad argument.
 Status check(const MaxSimilarityForward& arguments);
 Status check(const MaxSimilarityBackward& arguments);
 
@@ -72,9 +73,9 @@ Status max_similarity_forward(const MaxSimilarityForward& arguments, const Paral
 Status max_similarity_backward(const MaxSimilarityBackward& arguments, const Parallel& parallel = {});
 }  // namespace cpu
 
-/// These functions run on the current device, asynchronously on `stream` (a cudaStream_t). They use tensor cores:
-/// bfloat16 rows are multiplied directly, and float32 rows as sums of two bfloat16 numbers, with three products whose
-/// sum is within 2^-16 |x| |y| of x . y.
+/// These functions run on the current device, asynchronously on `stream` (a cudaStream_t). They use tensor cores.
+/// bfloat16 rows are multiplied directly. A float32 row is split into a sum of two bfloat16 numbers, so a product takes
+/// three products of parts; their sum is within 2^-16 |x| |y| of x . y.
 namespace cuda {
 std::size_t max_similarity_workspace(const MaxSimilarityProblem& problem, Pass pass);
 Status max_similarity_forward(const MaxSimilarityForward& arguments, void* stream);

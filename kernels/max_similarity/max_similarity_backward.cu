@@ -1,10 +1,11 @@
-// Backward: sums of the rows at the positions of the maxima, once for the patches and, with the roles exchanged, once
-// for the tokens. No atomics: every sum belongs to one warp, which adds in the order of the batch, so that results are
-// the same in every run. A block of 16 warps processes 256 rows of one image (or text) and 64 columns, two per lane,
-// and loops over all texts (or images). A warp owns every sixteenth row. The row that each of its own rows chose is
-// added in registers. The rows that chose one of its own are found 32 at a time and added in shared memory, because
-// their destination is only known then. The other side's rows come from the caches: all warps of a block read the same
-// text at about the same time.
+// Backward: sums the rows at the positions of the maxima. Runs once for the patches and, with the roles exchanged, once
+// for the tokens. There are no atomics. Every sum belongs to one warp, which adds in the order of the batch, so that
+// results are the same in every run.
+// A block of 16 warps processes 256 rows of one image (or text) and 64 columns, two per lane. It loops over all texts
+// (or images). A warp owns every sixteenth row. Each row contributes in two ways. The other side's row that it chose is
+// added to its sum in registers. The other side's rows that chose it are found 32 at a time and added in shared memory,
+// because only then is it known which of the warp's rows they belong to. The other side's rows come from the caches,
+// because all warps of a block read the same text at about the same time.
 #include <algorithm>
 
 #include "kernels/device/pairs.h"
@@ -21,12 +22,12 @@ constexpr int kWarpRows = 16;
 constexpr int kBlockRows = kWarps * kWarpRows;
 constexpr int kColumns = 64;
 
-/// Arguments for one side: a group is an image and the `others` are all texts, or a group is a text and the `others`
-/// are all images.
+/// The arguments for one side. Either a group is an image and the `others` are all texts, or a group is a text and the
+/// `others` are all images.
 template <class Element>
 struct SideArguments {
   std::int64_t others;
-  std::int64_t group_step, other_step;  // distance in [B, C] from a pair to the next group's pair, and to the next other's pair
+  std::int64_t group_step, other_step;  // in [B, C], the step to the next group's pair and to the next other's pair
   int own_size, other_size, width;
   bool paired;  // rows may be read two columns at a time
   const Element* other_rows;
@@ -60,7 +61,7 @@ __global__ void __launch_bounds__(kThreads) add_rows(SideArguments<Element> argu
 #pragma unroll
   for (int i = 0; i < kWarpRows; ++i) sums[i] = {0.0f, 0.0f};
 
-  const int my_row = first + warp + kWarps * lane;  // lane i: index of the warp's row i
+  const int my_row = first + warp + kWarps * lane;  // lane i holds the index of the warp's row i
   const bool is_kept =
       lane < kWarpRows && my_row < arguments.own_size && arguments.own_keep[group * arguments.own_size + my_row] != 0;
   const float own_count = arguments.others > 0 ? arguments.own_counts[group] : 0.0f;
@@ -127,7 +128,7 @@ Status start(const MaxSimilarityBackward& given, void* stream) {
   const MaxSimilarityProblem& problem = given.problem;
   if (std::max(problem.images, problem.texts) > kMostBlocks)
     return Status::failure("max_similarity: the batch is too large for one launch");
-  // Without pairs there is nothing on the other side, and nothing is read.
+  // If there are no pairs, the other side has no rows, and nothing is read.
   const bool pairs = problem.images > 0 && problem.texts > 0;
   float* const patch_counts = static_cast<float*>(given.workspace);
   float* const token_counts = patch_counts + problem.images;

@@ -1,5 +1,6 @@
-// Forward: each thread processes one image after another, with all texts. Backward: first the images, then the texts,
-// so that no two threads add to the same row and sums have the same order for any number of threads.
+// Forward: Each thread processes one image after another, each with all texts. Backward: Threads process the images
+// first and then the texts. So no two threads add to the same row, and sums have the same order for any number of
+// threads.
 #include <algorithm>
 #include <vector>
 
@@ -17,7 +18,7 @@ const PairKernels& pair_kernels() {
   return kPortablePairKernels;
 }
 
-/// For each group of `size` entries, the indices of the kept ones.
+/// The indices of the kept entries of each group of `size` entries.
 class KeptLists {
  public:
   KeptLists(const std::uint8_t* keep, std::int64_t groups, std::int64_t size) : size_(size) {
@@ -46,7 +47,7 @@ Status check_type(const MaxSimilarityProblem& problem) {
   return Status::failure("max_similarity: the CPU has only a float32 kernel");
 }
 
-/// One side of the backward pass: the `groups` are all images and the `others` all texts, or the reverse.
+/// One side of the backward pass. Either the `groups` are all images and the `others` all texts, or the reverse.
 struct Side {
   const KeptLists* own;
   const KeptLists* other;
@@ -54,7 +55,7 @@ struct Side {
   const float* other_rows;
   const Place *best_other, *best_own;          ///< best other row for each own row; best own row for each other row
   const float *own_gradient, *other_gradient;  ///< gradients of the similarities
-  std::int64_t group_step, other_step;         ///< distance in [B, C] from a pair to the next group's pair, and to the next other's pair
+  std::int64_t group_step, other_step;         ///< in [B, C], the step to the next group's pair and to the next other's pair
   float* gradient;
 };
 
@@ -94,7 +95,7 @@ Status max_similarity_forward(const MaxSimilarityForward& arguments, const Paral
   const PairKernels& kernels = pair_kernels();
   const KeptLists patches(arguments.patch_keep, problem.images, problem.patches);
   const KeptLists tokens(arguments.token_keep, problem.texts, problem.tokens);
-  constexpr std::int64_t kAlignment = 16;  // in floats: one cache line
+  constexpr std::int64_t kAlignment = 16;  // one cache line, in floats
   const std::int64_t panel_floats = (kernels.panel_floats(problem) + kAlignment - 1) / kAlignment * kAlignment;
   const std::int64_t thread_floats = panel_floats + kernels.pair_floats(problem) + kAlignment;
   std::vector<float> scratch(thread_floats * thread_count(parallel, problem.images));

@@ -1,11 +1,13 @@
-// Forward. First the kept rows are packed (packed_rows.h), so that the products need not handle masks, odd widths or
-// float32. Then a block of 8 warps processes one image and a few texts, one text per column of warps: 64 patches per
-// row of warps, and all tokens of the text up to 80 (longer texts in pieces). The width is read in slices of 64 bytes
-// through double-buffered shared memory; products stay in registers (tensor cores). There each lane finds the best
-// token of each of its patches, which it carries over the text's pieces, and the best patch of each of its tokens,
-// which is merged over lanes by shuffles and over passes in shared memory. Sixteen consecutive blocks share their
-// texts, which then come from the second-level cache. Tiles without kept rows are not multiplied. Only the similarities
-// and the positions are written to global memory.
+// Forward: First the kept rows are packed (packed_rows.h), so that the products need not handle masks, odd widths or
+// float32. Then a block of 8 warps processes one image and a few texts. Each column of warps processes one text, and
+// each row of warps processes 64 patches. A warp multiplies all tokens of its text; texts of more than 80 tokens are
+// processed in pieces. The width is read in slices of 64 bytes through double-buffered shared memory, and products stay
+// in registers (tensor cores).
+// From the registers, each lane finds the best token of each of its patches, which it keeps over the pieces of the
+// text. It also finds the best patch of each of its tokens. The best patches are merged over lanes by shuffles, and
+// over passes in shared memory. Sixteen consecutive blocks share their texts, which then come from the second-level
+// cache. Tiles without kept rows are not multiplied. Only the similarities and the positions are written to global
+// memory.
 #include <algorithm>
 
 #include "kernels/max_similarity/packed_rows.h"
@@ -15,9 +17,9 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-/// Number of threads that copy a row's slice, 16 bytes each.
+/// The number of threads that copy a slice of a row. Each thread copies 16 bytes.
 constexpr int kRowVectors = 4;
-/// Number of 16-row tiles per warp: 64 patches.
+/// The number of 16-row tiles per warp, which are 64 patches.
 constexpr int kRowTiles = 4;
 constexpr int kWarpRows = 16 * kRowTiles;
 /// Number of consecutive images whose blocks process the same texts.
@@ -32,7 +34,7 @@ struct ForwardArguments {
   Place *best_token, *best_patch;
 };
 
-/// A maximum and its index among the kept rows. If no value exceeds -infinity, the index is 0, which exists.
+/// A maximum and its index among the kept rows. If all values are -infinity, the index is 0, which is a valid index.
 struct Best {
   float value;
   int index;
@@ -40,8 +42,8 @@ struct Best {
 __device__ __forceinline__ Best better(const Best& a, const Best& b) {
   return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
 }
-/// Returns the best value among the lanes whose numbers differ from this lane's only in the bits first_step, 2
-/// first_step, ... below `steps`.
+/// Returns the best value of a group of lanes. The group's lanes have lane numbers that differ only in the bits
+/// first_step, 2 first_step, ... below `steps`.
 __device__ __forceinline__ Best best_of_lanes(Best mine, int first_step, int steps) {
 #pragma unroll
   for (int step = first_step; step < steps; step *= 2) {
@@ -51,8 +53,8 @@ __device__ __forceinline__ Best best_of_lanes(Best mine, int first_step, int ste
   return mine;
 }
 
-/// The layout of a block: kRowWarps x kTexts warps. Shared memory contains the staging area, the source of each staged
-/// row, the texts' lengths, the sums and the best patches.
+/// The layout of a block, which has kRowWarps x kTexts warps. Shared memory holds the staging area, the source of each
+/// staged row, the lengths of the texts, the sums, and the best patches.
 template <int kRowWarps, int kColumnTiles>
 struct ForwardLayout {
   static constexpr int kTexts = kWarps / kRowWarps;
@@ -68,14 +70,14 @@ struct ForwardLayout {
   }
 };
 
-/// The part of a warp's tile that is real, for its piece of one image and one text.
+/// The part of a warp's tile that contains real rows and columns, for its piece of one image and one text.
 struct Extent {
-  int first_row, rows;        // rows: those from first_row on; may exceed the tile or be negative
-  int first_column, columns;  // columns: likewise
+  int first_row, rows;        // rows: number of real rows from first_row on; may exceed the tile or be negative
+  int first_column, columns;  // columns: the same from first_column on
 };
 
-/// Reduces products to the best token of each row and the best patch of each column. `check` becomes NaN once a product
-/// is NaN or infinite.
+/// Finds the best token of each row and the best patch of each column of the products. `check` becomes NaN if any
+/// product is NaN or infinite.
 template <int kColumnTiles>
 __device__ __forceinline__ void fold(const float (&sums)[kRowTiles][kColumnTiles][4], const Extent& extent,
                                      Best (&row_best)[kRowTiles][2], Best* column_best, float& check) {
@@ -100,7 +102,7 @@ __device__ __forceinline__ void fold(const float (&sums)[kRowTiles][kColumnTiles
           if (row < extent.rows && value > top.value) top = {value, row - lane_row};  // row - lane_row is a compile-time constant
         }
       }
-      top.index += extent.first_row + lane_row;  // at -infinity it loses to column_best's initial index 0
+      top.index += extent.first_row + lane_row;  // if the value is -infinity, column_best's initial index 0 wins
       top = best_of_lanes(top, 4, 32);
       if (lane >= 4 || !exists) continue;
       Best& kept = column_best[extent.first_column + column];
@@ -157,7 +159,8 @@ __global__ void __launch_bounds__(kThreads, kColumnTiles > 4 ? 1 : 2) compare_ro
       extent.columns = token_count - token0;
       const int warp_column = text_warp * Layout::kColumns;
       const WarpTiles tiles{kWarpRows * row_warp, 16, row_tiles, warp_column, 8, warp_column + extent.columns};
-      // The source of each staged row: its index among the rows of the image or of the block's texts; -1: zeros.
+      // The source of each staged row is its index among the rows of the image or of the block's texts. A source of -1
+      // means a row of zeros.
       for (int row = threadIdx.x; row < Layout::kStageRows; row += kThreads) {
         const int column = row - Layout::kRows, token = token0 + column % Layout::kColumns;
         if (column < 0) {
@@ -170,7 +173,7 @@ __global__ void __launch_bounds__(kThreads, kColumnTiles > 4 ? 1 : 2) compare_ro
       __syncthreads();
       float sums[kRowTiles][kColumnTiles][4];
       clear(sums);
-      // With two parts there are three products: upper with upper, upper with lower, lower with upper.
+      // If a row has two parts, there are three products: upper with upper, upper with lower, and lower with upper.
       const int products = patches.parts == 1 ? 1 : 3;
       pipeline(
           products * arguments.slices,
@@ -232,7 +235,7 @@ __global__ void __launch_bounds__(kThreads, kColumnTiles > 4 ? 1 : 2) compare_ro
 #pragma unroll
     for (int w = 0; w < kRowWarps; ++w) i2t += row_sums[w * kTexts + text_warp];
     i2t /= static_cast<float>(patch_count);
-    t2i = warp_sum(t2i) / static_cast<float>(token_count) + (i2t - i2t);  // propagates NaN
+    t2i = warp_sum(t2i) / static_cast<float>(token_count) + (i2t - i2t);  // i2t - i2t is 0, or NaN if i2t is NaN
   }
   if (lane == 0) {
     arguments.i2t[place] = i2t;
@@ -273,7 +276,7 @@ Status start_for_tokens(const ForwardArguments& arguments, void* stream) {
   if (arguments.tokens.size <= 32) return start_for_patches<4>(arguments, stream);
   if (arguments.tokens.size <= 64) return start_for_patches<8>(arguments, stream);
   if (arguments.tokens.size <= 80) return start_for_patches<10>(arguments, stream);
-  return start<2, 10>(arguments, stream);  // with one row of warps, long texts would not fit in shared memory
+  return start<2, 10>(arguments, stream);  // one row of warps would not leave enough shared memory for long texts
 }
 
 template <class Element>
@@ -284,7 +287,7 @@ Status pack(const PackedRows& to, std::int64_t groups, const void* rows, const s
                 stream, to, static_cast<const Element*>(rows), keep, static_cast<int>(width));
 }
 
-/// Lays out both sides' arrays in the workspace; returns its size.
+/// Places the arrays of both sides in the workspace. Returns the size of the workspace.
 std::size_t lay_out(const MaxSimilarityProblem& problem, void* workspace, PackedRows& patches, PackedRows& tokens) {
   std::size_t bytes = 0;
   patches = packed_rows(workspace, bytes, problem.images, problem.patches, problem);
@@ -326,7 +329,7 @@ namespace TESSERA_DEVICE_NAMESPACE {
 std::size_t max_similarity_workspace(const MaxSimilarityProblem& problem, Pass pass) {
   PackedRows patches, tokens;
   if (pass == Pass::kForward) return lay_out(problem, nullptr, patches, tokens);
-  return static_cast<std::size_t>(problem.images + problem.texts) * sizeof(float);  // counts of kept rows
+  return static_cast<std::size_t>(problem.images + problem.texts) * sizeof(float);  // numbers of kept rows
 }
 
 Status max_similarity_forward(const MaxSimilarityForward& arguments, void* stream) {

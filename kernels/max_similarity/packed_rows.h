@@ -1,8 +1,8 @@
 #pragma once
 
-// The kept rows of each image or text, adjacent and in bfloat16, as the forward kernel multiplies them. A float32 row
-// becomes two parts: its value rounded to bfloat16, and the remainder, also rounded. Together they keep 16 bits of its
-// precision.
+// The kept rows of each image or text, adjacent and in bfloat16, in the form that the forward kernel multiplies. A
+// float32 row becomes two parts: its value rounded to bfloat16, and the remainder, rounded as well. Together both parts
+// have a precision of 16 bits.
 #include "kernels/device/staging.h"
 #include "kernels/max_similarity/max_similarity.h"
 
@@ -11,8 +11,8 @@ namespace {
 
 using Place = MaxSimilarityProblem::Place;
 
-/// One side, images or texts. Rows have parts x part_width elements, with zeros past the real width; rows past a
-/// group's count are not written.
+/// The packed rows of one side, which is all images or all texts. A row has parts x part_width elements, with zeros
+/// past the real width. Rows past a group's count are not written.
 struct PackedRows {
   Bfloat16* rows;        ///< [groups, size, parts, part_width]
   std::int32_t* counts;  ///< [groups], number of kept rows
@@ -29,7 +29,7 @@ inline std::size_t rounded_up(std::size_t bytes) {
   return (bytes + 15) / 16 * 16;
 }
 
-/// Places a side's arrays in the workspace at `offset` and advances the offset past them.
+/// Places the arrays of one side in the workspace at `offset`, and advances the offset past them.
 inline PackedRows packed_rows(void* workspace, std::size_t& offset, std::int64_t groups, std::int64_t size,
                               const MaxSimilarityProblem& problem) {
   constexpr int kDepth = WidthStage<Bfloat16>::kDepth;
@@ -51,7 +51,7 @@ inline PackedRows packed_rows(void* workspace, std::size_t& offset, std::int64_t
 
 constexpr int kPackWarps = 8;
 
-/// One block per group; each of its warps copies every eighth of the kept rows.
+/// Packs the rows. There is one block for each group, and each of its warps copies every eighth of the kept rows.
 template <class Element>
 __global__ void __launch_bounds__(32 * kPackWarps)
     pack_rows(PackedRows to, const Element* rows, const std::uint8_t* keep, int width) {

@@ -13,7 +13,7 @@ struct PackedImage {
   float* panels;             ///< panel_floats() floats
 };
 
-/// Arguments of the forward pass for one image with one text.
+/// The arguments of the forward pass for one image and one text.
 struct PairForward {
   const PackedImage* image;
   const float* tokens;       ///< [L, D]
@@ -26,8 +26,8 @@ struct PairForward {
   float* scratch;                           ///< pair_floats() floats
 };
 
-/// Arguments of the backward pass for one image with one text. The rows of one of them, the "own" rows, get a gradient
-/// from the other's rows.
+/// The arguments of the backward pass for one image and one text. The rows of one of them, the "own" rows, get a
+/// gradient from the rows of the other.
 struct PairGradient {
   std::int64_t width;
   float* gradient;      ///< [own rows, D], to which the gradient is added

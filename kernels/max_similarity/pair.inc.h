@@ -1,7 +1,8 @@
-// One image with one text, for one instruction set; see cpu/matrix.inc.h for what an including source defines.
+// The passes for one image and one text, for one instruction set. cpu/matrix.inc.h explains what the including source
+// must define.
 //
-// Products are computed transposed, S^T [tokens, patches]: the image's patches are packed once for all texts, and the
-// text's tokens are read in place. The maximum over tokens is then a vertical operation on vectors of patches, and the
+// Products are computed transposed, as S^T [tokens, patches]. The image's patches are packed once for all texts, and
+// the text's tokens are read in place. The maximum over tokens is then a vertical operation on vectors of patches. The
 // maximum over patches is one horizontal operation per token.
 #include "kernels/cpu/matrix.inc.h"
 #include "kernels/max_similarity/pair.h"
@@ -27,8 +28,8 @@ inline float sum_of(Vector v) {
   return sum;
 }
 
-/// Returns the distance between rows of S^T, in floats. With 1,024 patches, all entries of a column would fall into the
-/// same cache set without the extra vector.
+/// Returns the distance between rows of S^T, in floats. It includes one extra vector. Without it, all entries of a
+/// column would fall into the same cache set if there are 1,024 patches.
 inline std::int64_t row_stride(std::int64_t patches) {
   return round_up(patches, kVector) + kVector;
 }
@@ -45,7 +46,8 @@ void pack(const PackedImage& image) {
   pack_panels({image.patches, image.width, image.kept}, image.kept_count, image.width, image.panels);
 }
 
-/// Returns the kept rows as adjacent rows: the rows themselves if they are adjacent, else a copy in `copy`.
+/// Returns the kept rows as adjacent rows. If they are already adjacent, returns the rows themselves, otherwise a copy
+/// in `copy`.
 inline const float* compact(const float* rows, std::int64_t width, const std::int32_t* kept, std::int64_t count,
                             float* copy) {
   if (kept[count - 1] - kept[0] == count - 1) return rows + kept[0] * width;
@@ -59,7 +61,7 @@ inline const float* compact(const float* rows, std::int64_t width, const std::in
 /// Finds the best token of each patch and the mean of their products.
 inline void choose_tokens(const PairForward& pair, const float* s, std::int64_t stride) {
   const std::int64_t patches = pair.image->kept_count;
-  Vector sum{}, check{};  // check: NaN once a product is NaN or infinite
+  Vector sum{}, check{};  // check becomes NaN if any product is NaN or infinite
   for (std::int64_t group = 0; group < patches; group += kVector) {
     Vector best = load(s + group);
     check += best * 0.0f;
@@ -125,7 +127,7 @@ void forward(const PairForward& pair) {
   multiply_panels(pair.kept_count, image.width, tokens, image.width, image.panels, image.kept_count, s, stride);
   choose_tokens(pair, s, stride);
   choose_patches(pair, s, stride);
-  *pair.t2i += *pair.i2t - *pair.i2t;  // propagates NaN
+  *pair.t2i += *pair.i2t - *pair.i2t;  // *pair.i2t - *pair.i2t is 0, or NaN if i2t is NaN
 }
 
 void backward(const PairGradient& pair) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// The sampling rule of RoIAlign along one axis, for every device and for float64.
+// The sampling rule of RoIAlign along one axis. All devices use it, and so does the float64 version.
 #include <cmath>
 #include <cstdint>
 
@@ -11,14 +11,14 @@
 #endif
 
 namespace tessera::kernels {
-namespace {  // each source keeps its own copy: host compilers may use different instruction sets
+namespace {  // each source has its own copy, because instruction sets may differ
 
 /// The range of cells that have a weight. It is empty if begin == end.
 struct CellRange {
   std::int32_t begin = 0, end = 0;
 };
 
-/// Adds the weights of one point on an axis of `size` cells with their centers at 0, 1, ...
+/// Adds the weights of one point on an axis with `size` cells, whose centers are at 0, 1, ...
 template <class Number>
 TESSERA_HOST_DEVICE inline void add_point(Number at, Number share, std::int64_t size, Number* weights,
                                           CellRange& cells) {
@@ -38,9 +38,9 @@ TESSERA_HOST_DEVICE inline void add_point(Number at, Number share, std::int64_t 
   if (high + 1 > cells.end) cells.end = high + 1;
 }
 
-/// Writes to `weights` [size] the weight of each of an axis's `size` cells in bin `bin` of `bins`, for a box from
-/// `from` to `to`. Returns the cells that have a weight. Points outside the map are not visited, so a large box costs
-/// no more.
+/// Computes how much each of the `size` cells of an axis contributes to one bin of a box. The box extends from `from`
+/// to `to` and has `bins` bins, of which this is number `bin`. Writes the weights to `weights` [size], and returns the
+/// range of cells that have a weight. Skips points outside of the map, so that a large box does not take longer.
 template <class Number>
 TESSERA_HOST_DEVICE inline CellRange axis_weights(Number from, Number to, std::int64_t bin, std::int64_t bins,
                                                   std::int64_t sampling_ratio, bool aligned, std::int64_t size,
@@ -59,8 +59,8 @@ TESSERA_HOST_DEVICE inline CellRange axis_weights(Number from, Number to, std::i
   const Number points = sampling_ratio > 0 ? static_cast<Number>(sampling_ratio) : std::ceil(bin_length);
   if (!(points > 0)) return cells;
   const Number origin = start + static_cast<Number>(bin) * bin_length, step = bin_length / points;
-  // Visit only points with -1 <= origin + (i + 1/2) step <= size, and two more on each side for rounding. If the box is
-  // reversed or has no length, visit all points; such a box has points only with a sampling ratio.
+  // Visits only points with -1 <= origin + (i + 1/2) step <= size, and two more on each side because of rounding. If
+  // the box is reversed or has no length, visits all points; such a box has points only if there is a sampling ratio.
   Number first = 0, last = points - 1;
   if (step > 0) {
     const Number begin = std::floor((-1 - origin) / step) - 2;

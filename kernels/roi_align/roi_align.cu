@@ -1,7 +1,8 @@
-// Memory-bound. First, one thread for each bin and axis writes the weights of the bin's cells. The passes read these
-// weights; all threads of a block read the same ones. Forward: a block processes a bin and some channels. Backward: a
-// block processes a cell and some channels and gathers from the boxes of the cell's image in their order, so that no
-// two threads write to one place and every run gives the same result.
+// These kernels are memory-bound. First, one thread for each bin and axis writes the weights of the bin's cells. Both
+// passes read these weights, and all threads of a block read the same ones.
+// Forward: A block processes one bin and some channels. Backward: A block processes one cell and some channels. It
+// gathers from the boxes of the cell's image, in their order. So no two threads write to one place, and every run gives
+// the same result.
 #include "kernels/device/primitives.h"
 #include "kernels/roi_align/roi_align.h"
 #include "kernels/roi_align/tables.h"
@@ -27,7 +28,7 @@ __global__ void __launch_bounds__(kThreads) pool_bins(RoiAlignForward a, RoiTabl
   const std::int64_t image = p.image[box];
   const bool exists = image >= 0 && image < p.images;
   const CellRange rows = exists ? tables.row_cells[row] : CellRange(), columns = tables.column_cells[column];
-  float sum = exists ? 0.0f : NAN;  // checking the indices first would make the host wait for the device
+  float sum = exists ? 0.0f : NAN;  // the result is NaN, because reporting an error would mean waiting for the device
   for (std::int64_t y = rows.begin; y < rows.end; ++y) {
     const Element* const cells =
         static_cast<const Element*>(a.features) + ((image * p.height + y) * p.width) * p.channels + channel;
@@ -65,7 +66,7 @@ __global__ void __launch_bounds__(kThreads) gather_cells(RoiAlignBackward a, Roi
   static_cast<Element*>(a.of_features)[cell * p.channels + channel] = from_float<Element>(sum);
 }
 
-/// Starts a grid with a row of blocks for each of the `items`; a row has one thread for each channel.
+/// Starts a grid with one row of blocks for each of the `items`. A row of blocks has one thread for each channel.
 template <class... Parameters, class... Arguments>
 Status start(std::int64_t items, std::int64_t channels, void (*kernel)(Parameters...), void* stream,
              const Arguments&... arguments) {

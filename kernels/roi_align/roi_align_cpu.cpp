@@ -1,6 +1,6 @@
-// Memory-bound: a cell's channels are read once for each bin in which it has a weight. Forward: a thread processes one
-// box after another. Backward: one row of cells after another, so that no two threads add to one place. Inner loops run
-// over channels and are plain so that the compiler vectorizes them.
+// This kernel is memory-bound. It reads a cell's channels once for each bin in which the cell has a weight. Forward: A
+// thread processes one box after another. Backward: A thread processes one row of cells after another, so that no two
+// threads add to one place. The inner loops run over channels and are simple, so that the compiler vectorizes them.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -24,7 +24,7 @@ inline void store(std::uint16_t* to, float value) {
   *to = float_to_bfloat16(value);
 }
 
-/// sums[c] += the weighted sum of `count` adjacent cells.
+/// Adds the weighted sum of `count` adjacent cells to `sums`, for each channel.
 template <class Element>
 void add_cells(const Element* cells, const float* weights, std::int64_t count, std::int64_t channels, float* sums) {
   std::int64_t i = 0;
@@ -65,7 +65,7 @@ void pool_box(const RoiAlignForward& a, const RoiTables& tables, std::int64_t bo
   }
 }
 
-/// Adds one bin's gradient [C], weighted, to a row of cells [W, C].
+/// Adds the gradient [C] of one bin, times the cells' weights, to a row of cells [W, C].
 template <class Element>
 void spread_bin(const RoiAlignProblem& p, const RoiTables& tables, float row_weight, std::int64_t column,
                 const Element* gradient, float* sums) {
@@ -106,7 +106,7 @@ Status check_images(const RoiAlignProblem& p) {
   return {};
 }
 
-/// Calls body(item, sums) with a per-thread buffer of `size` floats.
+/// Calls body(item, sums) for each item. `sums` is a buffer of `size` floats that belongs to the thread.
 template <class Body>
 void for_each_with_sums(const Parallel& parallel, std::int64_t items, std::int64_t size, Body body) {
   std::vector<std::vector<float>> sums(static_cast<std::size_t>(thread_count(parallel, items)));

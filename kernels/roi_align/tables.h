@@ -6,7 +6,7 @@
 namespace tessera::kernels {
 namespace {
 
-/// The weights of every box's bins along both axes, in the workspace.
+/// The weights of the bins of every box along both axes. They are stored in the workspace.
 struct RoiTables {
   float* rows;              // [K, bin_rows, H]
   float* columns;           // [K, bin_columns, W]
@@ -23,12 +23,13 @@ inline RoiTables roi_tables(const RoiAlignProblem& p, void* workspace) {
   return tables;
 }
 
-/// Fills in the weights of one bin of a box: of a row bin if bin < bin_rows, otherwise of a column bin, whose number is
-/// bin - bin_rows.
+/// Fills in the weights of one bin of a box. If bin < bin_rows, it is a row bin. Otherwise it is the column bin with
+/// the number bin - bin_rows.
 TESSERA_HOST_DEVICE inline void fill_bin(const RoiAlignProblem& p, const RoiTables& tables, std::int64_t box,
                                          std::int64_t bin) {
   const float* const corners = p.corners + box * 4;
-  // 0 if all coordinates are finite, else NaN, so that a box that is not finite has NaN on both axes.
+  // This is 0 if all coordinates are finite, and otherwise NaN. It is added to a corner below, so that a coordinate that
+  // is not finite makes both axes of the box NaN.
   const float nowhere =
       (corners[0] - corners[0]) + (corners[1] - corners[1]) + (corners[2] - corners[2]) + (corners[3] - corners[3]);
   const bool of_rows = bin < p.bin_rows;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Shared by the forward and backward kernels: arguments, a row's decisions, and stores.
+// Code that the forward and backward kernels share: their arguments, the rules for a row, and stores.
 #include <algorithm>
 
 #include "kernels/device/pairs.h"
@@ -53,7 +53,7 @@ __device__ __forceinline__ bool is_flat(float lowest, float highest) {
   return highest - lowest <= kFlatRow * fmaxf(fabsf(lowest), fabsf(highest));
 }
 
-/// The layout in shared memory of a stage of [kRows, 64] elements, for the products along patches or tokens.
+/// The layout of a stage of [kRows, 64] elements in shared memory, for the products along patches or tokens.
 template <class Element>
 struct RowStage {
   static constexpr int kColumns = 64;
@@ -62,15 +62,15 @@ struct RowStage {
   static constexpr int kElements = kRows * kPitch;
 };
 
-/// Returns which of a pair's 32 tokens from `first` on are real, one bit for each. All lanes of the calling warp get
-/// the result.
+/// Returns one bit for each of 32 tokens of a pair, from token `first` on. A bit is set if its token is real. All lanes
+/// of the calling warp get the result.
 __device__ __forceinline__ unsigned real_bits(const std::uint8_t* mask, std::int64_t pair, int tokens, int first) {
   const int token = first + static_cast<int>(threadIdx.x % 32);
   const bool real = token < tokens && (mask == nullptr || mask[pair * tokens + token] != 0);
   return __ballot_sync(kAllLanes, real ? 1 : 0);
 }
 
-/// The mask of tokens first .. first + kTokens - 1 (kTokens at most 64), in registers of every thread.
+/// The mask of tokens first .. first + kTokens - 1, in registers of every thread. kTokens is at most 64.
 template <int kTokens>
 struct TileMask {
   unsigned low, high;
@@ -83,7 +83,7 @@ struct TileMask {
     return ((row < 32 ? low >> row : high >> (row - 32)) & 1u) != 0;
   }
   __device__ __forceinline__ bool any() const { return (low | high) != 0; }
-  /// Bit t: whether one of the rows 16 t .. 16 t + 15 is real.
+  /// Returns a bit for each tile of 16 rows. Bit t is set if one of the rows 16 t .. 16 t + 15 is real.
   __device__ __forceinline__ unsigned row_tiles() const {
     return ((low & 0xffffu) != 0 ? 1u : 0u) | ((low >> 16) != 0 ? 2u : 0u) | ((high & 0xffffu) != 0 ? 4u : 0u) |
            ((high >> 16) != 0 ? 8u : 0u);

@@ -10,7 +10,7 @@
 #endif
 
 namespace tessera::kernels {
-namespace {  // each instruction set keeps its own copy: see cpu/matrix.inc.h
+namespace {  // each instruction set has its own copy; see cpu/matrix.inc.h
 
 /// A row is flat if its range is at most this share of its largest magnitude.
 constexpr float kFlatRow = 1e-6f;
@@ -23,8 +23,9 @@ TESSERA_HOST_DEVICE inline float next_float(float value, std::int32_t step) {
   return value;
 }
 
-/// Returns the smallest x >= 0 with float(x / range) >= threshold, so that `x >= kept_from(range, threshold)` decides
-/// exactly as the division would, rounding and equality included, without a division per patch. threshold is in [0, 1].
+/// Returns the smallest x >= 0 with float(x / range) >= threshold. The test `x >= kept_from(range, threshold)` then
+/// gives exactly the same result as the division, including rounding and equality, but needs no division per patch.
+/// threshold is in [0, 1].
 TESSERA_HOST_DEVICE inline float kept_from(float range, float threshold) {
   if (!(range > 0.0f && range <= 3.4028235e38f) || threshold <= 0.0f) return 0.0f;
   float cut = threshold * range;

@@ -7,8 +7,8 @@
 
 namespace tessera::kernels {
 
-/// One image-caption pair of the CPU implementation. The pointers are to this pair's data; `real_tokens` lists the
-/// indices of its real tokens.
+/// One image-caption pair in the CPU implementation. The pointers point to the data of this pair. `real_tokens` lists
+/// the indices of its real tokens.
 struct ForwardSample {
   const SparsifyGroupProblem* problem;
   ConstRows text_tokens;

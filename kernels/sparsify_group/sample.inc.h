@@ -1,9 +1,11 @@
-// One pair's forward and backward for one instruction set; see cpu/matrix.inc.h for what an including source defines.
+// The forward and backward passes for one pair, for one instruction set. cpu/matrix.inc.h explains what the including
+// source must define.
 //
-// Similarities are computed transposed, S^T [P, tokens]: tokens are the vector lanes. The minimum, the maximum and the
-// sums over patches are then vertical operations. S^T = V T^T transposes the short T instead of the long V. The
-// products that follow read the weights by broadcasts from contiguous memory. Only real tokens are processed, so
-// padding costs nothing. The backward pass joins products: [S^T dA^T] = V [T; dC]^T and dV = [A^T dS^T] [dC; T].
+// Similarities are computed transposed, as S^T [P, tokens], so that tokens are the vector lanes. The minimum, the
+// maximum and the sums over patches are then vertical operations. Computing S^T = V T^T means transposing T, which is
+// short, instead of V, which is long. The products that follow read the weights by broadcasts from contiguous memory.
+// Only real tokens are processed, so padding costs nothing. The backward pass joins products: [S^T dA^T] = V [T; dC]^T
+// and dV = [A^T dS^T] [dC; T].
 #include "kernels/cpu/matrix.inc.h"
 #include "kernels/sparsify_group/row_rules.h"
 #include "kernels/sparsify_group/sample.h"
@@ -11,7 +13,7 @@
 namespace tessera::kernels {
 namespace {
 
-/// Returns the number of tokens per tile, which keeps [P, tokens] within 256 KB.
+/// Returns the number of tokens per tile. It is chosen so that [P, tokens] fits in 256 KB.
 inline std::int64_t token_tile(const SparsifyGroupProblem& problem) {
   const std::int64_t fitting = 65536 / problem.patches / kVector * kVector;
   return smaller(problem.tokens, fitting < 16 ? 16 : fitting > 128 ? 128 : fitting);
@@ -27,12 +29,12 @@ inline Vector magnitude(Vector a) {
   return a < 0.0f ? -a : a;
 }
 
-/// Returns e^x for x <= 0, to 2 units in the last place; 0 below -87. Cody-Waite reduction, Taylor polynomial of degree
-/// 7.
+/// Returns e^x for x <= 0, within 2 units in the last place, and 0 below -87. Uses Cody-Waite reduction and a Taylor
+/// polynomial of degree 7.
 inline Vector exponential(Vector x) {
   const IntVector vanishes = x < -87.0f;
   x = select(vanishes, Vector{}, x);
-  const Vector rounded = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the integer appears in the low bits
+  const Vector rounded = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23; after adding it, the low bits hold the integer
   const Vector n = rounded - 12582912.0f;
   const Vector r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   Vector p = broadcast(1.0f / 5040.0f);
@@ -42,11 +44,11 @@ inline Vector exponential(Vector x) {
   return select(vanishes, Vector{}, p * (Vector)power);
 }
 
-/// Statistics and decisions of kVector rows (tokens), one in each lane.
+/// Statistics and rules of kVector rows (tokens), one row in each lane.
 struct LaneRows {
   Vector lowest, highest, sum;
-  Vector cut;      ///< kept if s - lowest >= cut
-  IntVector flat;  ///< uniform weights, no gradient through them
+  Vector cut;      ///< a weight is kept if s - lowest >= cut
+  IntVector flat;  ///< true for rows with uniform weights, which pass no gradient
 
   void decide(const SparsifyGroupProblem& problem) {
     flat = IntVector{};
@@ -63,7 +65,7 @@ inline LaneRows weigh(const SparsifyGroupProblem& problem, float* s, std::int64_
   const std::int64_t patches = problem.patches;
   LaneRows rows;
   rows.lowest = rows.highest = load(s);
-  Vector check{};  // NaN once a similarity is NaN or infinite: the whole row then becomes NaN
+  Vector check{};  // becomes NaN if a similarity is NaN or infinite, and then makes the whole row NaN
   for (std::int64_t p = 0; p < patches; ++p) {
     const Vector value = load(s + p * stride);
     rows.lowest = minimum(value, rows.lowest);
@@ -98,12 +100,13 @@ inline LaneRows weigh(const SparsifyGroupProblem& problem, float* s, std::int64_
   return rows;
 }
 
-/// From kVector columns of S^T and dA^T, computes the weights into `a` and the similarities' gradient into `ds`.
+/// The gradient of kVector rows. From their columns of S^T and dA^T, computes the weights into `a` and the gradient of
+/// the similarities into `ds`.
 struct LaneGradient {
   LaneRows rows;
   Vector scale;      ///< 1 / sum
   Vector mean;       ///< sum_k a_k dA_k
-  Vector at_lowest;  ///< share of the minimum's gradient for each patch that attains it
+  Vector at_lowest;  ///< the gradient of the minimum, divided by the number of patches that attain it
 
   void weights(const SparsifyGroupProblem& problem, const float* s, const float* da, std::int64_t stride, float* a,
                std::int64_t a_stride) {
@@ -157,7 +160,8 @@ struct LaneGradient {
   }
 };
 
-/// Returns rows as float32: float32 rows themselves; of bfloat16 rows, a converted copy of those in `index`.
+/// Returns rows as float32. float32 rows are returned themselves. bfloat16 rows are converted into a copy, but only the
+/// rows in `index`.
 inline PickedRows as_float(DataType type, const ConstRows& rows, const std::int32_t* index, std::int64_t count,
                            std::int64_t width, float* converted) {
   if (type == DataType::kFloat32) return {static_cast<const float*>(rows.data), rows.row_stride, index};
@@ -230,7 +234,7 @@ void backward(const BackwardSample& sample) {
   float* const text_copy = scratch.take(converts ? tile * width : 0);
   float* const grad_copy = scratch.take(converts ? tile * width : 0);
   float* const panel = scratch.next;
-  // With several token tiles, a bfloat16 gradient is summed in float32.
+  // If there are several tiles of tokens, the sum for a bfloat16 gradient is kept in float32.
   const bool sums_apart = converts && sample.real_count > tile;
   const Destination grad_image = sums_apart ? Destination{grad_image_sum, width, nullptr, DataType::kFloat32}
                                             : Destination{sample.grad_image_tokens.data,
@@ -255,7 +259,8 @@ void backward(const BackwardSample& sample) {
       }
       gradient.weights(problem, s_da + group, s_da + count + group, stride, a_ds + group, stride);
     }
-    // This loop comes after all weights, because the last group's unused lanes overlap the first gradients.
+    // This loop must come after all weights have been computed, because the unused lanes of the last group overlap the
+    // first gradients.
     for (std::int64_t group = 0; group < count; group += kVector) {
       gradients[group / kVector].similarities(problem, s_da + group, s_da + count + group, stride, a_ds + group,
                                               a_ds + count + group, stride);

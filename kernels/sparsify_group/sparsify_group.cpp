@@ -18,7 +18,7 @@ ArgumentCheck check_problem(const SparsifyGroupProblem& problem) {
   return found;
 }
 
-/// Checks an output, whose rows must not overlap if there are several.
+/// Checks an output. If it has several rows, they must not overlap.
 template <class Rows>
 void check_output(ArgumentCheck& found, const char* name, const Rows& rows, std::int64_t count, std::int64_t width) {
   found.present(name, rows.data);

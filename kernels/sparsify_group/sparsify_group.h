@@ -11,12 +11,13 @@
 /// and patch k:
 ///   s_jk = t_j . v_k,   z = (s - min_k s) / (max_k s - min_k s),   kept = z where z >= threshold else 0,
 ///   a = kept / sum kept,   grouped_j = sum_k a_jk v_k.
-/// A row with max - min <= 1e-6 * max(|min|, |max|) is flat: a = 1/P, and no gradient passes through a. Equal minima
-/// share their sub-gradient equally. (The maximum's sub-gradient is exactly zero: scaling every kept weight of a row
-/// has no effect after the normalization.) Softmax variant: a = softmax_k(s / softmax_temperature).
+/// A row with max - min <= 1e-6 * max(|min|, |max|) is flat: a = 1/P, and no gradient passes through a. If several
+/// patches attain the minimum, they share its sub-gradient equally. The sub-gradient of the maximum is exactly zero,
+/// because scaling all kept weights of a row has no effect after the normalization. In the softmax variant, a =
+/// softmax_k(s / softmax_temperature).
 ///
-/// The backward pass computes the similarities again; only tiles of [B, L, P] are ever stored. Padding tokens are never
-/// read: their rows of `grouped`, `row_statistics`, `weights` and the gradient are set to zero.
+/// The backward pass computes the similarities again, so only tiles of [B, L, P] are ever stored. Padding tokens are
+/// never read. Their rows of `grouped`, `row_statistics`, `weights` and the gradient are set to zero.
 namespace tessera::kernels {
 
 enum class PatchWeights { kMinMax, kSoftmax };
@@ -25,33 +26,34 @@ struct SparsifyGroupProblem {
   std::int64_t batch = 0;              ///< B, may be 0
   std::int64_t tokens = 0;             ///< L, may be 0
   std::int64_t patches = 0;            ///< P, at least 1; on a GPU at most kMostPatchesOnGpu
-  std::int64_t width = 0;              ///< D, at least 1; multiples of 8 with aligned rows use the fast paths
+  std::int64_t width = 0;              ///< D, at least 1; multiples of 8 with aligned rows are fastest
   DataType type = DataType::kFloat32;  ///< type of tokens, grouped and gradients; sums are always float32
   PatchWeights weights = PatchWeights::kMinMax;
-  float threshold = 0.0f;            ///< in [0, 1]; the paper's is 1/P (`paper_threshold`), 0 keeps everything
+  float threshold = 0.0f;            ///< in [0, 1]; the paper uses 1/P (`paper_threshold`), and 0 keeps everything
   float softmax_temperature = 1.0f;  ///< above 0; used by kSoftmax only
 };
 
 constexpr std::int64_t kMostPatchesOnGpu = 1024;
 
-/// Returns 1/P, rounded once to float32, as the comparison requires.
+/// Returns 1/P, rounded once to float32. The comparison with the threshold requires this rounding.
 inline float paper_threshold(std::int64_t patches) {
   return static_cast<float>(1.0 / static_cast<double>(patches));
 }
 
-/// What the forward pass keeps for the backward pass, per token: minimum, maximum, and the sum that normalizes the
-/// weights (kMinMax: sum of kept s - min; kSoftmax: sum of exp((s - max) / temperature)).
+/// The numbers that the forward pass keeps for the backward pass, for each token: the minimum, the maximum, and the sum
+/// that normalizes the weights. With kMinMax it is the sum of the kept s - min, and with kSoftmax the sum of exp((s -
+/// max) / temperature).
 constexpr std::int64_t kRowStatistics = 3;
 
 struct SparsifyGroupForward {
   SparsifyGroupProblem problem;
   ConstRows text_tokens;                    ///< [B, L, D]
   ConstRows image_tokens;                   ///< [B, P, D]
-  const std::uint8_t* text_mask = nullptr;  ///< [B, L] contiguous, non-zero = real token; null: all are real
+  const std::uint8_t* text_mask = nullptr;  ///< [B, L] contiguous, non-zero for real tokens; null if all are real
   Rows grouped;                             ///< out [B, L, D]
   float* row_statistics = nullptr;  ///< out [B, L, kRowStatistics] contiguous; null if no backward pass follows
-  float* weights = nullptr;         ///< out [B, L, P] contiguous, for inspection; null: not wanted
-  void* workspace = nullptr;        ///< sparsify_group_workspace() bytes; may be null on the CPU, which then allocates them
+  float* weights = nullptr;         ///< out [B, L, P] contiguous, for inspection; null if not needed
+  void* workspace = nullptr;        ///< sparsify_group_workspace() bytes; if null, the CPU allocates them
 };
 
 struct SparsifyGroupBackward {
@@ -61,25 +63,25 @@ struct SparsifyGroupBackward {
   const std::uint8_t* text_mask = nullptr;
   ConstRows grad_grouped;                 ///< [B, L, D]
   const float* row_statistics = nullptr;  ///< from the forward pass on the same device
-  Rows grad_text_tokens;                  ///< out [B, L, D]; data null: not wanted
-  Rows grad_image_tokens;                 ///< out [B, P, D]; data null: not wanted
+  Rows grad_text_tokens;                  ///< out [B, L, D]; data is null if not needed
+  Rows grad_image_tokens;                 ///< out [B, P, D]; data is null if not needed
   void* workspace = nullptr;
 };
 
-/// Returns a failure with one line that names the first bad argument.
+/// Returns a failure with a one-line message that names the first bad argument.
 Status check(const SparsifyGroupForward& arguments);
 Status check(const SparsifyGroupBackward& arguments);
 
 namespace cpu {
-/// Returns the bytes of scratch memory for `parallel`'s threads.
+/// Returns the size of the scratch memory in bytes, for all threads of `parallel`.
 std::size_t sparsify_group_workspace(const SparsifyGroupProblem& problem, Pass pass, const Parallel& parallel = {});
 Status sparsify_group_forward(const SparsifyGroupForward& arguments, const Parallel& parallel = {});
 Status sparsify_group_backward(const SparsifyGroupBackward& arguments, const Parallel& parallel = {});
 }  // namespace cpu
 
-/// These functions run on the current device; all pointers are device pointers, and `stream` is a cudaStream_t. They
-/// are asynchronous: a failure that they report concerns only the arguments or the launch. `emulation` runs the same
-/// source on the host (kernels/emulation), for tests.
+/// These functions run on the current device. All pointers are device pointers, and `stream` is a cudaStream_t. The
+/// functions are asynchronous, so a failure that they return concerns only the arguments or the launch. `emulation`
+/// runs the same source on the host (kernels/emulation), for tests.
 namespace cuda {
 std::size_t sparsify_group_workspace(const SparsifyGroupProblem& problem, Pass pass);
 Status sparsify_group_forward(const SparsifyGroupForward& arguments, void* stream);

@@ -1,20 +1,20 @@
-// Backward. A block of 16 warps (float32: 8, see kWarps) processes one pair and loops over tiles of its tokens (64 for
-// up to 256 patches, else 16):
-//   1. S = T V^T again and dA = dC V^T, reading V once for both; both go to shared memory as float32;
-//   2. one warp per row: the weights a replace S, the gradient ds of the similarities replaces dA, in place;
-//   3. dT = dS V;
-//   4. dV += A^T dC + dS^T T.
-// One block owns all of a pair's dV, so that no atomics are needed and results are the same in every run. With more
-// than one token tile dV is summed in float32: a float32 dV in place, a bfloat16 dV in a workspace of [blocks, P, D]
-// (the grid is then limited to kMostBlocksWithSums, and a block processes several pairs). Global memory traffic per
-// pair: T and dC twice, V three times (mostly from the second-level cache), dT and dV once.
+// Backward: A block of 16 warps (8 for float32, see kWarps) processes one pair. It loops over tiles of the pair's
+// tokens (64 tokens for up to 256 patches, otherwise 16). For each tile:
+//   1. Compute S = T V^T again, and dA = dC V^T. V is read once for both. Both go to shared memory as float32.
+//   2. With one warp per row, replace S by the weights a, and dA by the gradient ds of the similarities, in place.
+//   3. Compute dT = dS V.
+//   4. Compute dV += A^T dC + dS^T T.
+// A pair's dV belongs to one block, so no atomics are needed, and results are the same in every run. If there are
+// several tiles of tokens, dV is summed in float32. A float32 dV is summed in place. A bfloat16 dV is summed in a
+// workspace of [blocks, P, D]; the grid is then limited to kMostBlocksWithSums, and a block processes several pairs.
+// Global memory traffic per pair: T and dC twice, V three times (mostly from the second-level cache), dT and dV once.
 #include "kernels/sparsify_group/blocks.h"
 
 namespace tessera::kernels {
 namespace {
 
-/// Step 1 sums two matrices in registers. With 16 warps and 128 registers per thread, float32 sums and operands do not
-/// fit (the inner loop spilled a dozen sums); with 8 warps and 255 registers they do.
+/// Step 1 sums two matrices in registers. With 16 warps there are 128 registers per thread, and the float32 sums and
+/// operands do not fit (the inner loop spilled a dozen sums). With 8 warps there are 255 registers, and they fit.
 template <class Element>
 constexpr int kWarps = sizeof(Element) == 4 ? 8 : 16;
 template <class Element>
@@ -30,10 +30,10 @@ struct BackwardArguments {
   Matrices<Element> grad_text, grad_image;
   const std::uint8_t* mask;
   const float* row_statistics;
-  float* sums;  // [gridDim.x, P, D]; null: dV is summed in place
+  float* sums;  // [gridDim.x, P, D]; null if dV is summed in place
 };
 
-/// kPassTiles: number of 8-column tiles per warp in a pass of step 1.
+/// kPassTiles is the number of 8-column tiles that a warp computes in one pass of step 1.
 template <class Element, int kRowTiles, int kCapacity, int kPassTiles>
 struct BackwardLayout {
   static constexpr int kTokens = 16 * kRowTiles;
@@ -58,8 +58,8 @@ struct BackwardBlock {
   using Mask = TileMask<Layout::kTokens>;
 
   const BackwardArguments<Element>& arguments;
-  float* const s;   // [kTokens, kPitch]: similarities, then weights
-  float* const da;  // [kTokens, kPitch]: gradient of the weights, then of the similarities
+  float* const s;   // [kTokens, kPitch], similarities, later weights
+  float* const da;  // [kTokens, kPitch], gradient of the weights, later of the similarities
   Element* const width_staging;
   Element* const row_staging;
 
@@ -117,8 +117,8 @@ struct BackwardBlock {
     });
   }
 
-  /// Replaces a row of similarities with its weights, and the weights' gradient with the similarities' gradient. A
-  /// whole warp calls this.
+  /// Replaces a row of similarities by its weights, and the gradient of the weights by the gradient of the
+  /// similarities. All lanes of a warp call this function together.
   __device__ __forceinline__ void differentiate_row(std::int64_t token_index, bool real, float* s_row,
                                                     float* da_row) const {
     constexpr int kValues = kCapacity / 32;
@@ -133,7 +133,7 @@ struct BackwardBlock {
       const bool flat = !softmax && is_flat(lowest, highest);
       const float cut = softmax ? 0.0f : kept_from(highest - lowest, arguments.rules.threshold);
       const float uniform = 1.0f / static_cast<float>(arguments.patches);
-      // In the first of the two loops, `weights` holds the similarities.
+      // During the first of the two loops, `weights` still holds the similarities.
       float mean = 0.0f, kept_count = 0.0f, kept_sum = 0.0f, ties = 0.0f;
 #pragma unroll
       for (int i = 0; i < kValues; ++i) {
@@ -180,7 +180,7 @@ struct BackwardBlock {
     }
   }
 
-  /// dT = dS V.
+  /// Computes dT = dS V.
   __device__ __forceinline__ void grad_text(std::int64_t pair, int first_token, const Mask& mask) const {
     using Stage = RowStage<Element>;
     constexpr int kGroups = kWarps<Element> / 8;  // groups of warps that share the 16-row tiles
@@ -215,7 +215,7 @@ struct BackwardBlock {
               Layout::kElementPitch, row_staging + buffer * Stage::kElements, Stage::kPitch);
           if (chunk + 1 < chunks) return;
           WarpTiles all = tiles;
-          all.rows = exists;  // rows of padding are set to zero
+          all.rows = exists;  // sets rows of padding to zero
           for_each_pair(sums, all, [&](int row, int column, float first, float second) {
             if (first_token + row >= arguments.tokens) return;
             const bool real = mask.real(row);
@@ -225,7 +225,8 @@ struct BackwardBlock {
         });
   }
 
-  /// dV (+)= A^T dC + dS^T T; `first` and `last` refer to the pair's tiles with real tokens.
+  /// Computes dV (+)= A^T dC + dS^T T. `first` and `last` are true for the first and last tile of the pair that has
+  /// real tokens.
   __device__ __forceinline__ void grad_image(std::int64_t pair, int first_token, const Mask& mask, bool first,
                                              bool last) const {
     using Stage = RowStage<Element>;
@@ -301,7 +302,7 @@ struct BackwardBlock {
     }
   }
 
-  /// Returns the first token of the pair's last tile that has a real token, or -1 if none has.
+  /// Returns the first token of the last tile that has a real token; -1 if the pair has none.
   __device__ __forceinline__ int last_tile(std::int64_t pair) const {
     int last = -1;
     for (int token = 0; token < arguments.tokens; token += Layout::kTokens) {

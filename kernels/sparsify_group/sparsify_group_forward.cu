@@ -1,11 +1,13 @@
-// Forward. A block of 8 warps processes one pair and a tile of its tokens (64 for up to 256 patches, 32 up to 640, 16
-// up to 1,024):
-//   1. S = T V^T for all patches; T and V are read once, in slices of 64 bytes along the width, through double-buffered
-//      shared memory; sums are in registers (tensor cores for bfloat16), then go to shared memory as float32;
-//   2. one warp per row: minimum, maximum, decisions, sum; the weights replace the similarities in place;
-//   3. grouped = A V, 64 columns at a time, reading V a second time (from the second-level cache).
-// Global memory traffic per pair: T once, V twice, grouped once, 12 bytes of statistics per token. S stays in shared
-// memory. Rows of padding are neither read nor multiplied (16-row tiles without a real token are skipped).
+// Forward: A block of 8 warps processes one pair and a tile of its tokens. The tile has 64 tokens for up to 256
+// patches, 32 for up to 640, and 16 for up to 1,024.
+//   1. Compute S = T V^T for all patches. T and V are read once, in slices of 64 bytes along the width, through
+//      double-buffered shared memory. Sums are in registers (tensor cores for bfloat16), and then go to shared memory
+//      as float32.
+//   2. With one warp per row, compute the minimum, the maximum, the weights and their sum. The weights replace the
+//      similarities in place.
+//   3. Compute grouped = A V, 64 columns at a time. V is read a second time, from the second-level cache.
+// Global memory traffic per pair: T once, V twice, grouped once, and 12 bytes of statistics per token. S stays in
+// shared memory. Rows of padding are not read, and 16-row tiles without a real token are not multiplied.
 #include "kernels/sparsify_group/blocks.h"
 
 namespace tessera::kernels {
@@ -13,7 +15,8 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-/// In a pass of step 1, each warp computes four 8-column tiles, and the block kPassPatches patches.
+/// The number of 8-column tiles that each warp computes in a pass of step 1. The whole block computes kPassPatches
+/// patches.
 constexpr int kPassTiles = 4;
 constexpr int kPassPatches = 8 * kPassTiles * kWarps;
 
@@ -29,8 +32,8 @@ struct ForwardArguments {
   float* weights;
 };
 
-/// Shared memory of a block: similarities [kTokens, kCapacity], then staging. With a single pass, the first staging
-/// area may overlap the similarities, because these are written after the last read from it.
+/// The shared memory of a block: similarities [kTokens, kCapacity], followed by a staging area. If there is only one
+/// pass, its staging area may overlap the similarities, because they are written after the staged data have been read.
 template <class Element, int kRowTiles, int kCapacity>
 struct ForwardLayout {
   static constexpr int kTokens = 16 * kRowTiles;
@@ -85,8 +88,8 @@ __device__ __forceinline__ void compute_similarities(const ForwardArguments<Elem
   }
 }
 
-/// Replaces a row of similarities with its weights (in type Element, zeros past the last patch). A whole warp calls
-/// this.
+/// Replaces a row of similarities by its weights, in the type Element, with zeros past the last patch. All lanes of a
+/// warp call this function together.
 template <class Element, int kCapacity>
 __device__ __forceinline__ void weigh_row(const ForwardArguments<Element>& arguments, std::int64_t token_index,
                                           bool real, float* row) {
@@ -97,7 +100,7 @@ __device__ __forceinline__ void weigh_row(const ForwardArguments<Element>& argum
 #pragma unroll
     for (int i = 0; i < kValues; ++i) values[i] = 0.0f;
   } else {
-    float lowest = kInfinity, highest = -kInfinity, check = 0.0f;  // check: NaN if a similarity is NaN or infinite
+    float lowest = kInfinity, highest = -kInfinity, check = 0.0f;  // check becomes NaN if a similarity is NaN or infinite
 #pragma unroll
     for (int i = 0; i < kValues; ++i) {
       const bool exists = lane + 32 * i < arguments.patches;
@@ -179,7 +182,7 @@ __device__ __forceinline__ void group_patches(const ForwardArguments<Element>& a
             kWeightPitch, staging + buffer * Stage::kElements, Stage::kPitch);
         if (chunk + 1 < chunks) return;
         WarpTiles all = tiles;
-        all.rows = ~0u;  // rows of padding are set to zero
+        all.rows = ~0u;  // sets rows of padding to zero
         for_each_pair(sums, all, [&](int row, int column, float first, float second) {
           if (first_token + row >= arguments.tokens) return;
           const bool real = mask.real(row);

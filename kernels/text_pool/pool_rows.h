@@ -4,12 +4,12 @@
 
 namespace tessera::kernels {
 
-/// The inner loops of text-conditioned pooling over a row of `count` (at least 1) numbers, compiled for one instruction
-/// set.
+/// The inner loops of text-conditioned pooling, compiled for one instruction set. Each processes a row of `count`
+/// numbers (at least 1).
 struct PoolRows {
-  /// Replaces each score s by exp(s) / (sum of all exp(s) + z), where z is 1 with `zero_token`, else 0.
+  /// Replaces each score s by exp(s) / (sum of all exp(s) + z). z is 1 with `zero_token`, and 0 without it.
   void (*softmax)(float* scores, std::int64_t count, bool zero_token);
-  /// Replaces each g of `gradient` by w (g - sum of w g).
+  /// Replaces each g of `gradient` by w (g - sum of w g), where w are the weights.
   void (*softmax_backward)(const float* weights, float* gradient, std::int64_t count);
   /// Computes the sums of x y and of x x.
   void (*products)(const float* x, const float* y, std::int64_t count, float* with_other, float* with_itself);

@@ -1,4 +1,5 @@
-// Rows of text-conditioned pooling, for one instruction set; see cpu/matrix.inc.h for what an including source defines.
+// Rows of text-conditioned pooling, for one instruction set. cpu/matrix.inc.h explains what the including source must
+// define.
 #include "kernels/linear_cross_entropy/softmax_row.inc.h"
 #include "kernels/text_pool/pool_rows.h"
 
@@ -12,7 +13,7 @@ inline float sum_of(const Vector (&sums)[kVectors]) {
   return sum;
 }
 
-/// Calls visit(place, index of the sum) for each whole vector; returns the first place after them.
+/// Calls visit(place, index of the sum) for each whole vector. Returns the first place after the last whole vector.
 template <class Visit>
 inline std::int64_t whole_vectors(std::int64_t count, Visit visit) {
   std::int64_t place = 0;

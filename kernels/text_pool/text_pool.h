@@ -5,14 +5,15 @@
 #include "kernels/parallel.h"
 #include "kernels/status.h"
 
-/// The part of text-conditioned pooling (FLAIR, arXiv 2412.03561, section 3.2) between its matrix products; the caller
-/// computes the products. It consists of the softmax over an image's patches and a zero token, that softmax's gradient,
-/// and the loss of a pooled vector and the text it was pooled for. Everything is contiguous float32. A NaN makes its
-/// row's results NaN. Results do not depend on the number of threads and are the same in every run.
+/// The part of text-conditioned pooling (FLAIR, arXiv 2412.03561, section 3.2) between its matrix products, which the
+/// caller computes. It consists of three functions: the softmax over an image's patches and a zero token, the gradient
+/// of this softmax, and the loss of a pooled vector with the text that it was pooled for. All arrays are contiguous
+/// float32. A NaN makes its row's results NaN. Results do not depend on the number of threads and are the same in every
+/// run.
 namespace tessera::kernels {
 
-/// weights(r, p) = exp(s(r, p)) / (sum over p of exp(s(r, p)) + z), where z is 1 with a zero token (its score is 0 and
-/// its value adds nothing) and 0 without one.
+/// Computes weights(r, p) = exp(s(r, p)) / (sum over p of exp(s(r, p)) + z). With a zero token, whose score is 0 and
+/// whose value adds nothing, z is 1. Without one, z is 0.
 struct PatchSoftmax {
   std::int64_t rows = 0;     ///< may be 0
   std::int64_t patches = 0;  ///< P, at least 1
@@ -20,8 +21,8 @@ struct PatchSoftmax {
   float* scores = nullptr;   ///< [rows, P], overwritten with the weights
 };
 
-/// Replaces the weights' gradient by the scores' gradient: g(r, p) <- w(r, p) (g(r, p) - sum over q of w(r, q) g(r,
-/// q)).
+/// Replaces the gradient of the weights by the gradient of the scores:
+///   g(r, p) <- w(r, p) (g(r, p) - sum over q of w(r, q) g(r, q))
 struct PatchSoftmaxBackward {
   std::int64_t rows = 0;
   std::int64_t patches = 0;
@@ -29,8 +30,8 @@ struct PatchSoftmaxBackward {
   float* gradient = nullptr;       ///< [rows, P], in place
 };
 
-/// The loss for pairs of a pooled vector y and its text t, which has unit length: -log sigmoid(label z) with z = scale
-/// y.t / max(|y|, 1e-12) + bias; 0 for label 0.
+/// Computes the losses of pairs of a pooled vector y and its text t, which has length 1. The loss is -log sigmoid(label
+/// z) with z = scale y.t / max(|y|, 1e-12) + bias. A pair with label 0 has loss 0.
 struct PooledPairs {
   std::int64_t rows = 0;
   std::int64_t width = 0;                ///< D, at least 1
@@ -40,12 +41,12 @@ struct PooledPairs {
   const float* scale = nullptr;          ///< one number, on the device
   const float* bias = nullptr;           ///< one number, on the device
   float* losses = nullptr;               ///< out [rows]
-  float* of_scale = nullptr;             ///< out [rows], the gradient of the scale; null: not wanted
-  float* of_bias = nullptr;              ///< out [rows], the gradient of the bias; null: not wanted
+  float* of_scale = nullptr;             ///< out [rows], the gradient of the scale; null if not needed
+  float* of_bias = nullptr;              ///< out [rows], the gradient of the bias; null if not needed
   bool gradient = false;
 };
 
-/// Returns a failure with one line that names the first bad argument.
+/// Returns a failure with a one-line message that names the first bad argument.
 Status check(const PatchSoftmax& arguments);
 Status check(const PatchSoftmaxBackward& arguments);
 Status check(const PooledPairs& arguments);

@@ -1,4 +1,4 @@
-// A thread processes one row after another; rows are short and stay in its first-level cache.
+// A thread processes one row after another. Rows are short and stay in the thread's first-level cache.
 #include <algorithm>
 #include <cmath>
 
@@ -9,7 +9,7 @@
 namespace tessera::kernels::cpu {
 namespace {
 
-constexpr float kShort = 1e-12f;  // lower bound of a norm that vectors are divided by
+constexpr float kShort = 1e-12f;  // shorter vectors are divided by this number instead of their norm
 constexpr std::int64_t kRowsAtATime = 16;
 
 const PoolRows& pool_rows() {
@@ -26,7 +26,7 @@ void for_each_row(const Parallel& parallel, std::int64_t rows, Body body) {
     for (std::int64_t row = item * kRowsAtATime; row < std::min(rows, (item + 1) * kRowsAtATime); ++row) body(row);
   };
   const std::int64_t items = (rows + kRowsAtATime - 1) / kRowsAtATime;
-  if (parallel.threads == 1) {  // the caller has its own threads
+  if (parallel.threads == 1) {  // the caller calls from its own threads
     for (std::int64_t item = 0; item < items; ++item) some(0, item);
     return;
   }
@@ -40,7 +40,7 @@ void finish_pair(const PooledPairs& a, const PoolRows& loops, std::int64_t row) 
   loops.products(pooled, text, a.width, &with_text, &with_itself);
   const float length = std::sqrt(with_itself), share = 1.0f / std::max(length, kShort);
   const float cosine = with_text * share, label = a.labels[row];
-  const float against = -label * (*a.scale * cosine + *a.bias);  // minus the label times z
+  const float against = -label * (*a.scale * cosine + *a.bias);  // -label * z
   a.losses[row] = label == 0.0f ? 0.0f : std::max(against, 0.0f) + std::log1p(std::exp(-std::abs(against)));
   const float of_logit = label == 0.0f ? 0.0f : -label / (1.0f + std::exp(-against));
   if (a.of_scale != nullptr) a.of_scale[row] = of_logit * cosine;

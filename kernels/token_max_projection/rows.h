@@ -6,11 +6,11 @@ namespace tessera::kernels {
 
 /// The inner loops of token_max_projection, compiled for one instruction set.
 struct RowKernels {
-  /// For each column of a matrix [rows, columns] (rows at least 1, contiguous), writes its maximum and the lowest row
-  /// that has it; a column with a NaN has maximum NaN.
+  /// For each column of a contiguous matrix [rows, columns] (rows at least 1), writes the column's maximum and the
+  /// lowest row that has it. If a column contains a NaN, its maximum is NaN.
   void (*maxima)(const float* matrix, std::int64_t rows, std::int64_t columns, float* maximum, std::int32_t* row);
-  /// to [width] = sum over i of weights[i] * table[index[i]], in this order. index[i] is the number of a table row of
-  /// `width` floats.
+  /// Computes to [width] = sum over i of weights[i] * table[index[i]], added in this order. index[i] is a row of the
+  /// table, which has rows of `width` floats.
   void (*weighted_sum)(const float* table, std::int64_t width, const std::int32_t* index, const float* weights,
                        std::int64_t count, float* to);
 };

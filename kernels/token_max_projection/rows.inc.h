@@ -1,11 +1,11 @@
-// The loops over rows, for one instruction set; see cpu/matrix.inc.h for what an including source defines.
+// The loops over rows, for one instruction set. cpu/matrix.inc.h explains what the including source must define.
 #include "kernels/cpu/matrix.inc.h"
 #include "kernels/token_max_projection/rows.h"
 
 namespace tessera::kernels {
 namespace {
 
-/// Columns processed together: whole cache lines of each row.
+/// The number of vectors of columns that are processed together. They fill whole cache lines of each row.
 constexpr int kVectors = 4;
 constexpr int kStrip = kVectors * kVector;
 
@@ -25,7 +25,7 @@ void maxima(const float* matrix, std::int64_t rows, std::int64_t columns, float*
       current += 1;
       for (int i = 0; i < kVectors; ++i) {
         const Vector value = load(from + i * kVector);
-        const IntVector better = ~(value <= best[i]) & (best[i] == best[i]);  // NaN wins, and stays
+        const IntVector better = ~(value <= best[i]) & (best[i] == best[i]);  // a NaN is better than any number, and stays the best
         best[i] = select(better, value, best[i]);
         index[i] = better ? current : index[i];
       }

@@ -7,14 +7,14 @@
 #include "kernels/status.h"
 #include "kernels/types.h"
 
-/// STAIR's token projection (eq. 4-5) after its transform: the product of every position with a table of tokens, its
-/// maximum over positions, and log(1 + relu) of it.
+/// STAIR's token projection (eq. 4-5) after its transform. It multiplies every position with a table of tokens, takes
+/// the maximum over positions, and applies log(1 + relu) to it:
 ///   encoding(b, v) = log(1 + max(0, max over real n of tokens(b, n) . table(v) + bias(v)))
-/// `argmax` is the position of the maximum, positive or negative, and the lowest of equal positions; it is -1 (and
-/// encoding 0) in a row without a real position. Products are stored only for one tile of rows and columns at a time,
-/// never [B, N, V]. The backward pass adds the rows at the positions of the maxima and computes no products. Padding
-/// never affects a result. A NaN product makes its entry NaN. Results do not depend on the number of threads and are
-/// the same in every run.
+/// `argmax` is the position of the maximum, whether the maximum is positive or negative. If several positions are
+/// equal, it is the lowest one. In a row without a real position, `argmax` is -1 and the encoding is 0.
+/// Products are stored only for one tile of rows and columns at a time, never for all of [B, N, V]. The backward pass
+/// adds the rows at the positions of the maxima and computes no products. Padding never affects a result. A NaN product
+/// makes its entry NaN. Results do not depend on the number of threads and are the same in every run.
 namespace tessera::kernels {
 
 struct TokenMaxProjectionProblem {
@@ -29,7 +29,7 @@ struct TokenMaxProjectionProblem {
 struct TokenMaxProjectionForward {
   TokenMaxProjectionProblem problem;
   const void* tokens = nullptr;        ///< [B, N, w]
-  const std::uint8_t* mask = nullptr;  ///< [B, N], non-zero = real; null: all real
+  const std::uint8_t* mask = nullptr;  ///< [B, N], non-zero for real positions; null if all are real
   const void* table = nullptr;         ///< [V, w]
   const float* bias = nullptr;         ///< [V]
   float* encoding = nullptr;           ///< out [B, V]
@@ -41,20 +41,19 @@ struct TokenMaxProjectionBackward {
   const void* tokens = nullptr;
   const void* table = nullptr;
   const std::int64_t* argmax = nullptr;  ///< from the forward pass
-  const float* weight = nullptr;         ///< [B, V], gradient of each maximum; 0 where none passes
-  void* grad_tokens = nullptr;           ///< out [B, N, w]; null: not wanted
-  void* grad_table = nullptr;            ///< out [V, w]; null: not wanted
+  const float* weight = nullptr;         ///< [B, V], gradient of each maximum; 0 where no gradient passes
+  void* grad_tokens = nullptr;           ///< out [B, N, w]; null if not needed
+  void* grad_table = nullptr;            ///< out [V, w]; null if not needed
 };
 
-/// Returns a failure with one line that names the first bad argument.
+/// Returns a failure with a one-line message that names the first bad argument.
 Status check(const TokenMaxProjectionForward& arguments);
 Status check(const TokenMaxProjectionBackward& arguments);
 
-/// The CPU kernels support only float32. The caller passes in its library's matrix product, just as it passes in its
-/// threads.
+/// The CPU kernels support only float32. The caller passes in its own threads and its library's matrix product.
 namespace cpu {
-/// c [rows, columns] = a [rows, depth] b [columns, depth]^T, all contiguous. Several threads call it concurrently, so
-/// it must not start threads of its own.
+/// Computes c [rows, columns] = a [rows, depth] b [columns, depth]^T, where all matrices are contiguous. Several
+/// threads call it at the same time, so it must not start threads of its own.
 using MatrixProduct = std::function<void(std::int64_t rows, std::int64_t columns, std::int64_t depth, const float* a,
                                          const float* b, float* c)>;
 Status token_max_projection_forward(const TokenMaxProjectionForward& arguments, const MatrixProduct& product,
@@ -63,7 +62,7 @@ Status token_max_projection_backward(const TokenMaxProjectionBackward& arguments
 }  // namespace cpu
 
 /// These functions run on the current device, asynchronously on `stream` (a cudaStream_t). Tokens and table are float32
-/// or bfloat16, sums are float32. A gradient has the same type as its tensor.
+/// or bfloat16. Sums are float32. A gradient has the same type as its tensor.
 namespace cuda {
 Status token_max_projection_forward(const TokenMaxProjectionForward& arguments, void* stream);
 Status token_max_projection_backward(const TokenMaxProjectionBackward& arguments, void* stream);

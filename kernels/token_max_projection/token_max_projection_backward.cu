@@ -1,9 +1,11 @@
-// Backward: sums of the rows at the positions of the maxima. The second-level cache limits the speed: each entry that
-// passes a gradient reads one row, in each direction. No atomics: every sum belongs to one warp, which adds in the
-// order of the vocabulary or the batch, so that results are the same in every run.
-//   table   a warp processes one row of the vocabulary, 256 columns at a time in registers, and loops over the batch;
-//   tokens  a block processes one sample, 256 of its positions and 64 columns in shared memory. Each of its 8 warps owns
-//           every eighth position, reads the sample's weights 32 at a time and adds those of its own positions.
+// Backward: sums the rows at the positions of the maxima. The second-level cache limits the speed, because each entry
+// that passes a gradient reads one row for the gradient of the table and one for the gradient of the tokens. There are
+// no atomics. Every sum belongs to one warp, which adds in the order of the vocabulary or the batch, so that results
+// are the same in every run.
+//   table   A warp processes one row of the vocabulary, 256 columns at a time in registers. It loops over the batch.
+//   tokens  A block processes one sample, with 256 of its positions and 64 columns in shared memory. Each of its 8
+//           warps owns every eighth position. A warp reads the sample's weights 32 at a time, and adds those of its own
+//           positions.
 #include <algorithm>
 
 #include "kernels/device/primitives.h"
@@ -30,14 +32,14 @@ struct BackwardArguments {
   Element* grad_table;
 };
 
-/// 32 entries, one per lane of a warp; those in `bits` are used.
+/// 32 entries, one in each lane of a warp. Only the entries whose bit in `bits` is set are used.
 struct Entries {
   float weight;
   int position;
   unsigned bits;
 };
 
-/// Calls add(entry, weight, position) in all lanes for each used entry, in order.
+/// Calls add(entry, weight, position) for each used entry, in order. All lanes make each call.
 template <class Add>
 __device__ __forceinline__ void for_each_entry(const Entries& entries, Add add) {
   for_each_lane(entries.bits, [&](int lane) {
@@ -49,7 +51,7 @@ template <class Element>
 __global__ void __launch_bounds__(kThreads) gather_table(BackwardArguments<Element> arguments) {
   const int lane = threadIdx.x % 32, width = arguments.width;
   const std::int64_t v = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
-  if (v >= arguments.vocabulary) return;  // together with its whole warp
+  if (v >= arguments.vocabulary) return;  // true for all lanes of a warp or for none
   for (int column0 = lane; column0 - lane < width; column0 += 32 * kTablePieces) {
     float sums[kTablePieces];
 #pragma unroll

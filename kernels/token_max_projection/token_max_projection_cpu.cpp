@@ -1,7 +1,8 @@
-// Forward: each thread processes a group of samples with a chunk of the vocabulary, one tile of columns after another.
-// Rows, table and products of a tile fit in a core's second-level cache, so that the maxima cost little compared with
-// the library's product. Rows of padding are left out of all products. Backward: one thread per sample gathers the
-// tokens' gradient, then one per piece of the vocabulary the table's, so that no two threads add to one row.
+// Forward: Each thread processes a group of samples with a chunk of the vocabulary, one tile of columns after another.
+// The rows, the table and the products of a tile fit in a core's second-level cache, so that the maxima cost little
+// compared with the library's product. Rows of padding take no part in the products.
+// Backward: First the threads gather the gradient of the tokens, one sample at a time. Then they gather the gradient of
+// the table, one piece of the vocabulary at a time. So no two threads add to one row.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -14,7 +15,7 @@
 namespace tessera::kernels::cpu {
 namespace {
 
-/// Library products reach their full speed at about 300 rows.
+/// The number of rows in a group. The library's product reaches its full speed at about 300 rows.
 constexpr std::int64_t kGroupRows = 448;
 constexpr std::int64_t kTileColumns = 512;
 constexpr std::int64_t kChunkColumns = 2 * kTileColumns;
@@ -42,7 +43,7 @@ T* aligned(T* pointer) {
 struct Group {
   std::int64_t first = 0, end = 0;  // range of samples
   std::int64_t rows = 0;            // number of real rows
-  bool gaps = false;                // the real rows are not adjacent
+  bool gaps = false;                // true if the real rows are not adjacent
 };
 
 /// The real positions of each sample, and the groups into which samples are divided.
@@ -85,11 +86,12 @@ class Rows {
  private:
   std::int64_t positions_;
   std::vector<std::int64_t> counts_;
-  std::vector<std::int32_t> real_;  // [B, N], the first counts_[b] of each row are used; empty: all positions are real
+  std::vector<std::int32_t> real_;  // [B, N]; the first counts_[b] of row b are used; empty if all positions are real
   std::vector<Group> groups_;
 };
 
-/// Returns the group's real rows as adjacent rows: the rows themselves if they are adjacent, else a copy in `copy`.
+/// Returns the real rows of a group as adjacent rows. If they are already adjacent, returns the rows themselves,
+/// otherwise a copy in `copy`.
 const float* together(const Rows& rows, const Group& group, const float* tokens, std::int64_t positions,
                       std::int64_t width, float* copy) {
   if (!group.gaps) return tokens + group.first * positions * width;
@@ -108,7 +110,8 @@ struct Maxima {
   std::int32_t row[kTileColumns];
 };
 
-/// Computes a sample's results from the products of its rows with `columns` rows of the table, from row `first` on.
+/// Computes a sample's results for `columns` rows of the table, from row `first` on, from the products of the sample's
+/// rows with them.
 void finish(const TokenMaxProjectionForward& arguments, const Rows& rows, std::int64_t sample, std::int64_t first,
             std::int64_t columns, const float* products) {
   float* const encoding = arguments.encoding + sample * arguments.problem.vocabulary + first;
@@ -133,7 +136,8 @@ struct Entries {
   std::vector<float> weight;
 };
 
-/// Computes the gradient of one sample's tokens: sorts its entries by position, then sums those of each position.
+/// Computes the gradient of one sample's tokens. Sorts the sample's entries by position, and then sums the entries of
+/// each position.
 void add_tokens(const TokenMaxProjectionBackward& arguments, std::int64_t sample, Entries& sorted,
                 std::vector<std::int64_t>& end) {
   const TokenMaxProjectionProblem& problem = arguments.problem;
@@ -141,7 +145,7 @@ void add_tokens(const TokenMaxProjectionBackward& arguments, std::int64_t sample
   const float* const weight = arguments.weight + sample * problem.vocabulary;
   sorted.index.resize(problem.vocabulary);
   sorted.weight.resize(problem.vocabulary);
-  end.assign(problem.positions + 1, 0);  // end[n]: end of position n - 1's entries
+  end.assign(problem.positions + 1, 0);  // at first, end[n] is the end of the entries of position n - 1
   for (std::int64_t v = 0; v < problem.vocabulary; ++v) {
     if (weight[v] != 0.0f) ++end[argmax[v] + 1];
   }
@@ -162,7 +166,7 @@ void add_tokens(const TokenMaxProjectionBackward& arguments, std::int64_t sample
   }
 }
 
-/// Computes the gradient of one row of the table, over the samples in order.
+/// Computes the gradient of one row of the table. Adds the samples in order.
 void add_table_row(const TokenMaxProjectionBackward& arguments, std::int64_t v, Entries& entries) {
   const TokenMaxProjectionProblem& problem = arguments.problem;
   entries.index.clear();
@@ -192,7 +196,7 @@ Status token_max_projection_forward(const TokenMaxProjectionForward& arguments, 
   if (Status status = check_type(problem); !status.ok()) return status;
   const Rows rows(problem, arguments.mask);
   const std::int64_t groups = static_cast<std::int64_t>(rows.groups().size());
-  // At least two chunks: with a single one the library's product would start its own threads.
+  // Uses at least two chunks. If there were only one, the library's product would start its own threads.
   const std::int64_t chunk = std::min(kChunkColumns, (problem.vocabulary + 1) / 2);
   const std::int64_t items = groups * ((problem.vocabulary + chunk - 1) / chunk);
   const std::int64_t copy_floats = rounded_up(rows.most_in_group() * problem.width, kAlignedFloats);

@@ -1,10 +1,12 @@
-// Forward. A block of 8 warps processes one sample and a tile of the vocabulary, with the positions in passes: 64
-// positions with 256 columns, 128 with 128 or 256 with 64, depending on the sample's length; each warp computes 32
-// positions with 64 columns. Each pass reads tokens and table once, in slices of 64 bytes along the width, through
-// double-buffered shared memory; sums stay in registers (tensor cores for bfloat16). Each lane keeps the best position
-// so far for each of its columns; lanes and warps compare theirs at the end. Consecutive blocks share a sample, so that
-// its tokens and the table come from the second-level cache. Only 12 bytes per entry are written to global memory;
-// products never leave the registers. Tiles of 16 rows without a real position are not multiplied.
+// Forward: A block of 8 warps processes one sample and a tile of the vocabulary. It processes the positions in passes.
+// Depending on the length of the sample, a pass has 64 positions with 256 columns, 128 positions with 128 columns, or
+// 256 positions with 64 columns. Each warp computes 32 positions with 64 columns. Each pass reads tokens and table
+// once, in slices of 64 bytes along the width, through double-buffered shared memory. Sums stay in registers (tensor
+// cores for bfloat16).
+// Each lane keeps the best position so far for each of its columns. At the end, lanes and warps compare their best
+// positions. Consecutive blocks process the same sample, so that its tokens and the table come from the second-level
+// cache. Products never leave the registers, and only 12 bytes per entry are written to global memory. Tiles of 16 rows
+// without a real position are not multiplied.
 #include <algorithm>
 
 #include "kernels/device/staging.h"
@@ -15,14 +17,14 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-/// Number of 16-row tiles and of 8-column tiles per warp.
+/// The numbers of 16-row tiles and of 8-column tiles per warp.
 constexpr int kRowTiles = 2, kColumnTiles = 8;
 constexpr int kWarpRows = 16 * kRowTiles, kWarpColumns = 8 * kColumnTiles;
 
 template <class Element>
 struct ForwardArguments {
   int positions, width, vocabulary, tiles;  // tiles: number of tiles of the vocabulary
-  bool aligned;                             // rows can be read 16 bytes at a time
+  bool aligned;                             // whether rows can be read 16 bytes at a time
   const Element* tokens;
   const std::uint8_t* mask;
   const Element* table;
@@ -31,13 +33,14 @@ struct ForwardArguments {
   std::int64_t* argmax;
 };
 
-/// A maximum and its position; -1: none yet.
+/// A maximum and its position, which is -1 if there is no maximum yet.
 struct Best {
   float value;
   int position;
 };
 
-/// Whether a ranks before b: NaN before numbers, the greater before the smaller, then the lower position.
+/// Returns whether a ranks before b. NaN ranks before numbers, greater numbers before smaller ones, and among equals
+/// the lower position first.
 __device__ __forceinline__ bool before(const Best& a, const Best& b) {
   if (a.position < 0 || b.position < 0) return a.position >= 0;
   const bool a_nan = a.value != a.value, b_nan = b.value != b.value;
@@ -46,7 +49,8 @@ __device__ __forceinline__ bool before(const Best& a, const Best& b) {
   return a.position < b.position;
 }
 
-/// The layout of a block: kRowWarps x (kWarps / kRowWarps) warps. The warps' best values reuse the staging area.
+/// The layout of a block, which has kRowWarps x (kWarps / kRowWarps) warps. The best values of the warps reuse the
+/// staging area.
 template <class Element, int kRowWarps>
 struct ForwardLayout {
   static constexpr int kColumnWarps = kWarps / kRowWarps;
@@ -80,7 +84,7 @@ __global__ void __launch_bounds__(kThreads) project_tile(ForwardArguments<Elemen
     const int warp_first = pass + row_warp * kWarpRows, position = warp_first + lane;
     const bool is_real = position < arguments.positions &&
                          (arguments.mask == nullptr || arguments.mask[sample * arguments.positions + position] != 0);
-    const unsigned real = __ballot_sync(kAllLanes, is_real ? 1 : 0);  // one bit per row of the warp
+    const unsigned real = __ballot_sync(kAllLanes, is_real ? 1 : 0);  // one bit for each row of the warp
     const WarpTiles tiles{
         row_warp * kWarpRows,       16, ((real & 0xffffu) != 0 ? 1u : 0u) | ((real >> 16) != 0 ? 2u : 0u),
         column_warp * kWarpColumns, 8,  columns};
@@ -120,7 +124,7 @@ __global__ void __launch_bounds__(kThreads) project_tile(ForwardArguments<Elemen
     }
   }
 
-  Best* const of_warps = reinterpret_cast<Best*>(memory);  // [kRowWarps, kColumns]; the pipeline ends with a barrier
+  Best* const of_warps = reinterpret_cast<Best*>(memory);  // [kRowWarps, kColumns]; free after the barrier at the end of the pipeline
 #pragma unroll
   for (int j = 0; j < kColumnTiles; ++j) {
 #pragma unroll

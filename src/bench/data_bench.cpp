@@ -20,7 +20,7 @@ double processor_seconds(clockid_t clock) {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Runs `step` on one sample after the other until the time limit. Returns CPU seconds per sample.
+// Runs `step` on one sample after another until the time limit. Returns the CPU seconds per sample.
 template <class Step>
 double cost_of(const IndexedSource& source, double time_limit, std::int64_t& samples, Step step) {
   const double until = steady_seconds() + time_limit;
@@ -61,7 +61,7 @@ DataCost measure_source(const std::shared_ptr<const IndexedSource>& source, cons
       try {
         step(index);
       } catch (const SampleError&) {
-        // Corrupt samples are counted, too, because the loader spends time on them.
+        // Corrupt samples count, too, because the loader spends time on them.
       }
     };
     cost.stages.push_back({name, cost_of(*source, settings.time_limit, cost.samples, tolerant)});

@@ -24,7 +24,7 @@ struct KernelPass {
   double flops, bytes;
 };
 
-// An operator and its composed version on the same inputs. All inputs get gradients.
+// An operator and the same computation composed of LibTorch's operators, with their common inputs. All inputs get gradients.
 struct Comparison {
   std::string kernel, shape;
   Tensors inputs;
@@ -32,7 +32,7 @@ struct Comparison {
   KernelPass forward, backward;
 };
 
-// The operator or its composed version, with the tensors that its passes need.
+// One of the two functions of a comparison, with the tensors that its passes need.
 class Side {
  public:
   Side(const Comparison& comparison, Function function) : function_(std::move(function)) {
@@ -40,7 +40,7 @@ class Side {
   }
 
   void forward() const { function_(inputs_); }
-  // The first call builds the autograd graph; all calls use this graph.
+  // The first call builds the autograd graph, and later calls use it again.
   void backward() {
     if (outputs_.empty()) outputs_ = function_(inputs_);
     backward_of(outputs_, /*again=*/true);
@@ -186,7 +186,7 @@ std::vector<KernelCase> token_max_projection_cases(const ProjectionShape& shape,
                                                    at::ScalarType dtype) {
   const auto [batch, positions, vocabulary, width] = shape;
   const at::TensorOptions options = at::TensorOptions(device).dtype(dtype);
-  // As at the start of training: tokens come from a LayerNorm, and about half of the maxima are below 0.
+  // Inputs as at the start of training: the tokens come from a LayerNorm, and about half of the maxima are below 0.
   const at::Tensor tokens = at::randn({batch, positions, width}, options),
                    table = 0.02 * at::randn({vocabulary, width}, options),
                    bias = at::full({vocabulary}, -0.02 * 2.7 * std::sqrt(static_cast<double>(width)), options);
@@ -211,7 +211,7 @@ std::vector<KernelCase> linear_cross_entropy_cases(const CrossEntropyShape& shap
                    targets = at::randint(vocabulary, {tokens}, options.dtype(at::kLong));
   const double product = 2.0 * static_cast<double>(tokens * vocabulary) * static_cast<double>(width),
                inputs = bytes_of(hidden) + bytes_of(weight);
-  // The gradients are already computed in the forward pass.
+  // The forward pass has already computed the gradients.
   if (words > 0) {
     const at::Tensor ids = (at::randint(vocabulary, {tokens, 1}, targets.options()) + at::arange(words, targets.options()))
                                .remainder(vocabulary),
@@ -243,7 +243,7 @@ std::vector<KernelCase> max_similarity_cases(const GroupShape& shape, const at::
   const at::Tensor patch_keep = at::ones({batch, places}, options.dtype(at::kBool)),
                    token_keep = at::ones({batch, words}, options.dtype(at::kBool));
   const double pairs = static_cast<double>(batch * batch);
-  // Every pair has two similarities, and a 16-bit position for the maximum of each patch and of each token.
+  // Every pair has two similarities, and a 16-bit position for each patch and each token.
   const double between = pairs * static_cast<double>(2 * sizeof(float) + sizeof(std::int16_t) * (places + words));
   const double tokens_bytes = bytes_of(patches) + bytes_of(tokens);
   return both_passes({"max_similarity",

@@ -9,15 +9,15 @@
 
 namespace tessera::bench {
 
-/// One pass of an operator that has a kernel, and the same pass of its composed version. Each call allocates and frees outputs and scratch
-/// memory, as in training.
+/// One pass of an operator that has a kernel, and the same pass composed of LibTorch's operators. Each call allocates and frees outputs
+/// and scratch memory, as in training.
 struct KernelCase {
   std::string kernel, pass, shape;
   at::ScalarType dtype;
   double flops, bytes;
   std::function<void()> run, composed;
-  // Memory is measured with these functions. For a backward pass they also run the forward pass, because memory kept between the two passes
-  // counts.
+  // Functions for measuring memory. For a backward pass they also run the forward pass, because the memory that is kept between both
+  // passes counts.
   std::function<void()> run_from_start, composed_from_start;
 };
 
@@ -29,8 +29,8 @@ at::Tensor composed_flops_regularizer(const at::Tensor& encoding);
 /// Computes FILIP's similarities of patches [B, P, D] with tokens [C, L, D] with LibTorch's operators. Returns (i2t, t2i), each [B, C].
 std::pair<at::Tensor, at::Tensor> composed_max_similarity(const at::Tensor& patches, const at::Tensor& tokens);
 
-/// Computes the attention of SPARO's slots with LibTorch's operators, as in the paper's appendix 0.A: every token is projected to the key
-/// of every slot; this key is also the value. tokens [B, N, d], queries [L, D], weight [L D, d], bias [L D] -> [B, L, D].
+/// Computes the attention of SPARO's slots with LibTorch's operators, as in the paper's appendix 0.A. Every token is projected to a key
+/// for every slot; the key is also the value. tokens [B, N, d], queries [L, D], weight [L D, d], bias [L D] -> [B, L, D].
 at::Tensor composed_slot_attention(const at::Tensor& tokens, const at::Tensor& queries, const at::Tensor& weight,
                                    const at::Tensor& bias);
 
@@ -42,12 +42,12 @@ at::Tensor composed_token_max_projection(const at::Tensor& tokens, const at::Ten
 /// targets [T].
 at::Tensor composed_linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets);
 
-/// Computes the mean cross-entropy of a linear layer with soft targets; logits and dense targets are stored. `ids` [T, n] are distinct in
-/// each row and have the weights [T, n].
+/// Computes the mean cross-entropy of a linear layer with soft targets, and stores the logits and the dense targets. The `ids` [T, n] of
+/// a row are distinct; `weights` are [T, n].
 at::Tensor composed_linear_soft_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& ids,
                                               const at::Tensor& weights);
 
-/// Each of these functions returns a case for the forward pass and a case for the backward pass.
+/// Each of these functions returns one case for the forward pass and one for the backward pass.
 std::vector<KernelCase> sparsify_group_cases(const GroupShape& shape, const at::Device& device, at::ScalarType dtype);
 std::vector<KernelCase> flops_regularizer_cases(const EncodingShape& shape, const at::Device& device,
                                                 at::ScalarType dtype);

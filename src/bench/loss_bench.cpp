@@ -12,16 +12,16 @@
 namespace tessera::bench {
 namespace {
 
-constexpr std::int64_t kVocabulary = 49408;  // number of token ids for a benchmark without a model
+constexpr std::int64_t kVocabulary = 49408;  // number of token ids if there is no model
 constexpr const char* kClipFilip = "{name: weighted_sum, objectives: [{name: clip}, {name: filip}]}";
 
-// An objective, and features of two pairs with the shapes that it needs.
+// An objective, and features of two pairs in the shapes that the objective needs.
 struct Subject {
   std::shared_ptr<Objective> objective;
   Features features;
 };
 
-// Returns the features of a view with `tokens` tokens of the width in the settings.
+// Returns the features of a view with `tokens` tokens. The settings give their width.
 TowerFeatures features_of_view(const ViewNeeds& wanted, std::int64_t tokens, const LossBenchSettings& s) {
   constexpr std::int64_t kPairs = 2, kSlots = 8;
   const at::TensorOptions options(s.device);
@@ -72,7 +72,7 @@ Subject make_subject(const NamedObjective& named, const LossBenchSettings& s, Du
   const Needs needs = out.objective->needs();
   if (model != nullptr) {
     const at::NoGradGuard no_grad;
-    Needs of_model = needs;  // The model also encodes the views that only the teacher sees; they become the teacher's features below.
+    Needs of_model = needs;  // The model also encodes views that only the teacher needs; they become the teacher's features below.
     for (auto& [view, wanted] : of_model.images) wanted.student = true;
     out.features = model->forward(synthetic_batch(*model, needs, 2, s.device), of_model);
   } else {
@@ -144,7 +144,7 @@ LossCost measure(const std::string& label, const Subject& subject, std::int64_t 
   return cost;
 }
 
-// Assumes that time grows at most with the square of the batch size.
+// Predicts whether a larger batch takes too long, assuming that time grows at most with the square of the batch size.
 bool takes_too_long(const LossCost& smaller, std::int64_t batch, double limit) {
   const double growth = static_cast<double>(batch) / static_cast<double>(smaller.batch_size);
   return smaller.seconds * growth * growth > limit;
@@ -246,7 +246,7 @@ LossBench measure_losses(LossBenchSettings settings) {
     for (const std::int64_t batch : s.batch_sizes) {
       const bool measured_before = last.batch_size > 0;
       if (measured_before && last.outcome != Outcome::measured)
-        last.batch_size = batch;  // skips larger batches, which do not fit either
+        last.batch_size = batch;  // if a batch did not fit, larger ones will not fit either
       else if (measured_before && takes_too_long(last, batch, s.time_limit))
         last = {objective.label, batch, Outcome::takes_too_long};
       else

@@ -17,13 +17,13 @@ constexpr double kMebibyte = 1024.0 * 1024.0, kGiga = 1e9, kTera = 1e12;
 // A quantity that the tables and the plot show.
 struct Quantity {
   std::string title;
-  std::function<double(const LossCost&, const ModelCost*)> value;  // the ModelCost is used only for update steps
+  std::function<double(const LossCost&, const ModelCost*)> value;  // the ModelCost may be null, except for update steps
   bool plotted = true;
 };
 
 using StepFlops = double (*)(const ModelCost&, const LossCost&);
 
-// Returns by how many percent a step costs more than CLIP's step at the same batch size; NaN if CLIP was not measured.
+// Returns how many percent more a step costs than CLIP's step at the same batch size; NaN if CLIP was not measured.
 double percent_over_clip(const LossBench& bench, const LossCost& cost, const ModelCost& model, StepFlops step) {
   const LossCost* const clip = bench.find("clip", cost.batch_size);
   const ModelCost* const clip_model = bench.find_model("clip");
@@ -77,7 +77,7 @@ std::string more(double value, double baseline) {
   return (percent < 0 ? "" : "+") + report::three_digits(percent) + "%";
 }
 
-// Describes the cost that SPARC adds to CLIP at the largest batch size measured for both.
+// Describes how much more SPARC costs than CLIP, at the largest batch size measured for both.
 std::string comparison(const LossBench& bench) {
   const LossCost *clip = nullptr, *sparc = nullptr;
   for (const std::int64_t batch : bench.settings.batch_sizes) {

@@ -10,8 +10,8 @@ namespace tessera::bench {
 namespace {
 
 constexpr double kOctave = 14.0;  // strength of the noise in each octave, in gray levels
-constexpr double kFinest = 6.0;   // strength of the finest octave, lower because lenses are soft
-constexpr double kColor = 0.25;  // relative strength of the noise that each color has separately
+constexpr double kFinest = 6.0;   // strength of the finest octave; it is low because lenses are soft
+constexpr double kColor = 0.25;  // strength of each color's own noise, relative to the common noise
 
 Image noise_picture(std::int64_t height, std::int64_t width, Random& random) {
   Image image{height, width, std::vector<std::uint8_t>(static_cast<std::size_t>(height * width * 3))};

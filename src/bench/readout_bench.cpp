@@ -57,7 +57,7 @@ ReadoutCost measure(const MeasuredModule& measured, const TokenShape& shape, con
     torch::autograd::grad({out}, leaves, {at::ones_like(out)}, std::nullopt, /*create_graph=*/false,
                           /*allow_unused=*/true);
   };
-  step();  // warm-up: operators allocate memory that they keep for later calls
+  step();  // warm-up: operators allocate memory that they reuse later
   {
     const FlopCounter flops;
     const PeakMemory memory(s.device);

@@ -18,9 +18,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Returns the median seconds of each phase. It waits for the device after each phase, so the phases add up to more than a step. Gradients
-// are reduced during the backward pass. Therefore the time of "reduce" is the difference between steps with and without reduction, which
-// run alternately.
+// Returns the median seconds of each phase. Waits for the device after each phase, so the sum of the phases exceeds the time of a step.
+// Gradients are reduced during the backward pass, so "reduce" cannot be timed directly. Its time is the difference between steps with and
+// without reduction, which run alternately.
 std::vector<PhaseCost> measure_phases(TrainingStep& step, const StepBenchSettings& s) {
   std::vector<std::string> names;
   std::map<std::string, std::vector<double>> seconds;
@@ -78,7 +78,7 @@ StepCost measure(TrainingStep& step, const std::string& configuration, const std
   cost.configuration = configuration;
   cost.variant = variant;
   cost.parameters = step.parameters();
-  run();  // warm-up: allocates the optimizer's state, and memory that operators keep for later calls
+  run();  // warm-up: allocates optimizer state and memory that operators reuse later
   {
     const FlopCounter flops;
     const PeakMemory memory(s.step.device);
@@ -110,7 +110,7 @@ double mfu(const StepCost& cost, const PeakFlops& peak) {
 
 std::string phases_to_markdown(const StepBench& bench) {
   const std::vector<PhaseCost> none;
-  const std::vector<PhaseCost>* most = &none;  // the longest list of phases; only objectives with a teacher have the phase "teacher"
+  const std::vector<PhaseCost>* most = &none;  // the longest list of phases: the phase "teacher" exists only with a teacher
   for (const StepCost& cost : bench.costs)
     if (cost.phases.size() > most->size()) most = &cost.phases;
   std::vector<std::string> header{"configuration, ms"};

@@ -20,8 +20,8 @@
 namespace tessera::bench {
 namespace {
 
-// How many of 1,000 COCO captions have 9, 10, ... tokens with CLIP's tokenizer, including start and end token. The numbers were measured on
-// the 795 captions of the 159 images of COCO-MINI; their mean length is 13.7.
+// How many of 1,000 COCO captions have 9, 10, ... tokens with CLIP's tokenizer, including the start and end tokens. Measured on the 795
+// captions of the 159 images of COCO-MINI, whose mean length is 13.7 tokens.
 constexpr std::int64_t kShortestOfCoco = 9;
 constexpr std::array<double, 21> kCocoLengths = {5, 31, 132, 203, 170, 176, 109, 72, 34, 19, 15,
                                                  9, 3,  8,   3,   8,   0,   0,   0,  3,  0};
@@ -44,7 +44,8 @@ std::optional<double> clip_norm_of(const config::Node& tree) {
   return config::Value<std::optional<double>>::read(*value, "training.clip_norm", {});
 }
 
-// Returns a tensor of the file. Throws UserError unless it has the expected number of dimensions and as many rows as the batch.
+// Returns a tensor of a file. Throws UserError unless the tensor has the expected number of dimensions, and one row for each sample of
+// the batch.
 at::Tensor tensor_of(const io::TensorFile& file, const std::string& path, const std::string& name,
                      std::int64_t dimensions, std::int64_t rows) {
   const auto found = file.tensors.find(name);

@@ -1,12 +1,12 @@
-// Empty versions of functions from GDAL and OpenEXR, only for the wheel's libtessera.so. OpenCV's imgcodecs, linked from Debian's
-// archive, calls these functions when it lists its decoders, which it does for the first image of any format. The wheel leaves out
-// GDAL, GDCM, OpenEXR and OpenJPEG, because check_image() rejects all files that they would read.
+// Empty versions of functions of GDAL and OpenEXR, only for the wheel's libtessera.so. OpenCV's imgcodecs, linked from Debian's archive,
+// calls these functions when it lists its decoders. It lists them for the first image of any format. The wheel leaves out GDAL, GDCM,
+// OpenEXR and OpenJPEG, because check_image() rejects all files that they would read.
 extern "C" {
 
 void GDALAllRegister() {}
 
-// OpenEXR's constructor Chromaticities::Chromaticities(V2f, V2f, V2f, V2f), called for a member of the decoder. Nothing reads the
-// numbers that it would set.
+// OpenEXR's constructor Chromaticities::Chromaticities(V2f, V2f, V2f, V2f), which is called for a member of the decoder. The numbers that
+// it would set are never read.
 void no_chromaticities() __asm__("_ZN7Imf_3_114ChromaticitiesC1ERKN9Imath_3_14Vec2IfEES5_S5_S5_");
 void no_chromaticities() {}
 

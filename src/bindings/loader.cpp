@@ -1,4 +1,4 @@
-// tessera.Loader of TorchScript: passes the batches of the training loader to Python. python/tessera/loader.py wraps it.
+// tessera.Loader of TorchScript, which passes the batches of the training loader to Python. python/tessera/loader.py wraps it.
 #include <map>
 #include <memory>
 #include <optional>
@@ -65,8 +65,8 @@ class BoundLoader : public torch::CustomClassHolder {
                                        RankSlice{static_cast<int>(rank), static_cast<int>(ranks)}, target);
   }
 
-  /// Returns the next batch: tensors by name, and the samples' keys. A view's values are stored under its name, its other tensors
-  /// under the name with a suffix ("_mask").
+  /// Returns the next batch as a dict of tensors, together with the keys of its samples. The main tensor of a view has the view's name.
+  /// Its other tensors have the view's name with a suffix ("_mask").
   std::tuple<c10::Dict<std::string, at::Tensor>, std::vector<std::string>> next() {
     Batch batch = loader_->next();
     c10::Dict<std::string, at::Tensor> tensors;
@@ -88,14 +88,14 @@ class BoundLoader : public torch::CustomClassHolder {
 
   std::int64_t batches_per_epoch() const { return loader_->batches_per_epoch(); }
 
-  /// Returns the position of the batch that next() will return: the epoch and the number of samples before it.
+  /// Returns the position of the next batch: its epoch, and the number of samples before it in this epoch.
   std::tuple<std::int64_t, std::int64_t> position() const {
     const DataPosition position = loader_->position();
     return {position.epoch, position.cursor};
   }
   void seek(std::int64_t epoch, std::int64_t cursor) { loader_->seek({epoch, cursor}); }
 
-  /// Returns the numbers of skipped samples by reason.
+  /// Returns how many samples were skipped, for each reason.
   c10::Dict<std::string, std::int64_t> skipped() const {
     c10::Dict<std::string, std::int64_t> out;
     for (const auto& [reason, count] : loader_->statistics().skipped) out.insert(reason, count);

@@ -1,4 +1,4 @@
-// tessera.Model of TorchScript: a trained model with its own preprocessing and tokenizer. python/tessera/models.py wraps it.
+// tessera.Model of TorchScript, a trained model with its own preprocessing and tokenizer. python/tessera/models.py wraps it.
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -35,7 +35,7 @@ class BoundModel : public torch::CustomClassHolder {
   std::int64_t embed_dim() const { return loaded_.model->embed_dim(); }
   void train(bool on) { loaded_.model->train(on); }
 
-  /// Returns the parameters and buffers themselves (not copies) by OpenCLIP's names.
+  /// Returns the parameters and buffers themselves, not copies, under OpenCLIP's names.
   c10::Dict<std::string, at::Tensor> tensors() const {
     c10::Dict<std::string, at::Tensor> out;
     for (const auto& [name, tensor] : loaded_.model->state_dict()) out.insert(name, tensor);
@@ -78,8 +78,8 @@ class BoundModel : public torch::CustomClassHolder {
     return loaded_.model->encode_text(batch.to(device()).texts["caption"]).global;
   }
 
-  /// Returns the embeddings [B, D], not normalized, of texts given as ids [B, L] int64 and mask [B, L] bool. Without a mask, no ids
-  /// are padding.
+  /// Returns the embeddings [B, D], not normalized, of texts with ids [B, L] int64 and mask [B, L] bool. Without a mask, no token is
+  /// padding.
   at::Tensor encode_ids(const at::Tensor& ids, const std::optional<at::Tensor>& mask) {
     TowerInput input;
     input.ids = ids.to(device());
@@ -90,7 +90,7 @@ class BoundModel : public torch::CustomClassHolder {
  private:
   const Preprocessing& preprocessing() const { return loaded_.model->settings().preprocessing; }
 
-  /// The current device of the weights, which torch.nn.Module.to() may have moved.
+  /// Returns the current device of the weights, which torch.nn.Module.to() may have changed.
   at::Device device() const { return loaded_.model->parameters().front().device(); }
 
   TowerInput tokens_of(const std::vector<std::string>& texts) const {

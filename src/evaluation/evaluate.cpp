@@ -29,8 +29,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Returns whether a tensor of the file is a parameter of the objective. Its buffers are not: DINO's center, SuperCLIP's counts and
-/// the margin of region_contrast.
+/// Returns whether a tensor of the file is a parameter of the objective. Buffers are not parameters: DINO's center, SuperCLIP's
+/// counts and the margin of region_contrast.
 bool is_objective_parameter(const std::string& name) {
   if (name == "logit_scale" || name == "logit_bias") return true;
   const std::string last = name.substr(name.rfind('.') + 1);
@@ -64,7 +64,7 @@ nlohmann::json origin_of(const InferenceModel& loaded, const EvaluateOptions& op
           {"device", machine_name(loaded.device)}};
 }
 
-/// Returns a text such as "224 x 224 pixels, 14 x 14 patches", or the limits if images keep their shapes.
+/// Returns a text such as "224 x 224 pixels, 14 x 14 patches". If images keep their shapes, it states the size limits instead.
 std::string describe_pictures(const DualEncoder& model) {
   const Preprocessing& preprocessing = model.settings().preprocessing;
   const config::Size grid = model.grid(), size = preprocessing.image_size;
@@ -121,7 +121,8 @@ nlohmann::json results_of(const InferenceModel& loaded, const nlohmann::json& or
   return out;
 }
 
-/// Returns the learned factor of cosines, under either name that a file may store it by, or CLIP's maximum if the file has none.
+/// Returns the learned scale of the cosines, which a file may store under either of two names. If the file has none, returns
+/// CLIP's maximum.
 double logit_scale_of(const ModelFile& file) {
   for (const char* name : {"logit_scale", "objective.logit_scale"}) {
     const auto found = file.weights.find(name);

@@ -12,10 +12,10 @@
 
 namespace tessera {
 
-/// A model that is restricted to the slots of --slots, or masked.
+/// A model whose embeddings are restricted by --slots, either to some slots or by a mask.
 struct KeptSlots {
   std::unique_ptr<Embedder> embedder;
-  std::vector<std::int64_t> slots;  // the kept slots; empty if all are kept, with the weights of a mask
+  std::vector<std::int64_t> slots;  // the kept slots; empty if a mask weights all slots instead
   std::string description;          // description for the report
   nlohmann::json json;              // description for results.json
 };
@@ -24,8 +24,8 @@ struct KeptSlots {
 /// suite; missing classes and templates are taken from the first zero_shot task. Throws UserError.
 SlotSettings slot_settings(const std::string& option, const SuiteSettings& suite, const config::Node& run_config);
 
-/// Carries out --slots: chooses slots and writes them to `out`/slots.json, or reads a list of slots or a trained mask. Warns if
-/// slots are chosen on data on which a task is measured. `model` must outlive the result. Throws UserError.
+/// Carries out --slots. Chooses slots and writes them to `out`/slots.json, or reads a list of slots or a trained mask. Warns if
+/// slots are chosen on the data of one of the tasks. `model` must outlive the result. Throws UserError.
 KeptSlots keep_slots(const std::string& option, const SuiteSettings& suite, const config::Node& run_config,
                      const InferenceModel& loaded, const Embedder& model, const EvaluationContext& context,
                      const std::string& out);

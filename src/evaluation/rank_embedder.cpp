@@ -47,7 +47,7 @@ ViewNeeds needs_of(const at::Tensor& bytes) {
 /// Returns rank 0's tensor on every rank. The tensors of other ranks are ignored.
 at::Tensor share_tensor(const ProcessGroup& group, const at::Tensor& tensor) {
   constexpr std::int64_t kMostDims = 5;
-  at::Tensor head = at::zeros({2 + kMostDims}, at::kLong);  // number of dimensions (-1: undefined), type, sizes
+  at::Tensor head = at::zeros({2 + kMostDims}, at::kLong);  // number of dimensions (-1 if undefined), type, sizes
   auto* const of = head.data_ptr<std::int64_t>();
   if (group.first()) {
     of[0] = tensor.defined() ? tensor.dim() : -1;
@@ -70,8 +70,8 @@ TowerInput share_pictures(const ProcessGroup& group, TowerInput pictures) {
   return pictures;
 }
 
-/// Returns the rows that this rank embeds. Every rank gets the same number of rows, as all_gather() requires; the last row is
-/// repeated as padding.
+/// Returns the rows that this rank embeds. Every rank gets the same number of rows, as all_gather() requires. To reach this
+/// number, the last row is repeated.
 std::vector<std::int64_t> own_rows(const ProcessGroup& group, std::int64_t count) {
   const std::int64_t share = (count + group.size() - 1) / group.size();
   std::vector<std::int64_t> rows;
@@ -104,7 +104,7 @@ at::Tensor embed_strings(const ProcessGroup& group, const Embedder& model, const
   return gathered(group, rows, std::ssize(texts));
 }
 
-/// The model that another rank loads and runs for rank 0.
+/// The model on a rank other than 0, which loads it and runs it for rank 0.
 class ServedModel {
  public:
   ServedModel(const ProcessGroup& group, std::string device) : group_(group), device_(std::move(device)) {}

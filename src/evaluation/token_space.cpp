@@ -18,7 +18,7 @@ std::vector<std::int64_t> without(const std::vector<std::int64_t>& ids, const st
   return out;
 }
 
-/// Returns the text that an id adds to a text that ends with a whole word, such as " red" or "ing".
+/// Returns the text that an id adds after a whole word, such as " red" or "ing".
 std::string continuation_text(const Tokenizer& tokenizer, std::vector<std::int64_t> word, std::int64_t id) {
   const std::string first = tokenizer.decode(word);
   word.push_back(id);

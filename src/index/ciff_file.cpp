@@ -26,7 +26,7 @@ void put_varint(std::string& out, std::uint64_t value) {
 }
 
 void put_number(std::string& out, std::uint64_t field, std::int64_t value) {
-  if (value == 0) return;  // proto3 leaves defaults out
+  if (value == 0) return;  // proto3 does not write default values
   put_varint(out, field << 3 | kVarint);
   put_varint(out, static_cast<std::uint64_t>(value));
 }
@@ -90,7 +90,7 @@ class Message {
         damaged();
     }
   }
-  /// Returns the next message, in a file where each message is preceded by its length.
+  /// Returns the next message of a file in which each message is preceded by its length.
   Message delimited() { return {take(varint()), path_}; }
 
   [[noreturn]] void damaged() const { user_error(path_, ": not a ciff file, damaged, or truncated"); }
@@ -167,7 +167,7 @@ Posting read_posting(Message message) {
 
 struct PostingsList {
   std::string term;
-  std::vector<Posting> postings;  // each document number is stored as its difference from the one before
+  std::vector<Posting> postings;  // each document number is stored as the difference from the previous one
 };
 
 PostingsList read_list(Message message, const std::string& path) {
@@ -222,7 +222,7 @@ SparseVectors read_ciff(const std::string& path, const TokenNames& names, double
   if (file.at_end()) user_error(path, ": the file is empty, expected a ciff file");
   const CiffHeader header = read_header(file.delimited());
   if (header.version != 1) user_error(path, ": expected a ciff file of version 1, got version ", header.version);
-  // Each document and list takes at least a byte. This check avoids allocating memory for impossible counts.
+  // Each document and each list takes at least one byte. Larger counts are rejected before memory is allocated for them.
   const auto size = static_cast<std::int64_t>(mapped.bytes().size());
   if (header.documents < 0 || header.documents > size || header.lists < 0 || header.lists > size) file.damaged();
   std::vector<std::vector<TokenWeight>> rows(static_cast<std::size_t>(header.documents));

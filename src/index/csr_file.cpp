@@ -1,4 +1,4 @@
-// Big-ANN's format of sparse vectors (Simhadri et al. 2024, the competition's sparse track).
+// Reads and writes Big-ANN's format of sparse vectors (Simhadri et al. 2024, sparse track of the competition).
 #include <array>
 #include <bit>
 #include <filesystem>

@@ -4,7 +4,8 @@
 
 #include <tessera/index/sparse_files.h>
 
-/// Readers and writers of the formats in sparse_files.h, which also describes what they throw. Readers return valid rows.
+/// Readers and writers of the file formats in sparse_files.h, which also lists the errors that they throw. The rows that readers return
+/// are valid.
 namespace tessera::index {
 
 SparseVectors read_safetensors(const std::string& path);

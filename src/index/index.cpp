@@ -53,7 +53,7 @@ Index::Index(const std::string& folder, int threads) {
       state->names = read_names(folder, state->manifest);
       state->segments = open_segments(folder, state->manifest, threads);
     } catch (const UserError&) {
-      // Meanwhile, a writer may have replaced the manifest and removed the files that the old manifest names.
+      // A writer may have replaced the manifest since it was read, and removed the files that the old manifest names.
       if (manifest_text(state->manifest) == manifest_text(read_manifest(folder))) throw;
       continue;
     }
@@ -150,7 +150,7 @@ QuantizedQuery quantize_query(std::span<const std::int32_t> tokens, std::span<co
     squares += static_cast<double>(weight) * weight;
   }
   if (!(largest > 0)) return query;
-  // Rounding adds at most half a step to each weight.
+  // Leaves room for rounding, which adds at most half a step to each weight.
   double sum = 0;
   for (const float weight : weights) sum += weight / largest;
   const double room =

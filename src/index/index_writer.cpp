@@ -20,7 +20,8 @@
 namespace tessera::index {
 namespace {
 
-/// Locks a folder's index for changes as long as the object exists. The kernel releases the lock of a killed process.
+/// Locks the index in a folder against other writers while an object of this class exists. If a process is killed, the kernel releases
+/// its lock.
 class FolderLock {
  public:
   explicit FolderLock(const std::string& folder) {
@@ -41,7 +42,7 @@ class FolderLock {
   int descriptor_ = -1;
 };
 
-/// Removes the index files that the manifest does not name, which were left by earlier states and killed writers.
+/// Removes the index files that the manifest does not name. Earlier states of the index and killed writers leave such files.
 void remove_unnamed_files(const std::string& folder, const Manifest& manifest) {
   std::set<std::string> named = {manifest.vocabulary};
   for (const ManifestSegment& segment : manifest.segments) named.insert(segment.record.file);
@@ -54,7 +55,7 @@ void remove_unnamed_files(const std::string& folder, const Manifest& manifest) {
   }
 }
 
-/// Writes the manifest, which changes the state of the index, and removes the files that it no longer names.
+/// Changes the state of the index by writing the manifest. Then removes the files that the manifest no longer names.
 void change_to(const std::string& folder, const Manifest& manifest) {
   write_manifest(folder, manifest);
   remove_unnamed_files(folder, manifest);
@@ -66,7 +67,7 @@ std::string next_file(Manifest& manifest, const char* kind) {
   return concat(kind, "-", number);
 }
 
-/// Returns a number above all numbers in the names of existing files.
+/// Returns a number greater than every number in the names of existing files.
 std::int64_t next_number_of(const std::string& folder) {
   std::int64_t next = 1;
   std::error_code error;
@@ -134,7 +135,7 @@ void check_settings(const BuildSettings& settings) {
     user_error("a largest weight of ", settings.largest_weight, ": expected a number above 0");
 }
 
-/// Removes the documents with these ids from existing segments. Calls `found` with the row of each id that exists.
+/// Removes the documents with these ids from existing segments. For each id that it finds, calls `found` with the id's row.
 template <class Visit>
 std::int64_t remove_from(const std::vector<OpenSegment>& segments, Manifest& manifest,
                          const std::unordered_map<std::string_view, std::int64_t>& rows, Visit&& found) {

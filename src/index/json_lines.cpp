@@ -1,4 +1,4 @@
-// JSON lines in Seismic's format (Bruch et al. 2024): one object per line with id, content and vector.
+// Reads and writes JSON lines in Seismic's format (Bruch et al. 2024). Each line is an object with id, content and vector.
 #include <fstream>
 
 #include <nlohmann/json.hpp>
@@ -35,7 +35,7 @@ void append_json_line(SparseVectors& vectors, const std::string& line, const Tok
       user_error(place, ": the weight of ", printable(name, 60), " is ", printable(weight.dump(), 60),
                  ", expected a number");
     row.push_back({names.at(name, place), weight.get<float>()});
-    // Without names, the tokens determine the size of the vocabulary.
+    // If tokens have no names, the largest token determines the size of the vocabulary.
     if (names.are_numbers()) vectors.vocab_size = std::max(vectors.vocab_size, std::int64_t{row.back().token} + 1);
   }
   append_row(vectors, id_of(json, place), std::move(row), place);

@@ -44,7 +44,7 @@ std::vector<std::uint64_t> removed_bits(const std::string& text, std::int64_t do
   return bits;
 }
 
-/// Returns a number between 0 and `most`.
+/// Reads a number, which must be between 0 and `most`.
 std::int64_t count_of(const Json& json, const char* name, std::int64_t most) {
   const Json& value = json.at(name);
   const auto number = value.get<std::int64_t>();
@@ -52,7 +52,7 @@ std::int64_t count_of(const Json& json, const char* name, std::int64_t most) {
   return number;
 }
 
-/// Returns a file's name within the folder.
+/// Reads the name of a file in the index's folder.
 std::string file_of(const Json& value) {
   auto name = value.get<std::string>();
   if (name.find('/') != std::string::npos || name.find('\0') != std::string::npos)
@@ -130,7 +130,7 @@ std::string manifest_text(const Manifest& manifest) {
 }
 
 Manifest parse_manifest(const std::string& text, const std::string& path) {
-  const std::size_t end = text.find('\n') + 1;  // 0 if there is none
+  const std::size_t end = text.find('\n') + 1;  // 0 if there is no line end
   if (end == 0 || text.substr(end) != hexadecimal(fingerprint(std::string_view(text).substr(0, end))) + "\n")
     user_error(path, ": damaged, or not the manifest of an index: its last line is not the fingerprint of the first");
   const Json json = Json::parse(std::string_view(text).substr(0, end), nullptr, /*allow_exceptions=*/false);

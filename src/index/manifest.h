@@ -25,9 +25,9 @@ struct ManifestSegment {
 /// The contents of the file that lists the parts of an index. An index changes when this file is replaced by renaming.
 struct Manifest {
   SegmentLayout layout;
-  Quantization quantization;     // has the same impact_bits as the layout
+  Quantization quantization;     // its impact_bits equal the layout's
   std::int64_t next_number = 1;  // the number in the name of the next file
-  std::string vocabulary;        // file with the token names; empty: tokens have no names
+  std::string vocabulary;        // file with the token names; empty if tokens have no names
   std::uint64_t vocabulary_fingerprint = 0;
   std::vector<ManifestSegment> segments;
 };

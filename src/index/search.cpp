@@ -1,10 +1,11 @@
-// Exact search, window by window. The scores of a window's documents fit into the cache. One term after the other adds its impacts to
-// the scores (term at a time, as in SINDI: Li et al. 2025). Documents that are among the k best so far go to a heap. A term's bound is
-// the most that it can add to a document of the window. Bounds save work without changing the result (MaxScore: Turtle and Flood 1995):
-//   - If the sum of all bounds is not above the k-th best score, the window is skipped.
-//   - A document that has only terms whose bounds sum to at most the k-th best score cannot be among the best. So the most expensive
-//     such terms are deferred. After the other terms, only documents that can still be among the best are looked up in the postings
-//     of the deferred terms.
+// Exact search, window by window. The scores of a window's documents fit into the cache. The impacts of one term after another are added
+// to the scores (term at a time, as in SINDI: Li et al. 2025). A heap holds the k best documents so far. The bound of a term is the most
+// that it can add to the score of a document of the window. Bounds save work without changing the result (MaxScore: Turtle and Flood
+// 1995):
+//   - If the sum of all bounds is at most the k-th best score, the window is skipped.
+//   - If the bounds of some terms sum to at most the k-th best score, a document with no other terms cannot be among the best. The most
+//     expensive such terms are deferred. After the other terms have been added, only the documents that can still be among the best are
+//     looked up in the postings of the deferred terms.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -17,10 +18,10 @@
 namespace tessera::index {
 namespace {
 
-/// The number of documents whose scores are read at a time. The k-th best score is updated after each such piece.
+/// The number of documents in a piece. Scores are read piece by piece, and the k-th best score is updated after each piece.
 constexpr std::int64_t kPiece = 1024;
 
-/// Costs of steps of a search, in units of one addition from a list.
+/// The costs of two steps of a search, in units of one addition from a list.
 constexpr double kCostOfBitsWord = 12;  // adding 64 documents of a bitmap
 constexpr double kCostOfLookUp = 20;    // looking up one document in one term's postings
 
@@ -34,7 +35,7 @@ class Best {
  public:
   explicit Best(std::int64_t k) : k_(static_cast<std::size_t>(k)) {}
 
-  /// Returns the least product that a further document needs to be among the k best.
+  /// Returns the smallest product with which a further document gets among the k best.
   std::uint64_t least() const { return heap_.size() < k_ ? 1 : heap_.front().product + 1; }
   void push(std::int64_t document, std::uint64_t product) {
     if (product < least()) return;
@@ -55,15 +56,15 @@ class Best {
   std::vector<Hit> heap_;  // a heap with the worst hit at the front
 };
 
-/// A query's term and its postings in a window.
+/// A term of the query and its postings in a window.
 struct QueryTerm {
   const TermEntry* postings;
   std::uint32_t weight;
-  std::uint64_t bound;  // the most that the term can add to a document
+  std::uint64_t bound;  // the most that the term can add to a document's product
   double cost;
 };
 
-/// A set of documents of a window, as one bit per document.
+/// A set of documents of a window, with one bit for each document.
 using Bits = std::array<std::uint64_t, kLargestWindow / 64>;
 
 struct Candidate {
@@ -71,7 +72,7 @@ struct Candidate {
   std::uint32_t product;
 };
 
-/// Working memory of a thread. All scores are 0 between searches.
+/// Working memory of a thread. Between searches, all scores are 0.
 struct Scratch {
   alignas(64) std::array<std::uint32_t, kLargestWindow> scores{};
   alignas(64) Bits allowed, other;
@@ -136,7 +137,7 @@ class SegmentSearch {
     }
   }
 
-  /// Sets the bits of the documents that may be found. Returns false, and sets nothing, if all documents may be found.
+  /// Sets the bits of the documents that the filter allows. Returns false, and sets no bits, if the filter allows all documents.
   bool allow(const Window& window) {
     Bits& allowed = own_.allowed;
     Bits& other = own_.other;
@@ -184,8 +185,8 @@ class SegmentSearch {
     return !filtered_ || (own_.allowed[document / 64] >> (document % 64) & 1) != 0;
   }
 
-  /// Moves the terms to defer to the end and returns the index of the first of them. Defers the terms that cost most relative to their
-  /// bounds, as long as the sum of these bounds stays well below the product that a document needs.
+  /// Chooses the terms to defer, moves them to the end and returns the index of the first of them. Prefers terms with the highest cost
+  /// relative to their bounds. The sum of the deferred bounds stays well below the product that a document needs.
   std::size_t put_off() {
     constexpr double kShare = 0.8;  // a larger share defers more terms, but more documents must be looked up
     std::vector<QueryTerm>& terms = own_.terms;
@@ -220,9 +221,9 @@ class SegmentSearch {
     }
   }
 
-  /// Returns false if looking up the remaining candidates in the deferred terms costs more than adding these terms. Otherwise looks
-  /// them up, pushes those with a large enough product, resets the scores to 0, and returns true. Candidates are the documents that
-  /// can still get among the best.
+  /// Looks up the candidates in the postings of the deferred terms. Candidates are the documents that can still get among the best.
+  /// Pushes the candidates with a large enough product, resets the scores to 0, and returns true. If this would cost more than adding the
+  /// deferred terms, does nothing and returns false.
   bool look_up(const Window& window, std::size_t first) {
     const std::uint64_t least = best_.least() - put_off_bound_;
     const std::int64_t count = 64 * window.words();
@@ -273,12 +274,12 @@ class SegmentSearch {
     }
   }
 
-  /// Visits the allowed documents with a score of at least `least()`, and resets all scores to 0. `least` is called for each piece.
+  /// Visits the allowed documents with a score of at least `least()`, which is called once for each piece. Resets all scores to 0.
   template <class Least, class Visit>
   void for_each_taken(const Window& window, Least&& least, Visit&& visit) {
     for (std::int64_t begin = 0; begin < window.documents; begin += kPiece) {
       const std::int64_t count = std::min(kPiece, 64 * window.words() - begin);
-      // Products are at most 2^32 - 1. A larger bound is clamped for the kernel, so the exact check below is still needed.
+      // Products are at most 2^32 - 1, but the bound may be larger. It is clamped for the kernel, so the exact check below is needed.
       const std::uint64_t bound = least();
       const auto cut =
           static_cast<std::uint32_t>(std::min<std::uint64_t>(bound, std::numeric_limits<std::uint32_t>::max()));

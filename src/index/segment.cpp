@@ -14,7 +14,7 @@
 namespace tessera::index {
 namespace {
 
-/// What is wrong with a file, if anything; the caller adds the file's name.
+/// A description of what is wrong with a file, or nullopt. The caller adds the file's name.
 using Fault = std::optional<std::string>;
 
 template <class Impact>
@@ -56,7 +56,7 @@ bool sound_term(const Window& window, const TermEntry& term, int impact_bits) {
                           : sound_impacts(window.impacts_of<std::uint16_t>(term), term.count, term.largest_impact);
 }
 
-/// Finds the parts of a window's section and checks them. Returns the number of postings, or nothing if the section is invalid.
+/// Finds the parts of a window's section and checks them. Returns the number of postings; nullopt if the section is invalid.
 std::optional<std::int64_t> open_window(Window& window, const SegmentLayout& layout) {
   const std::int64_t words = (layout.vocab_size + 63) / 64;
   const std::int64_t entries = (12 * words + 7) / 8 * 8;
@@ -96,7 +96,7 @@ Fault check_trailer(const SegmentTrailer& trailer, const SegmentRecord& record, 
   return same ? Fault() : "is not the segment that the manifest names, or damaged";
 }
 
-/// Returns the table if all sections are within the file, one after the other.
+/// Returns the table of sections; nullopt unless all sections are within the file and follow each other.
 std::optional<std::vector<SectionEntry>> read_table(std::string_view bytes, const SegmentTrailer& trailer) {
   const std::uint64_t table_bytes = trailer.sections * sizeof(SectionEntry);
   const std::uint64_t before = sizeof(kSegmentMagic) + sizeof(SegmentTrailer);

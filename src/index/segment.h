@@ -8,22 +8,23 @@
 
 #include <tessera/io/mapped_file.h>
 
-/// Segment files hold documents that were added together; they never change after they are written. They are little-endian, and
-/// every section begins at a multiple of 64 bytes.
+/// A segment file holds documents that were added together. It never changes after it is written. It is little-endian, and every section
+/// begins at a multiple of 64 bytes.
 ///
 ///   8 bytes   kSegmentMagic
 ///   sections  one for the ids, then one for each window of documents
 ///   table     a SectionEntry for each section
 ///   trailer   SegmentTrailer
 ///
-/// The ids' section is u64 start [documents + 1], then the ids' bytes. The section of a window in which T of V terms occur is
+/// The section of the ids is u64 start [documents + 1], followed by the bytes of the ids. If T of the V terms occur in a window, the
+/// window's section is
 ///   u64 term bits [ceil(V / 64)]   which terms occur
 ///   u32 ranks [ceil(V / 64)]       number of terms before each word of bits; padded to 8 bytes
-///   TermEntry [T]                  where their postings are
+///   TermEntry [T]                  where the postings of each term are
 ///   postings, each at a multiple of 8 bytes, with at least kImpactPadding bytes of zeros after the last
-/// Postings are either a list, u16 documents [count], or bits, u64 [ceil(documents / 64)], followed by impacts [count] of 1 or 2
-/// bytes (kernels/impact_scores/impact_scores.h). Terms in at least an eighth of the documents use bits, which take less space and
-/// time.
+/// The postings of a term begin with the documents, either as a list, u16 documents [count], or as bits, u64 [ceil(documents / 64)]. Then
+/// follow the impacts [count] of 1 or 2 bytes (kernels/impact_scores/impact_scores.h). Terms in at least an eighth of the documents use
+/// bits, which then take less space and time.
 namespace tessera::index {
 
 constexpr std::array<char, 8> kSegmentMagic = {'T', 'S', 'S', 'E', 'G', 'M', 'N', 'T'};
@@ -51,7 +52,7 @@ struct SegmentTrailer {
   std::array<char, 8> magic;
 };
 
-/// A segment's entry in the manifest; the fingerprint prevents another file from taking its place.
+/// A segment's entry in the manifest. The fingerprint detects another file in the segment's place.
 struct SegmentRecord {
   std::string file;
   std::int64_t documents = 0;
@@ -66,7 +67,7 @@ struct SegmentLayout {
   int impact_bits = 8;
 };
 
-/// One window of an opened segment. Pointers point into the mapped file.
+/// One window of an opened segment. The pointers point into the mapped file.
 struct Window {
   std::int64_t first = 0;      // index of its first document in the segment
   std::int64_t documents = 0;  // at least 1
@@ -77,7 +78,7 @@ struct Window {
   std::int64_t term_count = 0;
 
   std::int64_t words() const { return (documents + 63) / 64; }
-  /// Returns the entry of a term, or null if no document has it.
+  /// Returns the entry of a term; null if no document of the window has the term.
   const TermEntry* find(std::int32_t token) const {
     const std::uint64_t word = term_bits[token / 64], bit = std::uint64_t{1} << (token % 64);
     if ((word & bit) == 0) return nullptr;
@@ -95,7 +96,7 @@ struct Window {
         term.form == PostingForm::kBits ? 8 * static_cast<std::uint64_t>(words()) : 2 * std::uint64_t{term.count};
     return reinterpret_cast<const Impact*>(section.data() + term.offset + before);
   }
-  /// Calls visit(document, impact) for a term's postings in order; `document` counts within the window.
+  /// Calls visit(document, impact) for a term's postings in order. `document` is the document's index within the window.
   template <class Impact, class Visit>
   void for_each_posting(const TermEntry& term, Visit&& visit) const {
     const Impact* impacts = impacts_of<Impact>(term);
@@ -109,13 +110,13 @@ struct Window {
   }
 };
 
-/// The parts of a segment to open. Searching for ids does not need to read the postings.
+/// The parts of a segment to open. A search for ids does not need the postings.
 enum class SegmentParts { kAll, kIds };
 
-/// A segment opened for reading; everything opened is checked.
+/// A segment that is open for reading. All its opened parts have been checked.
 class Segment {
  public:
-  /// Throws UserError naming the file if it is not the segment that the record describes, or if it is damaged or invalid.
+  /// Throws a UserError that names the file if the file is damaged or invalid, or is not the segment that the record describes.
   Segment(const std::string& folder, const SegmentRecord& record, const SegmentLayout& layout, int threads,
           SegmentParts parts = SegmentParts::kAll);
 
@@ -134,7 +135,7 @@ class Segment {
   std::vector<Window> windows_;
 };
 
-/// Documents in the form that a segment stores; impacts are at least 1.
+/// Documents in the form that a segment stores. Impacts are at least 1.
 struct QuantizedDocuments {
   std::vector<std::int64_t> indptr = {0};
   std::vector<std::int32_t> tokens;

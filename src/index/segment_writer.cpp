@@ -16,12 +16,12 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-/// The growing bytes of a section; new bytes are 0.
+/// The bytes of a section that is being written. New bytes are 0.
 class Bytes {
  public:
   std::int64_t size() const { return static_cast<std::int64_t>(bytes_.size()); }
   void align(std::int64_t multiple) { bytes_.resize(static_cast<std::size_t>(round_up(size(), multiple))); }
-  /// Appends room for `count` values. Invalidates pointers returned before.
+  /// Appends room for `count` values. Invalidates all earlier pointers into the section.
   template <class T>
   T* extend(std::int64_t count) {
     const std::size_t begin = bytes_.size();
@@ -77,7 +77,7 @@ void put_postings(Bytes& section, TermEntry& entry, std::span<const WindowPostin
 std::string window_section(const QuantizedDocuments& documents, std::int64_t begin, std::int64_t end,
                            const SegmentLayout& layout) {
   const std::int64_t first = documents.indptr[begin], last = documents.indptr[end];
-  // Sorts the postings by term; documents stay in order.
+  // Sorts the postings by term. The documents of a term stay in order.
   std::vector<std::int64_t> start(static_cast<std::size_t>(layout.vocab_size) + 1, 0);
   for (std::int64_t i = first; i < last; ++i) ++start[static_cast<std::size_t>(documents.tokens[i]) + 1];
   for (std::int64_t t = 0; t < layout.vocab_size; ++t) start[t + 1] += start[t];

@@ -26,7 +26,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Returns the value of `key` in a file with lines "key: value"; empty if there is no such line.
+// Returns the value of `key` in a file with lines "key: value". Returns an empty string if there is no such line.
 std::string value_in(const char* path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -37,14 +37,14 @@ std::string value_in(const char* path, const std::string& key) {
   return "";
 }
 
-// Returns the number in a control group's file, or `otherwise` for "max" and missing files.
+// Returns the number in a file of a control group. Returns `otherwise` if the file is missing or contains "max".
 std::int64_t number_in(const char* path, std::int64_t otherwise) {
   std::ifstream file(path);
   std::int64_t number = 0;
   return file >> number ? number : otherwise;
 }
 
-// Reads the name from the driver's library, so that no CUDA header is needed.
+// Gets the name of a GPU from the driver's library, so that no CUDA header is needed.
 std::string gpu_name(int index) {
   void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY);
   if (driver != nullptr) {
@@ -189,8 +189,8 @@ double median_seconds(const at::Device& device, const std::function<void()>& cal
 }
 
 std::function<void()> square_product(const at::Device& device, at::ScalarType dtype, std::int64_t side) {
-  // The values are not random, so that no random generator advances, and not constant, because a GPU's clock depends on how many bits
-  // change.
+  // The values are not random, so that the state of the random generator does not change. They are not constant either, because the
+  // number of bits that change affects a GPU's clock.
   const at::TensorOptions options = at::TensorOptions(device).dtype(at::kFloat);
   const at::Tensor a = at::arange(side * side, options).sin_().view({side, side}).to(dtype);
   const at::Tensor b = a.t().contiguous();

@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-// Counts one product of all tokens with the patches of their image: text [B, L, D], image [B, P, D].
+// Counts one product of every token with every patch of its image: text [B, L, D], image [B, P, D].
 std::int64_t group_product(const at::Tensor& text, const at::Tensor& image) {
   return 2 * text.numel() * image.size(1);
 }
@@ -15,7 +15,7 @@ std::int64_t kept_products(const at::Tensor& patches, const at::Tensor& patch_ke
   return 2 * patches.size(2) * patch_keep.sum().item<std::int64_t>() * token_keep.sum().item<std::int64_t>();
 }
 
-// Whether max_similarity and token_max_projection have a kernel for the type of the tokens; if not, they use LibTorch's products.
+// Whether max_similarity and token_max_projection have a kernel for the tokens' type. Otherwise they call LibTorch's products.
 bool has_kernel(const at::Tensor& tokens) {
   return tokens.scalar_type() == at::kFloat || tokens.scalar_type() == at::kBFloat16;
 }
@@ -29,7 +29,7 @@ std::optional<std::int64_t> projection_product(c10::ArrayRef<const c10::IValue> 
   return 2 * real * inputs[2].toTensor().numel();
 }
 
-// The backward pass only adds rows at the maxima.
+// Returns 0 if there is a kernel, because its backward pass only adds rows at the positions of the maxima.
 std::optional<std::int64_t> projection_gradient(const at::Tensor& tokens) {
   return has_kernel(tokens) ? std::optional<std::int64_t>(0) : std::nullopt;
 }
@@ -37,11 +37,11 @@ std::optional<std::int64_t> projection_gradient(const at::Tensor& tokens) {
 }  // namespace
 
 std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
-  if (name == "tessera::_sparsify_group")  // the similarities, and the product of the weights with the patches
+  if (name == "tessera::_sparsify_group")  // two products: the similarities, and the weights with the patches
     return 2 * group_product(inputs[0].toTensor(), inputs[1].toTensor());
   if (name == "tessera::_sparsify_group_backward") {
-    // Two products: the recomputed similarities and the gradient of the weights. In addition, one product for the tokens and two for the
-    // patches.
+    // Two products recompute the similarities and compute the gradient of the weights. The gradient of the tokens takes one more product,
+    // and the gradient of the patches takes two.
     const auto wanted = inputs[inputs.size() - 1].toBoolList();
     return (2 + static_cast<int>(wanted.get(0)) + 2 * static_cast<int>(wanted.get(1))) *
            group_product(inputs[1].toTensor(), inputs[2].toTensor());
@@ -50,7 +50,7 @@ std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<
   if (similarity || gradient) {
     const at::Tensor patches = inputs[similarity ? 0 : 2].toTensor();
     if (!has_kernel(patches)) return std::nullopt;
-    if (gradient) return 0;  // the backward pass only adds rows at the maxima
+    if (gradient) return 0;  // the backward pass only adds rows at the positions of the maxima
     return kept_products(patches, inputs[2].toTensor(), inputs[3].toTensor());
   }
   if (name == "tessera::_token_max_projection") return projection_product(inputs);

@@ -37,7 +37,8 @@ void CostCurve::add(std::int64_t samples, MemoryTrace trace, double flops) {
   points_.push_back({samples, std::move(trace), flops});
 }
 
-// Returns the latest points that define a polynomial of this degree, or only the point measured with this number of samples.
+// Returns the points that determine the curve at this number of samples, with their weights. If this number itself was measured, returns
+// only that point. Otherwise returns the latest points, as many as define a polynomial of this degree.
 std::vector<CostCurve::Point> CostCurve::weighted(std::int64_t samples, std::size_t degree) const {
   TORCH_CHECK(!points_.empty(), "a cost curve without measurements");
   const std::size_t count = std::min(points_.size(), degree + 1);
@@ -64,7 +65,8 @@ MemoryTrace CostCurve::trace(std::int64_t samples) const {
   }
   double peak = 0, peak_of_line = 0, held = 0;
   for (const Point& point : all) peak += point.weight * point.trace.peak();
-  // Both passes extrapolate their final level linearly, so that the backward pass frees as much as the forward pass keeps.
+  // The memory still held at the end is extrapolated linearly for both passes, so that the backward pass frees as much as the forward
+  // pass keeps.
   for (const Point& point : weighted(samples, 1)) {
     peak_of_line += point.weight * point.trace.peak();
     held += point.weight * point.trace.held();
@@ -92,8 +94,8 @@ CostCurve CostCurve::followed_by(const CostCurve& next) const {
   return out;
 }
 
-// Both passes are extrapolated together. If a loss works in chunks, its backward pass recomputes instead of using kept tensors, so memory
-// moves from the peak of the forward pass to the peak of the backward pass.
+// Both passes are extrapolated together. If a loss works in chunks, its backward pass recomputes tensors instead of keeping them. Memory
+// then moves from the peak of the forward pass to the peak of the backward pass.
 MemoryTrace PassCost::trace(std::int64_t samples) const {
   return forward.followed_by(backward).trace(samples);
 }

@@ -18,8 +18,8 @@ struct Gpu {
   bool bfloat16 = true;
 };
 
-// The numbers come from NVIDIA's data sheets. Numbers "with sparsity" are halved, and those of GeForce are for float32 accumulation. If a
-// name is a prefix of another one, the longer name comes first.
+// The numbers come from NVIDIA's data sheets. Where a sheet states numbers "with sparsity", they are halved. The numbers of GeForce cards
+// are for float32 accumulation. If one name is a prefix of another, the longer name comes first.
 constexpr std::array kGpus = {
     Gpu{"GB200", 2500, 1250, 80},
     Gpu{"B200", 2250, 1125, 75},
@@ -86,8 +86,8 @@ at::ScalarType type_of(Arithmetic arithmetic) {
   }
 }
 
-// Returns the rate of the fastest product. Other programs can only make products slower, so it measures until no product has been faster
-// for a while.
+// Returns the rate of the fastest product. Other programs can only make products slower, so measuring ends when several products in a row
+// have not been faster.
 double fastest_product(const at::Device& device, at::ScalarType type, std::int64_t side) {
   constexpr double kBudget = 0.5;  // seconds
   constexpr int kEnough = 8;

@@ -17,11 +17,11 @@ namespace {
 namespace kineto = torch::autograd::profiler;
 using torch::profiler::impl::ActivityType;
 
-// Calls of CUDA's runtime that wait for the GPU. cudaMemcpyAsync into pageable memory waits only sometimes, and LibTorch calls
-// cudaStreamSynchronize after each.
+// CUDA runtime calls that wait for the GPU. cudaMemcpyAsync is not among them, because with pageable memory it waits only sometimes, and
+// LibTorch calls cudaStreamSynchronize after it.
 constexpr std::array kWaiting = {"cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy", "cudaStreamSynchronize"};
 
-// Adds up the seconds of each event of one thread, without the seconds of the events nested in it.
+// For each event of one thread, adds its seconds without the seconds of the events that are nested in it.
 void add_own_times(std::vector<const kineto::KinetoEvent*> events, std::map<std::string, Profiler::Share>& shares) {
   std::ranges::sort(events, [](const auto* a, const auto* b) {
     return a->startNs() != b->startNs() ? a->startNs() < b->startNs() : a->endNs() > b->endNs();

@@ -19,7 +19,7 @@ namespace {
 
 std::atomic<std::int64_t> counted{0}, counted_again{0};
 
-// `again` of these operations repeat earlier operations.
+// Adds floating-point operations. `again` is the number of them that repeat earlier operations.
 void add(std::int64_t flops, std::int64_t again) {
   counted += flops;
   counted_again += Recomputing::now() ? flops : again;
@@ -35,12 +35,12 @@ std::int64_t product(at::IntArrayRef sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-// Counts [.., N, K] x [.., K, M].
+// Returns the FLOPs of a product [.., N, K] x [.., K, M].
 std::int64_t matrix_product(const at::Tensor& a, const at::Tensor& b) {
   return 2 * a.numel() * b.size(-1);
 }
 
-// Counts one multiply-add for each output element and each weight of its filter.
+// Returns the FLOPs of a convolution: one multiply-add for each output element and each weight of its filter.
 std::int64_t convolution(at::IntArrayRef weight, at::IntArrayRef output) {
   return 2 * output[0] * product(output.slice(2)) * product(weight);
 }
@@ -58,7 +58,7 @@ std::int64_t convolution(c10::ArrayRef<const c10::IValue> inputs) {
   return convolution(weight, output);
 }
 
-// Counts `products` matrix products of queries [B, H, N, d] with keys [B, H, M, d].
+// Returns the FLOPs of `products` matrix products of queries [B, H, N, d] with keys [B, H, M, d].
 std::int64_t attention(const at::Tensor& query, const at::Tensor& key, int products) {
   return products * 2 * query.numel() * key.size(-2);
 }
@@ -80,14 +80,14 @@ void count(const at::RecordFunction& call) {
   } else if (name == "aten::convolution") {
     flops = convolution(inputs);
   } else if (name == "aten::convolution_backward") {
-    // The inputs are grad_output, input, weight, ...; each requested gradient of input and weight takes one product.
+    // The inputs are grad_output, input, weight, ... The gradients of input and weight take one product each, if requested.
     const auto mask = inputs[inputs.size() - 1].toBoolList();
     flops = (static_cast<int>(mask.get(0)) + static_cast<int>(mask.get(1))) *
             convolution(inputs[2].toTensor().sizes(), inputs[0].toTensor().sizes());
   } else if (name.find("_scaled_dot_product") != std::string_view::npos) {
     const bool fused = name.find("flash") != std::string_view::npos ||
                        name.find("efficient") != std::string_view::npos || name.find("cudnn") != std::string_view::npos;
-    if (!fused) return;  // the matrix products of the composed version are counted themselves
+    if (!fused) return;  // the composed version calls matrix products, which are counted one by one
     const bool backward = name.find("backward") != std::string_view::npos;
     const std::size_t query = backward ? 1 : 0;
     if (tensor_at(inputs, query) && tensor_at(inputs, query + 1)) {
@@ -99,8 +99,8 @@ void count(const at::RecordFunction& call) {
   add(flops, again);
 }
 
-// The number of our own operators on this thread's call stack. Such an operator is counted once, as a whole. Calls inside it are not
-// counted: neither the call of the same name below autograd, nor the operators that it is composed of.
+// The number of our own operators on this thread's call stack. Such an operator is counted as a whole. Calls inside it are not counted,
+// whether they have the same name (below autograd) or are parts of the operator.
 thread_local int inside_own = 0;
 
 struct InsideOwn : at::ObserverContext {
@@ -129,7 +129,7 @@ class Reporter : public c10::MemoryReportingInfoBase {
                          c10::Device device) override {
     const std::lock_guard<std::mutex> lock(mutex);
     if (limit && size > 0 && device.is_cpu() && held + size > *limit) {
-      // The block has no owner yet, so it is freed here. Nothing was written to it, so it has never used physical memory.
+      // No tensor owns the block yet, so it must be freed here. Nothing was written to it, so it has not used physical memory.
       c10::free_cpu(pointer);
       throw MemoryLimitExceeded("an allocation of " + std::to_string(size) + " bytes in addition to " + std::to_string(held) +
                                 " exceeds the limit of " + std::to_string(*limit));
@@ -151,7 +151,7 @@ struct FlopCounter::Impl {
   const std::int64_t start = counted, start_again = counted_again;
 };
 
-// All counters share one callback, so that nothing is counted twice while several exist.
+// All counters share one callback. Otherwise, operations would be counted once for each counter that exists.
 FlopCounter::FlopCounter() : impl_(std::make_unique<Impl>()) {
   const std::lock_guard<std::mutex> lock(counters.mutex);
   if (counters.alive++ == 0)

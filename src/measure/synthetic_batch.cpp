@@ -5,10 +5,10 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kTexts = 8;     // texts per image in a view of several texts
+constexpr std::int64_t kTexts = 8;     // texts per image in a view with several texts
 constexpr std::int64_t kRegions = 36;  // regions per image, as in bottom-up attention (Anderson et al. 2018)
 
-// Returns images as sequences of patches that fill this size.
+// Returns random images of this size as sequences of patches.
 TowerInput random_patches(std::int64_t count, config::Size size, config::Size patch, const at::TensorOptions& numbers) {
   const std::int64_t rows = size.height / patch.height, columns = size.width / patch.width;
   TowerInput out;

@@ -49,7 +49,7 @@ class Checkpoint : public torch::autograd::Function<Checkpoint> {
     torch::autograd::variable_list out;
     std::size_t next = 0;
     for (const at::Tensor& input : inputs) out.push_back(input.requires_grad() ? found[next++] : at::Tensor());
-    out.emplace_back();  // the body
+    out.emplace_back();  // no gradient for the body
     return out;
   }
 };
@@ -62,8 +62,8 @@ class AutocastState {
         enabled_(at::autocast::is_autocast_enabled(device)),
         dtype_(at::autocast::get_autocast_dtype(device)) {}
 
-  // Runs `body` under that state. The cache of casts is off, because its entries would outlive the graph of the
-  // recomputation.
+  // Runs `body` under the captured state. Turns off the cache of casts, because its entries would outlive the graph of
+  // the recomputation.
   at::Tensor run(const std::function<at::Tensor()>& body) const {
     const AutocastState before(device_);
     const bool cache = at::autocast::is_autocast_cache_enabled();
@@ -95,8 +95,8 @@ struct Module : torch::CustomClassHolder {
 
 class Recompute : public torch::autograd::Function<Recompute> {
  public:
-  // The parameters are inputs, and thus part of the graph, because DDP-style searches for unused parameters must find
-  // them.
+  // The parameters are inputs of the function, and thus part of the graph, so that DDP-style searches for unused
+  // parameters find them.
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, at::TensorList parameters,
                             const c10::intrusive_ptr<Module>& module) {
     std::vector<at::Tensor> saved{x};
@@ -126,7 +126,7 @@ class Recompute : public torch::autograd::Function<Recompute> {
     torch::autograd::variable_list out;
     std::size_t next = 0;
     for (const at::Tensor& input : inputs) out.push_back(input.requires_grad() ? found[next++] : at::Tensor());
-    out.emplace_back();  // the module
+    out.emplace_back();  // no gradient for the module
     return out;
   }
 };
@@ -149,8 +149,8 @@ at::Tensor map_tiles(const TileBody& body, const std::vector<at::Tensor>& batche
     return tile;
   };
   if (!chunk || *chunk >= batched.front().size(0)) return body(with_shared(batched));
-  // Uses split() instead of narrow(), because the backward pass of split() joins the tiles' gradients once, and that of
-  // narrow() pads each tile to full size.
+  // Uses split() instead of narrow(). The backward pass of split() joins the gradients of the tiles once, but the
+  // backward pass of narrow() would pad each tile's gradient to full size.
   std::vector<std::vector<at::Tensor>> tiles((batched.front().size(0) + *chunk - 1) / *chunk);
   for (const at::Tensor& tensor : batched) {
     const std::vector<at::Tensor> slices = tensor.split(*chunk);

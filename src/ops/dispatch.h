@@ -9,13 +9,14 @@
 /// Shared code for registering operators with LibTorch's dispatcher, and for finding them there.
 namespace tessera {
 
-/// Returns a registered operator, such as "tessera::max_similarity". `Signature` is the type of its function.
+/// Returns a registered operator, such as "tessera::max_similarity". `Signature` is the type of the function that
+/// implements it.
 template <class Signature>
 c10::TypedOperatorHandle<Signature> operation(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
-/// Registers an operator whose gradient follows from the operators that it calls.
+/// Registers an operator that is differentiable because the operators that it calls are differentiable.
 template <auto* operate, auto* operate_under_autocast>
 void implement(torch::Library& library, const char* name) {
   library.impl(name, torch::dispatch(c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(operate)));
@@ -23,7 +24,7 @@ void implement(torch::Library& library, const char* name) {
     library.impl(name, torch::dispatch(device, TORCH_FN(operate_under_autocast)));
 }
 
-/// Registers a kernel's operator `name` and the operator `name`_backward of its backward pass.
+/// Registers the operator `name` of a kernel, and the operator `name`_backward of its backward pass.
 template <auto* forward, auto* backward, auto* forward_on_meta, auto* backward_on_meta, auto* forward_with_gradient>
 void implement_passes(torch::Library& library, const std::string& name) {
   const std::string of_backward = name + "_backward";

@@ -26,7 +26,7 @@ void check(const at::Tensor& encoding) {
 
 struct ColumnSums {
   at::Tensor sums;       // [V] float32
-  at::Tensor workspace;  // also used by flops_from_sums
+  at::Tensor workspace;  // scratch memory, used again by flops_from_sums
 };
 
 // Computes the sums with the device's kernel. encoding: float32 or bfloat16.
@@ -48,13 +48,13 @@ ColumnSums column_sums_on_device(const at::Tensor& encoding) {
   return {out, memory};
 }
 
-// Returns the loss and the means [V] for the backward pass.
+// Returns the loss, and the column means [V] that the backward pass needs.
 Pair forward_on_device(const at::Tensor& encoding) {
   check(encoding);
   TORCH_CHECK(encoding.scalar_type() == at::kFloat || encoding.scalar_type() == at::kBFloat16,
               "_flops_regularizer: encoding must be float32 or bfloat16, got ", encoding.scalar_type());
   const c10::OptionalDeviceGuard device(encoding.device());
-  const auto [mean, memory] = column_sums_on_device(encoding);  // the means overwrite the sums
+  const auto [mean, memory] = column_sums_on_device(encoding);  // flops_from_sums overwrites the sums with the means
   const at::Tensor loss = at::empty({}, mean.options());
   kernels::FlopsFromSums means;
   means.total_rows = encoding.size(0);

@@ -1,5 +1,5 @@
-// Unlike all other sources, this file is compiled with OpenMP, because at::parallel_for is a template that runs on one
-// thread without it.
+// This is the only source that is compiled with OpenMP. It needs OpenMP because at::parallel_for is a template, which
+// uses only one thread if compiled without it.
 #include "src/ops/kernel_call.h"
 
 #include <ATen/Parallel.h>

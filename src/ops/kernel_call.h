@@ -15,13 +15,13 @@ kernels::Parallel torch_threads();
 /// Returns the current stream of the tensor's device in the form that kernels take; null on the CPU.
 void* current_stream(const at::Tensor& tensor);
 
-/// Throws c10::Error with the kernel's message if it failed.
+/// Throws c10::Error with the message of the status if the kernel failed.
 void check_status(const kernels::Status& status);
 
 /// Returns the type of a tensor, which must be float32 or bfloat16.
 kernels::DataType kernel_type(const at::Tensor& tensor);
 
-/// Whether this build has kernels for the tensor's device. For meta tensors the answer is yes.
+/// Whether this build has kernels for the tensor's device. Returns true for meta tensors.
 bool has_kernels(const at::Tensor& tensor);
 
 /// Returns scratch memory from LibTorch's allocator; its data_ptr() is null for 0 bytes.

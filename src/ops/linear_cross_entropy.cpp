@@ -19,7 +19,7 @@ namespace {
 namespace linear_cross_entropy_parts {
 
 using Optional = std::optional<at::Tensor>;
-using Wanted = std::array<bool, 3>;  // which gradients are wanted: of hidden, weight and bias
+using Wanted = std::array<bool, 3>;  // which of the gradients of hidden, weight and bias are needed
 using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
 constexpr std::int64_t kTileElements = 16 << 20;  // size of one tile of logits
@@ -28,8 +28,8 @@ const char* name_of(const Optional& target_weights) {
   return target_weights ? "linear_soft_cross_entropy" : "linear_cross_entropy";
 }
 
-// Checks the arguments without reading a size as a number, so that tracing with symbolic sizes works. targets: ids [T],
-// or [T, n] with target_weights [T, n].
+// Checks the arguments. Never reads a size as a number, so that tracing with symbolic sizes works. targets: ids [T], or
+// [T, n] if there are target_weights [T, n].
 void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets, const Optional& bias,
            const Optional& target_weights) {
   const char* const name = name_of(target_weights);
@@ -63,10 +63,10 @@ void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor&
               weight.device(), ", ", targets.device(), " and ", bias ? bias->device() : hidden.device());
 }
 
-// The sparse targets of all rows: ids [T, n], -1 where there is none, with equal ids adjacent.
+// The sparse targets of all rows: ids [T, n], with equal ids adjacent. An unused entry has the id -1.
 struct Target {
   at::Tensor ids;
-  at::Tensor weights;  // [T, n], in the type of the losses; undefined: all 1
+  at::Tensor weights;  // [T, n], in the type of the losses; undefined if all are 1
 
   at::Tensor rows() const { return ids.ge(0).any(1); }  // [T], true for rows that have a target
   Target narrow(std::int64_t first, std::int64_t count) const {
@@ -74,7 +74,8 @@ struct Target {
   }
 };
 
-// Reports an id that is out of range. On a GPU the message cannot name it without waiting for the device.
+// Reports an id that is out of range. On a GPU the message does not contain the id, because reading it would mean
+// waiting for the device.
 template <class Message>
 void refuse(const at::Tensor& bad, const char* on_gpu, const Message& message) {
   if (!bad.is_cpu())
@@ -83,7 +84,7 @@ void refuse(const at::Tensor& bad, const char* on_gpu, const Message& message) {
     message(bad.nonzero()[0]);
 }
 
-// An id that is neither a row of the weight nor ignore_index is an error.
+// Throws if an id is neither a row of the weight nor ignore_index.
 Target hard_target(const at::Tensor& targets, std::int64_t vocabulary, std::int64_t ignore_index) {
   const at::Tensor ignored = targets == ignore_index;
   refuse(targets.lt(0).logical_or_(targets >= vocabulary).logical_and_(ignored.logical_not()),
@@ -95,7 +96,7 @@ Target hard_target(const at::Tensor& targets, std::int64_t vocabulary, std::int6
   return {targets.masked_fill(ignored, -1).unsqueeze(1), {}};
 }
 
-// Entries of weight 0 may have any id; the other ids must be rows of the weight.
+// Throws if an id is not a row of the weight, except for entries of weight 0, which may have any id.
 Target soft_target(const at::Tensor& ids, const at::Tensor& weights, std::int64_t vocabulary, at::ScalarType type) {
   const at::Tensor unused = weights == 0;
   refuse(ids.lt(0).logical_or_(ids >= vocabulary).logical_and_(unused.logical_not()),
@@ -114,7 +115,7 @@ bool has_kernel(const at::Tensor& hidden) {
   return (narrow || hidden.scalar_type() == at::kFloat) && has_kernels(hidden);
 }
 
-// to = a b, or with `add` to += a b. On a GPU bfloat16 inputs can have a float32 result.
+// Computes to = a b or, with `add`, to += a b. On a GPU bfloat16 inputs can have a float32 result.
 void multiply(at::Tensor to, const at::Tensor& a, const at::Tensor& b, bool add) {
   if (a.scalar_type() == to.scalar_type())
     at::addmm_out(to, to, a, b, /*beta=*/add ? 1 : 0);
@@ -122,7 +123,7 @@ void multiply(at::Tensor to, const at::Tensor& a, const at::Tensor& b, bool add)
     at::addmm_out(to, to, a, b, to.scalar_type(), /*beta=*/add ? 1 : 0);
 }
 
-// Computes a tile's losses with tensor operations; with `gradient`, overwrites the logits with their gradient.
+// Computes a tile's losses with tensor operations. With `gradient`, also overwrites the logits with their gradient.
 void finish_tile_in_place(at::Tensor logits, const Target& target, const at::Tensor& losses, bool gradient) {
   const at::Tensor unused = target.ids.lt(0), place = target.ids.clamp_min(0), ignored = target.rows().logical_not();
   const at::Tensor weights = (target.weights.defined() ? target.weights : at::ones_like(place, logits.options()))
@@ -137,8 +138,8 @@ void finish_tile_in_place(at::Tensor logits, const Target& target, const at::Ten
   logits.masked_fill_(ignored.unsqueeze(1), 0);
 }
 
-// Writes the losses [rows] of logits [rows, V], and the logits' gradient [rows, V]. `gradient` is undefined if not
-// wanted, and the same tensor as `logits` if it has the same type.
+// Writes the losses [rows] of logits [rows, V] and, if `gradient` is defined, the logits' gradient [rows, V]. If the
+// logits and the gradient have the same type, they are the same tensor.
 void finish_tile(const at::Tensor& logits, const Target& target, const at::Tensor& losses,
                  const at::Tensor& gradient) {
   if (!has_kernel(logits)) return finish_tile_in_place(logits, target, losses, gradient.defined());
@@ -162,11 +163,11 @@ void finish_tile(const at::Tensor& logits, const Target& target, const at::Tenso
 struct Rows {
   at::Tensor x;
   Target target;
-  at::Tensor places;  // the rows' indices in hidden; undefined: all rows take part
+  at::Tensor places;  // the rows' indices in hidden; undefined if all rows take part
 };
 
-// On the CPU ignored rows are left out. On a GPU the host would have to wait for their number, so they are multiplied
-// as zeros instead.
+// On the CPU, ignored rows are left out of the products. On a GPU, the host would have to wait to learn their number,
+// so ignored rows are set to zero and multiplied.
 Rows rows_of(const at::Tensor& hidden, const Target& target) {
   if (!hidden.is_cpu()) return {hidden.masked_fill(target.rows().logical_not().unsqueeze(1), 0), target, {}};
   const at::Tensor places = target.rows().nonzero().squeeze(1);
@@ -174,7 +175,8 @@ Rows rows_of(const at::Tensor& hidden, const Target& target) {
   return {chosen(hidden), {chosen(target.ids), chosen(target.weights)}, places};
 }
 
-// Returns the sum of all losses, and its gradients of hidden, weight and bias, which are undefined where not wanted.
+// Returns the sum of all losses, and its gradients with respect to hidden, weight and bias. Gradients that are not
+// needed are undefined.
 Four forward_on_device(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets, const Optional& bias,
                        std::int64_t ignore_index, Wanted wanted, const Optional& target_weights,
                        std::optional<std::int64_t> tile_elements) {
@@ -228,8 +230,8 @@ Four call_forward(const at::Tensor& hidden, const at::Tensor& weight, const at::
   return forward.call(hidden, weight, targets, bias, ignore_index, wanted, target_weights, tile_elements);
 }
 
-// The bias comes after the other inputs that may need a gradient, because needs_input_grad does not count an undefined
-// bias. The target weights need no gradient.
+// The bias comes after all other inputs that may need a gradient, because needs_input_grad does not count an undefined
+// bias. The target weights never need a gradient.
 class SummedCrossEntropy : public torch::autograd::Function<SummedCrossEntropy> {
  public:
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& hidden,
@@ -250,7 +252,7 @@ class SummedCrossEntropy : public torch::autograd::Function<SummedCrossEntropy> 
     TORCH_CHECK(!at::GradMode::is_enabled(), "linear_cross_entropy has no second derivatives");
     const auto saved = ctx->get_saved_variables();
     const at::ScalarType type = ctx->saved_data["type"].toScalarType();
-    // This is not done in place, because a retained graph runs it again.
+    // Not in place, because a retained graph may use the gradient again.
     const auto scaled = [&](std::size_t input, const at::Tensor& gradient) {
       return gradient.defined() && ctx->needs_input_grad(input) ? gradient * gradients[0] : at::Tensor();
     };
@@ -263,7 +265,8 @@ bool wants_gradient(const at::Tensor& tensor) {
   return at::GradMode::is_enabled() && tensor.requires_grad();
 }
 
-// A compiled graph calls the forward pass without autograd and keeps the gradients for its own backward pass.
+// A compiled graph calls this function without autograd. It then also returns the gradients, which the graph keeps for
+// its own backward pass.
 Four forward_with_gradient(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
                            const Optional& bias, std::int64_t ignore_index, Wanted wanted,
                            const Optional& target_weights, std::optional<std::int64_t> tile_elements) {
@@ -310,7 +313,8 @@ at::Tensor operate_soft(const at::Tensor& hidden, const at::Tensor& weight, cons
   return reduction == "sum" ? sum : sum / at::Scalar(hidden.sym_size(0).max(1));
 }
 
-// Of autocast's types, only bfloat16 is used, and only on a GPU; on the CPU, rounding would bring no benefit.
+// Under autocast, the computation uses bfloat16 only on a GPU. On the CPU, rounding would bring no benefit. Other types
+// of autocast are not used.
 at::ScalarType type_under_autocast(const at::Tensor& hidden, const at::Tensor& weight) {
   const at::DeviceType device = hidden.device().type();
   const at::ScalarType wide = at::promote_types(compute_dtype(hidden), compute_dtype(weight));

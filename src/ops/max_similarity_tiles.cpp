@@ -14,8 +14,10 @@ at::Tensor share(const at::Tensor& keep, at::ScalarType dtype) {
   return keep.sum(1, /*keepdim=*/true).clamp_min(1).to(dtype).reciprocal();
 }
 
-// Gradients of out[b, c] = sum over kept n of x[b, n] . y[c, index[b, c, n]], weighted:
-//   dx[b, n] += weight[b, c] y[c, index[b, c, n]]   and   dy[c, index[b, c, n]] += weight[b, c] x[b, n].
+// The gradients of out[b, c] = sum over kept n of x[b, n] . y[c, index[b, c, n]], where `weight` [B, C] is the gradient
+// of `out`:
+//   dx[b, n] += weight[b, c] y[c, index[b, c, n]]
+//   dy[c, index[b, c, n]] += weight[b, c] x[b, n]
 struct MaxGradient {
   at::Tensor x;       // [B, N, D], 0 where not kept
   at::Tensor y;       // [C, M, D]
@@ -82,7 +84,7 @@ std::tuple<at::Tensor, at::Tensor> max_similarity_gradient(const at::Tensor& gra
   const at::Tensor image_rows = without_dropped(patches, patch_keep), text_rows = without_dropped(tokens, token_keep);
   at::Tensor patch_gradient = at::zeros_like(image_rows), token_gradient = at::zeros_like(text_rows);
   const at::ScalarType dtype = patches.scalar_type();
-  // A text without tokens, or an image without patches, has similarity 0 with everything.
+  // If a text has no tokens, or an image has no patches, all its similarities are 0 and have no gradient.
   const at::Tensor i2t_weight = (grad_i2t * share(patch_keep, dtype)).masked_fill(~token_keep.any(1), 0);  // [B, C]
   const at::Tensor t2i_weight =
       (grad_t2i.t() * share(token_keep, dtype)).masked_fill(~patch_keep.any(1), 0);  // [C, B]

@@ -62,7 +62,7 @@ kernels::RoiAlignProblem problem_of(const Call& call, kernels::DataType type) {
           call.image.const_data_ptr<std::int64_t>()};
 }
 
-// The weight of each cell of an axis in each bin. Used for float64, for which matrix products replace the kernels.
+// For each bin, the weight of each cell along an axis. Used for float64, where matrix products replace the kernels.
 struct AxisWeights {
   at::Tensor rows, columns;  // [K, bins, H], [K, bins, W]
 };
@@ -70,7 +70,7 @@ struct AxisWeights {
 at::Tensor axis_weights(const Call& call, std::int64_t axis, std::int64_t size) {
   const std::int64_t bins = call.output_size[axis];
   const at::Tensor corners = call.corners.cpu(), weights = at::empty({call.boxes(), bins, size}, corners.options());
-  const double* corner = corners.const_data_ptr<double>() + (1 - axis);  // axis 0 is vertical: its coordinates are top and bottom
+  const double* corner = corners.const_data_ptr<double>() + (1 - axis);  // corners are x, y, x, y; axis 0 is y
   auto* to = weights.mutable_data_ptr<double>();
   for (std::int64_t box = 0; box < call.boxes(); ++box, corner += 4)
     for (std::int64_t bin = 0; bin < bins; ++bin, to += size)

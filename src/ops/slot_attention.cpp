@@ -15,11 +15,12 @@ namespace {
 struct Sizes {
   std::int64_t batch, tokens, width;            // B, N, d
   std::int64_t projections, group, key, value;  // K, g, D, E
-  bool shared;                                  // whether values are keys
+  bool shared;                                  // whether the keys are also the values
   std::int64_t slots() const { return projections * group; }
 
-  // The number of multiply-adds for one sample in each of the two forms. Folding also multiplies each query with its
-  // projection once per batch. The choice of the form ignores this, because it must not depend on how a batch is split.
+  // Returns the number of multiply-adds for one sample in each of the two forms. Does not count that folding also
+  // multiplies each query with its projection once per batch, because the choice of the form must not depend on how a
+  // batch is split.
   std::int64_t folded() const { return slots() * width * (2 * tokens + value); }
   std::int64_t projected() const {
     return tokens * (projections * width * (shared ? key : key + value) + slots() * (key + value));
@@ -58,7 +59,8 @@ Sizes checked_sizes(const SlotAttentionInputs& in) {
           in.key_weight.is_same(in.value_weight)};
 }
 
-// Returns the type of products: autocast's type if autocast is on, except for float64, which autocast does not cast.
+// Returns the type in which products are computed: autocast's type if autocast is on, otherwise the type of the tokens.
+// float64 stays float64, because autocast does not cast it.
 at::ScalarType product_type(const at::Tensor& tokens) {
   const at::DeviceType device = tokens.device().type();
   return tokens.scalar_type() != at::kDouble && at::autocast::is_autocast_enabled(device)
@@ -66,7 +68,7 @@ at::ScalarType product_type(const at::Tensor& tokens) {
              : tokens.scalar_type();
 }
 
-// Reorders x [B, K g, c] -> [K, B g, c], so that one batched product applies each projection to its slots.
+// Reorders x from [B, K g, c] to [K, B g, c], so that one batched product applies each projection to its slots.
 at::Tensor by_projection(const at::Tensor& x, std::int64_t projections) {
   return x.unflatten(1, {projections, -1}).transpose(0, 1).flatten(1, 2);
 }
@@ -76,8 +78,9 @@ at::Tensor by_sample(const at::Tensor& x, std::int64_t batch) {
   return x.unflatten(1, {batch, -1}).transpose(0, 1).flatten(1, 2);
 }
 
-// Returns each slot's projection of its weighted sum of tokens: weights [B, L, N], tokens [B, N, d], projection [K, E,
-// d] -> [B, L, E]. The backward pass computes the sums [B, L, d] again, because they are much larger than the weights.
+// Projects each slot's weighted sum of tokens: weights [B, L, N], tokens [B, N, d], projection [K, E, d] -> [B, L, E].
+// The backward pass recomputes the sums [B, L, d], because keeping them would take much more memory than keeping the
+// weights.
 class ProjectedSums : public torch::autograd::Function<ProjectedSums> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& weights, const at::Tensor& tokens,
@@ -115,7 +118,7 @@ at::Tensor attention_of(const at::Tensor& scores, const at::Tensor& mask) {
   const at::Tensor wide = to_compute(scores).contiguous();
   if (!mask.defined()) return wide.softmax(-1);
   const at::Tensor padding = mask.logical_not().unsqueeze(1);  // [B, 1, N]
-  // In a row that is all padding the softmax is uniform over the lowest scores; the second fill sets it to 0.
+  // If a row is all padding, the softmax is uniform over the padding. The second masked_fill sets these weights to 0.
   return wide.masked_fill(padding, lowest(wide.scalar_type())).softmax(-1).masked_fill(padding, 0);
 }
 

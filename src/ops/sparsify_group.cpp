@@ -15,7 +15,8 @@ namespace sparsify_group_parts {
 
 using Threshold = std::optional<double>;
 
-// If a row's similarities differ by less than this share of their magnitude, the ranking of its patches is noise.
+// A row is flat if its similarities differ by at most this share of their magnitude. The order of its patches is then
+// only noise.
 constexpr double kFlat = 1e-6;
 
 struct Inputs {
@@ -31,7 +32,8 @@ Inputs inputs_in(at::ScalarType dtype, const at::Tensor& text_tokens, const at::
   return {at::where(mask, text, at::zeros({}, text.options())), image_tokens.to(dtype), mask};
 }
 
-// Returns the type to compute in: bfloat16 or float32 for the kernels; float64 stays float64 (for gradient checks).
+// Returns the type to compute in. The kernels compute in bfloat16 or float32. float64 stays float64, for gradient
+// checks.
 at::ScalarType computing_type(at::ScalarType tokens) {
   return tokens == at::kDouble || tokens == at::kBFloat16 ? tokens : at::kFloat;
 }
@@ -41,7 +43,8 @@ at::Tensor minmax_weights(const at::Tensor& similarity, double threshold) {
   const at::Tensor high = similarity.amax(-1, /*keepdim=*/true);
   const at::Tensor range = high - low;
   const at::Tensor flat = range <= kFlat * at::maximum(low.abs(), high.abs());  // [B, L, 1]
-  // Flat rows get the range 1, so that no NaN enters the graph, and constant weights at the end.
+  // A flat row is divided by 1 instead of its range, so that no NaN enters the graph. Its weights become constant
+  // below.
   const at::Tensor z = (similarity - low) / range.masked_fill(flat, 1.0);
   const at::Tensor kept = z.masked_fill(z < threshold, 0.0);
   const at::Tensor weights = kept / kept.sum(-1, /*keepdim=*/true).masked_fill(flat, 1.0);
@@ -56,8 +59,8 @@ at::Tensor weights_of(const Inputs& inputs, bool softmax, Threshold threshold, d
   return weights.masked_fill(~inputs.mask, 0.0);
 }
 
-// Whether the kernels cannot be used: float64, embeddings of width 0, more patches than a GPU's shared memory holds, or
-// a device without kernels.
+// Returns true if the kernels cannot be used: for float64, for embeddings of width 0, for more patches than fit in a
+// GPU's shared memory, and on devices without kernels.
 bool is_composed(const at::Tensor& text, const at::Tensor& image, at::ScalarType dtype) {
   return dtype == at::kDouble || !has_kernels(text) || text.sym_size(2) == 0 ||
          (text.device().is_cuda() && image.sym_size(1) > kernels::kMostPatchesOnGpu);

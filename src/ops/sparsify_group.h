@@ -12,11 +12,11 @@ class Library;
 /// Declarations that the operator (sparsify_group.cpp) and its fused form (sparsify_group_fused.cpp) share.
 namespace tessera {
 
-/// Throws c10::Error naming the tensor that does not fit. Never reads a size as a number, so that tracing with symbolic
-/// sizes works.
+/// Throws a c10::Error that names the tensor that does not fit. Never reads a size as a number, so that tracing with
+/// symbolic sizes works.
 void check_sparsify_group(const at::Tensor& text_tokens, const at::Tensor& image_tokens, const at::Tensor& text_mask);
 
-/// Calls torch.ops.tessera._sparsify_group and returns (grouped, row statistics) from the kernels, with autograd. The
+/// Calls torch.ops.tessera._sparsify_group, with autograd, and returns (grouped, row statistics) from the kernels. Both
 /// token tensors must have the same type, float32 or bfloat16.
 std::tuple<at::Tensor, at::Tensor> fused_sparsify_group(const at::Tensor& text_tokens, const at::Tensor& image_tokens,
                                                         const at::Tensor& text_mask, bool softmax,

@@ -23,8 +23,8 @@ using torch::autograd::variable_list;
 
 constexpr double kNormEps = 1e-5;
 
-// Inputs of the fused loss. Queries are projected and divided by the square root of a head's width. Texts have unit
-// length. The LayerNorm parameters of keys and values are folded into their projections.
+// Inputs of the fused loss. The queries are already projected, and divided by the square root of a head's width. The
+// texts have length 1. The LayerNorm parameters of keys and values are folded into the projections that follow.
 enum Input { kTokens, kQuery, kText, kKeyValueWeight, kKeyValueBias, kOutWeight, kOutBias, kScale, kBias, kInputs };
 using Inputs = std::array<at::Tensor, kInputs>;
 
@@ -37,8 +37,8 @@ bool pool_has_kernel(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kFloat && has_kernels(tensor);
 }
 
-// Returns the setting with which kernels start no further threads, because this operator calls them from several
-// threads.
+// Returns the setting for kernels that must not start threads. The operator calls the kernels from several threads of
+// its own.
 const kernels::Parallel& no_threads() {
   static const kernels::Parallel alone{1, {}};
   return alone;
@@ -67,12 +67,12 @@ void patch_softmax_backward(const at::Tensor& weights, const at::Tensor& gradien
                                 : kernels::cuda::patch_softmax_backward(call, current_stream(weights)));
 }
 
-// For each pair, the loss and the gradients of scale and bias.
+// The losses of pairs, and the gradients of scale and bias that each pair contributes.
 struct PairResults {
   at::Tensor losses, of_scale, of_bias;  // [rows]
 };
 
-// Computes the losses of pairs. With `gradient`, the gradients of pooled and text [rows, D] overwrite these tensors.
+// Computes the losses of pairs. With `gradient`, overwrites `pooled` and `text` [rows, D] with their gradients.
 PairResults decide_pairs(const at::Tensor& pooled, const at::Tensor& text, const at::Tensor& labels,
                          const at::Tensor& scale, const at::Tensor& bias, bool gradient) {
   if (!pool_has_kernel(pooled)) {
@@ -119,7 +119,8 @@ void add_rows_on_cpu(const at::Tensor& to, const at::Tensor& places, const at::T
   }
 }
 
-// Adds rows: to[places[r]] += rows[r]. On a CPU at::index_add_ would call an operator for each row.
+// Adds rows: to[places[r]] += rows[r]. Does not use at::index_add_ on a CPU, because it would call an operator for each
+// row.
 void add_rows(const at::Tensor& to, const at::Tensor& places, const at::Tensor& rows) {
   if (!to.is_cpu())
     to.index_add_(0, places, rows);
@@ -129,7 +130,7 @@ void add_rows(const at::Tensor& to, const at::Tensor& places, const at::Tensor& 
     add_rows_on_cpu<float>(to, places, rows);
 }
 
-// Processes one thread's images, one after another, and accumulates the loss and gradients of their pairs.
+// Processes the images of one thread, one after another. Accumulates the loss and the gradients of their pairs.
 class PoolWorker {
  public:
   PoolWorker(const Inputs& in, const Attention& attention, bool gradient)
@@ -142,7 +143,8 @@ class PoolWorker {
     for (const Input input : {kScale, kBias}) sums_[input] = at::zeros({}, loss_.options());
   }
 
-  // texts and labels [C] are the pairs of this image. Writes the tokens' gradient [P, D] to `of_tokens`.
+  // Processes an image and its pairs, which have texts [C, D] and labels [C]. Writes the tokens' gradient [P, D] to
+  // `of_tokens`.
   void visit(const at::Tensor& tokens, const at::Tensor& texts, const at::Tensor& labels, const at::Tensor& of_tokens) {
     const std::int64_t width = tokens.size(1);
     const auto [normal, mean, deviation] = at::native_layer_norm(tokens, {width}, {}, {}, kNormEps);
@@ -165,8 +167,8 @@ class PoolWorker {
   const Inputs& sums() const { return sums_; }
 
  private:
-  // Returns the number of pairs per tile: tiles of equal size whose weights fit in a core's second-level cache. A GPU
-  // processes all of an image's pairs at once.
+  // Returns the number of pairs per tile. On a CPU, all tiles have about the same size, and the weights of a tile fit
+  // in a core's second-level cache. A GPU processes all of an image's pairs at once.
   std::int64_t tile_size(std::int64_t pairs, std::int64_t patches) const {
     constexpr std::int64_t kElements = 1 << 18;
     if (!in_[kTokens].is_cpu()) return pairs;
@@ -237,10 +239,10 @@ class PoolWorker {
 
 struct PoolResult {
   at::Tensor loss;   // []
-  Inputs gradients;  // gradients of all inputs; undefined if not wanted
+  Inputs gradients;  // gradients of all inputs; undefined if not needed
 };
 
-// Limits the number of threads so that their private sums stay small compared with the tokens.
+// Limits the number of threads, because each thread has its own sums, which should stay small compared with the tokens.
 std::int64_t worker_count(const Inputs& in) {
   if (!in[kTokens].is_cpu()) return 1;
   constexpr std::int64_t kFewest = 4;
@@ -256,7 +258,7 @@ PoolResult pool_loss(const Inputs& in, const Attention& attention, const PairsOf
   if (gradient) out.gradients[kTokens] = at::empty_like(in[kTokens], at::MemoryFormat::Contiguous);
   std::vector<std::unique_ptr<PoolWorker>> all(static_cast<std::size_t>(workers));
   run_on_pool(static_cast<int>(workers), [&](int number) {
-    const at::NoGradGuard no_grad;  // threads have their own grad mode
+    const at::NoGradGuard no_grad;  // grad mode is set per thread
     const NoAutocast no_autocast;
     auto& worker = all[static_cast<std::size_t>(number)] = std::make_unique<PoolWorker>(in, attention, gradient);
     for (std::int64_t first = number * block; first < images; first += workers * block) {
@@ -281,7 +283,7 @@ PoolResult pool_loss(const Inputs& in, const Attention& attention, const PairsOf
   return out;
 }
 
-// What the backward pass needs in addition to the inputs.
+// The data that the backward pass needs in addition to the inputs.
 struct PoolCall : torch::CustomClassHolder {
   PoolCall(Attention given, PairsOfImages of_images) : attention(given), pairs(std::move(of_images)) {}
   Attention attention;
@@ -310,7 +312,7 @@ class ConditionedLoss : public torch::autograd::Function<ConditionedLoss> {
     const NoAutocast no_autocast;
     const auto call = c10::static_intrusive_pointer_cast<PoolCall>(ctx->saved_data["call"].toCapsule());
     Inputs gradients = std::exchange(call->gradients, {});
-    if (!gradients[kTokens].defined()) {  // the graph was retained, and this is not its first pass
+    if (!gradients[kTokens].defined()) {  // an earlier backward pass over the retained graph took them
       const auto saved = ctx->get_saved_variables();
       Inputs in;
       std::copy(saved.begin(), saved.end(), in.begin());
@@ -375,8 +377,8 @@ PairsOfImages given_pairs(const at::Tensor& texts, const at::Tensor& labels) {
   };
 }
 
-// The operators for Python take the pairs of all images at once, and the parameters as a list in the order of
-// TextPoolParameters.
+// The Python operators take the pairs of all images at once. They take the parameters as a list in the order of the
+// members of TextPoolParameters.
 TextPoolParameters parameters_of(at::TensorList tensors, std::int64_t heads, bool zero_token) {
   TORCH_CHECK(tensors.size() == 10, "text_conditioned_pool: expected 10 parameters, got ", tensors.size());
   return {tensors[0], tensors[1], tensors[2], tensors[3], tensors[4], tensors[5],
@@ -440,7 +442,7 @@ at::Tensor text_conditioned_loss(const at::Tensor& image_tokens, const at::Tenso
   const at::Tensor tokens = to_compute(image_tokens), wide_texts = to_compute(texts);
   const at::ScalarType type = tokens.scalar_type();
   const double share = 1.0 / std::sqrt(static_cast<double>(tokens.size(2) / p.heads));
-  // Folds a norm's weight and bias into the projection that follows it.
+  // Folds the weight and bias of a LayerNorm into the projection that follows it.
   const auto folded_weight = [&](const at::Tensor& weight, std::int64_t part) { return part_of(p.in_weight, part) * weight; };
   const auto folded_bias = [&](const at::Tensor& norm_bias, std::int64_t part) {
     return at::mv(part_of(p.in_weight, part), norm_bias) + part_of(p.in_bias, part);

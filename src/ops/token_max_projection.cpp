@@ -23,7 +23,7 @@ using Mask = std::optional<at::Tensor>;
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-// Checks the arguments without reading a size as a number, so that tracing with symbolic sizes works.
+// Checks the arguments. Never reads a size as a number, so that tracing with symbolic sizes works.
 void check(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table, const at::Tensor& bias) {
   TORCH_CHECK(tokens.dim() == 3 && tokens.sym_size(1) > 0 && tokens.sym_size(2) > 0 && tokens.is_floating_point(),
               "token_max_projection: tokens must be floating [B, N, w] with N and w at least 1, got ",
@@ -54,8 +54,8 @@ kernels::TokenMaxProjectionProblem problem_of(const at::Tensor& tokens, const at
   return {tokens.size(0), tokens.size(1), table.size(0), tokens.size(2), kernel_type(tokens)};
 }
 
-// LibTorch's product on memory that does not belong to a tensor. It is not recorded, because operator_flops counts the
-// FLOPs of the whole operator.
+// Computes LibTorch's matrix product on memory that does not belong to a tensor. The profiler does not record this
+// call, because operator_flops counts the FLOPs of the whole operator.
 void library_product(std::int64_t rows, std::int64_t columns, std::int64_t depth, const float* a, const float* b,
                      float* c) {
   const at::RecordFunctionGuard unrecorded(/*is_enabled=*/false);
@@ -139,7 +139,7 @@ Pair call_forward(const at::Tensor& tokens, const Mask& mask, const at::Tensor& 
   return forward.call(tokens, mask, table, bias);
 }
 
-// The mask comes last, because needs_input_grad does not count an undefined mask.
+// The mask is the last input, because needs_input_grad does not count an undefined mask.
 class MaxProjection : public torch::autograd::Function<MaxProjection> {
  public:
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& tokens,
@@ -176,7 +176,8 @@ Pair operate(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table
   return call_forward(tokens.to(type), mask, table.to(type), bias.to(compute_dtype(tokens)));
 }
 
-// Of autocast's types, the tensor-core kernel takes only bfloat16; on the CPU, rounding would bring no benefit.
+// Under autocast, only bfloat16 is used, and only on a GPU, where a tensor-core kernel takes it. On the CPU, rounding
+// would bring no benefit.
 Pair operate_under_autocast(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table,
                             const at::Tensor& bias) {
   const at::DeviceType device = tokens.device().type();

@@ -2,7 +2,8 @@
 
 #include <tessera/probe/runner.h>
 
-// Each file of runners has one line here. registry.cpp calls these functions; for modules in tessera_data, data_registry.cpp does.
+// One function for each file of runners. registry.cpp calls these functions, and data_registry.cpp calls those for modules in
+// tessera_data.
 namespace tessera::probe {
 
 void add_caption_runners(Runners& runners);

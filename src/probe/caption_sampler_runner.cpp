@@ -1,4 +1,4 @@
-// Compares the sampling of sentences with the reference cases of golden/captions.
+// Compares the sampling of sentences with the reference cases in golden/captions.
 #include <algorithm>
 
 #include <ATen/ATen.h>
@@ -25,7 +25,7 @@ std::vector<TextField> texts_of_case(const nlohmann::json& fields) {
 
 Outputs run_caption_sampler(Run& run) {
   auto settings = config::read<CaptionSamplerSettings>(run.settings());
-  // The order of the fields comes from the settings of the case, because JSON objects have no order.
+  // JSON objects have no order, so the settings of the case list the fields in order.
   if (!settings.fields) settings.fields.emplace();
   const nlohmann::json& inputs = run.json_inputs();
   const auto draws = inputs.value("draws", std::vector<double>());

@@ -34,7 +34,7 @@ double rtol_of(const std::string& text, const std::string& path) {
   return value.get<double>();
 }
 
-// Returns the map to which a tensor with this name belongs, or nullptr.
+// Returns the map of the case that holds tensors with this prefix of the name, or nullptr. Sets `rest` to the name without the prefix.
 std::map<std::string, at::Tensor>* place_of(Case& out, const std::string& name, std::string& rest) {
   const std::pair<const char*, std::map<std::string, at::Tensor>*> places[] = {
       {"in.", &out.inputs},
@@ -63,7 +63,7 @@ Case load_safetensors_case(const std::string& path) {
   if (!file.metadata["rtol"].empty()) out.rtol = rtol_of(file.metadata["rtol"], path);
   out.float32_only = file.metadata["float32_only"] == "true";
   for (const auto& [name, tensor] : file.tensors) {
-    if (name.rfind("shard.", 0) == 0) continue;  // shards of single ranks are only for the distributed tests
+    if (name.rfind("shard.", 0) == 0) continue;  // only the distributed tests use the shards of single ranks
     std::string rest;
     std::map<std::string, at::Tensor>* place = place_of(out, name, rest);
     if (place == nullptr)

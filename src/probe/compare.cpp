@@ -10,7 +10,7 @@
 namespace tessera::probe {
 namespace {
 
-// Makes bfloat16 runs use autocast, as training does.
+// Turns on autocast for bfloat16 runs, as training does.
 class AutocastGuard {
  public:
   explicit AutocastGuard(const RunOptions& options)
@@ -34,7 +34,8 @@ class AutocastGuard {
   at::ScalarType dtype_;
 };
 
-// Returns the loss, or the sum of cotangent * output. Returns an undefined tensor if this scalar does not depend on any leaf.
+// Returns the scalar that is differentiated: the loss or, if the case has cotangents, the sum of cotangent * output. Returns an undefined
+// tensor if this scalar does not depend on any leaf.
 at::Tensor differentiated_scalar(const Case& reference, const Outputs& outputs) {
   if (reference.cotangents.empty()) {
     const auto loss = outputs.find("loss");

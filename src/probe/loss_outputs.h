@@ -5,7 +5,7 @@
 
 namespace tessera::probe {
 
-/// Returns the outputs of an objective that a case compares: `loss`, the terms, and the details that the objective returns for inspection.
+/// Returns the outputs of an objective that are compared with a case: `loss`, the terms, and the details returned for inspection.
 inline Outputs outputs_of(const Losses& losses) {
   Outputs outputs{{"loss", losses.total}};
   for (const auto& [term, value] : losses.terms) outputs[term] = value;

@@ -20,7 +20,7 @@
 namespace tessera::probe {
 namespace {
 
-/// The settings of all metrics; each metric uses its own. read_settings() checks a case's keys.
+/// The settings of all metrics. Each metric uses some of them; read_settings() checks that a case sets no others.
 struct MetricSettings {
   std::int64_t num_classes = 0;
   std::vector<std::int64_t> topk;
@@ -254,7 +254,7 @@ Outputs slot_selection(Run& run) {
   slots.add(image_slots, run.input("labels"));
   const at::Tensor accuracy = slots.accuracy();
   const at::Tensor selected = metrics::best_slots(accuracy, s.top);
-  // From here on, this is zero-shot classification with the embedding of the chosen slots.
+  // The rest is zero-shot classification with the embeddings of the chosen slots.
   const std::int64_t classes = text_slots.size(0);
   const at::Tensor owner = at::arange(classes, at::kLong).repeat_interleave(text_slots.size(1));
   const at::Tensor prompts = metrics::slot_embeddings(text_slots.flatten(0, 1), selected);
@@ -268,7 +268,7 @@ Outputs slot_selection(Run& run) {
           {"accuracy", number(meter.scores().topk[0])}};
 }
 
-/// The mask and the pairs of a case.
+/// Returns the mask and the pairs of a case.
 std::pair<metrics::SlotMask, metrics::MaskPairs> mask_case(Run& run, const MetricSettings& s) {
   const at::Tensor image = run.input("image");
   const std::int64_t parts = s.granularity == "slot" ? s.slots : image.size(1);

@@ -19,7 +19,7 @@ namespace {
 
 using config::Node;
 
-/// Settings of the reference cases that are not settings of the encoder in our towers.
+/// The settings of the reference cases that are not settings of our encoders.
 struct TowerKeys {
   std::string pool;
   std::optional<std::int64_t> embed_dim;
@@ -39,7 +39,7 @@ Node number(std::int64_t value) {
   return config::Value<std::int64_t>::dump(value);
 }
 
-/// Copies the case's parameters into the tower, which has the same names in files.
+/// Copies the case's parameters into the tower. Their names are the names that the tower has in files.
 void bind_tower(Run& run, Tower& tower, const std::string& prefix) {
   tower.to(run.device(), run.parameter_dtype());
   for (const auto& [name, tensor] : tower.state_dict())
@@ -55,8 +55,8 @@ Outputs run_tower(Tower& tower, const TowerInput& input) {
   return outputs;
 }
 
-/// Returns `linear` if the case has the projection matrix (embed_dim then has a default), or if it sets embed_dim and has a pool. Otherwise
-/// returns `none`. With pool `none`, nothing is projected, even if the case has the matrix.
+/// Returns `linear` if the case has the projection matrix, or if it sets embed_dim and has a pool. Otherwise returns `none`. If the case
+/// has the matrix, embed_dim has a default. With pool `none`, nothing is projected, even if this function returns `linear`.
 config::ModuleSettings projection_choice(const Run& run, const TowerKeys& keys, const std::string& matrix) {
   if (!run.has_parameter(matrix) && (!keys.embed_dim || keys.pool == "none")) return {"none"};
   config::ModuleSettings choice{"linear"};
@@ -197,10 +197,10 @@ Runner readout_runner(const std::string& name) {
     Node settings = run.settings();
     ReadOutContext context;
     context.width = take<std::int64_t>(settings, "width", 0);
-    // Cases may set value_width although values are shared; in a configuration this is an error.
+    // Cases may set value_width although values are shared. In a configuration this would be an error, so the setting is removed.
     const Node* shares = settings.find("share_values");
     if (name == "sparo" && (shares == nullptr || shares->text() == "true")) take<std::int64_t>(settings, "value_width", 0);
-    context.modality = Modality::text;  // stands for any token sequence with a mask; the first token may be a class token
+    context.modality = Modality::text;  // any token sequence with a mask; the first token may be a class token
     SharedParameters shared;
     context.shared = &shared;
     const auto readout = readouts().make({name, settings}, run.path(), context);
@@ -222,7 +222,7 @@ Runner readout_runner(const std::string& name) {
   };
 }
 
-/// Returns the head of a case with the case's token table. Removes the settings of the table from `settings`.
+/// Returns the head that a case describes, with the token table of the case. Removes the settings of the table from `settings`.
 std::shared_ptr<TokenProjection> token_head(Run& run, Node& settings) {
   const auto vocabulary = take<std::int64_t>(settings, "vocab_size", 30522),
              text_width = take<std::int64_t>(settings, "text_width", 512);

@@ -24,7 +24,7 @@ Features features_of(const Run& run) {
   text.mask = run.optional_input("text_mask");
   image.encoder_tokens = run.optional_input("image_features");
   features.duplicates.image_group = run.optional_input("image_ids");
-  const at::Tensor ids = run.optional_input("text_ids");  // one id per caption, or the token ids
+  const at::Tensor ids = run.optional_input("text_ids");  // one id per caption, or token ids
   if (ids.defined() && ids.dim() > 1)
     text.input = text_input(ids, text.mask);
   else
@@ -87,7 +87,7 @@ void fields(Visitor& v, FlopsCase& s) {
   v("rows_per_rank", s.rows_per_rank, "number of rows on each rank; empty: one process");
 }
 
-// If the case has ranks, the sums are computed separately for each rank's part.
+// If the case lists rows per rank, computes the sums separately for the rows of each rank.
 Outputs run_flops_regularizer(Run& run) {
   const auto settings = config::read<FlopsCase>(run.settings());
   const at::Tensor& encoding = run.input("encoding");
@@ -126,7 +126,7 @@ Outputs run_dino_head(Run& run) {
   return {{"bottleneck", bottleneck}, {"logits", at::linear(bottleneck, head.last_layer())}};
 }
 
-// The settings of the loss in the format of the reference cases, which also contain sizes and the length of the run.
+// The settings of the loss as the reference cases store them, together with sizes and the length of the run.
 struct DinoLossCase : DinoLossSettings {
   std::int64_t out_dim = 65536;
   std::int64_t crops = 10;

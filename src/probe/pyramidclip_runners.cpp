@@ -12,7 +12,7 @@
 namespace tessera::probe {
 namespace {
 
-// The settings of all encoder cases of PyramidCLIP; each kind of case uses some of them.
+// The settings of all of PyramidCLIP's encoder cases. Each kind of case uses some of them.
 struct EncoderCase {
   std::int64_t patch_size = 16;
   std::int64_t width = 768;
@@ -81,7 +81,7 @@ void fields(Visitor& v, EncoderCase& s) {
   v("training", s.training, "mode of the batch norms");
 }
 
-// Adds the running statistics that batch norms have after a step, under their names in `state`.
+// Adds the running statistics of batch norms after a step to the outputs, under their names in `state`.
 template <class State>
 void add_running_statistics(const State& state, Outputs& outputs) {
   for (const auto& [name, tensor] : state)
@@ -107,7 +107,7 @@ TowerInput regions_of(const Run& run) {
   return input;
 }
 
-// Makes a tower with these settings of the ViT. The case may lack the parameters of one of the tower's two inputs.
+// Makes a tower with these ViT settings. The tower has two kinds of input, and the case may lack the parameters of one of them.
 std::shared_ptr<Tower> make_tower(Run& run, const VitSettings& vit, std::int64_t output_dim) {
   LinearProjectionSettings projection;
   projection.embed_dim = output_dim;

@@ -8,7 +8,7 @@
 namespace tessera::probe {
 namespace {
 
-/// The settings of the cases of `superclip` and its parts.
+/// The settings of the cases of `superclip`, and of the cases of its parts.
 struct SuperClipCase : SuperClipSettings {
   bool training = true;
 };
@@ -29,7 +29,7 @@ struct HeadModule : torch::nn::Module {
 Outputs run_superclip_head(Run& run) {
   HeadModule module(config::read<SuperClipCase>(run.settings(), run.path()));
   run.bind_all(module);
-  const NoAutocast no_autocast;  // as in the objective
+  const NoAutocast no_autocast;  // the objective turns autocast off, too
   return {{"logits", module.head->linear()(module.head->hidden(to_compute(run.input("image_features"))))}};
 }
 

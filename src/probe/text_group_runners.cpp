@@ -16,7 +16,7 @@
 namespace tessera::probe {
 namespace {
 
-/// The settings of a grouping block in the cases, including sizes that otherwise come from a tower.
+/// The settings of a grouping block in the cases. They include sizes that a tower would otherwise set.
 struct GroupingCase : GroupingSettings {
   GroupingShape shape;
 };
@@ -99,8 +99,8 @@ Outputs run_caption_decoder(Run& run) {
   return {{"logits", at::matmul(hidden, table.t()).masked_fill(padding, 0)}};
 }
 
-/// Runs the contrastive loss through the objective. The reconstruction loss is computed from given logits, which are passed as hidden
-/// states with the identity as token table.
+/// Runs the contrastive loss through the objective. The case contains the logits for the reconstruction loss. They are passed as hidden
+/// states, with the identity matrix as token table.
 Outputs run_text_group(Run& run) {
   const auto settings = config::read<TextGroupSettings>(run.settings(), run.path());
   Outputs out;
@@ -153,7 +153,7 @@ Outputs run_groupvit(Run& run) {
   return out;
 }
 
-/// Returns the rows of the input with this name.
+/// A function that returns the rows of the input with this name.
 using InputRows = std::function<at::Tensor(const char* name)>;
 
 /// Runs a step in two passes over chunks. The outputs have the values of the first pass and the gradients of the second pass.

@@ -12,7 +12,7 @@
 namespace tessera::probe {
 namespace {
 
-// The settings of a schedule in the format of the reference cases, which also contain the peak and the length.
+// The settings of a schedule as the reference cases store them, together with the peak and the length.
 struct LrScheduleCase {
   double lr = 1.0;
   std::int64_t total_steps = 0;
@@ -26,7 +26,7 @@ void fields(Visitor& v, LrScheduleCase& s) {
   fields(v, s.shape);
 }
 
-// The length of a run in the format of DINO's cases.
+// The length of a run as DINO's cases store it.
 struct EpochsCase {
   std::int64_t epochs = 100;
   std::int64_t steps_per_epoch = 1;
@@ -86,7 +86,7 @@ std::vector<NamedParameter> parameters_of(Run& run) {
   return out;
 }
 
-// Feeds the case's gradients to an optimizer; calls `after_step` after each step.
+// Gives the case's gradients to an optimizer, step by step. Calls `after_step` after each step.
 template <class AnyOptimizer>
 Outputs play(Run& run, AnyOptimizer& optimizer, const std::function<void()>& after_step) {
   const at::Tensor rates = run.input("lr").to(at::kCPU, at::kDouble);
@@ -163,7 +163,7 @@ Outputs run_gradient_clip_per_parameter(Run& run) {
   const auto settings = config::read<ClipPerParameterCase>(run.settings(), "");
   std::vector<at::Tensor> gradients;
   std::vector<std::size_t> each_alone;
-  const auto name_of = [](std::size_t i) { return concat("grad_", i); };  // reads grad_9 before grad_10
+  const auto name_of = [](std::size_t i) { return concat("grad_", i); };  // numbered, so that grad_9 comes before grad_10
   while (run.has(name_of(gradients.size()))) {
     each_alone.push_back(gradients.size());
     gradients.push_back(run.input(name_of(gradients.size())).detach().clone());

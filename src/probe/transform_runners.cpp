@@ -1,4 +1,4 @@
-// Compares decoding and transforms with the reference cases of golden/transforms.
+// Compares decoding and transforms with the reference cases in golden/transforms.
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 

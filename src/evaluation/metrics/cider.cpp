@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kLongestGram = 4;
 
-/// How often each n-gram occurs. The counts of n-grams are at index n - 1; the key is the n words, joined by spaces.
+/// Counts of the n-grams of a text. The counts of n-grams are at index n - 1. Each key is the n words, joined by spaces.
 struct Grams {
   std::array<std::map<std::string, double>, kLongestGram> counts;
   double words = 0;
@@ -36,7 +36,7 @@ Grams grams_of(std::string_view caption) {
   return out;
 }
 
-/// Holds, for each n-gram, the number of images that have it in a reference.
+/// Counts, for each n-gram, the images that have it in a reference.
 class ImageCounts {
  public:
   explicit ImageCounts(const std::vector<std::vector<Grams>>& references) : images_(static_cast<double>(references.size())) {
@@ -68,7 +68,8 @@ double norm_of(const std::map<std::string, double>& weights) {
   return std::sqrt(sum);
 }
 
-/// Returns the mean, over n, of the clipped cosines of the weighted n-grams, times the penalty for different lengths.
+/// Returns the mean over n of the clipped cosine between the weighted n-grams of both texts, times a penalty for different
+/// lengths.
 double similarity(const Grams& caption, const Grams& reference, double sigma) {
   double sum = 0;
   for (std::size_t n = 0; n < kLongestGram; ++n) {

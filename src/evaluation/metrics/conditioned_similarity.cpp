@@ -6,7 +6,7 @@
 namespace tessera::metrics {
 namespace {
 
-// A cosine minus this number is below every possible cosine.
+// Subtracting this number puts a cosine below every possible cosine.
 constexpr double kBelowCandidates = 4;
 
 at::Tensor exact_on_cpu(const at::Tensor& tensor) {

@@ -19,7 +19,7 @@ class CosinesWith {
   explicit CosinesWith(const at::Tensor& rows);
   /// Maps queries [..., D], vectors of any length, to their cosines with the rows, double [..., N].
   at::Tensor operator()(const at::Tensor& queries) const;
-  /// count() is N, width() is D.
+  /// Returns N. width() returns D.
   std::int64_t count() const { return rows_.size(0); }
   std::int64_t width() const { return rows_.size(1); }
 
@@ -34,10 +34,10 @@ void for_tiles(std::int64_t rows, std::int64_t columns, const std::function<void
 /// Returns the indices [T, k] of the k greatest values in each row of values [T, M], best first. Equal values are ordered by index.
 at::Tensor best_first(const at::Tensor& values, std::int64_t k);
 
-/// Returns, for every k in `topk`, the share of ranks in 0..k-1 among the ranks that are not -1; 0 if all ranks are -1.
+/// For every k in `topk`, returns the share of ranks that are below k. Leaves out ranks of -1. Returns 0 if all ranks are -1.
 std::vector<double> recall_at(const at::Tensor& ranks, const std::vector<std::int64_t>& topk);
 
-/// Returns the mean of the values that are not -1, leaving out the index `without`; 0 if there are no such values.
+/// Returns the mean of the values other than -1, leaving out the value at index `without`. Returns 0 if no values are left.
 double mean_of_present(const at::Tensor& values, std::int64_t without = -1);
 
 /// Returns the share of entries in which a and b are equal; 0 if there are no entries.

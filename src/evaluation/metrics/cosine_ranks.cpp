@@ -13,8 +13,8 @@ namespace {
 constexpr std::int64_t kImagesOfTile = 1024, kTextsOfTile = 4096;
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
-/// Rows of features with their lengths. Each row is divided by its length first, as in unit_rows(), so that rows of the same
-/// direction have bitwise equal cosines, and tie, if their lengths are exact.
+/// Rows of features and their lengths. Before a product, each row is divided by its length, as in unit_rows(). So rows of the
+/// same direction get bitwise equal cosines, and therefore tie, if their lengths are exact.
 template <class T>
 class UnitRows {
  public:
@@ -97,7 +97,8 @@ class Targets {
     high_[q] = std::nextafter(static_cast<float>(cosine + error_), 2.0F);
   }
 
-  /// A candidate ranks behind the right answer if its float32 cosine is below low(), and before it if the cosine is above high().
+  /// A candidate whose float32 cosine is below low() ranks behind the right answer. A candidate whose cosine is above high()
+  /// ranks before it.
   const float* low() const { return low_.data(); }
   const float* high() const { return high_.data(); }
 
@@ -179,8 +180,8 @@ void count_images(const Tile& tile, const UnitRows<T>& images, const UnitRows<T>
 
 template <class T>
 CosineRanks ranks_of(const UnitRows<T>& images, const UnitRows<T>& texts, const std::int64_t* owner) {
-  // A bound on the float32 error of a cosine of unit vectors: rounding of the vectors, and a sum of D products in any order (Higham
-  // 2002, 3.1).
+  // A bound on the float32 error of a cosine of unit vectors. It covers the rounding of the vectors and of a sum of D products
+  // in any order (Higham 2002, 3.1).
   const double error = static_cast<double>(images.width() + 8) * std::ldexp(1.0, -24);
   Targets of_images(images.size(), error), of_texts(texts.size(), error);
   for (std::int64_t text = 0; text < texts.size(); ++text) {

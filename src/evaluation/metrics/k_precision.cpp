@@ -18,7 +18,7 @@ double mean_of_valid(const std::vector<double>& values, std::int64_t& count) {
   return count > 0 ? sum / static_cast<double>(count) : 0.0;
 }
 
-/// Returns the share of `words` that occur in `truth`, which maps words to counts; -1 if there are no words.
+/// Returns the share of `words` that occur in `truth`, which holds the count of each word. Returns -1 if `words` is empty.
 double share_known(const std::vector<std::string>& words, std::map<std::string, std::int64_t> truth, bool clip_counts) {
   if (words.empty()) return -1;
   std::int64_t known = 0;

@@ -73,7 +73,7 @@ class LineSearch {
     return {step, value, dot_product(gradient, along_), gradient};
   }
   /// Returns true if the trial violates the sufficient decrease condition. Allows for rounding errors, because near the minimum
-  /// values differ only by these.
+  /// the values differ only by rounding.
   bool too_high(const Trial& trial) const {
     return !(trial.value <= origin_.value + 1e-4 * trial.step * origin_.slope + rounding_);
   }

@@ -29,8 +29,8 @@ double cross_entropy(at::Tensor& logits, const at::Tensor& labels, bool gradient
   return loss;
 }
 
-/// Runs small problems on one thread while an object of this class exists. For thousands of tiny products, thread barriers cost
-/// more than threads save (up to fifty times more on a busy machine).
+/// While an object of this class exists, small problems run on one thread. For thousands of tiny products, thread barriers cost
+/// more time than threads save (up to fifty times more on a busy machine).
 class SmallProblem {
  public:
   explicit SmallProblem(std::int64_t products) : threads_(at::get_num_threads()) {

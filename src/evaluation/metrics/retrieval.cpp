@@ -5,8 +5,9 @@
 namespace tessera::metrics {
 namespace {
 
-/// Returns the rank of each query's best right candidate, or -1 if the query has none. A candidate is right if its id equals the
-/// query's id and is not -1. `scores_of` returns the similarities of a range of queries with all candidates; ids are int64.
+/// Returns the rank of each query's best right candidate, or -1 if the query has none. A candidate is right if it has the same
+/// id as the query, and this id is not -1. `scores_of` returns the similarities of a range of queries with all candidates; ids
+/// are int64.
 at::Tensor best_right_rank(const std::function<at::Tensor(RowRange)>& scores_of, const at::Tensor& query_id,
                            const at::Tensor& candidate_id) {
   const std::int64_t queries = query_id.size(0), count = candidate_id.size(0);

@@ -36,8 +36,8 @@ struct BestName {
   at::Tensor log_sum;  // log of the sum of exp(factor * score) over all names; undefined without a factor
 };
 
-/// Finds the best of `names` (in ascending order) for each pixel. Works on a few names at a time, so that scores [N, H, W] of many
-/// names are never in memory as a whole.
+/// Finds the best of `names` (in ascending order) for each pixel. Works on a few names at a time, so that the scores [N, H, W]
+/// of many names are never all in memory.
 BestName best_name(const at::Tensor& maps, const at::Tensor& names, std::int64_t height, std::int64_t width,
                    bool bilinear, std::optional<double> factor) {
   BestName best;
@@ -87,7 +87,7 @@ void check_names(const char* who, std::int64_t names, const at::Tensor& target, 
   if (options.candidates == "present") check_targets(who, target, count_classes(names, options), options.ignore_index);
 }
 
-/// Checks the inputs of a segmentation. `features` [B, N, D] are those of patches or groups.
+/// Checks the inputs of a segmentation. `features` [B, N, D] are the features of patches or groups.
 void check_task(const char* who, const at::Tensor& features, const at::Tensor& class_features, const at::Tensor& target,
                 const SegmentationOptions& options) {
   TORCH_CHECK(class_features.dim() == 2 && class_features.size(1) == features.size(2), who,

@@ -8,8 +8,8 @@
 namespace tessera::metrics {
 namespace {
 
-/// Assigns a column to each row at the least total cost, by shortest augmenting paths with potentials. There must be at least as
-/// many columns as rows.
+/// Assigns a different column to each row so that the total cost is minimal, by shortest augmenting paths with potentials.
+/// There must be at least as many columns as rows.
 std::vector<std::int64_t> cheapest_columns(const std::vector<std::vector<double>>& cost) {
   const std::size_t rows = cost.size();
   const std::size_t columns = cost.front().size();
@@ -19,10 +19,10 @@ std::vector<std::int64_t> cheapest_columns(const std::vector<std::vector<double>
   std::vector<std::size_t> owner(columns, kNone);  // the row that is matched to each column
   for (std::size_t row = 0; row < rows; ++row) {
     std::vector<double> distance(columns, kInfinity);
-    // The column from which each column was reached; kNone if it was reached from `row` itself.
+    // The column before each column on its shortest path; kNone if the path comes from `row` itself.
     std::vector<std::size_t> before(columns, kNone);
     std::vector<bool> done(columns, false);
-    std::vector<std::size_t> path;  // the columns that are finished
+    std::vector<std::size_t> path;  // the columns whose shortest path is final
     std::size_t from_column = kNone;
     std::size_t end = kNone;
     double traveled = 0;

@@ -14,7 +14,7 @@ at::Tensor class_embeddings(const at::Tensor& prompt_features, const at::Tensor&
       owner.numel() == 0 || (owner.min().item<std::int64_t>() >= 0 && owner.max().item<std::int64_t>() < num_classes),
       "class_embeddings: prompt_class must lie in 0..", num_classes - 1);
   const at::Tensor unit = unit_rows(prompt_features);
-  // Sums and means have the same direction, but only the means have exactly the rounding of the definition.
+  // The sums are divided by the counts, because only means round exactly as in the definition.
   const at::Tensor sums = at::zeros({num_classes, unit.size(1)}, unit.options()).index_add_(0, owner, unit);
   const at::Tensor counts = at::bincount(owner, {}, num_classes).clamp_min(1).to(at::kDouble);
   return unit_rows(sums / counts.unsqueeze(1));
@@ -53,7 +53,7 @@ ZeroShotScores ZeroShotMeter::scores() const {
   out.prediction = all(predictions_);
   out.rank = all(ranks_);
   const at::Tensor ranks = out.rank, labeled = ranks.ge(0);
-  // A k above the number of classes finds every label, as k = number of classes does.
+  // If k exceeds the number of classes, every label is among the first k.
   out.topk = recall_at(ranks, topk_);
   const at::Tensor known = all(labels_).masked_select(labeled);
   const at::Tensor right = ranks.masked_select(labeled).eq(0).to(at::kDouble);

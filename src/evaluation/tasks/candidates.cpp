@@ -17,7 +17,7 @@ std::optional<std::int64_t> place_in(const Names& names, const std::string& name
   return found - names.begin();
 }
 
-/// Returns true if a task's names refer to the source's classes by name and not by position.
+/// Returns true if the task and the source list the same class at different positions, so that classes must be matched by name.
 bool meant_by_name(const Names& task, const Names& source) {
   for (std::size_t i = 0; i < source.size(); ++i)
     if (const auto place = place_in(task, source[i]); place && *place != static_cast<std::int64_t>(i)) return true;
@@ -32,8 +32,8 @@ std::vector<std::int64_t> places_by_name(const Names& task, const Names& source,
   return out;
 }
 
-/// Returns a text such as ". In their members, label is looked for in cls (label_keys), ..."; empty if the source has no such
-/// fields.
+/// Returns a sentence such as ". In their members, label is looked for in cls (label_keys), ...". Returns an empty string if
+/// the source cannot describe where it finds labels.
 std::string where_labels_are(const Source& source) {
   const std::string where = source.describe_fields({"label"});
   return where.empty() ? "" : ". " + where;

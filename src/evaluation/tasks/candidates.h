@@ -13,8 +13,8 @@ namespace tessera {
 struct Candidates {
   std::string task;  // the task's registered name, for messages
   std::vector<std::string> names;
-  /// For each label of the source, the index of its class in `names`. It is -1 for the background of masks, which is not a class of
-  /// images and has no prompt, and kNotAsked for a class that the task does not list.
+  /// For each label of the source, the index of its class in `names`. The value is -1 for the background of masks, which has no
+  /// prompt, and kNotAsked for a class that the task does not list.
   std::vector<std::int64_t> place;
   std::vector<std::string> source_names;  // the source's class names, for messages
 
@@ -24,12 +24,13 @@ struct Candidates {
   /// the name is not in `names`.
   std::int64_t label_of(const Sample& sample, const Source& source) const;
 
-  /// Returns the requirement that a sample has a label other than background, so that images which show only background are
+  /// Returns the requirement that a sample has a label other than background. Images that show only background are then
   /// skipped. This object and `source` must outlive the result.
   Required asked(const Source& source) const;
 };
 
-/// Returns the requirement that a sample has a class label: a number, or a name if the source has no list of classes.
+/// Returns the requirement that a sample has a class label. The label is a number, or a name if the source has no list of
+/// classes.
 Required labeled_or_named();
 
 /// Returns the classes in a task's setting `classes` or, if it is empty, the source's classes. If both have lists of names and a

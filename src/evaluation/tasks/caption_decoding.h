@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// Returns the captioning objective of the run or checkpoint; if there are several, the first one by name. Throws TaskMisfit that
-/// names the task if there is none.
+/// Returns the captioning objective of the run or checkpoint; if there are several, the first one by name. If there is none,
+/// throws a TaskMisfit that names the task.
 std::shared_ptr<Captioning> captioning_of(const EvaluationContext& context, const std::string& task);
 
 /// Moves the features of images to the device of the decoder.

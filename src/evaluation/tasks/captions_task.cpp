@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// Decodes ids [B, T], which are -1 after the end of a text.
+/// Decodes token ids [B, T] to texts. The ids after the end of a text are -1.
 std::vector<std::string> decoded(const at::Tensor& ids, const Tokenizer& tokenizer) {
   std::vector<std::string> out;
   for (std::int64_t i = 0; i < ids.size(0); ++i) {
@@ -23,7 +23,7 @@ std::vector<std::string> decoded(const at::Tensor& ids, const Tokenizer& tokeniz
   return out;
 }
 
-/// Counts, for each image's first caption, its tokens and those that the decoder predicts correctly.
+/// Counts the tokens of each image's first caption, and how many of them the decoder predicts correctly.
 class TokenMeter {
  public:
   TokenMeter(Captioning& captioning, const Tokenizer& tokenizer, std::int64_t begin)
@@ -34,7 +34,7 @@ class TokenMeter {
     for (const EvaluationSample& sample : samples) captions.push_back(sample.sample.captions.front());
     const TowerInput input = on_device_of(captioning_, tokenizer_.encode_batch(captions));
     const TokenHits hits = captioning_.token_hits(images, input.ids, input.mask);
-    const at::Tensor counted = hits.counted & (input.ids != begin_);  // every text starts with this token
+    const at::Tensor counted = hits.counted & (input.ids != begin_);  // every text starts with the begin token
     right_.push_back((hits.right & counted).sum(1).to(at::kCPU, at::kDouble));
     counted_.push_back(counted.sum(1).to(at::kCPU, at::kDouble));
   }

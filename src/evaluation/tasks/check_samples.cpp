@@ -14,8 +14,8 @@ struct Looks {
   std::int64_t readable = 0, having = 0;
 };
 
-/// Returns a function that returns one sample per call: `looks` samples that are spread over the first `count` samples or, for a
-/// stream, its first samples.
+/// Returns a function that returns the next sample at each call, for `looks` calls. The samples are spread over the first
+/// `count` samples of the source. If the source is a stream, they are its first samples.
 std::function<Sample()> some_samples(const Source& source, std::int64_t count, std::int64_t looks) {
   const SourceKind kind = source.kind();
   if (const auto* stream = std::get_if<const StreamSource*>(&kind)) {
@@ -41,7 +41,7 @@ Looks look_at(const Source& source, std::int64_t count, std::int64_t most, const
       ++out.having;
       if (look) look(sample);
     } catch (const SampleError&) {
-      continue;  // the task itself counts it as skipped
+      continue;  // the task itself will count this sample as skipped
     }
   }
   return out;

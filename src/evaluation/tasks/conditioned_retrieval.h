@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// A function that returns the captions of a sample that a retrieval task uses.
+/// A function that returns the captions that a retrieval task uses of a sample.
 using OwnCaptions = std::function<std::vector<std::string>(const Sample& sample)>;
 
 /// Returns the error message for captions that contain no sentence.
@@ -26,11 +26,11 @@ class ConditionedRetrieval {
   ConditionedRetrieval(const Pass& pass, const OwnCaptions& own, const std::string& prompt_prefix,
                        at::ScalarType dtype);
 
-  /// Adds the next batch of the pass. Returns a function that returns the batch's similarities with some captions, as
-  /// RetrievalSheets needs it.
+  /// Adds the next batch of the pass. Returns a function that compares the images of the batch with some captions, as
+  /// RetrievalSheets requires.
   RetrievalSheets::BatchSimilarity add(const std::vector<EvaluationSample>& samples, const TowerFeatures& features);
-  /// Returns the similarities between the N images that were added and their M captions, floating-point [N, M]. Captions of images
-  /// that could not be read are not queries, but they were among the candidates of the other images.
+  /// Returns the similarities between the N images that were added and their M captions, floating-point [N, M]. Captions of
+  /// images that could not be read have no column here, but they were candidates when the other images were compared.
   at::Tensor similarity() const;
   /// Returns the captions of the images that were added.
   const Captions& captions() const { return captions_; }
@@ -44,7 +44,7 @@ class ConditionedRetrieval {
   TowerFeatures texts_;
   at::Tensor scores_;  // [all images, all captions], filled row by row
   Captions captions_;
-  std::vector<std::int64_t> columns_;  // the columns of scores_ that hold captions_
+  std::vector<std::int64_t> columns_;  // the column of each caption of captions_ in scores_
 };
 
 }  // namespace tessera

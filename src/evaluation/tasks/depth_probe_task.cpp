@@ -1,4 +1,4 @@
-// The task depth_probe: depth by a linear map of frozen patch features.
+// The task depth_probe, which predicts depth from frozen patch features by a linear map.
 #include <cmath>
 
 #include <ATen/ATen.h>
@@ -23,7 +23,7 @@ at::Tensor depth_of(const EvaluationSample& sample) {
   return at::tensor(sample.depth).view({sample.pixels.size(1), sample.pixels.size(2)});
 }
 
-/// Fits least squares with an L2 penalty. It keeps only sums, so memory does not grow with the data.
+/// Fits a linear map by least squares with an L2 penalty. Keeps only sums, so memory does not grow with the data.
 class RidgeFit {
  public:
   /// Adds samples. features: [N, D]. targets: [N].

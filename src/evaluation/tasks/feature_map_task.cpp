@@ -20,8 +20,8 @@ struct Pinned {
   std::vector<std::string> keys, captions;
 };
 
-/// Normalizes rows to length 1 and subtracts their mean. Without that, the map of a contrastive model would show only the gap
-/// between images and texts.
+/// Normalizes rows to length 1 and subtracts their mean. Without the subtraction, the map of a contrastive model would show
+/// only the gap between images and texts.
 at::Tensor centered(const at::Tensor& rows) {
   const at::Tensor unit = metrics::unit_rows(rows);
   return unit - unit.mean(0, true);

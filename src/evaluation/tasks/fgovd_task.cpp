@@ -22,7 +22,7 @@ Required with_choices() {
           "a box with a phrase and hard negatives", "phrase_negatives"};
 }
 
-/// The visible boxes of a batch that have several texts to choose from.
+/// The visible boxes of a batch that have several texts each, of which the model must choose one.
 struct BoxChoices {
   std::vector<float> corners;         // left, top, right and bottom of each box, in units of patches
   std::vector<std::int64_t> image;    // the index of each box's image in the batch
@@ -85,7 +85,7 @@ class FgOvdTask final : public EvaluationTask {
  private:
   using Sets = std::vector<std::pair<std::string, std::shared_ptr<const Source>>>;
 
-  /// Returns the data sets by difficulty; a single data set has no name.
+  /// Returns the data sets with their names, which are degrees of difficulty. If there is only one data set, its name is empty.
   Sets sets(const EvaluationContext& context) const {
     if (settings_.sets.empty()) return {{"", open_source(settings_.data.source, context.source, "fgovd.source")}};
     Sets out;
@@ -102,7 +102,7 @@ class FgOvdTask final : public EvaluationTask {
                     .max_samples = settings_.data.max_samples,
                     .required = with_choices(),
                     .needs = {.dense = true}};
-    std::vector<std::int64_t> ranks, sample;  // per box, the number of negatives at least as near as the phrase; its image
+    std::vector<std::int64_t> ranks, sample;  // of each box: rank of the right phrase (0 is best), index of the image
     std::int64_t seen = 0;
     const std::string before = result.data;
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
@@ -136,7 +136,7 @@ class FgOvdTask final : public EvaluationTask {
     std::int64_t text = 0;
     for (std::size_t i = 0; i < choices.options.size(); ++i) {
       const at::Tensor own = scores[static_cast<std::int64_t>(i)].narrow(0, text, choices.options[i]);
-      ranks.push_back(own.slice(0, 1).lt(own[0]).logical_not().sum().item<std::int64_t>());  // equal or NaN counts as wrong
+      ranks.push_back(own.slice(0, 1).lt(own[0]).logical_not().sum().item<std::int64_t>());  // a NaN or a tie counts as wrong
       text += choices.options[i];
     }
   }

@@ -23,8 +23,8 @@ inline Pass pass_over_patches(const Embedder& embedder, const EvaluationContext&
           .needs = {.encoder_tokens = true}};
 }
 
-/// Returns the encoder's tokens, [B, rows * columns, D]. Throws UserError if they do not form a grid. `task` is the task's
-/// registered name, for the message.
+/// Returns the encoder's patch tokens, [B, rows * columns, D]. Throws UserError if they do not form a grid. `task` is the
+/// task's registered name, for the message.
 inline const at::Tensor& patches_of(const TowerFeatures& features, const std::string& task) {
   if (!features.encoder_tokens.defined() || features.mask.defined())
     user_error(task, ": this model's image encoder outputs no grid of patches");

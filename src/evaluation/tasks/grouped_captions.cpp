@@ -31,7 +31,8 @@ std::int64_t mark(const std::vector<std::array<std::int64_t, 2>>& spans,
   return count;
 }
 
-/// Returns the text tower's features of each token: `tokens` for k-means, otherwise `attention`.
+/// Returns the text tower's features of single tokens: `tokens` if k-means will cluster the tokens, and otherwise `attention`,
+/// the tokens' weights in the tower's own groups. Throws UserError if the tower does not output them.
 TowerFeatures features_of_tokens(const Embedder& embedder, const std::vector<std::string>& texts, bool k_means) {
   TowerFeatures features = embed_texts(embedder, texts, {.tokens = k_means, .attention = !k_means, .input_ids = true});
   const auto fits = [&](const at::Tensor& tensor, std::int64_t dimension) {
@@ -46,8 +47,8 @@ TowerFeatures features_of_tokens(const Embedder& embedder, const std::vector<std
   return features;
 }
 
-/// Clusters the tokens [L, W] that cover text, which is where mask [L] is true. Returns [K, L], 1 where a token is in a cluster and
-/// 0 elsewhere.
+/// Clusters the tokens that cover text by k-means. `tokens` is [L, W], and `mask` [L] is true for tokens that cover text.
+/// Returns [K, L], 1 where a token belongs to a cluster and 0 elsewhere.
 at::Tensor clustered(const at::Tensor& tokens, const at::Tensor& mask, std::int64_t clusters) {
   at::Tensor out = at::zeros({clusters, mask.size(0)});
   const at::Tensor places = mask.nonzero().squeeze(1);
@@ -104,7 +105,7 @@ GroupedCaptions grouped_captions(const std::vector<EvaluationSample>& samples, c
 }
 
 at::Tensor equal_chunks(const GroupedCaptions& captions) {
-  const at::Tensor place = captions.mask.to(at::kLong).cumsum(1) - 1;  // index among the tokens that cover text
+  const at::Tensor place = captions.mask.to(at::kLong).cumsum(1) - 1;  // index of each token among those that cover text
   const std::int64_t groups = captions.weights.size(1);
   const at::Tensor count = at::tensor(captions.spelled, at::kLong).clamp_min(1).unsqueeze(1);
   const at::Tensor chunk = place.clamp_min(0).mul(groups).floor_divide(count).clamp_max(groups - 1);

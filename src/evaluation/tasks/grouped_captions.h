@@ -19,23 +19,23 @@ struct PhrasedCaption {
   std::vector<std::array<std::int64_t, 2>> phrases;  // the bytes of each phrase, [begin, end)
 };
 
-/// Returns those of the sample's captions that have annotated phrases, in their order.
+/// Returns the captions of the sample that have annotated phrases, in the sample's order.
 std::vector<PhrasedCaption> phrased_captions(const Sample& sample);
 
 /// Captions with annotated phrases, and a model's grouping of their tokens.
 struct GroupedCaptions {
   std::vector<std::size_t> sample;               // the index of each caption's sample
   std::vector<std::vector<std::string>> tokens;  // tokens of each caption, without padding
-  std::vector<std::int64_t> spelled;  // number of each caption's tokens that cover text; 0 if they do not spell it
+  std::vector<std::int64_t> spelled;  // number of tokens that cover text; 0 if the tokens do not spell the caption
   at::Tensor weights;                 // [B, K, L], the weight of each token in each group
   at::Tensor mask;                    // bool [B, L], true for tokens that cover text
   at::Tensor segments;                // bool [B, S, L], true for the tokens of each phrase
 };
 
-/// Returns all captions of these samples that have phrases, in the order of the samples. According to the settings, tokens are
-/// grouped by the text tower's groups, or by k-means on the features of the tokens that cover text. If a caption's tokens do not
-/// spell the caption, none of them counts as covering text or belonging to a phrase. Throws UserError if the tower has no groups,
-/// or no features of single tokens.
+/// Returns all captions of these samples that have phrases, in the order of the samples. Depending on the settings, the text
+/// tower's own groups are used, or the tokens that cover text are clustered by k-means on their features. If a caption's tokens
+/// do not spell the caption, none of them counts as covering text or belonging to a phrase. Throws UserError if the text tower
+/// has no groups or, for k-means, no features of single tokens.
 GroupedCaptions grouped_captions(const std::vector<EvaluationSample>& samples, const Embedder& embedder,
                                  const TokenGroupSettings& settings);
 

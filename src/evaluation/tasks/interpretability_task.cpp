@@ -48,7 +48,7 @@ class InterpretabilityTask final : public EvaluationTask {
                           .rank);
       labels.insert(labels.end(), own.begin(), own.end());
     });
-    const at::Tensor rank = at::cat(ranks);  // [N], ranks that start at 1
+    const at::Tensor rank = at::cat(ranks);  // [N], counted from 1
     const std::vector<double> shares = metrics::recall_at(rank - 1, settings_.topk);
     for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
       const std::string name = concat("top", settings_.topk[i]);
@@ -62,8 +62,8 @@ class InterpretabilityTask final : public EvaluationTask {
   }
 
  private:
-  /// Returns the entries of each class name, int64 [C, S], padded with -1. Throws UserError if the vocabulary has no token of any
-  /// class name.
+  /// Returns the vocabulary entries of each class name, int64 [C, S], padded with -1. Throws UserError if none of the class
+  /// names has an entry.
   static at::Tensor entries_of(const std::vector<std::string>& names, const TokenSpace& space) {
     std::vector<std::vector<std::int64_t>> entries;
     std::size_t most = 0;

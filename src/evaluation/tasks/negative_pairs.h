@@ -7,7 +7,8 @@
 
 namespace tessera {
 
-/// Pairs of a right and a wrong caption of one image. A sample's first caption forms a pair with each of its hard negatives.
+/// Pairs of a right and a wrong caption of the same image. A sample's first caption forms one pair with each of its hard
+/// negatives.
 struct NegativePairs {
   std::vector<std::string> texts;
   std::vector<std::int64_t> image, positive, negative;  // per pair: index of its sample, indices of its captions in `texts`

@@ -17,15 +17,15 @@ namespace {
 
 constexpr std::size_t kItemsAtATime = 64;
 
-/// Returns the names of an item's measures, in the order of judge().
+/// Returns the names of the measures for this form of items, in the order in which judge() returns them.
 std::vector<std::string> measures_of(OptionForm form) {
   if (form == OptionForm::pairs) return {"text_score", "image_score", "group_score"};
   if (form == OptionForm::paraphrase) return {"image_to_text_accuracy", "text_only_accuracy"};
   return {"accuracy"};
 }
 
-/// Returns whether an item is right by each measure, bool [measures]. `scores` [images, texts] are the item's similarities; `texts`
-/// [texts, D] are the embeddings of its texts.
+/// Judges an item by each measure: bool [measures], true where it is right. `scores` [images, texts] are the similarities of
+/// the item's images and texts; `texts` [texts, D] are the embeddings of its texts.
 at::Tensor judge(OptionForm form, const at::Tensor& scores, const at::Tensor& texts) {
   if (form == OptionForm::pairs) {
     const auto out = metrics::winoground(scores.t().unsqueeze(0));
@@ -74,8 +74,8 @@ struct ItemKinds {
   }
 };
 
-/// Adds a measure over all items, and for each kind. right: bool [items]. sample: int64 [items], the image that each item belongs
-/// to, because items of one image are not independent.
+/// Adds the result of a measure over all items, and its results for each kind of items. right: bool [items]. sample: int64
+/// [items], the image that each item belongs to, because items of one image are not independent.
 void add_measure(const std::string& measure, const at::Tensor& right, const at::Tensor& sample, const ItemKinds& kinds,
                  TaskResult& result) {
   const auto scores = metrics::category_accuracy(right, kinds.of, std::ssize(kinds.names));
@@ -95,7 +95,7 @@ void add_measure(const std::string& measure, const at::Tensor& right, const at::
   }
 }
 
-using Group = std::string OptionItem::*;  // OptionItem::pair or OptionItem::set
+using Group = std::string OptionItem::*;  // a pointer to the member OptionItem::pair or OptionItem::set
 using GroupSizes = std::map<std::string, std::int64_t>;
 
 GroupSizes sizes_of(const std::vector<OptionItem>& items, Group group) {
@@ -181,7 +181,7 @@ class OptionsTask final : public EvaluationTask {
 
   static EmbeddedPictures embed_pictures(const OptionSet& set, const Embedder& embedder,
                                          const EvaluationContext& context, TaskResult& result) {
-    std::int64_t count = 0;  // images are numbered in the order of their first use by items
+    std::int64_t count = 0;  // number of images, which are numbered in the order of their first use by items
     for (const OptionItem& item : set.items)
       count = std::max(count, 1 + *std::max_element(item.pictures.begin(), item.pictures.end()));
     EmbeddedPictures out;

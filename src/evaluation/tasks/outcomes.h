@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// The entries of report::Outcomes as tensors [E]. Undefined tensors have the defaults in the comments below.
+/// The entries of report::Outcomes as tensors [E]. An undefined tensor stands for the default given in its comment.
 struct OutcomeRows {
   at::Tensor part;         // double; or bool, true for hits
   at::Tensor whole = {};   // double; default 1

@@ -11,11 +11,11 @@
 namespace tessera {
 namespace {
 
-// How many texts are held at full width before they are reduced to classes or stored compactly. 512 rows over a vocabulary take 60
-// MB.
+// How many texts are held at full width before they are reduced to classes or stored compactly. 512 texts that are as wide as a
+// vocabulary take 60 MB.
 constexpr std::size_t kTextsAtATime = 512;
 
-/// Throws UserError if a row is not finite. `name_of` returns a name for what a row embeds.
+/// Throws UserError if a row of embeddings is not finite. For the message, name_of(i) describes what row i embeds.
 void check_finite(const at::Tensor& rows, const std::function<std::string(std::size_t)>& name_of) {
   const at::Tensor broken = rows.isfinite().all(1).logical_not().nonzero();
   if (broken.numel() == 0) return;

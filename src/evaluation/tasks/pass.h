@@ -25,8 +25,8 @@ std::vector<std::string> class_names_for(const TextList& classes, const Source& 
 
 /// A condition that a sample must meet for a task to use it.
 struct Required {
-  std::function<bool(const Sample&)> in;  // returns true if a sample meets it; empty: all do
-  std::string reason;                     // key under which samples that do not meet it are counted: "no_label"
+  std::function<bool(const Sample&)> in;  // returns true if a sample meets the condition; if empty, every sample does
+  std::string reason;                     // key under which other samples are counted as skipped: "no_label"
   std::string name;                       // what is required, for messages: "a class label"
   std::string field = {};                 // the field's name in Source::describe_fields(): "label"
 };
@@ -35,15 +35,15 @@ Required labeled();
 /// Returns the requirement that a sample has a caption.
 Required captioned();
 
-/// Returns the end of an error message that begins with "no sample", such as "has a class label. In their members, label is looked
-/// for in cls (label_keys)".
+/// Returns the end of an error message that begins with "no sample", for example "has a class label. In their members, label is
+/// looked for in cls (label_keys)".
 std::string lacking(const Source& source, const Required& required);
 
 /// A function that is called with samples and the features of their images; row i of the features belongs to sample i.
 using BatchBody = std::function<void(const std::vector<EvaluationSample>& samples, const TowerFeatures& features)>;
 
-/// A pass over a source in order, through the image tower unless only texts are needed. Samples and features exist only while the
-/// body is called with them.
+/// A pass over the samples of a source, in order. Embeds the images unless the task needs only texts. Samples and features are
+/// freed after the body has been called with them.
 struct Pass {
   const Embedder& embedder;
   const EvaluationContext& context;

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// A way to score image patches against texts, each of which is called a name.
+/// A way to score image patches against texts. The texts are called names here.
 struct PatchScores {
   ViewNeeds needs;         // the image features that `of` needs
   std::int64_t names = 0;  // number of texts
@@ -21,12 +21,13 @@ struct PatchScores {
   at::Tensor maps(const TowerFeatures& images, config::Size grid) const;
 };
 
-/// Scores patches by the cosine of TowerFeatures::dense with names [N, D]. The image tower computes its last block as `last_block`
-/// says.
+/// Scores patches by the cosine between TowerFeatures::dense and names [N, D]. `last_block` sets how the image tower computes
+/// its last block.
 PatchScores cosines_of_patches(const at::Tensor& names, LastBlock last_block);
 
-/// Scores patches through the pool of `model`: by the conditioned score of each patch by itself or, with `attention`, by each
-/// name's attention to the patch. `names` are features of texts or classes. `model` must outlive the result.
+/// Scores patches through the text-conditioned pool of `model`. A patch's score is its conditioned similarity when it is pooled
+/// without other patches or, with `attention`, the attention of the name to the patch. `names` are features of texts or
+/// classes. `model` must outlive the result.
 PatchScores conditioned_patches(const ConditionedEmbedder& model, const TowerFeatures& names, bool attention);
 
 }  // namespace tessera

@@ -17,7 +17,7 @@ struct LabeledFeatures {
   at::Tensor labels;    // [N] int64
 };
 
-/// A fixed random split of training data into a part for validation, on which settings are compared, and the rest. hold_out()
+/// A fixed random split of training data into a part on which settings are compared (validation) and the rest. hold_out()
 /// throws UserError if either part is empty.
 struct HeldOut {
   LabeledFeatures validation;
@@ -30,11 +30,11 @@ struct AdamwChoice {
   metrics::AdamwProbe probe;
   double lr = 0;
   double weight_decay = 0;
-  std::optional<double> validation_top1;  // nullopt if there was nothing to choose
+  std::optional<double> validation_top1;  // nullopt if there was only one pair to choose from
 };
 
-/// Tries each learning rate with each weight decay on a part of `train`. Then fits the classifier with the best pair (at ties, the
-/// first) on all of `train`. The result is deterministic.
+/// Tries each learning rate with each weight decay on a part of `train`. Then fits the classifier on all of `train` with the
+/// best pair (the first one, if pairs tie). The result is deterministic.
 AdamwChoice fit_with_adamw(const LabeledFeatures& train, std::int64_t classes, const LinearProbeSettings& settings);
 
 }  // namespace tessera

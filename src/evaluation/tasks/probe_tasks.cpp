@@ -104,7 +104,7 @@ class LinearProbeTask final : public EvaluationTask {
     if (choice.validation_top1) result.metrics.emplace_back("validation_top1", *choice.validation_top1);
   }
 
-  /// Returns the l2 that is best on the held-out part of train, and the accuracy that it has there.
+  /// Returns the l2 with the best accuracy on the held-out part of `train`, and that accuracy.
   std::pair<double, double> sweep(const LabeledFeatures& train, std::int64_t classes) const {
     constexpr std::int64_t kPoints = 97;
     const auto l2_at = [](std::int64_t index) {

@@ -17,7 +17,7 @@ constexpr double kFound = 0.5;  // a box counts as found if its IoU is at least 
 /// A box: left, top, right and bottom as fractions of the image size.
 using Corners = std::array<double, 4>;
 
-/// Returns the box of an object after the evaluation transform, clipped at the image's borders; nothing if the object is not
+/// Returns the box of an object after the evaluation transform, clipped at the image's borders; nullopt if the object is not
 /// visible.
 std::optional<Corners> shown(const ObjectAnnotation& object, const Image& picture, const Preprocessing& preprocessing) {
   Corners out = preprocessed_box(object.box, picture.height, picture.width, preprocessing);

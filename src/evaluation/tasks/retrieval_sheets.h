@@ -26,17 +26,17 @@ std::vector<std::string> prefixed(const std::vector<std::string>& texts, const s
 /// Adds the image to the sheet if it is among the best `most` images so far. At ties, the earlier image comes first.
 void offer_picture(RetrievalSheet& sheet, double score, const at::Tensor& pixels, bool right, std::int64_t most);
 
-/// Makes a report's retrieval sheets in one pass over the images, and keeps only images that the report may show. The query
-/// captions come from the first batch, so that every image can be compared with them during the pass. The query images are spread
-/// over the whole pass. Of all queries that it follows, it shows those whose right item has the worst rank.
+/// Makes a report's retrieval sheets in one pass over the images. Keeps only images that the report may show. The query
+/// captions come from the first batch, so that every image can be compared with them during the pass. The query images are
+/// spread over the whole pass. The sheets show the followed queries whose right item has the worst rank.
 class RetrievalSheets {
  public:
   /// `total` is the number of samples of the pass.
   RetrievalSheets(const Embedder& embedder, std::string prompt_prefix, std::int64_t total);
   /// Adds the next batch. `captions` are the captions of all images so far, including this batch.
   void add(const std::vector<EvaluationSample>& samples, const TowerFeatures& features, const Captions& captions);
-  /// A function that returns the similarities of a batch's images with some rows of `captions`, [B, rows]. It is for images that
-  /// have already been compared with the captions.
+  /// A function that returns the similarities of a batch's images with the given rows of `captions`, [B, rows]. It is used if
+  /// the images have already been compared with the captions.
   using BatchSimilarity = std::function<at::Tensor(const std::vector<std::int64_t>& rows)>;
   void add(const std::vector<EvaluationSample>& samples, const BatchSimilarity& similarity, const Captions& captions);
   /// A function that returns the similarities of an image, given by its row, with all captions: [M].

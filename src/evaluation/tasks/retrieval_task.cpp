@@ -26,7 +26,7 @@ class RetrievalTask final : public EvaluationTask {
   }
 
   std::vector<std::string> metric_names(const Embedder& embedder) const override {
-    if (embedder.token_space() > 0 || settings_.text_encoder_free) return {};  // add_sparsity() may add more metrics
+    if (embedder.token_space() > 0 || settings_.text_encoder_free) return {};  // add_sparsity() may add metrics that are not known here
     std::vector<std::string> out;
     for (const char* direction : {"image_to_text", "text_to_image"})
       for (const std::int64_t k : settings_.topk) out.push_back(concat(direction, "_recall@", k));
@@ -79,8 +79,8 @@ class RetrievalTask final : public EvaluationTask {
 
   TaskResult measure_conditioned(const Embedder& embedder, const EvaluationContext& context) const {
     const Pass pass = pass_of(embedder, context);
-    // Conditioned scores fit into float32. With topk, texts that are not candidates score their cosine minus 4, which would lose
-    // the order of the cosines in float32.
+    // Conditioned scores fit into float32. With topk, a text that is not a candidate gets its cosine minus 4, and float32 would
+    // lose the order of such scores.
     const at::ScalarType dtype = settings_.compared.similarity == "topk" ? at::kDouble : at::kFloat;
     ConditionedRetrieval compared(
         pass, [this](const Sample& sample) { return own_captions(sample); }, settings_.prompt_prefix, dtype);

@@ -1,4 +1,4 @@
-// The task segmentation_probe: segmentation by a linear classifier on frozen patch features.
+// The task segmentation_probe, which segments images by a linear classifier on frozen patch features.
 #include <algorithm>
 
 #include <ATen/ATen.h>

@@ -27,7 +27,7 @@ struct MaskClasses {
   std::vector<std::string> ignored{};  // the names whose pixels become kIgnoredClass
 
   std::int64_t count() const { return std::ssize(names); }
-  /// Returns the index of the background class; nothing if there is none or it is ignored.
+  /// Returns the index of the background class; nullopt if there is none or it is ignored.
   std::optional<std::int64_t> background() const;
   bool is_ignored(std::int64_t value) const;
 };

@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-/// The classes of masks, and the names that are used to search for them.
+/// The classes of masks, and the names by which they are searched for.
 struct AskedClasses {
   MaskClasses masks;
   ClassQueries queries;
@@ -147,7 +147,7 @@ class SegmentationTask final : public EvaluationTask {
     return found;
   }
 
-  /// Returns the score map of each image, for images with different grids of patches.
+  /// Returns the score maps of images whose grids of patches differ, one map for each image.
   static std::vector<at::Tensor> maps_of_own_shapes(const TowerFeatures& images, const PatchScores& patches) {
     std::vector<at::Tensor> maps;
     for (std::int64_t i = 0; i < images.grids.size(0); ++i) {

@@ -74,7 +74,7 @@ class SlotMaskTask final : public EvaluationTask {
   }
 
  private:
-  /// Returns the sums of all pairs. Sets `image` to the index of each pair's image among the images of the pass.
+  /// Returns the sums that a mask needs of every pair of captions. Sets `image` to the index of each pair's image in the pass.
   metrics::MaskPairs pairs_of(const Embedder& embedder, const EvaluationContext& context,
                               const std::shared_ptr<const Source>& source, std::int64_t max_samples,
                               TaskResult& result, std::vector<std::int64_t>& image) const {
@@ -106,7 +106,7 @@ class SlotMaskTask final : public EvaluationTask {
     return {all(&metrics::MaskPairs::positive), all(&metrics::MaskPairs::negative), all(&metrics::MaskPairs::squares)};
   }
 
-  /// Returns, for each pair, 1 if it is right and 0 otherwise: double [pairs].
+  /// Returns 1 for each pair whose right caption has the higher score, and 0 for the others: double [pairs].
   static at::Tensor right(const metrics::SlotMask& mask, const metrics::MaskPairs& pairs) {
     const at::Tensor logits = metrics::slot_mask_scores(mask, pairs).logits;
     return logits.select(1, 0).gt(logits.select(1, 1)).to(at::kDouble);

@@ -9,7 +9,7 @@
 #include <tessera/evaluation/tasks/picture_task_settings.h>
 #include <tessera/evaluation/tasks/task_settings.h>
 
-/// The factories of the tasks registered in registry.cpp.
+/// Factories of the tasks. registry.cpp registers them.
 namespace tessera {
 
 std::shared_ptr<EvaluationTask> make_zero_shot_task(const ZeroShotSettings& settings);

@@ -34,7 +34,7 @@ at::Tensor with_score(const at::Tensor& per_caption) {
 /// Accumulates the scores of one way to group tokens.
 class ScoreMeter {
  public:
-  /// `sample`: of each caption, the number of its sample.
+  /// Adds captions. `sample` holds the index of each caption's sample.
   metrics::TokenGroupScores add(const at::Tensor& weights, const GroupedCaptions& captions, const at::Tensor& sample) {
     auto scores = metrics::token_group_iou(weights, captions.mask, captions.segments);
     const at::Tensor scored = with_score(scores.per_caption);
@@ -43,7 +43,8 @@ class ScoreMeter {
     return scores;
   }
   std::int64_t captions() const { return at::cat(rows_).size(0); }
-  /// Adds the mean scores to the result. At least one caption must have been added. `with_outcomes`: every sample counts, so that what each contributes can be compared.
+  /// Adds the mean scores to the result. At least one caption must have been added. With `with_outcomes`, also adds the scores
+  /// of each caption; this requires that no sample was skipped.
   void report(const std::string& prefix, bool with_outcomes, TaskResult& result) const {
     constexpr std::array<const char*, 4> kNames = {"iou", "precision", "recall", "f1"};
     const at::Tensor rows = at::cat(rows_), samples = at::cat(samples_), means = rows.mean(0);
@@ -56,11 +57,11 @@ class ScoreMeter {
   }
 
  private:
-  std::vector<at::Tensor> rows_;     // scores of the captions, [n, 4] per batch
-  std::vector<at::Tensor> samples_;  // [n]
+  std::vector<at::Tensor> rows_;     // scores of the captions, [n, 4] for each call of add()
+  std::vector<at::Tensor> samples_;  // the captions' samples, [n]
 };
 
-/// Returns, for each sample, its first caption whose tokens spell the caption, or -1 if there is none.
+/// Returns the row of each sample's first caption whose tokens spell it; -1 for a sample without such a caption.
 std::vector<std::int64_t> first_spelled(const GroupedCaptions& captions, std::size_t samples) {
   std::vector<std::int64_t> out(samples, -1);
   for (std::size_t row = captions.sample.size(); row-- > 0;)

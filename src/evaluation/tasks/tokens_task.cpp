@@ -142,7 +142,7 @@ class TokensTask final : public EvaluationTask {
     }
   }
 
-  /// Adds heat maps of `words` or, if there are none, of the image's best tokens. `features` are the features of this image.
+  /// Adds heat maps of `words` or, if `words` is empty, of the image's best tokens. `features` are the features of this image.
   void add_maps(TokenExample& shown, const TowerFeatures& features, const std::vector<std::int64_t>& order,
                 const Embedder& embedder, const TokenSpace& space, std::vector<Word> words) const {
     const config::Size grid = embedder.grid();
