@@ -11,7 +11,7 @@ void fields(auto& v, Settings& s) {
   v("margin", s.margin, "how much a pair's cosine must exceed all others", config::at_least(0));
 }
 
-/// Each pair against the hardest negative of the batch, in both directions (VSE++, Faghri et al. 2018, eq. 6).
+/// Compares each pair with the hardest negative of the batch, in both directions (VSE++, Faghri et al. 2018, eq. 6).
 struct Margin : Objective {
   explicit Margin(double margin) : margin_(margin) {}
   Needs needs() const override { return {.images = {{"image", {}}}, .texts = {{"caption", {}}}}; }

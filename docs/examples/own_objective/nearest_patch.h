@@ -31,7 +31,7 @@ class NearestPatch : public tessera::ContrastiveObjective {
     const at::Tensor patches = unit(features.image().tokens), words = unit(features.text().tokens);  // [B, P or L, D]
     const at::Tensor padding = features.text().mask.logical_not();                                   // [B, L]
 
-    // This rank's pairs against those of all ranks: column rank * B + b matches row b.
+    // Compares this rank's rows with the rows of all ranks: column rank * B + b matches row b.
     const at::Tensor images = gather_rows(image, context.group), texts = gather_rows(text, context.group);
     const at::Tensor right =
         at::arange(image.size(0), image.options().dtype(at::kLong)) + context.group.rank() * image.size(0);

@@ -1,4 +1,4 @@
-// The gradient of every input and parameter against central differences, in float64.
+// Compares the gradient of every input and parameter with central differences, in float64.
 #include "nearest_patch.h"
 
 #include <algorithm>
