@@ -35,7 +35,7 @@ srun --kill-on-bad-exit=1 --wait=60 "$trainer" --config "$config" --resume auto 
 code=$?
 case $code in
   0) echo "finished" ;;
-  138 | 143)  # stopped by SIGUSR1 or SIGTERM; the state is saved
+  138 | 143)  # SIGUSR1 or SIGTERM stopped the trainer, and the state is saved
     echo "stopped by a signal, state saved: requeued"
     scontrol requeue "$SLURM_JOB_ID"
     ;;
