@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains on several nodes under SLURM, one rank per GPU, and resumes by itself after a time limit or a preemption.
+# Trains on several nodes under SLURM, one rank per GPU, and resumes automatically after a time limit or a preemption.
 #
 #   sbatch --nodes 4 scripts/slurm_train.sh configs/sparc/vitb16.yaml --set run.folder=/shared/runs/sparc_b16
 #

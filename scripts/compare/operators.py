@@ -8,7 +8,7 @@
   scripts/compare/operators.py linear_soft_cross_entropy          # images into words (SuperCLIP)
   scripts/compare/operators.py flops_regularizer
   scripts/compare/operators.py text_conditioned_loss              # B=256, K=8, P=196, D=512, 8 heads; the composed side takes several GB
-  scripts/compare/operators.py OPERATOR --help                    # what is composed, and the sizes
+  scripts/compare/operators.py OPERATOR --help                    # what the composed side computes, and the sizes
 
 All tokens are real and no target is ignored, because the fused operator skips padding and ignored targets. Times are medians over
 repetitions in which the two sides take turns in one process. Memory is measured in a fresh process for each side, which runs everything

@@ -64,7 +64,7 @@ def beyond_limits(args, time_share, memory_share):
 
 
 def torch_of(args):
-    """Imports torch, or exits with a message that says where it was looked for."""
+    """Imports torch. If torch is missing, exits with a message that states where it was searched for."""
     try:
         import torch
     except ImportError:

@@ -2,7 +2,7 @@
 """Compares the captions per second of one thread. Our tokenizers (tessera-bench), OpenCLIP's, and Hugging Face's fast BERT tokenizer take
 turns on the same captions. First checks with tessera-data that all ids are equal. Prints a Markdown table.
 
-  scripts/compare/token_ids.py                             # 20,000 generated captions, of which one in five is not plain ASCII
+  scripts/compare/token_ids.py                             # 20,000 generated captions; one in five is not plain ASCII
   scripts/compare/token_ids.py --captions captions.txt     # one caption per line
   scripts/compare/token_ids.py --at-least 10 3             # exit 1 if clip-bpe or wordpiece is not this many times as fast
 
