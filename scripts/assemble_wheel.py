@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Assembles the wheel from the files that ninja built in BUILD/wheel; scripts/build_wheel.sh runs it.
 
-    assemble_wheel.py BUILD TORCH OUT       TORCH is the folder of the PyTorch of the build; patchelf must be in PATH
+    assemble_wheel.py BUILD TORCH OUT       TORCH is the folder of the PyTorch that the build uses; patchelf must be in PATH
 """
 import base64
 import hashlib
@@ -24,7 +24,7 @@ LIMIT = 60_000_000
 OF_LINUX = re.compile(r"(libc|libm|libdl|librt|libpthread|libutil|libstdc\+\+|libgcc_s)\.so\.\d+$|ld-linux-x86-64\.so\.2$")
 OF_ARROW = re.compile(r"lib(arrow|parquet)\.so")
 OF_TORCH = re.compile(r"lib(torch|torch_cpu|torch_cuda|c10|c10_cuda|gomp)\.so")
-# Libraries that PyTorch for CPUs does not have. On such a machine nothing calls them.
+# Libraries that a PyTorch for CPUs lacks. With such a PyTorch, nothing calls them.
 GPU_LIBRARIES = ("libtorch_cuda.so", "libc10_cuda.so", "libtorch_nvshmem.so")
 # Symbols that the wheel does not need (src/bindings/left_out.cpp). OpenCV's imgcodecs uses them for image formats that check_image refuses
 # (OpenJPEG, GDAL, GDCM, OpenEXR), and OpenCV's core uses them for OpenGL windows.
@@ -44,7 +44,7 @@ def dynamic_symbols(file, *options):
 
 
 def places():
-    """The path at which the loader finds each library of the distribution."""
+    """Returns {name: path} of each library of the distribution, with the path at which the dynamic loader finds it."""
     found = {}
     for line in run("/sbin/ldconfig", "-p").splitlines()[1:]:
         name, _, rest = line.strip().partition(" ")
@@ -58,11 +58,11 @@ class Package:
 
     def __init__(self, folder, torch):
         self.folder, self.torch = folder, torch
-        self.carried = {}  # name under which other files need the library -> (its file in lib/, the distribution's file)
+        self.carried = {}  # the name by which other files request the library -> (its file in lib/, the distribution's file)
         self.known = places()
 
     def carry(self, name):
-        """Copies a library of the distribution, under a name that no other package's copy has."""
+        """Copies a library of the distribution into the wheel and names the copy so that no other package's copy has the same name."""
         if name in self.carried:
             return self.carried[name][0].name
         if name not in self.known:
@@ -102,8 +102,8 @@ class Package:
                       f.read_bytes()[:4] == b"\x7fELF")
 
     def check_symbols(self):
-        """Checks that each undefined symbol is defined somewhere. A symbol that only a PyTorch with CUDA has, or that nothing calls,
-        becomes weak; any other missing symbol is an error."""
+        """Checks that each undefined symbol is defined somewhere. Makes a missing symbol weak if only a PyTorch with CUDA has it or if
+        nothing calls it; any other missing symbol is an error."""
         libraries = [f for f in self.torch.glob("lib/*.so*") if OF_TORCH.match(f.name) and f.name not in GPU_LIBRARIES]
         linux = [path for name, path in self.known.items() if OF_LINUX.match(name)]
         of_arrow = [f for f in self.torch.parent.glob("pyarrow/*.so*") if OF_ARROW.match(f.name)]
@@ -157,7 +157,7 @@ def fill(package, build):
 
 
 def licenses(package, build, folder):
-    """Copies Tessera's license and the licenses of the distribution's packages that are in the wheel."""
+    """Copies Tessera's license, and the licenses of the distribution's packages whose libraries are in the wheel."""
     folder.mkdir(parents=True)
     shutil.copy(ROOT / "LICENSE", folder)
     files = {source for _, source in package.carried.values()}
@@ -173,7 +173,7 @@ def licenses(package, build, folder):
 
 
 def pyarrow_series():
-    """The version series that libtessera_arrow.so links, from the only place that states it."""
+    """Returns the pyarrow version series that libtessera_arrow.so needs. Only scripts/setup.sh states it."""
     return re.search(r"^arrow_version=(\d+\.\d+)", (ROOT / "scripts/setup.sh").read_text(), re.M)[1]
 
 

@@ -10,7 +10,7 @@ import sys
 
 
 def flat(row, prefix=""):
-    """{"terms": {"loss_i2t": 1}} -> {"terms/loss_i2t": 1}"""
+    """Joins nested keys: {"terms": {"loss_i2t": 1}} becomes {"terms/loss_i2t": 1}."""
     out = {}
     for key, value in row.items():
         out.update(flat(value, f"{prefix}{key}/") if isinstance(value, dict) else {prefix + key: value})
@@ -21,13 +21,13 @@ try:
     import wandb
 except ImportError:
     print("log_to_wandb.py: the package wandb is missing (pip install wandb), so nothing is sent", file=sys.stderr)
-    for line in sys.stdin:  # reads everything, so that the run does not warn about a broken pipe
+    for line in sys.stdin:  # reads all rows, because otherwise the run would warn about a broken pipe
         pass
     sys.exit(0)
 
 folder, name = os.environ["TESSERA_RUN_FOLDER"], os.environ["TESSERA_RUN_NAME"]
 run = wandb.init(project=sys.argv[1] if len(sys.argv) > 1 else "tessera", name=name, dir=folder, resume="allow",
-                 id=hashlib.sha1(folder.encode()).hexdigest()[:16])  # the same id for a resumed run, which then continues its curves
+                 id=hashlib.sha1(folder.encode()).hexdigest()[:16])  # a resumed run has the same id, so it continues its curves
 run.save(os.path.join(folder, "config.yaml"), base_path=folder, policy="now")
 run.define_metric("*", step_metric="step")
 for line in sys.stdin:

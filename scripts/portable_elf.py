@@ -2,8 +2,8 @@
 """Makes shared libraries and programs built on this distribution run on older ones, and reports symbols that prevent it
 (scripts/build_wheel.sh).
 
-    portable_elf.py age FILE...                    requests symbols that only moved to a newer version by their old version
-    portable_elf.py weaken FILE NAMES              makes undefined symbols listed in the file NAMES weak: 0 if no library defines them
+    portable_elf.py age FILE...                    requests the old version of symbols that have a newer version with the same behavior
+    portable_elf.py weaken FILE NAMES              makes undefined symbols listed in NAMES, a file, weak: 0 if no library has them
     portable_elf.py check FILE...                  fails and lists the symbols that need more than manylinux_2_34
 """
 import pathlib
@@ -31,7 +31,7 @@ def elf_hash(name):
 
 
 class Elf:
-    """The dynamic symbols of a little-endian ELF64 file and the versions that they need; they can be changed in place."""
+    """The dynamic symbols of a little-endian ELF64 file, and the versions that they need. Both can be changed in place."""
 
     def __init__(self, path):
         self.path = pathlib.Path(path)
@@ -52,7 +52,7 @@ class Elf:
         return self.data[begin:self.data.index(0, begin)].decode()
 
     def undefined(self):
-        """Yields (offset, name, index of its version) of each symbol that another library must define."""
+        """Yields (offset, name, version index) of each symbol that another library must define."""
         for at in range(self.symbols + 24, self.symbols + self.symbols_size, 24):
             name, info, _, section, _, _ = struct.unpack_from("<IBBHQQ", self.data, at)
             if section == 0 and name:
@@ -60,7 +60,7 @@ class Elf:
                 yield at, self.text(name), version
 
     def wanted(self):
-        """Yields (offset of its entry, its name, its index) of each needed version of another library."""
+        """Yields (offset of the entry, name, index) of each version that the file needs from another library."""
         at = self.needed[4] if self.needed else None
         for _ in range(self.needed[7] if self.needed else 0):
             _, count, _, first, following = struct.unpack_from("<HHIII", self.data, at)

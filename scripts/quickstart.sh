@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Leads from a fresh clone to a trained model: sets up, builds, trains a small SPARC model on the built-in shapes for a few minutes on the
-# CPU, evaluates it, and writes a report with images.
+# Trains a model from a fresh clone: sets up, builds, trains a small SPARC model on the built-in shapes for a few minutes on the CPU,
+# evaluates it, and writes a report with images.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case ${1:-} in

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains on several nodes under SLURM, one rank per GPU, and resumes by itself after a time limit or a preemption.
+# Trains on several nodes under SLURM, one rank per GPU, and resumes automatically after a time limit or a preemption.
 #
 #   sbatch --nodes 4 scripts/slurm_train.sh configs/sparc/vitb16.yaml --set run.folder=/shared/runs/sparc_b16
 #
@@ -35,7 +35,7 @@ srun --kill-on-bad-exit=1 --wait=60 "$trainer" --config "$config" --resume auto 
 code=$?
 case $code in
   0) echo "finished" ;;
-  138 | 143)  # stopped by SIGUSR1 or SIGTERM; the state is saved
+  138 | 143)  # SIGUSR1 or SIGTERM stopped the trainer, and the state is saved
     echo "stopped by a signal, state saved: requeued"
     scontrol requeue "$SLURM_JOB_ID"
     ;;

@@ -5,9 +5,9 @@
 
 A folder may include only from folders to its left in the page's order. The script reads the order from the page: lines of a code block that
 begin with src (for the folders of src/, with kernels/ and tools/) or src/FOLDER (for its parts). A file directly in the folder counts as a
-part of its own; parts that the page does not name come last. Headers under src/X are private: only src/X, tests/X and tests/fuzz
-(which feeds raw input to parsers) may include them. Prints the number of parts and dependencies (pairs of parts of which one includes the
-other). Exit code 0: every include is in order; 1: the others are listed.
+separate part; parts that the page does not name come last. Headers under src/X are private: only src/X, tests/X and tests/fuzz
+(which feeds raw input to parsers) may include them. Prints the number of parts and dependencies (pairs of parts in which one includes the
+other). Exit code: 0 if every include follows the order; 1 if not, after listing the faults.
 """
 import argparse
 import collections
@@ -51,14 +51,14 @@ def read_orders(page):
 
 
 def place(path):
-    """The place of a file or header below src: (folder..., stem). kernels/ and tools/ count as folders of src."""
+    """Returns the place of a file or header below src as (folder..., stem). kernels/ and tools/ count as folders of src."""
     for prefix in (PUBLIC, "tessera/", "src/"):
         path = path.removeprefix(prefix)
     return pathlib.PurePosixPath(path).with_suffix("").parts
 
 
 def room(scope, path):
-    """The part of src or src/FOLDER that a file or header belongs to; None if it is elsewhere."""
+    """Returns the name of the part of `scope` (src or src/FOLDER) that a file or header belongs to, or None if it is elsewhere."""
     parents, parts = () if scope == "src" else place(scope), place(path)
     inside = parts[: len(parents)] == parents and len(parts) > len(parents)
     return parts[len(parents)] if inside else None

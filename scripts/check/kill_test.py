@@ -77,7 +77,7 @@ def newest(run):
     return {name: tensors(folder / f"{name}.safetensors") for name in ("model", "ema", "state")}
 
 
-MEASURED = ("time", "seconds", "samples_per_second", "wait_share", "tflops", "mfu", "memory", "cut")  # may differ between runs
+MEASURED = ("time", "seconds", "samples_per_second", "wait_share", "tflops", "mfu", "memory", "cut")  # these may differ between runs
 
 
 def rows_of(run):
@@ -154,7 +154,7 @@ class Runs:
 
     def disk(self):
         checkpoint = folder_bytes(next((self.whole / "checkpoints").glob("step_*")))
-        # The disk has room for three and a half checkpoints, and with the ballast file on it, for one and a half.
+        # The disk has room for 3.5 checkpoints. While the ballast file is on it, it has room for 1.5.
         with small_disk(self.folder / "disk", checkpoint * 7 // 2) as disk:
             if disk is None:
                 return

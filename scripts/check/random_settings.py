@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Gives the trainer random settings, valid and invalid ones, and checks how it answers: each case is a dry run of a tiny model on the
-built-in shapes with one to three settings of docs/configuration.md, which the trainer writes itself.
+"""Runs the trainer with random settings, valid and invalid ones, and checks its answers. Each case is a dry run of a tiny model on the
+built-in shapes, with one to three settings of docs/configuration.md, the page that the trainer itself writes.
 
   scripts/check/random_settings.py                                    # 2,000 cases
   scripts/check/random_settings.py --cases 200 --seed 7 --jobs 4
 
 A case must end within --timeout seconds, with exit code 0, with exit code 2 and exactly one line that names a setting of the case, or with
-exit code 1 and a line that reports too little memory. A
-misspelled key, a value of another type, and a number beyond the documented bounds must be refused. Never may the trainer crash, report an
-internal error, or suggest what was typed. Each process may use --memory GiB, so that a too large model fails instead of filling the
-machine. Failures are printed with the command that repeats them. Needs only the standard library and the built programs
+exit code 1 and a line that reports too little memory.
+The trainer must refuse a misspelled key, a value of the wrong type, and a number beyond the documented bounds. It must never crash, report
+an internal error, or suggest exactly what was typed. Each process may use --memory GiB, so that a model that is too large fails instead of
+filling the machine. Failures are printed with the command that repeats them. Needs only the standard library and the built programs
 (scripts/setup.sh).
 
 Exit code: 0 if all cases pass, 1 otherwise.
@@ -42,9 +42,9 @@ optimizer: {name: adamw, lr: 1.0e-3}
 training: {steps: 4, threads: 1, device: cpu}
 log: {peak_tflops: 0.1}
 """
-# Sizes that a chosen module gets, because the defaults of many are those of large models.
+# Small sizes for the modules of a case, because the defaults of many modules are those of large models.
 SMALL = {"width": 16, "layers": 1, "heads": 2, "patch_size": 8, "embed_dim": 8, "out_dim": 16, "hidden_dim": 16, "bottleneck_dim": 8,
-         "slots": 4, "slot_width": 4, "image_size": 16, "size": 12, "num_prototypes": 8}  # where they are whole numbers
+         "slots": 4, "slot_width": 4, "image_size": 16, "size": 12, "num_prototypes": 8}  # only used for settings of type int
 WORDS = ["x", "no/such/file", "a b", "", "~x", "caf\u00e9", "[", "0x10", "-", "a" * 300]
 NUMBERS = ["0", "-1", "1", "2", "3", "7", "16", "100", "1000000000", "4294967296", "9223372036854775807", "99999999999999999999", "0.5",
            "-0.5", "1e-30", "1e30", "1e400", ".nan", ".inf", "-.inf"]
@@ -54,13 +54,13 @@ LOG_LINE = re.compile(r"\d\d:\d\d:\d\d (debug|info|warning|error) ")
 
 @dataclasses.dataclass
 class Setting:
-    key: str            # without the module's place: heads
+    key: str            # without the module's prefix, for example heads
     type: str
     meaning: str
-    module: str = None  # vit; None: a key of the configuration itself
+    module: str = None  # for example vit; None for a setting outside of modules
 
     def bounds(self):
-        """[lowest, highest] as the meaning's last words have them, and whether the ends themselves are valid."""
+        """Returns [lowest, highest], which the end of the meaning states, and whether these bounds themselves are valid."""
         number = r"(-?[\d.]+(?:e[+-]?\d+)?)"
         for pattern, ends in ((rf"\(at least {number}\)$", (True, True)), (rf"\(above {number}\)$", (False, True)),
                               (rf"\(from {number} to {number}\)$", (True, True)), (rf"\(at least {number} and below {number}\)$", (True, False))):
@@ -77,13 +77,13 @@ class Setting:
 @dataclasses.dataclass
 class Case:
     assignments: list  # KEY=VALUE for --set
-    names: list        # of which a message must name one
-    typed: list        # words that no suggestion may repeat
-    refused: str = ""  # why the case must be refused; empty: it may be
+    names: list        # an error message must name one of these
+    typed: list        # suggestions must not repeat these words
+    refused: str = ""  # why the trainer must refuse the case; empty if it may accept it
 
 
 class Table:
-    """The settings of the configuration, and the modules with theirs, from the text that the trainer writes."""
+    """The settings of the configuration, and the modules with their settings, read from the page that the trainer writes."""
 
     def __init__(self, text):
         self.keys, self.modules = [], {}  # {place, such as objective: {module: [Setting]}}
@@ -104,7 +104,7 @@ class Table:
                     self.keys.append(setting)
                 for place in places if module else []:
                     self.modules[place][module].append(setting)
-        # The section of LoRA has keys without a place.
+        # Keeps only settings with a full path. The section about LoRA lists keys without one.
         self.keys = [setting for setting in self.keys if "." in setting.key or setting.key == "seed"]
 
     def check(self):
@@ -151,7 +151,7 @@ def yaml_text(word):
 
 
 def beyond_bounds(setting, draw):
-    """A number that the documented bounds exclude; None if there is none."""
+    """Returns a number that the documented bounds exclude, or None if there is none."""
     low, high, (low_valid, high_valid) = setting.bounds()
     if not setting.type.startswith(("int", "float")) or (low is None and high is None):
         return None
@@ -163,7 +163,7 @@ def beyond_bounds(setting, draw):
 
 
 def of_another_type(setting, draw):
-    """A value that the type excludes; None if the type takes any text."""
+    """Returns a value that the type excludes, or None if the type accepts any text."""
     kind = setting.type
     if kind.startswith("bool"):
         return draw.choice(["maybe", "[]", "{}", "2", "''"])
@@ -177,7 +177,7 @@ def of_another_type(setting, draw):
 
 
 def misspelled(key, draw):
-    """The key with one letter of its last part left out, doubled, replaced or exchanged with the next."""
+    """Returns the key after leaving out, doubling or replacing a letter of its last part, or swapping two neighboring letters."""
     head, _, last = key.rpartition(".")
     at = draw.randrange(len(last))
     wrong = draw.choice([last[:at] + last[at + 1:], last[:at] + last[at] + last[at:], last[:at] + "q" + last[at + 1:],
@@ -190,7 +190,7 @@ def overlap(one, other):
 
 
 def make_case(table, draw):
-    """One to three settings, of which at most the first is wrong on purpose. No later setting replaces an earlier one."""
+    """Returns a case with one to three settings. At most the first is wrong on purpose. No later setting replaces an earlier one."""
     case, taken = Case([], [], []), []
     for number in range(draw.choice([1, 1, 2, 3])):
         of_module = draw.random() < 0.5
@@ -262,7 +262,7 @@ def command_of(case, args):
 
 
 def answer(case, args):
-    """Returns the exit code, None after the time limit, and the text of the standard error."""
+    """Returns the exit code (None after the time limit) and the text of standard error."""
     limited = ["bash", "-c", f'ulimit -c 0 -d {int(args.memory * 2**20)} && exec "$@"', "limited", *command_of(case, args)]
     try:
         done = subprocess.run(limited, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=args.timeout, cwd=args.work)

@@ -19,7 +19,7 @@ TOLERANCE = 1e-5
 
 
 def random_boxes(count, height, width, device):
-    """Boxes in cells: inside, across the borders, outside, with zero size, and with swapped corners."""
+    """Returns boxes in cells: inside the map, across its borders, outside, with zero size, and with swapped corners."""
     size = torch.tensor([width, height], dtype=torch.float32)
     corner = torch.rand(count, 2) * (size + 4) - 3
     extent = torch.rand(count, 2) * size * 1.3
@@ -30,7 +30,7 @@ def random_boxes(count, height, width, device):
 
 
 def both(features, boxes, image, output_size, sampling_ratio, aligned):
-    """Values and gradients of our function and torchvision's, channels last."""
+    """Returns the values and gradients of our function and of torchvision's, with channels last."""
     def ours(x):
         return tessera.roi_align(x, boxes, image, output_size, sampling_ratio=sampling_ratio, aligned=aligned)
 

@@ -6,7 +6,7 @@
 Each FOLDER is a published model (with config.json or open_clip_config.json) or a folder of such folders; the model of a test case may be in
 CASE/model. --load also loads the written folder in its own library (transformers, timm, open_clip) and compares its embeddings of random
 images and token ids with the original's. --across also writes each model for the other two libraries where possible, loads it there, and
-compares. Without --load and --across no packages are needed. The last line is `N of N`; the exit code is 1 unless all agree.
+compares. Without --load and --across no packages are needed. The last line is `N of N` if all models agree; otherwise the exit code is 1.
 """
 import argparse, fnmatch, json, os, pathlib, subprocess, sys, tempfile
 
@@ -39,7 +39,7 @@ def convert(program, *arguments):
 
 
 def unlike_files(before, after):
-    """Names of files that are missing, added or different."""
+    """Returns the names of files that are missing, added or different."""
     files = lambda folder: {p.name for p in folder.iterdir() if p.is_file()}
     kept = {n for n in files(before) if n.endswith((".json", ".txt", ".model", ".jinja")) or (n.endswith(WEIGHTS) and n != "expected.safetensors")}
     there = files(after)
@@ -47,8 +47,8 @@ def unlike_files(before, after):
 
 
 def embedder(folder, trunk=False):
-    """Loads the folder in its own library. Returns a function of normalized images, a function of ids (None without texts), and the image
-    size. `trunk` selects, for OpenCLIP, the pooled output of timm's image tower before the projection."""
+    """Loads the folder in its own library. Returns a function of normalized images, a function of ids (None without a text tower), and the
+    image size. For OpenCLIP, `trunk` selects the pooled output of timm's image tower before the projection."""
     import torch
     tensor = lambda out: out if torch.is_tensor(out) else out.pooler_output
     kind = library_of(folder)
@@ -77,7 +77,7 @@ def embedder(folder, trunk=False):
 
 
 def texts_of(folder, vocabulary, length):
-    """Random ids; for CLIP the largest id ends each text, as its end token does."""
+    """Returns random ids. For CLIP, each text ends with the largest id, which is its end token."""
     import torch
     ids = torch.randint(3, vocabulary - 3, (3, length), generator=torch.Generator().manual_seed(1))
     ids[:, -1] = vocabulary - 1
@@ -93,7 +93,7 @@ def text_size(folder):
 
 
 def compare(before, after):
-    """The largest relative error between the embeddings of two folders; of images only if one of the folders has no text tower."""
+    """Returns the largest relative error between the embeddings of two folders. Compares only images if a folder has no text tower."""
     import torch
     relative = lambda got, want: ((got - want).norm() / want.norm()).item()
     with torch.no_grad():

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs the training loader for one epoch over shards with 1% corrupt samples, of ten kinds: the process's memory must stay flat, and every
-corrupt sample must be counted under its reason. Needs only the standard library.
+"""Runs the training loader for one epoch over shards with 1% corrupt samples, corrupted in ten ways. Memory must stay flat, and the loader
+must count every corrupt sample under its reason. Needs only the standard library.
 
   scripts/check/soak.py                      # 100,000 samples
   scripts/check/soak.py --samples 2000       # as ctest runs it

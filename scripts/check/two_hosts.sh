@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains the same small run in one process and on two "hosts" of two ranks each, and compares the loss curves. The hosts are network
-# namespaces joined by a virtual Ethernet link. Like two machines, each has its own loopback and addresses.
+# namespaces that a virtual Ethernet link connects. Like two machines, each has its own loopback device and addresses.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 case ${1:-} in

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Reads shards packed by tessera-data with the Python package webdataset, and the other way round. The package must be installed for
-this Python or for the one named in TESSERA_PYTHON; otherwise the exit code is 77 (skipped).
+"""Reads shards packed by tessera-data with the Python package webdataset, and reads shards written by the package with tessera-data. The
+package must be installed for this Python or for the one named in TESSERA_PYTHON; otherwise the exit code is 77 (skipped).
 
   scripts/check/webdataset_round_trip.py build/bin/tessera-data
 """
@@ -63,7 +63,7 @@ def check_packed(program, folder):
 
 
 def check_written(program, folder, pictures):
-    """Keys with folders, captions in several scripts and several captions per image, in shards written by the library's ShardWriter."""
+    """Checks shards written by the package's ShardWriter: keys with folders, captions in several scripts, several captions per image."""
     written = []
     with webdataset.ShardWriter(str(folder / "py-%05d.tar"), maxcount=7, verbose=0) as writer:
         for i, picture in enumerate(pictures):

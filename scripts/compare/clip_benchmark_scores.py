@@ -43,7 +43,7 @@ Picture = collections.namedtuple("Picture", "path label captions")
 
 
 def random_model(name: str) -> torch.nn.Module:
-    """A model with random values also for parameters that start at 0 or 1, so that no bias, norm or running statistic goes unchecked."""
+    """Returns a model in which parameters that start at 0 or 1 also have random values, to check every bias, norm and statistic."""
     torch.manual_seed(0)
     model = open_clip.create_model(name, pretrained=None).eval()
     with torch.no_grad():
@@ -69,7 +69,7 @@ def publish(model: torch.nn.Module, name: str, folder: pathlib.Path) -> None:
 
 
 def unpack(shards: list[pathlib.Path], classes: list[str], count: int, folder: pathlib.Path) -> list[Picture]:
-    """Writes CLASS/KEY.jpg, and KEY.txt with two captions, one per line."""
+    """Writes CLASS/KEY.jpg for each image, and next to it KEY.txt with two captions, one per line."""
     pictures = []
     for shard in shards:
         samples = collections.defaultdict(dict)
@@ -110,8 +110,8 @@ def embed_texts(model: torch.nn.Module, name: str, texts: list[str]) -> torch.Te
 
 
 def zero_shot_scores(images: torch.Tensor, prompts: torch.Tensor, labels: torch.Tensor, classes: int) -> dict[str, float]:
-    """CLIP_benchmark's zeroshot_classification: a class embedding is the normalized mean of its normalized prompts; prompts [classes *
-    forms, D]."""
+    """Computes CLIP_benchmark's zeroshot_classification. A class embedding is the normalized mean of its normalized prompts. prompts:
+    [classes * forms, D]."""
     classifier = F.normalize(F.normalize(prompts, dim=-1).unflatten(0, (classes, -1)).mean(1), dim=-1)
     logits = 100.0 * F.normalize(images, dim=-1) @ classifier.T
     guesses = logits.topk(max(k for k in TOP if k <= classes), dim=1).indices
@@ -123,7 +123,7 @@ def zero_shot_scores(images: torch.Tensor, prompts: torch.Tensor, labels: torch.
 
 
 def retrieval_scores(images: torch.Tensor, texts: torch.Tensor, owner: torch.Tensor) -> dict[str, float]:
-    """CLIP_benchmark's zeroshot_retrieval: the share of queries with a correct answer among the first k."""
+    """Computes CLIP_benchmark's zeroshot_retrieval: the share of queries that have a correct answer among the first k results."""
     scores = F.normalize(texts, dim=-1) @ F.normalize(images, dim=-1).T  # [M, N]
     positive = F.one_hot(owner, len(images)).bool()
 

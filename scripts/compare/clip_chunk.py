@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Compares CLIP's contrastive loss with `chunk`, forward and backward on the CPU, with the composed loss that holds all similarities:
-open_clip's ClipLoss in eager PyTorch (two matrices of logits, a cross-entropy each). tessera-bench runs ours.
+"""Compares CLIP's contrastive loss with the setting `chunk`, forward and backward on the CPU, with a composed loss that holds all
+similarities: open_clip's ClipLoss in eager PyTorch (two logit matrices, each with a cross-entropy). tessera-bench runs our side.
 
   scripts/compare/clip_chunk.py                             # B=32,768, D=512: the composed loss takes about 18 GiB
   scripts/compare/clip_chunk.py --batch 16384               # 4.5 GiB

@@ -20,7 +20,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# For each configuration: the patterns of the image encoder's parameters, and the settings of the tokenizer's vocabulary.
+# For each configuration: patterns for the names of the image encoder's parameters, and the tokenizer's vocabulary settings.
 CONFIGS = {
     "shapes_clip": ("[visual.conv1.*, visual.ln_*, visual.transformer.*]", ["tokenizer.model"]),
     "shapes_text_group": ("[visual.patch_embed.*, visual.pos_embed, visual.layers.*, visual.norm.*]", []),

@@ -31,7 +31,7 @@ CHUNK = 50_000
 
 
 def rows(chunk, count, least, most, seed):
-    """Returns the lengths of the rows, the tokens and the weights."""
+    """Returns the lengths, tokens and weights of random rows, which have `least` to `most` draws of tokens each."""
     draw = np.random.default_rng([seed, chunk])
     law = 1 / (np.arange(VOCABULARY) + 50.0)
     lengths = draw.integers(least, most + 1, count)
@@ -43,7 +43,7 @@ def rows(chunk, count, least, most, seed):
 
 
 def make(count, least, most, seed):
-    """Returns indptr, tokens and weights."""
+    """Returns random rows in compressed form: indptr, tokens and weights."""
     parts = [(i, min(CHUNK, count - start), least, most, seed) for i, start in enumerate(range(0, count, CHUNK))]
     with multiprocessing.get_context("fork").Pool(2) as pool:
         lengths, tokens, weights = zip(*pool.starmap(rows, parts))
@@ -87,7 +87,7 @@ class Tessera:
         return seconds, sum(file.stat().st_size for file in (self.folder / "index").iterdir())
 
     def search(self, queries, threads):
-        """Returns the results and the queries per second; starting the program and opening the index do not count."""
+        """Returns the results and the queries per second. Excludes the time to start the program and to open the index."""
         write_csr(self.folder / "queries.csr", queries)
         done = self.run("search", self.folder / "index", "--queries", self.folder / "queries.csr", "--k", K, "--threads", threads,
                         "--output", "tsv", "--timings")
@@ -204,12 +204,12 @@ SYSTEMS = {"tessera": Tessera, "sindi": Sindi, "seismic": Seismic, "dense": Dens
 
 
 def rounded(values, scale):
-    """Rounds half a step up, as the index does; the results are integers that float32 holds exactly."""
+    """Rounds to integers, and halves up, like the index. float32 holds the results exactly."""
     return np.floor(values.astype(np.float64) * scale + 0.5).astype(np.float32)
 
 
 def brute_force(documents, queries, count):
-    """The K best documents of the first queries by the index's definition: 8-bit weights, ties by document number."""
+    """Returns the K best documents of the first queries as the index defines them: 8-bit weights, ties by document number."""
     import scipy.sparse
 
     indptr, tokens, weights = documents
@@ -238,7 +238,7 @@ def main():
     # Some libraries print to standard output. Their output is sent to standard error, because standard output is for the table.
     report = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    # A token that is drawn twice counts once, so documents have 100 to 200 tokens and queries 10 to 30.
+    # A token that is drawn twice counts once. The ranges below lead to documents of 100 to 200 tokens and queries of 10 to 30.
     documents, queries = make(args.documents, 103, 203, 1), make(args.queries, 10, 30, 2)
     print(f"{args.documents:,} documents of {len(documents[1]) / args.documents:.0f} tokens on average, {args.queries:,} queries of "
           f"{len(queries[1]) / args.queries:.0f}; top {K}; {os.cpu_count()} cores\n", file=report, flush=True)

@@ -5,9 +5,9 @@
   scripts/compare/kernels_gpu.py --operators sparsify_group --dtypes bfloat16 --json kernels.json
   scripts/compare/kernels_gpu.py --device cpu                  # small shapes, to check that everything runs
 
-The sides take turns; times come from CUDA events (medians with quartiles). Extra memory is the peak of LibTorch's allocations during the
-step, minus the memory before it and minus the results and the inputs' gradients, which every side must return. The difference is the
-relative Euclidean distance of our results and gradients from eager PyTorch's in float32 on the same values.
+The sides take turns. Times come from CUDA events (medians with quartiles). Extra memory is the peak of LibTorch's allocations during the
+step, minus the memory in use before it, minus the results and the gradients of the inputs, which every side must return. The difference is
+the relative Euclidean distance of our results and gradients from those of eager PyTorch in float32 on the same values.
 
 Exit code: 0; 1 if a difference exceeds 1e-4 (bfloat16: 0.03); 77 without a GPU or PyTorch.
 """
@@ -40,7 +40,7 @@ SMALL = {"batch": 3, "tokens": 5, "patches": 7, "positions": 6, "width": 16, "vo
 
 
 class Sides:
-    """One operator with one shape and type: its inputs and a step for each side."""
+    """One operator with one shape and type: the inputs, and the operator of each side."""
 
     def __init__(self, torch, args, name, sizes, dtype):
         self.torch, self.args = torch, args
@@ -69,7 +69,7 @@ class Sides:
         return max(((a.float() - b).norm() / b.norm()).item() for a, b in zip(ours, theirs))
 
     def extra_memory(self, side):
-        """Returns bytes, or None on the CPU, where LibTorch does not count allocations."""
+        """Returns the extra memory in bytes, or None on the CPU, where LibTorch does not count allocations."""
         if self.args.device == "cpu":
             return None
         cuda = self.torch.cuda
@@ -81,7 +81,7 @@ class Sides:
         return cuda.max_memory_allocated() - before - self.given
 
     def milliseconds(self):
-        """Returns the times of each side, taken in turns. A side that runs out of memory has no times."""
+        """Returns the times of each side, which take turns. A side that runs out of memory has no times."""
         times = {side: [] for side in self.operators}
         for turn in range(WARM_UP + self.args.repetitions):
             for side in list(times):
@@ -95,7 +95,7 @@ class Sides:
         return {side: [elapsed() for elapsed in values] for side, values in times.items()}
 
     def timed(self, operator):
-        """Runs a step and returns a function that returns its time once it is done, so that the host does not wait in between."""
+        """Starts a step and returns a function that waits for the step and returns its time, so that the host need not wait in between."""
         if self.args.device == "cpu":
             begin = time.perf_counter()
             self.step(operator, self.inputs)

@@ -3,8 +3,8 @@
 each.
 
 Both read the shard, decode, take OpenCLIP's training crop (random-resized, scale 0.9 to 1, bicubic with antialias) of 224 x 224 and make
-batches of 64: Python as normalized floats (ToTensor, Normalize), ours as bytes, which the device normalizes. The two take turns. The script
-prints images per second of CPU time, which other load on the machine changes little, and per second of wall-clock time.
+batches of 64. Python makes normalized floats (ToTensor, Normalize); Tessera makes bytes, which the device normalizes. The two take turns.
+The script prints images per second of CPU time, which other load on the machine changes little, and per second of wall-clock time.
 
 The images are photographs (--photographs FOLDER; each is cut to 4:3 and resized with Lanczos), or generated ones with the statistics of
 photographs: noise of equal strength in each octave of frequency, as in nature, partly colored, and hard edges. Pillow saves both at
@@ -52,7 +52,7 @@ def generated(width, height, seed):
     while grain < max(width, height):
         cells = random.integers(0, 256, (height // grain + 2, width // grain + 2, 3), dtype=numpy.uint8)
         noise = numpy.asarray(Image.fromarray(cells).resize((width, height), Image.BICUBIC), dtype=numpy.float32) - 127.5
-        strength = 6 if grain == 2 else 14  # a weaker finest octave, because lenses are soft, makes files as large as photographs
+        strength = 6 if grain == 2 else 14  # the finest octave is weaker because lenses are soft; file sizes match photographs
         levels += strength / 73.9 * (noise[:, :, :1] + 0.25 * noise)
         grain *= 2
     return Image.fromarray(numpy.clip(levels, 0, 255).round().astype(numpy.uint8))
@@ -98,7 +98,7 @@ def training_crop(image_size):
 
 
 def medians_of(measures, rounds):
-    """measures: {name: function that returns some speeds}, which take turns. Returns the medians of each."""
+    """measures: {name: function that returns several speeds}. Takes turns between the functions and returns the medians for each name."""
     speeds = {name: [] for name in measures}
     for _ in range(rounds):
         for name, measure in measures.items():
@@ -107,7 +107,7 @@ def medians_of(measures, rounds):
 
 
 def compare(label, loaders, args):
-    """Prints the rows of the loaders, of which the first is Python's. Returns how many times as fast "Tessera" is."""
+    """Prints one row per loader. The first loader must be Python's. Returns how many times as fast "Tessera" is."""
     medians = medians_of({name: lambda loader=loader: loader.measure(args.seconds) for name, loader in loaders.items()}, args.rounds)
     base = next(iter(medians.values()))[0]
     for name, (core, clock) in medians.items():

@@ -4,9 +4,9 @@
   scripts/compare/naflex.py [--patches 64] [--aspect 2.5] [--steps 60] [--rounds 3]
 
 Three runs of configs/shapes/naflex.yaml take turns, each on built-in images with at most --patches patches of 8 x 8: squares as pixels, the
-same squares as sequences of patches (nothing is padded), and images of many shapes as sequences (packed, because their lengths differ).
+same squares as sequences of patches (without padding), and images of many shapes as sequences (packed, because their lengths differ).
 Images per second are medians over all steps except each run's first 10. Patches per second are images per second times the mean
-number of patches of an image, which follows from the shapes. `wait` is the share of time that steps waited for data. Needs
+number of patches of an image, which the script computes from the shapes. `wait` is the share of time that steps waited for data. Needs
 only the standard library and the built programs (scripts/setup.sh).
 """
 import argparse
@@ -24,7 +24,7 @@ FIRST_STEPS = 10  # the first steps of a run are not timed
 
 
 def grid(height, width, most):
-    """Rows and columns at the largest scale with at most `most` patches; at that scale one side is an exact multiple of the patch size."""
+    """Returns the rows and columns at the largest scale with at most `most` patches. There, one side is a multiple of the patch size."""
     grids = [(1, 1)]
     for side in range(1, most + 1):
         grids += [(side, math.ceil(side * width / height)), (math.ceil(side * height / width), side)]
@@ -32,7 +32,7 @@ def grid(height, width, most):
 
 
 def mean_patches(most, aspect):
-    """The mean number of patches for images whose aspect ratio is uniform between 1 and `aspect`."""
+    """Returns the mean number of patches for images whose aspect ratio is uniform between 1 and `aspect`."""
     side, steps = 1000, 200
     longer = [round(side * (1 + (aspect - 1) * (i + 0.5) / steps)) for i in range(steps)]
     return statistics.mean(math.prod(grid(side, each, most)) for each in longer)

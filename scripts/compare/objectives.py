@@ -3,9 +3,9 @@
 
   scripts/compare/objectives.py configs/shapes/clip.yaml configs/shapes/sparc.yaml --seeds 0 1 2 --out runs/compare
 
-With --rival the differences from that configuration follow, with 95 % intervals by a paired bootstrap over test samples.
-Runs that are complete already are not trained again, and a stopped one resumes at its last checkpoint. Only the standard library is
-needed; the programs must be built (scripts/setup.sh).
+With --rival it also prints the differences from that configuration, with 95 % intervals from a paired bootstrap over test samples.
+Complete runs are not trained again, and stopped runs resume from their last checkpoint. Needs only the standard library and the built
+programs (scripts/setup.sh).
 """
 import argparse
 import concurrent.futures
@@ -24,24 +24,24 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def name_of(config):
-    """The name that the trainer gives a run: shapes_clip for configs/shapes/clip.yaml, mine for any other mine.yaml."""
+    """Returns the name that the trainer gives a run: shapes_clip for configs/shapes/clip.yaml, mine for a mine.yaml outside of configs."""
     folder = config.resolve().parent
     return f"{folder.name}_{config.stem}" if folder.parent == ROOT / "configs" else config.stem
 
 
 @dataclasses.dataclass
 class Cell:
-    """One row of a table: a configuration with settings of its own, trained with each seed."""
+    """One row of a table: a configuration with overrides, trained once with each seed."""
     name: str
     config: pathlib.Path
-    suite: pathlib.Path = None  # None: the one that holds for all
-    set: tuple = ()             # KEY=VALUE for the trainer
-    evaluate_set: tuple = ()    # the same for evaluate
-    folder: str = None          # below --out; None: the configuration's name
-    runs: list = dataclasses.field(default_factory=list)  # (metrics, minutes) of each seed
+    suite: pathlib.Path = None  # None: the suite that all rows share
+    set: tuple = ()             # KEY=VALUE overrides for the trainer
+    evaluate_set: tuple = ()    # KEY=VALUE overrides for evaluate
+    folder: str = None          # relative to --out; None: the configuration's name
+    runs: list = dataclasses.field(default_factory=list)  # (metrics, minutes) of the run with each seed
 
     def evaluations(self, args):
-        """The folders with each seed's results."""
+        """Returns the folder with the results of each seed."""
         return [args.out.resolve() / (self.folder or name_of(self.config)) / f"seed{seed}" / "evaluation" for seed in args.seeds]
 
 
@@ -53,7 +53,7 @@ def run(command, log, environment=None):
 
 
 def model_of(folder):
-    """The run's folder, or the last stage's folder if the run has stages."""
+    """Returns the run's folder, or its last stage's folder if the run has stages."""
     stages = sorted(folder.glob("*/checkpoints"), key=lambda path: path.stat().st_mtime)
     return stages[-1].parent if stages else folder
 
@@ -66,7 +66,7 @@ def train_and_evaluate(cell, seed, args):
     """Returns the metrics of one run, {task.metric: value}, and the minutes that its training took."""
     folder = args.out / (cell.folder or name_of(cell.config)) / f"seed{seed}"
     results = folder / "evaluation" / "results.json"
-    # Two runs at a time share the cores: one thread each.
+    # Runs in parallel share the cores, so each gets one thread.
     environment = {"OMP_NUM_THREADS": "1", **os.environ} if args.jobs > 1 else None
     folder.mkdir(parents=True, exist_ok=True)
     if not results.exists():
@@ -82,7 +82,7 @@ def train_and_evaluate(cell, seed, args):
 
 
 def metrics_of(results):
-    """Returns {task.metric: value}; a task that occurs a second time in the suite is called task_2."""
+    """Returns {task.metric: value}. If the suite has a task twice, the second one is named task_2."""
     turns, metrics = {}, {}
     for result in results["tasks"]:
         task = result["task"]
@@ -95,7 +95,7 @@ def metrics_of(results):
 
 
 def run_cells(cells, args):
-    """Trains and measures them with each seed, and fills in their runs; args: seeds, suite, out, set, jobs."""
+    """Trains and evaluates each cell with each seed, and stores the results in `runs`. Uses args.seeds, suite, out, set and jobs."""
     args.out = args.out.resolve()
 
     def run_one(pair):
@@ -112,7 +112,7 @@ def run_cells(cells, args):
 
 
 def compare(configs, args):
-    """[(configuration, [(metrics, minutes) of each seed])]; args as in run_cells()."""
+    """Returns [(configuration, [(metrics, minutes) for each seed])]. Uses the same args as run_cells()."""
     cells = [Cell(name_of(config), config) for config in configs]
     run_cells(cells, args)
     return rows_of(cells)
@@ -123,7 +123,7 @@ def rows_of(cells):
 
 
 def variant(path, extends, **settings):
-    """Writes a configuration that lays settings over others, and returns its path; YAML reads JSON."""
+    """Writes a configuration that extends others by `settings`, as JSON, which is valid YAML. Returns its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"extends": [str(base) for base in extends], **settings}, indent=2) + "\n")
     return path
@@ -152,18 +152,18 @@ def add_arguments(parser, out):
 
 
 def print_table(rows, args, columns, headings=None, counts=()):
-    """counts: columns that are counts, not shares."""
+    """Prints the table. `counts` names the columns that are counts instead of shares."""
     print(f"Mean ± standard deviation over seeds {', '.join(map(str, args.seeds))}, in percent{' except counts' if counts else ''}.\n")
     print(table(rows, columns, headings, counts))
 
 
 def against(cell, rival, args):
-    """What paired_test.difference() takes for `cell` minus `rival`, by column."""
+    """Returns a function that maps a column to the terms of paired_test.difference() for `cell` minus `rival`."""
     return lambda column: [(1, cell.evaluations(args), column), (-1, rival.evaluations(args), column)]
 
 
 def print_differences(rows, columns, headings=None):
-    """rows: (name, a function that gives the terms of paired_test.difference() for a column)."""
+    """rows: (name, function that maps a column to the terms of paired_test.difference())."""
     print("\nDifferences in points with 95 % intervals, by a paired bootstrap over test samples of the seeds' mean; bold: beyond chance.\n")
     print("| difference | " + " | ".join(headings or columns) + " |")
     print("| --- |" + " --- |" * len(columns))

@@ -8,12 +8,12 @@
   scripts/compare/operators.py linear_soft_cross_entropy          # images into words (SuperCLIP)
   scripts/compare/operators.py flops_regularizer
   scripts/compare/operators.py text_conditioned_loss              # B=256, K=8, P=196, D=512, 8 heads; the composed side takes several GB
-  scripts/compare/operators.py OPERATOR --help                    # what is composed, and the sizes
+  scripts/compare/operators.py OPERATOR --help                    # what the composed side computes, and the sizes
 
-All tokens are real and no target is ignored, because others would cost the fused operator nothing. Times are medians over repetitions in
-which the two take turns in one process. Memory is measured in a fresh process for each side, which runs everything once and then measures
-how far the resident set grows during a second run. The results and the gradients of the inputs, which both sides must hold, are subtracted;
-the rest is the operator's own memory.
+All tokens are real and no target is ignored, because the fused operator skips padding and ignored targets. Times are medians over
+repetitions in which the two sides take turns in one process. Memory is measured in a fresh process for each side, which runs everything
+once and then measures how far the resident set grows during a second run. The results and the gradients of the inputs, which both sides
+must hold, are subtracted; the rest is the operator's own memory.
 """
 import argparse
 import math
@@ -101,7 +101,7 @@ def linear_cross_entropy(torch, args):
 
 
 def linear_soft_cross_entropy(torch, args):
-    """The same with a soft target of several words per row, compared with a dense target times log_softmax."""
+    """The same with a soft target of several words per row. The composed side multiplies a dense target by log_softmax."""
     inputs = hidden_and_weight(torch, args)
     ids = torch.rand(args.tokens, args.vocabulary // 8).topk(args.words, 1).indices  # distinct words
     shares = torch.rand(args.tokens, args.words).softmax(1)
@@ -173,8 +173,8 @@ def queries_once(torch, args, tokens, texts, parameters, pair_texts):
 def text_conditioned_loss(torch, args):
     """FLAIR's text-conditioned loss of a batch. The fused operator holds a tile of one image's pairs. By default, the composed side does
     what FLAIR's released code does: it gathers the texts of all pairs, and torch.nn.functional.multi_head_attention_forward with
-    add_zero_attn pools each image for them. --composed 1 normalizes and projects queries before the gathering, once per caption and not
-    once per pair; --composed 2 also writes out the attention, so that the weights [B, heads, C, P] are held."""
+    add_zero_attn pools each image for them. --composed 1 normalizes and projects each caption's query once, before the gathering, and not
+    once per pair; --composed 2 also writes out the attention, so that it holds the weights [B, heads, C, P]."""
     tokens = torch.randn(args.images, args.patches, args.width).requires_grad_()
     texts = torch.randn(args.images * args.captions, args.width).requires_grad_()
     scale, bias = torch.tensor(14.3, requires_grad=True), torch.tensor(-10.0, requires_grad=True)
@@ -195,8 +195,8 @@ def text_conditioned_loss(torch, args):
     return (tokens, texts, scale, bias, *parameters), [torch.ones(())], {"eager": composed, "fused": ours}
 
 
-# The sizes of each operator. Its function takes torch and the sizes, and returns the inputs that need
-# gradients, the gradients of the results, and {"eager": function, "fused": function}, which take the inputs and return the results.
+# The sizes of each operator, by its function. The function takes torch and the sizes. It returns the inputs that need gradients, the
+# gradients of the results, and {"eager": function, "fused": function}. These functions take the inputs and return the results.
 SIZES = {
     sparsify_group: {"batch": 64, "tokens": 55, "patches": 196, "width": 512},
     max_similarity: {"batch": 32, "patches": 196, "tokens": 55, "width": 256},
@@ -223,7 +223,7 @@ def compare(args):
     if args.memory_of:
         print(side_by_side.grown_memory(lambda: step(args.memory_of)))
         return
-    given = sum(tensor.nbytes for tensor in (*gradients, *inputs))  # as many as the results and the gradients of the inputs have
+    given = sum(tensor.nbytes for tensor in (*gradients, *inputs))  # the bytes of the results and of the gradients of the inputs
     memory = {side: side_by_side.in_fresh_process("--memory-of", side, environment=side_by_side.SMALL_BLOCKS) - given for side in operators}
     turns = {side: lambda side=side: side_by_side.seconds_of(lambda: step(side)) for side in operators}
     times = side_by_side.take_turns(turns, args.repetitions, pause=0)

@@ -1,9 +1,9 @@
-"""The difference between runs that were measured on the same test samples, with its 95 % interval.
+"""Computes the difference between runs that were measured on the same test samples, with its 95 % interval.
 
-A bootstrap over samples: 1,000 times as many samples are drawn with replacement, the same ones for every run, and the middle 95 % of the
-differences are the interval (Efron 1979; `evaluate --compare` does the same for two runs). Of several seeds the mean is compared. The
-interval says how much a difference depends on the test samples; the deviation over seeds stands in the table of scores. Only the standard
-library is needed.
+The interval comes from a bootstrap over samples (Efron 1979; `evaluate --compare` does the same for two runs): 1,000 times, it draws as
+many samples as there are, with replacement, and the same ones for every run. The interval holds the middle 95 % of the differences. With
+several seeds, their means are compared. The interval shows how much a difference depends on the test samples; the table of scores has the
+deviation over seeds. Needs only the standard library.
 """
 import collections
 import functools
@@ -16,7 +16,7 @@ RESAMPLES = 1000
 
 
 def outcomes_by_name(tasks):
-    """{task.metric: (mark, samples, outcomes)} of samples.json; a task's second turn counts as task_2, as in the table of scores."""
+    """Returns {task.metric: (mark, samples, outcomes)} of samples.json. A second task of the same name is named task_2."""
     turns, out = collections.Counter(), {}
     for task in tasks:
         turns[task["task"]] += 1
@@ -34,13 +34,13 @@ def outcomes_of(folder):
 
 @functools.lru_cache(None)
 def draws(samples):
-    """For each resample the samples that it holds."""
+    """Returns, for each resample, the indices of the samples that it holds."""
     generator = random.Random(0)
     return [generator.choices(range(samples), k=samples) for _ in range(RESAMPLES)]
 
 
 def by_sample(outcomes, samples):
-    """{group: (parts, wholes)}, each with a sum for every sample."""
+    """Returns {group: (parts, wholes)}. `parts` and `wholes` hold one sum for every sample."""
     groups = {}
     count = len(outcomes["parts"])
     columns = (outcomes.get("group", [0] * count), outcomes.get("sample", range(count)), outcomes["parts"],
@@ -53,7 +53,7 @@ def by_sample(outcomes, samples):
 
 
 def resampled(outcomes, samples):
-    """The metric, and its value in every resample: the mean over groups of the sum of parts over that of wholes."""
+    """Returns the metric, and then its value in every resample. The value is the mean over groups of sum(parts) / sum(wholes)."""
     values = [[] for _ in range(RESAMPLES + 1)]
     for parts, wholes in by_sample(outcomes, samples).values():
         same = len(set(wholes)) == 1
@@ -66,7 +66,7 @@ def resampled(outcomes, samples):
 
 @functools.lru_cache(None)
 def resampled_mean(folders, metric):
-    """The same of several seeds' mean, and the marks of the samples that were measured."""
+    """Returns the mean over seeds of what resampled() returns, and the marks of the samples that were measured."""
     marks, columns = set(), []
     for folder in folders:
         if metric not in outcomes_of(folder):
@@ -78,7 +78,7 @@ def resampled_mean(folders, metric):
 
 
 def difference(terms):
-    """terms: (factor, folders with a samples.json, metric); their sum and its interval: (value, low, high)."""
+    """Returns (value, low, high): the weighted sum of metrics and its interval. terms: (factor, folders with a samples.json, metric)."""
     marks, columns = set(), []
     for factor, folders, metric in terms:
         values, measured = resampled_mean(tuple(folders), metric)
@@ -92,7 +92,7 @@ def difference(terms):
 
 
 def cell(terms):
-    """"+1.2 [0.3, 2.0]" in percent; bold where the interval does not hold 0."""
+    """Returns text such as "+1.2 [0.3, 2.0]", in percent. It is bold if the interval does not contain 0."""
     value, low, high = (100 * number for number in difference(terms))
     text = f"{value:+.1f} [{low:.1f}, {high:.1f}]"
     return f"**{text}**" if low > 0 or high < 0 else text

@@ -3,9 +3,10 @@
 each.
 
 Both read the rows in random order, decode, take OpenCLIP's training crop (random-resized, scale 0.9 to 1, bicubic with antialias) of 224 x
-224 and make batches of 64: Python with torch's DataLoader without workers, as normalized floats (ToTensor, Normalize), ours as bytes,
-which the device normalizes. The two take turns. The script prints images per second of CPU time without the process's start, which other
-load on the machine changes little, and per second of wall-clock time. It also measures the time and memory of filtering a million rows.
+224 and make batches of 64. Python uses torch's DataLoader without workers and makes normalized floats (ToTensor, Normalize); Tessera makes
+bytes, which the device normalizes. The two take turns. The script prints images per second of CPU time, which other load on the machine
+changes little, and per second of wall-clock time. The CPU time excludes the start of the process. The script also measures the time and
+memory of filtering a million rows.
 
 The images are generated like photographs (scripts/compare/loading.py): JPEG of quality 90, in row groups of 100, as datasets writes them.
 

@@ -24,7 +24,8 @@ import objectives
 
 ROOT = objectives.ROOT
 VOCABULARY = ROOT / "runs/photographs.model"
-# The features that segmentation compares with class texts. None: no segmentation, because embeddings and patches differ in width.
+# For each system: the features that segmentation compares with class texts. None: no segmentation, because embeddings and patches have
+# different widths.
 SYSTEMS = {"clip": "patches", "sparc": "patches", "filip": "patches", "clip_filip": "patches", "pyramidclip": "patches", "text_group": "groups",
            "sparo": None, "stair": None}
 # The names that captions use for CamVid's classes.
@@ -44,7 +45,7 @@ def classes_of(data, name):
 
 
 def mentioned(data):
-    """The indices of the COCO classes that the training captions name at least LEAST_MENTIONS times, in singular or plural."""
+    """Returns the indices of the COCO classes that training captions name at least LEAST_MENTIONS times, in singular or plural."""
     captions = []
     for shard in sorted((data / "flickr8k").glob("train-*.tar")):
         with tarfile.open(shard) as tar:
@@ -68,7 +69,7 @@ def suite(data, by):
 
 
 def image_miou(outcomes, places):
-    """The mean over images, with a 95 % interval, of each image's mean IoU of its classes among `places`."""
+    """Returns the mean over images of each image's mean IoU, over its classes that are in `places`, and its 95 % interval."""
     pictures = collections.defaultdict(list)
     for sample, place, part, whole in zip(*(outcomes[key] for key in ("sample", "group", "parts", "wholes"))):
         if place in places:

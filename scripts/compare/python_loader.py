@@ -34,7 +34,7 @@ except ImportError:
 
 
 class Caption:
-    """Turns a sample's caption into ids; a class, so that worker processes can receive it."""
+    """Converts a sample's caption to ids. It is a class so that worker processes can receive it."""
 
     def __init__(self):
         self.tokenizer = SimpleTokenizer() if SimpleTokenizer else None
@@ -61,12 +61,12 @@ def of_tessera(shard, args):
 
 
 def processor_seconds():
-    """CPU time of the process and of its finished workers."""
+    """Returns the CPU time of the process and of its finished workers."""
     return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 def measure(make, shard, args):
-    """Returns images per second of wall-clock time and of CPU time, in a fresh loop."""
+    """Creates a loop with `make`. Returns its images per second of wall-clock time and of CPU time."""
     torch.manual_seed(0)
     model = torch.nn.Conv2d(3, 8, 32, stride=32)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)

@@ -4,10 +4,10 @@ differences of the loss curves and of the first step's gradients.
 
   scripts/compare/ranks.py [--steps 50] [--ranks 1 2 4] [--objectives clip siglip sparc filip]
 
-Each objective runs plain, with `chunk`, with accumulation, and with GradCache and patch dropout. Gradients are read from the momentum of
-SGD after one step without clipping; their difference is taken over all parameters together, relative to the gradient's norm. The exit code
-is 1 if a gradient differs by more than --gradients-at-most or a curve by more than --curves-at-most. Needs only the standard library; takes
-minutes.
+Each objective runs plain, with `chunk`, with accumulation, and with GradCache and patch dropout. The script computes the gradients from
+SGD's momentum after one step without clipping, and compares them over all parameters together, relative to the gradient's norm. The exit
+code is 1 if a gradient differs by more than --gradients-at-most or a curve by more than --curves-at-most. Needs only the standard library;
+takes minutes.
 """
 import argparse
 import array

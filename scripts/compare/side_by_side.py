@@ -1,4 +1,4 @@
-"""Shared by the comparisons in this folder: tessera-bench taking turns with PyTorch, the time and the memory of each side."""
+"""Helpers for the comparisons in this folder: run tessera-bench and PyTorch in turns, and measure the time and memory of each side."""
 import argparse
 import ctypes
 import os
@@ -64,7 +64,7 @@ def beyond_limits(args, time_share, memory_share):
 
 
 def torch_of(args):
-    """Imports torch, or exits with a message that says where it was looked for."""
+    """Imports torch. If torch is missing, exits with a message that states where it was searched for."""
     try:
         import torch
     except ImportError:
@@ -100,7 +100,7 @@ def grown_memory(step):
 
 
 def in_fresh_process(*words, environment=None):
-    """Runs the same script once more with further arguments, and returns the number that it prints last."""
+    """Runs the same script again in a new process with additional arguments. Returns the number that the script prints."""
     command = [sys.executable, *sys.argv, *words]
     done = subprocess.run(command, env={**os.environ, **(environment or {})}, check=True, capture_output=True, text=True)
     return int(done.stdout.split()[-1])
@@ -113,7 +113,7 @@ def seconds_of(step):
 
 
 def take_turns(sides, repetitions, warm_up=2, pause=0.05):
-    """sides: {name: function that runs a step and returns its seconds}. Returns the seconds of each, without the first turns."""
+    """Runs the sides in turns. sides: {name: function that runs a step and returns its seconds}. Returns the times without warm-up."""
     times = {name: [] for name in sides}
     for turn in range(warm_up + repetitions):
         for name, step in sides.items():
@@ -125,7 +125,7 @@ def take_turns(sides, repetitions, warm_up=2, pause=0.05):
 
 
 def times_as_fast(ours, theirs):
-    """Their median divided by ours, and its text with the quartiles of the ratios of single turns."""
+    """Returns the ratio of their median time to ours, and a text of it with the quartiles of the ratios of single turns."""
     ratio = statistics.median(theirs) / statistics.median(ours)
     low, _, high = statistics.quantiles([their / our for our, their in zip(ours, theirs)], n=4)
     return ratio, f"{ratio:.2f} ({low:.2f} to {high:.2f})"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Trains SigLIP 2's and FG-CLIP's terms one by one on the built-in shapes: only the sigmoid loss; with captioning, with
-self-distillation, with masked prediction, and with all of them; with boxes, phrases and their hard negatives; and with hard
-negatives of captions that change an attribute. Evaluates every run on configs/suites/shapes_dense.yaml and prints a Markdown
-table of means and deviations.
+"""Trains SigLIP 2's and FG-CLIP's loss terms on the built-in shapes, in seven variants: the sigmoid loss only; with captioning; with
+self-distillation; with masked prediction; with all three; with boxes, phrases and hard negatives of phrases; and with hard negatives of
+captions that change an attribute. Evaluates every run on configs/suites/shapes_dense.yaml and prints a Markdown table of means and
+deviations.
 
   scripts/compare/siglip2.py
 

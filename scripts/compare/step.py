@@ -6,9 +6,9 @@ weights on the same batch.
   scripts/compare/step.py                                  # ViT-B/32, 32 pairs, float32, captions of COCO's lengths and full ones
   scripts/compare/step.py --device cuda --dtype bfloat16 --model ViT-B-16 --config clip_vitb16 --batch-size 1024 --compile
 
-They take turns step by step, so that heat and other load affect them alike. Times are medians; the ratio is OpenCLIP's median divided by
-ours, with the quartiles of the ratios of single turns. On the CPU, memory is the peak resident set of a process that runs a few steps,
-with programs and libraries. Ours skips the padding of captions, OpenCLIP computes it.
+The sides take turns step by step, so that heat and other load affect them alike. Times are medians; the ratio is OpenCLIP's median divided
+by ours, with the quartiles of the ratios of single turns. On the CPU, memory is the peak resident set of a process that runs a few steps,
+including programs and libraries. Our side skips the padding of captions; OpenCLIP computes it.
 
 Exit code: 0; 1 if the first losses differ by more than 1e-4 (bfloat16: 1e-2), or if a ratio is below --at-least; 77 if a Python package
 is missing.
@@ -33,7 +33,7 @@ except ImportError as error:
 
 CONTEXT = 77
 START, END = 49406, 49407
-# The distribution that `tessera-bench step --caption-lengths coco` uses: how many of 1,000 COCO captions have 9, 10, ... tokens.
+# The distribution that `tessera-bench step --caption-lengths coco` uses: of 1,000 COCO captions, 5 have 9 tokens, 31 have 10, and so on.
 COCO = dict(enumerate((5, 31, 132, 203, 170, 176, 109, 72, 34, 19, 15, 9, 3, 8, 3, 8, 0, 0, 0, 3), start=9))
 
 

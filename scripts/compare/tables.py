@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Trains the systems of one table on the built-in shapes, evaluates every run, and prints a Markdown table of means and deviations over
-seeds. The second command of a table asks a further question, and its table has differences with intervals.
+seeds. Some tables have a second command, which answers another question and also prints differences with intervals.
 
   scripts/compare/tables.py captions          # one or four partial captions per image: CLIP, SuperCLIP, DreamLIP, COSMOS, FLAIR
   scripts/compare/tables.py pyramidclip       # the steps from CLIP to PyramidCLIP
@@ -12,8 +12,8 @@ seeds. The second command of a table asks a further question, and its table has 
   scripts/compare/tables.py stair --web
   scripts/compare/tables.py TABLE --help      # what is measured, and the options
 
-Runs that are complete already are not trained again, and a stopped one resumes at its last checkpoint. Only the standard library is
-needed; the programs must be built (scripts/setup.sh).
+Complete runs are not trained again, and stopped runs resume from their last checkpoint. Needs only the standard library and the built
+programs (scripts/setup.sh).
 """
 import argparse
 import pathlib
@@ -35,7 +35,7 @@ def show(cells, args, columns, counts=()):
 
 
 def chosen(names, args):
-    """One row for each configuration, or for those of --only."""
+    """Returns one row for each configuration, or for those that --only names."""
     cells = [Cell(f"shapes_{name}", shapes(name)) for name in names]
     return [cell for cell in cells if not args.only or cell.name in args.only]
 
@@ -53,9 +53,9 @@ CAPTIONS = {
 
 
 def captions(args):
-    """Partial captions: CLIP with one caption per image; the multi-positive contrast, with and without SuperCLIP, DreamLIP, COSMOS and
-    FLAIR with four. Zero-shot, retrieval and segmentation with global embeddings and plain patches, and for FLAIR also with its
-    text-conditioned pool."""
+    """Compares systems on partial captions: CLIP with one caption per image; and with four captions the multi-positive contrast, the same
+    plus SuperCLIP, DreamLIP, COSMOS, and FLAIR. Measures zero-shot, retrieval and segmentation with global embeddings and plain patches,
+    and for FLAIR also with its text-conditioned pool."""
     args.set = [f"training.steps={args.steps}", *args.set]
     args.suite = CONFIGS / "suites/shapes.yaml"
     cells = chosen(("one_caption", "multi_positive", "captions_superclip", "dreamlip", "cosmos", "flair"), args)
@@ -77,9 +77,9 @@ RIVALS = {"cls": WIDE, "gap": WIDE, "attentional_pool": ("model.image.readout.ou
 
 
 def readouts(args):
-    """CLIP with several read-outs: zero-shot, retrieval, linear probe, and hard negatives on images with seen and unseen pairs of color
-    and shape. SPARO's embeddings have 512 numbers, those of its rivals 128. --wide gives the rivals 512, too, and asks what SPARO's lead
-    is then."""
+    """Compares read-outs of CLIP: zero-shot, retrieval, linear probe, and hard negatives on images with seen and unseen pairs of color
+    and shape. SPARO's embeddings have 512 numbers, those of its rivals 128. --wide gives the rivals 512 numbers too, and measures
+    SPARO's lead over them."""
     args.set = [f"training.steps={args.steps}", *args.set]
     args.suite = CONFIGS / "suites/shapes_readouts.yaml"
     if not args.wide:
@@ -95,10 +95,10 @@ PYRAMID_COLUMNS = {**ZERO_SHOT, "zero_shot.top3": "top-3", **READOUTS}
 
 
 def pyramidclip(args):
-    """The steps from CLIP to PyramidCLIP: zero-shot, retrieval, hard negatives on images with seen and unseen pairs of color and shape,
-    linear probe. --bad-captions asks whether PyramidCLIP's lead over CLIP grows as more captions are bad. Every training image then has
-    one caption; of the bad ones a third leaves out objects, a third names objects that are not there, and a third belongs to another
-    image. The test captions are true."""
+    """Compares the steps from CLIP to PyramidCLIP: zero-shot, retrieval, linear probe, and hard negatives on images with seen and unseen
+    pairs of color and shape. --bad-captions measures whether PyramidCLIP's lead over CLIP grows with the share of bad captions. In that
+    case, every training image has one caption. A third of the bad captions leave out objects, a third name objects that are not in the
+    image, and a third belong to another image. The test captions are correct."""
     args.suite = CONFIGS / "suites/shapes_readouts.yaml"
     if not args.bad_captions:
         return show(chosen(PYRAMID, args), args, PYRAMID_COLUMNS)
@@ -129,9 +129,9 @@ SPARC = {
 
 
 def sparc(args):
-    """CLIP, FILIP and SPARC on images of one object, of two, four and six: segmentation, retrieval and hard negatives, with the
+    """Compares CLIP, FILIP and SPARC on images of one, two, four and six objects: segmentation, retrieval, hard negatives, and the
     differences of SPARC from the others. The question is whether SPARC's lead in local detail grows with the number of objects. Objects
-    are as small with one as with six, so that only their number differs; images have 96 pixels."""
+    have the same sizes in all images, so that only their number differs. Images are 96 pixels wide."""
     args.set = [f"training.steps={args.steps}", f"model.preprocessing.image_size={args.image_size}", *args.set]
     args.suite = CONFIGS / "suites/shapes.yaml"
     cells = {}
@@ -148,7 +148,7 @@ def sparc(args):
 
 
 STAIR_COUNTS = {"retrieval.active_tokens_per_image": "words per image", "retrieval.active_tokens_per_text": "words per text"}
-STAIR_COMPARED = {  # what CLIP has, too
+STAIR_COMPARED = {  # the columns that CLIP has too
     **ZERO_SHOT,
     **RETRIEVAL,
     "tokens.caption_precision@5": "first 5 words that a caption has",
@@ -166,11 +166,11 @@ STAIR = {
     **STAIR_COUNTS,
 }
 WEB_DATA = {"style": "web", "image_size": 96, "objects": [1, 2], "object_sizes": [0.4, 0.6]}
-# Of both suites: where the data are named, and what words stand for a color or a shape.
+# Where both suites name the data, and which words stand for a color or a shape.
 SOURCES = ("source", "tasks.3.source")
 WEB_CLASSES = tuple(f"tasks.{task}.classes={CONFIGS}/classes/shapes_web_{name}.txt" for task, name in ((2, "colors"), (3, "shapes")))
 WEB_STAGES = (400, 150, 250)
-CLIP_LAYERS = 6  # of both towers, for as many FLOPs as STAIR's head takes
+CLIP_LAYERS = 6  # in the image tower, so that a step takes as many FLOPs as one of STAIR with its head
 
 
 def as_settings(key, values):
@@ -194,11 +194,11 @@ def stair_cell(name, args):
 
 
 def stair(args):
-    """STAIR in three stages, STAIR in a single stage, and CLIP: zero-shot, retrieval with and without the text tower, whether color and
-    shape of the largest object are an image's strongest words, and how many words an image has. --web asks whether STAIR is ahead of a
-    dense CLIP when captions have thousands of words, and whether an image's strongest words can be read, shapes among them. Captions
-    are then in the style `web` (2,600 words), images have 96 pixels and one or two large objects, so that shapes are learned, and CLIP
-    has more layers, so that a step of it takes as many FLOPs as one of STAIR."""
+    """Compares STAIR in three stages, STAIR in one stage, and CLIP: zero-shot, retrieval with and without the text tower, whether the color
+    and shape of the largest object are an image's strongest words, and how many words an image has. --web measures whether STAIR is better
+    than a dense CLIP when captions use thousands of words, and whether an image's strongest words, including shapes, are readable. Captions
+    then have the style `web` (2,600 words). Images are 96 pixels wide and have one or two large objects, so that the models learn shapes.
+    CLIP has more layers, so that its step takes as many FLOPs as one of STAIR."""
     args.out = (args.out or pathlib.Path("runs/stair_web" if args.web else "runs/stair")).resolve()
     *stairs, clip = cells = [stair_cell(name, args) for name in ("stair", "stair_single", "stair_clip")]
     show(cells, args, STAIR, STAIR_COUNTS)
@@ -216,7 +216,7 @@ def steps(default, help="training steps of every run"):
 
 
 ONLY = option("--only", nargs="+", default=[], metavar="NAME", help="of the configurations in the first command's table, such as shapes_cls")
-TABLES = {  # function: the folder of its runs, and its options
+TABLES = {  # function: (the folder of its runs, its options)
     captions: ("runs/captions", [ONLY, steps(400)]),
     pyramidclip: ("runs/pyramidclip", [
         ONLY, option("--bad-captions", nargs="+", type=int, default=[], metavar="PERCENT",
@@ -226,7 +226,7 @@ TABLES = {  # function: the folder of its runs, and its options
     readouts: ("runs/readouts", [ONLY, option("--wide", action="store_true", help="compare SPARO with rivals of 512 numbers"), steps(1000)]),
     sparc: ("runs/sparc_objects", [
         option("--objects", nargs="+", type=int, default=[1, 2, 4, 6], metavar="COUNT"),
-        option("--sizes", nargs=2, type=float, default=[0.18, 0.26], metavar="SHARE",  # six of these find room
+        option("--sizes", nargs=2, type=float, default=[0.18, 0.26], metavar="SHARE",  # six of these objects fit into an image
                help="diameters of the smallest and the largest objects"),
         option("--image-size", type=int, default=96), steps(300)]),
     stair: (None, [option("--web", action="store_true", help="captions of thousands of words, larger objects")]),

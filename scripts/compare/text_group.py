@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Trains the text group transformer on the built-in shapes with both losses, with either alone, and not at all, and its baseline,
-evaluates every run, and prints a Markdown table of means and deviations: how well the groups of words agree with the captions' phrases
-(tIoU; of the baseline k-means clusters of them), next to contiguous equal chunks and random groups, then zero-shot, retrieval, hard
-negatives and segmentation by GroupViT's groups.
+"""Trains the text group transformer on the built-in shapes with both losses, with only one of them, and untrained, and also its baseline.
+Evaluates every run, and prints a Markdown table of means and deviations. The first columns measure how well the groups of words agree with
+the captions' phrases (tIoU); the baseline's groups are k-means clusters of words. Equal contiguous chunks and random groups are listed for
+comparison. The other columns are zero-shot, retrieval, hard negatives, and segmentation by GroupViT's groups.
 
   scripts/compare/text_group.py                        # the losses
   scripts/compare/text_group.py --web                  # captions whose phrases have 2 to 7 words
-  scripts/compare/text_group.py --groups 1 2 4 8 16    # then the number of groups, K, too; with --no-losses only that
+  scripts/compare/text_group.py --groups 1 2 4 8 16    # also the number of groups, K; with --no-losses only that
 
-With --web captions are in the style `web`. The question is whether groups of words agree better with phrases of such different lengths
-than equal chunks do, and the table has differences with intervals. Runs that are complete already are not trained again, and a stopped one
-resumes at its last checkpoint. Only the standard library is needed; the programs must be built (scripts/setup.sh).
+With --web, captions have the style `web`. This measures whether groups of words agree with phrases of such different lengths better than
+equal chunks do; the table also has differences with intervals. Complete runs are not trained again, and stopped runs resume from their last
+checkpoint. Needs only the standard library and the built programs (scripts/setup.sh).
 """
 import argparse
 import pathlib
@@ -35,7 +35,7 @@ COLUMNS = {
     "segmentation.image_miou": "segmentation by groups, mIoU",
 }
 COUNTS = ("token_group_iou.groups_per_caption",)
-UNTRAINED = ("training.steps=1", "schedule.warmup_steps=0", "optimizer.lr=0")  # one step with a learning rate of 0 changes nothing
+UNTRAINED = ("training.steps=1", "schedule.warmup_steps=0", "optimizer.lr=0")  # a step with a learning rate of 0 changes nothing
 
 
 def cell_of(config, args, name=None, suite="shapes_text_group", settings=()):
@@ -49,7 +49,7 @@ def cell_of(config, args, name=None, suite="shapes_text_group", settings=()):
 
 
 def other_groups(prefix, cell):
-    """The scores of other groups, which the task measures next to the model's own."""
+    """Returns the scores of other groupings, chunks or random groups, which the task measures next to those of the model."""
     return [({TASK + name: metrics[f"{TASK}{prefix}_{name}"] for name in SCORES}, 0) for metrics, _ in cell.runs]
 
 

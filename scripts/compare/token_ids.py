@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Compares the captions per second of one thread: our tokenizers (tessera-bench), OpenCLIP's, and Hugging Face's fast BERT tokenizer take
+"""Compares the captions per second of one thread. Our tokenizers (tessera-bench), OpenCLIP's, and Hugging Face's fast BERT tokenizer take
 turns on the same captions. First checks with tessera-data that all ids are equal. Prints a Markdown table.
 
-  scripts/compare/token_ids.py                             # 20,000 generated captions, of which one in five is not plain ASCII
+  scripts/compare/token_ids.py                             # 20,000 generated captions; one in five is not plain ASCII
   scripts/compare/token_ids.py --captions captions.txt     # one caption per line
   scripts/compare/token_ids.py --at-least 10 3             # exit 1 if clip-bpe or wordpiece is not this many times as fast
 
@@ -48,7 +48,7 @@ def made_up(count):
 
 
 def references():
-    """Returns {name: (tokenizer settings, [(title, function of all captions)])}; the ids of the first function are compared."""
+    """Returns {name: (tokenizer settings, [(title, function of all captions)])}. The ids of the first function must equal ours."""
     try:
         from open_clip.tokenizer import SimpleTokenizer
         from transformers import BertTokenizerFast

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Compares the tokenizer tokenizer_json with the `tokenizers` package, on tokenizers of each kind that this script trains: ids of texts in
-many scripts, and texts per second of one thread, in turns. Prints a Markdown table. Downloads nothing.
+"""Compares the tokenizer tokenizer_json with the `tokenizers` package, on one tokenizer of each kind, which this script trains. Compares
+the ids of texts in many scripts, and the texts per second of one thread, in turns. Prints a Markdown table. Downloads nothing.
 
   scripts/compare/tokenizer_json.py                             # trained tokenizers of each kind
   scripts/compare/tokenizer_json.py --files FOLDER/tokenizer.json
   scripts/compare/tokenizer_json.py --at-least 10               # exit 1 if a kind is not this many times as fast
 
 Needs the package tokenizers, and a build of tessera-bench and tessera-data. Rates use the CPU time of both sides, so that other load on the
-machine changes them little. Both sides have seen the words before the measurement; the package caches the ids of whole texts, but not of
-these.
+machine changes them little. Both sides have seen the words before the measurement. The package also caches the ids of whole texts, but it
+has not seen these texts.
 """
 import argparse
 import json
@@ -70,7 +70,7 @@ LLAMA = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\
 
 
 def trained(vocab_size, corpus):
-    """Returns {name: tokenizer}, one of each kind."""
+    """Trains one tokenizer of each kind. Returns {name: tokenizer}."""
     byte_level, alphabet = pre_tokenizers.ByteLevel, pre_tokenizers.ByteLevel.alphabet()
     common = {"vocab_size": vocab_size, "show_progress": False}
 

@@ -77,7 +77,7 @@ def check_embeddings(args, model, folder):
 
 
 def configuration(args, folder, width):
-    """Writes a step's configuration; the image tower's settings come from the folder."""
+    """Writes the configuration of a training step. The settings of the image tower come from the folder."""
     (folder / "tower.yaml").write_text(f"""
 model:
   image: {{from: {folder / 'model'}}}
@@ -96,7 +96,7 @@ optimizer: {{name: adamw, lr: 1.0e-4, betas: [0.9, 0.999], eps: 1.0e-8, weight_d
 
 
 def take_turns(args, kind, what, folder):
-    """Returns the seconds of ours and timm's, and the peak memory of each."""
+    """Returns the times of our side and of timm's in seconds, and the peak memory of each."""
     theirs = Timm(args, kind)
     bench = side_by_side.OnDemand(args.bench, "step", configuration(args, folder, theirs.model.num_features), "--batch-size", args.batch_size, "--threads",
                                   args.threads, "--on-demand", *(["--forward"] if what == "forward" else []))

@@ -49,7 +49,7 @@ VARIANTS = {"whole": [], "blocks computed again": ["model.image.encoder.grad_che
             "parts of 2": ["training.micro_batch=2"]}
 
 
-# ---- the libraries' side: loss(pixels, captions) of each case
+# ---- the libraries' side: each case has a function loss(pixels, captions)
 
 class Siglip:
     normalization = "half"
@@ -129,7 +129,7 @@ SIDES = {"siglip2": 64, "dinov3": 64, "eva02": 224, "pe_core": 384}
 # ---- data
 
 def write_data(folder, side):
-    """Writes STEPS * BATCH images of the model's size with a caption each; returns pixels 0..255 and captions."""
+    """Writes STEPS * BATCH images of the model's size, each with a caption. Returns the pixels (0..255) and the captions."""
     folder.mkdir()
     rng = np.random.default_rng(0)
     captions = list(dict.fromkeys(make_small_models.texts()))
@@ -174,7 +174,7 @@ class Trainer:
 # ---- matching of tensors
 
 def parts(tensor):
-    """The functions that may turn one of our tensors into one of theirs, or the other way round: identity, transpose, a half along the
+    """Returns the functions that may turn one of our tensors into one of theirs, or the reverse: identity, transpose, a half along the
     first axis (of a gated MLP), a third (queries, keys or values), or two thirds (keys and values)."""
     changes = [lambda t: t]
     if tensor.dim() == 2:

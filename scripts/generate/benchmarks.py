@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Measures the generated tables and the plot of docs/benchmarks.md again and writes them into the page. Needs an idle machine for half an
-hour.
+"""Measures the generated tables and the plot of docs/benchmarks.md again, and writes them into the page. Needs half an hour on an idle
+machine.
 
   scripts/generate/benchmarks.py                    all
   scripts/generate/benchmarks.py --only kernels     only one table
@@ -17,7 +17,7 @@ PAGE = ROOT / "docs/benchmarks.md"
 
 
 def measure(page: str, name: str, extra: list[str]) -> str:
-    """Returns the page with new output between the markers of `name`, from the command above them."""
+    """Runs the command above the markers of `name` in the page. Returns the page with the command's output between the markers."""
     pattern = re.compile(rf"```bash\n((?:(?!```).)*?)```\n\n<!-- {name} -->\n.*?<!-- end -->", re.DOTALL)
     found = pattern.search(page)
     if found is None:

@@ -3,8 +3,8 @@
 
     scripts/generate/open_clip_models.py [OUT]     needs open_clip_torch; downloads nothing
 
-Each architecture is stored as the `model_cfg` of an open_clip_config.json. For a tag, the file has the values that differ from OpenCLIP's
-defaults: `hf_hub` or `url`, `quick_gelu`, and its preprocessing. Run the script again when OpenCLIP has new models.
+Each architecture is stored as the `model_cfg` of an open_clip_config.json. For each tag, the file has only the values that differ from
+OpenCLIP's defaults: `hf_hub` or `url`, `quick_gelu`, and its preprocessing. Run the script again when OpenCLIP has new models.
 """
 import dataclasses, json, pathlib, sys
 

@@ -42,7 +42,7 @@ def shallow(layers):
 
 
 def shallow_programs(bin_folder, work):
-    """Copies tessera-embed together with a table of timm's towers that have as few blocks as the models built here."""
+    """Copies tessera-embed together with a table of timm's towers in which they have as few blocks as the models built here."""
     (work / "bin").mkdir(parents=True); shutil.copy2(bin_folder / "tessera-embed", work / "bin")
     configs = work / "share/tessera/configs"; shutil.copytree(ROOT / "configs", configs)
     table = json.loads((configs / "architectures/timm.json").read_text())
@@ -63,7 +63,7 @@ def make_timm_shallow():
 
 
 def shallow_config(name):
-    """The architecture's settings with few blocks, and the settings of its text tower if it is from Hugging Face."""
+    """Returns the architecture's settings with few blocks, and the settings of its text tower if the tower is from Hugging Face."""
     config = copy.deepcopy(open_clip.get_model_config(name)); vision, text = config["vision_cfg"], config["text_cfg"]
     if "layers" in vision: vision["layers"] = shallow(vision["layers"])
     if "timm_drop_path" in vision: vision["timm_drop_path"] = 0.0
@@ -99,7 +99,7 @@ def stand_in_tokenizer(folder, special):
 
 
 def ids_of(config, tower, folder):
-    """The captions' token ids [5, L] as OpenCLIP makes them; writes the tokenizer's files to the folder."""
+    """Returns the captions' token ids [5, L] from OpenCLIP, and writes the tokenizer's files to the folder."""
     text = config["text_cfg"]; length = text.get("context_length", 77)
     if "hf_tokenizer_name" not in text: return open_clip.SimpleTokenizer(context_length=length)(CAPTIONS)
     last = tower["pad_token_id"] + 1 if tower else text["eos_id"] if text.get("pool_type") == "eos" else 1
@@ -113,7 +113,7 @@ def ids_of(config, tower, folder):
 
 
 def perturbed(model):
-    """Moves every bias, norm, layer scale and token off its initial constant."""
+    """Changes every bias, norm, layer scale and token, so that none keeps its constant initial value."""
     g = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, v in model.state_dict().items():
@@ -137,7 +137,7 @@ def pictures(folder, preprocess):
 
 
 def ours(program, folder, pictures_folder):
-    """Returns the tensors, or the program's message."""
+    """Returns the embeddings, or the program's message."""
     (folder / "captions.txt").write_text("\n".join(CAPTIONS) + "\n")
     command = [program, "--raw", "--device", "cpu", "--checkpoint", folder / "model", "--images", *sorted(pictures_folder.iterdir()), "--texts", folder / "captions.txt",
                "--out", folder / "out.safetensors"]
@@ -148,8 +148,8 @@ def ours(program, folder, pictures_folder):
 
 
 def refusal(program, name, config, tower, folder):
-    """The program's message if it refuses the settings, otherwise None. The file has no weights, so accepted settings fail at the first
-    tensor."""
+    """Returns the program's message if it refuses the settings, otherwise None. The file has no weights, so even with accepted settings the
+    program fails, but only at the first tensor."""
     write_config(folder, config, {}, tower)
     save_file({"nothing": torch.zeros(1)}, folder / "model/open_clip_model.safetensors")
     (folder / "none").mkdir(); Image.new("RGB", (8, 8)).save(folder / "none/0.png")

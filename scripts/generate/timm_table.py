@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Writes configs/architectures/timm.json: our settings for timm's vision transformers, ConvNeXts and ResNets, or the reason why a model
-is refused. Of other families, the file has only the names that OpenCLIP uses.
+is refused. For models of other families, the file has only the names that OpenCLIP uses.
 
     scripts/generate/timm_table.py [OUT]        needs timm and torch; downloads nothing
     scripts/generate/timm_table.py --check [NAME ...]   compares the table's models, one block per stage, with timm (patterns such as 'eva*')
 
-The script builds each model on the meta device and inspects its modules, so that the table states what timm computes and not what a
-name suggests. Run it again when timm has new models.
+The script builds each model on the meta device and inspects its modules, so that the table describes what timm computes and not what a
+name suggests. Run the script again when timm has new models.
 """
 import fnmatch, json, pathlib, subprocess, sys, tempfile, warnings
 
@@ -28,7 +28,7 @@ LACKING = {"FastVit": "FastViT's stages of convolutions", "SwinTransformer": "at
 
 
 class Refused(Exception):
-    """Raised for a part that our models lack; the text names it."""
+    """Raised for a part of timm's model that our models lack. The text names the part."""
 
 
 def need(condition, reason):
@@ -224,7 +224,7 @@ def row_of(name):
 
 
 def relative_error(name, depth):
-    """The relative error of tessera-embed's features of a noise image against timm's, with every parameter moved off its initial value."""
+    """Returns the relative error of tessera-embed's features of a noise image against timm's, with no parameter at its initial value."""
     from PIL import Image
     from safetensors.torch import load_file
     with tempfile.TemporaryDirectory() as folder, torch.no_grad(), warnings.catch_warnings():

@@ -25,7 +25,7 @@ def table(name, members):
 
 
 def split_by(splitter, pieces):
-    """The characters for which the splitter makes `pieces` pieces of "\\x01c\\x01"."""
+    """Returns the characters c for which the splitter cuts "\\x01c\\x01" into `pieces` pieces."""
     return [c for c in CHARACTERS if c != "\x01" and len(splitter.pre_tokenize_str(f"\x01{c}\x01")) == pieces]
 
 
@@ -38,7 +38,7 @@ def words():
 
 
 def joins_the_character_before():
-    """The characters that Precompiled treats as part of the preceding one: with a map from "a" to "X", they disappear after an "a"."""
+    """Returns the characters that Precompiled joins to the preceding one: with a map from "a" to "X", they disappear after an "a"."""
     units = [0] * 0x400  # a double-array trie: the root's children start at 0x100, and the leaf of "a" is at 0x361
     units[0] = 0x100 << 10
     units[0x161] = 0x200 << 10 | 1 << 8 | ord("a")
@@ -48,7 +48,7 @@ def joins_the_character_before():
 
 
 def newer_categories():
-    """The characters that older Unicode versions lack, by category."""
+    """Returns the characters that older Unicode versions lack, by category."""
     fresh = [c for c in CHARACTERS if unicodedata.category(c) == "Cn"]
     found = {}
     for category in "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Han".split():

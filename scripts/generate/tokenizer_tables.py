@@ -49,8 +49,8 @@ def array(declaration, items):
 
 
 def escape(characters):
-    """The characters as in a C++ literal. Characters that are invisible, combine with their neighbor, change the text direction or may be
-    normalized by an editor are written as their numbers."""
+    """Returns the characters as in a C++ literal. Characters that are invisible, combine with their neighbor, change the text direction or
+    may be normalized by an editor are written as numbers."""
     def one(c):
         if c in '"\\':
             return "\\" + c
@@ -66,7 +66,7 @@ def literal(parts):
 
 
 def replaced(name, mapping):
-    """Rows {code, text}: a run of code points starting at code, each replaced by its character in the text."""
+    """Returns rows {code, text}. A row maps consecutive code points, starting at `code`, to the characters of its text."""
     rows = []
     for code, value in mapping.items():
         if rows and code == rows[-1][0] + len(rows[-1][1]) and len(literal(rows[-1][1])) < 90:
@@ -77,7 +77,7 @@ def replaced(name, mapping):
 
 
 def marked(name, groups):
-    """Rows {mark, text}: the text is pairs of a character and its composition with the mark."""
+    """Returns rows {mark, text}. The text consists of pairs: a character, and its composition with the mark."""
     rows = []
     for mark, pairs in sorted(groups.items()):
         rows.append((mark, []))
@@ -89,7 +89,7 @@ def marked(name, groups):
 
 
 def text(name, items):
-    """A constexpr string of the items, separated by spaces."""
+    """Returns a constexpr string of the items, separated by spaces."""
     words = [f"{item} " for item in items[:-1]] + [items[-1]]
     return f"constexpr std::string_view {name} =\n" + filled("    ", words, '"', '"') + ";\n"
 
@@ -110,7 +110,7 @@ def runs_of(codes):
 
 
 def ranges(name, pairs):
-    """The notation that unicode::parse_runs reads: "41-5A AA 100-12E/2"."""
+    """Returns the code points in the notation of unicode::parse_runs, such as "41-5A AA 100-12E/2"."""
     return text(name, [run(first, last, 1) for first, last in pairs])
 
 
@@ -119,7 +119,7 @@ def run(first, last, stride):
 
 
 def values(name, value_of):
-    """The same notation for {code point: value}, with "=VALUE" before the runs that have this value."""
+    """Returns {code point: value} in the same notation, with "=VALUE" before the runs that have this value."""
     codes = {}
     for code, value in sorted(value_of.items()):
         codes.setdefault(value, []).append(code)
@@ -127,7 +127,7 @@ def values(name, value_of):
 
 
 def lower_distances(name, lower):
-    """The distances to the lower-case characters; the code handles mappings to two characters (only U+0130)."""
+    """Returns the distances to the lower-case characters. Leaves out U+0130, which becomes two characters; C++ code handles it."""
     assert [k for k, v in lower.items() if len(v) != 1] in ([], ["130"])
     return values(name, {int(k, 16): ord(v) - int(k, 16) for k, v in lower.items() if len(v) == 1})
 
@@ -188,7 +188,7 @@ def entities():
 
 
 def pattern_set(item):
-    """The code points that one item of a parsed regular expression matches."""
+    """Returns the code points that one item of a parsed regular expression matches."""
     operator, argument = item
     every = range(0x110000)
     if operator == _constants.LITERAL:
@@ -207,7 +207,7 @@ def pattern_set(item):
 
 
 def pattern_sequences(pattern):
-    """The alternatives of a pattern as (sequence of sets, only at the start of the text); x? makes two alternatives."""
+    """Returns the alternatives of a pattern as (list of sets, whether it matches only at the start of the text). x? makes two of them."""
     ((operator, (_, alternatives)),) = _parser.parse(pattern.pattern, pattern.flags)
     assert operator == _constants.BRANCH
     for alternative in alternatives:

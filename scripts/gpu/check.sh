@@ -71,7 +71,7 @@ row() {  # row PIECE RESULT SECONDS
   echo "   $1: $2 ($3 s)"
 }
 
-# section TITLE: adds its standard input to the summary, as far as there is room.
+# section TITLE: adds its standard input to the summary under this title.
 section() {
   { printf '\n### %s: %s\n\n' "$stage" "$1"; cat -s; } >>"$folder/sections.md"
 }
@@ -110,7 +110,7 @@ piece() {
   return 1
 }
 
-# table NAME SECONDS COMMAND...: a piece that prints tables.
+# table NAME SECONDS COMMAND...: runs a piece whose output is tables, and adds them to the summary.
 table() {
   ! piece "$@" || grep -vE 'Warning|warnings\.warn|^[WI][0-9]{4} ' "$folder/$1.log" | section "$1"
 }
@@ -166,7 +166,7 @@ EOT
 }
 export -f same_first_loss describe_machine
 
-# ---- where things are
+# ---- where programs, LibTorch and CUDA are
 
 # Sets `programs`, the folder with bin/, tests/ and lib/, and `run`, the prefix of their commands.
 choose_programs() {
@@ -258,7 +258,7 @@ stage_test() {
 
 stage_sanitize() {
   local tool kernels=$programs/tests/kernels_tests
-  # These few tests together reach every kernel. More would take too long, because the tools slow tests down a hundredfold.
+  # Together, these few tests reach every kernel. More tests would take too long, because the tools slow tests down a hundredfold.
   local filter='*Definition*/cuda:*IsNeverRead*/cuda:*RowsMayBeFarther*/cuda:-*SizesOfTraining*'
   available compute-sanitizer "${run[@]}" compute-sanitizer "$kernels" '--gtest_filter=*RankWithoutRows*/cuda' || return
   for tool in memcheck racecheck synccheck initcheck; do
@@ -298,7 +298,7 @@ stage_step() {
 
 # ---- reports
 
-# The summary has rows for every stage that has ever run in this folder, but tables only for the stages of this call.
+# The summary has rows for every stage that has run in this folder so far, but tables only for the stages of this call.
 write_reports() {
   local name left share
   mkdir -p "$out"

@@ -10,8 +10,8 @@ system_toolkit() {
   fi
 }
 
-# complete_toolkit TOOLKIT SITE: adds what the toolkit from the wheels in the site-packages folder SITE lacks: lib64, the unversioned
-# library names that linkers look for, and the headers of NCCL and cuDNN.
+# complete_toolkit TOOLKIT SITE: adds what a toolkit from the wheels in the site-packages folder SITE lacks: lib64, the unversioned library
+# names that linkers look for, and the headers of NCCL and cuDNN.
 complete_toolkit() {
   local toolkit=$1 site=$2 library header plain
   [ -e "$toolkit/lib64" ] || ln -s lib "$toolkit/lib64"
@@ -24,8 +24,8 @@ complete_toolkit() {
   done
 }
 
-# joined_toolkit SYSTEM SITE MAJOR FOLDER: makes a toolkit in FOLDER. The compiler comes from SYSTEM, which lacks headers such as
-# cublas_v2.h; headers and libraries come from LibTorch's wheels in SITE.
+# joined_toolkit SYSTEM SITE MAJOR FOLDER: makes a toolkit in FOLDER from two others. The compiler comes from SYSTEM, which lacks headers
+# such as cublas_v2.h. Headers and libraries come from LibTorch's wheels in SITE.
 joined_toolkit() {
   local system=$1 site=$2 wheels=$2/nvidia/cu$3 folder=$4 file
   [ ! -e "$folder/.joined" ] || return 0

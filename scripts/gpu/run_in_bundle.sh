@@ -14,7 +14,7 @@ torch=${CMAKE_PREFIX_PATH:-$(python3 -c 'import importlib.util; print(*importlib
   echo "run.sh: no LibTorch in ${torch:-python3}: set CMAKE_PREFIX_PATH to its folder, which has lib/libtorch.so" >&2
   exit 2
 }
-# LibTorch from a wheel finds CUDA's libraries in neighboring folders by itself. Programs that link CUDA's libraries directly need the
+# The LibTorch of a wheel finds CUDA's libraries in neighboring folders without help. Programs that link CUDA's libraries directly need the
 # search path.
 libraries=$bundle/lib:$torch/lib
 for folder in "$torch"/../nvidia/*/lib; do libraries=$libraries:$folder; done

@@ -24,7 +24,7 @@ void expect_refused(const std::string& arguments, const std::string& text) {
 
 class BenchProgram : public FolderTest {
  protected:
-  /// Runs a command with --json, and returns the member `member` of the file that it wrote. `printed` receives its output.
+  /// Runs tessera-bench with --json. Returns the member `member` of the JSON file. `printed` receives the program's output.
   nlohmann::json measured(const std::string& arguments, const char* member, std::string* printed = nullptr) const {
     const std::string text = run(arguments + " --repeats 1 --json " + path("a.json"));
     if (printed != nullptr) *printed = text;

@@ -42,8 +42,8 @@ inline std::vector<std::string> texts_of(const TowerInput& view, std::int64_t ro
   return out;
 }
 
-/// Expects loaders that seek the position before a batch to return this batch and the ones after it, up to `length` batches. `make` returns
-/// a new loader with the given number of threads. Compares the first `count` batches, and starts at every `every`-th of them.
+/// Expects a loader that seeks to the position before a batch to return that batch and the following ones, up to `length` batches. `make`
+/// returns a new loader with the given number of threads. Starts at every `every`-th of the first `count` batches.
 template <class Make>
 void expect_resumes(const Make& make, std::size_t count, std::size_t every, std::size_t length) {
   Loader whole = make(2);

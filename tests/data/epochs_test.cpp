@@ -36,7 +36,7 @@ std::vector<Sample> numbered(std::int64_t count, const std::string& prefix = "")
 
 constexpr std::int64_t kBatch = 4;
 
-/// Returns a source by the name that `Case::source` may have.
+/// Returns the source for a value of `Case::source`.
 std::shared_ptr<const IndexedSource> source_named(const std::string& name) {
   if (name == "plain rows" || name == "damaged rows") {
     const std::string files = test_data(name == "plain rows" ? "parquet/plain-*.parquet" : "parquet/damaged.parquet");
@@ -123,7 +123,8 @@ class Epochs : public testing::TestWithParam<Case> {
     EXPECT_GE(seen.size() + at_most_missing, all.size());
   }
 
-  // Returns how many samples an epoch may leave out: the remainder of the division by ranks, and less than a batch for each rank.
+  // Returns how many samples an epoch may leave out: the remainder of the division by the number of ranks, plus less than a batch for each
+  // rank.
   std::size_t remainder() const { return static_cast<std::size_t>(GetParam().ranks * kBatch - 1); }
 
   std::shared_ptr<const IndexedSource> source_;

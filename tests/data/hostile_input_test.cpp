@@ -1,4 +1,4 @@
-// Tests malicious files: some that fuzzing found, and some that it would take too long to find.
+// Tests malicious files. Fuzzing found some of them; it would take too long to find the others.
 #include <gtest/gtest.h>
 
 #include "src/data/image/image_file.h"

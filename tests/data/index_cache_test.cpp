@@ -116,7 +116,7 @@ TEST_F(IndexCaches, ACacheFolderSeparatesShardsWithTheSameName) {
 
 TEST_F(IndexCaches, AnUnwritableFolderFallsBackToTheUsersCache) {
   const std::string tar = shard("ro/a.tar", {"x.txt"});
-  fs::create_directories(tar + ".index");  // a folder blocks the file name, even for root
+  fs::create_directories(tar + ".index");  // a folder of this name prevents writing the file, even for root
   const char* before = std::getenv("XDG_CACHE_HOME");
   const std::string kept = before == nullptr ? "" : before;
   ::setenv("XDG_CACHE_HOME", path("user").c_str(), 1);

@@ -384,7 +384,7 @@ TEST_F(Listings, Flickr30kEntitiesReadsPhrasesAndBoxes) {
   EXPECT_EQ(sample_error_of(*source, 1),
             "unreadable: sample 11.jpg: " + path("e/Annotations/11.xml") + ": is a folder, expected a file");
   std::filesystem::remove(path("e/Annotations/11.xml"));
-  std::filesystem::create_symlink("/proc/self/mem", path("e/Annotations/11.xml"));  // reading it is an error of the device
+  std::filesystem::create_symlink("/proc/self/mem", path("e/Annotations/11.xml"));  // reading this file fails with an I/O error
   EXPECT_TRUE(tessera::error_of([&] { source->get(1); }).starts_with(path("e/Annotations/11.xml") + ": cannot read: "))
       << "a failing disk concerns all samples and is worth another try";
   settings.entities = path("f");

@@ -221,8 +221,8 @@ TEST_F(SkipListFile, AnUnwritableListDoesNotStopTheRun) {
   EXPECT_EQ(loader.next().size(), 7);
 }
 
-// Only the first samples have captions. This passes the probe of samples spread over the data, which needs one good sample, and the
-// limit max_bad_share = 1. Only max_bad_run can stop the run.
+// Only the first 120 samples have captions. The initial probe of samples spread over the data finds a good one, so it passes. The limit
+// max_bad_share = 1 never stops a run. So only max_bad_run can stop this run.
 TEST(LoaderFailures, TooManyBadSamplesInARowStopTheRun) {
   std::vector<Sample> samples = make_samples(900);
   for (std::size_t i = 120; i < samples.size(); ++i) samples[i].captions.clear();

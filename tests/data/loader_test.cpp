@@ -345,7 +345,7 @@ TEST(EvaluationReader, ReturnsAllSamplesInOrderAndSkipsCorruptOnes) {
         EXPECT_TRUE(sample.sample.encoded.empty());
         EXPECT_TRUE(at::equal(sample.pixels, to_tensor(preprocess(sample.sample.image, small()))));
       }
-    EXPECT_EQ(indices.size(), 97U);  // missing captions do not matter here
+    EXPECT_EQ(indices.size(), 97U);  // samples without captions are not skipped here
     EXPECT_TRUE(std::is_sorted(indices.begin(), indices.end()));
     EXPECT_EQ(reader.statistics().skipped,
               (std::map<std::string, std::int64_t>{{"bad_image", 1}, {"no_image", 1}, {"truncated", 1}}));

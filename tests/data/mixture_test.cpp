@@ -23,7 +23,7 @@ Mixture::Component component(const std::string& label, std::vector<Sample> sampl
   return {label, std::make_shared<MemorySource>(std::move(samples)), weight};
 }
 
-// Returns components that divide evenly into three shards of batches of five in every mode.
+// Returns components for which, in every mode, an epoch divides evenly into three shards of batches of five.
 std::vector<Mixture::Component> usual_components(MixtureMode mode) {
   const bool weighted = mode == MixtureMode::weighted;
   return {component("a", make_samples(30), weighted ? 0.5 : 1.0),
@@ -109,7 +109,7 @@ TEST_P(MixtureLoader, ConcatAndSequentialReturnEachSampleOncePerEpoch) {
     }
 }
 
-// An epoch has 30 x 0.5 = 15, 15 x 2 = 30 and 60 x 1.25 = 75 samples.
+// The epoch holds 30 x 0.5 = 15, 15 x 2 = 30 and 60 x 1.25 = 75 samples of the three sources.
 TEST_P(MixtureLoader, WeightsSetHowOftenAnEpochHoldsASample) {
   std::map<std::string, int> total;
   const std::vector<Keys> all = epochs(MixtureMode::weighted, 4);
@@ -295,10 +295,10 @@ TEST(Mixture, CorruptSamplesAreReplacedFromTheirOwnSource) {
   EXPECT_EQ(batches, (std::map<std::string, int>{{"a", 7}, {"b", 4}, {"c", 10}}));
 }
 
-// If a shard is still at an earlier source, the test skips its batches until it reaches the others' source, as the trainer does.
+// If a shard is still at an earlier source than the others, the test drops the shard's batches until it catches up, as the trainer does.
 TEST(Mixture, ShardsWithDifferentSkipsCanReachTheSameSource) {
   const auto source = [] {
-    // In the listed order, all bad samples belong to shard 1.
+    // In this order, without shuffling, all bad samples belong to shard 1.
     return std::make_shared<Mixture>(MixtureMode::sequential, std::vector{component("a", with_bad(24, {1, 3, 5, 7})),
                                                                           component("b", make_samples(24))});
   };

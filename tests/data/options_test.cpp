@@ -28,7 +28,7 @@ class OptionFiles : public FolderTest {
   OptionSet read(const std::string& layout, const std::string& content, const std::string& name = "file.json") const {
     return read_options(settings(layout, content, name));
   }
-  /// Returns the error for a file with `content`, from the file's name on.
+  /// Returns the error for a file with `content`, without the folder before the file's name.
   std::string error_in(const std::string& layout, const std::string& content,
                        const std::string& name = "file.json") const {
     const OptionSettings given = settings(layout, content, name);

@@ -21,7 +21,7 @@ inline int index_in(const std::vector<std::string>& names, const std::string& na
   return found == names.end() ? -1 : static_cast<int>(found - names.begin());
 }
 
-// What a picture shows, taken from its tags, boxes and labels alone.
+// An object of an image, read from the sample's tags and boxes.
 struct Seen {
   std::string shape;
   std::string color;
@@ -52,12 +52,12 @@ inline std::vector<Seen> look(const Sample& sample) {
   return objects;
 }
 
-// A caption read back, word by word: the other direction of what the generator does.
+// The content of a caption, parsed word by word. Parsing is the inverse of the caption generator.
 struct Read {
   struct Phrase {
     std::map<std::string, std::string> said;  // kind of attribute -> word
     std::string place;
-    std::string relation;  // to the phrase before
+    std::string relation;  // relation to the previous phrase
   };
   std::vector<Phrase> phrases;
   std::string tone;
@@ -101,7 +101,7 @@ inline bool relation_holds(const std::string& relation, const Seen& a, const See
   return true;
 }
 
-// margin > 0 asks for more than the bare words, margin < 0 for less.
+// Returns whether the object is at this place. A positive margin makes the condition stricter, a negative one looser.
 inline bool place_holds(const std::string& place, const Seen& o, double margin) {
   if (place == "top") return o.y < 0.5 - margin;
   if (place == "bottom") return o.y > 0.5 + margin;
@@ -111,7 +111,7 @@ inline bool place_holds(const std::string& place, const Seen& o, double margin) 
   return true;
 }
 
-// Is there any way to match the phrases with different objects?
+// Returns whether the phrases can be matched with different objects.
 inline bool holds(const Read& read, const std::vector<Seen>& objects, double margin, std::vector<std::size_t> chosen = {}) {
   if (chosen.size() == read.phrases.size()) return true;
   const Read::Phrase& phrase = read.phrases[chosen.size()];

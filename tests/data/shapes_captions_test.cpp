@@ -1,4 +1,5 @@
-// Captions of the built-in shapes as on the web: those that do not fit their image, and those of thousands of words.
+// Tests captions of the built-in shapes that resemble web captions: captions that do not match their image, and captions that use thousands
+// of words.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -31,7 +32,7 @@ ShapesSettings bad_settings(const BadCaptionShares& shares, const std::string& s
   return settings;
 }
 
-// The plain word for each word of the style `web` that an image shows.
+// Maps each word of the style `web` for a property of an object to the plain word.
 const std::map<std::string, std::string>& plain_words() {
   static const std::map<std::string, std::string> words = [] {
     std::map<std::string, std::string> out;
@@ -49,7 +50,7 @@ const std::map<std::string, std::string>& plain_words() {
   return words;
 }
 
-// A caption of the style `web` in the words of the style `plain`, for read_caption().
+// Rewrites a caption of the style `web` in the words of the style `plain`, which read_caption() can parse.
 std::string in_plain_words(std::string caption) {
   static const std::vector<std::array<std::string, 2>> phrases = {
       {"on the left side of", "left of"},  {"on the right side of", "right of"}, {"left from", "left of"},
@@ -149,7 +150,7 @@ TEST_P(BadCaptions, ComeAsOftenAsAsked) {
       ++counts[holds(read, objects, -0.15) ? 0 : all && read.phrases.size() > objects.size() ? 1 : 2];
     }
   }
-  // Some captions of another image happen to name all objects, or to be nearly true.
+  // Some captions that were taken from another image happen to name all objects, or to be nearly true.
   EXPECT_NEAR(counts[0], 0.1 * 2 * kSamples, 70);
   EXPECT_NEAR(counts[1], 0.2 * 2 * kSamples, 180);
   EXPECT_NEAR(counts[0] + counts[1] + counts[2], 0.6 * 2 * kSamples, 120);

@@ -219,7 +219,7 @@ TEST(Shapes, MasksBoxesAndLabelsAgree) {
         EXPECT_EQ(names[static_cast<std::size_t>(object.label)],
                   std::string(label) == "shape" ? seen.shape : seen.color);
         EXPECT_GT(inside[k], static_cast<int>(object.box[2] * object.box[3] / 4)) << sample.object_tags;
-        // Tight: class pixels on all four sides.
+        // The box is tight if pixels of the class touch all four sides.
         const auto& [top, left, height, width] = object.box;
         std::array<bool, 4> sides{};
         for (std::int64_t j = 0; j < width; ++j) {
@@ -265,7 +265,7 @@ TEST(Shapes, NegativesOfPhrasesHaveOneWordWrong) {
     for (std::size_t k = 0; k < objects.size(); ++k) {
       const auto& object = sample.objects[k];
       const auto words = [](std::string text) {
-        std::istringstream in(text.substr(text.find(' ') + 1));  // behind the article
+        std::istringstream in(text.substr(text.find(' ') + 1));  // skips the article
         return std::vector<std::string>(std::istream_iterator<std::string>(in), {});
       };
       const std::set<std::string> different(object.negatives.begin(), object.negatives.end());

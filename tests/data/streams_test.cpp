@@ -215,7 +215,8 @@ TEST_F(Streams, ProcessesWithFewerFilesReturnAsManyBatches) {
   EXPECT_NE(error_of([&] { loader_of(source, 40, 1); }).find("fewer samples than one batch of 40"), std::string::npos);
 }
 
-// The end of the stream shows that the last sample is complete. If the command fails, that sample is not returned, which leaves 11.
+// A stream's last sample is complete only if the command ends without an error. If the command fails, that sample is not returned, which
+// leaves 11.
 TEST_F(Streams, AFailingCommandIsReportedAfterItsRetries) {
   write_stream_shards(1);
   WebDatasetSettings settings = command("cat " + path("s0.tar") + "; exit 3");

@@ -76,7 +76,8 @@ TEST_P(Ranks, RingVisitsEveryBlockAndReturnsItsSums) {
   }
 }
 
-// Each rank sums the collectives' results with random weights. The weights of all ranks determine the gradient of the total.
+// Each rank computes a randomly weighted sum of the collectives' results. The gradient of the total over ranks depends on the weights of
+// all ranks.
 TEST_P(Ranks, CollectivesReturnTheGradientOfTheSumOverRanks) {
   const int size = GetParam().size;
   const auto results = run([](const ProcessGroup& group, const at::Device& device) -> Tensors {

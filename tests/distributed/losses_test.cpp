@@ -267,7 +267,7 @@ TEST(StairOverRanks, NoRankHoldsAllEncodings) {
   for (const Tensors& rank : results) EXPECT_LT(rank.at("bytes").item<std::int64_t>(), 3 * kOwn * kVocabulary * 4 / 2);
 }
 
-// Every rank computes the loss of the global batch, so a row's gradient is the sum over the losses of all ranks.
+// Every rank computes the loss of the global batch, so a row's gradient is that of the sum of all ranks' losses.
 TEST(FlopsRegularizerOverRanks, CoversTheRowsOfAllRanks) {
   at::manual_seed(3);
   const at::Tensor all = at::rand({10, 7}).to(at::kBFloat16).to(at::kDouble);

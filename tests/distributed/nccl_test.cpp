@@ -19,7 +19,7 @@ TEST(Nccl, GroupsShutDownCleanlyWithWorkInFlight) {
     for (int k = 0; k < 20; ++k) group.all_reduce(x);
   }
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_FALSE(contains(said, "destroy"));  // c10d warns about it if a group is not shut down
+  EXPECT_FALSE(contains(said, "destroy"));  // c10d warns if a group was not shut down
   EXPECT_EQ(x.sum().item<double>(), 1 << 24);
 }
 

@@ -29,7 +29,8 @@ void average(Tensors& tensors, const ProcessGroup& group);
 /// Expects each of the tensors `expected`, within 1e-9 of its values.
 void expect_close(const Tensors& got, const Tensors& expected);
 
-/// Runs `body` on one rank, and over gloo on each of these numbers of ranks. Compares each rank's results with those of the first run.
+/// Runs `body` on one rank without a connection, and then over gloo with each number of ranks in `sizes`. Compares each rank's results with
+/// those of the first run.
 void expect_same_as_one_rank(const std::vector<int>& sizes, const std::function<Tensors(const ProcessGroup&)>& body,
                              const std::function<void(const Tensors&, const Tensors&)>& compare = expect_close);
 

@@ -61,7 +61,7 @@ class QuarterEmbedder final : public EmbedderView {
   WordTokenizer tokenizer_;
 };
 
-/// Black images with a colored box each. The last image is 16 pixels wide, and evaluation crops it to its middle.
+/// Black images, each with a colored box. The last image is 16 pixels wide, and evaluation crops it to its middle.
 class BoxedPictures final : public IndexedSource {
  public:
   std::int64_t size() const override { return 4; }
@@ -165,7 +165,8 @@ TEST_F(CaptionTasks, AreRightOnceTheDecoderHasMemorizedTheImages) {
   EXPECT_EQ(captions.samples, 4);
   EXPECT_LT(metric(before, "token_accuracy"), 0.7);
   EXPECT_EQ(metric(captions, "token_accuracy"), 1);
-  // The first image has two references, so even its right caption scores below 10. The other three have one each and score 10.
+  // The first image has two references, so even its right caption scores below 10. The other three images have one reference each and score
+  // 10.
   EXPECT_GT(metric(captions, "cider_d"), 8);
   EXPECT_LT(metric(captions, "cider_d"), 10);
   ASSERT_EQ(captions.readings.size(), 2u);

@@ -263,7 +263,7 @@ class EvaluateSlots : public Evaluate {
   }
 };
 
-// The tolerance of 1/12 allows for one of the 12 images whose tie rounding breaks differently.
+// The tolerance is 1/12 because rounding may break a tie differently for one of the 12 images.
 TEST_F(EvaluateSlots, AllSlotsEqualThePlainEvaluation) {
   EXPECT_EQ(run(), 0);
   const nlohmann::json plain = results();

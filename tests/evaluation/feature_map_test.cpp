@@ -8,7 +8,7 @@
 namespace tessera::metrics {
 namespace {
 
-/// Returns points in `width` dimensions: `each` of them around each of three distant centers.
+/// Returns three distant clusters of `each` points in `width` dimensions.
 at::Tensor three_clusters(std::int64_t each, std::int64_t width) {
   at::manual_seed(5);
   const at::Tensor noise = at::randn({3, each, width}, at::kDouble);
@@ -36,7 +36,8 @@ TEST(FeatureMap, AffinitiesHaveTheRequestedPerplexity) {
   EXPECT_NEAR(p.sum().item<double>(), 1, 1e-12);
   EXPECT_TRUE(p.equal(p.t()));
   EXPECT_EQ(p.diagonal().abs().max().item<double>(), 0);
-  // With four equidistant points, every row is uniform at any precision. The perplexity 50 is impossible for them and is lowered to 1.
+  // With four equidistant points, every row of affinities is uniform at any precision. The perplexity 50 is impossible for them, so it is
+  // lowered to 1.
   const at::Tensor even = tsne_affinities(at::eye(4, at::kDouble), 50);
   EXPECT_TRUE(even.allclose((at::ones({4, 4}, at::kDouble) - at::eye(4, at::kDouble)) / 12));
 }

@@ -64,7 +64,7 @@ class FeatureStores : public FolderTest {
     return sources().make(task_of(concat("{name: shapes, split: ", split, ", size: ", size, "}")), "source");
   }
   TaskResult run(const std::string& task, const Embedder& embedder) const { return run_task(task_of(task), embedder, context_); }
-  /// Returns the path of the file with image features, of which there is only one.
+  /// Returns the path of the only file with image features.
   std::string pictures_file() const {
     for (const auto& entry : fs::recursive_directory_iterator(folder_))
       if (entry.path().filename().string().starts_with("pictures-")) return entry.path().string();

@@ -134,8 +134,8 @@ TEST(RetrievalRecall, ParallelTextsTieIfTheirLengthsAreExact) {
   for (int factor = 2; factor < 60; ++factor) {
     const at::Tensor owner = ids({-1, -1, -1, -1, -1, -1, -1, -1, 0, 1, 2, 3, 4, 5, 6, 7});
     const at::Tensor ranks = retrieval_recall(images, at::cat({texts, texts * factor}), owner, {1}).image_to_text_rank;
-    // Each image's own text ties with the shorter text that is parallel to it, which comes first. Only whole pairs of parallel texts
-    // score higher, so the rank is odd.
+    // Each image's own text ties with the shorter parallel text, which has a lower index and so comes first. The texts that score higher
+    // come in whole pairs of parallel texts, so the rank is odd.
     EXPECT_TRUE(ranks.remainder(2).eq(1).all().item<bool>()) << factor << ": " << ranks;
   }
 }
@@ -256,7 +256,7 @@ TEST(ZeroShotSegmentationByGroups, EachPixelTakesTheClassOfItsGroup) {
   const at::Tensor target = ids({0, 0, 2, 1, 2}).view({1, 1, 5});
   SegmentationOptions options{.grid = {1, 2}, .upsample = "nearest", .candidates = "present", .background_index = {}};
   EXPECT_EQ(list(zero_shot_segmentation_by_groups(groups, attention, classes, target, options)), (Ids{2, 2, 2, 0, 0}));
-  // Now only classes 0 and 1 are present. Of these, the first group is also nearest to class 0.
+  // Now only classes 0 and 1 are present. Class 0 is the nearest of the two for both groups.
   EXPECT_EQ(list(zero_shot_segmentation_by_groups(groups, attention, classes, ids({0, 1, 1, 255, 1}).view({1, 1, 5}),
                                                   options)),
             (Ids{0, 0, 0, 0, 0}));

@@ -30,7 +30,7 @@ void save_small_model(const std::string& path) {
   save_model_file(path, file);
 }
 
-/// Returns the embeddings that rank 0 computes together with the other ranks ("shared") and by itself ("alone").
+/// Returns the embeddings that rank 0 computes together with the other ranks ("shared") and without them ("alone").
 Tensors embed(const ProcessGroup& group, const std::string& path) {
   if (!group.first()) {
     serve_embeddings(group, "cpu");

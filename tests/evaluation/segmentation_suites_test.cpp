@@ -14,7 +14,7 @@ struct Layout {
   const char* picture;  // path of an image; NAME stands for the sample's name
   const char* mask;
   const char* list;                  // path of the list of samples; empty if there is none
-  std::vector<std::uint8_t> values;  // pixel values of masks; the last one is ignored
+  std::vector<std::uint8_t> values;  // pixel values of masks; the last one marks ignored pixels
 };
 
 const std::vector<Layout> kLayouts = {

@@ -37,7 +37,7 @@ inline double metric(const TaskResult& result, const std::string& name) {
   return by_name(result).at(name);
 }
 
-/// Expects the samples' outcomes to give the metrics that they belong to.
+/// Expects each metric to equal the value that follows from the outcomes of its samples.
 inline void expect_outcomes_give_metrics(const TaskResult& result, double tolerance = 1e-12) {
   for (const report::Outcomes& outcomes : result.outcomes)
     EXPECT_NEAR(report::value_of(outcomes), metric(result, outcomes.metric), tolerance) << outcomes.metric;

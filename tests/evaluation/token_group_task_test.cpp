@@ -153,7 +153,7 @@ class TokenGroups : public FolderTest {
 TEST_F(TokenGroups, ThatEqualThePhrasesScoreOne) {
   for (const std::vector<std::int64_t>& order : {std::vector<std::int64_t>{0, 1, 2}, {2, 0, 1}}) {
     model.group_of = [&](std::int64_t place) {
-      const std::int64_t part = place < 4 ? 0 : place < 5 ? 1 : 2;  // "and" is a group of its own; [CLS] joins the first phrase
+      const std::int64_t part = place < 4 ? 0 : place < 5 ? 1 : 2;  // "and" is a separate group; [CLS] joins the first phrase
       return order[static_cast<std::size_t>(part)];
     };
     const auto found = numbers();
@@ -167,7 +167,7 @@ TEST_F(TokenGroups, ThatEqualThePhrasesScoreOne) {
 TEST_F(TokenGroups, OneGroupForAllWordsMatchesHalfOfOnePhrase) {
   model.group_of = [](std::int64_t) { return 1; };
   const auto found = numbers();
-  // Six words are in phrases. The group is matched with a phrase of three words, and the other phrase with an empty group.
+  // Six words are in phrases. The only group is matched with a phrase of three words, and the other phrase with an empty group.
   EXPECT_DOUBLE_EQ(found.at("iou"), (0.5 + 0) / 2);
   EXPECT_DOUBLE_EQ(found.at("recall"), 0.5);
   EXPECT_EQ(found.at("groups_per_caption"), 1);

@@ -1,5 +1,5 @@
-# One libFuzzer program per target, in bin/fuzz_NAME. The parsers are compiled here, with sanitizers; what only stands behind them
-# (models, objectives: the targets config and model_file) comes from a usual build.
+# Builds one libFuzzer program per target, bin/fuzz_NAME. The parsers are compiled here with sanitizers. The targets config and model_file,
+# which also need models and objectives, link the libraries of a normal build instead.
 set(TESSERA_FUZZ_LIBRARIES ${PROJECT_SOURCE_DIR}/build CACHE PATH "build folder whose libraries config and model_file link")
 
 file(GLOB parsers ${PROJECT_SOURCE_DIR}/src/data/tokenizers/*.cpp ${PROJECT_SOURCE_DIR}/src/data/tokenizers/json/*.cpp)

@@ -35,7 +35,7 @@ inline void require(bool holds, const char* text) {
 /// Checks an error message for users: it must be one line of UTF-8 without control characters and of a readable length.
 void check_message(const std::exception& error);
 
-/// Calls `body`, which may throw an `Allowed` exception with such a message.
+/// Calls `body`, which may throw an `Allowed` exception if its message passes check_message().
 template <class Allowed, class Body>
 void allowing(const Body& body) {
   try {

@@ -47,7 +47,8 @@ inline std::uint64_t impact_of(float weight, const Quantization& quantization) {
   return static_cast<std::uint64_t>(std::min(steps, static_cast<double>(quantization.largest_impact())));
 }
 
-/// Returns the hits of a search over all documents, best first: the documents that the filter allows and whose product is above 0.
+/// Returns the hits of a search over all documents, best first. Hits are the documents that the filter allows and whose product with the
+/// query is above 0.
 inline std::vector<Hit> brute_force(const SparseVectors& documents, const QuantizedQuery& query,
                                     const Quantization& quantization, const Filter& filter = {},
                                     const std::vector<bool>& removed = {}) {
@@ -81,7 +82,7 @@ inline void expect_same_hits(const std::vector<Hit>& found, std::vector<Hit> exp
   }
 }
 
-/// Makes a query from a row.
+/// Makes a query from a row of `queries`.
 inline QuantizedQuery query_of(const SparseVectors& queries, std::int64_t row, const Quantization& quantization) {
   return quantize_query(queries.tokens_of(row), queries.weights_of(row), quantization);
 }

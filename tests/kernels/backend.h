@@ -74,7 +74,7 @@ class KernelTest : public testing::TestWithParam<std::string> {
   Backend on = backend(GetParam());
   bool on_cpu = GetParam().starts_with("cpu");
 
-  /// Returns the types of a kernel that takes bfloat16 only on a GPU.
+  /// Returns the types to test for a kernel that accepts bfloat16 only on a GPU.
   std::vector<DataType> types() const {
     return on_cpu ? std::vector{DataType::kFloat32} : std::vector{DataType::kFloat32, DataType::kBfloat16};
   }

@@ -106,8 +106,8 @@ Results run(const Backend& on, const Inputs& in) {
           places_of(*best_patch)};
 }
 
-// Computes the definition number by number in double. Its gradients go to the places that the kernel chose. These places must
-// be kept ones and maxima; if the entries are whole numbers, they must be the first maxima.
+// Computes the definition number by number in double. Its gradients go to the places that the kernel chose. These places must be kept rows
+// and maxima; if the entries are whole numbers, they must be the first maxima.
 class Definition {
  public:
   std::vector<double> i2t, t2i, grad_patches, grad_tokens;

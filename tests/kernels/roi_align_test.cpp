@@ -12,7 +12,7 @@ namespace tessera::kernels::test {
 namespace {
 
 struct Case {
-  RoiAlignProblem problem;  // without its pointers
+  RoiAlignProblem problem;  // its pointers are not set
   std::vector<float> features, corners, gradient;
   std::vector<std::int64_t> image;
 

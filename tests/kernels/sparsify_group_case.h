@@ -202,7 +202,7 @@ inline void expect_as_naive(const Backend& on, const SparsifyGroupInputs& inputs
   expect_close("grouped", ours.grouped, theirs.grouped, bound);
   expect_close("grad_text", ours.grad_text, theirs.grad_text, bound);
   expect_close("grad_image", ours.grad_image, theirs.grad_image, bound);
-  // Weights are float32 for every input type, so they must be exact to float32.
+  // Weights are float32 for every input type, so they must have the accuracy of float32.
   expect_close("weights", ours.weights, theirs.weights, 1e-5);
 }
 

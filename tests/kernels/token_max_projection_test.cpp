@@ -10,7 +10,7 @@ namespace {
 
 struct ProjectionInputs {
   TokenMaxProjectionProblem problem;
-  std::vector<float> tokens, table, bias, gradient;  // [B, N, w], [V, w], [V]; [B, V], that of the encoding
+  std::vector<float> tokens, table, bias, gradient;  // [B, N, w], [V, w], [V] and, for the encoding's gradient, [B, V]
   std::vector<std::uint8_t> mask;                    // [B, N]; empty means no mask
   bool real(std::int64_t sample, std::int64_t position) const {
     return mask.empty() || mask[sample * problem.positions + position] != 0;

@@ -1,5 +1,5 @@
-// Compares attend() on the CPU and on a GPU with plain attention in float64. LibTorch chooses a kernel by type, mask and length,
-// so the tests cover these. Prints a table of the worst errors as shares of the tolerance.
+// Compares attend() on the CPU and on a GPU with plain attention in float64. LibTorch chooses a kernel by type, mask and length, so the
+// tests vary all three. Prints a table of the worst errors as shares of the tolerance.
 #include <cmath>
 #include <iomanip>
 #include <iostream>

@@ -73,7 +73,7 @@ TEST(Attention, CausalMasksNeedPaddingOnTheRight) {
 struct AttentionCalls {
   struct Call {
     bool causal;
-    std::vector<std::int64_t> mask;  // its shape
+    std::vector<std::int64_t> mask;  // the mask's shape
     bool cudnn;                      // whether cuDNN's kernel may be chosen
   };
   AttentionCalls() {
@@ -187,7 +187,7 @@ TEST(LayerScale, GradientsMatchFiniteDifferences) {
   text.to(at::kDouble);
   std::vector<at::Tensor> leaves;
   for (const auto& item : text.named_parameters()) {
-    at::Tensor(item.value().detach()).normal_(0, 0.5);  // with the initial deviation of 0.02, the loss would be too curved
+    at::Tensor(item.value().detach()).normal_(0, 0.5);  // with the initial deviation of 0.02, finite differences would be inaccurate
     if (item.key().find(".ls_") != std::string::npos) leaves.push_back(item.value());
   }
   ASSERT_EQ(leaves.size(), 4U);

@@ -78,7 +78,7 @@ inline at::Tensor tokens_of_map(const at::Tensor& map) {
   return map.flatten(2).transpose(1, 2);
 }
 
-/// Expects each row of a batch to have the same output as in a batch of its own.
+/// Expects each row of a batch to have the same output as in a batch that holds only this row.
 inline void expect_rows_alone(Encoder& encoder, const at::Tensor& pixels) {
   const at::NoGradGuard no_grad;
   const at::Tensor together = encode(encoder, pixels).tokens;

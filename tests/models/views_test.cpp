@@ -119,7 +119,7 @@ struct Passes {
   std::vector<std::int64_t> batches_together, batches_apart;
 };
 
-/// Encodes all image views in one forward pass, and again each view in a pass of its own, with the same row keys.
+/// Encodes all image views in one forward pass, and then each view in a separate pass, with the same row keys.
 template <class Recorder>
 Passes encode_both_ways(DualEncoder& model, const std::map<std::string, at::Tensor>& views) {
   const at::Tensor keys = row_keys(7, 0, 1, views.begin()->second.size(0));

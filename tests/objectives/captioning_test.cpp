@@ -132,7 +132,8 @@ TEST(Captioning, ParallelPredictionUsesOnlyMaskTokens) {
   EXPECT_NEAR(losses.total.item<double>(), 2 * sum / 9, 1e-9);
 }
 
-// Each image is captioned in one of the two modes. Only one choice of modes has the sum of the costs that the objective returns.
+// Each image is captioned in one of the two modes. The test tries all choices of modes. Only for one of them do the costs add up to the
+// loss.
 TEST(Captioning, PredictsAShareOfTheImagesInParallel) {
   DescribedImages images = DescribedImages().at({0, 1, 2, 0, 1, 0});
   const auto objective = images.objective("parallel: 0.5");
@@ -291,7 +292,7 @@ TEST(Captioning, BatchWithoutCaptionsOrBoxesHasZeroLoss) {
   const at::Tensor loss = objective->forward(features, {}).total;
   EXPECT_EQ(loss.item<double>(), 0);
   loss.backward();
-  // Now the batch has no places for boxes at all.
+  // Now the batch has room for no boxes at all.
   features.images["image"].boxes = {at::zeros({4, 0, 4}), at::zeros({4, 0}, at::kBool)};
   features.texts[kPhrases].input = text_input(at::zeros({4, 0, 4}, at::kLong), at::zeros({4, 0, 4}, at::kBool));
   features.texts[kPhrases].present = at::zeros({4, 0}, at::kBool);

@@ -6,7 +6,7 @@ namespace {
 
 constexpr std::int64_t kRows = 6;
 
-// Returns pairs of which the second lacks its image and the fifth its text.
+// Returns pairs. The second has no image, and the fifth has no text.
 Pairs pairs_with_absent() {
   Pairs pairs = random_pairs({3, 1, 0, 2, 2, 1}, 3);
   pairs.image_present = at::tensor({1, 0, 1, 1, 1, 1}).to(at::kBool);
@@ -84,7 +84,7 @@ TEST(AbsentPairsOfABatch, ErrorNamesAWrongMask) {
             "clip: present must be [B] = [6] bool, got [6] Float");
 }
 
-// Returns the mean cross-entropy of the rows, computed with explicit targets over the columns that count.
+// Returns the mean cross-entropy of the rows of present pairs, with explicit targets over the columns that a row is compared with.
 at::Tensor softened_cross_entropy(const at::Tensor& logits, const at::Tensor& present, const at::Tensor& groups,
                                   double smoothing) {
   at::Tensor sum = at::zeros({}, at::kDouble);

@@ -1,4 +1,4 @@
-// Tests the setting mask_duplicates, with which pairs that share an image or a caption are not negatives of each other.
+// Tests the setting mask_duplicates. With it, pairs that share an image or a caption are not negatives of each other.
 #include "tests/objectives/pairs.h"
 
 namespace tessera {
@@ -13,8 +13,8 @@ Pairs pairs_with(at::IntArrayRef images, at::IntArrayRef texts) {
   return pairs;
 }
 
-// Returns pairs of which 0, 3 and 6 share an image, and 1 and 2 share a caption. Pair 4's caption id equals pair 0's image id,
-// which must not count as sharing.
+// Returns pairs. Pairs 0, 3 and 6 share an image, and pairs 1 and 2 share a caption. Pair 4's caption id equals pair 0's image id, which
+// must not count as sharing.
 Pairs some_shared() {
   return pairs_with({9, 1, 2, 9, 4, 5, 9}, {10, 11, 11, 13, 9, 15, 16});
 }

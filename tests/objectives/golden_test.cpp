@@ -19,7 +19,7 @@ INSTANTIATE_TEST_SUITE_P(
                                        {"superclip", {""}},
                                        {"text_group", {"grad_cache_", "objective_"}}})),
     golden_name);
-// Some of these cases have the names of cases above.
+// This is a separate suite because some of its cases have the same names as cases above.
 INSTANTIATE_TEST_SUITE_P(PyramidClip, GoldenObjectives, testing::ValuesIn(golden_cases("pyramidclip", "objective_")), golden_name);
 
 }  // namespace

@@ -46,7 +46,7 @@ inline at::Tensor leaf(const at::Tensor& values) {
   return values.detach().clone().requires_grad_(true);
 }
 
-/// Returns the pairs with `f` of each embedding.
+/// Returns the pairs after applying `f` to each embedding.
 inline Pairs map_embeddings(const Pairs& pairs, const std::function<at::Tensor(const at::Tensor&)>& f) {
   Pairs out = pairs;
   for (auto member : {&Pairs::image_global, &Pairs::image_tokens, &Pairs::text_global, &Pairs::text_tokens,
@@ -94,7 +94,7 @@ inline std::shared_ptr<Objective> make_objective(const std::string& name, const 
   return objective;
 }
 
-/// The loss and its gradients of the embeddings. An embedding that the loss does not use has a gradient of 0.
+/// The loss, and its gradients with respect to the embeddings. An embedding that the loss does not use has a gradient of 0.
 struct Outcome {
   at::Tensor loss;
   std::vector<at::Tensor> gradients;

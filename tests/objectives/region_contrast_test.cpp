@@ -282,7 +282,7 @@ TEST(RegionContrast, ImagesMayHaveTheirOwnGrids) {
   c.grids = at::tensor(std::vector<std::int64_t>{2, 4, 3, 3, 4, 2, 3, 3}).view({4, 2});
   const auto objective = region_contrast(", rank_margin: 1");
   const Losses losses = objective->forward(c.features(), {});
-  // The hard term depends only on an image's box embeddings and their negatives, so each image can be computed by itself.
+  // The hard term depends only on an image's box embeddings and their negatives, so it can be computed separately for each image.
   const auto alone = [&](std::int64_t image, const std::string& rows) {
     RegionCase one = c.part(image, 1);
     one.dense = one.dense.detach().narrow(1, 0, rows.empty() ? 9 : 8).clone().requires_grad_(true);

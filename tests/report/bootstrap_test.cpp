@@ -77,7 +77,7 @@ TEST(Bootstrap, PairedDifferencesAreTighterThanSeparateIntervals) {
   std::vector<double> worse, better;
   for (int i = 0; i < 200; ++i) {
     worse.push_back(i % 2);
-    better.push_back(i % 20 == 0 ? 1 : i % 2);  // right wherever `worse` is, and on 5% more samples
+    better.push_back(i % 20 == 0 ? 1 : i % 2);  // right wherever `worse` is right, and on 5% more samples
   }
   const Outcomes one = mean_outcomes("top1", worse), other = mean_outcomes("top1", better);
   EXPECT_GT(bootstrap_interval(one, 200)->high, bootstrap_interval(other, 200)->low) << "the separate intervals overlap";

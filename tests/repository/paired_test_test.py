@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/compare/paired_test.py: differences of metrics and their intervals."""
+"""Tests scripts/compare/paired_test.py, which computes differences of metrics and their intervals."""
 import json
 import pathlib
 import random

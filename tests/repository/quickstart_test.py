@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs scripts/quickstart.sh with scripts in place of the setup and the programs. These scripts only write the expected files."""
+"""Runs scripts/quickstart.sh with dummy scripts in place of the setup and the programs. The dummies only write the expected files."""
 import pathlib
 import re
 import shutil

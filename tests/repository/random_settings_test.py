@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks scripts/check/random_settings.py without running the trainer: what it reads from the settings' page, the cases that it makes, and
-what it says about answers."""
+"""Checks scripts/check/random_settings.py without running the trainer: the settings that it reads from the page, the cases that it makes,
+and its verdicts on answers."""
 import pathlib
 import random
 import sys

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// Writes a source as WebDataset shards, with images that are not encoded yet as PNG. Returns the shards' paths.
+/// Writes a source as WebDataset shards. Images that are not encoded yet are written as PNG. Returns the shards' paths.
 inline std::vector<std::string> write_shards(const Source& source, PackSettings settings) {
   settings.format = "png";
   return pack(source, "", settings).shards;

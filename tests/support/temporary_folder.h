@@ -37,7 +37,7 @@ class FolderTest : public testing::Test {
  protected:
   std::string path(const std::string& name) const { return owner_ / name; }
 
-  /// Writes a file, after the folders that it is in. Returns its path.
+  /// Creates the file's folders and writes the file. Returns its path.
   std::string write(const std::string& name, const std::string& content) const {
     std::filesystem::create_directories(std::filesystem::path(path(name)).parent_path());
     std::ofstream(path(name), std::ios::binary) << content;

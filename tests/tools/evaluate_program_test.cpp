@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-/// A fixture with a tiny model in a folder of its own.
+/// A fixture with a tiny model in its own folder.
 class EvaluateProgram : public FolderTest {
  protected:
   EvaluateProgram() {

@@ -1,4 +1,4 @@
-// Tests runs of `dino` by itself and together with a contrastive loss.
+// Tests runs of `dino`, with and without a contrastive loss.
 #include <cmath>
 
 #include <ATen/ATen.h>

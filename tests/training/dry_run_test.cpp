@@ -101,7 +101,7 @@ TEST_F(DryRun, CountsASharedTokenTableOnce) {
   EXPECT_EQ(report.memory.tower_flops / 2, plain.memory.tower_flops / 2 - 2 * projection + activations);
 }
 
-// Returns those of the planned numbers that do not depend on the samples' content.
+// Returns the planned numbers that do not depend on the samples' content.
 std::vector<double> foretold(const DryRunReport& report) {
   const MemoryPlan& plan = report.memory;
   return {static_cast<double>(report.parameters.image),

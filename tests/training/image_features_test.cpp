@@ -1,4 +1,4 @@
-// Tests runs whose image encoder is frozen and that train on image features that are computed only once.
+// Tests runs that have a frozen image encoder and train on image features that are computed only once.
 #include <filesystem>
 #include <fstream>
 

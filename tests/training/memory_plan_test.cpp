@@ -123,7 +123,7 @@ double measured_step(const Config& config) {
     clip_grad_norm(gradients, 1.0);
     run.optimizer->step(1e-3);
   };
-  step();  // operators make the allocations that they keep in this first step
+  step();  // in this first step, operators also allocate memory that they keep
   run.optimizer->zero_grad();
   const MemoryMeter memory;
   step();

@@ -48,7 +48,7 @@ TEST_F(MixtureTraining, AccumulateAddsTheGradientsOfOneBatchPerSource) {
   Trainer trainer(tiny_config(folder, overrides), "none");
   trainer.run();
 
-  // Computes the same update by hand: p - lr * (g1 + g2), where g1 and g2 are the gradients of two batches with a loss each.
+  // Computes the same update by hand: p - lr * (g1 + g2), where g1 and g2 are the gradients of two batches, each with its own loss.
   const Config config = tiny_config(folder_ / "hand", overrides);
   TrainingRun run = build_training_run(config);
   std::vector<double> losses;

@@ -128,7 +128,7 @@ TEST_P(SystemOverRanks, TrainsTheSameOnOneAndTwoRanks) {
   EXPECT_EQ(moved, std::set<std::string>({"dino", "silc", "siglip2"}).contains(given.kind)) << "the center of the teacher's outputs";
 }
 
-// Otherwise `pyramidclip` above would not show that a rank may lack views.
+// Without this, the case `pyramidclip` above would not show that a rank may lack views.
 TEST(PyramidShards, LackViewsOnTheSecondRank) {
   const TemporaryFolder folder;
   const Config config = system_config("pyramidclip", folder.path(), "run", {"data.loader.batch_size=4"});
@@ -178,7 +178,7 @@ void register_killed(const std::string& name) {
   });
 }
 
-/// Returns the configuration with the objective's Killed, if it has one.
+/// Returns the configuration with its objective replaced by the Killed variant, if there is one.
 Config killed(Config config) {
   register_killed<Dino, DinoSettings>("dino");
   register_killed<PyramidClip, PyramidClipSettings>("pyramidclip");

@@ -136,8 +136,8 @@ class StudentAndTeacher : public Objective {
   at::Tensor scale_, center_, seen_;
 };
 
-// Returns named sets of overrides for tiny_yaml: several captions per image, of which some images have too few, crops, boxes,
-// images of their own shapes, or the towers of a published family. They include the random choices of training.
+// Returns named sets of overrides for tiny_yaml: several captions per image (some images have too few), crops, boxes, images of their own
+// shapes, or the towers of a published family. The sets also turn on random choices of training, such as flips.
 const std::map<std::string, std::vector<std::string>>& named_settings() {
   static const std::map<std::string, std::vector<std::string>> settings = {
       {"captions",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the files next to it: images in the formats that users have, and what Pillow and torchvision make of them.
+"""Writes the files in this folder: images in the formats that users have, and the results of Pillow and torchvision for them.
 
 Needs the Python packages pillow, numpy, torchvision and safetensors.
 

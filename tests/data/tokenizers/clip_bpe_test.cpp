@@ -13,7 +13,7 @@ namespace {
 using test::clip_bpe;
 using test::Ids;
 
-// A higher cleanup level includes the lower ones, so each level must also be right on the lines of the lower levels.
+// A higher cleanup level includes the lower ones, so each level must also pass the reference lines of the lower levels.
 class ClipBpeGolden : public testing::TestWithParam<const char*> {};
 
 TEST_P(ClipBpeGolden, MatchesOpenClipsIdsOnEveryLineThatTheLevelCovers) {

@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(
         Repair{"damaged twice", "caf\u00C3\u0192\u00C2\u00A9", "caf\u00E9", "caf\u00E9"},
         Repair{"not damaged", "\u00C5ngstr\u00F6m na\u00EFve \u00A9 2020", "\u00C5ngstr\u00F6m na\u00EFve \u00A9 2020",
                "\u00C5ngstr\u00F6m na\u00EFve \u00A9 2020"},
-        // the damaged letter is once part of a word and once a word of its own
+        // one of the damaged letters is part of a word, and the other is a word by itself
         Repair{"byte A0 that became a space", "d\u00C3\u00A9j\u00C3 vu \u00C3 la mode", "d\u00E9j\u00C3 vu \u00C3 la mode",
                "d\u00E9j\u00E0 vu \u00E0 la mode"},
         Repair{"Windows-1251", "\u0420\u0457\u0421\u0402\u0420\u0451\u0420\u0406\u0420\u00B5\u0421\u201A",

@@ -131,7 +131,7 @@ TEST(TokenizerJson, FollowsTheTruncationOfTheFile) {
   EXPECT_EQ(tokenizer_of(file.dump())->encode("a photo of a cat"), (std::vector<std::int64_t>{whole[0], whole[n - 3], whole[n - 2], whole.back()}));
 }
 
-/// Compares the ids of a folder with older vocabulary files with those of the equivalent tokenizer.json.
+/// Checks that a folder with older vocabulary files results in the same ids as the equivalent tokenizer.json.
 class OlderFiles : public FolderTest {
  protected:
   static std::shared_ptr<Tokenizer> from(const std::string& path) {
@@ -179,7 +179,7 @@ std::shared_ptr<Tokenizer> tokenizer_in(const std::string& folder, const Foreign
   return tokenizers().make(found->settings, "tokenizer", TokenizerContext{found->vocabulary, found->file});
 }
 
-/// Compares the ids of each kind of folder whose files tokenizer.json replaced with those of transformers.
+/// Compares ids with those of transformers, for each kind of folder with vocabulary files that tokenizer.json replaced.
 class OlderFolder : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, OlderFolder, testing::Values("roberta", "gpt2", "bert", "bert_cased", "xlm_roberta", "t5", "siglip"), test_name<std::string>);
 

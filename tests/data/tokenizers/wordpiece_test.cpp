@@ -44,7 +44,7 @@ void expect_one_token_a_word(const std::string& vocabulary, const ShapesSettings
   }
 }
 
-// The vocabularies that ship for the built-in shapes.
+// Tests the vocabularies that ship for the built-in shapes.
 TEST(WordPiece, EveryWordOfTheShapesCaptionsIsOneTokenOfTheirVocabulary) {
   expect_one_token_a_word("shapes-wordpiece", {.size = 400, .captions = 5, .partial_captions = 0.5});
   expect_one_token_a_word("shapes-web-wordpiece", {.size = 400, .captions = 5, .partial_captions = 0.5});
