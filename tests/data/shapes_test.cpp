@@ -11,6 +11,8 @@
 
 #include "tests/data/read_shapes.h"
 #include "tests/support/error_of.h"
+#include <tessera/base/digest.h>
+#include <tessera/base/text.h>
 #include <tessera/data/shapes/shapes.h>
 
 namespace tessera {
@@ -27,6 +29,33 @@ TEST(Shapes, SamplesAreFrozen) {
   settings.regions = true;
   settings.label = "color";
   EXPECT_EQ(fingerprint(ShapesSource(settings).get(41)), 12586856036623735710ULL);
+}
+
+// The hashes were computed before the settings style, bad_captions and object_sizes existed.
+TEST(Shapes, SamplesOfOldSettingsAreFrozen) {
+  const auto hash_of = [](const ShapesSettings& settings) {
+    const ShapesSource source(settings);
+    std::uint64_t hash = 0;
+    for (std::int64_t i = 0; i < 200; ++i) {
+      const Sample sample = source.get(i);
+      std::string text = concat(fingerprint(sample), " ", sample.label);
+      for (const ObjectAnnotation& object : sample.objects) {
+        text += concat(" ", object.label, object.phrase, object.caption);
+        for (const std::int64_t number : {object.box[0], object.box[1], object.box[2], object.box[3], object.span[0], object.span[1]})
+          text += concat(" ", number);
+        for (const std::string& negative : object.negatives) text += negative;
+      }
+      for (const TextField& field : sample.texts)
+        for (const std::string& part : field.texts) text += part;
+      hash = fingerprint(text, hash);
+    }
+    return hash;
+  };
+  EXPECT_EQ(hash_of({}), 11793392303193582865ULL);
+  EXPECT_EQ(hash_of({.split = "held_out", .image_size = 48, .aspect = 2, .seed = 5, .captions = 3, .partial_captions = 0.6,
+                     .label = "color", .regions = true}),
+            8775416652422369647ULL);
+  EXPECT_EQ(hash_of({.split = "test", .objects = {3, 4}, .parts = false, .negatives = false}), 12764694329380988961ULL);
 }
 
 TEST(Shapes, SamplesDoNotDependOnOrderThreadsOrSize) {
