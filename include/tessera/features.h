@@ -17,7 +17,7 @@ struct TowerFeatures {
   at::Tensor tokens;     // [B, N, W], patches, words or groups after Projection::tokens(); 0 where mask is false
   at::Tensor mask;       // bool [B, N], true for real `tokens`; undefined: all are real
   at::Tensor encoder_tokens;  // [B, N, w], the tokens after the encoder's final norm, before the projection; 0 where mask is false
-  at::Tensor dense;      // [B, N, D], the tokens after the head of the global embedding (for zero-shot segmentation)
+  at::Tensor dense;      // [B, N, D], the tokens after the same head as the global embedding (for zero-shot segmentation)
   at::Tensor slots;      // [B, S, Ds], not normalized
   at::Tensor attention;  // [B, S, M], each slot's weights for the input positions (words, or patches in row-major order)
   at::Tensor present;    // bool [B], false where the sample lacks the view; undefined: all have it
@@ -75,8 +75,8 @@ Features joined(const std::vector<Features>& chunks);
 /// Makes the floating-point tensors of all views, except the teacher's, leaves that require a gradient.
 void require_gradients(Features& features);
 
-/// Returns new leaves that require a gradient and hold these features' values, repeated until there are `count` samples. No two samples
-/// count as duplicates.
+/// Returns features of `count` samples, made by repeating the samples of `features`. The tensors are new leaves that require a gradient. No
+/// two samples count as duplicates.
 Features repeated_leaves(const Features& features, std::int64_t count);
 
 }  // namespace tessera

@@ -16,8 +16,8 @@ std::string shipped_folder();
 /// and the nearest name.
 std::string find_configuration(const std::string& name, const std::string& shipped = shipped_folder());
 
-/// Returns the name of the configuration in a file, which is also the name of its runs: sparc_vitb16 for the recipe
-/// configs/sparc/vitb16.yaml; for any other file, the file's name without the ending.
+/// Returns the name of the configuration in a file, which is also the name of its runs. For a shipped recipe the name includes the folder:
+/// sparc_vitb16 for configs/sparc/vitb16.yaml. For any other file it is the file's name without the ending.
 std::string configuration_name(const std::string& file, const std::string& shipped = shipped_folder());
 
 /// Returns text that lists the shipped recipes by folder, one per line: the name and the first line of the file, which describes it.

@@ -32,7 +32,8 @@ std::string to_json(const DataFingerprints& fingerprints);
 /// Parses to_json's text; returns an empty map if it is malformed.
 DataFingerprints fingerprints_from_json(const std::string& text);
 
-/// Describes the first difference between two data sets, such as "1,243 files there, 1,244 here". Returns an empty text if there is none.
+/// Describes the first difference between the data sets `there` and `here`, such as "1,243 files there, 1,244 here". Returns an empty text
+/// if they do not differ.
 std::string first_difference(const DataFingerprints& there, const DataFingerprints& here);
 
 }  // namespace tessera

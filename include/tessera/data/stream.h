@@ -37,9 +37,9 @@ struct StreamStart {
   std::stop_token stop;  // a stop request ends every wait
 };
 
-/// A source without random access. Its samples come in the order in which its files are read. size() defines the length of an epoch. A rank
-/// that reaches the end of its files before the end of the epoch starts them over; a rank with more samples does not reach the end of its
-/// files.
+/// A source without random access. Its samples come in the order in which its files are read. size() defines the length of an epoch. If the
+/// files of a rank hold fewer samples than its share of an epoch, the rank reads them again from the start; if they hold more, it does not
+/// reach their end.
 class StreamSource : public Source {
  public:
   SourceKind kind() const final { return this; }

@@ -23,8 +23,8 @@ class GradientReducer {
                   Compression compression = Compression::none);
   ~GradientReducer();
 
-  /// Differentiates `loss`. With `reduce`, it then averages the gradients over ranks, including what earlier calls have
-  /// accumulated. Pass false for all but the last micro-batch of a step. Every rank must pass the same value.
+  /// Differentiates `loss` and accumulates the gradients. If `reduce` is true, then averages the accumulated gradients, including those of
+  /// earlier calls, over the ranks. Pass true only for the last micro-batch of a step. Every rank must pass the same `reduce`.
   void backward(const at::Tensor& loss, bool reduce);
   /// Differentiates several outputs, given the gradient of each.
   void backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients, bool reduce);

@@ -8,11 +8,10 @@
 
 namespace tessera {
 
-/// Publishes every second that this rank is alive, with its step and phase, and watches the next rank of the ring. When
-/// the next rank stays silent (a stopped process, a dead machine), the job cannot continue: this rank's main thread
-/// waits in a collective that will never complete. A watcher thread then prints a line that names the lost rank with its
-/// host, phase and last step, and ends this process with exit code 1; launchers then end the others. With one rank it
-/// does nothing.
+/// Publishes every second that this rank is alive, with its step and phase, and watches the next rank of the ring. When the next rank stays
+/// silent (a stopped process, a dead machine), the job cannot continue: this rank's main thread waits in a collective that will never
+/// complete. A watcher thread then prints a line that names the lost rank with its host, phase and last step, and ends this process with
+/// exit code 1; launchers then end the others. In a job of one rank, a Heartbeat does nothing.
 class Heartbeat {
  public:
   /// A rank counts as lost after `silence` seconds without a report. Throws JobError if the ranks' store cannot be
@@ -23,8 +22,7 @@ class Heartbeat {
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  /// Records what this rank does from now on. This is cheap. `phase` must be a string literal, because only the pointer
-  /// is kept.
+  /// Records what this rank does from now on. The call is cheap. `phase` must be a string literal, because only the pointer is kept.
   void enter(const char* phase, std::int64_t step);
 
   /// Returns one line that says which ranks are lost or behind, based on each rank's last report. Use it after a

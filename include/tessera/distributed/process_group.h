@@ -58,7 +58,7 @@ class ProcessGroup {
   /// Returns true if there is no connection. A single rank with a connection is not alone.
   bool alone() const { return connection_ == nullptr; }
   bool first() const { return rank() == 0; }
-  /// The backend of the tensors that losses and gradients are computed from: "none", "gloo" or "nccl".
+  /// The backend that transfers the tensors of losses and gradients: "none", "gloo" or "nccl".
   std::string backend() const;
 
   /// Reduces the tensor in place on every rank. `seconds` is the timeout of this call; 0 means the group's timeout.
@@ -75,8 +75,8 @@ class ProcessGroup {
   /// Waits until all ranks have arrived.
   void barrier() const;
 
-  /// A pending transfer around the ring: `send` goes to rank + 1 while rank - 1 fills `receive`. Neither may be touched
-  /// before wait(). The tensors must be contiguous.
+  /// A pending transfer around the ring: `send` goes to rank + 1 while rank - 1 fills `receive`. Do not read or write these tensors before
+  /// wait(). The tensors must be contiguous.
   class Transfer {
    public:
     Transfer();

@@ -19,13 +19,14 @@ int free_port();
 
 /// Runs this program again in `count` processes, with the given arguments (without the program's name) and torchrun's variables set, and
 /// waits for them. The kSavingSignals for which is_heeded() returns true are passed on to all processes. When one process fails, a line on
-/// stderr names it, and the others get SIGTERM and ten seconds later SIGKILL (a stopped process gets SIGKILL at once). Workers share the
-/// cores through OMP_NUM_THREADS unless it is set, and end with this process, even if it is killed. Returns the exit code of the first
-/// worker that failed (128 + signal if a signal killed it), or 0. Throws UserError if a process cannot be started.
+/// stderr names it, and the others get SIGTERM and ten seconds later SIGKILL (a stopped process gets SIGKILL at once). If OMP_NUM_THREADS
+/// is not set, it is set so that the processes share the cores evenly. The processes end when this process ends, even if it is killed.
+/// Returns the exit code of the first process that failed (128 + signal if a signal killed it), or 0. Throws UserError if a process cannot
+/// be started.
 int spawn_workers(const std::string& program, int count, const std::vector<std::string>& arguments);
 
-/// Returns the program's arguments without the given option and its value ("--nproc 2", "--nproc=2"). They are passed to the processes that
-/// the program starts.
+/// Returns the program's arguments without the given option and its value ("--nproc 2", "--nproc=2"), for the processes that the program
+/// starts.
 std::vector<std::string> arguments_without(const std::string& option, int argc, char** argv);
 
 }  // namespace tessera

@@ -35,8 +35,8 @@ class Embedder {
   virtual bool takes_texts() const = 0;
   /// Returns the features of any number of texts: those that similarity() uses, and those that `needs` asks for.
   virtual TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const = 0;
-  /// Returns the features of classes for similarity(). `prompts` holds the features of the classes' prompts: `per_class` consecutive ones
-  /// for each class. The result's `global` [C, D] can be compared by cosine with image patches (TowerFeatures::dense). If the prompts have
+  /// Returns the features of classes for similarity(). `prompts` holds the features of `per_class` prompts for each class, one class after
+  /// the other. The result's `global` [C, D] can be compared by cosine with image patches (TowerFeatures::dense). If the prompts have
   /// slots, the result's `slots` [C, L, V] are the classes' slots (metrics::class_slots).
   virtual TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const = 0;
   /// Returns readable text for each token. The text of a token that starts a word begins with a space; that of a special token is
@@ -45,7 +45,8 @@ class Embedder {
 
   /// Returns the similarities of images with texts or classes, floating-point [N, M]; greater means more similar.
   virtual at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const = 0;
-  /// Returns true if similarity() is the cosine of the `global` embeddings. Callers may then compute many similarities on their own.
+  /// Returns true if similarity() is the cosine of the `global` embeddings. Callers may then compute cosines themselves instead of calling
+  /// similarity().
   virtual bool compares_by_cosine() const { return false; }
   /// Returns features of images, texts or classes in a form that takes less memory, for tasks that keep many of them.
   /// similarity() must accept compact features like the originals; no other method needs to. A model whose embeddings are mostly

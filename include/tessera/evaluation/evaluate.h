@@ -39,29 +39,29 @@ struct EvaluateOptions {
   std::string architecture;  // OpenCLIP's model name, for a checkpoint without open_clip_config.json next to it
   std::vector<std::string> compare;  // two or more checkpoints to compare, instead of `checkpoint`
   std::string suite;       // path of a YAML file that holds SuiteSettings
-  std::string task;        // one task instead of a suite; if both are empty, the tasks in the run's configuration
+  std::string task;        // one task instead of a suite; if task and suite are empty, the run's configuration names the tasks
   std::vector<std::string> queries;  // texts whose nearest images are shown; without `suite` and `task`, nothing else runs
   std::string data;        // data for tasks without `source`, in the form that source_from_text() takes
   std::string train_data;  // training data for tasks without `train`
-  std::string slots;  // top:32, {top: 32, source: ...}, slots.json or a slot_mask file; empty: the model is not changed
+  // slots to keep (top:32, {top: 32, source: ...}, slots.json) or a slot_mask file to apply; empty: use the model unchanged
+  std::string slots;
   std::string features_cache;  // folder in which evaluations share embeddings; empty: do not share
   std::vector<std::string> overrides;  // overrides such as "tasks.0.topk=[1]" for a suite, or "topk=[1]" for a single task
   /// The output folder. If it is empty, results are written into RUN/evaluation or, for a model file, into `evaluation` next to the file;
-  /// if that already has results, into evaluation-2, -3, and so on. For a comparison it is the page or the page's folder; if it is empty,
-  /// the page is comparison.html.
+  /// if that folder already has results, into evaluation-2, -3, and so on. For a comparison, `out` names the page or its folder; if `out`
+  /// is empty, the page is comparison.html.
   std::string out;
   bool overwrite = false;  // overwrite the results of an earlier evaluation
   std::string command;     // command line of the program, for results.json
   std::string device = "auto";
   // threads for operators and for decoding; nullopt: one per core for operators, and the suite's number for decoding
   std::optional<std::int64_t> threads;
-  int processes = 1;  // number of processes that share the embedding; the program starts them
+  int processes = 1;  // number of processes that embed images and texts; the program starts them
   const EmbeddingRanks* ranks = nullptr;  // the other processes; null if there are none
   bool json = false;  // print the results as JSON instead of the table
   bool pictures = true;
-  /// A function that makes the loss of the loaded model, which the task validation_loss measures. If it is empty or returns null,
-  /// the task fails with a message. It is passed in because objectives belong to the training library, which depends on this
-  /// library.
+  /// A function that makes the loss of the loaded model, for the task validation_loss. If the function is empty or returns null, that task
+  /// fails with a message. The caller passes it in because objectives belong to the training library, which depends on this library.
   std::function<std::shared_ptr<const RunLoss>(const InferenceModel&)> run_loss;
 };
 
@@ -73,7 +73,8 @@ config::ModuleSettings source_from_text(const std::string& text, const std::stri
 /// Throws UserError if source_from_text() rejects --data or --train-data.
 void check_data_options(const EvaluateOptions& options);
 
-/// Returns the source at a dotted path ("data.validation") in a run's resolved configuration; nothing if there is none.
+/// Returns the settings of the source at a dotted path ("data.validation") in a run's resolved configuration; nullopt if there is no such
+/// source.
 std::optional<config::ModuleSettings> run_source(const config::Node& run_config, const std::string& path);
 
 /// Reads the suite, or makes one from a single task. Then applies the overrides and checks all names and keys. `run_config` is the resolved

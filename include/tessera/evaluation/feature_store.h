@@ -20,14 +20,14 @@ class EmbeddingTable {
  public:
   bool contains(std::uint64_t of) const;
   std::int64_t size() const;
-  /// Adds rows [B, D], one for each fingerprint in `of`, of a floating-point type, on the CPU. Throws c10::Error if their width or
-  /// type differs from that of the rows already in the table.
+  /// Adds one row for each fingerprint in `of`. rows: floating-point [B, D] on the CPU. Throws c10::Error if their width or type differs
+  /// from that of the rows already in the table.
   void add(const std::vector<std::uint64_t>& of, const at::Tensor& rows);
   /// Returns the rows [B, D] of these fingerprints, all of which must be in the table.
   at::Tensor rows(const std::vector<std::uint64_t>& of) const;
 
-  /// Fills the table from a file that save() wrote with the same `key`. Does nothing if the file does not exist. If the file is
-  /// damaged or belongs to another model, ignores it and logs a warning.
+  /// Fills the table from a file that save() wrote with the same `key`. Does nothing if the file does not exist. If the file is damaged or
+  /// has another model's key, ignores the file and logs a warning.
   void load(const std::string& path, const std::string& key);
   /// Writes the table if it has grown since it was last loaded or saved. Returns true if it wrote the file.
   bool save(const std::string& path, const std::string& key);
@@ -68,7 +68,7 @@ class FeatureStore {
   std::map<std::string, std::unique_ptr<EmbeddingTable>> tables_;  // key: the file's name
 };
 
-/// Caches the embeddings of texts; the class Pass caches those of images. It is for models that compare by cosine
+/// Caches the embeddings of texts; the class Pass caches those of images. CachedEmbedder is for models that compare by cosine
 /// (Embedder::compares_by_cosine) and have dense embeddings (no token_space()).
 class CachedEmbedder final : public EmbedderView {
  public:

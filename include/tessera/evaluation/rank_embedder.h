@@ -9,7 +9,8 @@
 namespace tessera {
 
 /// Rank 0's handle to the other ranks of an evaluation, which embed images and texts for rank 0. The other ranks load the models that
-/// load() names, and serve until this object is destroyed. Rank 0 creates the object at the start. With a single rank it does nothing.
+/// load() names, and serve until this object is destroyed. Rank 0 creates the object when the program starts. With a single rank the object
+/// does nothing.
 class EmbeddingRanks {
  public:
   explicit EmbeddingRanks(ProcessGroup group) : group_(std::move(group)) {}

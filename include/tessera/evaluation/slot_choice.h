@@ -47,7 +47,7 @@ struct SlotChoice {
 SlotChoice choose_slots(const Embedder& model, std::int64_t count, const SlotSettings& settings,
                         const EvaluationContext& context);
 
-/// Returns 16 hexadecimal digits that identify the weights. A slot file uses them to identify its model.
+/// Returns 16 hexadecimal digits that identify the weights. A slot file stores these digits to say which model it belongs to.
 std::string weights_fingerprint(const std::map<std::string, at::Tensor>& weights);
 
 /// Writes a slot file, JSON {"slots": [...], "accuracy": [...], "of", "model", "data"}. All keys except `slots` may be missing.

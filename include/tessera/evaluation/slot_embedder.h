@@ -7,13 +7,13 @@
 
 namespace tessera {
 
-/// Returns the number of slots that both towers of a model output. It finds the number by encoding a blank image and a text. Throws
-/// UserError if the towers output no slots or different numbers of slots. The message names `option`, the setting that asked for slots.
+/// Returns the number of slots that each tower of a model outputs, found by encoding a blank image and a text. Throws UserError if the
+/// towers output no slots or different numbers of slots. The message names `option`, the setting that asked for slots.
 std::int64_t count_slots(const Embedder& model, const std::string& option);
 
-/// Restricts a model to some of its slots: the embeddings of images and texts are made from these slots only
-/// (metrics::slot_embeddings). `slots` and `attention` still hold all slots. Throws UserError if `dense` is needed, because
-/// patches do not belong to slots.
+/// Restricts a model to some of its slots: the embeddings of images and texts are made from these slots only (metrics::slot_embeddings).
+/// The features `slots` and `attention` still hold all slots. Throws UserError if `dense` is needed, because patches do not belong to
+/// slots.
 class SlotEmbedder final : public EmbedderView {
  public:
   /// Each entry of `slots` must be below count_slots().

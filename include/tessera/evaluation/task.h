@@ -24,24 +24,26 @@ class TextConditionedPool;
 struct EvaluationContext {
   std::shared_ptr<const Source> source;        // the run's validation data, for tasks whose `source` is null
   std::shared_ptr<const Source> train_source;  // the run's training data, for tasks whose `train` is null
-  std::shared_ptr<const RunLoss> loss;         // for validation_loss, captions and referring; null if there is no objective
-  std::shared_ptr<TextConditionedPool> pool;   // the objective's pool, for scores conditioned on texts; null if it has none
+  // the run's loss, for the tasks validation_loss, captions and referring; null if there is no objective
+  std::shared_ptr<const RunLoss> loss;
+  std::shared_ptr<TextConditionedPool> pool;   // the objective's pool, for scores conditioned on texts; null if the objective has none
   std::int64_t batch_size = 64;
   std::int64_t threads = 2;
   bool pictures = false;            // whether tasks should fill TaskResult::pictures
-  double logit_scale = 100;         // factor of similarities in the report's probabilities
+  double logit_scale = 100;         // factor that similarities are multiplied by before the softmax that gives the report's probabilities
   std::string out;                  // folder for files that tasks write (slot_mask.safetensors); empty: tasks write no files
   std::vector<std::int64_t> slots;  // the slots that the evaluation keeps (--slots); empty: all slots
   /// Embeddings of whole vocabularies, shared by the tasks that measure one model. The key is a hash of the vocabulary and the
   /// templates (TokenSpace). If null, each task embeds the vocabulary itself.
   std::shared_ptr<std::map<std::uint64_t, TowerFeatures>> vocabulary_texts;
-  std::shared_ptr<ToldSamples> told;  // skipped samples that the log has already reported; null: each pass reports its own
+  // skipped samples that the log has already reported; null: each pass over the data reports its skipped samples
+  std::shared_ptr<ToldSamples> told;
   /// Called after each batch of images; may be empty.
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 };
 
-/// Thrown if a task does not fit its data or the model, for example because the data lack something that the task needs. More training does
-/// not help.
+/// Thrown if a task does not fit its data or the model, for example because the data lack something that the task needs. More training of
+/// the model does not help.
 class TaskMisfit : public UserError {
  public:
   using UserError::UserError;

@@ -22,13 +22,13 @@ std::vector<std::string> vocabulary_names(const Tokenizer& tokenizer, std::int64
 /// Throws UserError unless the model has a token_space(). The message names `option`, the setting that needs one.
 void require_token_space(const Embedder& model, const std::string& option);
 
-/// A vocabulary in which image embeddings can be read (Chen et al. 2023, section 5). If the model has a token_space(), the
-/// activation of a token is its entry in the embedding; otherwise it is the similarity of the image with the token's text. Special
-/// tokens are not part of the vocabulary.
+/// A vocabulary whose tokens describe image embeddings: an image gives each token an activation (Chen et al. 2023, section 5). If the model
+/// has a token_space(), the activation of a token is its entry in the image's embedding; otherwise it is the similarity of the image with
+/// the token's text. Special tokens are not part of the vocabulary.
 class TokenSpace {
  public:
-  /// `task` is the task's registered name, for messages. The tokens' texts are embedded once for all tasks of `context`. Throws
-  /// UserError if the settings name a vocabulary although the model's embeddings have their own, or if there is no vocabulary.
+  /// `task` is the task's registered name, for messages. The tokens' texts are embedded once for all tasks of `context`. Throws UserError
+  /// if the settings name a vocabulary although the model has a token_space(), or if neither the settings nor the model have a vocabulary.
   TokenSpace(const Embedder& model, const EvaluationContext& context, const VocabularySettings& settings,
              const std::string& task);
 
@@ -51,7 +51,7 @@ class TokenSpace {
   std::vector<std::string> names_;                // names of the entries
   std::vector<std::int64_t> ids_;                 // token ids of the entries
   std::map<std::int64_t, std::int64_t> entries_;  // index of the entry of each token id
-  TowerFeatures texts_;                           // features of the entries' texts; undefined if embeddings are read directly
+  TowerFeatures texts_;                           // features of the entries' texts; undefined if the model has a token_space()
 };
 
 }  // namespace tessera

@@ -36,7 +36,7 @@ QuantizedQuery quantize_query(std::span<const std::int32_t> tokens, std::span<co
 
 /// A document that a search found.
 struct Hit {
-  std::int64_t document = 0;  // the document's number in the index as it is opened
+  std::int64_t document = 0;  // the document's number in the opened index
   std::uint64_t product = 0;  // dot product of the quantized query and document
   float score = 0;            // the product, converted to the units of the original weights
 };

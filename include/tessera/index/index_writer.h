@@ -27,7 +27,7 @@ struct BuildSettings {
 struct Change {
   std::int64_t documents = 0;    // number of documents added, removed, or kept by a compaction
   std::int64_t replaced = 0;     // number of added documents that replaced an older one
-  std::int64_t cut_weights = 0;  // number of weights reduced to the largest that the index can hold
+  std::int64_t cut_weights = 0;  // number of weights that exceeded the largest weight of the index and were reduced to it
 };
 
 /// Builds an index in `folder`, which is created if necessary. Throws UserError if ids are not unique, an index already exists, or

@@ -34,7 +34,8 @@ struct TokenWeight {
 };
 
 /// Appends a row. The tokens may be in any order. Weights of 0 are left out. Throws UserError "PLACE: ..." for a token that is outside the
-/// vocabulary or listed twice, for a weight that is negative or not finite, and for an id that is not valid in `ids`.
+/// vocabulary or listed twice, for a weight that is negative or not finite, and for an id that is empty, is not UTF-8 or has control
+/// characters.
 void append_row(SparseVectors& vectors, std::string id, std::vector<TokenWeight> row, const std::string& place);
 
 /// Normalizes rows read from a file: sorts tokens and leaves out weights of 0. `indptr` must already be valid. Throws UserError

@@ -36,9 +36,9 @@ class CostCurve {
   /// Adds a measurement: the trace and the FLOPs of the work on `samples` samples.
   void add(std::int64_t samples, MemoryTrace trace, double flops);
 
-  /// Returns the extrapolated trace. If all measurements have the same number of allocations, each allocation is extrapolated
-  /// separately, so the peak is right even if it moves to another place. Otherwise only the peak and the final level are extrapolated; the
-  /// peak is at least its linear extrapolation. Needs at least one measurement.
+  /// Returns the extrapolated trace. If all measurements have the same number of allocations, each allocation is extrapolated separately,
+  /// so the peak is right even if another allocation causes it at the new number of samples. Otherwise only the peak and the final level
+  /// are extrapolated; the peak is at least its linear extrapolation. Needs at least one measurement.
   MemoryTrace trace(std::int64_t samples) const;
   double flops(std::int64_t samples) const;
   /// Returns the cost of doing this work and then `next`, which was measured with the same numbers of samples.

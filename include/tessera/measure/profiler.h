@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// Records a trace with LibTorch's profiler (Kineto) from construction until stop(). It contains the operators of the forward and backward
-/// pass, and on a GPU also the kernels and the calls of the driver. Only one profiler can run at a time in a process.
+/// Records a trace with LibTorch's profiler (Kineto) from construction until stop(). The trace contains the operators of the forward and
+/// backward pass, and on a GPU also the kernels and the calls of the driver. Only one profiler can run at a time in a process.
 class Profiler {
  public:
   explicit Profiler(const at::Device& device);

@@ -67,8 +67,7 @@ std::map<std::string, at::Tensor> merged(const std::map<std::string, at::Tensor>
 std::map<std::string, at::Tensor> unmerged(const std::map<std::string, at::Tensor>& weights,
                                            const std::vector<WeightUpdate>& updates);
 
-/// While an object exists, the adapters' updates are part of the model's weights, and the model computes as if it had
-/// no adapters.
+/// While an object exists, the adapters' updates are added to the model's weights, and the adapters themselves are switched off.
 class MergedAdapters {
  public:
   explicit MergedAdapters(DualEncoder& model);

@@ -12,7 +12,8 @@ struct AttentionMask {
   bool causal = false;  // whether query i attends only to keys 0..i; used only if `allowed` is undefined
   PackedRows packed;    // if defined, the tokens are packed, and each token attends only to tokens of its own row
   at::Tensor allowed;   // [B, 1, 1, K] bool, all true in rows without any real key; or floating [1, 1, N, K], added to the scores
-  at::Tensor has_key;   // [B, 1, 1, 1] bool, false in rows without any real key, for which attend() returns 0; undefined: every row has one
+  // [B, 1, 1, 1] bool, false in rows without any real key, for which attend() returns 0; undefined: every row has a real key
+  at::Tensor has_key;
 };
 
 /// Returns the mask for cross-attention, where queries and keys come from different sequences. key_mask: [B, K] bool, true for real keys;
@@ -28,7 +29,7 @@ AttentionMask self_attention_mask(const at::Tensor& mask, std::int64_t tokens);
 AttentionMask causal_attention_mask(const at::Tensor& mask, std::int64_t tokens);
 
 /// Computes multi-head attention on projected inputs. Heads are contiguous slices of the width, and scores are scaled by
-/// (width/heads)^-1/2. query [B, N, w], key and value [B, K, w]; returns [B, N, w]. If packed, all are [T, w].
+/// (width/heads)^-1/2. query [B, N, w], key and value [B, K, w]; returns [B, N, w]. If the mask is packed, all four are [T, w].
 at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, std::int64_t heads,
                   const AttentionMask& mask = {});
 

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// Enables autocast to a low precision for one scope; the weights' low-precision copies are cached until its end.
+/// Enables autocast to a low precision for one scope. Low-precision copies of the weights are cached until the scope ends.
 class Autocast {
  public:
   explicit Autocast(at::DeviceType device, at::ScalarType precision = at::kBFloat16) : device_(device) {

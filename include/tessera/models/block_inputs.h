@@ -17,7 +17,7 @@ class BlockInputs {
   /// The input [B, 1 + N, w] or [B, N, w] of the block that ran last; undefined if none has run.
   const at::Tensor& last() const { return last_; }
 
-  /// Returns the tensor that a block should use instead of `input`; this is `input` itself if no BlockInputs exists.
+  /// Returns the tensor that a block should use as its input: `input` detached and recorded or, if no BlockInputs exists, `input` itself.
   static at::Tensor seen(const at::Tensor& input);
 
  private:

@@ -35,18 +35,19 @@ void fields(Visitor& v, CaptionDecoderSettings& s) {
 
 /// Sizes and shared parts of a decoder.
 struct CaptionDecoderShape {
-  // [V, w], the token table to borrow; undefined: the decoder creates its own table, `token_embedding.weight`
+  // the token embeddings [V, w] to borrow from the text tower, for V tokens; undefined: the decoder creates its own table,
+  // `token_embedding.weight`
   at::Tensor table;
-  std::int64_t vocab_size = 0;    // V, if the decoder creates its table
-  std::int64_t width = 0;         // w, if the decoder creates its table
+  std::int64_t vocab_size = 0;    // V, the number of tokens; used only if the decoder creates its own table of embeddings
+  std::int64_t width = 0;         // w, the width of the token embeddings; used only if the decoder creates its own table
   std::int64_t memory_width = 0;  // width of the tokens that the decoder attends to; 0 means w
-  std::int64_t more_places = 0;   // number of positions in addition to context_length
+  std::int64_t more_places = 0;   // number of position embeddings in addition to context_length
 };
 
 /// A decoder of captions. Its pre-norm blocks consist of self-attention, attention to the tokens of an encoder (the memory), and an MLP.
-/// Its token table [V, w] is its own, or is borrowed and then not stored with the decoder. The table is also the output matrix:
-/// linear_cross_entropy() computes the logits as hidden states times the table. If the memory has another width, `memory_projection` maps
-/// it.
+/// The decoder has its own table of token embeddings [V, w] or borrows one; a borrowed table is not stored with the decoder. The table is
+/// also the output matrix: linear_cross_entropy() computes the logits as hidden states times the table. If the memory is not w wide,
+/// `memory_projection` maps it to w.
 class CaptionDecoder : public torch::nn::Module {
  public:
   /// `path` is where the settings are in the configuration, for messages. Throws UserError if the heads do not divide
@@ -64,9 +65,9 @@ class CaptionDecoder : public torch::nn::Module {
   /// real (undefined if all are real). If `causal`, row t depends on positions 0..t, otherwise on all positions. Sequences without any real
   /// memory token attend to nothing. Throws c10::Error if shapes do not fit.
   at::Tensor decode(const at::Tensor& x, const at::Tensor& memory, const at::Tensor& memory_mask, bool causal);
-  /// Computes hidden states [B, L - 1, w] from ids and mask [B, L], real tokens first, and the memory `groups` [B, K,
-  /// w]. Row t depends on ids 0..t and predicts id t + 1; rows that depend on padding are finite but meaningless.
-  /// Throws UserError if L is above context_length, c10::Error if shapes do not fit otherwise.
+  /// Computes hidden states [B, L - 1, w] from ids and mask [B, L], real tokens first, and the memory `groups` [B, K, w]. Row t depends on
+  /// ids 0..t and predicts id t + 1; rows that depend on padding are finite but meaningless. Throws UserError if L is above context_length,
+  /// and c10::Error if other sizes do not fit.
   at::Tensor forward(const at::Tensor& ids, const at::Tensor& mask, const at::Tensor& groups);
 
   const at::Tensor& table() const { return table_; }

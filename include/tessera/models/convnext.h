@@ -69,7 +69,7 @@ class ConvNext : public Encoder {
   std::int64_t width() const override { return settings_.widths[3]; }
   config::Size grid() const override;
   bool draws_when_frozen() const override { return settings_.drop_path > 0; }
-  /// In layer decay, each stage counts as a block.
+  /// For layer decay, each of the four stages counts as a block; see Encoder::depth_of().
   std::int64_t depth() const override { return 5; }
   std::int64_t depth_of(const std::string& parameter) const override;
 

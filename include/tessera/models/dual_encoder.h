@@ -35,9 +35,9 @@ void fields(Visitor& v, ModelSettings& s) {
 /// UserError.
 ModelSettings resolve(const ModelSettings& settings, const std::string& path = "model");
 
-/// An image tower and, optionally, a text tower. It computes token features, slots and so on only when `needs` asks for them. Weights are
-/// initialized from torch's default generator: to get the same model again, call torch::manual_seed (or at::manual_seed) first. The text
-/// tower is built first, so that the image tower can share its parameters.
+/// An image tower and, optionally, a text tower. The model computes token features, slots and so on only if `needs` asks for them. Weights
+/// are initialized from torch's default generator: to get the same model again, call torch::manual_seed (or at::manual_seed) first. The
+/// text tower is built first, so that the image tower can share its parameters.
 class DualEncoder : public torch::nn::Module {
  public:
   /// `path` is where the settings are in the configuration, for messages. Throws UserError if names or settings are
@@ -48,13 +48,14 @@ class DualEncoder : public torch::nn::Module {
   /// already normalized), or regions. Throws c10::Error for a view that the image tower does not accept.
   TowerFeatures encode_image(const TowerInput& view, const ViewNeeds& needs = {});
   TowerFeatures encode_image(const at::Tensor& pixels, const ViewNeeds& needs = {});
-  /// Returns the image encoder's output for pixels of the configured size. A view that has this output as `encoded`
-  /// instead of pixels gets the same features.
+  /// Returns the image encoder's output for pixels of the configured size. encode_image() returns the same features for a view that holds
+  /// this output, in `encoded`, as for one that holds the pixels.
   EncodedPictures encode_pictures(const at::Tensor& pixels);
   /// Encodes one text view. An undefined mask means that all ids are real. Throws c10::Error if there is no text tower.
   TowerFeatures encode_text(const TowerInput& view, const ViewNeeds& needs = {});
   /// Returns the features that `needs` names. Views that have the same shape and the same needs pass through their tower as one larger
-  /// batch; each row draws the random numbers that it would draw in its own view (RowRngScope). Throws c10::Error if a view is missing.
+  /// batch; each row still draws the random numbers that it would draw if its view were encoded separately (RowRngScope). Throws c10::Error
+  /// if a view is missing.
   Features forward(const Batch& batch, const Needs& needs);
 
   /// The settings with all defaults filled in.

@@ -47,10 +47,10 @@ std::optional<config::Problem> validate(const GroupVitSettings& settings);
 class GroupVitStage;
 
 /// `groupvit`: GroupViT's image encoder (Xu et al. 2022). Each stage except the last appends group tokens to its input (patches or groups)
-/// and ends in a grouping block, whose groups are the next stage's input. The encoder's tokens are the last stage's groups [B, K, width].
-/// `attention` is the share of each patch in each of these groups: the product of all stages' soft assignments, which sums to 1 over the
-/// groups. Parameters have the names of the authors' checkpoint. For images of another size, the position embeddings are resampled
-/// (bicubic).
+/// and ends in a grouping block. The groups from that block are the next stage's input. The encoder's tokens are the last stage's groups
+/// [B, K, width]. `attention` is the share of each patch in each of these groups: the product of all stages' soft assignments, which sums
+/// to 1 over the groups. Parameters have the names of the authors' checkpoint. For images of another size, the position embeddings are
+/// resampled (bicubic).
 class GroupVit : public Encoder {
  public:
   /// The groups after the last norm, and the output of each grouping block.

@@ -9,14 +9,14 @@
 
 namespace tessera {
 
-/// Returns the settings of GroupViT's released checkpoints (Xu et al. 2022): `groupvit` and a causal text transformer
-/// of 12 layers, 256 wide, with two-layer heads to 256.
+/// Returns the settings of GroupViT's released checkpoints (Xu et al. 2022): the image encoder `groupvit`, a causal text transformer of 12
+/// layers that is 256 wide, and for each tower a head of two layers whose output is 256 wide.
 ModelSettings groupvit_model();
 
-/// Returns the tensors of a checkpoint of the authors' code under our names. The checkpoint has `img_encoder.*`,
-/// `img_projector.*`, `text_encoder.*`, `text_projector.*` and `logit_scale`, with or without the prefix `module.` or
-/// `model.`; maps that are 1x1 convolutions there become linear ones. Tensors that only training needs are left out.
-/// Throws UserError naming `origin` if there is no image encoder in it, or an unknown tensor.
+/// Returns the tensors of a checkpoint of the authors' code under our names. The checkpoint has `img_encoder.*`, `img_projector.*`,
+/// `text_encoder.*`, `text_projector.*` and `logit_scale`, with or without the prefix `module.` or `model.`; 1x1 convolutions in the
+/// checkpoint become linear maps. Tensors that only training needs are left out. Throws UserError naming `origin` if the checkpoint lacks
+/// the image encoder or has an unknown tensor.
 std::map<std::string, at::Tensor> from_groupvit(const std::map<std::string, at::Tensor>& tensors,
                                                 const std::string& origin);
 

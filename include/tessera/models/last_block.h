@@ -15,8 +15,8 @@ inline constexpr double kNaclipDeviation = 5.0;
 /// Returns the kind of last block with this name: plain, maskclip, sclip, clearclip or naclip. Throws c10::Error for other names.
 LastBlock last_block_named(const std::string& name);
 
-/// Whether the block adds its attention to its input and then applies its MLP (plain, MaskCLIP, SCLIP). If not, its
-/// output is only its attention (ClearCLIP, NACLIP).
+/// Whether the block adds its attention to its input and then applies its MLP (plain, MaskCLIP, SCLIP). If false, the block's output is
+/// only its attention (ClearCLIP, NACLIP).
 bool keeps_residual(LastBlock kind);
 
 /// Computes attention as the kind of last block defines it, head by head, where d is the width of a head:

@@ -57,8 +57,8 @@ struct LoraAdapter {
   double scale = 1;  // alpha / rank
 };
 
-/// A module whose linear maps can have adapters. The module calls add_updates() after its maps; without adapters this
-/// does nothing.
+/// A module whose linear maps can have adapters. The module calls add_updates() after its maps; without adapters, add_updates() does
+/// nothing.
 class Adaptable {
  public:
   virtual ~Adaptable() = default;
@@ -69,7 +69,7 @@ class Adaptable {
   /// if the map is too small for the rank.
   void add_adapter(torch::nn::Module& self, const LinearMap& map, const LoraSettings& settings);
   const std::vector<LoraAdapter>& adapters() const { return adapters_; }
-  /// Whether training draws random numbers for each token (see token_keys()).
+  /// Whether training drops inputs at random, with random numbers for each token (see token_keys()).
   bool drops_tokens_inputs() const { return dropout_ > 0 && !adapters_.empty(); }
   /// If true, the weights already contain the adapters, and add_updates() adds nothing.
   void set_merged(bool merged) { merged_ = merged; }

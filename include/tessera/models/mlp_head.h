@@ -11,7 +11,7 @@ namespace tessera {
 struct MlpHeadSettings {
   std::int64_t num_layers = 1;
   std::int64_t inner_dim = 4096;
-  // Settings that only the projection `mlp` has.
+  // Settings that users can set only for the projection `mlp`.
   std::string norm = "batch";
   std::string activation = "relu";
   bool hidden_bias = true;
@@ -25,9 +25,9 @@ void fields(Visitor& v, MlpHeadSettings& s) {
   v("inner_dim", s.inner_dim, "width between the two layers", config::at_least(1));
 }
 
-/// GroupViT's head as a module. Its maps are `linear_out`, and with two layers also `linear_hidden.0` (linear) and
-/// `linear_hidden.1` (batch norm, if any). In training the batch norm's statistics are taken over all groups of all
-/// rows that this process computes at once; with GradCache these are the rows of a chunk.
+/// GroupViT's head as a module. Its maps are `linear_out`, and with two layers also `linear_hidden.0` (linear) and `linear_hidden.1` (batch
+/// norm, if any). In training, the batch norm's statistics are taken over all groups of all images or texts that this process encodes at
+/// once; with GradCache, over those of one chunk.
 class MlpHead : public torch::nn::Module {
  public:
   MlpHead(const MlpHeadSettings& settings, std::int64_t width, std::int64_t output_dim);
@@ -55,8 +55,8 @@ void fields(Visitor& v, MlpProjectionSettings& s) {
   v("bias", s.bias, "whether the last layer adds a bias");
 }
 
-/// `mlp`: an MlpHead on the pooled vector, as in GroupViT and OpenCLIP. In files its parameters are `head.*`. Token-level losses receive
-/// the encoder's tokens unchanged.
+/// `mlp`: an MlpHead on the pooled vector, as in GroupViT and OpenCLIP. In files, the names of its parameters start with `head.`.
+/// Token-level losses receive the encoder's tokens unchanged.
 class MlpProjection : public Projection {
  public:
   MlpProjection(const MlpProjectionSettings& settings, const ProjectionContext& context);

@@ -15,8 +15,8 @@ struct PublishedParts {
   std::map<std::string, std::string> files;              // configuration, tokenizer and preprocessing, by file name
   std::map<std::string, io::SafetensorsLayout> weights;  // layout of each weights file, keyed by file name
   std::map<std::string, at::Tensor> tensors;             // tensors that our model lacks or changed on reading, under the library's names
-  /// For each of `tensors` that was changed on reading (resampled positions): the SHA-256 of the tensor that our
-  /// unchanged model writes in its place.
+  /// For each tensor in `tensors` that was changed on reading (resampled positions): the SHA-256 of the tensor that our model, as long as
+  /// it is unchanged, writes in place of the original.
   std::map<std::string, std::string> digests;
 };
 
@@ -43,12 +43,12 @@ ModelFile load_model_file(const std::string& path);
 void save_model_file(const std::string& path, const ModelFile& file);
 
 /// Returns the model file that a path refers to. The path may be the file itself, a checkpoint folder (which contains model.safetensors),
-/// or the file `latest` or `best` (which names a checkpoint folder). It may also be a run folder or the folder `checkpoints` in it; then
-/// `latest` there, a text file or a link, names the checkpoint. Throws UserError if there is no model file.
+/// or the file `latest` or `best` (which names a checkpoint folder). It may also be a run folder or its subfolder `checkpoints`; then the
+/// text file or link `latest` in that folder names the checkpoint. Throws UserError if there is no model file.
 std::string find_model_file(const std::string& path);
 
-/// Returns the checkpoint that the first word of a text file `latest` or `best` names; it is in the same folder.
-/// Returns an empty string for any other path.
+/// Returns the path of the checkpoint that the text file `latest` or `best` names by its first word. The checkpoint is in the same folder
+/// as the file. Returns an empty string for any other path.
 std::string named_checkpoint(const std::string& file);
 
 /// Builds a model in evaluation mode and fills it with a file's weights. `origin` names the file in errors; weights of

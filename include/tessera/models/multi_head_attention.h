@@ -24,8 +24,8 @@ struct MultiHeadAttentionSettings {
   /// keys have another width, `q_proj_weight`, `k_proj_weight` and `v_proj_weight` instead) and `in_proj_bias`. If true, they are stored as
   /// three Linears `q_proj`, `k_proj` and `v_proj`.
   bool linears = false;
-  /// Biases of a fused input projection: all (one `in_proj_bias`), none, or some of `q_bias`, `k_bias` and `v_bias`. The values no_key
-  /// (EVA, DINOv3), no_query and no_value leave out one bias; query, key and value name the only one.
+  /// Which biases a fused input projection has: all (one `in_proj_bias`), none, or some of `q_bias`, `k_bias` and `v_bias`. no_key (EVA,
+  /// DINOv3), no_query and no_value each leave out one bias; query, key and value each keep only that bias.
   std::string input_bias = "all";
   bool output_bias = true;  // whether `out_proj` has a bias
   bool query_key_norm = false;  // LayerNorm over each head's queries and keys, `q_norm` and `k_norm`
@@ -45,9 +45,9 @@ class MultiHeadAttention : public torch::nn::Module, public Adaptable {
   /// key_width] -> [B, N, output_width].
   at::Tensor forward(const at::Tensor& query, const at::Tensor& keys, const AttentionMask& mask = {});
 
-  /// Returns queries, keys and values of x [B, N, width], for self-attention by another rule. Each is [B, N, inner
-  /// width], normalized and rotated; heads are contiguous slices of the width. project() applies the last projection to
-  /// the attention's result. The input projection must be fused (`in_proj_weight`).
+  /// Returns queries, keys and values of x [B, N, width], for self-attention that is computed differently (last_block.h). Each is
+  /// [B, N, inner width], normalized and rotated; heads are contiguous slices of the width. project() applies the last projection to the
+  /// attention's result. The input projection must be fused (`in_proj_weight`).
   std::vector<at::Tensor> queries_keys_values(const at::Tensor& x, const Rotation& rotation = {}) const;
   at::Tensor project(const at::Tensor& attended);
   std::int64_t heads() const { return heads_; }

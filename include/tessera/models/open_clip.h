@@ -51,9 +51,9 @@ std::map<std::string, at::Tensor> load_weights(const std::string& path);
 std::map<std::string, at::Tensor> open_clip_tensors(const std::string& weights,
                                                     const std::map<std::string, at::Tensor>& own);
 
-/// Returns a model file with a file's weights under our names, resampled to the model's size; nothing else of the file
-/// is used. The tokenizer is CLIP's. Its vocabulary is included if the text tower's token table has enough entries for
-/// it. Throws UserError naming the file and the tensor.
+/// Returns a model file with the weights of the file `weights` under our names; position embeddings are resampled to the model's size.
+/// Nothing else in the file is used. The tokenizer is CLIP's. Its vocabulary is included if the text tower's token table has enough entries
+/// for it. Throws UserError naming the file and the tensor.
 ModelFile from_open_clip(const std::string& weights, const ModelSettings& model);
 
 /// Does the same as from_open_clip() for tensors that already have our names. `origin` names the file in messages.

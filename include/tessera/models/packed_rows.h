@@ -21,10 +21,9 @@ struct PackedRows {
   bool defined() const { return places.defined(); }
 };
 
-/// Returns the packing of mask [B, L] bool, true = real, on any device. lengths: int64 [B] on the CPU, the number of
-/// true values in each row; may be undefined if the mask is also on the CPU. Returns an undefined packing if there is
-/// no padding, or if that cannot be known without waiting for the device. Throws c10::Error if mask and lengths have
-/// different numbers of rows.
+/// Returns the packing of mask [B, L] bool, true = real, on any device. lengths: int64 [B] on the CPU, the number of true values in each
+/// row; may be undefined if the mask is also on the CPU. Returns an undefined packing if there is no padding, or if the lengths cannot be
+/// known without waiting for the device. Throws c10::Error if mask and lengths have different numbers of rows.
 PackedRows packed_rows(const at::Tensor& mask, const at::Tensor& lengths = {});
 
 /// Packs x [B, L, ...] -> [T, ...]. Values at padding, even NaN, affect neither the result nor a gradient.

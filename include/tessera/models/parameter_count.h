@@ -13,7 +13,7 @@ struct ParameterCount {
   std::int64_t image = 0;
   std::int64_t text = 0;
   std::int64_t objective = 0;           // the objective's own parameters, such as the logit scale and heads
-  std::int64_t adapters = 0;            // the part of image and text that belongs to adapters
+  std::int64_t adapters = 0;            // how many of the parameters counted in `image` and `text` belong to adapters
   std::optional<std::int64_t> trained;  // number of trained parameters; unset in programs that do not train
 
   std::int64_t model() const { return image + text; }
@@ -22,9 +22,9 @@ struct ParameterCount {
 /// Counts the towers' parameters. If `objective` is given, also counts its parameters, without those that it shares with the towers.
 ParameterCount count_parameters(const DualEncoder& model, const torch::nn::Module* objective = nullptr);
 
-/// Returns the count in the form used by all programs and pages: "1,314: image tower 1,024, text tower 290; 1 more of
-/// the objective; 291 are trained". The last two parts appear only if the objective has parameters and if some
-/// parameters are frozen; if there are adapters, "40 in adapters" comes before the last part.
+/// Returns the count in the form used by all programs and pages: "1,314: image tower 1,024, text tower 290; 1 more of the objective; 291
+/// are trained". The part about the objective appears only if the objective has parameters, and the last part only if some parameters are
+/// frozen. If there are adapters, "40 in adapters" comes before the last part.
 std::string describe(const ParameterCount& count);
 
 }  // namespace tessera

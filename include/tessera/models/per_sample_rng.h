@@ -10,9 +10,8 @@
 
 namespace tessera {
 
-/// Returns the keys [count] int64 of the rows at positions first, first + stride, ... of the global batch. All
-/// randomness of a row in a training step depends only on its key, so it does not change with the number of ranks or
-/// the chunks of a batch.
+/// Returns the keys [count] int64 of the rows at positions first, first + stride, ... of the global batch. All randomness of a row in a
+/// training step depends only on the row's key, not on the number of ranks or the chunks of a batch.
 at::Tensor row_keys(std::uint64_t step_seed, std::int64_t first, std::int64_t stride, std::int64_t count);
 
 /// While an object exists, row_random_int() in this thread draws numbers for the rows that have these keys; every scope
@@ -38,20 +37,20 @@ class RowRngScope {
 /// same whether the view is encoded separately or together with others. Returns an undefined tensor outside a RowRngScope with keys.
 at::Tensor row_keys_of_views(const std::vector<std::string>& views);
 
-/// Returns keys [rows * parts] for the parts of each row, such as the captions of an image. They are drawn as by row_random_int. Returns an
+/// Returns keys [rows * parts] for the parts of each row, such as the captions of an image. row_random_int() draws the keys. Returns an
 /// undefined tensor outside a RowRngScope with keys.
 at::Tensor row_keys_of_parts(std::int64_t rows, std::int64_t parts, const at::Device& device);
 
-/// Returns keys for the tokens of sequences [rows, length], as [rows * length], or [T] if packed. They are drawn as by row_random_int. A
-/// token's key depends only on its row's key and its position, not on packing or the sequences' length.
+/// Returns keys for the tokens of sequences [rows, length]. The keys are [rows * length], or [T] if the tokens are packed, and
+/// row_random_int() draws them. A token's key depends only on its row's key and its position, not on packing or the sequences' length.
 at::Tensor token_keys(std::int64_t rows, std::int64_t length, const at::Device& device, const PackedRows& packed = {});
 
-/// Returns uniform integers [rows, count], at least 0. They come from the rows' keys and differ from call to call;
-/// outside a RowRngScope they come from the device's default generator.
+/// Returns uniform random integers [rows, count], at least 0. Inside a RowRngScope with keys they follow from the rows' keys and differ
+/// from call to call; otherwise they come from the device's default generator.
 at::Tensor row_random_int(std::int64_t rows, std::int64_t count, const at::Device& device);
 
-/// Returns uniform numbers [rows, count] in the open interval (0, 1), float32. They are drawn as by row_random_int, for Gumbel noise,
-/// stochastic depth and similar uses.
+/// Returns uniform random numbers [rows, count] in the open interval (0, 1), float32, made from those of row_random_int(). They serve for
+/// Gumbel noise, stochastic depth and the like.
 at::Tensor row_uniform(std::int64_t rows, std::int64_t count, const at::Device& device);
 
 }  // namespace tessera

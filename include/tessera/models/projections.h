@@ -65,8 +65,8 @@ void fields(Visitor& v, AdaptorSettings& s) {
     config::one_of({"nonlinear", "mean"}));
 }
 
-/// `adaptor`: SPARC's head (Bica et al. 2024): tokens = g(f), global = g(h(pooled)), dense = g(h(f)), with a linear g
-/// and, on the image side, a non-linear h. Texts have no h.
+/// `adaptor`: SPARC's head (Bica et al. 2024): tokens = g(f), global = g(h(pooled)) and dense = g(h(f)), where f are the encoder's tokens,
+/// g is linear and h is non-linear. The text tower has no h.
 class Adaptor : public Projection {
  public:
   Adaptor(const AdaptorSettings& settings, const ProjectionContext& context);

@@ -29,14 +29,14 @@ void fields(Visitor& v, RegionSettings& s) {
     config::one_of({"learned", "shared", "mean"}));
 }
 
-/// Turns region features into tokens by a linear map without positions, and puts a class token in front. Parameters `roi_proj` and
-/// `roi_class_embedding` are registered with the encoder.
+/// Turns region features into tokens by a linear map, and puts a class token in front. There are no position embeddings. Parameters
+/// `roi_proj` and `roi_class_embedding` are registered with the encoder.
 class RegionTokens {
  public:
   /// The sequence that the rest of the encoder takes. The token of a region whose mask is false is 0 and receives no gradient.
   struct Sequence {
     at::Tensor tokens;  // [B, n + R, w], where n is 1 with a class token, else 0
-    at::Tensor mask;    // bool [B, n + R], in which the class token counts as real; undefined if all are real
+    at::Tensor mask;    // bool [B, n + R], in which the class token counts as real; undefined if all tokens are real
   };
 
   /// class_token: whether to add a class token. of_pictures: the class token of images; throws UserError if it is undefined but the

@@ -50,8 +50,8 @@ std::optional<config::Problem> validate(const RotarySettings& settings);
 
 /// The rotation of a sequence's queries and keys. If it is undefined, queries and keys are not rotated.
 struct Rotation {
-  at::Tensor cosine, sine;   // float32 [N, d / 2], or [B, N, d / 2] if rows differ, for N patches and heads of width d
-  std::int64_t prefix = 0;   // number of tokens before the patches; they are not rotated
+  at::Tensor cosine, sine;   // float32 [N, d / 2], or [B, N, d / 2] if each image has its own rotation, for N patches and heads of width d
+  std::int64_t prefix = 0;   // number of tokens before the patches; these tokens are not rotated
   bool halves = false;       // whether RotarySettings::pairs is "halves"
 
   bool defined() const { return cosine.defined(); }

@@ -12,13 +12,14 @@ namespace tessera {
 
 /// Parameters that several modules of one model use, such as a token table that also projects onto the vocabulary, or a codebook of both
 /// towers. The text tower is built first, then the image tower, then the objective. The module that creates a parameter registers it. A
-/// module that borrows it keeps the tensor but registers nothing, so that files have one name for it and the optimizer sees it once.
+/// module that borrows the parameter keeps the tensor but registers nothing, so that the parameter has one name in files and the optimizer
+/// sees it once.
 class SharedParameters {
  public:
-  /// The text encoder's table [V, w], `token_embedding.weight`; undefined if the model has none.
+  /// The text encoder's token embeddings [V, w], `token_embedding.weight`; undefined if the model has none.
   at::Tensor token_embedding;
-  /// Ids of that table that are never active in an encoding ([PAD], [CLS], ...). The first read-out that knows these ids sets them; unset
-  /// if no read-out does.
+  /// Ids of tokens ([PAD], [CLS], ...) that are never active in an embedding over the vocabulary. The first read-out that knows these ids
+  /// sets them; nullopt if no read-out knows them.
   std::optional<std::vector<std::int64_t>> special_token_ids;
 
   /// Returns the parameter called `name`. If it does not exist yet, it is created by make() and registered with `owner` under `registered`.

@@ -23,7 +23,7 @@ void fields(Visitor& v, TextConditionedPoolSettings& s) {
     "add one more key and value, all zeros, which a text that matches nothing in the image can attend to");
 }
 
-/// Pools an image for a text (FLAIR, arXiv 2412.03561, section 3.2): multi-head attention of the text's embedding over the image's
+/// Pools an image for a text (FLAIR, arXiv 2412.03561, section 3.2): multi-head attention in which the text's embedding queries the image's
 /// projected patches and a zero token, without a residual connection. Queries, keys and values have separate LayerNorms (`ln_q`, `ln_k`,
 /// `ln_v`). The projections have biases and the names of torch's MultiheadAttention (`attn.*`).
 class TextConditionedPool : public torch::nn::Module {
@@ -33,7 +33,7 @@ class TextConditionedPool : public torch::nn::Module {
 
   struct Pooled {
     at::Tensor pooled;  // [B, Q, D], not normalized
-    // [B, Q, P], without gradient: the mean over heads of the weights of the patches; the zero token's weight is left out
+    // [B, Q, P], without gradient: each patch's attention weight, averaged over the heads; the zero token's weight is left out
     at::Tensor attention;
   };
   /// Takes image_tokens [B, P, D], and queries [B, Q, D] (separate for each image) or [Q, D] (the same for all images).

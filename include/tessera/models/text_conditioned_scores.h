@@ -22,8 +22,7 @@ class TextConditionedScores {
 
   /// Returns the cosine of each image's pooled vector with each text, [N, M]. image_tokens: [N, P, D] floating-point, P above 0.
   at::Tensor similarity(const at::Tensor& image_tokens) const;
-  /// Does the same for only some texts of each image: candidates, int64 [N, k], holds the indices of these texts, which are below M.
-  /// Returns [N, k].
+  /// Returns the cosines with only k texts for each image, [N, k]. candidates: int64 [N, k], the indices of these texts, below M.
   at::Tensor similarity(const at::Tensor& image_tokens, const at::Tensor& candidates) const;
   /// Pools each patch separately, together with the zero token, and returns the cosine of the result with each text: [N, P, M]. Without the
   /// zero token, the pooled vector would be the patch's value for every text.

@@ -20,8 +20,8 @@ class FeatureWriter {
   FeatureWriter(const std::string& folder, FeatureManifest manifest, std::int64_t shard_bytes = std::int64_t{1} << 28);
   ~FeatureWriter();
 
-  /// Adds the features of the images with these keys and fingerprints. Every call must pass tensors of the same names and
-  /// shapes. Throws UserError naming the sample if features are not finite in the manifest's dtype.
+  /// Adds the features of the images with these keys and fingerprints. Every call must pass tensors of the same names and shapes. Throws
+  /// UserError naming the sample if a feature is not finite after conversion to the manifest's dtype.
   void add(const std::vector<std::string>& keys, const std::vector<std::uint64_t>& pictures,
            const EncodedPictures& encoded);
   /// Writes the last shard and the manifest, and returns the manifest. `left_out` holds the number of samples that could not be read, keyed

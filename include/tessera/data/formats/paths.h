@@ -11,7 +11,7 @@ namespace tessera {
 /// "a.tar,b.tar"), braces ("{00000..00004}", "{train,val}") and wildcards ("*", "?").
 struct PathList {
   std::vector<std::string> items;     // absolute paths; a name that was not found is kept as written
-  std::string origin;                 // where the user wrote the names, as in config::FilePath
+  std::string origin;                 // where the user wrote the names (config::origin_of)
   std::vector<std::string> searched;  // the folders in which relative names are looked up
 };
 
@@ -31,8 +31,8 @@ std::vector<std::string> expand_paths(const PathList& paths, const std::string& 
 namespace config {
 template <>
 struct Value<PathList> {
-  /// Looks for each name as config::FilePath does. All files that a name with braces or wildcards refers to must be in one
-  /// folder.
+  /// Looks for each name in the same folders as config::FilePath does. If a name has braces or wildcards, one of these folders must hold
+  /// all of its files.
   static PathList read(const Node& node, const std::string& path, const PathList&);
   static Node dump(const PathList& value) {
     return value.items.size() == 1 ? Value<std::string>::dump(value.items[0])

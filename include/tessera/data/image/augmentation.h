@@ -9,8 +9,9 @@
 
 namespace tessera {
 
-/// torchvision's ColorJitter, which changes brightness, contrast, saturation and hue in random order. A setting v multiplies each of the
-/// first three by a factor from [max(0, 1 - v), 1 + v], and shifts the hue by [-v, v] turns of the color wheel.
+/// torchvision's ColorJitter, which changes brightness, contrast, saturation and hue in random order. For brightness, contrast and
+/// saturation, a setting v means multiplication by a random factor from [max(0, 1 - v), 1 + v]; for hue, it means a random shift from
+/// [-v, v] turns of the color wheel.
 struct ColorJitter {
   double probability = 0.0;
   double brightness = 0.4;
@@ -54,13 +55,14 @@ void fields(Visitor& v, Solarize& s) {
   v("threshold", s.threshold, "a level x at or above this becomes 255 - x", config::in_range(0, 256));
 }
 
-/// torchvision's RandAugment: `operations` operations, drawn with repetition, all of the same magnitude.
+/// torchvision's RandAugment: applies `operations` random operations to each image, all with the same magnitude. An operation may be drawn
+/// more than once.
 struct RandAugment {
   std::int64_t operations = 0;
   std::int64_t magnitude = 9;
 };
 
-inline constexpr std::int64_t kRandAugmentBins = 31;  // number of magnitudes, from no effect to the strongest
+inline constexpr std::int64_t kRandAugmentBins = 31;  // number of magnitude levels, from no effect to the strongest
 
 template <class Visitor>
 void fields(Visitor& v, RandAugment& s) {
@@ -68,8 +70,8 @@ void fields(Visitor& v, RandAugment& s) {
   v("magnitude", s.magnitude, "magnitude of every operation; 30 is the strongest", config::in_range(0, kRandAugmentBins - 1));
 }
 
-/// Random changes to training images. Every choice is a function of (seed, epoch, sample). The changes are applied in this order: crop,
-/// flip, AutoAugment, RandAugment, color jitter, grayscale, blur, solarization.
+/// Random changes to training images. Every random choice depends only on (seed, epoch, sample). The changes are applied in this order:
+/// crop, flip, AutoAugment, RandAugment, color jitter, grayscale, blur, solarization.
 struct Augmentation {
   std::string crop = "random";
   std::array<double, 2> scale = {0.9, 1.0};

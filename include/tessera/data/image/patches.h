@@ -11,10 +11,10 @@
 
 namespace tessera {
 
-/// Returns the grid (rows and columns of patches) that an image of height x width pixels is resized to. The grid is taken at
-/// the largest scale with ceil(scale * height / patch) * ceil(scale * width / patch) <= max_patches, but has at least one row
-/// and one column. The scale is at most 100. The search is the binary search of SigLIP 2's NaFlex (Tschannen et al. 2025) in
-/// transformers, so both find the same grid. Throws c10::Error if an argument is below 1.
+/// Returns the grid (rows and columns of patches) that an image of height x width pixels is resized to. The grid has
+/// ceil(scale * height / patch) rows and ceil(scale * width / patch) columns, at least one of each, where the scale is the largest that
+/// gives at most max_patches patches; it never exceeds 100. The scale is found by the binary search that transformers uses for SigLIP 2's
+/// NaFlex (Tschannen et al. 2025), so both give the same grid. Throws c10::Error if an argument is below 1.
 config::Size patch_grid(std::int64_t height, std::int64_t width, config::Size patch, std::int64_t max_patches);
 
 /// Returns the size in pixels of patch_grid()'s grid, for a preprocessing that keeps the images' shapes (naflex).
@@ -27,9 +27,9 @@ config::Size fullest_grid(std::int64_t patches);
 /// [3, h, w]. The image's sides must be multiples of the patch's.
 void write_patches(const std::uint8_t* planes, config::Size image, config::Size patch, std::uint8_t* out);
 
-/// Makes a batch from images uint8 [3, h, w] that the evaluation transform returned (EvaluationSample::pixels). The batch holds
-/// pixels, or patches if images keep their shapes (naflex). Patches are padded to max_patches, so that all batches of features
-/// have the same size. Throws c10::Error if there are no images.
+/// Makes a batch from images uint8 [3, h, w] that the evaluation transform returned (EvaluationSample::pixels). The batch holds pixels, or
+/// patches if images keep their shapes (naflex). Each image's patches are padded to max_patches, so that the features of all batches have
+/// the same number of patches. Throws c10::Error if there are no images.
 TowerInput image_batch(const std::vector<at::Tensor>& images, const Preprocessing& preprocessing);
 
 }  // namespace tessera

@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// Settings for making some of an image's K captions from its sentences.
+/// Settings for some of an image's K captions, which are all made from the image's sentences in the same way.
 struct CaptionSlots {
   std::int64_t count = 1;
   std::int64_t min_sentences = 1;
@@ -50,17 +50,18 @@ void fields(Visitor& v, CaptionSamplerSettings& s) {
     "a share `consecutive` of them from consecutive sentences");
 }
 
-/// Draws K captions for an image from its sentences, as FLAIR (arXiv 2412.03561), DreamLIP (2403.17007) and COSMOS (2412.01814) do, each
-/// with its own settings. The sentences are taken from the text fields in order: from a list, its nonempty entries; from a single text, its
-/// pieces (caption_sentences). A caption may start at any sentence, and no caption contains a sentence twice. Thread-safe.
+/// Draws K captions for an image from its sentences. With suitable settings, it draws them as FLAIR (arXiv 2412.03561), DreamLIP
+/// (2403.17007) or COSMOS (2412.01814) does. The sentences are taken from the text fields in order: from a list, its nonempty entries; from
+/// a single text, its pieces (caption_sentences). A caption may start at any sentence, and no caption contains a sentence twice.
+/// Thread-safe.
 class CaptionSampler {
  public:
   explicit CaptionSampler(CaptionSamplerSettings settings) : settings_(std::move(settings)) {}
 
   /// Returns K, the number of captions per image.
   std::int64_t count() const;
-  /// Returns the K captions. An empty caption means that the image has no sentence for it; it counts as absent. Each call of `draw` returns
-  /// the next random number in [0, 1). How many numbers are drawn depends only on the settings, the texts and these numbers.
+  /// Returns the K captions. A caption is empty, and counts as absent, if the image has no sentences for it. Each call of `draw` returns
+  /// the next random number in [0, 1). The number of these calls depends only on the settings, the texts and the numbers drawn.
   std::vector<std::string> sample(const std::vector<TextField>& texts, const std::function<double()>& draw) const;
 
  private:

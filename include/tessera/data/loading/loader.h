@@ -95,7 +95,8 @@ void fields(Visitor& v, LoaderSettings& s) {
   fields(v, static_cast<ImageSettings&>(s));
 }
 
-/// Counts the texts and token ids of a view, and how many of them were lost because a text exceeded the tokenizer's context.
+/// Counts the texts and token ids of a view. Also counts the texts that were cut because they exceeded the tokenizer's context, and the ids
+/// that they lost.
 struct TextCuts {
   std::int64_t texts = 0;
   std::int64_t cut_texts = 0;   // texts that lost ids
@@ -126,7 +127,8 @@ struct LoaderTarget {
   // precomputed features to use instead of the images (data.features); null: images are decoded
   std::shared_ptr<const FeatureFolder> features;
   std::int64_t batches_of_run = 0;  // number of batches in the run; if it is 0 (unknown), `resolution` is ignored
-  std::string share_setting = "data.loader.max_bad_share: ";  // start of a message's hint on how to set the allowed share of bad samples
+  // the text that an error message writes before the larger share that it suggests
+  std::string share_setting = "data.loader.max_bad_share: ";
   std::shared_ptr<ToldSamples> told;              // the skipped samples that the log has already reported; null: none
 };
 
@@ -155,11 +157,10 @@ class Loader {
   Batch next();
   /// Returns the epoch of the batch that next() returned last.
   std::int64_t epoch() const;
-  /// Returns the number of the segment that this batch belongs to. A segment is an epoch or, with a sequential mixture, one
-  /// component within an epoch; segments are numbered over all epochs. Ranks in the same segment have batches of the same
-  /// component.
+  /// Returns the number of the segment that the batch returned last belongs to. A segment is an epoch or, with a sequential mixture, one
+  /// component within an epoch; segments are numbered over all epochs. Ranks in the same segment have batches of the same component.
   std::int64_t segment() const;
-  /// Returns the label of the component that this batch comes from; empty if it comes from all components.
+  /// Returns the label of the component that the batch returned last comes from; empty if that batch mixes all components.
   std::string source_label() const;
   /// Returns the number of batches whose gradients an update must sum: one, or one per component of a mixture with mode
   /// accumulate.
@@ -190,7 +191,7 @@ struct EpochLength {
   std::int64_t batches_per_update = 1;  // above 1 for a mixture with mode accumulate
 };
 
-/// Returns the epoch length of a Loader with these settings on `ranks` ranks, if no sample is skipped.
+/// Returns the epoch length that a Loader with these settings has on `ranks` ranks if it skips no sample.
 EpochLength epoch_length(const std::shared_ptr<const Source>& source, const LoaderSettings& settings, int ranks);
 
 /// A sample that is ready for evaluation.
@@ -215,8 +216,8 @@ void prepare_picture(EvaluationSample& sample, const Preprocessing& preprocessin
 /// its mask at their original size. `as_read`: images are not decoded, so they may be missing or damaged; for callers that use only texts.
 enum class EvaluationPictures { prepared, decoded, as_read };
 
-/// A function that returns true if the image with this fingerprint need not be prepared. Of such an image's prepared fields, only `picture`
-/// is filled in. The function is called from several threads.
+/// A function that returns true if the image with this fingerprint need not be prepared. For such an image, `picture` is filled in, but not
+/// `pixels`, `mask` and `depth`. The function is called from several threads.
 using IsKnownPicture = std::function<bool(std::uint64_t picture)>;
 
 /// Reads a source once, in order, with threads that prepare the samples; corrupt samples are skipped and counted.

@@ -8,14 +8,14 @@
 
 namespace tessera {
 
-/// Remembers which skipped samples the log has reported. Passes over the same data share one object, so that each sample is
-/// reported once, and only the first few of each source. Thread-safe.
+/// Remembers which skipped samples the log has reported. Several passes over the same data share one object. The log then reports each
+/// sample only once, and only the first few samples of each source. Thread-safe.
 class ToldSamples {
  public:
   enum class Tell { no, yes, last };
 
-  /// Returns whether to report a skipped sample of the source now; `text` is the message about the sample. `last` means that this sample
-  /// must be reported, but no later one.
+  /// Returns whether to report a skipped sample of the source now; `text` is the message about the sample. `last` means: report this
+  /// sample, but no later sample of the source.
   Tell tell(const std::string& source, const std::string& text);
 
  private:

@@ -12,8 +12,8 @@ namespace tessera {
 
 /// Makes hard negatives of captions by rules, for data sets that have none: words of one class are swapped (NegCLIP,
 /// Yuksekgonul et al. 2023) or replaced (CREPE, Ma et al. 2023). The kinds are SugarCrepe's:
-///   swap_att     swaps two attributes of one class that are separated by more than conjunctions and attributes ("a red car
-///                and a blue bus", but not "a red and blue bus")
+///   swap_att     swaps two attributes of one class if another kind of word than conjunctions and attributes stands between
+///                them ("a red car and a blue bus", but not "a red and blue bus")
 ///   swap_obj     swaps two nouns that an attribute or a relation describes ("a cat on a dog", "a black cat and a dog", but
 ///                not "a cat and a dog", which means the same when swapped)
 ///   replace_att  replaces an attribute by another of its class

@@ -5,11 +5,11 @@
 
 namespace tessera {
 
-/// Makes a short text from an image's captions, for data sets without summaries (PyramidCLIP trains on summaries by a language
-/// model). Bracketed text, links and tags are removed first. The result is the sentence, among those of all captions, with the
-/// highest average word frequency (the first step of SumBasic, Nenkova and Vanderwende 2005; words of fewer than four letters
-/// do not count; the first sentence wins a tie). It is cut after `max_words` words, or at a comma within the second half of
-/// them if there is one. Returns an empty text if the captions hold no word.
+/// Makes a short text from an image's captions, for data sets without summaries (PyramidCLIP trains on summaries by a language model).
+/// Bracketed text, links and tags are removed first. Of the sentences of all captions, the result is the one whose words are most frequent
+/// on average (the first step of SumBasic, Nenkova and Vanderwende 2005; words of fewer than four letters do not count; the first sentence
+/// wins a tie). A sentence of more than `max_words` words is cut after that number of words, or earlier, at the last comma in the second
+/// half of these words. Returns an empty text if the captions hold no word.
 std::string summarize(const std::vector<std::string>& captions, std::size_t max_words = 12);
 
 }  // namespace tessera

@@ -97,7 +97,7 @@ const std::vector<std::string>& shapes_color_names();
 const std::vector<std::string>& shapes_texture_names();
 const std::vector<std::string>& shapes_size_names();
 
-/// Returns whether only the split held_out shows this pair of shape and color. There is one such color for each shape.
+/// Returns whether this combination of shape and color occurs only in the split held_out. Each shape has one such color.
 bool shapes_held_out_pair(std::int64_t shape, std::int64_t color);
 
 /// Generates the samples that ShapesSettings describes:
@@ -105,9 +105,9 @@ bool shapes_held_out_pair(std::int64_t shape, std::int64_t color);
 /// - `mask` and all labels are indices into class_names(): the shapes (or the colors, if the setting `label` is `color`), followed by
 ///   `background`, which is never an image's label. A pixel belongs to an object if the object covers at least half of it. Boxes are tight
 ///   around the mask.
-/// - Captions name every object's shape (for exceptions see partial_captions), in at most 30 words out of about 60. In the style `web` they
-///   have at most 40 words out of about 2,600, and phrases have 2 to 7 words (2 to 4 if the caption names four objects or more). `phrase`
-///   and `span` refer to the first caption and include the article, as in Flickr30k Entities.
+/// - Captions name every object's shape (for exceptions see partial_captions), in at most 30 words from a vocabulary of about 60. In the
+///   style `web` they have at most 40 words from a vocabulary of about 2,600, and phrases have 2 to 7 words (2 to 4 if the caption names
+///   four objects or more). `phrase` and `span` refer to the first caption and include the article, as in Flickr30k Entities.
 /// - If the first caption does not fit its image (see bad_captions), objects that it does not name have no phrase; with a caption of
 ///   another image, no object has a phrase. Hard negatives are made only from true captions. Labels, masks, boxes, `object_tags` and
 ///   `parts` always describe the image itself.

@@ -31,10 +31,10 @@ void fields(Visitor& v, Flickr30kSettings& s) {
     "file of the images' numbers, one per line (train.txt, val.txt or test.txt of Entities); empty: all");
 }
 
-/// With `entities`, the captions are the sentences of Flickr30k Entities, and each phrase in them is an object without a label.
-/// The object's box encloses all boxes of the phrase, or is all zeros if there are none (scenes). Phrases for nothing in the
-/// image (EN#0) are left out. Reading an image throws SampleError if its Entities files are missing or damaged.
-/// make_flickr30k() throws UserError naming file and line.
+/// With `entities`, the captions are the sentences of Flickr30k Entities, and each phrase in them is an object without a label. The
+/// object's box encloses all boxes of the phrase, or is all zeros if there are none (scenes). Phrases that refer to nothing in the image
+/// (EN#0) are left out. Reading an image throws SampleError if its Entities files are missing or damaged. make_flickr30k() throws UserError
+/// naming file and line.
 std::shared_ptr<IndexedSource> make_flickr30k(const Flickr30kSettings& settings);
 
 }  // namespace tessera

@@ -15,7 +15,7 @@ namespace tessera {
 /// How many images and texts an item has, and which of them match.
 enum class OptionForm {
   choice,      // one image and several texts, or several images and one text; the first of the several is right
-  pairs,       // two images and two texts: the first matches the first, the second the second
+  pairs,       // two images and two texts: the first image matches the first text, and the second image the second text
   paraphrase,  // an image and three texts; the first two texts mean the same and are right
 };
 
@@ -24,7 +24,7 @@ struct OptionItem {
   std::vector<std::int64_t> pictures;  // indices into OptionSet::pictures
   std::vector<std::string> texts;
   std::string kind;       // kind of the item, such as "replace_rel"; empty: the benchmark has no kinds
-  std::string pair = {};  // items of the same pair (or set) are also scored together; empty: the item is not in a pair
+  std::string pair = {};  // items with the same pair (or the same set) are also scored together; empty: the item is in no pair
   std::string set = {};
 };
 

@@ -53,9 +53,9 @@ void fields(Visitor& v, ParquetSettings& s) {
     config::at_least(1));
 }
 
-/// Takes the numbers of rows from the files' footers. The rows of a damaged row group are bad samples (`bad_row_group`). Throws
-/// UserError if a file is missing, is not a table, has a damaged footer or lacks a column that the first file has, and if no
-/// column holds images. Also throws UserError if Arrow is missing; the message says what to install.
+/// The files' footers tell how many rows there are. The rows of a damaged row group are bad samples (`bad_row_group`). Throws UserError if
+/// a file is missing, is not a table, has a damaged footer or lacks a column that the first file has, and if no column holds images. Also
+/// throws UserError if Arrow is missing; the message says what to install.
 std::shared_ptr<IndexedSource> make_parquet(const ParquetSettings& settings);
 
 }  // namespace tessera

@@ -19,9 +19,9 @@ class Tokenizer {
   /// Returns the ids with the special tokens, cut to `context_length` so that the end token stays last; no padding. Bytes that
   /// are not UTF-8 become U+FFFD.
   virtual std::vector<std::int64_t> encode(std::string_view text) const = 0;
-  /// Returns the number of ids of the whole text, including special tokens and regardless of `context_length`. It is at least
-  /// the number of ids that encode() returns. The default implementation returns exactly that number, so no text counts as cut.
-  /// A tokenizer may count only the beginning of texts above 64 KiB.
+  /// Returns the number of ids of the whole text, including special tokens and regardless of `context_length`. It is at least the number of
+  /// ids that encode() returns. The default implementation returns the number of ids from encode(), so no text counts as cut. A tokenizer
+  /// may count only the beginning of texts above 64 KiB.
   virtual std::int64_t count_ids(std::string_view text) const { return std::ssize(encode(text)); }
   /// Returns the text that the ids represent, without special tokens.
   virtual std::string decode(const std::vector<std::int64_t>& ids) const = 0;
@@ -44,7 +44,7 @@ class Tokenizer {
   static constexpr std::int64_t kAnyLength = std::int64_t{1} << 40;  // a context length that every text fits into
 };
 
-/// Where a tokenizer gets its vocabulary from if not from the file that the settings name.
+/// A source for a tokenizer's vocabulary other than the file that the settings name.
 struct TokenizerContext {
   std::string vocabulary;  // the vocabulary's bytes from a checkpoint; empty: read the file
   std::string missing;     // error message if there are neither bytes nor a file; empty: "the setting is not set"

@@ -8,9 +8,9 @@
 
 namespace tessera::metrics {
 
-/// Computes scores of images with texts where each text pools the image's tokens (FLAIR, arXiv 2412.03561). TextConditionedScores
-/// defines this conditioned score. Equal texts have exactly equal scores, so that ties are broken by index. All results are on the
-/// CPU in double precision.
+/// Scores images against texts, where each text pools the image's tokens in its own way (FLAIR, arXiv 2412.03561). TextConditionedScores
+/// defines this conditioned score. Equal texts have exactly equal scores, so that ties are broken by index. All results are on the CPU in
+/// double precision.
 class ConditionedSimilarity {
  public:
   /// texts: [M, D] floating-point, M at least 1. The pool must outlive this object.
@@ -20,9 +20,9 @@ class ConditionedSimilarity {
   at::Tensor global(const at::Tensor& image_global) const;
   /// Returns the conditioned score of each image with each text: [N, M]. image_tokens: [N, P, D].
   at::Tensor exact(const at::Tensor& image_tokens) const;
-  /// Returns the conditioned scores for each image's candidates, the `k` texts with the greatest cosine to image_global [N, D] (the
-  /// lower index first among equals; all texts if k is greater than M). Every other text scores its cosine minus 4, which is below
-  /// all candidates and keeps the order of the other texts.
+  /// Returns the conditioned scores for each image's candidates, the `k` texts with the greatest cosine to image_global [N, D] (the lower
+  /// index first among equals; all texts if k is greater than M). The score of every other text is its cosine minus 4. These scores are
+  /// below those of all candidates, and in the order of the cosines.
   at::Tensor among_nearest(const at::Tensor& image_global, const at::Tensor& image_tokens, std::int64_t k) const;
   /// Returns the conditioned score of each single patch, which is pooled together with only the zero token: [N, P, M].
   at::Tensor of_patches(const at::Tensor& image_tokens) const;

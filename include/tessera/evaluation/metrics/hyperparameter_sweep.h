@@ -13,8 +13,8 @@ struct Sweep {
 
 /// Searches a grid of `count` points as CLIP does (Radford et al. 2021, A.3). It first evaluates the points `initial`. Then it repeatedly
 /// evaluates [best - span, best, best + span] around the best point so far (clamped to the grid), and halves `span` each time, down to 1.
-/// Within each list, a later point wins only if it is strictly better. `accuracy` is called once per point; repetitions use the stored
-/// value.
+/// Of each list of points, the one with the greatest accuracy wins; among equals, the first in the list. `accuracy` is called once per
+/// point; repetitions use the stored value.
 Sweep hyperparameter_sweep(std::int64_t count, const std::vector<std::int64_t>& initial,
                            const std::function<double(std::int64_t)>& accuracy, std::int64_t span = 8);
 

@@ -13,9 +13,9 @@
 namespace tessera::metrics {
 
 struct KPrecisionScores {
-  std::vector<std::int64_t> top1;    // index of each image's best caption
-  std::vector<double> per_image;     // -1 if the best caption contains no word
-  std::vector<double> per_image_na;  // over words of the lexicon only; -1 if the best caption contains none of them
+  std::vector<std::int64_t> top1;    // index of the caption that is most similar to each image, its best caption
+  std::vector<double> per_image;     // k_precision() of each image; -1 if its best caption contains no word
+  std::vector<double> per_image_na;  // the same for only the words in the lexicon; -1 if the best caption contains none of them
   double k_precision = 0;
   double k_precision_na = 0;
   std::int64_t count = 0;  // number of images that have a value
@@ -36,7 +36,7 @@ KPrecisionScores k_precision(const std::vector<std::int64_t>& top1, const std::v
                              const std::vector<std::int64_t>& caption_image,
                              const std::optional<std::vector<std::string>>& lexicon, bool clip_counts = false);
 
-/// Measures k_precision() for the captions that have the greatest scores. scores: float [N, M].
+/// Does the same as the other k_precision(), where top1[n] is the caption with the greatest score for image n. scores: float [N, M].
 KPrecisionScores k_precision(const at::Tensor& scores, const std::vector<std::string>& captions,
                              const std::vector<std::int64_t>& caption_image,
                              const std::optional<std::vector<std::string>>& lexicon, bool clip_counts = false);

@@ -12,7 +12,7 @@ struct KnnScores {
   at::Tensor prediction;     // [M] int64
   at::Tensor in_top5;        // [M] bool, true if the label is among the classes that top5 counts
   double top1 = 0;
-  double top5 = 0;  // accuracy among the best min(5, k, C) classes
+  double top5 = 0;  // share of test rows whose label is among the best min(5, k, C) classes
 };
 
 /// DINO's k-NN classifier (Caron et al. 2021, 4.1): the k training rows with the greatest cosine vote, with the weight exp(cosine /

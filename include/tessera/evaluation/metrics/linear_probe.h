@@ -44,7 +44,7 @@ struct LinearProbeScores {
   at::Tensor test_prediction;  // [M] int64
 };
 
-/// Fits a classifier on the training set and scores it on both sets. Features are not normalized. An empty test set scores 0.
+/// Fits a classifier on the training set and scores it on both sets. Features are not normalized. The scores on an empty test set are 0.
 LinearProbeScores linear_probe_lbfgs(const at::Tensor& train_features, const at::Tensor& train_labels,
                                      const at::Tensor& test_features, const at::Tensor& test_labels,
                                      std::int64_t num_classes, double l2);
@@ -56,8 +56,9 @@ struct AdamwProbe {
   double train_top1 = 0;
 };
 
-/// Trains SPARO's probe by AdamW (0.9, 0.999, 1e-8; decay on weight and bias) with the learning rate lr (1 + cos(pi s/S)) / 2 at step s of
-/// S. features: [N, D]. labels: [N]. weight [C, D] and bias [C]: the initial values. batches: int64 [S, b], the rows of each step.
+/// Trains SPARO's probe by AdamW (betas 0.9 and 0.999, epsilon 1e-8; weight decay also applies to the bias) with the learning rate lr
+/// (1 + cos(pi s/S)) / 2 at step s of S. features: [N, D]. labels: [N]. weight [C, D] and bias [C]: the initial values. batches: int64
+/// [S, b], the rows of each step.
 AdamwProbe linear_probe_adamw(const at::Tensor& features, const at::Tensor& labels, const at::Tensor& weight,
                               const at::Tensor& bias, const at::Tensor& batches, double lr = 0.1,
                               double weight_decay = 0.0);

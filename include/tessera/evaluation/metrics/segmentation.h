@@ -13,8 +13,8 @@ namespace tessera::metrics {
 /// A threshold for background: a pixel becomes background if the score of its best class is below the threshold.
 struct BackgroundThreshold {
   double value = 0;
-  /// If set, the threshold applies to the class's probability, a softmax over the cosines of all names times this factor. Otherwise
-  /// it applies to the cosine.
+  /// If set, the threshold applies to a probability, which a softmax over all names computes from their cosines times this factor. If not
+  /// set, the threshold applies to the cosine.
   std::optional<double> logit_scale;
 };
 
@@ -25,8 +25,8 @@ struct SegmentationOptions {
   std::string candidates = "present";
   std::optional<std::int64_t> background_index;
   std::int64_t ignore_index = 255;
-  /// The class of each name, in ascending order, if a class can have several names. Each name has a row of the class features, and
-  /// the score of a class is the score of its best name. If empty, each row is a class.
+  /// If classes can have several names: the class of each name, in ascending order. The class features then have one row for each name, and
+  /// a class's score is that of its best name. If empty, each row is a class.
   std::vector<std::int64_t> class_of_name;
   std::optional<BackgroundThreshold> background_threshold;  // requires background_index
 };
@@ -48,9 +48,9 @@ SegmentationPrediction zero_shot_segmentation(const at::Tensor& patch_features, 
 /// candidates for `present`. Throws like zero_shot_segmentation(). The option `grid` is not used.
 at::Tensor segment_pixels(const at::Tensor& scores, const at::Tensor& target, const SegmentationOptions& options);
 
-/// Returns the top left corners of square windows of `size` pixels that cover an image. There is a window every `stride` pixels;
-/// the last windows are moved back to end at the image's edge (mmsegmentation's slide_inference). height and width must be at least
-/// `size`.
+/// Returns the top left corners of square windows, with sides of `size` pixels, that together cover an image. There is a window every
+/// `stride` pixels; the last windows are moved back to end at the image's edge (mmsegmentation's slide_inference). height and width must be
+/// at least `size`.
 std::vector<std::array<std::int64_t, 2>> window_corners(std::int64_t height, std::int64_t width, std::int64_t size,
                                                         std::int64_t stride);
 
@@ -74,7 +74,7 @@ at::Tensor zero_shot_segmentation_by_groups(const at::Tensor& group_features, co
                                             const SegmentationOptions& options);
 
 struct SegmentationScores {
-  at::Tensor image_iou;       // [B] double, mean IoU over the classes in the image's target except background; -1 if there are none
+  at::Tensor image_iou;       // [B] double, mean IoU over the classes in the image's target except background; -1 if the target has none
   double image_miou = 0;      // mean over the images that have an image_iou (SPARC)
   std::int64_t images = 0;    // number of images that have an image_iou
   at::Tensor intersection;    // [C] int64, number of pixels, summed over images

@@ -6,11 +6,11 @@
 
 namespace tessera::metrics {
 
-/// The sums from which a mask over P equal parts of an embedding is scored on pairs of a right and a wrong caption. A mask scales the
-/// parts, so masked cosines depend on only one sum per part.
+/// The sums that are needed to score a mask, which scales each of P equal parts of an image embedding. The scores compare an image with a
+/// right and a wrong caption, and the cosines depend only on these sums.
 struct MaskPairs {
   at::Tensor positive;  // [N, P] double, each part's dot product with the unit embedding of the right caption
-  at::Tensor negative;  // [N, P], the dot products with the unit embedding of the wrong caption
+  at::Tensor negative;  // [N, P] double, each part's dot product with the unit embedding of the wrong caption
   at::Tensor squares;   // [N, P], each part's squared length
 };
 
@@ -45,7 +45,7 @@ struct SlotMaskTraining {
   at::Tensor losses;  // [steps] double, the loss before each update
   at::Tensor theta;   // [steps, P] double, theta after each update
   at::Tensor alpha;   // [steps], alpha after each update
-  SlotMask best;      // the mask, among `start` and all updates, with the most right pairs; at ties the earliest
+  SlotMask best;      // of `start` and the masks after each update, the one that gets the most pairs right; at ties the earliest
 };
 
 /// Trains a mask by SGD without weight decay. Each step uses all pairs: buffer = momentum * buffer + gradient, parameter -= lr *

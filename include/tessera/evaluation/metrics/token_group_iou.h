@@ -22,9 +22,9 @@ struct TokenGroupScores {
 };
 
 /// Measures how well groups of text tokens agree with annotated phrases. Each token belongs to the group that has the greatest weight for
-/// it (the lower group at ties). Groups are matched with phrases such that the total IoU is greatest. Tokens outside all phrases do not
-/// count. weights: float [B, K, L]. text_mask: bool [B, L]. segments: bool [B, S, L], which marks the tokens of each phrase; a row without
-/// tokens is padding.
+/// it (the lower group at ties). Groups are matched one to one with phrases such that the total IoU is greatest. Tokens outside all phrases
+/// do not count. weights: float [B, K, L]. text_mask: bool [B, L]. segments: bool [B, S, L], which marks the tokens of each phrase; a row
+/// without tokens is padding.
 TokenGroupScores token_group_iou(const at::Tensor& weights, const at::Tensor& text_mask, const at::Tensor& segments);
 
 }  // namespace tessera::metrics

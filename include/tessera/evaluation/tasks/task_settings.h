@@ -310,7 +310,7 @@ void fields(Visitor& v, HardNegativeSettings& s) {
   similarity_field(v, s.similarity);
 }
 
-/// Settings of the task that classifies boxes, each among its own texts (FG-OVD, Bianchi et al. 2024).
+/// Settings of the task that classifies boxes, where each box has its own list of candidate texts (FG-OVD, Bianchi et al. 2024).
 struct FgOvdSettings {
   TaskData data;
   std::map<std::string, config::ModuleSettings> sets;
@@ -365,7 +365,7 @@ void fields(Visitor& v, SlotPictureSettings& s) {
   v("slots", s.slots, "slots to show for every image; empty: the best slots of each image", config::at_least(0));
 }
 
-/// Settings for the vocabulary in which image embeddings are read.
+/// Settings for the vocabulary whose tokens describe image embeddings (see TokenSpace).
 struct VocabularySettings {
   std::optional<config::ModuleSettings> vocabulary;
   TextList templates = {"{}"};

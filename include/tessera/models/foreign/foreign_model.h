@@ -24,10 +24,10 @@ struct ForeignModel {
   bool image_tower = true;  // false: the folder has only a text tower, and model.image is meaningless
   std::vector<TensorRule> rules;
   std::vector<PartLeftOut> left_out;
-  bool padding_is_text = false;      // whether its text tower attends to padding (SigLIP)
-  bool tokenizer_in_folder = false;  // whether texts are read with the folder's own files instead of CLIP's vocabulary
-  bool separator_is_padding = false;  // whether that tokenizer's separator is replaced by id 0 (OpenCLIP's strip_sep_token)
-  std::string cleanup;               // how OpenCLIP cleans texts for that tokenizer; empty: it does not clean them
+  bool padding_is_text = false;      // whether the model's text tower attends to padding (SigLIP)
+  bool tokenizer_in_folder = false;  // whether texts are tokenized with the folder's own files; false: with CLIP's vocabulary
+  bool separator_is_padding = false;  // whether the separator of the folder's tokenizer is replaced by id 0 (OpenCLIP's strip_sep_token)
+  std::string cleanup;               // how OpenCLIP cleans texts for the folder's tokenizer; empty: OpenCLIP does not clean them
 };
 
 /// Whether a path is a folder that transformers or timm wrote (recognized by its config.json) and not one of our runs.
@@ -45,8 +45,8 @@ std::vector<std::string> foreign_weight_files(const std::string& folder);
 /// missing, damaged, or lacks a tensor that the index lists for it.
 NamedTensors load_foreign_weights(const std::string& folder);
 
-/// Returns the published tensors `theirs` under our names: one for each name in `own`, the state of our model. Parts
-/// that our model lacks are left out and reported in the log. Any other left-over tensor keeps its name, so that
+/// Returns the published tensors `theirs` under our names: one for each name in `own`, which holds the state of our model. Parts that our
+/// model lacks are left out and reported in the log. Any other tensor without a counterpart keeps its published name, so that
 /// DualEncoder::load_state() rejects it.
 NamedTensors own_tensors(const ForeignModel& foreign, const NamedTensors& theirs, NamedTensors own,
                          const std::string& origin);

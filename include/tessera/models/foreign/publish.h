@@ -13,7 +13,8 @@ namespace tessera {
 /// Whether a path is a folder in the format of transformers, timm or OpenCLIP, and not one of our runs.
 bool is_published_folder(const std::string& path);
 
-/// Reads settings and tensor names of such a folder. Throws UserError as the function that reads folders of that library does.
+/// Reads settings and tensor names of a folder in one of these formats. Throws like the function that reads that format,
+/// read_foreign_folder() or open_clip_model().
 ForeignModel read_published_folder(const std::string& folder);
 
 /// Returns the parts of a published folder that our model does not represent: files, layouts of the weights, and

@@ -13,22 +13,23 @@ using NamedTensors = std::map<std::string, at::Tensor>;
 /// How a tensor of another library differs from ours.
 enum class TensorChange {
   same,        // not at all
-  transposed,  // [out, in], which is [in, out] in ours
-  one_ahead,   // [1, ...], which is [...] in ours
-  two_ahead,   // [1, 1, ...], which is [...] in ours
+  transposed,  // theirs is [out, in], ours is [in, out]
+  one_ahead,   // theirs is [1, ...], ours is [...]
+  two_ahead,   // theirs is [1, 1, ...], ours is [...]
 };
 
-/// A rule that two lists of tensors hold the same numbers. The tensors `theirs` of another library, converted to our layout (`change`) and
+/// States that two lists of tensors hold the same numbers. The tensors `theirs` of another library, converted to our layout (`change`) and
 /// concatenated along the first dimension, equal the tensors `ours` concatenated along the first dimension. In names, `*` matches a number,
 /// and `**` at the end matches any rest.
 struct TensorRule {
   std::vector<std::string> theirs;
   std::vector<std::string> ours;
   TensorChange change = TensorChange::same;
-  std::vector<std::int64_t> shares = {};  // relative numbers of rows in each of `theirs` (2 for a fused kv); empty: equal numbers
+  // number of rows of each tensor in `theirs`, relative to the others (2 for a fused kv); empty: all have equally many
+  std::vector<std::int64_t> shares = {};
 };
 
-/// Returns the rules with a prefix added to the names of each side.
+/// Returns the rules with the prefix `theirs` added to the other library's names and the prefix `ours` to our names.
 std::vector<TensorRule> with_prefixes(std::vector<TensorRule> rules, const std::string& theirs, const std::string& ours);
 
 /// Whether a name matches a pattern with `*` and `**`.
@@ -40,9 +41,9 @@ struct RenamedTensors {
   std::vector<std::string> left_over;  // names of the given tensors that no rule used
 };
 
-/// Returns another library's tensors under our names. `own` holds our names with tensors of our shapes. Each of these names is filled by
-/// the first rule whose tensors are all present; names without such a rule are left out. Throws UserError naming `origin` and the tensor if
-/// concatenated tensors cannot be divided into ours.
+/// Returns another library's tensors under our names. `own` holds our names with tensors of our shapes. For each name in `own`, the first
+/// rule whose tensors are all present supplies the tensor; names without such a rule are left out. Throws UserError naming `origin` and the
+/// tensor if concatenated tensors cannot be divided into ours.
 RenamedTensors read_by_rules(const std::vector<TensorRule>& rules, const NamedTensors& theirs, const NamedTensors& own,
                              const std::string& origin);
 

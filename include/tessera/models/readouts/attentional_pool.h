@@ -28,9 +28,8 @@ void fields(Visitor& v, AttentionalPoolSettings& s) {
 
 std::optional<config::Problem> validate(const AttentionalPoolSettings& settings);
 
-/// CoCa's attentional pooler (Yu et al. 2022) as in OpenCLIP: learned queries attend to all tokens, including the class
-/// token. It has its own final norm (`ln_post`), so the encoder usually has `final_norm: none`, and the tower
-/// `projection: none`.
+/// CoCa's attentional pooler (Yu et al. 2022) as in OpenCLIP: learned queries attend to all tokens, including the class token. The pooler
+/// has its own final norm (`ln_post`), so the settings are usually `final_norm: none` for the encoder and `projection: none` for the tower.
 class AttentionalPool : public ReadOut {
  public:
   AttentionalPool(const AttentionalPoolSettings& settings, const ReadOutContext& context);

@@ -32,11 +32,10 @@ void fields(Visitor& v, FdtSettings& s) {
     config::at_least(0));
 }
 
-/// `fdt`: finite discrete tokens (Chen et al. 2023, "Revisiting multimodal representation in contrastive learning").
-/// Each token's query scores every code of a codebook, and a code's score is its maximum over the tokens. The embedding
-/// is the sum of the codes, weighted with the sparsemax of their scores. The read-out has its own norm (`q_map`), so
-/// the encoder has `final_norm: none`. Both towers use one codebook: the tower that is built first stores it as
-/// `readout.space_dict`.
+/// `fdt`: finite discrete tokens (Chen et al. 2023, "Revisiting multimodal representation in contrastive learning"). Each token's query
+/// scores every code of a codebook, and a code's score is its maximum over the tokens. The embedding is the sum of the codes, weighted with
+/// the sparsemax of their scores. The read-out has its own norm (`q_map`), so the encoder has `final_norm: none`. Both towers use the same
+/// codebook, which the tower that is built first stores as `readout.space_dict`.
 class Fdt : public ReadOut {
  public:
   /// Intermediate results of the embedding.
