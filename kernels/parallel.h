@@ -5,8 +5,8 @@
 
 namespace tessera::kernels {
 
-/// How the CPU kernels get their threads. By default they start their own threads. A caller that has a pool (LibTorch's
-/// at::parallel_for) passes it in, because two pools of spinning threads slow each other down.
+/// Where the CPU kernels get their threads from. By default, the kernels start their own threads. A caller that has a
+/// thread pool (LibTorch's at::parallel_for) passes it in, because two pools of spinning threads slow each other down.
 struct Parallel {
   /// Calls body(0) .. body(tasks - 1), in any order and concurrently, and returns when all are done.
   using Run = std::function<void(int tasks, const std::function<void(int)>& body)>;

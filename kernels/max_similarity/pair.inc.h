@@ -1,5 +1,5 @@
-// The passes for one image and one text, for one instruction set. cpu/matrix.inc.h explains what the including source
-// must define.
+// The forward and backward passes for one image and one text, for one instruction set. cpu/matrix.inc.h explains what
+// the including source must define.
 //
 // Products are computed transposed, as S^T [tokens, patches]. The image's patches are packed once for all texts, and
 // the text's tokens are read in place. The maximum over tokens is then a vertical operation on vectors of patches. The
@@ -28,8 +28,8 @@ inline float sum_of(Vector v) {
   return sum;
 }
 
-/// Returns the distance between rows of S^T, in floats. It includes one extra vector. Without it, all entries of a
-/// column would fall into the same cache set if there are 1,024 patches.
+/// Returns the distance between rows of S^T, in floats. The distance includes one extra vector: without it, with 1,024
+/// patches, all entries of a column would fall into the same cache set.
 inline std::int64_t row_stride(std::int64_t patches) {
   return round_up(patches, kVector) + kVector;
 }
@@ -46,8 +46,8 @@ void pack(const PackedImage& image) {
   pack_panels({image.patches, image.width, image.kept}, image.kept_count, image.width, image.panels);
 }
 
-/// Returns the kept rows as adjacent rows. If they are already adjacent, returns the rows themselves, otherwise a copy
-/// in `copy`.
+/// Returns the kept rows as adjacent rows. If they are already adjacent, returns the rows themselves; otherwise copies
+/// them to `copy` and returns it.
 inline const float* compact(const float* rows, std::int64_t width, const std::int32_t* kept, std::int64_t count,
                             float* copy) {
   if (kept[count - 1] - kept[0] == count - 1) return rows + kept[0] * width;
@@ -58,7 +58,7 @@ inline const float* compact(const float* rows, std::int64_t width, const std::in
   return copy;
 }
 
-/// Finds the best token of each patch and the mean of their products.
+/// Finds each patch's best token, which is the one with the largest product, and computes the mean of these products.
 inline void choose_tokens(const PairForward& pair, const float* s, std::int64_t stride) {
   const std::int64_t patches = pair.image->kept_count;
   Vector sum{}, check{};  // check becomes NaN if any product is NaN or infinite
@@ -83,7 +83,7 @@ inline void choose_tokens(const PairForward& pair, const float* s, std::int64_t 
   *pair.i2t = sum_of(sum) / static_cast<float>(patches) + sum_of(check);
 }
 
-/// Finds the best patch of each token and the mean of their products.
+/// Finds each token's best patch, which is the one with the largest product, and computes the mean of these products.
 inline void choose_patches(const PairForward& pair, const float* s, std::int64_t stride) {
   const std::int64_t patches = pair.image->kept_count;
   const std::int64_t whole = patches / kVector * kVector;
@@ -127,7 +127,7 @@ void forward(const PairForward& pair) {
   multiply_panels(pair.kept_count, image.width, tokens, image.width, image.panels, image.kept_count, s, stride);
   choose_tokens(pair, s, stride);
   choose_patches(pair, s, stride);
-  *pair.t2i += *pair.i2t - *pair.i2t;  // *pair.i2t - *pair.i2t is 0, or NaN if i2t is NaN
+  *pair.t2i += *pair.i2t - *pair.i2t;  // adds 0, or NaN if i2t is NaN
 }
 
 void backward(const PairGradient& pair) {

@@ -1,6 +1,7 @@
 #pragma once
 
-// The sampling rule of RoIAlign along one axis. All devices use it, and so does the float64 version.
+// The sampling rule of RoIAlign along one axis. All devices use it, and so does the float64 version
+// (src/ops/roi_align.cpp).
 #include <cmath>
 #include <cstdint>
 
@@ -11,14 +12,15 @@
 #endif
 
 namespace tessera::kernels {
-namespace {  // each source has its own copy, because instruction sets may differ
+namespace {  // each source file has its own copy, because it may be compiled for another instruction set
 
 /// The range of cells that have a weight. It is empty if begin == end.
 struct CellRange {
   std::int32_t begin = 0, end = 0;
 };
 
-/// Adds the weights of one point on an axis with `size` cells, whose centers are at 0, 1, ...
+/// Distributes the weight `share` of one point, at position `at` of an axis, among the cells next to it. The axis has
+/// `size` cells, whose centers are at 0, 1, ...
 template <class Number>
 TESSERA_HOST_DEVICE inline void add_point(Number at, Number share, std::int64_t size, Number* weights,
                                           CellRange& cells) {
@@ -60,7 +62,7 @@ TESSERA_HOST_DEVICE inline CellRange axis_weights(Number from, Number to, std::i
   if (!(points > 0)) return cells;
   const Number origin = start + static_cast<Number>(bin) * bin_length, step = bin_length / points;
   // Visits only points with -1 <= origin + (i + 1/2) step <= size, and two more on each side because of rounding. If
-  // the box is reversed or has no length, visits all points; such a box has points only if there is a sampling ratio.
+  // the box is reversed or has no length, visits all points; such a box has points only if sampling_ratio is above 0.
   Number first = 0, last = points - 1;
   if (step > 0) {
     const Number begin = std::floor((-1 - origin) / step) - 2;

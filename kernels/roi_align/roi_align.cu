@@ -1,8 +1,8 @@
 // These kernels are memory-bound. First, one thread for each bin and axis writes the weights of the bin's cells. Both
 // passes read these weights, and all threads of a block read the same ones.
 // Forward: A block processes one bin and some channels. Backward: A block processes one cell and some channels. It
-// gathers from the boxes of the cell's image, in their order. So no two threads write to one place, and every run gives
-// the same result.
+// gathers the cell's gradient from the boxes of the cell's image, in the order of the boxes. So no two threads write to
+// one place, and every run gives the same result.
 #include "kernels/device/primitives.h"
 #include "kernels/roi_align/roi_align.h"
 #include "kernels/roi_align/tables.h"
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kThreads) pool_bins(RoiAlignForward a, RoiTabl
   const std::int64_t image = p.image[box];
   const bool exists = image >= 0 && image < p.images;
   const CellRange rows = exists ? tables.row_cells[row] : CellRange(), columns = tables.column_cells[column];
-  float sum = exists ? 0.0f : NAN;  // the result is NaN, because reporting an error would mean waiting for the device
+  float sum = exists ? 0.0f : NAN;  // NaN for a wrong image index; reporting an error would mean waiting for the device
   for (std::int64_t y = rows.begin; y < rows.end; ++y) {
     const Element* const cells =
         static_cast<const Element*>(a.features) + ((image * p.height + y) * p.width) * p.channels + channel;

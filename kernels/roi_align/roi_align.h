@@ -11,12 +11,12 @@
 /// value of a bin is the mean of the features at points on a regular grid in the bin. The feature at a point is
 /// interpolated between the four cells around the point. Cell (y, x) has its center at (y, x) of the sampling grid.
 /// `aligned` shifts boxes by half a cell, so that a box from 0 to 1 covers cell 0. A point more than one cell outside
-/// of the map counts as 0. A point that is less far outside takes the value of the nearest center. Because the points
-/// form a grid, a bin's value is sum over y, x of a(y) b(x) f(y, x), with separate weights for each axis.
+/// of the map counts as 0. A point that is less far outside takes the value at the nearest cell center. Because the
+/// points form a grid, a bin's value is sum over y, x of a(y) b(x) f(y, x), with separate weights for each axis.
 ///
 /// Sums are float32. Results do not depend on the number of threads and are the same in every run, because the backward
-/// pass gathers, for each cell, from the boxes of its image in their order. If a coordinate of a box is not finite, the
-/// box's values are NaN, and so is the gradient of its whole image.
+/// pass gathers each cell's gradient from the boxes of the cell's image, in the order of the boxes. If a coordinate of
+/// a box is not finite, the box's values are NaN, and so is the gradient of its whole image.
 namespace tessera::kernels {
 
 struct RoiAlignProblem {

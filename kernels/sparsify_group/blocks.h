@@ -1,6 +1,7 @@
 #pragma once
 
-// Code that the forward and backward kernels share: their arguments, the rules for a row, and stores.
+// Code that the forward and backward kernels share: matrix arguments, the rules for a row's weights, masks, and
+// functions that store results.
 #include <algorithm>
 
 #include "kernels/device/pairs.h"
@@ -53,7 +54,8 @@ __device__ __forceinline__ bool is_flat(float lowest, float highest) {
   return highest - lowest <= kFlatRow * fmaxf(fabsf(lowest), fabsf(highest));
 }
 
-/// The layout of a stage of [kRows, 64] elements in shared memory, for the products along patches or tokens.
+/// The layout of a [kRows, 64] part of a matrix that is staged in shared memory, for products that sum over patches or
+/// tokens.
 template <class Element>
 struct RowStage {
   static constexpr int kColumns = 64;

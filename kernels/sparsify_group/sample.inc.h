@@ -1,6 +1,7 @@
 // The forward and backward passes for one pair, for one instruction set. cpu/matrix.inc.h explains what the including
 // source must define.
 //
+// T are the pair's text tokens, V its patches, S their similarities, A the weights, and C the grouped patches.
 // Similarities are computed transposed, as S^T [P, tokens], so that tokens are the vector lanes. The minimum, the
 // maximum and the sums over patches are then vertical operations. Computing S^T = V T^T means transposing T, which is
 // short, instead of V, which is long. The products that follow read the weights by broadcasts from contiguous memory.
@@ -34,7 +35,7 @@ inline Vector magnitude(Vector a) {
 inline Vector exponential(Vector x) {
   const IntVector vanishes = x < -87.0f;
   x = select(vanishes, Vector{}, x);
-  const Vector rounded = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23; after adding it, the low bits hold the integer
+  const Vector rounded = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23; once it is added, the low bits hold the integer
   const Vector n = rounded - 12582912.0f;
   const Vector r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   Vector p = broadcast(1.0f / 5040.0f);
@@ -100,8 +101,8 @@ inline LaneRows weigh(const SparsifyGroupProblem& problem, float* s, std::int64_
   return rows;
 }
 
-/// The gradient of kVector rows. From their columns of S^T and dA^T, computes the weights into `a` and the gradient of
-/// the similarities into `ds`.
+/// The gradient of kVector rows. From the rows' columns of S^T and dA^T, weights() computes the weights `a`, and
+/// similarities() computes the gradient `ds` of the similarities.
 struct LaneGradient {
   LaneRows rows;
   Vector scale;      ///< 1 / sum
@@ -160,8 +161,8 @@ struct LaneGradient {
   }
 };
 
-/// Returns rows as float32. float32 rows are returned themselves. bfloat16 rows are converted into a copy, but only the
-/// rows in `index`.
+/// Returns rows as float32. Rows that are float32 already are not copied. Of bfloat16 rows, only the rows in `index`
+/// (null: all) are converted, into `converted`.
 inline PickedRows as_float(DataType type, const ConstRows& rows, const std::int32_t* index, std::int64_t count,
                            std::int64_t width, float* converted) {
   if (type == DataType::kFloat32) return {static_cast<const float*>(rows.data), rows.row_stride, index};
@@ -234,7 +235,8 @@ void backward(const BackwardSample& sample) {
   float* const text_copy = scratch.take(converts ? tile * width : 0);
   float* const grad_copy = scratch.take(converts ? tile * width : 0);
   float* const panel = scratch.next;
-  // If there are several tiles of tokens, the sum for a bfloat16 gradient is kept in float32.
+  // If there are several tiles of tokens, a bfloat16 gradient of the patches is summed in float32 and rounded at the
+  // end.
   const bool sums_apart = converts && sample.real_count > tile;
   const Destination grad_image = sums_apart ? Destination{grad_image_sum, width, nullptr, DataType::kFloat32}
                                             : Destination{sample.grad_image_tokens.data,
@@ -259,8 +261,8 @@ void backward(const BackwardSample& sample) {
       }
       gradient.weights(problem, s_da + group, s_da + count + group, stride, a_ds + group, stride);
     }
-    // This loop must come after all weights have been computed, because the unused lanes of the last group overlap the
-    // first gradients.
+    // This loop must come after all weights have been stored, because the unused lanes of the last group of weights
+    // overwrite the place of the first gradients.
     for (std::int64_t group = 0; group < count; group += kVector) {
       gradients[group / kVector].similarities(problem, s_da + group, s_da + count + group, stride, a_ds + group,
                                               a_ds + count + group, stride);

@@ -41,8 +41,8 @@ inline float paper_threshold(std::int64_t patches) {
 }
 
 /// The numbers that the forward pass keeps for the backward pass, for each token: the minimum, the maximum, and the sum
-/// that normalizes the weights. With kMinMax it is the sum of the kept s - min, and with kSoftmax the sum of exp((s -
-/// max) / temperature).
+/// that normalizes the weights. With kMinMax, this sum is the sum of s - min over the kept patches. With kSoftmax, it
+/// is the sum of exp((s - max) / temperature) over all patches.
 constexpr std::int64_t kRowStatistics = 3;
 
 struct SparsifyGroupForward {

@@ -1,6 +1,7 @@
 // Backward: A block of 16 warps (8 for float32, see kWarps) processes one pair. It loops over tiles of the pair's
-// tokens (64 tokens for up to 256 patches, otherwise 16). For each tile:
-//   1. Compute S = T V^T again, and dA = dC V^T. V is read once for both. Both go to shared memory as float32.
+// tokens (64 tokens for up to 256 patches, otherwise 16). T are the tokens, V the patches, and C the grouped patches.
+// For each tile:
+//   1. Compute S = T V^T again, and dA = dC V^T. V is read once for both. S and dA go to shared memory as float32.
 //   2. With one warp per row, replace S by the weights a, and dA by the gradient ds of the similarities, in place.
 //   3. Compute dT = dS V.
 //   4. Compute dV += A^T dC + dS^T T.
@@ -133,7 +134,7 @@ struct BackwardBlock {
       const bool flat = !softmax && is_flat(lowest, highest);
       const float cut = softmax ? 0.0f : kept_from(highest - lowest, arguments.rules.threshold);
       const float uniform = 1.0f / static_cast<float>(arguments.patches);
-      // During the first of the two loops, `weights` still holds the similarities.
+      // `weights` holds the similarities until the second of the two loops replaces them.
       float mean = 0.0f, kept_count = 0.0f, kept_sum = 0.0f, ties = 0.0f;
 #pragma unroll
       for (int i = 0; i < kValues; ++i) {
@@ -183,7 +184,7 @@ struct BackwardBlock {
   /// Computes dT = dS V.
   __device__ __forceinline__ void grad_text(std::int64_t pair, int first_token, const Mask& mask) const {
     using Stage = RowStage<Element>;
-    constexpr int kGroups = kWarps<Element> / 8;  // groups of warps that share the 16-row tiles
+    constexpr int kGroups = kWarps<Element> / 8;  // groups of 8 warps; they divide the 16-row tiles among them
     constexpr int kRowsPerWarp = (kRowTiles + kGroups - 1) / kGroups;
     const int chunks = (arguments.patches + Stage::kRows - 1) / Stage::kRows;
     const int blocks = (arguments.width + Stage::kColumns - 1) / Stage::kColumns;
@@ -225,8 +226,8 @@ struct BackwardBlock {
         });
   }
 
-  /// Computes dV (+)= A^T dC + dS^T T. `first` and `last` are true for the first and last tile of the pair that has
-  /// real tokens.
+  /// Adds A^T dC + dS^T T to dV, which counts as 0 before the first tile. `first` and `last` are true for the first and
+  /// the last tile of the pair that has real tokens.
   __device__ __forceinline__ void grad_image(std::int64_t pair, int first_token, const Mask& mask, bool first,
                                              bool last) const {
     using Stage = RowStage<Element>;

@@ -1,6 +1,6 @@
 // Each thread processes one pair after another. A pair's tokens, its [P, tokens] tile and its gradients stay in the
-// core's second-level cache. Computing each step for the whole batch, as composed operations do, is slower, because [B,
-// L, P] then goes through memory a dozen times.
+// core's second-level cache. Computing each step for the whole batch, as composed operations do, is slower, because an
+// array [B, L, P] then goes through memory a dozen times.
 #include <cstring>
 #include <memory>
 #include <new>
@@ -21,8 +21,8 @@ const SampleKernels& sample_kernels() {
 
 constexpr std::size_t kAlignment = 64;
 
-/// Returns the size in bytes of a thread's list of real tokens. thread_bytes() returns it together with the size of the
-/// thread's scratch memory.
+/// Returns the size in bytes of a thread's list of real tokens. thread_bytes() returns the sum of this size and the
+/// size of the thread's scratch memory.
 std::size_t list_bytes(const SparsifyGroupProblem& problem) {
   return (static_cast<std::size_t>(problem.tokens) * sizeof(std::int32_t) + kAlignment - 1) / kAlignment * kAlignment;
 }

@@ -33,7 +33,8 @@ struct ForwardArguments {
 };
 
 /// The shared memory of a block: similarities [kTokens, kCapacity], followed by a staging area. If there is only one
-/// pass, its staging area may overlap the similarities, because they are written after the staged data have been read.
+/// pass, its staging area may overlap the similarities, because the similarities are written only after the staged data
+/// have been read.
 template <class Element, int kRowTiles, int kCapacity>
 struct ForwardLayout {
   static constexpr int kTokens = 16 * kRowTiles;

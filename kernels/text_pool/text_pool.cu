@@ -1,5 +1,5 @@
-// These kernels are memory-bound. A warp processes a row. It reads the row from memory once, and later from the
-// first-level cache, because an image has only a few hundred patches and an embedding a few hundred numbers.
+// These kernels are memory-bound. A warp processes a row. It reads the row from memory once, and after that from the
+// first-level cache. Rows are short: an image has only a few hundred patches, and an embedding a few hundred numbers.
 #include "kernels/device/primitives.h"
 #include "kernels/text_pool/text_pool.h"
 
@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr float kLowest = -3.4028235e38f;  // the maximum of no values; -infinity would lead to NaN
-constexpr float kShort = 1e-12f;           // shorter vectors are divided by this number instead of their norm
+constexpr float kShort = 1e-12f;           // a vector with a smaller norm is divided by this number instead
 
 __device__ __forceinline__ std::int64_t row_of_warp() {
   return static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;

@@ -20,7 +20,7 @@ constexpr std::int64_t kGroupRows = 448;
 constexpr std::int64_t kTileColumns = 512;
 constexpr std::int64_t kChunkColumns = 2 * kTileColumns;
 constexpr std::int64_t kTableRows = 64;      // rows of the table's gradient per work item
-constexpr std::int64_t kAlignedFloats = 16;  // one cache line; products of rows aligned to it always add in the same order
+constexpr std::int64_t kAlignedFloats = 16;  // one cache line; if rows are aligned to it, their products always add in the same order
 
 const RowKernels& row_kernels() {
 #if defined(TESSERA_X86_KERNELS)
@@ -90,8 +90,8 @@ class Rows {
   std::vector<Group> groups_;
 };
 
-/// Returns the real rows of a group as adjacent rows. If they are already adjacent, returns the rows themselves,
-/// otherwise a copy in `copy`.
+/// Returns the real rows of a group as adjacent rows. If they are already adjacent, returns the rows themselves;
+/// otherwise copies them to `copy` and returns it.
 const float* together(const Rows& rows, const Group& group, const float* tokens, std::int64_t positions,
                       std::int64_t width, float* copy) {
   if (!group.gaps) return tokens + group.first * positions * width;
@@ -110,8 +110,8 @@ struct Maxima {
   std::int32_t row[kTileColumns];
 };
 
-/// Computes a sample's results for `columns` rows of the table, from row `first` on, from the products of the sample's
-/// rows with them.
+/// Computes a sample's results for `columns` rows of the table, starting at row `first`. `products` has the products of
+/// the sample's rows with these rows of the table.
 void finish(const TokenMaxProjectionForward& arguments, const Rows& rows, std::int64_t sample, std::int64_t first,
             std::int64_t columns, const float* products) {
   float* const encoding = arguments.encoding + sample * arguments.problem.vocabulary + first;
@@ -145,7 +145,7 @@ void add_tokens(const TokenMaxProjectionBackward& arguments, std::int64_t sample
   const float* const weight = arguments.weight + sample * problem.vocabulary;
   sorted.index.resize(problem.vocabulary);
   sorted.weight.resize(problem.vocabulary);
-  end.assign(problem.positions + 1, 0);  // at first, end[n] is the end of the entries of position n - 1
+  end.assign(problem.positions + 1, 0);  // before the sorting, end[n] is where the entries of position n - 1 end; after it, those of n
   for (std::int64_t v = 0; v < problem.vocabulary; ++v) {
     if (weight[v] != 0.0f) ++end[argmax[v] + 1];
   }
@@ -196,7 +196,7 @@ Status token_max_projection_forward(const TokenMaxProjectionForward& arguments, 
   if (Status status = check_type(problem); !status.ok()) return status;
   const Rows rows(problem, arguments.mask);
   const std::int64_t groups = static_cast<std::int64_t>(rows.groups().size());
-  // Uses at least two chunks. If there were only one, the library's product would start its own threads.
+  // Uses at least two chunks, because with only one work item the library's product would start its own threads.
   const std::int64_t chunk = std::min(kChunkColumns, (problem.vocabulary + 1) / 2);
   const std::int64_t items = groups * ((problem.vocabulary + chunk - 1) / chunk);
   const std::int64_t copy_floats = rounded_up(rows.most_in_group() * problem.width, kAlignedFloats);

@@ -5,8 +5,8 @@
 // cores for bfloat16).
 // Each lane keeps the best position so far for each of its columns. At the end, lanes and warps compare their best
 // positions. Consecutive blocks process the same sample, so that its tokens and the table come from the second-level
-// cache. Products never leave the registers, and only 12 bytes per entry are written to global memory. Tiles of 16 rows
-// without a real position are not multiplied.
+// cache. Products never leave the registers, and only 12 bytes per entry of the encoding are written to global memory.
+// Tiles of 16 rows without a real position are not multiplied.
 #include <algorithm>
 
 #include "kernels/device/staging.h"

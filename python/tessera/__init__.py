@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .models import Model, load  # noqa: F401
     from .runs import read_runs  # noqa: F401
 
-# These names import torch, which the console commands do not need, so they are loaded on first use.
+# These names are loaded on first use, because their modules import torch, which the console commands do not need.
 _FROM = {
     **dict.fromkeys(("flops_regularizer", "linear_cross_entropy", "linear_soft_cross_entropy", "max_similarity", "roi_align",
                      "sparsify_group", "text_conditioned_loss", "text_conditioned_pool", "token_max_projection"), "functional"),

@@ -38,7 +38,7 @@ class _Part(torch.nn.Module):
                 part = self._modules[first] = _Part()
             part._hold(rest, tensor)
         elif tensor.requires_grad:
-            # Registers the tensor itself instead of a Parameter copy, because the towers fill its gradient.
+            # Registers the tensor itself instead of a Parameter made from it, because the compiled towers fill this tensor's gradient.
             tensor._is_param = True  # type: ignore[attr-defined]
             self._parameters[first] = cast(torch.nn.Parameter, tensor)
         else:

@@ -154,7 +154,7 @@ class Runs:
 
     def disk(self):
         checkpoint = folder_bytes(next((self.whole / "checkpoints").glob("step_*")))
-        # The disk has room for 3.5 checkpoints. While the ballast file is on it, it has room for 1.5.
+        # The disk has room for 3.5 checkpoints, or for 1.5 while it holds the ballast file.
         with small_disk(self.folder / "disk", checkpoint * 7 // 2) as disk:
             if disk is None:
                 return

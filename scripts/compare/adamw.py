@@ -3,7 +3,7 @@
 ours. Parameters, weight decays and settings are the same.
 
   scripts/compare/adamw.py                       # ViT-B/32 and CLIP's text tower, 151 million parameters
-  scripts/compare/adamw.py --at-most 1.05        # exit 1 if ours takes more than 1.05 times as long
+  scripts/compare/adamw.py --at-most 1.05        # exit 1 if ours takes more than 1.05 times as long as PyTorch's
 """
 import argparse
 import json

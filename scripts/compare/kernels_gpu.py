@@ -27,7 +27,7 @@ WARM_UP = 3  # the first turns are not timed; the very first one compiles
 LARGEST_DIFFERENCE = {"float32": 1e-4, "bfloat16": 0.03}
 
 
-OPERATORS = {  # name -> the function that makes the inputs and both sides, and the shapes
+OPERATORS = {  # name -> (the function that makes the inputs and both sides, the shapes)
     "sparsify_group": (sparsify_group, [{"batch": 1024, "tokens": tokens, "patches": 196, "width": 512} for tokens in (55, 76)]),
     "flops_regularizer": (flops_regularizer, [{"rows": 8192, "vocabulary": 30522}]),
     "linear_cross_entropy": (linear_cross_entropy, [{"tokens": 4096, "vocabulary": 49408, "width": 512}]),

@@ -195,8 +195,9 @@ def text_conditioned_loss(torch, args):
     return (tokens, texts, scale, bias, *parameters), [torch.ones(())], {"eager": composed, "fused": ours}
 
 
-# The sizes of each operator, by its function. The function takes torch and the sizes. It returns the inputs that need gradients, the
-# gradients of the results, and {"eager": function, "fused": function}. These functions take the inputs and return the results.
+# Maps the function of each operator to the operator's sizes. The function takes torch and the sizes. It returns the inputs that need
+# gradients, the gradients of the results, and {"eager": function, "fused": function}. These functions take the inputs and return the
+# results.
 SIZES = {
     sparsify_group: {"batch": 64, "tokens": 55, "patches": 196, "width": 512},
     max_similarity: {"batch": 32, "patches": 196, "tokens": 55, "width": 256},

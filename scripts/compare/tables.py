@@ -166,11 +166,11 @@ STAIR = {
     **STAIR_COUNTS,
 }
 WEB_DATA = {"style": "web", "image_size": 96, "objects": [1, 2], "object_sizes": [0.4, 0.6]}
-# Where both suites name the data, and which words stand for a color or a shape.
+# The keys that name the data in both suites, and the settings that say which words stand for a color or a shape.
 SOURCES = ("source", "tasks.3.source")
 WEB_CLASSES = tuple(f"tasks.{task}.classes={CONFIGS}/classes/shapes_web_{name}.txt" for task, name in ((2, "colors"), (3, "shapes")))
 WEB_STAGES = (400, 150, 250)
-CLIP_LAYERS = 6  # in the image tower, so that a step takes as many FLOPs as one of STAIR with its head
+CLIP_LAYERS = 6  # in the image tower; a step then takes as many FLOPs as a step of STAIR, whose towers have a head
 
 
 def as_settings(key, values):

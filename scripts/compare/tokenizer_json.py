@@ -4,7 +4,7 @@ the ids of texts in many scripts, and the texts per second of one thread, in tur
 
   scripts/compare/tokenizer_json.py                             # trained tokenizers of each kind
   scripts/compare/tokenizer_json.py --files FOLDER/tokenizer.json
-  scripts/compare/tokenizer_json.py --at-least 10               # exit 1 if a kind is not this many times as fast
+  scripts/compare/tokenizer_json.py --at-least 10               # exit 1 if a kind is not this many times as fast as the package
 
 Needs the package tokenizers, and a build of tessera-bench and tessera-data. Rates use the CPU time of both sides, so that other load on the
 machine changes them little. Both sides have seen the words before the measurement. The package also caches the ids of whole texts, but it

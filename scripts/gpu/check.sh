@@ -110,7 +110,7 @@ piece() {
   return 1
 }
 
-# table NAME SECONDS COMMAND...: runs a piece whose output is tables, and adds them to the summary.
+# table NAME SECONDS COMMAND...: runs a piece whose output consists of tables, and adds these tables to the summary.
 table() {
   ! piece "$@" || grep -vE 'Warning|warnings\.warn|^[WI][0-9]{4} ' "$folder/$1.log" | section "$1"
 }
@@ -258,7 +258,8 @@ stage_test() {
 
 stage_sanitize() {
   local tool kernels=$programs/tests/kernels_tests
-  # Together, these few tests reach every kernel. More tests would take too long, because the tools slow tests down a hundredfold.
+  # Together, these few tests reach every kernel. More tests would take too long, because the tools of compute-sanitizer slow tests down a
+  # hundredfold.
   local filter='*Definition*/cuda:*IsNeverRead*/cuda:*RowsMayBeFarther*/cuda:-*SizesOfTraining*'
   available compute-sanitizer "${run[@]}" compute-sanitizer "$kernels" '--gtest_filter=*RankWithoutRows*/cuda' || return
   for tool in memcheck racecheck synccheck initcheck; do

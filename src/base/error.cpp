@@ -10,8 +10,8 @@
 namespace tessera {
 namespace {
 
-// c10::Error appends a C++ backtrace to what(), which users should not see. It is cut from the text, because this library must not
-// depend on LibTorch.
+// c10::Error appends a C++ backtrace to what(), which users should not see. This function cuts it from the text instead of calling a method
+// of c10::Error, because this library must not depend on LibTorch.
 std::string without_backtrace(const std::string& text) {
   return text.substr(0, std::min(text.find("\nException raised from"), text.find("\nframe #0")));
 }

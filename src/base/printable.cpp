@@ -30,7 +30,7 @@ std::string printable(std::string_view text, std::size_t longest) {
   const bool cut = text.size() > longest;
   if (cut) {
     std::size_t end = longest > 3 ? longest - 3 : 0;
-    while (end > 0 && (static_cast<std::uint8_t>(text[end]) & 0xC0) == 0x80) --end;  // not inside a character
+    while (end > 0 && (static_cast<std::uint8_t>(text[end]) & 0xC0) == 0x80) --end;  // does not cut inside a character
     text = text.substr(0, end);
   }
   std::string out;

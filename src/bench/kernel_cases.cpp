@@ -211,7 +211,7 @@ std::vector<KernelCase> linear_cross_entropy_cases(const CrossEntropyShape& shap
                    targets = at::randint(vocabulary, {tokens}, options.dtype(at::kLong));
   const double product = 2.0 * static_cast<double>(tokens * vocabulary) * static_cast<double>(width),
                inputs = bytes_of(hidden) + bytes_of(weight);
-  // The forward pass has already computed the gradients.
+  // The backward passes count no FLOPs, because the forward passes have already computed the gradients.
   if (words > 0) {
     const at::Tensor ids = (at::randint(vocabulary, {tokens, 1}, targets.options()) + at::arange(words, targets.options()))
                                .remainder(vocabulary),

@@ -22,7 +22,7 @@ bool is_unset(const std::string& name) {
   return value == nullptr || *value == '\0';
 }
 
-// Returns the name and the default of "NAME:-default" if the default applies.
+// Returns the name and the default of "NAME:-default" if the variable is not set or empty; otherwise nullopt.
 std::optional<std::pair<std::string, std::string>> default_in_use(const std::string& inside) {
   const std::size_t dash = inside.find(":-");
   if (dash == std::string::npos || !is_unset(inside.substr(0, dash))) return std::nullopt;
@@ -81,7 +81,7 @@ bool is_command(const std::string& key) {
 
 using Change = std::function<std::string(const std::string& text, const Node& node, const std::string& path)>;
 
-// Applies the change to every scalar of the tree except those that a shell runs.
+// Applies the change to every scalar of the tree except shell commands ("pipe:...").
 Node changed(const Node& node, const std::string& path, const Change& change) {
   if (node.is_scalar()) {
     if (node.text().starts_with("pipe:") || node.text().find("${") == std::string::npos) return node;

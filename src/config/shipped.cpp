@@ -54,7 +54,7 @@ std::string plain_name(std::string name, const std::string& shipped) {
   return name;
 }
 
-// Returns the end of an error message: the nearest shipped name, or how to list all of them.
+// Returns the end of an error message: the nearest shipped name, or how to list all shipped names.
 std::string hint(const std::string& name, const fs::path& shipped) {
   const std::vector<std::string> recipes = recipes_in(shipped);
   std::vector<std::string> names = recipes;
@@ -74,7 +74,7 @@ bool is_file(const fs::path& path) {
 std::string shipped_folder() {
   std::vector<fs::path> places;
   std::error_code unknown;
-  // The folder of the program: PREFIX/bin/trainer or PREFIX/libexec/tessera/trainer.
+  // The folder of the program. The program is, for example, PREFIX/bin/trainer or PREFIX/libexec/tessera/trainer.
   const fs::path folder = fs::read_symlink("/proc/self/exe", unknown).parent_path();
   // In a Python process, the folder of the library PREFIX/lib/libtessera.so.
   const fs::path of_library = code_folder();

@@ -55,8 +55,8 @@ std::string last_name(const std::string& path) {
   return path.substr(path.rfind('.') + 1);
 }
 
-// Returns whether `path` is the path of the key at `where` ("file:line: path"), or is a top-level key while the key at `where` is not. Such
-// a path is not worth suggesting.
+// Returns whether `path` is not worth suggesting for the key at `where` ("file:line: path"): it is the path of this key, or it is a
+// top-level key and this key is not.
 bool is_path_of(const std::string& where, const std::string& path) {
   const std::string own = where.substr(where.rfind(' ') + 1);
   return own == path || (own.find('.') != std::string::npos && path.find('.') == std::string::npos);

@@ -17,8 +17,8 @@
 namespace tessera::config {
 namespace {
 
-// Limits on a configuration after its aliases are expanded: aliases can refer to each other or to themselves, which would make an
-// endless tree.
+// Limits on a configuration after its aliases are expanded. They are needed because an alias can refer to itself, directly or through other
+// aliases, which would make an endless tree.
 constexpr int kMaxDepth = 100;
 constexpr int kMaxNodes = 1'000'000;
 
@@ -141,7 +141,7 @@ std::size_t end_of_word(const std::string& line, std::size_t at) {
   return at;
 }
 
-// Returns a clearer explanation than the parser's message for the place where it failed, or an empty string.
+// Returns an explanation of the parser's error at this place that is clearer than its message, or an empty string.
 std::string what_is_wrong(const std::string& line, std::size_t column) {
   const std::size_t first = line.find_first_not_of(" \t");
   if (line.substr(0, first).find('\t') != std::string::npos) return "the line begins with a tab: indent it with spaces";

@@ -21,7 +21,7 @@
 namespace tessera {
 namespace {
 
-/// Registers a source with the settings of a filter.
+/// Registers a source, and adds the settings of a filter to those of the source.
 template <class Settings, class Make>
 void add_source(SourceRegistry& list, const char* name, const char* help, const Make& make) {
   list.add<Filtered<Settings>>(name, help, [make](const Filtered<Settings>& settings) {

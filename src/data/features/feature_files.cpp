@@ -13,7 +13,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kFormat = 1;
 constexpr int kMaxDepth = 100;                         // nesting depth of lists and objects, as in settings
-constexpr std::int64_t kMost = std::int64_t{1} << 40;  // maximum of samples, bytes, and values per image
+constexpr std::int64_t kMost = std::int64_t{1} << 40;  // maximum number of samples, of bytes, and of values per image
 
 // This function and those below throw std::invalid_argument if the manifest is malformed.
 void require(bool holds, const char* what) {

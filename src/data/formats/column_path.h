@@ -15,7 +15,7 @@ namespace tessera {
 struct ColumnPath {
   std::string column;
   std::vector<std::string> below;
-  Column::Kind kind = Column::Kind::other;  // kind of the last member; a list on the path is replaced by its items
+  Column::Kind kind = Column::Kind::other;  // kind of the last member; from a list, the path continues in the list's items
   std::string type;
 };
 
@@ -23,8 +23,8 @@ struct ColumnPath {
 /// precedence.
 std::optional<ColumnPath> find_column(const std::vector<Column>& columns, const std::string& name);
 
-/// Follows the names `below`, from index `from` on, from `value` to a member and returns the member's value. If a list is on the path, the
-/// names are followed for each of its items, and the results form one list. Returns null if a member is missing.
+/// Starts at `value`, follows the names below[from], below[from + 1], ... to a member, and returns the member's value. If a list is on the
+/// path, the names are followed for each of its items, and the results form one list. Returns null if a member is missing.
 nlohmann::json value_below(const nlohmann::json& value, const std::vector<std::string>& below, std::size_t from = 0);
 
 /// Lists the names of at most 40 columns: "a, b and c".

@@ -28,7 +28,7 @@ namespace {
 using Node = FieldExpression::Node;
 using Kind = Node::Kind;
 
-constexpr int kDeepestExpression = 100;  // nesting depth of parentheses and nots
+constexpr int kDeepestExpression = 100;  // maximum nesting depth of parentheses and `not`
 
 struct Token {
   enum class Kind { end, word, field, text, number, sign };

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// SQL's three truth values. A comparison with a missing value is unknown.
+/// SQL's three truth values. The result of a comparison with a missing value is `unknown`.
 enum class Truth { no, yes, unknown };
 
 /// A condition on a sample's side fields:
@@ -18,11 +18,10 @@ enum class Truth { no, yes, unknown };
 ///   width >= 224 and similarity > 0.28 and language == 'en'
 ///   not (punsafe > 0.5) and 0.5 <= aspect <= 2 and format in ('jpeg', 'png') and `alt text` is not null
 ///
-/// Operands are fields, numbers, texts in single or double quotes, true, false and null. Field names are words, with dots for
-/// members of objects; any other name must be in back quotes. Comparisons are ==, =, !=, <>, <, <=, >, >=, in, not in, is null
-/// and is not null. They bind more tightly than not, and, or. Keywords are not case-sensitive. Texts are compared by bytes. A
-/// text that is compared with a number is converted to a number. The result is unknown if a value is null or NaN, or if the
-/// values are not comparable.
+/// Operands are fields, numbers, texts in single or double quotes, true, false and null. Field names are words, with dots for members of
+/// objects; any other name must be in back quotes. Comparisons are ==, =, !=, <>, <, <=, >, >=, in, not in, is null and is not null.
+/// Comparisons bind more tightly than not, and, or. Keywords are not case-sensitive. Texts are compared by bytes. A text that is compared
+/// with a number is converted to a number. The result is unknown if a value is null or NaN, or if the values are not comparable.
 class FieldExpression {
  public:
   /// Throws UserError with the position of the syntax error.

@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// Calls work(0) .. work(count - 1) in at most `threads` threads. After an exception no further calls are started; when all
-/// threads have ended, the exception with the lowest index is rethrown.
+/// Calls work(0) .. work(count - 1) in at most `threads` threads. After an exception no further calls are started; when all threads have
+/// ended, the exception of the call with the lowest index is rethrown.
 template <class Work>
 void for_each_in_threads(std::size_t count, std::size_t threads, const Work& work) {
   std::mutex mutex;  // guards the variables below

@@ -280,7 +280,7 @@ bool is_local_and_relative(const std::string& name) {
   return !name.starts_with("pipe:") && !name.starts_with("file:") && !scheme_of(name) && fs::path(name).is_relative();
 }
 
-// Returns the path of a name in this folder if at least one file that the name refers to exists there.
+// Returns the path of a name in this folder if at least one file that the name refers to exists there; otherwise nullopt.
 std::optional<std::string> found_in(const std::string& folder, const std::string& name) {
   const std::string whole = (fs::path(folder) / name).lexically_normal().string();
   std::error_code ignored;

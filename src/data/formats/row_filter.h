@@ -20,7 +20,7 @@ struct FilterVerdict {
   std::uint8_t field = 0;  // index in RowFilter::fields()
 };
 
-/// A condition on side fields and a list of ids; a sample must pass both. Thread-safe.
+/// A filter with two parts, a list of ids and a condition on side fields. A sample must pass both. Thread-safe.
 class RowFilter {
  public:
   /// `expression` is the condition and `ids` the .npy file of ids; null means that there is none. `id_field` is the side field

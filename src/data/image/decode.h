@@ -29,8 +29,8 @@ struct DecodedPart {
 /// no size or is too large.
 ImageHeader check_image(std::string_view file, std::int64_t max_pixels);
 
-/// Decodes the part of the image that the crops need. With `scaling`, a JPEG is decoded at the smallest of 1/8, 1/4, 1/2 and
-/// full scale at which no crop is smaller than its size. The pixels are valid until this thread decodes the next image.
+/// Decodes the part of the image that the crops need. With `scaling`, a JPEG is decoded at the smallest of 1/8, 1/4, 1/2 and full scale at
+/// which no crop is smaller than the size that it will be resized to. The pixels are valid until this thread decodes the next image.
 DecodedPart decode_for(std::string_view file, const ImageHeader& header, const std::vector<Crop>& crops, bool scaling);
 
 }  // namespace tessera

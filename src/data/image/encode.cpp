@@ -59,7 +59,7 @@ std::string encode_depth(const std::vector<float>& depth, std::int64_t height, s
 std::string npy_header(const std::string& type, const std::vector<std::int64_t>& shape) {
   std::string sizes;
   for (const std::int64_t size : shape) sizes += concat(sizes.empty() ? "" : " ", size, ",");
-  if (shape.size() > 1) sizes.pop_back();  // Python writes (3,) and (3, 4)
+  if (shape.size() > 1) sizes.pop_back();  // as Python writes shapes: (3,) and (3, 4)
   std::string header = concat("{'descr': '", type, "', 'fortran_order': False, 'shape': (", sizes, "), }");
   constexpr std::size_t kPreamble = 10;  // magic, version, header length
   header.append(63 - (kPreamble + header.size()) % 64, ' ');

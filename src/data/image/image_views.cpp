@@ -45,7 +45,7 @@ const char* settings_of(const std::string& view) {
   return view == "image" ? "data.loader.augmentation" : "its settings in data.loader.views";
 }
 
-// Returns whether a change other than crop and flip moves objects.
+// Returns whether the augmentation has a change other than crop and flip that moves objects.
 bool moves_objects(const Augmentation& settings) {
   return settings.auto_augment != "none" || settings.rand_augment.operations > 0;
 }

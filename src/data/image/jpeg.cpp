@@ -66,7 +66,7 @@ class JpegDecoder {
     info_.progress = &progress_;
     jpeg_mem_src(&info_, reinterpret_cast<const unsigned char*>(file.data()), file.size());
     jpeg_read_header(&info_, TRUE);
-    // libjpeg also finds markers after garbage, so its size may differ from the one that was checked against the limits.
+    // libjpeg also finds markers after garbage, so the size that it reads may differ from the one that was checked against the limits.
     if (info_.image_height != height || info_.image_width != width) {
       std::snprintf(errors_.text.data(), errors_.text.size(), "it has two sizes, %d x %d and %u x %u",
                     static_cast<int>(width), static_cast<int>(height), info_.image_width, info_.image_height);

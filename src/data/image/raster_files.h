@@ -17,8 +17,8 @@ std::optional<config::Size> bmp_size(std::string_view file);
 std::optional<config::Size> gif_size(std::string_view file);
 std::optional<config::Size> tiff_size(std::string_view file);
 
-/// Returns the pixels [height, width, 3] of a file of this size. A GIF or TIFF returns the pixels of its first image. Throws SampleError
-/// `bad_image` if the file is damaged or truncated, or if its variant is not supported; the message names the variant.
+/// Returns the pixels [height, width, 3] of a file of this size. For a GIF or TIFF, these are the pixels of its first image. Throws
+/// SampleError `bad_image` if the file is damaged or truncated, or if its variant is not supported; the message names the variant.
 std::vector<std::uint8_t> decode_bmp(std::string_view file, const config::Size& size);
 std::vector<std::uint8_t> decode_gif(std::string_view file, const config::Size& size);
 std::vector<std::uint8_t> decode_tiff(std::string_view file, const config::Size& size);

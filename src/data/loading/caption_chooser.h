@@ -14,9 +14,9 @@ namespace tessera {
 bool is_usable(const std::string& text);
 
 /// Makes the K captions of a sample as data.loader.captions describes. Fields are looked up by name; `captions` means the list of the
-/// sample's captions, unless it has a text field of that name. If no fields are named, sentences come from all of its text fields, or from
-/// its captions if it has none; the choices `all` and `random` use the sample's captions. Texts that are blank or not UTF-8 are ignored.
-/// Thread-safe.
+/// sample's captions, unless the sample has a text field of that name. If the settings name no fields, sentences come from all text fields
+/// of the sample, or from its captions if it has no text fields; the choices `all` and `random` use the sample's captions. Texts that are
+/// blank or not UTF-8 are ignored. Thread-safe.
 class CaptionChooser {
  public:
   explicit CaptionChooser(const CaptionViewSettings& settings);

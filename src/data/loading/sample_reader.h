@@ -31,7 +31,7 @@ class SampleReader {
   /// Makes threads that wait in read() throw Stopped.
   virtual void stop() = 0;
 
-  /// Returns sample `index` in one pass over the source; indices must increase with the tickets.
+  /// Returns sample `index`. All calls together read the source once, from front to back, so indices must increase with the tickets.
   Sample read_in_order(std::int64_t ticket, std::int64_t index) {
     return read(ticket, {0, index}, index, pause_and_tell);
   }
@@ -47,7 +47,7 @@ std::shared_ptr<SampleReader> make_sample_reader(const std::shared_ptr<const Sou
 /// Makes a reader for one pass over the source in its own order.
 std::shared_ptr<SampleReader> make_ordered_reader(const std::shared_ptr<const Source>& source,
                                                   LoaderSettings settings = {});
-/// Makes such a reader for a source that must outlive the reader.
+/// Makes a reader for one pass over a source that must outlive the reader.
 std::shared_ptr<SampleReader> make_ordered_reader(const Source& source);
 
 /// Stops a reader on destruction. Declare it after the threads that use the reader, so that they stop waiting before they are

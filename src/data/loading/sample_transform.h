@@ -72,11 +72,10 @@ std::string describe_fields(const std::set<std::string>& found, const std::vecto
 /// Returns the fields that a sample must have, which are those of all views that are not optional.
 std::vector<std::string> needed_fields(const Needs& needs);
 
-/// Decodes, augments and tokenizes samples of a source for batches. A sample that lacks an optional view is prepared without
-/// it. A sample is bad if it lacks another view, if its image, text, boxes or region features are damaged, if its region
-/// features do not have the target's region_width (0: any width), or if the target's features do not contain its image. This
-/// also holds for optional views: damage is counted and never treated as absence. Thread-safe; every random choice is a
-/// function of (seed, draw).
+/// Decodes, augments and tokenizes samples of a source for batches. A sample that lacks an optional view is prepared without it. A sample
+/// is bad if it lacks a view that is not optional, if its image, text, boxes or region features are damaged, if its region features do not
+/// have the target's region_width (0: any width), or if the target's features do not contain its image. This also holds for optional views:
+/// damage is counted and never treated as absence. Thread-safe; every random choice is a function of (seed, draw).
 class SampleTransform {
  public:
   /// Throws UserError if this loader cannot make a view, if features cannot replace a view, or if none of the samples checked

@@ -124,8 +124,8 @@ SampleRef Sampler::mixed(std::int64_t epoch, std::int64_t entry) {
   const std::int64_t size = components_[component].size, first = epoch * shares_[component].count,
                      behind = first + shares_[component].count;
   const std::int64_t place = first + entry - shares_[component].begin, repeat = place / size;
-  // If the component's permutation lies wholly inside this epoch, the epoch's permutation already shuffles its entries, unless the
-  // component has groups.
+  // The component needs a permutation of its own only if this permutation crosses the epoch's start or end, or if the component has groups.
+  // Otherwise the epoch's permutation already shuffles the component's entries.
   const bool cut = repeat * size < first || (repeat + 1) * size > behind || is_grouped(component);
   return of_row(static_cast<std::int64_t>(component), place, cut);
 }

@@ -48,8 +48,8 @@ struct EntryGroups {
 /// permuted together, such a component gets random places and fills them with its entries in this order.
 class Sampler {
  public:
-  /// The sizes of components count entries, which are samples or image-caption pairs. `groups` has one item for each component, or
-  /// is empty if no component has groups.
+  /// The sizes of components are numbers of entries; an entry is a sample or an image-caption pair. `groups` has one item for each
+  /// component, or is empty if no component has groups.
   Sampler(Mixing mixing, bool shuffle, std::uint64_t seed, const RankSlice& slice, std::vector<EntryGroups> groups = {});
 
   const std::vector<SourceComponent>& components() const { return components_; }
@@ -65,7 +65,7 @@ class Sampler {
 
   /// Converts a place of this rank to one counted over all ranks.
   DataPosition to_shared(const DataPosition& place) const;
-  /// Returns this rank's first place at or after one that is counted over all ranks.
+  /// Returns this rank's first place at or after `shared`, a place that is counted over all ranks.
   DataPosition to_own(const DataPosition& shared) const;
 
  private:

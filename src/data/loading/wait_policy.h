@@ -8,7 +8,7 @@ namespace tessera {
 
 /// How long to wait for a result before logging a warning, and before failing.
 struct WaitPolicy {
-  double warn_after = 60;  // seconds; repeated after twice, four times, ... as long
+  double warn_after = 60;  // seconds; the warning is repeated after twice, four times, ... as long
   double timeout = 0;      // seconds until failure; 0: wait without limit
   std::string source;      // description of the source of the results
   /// Describes result number `ticket` and its progress: "sample number 7 (thread 2 is reading it)".

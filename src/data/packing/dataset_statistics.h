@@ -21,7 +21,7 @@ struct SampleFacts {
   std::string key, bad_reason, bad_text;
   std::int64_t height = 0, width = 0, bytes = 0;  // `bytes` is the size of the image file
   std::int64_t label = -1, objects = 0;
-  std::vector<std::int64_t> characters, words, tokens;  // their numbers in each caption
+  std::vector<std::int64_t> characters, words, tokens;  // for each caption, its number of characters, words and tokens
   std::vector<std::string> fields;                      // names of the fields that the sample has: "mask", "summary", ...
   std::uint64_t picture = 0;                            // fingerprint of the image's bytes
   std::vector<std::uint64_t> pairs;                     // fingerprints of the image with each caption

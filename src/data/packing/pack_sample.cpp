@@ -78,7 +78,7 @@ std::vector<T> resized(const std::vector<T>& values, const Image& from, const Im
   return out;
 }
 
-// Updates `width` and `height` in the side file's fields if they are the size of the image.
+// If `width` and `height` in the side file's fields are the size of `from`, changes them to the size of `to`.
 void update_size(std::string& fields, const Image& from, const Image& to) {
   nlohmann::json json = nlohmann::json::parse(fields, nullptr, false);
   if (!json.is_object()) return;

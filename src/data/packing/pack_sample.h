@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// A sample as stored in a shard: its files, and its digest for the fingerprint.
+/// A sample as stored in a shard: its files, and its digest for the fingerprint of the data set.
 struct PackedSample {
   std::string key;
   std::vector<SampleFile> files;

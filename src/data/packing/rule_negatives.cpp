@@ -256,7 +256,7 @@ std::vector<Edits> NegativeRules::Impl::swaps(const CutText& text, const std::ve
   for (const Found& each : found)
     if (each.form->kind == WordKind::attribute)
       std::fill_n(attribute.begin() + static_cast<std::ptrdiff_t>(each.first), each.form->words.size(), true);
-  // Returns true if there are other words than joiners between two forms. Attributes are ignored, too, unless attributes_count is set.
+  // Returns true if words other than joiners are between the two forms. Attributes are ignored, too, unless attributes_count is set.
   const auto is_between = [&](const Found& a, const Found& b, bool attributes_count) {
     for (std::size_t i = a.end(); i < b.first; ++i)
       if (!joiner[i] && (attributes_count || !attribute[i])) return true;

@@ -60,7 +60,7 @@ struct WebFrame {
 struct CaptionPlan {
   int opening = 0;
   std::vector<Mention> mentions;
-  std::vector<Join> joins;  // between neighboring mentions; every join that is not a list is followed by a list
+  std::vector<Join> joins;  // between neighboring mentions; after a join with a relation other than `list`, the next is `list`
   bool tone = false;        // whether the caption mentions how dark the background is
   std::optional<WebFrame> web = {};  // empty in the style `plain`
 };

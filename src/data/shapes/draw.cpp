@@ -46,7 +46,8 @@ double stripe(double u) {
   return std::abs(t) - 0.5;
 }
 
-// Returns the share of the second tone at (x, y), in radii from the object's center. `pixels` is the radius in pixels.
+// Returns the share of the second tone at (x, y). Coordinates are relative to the object's center, in radii. `pixels` is the radius in
+// pixels.
 double second_tone(const Object& object, double x, double y, double pixels) {
   constexpr double kDiagonal = 0.7071067811865476;
   constexpr std::array<Color, 4> kDirections = {

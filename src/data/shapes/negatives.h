@@ -13,8 +13,8 @@ namespace tessera::shapes {
 /// SugarCrepe's kinds (Hsieh et al. 2023), in the order replace_obj, replace_att, replace_rel, swap_obj, swap_att, add_obj, add_att.
 std::vector<HardNegative> make_negatives(const CaptionPlan& plan, const Scene& scene, Random& random);
 
-/// Returns the mention's phrase with one wrong word, so that it is false for the object: every other shape, and every other color, texture
-/// and size if the mention names one.
+/// Returns phrases that are false for the object. Each is the mention's phrase with one word replaced. There is one for every other shape,
+/// and one for every other color, texture and size if the mention names one.
 std::vector<std::string> make_phrase_negatives(const Mention& mention);
 
 }  // namespace tessera::shapes

@@ -64,8 +64,8 @@ bool taken(const std::vector<Object>& objects, int Object::*attribute, int value
   return std::any_of(objects.begin(), objects.end(), [&](const Object& o) { return o.*attribute == value; });
 }
 
-// Draws the shape and color of one more object. A pair of shape and color never repeats; a shape or a color repeats only if this is
-// allowed.
+// Draws the shape and color of one more object. A pair of shape and color never repeats; a shape repeats only with `repeat_shape`, and a
+// color only with `repeat_color`.
 void choose_pair(const std::vector<Object>& others, Split split, bool repeat_shape, bool repeat_color, Random& random,
                  Object& object) {
   while (true) {
@@ -128,7 +128,7 @@ double reach(int shape) {
 }
 
 double most_room(std::int64_t objects) {
-  // With a larger smallest diameter, fewer than one in fifty calls of place() would succeed.
+  // If the smallest objects were larger than this, fewer than one in fifty calls of place() would succeed.
   static constexpr std::array<double, kMostObjects> room = {0.8, 0.44, 0.36, 0.3, 0.26, 0.22};
   return room.at(static_cast<std::size_t>(objects - 1));
 }
