@@ -17,13 +17,14 @@
 
 namespace tessera::tools {
 
-/// A subcommand of a program. It has already been added with its options. `run` is called if the user chose it.
+/// A subcommand that has already been added, with its options, to its program. `run` is called if the user chose the subcommand.
 struct Command {
   CLI::App* app;
   std::function<int()> run;
 };
 
-/// Checks that an option's value is a number above 0. (CLI11's own message prints the largest double, 309 digits.)
+/// Checks that an option's value is a number above 0. (The message of CLI11's own check would contain the largest double, which has 309
+/// digits.)
 inline CLI::Validator positive_number() {
   return CLI::Validator(
       [](std::string& text) {

@@ -14,9 +14,9 @@ namespace tessera::tools {
 
 /// Writes named tensors row by row, with keys for the rows. Rows are collected in scratch files in the output folder, not in memory;
 /// commit() writes the output.
-/// X.safetensors contains all tensors, with the keys in its metadata `images`; if the header would become too long for readers, the keys
-/// are in X.keys.txt instead. For X.npy, the tensor `..._embeddings` is X.npy itself, any other tensor `..._NAME` is X.NAME.npy, and
-/// X.keys.txt has one key per line.
+/// An output file X.safetensors contains all tensors, with the keys in its metadata `images`; if the header would become too long for
+/// readers, the keys are in X.keys.txt instead. An output file X.npy contains the tensor `..._embeddings`; any other tensor `..._NAME` is
+/// in X.NAME.npy, and X.keys.txt has one key per line.
 class EmbeddingFile {
  public:
   explicit EmbeddingFile(std::string path);

@@ -12,7 +12,7 @@ namespace {
 
 using namespace tessera;
 
-// In seconds. The other ranks wait while rank 0 computes metrics, which may take long.
+// How many seconds the other ranks wait at most while rank 0 computes metrics, which may take long.
 constexpr double kLongestMeasurement = 24 * 3600;
 
 /// Assigns one GPU to each process of a machine, unless the user named one.

@@ -1,4 +1,4 @@
-// The program bin/NAME of a program that uses LibTorch. LibTorch takes a second to load, so bin/NAME reads the arguments first and starts
+// The front end bin/NAME of a program that uses LibTorch. LibTorch takes a second to load, so bin/NAME reads the arguments first and starts
 // libexec/tessera/NAME only if there is something to run. Both run in the same process, so signals and launchers work as usual.
 #include <cerrno>
 #include <cstring>

@@ -36,7 +36,7 @@ class UnquotedWords {
     last_ = word;
   }
 
-  /// `next` is the word after the last assignment; it belongs to no option.
+  /// Checks that the last assignment closes its brackets. `next` is the word after it, which belongs to no option.
   void end(const std::string& next) const {
     const auto count = [&](char c) { return std::count(last_.begin(), last_.end(), c); };
     if (count('{') > count('}') || count('[') > count(']'))

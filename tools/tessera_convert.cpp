@@ -93,7 +93,7 @@ bool describes_itself(const Arguments& arguments) {
   return plain && arguments.from != "groupvit" && is_published_folder(arguments.input);
 }
 
-/// Reads the model from a path of any supported kind. Also returns the path to name in messages.
+/// Reads the model from a path of any supported kind. Also returns the path that messages should name.
 std::pair<ModelFile, std::string> read_any(const Arguments& arguments) {
   if (describes_itself(arguments)) return {from_published(arguments.input), arguments.input};
   if (arguments.from != "tessera" || is_open_clip_checkpoint(arguments.input)) {

@@ -52,10 +52,10 @@ inline std::vector<Seen> look(const Sample& sample) {
   return objects;
 }
 
-// The content of a caption, parsed word by word. Parsing is the inverse of the caption generator.
+// What a caption says about the objects of its image. read_caption() parses the caption word by word, which inverts the caption generator.
 struct Read {
   struct Phrase {
-    std::map<std::string, std::string> said;  // kind of attribute -> word
+    std::map<std::string, std::string> said;  // the words of the phrase, by kind of attribute ("size", "texture", "color" or "shape")
     std::string place;
     std::string relation;  // relation to the previous phrase
   };
@@ -101,7 +101,8 @@ inline bool relation_holds(const std::string& relation, const Seen& a, const See
   return true;
 }
 
-// Returns whether the object is at this place. A positive margin makes the condition stricter, a negative one looser.
+// Returns whether the object is at this place of the image. `margin` is a fraction of the image's size: a positive margin makes the
+// condition stricter, a negative one looser.
 inline bool place_holds(const std::string& place, const Seen& o, double margin) {
   if (place == "top") return o.y < 0.5 - margin;
   if (place == "bottom") return o.y > 0.5 + margin;
@@ -111,7 +112,7 @@ inline bool place_holds(const std::string& place, const Seen& o, double margin) 
   return true;
 }
 
-// Returns whether the phrases can be matched with different objects.
+// Returns whether the phrases can be assigned to objects that fit them, each phrase to a different object.
 inline bool holds(const Read& read, const std::vector<Seen>& objects, double margin, std::vector<std::size_t> chosen = {}) {
   if (chosen.size() == read.phrases.size()) return true;
   const Read::Phrase& phrase = read.phrases[chosen.size()];

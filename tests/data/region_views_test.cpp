@@ -55,7 +55,7 @@ std::array<double, 2> extent_of_light(const std::vector<std::uint8_t>& planes, s
 }
 
 TEST(BoxesOfViews, AreTransformedLikeTheirPixels) {
-  const Box box{20, 50, 25, 30};  // in an image of 60 x 100
+  const Box box{20, 50, 25, 30};  // top, left, height and width in an image of 60 x 100 pixels
   for (const bool encoded : {false, true})
     for (const char* yaml :
          {"{augmentation: {scale: [0.5, 1], flip: 0.5, color_jitter: {probability: 0}}}",
@@ -86,7 +86,7 @@ TEST(BoxesOfViews, AreTransformedLikeTheirPixels) {
 }
 
 TEST(BoxesOfViews, ReportTheVisibleShareOfTheBox) {
-  Preprocessing preprocessing;  // shows the columns 20 to 80 of an image of 60 x 100
+  Preprocessing preprocessing;  // the view then shows columns 20 to 80 of the image of 60 x 100 pixels
   preprocessing.image_size = 30;
   const Needs needs{.images = {{"image", {.boxes = true}}}, .texts = {}};
   const ImageViews views(preprocessing, loader_settings("{augmentation: {crop: evaluation}}"), needs, 3);
@@ -117,8 +117,8 @@ TEST(BoxesOfViews, AreRefusedIfTheAugmentationMovesObjects) {
 const Needs kRegionNeeds{.images = {{"image", {.boxes = true}}},
                          .texts = {{"phrases", {}}, {"phrase_negatives", {.optional = true}}}};
 
-// Returns samples in which sample i has i objects "p0", "p1", ... in columns of 4 pixels. Object k has the negatives "k-0" to "k-(k-1)".
-// Each sample also has a box without a phrase and a phrase without a box.
+// Returns samples. Sample i has i objects side by side, each 4 pixels wide. Their phrases are "p0", "p1", ..., and object k has k
+// negatives: object 3 has "3-0", "3-1" and "3-2". Each sample also has a box without a phrase and a phrase without a box.
 std::vector<Sample> with_regions(std::int64_t count) {
   std::vector<Sample> samples = make_samples(count);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -162,7 +162,8 @@ TEST(RegionViews, PhrasesAndNegativesBelongToTheirBox) {
         continue;
       }
       const std::int64_t k = std::stoll(text_at(phrases, row, r).substr(1));
-      // The image is 24 pixels wide and 20 + key % 5 high. The view shows its center, whose left border is rounded as in evaluation.
+      // The image is 24 pixels wide and 20 + key % 5 pixels high. The view shows the image's center. preprocessed_part() computes where the
+      // center begins, rounded as in evaluation.
       const double height = 20 + static_cast<double>((row + 1) % 5);
       const auto part = preprocessed_part(static_cast<std::int64_t>(height), 24, {.image_size = 8});
       EXPECT_NEAR(corners[0].item<float>(), std::max(0.0, (4.0 * static_cast<double>(k) - part[1]) / part[3]), 1e-6);

@@ -32,7 +32,7 @@ ShapesSettings bad_settings(const BadCaptionShares& shares, const std::string& s
   return settings;
 }
 
-// Maps each word of the style `web` for a property of an object to the plain word.
+// Maps each word that the style `web` uses for an object's property to the plain word for it.
 const std::map<std::string, std::string>& plain_words() {
   static const std::map<std::string, std::string> words = [] {
     std::map<std::string, std::string> out;
@@ -150,7 +150,8 @@ TEST_P(BadCaptions, ComeAsOftenAsAsked) {
       ++counts[holds(read, objects, -0.15) ? 0 : all && read.phrases.size() > objects.size() ? 1 : 2];
     }
   }
-  // Some captions that were taken from another image happen to name all objects, or to be nearly true.
+  // A caption from another image is counted as the first kind if it happens to be nearly true, and as the second kind if it names all
+  // objects. The tolerances allow for this.
   EXPECT_NEAR(counts[0], 0.1 * 2 * kSamples, 70);
   EXPECT_NEAR(counts[1], 0.2 * 2 * kSamples, 180);
   EXPECT_NEAR(counts[0] + counts[1] + counts[2], 0.6 * 2 * kSamples, 120);

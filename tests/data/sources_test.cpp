@@ -127,7 +127,7 @@ TEST_F(Sources, AShardOfShapesReadsBackEqual) {
 
 TEST_F(Sources, ATruncatedShardReturnsItsCompleteSamples) {
   const std::string whole = three_samples();
-  // Each cut is inside the last sample, which starts with this member.
+  // The last sample starts with this member. Each cut below is inside that sample.
   const std::size_t last = whole.find("d/002.png");
   for (std::size_t cut : {last + 100, last + 512 + 10, whole.size() - 1024 + 7, whole.size() - 1024 - 300}) {
     write("cut.tar", whole.substr(0, cut));
@@ -205,7 +205,7 @@ TEST_F(Sources, ErrorsOfBadMembersNameShardAndKey) {
                 ": sample c: its class \"12x\" (label_keys) is neither an index nor a name in the file of classes (classes)");
 }
 
-// Expects the three samples that another program wrote, with the keys `prefix` + "000" to "002".
+// Expects three samples, written by another program, whose keys are `prefix` + "000" to "002".
 void expect_long_names(const IndexedSource& source, const std::string& prefix) {
   ASSERT_EQ(source.size(), 3);
   for (std::int64_t i = 0; i < 3; ++i) {

@@ -14,7 +14,7 @@ inline bool shell(const std::string& command) {
   return std::system((command + " 2>/dev/null").c_str()) == 0;
 }
 
-/// Returns the SampleError that `body` throws as "REASON KEY: TEXT", or "no error".
+/// Returns the reason, key and text of the SampleError that `body` throws, as "REASON KEY: TEXT", or "no error".
 template <std::invocable Body>
 std::string keyed_error_of(Body&& body) {
   try {

@@ -39,7 +39,7 @@ class GoldenTransforms : public testing::TestWithParam<std::string> {};
 TEST_P(GoldenTransforms, Agrees) { expect_case_agrees(GetParam(), probe::all_runners()); }
 INSTANTIATE_TEST_SUITE_P(Cases, GoldenTransforms, testing::ValuesIn(golden_cases("transforms")), golden_name);
 
-// Computes the weights of output pixel `i` from their definition in doubles, without the shortcuts of resample.cpp.
+// Computes the weights of output pixel `i` from their definition in double precision, without the shortcuts of resample.cpp.
 std::vector<double> slow_weights(std::int64_t n_in, std::int64_t n_out, std::int64_t i, bool cubic) {
   const double scale = static_cast<double>(n_in) / static_cast<double>(n_out), segment = std::max(scale, 1.0);
   const double support = segment * (cubic ? 2 : 1), center = (static_cast<double>(i) + 0.5) * scale;
@@ -206,23 +206,23 @@ TEST_F(PublishedTransforms, MatchTheirLibraries) {
 
 TEST(Transforms, AVeryLongImageIsNotResizedAsAWhole) {
   const Image in = test::noise(1, 200000, 4);
-  const Image out = preprocess(in, {});  // the whole image would be 224 x 44,800,000
+  const Image out = preprocess(in, {});  // resized as a whole, the image would have 224 x 44,800,000 pixels
   EXPECT_EQ(out.height, 224);
   EXPECT_EQ(out.width, 224);
 }
 
 TEST(Transforms, AMaskIsTransformedLikeItsImageAndPaddingIsIgnored) {
-  // The mask has classes in columns of 8 pixels; halving keeps one pixel of each pair.
+  // Each class of the mask covers 8 columns of pixels. Halving the mask keeps one pixel of each pair of neighbors.
   std::vector<std::uint8_t> mask(32 * 48);
   for (std::size_t i = 0; i < mask.size(); ++i) mask[i] = static_cast<std::uint8_t>(i % 48 / 8);
   Preprocessing s;
   s.image_size = 16;
-  const auto cropped = preprocess_mask(mask, 32, 48, s);  // 16 x 24, then columns 4..19
+  const auto cropped = preprocess_mask(mask, 32, 48, s);  // resized to 16 x 24, then cut to columns 4 to 19
   ASSERT_EQ(cropped.size(), 256U);
   EXPECT_EQ(cropped[0], 1);
   EXPECT_EQ(cropped[15], 4);
   s.resize_mode = "longest";
-  const auto padded = preprocess_mask(mask, 32, 48, s);  // 11 x 16, with 2 rows of padding above
+  const auto padded = preprocess_mask(mask, 32, 48, s);  // resized to 11 x 16, with 2 rows of padding above
   EXPECT_EQ(padded[0], 255);
   EXPECT_EQ(padded[2 * 16], 0);
   EXPECT_EQ(padded[2 * 16 + 15], 5);
@@ -258,7 +258,7 @@ TEST(Transforms, BoxesOfWholePixelsAreResizedLikeCropsAndMayBeMirrored) {
   }
 }
 
-// A ramp must stay a ramp wherever the box starts.
+// A ramp of gray values must stay a ramp after resampling, wherever the box starts.
 TEST(Transforms, BoxesMayStartBetweenPixels) {
   Image in{4, 200, std::vector<std::uint8_t>(4 * 200 * 3)};
   for (std::size_t i = 0; i < in.pixels.size(); ++i) in.pixels[i] = static_cast<std::uint8_t>(i / 3 % 200);

@@ -1,4 +1,4 @@
-// Runs the reference cases with several captions per image over ranks.
+// Runs those reference cases that have several captions per image, each case split over several ranks.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

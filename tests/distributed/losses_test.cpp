@@ -46,8 +46,8 @@ Pairs own_pairs(const Pairs& all, const ProcessGroup& group) {
           part(all.negatives),     part(all.negatives_present)};
 }
 
-// Runs one step on a global batch of 8 pairs, or on several accumulated ones. Returns the mean loss and the reduced gradients
-// of all trainable tensors.
+// Runs one step on `accumulation` global batches of 8 pairs each, whose gradients are accumulated. Returns the mean loss and the reduced
+// gradients of all trainable tensors.
 Tensors step(const ObjectiveCase& which, int accumulation, const ProcessGroup& group) {
   const Towers towers;
   const auto objective = make_objective(which.name, which.yaml, kWidth, at::kFloat);
@@ -221,7 +221,7 @@ TEST_P(PyramidClipOverRanks, MatchesOneProcess) {
   expect_same_as_one_rank({1, 2, 4}, body, expect_equal);
 }
 
-// In STAIR's first stage, each rank builds the mask from its own ids.
+// In STAIR's first stage, each rank builds the mask of text tokens from the ids of its own texts.
 TEST(StairOverRanks, MaskedLossMatchesOneProcess) {
   const auto body = [](const ProcessGroup& group) -> Tensors {
     at::manual_seed(3);

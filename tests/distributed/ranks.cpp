@@ -22,7 +22,7 @@ namespace {
 [[noreturn]] void live(const LaunchEnvironment& environment, const std::string& backend, const std::string& file,
                        const std::function<Tensors(const ProcessGroup&)>& body) {
   int code = 0;
-  const bool failed_before = testing::Test::HasFailure();  // in the parent process
+  const bool failed_before = testing::Test::HasFailure();  // inherited from the parent process
   try {
     at::set_num_threads(1);
     const ProcessGroup group = ProcessGroup::connect(environment, {.backend = backend, .timeout = 60}, at::kCPU);

@@ -26,7 +26,7 @@ at::Tensor part_of(const at::Tensor& rows, const ProcessGroup& group);
 /// Replaces each tensor with its mean over the ranks.
 void average(Tensors& tensors, const ProcessGroup& group);
 
-/// Expects each of the tensors `expected`, within 1e-9 of its values.
+/// Expects `got` to contain each tensor of `expected`, with values within 1e-9 of the expected ones.
 void expect_close(const Tensors& got, const Tensors& expected);
 
 /// Runs `body` on one rank without a connection, and then over gloo with each number of ranks in `sizes`. Compares each rank's results with

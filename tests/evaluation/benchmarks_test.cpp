@@ -102,7 +102,7 @@ TEST_F(Benchmarks, EverySuiteHasAMiniature) {
   for (const auto& entry : fs::directory_iterator(kSuites)) {
     const std::string name = entry.path().stem().string();
     static const std::set<std::string> segmentation = {"voc20",  "voc21",      "context59", "context60",
-                                                       "ade20k", "coco_stuff", "cityscapes"};  // segmentation_suites_test
+                                                       "ade20k", "coco_stuff", "cityscapes"};  // segmentation_suites_test tests these
     const bool elsewhere =
         name.starts_with("shapes") || name == "cifar10" || name == "imagenet" || segmentation.contains(name);
     EXPECT_TRUE(elsewhere || kSamples.contains(name)) << name << ": give it a miniature in " << kMiniatures;
@@ -117,7 +117,7 @@ TEST_F(Benchmarks, ImageNetAssignsNamesInTheOrderOfItsThousandFolders) {
   io::write_file((folder / "imagenet/val/n10000001/x.JPEG").string(), picture);
   ::setenv("DATA", folder.c_str(), 1);
   SuiteSettings suite = load("imagenet");
-  suite.tasks.at(0).settings.set("templates", config::parse_yaml("['{}']", "test"));  // the suite's 80 templates take too long
+  suite.tasks.at(0).settings.set("templates", config::parse_yaml("['{}']", "test"));  // the suite's 80 templates would take too long
   const TaskResult result = run(suite).at(0);
   EXPECT_EQ(result.samples, 1);
   ASSERT_EQ(result.classes.size(), 1000U);

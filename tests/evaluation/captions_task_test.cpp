@@ -177,13 +177,13 @@ TEST_F(CaptionTasks, AreRightOnceTheDecoderHasMemorizedTheImages) {
   EXPECT_EQ(captions.pictures.captions[0].truth.size(), 2u);
   expect_outcomes_give_metrics(captions);
 
-  // Coordinates are written as one of 8 bins and read back as the bin's center. The sides 0 and 1/2 become bins 0 and 4, read back as
-  // 1/16 and 9/16. The side 1 becomes the last bin, 7.
+  // Each coordinate is written as one of 8 bins and read back as the bin's center. A side of a box at 0 becomes bin 0, which is read back
+  // as 1/16; a side at 1/2 becomes bin 4, which is read back as 9/16; a side at 1 becomes the last bin, 7.
   const TaskResult referring = run("{name: referring}");
   EXPECT_EQ(metric(referring, "boxes"), 4) << "the box out of sight and phrases without a box do not count";
   EXPECT_EQ(metric(referring, "accuracy"), 1);
   const auto iou = [](double width, double height, double area) { return width * height / (0.25 + area - width * height); };
-  const double low = 0.5 - 1. / 16, high = 0.5 - 1. / 8;  // overlaps along an axis, for boxes that start at 0 and at 1/2
+  const double low = 0.5 - 1. / 16, high = 0.5 - 1. / 8;  // the overlap along an axis for a box that starts at 0, and for one at 1/2
   const double expected = (iou(low, low, 0.25) + iou(high, low, 0.5 * 0.375) + iou(low, high, 0.5 * 0.375) + iou(high, high, 0.375 * 0.375)) / 4;
   EXPECT_NEAR(metric(referring, "mean_iou"), expected, 1e-6);
   EXPECT_LT(metric(lost, "mean_iou"), expected);

@@ -23,20 +23,20 @@ TEST(CiderD, IsZeroWithoutACommonNGram) {
   EXPECT_EQ(cider_d({"anything"}, {{}}).mean, 0) << "no reference";
 }
 
-// Computed by hand for two images. Both images have references with "a", so the weight of "a" is 0. All other n-grams have the
-// weight log 2, even if no reference has them. Caption 0 is "a red square". Its unigrams of nonzero weight are "red" and
-// "square"; those of its reference are "red", "circle", "on" and "grass". Its bigrams are "a red" and "red square"; those of
-// the reference are "a red", "red circle", "circle on" and "on grass". Caption and reference share no trigram.
+// The expected scores are computed by hand for two images. Both images have references with "a", so the weight of "a" is 0. All other
+// n-grams have the weight log 2, including those that no reference has. Caption 0 is "a red square". Its unigrams of nonzero weight are
+// "red" and "square"; those of its reference are "red", "circle", "on" and "grass". Its bigrams are "a red" and "red square"; those of the
+// reference are "a red", "red circle", "circle on" and "on grass". Caption and reference share no trigram.
 TEST(CiderD, MatchesTheDefinition) {
   const double unigrams = 1 / (std::sqrt(2.0) * std::sqrt(4.0)), bigrams = 1 / (std::sqrt(2.0) * std::sqrt(4.0));
-  const double penalty = std::exp(-4.0 / 72);  // the lengths are 3 and 5 words
+  const double penalty = std::exp(-4.0 / 72);  // the caption has 3 words, its reference 5
   const CiderScores scores = cider_d({"a red square", "the square the square"}, {kRed, kBlue});
   EXPECT_NEAR(scores.per_image[0], 10 * penalty * (unigrams + bigrams) / 4, 1e-12);
 
-  // Caption 1 has the unigrams "the" and "square", each twice, the bigrams "the square" (twice) and "square the", and two
-  // trigrams and a 4-gram that no reference has. The first reference, "a blue square", has the unigrams of nonzero weight "blue"
-  // and "square". Caption 1 shares "square" with it, which counts once because the reference has it once, and no bigram. The
-  // lengths are 4 and 3 words.
+  // The unigrams of caption 1 are "the" and "square", each twice. Its bigrams are "the square", twice, and "square the". No reference has
+  // its two trigrams and its 4-gram. The first reference is "a blue square". Its unigrams of nonzero weight are "blue" and "square".
+  // Caption 1 shares no bigram with this reference and one unigram, "square", which counts once because the reference has it once. The
+  // caption has 4 words, the reference 3.
   const double first = std::exp(-1.0 / 72) * 1 / (std::sqrt(8.0) * std::sqrt(2.0));
   // Caption 1 shares "the" and "square" with the second reference, "the blue square there", which also has four words.
   const double second = 2 / (std::sqrt(8.0) * std::sqrt(4.0));

@@ -383,7 +383,7 @@ TEST_F(EvaluateTokens, EveryTaskReadsTokens) {
 }
 
 TEST_F(EvaluateTokens, SparseRowsCompareLikeDenseOnes) {
-  /// A view of an embedder that does not convert its rows to sparse ones.
+  /// Wraps an embedder and keeps its rows dense.
   class Whole final : public EmbedderView {
    public:
     using EmbedderView::EmbedderView;

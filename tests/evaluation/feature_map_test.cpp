@@ -36,8 +36,8 @@ TEST(FeatureMap, AffinitiesHaveTheRequestedPerplexity) {
   EXPECT_NEAR(p.sum().item<double>(), 1, 1e-12);
   EXPECT_TRUE(p.equal(p.t()));
   EXPECT_EQ(p.diagonal().abs().max().item<double>(), 0);
-  // With four equidistant points, every row of affinities is uniform at any precision. The perplexity 50 is impossible for them, so it is
-  // lowered to 1.
+  // Four equidistant points have uniform affinities at any precision of the Gaussian kernel. Four points cannot have the perplexity 50, so
+  // it is lowered to 1.
   const at::Tensor even = tsne_affinities(at::eye(4, at::kDouble), 50);
   EXPECT_TRUE(even.allclose((at::ones({4, 4}, at::kDouble) - at::eye(4, at::kDouble)) / 12));
 }
@@ -57,8 +57,8 @@ TEST(FeatureMap, NeighborsKeptIsAShare) {
   const at::Tensor line = at::arange(6, at::kDouble).unsqueeze(1);
   EXPECT_DOUBLE_EQ(neighbors_kept(line, line, 2), 1);
   EXPECT_DOUBLE_EQ(neighbors_kept(line, line, 100), 1) << "all other points are neighbors";
-  // The nearest neighbors of 0, 1, 2.1 and 9 are 1, 0, 1 and 2.1. In the map, 9 moves to -0.5 and becomes the nearest neighbor of 0. Two
-  // of four points keep their nearest neighbor.
+  // The nearest neighbors of 0, 1, 2.1 and 9 are 1, 0, 1 and 2.1. In the map, 9 moves to -0.5, and this point and 0 become nearest
+  // neighbors of each other. So the other two of the four points keep their nearest neighbor.
   const at::Tensor before = at::tensor({0.0, 1.0, 2.1, 9.0}, at::kDouble).unsqueeze(1);
   const at::Tensor after = at::tensor({0.0, 1.0, 2.1, -0.5}, at::kDouble).unsqueeze(1);
   EXPECT_DOUBLE_EQ(neighbors_kept(before, after, 1), 0.5);

@@ -36,7 +36,8 @@ class ColoredPictures final : public IndexedSource {
 
 class KPrecision : public ::testing::Test {
  protected:
-  // Each image retrieves the caption that names its color: the first image retrieves its own caption, the second the third image's.
+  // Each image retrieves the caption that names its color. The first image retrieves its own caption; the second image retrieves the
+  // caption of the third image.
   KPrecision() {
     context.source = std::make_shared<ColoredPictures>(
         std::vector<ColoredPictures::Picture>{{200, 0, 0, {"a red dog runs", "the dog"}},

@@ -97,7 +97,7 @@ void expect_counted_ranks(const at::Tensor& images, const at::Tensor& texts, con
 TEST(RetrievalRecall, CountsTheCandidatesThatScoreHigher) {
   at::manual_seed(1);
   expect_counted_ranks(at::randn({20, 6}, at::kDouble), at::randn({50, 6}, at::kDouble), at::randint(-1, 18, {50}, at::kLong));
-  // A tile has 1,024 images and 4,096 texts.
+  // A tile has 1,024 images and 4,096 texts, so this case needs several tiles.
   expect_counted_ranks(at::randn({1050, 4}), at::randn({4200, 4}), at::arange(4200, at::kLong).remainder(1055) - 5);
 }
 
@@ -135,7 +135,7 @@ TEST(RetrievalRecall, ParallelTextsTieIfTheirLengthsAreExact) {
     const at::Tensor owner = ids({-1, -1, -1, -1, -1, -1, -1, -1, 0, 1, 2, 3, 4, 5, 6, 7});
     const at::Tensor ranks = retrieval_recall(images, at::cat({texts, texts * factor}), owner, {1}).image_to_text_rank;
     // Each image's own text ties with the shorter parallel text, which has a lower index and so comes first. The texts that score higher
-    // come in whole pairs of parallel texts, so the rank is odd.
+    // come in whole pairs of parallel texts. So an odd number of texts comes before the own text, and this number is its rank.
     EXPECT_TRUE(ranks.remainder(2).eq(1).all().item<bool>()) << factor << ": " << ranks;
   }
 }
@@ -196,7 +196,8 @@ TEST(SegmentationScores, CountsByHand) {
   const at::Tensor target = ids({0, 1, 1, 255, 2, 2}).view({1, 2, 3});
   const at::Tensor guess = ids({1, 1, 0, 1, 2, 7}).view({1, 2, 3});
   const auto s = segmentation_scores(guess, target, 3, 0);
-  // Prediction and target of class 1 share one of three pixels; those of class 2 share one of two.
+  // Three pixels have class 1 in the prediction or the target, and one of them has it in both. Two pixels have class 2 in the prediction or
+  // the target, and one of them in both.
   EXPECT_EQ(list(s.intersection), (Ids{0, 1, 1}));
   EXPECT_EQ(list(s.union_), (Ids{2, 3, 2}));
   EXPECT_DOUBLE_EQ(s.image_miou, (1.0 / 3 + 1.0 / 2) / 2);
@@ -268,8 +269,8 @@ TEST(ZeroShotSegmentationByGroups, EachPixelTakesTheClassOfItsGroup) {
 }
 
 TEST(ZeroShotSegmentationByGroups, UpsamplesWeightsBeforeTakingTheGreatest) {
-  // Between the centers of the two patches, the groups' weights are 1 - 0.6 t and 0.6 t, which are equal at t = 5/6. If each
-  // patch chose its group before the upsampling, the border between the groups would be in the middle.
+  // Let t grow from 0 to 1 between the centers of the two patches. The groups' weights are 1 - 0.6 t and 0.6 t, which are equal at t = 5/6.
+  // If each patch chose its group before the upsampling, the border between the groups would be in the middle.
   const at::Tensor attention = rows({{1, 0.4F}, {0, 0.6F}}).unsqueeze(0);
   SegmentationOptions options{.grid = {1, 2}, .upsample = "bilinear", .candidates = "all", .background_index = {}};
   const at::Tensor masks = group_masks(attention, 1, 12, options);

@@ -68,8 +68,8 @@ TEST_F(OptionTasks, ImagesMayBeTheOptions) {
 }
 
 TEST_F(OptionTasks, WinogroundScoresTextsAndImagesSeparately) {
-  // In the second item, the caption "green" is nearer to the yellow image than to the red one. But the yellow image is equally near to
-  // both captions.
+  // In the second item, the caption "green" is nearer to the yellow image than to the red one. But the yellow image is equally near to both
+  // captions. So this item counts for the image score, but not for the text score.
   const TaskResult result = run(
       "winoground",
       R"([{"image_0": "red", "image_1": "green", "caption_0": "red", "caption_1": "green", "collapsed_tag": "Object"},

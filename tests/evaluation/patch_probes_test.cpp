@@ -125,7 +125,7 @@ TaskResult probe_depth(bool blind, double unit = 1, const std::string& more = ""
 TEST(DepthProbe, LearnsDepthsThatAreALinearMapOfPatches) {
   const TaskResult seeing = probe_depth(false), blind = probe_depth(true);
   EXPECT_EQ(seeing.samples, 12);
-  // The map is not exact, because it is interpolated bilinearly between patches.
+  // The predicted depth map is not exact, because it is interpolated bilinearly between patches.
   EXPECT_LT(metric(seeing, "rms_error"), 0.7 * metric(blind, "rms_error"));
   EXPECT_GT(metric(seeing, "delta1_accuracy"), metric(blind, "delta1_accuracy") + 0.2);
   EXPECT_TRUE(contains(seeing.data, "(fitted on 2,816 patches of far squares)"));

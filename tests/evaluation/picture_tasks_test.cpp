@@ -76,8 +76,8 @@ TEST_F(EvaluatePictures, ReportShowsGradCamAndFeatureMaps) {
   EXPECT_TRUE(contains(html, "<circle"));
 }
 
-/// The parameters are an image tower in YAML and the image size. Grad-CAM uses the input of the last block if the tower reads
-/// out only its class token, otherwise the output of the encoder.
+/// The parameters are an image tower in YAML and the image size. If the tower reads out only its class token, Grad-CAM uses the input of
+/// the last block, otherwise the output of the encoder.
 class Relevance : public Evaluate, public ::testing::WithParamInterface<std::pair<const char*, std::int64_t>> {};
 
 TEST_P(Relevance, FollowsTheTextAndKeepsTheModelUnchanged) {

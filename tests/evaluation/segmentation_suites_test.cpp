@@ -1,4 +1,5 @@
-// Runs each segmentation suite on a miniature in the layout of its data set, which has three small images with generated masks.
+// Runs each segmentation suite on a miniature data set, which has the layout of the suite's data set and three small images with generated
+// masks.
 #include <filesystem>
 
 #include <gtest/gtest.h>
@@ -95,7 +96,8 @@ TEST_F(SegmentationSuites, EachReadsTheLayoutOfItsDataSet) {
 
 TEST_F(SegmentationSuites, SkipAndReportAMaskOfAnotherSize) {
   write_layout(kLayouts[0]);
-  write(named(kLayouts[0].mask, "0003"), encode_mask(std::vector<std::uint8_t>(11 * 99, 1), 11, 99));  // has as many pixels as the image
+  // This mask has as many pixels as its image, but another height and width.
+  write(named(kLayouts[0].mask, "0003"), encode_mask(std::vector<std::uint8_t>(11 * 99, 1), 11, 99));
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(run(), 0);
   const std::string told = ::testing::internal::GetCapturedStderr();

@@ -295,7 +295,7 @@ TEST_F(Tasks, RetrievalIgnoresImagesWithoutACaption) {
   source->count = 3;
   source->change = [](std::int64_t index, Sample& sample) {
     sample.captions.resize(1);
-    if (index == 0) sample.captions.clear();  // this image is as dark as the third one and comes before it
+    if (index == 0) sample.captions.clear();  // as dark as the third image and before it, so it would rank higher if it counted
   };
   const TaskResult result = run_task(task_of("{name: retrieval, topk: [1]}"), BrightnessEmbedder(), context);
   EXPECT_EQ(result.samples, 2);

@@ -183,7 +183,8 @@ TEST_F(TokenGroups, AreComparedWithEqualChunksAndRandomGroups) {
   source->captions.assign(200, source->captions.front());
   context.batch_size = 64;
   found = numbers();
-  // Random groups score higher than a single group, because two of the three groups are matched, but they are far from the phrases.
+  // Random groups score higher than a single group, because two of the three groups are matched with phrases. But they still differ much
+  // from the phrases.
   EXPECT_GT(found.at("random_iou"), 0.3);
   EXPECT_LT(found.at("random_iou"), 0.6);
 }
@@ -243,7 +244,7 @@ TEST_F(TokenGroups, PhraseEndsBeforeItsPunctuation) {
 }
 
 TEST_F(TokenGroups, PhrasesBeyondTheContextDoNotCount) {
-  // Ten words fit between [CLS] and [SEP]. They do not include the last phrase, and only "a" of the phrase before it.
+  // Ten words fit between [CLS] and [SEP]. These ten include only "a" of the phrase "a square" and nothing of the phrase "circles".
   source->captions = {
       {"a red circle and a blue square and red a square and circles", {"a red circle", "a square", "circles"}}};
   source->captions.push_back({"a circle and a circle and a circle and a blue square", {"blue square"}});
@@ -301,7 +302,7 @@ TEST_F(TokenGroups, CountForEveryCaptionWithPhrases) {
   EXPECT_EQ(found.at("captions"), 5) << "four of the first image, the third of the other";
   EXPECT_EQ(found.at("captions_not_spelled"), 1);
   EXPECT_DOUBLE_EQ(found.at("phrases_per_caption"), 8.0 / 5);
-  // All phrases are right except "a square" in the second caption of the first image, whose words are in two groups.
+  // All phrases are matched completely, except "a square" in the second caption of the first image: its two words are in different groups.
   EXPECT_DOUBLE_EQ(found.at("iou"), (4 + (1 + 0.5) / 2) / 5);
   EXPECT_DOUBLE_EQ(found.at("recall"), (4 + (1 + 0.5) / 2) / 5);
   EXPECT_DOUBLE_EQ(found.at("precision"), 1);

@@ -243,7 +243,7 @@ TEST_F(Tokens, HeatMapOfAWordIsTheMeanOverItsTokens) {
 }
 
 TEST_F(Tokens, AreComparedWithTheCaptions) {
-  // The five highest tokens of the three images include two tokens of their captions each: red and circle; blue and square; ##s and
+  // For each of the three images, the five highest tokens include two tokens of its caption: red and circle; blue and square; ##s and
   // circle. The captions' token `a` has no weight.
   const auto found = numbers("tokens");
   EXPECT_NEAR(found.at("caption_precision@5"), (2 + 2 + 2) / 15.0, 1e-9);
@@ -272,7 +272,7 @@ TEST_F(Tokens, ReplaceTheTextTower) {
   at::Tensor expected = at::zeros({2, kWords});
   for (const std::int64_t token : {kRed, kCircle, kPlural}) expected[0][token] = 1;
   EXPECT_TRUE(texts.equal(expected)) << texts;
-  // The third image has mostly the token ##s, which the caption "a red circle" does not contain.
+  // The third image is far from the caption "a red circle": it has mostly the token ##s, which that caption does not contain.
   model.weights[0] = {{kRed, 1.0F}, {kCircle, 1.0F}};
   const TaskResult result = run("{name: retrieval, text_encoder_free: true, topk: [1]}");
   EXPECT_EQ(result.data, "named pictures (no text encoder)");

@@ -175,7 +175,7 @@ def feature_folders():
 def vocabularies():
     words = "small large red blue green circle square star ring left right of above a the photo 2 cats".split()
     lines = [" ".join(words[(i * k) % len(words)] for k in range(1, 8)) for i in range(1, 200)]
-    # These are only a few rules, in hexadecimal code points, because the library's own rules take 240 kB.
+    # Normalization rules, written in hexadecimal code points. There are only a few, because the library's own rules take 240 kB.
     rules = tempfile.NamedTemporaryFile(mode="w", suffix=".tsv")
     rules.write("".join(f"{ord(c):X}\t{ord(c.lower()):X}\n" for c in "ABCDEFGHIJ") + "FF21\t61\nFB01\t66 69\n")
     rules.flush()
@@ -211,11 +211,11 @@ def tokenizer_files():
     files = Path(__file__).parent.parent / "data" / "foreign" / "tokenizers"
     for kind in ("gemma", "clip", "llama", "wordpiece", "unigram", "wordlevel", "added"):
         file = json.loads((files / f"{kind}.json").read_text())
-        if kind == "gemma":  # keep only a few of its 256 byte tokens
+        if kind == "gemma":  # keep only a few of its 256 tokens for single bytes
             file["added_tokens"] = [token for token in file["added_tokens"] if not token["content"].startswith("<0x") or token["content"] < "<0x05"]
         write(f"tokenizer_json/{kind}", json.dumps(shortened(file), separators=(",", ":"), ensure_ascii=False).encode())
     units = [0] * 256
-    # Maps b to a: the value of b is in unit 200 and is the offset of the first text.
+    # These units map b to a. Unit 200 holds the value of b, which is the offset of the first replacement text.
     units[ord("b")] = ord("b") | 1 << 8 | (ord("b") ^ 200) << 10
     units[200] = 1 << 31
     rules = struct.pack("<257I", 4 * len(units), *units) + b"a\0"

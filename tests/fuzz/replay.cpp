@@ -1,5 +1,6 @@
 // Runs the fuzz targets without libFuzzer: first on every file of the corpus, then on mutations of these files. The seed determines the
-// mutations. This program builds with any compiler and runs as a test. It writes an input that breaks a contract to a file.
+// mutations. This program builds with any compiler and runs as a test. If an input breaks a contract, the program writes that input to a
+// file.
 #include <algorithm>
 #include <array>
 #include <csignal>
@@ -46,7 +47,7 @@ const std::map<std::string, Target>& targets() {
   return all;
 }
 
-// These are global, so that the signal handler can write the current input to the path.
+// These are global, so that the signal handler can write the current input to the file `crash_path`.
 std::string current;
 std::string crash_path;
 

@@ -77,7 +77,7 @@ TEST_F(Formats, ExactFormatsKeepRowsWeightsAndIds) {
 TEST_F(Formats, CiffKeepsRowsAndIdsAndRoundsWeights) {
   const SparseFileOptions options{.names = four_names(), .ciff_scale = 4};
   write_sparse_file(path("a.ciff"), two_rows(), options);
-  expect_same(read_sparse_file(path("a.ciff"), options), two_rows());  // exact, because the weights are 5, 2 and 8 quarters
+  expect_same(read_sparse_file(path("a.ciff"), options), two_rows());  // exact at the scale 4, because the weights are 5, 2 and 8 quarters
   const SparseVectors many = random_vectors({.rows = 300, .vocab_size = 90, .most_tokens = 40}, 1);
   write_sparse_file(path("b.ciff"), many, {});
   const SparseVectors read = read_sparse_file(path("b.ciff"), {});
@@ -118,8 +118,8 @@ TEST_F(Formats, JsonLinesMatchTheFormatOfSeismic) {
   EXPECT_EQ(read.vocab_size, 8);
 }
 
-// Each message follows its length. The messages are Header{version 1, 2 lists, 2 documents, ...}, two PostingsList{term, df, cf, postings
-// of (gap, frequency)}, and two DocRecord.
+// Each message is preceded by its length. The messages are Header{version 1, 2 lists, 2 documents, ...}, two PostingsList{term, df, cf,
+// postings of (gap, frequency)}, and two DocRecord.
 TEST_F(Formats, CiffMatchesTheProtocolBuffersEncoding) {
   // The first posting is of document 0, a value that proto3 omits. The second posting has a gap of 1.
   const std::string list =

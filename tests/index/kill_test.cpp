@@ -64,8 +64,8 @@ class Killed : public IndexTest {
     return text;
   }
 
-  /// Kills `change` at each of its system calls. Expects the index to be in its state before or after the change each time. Repeating the
-  /// change must succeed whatever files the killed process left.
+  /// Runs `change` once for each of its system calls and kills it at that call. Each time, expects the index to be in its state before the
+  /// change or in its state after it. Repeating the change must succeed whatever files the killed process left.
   void expect_before_or_after(const std::function<void(const std::string&)>& prepare,
                               const std::function<void(const std::string&)>& change) {
     prepare(path("start"));

@@ -68,7 +68,8 @@ std::unique_ptr<Backend> cuda_backend();
 std::vector<std::string> backend_names();
 Backend backend(const std::string& name);
 
-/// Tests that run on every backend: INSTANTIATE_TEST_SUITE_P(On, X, testing::ValuesIn(backend_names()), test_name<std::string>).
+/// A fixture for tests that run on every backend. Each suite X needs INSTANTIATE_TEST_SUITE_P(On, X, testing::ValuesIn(backend_names()),
+/// test_name<std::string>).
 class KernelTest : public testing::TestWithParam<std::string> {
  protected:
   Backend on = backend(GetParam());

@@ -106,8 +106,8 @@ Results run(const Backend& on, const Inputs& in) {
           places_of(*best_patch)};
 }
 
-// Computes the definition number by number in double. Its gradients go to the places that the kernel chose. These places must be kept rows
-// and maxima; if the entries are whole numbers, they must be the first maxima.
+// Computes the definition with plain loops in double. Its gradients go to the places that the kernel chose. Each place must be a kept row
+// at which the product is largest. If the entries are whole numbers, it must be the first such row.
 class Definition {
  public:
   std::vector<double> i2t, t2i, grad_patches, grad_tokens;
@@ -307,7 +307,7 @@ TEST_P(MaxSimilarityKernel, KeptNanOrInfinityMakesItsPairsNan) {
       in_image.patches[130 * 8] = value;            // in image 0
       in_text.tokens[(1 * 5 + 2) * 8 + 4] = value;  // in text 1
       const Results of_image = run(on, in_image), of_text = run(on, in_text);
-      for (const Results* each : {&of_image, &of_text}) {  // the backward pass reads these places
+      for (const Results* each : {&of_image, &of_text}) {  // these places must be valid, because the backward pass reads them
         for (const Place place : each->best_token) EXPECT_TRUE(place >= 0 && place < 5) << place;
         for (const Place place : each->best_patch) EXPECT_TRUE(place >= 0 && place < 140) << place;
       }

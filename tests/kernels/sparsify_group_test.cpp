@@ -70,7 +70,8 @@ TEST_P(SparsifyGroup, TiesShareTheGradientOfTheMinimumAndEqualToTheThresholdIsKe
     std::mt19937 generator(7);
     for (float& value : inputs.text) value = static_cast<float>(static_cast<int>(generator() % 5) - 2);
     for (float& value : inputs.image) value = static_cast<float>(static_cast<int>(generator() % 3) - 1);
-    // The kernel rounds z to float32 before it compares z with the threshold. Thresholds that float32 holds exactly match the definition.
+    // The kernel rounds the normalized similarity to float32 before it compares it with the threshold. So the results must match the
+    // definition only for thresholds that float32 represents exactly.
     const SparsifyGroupResults ours = run(on, inputs);
     if (threshold == 0.125f || threshold == 0.5f || threshold == 0.0f) expect_as_naive(on, inputs);
     const std::vector<float> t = inputs.text, v = inputs.image;
@@ -107,7 +108,7 @@ TEST_P(SparsifyGroup, FlatRowsGetUniformWeightsWithoutGradient) {
 TEST_P(SparsifyGroup, NearlyFlatRowsAreNotSpecial) {
   const SparsifyGroupProblem problem = problem_of(1, 2, 4, 2);
   SparsifyGroupInputs inputs = random_inputs(problem, false);
-  inputs.text = {32768.0f, 1.0f, 8388608.0f, 1.0f};  // similarities have ranges of 9e-5 and 4e-7 of their magnitude
+  inputs.text = {32768.0f, 1.0f, 8388608.0f, 1.0f};  // the two tokens' similarities span 9e-5 and 4e-7 of their magnitude
   inputs.image = {1.0f, 0.0f, 1.0f, 3.0f, 1.0f, 2.0f, 1.0f, 1.0f};
   inputs.grad = {0.5f, -1.0f, 2.0f, 0.25f};
   expect_as_naive(on, inputs);
@@ -167,9 +168,9 @@ TEST_P(SparsifyGroup, RowsMayBeFartherApartThanTheirWidth) {
   }
 }
 
-// The first shape has more pairs than blocks can run at once, and more than one tile of tokens per pair. The second has the
-// longest captions and the widest features. Among so many values, rounding could put some on the other side of the threshold.
-// So similarities are small whole numbers, which every order of summation computes exactly, and no z is near the threshold.
+// The first shape has more pairs than blocks can run at once, and more than one tile of tokens per pair. The second has the longest
+// captions and the widest features. Among so many values, rounding could put some on the other side of the threshold. So similarities are
+// small whole numbers, which every order of summation computes exactly, and no normalized similarity is near the threshold.
 TEST_P(SparsifyGroup, MatchesTheDefinitionAtTheSizesOfTraining) {
   constexpr std::int64_t shapes[][4] = {{300, 70, 40, 32}, {2, 76, 196, 512}};
   for (const auto& [batch, tokens, patches, width] : shapes) {

@@ -36,7 +36,7 @@ struct PairResults {
   std::vector<float> losses, of_scale, of_bias, pooled, text;
 };
 
-/// Returns random pairs whose labels repeat 1, 0 and -1.
+/// Returns random pairs whose labels are 1, 0, -1, 1, 0, -1 and so on.
 PairInputs random_pairs(std::int64_t rows, std::int64_t width, float length = 1.0f) {
   PairInputs in{rows, width, scaled_values(rows * width, 3, length), unit_values(rows, width, 4), {}};
   for (std::int64_t row = 0; row < rows; ++row) in.labels.push_back(static_cast<std::int8_t>(1 - row % 3));

@@ -198,8 +198,8 @@ TEST(PositionEmbedding, StretchesTextBeyondTheKeptPositionsLikeLongClip) {
   EXPECT_THROW(stretch_text_position_embedding(table, 7, 2), c10::Error);
 }
 
-// Long-CLIP's loop computes position 20 + 4 i + k as (1 - k/4) p_i + k/4 p_(i+1), where p are the positions from 20 on. At the last
-// p_i, it extrapolates: p_i + k/4 (p_i - p_(i-1)).
+// Long-CLIP's loop computes position 20 + 4 i + k as (1 - k/4) p_i + k/4 p_(i+1), where p_i is position 20 + i of the original table. At
+// the last p_i, the loop extrapolates: p_i + k/4 (p_i - p_(i-1)).
 TEST(PositionEmbedding, StretchesClipTo248) {
   const at::Tensor table = at::randn({77, 3});
   at::Tensor expected = at::empty({248, 3});

@@ -70,7 +70,8 @@ TEST(MultiHeadAttention, SupportsOtherKeyInnerAndOutputWidths) {
 
 // ---- blocks
 
-/// A feed-forward part that returns the same value for every token: the rows of the patch grid plus 100 per prefix token.
+/// A feed-forward part that returns the same value for every token: the number of rows of the patch grid plus 100 times the number of
+/// prefix tokens.
 class GridRows : public FeedForward {
  public:
   GridRows() { register_parameter("bn_fc", at::ones({1})); }

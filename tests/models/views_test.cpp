@@ -328,8 +328,8 @@ TEST(ImageSizes, MustBeWholePatches) {
 
 // ---- regions
 
-/// Returns a model whose image tower takes region features. `kind` is the region class token of a ViT with a class token ("learned",
-/// "shared" or "mean"), "none" for a ViT without a class token, or "resnet" for a ResNet with attention pooling.
+/// Returns a model whose image tower takes region features. `kind` is "none" for a ViT without a class token, and "resnet" for a ResNet
+/// with attention pooling. Any other kind means a ViT with a class token, and names its region class token: "learned", "shared" or "mean".
 ModelSettings region_model(const std::string& kind) {
   ModelSettings s = kind == "none" ? small_sparc() : small_clip();
   if (kind == "resnet") {

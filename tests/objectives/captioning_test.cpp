@@ -87,7 +87,7 @@ at::Tensor image_of(const DescribedImages& images, std::int64_t i) {
   return images.patches.detach()[i].index_select(0, images.patch_mask[i].nonzero().squeeze(1));
 }
 
-// Returns the cost of a caption's ids. Each id is predicted from the ids before it, or with `parallel`, all ids at once.
+// Returns the cost of a caption's ids. Each id is predicted from the ids before it. With `parallel`, all ids are predicted at once instead.
 double caption_cost(const PlainDecoder& plain, const DescribedImages& images, std::int64_t i, bool parallel) {
   const auto ids = real_ids(images.ids[i], images.mask[i]);
   std::vector<at::Tensor> rows(kCaseLongest, parallel ? plain.value("mask_token") : at::Tensor());
@@ -132,8 +132,8 @@ TEST(Captioning, ParallelPredictionUsesOnlyMaskTokens) {
   EXPECT_NEAR(losses.total.item<double>(), 2 * sum / 9, 1e-9);
 }
 
-// Each image is captioned in one of the two modes. The test tries all choices of modes. Only for one of them do the costs add up to the
-// loss.
+// Each image's caption is predicted in one of two modes: one id after the other, or all ids in parallel. The test tries every assignment of
+// modes to images. Only for one assignment do the costs add up to the loss.
 TEST(Captioning, PredictsAShareOfTheImagesInParallel) {
   DescribedImages images = DescribedImages().at({0, 1, 2, 0, 1, 0});
   const auto objective = images.objective("parallel: 0.5");

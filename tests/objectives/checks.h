@@ -14,7 +14,7 @@
 #include "tests/support/error_of.h"
 #include <tessera/objectives/objective.h>
 
-/// What the tests of several objectives read from losses and expect of them.
+/// Helpers that the tests of several objectives share. They read values from losses and check them.
 namespace tessera {
 
 inline std::map<std::string, double> terms_of(const Losses& losses) {
@@ -40,7 +40,7 @@ inline std::vector<at::Tensor> loss_and_gradients(const at::Tensor& loss, const 
   return out;
 }
 
-/// Expects `results` (the loss and its gradients) to be the same for each of these chunks as without chunks. `results` receives a setting
+/// Expects the loss and its gradients to be the same for each of these chunk sizes as without chunks. `results` computes them for a setting
 /// such as "chunk: 3".
 inline void expect_chunks_change_nothing(std::initializer_list<int> chunks,
                                          const std::function<std::vector<at::Tensor>(const std::string& chunk)>& results) {

@@ -99,7 +99,7 @@ TEST(DuplicatePairs, BatchOfOneImageHasNoNegatives) {
     for (const char* chunk : {"", ", chunk: 2"}) {
       SCOPED_TRACE(std::string(name) + chunk);
       const Outcome outcome = evaluate(*make_objective(name, std::string("{mask_duplicates: true") + chunk + "}"), pairs);
-      EXPECT_NEAR(outcome.loss.item<double>(), 0, 1e-14);  // tiles round the right pair differently than matrix products
+      EXPECT_NEAR(outcome.loss.item<double>(), 0, 1e-14);  // not exactly 0, because tiles and matrix products round differently
       for (const at::Tensor& gradient : outcome.gradients) EXPECT_LT(gradient.abs().max().item<double>(), 1e-14);
     }
   const Losses siglip = make_objective("siglip", "{mask_duplicates: true}")->forward(pairs.features(), {});

@@ -26,8 +26,9 @@ bool is_compared(const Pairs& pairs, const std::string& mode, std::int64_t i, st
   return (mode == "all" || i == j) && mode != "none" && pairs.negatives_present[j][h].item<bool>();
 }
 
-// Returns the loss of NegCLIP (Yuksekgonul et al. 2023, section 4). An image's loss is -log of the right text's share of the sum of
-// exp(scale cos) over the batch's texts and the negatives. A text's loss uses only the images of the batch.
+// Returns the loss of NegCLIP (Yuksekgonul et al. 2023, section 4). An image's loss is -log(right / all): `right` is exp(scale cos) of the
+// right text, and `all` is the sum of exp(scale cos) over the batch's texts and the negatives. A text's loss uses only the images of the
+// batch.
 at::Tensor clip_by_hand(const Pairs& pairs, const std::string& mode, const at::Tensor& scale) {
   at::Tensor loss = at::zeros({}, at::kDouble);
   for (std::int64_t i = 0; i < kNegativePairs; ++i) {

@@ -55,7 +55,7 @@ inline Pairs map_embeddings(const Pairs& pairs, const std::function<at::Tensor(c
   return out;
 }
 
-/// Returns the pairs at these positions, all of which are present.
+/// Returns the pairs at these positions and counts all of them as present.
 inline Pairs only(const Pairs& pairs, const at::Tensor& rows) {
   Pairs out = map_embeddings(pairs, [&](const at::Tensor& x) { return x.index_select(0, rows); });
   for (auto member :

@@ -133,7 +133,7 @@ TEST_P(ObjectiveProperties, HasAFloatLossForHalfPrecisionFeatures) {
 
 INSTANTIATE_TEST_SUITE_P(All, ObjectiveProperties, testing::ValuesIn(all_objectives()), label_of);
 
-/// Records the types of the tokens that the forward kernel of sparsify_group receives during its lifetime.
+/// While it exists, records the types of the tokens that the forward kernel of sparsify_group receives.
 class KernelTypes {
  public:
   KernelTypes() {

@@ -78,8 +78,8 @@ std::vector<Region> regions_of(const RegionCase& c) {
 /// The loss terms, computed box by box with the formulas of region_contrast.h.
 struct Reference {
   std::map<std::string, double> terms;
-  double gap = 0;       // mean of s(r, t) - s(r, n)
-  double accuracy = 0;  // share of right boxes among those with negatives
+  double gap = 0;       // mean of s(box, its phrase) - s(box, negative) over all negatives
+  double accuracy = 0;  // of the boxes with negatives, the share that is nearer to the phrase than to any negative
 };
 
 Reference reference(const RegionCase& c, double scale, double margin, std::size_t text_negatives = 10,

@@ -59,7 +59,7 @@ SimilarityOutcome on_gpu_in_bfloat16(const SimilaritySample& sample) {
   return tiled(s);
 }
 
-// Computes the definition with plain operators, which hold [B, C, P, L].
+// Computes the definition with plain operators, which hold all similarities [B, C, P, L] at once.
 SimilarityOutcome composed(const SimilaritySample& s) {
   const at::Tensor all = at::einsum("ipd,jld->ijpl", {s.patches, s.tokens});
   const at::Tensor patch_keep = s.patch_keep.unsqueeze(1),

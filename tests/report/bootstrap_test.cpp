@@ -19,7 +19,7 @@ std::vector<double> coin_flips(int heads, int tails) {
 
 TEST(Bootstrap, MetricIsTheMeanOverGroupsOfRatiosOfSums) {
   EXPECT_DOUBLE_EQ(value_of(mean_outcomes("top1", {1, 0, -1, 1, 1})), 0.75) << "values below 0 do not count";
-  // The first class has (3 + 1) / (4 + 4) and the second 2 / 8. The third has an empty union and does not count.
+  // The IoU of the first class is (3 + 1) / (4 + 4), that of the second class 2 / 8. The third class has an empty union and does not count.
   const Outcomes iou{"dataset_miou", {{0, 3, 4, 0}, {1, 1, 4, 0}, {1, 2, 8, 1}, {0, 0, 0, 2}}};
   EXPECT_DOUBLE_EQ(value_of(iou), (0.5 + 0.25) / 2);
   EXPECT_TRUE(std::isnan(value_of({"none", {}})));

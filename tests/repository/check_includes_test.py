@@ -51,7 +51,8 @@ class CheckIncludes(unittest.TestCase):
         changes = {"src/data/loading/loader.cpp": "#include <tessera/data/image/decode.h>\n"}
         summary, faults = check(changes)
         self.assertEqual(faults, [])
-        # src: batch → base, data → batch, tools → data. src/data: image → source, loading → image, registry → source.
+        # The dependencies in src are batch → base, data → batch and tools → data; those in src/data are image → source, loading → image and
+        # registry → source.
         self.assertEqual(summary, ["src: 5 parts, 3 dependencies", "src/data: 4 parts, 3 dependencies"])
 
     def test_a_part_that_includes_from_its_right_is_named(self):

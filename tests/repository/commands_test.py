@@ -14,7 +14,7 @@ FOLDERS = ("cmake", "configs", "docs", "include", "python", "scripts", "src", "t
 PROGRAMS = ("evaluate", "trainer", "tessera-bench", "tessera-convert", "tessera-data", "tessera-embed", "tessera-index", "tessera-probe",
             "tessera-report")
 PROGRAM = re.compile(r"(?<![\w.-])(%s)\"?(?=[ `\n])" % "|".join(PROGRAMS))
-ARGUMENT = re.compile(r"--[a-z][\w-]*[ =][\"\w$/{}.]*$")  # matches before a program name that is the argument of another command
+ARGUMENT = re.compile(r"--[a-z][\w-]*[ =][\"\w$/{}.]*$")  # matches the text before a program name that is another command's argument
 END = re.compile(r"[`|;#]|&&|\"\)|(?<![\w/.-])(?:%s)(?= )" % "|".join(PROGRAMS))
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 

@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-/// During its lifetime, counts the operators of all threads that read a tensor's values back to the host. If the tensors were on a
-/// GPU, each such read would wait for the GPU's queue. Does not count reads inside fused operators and operators on lists of
-/// tensors: on the CPU these are loops that read scalars, but their GPU kernels take the scalars' addresses.
+/// While it exists, counts the operators, in all threads, that read a tensor's values back to the host. If the tensors were on a GPU, each
+/// such read would wait for the GPU's queue. Does not count reads inside fused operators and inside operators on lists of tensors. On the
+/// CPU, such operators are loops that read scalars, but their GPU kernels take the scalars' addresses.
 class DeviceReads {
  public:
   DeviceReads() {

@@ -37,7 +37,8 @@ class Convert : public FolderTest {
   ModelSettings settings_in(const std::string& name) const {
     return resolve(config::read<ModelSettings>(config::load_yaml(path(name))));
   }
-  /// Returns the command that converts a file of the folder into another one. `settings` is the YAML file of its model.
+  /// Returns the command that converts the OpenCLIP file `input` to `output`, both in the test's folder. `settings` is the YAML file of the
+  /// model.
   std::string from_open_clip(const std::string& settings, const std::string& input, const std::string& output) const {
     return "tessera-convert --from open_clip --settings " + path(settings) + " " + path(input) + " " + path(output);
   }

@@ -89,7 +89,7 @@ TEST(OutOfMemory, ReportsThePlanAndTheWaysOutInOneLine) {
   const TemporaryFolder folder;
   Trainer trainer(tiny_config(folder / "run", {"data.loader.batch_size=40"}), "none");
   const std::string error = error_of([&] {
-    const MemoryMeter limit(500000);  // enough for a few samples
+    const MemoryMeter limit(500000);  // bytes, enough for a few samples
     trainer.run();
   });
   EXPECT_TRUE(error.starts_with("out of memory in step 1 with a batch of 40: it takes about ")) << error;

@@ -9,7 +9,7 @@ namespace tessera {
 
 /// Writes shards of 48 shapes with summaries, object names and region features. Returns the shards' path pattern. Samples at odd positions
 /// have no regions. Half of these samples also lack their summary, and the other half their object names. If two ranks read the shards in
-/// file order, these are the samples of rank 1.
+/// file order, rank 1 has exactly the samples at odd positions.
 std::string write_pyramid_shards(const std::string& folder);
 
 /// Writes shards of 32 shapes in which each view is missing somewhere and some members are bad. Returns the shards' path pattern. Training

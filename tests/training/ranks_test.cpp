@@ -27,8 +27,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The number of first steps whose gradients are compared. FILIP's gradient jumps if the best patch of a token changes, and in later steps
-// rounding may cause that.
+// Gradients are compared only in this many first steps. FILIP's gradient jumps if the best patch of a token changes, which rounding may
+// cause in later steps.
 constexpr std::size_t kSteadyGradients = 4;
 
 /// Trains on batches of 8 samples over all ranks. Returns the state at the end of the run.
@@ -145,7 +145,8 @@ TEST_P(CurveOverRanks, WithGradCacheMatchesOneProcess) {
   expect_same_on_two("run", plain, with(plain, {"training.micro_batch=3", "model.image.encoder.grad_checkpointing=true"}));
 }
 
-// Covers slots, a codebook that both towers share, and parameters without a gradient, such as the bias of keys that are not values.
+// Covers slots, a codebook that both towers share, and parameters without a gradient, such as the bias of keys that do not also serve as
+// values.
 TEST_F(RanksTest, ReadOutsMatchOneProcess) {
   const std::map<std::string, std::string> read_outs = {
       {"sparo", "{name: sparo, slots: 4, slot_width: 4, key_width: 3, group_size: 2}"},

@@ -23,8 +23,8 @@ TEST(BalancedOwners, NoRankHoldsMoreThanTheMeanPlusTheLargest) {
       for (std::size_t i = 0; i < of.size(); ++i) elements[static_cast<std::size_t>(of[i])] += tensors[i].numel();
       for (const std::int64_t each : elements) EXPECT_LE(each, 230 / ranks + 100);
     }
-    // In order of size, rank 0 gets 100, rank 1 gets 60 and 50, rank 0 gets 7 and 7, rank 1 gets 3 and 2, and rank 0 gets 1. Each rank has
-    // 115 elements.
+    // Tensors are given out in order of size: rank 0 gets 100 elements, rank 1 gets 60 and 50, rank 0 gets 7 and 7, rank 1 gets 3 and 2,
+    // and rank 0 gets 1. In the end, each rank has 115 elements.
     EXPECT_EQ(balanced_owners(tensors, 2), (std::vector<int>{1, 0, 0, 0, 1, 0, 1, 1}));
     return {};
   });

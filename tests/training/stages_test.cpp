@@ -15,7 +15,7 @@ class StagesTest : public RunTest {
  protected:
   StagesTest() { register_test_modules(); }
 
-  // Writes a configuration of the tiny run with these stages, whose run folder is `name`. Returns the file's path.
+  // Writes a configuration of the tiny run with these stages and with the run folder `name`. Returns the file's path.
   std::string file(const std::string& name, const std::string& stages) const {
     const std::string path = folder_ / (name + ".yaml");
     io::write_file(path, tiny_yaml() + "run: {folder: \"" + (folder_ / name) + "\"}\nstages:\n" + stages);

@@ -10,9 +10,9 @@ namespace tessera {
 /// Returns the resolved configuration of tiny_yaml with group towers, both losses of the text group transformer, and overrides.
 Config text_group_config(const std::string& run, const std::vector<std::string>& overrides = {});
 
-/// Returns a run in `folder`/`run`. `kind` is an objective in YAML, which uses the towers of tiny_yaml, or the name of a run with its
-/// own towers: `dino`, `silc`, `siglip2`, `stair`, `text_group`, or `pyramidclip` or `any_views`, which read shards in
-/// `folder`/shards and write them if there are none.
+/// Returns a run in `folder`/`run`. `kind` is an objective in YAML, which uses the towers of tiny_yaml, or the name of a run with its own
+/// towers: `dino`, `silc`, `siglip2`, `stair`, `text_group`, `pyramidclip` or `any_views`. The last two read shards in `folder`/shards; if
+/// there are none, this function writes them.
 Config system_config(const std::string& kind, const std::string& folder, const std::string& run,
                      const std::vector<std::string>& overrides = {});
 

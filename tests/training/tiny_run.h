@@ -19,10 +19,10 @@
 
 namespace tessera {
 
-/// Registers modules for tests, as a user's code would: the tokenizer `test_letters`, whose ids are the bytes of a text, and
-/// objectives. All objectives are means over samples without negatives. They are `test_distance`, `test_not_finite`, which adds
-/// the logarithm of a negative number from one step until another, `test_observed`, which calls step_observer() before each
-/// loss, and `test_teacher`, which compares the image features with a teacher's.
+/// Registers modules for tests, as a user's code would: the tokenizer `test_letters`, whose ids are the bytes of a text, and four
+/// objectives, which are means over samples and use no negatives. `test_distance` is the squared distance between an image's embedding and
+/// its text's. `test_not_finite` adds the logarithm of a negative number from one step until another. `test_observed` calls step_observer()
+/// before each loss. `test_teacher` compares the image features with a teacher's.
 void register_test_modules();
 
 /// Returns the function that `test_observed` calls before each loss in this process. It may be empty.

@@ -20,8 +20,8 @@ struct StepOutcome {
   std::map<std::string, at::Tensor> gradients;  // only of parameters that have a gradient
 };
 
-/// Returns the loss and gradients of a batch. GradCache computes them in chunks of `chunk` samples, or a single pass does if
-/// `chunk` is 0. `rows` are the samples' keys for random numbers and may be undefined.
+/// Returns the loss and gradients of a batch. If `chunk` is 0, a single pass computes them. Otherwise GradCache computes them in chunks of
+/// `chunk` samples. `rows` are the samples' keys for random numbers and may be undefined.
 inline StepOutcome whole_or_cached(TrainingRun& run, const Batch& batch, std::int64_t chunk, const at::Tensor& rows = {},
                                    const StepContext& context = {}) {
   std::vector<at::Tensor> parameters;

@@ -23,7 +23,7 @@ struct FileOptions {
   std::string vocabulary;
   double ciff_scale = 100;
 
-  /// Returns the options in the form of the library. Without --vocabulary, `names` are the token names.
+  /// Returns the options in the form that the library takes. Without --vocabulary, `names` are used as the token names.
   index::SparseFileOptions for_library(const index::TokenNames& names = {}) const;
 };
 

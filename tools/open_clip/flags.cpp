@@ -28,7 +28,8 @@ bool is_timm(const Parameters& p) {
   return p.text("opt").starts_with("timm/");
 }
 
-/// Returns whether the model's name contains `kind`, because open_clip_train recognizes kinds of models in this way.
+/// Returns whether the model is of this kind, which means that its name contains `kind`. open_clip_train recognizes kinds of models in the
+/// same way.
 bool model_is(const Parameters& p, const char* kind) {
   std::string model = p.text("model");
   std::transform(model.begin(), model.end(), model.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -87,7 +88,7 @@ Settings training_data(const Parameters& p) {
   return {concat("data.train={name: shapes, size: ", p.text("train_num_samples"), "}")};
 }
 
-/// Returns settings of `key` to `value` for each of the run's data sets that is a table.
+/// Returns the settings that set `key` to `value` in each of the run's data sets that is a table.
 Settings of_tables(const Parameters& p, const std::string& key, const std::string& value) {
   Settings out;
   if (dataset_type(p) == "csv") out.push_back("data.train." + key + "=" + value);

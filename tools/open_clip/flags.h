@@ -6,8 +6,8 @@
 
 #include "tools/open_clip/parameters.h"
 
-/// The flags of OpenCLIP's open_clip_train and their counterparts in Tessera. This one table is used to reply to such flags on the
-/// trainer's command line, for --from-open-clip, and for the table in docs/from_open_clip.md.
+/// The flags of OpenCLIP's open_clip_train and their counterparts in Tessera. The trainer uses this table to reply to such flags on its
+/// command line and to convert runs with --from-open-clip. docs/from_open_clip.md shows the same table.
 namespace tessera::tools::open_clip {
 
 /// The number of words that follow a flag.
@@ -20,8 +20,8 @@ struct Flag {
   std::string name;                  // the parameter's name; the flag is --name with hyphens
   Words words = Words::one;
   std::string standard;              // the default as Python prints it
-  std::string key;                   // the setting that takes the value unchanged; empty: see `here`
-  std::string here;                  // the counterpart in Tessera, in Markdown; empty: the setting `key`
+  std::string key;                   // the setting that takes the value unchanged; if empty, `here` applies
+  std::string here;                  // the counterpart in Tessera, in Markdown; if empty, it is the setting `key`
   std::string difference;            // what differs, or why there is no counterpart; empty if nothing differs
   std::function<Settings(const Parameters&)> convert = {};  // makes the settings if the value cannot be used unchanged
   std::function<bool(const Parameters&)> matters = {};       // whether the difference concerns a run with these parameters

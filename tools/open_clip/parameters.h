@@ -19,7 +19,8 @@ class Parameters {
   bool has(const std::string& name) const;
   /// Whether the value differs from the default.
   bool changed(const std::string& name) const;
-  /// These return the value as a number and as a whole number. They throw UserError naming the parameter for any other value.
+  /// number() returns the value as a number, and whole() as a whole number. For any other value, both throw a UserError that names the
+  /// parameter.
   double number(const std::string& name) const;
   std::int64_t whole(const std::string& name) const;
   /// Returns the value as YAML: tuples become lists, None becomes null, and texts that YAML would read as something else are quoted.

@@ -79,9 +79,9 @@ TEST(FixText, ComposesCharactersAsNfcDoes) {
       {"e\u0301", "\u00E9"},               // a letter and a combining mark
       {"\u1100\u1161\u11A8", "\uAC01"},    // jamo
       {"\u212B", "\u00C5"},                // a second code point for the same letter
-      {"x\u0301\u0323", "x\u0323\u0301"},  // marks are sorted
-      {"\u09C7\u09BE", "\u09CB"},          // the second character has combining class 0
-      {"\u0958", "\u0915\u093C"}};         // excluded from composition
+      {"x\u0301\u0323", "x\u0323\u0301"},  // combining marks are sorted by their class
+      {"\u09C7\u09BE", "\u09CB"},          // composed although the second character has combining class 0
+      {"\u0958", "\u0915\u093C"}};         // decomposed and, as an exception, not composed again
   for (const auto& [text, composed] : cases) EXPECT_EQ(fixed(text, Cleanup::basic), composed);
 }
 

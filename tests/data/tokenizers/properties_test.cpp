@@ -56,7 +56,7 @@ TEST(EveryTokenizer, TruncatesToAPrefixWithTheEndToken) {
   for (const auto& [name, make] : all_tokenizers()) {
     const auto whole = make(1'000'000);
     for (const std::int64_t length : {1, 2, 3, 7, 20}) {
-      if (length == 1 && name == "wordpiece") continue;  // its texts have a start and an end token
+      if (length == 1 && name == "wordpiece") continue;  // wordpiece needs room for a start and an end token
       const auto cut = make(length);
       for (const std::string& text : texts) {
         Ids expected = whole->encode(text);
@@ -117,7 +117,8 @@ TEST(EveryTokenizer, TheFastPathForAsciiEqualsTheGeneralPath) {
   }
 }
 
-// Merges a word's pairs as the reference does: the best pair everywhere, then the next best, and so on.
+// Merges a word's symbols as the reference does: merges the best pair of adjacent symbols wherever it occurs, then the best pair of the
+// result, and so on.
 std::vector<std::string> merged_naively(const std::string& word,
                                         const std::map<std::pair<std::string, std::string>, int>& ranks) {
   std::vector<std::string> symbols;

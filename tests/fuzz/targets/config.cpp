@@ -1,4 +1,5 @@
-// Resolves configurations. The input's settings are merged over a complete configuration; its lines after "%%" are --set overrides.
+// Resolves configurations. The settings in the input are merged over a complete configuration. The input's lines after "%%" are --set
+// overrides.
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>

@@ -24,7 +24,7 @@ std::size_t big_endian(const std::string& bytes, std::size_t at) {
 // Corrects the checksums of a PNG's chunks, because the decoder rejects wrong checksums early.
 std::string with_checksums(std::string_view input) {
   std::string out(input);
-  constexpr std::size_t frame = 12;  // length, type, checksum
+  constexpr std::size_t frame = 12;  // the bytes of a chunk's length, type and checksum
   for (std::size_t at = 8; at + frame <= out.size();) {
     const std::size_t length = big_endian(out, at);
     if (length > out.size() - at - frame) break;

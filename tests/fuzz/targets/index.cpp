@@ -43,7 +43,7 @@ SegmentTrailer repair(std::string& bytes) {
   return trailer;
 }
 
-/// Checks that a search returns the same scores as the sums of the stored impacts.
+/// Checks the hits of a search against scores that are computed from the stored impacts.
 void check_search(const Index& opened) {
   const SparseVectors stored = opened.stored_vectors();
   QuantizedQuery query;
@@ -85,7 +85,7 @@ void fuzz_index(std::string_view input) {
   manifest.layout = {static_cast<std::int64_t>(trailer.vocab_size % 100'000),
                      static_cast<std::int64_t>(trailer.window % (kLargestWindow + 64)),
                      static_cast<int>(trailer.impact_bits)};
-  // An impact of 1 is a weight of 1, so that stored weights are whole numbers.
+  // With this quantization, an impact of 1 stands for a weight of 1, so that stored weights are whole numbers.
   manifest.quantization = {manifest.layout.impact_bits, manifest.layout.impact_bits == 16 ? 65'535.0 : 255.0, false};
   manifest.segments.push_back({{"segment-000001", static_cast<std::int64_t>(trailer.documents % 1'000'000),
                                 static_cast<std::int64_t>(bytes.size()), trailer.fingerprint},

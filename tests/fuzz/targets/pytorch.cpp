@@ -1,4 +1,5 @@
-// Reads archives as PyTorch files and any other input as a bare pickle, because random changes of an archive rarely reach its pickle.
+// Reads inputs that are archives as PyTorch files, and any other input as a bare pickle. Bare pickles are needed because random changes of
+// an archive rarely reach its pickle.
 #include <ATen/core/Tensor.h>
 
 #include "tests/fuzz/target.h"

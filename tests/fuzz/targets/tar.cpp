@@ -99,7 +99,7 @@ void check_stream(std::string_view bytes, const io::TarIndex& index, bool whole,
 
 void fuzz_tar(std::string_view input) {
   static InputFile file;
-  const bool repair = input.size() % io::kBlock == 0;  // a truncated input keeps its checksums
+  const bool repair = input.size() % io::kBlock == 0;  // the checksums of a truncated input are not corrected
   const std::string bytes = repair ? with_checksums(input) : std::string(input);
   file.write(bytes);
   const io::RandomAccessFile opened(file.path());
